@@ -1,0 +1,36 @@
+package control
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/overlayd/overlayd/encap"
+)
+
+// Lease is a node's right to an overlay subnet (one per family) until it expires,
+// together with what other nodes need to reach it. It is a comparable value.
+type Lease struct {
+	Subnet      netip.Prefix // IPv4, masked; not valid in an IPv6-only lease
+	IPv6Subnet  netip.Prefix // masked; not valid in an IPv4-only lease
+	PublicIP    netip.Addr   // underlay address of the IPv4 VTEP
+	PublicIPv6  netip.Addr   // underlay address of the IPv6 VTEP; not valid without one
+	BackendType string       // "vxlan" in every lease that overlayd uses
+	Backend     VTEPData     // of the IPv4 VTEP
+	BackendV6   VTEPData     // of the IPv6 VTEP
+
+	// CreateRevision orders leases by age: of two that conflict the lower one holds.
+	CreateRevision int64
+	// ModRevision changes with every write of the entry. Store use only.
+	ModRevision int64
+	// Handle is the store's own name for the right to the entry (the etcd lease id).
+	Handle int64
+	// Expires is when the lease ends unless it is renewed, on this process's
+	// monotonic clock. It is set by Acquire and Renew only, and zero elsewhere.
+	Expires time.Time
+}
+
+// VTEPData is the BackendData of a vxlan lease.
+type VTEPData struct {
+	VNI uint32
+	MAC encap.MAC
+}

@@ -1,0 +1,32 @@
+package control
+
+import "net/netip"
+
+// Network is the checked network config: what flannel calls `<prefix>/config`.
+type Network struct {
+	EnableIPv4     bool
+	EnableIPv6     bool
+	EnableNFTables bool
+
+	Network   netip.Prefix // IPv4, masked
+	SubnetLen int          // prefix length of a lease
+	SubnetMin netip.Addr   // base address of the first and the last subnet to lease
+	SubnetMax netip.Addr
+
+	IPv6Network   netip.Prefix
+	IPv6SubnetLen int
+	IPv6SubnetMin netip.Addr
+	IPv6SubnetMax netip.Addr
+
+	Backend Backend
+}
+
+// Backend is the checked vxlan backend config.
+type Backend struct {
+	VNI           uint32 // 1 where none is given
+	Port          uint16 // UDP; 8472 where none is given
+	MTU           int    // of the underlay; 0: that of the underlay interface
+	GBP           bool   // kernel dataplane only
+	Learning      bool   // kernel dataplane only
+	DirectRouting bool
+}

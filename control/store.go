@@ -1,0 +1,68 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// Store is where leases live: etcd, or the Kubernetes API. Every call obeys its
+// context and has a timeout of its own besides, so that a store that does not
+// answer is an error and never a hang. Errors that a caller branches on are
+// the sentinels below; every other error means "try again later".
+type Store interface {
+	// Network returns the network config. ErrNoNetwork: there is none yet;
+	// *NetworkError: what is there is not valid.
+	Network(ctx context.Context) (Network, error)
+	// Acquire gets node a lease that publishes vteps: the one it has, else the
+	// previous subnet, else a free one. A lost race is retried inside.
+	// ErrTaken: another live node has the same public IP. ErrNoSubnet: none is free.
+	Acquire(ctx context.Context, node Node, vteps []dataplane.VTEP) (Lease, error)
+	// Renew extends a lease that Acquire or Renew returned, and puts it back where
+	// it has expired and is still free. ErrLost: somebody else has the subnet now.
+	// It never writes over what it does not own.
+	Renew(ctx context.Context, l Lease) (Lease, error)
+	// Release gives the lease back. Releasing a lease that is gone is no error.
+	Release(ctx context.Context, l Lease) error
+	// Watch sends what is in the store and every change of it until ctx ends, then
+	// closes the channel. The first update is a Reset, and so is the first one
+	// after any gap (compaction, disconnect, change of leader).
+	Watch(ctx context.Context) <-chan Update
+}
+
+// The errors that a caller of a Store branches on.
+var (
+	ErrNoNetwork = errors.New("no network config in the store")
+	ErrTaken     = errors.New("public IP is in use by another live node")
+	ErrNoSubnet  = errors.New("no free subnet in the network")
+	ErrLost      = errors.New("lease lost to somebody else")
+)
+
+// Node is what a Store must know about this node to give it a lease.
+type Node struct {
+	ID         string // unique and stable over restarts; tells two nodes with one public IP apart
+	Name       string // host name, for messages only
+	PublicIP   netip.Addr
+	PublicIPv6 netip.Addr
+	Previous   []netip.Prefix // subnets of the last run, from the subnet file; masked
+}
+
+// Update is one change of the set of leases. It is a value: the receiver owns it.
+//
+// "No data" and "empty set" cannot be confused: only Reset says that what is
+// not in Leases is gone, and even then a key listed in Bad is present but
+// unreadable, so what was known under it stays.
+type Update struct {
+	Reset   bool       // Leases is the complete set
+	Leases  []Lease    // added or changed
+	Deleted []string   // keys, as Lease.Key returns them; empty in a Reset
+	Bad     []BadLease // entries that could not be read
+}
+
+// BadLease is an entry of the store that is no lease.
+type BadLease struct {
+	Key string // as it stands in the store, below the prefix of all leases
+	Err error  // names the field and the value
+}

@@ -1,0 +1,85 @@
+// Package dataplane says what every dataplane of overlayd is: something that is
+// told the complete wanted state of the overlay and makes it true. The two that
+// exist are dataplane/kernel, which programs the kernel's vxlan device, and
+// dataplane/userspace, which forwards packets itself.
+//
+// The package holds only what both share and what control speaks: [Peer],
+// [VTEP], [Wanted], [Stats], [Dataplane], [PeerError] and [MAC].
+package dataplane
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/overlayd/overlayd/encap"
+)
+
+// VTEP is a node's tunnel end in one address family.
+type VTEP struct {
+	Addr netip.Addr // published underlay address; its family is the VTEP's
+	MAC  encap.MAC  // inner Ethernet address of the tunnel end
+	VNI  uint32     // 24-bit VXLAN network identifier
+}
+
+// Peer is one remote VTEP of one family together with the overlay subnets that
+// are reached through it. It is all that a dataplane ever learns of others.
+// A Peer is a value: whoever holds one must not change its Subnets.
+type Peer struct {
+	VTEP
+	Subnets []netip.Prefix // masked; at least one
+}
+
+// Wanted is the complete state that a dataplane is to make true.
+// It is a value: nobody changes it or its slices after passing it on.
+type Wanted struct {
+	Subnets  []netip.Prefix // own overlay subnets, one per family; the device gets each one's base address
+	Networks []netip.Prefix // the overlay networks that hold all subnets, one per family
+	MTU      int            // of the overlay device, in bytes: underlay MTU less the encapsulation overhead
+	Peers    []Peer         // every other VTEP, sorted, without the own one
+}
+
+// Dataplane carries packets between the overlay device and the underlay.
+// Its constructor, Open, adopts or creates the device, so that the VTEPs are
+// known before there is a lease. Methods may be called from several goroutines.
+type Dataplane interface {
+	// VTEPs returns, per family, what to publish about this node.
+	VTEPs() []VTEP
+	// Run carries traffic until ctx ends and then returns nil; an error means that
+	// the dataplane cannot go on. It is called once, and what Open acquired that
+	// must not outlive the process is released when it returns.
+	Run(ctx context.Context) error
+	// Sync makes exactly w true. It is idempotent, and programs all it can even
+	// when it returns an error. An error that consists of *PeerError only
+	// (see errors.Join) means that the device is up and every peer was attempted.
+	Sync(ctx context.Context, w Wanted) error
+	// Stats returns the counters since Open. It may be called at any time.
+	Stats() Stats
+}
+
+// PeerError says that a dataplane could not program one peer. It never
+// concerns another peer.
+type PeerError struct {
+	Peer Peer
+	Err  error
+}
+
+func (e *PeerError) Error() string {
+	return fmt.Sprintf("peer %s %v: %v", e.Peer.Addr, e.Peer.Subnets, e.Err)
+}
+
+func (e *PeerError) Unwrap() error { return e.Err }
+
+// MAC derives the address of a VTEP from its published underlay address and VNI:
+// locally administered, unicast, and the same after every restart, so that
+// nothing needs to be stored. The published address and not the local one,
+// because behind NAT many hosts share a local address.
+func MAC(addr netip.Addr, vni uint32) encap.MAC {
+	a := addr.As16()
+	sum := sha256.Sum256(binary.BigEndian.AppendUint32(append([]byte("overlayd vtep "), a[:]...), vni))
+	m := encap.MAC(sum[:encap.MACLen])
+	m[0] = m[0]&^0x01 | 0x02 // individual, locally administered (IEEE 802-2014 section 8.2.2)
+	return m
+}

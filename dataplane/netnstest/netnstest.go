@@ -1,0 +1,206 @@
+// Package netnstest makes hosts for tests out of network namespaces.
+//
+// A namespace has no name and lives as long as its test: nothing is left in
+// /run/netns however the test ends. All links have the kernel's default offloads.
+package netnstest
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// NS is one host: a network namespace with its loopback up.
+type NS struct {
+	tb     testing.TB
+	handle netns.NsHandle
+}
+
+// RequireRoot skips the test unless it runs as root; where OVERLAYD_REQUIRE_ROOT=1
+// says that it must, it fails instead.
+func RequireRoot(tb testing.TB) {
+	tb.Helper()
+	if os.Geteuid() == 0 {
+		return
+	}
+	if os.Getenv("OVERLAYD_REQUIRE_ROOT") == "1" {
+		tb.Fatal("this test needs root, and OVERLAYD_REQUIRE_ROOT=1 forbids to skip it")
+	}
+	tb.Skip("needs root")
+}
+
+// New makes a host that ends with the test.
+func New(tb testing.TB) *NS {
+	tb.Helper()
+	RequireRoot(tb)
+	n := &NS{tb: tb, handle: netns.None()}
+	// The thread that unshares is thrown away: its goroutine never unlocks it.
+	err := onOwnThread(func() (err error) {
+		n.handle, err = netns.New()
+		return err
+	})
+	if err != nil {
+		tb.Fatalf("make network namespace: %v", err)
+	}
+	tb.Cleanup(func() { n.handle.Close() })
+	n.Must(func() error { return up("lo") })
+	return n
+}
+
+func onOwnThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		err := fmt.Errorf("the function ended its goroutine (t.Fatal inside Do?)")
+		defer func() { done <- err }()
+		err = f()
+	}()
+	return <-done
+}
+
+// Do runs f in the namespace, on a thread of its own: sockets and child
+// processes that f makes stay in the namespace, goroutines that it starts do
+// not. f must not call t.Fatal. /proc/net and /sys/class/net inside f still
+// show another namespace; use netlink, or /proc/thread-self/net.
+func (n *NS) Do(f func() error) error {
+	return onOwnThread(func() error {
+		if err := netns.Set(n.handle); err != nil {
+			return fmt.Errorf("enter namespace: %w", err)
+		}
+		return f()
+	})
+}
+
+// Must is Do for what may not fail.
+func (n *NS) Must(f func() error) {
+	n.tb.Helper()
+	if err := n.Do(f); err != nil {
+		n.tb.Fatal(err)
+	}
+}
+
+// Start starts cmd in the namespace. The caller waits for it.
+func (n *NS) Start(cmd *exec.Cmd) error { return n.Do(cmd.Start) }
+
+// Run runs a command in the namespace and returns its combined output without
+// the final newline; the test fails if the command does.
+func (n *NS) Run(name string, args ...string) string {
+	n.tb.Helper()
+	out, err := n.Output(name, args...)
+	if err != nil {
+		n.tb.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// Output is Run for what may fail.
+func (n *NS) Output(name string, args ...string) (string, error) {
+	var out []byte
+	err := n.Do(func() (err error) {
+		out, err = exec.Command(name, args...).CombinedOutput()
+		return err
+	})
+	return strings.TrimRight(string(out), "\n"), err
+}
+
+// Handle returns the namespace's handle, owned by n, for netlink.NewHandleAt.
+func (n *NS) Handle() netns.NsHandle { return n.handle }
+
+// Addr adds an address with its prefix length, such as "192.0.2.1/24", to a link.
+func (n *NS) Addr(link, addr string) {
+	n.tb.Helper()
+	n.Must(func() error {
+		l, err := netlink.LinkByName(link)
+		if err != nil {
+			return fmt.Errorf("find link %s: %w", link, err)
+		}
+		a, err := netlink.ParseAddr(addr)
+		if err != nil {
+			return err
+		}
+		if err := netlink.AddrReplace(l, a); err != nil {
+			return fmt.Errorf("add address %s to %s: %w", addr, link, err)
+		}
+		return nil
+	})
+}
+
+// DefaultRoute routes everything else through a gateway.
+func (n *NS) DefaultRoute(gateway string) {
+	n.tb.Helper()
+	n.Must(func() error {
+		return netlink.RouteReplace(&netlink.Route{Gw: netip.MustParseAddr(gateway).AsSlice()})
+	})
+}
+
+// Link joins two hosts by a veth pair, up on both sides, without addresses.
+func Link(a *NS, nameA string, b *NS, nameB string) {
+	a.tb.Helper()
+	a.Must(func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = nameA
+		err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: nameB, PeerNamespace: netlink.NsFd(b.handle)})
+		if err != nil {
+			return fmt.Errorf("add veth %s-%s: %w", nameA, nameB, err)
+		}
+		return up(nameA)
+	})
+	b.Must(func() error { return up(nameB) })
+}
+
+// LAN joins hosts by a bridge in a namespace of its own, which it returns. Host
+// i gets a link eth0 with the i-th address after the bridge's, which is the
+// prefix's first, and a default route through the bridge.
+func LAN(tb testing.TB, prefix string, hosts ...*NS) *NS {
+	tb.Helper()
+	p := netip.MustParsePrefix(prefix)
+	under := New(tb)
+	under.Must(func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = "br0"
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+			return fmt.Errorf("add bridge: %w", err)
+		}
+		return up("br0")
+	})
+	addr := p.Masked().Addr().Next()
+	gateway := addr.String()
+	under.Addr("br0", netip.PrefixFrom(addr, p.Bits()).String())
+	for i, h := range hosts {
+		port := fmt.Sprintf("port%d", i)
+		Link(under, port, h, "eth0")
+		under.Must(func() error {
+			l, err := netlink.LinkByName(port)
+			if err != nil {
+				return err
+			}
+			br, err := netlink.LinkByName("br0")
+			if err != nil {
+				return err
+			}
+			return netlink.LinkSetMaster(l, br)
+		})
+		addr = addr.Next()
+		h.Addr("eth0", netip.PrefixFrom(addr, p.Bits()).String())
+		h.DefaultRoute(gateway)
+	}
+	return under
+}
+
+func up(name string) error {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find link %s: %w", name, err)
+	}
+	if err := netlink.LinkSetUp(l); err != nil {
+		return fmt.Errorf("set %s up: %w", name, err)
+	}
+	return nil
+}
