@@ -1,0 +1,113 @@
+package underlay
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// readHost asks the kernel for what c needs to choose.
+func readHost(c criteria) (host, error) {
+	var h host
+	var err error
+	if h.links, err = readLinks(); err != nil {
+		return host{}, err
+	}
+	if c.canReach.IsValid() {
+		h.reach, h.reachErr = routeTo(c.canReach)
+	}
+	if !c.named() {
+		h.defaults, err = defaultRoutes()
+	}
+	return h, err
+}
+
+func readLinks() ([]link, error) {
+	devices, err := dump(netlink.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	addrs, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	byIndex := make(map[int][]address, len(devices))
+	for _, a := range addrs {
+		ip, ok := netip.AddrFromSlice(a.IP)
+		if !ok {
+			continue
+		}
+		byIndex[a.LinkIndex] = append(byIndex[a.LinkIndex], address{
+			ip:         ip.Unmap(),
+			permanent:  a.Flags&unix.IFA_F_PERMANENT != 0,
+			secondary:  a.Flags&unix.IFA_F_SECONDARY != 0,
+			deprecated: a.Flags&unix.IFA_F_DEPRECATED != 0,
+		})
+	}
+	links := make([]link, 0, len(devices))
+	for _, d := range devices {
+		at := d.Attrs()
+		links = append(links, link{
+			name: at.Name, index: at.Index, mtu: at.MTU,
+			up: at.Flags&net.FlagUp != 0, loopback: at.Flags&net.FlagLoopback != 0,
+			addrs: byIndex[at.Index],
+		})
+	}
+	return links, nil
+}
+
+// defaultRoutes returns the IPv4 default routes of the main table, the lowest
+// metric first. A multipath route stands for each of its next hops.
+func defaultRoutes() ([]route, error) {
+	all, err := dump(func() ([]netlink.Route, error) {
+		// A nil destination is the default one; on a host with 100 k peers the
+		// others are not kept.
+		return netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_MAIN},
+			netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	all = slices.DeleteFunc(all, func(r netlink.Route) bool { return r.Type != unix.RTN_UNICAST })
+	slices.SortStableFunc(all, func(a, b netlink.Route) int { return a.Priority - b.Priority })
+	var out []route
+	for _, r := range all {
+		src, _ := netip.AddrFromSlice(r.Src)
+		if r.LinkIndex != 0 {
+			out = append(out, route{r.LinkIndex, src.Unmap()})
+		}
+		for _, hop := range r.MultiPath {
+			out = append(out, route{hop.LinkIndex, src.Unmap()})
+		}
+	}
+	return out, nil
+}
+
+// routeTo asks the kernel which way it would send a packet.
+func routeTo(a netip.Addr) (route, error) {
+	rs, err := netlink.RouteGet(a.AsSlice())
+	if err != nil {
+		return route{}, fmt.Errorf("get route: %w", err)
+	}
+	if len(rs) == 0 {
+		return route{}, errors.New("get route: no answer")
+	}
+	src, _ := netip.AddrFromSlice(rs[0].Src)
+	return route{rs[0].LinkIndex, src.Unmap()}, nil
+}
+
+// dump repeats what the kernel says was changed while it was read. A host that
+// starts many pods interrupts a dump often, never for long.
+func dump[T any](read func() ([]T, error)) (all []T, err error) {
+	for range 50 {
+		if all, err = read(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return all, err
+}

@@ -1,0 +1,171 @@
+package underlay
+
+import (
+	"errors"
+	"net"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/netnstest"
+)
+
+// twoNICs is a host with eth0 (192.0.2.2/24, default route) and eth1 (198.51.100.2/24).
+func twoNICs(t *testing.T) *netnstest.NS {
+	h := netnstest.New(t)
+	netnstest.LAN(t, "192.0.2.0/24", h)
+	other := netnstest.New(t)
+	netnstest.Link(other, "eth0", h, "eth1")
+	h.Addr("eth1", "198.51.100.2/24")
+	return h
+}
+
+func selectIn(h *netnstest.NS, o Options) (got Interface, err error) {
+	err = h.Do(func() (err error) { got, err = Select(o); return err })
+	return got, err
+}
+
+func TestSelectInNamespace(t *testing.T) {
+	h := twoNICs(t)
+	for _, tt := range []struct {
+		name string
+		opts Options
+		want Interface // without the index
+	}{
+		{"default route", Options{}, Interface{Name: "eth0", MTU: 1500, Addr: ip("192.0.2.2"), Public: ip("192.0.2.2")}},
+		{"name", Options{Iface: []string{"eth1"}}, Interface{Name: "eth1", MTU: 1500, Addr: ip("198.51.100.2"), Public: ip("198.51.100.2")}},
+		{"regex", Options{IfaceRegex: []string{"^198"}}, Interface{Name: "eth1", MTU: 1500, Addr: ip("198.51.100.2"), Public: ip("198.51.100.2")}},
+		{"can reach", Options{CanReach: ip("198.51.100.77")}, Interface{Name: "eth1", MTU: 1500, Addr: ip("198.51.100.2"), Public: ip("198.51.100.2")}},
+		{"can reach itself", Options{CanReach: ip("198.51.100.2")}, Interface{Name: "eth1", MTU: 1500, Addr: ip("198.51.100.2"), Public: ip("198.51.100.2")}},
+		{"own public address", Options{PublicIP: ip("198.51.100.2")}, Interface{Name: "eth1", MTU: 1500, Addr: ip("198.51.100.2"), Public: ip("198.51.100.2")}},
+		{"NAT", Options{PublicIP: ip("203.0.113.1")}, Interface{Name: "eth0", MTU: 1500, Addr: ip("192.0.2.2"), Public: ip("203.0.113.1")}},
+		{"loopback", Options{Iface: []string{"lo"}}, Interface{Name: "lo", MTU: 65536, Addr: ip("127.0.0.1"), Public: ip("127.0.0.1")}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := selectIn(h, tt.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.want.Index = got.Index
+			if got != tt.want || got.Index == 0 {
+				t.Fatalf("selected %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestSelectUnreachable(t *testing.T) {
+	h := netnstest.New(t)
+	_, err := selectIn(h, Options{CanReach: ip("192.0.2.1")})
+	if err == nil {
+		t.Fatal("selected an interface")
+	}
+	wantParts(t, err, "--iface-can-reach 192.0.2.1: get route: network is unreachable|lo 127.0.0.1, is the loopback")
+	if _, err = selectIn(h, Options{}); err == nil {
+		t.Fatal("selected an interface")
+	}
+	wantParts(t, err, "default route: there is none in the main table")
+}
+
+// The lowest metric decides, routes that only look like a default do not, and
+// neither does one in another table.
+func TestSelectLowestMetric(t *testing.T) {
+	h := twoNICs(t)
+	h.Must(func() error {
+		eth1, err := netlink.LinkByName("eth1")
+		if err != nil {
+			return err
+		}
+		gw := net.IPv4(198, 51, 100, 1)
+		everything := &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
+		half := &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(1, 32)}
+		for _, r := range []*netlink.Route{
+			{LinkIndex: eth1.Attrs().Index, Gw: gw, Dst: half},
+			{LinkIndex: eth1.Attrs().Index, Gw: gw, Table: 100},
+			{LinkIndex: eth1.Attrs().Index, Gw: gw, Priority: 50},
+			{Dst: everything, Type: unix.RTN_UNREACHABLE, Priority: 5},
+		} {
+			if err := netlink.RouteAdd(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	got, err := selectIn(h, Options{})
+	if err != nil || got.Name != "eth0" {
+		t.Fatalf("selected %+v, %v; want eth0, of metric 0", got, err)
+	}
+	h.Must(func() error { return netlink.RouteDel(&netlink.Route{Gw: net.IPv4(192, 0, 2, 1)}) })
+	got, err = selectIn(h, Options{})
+	if err != nil || got.Name != "eth1" {
+		t.Fatalf("selected %+v, %v; want eth1, of metric 50", got, err)
+	}
+}
+
+func TestSelectMultipathDefault(t *testing.T) {
+	h := twoNICs(t)
+	h.Must(func() error {
+		var hops []*netlink.NexthopInfo
+		l, err := netlink.LinkByName("eth1")
+		if err != nil {
+			return err
+		}
+		for _, gw := range []string{"198.51.100.1", "198.51.100.3"} {
+			hops = append(hops, &netlink.NexthopInfo{LinkIndex: l.Attrs().Index, Gw: ip(gw).AsSlice()})
+		}
+		if err := netlink.RouteDel(&netlink.Route{Gw: net.IPv4(192, 0, 2, 1)}); err != nil {
+			return err
+		}
+		everything := &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
+		return netlink.RouteAdd(&netlink.Route{Dst: everything, MultiPath: hops})
+	})
+	if got, err := selectIn(h, Options{}); err != nil || got.Name != "eth1" {
+		t.Fatalf("selected %+v, %v; want eth1", got, err)
+	}
+}
+
+// Address order comes from the kernel's flags: a deprecated one (preferred
+// lifetime over) is never taken, a dynamic one after a permanent one.
+func TestSelectReadsAddressFlags(t *testing.T) {
+	h := netnstest.New(t)
+	netnstest.Link(netnstest.New(t), "eth0", h, "eth0")
+	h.Must(func() error {
+		l, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		add := func(s string, valid, preferred int) error {
+			a, err := netlink.ParseAddr(s)
+			if err != nil {
+				return err
+			}
+			a.ValidLft, a.PreferedLft = valid, preferred
+			return netlink.AddrAdd(l, a)
+		}
+		return errors.Join(add("10.0.1.1/24", 600, 0), add("10.0.2.1/24", 600, 500), add("169.254.7.7/16", 0, 0), add("10.0.3.1/24", 0, 0), add("10.0.3.2/24", 0, 0))
+	})
+	got, err := selectIn(h, Options{Iface: []string{"eth0"}})
+	if err != nil || got.Addr != ip("10.0.3.1") {
+		t.Fatalf("selected %+v, %v; want 10.0.3.1", got, err)
+	}
+	if _, err := selectIn(h, Options{Iface: []string{"10.0.1.1"}}); err == nil {
+		t.Fatal("selected a deprecated address")
+	}
+}
+
+func TestDumpIsRepeated(t *testing.T) {
+	calls := 0
+	got, err := dump(func() ([]int, error) {
+		if calls++; calls < 3 {
+			return []int{1}, netlink.ErrDumpInterrupted
+		}
+		return []int{1, 2}, nil
+	})
+	if err != nil || len(got) != 2 || calls != 3 {
+		t.Fatalf("got %v, %v after %d calls", got, err, calls)
+	}
+	if _, err := dump(func() ([]int, error) { return nil, netlink.ErrDumpInterrupted }); !errors.Is(err, netlink.ErrDumpInterrupted) {
+		t.Fatalf("got %v", err)
+	}
+}

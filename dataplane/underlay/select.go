@@ -1,0 +1,187 @@
+package underlay
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+)
+
+// host is what the kernel says about this host.
+type host struct {
+	links    []link
+	defaults []route // default routes of the main table, best first
+	reach    route   // to criteria.canReach
+	reachErr error
+}
+
+// route is where packets to a destination leave: an interface, and the source
+// address that the kernel would give them, which may be missing.
+type route struct {
+	index int
+	src   netip.Addr
+}
+
+// pick is what one flag asked for: a link, and an address of it if that was
+// asked for too. Whether the link is of use is decided by [criteria.check].
+type pick struct {
+	link *link
+	addr netip.Addr
+	// loopback is set where the user named the interface or its address.
+	loopback bool
+}
+
+// choose returns the first interface that c asks for and that is of use.
+func (c criteria) choose(h host) (Interface, error) {
+	if len(h.links) == 0 {
+		return Interface{}, errors.New("choose underlay interface: this network namespace has none")
+	}
+	var tried []string
+	for _, step := range c.steps(h) {
+		p, err := step.find()
+		if err == nil {
+			var got Interface
+			if got, err = c.check(p); err == nil {
+				return got, nil
+			}
+		}
+		tried = append(tried, fmt.Sprintf("%s: %v", step.what, err))
+	}
+	hint := ""
+	if !c.named() {
+		hint = "; choose one with --iface, --iface-regex or --iface-can-reach"
+	}
+	return Interface{}, fmt.Errorf("choose underlay interface: %s (looked at: %s)%s",
+		strings.Join(tried, "; "), describe(h.links), hint)
+}
+
+// step is one thing to try, and its name in messages.
+type step struct {
+	what string
+	find func() (pick, error)
+}
+
+func (c criteria) steps(h host) []step {
+	var out []step
+	for _, v := range c.iface {
+		out = append(out, step{"--iface " + v, func() (pick, error) { return byNameOrIP(h.links, v) }})
+	}
+	for _, re := range c.regex {
+		out = append(out, step{"--iface-regex " + re.String(), func() (pick, error) { return byRegex(h.links, re) }})
+	}
+	if c.canReach.IsValid() {
+		out = append(out, step{"--iface-can-reach " + c.canReach.String(), func() (pick, error) { return c.byReach(h) }})
+	}
+	if c.named() {
+		return out
+	}
+	if p, err := byAddr(h.links, c.public); err == nil && p.link.refusal(false) == nil {
+		return []step{{"--public-ip " + c.public.String(), func() (pick, error) { return p, nil }}}
+	}
+	for _, r := range h.defaults {
+		out = append(out, step{"default route", func() (pick, error) { return byRoute(h.links, r) }})
+	}
+	if len(h.defaults) == 0 {
+		out = append(out, step{"default route", func() (pick, error) { return pick{}, errors.New("there is none in the main table") }})
+	}
+	return out
+}
+
+// check turns a pick into the answer, or says why it cannot be used.
+func (c criteria) check(p pick) (Interface, error) {
+	l := p.link
+	if err := l.refusal(p.loopback); err != nil {
+		return Interface{}, fmt.Errorf("%s: %w", l.name, err)
+	}
+	if l.mtu <= 0 {
+		return Interface{}, fmt.Errorf("%s: its MTU is %d", l.name, l.mtu)
+	}
+	addr := p.addr
+	if !addr.IsValid() && l.has(c.public) {
+		addr = c.public // one of several addresses: the source is what the others send to
+	}
+	if !addr.IsValid() {
+		best, ok := l.best()
+		if !ok {
+			return Interface{}, fmt.Errorf("%s: %s", l.name, l.addresses())
+		}
+		addr = best
+	}
+	out := Interface{Name: l.name, Index: l.index, MTU: l.mtu, Addr: addr, Public: addr}
+	if c.public.IsValid() {
+		out.Public = c.public
+	}
+	return out, nil
+}
+
+func byNameOrIP(links []link, v string) (pick, error) {
+	if a, err := netip.ParseAddr(v); err == nil {
+		p, err := byAddr(links, a.Unmap())
+		p.loopback = true
+		return p, err
+	}
+	for i := range links {
+		if links[i].name == v {
+			return pick{link: &links[i], loopback: true}, nil
+		}
+	}
+	return pick{}, errors.New("no such interface")
+}
+
+func byAddr(links []link, a netip.Addr) (pick, error) {
+	for i := range links {
+		if links[i].has(a) {
+			return pick{link: &links[i], addr: a}, nil
+		}
+	}
+	return pick{}, errors.New("no interface has this address for use")
+}
+
+// byRegex passes over interfaces that are of no use or down, so that a broad
+// expression finds the one that is.
+func byRegex(links []link, re *regexp.Regexp) (pick, error) {
+	ok := func(l *link) bool { _, has := l.best(); return has && l.up && l.refusal(false) == nil }
+	for i := range links {
+		for _, a := range links[i].addrs {
+			if ok(&links[i]) && a.usable() && re.MatchString(a.ip.String()) {
+				return pick{link: &links[i], addr: a.ip}, nil
+			}
+		}
+	}
+	for i := range links {
+		if ok(&links[i]) && re.MatchString(links[i].name) {
+			return pick{link: &links[i]}, nil
+		}
+	}
+	return pick{}, errors.New("matches no address and no name of a usable interface")
+}
+
+// byReach follows the route, except to an own address: that one leads to the
+// loopback, while who names it (the same flag on every host, pointing at one of
+// them) means the interface that has it.
+func (c criteria) byReach(h host) (pick, error) {
+	if p, err := byAddr(h.links, c.canReach); err == nil {
+		return p, nil
+	}
+	if h.reachErr != nil {
+		return pick{}, h.reachErr
+	}
+	return byRoute(h.links, h.reach)
+}
+
+func byRoute(links []link, r route) (pick, error) {
+	for i := range links {
+		if links[i].index != r.index {
+			continue
+		}
+		p := pick{link: &links[i]}
+		// The source may be an address of another interface: hosts that route by
+		// BGP over unnumbered links have theirs on the loopback.
+		if _, err := byAddr(links, r.src); err == nil {
+			p.addr = r.src
+		}
+		return p, nil
+	}
+	return pick{}, fmt.Errorf("leads to interface number %d, which is gone", r.index)
+}
