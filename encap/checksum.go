@@ -1,0 +1,71 @@
+package encap
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"net/netip"
+)
+
+// Sum returns the ones' complement sum (RFC 1071) of b as big-endian 16-bit words
+// added to initial, folded and not complemented. An odd last byte is
+// padded with zero, so a sum is continued over several buffers by passing
+// it on as initial only if all but the last have even length.
+func Sum(b []byte, initial uint16) uint16 {
+	// Words are loaded little-endian, which costs nothing on most machines: the
+	// sum of swapped words is the swapped sum (RFC 1071 section 2 (B)).
+	acc := uint64(bits.ReverseBytes16(initial))
+	var carry uint64
+	for len(b) >= 64 {
+		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(b[0:8]), 0)
+		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(b[8:16]), carry)
+		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(b[16:24]), carry)
+		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(b[24:32]), carry)
+		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(b[32:40]), carry)
+		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(b[40:48]), carry)
+		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(b[48:56]), carry)
+		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(b[56:64]), carry)
+		acc += carry // cannot wrap: the sum that carried is not all ones
+		b = b[64:]
+	}
+	for len(b) >= 8 {
+		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(b), 0)
+		acc += carry
+		b = b[8:]
+	}
+	if len(b) > 0 {
+		acc, carry = bits.Add64(acc, tail(b), 0)
+		acc += carry
+	}
+	return bits.ReverseBytes16(Fold(acc))
+}
+
+// tail returns the fewer than eight bytes of b as one little-endian word.
+func tail(b []byte) uint64 {
+	var w [8]byte
+	copy(w[:], b)
+	return binary.LittleEndian.Uint64(w[:])
+}
+
+// Fold adds the 16-bit words of sum until one is left. It never turns a
+// sum other than 0 into 0.
+func Fold(sum uint64) uint16 {
+	sum = sum>>32 + sum&0xffffffff
+	sum = sum>>32 + sum&0xffffffff
+	sum = sum>>16 + sum&0xffff
+	sum = sum>>16 + sum&0xffff
+	return uint16(sum)
+}
+
+// PseudoSum returns the folded, not complemented sum of the pseudo-header of TCP
+// and UDP over IPv4 (RFC 9293 section 3.1) or IPv6 (RFC 8200 section 8.1), where
+// length is that of L4 header and payload in bytes. Both addresses must be of one
+// family.
+func PseudoSum(src, dst netip.Addr, proto uint8, length int) uint16 {
+	rest := uint64(proto) + uint64(length)
+	if src.Is4() {
+		s, d := src.As4(), dst.As4()
+		return Fold(rest + uint64(binary.BigEndian.Uint32(s[:])) + uint64(binary.BigEndian.Uint32(d[:])))
+	}
+	s, d := src.As16(), dst.As16()
+	return Sum(d[:], Sum(s[:], Fold(rest)))
+}

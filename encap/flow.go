@@ -1,0 +1,79 @@
+package encap
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// Odd constants without structure (the fractional digits of the square roots of
+// 2, 3 and 5), so that no address pair found in practice is a fixed point.
+const (
+	flowKey0 = 0x6a09e667f3bcc909
+	flowKey1 = 0xbb67ae8584caa73b
+	flowKey2 = 0x3c6ef372fe94f82b
+)
+
+// FlowHash returns a hash of the flow of the packet b that ParseIP read into ip:
+// of addresses, protocol and, for TCP and UDP, ports. Every fragment of a
+// datagram, the first included, hashes without ports, so that all of
+// them take one path. Equal flows hash equally in every process.
+func FlowHash(b []byte, ip *IP) uint32 {
+	var ports uint32
+	if !ip.Fragment {
+		ports = flowPorts(b[:ip.Len], ip.HeaderLen, ip.Proto)
+	}
+	return flowHash(b, ip.Proto, ports)
+}
+
+// QuickHash is FlowHash for a packet that has passed Destination and no more. The
+// two differ only for IPv6 with extension headers, where QuickHash takes the
+// first one's number as the protocol and sees no ports.
+func QuickHash(b []byte) uint32 {
+	if b[0]>>4 == 4 {
+		proto := b[9]
+		if binary.BigEndian.Uint16(b[6:8])&(ipv4MoreFragments|ipv4OffsetMask) != 0 {
+			return flowHash(b, proto, 0)
+		}
+		hl, n := ipv4Lengths(b)
+		return flowHash(b, proto, flowPorts(b[:n], hl, proto))
+	}
+	return flowHash(b, b[6], flowPorts(b[:ipv6Total(b)], ipv6Len, b[6]))
+}
+
+// flowPorts returns both ports of the TCP or UDP header at off, else 0.
+func flowPorts(b []byte, off int, proto uint8) uint32 {
+	if (proto == ProtoTCP || proto == ProtoUDP) && len(b) >= off+4 {
+		return binary.BigEndian.Uint32(b[off:])
+	}
+	return 0
+}
+
+func flowHash(b []byte, proto uint8, ports uint32) uint32 {
+	tail := uint64(ports)<<8 | uint64(proto)
+	if b[0]>>4 == 4 {
+		return mix(binary.BigEndian.Uint64(b[12:20])^flowKey0, tail^flowKey1)
+	}
+	addrs := b[8:40]
+	hi1, lo1 := bits.Mul64(binary.BigEndian.Uint64(addrs[0:8])^flowKey0, binary.BigEndian.Uint64(addrs[8:16])^flowKey1)
+	hi2, lo2 := bits.Mul64(binary.BigEndian.Uint64(addrs[16:24])^flowKey1, binary.BigEndian.Uint64(addrs[24:32])^flowKey2)
+	return mix(hi1^lo1^flowKey2, bits.RotateLeft64(hi2^lo2, 23)^tail)
+}
+
+// mix folds the 128-bit products of a and b so that each bit of either moves
+// about half the bits of the result.
+func mix(a, b uint64) uint32 {
+	hi, lo := bits.Mul64(a, b)
+	hi, lo = bits.Mul64(hi^lo, flowKey2)
+	x := hi ^ lo
+	return uint32(x>>32) ^ uint32(x)
+}
+
+// SourcePort scales hash onto the ports from lo to hi, both included, as an
+// outer source port (RFC 7348 section 5). Where hi is not above lo it is lo.
+func SourcePort(hash uint32, lo, hi uint16) uint16 {
+	if hi <= lo {
+		return lo
+	}
+	n := uint64(hi-lo) + 1
+	return lo + uint16(uint64(hash)*n>>32)
+}
