@@ -1,0 +1,127 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/overlayd/overlayd/encap"
+)
+
+// maxValue bounds a lease's value in bytes: a real one has below 300.
+const maxValue = 64 << 10
+
+// backendVXLAN is the only BackendType whose leases overlayd uses; flannel
+// compares it in exactly this case.
+const backendVXLAN = "vxlan"
+
+// leaseJSON and vtepJSON are a lease's value with flannel's field order.
+type leaseJSON struct {
+	PublicIP      string
+	PublicIPv6    *string
+	BackendType   string          `json:",omitempty"`
+	BackendData   json.RawMessage `json:",omitempty"`
+	BackendV6Data json.RawMessage `json:",omitempty"`
+}
+
+type vtepJSON struct {
+	VNI     int64
+	VtepMAC string
+}
+
+// Value returns the lease as flannel stores it, byte for byte (flannel v0.28.9
+// pkg/lease): no spaces, PublicIP always present ("0.0.0.0" without IPv4),
+// PublicIPv6 null or a string, the data of a family that has a VTEP only.
+func (l Lease) Value() []byte {
+	ip := netip.IPv4Unspecified()
+	if l.PublicIP.IsValid() {
+		ip = l.PublicIP
+	}
+	b := append(make([]byte, 0, 256), `{"PublicIP":"`...)
+	b = append(ip.AppendTo(b), `","PublicIPv6":`...)
+	if l.PublicIPv6.IsValid() {
+		b = append(l.PublicIPv6.AppendTo(append(b, '"')), '"')
+	} else {
+		b = append(b, "null"...)
+	}
+	if l.BackendType != "" {
+		quoted, _ := json.Marshal(l.BackendType) // a string cannot fail
+		b = append(append(b, `,"BackendType":`...), quoted...)
+	}
+	if l.BackendType == backendVXLAN {
+		b = l.Backend.append(b, "BackendData")
+		b = l.BackendV6.append(b, "BackendV6Data")
+	}
+	return append(b, '}')
+}
+
+func (d VTEPData) append(b []byte, name string) []byte {
+	if d == (VTEPData{}) {
+		return b
+	}
+	return fmt.Appendf(b, `,"%s":{"VNI":%d,"VtepMAC":"%s"}`, name, d.VNI, d.MAC)
+}
+
+// ParseLease reads an entry of the store. It checks that each field is what it
+// says (an address, a VNI of 24 bits, a six-byte MAC), not whether the lease can
+// be used: that is the RIB's part. Unknown fields are ignored. The backend data
+// of a BackendType other than "vxlan" is not looked at, and of an IPv6-only lease
+// PublicIP "0.0.0.0" reads as no address. Errors name the field and the value.
+func ParseLease(key string, value []byte) (Lease, error) {
+	v4, v6, err := ParseKey(key)
+	if err != nil {
+		return Lease{}, err
+	}
+	if len(value) > maxValue {
+		return Lease{}, fmt.Errorf("value has %d bytes, want at most %d", len(value), maxValue)
+	}
+	var in leaseJSON
+	if err := unmarshal("", value, &in); err != nil {
+		return Lease{}, err
+	}
+	l := Lease{Subnet: v4, IPv6Subnet: v6, BackendType: in.BackendType}
+	if l.PublicIP, err = parseAddr("PublicIP", in.PublicIP, 32); err != nil {
+		return Lease{}, err
+	}
+	if !v4.IsValid() && l.PublicIP.IsUnspecified() {
+		l.PublicIP = netip.Addr{}
+	}
+	if in.PublicIPv6 != nil {
+		if l.PublicIPv6, err = parseAddr("PublicIPv6", *in.PublicIPv6, 128); err != nil {
+			return Lease{}, err
+		}
+	}
+	if l.BackendType != backendVXLAN {
+		return l, nil
+	}
+	if l.Backend, err = parseVTEP("BackendData", in.BackendData, v4.IsValid()); err != nil {
+		return Lease{}, err
+	}
+	if l.BackendV6, err = parseVTEP("BackendV6Data", in.BackendV6Data, v6.IsValid()); err != nil {
+		return Lease{}, err
+	}
+	return l, nil
+}
+
+// parseVTEP reads the backend data of one family. Only a family with a subnet needs it.
+func parseVTEP(field string, text json.RawMessage, needed bool) (VTEPData, error) {
+	if len(text) == 0 || string(text) == "null" {
+		if needed {
+			return VTEPData{}, errors.New(field + " is missing")
+		}
+		return VTEPData{}, nil
+	}
+	var in vtepJSON
+	if err := unmarshal(field+".", text, &in); err != nil {
+		return VTEPData{}, err
+	}
+	if in.VNI < 1 || in.VNI > maxVNI {
+		return VTEPData{}, fmt.Errorf("%s.VNI %d is not in 1..%d", field, in.VNI, maxVNI)
+	}
+	mac, err := encap.ParseMAC(in.VtepMAC)
+	if err != nil {
+		return VTEPData{}, fmt.Errorf("%s.VtepMAC: %w", field, err)
+	}
+	return VTEPData{VNI: uint32(in.VNI), MAC: mac}, nil
+}

@@ -1,0 +1,184 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// maxConfig bounds the network config in bytes: a real one has a few hundred.
+const maxConfig = 64 << 10
+
+// NetworkError says that there is a network config and that it is not valid, as
+// against no config (ErrNoNetwork) and no answer (any other error).
+type NetworkError struct {
+	Err error // names the field and the value
+}
+
+func (e *NetworkError) Error() string { return "network config: " + e.Err.Error() }
+
+func (e *NetworkError) Unwrap() error { return e.Err }
+
+// networkJSON is the config as flannel writes it. encoding/json gives flannel's
+// own semantics: keys in any case, unknown ones ignored, the last of two counts.
+type networkJSON struct {
+	EnableIPv4     bool
+	EnableIPv6     bool
+	EnableNFTables bool
+	Network        string
+	SubnetLen      uint
+	SubnetMin      string
+	SubnetMax      string
+	IPv6Network    string
+	IPv6SubnetLen  uint
+	IPv6SubnetMin  string
+	IPv6SubnetMax  string
+	Backend        json.RawMessage
+}
+
+// ParseNetwork reads the JSON of `<prefix>/config`, fills in flannel's defaults
+// and checks all of it (flannel v0.28.9 pkg/subnet/config.go; the messages begin
+// with flannel's text). Beyond flannel it checks the ranges of VNI, Port and MTU
+// and takes a missing Backend or Type for vxlan. Every error is a *NetworkError.
+//
+// An IPv6 network is checked whether or not the caller can carry it: see
+// Network.EnableIPv6.
+func ParseNetwork(text []byte) (Network, error) {
+	n, err := parseNetwork(text)
+	if err != nil {
+		return Network{}, &NetworkError{Err: err}
+	}
+	return n, nil
+}
+
+func parseNetwork(text []byte) (Network, error) {
+	if len(text) > maxConfig {
+		return Network{}, fmt.Errorf("%d bytes, want at most %d", len(text), maxConfig)
+	}
+	in := networkJSON{EnableIPv4: true}
+	if err := unmarshal("", text, &in); err != nil {
+		return Network{}, err
+	}
+	n := Network{EnableIPv4: in.EnableIPv4, EnableIPv6: in.EnableIPv6, EnableNFTables: in.EnableNFTables}
+	if !n.EnableIPv4 && !n.EnableIPv6 {
+		return Network{}, errors.New("EnableIPv4 and EnableIPv6 are both false, want at least one")
+	}
+	if n.EnableIPv4 {
+		r, err := ipv4Rules().check(in.Network, in.SubnetLen, in.SubnetMin, in.SubnetMax)
+		if err != nil {
+			return Network{}, err
+		}
+		n.Network, n.SubnetLen, n.SubnetMin, n.SubnetMax = r.network, r.length, r.min, r.max
+	}
+	if n.EnableIPv6 {
+		r, err := ipv6Rules().check(in.IPv6Network, in.IPv6SubnetLen, in.IPv6SubnetMin, in.IPv6SubnetMax)
+		if err != nil {
+			return Network{}, err
+		}
+		n.IPv6Network, n.IPv6SubnetLen, n.IPv6SubnetMin, n.IPv6SubnetMax = r.network, r.length, r.min, r.max
+	}
+	b, err := parseBackend(in.Backend)
+	if err != nil {
+		return Network{}, err
+	}
+	n.Backend = b
+	return n, nil
+}
+
+// parseBackend reads the Backend object; an absent one is vxlan with defaults.
+func parseBackend(text json.RawMessage) (Backend, error) {
+	var kind struct{ Type string }
+	if len(text) > 0 {
+		if err := unmarshal("Backend.", text, &kind); err != nil {
+			return Backend{}, err
+		}
+	}
+	if t := strings.ToLower(kind.Type); t != "" && t != "vxlan" {
+		return Backend{}, fmt.Errorf("backend type %.40q is not supported: use \"vxlan\"", t)
+	}
+	in := struct {
+		VNI, Port, MTU               int64
+		GBP, Learning, DirectRouting bool
+	}{VNI: 1}
+	if len(text) > 0 {
+		if err := unmarshal("Backend.", text, &in); err != nil {
+			return Backend{}, err
+		}
+	}
+	switch {
+	case in.VNI < 1 || in.VNI > maxVNI:
+		return Backend{}, fmt.Errorf("Backend.VNI %d is not in 1..%d", in.VNI, maxVNI)
+	case in.Port < 0 || in.Port > 65535:
+		return Backend{}, fmt.Errorf("Backend.Port %d is not in 1..65535 (0: %d)", in.Port, defaultPort)
+	case in.MTU != 0 && (in.MTU < minMTU || in.MTU > 65535):
+		return Backend{}, fmt.Errorf("Backend.MTU %d is not in %d..65535 (0: that of the underlay interface)", in.MTU, minMTU)
+	}
+	if in.Port == 0 {
+		in.Port = defaultPort
+	}
+	return Backend{VNI: uint32(in.VNI), Port: uint16(in.Port), MTU: int(in.MTU),
+		GBP: in.GBP, Learning: in.Learning, DirectRouting: in.DirectRouting}, nil
+}
+
+const (
+	maxVNI      = 1<<24 - 1 // RFC 7348 section 5: 24 bits
+	defaultPort = 8472      // of the Linux vxlan device, and so of flannel
+	minMTU      = 68 + 50   // RFC 791 section 3.2 minimum, plus the encapsulation over IPv4
+)
+
+// unmarshal is json.Unmarshal with errors that name the key (below path), what
+// was wanted and what came, in a bounded length.
+func unmarshal(path string, text []byte, v any) error {
+	err := json.Unmarshal(text, v)
+	var te *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &te):
+		name := path + te.Field
+		if te.Field == "" {
+			name = strings.TrimSuffix(path, ".")
+		}
+		if name == "" {
+			name = "top level"
+		}
+		return fmt.Errorf("%.80q: want %s, got JSON %.40s", name, jsonName(te.Type.Kind().String()), te.Value)
+	case err != nil:
+		return fmt.Errorf("read JSON: %.120w", err)
+	}
+	return nil
+}
+
+// jsonName translates the name of a Go kind.
+func jsonName(kind string) string {
+	switch {
+	case kind == "struct":
+		return "an object"
+	case kind == "string":
+		return "a string"
+	case kind == "bool":
+		return "true or false"
+	case strings.HasPrefix(kind, "uint"):
+		return "a whole number from 0"
+	}
+	return "a whole number"
+}
+
+// parseAddr reads one address of a family, without a zone and not mapped.
+func parseAddr(field, s string, bits int) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	switch {
+	case err != nil:
+		return a, fmt.Errorf("%s %.40q is not an IP address", field, s)
+	case a.BitLen() != bits || a.Is4In6() || a.Zone() != "":
+		return a, fmt.Errorf("%s %.40q is not an %s address", field, s, familyName(bits))
+	}
+	return a, nil
+}
+
+func familyName(bits int) string {
+	if bits == 32 {
+		return "IPv4"
+	}
+	return "IPv6"
+}
