@@ -35,7 +35,7 @@ type pick struct {
 // choose returns the first interface that c asks for and that is of use.
 func (c criteria) choose(h host) (Interface, error) {
 	if len(h.links) == 0 {
-		return Interface{}, errors.New("choose underlay interface: this network namespace has none")
+		return Interface{}, errors.New("this network namespace has no interface")
 	}
 	var tried []string
 	for _, step := range c.steps(h) {
@@ -52,7 +52,7 @@ func (c criteria) choose(h host) (Interface, error) {
 	if !c.named() {
 		hint = "; choose one with --iface, --iface-regex or --iface-can-reach"
 	}
-	return Interface{}, fmt.Errorf("choose underlay interface: %s (looked at: %s)%s",
+	return Interface{}, fmt.Errorf("%s (looked at: %s)%s",
 		strings.Join(tried, "; "), describe(h.links), hint)
 }
 

@@ -47,7 +47,7 @@ func TestChoose(t *testing.T) {
 		{name: "no default route", change: func(h *host) { h.defaults = nil },
 			want: "default route: there is none|eth0 192.0.2.10 192.0.2.11|lo 127.0.0.1|is the loopback|bare0 no IPv4|eth2 10.2.0.5, down|--iface-can-reach"},
 		{name: "default route's interface gone", change: func(h *host) { h.defaults[0].index = 99 }, want: "interface number 99"},
-		{name: "no interface", change: func(h *host) { h.links = nil }, want: "network namespace has none"},
+		{name: "no interface", change: func(h *host) { h.links = nil }, want: "network namespace has no interface"},
 
 		{name: "by name", opts: Options{Iface: []string{"eth1"}}, want: "eth1 10.1.0.5 10.1.0.5"},
 		{name: "by name, down", opts: Options{Iface: []string{"eth2"}}, want: "eth2 10.2.0.5 10.2.0.5"},

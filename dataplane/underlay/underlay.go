@@ -35,7 +35,7 @@ type Interface struct {
 }
 
 // Select chooses the interface for o in the network namespace of the calling
-// thread. An error names the flag and its value, and where nothing matched also
+// thread. An error names each flag tried and its value, and where nothing matched also
 // every interface that was looked at and why it was not taken.
 func Select(o Options) (Interface, error) {
 	c, err := o.criteria()
