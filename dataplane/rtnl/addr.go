@@ -1,0 +1,67 @@
+package rtnl
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// SetAddrs gives the link exactly the base address of each own subnet, as a /32
+// (/128 for IPv6), and removes every other address that lies in an overlay
+// network. Addresses outside of them are not ours and stay (flannel does the same).
+func (c *Conn) SetAddrs(index int, subnets, networks []netip.Prefix) error {
+	l, err := c.LinkByIndex(index)
+	if err != nil {
+		return err
+	}
+	addrs, err := Retry(func() ([]netlink.Addr, error) { return c.h.AddrList(l, netlink.FAMILY_ALL) })
+	if err != nil {
+		return fmt.Errorf("list addresses of %s: %w", l.Attrs().Name, err)
+	}
+	have := make([]netip.Prefix, 0, len(addrs))
+	for _, a := range addrs {
+		have = append(have, Prefix(a.IPNet))
+	}
+	add, remove := planAddrs(have, subnets, networks)
+	for _, p := range add {
+		a := &netlink.Addr{IPNet: IPNet(p)}
+		if p.Addr().Is6() {
+			a.Flags = unix.IFA_F_NODAD // nobody else can have it, and it must be usable at once
+		}
+		if err := c.h.AddrReplace(l, a); err != nil {
+			return fmt.Errorf("add address %s to %s: %w", p, l.Attrs().Name, err)
+		}
+	}
+	for _, i := range remove {
+		err := c.h.AddrDel(l, &addrs[i])
+		if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			return fmt.Errorf("remove address %s from %s: %w", have[i], l.Attrs().Name, err)
+		}
+	}
+	return nil
+}
+
+// planAddrs returns the addresses to add, and the indices in have of those to remove.
+func planAddrs(have, subnets, networks []netip.Prefix) (add []netip.Prefix, remove []int) {
+	var want []netip.Prefix
+	for _, s := range subnets {
+		base := s.Masked().Addr()
+		want = append(want, netip.PrefixFrom(base, base.BitLen()))
+	}
+	for _, w := range want {
+		if !slices.Contains(have, w) {
+			add = append(add, w)
+		}
+	}
+	for i, h := range have {
+		inside := func(n netip.Prefix) bool { return n.Contains(h.Addr()) }
+		if !slices.Contains(want, h) && slices.ContainsFunc(networks, inside) {
+			remove = append(remove, i)
+		}
+	}
+	return add, remove
+}

@@ -1,0 +1,49 @@
+package rtnl
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// ErrNotFound says that there is no such link.
+var ErrNotFound = errors.New("no such link")
+
+// dumpTries bounds how often an interrupted dump is repeated. A dump of a few
+// links or addresses takes microseconds; ten in a row are not interrupted by chance.
+const dumpTries = 10
+
+// Conn is one netlink connection to one network namespace. Its methods may be
+// called from several goroutines.
+type Conn struct {
+	h *netlink.Handle
+}
+
+// Open connects to the network namespace of the calling thread.
+func Open() (*Conn, error) {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink: %w", err)
+	}
+	return &Conn{h: h}, nil
+}
+
+// Close ends the connection; what it made stays.
+func (c *Conn) Close() { c.h.Close() }
+
+// Handle returns the connection for steps that only one caller needs.
+func (c *Conn) Handle() *netlink.Handle { return c.h }
+
+// Retry runs a dump again while the kernel reports that something changed
+// under it (NLM_F_DUMP_INTR): its result would have holes or repetitions.
+func Retry[T any](dump func() (T, error)) (T, error) {
+	for range dumpTries - 1 {
+		v, err := dump()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return v, err
+		}
+	}
+	return dump()
+}

@@ -1,0 +1,17 @@
+// Package rtnl holds the rtnetlink and sysctl steps that both dataplanes share:
+// finding, shaping and deleting the overlay device, its addresses and routes,
+// and removing all of it again ([Cleanup]).
+//
+// Every step reads first and writes only what differs, so that a restart
+// rewrites no kernel object and disturbs no listener. Every dump is repeated
+// while the kernel says that it was interrupted. Errors wrap the kernel's errno.
+package rtnl
+
+// Alias marks a network device as made or adopted by overlayd (ip link ... alias).
+const Alias = "overlayd"
+
+// RouteProtocol is the number (rtm_protocol, nh_protocol) under which overlayd
+// installs routes and nexthop objects. It is free in iproute2's rt_protos and
+// above the numbers that the kernel's rtnetlink.h reserves. What carries it
+// belongs to overlayd and is removed when it is not wanted.
+const RouteProtocol = 211

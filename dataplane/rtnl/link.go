@@ -1,0 +1,77 @@
+package rtnl
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Link returns the link of that name, or an error that wraps [ErrNotFound].
+func (c *Conn) Link(name string) (netlink.Link, error) {
+	// Old kernels refuse the lookup by name, and netlink dumps all links instead.
+	l, err := Retry(func() (netlink.Link, error) { return c.h.LinkByName(name) })
+	return found(l, err, "find link %s: %w", name)
+}
+
+// LinkByIndex returns the link of that index, or an error that wraps [ErrNotFound].
+func (c *Conn) LinkByIndex(index int) (netlink.Link, error) {
+	l, err := c.h.LinkByIndex(index)
+	return found(l, err, "find link %d: %w", index)
+}
+
+func found(l netlink.Link, err error, format string, what any) (netlink.Link, error) {
+	if errors.As(err, &netlink.LinkNotFoundError{}) || errors.Is(err, unix.ENODEV) {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf(format, what, err)
+	}
+	return l, nil
+}
+
+// Links returns all links of the namespace.
+func (c *Conn) Links() ([]netlink.Link, error) {
+	links, err := Retry(c.h.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	return links, nil
+}
+
+// SetLink makes the link's MTU (bytes; 0 leaves it), alias ("" leaves it) and,
+// where up is true, its administrative state be as told.
+func (c *Conn) SetLink(index, mtu int, alias string, up bool) error {
+	l, err := c.LinkByIndex(index)
+	if err != nil {
+		return err
+	}
+	a := l.Attrs()
+	if mtu != 0 && a.MTU != mtu {
+		if err := c.h.LinkSetMTU(l, mtu); err != nil {
+			return fmt.Errorf("set MTU of %s to %d: %w", a.Name, mtu, err)
+		}
+	}
+	if alias != "" && a.Alias != alias {
+		if err := c.h.LinkSetAlias(l, alias); err != nil {
+			return fmt.Errorf("set alias of %s to %q: %w", a.Name, alias, err)
+		}
+	}
+	if up && a.Flags&net.FlagUp == 0 {
+		if err := c.h.LinkSetUp(l); err != nil {
+			return fmt.Errorf("set %s up: %w", a.Name, err)
+		}
+	}
+	return nil
+}
+
+// DeleteLink deletes the link; that it is gone already is no error.
+func (c *Conn) DeleteLink(l netlink.Link) error {
+	err := c.h.LinkDel(l)
+	if err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("delete link %s: %w", l.Attrs().Name, err)
+	}
+	return nil
+}

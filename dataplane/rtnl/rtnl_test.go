@@ -1,0 +1,235 @@
+package rtnl
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/netnstest"
+)
+
+func prefixes(ss ...string) []netip.Prefix {
+	var ps []netip.Prefix
+	for _, s := range ss {
+		ps = append(ps, netip.MustParsePrefix(s))
+	}
+	return ps
+}
+
+func TestPlanAddrs(t *testing.T) {
+	networks := prefixes("10.5.0.0/16", "fd00::/48")
+	for _, tc := range []struct {
+		name          string
+		have, subnets []netip.Prefix
+		add           []netip.Prefix
+		remove        []int
+	}{
+		{"fresh", nil, prefixes("10.5.1.0/24"), prefixes("10.5.1.0/32"), nil},
+		{"both families", nil, prefixes("10.5.1.0/24", "fd00:0:0:1::/64"), prefixes("10.5.1.0/32", "fd00:0:0:1::/128"), nil},
+		{"there", prefixes("10.5.1.0/32"), prefixes("10.5.1.0/24"), nil, nil},
+		{"old subnet", prefixes("10.5.9.0/32"), prefixes("10.5.1.0/24"), prefixes("10.5.1.0/32"), []int{0}},
+		{"wrong length", prefixes("10.5.1.0/24"), prefixes("10.5.1.0/24"), prefixes("10.5.1.0/32"), []int{0}},
+		{"foreign kept", prefixes("192.0.2.1/24", "fe80::1/64"), prefixes("10.5.1.0/24"), prefixes("10.5.1.0/32"), nil},
+		{"no lease", prefixes("10.5.1.0/32", "192.0.2.1/24"), nil, nil, []int{0}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			add, remove := planAddrs(tc.have, tc.subnets, networks)
+			if !slices.Equal(add, tc.add) || !slices.Equal(remove, tc.remove) {
+				t.Errorf("add %v remove %v, want %v and %v", add, remove, tc.add, tc.remove)
+			}
+		})
+	}
+}
+
+// device makes a link in a namespace of its own: a vxlan, because it has carrier
+// from the start, without an automatic IPv6 address, so that nothing happens to
+// it that the test did not do.
+func device(t *testing.T, name string) (*netnstest.NS, *Conn, int) {
+	t.Helper()
+	ns := netnstest.New(t)
+	var c *Conn
+	var index int
+	ns.Must(func() (err error) {
+		if c, err = Open(); err != nil {
+			return err
+		}
+		a := netlink.NewLinkAttrs()
+		a.Name = name
+		if err := c.Handle().LinkAdd(&netlink.Vxlan{LinkAttrs: a, VxlanId: 7, Port: 4789}); err != nil {
+			return err
+		}
+		if err := SetSysctl("net/ipv6/conf/"+name+"/addr_gen_mode", "1"); err != nil {
+			return err
+		}
+		l, err := c.Link(name)
+		if err != nil {
+			return err
+		}
+		index = l.Attrs().Index
+		return nil
+	})
+	t.Cleanup(c.Close)
+	return ns, c, index
+}
+
+func TestStepsAreIdempotentAndSilent(t *testing.T) {
+	ns, c, index := device(t, "flannel.7")
+	steps := func() {
+		t.Helper()
+		if err := c.SetLink(index, 1400, Alias, true); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.SetAddrs(index, prefixes("10.5.1.0/24", "fd00:0:0:1::/64"), prefixes("10.5.0.0/16", "fd00::/48")); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.SetRoutes(index, prefixes("10.5.0.0/16", "fd00::/48")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	steps()
+	l, err := c.Link("flannel.7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := l.Attrs(); a.MTU != 1400 || a.Alias != Alias || a.Flags&1 == 0 {
+		t.Errorf("link is %+v", a)
+	}
+	if out := ns.Run("ip", "route", "show", "10.5.0.0/16"); out != "10.5.0.0/16 dev flannel.7 proto 211 scope link " {
+		t.Errorf("route is %q", out)
+	}
+
+	var s *nl.NetlinkSocket
+	ns.Must(func() (err error) {
+		s, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
+		return err
+	})
+	defer s.Close()
+	tv := unix.NsecToTimeval(int64(200 * time.Millisecond))
+	if err := s.SetReceiveTimeout(&tv); err != nil {
+		t.Fatal(err)
+	}
+	// The kernel announces an IPv6 address some time after it was added.
+	for err := error(nil); !errors.Is(err, unix.EAGAIN); {
+		_, _, err = s.Receive()
+	}
+	steps()
+	if msgs, _, err := s.Receive(); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("the second time there were events: %v, %v", msgs, err)
+	}
+}
+
+func TestSetAddrsReplacesTheOldSubnet(t *testing.T) {
+	ns, c, index := device(t, "flannel.7")
+	ns.Addr("flannel.7", "192.0.2.9/24")
+	networks := prefixes("10.5.0.0/16")
+	for _, subnet := range []string{"10.5.1.0/24", "10.5.2.0/24"} {
+		if err := c.SetAddrs(index, prefixes(subnet), networks); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, _ := c.LinkByIndex(index)
+	addrs, err := c.Handle().AddrList(l, netlink.FAMILY_V4)
+	var have []netip.Prefix
+	for _, a := range addrs {
+		have = append(have, Prefix(a.IPNet))
+	}
+	slices.SortFunc(have, netip.Prefix.Compare)
+	if err != nil || !slices.Equal(have, prefixes("10.5.2.0/32", "192.0.2.9/24")) {
+		t.Errorf("addresses are %v, %v", have, err)
+	}
+}
+
+func TestSetRoutesLeavesOthersAlone(t *testing.T) {
+	ns, c, index := device(t, "flannel.7")
+	if err := c.SetLink(index, 0, "", true); err != nil {
+		t.Fatal(err)
+	}
+	ns.Run("ip", "route", "add", "10.6.0.0/16", "dev", "lo", "proto", "static")
+	ns.Run("ip", "route", "add", "10.8.0.0/16", "dev", "flannel.7", "proto", "static")
+	if err := c.SetRoutes(index, prefixes("10.5.0.0/16")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetRoutes(index, prefixes("10.6.0.0/16", "10.7.0.0/16")); !errors.Is(err, ErrRouteTaken) {
+		t.Errorf("taken route: %v", err)
+	}
+	want := "10.6.0.0/16 dev lo proto static scope link \n" +
+		"10.7.0.0/16 dev flannel.7 proto 211 scope link \n" +
+		"10.8.0.0/16 dev flannel.7 proto static scope link "
+	if diff := cmp.Diff(want, ns.Run("ip", "-4", "route")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCleanup(t *testing.T) {
+	ns, c, index := device(t, "flannel.7")
+	ns.Run("ip", "link", "add", "flannel.8", "type", "bridge")
+	ns.Run("ip", "link", "add", "other", "alias", Alias, "type", "bridge")
+	ns.Run("ip", "route", "add", "10.6.0.0/16", "dev", "lo", "proto", "211")
+	ns.Run("ip", "route", "add", "10.7.0.0/16", "dev", "lo", "proto", "static")
+	if err := c.SetLink(index, 0, Alias, true); err != nil {
+		t.Fatal(err)
+	}
+	removed, err := c.Cleanup()
+	if diff := cmp.Diff([]string{"device flannel.7", "route 10.6.0.0/16"}, removed); diff != "" || err != nil {
+		t.Error(err, diff)
+	}
+	if removed, err := c.Cleanup(); len(removed) != 0 || err != nil {
+		t.Errorf("second: %v, %v", removed, err)
+	}
+	if _, err := c.Link("flannel.7"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("flannel.7: %v", err)
+	}
+	for _, name := range []string{"flannel.8", "other"} {
+		if _, err := c.Link(name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestSetSysctl(t *testing.T) {
+	ns := netnstest.New(t)
+	const path = "net/ipv4/conf/lo/log_martians"
+	read := func() string {
+		var b []byte
+		ns.Must(func() (err error) { b, err = os.ReadFile("/proc/sys/" + path); return err })
+		return string(b)
+	}
+	for _, v := range []string{"1", "1", "0"} {
+		ns.Must(func() error { return SetSysctl(path, v) })
+		if got := read(); got != v+"\n" {
+			t.Errorf("set to %s, is %q", v, got)
+		}
+	}
+	err := ns.Do(func() error { return SetSysctl("net/ipv4/conf/none.1/forwarding", "1") })
+	var se *SysctlError
+	if !errors.As(err, &se) || se.Name != "net.ipv4.conf.none/1.forwarding" || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRetryIsBounded(t *testing.T) {
+	for _, interrupted := range []int{0, 3, 1000} {
+		calls := 0
+		v, err := Retry(func() (int, error) {
+			calls++
+			if calls <= interrupted {
+				return 0, netlink.ErrDumpInterrupted
+			}
+			return 7, nil
+		})
+		if interrupted < dumpTries && (v != 7 || err != nil) {
+			t.Errorf("after %d interruptions: %d, %v", interrupted, v, err)
+		}
+		if interrupted >= dumpTries && (!errors.Is(err, netlink.ErrDumpInterrupted) || calls != dumpTries) {
+			t.Errorf("after %d calls: %v", calls, err)
+		}
+	}
+}

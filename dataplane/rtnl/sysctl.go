@@ -1,0 +1,42 @@
+package rtnl
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// SysctlError says that a sysctl cannot be read or set.
+type SysctlError struct {
+	Name  string // dotted, as for sysctl(8); a dot inside an interface name is written as a slash
+	Value string // what it should be
+	Err   error
+}
+
+func (e *SysctlError) Error() string {
+	return fmt.Sprintf("set sysctl %s=%s: %v", e.Name, e.Value, e.Err)
+}
+
+func (e *SysctlError) Unwrap() error { return e.Err }
+
+// SetSysctl makes a sysctl of the calling thread's network namespace have the
+// value. The path is below /proc/sys, such as net/ipv4/ip_forward. It writes only
+// where the value differs: in a container /proc/sys is often read-only, and right.
+// An error is a *[SysctlError].
+func SetSysctl(path, value string) error {
+	file := "/proc/sys/" + path
+	have, err := os.ReadFile(file)
+	if err == nil && string(bytes.TrimSpace(have)) == value {
+		return nil
+	}
+	if err == nil {
+		err = os.WriteFile(file, []byte(value), 0)
+	}
+	if err != nil {
+		// sysctl(8) writes net.ipv4.conf.eth0/1.forwarding for the interface eth0.1.
+		name := strings.NewReplacer("/", ".", ".", "/").Replace(path)
+		return &SysctlError{Name: name, Value: value, Err: err}
+	}
+	return nil
+}
