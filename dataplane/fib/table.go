@@ -3,11 +3,8 @@
 package fib
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"sync/atomic"
-
-	"github.com/gaissmai/bart"
 )
 
 // Route says that all addresses in Prefix are reached by Value.
@@ -27,17 +24,6 @@ type Table[T any] struct {
 	current atomic.Pointer[snapshot[T]]
 }
 
-// snapshot is one immutable state of a Table.
-type snapshot[T any] struct {
-	// slots are the values of consecutive IPv4 prefixes of one length; the first
-	// one is base, an address shifted right by shift.
-	slots []*T
-	base  uint32
-	shift uint8
-	// rest holds every other prefix; nil where there is none.
-	rest *bart.Fast[*T]
-}
-
 // Lookup returns the value of the longest prefix that holds addr, or nil. It does
 // not allocate. An IPv4-mapped IPv6 address is an IPv6 address here and never
 // matches an IPv4 prefix, and a zone is ignored.
@@ -47,27 +33,17 @@ func (t *Table[T]) Lookup(addr netip.Addr) *T {
 		return nil
 	}
 	if addr.Is4() {
-		a := addr.As4()
-		if i := binary.BigEndian.Uint32(a[:])>>s.shift - s.base; i < uint32(len(s.slots)) {
-			return s.slots[i]
+		i, slots := uint(key(addr)>>(s.shift&31)-s.base), s.slots
+		if i < uint(len(slots)) && slots[i] != nil {
+			return slots[i]
 		}
 	}
-	if s.rest == nil {
-		return nil
-	}
-	v, _ := s.rest.Lookup(addr)
-	return v
+	return s.lookupRest(addr)
 }
 
 // Replace makes routes the whole table, in one atomic store. Of two routes with
 // the same prefix the later one holds. An invalid prefix is ignored. The slice is
 // not kept; the values are.
 func (t *Table[T]) Replace(routes []Route[T]) {
-	s := &snapshot[T]{rest: new(bart.Fast[*T])}
-	for _, r := range routes {
-		if r.Prefix.IsValid() {
-			s.rest.Insert(r.Prefix.Masked(), r.Value)
-		}
-	}
-	t.current.Store(s)
+	t.current.Store(newSnapshot(routes))
 }

@@ -1,0 +1,90 @@
+package fib
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/gaissmai/bart"
+)
+
+// snapshot is one immutable state of a Table.
+//
+// All leases of a network have one length and lie close together, so nearly
+// every lookup is one index into slots. That must be the longest of the IPv4
+// lengths: then what it finds needs no comparison with anything else.
+type snapshot[T any] struct {
+	// slots are the values of consecutive IPv4 prefixes of one length, nil where
+	// there is no route; the first one is base, an address shifted right by shift.
+	slots []*T
+	base  uint32
+	shift uint8
+	// rest holds the other prefixes; nil where there is none.
+	rest *bart.Fast[*T]
+}
+
+// minSpan is how many slots any table may have, and maxSpread how many per route
+// beyond that: what is sparser goes to the trie, for the sake of memory.
+const (
+	minSpan   = 4096
+	maxSpread = 8
+)
+
+func newSnapshot[T any](routes []Route[T]) *snapshot[T] {
+	s := &snapshot[T]{}
+	bits := s.plan(routes)
+	for i := range routes {
+		r := &routes[i]
+		switch {
+		case r.Prefix.Bits() == bits && r.Prefix.Addr().Is4():
+			s.slots[key(r.Prefix.Addr())>>s.shift-s.base] = r.Value
+		case r.Prefix.IsValid():
+			if s.rest == nil {
+				s.rest = new(bart.Fast[*T])
+			}
+			s.rest.Insert(r.Prefix.Masked(), r.Value)
+		}
+	}
+	return s
+}
+
+// plan makes room for the longest of the IPv4 lengths among routes and returns
+// it, or -2 where slots would be too sparse.
+func (s *snapshot[T]) plan(routes []Route[T]) (bits int) {
+	const none = -2 // an invalid prefix has -1
+	bits = none
+	var first, last uint32
+	n := 0
+	for i := range routes {
+		p := routes[i].Prefix
+		if !p.Addr().Is4() || p.Bits() < bits || p.Bits() < 1 {
+			continue
+		}
+		k := key(p.Addr()) >> (32 - p.Bits())
+		if p.Bits() > bits {
+			bits, first, last, n = p.Bits(), k, k, 0
+		}
+		first, last, n = min(first, k), max(last, k), n+1
+	}
+	if n == 0 || uint64(last-first) >= minSpan+maxSpread*uint64(n) {
+		return none
+	}
+	s.slots = make([]*T, last-first+1)
+	s.base = first
+	s.shift = uint8(32 - bits)
+	return bits
+}
+
+// key returns an IPv4 address as a number. As4 compiles to registers only; by way
+// of As16 the same costs a stalled load from the stack, 7 ns.
+func key(addr netip.Addr) uint32 {
+	a := addr.As4()
+	return binary.BigEndian.Uint32(a[:])
+}
+
+func (s *snapshot[T]) lookupRest(addr netip.Addr) *T {
+	if s.rest == nil {
+		return nil
+	}
+	v, _ := s.rest.Lookup(addr)
+	return v
+}
