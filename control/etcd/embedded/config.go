@@ -1,0 +1,166 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"go.etcd.io/bbolt"
+	"go.etcd.io/etcd/server/v3/embed"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+)
+
+// peerURL is the member's identity inside its own data. Nothing listens there,
+// and it never changes, so that a restart may listen anywhere.
+const peerURL = "http://127.0.0.1:2380"
+
+const (
+	quotaBytes        = 1 << 30 // of the database; 100 000 leases take 40 MB
+	compactionHistory = "1h"    // how long a disconnected watcher could resume
+
+	// A member alone waits for nobody's vote: a tenth of etcd's times is safe, and
+	// it is ready in a tenth of the time.
+	tickMs, electionMs = 10, 100
+)
+
+// serverConfig returns the configuration of a member that is alone.
+func serverConfig(cfg Config, listen url.URL, advertise []url.URL, conns *connTracker) *embed.Config {
+	peer, _ := url.Parse(peerURL)
+	c := embed.NewConfig()
+	c.Name = cfg.Name
+	c.Dir = cfg.Dir
+	c.ListenPeerUrls = nil
+	c.AdvertisePeerUrls = []url.URL{*peer}
+	c.InitialCluster = cfg.Name + "=" + peerURL
+	c.ListenClientUrls = []url.URL{listen}
+	c.AdvertiseClientUrls = advertise
+	c.TickMs, c.ElectionMs = tickMs, electionMs
+	c.EnableGRPCGateway = false
+	c.AutoCompactionMode = embed.CompactorModePeriodic
+	c.AutoCompactionRetention = compactionHistory
+	c.QuotaBackendBytes = quotaBytes
+	c.UnsafeNoFsync = cfg.NoFsync
+	c.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.Creds(conns)}
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(cfg.Log))
+	return c
+}
+
+// parseListen checks a listen URL: what etcd accepts, less TLS, for which there
+// is no certificate here, and less host names, which say nothing about what is listened on.
+func parseListen(text string) (url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return url.URL{}, fmt.Errorf("listen address %q: %w", text, err)
+	}
+	switch u.Scheme {
+	case "unix":
+		if u.Host+u.Path == "" {
+			return url.URL{}, fmt.Errorf("listen address %q: want unix://<path>", text)
+		}
+		return *u, nil
+	case "http":
+	default:
+		return url.URL{}, fmt.Errorf("listen address %q: want http://<ip>:<port> or unix://<path>", text)
+	}
+	if (u.Path != "" && u.Path != "/") || u.RawQuery != "" || u.User != nil {
+		return url.URL{}, fmt.Errorf("listen address %q: want http://<ip>:<port> and nothing else", text)
+	}
+	if u.Hostname() == "localhost" {
+		u.Host = net.JoinHostPort("127.0.0.1", u.Port())
+	}
+	if ap, err := netip.ParseAddrPort(u.Host); err != nil || ap.Port() == 0 {
+		return url.URL{}, fmt.Errorf("listen address %q: want http://<ip>:<port>, such as %s", text, DefaultListenClient)
+	}
+	u.Path = ""
+	return *u, nil
+}
+
+// advertised returns what clients are to dial for a listen URL: itself, or
+// every address of the host where it is the unspecified address.
+func advertised(listen url.URL) ([]url.URL, error) {
+	ap, err := netip.ParseAddrPort(listen.Host)
+	if listen.Scheme != "http" || err != nil || !ap.Addr().IsUnspecified() {
+		return []url.URL{listen}, nil
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list the host's addresses: %w", err)
+	}
+	var urls []url.URL
+	for _, a := range addrs {
+		p, err := netip.ParsePrefix(a.String())
+		if err != nil || p.Addr().IsLinkLocalUnicast() || (ap.Addr().Is4() && !p.Addr().Is4()) {
+			continue
+		}
+		host := net.JoinHostPort(p.Addr().String(), strconv.Itoa(int(ap.Port())))
+		urls = append(urls, url.URL{Scheme: listen.Scheme, Host: host})
+	}
+	if len(urls) == 0 {
+		return nil, fmt.Errorf("listen address %q: the host has no address to advertise", listen.String())
+	}
+	return urls, nil
+}
+
+func texts(urls []url.URL) []string {
+	var s []string
+	for _, u := range urls {
+		s = append(s, u.String())
+	}
+	return s
+}
+
+// lockDir makes the data directory and takes it for this process. etcd itself
+// would wait for ever for another process to leave it.
+func lockDir(dir string) (*os.File, error) {
+	if dir == "" {
+		return nil, errors.New("data directory is empty: name one")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory %q: %w", dir, err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "overlayd.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("data directory %q cannot be written: %w", dir, err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("data directory %q is in use by another process", dir)
+		}
+		return nil, fmt.Errorf("lock data directory %q: %w", dir, err)
+	}
+	return f, nil
+}
+
+// checkDatabase says that an existing database is damaged before etcd finds it:
+// it opens the file in a goroutine of its own and panics there.
+func checkDatabase(dir string) error {
+	path := filepath.Join(dir, "member", "snap", "db")
+	if _, err := os.Stat(path); err != nil {
+		return nil // a new one is made
+	}
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
+	if err != nil {
+		return fmt.Errorf("data directory %q: open database %s: %w", dir, path, err)
+	}
+	return db.Close()
+}
+
+// explain names the field of cfg that an error of etcd is about.
+func explain(err error, cfg Config) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("listen address %q (--etcd-listen-client-url) is in use by another process: %w", cfg.ListenClient, err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("listen address %q (--etcd-listen-client-url) is not an address of this host: %w", cfg.ListenClient, err)
+	}
+	return fmt.Errorf("start etcd server in data directory %q, listen address %q: %w", cfg.Dir, cfg.ListenClient, err)
+}
