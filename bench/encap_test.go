@@ -1,0 +1,121 @@
+package bench
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/userspace"
+)
+
+// benchPeers is the number of peers, one /24 each, that a node knows.
+const benchPeers = 1000
+
+// node makes node i of a full mesh: 10.0.0.0/8 in /24s, node i has the i-th.
+func node(tb testing.TB, i int) *userspace.Memory {
+	m := newNode(i)
+	w := dataplane.Wanted{MTU: 1450}
+	for p := range benchPeers {
+		if p != i {
+			w.Peers = append(w.Peers, dataplane.Peer{VTEP: newNode(p).VTEPs()[0], Subnets: []netip.Prefix{netip.PrefixFrom(overlay(p, 0), 24)}})
+		}
+	}
+	if err := m.Sync(w); err != nil {
+		tb.Fatal(err)
+	}
+	return m
+}
+
+func newNode(i int) *userspace.Memory {
+	addr := netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)})
+	return userspace.NewMemory(userspace.Config{Local: addr, Public: addr, VNI: 1, Port: 8472, MTU: 1450})
+}
+
+// overlay returns the address of pod h of node i.
+func overlay(i, h int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(h)}) }
+
+// udpPacket returns an IPv4 UDP packet of size bytes, without UDP checksum.
+func udpPacket(src, dst netip.Addr, size int) []byte {
+	b := make([]byte, size)
+	b[0], b[8], b[9] = 0x45, 64, 17
+	binary.BigEndian.PutUint16(b[2:], uint16(size))
+	copy(b[12:], src.AsSlice())
+	copy(b[16:], dst.AsSlice())
+	binary.BigEndian.PutUint16(b[20:], 4242)
+	binary.BigEndian.PutUint16(b[22:], 53)
+	binary.BigEndian.PutUint16(b[24:], uint16(size-20))
+	return b
+}
+
+// spread returns one packet for each of 256 peers, in an order without a pattern.
+func spread(from, size int, packet func(i int) (src, dst netip.Addr)) [][]byte {
+	packets := make([][]byte, 256)
+	for i := range packets {
+		src, dst := packet((i*601 + from + 1) % benchPeers)
+		packets[i] = udpPacket(src, dst, size)
+	}
+	return packets
+}
+
+func report(b *testing.B, size int) {
+	ns := float64(b.Elapsed().Nanoseconds()) / float64(b.N)
+	b.ReportMetric(ns, "ns/packet")
+	b.ReportMetric(float64(size)*8/ns, "Gbit/s")
+	b.ReportMetric(0, "ns/op")
+	b.ReportAllocs()
+}
+
+// BenchmarkEncap is the sending worker of the userspace dataplane, from the
+// device's packet to the datagram: bounds check, lookup among 1000 peers, headers,
+// counting. No system call and no copy of the payload.
+func BenchmarkEncap(b *testing.B) {
+	for _, size := range []int{64, 1400} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			m := node(b, 0)
+			m.Load(spread(0, size, func(i int) (src, dst netip.Addr) { return overlay(0, 5), overlay(i, 7) })...)
+			m.Send(1000)
+			b.ResetTimer()
+			m.Send(b.N)
+			b.StopTimer()
+			if got := m.Stats().TxPackets; got != uint64(b.N)+1000 {
+				b.Fatalf("%d of %d packets sent", got, b.N+1000)
+			}
+			report(b, size)
+		})
+	}
+}
+
+// BenchmarkDecap is the receiving worker, from the datagram to the packet for the
+// device: VTEP, VXLAN, Ethernet and IP checks, source validation, search for a
+// partial checksum, counting.
+func BenchmarkDecap(b *testing.B) {
+	for _, size := range []int{64, 1400} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			m := node(b, 0)
+			m.LoadDatagrams(datagrams(b, size)...)
+			m.Receive(1000)
+			b.ResetTimer()
+			m.Receive(b.N)
+			b.StopTimer()
+			if got := m.Stats().RxPackets; got != uint64(b.N)+1000 {
+				b.Fatalf("%d of %d packets delivered", got, b.N+1000)
+			}
+			report(b, size)
+		})
+	}
+}
+
+// datagrams returns what 64 peers send to node 0.
+func datagrams(tb testing.TB, size int) (ds []userspace.Datagram) {
+	for i := 1; i <= 64; i++ {
+		peer := node(tb, i)
+		peer.Load(udpPacket(overlay(i, 7), overlay(0, 5), size))
+		peer.OnDatagram = func(d []byte, _ netip.Addr) {
+			ds = append(ds, userspace.Datagram{Payload: append([]byte(nil), d...), From: peer.VTEPs()[0].Addr})
+		}
+		peer.Send(1)
+	}
+	return ds
+}

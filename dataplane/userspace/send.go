@@ -1,0 +1,52 @@
+package userspace
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/encap"
+)
+
+// sendWorker carries packets from one queue to the underlay, on one goroutine.
+type sendWorker struct {
+	counters
+	table  *atomic.Pointer[table]
+	queue  queue
+	sender sender
+	packet packet
+}
+
+// run sends until ctx ends, or the queue does.
+func (w *sendWorker) run(ctx context.Context, onError onReadError) error {
+	idle := w.publish
+	defer w.publish()
+	for {
+		if err := w.queue.Read(&w.packet, idle); err == nil {
+			w.send(&w.packet)
+		} else if ctx.Err() != nil {
+			return nil
+		} else if err := onError(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+// send forwards one packet of the host: destination, route, flow, header, underlay.
+// Multicast and broadcast have no route. The TTL is left alone: the hosts' own
+// forwarding on either side counts it down, as with the kernel's vxlan device.
+func (w *sendWorker) send(p *packet) {
+	dst, etherType, ok := encap.Destination(p.ip())
+	if !ok {
+		w.drop(dataplane.DropMalformed)
+		return
+	}
+	e := w.table.Load().routes.Lookup(dst)
+	if e == nil {
+		w.drop(dataplane.DropNoRoute)
+		return
+	}
+	p.flow = encap.QuickHash(p.ip())
+	e.template.Put(p.buf, etherType)
+	w.sender.Send(p, e, &w.counters)
+}

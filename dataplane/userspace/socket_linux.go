@@ -1,0 +1,132 @@
+package userspace
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// receiveBuffer is doubled by the kernel, which counts its own overhead. With
+	// the default of 212992 bytes, three superpackets, TCP from a kernel peer loses
+	// a thousand times as many segments.
+	receiveBuffer = 16 << 20
+	sendBuffer    = 8 << 20
+	outerTTL      = 64 // what the kernel's vxlan device sends with
+)
+
+// sockaddr is an address as system calls take it.
+type sockaddr struct {
+	raw unix.RawSockaddrInet6 // for IPv4, a RawSockaddrInet4 in its first bytes
+	len uint32
+}
+
+func newSockaddr(a netip.AddrPort) (s sockaddr) {
+	if a.Addr().Is4() {
+		sa := (*unix.RawSockaddrInet4)(unsafe.Pointer(&s.raw))
+		sa.Family, sa.Addr, s.len = unix.AF_INET, a.Addr().As4(), unix.SizeofSockaddrInet4
+	} else {
+		s.raw.Family, s.raw.Addr, s.len = unix.AF_INET6, a.Addr().As16(), unix.SizeofSockaddrInet6
+	}
+	port := (*[2]byte)(unsafe.Pointer(&s.raw.Port)) // the same place in both; network byte order
+	port[0], port[1] = byte(a.Port()>>8), byte(a.Port())
+	return s
+}
+
+// addr returns the address without its port.
+func (s *sockaddr) addr() netip.Addr {
+	if s.raw.Family == unix.AF_INET {
+		return netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(&s.raw)).Addr)
+	}
+	return netip.AddrFrom16(s.raw.Addr).Unmap()
+}
+
+// openUDP makes a non-blocking UDP socket bound to local. What it sends has DF
+// clear, as the kernel's vxlan device sends: the underlay may fragment it.
+func openUDP(local netip.AddrPort) (int, error) {
+	family := unix.AF_INET
+	options := []option{{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT}, {unix.IPPROTO_IP, unix.IP_TTL, outerTTL}}
+	var sa unix.Sockaddr
+	if local.Addr().Is4() {
+		sa = &unix.SockaddrInet4{Addr: local.Addr().As4(), Port: int(local.Port())}
+	} else {
+		family = unix.AF_INET6
+		sa = &unix.SockaddrInet6{Addr: local.Addr().As16(), Port: int(local.Port())}
+		options = []option{
+			{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1},
+			{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DONT},
+			{unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, outerTTL},
+		}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	for _, o := range options {
+		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
+			unix.Close(fd)
+			return -1, os.NewSyscallError("setsockopt", err)
+		}
+	}
+	if err := unix.Bind(fd, sa); err != nil {
+		unix.Close(fd)
+		return -1, bindError(local, err)
+	}
+	return fd, nil
+}
+
+type option struct{ level, name, value int }
+
+// bindError says what to do about a refused bind.
+func bindError(local netip.AddrPort, err error) error {
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
+		return fmt.Errorf("bind UDP %s: port %d is in use, by a program (`ss -lunp 'sport = :%[2]d'` names it) or by another vxlan device (`ip -d link show type vxlan`): %w",
+			local, local.Port(), err)
+	case errors.Is(err, unix.EADDRNOTAVAIL):
+		return fmt.Errorf("bind UDP %s: the address is on no interface of this host: %w", local, err)
+	}
+	return fmt.Errorf("bind UDP %s: %w", local, err)
+}
+
+// growBuffer sets a socket's buffer to size bytes, and where CAP_NET_ADMIN is
+// missing for that (or is that of a user namespace) to the most that
+// net.core.{r,w}mem_max allow. It returns the size in effect.
+func growBuffer(fd, force, plain, size int) (int, error) {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size) != nil {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, plain, size); err != nil {
+			return 0, os.NewSyscallError("setsockopt", err)
+		}
+	}
+	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, plain)
+	return n / 2, os.NewSyscallError("getsockopt", err) // the kernel reports its double
+}
+
+// receiveNothing makes a socket drop what arrives for it, and hold no memory for it.
+func receiveNothing(fd int) error {
+	filter := [1]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}}
+	prog := unix.SockFprog{Len: 1, Filter: &filter[0]}
+	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &prog); err != nil {
+		return fmt.Errorf("attach socket filter: %w", err)
+	}
+	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0))
+}
+
+// socketDrops returns how many datagrams the kernel dropped at a socket so far, for
+// want of buffer space or for a bad checksum (SO_MEMINFO, Linux 4.12; 0 without it).
+// Unlike SO_RXQ_OVFL it costs nothing per packet and needs no later one to tell.
+func socketDrops(fd int) uint64 {
+	const drops = 8               // SK_MEMINFO_DROPS in linux/sock_diag.h
+	var meminfo [drops + 1]uint32 // SK_MEMINFO_VARS of it
+	n := uint32(unsafe.Sizeof(meminfo))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&meminfo)), uintptr(unsafe.Pointer(&n)), 0)
+	if errno != 0 {
+		return 0
+	}
+	return uint64(meminfo[drops])
+}

@@ -1,0 +1,106 @@
+package userspace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/songgao/water"
+	"golang.org/x/sys/unix"
+)
+
+// tunQueue is the plain queue: a TUN device without vnet header, so one complete
+// packet per system call. Go's poller waits for packets, because a goroutine
+// that is locked to its thread and waits there takes twice as long to wake up.
+type tunQueue struct {
+	*plain // Write
+	name   string
+	file   *os.File
+	conn   syscall.RawConn
+	buf    []byte
+
+	read func(fd uintptr) bool // made once: a closure per packet would be an allocation
+	idle func()
+	n    int
+	err  error
+}
+
+// attach opens the queue of the persistent TUN device of that name.
+func attach(name string) (*tunQueue, error) {
+	w, err := water.New(water.Config{
+		DeviceType:             water.TUN,
+		PlatformSpecificParams: water.PlatformSpecificParams{Name: name, Persist: true},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("attach to %s: %w", name, err)
+	}
+	file, ok := w.ReadWriteCloser.(*os.File)
+	if !ok {
+		w.Close()
+		return nil, fmt.Errorf("attach to %s: water gave a %T, not a file", name, w.ReadWriteCloser)
+	}
+	q := &tunQueue{plain: newPlain(w), name: name, file: file, buf: make([]byte, bufLen)}
+	q.read = q.tryRead
+	if q.conn, err = file.SyscallConn(); err == nil {
+		// Child processes must not inherit the queue: they would keep it busy.
+		err = q.conn.Control(func(fd uintptr) { unix.CloseOnExec(int(fd)) })
+	}
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("attach to %s: %w", name, err)
+	}
+	return q, nil
+}
+
+// Read implements queue. It ends with os.ErrDeadlineExceeded after stop.
+func (q *tunQueue) Read(p *packet, idle func()) error {
+	q.idle = idle
+	if err := q.conn.Read(q.read); err != nil {
+		return fmt.Errorf("read from %s: %w", q.name, err)
+	}
+	if q.err != nil {
+		return fmt.Errorf("read from %s: %w", q.name, q.err)
+	}
+	*p = packet{buf: q.buf[:headroom+q.n]}
+	return nil
+}
+
+// tryRead does one read and says whether Read is to return, or to wait.
+func (q *tunQueue) tryRead(fd uintptr) bool {
+	for {
+		q.n, q.err = unix.Read(int(fd), q.buf[headroom:])
+		switch q.err {
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN:
+			q.idle()
+			return false
+		}
+		return true
+	}
+}
+
+// stop makes the Read in progress, and every later one, return at once.
+func (q *tunQueue) stop() { stopReading(q.file) }
+
+func (q *tunQueue) close() { q.file.Close() }
+
+// stopReading wakes who reads from a file in Go's poller.
+func stopReading(f *os.File) { f.SetReadDeadline(time.Unix(1, 0)) }
+
+// transient reports whether a read that failed may succeed later. A system
+// call's error is transient unless it says that the device or the socket is gone;
+// the poller's errors, which have no errno, say just that.
+func transient(err error) bool {
+	var errno unix.Errno
+	if !errors.As(err, &errno) {
+		return false
+	}
+	switch errno {
+	case unix.EBADF, unix.EBADFD, unix.EFAULT, unix.ENODEV, unix.EINVAL, unix.ENOTSOCK:
+		return false
+	}
+	return true
+}
