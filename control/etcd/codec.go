@@ -1,0 +1,110 @@
+package etcd
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// keys names every key that the package touches.
+type keys struct{ prefix string }
+
+func (k keys) config() string              { return k.prefix + "/config" }
+func (k keys) subnets() string             { return k.prefix + "/subnets/" }
+func (k keys) lease(l control.Lease) string { return k.subnets() + l.Key() }
+
+// node is deliberately not below P/subnets: flannel reads all that begins so.
+func (k keys) node(publicIP netip.Addr) string {
+	return k.prefix + "/overlayd/nodes/" + publicIP.String()
+}
+
+// name returns a lease's own key from one below subnets().
+func (k keys) name(key []byte) string { return strings.TrimPrefix(string(key), k.subnets()) }
+
+// parse reads an entry below subnets().
+func (k keys) parse(kv *mvccpb.KeyValue) (control.Lease, error) {
+	l, err := control.ParseLease(k.name(kv.Key), kv.Value)
+	if err != nil {
+		return control.Lease{}, err
+	}
+	l.CreateRevision, l.ModRevision, l.Handle = kv.CreateRevision, kv.ModRevision, kv.Lease
+	return l, nil
+}
+
+// add appends one entry to u, as a lease or as a bad one.
+func (k keys) add(u *control.Update, kv *mvccpb.KeyValue) {
+	l, err := k.parse(kv)
+	if err != nil {
+		u.Bad = append(u.Bad, control.BadLease{Key: k.name(kv.Key), Err: err})
+		return
+	}
+	u.Leases = append(u.Leases, l)
+}
+
+// update turns the events of one watch response into an Update. Of several events
+// of one key only the last one counts: an Update has no order inside.
+func (k keys) update(events []*mvccpb.Event) control.Update {
+	last := make(map[string]int, len(events))
+	for i, e := range events {
+		last[string(e.Kv.Key)] = i
+	}
+	var u control.Update
+	for i, e := range events {
+		switch {
+		case last[string(e.Kv.Key)] != i:
+		case e.Type == mvccpb.Event_DELETE:
+			u.Deleted = append(u.Deleted, k.name(e.Kv.Key))
+		default:
+			k.add(&u, e.Kv)
+		}
+	}
+	return u
+}
+
+// newLease is what node publishes for the subnets it gets, one per family.
+func newLease(node control.Node, vteps []dataplane.VTEP, subnet, v6 netip.Prefix) (control.Lease, error) {
+	l := control.Lease{Subnet: subnet, IPv6Subnet: v6, BackendType: "vxlan"}
+	for _, v := range vteps {
+		d := control.VTEPData{VNI: v.VNI, MAC: v.MAC}
+		switch {
+		case v.Addr.Is4() && subnet.IsValid():
+			l.PublicIP, l.Backend = node.PublicIP, d
+		case v.Addr.Is6() && v6.IsValid():
+			l.PublicIPv6, l.BackendV6 = node.PublicIPv6, d
+		}
+	}
+	if subnet.IsValid() && !l.PublicIP.Is4() {
+		return l, fmt.Errorf("lease %s: the network has IPv4 and this node has no IPv4 VTEP with a public IP", subnet)
+	}
+	if v6.IsValid() && !l.PublicIPv6.Is6() {
+		return l, fmt.Errorf("lease %s: the network has IPv6 and this node has no IPv6 VTEP with a public IP", v6)
+	}
+	return l, nil
+}
+
+// sameValue reports whether an entry says what l says, in whatever spelling.
+func sameValue(entry, l control.Lease) bool { return bytes.Equal(entry.Value(), l.Value()) }
+
+// nodeJSON is the value of a node's record.
+type nodeJSON struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+func (n nodeJSON) value() string {
+	b, _ := json.Marshal(n) // two strings cannot fail
+	return string(b)
+}
+
+// parseNode reads a record. ok is false for what overlayd did not write.
+func parseNode(value []byte) (n nodeJSON, ok bool) {
+	err := json.Unmarshal(value, &n)
+	return n, err == nil && n.ID != ""
+}

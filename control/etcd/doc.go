@@ -1,0 +1,34 @@
+// Package etcd is control.Store on etcd v3, in the layout of flannel (v0.28.9
+// pkg/subnet/etcd), so that overlayd and flanneld share one cluster.
+//
+// Keys, below the prefix P (default /coreos.com/network):
+//
+//	P/config                       the network config, JSON
+//	P/subnets/<key>                one lease each, flannel's exact text
+//	P/overlayd/nodes/<public IP>   which node is alive under that address
+//
+// Nothing else is ever written; above all no other key that begins with
+// P/subnets, which would make every flanneld withdraw every lease.
+//
+// # Who owns what
+//
+// Every write is a transaction that compares what this node has seen. The lease
+// that an acquisition gets is attached to an etcd lease whose id this node chose:
+// kv.Lease == control.Lease.Handle is the proof of ownership, and answers what
+// became of a transaction whose reply was lost. Each such transaction compares
+// and rewrites the node's record too, so of two transactions of one node, one of
+// them thought lost, only one can take effect: a node never gets two subnets.
+//
+// The node's record is attached to a short etcd lease that is kept alive as long
+// as the daemon lives. It is how two live nodes with one public IP are told
+// apart. A flanneld has no such record: its lease is taken over in place.
+//
+// # Watching
+//
+// A watch is one list and then one stream from the revision of that list. When the
+// stream ends, for whatever reason, the next one begins with a list again: a
+// Reset. The stream is etcd's own RPC and not clientv3's Watch, which reconnects
+// by itself at a revision that a wiped or restored etcd reaches only years later.
+// Nor is a stream trusted for ever: it is ended and the list repeated every ten
+// minutes.
+package etcd

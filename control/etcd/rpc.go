@@ -1,0 +1,203 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// call runs one RPC with a timeout and makes its error say what was tried where.
+func (s *Store) call(ctx context.Context, what string, f func(context.Context, *clientv3.Client) error) error {
+	c, err := s.connect()
+	if err == nil {
+		rctx, cancel := context.WithTimeout(ctx, rpcTimeout)
+		err = f(rctx, c)
+		cancel()
+	}
+	return s.explain(ctx, what, err)
+}
+
+func (s *Store) explain(ctx context.Context, what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", what, ctx.Err())
+	}
+	switch code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded:
+		return fmt.Errorf("%s: etcd at %s does not answer: %w (does it run, and are the endpoints right?)", what, s.endpoints(), err)
+	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument:
+		if errors.Is(err, rpctypes.ErrAuthFailed) || errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrPermissionDenied) {
+			return fmt.Errorf("%s: etcd at %s refuses user %q: %w (check user name, password and the rights on %s)",
+				what, s.endpoints(), s.cfg.Username, err, s.cfg.Prefix)
+		}
+	}
+	return fmt.Errorf("%s: etcd at %s: %w", what, s.endpoints(), err)
+}
+
+// code returns the gRPC status of an error of the client in any of its forms.
+func code(err error) codes.Code {
+	var e rpctypes.EtcdError
+	switch {
+	case errors.As(err, &e):
+		return e.Code()
+	case errors.Is(err, context.DeadlineExceeded):
+		return codes.DeadlineExceeded
+	case errors.Is(err, context.Canceled):
+		return codes.Canceled
+	}
+	return status.Code(err)
+}
+
+// ambiguous reports whether the request that err ended may have taken effect, or
+// may yet do so.
+func ambiguous(err error) bool {
+	switch code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Unknown:
+		return true
+	}
+	return false
+}
+
+// txn runs one transaction. It is sent once: the client does not repeat writes.
+func (s *Store) txn(ctx context.Context, what string, ifs []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
+	var resp *clientv3.TxnResponse
+	err := s.call(ctx, what, func(ctx context.Context, c *clientv3.Client) (err error) {
+		resp, err = c.Txn(ctx).If(ifs...).Then(then...).Else(els...).Commit()
+		return err
+	})
+	return resp, err
+}
+
+// get reads one key; nil without an error means that there is none.
+func (s *Store) get(ctx context.Context, what, key string) (*clientv3.GetResponse, error) {
+	var resp *clientv3.GetResponse
+	err := s.call(ctx, what, func(ctx context.Context, c *clientv3.Client) (err error) {
+		resp, err = c.Get(ctx, key)
+		return err
+	})
+	return resp, err
+}
+
+// leaseID is the id of an etcd lease. This node chooses it, so that a grant whose
+// reply is lost can be repeated, used and revoked all the same.
+type leaseID int64
+
+func newLeaseID() leaseID { return leaseID(1 + rand.Int64N(1<<62)) }
+
+// grant makes the etcd lease id and returns when it ends.
+func (s *Store) grant(ctx context.Context, id leaseID, ttl time.Duration) (expires time.Time, err error) {
+	begin := time.Now()
+	err = s.call(ctx, "grant etcd lease", func(ctx context.Context, c *clientv3.Client) error {
+		req := &pb.LeaseGrantRequest{ID: int64(id), TTL: int64(ttl / time.Second)}
+		resp, err := clientv3.RetryLeaseClient(c).LeaseGrant(ctx, req)
+		switch err := rpctypes.Error(err); {
+		case errors.Is(err, rpctypes.ErrLeaseExist): // the reply to an earlier try was lost
+			return nil
+		case err != nil:
+			return err
+		}
+		ttl = time.Duration(resp.TTL) * time.Second // etcd has a minimum
+		return nil
+	})
+	return begin.Add(ttl), err
+}
+
+// refresh extends an etcd lease once. errGone: it has expired or was revoked.
+func (s *Store) refresh(ctx context.Context, id leaseID) (expires time.Time, err error) {
+	begin := time.Now()
+	var ttl int64
+	err = s.call(ctx, "keep etcd lease alive", func(ctx context.Context, c *clientv3.Client) error {
+		// clientv3's KeepAliveOnce repeats without a pause while etcd is down.
+		ctx, cancel := context.WithCancel(ctx) // ends the stream
+		defer cancel()
+		stream, err := pb.NewLeaseClient(c.ActiveConnection()).LeaseKeepAlive(ctx)
+		if err != nil {
+			return rpctypes.Error(err)
+		}
+		if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil {
+			return rpctypes.Error(err)
+		}
+		resp, err := stream.Recv()
+		if err != nil {
+			return rpctypes.Error(err)
+		}
+		ttl = resp.TTL
+		return nil
+	})
+	if err == nil && ttl <= 0 {
+		err = rpctypes.ErrLeaseNotFound
+	}
+	return begin.Add(time.Duration(ttl) * time.Second), err
+}
+
+// revoke ends an etcd lease and deletes what is attached to it. One that is gone
+// is no error.
+func (s *Store) revoke(ctx context.Context, id leaseID) error {
+	err := s.call(ctx, "revoke etcd lease", func(ctx context.Context, c *clientv3.Client) error {
+		_, err := c.Revoke(ctx, clientv3.LeaseID(id))
+		return err
+	})
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return nil
+	}
+	return err
+}
+
+// retire revokes an etcd lease that this node's key was attached to before, so
+// that it does not stay for a day. Should anything else hang on it, it is left.
+func (s *Store) retire(ctx context.Context, id leaseID) {
+	if id == 0 {
+		return
+	}
+	var keys int
+	err := s.call(ctx, "look up etcd lease", func(ctx context.Context, c *clientv3.Client) error {
+		resp, err := c.TimeToLive(ctx, clientv3.LeaseID(id), clientv3.WithAttachedKeys())
+		if err == nil {
+			keys = len(resp.Keys)
+		}
+		return err
+	})
+	if err == nil && keys == 0 {
+		err = s.revoke(ctx, id)
+	}
+	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		s.log.DebugContext(ctx, "old etcd lease left to expire", "err", err)
+	}
+}
+
+// abandon revokes an etcd lease that an operation which failed leaves behind, even
+// if the operation's context has ended.
+func (s *Store) abandon(ctx context.Context, id leaseID) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	if err := s.revoke(ctx, id); err != nil {
+		s.log.DebugContext(ctx, "unused etcd lease left to expire", "err", err)
+	}
+}
+
+// pause waits a random time around d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(jitter(d))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// jitter returns d ± 50 %.
+func jitter(d time.Duration) time.Duration {
+	return d/2 + rand.N(d)
+}

@@ -1,0 +1,179 @@
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
+	"github.com/overlayd/overlayd/control"
+)
+
+const (
+	// A half-open connection is found after both: within 15 s (facts F14). gRPC
+	// raises anything below 10 s.
+	keepAliveTime    = 10 * time.Second
+	keepAliveTimeout = 4 * time.Second
+	// rpcTimeout bounds every call: it is longer than etcd takes to elect a leader.
+	rpcTimeout = 5 * time.Second
+	// maxReconnectDelay is gRPC's own backoff: an etcd that is back is found within it.
+	maxReconnectDelay = 2 * time.Second
+	closeTimeout      = 500 * time.Millisecond
+)
+
+// Store is control.Store on etcd. Its methods may be called from several goroutines.
+type Store struct {
+	cfg  Config
+	tls  *tls.Config
+	keys keys
+	log  *slog.Logger
+
+	mu     sync.Mutex // of the fields below
+	client *clientv3.Client
+	closed bool
+
+	nodeMu sync.Mutex // of node; held while its record is written
+	node   *record    // nil before Acquire and after Release
+
+	resets, updates, bad atomic.Uint64
+}
+
+var _ control.Store = (*Store)(nil)
+
+// Stats counts what the watches of a Store have seen since Open.
+type Stats struct {
+	Resets  uint64 // complete lists, the first one included
+	Updates uint64 // changes beside those
+	Bad     uint64 // entries that are no lease, each time one was read
+}
+
+// Open checks cfg and returns a Store. It reaches no server: the first call does,
+// and every later one may, so an etcd that is down is no error here. An error names
+// the setting and its value. ctx bounds Open alone. The caller must Close the Store.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	t, err := cfg.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range cfg.Endpoints {
+		if cfg.Password != "" && exposed(e) {
+			cfg.Log.WarnContext(ctx, "password for etcd crosses the network unencrypted; use an https endpoint", "endpoint", e)
+		}
+	}
+	return &Store{cfg: cfg, tls: t, keys: keys{prefix: cfg.Prefix}, log: cfg.Log}, ctx.Err()
+}
+
+// Stats returns the counters. It may be called at any time.
+func (s *Store) Stats() Stats {
+	return Stats{Resets: s.resets.Load(), Updates: s.updates.Load(), Bad: s.bad.Load()}
+}
+
+// Close withdraws the node's sign of life, within half a second, and ends every
+// connection. Leases stay: they are for the next run. Watches must have been ended
+// through their contexts before.
+func (s *Store) Close() error {
+	s.nodeMu.Lock()
+	if s.node != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		s.node.drop(ctx)
+		cancel()
+		s.node = nil
+	}
+	s.nodeMu.Unlock()
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.client
+	s.client, s.closed = nil, true
+	if c == nil {
+		return nil
+	}
+	if err := c.Close(); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("close etcd client: %w", err)
+	}
+	return nil
+}
+
+var errClosed = errors.New("etcd store is closed")
+
+// connect returns the client. It is made at the first call and not in Open,
+// because with a user name the client asks the server for a token right away.
+func (s *Store) connect() (*clientv3.Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errClosed
+	}
+	if s.client != nil {
+		return s.client, nil
+	}
+	retry := backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnectDelay}
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints:            s.cfg.Endpoints,
+		DialTimeout:          rpcTimeout,
+		DialKeepAliveTime:    keepAliveTime,
+		DialKeepAliveTimeout: keepAliveTimeout,
+		TLS:                  s.tls,
+		Username:             s.cfg.Username,
+		Password:             s.cfg.Password,
+		MaxUnaryRetries:      5, // of reads, 25 ms apart; with the default of 100 the reason is lost in a timeout
+		Logger:               zap.NewNop(),
+		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: rpcTimeout})},
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.client = c
+	return c, nil
+}
+
+// Network implements control.Store.
+func (s *Store) Network(ctx context.Context) (control.Network, error) {
+	var got *clientv3.GetResponse
+	err := s.call(ctx, "read network config", func(ctx context.Context, c *clientv3.Client) (err error) {
+		got, err = c.Get(ctx, s.keys.config())
+		return err
+	})
+	if err != nil {
+		return control.Network{}, err
+	}
+	if len(got.Kvs) == 0 {
+		return control.Network{}, fmt.Errorf("%w: etcd at %s has no key %s", control.ErrNoNetwork, s.endpoints(), s.keys.config())
+	}
+	n, err := control.ParseNetwork(got.Kvs[0].Value)
+	if err != nil {
+		return control.Network{}, fmt.Errorf("key %s: %w", s.keys.config(), err)
+	}
+	return n, nil
+}
+
+// Init writes the network config if there is none. It reports whether it did.
+// A config that is not valid is a *control.NetworkError and is not written.
+func (s *Store) Init(ctx context.Context, config []byte) (created bool, err error) {
+	if _, err := control.ParseNetwork(config); err != nil {
+		return false, err
+	}
+	key := s.keys.config()
+	resp, err := s.txn(ctx, "write network config", clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+		then(clientv3.OpPut(key, string(config)))
+	if err != nil {
+		return false, err
+	}
+	return resp.Succeeded, nil
+}
+
+func (s *Store) endpoints() string { return strings.Join(s.cfg.Endpoints, ",") }

@@ -1,0 +1,149 @@
+package control
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// RIB is the table of all leases in the store, the node's own one included. It
+// does no I/O, and is not safe for concurrent use.
+type RIB struct {
+	network Network
+	leases  map[string]*record  // by key
+	bad     map[string]BadLease // unreadable now, by key; leases may hold what was read before
+}
+
+// record is a lease with its key, which is expensive to build.
+type record struct {
+	Lease
+	key string
+}
+
+// Rejection says why a lease, or one family of it, is not used.
+type Rejection struct {
+	Key string
+	Err error // names the field and the value
+}
+
+// NewRIB returns an empty table for the leases of n.
+func NewRIB(n Network) *RIB {
+	return &RIB{network: n, leases: map[string]*record{}, bad: map[string]BadLease{}}
+}
+
+// Apply takes u over and reports whether that changed anything that Peers
+// depends on. What was known under a key that is now unreadable stays: one bad
+// write must not cut off a node that works. In an Update that is no Reset a
+// deleted key is gone even if Leases names it too.
+func (r *RIB) Apply(u Update) (changed bool) {
+	old := r.leases
+	if u.Reset {
+		r.leases = make(map[string]*record, len(u.Leases))
+		clear(r.bad)
+	}
+	for _, b := range u.Bad {
+		r.bad[b.Key] = b
+		if known, ok := old[b.Key]; ok {
+			r.leases[b.Key] = known
+		}
+	}
+	for _, l := range u.Leases {
+		key := l.Key()
+		delete(r.bad, key)
+		known, ok := old[key]
+		if !ok || !sameLease(known.Lease, l) {
+			changed = true
+		}
+		r.leases[key] = &record{Lease: l, key: key}
+	}
+	if u.Reset {
+		return changed || len(r.leases) != len(old)
+	}
+	for _, key := range u.Deleted {
+		delete(r.bad, key)
+		if _, ok := r.leases[key]; ok {
+			delete(r.leases, key)
+			changed = true
+		}
+	}
+	return changed
+}
+
+// sameLease compares all that a peer is made of; a renewal changes none of it.
+func sameLease(a, b Lease) bool {
+	a.ModRevision, a.Handle, a.Expires = b.ModRevision, b.Handle, b.Expires
+	return a == b
+}
+
+// Len returns the number of leases, and of entries that are unreadable now.
+func (r *RIB) Len() (leases, bad int) { return len(r.leases), len(r.bad) }
+
+// holds reports whether the store's entry of l is there and says what l says.
+func (r *RIB) holds(l Lease) bool {
+	key := l.Key()
+	if _, bad := r.bad[key]; bad {
+		return false
+	}
+	known, ok := r.leases[key]
+	if !ok {
+		return false
+	}
+	seen := known.Lease
+	seen.CreateRevision, seen.ModRevision, seen.Expires = l.CreateRevision, l.ModRevision, l.Expires
+	return seen == l
+}
+
+// Peers returns every VTEP other than the node's own with the subnets behind it,
+// sorted by address, and why other leases are not used, sorted by key. self has the
+// node's VTEPs, and its subnets unless it has no lease now.
+//
+// Each family of a lease is admitted on its own. Of leases that conflict, by
+// overlap or by MAC, the oldest holds, so that no newcomer takes over what works.
+// The same MAC, VNI and public IP in several leases make one Peer.
+func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
+	a := newAdmission(r.network, self)
+	claims := make([]claim, 0, len(r.leases))
+	for _, rec := range r.leases {
+		if a.isOwn(rec) {
+			continue
+		}
+		claims = a.appendClaims(claims, rec)
+	}
+	slices.SortFunc(claims, func(x, y claim) int {
+		return cmp.Or(cmp.Compare(x.rec.CreateRevision, y.rec.CreateRevision), cmp.Compare(x.rec.key, y.rec.key))
+	})
+	admitted := claims[:0]
+	for _, c := range claims {
+		if err := a.admit(c); err != nil {
+			a.reject(c.rec, err)
+			continue
+		}
+		admitted = append(admitted, c)
+	}
+	slices.SortStableFunc(a.rejected, func(x, y Rejection) int { return cmp.Compare(x.Key, y.Key) })
+	return mergePeers(admitted), a.rejected
+}
+
+// mergePeers makes one Peer of the claims of each VTEP.
+func mergePeers(claims []claim) []dataplane.Peer {
+	slices.SortFunc(claims, func(x, y claim) int {
+		if c := x.vtep.Addr.Compare(y.vtep.Addr); c != 0 {
+			return c
+		}
+		return cmp.Or(slices.Compare(x.vtep.MAC[:], y.vtep.MAC[:]), x.subnet.Addr().Compare(y.subnet.Addr()))
+	})
+	subnets := make([]netip.Prefix, len(claims)) // one allocation for all peers
+	peers := make([]dataplane.Peer, 0, len(claims))
+	for i, c := range claims {
+		subnets[i] = c.subnet
+		if n := len(peers); n > 0 && peers[n-1].VTEP == c.vtep {
+			first := i - len(peers[n-1].Subnets)
+			peers[n-1].Subnets = subnets[first : i+1 : i+1]
+			continue
+		}
+		peers = append(peers, dataplane.Peer{VTEP: c.vtep, Subnets: subnets[i : i+1 : i+1]})
+	}
+	return peers
+}

@@ -1,0 +1,257 @@
+package control
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/encap"
+)
+
+// lease makes a good lease of one family; i makes its address and MAC.
+func lease(subnet string, i int, age int64) Lease {
+	return Lease{Subnet: prefix(subnet), PublicIP: nodeAddr(i), BackendType: "vxlan",
+		Backend: VTEPData{VNI: 1, MAC: nodeMAC(i)}, CreateRevision: age}
+}
+
+func nodeAddr(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{192, 168 + byte(i>>16), byte(i >> 8), byte(i)})
+}
+
+func nodeMAC(i int) encap.MAC { return dataplane.MAC(nodeAddr(i), 1) }
+
+// peer is the Peer of lease(_, i, _).
+func peer(i int, subnets ...string) dataplane.Peer {
+	p := dataplane.Peer{VTEP: dataplane.VTEP{Addr: nodeAddr(i), MAC: nodeMAC(i), VNI: 1}}
+	for _, s := range subnets {
+		p.Subnets = append(p.Subnets, prefix(s))
+	}
+	return p
+}
+
+func with(l Lease, change func(*Lease)) Lease {
+	change(&l)
+	return l
+}
+
+func TestPeersAdmission(t *testing.T) {
+	self := lease("10.3.1.0/24", 1, 5)
+	good, goodPeer := lease("10.3.2.0/24", 2, 6), peer(2, "10.3.2.0/24")
+	ip := func(s string) func(*Lease) { return func(l *Lease) { l.PublicIP = addr(s) } }
+	bad := func(change func(*Lease)) []Lease { return []Lease{with(lease("10.3.3.0/24", 3, 7), change)} }
+	tests := []struct {
+		name   string
+		leases []Lease // beside self and good
+		peers  []dataplane.Peer
+		reject []string
+	}{
+		{"own left out", nil, nil, nil},
+		{"another", []Lease{lease("10.3.3.0/24", 3, 7)}, []dataplane.Peer{peer(3, "10.3.3.0/24")}, nil},
+		{"merged", []Lease{lease("10.3.4.0/24", 3, 7), lease("10.3.3.0/24", 3, 8)}, []dataplane.Peer{peer(3, "10.3.3.0/24", "10.3.4.0/24")}, nil},
+		{"another length", []Lease{lease("10.3.4.0/25", 3, 7)}, []dataplane.Peer{peer(3, "10.3.4.0/25")}, nil},
+		{"backend", bad(func(l *Lease) { l.BackendType = "VXLAN" }), nil, []string{`10.3.3.0-24: BackendType "VXLAN" is not "vxlan"`}},
+		{"VNI", bad(func(l *Lease) { l.Backend.VNI = 2 }), nil, []string{`10.3.3.0-24: VNI 2 is not the network's 1`}},
+		{"outside", bad(func(l *Lease) { l.Subnet = prefix("172.31.0.0/16") }), nil, []string{`172.31.0.0-16: subnet 172.31.0.0/16 is not inside the network 10.3.0.0/16`}},
+		{"the network", bad(func(l *Lease) { l.Subnet = prefix("10.3.0.0/16") }), nil, []string{`10.3.0.0-16: subnet 10.3.0.0/16 is not inside the network 10.3.0.0/16`}},
+		{"above it", bad(func(l *Lease) { l.Subnet = prefix("10.0.0.0/8") }), nil, []string{`10.0.0.0-8: subnet 10.0.0.0/8 is not inside the network 10.3.0.0/16`}},
+		{"in own", bad(func(l *Lease) { l.Subnet = prefix("10.3.1.128/25") }), nil, []string{`10.3.1.128-25: subnet 10.3.1.128/25 overlaps this node's own 10.3.1.0/24`}},
+		{"around own", bad(func(l *Lease) { l.Subnet = prefix("10.3.0.0/23") }), nil, []string{`10.3.0.0-23: subnet 10.3.0.0/23 overlaps this node's own 10.3.1.0/24`}},
+		{"own address", bad(ip("192.168.0.1")), nil, []string{`10.3.3.0-24: PublicIP 192.168.0.1 is this node's own`}},
+		{"own stale", []Lease{lease("10.3.9.0/24", 1, 2)}, nil, []string{`10.3.9.0-24: PublicIP 192.168.0.1 is this node's own`}},
+		{"zero", bad(ip("0.0.0.0")), nil, []string{`10.3.3.0-24: PublicIP 0.0.0.0 is unspecified`}},
+		{"this network", bad(ip("0.1.2.3")), nil, []string{`10.3.3.0-24: PublicIP 0.1.2.3 is unspecified`}},
+		{"loopback", bad(ip("127.1.2.3")), nil, []string{`10.3.3.0-24: PublicIP 127.1.2.3 is loopback`}},
+		{"multicast", bad(ip("239.1.2.3")), nil, []string{`10.3.3.0-24: PublicIP 239.1.2.3 is multicast`}},
+		{"link-local", bad(ip("169.254.1.1")), nil, []string{`10.3.3.0-24: PublicIP 169.254.1.1 is link-local`}},
+		{"broadcast", bad(ip("255.255.255.255")), nil, []string{`10.3.3.0-24: PublicIP 255.255.255.255 is broadcast`}},
+		{"recursion", bad(ip("10.3.2.7")), nil, []string{`10.3.3.0-24: PublicIP 10.3.2.7 is inside the overlay network 10.3.0.0/16`}},
+		{"no address", bad(func(l *Lease) { l.PublicIP = netip.Addr{} }), nil, []string{`10.3.3.0-24: subnet 10.3.3.0/24 has no public IP of its family`}},
+		{"zero MAC", bad(func(l *Lease) { l.Backend.MAC = encap.MAC{} }), nil, []string{`10.3.3.0-24: VtepMAC 00:00:00:00:00:00 is not unicast`}},
+		{"broadcast MAC", bad(func(l *Lease) { l.Backend.MAC = mac("ff:ff:ff:ff:ff:ff") }), nil, []string{`10.3.3.0-24: VtepMAC ff:ff:ff:ff:ff:ff is not unicast`}},
+		{"own MAC", bad(func(l *Lease) { l.Backend.MAC = nodeMAC(1) }), nil, []string{`10.3.3.0-24: VtepMAC ` + nodeMAC(1).String() + ` is this node's own`}},
+		{"IPv6 in an IPv4 network", bad(func(l *Lease) {
+			l.IPv6Subnet, l.PublicIPv6, l.BackendV6 = prefix("fd10:6:0:8::/64"), addr("fd99::3"), l.Backend
+		}), []dataplane.Peer{peer(3, "10.3.3.0/24")}, []string{`10.3.3.0-24&fd10:6:0:8::-64: subnet fd10:6:0:8::/64: the network has no such family`}},
+		{"more specific of an older", []Lease{lease("10.3.2.128/25", 3, 7)}, nil, []string{`10.3.2.128-25: subnet 10.3.2.128/25 overlaps 10.3.2.0/24 of the older lease 10.3.2.0-24`}},
+		{"around an older", []Lease{lease("10.3.2.0/23", 3, 7)}, nil, []string{`10.3.2.0-23: subnet 10.3.2.0/23 overlaps 10.3.2.0/24 of the older lease 10.3.2.0-24`}},
+		{"duplicate MAC", []Lease{with(lease("10.3.3.0/24", 2, 7), ip("192.168.0.3"))}, nil, []string{
+			`10.3.3.0-24: VtepMAC ` + nodeMAC(2).String() + ` with PublicIP 192.168.0.3 belongs to the older lease 10.3.2.0-24 with PublicIP 192.168.0.2`}},
+		{"ties by key", []Lease{lease("10.3.8.0/24", 5, 9), lease("10.3.8.0/25", 6, 9)}, []dataplane.Peer{peer(5, "10.3.8.0/24")}, []string{
+			`10.3.8.0-25: subnet 10.3.8.0/25 overlaps 10.3.8.0/24 of the older lease 10.3.8.0-24`}},
+		{"a rejected one claims nothing", []Lease{
+			with(lease("10.3.2.128/25", 4, 7), ip("192.168.0.77")), // loses by overlap ...
+			lease("10.3.4.0/24", 4, 8),                             // ... so that its MAC is free
+		}, []dataplane.Peer{peer(4, "10.3.4.0/24")}, []string{`10.3.2.128-25: subnet 10.3.2.128/25 overlaps 10.3.2.0/24 of the older lease 10.3.2.0-24`}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := NewRIB(network(t, `{"Network":"10.3.0.0/16"}`))
+			r.Apply(Update{Reset: true, Leases: append([]Lease{self, good}, tt.leases...)})
+			peers, rejections := r.Peers(self)
+			want := append([]dataplane.Peer{goodPeer}, tt.peers...)
+			if d := cmp.Diff(want, peers, netipTypes); d != "" {
+				t.Errorf("peers (-want +got):\n%s", d)
+			}
+			var got []string
+			for _, r := range rejections {
+				got = append(got, r.Key+": "+r.Err.Error())
+			}
+			if d := cmp.Diff(tt.reject, got); d != "" {
+				t.Errorf("rejections (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestPeersOfAnOlderNewcomer(t *testing.T) {
+	r := NewRIB(network(t, `{"Network":"10.3.0.0/16"}`))
+	older, newer := lease("10.3.2.0/24", 2, 3), lease("10.3.2.0/25", 3, 4)
+	r.Apply(Update{Reset: true, Leases: []Lease{newer, older}})
+	peers, _ := r.Peers(Lease{})
+	if len(peers) != 1 || peers[0].Addr != nodeAddr(2) {
+		t.Errorf("peers %v, want the older only", peers)
+	}
+	r.Apply(Update{Deleted: []string{older.Key()}})
+	if peers, _ = r.Peers(Lease{}); len(peers) != 1 || peers[0].Addr != nodeAddr(3) {
+		t.Errorf("peers %v, want the newer once the older is gone", peers)
+	}
+}
+
+func TestPeersOfTwoFamilies(t *testing.T) {
+	r := NewRIB(network(t, `{"Network":"10.3.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48"}`))
+	dual := with(lease("10.3.2.0/24", 2, 3), func(l *Lease) {
+		l.IPv6Subnet, l.PublicIPv6, l.BackendV6 = prefix("fd10:6:0:8::/64"), addr("fd99::2"), VTEPData{VNI: 1, MAC: nodeMAC(2)}
+	})
+	half := with(dual, func(l *Lease) { // its IPv4 half is good
+		l.Subnet, l.PublicIP, l.Backend.MAC = prefix("10.3.3.0/24"), nodeAddr(3), nodeMAC(3)
+		l.CreateRevision = 4
+	})
+	r.Apply(Update{Reset: true, Leases: []Lease{dual, half}})
+	peers, rejections := r.Peers(Lease{})
+	want := []dataplane.Peer{peer(2, "10.3.2.0/24"), peer(3, "10.3.3.0/24"),
+		{VTEP: dataplane.VTEP{Addr: addr("fd99::2"), MAC: nodeMAC(2), VNI: 1}, Subnets: []netip.Prefix{prefix("fd10:6:0:8::/64")}}}
+	if d := cmp.Diff(want, peers, netipTypes); d != "" {
+		t.Errorf("peers (-want +got):\n%s", d)
+	}
+	if len(rejections) != 1 || !strings.Contains(rejections[0].Err.Error(), "fd10:6:0:8::/64 overlaps") {
+		t.Errorf("rejections %v", rejections)
+	}
+}
+
+func TestApplySaysWhatChanged(t *testing.T) {
+	a, b := lease("10.3.2.0/24", 2, 3), lease("10.3.3.0/24", 3, 4)
+	renewed := with(a, func(l *Lease) { l.ModRevision, l.Handle, l.Expires = 99, 7, time.Now() })
+	moved := with(a, func(l *Lease) { l.Backend.MAC = nodeMAC(9) })
+	steps := []struct {
+		name   string
+		u      Update
+		want   bool
+		leases int
+		bad    int
+	}{
+		{"empty reset of nothing", Update{Reset: true}, false, 0, 0},
+		{"first", Update{Leases: []Lease{a, b}}, true, 2, 0},
+		{"renewal", Update{Leases: []Lease{renewed}}, false, 2, 0},
+		{"same reset", Update{Reset: true, Leases: []Lease{b, renewed}}, false, 2, 0},
+		{"attributes inside a gap", Update{Reset: true, Leases: []Lease{moved, b}}, true, 2, 0},
+		{"bad keeps what was known", Update{Bad: []BadLease{{Key: a.Key()}, {Key: "garbage"}}}, false, 2, 2},
+		{"bad in a reset keeps it too", Update{Reset: true, Leases: []Lease{b}, Bad: []BadLease{{Key: a.Key()}}}, false, 2, 1},
+		{"good again", Update{Leases: []Lease{moved}}, false, 2, 0},
+		{"unknown deleted", Update{Deleted: []string{"10.3.77.0-24", "garbage"}}, false, 2, 0},
+		{"deleted", Update{Deleted: []string{a.Key()}}, true, 1, 0},
+		{"not in a reset", Update{Reset: true}, true, 0, 0},
+	}
+	r := NewRIB(network(t, `{"Network":"10.3.0.0/16"}`))
+	for _, s := range steps {
+		got := r.Apply(s.u)
+		leases, bad := r.Len()
+		if got != s.want || leases != s.leases || bad != s.bad {
+			t.Errorf("%s: changed %v with %d leases, %d bad; want %v, %d, %d", s.name, got, leases, bad, s.want, s.leases, s.bad)
+		}
+	}
+}
+
+// slowPeers is the obvious reference of the conflict rules for leases that are good
+// in themselves: oldest first, each held against every one admitted before.
+func slowPeers(leases []Lease) (admitted []Lease) {
+	leases = slices.Clone(leases)
+	slices.SortFunc(leases, func(a, b Lease) int {
+		if a.CreateRevision != b.CreateRevision {
+			return int(a.CreateRevision - b.CreateRevision)
+		}
+		return strings.Compare(a.Key(), b.Key())
+	})
+	for _, l := range leases {
+		if !slices.ContainsFunc(admitted, func(m Lease) bool {
+			return m.Subnet.Overlaps(l.Subnet) || (m.Backend.MAC == l.Backend.MAC && m.PublicIP != l.PublicIP)
+		}) {
+			admitted = append(admitted, l)
+		}
+	}
+	return admitted
+}
+
+func TestPeersAgainstReference(t *testing.T) {
+	n := network(t, `{"Network":"10.3.0.0/16"}`)
+	seed := uint64(time.Now().UnixNano())
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	for range 200 {
+		byKey := map[string]Lease{}
+		for range rnd.IntN(60) {
+			a := netip.AddrFrom4([4]byte{10, 3, byte(rnd.IntN(8)), byte(rnd.IntN(256))})
+			p, _ := a.Prefix(22 + rnd.IntN(8))
+			l := lease(p.String(), 1+rnd.IntN(30), int64(rnd.IntN(20)))
+			if rnd.IntN(4) == 0 {
+				l.Backend.MAC = nodeMAC(1 + rnd.IntN(30))
+			}
+			byKey[l.Key()] = l
+		}
+		r := NewRIB(n)
+		var all []Lease
+		for _, l := range byKey {
+			all = append(all, l)
+			r.Apply(Update{Leases: []Lease{l}})
+		}
+		want := map[netip.Prefix]dataplane.VTEP{}
+		for _, l := range slowPeers(all) {
+			want[l.Subnet] = dataplane.VTEP{Addr: l.PublicIP, MAC: l.Backend.MAC, VNI: 1}
+		}
+		got := map[netip.Prefix]dataplane.VTEP{}
+		peers, rejections := r.Peers(Lease{})
+		for _, p := range peers {
+			for _, s := range p.Subnets {
+				got[s] = p.VTEP
+			}
+		}
+		if d := cmp.Diff(want, got, netipTypes); d != "" || len(got)+len(rejections) != len(all) {
+			t.Fatalf("seed %d: %d leases, %d admitted, %d rejected (-want +got):\n%s", seed, len(all), len(got), len(rejections), d)
+		}
+	}
+}
+
+func BenchmarkRIB(b *testing.B) {
+	n := network(b, `{"Network":"10.0.0.0/8","SubnetLen":26}`)
+	r4, _ := n.ipv4()
+	for _, size := range []int{1000, 5000, 100_000} {
+		leases := make([]Lease, size)
+		for i := range leases {
+			leases[i] = lease(r4.subnetAt(uint64(i+1)).String(), i+2, int64(size-i))
+		}
+		b.Run(fmt.Sprintf("leases=%d", size), func(b *testing.B) {
+			for b.Loop() {
+				r := NewRIB(n)
+				r.Apply(Update{Reset: true, Leases: leases})
+				if peers, _ := r.Peers(leases[0]); len(peers) != size-1 {
+					b.Fatalf("%d peers", len(peers))
+				}
+			}
+		})
+	}
+}
