@@ -1,0 +1,135 @@
+package control
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// SubnetFile is the content of subnet.env, by which this node tells its CNI plugin,
+// and its own next run, what it has. A family without a valid Subnet has no lines.
+type SubnetFile struct {
+	Network, Subnet         netip.Prefix // IPv4; Subnet is the lease's
+	IPv6Network, IPv6Subnet netip.Prefix
+	MTU                     int // of the overlay device
+	IPMasq                  bool
+}
+
+// maxSubnetFile bounds what is read back, in bytes.
+const maxSubnetFile = 64 << 10
+
+// Text returns the file in flannel's keys, order and form (flannel v0.28.9
+// pkg/subnet): FLANNEL_SUBNET is the address after the base one, which becomes the
+// bridge's, with the length of the lease.
+func (f SubnetFile) Text() []byte {
+	var b bytes.Buffer
+	if f.Subnet.IsValid() {
+		fmt.Fprintf(&b, "FLANNEL_NETWORK=%s\nFLANNEL_SUBNET=%s\n", f.Network, firstHost(f.Subnet))
+	}
+	if f.IPv6Subnet.IsValid() {
+		fmt.Fprintf(&b, "FLANNEL_IPV6_NETWORK=%s\nFLANNEL_IPV6_SUBNET=%s\n", f.IPv6Network, firstHost(f.IPv6Subnet))
+	}
+	fmt.Fprintf(&b, "FLANNEL_MTU=%d\nFLANNEL_IPMASQ=%t\n", f.MTU, f.IPMasq)
+	return b.Bytes()
+}
+
+func firstHost(p netip.Prefix) netip.Prefix {
+	return netip.PrefixFrom(p.Addr().Next(), p.Bits())
+}
+
+// WriteSubnetFile makes path hold f: a reader sees the old file or the new one and
+// nothing between, even after a power cut. It makes missing folders (0755), gives
+// the file mode 0644, and writes nothing if the content is that already.
+func WriteSubnetFile(path string, f SubnetFile) error {
+	text := f.Text()
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, text) {
+		return nil
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("write subnet file: %w", err)
+	}
+	tmp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("write subnet file: %w", err)
+	}
+	defer os.Remove(tmp.Name()) // fails once it is renamed
+	_, err = tmp.Write(text)
+	err = errors.Join(err, tmp.Chmod(0o644), tmp.Sync(), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err == nil {
+		err = syncDir(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("write subnet file %s: %w", path, err)
+	}
+	return nil
+}
+
+// syncDir makes a rename in dir survive a power cut.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// ReadSubnetFile returns the subnets that path names, masked, for Node.Previous.
+// As with flannel a missing file, a line that is no assignment or no subnet, and a
+// list of several subnets give none. An error means that the file is there and
+// cannot be read; the caller can go on without it.
+func ReadSubnetFile(path string) ([]netip.Prefix, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read subnet file: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxSubnetFile))
+	if err != nil {
+		return nil, fmt.Errorf("read subnet file: %w", err)
+	}
+	return parseSubnetFile(text), nil
+}
+
+// parseSubnetFile reads shell-like assignments; the last one of a key counts.
+func parseSubnetFile(text []byte) []netip.Prefix {
+	var v4, v6 netip.Prefix
+	for s := bufio.NewScanner(bytes.NewReader(text)); s.Scan(); {
+		key, value, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(s.Text()), "export "), "=")
+		if !ok {
+			continue
+		}
+		value, _, _ = strings.Cut(value, " #")
+		p, err := netip.ParsePrefix(strings.Trim(strings.TrimSpace(value), `"'`))
+		if err != nil {
+			p = netip.Prefix{}
+		}
+		switch strings.TrimSpace(key) {
+		case "FLANNEL_SUBNET":
+			v4 = p.Masked()
+		case "FLANNEL_IPV6_SUBNET":
+			v6 = p.Masked()
+		}
+	}
+	var previous []netip.Prefix
+	if v4.Addr().Is4() {
+		previous = append(previous, v4)
+	}
+	if v6.Addr().Is6() && !v6.Addr().Is4In6() {
+		previous = append(previous, v6)
+	}
+	return previous
+}

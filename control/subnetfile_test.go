@@ -1,0 +1,101 @@
+package control
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestWriteSubnetFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run", "flannel", "subnet.env")
+	dual := SubnetFile{Network: prefix("10.6.0.0/16"), Subnet: prefix("10.6.10.0/24"),
+		IPv6Network: prefix("fd10:6::/48"), IPv6Subnet: prefix("fd10:6:0:8::/64"), MTU: 1450, IPMasq: true}
+	v4 := SubnetFile{Network: dual.Network, Subnet: dual.Subnet, MTU: 8950}
+	for _, tt := range []struct {
+		file SubnetFile
+		want string
+	}{
+		{dual, "FLANNEL_NETWORK=10.6.0.0/16\nFLANNEL_SUBNET=10.6.10.1/24\nFLANNEL_IPV6_NETWORK=fd10:6::/48\nFLANNEL_IPV6_SUBNET=fd10:6:0:8::1/64\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"},
+		{v4, "FLANNEL_NETWORK=10.6.0.0/16\nFLANNEL_SUBNET=10.6.10.1/24\nFLANNEL_MTU=8950\nFLANNEL_IPMASQ=false\n"},
+	} {
+		if err := WriteSubnetFile(path, tt.file); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil || string(got) != tt.want {
+			t.Errorf("file:\n%s(%v)\nwant:\n%s", got, err, tt.want)
+		}
+	}
+	if st, err := os.Stat(path); err != nil || st.Mode() != 0o644 {
+		t.Errorf("mode %v, %v", st.Mode(), err)
+	}
+	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {
+		t.Errorf("files left: %v", left)
+	}
+}
+
+func TestWriteSubnetFileOnlyWhenItChanged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "subnet.env")
+	f := SubnetFile{Network: prefix("10.6.0.0/16"), Subnet: prefix("10.6.10.0/24"), MTU: 1450}
+	if err := WriteSubnetFile(path, f); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Unix(1000, 0)
+	if err := os.Chtimes(path, old, old); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteSubnetFile(path, f); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(path); err != nil || !st.ModTime().Equal(old) {
+		t.Errorf("written again: %v, %v", st.ModTime(), err)
+	}
+}
+
+func TestWriteSubnetFileNamesThePath(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := WriteSubnetFile(filepath.Join(file, "subnet.env"), SubnetFile{})
+	if err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("a file for a folder: %v", err)
+	}
+}
+
+func TestReadSubnetFile(t *testing.T) {
+	both := []netip.Prefix{prefix("10.6.10.0/24"), prefix("fd10:6:0:8::/64")}
+	for _, tt := range []struct {
+		name, text string
+		want       []netip.Prefix
+	}{
+		{"own", string(SubnetFile{Subnet: both[0], IPv6Subnet: both[1]}.Text()), both},
+		{"quotes, export, comment, CRLF", "# x\r\n export FLANNEL_SUBNET = \"10.6.10.1/24\" # mine\r\nFLANNEL_IPV6_SUBNET='fd10:6:0:8::1/64'\r\n", both},
+		{"junk lines", "\x00\xff\n=\nFLANNEL_SUBNET\nFLANNEL_SUBNET=10.6.10.1/24", both[:1]},
+		{"a list", "FLANNEL_SUBNET=10.6.10.1/24,10.6.11.1/24\n", nil},
+		{"no subnet", "FLANNEL_SUBNET=10.6.10.1\nFLANNEL_IPV6_SUBNET=\n", nil},
+		{"the other family", "FLANNEL_SUBNET=fd10::1/64\nFLANNEL_IPV6_SUBNET=10.6.10.1/24\n", nil},
+		{"a line that never ends", strings.Repeat("x", 2*maxSubnetFile), nil},
+		{"empty", "", nil},
+	} {
+		path := filepath.Join(t.TempDir(), "subnet.env")
+		if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadSubnetFile(path)
+		if d := cmp.Diff(tt.want, got, netipTypes); d != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", tt.name, err, d)
+		}
+	}
+	if got, err := ReadSubnetFile(filepath.Join(t.TempDir(), "none")); got != nil || err != nil {
+		t.Errorf("missing file: %v, %v", got, err)
+	}
+	if _, err := ReadSubnetFile(t.TempDir()); err == nil {
+		t.Error("a folder reads as a file")
+	}
+}
