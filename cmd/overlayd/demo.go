@@ -23,7 +23,7 @@ const (
 
 	demoReady   = 15 * time.Second // for one daemon to be ready
 	demoReach   = 10 * time.Second // for every pair to reach each other after that
-	demoPings   = 20               // per pair
+	demoPings   = 50               // per pair
 	demoStream  = 2 * time.Second  // of TCP per ordered pair of pods
 	demoTimeout = 40 * time.Second // for everything but taking it down
 )

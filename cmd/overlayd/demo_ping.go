@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -38,9 +39,10 @@ func newPinger(from *demoNS, to netip.Addr) (*pinger, error) {
 		return nil, fmt.Errorf("open ICMP socket in %s: %w", from.name, err)
 	}
 	// The identifier tells the replies of the pingers of one namespace apart,
-	// which differ in where they ping.
+	// which differ in where they ping, and the sequence those of an earlier one.
 	a := to.As4()
 	p.echo.ID = int(a[2])<<8 | int(a[3])
+	p.echo.Seq = rand.IntN(1 << 16)
 	p.echo.Data = bytes.Repeat([]byte("overlayd"), 7) // 56 bytes, as ping(8) sends
 	return p, nil
 }
@@ -91,7 +93,7 @@ func awaitPing(ctx context.Context, from *demoNS, to netip.Addr) error {
 	defer p.conn.Close()
 	for {
 		sent := time.Now()
-		_, err := p.once(100 * time.Millisecond)
+		_, err := p.once(250 * time.Millisecond)
 		if err == nil {
 			return nil
 		}
@@ -104,7 +106,8 @@ func awaitPing(ctx context.Context, from *demoNS, to netip.Addr) error {
 	}
 }
 
-// ping sends count echo requests. An echo that is lost is no error.
+// ping sends count echo requests, each after the answer to the one before. One
+// that is lost is no error, and when the pair has failed by that there are no more.
 func ping(ctx context.Context, from *demoNS, to netip.Addr, count int) (demoPing, error) {
 	p, err := newPinger(from, to)
 	if err != nil {
@@ -114,6 +117,9 @@ func ping(ctx context.Context, from *demoNS, to netip.Addr, count int) (demoPing
 	var result demoPing
 	var rtts []time.Duration
 	for range count {
+		if 100*result.lost > maxDemoLoss*count {
+			break
+		}
 		if ctx.Err() != nil {
 			return result, context.Cause(ctx)
 		}
