@@ -16,8 +16,8 @@ import (
 // keys names every key that the package touches.
 type keys struct{ prefix string }
 
-func (k keys) config() string              { return k.prefix + "/config" }
-func (k keys) subnets() string             { return k.prefix + "/subnets/" }
+func (k keys) config() string               { return k.prefix + "/config" }
+func (k keys) subnets() string              { return k.prefix + "/subnets/" }
 func (k keys) lease(l control.Lease) string { return k.subnets() + l.Key() }
 
 // node is deliberately not below P/subnets: flannel reads all that begins so.

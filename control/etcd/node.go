@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -15,64 +14,109 @@ import (
 )
 
 // record is this node's sign of life: P/overlayd/nodes/<public IP>, attached to an
-// etcd lease that lasts Config.NodeTTL and is kept alive. Store.nodeMu guards it.
+// etcd lease that lasts Config.NodeTTL and is kept alive.
 type record struct {
 	store    *Store
 	key      string
 	publicIP netip.Addr
-	nodeJSON
-	lease    leaseID
-	revision int64 // ModRevision of the key when it was last seen to be ours
+	node     nodeJSON
 
 	stop context.CancelFunc // ends keep
 	done chan struct{}      // closed when keep has returned
+
+	// turn holds one token: who has it may use the fields below. Not a mutex,
+	// because it is held over calls and waiting for it must end with a context.
+	turn     chan struct{}
+	lease    leaseID // 0: none
+	revision int64   // ModRevision of the key when it was last seen to be ours
 }
 
-// claim makes sure that the record of node is this process's. control.ErrTaken:
-// another live node has it. The same node takes it over from an earlier process.
-func (s *Store) claim(ctx context.Context, node control.Node) error {
+func (r *record) lock(ctx context.Context) error {
+	select {
+	case <-r.turn:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r *record) unlock() { r.turn <- struct{}{} }
+
+// claim makes sure that the record of node is this process's, and keeps it alive
+// from then on. control.ErrTaken: another live node has it. An earlier process of
+// the same node loses it.
+func (s *Store) claim(ctx context.Context, node control.Node) (*record, error) {
 	ip := node.PublicIP
 	if !ip.IsValid() {
 		ip = node.PublicIPv6
 	}
 	switch {
 	case !ip.IsValid():
-		return errors.New("node has no public IP")
+		return nil, errors.New("node has no public IP")
 	case node.ID == "":
-		return errors.New("node ID is empty")
+		return nil, errors.New("node ID is empty")
 	}
-	s.nodeMu.Lock()
-	defer s.nodeMu.Unlock()
-	if r := s.node; r != nil && (r.publicIP != ip || r.ID != node.ID) {
-		r.drop(ctx)
-		s.node = nil
+	want := nodeJSON{ID: node.ID, Name: node.Name}
+	if r := s.record(); r != nil {
+		if r.publicIP == ip && r.node == want {
+			return r, r.claim(ctx)
+		}
+		s.unclaim(ctx)
 	}
-	if s.node != nil {
-		return s.node.claim(ctx)
-	}
-	r := &record{store: s, key: s.keys.node(ip), publicIP: ip, nodeJSON: nodeJSON{ID: node.ID, Name: node.Name}}
+	r := &record{store: s, key: s.keys.node(ip), publicIP: ip, node: want, turn: make(chan struct{}, 1)}
+	r.unlock()
 	if err := r.claim(ctx); err != nil {
 		r.forget(ctx)
-		return err
+		return nil, err
 	}
 	kctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stop, r.done = stop, make(chan struct{})
+	s.mu.Lock()
 	s.node = r
+	s.mu.Unlock()
 	go r.keep(kctx)
-	return nil
+	return r, nil
+}
+
+// record returns this node's record: nil before Acquire and after Release.
+func (s *Store) record() *record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.node
+}
+
+// unclaim withdraws the record, if there is one, and waits for its keeper.
+func (s *Store) unclaim(ctx context.Context) {
+	s.mu.Lock()
+	r := s.node
+	s.node = nil
+	s.mu.Unlock()
+	if r == nil {
+		return
+	}
+	r.stop()
+	<-r.done
+	r.forget(ctx)
 }
 
 // claim writes the record, or finds it written.
 func (r *record) claim(ctx context.Context) error {
+	if err := r.lock(ctx); err != nil {
+		return err
+	}
+	defer r.unlock()
 	for try := 0; ; try++ {
 		err := r.write(ctx)
 		switch {
-		case errors.Is(err, rpctypes.ErrLeaseNotFound) && try < 3: // etcd was down for longer than the TTL, or wiped
+		case errors.Is(err, rpctypes.ErrLeaseNotFound) && try < 3: // etcd was away for longer than the TTL, or wiped
 			r.lease = 0
 		case errors.Is(err, errRace):
 			if err := pause(ctx, raceDelay); err != nil {
 				return err
 			}
+		case errors.Is(err, control.ErrTaken):
+			r.forget(ctx)
+			return err
 		default:
 			return err
 		}
@@ -81,10 +125,12 @@ func (r *record) claim(ctx context.Context) error {
 
 func (r *record) write(ctx context.Context) error {
 	if r.lease == 0 {
-		r.lease = newLeaseID()
-		if _, err := r.store.grant(ctx, r.lease, r.store.cfg.NodeTTL); err != nil {
+		id := newLeaseID()
+		if _, err := r.store.grant(ctx, id, r.store.cfg.NodeTTL); err != nil {
+			r.store.abandon(ctx, id)
 			return err
 		}
+		r.lease = id
 	}
 	absent := clientv3.Compare(clientv3.CreateRevision(r.key), "=", 0)
 	resp, err := r.store.txn(ctx, "write node record", []clientv3.Cmp{absent}, []clientv3.Op{r.put()}, []clientv3.Op{clientv3.OpGet(r.key)})
@@ -106,8 +152,8 @@ func (r *record) write(ctx context.Context) error {
 // takeOver replaces a record unless it is the sign of life of another node.
 func (r *record) takeOver(ctx context.Context, kv *mvccpb.KeyValue) error {
 	other, ok := parseNode(kv.Value)
-	if ok && other.ID != r.ID && kv.Lease != 0 { // without a lease it would be alive for ever
-		return fmt.Errorf("%w: %s belongs to host %.64q (node ID %.64q); give one of the two another public IP, or wait %s if that host is gone",
+	if ok && other.ID != r.node.ID && kv.Lease != 0 { // one without a lease would be alive for ever
+		return fmt.Errorf("%w: %s belongs to host %.64q (node ID %.64q): give one of the two another public IP, or wait %s if that host is gone",
 			control.ErrTaken, r.publicIP, other.Name, other.ID, r.store.cfg.NodeTTL)
 	}
 	unchanged := clientv3.Compare(clientv3.ModRevision(r.key), "=", kv.ModRevision)
@@ -124,11 +170,11 @@ func (r *record) takeOver(ctx context.Context, kv *mvccpb.KeyValue) error {
 }
 
 func (r *record) put() clientv3.Op {
-	return clientv3.OpPut(r.key, r.value(), clientv3.WithLease(clientv3.LeaseID(r.lease)))
+	return clientv3.OpPut(r.key, r.node.value(), clientv3.WithLease(clientv3.LeaseID(r.lease)))
 }
 
-// keep keeps the record alive until ctx ends. An etcd that does not answer is the
-// business of those who wait for an answer, so it is no more than a debug line here.
+// keep keeps the record alive until ctx ends. An etcd that does not answer is for
+// those to report who wait for an answer; here it is a debug line.
 func (r *record) keep(ctx context.Context) {
 	defer close(r.done)
 	var last string
@@ -149,51 +195,37 @@ func (r *record) keep(ctx context.Context) {
 
 // beat extends the record's etcd lease, and writes the record again if that is gone.
 func (r *record) beat(ctx context.Context) error {
-	r.store.nodeMu.Lock()
-	defer r.store.nodeMu.Unlock()
-	if r.lease != 0 {
-		if _, err := r.store.refresh(ctx, r.lease); !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	if err := r.lock(ctx); err != nil {
+		return err
+	}
+	id := r.lease
+	r.unlock()
+	if id != 0 {
+		if _, err := r.store.refresh(ctx, id); !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			return err
 		}
-		r.lease = 0
 	}
 	return r.claim(ctx)
-}
-
-// drop ends the keeping and withdraws the record. Store.nodeMu is held.
-func (r *record) drop(ctx context.Context) {
-	r.stop()
-	r.store.nodeMu.Unlock() // keep may be waiting for it
-	<-r.done
-	r.store.nodeMu.Lock()
-	r.forget(ctx)
 }
 
 // forget revokes the record's etcd lease, and with it deletes the record if it is ours.
 func (r *record) forget(ctx context.Context) {
 	if r.lease != 0 {
 		r.store.abandon(ctx, r.lease)
-		r.lease = 0
 	}
+	r.lease, r.revision = 0, -1 // no key has a revision below 0
 }
 
 // fence returns the comparison and the write that make a transaction exclude every
-// other of this node: one of two cannot find the revision that it compares.
-func (s *Store) fence() (ifs []clientv3.Cmp, then []clientv3.Op) {
-	s.nodeMu.Lock()
-	defer s.nodeMu.Unlock()
-	r := s.node
+// other of this node: of two, one does not find the revision that it compares. A nil
+// record, that of a Store that has acquired nothing, fences nothing.
+func (r *record) fence(ctx context.Context) (ifs []clientv3.Cmp, then []clientv3.Op, err error) {
 	if r == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
-	return []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(r.key), "=", r.revision)}, []clientv3.Op{r.put()}
-}
-
-// fenced remembers the revision of a transaction with a fence that took effect.
-func (s *Store) fenced(revision int64) {
-	s.nodeMu.Lock()
-	defer s.nodeMu.Unlock()
-	if s.node != nil {
-		s.node.revision = revision
+	if err := r.lock(ctx); err != nil {
+		return nil, nil, err
 	}
+	defer r.unlock()
+	return []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(r.key), "=", r.revision)}, []clientv3.Op{r.put()}, nil
 }

@@ -78,7 +78,7 @@ func (s *Store) txn(ctx context.Context, what string, ifs []clientv3.Cmp, then, 
 	return resp, err
 }
 
-// get reads one key; nil without an error means that there is none.
+// get reads one key.
 func (s *Store) get(ctx context.Context, what, key string) (*clientv3.GetResponse, error) {
 	var resp *clientv3.GetResponse
 	err := s.call(ctx, what, func(ctx context.Context, c *clientv3.Client) (err error) {
@@ -153,12 +153,14 @@ func (s *Store) revoke(ctx context.Context, id leaseID) error {
 	return err
 }
 
-// retire revokes an etcd lease that this node's key was attached to before, so
-// that it does not stay for a day. Should anything else hang on it, it is left.
+// retire revokes an etcd lease that an entry of this node hung on, or was to hang
+// on, so that it does not stay for a day. Should anything hang on it, it is left.
 func (s *Store) retire(ctx context.Context, id leaseID) {
 	if id == 0 {
 		return
 	}
+	ctx, cancel := cleanupContext(ctx)
+	defer cancel()
 	var keys int
 	err := s.call(ctx, "look up etcd lease", func(ctx context.Context, c *clientv3.Client) error {
 		resp, err := c.TimeToLive(ctx, clientv3.LeaseID(id), clientv3.WithAttachedKeys())
@@ -170,19 +172,23 @@ func (s *Store) retire(ctx context.Context, id leaseID) {
 	if err == nil && keys == 0 {
 		err = s.revoke(ctx, id)
 	}
-	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	if err != nil {
 		s.log.DebugContext(ctx, "old etcd lease left to expire", "err", err)
 	}
 }
 
-// abandon revokes an etcd lease that an operation which failed leaves behind, even
-// if the operation's context has ended.
+// abandon revokes an etcd lease that a failure leaves behind, with what hangs on it.
 func (s *Store) abandon(ctx context.Context, id leaseID) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	ctx, cancel := cleanupContext(ctx)
 	defer cancel()
 	if err := s.revoke(ctx, id); err != nil {
 		s.log.DebugContext(ctx, "unused etcd lease left to expire", "err", err)
 	}
+}
+
+// cleanupContext is for what is to be done even after ctx has ended, but not for long.
+func cleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 }
 
 // pause waits a random time around d, or until ctx ends.

@@ -41,11 +41,9 @@ type Store struct {
 	mu     sync.Mutex // of the fields below
 	client *clientv3.Client
 	closed bool
+	node   *record // nil before Acquire and after Release
 
-	nodeMu sync.Mutex // of node; held while its record is written
-	node   *record    // nil before Acquire and after Release
-
-	resets, updates, bad atomic.Uint64
+	resets, changes, bad atomic.Uint64
 }
 
 var _ control.Store = (*Store)(nil)
@@ -53,7 +51,7 @@ var _ control.Store = (*Store)(nil)
 // Stats counts what the watches of a Store have seen since Open.
 type Stats struct {
 	Resets  uint64 // complete lists, the first one included
-	Updates uint64 // changes beside those
+	Changes uint64 // batches of changes beside those
 	Bad     uint64 // entries that are no lease, each time one was read
 }
 
@@ -79,22 +77,14 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 
 // Stats returns the counters. It may be called at any time.
 func (s *Store) Stats() Stats {
-	return Stats{Resets: s.resets.Load(), Updates: s.updates.Load(), Bad: s.bad.Load()}
+	return Stats{Resets: s.resets.Load(), Changes: s.changes.Load(), Bad: s.bad.Load()}
 }
 
 // Close withdraws the node's sign of life, within half a second, and ends every
 // connection. Leases stay: they are for the next run. Watches must have been ended
 // through their contexts before.
 func (s *Store) Close() error {
-	s.nodeMu.Lock()
-	if s.node != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-		s.node.drop(ctx)
-		cancel()
-		s.node = nil
-	}
-	s.nodeMu.Unlock()
-
+	s.unclaim(context.Background())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.client
@@ -143,11 +133,7 @@ func (s *Store) connect() (*clientv3.Client, error) {
 
 // Network implements control.Store.
 func (s *Store) Network(ctx context.Context) (control.Network, error) {
-	var got *clientv3.GetResponse
-	err := s.call(ctx, "read network config", func(ctx context.Context, c *clientv3.Client) (err error) {
-		got, err = c.Get(ctx, s.keys.config())
-		return err
-	})
+	got, err := s.get(ctx, "read network config", s.keys.config())
 	if err != nil {
 		return control.Network{}, err
 	}
@@ -168,8 +154,8 @@ func (s *Store) Init(ctx context.Context, config []byte) (created bool, err erro
 		return false, err
 	}
 	key := s.keys.config()
-	resp, err := s.txn(ctx, "write network config", clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
-		then(clientv3.OpPut(key, string(config)))
+	absent := clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
+	resp, err := s.txn(ctx, "write network config", []clientv3.Cmp{absent}, []clientv3.Op{clientv3.OpPut(key, string(config))}, nil)
 	if err != nil {
 		return false, err
 	}

@@ -1,0 +1,204 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+const (
+	raceDelay    = 10 * time.Millisecond // before the first retry of a lost race
+	maxRaceDelay = time.Second
+)
+
+// errRace says that a transaction did not find what it compares, or that it is
+// not known whether it took effect: read again and decide anew.
+var errRace = errors.New("somebody else was faster")
+
+// acquisition is one run of Acquire.
+type acquisition struct {
+	*Store
+	node   control.Node
+	vteps  []dataplane.VTEP
+	record *record
+
+	id      leaseID // of the etcd lease that the entry gets; 0: none yet
+	expires time.Time
+}
+
+// Acquire implements control.Store. The etcd lease that the entry is attached to
+// is new each time, so that an earlier process of this node that is still there
+// finds that it has lost the entry.
+func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplane.VTEP) (control.Lease, error) {
+	a := &acquisition{Store: s, node: node, vteps: vteps}
+	for delay := raceDelay; ; delay = min(2*delay, maxRaceDelay) {
+		l, err := a.try(ctx)
+		switch {
+		case err == nil:
+			return l, nil
+		case errors.Is(err, rpctypes.ErrLeaseNotFound): // this or the record's, in a long fight or by a wipe
+			a.giveUp(ctx)
+		case !errors.Is(err, errRace):
+			a.giveUp(ctx)
+			return control.Lease{}, err
+		}
+		if err := pause(ctx, delay); err != nil {
+			a.giveUp(ctx)
+			return control.Lease{}, fmt.Errorf("acquire lease: %w", err)
+		}
+	}
+}
+
+func (a *acquisition) giveUp(ctx context.Context) {
+	if a.id != 0 {
+		a.abandon(ctx, a.id)
+	}
+	a.id = 0
+}
+
+// try goes once through what there is: a lease with this node's public IP, else its
+// previous subnet, else a free one. errRace: try again.
+func (a *acquisition) try(ctx context.Context) (control.Lease, error) {
+	n, err := a.Network(ctx)
+	if err != nil {
+		return control.Lease{}, err
+	}
+	if a.record, err = a.claim(ctx, a.node); err != nil {
+		return control.Lease{}, err
+	}
+	c, err := a.census(ctx, a.node)
+	if err != nil {
+		return control.Lease{}, err
+	}
+	if l, ok, err := a.resume(ctx, n, c.own); ok || err != nil {
+		return l, err
+	}
+	subnet, v6, ok := control.Resume(n, a.node.Previous, c.taken)
+	if !ok {
+		if subnet, v6, err = control.Allocate(n, c.taken, rand.IntN); err != nil {
+			return control.Lease{}, err
+		}
+	}
+	l, err := newLease(a.node, a.vteps, subnet, v6)
+	if err != nil {
+		return control.Lease{}, err
+	}
+	return a.put(ctx, l)
+}
+
+// resume takes up a lease with this node's public IP, and deletes those that do not
+// fit the network any more. ok is false if there is none to take up.
+func (a *acquisition) resume(ctx context.Context, n control.Network, own []control.Lease) (l control.Lease, ok bool, err error) {
+	own = slices.DeleteFunc(own, func(l control.Lease) bool {
+		if control.Compatible(n, l.Subnet, l.IPv6Subnet) || err != nil {
+			return false
+		}
+		err = a.deleteUnfit(ctx, l)
+		return true
+	})
+	if err != nil || len(own) == 0 {
+		return control.Lease{}, false, err
+	}
+	old := a.preferred(own)
+	if a.id != 0 && leaseID(old.Handle) == a.id { // the transaction in doubt took effect
+		old.Expires = a.expires
+		return old, true, nil
+	}
+	l, err = newLease(a.node, a.vteps, old.Subnet, old.IPv6Subnet)
+	if err != nil {
+		return control.Lease{}, false, err
+	}
+	l.CreateRevision, l.ModRevision = old.CreateRevision, old.ModRevision
+	if l, err = a.put(ctx, l); err != nil {
+		return control.Lease{}, false, err
+	}
+	a.retire(ctx, leaseID(old.Handle))
+	return l, true, nil
+}
+
+// preferred picks the one to take up: what this acquisition wrote itself, else what
+// the node had in its last run, else the oldest.
+func (a *acquisition) preferred(own []control.Lease) control.Lease {
+	rank := func(l control.Lease) int {
+		switch {
+		case a.id != 0 && leaseID(l.Handle) == a.id:
+			return 0
+		case slices.Contains(a.node.Previous, l.Subnet) || slices.Contains(a.node.Previous, l.IPv6Subnet):
+			return 1
+		}
+		return 2
+	}
+	return slices.MinFunc(own, func(x, y control.Lease) int {
+		if d := rank(x) - rank(y); d != 0 {
+			return d
+		}
+		return int(min(max(x.CreateRevision-y.CreateRevision, -1), 1))
+	})
+}
+
+func (a *acquisition) deleteUnfit(ctx context.Context, l control.Lease) error {
+	key := a.keys.lease(l)
+	a.log.WarnContext(ctx, "own lease does not fit the network config any more", "lease", l.Key())
+	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", l.ModRevision)
+	resp, err := a.txn(ctx, "delete lease "+l.Key(), []clientv3.Cmp{unchanged}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
+	switch {
+	case err != nil && ambiguous(err) && ctx.Err() == nil, err == nil && !resp.Succeeded:
+		return errRace
+	case err != nil:
+		return err
+	}
+	a.retire(ctx, leaseID(l.Handle))
+	return nil
+}
+
+// put writes l under this acquisition's etcd lease.
+func (a *acquisition) put(ctx context.Context, l control.Lease) (control.Lease, error) {
+	if a.id == 0 {
+		id := newLeaseID()
+		expires, err := a.grant(ctx, id, a.cfg.LeaseTTL)
+		if err != nil {
+			a.abandon(ctx, id)
+			return control.Lease{}, err
+		}
+		a.id, a.expires = id, expires
+	}
+	l.Handle, l.Expires = int64(a.id), a.expires
+	return a.write(ctx, a.record, l)
+}
+
+// write puts l under the etcd lease l.Handle, if the entry's revision still is
+// l.ModRevision (0: there is none) and the record's fence holds. It returns l with its
+// new revisions. errRace: read again, the entry may be written or not.
+func (s *Store) write(ctx context.Context, r *record, l control.Lease) (control.Lease, error) {
+	ifs, then, err := r.fence(ctx)
+	if err != nil {
+		return control.Lease{}, err
+	}
+	key := s.keys.lease(l)
+	ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(key), "=", l.ModRevision))
+	then = append(then, clientv3.OpPut(key, string(l.Value()), clientv3.WithLease(clientv3.LeaseID(l.Handle))))
+	resp, err := s.txn(ctx, "write lease "+l.Key(), ifs, then, nil)
+	switch {
+	case err != nil && ambiguous(err) && ctx.Err() == nil:
+		s.log.DebugContext(ctx, "fate of a transaction is not known, reading back", "lease", l.Key(), "err", err)
+		return control.Lease{}, errRace
+	case err != nil:
+		return control.Lease{}, err
+	case !resp.Succeeded:
+		return control.Lease{}, errRace
+	}
+	if l.ModRevision == 0 {
+		l.CreateRevision = resp.Header.Revision
+	}
+	l.ModRevision = resp.Header.Revision
+	return l, nil
+}

@@ -1,0 +1,187 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/overlayd/overlayd/control"
+)
+
+// Renew implements control.Store. It extends the etcd lease and makes sure that the
+// entry hangs on it. An entry that is gone, or spoilt by what is no lease, is put
+// back; so is everything after a loss of etcd's data. An entry that is somebody
+// else's is left alone: control.ErrLost.
+func (s *Store) Renew(ctx context.Context, l control.Lease) (control.Lease, error) {
+	what := "renew lease " + l.Key()
+	r := s.record()
+	for delay := raceDelay; ; delay = min(2*delay, maxRaceDelay) {
+		if r != nil {
+			if err := r.claim(ctx); errors.Is(err, control.ErrTaken) {
+				return control.Lease{}, fmt.Errorf("%s: %w: %v", what, control.ErrLost, err)
+			} else if err != nil {
+				return control.Lease{}, fmt.Errorf("%s: %w", what, err)
+			}
+		}
+		renewed, err := s.renew(ctx, r, l)
+		switch {
+		case err == nil:
+			return renewed, nil
+		case !errors.Is(err, errRace):
+			return control.Lease{}, fmt.Errorf("%s: %w", what, err)
+		}
+		if err := pause(ctx, delay); err != nil {
+			return control.Lease{}, fmt.Errorf("%s: %w", what, err)
+		}
+	}
+}
+
+func (s *Store) renew(ctx context.Context, r *record, l control.Lease) (control.Lease, error) {
+	expires, err := s.refresh(ctx, leaseID(l.Handle))
+	alive := err == nil
+	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return control.Lease{}, err
+	}
+	got, err := s.get(ctx, "read own lease", s.keys.lease(l))
+	if err != nil {
+		return control.Lease{}, err
+	}
+	if len(got.Kvs) == 0 {
+		return s.putBack(ctx, r, l, alive)
+	}
+	kv := got.Kvs[0]
+	state, entry := s.judge(kv, l, r != nil)
+	switch state {
+	case stateOwn:
+		if alive {
+			l.CreateRevision, l.ModRevision, l.Expires = kv.CreateRevision, kv.ModRevision, expires
+			return l, nil
+		}
+		return control.Lease{}, errRace // it expired between the two calls
+	case stateRelated:
+		if expires, err := s.refresh(ctx, leaseID(kv.Lease)); err == nil {
+			entry.Expires = expires
+			return entry, nil
+		}
+		fallthrough
+	case stateSpoilt:
+		l.CreateRevision, l.ModRevision = kv.CreateRevision, kv.ModRevision
+		return s.restore(ctx, r, l, alive)
+	}
+	return control.Lease{}, fmt.Errorf("%w: it is held by %s", control.ErrLost, holder(entry))
+}
+
+// entryState is what an entry under the key of our lease is to us.
+type entryState int
+
+const (
+	stateForeign entryState = iota // another node's
+	stateOwn                       // hangs on our etcd lease and says what we wrote
+	stateRelated                   // says what we wrote, under an etcd lease that is ours but not known: see judge
+	stateSpoilt                    // overwritten by what gives nobody a right
+)
+
+// judge decides whose an entry is. claimed says that this node's record is its
+// own, so that no other live node publishes this address: an entry that says what we
+// wrote is then ours though its etcd lease is another, as it is when etcd was
+// restored from a backup, or when the reply to an earlier Renew was lost.
+func (s *Store) judge(kv *mvccpb.KeyValue, l control.Lease, claimed bool) (entryState, control.Lease) {
+	entry, err := s.keys.parse(kv)
+	ours := kv.Lease == l.Handle
+	switch {
+	case err != nil && (ours || kv.Lease == 0 || kv.CreateRevision == l.CreateRevision):
+		return stateSpoilt, entry
+	case err != nil:
+		return stateForeign, entry
+	case ours && sameValue(entry, l):
+		return stateOwn, entry
+	case ours:
+		return stateSpoilt, entry
+	case !sameValue(entry, l):
+		return stateForeign, entry
+	case kv.Lease == 0:
+		return stateSpoilt, entry
+	case claimed:
+		return stateRelated, entry
+	}
+	return stateForeign, entry
+}
+
+// holder names who has an entry, for a message.
+func holder(l control.Lease) string {
+	switch {
+	case l.PublicIP.IsValid():
+		return l.PublicIP.String()
+	case l.PublicIPv6.IsValid():
+		return l.PublicIPv6.String()
+	}
+	return "an entry that cannot be read"
+}
+
+// putBack writes an entry that is gone, unless another one has come to overlap it.
+func (s *Store) putBack(ctx context.Context, r *record, l control.Lease, alive bool) (control.Lease, error) {
+	var other string
+	_, err := s.list(ctx, func(kvs []*mvccpb.KeyValue) {
+		for _, kv := range kvs {
+			if v4, v6, err := control.ParseKey(s.keys.name(kv.Key)); err == nil && (overlap(v4, l.Subnet) || overlap(v6, l.IPv6Subnet)) {
+				other = s.keys.name(kv.Key)
+			}
+		}
+	})
+	if err != nil {
+		return control.Lease{}, err
+	}
+	if other == l.Key() {
+		return control.Lease{}, errRace
+	}
+	if other != "" {
+		return control.Lease{}, fmt.Errorf("%w: %s overlaps it", control.ErrLost, other)
+	}
+	l.CreateRevision, l.ModRevision = 0, 0
+	return s.restore(ctx, r, l, alive)
+}
+
+func overlap(a, b netip.Prefix) bool { return a.IsValid() && b.IsValid() && a.Overlaps(b) }
+
+// restore writes the entry over the revision l.ModRevision of it, under its etcd
+// lease if that is alive and else under a new one.
+func (s *Store) restore(ctx context.Context, r *record, l control.Lease, alive bool) (control.Lease, error) {
+	var err error
+	if alive {
+		l.Expires, err = s.refresh(ctx, leaseID(l.Handle))
+	} else {
+		l.Handle = int64(newLeaseID())
+		l.Expires, err = s.grant(ctx, leaseID(l.Handle), s.cfg.LeaseTTL)
+	}
+	if err == nil {
+		var written control.Lease
+		if written, err = s.write(ctx, r, l); err == nil {
+			s.log.WarnContext(ctx, "own lease was gone or spoilt, put back", "lease", l.Key())
+			return written, nil
+		}
+	}
+	if !alive {
+		s.retire(ctx, leaseID(l.Handle))
+	}
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		err = errRace // it, or the record's, expired between two calls
+	}
+	return control.Lease{}, err
+}
+
+// Release implements control.Store. It deletes the entry if it is still ours, and
+// withdraws this node's sign of life.
+func (s *Store) Release(ctx context.Context, l control.Lease) error {
+	s.unclaim(ctx)
+	key := s.keys.lease(l)
+	ours := clientv3.Compare(clientv3.LeaseValue(key), "=", l.Handle)
+	if _, err := s.txn(ctx, "release lease "+l.Key(), []clientv3.Cmp{ours}, []clientv3.Op{clientv3.OpDelete(key)}, nil); err != nil {
+		return err
+	}
+	return s.revoke(ctx, leaseID(l.Handle))
+}
