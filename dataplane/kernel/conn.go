@@ -1,0 +1,246 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// batchMessages and batchBytes bound what one sendmsg carries. The answers to
+	// one batch must fit the socket's receive buffer, which by default is 208 KiB
+	// and charges about 1 KiB for each (net.core.rmem_default).
+	batchMessages = 128
+	batchBytes    = 32 << 10
+	receiveBuffer = 4 << 20
+	// answerTimeout bounds the wait for an answer. The kernel handles a request
+	// before sendmsg returns, so that none is ever late.
+	answerTimeout = 10 * time.Second
+)
+
+// errOverrun says that the kernel dropped messages because the receive buffer
+// was full: what they said can only be found by a dump.
+var errOverrun = errors.New("netlink receive buffer overrun")
+
+// conn is a netlink socket for many requests at once. One goroutine uses it.
+type conn struct {
+	file *os.File // non-blocking and in Go's poller, so that reads have deadlines
+	port uint32   // netlink address, which the kernel names as the cause of a notification
+	seq  uint32
+	out  []byte
+	in   []byte
+}
+
+// openConn opens a netlink socket in the network namespace of the calling
+// thread, subscribed to the groups.
+func openConn(groups ...int) (*conn, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink socket: %w", err)
+	}
+	c := &conn{file: os.NewFile(uintptr(fd), "netlink"), in: make([]byte, 64<<10)}
+	if err := c.prepare(fd, groups); err != nil {
+		c.file.Close()
+		return nil, fmt.Errorf("prepare netlink socket: %w", err)
+	}
+	return c, nil
+}
+
+func (c *conn) prepare(fd int, groups []int) error {
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		return err
+	}
+	c.port = sa.(*unix.SockaddrNetlink).Pid
+	// What an old kernel or a container refuses here is only comfort: names for
+	// errors, filters that are applied a second time anyway, a larger buffer.
+	unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
+	unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
+	unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
+	}
+	for _, g := range groups {
+		err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, g)
+		if err != nil && g <= unix.RTNLGRP_IPV6_ROUTE { // later groups are missing in old kernels
+			return fmt.Errorf("join group %d: %w", g, err)
+		}
+	}
+	return nil
+}
+
+func (c *conn) close() { c.file.Close() }
+
+// kernelError is a refusal with the kernel's own words (netlink extended ack).
+type kernelError struct {
+	errno unix.Errno
+	text  string
+}
+
+func (e *kernelError) Error() string {
+	if e.text == "" {
+		return e.errno.Error()
+	}
+	return e.errno.Error() + ": " + e.text
+}
+
+func (e *kernelError) Unwrap() error { return e.errno }
+
+// transact sends messages 0 to n-1 in as few system calls as it can. encode appends
+// message i, or nothing to skip it; done is told its result. Only the last message of a
+// batch asks for an acknowledgement: the kernel handles them in order and answers a
+// refused one unasked, so that silence until then means success. An
+// error means that the result of messages for which done was not called is unknown.
+func (c *conn) transact(ctx context.Context, n int, encode func(i int, b []byte) []byte, done func(i int, reply []byte, err error)) error {
+	for i := 0; i < n; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		c.out = c.out[:0]
+		var sent []int // message numbers in order of their sequence numbers
+		first, last := c.seq+1, 0
+		for ; i < n && len(sent) < batchMessages && len(c.out) < batchBytes; i++ {
+			start := len(c.out)
+			if c.out = encode(i, c.out); len(c.out) == start {
+				continue
+			}
+			c.seq++
+			native.PutUint32(c.out[start+8:], c.seq)
+			sent, last = append(sent, i), start
+		}
+		if len(sent) == 0 {
+			continue
+		}
+		native.PutUint16(c.out[last+6:], native.Uint16(c.out[last+6:])|unix.NLM_F_ACK)
+		if err := c.batch(first, sent, done); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// batch sends what is in c.out and waits for its end.
+func (c *conn) batch(first uint32, sent []int, done func(i int, reply []byte, err error)) error {
+	if _, err := c.file.Write(c.out); err != nil {
+		return fmt.Errorf("send netlink requests: %w", err)
+	}
+	results := make([]error, len(sent))
+	replies := make([][]byte, len(sent))
+	err := c.receive(func(h unix.NlMsghdr, body []byte) (end bool) {
+		k := int(h.Seq - first)
+		if k < 0 || k >= len(sent) {
+			return false // the late answer to an earlier request that was given up
+		}
+		if h.Type != unix.NLMSG_ERROR {
+			replies[k] = append([]byte(nil), body...)
+			return false
+		}
+		results[k] = ackError(h, body)
+		return k == len(sent)-1
+	})
+	if err != nil {
+		return err
+	}
+	for k, i := range sent {
+		done(i, replies[k], results[k])
+	}
+	return nil
+}
+
+// dump sends one dump request and passes every object's message body to each.
+// netlink.ErrDumpInterrupted means that what each was given is inconsistent.
+func (c *conn) dump(typ uint16, header []byte, attributes []byte, each func(body []byte)) error {
+	c.seq++
+	c.out = begin(c.out[:0], typ, unix.NLM_F_DUMP, header)
+	c.out = finish(append(c.out, attributes...), 0)
+	native.PutUint32(c.out[8:], c.seq)
+	if _, err := c.file.Write(c.out); err != nil {
+		return fmt.Errorf("send netlink dump request: %w", err)
+	}
+	var result error
+	err := c.receive(func(h unix.NlMsghdr, body []byte) (end bool) {
+		if h.Seq != c.seq {
+			return false
+		}
+		if h.Flags&unix.NLM_F_DUMP_INTR != 0 && result == nil {
+			result = netlink.ErrDumpInterrupted
+		}
+		if h.Type == unix.NLMSG_ERROR || h.Type == unix.NLMSG_DONE {
+			if e := ackError(h, body); e != nil {
+				result = e
+			}
+			return true
+		}
+		each(body)
+		return false
+	})
+	return errors.Join(err, result)
+}
+
+// receive reads messages until each returns true.
+func (c *conn) receive(each func(h unix.NlMsghdr, body []byte) (end bool)) error {
+	if err := c.file.SetReadDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return fmt.Errorf("receive from netlink: %w", err)
+	}
+	for {
+		n, err := c.file.Read(c.in)
+		if errors.Is(err, unix.ENOBUFS) {
+			return errOverrun
+		}
+		if err != nil {
+			return fmt.Errorf("receive from netlink: %w", err)
+		}
+		end := false
+		messages(c.in[:n], func(h unix.NlMsghdr, body []byte) { end = each(h, body) || end })
+		if end {
+			return nil
+		}
+	}
+}
+
+// messages splits what one read returned.
+func messages(b []byte, each func(h unix.NlMsghdr, body []byte)) {
+	for len(b) >= unix.SizeofNlMsghdr {
+		h := unix.NlMsghdr{
+			Len: native.Uint32(b), Type: native.Uint16(b[4:]), Flags: native.Uint16(b[6:]),
+			Seq: native.Uint32(b[8:]), Pid: native.Uint32(b[12:]),
+		}
+		if h.Len < unix.SizeofNlMsghdr || int64(h.Len) > int64(len(b)) {
+			return
+		}
+		each(h, b[unix.SizeofNlMsghdr:h.Len])
+		b = b[min((int(h.Len)+3)&^3, len(b)):]
+	}
+}
+
+// ackError reads an NLMSG_ERROR or NLMSG_DONE message; nil means success.
+func ackError(h unix.NlMsghdr, body []byte) error {
+	if len(body) < 4 || native.Uint32(body) == 0 {
+		return nil
+	}
+	e := &kernelError{errno: unix.Errno(-int32(native.Uint32(body)))}
+	skip := 4
+	if h.Type == unix.NLMSG_ERROR {
+		// The refused message follows: whole, or with NLM_F_CAPPED its header only.
+		skip += unix.SizeofNlMsghdr
+		if h.Flags&unix.NLM_F_CAPPED == 0 && len(body) >= 8 {
+			skip = 4 + (int(native.Uint32(body[4:]))+3)&^3
+		}
+	}
+	if h.Flags&unix.NLM_F_ACK_TLVS != 0 && skip >= 0 && skip <= len(body) {
+		for typ, v := range attrs(body[skip:]) {
+			if typ == unix.NLMSGERR_ATTR_MSG && len(v) > 0 {
+				e.text = string(v[:len(v)-1])
+			}
+		}
+	}
+	return e
+}

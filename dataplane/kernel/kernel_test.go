@@ -1,0 +1,168 @@
+package kernel
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
+	"github.com/overlayd/overlayd/encap"
+)
+
+// host is a namespace on a LAN with a kernel dataplane.
+type host struct {
+	*netnstest.NS
+	tb  testing.TB
+	cfg Config
+	dp  *Dataplane
+}
+
+// newHosts makes n hosts on one LAN: eth0 has 192.0.2.2/24 and onward.
+func newHosts(tb testing.TB, n int) []*host {
+	tb.Helper()
+	var hosts []*host
+	var all []*netnstest.NS
+	for range n {
+		ns := netnstest.New(tb)
+		hosts = append(hosts, &host{NS: ns, tb: tb})
+		all = append(all, ns)
+	}
+	netnstest.LAN(tb, "192.0.2.0/24", all...)
+	for i, h := range hosts {
+		local := netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 2)})
+		h.cfg = Config{Log: slog.New(slog.DiscardHandler), Local: local, Public: local, VNI: 1, Port: 8472, MTU: 1450}
+		h.Must(func() error {
+			l, err := netlink.LinkByName("eth0")
+			if err == nil {
+				h.cfg.Link = l.Attrs().Index
+			}
+			return err
+		})
+	}
+	return hosts
+}
+
+// try opens the dataplane.
+func (h *host) try() error {
+	return h.Do(func() error {
+		dp, err := Open(h.cfg)
+		if err == nil {
+			h.dp = dp
+			h.tb.Cleanup(dp.Close)
+		}
+		return err
+	})
+}
+
+func (h *host) open() *host {
+	h.tb.Helper()
+	if err := h.try(); err != nil {
+		h.tb.Fatal(err)
+	}
+	return h
+}
+
+func (h *host) sync(w dataplane.Wanted) {
+	h.tb.Helper()
+	if err := h.dp.Sync(h.tb.Context(), w); err != nil {
+		h.tb.Fatal(err)
+	}
+}
+
+// link returns the vxlan device.
+func (h *host) link() *netlink.Vxlan {
+	h.tb.Helper()
+	var v *netlink.Vxlan
+	h.Must(func() error {
+		l, err := netlink.LinkByName("flannel.1")
+		if err != nil {
+			return err
+		}
+		var ok bool
+		if v, ok = l.(*netlink.Vxlan); !ok {
+			return fmt.Errorf("flannel.1 is a %s", l.Type())
+		}
+		return nil
+	})
+	return v
+}
+
+func mustMAC(s string) encap.MAC {
+	m, err := encap.ParseMAC(s)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+func newPeer(addr, mac string, subnets ...string) dataplane.Peer {
+	p := dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.MustParseAddr(addr), MAC: mustMAC(mac), VNI: 1}}
+	for _, s := range subnets {
+		p.Subnets = append(p.Subnets, netip.MustParsePrefix(s))
+	}
+	return p
+}
+
+// wanted is a host's state with its own subnet 10.5.1.0/24.
+func wanted(peers ...dataplane.Peer) dataplane.Wanted {
+	return dataplane.Wanted{
+		Subnets:  []netip.Prefix{netip.MustParsePrefix("10.5.1.0/24")},
+		Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+		MTU:      1450,
+		Peers:    peers,
+	}
+}
+
+// manyPeers returns n peers with one subnet each, none of them 10.5.1.0/24.
+func manyPeers(n int) []dataplane.Peer {
+	peers := make([]dataplane.Peer, n)
+	for i := range peers {
+		addr := netip.AddrFrom4([4]byte{172, 16 + byte(i>>16), byte(i >> 8), byte(i)})
+		base := uint32(10<<24 | 6<<16 + i*64)
+		subnet := netip.AddrFrom4([4]byte{byte(base >> 24), byte(base >> 16), byte(base >> 8), byte(base)})
+		peers[i] = dataplane.Peer{
+			VTEP:    dataplane.VTEP{Addr: addr, MAC: dataplane.MAC(addr, 1), VNI: 1},
+			Subnets: []netip.Prefix{netip.PrefixFrom(subnet, 26)},
+		}
+	}
+	return peers
+}
+
+func TestSyncOfManyPeersIsFast(t *testing.T) {
+	for _, tc := range []struct {
+		peers         int
+		cold, restart time.Duration
+	}{
+		{5000, 350 * time.Millisecond, 100 * time.Millisecond},
+	} {
+		h := newHosts(t, 1)[0].open()
+		w := wanted(manyPeers(tc.peers)...)
+		start := time.Now()
+		h.sync(w)
+		cold := time.Since(start)
+		h.dp.Close()
+		h.open()
+		start = time.Now()
+		h.sync(w)
+		restart := time.Since(start)
+		w.Peers = append(w.Peers[:len(w.Peers):len(w.Peers)], newPeer("198.51.100.1", "0e:00:00:00:00:01", "10.255.0.0/24"))
+		start = time.Now()
+		h.sync(w)
+		t.Logf("%d peers: cold %v, restart %v, one more %v", tc.peers, cold, restart, time.Since(start))
+		if cold > tc.cold || restart > tc.restart {
+			t.Errorf("want cold %v, restart %v at most", tc.cold, tc.restart)
+		}
+		h.Must(func() error {
+			routes, err := netlink.RouteList(h.link(), netlink.FAMILY_V4)
+			if err == nil && len(routes) != tc.peers+1 {
+				err = fmt.Errorf("%d routes", len(routes))
+			}
+			return err
+		})
+	}
+}

@@ -1,0 +1,165 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
+	"github.com/overlayd/overlayd/encap"
+)
+
+// openDevice adopts the device or makes it, and sets t.index and t.mac. It fails
+// with one of the package's sentinels where kernel mode cannot work here, and
+// then leaves what it found, unless that was an incompatible vxlan device.
+func (t *tunnel) openDevice() error {
+	l, err := t.rt.Link(t.name)
+	if errors.Is(err, rtnl.ErrNotFound) {
+		return t.create(t.name)
+	}
+	if err != nil {
+		return err
+	}
+	v, ok := l.(*netlink.Vxlan)
+	if !ok {
+		t.log.Info("replacing a device of another type", "device", t.name, "type", l.Type())
+		return t.displace(l)
+	}
+	if mac := linkMAC(v); t.mac == (encap.MAC{}) && mac.IsUnicast() {
+		t.mac = mac // peers know it
+	}
+	if diff := differences(v, vxlanLink(t.cfg, t.name, t.mac)); len(diff) > 0 {
+		t.log.Warn("existing device is incompatible, making it again", "device", t.name, "differences", strings.Join(diff, "; "))
+		if err := t.rt.DeleteLink(v); err != nil {
+			return explain(err, t.cfg)
+		}
+		return t.create(t.name)
+	}
+	if err := t.probe(v.Attrs().Index, false); err != nil {
+		return err
+	}
+	if err := t.finish(v.Attrs().Index); err != nil {
+		return err
+	}
+	t.log.Info("adopted existing device", "device", t.name, "mac", t.mac)
+	return nil
+}
+
+// create makes the device under a name, tries it, and brings it up; if
+// anything fails nothing is left of it.
+func (t *tunnel) create(name string) error {
+	if t.mac == (encap.MAC{}) {
+		t.mac = dataplane.MAC(t.cfg.Public, t.cfg.VNI)
+	}
+	v := vxlanLink(t.cfg, name, t.mac)
+	if err := t.rt.Handle().LinkAdd(v); err != nil {
+		return t.explainCreate(name, err)
+	}
+	l, err := t.rt.Link(name)
+	if err != nil {
+		return err
+	}
+	index := l.Attrs().Index
+	if err = t.probe(index, true); err == nil {
+		err = t.finish(index)
+	}
+	if err != nil {
+		return errors.Join(err, t.rt.DeleteLink(l))
+	}
+	t.log.Info("made device", "device", name, "mac", t.mac, "mtu", t.cfg.MTU)
+	return nil
+}
+
+// finish sets what may be changed in place and brings the device up, which is
+// when the kernel binds its UDP port.
+func (t *tunnel) finish(index int) error {
+	if err := explain(t.rt.SetLink(index, t.cfg.MTU, rtnl.Alias, true), t.cfg); err != nil {
+		return err
+	}
+	t.index = index
+	// Router advertisements have no business on the overlay. Where IPv6 is off or
+	// /proc/sys is read-only there is nothing to be done, and flannel does not mind either.
+	_ = rtnl.SetSysctl("net/ipv6/conf/"+t.name+"/accept_ra", "0")
+	return nil
+}
+
+// displace puts the vxlan device in the place of a link of another type, such as
+// the userspace dataplane's. It is made and tried under another name before the
+// old one is removed.
+func (t *tunnel) displace(old netlink.Link) error {
+	temporary := fmt.Sprintf("ovl.%d", t.cfg.VNI)
+	if l, err := t.rt.Link(temporary); err == nil { // left by a crash
+		if err := t.rt.DeleteLink(l); err != nil {
+			return explain(err, t.cfg)
+		}
+	}
+	if err := t.create(temporary); err != nil {
+		return err
+	}
+	l, err := t.rt.LinkByIndex(t.index)
+	if err != nil {
+		return err
+	}
+	h := t.rt.Handle()
+	err = t.rt.DeleteLink(old)
+	if err == nil {
+		err = h.LinkSetDown(l) // kernels before 6.2 rename no device that is up
+	}
+	if err == nil {
+		err = h.LinkSetName(l, t.name)
+	}
+	if err == nil {
+		err = t.finish(t.index)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("put vxlan device in the place of %s: %w", t.name, err), t.rt.DeleteLink(l))
+	}
+	return nil
+}
+
+// explainCreate says why the kernel refuses to make the device.
+func (t *tunnel) explainCreate(name string, err error) error {
+	err = fmt.Errorf("make vxlan device %s: %w", name, err)
+	if !errors.Is(err, unix.EEXIST) {
+		return explain(err, t.cfg)
+	}
+	holder := "another vxlan device"
+	if links, e := t.rt.Links(); e == nil {
+		for _, l := range links {
+			if v, ok := l.(*netlink.Vxlan); ok && v.VxlanId == int(t.cfg.VNI) && v.Port == int(t.cfg.Port) {
+				holder = "device " + v.Name
+			}
+		}
+	}
+	return fmt.Errorf("%w: %w: %s has VNI %d on port %d; remove it (ip link del ...) or choose another VNI",
+		err, ErrPortInUse, holder, t.cfg.VNI, t.cfg.Port)
+}
+
+// probe tries whether forwarding entries and neighbours can be programmed, as
+// some sandboxes allow the device but not these. On a new device it adds and
+// removes one of each. On an adopted one it only removes what is not there,
+// which takes the same permission and touches nothing.
+func (t *tunnel) probe(index int, add bool) error {
+	h := t.rt.Handle()
+	mac := dataplane.MAC(t.cfg.Public, t.cfg.VNI^1<<24) // nobody's: a VNI has 24 bits
+	local := t.cfg.Local.AsSlice()
+	entries := []*netlink.Neigh{
+		{LinkIndex: index, Family: unix.AF_BRIDGE, Flags: unix.NTF_SELF, State: unix.NUD_PERMANENT, IP: local, HardwareAddr: mac[:]},
+		{LinkIndex: index, Family: int(t.family()), State: unix.NUD_PERMANENT, IP: local, HardwareAddr: mac[:]},
+	}
+	for i, what := range []string{"FDB entry", "neighbour"} {
+		if add {
+			if err := h.NeighSet(entries[i]); err != nil {
+				return explain(fmt.Errorf("try to add an %s to %s: %w", what, t.name, err), t.cfg)
+			}
+		}
+		if err := h.NeighDel(entries[i]); err != nil && !isGone(err) {
+			return explain(fmt.Errorf("try to remove an %s from %s: %w", what, t.name, err), t.cfg)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/rtnl"
+)
+
+// read dumps what the kernel holds on the device. Filters in the requests
+// (kernel 4.20) spare it the rest of a large host; they are applied again here.
+func (t *tunnel) read() error {
+	have := newState()
+	t.nexthops = !t.cfg.noNexthops
+	steps := []struct {
+		what string
+		dump func(*state) error
+	}{
+		{"neighbours", t.readNeighbours},
+		{"FDB entries", t.readFDB},
+		{"nexthops", t.readNexthops},
+		{"routes", t.readRoutes},
+	}
+	for _, s := range steps {
+		// Each try fills a state of its own: an interrupted dump leaves no trace.
+		part, err := rtnl.Retry(func() (*state, error) {
+			part := newState()
+			return part, s.dump(part)
+		})
+		if err != nil {
+			return fmt.Errorf("list %s of %s: %w", s.what, t.name, err)
+		}
+		have.take(part)
+	}
+	t.have = have
+	return nil
+}
+
+// take moves in what another state holds of the kinds that s has nothing of.
+func (s *state) take(part *state) {
+	if len(part.neigh) > 0 {
+		s.neigh = part.neigh
+	}
+	if len(part.fdb) > 0 {
+		s.fdb = part.fdb
+	}
+	if len(part.nexthops)+len(part.spare) > 0 {
+		s.nexthops, s.spare = part.nexthops, part.spare
+	}
+	if len(part.routes) > 0 {
+		s.routes = part.routes
+	}
+}
+
+func (t *tunnel) readNeighbours(s *state) error {
+	filter := attrUint32(nil, unix.NDA_IFINDEX, uint32(t.index))
+	return t.batch.dump(unix.RTM_GETNEIGH, ndmsg(t.family(), 0, 0, 0), filter, func(body []byte) {
+		if n, ok := parseNeighbour(body); ok && n.index == t.index && n.family == t.family() {
+			s.addNeighbour(n)
+		}
+	})
+}
+
+func (t *tunnel) readFDB(s *state) error {
+	return t.batch.dump(unix.RTM_GETNEIGH, ndmsg(unix.AF_BRIDGE, t.index, 0, 0), nil, func(body []byte) {
+		if n, ok := parseNeighbour(body); ok && n.index == t.index && n.family == unix.AF_BRIDGE {
+			s.addFDB(n, t.cfg.Learning)
+		}
+	})
+}
+
+func (t *tunnel) readNexthops(s *state) error {
+	if !t.nexthops {
+		return nil
+	}
+	header := make([]byte, unix.SizeofNhmsg)
+	header[0] = t.family()
+	filter := attrUint32(nil, unix.NHA_OIF, uint32(t.index))
+	err := t.batch.dump(unix.RTM_GETNEXTHOP, header, filter, s.addNexthop)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		t.log.Info("kernel has no nexthop objects, using plain routes", "device", t.name)
+		t.nexthops = false
+		return nil
+	}
+	return err
+}
+
+func (t *tunnel) readRoutes(s *state) error {
+	header := make([]byte, unix.SizeofRtMsg)
+	header[0], header[4] = t.family(), unix.RT_TABLE_MAIN
+	filter := attrUint32(nil, unix.RTA_OIF, uint32(t.index))
+	err := t.batch.dump(unix.RTM_GETROUTE, header, filter, func(body []byte) { s.addRoute(body, t.index) })
+	if errors.Is(err, unix.ENOENT) {
+		return nil // there is no main table before its first route
+	}
+	return err
+}
+
+func (t *tunnel) family() uint8 { return family(t.cfg.Local) }
+
+// nexthopID reads the id from a nexthop message; 0 where there is none.
+func nexthopID(body []byte) uint32 {
+	_, rest := fixed(body, unix.SizeofNhmsg)
+	for typ, v := range attrs(rest) {
+		if typ == unix.NHA_ID {
+			return toUint32(v)
+		}
+	}
+	return 0
+}
