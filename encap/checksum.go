@@ -32,18 +32,24 @@ func Sum(b []byte, initial uint16) uint16 {
 		acc += carry
 		b = b[8:]
 	}
-	if len(b) > 0 {
-		acc, carry = bits.Add64(acc, tail(b), 0)
-		acc += carry
-	}
-	return bits.ReverseBytes16(Fold(acc))
+	acc, carry = bits.Add64(acc, tail(b), 0)
+	return bits.ReverseBytes16(Fold(acc + carry))
 }
 
-// tail returns the fewer than eight bytes of b as one little-endian word.
-func tail(b []byte) uint64 {
-	var w [8]byte
-	copy(w[:], b)
-	return binary.LittleEndian.Uint64(w[:])
+// tail returns the sum of the fewer than eight bytes of b.
+func tail(b []byte) (sum uint64) {
+	if len(b) >= 4 {
+		sum = uint64(binary.LittleEndian.Uint32(b))
+		b = b[4:]
+	}
+	if len(b) >= 2 {
+		sum += uint64(binary.LittleEndian.Uint16(b))
+		b = b[2:]
+	}
+	if len(b) > 0 {
+		sum += uint64(b[0])
+	}
+	return sum
 }
 
 // Fold adds the 16-bit words of sum until one is left. It never turns a

@@ -18,14 +18,13 @@ const (
 // checksummed is the part of a packet that a TCP or UDP checksum covers.
 type checksummed struct {
 	l4    []byte // header and payload
-	field []byte // two bytes of l4
-	udp   bool
+	field int    // offset in l4 of the checksum
 }
 
 // locate finds the checksum of the packet b that ParseIP read into ip. ok is
-// false where there is none that can be told: fragments, other protocols, headers
-// that do not fit, UDP that has none (RFC 768: the field is 0; over IPv6 that is
-// an error, RFC 8200 section 8.1, which the receiving stack deals with).
+// false where there is none to be found: in fragments, other protocols, headers
+// that do not fit, and UDP that has none (RFC 768: the field is 0; over IPv6
+// that is wrong, RFC 8200 section 8.1, which the receiving stack deals with).
 func locate(b []byte, ip *IP) (c checksummed, ok bool) {
 	if ip.Fragment {
 		return c, false
@@ -33,51 +32,66 @@ func locate(b []byte, ip *IP) (c checksummed, ok bool) {
 	l4 := b[ip.HeaderLen:ip.Len]
 	switch {
 	case ip.Proto == ProtoTCP && len(l4) >= tcpMinLen:
-		return checksummed{l4: l4, field: l4[tcpChecksumOff : tcpChecksumOff+2]}, true
+		return checksummed{l4, tcpChecksumOff}, true
 	case ip.Proto == ProtoUDP && len(l4) >= udpLen:
 		n := int(binary.BigEndian.Uint16(l4[4:6]))
-		if n < udpLen || n > len(l4) {
+		if n < udpLen || n > len(l4) || binary.BigEndian.Uint16(l4[udpChecksumOff:]) == 0 {
 			return c, false
 		}
-		field := l4[udpChecksumOff : udpChecksumOff+2]
-		if field[0]|field[1] == 0 {
-			return c, false
-		}
-		return checksummed{l4: l4[:n], field: field, udp: true}, true
+		return checksummed{l4[:n], udpChecksumOff}, true
 	}
 	return c, false
 }
 
+// partial reports whether the field holds pseudo and no more.
+func (c checksummed) partial(pseudo uint16) bool {
+	return binary.BigEndian.Uint16(c.l4[c.field:]) == pseudo
+}
+
+func (c checksummed) pseudoSum(ip *IP) uint16 {
+	return PseudoSum(ip.Src, ip.Dst, ip.Proto, len(c.l4))
+}
+
 // IsPartial reports whether the packet b that ParseIP read into ip has a partial
-// TCP or UDP checksum. One packet in 65536 with a complete checksum looks
-// partial too; completing that one does not change it.
+// TCP or UDP checksum. One in 65536 complete checksums looks partial too;
+// CompleteChecksum leaves it as it is if it is right.
 func IsPartial(b []byte, ip *IP) bool {
 	c, ok := locate(b, ip)
-	return ok && binary.BigEndian.Uint16(c.field) == PseudoSum(ip.Src, ip.Dst, ip.Proto, len(c.l4))
+	return ok && c.partial(c.pseudoSum(ip))
 }
 
 // CompleteChecksum completes the TCP or UDP checksum of the packet b that ParseIP
-// read into ip if it is partial, and reports whether it was. A complete
-// checksum is left as it is, right or wrong: a packet that was damaged on
-// the way must not be made to look sound.
+// read into ip if it is partial, and reports whether it was. A checksum that is
+// complete stays as it is, right or wrong: what was damaged on its way must not
+// be made to look sound.
 func CompleteChecksum(b []byte, ip *IP) bool {
 	c, ok := locate(b, ip)
-	if !ok || binary.BigEndian.Uint16(c.field) != PseudoSum(ip.Src, ip.Dst, ip.Proto, len(c.l4)) {
+	if !ok || !c.partial(c.pseudoSum(ip)) {
 		return false
 	}
-	// The field itself, holding the pseudo-header sum, makes the sum complete.
-	sum := ^Sum(c.l4, 0)
-	if sum == 0 && c.udp {
-		sum = 0xffff // RFC 768: 0 would mean that there is none
+	// The pseudo-header is in the sum already: it is what the field holds.
+	sum := Sum(c.l4, 0)
+	field := ^sum
+	if ip.Proto == ProtoUDP {
+		field = udpChecksum(sum)
 	}
-	binary.BigEndian.PutUint16(c.field, sum)
+	binary.BigEndian.PutUint16(c.l4[c.field:], field)
 	return true
 }
 
 // VerifyChecksum reports whether the packet b that ParseIP read into ip has a TCP
-// or UDP checksum that is complete and right. It is false where there is
-// nothing to verify, too: what is merged must have been verified.
+// or UDP checksum that is complete and right. Where there is nothing to verify
+// it is false too: what is to be merged must have been verified.
 func VerifyChecksum(b []byte, ip *IP) bool {
 	c, ok := locate(b, ip)
-	return ok && Sum(c.l4, PseudoSum(ip.Src, ip.Dst, ip.Proto, len(c.l4))) == 0xffff
+	return ok && Sum(c.l4, c.pseudoSum(ip)) == 0xffff
+}
+
+// udpChecksum returns the field for a sum over pseudo-header and datagram. It is
+// never 0, which would say that there is none (RFC 768).
+func udpChecksum(sum uint16) uint16 {
+	if sum == 0xffff {
+		return 0xffff
+	}
+	return ^sum
 }
