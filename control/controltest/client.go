@@ -1,0 +1,185 @@
+package controltest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// client is the Store of one node on a Memory. Every call is atomic.
+type client struct {
+	m     *Memory
+	alive netip.Addr // the public IP whose sign of life this client gives; guarded by m.mu
+}
+
+// begin locks the memory; end unlocks it.
+func (c *client) begin(ctx context.Context) error {
+	c.m.mu.Lock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return c.m.down
+}
+
+func (c *client) end() { c.m.mu.Unlock() }
+
+// close ends the node's sign of life; its lease stays until it expires.
+func (c *client) close() {
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	c.die()
+}
+
+func (c *client) die() {
+	if c.alive.IsValid() {
+		delete(c.m.live, c.alive)
+		c.alive = netip.Addr{}
+	}
+}
+
+// Network implements control.Store.
+func (c *client) Network(ctx context.Context) (control.Network, error) {
+	defer c.end()
+	if err := c.begin(ctx); err != nil {
+		return control.Network{}, err
+	}
+	return c.network()
+}
+
+func (c *client) network() (control.Network, error) {
+	if c.m.config == nil {
+		return control.Network{}, control.ErrNoNetwork
+	}
+	return control.ParseNetwork(c.m.config)
+}
+
+// Acquire implements control.Store.
+func (c *client) Acquire(ctx context.Context, node control.Node, vteps []dataplane.VTEP) (control.Lease, error) {
+	defer c.end()
+	if err := c.begin(ctx); err != nil {
+		return control.Lease{}, err
+	}
+	n, err := c.network()
+	if err != nil {
+		return control.Lease{}, err
+	}
+	ip := publicIP(node)
+	if other, ok := c.m.live[ip]; ok && other.ID != node.ID {
+		return control.Lease{}, fmt.Errorf("%w: %s belongs to host %q", control.ErrTaken, ip, other.Name)
+	}
+	subnet, v6, err := c.choose(n, node)
+	if err != nil {
+		return control.Lease{}, err
+	}
+	c.m.live[ip], c.alive = node, ip
+	return c.write(newLease(node, vteps, subnet, v6)), nil
+}
+
+// choose returns what the node has, else what it had, else something free.
+func (c *client) choose(n control.Network, node control.Node) (subnet, v6 netip.Prefix, err error) {
+	var taken []netip.Prefix
+	for _, key := range c.m.sorted() {
+		subnet, v6, err := control.ParseKey(key)
+		if err != nil {
+			continue
+		}
+		l, err := c.m.entries[key].lease(key)
+		switch own := err == nil && isOf(l, node); {
+		case own && control.Compatible(n, subnet, v6):
+			return subnet, v6, nil
+		case own:
+			c.m.delete(key)
+		default: // what cannot be read may still be somebody's
+			taken = append(taken, subnet, v6)
+		}
+	}
+	if subnet, v6, ok := control.Resume(n, node.Previous, taken); ok {
+		return subnet, v6, nil
+	}
+	return control.Allocate(n, taken, rand.IntN)
+}
+
+// write puts an own lease and returns it with the store's part filled in.
+func (c *client) write(l control.Lease) control.Lease {
+	e := c.m.put(l.Key(), l.Value(), c.m.revision+1)
+	l.CreateRevision, l.ModRevision, l.Handle = e.create, e.mod, e.handle
+	l.Expires = time.Now().Add(c.m.ttl)
+	return l
+}
+
+// Renew implements control.Store.
+func (c *client) Renew(ctx context.Context, l control.Lease) (control.Lease, error) {
+	defer c.end()
+	if err := c.begin(ctx); err != nil {
+		return control.Lease{}, err
+	}
+	key := l.Key()
+	e, ok := c.m.entries[key]
+	if !ok {
+		return c.write(l), nil
+	}
+	if e.handle == l.Handle && string(e.value) == string(l.Value()) {
+		e.stopExpiry()
+		e.expiry = time.AfterFunc(c.m.ttl, func() { c.m.expire(key, e) })
+		l.ModRevision, l.Expires = e.mod, time.Now().Add(c.m.ttl)
+		return l, nil
+	}
+	// Junk over the own entry is put right; a lease of somebody else is not touched.
+	if now, err := e.lease(key); err == nil && (now.PublicIP != l.PublicIP || now.PublicIPv6 != l.PublicIPv6) {
+		return control.Lease{}, fmt.Errorf("%w: %s belongs to %s", control.ErrLost, key, now.PublicIP)
+	}
+	if e.create != l.CreateRevision {
+		return control.Lease{}, fmt.Errorf("%w: %s was deleted and written again", control.ErrLost, key)
+	}
+	return c.write(l), nil
+}
+
+// Release implements control.Store.
+func (c *client) Release(ctx context.Context, l control.Lease) error {
+	defer c.end()
+	if err := c.begin(ctx); err != nil {
+		return err
+	}
+	if e, ok := c.m.entries[l.Key()]; ok && e.handle == l.Handle {
+		c.m.delete(l.Key())
+	}
+	c.die()
+	return nil
+}
+
+// Watch implements control.Store.
+func (c *client) Watch(ctx context.Context) <-chan control.Update { return c.m.watch(ctx) }
+
+func publicIP(node control.Node) netip.Addr {
+	if node.PublicIP.IsValid() {
+		return node.PublicIP
+	}
+	return node.PublicIPv6
+}
+
+// isOf reports whether node published l.
+func isOf(l control.Lease, node control.Node) bool {
+	if node.PublicIP.IsValid() {
+		return l.PublicIP == node.PublicIP
+	}
+	return node.PublicIPv6.IsValid() && l.PublicIPv6 == node.PublicIPv6
+}
+
+func newLease(node control.Node, vteps []dataplane.VTEP, subnet, v6 netip.Prefix) control.Lease {
+	l := control.Lease{Subnet: subnet, IPv6Subnet: v6, BackendType: "vxlan"}
+	for _, v := range vteps {
+		data := control.VTEPData{VNI: v.VNI, MAC: v.MAC}
+		switch {
+		case v.Addr.Is4() && subnet.IsValid():
+			l.PublicIP, l.Backend = node.PublicIP, data
+		case v.Addr.Is6() && v6.IsValid():
+			l.PublicIPv6, l.BackendV6 = node.PublicIPv6, data
+		}
+	}
+	return l
+}
