@@ -2,6 +2,7 @@ package userspace
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -129,12 +131,12 @@ func (h *host) vxlan(udpcsum bool) {
 		if err != nil {
 			return err
 		}
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.MTU, attrs.HardwareAddr = "flannel.1", testMTU, h.vtep.MAC[:]
-		l := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: testVNI, VtepDevIndex: under.Attrs().Index,
-			SrcAddr: h.addr.AsSlice(), Port: testPort, Learning: false, UDPCSum: udpcsum}
-		if err := netlink.LinkAdd(l); err != nil {
+		if err := addVXLAN(h, under.Attrs().Index, udpcsum); err != nil {
 			return fmt.Errorf("add vxlan device: %w", err)
+		}
+		l, err := netlink.LinkByName("flannel.1")
+		if err != nil {
+			return err
 		}
 		base := netip.PrefixFrom(h.subnet.Addr(), 32)
 		if err := netlink.AddrAdd(l, &netlink.Addr{IPNet: rtnl.IPNet(base)}); err != nil {
@@ -142,6 +144,28 @@ func (h *host) vxlan(udpcsum bool) {
 		}
 		return netlink.LinkSetUp(l)
 	})
+}
+
+// addVXLAN is written out because the netlink library cannot say noudpcsum.
+func addVXLAN(h *host, under int, udpcsum bool) error {
+	flag := map[bool]byte{true: 1}
+	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("vxlan"))
+	data := info.AddRtAttr(nl.IFLA_INFO_DATA, nil)
+	data.AddRtAttr(nl.IFLA_VXLAN_ID, nl.Uint32Attr(testVNI))
+	data.AddRtAttr(nl.IFLA_VXLAN_LINK, nl.Uint32Attr(uint32(under)))
+	data.AddRtAttr(nl.IFLA_VXLAN_LOCAL, h.addr.AsSlice())
+	data.AddRtAttr(nl.IFLA_VXLAN_PORT, binary.BigEndian.AppendUint16(nil, testPort))
+	data.AddRtAttr(nl.IFLA_VXLAN_LEARNING, []byte{0})
+	data.AddRtAttr(nl.IFLA_VXLAN_UDP_CSUM, []byte{flag[udpcsum]})
+	req := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
+	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+	req.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated("flannel.1")))
+	req.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(testMTU)))
+	req.AddData(nl.NewRtAttr(unix.IFLA_ADDRESS, h.vtep.MAC[:]))
+	req.AddData(info)
+	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+	return err
 }
 
 // vxlanPeer gives h, a kernel VTEP, neighbour, FDB entry and route for a peer.

@@ -134,9 +134,9 @@ func (w *receiveWorker) offloads(mtu int) bool {
 	if !p.partial && !encap.VerifyChecksum(b, ip) {
 		return false // splitting would make it right
 	}
-	headers := ip.HeaderLen + int(b[ip.HeaderLen+12]>>4)*4
-	size := min(mtu, guessedMTU) - headers
-	if headers > ip.Len || size <= 0 {
+	tcpLen := int(b[ip.HeaderLen+12]>>4) * 4
+	size := min(mtu, guessedMTU) - ip.HeaderLen - tcpLen
+	if tcpLen < tcpMinLen || ip.HeaderLen+tcpLen > ip.Len || size <= 0 {
 		return false
 	}
 	p.gso, p.gsoSize = gsoTCP, uint16(size)
@@ -144,8 +144,8 @@ func (w *receiveWorker) offloads(mtu int) bool {
 	return true
 }
 
-// Offsets of the checksum field in a TCP and a UDP header.
 const (
-	tcpChecksum = 16
-	udpChecksum = 6
+	tcpMinLen   = 20 // of a TCP header
+	tcpChecksum = 16 // offset of its checksum field
+	udpChecksum = 6  // the same for UDP
 )

@@ -76,7 +76,10 @@ func receiveAll(c net.Conn, seed byte) error {
 func echo(tb testing.TB, from, to *netnstest.NS, addr netip.Addr) {
 	tb.Helper()
 	var server, client net.PacketConn
-	to.Must(func() (err error) { server, err = net.ListenPacket("udp", netip.AddrPortFrom(addr, 0).String()); return err })
+	to.Must(func() (err error) {
+		server, err = net.ListenPacket("udp", netip.AddrPortFrom(addr, 0).String())
+		return err
+	})
 	echoed := make(chan struct{})
 	go func() {
 		defer close(echoed)

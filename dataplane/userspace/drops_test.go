@@ -1,0 +1,251 @@
+package userspace
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/encap"
+)
+
+func TestSendDrops(t *testing.T) {
+	tests := map[string]struct {
+		packet []byte
+		want   dataplane.Drop
+	}{
+		"empty":           {nil, dataplane.DropMalformed},
+		"not IP":          {make([]byte, 100), dataplane.DropMalformed},
+		"short":           {udpPacket(podA, podB, 1, 2, nil)[:27], dataplane.DropMalformed},
+		"no peer":         {udpPacket(podA, netip.MustParseAddr("10.42.3.1"), 1, 2, nil), dataplane.DropNoRoute},
+		"own subnet":      {udpPacket(podA, podA.Next(), 1, 2, nil), dataplane.DropNoRoute},
+		"multicast":       {udpPacket(podA, netip.MustParseAddr("224.0.0.251"), 1, 2, nil), dataplane.DropNoRoute},
+		"broadcast":       {udpPacket(podA, broadcastAddr, 1, 2, nil), dataplane.DropNoRoute},
+		"router solicit":  {ipPacket(podA6, netip.MustParseAddr("ff02::2"), 58, []byte{133, 0, 0, 0}), dataplane.DropNoRoute},
+		"no peer over v6": {udpPacket(podA6, netip.MustParseAddr("fd42:0:0:3::1"), 1, 2, nil), dataplane.DropNoRoute},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			a, _ := testPair(t)
+			a.Load(test.packet)
+			a.Send(1)
+			want := dataplane.Stats{}
+			want.Drops[test.want] = 1
+			if got := a.Stats(); got != want {
+				t.Errorf("counted %+v, want one %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestReceiveDrops(t *testing.T) {
+	const eth, ip = encap.VXLANLen, headroom
+	set := func(i int, v ...byte) func(*Datagram) { return func(d *Datagram) { copy(d.Payload[i:], v) } }
+	cut := func(n int) func(*Datagram) { return func(d *Datagram) { d.Payload = d.Payload[:n] } }
+	inner := func(p []byte) func(*Datagram) {
+		return func(d *Datagram) { d.Payload = append(d.Payload[:ip:ip], p...) }
+	}
+	giant := tcpPacket(podA, podB, 1, make([]byte, 3000))
+	giant[len(giant)-1]++
+	badOffset := tcpPacket(podA, podB, 1, make([]byte, 3000))
+	badOffset[32] = 0
+	makePartial(badOffset)
+	tests := map[string]struct {
+		change func(*Datagram)
+		want   dataplane.Drop
+	}{
+		"unknown VTEP":            {func(d *Datagram) { d.From = netip.MustParseAddr("192.0.2.9") }, dataplane.DropUnknownVTEP},
+		"own address":             {func(d *Datagram) { d.From = netip.MustParseAddr("192.0.2.2") }, dataplane.DropUnknownVTEP},
+		"empty":                   {cut(0), dataplane.DropMalformed},
+		"short VXLAN":             {cut(7), dataplane.DropMalformed},
+		"short Ethernet":          {cut(21), dataplane.DropMalformed},
+		"no packet":               {cut(22), dataplane.DropMalformed},
+		"short packet":            {cut(40), dataplane.DropMalformed},
+		"no I flag":               {set(0, 0), dataplane.DropBadVNI},
+		"GBP":                     {set(0, 0x88), dataplane.DropBadVNI},
+		"reserved":                {set(7, 1), dataplane.DropBadVNI},
+		"other VNI":               {set(6, 2), dataplane.DropBadVNI},
+		"other MAC":               {set(eth, 2, 2, 2, 2, 2, 2), dataplane.DropBadMAC},
+		"zero MAC":                {set(eth, 0, 0, 0, 0, 0, 0), dataplane.DropBadMAC},
+		"ARP":                     {set(eth+12, 8, 6), dataplane.DropMalformed},
+		"VLAN":                    {set(eth+12, 0x81, 0), dataplane.DropMalformed},
+		"IPv4 said to be IPv6":    {set(eth+12, 0x86, 0xdd), dataplane.DropMalformed},
+		"total length too long":   {set(ip+2, 0xff), dataplane.DropMalformed},
+		"header length too short": {set(ip, 0x44), dataplane.DropMalformed},
+		"to multicast":            {set(ip+16, 224, 0, 0, 1), dataplane.DropMalformed},
+		"to loopback":             {set(ip+16, 127, 0, 0, 1), dataplane.DropMalformed},
+		"to nobody":               {set(ip+16, 0, 0, 0, 0), dataplane.DropMalformed},
+		"to broadcast":            {set(ip+16, 255, 255, 255, 255), dataplane.DropMalformed},
+		"to mapped loopback":      {func(d *Datagram) { set(eth+12, 0x86, 0xdd)(d); inner(mappedLoopback())(d) }, dataplane.DropMalformed},
+		"source not in subnet":    {set(ip+12, 10, 42, 3, 2), dataplane.DropBadSource},
+		"source in ours":          {set(ip+12, 10, 42, 2, 2), dataplane.DropBadSource},
+		"source loopback":         {set(ip+12, 127, 0, 0, 1), dataplane.DropBadSource},
+		"damaged superpacket":     {inner(giant), dataplane.DropMalformed},
+		"bad TCP data offset":     {inner(badOffset), dataplane.DropMalformed},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			a, b := testPair(t)
+			d := encapsulate(t, a, udpPacket(podA, podB, 1, 2, []byte("hello")))
+			test.change(&d)
+			requireDrop(t, b, d, test.want)
+		})
+	}
+	t.Run("own MAC as source", func(t *testing.T) {
+		a, b := testPair(t)
+		d := encapsulate(t, a, udpPacket(podA, podB, 1, 2, []byte("hello")))
+		copy(d.Payload[eth+6:], b.core.local.mac[:])
+		requireDrop(t, b, d, dataplane.DropBadMAC)
+	})
+	t.Run("subnet of another peer", func(t *testing.T) {
+		a, b := testPair(t)
+		other := dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.MustParseAddr("192.0.2.3"), MAC: encap.MAC{2, 1}},
+			Subnets: []netip.Prefix{netip.MustParsePrefix("10.42.3.0/24")}}
+		self := dataplane.Peer{VTEP: a.VTEPs()[0], Subnets: []netip.Prefix{netip.PrefixFrom(podA, 24)}}
+		if err := b.Sync(dataplane.Wanted{MTU: testMTU, Peers: []dataplane.Peer{self, other}}); err != nil {
+			t.Fatal(err)
+		}
+		d := encapsulate(t, a, udpPacket(netip.MustParseAddr("10.42.3.2"), podB, 1, 2, []byte("hello")))
+		requireDrop(t, b, d, dataplane.DropBadSource)
+	})
+}
+
+func mappedLoopback() []byte {
+	return udpPacket(podA6, netip.MustParseAddr("::ffff:127.0.0.1"), 1, 2, nil)
+}
+
+func requireDrop(t *testing.T, m *Memory, d Datagram, why dataplane.Drop) {
+	t.Helper()
+	if got := decapsulate(m, d); got != nil {
+		t.Errorf("delivered %x", got)
+	}
+	var want dataplane.Stats
+	want.Drops[why] = 1
+	if got := m.Stats(); got != want {
+		t.Errorf("counted %+v, want one %v", got, why)
+	}
+}
+
+func TestBroadcastMACIsAccepted(t *testing.T) {
+	a, b := testPair(t)
+	d := encapsulate(t, a, udpPacket(podA, podB, 1, 2, nil))
+	copy(d.Payload[encap.VXLANLen:], broadcastMAC[:])
+	if decapsulate(b, d) == nil {
+		t.Errorf("dropped: %+v", b.Stats())
+	}
+}
+
+// TestTwoLeasesOfOneVTEP has a peer for each subnet of one VTEP.
+func TestTwoLeasesOfOneVTEP(t *testing.T) {
+	a, b := testPair(t)
+	var w dataplane.Wanted
+	w.MTU = testMTU
+	for _, s := range []string{"10.42.1.0/24", "10.42.3.0/24"} {
+		w.Peers = append(w.Peers, dataplane.Peer{VTEP: a.VTEPs()[0], Subnets: []netip.Prefix{netip.MustParsePrefix(s)}})
+	}
+	if err := b.Sync(w); err != nil {
+		t.Fatal(err)
+	}
+	for _, src := range []string{"10.42.1.2", "10.42.3.2"} {
+		if decapsulate(b, encapsulate(t, a, udpPacket(netip.MustParseAddr(src), podB, 1, 2, nil))) == nil {
+			t.Errorf("from %s: dropped: %+v", src, b.Stats())
+		}
+	}
+}
+
+type brokenDevice struct{ left int }
+
+func (d *brokenDevice) Write(b []byte) (int, error) {
+	if d.left--; d.left < 0 {
+		return 0, errors.New("no buffer space")
+	}
+	return len(b), nil
+}
+
+func TestDeviceRefusesPacket(t *testing.T) {
+	for name, packet := range map[string][]byte{
+		"packet":              udpPacket(podA, podB, 1, 2, nil),
+		"one of the segments": makePartial(tcpPacket(podA, podB, 1, make([]byte, 5000))),
+	} {
+		a, b := testPair(t)
+		b.end.plain = newPlain(&brokenDevice{left: len(packet) / 2000})
+		b.LoadDatagrams(encapsulate(t, a, packet))
+		b.Receive(1)
+		var want dataplane.Stats
+		want.Drops[dataplane.DropDeliver] = 1
+		if got := b.Stats(); got != want {
+			t.Errorf("%s: counted %+v", name, got)
+		}
+	}
+}
+
+// FuzzReceive gives any datagram to a receiver. What it delivers must have passed
+// checks that are written here once more, slowly, and every datagram is counted once.
+func FuzzReceive(f *testing.F) {
+	a, _ := testPair(f)
+	for _, p := range [][]byte{
+		udpPacket(podA, podB, 1, 2, []byte("hello")),
+		makePartial(udpPacket(podA6, podB6, 1, 2, []byte("hello"))),
+		makePartial(tcpPacket(podA, podB, 1, make([]byte, 3000))),
+		makePartial(tcpPacket(podA6, podB6, 1, make([]byte, 2000))),
+	} {
+		f.Add(encapsulate(f, a, p).Payload)
+	}
+	_, b := testPair(f)
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		if len(payload) > 65507 {
+			return
+		}
+		before := b.Stats()
+		packets := decapsulate(b, Datagram{Payload: bytes.Clone(payload), From: a.core.public})
+		after := b.Stats()
+		counted := after.RxPackets - before.RxPackets
+		for i := range after.Drops {
+			counted += after.Drops[i] - before.Drops[i]
+		}
+		if counted != 1 || (after.RxPackets > before.RxPackets) != (packets != nil) {
+			t.Fatalf("one datagram counted %d times, %d packets: %+v", counted, len(packets), after)
+		}
+		for _, p := range packets {
+			if why := checkDelivered(b, payload, p); why != "" {
+				t.Fatalf("%s: delivered %x", why, p)
+			}
+		}
+	})
+}
+
+// checkDelivered says what is wrong with packet p, delivered for payload.
+func checkDelivered(m *Memory, payload, p []byte) string {
+	dst, src, etherType := payload[8:14], payload[14:20], binary.BigEndian.Uint16(payload[20:])
+	mac := m.core.local.mac[:]
+	switch {
+	case !bytes.Equal(payload[:8], []byte{8, 0, 0, 0, 0, 0, testVNI, 0}):
+		return "VXLAN header"
+	case !bytes.Equal(dst, mac) && !bytes.Equal(dst, bytes.Repeat([]byte{255}, 6)) || bytes.Equal(src, mac):
+		return "MAC addresses"
+	}
+	var from, to, subnet netip.Addr
+	switch {
+	case etherType == 0x0800 && p[0]>>4 == 4:
+		if len(p) != int(binary.BigEndian.Uint16(p[2:])) {
+			return "total length"
+		}
+		from, to, subnet = netip.AddrFrom4([4]byte(p[12:])), netip.AddrFrom4([4]byte(p[16:])), podA
+	case etherType == 0x86dd && p[0]>>4 == 6:
+		if len(p) != 40+int(binary.BigEndian.Uint16(p[4:])) {
+			return "payload length"
+		}
+		from, to, subnet = netip.AddrFrom16([16]byte(p[8:])), netip.AddrFrom16([16]byte(p[24:])), podA6
+	default:
+		return "EtherType and version"
+	}
+	if p, _ := subnet.Prefix(map[bool]int{true: 24, false: 64}[from.Is4()]); !p.Contains(from) {
+		return "inner source"
+	}
+	if to.IsMulticast() || to.IsLoopback() || to.IsUnspecified() {
+		return "inner destination"
+	}
+	return ""
+}

@@ -1,0 +1,156 @@
+package userspace
+
+import (
+	"log/slog"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
+	"github.com/overlayd/overlayd/encap"
+)
+
+func TestSockaddr(t *testing.T) {
+	for _, s := range []string{"192.0.2.1", "2001:db8::1"} {
+		a := netip.MustParseAddr(s)
+		sa := newSockaddr(netip.AddrPortFrom(a, 0x2118))
+		if got := sa.addr(); got != a || sa.raw.Port != 0x1821 {
+			t.Errorf("%s: address %s, port %#x", a, got, sa.raw.Port)
+		}
+	}
+	mapped := newSockaddr(netip.MustParseAddrPort("[::ffff:192.0.2.1]:1"))
+	if got := mapped.addr(); got != netip.MustParseAddr("192.0.2.1") {
+		t.Errorf("mapped address %s", got)
+	}
+}
+
+// TestSocketsCarry sends with the sender to the receiver, over IPv4 and IPv6.
+func TestSocketsCarry(t *testing.T) {
+	for _, s := range []string{"127.0.0.1", "::1"} {
+		t.Run(s, func(t *testing.T) {
+			n := netnstest.New(t)
+			addr := netip.MustParseAddr(s)
+			snd, rcv := openSockets(t, n, addr)
+			e := &entry{addr: addr, sockaddr: newSockaddr(netip.AddrPortFrom(addr, testPort))}
+			var c counters
+			var d datagram
+			for _, size := range []int{20, 1400, 60000} {
+				p := packet{buf: make([]byte, headroom+size)}
+				p.buf[headroom+size-1] = 42
+				snd.Send(&p, e, &c)
+				if err := rcv.Receive(&d, c.publish); err != nil {
+					t.Fatal(err)
+				}
+				if len(d.buf) != headroom+size || d.buf[len(d.buf)-1] != 42 || d.from != addr {
+					t.Errorf("sent %d bytes, got %d from %s", headroom+size, len(d.buf), d.from)
+				}
+			}
+			snd.Send(&packet{buf: make([]byte, 65535)}, e, &c)
+			c.publish()
+			st := stats(&c, new(counters))
+			if st.TxPackets != 3 || st.TxBytes != 61420 || st.Drops[dataplane.DropTooBig] != 1 {
+				t.Errorf("counted %+v", st)
+			}
+			p, idle := packet{buf: make([]byte, headroom+1400)}, c.publish
+			if n := testing.AllocsPerRun(100, func() { snd.Send(&p, e, &c); rcv.Receive(&d, idle) }); n != 0 {
+				t.Errorf("%v allocations per packet", n)
+			}
+		})
+	}
+}
+
+func openSockets(t *testing.T, n *netnstest.NS, addr netip.Addr) (*udpSender, *udpReceiver) {
+	t.Helper()
+	var snd *udpSender
+	var rcv *udpReceiver
+	n.Must(func() (err error) {
+		if rcv, err = openReceiver(slog.New(slog.DiscardHandler), netip.AddrPortFrom(addr, testPort)); err != nil {
+			return err
+		}
+		snd, err = openSender(addr)
+		return err
+	})
+	t.Cleanup(func() { snd.close(); rcv.close() })
+	return snd, rcv
+}
+
+// TestSourcePortsSpreadFlows shows that flows differ in their outer source port,
+// and that one flow keeps its own.
+func TestSourcePortsSpreadFlows(t *testing.T) {
+	n := netnstest.New(t)
+	addr := netip.MustParseAddr("127.0.0.1")
+	snd, _ := openSockets(t, n, addr)
+	var sink *net.UDPConn
+	n.Must(func() (err error) {
+		sink, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
+		return err
+	})
+	defer sink.Close()
+	sink.SetReadDeadline(time.Now().Add(5 * time.Second))
+	e := &entry{sockaddr: newSockaddr(sink.LocalAddr().(*net.UDPAddr).AddrPort())}
+	ports := map[uint16]int{}
+	for flow := range 64 {
+		p := packet{buf: append(make([]byte, headroom), udpPacket(podA, podB, uint16(1000+flow), 53, []byte("x"))...)}
+		p.flow = encap.QuickHash(p.ip())
+		var first uint16
+		for i := range 2 {
+			snd.Send(&p, e, new(counters))
+			_, from, err := sink.ReadFromUDPAddrPort(make([]byte, 2000))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				first = from.Port()
+			} else if from.Port() != first {
+				t.Errorf("flow %d came from port %d and then %d", flow, first, from.Port())
+			}
+		}
+		ports[first]++
+	}
+	if len(ports) < sendSockets*3/4 {
+		t.Errorf("64 flows came from %d ports: %v", len(ports), ports)
+	}
+}
+
+// TestOverrunIsCounted fills the receive buffer of a receiver that does not read.
+func TestOverrunIsCounted(t *testing.T) {
+	n := netnstest.New(t)
+	addr := netip.MustParseAddr("127.0.0.1")
+	snd, rcv := openSockets(t, n, addr)
+	e := &entry{sockaddr: newSockaddr(netip.AddrPortFrom(addr, testPort))}
+	p := packet{buf: make([]byte, 60000)}
+	var c counters
+	eventually(t, "an overrun", func() bool { snd.Send(&p, e, &c); return rcv.drops() > 0 })
+	before := rcv.drops()
+	rcv.close()
+	if got := rcv.drops(); got != before {
+		t.Errorf("%d drops after close, %d before", got, before)
+	}
+}
+
+// TestBufferWithoutCapability shows what is left where SO_RCVBUFFORCE is refused.
+func TestBufferWithoutCapability(t *testing.T) {
+	n := netnstest.New(t)
+	err := n.Do(func() error {
+		if err := dropNetAdmin(); err != nil {
+			return err
+		}
+		fd, err := openUDP(netip.MustParseAddrPort("127.0.0.1:0"))
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		size, err := growBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receiveBuffer)
+		if err != nil || size <= 0 {
+			t.Errorf("buffer of %d bytes, %v", size, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
