@@ -83,6 +83,9 @@ func NewTemplate(vni uint32, dst, src MAC) Template {
 // the inner packet. It panics where b is shorter.
 func (t *Template) Put(b []byte, etherType uint16) {
 	h := (*[HeaderLen]byte)(b)
-	*h = *t
-	binary.BigEndian.PutUint16(h[HeaderLen-2:], etherType)
+	// Word by word: *h = *t would be a call of memmove, for the two might overlap.
+	binary.LittleEndian.PutUint64(h[0:], binary.LittleEndian.Uint64(t[0:]))
+	binary.LittleEndian.PutUint64(h[8:], binary.LittleEndian.Uint64(t[8:]))
+	binary.LittleEndian.PutUint32(h[16:], binary.LittleEndian.Uint32(t[16:]))
+	binary.BigEndian.PutUint16(h[20:], etherType)
 }
