@@ -81,6 +81,7 @@ func (t *tunnel) finish(index int) error {
 		return err
 	}
 	t.index = index
+	t.watched.Store(int64(index))
 	// Router advertisements have no business on the overlay. Where IPv6 is off or
 	// /proc/sys is read-only there is nothing to be done, and flannel does not mind either.
 	_ = rtnl.SetSysctl("net/ipv6/conf/"+t.name+"/accept_ra", "0")

@@ -128,20 +128,30 @@ func (s *state) addNexthop(body []byte) {
 // and ours, or such as flannel makes: protocol boot, through the subnet's base
 // address, on link. Every other route is somebody else's.
 func (s *state) addRoute(body []byte, index int) {
-	h, rest := fixed(body, unix.SizeofRtMsg)
-	if h == nil || h[4] != unix.RT_TABLE_MAIN || h[7] != unix.RTN_UNICAST || native.Uint32(h[8:])&unix.RTM_F_CLONED != 0 {
+	k, r, oif, ok := parseRoute(body)
+	if !ok || oif != index {
 		return
 	}
-	r := route{protocol: h[5], onlink: native.Uint32(h[8:])&unix.RTNH_F_ONLINK != 0}
-	var k routeKey
-	var oif uint32
+	flannel := r.protocol == unix.RTPROT_BOOT && r.gateway == k.dst.Addr() && r.onlink && k.metric == 0
+	if r.protocol == rtnl.RouteProtocol || flannel {
+		s.routes[k] = r
+	}
+}
+
+// parseRoute reads a unicast route of the main table and its device.
+func parseRoute(body []byte) (k routeKey, r route, oif int, ok bool) {
+	h, rest := fixed(body, unix.SizeofRtMsg)
+	if h == nil || h[4] != unix.RT_TABLE_MAIN || h[7] != unix.RTN_UNICAST || native.Uint32(h[8:])&unix.RTM_F_CLONED != 0 {
+		return k, r, 0, false
+	}
+	r = route{protocol: h[5], onlink: native.Uint32(h[8:])&unix.RTNH_F_ONLINK != 0}
 	for typ, v := range attrs(rest) {
 		switch typ {
 		case unix.RTA_DST:
 			a, _ := netip.AddrFromSlice(v)
 			k.dst = netip.PrefixFrom(a, int(h[1]))
 		case unix.RTA_OIF:
-			oif = toUint32(v)
+			oif = int(toUint32(v))
 		case unix.RTA_PRIORITY:
 			k.metric = toUint32(v)
 		case unix.RTA_GATEWAY:
@@ -150,16 +160,10 @@ func (s *state) addRoute(body []byte, index int) {
 			r.nexthop = toUint32(v)
 		}
 	}
-	if !k.dst.IsValid() || oif != uint32(index) {
-		return
-	}
 	if h[0] == unix.AF_INET6 && k.metric == defaultMetric6 {
 		k.metric = 0
 	}
-	flannel := r.protocol == unix.RTPROT_BOOT && r.gateway == k.dst.Addr() && r.onlink && k.metric == 0
-	if r.protocol == rtnl.RouteProtocol || flannel {
-		s.routes[k] = r
-	}
+	return k, r, oif, k.dst.IsValid()
 }
 
 // defaultMetric6 is what the kernel gives an IPv6 route without a metric (IP6_RT_PRIO_USER).

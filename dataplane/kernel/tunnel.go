@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -23,6 +24,7 @@ type tunnel struct {
 
 	name     string
 	index    int
+	watched  atomic.Int64 // index, for the goroutine that reads notifications
 	mac      encap.MAC
 	nexthops bool            // the kernel has nexthop objects (5.3)
 	have     *state          // nil where it must be read first

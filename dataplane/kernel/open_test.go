@@ -1,0 +1,211 @@
+package kernel
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/songgao/water"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
+)
+
+// asFlannel are the attributes that flannel's device shows (facts/flannel.md 5.1).
+const asFlannel = "vxlan id 1 local 192.0.2.2 dev eth0 srcport 0 0 dstport 8472 nolearning ttl auto ageing 300 udpcsum noudp6zerocsumtx noudp6zerocsumrx"
+
+func TestDeviceHasFlannelsAttributes(t *testing.T) {
+	ours, byHand := newHosts(t, 2)[0].open(), newHosts(t, 1)[0]
+	byHand.Run("ip", "link", "add", "flannel.1", "mtu", "1450", "txqueuelen", "0", "type", "vxlan", "id", "1",
+		"local", "192.0.2.2", "dev", "eth0", "dstport", "8472", "nolearning")
+	byHand.Run("ip", "link", "set", "flannel.1", "up")
+	a, b := *ours.link(), *byHand.link()
+	if a.HardwareAddr.String() != dataplane.MAC(ours.cfg.Public, 1).String() || a.Alias != rtnl.Alias {
+		t.Errorf("MAC %s, alias %q", a.HardwareAddr, a.Alias)
+	}
+	for _, v := range []*netlink.Vxlan{&a, &b} { // what has to differ
+		v.HardwareAddr, v.PermHWAddr, v.Alias, v.Index, v.VtepDevIndex, v.ParentIndex = nil, nil, "", 0, 0, 0
+		v.Statistics, v.AltNames = nil, nil
+	}
+	if diff := cmp.Diff(b, a); diff != "" {
+		t.Errorf("by hand (-), ours (+):\n%s", diff)
+	}
+	if out := ours.Run("ip", "-d", "link", "show", "flannel.1"); !strings.Contains(out, asFlannel) {
+		t.Errorf("want %s in\n%s", asFlannel, out)
+	}
+}
+
+func TestOpenAdoptsACompatibleDevice(t *testing.T) {
+	h := newHosts(t, 1)[0]
+	h.Run("ip", "link", "add", "flannel.1", "address", "0e:2a:00:00:00:01", "mtu", "1400", "type", "vxlan", "id", "1",
+		"local", "192.0.2.2", "dev", "eth0", "dstport", "8472", "nolearning")
+	before := h.link()
+	h.open()
+	after := h.link()
+	if after.Index != before.Index || after.HardwareAddr.String() != "0e:2a:00:00:00:01" || after.MTU != 1450 || !isUp(after.Attrs()) || after.Alias != rtnl.Alias {
+		t.Errorf("got %+v", after.LinkAttrs)
+	}
+	want := dataplane.VTEP{Addr: h.cfg.Public, MAC: mustMAC("0e:2a:00:00:00:01"), VNI: 1}
+	if got := h.dp.VTEPs(); len(got) != 1 || got[0] != want {
+		t.Errorf("VTEPs are %v, want %v", got, want)
+	}
+}
+
+func TestOpenMakesAnIncompatibleDeviceAgainWithItsMAC(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		args []string
+	}{
+		{"VNI", []string{"id", "2", "local", "192.0.2.2", "dev", "eth0", "dstport", "8472", "nolearning"}},
+		{"local", []string{"id", "1", "local", "192.0.2.99", "dev", "eth0", "dstport", "8472", "nolearning"}},
+		{"link", []string{"id", "1", "local", "192.0.2.2", "dstport", "8472", "nolearning"}},
+		{"port", []string{"id", "1", "local", "192.0.2.2", "dev", "eth0", "dstport", "4789", "nolearning"}},
+		{"learning", []string{"id", "1", "local", "192.0.2.2", "dev", "eth0", "dstport", "8472"}},
+		{"group", []string{"id", "1", "local", "192.0.2.2", "group", "239.1.1.1", "dev", "eth0", "dstport", "8472", "nolearning"}},
+		{"l2miss", []string{"id", "1", "local", "192.0.2.2", "dev", "eth0", "dstport", "8472", "nolearning", "l2miss"}},
+		{"gbp", []string{"id", "1", "local", "192.0.2.2", "dev", "eth0", "dstport", "8472", "nolearning", "gbp"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHosts(t, 1)[0]
+			h.Run("ip", append([]string{"link", "add", "flannel.1", "address", "0e:2a:00:00:00:01", "type", "vxlan"}, tc.args...)...)
+			h.open()
+			if out := h.Run("ip", "-d", "link", "show", "flannel.1"); !strings.Contains(out, asFlannel) || !strings.Contains(out, "0e:2a:00:00:00:01") {
+				t.Error(out)
+			}
+		})
+	}
+}
+
+// makeTUN leaves a persistent TUN device under the overlay device's name.
+func makeTUN(h *host) {
+	h.Must(func() error {
+		c := water.Config{DeviceType: water.TUN, PlatformSpecificParams: water.PlatformSpecificParams{Name: "flannel.1", Persist: true}}
+		tun, err := water.New(c)
+		if err == nil {
+			err = tun.Close()
+		}
+		return err
+	})
+}
+
+func TestOpenTakesThePlaceOfATUN(t *testing.T) {
+	h := newHosts(t, 1)[0]
+	makeTUN(h)
+	h.open()
+	if out := h.Run("ip", "-d", "link", "show", "flannel.1"); !strings.Contains(out, asFlannel) {
+		t.Error(out)
+	}
+	h.sync(wanted(manyPeers(3)...))
+}
+
+func TestRefusalLeavesTheTUN(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		prepare func(h *host) // returns when the reason of the refusal is there
+		says    string
+	}{
+		{"socket", func(h *host) {
+			var c net.PacketConn
+			h.Must(func() (err error) { c, err = net.ListenPacket("udp4", ":8472"); return err })
+			h.tb.Cleanup(func() { c.Close() })
+		}, "ss -lunp 'sport = :8472'"},
+		{"device", func(h *host) {
+			h.Run("ip", "link", "add", "other", "type", "vxlan", "id", "1", "dstport", "8472", "dev", "eth0")
+		}, "device other has VNI 1 on port 8472"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHosts(t, 1)[0]
+			tc.prepare(h)
+			err := h.try()
+			if !errors.Is(err, ErrPortInUse) || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("got %v", err)
+			}
+			if out, err := h.Output("ip", "link", "show", "flannel.1"); err == nil {
+				t.Errorf("left: %s", out)
+			}
+			makeTUN(h)
+			before := h.Run("ip", "link")
+			if err := h.try(); !errors.Is(err, ErrPortInUse) {
+				t.Errorf("got %v", err)
+			}
+			if diff := cmp.Diff(before, h.Run("ip", "link")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestOpenWithoutCapability(t *testing.T) {
+	h := newHosts(t, 1)[0]
+	for _, adopt := range []bool{false, true} {
+		if adopt {
+			h.open().dp.Close()
+		}
+		err := h.Do(func() error { // the thread, and its lack of capabilities, ends with this
+			head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+			var none [2]unix.CapUserData
+			if err := unix.Capset(&head, &none[0]); err != nil {
+				return err
+			}
+			_, err := Open(h.cfg)
+			return err
+		})
+		if !errors.Is(err, ErrPermission) || !strings.Contains(err.Error(), "--cap-add NET_ADMIN") {
+			t.Errorf("adopt %v: got %v", adopt, err)
+		}
+	}
+}
+
+func TestOpenRefusesABadConfig(t *testing.T) {
+	good := Config{Link: 1, Local: netip.MustParseAddr("192.0.2.1"), Public: netip.MustParseAddr("192.0.2.1"), VNI: 1, Port: 8472, MTU: 1450}
+	for _, tc := range []struct {
+		change func(*Config)
+		says   string
+	}{
+		{func(c *Config) { c.Link = 0 }, "link index 0"},
+		{func(c *Config) { c.Public = netip.MustParseAddr("2001:db8::1") }, "one family"},
+		{func(c *Config) { c.VNI = 1<<24 - 1 }, "VNI 16777215"},
+		{func(c *Config) { c.Port = 0 }, "port 0"},
+		{func(c *Config) { c.MTU = -1 }, "MTU -1"},
+	} {
+		c := good
+		tc.change(&c)
+		if _, err := Open(c); err == nil || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("want %q, got %v", tc.says, err)
+		}
+	}
+}
+
+func TestExplainNamesTheFix(t *testing.T) {
+	c := &Config{Port: 8472}
+	for errno, want := range map[error]error{unix.EPERM: ErrPermission, unix.EOPNOTSUPP: ErrUnsupported, unix.EADDRINUSE: ErrPortInUse} {
+		if err := explain(os.NewSyscallError("x", errno), c); !errors.Is(err, want) || !errors.Is(err, errno) {
+			t.Errorf("%v: %v", errno, err)
+		}
+	}
+	if err := explain(unix.EINVAL, c); err != unix.EINVAL {
+		t.Error(err)
+	}
+}
+
+func TestStatsCountSinceOpen(t *testing.T) {
+	hosts := newHosts(t, 2)
+	a, b := join(t, hosts)
+	echo(t, a, b, 100, time.Second)
+	s := a.dp.Stats()
+	if s.TxPackets != 1 || s.RxPackets != 1 || s.TxBytes != 128 {
+		t.Errorf("got %+v", s)
+	}
+	a.dp.Close()
+	a.open()
+	if s := a.dp.Stats(); s != (dataplane.Stats{}) {
+		t.Errorf("after restart: %+v", s)
+	}
+}

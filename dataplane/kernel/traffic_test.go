@@ -1,0 +1,100 @@
+package kernel
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// join opens both hosts with the subnets 10.5.1.0/24 and 10.5.2.0/24 and makes
+// them peers.
+func join(t *testing.T, hosts []*host) (a, b *host) {
+	t.Helper()
+	a, b = hosts[0].open(), hosts[1].open()
+	a.sync(wanted(dataplane.Peer{VTEP: b.dp.VTEPs()[0], Subnets: []netip.Prefix{netip.MustParsePrefix("10.5.2.0/24")}}))
+	w := wanted(dataplane.Peer{VTEP: a.dp.VTEPs()[0], Subnets: []netip.Prefix{netip.MustParsePrefix("10.5.1.0/24")}})
+	w.Subnets = []netip.Prefix{netip.MustParsePrefix("10.5.2.0/24")}
+	b.sync(w)
+	return a, b
+}
+
+// listen binds a UDP socket in the host, and closes it with the test.
+func (h *host) listen(addr string) *net.UDPConn {
+	h.tb.Helper()
+	var c *net.UDPConn
+	h.Must(func() (err error) {
+		c, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(addr)))
+		return err
+	})
+	h.tb.Cleanup(func() { c.Close() })
+	return c
+}
+
+// echo sends size bytes from 10.5.1.0 to 10.5.2.0 and back.
+func echo(t *testing.T, a, b *host, size int, timeout time.Duration) {
+	t.Helper()
+	client, server := a.listen("10.5.1.0:0"), b.listen("10.5.2.0:0")
+	defer client.Close()
+	defer server.Close()
+	if err := exchange(client, server, size, timeout); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func exchange(client, server *net.UDPConn, size int, timeout time.Duration) error {
+	payload := bytes.Repeat([]byte("overlay"), size/7+1)[:size]
+	deadline := time.Now().Add(timeout)
+	buf := make([]byte, 64<<10)
+	hop := func(from, to *net.UDPConn) error {
+		if _, err := from.WriteTo(payload, to.LocalAddr()); err != nil {
+			return err
+		}
+		to.SetReadDeadline(deadline)
+		n, source, err := to.ReadFrom(buf)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(buf[:n], payload) || source.String() != from.LocalAddr().String() {
+			return fmt.Errorf("got %d bytes from %v, want %d from %v", n, source, size, from.LocalAddr())
+		}
+		return nil
+	}
+	if err := hop(client, server); err != nil {
+		return fmt.Errorf("%d bytes there: %w", size, err)
+	}
+	if err := hop(server, client); err != nil {
+		return fmt.Errorf("%d bytes back: %w", size, err)
+	}
+	return nil
+}
+
+func TestTrafficBetweenTwoHosts(t *testing.T) {
+	a, b := join(t, newHosts(t, 2))
+	for _, size := range []int{1, 1000, 1400, 9000, 60000} {
+		echo(t, a, b, size, 5*time.Second)
+	}
+}
+
+func TestTrafficWithAHandMadeFlannelPeer(t *testing.T) {
+	for _, sum := range []string{"udpcsum", "noudpcsum"} {
+		hosts := newHosts(t, 2)
+		a, b := hosts[0].open(), hosts[1]
+		b.Run("ip", "link", "add", "flannel.1", "address", "0e:2a:00:00:00:02", "mtu", "1450", "type", "vxlan", "id", "1",
+			"local", "192.0.2.3", "dev", "eth0", "dstport", "8472", "nolearning", sum)
+		b.Run("ip", "addr", "add", "10.5.2.0/32", "dev", "flannel.1")
+		b.Run("ip", "link", "set", "flannel.1", "up")
+		mac := a.dp.VTEPs()[0].MAC.String()
+		b.Run("ip", "neigh", "add", "10.5.1.0", "lladdr", mac, "dev", "flannel.1", "nud", "permanent")
+		b.Run("bridge", "fdb", "add", mac, "dst", "192.0.2.2", "dev", "flannel.1")
+		b.Run("ip", "route", "add", "10.5.1.0/24", "via", "10.5.1.0", "dev", "flannel.1", "onlink")
+		a.sync(wanted(newPeer("192.0.2.3", "0e:2a:00:00:00:02", "10.5.2.0/24")))
+		for _, size := range []int{1, 1400, 9000} {
+			echo(t, a, b, size, 5*time.Second)
+		}
+	}
+}
