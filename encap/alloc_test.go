@@ -7,7 +7,7 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	tmpl := NewTemplate(1, vtepB, vtepA)
 	buf := make([]byte, HeaderLen+1500)
 	var hdr [MaxSplitHeader]byte
-	for name, in := range inners(t) {
+	for name, in := range inners(t, 1000) {
 		datagram := buf[:HeaderLen+copy(buf[HeaderLen:], in.packet)]
 		for step, f := range map[string]func(){
 			"send": func() {

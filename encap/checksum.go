@@ -3,7 +3,6 @@ package encap
 import (
 	"encoding/binary"
 	"math/bits"
-	"net/netip"
 )
 
 // Sum returns the ones' complement sum (RFC 1071) of b as big-endian 16-bit words
@@ -63,15 +62,12 @@ func Fold(sum uint64) uint16 {
 }
 
 // PseudoSum returns the folded, not complemented sum of the pseudo-header of TCP
-// and UDP over IPv4 (RFC 9293 section 3.1) or IPv6 (RFC 8200 section 8.1), where
-// length is that of L4 header and payload in bytes. Both addresses must be of one
-// family.
-func PseudoSum(src, dst netip.Addr, proto uint8, length int) uint16 {
-	rest := uint64(proto) + uint64(length)
-	if src.Is4() {
-		s, d := src.As4(), dst.As4()
-		return Fold(rest + uint64(binary.BigEndian.Uint32(s[:])) + uint64(binary.BigEndian.Uint32(d[:])))
+// and UDP (RFC 9293 section 3.1, RFC 8200 section 8.1) for the packet b that
+// ParseIP read into ip, where length is that of L4 header and payload in bytes.
+func PseudoSum(b []byte, ip *IP, length int) uint16 {
+	addrs := b[12:20]
+	if ip.Version == 6 {
+		addrs = b[8:40]
 	}
-	s, d := src.As16(), dst.As16()
-	return Sum(d[:], Sum(s[:], Fold(rest)))
+	return Sum(addrs, Fold(uint64(ip.Proto)+uint64(length)))
 }

@@ -8,19 +8,23 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// inners are packets of both families and protocols, with their EtherType.
-func inners(tb testing.TB) map[string]struct {
+// innerPacket is what goes into a frame.
+type innerPacket struct {
 	packet    []byte
 	etherType uint16
-} {
-	return map[string]struct {
-		packet    []byte
-		etherType uint16
-	}{
-		"TCP4": {tcpPacket(tb, 4, pattern(1000)), EtherTypeIPv4},
-		"UDP4": {udpPacket(tb, 4, pattern(3)), EtherTypeIPv4},
-		"TCP6": {tcpPacket(tb, 6, nil), EtherTypeIPv6},
-		"UDP6": {udpPacket(tb, 6, pattern(1001)), EtherTypeIPv6},
+}
+
+// inners returns packets of both families and protocols, with payloads of about n
+// bytes, and of none.
+func inners(tb testing.TB, n int) map[string]innerPacket {
+	tb.Helper()
+	return map[string]innerPacket{
+		"TCP4":       {tcpPacket(tb, 4, pattern(n)), EtherTypeIPv4},
+		"UDP4":       {udpPacket(tb, 4, pattern(n+1)), EtherTypeIPv4},
+		"TCP6":       {tcpPacket(tb, 6, pattern(n+1)), EtherTypeIPv6},
+		"UDP6":       {udpPacket(tb, 6, pattern(n)), EtherTypeIPv6},
+		"empty UDP4": {udpPacket(tb, 4, nil), EtherTypeIPv4},
+		"empty TCP6": {tcpPacket(tb, 6, nil), EtherTypeIPv6},
 	}
 }
 
@@ -29,7 +33,7 @@ var vtepA, vtepB = MAC{0x0e, 1, 2, 3, 4, 5}, MAC{0x0e, 6, 7, 8, 9, 10}
 // TestEncapReadByGopacket encapsulates here and has gopacket decode it.
 func TestEncapReadByGopacket(t *testing.T) {
 	tmpl := NewTemplate(0xabcdef, vtepB, vtepA)
-	for name, in := range inners(t) {
+	for name, in := range inners(t, 1000) {
 		t.Run(name, func(t *testing.T) {
 			datagram := make([]byte, HeaderLen, HeaderLen+len(in.packet))
 			tmpl.Put(datagram, in.etherType)
@@ -84,7 +88,7 @@ func decode(t *testing.T, datagram []byte) decoded {
 
 // TestEncapByGopacketRead has gopacket encapsulate and decodes it here.
 func TestEncapByGopacketRead(t *testing.T) {
-	for name, in := range inners(t) {
+	for name, in := range inners(t, 1000) {
 		t.Run(name, func(t *testing.T) {
 			datagram := build(t,
 				&layers.VXLAN{ValidIDFlag: true, VNI: 0x123456},

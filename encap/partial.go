@@ -17,8 +17,9 @@ const (
 
 // checksummed is the part of a packet that a TCP or UDP checksum covers.
 type checksummed struct {
-	l4    []byte // header and payload
-	field int    // offset in l4 of the checksum
+	l4     []byte // header and payload
+	field  int    // offset in l4 of the checksum
+	pseudo uint16 // sum of the pseudo-header
 }
 
 // locate finds the checksum of the packet b that ParseIP read into ip. ok is
@@ -32,24 +33,20 @@ func locate(b []byte, ip *IP) (c checksummed, ok bool) {
 	l4 := b[ip.HeaderLen:ip.Len]
 	switch {
 	case ip.Proto == ProtoTCP && len(l4) >= tcpMinLen:
-		return checksummed{l4, tcpChecksumOff}, true
+		return checksummed{l4, tcpChecksumOff, PseudoSum(b, ip, len(l4))}, true
 	case ip.Proto == ProtoUDP && len(l4) >= udpLen:
 		n := int(binary.BigEndian.Uint16(l4[4:6]))
 		if n < udpLen || n > len(l4) || binary.BigEndian.Uint16(l4[udpChecksumOff:]) == 0 {
 			return c, false
 		}
-		return checksummed{l4[:n], udpChecksumOff}, true
+		return checksummed{l4[:n], udpChecksumOff, PseudoSum(b, ip, n)}, true
 	}
 	return c, false
 }
 
-// partial reports whether the field holds pseudo and no more.
-func (c checksummed) partial(pseudo uint16) bool {
-	return binary.BigEndian.Uint16(c.l4[c.field:]) == pseudo
-}
-
-func (c checksummed) pseudoSum(ip *IP) uint16 {
-	return PseudoSum(ip.Src, ip.Dst, ip.Proto, len(c.l4))
+// partial reports whether the field holds the pseudo-header and no more.
+func (c checksummed) partial() bool {
+	return binary.BigEndian.Uint16(c.l4[c.field:]) == c.pseudo
 }
 
 // IsPartial reports whether the packet b that ParseIP read into ip has a partial
@@ -57,7 +54,7 @@ func (c checksummed) pseudoSum(ip *IP) uint16 {
 // CompleteChecksum leaves it as it is if it is right.
 func IsPartial(b []byte, ip *IP) bool {
 	c, ok := locate(b, ip)
-	return ok && c.partial(c.pseudoSum(ip))
+	return ok && c.partial()
 }
 
 // CompleteChecksum completes the TCP or UDP checksum of the packet b that ParseIP
@@ -66,7 +63,7 @@ func IsPartial(b []byte, ip *IP) bool {
 // be made to look sound.
 func CompleteChecksum(b []byte, ip *IP) bool {
 	c, ok := locate(b, ip)
-	if !ok || !c.partial(c.pseudoSum(ip)) {
+	if !ok || !c.partial() {
 		return false
 	}
 	// The pseudo-header is in the sum already: it is what the field holds.
@@ -84,7 +81,7 @@ func CompleteChecksum(b []byte, ip *IP) bool {
 // it is false too: what is to be merged must have been verified.
 func VerifyChecksum(b []byte, ip *IP) bool {
 	c, ok := locate(b, ip)
-	return ok && Sum(c.l4, c.pseudoSum(ip)) == 0xffff
+	return ok && Sum(c.l4, c.pseudo) == 0xffff
 }
 
 // udpChecksum returns the field for a sum over pseudo-header and datagram. It is

@@ -83,7 +83,7 @@ func (s *Splitter) reset(packet []byte, ip *IP, proto uint8, minLen int) error {
 	s.packet = packet[:ip.Len]
 	s.l4 = ip.HeaderLen
 	s.proto = proto
-	s.pseudo = PseudoSum(ip.Src, ip.Dst, proto, 0)
+	s.pseudo = PseudoSum(packet, ip, 0)
 	return nil
 }
 
