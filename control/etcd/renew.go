@@ -87,26 +87,22 @@ const (
 )
 
 // judge decides whose an entry is. claimed says that this node's record is its
-// own, so that no other live node publishes this address: an entry that says what we
-// wrote is then ours though its etcd lease is another, as it is when etcd was
+// own, so that no other live overlayd publishes this address: an entry that says what
+// we wrote is then ours though its etcd lease is another, as it is when etcd was
 // restored from a backup, or when the reply to an earlier Renew was lost.
 func (s *Store) judge(kv *mvccpb.KeyValue, l control.Lease, claimed bool) (entryState, control.Lease) {
 	entry, err := s.keys.parse(kv)
 	ours := kv.Lease == l.Handle
 	switch {
-	case err != nil && (ours || kv.Lease == 0 || kv.CreateRevision == l.CreateRevision):
+	case err != nil && (ours || kv.CreateRevision == l.CreateRevision):
 		return stateSpoilt, entry
 	case err != nil:
 		return stateForeign, entry
 	case ours && sameValue(entry, l):
 		return stateOwn, entry
-	case ours:
-		return stateSpoilt, entry
-	case !sameValue(entry, l):
-		return stateForeign, entry
-	case kv.Lease == 0:
-		return stateSpoilt, entry
-	case claimed:
+	case ours, kv.Lease == 0 && entry.PublicIP == l.PublicIP && entry.PublicIPv6 == l.PublicIPv6:
+		return stateSpoilt, entry // a daemon's write has an etcd lease, so this one was by hand
+	case claimed && sameValue(entry, l):
 		return stateRelated, entry
 	}
 	return stateForeign, entry

@@ -1,0 +1,234 @@
+package etcd_test
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/overlayd/overlayd/control"
+)
+
+func TestWhatIsWritten(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	s := c.open(t)
+	l := acquire(t, s, 1, netip.MustParsePrefix("10.5.34.0/24"))
+	want := map[string]string{
+		prefix + "/config":                   config,
+		prefix + "/subnets/10.5.34.0-24":     `{"PublicIP":"192.0.0.1","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}}`,
+		prefix + "/overlayd/nodes/192.0.0.1": `{"id":"id-1","name":"host-1"}`,
+	}
+	check := func(when string) {
+		t.Helper()
+		got := c.all(t)
+		for k, v := range got {
+			if want[k] != v {
+				t.Errorf("%s: key %s has %s, want %s", when, k, v, want[k])
+			}
+		}
+		if len(got) != len(want) {
+			t.Errorf("%s: %d keys, want %d: %v", when, len(got), len(want), got)
+		}
+	}
+	check("after Acquire")
+	l, err := s.Renew(t.Context(), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("after Renew")
+	if left := time.Until(l.Expires); left < 23*time.Hour || left > 24*time.Hour {
+		t.Errorf("renewed lease lasts %s, want 24h", left)
+	}
+	if err := s.Release(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+	want = map[string]string{prefix + "/config": config}
+	check("after Release")
+	if n := c.leases(t); n != 0 {
+		t.Errorf("%d etcd leases left after Release", n)
+	}
+}
+
+// TestThousandAcquirers is acceptance line 9: each has a connection of its own.
+func TestThousandAcquirers(t *testing.T) {
+	n := 1000
+	if testing.Short() {
+		n = 100
+	}
+	c := newCluster(t)
+	c.cfg.Endpoints = []string{c.url()}
+	c.SetConfig(t, []byte(`{"Network":"10.16.0.0/12"}`))
+	leases, errs := make([]control.Lease, n), make([]error, n)
+	begin := time.Now()
+	var wg sync.WaitGroup
+	for i := range n {
+		s := c.open(t)
+		wg.Go(func() {
+			node, vteps := node(i)
+			leases[i], errs[i] = s.Acquire(t.Context(), node, vteps)
+		})
+	}
+	wg.Wait()
+	t.Logf("%d acquirers took %s", n, time.Since(begin))
+	owner := map[netip.Prefix]int{}
+	for i, l := range leases {
+		if errs[i] != nil {
+			t.Fatalf("node %d: %v", i, errs[i])
+		}
+		if other, ok := owner[l.Subnet]; ok {
+			t.Errorf("nodes %d and %d both have %s", i, other, l.Subnet)
+		}
+		owner[l.Subnet] = i
+	}
+	if keys := c.Keys(t); len(keys) != n {
+		t.Errorf("%d leases in etcd, want %d", len(keys), n)
+	}
+	if got := c.leases(t); got != 2*n {
+		t.Errorf("%d etcd leases, want %d: a lease and a sign of life per node", got, 2*n)
+	}
+}
+
+// TestAcquireExactlyAllSubnets makes every acquirer lose races.
+func TestAcquireExactlyAllSubnets(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(`{"Network":"10.5.0.0/18","SubnetMin":"10.5.0.0"}`)) // 64 subnets
+	var wg sync.WaitGroup
+	errs := make([]error, 64)
+	for i := range errs {
+		s := c.open(t)
+		wg.Go(func() {
+			node, vteps := node(i)
+			_, errs[i] = s.Acquire(t.Context(), node, vteps)
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+	if keys := c.Keys(t); len(keys) != 64 {
+		t.Errorf("%d leases, want 64", len(keys))
+	}
+	n, vteps := node(64)
+	if _, err := c.open(t).Acquire(t.Context(), n, vteps); !errors.Is(err, control.ErrNoSubnet) {
+		t.Errorf("one more: %v, want ErrNoSubnet", err)
+	}
+	if got := c.leases(t); got != 2*64+1 {
+		t.Errorf("%d etcd leases, want %d", got, 2*64+1)
+	}
+}
+
+func TestAcquireAgainLeavesNoEtcdLeases(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	first := acquire(t, c.open(t), 1)
+	for range 5 { // the earlier ones still live: as after kill -9
+		l := acquire(t, c.open(t), 1)
+		if l.Subnet != first.Subnet || l.CreateRevision != first.CreateRevision {
+			t.Errorf("resumed %s created at %d, want %s at %d", l.Subnet, l.CreateRevision, first.Subnet, first.CreateRevision)
+		}
+	}
+	if got := c.leases(t); got != 2 {
+		t.Errorf("%d etcd leases, want 2", got)
+	}
+}
+
+func TestAcquireAmongJunk(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	for key, value := range map[string]string{
+		"garbage": "x", "10.5.1.0-24hi": "{}", "../10.5.2.0-24": "{}", "\xff\x00": "{}",
+		"10.5.3.0-24": "x", // junk in a key that can be read: the subnet is not free
+		"10.5.4.0-24": `{"PublicIP":"192.0.0.2","PublicIPv6":null}`,
+	} {
+		c.PutRaw(t, key, []byte(value))
+	}
+	c.do(t, clientv3.OpPut(prefix+"/subnetsX/10.5.9.0-24", `{"PublicIP":"192.0.0.1","PublicIPv6":null}`))
+	before := c.all(t)
+	l := acquire(t, c.open(t), 1, netip.MustParsePrefix("10.5.3.0/24"))
+	if l.Subnet.String() == "10.5.3.0/24" {
+		t.Error("acquired a subnet whose key is there")
+	}
+	after := c.all(t)
+	for k, v := range before {
+		if after[k] != v {
+			t.Errorf("key %q was changed to %q", k, after[k])
+		}
+	}
+}
+
+// TestReplyLost loses the reply to the transaction that creates the entry, the
+// request itself, or both for now: the request reaches etcd only after the node has
+// got its subnet by another one. It has one subnet each time.
+func TestReplyLost(t *testing.T) {
+	tests := []struct {
+		name   string
+		sprung func(c *cluster, p *pair, request []byte)
+	}{
+		{"reply", func(c *cluster, p *pair, request []byte) {
+			p.client.Close()
+			p.server.Write(request)
+			eventually(t, "the lost transaction takes effect", func() bool { return len(c.Keys(t)) == 1 })
+		}},
+		{"request", func(*cluster, *pair, []byte) {}},
+		{"late", func(c *cluster, p *pair, request []byte) {
+			p.client.Close()
+			eventually(t, "the node has a subnet", func() bool { return len(c.Keys(t)) == 1 })
+			before := c.applied(t)
+			p.server.Write(request)
+			eventually(t, "etcd has seen the late request", func() bool { return c.applied(t) > before })
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster(t)
+			c.SetConfig(t, []byte(config))
+			done := make(chan struct{})
+			c.proxy.setTrap(prefix+"/subnets/10.5.", func(p *pair, request []byte) {
+				defer close(done)
+				tt.sprung(c, p, request)
+			})
+			l := acquire(t, c.open(t), 1)
+			<-done
+			if keys := c.Keys(t); len(keys) != 1 || keys[0] != l.Key() {
+				t.Errorf("keys %v, want %s alone", keys, l.Key())
+			}
+			if got := c.leases(t); got != 2 {
+				t.Errorf("%d etcd leases, want 2", got)
+			}
+		})
+	}
+}
+
+func TestTwoLiveNodesWithOnePublicIP(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	c.cfg.NodeTTL = time.Second
+	a := c.open(t)
+	l := acquire(t, a, 1)
+	clone, vteps := node(1)
+	clone.ID, clone.Name = "id-clone", "host-clone"
+	b := c.open(t)
+	_, err := b.Acquire(t.Context(), clone, vteps)
+	if !errors.Is(err, control.ErrTaken) || !strings.Contains(err.Error(), "host-1") {
+		t.Errorf("clone: %v, want ErrTaken that names host-1", err)
+	}
+	if now, err := a.Renew(t.Context(), l); err != nil || now.Subnet != l.Subnet {
+		t.Errorf("Renew beside a clone: %v", err)
+	}
+	if got := c.leases(t); got != 2 {
+		t.Errorf("%d etcd leases, want 2", got)
+	}
+	// The record outlives its TTL as long as the node lives, and not longer.
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	taken, err := b.Acquire(t.Context(), clone, vteps)
+	if err != nil || taken.Subnet != l.Subnet {
+		t.Errorf("clone after the node's clean stop: %v %v, want %s", taken.Subnet, err, l.Subnet)
+	}
+}

@@ -1,0 +1,131 @@
+package etcd_test
+
+import (
+	"bytes"
+	"net"
+	"sync"
+	"testing"
+)
+
+// proxy forwards TCP connections to a unix socket and can misbehave.
+type proxy struct {
+	listener net.Listener
+	target   string
+	wg       sync.WaitGroup
+
+	mu     sync.Mutex
+	pairs  map[*pair]struct{}
+	closed bool
+	trap   *trap
+}
+
+// pair is one forwarded connection.
+type pair struct{ client, server net.Conn }
+
+func (p *pair) close() {
+	p.client.Close()
+	p.server.Close()
+}
+
+// trap waits for a request that contains marker. The request's connection is then
+// handed over: sprung gets it before the request is forwarded.
+type trap struct {
+	marker []byte
+	sprung func(p *pair, request []byte)
+}
+
+func newProxy(tb testing.TB, target string) *proxy {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &proxy{listener: l, target: target, pairs: map[*pair]struct{}{}}
+	p.wg.Go(p.accept)
+	tb.Cleanup(p.close)
+	return p
+}
+
+func (p *proxy) addr() string { return p.listener.Addr().String() }
+
+func (p *proxy) close() {
+	p.listener.Close()
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.cut()
+	p.wg.Wait()
+}
+
+// cut closes every connection.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for pair := range p.pairs {
+		pair.close()
+	}
+}
+
+func (p *proxy) setTrap(marker string, sprung func(*pair, []byte)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.trap = &trap{marker: []byte(marker), sprung: sprung}
+}
+
+func (p *proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("unix", p.target)
+		if err != nil {
+			client.Close()
+			continue
+		}
+		pair := &pair{client: client, server: server}
+		p.mu.Lock()
+		p.pairs[pair] = struct{}{}
+		closed := p.closed
+		p.mu.Unlock()
+		if closed {
+			pair.close()
+		}
+		p.wg.Go(func() { p.forward(pair, server, client, true) })
+		p.wg.Go(func() { p.forward(pair, client, server, false) })
+	}
+}
+
+func (p *proxy) forward(pair *pair, to, from net.Conn, requests bool) {
+	defer func() {
+		pair.close()
+		p.mu.Lock()
+		delete(p.pairs, pair)
+		p.mu.Unlock()
+	}()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		if t := p.match(requests, buf[:n]); t != nil {
+			t.sprung(pair, buf[:n])
+			return
+		}
+		if _, err := to.Write(buf[:n]); err != nil && requests {
+			return // replies to a client that has gone are dropped: its requests may still be coming
+		}
+	}
+}
+
+// match returns the trap, once, if chunk springs it.
+func (p *proxy) match(request bool, chunk []byte) *trap {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !request || p.trap == nil || !bytes.Contains(chunk, p.trap.marker) {
+		return nil
+	}
+	t := p.trap
+	p.trap = nil
+	return t
+}
