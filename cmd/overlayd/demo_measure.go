@@ -55,7 +55,7 @@ func (d *demo) measure(ctx context.Context) []demoResult {
 	d.step("pinging %d pairs, %d times each", len(results), demoPings)
 	for i := range results {
 		if r := &results[i]; r.err == nil {
-			r.ping, r.err = ping(ctx, r.fromNS, r.addr, demoPings)
+			r.ping, r.err = pingTimes(ctx, r.fromNS, r.addr, demoPings)
 		}
 	}
 	pods := demoHosts * (demoHosts - 1)

@@ -106,9 +106,9 @@ func awaitPing(ctx context.Context, from *demoNS, to netip.Addr) error {
 	}
 }
 
-// ping sends count echo requests, each after the answer to the one before. One
+// pingTimes sends count echo requests, each after the answer to the one before. One
 // that is lost is no error, and when the pair has failed by that there are no more.
-func ping(ctx context.Context, from *demoNS, to netip.Addr, count int) (demoPing, error) {
+func pingTimes(ctx context.Context, from *demoNS, to netip.Addr, count int) (demoPing, error) {
 	p, err := newPinger(from, to)
 	if err != nil {
 		return demoPing{}, err

@@ -61,15 +61,15 @@ func stream(ctx context.Context, from, to *demoNS, addr netip.Addr, d time.Durat
 		return 0, fmt.Errorf("accept in %s: %w", to.name, err)
 	}
 	defer server.Close()
-	gbit, err := transfer(ctx, client.(*net.TCPConn), server, d)
+	gbit, err := runStream(ctx, client.(*net.TCPConn), server, d)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	return gbit, err
 }
 
-// transfer runs both ends of a connection. When ctx ends both end with an error.
-func transfer(ctx context.Context, client *net.TCPConn, server net.Conn, d time.Duration) (float64, error) {
+// runStream runs both ends of a connection. When ctx ends both end with an error.
+func runStream(ctx context.Context, client *net.TCPConn, server net.Conn, d time.Duration) (float64, error) {
 	stop := context.AfterFunc(ctx, func() {
 		client.Close()
 		server.Close()

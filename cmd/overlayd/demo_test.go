@@ -150,7 +150,7 @@ func TestDemoMeasuresNamespaces(t *testing.T) {
 	if err := awaitPing(ctx, from, addr); err != nil {
 		t.Fatal(err)
 	}
-	if p, err := ping(ctx, from, addr, 5); err != nil || p.sent != 5 || p.lost != 0 || p.rtt <= 0 {
+	if p, err := pingTimes(ctx, from, addr, 5); err != nil || p.sent != 5 || p.lost != 0 || p.rtt <= 0 {
 		t.Errorf("ping: %+v, %v", p, err)
 	}
 	if gbit, err := stream(ctx, from, to, addr, 50*time.Millisecond); err != nil || gbit <= 0 {
