@@ -22,22 +22,25 @@ func FlowHash(b []byte, ip *IP) uint32 {
 	if !ip.Fragment {
 		ports = flowPorts(b[:ip.Len], ip.HeaderLen, ip.Proto)
 	}
-	return flowHash(b, ip.Proto, ports)
+	if ip.Version == 4 {
+		return flowHash4(b, ports, ip.Proto)
+	}
+	return flowHash6(b, ports, ip.Proto)
 }
 
 // QuickHash is FlowHash for a packet that has passed Destination and no more. The
 // two differ only for IPv6 with extension headers, where QuickHash takes the
 // first one's number as the protocol and sees no ports.
 func QuickHash(b []byte) uint32 {
-	if b[0]>>4 == 4 {
-		proto := b[9]
-		if binary.BigEndian.Uint16(b[6:8])&(ipv4MoreFragments|ipv4OffsetMask) != 0 {
-			return flowHash(b, proto, 0)
-		}
-		hl, n := ipv4Lengths(b)
-		return flowHash(b, proto, flowPorts(b[:n], hl, proto))
+	if b[0]>>4 != 4 {
+		return flowHash6(b, flowPorts(b[:ipv6Total(b)], ipv6Len, b[6]), b[6])
 	}
-	return flowHash(b, b[6], flowPorts(b[:ipv6Total(b)], ipv6Len, b[6]))
+	var ports uint32
+	if binary.BigEndian.Uint16(b[6:8])&(ipv4MoreFragments|ipv4OffsetMask) == 0 {
+		hl, n := ipv4Lengths(b)
+		ports = flowPorts(b[:n], hl, b[9])
+	}
+	return flowHash4(b, ports, b[9])
 }
 
 // flowPorts returns both ports of the TCP or UDP header at off, else 0.
@@ -48,16 +51,18 @@ func flowPorts(b []byte, off int, proto uint8) uint32 {
 	return 0
 }
 
-func flowHash(b []byte, proto uint8, ports uint32) uint32 {
-	tail := uint64(ports)<<8 | uint64(proto)
-	if b[0]>>4 == 4 {
-		return mix(binary.BigEndian.Uint64(b[12:20])^flowKey0, tail^flowKey1)
-	}
-	addrs := b[8:40]
-	hi1, lo1 := bits.Mul64(binary.BigEndian.Uint64(addrs[0:8])^flowKey0, binary.BigEndian.Uint64(addrs[8:16])^flowKey1)
-	hi2, lo2 := bits.Mul64(binary.BigEndian.Uint64(addrs[16:24])^flowKey1, binary.BigEndian.Uint64(addrs[24:32])^flowKey2)
-	return mix(hi1^lo1^flowKey2, bits.RotateLeft64(hi2^lo2, 23)^tail)
+func flowHash4(b []byte, ports uint32, proto uint8) uint32 {
+	return mix(binary.BigEndian.Uint64(b[12:20])^flowKey0, flowTail(ports, proto)^flowKey1)
 }
+
+func flowHash6(b []byte, ports uint32, proto uint8) uint32 {
+	a := (*[32]byte)(b[8:40])
+	hi1, lo1 := bits.Mul64(binary.BigEndian.Uint64(a[0:])^flowKey0, binary.BigEndian.Uint64(a[8:])^flowKey1)
+	hi2, lo2 := bits.Mul64(binary.BigEndian.Uint64(a[16:])^flowKey1, binary.BigEndian.Uint64(a[24:])^flowKey2)
+	return mix(hi1^lo1^flowKey2, bits.RotateLeft64(hi2^lo2, 23)^flowTail(ports, proto))
+}
+
+func flowTail(ports uint32, proto uint8) uint64 { return uint64(ports)<<8 | uint64(proto) }
 
 // mix folds the 128-bit products of a and b so that each bit of either moves
 // about half the bits of the result.
