@@ -1,0 +1,426 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
+)
+
+var nexthopIDs = regexp.MustCompile(`\b(id|nhid) \d+ `)
+
+// objects lists what is on the overlay device, sorted, without ids.
+func (h *host) objects() []string {
+	h.tb.Helper()
+	var out []string
+	for what, args := range map[string][]string{
+		"neigh":   {"ip", "-4", "neigh", "show", "dev", "flannel.1"},
+		"fdb":     {"bridge", "fdb", "show", "dev", "flannel.1"},
+		"nexthop": {"ip", "nexthop"},
+		"route":   {"ip", "-4", "route", "show", "dev", "flannel.1"},
+	} {
+		for line := range strings.Lines(h.Run(args[0], args[1:]...)) {
+			line = nexthopIDs.ReplaceAllString(strings.TrimSpace(line), "")
+			out = append(out, what+" "+line)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// expect fails the test unless the objects are those of w.
+func (h *host) expect(w dataplane.Wanted) {
+	h.tb.Helper()
+	if diff := cmp.Diff(objectsOf(w, true), h.objects()); diff != "" {
+		h.tb.Errorf("want (-), got (+):\n%s", diff)
+	}
+}
+
+// objectsOf is what objects lists for w.
+func objectsOf(w dataplane.Wanted, nexthops bool) []string {
+	var out []string
+	for _, p := range w.Peers {
+		out = append(out, fmt.Sprintf("fdb %s dst %s self permanent", p.MAC, p.Addr))
+		for _, s := range p.Subnets {
+			out = append(out, fmt.Sprintf("neigh %s lladdr %s PERMANENT", s.Addr(), p.MAC))
+			if nexthops {
+				out = append(out, fmt.Sprintf("nexthop via %s dev flannel.1 scope link proto 211 onlink", s.Addr()))
+			}
+			out = append(out, fmt.Sprintf("route %s via %s proto 211 onlink", s, s.Addr()))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+var (
+	peerB = newPeer("192.0.2.20", "0e:00:00:00:00:0b", "10.5.2.0/24")
+	peerC = newPeer("192.0.2.30", "0e:00:00:00:00:0c", "10.5.3.0/24", "10.5.4.0/24")
+	peerD = newPeer("192.0.2.40", "0e:00:00:00:00:0d", "10.5.5.0/24")
+)
+
+func TestSyncMakesExactlyWhatIsWanted(t *testing.T) {
+	for _, nexthops := range []bool{true, false} {
+		h := newHosts(t, 1)[0]
+		h.cfg.noNexthops = !nexthops
+		h.open()
+		changedMAC, changedAddr, moved := peerB, peerB, peerD
+		changedMAC.MAC = mustMAC("0e:00:00:00:00:bb")
+		changedAddr.Addr = netip.MustParseAddr("192.0.2.99")
+		moved.Subnets = peerB.Subnets
+		fewer, longer := peerC, peerC
+		fewer.Subnets = peerC.Subnets[:1]
+		longer.Subnets = []netip.Prefix{netip.MustParsePrefix("10.5.3.0/25"), peerC.Subnets[1]}
+		for i, peers := range [][]dataplane.Peer{
+			{peerB}, {peerB, peerC}, {peerB, peerC}, {changedMAC, peerC}, {changedAddr, peerC}, {changedMAC, fewer},
+			{moved}, {peerB, longer}, {peerC, peerB}, {}, {peerB, peerC, peerD},
+		} {
+			w := wanted(peers...)
+			h.sync(w)
+			if diff := cmp.Diff(objectsOf(w, nexthops), h.objects()); diff != "" {
+				t.Errorf("nexthops %v, step %d: want (-), got (+):\n%s", nexthops, i, diff)
+			}
+			if out := h.Run("ip", "-4", "-o", "addr", "show", "dev", "flannel.1"); !strings.Contains(out, " 10.5.1.0/32 ") {
+				t.Error(out)
+			}
+		}
+	}
+}
+
+func TestSyncRemovesWhatIsStaleAtStart(t *testing.T) {
+	h := newHosts(t, 1)[0].open()
+	h.sync(wanted(peerB, peerC, peerD))
+	h.dp.Close()
+	// Left by flannel, by an older us, or by hand.
+	h.Run("ip", "neigh", "add", "10.5.7.0", "lladdr", "0e:00:00:00:00:77", "dev", "flannel.1", "nud", "permanent")
+	h.Run("bridge", "fdb", "add", "0e:00:00:00:00:77", "dst", "192.0.2.77", "dev", "flannel.1")
+	h.Run("bridge", "fdb", "append", "0e:00:00:00:00:0b", "dst", "192.0.2.78", "dev", "flannel.1")
+	h.Run("ip", "route", "add", "10.5.7.0/24", "via", "10.5.7.0", "dev", "flannel.1", "onlink")
+	h.Run("ip", "route", "add", "10.5.8.0/24", "via", "10.5.8.0", "dev", "flannel.1", "onlink", "proto", "211", "metric", "5")
+	h.Run("ip", "nexthop", "add", "id", "7", "via", "10.5.7.0", "dev", "flannel.1", "onlink", "proto", "211")
+	h.Run("ip", "nexthop", "add", "id", "8", "via", "10.5.2.0", "dev", "flannel.1", "onlink", "proto", "211")
+	h.Run("ip", "nexthop", "add", "id", "9", "dev", "flannel.1", "proto", "211")
+	h.open()
+	h.sync(wanted(peerC))
+	h.expect(wanted(peerC))
+}
+
+func TestSyncTouchesNothingForeign(t *testing.T) {
+	h := newHosts(t, 1)[0].open()
+	h.Run("ip", "route", "add", "10.5.20.0/24", "dev", "flannel.1")                                                  // no gateway
+	h.Run("ip", "route", "add", "10.5.21.0/24", "via", "10.5.99.1", "dev", "flannel.1", "onlink")                    // other gateway
+	h.Run("ip", "route", "add", "10.5.22.0/24", "via", "10.5.22.0", "dev", "flannel.1", "onlink", "proto", "static") // other protocol
+	h.Run("ip", "route", "add", "10.5.23.0/24", "via", "10.5.23.0", "dev", "flannel.1", "onlink", "metric", "9")     // metric
+	h.Run("ip", "route", "add", "10.5.24.0/24", "via", "10.5.24.0", "dev", "flannel.1", "onlink", "table", "77")     // other table
+	h.Run("ip", "route", "add", "10.5.25.0/24", "via", "192.0.2.1", "dev", "eth0")                                   // other device
+	h.Run("ip", "nexthop", "add", "id", "5", "via", "10.5.26.0", "dev", "flannel.1", "onlink")                       // other protocol
+	h.Run("ip", "nexthop", "add", "id", "6", "via", "192.0.2.1", "dev", "eth0", "proto", "211")                      // other device
+	h.Run("ip", "neigh", "add", "192.0.2.88", "lladdr", "0e:00:00:00:00:88", "dev", "eth0", "nud", "permanent")      // other device
+	h.Run("bridge", "fdb", "append", "00:00:00:00:00:00", "dst", "192.0.2.88", "dev", "flannel.1")                   // default entry
+	h.Run("ip", "addr", "add", "203.0.113.7/24", "dev", "flannel.1")                                                 // foreign address
+	list := func() string {
+		return strings.Join([]string{h.Run("ip", "route", "show", "table", "all"), h.Run("ip", "nexthop"), h.Run("bridge", "fdb"),
+			h.Run("ip", "-4", "neigh", "show", "nud", "permanent"), h.Run("ip", "-4", "addr", "show", "dev", "flannel.1")}, "\n--\n")
+	}
+	h.sync(wanted())
+	before := list()
+	h.sync(wanted(peerB, peerC))
+	h.sync(wanted())
+	h.dp.Close()
+	h.open().sync(wanted())
+	if diff := cmp.Diff(before, list()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// recorder counts notifications of everything that a restart could rewrite.
+func (h *host) recorder() (count func() (events []string)) {
+	h.tb.Helper()
+	var c *conn
+	h.Must(func() (err error) { c, err = openConn(watchGroups()...); return err })
+	h.tb.Cleanup(c.close)
+	return func() (events []string) {
+		buf := make([]byte, 64<<10)
+		for {
+			c.file.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+			n, err := c.file.Read(buf)
+			if err != nil {
+				return events
+			}
+			messages(buf[:n], func(m unix.NlMsghdr, body []byte) { events = append(events, fmt.Sprint(m.Type, body)) })
+		}
+	}
+}
+
+func TestRestartRewritesNothing(t *testing.T) {
+	for _, nexthops := range []bool{true, false} {
+		h := newHosts(t, 1)[0]
+		h.cfg.noNexthops = !nexthops
+		h.open()
+		w := wanted(manyPeers(50)...)
+		h.sync(w)
+		h.dp.Close()
+		events := h.recorder()
+		events() // what the kernel still had to say
+		h.open()
+		h.sync(w)
+		if e := events(); len(e) != 0 {
+			t.Errorf("nexthops %v: %d events, the first %s", nexthops, len(e), e[0])
+		}
+	}
+}
+
+func TestNewPeerIsProgrammedInFlannelsOrder(t *testing.T) {
+	h := newHosts(t, 1)[0].open()
+	h.sync(wanted(peerB))
+	var c *conn
+	h.Must(func() (err error) { c, err = openConn(watchGroups()...); return err })
+	defer c.close()
+	h.sync(wanted(peerB, peerD))
+	h.sync(wanted(peerB))
+	var got []string
+	buf := make([]byte, 64<<10)
+	for len(got) < 8 {
+		c.file.SetReadDeadline(time.Now().Add(2 * time.Second))
+		n, err := c.file.Read(buf)
+		if err != nil {
+			t.Fatal(got, err)
+		}
+		messages(buf[:n], func(m unix.NlMsghdr, body []byte) {
+			name := map[uint16]string{unix.RTM_NEWNEIGH: "+neigh", unix.RTM_DELNEIGH: "-neigh", unix.RTM_NEWNEXTHOP: "+nexthop",
+				unix.RTM_DELNEXTHOP: "-nexthop", unix.RTM_NEWROUTE: "+route", unix.RTM_DELROUTE: "-route"}[m.Type]
+			if nb, ok := parseNeighbour(body); ok && strings.HasSuffix(name, "neigh") {
+				if nb.family == unix.AF_BRIDGE {
+					name = name[:1] + "fdb"
+				} else if name == "+neigh" && !nb.permanent {
+					return // a neighbour first fails, then goes
+				}
+			}
+			if name != "" {
+				got = append(got, name)
+			}
+		})
+	}
+	want := []string{"+neigh", "+fdb", "+nexthop", "+route", "-route", "-nexthop", "-neigh", "-fdb"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestARefusedPeerConcernsNoOther(t *testing.T) {
+	h := newHosts(t, 1)[0].open()
+	h.Run("ip", "route", "add", "10.5.2.0/24", "via", "192.0.2.1", "dev", "eth0") // peerB's subnet is taken
+	h.Run("ip", "addr", "add", "10.5.4.0/32", "dev", "lo")                        // the gateway of one of peerC's is local
+	broadcast := newPeer("192.0.2.50", "ff:ff:ff:ff:ff:ff", "10.5.6.0/24")
+	before := h.Run("ip", "route", "show", "dev", "eth0")
+	w := wanted(broadcast, peerB, peerC, peerD)
+	remain := peerC
+	remain.Subnets = peerC.Subnets[:1]
+	for try := range 3 {
+		err := h.dp.Sync(t.Context(), w)
+		if !onlyPeers(err) || !errors.Is(err, rtnl.ErrRouteTaken) {
+			t.Fatalf("got %v", err)
+		}
+		var refused []string
+		for _, e := range err.(interface{ Unwrap() []error }).Unwrap() {
+			var p *dataplane.PeerError
+			errors.As(e, &p)
+			refused = append(refused, p.Peer.Addr.String())
+		}
+		if diff := cmp.Diff([]string{"192.0.2.50", "192.0.2.20", "192.0.2.30"}, refused); diff != "" {
+			t.Errorf("try %d: %s\n%v", try, diff, err)
+		}
+		h.expect(wanted(remain, peerD))
+	}
+	if diff := cmp.Diff(before, h.Run("ip", "route", "show", "dev", "eth0")); diff != "" {
+		t.Error(diff)
+	}
+	h.Run("ip", "route", "del", "10.5.2.0/24")
+	h.Run("ip", "addr", "del", "10.5.4.0/32", "dev", "lo")
+	w = wanted(peerB, peerC, peerD)
+	h.sync(w)
+	h.expect(w)
+}
+
+func TestSyncNoticesThatObjectsChangedUnderIt(t *testing.T) {
+	h := newHosts(t, 1)[0].open()
+	h.sync(wanted(peerB, peerC))
+	// What is remembered is wrong now: the route is there, the nexthop is not.
+	h.Run("ip", "nexthop", "flush")
+	h.Run("ip", "route", "add", "10.5.5.0/24", "via", "10.5.5.0", "dev", "flannel.1", "onlink")
+	w := wanted(peerC, peerD)
+	h.sync(w)
+	h.expect(w)
+}
+
+func TestSyncAfterDeviceDeleted(t *testing.T) {
+	h := newHosts(t, 1)[0].open()
+	w := wanted(peerB, peerC)
+	h.sync(w)
+	mac := h.link().HardwareAddr.String()
+	h.Run("ip", "link", "del", "flannel.1")
+	h.sync(w)
+	h.expect(w)
+	if got := h.link(); got.HardwareAddr.String() != mac || got.MTU != 1450 {
+		t.Errorf("device is %+v", got.LinkAttrs)
+	}
+}
+
+func TestMTUAndSubnetChangeInPlace(t *testing.T) {
+	h := newHosts(t, 1)[0].open()
+	w := wanted(peerB)
+	h.sync(w)
+	index := h.link().Index
+	w.MTU, w.Subnets = 1400, []netip.Prefix{netip.MustParsePrefix("10.5.9.0/24")}
+	h.sync(w)
+	h.expect(w)
+	if l := h.link(); l.Index != index || l.MTU != 1400 {
+		t.Errorf("got %+v", l.LinkAttrs)
+	}
+	if out := h.Run("ip", "-4", "-o", "addr", "show", "dev", "flannel.1"); !strings.Contains(out, " 10.5.9.0/32 ") || strings.Contains(out, "10.5.1.0") {
+		t.Error(out)
+	}
+}
+
+// stream sends numbered datagrams from a to b until stop is closed, and reports
+// how many were sent and arrived.
+func stream(a, b *net.UDPConn, stop chan struct{}) (sent, received int, err error) {
+	done := make(chan error, 1)
+	go func() {
+		buf := make([]byte, 64)
+		for {
+			if _, err := b.Read(buf); err != nil {
+				done <- err
+				return
+			}
+			received++
+		}
+	}()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for running := true; running; {
+		select {
+		case <-stop:
+			running = false
+		case <-tick.C:
+			if _, err := a.WriteTo([]byte{1}, b.LocalAddr()); err != nil {
+				return sent, received, err
+			}
+			sent++
+		}
+	}
+	b.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	<-done
+	return sent, received, nil
+}
+
+// withStream runs change while datagrams go from a to b, and fails the test if any is lost.
+func withStream(t *testing.T, a, b *host, change func()) {
+	t.Helper()
+	client, server := a.listen("10.5.1.0:0"), b.listen("10.5.2.0:0")
+	if err := exchange(client, server, 1, 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	server.SetReadDeadline(time.Time{})
+	stop := make(chan struct{})
+	result := make(chan string, 1)
+	go func() {
+		sent, received, err := stream(client, server, stop)
+		if err != nil || sent != received || sent == 0 {
+			result <- fmt.Sprintf("sent %d, received %d, %v", sent, received, err)
+		}
+		close(result)
+	}()
+	change()
+	close(stop)
+	if r, bad := <-result; bad {
+		t.Error(r)
+	}
+}
+
+func TestTakeOverFromFlannelWithoutLoss(t *testing.T) {
+	hosts := newHosts(t, 2)
+	a, b := join(t, hosts)
+	peer := dataplane.Peer{VTEP: b.dp.VTEPs()[0], Subnets: []netip.Prefix{netip.MustParsePrefix("10.5.2.0/24")}}
+	// Make it what flannel would have left.
+	flannel := func() {
+		a.Run("ip", "route", "replace", "10.5.2.0/24", "via", "10.5.2.0", "dev", "flannel.1", "onlink")
+		a.Run("ip", "nexthop", "flush", "proto", "211")
+	}
+	flannel()
+	withStream(t, a, b, func() {
+		for range 5 {
+			a.dp.Close()
+			a.open()
+			a.sync(wanted(peer, peerC))
+			a.expect(wanted(peer, peerC))
+			flannel()
+		}
+	})
+}
+
+func TestMACChangeKeepsTraffic(t *testing.T) {
+	hosts := newHosts(t, 2)
+	a, b := join(t, hosts)
+	peer := dataplane.Peer{VTEP: b.dp.VTEPs()[0], Subnets: []netip.Prefix{netip.MustParsePrefix("10.5.2.0/24")}}
+	old := peer
+	old.MAC = mustMAC("0e:00:00:00:00:bb")
+	a.sync(wanted(old))
+	client, server := a.listen("10.5.1.0:0"), b.listen("10.5.2.0:0")
+	a.sync(wanted(peer))
+	a.expect(wanted(peer)) // the old FDB entry is gone
+	if err := exchange(client, server, 100, 5*time.Second); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSyncGivesUpWithItsContext(t *testing.T) {
+	h := newHosts(t, 1)[0].open()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := h.dp.Sync(ctx, wanted(peerB)); !errors.Is(err, ctx.Err()) {
+		t.Errorf("got %v", err)
+	}
+	h.sync(wanted(peerB))
+	h.expect(wanted(peerB))
+}
+
+func TestCleanup(t *testing.T) {
+	h := newHosts(t, 1)[0].open()
+	h.sync(wanted(peerB))
+	h.Run("ip", "nexthop", "add", "id", "60", "via", "192.0.2.1", "dev", "eth0", "proto", "211")
+	h.Run("ip", "route", "add", "10.9.0.0/24", "nhid", "60", "proto", "211")
+	h.Run("ip", "nexthop", "add", "id", "61", "via", "192.0.2.1", "dev", "eth0", "proto", "static")
+	h.dp.Close()
+	for i, want := range [][]string{{"device flannel.1", "route 10.9.0.0/24", "nexthop 60"}, nil} {
+		var removed []string
+		h.Must(func() (err error) { removed, err = Cleanup(); return err })
+		if diff := cmp.Diff(want, removed); diff != "" {
+			t.Errorf("call %d: %s", i+1, diff)
+		}
+	}
+	if out := h.Run("ip", "nexthop"); !strings.HasPrefix(out, "id 61 ") || strings.Contains(out, "\n") {
+		t.Error(out)
+	}
+}
+
+func TestMACsThatAreNotUnicastNeverReachTheKernel(t *testing.T) {
+	for _, m := range []string{"00:00:00:00:00:00", "01:00:5e:00:00:01", "ff:ff:ff:ff:ff:ff"} {
+		_, refused := compile(wanted(newPeer("192.0.2.9", m, "10.5.2.0/24")), &Config{Local: netip.MustParseAddr("192.0.2.1"), VNI: 1})
+		if refused[0] == nil {
+			t.Errorf("%s was taken", m)
+		}
+	}
+}

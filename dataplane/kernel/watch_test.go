@@ -1,0 +1,224 @@
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
+)
+
+// run starts the dataplane's Run; the test fails unless it returns nil.
+func (h *host) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- h.dp.Run(ctx) }()
+	h.tb.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			h.tb.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// await fails the test unless the objects become those of w in time.
+func (h *host) await(w dataplane.Wanted, within time.Duration) {
+	h.tb.Helper()
+	deadline := time.Now().Add(within)
+	for {
+		var diff string
+		if _, err := h.Output("ip", "link", "show", "flannel.1"); err == nil {
+			if diff = cmp.Diff(objectsOf(w, true), h.objects()); diff == "" {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			h.tb.Fatalf("not repaired in %v: want (-), got (+):\n%s", within, diff)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func TestRunRepairsWhatOthersChange(t *testing.T) {
+	w := wanted(peerB, peerC, peerD)
+	for _, args := range [][]string{
+		{"ip", "route", "del", "10.5.2.0/24"},
+		{"ip", "route", "replace", "10.5.2.0/24", "via", "10.5.2.0", "dev", "flannel.1", "onlink"},
+		{"ip", "nexthop", "flush"},
+		{"ip", "neigh", "del", "10.5.3.0", "dev", "flannel.1"},
+		{"ip", "neigh", "replace", "10.5.3.0", "lladdr", "0e:00:00:00:00:99", "dev", "flannel.1", "nud", "permanent"},
+		{"ip", "neigh", "add", "10.5.99.0", "lladdr", "0e:00:00:00:00:99", "dev", "flannel.1", "nud", "permanent"},
+		{"bridge", "fdb", "del", "0e:00:00:00:00:0d", "dev", "flannel.1"},
+		{"bridge", "fdb", "replace", "0e:00:00:00:00:0d", "dst", "192.0.2.99", "dev", "flannel.1"},
+		{"ip", "addr", "del", "10.5.1.0/32", "dev", "flannel.1"},
+		{"ip", "link", "set", "flannel.1", "mtu", "1300"},
+		{"ip", "link", "set", "flannel.1", "down"},
+		{"sh", "-c", "ip link set flannel.1 down && ip link set flannel.1 up"},
+		{"ip", "link", "set", "flannel.1", "address", "0e:00:00:00:00:98"},
+		{"ip", "link", "del", "flannel.1"},
+		{"ip", "link", "set", "flannel.1", "type", "vxlan", "learning"},
+	} {
+		t.Run(fmt.Sprint(args[1:]), func(t *testing.T) {
+			t.Parallel()
+			h := newHosts(t, 1)[0].open()
+			mac := h.link().HardwareAddr.String()
+			h.sync(w)
+			h.run()
+			h.Run(args[0], args[1:]...)
+			deadline := time.Now().Add(2 * time.Second)
+			for {
+				h.await(w, time.Until(deadline))
+				l, out := h.link(), h.Run("ip", "-4", "-o", "addr", "show", "dev", "flannel.1")
+				if l.MTU == 1450 && isUp(l.Attrs()) && l.HardwareAddr.String() == mac && len(out) > 0 {
+					return
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("device is %+v, address %q", l.LinkAttrs, out)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+	}
+}
+
+func TestRunLeavesForeignReplacementAlone(t *testing.T) {
+	h := newHosts(t, 1)[0].open()
+	h.sync(wanted(peerB, peerC))
+	h.run()
+	h.Run("ip", "route", "replace", "10.5.2.0/24", "via", "192.0.2.1", "dev", "eth0")
+	h.await(wanted(peerC), 2*time.Second) // nothing half done is left of peerB
+	before := h.Run("ip", "route", "show", "10.5.2.0/24")
+	if err := h.dp.Sync(t.Context(), wanted(peerB, peerC)); !onlyPeers(err) || err == nil {
+		t.Errorf("got %v", err)
+	}
+	if diff := cmp.Diff(before, h.Run("ip", "route", "show", "10.5.2.0/24")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRunResyncsWithoutANotification(t *testing.T) {
+	h := newHosts(t, 1)[0]
+	h.cfg.Resync = 50 * time.Millisecond
+	h.open()
+	w := wanted(peerB, peerC)
+	h.sync(w)
+	for _, g := range watchGroups() {
+		rc, err := h.dp.watch.file.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		rc.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_NETLINK, unix.NETLINK_DROP_MEMBERSHIP, g) })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.run()
+	h.Run("ip", "neigh", "del", "10.5.2.0", "dev", "flannel.1")
+	h.await(w, 2*time.Second)
+}
+
+func TestRunSurvivesAnOverrun(t *testing.T) {
+	h := newHosts(t, 1)[0].open()
+	rc, err := h.dp.watch.file.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rc.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4096) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := wanted(manyPeers(500)...)
+	h.sync(w) // its notifications overrun the socket, which nobody reads yet
+	h.Run("ip", "neigh", "flush", "dev", "flannel.1", "nud", "permanent")
+	h.run()
+	h.await(w, 5*time.Second)
+}
+
+func TestRunDoesNotRepairItsOwnDoing(t *testing.T) {
+	h := newHosts(t, 1)[0].open()
+	h.run()
+	h.sync(wanted(peerB))
+	index := int(h.dp.tunnels[0].watched.Load())
+	var c *conn
+	h.Must(func() (err error) { c, err = openConn(watchGroups()...); return err })
+	defer c.close()
+	h.sync(wanted(peerC, peerD))
+	h.dp.mu.Lock()
+	defer h.dp.mu.Unlock()
+	buf := make([]byte, 64<<10)
+	seen := 0
+	for {
+		c.file.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+		n, err := c.file.Read(buf)
+		if err != nil {
+			break
+		}
+		messages(buf[:n], func(m unix.NlMsghdr, body []byte) {
+			seen++
+			if e := classify(m, body, index, h.dp.tunnels[0].batch.port); e.differs(h.dp.tunnels[0].have) {
+				t.Errorf("own message of type %d is taken for somebody's: %+v", m.Type, e)
+			}
+		})
+	}
+	if seen == 0 {
+		t.Error("saw nothing")
+	}
+}
+
+func TestClassify(t *testing.T) {
+	const index, port = 7, 4711
+	hdr := func(typ uint16, flags uint16, pid uint32) unix.NlMsghdr {
+		return unix.NlMsghdr{Type: typ, Flags: flags, Pid: pid}
+	}
+	base := netip.MustParseAddr("10.5.2.0")
+	key := routeKey{dst: netip.MustParsePrefix("10.5.2.0/24")}
+	body := func(b []byte) []byte { return b[unix.SizeofNlMsghdr:] }
+	neigh := body(neighMessage(nil, unix.RTM_NEWNEIGH, 0, index, base, peerB.MAC))
+	otherNeigh := body(neighMessage(nil, unix.RTM_NEWNEIGH, 0, 8, base, peerB.MAC))
+	fdb := body(fdbMessage(nil, unix.RTM_NEWNEIGH, 0, index, fdbEntry{peerB.MAC, peerB.Addr}))
+	ours := body(routeMessage(nil, unix.RTM_NEWROUTE, 0, 8, key, route{protocol: rtnl.RouteProtocol, gateway: base}))
+	onDevice := body(routeMessage(nil, unix.RTM_NEWROUTE, 0, index, key, route{protocol: 4, gateway: base}))
+	foreign := body(routeMessage(nil, unix.RTM_NEWROUTE, 0, 8, key, route{protocol: 4, gateway: base}))
+	link := func(index int32, flags uint32) []byte {
+		b := make([]byte, unix.SizeofIfInfomsg)
+		native.PutUint32(b[4:], uint32(index))
+		native.PutUint32(b[8:], flags)
+		return b
+	}
+	addr := make([]byte, unix.SizeofIfAddrmsg)
+	native.PutUint32(addr[4:], index)
+	for _, tc := range []struct {
+		name string
+		h    unix.NlMsghdr
+		body []byte
+		want eventKind
+	}{
+		{"neighbour", hdr(unix.RTM_DELNEIGH, 0, 1), neigh, neighEvent},
+		{"own neighbour", hdr(unix.RTM_DELNEIGH, 0, port), neigh, noEvent},
+		{"neighbour elsewhere", hdr(unix.RTM_DELNEIGH, 0, 1), otherNeigh, noEvent},
+		{"FDB", hdr(unix.RTM_NEWNEIGH, 0, 0), fdb, fdbEvent},
+		{"our route", hdr(unix.RTM_DELROUTE, 0, 1), ours, dumpEvent},
+		{"our route by us", hdr(unix.RTM_DELROUTE, 0, port), ours, noEvent},
+		{"route on the device", hdr(unix.RTM_NEWROUTE, 0, 1), onDevice, dumpEvent},
+		{"foreign route", hdr(unix.RTM_NEWROUTE, 0, 1), foreign, noEvent},
+		{"foreign replacement", hdr(unix.RTM_NEWROUTE, unix.NLM_F_REPLACE, 1), foreign, routeEvent},
+		{"link up", hdr(unix.RTM_NEWLINK, 0, 0), link(index, unix.IFF_UP), lookEvent},
+		{"link down", hdr(unix.RTM_NEWLINK, 0, 0), link(index, 0), dumpEvent},
+		{"other link", hdr(unix.RTM_DELLINK, 0, 0), link(9, 0), noEvent},
+		{"address", hdr(unix.RTM_DELADDR, 0, 0), addr, lookEvent},
+		{"short link", hdr(unix.RTM_NEWLINK, 0, 0), []byte{1}, noEvent},
+		{"short neighbour", hdr(unix.RTM_NEWNEIGH, 0, 0), []byte{1}, noEvent},
+		{"short route", hdr(unix.RTM_NEWROUTE, 0, 0), []byte{1}, noEvent},
+		{"short nexthop", hdr(unix.RTM_DELNEXTHOP, 0, 0), []byte{1}, noEvent},
+	} {
+		if got := classify(tc.h, tc.body, index, port); got.kind != tc.want {
+			t.Errorf("%s: got %d, want %d", tc.name, got.kind, tc.want)
+		}
+	}
+}
