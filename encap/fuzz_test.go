@@ -9,7 +9,13 @@ func FuzzDecap(f *testing.F) {
 	for _, in := range inners(f, 20) {
 		datagram := make([]byte, HeaderLen)
 		tmpl.Put(datagram, in.etherType)
-		f.Add(append(datagram, in.packet...))
+		datagram = append(datagram, in.packet...)
+		f.Add(datagram)
+		if ip := parse(f, in.packet); ip.Proto == ProtoTCP {
+			partial := append([]byte(nil), datagram...)
+			makePartial(partial[HeaderLen:], ip, ip.HeaderLen+tcpChecksumOff)
+			f.Add(partial)
+		}
 	}
 	f.Fuzz(func(t *testing.T, datagram []byte) {
 		vni, err := ParseVXLAN(datagram)
