@@ -43,10 +43,9 @@ func (a *admission) reject(rec *record, err error) {
 	a.rejected = append(a.rejected, Rejection{Key: rec.key, Err: err})
 }
 
-// isOwn tells the node's own entry from one that somebody else wrote in its place.
-func (a *admission) isOwn(rec *record) bool {
-	return rec.key == a.ownKey && (rec.PublicIP == a.self.PublicIP && rec.PublicIPv6 == a.self.PublicIPv6)
-}
+// isOwn reports whether rec stands in the place of the node's own lease. If somebody
+// else wrote it, that is for whoever renews the lease to find out.
+func (a *admission) isOwn(rec *record) bool { return rec.key == a.ownKey }
 
 // appendClaims adds the families of a lease that are good in themselves.
 func (a *admission) appendClaims(claims []claim, rec *record) []claim {

@@ -1,3 +1,34 @@
 // Package control decides who has which subnet: it keeps this node's lease, watches
 // everybody else's, and tells the dataplane what to make true.
+//
+// # One lease event, store → dataplane
+//
+//  1. control/etcd/watch.go: an event of the store becomes an [Update], its key and
+//     value read by key.go [ParseKey] and codec.go [ParseLease]. What cannot be read
+//     is Update.Bad and touches nothing else. After any gap everything is listed
+//     again: an Update with Reset.
+//  2. inbox.go: takes updates while the dataplane is busy.
+//  3. follow.go (*follower).run: one goroutine takes all that are pending.
+//  4. rib.go [RIB.Apply]: the table of all leases, and whether that changed it.
+//  5. rib.go [RIB.Peers], admit.go: which leases hold, oldest first, as a sorted list
+//     of [dataplane.Peer]. Every refusal is a [Rejection] of that lease alone.
+//  6. follow.go (*follower).sync: one complete [dataplane.Wanted] for Dataplane.Sync,
+//     then subnetfile.go. What failed is tried again with backoff (backoff.go), and
+//     every fault is logged once (notice.go). Ready means: the device is up and every
+//     peer was attempted.
+//
+// # The own lease
+//
+// keep.go owns it in a second goroutine: acquire (a [Store] chooses with allocate.go,
+// [Compatible] and [Resume]), renew in time, start again when it is lost. When
+// follow.go sees that the entry of the lease is gone or is not what it should be, it
+// asks keep.go to renew at once; only the store's fenced answer to that, [ErrLost],
+// means that the lease is lost.
+//
+// # The network config
+//
+// parse.go [ParseNetwork] reads it, check.go checks each family's part of it, and
+// subnets.go does the arithmetic of its subnets.
+//
+// A Store is control/etcd; control/controltest has the suite that each one must pass.
 package control

@@ -53,6 +53,7 @@ func TestPeersAdmission(t *testing.T) {
 		reject []string
 	}{
 		{"own left out", nil, nil, nil},
+		{"in the place of the own", []Lease{lease("10.3.1.0/24", 9, 9)}, nil, nil},
 		{"another", []Lease{lease("10.3.3.0/24", 3, 7)}, []dataplane.Peer{peer(3, "10.3.3.0/24")}, nil},
 		{"merged", []Lease{lease("10.3.4.0/24", 3, 7), lease("10.3.3.0/24", 3, 8)}, []dataplane.Peer{peer(3, "10.3.3.0/24", "10.3.4.0/24")}, nil},
 		{"another length", []Lease{lease("10.3.4.0/25", 3, 7)}, []dataplane.Peer{peer(3, "10.3.4.0/25")}, nil},

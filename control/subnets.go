@@ -39,7 +39,7 @@ func (r subnetRange) holds(p netip.Prefix) bool {
 // which is in the network. The lowest subnet has number 0.
 func (r subnetRange) index(a netip.Addr) uint64 {
 	hi, lo := words(a)
-	hi, lo = shiftRight(hi, lo, uint(a.BitLen()-r.length))
+	_, lo = shiftRight(hi, lo, uint(a.BitLen()-r.length))
 	return lo & (r.count() - 1)
 }
 

@@ -1,7 +1,6 @@
 package controltest
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -160,7 +159,7 @@ func (e *entry) stopExpiry() {
 func (e *entry) lease(key string) (control.Lease, error) {
 	l, err := control.ParseLease(key, e.value)
 	if err != nil {
-		return control.Lease{}, fmt.Errorf("read entry: %w", err)
+		return control.Lease{}, err
 	}
 	l.CreateRevision, l.ModRevision, l.Handle = e.create, e.mod, e.handle
 	return l, nil

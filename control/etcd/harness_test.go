@@ -166,6 +166,20 @@ func (c *cluster) leases(tb testing.TB) int {
 	return len(resp.Leases)
 }
 
+// entry is one entry with etcd's bookkeeping; zero if there is none.
+type entry struct {
+	value                    string
+	created, revision, lease int64
+}
+
+func (c *cluster) entry(tb testing.TB, key string) entry {
+	kvs := c.do(tb, clientv3.OpGet(prefix+"/subnets/"+key)).Get().Kvs
+	if len(kvs) == 0 {
+		return entry{}
+	}
+	return entry{string(kvs[0].Value), kvs[0].CreateRevision, kvs[0].ModRevision, kvs[0].Lease}
+}
+
 // applied returns how many writing requests etcd has seen, refused ones included.
 func (c *cluster) applied(tb testing.TB) uint64 {
 	st, err := c.client.Status(tb.Context(), c.url())

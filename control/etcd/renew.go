@@ -66,6 +66,7 @@ func (s *Store) renew(ctx context.Context, r *record, l control.Lease) (control.
 	case stateRelated:
 		if expires, err := s.refresh(ctx, leaseID(kv.Lease)); err == nil {
 			entry.Expires = expires
+			s.retire(ctx, leaseID(l.Handle))
 			return entry, nil
 		}
 		fallthrough

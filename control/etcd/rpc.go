@@ -16,7 +16,7 @@ import (
 
 // call runs one RPC with a timeout and makes its error say what was tried where.
 func (s *Store) call(ctx context.Context, what string, f func(context.Context, *clientv3.Client) error) error {
-	c, err := s.connect()
+	c, err := s.connect(ctx)
 	if err == nil {
 		rctx, cancel := context.WithTimeout(ctx, rpcTimeout)
 		err = f(rctx, c)

@@ -106,7 +106,7 @@ func (w *watcher) compare(ctx context.Context, at *pb.ResponseHeader) {
 
 // stream sends the changes from a revision on. It always ends with an error.
 func (w *watcher) stream(ctx context.Context, from int64) error {
-	c, err := w.connect()
+	c, err := w.connect(ctx)
 	if err != nil {
 		return err
 	}

@@ -11,23 +11,21 @@ import (
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
-// ensureDevice makes the device be there, up, and as w wants it.
-func (t *tunnel) ensureDevice(w dataplane.Wanted) error {
+// ensureDevice makes the device be there, opened again if it is gone or was changed.
+func (t *tunnel) ensureDevice() (netlink.Link, error) {
 	l, err := t.rt.LinkByIndex(t.index)
+	if err == nil && t.isOurs(l) {
+		return l, nil
+	}
 	if err != nil && !errors.Is(err, rtnl.ErrNotFound) {
-		return err
+		return nil, err
 	}
-	if err != nil || !t.isOurs(l) {
-		t.log.Warn("overlay device is gone or changed, opening it again", "device", t.name)
-		t.have = nil
-		if err := t.openDevice(); err != nil {
-			return err
-		}
-		if l, err = t.rt.LinkByIndex(t.index); err != nil {
-			return err
-		}
+	t.log.Warn("overlay device is gone or changed, opening it again", "device", t.name)
+	t.have = nil
+	if err := t.openDevice(); err != nil {
+		return nil, err
 	}
-	return t.adjust(l, w)
+	return t.rt.LinkByIndex(t.index)
 }
 
 // isOurs reports whether l is the device that was opened.
@@ -36,20 +34,22 @@ func (t *tunnel) isOurs(l netlink.Link) bool {
 	return ok && v.Name == t.name && len(differences(v, vxlanLink(t.cfg, t.name, t.mac))) == 0
 }
 
-// adjust corrects what may be changed on the device in place.
+// adjust corrects what may be changed on the device in place: all it can, even
+// where it returns an error.
 func (t *tunnel) adjust(l netlink.Link, w dataplane.Wanted) error {
 	if !isUp(l.Attrs()) {
 		t.have = nil // setting it down took its routes and nexthops along
 	}
+	var errs []error
 	if linkMAC(l) != t.mac {
 		if err := t.rt.Handle().LinkSetHardwareAddr(l, t.mac[:]); err != nil {
-			return fmt.Errorf("set MAC of %s to %s: %w", t.name, t.mac, err)
+			errs = append(errs, fmt.Errorf("set MAC of %s to %s: %w", t.name, t.mac, err))
 		}
 	}
-	if err := t.rt.SetLink(t.index, w.MTU, rtnl.Alias, true); err != nil {
-		return explain(err, t.cfg)
-	}
-	return t.rt.SetAddrs(t.index, t.own(w.Subnets), t.own(w.Networks))
+	errs = append(errs,
+		explain(t.rt.SetLink(t.index, w.MTU, rtnl.Alias, true), t.cfg),
+		t.rt.SetAddrs(t.index, t.own(w.Subnets), t.own(w.Networks)))
+	return errors.Join(errs...)
 }
 
 // own returns the prefixes of the tunnel's family.

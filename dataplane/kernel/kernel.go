@@ -62,6 +62,7 @@ type Dataplane struct {
 
 	// mu is held by whoever programs the kernel, for as long as that takes.
 	mu      sync.Mutex
+	closed  bool
 	tunnels []*tunnel
 	last    *dataplane.Wanted // what was last asked for
 
@@ -115,6 +116,8 @@ func (d *Dataplane) open(c *Config) (err error) {
 func (d *Dataplane) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.stats.stop()
+	d.closed = true
 	for _, t := range d.tunnels {
 		t.batch.close()
 	}
@@ -125,6 +128,8 @@ func (d *Dataplane) Close() {
 		d.rt.Close()
 	}
 }
+
+var errClosed = errors.New("kernel dataplane is closed")
 
 // VTEPs returns what to publish. The MAC is an adopted device's own, or derived
 // from the published address.
@@ -138,10 +143,15 @@ func (d *Dataplane) VTEPs() []dataplane.VTEP {
 	return out
 }
 
-// Sync makes exactly w true: see the package's comment.
+// Sync makes exactly w true: see the package's comment. The second and later
+// calls compare w with what is remembered, and read the kernel's state again
+// only where something is refused that was not refused before. After Run it fails.
 func (d *Dataplane) Sync(ctx context.Context, w dataplane.Wanted) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.closed {
+		return errClosed
+	}
 	d.last = &w
 	return d.sync(ctx, w)
 }

@@ -13,6 +13,7 @@ import (
 // before and may be made again meanwhile.
 type meter struct {
 	mu    sync.Mutex
+	open  bool
 	index int
 	at    dataplane.Stats // the device's counters when last read
 	total dataplane.Stats
@@ -23,14 +24,24 @@ func (m *meter) start(rt *rtnl.Conn, index int) error {
 	if err != nil {
 		return err
 	}
-	m.index, m.at = index, linkStats(l)
+	m.open, m.index, m.at = true, index, linkStats(l)
 	return nil
+}
+
+// stop keeps what was counted last.
+func (m *meter) stop() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.open = false
 }
 
 // read adds what passed since the last time. A device that is gone adds nothing.
 func (m *meter) read(rt *rtnl.Conn, name string) dataplane.Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if !m.open {
+		return m.total
+	}
 	l, err := rt.Link(name)
 	if err != nil {
 		return m.total

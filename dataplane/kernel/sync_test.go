@@ -31,7 +31,11 @@ func (h *host) objects() []string {
 		"nexthop": {"ip", "nexthop"},
 		"route":   {"ip", "-4", "route", "show", "dev", "flannel.1"},
 	} {
-		for line := range strings.Lines(h.Run(args[0], args[1:]...)) {
+		list, err := h.Output(args[0], args[1:]...)
+		if err != nil {
+			out = append(out, err.Error()) // there is no device
+		}
+		for line := range strings.Lines(list) {
 			line = nexthopIDs.ReplaceAllString(strings.TrimSpace(line), "")
 			out = append(out, what+" "+line)
 		}

@@ -34,26 +34,28 @@ type tunnel struct {
 // sync makes w true for the tunnel's family. Errors of single peers come as
 // refusals, what concerns all of them as err.
 func (t *tunnel) sync(ctx context.Context, w dataplane.Wanted) (refusals, error) {
-	if err := t.ensureDevice(w); err != nil {
+	l, err := t.ensureDevice()
+	if err != nil {
 		return nil, err
 	}
+	errDevice := t.adjust(l, w) // with a wrong MTU, say, peers are better reached than not
 	want, refused := compile(w, t.cfg)
 	errs, err := t.program(ctx, want)
-	if err == nil && t.isNews(errs) {
+	if t.isNews(errs) || errors.Is(err, errOverrun) {
 		// Perhaps the kernel is not as remembered: somebody changed our objects.
 		t.have = nil
 		errs, err = t.program(ctx, want)
 	}
 	if err != nil {
 		t.have = nil
-		return nil, err
+		return refused, errors.Join(errDevice, err)
 	}
 	t.remember(errs)
 	other, err := t.withdraw(ctx, want, errs, refused)
 	if err != nil || len(other) > 0 {
 		t.have = nil
 	}
-	return refused, errors.Join(append(other, err)...)
+	return refused, errors.Join(append(other, errDevice, err)...)
 }
 
 // program plans and applies, reading the kernel's state first where it is not known.

@@ -149,7 +149,7 @@ func (d *Dataplane) read(in *inbox) {
 func (d *Dataplane) repair(ctx context.Context, events []event) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.last == nil {
+	if d.last == nil || d.closed {
 		return false
 	}
 	look := false

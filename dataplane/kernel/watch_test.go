@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -27,22 +29,39 @@ func (h *host) run() {
 	})
 }
 
-// await fails the test unless the objects become those of w in time.
+// await fails the test unless, in time, the objects become those of w and the
+// device what it should be.
 func (h *host) await(w dataplane.Wanted, within time.Duration) {
 	h.tb.Helper()
 	deadline := time.Now().Add(within)
 	for {
-		var diff string
-		if _, err := h.Output("ip", "link", "show", "flannel.1"); err == nil {
-			if diff = cmp.Diff(objectsOf(w, true), h.objects()); diff == "" {
-				return
-			}
+		diff := cmp.Diff(objectsOf(w, true), h.objects()) + h.deviceFaults(w)
+		if diff == "" {
+			return
 		}
 		if time.Now().After(deadline) {
 			h.tb.Fatalf("not repaired in %v: want (-), got (+):\n%s", within, diff)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// deviceFaults says what is wrong with the device.
+func (h *host) deviceFaults(w dataplane.Wanted) string {
+	var l netlink.Link
+	err := h.Do(func() (err error) { l, err = netlink.LinkByName("flannel.1"); return err })
+	if err != nil {
+		return err.Error()
+	}
+	v, ok := l.(*netlink.Vxlan)
+	if !ok || v.MTU != w.MTU || v.Learning || !isUp(v.Attrs()) || linkMAC(v) != h.dp.VTEPs()[0].MAC {
+		return fmt.Sprintf("device is %+v", l)
+	}
+	out, err := h.Output("ip", "-4", "-o", "addr", "show", "dev", "flannel.1")
+	if err != nil || !strings.Contains(out, w.Subnets[0].Addr().String()+"/32 ") {
+		return "address is " + out
+	}
+	return ""
 }
 
 func TestRunRepairsWhatOthersChange(t *testing.T) {
@@ -67,21 +86,13 @@ func TestRunRepairsWhatOthersChange(t *testing.T) {
 		t.Run(fmt.Sprint(args[1:]), func(t *testing.T) {
 			t.Parallel()
 			h := newHosts(t, 1)[0].open()
-			mac := h.link().HardwareAddr.String()
+			mac := h.dp.VTEPs()[0].MAC
 			h.sync(w)
 			h.run()
 			h.Run(args[0], args[1:]...)
-			deadline := time.Now().Add(2 * time.Second)
-			for {
-				h.await(w, time.Until(deadline))
-				l, out := h.link(), h.Run("ip", "-4", "-o", "addr", "show", "dev", "flannel.1")
-				if l.MTU == 1450 && isUp(l.Attrs()) && l.HardwareAddr.String() == mac && len(out) > 0 {
-					return
-				}
-				if time.Now().After(deadline) {
-					t.Fatalf("device is %+v, address %q", l.LinkAttrs, out)
-				}
-				time.Sleep(10 * time.Millisecond)
+			h.await(w, 2*time.Second)
+			if got := h.dp.VTEPs()[0].MAC; got != mac {
+				t.Errorf("MAC is %s, was %s", got, mac)
 			}
 		})
 	}

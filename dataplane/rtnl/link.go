@@ -42,29 +42,31 @@ func (c *Conn) Links() ([]netlink.Link, error) {
 }
 
 // SetLink makes the link's MTU (bytes; 0 leaves it), alias ("" leaves it) and,
-// where up is true, its administrative state be as told.
+// where up is true, its administrative state be as told. What one of these is
+// refused keeps no other from being set.
 func (c *Conn) SetLink(index, mtu int, alias string, up bool) error {
 	l, err := c.LinkByIndex(index)
 	if err != nil {
 		return err
 	}
 	a := l.Attrs()
+	var errs []error
 	if mtu != 0 && a.MTU != mtu {
 		if err := c.h.LinkSetMTU(l, mtu); err != nil {
-			return fmt.Errorf("set MTU of %s to %d: %w", a.Name, mtu, err)
+			errs = append(errs, fmt.Errorf("set MTU of %s to %d: %w", a.Name, mtu, err))
 		}
 	}
 	if alias != "" && a.Alias != alias {
 		if err := c.h.LinkSetAlias(l, alias); err != nil {
-			return fmt.Errorf("set alias of %s to %q: %w", a.Name, alias, err)
+			errs = append(errs, fmt.Errorf("set alias of %s to %q: %w", a.Name, alias, err))
 		}
 	}
 	if up && a.Flags&net.FlagUp == 0 {
 		if err := c.h.LinkSetUp(l); err != nil {
-			return fmt.Errorf("set %s up: %w", a.Name, err)
+			errs = append(errs, fmt.Errorf("set %s up: %w", a.Name, err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // DeleteLink deletes the link; that it is gone already is no error.

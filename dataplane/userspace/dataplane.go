@@ -8,51 +8,12 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
-	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
-	"github.com/overlayd/overlayd/encap"
 )
 
-// Config says what to open. GBP and learning are not options: only the kernel
-// dataplane has them.
-type Config struct {
-	Log    *slog.Logger
-	Local  netip.Addr // underlay address of this host, which the sockets are bound to
-	Public netip.Addr // underlay address to publish; another one than Local behind NAT
-	VNI    uint32     // 24 bits
-	Port   uint16     // UDP port of every VTEP
-	MTU    int        // of the overlay device in bytes, until the first Sync
-}
-
-// check names the first field that makes no sense.
-func (c Config) check() error {
-	switch {
-	case !c.Local.IsValid() || c.Local.IsUnspecified() || c.Local.IsMulticast():
-		return fmt.Errorf("config: Local %s is not the address of one host", c.Local)
-	case !c.Public.IsValid() || c.Public.Is4() != c.Local.Is4():
-		return fmt.Errorf("config: Public %s is not of the family of Local %s", c.Public, c.Local)
-	case c.VNI > encap.MaxVNI:
-		return fmt.Errorf("config: VNI %d is more than %d", c.VNI, encap.MaxVNI)
-	case c.Port == 0:
-		return errors.New("config: Port is 0")
-	case c.MTU < minMTU || c.MTU > maxPacket:
-		return fmt.Errorf("config: MTU %d is not in %d to %d", c.MTU, minMTU, maxPacket)
-	}
-	return nil
-}
-
-// minMTU is the least MTU of IPv4 (RFC 791), and of a TUN device.
-const minMTU = 68
-
 var errClosed = errors.New("Run has ended")
-
-// resyncPeriod is how long a device that somebody changed behind our back may
-// stay changed.
-const resyncPeriod = time.Minute
 
 // Dataplane is the userspace dataplane. It implements dataplane.Dataplane.
 type Dataplane struct {
@@ -197,68 +158,4 @@ func (d *Dataplane) Stats() dataplane.Stats {
 	s := stats(&d.core.send.counters, &d.core.receive.counters)
 	s.Drops[dataplane.DropOverrun] += d.receiver.drops()
 	return s
-}
-
-// Run implements dataplane.Dataplane: one goroutine for each direction, and one
-// that looks after the device once a minute. It returns within 100 ms after ctx
-// ended. A read error that may pass is logged and waited out; an error is
-// returned when the device or the socket is gone, after which the dataplane has to be
-// opened anew. The device, its addresses and its route stay, so that a restart
-// sends no packet of a pod out by the default route.
-func (d *Dataplane) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return d.core.send.run(ctx, d.onReadError) })
-	g.Go(func() error { return d.core.receive.run(ctx, d.onReadError) })
-	g.Go(func() error {
-		d.resync(ctx)
-		d.queue.stop()
-		d.receiver.stop()
-		return nil
-	})
-	err := g.Wait()
-	d.mu.Lock() // a Sync that goes on must not lose its connection
-	defer d.mu.Unlock()
-	d.closed = true
-	d.release()
-	d.device.conn.Close()
-	return err
-}
-
-// resync repairs the device from time to time, until ctx ends.
-func (d *Dataplane) resync(ctx context.Context) {
-	tick := time.NewTicker(resyncPeriod)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		d.mu.Lock()
-		if d.wanted != nil {
-			if err := d.device.sync(*d.wanted); err != nil {
-				d.log.Warn("resync of the overlay device", "device", d.device.name, "error", err)
-			}
-		}
-		d.mu.Unlock()
-	}
-}
-
-// onReadError is what a worker does about a failed read: it returns the error if
-// that ends the worker.
-type onReadError func(ctx context.Context, err error) error
-
-// retryDelay keeps a read that fails again and again from taking the processor.
-const retryDelay = 100 * time.Millisecond
-
-func (d *Dataplane) onReadError(ctx context.Context, err error) error {
-	if !transient(err) {
-		return fmt.Errorf("%w (was %s deleted?)", err, d.device.name)
-	}
-	d.log.Warn("read", "error", err, "retry", retryDelay)
-	select {
-	case <-ctx.Done():
-	case <-time.After(retryDelay):
-	}
-	return nil
 }

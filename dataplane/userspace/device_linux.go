@@ -108,7 +108,7 @@ func ensureNode(path string) error {
 func makeTUN(name string, persist bool) error {
 	fd, err := unix.Open(tunPath, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return tunError("open "+tunPath, err)
+		return openError(err)
 	}
 	defer unix.Close(fd)
 	req, err := unix.NewIfreq(name)
@@ -117,7 +117,7 @@ func makeTUN(name string, persist bool) error {
 	}
 	req.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
-		return tunError("make TUN device "+name, err)
+		return makeError(name, err)
 	}
 	if !persist {
 		return nil
@@ -133,17 +133,22 @@ func makeTUN(name string, persist bool) error {
 	return nil
 }
 
-// tunError says what to do about a refusal.
-func tunError(what string, err error) error {
+// openError says what to do where /dev/net/tun cannot be opened.
+func openError(err error) error {
+	fix := "start the container with --device " + tunPath
+	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) {
+		fix = "the kernel has no TUN support: modprobe tun"
+	}
+	return fmt.Errorf("open %s: %w (%w); %s", tunPath, ErrNoTUN, err, fix)
+}
+
+// makeError says what to do where the device cannot be made or attached to.
+func makeError(name string, err error) error {
 	switch {
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("%s: %w (%w); is another overlayd running on this host?", what, ErrDeviceBusy, err)
-	case what != "open "+tunPath && errors.Is(err, unix.EPERM):
-		return fmt.Errorf("%s: %w (%w); run as root, or start the container with --cap-add NET_ADMIN", what, ErrPermission, err)
-	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
-		return fmt.Errorf("%s: %w (%w); the kernel has no TUN support: modprobe tun", what, ErrNoTUN, err)
-	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOENT):
-		return fmt.Errorf("%s: %w (%w); start the container with --device %s", what, ErrNoTUN, err, tunPath)
+		return fmt.Errorf("make TUN device %s: %w (%w); is another overlayd running on this host?", name, ErrDeviceBusy, err)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("make TUN device %s: %w (%w); run as root, or start the container with --cap-add NET_ADMIN", name, ErrPermission, err)
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	return fmt.Errorf("make TUN device %s: %w", name, err)
 }

@@ -15,8 +15,10 @@
 //  3. encap/packet.go: bounds-checked destination; a bad packet is DropMalformed
 //  4. routes.go, table: the destination's [encap.Template] and outer address; no
 //     route is DropNoRoute
-//  5. encap/flow.go, encap/vxlan.go: flow hash; VXLAN and Ethernet header into the headroom
-//  6. sender_udp_linux.go, (*udpSender).Send: one sendto, on the socket of the flow
+//  5. encap/vxlan.go, Template: VXLAN and Ethernet header into the headroom
+//  6. sender_udp_linux.go, (*udpSender).Send: encap/flow.go hashes the flow, and one
+//     sendto goes out by its socket. The hash is the sender's business because what
+//     it is for is: a source port here, a header field for one that writes its own
 //
 // # One packet, wire to TUN
 //

@@ -27,8 +27,7 @@ const (
 // packet is one IP packet, with room for encapsulation in front of it, and with
 // what the host that made it left for an offload to do.
 type packet struct {
-	buf  []byte // headroom bytes, then the packet
-	flow uint32 // hash of the flow, on the way to the underlay
+	buf []byte // headroom bytes, then the packet
 
 	gso     gso
 	gsoSize uint16 // payload bytes of each segment of a superpacket but the last

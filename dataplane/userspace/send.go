@@ -32,7 +32,7 @@ func (w *sendWorker) run(ctx context.Context, onError onReadError) error {
 	}
 }
 
-// send forwards one packet of the host: destination, route, flow, header, underlay.
+// send forwards one packet of the host: destination, route, header, underlay.
 // Multicast and broadcast have no route. The TTL is left alone: the hosts' own
 // forwarding on either side counts it down, as with the kernel's vxlan device.
 func (w *sendWorker) send(p *packet) {
@@ -46,7 +46,6 @@ func (w *sendWorker) send(p *packet) {
 		w.drop(dataplane.DropNoRoute)
 		return
 	}
-	p.flow = encap.QuickHash(p.ip())
 	e.template.Put(p.buf, etherType)
 	w.sender.Send(p, e, &w.counters)
 }

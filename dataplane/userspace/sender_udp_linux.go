@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/encap"
 )
 
 // sendSockets is the number of sockets, hence of outer source ports. A power of two.
@@ -49,7 +50,7 @@ func openSender(local netip.Addr) (*udpSender, error) {
 // Send implements sender. A full socket buffer drops the packet: the network card
 // is slower than the host, and waiting would only move the loss to the device.
 func (s *udpSender) Send(p *packet, e *entry, c *counters) {
-	fd := s.fds[p.flow%sendSockets]
+	fd := s.fds[encap.QuickHash(p.ip())%sendSockets]
 	for {
 		_, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&p.buf[0])), uintptr(len(p.buf)),
 			unix.MSG_DONTWAIT, uintptr(unsafe.Pointer(&e.sockaddr.raw)), uintptr(e.sockaddr.len))

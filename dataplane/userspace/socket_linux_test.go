@@ -11,7 +11,6 @@ import (
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
-	"github.com/overlayd/overlayd/encap"
 )
 
 func TestSockaddr(t *testing.T) {
@@ -39,7 +38,7 @@ func TestSocketsCarry(t *testing.T) {
 			var c counters
 			var d datagram
 			for _, size := range []int{20, 1400, 60000} {
-				p := packet{buf: make([]byte, headroom+size)}
+				p := blank(size)
 				p.buf[headroom+size-1] = 42
 				snd.Send(&p, e, &c)
 				if err := rcv.Receive(&d, c.publish); err != nil {
@@ -49,18 +48,25 @@ func TestSocketsCarry(t *testing.T) {
 					t.Errorf("sent %d bytes, got %d from %s", headroom+size, len(d.buf), d.from)
 				}
 			}
-			snd.Send(&packet{buf: make([]byte, 65535)}, e, &c)
+			p := blank(65535 - headroom)
+			snd.Send(&p, e, &c)
 			c.publish()
 			st := stats(&c, new(counters))
 			if st.TxPackets != 3 || st.TxBytes != 61420 || st.Drops[dataplane.DropTooBig] != 1 {
 				t.Errorf("counted %+v", st)
 			}
-			p, idle := packet{buf: make([]byte, headroom+1400)}, c.publish
+			p, idle := blank(1400), c.publish
 			if n := testing.AllocsPerRun(100, func() { snd.Send(&p, e, &c); rcv.Receive(&d, idle) }); n != 0 {
 				t.Errorf("%v allocations per packet", n)
 			}
 		})
 	}
+}
+
+// blank returns a packet of size bytes that has an IPv4 header and nothing else.
+func blank(size int) packet {
+	b := ipPacket(podA, podB, 253, make([]byte, size-20)) // RFC 3692: for experiments
+	return packet{buf: append(make([]byte, headroom), b...)}
 }
 
 func openSockets(t *testing.T, n *netnstest.NS, addr netip.Addr) (*udpSender, *udpReceiver) {
@@ -95,7 +101,6 @@ func TestSourcePortsSpreadFlows(t *testing.T) {
 	ports := map[uint16]int{}
 	for flow := range 64 {
 		p := packet{buf: append(make([]byte, headroom), udpPacket(podA, podB, uint16(1000+flow), 53, []byte("x"))...)}
-		p.flow = encap.QuickHash(p.ip())
 		var first uint16
 		for i := range 2 {
 			snd.Send(&p, e, new(counters))
@@ -122,7 +127,7 @@ func TestOverrunIsCounted(t *testing.T) {
 	addr := netip.MustParseAddr("127.0.0.1")
 	snd, rcv := openSockets(t, n, addr)
 	e := &entry{sockaddr: newSockaddr(netip.AddrPortFrom(addr, testPort))}
-	p := packet{buf: make([]byte, 60000)}
+	p := blank(60000)
 	var c counters
 	eventually(t, "an overrun", func() bool { snd.Send(&p, e, &c); return rcv.drops() > 0 })
 	before := rcv.drops()

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+func checkP99(t *testing.T, samples []time.Duration, limit time.Duration) {
+	t.Helper()
+	slices.Sort(samples)
+	p99 := samples[len(samples)*99/100-1]
+	t.Logf("median %s, p99 %s, max %s", samples[len(samples)/2], p99, samples[len(samples)-1])
+	if p99 > limit {
+		t.Errorf("p99 is %s, want at most %s", p99, limit)
+	}
+}
+
+// overlayd runs the program as a user would and returns its exit code and output.
+func overlayd(t *testing.T, args ...string) (int, string) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, args...)
+	cmd.Env = append(os.Environ(), asOverlayd+"=1")
+	out, _ := cmd.CombinedOutput()
+	return cmd.ProcessState.ExitCode(), string(out)
+}
+
+func TestUsageErrors(t *testing.T) {
+	dir := t.TempDir()
+	bad := filepath.Join(dir, "net-conf.json")
+	if err := os.WriteFile(bad, []byte(`{"Network":"10.5.0.0/30"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		says []string
+	}{
+		{[]string{"--no-such-flag"}, []string{"no-such-flag"}},
+		{[]string{"-no-such-flag"}, []string{"no-such-flag"}},
+		{[]string{"serve"}, []string{"serve"}},
+		{[]string{"--dataplane", "dpdk"}, []string{"--dataplane", "dpdk"}},
+		{[]string{"--public-ip", "1.2.3"}, []string{"--public-ip", "1.2.3"}},
+		{[]string{"--iface-regex", "("}, []string{"--iface-regex", "("}},
+		{[]string{"--subnet-lease-renew-margin", "1440"}, []string{"--subnet-lease-renew-margin", "1440"}},
+		{[]string{"--lease-ttl", "1s"}, []string{"--lease-ttl", "1s"}},
+		{[]string{"--network", "10.5.0.0"}, []string{"--network", "10.5.0.0"}},
+		{[]string{"--network", "10.5.0.0/30"}, []string{"--network", "10.5.0.0/30"}},
+		{[]string{"--net-config-path", bad}, []string{"--net-config-path", bad, "10.5.0.0/30"}},
+		{[]string{"--net-config-path", filepath.Join(dir, "none")}, []string{"--net-config-path", "none"}},
+		{[]string{"--etcd-endpoints", "http://u:secret@h:1"}, []string{"--etcd-endpoints"}},
+		{[]string{"--etcd-keyfile", bad}, []string{"--etcd-keyfile", "--etcd-certfile"}},
+		{[]string{"--etcd-cafile", filepath.Join(dir, "none")}, []string{"--etcd-cafile", "none"}},
+		{[]string{"--subnet-file", dir}, []string{"--subnet-file", dir}},
+		{[]string{"--ip-masq"}, []string{"--ip-masq"}},
+		{[]string{"-kube-subnet-mgr=true"}, []string{"--kube-subnet-mgr"}},
+	} {
+		code, out := overlayd(t, c.args...)
+		if code != exitUsage {
+			t.Errorf("%v: exit code %d, want %d:\n%s", c.args, code, exitUsage, out)
+		}
+		for _, part := range c.says {
+			if !strings.Contains(out, part) {
+				t.Errorf("%v does not name %q:\n%s", c.args, part, out)
+			}
+		}
+		if strings.Contains(out, "secret") {
+			t.Errorf("%v shows a secret:\n%s", c.args, out)
+		}
+	}
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	for _, args := range [][]string{{"--help"}, {"-help"}, {"-h"}, {"version"}, {"--version"}, {"-version"}, {"drain", "--help"}, {"demo", "-help"}} {
+		if code, out := overlayd(t, args...); code != 0 || !strings.Contains(out, "overlayd") {
+			t.Errorf("%v: exit code %d:\n%s", args, code, out)
+		}
+	}
+}
+
+// TestPrecedence: a flag wins over OVERLAYD_, that over FLANNELD_, that over the default.
+func TestPrecedence(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		args []string
+		env  map[string]string
+		want string
+	}{
+		{"default", nil, nil, "/coreos.com/network"},
+		{"flannel's", nil, map[string]string{"FLANNELD_ETCD_PREFIX": "/f"}, "/f"},
+		{"ours wins", nil, map[string]string{"FLANNELD_ETCD_PREFIX": "/f", "OVERLAYD_ETCD_PREFIX": "/o"}, "/o"},
+		{"empty is none", nil, map[string]string{"FLANNELD_ETCD_PREFIX": "/f", "OVERLAYD_ETCD_PREFIX": ""}, "/f"},
+		{"flag wins", []string{"--etcd-prefix=/x"}, map[string]string{"OVERLAYD_ETCD_PREFIX": "/o"}, "/x"},
+		{"one dash", []string{"-etcd-prefix", "/x"}, nil, "/x"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := new(options)
+			f := pflag.NewFlagSet("overlayd", pflag.ContinueOnError)
+			o.register(f)
+			if err := f.Parse(normalizeArgs(newRootCommand(), c.args)); err != nil {
+				t.Fatal(err)
+			}
+			err := o.complete(f, func(k string) (string, bool) { v, ok := c.env[k]; return v, ok })
+			if err != nil || o.etcdPrefix != c.want {
+				t.Errorf("got %q, %v; want %q", o.etcdPrefix, err, c.want)
+			}
+		})
+	}
+}
+
+func TestBadEnvironment(t *testing.T) {
+	o := new(options)
+	f := pflag.NewFlagSet("overlayd", pflag.ContinueOnError)
+	o.register(f)
+	err := o.complete(f, func(k string) (string, bool) { return "soon", k == "FLANNELD_SUBNET_LEASE_RENEW_MARGIN" })
+	if err == nil || !strings.Contains(err.Error(), "FLANNELD_SUBNET_LEASE_RENEW_MARGIN") || !strings.Contains(err.Error(), "soon") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestLock: two daemons on one subnet file are refused by name.
+func TestLock(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "deep", "subnet.env")
+	if pid, err := running(file); pid != 0 || err != nil {
+		t.Fatalf("nothing runs: got %d, %v", pid, err)
+	}
+	l, err := takeLock(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pid, err := running(file); pid != os.Getpid() || err != nil {
+		t.Errorf("got %d, %v; want %d", pid, err, os.Getpid())
+	}
+	if _, err := takeLock(file); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("second claim: %v", err)
+	}
+	l.release()
+	if pid, err := running(file); pid != 0 || err != nil {
+		t.Errorf("after release: got %d, %v", pid, err)
+	}
+}
+
+func TestNodeIDIsStable(t *testing.T) {
+	here, err := nodeID()
+	if err != nil || len(here) != 32 {
+		t.Fatalf("got %q, %v", here, err)
+	}
+	again, _ := nodeID()
+	if again != here {
+		t.Errorf("not stable: %s, %s", here, again)
+	}
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/control/etcd/embedded"
+)
+
+// The test binary is also the programs that the tests run: overlayd itself, so
+// that -race and coverage reach the daemon, and an etcd server.
+const (
+	asOverlayd = "OVERLAYD_TEST_AS_OVERLAYD"
+	asEtcd     = "OVERLAYD_TEST_AS_ETCD" // its value: data directory, space, listen URL
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asOverlayd) != "" {
+		os.Unsetenv(asOverlayd)
+		os.Exit(run(os.Args[1:]))
+	}
+	if v := os.Getenv(asEtcd); v != "" {
+		os.Exit(runEtcd(v))
+	}
+	os.Exit(m.Run())
+}
+
+func runEtcd(arg string) int {
+	var dir, listen string
+	if _, err := fmt.Sscan(arg, &dir, &listen); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
+	defer stop()
+	s, err := embedded.Start(ctx, embedded.Config{Dir: dir, ListenClient: listen, Log: slog.Default()})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	<-ctx.Done()
+	s.Stop()
+	return 0
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"fmt"
+
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestKillKernel: a kernel-mode daemon that is killed under traffic and started
+// again costs no packet, keeps its subnet and writes nothing to the kernel.
+func TestKillKernel(t *testing.T) {
+	c := newCluster(t, 2, testNetwork)
+	for _, h := range c.hosts {
+		h.up("--dataplane", modeKernel)
+	}
+	a, b := c.hosts[0].pod(0, 0), c.hosts[1].pod(0, 0)
+	subnet := c.hosts[0].gateway()
+	warmUp(t, a, b)
+	there, back := startMeters(t, a, b)
+	heard := listen(t, c.hosts[0])
+
+	c.hosts[0].daemon.stop(unix.SIGKILL)
+	waitTraffic(t, there, 500)
+	c.hosts[0].up("--dataplane", modeKernel)
+	waitTraffic(t, there, 500)
+
+	if events := heard.events(t); len(events) > 0 {
+		t.Errorf("the restart changed the kernel: %q", events)
+	}
+	if lost := there.finish() + back.finish(); lost > 0 {
+		t.Errorf("%d datagrams lost", lost)
+	}
+	if got := c.hosts[0].gateway(); got != subnet {
+		t.Errorf("subnet is %s after the restart, was %s", got, subnet)
+	}
+}
+
+// TestKillUserspace: the userspace dataplane is back within a second of its
+// restart, with the same subnet, and the peer notices nothing in the store.
+func TestKillUserspace(t *testing.T) {
+	c := newCluster(t, 2, testNetwork)
+	c.hosts[0].up("--dataplane", modeUserspace)
+	c.hosts[1].up("--dataplane", modeKernel)
+	a, b := c.hosts[0].pod(0, 0), c.hosts[1].pod(0, 0)
+	subnet, value := c.hosts[0].gateway(), c.get(c.hosts[0].key())
+	warmUp(t, a, b)
+	there, back := startMeters(t, a, b)
+
+	c.hosts[0].daemon.stop(unix.SIGKILL)
+	sent := there.sent.Load()
+	eventually(t, 10*time.Second, "traffic goes on being sent", func() error { return above(there.sent.Load(), sent+200) })
+	before := there.received.Load()
+	began := time.Now()
+	c.hosts[0].start("--dataplane", modeUserspace)
+	eventually(t, 10*time.Second, "traffic arrives again", func() error { return above(there.received.Load(), before) })
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("traffic came back %s after the restart", took)
+	}
+	there.finish()
+	back.finish()
+	c.hosts[0].daemon.waitLog("msg=ready", 5*time.Second)
+	if got := c.hosts[0].gateway(); got != subnet {
+		t.Errorf("subnet is %s after the restart, was %s", got, subnet)
+	}
+	if got := c.get(c.hosts[0].key()); got != value {
+		t.Errorf("lease is %s after the restart, was %s", got, value)
+	}
+}
+
+// TestPeerRemovedWhileDown: what a peer left in the kernel goes at the next start.
+func TestPeerRemovedWhileDown(t *testing.T) {
+	c := newCluster(t, 2, testNetwork)
+	c.put("/coreos.com/network/subnets/10.5.77.0-24",
+		`{"PublicIP":"192.0.2.77","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"0e:00:00:00:00:77"}}`)
+	for _, h := range c.hosts {
+		h.up("--dataplane", modeKernel)
+	}
+	eventually(t, 5*time.Second, "both peers programmed", func() error {
+		return counts(objects(t, c.hosts[0]), 2)
+	})
+	c.hosts[0].daemon.stop(unix.SIGKILL)
+	c.delete("/coreos.com/network/subnets/10.5.77.0-24")
+	c.hosts[0].up("--dataplane", modeKernel)
+	if err := counts(objects(t, c.hosts[0]), 1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// counts wants n of each kind of object.
+func counts(o kernelObjects, n int) error {
+	for _, s := range [][]string{o.routes, o.neighbours, o.fdb, o.nexthops} {
+		if len(s) != n {
+			return fmt.Errorf("want %d of each object: %q", n, o)
+		}
+	}
+	return nil
+}
+
+// TestSwitchDataplane: a restart with the other dataplane keeps the subnet and works.
+func TestSwitchDataplane(t *testing.T) {
+	c := newCluster(t, 2, testNetwork)
+	c.hosts[1].up("--dataplane", modeKernel)
+	c.hosts[0].up("--dataplane", modeKernel)
+	subnet := c.hosts[0].gateway()
+	a, b := c.hosts[0].pod(0, 0), c.hosts[1].pod(0, 0)
+	for _, mode := range []string{modeUserspace, modeKernel, modeUserspace, modeAuto} {
+		if code := c.hosts[0].daemon.stop(unix.SIGTERM); code != 0 {
+			t.Fatalf("exit code %d at SIGTERM", code)
+		}
+		c.hosts[0].up("--dataplane", mode)
+		if got := c.hosts[0].gateway(); got != subnet {
+			t.Fatalf("%s: subnet %s, was %s", mode, got, subnet)
+		}
+		eventually(t, 5*time.Second, mode+" reaches the other pod", func() error { return echo(a.NS, b.addr, 56) })
+		checkPair(t, c.hosts[0], a, c.hosts[1], b, 4<<20)
+	}
+}
+
+// TestStop: SIGTERM stops within a second with exit code 0; the kernel dataplane
+// goes on without the daemon.
+func TestStop(t *testing.T) {
+	for _, mode := range []string{modeKernel, modeUserspace} {
+		t.Run(mode, func(t *testing.T) {
+			c := newCluster(t, 2, testNetwork)
+			c.hosts[0].up("--dataplane", mode)
+			c.hosts[1].up("--dataplane", modeKernel)
+			a, b := c.hosts[0].pod(0, 0), c.hosts[1].pod(0, 0)
+			warmUp(t, a, b)
+			began := time.Now()
+			code := c.hosts[0].daemon.stop(unix.SIGTERM)
+			if took := time.Since(began); code != 0 || took > time.Second {
+				t.Fatalf("exit code %d after %s", code, took)
+			}
+			if mode == modeKernel {
+				if err := echo(a.NS, b.addr, 56); err != nil {
+					t.Errorf("after the stop: %v", err)
+				}
+			}
+			if c.get(c.hosts[0].key()) == "" {
+				t.Error("the lease is gone")
+			}
+		})
+	}
+}
+
+func warmUp(t *testing.T, a, b *pod) {
+	t.Helper()
+	eventually(t, 5*time.Second, "pods reach each other", func() error { return echo(a.NS, b.addr, 56) })
+}
+
+func startMeters(t *testing.T, a, b *pod) (there, back *meter) {
+	t.Helper()
+	there, err := startMeter(a.NS, b.NS, b.addr, time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err = startMeter(b.NS, a.NS, a.addr, time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	return there, back
+}
+
+// waitTraffic returns when n more datagrams have arrived.
+func waitTraffic(t *testing.T, m *meter, n uint64) {
+	t.Helper()
+	want := m.received.Load() + n
+	eventually(t, 20*time.Second, "traffic arrives", func() error { return above(m.received.Load(), want) })
+}
+
+func above(got, limit uint64) error {
+	if got > limit {
+		return nil
+	}
+	return fmt.Errorf("%d, want more than %d", got, limit)
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sys/unix"
+)
+
+// TestScale: how long after the start of the process everything that is in the
+// store is forwarded to.
+func TestScale(t *testing.T) {
+	for _, c := range []struct {
+		mode   string
+		leases int
+		limit  time.Duration
+	}{
+		{modeKernel, 5_000, 700 * time.Millisecond},
+		{modeUserspace, 5_000, 300 * time.Millisecond},
+		{modeKernel, 100_000, 15 * time.Second},
+	} {
+		t.Run(fmt.Sprintf("%s/%d", c.mode, c.leases), func(t *testing.T) {
+			limit := c.limit
+			if raceEnabled {
+				limit *= 20 // the detector slows everything down; this run looks for races
+			}
+			cl := newCluster(t, 1, `{"Network":"10.0.0.0/8","SubnetLen":26,"Backend":{"Type":"vxlan"}}`)
+			cl.fill(c.leases)
+			h := cl.hosts[0]
+			began := time.Now()
+			h.start("--dataplane", c.mode)
+			if c.mode == modeKernel {
+				eventually(t, 4*limit, "all routes in the kernel", func() error { return routes(h, c.leases) })
+			} else {
+				h.daemon.waitLog("msg=ready", 4*limit)
+			}
+			took := time.Since(began)
+			t.Logf("%d leases after %s", c.leases, took)
+			if took > limit {
+				t.Errorf("%d leases after %s, want at most %s", c.leases, took, limit)
+			}
+		})
+	}
+}
+
+// fill puts n leases of as many nodes, 100 in a transaction.
+func (c *cluster) fill(n int) {
+	c.t.Helper()
+	const batch = 100
+	for i := 0; i < n; i += batch {
+		var ops []clientv3.Op
+		for j := i; j < min(i+batch, n); j++ {
+			var subnet, node [4]byte
+			binary.BigEndian.PutUint32(subnet[:], 10<<24+uint32(j+64)<<6)
+			binary.BigEndian.PutUint32(node[:], 172<<24+16<<16+uint32(j+1))
+			ops = append(ops, clientv3.OpPut(fmt.Sprintf("%s%s-26", subnets, netip.AddrFrom4(subnet)),
+				fmt.Sprintf(`{"PublicIP":%q,"PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"0e:01:%02x:%02x:%02x:%02x"}}`,
+					netip.AddrFrom4(node), node[0], node[1], node[2], node[3])))
+		}
+		if _, err := c.client.Txn(c.t.Context()).Then(ops...).Commit(); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// routes wants n routes on the overlay device.
+func routes(h *host, n int) error {
+	return h.Do(func() error {
+		link, err := netlink.LinkByName("flannel.1")
+		if err != nil {
+			return err
+		}
+		count := 0
+		err = netlink.RouteListFilteredIter(netlink.FAMILY_V4, &netlink.Route{LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_MAIN},
+			netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE, func(netlink.Route) bool { count++; return true })
+		if err == nil && count != n {
+			err = fmt.Errorf("%d routes, want %d", count, n)
+		}
+		return err
+	})
+}

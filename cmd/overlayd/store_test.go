@@ -1,0 +1,177 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const subnets = "/coreos.com/network/subnets/"
+
+// TestJunk: every kind of junk in the store is ignored with one log line that
+// names it, costs no peer a packet, and the next good lease works at once.
+func TestJunk(t *testing.T) {
+	for _, mode := range []string{modeKernel, modeUserspace} {
+		t.Run(mode, func(t *testing.T) {
+			c := newCluster(t, 3, testNetwork)
+			c.hosts[0].up("--dataplane", mode)
+			c.hosts[1].up("--dataplane", modeKernel)
+			a, b := c.hosts[0].pod(0, 0), c.hosts[1].pod(0, 0)
+			warmUp(t, a, b)
+			there, back := startMeters(t, a, b)
+
+			own := strings.TrimSuffix(strings.TrimPrefix(c.hosts[0].key(), subnets), "-24")
+			for _, junk := range junkLeases(own) {
+				c.put(subnets+junk.key, junk.value)
+			}
+			for _, junk := range junkLeases(own) {
+				c.hosts[0].daemon.waitLog(junk.key, 5*time.Second)
+				if n := strings.Count(c.hosts[0].daemon.text(), junk.key); n != 1 {
+					t.Errorf("%d log lines name %s", n, junk.key)
+				}
+			}
+			// A good lease right behind the junk: host 2 answers by hand.
+			peer := makePeer(t, c.hosts[2], c.hosts[0], "10.5.250.0", true)
+			began := time.Now()
+			c.put(peer.key, peer.value)
+			eventually(t, 2*time.Second, "the next good lease works", func() error { return echo(a.NS, peer.addr, 56) })
+			if took := time.Since(began); took > 200*time.Millisecond {
+				t.Errorf("the next good lease worked after %s", took)
+			}
+			waitTraffic(t, there, 500)
+			if lost := there.finish() + back.finish(); lost > 0 {
+				t.Errorf("%d datagrams lost", lost)
+			}
+		})
+	}
+}
+
+type rawLease struct{ key, value string }
+
+func junkLeases(own string) []rawLease {
+	vxlan := func(ip, mac string) string {
+		return fmt.Sprintf(`{"PublicIP":%q,"PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":%q}}`, ip, mac)
+	}
+	return []rawLease{
+		{"10.5.201.0-24", `x`},
+		{"10.5.202.0-24", `{"PublicIP":`},
+		{"10.5.203.0-24", strings.Repeat("[", 10_000)},
+		{"10.5.204.0-24", `null`},
+		{"garbage", vxlan("192.0.2.201", "0e:00:00:00:02:01")},
+		{"10.5.300.0-24", vxlan("192.0.2.202", "0e:00:00:00:02:02")},
+		{"172.31.0.0-16", vxlan("192.0.2.203", "0e:00:00:00:02:03")},
+		{"192.0.2.0-25", vxlan("192.0.2.204", "0e:00:00:00:02:04")},
+		{own + "-25", vxlan("192.0.2.205", "0e:00:00:00:02:05")},
+		{"10.5.206.0-24", strings.Replace(vxlan("192.0.2.206", "0e:00:00:00:02:06"), `"vxlan"`, `"host-gw"`, 1)},
+		{"10.5.207.0-24", vxlan("192.0.2.207", "01:00:5e:00:00:01")},
+		{"10.5.208.0-24", vxlan("192.0.2.208", "ff:ff:ff:ff:ff:ff")},
+		{"10.5.209.0-24", vxlan("127.0.0.1", "0e:00:00:00:02:09")},
+		{"10.5.210.0-24", vxlan("224.0.0.1", "0e:00:00:00:02:10")},
+		{"10.5.211.0-24", strings.Replace(vxlan("192.0.2.211", "0e:00:00:00:02:11"), `"VNI":1`, `"VNI":16777216`, 1)},
+	}
+}
+
+// TestBadConfig: what the store contains never ends the daemon; the reason is
+// said, and a good config is taken up.
+func TestBadConfig(t *testing.T) {
+	c := newCluster(t, 1, "")
+	h := c.hosts[0]
+	h.start("--dataplane", modeUserspace)
+	for _, step := range []struct{ config, says string }{
+		{"", "no network config in the store"},
+		{`{`, "network config"},
+		{`{"Network":"10.5.0.0/16","Backend":{"Type":"udp"}}`, "udp"},
+		{`{"Network":"10.5.0.0/29"}`, "10.5.0.0/29"},
+		{`{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00::/48"}`, "EnableIPv6"},
+		{`{"Network":"192.0.2.0/24"}`, "192.0.2.2"},
+	} {
+		if step.config != "" {
+			c.put("/coreos.com/network/config", step.config)
+		}
+		h.daemon.waitLog(step.says, 5*time.Second)
+	}
+	c.put("/coreos.com/network/config", testNetwork)
+	h.daemon.waitLog("msg=ready", 5*time.Second)
+}
+
+// TestSamePublicIP: a second live node with the same public IP is refused loudly,
+// and the first one is not disturbed.
+func TestSamePublicIP(t *testing.T) {
+	c := newCluster(t, 2, testNetwork)
+	c.hosts[0].up("--dataplane", modeUserspace, "--public-ip", "192.0.2.2")
+	value := c.get(c.hosts[0].key())
+	c.hosts[1].start("--dataplane", modeUserspace, "--public-ip", "192.0.2.2")
+	c.hosts[1].daemon.waitLog("public IP is in use by another live node", 5*time.Second)
+	if got := c.get(c.hosts[0].key()); got != value {
+		t.Errorf("the first node's lease is %s, was %s", got, value)
+	}
+	// The second one goes on as soon as the first has ended in good order.
+	c.hosts[0].daemon.stop(unix.SIGTERM)
+	c.hosts[1].daemon.waitLog("msg=ready", 10*time.Second)
+}
+
+// TestLeaseLost: a lease that somebody else holds now is given up and said; the
+// host gets another subnet.
+func TestLeaseLost(t *testing.T) {
+	c := newCluster(t, 1, testNetwork)
+	h := c.hosts[0]
+	h.up("--dataplane", modeKernel)
+	key, subnet := h.key(), h.gateway()
+	taken := `{"PublicIP":"192.0.2.99","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"0e:00:00:00:00:99"}}`
+	c.put(key, taken)
+	eventually(t, 10*time.Second, "another subnet", func() error {
+		if h.gateway() == subnet {
+			return fmt.Errorf("still %s", subnet)
+		}
+		return nil
+	})
+	h.daemon.waitLog("lost", time.Second)
+	if got := c.get(key); got != taken {
+		t.Errorf("the other's lease is %s now", got)
+	}
+	if c.get(h.key()) == "" {
+		t.Errorf("no lease on %s", h.key())
+	}
+}
+
+// TestLeaseDeleted: a lease that was deleted by hand is put back.
+func TestLeaseDeleted(t *testing.T) {
+	c := newCluster(t, 1, testNetwork)
+	h := c.hosts[0]
+	h.up("--dataplane", modeUserspace)
+	value := c.get(h.key())
+	c.delete(h.key())
+	eventually(t, 5*time.Second, "the lease is back", func() error {
+		if got := c.get(h.key()); got != value {
+			return fmt.Errorf("%q", got)
+		}
+		return nil
+	})
+}
+
+// TestDrain gives the lease back, with the daemon running and without.
+func TestDrain(t *testing.T) {
+	c := newCluster(t, 1, testNetwork)
+	h := c.hosts[0]
+	drain := func() {
+		t.Helper()
+		p := start(t, h.NS, "drain", []string{asOverlayd + "=1"}, "drain", "--etcd-endpoints", c.url, "--subnet-file", h.subnetFile)
+		if code := p.wait(20 * time.Second); code != 0 {
+			t.Fatalf("drain: exit code %d:\n%s", code, p.text())
+		}
+		if got := c.get(h.key()); got != "" {
+			t.Fatalf("the lease is still there: %s", got)
+		}
+	}
+	h.up("--dataplane", modeKernel)
+	drain()
+	if code := h.daemon.wait(time.Second); code != 0 {
+		t.Errorf("daemon: exit code %d after drain", code)
+	}
+	h.up("--dataplane", modeKernel)
+	h.daemon.stop(unix.SIGTERM)
+	drain()
+}

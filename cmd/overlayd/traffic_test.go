@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"google.golang.org/grpc"
+
+	"github.com/overlayd/overlayd/dataplane/netnstest"
+)
+
+// dialIn makes gRPC connections that start in ns.
+func dialIn(ns *netnstest.NS) []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithContextDialer(func(_ context.Context, addr string) (conn net.Conn, err error) {
+		err = ns.Do(func() error {
+			conn, err = net.DialTimeout("tcp", addr, 2*time.Second)
+			return err
+		})
+		return conn, err
+	})}
+}
+
+const trafficTimeout = 20 * time.Second
+
+// echo sends one echo request of size payload bytes and waits for its answer.
+func echo(from *netnstest.NS, to netip.Addr, size int) error {
+	var conn *icmp.PacketConn
+	err := from.Do(func() (err error) { conn, err = icmp.ListenPacket("ip4:icmp", "0.0.0.0"); return err })
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	payload := randomBytes(size)
+	id := rand.IntN(1 << 16)
+	request := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: id, Seq: 1, Data: payload}}
+	b, err := request.Marshal(nil)
+	if err != nil {
+		return err
+	}
+	if _, err := conn.WriteTo(b, &net.IPAddr{IP: to.AsSlice()}); err != nil {
+		return fmt.Errorf("ping %s: %w", to, err)
+	}
+	conn.SetReadDeadline(time.Now().Add(3 * time.Second))
+	buf := make([]byte, 1<<16)
+	for {
+		n, _, err := conn.ReadFrom(buf)
+		if err != nil {
+			return fmt.Errorf("ping %s with %d bytes: no answer: %w", to, size, err)
+		}
+		m, err := icmp.ParseMessage(1, buf[:n])
+		if err != nil || m.Type != ipv4.ICMPTypeEchoReply || m.Body.(*icmp.Echo).ID != id {
+			continue
+		}
+		if !bytes.Equal(m.Body.(*icmp.Echo).Data, payload) {
+			return fmt.Errorf("ping %s with %d bytes: the answer has another payload", to, size)
+		}
+		return nil
+	}
+}
+
+// sendTCP moves n random bytes over TCP to a listener at addr and compares the
+// digest of what left with that of what arrived.
+func sendTCP(from, to *netnstest.NS, addr netip.Addr, n int64) error {
+	var l net.Listener
+	if err := to.Do(func() (err error) { l, err = net.Listen("tcp4", net.JoinHostPort(addr.String(), "0")); return err }); err != nil {
+		return err
+	}
+	defer l.Close()
+	type result struct {
+		sum []byte
+		err error
+	}
+	received := make(chan result, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			received <- result{nil, err}
+			return
+		}
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(10 * trafficTimeout))
+		h := sha256.New()
+		_, err = io.CopyBuffer(h, onlyReader{conn}, make([]byte, 1<<18))
+		received <- result{h.Sum(nil), err}
+	}()
+	var conn net.Conn
+	if err := from.Do(func() (err error) { conn, err = net.DialTimeout("tcp4", l.Addr().String(), 5*time.Second); return err }); err != nil {
+		return err
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(10 * trafficTimeout))
+	h := sha256.New()
+	source := io.LimitReader(rand.NewChaCha8([32]byte{byte(n)}), n)
+	if _, err := io.CopyBuffer(io.MultiWriter(conn, h), source, make([]byte, 1<<18)); err != nil {
+		return fmt.Errorf("send over TCP to %s: %w", addr, err)
+	}
+	conn.(*net.TCPConn).CloseWrite()
+	r := <-received
+	if r.err != nil {
+		return fmt.Errorf("receive over TCP at %s: %w", addr, r.err)
+	}
+	if !bytes.Equal(r.sum, h.Sum(nil)) {
+		return fmt.Errorf("TCP to %s: the received bytes have another digest", addr)
+	}
+	return nil
+}
+
+type onlyReader struct{ io.Reader } // hides WriteTo, which would ignore the buffer
+
+// datagrams sends count UDP datagrams of size bytes, one after the other, to an
+// echo server at addr and compares each answer. The first one may be lost: that
+// is how a sender learns that a link on the way has a smaller MTU (RFC 1191).
+func datagrams(from, to *netnstest.NS, addr netip.Addr, size, count int) error {
+	var server, client net.PacketConn
+	if err := to.Do(func() (err error) { server, err = net.ListenPacket("udp4", addr.String()+":0"); return err }); err != nil {
+		return err
+	}
+	defer server.Close()
+	if err := from.Do(func() (err error) { client, err = net.ListenPacket("udp4", ":0"); return err }); err != nil {
+		return err
+	}
+	defer client.Close()
+	go func() {
+		buf := make([]byte, 1<<16)
+		for {
+			n, from, err := server.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			server.WriteTo(buf[:n], from)
+		}
+	}()
+	err := askEcho(client, server.LocalAddr(), size, 500*time.Millisecond)
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	for i := range count - 1 {
+		if err := askEcho(client, server.LocalAddr(), size, 3*time.Second); err != nil {
+			return fmt.Errorf("datagram %d of %d bytes to %s: %w", i+1, size, addr, err)
+		}
+	}
+	return nil
+}
+
+func askEcho(client net.PacketConn, to net.Addr, size int, limit time.Duration) error {
+	payload, buf := randomBytes(size), make([]byte, 1<<16)
+	if _, err := client.WriteTo(payload, to); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	client.SetReadDeadline(time.Now().Add(limit))
+	n, _, err := client.ReadFrom(buf)
+	if err != nil {
+		return fmt.Errorf("no echo: %w", err)
+	}
+	if !bytes.Equal(buf[:n], payload) {
+		return errors.New("the echo has another payload")
+	}
+	return nil
+}
+
+func randomBytes(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(rand.Uint32())
+	}
+	return b
+}
+
+// meter sends numbered datagrams at a steady pace, one way, and keeps account of
+// what arrives: the loss meter of tests that break something meanwhile.
+type meter struct {
+	sent, received, foreign atomic.Uint64
+	gap                     atomic.Int64 // longest time between two arrivals, ns
+	stop                    chan struct{}
+	wg                      sync.WaitGroup
+	conns                   []net.PacketConn
+}
+
+// startMeter sends from one namespace to addr in another every period.
+func startMeter(from, to *netnstest.NS, addr netip.Addr, period time.Duration) (*meter, error) {
+	var server, client net.PacketConn
+	if err := to.Do(func() (err error) { server, err = net.ListenPacket("udp4", addr.String()+":0"); return err }); err != nil {
+		return nil, err
+	}
+	if err := from.Do(func() (err error) { client, err = net.ListenPacket("udp4", ":0"); return err }); err != nil {
+		server.Close()
+		return nil, err
+	}
+	m := &meter{stop: make(chan struct{}), conns: []net.PacketConn{server, client}}
+	magic := randomBytes(16)
+	m.wg.Go(func() { m.receive(server, magic) })
+	m.wg.Go(func() { m.send(client, server.LocalAddr(), magic, period) })
+	return m, nil
+}
+
+func (m *meter) send(conn net.PacketConn, to net.Addr, magic []byte, period time.Duration) {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-m.stop:
+			return
+		case <-tick.C:
+		}
+		b := binary.BigEndian.AppendUint64(bytes.Clone(magic), m.sent.Add(1))
+		conn.WriteTo(b, to) // a refusal shows as loss
+	}
+}
+
+func (m *meter) receive(conn net.PacketConn, magic []byte) {
+	buf := make([]byte, 1500)
+	last := time.Now()
+	for {
+		n, _, err := conn.ReadFrom(buf)
+		if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+		if err != nil {
+			continue
+		}
+		if n != 24 || !bytes.Equal(buf[:16], magic) {
+			m.foreign.Add(1)
+			continue
+		}
+		m.received.Add(1)
+		now := time.Now()
+		m.gap.Store(max(m.gap.Load(), int64(now.Sub(last))))
+		last = now
+	}
+}
+
+// finish stops sending, gives the last datagrams time to arrive and returns how
+// many were lost.
+func (m *meter) finish() (lost uint64) {
+	close(m.stop)
+	m.conns[0].SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+	m.wg.Wait()
+	for _, c := range m.conns {
+		c.Close()
+	}
+	return m.sent.Load() - m.received.Load()
+}

@@ -1,0 +1,184 @@
+package etcd_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/overlayd/overlayd/control"
+)
+
+// put writes an entry under a new etcd lease, as another daemon does.
+func put(t *testing.T, c *cluster, l control.Lease) {
+	t.Helper()
+	grant, err := c.client.Grant(t.Context(), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.do(t, clientv3.OpPut(prefix+"/subnets/"+l.Key(), string(l.Value()), clientv3.WithLease(grant.ID)))
+}
+
+// TestRenewAfter is what Renew does about an entry that somebody has touched.
+func TestRenewAfter(t *testing.T) {
+	const junk = "{"
+	foreign := func(l control.Lease) control.Lease {
+		other, vteps := node(2)
+		l.PublicIP, l.Backend.MAC = other.PublicIP, vteps[0].MAC
+		return l
+	}
+	tests := []struct {
+		name    string
+		touch   func(t *testing.T, c *cluster, l control.Lease)
+		lost    bool
+		writes  int64 // of the entry by Renew
+		restore bool  // it ends up with our value
+	}{
+		{"nothing", func(*testing.T, *cluster, control.Lease) {}, false, 0, true},
+		{"deletion", func(t *testing.T, c *cluster, l control.Lease) { c.DeleteRaw(t, l.Key()) }, false, 1, true},
+		{"expiry", func(t *testing.T, c *cluster, l control.Lease) { c.Expire(t, l.Key()) }, false, 1, true},
+		{"junk", func(t *testing.T, c *cluster, l control.Lease) { c.PutRaw(t, l.Key(), []byte(junk)) }, false, 1, true},
+		{"junk and expiry", func(t *testing.T, c *cluster, l control.Lease) {
+			c.PutRaw(t, l.Key(), []byte(junk))
+			if _, err := c.client.Revoke(t.Context(), clientv3.LeaseID(l.Handle)); err != nil {
+				t.Fatal(err)
+			}
+		}, false, 1, true},
+		{"own value by hand", func(t *testing.T, c *cluster, l control.Lease) { c.PutRaw(t, l.Key(), l.Value()) }, false, 1, true},
+		{"own value restored from a backup", func(t *testing.T, c *cluster, l control.Lease) {
+			c.Expire(t, l.Key())
+			put(t, c, l)
+		}, false, 0, true},
+		{"another node", func(t *testing.T, c *cluster, l control.Lease) { put(t, c, foreign(l)) }, true, 0, false},
+		{"another node after expiry", func(t *testing.T, c *cluster, l control.Lease) {
+			c.Expire(t, l.Key())
+			put(t, c, foreign(l))
+		}, true, 0, false},
+		{"another node's reservation", func(t *testing.T, c *cluster, l control.Lease) {
+			c.PutRaw(t, l.Key(), foreign(l).Value())
+		}, true, 0, false},
+		{"flanneld with the same public IP", func(t *testing.T, c *cluster, l control.Lease) {
+			l.Backend.MAC[5]++
+			put(t, c, l)
+		}, true, 0, false},
+		{"junk in a new entry", func(t *testing.T, c *cluster, l control.Lease) {
+			c.DeleteRaw(t, l.Key())
+			c.PutRaw(t, l.Key(), []byte(junk))
+		}, true, 0, false},
+		{"an overlapping lease after expiry", func(t *testing.T, c *cluster, l control.Lease) {
+			c.Expire(t, l.Key())
+			c.PutRaw(t, l.Subnet.Addr().String()+"-25", foreign(l).Value())
+		}, true, 0, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster(t)
+			c.SetConfig(t, []byte(config))
+			s := c.open(t)
+			l := acquire(t, s, 1)
+			tt.touch(t, c, l)
+			before := c.entry(t, l.Key())
+			got, err := s.Renew(t.Context(), l)
+			after := c.entry(t, l.Key())
+			if tt.lost {
+				if !errors.Is(err, control.ErrLost) {
+					t.Errorf("Renew: %v, want ErrLost", err)
+				}
+				if after.revision != before.revision {
+					t.Error("Renew wrote the entry of somebody else")
+				}
+				return
+			}
+			if err != nil {
+				t.Fatalf("Renew: %v", err)
+			}
+			if after.value != string(l.Value()) || after.lease != got.Handle || after.revision != got.ModRevision || after.created != got.CreateRevision {
+				t.Errorf("entry %+v does not fit %+v", after, got)
+			}
+			if wrote := after.revision != before.revision; wrote != (tt.writes > 0) {
+				t.Errorf("Renew wrote the entry: %v, want %v", wrote, tt.writes > 0)
+			}
+			if got.Expires.Before(time.Now().Add(50 * time.Second)) {
+				t.Errorf("expires %s", got.Expires)
+			}
+			if again, err := s.Renew(t.Context(), got); err != nil || again.ModRevision != got.ModRevision {
+				t.Errorf("second Renew: %v, at %d, want %d", err, again.ModRevision, got.ModRevision)
+			}
+		})
+	}
+}
+
+// TestPausedPastTTL is a process that is stopped while its lease and its sign of
+// life expire and another node gets its subnet, the only one.
+func TestPausedPastTTL(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(`{"Network":"10.5.0.0/16","SubnetMin":"10.5.7.0","SubnetMax":"10.5.7.0"}`))
+	a, b := c.open(t), c.open(t)
+	l := acquire(t, a, 1)
+	c.Expire(t, l.Key())
+	acquire(t, b, 2)
+	want, _ := c.GetRaw(t, l.Key())
+	if _, err := a.Renew(t.Context(), l); !errors.Is(err, control.ErrLost) {
+		t.Errorf("Renew: %v, want ErrLost", err)
+	}
+	if err := a.Release(t.Context(), l); err != nil {
+		t.Errorf("Release of a lost lease: %v", err)
+	}
+	if got, _ := c.GetRaw(t, l.Key()); string(got) != string(want) {
+		t.Errorf("the new owner's entry is now %s, want %s", got, want)
+	}
+	if n, vteps := node(1); true {
+		if _, err := a.Acquire(t.Context(), n, vteps); !errors.Is(err, control.ErrNoSubnet) {
+			t.Errorf("Acquire after the loss: %v, want ErrNoSubnet", err)
+		}
+	}
+}
+
+// TestCloneTakesOverWhilePaused is the case that the values cannot tell apart: a
+// node with the same public IP has the same MAC too.
+func TestCloneTakesOverWhilePaused(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	a, b := c.open(t), c.open(t)
+	l := acquire(t, a, 1)
+	record := c.do(t, clientv3.OpGet(prefix+"/overlayd/nodes/192.0.0.1")).Get().Kvs[0]
+	if _, err := c.client.Revoke(t.Context(), clientv3.LeaseID(record.Lease)); err != nil { // paused for longer than NodeTTL
+		t.Fatal(err)
+	}
+	clone, vteps := node(1)
+	clone.ID, clone.Name = "id-clone", "host-clone"
+	taken, err := b.Acquire(t.Context(), clone, vteps)
+	if err != nil || taken.Subnet != l.Subnet {
+		t.Fatalf("clone: %v %v, want %s taken over in place", taken.Subnet, err, l.Subnet)
+	}
+	if _, err := a.Renew(t.Context(), l); !errors.Is(err, control.ErrLost) {
+		t.Errorf("Renew: %v, want ErrLost", err)
+	}
+	n, vteps := node(1)
+	if _, err := a.Acquire(t.Context(), n, vteps); !errors.Is(err, control.ErrTaken) {
+		t.Errorf("Acquire: %v, want ErrTaken", err)
+	}
+	if now := c.entry(t, l.Key()); now.lease != taken.Handle {
+		t.Error("the clone lost the entry")
+	}
+}
+
+func TestRecordIsKeptAlive(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	c.cfg.NodeTTL = time.Second
+	s := c.open(t)
+	acquire(t, s, 1)
+	key := prefix + "/overlayd/nodes/192.0.0.1"
+	lease := c.do(t, clientv3.OpGet(key)).Get().Kvs[0].Lease
+	for begin := time.Now(); time.Since(begin) < 2500*time.Millisecond; time.Sleep(50 * time.Millisecond) {
+		if kvs := c.do(t, clientv3.OpGet(key)).Get().Kvs; len(kvs) != 1 || kvs[0].Lease != lease {
+			t.Fatalf("record gone after %s", time.Since(begin))
+		}
+	}
+	if _, err := c.client.Revoke(t.Context(), clientv3.LeaseID(lease)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the record is back", func() bool { return len(c.do(t, clientv3.OpGet(key)).Get().Kvs) == 1 })
+}

@@ -1,0 +1,221 @@
+package control
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// follower turns what the store says into Dataplane.Sync calls.
+type follower struct {
+	c     *Controller
+	rib   *RIB
+	whole bool // a Reset was applied: the RIB is complete
+	dirty bool // something changed since the last Sync
+	ready bool // Ready was called
+
+	done    *dataplane.Wanted // what the last Sync has made wholly true; nil if it has not
+	again   backoff
+	retryAt time.Time // zero: nothing to retry
+	failure string    // of the last Sync, to see that it is another one
+
+	badSaid, rejectedSaid, syncSaid notices
+}
+
+func newFollower(c *Controller) *follower {
+	return &follower{c: c, rib: NewRIB(c.cfg.Network),
+		again: backoff{low: 100 * time.Millisecond, high: 30 * time.Second}}
+}
+
+// run waits for the first lease and then follows the store until ctx ends. There is
+// no Sync before the first Reset: one without the peers would withdraw all that a
+// predecessor of this process has left working.
+func (f *follower) run(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-f.c.changed:
+	}
+	in := newInbox()
+	var group errgroup.Group
+	group.Go(func() error { in.fill(ctx, f.c.cfg.Store, f.c.cfg.Log); return nil })
+	f.loop(ctx, in)
+	group.Wait() // it returns nil, when ctx has ended
+}
+
+func (f *follower) loop(ctx context.Context, in *inbox) {
+	for {
+		retry, stop := timerAt(f.retryAt)
+		select {
+		case <-ctx.Done():
+			stop()
+			return
+		case <-in.wake:
+			f.apply(ctx, in.take())
+		case <-f.c.changed:
+			f.dirty = true
+		case <-retry:
+			f.dirty = true
+		}
+		stop()
+		if f.whole && f.dirty {
+			f.sync(ctx)
+		}
+	}
+}
+
+// apply takes updates over and has the lease checked if its entry is not as it should be.
+func (f *follower) apply(ctx context.Context, updates []Update) {
+	bad := 0
+	for _, u := range updates {
+		if !f.whole && u.Reset {
+			f.whole, f.dirty = true, true
+		}
+		if f.rib.Apply(u) {
+			f.dirty = true
+		}
+		bad += len(u.Bad)
+	}
+	f.c.count(func(s *Stats) {
+		s.BadUpdates += uint64(bad)
+		s.Leases, s.Bad = f.rib.Len()
+	})
+	if bad > 0 {
+		f.sayBad(ctx)
+	}
+	if l, ok := f.c.Lease(); f.whole && ok && !f.rib.holds(l) {
+		poke(f.c.check)
+	}
+}
+
+// sync makes the dataplane and the subnet file what they should be now, and has
+// it done again later if that did not succeed wholly.
+//
+// Without a lease, which is after a loss, the device has no address and the routes
+// to the peers stay: they are the peers' right and not this node's, and to put
+// thousands of them back would only lengthen the gap.
+func (f *follower) sync(ctx context.Context) {
+	self, held := f.c.self()
+	peers, rejected := f.rib.Peers(self)
+	w := dataplane.Wanted{Subnets: subnetsOf(self), Networks: f.c.cfg.Network.Prefixes(), MTU: f.c.cfg.MTU, Peers: peers}
+	f.dirty = false
+	f.sayRejected(ctx, rejected)
+	f.c.count(func(s *Stats) { s.Peers, s.Rejected = len(peers), len(rejected) })
+	if f.done != nil && sameWanted(*f.done, w) {
+		return // what changed is of no use to the dataplane, such as one more refused lease
+	}
+	f.done, f.retryAt = nil, time.Time{}
+	err := f.c.cfg.Dataplane.Sync(ctx, w)
+	if ctx.Err() != nil {
+		return
+	}
+	failed, down := splitPeerErrors(err)
+	if down == nil && held {
+		down = f.writeSubnetFile(self)
+	}
+	f.retryAfter(ctx, failed, down)
+	if len(failed) == 0 && down == nil {
+		f.done = &w
+	}
+	f.c.count(func(s *Stats) {
+		s.Syncs++
+		if f.done == nil {
+			s.SyncFailures++
+		}
+	})
+	if down == nil && held && !f.ready {
+		f.ready = true
+		if f.c.cfg.Ready != nil {
+			f.c.cfg.Ready()
+		}
+	}
+}
+
+// sameWanted compares all but what one Controller never changes.
+func sameWanted(a, b dataplane.Wanted) bool {
+	return slices.Equal(a.Subnets, b.Subnets) && slices.EqualFunc(a.Peers, b.Peers, func(p, q dataplane.Peer) bool {
+		return p.VTEP == q.VTEP && slices.Equal(p.Subnets, q.Subnets)
+	})
+}
+
+// subnetsOf returns the own subnets that the dataplane is to have.
+func subnetsOf(l Lease) []netip.Prefix {
+	return slices.DeleteFunc([]netip.Prefix{l.Subnet, l.IPv6Subnet}, func(p netip.Prefix) bool { return !p.IsValid() })
+}
+
+func (f *follower) writeSubnetFile(l Lease) error {
+	if f.c.cfg.SubnetFile == "" {
+		return nil
+	}
+	n := f.c.cfg.Network
+	return WriteSubnetFile(f.c.cfg.SubnetFile, SubnetFile{Network: n.Network, Subnet: l.Subnet,
+		IPv6Network: n.IPv6Network, IPv6Subnet: l.IPv6Subnet, MTU: f.c.cfg.MTU, IPMasq: f.c.cfg.IPMasq})
+}
+
+// retryAfter logs what failed and sets the time of the next attempt. Another
+// failure than before begins with short delays again.
+func (f *follower) retryAfter(ctx context.Context, failed []*dataplane.PeerError, down error) {
+	if len(failed) == 0 && down == nil {
+		f.again.reset()
+		f.failure = ""
+		return
+	}
+	var faults []notice
+	if down != nil {
+		faults = append(faults, notice{text: printable(down.Error())})
+	}
+	for _, e := range failed {
+		faults = append(faults, notice{key: e.Peer.Addr.String(), text: printable(e.Error())})
+	}
+	var all strings.Builder
+	for _, n := range faults {
+		all.WriteString(n.text)
+	}
+	if all.String() != f.failure {
+		f.again.reset()
+		f.failure = all.String()
+	}
+	f.retryAt = time.Now().Add(f.again.next())
+	say, more := f.syncSaid.due(time.Now(), faults)
+	for _, n := range say {
+		f.c.cfg.Log.ErrorContext(ctx, "sync: trying again", "err", n.text)
+	}
+	f.sayMore(ctx, "sync", more)
+}
+
+func (f *follower) sayBad(ctx context.Context) {
+	current := make([]notice, 0, len(f.rib.bad))
+	for _, b := range f.rib.bad {
+		current = append(current, notice{key: printable(b.Key), text: printable(b.Err.Error())})
+	}
+	slices.SortFunc(current, func(a, b notice) int { return strings.Compare(a.key, b.key) })
+	say, more := f.badSaid.due(time.Now(), current)
+	for _, n := range say {
+		f.c.cfg.Log.WarnContext(ctx, "entry ignored: it is no lease", "key", n.key, "err", n.text)
+	}
+	f.sayMore(ctx, "entry ignored", more)
+}
+
+func (f *follower) sayRejected(ctx context.Context, rejected []Rejection) {
+	current := make([]notice, 0, len(rejected))
+	for _, r := range rejected {
+		current = append(current, notice{key: r.Key, text: printable(r.Err.Error())})
+	}
+	say, more := f.rejectedSaid.due(time.Now(), current)
+	for _, n := range say {
+		f.c.cfg.Log.WarnContext(ctx, "lease not used", "lease", n.key, "err", n.text)
+	}
+	f.sayMore(ctx, "lease not used", more)
+}
+
+func (f *follower) sayMore(ctx context.Context, what string, more int) {
+	if more > 0 {
+		f.c.cfg.Log.WarnContext(ctx, what+": and more", "count", more)
+	}
+}

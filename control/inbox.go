@@ -1,0 +1,59 @@
+package control
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// inbox is the queue between a Watch and the loop that follows it. It takes
+// updates while the loop is in a Sync, so that the next round has all of them.
+type inbox struct {
+	wake chan struct{} // has room for one: something is pending
+
+	mu      sync.Mutex
+	pending []Update
+}
+
+func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
+
+func (i *inbox) put(u Update) {
+	i.mu.Lock()
+	i.pending = append(i.pending, u)
+	i.mu.Unlock()
+	poke(i.wake)
+}
+
+// take returns what is pending, oldest first.
+func (i *inbox) take() []Update {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	p := i.pending
+	i.pending = nil
+	return p
+}
+
+// fill moves updates from the store until ctx ends. A Store ends its channel only
+// then; if one does earlier, watching begins again with a Reset.
+func (i *inbox) fill(ctx context.Context, s Store, log *slog.Logger) {
+	again := backoff{low: 100 * time.Millisecond, high: 5 * time.Second}
+	for {
+		for u := range s.Watch(ctx) {
+			i.put(u)
+			again.reset()
+		}
+		if ctx.Err() != nil || !pause(ctx, again.next(), nil) {
+			return
+		}
+		log.WarnContext(ctx, "watch ended: watching again")
+	}
+}
+
+// poke wakes whoever waits on c, a channel with room for one.
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

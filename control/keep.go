@@ -1,0 +1,179 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	checkGap     = time.Second // between renewals that the watch asks for
+	drainGrace   = time.Second // from the release of the lease to the end of Run
+	acquireHigh  = 2 * time.Second
+	repeatLoudly = time.Minute // of an unchanged reason to have no lease
+	loudBytes    = 1024        // of that reason, which may say what to do
+)
+
+// keep owns the lease: it acquires one, renews it, and starts again when it is
+// lost. It returns when ctx ends or the node is drained.
+func (c *Controller) keep(ctx context.Context) {
+	for {
+		l, ok := c.acquire(ctx)
+		if !ok {
+			return
+		}
+		c.cfg.Log.InfoContext(ctx, "lease acquired", "lease", l.Key(), "public_ip", l.PublicIP, "expires", l.Expires)
+		c.setLease(l, true)
+		if lost := c.hold(ctx, l); !lost {
+			return
+		}
+		c.count(func(s *Stats) { s.Losses++ })
+		c.setLease(Lease{}, false)
+	}
+}
+
+// acquire asks for a lease until there is one. It returns false if ctx ends or the
+// node is drained first.
+func (c *Controller) acquire(ctx context.Context) (Lease, bool) {
+	again := backoff{low: 100 * time.Millisecond, high: acquireHigh}
+	var said string
+	var saidAt time.Time
+	for {
+		l, err := c.cfg.Store.Acquire(ctx, c.cfg.Node, c.cfg.Dataplane.VTEPs())
+		if err == nil && !Compatible(c.cfg.Network, l.Subnet, l.IPv6Subnet) {
+			err = fmt.Errorf("lease %s is not of the network %v that this daemon was started with: restart it", l.Key(), c.cfg.Network.Prefixes())
+		}
+		if err == nil {
+			return l, true
+		}
+		if ctx.Err() != nil {
+			return Lease{}, false
+		}
+		if text := printableTo(err.Error(), loudBytes); text != said || time.Since(saidAt) >= repeatLoudly {
+			said, saidAt = text, time.Now()
+			c.cfg.Log.ErrorContext(ctx, "no lease: trying again", "err", text)
+		}
+		if !pause(ctx, again.next(), c.drain) {
+			return Lease{}, false
+		}
+	}
+}
+
+// holding is the state of hold.
+type holding struct {
+	lease Lease
+	ttl   time.Duration // what was left right after the last renewal
+	next  time.Time     // of the next renewal; zero: only when the watch asks
+	last  time.Time     // of the last attempt
+	again backoff
+	said  notices
+}
+
+func (h *holding) take(l Lease, margin time.Duration) {
+	h.lease, h.ttl, h.next = l, 0, time.Time{}
+	if !l.Expires.IsZero() {
+		h.ttl = time.Until(l.Expires)
+		h.next = time.Now().Add(renewIn(h.ttl, margin))
+	}
+	h.again = renewRetry(h.ttl)
+}
+
+// hold renews l in time, and at once when the watch shows that its entry was
+// deleted or written over. lost: somebody else has the subnet now; otherwise ctx
+// has ended or the node is drained.
+//
+// A store that does not answer is not a loss: the node forwards on, even past the
+// end of its lease, because to stop would turn an outage of the store into one of
+// the overlay.
+func (c *Controller) hold(ctx context.Context, l Lease) (lost bool) {
+	var h holding
+	h.take(l, c.cfg.RenewMargin)
+	for {
+		timer, stop := timerAt(h.next)
+		select {
+		case <-ctx.Done():
+			stop()
+			return false
+		case <-c.drain:
+			stop()
+			c.giveBack(ctx, h.lease)
+			return false
+		case <-c.check:
+			stop()
+			if soon := later(time.Now(), h.last.Add(checkGap)); h.next.IsZero() || soon.Before(h.next) {
+				h.next = soon
+			}
+		case <-timer:
+			if lost := c.renew(ctx, &h); lost {
+				return true
+			}
+		}
+	}
+}
+
+// renew makes one attempt.
+func (c *Controller) renew(ctx context.Context, h *holding) (lost bool) {
+	l, err := c.cfg.Store.Renew(ctx, h.lease)
+	h.last = time.Now()
+	switch {
+	case err == nil:
+		c.count(func(s *Stats) { s.Renewals++ })
+		c.cfg.Log.DebugContext(ctx, "lease renewed", "lease", l.Key(), "expires", l.Expires)
+		h.take(l, c.cfg.RenewMargin)
+		c.setLease(l, true)
+		return false
+	case errors.Is(err, ErrLost):
+		c.cfg.Log.ErrorContext(ctx, "lease lost: withdrawing its subnet and acquiring another; pods on this node need new addresses",
+			"lease", h.lease.Key(), "err", printable(err.Error()))
+		return true
+	case ctx.Err() != nil:
+		return false
+	}
+	c.count(func(s *Stats) { s.RenewFailures++ })
+	h.next = h.last.Add(h.again.next())
+	if say, _ := h.said.due(h.last, []notice{{h.lease.Key(), printable(err.Error())}}); len(say) > 0 {
+		c.cfg.Log.WarnContext(ctx, "renew lease: trying again", "lease", h.lease.Key(), "expires", h.lease.Expires, "err", say[0].text)
+	}
+	return false
+}
+
+// giveBack releases l, then lets the dataplane forward for a moment: what the
+// peers send until they have seen the release still arrives.
+func (c *Controller) giveBack(ctx context.Context, l Lease) {
+	again := backoff{low: 100 * time.Millisecond, high: acquireHigh}
+	for {
+		err := c.cfg.Store.Release(ctx, l)
+		if err == nil || errors.Is(err, ErrLost) {
+			break
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		c.cfg.Log.WarnContext(ctx, "give lease back: trying again", "lease", l.Key(), "err", printable(err.Error()))
+		if !pause(ctx, again.next(), nil) {
+			return
+		}
+	}
+	c.mu.Lock()
+	c.released = true
+	c.mu.Unlock()
+	c.cfg.Log.InfoContext(ctx, "lease given back", "lease", l.Key())
+	pause(ctx, drainGrace, nil)
+}
+
+// timerAt returns a channel that fires at t, or never if t is zero.
+func timerAt(t time.Time) (<-chan time.Time, func() bool) {
+	if t.IsZero() {
+		return nil, func() bool { return false }
+	}
+	timer := time.NewTimer(time.Until(t))
+	return timer.C, timer.Stop
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,124 @@
+// Package overlayd_test holds the checks that concern the whole module.
+package overlayd_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/overlayd/overlayd/"
+
+// pkg is what `go list -json` says of a package, as far as it is needed here.
+type pkg struct {
+	ImportPath string
+	Name       string
+	Imports    []string
+	Standard   bool
+}
+
+func list(t *testing.T, args ...string) (pkgs []pkg) {
+	t.Helper()
+	out, err := exec.Command("go", append([]string{"list", "-json=ImportPath,Name,Imports,Standard"}, args...)...).Output()
+	if err != nil {
+		t.Fatalf("go list %v: %v", args, err)
+	}
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+// layers are the top-level folders from the bottom up; imports only point down.
+var layers = []string{"encap", "dataplane", "control", "cmd"}
+
+// siblings are the imports between packages of one folder that the house allows.
+var siblings = map[string][]string{
+	"dataplane/userspace": {"dataplane/fib", "dataplane/rtnl"},
+	"dataplane/kernel":    {"dataplane/rtnl"},
+}
+
+// TestImportsPointDown checks the arrows of the house: layers import lower ones
+// only, a package may import its parent's but never its child's, and siblings
+// stay apart but for those listed.
+func TestImportsPointDown(t *testing.T) {
+	for _, p := range list(t, "./...") {
+		from := strings.TrimPrefix(p.ImportPath, module)
+		if slices.Contains([]string{"util", "utils", "common", "helpers", "types", "manager"}, p.Name) {
+			t.Errorf("%s: a package is named after what it holds, not %q", from, p.Name)
+		}
+		for _, imported := range p.Imports {
+			to, ours := strings.CutPrefix(imported, module)
+			if !ours {
+				if strings.HasPrefix(from, "encap") && strings.Contains(imported, ".") {
+					t.Errorf("%s imports %s: encap uses the standard library only", from, imported)
+				}
+				continue
+			}
+			if reason := forbidden(from, to); reason != "" {
+				t.Errorf("%s imports %s: %s", from, to, reason)
+			}
+		}
+	}
+}
+
+func forbidden(from, to string) string {
+	top := func(p string) string { first, _, _ := strings.Cut(p, "/"); return first }
+	lower, upper := slices.Index(layers, top(to)), slices.Index(layers, top(from))
+	switch {
+	case top(from) == "bench":
+		return "" // measures every layer
+	case lower > upper:
+		return "imports point down"
+	case lower < upper && top(from) != "cmd" && to != top(to):
+		return "only cmd wires packages of another layer"
+	case lower == upper && strings.HasPrefix(to, from+"/"):
+		return "a parent never imports its child"
+	case lower == upper && path.Dir(from) == path.Dir(to) && path.Dir(from) != "." && !slices.Contains(siblings[from], to):
+		return "siblings stay apart"
+	}
+	return ""
+}
+
+func TestForbidden(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		ok       bool
+	}{
+		{"dataplane", "encap", true},
+		{"encap", "dataplane", false},
+		{"dataplane", "dataplane/fib", false},
+		{"dataplane/userspace", "dataplane/fib", true},
+		{"dataplane/fib", "dataplane/userspace", false},
+		{"dataplane/kernel", "dataplane/fib", false},
+		{"control", "dataplane", true},
+		{"control", "dataplane/kernel", false},
+		{"control/etcd", "control", true},
+		{"control", "control/etcd", false},
+		{"cmd/overlayd", "dataplane/kernel", true},
+	} {
+		if reason := forbidden(c.from, c.to); (reason == "") != c.ok {
+			t.Errorf("%s imports %s: got %q, want allowed %v", c.from, c.to, reason, c.ok)
+		}
+	}
+}
+
+// TestNoGopacketInTheDaemon: gopacket allocates what a packet asks for (a
+// 196-byte frame: 256 MiB), so it is a witness in tests and nothing else.
+func TestNoGopacketInTheDaemon(t *testing.T) {
+	for _, p := range list(t, "-deps", "./cmd/overlayd") {
+		if strings.Contains(p.ImportPath, "gopacket") {
+			t.Errorf("the daemon links %s", p.ImportPath)
+		}
+	}
+}
