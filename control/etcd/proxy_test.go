@@ -39,6 +39,10 @@ func newProxy(tb testing.TB, target string) *proxy {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return serveProxy(tb, l, target)
+}
+
+func serveProxy(tb testing.TB, l net.Listener, target string) *proxy {
 	p := &proxy{listener: l, target: target, pairs: map[*pair]struct{}{}}
 	p.wg.Go(p.accept)
 	tb.Cleanup(p.close)

@@ -25,6 +25,16 @@ func (s *Store) call(ctx context.Context, what string, f func(context.Context, *
 	return s.explain(ctx, what, err)
 }
 
+// callError is an error of etcd or of the way to it, in one sentence.
+type callError struct {
+	text string
+	err  error
+}
+
+func (e *callError) Error() string { return e.text }
+
+func (e *callError) Unwrap() error { return e.err }
+
 func (s *Store) explain(ctx context.Context, what string, err error) error {
 	switch {
 	case err == nil:
@@ -32,16 +42,19 @@ func (s *Store) explain(ctx context.Context, what string, err error) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", what, ctx.Err())
 	}
-	switch code(err) {
-	case codes.Unavailable, codes.DeadlineExceeded:
-		return fmt.Errorf("%s: etcd at %s does not answer: %w (does it run, and are the endpoints right?)", what, s.endpoints(), err)
-	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument:
-		if errors.Is(err, rpctypes.ErrAuthFailed) || errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrPermissionDenied) {
-			return fmt.Errorf("%s: etcd at %s refuses user %q: %w (check user name, password and the rights on %s)",
-				what, s.endpoints(), s.cfg.Username, err, s.cfg.Prefix)
-		}
+	reason := err.Error()
+	if st, ok := status.FromError(err); ok {
+		reason = st.Message() // without "rpc error: code = "
 	}
-	return fmt.Errorf("%s: etcd at %s: %w", what, s.endpoints(), err)
+	text := fmt.Sprintf("%s: etcd at %s: %s", what, s.endpoints(), reason)
+	switch c := code(err); {
+	case c == codes.Unavailable || c == codes.DeadlineExceeded:
+		text = fmt.Sprintf("%s: etcd at %s does not answer: %s (does it run, and are the endpoints right?)", what, s.endpoints(), reason)
+	case errors.Is(err, rpctypes.ErrAuthFailed) || errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrPermissionDenied):
+		text = fmt.Sprintf("%s: etcd at %s refuses user %q: %s (check user name, password and the user's rights below %s/)",
+			what, s.endpoints(), s.cfg.Username, reason, s.cfg.Prefix)
+	}
+	return &callError{text: text, err: err}
 }
 
 // code returns the gRPC status of an error of the client in any of its forms.

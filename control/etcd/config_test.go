@@ -1,0 +1,301 @@
+package etcd_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcd"
+)
+
+func TestOpenErrorsNameSettingAndValue(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "junk.pem")
+	if err := os.WriteFile(file, []byte("junk"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	one := []string{"http://127.0.0.1:2379"}
+	tests := []struct {
+		name string
+		cfg  etcd.Config
+		want []string
+	}{
+		{"no endpoint", etcd.Config{}, []string{"no etcd endpoint"}},
+		{"scheme", etcd.Config{Endpoints: []string{"ftp://h:1"}}, []string{"endpoint", "ftp://h:1"}},
+		{"not a URL", etcd.Config{Endpoints: []string{"http://u:secret@h:port"}}, []string{"endpoint"}},
+		{"password in URL", etcd.Config{Endpoints: []string{"http://u:secret@h:1"}}, []string{"endpoint", "h:1"}},
+		{"mixed", etcd.Config{Endpoints: []string{"http://a:1", "https://b:1"}}, []string{"http://a:1", "https://b:1"}},
+		{"prefix", etcd.Config{Endpoints: one, Prefix: "/"}, []string{"prefix is empty"}},
+		{"lease TTL", etcd.Config{Endpoints: one, LeaseTTL: 1500 * time.Millisecond}, []string{"lease TTL 1.5s"}},
+		{"negative lease TTL", etcd.Config{Endpoints: one, LeaseTTL: -time.Second}, []string{"lease TTL -1s"}},
+		{"node TTL", etcd.Config{Endpoints: one, NodeTTL: time.Millisecond}, []string{"node TTL 1ms"}},
+		{"relist", etcd.Config{Endpoints: one, Relist: time.Millisecond}, []string{"relist interval 1ms"}},
+		{"CA missing", etcd.Config{Endpoints: one, CAFile: "/nonexistent/ca"}, []string{"CA file", "/nonexistent/ca"}},
+		{"CA junk", etcd.Config{Endpoints: one, CAFile: file}, []string{"CA file", file}},
+		{"key without certificate", etcd.Config{Endpoints: one, KeyFile: file}, []string{"certificate file", file}},
+		{"certificate junk", etcd.Config{Endpoints: one, CertFile: file, KeyFile: file}, []string{"certificate file", file}},
+		{"password alone", etcd.Config{Endpoints: one, Password: "secret"}, []string{"password", "user name"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, err := etcd.Open(t.Context(), tt.cfg)
+			if err == nil {
+				s.Close()
+				t.Fatal("no error")
+			}
+			for _, w := range tt.want {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("error %q does not contain %q", err, w)
+				}
+			}
+			if strings.Contains(err.Error(), "secret") {
+				t.Errorf("error %q shows a password", err)
+			}
+		})
+	}
+}
+
+func TestNetworkAndInit(t *testing.T) {
+	c := newCluster(t)
+	s := c.open(t)
+	if _, err := s.Network(t.Context()); !errors.Is(err, control.ErrNoNetwork) || !strings.Contains(err.Error(), prefix+"/config") {
+		t.Errorf("Network of an empty store: %v, want ErrNoNetwork that names the key", err)
+	}
+	var bad *control.NetworkError
+	if _, err := s.Init(t.Context(), []byte(`{"Network":"10.5.0.0/31"}`)); !errors.As(err, &bad) {
+		t.Errorf("Init with a bad config: %v, want *NetworkError", err)
+	}
+	for _, want := range []bool{true, false} {
+		if created, err := s.Init(t.Context(), []byte(config)); err != nil || created != want {
+			t.Errorf("Init: %v %v, want %v", created, err, want)
+		}
+	}
+	if n, err := s.Network(t.Context()); err != nil || n.Network.String() != "10.5.0.0/16" {
+		t.Errorf("Network: %v %v", n.Network, err)
+	}
+	c.SetConfig(t, []byte("{"))
+	if _, err := s.Network(t.Context()); !errors.As(err, &bad) {
+		t.Errorf("bad config: %v, want *NetworkError", err)
+	}
+}
+
+func TestNobodyAnswers(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + l.Addr().String()
+	l.Close()
+	for _, user := range []string{"", "root"} {
+		s, err := etcd.Open(t.Context(), etcd.Config{Endpoints: []string{url}, Username: user, Password: user})
+		if err != nil {
+			t.Fatalf("Open: %v, want none while etcd is down", err)
+		}
+		_, err = s.Network(t.Context())
+		if err == nil || !strings.Contains(err.Error(), url) || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("user %q: %v, want the endpoint and the reason", user, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.Network(t.Context()); err == nil {
+			t.Error("a closed store answers")
+		}
+	}
+}
+
+// TestSilentServer accepts connections and says nothing: calls end with their
+// context at once, and Close soon after.
+func TestSilentServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, user := range []string{"", "root"} {
+		s, err := etcd.Open(t.Context(), etcd.Config{Endpoints: []string{"http://" + l.Addr().String()}, Username: user, Password: user})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		n, vteps := node(1)
+		begin := time.Now()
+		if _, err := s.Acquire(ctx, n, vteps); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Acquire: %v, want the context's error", err)
+		}
+		cancel()
+		s.Close()
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("user %q: ended after %s, want within 1s", user, took)
+		}
+	}
+}
+
+func TestPassword(t *testing.T) {
+	c := newCluster(t)
+	ctx := t.Context()
+	if _, err := c.client.UserAdd(ctx, "root", "right-secret"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.client.UserGrantRole(ctx, "root", "root"); err != nil {
+		t.Fatal(err)
+	}
+	c.SetConfig(t, []byte(config))
+	if _, err := c.client.AuthEnable(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var log syncBuffer
+	c.cfg.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	for _, user := range []struct{ name, password string }{{"", ""}, {"root", "wrong-secret"}} {
+		c.cfg.Username, c.cfg.Password = user.name, user.password
+		_, err := c.open(t).Network(ctx)
+		if err == nil || !strings.Contains(err.Error(), "refuses user") || strings.Contains(err.Error(), "secret") {
+			t.Errorf("user %q: %v, want that etcd refuses it, without the password", user.name, err)
+		}
+	}
+	c.cfg.Username, c.cfg.Password = "root", "right-secret"
+	s := c.open(t)
+	l := acquire(t, s, 1)
+	receive(t, watch(t, s))
+	if _, err := s.Renew(ctx, l); err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(log.String(), "secret") {
+		t.Errorf("the log shows a password:\n%s", log.String())
+	}
+}
+
+func TestWarnsOfPasswordInTheClear(t *testing.T) {
+	for endpoint, want := range map[string]bool{
+		"http://192.0.2.1:2379": true, "http://etcd.example:2379": true, "192.0.2.1:2379": true,
+		"http://127.0.0.1:2379": false, "http://localhost:2379": false, "http://[::1]:2379": false,
+		"https://192.0.2.1:2379": false, "unix:///run/etcd.sock": false,
+	} {
+		var log syncBuffer
+		s, err := etcd.Open(t.Context(), etcd.Config{Endpoints: []string{endpoint}, Username: "u", Password: "secret", Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Errorf("%s: %v", endpoint, err)
+			continue
+		}
+		s.Close()
+		if got := strings.Contains(log.String(), "unencrypted"); got != want {
+			t.Errorf("%s: warned %v, want %v", endpoint, got, want)
+		}
+	}
+}
+
+// TestTLS has a server that wants a certificate of its clients, or none.
+func TestTLS(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	ca := newAuthority(t)
+	server := ca.issue(t, "server")
+	ca.issue(t, "client")
+	stranger := newAuthority(t)
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca.pem)
+	cert, err := tls.LoadX509KeyPair(server.cert, server.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, auth := range []tls.ClientAuthType{tls.NoClientCert, tls.RequireAndVerifyClientCert} {
+		l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert},
+			NextProtos: []string{"h2"}, ClientAuth: auth, ClientCAs: pool})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := serveProxy(t, l, c.socket())
+		get := func(cfg etcd.Config) error {
+			cfg.Endpoints, cfg.Prefix = []string{"https://" + p.addr()}, prefix
+			s, err := etcd.Open(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			_, err = s.Network(t.Context())
+			return err
+		}
+		if err := get(etcd.Config{CAFile: ca.file, CertFile: ca.file + ".client", KeyFile: ca.file + ".client.key"}); err != nil {
+			t.Errorf("%v, with a certificate: %v", auth, err)
+		}
+		if err := get(etcd.Config{CAFile: ca.file}); (err == nil) != (auth == tls.NoClientCert) {
+			t.Errorf("%v, with the CA alone: %v", auth, err)
+		}
+		for name, cfg := range map[string]etcd.Config{"another CA": {CAFile: stranger.file}, "the system's authorities": {}} {
+			if err := get(cfg); err == nil || !strings.Contains(err.Error(), "certificate") {
+				t.Errorf("%v, with %s: %v, want an error about the certificate", auth, name, err)
+			}
+		}
+	}
+}
+
+// authority is a certificate authority with its certificate in file.
+type authority struct {
+	file string
+	pem  []byte
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+type issued struct{ cert, key string }
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &authority{file: filepath.Join(t.TempDir(), "ca"), key: key}
+	a.cert = &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour)}
+	a.pem = a.sign(t, a.cert, key, a.file)
+	return a
+}
+
+// issue makes a certificate for 127.0.0.1 beside the authority's file.
+func (a *authority) issue(t *testing.T, name string) issued {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := issued{a.file + "." + name, a.file + "." + name + ".key"}
+	a.sign(t, &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, key, i.cert)
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(i.key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func (a *authority) sign(t *testing.T, cert *x509.Certificate, key *ecdsa.PrivateKey, file string) []byte {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, cert, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
