@@ -82,7 +82,7 @@ func printableTo(s string, limit int) string {
 			piece = strconv.QuoteToASCII(piece)
 			piece = piece[1 : len(piece)-1]
 		}
-		if room := limit - len(b); len(piece) > room || (len(s) > 0 && len(piece) > room-len(cut)) {
+		if len(b)+len(piece) > limit-len(cut) {
 			return string(append(b, cut...))
 		}
 		b = append(b, piece...)

@@ -94,8 +94,8 @@ func TestPrintable(t *testing.T) {
 		"a\nlevel=INFO msg=fake": `a\nlevel=INFO msg=fake`,
 		"\x1b[31m\x00\xff":       `\x1b[31m\x00\xff`,
 		"a\u202eb":               `a\u202eb`,
-		strings.Repeat("x", 256): strings.Repeat("x", 256),
-		strings.Repeat("x", 257): strings.Repeat("x", 253) + "…",
+		strings.Repeat("x", 253): strings.Repeat("x", 253),
+		strings.Repeat("x", 254): strings.Repeat("x", 253) + "…",
 		strings.Repeat("é", 500): strings.Repeat("é", 126) + "…",
 	} {
 		if got := printable(in); got != want {
