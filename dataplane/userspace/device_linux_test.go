@@ -114,6 +114,51 @@ func TestSyncChangesSubnet(t *testing.T) {
 	h.run(d)
 }
 
+// TestSecondSyncWritesNothing listens to the kernel while nothing changes, until
+// it sees what the test itself does afterwards.
+func TestSecondSyncWritesNothing(t *testing.T) {
+	h := newHost(t)
+	d := h.open()
+	h.sync(d)
+	done := make(chan struct{})
+	defer close(done)
+	ns := h.Handle()
+	links, addrs, routes := make(chan netlink.LinkUpdate), make(chan netlink.AddrUpdate), make(chan netlink.RouteUpdate)
+	if err := errors.Join(netlink.LinkSubscribeAt(ns, links, done), netlink.AddrSubscribeAt(ns, addrs, done), netlink.RouteSubscribeAt(ns, routes, done)); err != nil {
+		t.Fatal(err)
+	}
+	h.sync(d)
+	h.Addr("lo", "198.51.100.7/32")
+	h.Must(func() error { return setMTU("lo", 1500) })
+	seen := map[string]bool{}
+	for timeout := time.After(5 * time.Second); len(seen) < 3; {
+		select {
+		case l := <-links:
+			if seen["link"] = true; l.Attrs().Name != "lo" {
+				t.Errorf("link written: %v", l.Attrs().Name)
+			}
+		case a := <-addrs:
+			switch ours := rtnl.Prefix(&a.LinkAddress); {
+			case ours.Addr().IsLinkLocalUnicast(): // the kernel's own, a while after the link came up
+			case ours.String() == "198.51.100.7/32":
+				seen["addr"] = true
+			default:
+				t.Errorf("address written: %v", a)
+			}
+		case r := <-routes:
+			switch {
+			case r.Dst != nil && r.Dst.IP.Equal(net.IPv4(198, 51, 100, 7)):
+				seen["route"] = true
+			case r.Protocol == rtnl.RouteProtocol:
+				t.Errorf("route written: %v", r)
+			}
+		case <-timeout:
+			t.Fatalf("saw only %v", seen)
+		}
+	}
+	h.run(d)
+}
+
 func TestOpenReplacesOtherDevice(t *testing.T) {
 	tests := map[string]func(h *host){
 		"kernel dataplane": func(h *host) { h.vxlan(true) },

@@ -182,6 +182,18 @@ func TestSuperpacketIsSplit(t *testing.T) {
 	}
 }
 
+// TestSmallSuperpacketIsSplit has one of two segments that together fit the
+// device, but not a pod whose MTU is 1400.
+func TestSmallSuperpacketIsSplit(t *testing.T) {
+	a, b := testPair(t)
+	packet := makePartial(tcpPacket(podA, podB, 5, make([]byte, testMTU-40)))
+	for i, s := range decapsulate(b, encapsulate(t, a, packet)) {
+		if len(s) > guessedMTU || !sound(s) {
+			t.Errorf("segment %d: %d bytes, sound: %t", i, len(s), sound(s))
+		}
+	}
+}
+
 // TestSegmentsFitSmallMTU has an overlay whose MTU is below the guess.
 func TestSegmentsFitSmallMTU(t *testing.T) {
 	a, b := testPair(t)

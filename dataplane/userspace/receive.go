@@ -128,7 +128,11 @@ func (w *receiveWorker) offloads(mtu int) bool {
 			}
 		}
 	}
-	if ip.Len <= mtu || ip.Proto != encap.ProtoTCP || ip.Fragment {
+	fits := mtu
+	if p.partial { // from this machine: it may be a superpacket of two small segments
+		fits = min(mtu, guessedMTU)
+	}
+	if ip.Len <= fits || ip.Proto != encap.ProtoTCP || ip.Fragment {
 		return true
 	}
 	if !p.partial && !encap.VerifyChecksum(b, ip) {

@@ -27,7 +27,8 @@ type tunQueue struct {
 	err  error
 }
 
-// attach opens the queue of the persistent TUN device of that name.
+// attach opens the queue of the persistent TUN device of that name, which
+// openDevice has made sure of: water leaks its file where TUNSETIFF fails.
 func attach(name string) (*tunQueue, error) {
 	w, err := water.New(water.Config{
 		DeviceType:             water.TUN,
