@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -102,9 +103,7 @@ func (h *demoHost) startDaemon(exe string, args []string) error {
 	args = append([]string{"--dataplane", h.want, "--iface", "eth0", demoSubnetFlag, h.subnetFile(),
 		"--etcd-data-dir", filepath.Join(h.dir, "etcd")}, args...)
 	cmd := exec.Command(exe, args...)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, "OVERLAYD_") || strings.HasPrefix(v, "FLANNELD_") || strings.HasPrefix(v, "NOTIFY_SOCKET=")
-	})
+	cmd.Env = demoEnv(os.Environ())
 	cmd.Dir, cmd.Stdout, cmd.Stderr = h.dir, log, log
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	if err := h.ns.do(cmd.Start); err != nil {
@@ -118,6 +117,23 @@ func (h *demoHost) startDaemon(exe string, args []string) error {
 		d.err = cmd.Wait()
 	}()
 	return nil
+}
+
+// demoEnv leaves out what would change the daemon's flags, or tell systemd that
+// the service which happens to run the demo is ready.
+func demoEnv(env []string) []string {
+	drop := map[string]bool{"NOTIFY_SOCKET": true}
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(options).register(flags)
+	flags.VisitAll(func(f *pflag.Flag) {
+		for _, name := range envNames(f.Name) {
+			drop[name] = true
+		}
+	})
+	return slices.DeleteFunc(env, func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return drop[name]
+	})
 }
 
 // awaitReady waits for the subnet file, which the daemon writes when it is ready.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,13 @@ func TestDemoDaemonIsRecognised(t *testing.T) {
 		if got := isDemoDaemon(tt.cmdline, tt.exe, own); got != tt.want {
 			t.Errorf("%s: recognised %t, want %t", tt.name, got, tt.want)
 		}
+	}
+}
+
+func TestDemoEnv(t *testing.T) {
+	got := demoEnv([]string{"PATH=/bin", "OVERLAYD_IFACE=eth7", "FLANNELD_PUBLIC_IP=192.0.2.1", "NOTIFY_SOCKET=/run/s", "OVERLAYD_OTHER=1"})
+	if want := []string{"PATH=/bin", "OVERLAYD_OTHER=1"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
