@@ -31,12 +31,12 @@ type admission struct {
 	self     Lease
 	ownKey   string
 	subnets  bart.Table[string] // admitted subnets, with the key of their lease
-	stations map[station]claim  // the oldest claim of each MAC
+	stations map[station]*claim // the oldest claim of each MAC
 	rejected []Rejection
 }
 
 func newAdmission(n Network, self Lease) *admission {
-	return &admission{network: n, self: self, ownKey: self.Key(), stations: map[station]claim{}}
+	return &admission{network: n, self: self, ownKey: self.Key()}
 }
 
 func (a *admission) reject(rec *record, err error) {
@@ -130,7 +130,7 @@ func (a *admission) checkPublicIP(ip netip.Addr, subnet netip.Prefix) error {
 }
 
 // admit judges a claim against those admitted before it, and remembers it.
-func (a *admission) admit(c claim) error {
+func (a *admission) admit(c *claim) error {
 	s := station{c.vtep.MAC, c.vtep.Addr.Is6()}
 	if older, ok := a.stations[s]; ok && older.vtep.Addr != c.vtep.Addr {
 		return fmt.Errorf("VtepMAC %s with PublicIP %s belongs to the older lease %s with PublicIP %s",

@@ -49,14 +49,16 @@ func (r *RIB) Apply(u Update) (changed bool) {
 			r.leases[b.Key] = known
 		}
 	}
-	for _, l := range u.Leases {
+	records := make([]record, len(u.Leases)) // one allocation for all
+	for i, l := range u.Leases {
 		key := l.Key()
 		delete(r.bad, key)
 		known, ok := old[key]
 		if !ok || !sameLease(known.Lease, l) {
 			changed = true
 		}
-		r.leases[key] = &record{Lease: l, key: key}
+		records[i] = record{Lease: l, key: key}
+		r.leases[key] = &records[i]
 	}
 	if u.Reset {
 		return changed || len(r.leases) != len(old)
@@ -111,32 +113,50 @@ func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 		}
 		claims = a.appendClaims(claims, rec)
 	}
-	slices.SortFunc(claims, func(x, y claim) int {
-		return cmp.Or(cmp.Compare(x.rec.CreateRevision, y.rec.CreateRevision), cmp.Compare(x.rec.key, y.rec.key))
-	})
-	admitted := claims[:0]
-	for _, c := range claims {
-		if err := a.admit(c); err != nil {
-			a.reject(c.rec, err)
+	order := byAge(claims)
+	a.stations = make(map[station]*claim, len(claims))
+	admitted := order[:0]
+	for _, i := range order {
+		if err := a.admit(&claims[i]); err != nil {
+			a.reject(claims[i].rec, err)
 			continue
 		}
-		admitted = append(admitted, c)
+		admitted = append(admitted, i)
 	}
 	slices.SortStableFunc(a.rejected, func(x, y Rejection) int { return cmp.Compare(x.Key, y.Key) })
-	return mergePeers(admitted), a.rejected
+	return mergePeers(claims, admitted), a.rejected
 }
 
-// mergePeers makes one Peer of the claims of each VTEP.
-func mergePeers(claims []claim) []dataplane.Peer {
-	slices.SortFunc(claims, func(x, y claim) int {
+// byAge returns the numbers of the claims, oldest first. Numbers are sorted and not
+// claims, whose pointers would cost a write barrier for each exchange.
+func byAge(claims []claim) []int32 {
+	order := make([]int32, len(claims))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(i, j int32) int {
+		x, y := claims[i].rec, claims[j].rec
+		if c := cmp.Compare(x.CreateRevision, y.CreateRevision); c != 0 {
+			return c
+		}
+		return cmp.Compare(x.key, y.key)
+	})
+	return order
+}
+
+// mergePeers makes one Peer of the admitted claims of each VTEP.
+func mergePeers(claims []claim, admitted []int32) []dataplane.Peer {
+	slices.SortFunc(admitted, func(i, j int32) int {
+		x, y := &claims[i], &claims[j]
 		if c := x.vtep.Addr.Compare(y.vtep.Addr); c != 0 {
 			return c
 		}
 		return cmp.Or(slices.Compare(x.vtep.MAC[:], y.vtep.MAC[:]), x.subnet.Addr().Compare(y.subnet.Addr()))
 	})
-	subnets := make([]netip.Prefix, len(claims)) // one allocation for all peers
-	peers := make([]dataplane.Peer, 0, len(claims))
-	for i, c := range claims {
+	subnets := make([]netip.Prefix, len(admitted)) // one allocation for all peers
+	peers := make([]dataplane.Peer, 0, len(admitted))
+	for i, number := range admitted {
+		c := &claims[number]
 		subnets[i] = c.subnet
 		if n := len(peers); n > 0 && peers[n-1].VTEP == c.vtep {
 			first := i - len(peers[n-1].Subnets)
