@@ -83,6 +83,13 @@ func TestDeviceDownBeforeFirstSync(t *testing.T) {
 	if l.Attrs().Flags&net.FlagUp != 0 || len(addrs)+len(routes) > 0 {
 		t.Errorf("before Sync: flags %v, addresses %v, routes %v", l.Attrs().Flags, addrs, routes)
 	}
+	h.Must(func() error {
+		b, err := os.ReadFile("/proc/sys/net/ipv6/conf/flannel.1/accept_ra")
+		if err == nil && string(b) != "0\n" {
+			t.Errorf("accept_ra is %s", b)
+		}
+		return err
+	})
 }
 
 func TestRestartAttachesToDevice(t *testing.T) {
@@ -218,6 +225,14 @@ func TestOpenRefused(t *testing.T) {
 			prepare: func(t *testing.T, h *host) { h.addr = netip.MustParseAddr("198.51.100.1") },
 			is:      unix.EADDRNOTAVAIL, says: "198.51.100.1",
 		},
+		"no TUN device": { // there is one after mknod, but it may not be opened
+			thread: func() error { return emptyDevNet(unix.MS_NODEV) },
+			is:     ErrNoTUN, says: "--device /dev/net/tun",
+		},
+		"read-only /dev": {
+			thread: func() error { return emptyDevNet(unix.MS_RDONLY) },
+			is:     ErrNoTUN, says: "--device /dev/net/tun",
+		},
 		"no capability": {
 			thread: dropNetAdmin,
 			is:     ErrPermission, says: "--cap-add NET_ADMIN",
@@ -261,103 +276,39 @@ func dropNetAdmin() error {
 	return unix.Capset(&hdr, &data[0])
 }
 
-func TestEnsureNode(t *testing.T) {
-	netnstest.RequireRoot(t)
-	path := filepath.Join(t.TempDir(), "net", "tun")
-	for range 2 {
-		if err := ensureNode(path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(10, 200) {
-		t.Errorf("mode %o, device %d, %v", st.Mode, st.Rdev, err)
-	}
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	err := ensureNode(filepath.Join(file, "tun"))
-	if !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, ErrNoTUN) {
-		// A path that cannot be looked at is left to the open, which says more.
-		if err != nil {
-			t.Errorf("below a file: %v", err)
-		}
-	}
+// emptyDevNet gives the calling thread a /dev/net without tun, for good.
+func emptyDevNet(mountFlags uintptr) error {
+	return errors.Join(
+		unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS),
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount("tmpfs", filepath.Dir(tunPath), "tmpfs", mountFlags, ""),
+	)
 }
 
-func TestRunStopsWithin100ms(t *testing.T) {
+// TestOpenMakesNode opens in what a container without --device looks like.
+func TestOpenMakesNode(t *testing.T) {
 	h := newHost(t)
-	d := h.open()
-	h.sync(d)
-	stop := h.run(d)
-	start := time.Now()
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
-	if took := time.Since(start); took > 100*time.Millisecond {
-		t.Errorf("Run took %v to stop", took)
-	}
-}
-
-func TestRunStopsUnderTraffic(t *testing.T) {
-	hosts := newHosts(t, 2, testMTU)
-	a, b := hosts[0], hosts[1]
-	d := a.open()
-	b.vxlan(true)
-	a.sync(d, b)
-	b.vxlanPeer(a)
-	stop := a.run(d)
-	done := make(chan struct{})
-	var flooders [2]net.Conn
-	a.pod.Must(func() (err error) { flooders[0], err = net.Dial("udp", b.podAddr().String()+":9"); return err })
-	b.pod.Must(func() (err error) { flooders[1], err = net.Dial("udp", a.podAddr().String()+":9"); return err })
-	for _, c := range flooders {
-		go func() {
-			for range 1 << 30 {
-				if _, err := c.Write(make([]byte, 1000)); errors.Is(err, net.ErrClosed) {
-					break
-				}
-			}
-			done <- struct{}{}
-		}()
-	}
-	eventually(t, "traffic both ways", func() bool { s := d.Stats(); return s.RxPackets > 1000 && s.TxPackets > 1000 })
-	start := time.Now()
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
-	if took := time.Since(start); took > 100*time.Millisecond {
-		t.Errorf("Run took %v to stop", took)
-	}
-	for _, c := range flooders {
-		c.Close()
-		<-done
-	}
-}
-
-func TestRunEndsWhenDeviceIsDeleted(t *testing.T) {
-	h := newHost(t)
-	d := h.open()
-	h.sync(d)
-	done := make(chan error, 1)
-	go func() { done <- d.Run(t.Context()) }()
-	l := h.link()
-	h.Must(func() error { return netlink.LinkDel(l) })
-	select {
-	case err := <-done:
-		if err == nil || !strings.Contains(err.Error(), "flannel.1 deleted?") {
-			t.Errorf("Run: %v", err)
+	var d *Dataplane
+	h.Must(func() (err error) {
+		if err := emptyDevNet(0); err != nil {
+			return err
 		}
-	case <-time.After(5 * time.Second):
-		t.Fatal("Run goes on without its device")
+		d, err = Open(h.config())
+		return err
+	})
+	h.run(d)
+}
+
+func TestOpenErrorNamesTheFix(t *testing.T) {
+	for err, fix := range map[error]string{
+		unix.EPERM:  "--device /dev/net/tun",
+		unix.ENOENT: "--device /dev/net/tun",
+		unix.ENODEV: "modprobe tun",
+	} {
+		if got := openError(err); !errors.Is(got, err) || !errors.Is(got, ErrNoTUN) || !strings.Contains(got.Error(), fix) {
+			t.Errorf("%v: %v", err, got)
+		}
 	}
-	if err := d.Sync(t.Context(), h.wanted()); !errors.Is(err, errClosed) {
-		t.Errorf("Sync after Run: %v", err)
-	}
-	d.Stats()
-	h.sync(h.open()) // the way back is Open
-	h.requireSynced()
 }
 
 // TestTUNNoAllocations lets the kernel answer pings through the device.

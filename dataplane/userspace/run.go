@@ -23,7 +23,9 @@ func (d *Dataplane) Run(ctx context.Context) error {
 	g.Go(func() error { return d.core.send.run(ctx, d.onReadError) })
 	g.Go(func() error { return d.core.receive.run(ctx, d.onReadError) })
 	g.Go(func() error {
-		d.resync(ctx)
+		tick := time.NewTicker(resyncPeriod)
+		defer tick.Stop()
+		d.resync(ctx, tick.C)
 		d.queue.stop()
 		d.receiver.stop()
 		return nil
@@ -37,24 +39,28 @@ func (d *Dataplane) Run(ctx context.Context) error {
 	return err
 }
 
-// resync repairs the device from time to time, until ctx ends.
-func (d *Dataplane) resync(ctx context.Context) {
-	tick := time.NewTicker(resyncPeriod)
-	defer tick.Stop()
+// resync repairs the device at each tick, until ctx ends.
+func (d *Dataplane) resync(ctx context.Context, tick <-chan time.Time) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
-		}
-		d.mu.Lock()
-		if d.wanted != nil {
-			if err := d.device.sync(*d.wanted); err != nil {
+		case <-tick:
+			if err := d.repair(); err != nil {
 				d.log.Warn("resync of the overlay device", "device", d.device.name, "error", err)
 			}
 		}
-		d.mu.Unlock()
 	}
+}
+
+// repair makes the device be as the last Sync left it.
+func (d *Dataplane) repair() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.wanted == nil {
+		return nil
+	}
+	return d.device.sync(*d.wanted)
 }
 
 // onReadError is what a worker does about a failed read: it returns the error if

@@ -1,0 +1,152 @@
+package userspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/rtnl"
+)
+
+func TestRunStopsWithin100ms(t *testing.T) {
+	h := newHost(t)
+	d := h.open()
+	h.sync(d)
+	stop := h.run(d)
+	start := time.Now()
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > 100*time.Millisecond {
+		t.Errorf("Run took %v to stop", took)
+	}
+}
+
+func TestRunStopsUnderTraffic(t *testing.T) {
+	hosts := newHosts(t, 2, testMTU)
+	a, b := hosts[0], hosts[1]
+	d := a.open()
+	b.vxlan(true)
+	a.sync(d, b)
+	b.vxlanPeer(a)
+	stop := a.run(d)
+	done := make(chan struct{})
+	var flooders [2]net.Conn
+	a.pod.Must(func() (err error) { flooders[0], err = net.Dial("udp", b.podAddr().String()+":9"); return err })
+	b.pod.Must(func() (err error) { flooders[1], err = net.Dial("udp", a.podAddr().String()+":9"); return err })
+	for _, c := range flooders {
+		go func() {
+			for range 1 << 30 {
+				if _, err := c.Write(make([]byte, 1000)); errors.Is(err, net.ErrClosed) {
+					break
+				}
+			}
+			done <- struct{}{}
+		}()
+	}
+	eventually(t, "traffic both ways", func() bool { s := d.Stats(); return s.RxPackets > 1000 && s.TxPackets > 1000 })
+	start := time.Now()
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > 100*time.Millisecond {
+		t.Errorf("Run took %v to stop", took)
+	}
+	for _, c := range flooders {
+		c.Close()
+		<-done
+	}
+}
+
+func TestRunEndsWhenDeviceIsDeleted(t *testing.T) {
+	h := newHost(t)
+	d := h.open()
+	h.sync(d)
+	done := make(chan error, 1)
+	go func() { done <- d.Run(t.Context()) }()
+	l := h.link()
+	h.Must(func() error { return netlink.LinkDel(l) })
+	select {
+	case err := <-done:
+		if err == nil || !strings.Contains(err.Error(), "flannel.1 deleted?") {
+			t.Errorf("Run: %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("Run goes on without its device")
+	}
+	if err := d.Sync(t.Context(), h.wanted()); !errors.Is(err, errClosed) {
+		t.Errorf("Sync after Run: %v", err)
+	}
+	d.Stats()
+	h.sync(h.open()) // the way back is Open
+	h.requireSynced()
+}
+
+// TestResyncRestoresRoute has somebody flush our route.
+func TestResyncRestoresRoute(t *testing.T) {
+	h := newHost(t)
+	d := h.open()
+	ctx, cancel := context.WithCancel(t.Context())
+	tick, done := make(chan time.Time), make(chan struct{})
+	go func() { d.resync(ctx, tick); close(done) }()
+	tick <- time.Time{} // nothing is wanted yet
+	h.sync(d)
+	route := &netlink.Route{LinkIndex: h.link().Attrs().Index, Dst: rtnl.IPNet(testNetwork), Scope: netlink.SCOPE_LINK}
+	h.Must(func() error { return netlink.RouteDel(route) })
+	tick <- time.Time{}
+	cancel()
+	<-done
+	h.requireSynced()
+	h.run(d)
+}
+
+func TestTransient(t *testing.T) {
+	for err, want := range map[error]bool{
+		os.NewSyscallError("recvfrom", unix.ENOBUFS): true,
+		fmt.Errorf("read: %w", unix.ENOMEM):          true,
+		fmt.Errorf("read: %w", unix.EBADFD):          false,
+		unix.ENODEV:                                  false,
+		os.ErrClosed:                                 false,
+		os.ErrDeadlineExceeded:                       false,
+	} {
+		if got := transient(err); got != want {
+			t.Errorf("%v: %t", err, got)
+		}
+	}
+}
+
+// flaky is a receiver that fails twice, then gives one datagram, then ends.
+type flaky struct {
+	calls int
+	good  Datagram
+}
+
+func (f *flaky) Receive(d *datagram, idle func()) error {
+	switch f.calls++; f.calls {
+	case 1, 2:
+		return unix.ENOBUFS
+	case 3:
+		d.buf, d.from = f.good.Payload, f.good.From
+		return nil
+	}
+	return unix.EBADFD
+}
+
+func TestWorkerSurvivesTransientErrors(t *testing.T) {
+	a, b := testPair(t)
+	b.core.receive.receiver = &flaky{good: encapsulate(t, a, udpPacket(podA, podB, 1, 2, nil))}
+	d := &Dataplane{log: slog.New(slog.DiscardHandler), device: &device{name: "flannel.1"}}
+	err := b.core.receive.run(t.Context(), d.onReadError)
+	if !errors.Is(err, unix.EBADFD) || b.Stats().RxPackets != 1 {
+		t.Errorf("ended with %v after %d packets", err, b.Stats().RxPackets)
+	}
+}
