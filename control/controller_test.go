@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -287,6 +289,36 @@ func followOps(t *testing.T, ops []byte) {
 	if got := fmt.Sprint(b.plane.last.Peers); got != fmt.Sprint(want) || b.plane.last.Subnets[0] != l.Subnet {
 		t.Errorf("own %v, peers %v\nwant %v, %v", b.plane.last.Subnets, got, l.Subnet, want)
 	}
+}
+
+// TestReadyWaitsForTheSubnetFile: without it the CNI plugin cannot work.
+func TestReadyWaitsForTheSubnetFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		dir := filepath.Join(t.TempDir(), "run")
+		if err := os.WriteFile(dir, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cfg := b.config(b.memory.Open(t))
+		var ready atomic.Int32
+		cfg.SubnetFile, cfg.Ready = filepath.Join(dir, "subnet.env"), func() { ready.Add(1) }
+		cfg.Log = slog.New(slog.NewTextHandler(b.events, nil))
+		b.run(control.New(cfg))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if log := strings.Join(b.events.take(), "\n"); ready.Load() != 0 || strings.Count(log, "subnet file") != 1 {
+			t.Fatalf("ready %d times, log:\n%s", ready.Load(), log)
+		}
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		b.memory.PutRaw(t, "10.3.2.0-24", goodLease(2))
+		synctest.Wait()
+		if _, err := os.Stat(cfg.SubnetFile); err != nil || ready.Load() != 1 {
+			t.Errorf("ready %d times, %v", ready.Load(), err)
+		}
+	})
 }
 
 var _ dataplane.Dataplane = (*recorder)(nil)

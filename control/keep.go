@@ -60,23 +60,22 @@ func (c *Controller) acquire(ctx context.Context) (Lease, bool) {
 	}
 }
 
-// holding is the state of hold.
+// holding is the state of hold. A lease without an end is renewed only when the watch asks.
 type holding struct {
 	lease Lease
-	ttl   time.Duration // what was left right after the last renewal
-	next  time.Time     // of the next renewal; zero: only when the watch asks
-	last  time.Time     // of the last attempt
+	next  time.Time // of the next renewal; zero: none is due
+	last  time.Time // of the last attempt
 	again backoff
 	said  notices
 }
 
+// take makes l the lease and plans its renewal.
 func (h *holding) take(l Lease, margin time.Duration) {
-	h.lease, h.ttl, h.next = l, 0, time.Time{}
+	h.lease, h.next, h.again = l, time.Time{}, renewRetry(time.Hour)
 	if !l.Expires.IsZero() {
-		h.ttl = time.Until(l.Expires)
-		h.next = time.Now().Add(renewIn(h.ttl, margin))
+		ttl := time.Until(l.Expires)
+		h.next, h.again = time.Now().Add(renewIn(ttl, margin)), renewRetry(ttl)
 	}
-	h.again = renewRetry(h.ttl)
 }
 
 // hold renews l in time, and at once when the watch shows that its entry was

@@ -50,6 +50,7 @@ type Node struct {
 }
 
 // Update is one change of the set of leases. It is a value: the receiver owns it.
+// A key stands in at most one of Leases, Deleted and Bad, and once: as it is last.
 //
 // "No data" and "empty set" cannot be confused: only Reset says that what is
 // not in Leases is gone, and even then a key listed in Bad is present but
