@@ -22,7 +22,7 @@ func deviceName(local netip.Addr, vni uint32) string {
 	return fmt.Sprintf("flannel-v6.%d", vni)
 }
 
-// vxlanLink is the device as flannel makes it (facts/flannel.md 5.1). UDPCSum
+// vxlanLink is the device with the attributes that flannel v0.28 gives it. UDPCSum
 // stays false, which the library takes as "do not send the attribute", and not
 // as "off": the kernel's default is then on (netlink issue 1144).
 func vxlanLink(c *Config, name string, mac encap.MAC) *netlink.Vxlan {

@@ -18,13 +18,12 @@ type event struct {
 type eventKind uint8
 
 const (
-	noEvent     eventKind = iota
-	lookEvent             // the device or its addresses: compare those
-	dumpEvent             // read the kernel's whole state again
-	neighEvent            // compare with the remembered neighbours
-	fdbEvent              // compare with the remembered FDB entries
-	routeEvent            // somebody replaced a route: compare with the remembered routes
-	numBuffered = 1 << 14 // events kept until they are looked at; more are one dumpEvent
+	noEvent    eventKind = iota
+	lookEvent            // the device or its addresses: compare those
+	dumpEvent            // read the kernel's whole state again
+	neighEvent           // compare with the remembered neighbours
+	fdbEvent             // compare with the remembered FDB entries
+	routeEvent           // somebody replaced a route: compare with the remembered routes
 )
 
 // classify says what a notification means for the device of that index. What

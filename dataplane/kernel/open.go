@@ -92,7 +92,7 @@ func (t *tunnel) finish(index int) error {
 // the userspace dataplane's. It is made and tried under another name before the
 // old one is removed.
 func (t *tunnel) displace(old netlink.Link) error {
-	temporary := fmt.Sprintf("ovl.%d", t.cfg.VNI)
+	temporary := fmt.Sprintf(rtnl.TemporaryPrefix+"%d", t.cfg.VNI)
 	if l, err := t.rt.Link(temporary); err == nil { // left by a crash
 		if err := t.rt.DeleteLink(l); err != nil {
 			return explain(err, t.cfg)
@@ -125,6 +125,9 @@ func (t *tunnel) displace(old netlink.Link) error {
 // explainCreate says why the kernel refuses to make the device.
 func (t *tunnel) explainCreate(name string, err error) error {
 	err = fmt.Errorf("make vxlan device %s: %w", name, err)
+	if errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("%w: underlay link %d is gone", err, t.cfg.Link)
+	}
 	if !errors.Is(err, unix.EEXIST) {
 		return explain(err, t.cfg)
 	}

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -18,7 +19,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
-// asFlannel are the attributes that flannel's device shows (facts/flannel.md 5.1).
+// asFlannel are the attributes that the device of flannel v0.28 shows.
 const asFlannel = "vxlan id 1 local 192.0.2.2 dev eth0 srcport 0 0 dstport 8472 nolearning ttl auto ageing 300 udpcsum noudp6zerocsumtx noudp6zerocsumrx"
 
 func TestDeviceHasFlannelsAttributes(t *testing.T) {
@@ -32,6 +33,13 @@ func TestDeviceHasFlannelsAttributes(t *testing.T) {
 	if a.HardwareAddr.String() != dataplane.MAC(ours.cfg.Public, 1).String() || a.Alias != rtnl.Alias {
 		t.Errorf("MAC %s, alias %q", a.HardwareAddr, a.Alias)
 	}
+	ours.Must(func() error {
+		v, err := os.ReadFile("/proc/sys/net/ipv6/conf/flannel.1/accept_ra")
+		if err == nil && string(v) != "0\n" {
+			err = fmt.Errorf("accept_ra is %q", v)
+		}
+		return err
+	})
 	for _, v := range []*netlink.Vxlan{&a, &b} { // what has to differ
 		v.HardwareAddr, v.PermHWAddr, v.Alias, v.Index, v.VtepDevIndex, v.ParentIndex = nil, nil, "", 0, 0, 0
 		v.Statistics, v.AltNames = nil, nil
@@ -162,6 +170,15 @@ func TestOpenWithoutCapability(t *testing.T) {
 		if !errors.Is(err, ErrPermission) || !strings.Contains(err.Error(), "--cap-add NET_ADMIN") {
 			t.Errorf("adopt %v: got %v", adopt, err)
 		}
+	}
+}
+
+func TestUnderlayLinkGone(t *testing.T) {
+	h := newHosts(t, 1)[0].open()
+	h.sync(wanted(peerB))
+	h.Run("ip", "link", "del", "eth0") // the kernel removes the vxlan device with it
+	if err := h.dp.Sync(t.Context(), wanted(peerB)); !errors.Is(err, unix.ENODEV) || !strings.Contains(err.Error(), "underlay link") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -298,98 +297,6 @@ func TestMTUAndSubnetChangeInPlace(t *testing.T) {
 	}
 }
 
-// stream sends numbered datagrams from a to b until stop is closed, and reports
-// how many were sent and arrived.
-func stream(a, b *net.UDPConn, stop chan struct{}) (sent, received int, err error) {
-	done := make(chan error, 1)
-	go func() {
-		buf := make([]byte, 64)
-		for {
-			if _, err := b.Read(buf); err != nil {
-				done <- err
-				return
-			}
-			received++
-		}
-	}()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for running := true; running; {
-		select {
-		case <-stop:
-			running = false
-		case <-tick.C:
-			if _, err := a.WriteTo([]byte{1}, b.LocalAddr()); err != nil {
-				return sent, received, err
-			}
-			sent++
-		}
-	}
-	b.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
-	<-done
-	return sent, received, nil
-}
-
-// withStream runs change while datagrams go from a to b, and fails the test if any is lost.
-func withStream(t *testing.T, a, b *host, change func()) {
-	t.Helper()
-	client, server := a.listen("10.5.1.0:0"), b.listen("10.5.2.0:0")
-	if err := exchange(client, server, 1, 5*time.Second); err != nil {
-		t.Fatal(err)
-	}
-	server.SetReadDeadline(time.Time{})
-	stop := make(chan struct{})
-	result := make(chan string, 1)
-	go func() {
-		sent, received, err := stream(client, server, stop)
-		if err != nil || sent != received || sent == 0 {
-			result <- fmt.Sprintf("sent %d, received %d, %v", sent, received, err)
-		}
-		close(result)
-	}()
-	change()
-	close(stop)
-	if r, bad := <-result; bad {
-		t.Error(r)
-	}
-}
-
-func TestTakeOverFromFlannelWithoutLoss(t *testing.T) {
-	hosts := newHosts(t, 2)
-	a, b := join(t, hosts)
-	peer := dataplane.Peer{VTEP: b.dp.VTEPs()[0], Subnets: []netip.Prefix{netip.MustParsePrefix("10.5.2.0/24")}}
-	// Make it what flannel would have left.
-	flannel := func() {
-		a.Run("ip", "route", "replace", "10.5.2.0/24", "via", "10.5.2.0", "dev", "flannel.1", "onlink")
-		a.Run("ip", "nexthop", "flush", "proto", "211")
-	}
-	flannel()
-	withStream(t, a, b, func() {
-		for range 5 {
-			a.dp.Close()
-			a.open()
-			a.sync(wanted(peer, peerC))
-			a.expect(wanted(peer, peerC))
-			flannel()
-		}
-	})
-}
-
-func TestMACChangeKeepsTraffic(t *testing.T) {
-	hosts := newHosts(t, 2)
-	a, b := join(t, hosts)
-	peer := dataplane.Peer{VTEP: b.dp.VTEPs()[0], Subnets: []netip.Prefix{netip.MustParsePrefix("10.5.2.0/24")}}
-	old := peer
-	old.MAC = mustMAC("0e:00:00:00:00:bb")
-	a.sync(wanted(old))
-	client, server := a.listen("10.5.1.0:0"), b.listen("10.5.2.0:0")
-	a.sync(wanted(peer))
-	a.expect(wanted(peer)) // the old FDB entry is gone
-	if err := exchange(client, server, 100, 5*time.Second); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestSyncGivesUpWithItsContext(t *testing.T) {
 	h := newHosts(t, 1)[0].open()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -401,30 +308,49 @@ func TestSyncGivesUpWithItsContext(t *testing.T) {
 	h.expect(wanted(peerB))
 }
 
-func TestCleanup(t *testing.T) {
-	h := newHosts(t, 1)[0].open()
-	h.sync(wanted(peerB))
-	h.Run("ip", "nexthop", "add", "id", "60", "via", "192.0.2.1", "dev", "eth0", "proto", "211")
-	h.Run("ip", "route", "add", "10.9.0.0/24", "nhid", "60", "proto", "211")
-	h.Run("ip", "nexthop", "add", "id", "61", "via", "192.0.2.1", "dev", "eth0", "proto", "static")
-	h.dp.Close()
-	for i, want := range [][]string{{"device flannel.1", "route 10.9.0.0/24", "nexthop 60"}, nil} {
-		var removed []string
-		h.Must(func() (err error) { removed, err = Cleanup(); return err })
-		if diff := cmp.Diff(want, removed); diff != "" {
-			t.Errorf("call %d: %s", i+1, diff)
+// The same code serves IPv6 with a device of its own.
+func TestIPv6Device(t *testing.T) {
+	h := newHosts(t, 1)[0]
+	h.Run("ip", "addr", "add", "2001:db8::2/64", "dev", "eth0", "nodad")
+	h.cfg.Local = netip.MustParseAddr("2001:db8::2")
+	h.cfg.Public, h.cfg.MTU = h.cfg.Local, 1430
+	h.open()
+	w := dataplane.Wanted{
+		Subnets:  []netip.Prefix{netip.MustParsePrefix("fd00:0:0:1::/64")},
+		Networks: []netip.Prefix{netip.MustParsePrefix("fd00::/48")},
+		MTU:      1430,
+		Peers:    []dataplane.Peer{newPeer("2001:db8::3", "0e:00:00:00:00:03", "fd00:0:0:2::/64")},
+	}
+	for _, plain := range []bool{false, true, false} {
+		h.dp.Close()
+		h.cfg.noNexthops = plain
+		h.open()
+		h.sync(w)
+		if !strings.HasPrefix(h.Run("ip", "-6", "route", "show", "proto", "211"), "fd00:0:0:2::/64 ") {
+			t.Errorf("plain %v: %s", plain, h.Run("ip", "-6", "route"))
+		}
+		for deadline := time.Now().Add(10 * time.Second); h.Run("ip", "-6", "addr", "show", "tentative") != ""; {
+			if time.Now().After(deadline) {
+				t.Fatal("link-local address stays tentative")
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		events := h.recorder()
+		h.dp.Close()
+		events()
+		h.open()
+		h.sync(w)
+		if e := events(); len(e) != 0 {
+			t.Errorf("restart caused %d events: %s", len(e), e[0])
 		}
 	}
-	if out := h.Run("ip", "nexthop"); !strings.HasPrefix(out, "id 61 ") || strings.Contains(out, "\n") {
+	w.Peers = nil
+	h.sync(w)
+	if out := h.Run("ip", "-6", "route", "show", "proto", "211") + h.Run("ip", "nexthop"); out != "" {
 		t.Error(out)
 	}
-}
-
-func TestMACsThatAreNotUnicastNeverReachTheKernel(t *testing.T) {
-	for _, m := range []string{"00:00:00:00:00:00", "01:00:5e:00:00:01", "ff:ff:ff:ff:ff:ff"} {
-		_, refused := compile(wanted(newPeer("192.0.2.9", m, "10.5.2.0/24")), &Config{Local: netip.MustParseAddr("192.0.2.1"), VNI: 1})
-		if refused[0] == nil {
-			t.Errorf("%s was taken", m)
-		}
+	w.Peers = []dataplane.Peer{peerB}
+	if err := h.dp.Sync(t.Context(), w); !onlyPeers(err) || err == nil || !strings.Contains(err.Error(), "no tunnel") {
+		t.Errorf("IPv4 peer: %v", err)
 	}
 }

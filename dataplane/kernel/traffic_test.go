@@ -98,3 +98,95 @@ func TestTrafficWithAHandMadeFlannelPeer(t *testing.T) {
 		}
 	}
 }
+
+// stream sends numbered datagrams from a to b until stop is closed, and reports
+// how many were sent and arrived.
+func stream(a, b *net.UDPConn, stop chan struct{}) (sent, received int, err error) {
+	done := make(chan error, 1)
+	go func() {
+		buf := make([]byte, 64)
+		for {
+			if _, err := b.Read(buf); err != nil {
+				done <- err
+				return
+			}
+			received++
+		}
+	}()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for running := true; running; {
+		select {
+		case <-stop:
+			running = false
+		case <-tick.C:
+			if _, err := a.WriteTo([]byte{1}, b.LocalAddr()); err != nil {
+				return sent, received, err
+			}
+			sent++
+		}
+	}
+	b.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	<-done
+	return sent, received, nil
+}
+
+// withStream runs change while datagrams go from a to b, and fails the test if any is lost.
+func withStream(t *testing.T, a, b *host, change func()) {
+	t.Helper()
+	client, server := a.listen("10.5.1.0:0"), b.listen("10.5.2.0:0")
+	if err := exchange(client, server, 1, 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	server.SetReadDeadline(time.Time{})
+	stop := make(chan struct{})
+	result := make(chan string, 1)
+	go func() {
+		sent, received, err := stream(client, server, stop)
+		if err != nil || sent != received || sent == 0 {
+			result <- fmt.Sprintf("sent %d, received %d, %v", sent, received, err)
+		}
+		close(result)
+	}()
+	change()
+	close(stop)
+	if r, bad := <-result; bad {
+		t.Error(r)
+	}
+}
+
+func TestTakeOverFromFlannelWithoutLoss(t *testing.T) {
+	hosts := newHosts(t, 2)
+	a, b := join(t, hosts)
+	peer := dataplane.Peer{VTEP: b.dp.VTEPs()[0], Subnets: []netip.Prefix{netip.MustParsePrefix("10.5.2.0/24")}}
+	// Make it what flannel would have left.
+	flannel := func() {
+		a.Run("ip", "route", "replace", "10.5.2.0/24", "via", "10.5.2.0", "dev", "flannel.1", "onlink")
+		a.Run("ip", "nexthop", "flush", "proto", "211")
+	}
+	flannel()
+	withStream(t, a, b, func() {
+		for range 5 {
+			a.dp.Close()
+			a.open()
+			a.sync(wanted(peer, peerC))
+			a.expect(wanted(peer, peerC))
+			flannel()
+		}
+	})
+}
+
+func TestMACChangeKeepsTraffic(t *testing.T) {
+	hosts := newHosts(t, 2)
+	a, b := join(t, hosts)
+	peer := dataplane.Peer{VTEP: b.dp.VTEPs()[0], Subnets: []netip.Prefix{netip.MustParsePrefix("10.5.2.0/24")}}
+	old := peer
+	old.MAC = mustMAC("0e:00:00:00:00:bb")
+	a.sync(wanted(old))
+	client, server := a.listen("10.5.1.0:0"), b.listen("10.5.2.0:0")
+	a.sync(wanted(peer))
+	a.expect(wanted(peer)) // the old FDB entry is gone
+	if err := exchange(client, server, 100, 5*time.Second); err != nil {
+		t.Error(err)
+	}
+}

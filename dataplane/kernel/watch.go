@@ -19,6 +19,9 @@ const (
 	gather = 100 * time.Millisecond
 	// maxPause bounds how far repairs are spread while somebody keeps undoing them.
 	maxPause = 30 * time.Second
+	// maxEvents is how many notifications are kept until they are looked at. More
+	// of them count as one that anything may have changed.
+	maxEvents = 1 << 14
 )
 
 func watchGroups() []int {
@@ -38,7 +41,7 @@ type inbox struct {
 func (b *inbox) put(e event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.events) >= numBuffered {
+	if len(b.events) >= maxEvents {
 		b.events, e = b.events[:0], event{kind: dumpEvent}
 	}
 	b.events = append(b.events, e)

@@ -10,7 +10,7 @@ import (
 )
 
 // Cleanup removes what overlayd left in the namespace, whichever dataplane made
-// it: devices named flannel.* or flannel-v6.* that carry [Alias], with all that
+// it: devices named flannel.*, flannel-v6.* or ovl.* that carry [Alias], with all that
 // is on them, and routes of [RouteProtocol] elsewhere. It returns what it
 // removed, in words, and removes all it can even where it returns an error. A
 // second call finds nothing.
@@ -43,6 +43,10 @@ func (c *Conn) Cleanup() (removed []string, err error) {
 }
 
 func isOurs(a *netlink.LinkAttrs) bool {
-	named := strings.HasPrefix(a.Name, "flannel.") || strings.HasPrefix(a.Name, "flannel-v6.")
-	return named && a.Alias == Alias
+	for _, prefix := range []string{"flannel.", "flannel-v6.", TemporaryPrefix} {
+		if strings.HasPrefix(a.Name, prefix) {
+			return a.Alias == Alias
+		}
+	}
+	return false
 }

@@ -10,6 +10,10 @@ package rtnl
 // Alias marks a network device as made or adopted by overlayd (ip link ... alias).
 const Alias = "overlayd"
 
+// TemporaryPrefix begins the name of a device that is to take another's place.
+// After a crash one may be left, which Cleanup knows by it.
+const TemporaryPrefix = "ovl."
+
 // RouteProtocol is the number (rtm_protocol, nh_protocol) under which overlayd
 // installs routes and nexthop objects. It is free in iproute2's rt_protos and
 // above the numbers that the kernel's rtnetlink.h reserves. What carries it

@@ -171,14 +171,17 @@ func TestSetRoutesLeavesOthersAlone(t *testing.T) {
 func TestCleanup(t *testing.T) {
 	ns, c, index := device(t, "flannel.7")
 	ns.Run("ip", "link", "add", "flannel.8", "type", "bridge")
-	ns.Run("ip", "link", "add", "other", "alias", Alias, "type", "bridge")
+	for _, name := range []string{"ovl.7", "other"} { // the first as after a crash
+		ns.Run("ip", "link", "add", name, "type", "bridge")
+		ns.Run("ip", "link", "set", name, "alias", Alias)
+	}
 	ns.Run("ip", "route", "add", "10.6.0.0/16", "dev", "lo", "proto", "211")
 	ns.Run("ip", "route", "add", "10.7.0.0/16", "dev", "lo", "proto", "static")
 	if err := c.SetLink(index, 0, Alias, true); err != nil {
 		t.Fatal(err)
 	}
 	removed, err := c.Cleanup()
-	if diff := cmp.Diff([]string{"device flannel.7", "route 10.6.0.0/16"}, removed); diff != "" || err != nil {
+	if diff := cmp.Diff([]string{"device flannel.7", "device ovl.7", "route 10.6.0.0/16"}, removed); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
 	if removed, err := c.Cleanup(); len(removed) != 0 || err != nil {
