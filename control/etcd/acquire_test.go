@@ -63,23 +63,28 @@ func TestThousandAcquirers(t *testing.T) {
 	c := newCluster(t)
 	c.cfg.Endpoints = []string{c.url()}
 	c.SetConfig(t, []byte(`{"Network":"10.16.0.0/12"}`))
-	leases, errs := make([]control.Lease, n), make([]error, n)
+	leases := make([]control.Lease, n)
 	begin := time.Now()
 	var wg sync.WaitGroup
 	for i := range n {
 		s := c.open(t)
 		wg.Go(func() {
 			node, vteps := node(i)
-			leases[i], errs[i] = s.Acquire(t.Context(), node, vteps)
+			var err error
+			leases[i], err = s.Acquire(t.Context(), node, vteps)
+			for ; err != nil; leases[i], err = s.Acquire(t.Context(), node, vteps) {
+				if !strings.Contains(err.Error(), "does not answer") || time.Since(begin) > hang {
+					t.Errorf("node %d: %v", i, err)
+					return
+				}
+				t.Logf("node %d again: %v", i, err) // a busy machine: the Controller tries again too
+			}
 		})
 	}
 	wg.Wait()
 	t.Logf("%d acquirers took %s", n, time.Since(begin))
 	owner := map[netip.Prefix]int{}
 	for i, l := range leases {
-		if errs[i] != nil {
-			t.Fatalf("node %d: %v", i, errs[i])
-		}
 		if other, ok := owner[l.Subnet]; ok {
 			t.Errorf("nodes %d and %d both have %s", i, other, l.Subnet)
 		}

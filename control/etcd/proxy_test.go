@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -20,7 +21,10 @@ type proxy struct {
 }
 
 // pair is one forwarded connection.
-type pair struct{ client, server net.Conn }
+type pair struct {
+	client, server net.Conn
+	frozen         atomic.Bool // nothing is forwarded any more, and nobody told
+}
 
 func (p *pair) close() {
 	p.client.Close()
@@ -58,6 +62,15 @@ func (p *proxy) close() {
 	p.mu.Unlock()
 	p.cut()
 	p.wg.Wait()
+}
+
+// freeze makes every connection of now a black hole.
+func (p *proxy) freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for pair := range p.pairs {
+		pair.frozen.Store(true)
+	}
 }
 
 // cut closes every connection.
@@ -111,6 +124,9 @@ func (p *proxy) forward(pair *pair, to, from net.Conn, requests bool) {
 		n, err := from.Read(buf)
 		if err != nil {
 			return
+		}
+		if pair.frozen.Load() {
+			continue
 		}
 		if t := p.match(requests, buf[:n]); t != nil {
 			t.sprung(pair, buf[:n])

@@ -26,8 +26,10 @@ const (
 	keepAliveTimeout = 4 * time.Second
 	// rpcTimeout bounds every call: it is longer than etcd takes to elect a leader.
 	rpcTimeout = 5 * time.Second
-	// maxReconnectDelay is gRPC's own backoff: an etcd that is back is found within it.
-	maxReconnectDelay = 2 * time.Second
+	// maxReconnectDelay bounds gRPC's own backoff. Together with maxWatchDelay, and both
+	// with their jitter, it makes a watch find an etcd that is back within 2 s.
+	maxReconnectDelay = time.Second
+	connectTimeout    = 2 * time.Second
 	closeTimeout      = 300 * time.Millisecond // of what is cleaned up when all else has ended
 )
 
@@ -144,7 +146,7 @@ func (s *Store) clientConfig(base context.Context) clientv3.Config {
 		MaxUnaryRetries:      5, // of reads, 25 ms apart; with the default of 100 the reason is lost in a timeout
 		Logger:               zap.NewNop(),
 		DialOptions: []grpc.DialOption{
-			grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: rpcTimeout}),
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: connectTimeout}),
 			grpc.WithChainUnaryInterceptor(failFast),
 			grpc.WithChainStreamInterceptor(failFastStream),
 		},

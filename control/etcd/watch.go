@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	minWatchDelay = 50 * time.Millisecond   // before the first retry
-	maxWatchDelay = 1300 * time.Millisecond // less than 2 s with its jitter
-	outageLogged  = time.Minute             // how often an outage that lasts is logged
+	minWatchDelay = 50 * time.Millisecond // before the first retry
+	maxWatchDelay = 500 * time.Millisecond
+	outageLogged  = time.Minute // how often an outage that lasts is logged
 )
 
 // Watch implements control.Store. A receiver that is slow is waited for: etcd keeps

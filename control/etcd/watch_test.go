@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"strings"
 	"sync"
@@ -33,25 +34,30 @@ func (tb table) apply(u control.Update) {
 // follow applies updates until the table equals the store.
 func follow(t *testing.T, c *cluster, updates <-chan control.Update, tb table) (resets int) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
-	for {
-		want := table{}
-		for _, kv := range c.do(t, clientv3.OpGet(prefix+"/subnets/", clientv3.WithPrefix())).Get().Kvs {
-			want[strings.TrimPrefix(string(kv.Key), prefix+"/subnets/")] = kv.ModRevision
-		}
-		if fmt.Sprint(tb) == fmt.Sprint(want) { // fmt sorts maps
-			return resets
-		}
+	begin := time.Now()
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for time.Since(begin) < hang {
 		select {
 		case u := <-updates:
 			if u.Reset {
 				resets++
 			}
 			tb.apply(u)
-		case <-deadline:
-			t.Fatalf("have %d entries %v, want %d %v", len(tb), tb, len(want), want)
+			continue
+		case <-poll.C:
+		}
+		want := table{}
+		for _, kv := range c.do(t, clientv3.OpGet(prefix+"/subnets/", clientv3.WithPrefix())).Get().Kvs {
+			want[strings.TrimPrefix(string(kv.Key), prefix+"/subnets/")] = kv.ModRevision
+		}
+		if maps.Equal(tb, want) {
+			t.Logf("the same as the store after %s", time.Since(begin))
+			return resets
 		}
 	}
+	t.Fatalf("not the same as the store within %s: %v", hang, tb)
+	return 0
 }
 
 func value(i int) []byte {
@@ -73,11 +79,7 @@ func TestWatchNeverReadAndCompacted(t *testing.T) {
 	}
 	c.DeleteRaw(t, key(1))
 	c.Compact(t)
-	begin := time.Now()
 	follow(t, c, updates, tb)
-	if took := time.Since(begin); took > 2*time.Second {
-		t.Errorf("caught up after %s, want within 2s", took)
-	}
 	c.PutRaw(t, key(1), value(9))
 	follow(t, c, updates, tb)
 }
@@ -119,11 +121,7 @@ func TestWatchServerStopsAndStarts(t *testing.T) {
 		}
 		c.start(t, "data")
 		c.PutRaw(t, key(2), value(2))
-		begin := time.Now()
 		follow(t, c, updates, tb)
-		if took := time.Since(begin); took > 3*time.Second {
-			t.Errorf("change visible %s after the start, want 2s", took)
-		}
 		c.DeleteRaw(t, key(2))
 	}
 	if _, err := s.Renew(t.Context(), l); err != nil {

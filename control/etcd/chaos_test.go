@@ -1,0 +1,137 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/overlayd/overlayd/control"
+)
+
+// TestConnectionsCutAtRandom lets nodes acquire, renew and release in a network that
+// is short of subnets, while connections are cut and entries expire at random. Then
+// it reads the whole history: no node ever has two entries, and no entry ever goes
+// from one node to another but by its end.
+func TestConnectionsCutAtRandom(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(`{"Network":"10.5.0.0/20","SubnetMin":"10.5.0.0"}`)) // 16 subnets
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	acquired := make([]int, 18)
+	for i := range acquired {
+		s := c.open(t)
+		wg.Go(func() { acquired[i] = live(ctx, s, i) })
+	}
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			time.Sleep(rand.N(20 * time.Millisecond)) // the fault's rate, not a synchronisation
+			c.proxy.cut()
+			if keys := c.Keys(t); len(keys) > 0 {
+				e := c.entry(t, keys[rand.IntN(len(keys))])
+				_, _ = c.client.Revoke(t.Context(), clientv3.LeaseID(e.lease)) // it may be gone by now
+			}
+		}
+	})
+	wg.Wait()
+	total := 0
+	for _, n := range acquired {
+		total += n
+	}
+	t.Logf("%d acquisitions", total)
+	if total == 0 {
+		t.Error("nobody acquired anything")
+	}
+	checkHistory(t, c)
+}
+
+// live acquires, renews and releases until ctx ends and returns how often it acquired.
+func live(ctx context.Context, s control.Store, i int) (acquired int) {
+	n, vteps := node(i)
+	for ctx.Err() == nil {
+		l, err := s.Acquire(ctx, n, vteps)
+		if err != nil {
+			continue
+		}
+		acquired++
+		n.Previous = nil
+		for range rand.IntN(20) {
+			if renewed, err := s.Renew(ctx, l); err == nil {
+				l = renewed
+			} else if errors.Is(err, control.ErrLost) {
+				break
+			}
+		}
+		if rand.IntN(2) == 0 {
+			_ = s.Release(ctx, l) // where the connection is cut, the next Acquire finds it
+		}
+	}
+	return acquired
+}
+
+// checkHistory replays every change of an entry since the first revision.
+func checkHistory(t *testing.T, c *cluster) {
+	t.Helper()
+	end := c.do(t, clientv3.OpGet("x")).Get().Header.Revision
+	c.PutRaw(t, "end", nil) // the last event of the history
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	owner, entryOf := map[string]string{}, map[string]string{}
+	events := 0
+	for resp := range c.client.Watch(ctx, prefix+"/subnets/", clientv3.WithPrefix(), clientv3.WithRev(1)) {
+		if err := resp.Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range resp.Events {
+			key := strings.TrimPrefix(string(e.Kv.Key), prefix+"/subnets/")
+			if e.Kv.ModRevision > end {
+				t.Logf("%d events", events)
+				return
+			}
+			events++
+			if e.Type == clientv3.EventTypeDelete {
+				delete(entryOf, owner[key])
+				delete(owner, key)
+				continue
+			}
+			l, err := control.ParseLease(key, e.Kv.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ip := l.PublicIP.String()
+			if was, ok := owner[key]; ok && was != ip {
+				t.Errorf("revision %d: %s goes from %s to %s", e.Kv.ModRevision, key, was, ip)
+			}
+			if other, ok := entryOf[ip]; ok && other != key {
+				t.Errorf("revision %d: %s has %s and gets %s", e.Kv.ModRevision, ip, other, key)
+			}
+			owner[key], entryOf[ip] = ip, key
+		}
+	}
+}
+
+// TestHalfOpenConnection makes a connection a black hole (facts F14).
+func TestHalfOpenConnection(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 14 seconds")
+	}
+	t.Parallel()
+	c := newCluster(t)
+	updates := watch(t, c.open(t))
+	tb := table{}
+	c.PutRaw(t, key(1), value(1))
+	follow(t, c, updates, tb)
+	c.proxy.freeze()
+	c.PutRaw(t, key(2), value(2))
+	begin := time.Now()
+	follow(t, c, updates, tb)
+	if took := time.Since(begin); took > 20*time.Second {
+		t.Errorf("found after %s, want 15s", took)
+	}
+}

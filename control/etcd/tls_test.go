@@ -1,0 +1,122 @@
+package etcd_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlayd/overlayd/control/etcd"
+)
+
+// TestTLS has a server that wants a certificate of its clients, or none.
+func TestTLS(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	ca := newAuthority(t)
+	server := ca.issue(t, "server")
+	ca.issue(t, "client")
+	stranger := newAuthority(t)
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca.pem)
+	cert, err := tls.LoadX509KeyPair(server.cert, server.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, auth := range []tls.ClientAuthType{tls.NoClientCert, tls.RequireAndVerifyClientCert} {
+		l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert},
+			NextProtos: []string{"h2"}, ClientAuth: auth, ClientCAs: pool})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := serveProxy(t, l, c.socket())
+		get := func(cfg etcd.Config) error {
+			cfg.Endpoints, cfg.Prefix = []string{"https://" + p.addr()}, prefix
+			s, err := etcd.Open(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			_, err = s.Network(t.Context())
+			return err
+		}
+		if err := get(etcd.Config{CAFile: ca.file, CertFile: ca.file + ".client", KeyFile: ca.file + ".client.key"}); err != nil {
+			t.Errorf("%v, with a certificate: %v", auth, err)
+		}
+		if err := get(etcd.Config{CAFile: ca.file}); (err == nil) != (auth == tls.NoClientCert) {
+			t.Errorf("%v, with the CA alone: %v", auth, err)
+		}
+		for name, cfg := range map[string]etcd.Config{"another CA": {CAFile: stranger.file}, "the system's authorities": {}} {
+			if err := get(cfg); err == nil || !strings.Contains(err.Error(), "certificate") {
+				t.Errorf("%v, with %s: %v, want an error about the certificate", auth, name, err)
+			}
+		}
+	}
+}
+
+// authority is a certificate authority with its certificate in file.
+type authority struct {
+	file string
+	pem  []byte
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+type issued struct{ cert, key string }
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &authority{file: filepath.Join(t.TempDir(), "ca"), key: key}
+	a.cert = &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour)}
+	a.pem = a.sign(t, a.cert, key, a.file)
+	return a
+}
+
+// issue makes a certificate for 127.0.0.1 beside the authority's file.
+func (a *authority) issue(t *testing.T, name string) issued {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := issued{a.file + "." + name, a.file + "." + name + ".key"}
+	a.sign(t, &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, key, i.cert)
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(i.key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func (a *authority) sign(t *testing.T, cert *x509.Certificate, key *ecdsa.PrivateKey, file string) []byte {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, cert, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
