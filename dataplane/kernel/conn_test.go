@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane/netnstest"
@@ -129,4 +131,31 @@ func FuzzParse(f *testing.F) {
 			_ = fmt.Sprint(ackError(h, body))
 		})
 	})
+}
+
+func TestInterruptedDump(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &conn{file: os.NewFile(uintptr(fds[0]), "ours"), in: make([]byte, 4096)}
+	defer c.close()
+	defer unix.Close(fds[1])
+	for _, flags := range []uint16{0, unix.NLM_F_DUMP_INTR} {
+		// The kernel's answer: one object, and the end.
+		seq := c.seq + 1
+		answer := finish(begin(nil, unix.RTM_NEWNEXTHOP, flags, make([]byte, unix.SizeofNhmsg)), 0)
+		end := len(answer)
+		answer = finish(begin(answer, unix.NLMSG_DONE, flags, make([]byte, 4)), end)
+		native.PutUint32(answer[8:], seq)
+		native.PutUint32(answer[end+8:], seq)
+		if _, err := unix.Write(fds[1], answer); err != nil {
+			t.Fatal(err)
+		}
+		objects := 0
+		err := c.dump(unix.RTM_GETNEXTHOP, nil, nil, func([]byte) { objects++ })
+		if objects != 1 || errors.Is(err, netlink.ErrDumpInterrupted) != (flags != 0) || flags == 0 && err != nil {
+			t.Errorf("flags %#x: %d objects, %v", flags, objects, err)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -232,4 +234,30 @@ func TestClassify(t *testing.T) {
 			t.Errorf("%s: got %d, want %d", tc.name, got.kind, tc.want)
 		}
 	}
+}
+
+func TestRunEndsAndLeavesTheDataplane(t *testing.T) {
+	leaks := goleak.IgnoreCurrent()
+	h := newHosts(t, 1)[0].open()
+	w := wanted(peerB)
+	h.sync(w)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.dp.Run(ctx) }()
+	cancel()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	case <-time.After(time.Second):
+		t.Fatal("Run does not end")
+	}
+	h.expect(w)
+	if err := h.dp.Sync(t.Context(), w); !errors.Is(err, errClosed) {
+		t.Errorf("Sync after Run: %v", err)
+	}
+	h.dp.Stats()
+	h.dp.Close()
+	goleak.VerifyNone(t, leaks)
 }
