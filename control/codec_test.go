@@ -157,7 +157,7 @@ func FuzzParseLease(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key string, value []byte) {
 		l, err := ParseLease(key, value)
 		if err != nil {
-			if len(err.Error()) > 400 {
+			if len(err.Error()) > 512 {
 				t.Fatalf("error of %d bytes: %.80s", len(err.Error()), err)
 			}
 			return
