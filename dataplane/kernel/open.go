@@ -26,7 +26,6 @@ func (t *tunnel) openDevice() error {
 	}
 	v, ok := l.(*netlink.Vxlan)
 	if !ok {
-		t.log.Info("replacing a device of another type", "device", t.name, "type", l.Type())
 		return t.displace(l)
 	}
 	if mac := linkMAC(v); t.mac == (encap.MAC{}) && mac.IsUnicast() {
@@ -88,10 +87,14 @@ func (t *tunnel) finish(index int) error {
 	return nil
 }
 
-// displace puts the vxlan device in the place of a link of another type, such as
-// the userspace dataplane's. It is made and tried under another name before the
-// old one is removed.
+// displace puts the vxlan device in the place of the userspace dataplane's TUN
+// device. It is made and tried under another name before the old one is removed.
+// A link of any other type under the name is somebody else's.
 func (t *tunnel) displace(old netlink.Link) error {
+	if typ := old.Type(); typ != "tuntap" && typ != "tun" {
+		return fmt.Errorf("make vxlan device %s: a device of type %s has this name; remove it (`ip link del %[1]s`)", t.name, typ)
+	}
+	t.log.Info("replacing the TUN device by a vxlan device", "device", t.name)
 	temporary := fmt.Sprintf(rtnl.TemporaryPrefix+"%d", t.cfg.VNI)
 	if l, err := t.rt.Link(temporary); err == nil { // left by a crash
 		if err := t.rt.DeleteLink(l); err != nil {

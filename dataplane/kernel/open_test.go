@@ -115,6 +115,18 @@ func TestOpenTakesThePlaceOfATUN(t *testing.T) {
 	h.sync(wanted(manyPeers(3)...))
 }
 
+func TestOpenLeavesAnyOtherDevice(t *testing.T) {
+	h := newHosts(t, 1)[0]
+	h.Run("ip", "link", "add", "flannel.1", "type", "bridge")
+	before := h.Run("ip", "link")
+	if err := h.try(); err == nil || !strings.Contains(err.Error(), "ip link del flannel.1") {
+		t.Errorf("got %v", err)
+	}
+	if diff := cmp.Diff(before, h.Run("ip", "link")); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestRefusalLeavesTheTUN(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
