@@ -22,7 +22,6 @@ const (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asOverlayd) != "" {
-		os.Unsetenv(asOverlayd)
 		os.Exit(run(os.Args[1:]))
 	}
 	if v := os.Getenv(asEtcd); v != "" {

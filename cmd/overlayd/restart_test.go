@@ -114,7 +114,7 @@ func TestSwitchDataplane(t *testing.T) {
 		if got := c.hosts[0].gateway(); got != subnet {
 			t.Fatalf("%s: subnet %s, was %s", mode, got, subnet)
 		}
-		eventually(t, 5*time.Second, mode+" reaches the other pod", func() error { return echo(a.NS, b.addr, 56) })
+		eventually(t, 5*time.Second, mode+" reaches the other pod", func() error { return echoWithin(a.NS, b.addr, 56, 100*time.Millisecond) })
 		checkPair(t, c.hosts[0], a, c.hosts[1], b, 4<<20)
 	}
 }
@@ -148,7 +148,7 @@ func TestStop(t *testing.T) {
 
 func warmUp(t *testing.T, a, b *pod) {
 	t.Helper()
-	eventually(t, 5*time.Second, "pods reach each other", func() error { return echo(a.NS, b.addr, 56) })
+	eventually(t, 5*time.Second, "pods reach each other", func() error { return echoWithin(a.NS, b.addr, 56, 100*time.Millisecond) })
 }
 
 func startMeters(t *testing.T, a, b *pod) (there, back *meter) {

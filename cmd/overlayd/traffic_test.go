@@ -38,6 +38,10 @@ const trafficTimeout = 20 * time.Second
 
 // echo sends one echo request of size payload bytes and waits for its answer.
 func echo(from *netnstest.NS, to netip.Addr, size int) error {
+	return echoWithin(from, to, size, 3*time.Second)
+}
+
+func echoWithin(from *netnstest.NS, to netip.Addr, size int, limit time.Duration) error {
 	var conn *icmp.PacketConn
 	err := from.Do(func() (err error) { conn, err = icmp.ListenPacket("ip4:icmp", "0.0.0.0"); return err })
 	if err != nil {
@@ -54,7 +58,7 @@ func echo(from *netnstest.NS, to netip.Addr, size int) error {
 	if _, err := conn.WriteTo(b, &net.IPAddr{IP: to.AsSlice()}); err != nil {
 		return fmt.Errorf("ping %s: %w", to, err)
 	}
-	conn.SetReadDeadline(time.Now().Add(3 * time.Second))
+	conn.SetReadDeadline(time.Now().Add(limit))
 	buf := make([]byte, 1<<16)
 	for {
 		n, _, err := conn.ReadFrom(buf)
