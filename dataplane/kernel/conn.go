@@ -99,7 +99,8 @@ func (e *kernelError) Unwrap() error { return e.errno }
 // batch asks for an acknowledgement: the kernel handles them in order and answers a
 // refused one unasked, so that silence until then means success. An
 // error means that the result of messages for which done was not called is unknown.
-func (c *conn) transact(ctx context.Context, n int, encode func(i int, b []byte) []byte, done func(i int, reply []byte, err error)) error {
+func (c *conn) transact(ctx context.Context, n int, encode func(i int, b []byte) []byte,
+	done func(i int, reply []byte, err error)) error {
 	for i := 0; i < n; {
 		if err := ctx.Err(); err != nil {
 			return err

@@ -38,5 +38,5 @@
 //	plan.go     state, targets → operations in order (pure)
 //	tunnel.go   applies them; takes back what a refused peer left
 //	message.go  the netlink messages (pure); conn.go: many of them per system call
-//	watch.go    notices what others do to our objects
+//	watch.go    notices what others do to our objects (event.go: the pure part), and repairs it
 package kernel

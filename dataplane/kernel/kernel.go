@@ -17,8 +17,8 @@ import (
 // nothing has been noticed. Calico's felix does it every 90 s, antrea every 60 s.
 const defaultResync = 60 * time.Second
 
-// Config says what the kernel dataplane works with. All but the last four
-// fields must be set.
+// Config says what the kernel dataplane works with. All fields of the first
+// group must be set.
 type Config struct {
 	Log    *slog.Logger
 	Link   int        // interface index of the underlay link
@@ -42,7 +42,8 @@ func (c *Config) check() error {
 	case !c.Local.IsValid() || !c.Public.IsValid() || c.Local.Is4() != c.Public.Is4():
 		return fmt.Errorf("local address %s and public address %s are not two of one family", c.Local, c.Public)
 	case len(deviceName(c.Local, c.VNI)) > maxName:
-		return fmt.Errorf("VNI %d is too large: the name of device %s is longer than the kernel's %d bytes", c.VNI, deviceName(c.Local, c.VNI), maxName)
+		return fmt.Errorf("VNI %d is too large: the name of device %s is longer than the kernel's %d bytes",
+			c.VNI, deviceName(c.Local, c.VNI), maxName)
 	case c.Port == 0:
 		return errors.New("port 0 is no VXLAN port")
 	case c.MTU <= 0:
