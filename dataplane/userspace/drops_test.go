@@ -22,7 +22,7 @@ func TestSendDrops(t *testing.T) {
 		"no peer":         {udpPacket(podA, netip.MustParseAddr("10.42.3.1"), 1, 2, nil), dataplane.DropNoRoute},
 		"own subnet":      {udpPacket(podA, podA.Next(), 1, 2, nil), dataplane.DropNoRoute},
 		"multicast":       {udpPacket(podA, netip.MustParseAddr("224.0.0.251"), 1, 2, nil), dataplane.DropNoRoute},
-		"broadcast":       {udpPacket(podA, broadcastAddr, 1, 2, nil), dataplane.DropNoRoute},
+		"broadcast":       {udpPacket(podA, netip.MustParseAddr("255.255.255.255"), 1, 2, nil), dataplane.DropNoRoute},
 		"router solicit":  {ipPacket(podA6, netip.MustParseAddr("ff02::2"), 58, []byte{133, 0, 0, 0}), dataplane.DropNoRoute},
 		"no peer over v6": {udpPacket(podA6, netip.MustParseAddr("fd42:0:0:3::1"), 1, 2, nil), dataplane.DropNoRoute},
 	}
@@ -131,7 +131,7 @@ func requireDrop(t *testing.T, m *Memory, d Datagram, why dataplane.Drop) {
 func TestBroadcastMACIsAccepted(t *testing.T) {
 	a, b := testPair(t)
 	d := encapsulate(t, a, udpPacket(podA, podB, 1, 2, nil))
-	copy(d.Payload[encap.VXLANLen:], broadcastMAC[:])
+	copy(d.Payload[encap.VXLANLen:], bytes.Repeat([]byte{0xff}, encap.MACLen))
 	if decapsulate(b, d) == nil {
 		t.Errorf("dropped: %+v", b.Stats())
 	}

@@ -72,7 +72,7 @@ func (w *receiveWorker) accept(t *table, d *datagram) (why dataplane.Drop, ok bo
 	if err != nil {
 		return dataplane.DropMalformed, false
 	}
-	if dst != w.local.mac && dst != broadcastMAC || src == w.local.mac {
+	if dst != w.local.mac && !isBroadcast(dst) || src == w.local.mac {
 		return dataplane.DropBadMAC, false
 	}
 	if encap.ParseIP(d.buf[headroom:], &w.ip) != nil || etherType != etherTypeOf(w.ip.Version) || !deliverable(w.ip.Dst) {
@@ -85,8 +85,9 @@ func (w *receiveWorker) accept(t *table, d *datagram) (why dataplane.Drop, ok bo
 	return 0, true
 }
 
-// broadcastMAC is the destination of frames for every VTEP; kernel peers accept it.
-var broadcastMAC = encap.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+// isBroadcast reports whether m is for every VTEP. The kernel's vxlan device
+// accepts such frames too.
+func isBroadcast(m encap.MAC) bool { return m == encap.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff} }
 
 func etherTypeOf(version uint8) uint16 {
 	if version == 4 {
@@ -100,10 +101,9 @@ func etherTypeOf(version uint8) uint16 {
 // Whether the host is to forward it is for its routes and firewall to say.
 func deliverable(dst netip.Addr) bool {
 	dst = dst.Unmap()
-	return !dst.IsMulticast() && !dst.IsLoopback() && !dst.IsUnspecified() && dst != broadcastAddr
+	broadcast := netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	return !dst.IsMulticast() && !dst.IsLoopback() && !dst.IsUnspecified() && dst != broadcast
 }
-
-var broadcastAddr = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
 // guessedMTU is the largest packet that every destination behind this host is
 // taken to accept: the least MTU of IPv6. A superpacket does not tell its
