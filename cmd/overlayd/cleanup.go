@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/overlayd/overlayd/dataplane/rtnl"
+	"github.com/overlayd/overlayd/dataplane/kernel"
 )
 
 func newCleanupCommand() *cobra.Command {
@@ -39,12 +39,7 @@ func cleanup(subnetFile string, removed func(what string)) error {
 	}
 	// A lock file that cannot be made says that no daemon could make one either.
 	defer claim.release()
-	conn, err := rtnl.Open()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	gone, err := conn.Cleanup()
+	gone, err := kernel.Cleanup()
 	for _, what := range gone {
 		removed(what)
 	}
