@@ -57,7 +57,7 @@ func TestWhatIsWritten(t *testing.T) {
 // TestThousandAcquirers is acceptance line 9: each has a connection of its own.
 func TestThousandAcquirers(t *testing.T) {
 	n := 1000
-	if testing.Short() {
+	if testing.Short() || raced {
 		n = 100
 	}
 	c := newCluster(t)

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/netip"
@@ -52,6 +53,7 @@ type census struct {
 
 func (s *Store) census(ctx context.Context, node control.Node) (census, error) {
 	var c census
+	ip := []byte(nodeIP(node).String())
 	_, err := s.list(ctx, func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {
 			v4, v6, err := control.ParseKey(s.keys.name(kv.Key))
@@ -62,6 +64,9 @@ func (s *Store) census(ctx context.Context, node control.Node) (census, error) {
 				if p.IsValid() {
 					c.taken = append(c.taken, p)
 				}
+			}
+			if !bytes.Contains(kv.Value, ip) {
+				continue // reading the value of every lease would be most of the work
 			}
 			if l, err := s.keys.parse(kv); err == nil && isOwn(l, node) {
 				c.own = append(c.own, l)

@@ -46,10 +46,7 @@ func (r *record) unlock() { r.turn <- struct{}{} }
 // from then on. control.ErrTaken: another live node has it. An earlier process of
 // the same node loses it.
 func (s *Store) claim(ctx context.Context, node control.Node) (*record, error) {
-	ip := node.PublicIP
-	if !ip.IsValid() {
-		ip = node.PublicIPv6
-	}
+	ip := nodeIP(node)
 	switch {
 	case !ip.IsValid():
 		return nil, errors.New("node has no public IP")
@@ -76,6 +73,14 @@ func (s *Store) claim(ctx context.Context, node control.Node) (*record, error) {
 	s.mu.Unlock()
 	go r.keep(kctx)
 	return r, nil
+}
+
+// nodeIP is the public IP that tells node from all others.
+func nodeIP(node control.Node) netip.Addr {
+	if node.PublicIP.IsValid() {
+		return node.PublicIP
+	}
+	return node.PublicIPv6
 }
 
 // record returns this node's record: nil before Acquire and after Release.

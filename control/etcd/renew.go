@@ -180,5 +180,8 @@ func (s *Store) Release(ctx context.Context, l control.Lease) error {
 	if _, err := s.txn(ctx, "release lease "+l.Key(), []clientv3.Cmp{ours}, []clientv3.Op{clientv3.OpDelete(key)}, nil); err != nil {
 		return err
 	}
+	if l.Handle == 0 { // written by hand, without an etcd lease
+		return nil
+	}
 	return s.revoke(ctx, leaseID(l.Handle))
 }

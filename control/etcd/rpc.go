@@ -199,8 +199,12 @@ func (s *Store) abandon(ctx context.Context, id leaseID) {
 	}
 }
 
-// cleanupContext is for what is to be done even after ctx has ended, but not for long.
+// cleanupContext is for what is to be done even after ctx has ended, but then not for
+// long.
 func cleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Err() == nil {
+		return context.WithCancel(ctx)
+	}
 	return context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 }
 

@@ -90,15 +90,17 @@ func (s *Store) Stats() Stats {
 // every connection. Leases stay: they are for the next run. Watches must have been ended
 // through their contexts before.
 func (s *Store) Close() error {
-	s.unclaim(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	s.unclaim(ctx)
+	cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c, cancel := s.client, s.cancel
-	s.client, s.cancel, s.closed = nil, nil, true
+	c := s.client
+	s.client, s.closed = nil, true
 	if c == nil {
 		return nil
 	}
-	defer cancel()
+	defer s.cancel()
 	if err := ignoreCanceled(c.Close()); err != nil {
 		return fmt.Errorf("close etcd client: %w", err)
 	}
