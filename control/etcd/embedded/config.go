@@ -83,6 +83,12 @@ func parseListen(text string) (url.URL, error) {
 	return *u, nil
 }
 
+// isLocal reports whether only this host can reach a listen URL.
+func isLocal(listen url.URL) bool {
+	ap, err := netip.ParseAddrPort(listen.Host)
+	return listen.Scheme == "unix" || err == nil && ap.Addr().IsLoopback()
+}
+
 // advertised returns what clients are to dial for a listen URL: itself, or
 // every address of the host where it is the unspecified address.
 func advertised(listen url.URL) ([]url.URL, error) {

@@ -67,6 +67,9 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Log != nil && !isLocal(listen) {
+		cfg.Log.Warn("whoever reaches the embedded etcd can change the overlay: let only its hosts do", "listen", cfg.ListenClient)
+	}
 	lock, err := lockDir(cfg.Dir)
 	if err != nil {
 		return nil, err
