@@ -20,17 +20,18 @@ demo: build ## Three hosts on this machine reach each other; as root, about half
 	bin/overlayd demo
 
 test: build ## All tests; as root, in network namespaces of their own
-	@command -v runc >/dev/null || { apt-get update -qq && apt-get install -y -qq runc; }
+	@command -v runc >/dev/null && command -v ip >/dev/null || { apt-get update -qq && apt-get install -y -qq runc iproute2; }
 	$(GO) test -shuffle=on -timeout 20m ./...
 
 race: ## All tests with the race detector
-	@command -v gcc runc >/dev/null || { apt-get update -qq && apt-get install -y -qq gcc libc6-dev runc; }
+	@command -v gcc >/dev/null && command -v runc >/dev/null && command -v ip >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq gcc libc6-dev runc iproute2; }
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 25m ./...
 
 fuzz: ## Every fuzz target for FUZZTIME (30s)
 	@set -e; for pkg in $$($(GO) list ./...); do \
 		for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
-			echo "== $$pkg $$target"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
+			echo "== $$pkg $$target"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$pkg; \
 		done; \
 	done
 

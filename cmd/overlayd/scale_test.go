@@ -40,6 +40,10 @@ func TestScale(t *testing.T) {
 				h.daemon.waitLog("msg=ready", 4*limit)
 			}
 			took := time.Since(began)
+			h.daemon.stop(unix.SIGTERM)
+			if err := h.Do(func() error { return cleanup(h.subnetFile, func(string) {}) }); err != nil {
+				t.Errorf("cleanup: %v", err)
+			}
 			t.Logf("%d leases after %s", c.leases, took)
 			if took > limit {
 				t.Errorf("%d leases after %s, want at most %s", c.leases, took, limit)

@@ -14,7 +14,7 @@ func TestCleanup(t *testing.T) {
 	h.Run("ip", "route", "add", "10.9.0.0/24", "nhid", "60", "proto", "211")
 	h.Run("ip", "nexthop", "add", "id", "61", "via", "192.0.2.1", "dev", "eth0", "proto", "static")
 	h.dp.Close()
-	for i, want := range [][]string{{"device flannel.1", "route 10.9.0.0/24", "nexthop 60"}, nil} {
+	for i, want := range [][]string{{"route 10.5.2.0/24", "route 10.9.0.0/24", "device flannel.1", "nexthop 60"}, nil} {
 		var removed []string
 		h.Must(func() (err error) { removed, err = Cleanup(); return err })
 		if diff := cmp.Diff(want, removed); diff != "" {

@@ -181,7 +181,7 @@ func TestCleanup(t *testing.T) {
 		t.Fatal(err)
 	}
 	removed, err := c.Cleanup()
-	if diff := cmp.Diff([]string{"device flannel.7", "device ovl.7", "route 10.6.0.0/16"}, removed); diff != "" || err != nil {
+	if diff := cmp.Diff([]string{"route 10.6.0.0/16", "device flannel.7", "device ovl.7"}, removed); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
 	if removed, err := c.Cleanup(); len(removed) != 0 || err != nil {
