@@ -1,54 +1,17 @@
 package encap
 
-import (
-	"encoding/binary"
-	"math/bits"
-)
+import "math/bits"
 
 // Sum returns the ones' complement sum (RFC 1071) of b as big-endian 16-bit words
 // added to initial, folded and not complemented. An odd last byte is
 // padded with zero, so a sum is continued over several buffers by passing
 // it on as initial only if all but the last have even length.
+//
+// It uses AVX2 where the processor has it, and is SumPortable everywhere else.
 func Sum(b []byte, initial uint16) uint16 {
 	// Words are loaded little-endian, which costs nothing on most machines: the
 	// sum of swapped words is the swapped sum (RFC 1071 section 2 (B)).
-	acc := uint64(bits.ReverseBytes16(initial))
-	var carry uint64
-	for len(b) >= 64 {
-		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(b[0:8]), 0)
-		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(b[8:16]), carry)
-		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(b[16:24]), carry)
-		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(b[24:32]), carry)
-		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(b[32:40]), carry)
-		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(b[40:48]), carry)
-		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(b[48:56]), carry)
-		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(b[56:64]), carry)
-		acc += carry // cannot wrap: the sum that carried is not all ones
-		b = b[64:]
-	}
-	for len(b) >= 8 {
-		acc, carry = bits.Add64(acc, binary.LittleEndian.Uint64(b), 0)
-		acc += carry
-		b = b[8:]
-	}
-	acc, carry = bits.Add64(acc, tail(b), 0)
-	return bits.ReverseBytes16(Fold(acc + carry))
-}
-
-// tail returns the sum of the fewer than eight bytes of b.
-func tail(b []byte) (sum uint64) {
-	if len(b) >= 4 {
-		sum = uint64(binary.LittleEndian.Uint32(b))
-		b = b[4:]
-	}
-	if len(b) >= 2 {
-		sum += uint64(binary.LittleEndian.Uint16(b))
-		b = b[2:]
-	}
-	if len(b) > 0 {
-		sum += uint64(b[0])
-	}
-	return sum
+	return bits.ReverseBytes16(Fold(sum(b, uint64(bits.ReverseBytes16(initial)))))
 }
 
 // Fold adds the 16-bit words of sum until one is left. It never turns a
