@@ -29,83 +29,81 @@ func TestRenewAfter(t *testing.T) {
 		return l
 	}
 	tests := []struct {
-		name    string
-		touch   func(t *testing.T, c *cluster, l control.Lease)
-		lost    bool
-		writes  int64 // of the entry by Renew
-		restore bool  // it ends up with our value
+		name   string
+		touch  func(t *testing.T, c *cluster, l control.Lease)
+		lost   bool // ErrLost, else the entry ends up with our value
+		writes bool // Renew writes the entry
 	}{
-		{"nothing", func(*testing.T, *cluster, control.Lease) {}, false, 0, true},
-		{"deletion", func(t *testing.T, c *cluster, l control.Lease) { c.DeleteRaw(t, l.Key()) }, false, 1, true},
-		{"expiry", func(t *testing.T, c *cluster, l control.Lease) { c.Expire(t, l.Key()) }, false, 1, true},
-		{"junk", func(t *testing.T, c *cluster, l control.Lease) { c.PutRaw(t, l.Key(), []byte(junk)) }, false, 1, true},
+		{"nothing", func(*testing.T, *cluster, control.Lease) {}, false, false},
+		{"deletion", func(t *testing.T, c *cluster, l control.Lease) { c.DeleteRaw(t, l.Key()) }, false, true},
+		{"expiry", func(t *testing.T, c *cluster, l control.Lease) { c.Expire(t, l.Key()) }, false, true},
+		{"junk", func(t *testing.T, c *cluster, l control.Lease) { c.PutRaw(t, l.Key(), []byte(junk)) }, false, true},
 		{"junk and expiry", func(t *testing.T, c *cluster, l control.Lease) {
 			c.PutRaw(t, l.Key(), []byte(junk))
 			if _, err := c.client.Revoke(t.Context(), clientv3.LeaseID(l.Handle)); err != nil {
 				t.Fatal(err)
 			}
-		}, false, 1, true},
-		{"own value by hand", func(t *testing.T, c *cluster, l control.Lease) { c.PutRaw(t, l.Key(), l.Value()) }, false, 1, true},
+		}, false, true},
+		{"own value by hand", func(t *testing.T, c *cluster, l control.Lease) { c.PutRaw(t, l.Key(), l.Value()) }, false, true},
 		{"own value restored from a backup", func(t *testing.T, c *cluster, l control.Lease) {
 			c.Expire(t, l.Key())
 			put(t, c, l)
-		}, false, 0, true},
-		{"another node", func(t *testing.T, c *cluster, l control.Lease) { put(t, c, foreign(l)) }, true, 0, false},
+		}, false, false},
+		{"another node", func(t *testing.T, c *cluster, l control.Lease) { put(t, c, foreign(l)) }, true, false},
 		{"another node after expiry", func(t *testing.T, c *cluster, l control.Lease) {
 			c.Expire(t, l.Key())
 			put(t, c, foreign(l))
-		}, true, 0, false},
+		}, true, false},
 		{"another node's reservation", func(t *testing.T, c *cluster, l control.Lease) {
 			c.PutRaw(t, l.Key(), foreign(l).Value())
-		}, true, 0, false},
+		}, true, false},
 		{"flanneld with the same public IP", func(t *testing.T, c *cluster, l control.Lease) {
 			l.Backend.MAC[5]++
 			put(t, c, l)
-		}, true, 0, false},
+		}, true, false},
 		{"junk in a new entry", func(t *testing.T, c *cluster, l control.Lease) {
 			c.DeleteRaw(t, l.Key())
 			c.PutRaw(t, l.Key(), []byte(junk))
-		}, true, 0, false},
+		}, true, false},
 		{"an overlapping lease after expiry", func(t *testing.T, c *cluster, l control.Lease) {
 			c.Expire(t, l.Key())
 			c.PutRaw(t, l.Subnet.Addr().String()+"-25", foreign(l).Value())
-		}, true, 0, false},
+		}, true, false},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			c := newCluster(t)
-			c.SetConfig(t, []byte(config))
-			s := c.open(t)
-			l := acquire(t, s, 1)
-			tt.touch(t, c, l)
-			before := c.entry(t, l.Key())
-			got, err := s.Renew(t.Context(), l)
-			after := c.entry(t, l.Key())
-			if tt.lost {
-				if !errors.Is(err, control.ErrLost) {
-					t.Errorf("Renew: %v, want ErrLost", err)
-				}
-				if after.revision != before.revision {
-					t.Error("Renew wrote the entry of somebody else")
-				}
-				return
-			}
-			if err != nil {
-				t.Fatalf("Renew: %v", err)
-			}
-			if after.value != string(l.Value()) || after.lease != got.Handle || after.revision != got.ModRevision || after.created != got.CreateRevision {
-				t.Errorf("entry %+v does not fit %+v", after, got)
-			}
-			if wrote := after.revision != before.revision; wrote != (tt.writes > 0) {
-				t.Errorf("Renew wrote the entry: %v, want %v", wrote, tt.writes > 0)
-			}
-			if got.Expires.Before(time.Now().Add(50 * time.Second)) {
-				t.Errorf("expires %s", got.Expires)
-			}
-			if again, err := s.Renew(t.Context(), got); err != nil || again.ModRevision != got.ModRevision {
-				t.Errorf("second Renew: %v, at %d, want %d", err, again.ModRevision, got.ModRevision)
-			}
-		})
+		t.Run(tt.name, func(t *testing.T) { renewAfter(t, tt.touch, tt.lost, tt.writes) })
+	}
+}
+
+func renewAfter(t *testing.T, touch func(*testing.T, *cluster, control.Lease), lost, writes bool) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	s := c.open(t)
+	l := acquire(t, s, 1)
+	touch(t, c, l)
+	before := c.entry(t, l.Key())
+	got, err := s.Renew(t.Context(), l)
+	after := c.entry(t, l.Key())
+	if wrote := after.revision != before.revision; wrote != writes {
+		t.Errorf("Renew wrote the entry: %v, want %v", wrote, writes)
+	}
+	if lost {
+		if !errors.Is(err, control.ErrLost) {
+			t.Errorf("Renew: %v, want ErrLost", err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatalf("Renew: %v", err)
+	}
+	if after != (entry{string(l.Value()), got.CreateRevision, got.ModRevision, got.Handle}) {
+		t.Errorf("entry %+v does not fit %+v", after, got)
+	}
+	if got.Expires.Before(time.Now().Add(50 * time.Second)) {
+		t.Errorf("expires %s", got.Expires)
+	}
+	if again, err := s.Renew(t.Context(), got); err != nil || again.ModRevision != got.ModRevision {
+		t.Errorf("second Renew: %v, at %d, want %d", err, again.ModRevision, got.ModRevision)
 	}
 }
 
