@@ -34,7 +34,9 @@ func newNode(i int) *userspace.Memory {
 }
 
 // overlay returns the address of pod h of node i.
-func overlay(i, h int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(h)}) }
+func overlay(i, h int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(h)})
+}
 
 // udpPacket returns an IPv4 UDP packet of size bytes, without UDP checksum.
 func udpPacket(src, dst netip.Addr, size int) []byte {
