@@ -28,9 +28,14 @@ func Fold(sum uint64) uint16 {
 // and UDP (RFC 9293 section 3.1, RFC 8200 section 8.1) for the packet b that
 // ParseIP read into ip, where length is that of L4 header and payload in bytes.
 func PseudoSum(b []byte, ip *IP, length int) uint16 {
+	return pseudoSum(b, ip.Proto, length)
+}
+
+// pseudoSum is PseudoSum for the packet b, whose fixed header is all there.
+func pseudoSum(b []byte, proto uint8, length int) uint16 {
 	addrs := b[12:20]
-	if ip.Version == 6 {
+	if b[0]>>4 == 6 {
 		addrs = b[8:40]
 	}
-	return Sum(addrs, Fold(uint64(ip.Proto)+uint64(length)))
+	return Sum(addrs, Fold(uint64(proto)+uint64(length)))
 }

@@ -31,6 +31,10 @@ const (
 // memory of the caller, and a piece of the original packet. The zero value has no
 // segments; one Splitter serves any number of packets, one after the other.
 //
+// All segments have headers of one length and payloads of one size, the last
+// maybe a shorter one, so that with a VXLAN header each they are what a send with
+// UDP_SEGMENT wants (RunLen says how many of them).
+//
 // Each segment gets a right TCP or UDP checksum whatever that of the superpacket
 // was. The caller sees to it that it was partial or has been verified.
 type Splitter struct {
@@ -39,23 +43,21 @@ type Splitter struct {
 	headers int    // offset of the payload
 	size    int    // payload bytes of every segment but the last
 	i, n    int    // segments handed out, and in all
-	pseudo  uint16 // sum of the pseudo-header without the length
 	proto   uint8
+
+	// What is the same in every segment is summed once.
+	ipSum uint64 // of an IPv4 header without length, ID and checksum
+	l4Sum uint64 // of pseudo-header and L4 header, see putTCP and putUDP
 }
 
 // Init prepares to split a TCP packet into segments of at most maxLen bytes, IP
 // header included. The packet may be smaller: it is then its only segment. The
 // Splitter refers to the packet until the last segment was taken.
 func (s *Splitter) Init(packet []byte, maxLen int) error {
-	var ip IP
-	if err := s.reset(packet, &ip, ProtoTCP, tcpMinLen); err != nil {
+	if err := s.reset(packet, ProtoTCP, tcpMinLen); err != nil {
 		return err
 	}
-	tcpLen := int(packet[ip.HeaderLen+12]>>4) * 4
-	if tcpLen < tcpMinLen {
-		return ErrNoSplit
-	}
-	return s.plan(tcpLen, maxLen-ip.HeaderLen-tcpLen)
+	return s.plan(maxLen - s.headers)
 }
 
 // InitUDP prepares to split a UDP packet into datagrams of size payload bytes, the
@@ -63,47 +65,108 @@ func (s *Splitter) Init(packet []byte, maxLen int) error {
 // set with UDP_SEGMENT, which no length limit can tell. The rest is as for Init.
 // Datagrams of a packet without a checksum (IPv4 only) have none either.
 func (s *Splitter) InitUDP(packet []byte, size int) error {
-	var ip IP
-	if err := s.reset(packet, &ip, ProtoUDP, udpLen); err != nil {
+	if err := s.reset(packet, ProtoUDP, udpLen); err != nil {
 		return err
 	}
-	return s.plan(udpLen, size)
+	return s.plan(size)
 }
 
-// reset reads the IP header of packet, which must carry an unfragmented proto
-// with at least minLen bytes. Until plan follows, the Splitter has no segments.
-func (s *Splitter) reset(packet []byte, ip *IP, proto uint8, minLen int) error {
+// InitOffload prepares to split a superpacket at the boundaries that its vnet
+// header gives. Of that, HdrLen is not looked at, for a forwarded packet has in it
+// whatever was linear; GSO and CsumStart must be what is in the packet, else the
+// error is ErrNoSplit. The rest is as for Init.
+func (s *Splitter) InitOffload(packet []byte, o Offload) error {
+	var err error
+	switch o.GSO {
+	case GSOTCPv4, GSOTCPv6:
+		err = s.reset(packet, ProtoTCP, tcpMinLen)
+	case GSOUDP:
+		err = s.reset(packet, ProtoUDP, udpLen)
+	default:
+		*s = Splitter{}
+		return ErrNoSplit
+	}
+	switch {
+	case err != nil:
+		return err
+	case int(o.CsumStart) != s.l4,
+		o.GSO == GSOTCPv4 && packet[0]>>4 != 4,
+		o.GSO == GSOTCPv6 && packet[0]>>4 != 6:
+		return ErrNoSplit
+	}
+	return s.plan(int(o.Size))
+}
+
+// reset reads the headers of packet, which must carry an unfragmented proto with
+// at least minLen bytes. Until plan follows, the Splitter has no segments.
+func (s *Splitter) reset(packet []byte, proto uint8, minLen int) error {
 	*s = Splitter{}
-	if err := ParseIP(packet, ip); err != nil {
+	var ip IP
+	if err := ParseIP(packet, &ip); err != nil {
 		return err
 	}
 	if ip.Proto != proto || ip.Fragment || ip.Len-ip.HeaderLen < minLen {
 		return ErrNoSplit
 	}
+	l4 := udpLen
+	if proto == ProtoTCP {
+		l4 = int(packet[ip.HeaderLen+12]>>4) * 4
+	}
+	if l4 < minLen || ip.HeaderLen+l4 > min(ip.Len, MaxSplitHeader) {
+		return ErrNoSplit
+	}
 	s.packet = packet[:ip.Len]
 	s.l4 = ip.HeaderLen
+	s.headers = ip.HeaderLen + l4
 	s.proto = proto
-	s.pseudo = PseudoSum(packet, ip, 0)
 	return nil
 }
 
-// plan lays out segments of size payload bytes behind an L4 header of l4Len.
-func (s *Splitter) plan(l4Len, size int) error {
-	s.headers = s.l4 + l4Len
-	payload := len(s.packet) - s.headers
-	switch {
-	case payload < 0 || s.headers > MaxSplitHeader:
-		return ErrNoSplit
-	case size < 1:
+// plan lays out segments of size payload bytes.
+func (s *Splitter) plan(size int) error {
+	if size < 1 {
 		return ErrMaxLen
 	}
+	payload := len(s.packet) - s.headers
 	s.size = size
 	s.n = max(1, (payload+size-1)/size)
+
+	ip, l4 := s.packet[:s.l4], s.packet[s.l4:s.headers]
+	if ip[0]>>4 == 4 {
+		s.ipSum = without(Sum(ip, 0), ip[2:4], ip[4:6], ip[10:12])
+	}
+	sum := Sum(l4, pseudoSum(s.packet, s.proto, 0))
+	if s.proto == ProtoTCP {
+		s.l4Sum = without(sum, l4[4:6], l4[6:8], l4[12:14], l4[tcpChecksumOff:])
+	} else {
+		s.l4Sum = without(sum, l4[4:6], l4[udpChecksumOff:])
+	}
 	return nil
+}
+
+// without takes words out of a sum that they are in (RFC 1624 section 3).
+func without(sum uint16, words ...[]byte) uint64 {
+	s := uint64(sum)
+	for _, w := range words {
+		s += uint64(^binary.BigEndian.Uint16(w))
+	}
+	return s
 }
 
 // Segments returns how many segments the packet has in all.
 func (s *Splitter) Segments() int { return s.n }
+
+// HeaderLen returns the length in bytes of the headers of each segment.
+func (s *Splitter) HeaderLen() int { return s.headers }
+
+// RunLen returns how many of the segments left the next run should have, each
+// of them in a datagram with HeaderLen bytes in front (the function RunLen).
+func (s *Splitter) RunLen(limit RunLimit) int {
+	left := s.n - s.i
+	overhead := HeaderLen + s.headers
+	payload := max(0, len(s.packet)-s.headers-s.i*s.size)
+	return RunLen(left*overhead+payload, overhead+s.size, limit)
+}
 
 // Next writes the headers of the next segment to hdr and returns their length,
 // which is the same for all, and the payload that follows them. hdr must have
@@ -135,41 +198,37 @@ func (s *Splitter) putIP(h []byte, total int) {
 		binary.BigEndian.PutUint16(h[4:6], uint16(total-ipv6Len))
 		return
 	}
-	binary.BigEndian.PutUint16(h[2:4], uint16(total))
 	// RFC 6864 section 4: unique, in case the segment is fragmented on its way.
-	id := binary.BigEndian.Uint16(h[4:6])
-	binary.BigEndian.PutUint16(h[4:6], id+uint16(s.i))
-	binary.BigEndian.PutUint16(h[10:12], 0)
-	binary.BigEndian.PutUint16(h[10:12], ^Sum(h, 0))
+	id := binary.BigEndian.Uint16(h[4:6]) + uint16(s.i)
+	binary.BigEndian.PutUint16(h[2:4], uint16(total))
+	binary.BigEndian.PutUint16(h[4:6], id)
+	binary.BigEndian.PutUint16(h[10:12], ^Fold(s.ipSum+uint64(total)+uint64(id)))
 }
 
 // putTCP makes h the TCP header of segment s.i, whose payload is off bytes into
-// that of the packet.
+// that of the packet. s.l4Sum lacks length, sequence number, flags and checksum.
 func (s *Splitter) putTCP(h []byte, off int, payload []byte) {
-	seq := binary.BigEndian.Uint32(h[4:8])
-	binary.BigEndian.PutUint32(h[4:8], seq+uint32(off))
+	seq := binary.BigEndian.Uint32(h[4:8]) + uint32(off)
+	binary.BigEndian.PutUint32(h[4:8], seq)
 	if s.i < s.n-1 {
 		h[13] &^= tcpFIN | tcpPSH
 	}
 	if s.i > 0 {
 		h[13] &^= tcpCWR // RFC 3168 section 6.1.2: the window was reduced once
 	}
-	binary.BigEndian.PutUint16(h[tcpChecksumOff:], 0)
-	binary.BigEndian.PutUint16(h[tcpChecksumOff:], ^s.sum(h, payload))
+	flags := binary.BigEndian.Uint16(h[12:14])
+	sum := s.l4Sum + uint64(len(h)+len(payload)) + uint64(seq) + uint64(flags)
+	binary.BigEndian.PutUint16(h[tcpChecksumOff:], ^Sum(payload, Fold(sum)))
 }
 
-// putUDP makes h the UDP header of segment s.i.
+// putUDP makes h the UDP header of segment s.i. s.l4Sum lacks both lengths, which
+// are the same, and the checksum.
 func (s *Splitter) putUDP(h, payload []byte) {
-	binary.BigEndian.PutUint16(h[4:6], uint16(len(h)+len(payload)))
+	length := uint16(len(h) + len(payload))
+	binary.BigEndian.PutUint16(h[4:6], length)
 	if binary.BigEndian.Uint16(h[udpChecksumOff:]) == 0 {
 		return
 	}
-	binary.BigEndian.PutUint16(h[udpChecksumOff:], 0)
-	binary.BigEndian.PutUint16(h[udpChecksumOff:], udpChecksum(s.sum(h, payload)))
-}
-
-// sum returns the sum of pseudo-header, L4 header and payload.
-func (s *Splitter) sum(h, payload []byte) uint16 {
-	length := len(h) + len(payload)
-	return Sum(payload, Sum(h, Fold(uint64(s.pseudo)+uint64(length))))
+	sum := Sum(payload, Fold(s.l4Sum+2*uint64(length)))
+	binary.BigEndian.PutUint16(h[udpChecksumOff:], udpChecksum(sum))
 }
