@@ -1,0 +1,139 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/rpc"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// agentCommand as first argument makes this program the agent of one host.
+const agentCommand = "agent"
+
+// Agent is the first process of a host. It has a network, process and mount
+// namespace of its own (the parent's clone flags), runs the host's daemons and
+// traffic, and takes all of it along when it ends, whatever ended it. Its
+// methods are called by net/rpc over its standard input and output.
+type Agent struct {
+	mu      sync.Mutex
+	daemons []*agentDaemon
+}
+
+// agentDaemon is one started process; state is set when it has ended.
+type agentDaemon struct {
+	name  string
+	state string
+}
+
+// Nothing is what a call takes or returns when there is nothing to say.
+type Nothing struct{}
+
+// runAgent serves until its parent closes the pipe, or ends.
+func runAgent() error {
+	if err := prepareHost(); err != nil {
+		return err
+	}
+	server := rpc.NewServer()
+	if err := server.Register(new(Agent)); err != nil {
+		return err
+	}
+	server.ServeConn(stdio{os.Stdin, os.Stdout})
+	return nil
+}
+
+// prepareHost gives the host a /run of its own (control sockets, pid files) and
+// a loopback.
+func prepareHost() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755"); err != nil {
+		return fmt.Errorf("mount /run: %w", err)
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("find lo: %w", err)
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return fmt.Errorf("set lo up: %w", err)
+	}
+	return nil
+}
+
+// stdio is the pipe to the parent.
+type stdio struct {
+	io.Reader
+	io.WriteCloser
+}
+
+// Command is a program to run in the host.
+type Command struct {
+	Argv []string
+	Env  []string // beside the agent's own
+	Log  string   // file for the output of a daemon
+	Dir  string
+}
+
+func (c Command) cmd() *exec.Cmd {
+	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
+	cmd.Env = append(os.Environ(), c.Env...)
+	cmd.Dir = c.Dir
+	return cmd
+}
+
+// Exec runs a program to its end and returns what it wrote.
+func (a *Agent) Exec(c Command, out *string) error {
+	b, err := c.cmd().CombinedOutput()
+	*out = strings.TrimSpace(string(b))
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(c.Argv, " "), err, *out)
+	}
+	return nil
+}
+
+// Start starts a daemon, which lives as long as the host.
+func (a *Agent) Start(c Command, _ *Nothing) error {
+	log, err := os.Create(c.Log)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := c.cmd()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", c.Argv[0], err)
+	}
+	d := &agentDaemon{name: c.Argv[0]}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.daemons = append(a.daemons, d)
+	go func() { // ends with the daemon; the host's end ends both
+		err := cmd.Wait()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		d.state = cmd.ProcessState.String()
+		if err != nil {
+			d.state = err.Error()
+		}
+	}()
+	return nil
+}
+
+// Check fails if a daemon has ended: none is meant to.
+func (a *Agent) Check(_ Nothing, _ *Nothing) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i := slices.IndexFunc(a.daemons, func(d *agentDaemon) bool { return d.state != "" })
+	if i < 0 {
+		return nil
+	}
+	return errors.New(a.daemons[i].name + " has ended: " + a.daemons[i].state)
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/rpc"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// underlayLink is every host's link to the other one.
+const underlayLink = "eth0"
+
+// host is one end of an overlay, as seen from outside.
+type host struct {
+	name     string
+	dir      string     // of its files and logs
+	underlay netip.Addr // on underlayLink
+	overlay  netip.Addr // where the other host reaches it by way of the overlay
+	agent    *exec.Cmd
+	rpc      *rpc.Client
+	nl       *netlink.Handle // in the host's network namespace
+}
+
+// newHost starts a host's first process. Its end is the end of the host: of its
+// processes, its links and, as nobody names it, its namespace.
+func newHost(name, dir string, underlay netip.Addr) (h *host, err error) {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, err
+	}
+	h = &host{name: name, dir: dir, underlay: underlay}
+	h.agent = exec.Command("/proc/self/exe", agentCommand)
+	h.agent.Env = agentEnv(os.Environ())
+	h.agent.Stderr = os.Stderr
+	// A session of its own: Ctrl-C is for the parent, which then ends the hosts.
+	h.agent.SysProcAttr = &unix.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWNS}
+	in, err1 := h.agent.StdinPipe()
+	out, err2 := h.agent.StdoutPipe()
+	if err := errors.Join(err1, err2, h.agent.Start()); err != nil {
+		return nil, fmt.Errorf("start host %s: %w (in a container this needs --privileged)", name, err)
+	}
+	h.rpc = rpc.NewClient(pipes{out, in})
+	if err := h.openNetlink(); err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	return h, nil
+}
+
+func (h *host) openNetlink() error {
+	ns, err := netns.GetFromPid(h.agent.Process.Pid)
+	if err != nil {
+		return fmt.Errorf("open namespace of host %s: %w", h.name, err)
+	}
+	defer ns.Close()
+	if h.nl, err = netlink.NewHandleAt(ns); err != nil {
+		return fmt.Errorf("open netlink in host %s: %w", h.name, err)
+	}
+	return nil
+}
+
+// agentEnv leaves out what would change the flags of overlayd or flanneld.
+func agentEnv(env []string) []string {
+	return slices.DeleteFunc(env, func(v string) bool {
+		return strings.HasPrefix(v, "OVERLAYD_") || strings.HasPrefix(v, "FLANNELD_") || strings.HasPrefix(v, "NOTIFY_SOCKET=")
+	})
+}
+
+// pipes are both directions of a host's standard input and output.
+type pipes struct {
+	read interface {
+		Read([]byte) (int, error)
+		Close() error
+	}
+	write interface {
+		Write([]byte) (int, error)
+		Close() error
+	}
+}
+
+func (p pipes) Read(b []byte) (int, error)  { return p.read.Read(b) }
+func (p pipes) Write(b []byte) (int, error) { return p.write.Write(b) }
+func (p pipes) Close() error                { return errors.Join(p.write.Close(), p.read.Close()) }
+
+// close ends the host and waits for that.
+func (h *host) close() error {
+	if h.nl != nil {
+		h.nl.Close()
+	}
+	h.rpc.Close()
+	patience := time.AfterFunc(3*time.Second, func() { h.agent.Process.Kill() })
+	defer patience.Stop()
+	if err := h.agent.Wait(); err != nil {
+		return fmt.Errorf("end host %s: %w", h.name, err)
+	}
+	return nil
+}
+
+// call calls a method of the agent. When ctx ends it returns at once.
+func (h *host) call(ctx context.Context, method string, in, out any) error {
+	c := h.rpc.Go("Agent."+method, in, out, make(chan *rpc.Call, 1))
+	select {
+	case <-c.Done:
+		if c.Error != nil {
+			return fmt.Errorf("host %s: %w", h.name, c.Error)
+		}
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// run runs a program in the host to its end.
+func (h *host) run(ctx context.Context, argv ...string) (out string, err error) {
+	err = h.call(ctx, "Exec", Command{Argv: argv, Dir: h.dir}, &out)
+	return out, err
+}
+
+// start starts a daemon in the host; what it writes goes to <program>.log.
+func (h *host) start(ctx context.Context, env []string, argv ...string) error {
+	log := h.path(filepath.Base(argv[0]) + ".log")
+	return h.call(ctx, "Start", Command{Argv: argv, Env: env, Dir: h.dir, Log: log}, new(Nothing))
+}
+
+// check fails if a daemon of the host has ended.
+func (h *host) check(ctx context.Context) error {
+	return h.call(ctx, "Check", Nothing{}, new(Nothing))
+}
+
+func (h *host) path(name string) string { return filepath.Join(h.dir, name) }
+
+// await polls until ready returns true; it fails when a daemon of the host ends, or ctx.
+func (h *host) await(ctx context.Context, what string, ready func() bool) error {
+	for !ready() {
+		if err := h.check(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("host %s: wait for %s: %w", h.name, what, context.Cause(ctx))
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+func (h *host) awaitFile(ctx context.Context, path string) error {
+	return h.await(ctx, "file "+path, func() bool {
+		_, err := os.Stat(path)
+		return err == nil
+	})
+}
+
+func (h *host) awaitLink(ctx context.Context, name string) error {
+	return h.await(ctx, "link "+name, func() bool {
+		_, err := h.nl.LinkByName(name)
+		return err == nil
+	})
+}
+
+// setLink gives a link its address and MTU (0: as it is) and sets it up.
+func (h *host) setLink(name string, addr netip.Prefix, mtu int) error {
+	l, err := h.nl.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("host %s: find link %s: %w", h.name, name, err)
+	}
+	if mtu > 0 {
+		if err := h.nl.LinkSetMTU(l, mtu); err != nil {
+			return fmt.Errorf("host %s: set MTU of %s: %w", h.name, name, err)
+		}
+	}
+	if err := h.nl.AddrAdd(l, &netlink.Addr{IPNet: ipNet(addr)}); err != nil {
+		return fmt.Errorf("host %s: add address %s to %s: %w", h.name, addr, name, err)
+	}
+	if err := h.nl.LinkSetUp(l); err != nil {
+		return fmt.Errorf("host %s: set %s up: %w", h.name, name, err)
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// logs returns the ends of the logs of the host's daemons.
+func (h *host) logs() string {
+	files, _ := filepath.Glob(h.path("*.log"))
+	var b strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil || len(text) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "host %s, %s:\n%s", h.name, filepath.Base(file), tail(string(text), 8))
+	}
+	return b.String()
+}
+
+// tail returns the last n lines, indented.
+func tail(text string, n int) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return "  " + strings.Join(lines[max(0, len(lines)-n):], "\n  ") + "\n"
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+// underlay is how the hosts' links are set.
+type underlay struct {
+	name string
+	// features are given to ethtool -K for both ends of the veth pair; none: the kernel's defaults.
+	features []string
+}
+
+// underlays are those that are measured. By default a veth hands superpackets
+// over whole, which no wire does; wire lets packets of MTU size cross, as a NIC
+// without offloads for tunnels does, and the receiving kernel's GRO work on them.
+func underlays() []underlay {
+	return []underlay{
+		{name: "default"},
+		{name: "wire", features: []string{
+			"tso", "off", "gso", "on", "gro", "on", "tx-udp-segmentation", "off",
+			"tx-udp_tnl-segmentation", "off", "tx-udp_tnl-csum-segmentation", "off",
+		}},
+	}
+}
+
+// pair is two hosts with the veth pair between them.
+type pair struct {
+	a, b *host
+}
+
+// newPair makes the hosts 192.0.2.1 and 192.0.2.2.
+func newPair(ctx context.Context, dir string, u underlay) (p *pair, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	p = new(pair)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close())
+		}
+	}()
+	if p.a, err = newHost("a", filepath.Join(dir, "a"), netip.MustParseAddr("192.0.2.1")); err != nil {
+		return nil, err
+	}
+	if p.b, err = newHost("b", filepath.Join(dir, "b"), netip.MustParseAddr("192.0.2.2")); err != nil {
+		return nil, err
+	}
+	if err := p.link(); err != nil {
+		return nil, err
+	}
+	for _, h := range p.hosts() {
+		// The call also says that the agent has prepared the host.
+		if err := h.check(ctx); err != nil {
+			return nil, err
+		}
+		if err := h.setLink(underlayLink, netip.PrefixFrom(h.underlay, 24), 0); err != nil {
+			return nil, err
+		}
+		if len(u.features) == 0 {
+			continue
+		}
+		if _, err := h.run(ctx, append([]string{"ethtool", "-K", underlayLink}, u.features...)...); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+func (p *pair) link() error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = underlayLink
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: underlayLink, PeerNamespace: netlink.NsPid(p.b.agent.Process.Pid)}
+	if err := p.a.nl.LinkAdd(veth); err != nil {
+		return fmt.Errorf("add veth pair: %w", err)
+	}
+	return nil
+}
+
+func (p *pair) hosts() []*host { return []*host{p.a, p.b} }
+
+// close ends both hosts.
+func (p *pair) close() error {
+	var errs []error
+	for _, h := range p.hosts() {
+		if h != nil {
+			errs = append(errs, h.close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// reachTimeout is for an overlay to carry the first packets: for handshakes.
+const reachTimeout = 15 * time.Second
+
+// reach waits until pings come back in both directions.
+func (p *pair) reach(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, reachTimeout, fmt.Errorf("no ping came back within %s", reachTimeout))
+	defer cancel()
+	for _, way := range []struct{ from, to *host }{{p.a, p.b}, {p.b, p.a}} {
+		err := way.from.await(ctx, "a ping of "+way.to.overlay.String(), func() bool {
+			var pinged Pinged
+			err := way.from.call(ctx, "Ping", Ping{To: way.to.overlay, Time: time.Millisecond}, &pinged)
+			return err == nil && pinged.Lost < pinged.Sent // "no route" comes while the peer is not known
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// logs returns the ends of all daemons' logs.
+func (p *pair) logs() string {
+	return strings.TrimRight(p.a.logs()+p.b.logs(), "\n")
+}

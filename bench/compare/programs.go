@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+// program is one candidate in the report.
+type program struct {
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+	Note    string `json:"note"`
+	Missing string `json:"missing,omitempty"` // why there are no figures
+}
+
+// findPrograms notes the versions of all candidates of the jobs, and takes those
+// out of the jobs that lack a program.
+func (r *run) findPrograms(ctx context.Context, jobs []job) {
+	for i := range jobs {
+		jobs[i].candidates = slices.DeleteFunc(jobs[i].candidates, func(c candidate) bool {
+			p := r.program(c.name)
+			if p == nil {
+				p = newProgram(ctx, c)
+				r.programs = append(r.programs, p)
+				r.say("%s", p.text())
+			}
+			return p.Missing != ""
+		})
+	}
+}
+
+// program returns a candidate's entry, or nil.
+func (r *run) program(name string) *program {
+	i := slices.IndexFunc(r.programs, func(p *program) bool { return p.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return r.programs[i]
+}
+
+func newProgram(ctx context.Context, c candidate) *program {
+	p := &program{Name: c.name, Note: c.note, Version: c.versionText}
+	for _, need := range c.needs {
+		if _, err := exec.LookPath(need); err != nil {
+			p.Missing = fmt.Sprintf("no %s on this machine", need)
+			return p
+		}
+	}
+	if c.version != nil {
+		// Some exit with 1 after printing it.
+		out, _ := exec.CommandContext(ctx, c.version[0], c.version[1:]...).CombinedOutput()
+		p.Version = firstVersion(string(out))
+	}
+	return p
+}
+
+func (p *program) text() string {
+	if p.Missing != "" {
+		return p.Name + ": missing: " + p.Missing
+	}
+	return p.Name + ": " + p.Version + "; " + p.Note
+}
+
+// firstVersion returns the first line with a digit in it.
+func firstVersion(out string) string {
+	for line := range strings.Lines(out) {
+		if line = strings.TrimSpace(line); strings.ContainsAny(line, "0123456789") {
+			return line
+		}
+	}
+	return "unknown version"
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// run is one comparison.
+type run struct {
+	options
+	out   io.Writer // progress
+	dir   string    // of all hosts' files
+	start time.Time
+	plan  schedule
+
+	mu       sync.Mutex // of what follows, and of out
+	programs []*program
+}
+
+// say prints progress, with the seconds since the start.
+func (r *run) say(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintf(r.out, "%6.1fs  %s\n", time.Since(r.start).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// all measures everything selected.
+func (r *run) all(ctx context.Context, list []candidate) (*report, error) {
+	rep := &report{Start: r.start, Rounds: r.rounds, Reference: reference, Machine: readMachine()}
+	jobs := selectJobs(r.only, list)
+	if len(jobs) == 0 {
+		return nil, fmt.Errorf("--only: %q matches no row", r.only)
+	}
+	r.findPrograms(ctx, jobs)
+	slots := 0
+	for _, j := range jobs {
+		slots += j.rows() * r.rounds
+	}
+	var fits bool
+	r.plan, fits = newSchedule(r.budget, slots, len(jobs))
+	r.say("%d rows and rounds, %.1f s of traffic each", slots, r.plan.total().Seconds())
+	if !fits {
+		r.say("that takes longer than %s: --rounds or --only make it shorter", r.budget)
+	}
+	for _, j := range jobs {
+		u, err := r.one(ctx, j)
+		if err != nil {
+			return nil, err
+		}
+		rep.Underlays = append(rep.Underlays, u)
+	}
+	rep.Programs = r.programs
+	rep.Seconds = time.Since(r.start).Seconds()
+	rep.Machine.LoadEnd = loadAverage()
+	return rep, nil
+}
+
+// one sets up all candidates of an underlay, measures round by round and takes them down.
+func (r *run) one(ctx context.Context, j job) (rep underlayReport, err error) {
+	rep = underlayReport{Name: j.underlay.name, Features: strings.Join(j.underlay.features, " ")}
+	stands, err := r.setUp(ctx, j)
+	defer func() {
+		var group errgroup.Group
+		for _, s := range stands {
+			group.Go(s.pair.close)
+		}
+		err = errors.Join(err, group.Wait())
+	}()
+	if err != nil {
+		return rep, err
+	}
+	for round := range r.rounds {
+		for i := range stands {
+			// Another one comes first in every round: nobody always follows the same.
+			s := stands[(i+round)%len(stands)]
+			if err := r.measure(ctx, j.underlay, round, s); err != nil {
+				return rep, err
+			}
+		}
+	}
+	for _, s := range stands {
+		for _, l := range s.lines {
+			rep.Rows = append(rep.Rows, newRowReport(l.row.name, l.rounds, l.errs))
+		}
+	}
+	rep.addRatios(reference)
+	return rep, nil
+}

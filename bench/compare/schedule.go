@@ -1,0 +1,38 @@
+package main
+
+import "time"
+
+// What a run costs beside the traffic.
+const (
+	setupTime = 12 * time.Second       // of all candidates of one underlay
+	slotCost  = 550 * time.Millisecond // per row and round: connecting, draining, asking the processes
+)
+
+// Limits of the traffic of one row in one round: below the first one the figures
+// are noise, above the second one more rounds say more.
+const (
+	minSlot = 1200 * time.Millisecond
+	maxSlot = 5 * time.Second
+)
+
+// schedule is how long each kind of traffic lasts in one row of one round.
+type schedule struct {
+	tcp1, tcp8, udp, flood, idle, load time.Duration
+}
+
+// newSchedule divides a budget among slots (rows × rounds × underlays). fits is
+// false if the budget is too small: the run will take longer.
+func newSchedule(budget time.Duration, slots, underlays int) (s schedule, fits bool) {
+	slot := (budget-time.Duration(underlays)*setupTime)/time.Duration(max(slots, 1)) - slotCost
+	fits = slot >= minSlot
+	slot = min(max(slot, minSlot), maxSlot)
+	part := func(percent int) time.Duration {
+		return (slot * time.Duration(percent) / 100).Round(time.Millisecond)
+	}
+	return schedule{tcp1: part(25), tcp8: part(17), udp: part(11), flood: part(8), idle: part(11), load: part(17)}, fits
+}
+
+// total is the traffic of one row in one round; UDP is sent in two sizes.
+func (s schedule) total() time.Duration {
+	return s.tcp1 + s.tcp8 + 2*s.udp + s.flood + s.idle + s.load
+}

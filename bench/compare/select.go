@@ -1,0 +1,45 @@
+package main
+
+import "regexp"
+
+// job is what is measured on one underlay.
+type job struct {
+	underlay   underlay
+	candidates []candidate // with the rows that are measured
+}
+
+// selectJobs returns the rows that only matches as <underlay>/<row>, nil matching
+// all, and the reference wherever there is anything to relate to it.
+func selectJobs(only *regexp.Regexp, list []candidate) (jobs []job) {
+	for _, u := range underlays() {
+		j := job{underlay: u}
+		matches := 0
+		for _, c := range list {
+			var rows []row
+			for _, r := range c.rows {
+				match := only == nil || only.MatchString(u.name+"/"+r.name)
+				if match {
+					matches++
+				}
+				if match || r.name == reference {
+					rows = append(rows, r)
+				}
+			}
+			if c.rows = rows; len(rows) > 0 {
+				j.candidates = append(j.candidates, c)
+			}
+		}
+		if matches > 0 {
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs
+}
+
+// rows is how many rows a job has.
+func (j job) rows() (n int) {
+	for _, c := range j.candidates {
+		n += len(c.rows)
+	}
+	return n
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// flannelLink is the overlay device of VNI 1, flannel's default.
+const flannelLink = "flannel.1"
+
+func setupVeth(_ context.Context, p *pair) error {
+	p.a.overlay, p.b.overlay = p.a.underlay, p.b.underlay
+	return nil
+}
+
+// setupVXLAN does with netlink what flannel does (v0.28).
+func setupVXLAN(_ context.Context, p *pair) error {
+	subnets := [2]netip.Prefix{netip.MustParsePrefix("10.99.1.0/24"), netip.MustParsePrefix("10.99.2.0/24")}
+	macs := [2]net.HardwareAddr{{0x02, 0, 0, 0, 0, 1}, {0x02, 0, 0, 0, 0, 2}}
+	for i, h := range p.hosts() {
+		h.overlay = subnets[i].Addr()
+		if err := h.addVXLAN(macs[i]); err != nil {
+			return fmt.Errorf("host %s: %w", h.name, err)
+		}
+		peer := p.hosts()[1-i]
+		if err := h.addVXLANPeer(subnets[1-i], macs[1-i], peer.underlay); err != nil {
+			return fmt.Errorf("host %s: %w", h.name, err)
+		}
+	}
+	return nil
+}
+
+// addVXLAN adds the device with the host's overlay address.
+func (h *host) addVXLAN(mac net.HardwareAddr) error {
+	under, err := h.nl.LinkByName(underlayLink)
+	if err != nil {
+		return fmt.Errorf("find link %s: %w", underlayLink, err)
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.HardwareAddr, attrs.TxQLen = flannelLink, mac, 0
+	attrs.MTU = under.Attrs().MTU - 50
+	err = h.nl.LinkAdd(&netlink.Vxlan{
+		LinkAttrs: attrs, VxlanId: 1, VtepDevIndex: under.Attrs().Index, SrcAddr: h.underlay.AsSlice(), Port: 8472,
+	})
+	if err != nil {
+		return fmt.Errorf("add vxlan device: %w", err)
+	}
+	return h.setLink(flannelLink, netip.PrefixFrom(h.overlay, 32), 0)
+}
+
+// addVXLANPeer adds neighbour, FDB entry and route of the other host.
+func (h *host) addVXLANPeer(subnet netip.Prefix, mac net.HardwareAddr, underlay netip.Addr) error {
+	l, err := h.nl.LinkByName(flannelLink)
+	if err != nil {
+		return fmt.Errorf("find link %s: %w", flannelLink, err)
+	}
+	index := l.Attrs().Index
+	for _, n := range []*netlink.Neigh{
+		{LinkIndex: index, State: netlink.NUD_PERMANENT, Type: unix.RTN_UNICAST, IP: subnet.Addr().AsSlice(), HardwareAddr: mac},
+		{LinkIndex: index, State: netlink.NUD_PERMANENT, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF, IP: underlay.AsSlice(), HardwareAddr: mac},
+	} {
+		if err := h.nl.NeighSet(n); err != nil {
+			return fmt.Errorf("add neighbour %s: %w", n, err)
+		}
+	}
+	route := &netlink.Route{
+		LinkIndex: index, Scope: netlink.SCOPE_UNIVERSE, Dst: ipNet(subnet),
+		Gw: subnet.Addr().AsSlice(), Flags: int(netlink.FLAG_ONLINK),
+	}
+	if err := h.nl.RouteReplace(route); err != nil {
+		return fmt.Errorf("add route %s: %w", subnet, err)
+	}
+	return nil
+}

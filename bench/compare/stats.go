@@ -1,0 +1,50 @@
+package main
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// mean of v, which is not empty.
+func mean(v []time.Duration) time.Duration {
+	var sum time.Duration
+	for _, d := range v {
+		sum += d
+	}
+	return sum / time.Duration(len(v))
+}
+
+// percentile sorts v, which is not empty, and returns the value that p percent
+// of it do not exceed (nearest rank).
+func percentile[T cmp.Ordered](v []T, p float64) T {
+	slices.Sort(v)
+	rank := int(math.Ceil(p / 100 * float64(len(v))))
+	return v[min(max(rank, 1), len(v))-1]
+}
+
+// summary is what several rounds say about one figure.
+type summary struct {
+	Median float64   `json:"median"`
+	Min    float64   `json:"min"`
+	Max    float64   `json:"max"`
+	Values []float64 `json:"values"` // by round; those that failed are left out
+	// Ratio is the median by the reference's of the same underlay; 0 if that is not known.
+	Ratio float64 `json:"ratio,omitempty"`
+}
+
+// summarise returns false for no values.
+func summarise(values []float64) (summary, bool) {
+	if len(values) == 0 {
+		return summary{}, false
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	return summary{
+		Median: (sorted[(n-1)/2] + sorted[n/2]) / 2,
+		Min:    sorted[0],
+		Max:    sorted[n-1],
+		Values: values,
+	}, true
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// udpHeaders is what IPv4 and UDP put before a payload.
+const udpHeaders = 20 + 8
+
+// SendUDP asks for packets of one size, as many as the sender can in a time.
+type SendUDP struct {
+	To   netip.AddrPort
+	Size int // of the packet, IP header included
+	Time time.Duration
+}
+
+// SendUDP sends one packet per system call and returns how many it sent.
+func (a *Agent) SendUDP(in SendUDP, sent *int64) error {
+	s, err := newSocket(unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := s.connect(in.To); err != nil {
+		return fmt.Errorf("connect to %s: %w", in.To, err)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	payload := make([]byte, in.Size-udpHeaders)
+	for deadline := time.Now().Add(in.Time); time.Now().Before(deadline); {
+		_, err := s.write(payload)
+		switch {
+		case err == nil:
+			*sent++
+		case errors.Is(err, unix.ECONNREFUSED): // the receiver does not listen yet, or not any more
+		case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EAGAIN): // a queue is full: a loss as any other
+		default:
+			return fmt.Errorf("send UDP: %w", err)
+		}
+	}
+	return nil
+}
+
+// ReceiveUDP asks for what arrives within a time that the first packet starts.
+type ReceiveUDP struct {
+	Port uint16
+	Time time.Duration
+}
+
+// udpBuffer is the receiving socket's: a receiver that is off its CPU for a time
+// slice is no loss of the overlay's.
+const udpBuffer = 8 << 20
+
+// ReceiveUDP counts packets as the receiving application gets them.
+func (a *Agent) ReceiveUDP(in ReceiveUDP, out *Received) error {
+	s, err := newSocket(unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := unix.SetsockoptInt(int(s), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, udpBuffer); err != nil {
+		return fmt.Errorf("set receive buffer: %w", err)
+	}
+	if err := s.bind(in.Port); err != nil {
+		return fmt.Errorf("bind UDP port %d: %w", in.Port, err)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	b := make([]byte, 1<<16)
+	if _, err := s.read(b); err != nil {
+		return fmt.Errorf("wait for the first packet: %w", err)
+	}
+	if err := s.setTimeout(20 * time.Millisecond); err != nil {
+		return err
+	}
+	for start := time.Now(); ; {
+		n, err := s.read(b)
+		if out.Elapsed = time.Since(start); out.Elapsed >= in.Time {
+			return nil
+		}
+		switch {
+		case err == nil:
+			out.Packets++
+			out.Bytes += int64(n)
+		case !errors.Is(err, unix.EAGAIN):
+			return fmt.Errorf("receive UDP: %w", err)
+		}
+	}
+}
