@@ -21,7 +21,16 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if env := os.Getenv(memberEnv); env != "" {
+		if err := runMember(env); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const prefix = "/test/network"
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,16 +19,17 @@ import (
 	"github.com/overlayd/overlayd/control/etcd"
 )
 
-// TestLeaderKilled has three members, each a real server, and kills the leader.
+// TestLeaderKilled has three members, each a process, and kills -9 the leader.
 func TestLeaderKilled(t *testing.T) {
 	t.Parallel()
-	members, endpoints := newMembers(t)
-	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
+	members := startMembers(t)
+	client, err := clientv3.New(clientv3.Config{Endpoints: members.endpoints, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	c := &cluster{client: client, cfg: etcd.Config{Endpoints: endpoints, Prefix: prefix}}
+	eventually(t, "an elected leader", func() bool { return members.leader(t, client) >= 0 })
+	c := &cluster{client: client, cfg: etcd.Config{Endpoints: members.endpoints, Prefix: prefix}}
 	c.SetConfig(t, []byte(config))
 	s := c.open(t)
 	l := acquire(t, s, 1)
@@ -34,25 +37,14 @@ func TestLeaderKilled(t *testing.T) {
 	tb := table{}
 	follow(t, c, updates, tb)
 
-	var rest []string
-	for i, m := range members {
-		if m.Server.Leader() == m.Server.MemberID() {
-			m.Server.HardStop()
-			continue
-		}
-		rest = append(rest, endpoints[i])
+	if err := members.processes[members.leader(t, client)].Kill(); err != nil {
+		t.Fatal(err)
 	}
-	if len(rest) != 2 {
-		t.Fatalf("%d members are not the leader", len(rest))
-	}
-	client.SetEndpoints(rest...)
 	eventually(t, "a put after the election", func() bool {
 		_, err := client.Put(t.Context(), prefix+"/subnets/"+key(2), string(value(2)))
 		return err == nil
 	})
-	begin := time.Now()
 	follow(t, c, updates, tb)
-	t.Logf("followed %s after the election", time.Since(begin))
 	eventually(t, "a renewal", func() bool {
 		var renewed control.Lease
 		if renewed, err = s.Renew(t.Context(), l); err == nil {
@@ -65,42 +57,86 @@ func TestLeaderKilled(t *testing.T) {
 	}
 }
 
-// newMembers starts a cluster of three. They end after the Stores that tb opens later.
-func newMembers(tb testing.TB) (members []*embed.Etcd, endpoints []string) {
+// members is a cluster of three processes.
+type members struct {
+	endpoints []string
+	processes []*os.Process
+}
+
+// memberEnv makes this test binary be one member: its number, its data directory,
+// and the URLs of all, peers first.
+const memberEnv = "OVERLAYD_TEST_ETCD_MEMBER"
+
+func startMembers(tb testing.TB) members {
 	tb.Helper()
-	peers, clients := freeURLs(tb, 3), freeURLs(tb, 3)
-	var initial []string
-	for i, p := range peers {
-		initial = append(initial, fmt.Sprintf("m%d=%s", i, p.String()))
-		endpoints = append(endpoints, clients[i].String())
-	}
-	dir := tb.TempDir()
+	urls := freeURLs(tb, 6)
+	m := members{endpoints: urls[3:]}
 	for i := range 3 {
-		cfg := embed.NewConfig()
-		cfg.Name = fmt.Sprintf("m%d", i)
-		cfg.Dir = filepath.Join(dir, cfg.Name)
-		cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = peers[i:i+1], peers[i:i+1]
-		cfg.ListenClientUrls, cfg.AdvertiseClientUrls = clients[i:i+1], clients[i:i+1]
-		cfg.InitialCluster = strings.Join(initial, ",")
-		cfg.TickMs, cfg.ElectionMs = 50, 500
-		cfg.UnsafeNoFsync = true
-		cfg.EnableGRPCGateway = false
-		cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-		e, err := embed.StartEtcd(cfg)
-		if err != nil {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s %s", memberEnv, i, tb.TempDir(), strings.Join(urls, " ")))
+		if err := cmd.Start(); err != nil {
 			tb.Fatal(err)
 		}
-		tb.Cleanup(e.Close)
-		members = append(members, e)
+		tb.Cleanup(func() {
+			_ = cmd.Process.Kill() // one is dead already
+			_ = cmd.Wait()
+		})
+		m.processes = append(m.processes, cmd.Process)
 	}
-	for _, m := range members {
-		<-m.Server.ReadyNotify()
+	return m
+}
+
+// leader returns the number of the leader, or -1.
+func (m members) leader(tb testing.TB, client *clientv3.Client) int {
+	for i, e := range m.endpoints {
+		st, err := client.Status(tb.Context(), e)
+		if err == nil && st.Leader == st.Header.MemberId {
+			return i
+		}
 	}
-	return members, endpoints
+	return -1
+}
+
+// runMember is a member's process. It ends by being killed.
+func runMember(env string) error {
+	args := strings.Fields(env)
+	var self int
+	if _, err := fmt.Sscan(args[0], &self); err != nil {
+		return err
+	}
+	var urls []url.URL
+	var initial []string
+	for i, text := range args[2:] {
+		u, err := url.Parse(text)
+		if err != nil {
+			return err
+		}
+		urls = append(urls, *u)
+		if i < 3 {
+			initial = append(initial, fmt.Sprintf("m%d=%s", i, text))
+		}
+	}
+	cfg := embed.NewConfig()
+	cfg.Name, cfg.Dir = fmt.Sprintf("m%d", self), filepath.Join(args[1], "data")
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = urls[self:self+1], urls[self:self+1]
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = urls[3+self:4+self], urls[3+self:4+self]
+	cfg.InitialCluster = strings.Join(initial, ",")
+	cfg.UnsafeNoFsync = true
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	e, err := embed.StartEtcd(cfg)
+	if err != nil {
+		return err
+	}
+	select {
+	case err := <-e.Err():
+		return err
+	case <-time.After(5 * time.Minute): // whoever was to kill it is dead
+		return nil
+	}
 }
 
 // freeURLs returns loopback URLs whose ports were free a moment ago.
-func freeURLs(tb testing.TB, n int) (urls []url.URL) {
+func freeURLs(tb testing.TB, n int) (urls []string) {
 	tb.Helper()
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -108,7 +144,7 @@ func freeURLs(tb testing.TB, n int) (urls []url.URL) {
 			tb.Fatal(err)
 		}
 		defer l.Close()
-		urls = append(urls, url.URL{Scheme: "http", Host: l.Addr().String()})
+		urls = append(urls, "http://"+l.Addr().String())
 	}
 	return urls
 }

@@ -69,9 +69,13 @@ func (s *Store) claim(ctx context.Context, node control.Node) (*record, error) {
 	kctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stop, r.done = stop, make(chan struct{})
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		stop()
+		return nil, errClosed
+	}
 	s.node = r
-	s.mu.Unlock()
-	go r.keep(kctx)
+	go r.keep(kctx) // unclaim waits for it
 	return r, nil
 }
 
