@@ -233,6 +233,7 @@ func start(t *testing.T, ns *netnstest.NS, name string, env []string, args ...st
 	}
 	cmd := exec.Command(exe, args...)
 	cmd.Env = append(os.Environ(), env...)
+	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0") // the race detector's second at exit is not the daemon's
 	return startCommand(t, ns, name, cmd)
 }
 
