@@ -53,6 +53,30 @@ func TestSumAllLengths(t *testing.T) {
 	}
 }
 
+// TestSumAllAlignments has every length up to 4096 at every alignment to a cache
+// line. The wanted sum grows with the length, or this would take minutes.
+func TestSumAllAlignments(t *testing.T) {
+	const longest, alignments = 4096, 64
+	data := make([]byte, longest+alignments)
+	rnd := rand.New(rand.NewPCG(7, 8))
+	for i := range data {
+		data[i] = byte(rnd.Uint32())
+	}
+	for off := range alignments {
+		want := uint16(0x5678) // of the whole words
+		for n := range longest + 1 {
+			b := data[off : off+n]
+			odd := n &^ 1
+			if got, want := Sum(b, 0x5678), slowSum(b[odd:], want); got != want {
+				t.Fatalf("Sum of %d bytes from %d = %#04x, want %#04x", n, off, got, want)
+			}
+			if n%2 == 1 {
+				want = slowSum(data[off+odd:off+odd+2], want)
+			}
+		}
+	}
+}
+
 func TestFold(t *testing.T) {
 	for _, tt := range []struct {
 		sum  uint64

@@ -86,9 +86,13 @@ func fuzzPacket(t *testing.T, b []byte) {
 func FuzzSum(f *testing.F) {
 	f.Add([]byte{1, 2, 3}, uint16(0))
 	f.Add(pattern(150), uint16(0xffff))
+	f.Add(pattern(1399), uint16(1))
 	f.Fuzz(func(t *testing.T, b []byte, initial uint16) {
 		if got, want := Sum(b, initial), slowSum(b, initial); got != want {
 			t.Errorf("Sum = %#04x, want %#04x", got, want)
+		}
+		if got, want := SumPortable(b, initial), slowSum(b, initial); got != want {
+			t.Errorf("SumPortable = %#04x, want %#04x", got, want)
 		}
 		even := len(b) / 2 &^ 1
 		if got := Sum(b[even:], Sum(b[:even], initial)); got != Sum(b, initial) {

@@ -13,10 +13,10 @@ const (
 
 // flowKey tells flows apart, exactly.
 type flowKey struct {
-	src, dst [2]uint64 // IPv4: in the first word
 	ports    uint32
 	version  uint8
 	proto    uint8
+	src, dst [2]uint64 // of IPv4 both are in the first word
 }
 
 // flowKeyOf returns the flow of the packet b that ParseIP read into ip. whole is
