@@ -1,0 +1,96 @@
+package encap
+
+import (
+	"errors"
+	"slices"
+	"testing"
+)
+
+func TestOffloads(t *testing.T) {
+	tcp4, tcp6 := tcpPacket(t, 4, pattern(100)), tcpPacket(t, 6, pattern(100))
+	udp4, udp6 := udpPacket(t, 4, pattern(100)), udpPacket(t, 6, pattern(100))
+	with := func(b []byte, off int, v byte) []byte {
+		b = slices.Clone(b)
+		b[off] = v
+		return b
+	}
+	for _, tt := range []struct {
+		name   string
+		packet []byte
+		want   Offload // the zero value where it is not ok
+	}{
+		{"TCP4", tcp4, Offload{GSOTCPv4, 50, true, 20, 16, 52}},
+		{"TCP6", tcp6, Offload{GSOTCPv6, 50, true, 40, 16, 72}},
+		{"UDP4", udp4, Offload{GSOUDP, 50, true, 20, 6, 28}},
+		{"UDP6", udp6, Offload{GSOUDP, 50, true, 40, 6, 48}},
+		{"fragment", with(tcp4, 6, 0x20), Offload{}},
+		{"another protocol", with(tcp4, 9, 132), Offload{}},
+		{"data offset too small", with(tcp4, 32, 0x40), Offload{}},
+		{"data offset behind the packet", with(with(tcp4, 3, 72), 32, 0xf0), Offload{}},
+		{"TCP cut short", with(tcp4, 3, 39), Offload{}},
+		{"UDP length too small", with(udp4, 25, 50), Offload{}},
+		{"UDP cut short", with(udp4, 3, 27), Offload{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			packet := slices.Clone(tt.packet)
+			ip := parse(t, packet)
+			got, ok := SuperOffload(packet, ip, 50)
+			if got != tt.want || ok != (tt.want != Offload{}) {
+				t.Errorf("SuperOffload = %+v, %v; want %+v", got, ok, tt.want)
+			}
+			if ok != IsPartial(packet, ip) {
+				t.Errorf("checksum partial: %v, want %v", !ok, ok)
+			}
+			if !ok && string(packet) != string(tt.packet) {
+				t.Error("the packet was changed")
+			}
+			ordinary := tt.want
+			ordinary.GSO, ordinary.Size = GSONone, 0
+			if got, ok := PartialOffload(packet, ip); got != ordinary || ok != (tt.want != Offload{}) {
+				t.Errorf("PartialOffload = %+v, %v; want %+v", got, ok, ordinary)
+			}
+		})
+	}
+	if _, ok := SuperOffload(slices.Clone(tcp4), parse(t, tcp4), 0); ok {
+		t.Error("SuperOffload took segments of 0 bytes")
+	}
+}
+
+// TestSplitOffload splits by a vnet header, of which some contradict the packet.
+func TestSplitOffload(t *testing.T) {
+	packet := tcpPacket(t, 4, pattern(3000))
+	good := Offload{GSO: GSOTCPv4, Size: 1000, Partial: true, CsumStart: 20, CsumOffset: 16}
+	for _, tt := range []struct {
+		name   string
+		packet []byte
+		change func(o *Offload)
+		err    error
+	}{
+		{"good", packet, func(o *Offload) {}, nil},
+		{"header length of all that was linear", packet, func(o *Offload) { o.HdrLen = 500 }, nil},
+		{"no superpacket", packet, func(o *Offload) { o.GSO = GSONone }, ErrNoSplit},
+		{"unknown kind", packet, func(o *Offload) { o.GSO = 3 }, ErrNoSplit},
+		{"another IP version", packet, func(o *Offload) { o.GSO = GSOTCPv6 }, ErrNoSplit},
+		{"another IP version, IPv6", tcpPacket(t, 6, pattern(3000)), func(o *Offload) { o.CsumStart = 40 }, ErrNoSplit},
+		{"another protocol", packet, func(o *Offload) { o.GSO = GSOUDP }, ErrNoSplit},
+		{"another offset", packet, func(o *Offload) { o.CsumStart = 24 }, ErrNoSplit},
+		{"no size", packet, func(o *Offload) { o.Size = 0 }, ErrMaxLen},
+		{"not IP", make([]byte, 100), func(o *Offload) {}, ErrIP},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := good
+			tt.change(&o)
+			var s Splitter
+			if err := s.InitOffload(tt.packet, o); !errors.Is(err, tt.err) {
+				t.Fatalf("error %v, want %v", err, tt.err)
+			}
+			want := 0
+			if tt.err == nil {
+				want = 3
+			}
+			if got := collect(t, &s); s.Segments() != want || len(got) != want {
+				t.Errorf("%d segments, want %d", len(got), want)
+			}
+		})
+	}
+}
