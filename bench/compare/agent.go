@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/rpc"
 	"os"
 	"os/exec"
@@ -45,7 +44,9 @@ func runAgent() error {
 	if err := server.Register(new(Agent)); err != nil {
 		return err
 	}
-	server.ServeConn(stdio{os.Stdin, os.Stdout})
+	in := &parentPipe{File: os.Stdin, gone: make(chan struct{})}
+	go server.ServeConn(in) // would wait for calls under way; the end of this process does not
+	<-in.gone
 	return nil
 }
 
@@ -68,11 +69,22 @@ func prepareHost() error {
 	return nil
 }
 
-// stdio is the pipe to the parent.
-type stdio struct {
-	io.Reader
-	io.WriteCloser
+// parentPipe reads calls from standard input and writes answers to standard output.
+type parentPipe struct {
+	*os.File
+	once sync.Once
+	gone chan struct{} // closed when the parent has closed its end, or has ended
 }
+
+func (p *parentPipe) Read(b []byte) (int, error) {
+	n, err := p.File.Read(b)
+	if err != nil {
+		p.once.Do(func() { close(p.gone) })
+	}
+	return n, err
+}
+
+func (p *parentPipe) Write(b []byte) (int, error) { return os.Stdout.Write(b) }
 
 // Command is a program to run in the host.
 type Command struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"net/rpc"
@@ -78,19 +79,9 @@ func agentEnv(env []string) []string {
 
 // pipes are both directions of a host's standard input and output.
 type pipes struct {
-	read interface {
-		Read([]byte) (int, error)
-		Close() error
-	}
-	write interface {
-		Write([]byte) (int, error)
-		Close() error
-	}
+	io.Reader
+	io.WriteCloser // closing tells the agent to end; Wait closes the other direction
 }
-
-func (p pipes) Read(b []byte) (int, error)  { return p.read.Read(b) }
-func (p pipes) Write(b []byte) (int, error) { return p.write.Write(b) }
-func (p pipes) Close() error                { return errors.Join(p.write.Close(), p.read.Close()) }
 
 // close ends the host and waits for that.
 func (h *host) close() error {

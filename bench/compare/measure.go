@@ -48,9 +48,9 @@ func (w way) measure(ctx context.Context, s schedule) (figures, error) {
 		{"TCP 8", func() error { return w.tcp8(ctx, s.tcp8, f) }},
 		{"flood RTT", func() error { return w.flood(ctx, s.flood, f) }},
 		{"idle RTT", func() error { return w.idle(ctx, s.idle, f) }},
-		{"RTT under TCP", func() error { return w.load(ctx, s.load, f) }},
-		{"UDP 64", func() error { return w.udp(ctx, 64, s.udp, f, "udp64_kpps") }},
-		{"UDP 1400", func() error { return w.udp(ctx, 1400, s.udp, f, "udp1400_kpps") }},
+		{"RTT under TCP", func() error { return w.load(ctx, s, f) }},
+		{"UDP 64", func() error { return w.udp(ctx, 64, s, f, "udp64_kpps") }},
+		{"UDP 1400", func() error { return w.udp(ctx, 1400, s, f, "udp1400_kpps") }},
 	} {
 		if err := step.take(); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", step.name, err))
@@ -113,15 +113,15 @@ func (w way) tcp8(ctx context.Context, d time.Duration, f figures) error {
 
 // udp sends a little longer than the receiver counts, so that it counts a flood
 // from its first packet on, and never its end.
-func (w way) udp(ctx context.Context, size int, d time.Duration, f figures, key string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, d+callPatience, errors.New("no end of the packets"))
+func (w way) udp(ctx context.Context, size int, s schedule, f figures, key string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.udp+callPatience, errors.New("no end of the packets"))
 	defer cancel()
 	var got Received
 	var group errgroup.Group
-	group.Go(func() error { return w.to.call(ctx, "ReceiveUDP", ReceiveUDP{udpPort, d}, &got) })
+	group.Go(func() error { return w.to.call(ctx, "ReceiveUDP", ReceiveUDP{udpPort, s.udp}, &got) })
 	group.Go(func() error {
 		to := netip.AddrPortFrom(w.to.overlay, udpPort)
-		return w.from.call(ctx, "SendUDP", SendUDP{to, size, d + d/4}, new(int64))
+		return w.from.call(ctx, "SendUDP", SendUDP{to, size, s.udp + s.udpTail()}, new(int64))
 	})
 	if err := group.Wait(); err != nil {
 		return err
@@ -164,21 +164,20 @@ func (w way) idle(ctx context.Context, d time.Duration, f figures) error {
 }
 
 // load pings while one stream runs, which starts a little earlier and ends later.
-func (w way) load(ctx context.Context, d time.Duration, f figures) error {
-	lead := d / 8
+func (w way) load(ctx context.Context, s schedule, f figures) error {
 	var got Pinged
 	var group errgroup.Group
 	group.Go(func() error {
-		_, err := w.tcp(ctx, 1, d+2*lead)
+		_, err := w.tcp(ctx, 1, s.load+2*s.loadMargin())
 		return err
 	})
 	group.Go(func() (err error) {
 		select {
-		case <-time.After(lead):
+		case <-time.After(s.loadMargin()):
 		case <-ctx.Done():
 			return nil
 		}
-		got, err = w.ping(ctx, d, loadGap)
+		got, err = w.ping(ctx, s.load, loadGap)
 		return err
 	})
 	if err := group.Wait(); err != nil {

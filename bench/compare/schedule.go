@@ -4,7 +4,7 @@ import "time"
 
 // What a run costs beside the traffic.
 const (
-	setupTime = 12 * time.Second       // of all candidates of one underlay
+	setupTime = 5 * time.Second        // of all candidates of one underlay
 	slotCost  = 550 * time.Millisecond // per row and round: connecting, draining, asking the processes
 )
 
@@ -27,12 +27,18 @@ func newSchedule(budget time.Duration, slots, underlays int) (s schedule, fits b
 	fits = slot >= minSlot
 	slot = min(max(slot, minSlot), maxSlot)
 	part := func(percent int) time.Duration {
-		return (slot * time.Duration(percent) / 100).Round(time.Millisecond)
+		return (slot * time.Duration(percent) / 100).Truncate(time.Millisecond)
 	}
-	return schedule{tcp1: part(25), tcp8: part(17), udp: part(11), flood: part(8), idle: part(11), load: part(17)}, fits
+	return schedule{tcp1: part(24), tcp8: part(15), udp: part(10), flood: part(8), idle: part(10), load: part(14)}, fits
 }
+
+// More traffic surrounds what is measured: a UDP sender goes on for udpTail after
+// the receiver stopped counting, and the stream beside a ping for loadMargin
+// before and after.
+func (s schedule) udpTail() time.Duration    { return s.udp / 4 }
+func (s schedule) loadMargin() time.Duration { return s.load / 8 }
 
 // total is the traffic of one row in one round; UDP is sent in two sizes.
 func (s schedule) total() time.Duration {
-	return s.tcp1 + s.tcp8 + 2*s.udp + s.flood + s.idle + s.load
+	return s.tcp1 + s.tcp8 + 2*(s.udp+s.udpTail()) + s.flood + s.idle + s.load + 2*s.loadMargin()
 }

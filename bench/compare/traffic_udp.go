@@ -13,6 +13,9 @@ import (
 // udpHeaders is what IPv4 and UDP put before a payload.
 const udpHeaders = 20 + 8
 
+// udpPerClock is how many packets share one look at the clock.
+const udpPerClock = 32
+
 // SendUDP asks for packets of one size, as many as the sender can in a time.
 type SendUDP struct {
 	To   netip.AddrPort
@@ -33,7 +36,8 @@ func (a *Agent) SendUDP(in SendUDP, sent *int64) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	payload := make([]byte, in.Size-udpHeaders)
-	for deadline := time.Now().Add(in.Time); time.Now().Before(deadline); {
+	deadline := time.Now().Add(in.Time)
+	for i := 0; i%udpPerClock != 0 || time.Now().Before(deadline); i++ {
 		_, err := s.write(payload)
 		switch {
 		case err == nil:
@@ -79,11 +83,9 @@ func (a *Agent) ReceiveUDP(in ReceiveUDP, out *Received) error {
 	if err := s.setTimeout(20 * time.Millisecond); err != nil {
 		return err
 	}
-	for start := time.Now(); ; {
+	start := time.Now()
+	for i := 1; out.Elapsed < in.Time; i++ {
 		n, err := s.read(b)
-		if out.Elapsed = time.Since(start); out.Elapsed >= in.Time {
-			return nil
-		}
 		switch {
 		case err == nil:
 			out.Packets++
@@ -91,5 +93,9 @@ func (a *Agent) ReceiveUDP(in ReceiveUDP, out *Received) error {
 		case !errors.Is(err, unix.EAGAIN):
 			return fmt.Errorf("receive UDP: %w", err)
 		}
+		if err != nil || i%udpPerClock == 0 {
+			out.Elapsed = time.Since(start)
+		}
 	}
+	return nil
 }

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/overlayd/overlayd/dataplane/netnstest"
+)
+
+// TestMain makes the test program the agent of the hosts that it starts.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == agentCommand {
+		if err := dispatch(os.Args[1:]); err != nil {
+			os.Stderr.WriteString(err.Error() + "\n")
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func newTestRun(t *testing.T, only string) (*run, *bytes.Buffer) {
+	t.Helper()
+	netnstest.RequireRoot(t)
+	out := new(bytes.Buffer)
+	o := options{rounds: 2, budget: time.Second, only: regexp.MustCompile(only)}
+	return &run{options: o, out: out, dir: t.TempDir(), start: time.Now()}, out
+}
+
+// TestRunMeasuresEveryFigure runs what needs no other program, on both underlays.
+func TestRunMeasuresEveryFigure(t *testing.T) {
+	r, out := newTestRun(t, "/(veth|flanneld)")
+	t.Setenv("PATH", "/nonexistent:"+os.Getenv("PATH"))
+	list := candidates("/nonexistent/overlayd", kernelVersion(), []tier{{}})
+	rep, err := r.all(t.Context(), list)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if len(rep.Underlays) != 2 {
+		t.Fatalf("%d underlays, want 2\n%s", len(rep.Underlays), out)
+	}
+	for _, u := range rep.Underlays {
+		if len(u.Rows) < 2 {
+			t.Errorf("%s: %d rows, want veth and vxlan\n%s", u.Name, len(u.Rows), out)
+		}
+		for _, row := range u.Rows {
+			for _, e := range row.Errors {
+				t.Errorf("%s: %s: %s", u.Name, row.Name, e)
+			}
+			for _, g := range groups() {
+				for _, m := range g.metrics {
+					s := row.Metrics[m.key]
+					// CPU time is counted in ticks of 10 ms: a short transfer may see none.
+					cpu := g.title == groups()[2].title
+					if len(s.Values) != 2 || (s.Min <= 0 && !cpu) {
+						t.Errorf("%s: %s: %s is %+v", u.Name, row.Name, m.key, s)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestRunEndsWithItsContext: Ctrl-C ends a run at once, and its hosts.
+func TestRunEndsWithItsContext(t *testing.T) {
+	r, out := newTestRun(t, "default/veth")
+	stop := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	list := candidates("/nonexistent/overlayd", kernelVersion(), []tier{{}})
+	list[0].setup = func(ctx context.Context, p *pair) error {
+		cancel(stop)
+		return setupVeth(ctx, p)
+	}
+	if _, err := r.all(ctx, list); !errors.Is(err, stop) {
+		t.Fatalf("got %v, want %v\n%s", err, stop, out)
+	}
+}
+
+// TestSetupThatFailsIsMissing: the others are measured all the same.
+func TestSetupThatFailsIsMissing(t *testing.T) {
+	r, out := newTestRun(t, "default/veth")
+	r.rounds = 1
+	list := candidates("/nonexistent/overlayd", kernelVersion(), []tier{{}})
+	list[0].setup = func(ctx context.Context, p *pair) error {
+		if err := p.a.start(ctx, nil, "sh", "-c", "echo out of order; exit 3"); err != nil {
+			return err
+		}
+		return p.a.awaitFile(ctx, "/nonexistent/file")
+	}
+	rep, err := r.all(t.Context(), list)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if rows := rep.Underlays[0].Rows; len(rows) != 1 || rows[0].Name != reference {
+		t.Errorf("got rows %+v, want the reference", rows)
+	}
+	if got := rep.Programs[0].Missing; !regexp.MustCompile(`(?s)sh has ended: exit status 3.*out of order`).MatchString(got) {
+		t.Errorf("missing because of %q, want state and log of the daemon", got)
+	}
+}
