@@ -1,6 +1,7 @@
 package etcd_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/url"
@@ -28,7 +29,6 @@ func TestLeaderKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	eventually(t, "an elected leader", func() bool { return members.leader(t, client) >= 0 })
 	c := &cluster{client: client, cfg: etcd.Config{Endpoints: members.endpoints, Prefix: prefix}}
 	c.SetConfig(t, []byte(config))
 	s := c.open(t)
@@ -37,14 +37,13 @@ func TestLeaderKilled(t *testing.T) {
 	tb := table{}
 	follow(t, c, updates, tb)
 
-	if err := members.processes[members.leader(t, client)].Kill(); err != nil {
-		t.Fatal(err)
-	}
+	members.kill(t, client)
 	eventually(t, "a put after the election", func() bool {
 		_, err := client.Put(t.Context(), prefix+"/subnets/"+key(2), string(value(2)))
 		return err == nil
 	})
 	follow(t, c, updates, tb)
+	defer func() { t.Logf("last answer to Renew: %v", err) }()
 	eventually(t, "a renewal", func() bool {
 		var renewed control.Lease
 		if renewed, err = s.Renew(t.Context(), l); err == nil {
@@ -60,7 +59,7 @@ func TestLeaderKilled(t *testing.T) {
 // members is a cluster of three processes.
 type members struct {
 	endpoints []string
-	processes []*os.Process
+	processes []*exec.Cmd
 }
 
 // memberEnv makes this test binary be one member: its number, its data directory,
@@ -74,6 +73,7 @@ func startMembers(tb testing.TB) members {
 	for i := range 3 {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s %s", memberEnv, i, tb.TempDir(), strings.Join(urls, " ")))
+		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			tb.Fatal(err)
 		}
@@ -81,20 +81,35 @@ func startMembers(tb testing.TB) members {
 			_ = cmd.Process.Kill() // one is dead already
 			_ = cmd.Wait()
 		})
-		m.processes = append(m.processes, cmd.Process)
+		m.processes = append(m.processes, cmd)
 	}
 	return m
 }
 
-// leader returns the number of the leader, or -1.
-func (m members) leader(tb testing.TB, client *clientv3.Client) int {
-	for i, e := range m.endpoints {
-		st, err := client.Status(tb.Context(), e)
-		if err == nil && st.Leader == st.Header.MemberId {
-			return i
+// kill waits until all members follow one leader, so that two are left, kills that
+// leader, and returns when it is dead.
+func (m members) kill(tb testing.TB, client *clientv3.Client) {
+	tb.Helper()
+	leader := -1
+	eventually(tb, "three members with a leader", func() bool {
+		known := 0
+		for i, e := range m.endpoints {
+			ctx, cancel := context.WithTimeout(tb.Context(), time.Second)
+			st, err := client.Status(ctx, e)
+			cancel()
+			if err == nil && st.Leader != 0 {
+				known++
+			}
+			if err == nil && st.Leader == st.Header.MemberId {
+				leader = i
+			}
 		}
+		return known == 3 && leader >= 0
+	})
+	if err := m.processes[leader].Process.Kill(); err != nil {
+		tb.Fatal(err)
 	}
-	return -1
+	_ = m.processes[leader].Wait() // it says that it was killed
 }
 
 // runMember is a member's process. It ends by being killed.
