@@ -7,6 +7,9 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	tmpl := NewTemplate(1, vtepB, vtepA)
 	buf := make([]byte, HeaderLen+1500)
 	var hdr [MaxSplitHeader]byte
+	c, bufs := NewCoalescer(true, true), [3][]byte{make([]byte, 1500), make([]byte, 1500), make([]byte, 1500)}
+	answer := make([]byte, MaxTooBig)
+	limit := RunLimit{Datagrams: MaxRunDatagrams, Bytes: MaxRunBytes}
 	for name, in := range inners(t, 1000) {
 		datagram := buf[:HeaderLen+copy(buf[HeaderLen:], in.packet)]
 		for step, f := range map[string]func(){
@@ -41,11 +44,31 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 				if s.Init(in.packet, 400) != nil && s.InitUDP(in.packet, 400) != nil {
 					t.Error("nothing to split")
 				}
-				for {
-					if _, _, ok := s.Next(hdr[:]); !ok {
-						break
+				for s.RunLen(limit) > 0 {
+					s.Next(hdr[:])
+				}
+			},
+			"coalesce": func() {
+				var ip IP
+				if err := ParseIP(in.packet, &ip); err != nil {
+					t.Error(err)
+				}
+				DecapECN(in.packet, PacketECN(in.packet))
+				for i := range bufs { // repetitions: those of UDP over IPv6 are merged
+					if !c.Add(bufs[i][:copy(bufs[i], in.packet)], &ip, Offload{}) {
+						t.Error("no room")
 					}
 				}
+				if len(c.Flush()) == 0 {
+					t.Error("nothing to write")
+				}
+			},
+			"too big": func() {
+				var ip IP
+				if err := ParseIP(in.packet, &ip); err != nil {
+					t.Error(err)
+				}
+				PutTooBig(answer, in.packet, &ip, ip.Dst, 1400)
 			},
 		} {
 			tmpl.Put(datagram, in.etherType)

@@ -91,9 +91,11 @@ func resplit(t *testing.T, items []written) (out [][]byte) {
 func FuzzCoalesce(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Add([]byte{1, 0, 0, 0, 1, 8, 33, 0, 0x81, 0, 33, 1, 2, 0, 0, 0, 2, 0x40, 0, 0, 2, 0, 5, 0x40})
+	bases := fuzzBases(f)
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		c := NewCoalescer(true, true)
-		var state fuzzFlows
+		state := fuzzFlows{bases: bases}
+		ops = ops[:min(len(ops), 4*3*coalesceItems)]
 		want, got := make(map[flowKey][][]byte), make(map[flowKey][][]byte)
 		group := func(m map[flowKey][][]byte, packets [][]byte) {
 			for _, p := range packets {
@@ -137,33 +139,38 @@ func comparable4(p []byte) []byte {
 }
 
 // fuzzFlows makes the next packet of each of eight flows.
-type fuzzFlows [8]struct {
-	sent uint32
-	id   uint16
+type fuzzFlows struct {
+	bases [4][2][]byte
+	sent  [8]uint32
+	id    [8]uint16
+}
+
+// fuzzBases returns a packet of 8 and one of 9 bytes of payload for each protocol
+// and IP version.
+func fuzzBases(tb testing.TB) (bases [4][2][]byte) {
+	for i := range 2 {
+		bases[0][i] = tcpPacket(tb, 4, pattern(8+i))
+		bases[1][i] = udpPacket(tb, 4, pattern(8+i))
+		bases[2][i] = tcpPacket(tb, 6, pattern(8+i))
+		bases[3][i] = udpPacket(tb, 6, pattern(8+i))
+	}
+	return bases
 }
 
 // packet reads flow, size, offset and bits to flip of an operation of four bytes.
 func (s *fuzzFlows) packet(t *testing.T, op []byte) []byte {
-	flow := &s[op[0]&7]
-	size := 8 + int(op[1]&1)
-	make, version := tcpPacket, 4
-	if op[0]&1 != 0 {
-		make = udpPacket
-	}
-	if op[0]&2 != 0 {
-		version = 6
-	}
-	p := make(t, version, pattern(size))
+	flow := op[0] & 7
+	p := slices.Clone(s.bases[flow&3][op[1]&1])
 	ip := parse(t, p)
-	p[ip.HeaderLen+1] = op[0] & 4 // port
+	p[ip.HeaderLen+1] = flow & 4 // port
 	if ip.Proto == ProtoTCP {
-		binary.BigEndian.PutUint32(p[ip.HeaderLen+4:], flow.sent)
+		binary.BigEndian.PutUint32(p[ip.HeaderLen+4:], s.sent[flow])
 	}
-	if version == 4 {
-		binary.BigEndian.PutUint16(p[4:], flow.id)
+	if ip.Version == 4 {
+		binary.BigEndian.PutUint16(p[4:], s.id[flow])
 	}
-	flow.id++
-	flow.sent += uint32(size)
+	s.id[flow]++
+	s.sent[flow] += 8 + uint32(op[1]&1)
 	flip := func() { p[int(op[2])%len(p)] ^= op[3] }
 	if op[0]&0x80 == 0 { // before the checksums are made: odd
 		flip()

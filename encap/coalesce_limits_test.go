@@ -138,3 +138,26 @@ func TestCoalesceBorrows(t *testing.T) {
 		t.Errorf("flushed %d items twice", len(again))
 	}
 }
+
+// TestCoalesceDoesNotAllocate merges connections into superpackets again and again.
+func TestCoalesceDoesNotAllocate(t *testing.T) {
+	c := NewCoalescer(true, true)
+	in := append(segments(t, tcpPacket(t, 4, pattern(46*100)), 100), segments(t, udpPacket(t, 6, pattern(46*100)), 100)...)
+	ips := make([]*IP, len(in))
+	for i := range in {
+		ips[i] = parse(t, in[i])
+	}
+	first4, first6 := slices.Clone(in[0]), slices.Clone(in[46])
+	if n := testing.AllocsPerRun(100, func() {
+		copy(in[0], first4) // their headers became those of superpackets
+		copy(in[46], first6)
+		for i := range in {
+			c.Add(in[i], ips[i], Offload{})
+		}
+		if items := c.Flush(); len(items) != 2 || len(items[0].Parts) != 46 || len(items[1].Parts) != 46 {
+			t.Errorf("%d items", len(items))
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
