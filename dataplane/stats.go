@@ -6,6 +6,19 @@ type Stats struct {
 	TxPackets, TxBytes uint64 // overlay to underlay, inner packets and their bytes
 	RxPackets, RxBytes uint64 // underlay to overlay, inner packets and their bytes
 	Drops              [NumDrops]uint64
+	Offload            OffloadStats
+}
+
+// OffloadStats counts what offloads did for the userspace dataplane. The kernel's
+// counts nothing here.
+type OffloadStats struct {
+	TxSuperpackets uint64 // of the host, which left them for us to split
+	TxSegments     uint64 // that these were split into
+	TxBatches      uint64 // times that packets were sent together; packets per batch say how well it works
+	RxSuperpackets uint64 // handed to the host
+	RxSegments     uint64 // received packets that were joined to superpackets
+	RxBatches      uint64 // times that datagrams were received together
+	Fallbacks      uint64 // times that the kernel refused an offload and the work was done without it
 }
 
 // Drop is the reason why a packet was not forwarded. Its value is an index
@@ -26,13 +39,14 @@ const (
 	DropDeliver                 // the overlay device refused it
 	DropOverrun                 // the kernel dropped it before it was read: receive buffer full
 	DropDevice                  // dropped by the kernel's device
+	DropCongestion              // the underlay marked congestion, and only loss can tell its sender (RFC 6040)
 	NumDrops        = iota
 )
 
 // String returns the reason as the lower-case word used in logs and metrics.
 func (d Drop) String() string {
 	names := [NumDrops]string{"malformed", "no_route", "bad_vni", "bad_mac", "unknown_vtep",
-		"bad_source", "too_big", "send", "deliver", "overrun", "device"}
+		"bad_source", "too_big", "send", "deliver", "overrun", "device", "congestion"}
 	if int(d) < len(names) {
 		return names[d]
 	}

@@ -55,6 +55,8 @@ func (d *daemon) openUserspace(n control.Network, mtu int) (dataplane.Dataplane,
 		VNI:    n.Backend.VNI,
 		Port:   n.Backend.Port,
 		MTU:    mtu,
+
+		Offloads: d.debugOffloads,
 	})
 	if err != nil {
 		return nil, err // not dp: a nil *userspace.Dataplane is no nil interface

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/userspace"
 )
 
 // options are the daemon's flags, one field each, in the order of --help.
@@ -48,11 +49,14 @@ type options struct {
 	verbosity  int
 	version    bool
 
+	debugOffloadList string
+
 	// Made by complete.
-	canReach   netip.Addr
-	public     netip.Addr
-	netConfig  []byte // checked config to write where the store has none; nil: none
-	defaultURL bool   // --etcd-endpoints was not given
+	debugOffloads userspace.Offloads
+	canReach      netip.Addr
+	public        netip.Addr
+	netConfig     []byte // checked config to write where the store has none; nil: none
+	defaultURL    bool   // --etcd-endpoints was not given
 }
 
 // defaultSubnetFile is where flannel's CNI plugin looks.
@@ -92,6 +96,8 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.StringVar(&o.subnetFile, "subnet-file", defaultSubnetFile, "file that tells a CNI plugin or Docker the subnet and MTU")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json, on standard error")
 	f.IntVar(&o.verbosity, "v", 0, "log level: above 0 also what is of use only in a debugging session")
+	f.StringVar(&o.debugOffloadList, "debug-offloads", "all", "offloads that the userspace dataplane may use: all, none, or a list such as -udp-gro,-coalesce")
+	f.Lookup("debug-offloads").Hidden = true
 	registerUnsupported(f)
 }
 
@@ -176,6 +182,9 @@ func (o *options) check() error {
 		}
 	}
 	var err error
+	if o.debugOffloads, err = userspace.ParseOffloads(o.debugOffloadList); err != nil {
+		bad("debug-offloads", o.debugOffloadList, err.Error())
+	}
 	if o.canReach, err = parseAddr(o.ifaceCanReach); err != nil {
 		bad("iface-can-reach", o.ifaceCanReach, "want an IPv4 address")
 	}

@@ -18,6 +18,8 @@ type Config struct {
 	VNI    uint32     // 24 bits
 	Port   uint16     // UDP port of every VTEP
 	MTU    int        // of the overlay device in bytes, until the first Sync
+
+	Offloads Offloads // that may be used
 }
 
 // check names the first field that makes no sense.

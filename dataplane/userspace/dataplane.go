@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -17,16 +18,23 @@ var errClosed = errors.New("Run has ended")
 
 // Dataplane is the userspace dataplane. It implements dataplane.Dataplane.
 type Dataplane struct {
-	log      *slog.Logger
-	core     *core
-	device   *device
-	queue    *tunQueue
-	sender   *udpSender
-	receiver *udpReceiver
+	log       *slog.Logger
+	core      *core
+	device    *device
+	queues    []tun // one for each pair of workers, as the receivers
+	receivers []*udpReceiver
+	ports     *sendPorts
 
 	mu     sync.Mutex // of all below, and of changes to the device
 	wanted *dataplane.Wanted
 	closed bool
+}
+
+// tun is a queue on a TUN device. It ends with os.ErrDeadlineExceeded after stop.
+type tun interface {
+	queue
+	stop()
+	close()
 }
 
 // core is what forwards, without the device and the sockets.
@@ -34,16 +42,19 @@ type core struct {
 	local   local
 	public  netip.Addr
 	table   atomic.Pointer[table]
-	send    sendWorker
-	receive receiveWorker
+	send    []sendWorker
+	receive []receiveWorker // as many
 }
 
-func newCore(cfg Config) *core {
-	c := &core{public: cfg.Public.Unmap()}
+// newCore makes n pairs of workers, without what they work on.
+func newCore(cfg Config, n int) *core {
+	c := &core{public: cfg.Public.Unmap(), send: make([]sendWorker, n), receive: make([]receiveWorker, n)}
 	c.local = local{addr: cfg.Local.Unmap(), mac: dataplane.MAC(c.public, cfg.VNI), vni: cfg.VNI, port: cfg.Port}
 	c.table.Store(new(table))
-	c.send.table, c.receive.table = &c.table, &c.table
-	c.receive.local = c.local
+	for i := range n {
+		c.send[i].table, c.receive[i].table = &c.table, &c.table
+		c.receive[i].local = c.local
+	}
 	return c
 }
 
@@ -68,9 +79,9 @@ func Open(cfg Config) (*Dataplane, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Dataplane{log: cfg.Log, core: newCore(cfg)}
+	d := &Dataplane{log: cfg.Log}
 	// The device comes first: a vxlan device in its place holds the UDP port.
-	if d.device, err = openDevice(cfg.Log, conn, fmt.Sprintf("flannel.%d", cfg.VNI)); err != nil {
+	if d.device, err = openDevice(cfg.Log, conn, fmt.Sprintf("flannel.%d", cfg.VNI), cfg.Offloads); err != nil {
 		conn.Close()
 		return nil, err
 	}
@@ -84,36 +95,66 @@ func Open(cfg Config) (*Dataplane, error) {
 }
 
 // open does what follows openDevice in Open.
-func (d *Dataplane) open(cfg Config) (err error) {
-	if d.queue, err = attach(d.device.name); err != nil {
+func (d *Dataplane) open(cfg Config) error {
+	pairs := 1
+	if d.device.mode.multi {
+		pairs = min(runtime.GOMAXPROCS(0), maxPairs)
+	}
+	d.core = newCore(cfg, pairs)
+	mask, err := d.openQueues(cfg, pairs)
+	if err != nil {
 		return err
 	}
 	if err := d.device.conn.SetLink(d.device.index, cfg.MTU, rtnl.Alias, false); err != nil {
 		return err
 	}
 	local := d.core.local
-	if d.receiver, err = openReceiver(cfg.Log, netip.AddrPortFrom(local.addr, local.port)); err != nil {
+	var gro bool
+	if d.receivers, gro, err = openReceivers(cfg.Log, netip.AddrPortFrom(local.addr, local.port), pairs, cfg.Offloads); err != nil {
 		return err
 	}
-	if d.sender, err = openSender(local.addr); err != nil {
+	if d.ports, err = openSendPorts(cfg.Log, local.addr, cfg.Offloads); err != nil {
 		return err
 	}
-	send, receive := &d.core.send, &d.core.receive
-	send.queue, send.sender = d.queue, d.sender
-	receive.queue, receive.receiver = d.queue, d.receiver
+	for i := range pairs {
+		send, receive := &d.core.send[i], &d.core.receive[i]
+		send.queue, send.sender = d.queues[i], newUDPSender(d.ports, local.addr)
+		receive.queue, receive.receiver = d.queues[i], d.receivers[i]
+	}
+	cfg.Log.Info("offloads", "tun_vnet", d.device.mode.vnet, "tun_mask", fmt.Sprintf("%#x", mask), "queues", pairs,
+		"udp_segment", d.ports.segments.Load(), "udp_gro", gro, "coalesce", d.device.mode.vnet && cfg.Offloads.has(Coalesce))
 	return nil
+}
+
+// maxPairs bounds the pairs of workers, each of which has 5 MB of buffers.
+const maxPairs = 8
+
+// openQueues attaches to the device and returns the offloads that it has.
+func (d *Dataplane) openQueues(cfg Config, n int) (mask int, err error) {
+	if !d.device.mode.vnet {
+		q, err := attach(d.device.name)
+		if err == nil {
+			d.queues = append(d.queues, q)
+		}
+		return 0, err
+	}
+	qs, mask, err := openQueues(d.device.name, d.device.mode, n, cfg.Offloads)
+	for _, q := range qs {
+		d.queues = append(d.queues, q)
+	}
+	return mask, err
 }
 
 // release closes what is open. The device stays.
 func (d *Dataplane) release() {
-	if d.queue != nil {
-		d.queue.close()
+	for _, q := range d.queues {
+		q.close()
 	}
-	if d.receiver != nil {
-		d.receiver.close()
+	for _, r := range d.receivers {
+		r.close()
 	}
-	if d.sender != nil {
-		d.sender.close()
+	if d.ports != nil {
+		d.ports.close()
 	}
 }
 
@@ -155,7 +196,10 @@ func (d *device) sync(w dataplane.Wanted) error {
 // Stats implements dataplane.Dataplane. A superpacket is one packet. Packets of the
 // last few microseconds may be missing while a worker is busy.
 func (d *Dataplane) Stats() dataplane.Stats {
-	s := stats(&d.core.send.counters, &d.core.receive.counters)
-	s.Drops[dataplane.DropOverrun] += d.receiver.drops()
+	s := d.core.stats()
+	for _, r := range d.receivers {
+		s.Drops[dataplane.DropOverrun] += r.drops()
+		s.Offload.RxBatches += r.batches.Load()
+	}
 	return s
 }

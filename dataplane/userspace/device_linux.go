@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane/rtnl"
@@ -30,38 +31,108 @@ type device struct {
 	name  string
 	index int
 	fresh bool // made by this process: it goes again if Open fails later on
+	mode  tunMode
+}
+
+// tunMode is what has to be known of a TUN device to attach to it.
+type tunMode struct {
+	vnet  bool // every packet has a vnet header in front
+	multi bool // it may have several queues
+}
+
+func (m tunMode) flags() uint16 {
+	flags := uint16(unix.IFF_TUN | unix.IFF_NO_PI)
+	if m.vnet {
+		flags |= unix.IFF_VNET_HDR
+	}
+	if m.multi {
+		flags |= unix.IFF_MULTI_QUEUE
+	}
+	return flags
 }
 
 // openDevice makes the persistent TUN device of that name, or finds the one that
 // an earlier process left. A vxlan device of the kernel dataplane, or a TUN
-// device with several queues, in its place is deleted.
-func openDevice(log *slog.Logger, conn *rtnl.Conn, name string) (*device, error) {
+// device of another mode, in its place is deleted. The mode is as offloads say
+// where the kernel has that, and else the plain one.
+func openDevice(log *slog.Logger, conn *rtnl.Conn, name string, offloads Offloads) (*device, error) {
 	d := &device{conn: conn, name: name}
 	if err := ensureNode(tunPath); err != nil {
 		return nil, err
 	}
-	_, err := conn.Link(name)
+	l, err := conn.Link(name)
 	if d.fresh = errors.Is(err, rtnl.ErrNotFound); err != nil && !d.fresh {
 		return nil, err
 	}
-	err = makeTUN(name, true)
-	if errors.Is(err, unix.EINVAL) { // something else has the name
-		d.fresh = true
-		if err = d.clear(log); err == nil {
-			err = makeTUN(name, true)
-		}
+	if err == nil {
+		err = checkFree(l)
+	}
+	if err == nil || d.fresh {
+		d.mode, err = probeTUN(offloads)
 	}
 	if err != nil {
 		return nil, err
 	}
-	l, err := conn.Link(name)
-	if err != nil {
+	if err := d.make(log); err != nil {
+		return nil, err
+	}
+	if l, err = conn.Link(name); err != nil {
 		return nil, err
 	}
 	d.index = l.Attrs().Index
 	// What a router of the overlay announced would be a route that nobody wanted.
 	_ = rtnl.SetSysctl("net/ipv6/conf/"+name+"/accept_ra", "0") // no IPv6, or /proc/sys read-only: harmless
 	return d, nil
+}
+
+// make makes the device, in place of another one if need be.
+func (d *device) make(log *slog.Logger) error {
+	err := makeTUN(d.name, d.mode, true)
+	if !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	if _, err := d.conn.Link(d.name); err == nil { // something else has the name
+		d.fresh = true
+		if err := d.clear(log); err != nil {
+			return err
+		}
+		if err := makeTUN(d.name, d.mode, true); !errors.Is(err, unix.EINVAL) {
+			return err
+		}
+	}
+	d.mode = tunMode{} // it claims to have vnet headers and queues, and refuses them
+	return makeTUN(d.name, d.mode, true)
+}
+
+// checkFree says whether another process is attached to a TUN device. The kernel
+// lets any number attach to one of several queues, and deletes one in use.
+func checkFree(l netlink.Link) error {
+	tun, ok := l.(*netlink.Tuntap)
+	switch {
+	case !ok:
+		return nil
+	case tun.Flags&netlink.TUNTAP_MULTI_QUEUE == 0:
+		return makeTUN(l.Attrs().Name, tunMode{}, false)
+	case tun.Queues > 0:
+		return makeError(l.Attrs().Name, unix.EBUSY)
+	}
+	return nil
+}
+
+// probeTUN returns the mode that offloads ask for, as far as the kernel has it.
+func probeTUN(offloads Offloads) (m tunMode, err error) {
+	fd, err := unix.Open(tunPath, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return m, openError(err)
+	}
+	defer unix.Close(fd)
+	features, err := unix.IoctlGetUint32(fd, unix.TUNGETFEATURES)
+	if err != nil {
+		return m, nil // of before Linux 2.6.27, or of no Linux
+	}
+	m.vnet = offloads.has(TUNVnet) && features&unix.IFF_VNET_HDR != 0
+	m.multi = m.vnet && offloads.has(TUNMultiqueue) && features&unix.IFF_MULTI_QUEUE != 0
+	return m, nil
 }
 
 // clear deletes the device that stands in the way, once it is certain that a TUN
@@ -74,7 +145,7 @@ func (d *device) clear(log *slog.Logger) error {
 	if t := l.Type(); t != "vxlan" && t != "tun" && t != "tuntap" {
 		return fmt.Errorf("make TUN device %s: a device of type %s has this name; remove it (`ip link del %[1]s`)", d.name, t)
 	}
-	if err := makeTUN("", false); err != nil {
+	if err := makeTUN("", d.mode, false); err != nil {
 		return err
 	}
 	log.Info("replacing device by a TUN device", "device", d.name, "type", l.Type())
@@ -103,22 +174,14 @@ func ensureNode(path string) error {
 	return nil
 }
 
-// makeTUN makes the single-queue TUN device of that name if there is none, says why
-// if that cannot be, and lets go of it. An empty name takes any free one.
-func makeTUN(name string, persist bool) error {
-	fd, err := unix.Open(tunPath, unix.O_RDWR|unix.O_CLOEXEC, 0)
+// makeTUN makes the TUN device of that name if there is none, says why if that
+// cannot be, and lets go of it.
+func makeTUN(name string, mode tunMode, persist bool) error {
+	fd, err := attachTUN(name, mode)
 	if err != nil {
-		return openError(err)
+		return err
 	}
 	defer unix.Close(fd)
-	req, err := unix.NewIfreq(name)
-	if err != nil {
-		return fmt.Errorf("make TUN device %q: name of more than 15 bytes: %w", name, err)
-	}
-	req.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
-	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
-		return makeError(name, err)
-	}
 	if !persist {
 		return nil
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
+	"github.com/overlayd/overlayd/encap"
 )
 
 // link returns the overlay device of h, or nil.
@@ -167,25 +168,23 @@ func TestSecondSyncWritesNothing(t *testing.T) {
 }
 
 func TestOpenReplacesOtherDevice(t *testing.T) {
-	tests := map[string]func(h *host){
-		"kernel dataplane": func(h *host) { h.vxlan(true) },
-		"multi-queue TUN": func(h *host) {
-			h.Must(func() error {
-				tun := &netlink.Tuntap{LinkAttrs: netlink.NewLinkAttrs(), Mode: netlink.TUNTAP_MODE_TUN, Queues: 2}
-				tun.Name = "flannel.1"
-				err := netlink.LinkAdd(tun)
-				for _, fd := range tun.Fds {
-					fd.Close()
-				}
-				return err
-			})
-		},
+	tests := map[string]struct {
+		inTheWay func(h *host)
+		offloads Offloads
+	}{
+		"kernel dataplane":  {func(h *host) { h.vxlan(true) }, AllOffloads},
+		"multi-queue TUN":   {func(h *host) { h.leaveTUN(2) }, 0},
+		"single-queue TUN":  {func(h *host) { h.leaveTUN(1) }, AllOffloads},
+		"plain for all":     {func(h *host) { h.leave(0) }, AllOffloads},
+		"all for plain":     {func(h *host) { h.leave(AllOffloads) }, 0},
+		"no queues for all": {func(h *host) { h.leave(AllOffloads &^ TUNMultiqueue) }, AllOffloads},
 	}
-	for name, inTheWay := range tests {
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
-			inTheWay(h)
+			test.inTheWay(h)
 			old := h.link().Attrs().Index
+			h.offloads = test.offloads
 			d := h.open()
 			h.sync(d)
 			h.run(d)
@@ -193,6 +192,32 @@ func TestOpenReplacesOtherDevice(t *testing.T) {
 				t.Errorf("device is the %s with index %d, the old one had %d", l.Type(), l.Attrs().Index, old)
 			}
 		})
+	}
+}
+
+// leaveTUN leaves a persistent TUN device as other programs make them.
+func (h *host) leaveTUN(queues int) {
+	h.Must(func() error {
+		tun := &netlink.Tuntap{LinkAttrs: netlink.NewLinkAttrs(), Mode: netlink.TUNTAP_MODE_TUN, Queues: queues}
+		if queues == 1 {
+			tun.Queues, tun.Flags = 0, netlink.TUNTAP_NO_PI
+		}
+		tun.Name = "flannel.1"
+		err := netlink.LinkAdd(tun)
+		for _, fd := range tun.Fds {
+			fd.Close()
+		}
+		return err
+	})
+}
+
+// leave leaves the device as a dataplane with these offloads does.
+func (h *host) leave(offloads Offloads) {
+	h.offloads = offloads
+	d := h.open()
+	h.sync(d)
+	if err := h.run(d)(); err != nil {
+		h.tb.Fatal(err)
 	}
 }
 
@@ -313,18 +338,30 @@ func TestOpenErrorNamesTheFix(t *testing.T) {
 
 // TestTUNNoAllocations lets the kernel answer pings through the device.
 func TestTUNNoAllocations(t *testing.T) {
+	for _, offloads := range []Offloads{0, AllOffloads &^ TUNMultiqueue} {
+		t.Run(offloads.String(), func(t *testing.T) { tunNoAllocations(t, offloads) })
+	}
+}
+
+func tunNoAllocations(t *testing.T, offloads Offloads) {
 	h := newHost(t)
+	h.offloads = offloads
 	d := h.open()
 	h.sync(d)
 	ping := ipPacket(podB, h.subnet.Addr(), 1, []byte{8, 0, 0xf7, 0xff, 0, 0, 0, 0})
 	in := packet{buf: append(make([]byte, headroom), ping...)}
+	var ip encap.IP
+	if err := encap.ParseIP(ping, &ip); err != nil {
+		t.Fatal(err)
+	}
 	var out packet
 	var c counters
-	idle := c.publish
+	flush, q := c.publish, d.queues[0]
 	n := testing.AllocsPerRun(100, func() {
-		d.queue.Write(&in, &c)
+		q.Write(&in, &ip, &c)
+		q.Flush(&c)
 		for {
-			if err := d.queue.Read(&out, idle); err != nil {
+			if err := q.Read(&out, flush); err != nil {
 				t.Fatal(err)
 			}
 			if b := out.ip(); len(b) == len(ping) && b[9] == 1 && b[20] == 0 { // not the host's own IPv6 chatter

@@ -170,7 +170,7 @@ func TestDeviceRefusesPacket(t *testing.T) {
 		"one of the segments": makePartial(tcpPacket(podA, podB, 1, make([]byte, 5000))),
 	} {
 		a, b := testPair(t)
-		b.end.plain = newPlain(&brokenDevice{left: len(packet) / 2000})
+		b.end.queueWriter = newPlain(&brokenDevice{left: len(packet) / 2000})
 		b.LoadDatagrams(encapsulate(t, a, packet))
 		b.Receive(1)
 		var want dataplane.Stats

@@ -35,6 +35,8 @@ type host struct {
 	addr   netip.Addr   // on the underlay
 	subnet netip.Prefix // 10.42.<n>.0/24; the pod has .2
 	vtep   dataplane.VTEP
+
+	offloads Offloads
 }
 
 func (h *host) podAddr() netip.Addr { return h.subnet.Addr().Next().Next() }
@@ -51,8 +53,9 @@ func newHosts(tb testing.TB, n, podMTU int) []*host {
 	for i := range hosts {
 		spaces[i] = netnstest.New(tb)
 		hosts[i] = &host{NS: spaces[i], tb: tb, pod: netnstest.New(tb),
-			addr:   netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 2)}),
-			subnet: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 42, byte(i + 1), 0}), 24),
+			addr:     netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 2)}),
+			subnet:   netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 42, byte(i + 1), 0}), 24),
+			offloads: AllOffloads,
 		}
 	}
 	netnstest.LAN(tb, "192.0.2.0/24", spaces...)
@@ -77,7 +80,7 @@ func setMTU(link string, mtu int) error {
 
 func (h *host) config() Config {
 	return Config{Log: slog.New(slog.NewTextHandler(h.tb.Output(), nil)), Local: h.addr, Public: h.addr,
-		VNI: testVNI, Port: testPort, MTU: testMTU}
+		VNI: testVNI, Port: testPort, MTU: testMTU, Offloads: h.offloads}
 }
 
 // open opens the userspace dataplane of h. It does not run yet.

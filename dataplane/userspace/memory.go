@@ -3,9 +3,11 @@ package userspace
 import (
 	"context"
 	"errors"
+	"math/bits"
 	"net/netip"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/encap"
 )
 
 // Memory is the userspace dataplane without a device and without sockets: the same
@@ -19,20 +21,35 @@ type Memory struct {
 	OnDatagram func(datagram []byte, to netip.Addr)
 	// OnPacket, if not nil, gets each packet that is delivered, borrowed.
 	OnPacket func(packet []byte)
+	// OnOffload, if not nil, gets it too, with what is left to do to it.
+	OnOffload func(packet []byte, o encap.Offload)
+
+	scratch []byte
 }
 
-// Datagram is one UDP payload from the underlay.
+// Datagram is one UDP payload from the underlay, or several of them.
 type Datagram struct {
 	Payload []byte
 	From    netip.Addr
+	ECN     encap.ECN // of the outer header
+	GRO     int       // what UDP_GRO says, 0 if nothing: length of each datagram in Payload
 }
 
-// NewMemory makes a Memory of Public, VNI, Port and MTU of cfg.
+// NewMemory makes a Memory of Public, VNI, Port, MTU and Offloads of cfg. With
+// UDPSegment superpackets are split and sent in batches, with TUNVnet packets are
+// delivered with what Coalesce makes of them.
 func NewMemory(cfg Config) *Memory {
-	m := &Memory{core: newCore(cfg)}
-	m.end.plain = newPlain((*memoryDevice)(m))
-	m.core.send.queue, m.core.send.sender = &m.end, (*memorySender)(m)
-	m.core.receive.queue, m.core.receive.receiver = &m.end, &m.end
+	m := &Memory{core: newCore(cfg, 1)}
+	send, receive := &m.core.send[0], &m.core.receive[0]
+	m.end.queueWriter = newPlain((*memoryDevice)(m))
+	if cfg.Offloads.has(TUNVnet) {
+		m.end.queueWriter = newVnetWriter((*memoryDevice)(m), cfg.Offloads.has(Coalesce), cfg.Offloads.has(Coalesce))
+	}
+	send.queue, send.sender = &m.end, (*memorySender)(m)
+	if cfg.Offloads.has(UDPSegment) {
+		send.sender = newBatch((*memorySender)(m), encap.RunLimit{Datagrams: encap.MaxRunDatagramsNew, Bytes: encap.MaxRunBytes})
+	}
+	receive.queue, receive.receiver = &m.end, &m.end
 	return m
 }
 
@@ -46,15 +63,19 @@ func (m *Memory) Sync(w dataplane.Wanted) error { return m.core.sync(w) }
 
 // Stats returns the counters.
 func (m *Memory) Stats() dataplane.Stats {
-	return stats(&m.core.send.counters, &m.core.receive.counters)
+	return m.core.stats()
 }
 
 // Load sets what the device hands out, in turn and again from the start. The
 // packets are copied.
-func (m *Memory) Load(packets ...[]byte) {
+func (m *Memory) Load(packets ...[]byte) { m.LoadOffload(encap.Offload{}, packets...) }
+
+// LoadOffload is Load for packets that all leave the same to be done, such as
+// superpackets. They need UDPSegment.
+func (m *Memory) LoadOffload(o encap.Offload, packets ...[]byte) {
 	m.end.packets = nil
 	for _, p := range packets {
-		m.end.packets = append(m.end.packets, packet{buf: append(make([]byte, headroom), p...)})
+		m.end.packets = append(m.end.packets, packet{buf: append(make([]byte, headroom), p...), Offload: o})
 	}
 }
 
@@ -63,62 +84,82 @@ func (m *Memory) Load(packets ...[]byte) {
 // partial: hand over fresh ones where that matters.
 func (m *Memory) LoadDatagrams(ds ...Datagram) { m.end.datagrams = ds }
 
+// reset makes the next run start with what was loaded first.
+func (e *memoryEnd) reset(n int) {
+	e.left, e.next = n, -1
+	e.cutter = cutter{}
+}
+
 // Send runs the sending worker over n of the loaded packets.
 func (m *Memory) Send(n int) {
-	m.end.left, m.end.next = n, -1
-	_ = m.core.send.run(context.Background(), endOnError) // it only ever ends with errEnd
+	m.end.reset(n)
+	_ = m.core.send[0].run(context.Background(), endOnError) // it only ever ends with errEnd
 }
 
 // Receive runs the receiving worker over n of the loaded datagrams.
 func (m *Memory) Receive(n int) {
-	m.end.left, m.end.next = n, -1
-	_ = m.core.receive.run(context.Background(), endOnError)
+	m.end.reset(n)
+	_ = m.core.receive[0].run(context.Background(), endOnError)
 }
 
 var errEnd = errors.New("no more packets")
 
 func endOnError(_ context.Context, err error) error { return err }
 
+// queueWriter is the half of a queue that writes.
+type queueWriter interface {
+	Write(p *packet, ip *encap.IP, c *counters)
+	Flush(c *counters)
+}
+
 // memoryEnd is queue and receiver of a Memory.
 type memoryEnd struct {
-	*plain
+	queueWriter
 	packets    []packet
 	datagrams  []Datagram
 	left, next int
+	cutter     cutter
 }
 
-func (e *memoryEnd) Read(p *packet, idle func()) error {
-	if !e.turn(len(e.packets), idle) {
+func (e *memoryEnd) Read(p *packet, flush func()) error {
+	if !e.turn(len(e.packets), flush) {
 		return errEnd
 	}
 	*p = e.packets[e.next]
 	return nil
 }
 
-func (e *memoryEnd) Receive(d *datagram, idle func()) error {
-	if !e.turn(len(e.datagrams), idle) {
-		return errEnd
+func (e *memoryEnd) Receive(d *datagram, flush func()) error {
+	for !e.cutter.next() {
+		if !e.turn(len(e.datagrams), flush) {
+			return errEnd
+		}
+		from := &e.datagrams[e.next]
+		e.cutter.from, e.cutter.ecn = from.From, from.ECN
+		e.cutter.init(from.Payload, from.GRO)
 	}
-	d.buf, d.from = e.datagrams[e.next].Payload, e.datagrams[e.next].From
+	*d = e.cutter.datagram
 	return nil
 }
 
 // turn moves next to the next of n, unless it was the last time.
-func (e *memoryEnd) turn(n int, idle func()) bool {
+func (e *memoryEnd) turn(n int, flush func()) bool {
 	if e.left <= 0 || n == 0 {
-		idle()
+		flush()
 		return false
 	}
 	e.left--
 	if e.next++; e.next >= n {
+		flush()
 		e.next = 0
 	}
 	return true
 }
 
-// memorySender is the sender of a Memory.
+// memorySender is the sender of a Memory, and its transmitter.
 type memorySender Memory
 
+// Send implements sender.
 func (s *memorySender) Send(p *packet, e *entry, c *counters) {
 	if s.OnDatagram != nil {
 		s.OnDatagram(p.buf, e.addr)
@@ -126,12 +167,49 @@ func (s *memorySender) Send(p *packet, e *entry, c *counters) {
 	c.carried(len(p.ip()))
 }
 
+// Flush implements sender.
+func (s *memorySender) Flush(*counters) {}
+
+// transmit implements transmitter.
+func (s *memorySender) transmit(b *batch, c *counters) {
+	for sockets := b.sockets; sockets != 0; sockets &= sockets - 1 {
+		for i := b.head[bits.TrailingZeros32(sockets)]; i != 0; i = b.runs[i].next {
+			r := &b.runs[i]
+			for j := r.first; j != 0 && s.OnDatagram != nil; j = b.segments[j].next {
+				s.scratch = append(append(s.scratch[:0], b.segments[j].head...), b.segments[j].payload...)
+				s.OnDatagram(s.scratch, r.entry.addr)
+			}
+			c.carriedAll(r.packets, r.carried)
+		}
+	}
+}
+
 // memoryDevice is the device of a Memory.
 type memoryDevice Memory
 
 func (d *memoryDevice) Write(b []byte) (int, error) {
+	d.deliver(b, encap.Offload{})
+	return len(b), nil
+}
+
+// writeParts implements vnetDevice.
+func (d *memoryDevice) writeParts(h *[vnetLen]byte, parts [][]byte) (ok, refused bool) {
+	if d.OnPacket == nil && d.OnOffload == nil {
+		return true, false
+	}
+	d.scratch = d.scratch[:0]
+	for _, part := range parts {
+		d.scratch = append(d.scratch, part...)
+	}
+	d.deliver(d.scratch, decodeVnet(h[:], d.scratch))
+	return true, false
+}
+
+func (d *memoryDevice) deliver(b []byte, o encap.Offload) {
 	if d.OnPacket != nil {
 		d.OnPacket(b)
 	}
-	return len(b), nil
+	if d.OnOffload != nil {
+		d.OnOffload(b, o)
+	}
 }

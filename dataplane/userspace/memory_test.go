@@ -218,12 +218,12 @@ func TestNoAllocations(t *testing.T) {
 	}
 	a.OnDatagram, b.OnPacket = nil, nil
 	a.Load(packet)
-	if n := testing.AllocsPerRun(100, func() { a.core.send.send(&a.end.packets[0]) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { a.core.send[0].send(&a.end.packets[0]) }); n != 0 {
 		t.Errorf("send: %v allocations per packet", n)
 	}
 	for name, d := range datagrams {
 		dg := &datagram{buf: d.Payload, from: d.From}
-		if n := testing.AllocsPerRun(100, func() { b.core.receive.receive(dg) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { b.core.receive[0].receive(dg) }); n != 0 {
 			t.Errorf("%s: %v allocations per packet", name, n)
 		}
 	}

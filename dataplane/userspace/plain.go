@@ -19,25 +19,29 @@ func newPlain(device io.Writer) *plain {
 	return &plain{device: device, segment: make([]byte, maxPacket)}
 }
 
-// Write is that of queue. A superpacket counts as the one packet that it is, and
+// Write implements queue. A superpacket counts as the one packet that it is, and
 // is dropped if the device refuses one of its segments.
-func (d *plain) Write(p *packet, c *counters) {
-	b := p.ip()
-	var err error
-	switch {
-	case p.gso != gsoNone:
-		err = d.split(p)
-	case p.partial:
-		complete(b[p.csumStart:], int(p.csumOffset))
-		fallthrough
-	default:
-		_, err = d.device.Write(b)
-	}
-	if err != nil {
+func (d *plain) Write(p *packet, _ *encap.IP, c *counters) {
+	if err := d.write(p); err != nil {
 		c.drop(dataplane.DropDeliver)
 		return
 	}
-	c.carried(len(b))
+	c.carried(len(p.ip()))
+}
+
+// Flush implements queue: nothing is put off.
+func (d *plain) Flush(*counters) {}
+
+func (d *plain) write(p *packet) error {
+	if p.GSO != encap.GSONone {
+		return d.split(p)
+	}
+	b := p.ip()
+	if p.Partial {
+		complete(b[p.CsumStart:], int(p.CsumOffset))
+	}
+	_, err := d.device.Write(b)
+	return err
 }
 
 // complete puts the checksum of l4, whose field holds its pseudo-header sum, into
@@ -53,9 +57,7 @@ func complete(l4 []byte, field int) {
 // split writes the segments of a superpacket. Copying a segment together costs a
 // fiftieth of writing it.
 func (d *plain) split(p *packet) error {
-	b := p.ip()
-	headers := int(p.csumStart) + int(b[p.csumStart+12]>>4)*4
-	if err := d.splitter.Init(b, headers+int(p.gsoSize)); err != nil {
+	if err := d.splitter.InitOffload(p.ip(), p.Offload); err != nil {
 		return err
 	}
 	for {

@@ -2,7 +2,6 @@ package userspace
 
 import (
 	"context"
-	"encoding/binary"
 	"net/netip"
 	"sync/atomic"
 
@@ -24,10 +23,10 @@ type receiveWorker struct {
 
 // run receives until ctx ends, or the receiver does.
 func (w *receiveWorker) run(ctx context.Context, onError onReadError) error {
-	idle := w.publish
-	defer w.publish()
+	flush := w.flush
+	defer flush()
 	for {
-		if err := w.receiver.Receive(&w.datagram, idle); err == nil {
+		if err := w.receiver.Receive(&w.datagram, flush); err == nil {
 			w.receive(&w.datagram)
 		} else if ctx.Err() != nil {
 			return nil
@@ -35,6 +34,12 @@ func (w *receiveWorker) run(ctx context.Context, onError onReadError) error {
 			return err
 		}
 	}
+}
+
+// flush hands the host what the queue has put off.
+func (w *receiveWorker) flush() {
+	w.queue.Flush(&w.counters)
+	w.publish()
 }
 
 // receive judges one datagram and forwards its packet to the host. It counts
@@ -48,11 +53,15 @@ func (w *receiveWorker) receive(d *datagram) {
 	// The datagram's VXLAN and Ethernet headers become the packet's headroom, and
 	// Ethernet padding behind the packet is cut off.
 	w.packet = packet{buf: d.buf[:headroom+w.ip.Len]}
-	if !w.offloads(t.mtu) {
+	if !encap.DecapECN(w.packet.ip(), d.ecn) {
+		w.drop(dataplane.DropCongestion)
+		return
+	}
+	if !w.offloads(t.mtu, d.gsoSize) {
 		w.drop(dataplane.DropMalformed)
 		return
 	}
-	w.queue.Write(&w.packet, &w.counters)
+	w.queue.Write(&w.packet, &w.ip, &w.counters)
 }
 
 // accept decides whether the datagram is from a known VTEP, for this one, and
@@ -112,44 +121,53 @@ func deliverable(dst netip.Addr) bool {
 const guessedMTU = 1280
 
 // offloads finds out what w.packet leaves to be done. Between hosts of one machine
-// checksums are partial and TCP superpackets whole, without a sign of it
-// (CHECKSUM_PARTIAL and GSO survive veth, but not a UDP socket). It is false for a
-// superpacket that nobody can split, or whose checksum is wrong.
-func (w *receiveWorker) offloads(mtu int) bool {
+// checksums are partial and superpackets whole (CHECKSUM_PARTIAL and GSO survive
+// veth), and only of UDP superpackets does a socket tell so, by gsoSize. It is
+// false for a superpacket that nobody can split, or whose checksum is wrong.
+func (w *receiveWorker) offloads(mtu int, gsoSize uint16) bool {
 	p, b, ip := &w.packet, w.packet.ip(), &w.ip
-	if encap.IsPartial(b, ip) {
-		p.partial, p.csumStart, p.csumOffset = true, uint16(ip.HeaderLen), tcpChecksum
-		if ip.Proto == encap.ProtoUDP {
-			p.csumOffset = udpChecksum
-			if udpLen := binary.BigEndian.Uint16(b[ip.HeaderLen+4:]); int(udpLen) != ip.Len-ip.HeaderLen {
-				// Bytes behind the datagram, which no offload would leave out.
-				encap.CompleteChecksum(b, ip)
-				p.partial, p.csumStart, p.csumOffset = false, 0, 0
-			}
+	partial := encap.IsPartial(b, ip)
+	if gsoSize == 0 {
+		fits := mtu
+		if partial { // from this machine: it may be a superpacket of two small segments
+			fits = min(mtu, guessedMTU)
+		}
+		if ip.Len <= fits || ip.Proto != encap.ProtoTCP || ip.Fragment {
+			w.checksum(partial)
+			return true
+		}
+		if gsoSize = guessGSOSize(b, ip, mtu); gsoSize == 0 {
+			return false
 		}
 	}
-	fits := mtu
-	if p.partial { // from this machine: it may be a superpacket of two small segments
-		fits = min(mtu, guessedMTU)
-	}
-	if ip.Len <= fits || ip.Proto != encap.ProtoTCP || ip.Fragment {
-		return true
-	}
-	if !p.partial && !encap.VerifyChecksum(b, ip) {
+	if !partial && !encap.VerifyChecksum(b, ip) {
 		return false // splitting would make it right
 	}
-	tcpLen := int(b[ip.HeaderLen+12]>>4) * 4
-	size := min(mtu, guessedMTU) - ip.HeaderLen - tcpLen
-	if tcpLen < tcpMinLen || ip.HeaderLen+tcpLen > ip.Len || size <= 0 {
-		return false
-	}
-	p.gso, p.gsoSize = gsoTCP, uint16(size)
-	p.csumStart, p.csumOffset = uint16(ip.HeaderLen), tcpChecksum
-	return true
+	var ok bool
+	p.Offload, ok = encap.SuperOffload(b, ip, gsoSize)
+	return ok
 }
 
-const (
-	tcpMinLen   = 20 // of a TCP header
-	tcpChecksum = 16 // offset of its checksum field
-	udpChecksum = 6  // the same for UDP
-)
+// checksum says what the checksum of an ordinary packet leaves to be done.
+func (w *receiveWorker) checksum(partial bool) {
+	if !partial {
+		return
+	}
+	var ok bool
+	if w.packet.Offload, ok = encap.PartialOffload(w.packet.ip(), &w.ip); !ok {
+		// Bytes behind the datagram, which no offload would leave out.
+		encap.CompleteChecksum(w.packet.ip(), &w.ip)
+	}
+}
+
+// guessGSOSize returns the payload of each segment of the TCP superpacket b, so
+// that none is above what its destination can take, or 0 where b cannot be one.
+func guessGSOSize(b []byte, ip *encap.IP, mtu int) uint16 {
+	if ip.Len < ip.HeaderLen+tcpMinLen {
+		return 0
+	}
+	tcpLen := int(b[ip.HeaderLen+12]>>4) * 4
+	return uint16(max(0, min(mtu, guessedMTU)-ip.HeaderLen-tcpLen))
+}
+
+const tcpMinLen = 20 // of a TCP header

@@ -2,86 +2,160 @@ package userspace
 
 import (
 	"fmt"
-	"log/slog"
-	"net/netip"
 	"os"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/encap"
 )
 
-// udpReceiver is the receiver on the one UDP socket of a port, one datagram per
-// system call. Everything of that port comes in here; the VNI in each datagram
-// says which network it is for, so a demultiplexer for several would sit on top.
+const (
+	// receiveSlots is the number of receives that one system call does at most.
+	receiveSlots = 64
+	// slotStride is the distance of their buffers: room for any datagram, and then
+	// some, so that the starts of all do not share one set of the processor's cache.
+	slotStride = 64<<10 + 4<<10 + 192
+)
+
+// udpReceiver is a receiver on a UDP socket of the port that the VTEPs send to, for
+// all that has arrived per system call. Everything of that port comes in
+// here; the VNI in each datagram says which network it is for, so a demultiplexer
+// for several would sit on top.
 type udpReceiver struct {
 	file *os.File // non-blocking: Go's poller waits
 	conn syscall.RawConn
-	buf  []byte
 
-	read func(fd uintptr) bool // made once: a closure per packet would be an allocation
-	idle func()
-	n    int
-	err  error
-	from sockaddr
+	arena   []byte // receiveSlots buffers
+	msgs    [receiveSlots]mmsghdr
+	iovs    [receiveSlots]unix.Iovec
+	from    [receiveSlots]sockaddr
+	control [receiveSlots]receiveControl
+	n, next int // messages received, and handed out
+	cutter  cutter
 
+	read  func(fd uintptr) bool // made once: a closure per packet would be an allocation
+	flush func()
+	err   error
+
+	batches     atomic.Uint64 // system calls that brought something
 	closedDrops atomic.Uint64 // what drops returns once the socket is closed
 }
 
-// openReceiver binds the socket that the VTEPs send to.
-func openReceiver(log *slog.Logger, local netip.AddrPort) (*udpReceiver, error) {
-	fd, err := openUDP(local)
+// receiveControl has room for the control messages of one receive: UDP_GRO, and
+// IP_TOS or IPV6_TCLASS, none of them above 24 bytes.
+type receiveControl [64]byte
+
+// newUDPReceiver makes a receiver on a bound socket, which is then its own.
+func newUDPReceiver(fd int, name string) (*udpReceiver, error) {
+	r := &udpReceiver{file: os.NewFile(uintptr(fd), name)}
+	var err error
+	if r.conn, err = r.file.SyscallConn(); err == nil {
+		r.arena, err = newArena(receiveSlots * slotStride)
+	}
 	if err != nil {
-		return nil, err
-	}
-	size, err := growBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receiveBuffer)
-	if err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("set receive buffer: %w", err)
-	}
-	if size < receiveBuffer {
-		log.Warn("UDP receive buffer is small, expect loss under load", "bytes", size, "wanted", receiveBuffer,
-			"fix", "sysctl -w net.core.rmem_max=16777216")
-	}
-	r := &udpReceiver{file: os.NewFile(uintptr(fd), "udp "+local.String()), buf: make([]byte, bufLen)}
-	if r.conn, err = r.file.SyscallConn(); err != nil {
 		r.file.Close()
 		return nil, fmt.Errorf("open UDP receiver: %w", err)
 	}
+	for i := range r.msgs {
+		r.iovs[i].Base, r.iovs[i].Len = &r.arena[i*slotStride], slotStride
+		h := &r.msgs[i].hdr
+		h.Iov, h.Iovlen = &r.iovs[i], 1
+		h.Name = (*byte)(unsafe.Pointer(&r.from[i].raw))
+		h.Control = &r.control[i][0]
+	}
+	r.n = receiveSlots
+	r.rearm()
+	r.n = 0
 	r.read = r.tryRead
 	return r, nil
 }
 
 // Receive implements receiver. It ends with os.ErrDeadlineExceeded after stop.
-func (r *udpReceiver) Receive(d *datagram, idle func()) error {
-	r.idle = idle
-	if err := r.conn.Read(r.read); err != nil {
-		return err
+func (r *udpReceiver) Receive(d *datagram, flush func()) error {
+	for !r.cutter.next() {
+		if r.next < r.n {
+			r.open(r.next)
+			r.next++
+			continue
+		}
+		if r.n > 0 {
+			flush()
+			r.rearm()
+		}
+		r.flush = flush
+		if err := r.conn.Read(r.read); err != nil {
+			return err
+		}
+		if r.err != nil {
+			return r.err
+		}
 	}
-	d.buf, d.from = r.buf[:r.n], r.from.addr()
-	return r.err
+	*d = r.cutter.datagram
+	return nil
 }
 
-// tryRead does one recvfrom and says whether Receive is to return, or to wait.
+// rearm makes the used messages as they were before the system call.
+func (r *udpReceiver) rearm() {
+	for i := range r.n {
+		h := &r.msgs[i].hdr
+		h.Namelen = uint32(unsafe.Sizeof(r.from[i].raw))
+		h.Controllen = uint64(len(r.control[i]))
+	}
+	r.n, r.next = 0, 0
+}
+
+// tryRead does one recvmmsg and says whether Receive is to return, or to wait.
 func (r *udpReceiver) tryRead(fd uintptr) bool {
 	for {
-		r.from.len = uint32(unsafe.Sizeof(r.from.raw))
-		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&r.buf[0])), uintptr(len(r.buf)), 0,
-			uintptr(unsafe.Pointer(&r.from.raw)), uintptr(unsafe.Pointer(&r.from.len)))
+		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&r.msgs[0])), receiveSlots, unix.MSG_DONTWAIT, 0, 0)
 		switch errno {
 		case unix.EINTR:
 			continue
 		case unix.EAGAIN:
-			r.idle()
 			return false
 		case 0:
 			r.n, r.err = int(n), nil
+			r.batches.Add(1)
 		default:
-			r.n, r.err = 0, os.NewSyscallError("recvfrom", errno)
+			r.n, r.err = 0, os.NewSyscallError("recvmmsg", errno)
 		}
 		return true
 	}
+}
+
+// open gives message i to the cutter.
+func (r *udpReceiver) open(i int) {
+	h := &r.msgs[i].hdr
+	gro, ecn := parseControl(r.control[i][:min(h.Controllen, uint64(len(r.control[i])))])
+	r.cutter.from, r.cutter.ecn = r.from[i].addr(), ecn
+	off := i * slotStride
+	r.cutter.init(r.arena[off:off+int(r.msgs[i].len)], gro)
+}
+
+// parseControl reads what the kernel says of one receive: the length that
+// datagrams were joined by, or 0, and the ECN field of the outer header.
+func parseControl(b []byte) (gro int, ecn encap.ECN) {
+	for len(b) >= unix.SizeofCmsghdr {
+		h := (*unix.Cmsghdr)(unsafe.Pointer(&b[0]))
+		n := int(h.Len)
+		if n < unix.SizeofCmsghdr || n > len(b) {
+			return gro, ecn
+		}
+		switch data := b[unix.SizeofCmsghdr:n]; {
+		case len(data) == 0:
+		case h.Level == unix.SOL_UDP && h.Type == unix.UDP_GRO && len(data) >= 4:
+			gro = int(*(*int32)(unsafe.Pointer(&data[0])))
+		case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_TOS:
+			ecn = encap.ECN(data[0] & 3)
+		case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_TCLASS && len(data) >= 4:
+			ecn = encap.ECN(*(*int32)(unsafe.Pointer(&data[0])) & 3)
+		}
+		b = b[min(unix.CmsgSpace(n-unix.SizeofCmsghdr), len(b)):]
+	}
+	return gro, ecn
 }
 
 // drops returns how many datagrams the kernel dropped before they were read.
@@ -98,4 +172,6 @@ func (r *udpReceiver) stop() { stopReading(r.file) }
 func (r *udpReceiver) close() {
 	r.closedDrops.Store(r.drops())
 	r.file.Close()
+	freeArena(r.arena)
+	r.arena = nil
 }

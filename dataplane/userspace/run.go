@@ -12,22 +12,26 @@ import (
 // stay changed.
 const resyncPeriod = time.Minute
 
-// Run implements dataplane.Dataplane: one goroutine for each direction, and one
-// that looks after the device once a minute. It returns within 100 ms after ctx
+// Run implements dataplane.Dataplane: one goroutine for each direction of each pair
+// of workers, and one that looks after the device once a minute. It returns within 100 ms after ctx
 // ended. A read error that may pass is logged and waited out; an error is
 // returned when the device or the socket is gone, after which the dataplane has to be
 // opened anew. The device, its addresses and its route stay, so that a restart
 // sends no packet of a pod out by the default route.
 func (d *Dataplane) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return d.core.send.run(ctx, d.onReadError) })
-	g.Go(func() error { return d.core.receive.run(ctx, d.onReadError) })
+	for i := range d.core.send {
+		g.Go(func() error { return d.core.send[i].run(ctx, d.onReadError) })
+		g.Go(func() error { return d.core.receive[i].run(ctx, d.onReadError) })
+	}
 	g.Go(func() error {
 		tick := time.NewTicker(resyncPeriod)
 		defer tick.Stop()
 		d.resync(ctx, tick.C)
-		d.queue.stop()
-		d.receiver.stop()
+		for i := range d.queues {
+			d.queues[i].stop()
+			d.receivers[i].stop()
+		}
 		return nil
 	})
 	err := g.Wait()

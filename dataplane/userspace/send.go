@@ -19,10 +19,10 @@ type sendWorker struct {
 
 // run sends until ctx ends, or the queue does.
 func (w *sendWorker) run(ctx context.Context, onError onReadError) error {
-	idle := w.publish
-	defer w.publish()
+	flush := w.flush
+	defer flush()
 	for {
-		if err := w.queue.Read(&w.packet, idle); err == nil {
+		if err := w.queue.Read(&w.packet, flush); err == nil {
 			w.send(&w.packet)
 		} else if ctx.Err() != nil {
 			return nil
@@ -30,6 +30,12 @@ func (w *sendWorker) run(ctx context.Context, onError onReadError) error {
 			return err
 		}
 	}
+}
+
+// flush sends what the sender has put off.
+func (w *sendWorker) flush() {
+	w.sender.Flush(&w.counters)
+	w.publish()
 }
 
 // send forwards one packet of the host: destination, route, header, underlay.

@@ -3,7 +3,10 @@ package userspace
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"math/bits"
 	"net/netip"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -15,24 +18,28 @@ import (
 // sendSockets is the number of sockets, hence of outer source ports. A power of two.
 const sendSockets = 16
 
-// udpSender is the sender on UDP sockets, one datagram per system call. The inner
-// flow chooses the socket, so that routers and network cards, which spread load by
-// the outer ports, keep a flow together and flows apart (RFC 7348 section 5).
+// sendPorts are the sockets that all workers send by. The inner flow chooses the
+// socket, so that routers and network cards, which spread load by the outer ports,
+// keep a flow together and flows apart (RFC 7348 section 5).
 //
 // The sockets are not connected: a connected one would pay for an ICMP error of
 // an earlier datagram by losing the next.
-type udpSender struct {
+type sendPorts struct {
+	log *slog.Logger
 	fds [sendSockets]int
+	// segments is the number of datagrams that UDP_SEGMENT takes at once; 1 without.
+	// It goes down for good when the kernel refuses.
+	segments atomic.Int32
 }
 
-// openSender makes the sockets, bound to the local address and a free port each.
-func openSender(local netip.Addr) (*udpSender, error) {
-	s := new(udpSender)
+// openSendPorts makes the sockets, bound to the local address and a free port each.
+func openSendPorts(log *slog.Logger, local netip.Addr, offloads Offloads) (*sendPorts, error) {
+	s := &sendPorts{log: log}
 	for i := range s.fds {
 		s.fds[i] = -1
 	}
 	for i := range s.fds {
-		fd, err := openUDP(netip.AddrPortFrom(local, 0))
+		fd, err := openUDP(netip.AddrPortFrom(local, 0), false)
 		if err != nil {
 			s.close()
 			return nil, err
@@ -44,34 +51,204 @@ func openSender(local netip.Addr) (*udpSender, error) {
 			return nil, fmt.Errorf("set up sending socket: %w", err)
 		}
 	}
+	s.segments.Store(1)
+	if _, err := unix.GetsockoptInt(s.fds[0], unix.SOL_UDP, unix.UDP_SEGMENT); err == nil && offloads.has(UDPSegment) {
+		s.segments.Store(encap.MaxRunDatagramsNew)
+	}
 	return s, nil
 }
 
-// Send implements sender. A full socket buffer drops the packet: the network card
-// is slower than the host, and waiting would only move the loss to the device.
-func (s *udpSender) Send(p *packet, e *entry, c *counters) {
-	fd := s.fds[encap.QuickHash(p.ip())%sendSockets]
-	for {
-		_, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&p.buf[0])), uintptr(len(p.buf)),
-			unix.MSG_DONTWAIT, uintptr(unsafe.Pointer(&e.sockaddr.raw)), uintptr(e.sockaddr.len))
-		switch errno {
-		case unix.EINTR:
-			continue
-		case 0:
-			c.carried(len(p.ip()))
-		case unix.EMSGSIZE:
-			c.drop(dataplane.DropTooBig)
-		default:
-			c.drop(dataplane.DropSend)
-		}
-		return
-	}
-}
-
-func (s *udpSender) close() {
+func (s *sendPorts) close() {
 	for _, fd := range s.fds {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
 	}
+}
+
+// lower is called when the kernel has refused n datagrams at once in a way that
+// more than these concerns, and says what the others may try from now on.
+func (s *sendPorts) lower(n int, errno unix.Errno) {
+	to := int32(1)
+	if errno == unix.EINVAL && n > encap.MaxRunDatagrams {
+		to = encap.MaxRunDatagrams
+	}
+	if from := s.segments.Load(); to < from && s.segments.CompareAndSwap(from, to) {
+		s.log.Info("UDP_SEGMENT refused", "datagrams", n, "error", errno, "from_now_on", to)
+	}
+}
+
+// udpSender is the transmitter of one worker: a system call per batch and socket.
+type udpSender struct {
+	ports *sendPorts
+	v6    bool
+	// sendmmsg is the system call; tests put their own in front of it.
+	sendmmsg func(fd int, msgs []mmsghdr) (int, unix.Errno)
+
+	// One more than a batch needs, to replay a datagram by.
+	runs    [maxSegments + 1]int16 // of each message
+	msgs    [maxSegments + 1]mmsghdr
+	iovs    [2*maxSegments + 2]unix.Iovec
+	control [maxSegments + 1]sendControl
+	nMsgs   int
+	nIovs   int
+}
+
+// newUDPSender makes the sender of one worker.
+func newUDPSender(ports *sendPorts, local netip.Addr) *batch {
+	u := &udpSender{ports: ports, v6: local.Is6(), sendmmsg: sendmmsg}
+	return newBatch(u, encap.RunLimit{Datagrams: int(ports.segments.Load()), Bytes: encap.MaxRunBytes})
+}
+
+// mmsghdr is struct mmsghdr of sendmmsg(2).
+type mmsghdr struct {
+	hdr unix.Msghdr
+	len uint32
+	_   [4]byte
+}
+
+// sendControl holds the control messages of one message: UDP_SEGMENT and the ECN
+// field as IP_TOS or IPV6_TCLASS.
+type sendControl struct {
+	segment struct {
+		hdr  unix.Cmsghdr
+		size uint16
+		_    [6]byte
+	}
+	tos struct {
+		hdr   unix.Cmsghdr
+		value int32
+		_     [4]byte
+	}
+}
+
+func sendmmsg(fd int, msgs []mmsghdr) (int, unix.Errno) {
+	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&msgs[0])), uintptr(len(msgs)), unix.MSG_DONTWAIT, 0, 0)
+	return int(n), errno
+}
+
+// transmit implements transmitter.
+func (u *udpSender) transmit(b *batch, c *counters) {
+	for s := b.sockets; s != 0; s &= s - 1 {
+		socket := bits.TrailingZeros32(s)
+		u.nMsgs, u.nIovs = 0, 0
+		for i := b.head[socket]; i != 0; i = b.runs[i].next {
+			u.addRun(b, i)
+		}
+		u.send(b, u.ports.fds[socket], c)
+	}
+	c.offload.TxBatches++
+	b.limit.Datagrams = int(u.ports.segments.Load())
+}
+
+// addRun makes a message of run i.
+func (u *udpSender) addRun(b *batch, i int16) {
+	r, first := &b.runs[i], u.nIovs
+	for s := r.first; s != 0; s = b.segments[s].next {
+		u.addIovecs(&b.segments[s])
+	}
+	u.runs[u.nMsgs] = i
+	u.addMessage(r, first, r.n)
+}
+
+func (u *udpSender) addIovecs(s *segment) {
+	iov := &u.iovs[u.nIovs]
+	iov.Base, iov.Len = &s.head[0], uint64(len(s.head))
+	u.nIovs++
+	if len(s.payload) > 0 {
+		iov := &u.iovs[u.nIovs]
+		iov.Base, iov.Len = &s.payload[0], uint64(len(s.payload))
+		u.nIovs++
+	}
+}
+
+// addMessage makes a message of the iovecs since first, which are n datagrams of
+// run r.
+func (u *udpSender) addMessage(r *run, first int, n int16) {
+	h, ctl := &u.msgs[u.nMsgs].hdr, &u.control[u.nMsgs]
+	u.nMsgs++
+	*h = unix.Msghdr{
+		Name: (*byte)(unsafe.Pointer(&r.entry.sockaddr.raw)), Namelen: r.entry.sockaddr.len,
+		Iov: &u.iovs[first], Iovlen: uint64(u.nIovs - first),
+	}
+	h.Control = (*byte)(unsafe.Pointer(&ctl.tos))
+	if n > 1 {
+		ctl.segment.hdr = unix.Cmsghdr{Len: unix.SizeofCmsghdr + 2, Level: unix.SOL_UDP, Type: unix.UDP_SEGMENT}
+		ctl.segment.size = uint16(r.size)
+		h.Control = (*byte)(unsafe.Pointer(&ctl.segment))
+		h.Controllen = uint64(unsafe.Sizeof(ctl.segment))
+	}
+	if r.ecn != encap.ECNNot {
+		ctl.tos.hdr = unix.Cmsghdr{Len: unix.SizeofCmsghdr + 4, Level: unix.IPPROTO_IP, Type: unix.IP_TOS}
+		if u.v6 {
+			ctl.tos.hdr.Level, ctl.tos.hdr.Type = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
+		}
+		ctl.tos.value = int32(r.ecn)
+		h.Controllen += uint64(unsafe.Sizeof(ctl.tos))
+	}
+	if h.Controllen == 0 {
+		h.Control = nil
+	}
+}
+
+// send sends all messages, and counts the packets of each run as the kernel
+// answered. A full socket buffer drops packets: the network card is slower than
+// the host, and waiting would only move the loss to the device.
+func (u *udpSender) send(b *batch, fd int, c *counters) {
+	for i := 0; i < u.nMsgs; {
+		n, errno := u.sendmmsg(fd, u.msgs[i:u.nMsgs])
+		if errno == unix.EINTR {
+			continue
+		}
+		if errno == 0 {
+			for ; n > 0; n, i = n-1, i+1 {
+				r := &b.runs[u.runs[i]]
+				c.carriedAll(r.packets, r.carried)
+			}
+			continue
+		}
+		u.refused(b, &b.runs[u.runs[i]], fd, errno, c)
+		i++
+	}
+}
+
+// refused is for a run that the kernel did not take. Where that may be because of
+// UDP_SEGMENT its datagrams are sent one by one.
+func (u *udpSender) refused(b *batch, r *run, fd int, errno unix.Errno, c *counters) {
+	if r.n > 1 {
+		switch errno {
+		case unix.EINVAL, unix.EIO, unix.EOPNOTSUPP, unix.ENOPROTOOPT: // EIO: no checksum offload there, before Linux 6.11
+			u.ports.lower(int(r.n), errno)
+			errno = u.replay(b, r, fd, c)
+		case unix.EMSGSIZE: // the path of this VTEP takes no such segments unless in fragments
+			errno = u.replay(b, r, fd, c)
+		}
+	}
+	switch errno {
+	case 0:
+		c.carriedAll(r.packets, r.carried)
+	case unix.EMSGSIZE:
+		c.dropAll(r.packets, dataplane.DropTooBig)
+	default:
+		c.dropAll(r.packets, dataplane.DropSend)
+	}
+}
+
+// replay sends the datagrams of a run one by one and returns the first error.
+func (u *udpSender) replay(b *batch, r *run, fd int, c *counters) (first unix.Errno) {
+	c.offload.Fallbacks++
+	msgs, iovs := u.nMsgs, u.nIovs
+	for s := r.first; s != 0; s = b.segments[s].next {
+		u.addIovecs(&b.segments[s])
+		u.addMessage(r, iovs, 1)
+		_, errno := u.sendmmsg(fd, u.msgs[msgs:msgs+1])
+		for errno == unix.EINTR {
+			_, errno = u.sendmmsg(fd, u.msgs[msgs:msgs+1])
+		}
+		if first == 0 {
+			first = errno
+		}
+		u.nMsgs, u.nIovs = msgs, iovs
+	}
+	return first
 }

@@ -46,8 +46,9 @@ func (s *sockaddr) addr() netip.Addr {
 }
 
 // openUDP makes a non-blocking UDP socket bound to local. What it sends has DF
-// clear, as the kernel's vxlan device sends: the underlay may fragment it.
-func openUDP(local netip.AddrPort) (int, error) {
+// clear, as the kernel's vxlan device sends: the underlay may fragment it. share
+// lets it be one of several sockets of the port.
+func openUDP(local netip.AddrPort, share bool) (int, error) {
 	family := unix.AF_INET
 	options := []option{{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT}, {unix.IPPROTO_IP, unix.IP_TTL, outerTTL}}
 	var sa unix.Sockaddr
@@ -61,6 +62,9 @@ func openUDP(local netip.AddrPort) (int, error) {
 			{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DONT},
 			{unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, outerTTL},
 		}
+	}
+	if share {
+		options = append(options, option{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1})
 	}
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

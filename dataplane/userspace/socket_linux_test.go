@@ -41,6 +41,7 @@ func TestSocketsCarry(t *testing.T) {
 				p := blank(size)
 				p.buf[headroom+size-1] = 42
 				snd.Send(&p, e, &c)
+				snd.Flush(&c)
 				if err := rcv.Receive(&d, c.publish); err != nil {
 					t.Fatal(err)
 				}
@@ -50,13 +51,15 @@ func TestSocketsCarry(t *testing.T) {
 			}
 			p := blank(65535 - headroom)
 			snd.Send(&p, e, &c)
+			snd.Flush(&c)
 			c.publish()
-			st := stats(&c, new(counters))
+			var st dataplane.Stats
+			c.addTo(&st.TxPackets, &st.TxBytes, &st)
 			if st.TxPackets != 3 || st.TxBytes != 61420 || st.Drops[dataplane.DropTooBig] != 1 {
 				t.Errorf("counted %+v", st)
 			}
 			p, idle := blank(1400), c.publish
-			if n := testing.AllocsPerRun(100, func() { snd.Send(&p, e, &c); rcv.Receive(&d, idle) }); n != 0 {
+			if n := testing.AllocsPerRun(100, func() { snd.Send(&p, e, &c); snd.Flush(&c); rcv.Receive(&d, idle) }); n != 0 {
 				t.Errorf("%v allocations per packet", n)
 			}
 		})
@@ -69,19 +72,20 @@ func blank(size int) packet {
 	return packet{buf: append(make([]byte, headroom), b...)}
 }
 
-func openSockets(t *testing.T, n *netnstest.NS, addr netip.Addr) (*udpSender, *udpReceiver) {
+func openSockets(t *testing.T, n *netnstest.NS, addr netip.Addr) (*batch, *udpReceiver) {
 	t.Helper()
-	var snd *udpSender
-	var rcv *udpReceiver
+	var ports *sendPorts
+	var rcvs []*udpReceiver
+	log := slog.New(slog.DiscardHandler)
 	n.Must(func() (err error) {
-		if rcv, err = openReceiver(slog.New(slog.DiscardHandler), netip.AddrPortFrom(addr, testPort)); err != nil {
+		if rcvs, _, err = openReceivers(log, netip.AddrPortFrom(addr, testPort), 1, AllOffloads); err != nil {
 			return err
 		}
-		snd, err = openSender(addr)
+		ports, err = openSendPorts(log, addr, AllOffloads)
 		return err
 	})
-	t.Cleanup(func() { snd.close(); rcv.close() })
-	return snd, rcv
+	t.Cleanup(func() { ports.close(); rcvs[0].close() })
+	return newUDPSender(ports, addr), rcvs[0]
 }
 
 // TestSourcePortsSpreadFlows shows that flows differ in their outer source port,
@@ -104,6 +108,7 @@ func TestSourcePortsSpreadFlows(t *testing.T) {
 		var first uint16
 		for i := range 2 {
 			snd.Send(&p, e, new(counters))
+			snd.Flush(new(counters))
 			_, from, err := sink.ReadFromUDPAddrPort(make([]byte, 2000))
 			if err != nil {
 				t.Fatal(err)
@@ -129,7 +134,7 @@ func TestOverrunIsCounted(t *testing.T) {
 	e := &entry{sockaddr: newSockaddr(netip.AddrPortFrom(addr, testPort))}
 	p := blank(60000)
 	var c counters
-	eventually(t, "an overrun", func() bool { snd.Send(&p, e, &c); return rcv.drops() > 0 })
+	eventually(t, "an overrun", func() bool { snd.Send(&p, e, &c); snd.Flush(&c); return rcv.drops() > 0 })
 	before := rcv.drops()
 	rcv.close()
 	if got := rcv.drops(); got != before {
@@ -144,7 +149,7 @@ func TestBufferWithoutCapability(t *testing.T) {
 		if err := dropNetAdmin(); err != nil {
 			return err
 		}
-		fd, err := openUDP(netip.MustParseAddrPort("127.0.0.1:0"))
+		fd, err := openUDP(netip.MustParseAddrPort("127.0.0.1:0"), false)
 		if err != nil {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/songgao/water"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,33 +21,19 @@ type tunQueue struct {
 	buf    []byte
 
 	read func(fd uintptr) bool // made once: a closure per packet would be an allocation
-	idle func()
 	n    int
 	err  error
 }
 
-// attach opens the queue of the persistent TUN device of that name, which
-// openDevice has made sure of: water leaks its file where TUNSETIFF fails.
+// attach opens the queue of the persistent TUN device of that name.
 func attach(name string) (*tunQueue, error) {
-	w, err := water.New(water.Config{
-		DeviceType:             water.TUN,
-		PlatformSpecificParams: water.PlatformSpecificParams{Name: name, Persist: true},
-	})
+	file, err := openWater(name, false)
 	if err != nil {
-		return nil, fmt.Errorf("attach to %s: %w", name, err)
+		return nil, err
 	}
-	file, ok := w.ReadWriteCloser.(*os.File)
-	if !ok {
-		w.Close()
-		return nil, fmt.Errorf("attach to %s: water gave a %T, not a file", name, w.ReadWriteCloser)
-	}
-	q := &tunQueue{plain: newPlain(w), name: name, file: file, buf: make([]byte, bufLen)}
+	q := &tunQueue{plain: newPlain(file), name: name, file: file, buf: make([]byte, bufLen)}
 	q.read = q.tryRead
-	if q.conn, err = file.SyscallConn(); err == nil {
-		// Child processes must not inherit the queue: they would keep it busy.
-		err = q.conn.Control(func(fd uintptr) { unix.CloseOnExec(int(fd)) })
-	}
-	if err != nil {
+	if q.conn, err = file.SyscallConn(); err != nil {
 		file.Close()
 		return nil, fmt.Errorf("attach to %s: %w", name, err)
 	}
@@ -56,8 +41,8 @@ func attach(name string) (*tunQueue, error) {
 }
 
 // Read implements queue. It ends with os.ErrDeadlineExceeded after stop.
-func (q *tunQueue) Read(p *packet, idle func()) error {
-	q.idle = idle
+func (q *tunQueue) Read(p *packet, flush func()) error {
+	flush()
 	if err := q.conn.Read(q.read); err != nil {
 		return fmt.Errorf("read from %s: %w", q.name, err)
 	}
@@ -76,7 +61,6 @@ func (q *tunQueue) tryRead(fd uintptr) bool {
 		case unix.EINTR:
 			continue
 		case unix.EAGAIN:
-			q.idle()
 			return false
 		}
 		return true

@@ -1,0 +1,164 @@
+package userspace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/encap"
+)
+
+const (
+	// batchPackets and batchBytes bound what is read before it is sent.
+	batchPackets = 128
+	batchBytes   = 512 << 10
+)
+
+// vnetQueue is a queue of a TUN device with vnet headers. It reads all that the
+// host has for it, up to a limit, before it hands out the first packet, and joins
+// what it writes (vnetWriter). Go's poller waits, as with tunQueue.
+type vnetQueue struct {
+	*vnetWriter
+	name string
+	file *os.File
+	conn syscall.RawConn
+
+	arena   []byte
+	packets [batchPackets][2]int // where the packets read are: start of the headroom, and end
+	n, next int                  // packets read, and handed out
+	read    func(fd uintptr) bool
+	err     error
+}
+
+// openQueues attaches n queues to the TUN device of that name. The first sets what
+// the device has; the others join by way of water, which knows no vnet headers,
+// for the device has them already.
+func openQueues(name string, mode tunMode, n int, offloads Offloads) (qs []*vnetQueue, mask int, err error) {
+	defer func() {
+		if err != nil {
+			for _, q := range qs {
+				q.close()
+			}
+			qs = nil
+		}
+	}()
+	fd, err := attachTUN(name, mode)
+	if err != nil {
+		return nil, 0, err
+	}
+	mask, err = setTUNOffloads(fd, offloads)
+	if err != nil {
+		unix.Close(fd)
+		return nil, 0, fmt.Errorf("set up %s: %w", name, err)
+	}
+	file := os.NewFile(uintptr(fd), name)
+	for {
+		q, err := newVnetQueue(name, file, mask, offloads)
+		if err != nil {
+			return qs, mask, err
+		}
+		qs = append(qs, q)
+		if len(qs) == n {
+			return qs, mask, nil
+		}
+		if file, err = openWater(name, true); err != nil {
+			return qs, mask, err
+		}
+	}
+}
+
+// newVnetQueue makes a queue of an open file, which is then its own.
+func newVnetQueue(name string, file *os.File, mask int, offloads Offloads) (*vnetQueue, error) {
+	q := &vnetQueue{name: name, file: file}
+	var err error
+	if q.conn, err = file.SyscallConn(); err == nil {
+		err = q.conn.Control(func(fd uintptr) {
+			q.vnetWriter = newVnetWriter(&tunDevice{fd: int(fd)}, offloads.has(Coalesce), offloads.has(Coalesce) && mask&tunUSO != 0)
+		})
+	}
+	if err == nil {
+		q.arena, err = newArena(batchBytes + bufLen)
+	}
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("attach to %s: %w", name, err)
+	}
+	q.read = q.tryRead
+	return q, nil
+}
+
+// Read implements queue. It ends with os.ErrDeadlineExceeded after stop.
+func (q *vnetQueue) Read(p *packet, flush func()) error {
+	for q.next == q.n {
+		if q.n > 0 {
+			flush()
+			q.n, q.next = 0, 0
+		}
+		if err := errors.Join(q.conn.Read(q.read), q.err); err != nil {
+			return fmt.Errorf("read from %s: %w", q.name, err)
+		}
+	}
+	at := q.packets[q.next]
+	q.next++
+	p.buf = q.arena[at[0]:at[1]:at[1]]
+	p.Offload = decodeVnet(p.buf[headroom-vnetLen:headroom], p.buf[headroom:])
+	return nil
+}
+
+// tryRead reads what there is, up to the limits, and says whether Read is to return,
+// or to wait. The vnet header comes to lie where the headroom ends.
+func (q *vnetQueue) tryRead(fd uintptr) bool {
+	for end := 0; q.n < batchPackets && end < batchBytes; {
+		start := end + headroom - vnetLen
+		n, err := unix.Read(int(fd), q.arena[start:start+vnetLen+maxPacket])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			q.err = nil
+			if err != unix.EAGAIN && q.n == 0 { // else it comes again
+				q.err = err
+				return true
+			}
+			return q.n > 0
+		}
+		q.packets[q.n] = [2]int{end, start + max(n, vnetLen)}
+		q.n++
+		end = (start + n + 63) &^ 63 // each packet begins a cache line
+	}
+	q.err = nil
+	return true
+}
+
+// stop makes the Read in progress, and every later one, return at once.
+func (q *vnetQueue) stop() { stopReading(q.file) }
+
+func (q *vnetQueue) close() {
+	q.file.Close()
+	freeArena(q.arena)
+	q.arena = nil
+}
+
+// tunDevice writes to a queue of a TUN device with vnet headers.
+type tunDevice struct {
+	fd   int
+	iovs [encap.MaxCoalesced + 1]unix.Iovec
+}
+
+// writeParts implements vnetDevice.
+func (d *tunDevice) writeParts(h *[vnetLen]byte, parts [][]byte) (ok, refused bool) {
+	d.iovs[0].Base, d.iovs[0].Len = &h[0], vnetLen
+	for i, b := range parts {
+		d.iovs[i+1].Base, d.iovs[i+1].Len = &b[0], uint64(len(b))
+	}
+	for {
+		_, _, errno := unix.Syscall(unix.SYS_WRITEV, uintptr(d.fd), uintptr(unsafe.Pointer(&d.iovs[0])), uintptr(len(parts)+1))
+		if errno != unix.EINTR {
+			return errno == 0, errno == unix.EINVAL
+		}
+	}
+}
