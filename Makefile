@@ -38,6 +38,16 @@ fuzz: ## Every fuzz target for FUZZTIME (30s)
 bench: ## Encap, decap and lookup throughput; needs no root
 	$(GO) test -run '^$$' -bench . ./bench
 
+.PHONY: compare
+compare: build ## Beside kernel vxlan and the overlays that Debian packages; as root, ten minutes (COMPARE="--quick": one)
+	@for p in ethtool:ethtool wireguard-go:wireguard-go wg:wireguard-tools nebula:nebula openvpn:openvpn tincd:tinc; do \
+		command -v $${p%:*} >/dev/null || missing="$$missing $${p#*:}"; \
+	done; \
+	test -z "$$missing" || { apt-get update -qq; for p in $$missing; do \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$p || echo "no package $$p: compare goes without"; \
+	done; }
+	$(GO) run ./bench/compare $(COMPARE)
+
 lint: ## gofmt, vet and staticcheck
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "gofmt would change these"; exit 1; }
 	$(GO) vet ./...

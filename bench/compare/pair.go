@@ -39,41 +39,43 @@ type pair struct {
 }
 
 // newPair makes the hosts 192.0.2.1 and 192.0.2.2.
-func newPair(ctx context.Context, dir string, u underlay) (p *pair, err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
+func newPair(ctx context.Context, dir string, u underlay) (*pair, error) {
+	p := new(pair)
+	if err := p.build(ctx, dir, u); err != nil {
+		return nil, errors.Join(err, p.close())
 	}
-	p = new(pair)
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, p.close())
-		}
-	}()
+	return p, nil
+}
+
+func (p *pair) build(ctx context.Context, dir string, u underlay) (err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
 	if p.a, err = newHost("a", filepath.Join(dir, "a"), netip.MustParseAddr("192.0.2.1")); err != nil {
-		return nil, err
+		return err
 	}
 	if p.b, err = newHost("b", filepath.Join(dir, "b"), netip.MustParseAddr("192.0.2.2")); err != nil {
-		return nil, err
+		return err
 	}
 	if err := p.link(); err != nil {
-		return nil, err
+		return err
 	}
 	for _, h := range p.hosts() {
 		// The call also says that the agent has prepared the host.
 		if err := h.check(ctx); err != nil {
-			return nil, err
+			return err
 		}
 		if err := h.setLink(underlayLink, netip.PrefixFrom(h.underlay, 24), 0); err != nil {
-			return nil, err
+			return err
 		}
 		if len(u.features) == 0 {
 			continue
 		}
 		if _, err := h.run(ctx, append([]string{"ethtool", "-K", underlayLink}, u.features...)...); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return p, nil
+	return nil
 }
 
 func (p *pair) link() error {

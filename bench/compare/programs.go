@@ -64,10 +64,12 @@ func (p *program) text() string {
 	return p.Name + ": " + p.Version + "; " + p.Note
 }
 
-// firstVersion returns the first line with a digit in it.
+// firstVersion returns the first line with a digit in it, without the list of
+// features in brackets that openvpn adds.
 func firstVersion(out string) string {
 	for line := range strings.Lines(out) {
 		if line = strings.TrimSpace(line); strings.ContainsAny(line, "0123456789") {
+			line, _, _ = strings.Cut(line, " [")
 			return line
 		}
 	}

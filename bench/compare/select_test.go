@@ -73,6 +73,7 @@ func TestFirstVersion(t *testing.T) {
 		{"wireguard-go v0.0.20220316\n\nUserspace WireGuard daemon\n", "wireguard-go v0.0.20220316"},
 		{"Version: 1.6.1\n", "Version: 1.6.1"},
 		{"warning\n tinc version 1.0.36\n", "tinc version 1.0.36"},
+		{"OpenVPN 2.6.14 x86_64-pc-linux-gnu [SSL (OpenSSL)] [LZO]\nlibrary versions: 3\n", "OpenVPN 2.6.14 x86_64-pc-linux-gnu"},
 		{"no digits", "unknown version"},
 		{"", "unknown version"},
 	} {
