@@ -1,6 +1,9 @@
 package encap
 
-import "math/bits"
+import (
+	"encoding/binary"
+	"math/bits"
+)
 
 // Sum returns the ones' complement sum (RFC 1071) of b as big-endian 16-bit words
 // added to initial, folded and not complemented. An odd last byte is
@@ -31,11 +34,28 @@ func PseudoSum(b []byte, ip *IP, length int) uint16 {
 	return pseudoSum(b, ip.Proto, length)
 }
 
-// pseudoSum is PseudoSum for the packet b, whose fixed header is all there.
+// pseudoSum is PseudoSum for the packet b, whose fixed header is all there. For so
+// few bytes a call of Sum would cost more than what it does.
 func pseudoSum(b []byte, proto uint8, length int) uint16 {
-	addrs := b[12:20]
+	sum := uint64(proto) + uint64(length)
 	if b[0]>>4 == 6 {
-		addrs = b[8:40]
+		a := (*[32]byte)(b[8:40])
+		sum += halves(a[0:]) + halves(a[8:]) + halves(a[16:]) + halves(a[24:])
+	} else {
+		sum += halves(b[12:20])
 	}
-	return Sum(addrs, Fold(uint64(proto)+uint64(length)))
+	return Fold(sum)
+}
+
+// ipv4Sum returns the sum of an IPv4 header without options. It is 0xffff where
+// the header checksum is right.
+func ipv4Sum(b []byte) uint16 {
+	h := (*[ipv4MinLen]byte)(b)
+	return Fold(halves(h[0:]) + halves(h[8:]) + uint64(binary.BigEndian.Uint32(h[16:])))
+}
+
+// halves returns the sum of the first two 32-bit words of b.
+func halves(b []byte) uint64 {
+	w := binary.BigEndian.Uint64(b)
+	return w>>32 + w&0xffffffff
 }

@@ -223,7 +223,7 @@ func (t *Item) finish() {
 	if b[0]>>4 == 4 {
 		binary.BigEndian.PutUint16(b[2:4], uint16(t.Len))
 		binary.BigEndian.PutUint16(b[10:12], 0)
-		binary.BigEndian.PutUint16(b[10:12], ^Sum(b[:ipv4MinLen], 0))
+		binary.BigEndian.PutUint16(b[10:12], ^ipv4Sum(b))
 	} else {
 		binary.BigEndian.PutUint16(b[4:6], uint16(t.Len-ipv6Len))
 	}

@@ -64,3 +64,35 @@ func ExampleSplitter() {
 	// ID 0002, sequence number 000005e6, flags 10, 40+1410 bytes
 	// ID 0003, sequence number 00000b68, flags 18, 40+180 bytes
 }
+
+// What one receive brought is added, flushed, and written with one writev each.
+func ExampleCoalescer() {
+	// 3000 bytes of a connection, in segments of 1410.
+	packet := make([]byte, 40+3000)
+	headers, _ := hex.DecodeString("45000be000014000" + "40060000" + "0a010102" + "0a010203" +
+		"0fa00050" + "00000064" + "00000001" + "50180064" + "00000000")
+	copy(packet, headers)
+	var s encap.Splitter
+	if err := s.Init(packet, 1450); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	c := encap.NewCoalescer(true, true)
+	for range s.Segments() {
+		segment := make([]byte, 1450)
+		n, payload, _ := s.Next(segment)
+		segment = segment[:n+copy(segment[n:], payload)]
+
+		var ip encap.IP
+		if err := encap.ParseIP(segment, &ip); err != nil {
+			fmt.Println(err)
+			return
+		}
+		c.Add(segment, &ip, encap.Offload{}) // nothing left to do: the checksum is complete
+	}
+	for _, item := range c.Flush() {
+		fmt.Printf("%d bytes in %d parts, to be split by %d after a header of %d\n", item.Len, len(item.Parts), item.Size, item.HdrLen)
+	}
+	// Output: 3040 bytes in 3 parts, to be split by 1410 after a header of 40
+}

@@ -80,7 +80,7 @@ func (s *segment) parse(b []byte, ip *IP, partial bool) bool {
 // verify reports whether nothing in s is damaged that a checksum covers. A
 // partial one says that it has not been on a wire since it was made.
 func (s *segment) verify() bool {
-	if s.b[0]>>4 == 4 && Sum(s.b[:ipv4MinLen], 0) != 0xffff {
+	if s.b[0]>>4 == 4 && ipv4Sum(s.b) != 0xffff {
 		return false // merging would make it right
 	}
 	l4 := s.b[s.l4:]
