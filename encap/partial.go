@@ -15,46 +15,35 @@ const (
 	udpChecksumOff = 6
 )
 
-// checksummed is the part of a packet that a TCP or UDP checksum covers.
-type checksummed struct {
-	l4     []byte // header and payload
-	field  int    // offset in l4 of the checksum
-	pseudo uint16 // sum of the pseudo-header
-}
-
-// locate finds the checksum of the packet b that ParseIP read into ip. ok is
-// false where there is none to be found: in fragments, other protocols, headers
+// locate finds the checksum of the packet b that ParseIP read into ip: the offset
+// in b of its field, and how many bytes from ip.HeaderLen on it covers. That is
+// 0 where there is none to be found: in fragments, other protocols, headers
 // that do not fit, and UDP that has none (RFC 768: the field is 0; over IPv6
 // that is wrong, RFC 8200 section 8.1, which the receiving stack deals with).
-func locate(b []byte, ip *IP) (c checksummed, ok bool) {
+func locate(b []byte, ip *IP) (field, covered int) {
 	if ip.Fragment {
-		return c, false
+		return 0, 0
 	}
 	l4 := b[ip.HeaderLen:ip.Len]
 	switch {
 	case ip.Proto == ProtoTCP && len(l4) >= tcpMinLen:
-		return checksummed{l4, tcpChecksumOff, PseudoSum(b, ip, len(l4))}, true
+		return ip.HeaderLen + tcpChecksumOff, len(l4)
 	case ip.Proto == ProtoUDP && len(l4) >= udpLen:
 		n := int(binary.BigEndian.Uint16(l4[4:6]))
 		if n < udpLen || n > len(l4) || binary.BigEndian.Uint16(l4[udpChecksumOff:]) == 0 {
-			return c, false
+			return 0, 0
 		}
-		return checksummed{l4[:n], udpChecksumOff, PseudoSum(b, ip, n)}, true
+		return ip.HeaderLen + udpChecksumOff, n
 	}
-	return c, false
-}
-
-// partial reports whether the field holds the pseudo-header and no more.
-func (c checksummed) partial() bool {
-	return binary.BigEndian.Uint16(c.l4[c.field:]) == c.pseudo
+	return 0, 0
 }
 
 // IsPartial reports whether the packet b that ParseIP read into ip has a partial
 // TCP or UDP checksum. One in 65536 complete checksums looks partial too;
 // CompleteChecksum leaves it as it is if it is right.
 func IsPartial(b []byte, ip *IP) bool {
-	c, ok := locate(b, ip)
-	return ok && c.partial()
+	field, n := locate(b, ip)
+	return n > 0 && binary.BigEndian.Uint16(b[field:]) == pseudoSum(b, ip.Proto, n)
 }
 
 // CompleteChecksum completes the TCP or UDP checksum of the packet b that ParseIP
@@ -62,17 +51,17 @@ func IsPartial(b []byte, ip *IP) bool {
 // complete stays as it is, right or wrong: what was damaged on its way must not
 // be made to look sound.
 func CompleteChecksum(b []byte, ip *IP) bool {
-	c, ok := locate(b, ip)
-	if !ok || !c.partial() {
+	field, n := locate(b, ip)
+	if n == 0 || binary.BigEndian.Uint16(b[field:]) != pseudoSum(b, ip.Proto, n) {
 		return false
 	}
 	// The pseudo-header is in the sum already: it is what the field holds.
-	sum := Sum(c.l4, 0)
-	field := ^sum
+	sum := Sum(b[ip.HeaderLen:ip.HeaderLen+n], 0)
+	checksum := ^sum
 	if ip.Proto == ProtoUDP {
-		field = udpChecksum(sum)
+		checksum = udpChecksum(sum)
 	}
-	binary.BigEndian.PutUint16(c.l4[c.field:], field)
+	binary.BigEndian.PutUint16(b[field:], checksum)
 	return true
 }
 
@@ -80,8 +69,8 @@ func CompleteChecksum(b []byte, ip *IP) bool {
 // or UDP checksum that is complete and right. Where there is nothing to verify
 // it is false too: what is to be merged must have been verified.
 func VerifyChecksum(b []byte, ip *IP) bool {
-	c, ok := locate(b, ip)
-	return ok && Sum(c.l4, c.pseudo) == 0xffff
+	_, n := locate(b, ip)
+	return n > 0 && Sum(b[ip.HeaderLen:ip.HeaderLen+n], pseudoSum(b, ip.Proto, n)) == 0xffff
 }
 
 // udpChecksum returns the field for a sum over pseudo-header and datagram. It is
