@@ -90,8 +90,8 @@ func (c *Coalescer) Add(b []byte, ip *IP, o Offload) bool {
 		return false
 	}
 	b = b[:ip.Len]
-	key, whole := flowKeyOf(b, ip)
-	if !whole {
+	var key flowKey
+	if !key.parse(b, ip) {
 		if key.proto != 0 {
 			c.closeFragmented(&key)
 		}
@@ -180,7 +180,7 @@ func (c *Coalescer) extend(f *coalesceFlow, s *segment) bool {
 // find returns the index of the open flow with that key, or -1.
 func (c *Coalescer) find(key *flowKey) int {
 	for i := range c.flows[:c.nFlows] {
-		if c.flows[i].key == *key {
+		if k := &c.flows[i].key; k.ports == key.ports && *k == *key {
 			return i
 		}
 	}

@@ -99,7 +99,8 @@ func FuzzCoalesce(f *testing.F) {
 		want, got := make(map[flowKey][][]byte), make(map[flowKey][][]byte)
 		group := func(m map[flowKey][][]byte, packets [][]byte) {
 			for _, p := range packets {
-				key, _ := flowKeyOf(p, parse(t, p))
+				var key flowKey
+				key.parse(p, parse(t, p))
 				m[key] = append(m[key], comparable4(p))
 			}
 		}

@@ -66,11 +66,11 @@ func PartialOffload(b []byte, ip *IP) (o Offload, ok bool) {
 }
 
 func partialOffload(ip *IP, l4 int) Offload {
-	o := Offload{Partial: true, CsumStart: uint16(ip.HeaderLen), CsumOffset: tcpChecksumOff, HdrLen: uint16(ip.HeaderLen + l4)}
+	field := uint16(tcpChecksumOff)
 	if ip.Proto == ProtoUDP {
-		o.CsumOffset = udpChecksumOff
+		field = udpChecksumOff
 	}
-	return o
+	return Offload{Partial: true, CsumStart: uint16(ip.HeaderLen), CsumOffset: field, HdrLen: uint16(ip.HeaderLen + l4)}
 }
 
 // l4Len returns the length of the TCP or UDP header of the packet b that ParseIP

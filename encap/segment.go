@@ -19,25 +19,25 @@ type flowKey struct {
 	src, dst [2]uint64 // of IPv4 both are in the first word
 }
 
-// flowKeyOf returns the flow of the packet b that ParseIP read into ip. whole is
-// false where b has no ports of TCP or UDP; the key is then without ports,
-// and zero where no flow of TCP or UDP is concerned at all.
-func flowKeyOf(b []byte, ip *IP) (key flowKey, whole bool) {
+// parse makes k the flow of the packet b that ParseIP read into ip. It is false
+// where b has no ports of TCP or UDP; k is then without ports, and zero where
+// no flow of TCP or UDP is concerned at all.
+func (k *flowKey) parse(b []byte, ip *IP) bool {
 	if ip.Proto != ProtoTCP && ip.Proto != ProtoUDP {
-		return flowKey{}, false
+		return false
 	}
-	key.version, key.proto = ip.Version, ip.Proto
+	k.version, k.proto = ip.Version, ip.Proto
 	if ip.Version == 4 {
-		key.src[0] = binary.BigEndian.Uint64(b[12:20])
+		k.src[0] = binary.BigEndian.Uint64(b[12:20])
 	} else {
-		key.src[0], key.src[1] = binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:])
-		key.dst[0], key.dst[1] = binary.BigEndian.Uint64(b[24:]), binary.BigEndian.Uint64(b[32:])
+		k.src[0], k.src[1] = binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:])
+		k.dst[0], k.dst[1] = binary.BigEndian.Uint64(b[24:]), binary.BigEndian.Uint64(b[32:])
 	}
 	if ip.Fragment || len(b) < ip.HeaderLen+4 {
-		return key, false
+		return false
 	}
-	key.ports = binary.BigEndian.Uint32(b[ip.HeaderLen:])
-	return key, true
+	k.ports = binary.BigEndian.Uint32(b[ip.HeaderLen:])
+	return true
 }
 
 // segment is a packet that may be merged with others of its flow.
@@ -63,8 +63,9 @@ func (s *segment) parse(b []byte, ip *IP, partial bool) bool {
 	if n == 0 || ip.HeaderLen+n >= len(b) {
 		return false
 	}
-	*s = segment{b: b, l4: ip.HeaderLen, headers: ip.HeaderLen + n, proto: ip.Proto, partial: partial}
+	s.b, s.l4, s.headers = b, ip.HeaderLen, ip.HeaderLen+n
 	s.size = len(b) - s.headers
+	s.seq, s.proto, s.partial, s.last = 0, ip.Proto, partial, false
 	l4 := b[s.l4:]
 	if s.proto == ProtoUDP {
 		return binary.BigEndian.Uint16(l4[udpChecksumOff:]) != 0
