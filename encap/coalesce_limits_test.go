@@ -2,6 +2,7 @@ package encap
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"testing"
 )
@@ -159,5 +160,57 @@ func TestCoalesceDoesNotAllocate(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestCoalesceUDPNotAlike changes the second of three datagrams, checksums made
+// right. Nothing may be merged over it, and nothing changed.
+func TestCoalesceUDPNotAlike(t *testing.T) {
+	for _, version := range []int{4, 6} {
+		l4 := map[int]int{4: 20, 6: 40}[version]
+		length := map[int]int{4: 3, 6: 5}[version] // offset of the low byte
+		empty := map[int]byte{4: 28, 6: 8}[version]
+		for _, tt := range []struct {
+			name   string
+			change func(b []byte) []byte
+			want   []int // packets of each item
+		}{
+			{"no checksum", func(b []byte) []byte { b[l4+6], b[l4+7] = 0, 0; return b }, []int{1, 1, 1}},
+			{"shorter than its packet", func(b []byte) []byte { b[l4+5]--; fix(t, b); return b }, []int{1, 1, 1}},
+			{"no payload", func(b []byte) []byte {
+				b = b[:l4+8]
+				b[length], b[l4+5] = empty, 8
+				fix(t, b)
+				return b
+			}, []int{1, 1, 1}},
+			{"shorter", func(b []byte) []byte {
+				b = b[:len(b)-1]
+				b[length]--
+				b[l4+5]--
+				fix(t, b)
+				return b
+			}, []int{2, 1}},
+			{"another port", func(b []byte) []byte { b[l4+1]++; fix(t, b); return b }, nil},
+		} {
+			t.Run(fmt.Sprintf("IPv%d/%s", version, tt.name), func(t *testing.T) {
+				in := segments(t, udpPacket(t, version, pattern(300)), 100)
+				in[1] = tt.change(in[1])
+				c := NewCoalescer(true, true)
+				for _, p := range in {
+					add(t, c, slices.Clone(p))
+				}
+				var got []int
+				for _, item := range c.Flush() {
+					got = append(got, len(item.Parts))
+				}
+				want := tt.want
+				if want == nil { // of another flow: the others do not mind, but for the gap in IPv4 IDs
+					want = map[int][]int{4: {1, 1, 1}, 6: {2, 1}}[version]
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("items of %v packets, want %v", got, want)
+				}
+			})
+		}
 	}
 }

@@ -73,25 +73,29 @@ func gopacketTooBig(t *testing.T, version int, mtu uint32, quote []byte) []byte 
 	return build(t, l3, icmp, gopacket.Payload(binary.BigEndian.AppendUint32(nil, mtu)), gopacket.Payload(quote))
 }
 
+func withByte(b []byte, off int, v byte) []byte {
+	b = slices.Clone(b)
+	b[off] = v
+	return b
+}
+
+func withAddr(b []byte, off int, addr string) []byte {
+	b = slices.Clone(b)
+	copy(b[off:], netip.MustParseAddr(addr).AsSlice())
+	return b
+}
+
+// asICMP makes the TCP packet b one of ICMP of the given type.
+func asICMP(b []byte, kind byte) []byte {
+	if b[0]>>4 == 6 {
+		return withByte(withByte(b, 6, protoICMPv6), 40, kind)
+	}
+	return withByte(withByte(b, 9, protoICMP), 20, kind)
+}
+
 // TestPutTooBigAnswers has what is answered and what must not be.
 func TestPutTooBigAnswers(t *testing.T) {
 	v4, v6 := dontFragment(t, 4, 100), dontFragment(t, 6, 100)
-	addr := func(b []byte, off int, addr string) []byte {
-		b = slices.Clone(b)
-		copy(b[off:], netip.MustParseAddr(addr).AsSlice())
-		return b
-	}
-	icmp := func(b []byte, proto, kind byte) []byte {
-		b = slices.Clone(b)
-		b[map[byte]int{4: 9, 6: 6}[b[0]>>4]] = proto
-		b[map[byte]int{4: 20, 6: 40}[b[0]>>4]] = kind
-		return b
-	}
-	set := func(b []byte, off int, v byte) []byte {
-		b = slices.Clone(b)
-		b[off] = v
-		return b
-	}
 	routed := slices.Insert(slices.Clone(v6), 40, ProtoTCP, 0, 4, 1, 0, 0, 0, 0)
 	routed[5], routed[6] = routed[5]+8, extRouting
 	for _, tt := range []struct {
@@ -102,33 +106,33 @@ func TestPutTooBigAnswers(t *testing.T) {
 	}{
 		{"IPv4", v4, node4, true},
 		{"IPv6", v6, node6, true},
-		{"IPv4 that may be fragmented", set(v4, 6, 0), node4, false},
-		{"first fragment", set(v4, 6, 0x60), node4, true},
-		{"later fragment", set(v4, 7, 1), node4, false},
+		{"IPv4 that may be fragmented", withByte(v4, 6, 0), node4, false},
+		{"first fragment", withByte(v4, 6, 0x60), node4, true},
+		{"later fragment", withByte(v4, 7, 1), node4, false},
 		{"address of the other version", v4, node6, false},
 		{"the other way round", v6, node4, false},
 		{"mapped address", v6, netip.MustParseAddr("::ffff:10.1.1.1"), false},
 		{"no address", v4, netip.Addr{}, false},
-		{"from nowhere", addr(v4, 12, "0.0.0.0"), node4, false},
-		{"from a group", addr(v4, 12, "224.0.0.1"), node4, false},
-		{"from loopback", addr(v4, 12, "127.0.0.1"), node4, false},
-		{"from everybody", addr(v4, 12, "255.255.255.255"), node4, false},
-		{"to a group", addr(v4, 16, "239.1.2.3"), node4, false},
-		{"to everybody", addr(v4, 16, "255.255.255.255"), node4, false},
-		{"from nowhere, IPv6", addr(v6, 8, "::"), node6, false},
-		{"from a group, IPv6", addr(v6, 8, "ff02::1"), node6, false},
-		{"to a group, IPv6", addr(v6, 24, "ff0e::1"), node6, false},
-		{"ping", icmp(v4, protoICMP, 8), node4, true},
-		{"unreachable", icmp(v4, protoICMP, 3), node4, false},
-		{"time exceeded", icmp(v4, protoICMP, 11), node4, false},
-		{"redirect", icmp(v4, protoICMP, 5), node4, false},
-		{"unknown ICMP", icmp(v4, protoICMP, 200), node4, false},
-		{"ping, IPv6", icmp(v6, protoICMPv6, 128), node6, true},
-		{"unreachable, IPv6", icmp(v6, protoICMPv6, 1), node6, false},
-		{"too big", icmp(v6, protoICMPv6, 2), node6, false},
-		{"redirect, IPv6", icmp(v6, protoICMPv6, 137), node6, false},
-		{"ICMP without a type", icmp(v4, protoICMP, 8)[:20], node4, false},
-		{"IPsec", set(v4, 9, extAuth), node4, true},
+		{"from nowhere", withAddr(v4, 12, "0.0.0.0"), node4, false},
+		{"from a group", withAddr(v4, 12, "224.0.0.1"), node4, false},
+		{"from loopback", withAddr(v4, 12, "127.0.0.1"), node4, false},
+		{"from everybody", withAddr(v4, 12, "255.255.255.255"), node4, false},
+		{"to a group", withAddr(v4, 16, "239.1.2.3"), node4, false},
+		{"to everybody", withAddr(v4, 16, "255.255.255.255"), node4, false},
+		{"from nowhere, IPv6", withAddr(v6, 8, "::"), node6, false},
+		{"from a group, IPv6", withAddr(v6, 8, "ff02::1"), node6, false},
+		{"to a group, IPv6", withAddr(v6, 24, "ff0e::1"), node6, false},
+		{"ping", asICMP(v4, 8), node4, true},
+		{"unreachable", asICMP(v4, 3), node4, false},
+		{"time exceeded", asICMP(v4, 11), node4, false},
+		{"redirect", asICMP(v4, 5), node4, false},
+		{"unknown ICMP", asICMP(v4, 200), node4, false},
+		{"ping, IPv6", asICMP(v6, 128), node6, true},
+		{"unreachable, IPv6", asICMP(v6, 1), node6, false},
+		{"too big", asICMP(v6, 2), node6, false},
+		{"redirect, IPv6", asICMP(v6, 137), node6, false},
+		{"ICMP without a type", asICMP(v4, 8)[:20], node4, false},
+		{"IPsec", withByte(v4, 9, extAuth), node4, true},
 		{"routing header with hops to go", routed, node6, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

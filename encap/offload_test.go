@@ -9,11 +9,6 @@ import (
 func TestOffloads(t *testing.T) {
 	tcp4, tcp6 := tcpPacket(t, 4, pattern(100)), tcpPacket(t, 6, pattern(100))
 	udp4, udp6 := udpPacket(t, 4, pattern(100)), udpPacket(t, 6, pattern(100))
-	with := func(b []byte, off int, v byte) []byte {
-		b = slices.Clone(b)
-		b[off] = v
-		return b
-	}
 	for _, tt := range []struct {
 		name   string
 		packet []byte
@@ -23,13 +18,13 @@ func TestOffloads(t *testing.T) {
 		{"TCP6", tcp6, Offload{GSOTCPv6, 50, true, 40, 16, 72}},
 		{"UDP4", udp4, Offload{GSOUDP, 50, true, 20, 6, 28}},
 		{"UDP6", udp6, Offload{GSOUDP, 50, true, 40, 6, 48}},
-		{"fragment", with(tcp4, 6, 0x20), Offload{}},
-		{"another protocol", with(tcp4, 9, 132), Offload{}},
-		{"data offset too small", with(tcp4, 32, 0x40), Offload{}},
-		{"data offset behind the packet", with(with(tcp4, 3, 72), 32, 0xf0), Offload{}},
-		{"TCP cut short", with(tcp4, 3, 39), Offload{}},
-		{"UDP length too small", with(udp4, 25, 50), Offload{}},
-		{"UDP cut short", with(udp4, 3, 27), Offload{}},
+		{"fragment", withByte(tcp4, 6, 0x20), Offload{}},
+		{"another protocol", withByte(tcp4, 9, 132), Offload{}},
+		{"data offset too small", withByte(tcp4, 32, 0x40), Offload{}},
+		{"data offset behind the packet", withByte(withByte(tcp4, 3, 72), 32, 0xf0), Offload{}},
+		{"TCP cut short", withByte(tcp4, 3, 39), Offload{}},
+		{"UDP length too small", withByte(udp4, 25, 50), Offload{}},
+		{"UDP cut short", withByte(udp4, 3, 27), Offload{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			packet := slices.Clone(tt.packet)
