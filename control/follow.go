@@ -115,7 +115,7 @@ func (f *follower) sync(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	failed, down := splitPeerErrors(err)
+	failed, down := dataplane.PeerErrors(err)
 	if down == nil && held {
 		down = f.writeSubnetFile(self)
 	}

@@ -1,14 +1,11 @@
 package control
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/overlayd/overlayd/dataplane"
 )
 
 func TestBackoffDoublesUpToHigh(t *testing.T) {
@@ -100,31 +97,6 @@ func TestPrintable(t *testing.T) {
 	} {
 		if got := printable(in); got != want {
 			t.Errorf("printable(%q) = %q, want %q", in, got, want)
-		}
-	}
-}
-
-func TestSplitPeerErrors(t *testing.T) {
-	p := func(i int) error { return &dataplane.PeerError{Peer: peer(i, "10.3.2.0/24"), Err: errors.New("x")} }
-	down := errors.New("device is gone")
-	for _, tt := range []struct {
-		name  string
-		err   error
-		peers int
-		rest  bool
-	}{
-		{"nil", nil, 0, false},
-		{"one", p(1), 1, false},
-		{"joined", errors.Join(p(1), errors.Join(p(2), p(3))), 3, false},
-		{"wrapped", fmt.Errorf("sync: %w", errors.Join(p(1), p(2))), 2, false},
-		{"device", down, 0, true},
-		{"both", errors.Join(p(1), down, p(2)), 2, true},
-		{"both in one wrapping", fmt.Errorf("sync: %w", errors.Join(p(1), down)), 0, true},
-		{"two wrapped at once", fmt.Errorf("%w and %w", p(1), p(2)), 2, false},
-	} {
-		peers, rest := splitPeerErrors(tt.err)
-		if len(peers) != tt.peers || (rest != nil) != tt.rest || (tt.rest && !errors.Is(rest, down)) {
-			t.Errorf("%s: %d peers, rest %v", tt.name, len(peers), rest)
 		}
 	}
 }

@@ -4,14 +4,13 @@
 // dataplane/userspace, which forwards packets itself.
 //
 // The package holds only what both share and what control speaks: [Peer],
-// [VTEP], [Wanted], [Stats], [Dataplane], [PeerError] and [MAC].
+// [VTEP], [Wanted], [Stats], [Dataplane], [PeerError], [PeerErrors] and [MAC].
 package dataplane
 
 import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 	"net/netip"
 
 	"github.com/overlayd/overlayd/encap"
@@ -53,24 +52,11 @@ type Dataplane interface {
 	Run(ctx context.Context) error
 	// Sync makes exactly w true. It is idempotent, and programs all it can even
 	// when it returns an error. An error that consists of *PeerError only
-	// (see errors.Join) means that the device is up and every peer was attempted.
+	// (see PeerErrors) means that the device is up and every peer was attempted.
 	Sync(ctx context.Context, w Wanted) error
 	// Stats returns the counters since Open. It may be called at any time.
 	Stats() Stats
 }
-
-// PeerError says that a dataplane could not program one peer. It never
-// concerns another peer.
-type PeerError struct {
-	Peer Peer
-	Err  error
-}
-
-func (e *PeerError) Error() string {
-	return fmt.Sprintf("peer %s %v: %v", e.Peer.Addr, e.Peer.Subnets, e.Err)
-}
-
-func (e *PeerError) Unwrap() error { return e.Err }
 
 // MAC derives the address of a VTEP from its published underlay address and VNI:
 // locally administered, unicast, and the same after every restart, so that

@@ -1,0 +1,42 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+)
+
+// PeerError says that a dataplane could not program one peer. It never
+// concerns another peer.
+type PeerError struct {
+	Peer Peer
+	Err  error
+}
+
+func (e *PeerError) Error() string {
+	return fmt.Sprintf("peer %s %v: %v", e.Peer.Addr, e.Peer.Subnets, e.Err)
+}
+
+func (e *PeerError) Unwrap() error { return e.Err }
+
+// PeerErrors takes an error of Dataplane.Sync apart, through every
+// errors.Join and wrapping: what concerns one peer each, and the rest. Only the
+// rest means that the device is not up.
+func PeerErrors(err error) (peers []*PeerError, rest error) {
+	switch e := err.(type) {
+	case nil:
+		return nil, nil
+	case *PeerError:
+		return []*PeerError{e}, nil
+	case interface{ Unwrap() []error }:
+		for _, part := range e.Unwrap() {
+			p, r := PeerErrors(part)
+			peers, rest = append(peers, p...), errors.Join(rest, r)
+		}
+		return peers, rest
+	case interface{ Unwrap() error }:
+		if p, r := PeerErrors(e.Unwrap()); len(p) > 0 && r == nil {
+			return p, nil
+		}
+	}
+	return nil, err
+}
