@@ -181,49 +181,85 @@ func TestDeviceRefusesPacket(t *testing.T) {
 	}
 }
 
-// FuzzReceive gives any datagram to a receiver. What it delivers must have passed
-// checks that are written here once more, slowly, and every datagram is counted once.
+// FuzzReceive gives any datagrams, with anything that UDP_GRO might say, to a plain
+// receiver and to one with all offloads. What they deliver must have passed checks
+// that are written here once more, slowly, and every datagram is counted once.
 func FuzzReceive(f *testing.F) {
-	a, b := testPair(f)
-	for _, p := range [][]byte{
-		udpPacket(podA, podB, 1, 2, []byte("hello")),
-		makePartial(udpPacket(podA6, podB6, 1, 2, []byte("hello"))),
-		makePartial(tcpPacket(podA, podB, 1, make([]byte, 100))),
-		makePartial(tcpPacket(podA6, podB6, 1, make([]byte, 100))),
-	} {
-		f.Add(encapsulate(f, a, p).Payload)
+	for _, offloads := range []Offloads{0, AllOffloads} {
+		a, _ := testPairOf(f, offloads)
+		for _, p := range [][]byte{
+			udpPacket(podA, podB, 1, 2, []byte("hello")),
+			makePartial(udpPacket(podA6, podB6, 1, 2, []byte("hello"))),
+			makePartial(tcpPacket(podA, podB, 1, make([]byte, 100))),
+			makePartial(tcpPacket(podA6, podB6, 1, make([]byte, 100))),
+		} {
+			d := encapsulate(f, a, p).Payload
+			f.Add(d, 0, byte(0))
+			f.Add(append(d, d...), len(d), byte(1))
+			f.Add(d, 60, byte(3))
+		}
 	}
-	// A small MTU makes superpackets of small inputs, which the fuzzer is faster with.
-	if err := b.Sync(dataplane.Wanted{MTU: 120, Peers: []dataplane.Peer{{VTEP: a.VTEPs()[0], Subnets: []netip.Prefix{
-		netip.PrefixFrom(podA, 24), netip.PrefixFrom(podA6, 64)}}}}); err != nil {
-		f.Fatal(err)
-	}
-	f.Fuzz(func(t *testing.T, payload []byte) {
+	a, plain := fuzzPair(f, 0)
+	_, fast := fuzzPair(f, AllOffloads)
+	f.Fuzz(func(t *testing.T, payload []byte, gro int, ecn byte) {
 		if len(payload) > 65507 {
 			return
 		}
-		before := b.Stats()
-		packets := decapsulate(b, Datagram{Payload: bytes.Clone(payload), From: a.core.public})
-		after := b.Stats()
-		counted := after.RxPackets - before.RxPackets
-		for i := range after.Drops {
-			counted += after.Drops[i] - before.Drops[i]
-		}
-		if counted != 1 || (after.RxPackets > before.RxPackets) != (packets != nil) {
-			t.Fatalf("one datagram counted %d times, %d packets: %+v", counted, len(packets), after)
-		}
-		for _, p := range packets {
-			if why := checkDelivered(b, payload, p); why != "" {
-				t.Fatalf("%s: delivered %x", why, p)
-			}
+		d := Datagram{From: a.core.public, GRO: gro, ECN: encap.ECN(ecn & 3)}
+		for _, b := range []*Memory{plain, fast} {
+			d.Payload = bytes.Clone(payload)
+			fuzzOne(t, b, d)
 		}
 	})
 }
 
-// checkDelivered says what is wrong with packet p, delivered for payload.
+// fuzzPair is a pair whose second one has a small MTU, which makes superpackets of
+// small inputs: the fuzzer is faster with those.
+func fuzzPair(f *testing.F, offloads Offloads) (a, b *Memory) {
+	a, b = testPairOf(f, offloads)
+	if err := b.Sync(dataplane.Wanted{MTU: 120, Peers: []dataplane.Peer{{VTEP: a.VTEPs()[0], Subnets: []netip.Prefix{
+		netip.PrefixFrom(podA, 24), netip.PrefixFrom(podA6, 64)}}}}); err != nil {
+		f.Fatal(err)
+	}
+	return a, b
+}
+
+func fuzzOne(t *testing.T, b *Memory, d Datagram) {
+	header := bytes.Clone(d.Payload[:min(headroom, len(d.Payload))])
+	var cut cutter
+	datagrams := uint64(0)
+	for cut.init(d.Payload, d.GRO); cut.next(); {
+		datagrams++
+	}
+	before := b.Stats()
+	packets := decapsulate(b, d)
+	after := b.Stats()
+	counted := after.RxPackets - before.RxPackets
+	for i := range after.Drops {
+		counted += after.Drops[i] - before.Drops[i]
+	}
+	if counted != datagrams || (after.RxPackets > before.RxPackets) != (packets != nil) {
+		t.Fatalf("%d datagrams counted %d times, %d packets: %+v", datagrams, counted, len(packets), after)
+	}
+	if datagrams > 1 {
+		header = nil // each has its own
+	}
+	for _, p := range packets {
+		if why := checkDelivered(b, header, p); why != "" {
+			t.Fatalf("%s: delivered %x", why, p)
+		}
+	}
+}
+
+// checkDelivered says what is wrong with packet p, delivered for a datagram with
+// that header, nil if it is not known.
 func checkDelivered(m *Memory, payload, p []byte) string {
-	dst, src, etherType := payload[8:14], payload[14:20], binary.BigEndian.Uint16(payload[20:])
 	mac := m.core.local.mac[:]
+	etherType := map[byte]uint16{4: 0x0800, 6: 0x86dd}[p[0]>>4]
+	if payload == nil {
+		payload = binary.BigEndian.AppendUint16(append([]byte{8, 0, 0, 0, 0, 0, testVNI, 0}, append(bytes.Clone(mac), make([]byte, 6)...)...), etherType)
+	}
+	dst, src, etherType := payload[8:14], payload[14:20], binary.BigEndian.Uint16(payload[20:])
 	switch {
 	case !bytes.Equal(payload[:8], []byte{8, 0, 0, 0, 0, 0, testVNI, 0}):
 		return "VXLAN header"

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/encap"
 )
 
 const testMTU = 1450
@@ -16,11 +17,17 @@ const testMTU = 1450
 // and fd42:0:0:1::/64, b has the same with 2.
 func testPair(tb testing.TB) (a, b *Memory) {
 	tb.Helper()
+	return testPairOf(tb, 0)
+}
+
+// testPairOf is testPair with offloads.
+func testPairOf(tb testing.TB, offloads Offloads) (a, b *Memory) {
+	tb.Helper()
 	var nodes [2]*Memory
 	var peers [2]dataplane.Peer
 	for i := range nodes {
 		addr := netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
-		nodes[i] = NewMemory(Config{Local: addr, Public: addr, VNI: testVNI, Port: testPort, MTU: testMTU})
+		nodes[i] = NewMemory(Config{Local: addr, Public: addr, VNI: testVNI, Port: testPort, MTU: testMTU, Offloads: offloads})
 		peers[i] = dataplane.Peer{VTEP: nodes[i].VTEPs()[0], Subnets: []netip.Prefix{
 			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 42, byte(i + 1), 0}), 24),
 			netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0x42, 7: byte(i + 1)}), 64),
@@ -46,6 +53,26 @@ func encapsulate(tb testing.TB, m *Memory, packet []byte) (d Datagram) {
 		tb.Fatalf("not sent: %+v", m.Stats())
 	}
 	return d
+}
+
+// encapsulateAll returns the datagrams that m sends for packets.
+func encapsulateAll(m *Memory, packets [][]byte) (ds []Datagram) {
+	m.Load(packets...)
+	return sendLoaded(m, len(packets))
+}
+
+// encapsulateOffload is the same for one packet that leaves something to do.
+func encapsulateOffload(m *Memory, o encap.Offload, packet []byte) []Datagram {
+	m.LoadOffload(o, packet)
+	return sendLoaded(m, 1)
+}
+
+func sendLoaded(m *Memory, n int) (ds []Datagram) {
+	m.OnDatagram = func(b []byte, _ netip.Addr) {
+		ds = append(ds, Datagram{Payload: bytes.Clone(b), From: m.core.public})
+	}
+	m.Send(n)
+	return ds
 }
 
 // decapsulate returns what m delivers for a datagram.

@@ -12,11 +12,14 @@ import (
 	"os"
 	"testing"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
-const transferBytes = 20 << 20
+const transferBytes = 8 << 20
 
 // transfer moves transferBytes by TCP from one namespace to an address of
 // another and as many back, and compares hashes.
@@ -154,6 +157,48 @@ func TestTrafficWithKernelPeer(t *testing.T) {
 	}
 }
 
+// connect makes a userspace dataplane on a, and on b a userspace one or a vxlan device.
+func connect(a, b *host, kernel bool) (da *Dataplane) {
+	da = a.open()
+	if kernel {
+		b.vxlan(true)
+	} else {
+		db := b.open()
+		b.sync(db, a)
+		b.run(db)
+	}
+	a.sync(da, b)
+	if kernel {
+		b.vxlanPeer(a)
+	}
+	a.run(da)
+	return da
+}
+
+// TestTrafficWithEachOffload has each offload switched off, each alone with the
+// vnet header that it needs, all and none, against both kinds of peers.
+func TestTrafficWithEachOffload(t *testing.T) {
+	sets := []Offloads{0, TUNVnet, UDPSegment, UDPGRO, TUNVnet | UDPGRO}
+	for bit := Offloads(1); bit&AllOffloads != 0; bit <<= 1 {
+		sets = append(sets, AllOffloads&^bit)
+	}
+	for _, set := range sets {
+		for peer, kernel := range map[string]bool{"kernel": true, "userspace": false} {
+			t.Run(fmt.Sprintf("%s/%s", set, peer), func(t *testing.T) {
+				hosts := newHosts(t, 2, testMTU)
+				a, b := hosts[0], hosts[1]
+				a.offloads = set
+				d := connect(a, b, kernel)
+				both(t, a, b)
+				for _, way := range []struct{ from, to *host }{{a, b}, {b, a}} {
+					segmented(t, way.from.pod, way.to)
+				}
+				t.Logf("%+v", d.Stats())
+			})
+		}
+	}
+}
+
 func TestTrafficBetweenUserspacePeers(t *testing.T) {
 	for _, podMTU := range []int{testMTU, 1400} {
 		t.Run(fmt.Sprintf("podMTU=%d", podMTU), func(t *testing.T) {
@@ -167,5 +212,122 @@ func TestTrafficBetweenUserspacePeers(t *testing.T) {
 			both(t, a, b)
 			t.Log(da.Stats())
 		})
+	}
+}
+
+// segmented sends 120 datagrams of 1000 bytes by UDP_SEGMENT, 40 at a time, which
+// cross the host as UDP superpackets, and wants each of them to arrive as it was.
+func segmented(tb testing.TB, from *netnstest.NS, to *host) {
+	tb.Helper()
+	const size, perSend, sends = 1000, 40, 3
+	var server, client *net.UDPConn
+	to.pod.Must(func() (err error) {
+		server, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(to.podAddr(), 0)))
+		return err
+	})
+	defer server.Close()
+	from.Must(func() (err error) {
+		client, err = net.DialUDP("udp4", nil, server.LocalAddr().(*net.UDPAddr))
+		return err
+	})
+	defer client.Close()
+	if err := setSegment(client, size); err != nil {
+		tb.Fatal(err)
+	}
+	got, buf := 0, make([]byte, 1<<16)
+	for i := range sends {
+		want := make([]byte, size*perSend)
+		stream(byte(i)).Read(want)
+		if _, err := client.Write(want); err != nil {
+			tb.Fatal(err)
+		}
+		for j := range perSend {
+			server.SetReadDeadline(time.Now().Add(2 * time.Second))
+			n, err := server.Read(buf)
+			if err != nil {
+				tb.Errorf("after %d datagrams: %v", got, err)
+				return
+			}
+			if !bytes.Equal(buf[:n], want[j*size:(j+1)*size]) {
+				tb.Errorf("datagram %d arrived changed, %d bytes", got, n)
+			}
+			got++
+		}
+	}
+}
+
+func setSegment(c *net.UDPConn, size int) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var serr error
+	err = raw.Control(func(fd uintptr) { serr = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, size) })
+	return errors.Join(err, serr)
+}
+
+// TestTrafficWithSenderOffloadsOff turns off, at the sending pod and on the
+// underlay of its host, what a network card may lack.
+func TestTrafficWithSenderOffloadsOff(t *testing.T) {
+	for name, command := range map[string]uint32{
+		"tx":  unix.ETHTOOL_STXCSUM,
+		"gso": unix.ETHTOOL_SGSO,
+		"tso": unix.ETHTOOL_STSO,
+		"gro": unix.ETHTOOL_SGRO,
+	} {
+		for peer, kernel := range map[string]bool{"kernel": true, "userspace": false} {
+			t.Run(name+"/"+peer, func(t *testing.T) {
+				hosts := newHosts(t, 2, testMTU)
+				for _, h := range hosts {
+					off := func() error { return ethtool("eth0", command, 0) }
+					h.Must(off)
+					h.pod.Must(off)
+				}
+				connect(hosts[0], hosts[1], kernel)
+				both(t, hosts[0], hosts[1])
+				segmented(t, hosts[1].pod, hosts[0])
+			})
+		}
+	}
+}
+
+// ethtool does one of the ethtool ioctls that set a value (linux/ethtool.h).
+func ethtool(link string, command, value uint32) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	arg := [2]uint32{command, value}
+	var req struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}
+	copy(req.name[:], link)
+	req.data = unsafe.Pointer(&arg)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
+		return fmt.Errorf("ethtool %s %#x: %w", link, command, errno)
+	}
+	return nil
+}
+
+// TestSmallPodMTUKeepsRate compares a pod with MTU 1400 to one with all of it: a
+// segment size above what a pod takes would stop TCP nearly whole.
+func TestSmallPodMTUKeepsRate(t *testing.T) {
+	var best [2]time.Duration
+	for i, mtu := range []int{testMTU, 1400} {
+		hosts := newHosts(t, 2, mtu)
+		connect(hosts[0], hosts[1], true)
+		for range 5 {
+			start := time.Now()
+			transfer(t, hosts[0].pod, hosts[1].pod, hosts[1].podAddr())
+			if took := time.Since(start); best[i] == 0 || took < best[i] {
+				best[i] = took
+			}
+		}
+	}
+	if best[1] > 2*best[0] {
+		t.Errorf("%v with the small MTU, %v with the full one", best[1], best[0])
 	}
 }
