@@ -96,37 +96,59 @@ func FuzzCoalesce(f *testing.F) {
 		c := NewCoalescer(true, true)
 		state := fuzzFlows{bases: bases}
 		ops = ops[:min(len(ops), 4*3*coalesceItems)]
-		want, got := make(map[flowKey][][]byte), make(map[flowKey][][]byte)
-		group := func(m map[flowKey][][]byte, packets [][]byte) {
-			for _, p := range packets {
-				var key flowKey
-				key.parse(p, parse(t, p))
-				m[key] = append(m[key], comparable4(p))
-			}
-		}
+		var want, got fuzzLedger
 		for ; len(ops) >= 4; ops = ops[4:] {
 			p, ip := state.packet(t, ops), new(IP)
 			if ParseIP(p, ip) != nil {
 				continue
 			}
 			if !add(t, c, p) {
-				group(got, resplit(t, flush(t, c)))
+				got.enter(t, resplit(t, flush(t, c))...)
 				add(t, c, p)
 			}
 			p = slices.Clone(p[:ip.Len])
 			CompleteChecksum(p, ip)
-			group(want, [][]byte{p})
+			want.enter(t, p)
 		}
-		group(got, resplit(t, flush(t, c)))
-		for key := range want {
-			if !slices.EqualFunc(got[key], want[key], bytes.Equal) {
-				t.Fatalf("flow %+v: got %x\nwant %x", key, got[key], want[key])
-			}
-		}
-		if len(got) != len(want) {
-			t.Fatalf("%d flows of %d", len(got), len(want))
-		}
+		got.enter(t, resplit(t, flush(t, c))...)
+		got.compare(t, want)
 	})
+}
+
+// fuzzLedger has the packets of each flow, in order. Its own order is that of the
+// first packets of the flows. A map would make runs of the fuzzer differ.
+type fuzzLedger []struct {
+	key     flowKey
+	packets [][]byte
+}
+
+func (l *fuzzLedger) enter(t *testing.T, packets ...[]byte) {
+	for _, p := range packets {
+		var key flowKey
+		key.parse(p, parse(t, p))
+		i := 0
+		for i < len(*l) && (*l)[i].key != key {
+			i++
+		}
+		if i == len(*l) {
+			*l = append(*l, struct {
+				key     flowKey
+				packets [][]byte
+			}{key: key})
+		}
+		(*l)[i].packets = append((*l)[i].packets, comparable4(p))
+	}
+}
+
+func (l fuzzLedger) compare(t *testing.T, want fuzzLedger) {
+	if len(l) != len(want) {
+		t.Fatalf("%d flows of %d", len(l), len(want))
+	}
+	for i, flow := range l {
+		if flow.key != want[i].key || !slices.EqualFunc(flow.packets, want[i].packets, bytes.Equal) {
+			t.Fatalf("flow %+v: got %x\nwant %+v: %x", flow.key, flow.packets, want[i].key, want[i].packets)
+		}
+	}
 }
 
 // comparable4 takes out of an IPv4 packet with DF what merging may lose: its ID.
