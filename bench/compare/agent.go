@@ -24,6 +24,7 @@ const agentCommand = "agent"
 type Agent struct {
 	mu      sync.Mutex
 	daemons []*agentDaemon
+	udp     []socket // listening, not yet read
 }
 
 // agentDaemon is one started process; state is set when it has ended.

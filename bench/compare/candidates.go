@@ -42,8 +42,13 @@ func oneRow(name string) []row { return []row{{name: name}} }
 
 // tier is one way for overlayd's userspace dataplane to run.
 type tier struct {
-	name  string // as --debug-offloads sets it; "" is what overlayd chooses by itself
+	name  string // "" for what overlayd chooses by itself
 	flags []string
+}
+
+// tiers are those that are measured without being asked for.
+func tiers() []tier {
+	return []tier{{}, {"plain", []string{"--debug-offloads=none"}}}
 }
 
 // candidates lists everything that is measured, in the order of the result.

@@ -116,9 +116,12 @@ func (w way) tcp8(ctx context.Context, d time.Duration, f figures) error {
 func (w way) udp(ctx context.Context, size int, s schedule, f figures, key string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.udp+callPatience, errors.New("no end of the packets"))
 	defer cancel()
+	if err := w.to.call(ctx, "ListenUDP", uint16(udpPort), new(Nothing)); err != nil {
+		return err
+	}
 	var got Received
 	var group errgroup.Group
-	group.Go(func() error { return w.to.call(ctx, "ReceiveUDP", ReceiveUDP{udpPort, s.udp}, &got) })
+	group.Go(func() error { return w.to.call(ctx, "ReceiveUDP", ReceiveUDP{s.udp}, &got) })
 	group.Go(func() error {
 		to := netip.AddrPortFrom(w.to.overlay, udpPort)
 		return w.from.call(ctx, "SendUDP", SendUDP{to, size, s.udp + s.udpTail()}, new(int64))

@@ -37,11 +37,11 @@ func parseOptions(args []string) (o options, err error) {
 	f.StringVar(&only, "only", "", "regular expression: measure only these of <underlay>/<row>, such as '^default/.*userspace'; the reference always is")
 	f.StringVar(&o.output, "o", "", "file to write all figures to, as JSON")
 	f.StringVar(&o.overlayd, "overlayd", "bin/overlayd", "the overlayd to measure")
-	o.tiers = []tier{{}}
+	o.tiers = tiers()
 	f.Func("tier", "<name>=<flags of overlayd>: measure the userspace dataplane with these flags as well; repeatable", func(s string) error {
 		name, flags, ok := strings.Cut(s, "=")
 		if !ok || name == "" || flags == "" {
-			return errors.New("want <name>=<flags>, such as plain=--debug-offloads=none")
+			return errors.New("want <name>=<flags>, such as no-gro=--debug-offloads=-udp-gro")
 		}
 		o.tiers = append(o.tiers, tier{name, strings.Fields(flags)})
 		return nil

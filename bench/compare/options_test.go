@@ -16,10 +16,10 @@ func TestOptions(t *testing.T) {
 		budget time.Duration
 		tiers  []tier
 	}{
-		{"", fullRounds, fullBudget, []tier{{}}},
-		{"--quick", quickRounds, quickBudget, []tier{{}}},
-		{"-quick -rounds 3", 3, quickBudget, []tier{{}}},
-		{"--budget 30s --tier plain=--debug-offloads=none", fullRounds, 30 * time.Second, []tier{{}, {"plain", []string{"--debug-offloads=none"}}}},
+		{"", fullRounds, fullBudget, tiers()},
+		{"--quick", quickRounds, quickBudget, tiers()},
+		{"-quick -rounds 3", 3, quickBudget, tiers()},
+		{"--budget 30s --tier x=--debug-offloads=-a,-b", fullRounds, 30 * time.Second, append(tiers(), tier{"x", []string{"--debug-offloads=-a,-b"}})},
 	} {
 		o, err := parseOptions(strings.Fields(c.args))
 		if err != nil {
@@ -29,10 +29,8 @@ func TestOptions(t *testing.T) {
 		if o.rounds != c.rounds || o.budget != c.budget || !filepath.IsAbs(o.overlayd) {
 			t.Errorf("%q: got %+v", c.args, o)
 		}
-		for i := range o.tiers {
-			if diff := cmp.Diff(c.tiers[i], o.tiers[i], cmp.AllowUnexported(tier{})); diff != "" {
-				t.Errorf("%q: tier %d (-want +got):\n%s", c.args, i, diff)
-			}
+		if diff := cmp.Diff(c.tiers, o.tiers, cmp.AllowUnexported(tier{})); diff != "" {
+			t.Errorf("%q: tiers (-want +got):\n%s", c.args, diff)
 		}
 	}
 }

@@ -18,7 +18,8 @@ type run struct {
 	out   io.Writer // progress
 	dir   string    // of all hosts' files
 	start time.Time
-	plan  schedule
+	left  ledger
+	plan  schedule // of this round
 
 	mu       sync.Mutex // of what follows, and of out
 	programs []*program
@@ -39,13 +40,12 @@ func (r *run) all(ctx context.Context, list []candidate) (*report, error) {
 		return nil, fmt.Errorf("--only: %q matches no row", r.only)
 	}
 	r.findPrograms(ctx, jobs)
-	slots := 0
+	r.left.setups = len(jobs)
 	for _, j := range jobs {
-		slots += j.rows() * r.rounds
+		r.left.slots += j.rows() * r.rounds
 	}
-	var fits bool
-	r.plan, fits = newSchedule(r.budget, slots, len(jobs))
-	r.say("%d rows and rounds, %.1f s of traffic each", slots, r.plan.total().Seconds())
+	plan, fits := newSchedule(r.budget, r.left)
+	r.say("%d rows, %.1f s of traffic each in every round", r.left.slots/r.rounds, plan.total().Seconds())
 	if !fits {
 		r.say("that takes longer than %s: --rounds or --only make it shorter", r.budget)
 	}
@@ -66,6 +66,7 @@ func (r *run) all(ctx context.Context, list []candidate) (*report, error) {
 func (r *run) one(ctx context.Context, j job) (rep underlayReport, err error) {
 	rep = underlayReport{Name: j.underlay.name, Features: strings.Join(j.underlay.features, " ")}
 	stands, err := r.setUp(ctx, j)
+	r.left.setups--
 	defer func() {
 		var group errgroup.Group
 		for _, s := range stands {
@@ -77,6 +78,8 @@ func (r *run) one(ctx context.Context, j job) (rep underlayReport, err error) {
 		return rep, err
 	}
 	for round := range r.rounds {
+		start := time.Now()
+		r.plan, _ = newSchedule(r.budget-start.Sub(r.start), r.left)
 		for i := range stands {
 			// Another one comes first in every round: nobody always follows the same.
 			s := stands[(i+round)%len(stands)]
@@ -84,6 +87,7 @@ func (r *run) one(ctx context.Context, j job) (rep underlayReport, err error) {
 				return rep, err
 			}
 		}
+		r.left.count(j.rows(), time.Since(start), r.plan)
 	}
 	for _, s := range stands {
 		for _, l := range s.lines {

@@ -2,11 +2,35 @@ package main
 
 import "time"
 
-// What a run costs beside the traffic.
+// What a run is expected to cost beside the traffic.
 const (
 	setupTime = 5 * time.Second        // of all candidates of one underlay
 	slotCost  = 550 * time.Millisecond // per row and round: connecting, draining, asking the processes
 )
+
+// ledger is what remains to be done, and what was spent beside the traffic so
+// far: a run on a busy machine measures for less time in its later rounds.
+type ledger struct {
+	slots  int // rows × rounds, of all underlays
+	setups int // underlays
+	done   int // slots
+	spent  time.Duration
+}
+
+// cost is what one slot costs beside its traffic.
+func (l ledger) cost() time.Duration {
+	if l.done == 0 {
+		return slotCost
+	}
+	return max(slotCost, l.spent/time.Duration(l.done))
+}
+
+// count notes slots that are done, with the time that they took.
+func (l *ledger) count(slots int, took time.Duration, s schedule) {
+	l.slots -= slots
+	l.done += slots
+	l.spent += took - time.Duration(slots)*s.total()
+}
 
 // Limits of the traffic of one row in one round: below the first one the figures
 // are noise, above the second one more rounds say more.
@@ -20,10 +44,10 @@ type schedule struct {
 	tcp1, tcp8, udp, flood, idle, load time.Duration
 }
 
-// newSchedule divides a budget among slots (rows × rounds × underlays). fits is
-// false if the budget is too small: the run will take longer.
-func newSchedule(budget time.Duration, slots, underlays int) (s schedule, fits bool) {
-	slot := (budget-time.Duration(underlays)*setupTime)/time.Duration(max(slots, 1)) - slotCost
+// newSchedule divides what is left of a budget among the slots that remain. fits
+// is false if that is too little: the run will take longer.
+func newSchedule(budget time.Duration, l ledger) (s schedule, fits bool) {
+	slot := (budget-time.Duration(l.setups)*setupTime)/time.Duration(max(l.slots, 1)) - l.cost()
 	fits = slot >= minSlot
 	slot = min(max(slot, minSlot), maxSlot)
 	part := func(percent int) time.Duration {

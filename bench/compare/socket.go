@@ -43,7 +43,16 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
 }
 
-func (s socket) connect(to netip.AddrPort) error { return unix.Connect(int(s), sockaddr(to)) }
+// connect waits on after a signal: the second call does not start anew.
+func (s socket) connect(to netip.AddrPort) error {
+	err := unix.Connect(int(s), sockaddr(to))
+	for err == unix.EINTR {
+		if err = unix.Connect(int(s), sockaddr(to)); err == unix.EISCONN {
+			return nil
+		}
+	}
+	return err
+}
 
 func (s socket) bind(port uint16) error {
 	if err := unix.SetsockoptInt(int(s), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {

@@ -51,29 +51,55 @@ func (a *Agent) SendUDP(in SendUDP, sent *int64) error {
 	return nil
 }
 
-// ReceiveUDP asks for what arrives within a time that the first packet starts.
-type ReceiveUDP struct {
-	Port uint16
-	Time time.Duration
-}
-
 // udpBuffer is the receiving socket's: a receiver that is off its CPU for a time
 // slice is no loss of the overlay's.
 const udpBuffer = 8 << 20
 
-// ReceiveUDP counts packets as the receiving application gets them.
-func (a *Agent) ReceiveUDP(in ReceiveUDP, out *Received) error {
+// ListenUDP opens the socket that the next ReceiveUDP reads: packets wait in it
+// from here on.
+func (a *Agent) ListenUDP(port uint16, _ *Nothing) error {
 	s, err := newSocket(unix.SOCK_DGRAM, 0)
 	if err != nil {
 		return err
 	}
+	err = unix.SetsockoptInt(int(s), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, udpBuffer)
+	if err == nil {
+		err = s.bind(port)
+	}
+	if err != nil {
+		s.close()
+		return fmt.Errorf("listen on UDP port %d: %w", port, err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.udp = append(a.udp, s)
+	return nil
+}
+
+// takeUDP returns the socket of ListenUDP; the caller closes it.
+func (a *Agent) takeUDP() (socket, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.udp) == 0 {
+		return -1, errors.New("receive UDP: nothing listens")
+	}
+	s := a.udp[0]
+	a.udp = a.udp[1:]
+	return s, nil
+}
+
+// ReceiveUDP asks for what arrives within a time that the first packet starts.
+type ReceiveUDP struct {
+	Time time.Duration
+}
+
+// ReceiveUDP counts packets as the receiving application gets them.
+func (a *Agent) ReceiveUDP(in ReceiveUDP, out *Received) error {
+	s, err := a.takeUDP()
+	if err != nil {
+		return err
+	}
 	defer s.close()
-	if err := unix.SetsockoptInt(int(s), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, udpBuffer); err != nil {
-		return fmt.Errorf("set receive buffer: %w", err)
-	}
-	if err := s.bind(in.Port); err != nil {
-		return fmt.Errorf("bind UDP port %d: %w", in.Port, err)
-	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	b := make([]byte, 1<<16)
