@@ -34,3 +34,14 @@ func groups() []group {
 		}},
 	}
 }
+
+// meanings are the metrics by key, for the report.
+func meanings() map[string]string {
+	out := make(map[string]string)
+	for _, g := range groups() {
+		for _, m := range g.metrics {
+			out[m.key] = m.title + ": " + m.meaning
+		}
+	}
+	return out
+}

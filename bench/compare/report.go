@@ -13,14 +13,15 @@ import (
 
 // report is everything that a run found; -o writes it as JSON.
 type report struct {
-	Command   string           `json:"command"`
-	Start     time.Time        `json:"start"`
-	Seconds   float64          `json:"seconds"`
-	Machine   machine          `json:"machine"`
-	Rounds    int              `json:"rounds"`
-	Reference string           `json:"reference"` // the row that the ratios refer to
-	Programs  []*program       `json:"programs"`
-	Underlays []underlayReport `json:"underlays"`
+	Command   string            `json:"command"`
+	Start     time.Time         `json:"start"`
+	Seconds   float64           `json:"seconds"`
+	Machine   machine           `json:"machine"`
+	Rounds    int               `json:"rounds"`
+	Reference string            `json:"reference"` // the row that the ratios refer to
+	Programs  []*program        `json:"programs"`
+	Metrics   map[string]string `json:"metrics"` // what each key means
+	Underlays []underlayReport  `json:"underlays"`
 }
 
 // machine is where it ran, and how busy it was.

@@ -34,7 +34,7 @@ func (r *run) say(format string, args ...any) {
 
 // all measures everything selected.
 func (r *run) all(ctx context.Context, list []candidate) (*report, error) {
-	rep := &report{Start: r.start, Rounds: r.rounds, Reference: reference, Machine: readMachine()}
+	rep := &report{Start: r.start, Rounds: r.rounds, Reference: reference, Machine: readMachine(), Metrics: meanings()}
 	jobs := selectJobs(r.only, list)
 	if len(jobs) == 0 {
 		return nil, fmt.Errorf("--only: %q matches no row", r.only)

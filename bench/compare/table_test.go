@@ -46,8 +46,8 @@ func TestMetricsAreDistinct(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, g := range groups() {
 		for _, m := range g.metrics {
-			if seen[m.key] || m.title == "" {
-				t.Errorf("metric %+v: used before, or without title", m)
+			if seen[m.key] || m.title == "" || m.meaning == "" {
+				t.Errorf("metric %+v: used before, or not explained", m)
 			}
 			seen[m.key] = true
 		}
