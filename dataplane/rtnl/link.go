@@ -69,11 +69,31 @@ func (c *Conn) SetLink(index, mtu int, alias string, up bool) error {
 	return errors.Join(errs...)
 }
 
-// DeleteLink deletes the link; that it is gone already is no error.
+// DeleteLink deletes the link; that it is gone already is no error. From one with
+// [Alias] overlayd's routes go first: for every nexthop that goes with its device
+// and still has routes the kernel walks the whole routing table (6.18, 20 000
+// peers: 1.4 s in which nothing else can be configured on the machine).
 func (c *Conn) DeleteLink(l netlink.Link) error {
-	err := c.h.LinkDel(l)
-	if err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("delete link %s: %w", l.Attrs().Name, err)
+	a := l.Attrs()
+	var errs []error
+	if a.Alias == Alias {
+		errs = append(errs, c.clearRoutes(a.Index))
 	}
-	return nil
+	err := c.h.LinkDel(l)
+	if err == nil || errors.Is(err, unix.ENODEV) {
+		return nil // and its routes went with it
+	}
+	return errors.Join(append(errs, fmt.Errorf("delete link %s: %w", a.Name, err))...)
+}
+
+// clearRoutes deletes overlayd's routes on the link.
+func (c *Conn) clearRoutes(index int) error {
+	routes, err := c.ourRoutes()
+	errs := []error{err}
+	for _, r := range routes {
+		if r.LinkIndex == index {
+			errs = append(errs, c.deleteRoute(r))
+		}
+	}
+	return errors.Join(errs...)
 }

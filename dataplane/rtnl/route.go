@@ -11,23 +11,31 @@ import (
 )
 
 // ErrRouteTaken says that somebody else owns a route to that destination:
-// another protocol or another device. It is never replaced.
+// another protocol. It is never replaced.
 var ErrRouteTaken = errors.New("somebody else has a route to it")
 
 // SetRoutes makes the overlayd routes on the link (those with [RouteProtocol] in
-// the main table) be exactly one link-scope route per destination. A destination
-// that somebody else already routes is an error that wraps [ErrRouteTaken], and
-// does not keep the others from being set.
+// the main table) be exactly one link-scope route per destination. What an
+// overlayd with another VNI or dataplane left on another link goes where it leads
+// into one of the destinations: two live overlays of one host have no address in
+// common. A destination that somebody else already routes is an error that wraps
+// [ErrRouteTaken], and does not keep the others from being set.
 func (c *Conn) SetRoutes(index int, dsts []netip.Prefix) error {
-	have, err := c.ourRoutes(index)
+	all, err := c.ourRoutes()
 	if err != nil {
 		return err
 	}
+	missing, conflicting, stale := planRoutes(all, index, dsts)
 	var errs []error
-	for _, d := range dsts {
-		if slices.ContainsFunc(have, func(r netlink.Route) bool { return isLinkRoute(r, d) }) {
-			continue
+	remove := func(routes []netlink.Route) {
+		for _, r := range routes {
+			if err := c.deleteRoute(r); err != nil {
+				errs = append(errs, err)
+			}
 		}
+	}
+	remove(conflicting)
+	for _, d := range missing {
 		err := c.h.RouteAdd(&netlink.Route{LinkIndex: index, Dst: IPNet(d), Scope: netlink.SCOPE_LINK, Protocol: RouteProtocol})
 		if errors.Is(err, unix.EEXIST) {
 			err = ErrRouteTaken
@@ -36,33 +44,66 @@ func (c *Conn) SetRoutes(index int, dsts []netip.Prefix) error {
 			errs = append(errs, fmt.Errorf("add route %s: %w", d, err))
 		}
 	}
-	for _, r := range have {
-		if slices.ContainsFunc(dsts, func(d netip.Prefix) bool { return isLinkRoute(r, d) }) {
-			continue
-		}
-		if err := c.h.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
-			errs = append(errs, fmt.Errorf("delete route %s: %w", r.Dst, err))
-		}
-	}
+	remove(stale)
 	return errors.Join(errs...)
 }
 
-func isLinkRoute(r netlink.Route, dst netip.Prefix) bool {
-	return Prefix(r.Dst) == dst && r.Gw == nil && (r.Scope == netlink.SCOPE_LINK || dst.Addr().Is6())
+// planRoutes returns the destinations without their route, and which of all
+// overlayd routes must go: those to one of the destinations before
+// that can be added, the stale ones after it.
+func planRoutes(all []netlink.Route, index int, dsts []netip.Prefix) (missing []netip.Prefix, conflicting, stale []netlink.Route) {
+	done := map[netip.Prefix]bool{}
+	for _, r := range all {
+		dst := Prefix(r.Dst)
+		switch {
+		case slices.Contains(dsts, dst) && !done[dst] && isLinkRoute(r, index):
+			done[dst] = true
+		case slices.Contains(dsts, dst):
+			conflicting = append(conflicting, r)
+		case r.LinkIndex == index || Inside(dst, dsts):
+			stale = append(stale, r)
+		}
+	}
+	for _, d := range dsts {
+		if !done[d] {
+			missing = append(missing, d)
+		}
+	}
+	return missing, conflicting, stale
 }
 
-// ourRoutes returns overlayd's routes on one link, or with index 0 on all.
-func (c *Conn) ourRoutes(index int) ([]netlink.Route, error) {
-	filter := &netlink.Route{Protocol: RouteProtocol, LinkIndex: index}
-	mask := netlink.RT_FILTER_PROTOCOL
-	if index != 0 {
-		mask |= netlink.RT_FILTER_OIF
-	}
+// Inside reports whether p lies within one of the networks.
+func Inside(p netip.Prefix, networks []netip.Prefix) bool {
+	return p.IsValid() && slices.ContainsFunc(networks, func(n netip.Prefix) bool {
+		return n.Bits() <= p.Bits() && n.Contains(p.Addr())
+	})
+}
+
+func isLinkRoute(r netlink.Route, index int) bool {
+	return r.LinkIndex == index && r.Gw == nil && (r.Scope == netlink.SCOPE_LINK || Prefix(r.Dst).Addr().Is6())
+}
+
+// ourRoutes returns overlayd's routes in the main table.
+func (c *Conn) ourRoutes() ([]netlink.Route, error) {
+	filter := &netlink.Route{Protocol: RouteProtocol}
 	routes, err := Retry(func() ([]netlink.Route, error) {
-		return c.h.RouteListFiltered(netlink.FAMILY_ALL, filter, mask)
+		return c.h.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_PROTOCOL)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list routes of protocol %d: %w", RouteProtocol, err)
 	}
 	return routes, nil
+}
+
+// deleteRoute deletes one of overlayd's routes; that it is gone already is no error.
+func (c *Conn) deleteRoute(r netlink.Route) error {
+	err := c.h.RouteDel(&r)
+	if errors.Is(err, unix.ESRCH) {
+		// The library knows no nexthop objects: a route through one is matched without it.
+		err = c.h.RouteDel(&netlink.Route{Dst: r.Dst, Protocol: r.Protocol, Priority: r.Priority, Scope: r.Scope, Table: r.Table})
+	}
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("delete route %s: %w", r.Dst, err)
+	}
+	return nil
 }

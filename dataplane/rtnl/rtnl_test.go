@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -165,6 +166,79 @@ func TestSetRoutesLeavesOthersAlone(t *testing.T) {
 		"10.8.0.0/16 dev flannel.7 proto static scope link "
 	if diff := cmp.Diff(want, ns.Run("ip", "-4", "route")); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A daemon with another VNI, of either dataplane, left its device and routes.
+func TestSetRoutesTakesOverFromAnotherVNI(t *testing.T) {
+	ns, c, index := device(t, "flannel.7")
+	if err := c.SetLink(index, 0, "", true); err != nil {
+		t.Fatal(err)
+	}
+	ns.Run("ip", "link", "add", "flannel.6", "type", "vxlan", "id", "6", "dstport", "4789")
+	ns.Run("ip", "link", "set", "flannel.6", "up")
+	for _, route := range []string{
+		"10.5.0.0/16 dev flannel.6 scope link proto 211",                   // of userspace
+		"10.5.2.0/24 via 10.5.2.0 dev flannel.6 onlink proto 211",          // of the kernel, without nexthops
+		"fd00::/48 dev flannel.6 proto 211",                                // IPv6
+		"10.6.0.0/16 dev flannel.6 proto 211",                              // of another daemon that runs
+		"10.5.4.0/24 dev flannel.6 proto static",                           // by hand
+		"10.5.0.0/16 via 10.5.9.9 dev flannel.7 onlink proto 211 metric 7", // ours with a metric
+	} {
+		family := "-4"
+		if strings.Contains(route, "::") {
+			family = "-6"
+		}
+		ns.Run("ip", append([]string{family, "route", "add"}, strings.Fields(route)...)...)
+	}
+	ns.Run("ip", "nexthop", "add", "id", "9", "via", "10.5.3.0", "dev", "flannel.6", "onlink", "proto", "211")
+	ns.Run("ip", "route", "add", "10.5.3.0/24", "nhid", "9", "proto", "211")
+	for range 2 {
+		if err := c.SetRoutes(index, prefixes("10.5.0.0/16", "fd00::/48")); err != nil {
+			t.Fatal(err)
+		}
+		want := "10.5.0.0/16 dev flannel.7 proto 211 scope link \n" +
+			"10.5.4.0/24 dev flannel.6 proto static scope link \n" +
+			"10.6.0.0/16 dev flannel.6 proto 211 scope link "
+		if diff := cmp.Diff(want, ns.Run("ip", "-4", "route")); diff != "" {
+			t.Error(diff)
+		}
+		if out := ns.Run("ip", "-6", "route", "show", "fd00::/48"); !strings.HasPrefix(out, "fd00::/48 dev flannel.7 ") || strings.Contains(out, "\n") {
+			t.Errorf("IPv6 routes are %s", out)
+		}
+	}
+}
+
+// With a nexthop that still has routes it takes the kernel a walk of all routes.
+func TestDeleteLinkDeletesRoutesFirst(t *testing.T) {
+	ns, c, index := device(t, "flannel.7")
+	if err := c.SetLink(index, 0, Alias, true); err != nil {
+		t.Fatal(err)
+	}
+	ns.Run("ip", "nexthop", "add", "id", "9", "via", "10.5.3.0", "dev", "flannel.7", "onlink", "proto", "211")
+	ns.Run("ip", "route", "add", "10.5.3.0/24", "nhid", "9", "proto", "211")
+	ns.Run("ip", "route", "add", "10.6.0.0/16", "dev", "lo", "proto", "211")
+	var s *nl.NetlinkSocket
+	ns.Must(func() (err error) {
+		s, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_ROUTE)
+		return err
+	})
+	defer s.Close()
+	l, err := c.LinkByIndex(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := c.DeleteLink(l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	msgs, _, err := s.Receive()
+	if err != nil || len(msgs) == 0 || msgs[0].Header.Type != unix.RTM_DELROUTE {
+		t.Errorf("the first events are %v, %v", msgs, err)
+	}
+	if out := ns.Run("ip", "-4", "route"); out != "10.6.0.0/16 dev lo proto 211 scope link " {
+		t.Errorf("routes are %q", out)
 	}
 }
 
