@@ -73,16 +73,17 @@ func (a *admission) appendClaims(claims []claim, rec *record) []claim {
 // check judges one claim without regard to other leases.
 func (a *admission) check(c claim) error {
 	own := dataplane.VTEP{Addr: a.self.PublicIP, MAC: a.self.Backend.MAC}
-	ownSubnet, r, on := a.self.Subnet, a.network.Network, a.network.EnableIPv4
+	ownSubnet := a.self.Subnet
 	if c.subnet.Addr().Is6() {
 		own = dataplane.VTEP{Addr: a.self.PublicIPv6, MAC: a.self.BackendV6.MAC}
-		ownSubnet, r, on = a.self.IPv6Subnet, a.network.IPv6Network, a.network.EnableIPv6
+		ownSubnet = a.self.IPv6Subnet
 	}
+	r, on := a.network.family(c.subnet)
 	switch {
 	case !on:
 		return fmt.Errorf("subnet %s: the network has no such family", c.subnet)
-	case c.subnet.Bits() <= r.Bits() || !r.Contains(c.subnet.Addr()):
-		return fmt.Errorf("subnet %s is not inside the network %s", c.subnet, r)
+	case !r.contains(c.subnet):
+		return fmt.Errorf("subnet %s is not inside the network %s", c.subnet, r.network)
 	case ownSubnet.IsValid() && ownSubnet.Overlaps(c.subnet):
 		return fmt.Errorf("subnet %s overlaps this node's own %s", c.subnet, ownSubnet)
 	case c.vtep.VNI != a.network.Backend.VNI:

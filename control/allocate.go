@@ -24,11 +24,15 @@ func fits(r subnetRange, enabled bool, p netip.Prefix) bool {
 }
 
 // Resume picks, from the subnets of an earlier run, one per enabled family that
-// is Compatible and overlaps nothing taken. ok is false if a family has none.
+// is Compatible and overlaps nothing taken. ok is false if a family has none. As in
+// Allocate, what is taken and not inside the network counts for nothing.
 func Resume(n Network, previous, taken []netip.Prefix) (subnet, v6 netip.Prefix, ok bool) {
 	free := func(r subnetRange) netip.Prefix {
+		isTaken := func(p netip.Prefix) bool {
+			return slices.ContainsFunc(taken, func(q netip.Prefix) bool { return r.contains(q) && p.Overlaps(q) })
+		}
 		for _, p := range previous {
-			if r.holds(p) && !slices.ContainsFunc(taken, p.Overlaps) {
+			if r.holds(p) && !isTaken(p) {
 				return p
 			}
 		}
@@ -43,9 +47,36 @@ func Resume(n Network, previous, taken []netip.Prefix) (subnet, v6 netip.Prefix,
 	return subnet, v6, Compatible(n, subnet, v6)
 }
 
+// AppendTaken appends to taken the subnets of n that an entry of the store takes: those
+// of a key that can be read, as far as n contains them. Anything else takes nothing,
+// so that no junk, and no lease of an earlier network, can keep nodes from a subnet.
+//
+// Where the key is good and the value cannot be read, the subnet stays taken: its owner
+// may be alive and put the value right. That is for one subnet only. Under a key
+// of more than one, such a value takes nothing.
+func AppendTaken(taken []netip.Prefix, n Network, key string, value []byte) []netip.Prefix {
+	v4, v6, err := ParseKey(key)
+	if err != nil {
+		return taken
+	}
+	for _, p := range [...]netip.Prefix{v4, v6} {
+		if !n.Contains(p) {
+			continue
+		}
+		if r, _ := n.family(p); p.Bits() < r.length { // rare: to parse every value would be most of the work
+			if _, err := ParseLease(key, value); err != nil {
+				continue
+			}
+		}
+		taken = append(taken, p)
+	}
+	return taken
+}
+
 // Allocate picks for each enabled family one of all the free subnets, each as
 // likely as any other; free are those between Min and Max that overlap nothing in
-// taken, whose prefixes may be of any family and length. pick returns a number in
+// taken, whose prefixes may be of any family and length: those that Network.Contains
+// refuses are skipped, because the RIB refuses them too. pick returns a number in
 // [0, n), as rand.IntN does. ErrNoSubnet: a family has none free.
 //
 // Choosing among all of them, not among the first hundred as flannel does, is what
@@ -92,19 +123,16 @@ func (r subnetRange) allocate(taken []netip.Prefix, pick func(n int) int) (netip
 func (r subnetRange) free(taken []netip.Prefix) []span {
 	used := make([]span, 0, len(taken))
 	for _, p := range taken {
-		switch {
-		case !p.IsValid() || !r.network.Overlaps(p):
-		case p.Bits() <= r.network.Bits():
-			return nil
-		default:
-			p = p.Masked()
-			s := span{first: r.index(p.Addr())}
-			s.last = s.first
-			if p.Bits() < r.length {
-				s.last += 1<<(r.length-p.Bits()) - 1
-			}
-			used = append(used, s)
+		if !r.contains(p) {
+			continue
 		}
+		p = p.Masked()
+		s := span{first: r.index(p.Addr())}
+		s.last = s.first
+		if p.Bits() < r.length {
+			s.last += 1<<(r.length-p.Bits()) - 1
+		}
+		used = append(used, s)
 	}
 	slices.SortFunc(used, func(a, b span) int { return cmp.Compare(a.first, b.first) })
 	next, end := r.indexRange()

@@ -20,12 +20,13 @@ func network(t testing.TB, text string) Network {
 }
 
 // allFree is the slow obvious reference: every subnet from Min to Max, each held
-// against every prefix taken.
+// against every prefix taken that does not cover the network.
 func allFree(r subnetRange, taken []netip.Prefix) []netip.Prefix {
 	var free []netip.Prefix
 	for i := range r.count() {
 		p := r.subnetAt(i)
-		if r.holds(p) && !slices.ContainsFunc(taken, p.Overlaps) {
+		takes := func(q netip.Prefix) bool { return q.Overlaps(p) && q.Bits() > r.network.Bits() }
+		if r.holds(p) && !slices.ContainsFunc(taken, takes) {
 			free = append(free, p)
 		}
 	}
@@ -43,8 +44,9 @@ func TestAllocatePicksAmongAllFree(t *testing.T) {
 		{"same length", `{"Network":"10.3.0.0/24","SubnetLen":28}`, []string{"10.3.0.16/28", "10.3.0.240/28", "10.3.0.16/28"}, 13},
 		{"longer", `{"Network":"10.3.0.0/24","SubnetLen":28}`, []string{"10.3.0.17/32", "10.3.0.24/30", "10.3.0.64/29"}, 13},
 		{"shorter", `{"Network":"10.3.0.0/24","SubnetLen":28}`, []string{"10.3.0.128/25", "10.3.0.144/28", "10.3.0.0/26"}, 4},
-		{"the network", `{"Network":"10.3.0.0/24","SubnetLen":28}`, []string{"10.3.0.0/24"}, 0},
-		{"more than it", `{"Network":"10.3.0.0/24","SubnetLen":28}`, []string{"10.0.0.0/8"}, 0},
+		{"the network", `{"Network":"10.3.0.0/24","SubnetLen":28}`, []string{"10.3.0.0/24"}, 15},
+		{"more than it", `{"Network":"10.3.0.0/24","SubnetLen":28}`, []string{"10.0.0.0/8"}, 15},
+		{"more than it and one", `{"Network":"10.3.0.0/24","SubnetLen":28}`, []string{"10.0.0.0/8", "10.3.0.16/28"}, 14},
 		{"outside", `{"Network":"10.3.0.0/24","SubnetLen":28}`, []string{"10.4.0.0/24", "10.2.255.0/24", "fd00::/8"}, 15},
 		{"unmasked", `{"Network":"10.3.0.0/24","SubnetLen":28}`, []string{"10.3.0.31/28"}, 14},
 		{"two halves", `{"Network":"10.3.0.0/24","SubnetLen":28}`, []string{"10.3.0.0/25", "10.3.0.128/25"}, 0},
@@ -96,7 +98,7 @@ func TestAllocateAgainstReference(t *testing.T) {
 		var taken []netip.Prefix
 		for range rnd.IntN(40) {
 			a := netip.AddrFrom4([4]byte{10, 3, byte(rnd.IntN(6)), byte(rnd.IntN(256))})
-			taken = append(taken, netip.PrefixFrom(a, 23+rnd.IntN(10)))
+			taken = append(taken, netip.PrefixFrom(a, 21+rnd.IntN(12)))
 		}
 		r, _ := n.ipv4()
 		checkAllocate(t, n, taken, allFree(r, taken))
@@ -112,8 +114,11 @@ func TestAllocateFamiliesIndependently(t *testing.T) {
 	if err != nil || v4 != prefix("10.3.1.0/24") || v6 != prefix("fd10:6:0:2::/64") {
 		t.Errorf("allocated %v %v, %v", v4, v6, err)
 	}
-	if _, _, err := Allocate(n, []netip.Prefix{prefix("fd10:6::/47")}, rand.IntN); !errors.Is(err, ErrNoSubnet) {
+	if _, _, err := Allocate(n, []netip.Prefix{prefix("fd10:6::/49"), prefix("fd10:6:0:8000::/49")}, rand.IntN); !errors.Is(err, ErrNoSubnet) {
 		t.Errorf("IPv6 is full: %v", err)
+	}
+	if _, v6, err = Allocate(n, []netip.Prefix{prefix("fd10:6::/47"), prefix("fd10:6::/48")}, func(int) int { return 0 }); err != nil || v6 != prefix("fd10:6:0:1::/64") {
+		t.Errorf("nothing of IPv6 is taken: %v, %v", v6, err)
 	}
 	only6 := network(t, `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"4000::/2","IPv6SubnetLen":64}`)
 	v4, v6, err = Allocate(only6, nil, func(n int) int { return n - 1 })
@@ -160,8 +165,47 @@ func TestResume(t *testing.T) {
 	if _, _, ok := Resume(dual, previous, []netip.Prefix{prefix("10.3.4.128/25")}); ok {
 		t.Error("resumed a subnet that somebody has a part of")
 	}
+	if v4, v6, ok := Resume(dual, previous, []netip.Prefix{{}, prefix("10.0.0.0/8"), prefix("fd10:6::/48")}); !ok {
+		t.Errorf("what covers the network keeps from %v %v", v4, v6)
+	}
 	if _, _, ok := Resume(dual, previous[:2], nil); ok {
 		t.Error("resumed one family of two")
+	}
+}
+
+func TestAppendTaken(t *testing.T) {
+	v4 := network(t, `{"Network":"10.3.0.0/16"}`)
+	dual := network(t, `{"Network":"10.3.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48"}`)
+	lease := `{"PublicIP":"192.168.0.9","PublicIPv6":null,"BackendType":"udp"}`
+	for _, tt := range []struct {
+		name       string
+		n          Network
+		key, value string
+		want       []string
+	}{
+		{"a lease", v4, "10.3.4.0-24", lease, []string{"10.3.4.0/24"}},
+		{"a long one", v4, "10.3.4.0-30", lease, []string{"10.3.4.0/30"}},
+		{"a short one", v4, "10.3.128.0-17", lease, []string{"10.3.128.0/17"}},
+		{"junk value", v4, "10.3.4.0-24", "junk", []string{"10.3.4.0/24"}},
+		{"junk value, long", v4, "10.3.4.4-30", "junk", []string{"10.3.4.4/30"}},
+		{"junk value, short", v4, "10.3.128.0-17", "junk", nil},
+		{"the network", v4, "10.3.0.0-16", lease, nil},
+		{"more than it", v4, "10.0.0.0-8", lease, nil},
+		{"outside", v4, "10.4.4.0-24", lease, nil},
+		{"junk key", v4, "10.3.4.0-024", lease, nil},
+		{"family that is off", v4, "10.3.4.0-24&fd10:6:0:8::-64", lease, []string{"10.3.4.0/24"}},
+		{"both", dual, "10.3.4.0-24&fd10:6:0:8::-64", "junk", []string{"10.3.4.0/24", "fd10:6:0:8::/64"}},
+		{"one of them", dual, "10.0.0.0-8&fd10:6:0:8::-64", lease, []string{"fd10:6:0:8::/64"}},
+		{"IPv6 only", dual, "0.0.0.0-0&fd10:6::-47", lease, nil},
+		{"one junk and short", dual, "10.3.4.0-24&fd10:6::-52", "junk", []string{"10.3.4.0/24"}},
+	} {
+		var want []netip.Prefix
+		for _, s := range tt.want {
+			want = append(want, prefix(s))
+		}
+		if got := AppendTaken(nil, tt.n, tt.key, []byte(tt.value)); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", tt.name, got, want)
+		}
 	}
 }
 

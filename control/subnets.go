@@ -26,12 +26,32 @@ func (n Network) ipv6() (subnetRange, bool) {
 	return subnetRange{n.IPv6Network, n.IPv6SubnetLen, n.IPv6SubnetMin, n.IPv6SubnetMax}, n.EnableIPv6
 }
 
+// Contains reports whether p can be a subnet of the network: strictly inside it, in
+// a family that is enabled. What is not is neither used nor avoided by anybody.
+func (n Network) Contains(p netip.Prefix) bool {
+	r, on := n.family(p)
+	return on && r.contains(p)
+}
+
+// family returns the part of n that p's family concerns.
+func (n Network) family(p netip.Prefix) (subnetRange, bool) {
+	if p.Addr().Is6() {
+		return n.ipv6()
+	}
+	return n.ipv4()
+}
+
+// contains is Network.Contains for one family.
+func (r subnetRange) contains(p netip.Prefix) bool {
+	return p.IsValid() && p.Bits() > r.network.Bits() && r.network.Contains(p.Addr())
+}
+
 // count returns how many subnets the whole network has: at most 2^maxIndexBits.
 func (r subnetRange) count() uint64 { return 1 << (r.length - r.network.Bits()) }
 
 // holds reports whether p is one of the subnets that may be leased.
 func (r subnetRange) holds(p netip.Prefix) bool {
-	return p.IsValid() && p == p.Masked() && p.Bits() == r.length && r.network.Contains(p.Addr()) &&
+	return r.contains(p) && p == p.Masked() && p.Bits() == r.length &&
 		r.min.Compare(p.Addr()) <= 0 && p.Addr().Compare(r.max) <= 0
 }
 

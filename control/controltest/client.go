@@ -84,18 +84,14 @@ func (c *client) Acquire(ctx context.Context, node control.Node, vteps []datapla
 func (c *client) choose(n control.Network, node control.Node) (subnet, v6 netip.Prefix, err error) {
 	var taken []netip.Prefix
 	for _, key := range c.m.sorted() {
-		subnet, v6, err := control.ParseKey(key)
-		if err != nil {
-			continue
-		}
 		l, err := c.m.entries[key].lease(key)
 		switch own := err == nil && isOf(l, node); {
-		case own && control.Compatible(n, subnet, v6):
-			return subnet, v6, nil
+		case own && control.Compatible(n, l.Subnet, l.IPv6Subnet):
+			return l.Subnet, l.IPv6Subnet, nil
 		case own:
 			c.m.delete(key)
-		default: // what cannot be read may still be somebody's
-			taken = append(taken, subnet, v6)
+		default:
+			taken = control.AppendTaken(taken, n, key, c.m.entries[key].value)
 		}
 	}
 	if subnet, v6, ok := control.Resume(n, node.Previous, taken); ok {

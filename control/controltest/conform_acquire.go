@@ -150,6 +150,25 @@ func acquireAroundOtherLengths(t *testing.T, h Harness) {
 	}
 }
 
+// wideJunk puts entries that nobody can use and that together cover any network.
+func wideJunk(t *testing.T, h Harness) {
+	t.Helper()
+	for _, key := range []string{"10.0.0.0-8", "10.3.0.0-17", "10.3.128.0-17", "8.0.0.0-5&fd10::-16"} {
+		h.PutRaw(t, key, []byte("junk"))
+	}
+	h.PutRaw(t, "10.3.0.0-16", foreign(9)) // a lease of an earlier, larger network
+}
+
+// acquireBesideWideJunk: neither a free subnet nor the previous one is kept from a node.
+func acquireBesideWideJunk(t *testing.T, h Harness) {
+	h.SetConfig(t, []byte(config))
+	wideJunk(t, h)
+	acquire(t, h, 1)
+	if _, l := acquire(t, h, 2, netip.MustParsePrefix("10.3.5.0/24")); l.Key() != "10.3.5.0-24" {
+		t.Errorf("acquired %s, want the previous subnet", l.Key())
+	}
+}
+
 func acquireWithinMinAndMax(t *testing.T, h Harness) {
 	h.SetConfig(t, []byte(`{"Network":"10.3.0.0/16","SubnetMin":"10.3.9.0","SubnetMax":"10.3.11.0"}`))
 	got := map[string]bool{}

@@ -59,6 +59,19 @@ func renewAfter(t *testing.T, h Harness, gone func(key string)) {
 	}
 }
 
+// renewAfterDeletionBesideWideJunk: what no node uses is no reason to lose a subnet.
+func renewAfterDeletionBesideWideJunk(t *testing.T, h Harness) {
+	wideJunk(t, h)
+	h.SetConfig(t, []byte(config))
+	s, l := acquire(t, h, 1)
+	h.DeleteRaw(t, l.Key())
+	got, err := s.Renew(t.Context(), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkStored(t, h, got)
+}
+
 // renewAfterTakeover: the lease was gone for a moment, and another node was quicker.
 func renewAfterTakeover(t *testing.T, h Harness) {
 	h.SetConfig(t, []byte(config))

@@ -75,7 +75,7 @@ func (a *acquisition) try(ctx context.Context) (control.Lease, error) {
 	if a.record, err = a.claim(ctx, a.node); err != nil {
 		return control.Lease{}, err
 	}
-	c, err := a.census(ctx, a.node)
+	c, err := a.census(ctx, n, a.node)
 	if err != nil {
 		return control.Lease{}, err
 	}

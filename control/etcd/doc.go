@@ -23,6 +23,11 @@
 // as the daemon lives. It is how two live nodes with one public IP are told
 // apart. A flanneld has no such record: its lease is taken over in place.
 //
+// A subnet is taken by an entry that lies strictly inside the network, and by no
+// other: junk or an old lease that covers the network keeps nobody from anything.
+// A value that cannot be read still takes its key's subnet, as flanneld may own it;
+// see control.AppendTaken.
+//
 // # Watching
 //
 // A watch is one list and then one stream from the revision of that list. When the

@@ -47,24 +47,16 @@ func (s *Store) list(ctx context.Context, page func([]*mvccpb.KeyValue)) (*pb.Re
 
 // census is what an acquisition must know of all leases.
 type census struct {
-	taken []netip.Prefix  // the subnets of every key that can be read, whatever its value
+	taken []netip.Prefix  // see control.AppendTaken
 	own   []control.Lease // those with the node's public IP
 }
 
-func (s *Store) census(ctx context.Context, node control.Node) (census, error) {
+func (s *Store) census(ctx context.Context, n control.Network, node control.Node) (census, error) {
 	var c census
 	ip := []byte(nodeIP(node).String())
 	_, err := s.list(ctx, func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {
-			v4, v6, err := control.ParseKey(s.keys.name(kv.Key))
-			if err != nil {
-				continue // it takes nothing from anybody
-			}
-			for _, p := range []netip.Prefix{v4, v6} {
-				if p.IsValid() {
-					c.taken = append(c.taken, p)
-				}
-			}
+			c.taken = control.AppendTaken(c.taken, n, s.keys.name(kv.Key), kv.Value)
 			if !bytes.Contains(kv.Value, ip) {
 				continue // reading the value of every lease would be most of the work
 			}

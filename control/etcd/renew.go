@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -120,30 +121,42 @@ func holder(l control.Lease) string {
 	return "an entry that cannot be read"
 }
 
-// putBack writes an entry that is gone, unless another one has come to overlap it.
+// putBack writes an entry that is gone, unless another one has come to take a part of
+// it (control.AppendTaken).
 func (s *Store) putBack(ctx context.Context, r *record, l control.Lease, alive bool) (control.Lease, error) {
-	var other string
+	var rivals []*mvccpb.KeyValue
 	_, err := s.list(ctx, func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {
-			if v4, v6, err := control.ParseKey(s.keys.name(kv.Key)); err == nil && (overlap(v4, l.Subnet) || overlap(v6, l.IPv6Subnet)) {
-				other = s.keys.name(kv.Key)
+			if v4, v6, err := control.ParseKey(s.keys.name(kv.Key)); err == nil && overlap(l, v4, v6) {
+				rivals = append(rivals, kv)
 			}
 		}
 	})
 	if err != nil {
 		return control.Lease{}, err
 	}
-	if other == l.Key() {
-		return control.Lease{}, errRace
-	}
-	if other != "" {
-		return control.Lease{}, fmt.Errorf("%w: %s overlaps it", control.ErrLost, other)
+	if len(rivals) > 0 {
+		n, err := s.Network(ctx) // without it nobody can say what a rival takes
+		if err != nil {
+			return control.Lease{}, err
+		}
+		for _, kv := range rivals {
+			switch key := s.keys.name(kv.Key); {
+			case key == l.Key():
+				return control.Lease{}, errRace
+			case overlap(l, control.AppendTaken(nil, n, key, kv.Value)...):
+				return control.Lease{}, fmt.Errorf("%w: %s overlaps it", control.ErrLost, key)
+			}
+		}
 	}
 	l.CreateRevision, l.ModRevision = 0, 0
 	return s.restore(ctx, r, l, alive)
 }
 
-func overlap(a, b netip.Prefix) bool { return a.IsValid() && b.IsValid() && a.Overlaps(b) }
+// overlap reports whether one of others overlaps a subnet of l.
+func overlap(l control.Lease, others ...netip.Prefix) bool {
+	return slices.ContainsFunc(others, func(p netip.Prefix) bool { return p.Overlaps(l.Subnet) || p.Overlaps(l.IPv6Subnet) })
+}
 
 // restore writes the entry over the revision l.ModRevision of it, under its etcd
 // lease if that is alive and else under a new one.

@@ -65,6 +65,10 @@ func TestRenewAfter(t *testing.T) {
 			c.DeleteRaw(t, l.Key())
 			c.PutRaw(t, l.Key(), []byte(junk))
 		}, true, false},
+		{"a lease of all the network after deletion", func(t *testing.T, c *cluster, l control.Lease) {
+			c.PutRaw(t, "10.5.0.0-16", foreign(l).Value())
+			c.DeleteRaw(t, l.Key())
+		}, false, true},
 		{"an overlapping lease after expiry", func(t *testing.T, c *cluster, l control.Lease) {
 			c.Expire(t, l.Key())
 			c.PutRaw(t, l.Subnet.Addr().String()+"-25", foreign(l).Value())

@@ -1,0 +1,23 @@
+package etcd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+)
+
+// LiveNode returns the ID and the host name of the node that publishes an address
+// and was alive within the last Config.NodeTTL; both are empty if there is none. A
+// flanneld leaves no such sign.
+func (s *Store) LiveNode(ctx context.Context, publicIP netip.Addr) (id, name string, err error) {
+	got, err := s.get(ctx, "read node record", s.keys.node(publicIP))
+	if err != nil || len(got.Kvs) == 0 {
+		return "", "", err
+	}
+	var n nodeJSON
+	if err := json.Unmarshal(got.Kvs[0].Value, &n); err != nil {
+		return "", "", fmt.Errorf("read node record of %s: %w", publicIP, err)
+	}
+	return n.ID, n.Name, nil
+}
