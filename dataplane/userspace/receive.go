@@ -12,6 +12,7 @@ import (
 // receiveWorker carries packets from the underlay to one queue, on one goroutine.
 type receiveWorker struct {
 	counters
+	onIdle   func() // flush, made once: it would be an allocation per run
 	table    *atomic.Pointer[table]
 	receiver receiver
 	queue    queue
@@ -23,10 +24,12 @@ type receiveWorker struct {
 
 // run receives until ctx ends, or the receiver does.
 func (w *receiveWorker) run(ctx context.Context, onError onReadError) error {
-	flush := w.flush
-	defer flush()
+	if w.onIdle == nil {
+		w.onIdle = w.flush
+	}
+	defer w.flush()
 	for {
-		if err := w.receiver.Receive(&w.datagram, flush); err == nil {
+		if err := w.receiver.Receive(&w.datagram, w.onIdle); err == nil {
 			w.receive(&w.datagram)
 		} else if ctx.Err() != nil {
 			return nil

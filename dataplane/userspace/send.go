@@ -11,6 +11,7 @@ import (
 // sendWorker carries packets from one queue to the underlay, on one goroutine.
 type sendWorker struct {
 	counters
+	onIdle func() // flush, made once: it would be an allocation per run
 	table  *atomic.Pointer[table]
 	queue  queue
 	sender sender
@@ -19,10 +20,12 @@ type sendWorker struct {
 
 // run sends until ctx ends, or the queue does.
 func (w *sendWorker) run(ctx context.Context, onError onReadError) error {
-	flush := w.flush
-	defer flush()
+	if w.onIdle == nil {
+		w.onIdle = w.flush
+	}
+	defer w.flush()
 	for {
-		if err := w.queue.Read(&w.packet, flush); err == nil {
+		if err := w.queue.Read(&w.packet, w.onIdle); err == nil {
 			w.send(&w.packet)
 		} else if ctx.Err() != nil {
 			return nil
