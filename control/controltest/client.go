@@ -126,10 +126,13 @@ func (c *client) Renew(ctx context.Context, l control.Lease) (control.Lease, err
 		return l, nil
 	}
 	// Junk over the own entry is put right; a lease of somebody else is not touched.
-	if now, err := e.lease(key); err == nil && (now.PublicIP != l.PublicIP || now.PublicIPv6 != l.PublicIPv6) {
+	now, err := e.lease(key)
+	byHand := e.handle == 0
+	switch {
+	case err == nil && (now.PublicIP != l.PublicIP || now.PublicIPv6 != l.PublicIPv6):
 		return control.Lease{}, fmt.Errorf("%w: %s belongs to %s", control.ErrLost, key, now.PublicIP)
-	}
-	if e.create != l.CreateRevision {
+	case err != nil && byHand:
+	case e.create != l.CreateRevision:
 		return control.Lease{}, fmt.Errorf("%w: %s was deleted and written again", control.ErrLost, key)
 	}
 	return c.write(l), nil

@@ -115,6 +115,12 @@ func renewAfterJunk(t *testing.T, h Harness) {
 		t.Fatal(err)
 	}
 	checkStored(t, h, got)
+	h.DeleteRaw(t, l.Key()) // and the same in a new entry
+	h.PutRaw(t, l.Key(), []byte("junk"))
+	if got, err = s.Renew(t.Context(), got); err != nil {
+		t.Fatal(err)
+	}
+	checkStored(t, h, got)
 }
 
 func releaseAndAgain(t *testing.T, h Harness) {

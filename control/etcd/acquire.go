@@ -36,8 +36,9 @@ type acquisition struct {
 }
 
 // Acquire implements control.Store. The etcd lease that the entry is attached to
-// is new each time, so that an earlier process of this node that is still there
-// finds that it has lost the entry.
+// is new each time, and so proves which acquisition wrote the entry. That does not
+// end an earlier process of this node that is still there: its next Renew takes the
+// entry over with its new etcd lease, as it says what that process wrote (see judge).
 func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplane.VTEP) (control.Lease, error) {
 	a := &acquisition{Store: s, node: node, vteps: vteps}
 	for delay := raceDelay; ; delay = min(2*delay, maxRaceDelay) {

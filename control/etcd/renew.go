@@ -91,12 +91,13 @@ const (
 // judge decides whose an entry is. claimed says that this node's record is its
 // own, so that no other live overlayd publishes this address: an entry that says what
 // we wrote is then ours though its etcd lease is another, as it is when etcd was
-// restored from a backup, or when the reply to an earlier Renew was lost.
+// restored from a backup, or when the reply to an earlier Renew was lost. What cannot be
+// read belongs to nobody, unless it is a new entry with an etcd lease of its own.
 func (s *Store) judge(kv *mvccpb.KeyValue, l control.Lease, claimed bool) (entryState, control.Lease) {
 	entry, err := s.keys.parse(kv)
 	ours := kv.Lease == l.Handle
 	switch {
-	case err != nil && (ours || kv.CreateRevision == l.CreateRevision):
+	case err != nil && (ours || kv.CreateRevision == l.CreateRevision || kv.Lease == 0): // as below, by hand
 		return stateSpoilt, entry
 	case err != nil:
 		return stateForeign, entry
@@ -185,7 +186,8 @@ func (s *Store) restore(ctx context.Context, r *record, l control.Lease, alive b
 }
 
 // Release implements control.Store. It deletes the entry if it is still ours, and
-// withdraws this node's sign of life.
+// withdraws this node's sign of life. The etcd lease goes with it unless something else
+// hangs on that too, which an operator can make so: two nodes' entries, for one.
 func (s *Store) Release(ctx context.Context, l control.Lease) error {
 	s.unclaim(ctx)
 	key := s.keys.lease(l)
@@ -193,8 +195,6 @@ func (s *Store) Release(ctx context.Context, l control.Lease) error {
 	if _, err := s.txn(ctx, "release lease "+l.Key(), []clientv3.Cmp{ours}, []clientv3.Op{clientv3.OpDelete(key)}, nil); err != nil {
 		return err
 	}
-	if l.Handle == 0 { // written by hand, without an etcd lease
-		return nil
-	}
-	return s.revoke(ctx, leaseID(l.Handle))
+	s.retire(ctx, leaseID(l.Handle))
+	return nil
 }

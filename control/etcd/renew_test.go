@@ -13,11 +13,16 @@ import (
 // put writes an entry under a new etcd lease, as another daemon does.
 func put(t *testing.T, c *cluster, l control.Lease) {
 	t.Helper()
+	putRaw(t, c, l.Key(), string(l.Value()))
+}
+
+func putRaw(t *testing.T, c *cluster, key, value string) {
+	t.Helper()
 	grant, err := c.client.Grant(t.Context(), 60)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.do(t, clientv3.OpPut(prefix+"/subnets/"+l.Key(), string(l.Value()), clientv3.WithLease(grant.ID)))
+	c.do(t, clientv3.OpPut(prefix+"/subnets/"+key, value, clientv3.WithLease(grant.ID)))
 }
 
 // TestRenewAfter is what Renew does about an entry that somebody has touched.
@@ -64,6 +69,14 @@ func TestRenewAfter(t *testing.T) {
 		{"junk in a new entry", func(t *testing.T, c *cluster, l control.Lease) {
 			c.DeleteRaw(t, l.Key())
 			c.PutRaw(t, l.Key(), []byte(junk))
+		}, false, true},
+		{"junk in a new entry after expiry", func(t *testing.T, c *cluster, l control.Lease) {
+			c.Expire(t, l.Key())
+			c.PutRaw(t, l.Key(), []byte(junk))
+		}, false, true},
+		{"junk in a new entry with an etcd lease", func(t *testing.T, c *cluster, l control.Lease) {
+			c.DeleteRaw(t, l.Key())
+			putRaw(t, c, l.Key(), junk)
 		}, true, false},
 		{"a lease of all the network after deletion", func(t *testing.T, c *cluster, l control.Lease) {
 			c.PutRaw(t, "10.5.0.0-16", foreign(l).Value())
@@ -108,6 +121,41 @@ func renewAfter(t *testing.T, touch func(*testing.T, *cluster, control.Lease), l
 	}
 	if again, err := s.Renew(t.Context(), got); err != nil || again.ModRevision != got.ModRevision {
 		t.Errorf("second Renew: %v, at %d, want %d", err, again.ModRevision, got.ModRevision)
+	}
+}
+
+// TestReleaseOfSharedEtcdLease: an operator has put another node's entry on the same one.
+func TestReleaseOfSharedEtcdLease(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	s := c.open(t)
+	l := acquire(t, s, 1)
+	c.do(t, clientv3.OpPut(prefix+"/subnets/"+key(200), string(value(2)), clientv3.WithLease(clientv3.LeaseID(l.Handle))))
+	if err := s.Release(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Keys(t); len(got) != 1 || got[0] != key(200) {
+		t.Errorf("entries %v, want the other node's", got)
+	}
+	if got := c.leases(t); got != 1 {
+		t.Errorf("%d etcd leases, want the other entry's", got)
+	}
+}
+
+// TestEarlierProcessShares is what Acquire says of an earlier process of this node
+// that is still there.
+func TestEarlierProcessShares(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	a, b := c.open(t), c.open(t)
+	first := acquire(t, a, 1)
+	second := acquire(t, b, 1)
+	got, err := a.Renew(t.Context(), first)
+	if err != nil || got.Key() != second.Key() || got.Handle != second.Handle {
+		t.Fatalf("the earlier process renews %+v, %v", got, err)
+	}
+	if again, err := b.Renew(t.Context(), second); err != nil || again.ModRevision != second.ModRevision {
+		t.Errorf("the later one renews %+v, %v", again, err)
 	}
 }
 

@@ -125,7 +125,8 @@ func (s *Store) grant(ctx context.Context, id leaseID, ttl time.Duration) (expir
 	return begin.Add(ttl), err
 }
 
-// refresh extends an etcd lease once. errGone: it has expired or was revoked.
+// refresh extends an etcd lease once. rpctypes.ErrLeaseNotFound: it has
+// expired or was revoked.
 func (s *Store) refresh(ctx context.Context, id leaseID) (expires time.Time, err error) {
 	begin := time.Now()
 	var ttl int64
@@ -167,7 +168,8 @@ func (s *Store) revoke(ctx context.Context, id leaseID) error {
 }
 
 // retire revokes an etcd lease that an entry of this node hung on, or was to hang
-// on, so that it does not stay for a day. Should anything hang on it, it is left.
+// on, so that it does not stay for a day. Should anything hang on it, it is left, and
+// so it is where etcd does not answer: it does no harm until it expires.
 func (s *Store) retire(ctx context.Context, id leaseID) {
 	if id == 0 {
 		return
