@@ -38,6 +38,9 @@ var (
 	ErrTaken     = errors.New("public IP is in use by another live node")
 	ErrNoSubnet  = errors.New("no free subnet in the network")
 	ErrLost      = errors.New("lease lost to somebody else")
+
+	// ErrNetworkChanged: the network config is not what the caller works with any more.
+	ErrNetworkChanged = errors.New("network config has changed")
 )
 
 // Node is what a Store must know about this node to give it a lease.

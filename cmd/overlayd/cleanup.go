@@ -13,7 +13,7 @@ import (
 func newCleanupCommand() *cobra.Command {
 	o := new(options)
 	cmd := &cobra.Command{
-		Use:   "cleanup",
+		Use:   "cleanup [flags]",
 		Short: "Remove everything of overlayd from this host: devices, routes, subnet file",
 		Long: `Removes the overlay devices, routes, nexthops, neighbours and FDB entries that
 overlayd made in this network namespace, and the subnet file. Doing it twice is
@@ -21,6 +21,9 @@ no error. The lease stays until it expires (see overlayd drain), and so does the
 data directory of an embedded etcd, which belongs to the cluster.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := applyEnv(cmd.Flags(), os.LookupEnv); err != nil {
+				return usageError{err}
+			}
 			if o.subnetFile == "" {
 				return usagef("--subnet-file: \"\": want a path")
 			}
@@ -33,24 +36,23 @@ data directory of an embedded etcd, which belongs to the cluster.`,
 
 // cleanup removes all it can, even where it returns an error, and says what.
 func cleanup(subnetFile string, removed func(what string)) error {
-	claim, err := takeLock(subnetFile)
+	claim, err := claimNode(subnetFile)
 	if other := new(runningError); errors.As(err, &other) {
-		return fmt.Errorf("overlayd (pid %d) is running: stop it first", other.pid)
+		return fmt.Errorf("overlayd (pid %d) is running with --subnet-file %s: stop it first", other.pid, subnetFile)
 	}
-	// A lock file that cannot be made says that no daemon could make one either.
-	defer claim.release()
+	// A file that cannot be made says that no daemon could make it either.
 	gone, err := kernel.Cleanup()
 	for _, what := range gone {
 		removed(what)
 	}
-	for _, path := range []string{subnetFile, lockPath(subnetFile)} {
-		rerr := os.Remove(path)
-		if rerr == nil && path == subnetFile {
-			removed(path)
-		}
-		if rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
-			err = errors.Join(err, rerr)
-		}
+	switch rerr := os.Remove(subnetFile); {
+	case rerr == nil:
+		removed(subnetFile)
+	case !errors.Is(rerr, os.ErrNotExist):
+		err = errors.Join(err, rerr)
+	}
+	if claim != nil {
+		err = errors.Join(err, claim.remove())
 	}
 	return err
 }

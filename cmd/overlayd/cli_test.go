@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,11 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"--net-config-path", bad}, []string{"--net-config-path", bad, "10.5.0.0/30"}},
 		{[]string{"--net-config-path", filepath.Join(dir, "none")}, []string{"--net-config-path", "none"}},
 		{[]string{"--etcd-endpoints", "http://u:secret@h:1"}, []string{"--etcd-endpoints"}},
+		{[]string{"--etcd-endpoints", "ftp://192.0.2.1"}, []string{"ftp"}},
+		{[]string{"--etcd-password", "secret"}, []string{"user"}},
+		{[]string{"--etcd-cafile", bad}, []string{bad}},
+		{[]string{"--etcd-embedded", "--etcd-listen-client-url", "https://127.0.0.1:1"}, []string{"--etcd-listen-client-url", "https://127.0.0.1:1"}},
+		{[]string{"--etcd-embedded", "--etcd-data-dir", ""}, []string{"--etcd-data-dir"}},
 		{[]string{"--etcd-keyfile", bad}, []string{"--etcd-keyfile", "--etcd-certfile"}},
 		{[]string{"--etcd-cafile", filepath.Join(dir, "none")}, []string{"--etcd-cafile", "none"}},
 		{[]string{"--subnet-file", dir}, []string{"--subnet-file", dir}},
@@ -127,35 +133,57 @@ func TestBadEnvironment(t *testing.T) {
 	}
 }
 
-// TestLock: two daemons on one subnet file are refused by name.
-func TestLock(t *testing.T) {
+// TestNodeFile: two daemons on one subnet file are refused by name, and the node's
+// ID is the same in the next run.
+func TestNodeFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "deep", "subnet.env")
-	if pid, err := running(file); pid != 0 || err != nil {
-		t.Fatalf("nothing runs: got %d, %v", pid, err)
+	if pid, held, err := running(file); pid != 0 || held || err != nil {
+		t.Fatalf("nothing runs: got %d, %v, %v", pid, held, err)
 	}
-	l, err := takeLock(file)
+	n, err := claimNode(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if pid, err := running(file); pid != os.Getpid() || err != nil {
-		t.Errorf("got %d, %v; want %d", pid, err, os.Getpid())
+	if len(n.id) != idLen {
+		t.Errorf("node ID %q", n.id)
 	}
-	if _, err := takeLock(file); err == nil || !strings.Contains(err.Error(), file) {
-		t.Errorf("second claim: %v", err)
+	// A lock is the process's, so another process has to ask for it.
+	code, out := overlayd(t, "--subnet-file", file)
+	if code != exitFailure || !strings.Contains(out, file) || !strings.Contains(out, strconv.Itoa(os.Getpid())) {
+		t.Errorf("second daemon: exit code %d:\n%s", code, out)
 	}
-	l.release()
-	if pid, err := running(file); pid != 0 || err != nil {
-		t.Errorf("after release: got %d, %v", pid, err)
+	if code, out := overlayd(t, "cleanup", "--subnet-file", file); code != exitFailure || !strings.Contains(out, "stop it first") {
+		t.Errorf("cleanup beside a daemon: exit code %d:\n%s", code, out)
 	}
+	n.release()
+	again, err := claimNode(file)
+	if err != nil || again.id != n.id {
+		t.Errorf("next run: %+v, %v; want ID %s", again, err, n.id)
+	}
+	if err := again.remove(); err != nil {
+		t.Error(err)
+	}
+	other, err := claimNode(file)
+	if err != nil || other.id == n.id {
+		t.Errorf("after removal: %+v, %v", other, err)
+	}
+	other.release()
 }
 
-func TestNodeIDIsStable(t *testing.T) {
-	here, err := nodeID()
-	if err != nil || len(here) != 32 {
-		t.Fatalf("got %q, %v", here, err)
-	}
-	again, _ := nodeID()
-	if again != here {
-		t.Errorf("not stable: %s, %s", here, again)
+// TestNodeFileSpoilt: what is no ID is replaced by one.
+func TestNodeFileSpoilt(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "subnet.env")
+	for _, text := range []string{"", "x", strings.Repeat("z", idLen), strings.Repeat("0", idLen-1)} {
+		if err := os.WriteFile(nodePath(file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		n, err := claimNode(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(n.id) != idLen || strings.Contains(text, n.id) {
+			t.Errorf("%q gives ID %q", text, n.id)
+		}
+		n.release()
 	}
 }

@@ -7,17 +7,16 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcd"
 	"github.com/overlayd/overlayd/control/etcd/embedded"
 	"github.com/overlayd/overlayd/dataplane/underlay"
-	"github.com/overlayd/overlayd/encap"
 )
 
 // daemon is what lives as long as the process: the options, the underlay, the
@@ -28,8 +27,17 @@ type daemon struct {
 	iface underlay.Interface
 	node  control.Node
 	store *etcd.Store
-	drain chan os.Signal // SIGUSR1: give the lease back, then stop
-	ready bool           // readiness was told once
+
+	drain    chan os.Signal // SIGUSR1: give the lease back, then stop
+	draining bool           // it came
+	opened   bool           // a dataplane was open once: from now on nothing ends the daemon
+	refused  refusal
+}
+
+// refusal is a network config that no dataplane here can carry, and why.
+type refusal struct {
+	network control.Network
+	err     error
 }
 
 // runDaemon runs until ctx ends. Its order is the order of what each step needs:
@@ -39,11 +47,11 @@ func runDaemon(ctx context.Context, o *options) (err error) {
 	slog.SetDefault(d.log)
 	signal.Notify(d.drain, unix.SIGUSR1)
 	defer signal.Stop(d.drain)
-	claim, err := takeLock(o.subnetFile)
+	claim, err := claimNode(o.subnetFile)
 	if other := new(runningError); errors.As(err, &other) {
 		return err
 	} else if err != nil {
-		d.log.Warn("no process id file: drain and cleanup cannot see this daemon", "err", err)
+		d.log.Warn("no node file: drain and cleanup cannot see this daemon, and after a crash its address is free only when its record has expired", "err", err)
 	}
 	defer claim.release()
 
@@ -53,29 +61,60 @@ func runDaemon(ctx context.Context, o *options) (err error) {
 		return fmt.Errorf("choose underlay interface: %w", err)
 	}
 	d.log.Info("underlay", "interface", d.iface.Name, "address", d.iface.Addr, "public_ip", d.iface.Public, "mtu", d.iface.MTU)
-	if err := d.describeNode(); err != nil {
+	if err := d.describeNode(claim); err != nil {
 		return err
 	}
 
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	if o.etcdEmbedded {
-		server, err := embedded.Start(ctx, embedded.Config{Dir: o.etcdDataDir, ListenClient: o.etcdListenURL, Log: d.log})
+		stop, err := d.startEtcd(ctx, fail)
 		if err != nil {
-			return fmt.Errorf("start embedded etcd: %w", err)
+			return err
 		}
-		defer func() {
-			if err := server.Stop(); err != nil {
-				d.log.Error("embedded etcd did not stop in good order", "err", err)
-			}
-		}()
+		defer stop()
 	}
+	// Open asks nobody, so what it refuses is a flag or a file.
 	if d.store, err = etcd.Open(ctx, o.etcdConfig(d.log)); err != nil {
-		return fmt.Errorf("open etcd: %w", err)
+		return usagef("etcd: %w", err)
 	}
 	defer d.store.Close()
 	err = d.sessions(ctx)
 	sd.SdNotify(false, sd.SdNotifyStopping)
 	d.log.Info("stopped")
+	if cause := context.Cause(ctx); errors.Is(cause, errEtcdDied) {
+		return cause
+	}
 	return err
+}
+
+var errEtcdDied = errors.New("embedded etcd died")
+
+// startEtcd starts the embedded server; it calls fail if that dies later.
+func (d *daemon) startEtcd(ctx context.Context, fail context.CancelCauseFunc) (stop func(), err error) {
+	server, err := embedded.Start(ctx, embedded.Config{Dir: d.etcdDataDir, ListenClient: d.etcdListenURL, Log: d.log})
+	if ctx.Err() != nil {
+		return func() {}, nil // asked to stop meanwhile
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start embedded etcd: %w", err)
+	}
+	var watch sync.WaitGroup
+	stopped := make(chan struct{})
+	watch.Go(func() {
+		select {
+		case err := <-server.Err():
+			fail(fmt.Errorf("%w: %w", errEtcdDied, err))
+		case <-stopped:
+		}
+	})
+	return func() {
+		close(stopped)
+		watch.Wait()
+		if err := server.Stop(); err != nil {
+			d.log.Error("embedded etcd did not stop in good order", "err", err)
+		}
+	}, nil
 }
 
 func (o *options) etcdConfig(log *slog.Logger) etcd.Config {
@@ -92,172 +131,62 @@ func (o *options) etcdConfig(log *slog.Logger) etcd.Config {
 	}
 }
 
-func (d *daemon) describeNode() error {
-	id, err := nodeID()
-	if err != nil {
-		return fmt.Errorf("identify node: %w", err)
-	}
+func (d *daemon) describeNode(claim *nodeFile) error {
 	name, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("read host name: %w", err)
 	}
-	d.node = control.Node{ID: id, Name: name, PublicIP: d.iface.Public}
+	d.node = control.Node{ID: newNodeID(), Name: name, PublicIP: d.iface.Public}
+	if claim != nil {
+		d.node.ID = claim.id
+	}
 	return nil
 }
 
 // sessions runs one session after the other until ctx ends. Only the first may
-// end the daemon, and only before its dataplane is open: later whatever broke
-// (somebody deleted the device) is made anew.
+// end the daemon, and only if it cannot open a dataplane on this machine: later
+// whatever broke (somebody deleted the device) is made anew.
 func (d *daemon) sessions(ctx context.Context) error {
-	const pause = 500 * time.Millisecond
-	for {
+	const minPause, maxPause = 500 * time.Millisecond, 30 * time.Second
+	for pause := minPause; ; {
+		began := time.Now()
 		err := d.session(ctx)
 		switch {
-		case ctx.Err() != nil, errors.Is(err, errDrained):
+		case ctx.Err() != nil:
 			return nil
-		case err != nil && !d.ready:
+		case d.draining:
+			return d.giveBack(ctx, err)
+		case errors.Is(err, errUnfit), errors.Is(err, control.ErrNetworkChanged):
+			continue // waitForNetwork has the reason, or the new config
+		case !d.opened:
 			return err
 		}
-		d.log.Error("session ended: starting it again", "err", err)
+		if time.Since(began) > maxPause {
+			pause = minPause
+		}
+		d.log.Error("session ended: starting it again", "err", err, "after", pause)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(pause):
 		}
+		pause = min(2*pause, maxPause)
 	}
 }
 
-// errDrained ends the daemon after the lease was given back.
-var errDrained = errors.New("lease given back")
-
-// session waits for a usable network config, opens the dataplane for it and
-// runs both halves until ctx ends or one of them cannot go on.
-func (d *daemon) session(ctx context.Context) error {
-	network, err := d.waitForNetwork(ctx)
-	if err != nil {
+// giveBack ends a drain: the subnet is nobody's, so its file goes. Where the session
+// did not get to giving the lease back it is done here.
+func (d *daemon) giveBack(ctx context.Context, err error) error {
+	if !errors.Is(err, errDrained) {
+		if _, err := releaseOf(ctx, d.store, d.iface.Public); err != nil {
+			return fmt.Errorf("drain: %w", err)
+		}
+	}
+	if err := os.Remove(d.subnetFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
-	}
-	enableForwarding(d.log)
-	mtu := overlayMTU(network.Backend.MTU, d.iface)
-	dp, mode, err := d.openDataplane(network, mtu)
-	if err != nil {
-		return fmt.Errorf("open dataplane: %w", err)
-	}
-	d.log.Info("dataplane", "mode", mode, "device", fmt.Sprintf("flannel.%d", network.Backend.VNI), "port", network.Backend.Port, "mtu", mtu)
-
-	previous, err := control.ReadSubnetFile(d.subnetFile)
-	if err != nil {
-		d.log.Warn("previous subnet unknown", "err", err)
-	}
-	d.node.Previous = previous
-	c := control.New(control.Config{
-		Store:       d.store,
-		Dataplane:   dp,
-		Node:        d.node,
-		Network:     network,
-		MTU:         mtu,
-		SubnetFile:  d.subnetFile,
-		RenewMargin: time.Duration(d.renewMarginMin) * time.Minute,
-		Log:         d.log,
-		Ready:       d.tellReady,
-	})
-	// What this session opened is released when the group's context ends.
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return dp.Run(ctx) })
-	group.Go(func() error { return c.Run(ctx) })
-	group.Go(func() error { return d.drainOnSignal(ctx, c) })
-	return group.Wait()
-}
-
-func (d *daemon) tellReady() {
-	d.ready = true
-	d.log.Info("ready")
-	sd.SdNotify(false, sd.SdNotifyReady)
-}
-
-// drainOnSignal gives the lease back when `overlayd drain` asks for it, and then
-// ends the daemon.
-func (d *daemon) drainOnSignal(ctx context.Context, c *control.Controller) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-d.drain:
-	}
-	if err := c.Drain(ctx); err != nil {
-		return fmt.Errorf("drain: %w", err)
-	}
-	return errDrained
-}
-
-// waitForNetwork writes the first config where it was given one, and asks until
-// the store has a usable one. What the store contains never ends the daemon, and
-// one state of it is said once a minute at most.
-func (d *daemon) waitForNetwork(ctx context.Context) (control.Network, error) {
-	const period, repeat = time.Second, time.Minute
-	var said string
-	var saidAt time.Time
-	for {
-		network, err := d.loadNetwork(ctx)
-		if err == nil {
-			return network, nil
-		}
-		if ctx.Err() == nil && (err.Error() != said || time.Since(saidAt) > repeat) {
-			said, saidAt = err.Error(), time.Now()
-			d.log.Error("not ready: waiting for the network config", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			return control.Network{}, ctx.Err()
-		case <-d.drain:
-			return control.Network{}, errDrained // there is no lease yet to give back
-		case <-time.After(period):
-		}
-	}
-}
-
-func (d *daemon) loadNetwork(ctx context.Context) (control.Network, error) {
-	if d.netConfig != nil {
-		created, err := d.store.Init(ctx, d.netConfig)
-		if err != nil {
-			return control.Network{}, err
-		}
-		if created {
-			d.log.Info("network config written", "key", d.etcdPrefix+"/config", "value", string(d.netConfig))
-		}
-	}
-	network, err := d.store.Network(ctx)
-	switch {
-	case errors.Is(err, control.ErrNoNetwork):
-		return network, fmt.Errorf("%w: put one under %s/config, or give --network to one daemon", err, d.etcdPrefix)
-	case err != nil:
-		return network, err
-	}
-	return network, d.supported(network)
-}
-
-// supported refuses by name what this version or the chosen dataplane has not.
-func (d *daemon) supported(n control.Network) error {
-	switch b := n.Backend; {
-	case n.EnableIPv6:
-		return errors.New("network config: EnableIPv6: IPv6 overlays are not supported by this version")
-	case !n.EnableIPv4:
-		return errors.New("network config: EnableIPv4: false leaves no address family to serve")
-	case d.dataplane == modeUserspace && b.GBP:
-		return errors.New("network config: Backend.GBP: the userspace dataplane has no group policy: use --dataplane=kernel")
-	case d.dataplane == modeUserspace && b.Learning:
-		return errors.New("network config: Backend.Learning: the userspace dataplane does not learn addresses: use --dataplane=kernel")
-	case n.Network.Contains(d.iface.Addr):
-		return fmt.Errorf("network config: Network: %s contains this host's underlay address %s", n.Network, d.iface.Addr)
 	}
 	return nil
 }
 
-// overlayMTU is what an inner packet may have: the configured underlay MTU, at
-// most that of the interface, less the encapsulation.
-func overlayMTU(configured int, iface underlay.Interface) int {
-	mtu := iface.MTU
-	if configured > 0 {
-		mtu = min(mtu, configured)
-	}
-	return mtu - encap.Overhead(iface.Addr)
-}
+// errDrained ends a session after the lease was given back.
+var errDrained = errors.New("lease given back")

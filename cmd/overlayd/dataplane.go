@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -37,7 +38,7 @@ func (d *daemon) openDataplane(n control.Network, mtu int) (dataplane.Dataplane,
 		return nil, "", err
 	}
 	if n.Backend.GBP || n.Backend.Learning {
-		return nil, "", fmt.Errorf("the network config asks for GBP or Learning, which only the kernel dataplane has: %w", err)
+		return nil, "", fmt.Errorf("%w: GBP and Learning are the kernel dataplane's, and that does not work here: %w", errUnfit, err)
 	}
 	d.log.Warn("kernel dataplane refused: taking the userspace one", "err", err)
 	user, uerr := d.openUserspace(n, mtu)
@@ -46,6 +47,9 @@ func (d *daemon) openDataplane(n control.Network, mtu int) (dataplane.Dataplane,
 	}
 	return user, modeUserspace, nil
 }
+
+// errUnfit says that the dataplane which works here cannot carry the network.
+var errUnfit = errors.New("network config")
 
 func (d *daemon) openUserspace(n control.Network, mtu int) (dataplane.Dataplane, error) {
 	dp, err := userspace.Open(userspace.Config{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -47,20 +48,22 @@ host is given back by way of the store; that takes the daemon's flags.`,
 
 // drain returns what it did, in one sentence.
 func drain(ctx context.Context, o *options) (string, error) {
-	pid, err := running(o.subnetFile)
-	if err != nil {
+	pid, held, err := running(o.subnetFile)
+	switch {
+	case err != nil:
 		return "", fmt.Errorf("find the daemon: %w", err)
-	}
-	if pid == 0 {
+	case held && pid == 0:
+		return "", errors.New("the daemon runs in another pid namespace: run overlayd drain there, as by docker exec")
+	case !held:
 		return drainStore(ctx, o)
 	}
 	if err := unix.Kill(pid, unix.SIGUSR1); err != nil {
 		return "", fmt.Errorf("signal the daemon (pid %d): %w", pid, err)
 	}
 	for {
-		now, err := running(o.subnetFile)
-		if err == nil && now != pid {
-			return fmt.Sprintf("lease given back; the daemon (pid %d) has stopped", pid), nil
+		now, held, err := running(o.subnetFile)
+		if err == nil && (!held || now != pid) {
+			break
 		}
 		select {
 		case <-ctx.Done():
@@ -68,6 +71,11 @@ func drain(ctx context.Context, o *options) (string, error) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+	// The daemon removes its subnet file once the lease is given back.
+	if _, err := os.Stat(o.subnetFile); err == nil {
+		return "", fmt.Errorf("the daemon (pid %d) has stopped without giving its lease back: run overlayd drain again, with its flags", pid)
+	}
+	return fmt.Sprintf("lease given back; the daemon (pid %d) has stopped", pid), nil
 }
 
 // drainStore gives back the lease of a host whose daemon does not run.
@@ -76,36 +84,52 @@ func drainStore(ctx context.Context, o *options) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("choose underlay interface: %w", err)
 	}
-	store, err := etcd.Open(ctx, o.etcdConfig(o.logger()))
-	if err != nil {
-		return "", fmt.Errorf("open etcd: %w", err)
-	}
-	defer store.Close()
-	lease, err := leaseOf(ctx, store, iface.Public)
+	claim, err := claimNode(o.subnetFile) // no daemon starts meanwhile
 	if err != nil {
 		return "", err
 	}
-	if !lease.Subnet.IsValid() {
+	defer claim.release()
+	store, err := etcd.Open(ctx, o.etcdConfig(o.logger()))
+	if err != nil {
+		return "", usagef("etcd: %w", err)
+	}
+	defer store.Close()
+	id, name, err := store.LiveNode(ctx, iface.Public)
+	if err != nil {
+		return "", err
+	}
+	if id != "" && id != claim.id {
+		return "", fmt.Errorf("a daemon on %s that publishes %s is alive, or was seconds ago: drain it with its own --subnet-file", name, iface.Public)
+	}
+	given, err := releaseOf(ctx, store, iface.Public)
+	if err != nil {
+		return "", err
+	}
+	if err := os.Remove(o.subnetFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	if len(given) == 0 {
 		return fmt.Sprintf("no daemon is running and %s has no lease: nothing to give back", iface.Public), nil
 	}
-	if err := store.Release(ctx, lease); err != nil {
-		return "", fmt.Errorf("give back %s: %w", lease.Subnet, err)
-	}
-	return fmt.Sprintf("lease on %s given back; no daemon was running", lease.Subnet), nil
+	return fmt.Sprintf("lease on %s given back; no daemon was running", strings.Join(given, ", ")), nil
 }
 
-// leaseOf finds the lease that publishes addr; the zero Lease where there is none.
-func leaseOf(ctx context.Context, store control.Store, addr netip.Addr) (control.Lease, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	first, ok := <-store.Watch(ctx)
+// releaseOf gives back every lease that publishes addr and returns their keys.
+func releaseOf(ctx context.Context, store control.Store, addr netip.Addr) (given []string, err error) {
+	watch, cancel := context.WithCancel(ctx)
+	first, ok := <-store.Watch(watch)
+	cancel()
 	if !ok {
-		return control.Lease{}, errors.New("list leases: the store does not answer: check --etcd-endpoints")
+		return nil, errors.New("list leases: the store does not answer: check --etcd-endpoints")
 	}
 	for _, l := range first.Leases {
-		if l.PublicIP == addr {
-			return l, nil
+		if l.PublicIP != addr {
+			continue
 		}
+		if err := store.Release(ctx, l); err != nil {
+			return given, fmt.Errorf("give back %s: %w", l.Key(), err)
+		}
+		given = append(given, l.Key())
 	}
-	return control.Lease{}, nil
+	return given, nil
 }

@@ -128,7 +128,7 @@ func fromEnv(env func(string) (string, bool), flag string) bool {
 
 func applyEnv(f *pflag.FlagSet, env func(string) (string, bool)) (err error) {
 	f.VisitAll(func(flag *pflag.Flag) {
-		if flag.Changed || flag.Name == "help" {
+		if flag.Changed || flag.Name == "help" || flag.Name == "version" { // OVERLAYD_VERSION is an image's tag
 			return
 		}
 		for _, name := range envNames(flag.Name) {
@@ -208,8 +208,11 @@ func (o *options) checkStore() (errs []error) {
 	}
 	o.etcdPrefix = strings.TrimRight(o.etcdPrefix, "/")
 	if o.etcdEmbedded {
-		if _, err := url.ParseRequestURI(o.etcdListenURL); err != nil {
-			errs = append(errs, fmt.Errorf("--etcd-listen-client-url: %q: want a URL such as http://127.0.0.1:2379", o.etcdListenURL))
+		if u, err := url.ParseRequestURI(o.etcdListenURL); err != nil || u.User != nil || (u.Scheme != "http" && u.Scheme != "unix") {
+			errs = append(errs, fmt.Errorf("--etcd-listen-client-url: %q: want http://<ip>:<port> or unix://<path>", o.etcdListenURL))
+		}
+		if o.etcdDataDir == "" {
+			errs = append(errs, errors.New("--etcd-data-dir: empty: want a directory"))
 		}
 		if o.defaultURL {
 			o.etcdEndpoints = []string{o.etcdListenURL}

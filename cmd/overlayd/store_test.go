@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -161,26 +163,67 @@ func TestLeaseDeleted(t *testing.T) {
 	})
 }
 
-// TestDrain gives the lease back, with the daemon running and without.
+// TestDrain gives the lease back, with the daemon running and without, and leaves
+// no subnet file behind that would hand out what is no longer ours.
 func TestDrain(t *testing.T) {
 	c := newCluster(t, 1, testNetwork)
 	h := c.hosts[0]
-	drain := func() {
+	drain := func(subnetFile string) (int, string) {
+		p := start(t, h.NS, "drain", []string{asOverlayd + "=1"}, "drain", "--etcd-endpoints", c.url, "--subnet-file", subnetFile)
+		return p.wait(20 * time.Second), p.text()
+	}
+	given := func(key string) {
 		t.Helper()
-		p := start(t, h.NS, "drain", []string{asOverlayd + "=1"}, "drain", "--etcd-endpoints", c.url, "--subnet-file", h.subnetFile)
-		if code := p.wait(20 * time.Second); code != 0 {
-			t.Fatalf("drain: exit code %d:\n%s", code, p.text())
+		if code, out := drain(h.subnetFile); code != 0 {
+			t.Fatalf("exit code %d:\n%s", code, out)
 		}
-		if got := c.get(h.key()); got != "" {
-			t.Fatalf("the lease is still there: %s", got)
+		if got := c.get(key); got != "" {
+			t.Errorf("the lease is still there: %s", got)
+		}
+		if _, err := os.Stat(h.subnetFile); err == nil {
+			t.Error("the subnet file is still there")
 		}
 	}
 	h.up("--dataplane", modeKernel)
-	drain()
+	key := h.key()
+	if code, out := drain(filepath.Join(t.TempDir(), "other.env")); code != exitFailure || c.get(key) == "" {
+		t.Errorf("drain beside a daemon with another subnet file: exit code %d:\n%s", code, out)
+	}
+	given(key)
 	if code := h.daemon.wait(time.Second); code != 0 {
 		t.Errorf("daemon: exit code %d after drain", code)
 	}
+
 	h.up("--dataplane", modeKernel)
+	key = h.key()
+	h.daemon.stop(unix.SIGKILL)
+	given(key)
+	given(key) // twice is no error
+}
+
+// TestDrainWithoutConfig: a lease of an earlier run is given back by a daemon that
+// waits for a network config.
+func TestDrainWithoutConfig(t *testing.T) {
+	c := newCluster(t, 1, testNetwork)
+	h := c.hosts[0]
+	h.up("--dataplane", modeUserspace)
+	key := h.key()
 	h.daemon.stop(unix.SIGTERM)
-	drain()
+	c.put("/coreos.com/network/config", "{")
+	h.start("--dataplane", modeUserspace).waitLog("waiting for the network config", 5*time.Second)
+	p := start(t, h.NS, "drain", []string{asOverlayd + "=1"}, "drain", "--subnet-file", h.subnetFile)
+	if code := p.wait(20 * time.Second); code != 0 || c.get(key) != "" {
+		t.Errorf("exit code %d, lease %q:\n%s", code, c.get(key), p.text())
+	}
+}
+
+// TestConfigOutOfReach: a config that no dataplane here can carry never ends the daemon.
+func TestConfigOutOfReach(t *testing.T) {
+	c := newCluster(t, 1, `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","VNI":10000000}}`)
+	h := c.hosts[0]
+	h.start("--dataplane", modeUserspace).waitLog("10000000", 5*time.Second)
+	c.put("/coreos.com/network/config", `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","GBP":true}}`)
+	h.daemon.waitLog("GBP", 5*time.Second)
+	c.put("/coreos.com/network/config", testNetwork)
+	h.daemon.waitLog("msg=ready", 5*time.Second)
 }
