@@ -38,8 +38,8 @@ func cleanNexthops() (removed []string, err error) {
 	defer c.close()
 	ids, err := rtnl.Retry(func() (ids []uint32, err error) {
 		err = c.dump(unix.RTM_GETNEXTHOP, make([]byte, unix.SizeofNhmsg), nil, func(body []byte) {
-			if id := nexthopID(body); id != 0 && body[2] == rtnl.RouteProtocol {
-				ids = append(ids, id)
+			if n, ok := parseNexthop(body); ok && n.protocol == rtnl.RouteProtocol {
+				ids = append(ids, n.id)
 			}
 		})
 		return ids, err

@@ -39,7 +39,7 @@ func TestTransactTellsEachResult(t *testing.T) {
 		}
 		results[i] = err
 		if err == nil {
-			ids[nexthopID(reply)] = true
+			ids[idOf(reply)] = true
 		}
 	})
 	if err != nil {
@@ -68,7 +68,7 @@ func TestTransactTellsEachResult(t *testing.T) {
 	found := 0
 	filter := attrUint32(nil, unix.NHA_OIF, uint32(index))
 	if err := c.dump(unix.RTM_GETNEXTHOP, make([]byte, unix.SizeofNhmsg), filter, func(b []byte) {
-		if ids[nexthopID(b)] {
+		if ids[idOf(b)] {
 			found++
 		}
 	}); err != nil || found != good {
@@ -98,11 +98,11 @@ func TestRouteMessageIsReadBack(t *testing.T) {
 		r route
 	}{
 		{routeKey{netip.PrefixFrom(a4, 24), 0}, route{protocol: 211, nexthop: 7}},
-		{routeKey{netip.PrefixFrom(a4, 24), 9}, route{protocol: 3, gateway: a4, onlink: true}},
-		{routeKey{netip.PrefixFrom(a6, 64), 0}, route{protocol: 211, gateway: a6, onlink: true}},
+		{routeKey{netip.PrefixFrom(a4, 24), 9}, route{link: 4, protocol: 3, gateway: a4, onlink: true}},
+		{routeKey{netip.PrefixFrom(a6, 64), 0}, route{link: 4, protocol: 211, gateway: a6, onlink: true}},
 	} {
 		b := routeMessage(nil, unix.RTM_NEWROUTE, 0, 4, want.k, want.r)
-		k, r, _, ok := parseRoute(b[unix.SizeofNlMsghdr:])
+		k, r, ok := parseRoute(b[unix.SizeofNlMsghdr:])
 		if !ok || k != want.k || r != want.r || int(native.Uint32(b)) != len(b) {
 			t.Errorf("got %v %v, want %v %v", k, r, want.k, want.r)
 		}
@@ -118,13 +118,16 @@ func FuzzParse(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{0xff}, 64))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := newState()
+		s.index = 4
 		messages(b, func(h unix.NlMsghdr, body []byte) {
 			for _, typ := range []uint16{h.Type, unix.RTM_NEWROUTE, unix.RTM_DELNEIGH, unix.RTM_NEWLINK, unix.RTM_DELNEXTHOP, unix.RTM_NEWADDR} {
 				h.Type = typ
 				classify(h, body, 4, 1).differs(s)
 			}
-			s.addRoute(body, 4)
-			s.addNexthop(body)
+			s.addRoute(body)
+			if n, ok := parseNexthop(body); ok {
+				s.addNexthop(n)
+			}
 			if n, ok := parseNeighbour(body); ok {
 				s.addFDB(n, false)
 			}
@@ -158,4 +161,10 @@ func TestInterruptedDump(t *testing.T) {
 			t.Errorf("flags %#x: %d objects, %v", flags, objects, err)
 		}
 	}
+}
+
+// idOf returns the id in a nexthop message.
+func idOf(body []byte) uint32 {
+	n, _ := parseNexthop(body)
+	return n.id
 }

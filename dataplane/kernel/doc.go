@@ -22,11 +22,22 @@
 // # Ownership
 //
 // The device is ours alone: neighbours and unicast FDB entries on it that
-// nobody wants are removed, whoever made them. Of the routes, those with our protocol
-// (rtnl.RouteProtocol) are ours, and on our device those of flannel's exact shape.
-// All others are never touched. Where somebody else already has a route to a peer's
-// subnet, ours is not added, and the peer reported: to replace it would
-// break what the administrator set up, and to add a second one would hide it.
+// nobody wants are removed, whoever made them. Of the routes of the main table and
+// the nexthop objects, those with our protocol (rtnl.RouteProtocol) are ours if they
+// are on our device, or lead into the overlay networks through any other: an
+// overlayd with another VNI left them, or somebody moved them. Two live overlays of
+// one host have no address in common, so that they are nobody else's. Routes of
+// flannel's exact shape are ours on our device only. All others are never touched.
+// The device of another VNI is left alone, as another daemon may use it;
+// `overlayd cleanup` removes it.
+//
+// Where somebody else already has a route to a peer's subnet without a metric (IPv6:
+// with the default one, 1024), ours is not added, and the peer reported: to replace it
+// would break what the administrator set up. A route to it with another metric is
+// somebody else's too and stays, but ours is added beside it and, having the least
+// metric in IPv4, takes precedence: a routing daemon's route (FRR's have metric 20)
+// gives way to the overlay for as long as the peer is there. In IPv6 a metric below
+// 1024 precedes ours.
 //
 // # Files, in the order of a change
 //
@@ -38,5 +49,5 @@
 //	plan.go     state, targets → operations in order (pure)
 //	tunnel.go   applies them; takes back what a refused peer left
 //	message.go  the netlink messages (pure); conn.go: many of them per system call
-//	watch.go    notices what others do to our objects (event.go: the pure part), and repairs it
+//	watch.go    notices what others do to our objects (event.go: the pure part), and repairs it (pace.go: how soon)
 package kernel

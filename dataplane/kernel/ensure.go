@@ -21,7 +21,7 @@ func (t *tunnel) ensureDevice() (netlink.Link, error) {
 		return nil, err
 	}
 	t.log.Warn("overlay device is gone or changed, opening it again", "device", t.name)
-	t.have = nil
+	t.have, t.mended = nil, true
 	if err := t.openDevice(); err != nil {
 		return nil, err
 	}
@@ -41,7 +41,9 @@ func (t *tunnel) adjust(l netlink.Link, w dataplane.Wanted) error {
 		t.have = nil // setting it down took its routes and nexthops along
 	}
 	var errs []error
+	before := t.rt.Changes()
 	if linkMAC(l) != t.mac {
+		t.mended = true
 		if err := t.rt.Handle().LinkSetHardwareAddr(l, t.mac[:]); err != nil {
 			errs = append(errs, fmt.Errorf("set MAC of %s to %s: %w", t.name, t.mac, err))
 		}
@@ -49,6 +51,7 @@ func (t *tunnel) adjust(l netlink.Link, w dataplane.Wanted) error {
 	errs = append(errs,
 		explain(t.rt.SetLink(t.index, w.MTU, rtnl.Alias, true), t.cfg),
 		t.rt.SetAddrs(t.index, t.own(w.Subnets), t.own(w.Networks)))
+	t.mended = t.mended || t.rt.Changes() != before
 	return errors.Join(errs...)
 }
 

@@ -10,25 +10,45 @@ import (
 type event struct {
 	kind  eventKind
 	index int       // of the device; 0 means any
+	about object    // the zero object where it is about no single one
 	n     neighbour // of a neighbour or FDB event
+	nh    nexthop   // of a nexthop event
 	gone  bool      // it was removed
-	key   routeKey  // of a route event
+	seen  bool      // it was looked at before, and its contradiction may have been old
 }
 
 type eventKind uint8
 
 const (
-	noEvent    eventKind = iota
-	lookEvent            // the device or its addresses: compare those
-	dumpEvent            // read the kernel's whole state again
-	neighEvent           // compare with the remembered neighbours
-	fdbEvent             // compare with the remembered FDB entries
-	routeEvent           // somebody replaced a route: compare with the remembered routes
+	noEvent      eventKind = iota // no sign of anything; it only makes an earlier event about the same obsolete
+	lookEvent                     // the device or its addresses: compare those
+	dumpEvent                     // read the kernel's whole state again; about a route: if that leads into the overlay
+	neighEvent                    // compare with the remembered neighbours
+	fdbEvent                      // compare with the remembered FDB entries
+	nexthopEvent                  // compare with the remembered nexthops
+	routeEvent                    // somebody replaced a route: compare with the remembered routes
 )
 
+// subject is what events are about. Of two events about the same only the later counts.
+type subject struct {
+	kind  eventKind
+	index int
+	gone  bool
+	about object
+}
+
+func (e event) subject() subject {
+	switch e.about.class {
+	case 'n', 'f': // entries tell their whole content: what was before does not matter
+		return subject{index: e.index, about: e.about}
+	}
+	return subject{e.kind, e.index, e.gone, e.about}
+}
+
 // classify says what a notification means for the device of that index. What
-// this process caused itself through the socket of that port is no event; the
-// kernel does not name the cause for FDB entries, so that these are compared with what is remembered.
+// this process caused itself through the socket of that port is no event. The
+// kernel does not name the cause for FDB entries and for the end of a neighbour,
+// so that these are compared with what is remembered.
 func classify(h unix.NlMsghdr, body []byte, index int, port uint32) event {
 	own := h.Pid == port
 	switch h.Type {
@@ -39,18 +59,10 @@ func classify(h unix.NlMsghdr, body []byte, index int, port uint32) event {
 			return event{kind: lookEvent, index: index}
 		}
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-		n, ok := parseNeighbour(body)
-		if !ok || n.index != index || own {
-			return event{}
-		}
-		e := event{kind: neighEvent, index: index, n: n, gone: h.Type == unix.RTM_DELNEIGH}
-		if n.family == unix.AF_BRIDGE {
-			e.kind = fdbEvent
-		}
-		return e
-	case unix.RTM_DELNEXTHOP:
-		if len(body) >= unix.SizeofNhmsg && body[2] == rtnl.RouteProtocol && !own {
-			return event{kind: dumpEvent}
+		return classifyNeighbour(h, body, index, own)
+	case unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
+		if n, ok := parseNexthop(body); ok && !own {
+			return event{kind: nexthopEvent, about: object{class: 'x', id: n.id}, nh: n, gone: h.Type == unix.RTM_DELNEXTHOP}
 		}
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		if !own {
@@ -60,17 +72,35 @@ func classify(h unix.NlMsghdr, body []byte, index int, port uint32) event {
 	return event{}
 }
 
+func classifyNeighbour(h unix.NlMsghdr, body []byte, index int, own bool) event {
+	n, ok := parseNeighbour(body)
+	if !ok || n.index != index {
+		return event{}
+	}
+	e := event{kind: neighEvent, index: index, about: object{class: 'n', base: n.dst}, n: n, gone: h.Type == unix.RTM_DELNEIGH}
+	if n.family == unix.AF_BRIDGE {
+		e.kind, e.about = fdbEvent, object{class: 'f', fdb: fdbEntry{n.mac, n.dst}}
+	}
+	if own {
+		e.kind = noEvent
+	}
+	return e
+}
+
 // classifyRoute finds changes of routes on the device or of our protocol. A
 // route of ours that somebody replaces shows only as theirs, of any protocol and device.
 func classifyRoute(h unix.NlMsghdr, body []byte, index int) event {
-	k, r, oif, ok := parseRoute(body)
+	k, r, ok := parseRoute(body)
+	about := object{class: 'r', key: k}
 	switch {
 	case !ok:
 		return event{}
-	case r.protocol == rtnl.RouteProtocol || oif == index:
+	case r.link == index:
 		return event{kind: dumpEvent}
+	case r.protocol == rtnl.RouteProtocol: // perhaps of another daemon, with another overlay
+		return event{kind: dumpEvent, about: about}
 	case h.Flags&unix.NLM_F_REPLACE != 0:
-		return event{kind: routeEvent, key: k}
+		return event{kind: routeEvent, about: about}
 	}
 	return event{}
 }
@@ -100,10 +130,24 @@ func (e event) differs(have *state) bool {
 			return ok
 		}
 		return !ok && e.n.mac.IsUnicast() && e.n.permanent
-	}
-	if e.kind == routeEvent {
-		_, ok := have.routes[e.key]
+	case nexthopEvent:
+		gateway, ok := have.gateways[e.nh.id]
+		if e.gone || ok {
+			return ok && (e.gone || !have.isUseful(e.nh) || e.nh.gateway != gateway)
+		}
+		return have.isOurs(e.nh) && !have.spare[e.nh.id]
+	case routeEvent:
+		_, ok := have.routes[e.about.key]
 		return ok
+	case dumpEvent:
+		return e.about.class == 0 || rtnl.Inside(e.about.key.dst, have.networks)
 	}
 	return e.kind != noEvent
+}
+
+// mayBeOwn reports whether an event that differs may be this process's own doing:
+// the kernel does not say, and a later event that explains it may be under way.
+// Such a one counts only if nothing about the same has followed a while later.
+func (e event) mayBeOwn() bool {
+	return !e.seen && (e.kind == neighEvent || e.kind == fdbEvent)
 }

@@ -181,3 +181,9 @@ func BenchmarkSyncOnePeer(b *testing.B) {
 		})
 	}
 }
+
+// onlyPeers reports whether err concerns nothing but single peers.
+func onlyPeers(err error) bool {
+	_, rest := dataplane.PeerErrors(err)
+	return rest == nil
+}

@@ -172,7 +172,9 @@ func routeMessage(b []byte, typ, flags uint16, index int, k routeKey, r route) [
 	if r.nexthop != 0 {
 		return finish(attrUint32(b, rtaNHID, r.nexthop), start)
 	}
-	b = attrUint32(b, unix.RTA_OIF, uint32(index))
+	if index != noLink {
+		b = attrUint32(b, unix.RTA_OIF, uint32(index))
+	}
 	if r.gateway.IsValid() {
 		b = attrAddr(b, unix.RTA_GATEWAY, r.gateway)
 	}

@@ -64,7 +64,8 @@ type op struct {
 
 // object names the kernel object that an op changes, whatever it does to it.
 type object struct {
-	class byte // n, f, x, r
+	class byte   // n, f, x, r
+	id    uint32 // of a nexthop that a notification is about
 	base  netip.Addr
 	fdb   fdbEntry
 	key   routeKey
@@ -124,7 +125,7 @@ func (s *state) isWanted(r route, t target, nexthops bool) bool {
 		id, ok := s.nexthops[t.base()]
 		return ok && r.nexthop == id
 	}
-	return r.nexthop == 0 && r.gateway == t.base() && r.onlink
+	return r.link == 0 && r.nexthop == 0 && r.gateway == t.base() && r.onlink
 }
 
 // stale returns the deletions: all that have holds and d does not want.
@@ -140,7 +141,7 @@ func stale(have *state, d *desired, nexthops bool) []op {
 			ops = append(ops, op{kind: delNexthop, base: a, id: id})
 		}
 	}
-	for _, id := range have.spare {
+	for id := range have.spare {
 		ops = append(ops, op{kind: delNexthop, id: id})
 	}
 	for a := range have.neigh {
@@ -191,13 +192,13 @@ func (s *state) apply(o op, id uint32) {
 	case delFDB:
 		delete(s.fdb, o.fdb)
 	case addNexthop:
-		s.nexthops[o.base] = id
+		s.nexthops[o.base], s.gateways[id] = id, o.base
 	case delNexthop:
 		if o.base.IsValid() {
 			delete(s.nexthops, o.base)
-			return
 		}
-		s.spare = slices.DeleteFunc(s.spare, func(x uint32) bool { return x == o.id })
+		delete(s.gateways, o.id)
+		delete(s.spare, o.id)
 	case addRoute, replaceRoute:
 		s.routes[o.key] = ourRoute(o.key.dst.Addr(), id)
 	case delRoute:

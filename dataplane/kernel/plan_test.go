@@ -134,7 +134,7 @@ func TestPlan(t *testing.T) {
 			add nexthop 10.5.2.0
 			replace route 10.5.2.0/24`},
 		{name: "spare nexthop and metric", have: with(t, func(s *state) {
-			s.spare = []uint32{7}
+			s.spare[7] = true
 			s.routes[routeKey{dst: peerB.Subnets[0], metric: 5}] = route{protocol: 211}
 		}, peerB), peers: []dataplane.Peer{peerB}, want: `
 			delete route 10.5.2.0/24 metric 5
@@ -210,7 +210,7 @@ func TestCompileRefusesWhatCannotBeRight(t *testing.T) {
 		says string // "" means that it is taken
 	}{
 		{"good", peerD, ""},
-		{"no VNI", noVNI, ""},
+		{"no VNI", noVNI, "VNI 0"},
 		{"other VNI", otherVNI, "VNI 2"},
 		{"zero MAC", newPeer("192.0.2.9", "00:00:00:00:00:00", "10.5.9.0/24"), "MAC 00:"},
 		{"multicast MAC", newPeer("192.0.2.9", "01:00:5e:00:00:01", "10.5.9.0/24"), "MAC 01:"},

@@ -9,10 +9,10 @@ import (
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
-// read dumps what the kernel holds on the device. Filters in the requests
+// read dumps what the kernel holds of the overlay. Filters in the requests
 // (kernel 4.20) spare it the rest of a large host; they are applied again here.
 func (t *tunnel) read() error {
-	have := newState()
+	have := t.emptyState()
 	t.nexthops = !t.cfg.noNexthops
 	steps := []struct {
 		what string
@@ -26,7 +26,7 @@ func (t *tunnel) read() error {
 	for _, s := range steps {
 		// Each try fills a state of its own: an interrupted dump leaves no trace.
 		part, err := rtnl.Retry(func() (*state, error) {
-			part := newState()
+			part := t.emptyState()
 			return part, s.dump(part)
 		})
 		if err != nil {
@@ -38,6 +38,12 @@ func (t *tunnel) read() error {
 	return nil
 }
 
+func (t *tunnel) emptyState() *state {
+	s := newState()
+	s.index, s.networks = t.index, t.networks
+	return s
+}
+
 // take moves in what another state holds of the kinds that s has nothing of.
 func (s *state) take(part *state) {
 	if len(part.neigh) > 0 {
@@ -47,7 +53,7 @@ func (s *state) take(part *state) {
 		s.fdb = part.fdb
 	}
 	if len(part.nexthops)+len(part.spare) > 0 {
-		s.nexthops, s.spare = part.nexthops, part.spare
+		s.nexthops, s.gateways, s.spare = part.nexthops, part.gateways, part.spare
 	}
 	if len(part.routes) > 0 {
 		s.routes = part.routes
@@ -77,8 +83,12 @@ func (t *tunnel) readNexthops(s *state) error {
 	}
 	header := make([]byte, unix.SizeofNhmsg)
 	header[0] = t.family()
-	filter := attrUint32(nil, unix.NHA_OIF, uint32(t.index))
-	err := t.batch.dump(unix.RTM_GETNEXTHOP, header, filter, s.addNexthop)
+	// Those of all devices: ours may have been moved to another, or left on one.
+	err := t.batch.dump(unix.RTM_GETNEXTHOP, header, nil, func(body []byte) {
+		if n, ok := parseNexthop(body); ok {
+			s.addNexthop(n)
+		}
+	})
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		t.log.Info("kernel has no nexthop objects, using plain routes", "device", t.name)
 		t.nexthops = false
@@ -87,11 +97,17 @@ func (t *tunnel) readNexthops(s *state) error {
 	return err
 }
 
+// readRoutes dumps ours, and then what may be flannel's, which is never on
+// another device.
 func (t *tunnel) readRoutes(s *state) error {
 	header := make([]byte, unix.SizeofRtMsg)
-	header[0], header[4] = t.family(), unix.RT_TABLE_MAIN
-	filter := attrUint32(nil, unix.RTA_OIF, uint32(t.index))
-	err := t.batch.dump(unix.RTM_GETROUTE, header, filter, func(body []byte) { s.addRoute(body, t.index) })
+	header[0], header[4], header[5] = t.family(), unix.RT_TABLE_MAIN, rtnl.RouteProtocol
+	err := t.batch.dump(unix.RTM_GETROUTE, header, nil, s.addRoute)
+	if err == nil {
+		header[5] = unix.RTPROT_BOOT
+		filter := attrUint32(nil, unix.RTA_OIF, uint32(t.index))
+		err = t.batch.dump(unix.RTM_GETROUTE, header, filter, s.addRoute)
+	}
 	if errors.Is(err, unix.ENOENT) {
 		return nil // there is no main table before its first route
 	}
@@ -99,14 +115,3 @@ func (t *tunnel) readRoutes(s *state) error {
 }
 
 func (t *tunnel) family() uint8 { return family(t.cfg.Local) }
-
-// nexthopID reads the id from a nexthop message; 0 where there is none.
-func nexthopID(body []byte) uint32 {
-	_, rest := fixed(body, unix.SizeofNhmsg)
-	for typ, v := range attrs(rest) {
-		if typ == unix.NHA_ID {
-			return toUint32(v)
-		}
-	}
-	return 0
-}

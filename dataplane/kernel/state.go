@@ -16,7 +16,7 @@ type fdbEntry struct {
 	dst netip.Addr
 }
 
-// routeKey identifies a route of the main table among those on our device.
+// routeKey identifies a route of the main table among those that are ours.
 // metric is 0 for the family's default.
 type routeKey struct {
 	dst    netip.Prefix
@@ -26,19 +26,27 @@ type routeKey struct {
 // route is what a route does: it goes through a nexthop object, or where
 // nexthop is 0 through a gateway.
 type route struct {
+	link     int // index of another device than ours, or noLink; 0 where it is ours
 	protocol uint8
 	nexthop  uint32 // id
 	gateway  netip.Addr
 	onlink   bool
 }
 
-// state is what the kernel holds on one overlay device, as far as it is ours:
-// what was read, changed by every request that succeeded since.
+// noLink is the link of a route that leads nowhere (blackhole and the like).
+const noLink = -1
+
+// state is what the kernel holds of one overlay, as far as it is ours: what is on
+// the overlay device, and what leads into the overlay networks under our protocol.
+// It is what was read, changed by every request that succeeded since.
 type state struct {
+	index    int                      // of the overlay device
+	networks []netip.Prefix           // the overlay networks
 	neigh    map[netip.Addr]encap.MAC // permanent neighbours
 	fdb      map[fdbEntry]bool        // unicast forwarding entries
 	nexthops map[netip.Addr]uint32    // gateway → id of our nexthop object
-	spare    []uint32                 // our nexthop objects of no use: doubled or malformed
+	gateways map[uint32]netip.Addr    // the reverse
+	spare    map[uint32]bool          // our nexthop objects of no use: doubled, malformed or elsewhere
 	routes   map[routeKey]route       // of our protocol, or of flannel's shape
 }
 
@@ -47,6 +55,8 @@ func newState() *state {
 		neigh:    map[netip.Addr]encap.MAC{},
 		fdb:      map[fdbEntry]bool{},
 		nexthops: map[netip.Addr]uint32{},
+		gateways: map[uint32]netip.Addr{},
+		spare:    map[uint32]bool{},
 		routes:   map[routeKey]route{},
 	}
 }
@@ -100,49 +110,86 @@ func (s *state) addFDB(n neighbour, learning bool) {
 	}
 }
 
-// addNexthop takes a nexthop object of the device, if it is ours.
-func (s *state) addNexthop(body []byte) {
+// nexthop is a nexthop object.
+type nexthop struct {
+	id       uint32
+	link     int
+	protocol uint8
+	onlink   bool
+	gateway  netip.Addr
+}
+
+func parseNexthop(body []byte) (n nexthop, ok bool) {
 	h, rest := fixed(body, unix.SizeofNhmsg)
-	if h == nil || h[2] != rtnl.RouteProtocol {
-		return
+	if h == nil {
+		return n, false
 	}
-	var id uint32
-	var gateway netip.Addr
+	n.protocol, n.onlink = h[2], native.Uint32(h[4:])&unix.RTNH_F_ONLINK != 0
 	for typ, v := range attrs(rest) {
 		switch typ {
 		case unix.NHA_ID:
-			id = toUint32(v)
+			n.id = toUint32(v)
+		case unix.NHA_OIF:
+			n.link = int(toUint32(v))
 		case unix.NHA_GATEWAY:
-			gateway, _ = netip.AddrFromSlice(v)
+			n.gateway, _ = netip.AddrFromSlice(v)
 		}
 	}
-	_, doubled := s.nexthops[gateway]
-	if doubled || !gateway.IsValid() || native.Uint32(h[4:])&unix.RTNH_F_ONLINK == 0 {
-		s.spare = append(s.spare, id)
-		return
-	}
-	s.nexthops[gateway] = id
+	return n, n.id != 0
 }
 
-// addRoute takes a route of the main table if it is on the device of that index
-// and ours, or such as flannel makes: protocol boot, through the subnet's base
-// address, on link. Every other route is somebody else's.
-func (s *state) addRoute(body []byte, index int) {
-	k, r, oif, ok := parseRoute(body)
-	if !ok || oif != index {
+// isOurs reports whether n is of our protocol and on our device or on none, or
+// leads into the overlay on another one.
+func (s *state) isOurs(n nexthop) bool {
+	return n.protocol == rtnl.RouteProtocol && (n.link == s.index || n.link == 0 || s.holds(n.gateway))
+}
+
+// isUseful reports whether a route of ours may go through n.
+func (s *state) isUseful(n nexthop) bool {
+	return n.protocol == rtnl.RouteProtocol && n.link == s.index && n.gateway.IsValid() && n.onlink
+}
+
+// addNexthop takes a nexthop object if it is ours.
+func (s *state) addNexthop(n nexthop) {
+	_, doubled := s.nexthops[n.gateway]
+	switch {
+	case !s.isOurs(n):
+	case doubled || !s.isUseful(n):
+		s.spare[n.id] = true
+	default:
+		s.nexthops[n.gateway], s.gateways[n.id] = n.id, n.gateway
+	}
+}
+
+// addRoute takes a route of the main table if it is ours, or such as flannel
+// makes: on our device, protocol boot, through the subnet's base address, on
+// link. Every other route is somebody else's.
+func (s *state) addRoute(body []byte) {
+	k, r, ok := parseRoute(body)
+	if !ok {
 		return
 	}
-	flannel := r.protocol == unix.RTPROT_BOOT && r.gateway == k.dst.Addr() && r.onlink && k.metric == 0
-	if r.protocol == rtnl.RouteProtocol || flannel {
+	here := r.link == s.index
+	if here {
+		r.link = 0
+	}
+	flannel := here && r.protocol == unix.RTPROT_BOOT && r.gateway == k.dst.Addr() && r.onlink && k.metric == 0
+	if flannel || r.protocol == rtnl.RouteProtocol && (here || rtnl.Inside(k.dst, s.networks)) {
 		s.routes[k] = r
 	}
 }
 
-// parseRoute reads a unicast route of the main table and its device.
-func parseRoute(body []byte) (k routeKey, r route, oif int, ok bool) {
+// holds reports whether an address is one of the overlay's.
+func (s *state) holds(a netip.Addr) bool {
+	return a.IsValid() && rtnl.Inside(netip.PrefixFrom(a, a.BitLen()), s.networks)
+}
+
+// parseRoute reads a route of the main table, unicast or of our protocol.
+func parseRoute(body []byte) (k routeKey, r route, ok bool) {
 	h, rest := fixed(body, unix.SizeofRtMsg)
-	if h == nil || h[4] != unix.RT_TABLE_MAIN || h[7] != unix.RTN_UNICAST || native.Uint32(h[8:])&unix.RTM_F_CLONED != 0 {
-		return k, r, 0, false
+	if h == nil || h[4] != unix.RT_TABLE_MAIN || h[7] != unix.RTN_UNICAST && h[5] != rtnl.RouteProtocol ||
+		native.Uint32(h[8:])&unix.RTM_F_CLONED != 0 {
+		return k, r, false
 	}
 	r = route{protocol: h[5], onlink: native.Uint32(h[8:])&unix.RTNH_F_ONLINK != 0}
 	for typ, v := range attrs(rest) {
@@ -151,7 +198,7 @@ func parseRoute(body []byte) (k routeKey, r route, oif int, ok bool) {
 			a, _ := netip.AddrFromSlice(v)
 			k.dst = netip.PrefixFrom(a, int(h[1]))
 		case unix.RTA_OIF:
-			oif = int(toUint32(v))
+			r.link = int(toUint32(v))
 		case unix.RTA_PRIORITY:
 			k.metric = toUint32(v)
 		case unix.RTA_GATEWAY:
@@ -163,7 +210,10 @@ func parseRoute(body []byte) (k routeKey, r route, oif int, ok bool) {
 	if h[0] == unix.AF_INET6 && k.metric == defaultMetric6 {
 		k.metric = 0
 	}
-	return k, r, oif, k.dst.IsValid()
+	if h[7] != unix.RTN_UNICAST {
+		r.link = noLink
+	}
+	return k, r, k.dst.IsValid()
 }
 
 // defaultMetric6 is what the kernel gives an IPv6 route without a metric (IP6_RT_PRIO_USER).

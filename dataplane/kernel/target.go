@@ -93,7 +93,7 @@ func checkPeer(p dataplane.Peer, c *Config) error {
 		return fmt.Errorf("underlay address %s is this host's", a)
 	case !p.MAC.IsUnicast():
 		return fmt.Errorf("MAC %s is no station's", p.MAC)
-	case p.VNI != c.VNI && p.VNI != 0: // flannel does not compare it; old values have none
+	case p.VNI != c.VNI: // flannel does not compare it
 		return fmt.Errorf("VNI %d is not this network's %d", p.VNI, c.VNI)
 	}
 	return nil

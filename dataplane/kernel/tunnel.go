@@ -1,10 +1,13 @@
 package kernel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
+	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -27,13 +30,19 @@ type tunnel struct {
 	watched  atomic.Int64 // index, for the goroutine that reads notifications
 	mac      encap.MAC
 	nexthops bool            // the kernel has nexthop objects (5.3)
+	networks []netip.Prefix  // the overlay networks of the family
 	have     *state          // nil where it must be read first
+	left     *desired        // what the last sync left programmed; nil where that failed
+	mended   bool            // the kernel was found other than it was left
 	failed   map[object]bool // what the kernel refused the last time
 }
 
 // sync makes w true for the tunnel's family. Errors of single peers come as
 // refusals, what concerns all of them as err.
 func (t *tunnel) sync(ctx context.Context, w dataplane.Wanted) (refusals, error) {
+	if n := t.own(w.Networks); !slices.Equal(n, t.networks) {
+		t.networks, t.have, t.left = n, nil, nil // other routes are ours now
+	}
 	l, err := t.ensureDevice()
 	if err != nil {
 		return nil, err
@@ -47,13 +56,14 @@ func (t *tunnel) sync(ctx context.Context, w dataplane.Wanted) (refusals, error)
 		errs, err = t.program(ctx, want)
 	}
 	if err != nil {
-		t.have = nil
+		t.have, t.left = nil, nil
 		return refused, errors.Join(errDevice, err)
 	}
 	t.remember(errs)
+	t.left = want
 	other, err := t.withdraw(ctx, want, errs, refused)
 	if err != nil || len(other) > 0 {
-		t.have = nil
+		t.have, t.left = nil, nil
 	}
 	return refused, errors.Join(append(other, errDevice, err)...)
 }
@@ -65,6 +75,7 @@ func (t *tunnel) program(ctx context.Context, want *desired) (map[object]error, 
 		if err := t.read(); err != nil {
 			return nil, err
 		}
+		t.mended = t.mended || t.left == nil || len(plan(t.have, t.left, t.nexthops)) > 0
 	}
 	errs := map[object]error{}
 	ops := plan(t.have, want, t.nexthops)
@@ -97,8 +108,8 @@ func (t *tunnel) apply(ctx context.Context, ops []op, want *desired, errs map[ob
 	done := func(i int, reply []byte, err error) {
 		o, id := ops[i], ids[i]
 		if o.kind == addNexthop && err == nil {
-			id = nexthopID(reply)
-			if id == 0 {
+			n, ok := parseNexthop(reply)
+			if id = n.id; !ok {
 				err = errors.New("the kernel did not tell the id")
 			}
 		}
@@ -144,7 +155,7 @@ func (t *tunnel) encode(b []byte, o op, id uint32) []byte {
 	case replaceRoute:
 		return routeMessage(b, unix.RTM_NEWROUTE, replace, t.index, o.key, ourRoute(o.key.dst.Addr(), id))
 	}
-	return routeMessage(b, unix.RTM_DELROUTE, 0, t.index, o.key, o.route)
+	return routeMessage(b, unix.RTM_DELROUTE, 0, cmp.Or(o.route.link, t.index), o.key, o.route)
 }
 
 // isGone reports whether a deletion failed because there was nothing to delete.
@@ -216,6 +227,7 @@ func (t *tunnel) withdraw(ctx context.Context, want *desired, errs map[object]er
 	if len(good.targets) == len(want.targets) {
 		return other, nil
 	}
+	t.left = good
 	errs, err := t.program(ctx, good)
 	for _, err := range errs {
 		other = append(other, err)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,39 +15,52 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 )
 
-const (
-	// gather is the time between the first sign of a change and the repair, so that
-	// one cause of many changes is one repair.
-	gather = 100 * time.Millisecond
-	// maxPause bounds how far repairs are spread while somebody keeps undoing them.
-	maxPause = 30 * time.Second
-	// maxEvents is how many notifications are kept until they are looked at. More
-	// of them count as one that anything may have changed.
-	maxEvents = 1 << 14
-)
+// maxEvents is how many notifications are kept until they are looked at. More
+// of them count as one that anything may have changed.
+const maxEvents = 1 << 14
 
 func watchGroups() []int {
 	return []int{unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE,
 		unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_NEXTHOP}
 }
 
-// inbox holds the events that were read and not yet looked at. The reader never
-// waits for who looks: a Sync may take seconds, and the kernel's buffer is short.
+// inbox holds the events that were read and not yet looked at, the last of each
+// subject. The reader never waits for who looks: a Sync may take seconds, and the
+// kernel's buffer is short.
 type inbox struct {
 	mu     sync.Mutex
-	events []event
+	events map[subject]event
 	err    error // why the reader ended
 	signal chan struct{}
+}
+
+func newInbox() *inbox {
+	return &inbox{events: map[subject]event{}, signal: make(chan struct{}, 1)}
 }
 
 func (b *inbox) put(e event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.events) >= maxEvents {
-		b.events, e = b.events[:0], event{kind: dumpEvent}
+		clear(b.events)
+		e = event{kind: dumpEvent}
 	}
-	b.events = append(b.events, e)
+	b.events[e.subject()] = e
 	b.notify()
+}
+
+// putBack puts in what was looked at and is to be looked at again, unless
+// something later about the same has come.
+func (b *inbox) putBack(events []event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range events {
+		if _, ok := b.events[e.subject()]; !ok {
+			e.seen = true
+			b.events[e.subject()] = e
+			b.notify()
+		}
+	}
 }
 
 func (b *inbox) fail(err error) {
@@ -65,8 +80,8 @@ func (b *inbox) notify() {
 func (b *inbox) take() ([]event, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	events := b.events
-	b.events = nil
+	events := slices.Collect(maps.Values(b.events))
+	clear(b.events)
 	return events, b.err
 }
 
@@ -75,7 +90,7 @@ func (b *inbox) take() ([]event, error) {
 // returns nil and leaves everything in place.
 func (d *Dataplane) Run(ctx context.Context) error {
 	defer d.Close()
-	in := &inbox{signal: make(chan struct{}, 1)}
+	in := newInbox()
 	var reader sync.WaitGroup
 	reader.Go(func() { d.read(in) })
 	defer reader.Wait()
@@ -84,7 +99,7 @@ func (d *Dataplane) Run(ctx context.Context) error {
 
 	tick := time.NewTicker(d.resync)
 	defer tick.Stop()
-	pause, last := gather, time.Now()
+	pace := newPace()
 	for {
 		select {
 		case <-ctx.Done():
@@ -92,19 +107,16 @@ func (d *Dataplane) Run(ctx context.Context) error {
 		case <-tick.C:
 			d.repair(ctx, []event{{kind: dumpEvent}})
 		case <-in.signal:
-			if !sleep(ctx, pause) {
+			if !sleep(ctx, pace.wait(time.Now())) {
 				return nil
 			}
 			events, err := in.take()
 			if err != nil {
 				return fmt.Errorf("watch the kernel: %w", err)
 			}
-			if time.Since(last) > 10*pause {
-				pause = gather
-			}
-			if d.repair(ctx, events) {
-				pause, last = min(2*pause, maxPause), time.Now()
-			}
+			found, again := d.repair(ctx, events)
+			pace.note(found, time.Now())
+			in.putBack(again)
 		}
 	}
 }
@@ -139,7 +151,7 @@ func (d *Dataplane) read(in *inbox) {
 		}
 		messages(buf[:n], func(h unix.NlMsghdr, body []byte) {
 			for _, t := range d.tunnels {
-				if e := classify(h, body, int(t.watched.Load()), t.batch.port); e.kind != noEvent {
+				if e := classify(h, body, int(t.watched.Load()), t.batch.port); e != (event{}) {
 					in.put(e)
 				}
 			}
@@ -148,48 +160,54 @@ func (d *Dataplane) read(in *inbox) {
 }
 
 // repair makes what was last wanted true again where an event shows that it is
-// not, and reports whether it had to look.
-func (d *Dataplane) repair(ctx context.Context, events []event) bool {
+// not. It returns what it found, and the events to look at once more.
+func (d *Dataplane) repair(ctx context.Context, events []event) (found finding, again []event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.last == nil || d.closed {
-		return false
+		return nothing, nil
 	}
 	look := false
 	for _, t := range d.tunnels {
-		for _, e := range events {
-			if e.index != 0 && e.index != t.index {
-				continue
-			}
-			if t.have == nil || e.kind == lookEvent {
-				look = true
-			} else if e.differs(t.have) {
-				look, t.have = true, nil
-			}
-		}
+		t.mended = false
+		l, a := t.look(events)
+		look, again = look || l, append(again, a...)
 	}
 	if !look {
-		return false
+		return nothing, again
 	}
+	found = intact
 	// What concerns single peers was told to Sync's caller.
-	if err := d.sync(ctx, *d.last); !onlyPeers(err) && ctx.Err() == nil {
-		d.log.Warn("repair overlay device", "error", err)
+	if _, err := dataplane.PeerErrors(d.sync(ctx, *d.last)); err != nil {
+		found = altered
+		if ctx.Err() == nil {
+			d.log.Warn("repair overlay device", "error", err)
+		}
 	}
-	return true
+	for _, t := range d.tunnels {
+		if t.mended {
+			found = altered
+		}
+	}
+	return found, again
 }
 
-// onlyPeers reports whether err consists of *dataplane.PeerError alone, or is nil.
-func onlyPeers(err error) bool {
-	switch e := err.(type) {
-	case nil, *dataplane.PeerError:
-		return true
-	case interface{ Unwrap() []error }:
-		for _, part := range e.Unwrap() {
-			if !onlyPeers(part) {
-				return false
-			}
+// look reports whether the events give a reason to compare the kernel with what is
+// wanted, and forgets what is remembered where this is in doubt. It returns the
+// events that may yet turn out to be harmless.
+func (t *tunnel) look(events []event) (reason bool, again []event) {
+	have := t.have
+	for _, e := range events {
+		switch {
+		case e.kind == noEvent || e.index != 0 && e.index != t.index:
+		case have == nil || e.kind == lookEvent:
+			reason = true
+		case !e.differs(have):
+		case e.mayBeOwn():
+			again = append(again, e)
+		default:
+			reason, t.have = true, nil
 		}
-		return true
 	}
-	return false
+	return reason, again
 }

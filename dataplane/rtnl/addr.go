@@ -27,6 +27,7 @@ func (c *Conn) SetAddrs(index int, subnets, networks []netip.Prefix) error {
 		have = append(have, Prefix(a.IPNet))
 	}
 	add, remove := planAddrs(have, subnets, networks)
+	c.changes.Add(uint64(len(add) + len(remove)))
 	for _, p := range add {
 		a := &netlink.Addr{IPNet: IPNet(p)}
 		if p.Addr().Is6() {

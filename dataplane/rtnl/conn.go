@@ -3,6 +3,7 @@ package rtnl
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -18,7 +19,8 @@ const dumpTries = 10
 // Conn is one netlink connection to one network namespace. Its methods may be
 // called from several goroutines.
 type Conn struct {
-	h *netlink.Handle
+	h       *netlink.Handle
+	changes atomic.Uint64
 }
 
 // Open connects to the network namespace of the calling thread.
@@ -35,6 +37,10 @@ func (c *Conn) Close() { c.h.Close() }
 
 // Handle returns the connection for steps that only one caller needs.
 func (c *Conn) Handle() *netlink.Handle { return c.h }
+
+// Changes returns how many changes SetLink and SetAddrs have made, failed ones
+// included: where it stays the same, all was as wanted.
+func (c *Conn) Changes() uint64 { return c.changes.Load() }
 
 // Retry runs a dump again while the kernel reports that something changed
 // under it (NLM_F_DUMP_INTR): its result would have holes or repetitions.

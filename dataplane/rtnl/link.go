@@ -52,16 +52,19 @@ func (c *Conn) SetLink(index, mtu int, alias string, up bool) error {
 	a := l.Attrs()
 	var errs []error
 	if mtu != 0 && a.MTU != mtu {
+		c.changes.Add(1)
 		if err := c.h.LinkSetMTU(l, mtu); err != nil {
 			errs = append(errs, fmt.Errorf("set MTU of %s to %d: %w", a.Name, mtu, err))
 		}
 	}
 	if alias != "" && a.Alias != alias {
+		c.changes.Add(1)
 		if err := c.h.LinkSetAlias(l, alias); err != nil {
 			errs = append(errs, fmt.Errorf("set alias of %s to %q: %w", a.Name, alias, err))
 		}
 	}
 	if up && a.Flags&net.FlagUp == 0 {
+		c.changes.Add(1)
 		if err := c.h.LinkSetUp(l); err != nil {
 			errs = append(errs, fmt.Errorf("set %s up: %w", a.Name, err))
 		}

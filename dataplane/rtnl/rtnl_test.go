@@ -234,8 +234,11 @@ func TestDeleteLinkDeletesRoutesFirst(t *testing.T) {
 		}
 	}
 	msgs, _, err := s.Receive()
-	if err != nil || len(msgs) == 0 || msgs[0].Header.Type != unix.RTM_DELROUTE {
-		t.Errorf("the first events are %v, %v", msgs, err)
+	if err != nil || len(msgs) == 0 {
+		t.Fatalf("%d events, %v", len(msgs), err)
+	}
+	if typ := msgs[0].Header.Type; typ != unix.RTM_DELROUTE {
+		t.Errorf("the first event is of type %d", typ)
 	}
 	if out := ns.Run("ip", "-4", "route"); out != "10.6.0.0/16 dev lo proto 211 scope link " {
 		t.Errorf("routes are %q", out)

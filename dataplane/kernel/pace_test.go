@@ -1,0 +1,164 @@
+package kernel
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/rtnl"
+)
+
+func TestPaceIsShortAfterAQuietTime(t *testing.T) {
+	p := newPace()
+	for range 20 {
+		p.note(altered, time.Unix(1000, 0))
+	}
+	if busy, quiet := p.wait(time.Unix(1001, 0)), p.wait(time.Unix(1301, 0)); busy != maxPause || quiet != gather {
+		t.Errorf("pause %v, after a quiet time %v", busy, quiet)
+	}
+}
+
+func TestPace(t *testing.T) {
+	const ms = time.Millisecond
+	type step struct {
+		after time.Duration // since the step before
+		found finding
+		pause time.Duration // then
+	}
+	for name, steps := range map[string][]step{
+		"nothing to look at": {{0, nothing, 100 * ms}, {100 * ms, nothing, 100 * ms}},
+		"nothing to repair":  {{0, intact, 200 * ms}, {ms, intact, 400 * ms}, {ms, intact, 400 * ms}},
+		"somebody undoes it": {{0, altered, 200 * ms}, {ms, altered, 400 * ms}, {ms, altered, 800 * ms}, {ms, altered, 1600 * ms},
+			{ms, altered, 3200 * ms}, {ms, altered, 6400 * ms}, {ms, altered, 12800 * ms}, {ms, altered, 25600 * ms},
+			{ms, altered, 30 * time.Second}, {ms, altered, 30 * time.Second}},
+		"quiet":          {{0, altered, 200 * ms}, {3 * time.Second, altered, 200 * ms}},
+		"quiet at last":  {{0, intact, 200 * ms}, {3 * time.Second, nothing, 100 * ms}},
+		"no more undone": {{0, altered, 200 * ms}, {ms, altered, 400 * ms}, {ms, altered, 800 * ms}, {5 * time.Second, intact, 800 * ms}, {4 * time.Second, intact, 200 * ms}},
+	} {
+		p, now := newPace(), time.Unix(1000, 0)
+		for i, s := range steps {
+			now = now.Add(s.after)
+			p.wait(now)
+			if p.note(s.found, now); p.pause != s.pause {
+				t.Errorf("%s, step %d: pause %v, want %v", name, i, p.pause, s.pause)
+			}
+		}
+	}
+}
+
+// The kernel does not say that our own changes of FDB entries, and the end of a
+// neighbour, are ours.
+func TestOwnChangesAreNoReasonToLook(t *testing.T) {
+	const index, port = 7, 4711
+	entry, base := fdbEntry{peerB.MAC, peerB.Addr}, peerB.Subnets[0].Addr()
+	message := func(typ uint16, pid uint32, b []byte) event {
+		return classify(unix.NlMsghdr{Type: typ, Pid: pid}, b[unix.SizeofNlMsghdr:], index, port)
+	}
+	addFDB := message(unix.RTM_NEWNEIGH, 0, fdbMessage(nil, unix.RTM_NEWNEIGH, 0, index, entry))
+	delFDB := message(unix.RTM_DELNEIGH, 0, fdbMessage(nil, unix.RTM_DELNEIGH, 0, index, entry))
+	addNeigh := message(unix.RTM_NEWNEIGH, port, neighMessage(nil, unix.RTM_NEWNEIGH, 0, index, base, peerB.MAC))
+	delNeigh := message(unix.RTM_DELNEIGH, 0, neighMessage(nil, unix.RTM_DELNEIGH, 0, index, base, peerB.MAC))
+	for _, tc := range []struct {
+		name         string
+		there        bool // the entries, by what is remembered
+		first, later []event
+		want         bool
+	}{
+		{"added", true, []event{addFDB, addNeigh}, nil, false},
+		{"deleted", false, []event{delFDB, delNeigh}, nil, false},
+		{"deleted and added", true, []event{delFDB, delNeigh, addFDB, addNeigh}, nil, false},
+		{"added and deleted", false, []event{addFDB, addNeigh, delFDB, delNeigh}, nil, false},
+		{"FDB entry added later", true, []event{delFDB}, []event{addFDB}, false},
+		{"FDB entry deleted later", false, []event{addFDB}, []event{delFDB}, false},
+		{"neighbour added later", true, []event{delNeigh}, []event{addNeigh}, false},
+		{"FDB entry deleted by somebody", true, []event{addFDB, delFDB}, nil, true},
+		{"FDB entry added by somebody", false, []event{addFDB}, nil, true},
+		{"neighbour deleted by somebody", true, []event{addNeigh, delNeigh}, nil, true},
+	} {
+		tun, in := &tunnel{index: index, have: newState()}, newInbox()
+		if tc.there {
+			tun.have.fdb[entry], tun.have.neigh[base] = true, peerB.MAC
+		}
+		reason := false
+		for _, events := range [][]event{tc.first, tc.later, nil} {
+			for _, e := range events {
+				in.put(e)
+			}
+			taken, err := in.take()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, again := tun.look(taken)
+			reason = reason || r
+			in.putBack(again)
+		}
+		if reason != tc.want || reason != (tun.have == nil) {
+			t.Errorf("%s: reason to look %v, want %v", tc.name, reason, tc.want)
+		}
+	}
+}
+
+func TestInboxKeepsNoMoreThanItMay(t *testing.T) {
+	in := newInbox()
+	for i := range maxEvents + 1 {
+		in.put(event{kind: routeEvent, about: object{class: 'r', key: routeKey{metric: uint32(i)}}})
+	}
+	events, err := in.take()
+	if err != nil || len(events) != 1 || events[0].kind != dumpEvent {
+		t.Errorf("%d events, %v", len(events), err)
+	}
+}
+
+func TestOnlyWhatIsOursIsAReasonToLook(t *testing.T) {
+	const index, other, port = 7, 8, 4711
+	have := newState()
+	have.index, have.networks = index, prefixes("10.5.0.0/16")
+	base := netip.MustParseAddr("10.5.2.0")
+	have.nexthops[base], have.gateways[3] = 3, base
+	routeOf := func(dst string, protocol uint8, link int) []byte {
+		k := routeKey{dst: netip.MustParsePrefix(dst)}
+		return routeMessage(nil, unix.RTM_NEWROUTE, 0, link, k, route{protocol: protocol, gateway: base})
+	}
+	nexthopOf := func(id uint32, gateway string, protocol uint8, link int) []byte {
+		b := newNexthopMessage(nil, link, netip.MustParseAddr(gateway))
+		b[unix.SizeofNlMsghdr+2] = protocol
+		return attrUint32(b, unix.NHA_ID, id)
+	}
+	for _, tc := range []struct {
+		typ  uint16
+		b    []byte
+		want bool
+	}{
+		{unix.RTM_NEWROUTE, routeOf("10.5.2.0/24", rtnl.RouteProtocol, other), true},
+		{unix.RTM_DELROUTE, routeOf("10.5.2.0/24", rtnl.RouteProtocol, other), true},
+		{unix.RTM_NEWROUTE, routeOf("10.6.2.0/24", rtnl.RouteProtocol, index), true},
+		{unix.RTM_NEWROUTE, routeOf("10.6.2.0/24", rtnl.RouteProtocol, other), false}, // another daemon's
+		{unix.RTM_NEWROUTE, routeOf("10.0.0.0/8", rtnl.RouteProtocol, other), false},
+		{unix.RTM_NEWROUTE, routeOf("10.5.2.0/24", unix.RTPROT_STATIC, other), false},
+		{unix.RTM_NEWNEXTHOP, nexthopOf(3, "10.5.2.0", rtnl.RouteProtocol, index), false}, // as it is
+		{unix.RTM_NEWNEXTHOP, nexthopOf(3, "10.5.3.0", rtnl.RouteProtocol, index), true},
+		{unix.RTM_NEWNEXTHOP, nexthopOf(3, "10.5.2.0", rtnl.RouteProtocol, other), true},
+		{unix.RTM_NEWNEXTHOP, nexthopOf(3, "10.5.2.0", unix.RTPROT_STATIC, index), true},
+		{unix.RTM_NEWNEXTHOP, nexthopOf(4, "10.5.3.0", rtnl.RouteProtocol, other), true},
+		{unix.RTM_NEWNEXTHOP, nexthopOf(4, "10.6.3.0", rtnl.RouteProtocol, other), false}, // another daemon's
+		{unix.RTM_NEWNEXTHOP, nexthopOf(4, "10.5.3.0", unix.RTPROT_STATIC, other), false},
+		{unix.RTM_DELNEXTHOP, nexthopOf(3, "10.5.2.0", rtnl.RouteProtocol, index), true},
+		{unix.RTM_DELNEXTHOP, nexthopOf(4, "10.6.3.0", rtnl.RouteProtocol, other), false},
+	} {
+		e := classify(unix.NlMsghdr{Type: tc.typ, Pid: 1}, tc.b[unix.SizeofNlMsghdr:], index, port)
+		if got := e.differs(have); got != tc.want {
+			t.Errorf("%s: got %v, want %v", fmt.Sprintf("message of type %d, %+v", tc.typ, e), got, tc.want)
+		}
+	}
+}
+
+func prefixes(ss ...string) []netip.Prefix {
+	var ps []netip.Prefix
+	for _, s := range ss {
+		ps = append(ps, netip.MustParsePrefix(s))
+	}
+	return ps
+}
