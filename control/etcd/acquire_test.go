@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"errors"
+	"io"
 	"net/netip"
 	"strings"
 	"sync"
@@ -207,6 +208,40 @@ func TestReplyLost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCloseDuringAcquire closes the Store while the node's record is being written: the
+// record does not outlive it. Close gives etcd 300 ms for that, so that a busy machine
+// may need another attempt.
+func TestCloseDuringAcquire(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	for i := range 5 {
+		s := c.open(t)
+		n, vteps := node(i)
+		record := prefix + "/overlayd/nodes/" + n.PublicIP.String()
+		done := make(chan struct{})
+		c.proxy.setTrap(record, func(p *pair, request []byte) {
+			defer close(done)
+			before := c.applied(t)
+			var wg sync.WaitGroup
+			wg.Go(func() { _ = s.Close() })
+			time.Sleep(50 * time.Millisecond) // a head start, not a synchronisation: any order must do
+			p.server.Write(request)
+			_, _ = io.Copy(p.server, p.client) // until Close ends the connection
+			wg.Wait()
+			eventually(t, "etcd has seen the request", func() bool { return c.applied(t) > before })
+		})
+		if _, err := s.Acquire(t.Context(), n, vteps); err == nil {
+			t.Error("acquired from a closed store")
+		}
+		<-done
+		if kvs := c.do(t, clientv3.OpGet(record)).Get().Kvs; len(kvs) == 0 {
+			return
+		}
+		t.Logf("attempt %d left the record", i)
+	}
+	t.Error("the record outlives the Store")
 }
 
 func TestTwoLiveNodesWithOnePublicIP(t *testing.T) {

@@ -24,23 +24,31 @@ type record struct {
 	stop context.CancelFunc // ends keep
 	done chan struct{}      // closed when keep has returned
 
-	// turn holds one token: who has it may use the fields below. Not a mutex,
-	// because it is held over calls and waiting for it must end with a context.
-	turn     chan struct{}
+	turn     turn    // of the fields below
 	lease    leaseID // 0: none
 	revision int64   // ModRevision of the key when it was last seen to be ours
 }
 
-func (r *record) lock(ctx context.Context) error {
+// turn is a mutex that can be held over calls, because waiting for it ends with a
+// context. It holds a token while it is free.
+type turn chan struct{}
+
+func newTurn() turn {
+	t := make(turn, 1)
+	t.unlock()
+	return t
+}
+
+func (t turn) lock(ctx context.Context) error {
 	select {
-	case <-r.turn:
+	case <-t:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (r *record) unlock() { r.turn <- struct{}{} }
+func (t turn) unlock() { t <- struct{}{} }
 
 // claim makes sure that the record of node is this process's, and keeps it alive
 // from then on. control.ErrTaken: another live node has it. An earlier process of
@@ -53,6 +61,13 @@ func (s *Store) claim(ctx context.Context, node control.Node) (*record, error) {
 	case node.ID == "":
 		return nil, errors.New("node ID is empty")
 	}
+	if err := s.claims.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer s.claims.unlock()
+	if s.isClosing() {
+		return nil, errClosed
+	}
 	want := nodeJSON{ID: node.ID, Name: node.Name}
 	if r := s.record(); r != nil {
 		if r.publicIP == ip && r.node == want {
@@ -60,23 +75,31 @@ func (s *Store) claim(ctx context.Context, node control.Node) (*record, error) {
 		}
 		s.unclaim(ctx)
 	}
-	r := &record{store: s, key: s.keys.node(ip), publicIP: ip, node: want, turn: make(chan struct{}, 1)}
-	r.unlock()
-	if err := r.claim(ctx); err != nil {
+	r := &record{store: s, key: s.keys.node(ip), publicIP: ip, node: want, turn: newTurn()}
+	err := r.claim(ctx)
+	if err == nil {
+		err = s.start(ctx, r)
+	}
+	if err != nil {
 		r.forget(ctx)
 		return nil, err
 	}
-	kctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	return r, nil
+}
+
+// start makes r the Store's record and keeps it alive, unless the Store is being closed.
+func (s *Store) start(ctx context.Context, r *record) error {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stop, r.done = stop, make(chan struct{})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.closing {
 		stop()
-		return nil, errClosed
+		return errClosed
 	}
 	s.node = r
-	go r.keep(kctx) // unclaim waits for it
-	return r, nil
+	go r.keep(ctx) // unclaim waits for it
+	return nil
 }
 
 // nodeIP is the public IP that tells node from all others.
@@ -110,10 +133,10 @@ func (s *Store) unclaim(ctx context.Context) {
 
 // claim writes the record, or finds it written.
 func (r *record) claim(ctx context.Context) error {
-	if err := r.lock(ctx); err != nil {
+	if err := r.turn.lock(ctx); err != nil {
 		return err
 	}
-	defer r.unlock()
+	defer r.turn.unlock()
 	for try := 0; ; try++ {
 		err := r.write(ctx)
 		switch {
@@ -204,11 +227,11 @@ func (r *record) keep(ctx context.Context) {
 
 // beat extends the record's etcd lease, and writes the record again if that is gone.
 func (r *record) beat(ctx context.Context) error {
-	if err := r.lock(ctx); err != nil {
+	if err := r.turn.lock(ctx); err != nil {
 		return err
 	}
 	id := r.lease
-	r.unlock()
+	r.turn.unlock()
 	if id != 0 {
 		if _, err := r.store.refresh(ctx, id); !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			return err
@@ -232,9 +255,9 @@ func (r *record) fence(ctx context.Context) (ifs []clientv3.Cmp, then []clientv3
 	if r == nil {
 		return nil, nil, nil
 	}
-	if err := r.lock(ctx); err != nil {
+	if err := r.turn.lock(ctx); err != nil {
 		return nil, nil, err
 	}
-	defer r.unlock()
+	defer r.turn.unlock()
 	return []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(r.key), "=", r.revision)}, []clientv3.Op{r.put()}, nil
 }

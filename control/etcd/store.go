@@ -40,11 +40,14 @@ type Store struct {
 	keys keys
 	log  *slog.Logger
 
-	mu     sync.Mutex // of the fields below
-	client *clientv3.Client
-	cancel context.CancelFunc // ends client
-	closed bool
-	node   *record // nil before Acquire and after Release
+	claims turn // of whoever makes this node's record, or withdraws it for good
+
+	mu      sync.Mutex // of the fields below
+	client  *clientv3.Client
+	cancel  context.CancelFunc // ends client
+	closing bool               // Close has begun: no new record
+	closed  bool               // no new client
+	node    *record            // nil before Acquire and after Release
 
 	resets, changes, bad atomic.Uint64
 }
@@ -78,7 +81,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 			cfg.Log.WarnContext(ctx, "certificate files for etcd are not used with an http endpoint; use https", "endpoint", e)
 		}
 	}
-	return &Store{cfg: cfg, tls: t, keys: keys{prefix: cfg.Prefix}, log: cfg.Log}, ctx.Err()
+	return &Store{cfg: cfg, tls: t, keys: keys{prefix: cfg.Prefix}, log: cfg.Log, claims: newTurn()}, ctx.Err()
 }
 
 // Stats returns the counters. It may be called at any time.
@@ -87,11 +90,18 @@ func (s *Store) Stats() Stats {
 }
 
 // Close withdraws the node's sign of life, if etcd answers within 300 ms, and ends
-// every connection. Leases stay: they are for the next run. Watches must have been ended
+// every connection; an Acquire that still runs withdraws its own meanwhile. Leases stay: they are for the next run. Watches must have been ended
 // through their contexts before.
 func (s *Store) Close() error {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	waited := s.claims.lock(ctx) == nil
 	s.unclaim(ctx)
+	if waited {
+		s.claims.unlock()
+	}
 	cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,6 +115,12 @@ func (s *Store) Close() error {
 		return fmt.Errorf("close etcd client: %w", err)
 	}
 	return nil
+}
+
+func (s *Store) isClosing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closing
 }
 
 var errClosed = errors.New("etcd store is closed")
