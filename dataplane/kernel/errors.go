@@ -28,7 +28,8 @@ func explain(err error, c *Config) error {
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.EPROTONOSUPPORT):
 		return fmt.Errorf("%w: %w", err, ErrUnsupported)
 	case errors.Is(err, unix.EADDRINUSE):
-		return fmt.Errorf("%w: VXLAN needs UDP port %d: %w; find by whom with `ss -lunp 'sport = :%[2]d'`, "+
+		return fmt.Errorf("%w: VXLAN needs UDP port %d: %w; find by whom with `ss -lunp 'sport = :%[2]d'` "+
+			"(a program) or `ip -d link show type vxlan` (a device of another kind), "+
 			"or choose another Port in the network config", err, c.Port, ErrPortInUse)
 	}
 	return err

@@ -41,6 +41,19 @@ func (c *Conn) Links() ([]netlink.Link, error) {
 	return links, nil
 }
 
+// PortHolders returns the names of the vxlan devices that hold a UDP port: those
+// that are up.
+func (c *Conn) PortHolders(port uint16) ([]string, error) {
+	links, err := c.Links()
+	var names []string
+	for _, l := range links {
+		if v, ok := l.(*netlink.Vxlan); ok && v.Port == int(port) && v.Flags&net.FlagUp != 0 {
+			names = append(names, v.Name)
+		}
+	}
+	return names, err
+}
+
 // SetLink makes the link's MTU (bytes; 0 leaves it), alias ("" leaves it) and,
 // where up is true, its administrative state be as told. What one of these is
 // refused keeps no other from being set.

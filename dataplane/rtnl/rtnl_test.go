@@ -127,6 +127,18 @@ func TestStepsAreIdempotentAndSilent(t *testing.T) {
 	}
 }
 
+func TestPortHolders(t *testing.T) {
+	ns, c, index := device(t, "flannel.7")
+	ns.Run("ip", "link", "add", "down", "type", "vxlan", "id", "8", "dstport", "4789")
+	ns.Run("ip", "link", "add", "elsewhere", "up", "type", "vxlan", "id", "9", "dstport", "8472")
+	if err := c.SetLink(index, 0, "", true); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := c.PortHolders(4789); err != nil || !slices.Equal(names, []string{"flannel.7"}) {
+		t.Errorf("got %v, %v", names, err)
+	}
+}
+
 func TestSetAddrsReplacesTheOldSubnet(t *testing.T) {
 	ns, c, index := device(t, "flannel.7")
 	ns.Addr("flannel.7", "192.0.2.9/24")

@@ -242,6 +242,12 @@ func TestOpenRefused(t *testing.T) {
 			},
 			is: unix.EADDRINUSE, says: "ss -lunp 'sport = :8472'",
 		},
+		"port held by the device of another VNI": {
+			prepare: func(t *testing.T, h *host) {
+				h.Run("ip", "link", "add", "flannel.9", "up", "type", "vxlan", "id", "9", "dstport", "8472")
+			},
+			is: unix.EADDRINUSE, says: "`ip link del flannel.9`",
+		},
 		"foreign device": {
 			prepare: func(t *testing.T, h *host) { netnstest.Link(h.NS, "flannel.1", h.pod, "peer") },
 			says:    "type veth",

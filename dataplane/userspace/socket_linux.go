@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
 const (
@@ -89,12 +92,27 @@ type option struct{ level, name, value int }
 func bindError(local netip.AddrPort, err error) error {
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):
-		return fmt.Errorf("bind UDP %s: port %d is in use, by a program (`ss -lunp 'sport = :%[2]d'` names it) or by another vxlan device (`ip -d link show type vxlan`): %w",
-			local, local.Port(), err)
+		return fmt.Errorf("bind UDP %s: port %d is in use, by %s: %w", local, local.Port(), portHolder(local.Port()), err)
 	case errors.Is(err, unix.EADDRNOTAVAIL):
 		return fmt.Errorf("bind UDP %s: the address is on no interface of this host: %w", local, err)
 	}
 	return fmt.Errorf("bind UDP %s: %w", local, err)
+}
+
+// portHolder says, as far as it can, who has a UDP port in the network namespace
+// of the calling thread, and what to do about it. After a change of the VNI it
+// is the vxlan device of an earlier kernel dataplane.
+func portHolder(port uint16) string {
+	var devices []string
+	if conn, err := rtnl.Open(); err == nil {
+		defer conn.Close()
+		devices, _ = conn.PortHolders(port) // without them the text is the general one
+	}
+	if len(devices) == 0 {
+		return fmt.Sprintf("a program (`ss -lunp 'sport = :%d'` names it)", port)
+	}
+	return fmt.Sprintf("vxlan device %s; if no other daemon needs it, remove it (`ip link del %s`, or `overlayd cleanup`)",
+		strings.Join(devices, " and "), devices[0])
 }
 
 // growBuffer sets a socket's buffer to size bytes, and where CAP_NET_ADMIN is
