@@ -41,6 +41,11 @@ func cleanup(subnetFile string, removed func(what string)) error {
 		return fmt.Errorf("overlayd (pid %d) is running with --subnet-file %s: stop it first", other.pid, subnetFile)
 	}
 	// A file that cannot be made says that no daemon could make it either.
+	served, serr := servedDevices()
+	if serr != nil || len(served) > 0 {
+		claim.release()
+		return errors.Join(serr, fmt.Errorf("overlayd is running in this network namespace and serves %v: stop it first", served))
+	}
 	gone, err := kernel.Cleanup()
 	for _, what := range gone {
 		removed(what)

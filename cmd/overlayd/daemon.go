@@ -19,14 +19,14 @@ import (
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
 
-// daemon is what lives as long as the process: the options, the underlay, the
-// store. A session comes and goes on top of it.
+// daemon is what lives as long as the process: the options, the store, who we are.
+// A session comes and goes on top of it.
 type daemon struct {
 	*options
 	log   *slog.Logger
-	iface underlay.Interface
-	node  control.Node
 	store *etcd.Store
+	node  control.Node
+	iface underlay.Interface // of the current session
 
 	drain    chan os.Signal // SIGUSR1: give the lease back, then stop
 	draining bool           // it came
@@ -40,8 +40,8 @@ type refusal struct {
 	err     error
 }
 
-// runDaemon runs until ctx ends. Its order is the order of what each step needs:
-// the claim to the subnet file, the underlay, the store, then sessions.
+// runDaemon runs until ctx ends: it claims the subnet file, starts or opens the
+// store, and runs sessions on it.
 func runDaemon(ctx context.Context, o *options) (err error) {
 	d := &daemon{options: o, log: o.logger(), drain: make(chan os.Signal, 1)}
 	slog.SetDefault(d.log)
@@ -55,12 +55,6 @@ func runDaemon(ctx context.Context, o *options) (err error) {
 	}
 	defer claim.release()
 
-	if d.iface, err = underlay.Select(underlay.Options{
-		Iface: o.iface, IfaceRegex: o.ifaceRegex, CanReach: o.canReach, PublicIP: o.public,
-	}); err != nil {
-		return fmt.Errorf("choose underlay interface: %w", err)
-	}
-	d.log.Info("underlay", "interface", d.iface.Name, "address", d.iface.Addr, "public_ip", d.iface.Public, "mtu", d.iface.MTU)
 	if err := d.describeNode(claim); err != nil {
 		return err
 	}
@@ -73,6 +67,9 @@ func runDaemon(ctx context.Context, o *options) (err error) {
 			return err
 		}
 		defer stop()
+	}
+	if ctx.Err() != nil {
+		return nil // asked to stop before there was anything to stop
 	}
 	// Open asks nobody, so what it refuses is a flag or a file.
 	if d.store, err = etcd.Open(ctx, o.etcdConfig(d.log)); err != nil {
@@ -136,7 +133,7 @@ func (d *daemon) describeNode(claim *nodeFile) error {
 	if err != nil {
 		return fmt.Errorf("read host name: %w", err)
 	}
-	d.node = control.Node{ID: newNodeID(), Name: name, PublicIP: d.iface.Public}
+	d.node = control.Node{ID: newNodeID(), Name: name}
 	if claim != nil {
 		d.node.ID = claim.id
 	}
@@ -144,8 +141,8 @@ func (d *daemon) describeNode(claim *nodeFile) error {
 }
 
 // sessions runs one session after the other until ctx ends. Only the first may
-// end the daemon, and only if it cannot open a dataplane on this machine: later
-// whatever broke (somebody deleted the device) is made anew.
+// end the daemon, and only if this machine lacks the interface or the dataplane:
+// later whatever broke (somebody deleted the underlay link) is looked for anew.
 func (d *daemon) sessions(ctx context.Context) error {
 	const minPause, maxPause = 500 * time.Millisecond, 30 * time.Second
 	for pause := minPause; ; {

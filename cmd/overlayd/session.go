@@ -15,13 +15,21 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-// session waits for a usable network config, opens the dataplane for it and
+// session chooses the underlay, waits for a usable network config, opens the dataplane for it and
 // runs both halves until ctx ends or one of them cannot go on.
 func (d *daemon) session(ctx context.Context) error {
+	if err := d.chooseUnderlay(); err != nil {
+		return err
+	}
 	network, err := d.waitForNetwork(ctx)
 	if err != nil {
 		return err
 	}
+	claim, err := claimDevice(network.Backend.VNI)
+	if err != nil {
+		return err
+	}
+	defer claim.Close()
 	enableForwarding(d.log)
 	mtu := overlayMTU(network.Backend.MTU, d.iface)
 	dp, mode, err := d.openDataplane(network, mtu)
@@ -59,6 +67,18 @@ func (d *daemon) session(ctx context.Context) error {
 	err = group.Wait()
 	d.log.Info("stats", statsAttrs(dp.Stats())...)
 	return err
+}
+
+func (d *daemon) chooseUnderlay() error {
+	iface, err := underlay.Select(underlay.Options{Iface: d.options.iface, IfaceRegex: d.ifaceRegex, CanReach: d.canReach, PublicIP: d.public})
+	if err != nil {
+		return fmt.Errorf("choose underlay interface: %w", err)
+	}
+	if iface != d.iface {
+		d.log.Info("underlay", "interface", iface.Name, "address", iface.Addr, "public_ip", iface.Public, "mtu", iface.MTU)
+	}
+	d.iface, d.node.PublicIP = iface, iface.Public
+	return nil
 }
 
 // statsAttrs lists the counters that are not zero, by the names that the README has.

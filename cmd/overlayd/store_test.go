@@ -227,3 +227,33 @@ func TestConfigOutOfReach(t *testing.T) {
 	c.put("/coreos.com/network/config", testNetwork)
 	h.daemon.waitLog("msg=ready", 5*time.Second)
 }
+
+// TestSecondDaemonOnOneDevice: a daemon with a subnet file of its own is refused
+// beside one that serves the same device, and cleanup spares a device in service.
+func TestSecondDaemonOnOneDevice(t *testing.T) {
+	c := newCluster(t, 1, testNetwork)
+	h := c.hosts[0]
+	h.up("--dataplane", modeKernel)
+	other := filepath.Join(t.TempDir(), "other.env")
+	for _, args := range [][]string{
+		{"--etcd-endpoints", c.url, "--subnet-file", other, "--dataplane", modeUserspace},
+		{"cleanup", "--subnet-file", other},
+	} {
+		p := start(t, h.NS, "second", []string{asOverlayd + "=1"}, args...)
+		if code := p.wait(20 * time.Second); code != exitFailure || !strings.Contains(p.text(), "flannel.1") {
+			t.Errorf("%v: exit code %d:\n%s", args, code, p.text())
+		}
+	}
+	if kind := hardwareAddr(t, h).String(); kind == "" {
+		t.Error("the device is no vxlan device any more")
+	}
+	h.daemon.stop(unix.SIGTERM)
+	p := start(t, h.NS, "cleanup", []string{asOverlayd + "=1"}, "cleanup", "--subnet-file", h.subnetFile)
+	if code := p.wait(20 * time.Second); code != 0 || !strings.Contains(p.text(), "flannel.1") {
+		t.Errorf("cleanup: exit code %d:\n%s", code, p.text())
+	}
+	p = start(t, h.NS, "cleanup", []string{asOverlayd + "=1"}, "cleanup", "--subnet-file", h.subnetFile)
+	if code := p.wait(20 * time.Second); code != 0 || p.text() != "" {
+		t.Errorf("second cleanup: exit code %d:\n%s", code, p.text())
+	}
+}
