@@ -27,8 +27,9 @@ type address struct {
 	deprecated bool // IFA_F_DEPRECATED: not for new traffic
 }
 
+// usable: other hosts can send to it, so nothing of 127.0.0.0/8.
 func (a address) usable() bool {
-	return a.ip.Is4() && !a.deprecated && !a.ip.IsUnspecified() && !a.ip.IsMulticast()
+	return a.ip.Is4() && !a.deprecated && !a.ip.IsUnspecified() && !a.ip.IsMulticast() && !a.ip.IsLoopback()
 }
 
 // rank orders usable addresses, the best highest.
@@ -50,7 +51,7 @@ func (a address) rank() int {
 }
 
 // best returns the address to use where none was asked for: global before
-// link-local before loopback, permanent before dynamic, primary before
+// link-local, permanent before dynamic, primary before
 // secondary, and of equals the kernel's first.
 func (l *link) best() (netip.Addr, bool) {
 	usable := slices.DeleteFunc(slices.Clone(l.addrs), func(a address) bool { return !a.usable() })
@@ -94,9 +95,12 @@ func (l *link) addresses() string {
 	}
 	var s []string
 	for _, a := range l.addrs {
-		if a.deprecated {
+		switch {
+		case a.ip.IsLoopback():
+			s = append(s, a.ip.String()+" loopback")
+		case a.deprecated:
 			s = append(s, a.ip.String()+" deprecated")
-		} else {
+		default:
 			s = append(s, a.ip.String())
 		}
 	}

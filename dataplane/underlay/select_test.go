@@ -55,7 +55,7 @@ func TestChoose(t *testing.T) {
 		{name: "by address, mapped", opts: Options{Iface: []string{"::ffff:192.0.2.11"}}, want: "eth0 192.0.2.11 192.0.2.11"},
 		{name: "first name that is there", opts: Options{Iface: []string{"eth9", "bare0", "10.9.9.9", "eth1", "eth0"}}, want: "eth1 10.1.0.5 10.1.0.5"},
 		{name: "loopback by name", opts: Options{Iface: []string{"lo"}}, want: "lo 203.0.113.9 203.0.113.9"},
-		{name: "loopback by address", opts: Options{Iface: []string{"127.0.0.1"}}, want: "lo 127.0.0.1 127.0.0.1"},
+		{name: "loopback by address", opts: Options{Iface: []string{"127.0.0.1"}}, want: "--iface 127.0.0.1: no interface has this address for use|lo 127.0.0.1 loopback"},
 		{name: "no fallback to the default route", opts: Options{Iface: []string{"eth9"}}, want: "--iface eth9: no such interface|eth0 192.0.2.10"},
 		{name: "own device by name", opts: Options{Iface: []string{"flannel.1"}}, want: "--iface flannel.1|overlay device itself"},
 		{name: "own device by address", opts: Options{Iface: []string{"10.244.3.0"}}, want: "--iface 10.244.3.0|overlay device itself"},

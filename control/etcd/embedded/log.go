@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"log/slog"
+	"strings"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -29,6 +30,13 @@ func level(l zapcore.Level) slog.Level {
 	return slog.LevelDebug
 }
 
+// harmless recognises what etcd calls an error and says of every new data directory
+// (the version is written with the first snapshot), and of every stop.
+func harmless(message string) bool {
+	return strings.HasPrefix(message, "failed to update storage version") ||
+		strings.HasPrefix(message, "setting up serving from embedded etcd failed")
+}
+
 // Enabled implements zapcore.LevelEnabler.
 func (c slogCore) Enabled(l zapcore.Level) bool {
 	return l >= zapcore.WarnLevel && c.log.Enabled(context.Background(), level(l))
@@ -49,7 +57,11 @@ func (c slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Chec
 
 // Write implements zapcore.Core.
 func (c slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	c.log.Log(context.Background(), level(e.Level), "etcd server: "+e.Message, attrs(fields)...)
+	to := level(e.Level)
+	if harmless(e.Message) {
+		to = slog.LevelDebug
+	}
+	c.log.Log(context.Background(), to, "etcd server: "+e.Message, attrs(fields)...)
 	return nil
 }
 
