@@ -216,6 +216,32 @@ func join(ds []Datagram) Datagram {
 	return d
 }
 
+// TestPartialSegmentsAreJoined has what a vxlan peer on this machine sends where
+// something else than it made the segments: each looks as if it might be a
+// superpacket of two smaller ones.
+func TestPartialSegmentsAreJoined(t *testing.T) {
+	a, b := testPairOf(t, AllOffloads)
+	const size = testMTU - 40
+	var ds []Datagram
+	for i := range 20 {
+		p := tcpPacket(podA, podB, uint32(1+i*size), make([]byte, size))
+		mergeable(p)
+		ds = append(ds, encapsulateAll(a, [][]byte{makePartial(p)})...)
+	}
+	n := 0
+	b.OnOffload = func(p []byte, o encap.Offload) {
+		n++
+		if len(p) != 40+20*size || o.GSO != encap.GSOTCPv4 || o.Size != guessedMTU-40 || !o.Partial {
+			t.Errorf("%d bytes, offload %+v", len(p), o)
+		}
+	}
+	b.LoadDatagrams(ds...)
+	b.Receive(len(ds))
+	if n != 1 {
+		t.Errorf("%d packets", n)
+	}
+}
+
 func TestWorkersDoNotAllocate(t *testing.T) {
 	a, b := testPairOf(t, AllOffloads)
 	super := superpacket(60000, 1398)

@@ -21,6 +21,33 @@ const bufLen = headroom + maxPacket
 type packet struct {
 	buf []byte // headroom bytes, then the packet
 	encap.Offload
+
+	// maxLen, where it is not 0, says that the packet may be a TCP superpacket
+	// without a sign of it: it is longer than maxLen, and segments that are not
+	// will reach its destination. Offload says what it is if it is none.
+	maxLen uint16
+}
+
+// limit makes of a packet with maxLen the superpacket that it may be.
+func (p *packet) limit() {
+	if p.maxLen != 0 {
+		limitSegments(&p.Offload, p.ip(), int(p.maxLen))
+	}
+}
+
+// limitSegments lowers the size of the segments of a TCP packet, ordinary or super,
+// whose checksum is partial, so that they are not longer than maxLen.
+func limitSegments(o *encap.Offload, b []byte, maxLen int) {
+	size := maxLen - int(o.HdrLen)
+	switch {
+	case size <= 0 || o.GSO != encap.GSONone && int(o.Size) <= size || o.GSO == encap.GSONone && len(b) <= maxLen:
+		return
+	case b[0]>>4 == 6:
+		o.GSO = encap.GSOTCPv6
+	default:
+		o.GSO = encap.GSOTCPv4
+	}
+	o.Size = uint16(size)
 }
 
 // ip returns the packet itself.

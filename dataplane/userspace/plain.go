@@ -33,6 +33,7 @@ func (d *plain) Write(p *packet, _ *encap.IP, c *counters) {
 func (d *plain) Flush(*counters) {}
 
 func (d *plain) write(p *packet) error {
+	p.limit()
 	if p.GSO != encap.GSONone {
 		return d.split(p)
 	}

@@ -131,13 +131,8 @@ func (w *receiveWorker) offloads(mtu int, gsoSize uint16) bool {
 	p, b, ip := &w.packet, w.packet.ip(), &w.ip
 	partial := encap.IsPartial(b, ip)
 	if gsoSize == 0 {
-		fits := mtu
-		if partial { // from this machine: it may be a superpacket of two small segments
-			fits = min(mtu, guessedMTU)
-		}
-		if ip.Len <= fits || ip.Proto != encap.ProtoTCP || ip.Fragment {
-			w.checksum(partial)
-			return true
+		if ip.Len <= mtu || ip.Proto != encap.ProtoTCP || ip.Fragment {
+			return w.checksum(partial, min(mtu, guessedMTU))
 		}
 		if gsoSize = guessGSOSize(b, ip, mtu); gsoSize == 0 {
 			return false
@@ -151,16 +146,24 @@ func (w *receiveWorker) offloads(mtu int, gsoSize uint16) bool {
 	return ok
 }
 
-// checksum says what the checksum of an ordinary packet leaves to be done.
-func (w *receiveWorker) checksum(partial bool) {
+// checksum says what the checksum of a packet that fits the device leaves to be
+// done. If it is partial the packet is from this machine, and may be a superpacket
+// of two small segments, of which neither may be longer than maxLen.
+func (w *receiveWorker) checksum(partial bool, maxLen int) bool {
 	if !partial {
-		return
+		return true
 	}
-	var ok bool
-	if w.packet.Offload, ok = encap.PartialOffload(w.packet.ip(), &w.ip); !ok {
+	p, ok := &w.packet, false
+	if p.Offload, ok = encap.PartialOffload(p.ip(), &w.ip); !ok {
 		// Bytes behind the datagram, which no offload would leave out.
-		encap.CompleteChecksum(w.packet.ip(), &w.ip)
+		encap.CompleteChecksum(p.ip(), &w.ip)
+		return w.ip.Proto != encap.ProtoTCP || w.ip.Len <= maxLen
 	}
+	if w.ip.Proto == encap.ProtoTCP && w.ip.Len > maxLen {
+		p.maxLen = uint16(maxLen)
+		return maxLen > int(p.HdrLen)
+	}
+	return true
 }
 
 // guessGSOSize returns the payload of each segment of the TCP superpacket b, so
@@ -173,4 +176,7 @@ func guessGSOSize(b []byte, ip *encap.IP, mtu int) uint16 {
 	return uint16(max(0, min(mtu, guessedMTU)-ip.HeaderLen-tcpLen))
 }
 
-const tcpMinLen = 20 // of a TCP header
+const (
+	tcpMinLen   = 20 // of a TCP header
+	tcpChecksum = 16 // offset in it of its checksum
+)

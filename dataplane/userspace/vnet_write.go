@@ -20,8 +20,11 @@ type vnetWriter struct {
 	device    vnetDevice
 	coalescer *encap.Coalescer
 	tcp, udp  bool // joined
-	header    [vnetLen]byte
-	one       [1][]byte
+	// maxLen is the least of the packets since the last Flush, or 0. It goes for all
+	// TCP among them: what they were joined to does not tell, and less is harmless.
+	maxLen uint16
+	header [vnetLen]byte
+	one    [1][]byte
 
 	// What the device refuses is written in segments.
 	split *plain
@@ -36,6 +39,9 @@ func newVnetWriter(device vnetDevice, tcp, udp bool) *vnetWriter {
 
 // Write implements queue.
 func (w *vnetWriter) Write(p *packet, ip *encap.IP, c *counters) {
+	if p.maxLen != 0 && (w.maxLen == 0 || p.maxLen < w.maxLen) {
+		w.maxLen = p.maxLen
+	}
 	if !w.coalescer.Add(p.ip(), ip, p.Offload) {
 		w.Flush(c)
 		w.coalescer.Add(p.ip(), ip, p.Offload)
@@ -46,8 +52,13 @@ func (w *vnetWriter) Write(p *packet, ip *encap.IP, c *counters) {
 func (w *vnetWriter) Flush(c *counters) {
 	items := w.coalescer.Flush()
 	for i := range items {
-		w.deliver(&items[i], c)
+		item := &items[i]
+		if w.maxLen != 0 && item.Partial && item.CsumOffset == tcpChecksum {
+			limitSegments(&item.Offload, item.Parts[0], int(w.maxLen))
+		}
+		w.deliver(item, c)
 	}
+	w.maxLen = 0
 }
 
 // deliver writes one item and counts its packets.
