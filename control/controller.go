@@ -19,7 +19,7 @@ type Config struct {
 	Node        Node                // Previous as ReadSubnetFile returned it
 	Network     Network             // as Store.Network returned it, and checked to be one that Dataplane can carry
 	MTU         int                 // of the overlay device, in bytes
-	SubnetFile  string              // path; "" writes none
+	SubnetFile  string              // path; "" writes none. It is removed while a lost lease has no successor
 	IPMasq      bool                // FLANNEL_IPMASQ of the subnet file
 	RenewMargin time.Duration       // before expiry; 0 is an hour
 	Log         *slog.Logger
@@ -73,26 +73,37 @@ func New(cfg Config) *Controller {
 }
 
 // Run gets a lease, watches the store and keeps the dataplane in step until ctx
-// ends or Drain is done; it then returns nil. Whatever the store contains or fails
-// to answer is logged and tried again, and never ends Run. It is called once.
+// ends or Drain is done; it then returns nil. Whatever else the store contains or
+// fails to answer is logged and tried again, and never ends Run. It is called once.
+//
+// ErrNetworkChanged is its only error: the node needs a lease, its first or one for a
+// lost one, and the config in the store is not Config.Network any more. To go on takes
+// a Controller, and mostly a dataplane, for the new config. No lease was acquired, or
+// one at most, which the next Controller takes up. A config that changes while the lease
+// lasts is not looked at.
 //
 // The lease stays in the store, so that a restarted node has the same subnet, and
-// the dataplane is left as it is.
+// the dataplane is left as it is. A lease that was lost is withdrawn from it and
+// from the subnet file.
 func (c *Controller) Run(ctx context.Context) error {
 	defer close(c.done)
-	ctx, cancel := context.WithCancel(ctx)
+	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
+	f := newFollower(c)
 	var group errgroup.Group
 	group.Go(func() error {
 		defer cancel()
-		c.keep(ctx)
-		return nil
+		return c.keep(inner)
 	})
 	group.Go(func() error {
-		newFollower(c).run(ctx)
+		f.run(inner)
 		return nil
 	})
-	return group.Wait()
+	err := group.Wait()
+	if _, held := c.Lease(); !held && c.Stats().Losses > 0 {
+		f.sync(ctx) // it may have ended before it saw the loss
+	}
+	return err
 }
 
 // Lease returns the lease that the node has now. There is none before the first

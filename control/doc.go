@@ -23,7 +23,9 @@
 // [Compatible] and [Resume]), renew in time, start again when it is lost. When
 // follow.go sees that the entry of the lease is gone or is not what it should be, it
 // asks keep.go to renew at once; only the store's fenced answer to that, [ErrLost],
-// means that the lease is lost.
+// means that the lease is lost. What there is of it is withdrawn then, the subnet file
+// too. If the network config has changed by then, there is no other lease for this
+// Controller, and its Run ends: [ErrNetworkChanged].
 //
 // # The network config
 //

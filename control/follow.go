@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -64,7 +65,7 @@ func (f *follower) loop(ctx context.Context, in *inbox) {
 			f.dirty = true
 		}
 		stop()
-		if f.whole && f.dirty {
+		if f.dirty {
 			f.sync(ctx)
 		}
 	}
@@ -99,15 +100,24 @@ func (f *follower) apply(ctx context.Context, updates []Update) {
 //
 // Without a lease, which is after a loss, the device has no address and the routes
 // to the peers stay: they are the peers' right and not this node's, and to put
-// thousands of them back would only lengthen the gap.
+// thousands of them back would only lengthen the gap. The subnet file is removed, and
+// first, so that no CNI plugin gives out addresses that are somebody else's now; a
+// restart then knows no previous subnet, which this one was no more.
 func (f *follower) sync(ctx context.Context) {
 	self, held := f.c.self()
+	var left error
+	if !held {
+		left = f.removeSubnetFile()
+	}
+	if !f.whole || ctx.Err() != nil {
+		return
+	}
 	peers, rejected := f.rib.Peers(self)
 	w := dataplane.Wanted{Subnets: subnetsOf(self), Networks: f.c.cfg.Network.Prefixes(), MTU: f.c.cfg.MTU, Peers: peers}
 	f.dirty = false
 	f.sayRejected(ctx, rejected)
 	f.c.count(func(s *Stats) { s.Peers, s.Rejected = len(peers), len(rejected) })
-	if f.done != nil && sameWanted(*f.done, w) {
+	if left == nil && f.done != nil && sameWanted(*f.done, w) {
 		return // what changed is of no use to the dataplane, such as one more refused lease
 	}
 	f.done, f.retryAt = nil, time.Time{}
@@ -119,6 +129,7 @@ func (f *follower) sync(ctx context.Context) {
 	if down == nil && held {
 		down = f.writeSubnetFile(self)
 	}
+	down = errors.Join(down, left)
 	f.retryAfter(ctx, failed, down)
 	if len(failed) == 0 && down == nil {
 		f.done = &w
@@ -156,6 +167,13 @@ func (f *follower) writeSubnetFile(l Lease) error {
 	n := f.c.cfg.Network
 	return WriteSubnetFile(f.c.cfg.SubnetFile, SubnetFile{Network: n.Network, Subnet: l.Subnet,
 		IPv6Network: n.IPv6Network, IPv6Subnet: l.IPv6Subnet, MTU: f.c.cfg.MTU, IPMasq: f.c.cfg.IPMasq})
+}
+
+func (f *follower) removeSubnetFile() error {
+	if f.c.cfg.SubnetFile == "" {
+		return nil
+	}
+	return RemoveSubnetFile(f.c.cfg.SubnetFile)
 }
 
 // retryAfter logs what failed and sets the time of the next attempt. Another

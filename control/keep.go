@@ -16,48 +16,64 @@ const (
 )
 
 // keep owns the lease: it acquires one, renews it, and starts again when it is
-// lost. It returns when ctx ends or the node is drained.
-func (c *Controller) keep(ctx context.Context) {
+// lost. It returns nil when ctx ends or the node is drained, and ErrNetworkChanged.
+func (c *Controller) keep(ctx context.Context) error {
 	for {
-		l, ok := c.acquire(ctx)
+		l, ok, err := c.acquire(ctx)
 		if !ok {
-			return
+			return err
 		}
 		c.cfg.Log.InfoContext(ctx, "lease acquired", "lease", l.Key(), "public_ip", l.PublicIP, "expires", l.Expires)
 		c.setLease(l, true)
 		if lost := c.hold(ctx, l); !lost {
-			return
+			return nil
 		}
 		c.count(func(s *Stats) { s.Losses++ })
 		c.setLease(Lease{}, false)
 	}
 }
 
-// acquire asks for a lease until there is one. It returns false if ctx ends or the
-// node is drained first.
-func (c *Controller) acquire(ctx context.Context) (Lease, bool) {
+// acquire asks for a lease until there is one. ok is false if ctx ends or the node is
+// drained first, or if there can be none: ErrNetworkChanged.
+func (c *Controller) acquire(ctx context.Context) (l Lease, ok bool, err error) {
 	again := backoff{low: 100 * time.Millisecond, high: acquireHigh}
 	var said string
 	var saidAt time.Time
 	for {
-		l, err := c.cfg.Store.Acquire(ctx, c.cfg.Node, c.cfg.Dataplane.VTEPs())
-		if err == nil && !Compatible(c.cfg.Network, l.Subnet, l.IPv6Subnet) {
-			err = fmt.Errorf("lease %s is not of the network %v that this daemon was started with: restart it", l.Key(), c.cfg.Network.Prefixes())
-		}
-		if err == nil {
-			return l, true
-		}
-		if ctx.Err() != nil {
-			return Lease{}, false
+		l, err := c.tryAcquire(ctx)
+		switch {
+		case err == nil:
+			return l, true, nil
+		case ctx.Err() != nil:
+			return Lease{}, false, nil
+		case errors.Is(err, ErrNetworkChanged):
+			return Lease{}, false, err
 		}
 		if text := printableTo(err.Error(), loudBytes); text != said || time.Since(saidAt) >= repeatLoudly {
 			said, saidAt = text, time.Now()
 			c.cfg.Log.ErrorContext(ctx, "no lease: trying again", "err", text)
 		}
 		if !pause(ctx, again.next(), c.drain) {
-			return Lease{}, false
+			return Lease{}, false, nil
 		}
 	}
+}
+
+// tryAcquire makes one attempt. It reads the config first, so that no lease is written
+// of a network that this Controller cannot use.
+func (c *Controller) tryAcquire(ctx context.Context) (Lease, error) {
+	n, err := c.cfg.Store.Network(ctx)
+	switch {
+	case err != nil:
+		return Lease{}, err
+	case n != c.cfg.Network:
+		return Lease{}, fmt.Errorf("%w: it was %+v, now it is %+v", ErrNetworkChanged, c.cfg.Network, n)
+	}
+	l, err := c.cfg.Store.Acquire(ctx, c.cfg.Node, c.cfg.Dataplane.VTEPs())
+	if err == nil && !Compatible(c.cfg.Network, l.Subnet, l.IPv6Subnet) { // it changed between the two calls
+		err = fmt.Errorf("%w: lease %s is not of %v", ErrNetworkChanged, l.Key(), c.cfg.Network.Prefixes())
+	}
+	return l, err
 }
 
 // holding is the state of hold. A lease without an end is renewed only when the watch asks.

@@ -14,7 +14,8 @@ import (
 )
 
 // SubnetFile is the content of subnet.env, by which this node tells its CNI plugin,
-// and its own next run, what it has. A family without a valid Subnet has no lines.
+// and its own next run, what it has; there is none while the node has lost its lease and
+// has no other. A family without a valid Subnet has no lines.
 type SubnetFile struct {
 	Network, Subnet         netip.Prefix // IPv4; Subnet is the lease's
 	IPv6Network, IPv6Subnet netip.Prefix
@@ -75,7 +76,23 @@ func WriteSubnetFile(path string, f SubnetFile) error {
 	return nil
 }
 
-// syncDir makes a rename in dir survive a power cut.
+// RemoveSubnetFile makes path tell nobody of a subnet any more. One that is not there
+// is no error.
+func RemoveSubnetFile(path string) error {
+	err := os.Remove(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err == nil:
+		err = syncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		return fmt.Errorf("remove subnet file: %w", err)
+	}
+	return nil
+}
+
+// syncDir makes a change in dir survive a power cut.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

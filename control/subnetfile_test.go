@@ -68,6 +68,32 @@ func TestWriteSubnetFileNamesThePath(t *testing.T) {
 	}
 }
 
+func TestRemoveSubnetFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "subnet.env")
+	if err := WriteSubnetFile(path, SubnetFile{Network: prefix("10.6.0.0/16"), Subnet: prefix("10.6.10.0/24"), MTU: 1450}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // what is gone is no error
+		if err := RemoveSubnetFile(path); err != nil {
+			t.Fatal(err)
+		}
+		if left, _ := os.ReadDir(dir); len(left) != 0 {
+			t.Errorf("files left: %v", left)
+		}
+	}
+	if err := RemoveSubnetFile(filepath.Join(dir, "none", "subnet.env")); err != nil {
+		t.Errorf("no folder: %v", err)
+	}
+	full := filepath.Join(dir, "folder")
+	if err := os.MkdirAll(filepath.Join(full, "x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := RemoveSubnetFile(full); err == nil || !strings.Contains(err.Error(), full) {
+		t.Errorf("a folder that is not empty: %v", err)
+	}
+}
+
 func TestReadSubnetFile(t *testing.T) {
 	both := []netip.Prefix{prefix("10.6.10.0/24"), prefix("fd10:6:0:8::/64")}
 	for _, tt := range []struct {
