@@ -186,3 +186,16 @@ func TestRunRepairsSoonUnderChurn(t *testing.T) {
 	h.Run("ip", "route", "del", "10.5.2.0/24")
 	h.await(few, 2*time.Second)
 }
+
+func TestTrafficAfterAVNIChange(t *testing.T) {
+	hosts := newHosts(t, 2)
+	for _, vni := range []uint32{1, 2, 1} {
+		for _, h := range hosts {
+			h.cfg.VNI = vni
+		}
+		a, b := join(t, hosts)
+		echo(t, a, b, 9000, 5*time.Second)
+		a.dp.Close()
+		b.dp.Close()
+	}
+}

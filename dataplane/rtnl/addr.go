@@ -12,7 +12,8 @@ import (
 
 // SetAddrs gives the link exactly the base address of each own subnet, as a /32
 // (/128 for IPv6), and removes every other address that lies in an overlay
-// network. Addresses outside of them are not ours and stay (flannel does the same).
+// network, or was added by an earlier call and lies in an earlier network (which
+// kernels before 5.18 do not remember). Others are not ours and stay, as with flannel.
 func (c *Conn) SetAddrs(index int, subnets, networks []netip.Prefix) error {
 	l, err := c.LinkByIndex(index)
 	if err != nil {
@@ -26,14 +27,14 @@ func (c *Conn) SetAddrs(index int, subnets, networks []netip.Prefix) error {
 	for _, a := range addrs {
 		have = append(have, Prefix(a.IPNet))
 	}
-	add, remove := planAddrs(have, subnets, networks)
+	marked, err := c.markedAddrs(index)
+	if err != nil {
+		return fmt.Errorf("list addresses of %s: %w", l.Attrs().Name, err)
+	}
+	add, remove := planAddrs(have, marked, subnets, networks)
 	c.changes.Add(uint64(len(add) + len(remove)))
 	for _, p := range add {
-		a := &netlink.Addr{IPNet: IPNet(p)}
-		if p.Addr().Is6() {
-			a.Flags = unix.IFA_F_NODAD // nobody else can have it, and it must be usable at once
-		}
-		if err := c.h.AddrReplace(l, a); err != nil {
+		if err := c.addAddr(index, p); err != nil {
 			return fmt.Errorf("add address %s to %s: %w", p, l.Attrs().Name, err)
 		}
 	}
@@ -46,8 +47,9 @@ func (c *Conn) SetAddrs(index int, subnets, networks []netip.Prefix) error {
 	return nil
 }
 
-// planAddrs returns the addresses to add, and the indices in have of those to remove.
-func planAddrs(have, subnets, networks []netip.Prefix) (add []netip.Prefix, remove []int) {
+// planAddrs returns the addresses to add, and the indices in have of those to
+// remove. The marked ones are overlayd's wherever they lie.
+func planAddrs(have, marked, subnets, networks []netip.Prefix) (add []netip.Prefix, remove []int) {
 	var want []netip.Prefix
 	for _, s := range subnets {
 		base := s.Masked().Addr()
@@ -60,7 +62,7 @@ func planAddrs(have, subnets, networks []netip.Prefix) (add []netip.Prefix, remo
 	}
 	for i, h := range have {
 		inside := func(n netip.Prefix) bool { return n.Contains(h.Addr()) }
-		if !slices.Contains(want, h) && slices.ContainsFunc(networks, inside) {
+		if !slices.Contains(want, h) && (slices.Contains(marked, h) || slices.ContainsFunc(networks, inside)) {
 			remove = append(remove, i)
 		}
 	}

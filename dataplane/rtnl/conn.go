@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,6 +21,7 @@ const dumpTries = 10
 // called from several goroutines.
 type Conn struct {
 	h       *netlink.Handle
+	raw     *nl.SocketHandle // for what the library has no words for
 	changes atomic.Uint64
 }
 
@@ -29,11 +31,19 @@ func Open() (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
-	return &Conn{h: h}, nil
+	s, err := nl.Subscribe(unix.NETLINK_ROUTE)
+	if err != nil {
+		h.Close()
+		return nil, fmt.Errorf("open netlink: %w", err)
+	}
+	return &Conn{h: h, raw: &nl.SocketHandle{Socket: s}}, nil
 }
 
 // Close ends the connection; what it made stays.
-func (c *Conn) Close() { c.h.Close() }
+func (c *Conn) Close() {
+	c.h.Close()
+	c.raw.Close()
+}
 
 // Handle returns the connection for steps that only one caller needs.
 func (c *Conn) Handle() *netlink.Handle { return c.h }

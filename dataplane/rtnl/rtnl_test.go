@@ -32,17 +32,20 @@ func TestPlanAddrs(t *testing.T) {
 		have, subnets []netip.Prefix
 		add           []netip.Prefix
 		remove        []int
+		marked        []netip.Prefix
 	}{
-		{"fresh", nil, prefixes("10.5.1.0/24"), prefixes("10.5.1.0/32"), nil},
-		{"both families", nil, prefixes("10.5.1.0/24", "fd00:0:0:1::/64"), prefixes("10.5.1.0/32", "fd00:0:0:1::/128"), nil},
-		{"there", prefixes("10.5.1.0/32"), prefixes("10.5.1.0/24"), nil, nil},
-		{"old subnet", prefixes("10.5.9.0/32"), prefixes("10.5.1.0/24"), prefixes("10.5.1.0/32"), []int{0}},
-		{"wrong length", prefixes("10.5.1.0/24"), prefixes("10.5.1.0/24"), prefixes("10.5.1.0/32"), []int{0}},
-		{"foreign kept", prefixes("192.0.2.1/24", "fe80::1/64"), prefixes("10.5.1.0/24"), prefixes("10.5.1.0/32"), nil},
-		{"no lease", prefixes("10.5.1.0/32", "192.0.2.1/24"), nil, nil, []int{0}},
+		{"fresh", nil, prefixes("10.5.1.0/24"), prefixes("10.5.1.0/32"), nil, nil},
+		{"both families", nil, prefixes("10.5.1.0/24", "fd00:0:0:1::/64"), prefixes("10.5.1.0/32", "fd00:0:0:1::/128"), nil, nil},
+		{"there", prefixes("10.5.1.0/32"), prefixes("10.5.1.0/24"), nil, nil, nil},
+		{"old subnet", prefixes("10.5.9.0/32"), prefixes("10.5.1.0/24"), prefixes("10.5.1.0/32"), []int{0}, nil},
+		{"wrong length", prefixes("10.5.1.0/24"), prefixes("10.5.1.0/24"), prefixes("10.5.1.0/32"), []int{0}, nil},
+		{"foreign kept", prefixes("192.0.2.1/24", "fe80::1/64"), prefixes("10.5.1.0/24"), prefixes("10.5.1.0/32"), nil, nil},
+		{"no lease", prefixes("10.5.1.0/32", "192.0.2.1/24"), nil, nil, []int{0}, nil},
+		{"old network", prefixes("10.9.1.0/32", "10.9.2.0/32"), prefixes("10.5.1.0/24"), prefixes("10.5.1.0/32"), []int{0}, prefixes("10.9.1.0/32")},
+		{"marked and wanted", prefixes("10.5.1.0/32"), prefixes("10.5.1.0/24"), nil, nil, prefixes("10.5.1.0/32")},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			add, remove := planAddrs(tc.have, tc.subnets, networks)
+			add, remove := planAddrs(tc.have, tc.marked, tc.subnets, networks)
 			if !slices.Equal(add, tc.add) || !slices.Equal(remove, tc.remove) {
 				t.Errorf("add %v remove %v, want %v and %v", add, remove, tc.add, tc.remove)
 			}
@@ -157,6 +160,34 @@ func TestSetAddrsReplacesTheOldSubnet(t *testing.T) {
 	slices.SortFunc(have, netip.Prefix.Compare)
 	if err != nil || !slices.Equal(have, prefixes("10.5.2.0/32", "192.0.2.9/24")) {
 		t.Errorf("addresses are %v, %v", have, err)
+	}
+}
+
+// Addresses of the user's own stay, of whatever length.
+func TestSetAddrsAfterTheNetworkChanged(t *testing.T) {
+	ns, c, index := device(t, "flannel.7")
+	ns.Addr("flannel.7", "192.0.2.9/32")
+	ns.Addr("flannel.7", "2001:db8::9/128")
+	for _, n := range []string{"5", "6"} {
+		for range 2 {
+			err := c.SetAddrs(index, prefixes("10."+n+".1.0/24", "fd0"+n+":0:0:1::/64"), prefixes("10."+n+".0.0/16", "fd0"+n+"::/48"))
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	l, err := c.LinkByIndex(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addrs, err := c.Handle().AddrList(l, netlink.FAMILY_ALL)
+	var have []netip.Prefix
+	for _, a := range addrs {
+		have = append(have, Prefix(a.IPNet))
+	}
+	slices.SortFunc(have, netip.Prefix.Compare)
+	if want := prefixes("10.6.1.0/32", "192.0.2.9/32", "2001:db8::9/128", "fd06:0:0:1::/128"); err != nil || !slices.Equal(have, want) {
+		t.Errorf("addresses are %v, %v; want %v", have, err, want)
 	}
 }
 
