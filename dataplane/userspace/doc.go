@@ -2,43 +2,65 @@
 // device and UDP sockets, where the kernel's vxlan device cannot be had. On the
 // wire it is a vxlan device: kernel peers and it reach each other.
 //
-// This tier is the plain one: one packet per system call, one queue, no vnet
-// header (songgao/water).
+// It uses every offload that ordinary sockets and TUN devices have ([Offloads]), so
+// that a system call carries up to 64 KB, or many packets. Each one is optional,
+// down to the plain tier of one packet per system call on the device (plain.go).
 //
 // # One packet, TUN to wire
 //
 // The files in reading order; no channel, no lock, no map and no allocation is on
 // the way (tests assert the last).
 //
-//  1. tun_linux.go, (*tunQueue).Read: a packet, behind headroom for its headers
-//  2. send.go, (*sendWorker).send: one loop, one goroutine
-//  3. encap/packet.go: bounds-checked destination; a bad packet is DropMalformed
-//  4. routes.go, table: the destination's [encap.Template] and outer address; no
+//  1. tun_vnet_linux.go, (*vnetQueue).Read: all packets that the host has ready, each
+//     behind headroom for its headers; tun_linux.go is the same without vnet headers
+//  2. vnet.go, decodeVnet: superpacket? partial checksum?
+//  3. send.go, (*sendWorker).send: one loop, one goroutine, one queue
+//  4. encap/packet.go: bounds-checked destination; a bad packet is DropMalformed
+//  5. routes.go, table: the destination's [encap.Template] and outer address; no
 //     route is DropNoRoute
-//  5. encap/vxlan.go, Template: VXLAN and Ethernet header into the headroom
-//  6. sender_udp_linux.go, (*udpSender).Send: encap/flow.go hashes the flow, and one
-//     sendto goes out by its socket. The hash is the sender's business because what
-//     it is for is: a source port here, a header field for one that writes its own
+//  6. encap/vxlan.go, Template: VXLAN and Ethernet header into the headroom
+//  7. batch.go, (*batch).Send: encap/flow.go hashes the flow to one of 16 sockets, which
+//     are the outer source ports; encap/split.go makes headers for the segments of a
+//     superpacket, whose payload stays where it was read; datagrams of one size
+//     to one VTEP become a run
+//  8. sender_udp_linux.go, (*udpSender).transmit, when no packet is ready any more: one
+//     UDP_SEGMENT message per run, one sendmmsg per socket. What the kernel refuses
+//     as a run goes out as single datagrams
 //
 // # One packet, wire to TUN
 //
-//  1. receiver_udp_linux.go, (*udpReceiver).Receive: a datagram and its source. One
-//     socket gets all that comes to the port, of whatever VNI
-//  2. receive.go, (*receiveWorker).accept: the outer source is a known VTEP, the VXLAN
+//  1. receiver_udp_linux.go, (*udpReceiver).Receive: all datagrams that are there, each
+//     with its source and the outer ECN field. A socket gets all that comes to the
+//     port, of whatever VNI; ports_linux.go makes one for each pair of workers
+//  2. cut.go, cutter: what UDP_GRO joined, or a UDP superpacket that looks like it
+//  3. receive.go, (*receiveWorker).accept: the outer source is a known VTEP, the VXLAN
 //     header strict, the VNI and MAC ours, and the inner source in a subnet of that VTEP
-//  3. receive.go, (*receiveWorker).offloads: a partial checksum or a superpacket?
-//  4. plain.go, (*plain).Write: checksum completed, superpacket split (encap/split.go)
-//  5. tun_linux.go: one write per packet
+//  4. encap/ecn.go: congestion that the underlay marked goes inside (RFC 6040)
+//  5. receive.go, (*receiveWorker).offloads: a partial checksum or a superpacket? Between
+//     hosts of one machine there is no sign of it
+//  6. vnet_write.go, (*vnetWriter).Write: encap/coalesce.go joins segments to
+//     superpackets; plain.go is for a device without vnet headers: checksum
+//     completed, superpacket split
+//  7. vnet_write.go, (*vnetWriter).Flush, when no datagram is left: one writev per packet
 //
 // What crosses the seams queue, sender and receiver (packet.go) is a packet with
-// what is left to offload, and is borrowed until the next read. memory.go puts
-// slices in memory behind them, so that tests and benchmarks run the real workers.
+// what is left to offload. It is borrowed until the reading end calls flush, which
+// it does before it waits or reuses memory: so batches grow under load, and an
+// idle host waits for none. memory.go puts slices in memory behind the seams, so that
+// tests and benchmarks run the real workers.
+//
+// # Offloads
+//
+// device_linux.go and attach_linux.go find out what the TUN device can do, ports_linux.go
+// and sender_udp_linux.go what sockets can; Open logs it in one line. What turns out
+// not to work later, the kernel says by an errno: the batch is done again without
+// it, that is counted as a fallback, and it is not tried any more.
 //
 // # The books
 //
 // Each packet read from the device is in TxPackets or in Drops, and each datagram
 // read from the socket in RxPackets or in Drops. A superpacket is one packet, however
-// many segments are written. What the kernel dropped before it could be read is
+// many segments it is split into. What the kernel dropped before it could be read is
 // DropOverrun, or counted by the device as its own.
 //
 // # One Sync
