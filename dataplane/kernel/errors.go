@@ -15,6 +15,9 @@ var (
 	ErrPermission = errors.New("not permitted: run as root with CAP_NET_ADMIN (docker run --cap-add NET_ADMIN)")
 	// ErrPortInUse: a socket or another vxlan device has the UDP port.
 	ErrPortInUse = errors.New("UDP port is in use")
+	// ErrUnderlayGone: the underlay link was removed, and the device with it. Run
+	// ends with it, for a new link has another index: choose it and Open again.
+	ErrUnderlayGone = errors.New("underlay link is gone")
 )
 
 // explain joins the kernel's refusal to make or start the device with the sentinel

@@ -129,7 +129,7 @@ func (t *tunnel) displace(old netlink.Link) error {
 func (t *tunnel) explainCreate(name string, err error) error {
 	err = fmt.Errorf("make vxlan device %s: %w", name, err)
 	if errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("%w: underlay link %d is gone", err, t.cfg.Link)
+		return fmt.Errorf("%w: %w (interface index %d)", err, ErrUnderlayGone, t.cfg.Link)
 	}
 	if !errors.Is(err, unix.EEXIST) {
 		return explain(err, t.cfg)

@@ -189,8 +189,26 @@ func TestUnderlayLinkGone(t *testing.T) {
 	h := newHosts(t, 1)[0].open()
 	h.sync(wanted(peerB))
 	h.Run("ip", "link", "del", "eth0") // the kernel removes the vxlan device with it
-	if err := h.dp.Sync(t.Context(), wanted(peerB)); !errors.Is(err, unix.ENODEV) || !strings.Contains(err.Error(), "underlay link") {
-		t.Errorf("got %v", err)
+	if err := h.dp.Sync(t.Context(), wanted(peerB)); !errors.Is(err, ErrUnderlayGone) {
+		t.Errorf("Sync: %v", err)
+	}
+}
+
+// TestRunEndsWithTheUnderlayLink: only a new Open can find the link that comes in
+// the place of the one that went.
+func TestRunEndsWithTheUnderlayLink(t *testing.T) {
+	h := newHosts(t, 1)[0].open()
+	h.sync(wanted(peerB))
+	ended := make(chan error, 1)
+	go func() { ended <- h.dp.Run(t.Context()) }()
+	h.Run("ip", "link", "del", "eth0")
+	select {
+	case err := <-ended:
+		if !errors.Is(err, ErrUnderlayGone) {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("Run goes on")
 	}
 }
 

@@ -87,7 +87,8 @@ func (b *inbox) take() ([]event, error) {
 
 // Run repairs what others do to the device and what is on it, within a second of a
 // notification and every resync period without one, until ctx ends. It then
-// returns nil and leaves everything in place.
+// returns nil and leaves everything in place. It ends before that with
+// [ErrUnderlayGone], for the device cannot be made again without the link.
 func (d *Dataplane) Run(ctx context.Context) error {
 	defer d.Close()
 	in := newInbox()
@@ -105,7 +106,9 @@ func (d *Dataplane) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			d.repair(ctx, []event{{kind: dumpEvent}})
+			if _, _, err := d.repair(ctx, []event{{kind: dumpEvent}}); err != nil {
+				return err
+			}
 		case <-in.signal:
 			if !sleep(ctx, pace.wait(time.Now())) {
 				return nil
@@ -114,7 +117,10 @@ func (d *Dataplane) Run(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("watch the kernel: %w", err)
 			}
-			found, again := d.repair(ctx, events)
+			found, again, err := d.repair(ctx, events)
+			if err != nil {
+				return err
+			}
 			pace.note(found, time.Now())
 			in.putBack(again)
 		}
@@ -160,12 +166,13 @@ func (d *Dataplane) read(in *inbox) {
 }
 
 // repair makes what was last wanted true again where an event shows that it is
-// not. It returns what it found, and the events to look at once more.
-func (d *Dataplane) repair(ctx context.Context, events []event) (found finding, again []event) {
+// not. It returns what it found, and the events to look at once more; an error
+// means that there is nothing more to be done.
+func (d *Dataplane) repair(ctx context.Context, events []event) (found finding, again []event, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.last == nil || d.closed {
-		return nothing, nil
+		return nothing, nil, nil
 	}
 	look := false
 	for _, t := range d.tunnels {
@@ -174,12 +181,15 @@ func (d *Dataplane) repair(ctx context.Context, events []event) (found finding, 
 		look, again = look || l, append(again, a...)
 	}
 	if !look {
-		return nothing, again
+		return nothing, again, nil
 	}
 	found = intact
 	// What concerns single peers was told to Sync's caller.
 	if _, err := dataplane.PeerErrors(d.sync(ctx, *d.last)); err != nil {
 		found = altered
+		if errors.Is(err, ErrUnderlayGone) {
+			return found, nil, err
+		}
 		if ctx.Err() == nil {
 			d.log.Warn("repair overlay device", "error", err)
 		}
@@ -189,7 +199,7 @@ func (d *Dataplane) repair(ctx context.Context, events []event) (found finding, 
 			found = altered
 		}
 	}
-	return found, again
+	return found, again, nil
 }
 
 // look reports whether the events give a reason to compare the kernel with what is
