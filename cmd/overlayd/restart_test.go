@@ -6,7 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
 // TestKillKernel: a kernel-mode daemon that is killed under traffic and started
@@ -141,6 +144,35 @@ func TestStop(t *testing.T) {
 			}
 			if c.get(c.hosts[0].key()) == "" {
 				t.Error("the lease is gone")
+			}
+		})
+	}
+}
+
+// TestUnderlayRecreated: an underlay link that goes and comes again under another
+// index, as a re-plugged NIC does, is found by either dataplane.
+func TestUnderlayRecreated(t *testing.T) {
+	for _, mode := range []string{modeKernel, modeUserspace} {
+		t.Run(mode, func(t *testing.T) {
+			c := newCluster(t, 2, testNetwork)
+			h := c.hosts[0]
+			h.up("--dataplane", mode)
+			c.hosts[1].up("--dataplane", modeKernel)
+			a, b := h.pod(0, 0), c.hosts[1].pod(0, 0)
+			warmUp(t, a, b)
+			subnet := h.gateway()
+			h.Must(func() error {
+				l, err := netlink.LinkByName("eth0")
+				if err != nil {
+					return err
+				}
+				return netlink.LinkDel(l)
+			})
+			netnstest.Plug(c.under, "again", h.NS, "192.0.2.2/24")
+			h.DefaultRoute("192.0.2.1")
+			eventually(t, 20*time.Second, "pods reach each other again", func() error { return echoWithin(a.NS, b.addr, 56, 100*time.Millisecond) })
+			if got := h.gateway(); got != subnet {
+				t.Errorf("subnet %s, was %s", got, subnet)
 			}
 		})
 	}

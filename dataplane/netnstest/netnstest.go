@@ -174,24 +174,30 @@ func LAN(tb testing.TB, prefix string, hosts ...*NS) *NS {
 	gateway := addr.String()
 	under.Addr("br0", netip.PrefixFrom(addr, p.Bits()).String())
 	for i, h := range hosts {
-		port := fmt.Sprintf("port%d", i)
-		Link(under, port, h, "eth0")
-		under.Must(func() error {
-			l, err := netlink.LinkByName(port)
-			if err != nil {
-				return err
-			}
-			br, err := netlink.LinkByName("br0")
-			if err != nil {
-				return err
-			}
-			return netlink.LinkSetMaster(l, br)
-		})
 		addr = addr.Next()
-		h.Addr("eth0", netip.PrefixFrom(addr, p.Bits()).String())
+		Plug(under, fmt.Sprintf("port%d", i), h, netip.PrefixFrom(addr, p.Bits()).String())
 		h.DefaultRoute(gateway)
 	}
 	return under
+}
+
+// Plug gives a host a link eth0 with an address to the bridge of a LAN, in which it
+// is the named port.
+func Plug(under *NS, port string, h *NS, addr string) {
+	under.tb.Helper()
+	Link(under, port, h, "eth0")
+	under.Must(func() error {
+		l, err := netlink.LinkByName(port)
+		if err != nil {
+			return err
+		}
+		br, err := netlink.LinkByName("br0")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetMaster(l, br)
+	})
+	h.Addr("eth0", addr)
 }
 
 func up(name string) error {
