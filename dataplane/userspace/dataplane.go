@@ -81,7 +81,8 @@ func Open(cfg Config) (*Dataplane, error) {
 	}
 	d := &Dataplane{log: cfg.Log}
 	// The device comes first: a vxlan device in its place holds the UDP port.
-	if d.device, err = openDevice(cfg.Log, conn, fmt.Sprintf("flannel.%d", cfg.VNI), cfg.Offloads); err != nil {
+	local := netip.AddrPortFrom(cfg.Local, cfg.Port)
+	if d.device, err = openDevice(cfg.Log, conn, fmt.Sprintf("flannel.%d", cfg.VNI), local, cfg.Offloads); err != nil {
 		conn.Close()
 		return nil, err
 	}
@@ -113,7 +114,7 @@ func (d *Dataplane) open(cfg Config) error {
 	if d.receivers, gro, err = openReceivers(cfg.Log, netip.AddrPortFrom(local.addr, local.port), pairs, cfg.Offloads); err != nil {
 		return err
 	}
-	if d.ports, err = openSendPorts(cfg.Log, local.addr, cfg.Offloads); err != nil {
+	if d.ports, err = openSendPorts(cfg.Log, local.addr, cfg.Offloads, cfg.DF); err != nil {
 		return err
 	}
 	for i := range pairs {

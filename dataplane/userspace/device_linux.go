@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -32,6 +33,7 @@ type device struct {
 	index int
 	fresh bool // made by this process: it goes again if Open fails later on
 	mode  tunMode
+	local netip.AddrPort // where the sockets will be bound
 }
 
 // tunMode is what has to be known of a TUN device to attach to it.
@@ -54,9 +56,10 @@ func (m tunMode) flags() uint16 {
 // openDevice makes the persistent TUN device of that name, or finds the one that
 // an earlier process left. A vxlan device of the kernel dataplane, or a TUN
 // device of another mode, in its place is deleted. The mode is as offloads say
-// where the kernel has that, and else the plain one.
-func openDevice(log *slog.Logger, conn *rtnl.Conn, name string, offloads Offloads) (*device, error) {
-	d := &device{conn: conn, name: name}
+// where the kernel has that, and else the plain one. Nothing is deleted where
+// somebody else has the UDP port of local.
+func openDevice(log *slog.Logger, conn *rtnl.Conn, name string, local netip.AddrPort, offloads Offloads) (*device, error) {
+	d := &device{conn: conn, name: name, local: local}
 	if err := ensureNode(tunPath); err != nil {
 		return nil, err
 	}
@@ -136,7 +139,7 @@ func probeTUN(offloads Offloads) (m tunMode, err error) {
 }
 
 // clear deletes the device that stands in the way, once it is certain that a TUN
-// device can take its place.
+// device can take its place and the sockets can be bound.
 func (d *device) clear(log *slog.Logger) error {
 	l, err := d.conn.Link(d.name)
 	if err != nil {
@@ -146,6 +149,9 @@ func (d *device) clear(log *slog.Logger) error {
 		return fmt.Errorf("make TUN device %s: a device of type %s has this name; remove it (`ip link del %[1]s`)", d.name, t)
 	}
 	if err := makeTUN("", d.mode, false); err != nil {
+		return err
+	}
+	if err := checkPort(d.conn, d.local, d.name); err != nil {
 		return err
 	}
 	log.Info("replacing device by a TUN device", "device", d.name, "type", l.Type())

@@ -195,6 +195,22 @@ func TestOpenReplacesOtherDevice(t *testing.T) {
 	}
 }
 
+// TestRefusalLeavesTheKernelDevice: where the port cannot be had, a kernel
+// dataplane that still forwards is not torn down first.
+func TestRefusalLeavesTheKernelDevice(t *testing.T) {
+	h := newHost(t)
+	h.Run("ip", "link", "add", "flannel.1", "up", "type", "vxlan", "id", "1", "dstport", "8472")
+	h.Run("ip", "link", "add", "other", "up", "type", "vxlan", "id", "9", "dstport", "8472")
+	before := h.link().Attrs().Index
+	err := h.Do(func() error { _, err := Open(h.config()); return err })
+	if !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(err.Error(), "other") {
+		t.Errorf("got %v", err)
+	}
+	if l := h.link(); l.Attrs().Index != before || l.Type() != "vxlan" {
+		t.Errorf("device is the %s with index %d now", l.Type(), l.Attrs().Index)
+	}
+}
+
 // leaveTUN leaves a persistent TUN device as other programs make them.
 func (h *host) leaveTUN(queues int) {
 	h.Must(func() error {

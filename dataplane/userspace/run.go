@@ -10,10 +10,10 @@ import (
 
 // resyncPeriod is how long a device that somebody changed behind our back may
 // stay changed.
-const resyncPeriod = time.Minute
+const resyncPeriod = time.Second
 
 // Run implements dataplane.Dataplane: one goroutine for each direction of each pair
-// of workers, and one that looks after the device once a minute. It returns within 100 ms after ctx
+// of workers, and one that looks after the device once a second. It returns within 100 ms after ctx
 // ended. A read error that may pass is logged and waited out; an error is
 // returned when the device or the socket is gone, after which the dataplane has to be
 // opened anew. The device, its addresses and its route stay, so that a restart
@@ -61,6 +61,7 @@ func (d *Dataplane) resync(ctx context.Context, tick <-chan time.Time) {
 func (d *Dataplane) repair() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.ports.refresh(d.core.table.Load())
 	if d.wanted == nil {
 		return nil
 	}

@@ -3,8 +3,10 @@ package userspace
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -48,12 +50,24 @@ func (s *sockaddr) addr() netip.Addr {
 	return netip.AddrFrom16(s.raw.Addr).Unmap()
 }
 
-// openUDP makes a non-blocking UDP socket bound to local. What it sends has DF
-// clear, as the kernel's vxlan device sends: the underlay may fragment it. share
-// lets it be one of several sockets of the port.
-func openUDP(local netip.AddrPort, share bool) (int, error) {
+// socketOption is how a UDP socket differs from the usual.
+type socketOption uint8
+
+const (
+	sharePort socketOption = 1 << iota // it is one of several sockets of the port
+	setDF                              // nobody may fragment what it sends
+)
+
+// openUDP makes a non-blocking UDP socket bound to local. What it sends has, unless
+// setDF is given, DF clear, as the kernel's vxlan device sends: the underlay
+// may fragment it. Over IPv6 this host alone can, to what it knows of the path.
+func openUDP(local netip.AddrPort, o socketOption) (int, error) {
 	family := unix.AF_INET
-	options := []option{{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT}, {unix.IPPROTO_IP, unix.IP_TTL, outerTTL}}
+	discover, discover6 := unix.IP_PMTUDISC_DONT, unix.IPV6_PMTUDISC_WANT
+	if o&setDF != 0 {
+		discover, discover6 = unix.IP_PMTUDISC_DO, unix.IPV6_PMTUDISC_DO
+	}
+	options := []option{{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, discover}, {unix.IPPROTO_IP, unix.IP_TTL, outerTTL}}
 	var sa unix.Sockaddr
 	if local.Addr().Is4() {
 		sa = &unix.SockaddrInet4{Addr: local.Addr().As4(), Port: int(local.Port())}
@@ -62,11 +76,11 @@ func openUDP(local netip.AddrPort, share bool) (int, error) {
 		sa = &unix.SockaddrInet6{Addr: local.Addr().As16(), Port: int(local.Port())}
 		options = []option{
 			{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1},
-			{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DONT},
+			{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, discover6},
 			{unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, outerTTL},
 		}
 	}
-	if share {
+	if o&sharePort != 0 {
 		options = append(options, option{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1})
 	}
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -87,6 +101,19 @@ func openUDP(local netip.AddrPort, share bool) (int, error) {
 }
 
 type option struct{ level, name, value int }
+
+// checkPort tries whether the port can be had once the device of that name is gone.
+func checkPort(conn *rtnl.Conn, local netip.AddrPort, own string) error {
+	devices, err := conn.PortHolders(local.Port())
+	if err != nil || slices.Equal(devices, []string{own}) {
+		return err
+	}
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(local))
+	if err != nil {
+		return bindError(local, err)
+	}
+	return c.Close()
+}
 
 // bindError says what to do about a refused bind.
 func bindError(local netip.AddrPort, err error) error {
