@@ -14,8 +14,10 @@ const Alias = "overlayd"
 // After a crash one may be left, which Cleanup knows by it.
 const TemporaryPrefix = "ovl."
 
-// RouteProtocol is the number (rtm_protocol, nh_protocol) under which overlayd
-// installs routes and nexthop objects. It is free in iproute2's rt_protos and
-// above the numbers that the kernel's rtnetlink.h reserves. What carries it
-// belongs to overlayd and is removed when it is not wanted.
+// RouteProtocol is the number (rtm_protocol, nh_protocol, IFA_PROTO) under which
+// overlayd installs routes, nexthop objects and addresses. It is free in
+// iproute2's rt_protos and above the numbers that the kernel's rtnetlink.h
+// reserves. What carries it belongs to an overlayd, and if it is on the overlay
+// device or leads into the overlay networks, to this one: then it is removed when
+// it is not wanted.
 const RouteProtocol = 211
