@@ -55,11 +55,12 @@ func WriteSubnetFile(path string, f SubnetFile) error {
 	}
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("write subnet file: %w", err)
+		return fmt.Errorf("write subnet file %s: %w", path, err)
 	}
 	tmp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
 	if err != nil {
-		return fmt.Errorf("write subnet file: %w", err)
+		// Without the random name, which would make every try another error.
+		return fmt.Errorf("write subnet file %s: %w", path, errors.Unwrap(err))
 	}
 	defer os.Remove(tmp.Name()) // fails once it is renamed
 	_, err = tmp.Write(text)

@@ -125,3 +125,14 @@ func TestReadSubnetFile(t *testing.T) {
 		t.Error("a folder reads as a file")
 	}
 }
+
+// TestWriteSubnetFileSaysOneFaultAlike: whoever logs what is new must not find each
+// try new.
+func TestWriteSubnetFileSaysOneFaultAlike(t *testing.T) {
+	path := "/proc/subnet.env" // a folder that nobody can write to, not even root
+	first := WriteSubnetFile(path, SubnetFile{})
+	second := WriteSubnetFile(path, SubnetFile{})
+	if first == nil || second == nil || first.Error() != second.Error() || !strings.Contains(first.Error(), path) {
+		t.Errorf("got %v, then %v", first, second)
+	}
+}
