@@ -41,6 +41,27 @@ func with(l Lease, change func(*Lease)) Lease {
 	return l
 }
 
+// TestPeersWhileAcquiring: the watch may be faster than the reply to Acquire.
+func TestPeersWhileAcquiring(t *testing.T) {
+	self := with(lease("10.3.1.0/24", 1, 0), func(l *Lease) { l.Subnet = netip.Prefix{} })
+	for _, tt := range []struct {
+		name   string
+		mac    encap.MAC
+		reject int
+	}{
+		{"what this node publishes", nodeMAC(1), 0},
+		{"another program at this address", nodeMAC(9), 1},
+	} {
+		r := NewRIB(network(t, `{"Network":"10.3.0.0/16"}`))
+		own := with(lease("10.3.3.0/24", 1, 5), func(l *Lease) { l.Backend.MAC = tt.mac })
+		r.Apply(Update{Reset: true, Leases: []Lease{own, lease("10.3.2.0/24", 2, 6)}})
+		peers, rejected := r.Peers(self)
+		if len(peers) != 1 || peers[0].Addr != nodeAddr(2) || len(rejected) != tt.reject {
+			t.Errorf("%s: peers %v, rejected %v", tt.name, peers, rejected)
+		}
+	}
+}
+
 func TestPeersAdmission(t *testing.T) {
 	self := lease("10.3.1.0/24", 1, 5)
 	good, goodPeer := lease("10.3.2.0/24", 2, 6), peer(2, "10.3.2.0/24")
