@@ -61,6 +61,7 @@ func (d *daemon) openUserspace(n control.Network, mtu int) (dataplane.Dataplane,
 		MTU:    mtu,
 
 		Offloads: d.debugOffloads,
+		DF:       d.df == dfSet,
 	})
 	if err != nil {
 		return nil, err // not dp: a nil *userspace.Dataplane is no nil interface

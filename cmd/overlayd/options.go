@@ -43,6 +43,7 @@ type options struct {
 	ifaceRegex    []string
 	ifaceCanReach string
 	publicIP      string
+	df            string
 
 	subnetFile string
 	logFormat  string
@@ -61,6 +62,12 @@ type options struct {
 
 // defaultSubnetFile is where flannel's CNI plugin looks.
 const defaultSubnetFile = "/run/flannel/subnet.env"
+
+// The values of --df.
+const (
+	dfClear = "clear"
+	dfSet   = "set"
+)
 
 // The dataplane modes.
 const (
@@ -93,6 +100,7 @@ func (o *options) register(f *pflag.FlagSet) {
 	f.StringVar(&o.ifaceCanReach, "iface-can-reach", "", "address: take the interface that the route to it uses; tried after --iface and --iface-regex")
 	f.StringVar(&o.publicIP, "public-ip", "", "address that other nodes send to; may be one that this host does not own (NAT)")
 
+	f.StringVar(&o.df, "df", dfClear, "clear: the underlay may fragment what is sent, as with flannel; set: it may not, and hosts are told what each path takes (userspace dataplane only)")
 	f.StringVar(&o.subnetFile, "subnet-file", defaultSubnetFile, "file that tells a CNI plugin or Docker the subnet and MTU")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json, on standard error")
 	f.IntVar(&o.verbosity, "v", 0, "log level: above 0 also what is of use only in a debugging session")
@@ -163,6 +171,12 @@ func (o *options) check() error {
 	case modeAuto, modeKernel, modeUserspace:
 	default:
 		bad("dataplane", o.dataplane, "want auto, kernel or userspace")
+	}
+	switch {
+	case o.df != dfClear && o.df != dfSet:
+		bad("df", o.df, "want clear or set")
+	case o.df == dfSet && o.dataplane != modeUserspace:
+		bad("df", o.df, "only the userspace dataplane can: give --dataplane=userspace too")
 	}
 	if o.logFormat != "text" && o.logFormat != "json" {
 		bad("log-format", o.logFormat, "want text or json")

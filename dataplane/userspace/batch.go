@@ -50,8 +50,8 @@ type batch struct {
 	nSegs    int
 	nRuns    int
 	sockets  uint32                               // bit set: those that have runs
-	head     [sendSockets]int16                   // first run of each socket
-	tail     [sendSockets]int16                   // and the last, the only one that can grow
+	head     [sendSockets + 1]int16               // first run of each socket
+	tail     [sendSockets + 1]int16               // and the last, the only one that can grow
 	headers  [maxSegments * maxSegmentHeader]byte // of the segments of superpackets
 	nHeader  int
 }
@@ -64,6 +64,9 @@ func newBatch(t transmitter, limit encap.RunLimit) *batch {
 func (b *batch) Send(p *packet, e *entry, c *counters) {
 	ip := p.ip()
 	socket := int(encap.QuickHash(ip) % sendSockets)
+	if p.fragment {
+		socket = fragmentSocket
+	}
 	if p.GSO != encap.GSONone {
 		b.split(p, e, socket, c)
 		return

@@ -20,6 +20,10 @@ type Config struct {
 	MTU    int        // of the overlay device in bytes, until the first Sync
 
 	Offloads Offloads // that may be used
+
+	// DF is to be set on what is sent over an IPv4 underlay. Hosts are then told
+	// what the path to a VTEP takes, where it is less than MTU. Over IPv6 they always are.
+	DF bool
 }
 
 // check names the first field that makes no sense.

@@ -56,6 +56,13 @@
 // not to work later, the kernel says by an errno: the batch is done again without
 // it, that is counted as a fallback, and it is not tried any more.
 //
+// # Path MTU
+//
+// With Config.DF, and over IPv6 always, the underlay does not fragment. What the kernel
+// then refuses as too long makes path_linux.go ask it for the path's MTU, and path.go
+// tells the senders of longer packets (encap/icmp.go). What may be fragmented leaves
+// by a socket of its own, without DF.
+//
 // # The books
 //
 // Each packet read from the device is in TxPackets or in Drops, and each datagram

@@ -140,6 +140,8 @@ func (r *refusing) writeParts(h *[vnetLen]byte, parts [][]byte) (ok, refused boo
 	return true, false
 }
 
+func (r *refusing) Write(b []byte) (int, error) { return len(b), nil }
+
 // TestRefusedSuperpacketIsSplit has devices of kernels without USO, or without TSO.
 func TestRefusedSuperpacketIsSplit(t *testing.T) {
 	for name, test := range map[string]struct {

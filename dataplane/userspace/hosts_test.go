@@ -37,6 +37,7 @@ type host struct {
 	vtep   dataplane.VTEP
 
 	offloads Offloads
+	df       bool
 }
 
 func (h *host) podAddr() netip.Addr { return h.subnet.Addr().Next().Next() }
@@ -60,14 +61,43 @@ func newHosts(tb testing.TB, n, podMTU int) []*host {
 	}
 	netnstest.LAN(tb, "192.0.2.0/24", spaces...)
 	for _, h := range hosts {
-		netnstest.Link(h.NS, "veth0", h.pod, "eth0")
-		h.Addr("veth0", netip.PrefixFrom(h.subnet.Addr().Next(), 24).String())
-		h.pod.Addr("eth0", netip.PrefixFrom(h.podAddr(), 24).String())
-		h.pod.DefaultRoute(h.subnet.Addr().Next().String())
-		h.Must(func() error { return errors.Join(rtnl.SetSysctl("net/ipv4/ip_forward", "1"), setMTU("veth0", podMTU)) })
-		h.pod.Must(func() error { return setMTU("eth0", podMTU) })
+		h.addPod(podMTU)
 	}
 	return hosts
+}
+
+// addPod links a pod to h.
+func (h *host) addPod(mtu int) {
+	h.tb.Helper()
+	netnstest.Link(h.NS, "veth0", h.pod, "eth0")
+	h.Addr("veth0", netip.PrefixFrom(h.subnet.Addr().Next(), 24).String())
+	h.pod.Addr("eth0", netip.PrefixFrom(h.podAddr(), 24).String())
+	h.pod.DefaultRoute(h.subnet.Addr().Next().String())
+	h.Must(func() error { return errors.Join(rtnl.SetSysctl("net/ipv4/ip_forward", "1"), setMTU("veth0", mtu)) })
+	h.pod.Must(func() error { return setMTU("eth0", mtu) })
+}
+
+// newRoutedHosts makes two hosts with a router between them, whose link to the
+// second has the given MTU.
+func newRoutedHosts(tb testing.TB, mtu int) (a, b *host) {
+	tb.Helper()
+	router := netnstest.New(tb)
+	var hosts [2]*host
+	for i := range hosts {
+		addr := netip.AddrFrom4([4]byte{192, 0, byte(i + 2), 2})
+		h := &host{NS: netnstest.New(tb), tb: tb, pod: netnstest.New(tb), addr: addr, offloads: AllOffloads,
+			subnet: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 42, byte(i + 1), 0}), 24)}
+		port := fmt.Sprintf("port%d", i)
+		netnstest.Link(router, port, h.NS, "eth0")
+		router.Addr(port, netip.PrefixFrom(addr.Prev(), 24).String())
+		h.Addr("eth0", netip.PrefixFrom(addr, 24).String())
+		h.DefaultRoute(addr.Prev().String())
+		h.addPod(testMTU)
+		hosts[i] = h
+	}
+	router.Must(func() error { return errors.Join(rtnl.SetSysctl("net/ipv4/ip_forward", "1"), setMTU("port1", mtu)) })
+	hosts[1].Must(func() error { return setMTU("eth0", mtu) })
+	return hosts[0], hosts[1]
 }
 
 func setMTU(link string, mtu int) error {
@@ -80,7 +110,7 @@ func setMTU(link string, mtu int) error {
 
 func (h *host) config() Config {
 	return Config{Log: slog.New(slog.NewTextHandler(h.tb.Output(), nil)), Local: h.addr, Public: h.addr,
-		VNI: testVNI, Port: testPort, MTU: testMTU, Offloads: h.offloads}
+		VNI: testVNI, Port: testPort, MTU: testMTU, Offloads: h.offloads, DF: h.df}
 }
 
 // open opens the userspace dataplane of h. It does not run yet.

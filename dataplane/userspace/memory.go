@@ -24,6 +24,7 @@ type Memory struct {
 	// OnOffload, if not nil, gets it too, with what is left to do to it.
 	OnOffload func(packet []byte, o encap.Offload)
 
+	vnet    bool // the device has vnet headers
 	scratch []byte
 }
 
@@ -42,7 +43,7 @@ func NewMemory(cfg Config) *Memory {
 	m := &Memory{core: newCore(cfg, 1)}
 	send, receive := &m.core.send[0], &m.core.receive[0]
 	m.end.queueWriter = newPlain((*memoryDevice)(m))
-	if cfg.Offloads.has(TUNVnet) {
+	if m.vnet = cfg.Offloads.has(TUNVnet); m.vnet {
 		m.end.queueWriter = newVnetWriter((*memoryDevice)(m), cfg.Offloads.has(Coalesce), cfg.Offloads.has(Coalesce))
 	}
 	send.queue, send.sender = &m.end, (*memorySender)(m)
@@ -106,8 +107,9 @@ var errEnd = errors.New("no more packets")
 
 func endOnError(_ context.Context, err error) error { return err }
 
-// queueWriter is the half of a queue that writes.
+// queueWriter is what of a queue is not reading.
 type queueWriter interface {
+	Answer(b []byte)
 	Write(p *packet, ip *encap.IP, c *counters)
 	Flush(c *counters)
 }
@@ -188,6 +190,9 @@ func (s *memorySender) transmit(b *batch, c *counters) {
 type memoryDevice Memory
 
 func (d *memoryDevice) Write(b []byte) (int, error) {
+	if d.vnet {
+		b = b[vnetLen:]
+	}
 	d.deliver(b, encap.Offload{})
 	return len(b), nil
 }

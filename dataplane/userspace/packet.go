@@ -22,6 +22,9 @@ type packet struct {
 	buf []byte // headroom bytes, then the packet
 	encap.Offload
 
+	// fragment says that the packet is longer than the path takes, and that its
+	// sender allows fragments.
+	fragment bool
 	// maxLen, where it is not 0, says that the packet may be a TCP superpacket
 	// without a sign of it: it is longer than maxLen, and segments that are not
 	// will reach its destination. Offload says what it is if it is none.
@@ -70,6 +73,9 @@ type queue interface {
 	// before Read uses the bytes of any again, and before it waits, it calls flush,
 	// so that what was put off for more packets to come is done then.
 	Read(p *packet, flush func()) error
+	// Answer hands the host, at once, a complete packet behind headroom of zeros. It
+	// is for the goroutine that reads, and may fail in silence.
+	Answer(b []byte)
 	// Write hands a packet to the host, with its offloads done where the device
 	// does not do them, and counts what became of it, at the next Flush at the
 	// latest. It may change the bytes of the packet, which ParseIP read into ip.

@@ -29,6 +29,9 @@ func (d *plain) Write(p *packet, _ *encap.IP, c *counters) {
 	c.carried(len(p.ip()))
 }
 
+// Answer implements queue.
+func (d *plain) Answer(b []byte) { _, _ = d.device.Write(b[headroom:]) }
+
 // Flush implements queue: nothing is put off.
 func (d *plain) Flush(*counters) {}
 

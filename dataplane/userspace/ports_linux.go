@@ -36,7 +36,11 @@ func openReceivers(log *slog.Logger, local netip.AddrPort, n int, offloads Offlo
 // openReceiver binds one of the sockets. gro says whether UDP_GRO is wanted, and
 // then whether it is there.
 func openReceiver(log *slog.Logger, local netip.AddrPort, share, gro bool) (_ *udpReceiver, hasGRO bool, err error) {
-	fd, err := openUDP(local, share)
+	var o socketOption
+	if share {
+		o = sharePort
+	}
+	fd, err := openUDP(local, o)
 	if err != nil {
 		return nil, false, err
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-// entry is all that a packet to one VTEP needs. It is immutable.
+// entry is all that a packet to one VTEP needs. It is immutable but for path.
 type entry struct {
+	path     path
 	template encap.Template
 	addr     netip.Addr // outer destination
 	sockaddr sockaddr   // the same with the port, for system calls
@@ -23,6 +24,8 @@ type table struct {
 	routes fib.Table[entry] // overlay subnet → VTEP
 	vteps  fib.Table[entry] // underlay address of a VTEP → itself
 	mtu    int              // of the overlay device
+
+	entries []entry // all that the two have
 }
 
 // local is what the routes need to know about this node.
@@ -56,7 +59,7 @@ func newTable(l local, w dataplane.Wanted) (*table, error) {
 			routes = append(routes, fib.Route[entry]{Prefix: s, Value: e})
 		}
 	}
-	t := &table{mtu: w.MTU}
+	t := &table{mtu: w.MTU, entries: entries}
 	t.routes.Replace(routes)
 	t.vteps.Replace(vteps)
 	return t, errors.Join(errs...)

@@ -16,6 +16,7 @@ type sendWorker struct {
 	queue  queue
 	sender sender
 	packet packet
+	answer answerer
 }
 
 // run sends until ctx ends, or the queue does.
@@ -54,6 +55,12 @@ func (w *sendWorker) send(p *packet) {
 	if e == nil {
 		w.drop(dataplane.DropNoRoute)
 		return
+	}
+	if mtu := int(e.path.mtu.Load()); mtu != 0 && segmentLen(p) > mtu {
+		if p.fragment = fragmentable(p.ip()); !p.fragment {
+			w.tooBig(p, mtu)
+			return
+		}
 	}
 	e.template.Put(p.buf, etherType)
 	w.sender.Send(p, e, &w.counters)

@@ -15,8 +15,12 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-// sendSockets is the number of sockets, hence of outer source ports. A power of two.
-const sendSockets = 16
+const (
+	// sendSockets is the number of sockets, hence of outer source ports. A power of two.
+	sendSockets = 16
+	// fragmentSocket is one more, for what is too long and may be fragmented.
+	fragmentSocket = sendSockets
+)
 
 // sendPorts are the sockets that all workers send by. The inner flow chooses the
 // socket, so that routers and network cards, which spread load by the outer ports,
@@ -26,20 +30,25 @@ const sendSockets = 16
 // an earlier datagram by losing the next.
 type sendPorts struct {
 	log *slog.Logger
-	fds [sendSockets]int
+	fds [sendSockets + 1]int
+	mtu *pathProbe // nil where the underlay may fragment what it likes
 	// segments is the number of datagrams that UDP_SEGMENT takes at once; 1 without.
 	// It goes down for good when the kernel refuses.
 	segments atomic.Int32
 }
 
 // openSendPorts makes the sockets, bound to the local address and a free port each.
-func openSendPorts(log *slog.Logger, local netip.Addr, offloads Offloads) (*sendPorts, error) {
+func openSendPorts(log *slog.Logger, local netip.Addr, offloads Offloads, df bool) (*sendPorts, error) {
 	s := &sendPorts{log: log}
 	for i := range s.fds {
 		s.fds[i] = -1
 	}
 	for i := range s.fds {
-		fd, err := openUDP(netip.AddrPortFrom(local, 0), false)
+		var o socketOption
+		if i != fragmentSocket && (df || local.Is6()) {
+			o = setDF
+		}
+		fd, err := openUDP(netip.AddrPortFrom(local, 0), o)
 		if err != nil {
 			s.close()
 			return nil, err
@@ -49,6 +58,13 @@ func openSendPorts(log *slog.Logger, local netip.Addr, offloads Offloads) (*send
 		if err := errors.Join(err, receiveNothing(fd)); err != nil {
 			s.close()
 			return nil, fmt.Errorf("set up sending socket: %w", err)
+		}
+	}
+	if df || local.Is6() {
+		var err error
+		if s.mtu, err = openPathProbe(local); err != nil {
+			s.close()
+			return nil, err
 		}
 	}
 	s.segments.Store(1)
@@ -63,6 +79,9 @@ func (s *sendPorts) close() {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
+	}
+	if s.mtu != nil {
+		s.mtu.close()
 	}
 }
 
@@ -223,6 +242,9 @@ func (u *udpSender) refused(b *batch, r *run, fd int, errno unix.Errno, c *count
 		case unix.EMSGSIZE: // the path of this VTEP takes no such segments unless in fragments
 			errno = u.replay(b, r, fd, c)
 		}
+	}
+	if errno == unix.EMSGSIZE && u.ports.mtu != nil {
+		u.ports.mtu.learn(r.entry) // from the next packet on its sender is told
 	}
 	switch errno {
 	case 0:

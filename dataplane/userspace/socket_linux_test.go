@@ -81,7 +81,7 @@ func openSockets(t *testing.T, n *netnstest.NS, addr netip.Addr) (*batch, *udpRe
 		if rcvs, _, err = openReceivers(log, netip.AddrPortFrom(addr, testPort), 1, AllOffloads); err != nil {
 			return err
 		}
-		ports, err = openSendPorts(log, addr, AllOffloads)
+		ports, err = openSendPorts(log, addr, AllOffloads, false)
 		return err
 	})
 	t.Cleanup(func() { ports.close(); rcvs[0].close() })
@@ -149,7 +149,7 @@ func TestBufferWithoutCapability(t *testing.T) {
 		if err := dropNetAdmin(); err != nil {
 			return err
 		}
-		fd, err := openUDP(netip.MustParseAddrPort("127.0.0.1:0"), false)
+		fd, err := openUDP(netip.MustParseAddrPort("127.0.0.1:0"), 0)
 		if err != nil {
 			return err
 		}

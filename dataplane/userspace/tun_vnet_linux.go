@@ -162,3 +162,6 @@ func (d *tunDevice) writeParts(h *[vnetLen]byte, parts [][]byte) (ok, refused bo
 		}
 	}
 }
+
+// Write implements vnetDevice.
+func (d *tunDevice) Write(b []byte) (int, error) { return unix.Write(d.fd, b) }

@@ -2,6 +2,7 @@ package userspace
 
 import (
 	"errors"
+	"io"
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/encap"
@@ -12,6 +13,9 @@ type vnetDevice interface {
 	// writeParts writes one packet, given in parts. refused says that the device
 	// does not take such a superpacket, and ok that it was taken.
 	writeParts(h *[vnetLen]byte, parts [][]byte) (ok, refused bool)
+	// Write writes a vnet header and the packet that follows it. Another goroutine
+	// than that of writeParts may call it.
+	io.Writer
 }
 
 // vnetWriter delivers to a device that does offloads. It joins what is written
@@ -47,6 +51,9 @@ func (w *vnetWriter) Write(p *packet, ip *encap.IP, c *counters) {
 		w.coalescer.Add(p.ip(), ip, p.Offload)
 	}
 }
+
+// Answer implements queue.
+func (w *vnetWriter) Answer(b []byte) { _, _ = w.device.Write(b[headroom-vnetLen:]) }
 
 // Flush implements queue.
 func (w *vnetWriter) Flush(c *counters) {

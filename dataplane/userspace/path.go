@@ -1,0 +1,68 @@
+package userspace
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"time"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/encap"
+)
+
+// path is what is known of the way to one VTEP.
+type path struct {
+	// mtu is the longest inner packet that gets there whole, in bytes; 0 while
+	// nothing else than the device's MTU is known.
+	mtu atomic.Int32
+}
+
+// answerInterval keeps answers to packets that are too big from being a flood of
+// their own: as many as the kernel sends to all hosts together (icmp_msgs_per_sec).
+const answerInterval = time.Millisecond
+
+// answerer tells senders that their packets are too big for the path.
+type answerer struct {
+	last   time.Time
+	packet [headroom + encap.MaxTooBig]byte
+}
+
+// tooBig drops p, which is longer than the path takes, and tells its sender. The
+// answer comes from where p was going, as those of the kernel's tunnels do
+// (iptunnel_pmtud_build_icmp): from an address of its own the host would refuse it.
+func (w *sendWorker) tooBig(p *packet, mtu int) {
+	w.drop(dataplane.DropTooBig)
+	var ip encap.IP
+	if encap.ParseIP(p.ip(), &ip) != nil {
+		return
+	}
+	now := time.Now()
+	if now.Sub(w.answer.last) < answerInterval {
+		return
+	}
+	clear(w.answer.packet[:headroom])
+	n := encap.PutTooBig(w.answer.packet[headroom:], p.ip(), &ip, ip.Dst, mtu)
+	if n == 0 {
+		return
+	}
+	w.answer.last = now
+	w.queue.Answer(w.answer.packet[:headroom+n])
+}
+
+// segmentLen returns the length of the longest packet that p will be on the wire.
+func segmentLen(p *packet) int {
+	b := p.ip()
+	if p.GSO == encap.GSONone {
+		return len(b)
+	}
+	headers := int(p.CsumStart)
+	switch {
+	case p.GSO == encap.GSOUDP:
+		headers += 8
+	case headers+tcpMinLen <= len(b):
+		headers += int(b[headers+12]>>4) * 4
+	}
+	return min(len(b), headers+int(p.Size))
+}
+
+// fragmentable reports whether p is an IPv4 packet without DF.
+func fragmentable(b []byte) bool { return b[0]>>4 == 4 && binary.BigEndian.Uint16(b[6:])&0x4000 == 0 }

@@ -1,0 +1,115 @@
+package userspace
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/encap"
+)
+
+// TestPathMTUIsLearned has a router between the hosts that takes only 1300 bytes, and
+// both ends set DF: TCP is told to make smaller segments, and what may be
+// fragmented is.
+func TestPathMTUIsLearned(t *testing.T) {
+	for _, offloads := range []Offloads{AllOffloads, 0} {
+		t.Run(offloads.String(), func(t *testing.T) {
+			a, b := newRoutedHosts(t, 1300)
+			var ds [2]*Dataplane
+			for i, h := range []*host{a, b} {
+				h.df, h.offloads = true, offloads
+				ds[i] = h.open()
+			}
+			a.sync(ds[0], b)
+			b.sync(ds[1], a)
+			a.run(ds[0])
+			b.run(ds[1])
+			transfer(t, a.pod, b.pod, b.podAddr())
+			echo(t, a.pod, b.pod, b.podAddr())
+			echo(t, a.NS, b.pod, b.podAddr())
+			transfer(t, a.NS, b.pod, b.podAddr())
+			table := ds[0].core.table.Load()
+			if got := table.entries[0].path.mtu.Load(); got != 1250 {
+				t.Errorf("path takes packets of %d bytes, want 1250", got)
+			}
+			if ds[0].Stats().Drops[dataplane.DropTooBig] == 0 {
+				t.Error("nothing was too big")
+			}
+			ds[0].ports.refresh(table)
+			if got := table.entries[0].path.mtu.Load(); got != 1250 {
+				t.Errorf("after refresh %d", got)
+			}
+			t.Logf("%+v", ds[0].Stats())
+		})
+	}
+}
+
+// TestTooBigIsAnswered has a path that takes 1300 bytes.
+func TestTooBigIsAnswered(t *testing.T) {
+	tcp := func(n int) []byte { b := tcpPacket(podA, podB, 1, make([]byte, n)); mergeable(b); return b }
+	super := superpacket(5000, 1398)
+	fits := superpacket(5000, 1200)
+	for name, test := range map[string]struct {
+		packet   []byte
+		o        encap.Offload
+		answered bool
+		sent     int // datagrams
+	}{
+		"small":               {packet: tcp(900), sent: 1},
+		"large":               {packet: tcp(1350), answered: true},
+		"may be fragmented":   {packet: udpPacket(podA, podB, 1, 2, make([]byte, 1350)), sent: 1},
+		"v6":                  {packet: udpPacket(podA6, podB6, 1, 2, make([]byte, 1350)), answered: true},
+		"superpacket":         {packet: dontFragment(super.ip()), o: super.Offload, answered: true},
+		"small segments":      {packet: dontFragment(fits.ip()), o: fits.Offload, sent: 5},
+		"ICMP error, no ICMP": {packet: dontFragment(ipPacket(podA, podB, 1, append([]byte{3, 4}, make([]byte, 1350)...)))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := testPairOf(t, AllOffloads)
+			w := dataplane.Wanted{MTU: testMTU, Peers: []dataplane.Peer{{VTEP: b.VTEPs()[0], Subnets: []netip.Prefix{netip.PrefixFrom(podB, 24), netip.PrefixFrom(podB6, 64)}}}}
+			if err := a.Sync(w); err != nil {
+				t.Fatal(err)
+			}
+			a.core.table.Load().entries[0].path.mtu.Store(1300)
+			var answers [][]byte
+			a.OnPacket = func(p []byte) { answers = append(answers, bytes.Clone(p)) }
+			sent := len(encapsulateOffload(a, test.o, test.packet))
+			if sent != test.sent || (len(answers) == 1) != test.answered {
+				t.Fatalf("%d datagrams sent, answers %x", sent, answers)
+			}
+			if test.answered && !bytes.Contains(answers[0], []byte{1300 >> 8, 1300 & 0xff}) {
+				t.Errorf("the answer does not name 1300 bytes: %x", answers[0])
+			}
+			if s := a.Stats(); s.TxPackets+s.Drops[dataplane.DropTooBig] != 1 {
+				t.Errorf("counted %+v", s)
+			}
+		})
+	}
+}
+
+func dontFragment(b []byte) []byte {
+	b = bytes.Clone(b)
+	b[6] |= 0x40
+	return b
+}
+
+// TestAnswersAreLimited sends a burst of packets that are too big.
+func TestAnswersAreLimited(t *testing.T) {
+	a, b := testPairOf(t, AllOffloads)
+	w := dataplane.Wanted{MTU: testMTU, Peers: []dataplane.Peer{{VTEP: b.VTEPs()[0], Subnets: []netip.Prefix{netip.PrefixFrom(podB, 24)}}}}
+	if err := a.Sync(w); err != nil {
+		t.Fatal(err)
+	}
+	a.core.table.Load().entries[0].path.mtu.Store(1300)
+	answers := 0
+	a.OnPacket = func([]byte) { answers++ }
+	p := tcpPacket(podA, podB, 1, make([]byte, 1350))
+	mergeable(p)
+	a.Load(p)
+	start := time.Now()
+	a.Send(10000)
+	if most := int(time.Since(start)/answerInterval) + 1; answers == 0 || answers > most {
+		t.Errorf("%d answers, want 1 to %d", answers, most)
+	}
+}
