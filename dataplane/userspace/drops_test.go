@@ -112,6 +112,37 @@ func TestReceiveDrops(t *testing.T) {
 	})
 }
 
+// TestCongestionGoesInside has the outer and inner ECN fields of RFC 6040 where
+// something happens; encap tests the whole table.
+func TestCongestionGoesInside(t *testing.T) {
+	for _, test := range []struct {
+		inner, outer, want encap.ECN
+		dropped            bool
+	}{
+		{encap.ECN0, encap.ECN0, encap.ECN0, false},
+		{encap.ECN0, encap.ECN1, encap.ECN1, false},
+		{encap.ECN0, encap.ECNCE, encap.ECNCE, false},
+		{encap.ECNNot, encap.ECN0, encap.ECNNot, false},
+		{encap.ECNNot, encap.ECNCE, 0, true},
+	} {
+		a, b := testPairOf(t, AllOffloads)
+		p := udpPacket(podA, podB, 1, 2, []byte("hello"))
+		p[1] = byte(test.inner)
+		binary.BigEndian.PutUint16(p[10:], 0)
+		binary.BigEndian.PutUint16(p[10:], ^slowSum(p[:20]))
+		d := encapsulateAll(a, [][]byte{p})[0]
+		d.ECN = test.outer
+		if test.dropped {
+			requireDrop(t, b, d, dataplane.DropCongestion)
+			continue
+		}
+		got := decapsulate(b, d)
+		if len(got) != 1 || encap.PacketECN(got[0]) != test.want || !sound(got[0]) {
+			t.Errorf("%+v: got %x", test, got)
+		}
+	}
+}
+
 func mappedLoopback() []byte {
 	return udpPacket(podA6, netip.MustParseAddr("::ffff:127.0.0.1"), 1, 2, nil)
 }
