@@ -1,7 +1,6 @@
 package userspace
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -98,7 +97,11 @@ func (q *vnetQueue) Read(p *packet, flush func()) error {
 			flush()
 			q.n, q.next = 0, 0
 		}
-		if err := errors.Join(q.conn.Read(q.read), q.err); err != nil {
+		err := q.conn.Read(q.read)
+		if err == nil {
+			err = q.err
+		}
+		if err != nil {
 			return fmt.Errorf("read from %s: %w", q.name, err)
 		}
 	}
