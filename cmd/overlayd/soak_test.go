@@ -131,11 +131,14 @@ func (c *cluster) injectFaults(damage bool) {
 	for _, fault := range []string{"lost", "damaged", "doubled", "late"} {
 		fmt.Fprintf(&s, "counter %s { }\n", fault)
 	}
+	choice := ""
+	if damage {
+		s.WriteString(damageChains())
+		choice = damageChoice()
+	}
 	for i := range c.hosts {
 		fmt.Fprintf(&s, "chain faults%d {\nnumgen random mod 1000 < 10 counter name lost drop\n", i)
-		if damage {
-			s.WriteString(damages())
-		}
+		s.WriteString(choice)
 		for j, h := range c.hosts {
 			if j != i {
 				fmt.Fprintf(&s, "ip daddr %s numgen random mod 1000 < 10 counter name doubled dup to port%d\n", h.addr, j)
@@ -148,15 +151,15 @@ func (c *cluster) injectFaults(damage bool) {
 	c.nft(s.String())
 }
 
-// damages returns the rules that overwrite bytes, at offsets from the outer UDP
-// header. Each but the last also says that there is no outer checksum, or else the
-// kernel would see what the daemon is to see.
-func damages() string {
-	var s strings.Builder
-	for _, field := range []struct {
-		at    int // byte
-		value byte
-	}{
+// damage overwrites one byte, at an offset from the outer UDP header.
+type damage struct {
+	at    int
+	value byte
+}
+
+func damages() []damage {
+	return []damage{
+		{125, 0x5a},  // payload: the outer checksum tells
 		{8, 0x00},    // VXLAN flags
 		{14, 0x5a},   // VNI
 		{17, 0x5a},   // inner destination MAC
@@ -167,18 +170,40 @@ func damages() string {
 		{39, 0x11},   // protocol
 		{43, 0x5a},   // source
 		{47, 0x5a},   // destination
-		{51, 0x5a},   // ports, sequence number and flags of the transport header
+		{51, 0x5a},   // transport header: ports, sequence number, flags
 		{55, 0x5a},   //
 		{62, 0xff},   //
 		{63, 0x5a},   //
-		{70, 0x5a},   // payload, of the short packets too
+		{70, 0x5a},   // payload, of short packets too
 		{125, 0x5a},  //
 		{1400, 0x5a}, //
-	} {
-		fmt.Fprintf(&s, "numgen random mod 1000 < 1 @th,%d,8 set %#x @th,48,16 set 0 counter name damaged\n", 8*field.at, field.value)
 	}
-	s.WriteString("numgen random mod 1000 < 3 @th,1000,8 set 0x5a counter name damaged\n")
+}
+
+// damageChains returns a chain for each damage. All but the first also say that
+// there is no outer checksum, or the kernel would see what the daemon is to see.
+func damageChains() string {
+	var s strings.Builder
+	for i, d := range damages() {
+		noChecksum := "@th,48,16 set 0"
+		if i == 0 {
+			noChecksum = ""
+		}
+		fmt.Fprintf(&s, "chain damage%d { @th,%d,8 set %#x %s counter name damaged; }\n", i, 8*d.at, d.value, noChecksum)
+	}
 	return s.String()
+}
+
+// damageChoice returns the rule that damages packets, each at one place at most and
+// no later fragments: of two damages to one datagram the second may well undo what
+// the first did to the checksum.
+func damageChoice() string {
+	var s strings.Builder
+	s.WriteString("@th,288,16 & 0x1fff == 0 numgen random mod 1000 vmap {")
+	for i := range damages() {
+		fmt.Fprintf(&s, " %d : jump damage%[1]d,", i)
+	}
+	return s.String() + " }\n"
 }
 
 // nft loads rules in the under namespace.

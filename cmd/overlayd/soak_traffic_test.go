@@ -103,9 +103,9 @@ func numbered(buf []byte, stream, seq uint64) []byte {
 	}
 	binary.BigEndian.PutUint64(buf, stream)
 	binary.BigEndian.PutUint64(buf[8:], seq)
-	bytes := rand.NewPCG(stream, seq)
+	filler := rand.NewPCG(stream, seq)
 	for i := 16; i < size; i += 8 {
-		binary.BigEndian.PutUint64(buf[i:], bytes.Uint64())
+		binary.BigEndian.PutUint64(buf[i:], filler.Uint64())
 	}
 	return buf[:size]
 }
@@ -155,7 +155,7 @@ func (s *soakTraffic) judge(conn net.PacketConn, id uint64) error {
 		}
 		seq := binary.BigEndian.Uint64(buf[8:])
 		if w := numbered(want, id, seq); !bytes.Equal(buf[:n], w) {
-			return fmt.Errorf("UDP at %s: datagram %d of %d bytes from %s is not the one of %d bytes that was sent", conn.LocalAddr(), seq, n, from, len(w))
+			return fmt.Errorf("UDP at %s: datagram %d of %d bytes from %s is not the one of %d bytes that was sent: they differ at %v", conn.LocalAddr(), seq, n, from, len(w), differences(buf[:n], w))
 		}
 		s.received.Add(1)
 		if seq < newest || seq == newest && seq > 0 {
@@ -163,6 +163,16 @@ func (s *soakTraffic) judge(conn net.PacketConn, id uint64) error {
 		}
 		newest = max(newest, seq)
 	}
+}
+
+// differences returns the first offsets at which two datagrams differ.
+func differences(a, b []byte) (at []int) {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] && len(at) < 8 {
+			at = append(at, i)
+		}
+	}
+	return at
 }
 
 // ping sends echo requests and compares the answers' payload.

@@ -34,6 +34,9 @@ func TestUserNamespace(t *testing.T) {
 			c.hosts[1].up("--dataplane", modeUserspace)
 			h := c.unprivilegedHost(static, "--dataplane", mode)
 			h.daemon.waitLog("msg=ready", 10*time.Second)
+			if uid := h.daemon.uid(); uid != unprivilegedID {
+				t.Errorf("overlayd runs as user %d of the machine, want %d", uid, unprivilegedID)
+			}
 			log := h.daemon.text()
 			if mode == modeUserspace && (!strings.Contains(log, "tun_vnet=true") || !strings.Contains(log, "udp_gro=true")) {
 				t.Errorf("not the fast tier:\n%s", log)
@@ -97,6 +100,18 @@ func (c *cluster) unprivilegedHost(static string, args ...string) *host {
 		t.Fatal(err)
 	}
 	return h
+}
+
+// uid returns the user that the process runs as.
+func (p *process) uid() (uid int) {
+	p.t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(b), "Uid:")
+	fmt.Sscan(rest, &uid)
+	return uid
 }
 
 // namespaceOf returns the network namespace of a process. netnstest makes
