@@ -115,7 +115,11 @@ func checkFree(l netlink.Link) error {
 	case !ok:
 		return nil
 	case tun.Flags&netlink.TUNTAP_MULTI_QUEUE == 0:
-		return makeTUN(l.Attrs().Name, tunMode{}, false)
+		err := makeTUN(l.Attrs().Name, tunMode{}, false)
+		if errors.Is(err, unix.EINVAL) {
+			return nil // a TAP device; it is in the way
+		}
+		return err
 	case tun.Queues > 0:
 		return makeError(l.Attrs().Name, unix.EBUSY)
 	}

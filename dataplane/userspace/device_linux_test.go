@@ -173,8 +173,9 @@ func TestOpenReplacesOtherDevice(t *testing.T) {
 		offloads Offloads
 	}{
 		"kernel dataplane":  {func(h *host) { h.vxlan(true) }, AllOffloads},
-		"multi-queue TUN":   {func(h *host) { h.leaveTUN(2) }, 0},
-		"single-queue TUN":  {func(h *host) { h.leaveTUN(1) }, AllOffloads},
+		"multi-queue TUN":   {func(h *host) { h.leaveTUN(netlink.TUNTAP_MODE_TUN, 2) }, 0},
+		"single-queue TUN":  {func(h *host) { h.leaveTUN(netlink.TUNTAP_MODE_TUN, 1) }, AllOffloads},
+		"TAP":               {func(h *host) { h.leaveTUN(netlink.TUNTAP_MODE_TAP, 1) }, AllOffloads},
 		"plain for all":     {func(h *host) { h.leave(0) }, AllOffloads},
 		"all for plain":     {func(h *host) { h.leave(AllOffloads) }, 0},
 		"no queues for all": {func(h *host) { h.leave(AllOffloads &^ TUNMultiqueue) }, AllOffloads},
@@ -211,10 +212,38 @@ func TestRefusalLeavesTheKernelDevice(t *testing.T) {
 	}
 }
 
+// TestRestartWithOtherOffloads attaches to a device that an earlier process left
+// with vnet headers and superpackets, or without, which the kernel remembers.
+func TestRestartWithOtherOffloads(t *testing.T) {
+	hosts := newHosts(t, 2, testMTU)
+	a, b := hosts[0], hosts[1]
+	one := AllOffloads &^ TUNMultiqueue // the other mode is another device
+	var index int
+	for i, offloads := range []Offloads{one, 0, one, TUNVnet, 0} {
+		a.offloads = offloads
+		d := a.open()
+		if i == 0 {
+			b.vxlan(true)
+			b.vxlanPeer(a)
+			index = a.link().Attrs().Index
+		}
+		a.sync(d, b)
+		stop := a.run(d)
+		echo(t, a.pod, b.pod, b.podAddr())
+		transfer(t, a.pod, b.pod, b.podAddr())
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		if got := a.requireSynced().Attrs().Index; got != index {
+			t.Errorf("%s: index %d, want %d as before", offloads, got, index)
+		}
+	}
+}
+
 // leaveTUN leaves a persistent TUN device as other programs make them.
-func (h *host) leaveTUN(queues int) {
+func (h *host) leaveTUN(mode netlink.TuntapMode, queues int) {
 	h.Must(func() error {
-		tun := &netlink.Tuntap{LinkAttrs: netlink.NewLinkAttrs(), Mode: netlink.TUNTAP_MODE_TUN, Queues: queues}
+		tun := &netlink.Tuntap{LinkAttrs: netlink.NewLinkAttrs(), Mode: mode, Queues: queues}
 		if queues == 1 {
 			tun.Queues, tun.Flags = 0, netlink.TUNTAP_NO_PI
 		}
