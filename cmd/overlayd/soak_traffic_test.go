@@ -195,26 +195,8 @@ func (s *soakTraffic) ping(from, to *pod) error {
 		}
 		s.requests.Add(1)
 		conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
-		for {
-			n, _, err := conn.ReadFrom(buf)
-			if err != nil {
-				break // lost
-			}
-			if encap.Sum(buf[:n], 0) != 0xffff { // raw sockets get what the kernel has not checked
-				s.badAnswers.Add(1)
-				continue
-			}
-			m, err := icmp.ParseMessage(1, buf[:n])
-			if err != nil || m.Type != ipv4.ICMPTypeEchoReply {
-				continue
-			}
-			if e := m.Body.(*icmp.Echo); e.ID != id || e.Seq != seq&0xffff {
-				continue
-			} else if !bytes.Equal(e.Data, payload) {
-				return fmt.Errorf("ping %s: answer %d has another payload", to.addr, seq)
-			}
-			s.answers.Add(1)
-			break
+		if err := s.answer(conn, buf, id, seq&0xffff, payload); err != nil {
+			return fmt.Errorf("ping %s: %w", to.addr, err)
 		}
 		select {
 		case <-s.stop:
@@ -222,4 +204,29 @@ func (s *soakTraffic) ping(from, to *pod) error {
 		}
 	}
 	return nil
+}
+
+// answer waits for the echo reply to a request. That none comes is no error.
+func (s *soakTraffic) answer(conn *icmp.PacketConn, buf []byte, id, seq int, payload []byte) error {
+	for {
+		n, _, err := conn.ReadFrom(buf)
+		if err != nil {
+			return nil // lost
+		}
+		if encap.Sum(buf[:n], 0) != 0xffff { // raw sockets get what the kernel has not checked
+			s.badAnswers.Add(1)
+			continue
+		}
+		m, err := icmp.ParseMessage(1, buf[:n])
+		if err != nil || m.Type != ipv4.ICMPTypeEchoReply {
+			continue
+		}
+		if e := m.Body.(*icmp.Echo); e.ID != id || e.Seq != seq {
+			continue
+		} else if !bytes.Equal(e.Data, payload) {
+			return fmt.Errorf("answer %d has another payload", seq)
+		}
+		s.answers.Add(1)
+		return nil
+	}
 }
