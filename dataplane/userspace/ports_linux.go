@@ -76,6 +76,8 @@ func setOption(fd, level, name, value int) error {
 }
 
 // setup runs f with the socket.
-func (r *udpReceiver) setup(f func(fd int) error) (err error) {
-	return errors.Join(r.conn.Control(func(fd uintptr) { err = f(int(fd)) }), err)
+func (r *udpReceiver) setup(f func(fd int) error) error {
+	var ferr error
+	err := r.conn.Control(func(fd uintptr) { ferr = f(int(fd)) })
+	return errors.Join(err, ferr)
 }
