@@ -73,6 +73,22 @@ func AppendTaken(taken []netip.Prefix, n Network, key string, value []byte) []ne
 	return taken
 }
 
+// AppendHeld appends to held the subnets of n that an entry of the store gives somebody a
+// right to: those of a vxlan lease, as far as n contains them. The RIB uses no other
+// entry, so that no other can cost a node the subnet that it has; to choose one, see AppendTaken.
+func AppendHeld(held []netip.Prefix, n Network, key string, value []byte) []netip.Prefix {
+	l, err := ParseLease(key, value)
+	if err != nil || l.BackendType != backendVXLAN {
+		return held
+	}
+	for _, p := range [...]netip.Prefix{l.Subnet, l.IPv6Subnet} {
+		if n.Contains(p) {
+			held = append(held, p)
+		}
+	}
+	return held
+}
+
 // Allocate picks for each enabled family one of all the free subnets, each as
 // likely as any other; free are those between Min and Max that overlap nothing in
 // taken, whose prefixes may be of any family and length: those that Network.Contains

@@ -209,6 +209,40 @@ func TestAppendTaken(t *testing.T) {
 	}
 }
 
+func TestAppendHeld(t *testing.T) {
+	v4 := network(t, `{"Network":"10.3.0.0/16"}`)
+	dual := network(t, `{"Network":"10.3.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48"}`)
+	lease := string(Lease{Subnet: prefix("10.3.4.0/24"), PublicIP: netip.MustParseAddr("192.168.0.9"),
+		PublicIPv6: netip.MustParseAddr("fd99::9"), BackendType: "vxlan",
+		Backend: VTEPData{VNI: 1, MAC: [6]byte{2}}, BackendV6: VTEPData{VNI: 1, MAC: [6]byte{2}}}.Value())
+	for _, tt := range []struct {
+		name       string
+		n          Network
+		key, value string
+		want       []string
+	}{
+		{"a lease", v4, "10.3.4.0-24", lease, []string{"10.3.4.0/24"}},
+		{"a long one", v4, "10.3.4.128-25", lease, []string{"10.3.4.128/25"}},
+		{"a short one", v4, "10.3.128.0-17", lease, []string{"10.3.128.0/17"}},
+		{"junk value", v4, "10.3.4.0-24", "junk", nil},
+		{"no VTEP", v4, "10.3.4.0-24", `{"PublicIP":"192.168.0.9","PublicIPv6":null,"BackendType":"vxlan"}`, nil},
+		{"another backend", v4, "10.3.4.0-24", `{"PublicIP":"192.168.0.9","PublicIPv6":null,"BackendType":"udp"}`, nil},
+		{"the network", v4, "10.3.0.0-16", lease, nil},
+		{"outside", v4, "10.4.4.0-24", lease, nil},
+		{"junk key", v4, "10.3.4.0-024", lease, nil},
+		{"family that is off", v4, "10.3.4.0-24&fd10:6:0:8::-64", lease, []string{"10.3.4.0/24"}},
+		{"both", dual, "10.3.4.0-24&fd10:6:0:8::-64", lease, []string{"10.3.4.0/24", "fd10:6:0:8::/64"}},
+	} {
+		var want []netip.Prefix
+		for _, s := range tt.want {
+			want = append(want, prefix(s))
+		}
+		if got := AppendHeld(nil, tt.n, tt.key, []byte(tt.value)); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", tt.name, got, want)
+		}
+	}
+}
+
 func BenchmarkAllocate(b *testing.B) {
 	n := network(b, `{"Network":"10.0.0.0/8","SubnetLen":30}`)
 	r, _ := n.ipv4()

@@ -122,8 +122,8 @@ func holder(l control.Lease) string {
 	return "an entry that cannot be read"
 }
 
-// putBack writes an entry that is gone, unless another one has come to take a part of
-// it (control.AppendTaken).
+// putBack writes an entry that is gone, unless another one has come to hold a part of
+// it (control.AppendHeld).
 func (s *Store) putBack(ctx context.Context, r *record, l control.Lease, alive bool) (control.Lease, error) {
 	var rivals []*mvccpb.KeyValue
 	_, err := s.list(ctx, func(kvs []*mvccpb.KeyValue) {
@@ -137,7 +137,7 @@ func (s *Store) putBack(ctx context.Context, r *record, l control.Lease, alive b
 		return control.Lease{}, err
 	}
 	if len(rivals) > 0 {
-		n, err := s.Network(ctx) // without it nobody can say what a rival takes
+		n, err := s.Network(ctx) // without it nobody can say what a rival holds
 		if err != nil {
 			return control.Lease{}, err
 		}
@@ -145,7 +145,7 @@ func (s *Store) putBack(ctx context.Context, r *record, l control.Lease, alive b
 			switch key := s.keys.name(kv.Key); {
 			case key == l.Key():
 				return control.Lease{}, errRace
-			case overlap(l, control.AppendTaken(nil, n, key, kv.Value)...):
+			case overlap(l, control.AppendHeld(nil, n, key, kv.Value)...):
 				return control.Lease{}, fmt.Errorf("%w: %s overlaps it", control.ErrLost, key)
 			}
 		}
