@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -18,8 +20,9 @@ const (
 // keep owns the lease: it acquires one, renews it, and starts again when it is
 // lost. It returns nil when ctx ends or the node is drained, and ErrNetworkChanged.
 func (c *Controller) keep(ctx context.Context) error {
+	node := c.cfg.Node
 	for {
-		l, ok, err := c.acquire(ctx)
+		l, ok, err := c.acquire(ctx, node)
 		if !ok {
 			return err
 		}
@@ -30,17 +33,21 @@ func (c *Controller) keep(ctx context.Context) error {
 		}
 		c.count(func(s *Stats) { s.Losses++ })
 		c.setLease(Lease{}, false)
+		// Somebody else's now: to take it back by its MAC would begin a fight for it.
+		node.Previous = slices.DeleteFunc(slices.Clone(node.Previous), func(p netip.Prefix) bool {
+			return p == l.Subnet || p == l.IPv6Subnet
+		})
 	}
 }
 
 // acquire asks for a lease until there is one. ok is false if ctx ends or the node is
 // drained first, or if there can be none: ErrNetworkChanged.
-func (c *Controller) acquire(ctx context.Context) (l Lease, ok bool, err error) {
+func (c *Controller) acquire(ctx context.Context, node Node) (l Lease, ok bool, err error) {
 	again := backoff{low: 100 * time.Millisecond, high: acquireHigh}
 	var said string
 	var saidAt time.Time
 	for {
-		l, err := c.tryAcquire(ctx)
+		l, err := c.tryAcquire(ctx, node)
 		switch {
 		case err == nil:
 			return l, true, nil
@@ -61,7 +68,7 @@ func (c *Controller) acquire(ctx context.Context) (l Lease, ok bool, err error) 
 
 // tryAcquire makes one attempt. It reads the config first, so that no lease is written
 // of a network that this Controller cannot use.
-func (c *Controller) tryAcquire(ctx context.Context) (Lease, error) {
+func (c *Controller) tryAcquire(ctx context.Context, node Node) (Lease, error) {
 	n, err := c.cfg.Store.Network(ctx)
 	switch {
 	case err != nil:
@@ -69,7 +76,7 @@ func (c *Controller) tryAcquire(ctx context.Context) (Lease, error) {
 	case n != c.cfg.Network:
 		return Lease{}, fmt.Errorf("%w: it was %+v, now it is %+v", ErrNetworkChanged, c.cfg.Network, n)
 	}
-	l, err := c.cfg.Store.Acquire(ctx, c.cfg.Node, c.cfg.Dataplane.VTEPs())
+	l, err := c.cfg.Store.Acquire(ctx, node, c.cfg.Dataplane.VTEPs())
 	if err == nil && !Compatible(c.cfg.Network, l.Subnet, l.IPv6Subnet) { // it changed between the two calls
 		err = fmt.Errorf("%w: lease %s is not of %v", ErrNetworkChanged, l.Key(), c.cfg.Network.Prefixes())
 	}

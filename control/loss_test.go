@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -74,6 +75,26 @@ func TestLossRemovesSubnetFile(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		if text, err := os.ReadFile(b.file); err != nil || string(text) != string(before) {
 			t.Errorf("subnet file with the next lease: %q, %v", text, err)
+		}
+	})
+}
+
+// TestLostSubnetIsNotTakenBack from a clone of this host, which has its MAC too: the two
+// would take it from each other for ever.
+func TestLostSubnetIsNotTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.held(scriptConfig)
+		vtep := b.plane.VTEPs()[0]
+		clone := control.Lease{Subnet: netip.MustParsePrefix("10.3.1.0/24"), PublicIP: publicIP(2), BackendType: "vxlan",
+			Backend: control.VTEPData{VNI: vtep.VNI, MAC: vtep.MAC}}
+		b.memory.PutRaw(t, ownKey, clone.Value())
+		time.Sleep(10 * time.Second)
+		if got, _ := b.memory.GetRaw(t, ownKey); string(got) != string(clone.Value()) {
+			t.Errorf("the clone's entry became %q", got)
+		}
+		if l, held := b.ctl.Lease(); !held || l.Key() == ownKey || b.ctl.Stats().Losses != 1 {
+			t.Errorf("lease %+v, held %v, %d losses", l, held, b.ctl.Stats().Losses)
 		}
 	})
 }

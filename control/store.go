@@ -16,8 +16,9 @@ type Store interface {
 	// Network returns the network config. ErrNoNetwork: there is none yet;
 	// *NetworkError: what is there is not valid.
 	Network(ctx context.Context) (Network, error)
-	// Acquire gets node a lease that publishes vteps: the one it has, else the
-	// previous subnet, else a free one. A lost race is retried inside.
+	// Acquire gets node a lease that publishes vteps: the one it has, under whatever
+	// public IP (Node.Ownership), else the previous subnet, else a free one. A lost
+	// race is retried inside.
 	// ErrTaken: another live node has the same public IP. ErrNoSubnet: none is free.
 	Acquire(ctx context.Context, node Node, vteps []dataplane.VTEP) (Lease, error)
 	// Renew extends a lease that Acquire or Renew returned, and puts it back where

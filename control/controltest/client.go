@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/overlayd/overlayd/control"
@@ -68,36 +69,55 @@ func (c *client) Acquire(ctx context.Context, node control.Node, vteps []datapla
 	if err != nil {
 		return control.Lease{}, err
 	}
-	ip := publicIP(node)
+	ip := publicIP(node.PublicIP, node.PublicIPv6)
 	if other, ok := c.m.live[ip]; ok && other.ID != node.ID {
 		return control.Lease{}, fmt.Errorf("%w: %s belongs to host %q", control.ErrTaken, ip, other.Name)
 	}
-	subnet, v6, err := c.choose(n, node)
+	subnet, v6, err := c.choose(n, node, vteps)
 	if err != nil {
 		return control.Lease{}, err
+	}
+	if c.alive != ip {
+		c.die()
 	}
 	c.m.live[ip], c.alive = node, ip
 	return c.write(newLease(node, vteps, subnet, v6)), nil
 }
 
-// choose returns what the node has, else what it had, else something free.
-func (c *client) choose(n control.Network, node control.Node) (subnet, v6 netip.Prefix, err error) {
+// choose returns what the node has, what it had before anything else, else something free.
+func (c *client) choose(n control.Network, node control.Node, vteps []dataplane.VTEP) (subnet, v6 netip.Prefix, err error) {
 	var taken []netip.Prefix
+	var own []control.Lease
 	for _, key := range c.m.sorted() {
 		l, err := c.m.entries[key].lease(key)
-		switch own := err == nil && isOf(l, node); {
-		case own && control.Compatible(n, l.Subnet, l.IPv6Subnet):
-			return l.Subnet, l.IPv6Subnet, nil
-		case own:
+		switch isOwn := err == nil && c.owns(node, node.Ownership(n, vteps, l), l); {
+		case isOwn && control.Compatible(n, l.Subnet, l.IPv6Subnet):
+			own = append(own, l)
+		case isOwn:
 			c.m.delete(key)
 		default:
 			taken = control.AppendTaken(taken, n, key, c.m.entries[key].value)
 		}
 	}
+	if len(own) > 0 {
+		had := func(l control.Lease) bool {
+			return slices.Contains(node.Previous, l.Subnet) || slices.Contains(node.Previous, l.IPv6Subnet)
+		}
+		l := own[max(slices.IndexFunc(own, had), 0)]
+		return l.Subnet, l.IPv6Subnet, nil
+	}
 	if subnet, v6, ok := control.Resume(n, node.Previous, taken); ok {
 		return subnet, v6, nil
 	}
 	return control.Allocate(n, taken, rand.IntN)
+}
+
+func (c *client) owns(node control.Node, o control.Ownership, l control.Lease) bool {
+	if o == control.OwnUnlessLive {
+		other, live := c.m.live[publicIP(l.PublicIP, l.PublicIPv6)]
+		return !live || other.ID == node.ID
+	}
+	return o == control.Own
 }
 
 // write puts an own lease and returns it with the store's part filled in.
@@ -117,7 +137,7 @@ func (c *client) Renew(ctx context.Context, l control.Lease) (control.Lease, err
 	key := l.Key()
 	e, ok := c.m.entries[key]
 	if !ok {
-		return c.write(l), nil
+		return c.putBack(l)
 	}
 	if e.handle == l.Handle && string(e.value) == string(l.Value()) {
 		e.stopExpiry()
@@ -138,6 +158,22 @@ func (c *client) Renew(ctx context.Context, l control.Lease) (control.Lease, err
 	return c.write(l), nil
 }
 
+// putBack writes an entry that is gone, unless another one has come to hold a part of it.
+func (c *client) putBack(l control.Lease) (control.Lease, error) {
+	n, err := c.network()
+	if err != nil {
+		return control.Lease{}, err
+	}
+	for _, key := range c.m.sorted() {
+		for _, p := range control.AppendHeld(nil, n, key, c.m.entries[key].value) {
+			if p.Overlaps(l.Subnet) || p.Overlaps(l.IPv6Subnet) {
+				return control.Lease{}, fmt.Errorf("%w: %s overlaps it", control.ErrLost, key)
+			}
+		}
+	}
+	return c.write(l), nil
+}
+
 // Release implements control.Store.
 func (c *client) Release(ctx context.Context, l control.Lease) error {
 	defer c.end()
@@ -154,19 +190,12 @@ func (c *client) Release(ctx context.Context, l control.Lease) error {
 // Watch implements control.Store.
 func (c *client) Watch(ctx context.Context) <-chan control.Update { return c.m.watch(ctx) }
 
-func publicIP(node control.Node) netip.Addr {
-	if node.PublicIP.IsValid() {
-		return node.PublicIP
+// publicIP is the one of a node's public IPs that tells it from all others.
+func publicIP(v4, v6 netip.Addr) netip.Addr {
+	if v4.IsValid() {
+		return v4
 	}
-	return node.PublicIPv6
-}
-
-// isOf reports whether node published l.
-func isOf(l control.Lease, node control.Node) bool {
-	if node.PublicIP.IsValid() {
-		return l.PublicIP == node.PublicIP
-	}
-	return node.PublicIPv6.IsValid() && l.PublicIPv6 == node.PublicIPv6
+	return v6
 }
 
 func newLease(node control.Node, vteps []dataplane.VTEP, subnet, v6 netip.Prefix) control.Lease {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/encap"
 )
 
 // config is the network of most cases: 255 subnets to lease.
@@ -41,10 +42,16 @@ func Conform(t *testing.T, open func(tb testing.TB) Harness) {
 		{"AcquireTaken", acquireTaken},
 		{"AcquireConcurrently", acquireConcurrently},
 		{"AcquireTwoFamilies", acquireTwoFamilies},
+		{"AcquireAfterMove", acquireAfterMove},
+		{"AcquireAfterMoveAndRenew", acquireAfterMoveAndRenew},
+		{"AcquireAfterMoveIsOneChange", acquireAfterMoveIsOneChange},
+		{"AcquireAfterExchange", acquireAfterExchange},
+		{"AcquireAfterMoveTwoFamilies", acquireAfterMoveTwoFamilies},
 		{"RenewExtends", renewExtends},
 		{"RenewAfterExpiry", renewAfterExpiry},
 		{"RenewAfterDeletion", renewAfterDeletion},
 		{"RenewAfterDeletionBesideWideJunk", renewAfterDeletionBesideWideJunk},
+		{"RenewAfterDeletionBesideOverlaps", renewAfterDeletionBesideOverlaps},
 		{"RenewAfterTakeover", renewAfterTakeover},
 		{"RenewAfterOverwrite", renewAfterOverwrite},
 		{"RenewAfterJunk", renewAfterJunk},
@@ -77,11 +84,17 @@ func node(i int) (control.Node, []dataplane.VTEP) {
 	}
 }
 
-// foreign is the value of a lease that flanneld on the i-th node would write.
+// foreign is the value of a lease that flanneld on the i-th node would write, whose
+// MACs are random.
 func foreign(i int) []byte {
-	n, vteps := node(i)
-	return control.Lease{Subnet: netip.MustParsePrefix("10.3.0.0/24"), PublicIP: n.PublicIP, BackendType: "vxlan",
-		Backend: control.VTEPData{VNI: vteps[0].VNI, MAC: vteps[0].MAC}}.Value()
+	n, _ := node(i)
+	return value(n.PublicIP, encap.MAC{0x0e, 0x2a, 0xf1, 0, byte(i >> 8), byte(i)})
+}
+
+// value is the value of an IPv4 lease.
+func value(publicIP netip.Addr, mac encap.MAC) []byte {
+	return control.Lease{Subnet: netip.MustParsePrefix("10.3.0.0/24"), PublicIP: publicIP, BackendType: "vxlan",
+		Backend: control.VTEPData{VNI: 7, MAC: mac}}.Value()
 }
 
 // acquire gets a lease for the i-th node on a connection of its own.

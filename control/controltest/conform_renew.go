@@ -3,6 +3,7 @@ package controltest
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -70,6 +71,39 @@ func renewAfterDeletionBesideWideJunk(t *testing.T, h Harness) {
 		t.Fatal(err)
 	}
 	checkStored(t, h, got)
+}
+
+// renewAfterDeletionBesideOverlaps: of what overlaps the own subnet, only a lease costs it.
+func renewAfterDeletionBesideOverlaps(t *testing.T, h Harness) {
+	h.SetConfig(t, []byte(config))
+	s, l := acquire(t, h, 1, netip.MustParsePrefix("10.3.5.0/24"))
+	var err error
+	for _, tt := range []struct {
+		name, key string
+		value     []byte
+		lost      bool
+	}{
+		{"junk in a part", "10.3.5.128-25", []byte("junk"), false},
+		{"junk around it", "10.3.4.0-23", []byte("junk"), false},
+		{"a lease of no VTEP", "10.3.5.0-25", []byte(`{"PublicIP":"192.168.0.9","PublicIPv6":null}`), false},
+		{"another backend's lease", "10.3.5.64-26", []byte(`{"PublicIP":"192.168.0.9","PublicIPv6":null,"BackendType":"udp"}`), false},
+		{"a lease of a part", "10.3.5.32-27", foreign(9), true},
+	} {
+		h.PutRaw(t, tt.key, tt.value)
+		h.DeleteRaw(t, l.Key())
+		var got control.Lease
+		if got, err = s.Renew(t.Context(), l); tt.lost {
+			if !errors.Is(err, control.ErrLost) {
+				t.Errorf("%s: renewed as %+v, %v, want ErrLost", tt.name, got, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		checkStored(t, h, got)
+		l = got
+	}
 }
 
 // renewAfterTakeover: the lease was gone for a moment, and another node was quicker.

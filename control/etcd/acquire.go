@@ -66,8 +66,8 @@ func (a *acquisition) giveUp(ctx context.Context) {
 	a.id = 0
 }
 
-// try goes once through what there is: a lease with this node's public IP, else its
-// previous subnet, else a free one. errRace: try again.
+// try goes once through what there is: a lease of this node, else its previous
+// subnet, else a free one. errRace: try again.
 func (a *acquisition) try(ctx context.Context) (control.Lease, error) {
 	n, err := a.Network(ctx)
 	if err != nil {
@@ -76,7 +76,7 @@ func (a *acquisition) try(ctx context.Context) (control.Lease, error) {
 	if a.record, err = a.claim(ctx, a.node); err != nil {
 		return control.Lease{}, err
 	}
-	c, err := a.census(ctx, n, a.node)
+	c, err := a.census(ctx, n)
 	if err != nil {
 		return control.Lease{}, err
 	}
@@ -96,14 +96,14 @@ func (a *acquisition) try(ctx context.Context) (control.Lease, error) {
 	return a.put(ctx, l)
 }
 
-// resume takes up a lease with this node's public IP, and deletes those that do not
-// fit the network any more. ok is false if there is none to take up.
-func (a *acquisition) resume(ctx context.Context, n control.Network, own []control.Lease) (l control.Lease, ok bool, err error) {
-	own = slices.DeleteFunc(own, func(l control.Lease) bool {
+// resume takes up a lease of this node, and deletes those that do not fit the network
+// any more. ok is false if there is none to take up.
+func (a *acquisition) resume(ctx context.Context, n control.Network, own []ownEntry) (l control.Lease, ok bool, err error) {
+	own = slices.DeleteFunc(own, func(l ownEntry) bool {
 		if control.Compatible(n, l.Subnet, l.IPv6Subnet) || err != nil {
 			return false
 		}
-		err = a.deleteUnfit(ctx, l)
+		err = a.deleteUnfit(ctx, l.Lease)
 		return true
 	})
 	if err != nil || len(own) == 0 {
@@ -112,15 +112,18 @@ func (a *acquisition) resume(ctx context.Context, n control.Network, own []contr
 	old := a.preferred(own)
 	if a.id != 0 && leaseID(old.Handle) == a.id { // the transaction in doubt took effect
 		old.Expires = a.expires
-		return old, true, nil
+		return old.Lease, true, nil
 	}
 	l, err = newLease(a.node, a.vteps, old.Subnet, old.IPv6Subnet)
 	if err != nil {
 		return control.Lease{}, false, err
 	}
 	l.CreateRevision, l.ModRevision = old.CreateRevision, old.ModRevision
-	if l, err = a.put(ctx, l); err != nil {
+	if l, err = a.put(ctx, l, old.while...); err != nil {
 		return control.Lease{}, false, err
+	}
+	if was, is := nodeIP(old.PublicIP, old.PublicIPv6), nodeIP(l.PublicIP, l.PublicIPv6); was != is {
+		a.log.InfoContext(ctx, "own lease of an earlier public IP taken up", "lease", l.Key(), "was", was, "public_ip", is)
 	}
 	a.retire(ctx, leaseID(old.Handle))
 	return l, true, nil
@@ -128,17 +131,17 @@ func (a *acquisition) resume(ctx context.Context, n control.Network, own []contr
 
 // preferred picks the one to take up: what this acquisition wrote itself, else what
 // the node had in its last run, else the oldest.
-func (a *acquisition) preferred(own []control.Lease) control.Lease {
-	rank := func(l control.Lease) int {
+func (a *acquisition) preferred(own []ownEntry) ownEntry {
+	rank := func(l ownEntry) int {
 		switch {
 		case a.id != 0 && leaseID(l.Handle) == a.id:
 			return 0
-		case slices.Contains(a.node.Previous, l.Subnet) || slices.Contains(a.node.Previous, l.IPv6Subnet):
+		case a.hadBefore(l.Subnet) || a.hadBefore(l.IPv6Subnet):
 			return 1
 		}
 		return 2
 	}
-	return slices.MinFunc(own, func(x, y control.Lease) int {
+	return slices.MinFunc(own, func(x, y ownEntry) int {
 		if d := rank(x) - rank(y); d != 0 {
 			return d
 		}
@@ -161,8 +164,8 @@ func (a *acquisition) deleteUnfit(ctx context.Context, l control.Lease) error {
 	return nil
 }
 
-// put writes l under this acquisition's etcd lease.
-func (a *acquisition) put(ctx context.Context, l control.Lease) (control.Lease, error) {
+// put writes l under this acquisition's etcd lease, while the conditions hold.
+func (a *acquisition) put(ctx context.Context, l control.Lease, while ...clientv3.Cmp) (control.Lease, error) {
 	if a.id == 0 {
 		id := newLeaseID()
 		expires, err := a.grant(ctx, id, a.cfg.LeaseTTL)
@@ -173,19 +176,19 @@ func (a *acquisition) put(ctx context.Context, l control.Lease) (control.Lease, 
 		a.id, a.expires = id, expires
 	}
 	l.Handle, l.Expires = int64(a.id), a.expires
-	return a.write(ctx, a.record, l)
+	return a.write(ctx, a.record, l, while...)
 }
 
 // write puts l under the etcd lease l.Handle, if the entry's revision still is
-// l.ModRevision (0: there is none) and the record's fence holds. It returns l with its
-// new revisions. errRace: read again, the entry may be written or not.
-func (s *Store) write(ctx context.Context, r *record, l control.Lease) (control.Lease, error) {
+// l.ModRevision (0: there is none), and the record's fence and while hold. It returns l
+// with its new revisions. errRace: read again, the entry may be written or not.
+func (s *Store) write(ctx context.Context, r *record, l control.Lease, while ...clientv3.Cmp) (control.Lease, error) {
 	ifs, then, err := r.fence(ctx)
 	if err != nil {
 		return control.Lease{}, err
 	}
 	key := s.keys.lease(l)
-	ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(key), "=", l.ModRevision))
+	ifs = append(append(ifs, while...), clientv3.Compare(clientv3.ModRevision(key), "=", l.ModRevision))
 	then = append(then, clientv3.OpPut(key, string(l.Value()), clientv3.WithLease(clientv3.LeaseID(l.Handle))))
 	resp, err := s.txn(ctx, "write lease "+l.Key(), ifs, then, nil)
 	switch {

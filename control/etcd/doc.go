@@ -23,10 +23,16 @@
 // as the daemon lives. It is how two live nodes with one public IP are told
 // apart. A flanneld has no such record: its lease is taken over in place.
 //
+// A node whose public IP has changed publishes its last lease anew: same key, one
+// write. Which lease that is says control.Node.Ownership; where the MAC proves only
+// that some overlayd wrote it, the write compares that no other node has a record
+// under the lease's public IP, too.
+//
 // A subnet is taken by an entry that lies strictly inside the network, and by no
 // other: junk or an old lease that covers the network keeps nobody from anything.
-// A value that cannot be read still takes its key's subnet, as flanneld may own it;
-// see control.AppendTaken.
+// A value that cannot be read still takes its key's subnet from those who choose one,
+// as flanneld may own it (control.AppendTaken), but from nobody who has it already
+// (control.AppendHeld).
 //
 // # Watching
 //

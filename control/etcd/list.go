@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -47,35 +48,67 @@ func (s *Store) list(ctx context.Context, page func([]*mvccpb.KeyValue)) (*pb.Re
 
 // census is what an acquisition must know of all leases.
 type census struct {
-	taken []netip.Prefix  // see control.AppendTaken
-	own   []control.Lease // those with the node's public IP
+	taken []netip.Prefix // see control.AppendTaken
+	own   []ownEntry
 }
 
-func (s *Store) census(ctx context.Context, n control.Network, node control.Node) (census, error) {
+// ownEntry is an entry that is the node's own by control.Node.Ownership.
+type ownEntry struct {
+	control.Lease
+	while []clientv3.Cmp // what must hold for that to be so, beside the entry's own revision
+}
+
+func (a *acquisition) census(ctx context.Context, n control.Network) (census, error) {
 	var c census
-	ip := []byte(nodeIP(node).String())
-	_, err := s.list(ctx, func(kvs []*mvccpb.KeyValue) {
+	var doubtful []control.Lease
+	ip := []byte(nodeIP(a.node.PublicIP, a.node.PublicIPv6).String())
+	_, err := a.list(ctx, func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {
-			c.taken = control.AppendTaken(c.taken, n, s.keys.name(kv.Key), kv.Value)
-			if !bytes.Contains(kv.Value, ip) {
+			before := len(c.taken)
+			c.taken = control.AppendTaken(c.taken, n, a.keys.name(kv.Key), kv.Value)
+			if !bytes.Contains(kv.Value, ip) && !slices.ContainsFunc(c.taken[before:], a.hadBefore) {
 				continue // reading the value of every lease would be most of the work
 			}
-			if l, err := s.keys.parse(kv); err == nil && isOwn(l, node) {
-				c.own = append(c.own, l)
+			l, err := a.keys.parse(kv)
+			if err != nil {
+				continue
+			}
+			switch a.node.Ownership(n, a.vteps, l) {
+			case control.Own:
+				c.own = append(c.own, ownEntry{Lease: l})
+			case control.OwnUnlessLive:
+				doubtful = append(doubtful, l)
 			}
 		}
 	})
+	for _, l := range doubtful {
+		if err == nil {
+			c.own, err = a.appendVacated(ctx, c.own, l)
+		}
+	}
 	if err != nil {
 		return census{}, fmt.Errorf("look for a free subnet: %w", err)
 	}
 	return c, nil
 }
 
-// isOwn reports whether a lease belongs to the node's public IP. IPv6 decides only
-// where the node has no IPv4: all IPv6-only leases have the same IPv4 address, none.
-func isOwn(l control.Lease, node control.Node) bool {
-	if node.PublicIP.IsValid() {
-		return l.PublicIP == node.PublicIP
+func (a *acquisition) hadBefore(p netip.Prefix) bool { return slices.Contains(a.node.Previous, p) }
+
+// appendVacated appends l to own if no other live node publishes its public IP, and for
+// as long as none does.
+func (a *acquisition) appendVacated(ctx context.Context, own []ownEntry, l control.Lease) ([]ownEntry, error) {
+	key := a.keys.node(nodeIP(l.PublicIP, l.PublicIPv6))
+	got, err := a.get(ctx, "read node record", key)
+	if err != nil {
+		return own, err
 	}
-	return !l.PublicIP.IsValid() && l.PublicIPv6 == node.PublicIPv6
+	var revision int64 // 0: there is no record
+	if len(got.Kvs) > 0 {
+		if _, live := otherNode(got.Kvs[0], a.node.ID); live {
+			return own, nil
+		}
+		revision = got.Kvs[0].ModRevision
+	}
+	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", revision)
+	return append(own, ownEntry{l, []clientv3.Cmp{unchanged}}), nil
 }

@@ -54,7 +54,7 @@ func (t turn) unlock() { t <- struct{}{} }
 // from then on. control.ErrTaken: another live node has it. An earlier process of
 // the same node loses it.
 func (s *Store) claim(ctx context.Context, node control.Node) (*record, error) {
-	ip := nodeIP(node)
+	ip := nodeIP(node.PublicIP, node.PublicIPv6)
 	switch {
 	case !ip.IsValid():
 		return nil, errors.New("node has no public IP")
@@ -102,12 +102,12 @@ func (s *Store) start(ctx context.Context, r *record) error {
 	return nil
 }
 
-// nodeIP is the public IP that tells node from all others.
-func nodeIP(node control.Node) netip.Addr {
-	if node.PublicIP.IsValid() {
-		return node.PublicIP
+// nodeIP is the one of a node's public IPs that tells it from all others.
+func nodeIP(v4, v6 netip.Addr) netip.Addr {
+	if v4.IsValid() {
+		return v4
 	}
-	return node.PublicIPv6
+	return v6
 }
 
 // record returns this node's record: nil before Acquire and after Release.
@@ -183,8 +183,7 @@ func (r *record) write(ctx context.Context) error {
 
 // takeOver replaces a record unless it is the sign of life of another node.
 func (r *record) takeOver(ctx context.Context, kv *mvccpb.KeyValue) error {
-	other, ok := parseNode(kv.Value)
-	if ok && other.ID != r.node.ID && kv.Lease != 0 { // one without a lease would be alive for ever
+	if other, live := otherNode(kv, r.node.ID); live {
 		return fmt.Errorf("%w: %s belongs to host %.64q (node ID %.64q): give one of the two another public IP, or wait %s if that host is gone",
 			control.ErrTaken, r.publicIP, other.Name, other.ID, r.store.cfg.NodeTTL)
 	}
@@ -199,6 +198,13 @@ func (r *record) takeOver(ctx context.Context, kv *mvccpb.KeyValue) error {
 	r.revision = resp.Header.Revision
 	r.store.retire(ctx, leaseID(kv.Lease))
 	return nil
+}
+
+// otherNode returns the node that a record is the sign of life of. live is false for
+// the node with this id, and for what nobody keeps alive.
+func otherNode(kv *mvccpb.KeyValue, id string) (n nodeJSON, live bool) {
+	n, ok := parseNode(kv.Value)
+	return n, ok && n.ID != id && kv.Lease != 0 // one without a lease would be alive for ever
 }
 
 func (r *record) put() clientv3.Op {

@@ -1,0 +1,129 @@
+package etcd_test
+
+import (
+	"net/netip"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcd"
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+var moveSubnet = netip.MustParsePrefix("10.5.7.0/24")
+
+const moveRecord = prefix + "/overlayd/nodes/192.0.0.1"
+
+// userspace is node id after its public IP has become that of node i, with the MAC that
+// is derived from it.
+func userspace(id string, i int) (control.Node, []dataplane.VTEP) {
+	n, vteps := node(i)
+	n.ID, n.Previous = id, []netip.Prefix{moveSubnet}
+	vteps[0].MAC = dataplane.MAC(n.PublicIP, 1)
+	return n, vteps
+}
+
+func acquireUserspace(t *testing.T, s *etcd.Store, id string, i int) control.Lease {
+	t.Helper()
+	n, vteps := userspace(id, i)
+	l, err := s.Acquire(t.Context(), n, vteps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// putOld writes the lease of the earlier address by hand.
+func putOld(t *testing.T, c *cluster) control.Lease {
+	t.Helper()
+	n, vteps := userspace("id-1", 1)
+	l := control.Lease{Subnet: moveSubnet, PublicIP: n.PublicIP, BackendType: "vxlan",
+		Backend: control.VTEPData{VNI: 1, MAC: vteps[0].MAC}}
+	put(t, c, l)
+	return l
+}
+
+// TestMoveLeavesNothing: no entry, record or etcd lease of the earlier address stays.
+func TestMoveLeavesNothing(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	s := c.open(t)
+	acquireUserspace(t, s, "id-1", 1)
+	for i := 2; i < 5; i++ {
+		if l := acquireUserspace(t, s, "id-1", i); l.Subnet != moveSubnet {
+			t.Errorf("acquired %s at address %d", l.Subnet, i)
+		}
+		if all, leases := c.all(t), c.leases(t); len(all) != 3 || leases != 2 {
+			t.Errorf("%d etcd leases, keys %v, want config, entry and record", leases, all)
+		}
+	}
+}
+
+// TestMoveBesideRecord: a record that nobody keeps alive is no sign of life.
+func TestMoveBesideRecord(t *testing.T) {
+	for _, tt := range []struct {
+		name, value string
+		leased      bool
+		taken       bool
+	}{
+		{"another's", `{"id":"id-2","name":"host-2"}`, true, false},
+		{"another's without an etcd lease", `{"id":"id-2","name":"host-2"}`, false, true},
+		{"own", `{"id":"id-1","name":"host-1"}`, true, true},
+		{"junk", `{`, true, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster(t)
+			c.SetConfig(t, []byte(config))
+			putOld(t, c)
+			var opts []clientv3.OpOption
+			if tt.leased {
+				grant, err := c.client.Grant(t.Context(), 60)
+				if err != nil {
+					t.Fatal(err)
+				}
+				opts = append(opts, clientv3.WithLease(grant.ID))
+			}
+			c.do(t, clientv3.OpPut(moveRecord, tt.value, opts...))
+			if l := acquireUserspace(t, c.open(t), "id-1", 2); (l.Subnet == moveSubnet) != tt.taken {
+				t.Errorf("acquired %s, want the earlier entry: %v", l.Subnet, tt.taken)
+			}
+			if kv := c.do(t, clientv3.OpGet(moveRecord)).Get().Kvs; len(kv) != 1 || string(kv[0].Value) != tt.value {
+				t.Errorf("the record became %v", kv)
+			}
+		})
+	}
+}
+
+// TestMoveAndOwnerReturns: another node gives its sign of life under the earlier address
+// after it was looked for and before the entry is written.
+func TestMoveAndOwnerReturns(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	old := putOld(t, c)
+	before := c.entry(t, old.Key())
+	sprung := make(chan struct{})
+	c.proxy.setTrap(prefix+"/subnets/"+old.Key(), func(p *pair, request []byte) {
+		close(sprung)
+		grant, err := c.client.Grant(t.Context(), 60)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		c.do(t, clientv3.OpPut(moveRecord, `{"id":"id-2","name":"host-2"}`, clientv3.WithLease(grant.ID)))
+		seen := c.applied(t)
+		p.server.Write(request)
+		eventually(t, "etcd has seen the request", func() bool { return c.applied(t) > seen })
+	})
+	if l := acquireUserspace(t, c.open(t), "id-1", 2); l.Subnet == moveSubnet {
+		t.Errorf("acquired %s, which is another's again", l.Subnet)
+	}
+	select {
+	case <-sprung:
+	default:
+		t.Error("the entry was not written at all")
+	}
+	if after := c.entry(t, old.Key()); after != before {
+		t.Errorf("the other's entry became %+v", after)
+	}
+}
