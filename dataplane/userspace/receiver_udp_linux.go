@@ -60,9 +60,11 @@ func newUDPReceiver(fd int, name string) (*udpReceiver, error) {
 		return nil, fmt.Errorf("open UDP receiver: %w", err)
 	}
 	for i := range r.msgs {
-		r.iovs[i].Base, r.iovs[i].Len = &r.arena[i*slotStride], slotStride
+		r.iovs[i].Base = &r.arena[i*slotStride]
+		r.iovs[i].SetLen(slotStride)
 		h := &r.msgs[i].hdr
-		h.Iov, h.Iovlen = &r.iovs[i], 1
+		h.Iov = &r.iovs[i]
+		h.SetIovlen(1)
 		h.Name = (*byte)(unsafe.Pointer(&r.from[i].raw))
 		h.Control = &r.control[i][0]
 	}
@@ -102,7 +104,7 @@ func (r *udpReceiver) rearm() {
 	for i := range r.n {
 		h := &r.msgs[i].hdr
 		h.Namelen = uint32(unsafe.Sizeof(r.from[i].raw))
-		h.Controllen = uint64(len(r.control[i]))
+		h.SetControllen(len(r.control[i]))
 	}
 	r.n, r.next = 0, 0
 }
@@ -129,7 +131,7 @@ func (r *udpReceiver) tryRead(fd uintptr) bool {
 // open gives message i to the cutter.
 func (r *udpReceiver) open(i int) {
 	h := &r.msgs[i].hdr
-	gro, ecn := parseControl(r.control[i][:min(h.Controllen, uint64(len(r.control[i])))])
+	gro, ecn := parseControl(r.control[i][:min(int(h.Controllen), len(r.control[i]))])
 	r.cutter.from, r.cutter.ecn = r.from[i].addr(), ecn
 	off := i * slotStride
 	r.cutter.init(r.arena[off:off+int(r.msgs[i].len)], gro)
@@ -144,7 +146,7 @@ func parseControl(b []byte) (gro int, ecn encap.ECN) {
 		if n < unix.SizeofCmsghdr || n > len(b) {
 			return gro, ecn
 		}
-		switch data := b[unix.SizeofCmsghdr:n]; {
+		switch data := b[min(unix.CmsgLen(0), n):n]; {
 		case len(data) == 0:
 		case h.Level == unix.SOL_UDP && h.Type == unix.UDP_GRO && len(data) >= 4:
 			gro = int(*(*int32)(unsafe.Pointer(&data[0])))

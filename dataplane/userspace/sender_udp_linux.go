@@ -123,22 +123,21 @@ func newUDPSender(ports *sendPorts, local netip.Addr) *batch {
 type mmsghdr struct {
 	hdr unix.Msghdr
 	len uint32
-	_   [4]byte
 }
 
-// sendControl holds the control messages of one message: UDP_SEGMENT and the ECN
-// field as IP_TOS or IPV6_TCLASS.
-type sendControl struct {
-	segment struct {
-		hdr  unix.Cmsghdr
-		size uint16
-		_    [6]byte
-	}
-	tos struct {
-		hdr   unix.Cmsghdr
-		value int32
-		_     [4]byte
-	}
+// sendControl has room for the control messages of one message: UDP_SEGMENT, and
+// the ECN field as IP_TOS or IPV6_TCLASS, none of them above 24 bytes. It is in
+// words because the kernel wants it aligned.
+type sendControl [6]uint64
+
+// put writes the header of a control message with n bytes of data at off and
+// returns where the data goes and where the next message begins.
+func (ctl *sendControl) put(off, level, kind, n int) (data unsafe.Pointer, next int) {
+	p := unsafe.Pointer(ctl)
+	h := (*unix.Cmsghdr)(unsafe.Add(p, off))
+	h.Level, h.Type = int32(level), int32(kind)
+	h.SetLen(unix.CmsgLen(n))
+	return unsafe.Add(p, off+unix.CmsgLen(0)), off + unix.CmsgSpace(n)
 }
 
 func sendmmsg(fd int, msgs []mmsghdr) (int, unix.Errno) {
@@ -172,11 +171,13 @@ func (u *udpSender) addRun(b *batch, i int16) {
 
 func (u *udpSender) addIovecs(s *segment) {
 	iov := &u.iovs[u.nIovs]
-	iov.Base, iov.Len = &s.head[0], uint64(len(s.head))
+	iov.Base = &s.head[0]
+	iov.SetLen(len(s.head))
 	u.nIovs++
 	if len(s.payload) > 0 {
 		iov := &u.iovs[u.nIovs]
-		iov.Base, iov.Len = &s.payload[0], uint64(len(s.payload))
+		iov.Base = &s.payload[0]
+		iov.SetLen(len(s.payload))
 		u.nIovs++
 	}
 }
@@ -186,27 +187,26 @@ func (u *udpSender) addIovecs(s *segment) {
 func (u *udpSender) addMessage(r *run, first int, n int16) {
 	h, ctl := &u.msgs[u.nMsgs].hdr, &u.control[u.nMsgs]
 	u.nMsgs++
-	*h = unix.Msghdr{
-		Name: (*byte)(unsafe.Pointer(&r.entry.sockaddr.raw)), Namelen: r.entry.sockaddr.len,
-		Iov: &u.iovs[first], Iovlen: uint64(u.nIovs - first),
-	}
-	h.Control = (*byte)(unsafe.Pointer(&ctl.tos))
+	*h = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&r.entry.sockaddr.raw)), Namelen: r.entry.sockaddr.len, Iov: &u.iovs[first]}
+	h.SetIovlen(u.nIovs - first)
+	off := 0
 	if n > 1 {
-		ctl.segment.hdr = unix.Cmsghdr{Len: unix.SizeofCmsghdr + 2, Level: unix.SOL_UDP, Type: unix.UDP_SEGMENT}
-		ctl.segment.size = uint16(r.size)
-		h.Control = (*byte)(unsafe.Pointer(&ctl.segment))
-		h.Controllen = uint64(unsafe.Sizeof(ctl.segment))
+		var size unsafe.Pointer
+		size, off = ctl.put(off, unix.SOL_UDP, unix.UDP_SEGMENT, 2)
+		*(*uint16)(size) = uint16(r.size)
 	}
 	if r.ecn != encap.ECNNot {
-		ctl.tos.hdr = unix.Cmsghdr{Len: unix.SizeofCmsghdr + 4, Level: unix.IPPROTO_IP, Type: unix.IP_TOS}
+		level, kind := unix.IPPROTO_IP, unix.IP_TOS
 		if u.v6 {
-			ctl.tos.hdr.Level, ctl.tos.hdr.Type = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
+			level, kind = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
 		}
-		ctl.tos.value = int32(r.ecn)
-		h.Controllen += uint64(unsafe.Sizeof(ctl.tos))
+		var tos unsafe.Pointer
+		tos, off = ctl.put(off, level, kind, 4)
+		*(*int32)(tos) = int32(r.ecn)
 	}
-	if h.Controllen == 0 {
-		h.Control = nil
+	if off > 0 {
+		h.Control = (*byte)(unsafe.Pointer(ctl))
+		h.SetControllen(off)
 	}
 }
 

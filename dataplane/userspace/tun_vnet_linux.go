@@ -154,9 +154,11 @@ type tunDevice struct {
 
 // writeParts implements vnetDevice.
 func (d *tunDevice) writeParts(h *[vnetLen]byte, parts [][]byte) (ok, refused bool) {
-	d.iovs[0].Base, d.iovs[0].Len = &h[0], vnetLen
+	d.iovs[0].Base = &h[0]
+	d.iovs[0].SetLen(vnetLen)
 	for i, b := range parts {
-		d.iovs[i+1].Base, d.iovs[i+1].Len = &b[0], uint64(len(b))
+		d.iovs[i+1].Base = &b[0]
+		d.iovs[i+1].SetLen(len(b))
 	}
 	for {
 		_, _, errno := unix.Syscall(unix.SYS_WRITEV, uintptr(d.fd), uintptr(unsafe.Pointer(&d.iovs[0])), uintptr(len(parts)+1))
