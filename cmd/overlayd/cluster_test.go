@@ -133,20 +133,24 @@ func (h *host) up(args ...string) {
 	h.start(args...).waitLog(`msg=ready`, 10*time.Second)
 }
 
-// env reads the subnet file: FLANNEL_SUBNET and so on.
-func (h *host) env(key string) string {
+// env reads the subnet file, and waits for it where there is none: FLANNEL_SUBNET
+// and so on.
+func (h *host) env(key string) (value string) {
 	h.c.t.Helper()
-	b, err := os.ReadFile(h.subnetFile)
-	if err != nil {
-		h.c.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(b)) {
-		if k, v, _ := strings.Cut(strings.TrimSpace(line), "="); k == key {
-			return v
+	eventually(h.c.t, 10*time.Second, h.subnetFile+" has "+key, func() error {
+		b, err := os.ReadFile(h.subnetFile)
+		if err != nil {
+			return err
 		}
-	}
-	h.c.t.Fatalf("%s has no %s:\n%s", h.subnetFile, key, b)
-	return ""
+		for line := range strings.Lines(string(b)) {
+			if k, v, _ := strings.Cut(strings.TrimSpace(line), "="); k == key {
+				value = v
+				return nil
+			}
+		}
+		return fmt.Errorf("only:\n%s", b)
+	})
+	return value
 }
 
 // gateway returns the host's address towards its pods, with the subnet's length.

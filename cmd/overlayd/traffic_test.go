@@ -204,6 +204,7 @@ func startMeter(from, to *netnstest.NS, addr netip.Addr, period time.Duration) (
 		server.Close()
 		return nil, err
 	}
+	server.(*net.UDPConn).SetReadBuffer(4 << 20) // what this process is slow to read is not lost on the way
 	m := &meter{stop: make(chan struct{}), conns: []net.PacketConn{server, client}}
 	magic := randomBytes(16)
 	m.wg.Go(func() { m.receive(server, magic) })
