@@ -20,12 +20,13 @@ demo: build ## Three hosts on this machine reach each other; as root, about half
 	bin/overlayd demo
 
 test: build ## All tests; as root, in network namespaces of their own
-	@command -v runc >/dev/null && command -v ip >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends runc iproute2; }
+	@command -v runc >/dev/null && command -v ip >/dev/null && command -v nft >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends runc iproute2 nftables; }
 	$(GO) test -p 1 -shuffle=on -timeout 20m ./... # one package at a time: they time the kernel
 
 race: ## All tests with the race detector
-	@command -v gcc >/dev/null && command -v runc >/dev/null && command -v ip >/dev/null || \
-		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev runc iproute2; }
+	@command -v gcc >/dev/null && command -v runc >/dev/null && command -v ip >/dev/null && command -v nft >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev runc iproute2 nftables; }
 	CGO_ENABLED=1 $(GO) test -p 1 -race -shuffle=on -timeout 25m ./...
 
 fuzz: ## Every fuzz target for FUZZTIME (30s)
