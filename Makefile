@@ -8,10 +8,15 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 
 export GOFLAGS := -trimpath $(GOFLAGS)
 
+# What the tests run, as command:package of Debian. $(call need,...) installs what lacks.
+TEST_TOOLS := runc:runc ip:iproute2 nft:nftables ethtool:ethtool
+need = @lacks=; for n in $(1); do command -v $${n%:*} >/dev/null || lacks="$$lacks $${n\#*:}"; done; \
+	test -z "$$lacks" || { apt-get update -qq && apt-get install -y -qq --no-install-recommends $$lacks; }
+
 .PHONY: help build test race fuzz bench demo lint clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build bin/overlayd, static
 	CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o bin/overlayd ./cmd/overlayd
@@ -20,13 +25,11 @@ demo: build ## Three hosts on this machine reach each other; as root, about half
 	bin/overlayd demo
 
 test: build ## All tests; as root, in network namespaces of their own
-	@command -v runc >/dev/null && command -v ip >/dev/null && command -v nft >/dev/null || \
-		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends runc iproute2 nftables; }
+	$(call need,$(TEST_TOOLS))
 	$(GO) test -p 1 -shuffle=on -timeout 20m ./... # one package at a time: they time the kernel
 
 race: ## All tests with the race detector
-	@command -v gcc >/dev/null && command -v runc >/dev/null && command -v ip >/dev/null && command -v nft >/dev/null || \
-		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev runc iproute2 nftables; }
+	$(call need,$(TEST_TOOLS) gcc:gcc gcc:libc6-dev)
 	CGO_ENABLED=1 $(GO) test -p 1 -race -shuffle=on -timeout 25m ./...
 
 fuzz: ## Every fuzz target for FUZZTIME (30s)
