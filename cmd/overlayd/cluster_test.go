@@ -39,7 +39,8 @@ type cluster struct {
 	url    string
 }
 
-const testNetwork = `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}`
+// testNetwork leaves 10.5.64.0 and above to the leases that tests write by hand.
+const testNetwork = `{"Network":"10.5.0.0/16","SubnetMax":"10.5.63.0","Backend":{"Type":"vxlan"}}`
 
 // newCluster starts etcd with config (none where it is empty) and makes n hosts
 // on which nothing runs yet.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -26,12 +27,7 @@ const unprivilegedID = 100000
 // user namespace with a network namespace of its own. CAP_NET_ADMIN is that of
 // the user namespace, which is refused SO_RCVBUFFORCE among others.
 func TestUserNamespace(t *testing.T) {
-	if chrooted() {
-		if os.Getenv("OVERLAYD_REQUIRE_ROOT") == "1" {
-			t.Fatal("the kernel makes no user namespaces in a chroot (user_namespaces(7)), and OVERLAYD_REQUIRE_ROOT=1 forbids to skip this")
-		}
-		t.Skip("the kernel makes no user namespaces in a chroot (user_namespaces(7))")
-	}
+	requireUserNamespaces(t)
 	static := staticBinary(t)
 	for _, mode := range []string{modeUserspace, modeAuto} {
 		t.Run(mode, func(t *testing.T) {
@@ -65,15 +61,22 @@ func TestUserNamespace(t *testing.T) {
 	}
 }
 
-// chrooted reports whether this process sees another root than the machine's, or
-// container's, first one.
-func chrooted() bool {
-	own, err := os.Stat("/")
-	if err != nil {
-		return false
+// requireUserNamespaces skips the test where the kernel refuses them even to root, as
+// it does in a chroot (user_namespaces(7)); where OVERLAYD_REQUIRE_ROOT=1 says
+// that nothing may be skipped, it fails instead.
+func requireUserNamespaces(t *testing.T) {
+	t.Helper()
+	netnstest.RequireRoot(t)
+	probe := exec.Command("/proc/self/exe", "-test.run=^$")
+	probe.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER}
+	err := probe.Run()
+	switch {
+	case !errors.Is(err, unix.EPERM):
+	case os.Getenv("OVERLAYD_REQUIRE_ROOT") == "1":
+		t.Fatalf("make a user namespace: %v (in a chroot?), and OVERLAYD_REQUIRE_ROOT=1 forbids to skip this", err)
+	default:
+		t.Skipf("make a user namespace: %v (in a chroot?)", err)
 	}
-	first, err := os.Stat("/proc/1/root")
-	return err == nil && !os.SameFile(own, first)
 }
 
 // unprivilegedHost starts overlayd in new user, mount and network namespaces, and
