@@ -2,8 +2,8 @@
 // the overlay, watches everybody else's, and makes every other subnet reachable,
 // by the kernel's vxlan device or by forwarding packets itself.
 //
-// One file per subcommand; daemon.go is the daemon. This file holds the only
-// os.Exit of the program.
+// One file per subcommand; daemon.go is the daemon's life, session.go what it does
+// with one network config. This file holds the only os.Exit of the program.
 package main
 
 import (

@@ -29,7 +29,6 @@ type soakTraffic struct {
 	errs []error
 
 	transfers, transferred        atomic.Uint64 // TCP, and its bytes
-	unconnected                   atomic.Uint64 // TCP that did not come about
 	sent, received, overtaken     atomic.Uint64 // UDP
 	requests, answers, badAnswers atomic.Uint64 // pings
 }
@@ -62,10 +61,10 @@ func (s *soakTraffic) finish(t *testing.T) {
 	for _, err := range s.errs {
 		t.Error(err)
 	}
-	t.Logf("TCP: %d transfers of together %d MB, %d not connected; UDP: %d datagrams sent, %d received, %d of them overtaken or doubled; pings: %d sent, %d answered, %d damaged",
-		s.transfers.Load(), s.transferred.Load()>>20, s.unconnected.Load(), s.sent.Load(), s.received.Load(), s.overtaken.Load(),
+	t.Logf("TCP: %d transfers of together %d MB; UDP: %d datagrams sent, %d received, %d of them overtaken or doubled; pings: %d sent, %d answered, %d damaged",
+		s.transfers.Load(), s.transferred.Load()>>20, s.sent.Load(), s.received.Load(), s.overtaken.Load(),
 		s.requests.Load(), s.answers.Load(), s.badAnswers.Load())
-	if s.transfers.Load() <= 100*s.unconnected.Load() || s.received.Load() < s.sent.Load()/2 || s.answers.Load() < s.requests.Load()/2 {
+	if s.transfers.Load() == 0 || s.received.Load() < s.sent.Load()/2 || s.answers.Load() < s.requests.Load()/2 {
 		t.Error("hardly any traffic came through")
 	}
 }
@@ -84,10 +83,6 @@ func (s *soakTraffic) transfer(a, b *pod) error {
 	for !s.stopping() {
 		n := 1<<20 + rand.Int64N(1<<20)
 		err := sendTCP(a.NS, b.NS, b.addr, n)
-		if op := new(net.OpError); errors.As(err, &op) && op.Op == "dial" && op.Timeout() {
-			s.unconnected.Add(1) // every SYN of five seconds may be lost
-			continue
-		}
 		if err != nil {
 			return err
 		}

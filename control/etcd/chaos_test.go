@@ -118,9 +118,6 @@ func checkHistory(t *testing.T, c *cluster) {
 
 // TestHalfOpenConnection makes a connection a black hole (facts F14).
 func TestHalfOpenConnection(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes 14 seconds")
-	}
 	t.Parallel()
 	c := newCluster(t)
 	updates := watch(t, c.open(t))

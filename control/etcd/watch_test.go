@@ -230,9 +230,6 @@ func fill(tb testing.TB, c *cluster, n int) {
 }
 
 func TestWatchHundredThousand(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
 	c := newCluster(t)
 	n := 100_000
 	if raced {
