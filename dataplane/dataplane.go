@@ -4,7 +4,7 @@
 // dataplane/userspace, which forwards packets itself.
 //
 // The package holds only what both share and what control speaks: [Peer],
-// [VTEP], [Wanted], [Stats], [Dataplane], [PeerError], [PeerErrors] and [MAC].
+// [VTEP], [Underlay], [Wanted], [Stats], [Dataplane], [PeerError], [PeerErrors] and [MAC].
 package dataplane
 
 import (
@@ -23,12 +23,24 @@ type VTEP struct {
 	VNI  uint32     // 24-bit VXLAN network identifier
 }
 
+// Underlay is this host's end of the underlay in one address family: what a
+// dataplane makes one VTEP of.
+type Underlay struct {
+	Link   int        // interface index
+	Local  netip.Addr // address of that interface: source of outer packets
+	Public netip.Addr // published address, of the same family; other than Local behind NAT
+}
+
 // Peer is one remote VTEP of one family together with the overlay subnets that
-// are reached through it. It is all that a dataplane ever learns of others.
-// A Peer is a value: whoever holds one must not change its Subnets.
+// are reached through it, which may be of either family. It is all that a
+// dataplane ever learns of others. A Peer is a value: whoever holds one must not
+// change its Subnets.
 type Peer struct {
 	VTEP
 	Subnets []netip.Prefix // masked; at least one
+	// Direct says that a direct route leads to the subnets, without encapsulation:
+	// the dataplane takes packets from the VTEP but has no route of its own to it.
+	Direct bool
 }
 
 // Wanted is the complete state that a dataplane is to make true.
@@ -36,7 +48,8 @@ type Peer struct {
 type Wanted struct {
 	Subnets  []netip.Prefix // own overlay subnets, one per family; the device gets each one's base address
 	Networks []netip.Prefix // the overlay networks that hold all subnets, one per family
-	MTU      int            // of the overlay device, in bytes: underlay MTU less the encapsulation overhead
+	Addrs    []netip.Prefix // further addresses of the device, such as a workload's
+	MTU      int            // of the overlay devices, in bytes: underlay MTU less the encapsulation overhead of the VTEP that has most
 	Peers    []Peer         // every other VTEP, sorted, without the own one
 }
 
