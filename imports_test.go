@@ -46,6 +46,7 @@ var layers = []string{"encap", "dataplane", "control", "cmd"}
 var siblings = map[string][]string{
 	"dataplane/userspace": {"dataplane/fib", "dataplane/rtnl"},
 	"dataplane/kernel":    {"dataplane/rtnl"},
+	"dataplane/hostroute": {"dataplane/rtnl"},
 }
 
 // TestImportsPointDown checks the arrows of the house: layers import lower ones

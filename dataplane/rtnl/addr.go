@@ -11,10 +11,10 @@ import (
 )
 
 // SetAddrs gives the link exactly the base address of each own subnet, as a /32
-// (/128 for IPv6), and removes every other address that lies in an overlay
-// network, or was added by an earlier call and lies in an earlier network (which
+// (/128 for IPv6), and the further addresses, and removes every other address that lies in an
+// overlay network, or was added by an earlier call and lies in an earlier network (which
 // kernels before 5.18 do not remember). Others are not ours and stay, as with flannel.
-func (c *Conn) SetAddrs(index int, subnets, networks []netip.Prefix) error {
+func (c *Conn) SetAddrs(index int, subnets, networks []netip.Prefix, further ...netip.Prefix) error {
 	l, err := c.LinkByIndex(index)
 	if err != nil {
 		return err
@@ -31,10 +31,14 @@ func (c *Conn) SetAddrs(index int, subnets, networks []netip.Prefix) error {
 	if err != nil {
 		return fmt.Errorf("list addresses of %s: %w", l.Attrs().Name, err)
 	}
-	add, remove := planAddrs(have, marked, subnets, networks)
+	add, remove := planAddrs(have, marked, slices.Concat(BaseAddrs(subnets), further), networks)
 	c.changes.Add(uint64(len(add) + len(remove)))
 	for _, p := range add {
-		if err := c.addAddr(index, p); err != nil {
+		err := c.addAddr(index, p)
+		if errors.Is(err, unix.EACCES) && p.Addr().Is6() && SetSysctl("net/ipv6/conf/"+l.Attrs().Name+"/disable_ipv6", "0") == nil {
+			err = c.addAddr(index, p) // IPv6 was off by default, as in many containers
+		}
+		if err != nil {
 			return fmt.Errorf("add address %s to %s: %w", p, l.Attrs().Name, err)
 		}
 	}
@@ -47,14 +51,19 @@ func (c *Conn) SetAddrs(index int, subnets, networks []netip.Prefix) error {
 	return nil
 }
 
+// BaseAddrs returns the first address of each subnet as a /32 (/128 for IPv6).
+func BaseAddrs(subnets []netip.Prefix) []netip.Prefix {
+	out := make([]netip.Prefix, len(subnets))
+	for i, s := range subnets {
+		base := s.Masked().Addr()
+		out[i] = netip.PrefixFrom(base, base.BitLen())
+	}
+	return out
+}
+
 // planAddrs returns the addresses to add, and the indices in have of those to
 // remove. The marked ones are overlayd's wherever they lie.
-func planAddrs(have, marked, subnets, networks []netip.Prefix) (add []netip.Prefix, remove []int) {
-	var want []netip.Prefix
-	for _, s := range subnets {
-		base := s.Masked().Addr()
-		want = append(want, netip.PrefixFrom(base, base.BitLen()))
-	}
+func planAddrs(have, marked, want, networks []netip.Prefix) (add []netip.Prefix, remove []int) {
 	for _, w := range want {
 		if !slices.Contains(have, w) {
 			add = append(add, w)

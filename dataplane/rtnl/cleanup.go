@@ -17,7 +17,7 @@ func (c *Conn) Cleanup() (removed []string, err error) {
 	routes, err := c.ourRoutes()
 	errs = append(errs, err)
 	for _, r := range routes {
-		if err := c.deleteRoute(r); err != nil {
+		if err := c.DeleteRoute(r); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -36,6 +36,19 @@ func (c *Conn) Cleanup() (removed []string, err error) {
 		removed = append(removed, "device "+l.Attrs().Name)
 	}
 	return removed, errors.Join(errs...)
+}
+
+// RemoveOurs deletes the device of that name if it carries [Alias], and reports whether
+// it did. That there is none is no error.
+func (c *Conn) RemoveOurs(name string) (bool, error) {
+	l, err := c.Link(name)
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	if err != nil || !isOurs(l.Attrs()) {
+		return false, err
+	}
+	return true, c.DeleteLink(l)
 }
 
 func isOurs(a *netlink.LinkAttrs) bool {

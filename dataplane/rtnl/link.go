@@ -108,7 +108,7 @@ func (c *Conn) clearRoutes(index int) error {
 	errs := []error{err}
 	for _, r := range routes {
 		if r.LinkIndex == index {
-			errs = append(errs, c.deleteRoute(r))
+			errs = append(errs, c.DeleteRoute(r))
 		}
 	}
 	return errors.Join(errs...)

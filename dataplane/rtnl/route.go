@@ -18,7 +18,7 @@ var ErrRouteTaken = errors.New("somebody else has a route to it")
 // the main table) be exactly one link-scope route per destination. What an
 // overlayd with another VNI or dataplane left on another link goes where it leads
 // into one of the destinations: two live overlays of one host have no address in
-// common. A destination that somebody else already routes is an error that wraps
+// common. Host routes ([IsHostRoute]) are left alone. A destination that somebody else already routes is an error that wraps
 // [ErrRouteTaken], and does not keep the others from being set.
 func (c *Conn) SetRoutes(index int, dsts []netip.Prefix) error {
 	all, err := c.ourRoutes()
@@ -29,7 +29,7 @@ func (c *Conn) SetRoutes(index int, dsts []netip.Prefix) error {
 	var errs []error
 	remove := func(routes []netlink.Route) {
 		for _, r := range routes {
-			if err := c.deleteRoute(r); err != nil {
+			if err := c.DeleteRoute(r); err != nil {
 				errs = append(errs, err)
 			}
 		}
@@ -56,6 +56,7 @@ func planRoutes(all []netlink.Route, index int, dsts []netip.Prefix) (missing []
 	for _, r := range all {
 		dst := Prefix(r.Dst)
 		switch {
+		case IsHostRoute(r):
 		case slices.Contains(dsts, dst) && !done[dst] && isLinkRoute(r, index):
 			done[dst] = true
 		case slices.Contains(dsts, dst):
@@ -72,6 +73,18 @@ func planRoutes(all []netlink.Route, index int, dsts []netip.Prefix) (missing []
 	return missing, conflicting, stale
 }
 
+// IsHostRoute reports whether a route of [RouteProtocol] is one that does not lead to
+// an overlay device, which are dataplane/hostroute's and no dataplane's: a direct route,
+// whose gateway is an underlay address and needs no onlink flag (those of the dataplanes
+// have no gateway, or the subnet's base address, on link), or a blackhole.
+func IsHostRoute(r netlink.Route) bool {
+	if r.Protocol != RouteProtocol || r.Dst == nil {
+		return false
+	}
+	return r.Type == unix.RTN_BLACKHOLE || r.Type == unix.RTN_UNICAST && r.Gw != nil &&
+		r.Flags&unix.RTNH_F_ONLINK == 0 && !r.Gw.Equal(r.Dst.IP)
+}
+
 // Inside reports whether p lies within one of the networks.
 func Inside(p netip.Prefix, networks []netip.Prefix) bool {
 	return p.IsValid() && slices.ContainsFunc(networks, func(n netip.Prefix) bool {
@@ -81,6 +94,12 @@ func Inside(p netip.Prefix, networks []netip.Prefix) bool {
 
 func isLinkRoute(r netlink.Route, index int) bool {
 	return r.LinkIndex == index && r.Gw == nil && (r.Scope == netlink.SCOPE_LINK || Prefix(r.Dst).Addr().Is6())
+}
+
+// HostRoutes returns the routes of the main table that [IsHostRoute] is true for.
+func (c *Conn) HostRoutes() ([]netlink.Route, error) {
+	routes, err := c.ourRoutes()
+	return slices.DeleteFunc(routes, func(r netlink.Route) bool { return !IsHostRoute(r) }), err
 }
 
 // ourRoutes returns overlayd's routes in the main table.
@@ -95,8 +114,8 @@ func (c *Conn) ourRoutes() ([]netlink.Route, error) {
 	return routes, nil
 }
 
-// deleteRoute deletes one of overlayd's routes; that it is gone already is no error.
-func (c *Conn) deleteRoute(r netlink.Route) error {
+// DeleteRoute deletes a route that was listed; that it is gone already is no error.
+func (c *Conn) DeleteRoute(r netlink.Route) error {
 	err := c.h.RouteDel(&r)
 	if errors.Is(err, unix.ESRCH) {
 		// The library knows no nexthop objects: a route through one is matched without it.

@@ -45,7 +45,7 @@ func TestPlanAddrs(t *testing.T) {
 		{"marked and wanted", prefixes("10.5.1.0/32"), prefixes("10.5.1.0/24"), nil, nil, prefixes("10.5.1.0/32")},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			add, remove := planAddrs(tc.have, tc.marked, tc.subnets, networks)
+			add, remove := planAddrs(tc.have, tc.marked, BaseAddrs(tc.subnets), networks)
 			if !slices.Equal(add, tc.add) || !slices.Equal(remove, tc.remove) {
 				t.Errorf("add %v remove %v, want %v and %v", add, remove, tc.add, tc.remove)
 			}
@@ -130,6 +130,38 @@ func TestStepsAreIdempotentAndSilent(t *testing.T) {
 	}
 }
 
+func TestRemoveOurs(t *testing.T) {
+	_, c, index := device(t, "flannel.7")
+	remove := func(name string) bool {
+		removed, err := c.RemoveOurs(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return removed
+	}
+	if remove("flannel.8") || remove("flannel.7") {
+		t.Error("removed what is not ours")
+	}
+	if err := c.SetLink(index, 0, Alias, false); err != nil {
+		t.Fatal(err)
+	}
+	if !remove("flannel.7") || remove("flannel.7") {
+		t.Error("not removed once")
+	}
+}
+
+func TestSetAddrsTurnsIPv6OnWhereItIsOff(t *testing.T) {
+	ns, c, index := device(t, "flannel.7")
+	ns.Must(func() error { return SetSysctl("net/ipv6/conf/flannel.7/disable_ipv6", "1") })
+	ns.Must(func() error {
+		return c.SetAddrs(index, prefixes("fd00:0:0:1::/64"), prefixes("fd00::/48"), prefixes("fd00:0:0:1::1/128")...)
+	})
+	out := ns.Run("ip", "-6", "-o", "addr", "show", "dev", "flannel.7")
+	if !strings.Contains(out, " fd00:0:0:1::/128 ") || !strings.Contains(out, " fd00:0:0:1::1/128 ") {
+		t.Error(out)
+	}
+}
+
 func TestPortHolders(t *testing.T) {
 	ns, c, index := device(t, "flannel.7")
 	ns.Run("ip", "link", "add", "down", "type", "vxlan", "id", "8", "dstport", "4789")
@@ -198,6 +230,9 @@ func TestSetRoutesLeavesOthersAlone(t *testing.T) {
 	}
 	ns.Run("ip", "route", "add", "10.6.0.0/16", "dev", "lo", "proto", "static")
 	ns.Run("ip", "route", "add", "10.8.0.0/16", "dev", "flannel.7", "proto", "static")
+	ns.Run("ip", "addr", "add", "192.0.2.1/24", "dev", "lo")
+	ns.Run("ip", "route", "add", "10.7.2.0/24", "via", "192.0.2.1", "dev", "lo", "proto", "211") // hostroute's
+	ns.Run("ip", "route", "add", "blackhole", "10.7.1.0/24", "metric", "99", "proto", "211")
 	if err := c.SetRoutes(index, prefixes("10.5.0.0/16")); err != nil {
 		t.Fatal(err)
 	}
@@ -206,6 +241,8 @@ func TestSetRoutesLeavesOthersAlone(t *testing.T) {
 	}
 	want := "10.6.0.0/16 dev lo proto static scope link \n" +
 		"10.7.0.0/16 dev flannel.7 proto 211 scope link \n" +
+		"blackhole 10.7.1.0/24 proto 211 metric 99 \n" +
+		"10.7.2.0/24 via 192.0.2.1 dev lo proto 211 \n" +
 		"10.8.0.0/16 dev flannel.7 proto static scope link "
 	if diff := cmp.Diff(want, ns.Run("ip", "-4", "route")); diff != "" {
 		t.Error(diff)
