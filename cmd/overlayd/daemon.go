@@ -175,7 +175,7 @@ func (d *daemon) sessions(ctx context.Context) error {
 // did not get to giving the lease back it is done here.
 func (d *daemon) giveBack(ctx context.Context, err error) error {
 	if !errors.Is(err, errDrained) {
-		if _, err := releaseOf(ctx, d.store, d.iface.Public); err != nil {
+		if _, err := releaseOf(ctx, d.store, d.iface.IPv4.Public); err != nil {
 			return fmt.Errorf("drain: %w", err)
 		}
 	}

@@ -23,8 +23,8 @@ func (d *daemon) openDataplane(n control.Network, mtu int) (dataplane.Dataplane,
 	dp, err := kernel.Open(kernel.Config{
 		Log:      d.log,
 		Link:     d.iface.Index,
-		Local:    d.iface.Addr,
-		Public:   d.iface.Public,
+		Local:    d.iface.IPv4.Local,
+		Public:   d.iface.IPv4.Public,
 		VNI:      n.Backend.VNI,
 		Port:     n.Backend.Port,
 		MTU:      mtu,
@@ -53,12 +53,11 @@ var errUnfit = errors.New("network config")
 
 func (d *daemon) openUserspace(n control.Network, mtu int) (dataplane.Dataplane, error) {
 	dp, err := userspace.Open(userspace.Config{
-		Log:    d.log,
-		Local:  d.iface.Addr,
-		Public: d.iface.Public,
-		VNI:    n.Backend.VNI,
-		Port:   n.Backend.Port,
-		MTU:    mtu,
+		Log:       d.log,
+		Underlays: []dataplane.Underlay{{Link: d.iface.Index, Local: d.iface.IPv4.Local, Public: d.iface.IPv4.Public}},
+		VNI:       n.Backend.VNI,
+		Port:      n.Backend.Port,
+		MTU:       mtu,
 
 		Offloads: d.debugOffloads,
 		DF:       d.df == dfSet,

@@ -80,7 +80,7 @@ func drain(ctx context.Context, o *options) (string, error) {
 
 // drainStore gives back the lease of a host whose daemon does not run.
 func drainStore(ctx context.Context, o *options) (string, error) {
-	iface, err := underlay.Select(underlay.Options{Iface: o.iface, IfaceRegex: o.ifaceRegex, CanReach: o.canReach, PublicIP: o.public})
+	iface, err := underlay.Select(underlay.Options{Iface: o.iface, IfaceRegex: o.ifaceRegex, CanReach: o.canReach, PublicIP: o.public, IPv4: true})
 	if err != nil {
 		return "", fmt.Errorf("choose underlay interface: %w", err)
 	}
@@ -94,14 +94,14 @@ func drainStore(ctx context.Context, o *options) (string, error) {
 		return "", usagef("etcd: %w", err)
 	}
 	defer store.Close()
-	id, name, err := store.LiveNode(ctx, iface.Public)
+	id, name, err := store.LiveNode(ctx, iface.IPv4.Public)
 	if err != nil {
 		return "", err
 	}
 	if id != "" && id != claim.id {
-		return "", fmt.Errorf("a daemon on %s that publishes %s is alive, or was seconds ago: drain it with its own --subnet-file", name, iface.Public)
+		return "", fmt.Errorf("a daemon on %s that publishes %s is alive, or was seconds ago: drain it with its own --subnet-file", name, iface.IPv4.Public)
 	}
-	given, err := releaseOf(ctx, store, iface.Public)
+	given, err := releaseOf(ctx, store, iface.IPv4.Public)
 	if err != nil {
 		return "", err
 	}
@@ -109,7 +109,7 @@ func drainStore(ctx context.Context, o *options) (string, error) {
 		return "", err
 	}
 	if len(given) == 0 {
-		return fmt.Sprintf("no daemon is running and %s has no lease: nothing to give back", iface.Public), nil
+		return fmt.Sprintf("no daemon is running and %s has no lease: nothing to give back", iface.IPv4.Public), nil
 	}
 	return fmt.Sprintf("lease on %s given back; no daemon was running", strings.Join(given, ", ")), nil
 }

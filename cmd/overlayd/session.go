@@ -70,14 +70,14 @@ func (d *daemon) session(ctx context.Context) error {
 }
 
 func (d *daemon) chooseUnderlay() error {
-	iface, err := underlay.Select(underlay.Options{Iface: d.options.iface, IfaceRegex: d.ifaceRegex, CanReach: d.canReach, PublicIP: d.public})
+	iface, err := underlay.Select(underlay.Options{Iface: d.options.iface, IfaceRegex: d.ifaceRegex, CanReach: d.canReach, PublicIP: d.public, IPv4: true})
 	if err != nil {
 		return fmt.Errorf("choose underlay interface: %w", err)
 	}
 	if iface != d.iface {
-		d.log.Info("underlay", "interface", iface.Name, "address", iface.Addr, "public_ip", iface.Public, "mtu", iface.MTU)
+		d.log.Info("underlay", "interface", iface.Name, "address", iface.IPv4.Local, "public_ip", iface.IPv4.Public, "mtu", iface.MTU)
 	}
-	d.iface, d.node.PublicIP = iface, iface.Public
+	d.iface, d.node.PublicIP = iface, iface.IPv4.Public
 	return nil
 }
 
@@ -187,8 +187,8 @@ func (d *daemon) supported(n control.Network) error {
 		return errors.New("network config: Backend.Learning: the userspace dataplane does not learn addresses: use --dataplane=kernel")
 	case b.VNI > maxVNI:
 		return fmt.Errorf("network config: Backend.VNI: %d: want at most %d, or the device name flannel.<VNI> is too long", b.VNI, maxVNI)
-	case n.Network.Contains(d.iface.Addr):
-		return fmt.Errorf("network config: Network: %s contains this host's underlay address %s", n.Network, d.iface.Addr)
+	case n.Network.Contains(d.iface.IPv4.Local):
+		return fmt.Errorf("network config: Network: %s contains this host's underlay address %s", n.Network, d.iface.IPv4.Local)
 	}
 	return nil
 }
@@ -203,5 +203,5 @@ func overlayMTU(configured int, iface underlay.Interface) int {
 	if configured > 0 {
 		mtu = min(mtu, configured)
 	}
-	return mtu - encap.Overhead(iface.Addr)
+	return mtu - encap.Overhead(iface.IPv4.Local)
 }

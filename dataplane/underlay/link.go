@@ -15,21 +15,25 @@ type link struct {
 	mtu      int
 	up       bool
 	loopback bool
-	addrs    []address // IPv4, in the kernel's order
+	addrs    []address // in the kernel's order
 }
 
-// address is one IPv4 address of an interface, with what the flags of
+// address is one address of an interface, with what the flags of
 // linux/if_addr.h say about it.
 type address struct {
 	ip         netip.Addr
 	permanent  bool // IFA_F_PERMANENT: has no lifetime
 	secondary  bool // IFA_F_SECONDARY, which is IFA_F_TEMPORARY for IPv6
 	deprecated bool // IFA_F_DEPRECATED: not for new traffic
+	duplicate  bool // IFA_F_DADFAILED: another host has it
+	tentative  bool // IFA_F_TENTATIVE: not yet known whether another host has it
 }
 
-// usable: other hosts can send to it, so nothing of 127.0.0.0/8.
+// usable: other hosts can send to it, so no loopback address, and of the link-local
+// ones those of IPv4 only.
 func (a address) usable() bool {
-	return a.ip.Is4() && !a.deprecated && !a.ip.IsUnspecified() && !a.ip.IsMulticast() && !a.ip.IsLoopback()
+	return !a.deprecated && !a.duplicate && !a.ip.IsUnspecified() && !a.ip.IsMulticast() && !a.ip.IsLoopback() &&
+		(a.ip.Is4() || !a.ip.IsLinkLocalUnicast())
 }
 
 // rank orders usable addresses, the best highest.
@@ -50,20 +54,37 @@ func (a address) rank() int {
 	return r
 }
 
-// best returns the address to use where none was asked for: global before
-// link-local, permanent before dynamic, primary before
-// secondary, and of equals the kernel's first.
-func (l *link) best() (netip.Addr, bool) {
-	usable := slices.DeleteFunc(slices.Clone(l.addrs), func(a address) bool { return !a.usable() })
-	if len(usable) == 0 {
-		return netip.Addr{}, false
+// best returns the address of a family to use where none was asked for, not valid
+// where there is none: global before link-local, permanent before dynamic, primary
+// before secondary or temporary, and of equals keep or else the kernel's first.
+// (The kernel lists IPv6 addresses the newest first: without keep one more
+// would move a running node.)
+func (l *link) best(family int, keep netip.Addr) (best netip.Addr) {
+	top := -1
+	for _, a := range l.addrs {
+		if !a.usable() || familyOf(a.ip) != family {
+			continue
+		}
+		rank := 2 * a.rank()
+		if a.ip == keep {
+			rank++
+		}
+		if rank > top {
+			top, best = rank, a.ip
+		}
 	}
-	// MinFunc returns the first of equals; MaxFunc would too, but does not promise it.
-	return slices.MinFunc(usable, func(a, b address) int { return cmp.Compare(b.rank(), a.rank()) }).ip, true
+	return best
 }
 
 func (l *link) has(ip netip.Addr) bool {
 	return slices.ContainsFunc(l.addrs, func(a address) bool { return a.ip == ip && a.usable() })
+}
+
+// isTentative reports whether an address cannot be used yet.
+func (h host) isTentative(ip netip.Addr) bool {
+	return slices.ContainsFunc(h.links, func(l link) bool {
+		return slices.ContainsFunc(l.addrs, func(a address) bool { return a.ip == ip && a.tentative })
+	})
 }
 
 // refusal says why l must not carry the overlay; the loopback may where the user
@@ -91,7 +112,7 @@ func isOverlayName(name string) bool {
 // addresses describes the addresses for a message.
 func (l *link) addresses() string {
 	if len(l.addrs) == 0 {
-		return "no IPv4 address"
+		return "no address"
 	}
 	var s []string
 	for _, a := range l.addrs {
@@ -100,6 +121,10 @@ func (l *link) addresses() string {
 			s = append(s, a.ip.String()+" loopback")
 		case a.deprecated:
 			s = append(s, a.ip.String()+" deprecated")
+		case a.duplicate:
+			s = append(s, a.ip.String()+" duplicate")
+		case a.ip.Is6() && a.ip.IsLinkLocalUnicast():
+			s = append(s, a.ip.String()+" link-local")
 		default:
 			s = append(s, a.ip.String())
 		}
@@ -110,13 +135,22 @@ func (l *link) addresses() string {
 // maxDescribed bounds a message on hosts with thousands of pod interfaces.
 const maxDescribed = 32
 
-// describe lists what was looked at. What has no address comes last: on a host
-// full of pods that is nearly everything.
+// weight orders links in a message: what could be of use first.
+func (l *link) weight() int {
+	switch {
+	case slices.ContainsFunc(l.addrs, address.usable):
+		return 2
+	case len(l.addrs) > 0:
+		return 1
+	}
+	return 0
+}
+
+// describe lists what was looked at. What has no address of use comes last: on
+// a host full of pods that is nearly everything.
 func describe(links []link) string {
 	sorted := slices.Clone(links)
-	slices.SortStableFunc(sorted, func(a, b link) int {
-		return cmp.Compare(min(len(b.addrs), 1), min(len(a.addrs), 1))
-	})
+	slices.SortStableFunc(sorted, func(a, b link) int { return cmp.Compare((&b).weight(), (&a).weight()) })
 	var s []string
 	for _, l := range sorted[:min(len(sorted), maxDescribed)] {
 		d := l.name + " " + l.addresses()

@@ -21,18 +21,26 @@ func readHost(c criteria) (host, error) {
 	if c.canReach.IsValid() {
 		h.reach, h.reachErr = routeTo(c.canReach)
 	}
-	if !c.named() {
-		h.defaults, err = defaultRoutes()
+	if c.named() {
+		return h, nil
 	}
-	return h, err
+	for f, family := range families {
+		if h.defaults[f], err = defaultRoutes(family); err != nil {
+			return host{}, err
+		}
+	}
+	return h, nil
 }
+
+// families are netlink's names for what is kept by family.
+var families = [2]int{netlink.FAMILY_V4, netlink.FAMILY_V6}
 
 func readLinks() ([]link, error) {
 	devices, err := dump(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
-	addrs, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
+	addrs, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
@@ -47,6 +55,8 @@ func readLinks() ([]link, error) {
 			permanent:  a.Flags&unix.IFA_F_PERMANENT != 0,
 			secondary:  a.Flags&unix.IFA_F_SECONDARY != 0,
 			deprecated: a.Flags&unix.IFA_F_DEPRECATED != 0,
+			duplicate:  a.Flags&unix.IFA_F_DADFAILED != 0,
+			tentative:  a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_OPTIMISTIC) == unix.IFA_F_TENTATIVE,
 		})
 	}
 	links := make([]link, 0, len(devices))
@@ -61,13 +71,13 @@ func readLinks() ([]link, error) {
 	return links, nil
 }
 
-// defaultRoutes returns the IPv4 default routes of the main table, the lowest
+// defaultRoutes returns a family's default routes of the main table, the lowest
 // metric first. A multipath route stands for each of its next hops.
-func defaultRoutes() ([]route, error) {
+func defaultRoutes(family int) ([]route, error) {
 	all, err := dump(func() ([]netlink.Route, error) {
 		// A nil destination is the default one; on a host with 100 k peers the
 		// others are not kept.
-		return netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_MAIN},
+		return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN},
 			netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
 	})
 	if err != nil {

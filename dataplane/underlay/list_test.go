@@ -33,13 +33,13 @@ func TestSelectInNamespace(t *testing.T) {
 		opts Options
 		want Interface // without the index
 	}{
-		{"default route", Options{}, Interface{Name: "eth0", MTU: 1500, Addr: ip("192.0.2.2"), Public: ip("192.0.2.2")}},
-		{"name", Options{Iface: []string{"eth1"}}, Interface{Name: "eth1", MTU: 1500, Addr: ip("198.51.100.2"), Public: ip("198.51.100.2")}},
-		{"regex", Options{IfaceRegex: []string{"^198"}}, Interface{Name: "eth1", MTU: 1500, Addr: ip("198.51.100.2"), Public: ip("198.51.100.2")}},
-		{"can reach", Options{CanReach: ip("198.51.100.77")}, Interface{Name: "eth1", MTU: 1500, Addr: ip("198.51.100.2"), Public: ip("198.51.100.2")}},
-		{"can reach itself", Options{CanReach: ip("198.51.100.2")}, Interface{Name: "eth1", MTU: 1500, Addr: ip("198.51.100.2"), Public: ip("198.51.100.2")}},
-		{"own public address", Options{PublicIP: ip("198.51.100.2")}, Interface{Name: "eth1", MTU: 1500, Addr: ip("198.51.100.2"), Public: ip("198.51.100.2")}},
-		{"NAT", Options{PublicIP: ip("203.0.113.1")}, Interface{Name: "eth0", MTU: 1500, Addr: ip("192.0.2.2"), Public: ip("203.0.113.1")}},
+		{"default route", Options{}, Interface{Name: "eth0", MTU: 1500, IPv4: End{ip("192.0.2.2"), ip("192.0.2.2")}}},
+		{"name", Options{Iface: []string{"eth1"}}, Interface{Name: "eth1", MTU: 1500, IPv4: End{ip("198.51.100.2"), ip("198.51.100.2")}}},
+		{"regex", Options{IfaceRegex: []string{"^198"}}, Interface{Name: "eth1", MTU: 1500, IPv4: End{ip("198.51.100.2"), ip("198.51.100.2")}}},
+		{"can reach", Options{CanReach: ip("198.51.100.77")}, Interface{Name: "eth1", MTU: 1500, IPv4: End{ip("198.51.100.2"), ip("198.51.100.2")}}},
+		{"can reach itself", Options{CanReach: ip("198.51.100.2")}, Interface{Name: "eth1", MTU: 1500, IPv4: End{ip("198.51.100.2"), ip("198.51.100.2")}}},
+		{"own public address", Options{PublicIP: ip("198.51.100.2")}, Interface{Name: "eth1", MTU: 1500, IPv4: End{ip("198.51.100.2"), ip("198.51.100.2")}}},
+		{"NAT", Options{PublicIP: ip("203.0.113.1")}, Interface{Name: "eth0", MTU: 1500, IPv4: End{ip("192.0.2.2"), ip("203.0.113.1")}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := selectIn(h, tt.opts)
@@ -69,7 +69,7 @@ func TestSelectUnreachable(t *testing.T) {
 	if err == nil {
 		t.Fatal("selected an interface")
 	}
-	wantParts(t, err, "--iface-can-reach 192.0.2.1: get route: network is unreachable|lo 127.0.0.1 loopback, is the loopback")
+	wantParts(t, err, "--iface-can-reach 192.0.2.1: get route: network is unreachable|lo 127.0.0.1 loopback ::1 loopback, is the loopback")
 	if _, err = selectIn(h, Options{}); err == nil {
 		t.Fatal("selected an interface")
 	}
@@ -154,7 +154,7 @@ func TestSelectReadsAddressFlags(t *testing.T) {
 		return errors.Join(add("10.0.1.1/24", 600, 0), add("10.0.2.1/24", 600, 500), add("169.254.7.7/16", 0, 0), add("10.0.3.1/24", 0, 0), add("10.0.3.2/24", 0, 0))
 	})
 	got, err := selectIn(h, Options{Iface: []string{"eth0"}})
-	if err != nil || got.Addr != ip("10.0.3.1") {
+	if err != nil || got.IPv4.Local != ip("10.0.3.1") {
 		t.Fatalf("selected %+v, %v; want 10.0.3.1", got, err)
 	}
 	if _, err := selectIn(h, Options{Iface: []string{"10.0.1.1"}}); err == nil {
@@ -175,5 +175,29 @@ func TestDumpIsRepeated(t *testing.T) {
 	}
 	if _, err := dump(func() ([]int, error) { return nil, netlink.ErrDumpInterrupted }); !errors.Is(err, netlink.ErrDumpInterrupted) {
 		t.Fatalf("got %v", err)
+	}
+}
+
+// TestSelectDualStack: an IPv6 address that was added a moment ago is waited for, and the
+// kernel's IPv6 routes are read.
+func TestSelectDualStack(t *testing.T) {
+	h := twoNICs(t)
+	h.Addr("eth0", "2001:db8::2/64") // tentative: the kernel looks for a duplicate
+	h.DefaultRoute("2001:db8::1")
+	got, err := selectIn(h, Options{IPv4: true, IPv6: true})
+	want := Interface{Name: "eth0", Index: got.Index, MTU: 1500, IPv4: End{ip("192.0.2.2"), ip("192.0.2.2")}, IPv6: End{ip("2001:db8::2"), ip("2001:db8::2")}}
+	if err != nil || got != want {
+		t.Fatalf("selected %+v, %v; want %+v", got, err, want)
+	}
+	h.Must(func() error {
+		c, err := net.ListenPacket("udp6", "[2001:db8::2]:8472")
+		if err == nil {
+			c.Close()
+		}
+		return err
+	})
+	got, err = selectIn(h, Options{CanReach: ip("2001:db8::1")})
+	if err != nil || got != want {
+		t.Fatalf("selected %+v, %v; want %+v", got, err, want)
 	}
 }

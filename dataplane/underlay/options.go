@@ -13,17 +13,20 @@ type criteria struct {
 	iface    []string
 	regex    []*regexp.Regexp
 	canReach netip.Addr
-	public   netip.Addr
+	public   [2]netip.Addr // IPv4, IPv6
+	wanted   [2]bool
+	last     Interface // of equals, its addresses are taken
 }
 
 // named reports whether something names the interface, so that neither the
-// public address nor the default route may decide.
+// public addresses nor the default routes may decide.
 func (c criteria) named() bool {
 	return len(c.iface) > 0 || len(c.regex) > 0 || c.canReach.IsValid()
 }
 
 func (o Options) criteria() (criteria, error) {
-	c := criteria{iface: o.Iface, canReach: o.CanReach.Unmap(), public: o.PublicIP.Unmap()}
+	c := criteria{iface: o.Iface, canReach: o.CanReach.Unmap(),
+		public: [2]netip.Addr{o.PublicIP.Unmap(), o.PublicIPv6}, wanted: [2]bool{o.IPv4, o.IPv6}}
 	for _, v := range o.Iface {
 		if err := checkIface(v); err != nil {
 			return criteria{}, fmt.Errorf("--iface %q: %w", v, err)
@@ -42,10 +45,26 @@ func (o Options) criteria() (criteria, error) {
 	if err := checkAddr(c.canReach); err != nil {
 		return criteria{}, fmt.Errorf("--iface-can-reach %s: %w", o.CanReach, err)
 	}
-	if err := checkAddr(c.public); err != nil {
-		return criteria{}, fmt.Errorf("--public-ip %s: %w", o.PublicIP, err)
+	for f, flag := range publicFlags {
+		if err := checkPublic(c.public[f], f); err != nil {
+			return criteria{}, fmt.Errorf("%s %s: %w", flag, c.public[f], err)
+		}
 	}
 	return c, nil
+}
+
+// publicFlags are the flags of the published addresses, by family.
+var publicFlags = [2]string{"--public-ip", "--public-ipv6"}
+
+// familyNames are for messages, by family.
+var familyNames = [2]string{"IPv4", "IPv6"}
+
+// familyOf is the index of an address's family in what is kept by family.
+func familyOf(a netip.Addr) int {
+	if a.Is4() {
+		return 0
+	}
+	return 1
 }
 
 // maxName is the longest name the kernel gives an interface (IFNAMSIZ less the final NUL).
@@ -57,12 +76,23 @@ func checkIface(v string) error {
 	}
 	switch {
 	case v == "":
-		return errors.New("is empty; want the name or the IPv4 address of an interface")
+		return errors.New("is empty; want the name or an address of an interface")
 	case len(v) > maxName || strings.ContainsAny(v, "/: \t\r\n"):
 		// What dev_valid_name of Linux refuses can only be a mistake.
-		return errors.New("is neither an IPv4 address nor a possible interface name")
+		return errors.New("is neither an address nor a possible interface name")
 	}
 	return nil
+}
+
+// checkPublic accepts what other hosts can send to, and the zero Addr.
+func checkPublic(a netip.Addr, family int) error {
+	switch {
+	case a.IsValid() && familyOf(a) != family:
+		return fmt.Errorf("want an %s address", familyNames[family])
+	case a.Is6() && a.IsLinkLocalUnicast():
+		return errors.New("is link-local: no other host can send to it without a zone")
+	}
+	return checkAddr(a)
 }
 
 // checkAddr accepts the zero Addr, which means that none is given.
@@ -70,8 +100,8 @@ func checkAddr(a netip.Addr) error {
 	switch {
 	case !a.IsValid():
 		return nil
-	case !a.Is4():
-		return errors.New("want an IPv4 address; the IPv6 underlay is not supported yet")
+	case a.Zone() != "":
+		return errors.New("want an address without a zone")
 	case a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return errors.New("is not the address of one host")
 	}

@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 )
 
 // host is what the kernel says about this host.
 type host struct {
 	links    []link
-	defaults []route // default routes of the main table, best first
-	reach    route   // to criteria.canReach
+	defaults [2][]route // default routes of the main tables of IPv4 and IPv6, best first
+	reach    route      // to criteria.canReach
 	reachErr error
 }
 
@@ -35,7 +36,7 @@ type pick struct {
 // choose returns the first interface that c asks for and that is of use.
 func (c criteria) choose(h host) (Interface, error) {
 	if len(h.links) == 0 {
-		return Interface{}, errors.New("this network namespace has no interface")
+		return Interface{}, errNoInterface
 	}
 	var tried []string
 	for _, step := range c.steps(h) {
@@ -76,16 +77,68 @@ func (c criteria) steps(h host) []step {
 	if c.named() {
 		return out
 	}
-	if p, err := byAddr(h.links, c.public); err == nil && p.link.refusal(false) == nil {
-		return []step{{"--public-ip " + c.public.String(), func() (pick, error) { return p, nil }}}
+	if own := c.ownPublic(h.links); len(own) > 0 {
+		return own
 	}
-	for _, r := range h.defaults {
-		out = append(out, step{"default route", func() (pick, error) { return byRoute(h.links, r) }})
+	return c.defaultSteps(h)
+}
+
+// ownPublic finds the interface that has a public address.
+func (c criteria) ownPublic(links []link) []step {
+	var picks [2]pick
+	for f, a := range c.public {
+		if p, err := byAddr(links, a); err == nil && p.link.refusal(false) == nil {
+			picks[f] = p
+		}
 	}
-	if len(h.defaults) == 0 {
+	if l4, l6 := picks[0].link, picks[1].link; l4 != nil && l6 != nil && l4 != l6 {
+		return []step{{publicFlags[0], func() (pick, error) {
+			return pick{}, errTwoInterfaces(c.public[0].String(), l4.name, c.public[1].String(), l6.name)
+		}}}
+	}
+	for f, p := range picks {
+		if p.link != nil {
+			return []step{{publicFlags[f] + " " + c.public[f].String(), func() (pick, error) { return p, nil }}}
+		}
+	}
+	return nil
+}
+
+// defaultSteps tries the default routes of the family that is wanted first.
+func (c criteria) defaultSteps(h host) (out []step) {
+	if c.wanted[0] && c.wanted[1] {
+		l4, l6 := c.usable(h, 0), c.usable(h, 1)
+		if l4 != "" && l6 != "" && l4 != l6 {
+			return []step{{"default route", func() (pick, error) {
+				return pick{}, errTwoInterfaces("that of IPv4", l4, "that of IPv6", l6)
+			}}}
+		}
+	}
+	order := []int{0, 1}
+	if c.wanted[1] && !c.wanted[0] {
+		slices.Reverse(order)
+	}
+	for _, f := range order {
+		for _, r := range h.defaults[f] {
+			out = append(out, step{"default route", func() (pick, error) { return byRoute(h.links, r) }})
+		}
+	}
+	if len(out) == 0 {
 		out = append(out, step{"default route", func() (pick, error) { return pick{}, errors.New("there is none in the main table") }})
 	}
 	return out
+}
+
+// usable returns the interface that a family's default routes lead to.
+func (c criteria) usable(h host, family int) string {
+	for _, r := range h.defaults[family] {
+		if p, err := byRoute(h.links, r); err == nil {
+			if got, err := c.check(p); err == nil {
+				return got.Name
+			}
+		}
+	}
+	return ""
 }
 
 // check turns a pick into the answer, or says why it cannot be used.
@@ -97,22 +150,34 @@ func (c criteria) check(p pick) (Interface, error) {
 	if l.mtu <= 0 {
 		return Interface{}, fmt.Errorf("%s: its MTU is %d", l.name, l.mtu)
 	}
-	addr := p.addr
-	if !addr.IsValid() && l.has(c.public) {
-		addr = c.public // one of several addresses: the source is what the others send to
+	out := Interface{Name: l.name, Index: l.index, MTU: l.mtu, IPv4: c.end(p, 0), IPv6: c.end(p, 1)}
+	ends := [2]End{out.IPv4, out.IPv6}
+	if !ends[0].Local.IsValid() && !ends[1].Local.IsValid() {
+		return Interface{}, fmt.Errorf("%s: %s", l.name, l.addresses())
 	}
-	if !addr.IsValid() {
-		best, ok := l.best()
-		if !ok {
-			return Interface{}, fmt.Errorf("%s: %s", l.name, l.addresses())
+	for f, a := range c.public {
+		if a.IsValid() && !ends[f].Local.IsValid() {
+			return Interface{}, fmt.Errorf("%s: has no %s address to send from, which %s %s needs", l.name, familyNames[f], publicFlags[f], a)
 		}
-		addr = best
-	}
-	out := Interface{Name: l.name, Index: l.index, MTU: l.mtu, Addr: addr, Public: addr}
-	if c.public.IsValid() {
-		out.Public = c.public
 	}
 	return out, nil
+}
+
+// end is the pick in one family.
+func (c criteria) end(p pick, family int) (e End) {
+	public := c.public[family]
+	switch {
+	case p.addr.IsValid() && familyOf(p.addr) == family:
+		e.Local = p.addr
+	case p.link.has(public):
+		e.Local = public // one of several addresses: the source is what the others send to
+	default:
+		e.Local = p.link.best(family, [2]netip.Addr{c.last.IPv4.Local, c.last.IPv6.Local}[family])
+	}
+	if e.Public = e.Local; e.Local.IsValid() && public.IsValid() {
+		e.Public = public
+	}
+	return e
 }
 
 func byNameOrIP(links []link, v string) (pick, error) {
@@ -141,7 +206,9 @@ func byAddr(links []link, a netip.Addr) (pick, error) {
 // byRegex passes over interfaces that are of no use or down, so that a broad
 // expression finds the one that is.
 func byRegex(links []link, re *regexp.Regexp) (pick, error) {
-	ok := func(l *link) bool { _, has := l.best(); return has && l.up && l.refusal(false) == nil }
+	ok := func(l *link) bool {
+		return slices.ContainsFunc(l.addrs, address.usable) && l.up && l.refusal(false) == nil
+	}
 	for i := range links {
 		for _, a := range links[i].addrs {
 			if ok(&links[i]) && a.usable() && re.MatchString(a.ip.String()) {

@@ -24,7 +24,7 @@ func machine() host {
 			{name: "flannel.1", index: 6, mtu: 1450, up: true, addrs: []address{static("10.244.3.0")}},
 			{name: "odd0", index: 7, up: true, addrs: []address{static("10.7.0.1")}},
 		},
-		defaults: []route{{index: 2}},
+		defaults: [2][]route{{{index: 2}}},
 		reachErr: errors.New("network is unreachable"),
 	}
 }
@@ -38,15 +38,15 @@ func TestChoose(t *testing.T) {
 		want   string // name, address and published address, or the error's parts joined by |
 	}{
 		{name: "default route", want: "eth0 192.0.2.10 192.0.2.10"},
-		{name: "default route with a source", change: func(h *host) { h.defaults[0].src = ip("192.0.2.11") }, want: "eth0 192.0.2.11 192.0.2.11"},
-		{name: "default route with the source on the loopback", change: func(h *host) { h.defaults = []route{{5, ip("203.0.113.9")}} },
+		{name: "default route with a source", change: func(h *host) { h.defaults[0][0].src = ip("192.0.2.11") }, want: "eth0 192.0.2.11 192.0.2.11"},
+		{name: "default route with the source on the loopback", change: func(h *host) { h.defaults[0] = []route{{5, ip("203.0.113.9")}} },
 			want: "bare0 203.0.113.9 203.0.113.9"},
-		{name: "default route with a foreign source", change: func(h *host) { h.defaults[0].src = ip("198.51.100.1") }, want: "eth0 192.0.2.10 192.0.2.10"},
-		{name: "first default route of no use", change: func(h *host) { h.defaults = []route{{6, netip.Addr{}}, {5, netip.Addr{}}, {3, netip.Addr{}}} },
+		{name: "default route with a foreign source", change: func(h *host) { h.defaults[0][0].src = ip("198.51.100.1") }, want: "eth0 192.0.2.10 192.0.2.10"},
+		{name: "first default route of no use", change: func(h *host) { h.defaults[0] = []route{{6, netip.Addr{}}, {5, netip.Addr{}}, {3, netip.Addr{}}} },
 			want: "eth1 10.1.0.5 10.1.0.5"},
-		{name: "no default route", change: func(h *host) { h.defaults = nil },
-			want: "default route: there is none|eth0 192.0.2.10 192.0.2.11|lo 127.0.0.1|is the loopback|bare0 no IPv4|eth2 10.2.0.5, down|--iface-can-reach"},
-		{name: "default route's interface gone", change: func(h *host) { h.defaults[0].index = 99 }, want: "interface number 99"},
+		{name: "no default route", change: func(h *host) { h.defaults[0] = nil },
+			want: "default route: there is none|eth0 192.0.2.10 192.0.2.11|lo 127.0.0.1|is the loopback|bare0 no address|eth2 10.2.0.5, down|--iface-can-reach"},
+		{name: "default route's interface gone", change: func(h *host) { h.defaults[0][0].index = 99 }, want: "interface number 99"},
 		{name: "no interface", change: func(h *host) { h.links = nil }, want: "network namespace has no interface"},
 
 		{name: "by name", opts: Options{Iface: []string{"eth1"}}, want: "eth1 10.1.0.5 10.1.0.5"},
@@ -59,7 +59,7 @@ func TestChoose(t *testing.T) {
 		{name: "no fallback to the default route", opts: Options{Iface: []string{"eth9"}}, want: "--iface eth9: no such interface|eth0 192.0.2.10"},
 		{name: "own device by name", opts: Options{Iface: []string{"flannel.1"}}, want: "--iface flannel.1|overlay device itself"},
 		{name: "own device by address", opts: Options{Iface: []string{"10.244.3.0"}}, want: "--iface 10.244.3.0|overlay device itself"},
-		{name: "no address", opts: Options{Iface: []string{"bare0"}}, want: "--iface bare0|no IPv4 address"},
+		{name: "no address", opts: Options{Iface: []string{"bare0"}}, want: "--iface bare0|no address"},
 		{name: "no MTU", opts: Options{Iface: []string{"odd0"}}, want: "odd0: its MTU is 0"},
 
 		{name: "regex on an address", opts: Options{IfaceRegex: []string{`^10\.1\.`}}, want: "eth1 10.1.0.5 10.1.0.5"},
@@ -101,11 +101,11 @@ func TestChoose(t *testing.T) {
 				wantParts(t, err, tt.want)
 				return
 			}
-			if s := fmt.Sprint(got.Name, " ", got.Addr, " ", got.Public); s != tt.want {
+			if s := fmt.Sprint(got.Name, " ", got.IPv4.Local, " ", got.IPv4.Public); s != tt.want {
 				t.Fatalf("chose %s, want %s", s, tt.want)
 			}
 			for _, l := range h.links {
-				if l.name == got.Name && (l.index != got.Index || l.mtu != got.MTU || got.Addr6.IsValid()) {
+				if l.name == got.Name && (l.index != got.Index || l.mtu != got.MTU || got.IPv6 != End{}) {
 					t.Errorf("chose %+v", got)
 				}
 			}
@@ -125,25 +125,34 @@ func wantParts(t *testing.T, err error, parts string) {
 func TestBestAddress(t *testing.T) {
 	dynamic := func(s string) address { return address{ip: ip(s)} }
 	for _, tt := range []struct {
-		name  string
-		addrs []address
-		want  string // empty: none
+		name   string
+		addrs  []address
+		want   string // empty: none
+		family int
+		keep   netip.Addr
 	}{
-		{"none", nil, ""},
-		{"first of equals", []address{static("10.0.0.2"), static("10.0.0.1")}, "10.0.0.2"},
-		{"global before link-local", []address{static("169.254.1.1"), dynamic("10.0.0.1")}, "10.0.0.1"},
-		{"link-local where there is nothing else", []address{static("169.254.1.1")}, "169.254.1.1"},
-		{"permanent before dynamic", []address{dynamic("10.0.0.1"), static("10.0.0.2")}, "10.0.0.2"},
-		{"primary before secondary", []address{{ip: ip("10.0.0.1"), secondary: true}, dynamic("10.0.0.2")}, "10.0.0.2"},
-		{"permanent before primary", []address{dynamic("10.0.0.2"), {ip: ip("10.0.0.1"), permanent: true, secondary: true}}, "10.0.0.1"},
-		{"deprecated never", []address{{ip: ip("10.0.0.1"), permanent: true, deprecated: true}}, ""},
-		{"multicast and unspecified never", []address{static("224.0.0.1"), static("0.0.0.0")}, ""},
+		{name: "none"},
+		{name: "first of equals", addrs: []address{static("10.0.0.2"), static("10.0.0.1")}, want: "10.0.0.2"},
+		{name: "global before link-local", addrs: []address{static("169.254.1.1"), dynamic("10.0.0.1")}, want: "10.0.0.1"},
+		{name: "link-local where there is nothing else", addrs: []address{static("169.254.1.1")}, want: "169.254.1.1"},
+		{name: "permanent before dynamic", addrs: []address{dynamic("10.0.0.1"), static("10.0.0.2")}, want: "10.0.0.2"},
+		{name: "primary before secondary", addrs: []address{{ip: ip("10.0.0.1"), secondary: true}, dynamic("10.0.0.2")}, want: "10.0.0.2"},
+		{name: "permanent before primary", addrs: []address{dynamic("10.0.0.2"), {ip: ip("10.0.0.1"), permanent: true, secondary: true}}, want: "10.0.0.1"},
+		{name: "deprecated never", addrs: []address{{ip: ip("10.0.0.1"), permanent: true, deprecated: true}}, want: ""},
+		{name: "multicast and unspecified never", addrs: []address{static("224.0.0.1"), static("0.0.0.0")}, want: ""},
+		{name: "the other family's", addrs: []address{static("10.0.0.1"), static("fd00::1")}, want: "fd00::1", family: 1},
+		{name: "permanent before temporary", addrs: []address{{ip: ip("fd00::2"), secondary: true}, dynamic("fd00::3"), static("fd00::1")}, want: "fd00::1", family: 1},
+		{name: "autoconfigured before temporary", addrs: []address{{ip: ip("fd00::2"), secondary: true}, dynamic("fd00::3")}, want: "fd00::3", family: 1},
+		{name: "link-local IPv6 never", addrs: []address{static("fe80::1")}, family: 1},
+		{name: "duplicate never", addrs: []address{{ip: ip("fd00::2"), permanent: true, duplicate: true}}, family: 1},
+		{name: "of equals the one in use", addrs: []address{static("fd00::2"), static("fd00::1")}, want: "fd00::1", family: 1, keep: ip("fd00::1")},
+		{name: "a better one than that in use", addrs: []address{static("fd00::2"), dynamic("fd00::1")}, want: "fd00::2", family: 1, keep: ip("fd00::1")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := link{addrs: tt.addrs}
-			got, ok := l.best()
-			if ok != (tt.want != "") || (ok && got != ip(tt.want)) {
-				t.Fatalf("best is %v, %t, want %q", got, ok, tt.want)
+			got := l.best(tt.family, tt.keep)
+			if got.IsValid() != (tt.want != "") || (got.IsValid() && got != ip(tt.want)) {
+				t.Fatalf("best is %v, want %q", got, tt.want)
 			}
 		})
 	}
@@ -157,14 +166,15 @@ func TestOptionsAreChecked(t *testing.T) {
 		{Options{Iface: []string{"eth0", ""}}, `--iface ""|is empty`},
 		{Options{Iface: []string{"a-name-of-16-byte"}}, `--iface "a-name-of-16-byte"|neither`},
 		{Options{Iface: []string{"192.0.2.0/24"}}, `--iface "192.0.2.0/24"|neither`},
-		{Options{Iface: []string{"fd00::1"}}, `--iface "fd00::1"|want an IPv4 address`},
+		{Options{Iface: []string{"fe80::1%eth0"}}, `--iface "fe80::1%eth0"|without a zone`},
 		{Options{Iface: []string{"0.0.0.0"}}, `--iface "0.0.0.0"|not the address of one host`},
 		{Options{IfaceRegex: []string{"("}}, `--iface-regex "("|missing closing )`},
 		{Options{IfaceRegex: []string{""}}, `--iface-regex ""|is empty`},
-		{Options{CanReach: ip("fd00::1")}, `--iface-can-reach fd00::1|want an IPv4 address`},
 		{Options{CanReach: ip("224.0.0.1")}, `--iface-can-reach 224.0.0.1|not the address of one host`},
 		{Options{PublicIP: ip("255.255.255.255")}, `--public-ip 255.255.255.255|not the address of one host`},
 		{Options{PublicIP: ip("fd00::1")}, `--public-ip fd00::1|want an IPv4 address`},
+		{Options{PublicIPv6: ip("192.0.2.1")}, `--public-ipv6 192.0.2.1|want an IPv6 address`},
+		{Options{PublicIPv6: ip("fe80::1")}, `--public-ipv6 fe80::1|link-local`},
 	} {
 		_, err := Select(tt.opts)
 		if err == nil {
@@ -194,5 +204,93 @@ func TestMessageIsBounded(t *testing.T) {
 	_, err := criteria{}.choose(h)
 	if err == nil || len(err.Error()) > 4096 || !strings.Contains(err.Error(), "eth0 192.0.2.1") || !strings.Contains(err.Error(), "and more") {
 		t.Fatalf("message of %d bytes: %.300v", len(err.Error()), err)
+	}
+}
+
+// dualHost has both families on eth0, and one of them on eth4 and eth6.
+func dualHost() host {
+	return host{
+		links: []link{
+			{name: "eth0", index: 2, mtu: 1500, up: true, addrs: []address{static("192.0.2.10"), static("fe80::10"), static("2001:db8::10"), static("2001:db8::11")}},
+			{name: "eth4", index: 4, mtu: 1500, up: true, addrs: []address{static("198.51.100.4"), static("fe80::4")}},
+			{name: "eth6", index: 6, mtu: 1500, up: true, addrs: []address{static("2001:db8:6::6")}},
+		},
+		defaults: [2][]route{{{index: 2}}, {{index: 2, src: ip("fe80::10")}}},
+	}
+}
+
+func TestChooseFamilies(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		opts   Options
+		change func(*host)
+		want   string // name, IPv4 end, IPv6 end, or the error's parts joined by |
+	}{
+		{name: "default routes agree", want: "eth0 192.0.2.10 192.0.2.10 2001:db8::10 2001:db8::10"},
+		{name: "source of the route", change: func(h *host) { h.defaults[1][0].src, h.defaults[0] = ip("2001:db8::11"), nil },
+			want: "eth0 192.0.2.10 192.0.2.10 2001:db8::11 2001:db8::11"},
+		{name: "default routes differ", change: func(h *host) { h.defaults[1] = []route{{index: 6}} }, want: "that of IPv4 is on eth0|that of IPv6 on eth6|--iface"},
+		{name: "default routes differ, one family", opts: Options{IPv4: true}, change: func(h *host) { h.defaults[1] = []route{{index: 6}} },
+			want: "eth0 192.0.2.10 192.0.2.10 2001:db8::10 2001:db8::10"},
+		{name: "default routes differ, other family", opts: Options{IPv6: true}, change: func(h *host) { h.defaults[1] = []route{{index: 6}} },
+			want: "eth6 invalid IP invalid IP 2001:db8:6::6 2001:db8:6::6"},
+		{name: "no IPv6 default route", change: func(h *host) { h.defaults[1] = nil }, want: "eth0 192.0.2.10 192.0.2.10 2001:db8::10 2001:db8::10"},
+		{name: "only an IPv6 default route", opts: Options{IPv4: true}, change: func(h *host) { h.defaults = [2][]route{nil, {{index: 6}}} },
+			want: "eth6 invalid IP invalid IP 2001:db8:6::6 2001:db8:6::6"},
+		{name: "link-local is no address", change: func(h *host) { h.defaults = [2][]route{{{index: 4}}} }, want: "eth4 198.51.100.4 198.51.100.4 invalid IP invalid IP"},
+		{name: "IPv6 address", opts: Options{Iface: []string{"2001:db8::11"}}, want: "eth0 192.0.2.10 192.0.2.10 2001:db8::11 2001:db8::11"},
+		{name: "regex on an IPv6 address", opts: Options{IfaceRegex: []string{"^2001:db8::11"}}, want: "eth0 192.0.2.10 192.0.2.10 2001:db8::11 2001:db8::11"},
+		{name: "regex not on a link-local address", opts: Options{IfaceRegex: []string{"^fe80"}}, want: "matches no address"},
+		{name: "can reach", opts: Options{CanReach: ip("2001:db8:6::1")}, change: func(h *host) { h.reach = route{6, ip("2001:db8:6::6")} },
+			want: "eth6 invalid IP invalid IP 2001:db8:6::6 2001:db8:6::6"},
+		{name: "public addresses behind NAT", opts: Options{PublicIP: ip("203.0.113.1"), PublicIPv6: ip("2001:db8:ff::1")},
+			want: "eth0 192.0.2.10 203.0.113.1 2001:db8::10 2001:db8:ff::1"},
+		{name: "own public IPv6 address", opts: Options{PublicIPv6: ip("2001:db8:6::6")}, want: "eth6 invalid IP invalid IP 2001:db8:6::6 2001:db8:6::6"},
+		{name: "own public addresses apart", opts: Options{PublicIP: ip("198.51.100.4"), PublicIPv6: ip("2001:db8:6::6")}, want: "198.51.100.4 is on eth4|2001:db8:6::6 on eth6"},
+		{name: "public address without a local one", opts: Options{Iface: []string{"eth6"}, PublicIP: ip("203.0.113.1")}, want: "eth6: has no IPv4 address|--public-ip 203.0.113.1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := dualHost()
+			if tt.change != nil {
+				tt.change(&h)
+			}
+			if !tt.opts.IPv4 && !tt.opts.IPv6 {
+				tt.opts.IPv4, tt.opts.IPv6 = true, true
+			}
+			c, err := tt.opts.criteria()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := c.choose(h)
+			if err != nil {
+				wantParts(t, err, tt.want)
+				return
+			}
+			if s := fmt.Sprint(got.Name, " ", got.IPv4.Local, " ", got.IPv4.Public, " ", got.IPv6.Local, " ", got.IPv6.Public); s != tt.want {
+				t.Fatalf("chose %s, want %s", s, tt.want)
+			}
+		})
+	}
+}
+
+// TestUnderlays: each family goes by its own underlay, and by the other where there is none.
+func TestUnderlays(t *testing.T) {
+	v4, v6 := End{ip("192.0.2.1"), ip("203.0.113.1")}, End{ip("2001:db8::1"), ip("2001:db8::1")}
+	for _, tt := range []struct {
+		has        Interface
+		ipv4, ipv6 bool
+		want       string
+	}{
+		{Interface{IPv4: v4, IPv6: v6}, true, false, "[{7 192.0.2.1 203.0.113.1}]"},
+		{Interface{IPv4: v4, IPv6: v6}, false, true, "[{7 2001:db8::1 2001:db8::1}]"},
+		{Interface{IPv4: v4, IPv6: v6}, true, true, "[{7 192.0.2.1 203.0.113.1} {7 2001:db8::1 2001:db8::1}]"},
+		{Interface{IPv4: v4}, true, true, "[{7 192.0.2.1 203.0.113.1}]"},
+		{Interface{IPv4: v4}, false, true, "[{7 192.0.2.1 203.0.113.1}]"},
+		{Interface{IPv6: v6}, true, false, "[{7 2001:db8::1 2001:db8::1}]"},
+	} {
+		tt.has.Index = 7
+		if got := fmt.Sprint(tt.has.Underlays(tt.ipv4, tt.ipv6)); got != tt.want {
+			t.Errorf("%+v %t %t: got %s, want %s", tt.has, tt.ipv4, tt.ipv6, got, tt.want)
+		}
 	}
 }
