@@ -30,7 +30,7 @@ func node(tb testing.TB, i int) *userspace.Memory {
 
 func newNode(i int) *userspace.Memory {
 	addr := netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)})
-	return userspace.NewMemory(userspace.Config{Local: addr, Public: addr, VNI: 1, Port: 8472, MTU: 1450})
+	return userspace.NewMemory(userspace.Config{Underlays: []dataplane.Underlay{{Local: addr, Public: addr}}, VNI: 1, Port: 8472, MTU: 1450})
 }
 
 // overlay returns the address of pod h of node i.

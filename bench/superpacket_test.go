@@ -19,7 +19,7 @@ const superpacketMSS = 1398
 func fastNode(tb testing.TB, i, peer int) *userspace.Memory {
 	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{172, 16, 0, byte(i)}) }
 	config := func(i int) userspace.Config {
-		return userspace.Config{Local: addr(i), Public: addr(i), VNI: 1, Port: 8472, MTU: 1450, Offloads: userspace.AllOffloads}
+		return userspace.Config{Underlays: []dataplane.Underlay{{Local: addr(i), Public: addr(i)}}, VNI: 1, Port: 8472, MTU: 1450, Offloads: userspace.AllOffloads}
 	}
 	m := userspace.NewMemory(config(i))
 	other := userspace.NewMemory(config(peer)).VTEPs()[0]

@@ -247,7 +247,7 @@ func TestWorkersDoNotAllocate(t *testing.T) {
 	super := superpacket(60000, 1398)
 	ds := encapsulateOffload(a, super.Offload, super.ip())
 	a.OnDatagram = nil
-	send, receive := &a.core.send[0], &b.core.receive[0]
+	send, receive := &a.core.send[0], b.core.lanes[0]
 	small := bufOf(udpPacket(podA, podB, 1, 2, make([]byte, 100)))
 	allocates(t, "split", func() { send.send(&super); send.flush() })
 	allocates(t, "send", func() {

@@ -5,43 +5,101 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/encap"
 )
 
 // Config says what to open. GBP and learning are not options: only the kernel
 // dataplane has them.
 type Config struct {
-	Log    *slog.Logger
-	Local  netip.Addr // underlay address of this host, which the sockets are bound to
-	Public netip.Addr // underlay address to publish; another one than Local behind NAT
-	VNI    uint32     // 24 bits
-	Port   uint16     // UDP port of every VTEP
-	MTU    int        // of the overlay device in bytes, until the first Sync
+	Log *slog.Logger
+	// Underlays are one or two, then of different families. Overlay packets of either
+	// family go over either. Link is not looked at: the sockets are bound to Local.
+	Underlays []dataplane.Underlay
+	VNI       uint32 // 24 bits
+	Port      uint16 // UDP port of every VTEP
+	MTU       int    // of the overlay device in bytes, until the first Sync
 
 	Offloads Offloads // that may be used
 
 	// DF is to be set on what is sent over an IPv4 underlay. Hosts are then told
 	// what the path to a VTEP takes, where it is less than MTU. Over IPv6 they always are.
 	DF bool
+
+	// Shared, if not nil, has the sockets, together with other networks'. It was
+	// made for the same Port and the same Local addresses.
+	Shared *Port
 }
 
 // check names the first field that makes no sense.
 func (c Config) check() error {
+	if err := c.checkPort(); err != nil {
+		return err
+	}
+	for i, u := range c.Underlays {
+		if !u.Public.IsValid() || u.Public.Is4() != u.Local.Is4() || u.Public.Is4In6() {
+			return fmt.Errorf("config: Underlays[%d].Public %s is not of the family of Local %s", i, u.Public, u.Local)
+		}
+	}
 	switch {
-	case !c.Local.IsValid() || c.Local.IsUnspecified() || c.Local.IsMulticast():
-		return fmt.Errorf("config: Local %s is not the address of one host", c.Local)
-	case !c.Public.IsValid() || c.Public.Is4() != c.Local.Is4():
-		return fmt.Errorf("config: Public %s is not of the family of Local %s", c.Public, c.Local)
 	case c.VNI > encap.MaxVNI:
 		return fmt.Errorf("config: VNI %d is more than %d", c.VNI, encap.MaxVNI)
-	case c.Port == 0:
-		return errors.New("config: Port is 0")
 	case c.MTU < minMTU || c.MTU > maxPacket:
 		return fmt.Errorf("config: MTU %d is not in %d to %d", c.MTU, minMTU, maxPacket)
+	case c.Shared != nil && !c.Shared.isFor(c):
+		return fmt.Errorf("config: Shared is for port %d of %s, not for Port %d of Underlays %s", c.Shared.cfg.Port, c.Shared.cfg.locals(), c.Port, c.locals())
 	}
 	return nil
 }
 
-// minMTU is the least MTU of IPv4 (RFC 791), and of a TUN device.
-const minMTU = 68
+// checkPort is check for what a Port needs.
+func (c Config) checkPort() error {
+	if n := len(c.Underlays); n < 1 || n > families {
+		return fmt.Errorf("config: Underlays are %d, not one or two", n)
+	}
+	for i, u := range c.Underlays {
+		switch {
+		case !u.Local.IsValid() || u.Local.Is4In6() || u.Local.IsUnspecified() || u.Local.IsMulticast():
+			return fmt.Errorf("config: Underlays[%d].Local %s is not the address of one host", i, u.Local)
+		case u.Local.Is6() && u.Local.IsLinkLocalUnicast():
+			return fmt.Errorf("config: Underlays[%d].Local %s is link-local: no other host can tell on which link", i, u.Local)
+		case i == 1 && u.Local.Is4() == c.Underlays[0].Local.Is4():
+			return fmt.Errorf("config: Underlays[1].Local %s is of the family of Underlays[0].Local %s", u.Local, c.Underlays[0].Local)
+		}
+	}
+	if c.Port == 0 {
+		return errors.New("config: Port is 0")
+	}
+	return nil
+}
+
+// locals returns what the sockets that receive are bound to, IPv4 first.
+func (c Config) locals() (out []netip.AddrPort) {
+	for _, u := range c.Underlays {
+		out = append(out, netip.AddrPortFrom(u.Local, c.Port))
+	}
+	slices.SortFunc(out, netip.AddrPort.Compare)
+	return out
+}
+
+const (
+	minMTU  = 68   // of IPv4 (RFC 791), and of a TUN device
+	minMTU6 = 1280 // of IPv6 (RFC 8200 section 5)
+)
+
+// families is the number of address families. What there is for each of them is
+// indexed by family.
+const (
+	family4 = iota
+	family6
+	families
+)
+
+func family(a netip.Addr) int {
+	if a.Is4() {
+		return family4
+	}
+	return family6
+}

@@ -83,13 +83,12 @@ func (c *counters) addTo(packets, bytes *uint64, s *dataplane.Stats) {
 	}
 }
 
-// stats adds up the counters of all workers.
-func (c *core) stats() (s dataplane.Stats) {
+// addTo adds the counters of all workers to s.
+func (c *core) addTo(s *dataplane.Stats) {
 	for i := range c.send {
-		c.send[i].addTo(&s.TxPackets, &s.TxBytes, &s)
+		c.send[i].addTo(&s.TxPackets, &s.TxBytes, s)
 	}
-	for i := range c.receive {
-		c.receive[i].addTo(&s.RxPackets, &s.RxBytes, &s)
+	for _, l := range c.lanes {
+		l.addTo(&s.RxPackets, &s.RxBytes, s)
 	}
-	return s
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -14,16 +14,19 @@ import (
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
-var errClosed = errors.New("Run has ended")
+var (
+	errClosed = errors.New("Run has ended")
+	errMTU6   = fmt.Errorf("IPv6 needs %d bytes: the overlay carries IPv4 only", minMTU6)
+)
 
 // Dataplane is the userspace dataplane. It implements dataplane.Dataplane.
 type Dataplane struct {
-	log       *slog.Logger
-	core      *core
-	device    *device
-	queues    []tun // one for each pair of workers, as the receivers
-	receivers []*udpReceiver
-	ports     *sendPorts
+	log    *slog.Logger
+	core   *core
+	device *device
+	queues []tun // one for each sendWorker
+	port   *Port
+	shared bool // the port, by other networks; else Run runs it
 
 	mu     sync.Mutex // of all below, and of changes to the device
 	wanted *dataplane.Wanted
@@ -33,56 +36,73 @@ type Dataplane struct {
 // tun is a queue on a TUN device. It ends with os.ErrDeadlineExceeded after stop.
 type tun interface {
 	queue
+	writer
+	// newWriter returns one more writer.
+	newWriter() writer
 	stop()
 	close()
 }
 
 // core is what forwards, without the device and the sockets.
 type core struct {
-	local   local
-	public  netip.Addr
-	table   atomic.Pointer[table]
-	send    []sendWorker
-	receive []receiveWorker // as many
+	locals [families]local
+	vteps  []dataplane.VTEP
+	table  atomic.Pointer[table]
+	send   []sendWorker
+	lanes  []*lane // one for each receiveWorker of the port
 }
 
-// newCore makes n pairs of workers, without what they work on.
+// newCore makes n sendWorkers, without what they work on.
 func newCore(cfg Config, n int) *core {
-	c := &core{public: cfg.Public.Unmap(), send: make([]sendWorker, n), receive: make([]receiveWorker, n)}
-	c.local = local{addr: cfg.Local.Unmap(), mac: dataplane.MAC(c.public, cfg.VNI), vni: cfg.VNI, port: cfg.Port}
+	c := &core{locals: newLocals(cfg), send: make([]sendWorker, n)}
+	for _, u := range cfg.Underlays {
+		c.vteps = append(c.vteps, dataplane.VTEP{Addr: u.Public, MAC: c.locals[family(u.Local)].mac, VNI: cfg.VNI})
+	}
 	c.table.Store(new(table))
 	for i := range n {
-		c.send[i].table, c.receive[i].table = &c.table, &c.table
-		c.receive[i].local = c.local
+		c.send[i].table = &c.table
 	}
 	return c
 }
 
+// newLane makes the lane of a worker of that family.
+func (c *core) newLane(family int, w writer) *lane {
+	l := &lane{table: &c.table, writer: w, local: c.locals[family]}
+	c.lanes = append(c.lanes, l)
+	return l
+}
+
 // sync replaces the table.
 func (c *core) sync(w dataplane.Wanted) error {
-	t, err := newTable(c.local, w)
+	t, err := newTable(&c.locals, w)
 	c.table.Store(t)
 	return err
 }
 
 // Open makes the TUN device flannel.<VNI>, or attaches to the one that an earlier
-// process left, and binds the sockets. Before the first Sync a new device is down
-// and without a route. Errors name their remedy; ErrNoTUN, ErrPermission and
-// ErrDeviceBusy can be told apart. Run releases what Open acquired.
+// process left, and binds the sockets, unless they are shared and bound already.
+// Before the first Sync a new device is down and without a route. Errors name their
+// remedy; ErrNoTUN, ErrPermission, ErrDeviceBusy and ErrVNITaken can be told apart.
+// Run releases what Open acquired.
 //
 // Device and sockets belong to the network namespace of the calling thread.
 func Open(cfg Config) (*Dataplane, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("open userspace dataplane: %w", err)
 	}
+	d := &Dataplane{log: cfg.Log, port: cfg.Shared, shared: cfg.Shared != nil}
+	if !d.shared {
+		d.port = newPort(cfg)
+	}
+	if err := d.port.check(cfg.VNI); err != nil {
+		return nil, fmt.Errorf("open userspace dataplane: %w", err)
+	}
 	conn, err := rtnl.Open()
 	if err != nil {
 		return nil, err
 	}
-	d := &Dataplane{log: cfg.Log}
 	// The device comes first: a vxlan device in its place holds the UDP port.
-	local := netip.AddrPortFrom(cfg.Local, cfg.Port)
-	if d.device, err = openDevice(cfg.Log, conn, fmt.Sprintf("flannel.%d", cfg.VNI), local, cfg.Offloads); err != nil {
+	if d.device, err = openDevice(cfg, conn, d.port.isOpen()); err != nil {
 		conn.Close()
 		return nil, err
 	}
@@ -95,40 +115,37 @@ func Open(cfg Config) (*Dataplane, error) {
 	return d, nil
 }
 
-// open does what follows openDevice in Open.
+// open does what follows openDevice in Open. The port is entered last: from then
+// on it uses the queues.
 func (d *Dataplane) open(cfg Config) error {
-	pairs := 1
-	if d.device.mode.multi {
-		pairs = min(runtime.GOMAXPROCS(0), maxPairs)
-	}
-	d.core = newCore(cfg, pairs)
-	mask, err := d.openQueues(cfg, pairs)
+	multi := d.device.mode.multi
+	d.core = newCore(cfg, pairs(multi))
+	mask, err := d.openQueues(cfg, len(d.core.send))
 	if err != nil {
 		return err
 	}
 	if err := d.device.conn.SetLink(d.device.index, cfg.MTU, rtnl.Alias, false); err != nil {
 		return err
 	}
-	local := d.core.local
-	var gro bool
-	if d.receivers, gro, err = openReceivers(cfg.Log, netip.AddrPortFrom(local.addr, local.port), pairs, cfg.Offloads); err != nil {
+	if err := d.port.enter(cfg.VNI, multi); err != nil {
 		return err
 	}
-	if d.ports, err = openSendPorts(cfg.Log, local.addr, cfg.Offloads, cfg.DF); err != nil {
-		return err
+	for i := range d.core.send {
+		d.core.send[i].queue = d.queues[i]
+		d.core.send[i].senders = d.port.newSenders()
 	}
-	for i := range pairs {
-		send, receive := &d.core.send[i], &d.core.receive[i]
-		send.queue, send.sender = d.queues[i], newUDPSender(d.ports, local.addr)
-		receive.queue, receive.receiver = d.queues[i], d.receivers[i]
+	for i, w := range d.port.workers {
+		q := d.queues[w.index%len(d.queues)]
+		out := writer(q)
+		if i >= len(d.queues) { // another worker has it
+			out = q.newWriter()
+		}
+		w.attach(cfg.VNI, d.core.newLane(w.family, out))
 	}
-	cfg.Log.Info("offloads", "tun_vnet", d.device.mode.vnet, "tun_mask", fmt.Sprintf("%#x", mask), "queues", pairs,
-		"udp_segment", d.ports.segments.Load(), "udp_gro", gro, "coalesce", d.device.mode.vnet && cfg.Offloads.has(Coalesce))
+	cfg.Log.Info("offloads", "tun_vnet", d.device.mode.vnet, "tun_mask", fmt.Sprintf("%#x", mask), "queues", len(d.queues),
+		"udp_segment", d.port.segments(), "udp_gro", d.port.gro, "coalesce", d.device.mode.vnet && cfg.Offloads.has(Coalesce))
 	return nil
 }
-
-// maxPairs bounds the pairs of workers, each of which has 5 MB of buffers.
-const maxPairs = 8
 
 // openQueues attaches to the device and returns the offloads that it has.
 func (d *Dataplane) openQueues(cfg Config, n int) (mask int, err error) {
@@ -146,23 +163,16 @@ func (d *Dataplane) openQueues(cfg Config, n int) (mask int, err error) {
 	return mask, err
 }
 
-// release closes what is open. The device stays.
+// release closes the queues. The device stays.
 func (d *Dataplane) release() {
 	for _, q := range d.queues {
 		q.close()
 	}
-	for _, r := range d.receivers {
-		r.close()
-	}
-	if d.ports != nil {
-		d.ports.close()
-	}
 }
 
-// VTEPs implements dataplane.Dataplane. The MAC is always the derived one.
-func (d *Dataplane) VTEPs() []dataplane.VTEP {
-	return []dataplane.VTEP{{Addr: d.core.public, MAC: d.core.local.mac, VNI: d.core.local.vni}}
-}
+// VTEPs implements dataplane.Dataplane: one for each of Config.Underlays, in their
+// order. The MACs are always the derived ones.
+func (d *Dataplane) VTEPs() []dataplane.VTEP { return slices.Clone(d.core.vteps) }
 
 // Sync implements dataplane.Dataplane. The forwarding table is replaced first,
 // whole, and then the device is made to have the MTU, the addresses and one route
@@ -188,19 +198,39 @@ func (d *device) sync(w dataplane.Wanted) error {
 	if err := d.conn.SetLink(d.index, w.MTU, rtnl.Alias, true); err != nil {
 		return err
 	}
-	return errors.Join(
-		d.conn.SetAddrs(d.index, w.Subnets, w.Networks),
+	var err error
+	if w.MTU < minMTU6 {
+		if err = withoutIPv6(&w); err != nil {
+			err = fmt.Errorf("sync %s: MTU %d: %w", d.name, w.MTU, err)
+		}
+	}
+	return errors.Join(err,
+		d.conn.SetAddrs(d.index, w.Subnets, w.Networks, w.Addrs...),
 		d.conn.SetRoutes(d.index, w.Networks),
 	)
 }
 
+// withoutIPv6 leaves out the addresses and networks that the kernel takes on no
+// device of that MTU, so that those of IPv4 can be set, and says so.
+func withoutIPv6(w *dataplane.Wanted) error {
+	is6 := func(p netip.Prefix) bool { return p.Addr().Is6() }
+	n := len(w.Subnets) + len(w.Networks)
+	w.Subnets = slices.DeleteFunc(slices.Clone(w.Subnets), is6)
+	w.Networks = slices.DeleteFunc(slices.Clone(w.Networks), is6)
+	w.Addrs = slices.DeleteFunc(slices.Clone(w.Addrs), is6)
+	if len(w.Subnets)+len(w.Networks) == n {
+		return nil
+	}
+	return errMTU6
+}
+
 // Stats implements dataplane.Dataplane. A superpacket is one packet. Packets of the
-// last few microseconds may be missing while a worker is busy.
-func (d *Dataplane) Stats() dataplane.Stats {
-	s := d.core.stats()
-	for _, r := range d.receivers {
-		s.Drops[dataplane.DropOverrun] += r.drops()
-		s.Offload.RxBatches += r.batches.Load()
+// last few microseconds may be missing while a worker is busy. What a shared Port
+// counts is in its own.
+func (d *Dataplane) Stats() (s dataplane.Stats) {
+	d.core.addTo(&s)
+	if !d.shared {
+		d.port.addTo(&s)
 	}
 	return s
 }

@@ -33,7 +33,9 @@ type device struct {
 	index int
 	fresh bool // made by this process: it goes again if Open fails later on
 	mode  tunMode
-	local netip.AddrPort // where the sockets will be bound
+
+	vni    uint32
+	locals []netip.AddrPort // that the sockets will be bound to; none where they are already
 }
 
 // tunMode is what has to be known of a TUN device to attach to it.
@@ -53,13 +55,18 @@ func (m tunMode) flags() uint16 {
 	return flags
 }
 
-// openDevice makes the persistent TUN device of that name, or finds the one that
+// openDevice makes the persistent TUN device of cfg's VNI, or finds the one that
 // an earlier process left. A vxlan device of the kernel dataplane, or a TUN
-// device of another mode, in its place is deleted. The mode is as offloads say
-// where the kernel has that, and else the plain one. Nothing is deleted where
-// somebody else has the UDP port of local.
-func openDevice(log *slog.Logger, conn *rtnl.Conn, name string, local netip.AddrPort, offloads Offloads) (*device, error) {
-	d := &device{conn: conn, name: name, local: local}
+// device of another mode, in its place is deleted, as is the kernel dataplane's
+// for IPv6. The mode is as cfg.Offloads say where the kernel has that, and else the
+// plain one. Nothing is deleted where somebody else has the UDP port that is yet to
+// be bound.
+func openDevice(cfg Config, conn *rtnl.Conn, bound bool) (*device, error) {
+	name := fmt.Sprintf("flannel.%d", cfg.VNI)
+	d := &device{conn: conn, name: name, vni: cfg.VNI}
+	if !bound {
+		d.locals = cfg.locals()
+	}
 	if err := ensureNode(tunPath); err != nil {
 		return nil, err
 	}
@@ -71,12 +78,12 @@ func openDevice(log *slog.Logger, conn *rtnl.Conn, name string, local netip.Addr
 		err = checkFree(l)
 	}
 	if err == nil || d.fresh {
-		d.mode, err = probeTUN(offloads)
+		d.mode, err = probeTUN(cfg.Offloads)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := d.make(log); err != nil {
+	if err := errors.Join(d.make(cfg.Log), d.clearV6(cfg.Log)); err != nil {
 		return nil, err
 	}
 	if l, err = conn.Link(name); err != nil {
@@ -155,12 +162,34 @@ func (d *device) clear(log *slog.Logger) error {
 	if err := makeTUN("", d.mode, false); err != nil {
 		return err
 	}
-	if err := checkPort(d.conn, d.local, d.name); err != nil {
+	if err := checkPort(d.conn, d.locals, d.name, d.nameV6()); err != nil {
 		return err
 	}
 	log.Info("replacing device by a TUN device", "device", d.name, "type", l.Type())
 	return d.conn.DeleteLink(l)
 }
+
+// clearV6 deletes the kernel dataplane's device for IPv6: the TUN device has both
+// families' addresses and routes.
+func (d *device) clearV6(log *slog.Logger) error {
+	l, err := d.conn.Link(d.nameV6())
+	if errors.Is(err, rtnl.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if v, ok := l.(*netlink.Vxlan); !ok || v.VxlanId != int(d.vni) {
+		return nil // somebody else's
+	}
+	if err := checkPort(d.conn, d.locals, d.name, d.nameV6()); err != nil {
+		return err
+	}
+	log.Info("replacing device by a TUN device", "device", d.nameV6(), "type", l.Type())
+	return d.conn.DeleteLink(l)
+}
+
+func (d *device) nameV6() string { return fmt.Sprintf("flannel-v6.%d", d.vni) }
 
 // remove undoes openDevice.
 func (d *device) remove() {

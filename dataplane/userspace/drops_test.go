@@ -96,7 +96,7 @@ func TestReceiveDrops(t *testing.T) {
 	t.Run("own MAC as source", func(t *testing.T) {
 		a, b := testPair(t)
 		d := encapsulate(t, a, udpPacket(podA, podB, 1, 2, []byte("hello")))
-		copy(d.Payload[eth+6:], b.core.local.mac[:])
+		copy(d.Payload[eth+6:], b.core.locals[family4].mac[:])
 		requireDrop(t, b, d, dataplane.DropBadMAC)
 	})
 	t.Run("subnet of another peer", func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestDeviceRefusesPacket(t *testing.T) {
 		"one of the segments": makePartial(tcpPacket(podA, podB, 1, make([]byte, 5000))),
 	} {
 		a, b := testPair(t)
-		b.end.queueWriter = newPlain(&brokenDevice{left: len(packet) / 2000})
+		b.core.lanes[0].writer = newPlain(&brokenDevice{left: len(packet) / 2000})
 		b.LoadDatagrams(encapsulate(t, a, packet))
 		b.Receive(1)
 		var want dataplane.Stats
@@ -236,7 +236,7 @@ func FuzzReceive(f *testing.F) {
 		if len(payload) > 65507 {
 			return
 		}
-		d := Datagram{From: a.core.public, GRO: gro, ECN: encap.ECN(ecn & 3)}
+		d := Datagram{From: a.core.vteps[0].Addr, GRO: gro, ECN: encap.ECN(ecn & 3)}
 		for _, b := range []*Memory{plain, fast} {
 			d.Payload = bytes.Clone(payload)
 			fuzzOne(t, b, d)
@@ -285,7 +285,7 @@ func fuzzOne(t *testing.T, b *Memory, d Datagram) {
 // checkDelivered says what is wrong with packet p, delivered for a datagram with
 // that header, nil if it is not known.
 func checkDelivered(m *Memory, payload, p []byte) string {
-	mac := m.core.local.mac[:]
+	mac := m.core.locals[family4].mac[:]
 	etherType := map[byte]uint16{4: 0x0800, 6: 0x86dd}[p[0]>>4]
 	if payload == nil {
 		payload = binary.BigEndian.AppendUint16(append([]byte{8, 0, 0, 0, 0, 0, testVNI, 0}, append(bytes.Clone(mac), make([]byte, 6)...)...), etherType)

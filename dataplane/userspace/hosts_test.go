@@ -109,7 +109,7 @@ func setMTU(link string, mtu int) error {
 }
 
 func (h *host) config() Config {
-	return Config{Log: slog.New(slog.NewTextHandler(h.tb.Output(), nil)), Local: h.addr, Public: h.addr,
+	return Config{Log: slog.New(slog.NewTextHandler(h.tb.Output(), nil)), Underlays: []dataplane.Underlay{{Local: h.addr, Public: h.addr}},
 		VNI: testVNI, Port: testPort, MTU: testMTU, Offloads: h.offloads, DF: h.df}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/bits"
 	"net/netip"
+	"slices"
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/encap"
@@ -14,8 +15,9 @@ import (
 // workers, between slices in memory. It is for tests and benchmarks that
 // have no root. Its methods are not for concurrent use, except Sync and Stats.
 type Memory struct {
-	core *core
-	end  memoryEnd
+	core   *core
+	worker receiveWorker
+	end    memoryEnd
 
 	// OnDatagram, if not nil, gets each datagram that is sent, borrowed, and where to.
 	OnDatagram func(datagram []byte, to netip.Addr)
@@ -36,35 +38,42 @@ type Datagram struct {
 	GRO     int       // what UDP_GRO says, 0 if nothing: length of each datagram in Payload
 }
 
-// NewMemory makes a Memory of Public, VNI, Port, MTU and Offloads of cfg. With
+// NewMemory makes a Memory of Underlays, VNI, Port, MTU and Offloads of cfg; it receives
+// over the first of the underlays. With
 // UDPSegment superpackets are split and sent in batches, with TUNVnet packets are
 // delivered with what Coalesce makes of them.
 func NewMemory(cfg Config) *Memory {
 	m := &Memory{core: newCore(cfg, 1)}
-	send, receive := &m.core.send[0], &m.core.receive[0]
-	m.end.queueWriter = newPlain((*memoryDevice)(m))
+	m.end.writer = newPlain((*memoryDevice)(m))
 	if m.vnet = cfg.Offloads.has(TUNVnet); m.vnet {
-		m.end.queueWriter = newVnetWriter((*memoryDevice)(m), cfg.Offloads.has(Coalesce), cfg.Offloads.has(Coalesce))
+		m.end.writer = newVnetWriter((*memoryDevice)(m), cfg.Offloads.has(Coalesce), cfg.Offloads.has(Coalesce))
 	}
-	send.queue, send.sender = &m.end, (*memorySender)(m)
-	if cfg.Offloads.has(UDPSegment) {
-		send.sender = newBatch((*memorySender)(m), encap.RunLimit{Datagrams: encap.MaxRunDatagramsNew, Bytes: encap.MaxRunBytes})
+	send := &m.core.send[0]
+	send.queue = &m.end
+	for f := range send.senders {
+		send.senders[f] = (*memorySender)(m)
+		if cfg.Offloads.has(UDPSegment) {
+			send.senders[f] = newBatch((*memorySender)(m), encap.RunLimit{Datagrams: encap.MaxRunDatagramsNew, Bytes: encap.MaxRunBytes})
+		}
 	}
-	receive.queue, receive.receiver = &m.end, &m.end
+	m.worker.receiver = &m.end
+	m.worker.attach(cfg.VNI, m.core.newLane(family(cfg.Underlays[0].Local), m.end.writer))
 	return m
 }
 
 // VTEPs returns what the others are to know about m.
 func (m *Memory) VTEPs() []dataplane.VTEP {
-	return []dataplane.VTEP{{Addr: m.core.public, MAC: m.core.local.mac, VNI: m.core.local.vni}}
+	return slices.Clone(m.core.vteps)
 }
 
 // Sync replaces the forwarding table.
 func (m *Memory) Sync(w dataplane.Wanted) error { return m.core.sync(w) }
 
 // Stats returns the counters.
-func (m *Memory) Stats() dataplane.Stats {
-	return m.core.stats()
+func (m *Memory) Stats() (s dataplane.Stats) {
+	m.core.addTo(&s)
+	m.worker.addTo(&s.RxPackets, &s.RxBytes, &s)
+	return s
 }
 
 // Load sets what the device hands out, in turn and again from the start. The
@@ -100,23 +109,22 @@ func (m *Memory) Send(n int) {
 // Receive runs the receiving worker over n of the loaded datagrams.
 func (m *Memory) Receive(n int) {
 	m.end.reset(n)
-	_ = m.core.receive[0].run(context.Background(), endOnError)
+	_ = m.worker.run(context.Background(), endOnError)
 }
 
 var errEnd = errors.New("no more packets")
 
 func endOnError(_ context.Context, err error) error { return err }
 
-// queueWriter is what of a queue is not reading.
-type queueWriter interface {
+// memoryWriter is what of a tun writes.
+type memoryWriter interface {
+	writer
 	Answer(b []byte)
-	Write(p *packet, ip *encap.IP, c *counters)
-	Flush(c *counters)
 }
 
 // memoryEnd is queue and receiver of a Memory.
 type memoryEnd struct {
-	queueWriter
+	writer     memoryWriter
 	packets    []packet
 	datagrams  []Datagram
 	left, next int
@@ -130,6 +138,8 @@ func (e *memoryEnd) Read(p *packet, flush func()) error {
 	*p = e.packets[e.next]
 	return nil
 }
+
+func (e *memoryEnd) Answer(b []byte) { e.writer.Answer(b) }
 
 func (e *memoryEnd) Receive(d *datagram, flush func()) error {
 	for !e.cutter.next() {

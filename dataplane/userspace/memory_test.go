@@ -27,7 +27,7 @@ func testPairOf(tb testing.TB, offloads Offloads) (a, b *Memory) {
 	var peers [2]dataplane.Peer
 	for i := range nodes {
 		addr := netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
-		nodes[i] = NewMemory(Config{Local: addr, Public: addr, VNI: testVNI, Port: testPort, MTU: testMTU, Offloads: offloads})
+		nodes[i] = NewMemory(Config{Underlays: []dataplane.Underlay{{Local: addr, Public: addr}}, VNI: testVNI, Port: testPort, MTU: testMTU, Offloads: offloads})
 		peers[i] = dataplane.Peer{VTEP: nodes[i].VTEPs()[0], Subnets: []netip.Prefix{
 			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 42, byte(i + 1), 0}), 24),
 			netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0x42, 7: byte(i + 1)}), 64),
@@ -45,7 +45,7 @@ func testPairOf(tb testing.TB, offloads Offloads) (a, b *Memory) {
 func encapsulate(tb testing.TB, m *Memory, packet []byte) (d Datagram) {
 	tb.Helper()
 	m.OnDatagram = func(b []byte, _ netip.Addr) {
-		d = Datagram{Payload: bytes.Clone(b), From: m.core.public}
+		d = Datagram{Payload: bytes.Clone(b), From: m.core.vteps[0].Addr}
 	}
 	m.Load(packet)
 	m.Send(1)
@@ -69,7 +69,7 @@ func encapsulateOffload(m *Memory, o encap.Offload, packet []byte) []Datagram {
 
 func sendLoaded(m *Memory, n int) (ds []Datagram) {
 	m.OnDatagram = func(b []byte, _ netip.Addr) {
-		ds = append(ds, Datagram{Payload: bytes.Clone(b), From: m.core.public})
+		ds = append(ds, Datagram{Payload: bytes.Clone(b), From: m.core.vteps[0].Addr})
 	}
 	m.Send(n)
 	return ds
@@ -124,8 +124,8 @@ func TestDatagramGoesToPeerOfDestination(t *testing.T) {
 	a.OnDatagram = func(d []byte, addr netip.Addr) { to, header = addr, bytes.Clone(d[:headroom]) }
 	a.Load(udpPacket(podA, podB, 1, 2, nil))
 	a.Send(1)
-	want := fmt.Sprintf("0800000000000100%x%x0800", b.core.local.mac[:], a.core.local.mac[:])
-	if got := fmt.Sprintf("%x", header); got != want || to != b.core.public {
+	want := fmt.Sprintf("0800000000000100%x%x0800", b.core.locals[family4].mac[:], a.core.locals[family4].mac[:])
+	if got := fmt.Sprintf("%x", header); got != want || to != b.core.vteps[0].Addr {
 		t.Errorf("sent to %s with header %s, want %s", to, got, want)
 	}
 }
@@ -250,7 +250,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 	for name, d := range datagrams {
 		dg := &datagram{buf: d.Payload, from: d.From}
-		if n := testing.AllocsPerRun(100, func() { b.core.receive[0].receive(dg) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { b.worker.receive(dg) }); n != 0 {
 			t.Errorf("%s: %v allocations per packet", name, n)
 		}
 	}

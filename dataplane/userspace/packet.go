@@ -66,8 +66,7 @@ type datagram struct {
 	gsoSize uint16
 }
 
-// queue is the overlay device. Its reading and its writing methods are used by one
-// goroutine each.
+// queue is where the overlay device hands out packets, used by one goroutine.
 type queue interface {
 	// Read waits for the next packet that the host sends. Packets are borrowed:
 	// before Read uses the bytes of any again, and before it waits, it calls flush,
@@ -76,6 +75,11 @@ type queue interface {
 	// Answer hands the host, at once, a complete packet behind headroom of zeros. It
 	// is for the goroutine that reads, and may fail in silence.
 	Answer(b []byte)
+}
+
+// writer is where the overlay device takes packets, used by one goroutine. Several
+// may write to one device.
+type writer interface {
 	// Write hands a packet to the host, with its offloads done where the device
 	// does not do them, and counts what became of it, at the next Flush at the
 	// latest. It may change the bytes of the packet, which ParseIP read into ip.
@@ -84,7 +88,7 @@ type queue interface {
 	Flush(c *counters)
 }
 
-// sender is the way out to the underlay, used by one goroutine.
+// sender is the way out to the underlay of one family, used by one goroutine.
 type sender interface {
 	// Send sends the encapsulated packet p to e's VTEP and counts what became of it,
 	// at the next Flush at the latest. How a superpacket is split is its business.

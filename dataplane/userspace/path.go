@@ -64,5 +64,13 @@ func segmentLen(p *packet) int {
 	return min(len(b), headers+int(p.Size))
 }
 
-// fragmentable reports whether p is an IPv4 packet without DF.
-func fragmentable(b []byte) bool { return b[0]>>4 == 4 && binary.BigEndian.Uint16(b[6:])&0x4000 == 0 }
+// fragmentable reports whether p, too long for the path, is to go there in fragments
+// of the underlay: an IPv4 packet without DF may, and an IPv6 packet of up to the least
+// MTU must, for its sender will not make it shorter (RFC 2473 section 7.1 (b)).
+func fragmentable(p *packet) bool {
+	b := p.ip()
+	if b[0]>>4 == 6 {
+		return segmentLen(p) <= minMTU6
+	}
+	return binary.BigEndian.Uint16(b[6:])&0x4000 == 0
+}

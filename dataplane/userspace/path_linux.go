@@ -67,14 +67,15 @@ func (p *pathProbe) learn(e *entry) {
 	}
 }
 
-// refresh forgets what is no more: the kernel keeps what it learned for ten minutes.
+// refresh forgets, of the VTEPs of this family, what is no more: the kernel keeps what
+// it learned for ten minutes.
 func (s *sendPorts) refresh(t *table) {
 	if s.mtu == nil {
 		return
 	}
 	for i := range t.entries {
 		e := &t.entries[i]
-		if e.path.mtu.Load() == 0 {
+		if e.path.mtu.Load() == 0 || e.addr.Is6() != s.mtu.v6 {
 			continue
 		}
 		switch mtu, err := s.mtu.query(&e.sockaddr); {

@@ -37,7 +37,7 @@ func TestPathMTUIsLearned(t *testing.T) {
 			if ds[0].Stats().Drops[dataplane.DropTooBig] == 0 {
 				t.Error("nothing was too big")
 			}
-			ds[0].ports.refresh(table)
+			ds[0].port.refresh(table)
 			if got := table.entries[0].path.mtu.Load(); got != 1250 {
 				t.Errorf("after refresh %d", got)
 			}

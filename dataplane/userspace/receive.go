@@ -1,7 +1,6 @@
 package userspace
 
 import (
-	"context"
 	"net/netip"
 	"sync/atomic"
 
@@ -9,89 +8,66 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-// receiveWorker carries packets from the underlay to one queue, on one goroutine.
-type receiveWorker struct {
+// lane carries the packets of one network from a receiveWorker, on its goroutine,
+// to the network's device.
+type lane struct {
 	counters
-	onIdle   func() // flush, made once: it would be an allocation per run
-	table    *atomic.Pointer[table]
-	receiver receiver
-	queue    queue
-	local    local
-	datagram datagram
-	packet   packet
-	ip       encap.IP
+	table  *atomic.Pointer[table]
+	writer writer
+	local  local // the VTEP that the worker's socket is of
+	packet packet
+	ip     encap.IP
+	queued bool // since the last flush
 }
 
-// run receives until ctx ends, or the receiver does.
-func (w *receiveWorker) run(ctx context.Context, onError onReadError) error {
-	if w.onIdle == nil {
-		w.onIdle = w.flush
-	}
-	defer w.flush()
-	for {
-		if err := w.receiver.Receive(&w.datagram, w.onIdle); err == nil {
-			w.receive(&w.datagram)
-		} else if ctx.Err() != nil {
-			return nil
-		} else if err := onError(ctx, err); err != nil {
-			return err
-		}
-	}
-}
-
-// flush hands the host what the queue has put off.
-func (w *receiveWorker) flush() {
-	w.queue.Flush(&w.counters)
-	w.publish()
+// flush hands the host what the writer has put off.
+func (l *lane) flush() {
+	l.writer.Flush(&l.counters)
+	l.publish()
+	l.queued = false
 }
 
 // receive judges one datagram and forwards its packet to the host. It counts
 // every datagram exactly once: delivered, or dropped for one reason.
-func (w *receiveWorker) receive(d *datagram) {
-	t := w.table.Load()
-	if why, ok := w.accept(t, d); !ok {
-		w.drop(why)
+func (l *lane) receive(d *datagram) {
+	t := l.table.Load()
+	if why, ok := l.accept(t, d); !ok {
+		l.drop(why)
 		return
 	}
 	// The datagram's VXLAN and Ethernet headers become the packet's headroom, and
 	// Ethernet padding behind the packet is cut off.
-	w.packet = packet{buf: d.buf[:headroom+w.ip.Len]}
-	if !encap.DecapECN(w.packet.ip(), d.ecn) {
-		w.drop(dataplane.DropCongestion)
+	l.packet = packet{buf: d.buf[:headroom+l.ip.Len]}
+	if !encap.DecapECN(l.packet.ip(), d.ecn) {
+		l.drop(dataplane.DropCongestion)
 		return
 	}
-	if !w.offloads(t.mtu, d.gsoSize) {
-		w.drop(dataplane.DropMalformed)
+	if !l.offloads(t.mtu, d.gsoSize) {
+		l.drop(dataplane.DropMalformed)
 		return
 	}
-	w.queue.Write(&w.packet, &w.ip, &w.counters)
+	l.writer.Write(&l.packet, &l.ip, &l.counters)
 }
 
 // accept decides whether the datagram is from a known VTEP, for this one, and
-// carries what that VTEP may send; if not, why. It leaves the inner header in w.ip.
-func (w *receiveWorker) accept(t *table, d *datagram) (why dataplane.Drop, ok bool) {
+// carries what that VTEP may send; if not, why. It leaves the inner header in l.ip.
+func (l *lane) accept(t *table, d *datagram) (why dataplane.Drop, ok bool) {
 	vtep := t.vteps.Lookup(d.from)
 	if vtep == nil {
 		return dataplane.DropUnknownVTEP, false
-	}
-	switch vni, err := encap.ParseVXLAN(d.buf); {
-	case err == encap.ErrShort:
-		return dataplane.DropMalformed, false
-	case err != nil || vni != w.local.vni:
-		return dataplane.DropBadVNI, false
 	}
 	dst, src, etherType, err := encap.ParseEthernet(d.buf[encap.VXLANLen:])
 	if err != nil {
 		return dataplane.DropMalformed, false
 	}
-	if dst != w.local.mac && !isBroadcast(dst) || src == w.local.mac {
+	if dst != l.local.mac && !isBroadcast(dst) || src == l.local.mac {
 		return dataplane.DropBadMAC, false
 	}
-	if encap.ParseIP(d.buf[headroom:], &w.ip) != nil || etherType != etherTypeOf(w.ip.Version) || !deliverable(w.ip.Dst) {
+	if encap.ParseIP(d.buf[headroom:], &l.ip) != nil || etherType != etherTypeOf(l.ip.Version) || !deliverable(l.ip.Dst) {
 		return dataplane.DropMalformed, false
 	}
 	// The VTEP is compared by its address: it may have an entry for each of its leases.
-	if from := t.routes.Lookup(w.ip.Src); from == nil || from.addr != vtep.addr {
+	if from := t.routes.Lookup(l.ip.Src); from == nil || from.addr != vtep.addr {
 		return dataplane.DropBadSource, false
 	}
 	return 0, true
@@ -123,16 +99,16 @@ func deliverable(dst netip.Addr) bool {
 // exceeded never gets the segment, however often TCP sends it again.
 const guessedMTU = 1280
 
-// offloads finds out what w.packet leaves to be done. Between hosts of one machine
+// offloads finds out what l.packet leaves to be done. Between hosts of one machine
 // checksums are partial and superpackets whole (CHECKSUM_PARTIAL and GSO survive
 // veth), and only of UDP superpackets does a socket tell so, by gsoSize. It is
 // false for a superpacket that nobody can split, or whose checksum is wrong.
-func (w *receiveWorker) offloads(mtu int, gsoSize uint16) bool {
-	p, b, ip := &w.packet, w.packet.ip(), &w.ip
+func (l *lane) offloads(mtu int, gsoSize uint16) bool {
+	p, b, ip := &l.packet, l.packet.ip(), &l.ip
 	partial := encap.IsPartial(b, ip)
 	if gsoSize == 0 {
 		if ip.Len <= mtu || ip.Proto != encap.ProtoTCP || ip.Fragment {
-			return w.checksum(partial, min(mtu, guessedMTU))
+			return l.checksum(partial, min(mtu, guessedMTU))
 		}
 		if gsoSize = guessGSOSize(b, ip, mtu); gsoSize == 0 {
 			return false
@@ -149,17 +125,17 @@ func (w *receiveWorker) offloads(mtu int, gsoSize uint16) bool {
 // checksum says what the checksum of a packet that fits the device leaves to be
 // done. If it is partial the packet is from this machine, and may be a superpacket
 // of two small segments, of which neither may be longer than maxLen.
-func (w *receiveWorker) checksum(partial bool, maxLen int) bool {
+func (l *lane) checksum(partial bool, maxLen int) bool {
 	if !partial {
 		return true
 	}
-	p, ok := &w.packet, false
-	if p.Offload, ok = encap.PartialOffload(p.ip(), &w.ip); !ok {
+	p, ok := &l.packet, false
+	if p.Offload, ok = encap.PartialOffload(p.ip(), &l.ip); !ok {
 		// Bytes behind the datagram, which no offload would leave out.
-		encap.CompleteChecksum(p.ip(), &w.ip)
-		return w.ip.Proto != encap.ProtoTCP || w.ip.Len <= maxLen
+		encap.CompleteChecksum(p.ip(), &l.ip)
+		return l.ip.Proto != encap.ProtoTCP || l.ip.Len <= maxLen
 	}
-	if w.ip.Proto == encap.ProtoTCP && w.ip.Len > maxLen {
+	if l.ip.Proto == encap.ProtoTCP && l.ip.Len > maxLen {
 		p.maxLen = uint16(maxLen)
 		return maxLen > int(p.HdrLen)
 	}

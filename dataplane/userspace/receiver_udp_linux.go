@@ -22,8 +22,7 @@ const (
 
 // udpReceiver is a receiver on a UDP socket of the port that the VTEPs send to, for
 // all that has arrived per system call. Everything of that port comes in
-// here; the VNI in each datagram says which network it is for, so a demultiplexer
-// for several would sit on top.
+// here; the VNI in each datagram says which network it is for (demux.go).
 type udpReceiver struct {
 	file *os.File // non-blocking: Go's poller waits
 	conn syscall.RawConn

@@ -3,6 +3,7 @@ package userspace
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +12,7 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-var testLocal = local{addr: netip.MustParseAddr("192.0.2.2"), mac: encap.MAC{2, 2}, vni: testVNI, port: testPort}
+var testLocals = [families]local{{addr: netip.MustParseAddr("192.0.2.2"), mac: encap.MAC{2, 2}, vni: testVNI, port: testPort}}
 
 func testPeer(addr, subnet string, mac encap.MAC) dataplane.Peer {
 	p := dataplane.Peer{VTEP: dataplane.VTEP{MAC: mac, VNI: testVNI}, Subnets: []netip.Prefix{netip.MustParsePrefix(subnet)}}
@@ -33,7 +34,7 @@ func TestRefusedPeersDoNotKeepOthersOut(t *testing.T) {
 	for name, peer := range bad {
 		t.Run(name, func(t *testing.T) {
 			good := testPeer("192.0.2.1", "10.42.1.0/24", mac)
-			table, err := newTable(testLocal, dataplane.Wanted{MTU: testMTU, Peers: []dataplane.Peer{peer, good}})
+			table, err := newTable(&testLocals, dataplane.Wanted{MTU: testMTU, Peers: []dataplane.Peer{peer, good}})
 			var pe *dataplane.PeerError
 			if !errors.As(err, &pe) || pe.Peer.Subnets[0] != peer.Subnets[0] {
 				t.Errorf("error %v", err)
@@ -59,7 +60,7 @@ func TestTableOf5000PeersIsFast(t *testing.T) {
 	best := time.Hour
 	for range 5 {
 		start := time.Now()
-		table, err := newTable(testLocal, w)
+		table, err := newTable(&testLocals, w)
 		best = min(best, time.Since(start))
 		if err != nil {
 			t.Fatal(err)
@@ -77,21 +78,37 @@ func TestTableOf5000PeersIsFast(t *testing.T) {
 }
 
 func TestConfigCheckNamesTheField(t *testing.T) {
-	good := Config{Local: testLocal.addr, Public: testLocal.addr, VNI: testVNI, Port: testPort, MTU: testMTU}
-	if err := good.check(); err != nil {
-		t.Error(err)
+	v4, v6 := netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::2")
+	under := func(local, public netip.Addr) dataplane.Underlay {
+		return dataplane.Underlay{Local: local, Public: public}
 	}
-	for field, change := range map[string]func(*Config){
-		"Local":  func(c *Config) { c.Local = netip.Addr{} },
-		"Public": func(c *Config) { c.Public = netip.MustParseAddr("2001:db8::1") },
-		"VNI":    func(c *Config) { c.VNI = 1 << 24 },
-		"Port":   func(c *Config) { c.Port = 0 },
-		"MTU":    func(c *Config) { c.MTU = 67 },
+	good := Config{VNI: testVNI, Port: testPort, MTU: testMTU}
+	for _, us := range [][]dataplane.Underlay{{under(v4, v4)}, {under(v6, v6)}, {under(v4, v4), under(v6, v6)}, {under(v6, v6), under(v4, v4)}} {
+		good.Underlays = us
+		if err := good.check(); err != nil {
+			t.Error(err)
+		}
+	}
+	var none netip.Addr
+	for field, changes := range map[string][]func(*Config){
+		"Underlays are 0":      {func(c *Config) { c.Underlays = nil }},
+		"Underlays are 3":      {func(c *Config) { c.Underlays = append(c.Underlays, under(v4, v4)) }},
+		"Underlays[0].Local":   {func(c *Config) { c.Underlays[0].Local = none }, func(c *Config) { c.Underlays[0].Local = netip.MustParseAddr("::ffff:192.0.2.2") }, func(c *Config) { c.Underlays[0].Local = netip.MustParseAddr("fe80::1%eth0") }},
+		"Underlays[1].Local":   {func(c *Config) { c.Underlays[1] = c.Underlays[0] }},
+		"Underlays[0].Public":  {func(c *Config) { c.Underlays[0].Public = v4 }, func(c *Config) { c.Underlays[0].Public = none }},
+		"Underlays[1].Public ": {func(c *Config) { c.Underlays[1].Public = v6 }},
+		"VNI":                  {func(c *Config) { c.VNI = 1 << 24 }},
+		"Port":                 {func(c *Config) { c.Port = 0 }},
+		"MTU":                  {func(c *Config) { c.MTU = 67 }},
+		"Shared":               {func(c *Config) { c.Shared = newPort(Config{Port: 1, Underlays: c.Underlays}) }, func(c *Config) { c.Shared = newPort(Config{Port: c.Port, Underlays: c.Underlays[:1]}) }},
 	} {
-		c := good
-		change(&c)
-		if err := c.check(); err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("%s: %v", field, err)
+		for _, change := range changes {
+			c := good
+			c.Underlays = slices.Clone(c.Underlays)
+			change(&c)
+			if err := c.check(); err == nil || !strings.Contains(err.Error(), field) {
+				t.Errorf("%s: %v", field, err)
+			}
 		}
 	}
 }

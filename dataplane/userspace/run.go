@@ -3,6 +3,7 @@ package userspace
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -12,25 +13,26 @@ import (
 // stay changed.
 const resyncPeriod = time.Second
 
-// Run implements dataplane.Dataplane: one goroutine for each direction of each pair
-// of workers, and one that looks after the device once a second. It returns within 100 ms after ctx
-// ended. A read error that may pass is logged and waited out; an error is
+// Run implements dataplane.Dataplane: one goroutine for each sendWorker, one that looks
+// after the device once a second, and those of the Port where it is not shared. It
+// returns within 100 ms after ctx ended. A read error that may pass is logged and waited out; an error is
 // returned when the device or the socket is gone, after which the dataplane has to be
 // opened anew. The device, its addresses and its route stay, so that a restart
 // sends no packet of a pod out by the default route.
 func (d *Dataplane) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
+	if !d.shared {
+		g.Go(func() error { return d.port.Run(ctx) })
+	}
 	for i := range d.core.send {
-		g.Go(func() error { return d.core.send[i].run(ctx, d.onReadError) })
-		g.Go(func() error { return d.core.receive[i].run(ctx, d.onReadError) })
+		g.Go(func() error { return d.core.send[i].run(ctx, waitOut(d.log, "was "+d.device.name+" deleted?")) })
 	}
 	g.Go(func() error {
 		tick := time.NewTicker(resyncPeriod)
 		defer tick.Stop()
 		d.resync(ctx, tick.C)
-		for i := range d.queues {
-			d.queues[i].stop()
-			d.receivers[i].stop()
+		for _, q := range d.queues {
+			q.stop()
 		}
 		return nil
 	})
@@ -38,6 +40,7 @@ func (d *Dataplane) Run(ctx context.Context) error {
 	d.mu.Lock() // a Sync that goes on must not lose its connection
 	defer d.mu.Unlock()
 	d.closed = true
+	d.port.exit(d.core.vteps[0].VNI)
 	d.release()
 	d.device.conn.Close()
 	return err
@@ -61,7 +64,7 @@ func (d *Dataplane) resync(ctx context.Context, tick <-chan time.Time) {
 func (d *Dataplane) repair() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.ports.refresh(d.core.table.Load())
+	d.port.refresh(d.core.table.Load())
 	if d.wanted == nil {
 		return nil
 	}
@@ -75,14 +78,17 @@ type onReadError func(ctx context.Context, err error) error
 // retryDelay keeps a read that fails again and again from taking the processor.
 const retryDelay = 100 * time.Millisecond
 
-func (d *Dataplane) onReadError(ctx context.Context, err error) error {
-	if !transient(err) {
-		return fmt.Errorf("%w (was %s deleted?)", err, d.device.name)
+// waitOut logs an error that may pass and waits a little. To others it adds a hint.
+func waitOut(log *slog.Logger, hint string) onReadError {
+	return func(ctx context.Context, err error) error {
+		if !transient(err) {
+			return fmt.Errorf("%w (%s)", err, hint)
+		}
+		log.Warn("read", "error", err, "retry", retryDelay)
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryDelay):
+		}
+		return nil
 	}
-	d.log.Warn("read", "error", err, "retry", retryDelay)
-	select {
-	case <-ctx.Done():
-	case <-time.After(retryDelay):
-	}
-	return nil
 }

@@ -152,9 +152,8 @@ func (f *flaky) Receive(d *datagram, idle func()) error {
 
 func TestWorkerSurvivesTransientErrors(t *testing.T) {
 	a, b := testPair(t)
-	b.core.receive[0].receiver = &flaky{good: encapsulate(t, a, udpPacket(podA, podB, 1, 2, nil))}
-	d := &Dataplane{log: slog.New(slog.DiscardHandler), device: &device{name: "flannel.1"}}
-	err := b.core.receive[0].run(t.Context(), d.onReadError)
+	b.worker.receiver = &flaky{good: encapsulate(t, a, udpPacket(podA, podB, 1, 2, nil))}
+	err := b.worker.run(t.Context(), waitOut(slog.New(slog.DiscardHandler), "gone"))
 	if !errors.Is(err, unix.EBADFD) || b.Stats().RxPackets != 1 {
 		t.Errorf("ended with %v after %d packets", err, b.Stats().RxPackets)
 	}

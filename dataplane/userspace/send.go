@@ -11,12 +11,12 @@ import (
 // sendWorker carries packets from one queue to the underlay, on one goroutine.
 type sendWorker struct {
 	counters
-	onIdle func() // flush, made once: it would be an allocation per run
-	table  *atomic.Pointer[table]
-	queue  queue
-	sender sender
-	packet packet
-	answer answerer
+	onIdle  func() // flush, made once: it would be an allocation per run
+	table   *atomic.Pointer[table]
+	queue   queue
+	senders [families]sender // nil where there is no underlay
+	packet  packet
+	answer  answerer
 }
 
 // run sends until ctx ends, or the queue does.
@@ -36,9 +36,13 @@ func (w *sendWorker) run(ctx context.Context, onError onReadError) error {
 	}
 }
 
-// flush sends what the sender has put off.
+// flush sends what the senders have put off.
 func (w *sendWorker) flush() {
-	w.sender.Flush(&w.counters)
+	for _, s := range w.senders {
+		if s != nil {
+			s.Flush(&w.counters)
+		}
+	}
 	w.publish()
 }
 
@@ -57,11 +61,11 @@ func (w *sendWorker) send(p *packet) {
 		return
 	}
 	if mtu := int(e.path.mtu.Load()); mtu != 0 && segmentLen(p) > mtu {
-		if p.fragment = fragmentable(p.ip()); !p.fragment {
+		if p.fragment = fragmentable(p); !p.fragment {
 			w.tooBig(p, mtu)
 			return
 		}
 	}
 	e.template.Put(p.buf, etherType)
-	w.sender.Send(p, e, &w.counters)
+	w.senders[e.family].Send(p, e, &w.counters)
 }

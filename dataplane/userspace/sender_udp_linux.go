@@ -114,8 +114,8 @@ type udpSender struct {
 }
 
 // newUDPSender makes the sender of one worker.
-func newUDPSender(ports *sendPorts, local netip.Addr) *batch {
-	u := &udpSender{ports: ports, v6: local.Is6(), sendmmsg: sendmmsg}
+func newUDPSender(ports *sendPorts, v6 bool) *batch {
+	u := &udpSender{ports: ports, v6: v6, sendmmsg: sendmmsg}
 	return newBatch(u, encap.RunLimit{Datagrams: int(ports.segments.Load()), Bytes: encap.MaxRunBytes})
 }
 

@@ -102,17 +102,25 @@ func openUDP(local netip.AddrPort, o socketOption) (int, error) {
 
 type option struct{ level, name, value int }
 
-// checkPort tries whether the port can be had once the device of that name is gone.
-func checkPort(conn *rtnl.Conn, local netip.AddrPort, own string) error {
-	devices, err := conn.PortHolders(local.Port())
-	if err != nil || slices.Equal(devices, []string{own}) {
-		return err
+// checkPort tries whether the addresses of one port can be had once the devices of
+// these names are gone.
+func checkPort(conn *rtnl.Conn, locals []netip.AddrPort, own ...string) error {
+	for _, local := range locals {
+		devices, err := conn.PortHolders(local.Port())
+		if err != nil {
+			return err
+		}
+		foreign := func(name string) bool { return !slices.Contains(own, name) }
+		if len(devices) > 0 && !slices.ContainsFunc(devices, foreign) {
+			return nil
+		}
+		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(local))
+		if err != nil {
+			return bindError(local, err)
+		}
+		c.Close()
 	}
-	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(local))
-	if err != nil {
-		return bindError(local, err)
-	}
-	return c.Close()
+	return nil
 }
 
 // bindError says what to do about a refused bind.
@@ -121,7 +129,7 @@ func bindError(local netip.AddrPort, err error) error {
 	case errors.Is(err, unix.EADDRINUSE):
 		return fmt.Errorf("bind UDP %s: port %d is in use, by %s: %w", local, local.Port(), portHolder(local.Port()), err)
 	case errors.Is(err, unix.EADDRNOTAVAIL):
-		return fmt.Errorf("bind UDP %s: the address is on no interface of this host: %w", local, err)
+		return fmt.Errorf("bind UDP %s: the address is on no interface of this host, or still tentative: %w", local, err)
 	}
 	return fmt.Errorf("bind UDP %s: %w", local, err)
 }

@@ -85,7 +85,7 @@ func openSockets(t *testing.T, n *netnstest.NS, addr netip.Addr) (*batch, *udpRe
 		return err
 	})
 	t.Cleanup(func() { ports.close(); rcvs[0].close() })
-	return newUDPSender(ports, addr), rcvs[0]
+	return newUDPSender(ports, addr.Is6()), rcvs[0]
 }
 
 // TestSourcePortsSpreadFlows shows that flows differ in their outer source port,

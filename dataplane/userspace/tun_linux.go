@@ -72,6 +72,9 @@ func (q *tunQueue) stop() { stopReading(q.file) }
 
 func (q *tunQueue) close() { q.file.Close() }
 
+// newWriter implements tun.
+func (q *tunQueue) newWriter() writer { return newPlain(q.file) }
+
 // stopReading wakes who reads from a file in Go's poller.
 func stopReading(f *os.File) { f.SetReadDeadline(time.Unix(1, 0)) }
 

@@ -146,6 +146,12 @@ func (q *vnetQueue) close() {
 	q.arena = nil
 }
 
+// newWriter implements tun.
+func (q *vnetQueue) newWriter() writer {
+	device := &tunDevice{fd: q.vnetWriter.device.(*tunDevice).fd}
+	return newVnetWriter(device, q.tcp, q.udp)
+}
+
 // tunDevice writes to a queue of a TUN device with vnet headers.
 type tunDevice struct {
 	fd   int
