@@ -18,7 +18,7 @@ type claim struct {
 	vtep   dataplane.VTEP
 }
 
-// station is a VTEP MAC of one family's device.
+// station is a VTEP MAC of one underlay family's device.
 type station struct {
 	mac  encap.MAC
 	ipv6 bool
@@ -53,30 +53,41 @@ func (a *admission) appendClaims(claims []claim, rec *record) []claim {
 		a.reject(rec, fmt.Errorf("BackendType %.40q is not \"vxlan\"", rec.BackendType))
 		return claims
 	}
-	families := []claim{
-		{rec, rec.Subnet, dataplane.VTEP{Addr: rec.PublicIP, MAC: rec.Backend.MAC, VNI: rec.Backend.VNI}},
-		{rec, rec.IPv6Subnet, dataplane.VTEP{Addr: rec.PublicIPv6, MAC: rec.BackendV6.MAC, VNI: rec.BackendV6.VNI}},
-	}
-	for _, c := range families {
-		if !c.subnet.IsValid() || a.isComing(c) {
+	for _, p := range [...]netip.Prefix{rec.Subnet, rec.IPv6Subnet} {
+		if !p.IsValid() {
 			continue
 		}
-		if err := a.check(c); err != nil {
+		c, err := a.claim(rec, p)
+		if err != nil {
 			a.reject(rec, err)
 			continue
 		}
-		claims = append(claims, c)
+		if !a.isComing(c) {
+			claims = append(claims, c)
+		}
 	}
 	return claims
 }
 
-// own returns the node's VTEP of p's family and its subnet, if it has one.
-func (a *admission) own(p netip.Prefix) (dataplane.VTEP, netip.Prefix) {
-	s := a.self
-	if p.Addr().Is6() {
-		return dataplane.VTEP{Addr: s.PublicIPv6, MAC: s.BackendV6.MAC, VNI: s.BackendV6.VNI}, s.IPv6Subnet
+// claim returns what rec asks for in the family of p, if that is good in itself.
+func (a *admission) claim(rec *record, p netip.Prefix) (claim, error) {
+	vtep, ok := rec.route(&a.self, p.Addr().Is6())
+	if !ok {
+		return claim{}, fmt.Errorf("subnet %s: no public IP with backend data in a family in which this node has them too", p)
 	}
-	return dataplane.VTEP{Addr: s.PublicIP, MAC: s.Backend.MAC, VNI: s.Backend.VNI}, s.Subnet
+	c := claim{rec, p, vtep}
+	if a.isComing(c) {
+		return c, nil
+	}
+	return c, a.check(c)
+}
+
+// ownSubnet returns the node's subnet of p's family, if it has one.
+func (a *admission) ownSubnet(p netip.Prefix) netip.Prefix {
+	if p.Addr().Is6() {
+		return a.self.IPv6Subnet
+	}
+	return a.self.Subnet
 }
 
 // isComing reports whether c is of the lease that this node, which has none, is about
@@ -85,13 +96,12 @@ func (a *admission) isComing(c claim) bool {
 	if a.self.Subnet.IsValid() || a.self.IPv6Subnet.IsValid() {
 		return false
 	}
-	own, _ := a.own(c.subnet)
-	return own.Addr.IsValid() && own == c.vtep
+	return a.self.vtep(c.vtep.Addr.Is6()) == c.vtep
 }
 
 // check judges one claim without regard to other leases.
 func (a *admission) check(c claim) error {
-	own, ownSubnet := a.own(c.subnet)
+	own, ownSubnet := a.self.vtep(c.vtep.Addr.Is6()), a.ownSubnet(c.subnet)
 	r, on := a.network.family(c.subnet)
 	switch {
 	case !on:
@@ -102,22 +112,19 @@ func (a *admission) check(c claim) error {
 		return fmt.Errorf("subnet %s overlaps this node's own %s", c.subnet, ownSubnet)
 	case c.vtep.VNI != a.network.Backend.VNI:
 		return fmt.Errorf("VNI %d is not the network's %d", c.vtep.VNI, a.network.Backend.VNI)
-	case own.Addr.IsValid() && c.vtep.Addr == own.Addr:
+	case c.vtep.Addr == own.Addr:
 		return fmt.Errorf("PublicIP %s is this node's own", c.vtep.Addr)
 	case !c.vtep.MAC.IsUnicast():
 		return fmt.Errorf("VtepMAC %s is not unicast", c.vtep.MAC)
 	case c.vtep.MAC == own.MAC:
 		return fmt.Errorf("VtepMAC %s is this node's own", c.vtep.MAC)
 	}
-	return a.checkPublicIP(c.vtep.Addr, c.subnet)
+	return a.checkPublicIP(c.vtep.Addr)
 }
 
 // checkPublicIP refuses what no packet may be sent to: addresses of no single
 // other host, and overlay addresses, which would send the tunnel into itself.
-func (a *admission) checkPublicIP(ip netip.Addr, subnet netip.Prefix) error {
-	if !ip.IsValid() || ip.BitLen() != subnet.Addr().BitLen() {
-		return fmt.Errorf("subnet %s has no public IP of its family", subnet)
-	}
+func (a *admission) checkPublicIP(ip netip.Addr) error {
 	kind := ""
 	switch {
 	case ip.IsUnspecified() || (ip.Is4() && ip.As4()[0] == 0): // RFC 1122 section 3.2.1.3 (a), (b)

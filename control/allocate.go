@@ -23,30 +23,6 @@ func fits(r subnetRange, enabled bool, p netip.Prefix) bool {
 	return r.holds(p)
 }
 
-// Resume picks, from the subnets of an earlier run, one per enabled family that
-// is Compatible and overlaps nothing taken. ok is false if a family has none. As in
-// Allocate, what is taken and not inside the network counts for nothing.
-func Resume(n Network, previous, taken []netip.Prefix) (subnet, v6 netip.Prefix, ok bool) {
-	free := func(r subnetRange) netip.Prefix {
-		isTaken := func(p netip.Prefix) bool {
-			return slices.ContainsFunc(taken, func(q netip.Prefix) bool { return r.contains(q) && p.Overlaps(q) })
-		}
-		for _, p := range previous {
-			if r.holds(p) && !isTaken(p) {
-				return p
-			}
-		}
-		return netip.Prefix{}
-	}
-	if r, on := n.ipv4(); on {
-		subnet = free(r)
-	}
-	if r, on := n.ipv6(); on {
-		v6 = free(r)
-	}
-	return subnet, v6, Compatible(n, subnet, v6)
-}
-
 // AppendTaken appends to taken the subnets of n that an entry of the store takes: those
 // of a key that can be read, as far as n contains them. Anything else takes nothing,
 // so that no junk, and no lease of an earlier network, can keep nodes from a subnet.
@@ -89,33 +65,47 @@ func AppendHeld(held []netip.Prefix, n Network, key string, value []byte) []neti
 	return held
 }
 
-// Allocate picks for each enabled family one of all the free subnets, each as
-// likely as any other; free are those between Min and Max that overlap nothing in
-// taken, whose prefixes may be of any family and length: those that Network.Contains
-// refuses are skipped, because the RIB refuses them too. pick returns a number in
-// [0, n), as rand.IntN does. ErrNoSubnet: a family has none free.
+// Allocate picks for each enabled family the first of the previous subnets that
+// fits the network as it is now and overlaps nothing in taken, else one of all the free
+// subnets, each as likely as any other; free are those between Min and Max that overlap
+// nothing in taken. The prefixes in previous and taken may be of any family and length: those that
+// Network.Contains refuses are skipped, because the RIB refuses them too. pick returns a
+// number in [0, n), as rand.IntN does. ErrNoSubnet: a family has none free.
 //
 // Choosing among all of them, not among the first hundred as flannel does, is what
 // keeps concurrent nodes from choosing the same one (facts: 7 conflicts of 1000
 // against 2543). The cost is O(n log n) in taken, whatever the size of the network.
-func Allocate(n Network, taken []netip.Prefix, pick func(n int) int) (subnet, v6 netip.Prefix, err error) {
+func Allocate(n Network, previous, taken []netip.Prefix, pick func(n int) int) (subnet, v6 netip.Prefix, err error) {
 	if r, on := n.ipv4(); on {
-		if subnet, err = r.allocate(taken, pick); err != nil {
+		if subnet, err = r.allocate(previous, taken, pick); err != nil {
 			return netip.Prefix{}, netip.Prefix{}, err
 		}
 	}
 	if r, on := n.ipv6(); on {
-		if v6, err = r.allocate(taken, pick); err != nil {
+		if v6, err = r.allocate(previous, taken, pick); err != nil {
 			return netip.Prefix{}, netip.Prefix{}, err
 		}
 	}
 	return subnet, v6, nil
 }
 
+// resume returns the first of previous that is free, or no prefix.
+func (r subnetRange) resume(previous, taken []netip.Prefix) netip.Prefix {
+	for _, p := range previous {
+		if r.holds(p) && !slices.ContainsFunc(taken, func(q netip.Prefix) bool { return r.contains(q) && p.Overlaps(q) }) {
+			return p
+		}
+	}
+	return netip.Prefix{}
+}
+
 // span is a run of subnets by number, both ends included.
 type span struct{ first, last uint64 }
 
-func (r subnetRange) allocate(taken []netip.Prefix, pick func(n int) int) (netip.Prefix, error) {
+func (r subnetRange) allocate(previous, taken []netip.Prefix, pick func(n int) int) (netip.Prefix, error) {
+	if p := r.resume(previous, taken); p.IsValid() {
+		return p, nil
+	}
 	free := r.free(taken)
 	var total uint64
 	for _, s := range free {

@@ -72,13 +72,13 @@ func TestAllocatePicksAmongAllFree(t *testing.T) {
 func checkAllocate(t *testing.T, n Network, taken, want []netip.Prefix) {
 	t.Helper()
 	if len(want) == 0 {
-		if p, _, err := Allocate(n, taken, rand.IntN); !errors.Is(err, ErrNoSubnet) {
+		if p, _, err := Allocate(n, nil, taken, rand.IntN); !errors.Is(err, ErrNoSubnet) {
 			t.Fatalf("nothing is free, allocated %v, %v", p, err)
 		}
 		return
 	}
 	for i, w := range want {
-		got, _, err := Allocate(n, taken, func(total int) int {
+		got, _, err := Allocate(n, nil, taken, func(total int) int {
 			if total != len(want) {
 				t.Errorf("picks among %d, want %d", total, len(want))
 			}
@@ -110,18 +110,18 @@ func TestAllocateAgainstReference(t *testing.T) {
 
 func TestAllocateFamiliesIndependently(t *testing.T) {
 	n := network(t, `{"Network":"10.3.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48"}`)
-	v4, v6, err := Allocate(n, []netip.Prefix{prefix("fd10:6:0:1::/64")}, func(int) int { return 0 })
+	v4, v6, err := Allocate(n, nil, []netip.Prefix{prefix("fd10:6:0:1::/64")}, func(int) int { return 0 })
 	if err != nil || v4 != prefix("10.3.1.0/24") || v6 != prefix("fd10:6:0:2::/64") {
 		t.Errorf("allocated %v %v, %v", v4, v6, err)
 	}
-	if _, _, err := Allocate(n, []netip.Prefix{prefix("fd10:6::/49"), prefix("fd10:6:0:8000::/49")}, rand.IntN); !errors.Is(err, ErrNoSubnet) {
+	if _, _, err := Allocate(n, nil, []netip.Prefix{prefix("fd10:6::/49"), prefix("fd10:6:0:8000::/49")}, rand.IntN); !errors.Is(err, ErrNoSubnet) {
 		t.Errorf("IPv6 is full: %v", err)
 	}
-	if _, v6, err = Allocate(n, []netip.Prefix{prefix("fd10:6::/47"), prefix("fd10:6::/48")}, func(int) int { return 0 }); err != nil || v6 != prefix("fd10:6:0:1::/64") {
+	if _, v6, err = Allocate(n, nil, []netip.Prefix{prefix("fd10:6::/47"), prefix("fd10:6::/48")}, func(int) int { return 0 }); err != nil || v6 != prefix("fd10:6:0:1::/64") {
 		t.Errorf("nothing of IPv6 is taken: %v, %v", v6, err)
 	}
 	only6 := network(t, `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"4000::/2","IPv6SubnetLen":64}`)
-	v4, v6, err = Allocate(only6, nil, func(n int) int { return n - 1 })
+	v4, v6, err = Allocate(only6, nil, nil, func(n int) int { return n - 1 })
 	if err != nil || v4.IsValid() || v6 != prefix("7fff:ffff:ffff:ffff::/64") {
 		t.Errorf("last of 2^62: %v %v, %v", v4, v6, err)
 	}
@@ -155,21 +155,26 @@ func TestCompatible(t *testing.T) {
 	}
 }
 
-func TestResume(t *testing.T) {
+func TestAllocatePrevious(t *testing.T) {
 	dual := network(t, `{"Network":"10.3.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48"}`)
-	previous := []netip.Prefix{prefix("fd10:6:0:8::/64"), prefix("10.9.1.0/24"), prefix("10.3.4.0/24")}
-	v4, v6, ok := Resume(dual, previous, []netip.Prefix{prefix("10.3.5.0/24")})
-	if !ok || v4 != prefix("10.3.4.0/24") || v6 != prefix("fd10:6:0:8::/64") {
-		t.Errorf("resumed %v %v %v", v4, v6, ok)
-	}
-	if _, _, ok := Resume(dual, previous, []netip.Prefix{prefix("10.3.4.128/25")}); ok {
-		t.Error("resumed a subnet that somebody has a part of")
-	}
-	if v4, v6, ok := Resume(dual, previous, []netip.Prefix{{}, prefix("10.0.0.0/8"), prefix("fd10:6::/48")}); !ok {
-		t.Errorf("what covers the network keeps from %v %v", v4, v6)
-	}
-	if _, _, ok := Resume(dual, previous[:2], nil); ok {
-		t.Error("resumed one family of two")
+	previous := []netip.Prefix{prefix("fd10:6:0:8::/64"), prefix("10.9.1.0/24"), prefix("10.3.4.0/24"), prefix("10.3.6.0/24")}
+	for _, tt := range []struct {
+		name     string
+		previous []netip.Prefix
+		taken    []netip.Prefix
+		v4, v6   string
+	}{
+		{"free", previous, []netip.Prefix{prefix("10.3.5.0/24")}, "10.3.4.0/24", "fd10:6:0:8::/64"},
+		{"a part is somebody's", previous, []netip.Prefix{prefix("10.3.4.128/25")}, "10.3.6.0/24", "fd10:6:0:8::/64"},
+		{"none of one family is free", previous, []netip.Prefix{prefix("fd10:6::/52"), prefix("10.3.5.0/24")}, "10.3.4.0/24", "fd10:6:0:1000::/64"},
+		{"what covers the network", previous, []netip.Prefix{{}, prefix("10.0.0.0/8"), prefix("fd10:6::/48")}, "10.3.4.0/24", "fd10:6:0:8::/64"},
+		{"memory of one family", previous[:2], nil, "10.3.1.0/24", "fd10:6:0:8::/64"},
+		{"no memory", nil, nil, "10.3.1.0/24", "fd10:6:0:1::/64"},
+	} {
+		v4, v6, err := Allocate(dual, tt.previous, tt.taken, func(int) int { return 0 })
+		if err != nil || v4 != prefix(tt.v4) || v6 != prefix(tt.v6) {
+			t.Errorf("%s: %v %v, %v, want %s %s", tt.name, v4, v6, err, tt.v4, tt.v6)
+		}
 	}
 }
 
@@ -251,7 +256,7 @@ func BenchmarkAllocate(b *testing.B) {
 		taken = append(taken, r.subnetAt((i*7919)%r.count()))
 	}
 	for b.Loop() {
-		if _, _, err := Allocate(n, taken, rand.IntN); err != nil {
+		if _, _, err := Allocate(n, nil, taken, rand.IntN); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -31,7 +31,7 @@ type vtepJSON struct {
 }
 
 // Value returns the lease as flannel stores it, byte for byte (flannel v0.28.9
-// pkg/lease): no spaces, PublicIP always present ("0.0.0.0" without IPv4),
+// pkg/lease): no spaces, PublicIP always present ("0.0.0.0" without an IPv4 VTEP),
 // PublicIPv6 null or a string, the data of a family that has a VTEP only.
 func (l Lease) Value() []byte {
 	ip := netip.IPv4Unspecified()
@@ -65,9 +65,10 @@ func (d VTEPData) append(b []byte, name string) []byte {
 
 // ParseLease reads an entry of the store. It checks that each field is what it
 // says (an address, a VNI of 24 bits, a six-byte MAC), not whether the lease can
-// be used: that is the RIB's part. Unknown fields are ignored. The backend data
-// of a BackendType other than "vxlan" is not looked at, and of an IPv6-only lease
-// PublicIP "0.0.0.0" reads as no address. Errors name the field and the value.
+// be used: that is the RIB's part. A vxlan lease needs the data of one VTEP at least,
+// of either family whatever its subnets are; the backend data of another BackendType is
+// not looked at. Unknown fields are ignored, and PublicIP "0.0.0.0" reads as no
+// address. Errors name the field and the value.
 func ParseLease(key string, value []byte) (Lease, error) {
 	v4, v6, err := ParseKey(key)
 	if err != nil {
@@ -84,7 +85,7 @@ func ParseLease(key string, value []byte) (Lease, error) {
 	if l.PublicIP, err = parseAddr("PublicIP", in.PublicIP, 32); err != nil {
 		return Lease{}, err
 	}
-	if !v4.IsValid() && l.PublicIP.IsUnspecified() {
+	if l.PublicIP.IsUnspecified() {
 		l.PublicIP = netip.Addr{}
 	}
 	if in.PublicIPv6 != nil {
@@ -95,21 +96,21 @@ func ParseLease(key string, value []byte) (Lease, error) {
 	if l.BackendType != backendVXLAN {
 		return l, nil
 	}
-	if l.Backend, err = parseVTEP("BackendData", in.BackendData, v4.IsValid()); err != nil {
+	if l.Backend, err = parseVTEP("BackendData", in.BackendData); err != nil {
 		return Lease{}, err
 	}
-	if l.BackendV6, err = parseVTEP("BackendV6Data", in.BackendV6Data, v6.IsValid()); err != nil {
+	if l.BackendV6, err = parseVTEP("BackendV6Data", in.BackendV6Data); err != nil {
 		return Lease{}, err
+	}
+	if l.Backend == (VTEPData{}) && l.BackendV6 == (VTEPData{}) {
+		return Lease{}, errors.New("BackendData and BackendV6Data are missing, want one of them at least")
 	}
 	return l, nil
 }
 
-// parseVTEP reads the backend data of one family. Only a family with a subnet needs it.
-func parseVTEP(field string, text json.RawMessage, needed bool) (VTEPData, error) {
+// parseVTEP reads the backend data of one family; absent is none.
+func parseVTEP(field string, text json.RawMessage) (VTEPData, error) {
 	if len(text) == 0 || string(text) == "null" {
-		if needed {
-			return VTEPData{}, errors.New(field + " is missing")
-		}
 		return VTEPData{}, nil
 	}
 	var in vtepJSON

@@ -166,13 +166,6 @@ func (c *Controller) self() (l Lease, held bool) {
 	if l, ok := c.Lease(); ok {
 		return l, true
 	}
-	l = Lease{PublicIP: c.cfg.Node.PublicIP, PublicIPv6: c.cfg.Node.PublicIPv6}
-	for _, v := range c.cfg.Dataplane.VTEPs() {
-		if v.Addr.Is4() {
-			l.Backend = VTEPData{VNI: v.VNI, MAC: v.MAC}
-		} else {
-			l.BackendV6 = VTEPData{VNI: v.VNI, MAC: v.MAC}
-		}
-	}
+	l, _ = c.cfg.Network.Publish(c.cfg.Node, c.cfg.Dataplane.VTEPs()) // Acquire has its error
 	return l, false
 }

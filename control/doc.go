@@ -20,7 +20,7 @@
 // # The own lease
 //
 // keep.go owns it in a second goroutine: acquire (a [Store] chooses with allocate.go,
-// [Compatible] and [Resume]), renew in time, start again when it is lost. When
+// [Compatible] and own.go), renew in time, start again when it is lost. When
 // follow.go sees that the entry of the lease is gone or is not what it should be, it
 // asks keep.go to renew at once; only the store's fenced answer to that, [ErrLost],
 // means that the lease is lost. What there is of it is withdrawn then, the subnet file

@@ -26,7 +26,7 @@ func (c *Controller) keep(ctx context.Context) error {
 		if !ok {
 			return err
 		}
-		c.cfg.Log.InfoContext(ctx, "lease acquired", "lease", l.Key(), "public_ip", l.PublicIP, "expires", l.Expires)
+		c.cfg.Log.InfoContext(ctx, "lease acquired", "lease", l.Key(), "public_ip", l.Identity(), "expires", l.Expires)
 		c.setLease(l, true)
 		if lost := c.hold(ctx, l); !lost {
 			return nil

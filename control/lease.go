@@ -9,10 +9,14 @@ import (
 
 // Lease is a node's right to an overlay subnet (one per family) until it expires,
 // together with what other nodes need to reach it. It is a comparable value.
+//
+// A VTEP's family is that of the underlay. There is one of each family that has a
+// subnet, as with flannel, or else the other's for both: an overlay of one
+// family can run over an underlay of the other.
 type Lease struct {
 	Subnet      netip.Prefix // IPv4, masked; not valid in an IPv6-only lease
 	IPv6Subnet  netip.Prefix // masked; not valid in an IPv4-only lease
-	PublicIP    netip.Addr   // underlay address of the IPv4 VTEP
+	PublicIP    netip.Addr   // underlay address of the IPv4 VTEP; not valid without one
 	PublicIPv6  netip.Addr   // underlay address of the IPv6 VTEP; not valid without one
 	BackendType string       // "vxlan" in every lease that overlayd uses
 	Backend     VTEPData     // of the IPv4 VTEP

@@ -77,8 +77,9 @@ func TestOwnershipByIPv6(t *testing.T) {
 	}{
 		{Node{PublicIPv6: ip}, Lease{IPv6Subnet: p, PublicIPv6: ip}, Own},
 		{Node{PublicIPv6: ip}, Lease{IPv6Subnet: p, PublicIPv6: other}, NotOwn},
-		{Node{PublicIPv6: ip}, Lease{IPv6Subnet: p, PublicIPv6: ip, PublicIP: netip.MustParseAddr("192.0.2.1")}, NotOwn},
-		{Node{PublicIPv6: ip, PublicIP: netip.MustParseAddr("192.0.2.1")}, Lease{IPv6Subnet: p, PublicIPv6: ip}, NotOwn},
+		{Node{PublicIPv6: ip}, Lease{IPv6Subnet: p, PublicIPv6: ip, PublicIP: netip.MustParseAddr("192.0.2.1")}, Own},
+		{Node{PublicIPv6: ip, PublicIP: netip.MustParseAddr("192.0.2.1")}, Lease{IPv6Subnet: p, PublicIPv6: ip}, Own},
+		{Node{PublicIPv6: ip, PublicIP: netip.MustParseAddr("192.0.2.1")}, Lease{IPv6Subnet: p, PublicIPv6: ip, PublicIP: netip.MustParseAddr("192.0.2.9")}, NotOwn},
 		{Node{}, Lease{IPv6Subnet: p}, NotOwn},
 	} {
 		if got := tt.node.Ownership(n, nil, tt.lease); got != tt.want {

@@ -136,7 +136,7 @@ func FuzzParseNetwork(f *testing.F) {
 			}
 			return
 		}
-		v4, v6, err := Allocate(n, nil, func(n int) int { return n - 1 })
+		v4, v6, err := Allocate(n, nil, nil, func(n int) int { return n - 1 })
 		if err != nil || !Compatible(n, v4, v6) {
 			t.Fatalf("%+v: allocated %v %v, %v", n, v4, v6, err)
 		}

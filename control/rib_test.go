@@ -36,6 +36,12 @@ func peer(i int, subnets ...string) dataplane.Peer {
 	return p
 }
 
+// newcomer has a VTEP of each family and no lease.
+func newcomer() Lease {
+	return Lease{PublicIP: addr("172.16.0.1"), PublicIPv6: addr("fd99::ffff"),
+		Backend: VTEPData{VNI: 1, MAC: encap.MAC{2, 1}}, BackendV6: VTEPData{VNI: 1, MAC: encap.MAC{2, 2}}}
+}
+
 func with(l Lease, change func(*Lease)) Lease {
 	change(&l)
 	return l
@@ -94,7 +100,11 @@ func TestPeersAdmission(t *testing.T) {
 		{"link-local", bad(ip("169.254.1.1")), nil, []string{`10.3.3.0-24: PublicIP 169.254.1.1 is link-local`}},
 		{"broadcast", bad(ip("255.255.255.255")), nil, []string{`10.3.3.0-24: PublicIP 255.255.255.255 is broadcast`}},
 		{"recursion", bad(ip("10.3.2.7")), nil, []string{`10.3.3.0-24: PublicIP 10.3.2.7 is inside the overlay network 10.3.0.0/16`}},
-		{"no address", bad(func(l *Lease) { l.PublicIP = netip.Addr{} }), nil, []string{`10.3.3.0-24: subnet 10.3.3.0/24 has no public IP of its family`}},
+		{"no address", bad(func(l *Lease) { l.PublicIP = netip.Addr{} }), nil, []string{`10.3.3.0-24: subnet 10.3.3.0/24: no public IP with backend data in a family in which this node has them too`}},
+		{"no data", bad(func(l *Lease) { l.Backend = VTEPData{} }), nil, []string{`10.3.3.0-24: subnet 10.3.3.0/24: no public IP with backend data in a family in which this node has them too`}},
+		{"the other family's VTEP only", bad(func(l *Lease) {
+			l.PublicIP, l.Backend, l.PublicIPv6, l.BackendV6 = netip.Addr{}, VTEPData{}, addr("fd99::3"), l.Backend
+		}), nil, []string{`10.3.3.0-24: subnet 10.3.3.0/24: no public IP with backend data in a family in which this node has them too`}},
 		{"zero MAC", bad(func(l *Lease) { l.Backend.MAC = encap.MAC{} }), nil, []string{`10.3.3.0-24: VtepMAC 00:00:00:00:00:00 is not unicast`}},
 		{"broadcast MAC", bad(func(l *Lease) { l.Backend.MAC = mac("ff:ff:ff:ff:ff:ff") }), nil, []string{`10.3.3.0-24: VtepMAC ff:ff:ff:ff:ff:ff is not unicast`}},
 		{"own MAC", bad(func(l *Lease) { l.Backend.MAC = nodeMAC(1) }), nil, []string{`10.3.3.0-24: VtepMAC ` + nodeMAC(1).String() + ` is this node's own`}},
@@ -136,13 +146,56 @@ func TestPeersOfAnOlderNewcomer(t *testing.T) {
 	r := NewRIB(network(t, `{"Network":"10.3.0.0/16"}`))
 	older, newer := lease("10.3.2.0/24", 2, 3), lease("10.3.2.0/25", 3, 4)
 	r.Apply(Update{Reset: true, Leases: []Lease{newer, older}})
-	peers, _ := r.Peers(Lease{})
+	peers, _ := r.Peers(newcomer())
 	if len(peers) != 1 || peers[0].Addr != nodeAddr(2) {
 		t.Errorf("peers %v, want the older only", peers)
 	}
 	r.Apply(Update{Deleted: []string{older.Key()}})
-	if peers, _ = r.Peers(Lease{}); len(peers) != 1 || peers[0].Addr != nodeAddr(3) {
+	if peers, _ = r.Peers(newcomer()); len(peers) != 1 || peers[0].Addr != nodeAddr(3) {
 		t.Errorf("peers %v, want the newer once the older is gone", peers)
+	}
+}
+
+// TestPeersByVTEPFamily has two nodes, each with the VTEPs that a letter says: 4, 6, or
+// d for both. A subnet goes by the VTEP of its own family where both nodes have one.
+func TestPeersByVTEPFamily(t *testing.T) {
+	n := network(t, `{"Network":"10.3.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48"}`)
+	node := func(i int, vteps string) Lease {
+		l := lease(fmt.Sprintf("10.3.%d.0/24", i), i, int64(i))
+		l.IPv6Subnet = prefix(fmt.Sprintf("fd10:6:0:%d::/64", i))
+		l.PublicIPv6, l.BackendV6 = addr(fmt.Sprintf("fd99::%d", i)), VTEPData{VNI: 1, MAC: encap.MAC{2, 6, 5: byte(i)}}
+		switch vteps {
+		case "4":
+			l.PublicIPv6, l.BackendV6 = netip.Addr{}, VTEPData{}
+		case "6":
+			l.PublicIP, l.Backend = netip.Addr{}, VTEPData{}
+		}
+		return l
+	}
+	for _, tt := range []struct {
+		self, other string
+		want        []string // address and subnets of each peer
+	}{
+		{"4", "4", []string{"192.168.0.2 [10.3.2.0/24 fd10:6:0:2::/64]"}},
+		{"6", "6", []string{"fd99::2 [10.3.2.0/24 fd10:6:0:2::/64]"}},
+		{"d", "d", []string{"192.168.0.2 [10.3.2.0/24]", "fd99::2 [fd10:6:0:2::/64]"}},
+		{"4", "d", []string{"192.168.0.2 [10.3.2.0/24 fd10:6:0:2::/64]"}},
+		{"d", "4", []string{"192.168.0.2 [10.3.2.0/24 fd10:6:0:2::/64]"}},
+		{"6", "d", []string{"fd99::2 [10.3.2.0/24 fd10:6:0:2::/64]"}},
+		{"d", "6", []string{"fd99::2 [10.3.2.0/24 fd10:6:0:2::/64]"}},
+		{"4", "6", nil},
+		{"6", "4", nil},
+	} {
+		r := NewRIB(n)
+		r.Apply(Update{Reset: true, Leases: []Lease{node(1, tt.self), node(2, tt.other)}})
+		peers, rejections := r.Peers(node(1, tt.self))
+		var got []string
+		for _, p := range peers {
+			got = append(got, fmt.Sprint(p.Addr, " ", p.Subnets))
+		}
+		if !slices.Equal(got, tt.want) || (len(rejections) == 2) != (tt.want == nil) {
+			t.Errorf("self %s, other %s: %v, want %v; rejected %v", tt.self, tt.other, got, tt.want, rejections)
+		}
 	}
 }
 
@@ -156,7 +209,7 @@ func TestPeersOfTwoFamilies(t *testing.T) {
 		l.CreateRevision = 4
 	})
 	r.Apply(Update{Reset: true, Leases: []Lease{dual, half}})
-	peers, rejections := r.Peers(Lease{})
+	peers, rejections := r.Peers(newcomer())
 	want := []dataplane.Peer{peer(2, "10.3.2.0/24"), peer(3, "10.3.3.0/24"),
 		{VTEP: dataplane.VTEP{Addr: addr("fd99::2"), MAC: nodeMAC(2), VNI: 1}, Subnets: []netip.Prefix{prefix("fd10:6:0:8::/64")}}}
 	if d := cmp.Diff(want, peers, netipTypes); d != "" {
@@ -246,7 +299,7 @@ func TestPeersAgainstReference(t *testing.T) {
 			want[l.Subnet] = dataplane.VTEP{Addr: l.PublicIP, MAC: l.Backend.MAC, VNI: 1}
 		}
 		got := map[netip.Prefix]dataplane.VTEP{}
-		peers, rejections := r.Peers(Lease{})
+		peers, rejections := r.Peers(newcomer())
 		for _, p := range peers {
 			for _, s := range p.Subnets {
 				got[s] = p.VTEP

@@ -69,19 +69,23 @@ func (c *client) Acquire(ctx context.Context, node control.Node, vteps []datapla
 	if err != nil {
 		return control.Lease{}, err
 	}
-	ip := publicIP(node.PublicIP, node.PublicIPv6)
+	l, err := n.Publish(node, vteps)
+	if err != nil {
+		return control.Lease{}, err
+	}
+	node.PublicIP, node.PublicIPv6 = l.PublicIP, l.PublicIPv6
+	ip := l.Identity()
 	if other, ok := c.m.live[ip]; ok && other.ID != node.ID {
 		return control.Lease{}, fmt.Errorf("%w: %s belongs to host %q", control.ErrTaken, ip, other.Name)
 	}
-	subnet, v6, err := c.choose(n, node, vteps)
-	if err != nil {
+	if l.Subnet, l.IPv6Subnet, err = c.choose(n, node, vteps); err != nil {
 		return control.Lease{}, err
 	}
 	if c.alive != ip {
 		c.die()
 	}
 	c.m.live[ip], c.alive = node, ip
-	return c.write(newLease(node, vteps, subnet, v6)), nil
+	return c.write(l), nil
 }
 
 // choose returns what the node has, what it had before anything else, else something free.
@@ -95,6 +99,7 @@ func (c *client) choose(n control.Network, node control.Node, vteps []dataplane.
 			own = append(own, l)
 		case isOwn:
 			c.m.delete(key)
+			node.Previous = append(slices.Clone(node.Previous), l.Subnet, l.IPv6Subnet)
 		default:
 			taken = control.AppendTaken(taken, n, key, c.m.entries[key].value)
 		}
@@ -106,15 +111,12 @@ func (c *client) choose(n control.Network, node control.Node, vteps []dataplane.
 		l := own[max(slices.IndexFunc(own, had), 0)]
 		return l.Subnet, l.IPv6Subnet, nil
 	}
-	if subnet, v6, ok := control.Resume(n, node.Previous, taken); ok {
-		return subnet, v6, nil
-	}
-	return control.Allocate(n, taken, rand.IntN)
+	return control.Allocate(n, node.Previous, taken, rand.IntN)
 }
 
 func (c *client) owns(node control.Node, o control.Ownership, l control.Lease) bool {
 	if o == control.OwnUnlessLive {
-		other, live := c.m.live[publicIP(l.PublicIP, l.PublicIPv6)]
+		other, live := c.m.live[l.Identity()]
 		return !live || other.ID == node.ID
 	}
 	return o == control.Own
@@ -150,7 +152,7 @@ func (c *client) Renew(ctx context.Context, l control.Lease) (control.Lease, err
 	byHand := e.handle == 0
 	switch {
 	case err == nil && (now.PublicIP != l.PublicIP || now.PublicIPv6 != l.PublicIPv6):
-		return control.Lease{}, fmt.Errorf("%w: %s belongs to %s", control.ErrLost, key, now.PublicIP)
+		return control.Lease{}, fmt.Errorf("%w: %s belongs to %s", control.ErrLost, key, now.Identity())
 	case err != nil && byHand:
 	case e.create != l.CreateRevision:
 		return control.Lease{}, fmt.Errorf("%w: %s was deleted and written again", control.ErrLost, key)
@@ -189,25 +191,3 @@ func (c *client) Release(ctx context.Context, l control.Lease) error {
 
 // Watch implements control.Store.
 func (c *client) Watch(ctx context.Context) <-chan control.Update { return c.m.watch(ctx) }
-
-// publicIP is the one of a node's public IPs that tells it from all others.
-func publicIP(v4, v6 netip.Addr) netip.Addr {
-	if v4.IsValid() {
-		return v4
-	}
-	return v6
-}
-
-func newLease(node control.Node, vteps []dataplane.VTEP, subnet, v6 netip.Prefix) control.Lease {
-	l := control.Lease{Subnet: subnet, IPv6Subnet: v6, BackendType: "vxlan"}
-	for _, v := range vteps {
-		data := control.VTEPData{VNI: v.VNI, MAC: v.MAC}
-		switch {
-		case v.Addr.Is4() && subnet.IsValid():
-			l.PublicIP, l.Backend = node.PublicIP, data
-		case v.Addr.Is6() && v6.IsValid():
-			l.PublicIPv6, l.BackendV6 = node.PublicIPv6, data
-		}
-	}
-	return l
-}

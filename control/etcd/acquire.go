@@ -27,8 +27,10 @@ var errRace = errors.New("somebody else was faster")
 // acquisition is one run of Acquire.
 type acquisition struct {
 	*Store
-	node   control.Node
+	given  control.Node
+	node   control.Node // given, with the public IPs of offer alone
 	vteps  []dataplane.VTEP
+	offer  control.Lease // what the node publishes; without subnets
 	record *record
 
 	id      leaseID // of the etcd lease that the entry gets; 0: none yet
@@ -40,7 +42,7 @@ type acquisition struct {
 // end an earlier process of this node that is still there: its next Renew takes the
 // entry over with its new etcd lease, as it says what that process wrote (see judge).
 func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplane.VTEP) (control.Lease, error) {
-	a := &acquisition{Store: s, node: node, vteps: vteps}
+	a := &acquisition{Store: s, given: node, vteps: vteps}
 	for delay := raceDelay; ; delay = min(2*delay, maxRaceDelay) {
 		l, err := a.try(ctx)
 		switch {
@@ -73,7 +75,12 @@ func (a *acquisition) try(ctx context.Context) (control.Lease, error) {
 	if err != nil {
 		return control.Lease{}, err
 	}
-	if a.record, err = a.claim(ctx, a.node); err != nil {
+	if a.offer, err = n.Publish(a.given, a.vteps); err != nil {
+		return control.Lease{}, err
+	}
+	a.node = a.given
+	a.node.PublicIP, a.node.PublicIPv6 = a.offer.PublicIP, a.offer.PublicIPv6
+	if a.record, err = a.claim(ctx, a.node, a.offer.Identity()); err != nil {
 		return control.Lease{}, err
 	}
 	c, err := a.census(ctx, n)
@@ -83,30 +90,16 @@ func (a *acquisition) try(ctx context.Context) (control.Lease, error) {
 	if l, ok, err := a.resume(ctx, n, c.own); ok || err != nil {
 		return l, err
 	}
-	subnet, v6, ok := control.Resume(n, a.node.Previous, c.taken)
-	if !ok {
-		if subnet, v6, err = control.Allocate(n, c.taken, rand.IntN); err != nil {
-			return control.Lease{}, err
-		}
-	}
-	l, err := newLease(a.node, a.vteps, subnet, v6)
-	if err != nil {
+	l := a.offer
+	if l.Subnet, l.IPv6Subnet, err = control.Allocate(n, a.node.Previous, c.taken, rand.IntN); err != nil {
 		return control.Lease{}, err
 	}
 	return a.put(ctx, l)
 }
 
-// resume takes up a lease of this node, and deletes those that do not fit the network
-// any more. ok is false if there is none to take up.
+// resume takes up a lease of this node. ok is false if there is none.
 func (a *acquisition) resume(ctx context.Context, n control.Network, own []ownEntry) (l control.Lease, ok bool, err error) {
-	own = slices.DeleteFunc(own, func(l ownEntry) bool {
-		if control.Compatible(n, l.Subnet, l.IPv6Subnet) || err != nil {
-			return false
-		}
-		err = a.deleteUnfit(ctx, l.Lease)
-		return true
-	})
-	if err != nil || len(own) == 0 {
+	if err := a.deleteUnfit(ctx, n, own); err != nil || len(own) == 0 {
 		return control.Lease{}, false, err
 	}
 	old := a.preferred(own)
@@ -114,15 +107,12 @@ func (a *acquisition) resume(ctx context.Context, n control.Network, own []ownEn
 		old.Expires = a.expires
 		return old.Lease, true, nil
 	}
-	l, err = newLease(a.node, a.vteps, old.Subnet, old.IPv6Subnet)
-	if err != nil {
-		return control.Lease{}, false, err
-	}
-	l.CreateRevision, l.ModRevision = old.CreateRevision, old.ModRevision
+	l = a.offer
+	l.Subnet, l.IPv6Subnet, l.CreateRevision, l.ModRevision = old.Subnet, old.IPv6Subnet, old.CreateRevision, old.ModRevision
 	if l, err = a.put(ctx, l, old.while...); err != nil {
 		return control.Lease{}, false, err
 	}
-	if was, is := nodeIP(old.PublicIP, old.PublicIPv6), nodeIP(l.PublicIP, l.PublicIPv6); was != is {
+	if was, is := old.Identity(), l.Identity(); was != is {
 		a.log.InfoContext(ctx, "own lease of an earlier public IP taken up", "lease", l.Key(), "was", was, "public_ip", is)
 	}
 	a.retire(ctx, leaseID(old.Handle))
@@ -149,18 +139,32 @@ func (a *acquisition) preferred(own []ownEntry) ownEntry {
 	})
 }
 
-func (a *acquisition) deleteUnfit(ctx context.Context, l control.Lease) error {
-	key := a.keys.lease(l)
-	a.log.WarnContext(ctx, "own lease does not fit the network config any more", "lease", l.Key())
-	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", l.ModRevision)
-	resp, err := a.txn(ctx, "delete lease "+l.Key(), []clientv3.Cmp{unchanged}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
-	switch {
-	case err != nil && ambiguous(err) && ctx.Err() == nil, err == nil && !resp.Succeeded:
-		return errRace
-	case err != nil:
-		return err
+// deleteUnfit deletes what does not fit the network any more. errRace: it did, and what
+// was read is out of date. The subnets are remembered: a network that gets a second family
+// costs the node nothing of the first.
+func (a *acquisition) deleteUnfit(ctx context.Context, n control.Network, own []ownEntry) error {
+	var deleted bool
+	for _, l := range own {
+		if control.Compatible(n, l.Subnet, l.IPv6Subnet) {
+			continue
+		}
+		a.log.WarnContext(ctx, "own lease does not fit the network config any more", "lease", l.Key())
+		key := a.keys.lease(l.Lease)
+		unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", l.ModRevision)
+		resp, err := a.txn(ctx, "delete lease "+l.Key(), []clientv3.Cmp{unchanged}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
+		switch {
+		case err != nil && ambiguous(err) && ctx.Err() == nil, err == nil && !resp.Succeeded:
+			return errRace
+		case err != nil:
+			return err
+		}
+		a.retire(ctx, leaseID(l.Handle))
+		a.given.Previous = append(slices.Clone(a.given.Previous), l.Subnet, l.IPv6Subnet)
+		deleted = true
 	}
-	a.retire(ctx, leaseID(l.Handle))
+	if deleted {
+		return errRace
+	}
 	return nil
 }
 

@@ -3,14 +3,12 @@ package etcd
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"net/netip"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/overlayd/overlayd/control"
-	"github.com/overlayd/overlayd/dataplane"
 )
 
 // keys names every key that the package touches.
@@ -66,27 +64,6 @@ func (k keys) update(events []*mvccpb.Event) control.Update {
 		}
 	}
 	return u
-}
-
-// newLease is what node publishes for the subnets it gets, one per family.
-func newLease(node control.Node, vteps []dataplane.VTEP, subnet, v6 netip.Prefix) (control.Lease, error) {
-	l := control.Lease{Subnet: subnet, IPv6Subnet: v6, BackendType: "vxlan"}
-	for _, v := range vteps {
-		d := control.VTEPData{VNI: v.VNI, MAC: v.MAC}
-		switch {
-		case v.Addr.Is4() && subnet.IsValid():
-			l.PublicIP, l.Backend = node.PublicIP, d
-		case v.Addr.Is6() && v6.IsValid():
-			l.PublicIPv6, l.BackendV6 = node.PublicIPv6, d
-		}
-	}
-	if subnet.IsValid() && !l.PublicIP.Is4() {
-		return l, fmt.Errorf("lease %s: the network has IPv4 and this node has no IPv4 VTEP with a public IP", subnet)
-	}
-	if v6.IsValid() && !l.PublicIPv6.Is6() {
-		return l, fmt.Errorf("lease %s: the network has IPv6 and this node has no IPv6 VTEP with a public IP", v6)
-	}
-	return l, nil
 }
 
 // sameValue reports whether an entry says what l says, in whatever spelling.

@@ -61,12 +61,18 @@ type ownEntry struct {
 func (a *acquisition) census(ctx context.Context, n control.Network) (census, error) {
 	var c census
 	var doubtful []control.Lease
-	ip := []byte(nodeIP(a.node.PublicIP, a.node.PublicIPv6).String())
+	var ips [][]byte
+	for _, ip := range [...]netip.Addr{a.node.PublicIP, a.node.PublicIPv6} {
+		if ip.IsValid() {
+			ips = append(ips, []byte(ip.String()))
+		}
+	}
 	_, err := a.list(ctx, func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {
 			before := len(c.taken)
 			c.taken = control.AppendTaken(c.taken, n, a.keys.name(kv.Key), kv.Value)
-			if !bytes.Contains(kv.Value, ip) && !slices.ContainsFunc(c.taken[before:], a.hadBefore) {
+			named := slices.ContainsFunc(ips, func(ip []byte) bool { return bytes.Contains(kv.Value, ip) })
+			if !named && !slices.ContainsFunc(c.taken[before:], a.hadBefore) {
 				continue // reading the value of every lease would be most of the work
 			}
 			l, err := a.keys.parse(kv)
@@ -97,7 +103,7 @@ func (a *acquisition) hadBefore(p netip.Prefix) bool { return slices.Contains(a.
 // appendVacated appends l to own if no other live node publishes its public IP, and for
 // as long as none does.
 func (a *acquisition) appendVacated(ctx context.Context, own []ownEntry, l control.Lease) ([]ownEntry, error) {
-	key := a.keys.node(nodeIP(l.PublicIP, l.PublicIPv6))
+	key := a.keys.node(l.Identity())
 	got, err := a.get(ctx, "read node record", key)
 	if err != nil {
 		return own, err

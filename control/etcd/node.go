@@ -50,15 +50,11 @@ func (t turn) lock(ctx context.Context) error {
 
 func (t turn) unlock() { t <- struct{}{} }
 
-// claim makes sure that the record of node is this process's, and keeps it alive
+// claim makes sure that the record of node under ip is this process's, and keeps it alive
 // from then on. control.ErrTaken: another live node has it. An earlier process of
 // the same node loses it.
-func (s *Store) claim(ctx context.Context, node control.Node) (*record, error) {
-	ip := nodeIP(node.PublicIP, node.PublicIPv6)
-	switch {
-	case !ip.IsValid():
-		return nil, errors.New("node has no public IP")
-	case node.ID == "":
+func (s *Store) claim(ctx context.Context, node control.Node, ip netip.Addr) (*record, error) {
+	if node.ID == "" {
 		return nil, errors.New("node ID is empty")
 	}
 	if err := s.claims.lock(ctx); err != nil {
@@ -100,14 +96,6 @@ func (s *Store) start(ctx context.Context, r *record) error {
 	s.node = r
 	go r.keep(ctx) // unclaim waits for it
 	return nil
-}
-
-// nodeIP is the one of a node's public IPs that tells it from all others.
-func nodeIP(v4, v6 netip.Addr) netip.Addr {
-	if v4.IsValid() {
-		return v4
-	}
-	return v6
 }
 
 // record returns this node's record: nil before Acquire and after Release.

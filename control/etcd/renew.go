@@ -113,11 +113,8 @@ func (s *Store) judge(kv *mvccpb.KeyValue, l control.Lease, claimed bool) (entry
 
 // holder names who has an entry, for a message.
 func holder(l control.Lease) string {
-	switch {
-	case l.PublicIP.IsValid():
-		return l.PublicIP.String()
-	case l.PublicIPv6.IsValid():
-		return l.PublicIPv6.String()
+	if ip := l.Identity(); ip.IsValid() {
+		return ip.String()
 	}
 	return "an entry that cannot be read"
 }

@@ -1,0 +1,86 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// vtep returns the VTEP that the lease publishes in one family. Without one its Addr is not valid.
+func (l *Lease) vtep(ipv6 bool) dataplane.VTEP {
+	addr, data := l.PublicIP, l.Backend
+	if ipv6 {
+		addr, data = l.PublicIPv6, l.BackendV6
+	}
+	if !addr.IsValid() || addr.Is6() != ipv6 || data == (VTEPData{}) {
+		return dataplane.VTEP{}
+	}
+	return dataplane.VTEP{Addr: addr, MAC: data.MAC, VNI: data.VNI}
+}
+
+// setVTEP makes v the VTEP of its family, published as public.
+func (l *Lease) setVTEP(v dataplane.VTEP, public netip.Addr) {
+	data := VTEPData{VNI: v.VNI, MAC: v.MAC}
+	if v.Addr.Is6() {
+		l.PublicIPv6, l.BackendV6 = public, data
+	} else {
+		l.PublicIP, l.Backend = public, data
+	}
+}
+
+// route returns the VTEP of the lease by which self reaches a subnet of one family: the
+// one of that family if both have one, else the other's if both have that. So a normal
+// dual-stack cluster does what flannel does, and an overlay of one family runs over an
+// underlay of the other, too. ok is false if the two have no family in common.
+func (l *Lease) route(self *Lease, ipv6 bool) (v dataplane.VTEP, ok bool) {
+	for _, family := range [...]bool{ipv6, !ipv6} {
+		if v := l.vtep(family); v.Addr.IsValid() && self.vtep(family).Addr.IsValid() {
+			return v, true
+		}
+	}
+	return dataplane.VTEP{}, false
+}
+
+// Publish returns what node publishes in a lease of n, which has all but the subnets: of
+// each enabled family the VTEP of that family, or else that of the other. What vteps has
+// beside these is left out. An error means that there is no VTEP, or no public
+// IP of node for it.
+func (n Network) Publish(node Node, vteps []dataplane.VTEP) (Lease, error) {
+	all, l := Lease{}, Lease{BackendType: backendVXLAN}
+	for _, v := range vteps {
+		public := node.PublicIP
+		if v.Addr.Is6() {
+			public = node.PublicIPv6
+		}
+		all.setVTEP(v, public)
+	}
+	for _, p := range n.Prefixes() {
+		v, ok := all.route(&all, p.Addr().Is6())
+		if !ok {
+			return Lease{}, fmt.Errorf("network %s: %w", p, errNoVTEP)
+		}
+		l.setVTEP(v, v.Addr)
+	}
+	return l, nil
+}
+
+var errNoVTEP = errors.New("this node has no VTEP with a public IP")
+
+// Identity returns the one of the public IPs that tells the lease's node from all others.
+func (l Lease) Identity() netip.Addr {
+	if l.PublicIP.IsValid() {
+		return l.PublicIP
+	}
+	return l.PublicIPv6
+}
+
+// SamePublicIP reports whether two leases are of one node by their public IPs. IPv4 decides
+// where both have it: all leases without it have the same IPv4 address, none.
+func (l Lease) SamePublicIP(m Lease) bool {
+	if l.PublicIP.IsValid() && m.PublicIP.IsValid() {
+		return l.PublicIP == m.PublicIP
+	}
+	return l.PublicIPv6.IsValid() && l.PublicIPv6 == m.PublicIPv6
+}
