@@ -1,16 +1,12 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,11 +15,13 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
 // cluster is a real etcd and real overlayd processes on hosts made of network
-// namespaces: host i has eth0 with 192.0.2.(2+i)/24 and default offloads.
+// namespaces: host i has eth0 with 192.0.2.(2+i)/24, or 2001:db8::(2+i)/64, or
+// both, and default offloads.
 //
 //	         under: bridge 192.0.2.1, etcd
 //	       ┌────────────┴────────────┐
@@ -42,22 +40,44 @@ type cluster struct {
 // testNetwork leaves 10.5.64.0 and above to the leases that tests write by hand.
 const testNetwork = `{"Network":"10.5.0.0/16","SubnetMax":"10.5.63.0","Backend":{"Type":"vxlan"}}`
 
+// The prefixes of a cluster's underlay.
+const (
+	under4 = "192.0.2.0/24"
+	under6 = "2001:db8::/64"
+)
+
 // newCluster starts etcd with config (none where it is empty) and makes n hosts
-// on which nothing runs yet.
+// on which nothing runs yet, on an IPv4 underlay.
 func newCluster(t *testing.T, n int, config string) *cluster {
 	t.Helper()
-	c := &cluster{t: t, url: "http://192.0.2.1:2379"}
+	return newClusterOn(t, []string{under4}, n, config)
+}
+
+// newClusterOn is newCluster with an underlay of these prefixes, by the first of which
+// etcd is reached.
+func newClusterOn(t *testing.T, under []string, n int, config string) *cluster {
+	t.Helper()
+	c := &cluster{t: t}
 	var namespaces []*netnstest.NS
 	for i := range n {
 		ns := netnstest.New(t)
 		namespaces = append(namespaces, ns)
-		c.hosts = append(c.hosts, &host{
-			NS: ns, c: c, name: fmt.Sprintf("host%d", i),
-			addr:       netip.AddrFrom4([4]byte{192, 0, 2, byte(2 + i)}),
-			subnetFile: filepath.Join(t.TempDir(), "subnet.env"),
-		})
+		h := &host{NS: ns, c: c, name: fmt.Sprintf("host%d", i), subnetFile: filepath.Join(t.TempDir(), "subnet.env")}
+		for _, prefix := range under {
+			addr := netip.MustParsePrefix(prefix).Addr().Next()
+			for range i + 1 {
+				addr = addr.Next()
+			}
+			h.addrs = append(h.addrs, addr)
+		}
+		h.addr = h.addrs[0]
+		c.hosts = append(c.hosts, h)
 	}
-	c.under = netnstest.LAN(t, "192.0.2.0/24", namespaces...)
+	c.under = netnstest.LAN(t, under[0], namespaces...)
+	for _, prefix := range under[1:] {
+		netnstest.Number(c.under, prefix, namespaces...)
+	}
+	c.url = "http://" + netip.AddrPortFrom(netip.MustParsePrefix(under[0]).Addr().Next(), 2379).String()
 	etcd := start(t, c.under, "etcd", []string{asEtcd + "=" + t.TempDir() + " " + c.url})
 	t.Cleanup(func() { etcd.stop(unix.SIGKILL) })
 	c.connect()
@@ -115,7 +135,8 @@ type host struct {
 	*netnstest.NS
 	c          *cluster
 	name       string
-	addr       netip.Addr
+	addr       netip.Addr   // addrs[0]
+	addrs      []netip.Addr // on the underlay, one per prefix
 	subnetFile string
 	daemon     *process
 }
@@ -139,49 +160,78 @@ func (h *host) up(args ...string) {
 func (h *host) env(key string) (value string) {
 	h.c.t.Helper()
 	eventually(h.c.t, 10*time.Second, h.subnetFile+" has "+key, func() error {
-		b, err := os.ReadFile(h.subnetFile)
-		if err != nil {
-			return err
+		env, err := readEnv(h.subnetFile)
+		if err == nil && env[key] == "" {
+			err = fmt.Errorf("only %v", env)
 		}
-		for line := range strings.Lines(string(b)) {
-			if k, v, _ := strings.Cut(strings.TrimSpace(line), "="); k == key {
-				value = v
-				return nil
-			}
-		}
-		return fmt.Errorf("only:\n%s", b)
+		value = env[key]
+		return err
 	})
 	return value
 }
 
-// gateway returns the host's address towards its pods, with the subnet's length.
+func readEnv(path string) (map[string]string, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	env := map[string]string{}
+	for line := range strings.Lines(string(b)) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			env[k] = v
+		}
+	}
+	return env, nil
+}
+
+// gateways returns the host's addresses towards its pods, IPv4 first, with the
+// lengths of the subnets.
+func (h *host) gateways() (all []netip.Prefix) {
+	h.c.t.Helper()
+	h.env("FLANNEL_MTU")
+	env, err := readEnv(h.subnetFile)
+	if err != nil {
+		h.c.t.Fatal(err)
+	}
+	for _, key := range []string{"FLANNEL_SUBNET", "FLANNEL_IPV6_SUBNET"} {
+		if env[key] != "" {
+			all = append(all, netip.MustParsePrefix(env[key]))
+		}
+	}
+	return all
+}
+
+// gateway is the first of gateways.
 func (h *host) gateway() netip.Prefix {
 	h.c.t.Helper()
-	return netip.MustParsePrefix(h.env("FLANNEL_SUBNET"))
+	return h.gateways()[0]
 }
 
 // key is the store's key of the host's lease.
 func (h *host) key() string {
 	h.c.t.Helper()
-	p := h.gateway().Masked()
-	return fmt.Sprintf("/coreos.com/network/subnets/%s-%d", p.Addr(), p.Bits())
+	var l control.Lease
+	for _, gw := range h.gateways() {
+		if gw.Addr().Is4() {
+			l.Subnet = gw.Masked()
+		} else {
+			l.IPv6Subnet = gw.Masked()
+		}
+	}
+	return subnets + l.Key()
 }
 
-// pod is a workload behind a host, with an address out of the host's subnet.
+// pod is a workload behind a host, with an address out of each of the host's subnets.
 type pod struct {
 	*netnstest.NS
-	addr netip.Addr
+	addr  netip.Addr   // addrs[0]
+	addrs []netip.Addr // IPv4 first
 }
 
 // pod makes the i-th pod behind h; MTU 0 is the overlay's.
 func (h *host) pod(i, mtu int) *pod {
 	h.c.t.Helper()
 	p := &pod{NS: netnstest.New(h.c.t)}
-	gw := h.gateway()
-	p.addr = gw.Addr()
-	for range i + 1 {
-		p.addr = p.addr.Next()
-	}
 	if mtu == 0 {
 		fmt.Sscan(h.env("FLANNEL_MTU"), &mtu)
 	}
@@ -198,11 +248,31 @@ func (h *host) pod(i, mtu int) *pod {
 	}
 	h.Must(setMTU(name))
 	p.Must(setMTU("eth0"))
-	h.Addr(name, netip.PrefixFrom(gw.Addr(), 32).String())
-	h.Must(func() error { return addRoute(name, netip.PrefixFrom(p.addr, 32)) })
-	p.Addr("eth0", netip.PrefixFrom(p.addr, gw.Bits()).String())
-	p.DefaultRoute(gw.Addr().String())
+	for _, gw := range h.gateways() {
+		addr := gw.Addr()
+		for range i + 1 {
+			addr = addr.Next()
+		}
+		p.addrs = append(p.addrs, addr)
+		h.Addr(name, netip.PrefixFrom(gw.Addr(), gw.Addr().BitLen()).String())
+		h.Must(func() error { return addRoute(name, netip.PrefixFrom(addr, addr.BitLen())) })
+		p.Addr("eth0", netip.PrefixFrom(addr, gw.Bits()).String())
+		p.DefaultRoute(gw.Addr().String())
+	}
+	p.addr = p.addrs[0]
 	return p
+}
+
+// upPair starts overlayd on the first two hosts, in these modes, with a pod behind each,
+// and waits until the pods reach each other.
+func (c *cluster) upPair(modes [2]string, args ...string) (a, b *pod) {
+	c.t.Helper()
+	for i, mode := range modes {
+		c.hosts[i].up(append([]string{"--dataplane", mode}, args...)...)
+	}
+	a, b = c.hosts[0].pod(0, 0), c.hosts[1].pod(0, 0)
+	warmUp(c.t, a, b)
+	return a, b
 }
 
 func addRoute(link string, dst netip.Prefix) error {
@@ -215,119 +285,4 @@ func addRoute(link string, dst netip.Prefix) error {
 		return err
 	}
 	return netlink.RouteReplace(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: d, Scope: netlink.SCOPE_LINK})
-}
-
-// process is a child in a namespace whose standard error is kept.
-type process struct {
-	t    *testing.T
-	name string
-	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended; then err is set
-	err  error
-
-	mu  sync.Mutex
-	log bytes.Buffer
-}
-
-// start runs this test binary as env says.
-func start(t *testing.T, ns *netnstest.NS, name string, env []string, args ...string) *process {
-	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(exe, args...)
-	cmd.Env = append(os.Environ(), env...)
-	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0") // the race detector's second at exit is not the daemon's
-	return startCommand(t, ns, name, cmd)
-}
-
-// startCommand starts cmd in ns. A process that the test leaves running is killed
-// with the test, and its log is shown if the test failed.
-func startCommand(t *testing.T, ns *netnstest.NS, name string, cmd *exec.Cmd) *process {
-	t.Helper()
-	p := &process{t: t, name: name, done: make(chan struct{}), cmd: cmd}
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stdout, cmd.Stderr = w, w
-	if err := ns.Start(cmd); err != nil {
-		t.Fatalf("start %s: %v", name, err)
-	}
-	w.Close()
-	go p.read(r)
-	t.Cleanup(func() {
-		p.stop(unix.SIGKILL)
-		if t.Failed() {
-			t.Logf("log of %s:\n%s", name, p.text())
-		}
-	})
-	return p
-}
-
-func (p *process) read(r *os.File) {
-	defer close(p.done)
-	defer r.Close()
-	for s := bufio.NewScanner(r); s.Scan(); {
-		p.mu.Lock()
-		p.log.Write(s.Bytes())
-		p.log.WriteByte('\n')
-		p.mu.Unlock()
-	}
-	p.err = p.cmd.Wait()
-}
-
-func (p *process) text() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.log.String()
-}
-
-func (p *process) waitLog(part string, limit time.Duration) {
-	p.t.Helper()
-	eventually(p.t, limit, p.name+" logs "+part, func() error {
-		if strings.Contains(p.text(), part) {
-			return nil
-		}
-		select {
-		case <-p.done:
-			p.t.Fatalf("%s ended (%v) before it logged %q:\n%s", p.name, p.err, part, p.text())
-		default:
-		}
-		return fmt.Errorf("not in the log")
-	})
-}
-
-// stop sends a signal, waits for the end and returns the exit code (-1: killed).
-func (p *process) stop(sig unix.Signal) int {
-	p.cmd.Process.Signal(sig)
-	return p.wait(20 * time.Second)
-}
-
-func (p *process) wait(limit time.Duration) int {
-	select {
-	case <-p.done:
-	case <-time.After(limit):
-		p.cmd.Process.Kill()
-		<-p.done
-		p.t.Errorf("%s did not end within %s", p.name, limit)
-	}
-	return p.cmd.ProcessState.ExitCode()
-}
-
-// eventually polls until ok returns nil.
-func eventually(t *testing.T, limit time.Duration, what string, ok func() error) {
-	t.Helper()
-	deadline := time.Now().Add(limit)
-	for {
-		err := ok()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s: %v", limit, what, err)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
 	"google.golang.org/grpc"
 
 	"github.com/overlayd/overlayd/dataplane/netnstest"
@@ -43,14 +44,18 @@ func echo(from *netnstest.NS, to netip.Addr, size int) error {
 
 func echoWithin(from *netnstest.NS, to netip.Addr, size int, limit time.Duration) error {
 	var conn *icmp.PacketConn
-	err := from.Do(func() (err error) { conn, err = icmp.ListenPacket("ip4:icmp", "0.0.0.0"); return err })
+	network, any, ask, answer := "ip4:icmp", "0.0.0.0", icmp.Type(ipv4.ICMPTypeEcho), icmp.Type(ipv4.ICMPTypeEchoReply)
+	if to.Is6() {
+		network, any, ask, answer = "ip6:ipv6-icmp", "::", ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply
+	}
+	err := from.Do(func() (err error) { conn, err = icmp.ListenPacket(network, any); return err })
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	payload := randomBytes(size)
 	id := rand.IntN(1 << 16)
-	request := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: id, Seq: 1, Data: payload}}
+	request := icmp.Message{Type: ask, Body: &icmp.Echo{ID: id, Seq: 1, Data: payload}}
 	b, err := request.Marshal(nil)
 	if err != nil {
 		return err
@@ -65,8 +70,8 @@ func echoWithin(from *netnstest.NS, to netip.Addr, size int, limit time.Duration
 		if err != nil {
 			return fmt.Errorf("ping %s with %d bytes: no answer: %w", to, size, err)
 		}
-		m, err := icmp.ParseMessage(1, buf[:n])
-		if err != nil || m.Type != ipv4.ICMPTypeEchoReply || m.Body.(*icmp.Echo).ID != id {
+		m, err := icmp.ParseMessage(ask.Protocol(), buf[:n])
+		if err != nil || m.Type != answer || m.Body.(*icmp.Echo).ID != id {
 			continue
 		}
 		if !bytes.Equal(m.Body.(*icmp.Echo).Data, payload) {
@@ -80,7 +85,7 @@ func echoWithin(from *netnstest.NS, to netip.Addr, size int, limit time.Duration
 // digest of what left with that of what arrived.
 func sendTCP(from, to *netnstest.NS, addr netip.Addr, n int64) error {
 	var l net.Listener
-	if err := to.Do(func() (err error) { l, err = net.Listen("tcp4", net.JoinHostPort(addr.String(), "0")); return err }); err != nil {
+	if err := to.Do(func() (err error) { l, err = net.Listen("tcp", net.JoinHostPort(addr.String(), "0")); return err }); err != nil {
 		return err
 	}
 	defer l.Close()
@@ -102,7 +107,7 @@ func sendTCP(from, to *netnstest.NS, addr netip.Addr, n int64) error {
 		received <- result{h.Sum(nil), err}
 	}()
 	var conn net.Conn
-	if err := from.Do(func() (err error) { conn, err = net.DialTimeout("tcp4", l.Addr().String(), 5*time.Second); return err }); err != nil {
+	if err := from.Do(func() (err error) { conn, err = net.DialTimeout("tcp", l.Addr().String(), 5*time.Second); return err }); err != nil {
 		return err
 	}
 	defer conn.Close()
@@ -130,11 +135,14 @@ type onlyReader struct{ io.Reader } // hides WriteTo, which would ignore the buf
 // is how a sender learns that a link on the way has a smaller MTU (RFC 1191).
 func datagrams(from, to *netnstest.NS, addr netip.Addr, size, count int) error {
 	var server, client net.PacketConn
-	if err := to.Do(func() (err error) { server, err = net.ListenPacket("udp4", addr.String()+":0"); return err }); err != nil {
+	if err := to.Do(func() (err error) {
+		server, err = net.ListenPacket("udp", net.JoinHostPort(addr.String(), "0"))
+		return err
+	}); err != nil {
 		return err
 	}
 	defer server.Close()
-	if err := from.Do(func() (err error) { client, err = net.ListenPacket("udp4", ":0"); return err }); err != nil {
+	if err := from.Do(func() (err error) { client, err = net.ListenPacket("udp", ":0"); return err }); err != nil {
 		return err
 	}
 	defer client.Close()
@@ -197,10 +205,13 @@ type meter struct {
 // startMeter sends from one namespace to addr in another every period.
 func startMeter(from, to *netnstest.NS, addr netip.Addr, period time.Duration) (*meter, error) {
 	var server, client net.PacketConn
-	if err := to.Do(func() (err error) { server, err = net.ListenPacket("udp4", addr.String()+":0"); return err }); err != nil {
+	if err := to.Do(func() (err error) {
+		server, err = net.ListenPacket("udp", net.JoinHostPort(addr.String(), "0"))
+		return err
+	}); err != nil {
 		return nil, err
 	}
-	if err := from.Do(func() (err error) { client, err = net.ListenPacket("udp4", ":0"); return err }); err != nil {
+	if err := from.Do(func() (err error) { client, err = net.ListenPacket("udp", ":0"); return err }); err != nil {
 		server.Close()
 		return nil, err
 	}

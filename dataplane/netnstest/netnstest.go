@@ -15,6 +15,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // NS is one host: a network namespace with its loopback up.
@@ -113,7 +114,8 @@ func (n *NS) Output(name string, args ...string) (string, error) {
 // Handle returns the namespace's handle, owned by n, for netlink.NewHandleAt.
 func (n *NS) Handle() netns.NsHandle { return n.handle }
 
-// Addr adds an address with its prefix length, such as "192.0.2.1/24", to a link.
+// Addr adds an address with its prefix length, such as "192.0.2.1/24", to a link. One
+// of IPv6 is of use at once: nobody is asked whether it is a duplicate.
 func (n *NS) Addr(link, addr string) {
 	n.tb.Helper()
 	n.Must(func() error {
@@ -124,6 +126,9 @@ func (n *NS) Addr(link, addr string) {
 		a, err := netlink.ParseAddr(addr)
 		if err != nil {
 			return err
+		}
+		if a.IP.To4() == nil {
+			a.Flags |= unix.IFA_F_NODAD
 		}
 		if err := netlink.AddrReplace(l, a); err != nil {
 			return fmt.Errorf("add address %s to %s: %w", addr, link, err)
@@ -160,7 +165,6 @@ func Link(a *NS, nameA string, b *NS, nameB string) {
 // prefix's first, and a default route through the bridge.
 func LAN(tb testing.TB, prefix string, hosts ...*NS) *NS {
 	tb.Helper()
-	p := netip.MustParsePrefix(prefix)
 	under := New(tb)
 	under.Must(func() error {
 		attrs := netlink.NewLinkAttrs()
@@ -170,15 +174,27 @@ func LAN(tb testing.TB, prefix string, hosts ...*NS) *NS {
 		}
 		return up("br0")
 	})
+	for i, h := range hosts {
+		Link(under, fmt.Sprintf("port%d", i), h, "eth0")
+		under.Must(func() error { return enslave(fmt.Sprintf("port%d", i)) })
+	}
+	Number(under, prefix, hosts...)
+	return under
+}
+
+// Number gives the bridge of a LAN and its hosts addresses of one more prefix, as LAN
+// does: with one prefix of each family it makes the hosts dual-stack.
+func Number(under *NS, prefix string, hosts ...*NS) {
+	under.tb.Helper()
+	p := netip.MustParsePrefix(prefix)
 	addr := p.Masked().Addr().Next()
 	gateway := addr.String()
 	under.Addr("br0", netip.PrefixFrom(addr, p.Bits()).String())
-	for i, h := range hosts {
+	for _, h := range hosts {
 		addr = addr.Next()
-		Plug(under, fmt.Sprintf("port%d", i), h, netip.PrefixFrom(addr, p.Bits()).String())
+		h.Addr("eth0", netip.PrefixFrom(addr, p.Bits()).String())
 		h.DefaultRoute(gateway)
 	}
-	return under
 }
 
 // Plug gives a host a link eth0 with an address to the bridge of a LAN, in which it
@@ -186,18 +202,21 @@ func LAN(tb testing.TB, prefix string, hosts ...*NS) *NS {
 func Plug(under *NS, port string, h *NS, addr string) {
 	under.tb.Helper()
 	Link(under, port, h, "eth0")
-	under.Must(func() error {
-		l, err := netlink.LinkByName(port)
-		if err != nil {
-			return err
-		}
-		br, err := netlink.LinkByName("br0")
-		if err != nil {
-			return err
-		}
-		return netlink.LinkSetMaster(l, br)
-	})
+	under.Must(func() error { return enslave(port) })
 	h.Addr("eth0", addr)
+}
+
+// enslave makes a link a port of the bridge.
+func enslave(port string) error {
+	l, err := netlink.LinkByName(port)
+	if err != nil {
+		return err
+	}
+	br, err := netlink.LinkByName("br0")
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetMaster(l, br)
 }
 
 func up(name string) error {

@@ -182,7 +182,17 @@ func TestDumpIsRepeated(t *testing.T) {
 // kernel's IPv6 routes are read.
 func TestSelectDualStack(t *testing.T) {
 	h := twoNICs(t)
-	h.Addr("eth0", "2001:db8::2/64") // tentative: the kernel looks for a duplicate
+	h.Must(func() error { // not h.Addr: tentative, for the kernel looks for a duplicate
+		l, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		a, err := netlink.ParseAddr("2001:db8::2/64")
+		if err != nil {
+			return err
+		}
+		return netlink.AddrAdd(l, a)
+	})
 	h.DefaultRoute("2001:db8::1")
 	got, err := selectIn(h, Options{IPv4: true, IPv6: true})
 	want := Interface{Name: "eth0", Index: got.Index, MTU: 1500, IPv4: End{ip("192.0.2.2"), ip("192.0.2.2")}, IPv6: End{ip("2001:db8::2"), ip("2001:db8::2")}}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/netnstest"
+)
+
+// process is a child in a namespace whose standard error is kept.
+type process struct {
+	t    *testing.T
+	name string
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended; then err is set
+	err  error
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// start runs this test binary as env says.
+func start(t *testing.T, ns *netnstest.NS, name string, env []string, args ...string) *process {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0") // the race detector's second at exit is not the daemon's
+	return startCommand(t, ns, name, cmd)
+}
+
+// startCommand starts cmd in ns. A process that the test leaves running is killed
+// with the test, and its log is shown if the test failed.
+func startCommand(t *testing.T, ns *netnstest.NS, name string, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, name: name, done: make(chan struct{}), cmd: cmd}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = w, w
+	if err := ns.Start(cmd); err != nil {
+		t.Fatalf("start %s: %v", name, err)
+	}
+	w.Close()
+	go p.read(r)
+	t.Cleanup(func() {
+		p.stop(unix.SIGKILL)
+		if t.Failed() {
+			t.Logf("log of %s:\n%s", name, p.text())
+		}
+	})
+	return p
+}
+
+func (p *process) read(r *os.File) {
+	defer close(p.done)
+	defer r.Close()
+	for s := bufio.NewScanner(r); s.Scan(); {
+		p.mu.Lock()
+		p.log.Write(s.Bytes())
+		p.log.WriteByte('\n')
+		p.mu.Unlock()
+	}
+	p.err = p.cmd.Wait()
+}
+
+func (p *process) text() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String()
+}
+
+func (p *process) waitLog(part string, limit time.Duration) {
+	p.t.Helper()
+	eventually(p.t, limit, p.name+" logs "+part, func() error {
+		if strings.Contains(p.text(), part) {
+			return nil
+		}
+		select {
+		case <-p.done:
+			p.t.Fatalf("%s ended (%v) before it logged %q:\n%s", p.name, p.err, part, p.text())
+		default:
+		}
+		return fmt.Errorf("not in the log")
+	})
+}
+
+// stop sends a signal, waits for the end and returns the exit code (-1: killed).
+func (p *process) stop(sig unix.Signal) int {
+	p.cmd.Process.Signal(sig)
+	return p.wait(20 * time.Second)
+}
+
+func (p *process) wait(limit time.Duration) int {
+	select {
+	case <-p.done:
+	case <-time.After(limit):
+		p.cmd.Process.Kill()
+		<-p.done
+		p.t.Errorf("%s did not end within %s", p.name, limit)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// eventually polls until ok returns nil.
+func eventually(t *testing.T, limit time.Duration, what string, ok func() error) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		err := ok()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s: %v", limit, what, err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
