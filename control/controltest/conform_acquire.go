@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
 )
 
 func networkMissing(t *testing.T, h Harness) {
@@ -205,12 +206,18 @@ func acquireTaken(t *testing.T, h Harness) {
 	n, vteps := node(1)
 	n.ID, n.Name = "id-of-a-clone", "clone"
 	vteps[0].MAC[5] ^= 1
-	if got, err := h.Open(t).Acquire(t.Context(), n, vteps); !errors.Is(err, control.ErrTaken) || !strings.Contains(err.Error(), "host-1") {
-		t.Errorf("two live nodes, one public IP: acquired %+v, %v, want ErrTaken naming host-1", got, err)
-	}
+	wantTaken(t, h, n, vteps)
 	checkStored(t, h, l)
 	if _, err := s.Renew(t.Context(), l); err != nil {
 		t.Errorf("renew after that: %v", err)
+	}
+}
+
+// wantTaken acquires for a clone of node 1, which is alive.
+func wantTaken(t *testing.T, h Harness, clone control.Node, vteps []dataplane.VTEP) {
+	t.Helper()
+	if got, err := h.Open(t).Acquire(t.Context(), clone, vteps); !errors.Is(err, control.ErrTaken) || !strings.Contains(err.Error(), "host-1") {
+		t.Errorf("two live nodes, one public IP: acquired %+v, %v, want ErrTaken naming host-1", got, err)
 	}
 }
 

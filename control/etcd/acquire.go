@@ -94,7 +94,38 @@ func (a *acquisition) try(ctx context.Context) (control.Lease, error) {
 	if l.Subnet, l.IPv6Subnet, err = control.Allocate(n, a.node.Previous, c.taken, rand.IntN); err != nil {
 		return control.Lease{}, err
 	}
-	return a.put(ctx, l)
+	if l, err = a.put(ctx, l); err != nil {
+		return control.Lease{}, err
+	}
+	return l, a.yield(ctx, l)
+}
+
+// yield takes back a new entry l where an older one has a part of its subnets. errRace: it
+// did. A transaction excludes another of the same key only, and of two nodes that choose
+// at once each may write a key that has the subnet of the other in one family. The
+// younger entry's node sees the older entry here, and nobody has used the younger one: see RIB.Peers.
+func (a *acquisition) yield(ctx context.Context, l control.Lease) error {
+	if !l.Subnet.IsValid() || !l.IPv6Subnet.IsValid() {
+		return nil
+	}
+	older, err := a.rival(ctx, l, control.AppendTaken)
+	if err != nil || older == "" {
+		return err
+	}
+	a.log.DebugContext(ctx, "lease yields to an older one", "lease", l.Key(), "older", older)
+	a.giveUp(ctx)
+	return errRace
+}
+
+// delete deletes an entry as it was read. errRace: it may be another now.
+func (s *Store) delete(ctx context.Context, l control.Lease) error {
+	key := s.keys.lease(l)
+	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", l.ModRevision)
+	resp, err := s.txn(ctx, "delete lease "+l.Key(), []clientv3.Cmp{unchanged}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
+	if err != nil && ambiguous(err) && ctx.Err() == nil || err == nil && !resp.Succeeded {
+		return errRace
+	}
+	return err
 }
 
 // resume takes up a lease of this node. ok is false if there is none.
@@ -105,7 +136,7 @@ func (a *acquisition) resume(ctx context.Context, n control.Network, own []ownEn
 	old := a.preferred(own)
 	if a.id != 0 && leaseID(old.Handle) == a.id { // the transaction in doubt took effect
 		old.Expires = a.expires
-		return old.Lease, true, nil
+		return old.Lease, true, a.yield(ctx, old.Lease)
 	}
 	l = a.offer
 	l.Subnet, l.IPv6Subnet, l.CreateRevision, l.ModRevision = old.Subnet, old.IPv6Subnet, old.CreateRevision, old.ModRevision
@@ -149,13 +180,7 @@ func (a *acquisition) deleteUnfit(ctx context.Context, n control.Network, own []
 			continue
 		}
 		a.log.WarnContext(ctx, "own lease does not fit the network config any more", "lease", l.Key())
-		key := a.keys.lease(l.Lease)
-		unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", l.ModRevision)
-		resp, err := a.txn(ctx, "delete lease "+l.Key(), []clientv3.Cmp{unchanged}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
-		switch {
-		case err != nil && ambiguous(err) && ctx.Err() == nil, err == nil && !resp.Succeeded:
-			return errRace
-		case err != nil:
+		if err := a.delete(ctx, l.Lease); err != nil {
 			return err
 		}
 		a.retire(ctx, leaseID(l.Handle))

@@ -21,7 +21,8 @@
 //
 // The node's record is attached to a short etcd lease that is kept alive as long
 // as the daemon lives. It is how two live nodes with one public IP are told
-// apart. A flanneld has no such record: its lease is taken over in place.
+// apart: <public IP> is the IPv4 one, or the IPv6 one of a node without. A flanneld has
+// no such record: its lease is taken over in place.
 //
 // A node whose public IP has changed publishes its last lease anew: same key, one
 // write. Which lease that is says control.Node.Ownership; where the MAC proves only
@@ -33,6 +34,10 @@
 // A value that cannot be read still takes its key's subnet from those who choose one,
 // as flanneld may own it (control.AppendTaken), but from nobody who has it already
 // (control.AppendHeld).
+//
+// In a network of both families the keys of two nodes may differ and their subnets
+// overlap in one family, which no transaction excludes. Whoever has written such an entry
+// looks once more, and takes it back where an older one overlaps it.
 //
 // # Watching
 //

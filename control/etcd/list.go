@@ -118,3 +118,40 @@ func (a *acquisition) appendVacated(ctx context.Context, own []ownEntry, l contr
 	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", revision)
 	return append(own, ownEntry{l, []clientv3.Cmp{unchanged}}), nil
 }
+
+// takes is control.AppendTaken or control.AppendHeld.
+type takes func(taken []netip.Prefix, n control.Network, key string, value []byte) []netip.Prefix
+
+// rival returns the key of an entry that takes a part of l's subnets and is older than l,
+// or "". An l without a CreateRevision is younger than all.
+func (s *Store) rival(ctx context.Context, l control.Lease, takes takes) (key string, err error) {
+	var rivals []*mvccpb.KeyValue
+	_, err = s.list(ctx, func(kvs []*mvccpb.KeyValue) {
+		for _, kv := range kvs {
+			if l.CreateRevision != 0 && kv.CreateRevision >= l.CreateRevision {
+				continue
+			}
+			if v4, v6, err := control.ParseKey(s.keys.name(kv.Key)); err == nil && overlap(l, v4, v6) {
+				rivals = append(rivals, kv)
+			}
+		}
+	})
+	if err != nil || len(rivals) == 0 {
+		return "", err
+	}
+	n, err := s.Network(ctx) // without it nobody can say what a rival takes
+	if err != nil {
+		return "", err
+	}
+	for _, kv := range rivals {
+		if name := s.keys.name(kv.Key); overlap(l, takes(nil, n, name, kv.Value)...) {
+			return name, nil
+		}
+	}
+	return "", nil
+}
+
+// overlap reports whether one of others overlaps a subnet of l.
+func overlap(l control.Lease, others ...netip.Prefix) bool {
+	return slices.ContainsFunc(others, func(p netip.Prefix) bool { return p.Overlaps(l.Subnet) || p.Overlaps(l.IPv6Subnet) })
+}

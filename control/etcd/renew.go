@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
-	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -122,38 +120,31 @@ func holder(l control.Lease) string {
 // putBack writes an entry that is gone, unless another one has come to hold a part of
 // it (control.AppendHeld).
 func (s *Store) putBack(ctx context.Context, r *record, l control.Lease, alive bool) (control.Lease, error) {
-	var rivals []*mvccpb.KeyValue
-	_, err := s.list(ctx, func(kvs []*mvccpb.KeyValue) {
-		for _, kv := range kvs {
-			if v4, v6, err := control.ParseKey(s.keys.name(kv.Key)); err == nil && overlap(l, v4, v6) {
-				rivals = append(rivals, kv)
-			}
-		}
-	})
-	if err != nil {
+	l.CreateRevision, l.ModRevision = 0, 0
+	if err := s.lost(ctx, l); err != nil {
 		return control.Lease{}, err
 	}
-	if len(rivals) > 0 {
-		n, err := s.Network(ctx) // without it nobody can say what a rival holds
-		if err != nil {
-			return control.Lease{}, err
-		}
-		for _, kv := range rivals {
-			switch key := s.keys.name(kv.Key); {
-			case key == l.Key():
-				return control.Lease{}, errRace
-			case overlap(l, control.AppendHeld(nil, n, key, kv.Value)...):
-				return control.Lease{}, fmt.Errorf("%w: %s overlaps it", control.ErrLost, key)
-			}
-		}
+	l, err := s.restore(ctx, r, l, alive)
+	if err != nil || !l.Subnet.IsValid() || !l.IPv6Subnet.IsValid() {
+		return l, err
 	}
-	l.CreateRevision, l.ModRevision = 0, 0
-	return s.restore(ctx, r, l, alive)
+	if err := s.lost(ctx, l); err != nil { // see yield
+		s.abandon(ctx, leaseID(l.Handle))
+		return control.Lease{}, err
+	}
+	return l, nil
 }
 
-// overlap reports whether one of others overlaps a subnet of l.
-func overlap(l control.Lease, others ...netip.Prefix) bool {
-	return slices.ContainsFunc(others, func(p netip.Prefix) bool { return p.Overlaps(l.Subnet) || p.Overlaps(l.IPv6Subnet) })
+// lost says whether another entry holds a part of l, which is not in the store.
+func (s *Store) lost(ctx context.Context, l control.Lease) error {
+	switch key, err := s.rival(ctx, l, control.AppendHeld); {
+	case err != nil || key == "":
+		return err
+	case key == l.Key():
+		return errRace
+	default:
+		return fmt.Errorf("%w: %s overlaps it", control.ErrLost, key)
+	}
 }
 
 // restore writes the entry over the revision l.ModRevision of it, under its etcd
