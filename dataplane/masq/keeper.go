@@ -1,0 +1,207 @@
+package masq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// keeper keeps the rules of one family.
+type keeper struct {
+	config Config
+	family family
+	names  names
+
+	want    ruleSet
+	settled bool   // want is in place as far as is known
+	known   string // what nftables had then; "" makes apply write
+	blob    string // what the legacy tables had then
+	main    *tool  // writes the rules in iptables mode
+	side    *tool  // writes to the legacy tables otherwise
+	warned  string // of what was warned
+}
+
+// apply makes s true where it is not, and reports whether it found something else
+// than it had left.
+func (k *keeper) apply(ctx context.Context, s ruleSet) (wrote bool, err error) {
+	if !k.settled || !k.want.equal(s) {
+		k.known, k.blob = "", ""
+		for _, t := range []*tool{k.main, k.side} {
+			if t != nil {
+				t.saved = ""
+			}
+		}
+	}
+	k.want, k.settled = s, false
+	if err := k.choose(ctx); err != nil {
+		return false, err
+	}
+	// What masquerades is written first: only then do the old rules go.
+	steps := []func(context.Context) (bool, error){k.applyNFT, k.applyLegacy}
+	if k.inLegacy() {
+		steps = []func(context.Context) (bool, error){k.applyLegacy, k.applyNFT}
+	}
+	for _, step := range steps {
+		w, err := step(ctx)
+		wrote = wrote || w
+		if err != nil {
+			return wrote, err
+		}
+	}
+	k.settled = true
+	return wrote, nil
+}
+
+// byTool reports whether iptables is to write the rules.
+func (k *keeper) byTool() bool { return !k.config.NFTables && !k.want.isEmpty() }
+
+func (k *keeper) inLegacy() bool { return k.byTool() && k.main.legacy }
+
+// choose finds iptables where there is something to write with it.
+func (k *keeper) choose(ctx context.Context) (err error) {
+	if !k.byTool() || k.main != nil {
+		return nil
+	}
+	name := commandOf(k.family)
+	if k.main, err = findTool(ctx, k.family, name); err != nil {
+		return errNoTool(name, err)
+	}
+	return nil
+}
+
+func (k *keeper) nftWant() nftWant {
+	w := nftWant{forward: k.want.forward, foreign: k.byTool() && !k.main.legacy}
+	switch {
+	case w.foreign:
+		w.nat = k.want.masq
+	case k.config.NFTables:
+		w.own = k.want.masq
+	}
+	return w
+}
+
+func (k *keeper) toolWant() toolWant {
+	return toolWant{names: k.names, network: k.want.network, masq: k.want.masq, forward: k.want.forward}
+}
+
+// attempts is how often a batch is made anew after somebody else's change got in between.
+const attempts = 5
+
+// applyNFT brings nftables and the tables of iptables-nft into order.
+func (k *keeper) applyNFT(ctx context.Context) (wrote bool, err error) {
+	w := k.nftWant()
+	for range attempts {
+		wrote, err = k.tryNFT(ctx, w)
+		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, errChanging) {
+			break
+		}
+	}
+	if err != nil && len(w.own) == 0 && !w.foreign {
+		// A kernel without nftables needs no rules there.
+		k.config.Log.Debug("nftables is left alone", "family", k.family.String(), "error", err)
+		return false, nil
+	}
+	return wrote, err
+}
+
+func (k *keeper) tryNFT(ctx context.Context, w nftWant) (wrote bool, err error) {
+	s, err := readNFT(k.family, k.names)
+	if err != nil || k.known != "" && k.known == s.text() {
+		return false, err
+	}
+	if w.foreign {
+		if _, err := k.main.ensure(ctx, k.toolWant()); err != nil {
+			return false, err
+		}
+	}
+	steps, err := s.steps(w)
+	if err != nil {
+		return false, err
+	}
+	if err := commit(steps); err != nil {
+		return false, err
+	}
+	if err := k.replacePredecessors(w.foreign); err != nil {
+		return true, err
+	}
+	if s, err = readNFT(k.family, k.names); err != nil {
+		return true, err
+	}
+	if !s.complete(w) {
+		return true, errChanging
+	}
+	k.known = s.text()
+	return true, nil
+}
+
+// replacePredecessors removes what did the same before. What cannot be removed, as
+// a chain that somebody jumps to, does no harm beside the new rules.
+func (k *keeper) replacePredecessors(foreign bool) error {
+	if !k.want.network.IsValid() {
+		return nil
+	}
+	steps, err := predecessors(k.family, k.names, k.want.network, foreign)
+	if err != nil {
+		return err
+	}
+	err = commit(steps)
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		k.config.Log.Warn("remove the rules of flannel or of another mode", "family", k.family.String(), "error", err)
+		return nil
+	}
+	return err
+}
+
+// applyLegacy brings the tables of iptables-legacy into order.
+func (k *keeper) applyLegacy(ctx context.Context) (wrote bool, err error) {
+	have, err := readLegacy(k.family)
+	if err != nil || k.blob == have.text && (k.blob != "" || !k.inLegacy()) {
+		return false, err
+	}
+	t, w := k.main, k.toolWant()
+	if !k.inLegacy() {
+		w.masq = nil
+		if !have.drops {
+			w.forward = nil // an accept at the end of the chain would change nothing
+		}
+		if !have.drops && !have.mentions() {
+			k.blob = have.text
+			return false, nil
+		}
+		if t = k.findSide(ctx, have); t == nil {
+			k.blob = have.text
+			return false, nil
+		}
+	}
+	if wrote, err = t.ensure(ctx, w); err != nil {
+		return wrote, err
+	}
+	if have, err = readLegacy(k.family); err != nil {
+		return wrote, err
+	}
+	k.blob = have.text
+	return wrote, nil
+}
+
+// findSide finds the binary for legacy tables that stand beside those in use. It
+// warns where there is none, which does not keep the network from working on a
+// host whose legacy tables stand empty.
+func (k *keeper) findSide(ctx context.Context, have legacyTables) *tool {
+	if k.side != nil {
+		return k.side
+	}
+	t, err := findLegacy(ctx, k.family)
+	if err != nil {
+		if text := fmt.Sprint(have.drops); k.warned != text {
+			k.warned = text
+			k.config.Log.Warn("legacy iptables tables are in use, and only iptables-legacy can write them",
+				"family", k.family.String(), "drops_forwarded_packets", have.drops, "error", err,
+				"remedy", "install iptables-legacy, or run "+commandOf(k.family)+"-legacy -P FORWARD ACCEPT where it is installed")
+		}
+		return nil
+	}
+	k.side = t
+	return t
+}

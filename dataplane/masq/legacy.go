@@ -1,0 +1,172 @@
+package masq
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The tables of iptables-legacy are read from the kernel without a process, as
+// libiptc reads them (linux/netfilter_ipv4/ip_tables.h, since 2.4; the structures
+// are aligned as the machine's C does). They are only compared and searched.
+
+// xtCounters is struct xt_counters.
+type xtCounters struct{ packets, bytes uint64 }
+
+// iptEntry is struct ipt_entry: a rule without its matches and target.
+type iptEntry struct {
+	ip           [84]byte
+	nfcache      uint32
+	target, next uint16 // offsets of the target and of the next rule
+	comefrom     uint32
+	counters     xtCounters
+}
+
+// ip6tEntry is struct ip6t_entry.
+type ip6tEntry struct {
+	ip           [136]byte
+	nfcache      uint32
+	target, next uint16
+	comefrom     uint32
+	counters     xtCounters
+}
+
+// iptInfo is struct ipt_getinfo.
+type iptInfo struct {
+	name            [32]byte
+	valid           uint32
+	hook, underflow [5]uint32
+	entries, size   uint32
+}
+
+const (
+	getInfo    = 64 // IPT_SO_GET_INFO, IP6T_SO_GET_INFO
+	getEntries = 65 // IPT_SO_GET_ENTRIES, IP6T_SO_GET_ENTRIES
+)
+
+// legacyTables is what iptables-legacy has in one family, both tables of interest.
+type legacyTables struct {
+	text  string // all rules without counters; "" without a table
+	drops bool   // FORWARD drops by policy
+}
+
+// mentions reports whether there are chains of ours or of flannel.
+func (l legacyTables) mentions() bool {
+	return strings.Contains(l.text, chainPrefix) || strings.Contains(l.text, flannelMasq) || strings.Contains(l.text, flannelFwd)
+}
+
+// readLegacy reads the tables that are in use in the calling thread's namespace.
+// A table that is not in use is not touched: the kernel would make it.
+func readLegacy(f family) (l legacyTables, err error) {
+	file := fmt.Sprintf("/proc/thread-self/net/%s_tables_names", f)
+	b, err := os.ReadFile(file)
+	if os.IsNotExist(err) {
+		return l, nil // a kernel without iptables-legacy
+	}
+	if err != nil {
+		return l, fmt.Errorf("list legacy iptables tables: %w", err)
+	}
+	for _, table := range []string{natTable, filterTable} {
+		if !slices.Contains(strings.Fields(string(b)), table) {
+			continue
+		}
+		entries, drops, err := readLegacyTable(f, table)
+		if err != nil {
+			return legacyTables{}, fmt.Errorf("read legacy table %s: %w", table, err)
+		}
+		l.text += table + "\n" + string(entries)
+		l.drops = l.drops || drops
+	}
+	return l, nil
+}
+
+func readLegacyTable(f family, table string) (entries []byte, drops bool, err error) {
+	domain, level := unix.AF_INET, unix.SOL_IP
+	if f == ipv6 {
+		domain, level = unix.AF_INET6, unix.SOL_IPV6
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	if err != nil {
+		return nil, false, fmt.Errorf("open raw socket: %w", err)
+	}
+	defer unix.Close(fd)
+	const info, head = int(unsafe.Sizeof(iptInfo{})), 32 + 4 // struct ipt_get_entries: name, size
+	for range 10 {
+		buf := make([]byte, info)
+		copy(buf, table)
+		if err := getsockopt(fd, level, getInfo, buf); err != nil {
+			return nil, false, err
+		}
+		i := *(*iptInfo)(unsafe.Pointer(unsafe.SliceData(buf)))
+		align := int(unsafe.Alignof(xtCounters{}))
+		start := (head + align - 1) / align * align
+		buf = make([]byte, start+int(i.size))
+		copy(buf, table)
+		*(*uint32)(unsafe.Pointer(&buf[32])) = i.size
+		err := getsockopt(fd, level, getEntries, buf)
+		if err == unix.EAGAIN { // it grew in between
+			continue
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		entries = buf[start:]
+		clearCounters(f, entries)
+		const forward = 2 // NF_INET_FORWARD
+		return entries, i.valid&(1<<forward) != 0 && isDrop(f, entries, i.underflow[forward]), nil
+	}
+	return nil, false, errChanging
+}
+
+func getsockopt(fd, level, option int, buf []byte) error {
+	n := uint32(len(buf))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option),
+		uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(unsafe.Pointer(&n)), 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// entryOffsets returns where the offsets and the counters are in a rule.
+func entryOffsets(f family) (target, next, counters, size int) {
+	if f == ipv6 {
+		var e ip6tEntry
+		return int(unsafe.Offsetof(e.target)), int(unsafe.Offsetof(e.next)), int(unsafe.Offsetof(e.counters)), int(unsafe.Sizeof(e))
+	}
+	var e iptEntry
+	return int(unsafe.Offsetof(e.target)), int(unsafe.Offsetof(e.next)), int(unsafe.Offsetof(e.counters)), int(unsafe.Sizeof(e))
+}
+
+func clearCounters(f family, entries []byte) {
+	_, next, counters, size := entryOffsets(f)
+	for len(entries) >= size {
+		clear(entries[counters : counters+int(unsafe.Sizeof(xtCounters{}))])
+		n := int(*(*uint16)(unsafe.Pointer(&entries[next])))
+		if n < size || n > len(entries) {
+			return
+		}
+		entries = entries[n:]
+	}
+}
+
+// isDrop reports whether the rule at an offset, which holds a policy, drops.
+func isDrop(f family, entries []byte, at uint32) bool {
+	target, _, _, size := entryOffsets(f)
+	if int(at)+size > len(entries) {
+		return false
+	}
+	e := entries[at:]
+	t := int(*(*uint16)(unsafe.Pointer(&e[target])))
+	const verdict = 32 // after struct xt_entry_target
+	if t+verdict+4 > len(e) {
+		return false
+	}
+	drop := native(^uint32(0)) // -NF_DROP-1
+	return bytes.Equal(e[t+verdict:t+verdict+4], drop)
+}

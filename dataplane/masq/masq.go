@@ -1,0 +1,122 @@
+package masq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// Config is what the rules of one network depend on.
+type Config struct {
+	Log *slog.Logger
+	// VNI tells the rules of one network on a host from another's.
+	VNI uint32
+	// Port is the UDP port of VXLAN: masquerading never takes it for a source port.
+	Port uint16
+	// NFTables writes to nftables instead of iptables.
+	NFTables bool
+	// Masquerade translates what leaves the overlay, Forward accepts its packets
+	// in FORWARD. Without either there are no rules, and old ones go.
+	Masquerade, Forward bool
+	// RandomFully chooses the source ports of masquerading fully at random.
+	RandomFully bool
+	// Resync is the time between comparisons that no notification asks for; 0 means 5 s.
+	Resync time.Duration
+}
+
+// defaultResync is that of flannel's --iptables-resync.
+const defaultResync = 5 * time.Second
+
+// Rules are the traffic rules of one network. Methods may be called from
+// several goroutines, whose threads are in one network namespace.
+type Rules struct {
+	config Config
+	watch  *netlink.Conn // subscribed to changes of nftables
+
+	mu      sync.Mutex
+	keepers []*keeper // of either family
+	wanted  []ruleSet // nil before the first Sync
+}
+
+// Open prepares for the rules; it writes none. From Open on, changes that others
+// make are noticed, and repaired when Run runs.
+func Open(c Config) (*Rules, error) {
+	if c.Port == 0 || c.VNI >= 1<<24 {
+		return nil, fmt.Errorf("open traffic rules: VNI %d and port %d: want a VNI below 2^24 and a port", c.VNI, c.Port)
+	}
+	if c.Resync < 0 {
+		return nil, fmt.Errorf("open traffic rules: resync period %v: must not be negative", c.Resync)
+	}
+	if c.Resync == 0 {
+		c.Resync = defaultResync
+	}
+	w, err := watch()
+	if err != nil {
+		return nil, fmt.Errorf("open traffic rules: %w", err)
+	}
+	r := &Rules{config: c, watch: w}
+	for _, f := range []family{ipv4, ipv6} {
+		r.keepers = append(r.keepers, &keeper{config: c, family: f, names: namesOf(c.VNI)})
+	}
+	return r, nil
+}
+
+// Sync makes the rules those of w, the old ones replaced by the new ones at once,
+// and then removes what another mode or flannel left for the same network. It
+// does nothing where nothing has changed.
+func (r *Rules) Sync(ctx context.Context, w dataplane.Wanted) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.wanted == nil {
+		r.warnBridge(w)
+	}
+	r.wanted = build(r.config, w)
+	var errs []error
+	for i, k := range r.keepers {
+		if k.settled && k.want.equal(r.wanted[i]) {
+			continue
+		}
+		if _, err := k.apply(ctx, r.wanted[i]); err != nil {
+			errs = append(errs, fmt.Errorf("write %s traffic rules: %w", k.family, explain(err)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// warnBridge says so where iptables does not see bridged packets: our rules are for
+// routed ones, but those of kube-proxy need both.
+func (r *Rules) warnBridge(w dataplane.Wanted) {
+	if r.config.NFTables || !r.config.Masquerade && !r.config.Forward {
+		return
+	}
+	for f, file := range map[family]string{ipv4: "bridge-nf-call-iptables", ipv6: "bridge-nf-call-ip6tables"} {
+		_, used := ofFamily(w.Networks, f)
+		if _, err := os.Stat("/proc/sys/net/bridge/" + file); used && err != nil {
+			r.config.Log.Warn("iptables does not see packets between pods of one host, which service addresses need",
+				"missing", "/proc/sys/net/bridge/"+file, "remedy", "modprobe br_netfilter")
+		}
+	}
+}
+
+// Close releases what Open acquired. The rules stay.
+func (r *Rules) Close() error { return r.watch.Close() }
+
+// explain adds to an error what can be done about it.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w: run as root or with CAP_NET_ADMIN", err)
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("%w: the kernel may lack nftables with nat, masquerade and fib (modprobe nft_masq nft_fib_ipv4 nft_fib_ipv6); EnableNFTables false uses iptables", err)
+	}
+	return err
+}

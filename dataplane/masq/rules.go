@@ -1,0 +1,143 @@
+package masq
+
+import (
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// family is an address family, numbered as netfilter does.
+type family uint8
+
+const (
+	ipv4 family = unix.NFPROTO_IPV4
+	ipv6 family = unix.NFPROTO_IPV6
+)
+
+func (f family) String() string {
+	if f == ipv6 {
+		return "ip6"
+	}
+	return "ip"
+}
+
+func (f family) multicast() netip.Prefix {
+	if f == ipv6 {
+		return netip.MustParsePrefix("ff00::/8")
+	}
+	return netip.MustParsePrefix("224.0.0.0/4")
+}
+
+// mark is set by kube-proxy on what it masquerades itself.
+const mark = 0x4000
+
+// verdict is what a rule does with a packet.
+type verdict uint8
+
+const (
+	leave verdict = iota // leave the chain, untranslated
+	accept
+	masquerade
+)
+
+// match is a condition on an address; the zero match takes every one.
+type match struct {
+	prefix netip.Prefix
+	not    bool
+}
+
+// portRange is what masquerading may choose a source port of; the zero range is any.
+type portRange struct{ low, high uint16 }
+
+// rule is one rule, whatever packet filter it is for: all conditions must be met.
+type rule struct {
+	tunnel   uint16 // UDP to that port from a local address
+	marked   bool   // the mark has the bit [mark]
+	udp      bool
+	src, dst match
+	do       verdict
+	ports    portRange // of masquerade
+	random   bool      // of masquerade: choose the port fully at random
+}
+
+// ruleSet is all rules of one family. One without rules says that there are to be none.
+type ruleSet struct {
+	family  family
+	network netip.Prefix // invalid where the family is not in use
+	masq    []rule
+	forward []rule
+}
+
+func (s ruleSet) equal(o ruleSet) bool {
+	return s.family == o.family && s.network == o.network && slices.Equal(s.masq, o.masq) && slices.Equal(s.forward, o.forward)
+}
+
+func (s ruleSet) isEmpty() bool { return len(s.masq) == 0 && len(s.forward) == 0 }
+
+// build makes the rules of both families, those of IPv4 first.
+func build(c Config, w dataplane.Wanted) []ruleSet {
+	return []ruleSet{buildFamily(c, w, ipv4), buildFamily(c, w, ipv6)}
+}
+
+func buildFamily(c Config, w dataplane.Wanted, f family) ruleSet {
+	s := ruleSet{family: f}
+	network, ok := ofFamily(w.Networks, f)
+	own, okOwn := ofFamily(w.Subnets, f)
+	if !ok || !okOwn {
+		return s
+	}
+	s.network = network
+	if c.Masquerade {
+		s.masq = masqueradeRules(c, f, own, network)
+	}
+	if c.Forward {
+		s.forward = []rule{{src: match{prefix: network}, do: accept}, {dst: match{prefix: network}, do: accept}}
+	}
+	return s
+}
+
+func masqueradeRules(c Config, f family, own, network netip.Prefix) []rule {
+	inNetwork, outside := match{prefix: network}, match{prefix: network, not: true}
+	toOwn := match{prefix: own}
+	rules := []rule{
+		{tunnel: c.Port, do: leave},
+		{marked: true, do: leave},
+		{src: toOwn, dst: inNetwork, do: leave},
+		{src: inNetwork, dst: toOwn, do: leave},
+		{src: outside, dst: toOwn, do: leave},
+	}
+	for _, r := range []rule{
+		{src: inNetwork, dst: match{prefix: f.multicast(), not: true}},
+		{src: outside, dst: inNetwork},
+	} {
+		r.do, r.random = masquerade, c.RandomFully
+		udp := r
+		udp.udp, udp.ports = true, portsBeside(c.Port)
+		rules = append(rules, udp, r)
+	}
+	return rules
+}
+
+// portsBeside returns the larger of the unprivileged port ranges on either side of a port.
+func portsBeside(port uint16) portRange {
+	const first, last = 1024, 65535
+	if port < first {
+		return portRange{first, last}
+	}
+	if port-first > last-port {
+		return portRange{first, port - 1}
+	}
+	return portRange{port + 1, last}
+}
+
+func ofFamily(prefixes []netip.Prefix, f family) (netip.Prefix, bool) {
+	for _, p := range prefixes {
+		if p.IsValid() && p.Addr().Is4() == (f == ipv4) {
+			return p.Masked(), true
+		}
+	}
+	return netip.Prefix{}, false
+}
