@@ -14,16 +14,19 @@ import (
 
 // Config is what a Controller needs. Every field must be set unless it says else.
 type Config struct {
-	Store       Store
-	Dataplane   dataplane.Dataplane // open; Run of it is the caller's business
-	Node        Node                // Previous as ReadSubnetFile returned it
-	Network     Network             // as Store.Network returned it, and checked to be one that Dataplane can carry
-	MTU         int                 // of the overlay device, in bytes
-	SubnetFile  string              // path; "" writes none. It is removed while a lost lease has no successor
-	IPMasq      bool                // FLANNEL_IPMASQ of the subnet file
-	RenewMargin time.Duration       // before expiry; 0 is an hour
-	Log         *slog.Logger
-	Ready       func() // may be nil; called once, when the device is up and every peer was attempted
+	Store      Store
+	Dataplane  dataplane.Dataplane // open; Run of it is the caller's business
+	Node       Node                // Previous as ReadSubnetFile returned it
+	Network    Network             // as Store.Network returned it, and checked to be one that Dataplane can carry
+	MTU        int                 // of the overlay device, in bytes, until SetMTU
+	SubnetFile string              // path; "" writes none. It is removed while a lost lease has no successor
+	IPMasq     bool                // FLANNEL_IPMASQ of the subnet file
+	// WorkloadAddress gives the device the first usable address of each subnet, the one
+	// that the subnet file has, too: for containers that share the daemon's network namespace.
+	WorkloadAddress bool
+	RenewMargin     time.Duration // before expiry; 0 is an hour
+	Log             *slog.Logger
+	Ready           func() // may be nil; called once, when the device is up and every peer was attempted
 }
 
 // defaultRenewMargin is flannel's --subnet-lease-renew-margin.
@@ -43,8 +46,10 @@ type Controller struct {
 	drainOnce sync.Once
 
 	mu       sync.Mutex
+	mtu      int
 	lease    Lease
 	held     bool // lease is valid
+	began    bool // there has been a lease
 	released bool // after Drain
 	stats    Stats
 }
@@ -65,6 +70,7 @@ func New(cfg Config) *Controller {
 	}
 	return &Controller{
 		cfg:     cfg,
+		mtu:     cfg.MTU,
 		changed: make(chan struct{}, 1),
 		check:   make(chan struct{}, 1),
 		drain:   make(chan struct{}),
@@ -146,11 +152,29 @@ func (c *Controller) Drain(ctx context.Context) error {
 func (c *Controller) setLease(l Lease, held bool) {
 	c.mu.Lock()
 	same := c.held == held && sameLease(c.lease, l)
-	c.lease, c.held = l, held
+	c.lease, c.held, c.began = l, held, true
 	c.mu.Unlock()
 	if !same {
 		poke(c.changed)
 	}
+}
+
+// SetMTU changes the MTU of the overlay device, in bytes: the dataplane is synced and the
+// subnet file written anew, unless it is that already. It may be called at any time.
+func (c *Controller) SetMTU(mtu int) {
+	c.mu.Lock()
+	follow := c.began && c.mtu != mtu
+	c.mtu = mtu
+	c.mu.Unlock()
+	if follow { // before the first lease, changed says that there is one
+		poke(c.changed)
+	}
+}
+
+func (c *Controller) currentMTU() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mtu
 }
 
 // count changes the counters.

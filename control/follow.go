@@ -113,7 +113,10 @@ func (f *follower) sync(ctx context.Context) {
 		return
 	}
 	peers, rejected := f.rib.Peers(self)
-	w := dataplane.Wanted{Subnets: subnetsOf(self), Networks: f.c.cfg.Network.Prefixes(), MTU: f.c.cfg.MTU, Peers: peers}
+	w := dataplane.Wanted{Subnets: subnetsOf(self), Networks: f.c.cfg.Network.Prefixes(), MTU: f.c.currentMTU(), Peers: peers}
+	if f.c.cfg.WorkloadAddress {
+		w.Addrs = workloadAddrs(w.Subnets)
+	}
 	f.dirty = false
 	f.sayRejected(ctx, rejected)
 	f.c.count(func(s *Stats) { s.Peers, s.Rejected = len(peers), len(rejected) })
@@ -127,7 +130,7 @@ func (f *follower) sync(ctx context.Context) {
 	}
 	failed, down := dataplane.PeerErrors(err)
 	if down == nil && held {
-		down = f.writeSubnetFile(self)
+		down = f.writeSubnetFile(self, w.MTU)
 	}
 	down = errors.Join(down, left)
 	f.retryAfter(ctx, failed, down)
@@ -148,9 +151,9 @@ func (f *follower) sync(ctx context.Context) {
 	}
 }
 
-// sameWanted compares all but what one Controller never changes.
+// sameWanted compares all but what one Controller never changes, and what follows from the rest.
 func sameWanted(a, b dataplane.Wanted) bool {
-	return slices.Equal(a.Subnets, b.Subnets) && slices.EqualFunc(a.Peers, b.Peers, func(p, q dataplane.Peer) bool {
+	return a.MTU == b.MTU && slices.Equal(a.Subnets, b.Subnets) && slices.EqualFunc(a.Peers, b.Peers, func(p, q dataplane.Peer) bool {
 		return p.VTEP == q.VTEP && slices.Equal(p.Subnets, q.Subnets)
 	})
 }
@@ -160,13 +163,23 @@ func subnetsOf(l Lease) []netip.Prefix {
 	return slices.DeleteFunc([]netip.Prefix{l.Subnet, l.IPv6Subnet}, func(p netip.Prefix) bool { return !p.IsValid() })
 }
 
-func (f *follower) writeSubnetFile(l Lease) error {
+// workloadAddrs returns the first usable address of each subnet, alone.
+func workloadAddrs(subnets []netip.Prefix) []netip.Prefix {
+	var addrs []netip.Prefix
+	for _, p := range subnets {
+		a := firstHost(p).Addr()
+		addrs = append(addrs, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return addrs
+}
+
+func (f *follower) writeSubnetFile(l Lease, mtu int) error {
 	if f.c.cfg.SubnetFile == "" {
 		return nil
 	}
 	n := f.c.cfg.Network
 	return WriteSubnetFile(f.c.cfg.SubnetFile, SubnetFile{Network: n.Network, Subnet: l.Subnet,
-		IPv6Network: n.IPv6Network, IPv6Subnet: l.IPv6Subnet, MTU: f.c.cfg.MTU, IPMasq: f.c.cfg.IPMasq})
+		IPv6Network: n.IPv6Network, IPv6Subnet: l.IPv6Subnet, MTU: mtu, IPMasq: f.c.cfg.IPMasq})
 }
 
 func (f *follower) removeSubnetFile() error {
