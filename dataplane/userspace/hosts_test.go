@@ -2,22 +2,19 @@ package userspace
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
-	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
+	"github.com/overlayd/overlayd/encap"
 )
 
 const (
@@ -25,25 +22,60 @@ const (
 	testPort = 8472
 )
 
-var testNetwork = netip.MustParsePrefix("10.42.0.0/16")
+var (
+	testNetwork  = netip.MustParsePrefix("10.42.0.0/16")
+	testNetwork6 = netip.MustParsePrefix("fd42::/48")
+)
 
-// host is one node: a namespace on the underlay 192.0.2.0/24 and a pod behind it.
+// host is one node: a namespace on the underlay and a pod behind it.
 type host struct {
 	*netnstest.NS
-	tb     testing.TB
-	pod    *netnstest.NS
-	addr   netip.Addr   // on the underlay
-	subnet netip.Prefix // 10.42.<n>.0/24; the pod has .2
-	vtep   dataplane.VTEP
+	tb      testing.TB
+	pod     *netnstest.NS
+	addr    netip.Addr       // on the underlay 192.0.2.0/24
+	under   []netip.Addr     // what there are VTEPs for: addr
+	subnet  netip.Prefix     // 10.42.<n>.0/24; the pod has .2
+	subnet6 netip.Prefix     // fd42:0:0:<n>::/64, or invalid (dual)
+	vteps   []dataplane.VTEP // once there are
 
+	vni      uint32 // testVNI unless changed
 	offloads Offloads
 	df       bool
+	shared   *Port
 }
 
 func (h *host) podAddr() netip.Addr { return h.subnet.Addr().Next().Next() }
 
-func (h *host) peer() dataplane.Peer {
-	return dataplane.Peer{VTEP: h.vtep, Subnets: []netip.Prefix{h.subnet}}
+func (h *host) podAddr6() netip.Addr { return h.subnet6.Addr().Next().Next() }
+
+// peers are what the others are told of h: each subnet by the VTEP of its family,
+// where there is one.
+func (h *host) peers() (ps []dataplane.Peer) {
+	for i, v := range h.vteps {
+		p := dataplane.Peer{VTEP: v}
+		for _, s := range h.subnets() {
+			if len(h.vteps) == 1 || s.Addr().Is4() == h.under[i].Is4() {
+				p.Subnets = append(p.Subnets, s)
+			}
+		}
+		ps = append(ps, p)
+	}
+	return ps
+}
+
+func (h *host) subnets() []netip.Prefix {
+	if h.subnet6.IsValid() {
+		return []netip.Prefix{h.subnet, h.subnet6}
+	}
+	return []netip.Prefix{h.subnet}
+}
+
+func (h *host) mtu() int {
+	mtu := testMTU
+	for _, a := range h.under {
+		mtu = min(mtu, 1500-encap.Overhead(a))
+	}
+	return mtu
 }
 
 // newHosts makes n hosts, their pods' links with the given MTU.
@@ -56,8 +88,10 @@ func newHosts(tb testing.TB, n, podMTU int) []*host {
 		hosts[i] = &host{NS: spaces[i], tb: tb, pod: netnstest.New(tb),
 			addr:     netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 2)}),
 			subnet:   netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 42, byte(i + 1), 0}), 24),
+			vni:      testVNI,
 			offloads: AllOffloads,
 		}
+		hosts[i].under = []netip.Addr{hosts[i].addr}
 	}
 	netnstest.LAN(tb, "192.0.2.0/24", spaces...)
 	for _, h := range hosts {
@@ -85,7 +119,7 @@ func newRoutedHosts(tb testing.TB, mtu int) (a, b *host) {
 	var hosts [2]*host
 	for i := range hosts {
 		addr := netip.AddrFrom4([4]byte{192, 0, byte(i + 2), 2})
-		h := &host{NS: netnstest.New(tb), tb: tb, pod: netnstest.New(tb), addr: addr, offloads: AllOffloads,
+		h := &host{NS: netnstest.New(tb), tb: tb, pod: netnstest.New(tb), addr: addr, under: []netip.Addr{addr}, vni: testVNI, offloads: AllOffloads,
 			subnet: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 42, byte(i + 1), 0}), 24)}
 		port := fmt.Sprintf("port%d", i)
 		netnstest.Link(router, port, h.NS, "eth0")
@@ -109,8 +143,12 @@ func setMTU(link string, mtu int) error {
 }
 
 func (h *host) config() Config {
-	return Config{Log: slog.New(slog.NewTextHandler(h.tb.Output(), nil)), Underlays: []dataplane.Underlay{{Local: h.addr, Public: h.addr}},
-		VNI: testVNI, Port: testPort, MTU: testMTU, Offloads: h.offloads, DF: h.df}
+	c := Config{Log: slog.New(slog.NewTextHandler(h.tb.Output(), nil)),
+		VNI: h.vni, Port: testPort, MTU: h.mtu(), Offloads: h.offloads, DF: h.df, Shared: h.shared}
+	for _, a := range h.under {
+		c.Underlays = append(c.Underlays, dataplane.Underlay{Local: a, Public: a})
+	}
+	return c
 }
 
 // open opens the userspace dataplane of h. It does not run yet.
@@ -118,7 +156,7 @@ func (h *host) open() *Dataplane {
 	h.tb.Helper()
 	var d *Dataplane
 	h.Must(func() (err error) { d, err = Open(h.config()); return err })
-	h.vtep = d.VTEPs()[0]
+	h.vteps = d.VTEPs()
 	return d
 }
 
@@ -143,9 +181,9 @@ func (h *host) run(d *Dataplane) (stop func() error) {
 
 // wanted is what h's dataplane is to make true with the given peers.
 func (h *host) wanted(peers ...*host) dataplane.Wanted {
-	w := dataplane.Wanted{Subnets: []netip.Prefix{h.subnet}, Networks: []netip.Prefix{testNetwork}, MTU: testMTU}
+	w := dataplane.Wanted{Subnets: h.subnets(), Networks: []netip.Prefix{testNetwork, testNetwork6}[:len(h.subnets())], MTU: h.mtu()}
 	for _, p := range peers {
-		w.Peers = append(w.Peers, p.peer())
+		w.Peers = append(w.Peers, p.peers()...)
 	}
 	return w
 }
@@ -153,70 +191,6 @@ func (h *host) wanted(peers ...*host) dataplane.Wanted {
 func (h *host) sync(d *Dataplane, peers ...*host) {
 	h.tb.Helper()
 	h.Must(func() error { return d.Sync(context.Background(), h.wanted(peers...)) })
-}
-
-// vxlan makes h a kernel VTEP as flannel does, with or without outer UDP checksums.
-func (h *host) vxlan(udpcsum bool) {
-	h.tb.Helper()
-	h.vtep = dataplane.VTEP{Addr: h.addr, MAC: dataplane.MAC(h.addr, testVNI), VNI: testVNI}
-	h.Must(func() error {
-		under, err := netlink.LinkByName("eth0")
-		if err != nil {
-			return err
-		}
-		if err := addVXLAN(h, under.Attrs().Index, udpcsum); err != nil {
-			return fmt.Errorf("add vxlan device: %w", err)
-		}
-		l, err := netlink.LinkByName("flannel.1")
-		if err != nil {
-			return err
-		}
-		base := netip.PrefixFrom(h.subnet.Addr(), 32)
-		if err := netlink.AddrAdd(l, &netlink.Addr{IPNet: rtnl.IPNet(base)}); err != nil {
-			return err
-		}
-		return netlink.LinkSetUp(l)
-	})
-}
-
-// addVXLAN is written out because the netlink library cannot say noudpcsum.
-func addVXLAN(h *host, under int, udpcsum bool) error {
-	flag := map[bool]byte{true: 1}
-	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
-	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("vxlan"))
-	data := info.AddRtAttr(nl.IFLA_INFO_DATA, nil)
-	data.AddRtAttr(nl.IFLA_VXLAN_ID, nl.Uint32Attr(testVNI))
-	data.AddRtAttr(nl.IFLA_VXLAN_LINK, nl.Uint32Attr(uint32(under)))
-	data.AddRtAttr(nl.IFLA_VXLAN_LOCAL, h.addr.AsSlice())
-	data.AddRtAttr(nl.IFLA_VXLAN_PORT, binary.BigEndian.AppendUint16(nil, testPort))
-	data.AddRtAttr(nl.IFLA_VXLAN_LEARNING, []byte{0})
-	data.AddRtAttr(nl.IFLA_VXLAN_UDP_CSUM, []byte{flag[udpcsum]})
-	req := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
-	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
-	req.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated("flannel.1")))
-	req.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(testMTU)))
-	req.AddData(nl.NewRtAttr(unix.IFLA_ADDRESS, h.vtep.MAC[:]))
-	req.AddData(info)
-	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
-	return err
-}
-
-// vxlanPeer gives h, a kernel VTEP, neighbour, FDB entry and route for a peer.
-func (h *host) vxlanPeer(p *host) {
-	h.tb.Helper()
-	h.Must(func() error {
-		l, err := netlink.LinkByName("flannel.1")
-		if err != nil {
-			return err
-		}
-		i, mac, base := l.Attrs().Index, net.HardwareAddr(p.vtep.MAC[:]), p.subnet.Addr().AsSlice()
-		return errors.Join(
-			netlink.NeighSet(&netlink.Neigh{LinkIndex: i, State: unix.NUD_PERMANENT, IP: base, HardwareAddr: mac}),
-			netlink.NeighSet(&netlink.Neigh{LinkIndex: i, State: unix.NUD_PERMANENT, Family: unix.AF_BRIDGE, Flags: unix.NTF_SELF,
-				IP: p.addr.AsSlice(), HardwareAddr: mac}),
-			netlink.RouteReplace(&netlink.Route{LinkIndex: i, Dst: rtnl.IPNet(p.subnet), Gw: base, Flags: unix.RTNH_F_ONLINK}),
-		)
-	})
 }
 
 // eventually polls until ok, for what another goroutine or the kernel brings about.

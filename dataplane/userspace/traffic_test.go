@@ -95,9 +95,10 @@ func echo(tb testing.TB, from, to *netnstest.NS, addr netip.Addr) {
 		}
 	}()
 	defer func() { server.Close(); <-echoed }()
-	from.Must(func() (err error) { client, err = net.ListenPacket("udp4", ":0"); return err })
+	network := map[bool]string{true: "udp4", false: "udp6"}[addr.Is4()]
+	from.Must(func() (err error) { client, err = net.ListenPacket(network, ":0"); return err })
 	defer client.Close()
-	for _, size := range []int{1, 1000, 1400, 9000} {
+	for _, size := range []int{1, 2, 1000, 1382, 1383, 1400, 1402, 1403, 1422, 1423, 9000} { // around MTU 1430 and 1450, of both families
 		if err := echoOne(client, server.LocalAddr(), size); err != nil {
 			tb.Fatalf("UDP of %d bytes to %s: %v", size, addr, err)
 		}
@@ -191,7 +192,7 @@ func TestTrafficWithEachOffload(t *testing.T) {
 				d := connect(a, b, kernel)
 				both(t, a, b)
 				for _, way := range []struct{ from, to *host }{{a, b}, {b, a}} {
-					segmented(t, way.from.pod, way.to)
+					segmented(t, way.from.pod, way.to, way.to.podAddr())
 				}
 				t.Logf("%+v", d.Stats())
 			})
@@ -217,17 +218,17 @@ func TestTrafficBetweenUserspacePeers(t *testing.T) {
 
 // segmented sends 120 datagrams of 1000 bytes by UDP_SEGMENT, 40 at a time, which
 // cross the host as UDP superpackets, and wants each of them to arrive as it was.
-func segmented(tb testing.TB, from *netnstest.NS, to *host) {
+func segmented(tb testing.TB, from *netnstest.NS, to *host, addr netip.Addr) {
 	tb.Helper()
 	const size, perSend, sends = 1000, 40, 3
 	var server, client *net.UDPConn
 	to.pod.Must(func() (err error) {
-		server, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(to.podAddr(), 0)))
+		server, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
 		return err
 	})
 	defer server.Close()
 	from.Must(func() (err error) {
-		client, err = net.DialUDP("udp4", nil, server.LocalAddr().(*net.UDPAddr))
+		client, err = net.DialUDP("udp", nil, server.LocalAddr().(*net.UDPAddr))
 		return err
 	})
 	defer client.Close()
@@ -285,7 +286,7 @@ func TestTrafficWithSenderOffloadsOff(t *testing.T) {
 				}
 				connect(hosts[0], hosts[1], kernel)
 				both(t, hosts[0], hosts[1])
-				segmented(t, hosts[1].pod, hosts[0])
+				segmented(t, hosts[1].pod, hosts[0], hosts[0].podAddr())
 			})
 		}
 	}
