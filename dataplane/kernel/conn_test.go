@@ -29,9 +29,9 @@ func TestTransactTellsEachResult(t *testing.T) {
 		case skip(i):
 			return b
 		case bad(i):
-			return newNexthopMessage(b, index, netip.MustParseAddr("10.7.0.1"))
+			return newNexthopMessage(b, place{index, netip.MustParseAddr("10.7.0.1")})
 		}
-		return newNexthopMessage(b, index, netip.AddrFrom4([4]byte{10, 6, byte(i >> 8), byte(i)}))
+		return newNexthopMessage(b, place{index, netip.AddrFrom4([4]byte{10, 6, byte(i >> 8), byte(i)})})
 	}
 	err := h.dp.tunnels[0].batch.transact(t.Context(), n, encode, func(i int, reply []byte, err error) {
 		if _, twice := results[i]; twice {
@@ -100,8 +100,10 @@ func TestRouteMessageIsReadBack(t *testing.T) {
 		{routeKey{netip.PrefixFrom(a4, 24), 0}, route{protocol: 211, nexthop: 7}},
 		{routeKey{netip.PrefixFrom(a4, 24), 9}, route{link: 4, protocol: 3, gateway: a4, onlink: true}},
 		{routeKey{netip.PrefixFrom(a6, 64), 0}, route{link: 4, protocol: 211, gateway: a6, onlink: true}},
+		{routeKey{netip.PrefixFrom(a4, 24), 0}, route{link: 4, protocol: 211, gateway: peerB.Addr, direct: true}},
+		{routeKey{netip.PrefixFrom(a4, 24), 0}, route{link: 4, protocol: 3, gateway: peerB.Addr}},
 	} {
-		b := routeMessage(nil, unix.RTM_NEWROUTE, 0, 4, want.k, want.r)
+		b := routeMessage(nil, unix.RTM_NEWROUTE, 0, want.k, want.r)
 		k, r, ok := parseRoute(b[unix.SizeofNlMsghdr:])
 		if !ok || k != want.k || r != want.r || int(native.Uint32(b)) != len(b) {
 			t.Errorf("got %v %v, want %v %v", k, r, want.k, want.r)
@@ -112,13 +114,13 @@ func TestRouteMessageIsReadBack(t *testing.T) {
 // What the kernel sends is well formed; a reader that trusts it would still
 // be one kernel bug away from a panic.
 func FuzzParse(f *testing.F) {
-	f.Add(routeMessage(nil, unix.RTM_NEWROUTE, 0, 4, routeKey{dst: netip.MustParsePrefix("10.5.2.0/24")}, route{nexthop: 7}))
-	f.Add(fdbMessage(nil, unix.RTM_NEWNEIGH, 0, 4, fdbEntry{peerB.MAC, peerB.Addr}))
-	f.Add(newNexthopMessage(nil, 4, peerB.Addr))
+	f.Add(routeMessage(nil, unix.RTM_NEWROUTE, 0, routeKey{dst: netip.MustParsePrefix("10.5.2.0/24")}, route{nexthop: 7}))
+	f.Add(fdbMessage(nil, unix.RTM_NEWNEIGH, 0, fdbEntry{4, peerB.MAC, peerB.Addr}))
+	f.Add(newNexthopMessage(nil, place{4, peerB.Addr}))
 	f.Add(bytes.Repeat([]byte{0xff}, 64))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := newState()
-		s.index = 4
+		s.links = []int{4}
 		messages(b, func(h unix.NlMsghdr, body []byte) {
 			for _, typ := range []uint16{h.Type, unix.RTM_NEWROUTE, unix.RTM_DELNEIGH, unix.RTM_NEWLINK, unix.RTM_DELNEXTHOP, unix.RTM_NEWADDR} {
 				h.Type = typ

@@ -4,15 +4,20 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/encap"
 )
 
 // maxName is the longest name of a network device (IFNAMSIZ less its zero byte).
 const maxName = 15
+
+// deviceNames are those of the devices that an overlay of a VNI may have.
+func deviceNames(vni uint32) [2]string {
+	return [2]string{deviceName(netip.IPv4Unspecified(), vni), deviceName(netip.IPv6Unspecified(), vni)}
+}
 
 // deviceName is flannel's name for the overlay device of one family.
 func deviceName(local netip.Addr, vni uint32) string {
@@ -25,39 +30,41 @@ func deviceName(local netip.Addr, vni uint32) string {
 // vxlanLink is the device with the attributes that flannel v0.28 gives it. UDPCSum
 // stays false, which the library takes as "do not send the attribute", and not
 // as "off": the kernel's default is then on (netlink issue 1144).
-func vxlanLink(c *Config, name string, mac encap.MAC) *netlink.Vxlan {
+func vxlanLink(c *Config, u dataplane.Underlay, name string, mac encap.MAC) *netlink.Vxlan {
 	a := netlink.NewLinkAttrs()
 	a.Name, a.MTU, a.TxQLen, a.HardwareAddr = name, c.MTU, 0, mac[:]
 	return &netlink.Vxlan{
 		LinkAttrs:    a,
 		VxlanId:      int(c.VNI),
-		VtepDevIndex: c.Link,
-		SrcAddr:      net.IP(c.Local.AsSlice()),
+		VtepDevIndex: u.Link,
+		SrcAddr:      net.IP(u.Local.AsSlice()),
 		Learning:     c.Learning,
 		Port:         int(c.Port),
 		GBP:          c.GBP,
 	}
 }
 
-// differences names what an existing device has otherwise than the wanted one
-// and cannot be changed in place. MTU, alias and MAC are not among it.
-func differences(have, want *netlink.Vxlan) []string {
-	var out []string
-	note := func(what string, h, w any) {
+// differences names what an existing device has otherwise than the wanted one:
+// what is fixed when a device is made, and what the kernel lets change later, by the
+// vxlan driver. MTU, alias and MAC are not among it.
+func differences(have, want *netlink.Vxlan) (fixed, mutable []string) {
+	note := func(to *[]string, what string, h, w any) {
 		if h != w {
-			out = append(out, fmt.Sprintf("%s is %v, want %v", what, h, w))
+			*to = append(*to, fmt.Sprintf("%s is %v, want %v", what, h, w))
 		}
 	}
-	note("VNI", have.VxlanId, want.VxlanId)
-	note("underlay link", have.VtepDevIndex, want.VtepDevIndex)
-	note("local address", ipText(have.SrcAddr), ipText(want.SrcAddr))
-	note("group", ipText(have.Group), ipText(want.Group))
-	note("port", have.Port, want.Port)
-	note("learning", have.Learning, want.Learning)
-	note("gbp", have.GBP, want.GBP)
-	note("l2miss", have.L2miss, want.L2miss)
-	note("external", have.FlowBased, want.FlowBased)
-	return slices.Clip(out)
+	note(&fixed, "VNI", have.VxlanId, want.VxlanId)
+	note(&fixed, "group", ipText(have.Group), ipText(want.Group))
+	note(&fixed, "port", have.Port, want.Port)
+	note(&fixed, "gbp", have.GBP, want.GBP)
+	note(&fixed, "l2miss", have.L2miss, want.L2miss)
+	note(&fixed, "external", have.FlowBased, want.FlowBased)
+	note(&fixed, "zero checksums sent over IPv6", have.UDP6ZeroCSumTx, want.UDP6ZeroCSumTx)
+	note(&fixed, "zero checksums taken over IPv6", have.UDP6ZeroCSumRx, want.UDP6ZeroCSumRx)
+	note(&mutable, "underlay link", have.VtepDevIndex, want.VtepDevIndex)
+	note(&mutable, "local address", ipText(have.SrcAddr), ipText(want.SrcAddr))
+	note(&mutable, "learning", have.Learning, want.Learning)
+	return fixed, mutable
 }
 
 func ipText(ip net.IP) string {

@@ -3,7 +3,6 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"github.com/vishvananda/netlink"
 
@@ -21,7 +20,7 @@ func (t *tunnel) ensureDevice() (netlink.Link, error) {
 		return nil, err
 	}
 	t.log.Warn("overlay device is gone or changed, opening it again", "device", t.name)
-	t.have, t.mended = nil, true
+	t.emptied, t.mended = true, true
 	if err := t.openDevice(); err != nil {
 		return nil, err
 	}
@@ -31,14 +30,18 @@ func (t *tunnel) ensureDevice() (netlink.Link, error) {
 // isOurs reports whether l is the device that was opened.
 func (t *tunnel) isOurs(l netlink.Link) bool {
 	v, ok := l.(*netlink.Vxlan)
-	return ok && v.Name == t.name && len(differences(v, vxlanLink(t.cfg, t.name, t.mac))) == 0
+	if !ok || v.Name != t.name {
+		return false
+	}
+	fixed, mutable := differences(v, vxlanLink(t.cfg, t.Underlay, t.name, t.mac))
+	return len(fixed)+len(mutable) == 0
 }
 
 // adjust corrects what may be changed on the device in place: all it can, even
 // where it returns an error.
 func (t *tunnel) adjust(l netlink.Link, w dataplane.Wanted) error {
 	if !isUp(l.Attrs()) {
-		t.have = nil // setting it down took its routes and nexthops along
+		t.emptied = true // setting it down took its routes and nexthops along
 	}
 	var errs []error
 	before := t.rt.Changes()
@@ -50,18 +53,7 @@ func (t *tunnel) adjust(l netlink.Link, w dataplane.Wanted) error {
 	}
 	errs = append(errs,
 		explain(t.rt.SetLink(t.index, w.MTU, rtnl.Alias, true), t.cfg),
-		t.rt.SetAddrs(t.index, t.own(w.Subnets), t.own(w.Networks)))
+		t.rt.SetAddrs(t.index, t.own(w.Subnets), w.Networks, t.own(w.Addrs)...))
 	t.mended = t.mended || t.rt.Changes() != before
 	return errors.Join(errs...)
-}
-
-// own returns the prefixes of the tunnel's family.
-func (t *tunnel) own(ps []netip.Prefix) []netip.Prefix {
-	var out []netip.Prefix
-	for _, p := range ps {
-		if p.Addr().Is4() == t.cfg.Local.Is4() {
-			out = append(out, p)
-		}
-	}
-	return out
 }

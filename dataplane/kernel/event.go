@@ -77,9 +77,9 @@ func classifyNeighbour(h unix.NlMsghdr, body []byte, index int, own bool) event 
 	if !ok || n.index != index {
 		return event{}
 	}
-	e := event{kind: neighEvent, index: index, about: object{class: 'n', base: n.dst}, n: n, gone: h.Type == unix.RTM_DELNEIGH}
+	e := event{kind: neighEvent, index: index, about: object{class: 'n', at: n.place()}, n: n, gone: h.Type == unix.RTM_DELNEIGH}
 	if n.family == unix.AF_BRIDGE {
-		e.kind, e.about = fdbEvent, object{class: 'f', fdb: fdbEntry{n.mac, n.dst}}
+		e.kind, e.about = fdbEvent, object{class: 'f', fdb: n.fdb()}
 	}
 	if own {
 		e.kind = noEvent
@@ -97,6 +97,8 @@ func classifyRoute(h unix.NlMsghdr, body []byte, index int) event {
 		return event{}
 	case r.link == index:
 		return event{kind: dumpEvent}
+	case r.direct: // dataplane/hostroute put it in the place of ours, or took it away
+		return event{kind: routeEvent, about: about, gone: h.Type == unix.RTM_DELROUTE}
 	case r.protocol == rtnl.RouteProtocol: // perhaps of another daemon, with another overlay
 		return event{kind: dumpEvent, about: about}
 	case h.Flags&unix.NLM_F_REPLACE != 0:
@@ -119,13 +121,13 @@ func classifyLink(body []byte, index int) event {
 func (e event) differs(have *state) bool {
 	switch e.kind {
 	case neighEvent:
-		mac, ok := have.neigh[e.n.dst]
+		mac, ok := have.neigh[e.n.place()]
 		if e.gone {
 			return ok
 		}
 		return ok != e.n.permanent || ok && mac != e.n.mac
 	case fdbEvent:
-		_, ok := have.fdb[fdbEntry{e.n.mac, e.n.dst}]
+		_, ok := have.fdb[e.n.fdb()]
 		if e.gone {
 			return ok
 		}
@@ -133,12 +135,12 @@ func (e event) differs(have *state) bool {
 	case nexthopEvent:
 		gateway, ok := have.gateways[e.nh.id]
 		if e.gone || ok {
-			return ok && (e.gone || !have.isUseful(e.nh) || e.nh.gateway != gateway)
+			return ok && (e.gone || !have.isUseful(e.nh) || e.nh.place() != gateway)
 		}
 		return have.isOurs(e.nh) && !have.spare[e.nh.id]
 	case routeEvent:
-		_, ok := have.routes[e.about.key]
-		return ok
+		r, ok := have.routes[e.about.key]
+		return ok && (e.gone || !r.direct)
 	case dumpEvent:
 		return e.about.class == 0 || rtnl.Inside(e.about.key.dst, have.networks)
 	}

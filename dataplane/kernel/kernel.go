@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,13 +20,11 @@ const defaultResync = 60 * time.Second
 // Config says what the kernel dataplane works with. All fields of the first
 // group must be set.
 type Config struct {
-	Log    *slog.Logger
-	Link   int        // interface index of the underlay link
-	Local  netip.Addr // the underlay link's address: source of outer packets, and the family of the overlay
-	Public netip.Addr // published address; other than Local behind NAT
-	VNI    uint32     // 24-bit, and short enough for the device name: at most 9999999
-	Port   uint16     // UDP port of VXLAN
-	MTU    int        // of the overlay device, in bytes
+	Log       *slog.Logger
+	Underlays []dataplane.Underlay // one or two, of different families; each gets a device
+	VNI       uint32               // 24-bit, and short enough for the device name: at most 9999999, over IPv6 9999
+	Port      uint16               // UDP port of VXLAN
+	MTU       int                  // of the overlay devices, in bytes
 
 	GBP      bool          // group based policy extension
 	Learning bool          // learn forwarding entries from received packets
@@ -36,27 +34,39 @@ type Config struct {
 }
 
 func (c *Config) check() error {
-	switch {
-	case c.Link <= 0:
-		return fmt.Errorf("underlay link index %d is not positive", c.Link)
-	case !c.Local.IsValid() || !c.Public.IsValid() || c.Local.Is4() != c.Public.Is4():
-		return fmt.Errorf("local address %s and public address %s are not two of one family", c.Local, c.Public)
-	case len(deviceName(c.Local, c.VNI)) > maxName:
-		return fmt.Errorf("VNI %d is too large: the name of device %s is longer than the kernel's %d bytes",
-			c.VNI, deviceName(c.Local, c.VNI), maxName)
+	switch n := len(c.Underlays); {
+	case n == 0 || n > 2 || n == 2 && c.Underlays[0].Local.Is4() == c.Underlays[1].Local.Is4():
+		return fmt.Errorf("%d underlays are not one per address family", n)
 	case c.Port == 0:
 		return errors.New("port 0 is no VXLAN port")
 	case c.MTU <= 0:
 		return fmt.Errorf("MTU %d is not positive", c.MTU)
 	}
+	for _, u := range c.Underlays {
+		if err := c.checkUnderlay(u); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-// Dataplane forwards packets by the kernel's vxlan device. It implements
+func (c *Config) checkUnderlay(u dataplane.Underlay) error {
+	name := deviceName(u.Local, c.VNI)
+	switch {
+	case u.Link <= 0:
+		return fmt.Errorf("underlay link index %d is not positive", u.Link)
+	case !u.Local.IsValid() || !u.Public.IsValid() || u.Local.BitLen() != u.Public.BitLen() || u.Local.Is4In6():
+		return fmt.Errorf("local address %s and public address %s are not two of one family", u.Local, u.Public)
+	case len(name) > maxName:
+		return fmt.Errorf("VNI %d is too large: the name of device %s is longer than the kernel's %d bytes", c.VNI, name, maxName)
+	}
+	return nil
+}
+
+// Dataplane forwards packets by the kernel's vxlan devices. It implements
 // dataplane.Dataplane.
 type Dataplane struct {
 	log    *slog.Logger
-	name   string // of the device that Stats reads
 	resync time.Duration
 	rt     *rtnl.Conn
 	watch  *conn
@@ -64,16 +74,16 @@ type Dataplane struct {
 	// mu is held by whoever programs the kernel, for as long as that takes.
 	mu      sync.Mutex
 	closed  bool
-	tunnels []*tunnel
+	tunnels []*tunnel // fixed by Open
+	overlay *overlay
 	last    *dataplane.Wanted // what was last asked for
-
-	stats meter
+	retired []string          // names of devices that an earlier overlayd may have left: of a family that has gone
 }
 
 var _ dataplane.Dataplane = (*Dataplane)(nil)
 
-// Open adopts or makes the overlay device in the network namespace of the
-// calling thread, tries what kernel mode needs, and brings the device up. It
+// Open adopts or makes the overlay device of each underlay in the network namespace
+// of the calling thread, tries what kernel mode needs, and brings the devices up. It
 // changes no peer. Errors wrap [ErrUnsupported], [ErrPermission] or
 // [ErrPortInUse] where these are the cause.
 func Open(c Config) (*Dataplane, error) {
@@ -103,13 +113,25 @@ func (d *Dataplane) open(c *Config) (err error) {
 	if err != nil {
 		return err
 	}
-	t := &tunnel{log: c.Log, cfg: c, rt: d.rt, batch: batch, name: deviceName(c.Local, c.VNI)}
-	d.tunnels = append(d.tunnels, t)
-	d.name = t.name
-	if err := t.openDevice(); err != nil {
-		return err
+	for _, u := range c.Underlays {
+		t := &tunnel{Underlay: u, log: c.Log, cfg: c, rt: d.rt, batch: batch, name: deviceName(u.Local, c.VNI)}
+		d.tunnels = append(d.tunnels, t)
 	}
-	return d.stats.start(d.rt, t.index)
+	d.overlay = &overlay{log: c.Log, cfg: c, batch: batch, tunnels: d.tunnels}
+	for _, name := range deviceNames(c.VNI) {
+		if !slices.ContainsFunc(d.tunnels, func(t *tunnel) bool { return t.name == name }) {
+			d.retired = append(d.retired, name)
+		}
+	}
+	for _, t := range d.tunnels {
+		if err := t.openDevice(); err != nil {
+			return err
+		}
+		if err := t.stats.start(d.rt, t.index); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Close releases the sockets. Device, routes and entries stay, so that traffic
@@ -117,10 +139,12 @@ func (d *Dataplane) open(c *Config) (err error) {
 func (d *Dataplane) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.stats.stop()
 	d.closed = true
 	for _, t := range d.tunnels {
-		t.batch.close()
+		t.stats.stop()
+	}
+	if d.overlay != nil {
+		d.overlay.batch.close()
 	}
 	if d.watch != nil {
 		d.watch.close()
@@ -139,7 +163,7 @@ func (d *Dataplane) VTEPs() []dataplane.VTEP {
 	defer d.mu.Unlock()
 	var out []dataplane.VTEP
 	for _, t := range d.tunnels {
-		out = append(out, dataplane.VTEP{Addr: t.cfg.Public, MAC: t.mac, VNI: t.cfg.VNI})
+		out = append(out, dataplane.VTEP{Addr: t.Public, MAC: t.mac, VNI: t.cfg.VNI})
 	}
 	return out
 }
@@ -154,34 +178,47 @@ func (d *Dataplane) Sync(ctx context.Context, w dataplane.Wanted) error {
 		return errClosed
 	}
 	d.last = &w
-	return d.sync(ctx, w)
+	return d.sync(ctx, w, true)
 }
 
-// sync is Sync for who holds mu.
-func (d *Dataplane) sync(ctx context.Context, w dataplane.Wanted) error {
-	var errs []error
-	failed := refusals{}
-	for _, t := range d.tunnels {
-		refused, err := t.sync(ctx, w)
-		errs = append(errs, err)
-		for i, e := range refused {
-			failed.add(i, e)
-		}
-	}
+// sync is Sync for who holds mu; asked says that it is called for Sync.
+func (d *Dataplane) sync(ctx context.Context, w dataplane.Wanted, asked bool) error {
+	refused, err := d.overlay.sync(ctx, w, asked)
+	errs := []error{err}
 	for i, p := range w.Peers {
+		err := refused[i]
 		if !d.carries(p) {
-			failed.add(i, fmt.Errorf("this host has no tunnel of the family of %s", p.Addr))
+			err = fmt.Errorf("this host has no tunnel of the family of %s", p.Addr)
 		}
-		if err := failed[i]; err != nil {
+		if err != nil {
 			errs = append(errs, &dataplane.PeerError{Peer: p, Err: err})
 		}
+	}
+	if err == nil {
+		errs = append(errs, d.retire())
 	}
 	return errors.Join(errs...)
 }
 
+// retire removes our devices of a family that has gone from the config, once
+// nothing leads to them any more.
+func (d *Dataplane) retire() error {
+	for _, name := range d.retired {
+		removed, err := d.rt.RemoveOurs(name)
+		if err != nil {
+			return err
+		}
+		if removed {
+			d.log.Info("removed the device of an address family that the underlay no longer has", "device", name)
+		}
+	}
+	d.retired = nil
+	return nil
+}
+
 func (d *Dataplane) carries(p dataplane.Peer) bool {
 	for _, t := range d.tunnels {
-		if t.cfg.Local.Is4() == p.Addr.Is4() {
+		if t.Local.Is4() == p.Addr.Is4() {
 			return true
 		}
 	}

@@ -36,16 +36,23 @@ func newHosts(tb testing.TB, n int) []*host {
 	netnstest.LAN(tb, "192.0.2.0/24", all...)
 	for i, h := range hosts {
 		local := netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 2)})
-		h.cfg = Config{Log: slog.New(slog.DiscardHandler), Local: local, Public: local, VNI: 1, Port: 8472, MTU: 1450}
-		h.Must(func() error {
-			l, err := netlink.LinkByName("eth0")
-			if err == nil {
-				h.cfg.Link = l.Attrs().Index
-			}
-			return err
-		})
+		h.cfg = Config{Log: slog.New(slog.DiscardHandler), Underlays: []dataplane.Underlay{h.underlay(local)}, VNI: 1, Port: 8472, MTU: 1450}
 	}
 	return hosts
+}
+
+// underlay is that of eth0 with an address of its.
+func (h *host) underlay(local netip.Addr) dataplane.Underlay {
+	h.tb.Helper()
+	u := dataplane.Underlay{Local: local, Public: local}
+	h.Must(func() error {
+		l, err := netlink.LinkByName("eth0")
+		if err == nil {
+			u.Link = l.Attrs().Index
+		}
+		return err
+	})
+	return u
 }
 
 // try opens the dataplane.

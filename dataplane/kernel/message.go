@@ -5,6 +5,8 @@ import (
 	"iter"
 	"net/netip"
 
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane/rtnl"
@@ -110,36 +112,59 @@ func ndmsg(family uint8, index int, state uint16, flags uint8) []byte {
 
 // neighMessage appends a request about the permanent neighbour entry of an
 // overlay address; the MAC is left out of a deletion.
-func neighMessage(b []byte, typ, flags uint16, index int, a netip.Addr, mac encap.MAC) []byte {
+func neighMessage(b []byte, typ, flags uint16, at place, mac encap.MAC) []byte {
 	start := len(b)
-	b = begin(b, typ, flags, ndmsg(family(a), index, unix.NUD_PERMANENT, 0))
-	b = attrAddr(b, unix.NDA_DST, a)
+	b = begin(b, typ, flags, ndmsg(family(at.addr), at.link, unix.NUD_PERMANENT, 0))
+	b = attrAddr(b, unix.NDA_DST, at.addr)
 	if typ == unix.RTM_NEWNEIGH {
 		b = attr(b, unix.NDA_LLADDR, mac[:])
 	}
 	return finish(b, start)
 }
 
-// fdbMessage appends a request about one forwarding entry of the vxlan device.
+// fdbMessage appends a request about one forwarding entry of a vxlan device.
 // NTF_SELF says that it is the device's own and not that of a bridge above it.
-func fdbMessage(b []byte, typ, flags uint16, index int, e fdbEntry) []byte {
+func fdbMessage(b []byte, typ, flags uint16, e fdbEntry) []byte {
 	start := len(b)
-	b = begin(b, typ, flags, ndmsg(unix.AF_BRIDGE, index, unix.NUD_PERMANENT, unix.NTF_SELF))
+	b = begin(b, typ, flags, ndmsg(unix.AF_BRIDGE, e.link, unix.NUD_PERMANENT, unix.NTF_SELF))
 	b = attr(b, unix.NDA_LLADDR, e.mac[:])
 	b = attrAddr(b, unix.NDA_DST, e.dst)
 	return finish(b, start)
 }
 
+// changeVxlanMessage appends a request to change what the driver lets change of a vxlan
+// device. Of the other attributes it takes none here, not even unchanged.
+func changeVxlanMessage(b []byte, index int, v *netlink.Vxlan) []byte {
+	learning := []byte{0}
+	local, _ := netip.AddrFromSlice(v.SrcAddr)
+	if v.Learning {
+		learning[0] = 1
+	}
+	typ := uint16(nl.IFLA_VXLAN_LOCAL)
+	if local.Is6() {
+		typ = nl.IFLA_VXLAN_LOCAL6
+	}
+	data := attrUint32(nil, nl.IFLA_VXLAN_LINK, uint32(v.VtepDevIndex))
+	data = attr(attrAddr(data, typ, local), nl.IFLA_VXLAN_LEARNING, learning)
+	info := attr(nil, nl.IFLA_INFO_KIND, []byte("vxlan"))
+	info = attr(info, nl.IFLA_INFO_DATA, data)
+	start := len(b)
+	header := make([]byte, unix.SizeofIfInfomsg)
+	native.PutUint32(header[4:], uint32(index))
+	b = begin(b, unix.RTM_NEWLINK, 0, header)
+	return finish(attr(b, unix.IFLA_LINKINFO, info), start)
+}
+
 // newNexthopMessage appends a request for a nexthop object whose id the kernel
 // chooses and, as NLM_F_ECHO asks, tells.
-func newNexthopMessage(b []byte, index int, gateway netip.Addr) []byte {
+func newNexthopMessage(b []byte, gateway place) []byte {
 	start := len(b)
 	h := make([]byte, unix.SizeofNhmsg)
-	h[0], h[2] = family(gateway), rtnl.RouteProtocol
+	h[0], h[2] = family(gateway.addr), rtnl.RouteProtocol
 	native.PutUint32(h[4:], unix.RTNH_F_ONLINK)
 	b = begin(b, unix.RTM_NEWNEXTHOP, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ECHO, h)
-	b = attrUint32(b, unix.NHA_OIF, uint32(index))
-	b = attrAddr(b, unix.NHA_GATEWAY, gateway)
+	b = attrUint32(b, unix.NHA_OIF, uint32(gateway.link))
+	b = attrAddr(b, unix.NHA_GATEWAY, gateway.addr)
 	return finish(b, start)
 }
 
@@ -151,7 +176,7 @@ func delNexthopMessage(b []byte, id uint32) []byte {
 
 // routeMessage appends a request about a route of the main table: through a
 // nexthop object where r names one, else through its gateway, on link.
-func routeMessage(b []byte, typ, flags uint16, index int, k routeKey, r route) []byte {
+func routeMessage(b []byte, typ, flags uint16, k routeKey, r route) []byte {
 	start := len(b)
 	h := make([]byte, unix.SizeofRtMsg)
 	h[0], h[1] = family(k.dst.Addr()), uint8(k.dst.Bits())
@@ -172,8 +197,8 @@ func routeMessage(b []byte, typ, flags uint16, index int, k routeKey, r route) [
 	if r.nexthop != 0 {
 		return finish(attrUint32(b, rtaNHID, r.nexthop), start)
 	}
-	if index != noLink {
-		b = attrUint32(b, unix.RTA_OIF, uint32(index))
+	if r.link > 0 {
+		b = attrUint32(b, unix.RTA_OIF, uint32(r.link))
 	}
 	if r.gateway.IsValid() {
 		b = attrAddr(b, unix.RTA_GATEWAY, r.gateway)

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -31,7 +32,7 @@ func (t *tunnel) openDevice() error {
 	if mac := linkMAC(v); t.mac == (encap.MAC{}) && mac.IsUnicast() {
 		t.mac = mac // peers know it
 	}
-	if diff := differences(v, vxlanLink(t.cfg, t.name, t.mac)); len(diff) > 0 {
+	if diff := t.change(v); len(diff) > 0 {
 		t.log.Warn("existing device is incompatible, making it again", "device", t.name, "differences", strings.Join(diff, "; "))
 		if err := t.rt.DeleteLink(v); err != nil {
 			return explain(err, t.cfg)
@@ -48,13 +49,31 @@ func (t *tunnel) openDevice() error {
 	return nil
 }
 
+// change makes an existing device what is wanted, and names why that is impossible
+// without making it again. What is on the device stays on it.
+func (t *tunnel) change(v *netlink.Vxlan) (impossible []string) {
+	want := vxlanLink(t.cfg, t.Underlay, t.name, t.mac)
+	fixed, mutable := differences(v, want)
+	if len(fixed) > 0 || len(mutable) == 0 {
+		return append(fixed, mutable...)
+	}
+	encode := func(_ int, b []byte) []byte { return changeVxlanMessage(b, v.Attrs().Index, want) }
+	var refused error
+	err := t.batch.transact(context.Background(), 1, encode, func(_ int, _ []byte, err error) { refused = err })
+	if err = errors.Join(err, refused); err != nil {
+		return append(mutable, err.Error())
+	}
+	t.log.Info("changed existing device", "device", t.name, "differences", strings.Join(mutable, "; "))
+	return nil
+}
+
 // create makes the device under a name, tries it, and brings it up; if
 // anything fails nothing is left of it.
 func (t *tunnel) create(name string) error {
 	if t.mac == (encap.MAC{}) {
-		t.mac = dataplane.MAC(t.cfg.Public, t.cfg.VNI)
+		t.mac = dataplane.MAC(t.Public, t.cfg.VNI)
 	}
-	v := vxlanLink(t.cfg, name, t.mac)
+	v := vxlanLink(t.cfg, t.Underlay, name, t.mac)
 	if err := t.rt.Handle().LinkAdd(v); err != nil {
 		return t.explainCreate(name, err)
 	}
@@ -96,6 +115,9 @@ func (t *tunnel) displace(old netlink.Link) error {
 	}
 	t.log.Info("replacing the TUN device by a vxlan device", "device", t.name)
 	temporary := fmt.Sprintf(rtnl.TemporaryPrefix+"%d", t.cfg.VNI)
+	if t.Local.Is6() {
+		temporary = fmt.Sprintf(rtnl.TemporaryPrefix+"6.%d", t.cfg.VNI)
+	}
 	if l, err := t.rt.Link(temporary); err == nil { // left by a crash
 		if err := t.rt.DeleteLink(l); err != nil {
 			return explain(err, t.cfg)
@@ -129,7 +151,7 @@ func (t *tunnel) displace(old netlink.Link) error {
 func (t *tunnel) explainCreate(name string, err error) error {
 	err = fmt.Errorf("make vxlan device %s: %w", name, err)
 	if errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("%w: %w (interface index %d)", err, ErrUnderlayGone, t.cfg.Link)
+		return fmt.Errorf("%w: %w (interface index %d)", err, ErrUnderlayGone, t.Link)
 	}
 	if !errors.Is(err, unix.EEXIST) {
 		return explain(err, t.cfg)
@@ -152,8 +174,8 @@ func (t *tunnel) explainCreate(name string, err error) error {
 // which takes the same permission and touches nothing.
 func (t *tunnel) probe(index int, add bool) error {
 	h := t.rt.Handle()
-	mac := dataplane.MAC(t.cfg.Public, t.cfg.VNI^1<<24) // nobody's: a VNI has 24 bits
-	local := t.cfg.Local.AsSlice()
+	mac := dataplane.MAC(t.Public, t.cfg.VNI^1<<24) // nobody's: a VNI has 24 bits
+	local := t.Local.AsSlice()
 	entries := []*netlink.Neigh{
 		{LinkIndex: index, Family: unix.AF_BRIDGE, Flags: unix.NTF_SELF, State: unix.NUD_PERMANENT, IP: local, HardwareAddr: mac[:]},
 		{LinkIndex: index, Family: int(t.family()), State: unix.NUD_PERMANENT, IP: local, HardwareAddr: mac[:]},

@@ -24,13 +24,13 @@ const asFlannel = "vxlan id 1 local 192.0.2.2 dev eth0 srcport 0 0 dstport 8472 
 
 func TestDeviceHasFlannelsAttributes(t *testing.T) {
 	ours, byHand := newHosts(t, 1)[0], newHosts(t, 1)[0]
-	ours.cfg.Public = netip.MustParseAddr("198.51.100.7") // behind NAT: never the device's own address
+	ours.cfg.Underlays[0].Public = netip.MustParseAddr("198.51.100.7") // behind NAT: never the device's own address
 	ours.open()
 	byHand.Run("ip", "link", "add", "flannel.1", "mtu", "1450", "txqueuelen", "0", "type", "vxlan", "id", "1",
 		"local", "192.0.2.2", "dev", "eth0", "dstport", "8472", "nolearning")
 	byHand.Run("ip", "link", "set", "flannel.1", "up")
 	a, b := *ours.link(), *byHand.link()
-	if a.HardwareAddr.String() != dataplane.MAC(ours.cfg.Public, 1).String() || a.Alias != rtnl.Alias {
+	if a.HardwareAddr.String() != dataplane.MAC(ours.cfg.Underlays[0].Public, 1).String() || a.Alias != rtnl.Alias {
 		t.Errorf("MAC %s, alias %q", a.HardwareAddr, a.Alias)
 	}
 	ours.Must(func() error {
@@ -62,7 +62,7 @@ func TestOpenAdoptsACompatibleDevice(t *testing.T) {
 	if after.Index != before.Index || after.HardwareAddr.String() != "0e:2a:00:00:00:01" || after.MTU != 1450 || !isUp(after.Attrs()) || after.Alias != rtnl.Alias {
 		t.Errorf("got %+v", after.LinkAttrs)
 	}
-	want := dataplane.VTEP{Addr: h.cfg.Public, MAC: mustMAC("0e:2a:00:00:00:01"), VNI: 1}
+	want := dataplane.VTEP{Addr: h.cfg.Underlays[0].Public, MAC: mustMAC("0e:2a:00:00:00:01"), VNI: 1}
 	if got := h.dp.VTEPs(); len(got) != 1 || got[0] != want {
 		t.Errorf("VTEPs are %v, want %v", got, want)
 	}
@@ -213,18 +213,28 @@ func TestRunEndsWithTheUnderlayLink(t *testing.T) {
 }
 
 func TestOpenRefusesABadConfig(t *testing.T) {
-	good := Config{Link: 1, Local: netip.MustParseAddr("192.0.2.1"), Public: netip.MustParseAddr("192.0.2.1"), VNI: 1, Port: 8472, MTU: 1450}
+	addr := netip.MustParseAddr
+	good := func() Config {
+		u := dataplane.Underlay{Link: 1, Local: addr("192.0.2.1"), Public: addr("192.0.2.1")}
+		return Config{Underlays: []dataplane.Underlay{u}, VNI: 1, Port: 8472, MTU: 1450}
+	}
+	six := dataplane.Underlay{Link: 1, Local: addr("2001:db8::1"), Public: addr("2001:db8::1")}
 	for _, tc := range []struct {
 		change func(*Config)
 		says   string
 	}{
-		{func(c *Config) { c.Link = 0 }, "link index 0"},
-		{func(c *Config) { c.Public = netip.MustParseAddr("2001:db8::1") }, "one family"},
+		{func(c *Config) { c.Underlays = nil }, "0 underlays"},
+		{func(c *Config) { c.Underlays = append(c.Underlays, c.Underlays[0]) }, "2 underlays"},
+		{func(c *Config) { c.Underlays = append(c.Underlays, six, six) }, "3 underlays"},
+		{func(c *Config) { c.Underlays[0].Link = 0 }, "link index 0"},
+		{func(c *Config) { c.Underlays[0].Public = addr("2001:db8::1") }, "one family"},
+		{func(c *Config) { c.Underlays[0].Public = addr("::ffff:192.0.2.1") }, "one family"},
 		{func(c *Config) { c.VNI = 1<<24 - 1 }, "VNI 16777215"},
+		{func(c *Config) { c.Underlays, c.VNI = append(c.Underlays, six), 10000 }, "device flannel-v6.10000"},
 		{func(c *Config) { c.Port = 0 }, "port 0"},
 		{func(c *Config) { c.MTU = -1 }, "MTU -1"},
 	} {
-		c := good
+		c := good()
 		tc.change(&c)
 		if _, err := Open(c); err == nil || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("want %q, got %v", tc.says, err)

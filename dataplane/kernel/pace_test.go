@@ -53,14 +53,14 @@ func TestPace(t *testing.T) {
 // neighbour, are ours.
 func TestOwnChangesAreNoReasonToLook(t *testing.T) {
 	const index, port = 7, 4711
-	entry, base := fdbEntry{peerB.MAC, peerB.Addr}, peerB.Subnets[0].Addr()
+	entry, base := fdbEntry{index, peerB.MAC, peerB.Addr}, place{index, peerB.Subnets[0].Addr()}
 	message := func(typ uint16, pid uint32, b []byte) event {
 		return classify(unix.NlMsghdr{Type: typ, Pid: pid}, b[unix.SizeofNlMsghdr:], index, port)
 	}
-	addFDB := message(unix.RTM_NEWNEIGH, 0, fdbMessage(nil, unix.RTM_NEWNEIGH, 0, index, entry))
-	delFDB := message(unix.RTM_DELNEIGH, 0, fdbMessage(nil, unix.RTM_DELNEIGH, 0, index, entry))
-	addNeigh := message(unix.RTM_NEWNEIGH, port, neighMessage(nil, unix.RTM_NEWNEIGH, 0, index, base, peerB.MAC))
-	delNeigh := message(unix.RTM_DELNEIGH, 0, neighMessage(nil, unix.RTM_DELNEIGH, 0, index, base, peerB.MAC))
+	addFDB := message(unix.RTM_NEWNEIGH, 0, fdbMessage(nil, unix.RTM_NEWNEIGH, 0, entry))
+	delFDB := message(unix.RTM_DELNEIGH, 0, fdbMessage(nil, unix.RTM_DELNEIGH, 0, entry))
+	addNeigh := message(unix.RTM_NEWNEIGH, port, neighMessage(nil, unix.RTM_NEWNEIGH, 0, base, peerB.MAC))
+	delNeigh := message(unix.RTM_DELNEIGH, 0, neighMessage(nil, unix.RTM_DELNEIGH, 0, base, peerB.MAC))
 	for _, tc := range []struct {
 		name         string
 		there        bool // the entries, by what is remembered
@@ -78,9 +78,9 @@ func TestOwnChangesAreNoReasonToLook(t *testing.T) {
 		{"FDB entry added by somebody", false, []event{addFDB}, nil, true},
 		{"neighbour deleted by somebody", true, []event{addNeigh, delNeigh}, nil, true},
 	} {
-		tun, in := &tunnel{index: index, have: newState()}, newInbox()
+		v, in := &overlay{links: []int{index}, have: newState()}, newInbox()
 		if tc.there {
-			tun.have.fdb[entry], tun.have.neigh[base] = true, peerB.MAC
+			v.have.fdb[entry], v.have.neigh[base] = true, peerB.MAC
 		}
 		reason := false
 		for _, events := range [][]event{tc.first, tc.later, nil} {
@@ -91,11 +91,11 @@ func TestOwnChangesAreNoReasonToLook(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, again := tun.look(taken)
+			r, again := v.look(taken)
 			reason = reason || r
 			in.putBack(again)
 		}
-		if reason != tc.want || reason != (tun.have == nil) {
+		if reason != tc.want || reason != (v.have == nil) {
 			t.Errorf("%s: reason to look %v, want %v", tc.name, reason, tc.want)
 		}
 	}
@@ -115,18 +115,25 @@ func TestInboxKeepsNoMoreThanItMay(t *testing.T) {
 func TestOnlyWhatIsOursIsAReasonToLook(t *testing.T) {
 	const index, other, port = 7, 8, 4711
 	have := newState()
-	have.index, have.networks = index, prefixes("10.5.0.0/16")
+	have.links, have.networks = []int{index}, prefixes("10.5.0.0/16")
 	base := netip.MustParseAddr("10.5.2.0")
-	have.nexthops[base], have.gateways[3] = 3, base
+	have.nexthops[place{index, base}], have.gateways[3] = 3, place{index, base}
 	routeOf := func(dst string, protocol uint8, link int) []byte {
 		k := routeKey{dst: netip.MustParsePrefix(dst)}
-		return routeMessage(nil, unix.RTM_NEWROUTE, 0, link, k, route{protocol: protocol, gateway: base})
+		return routeMessage(nil, unix.RTM_NEWROUTE, 0, k, route{link: link, protocol: protocol, gateway: base})
 	}
 	nexthopOf := func(id uint32, gateway string, protocol uint8, link int) []byte {
-		b := newNexthopMessage(nil, link, netip.MustParseAddr(gateway))
+		b := newNexthopMessage(nil, place{link, netip.MustParseAddr(gateway)})
 		b[unix.SizeofNlMsghdr+2] = protocol
 		return attrUint32(b, unix.NHA_ID, id)
 	}
+	// dataplane/hostroute's: in the place of ours, or where a dump found it.
+	direct := func(dst string) []byte {
+		r := route{link: other, protocol: rtnl.RouteProtocol, gateway: peerB.Addr}
+		return routeMessage(nil, unix.RTM_NEWROUTE, 0, routeKey{dst: netip.MustParsePrefix(dst)}, r)
+	}
+	have.routes[routeKey{dst: netip.MustParsePrefix("10.5.2.0/24")}] = ourRoute(place{index, base}, 3)
+	have.routes[routeKey{dst: netip.MustParsePrefix("10.5.3.0/24")}] = route{direct: true}
 	for _, tc := range []struct {
 		typ  uint16
 		b    []byte
@@ -138,6 +145,11 @@ func TestOnlyWhatIsOursIsAReasonToLook(t *testing.T) {
 		{unix.RTM_NEWROUTE, routeOf("10.6.2.0/24", rtnl.RouteProtocol, other), false}, // another daemon's
 		{unix.RTM_NEWROUTE, routeOf("10.0.0.0/8", rtnl.RouteProtocol, other), false},
 		{unix.RTM_NEWROUTE, routeOf("10.5.2.0/24", unix.RTPROT_STATIC, other), false},
+		{unix.RTM_NEWROUTE, direct("10.5.2.0/24"), true},
+		{unix.RTM_NEWROUTE, direct("10.5.3.0/24"), false},
+		{unix.RTM_DELROUTE, direct("10.5.3.0/24"), true},
+		{unix.RTM_NEWROUTE, direct("10.5.4.0/24"), false},
+		{unix.RTM_DELROUTE, direct("10.5.4.0/24"), false},
 		{unix.RTM_NEWNEXTHOP, nexthopOf(3, "10.5.2.0", rtnl.RouteProtocol, index), false}, // as it is
 		{unix.RTM_NEWNEXTHOP, nexthopOf(3, "10.5.3.0", rtnl.RouteProtocol, index), true},
 		{unix.RTM_NEWNEXTHOP, nexthopOf(3, "10.5.2.0", rtnl.RouteProtocol, other), true},

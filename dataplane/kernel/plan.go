@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 
 	"github.com/overlayd/overlayd/dataplane/rtnl"
@@ -54,8 +53,8 @@ func (k kind) stage() int {
 // op is one change of one kernel object. Which fields matter depends on the kind.
 type op struct {
 	kind  kind
-	base  netip.Addr // of the neighbour or the nexthop's gateway
-	mac   encap.MAC  // of the neighbour
+	at    place     // the neighbour or the nexthop's gateway, which of a new route too
+	mac   encap.MAC // of the neighbour
 	fdb   fdbEntry
 	key   routeKey
 	route route  // to delete
@@ -66,7 +65,7 @@ type op struct {
 type object struct {
 	class byte   // n, f, x, r
 	id    uint32 // of a nexthop that a notification is about
-	base  netip.Addr
+	at    place
 	fdb   fdbEntry
 	key   routeKey
 }
@@ -74,11 +73,11 @@ type object struct {
 func (o op) object() object {
 	switch o.kind {
 	case addNeigh, moveNeigh, delNeigh:
-		return object{class: 'n', base: o.base}
+		return object{class: 'n', at: o.at}
 	case addFDB, delFDB:
 		return object{class: 'f', fdb: o.fdb}
 	case addNexthop, delNexthop:
-		return object{class: 'x', base: o.base}
+		return object{class: 'x', at: o.at}
 	}
 	return object{class: 'r', key: o.key}
 }
@@ -90,26 +89,29 @@ func plan(have *state, d *desired, nexthops bool) []op {
 	emit := func(o op) { stages[o.kind.stage()] = append(stages[o.kind.stage()], o) }
 	doneFDB := map[fdbEntry]bool{} // new entries that an earlier target of the same peer asked for
 	for _, t := range d.targets {
-		mac, ok := have.neigh[t.base()]
+		mac, ok := have.neigh[t.at()]
 		switch {
 		case !ok:
-			emit(op{kind: addNeigh, base: t.base(), mac: t.mac})
+			emit(op{kind: addNeigh, at: t.at(), mac: t.mac})
 		case mac != t.mac:
-			emit(op{kind: moveNeigh, base: t.base(), mac: t.mac})
+			emit(op{kind: moveNeigh, at: t.at(), mac: t.mac})
 		}
 		if e := t.fdb(); !have.fdb[e] && !doneFDB[e] {
 			doneFDB[e] = true
 			emit(op{kind: addFDB, fdb: e})
 		}
-		if _, ok := have.nexthops[t.base()]; !ok && nexthops {
-			emit(op{kind: addNexthop, base: t.base()})
+		if t.direct {
+			continue
+		}
+		if _, ok := have.nexthops[t.at()]; !ok && nexthops {
+			emit(op{kind: addNexthop, at: t.at()})
 		}
 		k := routeKey{dst: t.dst}
 		switch r, ok := have.routes[k]; {
 		case !ok:
-			emit(op{kind: addRoute, key: k})
+			emit(op{kind: addRoute, key: k, at: t.at()})
 		case !have.isWanted(r, t, nexthops):
-			emit(op{kind: replaceRoute, key: k})
+			emit(op{kind: replaceRoute, key: k, at: t.at()})
 		}
 	}
 	stages[numStages-1] = stale(have, d, nexthops)
@@ -118,39 +120,40 @@ func plan(have *state, d *desired, nexthops bool) []op {
 
 // isWanted reports whether r is the route that t needs.
 func (s *state) isWanted(r route, t target, nexthops bool) bool {
-	if r.protocol != rtnl.RouteProtocol {
-		return false
+	if r.protocol != rtnl.RouteProtocol || r.direct {
+		return r.direct && t.yields
 	}
 	if nexthops {
-		id, ok := s.nexthops[t.base()]
+		id, ok := s.nexthops[t.at()]
 		return ok && r.nexthop == id
 	}
-	return r.link == 0 && r.nexthop == 0 && r.gateway == t.base() && r.onlink
+	return r.link == t.link && r.nexthop == 0 && r.gateway == t.base() && r.onlink
 }
 
 // stale returns the deletions: all that have holds and d does not want.
 func stale(have *state, d *desired, nexthops bool) []op {
 	var ops []op
 	for k, r := range have.routes {
-		if i, ok := d.byBase[k.dst.Addr()]; !ok || d.targets[i].dst != k.dst || k.metric != 0 {
+		t, ok := d.at(k.dst.Addr())
+		if wanted := ok && t.dst == k.dst && k.metric == 0 && !t.direct; !wanted && !r.direct {
 			ops = append(ops, op{kind: delRoute, key: k, route: r})
 		}
 	}
 	for a, id := range have.nexthops {
-		if _, ok := d.byBase[a]; !ok || !nexthops {
-			ops = append(ops, op{kind: delNexthop, base: a, id: id})
+		if t, ok := d.at(a.addr); !ok || t.link != a.link || t.direct || !nexthops {
+			ops = append(ops, op{kind: delNexthop, at: a, id: id})
 		}
 	}
 	for id := range have.spare {
 		ops = append(ops, op{kind: delNexthop, id: id})
 	}
 	for a := range have.neigh {
-		if _, ok := d.byBase[a]; !ok {
-			ops = append(ops, op{kind: delNeigh, base: a})
+		if t, ok := d.at(a.addr); !ok || t.link != a.link {
+			ops = append(ops, op{kind: delNeigh, at: a})
 		}
 	}
 	for e := range have.fdb {
-		if via, ok := d.fdb[e.mac]; !ok || via != e.dst {
+		if via, ok := d.fdb[station{e.link, e.mac}]; !ok || via != e.dst {
 			ops = append(ops, op{kind: delFDB, fdb: e})
 		}
 	}
@@ -163,19 +166,22 @@ func compareOps(a, b op) int {
 	return cmp.Or(
 		cmp.Compare(a.kind, b.kind),
 		a.key.dst.Compare(b.key.dst), cmp.Compare(a.key.metric, b.key.metric),
-		a.base.Compare(b.base), cmp.Compare(a.id, b.id),
-		a.fdb.dst.Compare(b.fdb.dst), slices.Compare(a.fdb.mac[:], b.fdb.mac[:]))
+		cmp.Compare(a.at.link, b.at.link), a.at.addr.Compare(b.at.addr), cmp.Compare(a.id, b.id),
+		cmp.Compare(a.fdb.link, b.fdb.link), a.fdb.dst.Compare(b.fdb.dst), slices.Compare(a.fdb.mac[:], b.fdb.mac[:]))
 }
 
 // ready reports whether all that the target's route leads to is there.
 func (s *state) ready(t target, nexthops bool) bool {
-	_, ok := s.nexthops[t.base()]
-	return s.neigh[t.base()] == t.mac && s.fdb[t.fdb()] && (ok || !nexthops)
+	_, ok := s.nexthops[t.at()]
+	return s.neigh[t.at()] == t.mac && s.fdb[t.fdb()] && (ok || !nexthops || t.direct)
 }
 
 // complete reports whether the target is programmed.
 func (s *state) complete(t target, nexthops bool) bool {
 	r, ok := s.routes[routeKey{dst: t.dst}]
+	if t.direct {
+		return s.ready(t, nexthops)
+	}
 	return ok && s.ready(t, nexthops) && s.isWanted(r, t, nexthops)
 }
 
@@ -184,28 +190,29 @@ func (s *state) complete(t target, nexthops bool) bool {
 func (s *state) apply(o op, id uint32) {
 	switch o.kind {
 	case addNeigh, moveNeigh:
-		s.neigh[o.base] = o.mac
+		s.neigh[o.at] = o.mac
 	case delNeigh:
-		delete(s.neigh, o.base)
+		delete(s.neigh, o.at)
 	case addFDB:
 		s.fdb[o.fdb] = true
 	case delFDB:
 		delete(s.fdb, o.fdb)
 	case addNexthop:
-		s.nexthops[o.base], s.gateways[id] = id, o.base
+		s.nexthops[o.at], s.gateways[id] = id, o.at
 	case delNexthop:
-		if o.base.IsValid() {
-			delete(s.nexthops, o.base)
+		if o.at.addr.IsValid() {
+			delete(s.nexthops, o.at)
 		}
 		delete(s.gateways, o.id)
 		delete(s.spare, o.id)
 	case addRoute, replaceRoute:
-		s.routes[o.key] = ourRoute(o.key.dst.Addr(), id)
+		s.routes[o.key] = ourRoute(o.at, id)
 	case delRoute:
 		delete(s.routes, o.key)
 	}
 }
 
-func ourRoute(base netip.Addr, nexthop uint32) route {
-	return route{protocol: rtnl.RouteProtocol, nexthop: nexthop, gateway: base, onlink: true}
+// ourRoute is the route through a gateway, and where nexthop is not 0 by that object.
+func ourRoute(gateway place, nexthop uint32) route {
+	return route{link: gateway.link, protocol: rtnl.RouteProtocol, nexthop: nexthop, gateway: gateway.addr, onlink: true}
 }

@@ -17,9 +17,9 @@ import (
 func (o op) text() string {
 	switch o.kind {
 	case addNeigh, moveNeigh:
-		return fmt.Sprintf("%s %s %s", o.kind, o.base, o.mac)
+		return fmt.Sprintf("%s %s %s", o.kind, o.at.addr, o.mac)
 	case delNeigh, addNexthop:
-		return fmt.Sprintf("%s %s", o.kind, o.base)
+		return fmt.Sprintf("%s %s", o.kind, o.at.addr)
 	case addFDB, delFDB:
 		return fmt.Sprintf("%s %s %s", o.kind, o.fdb.mac, o.fdb.dst)
 	case delNexthop:
@@ -42,15 +42,18 @@ func (s *state) does(ops []op) {
 			next++
 			id = next
 		case addRoute, replaceRoute:
-			id = s.nexthops[o.key.dst.Addr()]
+			id = s.nexthops[o.at]
 		}
 		s.apply(o, id)
 	}
 }
 
+// testEnd is this host's end on a device of index 0.
+var testEnd = end{Underlay: dataplane.Underlay{Local: netip.MustParseAddr("192.0.2.1"), Public: netip.MustParseAddr("198.51.100.1")}, vni: 1}
+
 func mustCompile(t *testing.T, peers ...dataplane.Peer) *desired {
 	t.Helper()
-	d, refused := compile(wanted(peers...), &Config{Local: netip.MustParseAddr("192.0.2.1"), Public: netip.MustParseAddr("192.0.2.1"), VNI: 1})
+	d, refused := compile(wanted(peers...), testEnd)
 	if len(refused) > 0 {
 		t.Fatal(refused)
 	}
@@ -126,7 +129,7 @@ func TestPlan(t *testing.T) {
 			delete route 10.5.2.0/24`},
 		{name: "flannel's route", have: with(t, func(s *state) {
 			s.routes[subnet("10.5.2.0/24")] = route{protocol: 3, gateway: peerB.Subnets[0].Addr(), onlink: true}
-			delete(s.nexthops, peerB.Subnets[0].Addr())
+			delete(s.nexthops, place{addr: peerB.Subnets[0].Addr()})
 		}, peerB), peers: []dataplane.Peer{peerB}, want: `
 			add nexthop 10.5.2.0
 			replace route 10.5.2.0/24`},
@@ -185,7 +188,7 @@ func TestPlanLeadsFromAnyStateToAnyOther(t *testing.T) {
 			case o.kind == addNexthop:
 				id = r.Uint32()
 			case nexthops:
-				id = have.nexthops[o.key.dst.Addr()]
+				id = have.nexthops[o.at]
 			}
 			have.apply(o, id)
 		}
@@ -201,7 +204,6 @@ func TestPlanLeadsFromAnyStateToAnyOther(t *testing.T) {
 }
 
 func TestCompileRefusesWhatCannotBeRight(t *testing.T) {
-	cfg := &Config{Local: netip.MustParseAddr("192.0.2.1"), Public: netip.MustParseAddr("198.51.100.1"), VNI: 1}
 	otherVNI, noVNI := peerD, peerD
 	otherVNI.VNI, noVNI.VNI = 2, 0
 	for _, tc := range []struct {
@@ -226,13 +228,14 @@ func TestCompileRefusesWhatCannotBeRight(t *testing.T) {
 		{"default route", newPeer("192.0.2.9", "0e:00:00:00:00:09", "0.0.0.0/0"), "0.0.0.0/0"},
 		{"outside the network", newPeer("192.0.2.9", "0e:00:00:00:00:09", "8.8.8.0/24"), "outside the overlay network"},
 		{"not masked", newPeer("192.0.2.9", "0e:00:00:00:00:09", "10.5.9.1/24"), "not a masked prefix"},
-		{"other family", newPeer("192.0.2.9", "0e:00:00:00:00:09", "fd00::/64"), "family"},
+		{"mapped subnet", newPeer("192.0.2.9", "0e:00:00:00:00:09", "::ffff:10.5.9.0/120"), "not a masked prefix"},
+		{"other family, outside", newPeer("192.0.2.9", "0e:00:00:00:00:09", "fd00::/64"), "outside the overlay network"},
 		{"taken subnet", newPeer("192.0.2.9", "0e:00:00:00:00:09", "10.5.2.0/24"), "begins like subnet 10.5.2.0/24 of peer 192.0.2.20"},
 		{"same base", newPeer("192.0.2.9", "0e:00:00:00:00:09", "10.5.2.0/25"), "begins like"},
 		{"taken MAC", newPeer("192.0.2.9", "0e:00:00:00:00:0b", "10.5.9.0/24"), "peer 192.0.2.20"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d, refused := compile(wanted(peerB, tc.peer), cfg)
+			d, refused := compile(wanted(peerB, tc.peer), testEnd)
 			if refused[0] != nil || len(refused) > 1 {
 				t.Errorf("another peer was refused: %v", refused)
 			}

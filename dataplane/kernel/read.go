@@ -11,36 +11,36 @@ import (
 
 // read dumps what the kernel holds of the overlay. Filters in the requests
 // (kernel 4.20) spare it the rest of a large host; they are applied again here.
-func (t *tunnel) read() error {
-	have := t.emptyState()
-	t.nexthops = !t.cfg.noNexthops
+func (v *overlay) read() error {
+	have := v.emptyState()
+	v.nexthops = !v.cfg.noNexthops
 	steps := []struct {
 		what string
 		dump func(*state) error
 	}{
-		{"neighbours", t.readNeighbours},
-		{"FDB entries", t.readFDB},
-		{"nexthops", t.readNexthops},
-		{"routes", t.readRoutes},
+		{"neighbours", v.readNeighbours},
+		{"FDB entries", v.readFDB},
+		{"nexthops", v.readNexthops},
+		{"routes", v.readRoutes},
 	}
 	for _, s := range steps {
 		// Each try fills a state of its own: an interrupted dump leaves no trace.
 		part, err := rtnl.Retry(func() (*state, error) {
-			part := t.emptyState()
+			part := v.emptyState()
 			return part, s.dump(part)
 		})
 		if err != nil {
-			return fmt.Errorf("list %s of %s: %w", s.what, t.name, err)
+			return fmt.Errorf("list %s: %w", s.what, err)
 		}
 		have.take(part)
 	}
-	t.have = have
+	v.have = have
 	return nil
 }
 
-func (t *tunnel) emptyState() *state {
+func (v *overlay) emptyState() *state {
 	s := newState()
-	s.index, s.networks = t.index, t.networks
+	s.links, s.networks = v.links, v.networks
 	return s
 }
 
@@ -60,38 +60,54 @@ func (s *state) take(part *state) {
 	}
 }
 
-func (t *tunnel) readNeighbours(s *state) error {
-	filter := attrUint32(nil, unix.NDA_IFINDEX, uint32(t.index))
-	return t.batch.dump(unix.RTM_GETNEIGH, ndmsg(t.family(), 0, 0, 0), filter, func(body []byte) {
-		if n, ok := parseNeighbour(body); ok && n.index == t.index && n.family == t.family() {
-			s.addNeighbour(n)
+// families are those of overlay addresses. Both are read, whatever the overlay has
+// now: an earlier one may have had both.
+func families() [2]uint8 { return [2]uint8{unix.AF_INET, unix.AF_INET6} }
+
+func (v *overlay) readNeighbours(s *state) error {
+	for _, link := range v.links {
+		filter := attrUint32(nil, unix.NDA_IFINDEX, uint32(link))
+		for _, f := range families() {
+			err := v.batch.dump(unix.RTM_GETNEIGH, ndmsg(f, 0, 0, 0), filter, func(body []byte) {
+				if n, ok := parseNeighbour(body); ok && n.index == link && n.family == f {
+					s.addNeighbour(n)
+				}
+			})
+			if err != nil {
+				return err
+			}
 		}
-	})
+	}
+	return nil
 }
 
-func (t *tunnel) readFDB(s *state) error {
-	return t.batch.dump(unix.RTM_GETNEIGH, ndmsg(unix.AF_BRIDGE, t.index, 0, 0), nil, func(body []byte) {
-		if n, ok := parseNeighbour(body); ok && n.index == t.index && n.family == unix.AF_BRIDGE {
-			s.addFDB(n, t.cfg.Learning)
+func (v *overlay) readFDB(s *state) error {
+	for _, link := range v.links {
+		err := v.batch.dump(unix.RTM_GETNEIGH, ndmsg(unix.AF_BRIDGE, link, 0, 0), nil, func(body []byte) {
+			if n, ok := parseNeighbour(body); ok && n.index == link && n.family == unix.AF_BRIDGE {
+				s.addFDB(n, v.cfg.Learning)
+			}
+		})
+		if err != nil {
+			return err
 		}
-	})
+	}
+	return nil
 }
 
-func (t *tunnel) readNexthops(s *state) error {
-	if !t.nexthops {
+func (v *overlay) readNexthops(s *state) error {
+	if !v.nexthops {
 		return nil
 	}
-	header := make([]byte, unix.SizeofNhmsg)
-	header[0] = t.family()
-	// Those of all devices: ours may have been moved to another, or left on one.
-	err := t.batch.dump(unix.RTM_GETNEXTHOP, header, nil, func(body []byte) {
+	// Those of all devices and families: ours may have been moved to another, or left on one.
+	err := v.batch.dump(unix.RTM_GETNEXTHOP, make([]byte, unix.SizeofNhmsg), nil, func(body []byte) {
 		if n, ok := parseNexthop(body); ok {
 			s.addNexthop(n)
 		}
 	})
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		t.log.Info("kernel has no nexthop objects, using plain routes", "device", t.name)
-		t.nexthops = false
+		v.log.Info("kernel has no nexthop objects, using plain routes")
+		v.nexthops = false
 		return nil
 	}
 	return err
@@ -99,19 +115,27 @@ func (t *tunnel) readNexthops(s *state) error {
 
 // readRoutes dumps ours, and then what may be flannel's, which is never on
 // another device.
-func (t *tunnel) readRoutes(s *state) error {
-	header := make([]byte, unix.SizeofRtMsg)
-	header[0], header[4], header[5] = t.family(), unix.RT_TABLE_MAIN, rtnl.RouteProtocol
-	err := t.batch.dump(unix.RTM_GETROUTE, header, nil, s.addRoute)
-	if err == nil {
+func (v *overlay) readRoutes(s *state) error {
+	for _, f := range families() {
+		header := make([]byte, unix.SizeofRtMsg)
+		header[0], header[4], header[5] = f, unix.RT_TABLE_MAIN, rtnl.RouteProtocol
+		if err := v.dumpRoutes(s, header, nil); err != nil {
+			return err
+		}
 		header[5] = unix.RTPROT_BOOT
-		filter := attrUint32(nil, unix.RTA_OIF, uint32(t.index))
-		err = t.batch.dump(unix.RTM_GETROUTE, header, filter, s.addRoute)
+		for _, link := range v.links {
+			if err := v.dumpRoutes(s, header, attrUint32(nil, unix.RTA_OIF, uint32(link))); err != nil {
+				return err
+			}
+		}
 	}
+	return nil
+}
+
+func (v *overlay) dumpRoutes(s *state, header, filter []byte) error {
+	err := v.batch.dump(unix.RTM_GETROUTE, header, filter, s.addRoute)
 	if errors.Is(err, unix.ENOENT) {
 		return nil // there is no main table before its first route
 	}
 	return err
 }
-
-func (t *tunnel) family() uint8 { return family(t.cfg.Local) }

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -9,11 +10,18 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-// fdbEntry is one forwarding entry of the vxlan device: frames to the MAC go to
+// place is an overlay address on one of the devices.
+type place struct {
+	link int // index of the device
+	addr netip.Addr
+}
+
+// fdbEntry is one forwarding entry of a vxlan device: frames to the MAC go to
 // the underlay address.
 type fdbEntry struct {
-	mac encap.MAC
-	dst netip.Addr
+	link int
+	mac  encap.MAC
+	dst  netip.Addr
 }
 
 // routeKey identifies a route of the main table among those that are ours.
@@ -26,36 +34,37 @@ type routeKey struct {
 // route is what a route does: it goes through a nexthop object, or where
 // nexthop is 0 through a gateway.
 type route struct {
-	link     int // index of another device than ours, or noLink; 0 where it is ours
+	link     int // index of the device, or noLink; 0 where the kernel tells a nexthop only
 	protocol uint8
 	nexthop  uint32 // id
 	gateway  netip.Addr
 	onlink   bool
+	direct   bool // a direct route, which dataplane/hostroute keeps: ours to replace, not to delete
 }
 
 // noLink is the link of a route that leads nowhere (blackhole and the like).
 const noLink = -1
 
 // state is what the kernel holds of one overlay, as far as it is ours: what is on
-// the overlay device, and what leads into the overlay networks under our protocol.
+// the overlay devices, and what leads into the overlay networks under our protocol.
 // It is what was read, changed by every request that succeeded since.
 type state struct {
-	index    int                      // of the overlay device
-	networks []netip.Prefix           // the overlay networks
-	neigh    map[netip.Addr]encap.MAC // permanent neighbours
-	fdb      map[fdbEntry]bool        // unicast forwarding entries
-	nexthops map[netip.Addr]uint32    // gateway → id of our nexthop object
-	gateways map[uint32]netip.Addr    // the reverse
-	spare    map[uint32]bool          // our nexthop objects of no use: doubled, malformed or elsewhere
-	routes   map[routeKey]route       // of our protocol, or of flannel's shape
+	links    []int               // indices of the overlay devices
+	networks []netip.Prefix      // the overlay networks
+	neigh    map[place]encap.MAC // permanent neighbours
+	fdb      map[fdbEntry]bool   // unicast forwarding entries
+	nexthops map[place]uint32    // gateway → id of our nexthop object
+	gateways map[uint32]place    // the reverse
+	spare    map[uint32]bool     // our nexthop objects of no use: doubled, malformed or elsewhere
+	routes   map[routeKey]route  // of our protocol, or of flannel's shape
 }
 
 func newState() *state {
 	return &state{
-		neigh:    map[netip.Addr]encap.MAC{},
+		neigh:    map[place]encap.MAC{},
 		fdb:      map[fdbEntry]bool{},
-		nexthops: map[netip.Addr]uint32{},
-		gateways: map[uint32]netip.Addr{},
+		nexthops: map[place]uint32{},
+		gateways: map[uint32]place{},
 		spare:    map[uint32]bool{},
 		routes:   map[routeKey]route{},
 	}
@@ -94,19 +103,23 @@ func parseNeighbour(body []byte) (n neighbour, ok bool) {
 	return n, n.dst.IsValid()
 }
 
-// addNeighbour takes a neighbour entry of the device.
+// addNeighbour takes a neighbour entry of a device.
 func (s *state) addNeighbour(n neighbour) {
 	if n.permanent {
-		s.neigh[n.dst] = n.mac
+		s.neigh[n.place()] = n.mac
 	}
 }
 
-// addFDB takes a forwarding entry of the device. The default entry, of the zero
+func (n neighbour) place() place { return place{n.index, n.dst} }
+
+func (n neighbour) fdb() fdbEntry { return fdbEntry{n.index, n.mac, n.dst} }
+
+// addFDB takes a forwarding entry of a device. The default entry, of the zero
 // MAC, is nobody's and left; so is what a learning device has learnt. An entry
 // with special treatment is left out, so that a wanted one replaces it.
 func (s *state) addFDB(n neighbour, learning bool) {
 	if n.mac.IsUnicast() && n.plain && (n.permanent || !learning) {
-		s.fdb[fdbEntry{n.mac, n.dst}] = n.permanent
+		s.fdb[n.fdb()] = n.permanent
 	}
 }
 
@@ -138,26 +151,32 @@ func parseNexthop(body []byte) (n nexthop, ok bool) {
 	return n, n.id != 0
 }
 
-// isOurs reports whether n is of our protocol and on our device or on none, or
-// leads into the overlay on another one.
+func (n nexthop) place() place { return place{n.link, n.gateway} }
+
+// isOurs reports whether n is of our protocol and on one of our devices or on none,
+// or leads into the overlay on another one.
 func (s *state) isOurs(n nexthop) bool {
-	return n.protocol == rtnl.RouteProtocol && (n.link == s.index || n.link == 0 || s.holds(n.gateway))
+	return n.protocol == rtnl.RouteProtocol && (s.owns(n.link) || n.link == 0 || s.holds(n.gateway))
 }
+
+// owns reports whether an index is that of one of the overlay devices.
+func (s *state) owns(link int) bool { return slices.Contains(s.links, link) }
 
 // isUseful reports whether a route of ours may go through n.
 func (s *state) isUseful(n nexthop) bool {
-	return n.protocol == rtnl.RouteProtocol && n.link == s.index && n.gateway.IsValid() && n.onlink
+	return n.protocol == rtnl.RouteProtocol && s.owns(n.link) && n.gateway.IsValid() && n.onlink
 }
 
 // addNexthop takes a nexthop object if it is ours.
 func (s *state) addNexthop(n nexthop) {
-	_, doubled := s.nexthops[n.gateway]
+	first, doubled := s.nexthops[n.place()]
 	switch {
 	case !s.isOurs(n):
+	case doubled && first == n.id: // a kernel without IPv6 answers a dump of it with all there is
 	case doubled || !s.isUseful(n):
 		s.spare[n.id] = true
 	default:
-		s.nexthops[n.gateway], s.gateways[n.id] = n.id, n.gateway
+		s.nexthops[n.place()], s.gateways[n.id] = n.id, n.place()
 	}
 }
 
@@ -169,10 +188,7 @@ func (s *state) addRoute(body []byte) {
 	if !ok {
 		return
 	}
-	here := r.link == s.index
-	if here {
-		r.link = 0
-	}
+	here := s.owns(r.link)
 	flannel := here && r.protocol == unix.RTPROT_BOOT && r.gateway == k.dst.Addr() && r.onlink && k.metric == 0
 	if flannel || r.protocol == rtnl.RouteProtocol && (here || rtnl.Inside(k.dst, s.networks)) {
 		s.routes[k] = r
@@ -192,6 +208,9 @@ func parseRoute(body []byte) (k routeKey, r route, ok bool) {
 		return k, r, false
 	}
 	r = route{protocol: h[5], onlink: native.Uint32(h[8:])&unix.RTNH_F_ONLINK != 0}
+	if h[7] == unix.RTN_BLACKHOLE {
+		return k, r, false // dataplane/hostroute's
+	}
 	for typ, v := range attrs(rest) {
 		switch typ {
 		case unix.RTA_DST:
@@ -213,6 +232,8 @@ func parseRoute(body []byte) (k routeKey, r route, ok bool) {
 	if h[7] != unix.RTN_UNICAST {
 		r.link = noLink
 	}
+	// As rtnl.IsHostRoute has it.
+	r.direct = r.protocol == rtnl.RouteProtocol && r.gateway.IsValid() && !r.onlink && r.nexthop == 0 && r.gateway != k.dst.Addr()
 	return k, r, k.dst.IsValid()
 }
 

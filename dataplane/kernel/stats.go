@@ -70,8 +70,16 @@ func linkStats(l netlink.Link) dataplane.Stats {
 	return s
 }
 
-// Stats returns the device's counters since Open: inner packets and the bytes
+// Stats returns the devices' counters since Open: inner packets and the bytes
 // of their IP packets, drops and errors under DropDevice.
-func (d *Dataplane) Stats() dataplane.Stats {
-	return d.stats.read(d.rt, d.name)
+func (d *Dataplane) Stats() (sum dataplane.Stats) {
+	for _, t := range d.tunnels {
+		s := t.stats.read(d.rt, t.name)
+		sum.TxPackets += s.TxPackets
+		sum.TxBytes += s.TxBytes
+		sum.RxPackets += s.RxPackets
+		sum.RxBytes += s.RxBytes
+		sum.Drops[dataplane.DropDevice] += s.Drops[dataplane.DropDevice]
+	}
+	return sum
 }

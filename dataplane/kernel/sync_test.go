@@ -312,8 +312,8 @@ func TestSyncGivesUpWithItsContext(t *testing.T) {
 func TestIPv6Device(t *testing.T) {
 	h := newHosts(t, 1)[0]
 	h.Run("ip", "addr", "add", "2001:db8::2/64", "dev", "eth0", "nodad")
-	h.cfg.Local = netip.MustParseAddr("2001:db8::2")
-	h.cfg.Public, h.cfg.MTU = h.cfg.Local, 1430
+	h.cfg.Underlays = []dataplane.Underlay{h.underlay(netip.MustParseAddr("2001:db8::2"))}
+	h.cfg.MTU = 1430
 	h.open()
 	w := dataplane.Wanted{
 		Subnets:  []netip.Prefix{netip.MustParsePrefix("fd00:0:0:1::/64")},

@@ -52,7 +52,7 @@ func TestVNIChange(t *testing.T) {
 		h.sync(wanted(peerB, peerC, peerD))
 		h.dp.Close()
 		h.Run("ip", "route", "add", "10.5.0.0/16", "dev", "flannel.1", "proto", "211") // the userspace dataplane's
-		h.Run("ip", "route", "add", "blackhole", "10.5.8.0/24", "proto", "211")
+		h.Run("ip", "route", "add", "unreachable", "10.5.8.0/24", "proto", "211")
 		h.Run("ip", "route", "add", "10.5.7.0/24", "dev", "flannel.1", "proto", "static")
 		h.Run("ip", "route", "add", "10.6.0.0/24", "via", "10.6.0.0", "dev", "flannel.1", "onlink", "proto", "211") // another network's
 		h.Run("ip", "nexthop", "add", "id", "7", "via", "10.6.0.0", "dev", "flannel.1", "onlink", "proto", "211")

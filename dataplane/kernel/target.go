@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/encap"
@@ -11,31 +12,52 @@ import (
 
 // target is one overlay subnet of one peer: what one route needs.
 type target struct {
-	peer int // index in Wanted.Peers
-	dst  netip.Prefix
-	mac  encap.MAC
-	via  netip.Addr // the peer's underlay address
+	peer   int // index in Wanted.Peers
+	link   int // index of the device
+	dst    netip.Prefix
+	mac    encap.MAC
+	via    netip.Addr // the peer's underlay address
+	direct bool       // a direct route leads there: no route by the device
+	yields bool       // a direct route in the place of its own is as good
 }
 
 // base is the subnet's first address: the peer's address on its overlay device,
 // and so the gateway of the route.
 func (t target) base() netip.Addr { return t.dst.Addr() }
 
-func (t target) fdb() fdbEntry { return fdbEntry{t.mac, t.via} }
+// at is the base address on the device.
+func (t target) at() place { return place{t.link, t.base()} }
+
+func (t target) fdb() fdbEntry { return fdbEntry{t.link, t.mac, t.via} }
+
+// station is a MAC behind one of the devices.
+type station struct {
+	link int
+	mac  encap.MAC
+}
 
 // desired is a set of targets without a contradiction between them.
 type desired struct {
 	targets []target
-	byBase  map[netip.Addr]int       // index in targets
-	fdb     map[encap.MAC]netip.Addr // underlay address of each MAC
+	byBase  map[netip.Addr]int     // index in targets
+	fdb     map[station]netip.Addr // underlay address of each MAC
 }
 
 func newDesired(n int) *desired {
 	return &desired{
 		targets: make([]target, 0, n),
 		byBase:  make(map[netip.Addr]int, n),
-		fdb:     make(map[encap.MAC]netip.Addr, n),
+		fdb:     make(map[station]netip.Addr, n),
 	}
+}
+
+// at returns the target of a base address.
+func (d *desired) at(base netip.Addr) (target, bool) {
+	i, ok := d.byBase[base]
+	if !ok {
+		return target{}, false
+	}
+	return d.targets[i], true
 }
 
 // add takes a target unless it contradicts an earlier one.
@@ -43,11 +65,12 @@ func (d *desired) add(t target) error {
 	if i, ok := d.byBase[t.base()]; ok {
 		return fmt.Errorf("subnet %s begins like subnet %s of peer %s", t.dst, d.targets[i].dst, d.targets[i].via)
 	}
-	if via, ok := d.fdb[t.mac]; ok && via != t.via {
+	s := station{t.link, t.mac}
+	if via, ok := d.fdb[s]; ok && via != t.via {
 		return fmt.Errorf("MAC %s is that of peer %s, too", t.mac, via)
 	}
 	d.byBase[t.base()] = len(d.targets)
-	d.fdb[t.mac] = t.via
+	d.fdb[s] = t.via
 	d.targets = append(d.targets, t)
 	return nil
 }
@@ -61,23 +84,32 @@ func (r refusals) add(peer int, err error) {
 	}
 }
 
-// compile turns the peers of one family into targets. What cannot be right is
+// end is this host's end of a tunnel, as far as targets depend on it.
+type end struct {
+	dataplane.Underlay
+	device int // index
+	vni    uint32
+}
+
+// compile turns peers into targets, each of the tunnel of its VTEP's family; those of
+// a family that has no end here are left out. What cannot be right is
 // refused here, before the kernel sees it: the store is not trusted, and a
 // route must never lead traffic away that is not the overlay's.
-func compile(w dataplane.Wanted, c *Config) (*desired, refusals) {
+func compile(w dataplane.Wanted, ends ...end) (*desired, refusals) {
 	d, refused := newDesired(len(w.Peers)), refusals{}
 	for i, p := range w.Peers {
-		if p.Addr.Is4() != c.Local.Is4() {
-			continue // another device's
+		n := slices.IndexFunc(ends, func(e end) bool { return e.Local.Is4() == p.Addr.Is4() })
+		if n < 0 {
+			continue
 		}
-		if err := checkPeer(p, c); err != nil {
+		if err := checkPeer(p, ends[n]); err != nil {
 			refused.add(i, err)
 			continue
 		}
 		for _, s := range p.Subnets {
-			err := checkSubnet(s, w, p)
+			err := checkSubnet(s, w)
 			if err == nil {
-				err = d.add(target{peer: i, dst: s, mac: p.MAC, via: p.Addr})
+				err = d.add(target{peer: i, link: ends[n].device, dst: s, mac: p.MAC, via: p.Addr, direct: p.Direct})
 			}
 			refused.add(i, err)
 		}
@@ -85,25 +117,25 @@ func compile(w dataplane.Wanted, c *Config) (*desired, refusals) {
 	return d, refused
 }
 
-func checkPeer(p dataplane.Peer, c *Config) error {
+func checkPeer(p dataplane.Peer, e end) error {
 	switch a := p.Addr; {
-	case !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a == broadcast4:
+	case !a.IsValid() || a.Is4In6() || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a == broadcast4:
 		return fmt.Errorf("underlay address %s is no host's", a)
-	case a == c.Public || a == c.Local:
+	case a == e.Public || a == e.Local:
 		return fmt.Errorf("underlay address %s is this host's", a)
 	case !p.MAC.IsUnicast():
 		return fmt.Errorf("MAC %s is no station's", p.MAC)
-	case p.VNI != c.VNI: // flannel does not compare it
-		return fmt.Errorf("VNI %d is not this network's %d", p.VNI, c.VNI)
+	case p.VNI != e.vni: // flannel does not compare it
+		return fmt.Errorf("VNI %d is not this network's %d", p.VNI, e.vni)
 	}
 	return nil
 }
 
 var broadcast4 = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-func checkSubnet(s netip.Prefix, w dataplane.Wanted, p dataplane.Peer) error {
-	if !s.IsValid() || s != s.Masked() || s.Addr().Is4() != p.Addr.Is4() {
-		return fmt.Errorf("subnet %s is not a masked prefix of the underlay address's family", s)
+func checkSubnet(s netip.Prefix, w dataplane.Wanted) error {
+	if !s.IsValid() || s != s.Masked() || s.Addr().Is4In6() {
+		return fmt.Errorf("subnet %s is not a masked prefix", s)
 	}
 	for _, own := range w.Subnets {
 		if own.Overlaps(s) {

@@ -157,7 +157,7 @@ func (d *Dataplane) read(in *inbox) {
 		}
 		messages(buf[:n], func(h unix.NlMsghdr, body []byte) {
 			for _, t := range d.tunnels {
-				if e := classify(h, body, int(t.watched.Load()), t.batch.port); e != (event{}) {
+				if e := classify(h, body, int(t.watched.Load()), d.overlay.batch.port); e != (event{}) {
 					in.put(e)
 				}
 			}
@@ -174,18 +174,15 @@ func (d *Dataplane) repair(ctx context.Context, events []event) (found finding, 
 	if d.last == nil || d.closed {
 		return nothing, nil, nil
 	}
-	look := false
-	for _, t := range d.tunnels {
-		t.mended = false
-		l, a := t.look(events)
-		look, again = look || l, append(again, a...)
-	}
+	v := d.overlay
+	v.mended = false
+	look, again := v.look(events)
 	if !look {
 		return nothing, again, nil
 	}
 	found = intact
 	// What concerns single peers was told to Sync's caller.
-	if _, err := dataplane.PeerErrors(d.sync(ctx, *d.last)); err != nil {
+	if _, err := dataplane.PeerErrors(d.sync(ctx, *d.last, false)); err != nil {
 		found = altered
 		if errors.Is(err, ErrUnderlayGone) {
 			return found, nil, err
@@ -194,10 +191,8 @@ func (d *Dataplane) repair(ctx context.Context, events []event) (found finding, 
 			d.log.Warn("repair overlay device", "error", err)
 		}
 	}
-	for _, t := range d.tunnels {
-		if t.mended {
-			found = altered
-		}
+	if v.mended {
+		found = altered
 	}
 	return found, again, nil
 }
@@ -205,18 +200,18 @@ func (d *Dataplane) repair(ctx context.Context, events []event) (found finding, 
 // look reports whether the events give a reason to compare the kernel with what is
 // wanted, and forgets what is remembered where this is in doubt. It returns the
 // events that may yet turn out to be harmless.
-func (t *tunnel) look(events []event) (reason bool, again []event) {
-	have := t.have
+func (v *overlay) look(events []event) (reason bool, again []event) {
+	have := v.have
 	for _, e := range events {
 		switch {
-		case e.kind == noEvent || e.index != 0 && e.index != t.index:
+		case e.kind == noEvent || e.index != 0 && !slices.Contains(v.links, e.index):
 		case have == nil || e.kind == lookEvent:
 			reason = true
 		case !e.differs(have):
 		case e.mayBeOwn():
 			again = append(again, e)
 		default:
-			reason, t.have = true, nil
+			reason, v.have = true, nil
 		}
 	}
 	return reason, again

@@ -174,7 +174,7 @@ func TestRunDoesNotRepairItsOwnDoing(t *testing.T) {
 		}
 		messages(buf[:n], func(m unix.NlMsghdr, body []byte) {
 			seen++
-			if e := classify(m, body, index, h.dp.tunnels[0].batch.port); e.differs(h.dp.tunnels[0].have) {
+			if e := classify(m, body, index, h.dp.overlay.batch.port); e.differs(h.dp.overlay.have) {
 				t.Errorf("own message of type %d is taken for somebody's: %+v", m.Type, e)
 			}
 		})
@@ -192,12 +192,13 @@ func TestClassify(t *testing.T) {
 	base := netip.MustParseAddr("10.5.2.0")
 	key := routeKey{dst: netip.MustParsePrefix("10.5.2.0/24")}
 	body := func(b []byte) []byte { return b[unix.SizeofNlMsghdr:] }
-	neigh := body(neighMessage(nil, unix.RTM_NEWNEIGH, 0, index, base, peerB.MAC))
-	otherNeigh := body(neighMessage(nil, unix.RTM_NEWNEIGH, 0, 8, base, peerB.MAC))
-	fdb := body(fdbMessage(nil, unix.RTM_NEWNEIGH, 0, index, fdbEntry{peerB.MAC, peerB.Addr}))
-	ours := body(routeMessage(nil, unix.RTM_NEWROUTE, 0, 8, key, route{protocol: rtnl.RouteProtocol, gateway: base}))
-	onDevice := body(routeMessage(nil, unix.RTM_NEWROUTE, 0, index, key, route{protocol: 4, gateway: base}))
-	foreign := body(routeMessage(nil, unix.RTM_NEWROUTE, 0, 8, key, route{protocol: 4, gateway: base}))
+	neigh := body(neighMessage(nil, unix.RTM_NEWNEIGH, 0, place{index, base}, peerB.MAC))
+	otherNeigh := body(neighMessage(nil, unix.RTM_NEWNEIGH, 0, place{8, base}, peerB.MAC))
+	fdb := body(fdbMessage(nil, unix.RTM_NEWNEIGH, 0, fdbEntry{index, peerB.MAC, peerB.Addr}))
+	ours := body(routeMessage(nil, unix.RTM_NEWROUTE, 0, key, route{link: 8, protocol: rtnl.RouteProtocol, gateway: base}))
+	onDevice := body(routeMessage(nil, unix.RTM_NEWROUTE, 0, key, route{link: index, protocol: 4, gateway: base}))
+	direct := body(routeMessage(nil, unix.RTM_NEWROUTE, 0, key, route{link: 8, protocol: rtnl.RouteProtocol, gateway: netip.MustParseAddr("192.0.2.9")}))
+	foreign := body(routeMessage(nil, unix.RTM_NEWROUTE, 0, key, route{link: 8, protocol: 4, gateway: base}))
 	link := func(index int32, flags uint32) []byte {
 		b := make([]byte, unix.SizeofIfInfomsg)
 		native.PutUint32(b[4:], uint32(index))
@@ -219,6 +220,7 @@ func TestClassify(t *testing.T) {
 		{"our route", hdr(unix.RTM_DELROUTE, 0, 1), ours, dumpEvent},
 		{"our route by us", hdr(unix.RTM_DELROUTE, 0, port), ours, noEvent},
 		{"route on the device", hdr(unix.RTM_NEWROUTE, 0, 1), onDevice, dumpEvent},
+		{"direct route", hdr(unix.RTM_NEWROUTE, 0, 1), direct, routeEvent},
 		{"foreign route", hdr(unix.RTM_NEWROUTE, 0, 1), foreign, noEvent},
 		{"foreign replacement", hdr(unix.RTM_NEWROUTE, unix.NLM_F_REPLACE, 1), foreign, routeEvent},
 		{"link up", hdr(unix.RTM_NEWLINK, 0, 0), link(index, unix.IFF_UP), lookEvent},
