@@ -141,7 +141,11 @@ func TestTrafficOverIPv6WithoutOffloads(t *testing.T) {
 				hosts := newDualHosts(t, 2, 6)
 				hosts[0].offloads = set
 				connect(hosts[0], hosts[1], peer == "kernel")
-				bothFamilies(t, hosts[0], hosts[1])
+				for _, way := range []struct{ from, to *host }{{hosts[0], hosts[1]}, {hosts[1], hosts[0]}} {
+					transfer(t, way.from.pod, way.to.pod, way.to.podAddr())
+					transfer(t, way.from.pod, way.to.pod, way.to.podAddr6())
+					segmented(t, way.from.pod, way.to, way.to.podAddr6())
+				}
 			})
 		}
 	}

@@ -111,8 +111,8 @@ func (h *host) addPod(mtu int) {
 	h.pod.Must(func() error { return setMTU("eth0", mtu) })
 }
 
-// newRoutedHosts makes two hosts with a router between them, whose link to the
-// second has the given MTU.
+// newRoutedHosts makes two hosts, with both families, with a router between them, whose
+// link to the second has the given MTU. Their VTEPs are IPv4's.
 func newRoutedHosts(tb testing.TB, mtu int) (a, b *host) {
 	tb.Helper()
 	router := netnstest.New(tb)
@@ -129,8 +129,17 @@ func newRoutedHosts(tb testing.TB, mtu int) (a, b *host) {
 		h.addPod(testMTU)
 		hosts[i] = h
 	}
-	router.Must(func() error { return errors.Join(rtnl.SetSysctl("net/ipv4/ip_forward", "1"), setMTU("port1", mtu)) })
+	router.Must(func() error {
+		return errors.Join(rtnl.SetSysctl("net/ipv4/ip_forward", "1"), rtnl.SetSysctl("net/ipv6/conf/all/forwarding", "1"), setMTU("port1", mtu))
+	})
 	hosts[1].Must(func() error { return setMTU("eth0", mtu) })
+	for i, h := range hosts {
+		gateway := netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 7: byte(i), 15: 1})
+		h.addr6(router, fmt.Sprintf("port%d", i), netip.PrefixFrom(gateway, 64))
+		h.addr6(h.NS, "eth0", netip.PrefixFrom(gateway.Next(), 64))
+		h.DefaultRoute(gateway.String())
+		h.dual(i)
+	}
 	return hosts[0], hosts[1]
 }
 

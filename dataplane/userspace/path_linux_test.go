@@ -2,6 +2,7 @@ package userspace
 
 import (
 	"bytes"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -43,6 +44,41 @@ func TestPathMTUIsLearned(t *testing.T) {
 			}
 			t.Logf("%+v", ds[0].Stats())
 		})
+	}
+}
+
+// TestPathMTUOverIPv6 has a router on the way that takes 1400 bytes, less than the
+// overlay's MTU and its overhead, or 1300: then not even the least packet that every
+// IPv6 host may send gets through whole, and the underlay has to fragment it.
+func TestPathMTUOverIPv6(t *testing.T) {
+	for _, mtu := range []int{1400, 1300} {
+		for _, offloads := range []Offloads{AllOffloads, 0} {
+			t.Run(fmt.Sprintf("%d/%s", mtu, offloads), func(t *testing.T) {
+				a, b := newRoutedHosts(t, mtu)
+				for i, h := range []*host{a, b} {
+					h.offloads = offloads
+					h.under = []netip.Addr{netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 7: byte(i), 15: 2})}
+				}
+				d := connect(a, b, false)
+				for _, dst := range []netip.Addr{b.podAddr(), b.podAddr6()} {
+					transfer(t, a.pod, b.pod, dst)
+					echo(t, a.pod, b.pod, dst)
+					transfer(t, a.NS, b.pod, dst)
+				}
+				table := d.core.table.Load()
+				if got, want := int(table.entries[0].path.mtu.Load()), mtu-70; got != want {
+					t.Errorf("path takes packets of %d bytes, want %d", got, want)
+				}
+				if d.Stats().Drops[dataplane.DropTooBig] == 0 {
+					t.Error("nothing was too big")
+				}
+				d.port.refresh(table)
+				if got := int(table.entries[0].path.mtu.Load()); got != mtu-70 {
+					t.Errorf("after refresh %d", got)
+				}
+				t.Logf("%+v", d.Stats())
+			})
+		}
 	}
 }
 
