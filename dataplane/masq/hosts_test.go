@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,9 +48,9 @@ type host struct {
 // newHost makes a host, and PATH for the whole test a directory of that variant's
 // iptables, which write down that they were executed.
 func newHost(t *testing.T, v variant) *host {
-	h := &host{NS: netnstest.New(t), tb: t, variant: v, real: map[string]string{}}
+	h := &host{NS: netnstest.New(t), tb: t, real: map[string]string{}}
 	for _, name := range []string{"nft", "xtables-nft-multi", "xtables-legacy-multi"} {
-		path, err := exec.LookPath(name)
+		path, err := exec.LookPath(filepath.Join("/usr/sbin", name))
 		if err != nil {
 			t.Fatalf("this test needs nftables and iptables: %v", err)
 		}
@@ -57,17 +58,23 @@ func newHost(t *testing.T, v variant) *host {
 	}
 	dir := t.TempDir()
 	h.log = filepath.Join(dir, "log")
+	t.Setenv("PATH", dir)
+	h.become(v)
+	return h
+}
+
+// become changes the variant of the host.
+func (h *host) become(v variant) {
+	h.variant = v
 	multi := map[variant]string{nftVariant: "xtables-nft-multi", iptNFT: "xtables-nft-multi", iptLegacy: "xtables-legacy-multi"}
 	for _, f := range []family{ipv4, ipv6} {
 		for _, suffix := range []string{"", "-save", "-restore"} {
 			if v != noIptables {
-				h.shim(dir, commandOf(f)+suffix, multi[v], commandOf(f)+suffix)
-				h.shim(dir, commandOf(f)+"-legacy"+suffix, "xtables-legacy-multi", commandOf(f)+suffix)
+				h.shim(filepath.Dir(h.log), commandOf(f)+suffix, multi[v], commandOf(f)+suffix)
+				h.shim(filepath.Dir(h.log), commandOf(f)+"-legacy"+suffix, "xtables-legacy-multi", commandOf(f)+suffix)
 			}
 		}
 	}
-	t.Setenv("PATH", dir)
-	return h
 }
 
 func (h *host) shim(dir, name, multi, applet string) {
@@ -124,7 +131,10 @@ func (h *host) config() Config {
 
 type testWriter struct{ tb testing.TB }
 
-func (w testWriter) Write(b []byte) (int, error) { w.tb.Logf("%s", strings.TrimSpace(string(b))); return len(b), nil }
+func (w testWriter) Write(b []byte) (int, error) {
+	w.tb.Logf("%s", strings.TrimSpace(string(b)))
+	return len(b), nil
+}
 
 func wanted() dataplane.Wanted {
 	return dataplane.Wanted{Networks: prefixes(testNetwork, testNetwork6), Subnets: prefixes(testSubnet, testSubnet6)}
@@ -173,15 +183,62 @@ func (h *host) run(r *Rules) (stop func()) {
 	return stop
 }
 
-// eventually waits until the ruleset is as wanted.
-func (h *host) eventually(want string, within time.Duration) {
+// eventually waits until our rules are as wanted.
+func (h *host) eventually(what, want string, within time.Duration) {
 	h.tb.Helper()
 	start, got := time.Now(), ""
 	for time.Since(start) < within {
-		if got = h.ruleset(); got == want {
-			h.tb.Logf("restored in %v", time.Since(start).Round(time.Millisecond))
+		if got = h.ours(); got == want {
+			h.tb.Logf("%s: restored in %v", what, time.Since(start).Round(time.Millisecond))
 			return
 		}
 	}
-	h.tb.Fatalf("after %v the rules are\n%s\nwant\n%s", within, got, want)
+	h.tb.Fatalf("%s: after %v the rules are\n%s\nwant\n%s", what, within, got, want)
+}
+
+// ours is what there is of all our networks, and what leads there.
+func (h *host) ours() string { return h.filter("overlayd-", "OVERLAYD-") }
+
+// filter is the tables and lines of the ruleset with one of the words in their
+// names, in an order that does not depend on when they were made.
+func (h *host) filter(table, chain string) string {
+	var tables []string
+	for block := range strings.SplitSeq("\n"+h.nft("-s", "list", "ruleset"), "\ntable ") {
+		if head, _, _ := strings.Cut(block, "{"); strings.Contains(head, table) {
+			tables = append(tables, "table "+strings.TrimSpace(block)+"\n")
+		}
+	}
+	slices.Sort(tables)
+	text := strings.Join(tables, "")
+	for _, f := range []family{ipv4, ipv6} {
+		saves := []string{h.Run(h.real["xtables-nft-multi"], commandOf(f)+"-save")}
+		if b := h.Run("/bin/cat", "/proc/thread-self/net/"+f.String()+"_tables_names"); b != "" {
+			saves = append(saves, h.Run(h.real["xtables-legacy-multi"], commandOf(f)+"-save"))
+		}
+		for _, save := range saves {
+			var lines []string
+			for line := range strings.Lines(save) {
+				if strings.Contains(line, chain) && !strings.HasPrefix(line, "#") {
+					line, _, _ = strings.Cut(line, " [")
+					lines = append(lines, strings.TrimSpace(line))
+				}
+			}
+			text += byChain(lines)
+		}
+	}
+	return text
+}
+
+// byChain sorts lines of iptables-save by chain, the rules of a chain left in order.
+func byChain(lines []string) (text string) {
+	key := func(line string) string {
+		line = strings.TrimPrefix(strings.TrimPrefix(line, "-A "), ":")
+		chain, _, _ := strings.Cut(line, " ")
+		return chain
+	}
+	slices.SortStableFunc(lines, func(a, b string) int { return strings.Compare(key(a), key(b)) })
+	for _, line := range lines {
+		text += line + "\n"
+	}
+	return text
 }

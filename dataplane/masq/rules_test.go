@@ -1,0 +1,153 @@
+package masq
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+const goldenIPv4 = `
+-p udp -m udp --dport 8472 -m addrtype --src-type LOCAL -j RETURN
+-m mark --mark 0x4000/0x4000 -j RETURN
+-s 10.244.1.0/24 -d 10.244.0.0/16 -j RETURN
+-s 10.244.0.0/16 -d 10.244.1.0/24 -j RETURN
+! -s 10.244.0.0/16 -d 10.244.1.0/24 -j RETURN
+-s 10.244.0.0/16 ! -d 224.0.0.0/4 -p udp -j MASQUERADE --to-ports 8473-65535 --random-fully
+-s 10.244.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE --random-fully
+! -s 10.244.0.0/16 -d 10.244.0.0/16 -p udp -j MASQUERADE --to-ports 8473-65535 --random-fully
+! -s 10.244.0.0/16 -d 10.244.0.0/16 -j MASQUERADE --random-fully`
+
+func TestBuild(t *testing.T) {
+	all := Config{Port: testVXLANPort, Masquerade: true, Forward: true, RandomFully: true}
+	change := func(f func(*Config)) Config { c := all; f(&c); return c }
+	v6 := strings.NewReplacer(testSubnet, testSubnet6, testNetwork, testNetwork6, "224.0.0.0/4", "ff00::/8").Replace(goldenIPv4)
+	forward4, forward6 := "\n-s 10.244.0.0/16 -j ACCEPT\n-d 10.244.0.0/16 -j ACCEPT", "\n-s fd00:244::/48 -j ACCEPT\n-d fd00:244::/48 -j ACCEPT"
+	for _, c := range []struct {
+		name   string
+		config Config
+		wanted dataplane.Wanted
+		want   [4]string // masquerade and forward of IPv4, of IPv6
+	}{
+		{"both families", all, wanted(), [4]string{goldenIPv4, forward4, v6, forward6}},
+		{"IPv4 only", all, dataplane.Wanted{Networks: prefixes(testNetwork), Subnets: prefixes(testSubnet)}, [4]string{goldenIPv4, forward4}},
+		{"IPv6 only", all, dataplane.Wanted{Networks: prefixes(testNetwork6), Subnets: prefixes(testSubnet6)}, [4]string{2: v6, 3: forward6}},
+		{"no lease yet", all, dataplane.Wanted{Networks: prefixes(testNetwork)}, [4]string{}},
+		{"without masquerading", change(func(c *Config) { c.Masquerade = false }), wanted(), [4]string{"", forward4, "", forward6}},
+		{"without forwarding", change(func(c *Config) { c.Forward = false }), wanted(), [4]string{goldenIPv4, "", v6, ""}},
+		{"ports not at random", change(func(c *Config) { c.RandomFully, c.Forward = false, false }), wanted(),
+			[4]string{strings.ReplaceAll(goldenIPv4, " --random-fully", ""), "", strings.ReplaceAll(v6, " --random-fully", ""), ""}},
+		{"another port", change(func(c *Config) { c.Port, c.Forward = 50000, false }), dataplane.Wanted{Networks: prefixes(testNetwork), Subnets: prefixes(testSubnet)},
+			[4]string{strings.NewReplacer("8472", "50000", "8473-65535", "1024-49999").Replace(goldenIPv4)}},
+	} {
+		var got [4]string
+		for i, s := range build(c.config, c.wanted) {
+			got[2*i], got[2*i+1] = specifications(s.masq), specifications(s.forward)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+	}
+}
+
+func specifications(rules []rule) (text string) {
+	for _, r := range rules {
+		text += "\n" + specification(r)
+	}
+	return text
+}
+
+func TestPortsBeside(t *testing.T) {
+	for port, want := range map[uint16]portRange{
+		8472: {8473, 65535}, 4789: {4790, 65535}, 50000: {1024, 49999}, 65535: {1024, 65534},
+		1: {1024, 65535}, 1023: {1024, 65535}, 1024: {1025, 65535}, 33279: {33280, 65535}, 33281: {1024, 33280},
+	} {
+		if got := portsBeside(port); got != want {
+			t.Errorf("portsBeside(%d) = %v, want %v", port, got, want)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	longest := namesOf(1<<24 - 1)
+	for _, name := range []string{longest.masq, longest.fwd} {
+		if len(name) > 28 || !isOurChain(name) || isOurTable(name) {
+			t.Errorf("chain %q: %d characters, ours %v", name, len(name), isOurChain(name))
+		}
+	}
+	for name, want := range map[string]bool{
+		"OVERLAYD-1-FWD": true, "OVERLAYD-01-FWD": false, "OVERLAYD-16777216-FWD": false, "OVERLAYD--FWD": false,
+		"OVERLAYD-1-FWDX": false, "OVERLAYD-1-X-FWD": false, "OVERLAYD-1": false, "FLANNEL-FWD": false, "overlayd-1-FWD": false,
+	} {
+		if isOurChain(name) != want {
+			t.Errorf("isOurChain(%q) = %v", name, !want)
+		}
+	}
+	n := namesOf(5)
+	for name, want := range map[string]bool{
+		"overlayd-5": false, "OVERLAYD-5-FWD": false, "overlayd-6": true, "OVERLAYD-6-POSTRTG": true,
+		"FLANNEL-POSTRTG": true, "FLANNEL-FWD": true, "flannel-ipv6": true, "KUBE-POSTROUTING": false, "overlayd-guard": false,
+	} {
+		if n.isPredecessor(name) != want {
+			t.Errorf("isPredecessor(%q) = %v", name, !want)
+		}
+	}
+}
+
+// TestPrefixes: what a rule is about can be read from its expressions.
+func TestPrefixes(t *testing.T) {
+	c := Config{Port: testVXLANPort, Masquerade: true, Forward: true, RandomFully: true}
+	for _, s := range build(c, wanted()) {
+		for _, r := range append(s.masq, s.forward...) {
+			exprs, err := expressions(s.family, r, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			parsed, err := parseRule(attributes(func(e *netlink.AttributeEncoder) {
+				e.String(unix.NFTA_RULE_CHAIN, "c")
+				e.Uint64(unix.NFTA_RULE_HANDLE, 9)
+				e.Nested(unix.NFTA_RULE_EXPRESSIONS, func(e *netlink.AttributeEncoder) error {
+					for _, x := range exprs {
+						e.Bytes(unix.NLA_F_NESTED|unix.NFTA_LIST_ELEM, x)
+					}
+					return nil
+				})
+			}))
+			if err != nil || parsed.chain != "c" || parsed.handle != 9 || len(parsed.exprs) != len(exprs) {
+				t.Fatalf("rule %q: parsed %+v: %v", specification(r), parsed, err)
+			}
+			var want []string
+			for _, m := range []match{r.src, r.dst} {
+				if m.prefix.IsValid() {
+					want = append(want, m.prefix.String())
+				}
+			}
+			var got []string
+			for _, p := range parsed.prefixes(s.family) {
+				got = append(got, p.String())
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("rule %q (-want +got):\n%s", specification(r), diff)
+			}
+		}
+	}
+}
+
+func FuzzParseRule(f *testing.F) {
+	exprs, err := jump(ipv4, "c")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(newRule(ipv4, "t", "c", exprs).Data[4:])
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		if r, err := parseRule(b); err == nil {
+			r.prefixes(ipv4)
+			r.text()
+		}
+		_, _ = parseChain(b)
+	})
+}
