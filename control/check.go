@@ -7,13 +7,14 @@ import (
 
 // familyRules is what the checks of one family's part of the network config differ in.
 type familyRules struct {
-	field   string // the name of the network's key, which prefixes the name of the others
-	prefix  string // "" or "IPv6"
-	bits    int    // of an address
-	maxLen  int    // longest SubnetLen
-	minimum int    // longest network that can be used with a default SubnetLen
-	usual   int    // SubnetLen of a network that holds four of them
-	refused []netip.Prefix
+	field    string // the name of the network's key, which prefixes the name of the others
+	prefix   string // "" or "IPv6"
+	bits     int    // of an address
+	maxLen   int    // longest SubnetLen
+	minimum  int    // longest network that can be used with a default SubnetLen
+	usual    int    // SubnetLen of a network that holds four of them
+	refused  []netip.Prefix
+	assigned bool // others give the subnets out: their length and bounds are not looked at
 }
 
 func ipv4Rules() familyRules {
@@ -52,6 +53,9 @@ func (f familyRules) check(network string, length uint, low, high string) (subne
 		if r.network.Overlaps(bad) {
 			return subnetRange{}, fmt.Errorf("%s %s overlaps %s, which cannot be routed", f.field, r.network, bad)
 		}
+	}
+	if f.assigned {
+		return r, nil
 	}
 	if r.length, err = f.checkLen(r.network, length); err != nil {
 		return subnetRange{}, err

@@ -9,7 +9,7 @@ type Network struct {
 	EnableNFTables bool
 
 	Network   netip.Prefix // IPv4, masked
-	SubnetLen int          // prefix length of a lease
+	SubnetLen int          // prefix length of a lease; 0: see ParsePodNetwork
 	SubnetMin netip.Addr   // base address of the first and the last subnet to lease
 	SubnetMax netip.Addr
 

@@ -46,14 +46,15 @@ type networkJSON struct {
 // An IPv6 network is checked whether or not the caller can carry it: see
 // Network.EnableIPv6.
 func ParseNetwork(text []byte) (Network, error) {
-	n, err := parseNetwork(text)
+	n, err := parseNetwork(text, false)
 	if err != nil {
 		return Network{}, &NetworkError{Err: err}
 	}
 	return n, nil
 }
 
-func parseNetwork(text []byte) (Network, error) {
+// parseNetwork reads a config; assigned: see familyRules.
+func parseNetwork(text []byte, assigned bool) (Network, error) {
 	if len(text) > maxConfig {
 		return Network{}, fmt.Errorf("%d bytes, want at most %d", len(text), maxConfig)
 	}
@@ -66,14 +67,18 @@ func parseNetwork(text []byte) (Network, error) {
 		return Network{}, errors.New("EnableIPv4 and EnableIPv6 are both false, want at least one")
 	}
 	if n.EnableIPv4 {
-		r, err := ipv4Rules().check(in.Network, in.SubnetLen, in.SubnetMin, in.SubnetMax)
+		rules := ipv4Rules()
+		rules.assigned = assigned
+		r, err := rules.check(in.Network, in.SubnetLen, in.SubnetMin, in.SubnetMax)
 		if err != nil {
 			return Network{}, err
 		}
 		n.Network, n.SubnetLen, n.SubnetMin, n.SubnetMax = r.network, r.length, r.min, r.max
 	}
 	if n.EnableIPv6 {
-		r, err := ipv6Rules().check(in.IPv6Network, in.IPv6SubnetLen, in.IPv6SubnetMin, in.IPv6SubnetMax)
+		rules := ipv6Rules()
+		rules.assigned = assigned
+		r, err := rules.check(in.IPv6Network, in.IPv6SubnetLen, in.IPv6SubnetMin, in.IPv6SubnetMax)
 		if err != nil {
 			return Network{}, err
 		}

@@ -27,7 +27,8 @@ func (n Network) ipv6() (subnetRange, bool) {
 }
 
 // Contains reports whether p can be a subnet of the network: strictly inside it, in
-// a family that is enabled. What is not is neither used nor avoided by anybody.
+// a family that is enabled. What is not is neither used nor avoided by anybody. Where
+// others give out the subnets (ParsePodNetwork), one may be the whole network.
 func (n Network) Contains(p netip.Prefix) bool {
 	r, on := n.family(p)
 	return on && r.contains(p)
@@ -43,7 +44,8 @@ func (n Network) family(p netip.Prefix) (subnetRange, bool) {
 
 // contains is Network.Contains for one family.
 func (r subnetRange) contains(p netip.Prefix) bool {
-	return p.IsValid() && p.Bits() > r.network.Bits() && r.network.Contains(p.Addr())
+	longer := p.Bits() > r.network.Bits() || r.length == 0 && p.Bits() == r.network.Bits()
+	return p.IsValid() && longer && r.network.Contains(p.Addr())
 }
 
 // count returns how many subnets the whole network has: at most 2^maxIndexBits.
@@ -51,6 +53,9 @@ func (r subnetRange) count() uint64 { return 1 << (r.length - r.network.Bits()) 
 
 // holds reports whether p is one of the subnets that may be leased.
 func (r subnetRange) holds(p netip.Prefix) bool {
+	if r.length == 0 {
+		return r.contains(p) && p == p.Masked()
+	}
 	return r.contains(p) && p == p.Masked() && p.Bits() == r.length &&
 		r.min.Compare(p.Addr()) <= 0 && p.Addr().Compare(r.max) <= 0
 }
