@@ -1,0 +1,228 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/overlayd/overlayd/control"
+)
+
+const backendVXLAN = "vxlan"
+
+// reader makes leases of Nodes. Nodes are written by others: everything in them is checked.
+type reader struct {
+	names      names
+	ipv4, ipv6 bool // families of the network; podCIDRs of another are not looked at
+	// ownName is the own Node's name and wanted what it is to say; without it "" and nil.
+	ownName string
+	wanted  func(*corev1.Node) (control.Lease, error)
+}
+
+// quote bounds what is printed of a value.
+func quote(s string) string { return fmt.Sprintf("%.64q", s) }
+
+// lease returns what n says. ok is false if n is none of ours. With an error, which names
+// the Node, the field and the value, the lease has the subnets as far as they can be
+// read and the revisions, and ok is true.
+func (r reader) lease(n *corev1.Node) (l control.Lease, ok bool, err error) {
+	if n.Annotations[r.names.managed] != "true" {
+		return control.Lease{}, false, nil
+	}
+	l.CreateRevision, l.ModRevision = revisions(n)
+	if l.Subnet, l.IPv6Subnet, err = r.subnets(n); err == nil {
+		err = r.vteps(n, &l)
+	}
+	if err == nil {
+		err = r.checkOwn(n, l)
+	}
+	if err != nil {
+		err = fmt.Errorf("node %s: %w", quote(n.Name), err)
+	}
+	return l, true, err
+}
+
+// checkOwn refuses what the own Node says where an overwrite annotation says otherwise now:
+// the Controller then has the lease renewed.
+func (r reader) checkOwn(n *corev1.Node, l control.Lease) error {
+	if r.wanted == nil || n.Name != r.ownName {
+		return nil
+	}
+	w, err := r.wanted(n)
+	switch {
+	case err != nil: // for Renew to say
+	case w.PublicIP != l.PublicIP:
+		return fmt.Errorf("annotation %s %s is to be %s", r.names.publicIP, l.PublicIP, w.PublicIP)
+	case w.PublicIPv6 != l.PublicIPv6:
+		return fmt.Errorf("annotation %s %s is to be %s", r.names.publicIPv6, l.PublicIPv6, w.PublicIPv6)
+	}
+	return nil
+}
+
+// revisions returns the Node's creation time in seconds, and that plus its
+// resourceVersion: a number that changes with every write and is not below the first.
+func revisions(n *corev1.Node) (create, mod int64) {
+	create = max(n.CreationTimestamp.Unix(), 1)
+	version, err := strconv.ParseInt(n.ResourceVersion, 10, 64)
+	if err != nil { // it is opaque to clients; etcd's and kine's are numbers
+		version = 0
+	}
+	return create, create + max(version, 0)
+}
+
+// subnets returns the podCIDRs of the network's families, one of each at most.
+func (r reader) subnets(n *corev1.Node) (v4, v6 netip.Prefix, err error) {
+	cidrs := n.Spec.PodCIDRs
+	if len(cidrs) == 0 && n.Spec.PodCIDR != "" {
+		cidrs = []string{n.Spec.PodCIDR}
+	}
+	switch {
+	case len(cidrs) == 0:
+		return v4, v6, errors.New("pod cidr not assigned")
+	case len(cidrs) > 2:
+		return v4, v6, fmt.Errorf("pod cidrs should be IPv4/IPv6 only or dualstack: there are %d", len(cidrs))
+	}
+	for _, s := range cidrs {
+		p, err := netip.ParsePrefix(s)
+		if err != nil || p.Addr().Is4In6() {
+			return netip.Prefix{}, netip.Prefix{}, fmt.Errorf("podCIDR %s is not a CIDR", quote(s))
+		}
+		family := &v4
+		if p.Addr().Is6() {
+			family = &v6
+		}
+		if family.IsValid() {
+			return netip.Prefix{}, netip.Prefix{}, fmt.Errorf("pod cidrs should be IPv4/IPv6 only or dualstack: there are %s and %s", family, p)
+		}
+		*family = p.Masked()
+	}
+	if !r.ipv4 {
+		v4 = netip.Prefix{}
+	}
+	if !r.ipv6 {
+		v6 = netip.Prefix{}
+	}
+	if !v4.IsValid() && !v6.IsValid() {
+		return v4, v6, fmt.Errorf("podCIDRs %q are not of the network's family", cidrs)
+	}
+	return v4, v6, nil
+}
+
+// vteps reads the annotations into l. A VTEP has an address and data; a Node may have
+// those of one family only, whatever its subnets, but must have one.
+func (r reader) vteps(n *corev1.Node, l *control.Lease) (err error) {
+	a := n.Annotations
+	if l.BackendType = a[r.names.backendType]; l.BackendType != backendVXLAN {
+		l.BackendType = fmt.Sprintf("%.40s", l.BackendType)
+		return nil // the RIB refuses it; what its data mean nobody here knows
+	}
+	l.BackendType = backendVXLAN // and not a part of what was read
+	if l.PublicIP, l.Backend, err = readVTEP(a, r.names.publicIP, r.names.data, 32); err != nil {
+		return err
+	}
+	if l.PublicIPv6, l.BackendV6, err = readVTEP(a, r.names.publicIPv6, r.names.dataV6, 128); err != nil {
+		return err
+	}
+	if l.PublicIP.IsValid() || l.PublicIPv6.IsValid() {
+		return nil
+	}
+	return fmt.Errorf("annotations %s %s and %s %s are not both set, nor their IPv6 forms", r.names.publicIP,
+		quote(a[r.names.publicIP]), r.names.data, quote(a[r.names.data]))
+}
+
+// readVTEP reads the VTEP of the family with bits-bit addresses; a VTEP that lacks
+// its address or its data is none.
+func readVTEP(a map[string]string, ip, data string, bits int) (netip.Addr, control.VTEPData, error) {
+	if a[ip] == "" || a[data] == "" {
+		return netip.Addr{}, control.VTEPData{}, nil
+	}
+	addr, err := parseAddr(ip, a[ip], bits)
+	if err != nil {
+		return netip.Addr{}, control.VTEPData{}, err
+	}
+	d, err := control.ParseVTEPData("annotation "+data, a[data])
+	if err != nil {
+		return netip.Addr{}, control.VTEPData{}, err
+	}
+	if addr.IsUnspecified() || d == (control.VTEPData{}) { // as flannel says elsewhere that there is none
+		return netip.Addr{}, control.VTEPData{}, nil
+	}
+	return addr, d, nil
+}
+
+// parseAddr reads the address in an annotation.
+func parseAddr(name, s string, bits int) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.BitLen() != bits || a.Is4In6() || a.Zone() != "" {
+		family := "IPv4"
+		if bits == 128 {
+			family = "IPv6"
+		}
+		return netip.Addr{}, fmt.Errorf("annotation %s %s is not an %s address", name, quote(s), family)
+	}
+	return a, nil
+}
+
+// own returns the lease that n, the own Node, is to have in network, which wants a podCIDR
+// of each of its families: published, with the addresses that overwrite annotations give.
+func (r reader) own(n *corev1.Node, network control.Network, published control.Lease) (control.Lease, error) {
+	l := published
+	l.CreateRevision, l.ModRevision = revisions(n)
+	var err error
+	if l.Subnet, l.IPv6Subnet, err = r.subnets(n); err == nil {
+		err = r.checkSubnets(n, network, l)
+	}
+	if s := n.Annotations[r.names.overwrite]; err == nil && s != "" && l.PublicIP.IsValid() {
+		l.PublicIP, err = parseAddr(r.names.overwrite, s, 32)
+	}
+	if s := n.Annotations[r.names.overwriteV6]; err == nil && s != "" && l.PublicIPv6.IsValid() {
+		l.PublicIPv6, err = parseAddr(r.names.overwriteV6, s, 128)
+	}
+	if err != nil {
+		return control.Lease{}, fmt.Errorf("node %s: %w", quote(n.Name), err)
+	}
+	return l, nil
+}
+
+// checkSubnets refuses, in flannel's words, what does not lie in the network.
+func (r reader) checkSubnets(n *corev1.Node, network control.Network, l control.Lease) error {
+	for _, f := range []struct {
+		name    string
+		on      bool
+		network netip.Prefix
+		subnet  netip.Prefix
+	}{
+		{"IPv4", network.EnableIPv4, network.Network, l.Subnet},
+		{"IPv6", network.EnableIPv6, network.IPv6Network, l.IPv6Subnet},
+	} {
+		switch {
+		case !f.on:
+		case !f.subnet.IsValid():
+			return fmt.Errorf("pod cidr not assigned: the network has %s, podCIDRs are %q", f.name, n.Spec.PodCIDRs)
+		case f.subnet.Bits() < f.network.Bits() || !f.network.Contains(f.subnet.Addr()):
+			return fmt.Errorf("subnet %q specified in the flannel net config doesn't contain %q PodCIDR of the %q node", f.network, f.subnet, n.Name)
+		}
+	}
+	return nil
+}
+
+// annotations returns the annotations that l consists of; one without a value is to go.
+func (r reader) annotations(l control.Lease) map[string]string {
+	a := map[string]string{r.names.managed: "true", r.names.backendType: l.BackendType}
+	if l.PublicIP.IsValid() {
+		a[r.names.publicIP], a[r.names.data] = l.PublicIP.String(), dataText(l.Backend)
+	}
+	if l.PublicIPv6.IsValid() {
+		a[r.names.publicIPv6], a[r.names.dataV6] = l.PublicIPv6.String(), dataText(l.BackendV6)
+	}
+	return a
+}
+
+// dataText is flannel's text to the byte: a flanneld that is started on this node later
+// cuts its MAC out of it by counting quotes.
+func dataText(d control.VTEPData) string {
+	return fmt.Sprintf(`{"VNI":%d,"VtepMAC":"%s"}`, d.VNI, d.MAC)
+}

@@ -1,0 +1,54 @@
+package kube
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+// sayAgain is how often a failure that lasts is logged.
+const sayAgain = time.Minute
+
+// failures logs what does not succeed, and that it does again.
+type failures struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	said time.Time // zero: nothing failed last time
+}
+
+func (f *failures) note(ctx context.Context, what string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+	case err == nil && !f.said.IsZero():
+		f.said = time.Time{}
+		f.log.InfoContext(ctx, what+": works again")
+	case err != nil && time.Since(f.said) >= sayAgain:
+		f.said = time.Now()
+		f.log.WarnContext(ctx, what+": trying again", "err", err)
+	}
+}
+
+// newSink makes client-go, which logs each attempt as an error, log to h at level Debug. What it
+// logs for its own developers (below level 0) is dropped.
+func newSink(h slog.Handler) logr.LogSink { return logr.FromSlogHandler(demoted{h}).GetSink() }
+
+type demoted struct{ slog.Handler }
+
+func (d demoted) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelInfo && d.Handler.Enabled(ctx, slog.LevelDebug)
+}
+
+func (d demoted) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = slog.LevelDebug
+	return d.Handler.Handle(ctx, r)
+}
+
+func (d demoted) WithAttrs(a []slog.Attr) slog.Handler { return demoted{d.Handler.WithAttrs(a)} }
+
+func (d demoted) WithGroup(name string) slog.Handler { return demoted{d.Handler.WithGroup(name)} }

@@ -1,0 +1,226 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+const (
+	callTimeout = 10 * time.Second // of one request other than a watch
+	readyRetry  = time.Second      // between attempts of MarkReady
+)
+
+// Store is control.Store on the Kubernetes API. Its methods may be called from several
+// goroutines. There is nothing to close.
+type Store struct {
+	cfg   Config
+	names names
+	api   corev1client.CoreV1Interface
+
+	mu        sync.Mutex
+	node      string        // the own Node's name; "" before it is known
+	published control.Lease // what the last Acquire was to publish, before overwrites and without subnets
+	ready     bool          // MarkReady was called
+}
+
+var _ control.Store = (*Store)(nil)
+
+// Open checks cfg and returns a Store. It reaches no server, so that one that is down is
+// no error here. An error names the setting and its value.
+func Open(_ context.Context, cfg Config) (*Store, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	n, err := newNames(cfg.AnnotationPrefix)
+	if err != nil {
+		return nil, err
+	}
+	r, err := cfg.restConfig()
+	if err != nil {
+		return nil, err
+	}
+	api, err := corev1client.NewForConfig(r)
+	if err != nil {
+		return nil, fmt.Errorf("use API server %q: %w", r.Host, err)
+	}
+	return &Store{cfg: cfg, names: n, api: api, node: cfg.NodeName}, nil
+}
+
+// Network implements control.Store. It reads the file anew each time; no file is
+// ErrNoNetwork. What the config says of subnets to lease is not looked at, as
+// Kubernetes decides that.
+func (s *Store) Network(ctx context.Context) (control.Network, error) {
+	if err := ctx.Err(); err != nil {
+		return control.Network{}, err
+	}
+	text, err := os.ReadFile(s.cfg.NetConfigPath)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return control.Network{}, fmt.Errorf("%w: no file %s", control.ErrNoNetwork, s.cfg.NetConfigPath)
+	case err != nil:
+		return control.Network{}, fmt.Errorf("read network config: %w", err)
+	}
+	n, err := control.ParsePodNetwork(text)
+	if err != nil {
+		return control.Network{}, fmt.Errorf("%s: %w", s.cfg.NetConfigPath, err)
+	}
+	return n, nil
+}
+
+// Acquire implements control.Store: it publishes vteps on the own Node. A Node that has no
+// podCIDR yet is an error like any other, to be tried again. ErrTaken and
+// ErrNoSubnet do not happen. The lease does not expire.
+func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplane.VTEP) (control.Lease, error) {
+	network, err := s.Network(ctx)
+	if err != nil {
+		return control.Lease{}, err
+	}
+	published, err := network.Publish(node, vteps)
+	if err != nil {
+		return control.Lease{}, err
+	}
+	l, n, err := s.own(ctx, network, published)
+	if err != nil {
+		return control.Lease{}, err
+	}
+	if l, err = s.publish(ctx, n, l); err != nil {
+		return control.Lease{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.published = published
+	return l, nil
+}
+
+// Renew implements control.Store: it puts right what the own Node does not say as it
+// should, and takes over what an overwrite annotation says now. ErrLost: the Node has
+// other podCIDRs, for it was deleted and made again. A Node that is gone is not a loss.
+func (s *Store) Renew(ctx context.Context, l control.Lease) (control.Lease, error) {
+	network, err := s.Network(ctx)
+	if err != nil {
+		return control.Lease{}, err
+	}
+	s.mu.Lock()
+	published := s.published
+	s.mu.Unlock()
+	if published == (control.Lease{}) {
+		published = l
+	}
+	now, n, err := s.own(ctx, network, published)
+	switch {
+	case err != nil:
+		return control.Lease{}, err
+	case now.Subnet != l.Subnet || now.IPv6Subnet != l.IPv6Subnet:
+		return control.Lease{}, fmt.Errorf("%w: node %s has podCIDRs %q now", control.ErrLost, quote(n.Name), n.Spec.PodCIDRs)
+	}
+	return s.publish(ctx, n, now)
+}
+
+// own returns the own Node and the lease that it is to have.
+func (s *Store) own(ctx context.Context, network control.Network, published control.Lease) (control.Lease, *corev1.Node, error) {
+	n, err := s.get(ctx)
+	if err != nil {
+		return control.Lease{}, nil, err
+	}
+	l, err := s.reader(network).own(n, network, published)
+	return l, n, err
+}
+
+// Release implements control.Store: it removes the annotations that make a lease, if they
+// are l's. The podCIDR stays the Node's, and the condition NetworkUnavailable as it is:
+// cordon a Node that is to get no pods.
+func (s *Store) Release(ctx context.Context, l control.Lease) error {
+	node, err := s.get(ctx)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return err
+	}
+	for k, v := range s.reader(control.Network{}).annotations(l) {
+		if node.Annotations[k] != v {
+			return nil // somebody else's, or released before
+		}
+	}
+	_, err = s.patch(ctx, node, nil, false)
+	return err
+}
+
+// MarkReady sets the own Node's condition NetworkUnavailable to False, if Config wants
+// that, and tries again until it has succeeded or ctx ends. Later Acquire and Renew calls
+// set it again if the Node has lost it.
+func (s *Store) MarkReady(ctx context.Context) error {
+	if !s.cfg.SetNodeNetworkUnavailable {
+		return nil
+	}
+	s.mu.Lock()
+	s.ready = true
+	s.mu.Unlock()
+	for said := false; ; said = true {
+		err := s.markReady(ctx)
+		if err == nil {
+			return nil
+		}
+		if !said {
+			s.cfg.Log.WarnContext(ctx, "set node condition NetworkUnavailable: trying again", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(readyRetry):
+		}
+	}
+}
+
+func (s *Store) markReady(ctx context.Context) error {
+	node, err := s.get(ctx)
+	if err != nil {
+		return err
+	}
+	text, err := change(node, nil, nil, true, time.Now())
+	if err != nil || text == nil {
+		return err
+	}
+	_, err = s.send(ctx, node, text)
+	return err
+}
+
+// PublicIPs returns the addresses that the own Node's annotations node-public-ip and
+// node-public-ipv6 give, each not valid where there is none. They are addresses of this host,
+// and act as --public-ip and --public-ipv6 do, before them.
+func (s *Store) PublicIPs(ctx context.Context) (v4, v6 netip.Addr, err error) {
+	node, err := s.get(ctx)
+	if err != nil {
+		return v4, v6, err
+	}
+	for _, f := range []struct {
+		name string
+		bits int
+		addr *netip.Addr
+	}{{s.names.nodePublicIP, 32, &v4}, {s.names.nodePublicIPv6, 128, &v6}} {
+		if text := node.Annotations[f.name]; text != "" {
+			if *f.addr, err = parseAddr(f.name, text, f.bits); err != nil {
+				return netip.Addr{}, netip.Addr{}, fmt.Errorf("node %s: %w", quote(node.Name), err)
+			}
+		}
+	}
+	return v4, v6, nil
+}
+
+func (s *Store) reader(n control.Network) reader {
+	return reader{names: s.names, ipv4: n.EnableIPv4, ipv6: n.EnableIPv6}
+}

@@ -1,0 +1,168 @@
+package kube
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// node makes a good IPv4 Node, created at second age.
+func node(name, cidr string, age int64) *corev1.Node {
+	n := good(name)
+	n.CreationTimestamp = metav1.Unix(age, 0)
+	n.Spec.PodCIDR, n.Spec.PodCIDRs = cidr, []string{cidr}
+	delete(n.Annotations, p+"public-ipv6")
+	delete(n.Annotations, p+"backend-v6-data")
+	return n
+}
+
+func broken(n *corev1.Node) *corev1.Node {
+	n.Annotations[p+"backend-data"] = "{"
+	return n
+}
+
+func plain(n *corev1.Node) *corev1.Node {
+	n.Annotations = nil
+	return n
+}
+
+// text is what take returns, in words.
+func text(tb *table) string {
+	u, ok := tb.take()
+	if !ok {
+		return "nothing"
+	}
+	var words []string
+	if u.Reset {
+		words = append(words, "reset")
+	}
+	for _, l := range u.Leases {
+		words = append(words, fmt.Sprintf("%s@%d", l.Key(), l.CreateRevision))
+	}
+	for _, b := range u.Bad {
+		words = append(words, "bad "+b.Key)
+	}
+	for _, k := range u.Deleted {
+		words = append(words, "deleted "+k)
+	}
+	return strings.Join(words, ", ")
+}
+
+func TestTable(t *testing.T) {
+	const a, b = "10.3.1.0/24", "10.3.2.0/24"
+	type step struct {
+		what string
+		do   func(t *table) error
+		want string
+	}
+	add := func(n *corev1.Node) func(t *table) error { return func(t *table) error { return t.Add(n) } }
+	del := func(name string) func(t *table) error {
+		return func(t *table) error { return t.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}) }
+	}
+	list := func(nodes ...*corev1.Node) func(t *table) error {
+		return func(t *table) error {
+			var all []any
+			for _, n := range nodes {
+				all = append(all, n)
+			}
+			return t.Replace(all, "")
+		}
+	}
+	for name, steps := range map[string][]step{
+		"life of a node": {
+			{"before the list", add(node("x", a, 1)), "nothing"},
+			{"list", list(node("x", a, 1), plain(node("y", b, 1))), "reset, 10.3.1.0-24@1"},
+			{"heartbeat", add(node("x", a, 1)), "nothing"},
+			{"heartbeat of a plain node", add(plain(node("y", b, 1))), "nothing"},
+			{"joins", add(node("y", b, 1)), "10.3.2.0-24@1"},
+			{"annotations gone", add(plain(node("y", b, 1))), "deleted 10.3.2.0-24"},
+			{"back", add(node("y", b, 1)), "10.3.2.0-24@1"},
+			{"made again with another podCIDR", add(node("x", "10.3.9.0/24", 5)), "10.3.9.0-24@5, deleted 10.3.1.0-24"},
+			{"deleted", del("x"), "deleted 10.3.9.0-24"},
+			{"deleted again", del("x"), "nothing"},
+			{"list without it", list(), "reset"},
+		},
+		"broken": {
+			{"list", list(node("x", a, 1)), "reset, 10.3.1.0-24@1"},
+			{"broken", add(broken(node("x", a, 1))), "bad 10.3.1.0-24"},
+			{"still", add(broken(node("x", a, 1))), "nothing"},
+			{"no podCIDR", add(node("x", "junk", 1)), "bad 10.3.1.0-24"},
+			{"list with it", list(node("x", "junk", 1)), "reset, bad 10.3.1.0-24"},
+			{"whole", add(node("x", b, 1)), "10.3.2.0-24@1, deleted 10.3.1.0-24"},
+			{"never known", add(node("y", "junk", 1)), "bad node/y"},
+			{"put right", add(node("y", a, 1)), "10.3.1.0-24@1, deleted node/y"},
+			{"broken in a list", list(broken(node("z", a, 1)), node("x", b, 1)), "reset, 10.3.2.0-24@1, bad 10.3.1.0-24"},
+			{"deleted", del("z"), "deleted 10.3.1.0-24"},
+		},
+		"two claim a podCIDR": {
+			{"list", list(node("young", a, 9), node("old", a, 2)), "reset, 10.3.1.0-24@2, bad node/young"},
+			{"older ends", del("old"), "10.3.1.0-24@9, deleted node/old, deleted node/young"},
+			{"younger comes", add(node("x", a, 10)), "10.3.1.0-24@9, bad node/x, deleted node/young"},
+			{"the lower name of one second", add(node("baby", a, 9)), "10.3.1.0-24@9, bad node/x, bad node/young, deleted node/baby"},
+			{"the winner breaks", add(broken(node("baby", a, 9))), "10.3.1.0-24@9, bad node/x, deleted node/baby, deleted node/young"},
+			{"all leave but one", func(t *table) error { t.Delete(node("baby", a, 9)); return t.Delete(node("young", a, 9)) },
+				"10.3.1.0-24@10, deleted node/baby, deleted node/x, deleted node/young"},
+		},
+		"many changes are one": {
+			{"list", list(), "reset"},
+			{"several", func(t *table) error {
+				t.Add(node("x", a, 1))
+				t.Add(node("y", b, 1))
+				t.Delete(node("x", a, 1))
+				return t.Add(node("y", b, 2))
+			}, "10.3.2.0-24@2, deleted 10.3.1.0-24"},
+			{"list covers what was before it", func(t *table) error {
+				t.Add(node("x", a, 1))
+				return list(node("y", b, 2))(t)
+			}, "reset, 10.3.2.0-24@2"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tb := newTable(testReader(t))
+			for _, s := range steps {
+				if err := s.do(tb); err != nil {
+					t.Fatalf("%s: %v", s.what, err)
+				}
+				if got := text(tb); got != s.want {
+					t.Errorf("%s: %s, want %s", s.what, got, s.want)
+				}
+			}
+		})
+	}
+}
+
+// TestTableSaysWhoWasFirst: and refuses what is no Node.
+func TestTableSaysWhoWasFirst(t *testing.T) {
+	tb := newTable(testReader(t))
+	if err := tb.Replace([]any{node("old", "10.3.1.0/24", 1), node("young", "10.3.1.0/24", 2)}, ""); err != nil {
+		t.Fatal(err)
+	}
+	u, _ := tb.take()
+	if len(u.Bad) != 1 || !strings.Contains(u.Bad[0].Err.Error(), `node "young": podCIDR of 10.3.1.0-24 belongs to the older node "old"`) {
+		t.Errorf("%+v", u.Bad)
+	}
+	if err := tb.Add(&corev1.Pod{}); err == nil || !strings.Contains(err.Error(), "Pod") {
+		t.Errorf("a pod: %v", err)
+	}
+}
+
+// TestTrimForgets: what the Reflector gathers has nothing of a Node's bulk, nor a hostile
+// annotation's.
+func TestTrimForgets(t *testing.T) {
+	r, n := testReader(t), good("a")
+	n.Annotations[p+"public-ip"] = strings.Repeat("x", 1<<18)
+	n.Status.Images = []corev1.ContainerImage{{Names: []string{"x"}}}
+	n.ManagedFields = []metav1.ManagedFieldsEntry{{}}
+	n.Labels = map[string]string{"x": "y"}
+	got := r.trim(n)
+	if len(got.Annotations[p+"public-ip"]) != maxAnnotation || len(got.Status.Images)+len(got.ManagedFields)+len(got.Labels) > 0 {
+		t.Errorf("%+v", got)
+	}
+	if _, ok := got.Annotations["other"]; ok || !slices.Equal(got.Spec.PodCIDRs, n.Spec.PodCIDRs) {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,111 @@
+package kube
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/overlayd/overlayd/control"
+)
+
+// pageSize is how many Nodes a list asks for at once, where the server cannot stream
+// them: 500 real ones are 10 MB.
+const pageSize = 500
+
+// retry is how a watch that fails is tried again: within 1.2 s, so that a server is
+// found 2 s after its return at the latest, and with enough chance in it that
+// thousands of nodes do not come at once.
+func retry() *wait.Backoff {
+	return &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 800 * time.Millisecond}
+}
+
+// Watch implements control.Store. It keeps to the families that the network config had
+// when Watch was called.
+func (s *Store) Watch(ctx context.Context) <-chan control.Update {
+	r := s.watchReader(ctx)
+	t := newTable(r)
+	log := klog.New(newSink(s.cfg.Log.Handler()))
+	reflector := cache.NewReflectorWithOptions(s.listWatch(r), &corev1.Node{}, t,
+		cache.ReflectorOptions{Logger: &log, Name: "nodes", Backoff: retry()})
+	reflector.WatchListPageSize = pageSize
+	out := make(chan control.Update)
+	go func() { // its end is seen by the closed channel
+		defer close(out)
+		var group wait.Group
+		defer group.Wait()
+		group.StartWithContext(klog.NewContext(ctx, log), reflector.RunWithContext)
+		t.send(ctx, out)
+	}()
+	return out
+}
+
+// watchReader returns the reader of a watch. The lease that the own Node is to say is
+// the one of the last Acquire.
+func (s *Store) watchReader(ctx context.Context) reader {
+	network, err := s.Network(ctx)
+	if err != nil {
+		return s.reader(control.Network{EnableIPv4: true, EnableIPv6: true})
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.reader(network)
+	if published := s.published; published != (control.Lease{}) {
+		r.ownName = s.node
+		r.wanted = func(n *corev1.Node) (control.Lease, error) { return s.reader(network).own(n, network, published) }
+	}
+	return r
+}
+
+// send passes on what the table takes in until ctx ends.
+func (t *table) send(ctx context.Context, out chan<- control.Update) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.wake:
+		}
+		u, ok := t.take()
+		if !ok {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case out <- u:
+		}
+	}
+}
+
+// listWatch is how the Reflector reads Nodes: trimmed as soon as they are decoded, and
+// with failures logged once a minute and not once an attempt.
+func (s *Store) listWatch(r reader) *cache.ListWatch {
+	f := &failures{log: s.cfg.Log}
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			if o.ResourceVersion == "0" {
+				o.ResourceVersion = "" // from 0 the server's answer comes in one piece, whatever the limit
+			}
+			list, err := s.api.Nodes().List(ctx, o)
+			f.note(ctx, "list nodes", err)
+			if err != nil {
+				return nil, err
+			}
+			for i := range list.Items {
+				list.Items[i] = *r.trim(&list.Items[i])
+			}
+			return list, nil
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w, err := s.api.Nodes().Watch(ctx, o)
+			f.note(ctx, "watch nodes", err)
+			return w, err
+		},
+	}
+}
