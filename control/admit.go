@@ -49,6 +49,9 @@ func (a *admission) isOwn(rec *record) bool { return rec.key == a.ownKey }
 
 // appendClaims adds the families of a lease that are good in themselves.
 func (a *admission) appendClaims(claims []claim, rec *record) []claim {
+	if rec.isReservation() {
+		return claims
+	}
 	if rec.BackendType != backendVXLAN {
 		a.reject(rec, fmt.Errorf("BackendType %.40q is not \"vxlan\"", rec.BackendType))
 		return claims

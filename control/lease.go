@@ -26,12 +26,22 @@ type Lease struct {
 	CreateRevision int64
 	// ModRevision changes with every write of the entry. Store use only.
 	ModRevision int64
-	// Handle is the store's own name for the right to the entry (the etcd lease id).
+	// Handle is the store's own name for the right to the entry (the etcd lease id). In
+	// etcd an entry with none, 0, is a reservation: it never expires.
 	Handle int64
 	// Expires is when the lease ends unless it is renewed, on this process's
-	// monotonic clock. It is set by Acquire and Renew only, and zero elsewhere.
+	// monotonic clock; zero: never. It is set by Acquire and Renew only, and zero elsewhere.
 	Expires time.Time
 }
+
+// Reservation returns l without what the node publishes while it lives: a reservation of
+// the subnets for the node with these public IPs, which nobody sends to yet.
+func (l Lease) Reservation() Lease {
+	return Lease{Subnet: l.Subnet, IPv6Subnet: l.IPv6Subnet, PublicIP: l.PublicIP, PublicIPv6: l.PublicIPv6}
+}
+
+// isReservation reports whether l is what Reservation returns: there is nothing to send to, and no fault.
+func (l *Lease) isReservation() bool { return l.Handle == 0 && l.BackendType == "" }
 
 // VTEPData is the BackendData of a vxlan lease.
 type VTEPData struct {

@@ -85,6 +85,8 @@ func TestPeersAdmission(t *testing.T) {
 		{"merged", []Lease{lease("10.3.4.0/24", 3, 7), lease("10.3.3.0/24", 3, 8)}, []dataplane.Peer{peer(3, "10.3.3.0/24", "10.3.4.0/24")}, nil},
 		{"another length", []Lease{lease("10.3.4.0/25", 3, 7)}, []dataplane.Peer{peer(3, "10.3.4.0/25")}, nil},
 		{"backend", bad(func(l *Lease) { l.BackendType = "VXLAN" }), nil, []string{`10.3.3.0-24: BackendType "VXLAN" is not "vxlan"`}},
+		{"reservation", []Lease{{Subnet: prefix("10.3.3.0/24"), PublicIP: nodeAddr(3)}}, nil, nil},
+		{"no backend", []Lease{{Subnet: prefix("10.3.3.0/24"), PublicIP: nodeAddr(3), Handle: 7}}, nil, []string{`10.3.3.0-24: BackendType "" is not "vxlan"`}},
 		{"VNI", bad(func(l *Lease) { l.Backend.VNI = 2 }), nil, []string{`10.3.3.0-24: VNI 2 is not the network's 1`}},
 		{"outside", bad(func(l *Lease) { l.Subnet = prefix("172.31.0.0/16") }), nil, []string{`172.31.0.0-16: subnet 172.31.0.0/16 is not inside the network 10.3.0.0/16`}},
 		{"the network", bad(func(l *Lease) { l.Subnet = prefix("10.3.0.0/16") }), nil, []string{`10.3.0.0-16: subnet 10.3.0.0/16 is not inside the network 10.3.0.0/16`}},

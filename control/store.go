@@ -20,13 +20,15 @@ type Store interface {
 	// Acquire gets node a lease that publishes vteps: the one it has, under whatever
 	// public IP (Node.Ownership), else the previous subnet, else a free one. A lost
 	// race is retried inside.
+	// A reservation of the node stays one: the lease never expires.
 	// ErrTaken: another live node has the same public IP. ErrNoSubnet: none is free.
 	Acquire(ctx context.Context, node Node, vteps []dataplane.VTEP) (Lease, error)
 	// Renew extends a lease that Acquire or Renew returned, and puts it back where
 	// it has expired and is still free. ErrLost: somebody else has the subnet now.
 	// It never writes over what it does not own.
 	Renew(ctx context.Context, l Lease) (Lease, error)
-	// Release gives the lease back. Releasing a lease that is gone is no error.
+	// Release gives the lease back. Releasing a lease that is gone is no error, and a
+	// reservation stays one: what is given back is what peers need to send to the node.
 	Release(ctx context.Context, l Lease) error
 	// Watch sends what is in the store and every change of it until ctx ends, then
 	// closes the channel. The first update is a Reset, and so is the first one

@@ -97,7 +97,7 @@ func (c *client) choose(n control.Network, node control.Node, vteps []dataplane.
 		switch isOwn := err == nil && c.owns(node, node.Ownership(n, vteps, l), l); {
 		case isOwn && control.Compatible(n, l.Subnet, l.IPv6Subnet):
 			own = append(own, l)
-		case isOwn:
+		case isOwn && l.Handle != 0:
 			c.m.delete(key)
 			node.Previous = append(slices.Clone(node.Previous), l.Subnet, l.IPv6Subnet)
 		default:
@@ -105,8 +105,12 @@ func (c *client) choose(n control.Network, node control.Node, vteps []dataplane.
 		}
 	}
 	if len(own) > 0 {
+		reserved := func(l control.Lease) bool { return l.Handle == 0 }
 		had := func(l control.Lease) bool {
 			return slices.Contains(node.Previous, l.Subnet) || slices.Contains(node.Previous, l.IPv6Subnet)
+		}
+		if slices.ContainsFunc(own, reserved) {
+			own = slices.DeleteFunc(own, func(l control.Lease) bool { return !reserved(l) })
 		}
 		l := own[max(slices.IndexFunc(own, had), 0)]
 		return l.Subnet, l.IPv6Subnet, nil
@@ -122,11 +126,15 @@ func (c *client) owns(node control.Node, o control.Ownership, l control.Lease) b
 	return o == control.Own
 }
 
-// write puts an own lease and returns it with the store's part filled in.
+// write puts an own lease and returns it with the store's part filled in. Over a
+// reservation it writes one.
 func (c *client) write(l control.Lease) control.Lease {
-	e := c.m.put(l.Key(), l.Value(), c.m.revision+1)
-	l.CreateRevision, l.ModRevision, l.Handle = e.create, e.mod, e.handle
-	l.Expires = time.Now().Add(c.m.ttl)
+	l.Handle, l.Expires = c.m.revision+1, time.Now().Add(c.m.ttl)
+	if e, ok := c.m.entries[l.Key()]; ok && e.handle == 0 {
+		l.Handle, l.Expires = 0, time.Time{}
+	}
+	e := c.m.put(l.Key(), l.Value(), l.Handle)
+	l.CreateRevision, l.ModRevision = e.create, e.mod
 	return l
 }
 
@@ -141,7 +149,10 @@ func (c *client) Renew(ctx context.Context, l control.Lease) (control.Lease, err
 	if !ok {
 		return c.putBack(l)
 	}
-	if e.handle == l.Handle && string(e.value) == string(l.Value()) {
+	if same := string(e.value) == string(l.Value()); same && e.handle == 0 {
+		l.Handle, l.CreateRevision, l.ModRevision, l.Expires = 0, e.create, e.mod, time.Time{}
+		return l, nil
+	} else if same && e.handle == l.Handle {
 		e.stopExpiry()
 		e.expiry = time.AfterFunc(c.m.ttl, func() { c.m.expire(key, e) })
 		l.ModRevision, l.Expires = e.mod, time.Now().Add(c.m.ttl)
@@ -149,11 +160,12 @@ func (c *client) Renew(ctx context.Context, l control.Lease) (control.Lease, err
 	}
 	// Junk over the own entry is put right; a lease of somebody else is not touched.
 	now, err := e.lease(key)
-	byHand := e.handle == 0
 	switch {
-	case err == nil && (now.PublicIP != l.PublicIP || now.PublicIPv6 != l.PublicIPv6):
+	case err == nil && !now.SamePublicIP(l):
 		return control.Lease{}, fmt.Errorf("%w: %s belongs to %s", control.ErrLost, key, now.Identity())
-	case err != nil && byHand:
+	case e.handle == 0 && err == nil: // a reservation for this node
+	case err != nil && e.handle == 0: // junk by hand
+		e.handle = l.Handle
 	case e.create != l.CreateRevision:
 		return control.Lease{}, fmt.Errorf("%w: %s was deleted and written again", control.ErrLost, key)
 	}
@@ -182,8 +194,12 @@ func (c *client) Release(ctx context.Context, l control.Lease) error {
 	if err := c.begin(ctx); err != nil {
 		return err
 	}
-	if e, ok := c.m.entries[l.Key()]; ok && e.handle == l.Handle {
+	switch e, ok := c.m.entries[l.Key()]; {
+	case !ok || e.handle != l.Handle:
+	case e.handle != 0:
 		c.m.delete(l.Key())
+	case string(e.value) == string(l.Value()):
+		c.m.put(l.Key(), l.Reservation().Value(), 0)
 	}
 	c.die()
 	return nil

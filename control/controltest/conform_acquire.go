@@ -133,7 +133,11 @@ func acquirePreviousIncompatible(t *testing.T, h Harness) {
 // acquireReplacesIncompatible: the own lease from before a change of the config.
 func acquireReplacesIncompatible(t *testing.T, h Harness) {
 	h.SetConfig(t, []byte(config))
-	h.PutRaw(t, "10.4.5.0-24", foreign(1))
+	if r, ok := h.(Reserver); ok {
+		r.PutLeased(t, "10.4.5.0-24", foreign(1))
+	} else {
+		h.PutRaw(t, "10.4.5.0-24", foreign(1))
+	}
 	_, l := acquire(t, h, 1)
 	if keys := h.Keys(t); len(keys) != 1 || keys[0] != l.Key() || !strings.HasPrefix(l.Key(), "10.3.") {
 		t.Errorf("acquired %s, entries %v", l.Key(), keys)

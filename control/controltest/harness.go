@@ -41,6 +41,15 @@ type Expirer interface {
 	Expire(tb testing.TB, key string)
 }
 
+// Reserver is a Harness whose store has entries that expire and others, which are
+// reservations: those of PutRaw.
+type Reserver interface {
+	// PutLeased is PutRaw with a right that expires, as another daemon's entry has.
+	PutLeased(tb testing.TB, key string, value []byte)
+	// Expires reports whether an entry does.
+	Expires(tb testing.TB, key string) bool
+}
+
 // Disconnecter is a Harness that can put a gap into every running Watch.
 // It returns when whatever is done next may fall into the gap.
 type Disconnecter interface {

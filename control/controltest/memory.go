@@ -69,6 +69,21 @@ func (m *Memory) PutRaw(_ testing.TB, key string, value []byte) {
 	m.put(key, value, 0)
 }
 
+// PutLeased implements Reserver.
+func (m *Memory) PutLeased(_ testing.TB, key string, value []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.put(key, value, m.revision+1)
+}
+
+// Expires implements Reserver.
+func (m *Memory) Expires(_ testing.TB, key string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e, ok := m.entries[key]
+	return ok && e.expiry != nil
+}
+
 // DeleteRaw implements Harness.
 func (m *Memory) DeleteRaw(_ testing.TB, key string) {
 	m.mu.Lock()

@@ -130,7 +130,8 @@ func (s *Store) delete(ctx context.Context, l control.Lease) error {
 
 // resume takes up a lease of this node. ok is false if there is none.
 func (a *acquisition) resume(ctx context.Context, n control.Network, own []ownEntry) (l control.Lease, ok bool, err error) {
-	if err := a.deleteUnfit(ctx, n, own); err != nil || len(own) == 0 {
+	own, err = a.deleteUnfit(ctx, n, own)
+	if err != nil || len(own) == 0 {
 		return control.Lease{}, false, err
 	}
 	old := a.preferred(own)
@@ -140,27 +141,40 @@ func (a *acquisition) resume(ctx context.Context, n control.Network, own []ownEn
 	}
 	l = a.offer
 	l.Subnet, l.IPv6Subnet, l.CreateRevision, l.ModRevision = old.Subnet, old.IPv6Subnet, old.CreateRevision, old.ModRevision
-	if l, err = a.put(ctx, l, old.while...); err != nil {
+	if old.Handle == 0 {
+		l, err = a.write(ctx, a.record, l, old.while...)
+	} else {
+		l, err = a.put(ctx, l, old.while...)
+	}
+	if err != nil {
 		return control.Lease{}, false, err
 	}
 	if was, is := old.Identity(), l.Identity(); was != is {
 		a.log.InfoContext(ctx, "own lease of an earlier public IP taken up", "lease", l.Key(), "was", was, "public_ip", is)
 	}
+	if l.Handle == 0 {
+		a.giveUp(ctx) // what an earlier try may have granted
+	}
 	a.retire(ctx, leaseID(old.Handle))
 	return l, true, nil
 }
 
-// preferred picks the one to take up: what this acquisition wrote itself, else what
-// the node had in its last run, else the oldest.
+// preferred picks the one to take up: what this acquisition wrote itself, else a
+// reservation, else what the node had in its last run; and of several, the same again, and the oldest.
 func (a *acquisition) preferred(own []ownEntry) ownEntry {
 	rank := func(l ownEntry) int {
+		had := a.hadBefore(l.Subnet) || a.hadBefore(l.IPv6Subnet)
 		switch {
 		case a.id != 0 && leaseID(l.Handle) == a.id:
 			return 0
-		case a.hadBefore(l.Subnet) || a.hadBefore(l.IPv6Subnet):
+		case l.Handle == 0 && had:
 			return 1
+		case l.Handle == 0:
+			return 2
+		case had:
+			return 3
 		}
-		return 2
+		return 4
 	}
 	return slices.MinFunc(own, func(x, y ownEntry) int {
 		if d := rank(x) - rank(y); d != 0 {
@@ -170,27 +184,28 @@ func (a *acquisition) preferred(own []ownEntry) ownEntry {
 	})
 }
 
-// deleteUnfit deletes what does not fit the network any more. errRace: it did, and what
-// was read is out of date. The subnets are remembered: a network that gets a second family
-// costs the node nothing of the first.
-func (a *acquisition) deleteUnfit(ctx context.Context, n control.Network, own []ownEntry) error {
-	var deleted bool
+// deleteUnfit deletes what does not fit the network any more, and returns the rest. A
+// reservation is left to whoever made it. errRace: something was deleted, and what was read
+// is out of date. The subnets of that are remembered: a network that gets a second
+// family costs the node nothing of the first.
+func (a *acquisition) deleteUnfit(ctx context.Context, n control.Network, own []ownEntry) (fit []ownEntry, err error) {
 	for _, l := range own {
 		if control.Compatible(n, l.Subnet, l.IPv6Subnet) {
+			fit = append(fit, l)
 			continue
 		}
-		a.log.WarnContext(ctx, "own lease does not fit the network config any more", "lease", l.Key())
+		a.log.WarnContext(ctx, "own lease does not fit the network config any more", "lease", l.Key(), "reservation", l.Handle == 0)
+		if l.Handle == 0 {
+			continue
+		}
 		if err := a.delete(ctx, l.Lease); err != nil {
-			return err
+			return nil, err
 		}
 		a.retire(ctx, leaseID(l.Handle))
 		a.given.Previous = append(slices.Clone(a.given.Previous), l.Subnet, l.IPv6Subnet)
-		deleted = true
+		err = errRace
 	}
-	if deleted {
-		return errRace
-	}
-	return nil
+	return fit, err
 }
 
 // put writes l under this acquisition's etcd lease, while the conditions hold.
@@ -208,7 +223,7 @@ func (a *acquisition) put(ctx context.Context, l control.Lease, while ...clientv
 	return a.write(ctx, a.record, l, while...)
 }
 
-// write puts l under the etcd lease l.Handle, if the entry's revision still is
+// write puts l under the etcd lease l.Handle (0: under none), if the entry's revision still is
 // l.ModRevision (0: there is none), and the record's fence and while hold. It returns l
 // with its new revisions. errRace: read again, the entry may be written or not.
 func (s *Store) write(ctx context.Context, r *record, l control.Lease, while ...clientv3.Cmp) (control.Lease, error) {

@@ -109,6 +109,19 @@ func (c *cluster) PutRaw(tb testing.TB, key string, value []byte) {
 	c.do(tb, clientv3.OpPut(prefix+"/subnets/"+key, string(value)))
 }
 
+func (c *cluster) PutLeased(tb testing.TB, key string, value []byte) {
+	grant, err := c.client.Grant(tb.Context(), 60)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c.do(tb, clientv3.OpPut(prefix+"/subnets/"+key, string(value), clientv3.WithLease(grant.ID)))
+}
+
+func (c *cluster) Expires(tb testing.TB, key string) bool {
+	kvs := c.do(tb, clientv3.OpGet(prefix+"/subnets/"+key)).Get().Kvs
+	return len(kvs) == 1 && kvs[0].Lease != 0
+}
+
 func (c *cluster) DeleteRaw(tb testing.TB, key string) {
 	c.do(tb, clientv3.OpDelete(prefix+"/subnets/"+key))
 }

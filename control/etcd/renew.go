@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -15,7 +16,8 @@ import (
 // Renew implements control.Store. It extends the etcd lease and makes sure that the
 // entry hangs on it. An entry that is gone, or spoilt by what is no lease, is put
 // back; so is everything after a loss of etcd's data. An entry that is somebody
-// else's is left alone: control.ErrLost.
+// else's is left alone: control.ErrLost. A lease becomes a reservation, or a reservation
+// a lease, as soon as the entry is one.
 func (s *Store) Renew(ctx context.Context, l control.Lease) (control.Lease, error) {
 	what := "renew lease " + l.Key()
 	r := s.record()
@@ -41,10 +43,13 @@ func (s *Store) Renew(ctx context.Context, l control.Lease) (control.Lease, erro
 }
 
 func (s *Store) renew(ctx context.Context, r *record, l control.Lease) (control.Lease, error) {
-	expires, err := s.refresh(ctx, leaseID(l.Handle))
-	alive := err == nil
-	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return control.Lease{}, err
+	expires, alive := time.Time{}, false
+	if l.Handle != 0 {
+		var err error
+		expires, err = s.refresh(ctx, leaseID(l.Handle))
+		if alive = err == nil; err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			return control.Lease{}, err
+		}
 	}
 	got, err := s.get(ctx, "read own lease", s.keys.lease(l))
 	if err != nil {
@@ -62,6 +67,8 @@ func (s *Store) renew(ctx context.Context, r *record, l control.Lease) (control.
 			return l, nil
 		}
 		return control.Lease{}, errRace // it expired between the two calls
+	case stateReserved:
+		return s.reserve(ctx, r, l, entry)
 	case stateRelated:
 		if expires, err := s.refresh(ctx, leaseID(kv.Lease)); err == nil {
 			entry.Expires = expires
@@ -76,14 +83,29 @@ func (s *Store) renew(ctx context.Context, r *record, l control.Lease) (control.
 	return control.Lease{}, fmt.Errorf("%w: it is held by %s", control.ErrLost, holder(entry))
 }
 
+// reserve makes l the reservation that its entry is.
+func (s *Store) reserve(ctx context.Context, r *record, l, entry control.Lease) (control.Lease, error) {
+	before := leaseID(l.Handle)
+	l.Handle, l.Expires, l.CreateRevision, l.ModRevision = 0, time.Time{}, entry.CreateRevision, entry.ModRevision
+	if !sameValue(entry, l) {
+		var err error
+		if l, err = s.write(ctx, r, l); err != nil {
+			return control.Lease{}, err
+		}
+	}
+	s.retire(ctx, before)
+	return l, nil
+}
+
 // entryState is what an entry under the key of our lease is to us.
 type entryState int
 
 const (
-	stateForeign entryState = iota // another node's
-	stateOwn                       // hangs on our etcd lease and says what we wrote
-	stateRelated                   // says what we wrote, under an etcd lease that is ours but not known: see judge
-	stateSpoilt                    // overwritten by what gives nobody a right
+	stateForeign  entryState = iota // another node's
+	stateOwn                        // hangs on our etcd lease and says what we wrote
+	stateReserved                   // a reservation for our public IP
+	stateRelated                    // says what we wrote, under an etcd lease that is ours but not known: see judge
+	stateSpoilt                     // overwritten by what gives nobody a right
 )
 
 // judge decides whose an entry is. claimed says that this node's record is its
@@ -93,16 +115,20 @@ const (
 // read belongs to nobody, unless it is a new entry with an etcd lease of its own.
 func (s *Store) judge(kv *mvccpb.KeyValue, l control.Lease, claimed bool) (entryState, control.Lease) {
 	entry, err := s.keys.parse(kv)
-	ours := kv.Lease == l.Handle
+	reserved, ours := kv.Lease == 0, kv.Lease == l.Handle
 	switch {
-	case err != nil && (ours || kv.CreateRevision == l.CreateRevision || kv.Lease == 0): // as below, by hand
+	case err != nil && (ours || kv.CreateRevision == l.CreateRevision || reserved): // by hand, as a daemon's write has an etcd lease
 		return stateSpoilt, entry
 	case err != nil:
 		return stateForeign, entry
+	case reserved && entry.SamePublicIP(l):
+		return stateReserved, entry
+	case reserved:
+		return stateForeign, entry
 	case ours && sameValue(entry, l):
 		return stateOwn, entry
-	case ours, kv.Lease == 0 && entry.PublicIP == l.PublicIP && entry.PublicIPv6 == l.PublicIPv6:
-		return stateSpoilt, entry // a daemon's write has an etcd lease, so this one was by hand
+	case ours:
+		return stateSpoilt, entry
 	case claimed && sameValue(entry, l):
 		return stateRelated, entry
 	}
@@ -148,10 +174,12 @@ func (s *Store) lost(ctx context.Context, l control.Lease) error {
 }
 
 // restore writes the entry over the revision l.ModRevision of it, under its etcd
-// lease if that is alive and else under a new one.
+// lease if that is alive and else under a new one. A reservation stays one unless it is gone.
 func (s *Store) restore(ctx context.Context, r *record, l control.Lease, alive bool) (control.Lease, error) {
 	var err error
-	if alive {
+	if l.Handle == 0 && l.ModRevision != 0 {
+		alive = true
+	} else if alive {
 		l.Expires, err = s.refresh(ctx, leaseID(l.Handle))
 	} else {
 		l.Handle = int64(newLeaseID())
@@ -175,12 +203,18 @@ func (s *Store) restore(ctx context.Context, r *record, l control.Lease, alive b
 
 // Release implements control.Store. It deletes the entry if it is still ours, and
 // withdraws this node's sign of life. The etcd lease goes with it unless something else
-// hangs on that too, which an operator can make so: two nodes' entries, for one.
+// hangs on that too, which an operator can make so: two nodes' entries, for one. Of a
+// reservation the entry stays, without what peers need to send to the node.
 func (s *Store) Release(ctx context.Context, l control.Lease) error {
 	s.unclaim(ctx)
 	key := s.keys.lease(l)
-	ours := clientv3.Compare(clientv3.LeaseValue(key), "=", l.Handle)
-	if _, err := s.txn(ctx, "release lease "+l.Key(), []clientv3.Cmp{ours}, []clientv3.Op{clientv3.OpDelete(key)}, nil); err != nil {
+	ours := []clientv3.Cmp{clientv3.Compare(clientv3.LeaseValue(key), "=", l.Handle)}
+	give := clientv3.OpDelete(key)
+	if l.Handle == 0 { // as that of any key without a TTL, and of none
+		ours = append(ours, clientv3.Compare(clientv3.Value(key), "=", string(l.Value())))
+		give = clientv3.OpPut(key, string(l.Reservation().Value()))
+	}
+	if _, err := s.txn(ctx, "release lease "+l.Key(), ours, []clientv3.Op{give}, nil); err != nil {
 		return err
 	}
 	s.retire(ctx, leaseID(l.Handle))

@@ -13,16 +13,7 @@ import (
 // put writes an entry under a new etcd lease, as another daemon does.
 func put(t *testing.T, c *cluster, l control.Lease) {
 	t.Helper()
-	putRaw(t, c, l.Key(), string(l.Value()))
-}
-
-func putRaw(t *testing.T, c *cluster, key, value string) {
-	t.Helper()
-	grant, err := c.client.Grant(t.Context(), 60)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.do(t, clientv3.OpPut(prefix+"/subnets/"+key, value, clientv3.WithLease(grant.ID)))
+	c.PutLeased(t, l.Key(), l.Value())
 }
 
 // TestRenewAfter is what Renew does about an entry that somebody has touched.
@@ -49,7 +40,10 @@ func TestRenewAfter(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, false, true},
-		{"own value by hand", func(t *testing.T, c *cluster, l control.Lease) { c.PutRaw(t, l.Key(), l.Value()) }, false, true},
+		{"reserved", func(t *testing.T, c *cluster, l control.Lease) { c.PutRaw(t, l.Key(), l.Value()) }, false, false},
+		{"reserved by public IP", func(t *testing.T, c *cluster, l control.Lease) {
+			c.PutRaw(t, l.Key(), l.Reservation().Value())
+		}, false, true},
 		{"own value restored from a backup", func(t *testing.T, c *cluster, l control.Lease) {
 			c.Expire(t, l.Key())
 			put(t, c, l)
@@ -76,7 +70,7 @@ func TestRenewAfter(t *testing.T) {
 		}, false, true},
 		{"junk in a new entry with an etcd lease", func(t *testing.T, c *cluster, l control.Lease) {
 			c.DeleteRaw(t, l.Key())
-			putRaw(t, c, l.Key(), junk)
+			c.PutLeased(t, l.Key(), []byte(junk))
 		}, true, false},
 		{"a lease of all the network after deletion", func(t *testing.T, c *cluster, l control.Lease) {
 			c.PutRaw(t, "10.5.0.0-16", foreign(l).Value())
@@ -116,7 +110,7 @@ func renewAfter(t *testing.T, touch func(*testing.T, *cluster, control.Lease), l
 	if after != (entry{string(l.Value()), got.CreateRevision, got.ModRevision, got.Handle}) {
 		t.Errorf("entry %+v does not fit %+v", after, got)
 	}
-	if got.Expires.Before(time.Now().Add(50 * time.Second)) {
+	if got.Handle == 0 && !got.Expires.IsZero() || got.Handle != 0 && got.Expires.Before(time.Now().Add(50*time.Second)) {
 		t.Errorf("expires %s", got.Expires)
 	}
 	if again, err := s.Renew(t.Context(), got); err != nil || again.ModRevision != got.ModRevision {
