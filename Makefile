@@ -13,10 +13,16 @@ TEST_TOOLS := runc:runc ip:iproute2 nft:nftables ethtool:ethtool
 need = @lacks=; for n in $(1); do command -v $${n%:*} >/dev/null || lacks="$$lacks $${n\#*:}"; done; \
 	test -z "$$lacks" || { apt-get update -qq && apt-get install -y -qq --no-install-recommends $$lacks; }
 
-.PHONY: help build test race fuzz bench demo lint clean
+# A real Kubernetes API server for the tests, built once and kept outside the tree.
+KUBE_VERSION   := 1.37.1
+KUBE_APISERVER := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/overlayd/kube-apiserver-v$(KUBE_VERSION)/kube-apiserver
+KUBE_LDFLAGS   := -s -w -X k8s.io/component-base/version.gitVersion=v$(KUBE_VERSION) \
+	-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37
+
+.PHONY: help build test test-kube race fuzz bench demo lint clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build bin/overlayd, static
 	CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o bin/overlayd ./cmd/overlayd
@@ -27,6 +33,16 @@ demo: build ## Three hosts on this machine reach each other; as root, about half
 test: build ## All tests; as root, in network namespaces of their own
 	$(call need,$(TEST_TOOLS))
 	$(GO) test -p 1 -shuffle=on -timeout 20m ./... # one package at a time: they time the kernel
+
+test-kube: $(KUBE_APISERVER) ## Tests against a real kube-apiserver; the first time it is built, in five minutes
+	$(call need,$(TEST_TOOLS))
+	OVERLAYD_KUBE_APISERVER=$< $(GO) test -tags kube -shuffle=on -timeout 10m ./control/kube
+	OVERLAYD_KUBE_APISERVER=$< $(GO) test -tags kube -shuffle=on -timeout 10m -run '^TestKube' ./cmd/overlayd
+
+$(KUBE_APISERVER):
+	mkdir -p $(@D)
+	cd control/kube/testserver && CGO_ENABLED=0 $(GO) build -buildvcs=false -ldflags '$(KUBE_LDFLAGS)' \
+		-o $@.part k8s.io/kubernetes/cmd/kube-apiserver && mv $@.part $@
 
 race: ## All tests with the race detector
 	$(call need,$(TEST_TOOLS) gcc:gcc gcc:libc6-dev)
@@ -56,6 +72,8 @@ lint: ## gofmt, vet and staticcheck
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "gofmt would change these"; exit 1; }
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+	$(GO) vet -tags kube ./control/kube/... ./cmd/overlayd
+	$(GO) tool staticcheck -tags kube ./control/kube/... ./cmd/overlayd
 
 clean: ## Remove what make built
 	rm -rf bin
