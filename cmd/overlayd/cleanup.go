@@ -1,63 +1,166 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/overlayd/overlayd/dataplane/kernel"
+	"github.com/overlayd/overlayd/dataplane/masq"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
+// cleanupScope is what a cleanup removes.
+type cleanupScope struct {
+	vnis        []uint32 // of the overlays; none: all of them
+	subnetFiles []string
+}
+
 func newCleanupCommand() *cobra.Command {
-	o := new(options)
+	o := new(networkOptions)
+	var vnis []uint
 	cmd := &cobra.Command{
 		Use:   "cleanup [flags]",
-		Short: "Remove everything of overlayd from this host: devices, routes, subnet file",
-		Long: `Removes the overlay devices, routes, nexthops, neighbours and FDB entries that
-overlayd made in this network namespace, and the subnet file. Doing it twice is
-no error. The lease stays until it expires (see overlayd drain), and so does the
-data directory of an embedded etcd, which belongs to the cluster.`,
+		Short: "Remove everything of overlayd from this host: devices, routes, rules, subnet files",
+		Long: `Removes the overlay devices, routes, nexthops, neighbours, FDB entries and traffic
+rules that overlayd made in this network namespace, and the subnet file with those of
+--subnet-dir; with --vni only those of some networks, and no file that --subnet-file
+does not name. Doing it twice is no error. The lease stays until it expires (see
+overlayd drain), and so does the data directory of an embedded etcd, which belongs
+to the cluster.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			given := cmd.Flags().Changed("subnet-file") || fromEnv(os.LookupEnv, "subnet-file")
 			if err := applyEnv(cmd.Flags(), os.LookupEnv); err != nil {
 				return usageError{err}
 			}
 			if o.subnetFile == "" {
 				return usagef("--subnet-file: \"\": want a path")
 			}
-			return cleanup(o.subnetFile, func(what string) { fmt.Fprintln(cmd.OutOrStdout(), "removed", what) })
+			scope := cleanupScope{subnetFiles: []string{o.subnetFile}}
+			for _, v := range vnis {
+				if v < 1 || v >= 1<<24 {
+					return usagef("--vni: %d: want 1 to 16777215", v)
+				}
+				scope.vnis = append(scope.vnis, uint32(v))
+			}
+			if len(vnis) == 0 {
+				scope.subnetFiles = append(scope.subnetFiles, subnetFilesIn(o.subnetDir)...)
+			} else if !given {
+				scope.subnetFiles = nil
+			}
+			return scope.cleanup(cmd.Context(), func(what string) { fmt.Fprintln(cmd.OutOrStdout(), "removed", what) })
 		},
 	}
 	cmd.Flags().StringVar(&o.subnetFile, "subnet-file", defaultSubnetFile, "subnet file of the daemon")
+	cmd.Flags().StringVar(&o.subnetDir, "subnet-dir", defaultSubnetDir, "directory of the subnet files of several networks")
+	cmd.Flags().UintSliceVar(&vnis, "vni", nil, "only the networks with these VNIs, comma-separated")
 	return cmd
 }
 
-// cleanup removes all it can, even where it returns an error, and says what.
-func cleanup(subnetFile string, removed func(what string)) error {
-	claim, err := claimNode(subnetFile)
-	if other := new(runningError); errors.As(err, &other) {
-		return fmt.Errorf("overlayd (pid %d) is running with --subnet-file %s: stop it first", other.pid, subnetFile)
+// subnetFilesIn finds the subnet files of a daemon that serves several networks, by the node
+// files beside them.
+func subnetFilesIn(dir string) (files []string) {
+	found, _ := filepath.Glob(filepath.Join(dir, "*.env"+nodeSuffix)) // the pattern is well-formed
+	for _, f := range found {
+		files = append(files, f[:len(f)-len(nodeSuffix)])
 	}
-	// A file that cannot be made says that no daemon could make it either.
-	served, serr := servedDevices()
-	if serr != nil || len(served) > 0 {
-		claim.release()
-		return errors.Join(serr, fmt.Errorf("overlayd is running in this network namespace and serves %v: stop it first", served))
+	return files
+}
+
+// cleanup removes all it can, even where it returns an error, and says what. It refuses
+// what a daemon serves, for that would be back at once.
+func (s cleanupScope) cleanup(ctx context.Context, removed func(what string)) error {
+	claims := map[string]*nodeFile{}
+	defer func() {
+		for _, c := range claims {
+			c.release()
+		}
+	}()
+	for _, file := range s.subnetFiles {
+		claim, err := claimNode(file)
+		if other := new(runningError); errors.As(err, &other) {
+			return fmt.Errorf("overlayd (pid %d) is running with --subnet-file %s: stop it first", other.pid, file)
+		}
+		claims[file] = claim // nil where it cannot be made, and so by no daemon either
 	}
-	gone, err := kernel.Cleanup()
+	// From here on no daemon can begin to serve what is being removed.
+	devices, err := s.claimDevices()
+	defer devices.release()
+	if err != nil {
+		return err
+	}
+	gone, err := removeOverlay(ctx, s.vnis...)
 	for _, what := range gone {
 		removed(what)
 	}
-	switch rerr := os.Remove(subnetFile); {
-	case rerr == nil:
-		removed(subnetFile)
-	case !errors.Is(rerr, os.ErrNotExist):
-		err = errors.Join(err, rerr)
-	}
-	if claim != nil {
-		err = errors.Join(err, claim.remove())
+	for file, claim := range claims {
+		switch rerr := os.Remove(file); {
+		case rerr == nil:
+			removed(file)
+		case !errors.Is(rerr, os.ErrNotExist):
+			err = errors.Join(err, rerr)
+		}
+		if claim != nil {
+			err = errors.Join(err, claim.remove())
+		}
 	}
 	return err
+}
+
+// claimDevices claims the devices of s.vnis; for all of them it says which are served.
+func (s cleanupScope) claimDevices() (claims deviceClaims, err error) {
+	if len(s.vnis) == 0 {
+		served, err := servedDevices()
+		if err != nil || len(served) > 0 {
+			err = errors.Join(err, fmt.Errorf("overlayd is running in this network namespace and serves %v: stop it first", served))
+		}
+		return nil, err
+	}
+	for _, vni := range s.vnis {
+		c, err := claimDevice(vni)
+		if err != nil {
+			return claims, err
+		}
+		claims = append(claims, c)
+	}
+	return claims, nil
+}
+
+// removeOverlay removes from this network namespace all that overlays of these VNIs, or of all
+// without any, have left: rules, routes and devices. It returns what it removed, in words, and
+// goes on after an error.
+func removeOverlay(ctx context.Context, vnis ...uint32) (removed []string, err error) {
+	removed, err = masq.Cleanup(ctx, vnis...)
+	for _, clean := range []func(...uint32) ([]string, error){cleanupHostRoutes, removeDevices} {
+		more, cerr := clean(vnis...)
+		removed, err = append(removed, more...), errors.Join(err, cerr)
+	}
+	return removed, err
+}
+
+// removeDevices removes the overlay devices, and with them all that is on them.
+func removeDevices(vnis ...uint32) (removed []string, err error) {
+	if len(vnis) == 0 {
+		return kernel.Cleanup()
+	}
+	rt, err := rtnl.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer rt.Close()
+	for _, vni := range vnis {
+		for _, family := range []string{"flannel", "flannel-v6"} {
+			name := fmt.Sprintf("%s.%d", family, vni)
+			gone, rerr := rt.RemoveOurs(name)
+			if err = errors.Join(err, rerr); gone {
+				removed = append(removed, "device "+name)
+			}
+		}
+	}
+	return removed, err
 }

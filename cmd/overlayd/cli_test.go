@@ -70,8 +70,8 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"--etcd-keyfile", bad}, []string{"--etcd-keyfile", "--etcd-certfile"}},
 		{[]string{"--etcd-cafile", filepath.Join(dir, "none")}, []string{"--etcd-cafile", "none"}},
 		{[]string{"--subnet-file", dir}, []string{"--subnet-file", dir}},
-		{[]string{"--ip-masq"}, []string{"--ip-masq"}},
-		{[]string{"-kube-subnet-mgr=true"}, []string{"--kube-subnet-mgr"}},
+		{[]string{"--vmodule", "x=2"}, []string{"--vmodule", "-v 1"}},
+		{[]string{"-kube-subnet-mgr=true"}, []string{"kubernetes", "NODE_NAME"}},
 	} {
 		code, out := overlayd(t, c.args...)
 		if code != exitUsage {

@@ -3,79 +3,75 @@ package main
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/kernel"
-	"github.com/overlayd/overlayd/dataplane/rtnl"
 	"github.com/overlayd/overlayd/dataplane/userspace"
 )
 
 // openDataplane opens the dataplane that --dataplane asks for and returns it
-// with its mode. In auto mode the kernel's is opened for real, device and all;
-// whatever refuses that is the reason for taking the userspace one.
-func (d *daemon) openDataplane(n control.Network, mtu int) (dataplane.Dataplane, string, error) {
-	if d.dataplane == modeUserspace {
-		dp, err := d.openUserspace(n, mtu)
-		return dp, modeUserspace, err
+// with its mode and what is to be called after its Run. In auto mode the kernel's is
+// opened for real, device and all; whatever refuses that is the reason for taking
+// the userspace one.
+func (n *network) openDataplane(c control.Network, mtu int) (dp dataplane.Dataplane, mode string, after func(), err error) {
+	if n.dataplane == modeUserspace {
+		dp, after, err := n.openUserspace(c, mtu)
+		return dp, modeUserspace, after, err
 	}
-	dp, err := kernel.Open(kernel.Config{
-		Log:      d.log,
-		Link:     d.iface.Index,
-		Local:    d.iface.IPv4.Local,
-		Public:   d.iface.IPv4.Public,
-		VNI:      n.Backend.VNI,
-		Port:     n.Backend.Port,
-		MTU:      mtu,
-		GBP:      n.Backend.GBP,
-		Learning: n.Backend.Learning,
+	k, err := kernel.Open(kernel.Config{
+		Log:       n.log,
+		Underlays: n.iface.Underlays(c.EnableIPv4, c.EnableIPv6),
+		VNI:       c.Backend.VNI,
+		Port:      c.Backend.Port,
+		MTU:       mtu,
+		GBP:       c.Backend.GBP,
+		Learning:  c.Backend.Learning,
 	})
 	if err == nil {
-		return dp, modeKernel, nil
+		return k, modeKernel, func() {}, nil
 	}
-	if d.dataplane == modeKernel {
-		return nil, "", err
+	if n.dataplane == modeKernel {
+		return nil, "", nil, err
 	}
-	if n.Backend.GBP || n.Backend.Learning {
-		return nil, "", fmt.Errorf("%w: GBP and Learning are the kernel dataplane's, and that does not work here: %w", errUnfit, err)
+	if c.Backend.GBP || c.Backend.Learning {
+		return nil, "", nil, fmt.Errorf("%w: GBP and Learning are the kernel dataplane's, and that does not work here: %w", errUnfit, err)
 	}
-	d.log.Warn("kernel dataplane refused: taking the userspace one", "err", err)
-	user, uerr := d.openUserspace(n, mtu)
+	n.log.Warn("kernel dataplane refused: taking the userspace one", "err", err)
+	dp, after, uerr := n.openUserspace(c, mtu)
 	if uerr != nil {
-		return nil, "", fmt.Errorf("neither dataplane works: kernel: %w; userspace: %w", err, uerr)
+		return nil, "", nil, fmt.Errorf("neither dataplane works: kernel: %w; userspace: %w", err, uerr)
 	}
-	return user, modeUserspace, nil
+	return dp, modeUserspace, after, nil
 }
 
 // errUnfit says that the dataplane which works here cannot carry the network.
 var errUnfit = errors.New("network config")
 
-func (d *daemon) openUserspace(n control.Network, mtu int) (dataplane.Dataplane, error) {
-	dp, err := userspace.Open(userspace.Config{
-		Log:       d.log,
-		Underlays: []dataplane.Underlay{{Link: d.iface.Index, Local: d.iface.IPv4.Local, Public: d.iface.IPv4.Public}},
-		VNI:       n.Backend.VNI,
-		Port:      n.Backend.Port,
+func (n *network) openUserspace(c control.Network, mtu int) (dp dataplane.Dataplane, after func(), err error) {
+	config := userspace.Config{
+		Log:       n.log,
+		Underlays: n.iface.Underlays(c.EnableIPv4, c.EnableIPv6),
+		VNI:       c.Backend.VNI,
+		Port:      c.Backend.Port,
 		MTU:       mtu,
 
-		Offloads: d.debugOffloads,
-		DF:       d.df == dfSet,
-	})
+		Offloads: n.debugOffloads,
+		DF:       n.df == dfSet,
+	}
+	after = func() {}
+	if n.several() {
+		// Networks of different families share sockets of both: what a network has
+		// no use for is not published.
+		config.Underlays = n.iface.Underlays(true, true)
+		if config.Shared, after, err = n.ports.take(config, n.daemon.log); err != nil {
+			return nil, nil, err
+		}
+	}
+	d, err := userspace.Open(config)
 	if err != nil {
-		return nil, err // not dp: a nil *userspace.Dataplane is no nil interface
+		after()
+		return nil, nil, err // not d: a nil *userspace.Dataplane is no nil interface
 	}
-	return dp, nil
-}
-
-// ipForward is a path below /proc/sys.
-const ipForward = "net/ipv4/ip_forward"
-
-// enableForwarding lets pods behind this host be reached. A host that carries
-// its own traffic only works without, so a refusal is said and not fatal.
-func enableForwarding(log *slog.Logger) {
-	if err := rtnl.SetSysctl(ipForward, "1"); err != nil {
-		log.Error("IPv4 forwarding is off and cannot be turned on: only this host itself is reachable over the overlay, nothing behind it",
-			"err", err, "fix", "sysctl -w net.ipv4.ip_forward=1 on the host, or docker run --sysctl net.ipv4.ip_forward=1")
-	}
+	return d, after, nil
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -14,7 +14,6 @@ import (
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcd"
-	"github.com/overlayd/overlayd/dataplane/underlay"
 )
 
 // drainTimeout bounds how long drain waits for the daemon to give its lease back.
@@ -48,88 +47,107 @@ host is given back by way of the store; that takes the daemon's flags.`,
 
 // drain returns what it did, in one sentence.
 func drain(ctx context.Context, o *options) (string, error) {
-	pid, held, err := running(o.subnetFile)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("find the daemon: %w", err)
-	case held && pid == 0:
-		return "", errors.New("the daemon runs in another pid namespace: run overlayd drain there, as by docker exec")
-	case !held:
-		return drainStore(ctx, o)
+	files := []string{o.subnetFile}
+	if o.several() {
+		if files = subnetFilesIn(o.subnetDir); len(files) == 0 {
+			return "no daemon has served networks from " + o.subnetDir + ": nothing to give back", nil
+		}
 	}
+	for _, file := range files {
+		pid, held, err := running(file)
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("find the daemon: %w", err)
+		case held && pid == 0:
+			return "", errors.New("the daemon runs in another pid namespace: run overlayd drain there, as by docker exec")
+		case held:
+			return drainDaemon(ctx, pid, files)
+		}
+	}
+	if o.several() {
+		return drainNetworks(ctx, o, files)
+	}
+	return drainStore(ctx, o, "")
+}
+
+// drainDaemon has the daemon give back its leases, on the subnets of these files.
+func drainDaemon(ctx context.Context, pid int, files []string) (string, error) {
 	if err := unix.Kill(pid, unix.SIGUSR1); err != nil {
 		return "", fmt.Errorf("signal the daemon (pid %d): %w", pid, err)
 	}
-	for {
-		now, held, err := running(o.subnetFile)
-		if err == nil && (!held || now != pid) {
-			break
+	for _, file := range files {
+		for {
+			now, held, err := running(file)
+			if err == nil && (!held || now != pid) {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return "", fmt.Errorf("the daemon (pid %d) has not stopped within %s: see its log", pid, drainTimeout)
+			case <-time.After(20 * time.Millisecond):
+			}
 		}
-		select {
-		case <-ctx.Done():
-			return "", fmt.Errorf("the daemon (pid %d) has not stopped within %s: see its log", pid, drainTimeout)
-		case <-time.After(20 * time.Millisecond):
+		// The daemon removes its subnet file once the lease is given back.
+		if _, err := os.Stat(file); err == nil {
+			return "", fmt.Errorf("the daemon (pid %d) has stopped without giving its lease back: run overlayd drain again, with its flags", pid)
 		}
-	}
-	// The daemon removes its subnet file once the lease is given back.
-	if _, err := os.Stat(o.subnetFile); err == nil {
-		return "", fmt.Errorf("the daemon (pid %d) has stopped without giving its lease back: run overlayd drain again, with its flags", pid)
 	}
 	return fmt.Sprintf("lease given back; the daemon (pid %d) has stopped", pid), nil
 }
 
-// drainStore gives back the lease of a host whose daemon does not run.
-func drainStore(ctx context.Context, o *options) (string, error) {
-	iface, err := underlay.Select(underlay.Options{Iface: o.iface, IfaceRegex: o.ifaceRegex, CanReach: o.canReach, PublicIP: o.public, IPv4: true})
-	if err != nil {
-		return "", fmt.Errorf("choose underlay interface: %w", err)
+// drainNetworks gives back the leases in several networks of a host whose daemon does not run.
+func drainNetworks(ctx context.Context, o *options, files []string) (string, error) {
+	var said []string
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".env")
+		text, err := drainStore(ctx, o, name)
+		if err != nil {
+			return strings.Join(said, "\n"), fmt.Errorf("network %s: %w", name, err)
+		}
+		said = append(said, name+": "+text)
 	}
-	claim, err := claimNode(o.subnetFile) // no daemon starts meanwhile
-	if err != nil {
-		return "", err
-	}
-	defer claim.release()
-	store, err := etcd.Open(ctx, o.etcdConfig(o.logger()))
-	if err != nil {
-		return "", usagef("etcd: %w", err)
-	}
-	defer store.Close()
-	id, name, err := store.LiveNode(ctx, iface.IPv4.Public)
-	if err != nil {
-		return "", err
-	}
-	if id != "" && id != claim.id {
-		return "", fmt.Errorf("a daemon on %s that publishes %s is alive, or was seconds ago: drain it with its own --subnet-file", name, iface.IPv4.Public)
-	}
-	given, err := releaseOf(ctx, store, iface.IPv4.Public)
+	return strings.Join(said, "\n"), nil
+}
+
+// drainStore gives back the lease in a network of a host whose daemon does not run.
+func drainStore(ctx context.Context, o *options, name string) (string, error) {
+	d := &daemon{options: o, log: o.logger(), health: newHealth()}
+	n := d.newNetwork(name)
+	closeStore, err := n.openStore(ctx)
 	if err != nil {
 		return "", err
 	}
-	if err := os.Remove(o.subnetFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+	defer closeStore()
+	config, err := n.store.Network(ctx)
+	if err != nil && !errors.Is(err, control.ErrNoNetwork) && !errors.As(err, new(*control.NetworkError)) {
+		return "", err
+	}
+	if err := n.chooseUnderlay(ctx, config); err != nil {
+		return "", err
+	}
+	if n.file, err = claimNode(n.subnetFile); err != nil { // no daemon starts meanwhile
+		return "", err
+	}
+	defer n.release()
+	public := n.iface.Underlays(config.EnableIPv4, config.EnableIPv6)[0].Public
+	if s, ok := n.store.(*etcd.Store); ok {
+		id, host, err := s.LiveNode(ctx, public)
+		if err != nil {
+			return "", err
+		}
+		if id != "" && id != n.file.id {
+			return "", fmt.Errorf("a daemon on %s that publishes %s is alive, or was seconds ago: drain it with its own --subnet-file", host, public)
+		}
+	}
+	given, err := releaseOf(ctx, n.store, n.node)
+	if err != nil {
+		return "", err
+	}
+	if err := os.Remove(n.subnetFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}
 	if len(given) == 0 {
-		return fmt.Sprintf("no daemon is running and %s has no lease: nothing to give back", iface.IPv4.Public), nil
+		return fmt.Sprintf("no daemon is running and %s has no lease: nothing to give back", public), nil
 	}
 	return fmt.Sprintf("lease on %s given back; no daemon was running", strings.Join(given, ", ")), nil
-}
-
-// releaseOf gives back every lease that publishes addr and returns their keys.
-func releaseOf(ctx context.Context, store control.Store, addr netip.Addr) (given []string, err error) {
-	watch, cancel := context.WithCancel(ctx)
-	first, ok := <-store.Watch(watch)
-	cancel()
-	if !ok {
-		return nil, errors.New("list leases: the store does not answer: check --etcd-endpoints")
-	}
-	for _, l := range first.Leases {
-		if l.PublicIP != addr {
-			continue
-		}
-		if err := store.Release(ctx, l); err != nil {
-			return given, fmt.Errorf("give back %s: %w", l.Key(), err)
-		}
-		given = append(given, l.Key())
-	}
-	return given, nil
 }

@@ -24,7 +24,9 @@ type nodeFile struct {
 	id   string
 }
 
-func nodePath(subnetFile string) string { return subnetFile + ".node" }
+func nodePath(subnetFile string) string { return subnetFile + nodeSuffix }
+
+const nodeSuffix = ".node"
 
 // idLen is the length of a node ID as text: 16 random bytes in hexadecimal.
 const idLen = 32

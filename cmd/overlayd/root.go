@@ -50,6 +50,7 @@ func newRootCommand() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	o.register(root.Flags())
 	root.Flags().BoolVar(&o.version, "version", false, "print the version to standard error and exit")
+	root.SetUsageFunc(usage)
 	root.AddCommand(newVersionCommand(), newDrainCommand(), newCleanupCommand(), newDemoCommand())
 	return root
 }

@@ -41,7 +41,9 @@ func TestScale(t *testing.T) {
 			}
 			took := time.Since(began)
 			h.daemon.stop(unix.SIGTERM)
-			if err := h.Do(func() error { return cleanup(h.subnetFile, func(string) {}) }); err != nil {
+			if err := h.Do(func() error {
+				return cleanupScope{subnetFiles: []string{h.subnetFile}}.cleanup(t.Context(), func(string) {})
+			}); err != nil {
 				t.Errorf("cleanup: %v", err)
 			}
 			t.Logf("%d leases after %s", c.leases, took)

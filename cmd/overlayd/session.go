@@ -12,73 +12,161 @@ import (
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/underlay"
-	"github.com/overlayd/overlayd/encap"
 )
 
-// session chooses the underlay, waits for a usable network config, opens the dataplane for it and
-// runs both halves until ctx ends or one of them cannot go on.
-func (d *daemon) session(ctx context.Context) error {
-	if err := d.chooseUnderlay(); err != nil {
-		return err
-	}
-	network, err := d.waitForNetwork(ctx)
+// session waits for a usable network config, chooses the underlay, opens the dataplane for both and
+// runs dataplane and controller until ctx ends, one of them cannot go on, or config or
+// underlay are not what they were: then the next session has the new ones. Only their
+// MTU changes within a session.
+func (n *network) session(ctx context.Context) error {
+	// A flag that names no interface of this host is said before the store is asked.
+	first, err := selectUnderlay(n.underlay(control.Network{}))
 	if err != nil {
 		return err
 	}
-	claim, err := claimDevice(network.Backend.VNI)
+	if n.iface == (underlay.Interface{}) { // a drain that comes before there is a config gives back what these publish
+		n.node.PublicIP, n.node.PublicIPv6 = first.IPv4.Public, first.IPv6.Public
+	}
+	config, err := n.waitForNetwork(ctx)
+	if err != nil {
+		return err
+	}
+	claim, err := n.takeDevice(ctx, config.Backend.VNI)
 	if err != nil {
 		return err
 	}
 	defer claim.Close()
-	enableForwarding(d.log)
-	mtu := overlayMTU(network.Backend.MTU, d.iface)
-	dp, mode, err := d.openDataplane(network, mtu)
+	enableForwarding(n.log, config)
+	mtu := overlayMTU(config, n.iface)
+	o, err := n.openOverlay(config, mtu)
 	if errors.Is(err, errUnfit) {
-		d.refused = refusal{network, err}
+		n.refused = refusal{config, err}
 		return err
 	}
 	if err != nil {
 		return fmt.Errorf("open dataplane: %w", err)
 	}
-	d.opened = true
-	d.log.Info("dataplane", "mode", mode, "device", fmt.Sprintf("flannel.%d", network.Backend.VNI), "port", network.Backend.Port, "mtu", mtu)
+	defer o.Close()
+	n.opened = true
+	n.log.Info("dataplane", "mode", o.mode, "device", fmt.Sprintf("flannel.%d", config.Backend.VNI), "port", config.Backend.Port, "mtu", mtu)
 
-	previous, err := control.ReadSubnetFile(d.subnetFile)
+	previous, err := control.ReadSubnetFile(n.subnetFile)
 	if err != nil {
-		d.log.Warn("previous subnet unknown", "err", err)
+		n.log.Warn("previous subnet unknown", "err", err)
 	}
-	d.node.Previous = previous
+	n.node.Previous = previous
+	ready := make(chan struct{})
 	c := control.New(control.Config{
-		Store:       d.store,
-		Dataplane:   dp,
-		Node:        d.node,
-		Network:     network,
-		MTU:         mtu,
-		SubnetFile:  d.subnetFile,
-		RenewMargin: time.Duration(d.renewMarginMin) * time.Minute,
-		Log:         d.log,
-		Ready:       d.tellReady,
+		Store:           n.store,
+		Dataplane:       o,
+		Node:            n.node,
+		Network:         config,
+		MTU:             mtu,
+		SubnetFile:      n.subnetFile,
+		IPMasq:          n.ipMasq,
+		WorkloadAddress: n.workloadAddress,
+		RenewMargin:     time.Duration(n.renewMarginMin) * time.Minute,
+		Log:             n.log,
+		Ready:           func() { close(ready) },
 	})
 	// What this session opened is released when the group's context ends.
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return dp.Run(ctx) })
+	group.Go(func() error { return o.Run(ctx) })
 	group.Go(func() error { return c.Run(ctx) })
-	group.Go(func() error { return d.drainOnSignal(ctx, c) })
+	group.Go(func() error { return n.tellReady(ctx, ready) })
+	group.Go(func() error { return n.drainOnSignal(ctx, c) })
+	group.Go(func() error { return n.followChanges(ctx, config, c) })
 	err = group.Wait()
-	d.log.Info("stats", statsAttrs(dp.Stats())...)
+	n.log.Info("stats", statsAttrs(o.Stats())...)
 	return err
 }
 
-func (d *daemon) chooseUnderlay() error {
-	iface, err := underlay.Select(underlay.Options{Iface: d.options.iface, IfaceRegex: d.ifaceRegex, CanReach: d.canReach, PublicIP: d.public, IPv4: true})
-	if err != nil {
-		return fmt.Errorf("choose underlay interface: %w", err)
+// tellReady tells systemd, the health endpoint and the store when all works.
+func (n *network) tellReady(ctx context.Context, ready <-chan struct{}) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-ready:
 	}
-	if iface != d.iface {
-		d.log.Info("underlay", "interface", iface.Name, "address", iface.IPv4.Local, "public_ip", iface.IPv4.Public, "mtu", iface.MTU)
+	n.log.Info("ready")
+	if n.health.setReady(n.name, true) {
+		sd.SdNotify(false, sd.SdNotifyReady)
 	}
-	d.iface, d.node.PublicIP = iface, iface.IPv4.Public
-	return nil
+	return n.markReady(ctx)
+}
+
+// drainOnSignal gives the lease back when `overlayd drain` asks for it, and then
+// ends the session.
+func (n *network) drainOnSignal(ctx context.Context, c *control.Controller) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-n.drain:
+	}
+	if err := c.Drain(ctx); err != nil {
+		return fmt.Errorf("drain: %w", err)
+	}
+	return errDrained
+}
+
+// followChanges takes over another MTU of the underlay and of the config, and ends the session
+// with errUnderlayChanged or control.ErrNetworkChanged when anything else of them changes.
+func (n *network) followChanges(ctx context.Context, config control.Network, c *control.Controller) error {
+	group, ctx := errgroup.WithContext(ctx)
+	now := n.iface
+	ifaces := make(chan underlay.Interface)
+	group.Go(func() error {
+		return underlay.Watch(ctx, n.chosenBy, now, func(i underlay.Interface) {
+			select {
+			case ifaces <- i:
+			case <-ctx.Done():
+			}
+		})
+	})
+	group.Go(func() error {
+		configs := n.configs(ctx)
+		for {
+			was, wasIface := config, now
+			select {
+			case <-ctx.Done():
+				for range configs { // until it is closed
+				}
+				return nil
+			case i := <-ifaces:
+				if now = i; !sameButMTU(now, wasIface) {
+					return fmt.Errorf("%w: now %s with %v", errUnderlayChanged, now.Name, now.Underlays(config.EnableIPv4, config.EnableIPv6))
+				}
+			case got, ok := <-configs:
+				if !ok {
+					configs = nil
+					continue
+				}
+				if config = got; !sameButBackendMTU(config, was) {
+					return control.ErrNetworkChanged
+				}
+			}
+			if config == was && now == wasIface {
+				continue
+			}
+			mtu := overlayMTU(config, now)
+			if err := checkIPv6MTU(config, now); err != nil {
+				return fmt.Errorf("%w: %w", errUnderlayChanged, err)
+			}
+			n.log.Info("MTU", "overlay", mtu, "interface", now.Name, "underlay", now.MTU, "configured", config.Backend.MTU)
+			c.SetMTU(mtu)
+		}
+	})
+	return group.Wait()
+}
+
+func sameButMTU(a, b underlay.Interface) bool {
+	a.MTU = b.MTU
+	return a == b
+}
+
+func sameButBackendMTU(a, b control.Network) bool {
+	a.Backend.MTU = b.Backend.MTU
+	return a == b
 }
 
 // statsAttrs lists the counters that are not zero, by the names that the README has.
@@ -103,105 +191,4 @@ func statsAttrs(s dataplane.Stats) (attrs []any) {
 	add("rx_batches", s.Offload.RxBatches)
 	add("fallbacks", s.Offload.Fallbacks)
 	return attrs
-}
-
-func (d *daemon) tellReady() {
-	d.log.Info("ready")
-	sd.SdNotify(false, sd.SdNotifyReady)
-}
-
-// drainOnSignal gives the lease back when `overlayd drain` asks for it, and then
-// ends the daemon.
-func (d *daemon) drainOnSignal(ctx context.Context, c *control.Controller) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-d.drain:
-		d.draining = true
-	}
-	if err := c.Drain(ctx); err != nil {
-		return fmt.Errorf("drain: %w", err)
-	}
-	return errDrained
-}
-
-// waitForNetwork writes the first config where it was given one, and asks until
-// the store has a usable one. What the store contains never ends the daemon, and
-// one state of it is said once a minute at most.
-func (d *daemon) waitForNetwork(ctx context.Context) (control.Network, error) {
-	const period, repeat = time.Second, time.Minute
-	var said string
-	var saidAt time.Time
-	for {
-		network, err := d.loadNetwork(ctx)
-		if err == nil {
-			return network, nil
-		}
-		if ctx.Err() == nil && (err.Error() != said || time.Since(saidAt) > repeat) {
-			said, saidAt = err.Error(), time.Now()
-			d.log.Error("not ready: waiting for the network config", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			return control.Network{}, ctx.Err()
-		case <-d.drain:
-			d.draining = true
-			return control.Network{}, errors.New("asked to drain while waiting for the network config")
-		case <-time.After(period):
-		}
-	}
-}
-
-func (d *daemon) loadNetwork(ctx context.Context) (control.Network, error) {
-	if d.netConfig != nil {
-		created, err := d.store.Init(ctx, d.netConfig)
-		if err != nil {
-			return control.Network{}, err
-		}
-		if created {
-			d.log.Info("network config written", "key", d.etcdPrefix+"/config", "value", string(d.netConfig))
-		}
-	}
-	network, err := d.store.Network(ctx)
-	switch {
-	case errors.Is(err, control.ErrNoNetwork):
-		return network, fmt.Errorf("%w: put one under %s/config, or give --network to one daemon", err, d.etcdPrefix)
-	case err != nil:
-		return network, err
-	case d.refused.err != nil && network == d.refused.network:
-		return network, d.refused.err
-	}
-	return network, d.supported(network)
-}
-
-// supported refuses by name what this version or the chosen dataplane has not.
-func (d *daemon) supported(n control.Network) error {
-	switch b := n.Backend; {
-	case n.EnableIPv6:
-		return errors.New("network config: EnableIPv6: IPv6 overlays are not supported by this version")
-	case !n.EnableIPv4:
-		return errors.New("network config: EnableIPv4: false leaves no address family to serve")
-	case d.dataplane == modeUserspace && b.GBP:
-		return errors.New("network config: Backend.GBP: the userspace dataplane has no group policy: use --dataplane=kernel")
-	case d.dataplane == modeUserspace && b.Learning:
-		return errors.New("network config: Backend.Learning: the userspace dataplane does not learn addresses: use --dataplane=kernel")
-	case b.VNI > maxVNI:
-		return fmt.Errorf("network config: Backend.VNI: %d: want at most %d, or the device name flannel.<VNI> is too long", b.VNI, maxVNI)
-	case n.Network.Contains(d.iface.IPv4.Local):
-		return fmt.Errorf("network config: Network: %s contains this host's underlay address %s", n.Network, d.iface.IPv4.Local)
-	}
-	return nil
-}
-
-// maxVNI is the largest VNI that fits a device name of 15 bytes behind "flannel.".
-const maxVNI = 9_999_999
-
-// overlayMTU is what an inner packet may have: the configured underlay MTU, at
-// most that of the interface, less the encapsulation.
-func overlayMTU(configured int, iface underlay.Interface) int {
-	mtu := iface.MTU
-	if configured > 0 {
-		mtu = min(mtu, configured)
-	}
-	return mtu - encap.Overhead(iface.IPv4.Local)
 }

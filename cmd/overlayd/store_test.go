@@ -96,7 +96,7 @@ func TestBadConfig(t *testing.T) {
 		{`{`, "network config"},
 		{`{"Network":"10.5.0.0/16","Backend":{"Type":"udp"}}`, "udp"},
 		{`{"Network":"10.5.0.0/29"}`, "10.5.0.0/29"},
-		{`{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00::/48"}`, "EnableIPv6"},
+		{`{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00::/48","Backend":{"MTU":1300}}`, "EnableIPv6"},
 		{`{"Network":"192.0.2.0/24"}`, "192.0.2.2"},
 	} {
 		if step.config != "" {

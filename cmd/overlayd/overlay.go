@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/masq"
+)
+
+// overlay is a network's dataplane together with what else its packets need on this
+// host, traffic rules and routes that do not lead to the overlay device. For control
+// it is one dataplane.
+type overlay struct {
+	dataplane.Dataplane
+	log    *slog.Logger
+	mode   string
+	after  func() // to be called after Run of the dataplane
+	routes *hostRoutes
+	rules  *masq.Rules // nil where they cannot be and need not
+
+	mustRules bool // the rules are asked for, and not only good to have
+
+	mu        sync.Mutex // one Sync at a time
+	last      *dataplane.Wanted
+	rulesSaid string
+}
+
+// openOverlay opens all of it.
+func (n *network) openOverlay(c control.Network, mtu int) (o *overlay, err error) {
+	o = &overlay{log: n.log, mustRules: n.ipMasq, after: func() {}}
+	defer func() {
+		if err != nil {
+			o.Close()
+		}
+	}()
+	o.rules, err = masq.Open(masq.Config{
+		Log:         n.log,
+		VNI:         c.Backend.VNI,
+		Port:        c.Backend.Port,
+		NFTables:    c.EnableNFTables,
+		Masquerade:  n.ipMasq,
+		Forward:     n.iptablesForward,
+		RandomFully: !n.ipMasqNotRandom,
+		Resync:      n.resync(),
+	})
+	if err != nil && o.mustRules {
+		return o, err
+	}
+	o.sayRules(err)
+	o.routes, err = openHostRoutes(hostRoutesConfig{
+		Log:       n.log,
+		Direct:    c.Backend.DirectRouting,
+		Blackhole: n.ipBlackholeRoute,
+		Resync:    n.resync(),
+	})
+	if err != nil {
+		return o, err
+	}
+	o.Dataplane, o.mode, o.after, err = n.openDataplane(c, mtu)
+	return o, err
+}
+
+// Sync implements dataplane.Dataplane. The rules come first, for a packet that is routed
+// by then has them, and the routes to direct peers before the dataplane gives up its own.
+func (o *overlay) Sync(ctx context.Context, w dataplane.Wanted) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.last = &w
+	return o.sync(ctx, w)
+}
+
+func (o *overlay) sync(ctx context.Context, w dataplane.Wanted) error {
+	var errRules error
+	if o.rules != nil {
+		if errRules = o.rules.Sync(ctx, w); !o.mustRules {
+			o.sayRules(errRules)
+			errRules = nil
+		}
+	}
+	w, errRoutes := o.routes.Sync(ctx, w)
+	return errors.Join(errRules, errRoutes, o.Dataplane.Sync(ctx, w))
+}
+
+// sayRules says what keeps the rules from being written, where the overlay goes on without.
+func (o *overlay) sayRules(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != o.rulesSaid {
+		o.log.Warn("no forward rules: where the FORWARD policy of this host is DROP, pods are not reached",
+			"err", err, "fix", "as the error says, or --iptables-forward-rules=false")
+	}
+	o.rulesSaid = text
+}
+
+// Run implements dataplane.Dataplane.
+func (o *overlay) Run(ctx context.Context) error {
+	defer o.Close()
+	group, ctx := errgroup.WithContext(ctx)
+	again := make(chan struct{}, 1)
+	group.Go(func() error { return o.Dataplane.Run(ctx) })
+	group.Go(func() error {
+		return o.routes.Run(ctx, func() {
+			select {
+			case again <- struct{}{}:
+			default:
+			}
+		})
+	})
+	group.Go(func() error { return o.resync(ctx, again) })
+	if o.rules != nil {
+		group.Go(func() error { return o.rules.Run(ctx) })
+	}
+	return group.Wait()
+}
+
+// resync makes what was last wanted true again whenever routing has changed, until ctx ends.
+func (o *overlay) resync(ctx context.Context, again <-chan struct{}) error {
+	const retry = time.Second
+	var timer <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again:
+		case <-timer:
+		}
+		o.mu.Lock()
+		var err error
+		if o.last != nil {
+			err = o.sync(ctx, *o.last)
+		}
+		o.mu.Unlock()
+		timer = nil
+		if err != nil && ctx.Err() == nil {
+			o.log.Warn("routing has changed: trying again", "err", err)
+			timer = time.After(retry)
+		}
+	}
+}
+
+// Close releases what openOverlay acquired; Run has done so. All that it made stays.
+func (o *overlay) Close() {
+	if o.rules != nil {
+		o.rules.Close()
+	}
+	if o.routes != nil {
+		o.routes.Close()
+	}
+	o.after()
+}

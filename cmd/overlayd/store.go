@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcd"
+	"github.com/overlayd/overlayd/control/kube"
+)
+
+// openStore opens the network's store and returns what closes it. Neither kind asks
+// a server, so what they refuse is a flag or a file.
+func (n *network) openStore(ctx context.Context) (closeStore func(), err error) {
+	if n.kube {
+		s, err := kube.Open(ctx, n.kubeConfig(n.log))
+		if err != nil {
+			return nil, usagef("kubernetes: %w", err)
+		}
+		n.store = s
+		return func() {}, nil
+	}
+	s, err := etcd.Open(ctx, n.etcdConfig(n.name, n.log))
+	if err != nil {
+		return nil, usagef("etcd: %w", err)
+	}
+	n.store = s
+	return func() { s.Close() }, nil
+}
+
+// publicIPs returns the public addresses that the store gives this node: those of the
+// Node's annotations, which win over the flags.
+func (n *network) publicIPs(ctx context.Context) (v4, v6 netip.Addr, err error) {
+	if s, ok := n.store.(*kube.Store); ok {
+		return s.PublicIPs(ctx)
+	}
+	return netip.Addr{}, netip.Addr{}, nil
+}
+
+// markReady tells the store that the node's network is up, where somebody waits for that there.
+func (n *network) markReady(ctx context.Context) error {
+	if s, ok := n.store.(*kube.Store); ok {
+		if err := s.MarkReady(ctx); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// configPoll is the period at which a config that gives no notice is read: a file.
+const configPoll = time.Second
+
+// configs sends the network config whenever it is another one, until ctx ends; then it closes the
+// channel. One that is missing or not valid is not sent.
+func (n *network) configs(ctx context.Context) <-chan control.Network {
+	if s, ok := n.store.(interface {
+		WatchNetwork(context.Context) <-chan control.Network
+	}); ok {
+		return s.WatchNetwork(ctx)
+	}
+	out := make(chan control.Network)
+	go func() { // ends with ctx; who reads to the end of out has waited for it
+		defer close(out)
+		var last control.Network
+		for tick := time.NewTicker(configPoll); ; {
+			if c, err := n.store.Network(ctx); err == nil && c != last {
+				select {
+				case out <- c:
+					last = c
+				case <-ctx.Done():
+				}
+			}
+			select {
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return out
+}
+
+// releaseOf gives back every lease that node publishes and returns their keys.
+func releaseOf(ctx context.Context, store control.Store, node control.Node) (given []string, err error) {
+	own := control.Lease{PublicIP: node.PublicIP, PublicIPv6: node.PublicIPv6}
+	watch, cancel := context.WithCancel(ctx)
+	first, ok := <-store.Watch(watch)
+	cancel()
+	if !ok {
+		return nil, errors.New("list leases: the store does not answer: check the flags that say where it is")
+	}
+	for _, l := range first.Leases {
+		if !l.SamePublicIP(own) {
+			continue
+		}
+		if err := store.Release(ctx, l); err != nil {
+			return given, fmt.Errorf("give back %s: %w", l.Key(), err)
+		}
+		given = append(given, l.Key())
+	}
+	return given, nil
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/underlay"
+)
+
+// errNoUnderlay says that this host has no interface like the one asked for.
+var errNoUnderlay = errors.New("choose underlay interface")
+
+func selectUnderlay(o underlay.Options) (underlay.Interface, error) {
+	iface, err := underlay.Select(o)
+	if err != nil {
+		return iface, fmt.Errorf("%w: %w", errNoUnderlay, err)
+	}
+	return iface, nil
+}
+
+// chooseUnderlay finds the interface and the addresses that carry config, and makes
+// them those that this node publishes.
+func (n *network) chooseUnderlay(ctx context.Context, config control.Network) error {
+	o := n.underlay(config)
+	v4, v6, err := n.publicIPs(ctx)
+	if err != nil {
+		return err
+	}
+	if v4.IsValid() {
+		o.PublicIP = v4
+	}
+	if v6.IsValid() {
+		o.PublicIPv6 = v6
+	}
+	iface, err := selectUnderlay(o)
+	if err != nil {
+		return err
+	}
+	n.chosenBy, n.node.PublicIP, n.node.PublicIPv6 = o, iface.IPv4.Public, iface.IPv6.Public
+	if iface != n.iface {
+		attrs := []any{"interface", iface.Name, "mtu", iface.MTU}
+		for _, u := range iface.Underlays(config.EnableIPv4, config.EnableIPv6) {
+			attrs = append(attrs, "address", u.Local, "public_ip", u.Public)
+		}
+		n.log.Info("underlay", attrs...)
+	}
+	n.iface = iface
+	return nil
+}
