@@ -19,8 +19,8 @@
 //  5. routes.go, table: the destination's [encap.Template] and outer address; no
 //     route is DropNoRoute
 //  6. encap/vxlan.go, Template: VXLAN and Ethernet header into the headroom
-//  7. batch.go, (*batch).Send: encap/flow.go hashes the flow to one of 16 sockets, which
-//     are the outer source ports; encap/split.go makes headers for the segments of a
+//  7. batch.go, (*batch).Send, of the underlay's family that the entry is of:
+//     encap/flow.go hashes the flow to one of 16 sockets, which are the outer source ports; encap/split.go makes headers for the segments of a
 //     superpacket, whose payload stays where it was read; datagrams of one size
 //     to one VTEP become a run
 //  8. sender_udp_linux.go, (*udpSender).transmit, when no packet is ready any more: one
@@ -31,19 +31,26 @@
 //
 //  1. receiver_udp_linux.go, (*udpReceiver).Receive: all datagrams that are there, each
 //     with its source and the outer ECN field. A socket gets all that comes to the
-//     port, of whatever VNI; ports_linux.go makes one for each pair of workers
+//     port, of whatever VNI; ports_linux.go makes some for each family of the underlay
 //  2. cut.go, cutter: what UDP_GRO joined, or a UDP superpacket that looks like it
-//  3. receive.go, (*receiveWorker).accept: the outer source is a known VTEP, the VXLAN
-//     header strict, the VNI and MAC ours, and the inner source in a subnet of that VTEP
-//  4. encap/ecn.go: congestion that the underlay marked goes inside (RFC 6040)
-//  5. receive.go, (*receiveWorker).offloads: a partial checksum or a superpacket? Between
+//  3. demux.go, (*receiveWorker).receive: the VXLAN header is strict, and the VNI one of
+//     this port's (port.go). Each network has a lane of its own at each worker
+//  4. receive.go, (*lane).accept: the outer source is a known VTEP, the MAC ours,
+//     and the inner source in a subnet of that VTEP
+//  5. encap/ecn.go: congestion that the underlay marked goes inside (RFC 6040)
+//  6. receive.go, (*lane).offloads: a partial checksum or a superpacket? Between
 //     hosts of one machine there is no sign of it
-//  6. vnet_write.go, (*vnetWriter).Write: encap/coalesce.go joins segments to
+//  7. vnet_write.go, (*vnetWriter).Write: encap/coalesce.go joins segments to
 //     superpackets; plain.go is for a device without vnet headers: checksum
 //     completed, superpacket split
-//  7. vnet_write.go, (*vnetWriter).Flush, when no datagram is left: one writev per packet
+//  8. vnet_write.go, (*vnetWriter).Flush, when no datagram is left: one writev per packet
 //
-// What crosses the seams queue, sender and receiver (packet.go) is a packet with
+// The families do not know of each other: overlay packets of either go over either
+// underlay. Over IPv6 the kernel sends every datagram with a UDP checksum and takes
+// none without (RFC 8200 section 8.1): the exception of RFC 6935 is not asked for,
+// as it is not by flannel's device.
+//
+// What crosses the seams queue, writer, sender and receiver (packet.go) is a packet with
 // what is left to offload. It is borrowed until the reading end calls flush, which
 // it does before it waits or reuses memory: so batches grow under load, and an
 // idle host waits for none. memory.go puts slices in memory behind the seams, so that
@@ -61,12 +68,14 @@
 // With Config.DF, and over IPv6 always, the underlay does not fragment. What the kernel
 // then refuses as too long makes path_linux.go ask it for the path's MTU, and path.go
 // tells the senders of longer packets (encap/icmp.go). What may be fragmented leaves
-// by a socket of its own, without DF.
+// by a socket of its own, without DF, as does an IPv6 packet that its sender need not
+// make any shorter.
 //
 // # The books
 //
 // Each packet read from the device is in TxPackets or in Drops, and each datagram
-// read from the socket in RxPackets or in Drops. A superpacket is one packet, however
+// read from the socket in RxPackets or in Drops; of a Port that several networks
+// share, in the Drops of the Port where it is of none of them. A superpacket is one packet, however
 // many segments it is split into. What the kernel dropped before it could be read is
 // DropOverrun, or counted by the device as its own.
 //

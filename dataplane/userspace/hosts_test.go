@@ -170,10 +170,12 @@ func (h *host) open() *Dataplane {
 }
 
 // run runs d until the test ends or stop is called, which returns what Run did.
-func (h *host) run(d *Dataplane) (stop func() error) {
+func (h *host) run(d *Dataplane) (stop func() error) { return h.runner(d.Run) }
+
+func (h *host) runner(run func(context.Context) error) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- d.Run(ctx) }()
+	go func() { done <- run(ctx) }()
 	stop = func() error {
 		cancel()
 		err := <-done
@@ -190,7 +192,7 @@ func (h *host) run(d *Dataplane) (stop func() error) {
 
 // wanted is what h's dataplane is to make true with the given peers.
 func (h *host) wanted(peers ...*host) dataplane.Wanted {
-	w := dataplane.Wanted{Subnets: h.subnets(), Networks: []netip.Prefix{testNetwork, testNetwork6}[:len(h.subnets())], MTU: h.mtu()}
+	w := dataplane.Wanted{Subnets: h.subnets(), Networks: []netip.Prefix{h.network(), testNetwork6}[:len(h.subnets())], MTU: h.mtu()}
 	for _, p := range peers {
 		w.Peers = append(w.Peers, p.peers()...)
 	}
