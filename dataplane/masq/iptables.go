@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,9 +23,12 @@ const execPatience = 30 * time.Second
 // go-iptables lacks: only they read two tables, or change many rules at once.
 type tool struct {
 	path        string
-	legacy      bool   // the binary writes the legacy tables
-	randomFully bool   // MASQUERADE knows --random-fully
-	saved       string // what ensure left; "" makes it write
+	legacy      bool // the binary writes the legacy tables
+	randomFully bool // MASQUERADE knows --random-fully
+
+	saved string // what ensure found in order; "" makes it look closer
+	wrote bool   // ensure has written and not yet looked
+	last  string // what it found when it last looked in vain
 }
 
 // findTool looks for the iptables of a family by name, such as "iptables-legacy".
@@ -102,40 +106,61 @@ func (w toolWant) text(saved map[string]savedTable) (text string) {
 	return text
 }
 
-// ensure makes w true, each table at once, unless everything is as ensure left it.
-// It reports whether it wrote anything.
+// forget makes ensure write what is not literally as wanted.
+func (t *tool) forget() { t.saved, t.wrote, t.last = "", false, "" }
+
+// ensure makes w true, each table at once, and reports whether it wrote anything.
+// It is called until it did not: then the tables were in order when it looked. In
+// order is what reads as wanted, or, for an iptables with other words for it, what
+// reads the same after it was written twice.
 func (t *tool) ensure(ctx context.Context, w toolWant) (wrote bool, err error) {
+	if !t.randomFully {
+		w.masq = withoutRandom(w.masq)
+	}
 	saved, err := t.save(ctx)
 	if err != nil {
 		return false, err
 	}
-	if t.saved != "" && t.saved == w.text(saved) {
+	have, text := w.text(saved), w.restoreText(saved)
+	if text == "" || have == t.saved || t.wrote && have == t.last || have == w.expected() && !w.replaces(saved) {
+		t.forget()
+		t.saved = have
 		return false, nil
 	}
-	t.saved = ""
-	text := ""
+	if t.wrote {
+		t.last = have
+	}
+	t.saved, t.wrote = "", true
+	return true, t.restore(ctx, text)
+}
+
+// expected is the text of tables that read literally as wanted.
+func (w toolWant) expected() string {
+	tables := map[string]savedTable{}
 	for _, c := range w.chains() {
-		if !t.randomFully {
-			c.rules = withoutRandom(c.rules)
+		if len(c.rules) == 0 {
+			continue
 		}
-		lines := saved[c.table].edit(c)
-		if w.network.IsValid() {
-			lines = append(lines, saved[c.table].leave(w.names, w.network)...)
+		table := savedTable{chains: []string{c.chain}, rules: []savedRule{{c.base, "-j " + c.chain}}}
+		for _, r := range c.rules {
+			table.rules = append(table.rules, savedRule{c.chain, specification(r)})
 		}
+		tables[c.table] = table
+	}
+	return w.text(tables)
+}
+
+// replaces reports whether there are rules of predecessors.
+func (w toolWant) replaces(saved map[string]savedTable) bool {
+	return slices.ContainsFunc(w.chains(), func(c iptWant) bool { return len(saved[c.table].leave(w.names, w.network)) > 0 })
+}
+
+func (w toolWant) restoreText(saved map[string]savedTable) (text string) {
+	for _, c := range w.chains() {
+		lines := append(saved[c.table].edit(c), saved[c.table].leave(w.names, w.network)...)
 		text += restoreText(c.table, lines)
 	}
-	if text == "" {
-		t.saved = w.text(saved)
-		return false, nil
-	}
-	if err := t.restore(ctx, text); err != nil {
-		return false, err
-	}
-	if saved, err = t.save(ctx); err != nil {
-		return true, err
-	}
-	t.saved = w.text(saved)
-	return true, nil
+	return text
 }
 
 func withoutRandom(rules []rule) []rule {

@@ -30,7 +30,7 @@ func (k *keeper) apply(ctx context.Context, s ruleSet) (wrote bool, err error) {
 		k.known, k.blob = "", ""
 		for _, t := range []*tool{k.main, k.side} {
 			if t != nil {
-				t.saved = ""
+				t.forget()
 			}
 		}
 	}
@@ -112,7 +112,7 @@ func (k *keeper) tryNFT(ctx context.Context, w nftWant) (wrote bool, err error) 
 		return false, err
 	}
 	if w.foreign {
-		if _, err := k.main.ensure(ctx, k.toolWant()); err != nil {
+		if s, err = k.letTool(ctx, s); err != nil {
 			return false, err
 		}
 	}
@@ -123,11 +123,19 @@ func (k *keeper) tryNFT(ctx context.Context, w nftWant) (wrote bool, err error) 
 	if err := commit(steps); err != nil {
 		return false, err
 	}
-	if err := k.replacePredecessors(w.foreign); err != nil {
+	replaced, err := k.replacePredecessors(w.foreign)
+	if err != nil {
 		return true, err
 	}
-	if s, err = readNFT(k.family, k.names); err != nil {
-		return true, err
+	if !w.foreign {
+		// Was it only us who changed anything since s was read?
+		generation := s.generation + min(1, uint32(len(steps))) + replaced
+		if s, err = readNFT(k.family, k.names); err != nil {
+			return true, err
+		}
+		if s.generation != generation {
+			return true, errChanging
+		}
 	}
 	if !s.complete(w) {
 		return true, errChanging
@@ -136,22 +144,38 @@ func (k *keeper) tryNFT(ctx context.Context, w nftWant) (wrote bool, err error) 
 	return true, nil
 }
 
+// letTool lets iptables write its rules, and returns the state as it was when they
+// were in order.
+func (k *keeper) letTool(ctx context.Context, s nftState) (nftState, error) {
+	for range attempts {
+		wrote, err := k.main.ensure(ctx, k.toolWant())
+		if err != nil || !wrote {
+			return s, err
+		}
+		if s, err = readNFT(k.family, k.names); err != nil {
+			return s, err
+		}
+	}
+	return s, errChanging
+}
+
 // replacePredecessors removes what did the same before. What cannot be removed, as
 // a chain that somebody jumps to, does no harm beside the new rules.
-func (k *keeper) replacePredecessors(foreign bool) error {
+// It returns how often it changed anything.
+func (k *keeper) replacePredecessors(foreign bool) (times uint32, err error) {
 	if !k.want.network.IsValid() {
-		return nil
+		return 0, nil
 	}
 	steps, err := predecessors(k.family, k.names, k.want.network, foreign)
-	if err != nil {
-		return err
+	if err != nil || len(steps) == 0 {
+		return 0, err
 	}
 	err = commit(steps)
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		k.config.Log.Warn("remove the rules of flannel or of another mode", "family", k.family.String(), "error", err)
-		return nil
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return 1, err
 	}
-	return err
+	k.config.Log.Warn("remove the rules of flannel or of another mode", "family", k.family.String(), "error", err)
+	return 0, nil
 }
 
 // applyLegacy brings the tables of iptables-legacy into order.
@@ -175,14 +199,21 @@ func (k *keeper) applyLegacy(ctx context.Context) (wrote bool, err error) {
 			return false, nil
 		}
 	}
-	if wrote, err = t.ensure(ctx, w); err != nil {
-		return wrote, err
+	for range attempts {
+		again, err := t.ensure(ctx, w)
+		if err != nil {
+			return wrote, err
+		}
+		if !again {
+			k.blob = have.text
+			return wrote, nil
+		}
+		wrote = true
+		if have, err = readLegacy(k.family); err != nil {
+			return wrote, err
+		}
 	}
-	if have, err = readLegacy(k.family); err != nil {
-		return wrote, err
-	}
-	k.blob = have.text
-	return wrote, nil
+	return wrote, errChanging
 }
 
 // findSide finds the binary for legacy tables that stand beside those in use. It

@@ -17,6 +17,8 @@ type nftState struct {
 	own         nftChain
 	nat, fwd    nftChain
 	post, front nftChain // POSTROUTING and FORWARD
+
+	generation uint32 // how often nftables had changed before it was read
 }
 
 // nftWant is what is to be there. The zero nftWant is nothing.
@@ -27,10 +29,13 @@ type nftWant struct {
 	foreign bool   // iptables-nft writes its tables itself
 }
 
-// read reads the state in one go with retries where others write meanwhile.
+// readNFT reads the state of one moment.
 func readNFT(f family, n names) (s nftState, err error) {
 	err = reading(f, func(r reader) error {
 		s = nftState{family: f, names: n}
+		if s.generation, err = r.generation(); err != nil {
+			return err
+		}
 		if s.chains, err = r.chainCount(n.table); err != nil {
 			return err
 		}
@@ -44,6 +49,9 @@ func readNFT(f family, n names) (s nftState, err error) {
 			if *c.to, err = r.chain(c.table, c.name); err != nil {
 				return err
 			}
+		}
+		if now, err := r.generation(); err != nil || now != s.generation {
+			return errors.Join(err, errChanging)
 		}
 		return nil
 	})

@@ -145,6 +145,22 @@ func (r reader) chainCount(table string) (int, error) {
 	return n, err
 }
 
+// generation returns the number of changes of nftables so far, which each batch counts up.
+func (r reader) generation() (n uint32, err error) {
+	bodies, err := query(r.Conn, message(unix.NFT_MSG_GETGEN, r.family, 0, nil))
+	if err != nil {
+		return 0, fmt.Errorf("read the generation of nftables: %w", err)
+	}
+	for _, b := range bodies {
+		err = errors.Join(err, decode(b, func(d *netlink.AttributeDecoder) {
+			if d.Type() == unix.NFTA_GEN_ID {
+				n = d.Uint32()
+			}
+		}))
+	}
+	return n, err
+}
+
 func decode(b []byte, attribute func(d *netlink.AttributeDecoder)) error {
 	d, err := netlink.NewAttributeDecoder(b)
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 	// that one cause of many changes is one repair.
 	gather = 100 * time.Millisecond
 	// maxGather bounds how far comparisons are spread while changes go on.
-	maxGather = 800 * time.Millisecond
+	maxGather = 400 * time.Millisecond
 )
 
 // watch opens a socket that gets the notifications of nftables.
@@ -59,7 +59,7 @@ func (r *Rules) Run(ctx context.Context) error {
 			continue
 		case <-signal:
 		}
-		if time.Since(last) > 10*pause {
+		if time.Since(last) > 3*pause {
 			pause = gather
 		}
 		if !sleep(ctx, pause) {

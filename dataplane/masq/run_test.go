@@ -1,0 +1,149 @@
+package masq
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// idle is how long TestIdle watches for processes: 60s is what is promised.
+var idle = flag.Duration("idle", 2*time.Second, "how long no process may be executed")
+
+// nftSabotage is what is done by nft to the own tables; the mark rule has handle 4.
+func nftSabotage() map[string][]string {
+	return map[string][]string{
+		"table deleted":      {"delete table ip overlayd-7"},
+		"chain flushed":      {"flush chain ip overlayd-7 postrouting"},
+		"one rule deleted":   {"delete rule ip overlayd-7 postrouting handle 4"},
+		"a rule added":       {"add rule ip overlayd-7 postrouting ip saddr 192.0.2.1 masquerade"},
+		"a rule in front":    {"insert rule ip6 overlayd-7 postrouting return"},
+		"another order":      {"delete rule ip overlayd-7 postrouting handle 4", "add rule ip overlayd-7 postrouting meta mark & 0x4000 == 0x4000 return"},
+		"a chain added":      {"add chain ip overlayd-7 extra { type nat hook postrouting priority 50; }"},
+		"policy changed":     {"add chain ip overlayd-7 postrouting { policy drop; }"},
+		"everything flushed": {"flush ruleset"},
+	}
+}
+
+// iptSabotage is what is done by iptables, in table nat and in FORWARD.
+func iptSabotage(masq bool) map[string][]string {
+	m := map[string][]string{
+		"jump deleted":         {"-D FORWARD -j OVERLAYD-7-FWD"},
+		"jump twice":           {"-I FORWARD -j OVERLAYD-7-FWD"},
+		"accept deleted":       {"-D OVERLAYD-7-FWD 1"},
+		"FORWARD flushed":      {"-F FORWARD"},
+		"an extra rule":        {"-I OVERLAYD-7-FWD -s 10.244.7.0/24 -j DROP"},
+		"chain deleted":        {"-F FORWARD", "-F OVERLAYD-7-FWD", "-X OVERLAYD-7-FWD"},
+		"jump made narrow":     {"-R FORWARD 1 -s 10.244.7.0/24 -j OVERLAYD-7-FWD"},
+		"accepts interchanged": {"-D OVERLAYD-7-FWD 1", "-A OVERLAYD-7-FWD -s 10.244.0.0/16 -j ACCEPT"},
+	}
+	if masq {
+		m["nat rule deleted"] = []string{"-t nat -D OVERLAYD-7-POSTRTG 2"}
+		m["nat rule changed"] = []string{"-t nat -R OVERLAYD-7-POSTRTG 3 -s 10.244.1.0/24 -d 10.244.0.0/17 -j RETURN"}
+		m["nat flushed"] = []string{"-t nat -F"}
+		m["nat jump deleted"] = []string{"-t nat -D POSTROUTING -j OVERLAYD-7-POSTRTG"}
+	}
+	return m
+}
+
+// TestRunRestores: what somebody changes comes back, in either family, and what is
+// done to the rules is noticed each time.
+func TestRunRestores(t *testing.T) {
+	for _, v := range []variant{nftVariant, iptNFT, iptLegacy} {
+		t.Run(string(v), func(t *testing.T) {
+			h := newHost(t, v)
+			h.dropForward(true)
+			r := h.sync(h.config(), wanted())
+			want := h.ours()
+			h.run(r)
+			if v == nftVariant {
+				for what, commands := range nftSabotage() {
+					for _, c := range commands {
+						h.nft(strings.Fields(c)...)
+					}
+					if what == "everything flushed" { // and the base chain with it
+						h.dropForward(false)
+					}
+					h.eventually(what, want, patience)
+				}
+			}
+			for what, commands := range iptSabotage(v != nftVariant) {
+				for _, f := range []family{ipv4, ipv6} {
+					for _, c := range commands {
+						if f == ipv6 {
+							c = strings.NewReplacer(testNetwork, testNetwork6, "10.244.1.0/24", testSubnet6, "10.244.7.0/24", "fd00:244:0:7::/64", "10.244.0.0/17", "fd00:244::/49").Replace(c)
+						}
+						h.ipt(commandOf(f), strings.Fields(c)...)
+					}
+					h.eventually(commandOf(f)+" "+what, want, patience)
+				}
+			}
+		})
+	}
+}
+
+// TestRunChainAppears: a host that gets a FORWARD chain later gets the accept rules
+// in it, whoever makes it.
+func TestRunChainAppears(t *testing.T) {
+	for _, v := range []variant{nftVariant, noIptables, iptNFT, iptLegacy} {
+		t.Run(string(v), func(t *testing.T) {
+			reference := newHost(t, v)
+			legacy := v != noIptables
+			reference.dropForward(legacy)
+			reference.sync(reference.config(), wanted())
+			want := reference.ours()
+
+			h := newHost(t, v)
+			h.run(h.sync(h.config(), wanted()))
+			h.dropForward(legacy)
+			h.eventually("FORWARD DROP appears", want, patience)
+		})
+	}
+}
+
+// TestIdle: nothing is executed while nobody changes what is ours, though others change what is theirs.
+func TestIdle(t *testing.T) {
+	for _, v := range []variant{nftVariant, iptNFT, iptLegacy} {
+		t.Run(string(v), func(t *testing.T) {
+			h := newHost(t, v)
+			h.dropForward(true)
+			r := h.sync(h.config(), wanted())
+			want, before := h.ours(), h.executed()
+			stop := h.run(r)
+			for start := time.Now(); time.Since(start) < *idle; {
+				h.Run(h.real["xtables-nft-multi"], "iptables", "-t", "nat", "-A", "POSTROUTING", "-s", "192.0.2.0/24", "-j", "ACCEPT")
+				h.Run(h.real["xtables-nft-multi"], "iptables", "-A", "FORWARD", "-s", "192.0.2.0/24", "-j", "ACCEPT")
+				time.Sleep(*idle / 20)
+			}
+			stop()
+			if n := h.executed() - before; n != 0 {
+				t.Errorf("%d processes were executed in %v", n, *idle)
+			}
+			if got := h.ours(); got != want {
+				t.Errorf("the rules became\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+// TestRunOverrun: so many changes at once that the socket overruns.
+func TestRunOverrun(t *testing.T) {
+	h := newHost(t, nftVariant)
+	r := h.sync(h.config(), wanted())
+	want := h.ours()
+	h.run(r)
+	var script strings.Builder
+	script.WriteString("add table ip noise\n")
+	for i := range 20000 {
+		script.WriteString(fmt.Sprintf("add chain ip noise c%d\n", i))
+	}
+	script.WriteString("delete table ip overlayd-7\n")
+	h.Must(func() error {
+		_, err := run(context.Background(), h.real["nft"], script.String(), "-f", "-")
+		return err
+	})
+	h.nft("delete", "table", "ip", "noise")
+	h.eventually("overrun", want, 2*patience)
+}
