@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/overlayd/overlayd/control"
@@ -31,10 +32,14 @@ type table struct {
 // claim is what one Node says.
 type claim struct {
 	node  string
-	key   string // of the lease; badKey(node) if there is none
-	lease control.Lease
-	err   error // why it is no lease
+	ours  bool          // it has a lease, readable or not
+	key   string        // of the lease; of what cannot be read see place
+	lease control.Lease // without err
+	err   error         // why it is no lease
 }
+
+// GetObjectMeta lets the Reflector gather claims in place of Nodes.
+func (c *claim) GetObjectMeta() metav1.Object { return &metav1.ObjectMeta{Name: c.node} }
 
 // badKey is the key in an Update of a Node that cannot be given the key of a lease. No
 // lease has such a key, and a Node's name has no slash.
@@ -50,67 +55,78 @@ func newTable(r reader) *table {
 		nodes: map[string]*claim{}, keys: map[string][]*claim{}, dirty: map[string]struct{}{}}
 }
 
+// Transformer implements cache.TransformingStore: what the Reflector gathers of a list
+// before it calls Replace is claims, a fiftieth of a real Node.
+func (t *table) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) { return t.claimOf(obj) }
+}
+
+// claimOf returns what a Node says.
+func (t *table) claimOf(obj any) (*claim, error) {
+	if c, ok := obj.(*claim); ok {
+		return c, nil
+	}
+	n, ok := obj.(*corev1.Node)
+	if !ok {
+		return nil, fmt.Errorf("watch nodes: got a %T", obj)
+	}
+	c := &claim{node: n.Name}
+	if c.lease, c.ours, c.err = t.reader.lease(n); c.lease.Subnet.IsValid() || c.lease.IPv6Subnet.IsValid() {
+		c.key = c.lease.Key()
+	}
+	return c, nil
+}
+
 // Add implements cache.ReflectorStore.
 func (t *table) Add(obj any) error { return t.Update(obj) }
 
 // Update implements cache.ReflectorStore.
 func (t *table) Update(obj any) error {
-	n, err := asNode(obj)
+	c, err := t.claimOf(obj)
 	if err != nil {
 		return err
 	}
-	defer t.poke()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.set(n, t.nodes[n.Name])
+	t.set(c)
 	return nil
 }
 
 // Delete implements cache.ReflectorStore.
 func (t *table) Delete(obj any) error {
-	n, err := asNode(obj)
+	c, err := t.claimOf(obj)
 	if err != nil {
 		return err
 	}
-	defer t.poke()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.remove(t.nodes[n.Name])
+	t.remove(t.nodes[c.node])
 	return nil
 }
 
 // Replace implements cache.ReflectorStore.
 func (t *table) Replace(objs []any, _ string) error {
-	defer t.poke()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	old := t.nodes
-	t.nodes, t.keys, t.dirty = make(map[string]*claim, len(objs)), make(map[string][]*claim, len(objs)), map[string]struct{}{}
+	t.nodes, t.keys = make(map[string]*claim, len(objs)), make(map[string][]*claim, len(objs))
 	for _, obj := range objs {
-		n, err := asNode(obj)
+		c, err := t.claimOf(obj)
 		if err != nil {
 			return err
 		}
-		c := t.claimOf(n, old[n.Name])
-		if c != nil {
+		if c.ours {
+			c.place(old[c.node])
 			t.insert(c)
 		}
 	}
 	t.whole, t.reset = true, true
-	clear(t.dirty)
+	t.poke()
 	return nil
 }
 
 // Resync implements cache.ReflectorStore.
 func (t *table) Resync() error { return nil }
-
-func asNode(obj any) (*corev1.Node, error) {
-	n, ok := obj.(*corev1.Node)
-	if !ok {
-		return nil, fmt.Errorf("watch nodes: got a %T", obj)
-	}
-	return n, nil
-}
 
 func (t *table) poke() {
 	select {
@@ -119,34 +135,27 @@ func (t *table) poke() {
 	}
 }
 
-// claimOf returns what n says, nil if nothing. What cannot be read is bad under the key of
-// n's subnets, or where these cannot be read either under the key that it had: what was
-// known there stays.
-func (t *table) claimOf(n *corev1.Node, old *claim) *claim {
-	l, ok, err := t.reader.lease(n)
-	if !ok {
-		return nil
-	}
-	c := &claim{node: strings.Clone(n.Name), lease: l, err: err}
+// place gives what cannot be read a key: that of the Node's subnets, or where these cannot be
+// read either the one that it had, old's. What was known under it stays.
+func (c *claim) place(old *claim) {
 	switch {
-	case l.Subnet.IsValid() || l.IPv6Subnet.IsValid():
-		c.key = l.Key()
+	case c.key != "":
 	case old != nil:
 		c.key = old.key
 	default:
 		c.key = badKey(c.node)
 	}
-	return c
 }
 
-// set takes over what n says now; old is what it said before.
-func (t *table) set(n *corev1.Node, old *claim) {
-	c := t.claimOf(n, old)
-	if c != nil && old != nil && c.same(old) {
+// set takes over what a Node says now.
+func (t *table) set(c *claim) {
+	old := t.nodes[c.node]
+	c.place(old)
+	if c.ours && old != nil && c.same(old) {
 		return // a heartbeat of its kubelet
 	}
 	t.remove(old)
-	if c != nil {
+	if c.ours {
 		t.insert(c)
 	}
 }
@@ -185,6 +194,7 @@ func (t *table) remove(c *claim) {
 // mark notes that the state of c's key has changed, and with it that of all Nodes
 // that claim it if there are several.
 func (t *table) mark(c *claim) {
+	t.poke()
 	t.dirty[c.key] = struct{}{}
 	if all := t.keys[c.key]; len(all) > 1 {
 		for _, o := range all {

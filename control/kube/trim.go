@@ -3,24 +3,12 @@ package kube
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 )
 
 // maxAnnotation is how much is kept of an annotation, in bytes: more than any good one has.
 const maxAnnotation = 1024
 
-// Transformer implements cache.TransformingStore: what the Reflector gathers of a list
-// before it calls Replace is what trim leaves, a twentieth of a real Node.
-func (t *table) Transformer() cache.TransformFunc {
-	return func(obj any) (any, error) {
-		if n, ok := obj.(*corev1.Node); ok {
-			return t.reader.trim(n), nil
-		}
-		return obj, nil
-	}
-}
-
-// trim returns a Node of what lease looks at.
+// trim returns a Node of what lease looks at: a twentieth of a real one.
 func (r reader) trim(n *corev1.Node) *corev1.Node {
 	t := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, ResourceVersion: n.ResourceVersion, CreationTimestamp: n.CreationTimestamp},

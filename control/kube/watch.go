@@ -16,8 +16,8 @@ import (
 )
 
 // pageSize is how many Nodes a list asks for at once, where the server cannot stream
-// them: 500 real ones are 10 MB.
-const pageSize = 500
+// them: 250 real ones are 10 MB when decoded.
+const pageSize = 250
 
 // retry is how a watch that fails is tried again: within 1.2 s, so that a server is
 // found 2 s after its return at the latest, and with enough chance in it that
