@@ -195,6 +195,10 @@ func (s *Store) Network(ctx context.Context) (control.Network, error) {
 	if err != nil {
 		return control.Network{}, err
 	}
+	return s.parseNetwork(got)
+}
+
+func (s *Store) parseNetwork(got *clientv3.GetResponse) (control.Network, error) {
 	if len(got.Kvs) == 0 {
 		return control.Network{}, fmt.Errorf("%w: etcd at %s has no key %s", control.ErrNoNetwork, s.endpoints(), s.keys.config())
 	}

@@ -1,0 +1,136 @@
+package etcd_test
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/overlayd/overlayd/control/etcd"
+)
+
+// next returns the next value of a channel that a test's context ends.
+func next[T any](t *testing.T, values <-chan T) T {
+	t.Helper()
+	select {
+	case v, ok := <-values:
+		if !ok {
+			t.Fatal("channel closed")
+		}
+		return v
+	case <-time.After(hang):
+		t.Fatalf("nothing within %s", hang)
+	}
+	panic("unreachable")
+}
+
+// drained waits at the end of t until a channel is closed.
+func drained[T any](t *testing.T, values <-chan T) {
+	t.Helper()
+	t.Cleanup(func() {
+		for range values {
+		}
+	})
+}
+
+func TestWatchNetwork(t *testing.T) {
+	c := newCluster(t)
+	var log syncBuffer
+	c.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	networks := c.open(t).WatchNetwork(t.Context())
+	drained(t, networks)
+	wants := func(mtu int) {
+		t.Helper()
+		if n := next(t, networks); n.Backend.MTU != mtu {
+			t.Errorf("MTU %d, want %d", n.Backend.MTU, mtu)
+		}
+	}
+	text := func(mtu int) []byte {
+		return fmt.Appendf(nil, `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","MTU":%d}}`, mtu)
+	}
+	eventually(t, "the missing config is said", func() bool { return strings.Contains(log.String(), "no network config") })
+	c.SetConfig(t, text(1400))
+	wants(1400)
+	c.SetConfig(t, append(text(1400), ' ')) // means the same
+	c.SetConfig(t, []byte(`{"Network":"10.5.0.0/31"}`))
+	eventually(t, "the bad config is said", func() bool { return strings.Contains(log.String(), "10.5.0.0/31") })
+	c.SetConfig(t, nil)
+	c.SetConfig(t, text(1300))
+	wants(1300)
+	c.proxy.cut() // and what is compacted meanwhile
+	c.SetConfig(t, text(1200))
+	c.Compact(t)
+	wants(1200)
+}
+
+func TestNetworks(t *testing.T) {
+	c := newCluster(t)
+	var log syncBuffer
+	c.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	set := func(key string) { c.do(t, clientv3.OpPut(prefix+"/"+key, config)) }
+	for _, key := range []string{"config", "red/config", "red/subnets/10.5.1.0-24", "red-2/config", "green/subnets/10.5.1.0-24", "green/config/x",
+		"blue/x/config", "subnets/config", "overlayd/config", "../config", "a b/config", "/config", "x\n/config", "é/config"} {
+		set(key)
+	}
+	c.do(t, clientv3.OpPut(prefix+"-other/pink/config", config))
+	networks := c.open(t).Networks(t.Context())
+	drained(t, networks)
+	wants := func(when string, names ...string) {
+		t.Helper()
+		if got := next(t, networks); !slices.Equal(got, names) {
+			t.Errorf("%s: %q, want %q", when, got, names)
+		}
+	}
+	wants("at first", "red", "red-2")
+	if n := strings.Count(log.String(), "network ignored"); n != 5 {
+		t.Errorf("%d names ignored, want 5:\n%s", n, log.String())
+	}
+	set("red/config") // as it was
+	set("blue/subnets/10.5.1.0-24")
+	set("blue/config")
+	wants("one more", "blue", "red", "red-2")
+	c.do(t, clientv3.OpDelete(prefix+"/red/config"))
+	wants("one less", "blue", "red-2")
+	c.proxy.cut()
+	set("amber/config")
+	c.Compact(t)
+	wants("across a gap", "amber", "blue", "red-2")
+	c.do(t, clientv3.OpDelete(prefix, clientv3.WithPrefix()))
+	wants("all gone")
+
+	c.cfg.Prefix = prefix + "/amber" // is a network's own prefix
+	set("amber/config")
+	if _, err := c.open(t).Network(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNetworkIsSeenSoon: among many leases, from the write to the set with its name.
+func TestNetworkIsSeenSoon(t *testing.T) {
+	c := newCluster(t)
+	c.cfg.Endpoints = []string{c.url()}
+	for i := range 2000 {
+		c.do(t, clientv3.OpPut(fmt.Sprintf("%s/red/subnets/10.5.%d.%d-30", prefix, i/64, i%64*4), config))
+	}
+	networks := c.open(t).Networks(t.Context())
+	drained(t, networks)
+	next(t, networks)
+	begin := time.Now()
+	c.do(t, clientv3.OpPut(prefix+"/red/config", config))
+	next(t, networks)
+	t.Logf("seen after %s", time.Since(begin))
+}
+
+func TestCheckNetworkName(t *testing.T) {
+	for name, ok := range map[string]bool{"a": true, "red-2.x_y": true, "7": true, strings.Repeat("x", 63): true,
+		"": false, ".": false, "..": false, "-a": false, "a/b": false, "a b": false, "é": false, "a\n": false, strings.Repeat("x", 64): false,
+		"subnets": false, "overlayd": false, "config": false} {
+		if err := etcd.CheckNetworkName(name); (err == nil) != ok {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}

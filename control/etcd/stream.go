@@ -1,0 +1,127 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+)
+
+const (
+	minWatchDelay = 50 * time.Millisecond // before the first retry
+	maxWatchDelay = 500 * time.Millisecond
+	outageLogged  = time.Minute // how often an outage that lasts is logged
+)
+
+// errRelist ends a session that is to be followed by another at once.
+var errRelist = errors.New("time to read again")
+
+// sessions runs session again and again until ctx ends, after a pause where it has
+// failed. session reads what there is, calls listed, and follows the changes; what names it.
+func (s *Store) sessions(ctx context.Context, what string, session func(ctx context.Context, listed func()) error) {
+	var outage outage
+	delay := minWatchDelay
+	listed := func() {
+		delay = minWatchDelay
+		if lasted, ok := outage.over(time.Now()); ok {
+			s.log.InfoContext(ctx, "watch of the "+what+" goes on", "after", lasted.Round(time.Millisecond))
+		}
+	}
+	for ctx.Err() == nil {
+		err := session(ctx, listed)
+		if ctx.Err() != nil || errors.Is(err, errRelist) {
+			continue
+		}
+		if outage.due(time.Now()) {
+			s.log.WarnContext(ctx, "watch of the "+what+" interrupted, going on with what is known", "err", err)
+		}
+		if pause(ctx, delay) != nil {
+			return
+		}
+		delay = min(2*delay, maxWatchDelay)
+	}
+}
+
+// keyRange is the keys from one on, up to but without another; "": that one alone.
+type keyRange struct{ from, end string }
+
+func prefixRange(prefix string) keyRange {
+	return keyRange{prefix, clientv3.GetPrefixRangeEnd(prefix)}
+}
+
+// stream hands out the changes from a revision on. It always ends with an error: that of
+// changed, errRelist when it has been trusted for long enough, or what is wrong.
+func (s *Store) stream(ctx context.Context, keys keyRange, from int64, changed func([]*mvccpb.Event) error) error {
+	trusted := s.cfg.Relist*9/10 + rand.N(s.cfg.Relist/5)
+	sctx, cancel := context.WithTimeoutCause(ctx, trusted, errRelist) // its end is that of the stream
+	defer cancel()
+	err := s.receive(sctx, keys, from, changed)
+	if errors.Is(context.Cause(sctx), errRelist) {
+		return errRelist
+	}
+	return err
+}
+
+func (s *Store) receive(ctx context.Context, keys keyRange, from int64, changed func([]*mvccpb.Event) error) error {
+	what := "watch " + keys.from
+	c, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	stream, err := pb.NewWatchClient(c.ActiveConnection()).Watch(clientv3.WithRequireLeader(ctx),
+		grpc.MaxCallRecvMsgSize(math.MaxInt32))
+	if err != nil {
+		return s.explain(ctx, what, rpctypes.Error(err))
+	}
+	create := &pb.WatchCreateRequest{Key: []byte(keys.from), RangeEnd: []byte(keys.end), StartRevision: from}
+	if err := stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
+		return s.explain(ctx, what, rpctypes.Error(err))
+	}
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			return s.explain(ctx, what, rpctypes.Error(err))
+		}
+		switch {
+		case resp.CompactRevision != 0:
+			return fmt.Errorf("%s from revision %d: etcd has compacted all before %d", what, from, resp.CompactRevision)
+		case resp.Canceled:
+			return fmt.Errorf("%s: etcd at %s ended the watch: %.120q", what, s.endpoints(), resp.CancelReason)
+		case len(resp.Events) == 0:
+			continue
+		}
+		if err := changed(resp.Events); err != nil {
+			return err
+		}
+	}
+}
+
+// outage says when a state of failure is worth a line: at its start, and while it
+// lasts once a minute.
+type outage struct{ since, logged time.Time }
+
+func (o *outage) due(now time.Time) bool {
+	if o.since.IsZero() {
+		o.since = now
+	}
+	if !o.logged.IsZero() && now.Sub(o.logged) < outageLogged {
+		return false
+	}
+	o.logged = now
+	return true
+}
+
+// over ends the outage. ok is false if there was none.
+func (o *outage) over(now time.Time) (lasted time.Duration, ok bool) {
+	lasted, ok = now.Sub(o.since), !o.since.IsZero()
+	*o = outage{}
+	return lasted, ok
+}
