@@ -1,0 +1,68 @@
+package hostroute
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
+)
+
+// hop is where a direct route goes.
+type hop struct {
+	via  netip.Addr // the peer's VTEP
+	link int        // interface index of the link that both are on
+}
+
+// decision is what follows from the peers and the host's routing.
+type decision struct {
+	peers  []dataplane.Peer     // as wanted, Direct where all subnets have a direct route
+	direct map[netip.Prefix]hop // by subnet
+}
+
+// decide finds the peers that are on-link. link returns the interface index by which
+// an address is a neighbour of this host, or 0. A subnet that refused holds gets no direct
+// route: the kernel refused it, most likely because somebody else has a route to it. The store is not trusted: a route must never lead away
+// traffic that is not the overlay's.
+func decide(w dataplane.Wanted, link func(netip.Addr) int, refused map[netip.Prefix]bool) decision {
+	d := decision{peers: make([]dataplane.Peer, 0, len(w.Peers)), direct: map[netip.Prefix]hop{}}
+	seen := make(map[netip.Prefix]bool, len(w.Peers))
+	for _, p := range w.Peers {
+		var direct, rest []netip.Prefix
+		index := 0
+		if isNeighbourly(p.Addr, w.Networks) {
+			index = link(p.Addr)
+		}
+		for _, s := range p.Subnets {
+			if index > 0 && !seen[s] && !refused[s] && fits(s, p.Addr, w) {
+				direct, d.direct[s] = append(direct, s), hop{p.Addr, index}
+			} else {
+				rest = append(rest, s)
+			}
+			seen[s] = true
+		}
+		d.peers = appendPart(appendPart(d.peers, p, direct, true), p, rest, false)
+	}
+	return d
+}
+
+// appendPart adds the peer with some of its subnets, unless these are none.
+func appendPart(peers []dataplane.Peer, p dataplane.Peer, subnets []netip.Prefix, direct bool) []dataplane.Peer {
+	if len(subnets) == 0 {
+		return peers
+	}
+	p.Subnets, p.Direct = subnets, direct
+	return append(peers, p)
+}
+
+// isNeighbourly reports whether an address may be that of a neighbour at all.
+func isNeighbourly(a netip.Addr, networks []netip.Prefix) bool {
+	return a.IsValid() && a.IsGlobalUnicast() && !a.Is4In6() &&
+		!slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) })
+}
+
+// fits reports whether a peer's subnet may have a direct route through the address.
+func fits(s netip.Prefix, via netip.Addr, w dataplane.Wanted) bool {
+	return s.IsValid() && s == s.Masked() && s.Addr().BitLen() == via.BitLen() && rtnl.Inside(s, w.Networks) &&
+		!slices.ContainsFunc(w.Subnets, s.Overlaps)
+}

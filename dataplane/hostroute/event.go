@@ -1,0 +1,103 @@
+package hostroute
+
+import (
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
+)
+
+// scope is what changes of the host's routing concern us.
+type scope struct {
+	networks []netip.Prefix
+	subnets  map[netip.Prefix]bool // own and of every peer
+	links    map[int]bool          // that peers are on
+}
+
+func newScope(w dataplane.Wanted, links map[int]bool) *scope {
+	s := &scope{networks: w.Networks, subnets: map[netip.Prefix]bool{}, links: links}
+	for _, own := range w.Subnets {
+		s.subnets[own] = true
+	}
+	for _, p := range w.Peers {
+		for _, subnet := range p.Subnets {
+			s.subnets[subnet] = true
+		}
+	}
+	return s
+}
+
+// concerns reports whether a notification may change a decision or a route of ours. An
+// address comes and goes with routes, in the local table if nowhere else.
+func (s *scope) concerns(typ, flags uint16, body []byte) bool {
+	switch typ {
+	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
+		return true
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		return len(body) >= unix.SizeofIfInfomsg && s.links[int(nl.DeserializeIfInfomsg(body).Index)]
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		return s.concernsRoute(flags, body)
+	}
+	return false
+}
+
+var ( // where IPv6 has routes of each link, which lead to no peer
+	linkLocal6 = netip.MustParsePrefix("fe80::/10")
+	multicast6 = netip.MustParsePrefix("ff00::/8")
+)
+
+func (s *scope) concernsRoute(flags uint16, body []byte) bool {
+	r, main, ok := parseRoute(body)
+	dst := rtnl.Prefix(r.Dst)
+	switch {
+	case !ok || linkLocal6.Contains(dst.Addr()) || multicast6.Contains(dst.Addr()):
+		return false
+	case !rtnl.Inside(dst, s.networks): // it may lead to a VTEP
+		return true
+	case !main || !s.subnets[dst]:
+		return false
+	case r.Protocol == rtnl.RouteProtocol && !rtnl.IsHostRoute(r): // a dataplane's: of interest in the place of ours
+		return flags&unix.NLM_F_REPLACE != 0
+	}
+	return true
+}
+
+// parseRoute reads as much of a route message as concerns us. main says that it is of the
+// main table; ok is false for what is cached or malformed.
+func parseRoute(body []byte) (r netlink.Route, main, ok bool) {
+	if len(body) < unix.SizeofRtMsg {
+		return r, false, false
+	}
+	h := nl.DeserializeRtMsg(body)
+	attrs, err := nl.ParseRouteAttr(body[unix.SizeofRtMsg:])
+	if err != nil || h.Flags&unix.RTM_F_CLONED != 0 {
+		return r, false, false
+	}
+	zero := netip.IPv6Unspecified()
+	if h.Family == unix.AF_INET {
+		zero = netip.IPv4Unspecified()
+	}
+	dst, via := zero, netip.Addr{}
+	for _, a := range attrs {
+		switch addr, valid := netip.AddrFromSlice(a.Value); {
+		case !valid || addr.BitLen() != zero.BitLen():
+		case a.Attr.Type == unix.RTA_DST:
+			dst = addr
+		case a.Attr.Type == unix.RTA_GATEWAY:
+			via = addr
+		}
+	}
+	p := netip.PrefixFrom(dst, int(h.Dst_len))
+	if !p.IsValid() {
+		return r, false, false
+	}
+	r = netlink.Route{Dst: rtnl.IPNet(p), Protocol: netlink.RouteProtocol(h.Protocol), Type: int(h.Type), Flags: int(h.Flags)}
+	if via.IsValid() {
+		r.Gw = via.AsSlice()
+	}
+	return r, h.Table == unix.RT_TABLE_MAIN, true
+}

@@ -1,0 +1,208 @@
+package hostroute
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mdlayher/netlink"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
+)
+
+const (
+	// defaultResync is how often the host's routing is looked at when nothing has been noticed.
+	defaultResync = time.Minute
+	// settle is how long a route that is no longer wanted waits for the dataplane to
+	// replace it: longer than its Sync takes.
+	settle = time.Second
+)
+
+// Config says which routes to keep. Where neither is wanted, those of an earlier
+// overlayd or flanneld are removed.
+type Config struct {
+	Log       *slog.Logger
+	Direct    bool          // direct routes to on-link peers
+	Blackhole bool          // a blackhole for each own subnet
+	Resync    time.Duration // between two comparisons with the kernel; 0 means a minute
+}
+
+// Routes keeps the host routes of one overlay. Its methods may be called from several
+// goroutines.
+type Routes struct {
+	cfg   Config
+	rt    *rtnl.Conn
+	watch *netlink.Conn
+
+	scope atomic.Pointer[scope] // what the reader of notifications lets through
+	stale atomic.Bool           // what is remembered may no longer be true
+	wake  chan struct{}         // something waits for the dataplane to replace it
+
+	mu       sync.Mutex
+	closed   bool
+	running  bool              // notifications are read, so that what is remembered is worth something
+	last     *dataplane.Wanted // what was last asked for
+	given    map[netip.Prefix]hop
+	known    bool // have is what the kernel has
+	have     []route
+	resolver *resolver
+	refused  map[netip.Prefix]bool      // subnets that the kernel takes no direct route to
+	left     map[netip.Prefix]time.Time // subnets whose route was left to the dataplane, since when
+}
+
+var errClosed = errors.New("host routes are closed")
+
+// Open connects to the network namespace of the calling thread. It changes nothing.
+func Open(c Config) (*Routes, error) {
+	if c.Resync == 0 {
+		c.Resync = defaultResync
+	}
+	rt, err := rtnl.Open()
+	if err != nil {
+		return nil, fmt.Errorf("open host routes: %w", err)
+	}
+	watch, err := openWatch()
+	if err != nil {
+		rt.Close()
+		return nil, fmt.Errorf("open host routes: %w", err)
+	}
+	r := &Routes{cfg: c, rt: rt, watch: watch, wake: make(chan struct{}, 1), resolver: newResolver(rt)}
+	r.scope.Store(&scope{})
+	return r, nil
+}
+
+// Close releases the sockets; the routes stay, so that traffic goes on. Run does it at
+// its end; it may be called more than once.
+func (r *Routes) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	r.closed = true
+	r.watch.Close()
+	r.rt.Close()
+}
+
+// Sync makes the host routes be those that follow from w and the host's routing, and
+// returns w for the dataplane: with the peers that direct routes lead to marked Direct, a
+// peer of which this is true in part split in two. The dataplane's Sync must
+// follow at once. On an error w comes back without direct peers, and what could be done
+// was done. A direct route that the kernel refuses is no error: its peer is not Direct.
+func (r *Routes) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return w, errClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return w, err
+	}
+	if l := r.last; l == nil || !slices.Equal(l.Networks, w.Networks) || !slices.Equal(l.Subnets, w.Subnets) {
+		r.known = false // other routes are ours now
+	}
+	r.last = &w
+	if r.stale.Swap(false) || !r.running {
+		r.forget()
+	}
+	d, err := r.program(w)
+	r.given = d.direct
+	if err != nil {
+		return w, fmt.Errorf("sync host routes: %w", err)
+	}
+	w.Peers = d.peers
+	return w, nil
+}
+
+func (r *Routes) forget() {
+	r.known = false
+	r.resolver.forget()
+}
+
+// decide decides about w by the host's routing.
+func (r *Routes) decide(w dataplane.Wanted) decision {
+	link := func(netip.Addr) int { return 0 }
+	if r.cfg.Direct {
+		link = r.resolver.link
+	}
+	return decide(w, link, r.refused)
+}
+
+// program decides about w and makes it true. What the kernel refuses by what is
+// remembered is tried again by what is there, and decided otherwise if that is refused, too.
+func (r *Routes) program(w dataplane.Wanted) (decision, error) {
+	for fresh := false; ; {
+		read, err := r.read(w)
+		if err != nil {
+			return decision{}, err
+		}
+		fresh = fresh || read
+		d := r.decide(w)
+		ops, left := plan(r.have, r.goal(w, d))
+		refused, err := r.apply(ops)
+		if len(refused) == 0 {
+			r.known = r.known && err == nil
+			r.leave(left)
+			r.scope.Store(newScope(w, r.resolver.used()))
+			return d, err
+		}
+		if !fresh {
+			r.known = false
+			continue
+		}
+		for dst, err := range refused {
+			r.refused[dst] = true
+			r.cfg.Log.Warn("no direct route, encapsulating instead", "subnet", dst, "err", err)
+		}
+	}
+}
+
+func (r *Routes) goal(w dataplane.Wanted, d decision) goal {
+	g := goal{direct: d.direct, encapsulated: map[netip.Prefix]bool{}}
+	if r.cfg.Blackhole {
+		g.blackholes = w.Subnets
+	}
+	for _, p := range d.peers {
+		for _, s := range p.Subnets {
+			if !p.Direct {
+				g.encapsulated[s] = true
+			}
+		}
+	}
+	now := time.Now()
+	g.overdue = func(p netip.Prefix) bool {
+		since, ok := r.left[p]
+		return ok && now.Sub(since) >= settle
+	}
+	return g
+}
+
+// leave notes which routes wait for the dataplane.
+func (r *Routes) leave(subnets []netip.Prefix) {
+	before := r.left
+	r.left = make(map[netip.Prefix]time.Time, len(subnets))
+	for _, s := range subnets {
+		since, ok := before[s]
+		if !ok {
+			since = time.Now()
+		}
+		r.left[s] = since
+	}
+	if len(subnets) > 0 {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// agrees reports whether direct routes are those that the last Sync told of.
+func (r *Routes) agrees(d decision) bool { return maps.Equal(d.direct, r.given) }

@@ -1,0 +1,96 @@
+package hostroute
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
+)
+
+// read lists the routes that concern the overlay, if they are not remembered.
+func (r *Routes) read(w dataplane.Wanted) (fresh bool, err error) {
+	if r.known {
+		return false, nil
+	}
+	all, err := rtnl.Retry(func() ([]netlink.Route, error) { return r.rt.Handle().RouteList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return false, fmt.Errorf("list routes: %w", err)
+	}
+	r.have, r.refused = classify(all, w)
+	r.known = true
+	return true, nil
+}
+
+// classify keeps of the main table's routes those that concern the overlay. taken are
+// the destinations within it of somebody else's routes.
+func classify(all []netlink.Route, w dataplane.Wanted) (out []route, taken map[netip.Prefix]bool) {
+	taken = map[netip.Prefix]bool{}
+	routers := map[netip.Addr]bool{}
+	for _, r := range all {
+		if gw, ok := gateway(r); ok && !rtnl.Inside(rtnl.Prefix(r.Dst), w.Networks) {
+			routers[gw] = true
+		}
+	}
+	for _, r := range all {
+		dst := rtnl.Prefix(r.Dst)
+		if !rtnl.Inside(dst, w.Networks) {
+			continue
+		}
+		gw, _ := gateway(r)
+		c := route{dst: dst, hop: hop{gw, r.LinkIndex}}
+		ofFlannel := r.Protocol == unix.RTPROT_BOOT && isDefaultMetric(r)
+		switch {
+		case r.Type == unix.RTN_BLACKHOLE && (r.Protocol == rtnl.RouteProtocol || ofFlannel && hasOwnLength(dst, w)):
+			c.blackhole, c.hop = true, hop{}
+			if ofFlannel {
+				c.owner = flannel
+			}
+			if r.Protocol == rtnl.RouteProtocol {
+				c.metric = r.Priority
+			}
+		case !isDefaultMetric(r):
+			continue
+		case rtnl.IsHostRoute(r):
+		case r.Type == unix.RTN_UNICAST && (r.Protocol == rtnl.RouteProtocol || ofFlannel && gw == dst.Addr() && isOnLink(r)):
+			c.owner = device
+		case r.Type == unix.RTN_UNICAST && ofFlannel && gw != dst.Addr() && !isOnLink(r) && hasOwnLength(dst, w) &&
+			isNeighbourly(gw, w.Networks) && !routers[gw]:
+			c.owner = flannel
+		default:
+			taken[dst] = true
+			continue
+		}
+		out = append(out, c)
+	}
+	return out, taken
+}
+
+func isOnLink(r netlink.Route) bool { return r.Flags&unix.RTNH_F_ONLINK != 0 }
+
+// hasOwnLength reports whether a subnet is as long as the own one of its family, as
+// flannel's all are.
+func hasOwnLength(p netip.Prefix, w dataplane.Wanted) bool {
+	for _, own := range w.Subnets {
+		if own.Addr().BitLen() == p.Addr().BitLen() && own.Bits() == p.Bits() {
+			return true
+		}
+	}
+	return false
+}
+
+// gateway returns the address of a route's only gateway.
+func gateway(r netlink.Route) (netip.Addr, bool) {
+	a, ok := netip.AddrFromSlice(r.Gw)
+	return a.Unmap(), ok
+}
+
+// defaultMetric6 is what the kernel gives an IPv6 route without a metric (IP6_RT_PRIO_USER).
+const defaultMetric6 = 1024
+
+func isDefaultMetric(r netlink.Route) bool {
+	return r.Priority == 0 || r.Priority == defaultMetric6 && r.Dst.IP.To4() == nil
+}
