@@ -19,10 +19,10 @@
 //  5. routes.go, table: the destination's [encap.Template] and outer address; no
 //     route is DropNoRoute
 //  6. encap/vxlan.go, Template: VXLAN and Ethernet header into the headroom
-//  7. batch.go, (*batch).Send, of the underlay's family that the entry is of:
-//     encap/flow.go hashes the flow to one of 16 sockets, which are the outer source ports; encap/split.go makes headers for the segments of a
-//     superpacket, whose payload stays where it was read; datagrams of one size
-//     to one VTEP become a run
+//  7. batch.go, (*batch).Send, that of the entry's family: encap/flow.go hashes the flow
+//     to one of 16 sockets, which are the outer source ports; encap/split.go makes
+//     headers for the segments of a superpacket, whose payload stays where it was
+//     read; datagrams of one size to one VTEP become a run
 //  8. sender_udp_linux.go, (*udpSender).transmit, when no packet is ready any more: one
 //     UDP_SEGMENT message per run, one sendmmsg per socket. What the kernel refuses
 //     as a run goes out as single datagrams
