@@ -100,8 +100,8 @@ func parseBackend(text json.RawMessage) (Backend, error) {
 			return Backend{}, err
 		}
 	}
-	if t := strings.ToLower(kind.Type); t != "" && t != "vxlan" {
-		return Backend{}, fmt.Errorf("backend type %.40q is not supported: use \"vxlan\"", t)
+	if err := checkBackendType(strings.ToLower(kind.Type)); err != nil {
+		return Backend{}, err
 	}
 	in := struct {
 		VNI, Port, MTU               int64

@@ -63,8 +63,12 @@ func (n *network) openOverlay(c control.Network, mtu int) (o *overlay, err error
 	if err != nil {
 		return o, err
 	}
-	o.Dataplane, o.mode, o.after, err = n.openDataplane(c, mtu)
-	return o, err
+	dp, mode, after, err := n.openDataplane(c, mtu)
+	if err != nil {
+		return o, err
+	}
+	o.Dataplane, o.mode, o.after = dp, mode, after
+	return o, nil
 }
 
 // Sync implements dataplane.Dataplane. The rules come first, for a packet that is routed

@@ -51,15 +51,24 @@ func newRootCommand() *cobra.Command {
 	o.register(root.Flags())
 	root.Flags().BoolVar(&o.version, "version", false, "print the version to standard error and exit")
 	root.SetUsageFunc(usage)
-	root.AddCommand(newVersionCommand(), newDrainCommand(), newCleanupCommand(), newDemoCommand())
+	root.AddCommand(newVersionCommand(), newDrainCommand(), newCleanupCommand(), newCheckCommand(), newDemoCommand())
 	return root
 }
 
 func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usagef("%q is not a command of %s: the commands are version, drain, cleanup and demo", args[0], cmd.CommandPath())
+	if len(args) == 0 {
+		return nil
 	}
-	return nil
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	if len(names) == 0 {
+		return usagef("%q: %s takes no argument", args[0], cmd.CommandPath())
+	}
+	return usagef("%q is not a command of %s: the commands are %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
 }
 
 // normalizeArgs gives flannel's single-dash long flags (-etcd-endpoints=…) the

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/overlayd/overlayd/control"
+)
+
+func newCheckCommand() *cobra.Command {
+	check := &cobra.Command{
+		Use:   "check",
+		Short: "Check files without starting anything",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return usagef("say what to check: overlayd check config FILE")
+		},
+	}
+	check.AddCommand(newCheckConfigCommand())
+	return check
+}
+
+func newCheckConfigCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "config FILE",
+		Short: "Check a network config and show what it means",
+		Long: `Checks a network config as it stands in etcd under <prefix>/config or in
+net-conf.json; - is standard input. It prints the config with every default filled in
+and which dataplane can carry it, or what is wrong and where, and then exits with 1.
+Keys that mean nothing are wrong here, while flannel and the daemon pass over them.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("want one file, or - for standard input")
+			}
+			if output != "table" && output != "json" {
+				return usagef("-o %q: want table or json", output)
+			}
+			text, err := readConfigFile(args[0], cmd.InOrStdin())
+			if err != nil {
+				return usageError{err}
+			}
+			n, err := checkConfig(args[0], text)
+			if err != nil {
+				return err
+			}
+			return printConfig(cmd.OutOrStdout(), n, output)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	return cmd
+}
+
+// maxConfigFile bounds what is read, in bytes: more than a config may have.
+const maxConfigFile = 1 << 20
+
+func readConfigFile(name string, stdin io.Reader) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(io.LimitReader(stdin, maxConfigFile))
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxConfigFile))
+}
+
+// checkConfig parses a network config. Its error has one line per problem, with the line
+// and the column of the key.
+func checkConfig(file string, text []byte) (control.Network, error) {
+	keys, err := configKeys(text)
+	var at *positionError
+	if errors.As(err, &at) {
+		return control.Network{}, fmt.Errorf("%s:%s: %w", file, position(text, at.offset), at.err)
+	}
+	var errs []error
+	for _, p := range unknownKeys(keys) {
+		errs = append(errs, fmt.Errorf("%s:%s: %w", file, position(text, p.offset), p.err))
+	}
+	n, err := control.ParseNetwork(text)
+	if bad := new(control.NetworkError); errors.As(err, &bad) {
+		err = fmt.Errorf("%s:%s: %w", file, position(text, offsetOf(keys, bad.Err.Error())), bad.Err)
+	}
+	return n, errors.Join(append(errs, err)...)
+}
+
+// effectiveConfig is a network config with every default filled in, in flannel's keys.
+type effectiveConfig struct {
+	EnableIPv4, EnableIPv6, EnableNFTables bool
+
+	Network       string `json:",omitempty"`
+	SubnetLen     int    `json:",omitempty"`
+	SubnetMin     string `json:",omitempty"`
+	SubnetMax     string `json:",omitempty"`
+	IPv6Network   string `json:",omitempty"`
+	IPv6SubnetLen int    `json:",omitempty"`
+	IPv6SubnetMin string `json:",omitempty"`
+	IPv6SubnetMax string `json:",omitempty"`
+
+	Backend effectiveBackend
+}
+
+type effectiveBackend struct {
+	Type                         string
+	VNI                          uint32
+	Port                         uint16
+	MTU                          int // 0: that of the underlay interface
+	GBP, Learning, DirectRouting bool
+}
+
+func effective(n control.Network) effectiveConfig {
+	b := n.Backend
+	c := effectiveConfig{EnableIPv4: n.EnableIPv4, EnableIPv6: n.EnableIPv6, EnableNFTables: n.EnableNFTables,
+		Backend: effectiveBackend{Type: "vxlan", VNI: b.VNI, Port: b.Port, MTU: b.MTU, GBP: b.GBP, Learning: b.Learning, DirectRouting: b.DirectRouting}}
+	if n.EnableIPv4 {
+		c.Network, c.SubnetLen, c.SubnetMin, c.SubnetMax = n.Network.String(), n.SubnetLen, n.SubnetMin.String(), n.SubnetMax.String()
+	}
+	if n.EnableIPv6 {
+		c.IPv6Network, c.IPv6SubnetLen = n.IPv6Network.String(), n.IPv6SubnetLen
+		c.IPv6SubnetMin, c.IPv6SubnetMax = n.IPv6SubnetMin.String(), n.IPv6SubnetMax.String()
+	}
+	return c
+}
+
+// dataplanesFor lists the dataplanes that can carry a network.
+func dataplanesFor(n control.Network) []string {
+	if n.Backend.GBP || n.Backend.Learning {
+		return []string{modeKernel}
+	}
+	return []string{modeKernel, modeUserspace}
+}
+
+func printConfig(w io.Writer, n control.Network, output string) error {
+	c := effective(n)
+	if output == "json" {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(struct {
+			effectiveConfig
+			Dataplanes []string
+		}{c, dataplanesFor(n)})
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(key string, value any) { fmt.Fprintf(t, "%s\t%v\n", key, value) }
+	row("EnableIPv4", c.EnableIPv4)
+	row("EnableIPv6", c.EnableIPv6)
+	row("EnableNFTables", c.EnableNFTables)
+	if n.EnableIPv4 {
+		row("Network", c.Network)
+		row("SubnetLen", c.SubnetLen)
+		row("SubnetMin", c.SubnetMin)
+		row("SubnetMax", c.SubnetMax)
+	}
+	if n.EnableIPv6 {
+		row("IPv6Network", c.IPv6Network)
+		row("IPv6SubnetLen", c.IPv6SubnetLen)
+		row("IPv6SubnetMin", c.IPv6SubnetMin)
+		row("IPv6SubnetMax", c.IPv6SubnetMax)
+	}
+	row("Backend.Type", c.Backend.Type)
+	row("Backend.VNI", c.Backend.VNI)
+	row("Backend.Port", c.Backend.Port)
+	row("Backend.MTU", orUnderlays(c.Backend.MTU))
+	row("Backend.GBP", c.Backend.GBP)
+	row("Backend.Learning", c.Backend.Learning)
+	row("Backend.DirectRouting", c.Backend.DirectRouting)
+	row("dataplanes", fmt.Sprint(dataplanesFor(n)))
+	return t.Flush()
+}
+
+func orUnderlays(mtu int) string {
+	if mtu == 0 {
+		return "that of the underlay interface"
+	}
+	return fmt.Sprint(mtu)
+}

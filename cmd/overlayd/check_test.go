@@ -1,0 +1,74 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCheckConfig: a good config is printed with its defaults, and of a bad one every
+// problem with its place.
+func TestCheckConfig(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		name, text string
+		code       int
+		says       []string
+	}{
+		{"defaults", `{"Network":"10.5.0.0/16"}`, 0, []string{"SubnetLen 24", "SubnetMin 10.5.1.0", "SubnetMax 10.5.255.0", "Backend.Type vxlan", "Backend.VNI 1", "Backend.Port 8472", "Backend.MTU that of the underlay interface", "dataplanes [kernel userspace]"}},
+		{"any case", `{"network":"10.5.0.0/16","BACKEND":{"vni":7}}`, 0, []string{"Backend.VNI 7"}},
+		{"IPv6 only", `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00:5::/48"}`, 0, []string{"IPv6SubnetLen 64", "IPv6SubnetMin fd00:5:0:1::"}},
+		{"kernel only", `{"Network":"10.5.0.0/16","Backend":{"GBP":true}}`, 0, []string{"dataplanes [kernel]"}},
+		{"empty", ``, 1, []string{":1:1: read JSON: it ends before"}},
+		{"cut off", "{\n  \"Network\": \"10.5.0.0/16\",\n", 1, []string{":3:1: read JSON: it ends before"}},
+		{"comma missing", "{\n  \"Network\": \"10.5.0.0/16\"\n  \"SubnetLen\": 24\n}", 1, []string{":3:3: read JSON: invalid character"}},
+		{"comma too many", "{\"Network\": \"10.5.0.0/16\",}", 1, []string{":1:"}},
+		{"two values", `{"Network":"10.5.0.0/16"} x`, 1, []string{":1:27: read JSON"}},
+		{"a list", `[]`, 1, []string{":1:1: \"top level\": want an object"}},
+		{"unknown", "{\"Network\":\"10.5.0.0/16\",\n \"Subnetlen\": 24, \"Subnetmn\": \"10.5.9.0\",\n\"Backend\":{\"Typ\":\"vxlan\", \"zzz\": 1}}", 1,
+			[]string{`:2:19: "Subnetmn" is no key`, `do you mean "SubnetMin"?`, `:3:12: "Backend.Typ" is no key`, `do you mean "Backend.Type"?`, `:3:27: "Backend.zzz" is no key of a network config`}},
+		{"at the wrong level", `{"Network":"10.5.0.0/16","VNI":3,"Backend":{"SubnetLen":25}}`, 1, []string{`do you mean "Backend.VNI"?`, `do you mean "SubnetLen"?`}},
+		{"twice", `{"Network":"10.5.0.0/16","Backend":{"VNI":2,"vni":3}}`, 1, []string{`:1:37: "Backend.VNI" is given again later`}},
+		{"wrong type", "{\"Network\":\"10.5.0.0/16\",\n\"SubnetLen\":\"24\"}", 1, []string{`:2:1: "SubnetLen": want a whole number from 0, got JSON string`}},
+		{"backend's wrong type", "{\"Network\":\"10.5.0.0/16\",\n\"Backend\":{\n  \"Port\":\"x\"}}", 1, []string{`:3:3: "Backend.Port"`}},
+		{"out of range", "{\"Network\":\"10.5.0.0/16\",\n\"Backend\":{\n  \"vni\":16777216}}", 1, []string{`:3:3: Backend.VNI 16777216 is not in`}},
+		{"does not fit", "{\"SubnetMin\":\"10.6.0.0\",\n\"Network\":\"10.5.0.0/16\"}", 1, []string{`:1:2: SubnetMin is not in the range`}},
+		{"too few subnets", "{\"Network\":\"10.5.0.0/16\",\n\"SubnetLen\":17}", 1, []string{`:2:1: network must be able`}},
+		{"no network", `{}`, 1, []string{`:1:1: please define a correct Network`}},
+		{"backend type", "{\"Network\":\"10.5.0.0/16\",\n\"Backend\":{\"Type\":\"host-gw\"}}", 1, []string{`:2:12: backend type "host-gw"`, "DirectRouting"}},
+		{"deep", strings.Repeat("[", 20000), 1, []string{":1:"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			file := filepath.Join(dir, "config.json")
+			if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			code, out := overlayd(t, "check", "config", file)
+			flat := strings.Join(strings.Fields(out), " ")
+			if code != c.code {
+				t.Errorf("exit code %d:\n%s", code, out)
+			}
+			for _, part := range c.says {
+				if !strings.Contains(flat, part) {
+					t.Errorf("does not say %q:\n%.2000s", part, out)
+				}
+			}
+		})
+	}
+	code, out := overlayd(t, "check", "config", "-o", "json", filepath.Join(dir, "none"))
+	if code != exitUsage || !strings.Contains(out, "none") {
+		t.Errorf("missing file: exit code %d: %s", code, out)
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"subnetmin", "subnetmn", 1}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}} {
+		if got := distance(c.a, c.b); got != c.want {
+			t.Errorf("%q, %q: got %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
