@@ -1,0 +1,155 @@
+//go:build kube
+
+package kube_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/kube"
+	"github.com/overlayd/overlayd/control/kube/kubetest"
+)
+
+// TestManifest: the API server takes all of it and warns of nothing, its config is valid,
+// and its ServiceAccount may do what a Store does and nothing else.
+func TestManifest(t *testing.T) {
+	h := newHarness(t)
+	apply(t, "../../deploy/kubernetes/overlayd.yml")
+	core := shared.client.CoreV1()
+	conf, err := core.ConfigMaps("overlayd").Get(t.Context(), "overlayd", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !json.Valid([]byte(conf.Data["cni-conf.json"])) {
+		t.Errorf("cni-conf.json is %q", conf.Data["cni-conf.json"])
+	}
+	if _, err := control.ParsePodNetwork([]byte(conf.Data["net-conf.json"])); err != nil {
+		t.Error(err)
+	}
+	h.SetConfig(t, []byte(conf.Data["net-conf.json"]))
+	token, err := core.ServiceAccounts("overlayd").CreateToken(t.Context(), "overlayd", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubetest.Create(t, shared.client, kubetest.NewNode("host", nil, "10.244.5.0/24"))
+	storeWith(t, h, token.Status.Token)
+	onlyWhatItNeeds(t, token.Status.Token)
+}
+
+// storeWith does all that a Store does.
+func storeWith(t *testing.T, h *harness, token string) {
+	t.Helper()
+	s := h.store(t, "host", func(c *kube.Config) {
+		c.Kubeconfig, c.SetNodeNetworkUnavailable = shared.Kubeconfig(t, "", token), true
+	})
+	var l control.Lease
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) { // the authorizer learns of the role
+		node, vteps := self()
+		var err error
+		if l, err = s.Acquire(t.Context(), node, vteps); err == nil {
+			break
+		}
+		if !strings.Contains(err.Error(), "forbidden") || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	if err := s.MarkReady(t.Context()); err != nil {
+		t.Error(err)
+	}
+	checkAvailable(t, "host")
+	v := follow(t, s)
+	v.has(t, l.Key(), func(control.Lease) bool { return true })
+	if _, err := s.Renew(t.Context(), l); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := s.PublicIPs(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := s.Release(t.Context(), l); err != nil {
+		t.Error(err)
+	}
+	v.until(t, 10*time.Second, "release", func() bool { return len(v.leases) == 0 })
+}
+
+// onlyWhatItNeeds fails if the token is good for more.
+func onlyWhatItNeeds(t *testing.T, token string) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(shared.RESTConfig(token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, nodes := t.Context(), client.CoreV1().Nodes()
+	for what, call := range map[string]func() error{
+		"create a node": func() error {
+			_, err := nodes.Create(ctx, kubetest.NewNode("x", nil), metav1.CreateOptions{})
+			return err
+		},
+		"delete a node": func() error { return nodes.Delete(ctx, "host", metav1.DeleteOptions{}) },
+		"patch a node": func() error {
+			_, err := nodes.Patch(ctx, "host", "application/merge-patch+json", []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
+			return err
+		},
+		"update a node's status": func() error {
+			_, err := nodes.UpdateStatus(ctx, kubetest.NewNode("host", nil), metav1.UpdateOptions{})
+			return err
+		},
+		"get a pod": func() error {
+			_, err := client.CoreV1().Pods("overlayd").Get(ctx, "x", metav1.GetOptions{})
+			return err
+		},
+		"read secrets": func() error { _, err := client.CoreV1().Secrets("").List(ctx, metav1.ListOptions{}); return err },
+	} {
+		if err := call(); !apierrors.IsForbidden(err) {
+			t.Errorf("may %s: %v", what, err)
+		}
+	}
+}
+
+// warnings fails the test for what the API server warns of.
+type warnings struct{ t *testing.T }
+
+func (w warnings) HandleWarningHeader(_ int, _, text string) { w.t.Errorf("warning: %s", text) }
+
+// apply creates what is in a file of YAML documents. Unknown and duplicate fields are errors.
+func apply(t *testing.T, path string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := shared.RESTConfig("")
+	cfg.WarningHandler = warnings{t}
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for doc := range bytes.SplitSeq(text, []byte("\n---\n")) {
+		var o unstructured.Unstructured
+		if err := yaml.UnmarshalStrict(doc, &o.Object); err != nil {
+			t.Fatal(err)
+		}
+		kind := o.GroupVersionKind()
+		resource := client.Resource(schema.GroupVersionResource{Group: kind.Group, Version: kind.Version, Resource: strings.ToLower(kind.Kind) + "s"})
+		var to dynamic.ResourceInterface = resource
+		if o.GetNamespace() != "" {
+			to = resource.Namespace(o.GetNamespace())
+		}
+		if _, err := to.Create(t.Context(), &o, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
+			t.Errorf("create %s %s: %v", kind.Kind, o.GetName(), err)
+		}
+	}
+}
