@@ -156,6 +156,9 @@ func without(sum uint16, words ...[]byte) uint64 {
 // Segments returns how many segments the packet has in all.
 func (s *Splitter) Segments() int { return s.n }
 
+// Left returns how many of the segments are not taken yet.
+func (s *Splitter) Left() int { return s.n - s.i }
+
 // HeaderLen returns the length in bytes of the headers of each segment.
 func (s *Splitter) HeaderLen() int { return s.headers }
 

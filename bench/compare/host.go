@@ -44,8 +44,9 @@ func newHost(name, dir string, underlay netip.Addr) (h *host, err error) {
 	h.agent = exec.Command("/proc/self/exe", agentCommand)
 	h.agent.Env = agentEnv(os.Environ())
 	h.agent.Stderr = os.Stderr
-	// A session of its own: Ctrl-C is for the parent, which then ends the hosts.
-	h.agent.SysProcAttr = &unix.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWNS}
+	// A group of its own: Ctrl-C is for the parent, which then ends the hosts. Not a session:
+	// the kernel's autogroups share the processors out by session, which hosts do not do.
+	h.agent.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWNS}
 	in, err1 := h.agent.StdinPipe()
 	out, err2 := h.agent.StdoutPipe()
 	if err := errors.Join(err1, err2, h.agent.Start()); err != nil {

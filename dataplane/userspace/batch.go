@@ -97,8 +97,9 @@ func (b *batch) Flush(c *counters) {
 	b.nSegs, b.nRuns, b.nHeader, b.sockets = 0, 0, 0, 0
 }
 
-// split adds the segments of a superpacket, in runs of even length. The payload is
-// not copied.
+// split adds the segments of a superpacket: to the run of the one before it as far
+// as that has room, which in a stream it has, then in runs of even length. The
+// payload is not copied.
 func (b *batch) split(p *packet, e *entry, socket int, c *counters) {
 	if b.splitter.InitOffload(p.ip(), p.Offload) != nil {
 		c.drop(dataplane.DropMalformed)
@@ -106,20 +107,38 @@ func (b *batch) split(p *packet, e *entry, socket int, c *counters) {
 	}
 	size := headroom + b.splitter.HeaderLen() + int(p.Size)
 	ecn := encap.PacketECN(p.ip())
-	var r *run
-	for k := b.splitter.RunLen(b.limit); k > 0; k = b.splitter.RunLen(b.limit) {
-		if b.nSegs+k > maxSegments {
+	if b.nSegs == maxSegments {
+		b.Flush(c)
+	}
+	r := b.runFor(socket, e, ecn, size)
+	if r.size != size {
+		r = b.newRun(socket, e, ecn, size)
+	}
+	for {
+		for range min(b.room(r), maxSegments-b.nSegs) {
+			b.addNext(r, p.buf[:headroom])
+		}
+		if b.splitter.Left() == 0 {
+			break
+		}
+		if b.nSegs == maxSegments {
 			b.Flush(c)
 		}
 		r = b.newRun(socket, e, ecn, size)
-		r.closed = true
-		for range k {
-			b.addNext(r, p.buf[:headroom])
-		}
 	}
-	r.packets, r.carried = 1, len(p.ip())
+	r.closed = r.bytes != int(r.n)*size
+	r.packets++
+	r.carried += len(p.ip())
 	c.offload.TxSuperpackets++
 	c.offload.TxSegments += uint64(b.splitter.Segments())
+}
+
+// room returns how many of the splitter's segments go to run r.
+func (b *batch) room(r *run) int {
+	if r.n == 0 {
+		return b.splitter.RunLen(b.limit)
+	}
+	return min(b.splitter.Left(), b.limit.Datagrams-int(r.n), (b.limit.Bytes-r.bytes)/r.size)
 }
 
 // addNext adds the next segment of the splitter, behind the given VXLAN and
