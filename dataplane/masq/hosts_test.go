@@ -205,6 +205,7 @@ func (h *host) filter(table, chain string) string {
 	var tables []string
 	for block := range strings.SplitSeq("\n"+h.nft("-s", "list", "ruleset"), "\ntable ") {
 		if head, _, _ := strings.Cut(block, "{"); strings.Contains(head, table) {
+			block, _, _ = strings.Cut(block, "\n#") // nft's warning before a table of iptables
 			tables = append(tables, "table "+strings.TrimSpace(block)+"\n")
 		}
 	}
