@@ -108,8 +108,8 @@ func (a *acquisition) yield(ctx context.Context, l control.Lease) error {
 	if !l.Subnet.IsValid() || !l.IPv6Subnet.IsValid() {
 		return nil
 	}
-	older, err := a.rival(ctx, l, control.AppendTaken)
-	if err != nil || older == "" {
+	older, err := a.rivals(ctx, l, control.AppendTaken)
+	if err != nil || len(older) == 0 {
 		return err
 	}
 	a.log.DebugContext(ctx, "lease yields to an older one", "lease", l.Key(), "older", older)

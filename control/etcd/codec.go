@@ -23,6 +23,10 @@ func (k keys) node(publicIP netip.Addr) string {
 	return k.prefix + "/overlayd/nodes/" + publicIP.String()
 }
 
+// revokedPrefix is that of the marks that Revoke leaves.
+func (k keys) revokedPrefix() string          { return k.prefix + "/overlayd/revoked/" }
+func (k keys) revoked(l control.Lease) string { return k.revokedPrefix() + l.Key() }
+
 // name returns a lease's own key from one below subnets().
 func (k keys) name(key []byte) string { return strings.TrimPrefix(string(key), k.subnets()) }
 

@@ -6,6 +6,7 @@
 //	P/config                       the network config, JSON
 //	P/subnets/<key>                one lease each, flannel's exact text
 //	P/overlayd/nodes/<public IP>   which node is alive under that address
+//	P/overlayd/revoked/<key>       the lease that was revoked of a node, for a day
 //
 // Nothing else is ever written; above all no other key that begins with
 // P/subnets, which would make every flanneld withdraw every lease.
@@ -28,6 +29,12 @@
 // write. Which lease that is says control.Node.Ownership; where the MAC proves only
 // that some overlayd wrote it, the write compares that no other node has a record
 // under the lease's public IP, too.
+//
+// An entry without an etcd lease is a reservation. It is of the node that it names by a
+// public IP, which writes what it publishes over it and leaves it without an etcd lease;
+// so does whoever else puts such a value there by hand. flanneld would make it a lease of
+// 24 h (facts D10). An operator makes, ends and revokes leases of other nodes by
+// transactions that compare what was read; their owners follow: see Store.Renew.
 //
 // A subnet is taken by an entry that lies strictly inside the network, and by no
 // other: junk or an old lease that covers the network keeps nobody from anything.

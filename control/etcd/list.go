@@ -92,10 +92,24 @@ func (a *acquisition) census(ctx context.Context, n control.Network) (census, er
 			c.own, err = a.appendVacated(ctx, c.own, l)
 		}
 	}
+	if err == nil {
+		c.taken, err = a.appendRevoked(ctx, c.taken, n)
+	}
 	if err != nil {
 		return census{}, fmt.Errorf("look for a free subnet: %w", err)
 	}
 	return c, nil
+}
+
+// appendRevoked appends the subnets that were revoked of this node, which it is not to get again.
+func (a *acquisition) appendRevoked(ctx context.Context, taken []netip.Prefix, n control.Network) ([]netip.Prefix, error) {
+	revoked, err := a.revocations(ctx)
+	for _, l := range revoked {
+		if a.node.Ownership(n, a.vteps, l) != control.NotOwn {
+			taken = append(taken, l.Subnet, l.IPv6Subnet)
+		}
+	}
+	return taken, err
 }
 
 func (a *acquisition) hadBefore(p netip.Prefix) bool { return slices.Contains(a.node.Previous, p) }
@@ -122,33 +136,33 @@ func (a *acquisition) appendVacated(ctx context.Context, own []ownEntry, l contr
 // takes is control.AppendTaken or control.AppendHeld.
 type takes func(taken []netip.Prefix, n control.Network, key string, value []byte) []netip.Prefix
 
-// rival returns the key of an entry that takes a part of l's subnets and is older than l,
-// or "". An l without a CreateRevision is younger than all.
-func (s *Store) rival(ctx context.Context, l control.Lease, takes takes) (key string, err error) {
-	var rivals []*mvccpb.KeyValue
+// rivals returns the keys of the entries that take a part of l's subnets and are older than
+// l. An l without a CreateRevision is younger than all.
+func (s *Store) rivals(ctx context.Context, l control.Lease, takes takes) (keys []string, err error) {
+	var candidates []*mvccpb.KeyValue
 	_, err = s.list(ctx, func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {
 			if l.CreateRevision != 0 && kv.CreateRevision >= l.CreateRevision {
 				continue
 			}
 			if v4, v6, err := control.ParseKey(s.keys.name(kv.Key)); err == nil && overlap(l, v4, v6) {
-				rivals = append(rivals, kv)
+				candidates = append(candidates, kv)
 			}
 		}
 	})
-	if err != nil || len(rivals) == 0 {
-		return "", err
+	if err != nil || len(candidates) == 0 {
+		return nil, err
 	}
-	n, err := s.Network(ctx) // without it nobody can say what a rival takes
+	n, err := s.Network(ctx) // without it nobody can say what an entry takes
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	for _, kv := range rivals {
+	for _, kv := range candidates {
 		if name := s.keys.name(kv.Key); overlap(l, takes(nil, n, name, kv.Value)...) {
-			return name, nil
+			keys = append(keys, name)
 		}
 	}
-	return "", nil
+	return keys, nil
 }
 
 // overlap reports whether one of others overlaps a subnet of l.

@@ -143,14 +143,18 @@ func holder(l control.Lease) string {
 	return "an entry that cannot be read"
 }
 
-// putBack writes an entry that is gone, unless another one has come to hold a part of
-// it (control.AppendHeld).
+// putBack writes an entry that is gone, unless it was revoked or another one has come to
+// hold a part of it (control.AppendHeld).
 func (s *Store) putBack(ctx context.Context, r *record, l control.Lease, alive bool) (control.Lease, error) {
+	notRevoked, err := s.refuseRevoked(ctx, l)
+	if err != nil {
+		return control.Lease{}, err
+	}
 	l.CreateRevision, l.ModRevision = 0, 0
 	if err := s.lost(ctx, l); err != nil {
 		return control.Lease{}, err
 	}
-	l, err := s.restore(ctx, r, l, alive)
+	l, err = s.restore(ctx, r, l, alive, notRevoked)
 	if err != nil || !l.Subnet.IsValid() || !l.IPv6Subnet.IsValid() {
 		return l, err
 	}
@@ -161,21 +165,22 @@ func (s *Store) putBack(ctx context.Context, r *record, l control.Lease, alive b
 	return l, nil
 }
 
-// lost says whether another entry holds a part of l, which is not in the store.
+// lost says whether another entry holds a part of l, which was not in the store.
 func (s *Store) lost(ctx context.Context, l control.Lease) error {
-	switch key, err := s.rival(ctx, l, control.AppendHeld); {
-	case err != nil || key == "":
-		return err
-	case key == l.Key():
-		return errRace
-	default:
+	keys, err := s.rivals(ctx, l, control.AppendHeld)
+	for _, key := range keys {
+		if key == l.Key() {
+			return errRace
+		}
 		return fmt.Errorf("%w: %s overlaps it", control.ErrLost, key)
 	}
+	return err
 }
 
 // restore writes the entry over the revision l.ModRevision of it, under its etcd
-// lease if that is alive and else under a new one. A reservation stays one unless it is gone.
-func (s *Store) restore(ctx context.Context, r *record, l control.Lease, alive bool) (control.Lease, error) {
+// lease if that is alive and else under a new one, while the conditions hold. A reservation
+// stays one unless it is gone.
+func (s *Store) restore(ctx context.Context, r *record, l control.Lease, alive bool, while ...clientv3.Cmp) (control.Lease, error) {
 	var err error
 	if l.Handle == 0 && l.ModRevision != 0 {
 		alive = true
@@ -187,7 +192,7 @@ func (s *Store) restore(ctx context.Context, r *record, l control.Lease, alive b
 	}
 	if err == nil {
 		var written control.Lease
-		if written, err = s.write(ctx, r, l); err == nil {
+		if written, err = s.write(ctx, r, l, while...); err == nil {
 			s.log.WarnContext(ctx, "own lease was gone or spoilt, put back", "lease", l.Key())
 			return written, nil
 		}

@@ -1,0 +1,212 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/overlayd/overlayd/control"
+)
+
+// errMoved says that an entry was changed between reading and writing it. Every write of an
+// operator compares what was read, so that it is right beside the daemons that own the entries.
+var errMoved = errors.New("somebody has changed it meanwhile: try again")
+
+// Reserve makes the subnets of l a reservation for the node with the public IPs of l: an
+// entry that never expires, which that node takes up when it next acquires a lease. What the
+// node has there already stays as it is, but for its TTL. An earlier revocation is forgotten.
+// An error names what stands in the way: the network config, or another's entry.
+func (s *Store) Reserve(ctx context.Context, l control.Lease) error {
+	l = l.Reservation()
+	n, err := s.Network(ctx)
+	if err != nil {
+		return err
+	}
+	if !control.Compatible(n, l.Subnet, l.IPv6Subnet) {
+		return fmt.Errorf("%s does not fit the network: want %s", l.Key(), wanted(n))
+	}
+	got, err := s.get(ctx, "read lease "+l.Key(), s.keys.lease(l))
+	if err != nil {
+		return err
+	}
+	value, was := string(l.Value()), leaseID(0)
+	if len(got.Kvs) > 0 {
+		entry, err := s.keys.parse(got.Kvs[0])
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s is there and is no lease (%w): revoke it first", l.Key(), err)
+		case !entry.SamePublicIP(l):
+			return fmt.Errorf("%s belongs to %s", l.Key(), entry.Identity())
+		}
+		value, l.ModRevision, was = string(got.Kvs[0].Value), got.Kvs[0].ModRevision, leaseID(got.Kvs[0].Lease)
+	}
+	if err := s.refuseOverlap(ctx, l); err != nil {
+		return err
+	}
+	key := s.keys.lease(l)
+	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", l.ModRevision)
+	resp, err := s.txn(ctx, "reserve "+l.Key(), []clientv3.Cmp{unchanged},
+		[]clientv3.Op{clientv3.OpPut(key, value), clientv3.OpDelete(s.keys.revoked(l), clientv3.WithPrevKV())}, nil)
+	switch {
+	case err != nil:
+		return err
+	case !resp.Succeeded:
+		return fmt.Errorf("reserve %s: %w", l.Key(), errMoved)
+	}
+	s.retire(ctx, was)
+	for _, kv := range resp.Responses[1].GetResponseDeleteRange().PrevKvs {
+		s.retire(ctx, leaseID(kv.Lease))
+	}
+	if l.ModRevision != 0 {
+		return nil
+	}
+	l.CreateRevision, l.ModRevision = resp.Header.Revision, resp.Header.Revision
+	if err := s.refuseOverlap(ctx, l); err != nil { // written meanwhile: see yield
+		return errors.Join(err, s.delete(ctx, l))
+	}
+	return nil
+}
+
+// wanted says which subnets fit.
+func wanted(n control.Network) string {
+	v4 := fmt.Sprintf("a /%d of %s from %s to %s", n.SubnetLen, n.Network, n.SubnetMin, n.SubnetMax)
+	v6 := fmt.Sprintf("a /%d of %s from %s to %s", n.IPv6SubnetLen, n.IPv6Network, n.IPv6SubnetMin, n.IPv6SubnetMax)
+	switch {
+	case !n.EnableIPv6:
+		return v4
+	case !n.EnableIPv4:
+		return v6
+	}
+	return v4 + ", and " + v6
+}
+
+// refuseOverlap says which other entry takes a part of l, and is older if l is written.
+func (s *Store) refuseOverlap(ctx context.Context, l control.Lease) error {
+	keys, err := s.rivals(ctx, l, control.AppendTaken)
+	for _, key := range keys {
+		if key != l.Key() {
+			return fmt.Errorf("%s overlaps %s, which is taken", l.Key(), key)
+		}
+	}
+	return err
+}
+
+// Unreserve ends the reservation of a subnet, given as such or by its key. The entry of a
+// node that is alive and has taken it up becomes a lease with a TTL, which the node then
+// renews; any other is deleted, and that says deleted.
+func (s *Store) Unreserve(ctx context.Context, name string) (l control.Lease, deleted bool, err error) {
+	kv, err := s.find(ctx, name)
+	if err != nil {
+		return l, false, err
+	}
+	l, err = s.keys.parse(kv)
+	switch {
+	case err != nil:
+		return l, false, fmt.Errorf("%s is no lease: %w: revoke it", s.keys.name(kv.Key), err)
+	case kv.Lease != 0:
+		return l, false, fmt.Errorf("%s is a lease of %s and no reservation: it expires by itself, or can be revoked", l.Key(), l.Identity())
+	}
+	record, err := s.get(ctx, "read node record", s.keys.node(l.Identity()))
+	if err != nil {
+		return l, false, err
+	}
+	var revision int64 // 0: there is no record
+	if len(record.Kvs) > 0 {
+		revision = record.Kvs[0].ModRevision
+	}
+	key := s.keys.lease(l)
+	// A record is rewritten by each write of its node, which so cannot come between unseen.
+	unchanged := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", kv.ModRevision),
+		clientv3.Compare(clientv3.ModRevision(s.keys.node(l.Identity())), "=", revision)}
+	write := clientv3.OpDelete(key)
+	if deleted = revision == 0 || l.BackendType == ""; !deleted {
+		id := newLeaseID()
+		if _, err := s.grant(ctx, id, s.cfg.LeaseTTL); err != nil {
+			return l, false, err
+		}
+		defer s.retire(ctx, id) // unless the entry hangs on it
+		write = clientv3.OpPut(key, string(kv.Value), clientv3.WithLease(clientv3.LeaseID(id)))
+	}
+	resp, err := s.txn(ctx, "end the reservation of "+l.Key(), unchanged, []clientv3.Op{write}, nil)
+	if err == nil && !resp.Succeeded {
+		err = fmt.Errorf("end the reservation of %s: %w", l.Key(), errMoved)
+	}
+	return l, deleted, err
+}
+
+// revokedFor is how long the node that had a revoked subnet does not get it again. A node
+// that has not seen its lease for as long has lost it anyway.
+const revokedFor = 24 * time.Hour
+
+// Revoke deletes the entry of a subnet, given as such or by its key, whoever has it and
+// even if it is no lease. An overlayd that runs takes that for the loss of its lease and acquires
+// another; for revokedFor it does not get the same one, unless that is reserved
+// for it: P/overlayd/revoked/<key> says so. A flanneld ends, and takes the same subnet
+// again when it is started again.
+func (s *Store) Revoke(ctx context.Context, name string) (key string, err error) {
+	kv, err := s.find(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	key = s.keys.name(kv.Key)
+	unchanged := clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision)
+	then := []clientv3.Op{clientv3.OpDelete(string(kv.Key))}
+	if l, err := s.keys.parse(kv); err == nil && l.BackendType != "" {
+		id := newLeaseID()
+		if _, err := s.grant(ctx, id, revokedFor); err != nil {
+			return key, err
+		}
+		defer s.retire(ctx, id) // unless the mark hangs on it
+		then = append(then, clientv3.OpPut(s.keys.revoked(l), string(l.Value()), clientv3.WithLease(clientv3.LeaseID(id))))
+	}
+	resp, err := s.txn(ctx, "revoke "+key, []clientv3.Cmp{unchanged}, then, nil)
+	switch {
+	case err != nil:
+		return key, err
+	case !resp.Succeeded:
+		return key, fmt.Errorf("revoke %s: %w", key, errMoved)
+	}
+	s.retire(ctx, leaseID(kv.Lease))
+	return key, nil
+}
+
+// revocations returns the leases that were revoked within revokedFor.
+func (s *Store) revocations(ctx context.Context) ([]control.Lease, error) {
+	prefix := s.keys.revokedPrefix()
+	var resp *clientv3.GetResponse
+	err := s.call(ctx, "list revoked leases", func(ctx context.Context, c *clientv3.Client) (err error) {
+		resp, err = c.Get(ctx, prefix, clientv3.WithPrefix())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var leases []control.Lease
+	for _, kv := range resp.Kvs {
+		if l, err := control.ParseLease(string(kv.Key[len(prefix):]), kv.Value); err == nil {
+			leases = append(leases, l)
+		}
+	}
+	return leases, nil
+}
+
+// refuseRevoked is control.ErrLost if l was revoked. Else it returns the comparison that
+// holds as long as that does not change.
+func (s *Store) refuseRevoked(ctx context.Context, l control.Lease) (clientv3.Cmp, error) {
+	key := s.keys.revoked(l)
+	got, err := s.get(ctx, "look for a revocation", key)
+	if err != nil {
+		return clientv3.Cmp{}, err
+	}
+	var revision int64 // 0: there is none
+	if len(got.Kvs) > 0 {
+		revision = got.Kvs[0].ModRevision
+		if was, err := control.ParseLease(l.Key(), got.Kvs[0].Value); err == nil && was.SamePublicIP(l) {
+			return clientv3.Cmp{}, fmt.Errorf("%w: it was revoked by an operator", control.ErrLost)
+		}
+	}
+	return clientv3.Compare(clientv3.ModRevision(key), "=", revision), nil
+}
