@@ -8,16 +8,12 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
-
-	"github.com/overlayd/overlayd/dataplane/kernel"
-	"github.com/overlayd/overlayd/dataplane/masq"
-	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
 // cleanupScope is what a cleanup removes.
 type cleanupScope struct {
 	vnis        []uint32 // of the overlays; none: all of them
-	subnetFiles []string
+	subnetFiles []string // they go, too; those of overlays in vnis say which routes are theirs
 }
 
 func newCleanupCommand() *cobra.Command {
@@ -28,8 +24,8 @@ func newCleanupCommand() *cobra.Command {
 		Short: "Remove everything of overlayd from this host: devices, routes, rules, subnet files",
 		Long: `Removes the overlay devices, routes, nexthops, neighbours, FDB entries and traffic
 rules that overlayd made in this network namespace, and the subnet file with those of
---subnet-dir; with --vni only those of some networks, and no file that --subnet-file
-does not name. Doing it twice is no error. The lease stays until it expires (see
+--subnet-dir; with --vni only those of some networks, and the file that --subnet-file
+names, which also says which direct and blackhole routes are theirs. Doing it twice is no error. The lease stays until it expires (see
 overlayd drain), and so does the data directory of an embedded etcd, which belongs
 to the cluster.`,
 		Args: noArgs,
@@ -94,7 +90,7 @@ func (s cleanupScope) cleanup(ctx context.Context, removed func(what string)) er
 	if err != nil {
 		return err
 	}
-	gone, err := removeOverlay(ctx, s.vnis...)
+	gone, err := s.remove(ctx)
 	for _, what := range gone {
 		removed(what)
 	}
@@ -110,6 +106,17 @@ func (s cleanupScope) cleanup(ctx context.Context, removed func(what string)) er
 		}
 	}
 	return err
+}
+
+func (s cleanupScope) remove(ctx context.Context) ([]string, error) {
+	if len(s.vnis) == 0 {
+		return removeAll(ctx)
+	}
+	t := traces{vnis: s.vnis}
+	for _, file := range s.subnetFiles {
+		t.networks = append(t.networks, networksIn(file)...)
+	}
+	return t.remove(ctx)
 }
 
 // claimDevices claims the devices of s.vnis; for all of them it says which are served.
@@ -129,38 +136,4 @@ func (s cleanupScope) claimDevices() (claims deviceClaims, err error) {
 		claims = append(claims, c)
 	}
 	return claims, nil
-}
-
-// removeOverlay removes from this network namespace all that overlays of these VNIs, or of all
-// without any, have left: rules, routes and devices. It returns what it removed, in words, and
-// goes on after an error.
-func removeOverlay(ctx context.Context, vnis ...uint32) (removed []string, err error) {
-	removed, err = masq.Cleanup(ctx, vnis...)
-	for _, clean := range []func(...uint32) ([]string, error){cleanupHostRoutes, removeDevices} {
-		more, cerr := clean(vnis...)
-		removed, err = append(removed, more...), errors.Join(err, cerr)
-	}
-	return removed, err
-}
-
-// removeDevices removes the overlay devices, and with them all that is on them.
-func removeDevices(vnis ...uint32) (removed []string, err error) {
-	if len(vnis) == 0 {
-		return kernel.Cleanup()
-	}
-	rt, err := rtnl.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer rt.Close()
-	for _, vni := range vnis {
-		for _, family := range []string{"flannel", "flannel-v6"} {
-			name := fmt.Sprintf("%s.%d", family, vni)
-			gone, rerr := rt.RemoveOurs(name)
-			if err = errors.Join(err, rerr); gone {
-				removed = append(removed, "device "+name)
-			}
-		}
-	}
-	return removed, err
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -27,36 +26,6 @@ func claimDevice(vni uint32) (net.PacketConn, error) {
 		return nil, fmt.Errorf("claim device flannel.%d: %w", vni, err)
 	}
 	return conn, nil
-}
-
-// takeDevice claims the device of the session that begins. The one of a session with another
-// VNI is removed, with all that was made for it, unless somebody else serves it by now.
-func (n *network) takeDevice(ctx context.Context, vni uint32) (net.PacketConn, error) {
-	claim, err := claimDevice(vni)
-	if err != nil {
-		return nil, err
-	}
-	if n.vni != 0 && n.vni != vni {
-		n.removeLast(ctx)
-	}
-	n.vni = vni
-	return claim, nil
-}
-
-// removeLast removes the overlay of the last session.
-func (n *network) removeLast(ctx context.Context) {
-	claim, err := claimDevice(n.vni)
-	if err != nil {
-		n.log.Warn("overlay of the last network config is left", "err", err)
-		return
-	}
-	defer claim.Close()
-	removed, err := removeOverlay(ctx, n.vni)
-	if err != nil {
-		n.log.Error("overlay of the last network config not wholly removed", "err", err)
-	}
-	n.log.Info("removed the overlay of the last network config", "vni", n.vni, "removed", removed)
-	n.vni = 0
 }
 
 // deviceClaims are claims of several devices.

@@ -25,7 +25,7 @@ type network struct {
 	store    control.Store
 	iface    underlay.Interface // of the current session
 	chosenBy underlay.Options   // what chose it
-	vni      uint32             // of the last session; 0: there was none
+	last     traces             // of the last session
 	opened   bool               // a dataplane was open once: from now on nothing ends serve
 	refused  refusal
 }

@@ -30,9 +30,7 @@ func (d *daemon) serveNetworks(ctx context.Context) error {
 	d.health.expect(unknown)
 	defer d.health.forget(unknown)
 	inner, cancel := context.WithCancel(ctx)
-	names := any(root).(interface {
-		Networks(context.Context) <-chan []string
-	}).Networks(inner)
+	names := root.Networks(inner)
 	defer func() {
 		cancel()
 		for range names { // until it is closed
@@ -147,9 +145,7 @@ func (s *served) serveNetwork(ctx, process context.Context, name string) {
 // remove removes what the network has left on this host. Its lease stays until it expires: a
 // network that comes back has the same subnet.
 func (n *network) remove(ctx context.Context) {
-	if n.vni != 0 {
-		n.removeLast(ctx)
-	}
+	n.removeLast(ctx)
 	if err := os.Remove(n.subnetFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 		n.log.Error("subnet file is left", "err", err)
 	}

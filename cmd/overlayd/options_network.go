@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcd"
 )
 
 // networkOptions say which overlay networks this host joins, and where it writes what
@@ -91,16 +92,13 @@ func (o *networkOptions) checkNames(p *problems) {
 	}
 }
 
-// checkName accepts the name of a network: one element of a key and of a path. Of those
-// below the prefix that are no networks, "subnets" would be taken for leases by flannel.
+// checkName accepts the name of a network. To a flanneld of the prefix itself every key
+// that begins with <prefix>/subnets is a lease.
 func checkName(name string) error {
-	switch {
-	case name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00"):
-		return errors.New("want a name without a slash")
-	case strings.HasPrefix(name, "subnets") || name == "config" || name == "overlayd":
-		return errors.New("this key has another meaning in etcd")
+	if strings.HasPrefix(name, "subnets") {
+		return errors.New("flannel takes keys that begin so for leases: want another name")
 	}
-	return nil
+	return etcd.CheckNetworkName(name)
 }
 
 // loadNetConfig reads and checks what --network or --net-config-path would write.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/hostroute"
 	"github.com/overlayd/overlayd/dataplane/masq"
 )
 
@@ -22,7 +23,7 @@ type overlay struct {
 	log    *slog.Logger
 	mode   string
 	after  func() // to be called after Run of the dataplane
-	routes *hostRoutes
+	routes *hostroute.Routes
 	rules  *masq.Rules // nil where they cannot be and need not
 
 	mustRules bool // the rules are asked for, and not only good to have
@@ -54,7 +55,7 @@ func (n *network) openOverlay(c control.Network, mtu int) (o *overlay, err error
 		return o, err
 	}
 	o.sayRules(err)
-	o.routes, err = openHostRoutes(hostRoutesConfig{
+	o.routes, err = hostroute.Open(hostroute.Config{
 		Log:       n.log,
 		Direct:    c.Backend.DirectRouting,
 		Blackhole: n.ipBlackholeRoute,

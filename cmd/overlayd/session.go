@@ -31,7 +31,7 @@ func (n *network) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	claim, err := n.takeDevice(ctx, config.Backend.VNI)
+	claim, err := n.takeDevice(ctx, config)
 	if err != nil {
 		return err
 	}

@@ -56,9 +56,7 @@ const configPoll = time.Second
 // configs sends the network config whenever it is another one, until ctx ends; then it closes the
 // channel. One that is missing or not valid is not sent.
 func (n *network) configs(ctx context.Context) <-chan control.Network {
-	if s, ok := n.store.(interface {
-		WatchNetwork(context.Context) <-chan control.Network
-	}); ok {
+	if s, ok := n.store.(*etcd.Store); ok {
 		return s.WatchNetwork(ctx)
 	}
 	out := make(chan control.Network)
