@@ -115,8 +115,15 @@ func masqExpression(r rule) []byte {
 	return attributes(func(e *netlink.AttributeEncoder) {
 		e.String(unix.NFTA_EXPR_NAME, "masq")
 		e.Nested(unix.NFTA_EXPR_DATA, func(e *netlink.AttributeEncoder) error {
+			flags := uint32(0)
 			if r.random {
-				e.Uint32(unix.NFTA_MASQ_FLAGS, expr.NF_NAT_RANGE_PROTO_RANDOM_FULLY)
+				flags |= expr.NF_NAT_RANGE_PROTO_RANDOM_FULLY
+			}
+			if (r.ports != portRange{}) {
+				flags |= expr.NF_NAT_RANGE_PROTO_SPECIFIED // without it the kernel ignores the ports
+			}
+			if flags != 0 {
+				e.Uint32(unix.NFTA_MASQ_FLAGS, flags)
 			}
 			if (r.ports != portRange{}) {
 				e.Uint32(unix.NFTA_MASQ_REG_PROTO_MIN, unix.NFT_REG_1)
