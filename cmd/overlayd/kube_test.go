@@ -1,0 +1,250 @@
+//go:build kube
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/control/kube/kubetest"
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// kubeCluster is a cluster whose leases are in a real kube-apiserver, on the etcd of the
+// cluster. Host i is the Node host<i> with podCIDR 10.5.<i+1>.0/24.
+type kubeCluster struct {
+	*cluster
+	server     *kubetest.Server
+	client     kubernetes.Interface
+	process    *process
+	kubeconfig string
+	netConf    string
+}
+
+const (
+	kubeNetwork = `{"Network":"10.5.0.0/16","EnableNFTables":true,"Backend":{"Type":"vxlan"}}`
+	annotation  = "flannel.alpha.coreos.com/"
+)
+
+func newKubeCluster(t *testing.T, n int, config string) *kubeCluster {
+	t.Helper()
+	k := &kubeCluster{cluster: newCluster(t, n, ""), netConf: filepath.Join(t.TempDir(), "net-conf.json")}
+	if err := os.WriteFile(k.netConf, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if k.server, err = kubetest.New(t.TempDir(), k.url, netip.MustParseAddrPort("192.0.2.1:6443")); err != nil {
+		t.Fatal(err)
+	}
+	k.client, err = k.server.Client(func(_ context.Context, network, addr string) (conn net.Conn, err error) {
+		err = k.under.Do(func() error { conn, err = net.DialTimeout(network, addr, time.Second); return err })
+		return conn, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.kubeconfig = k.server.Kubeconfig(t, "", "")
+	k.startServer()
+	return k
+}
+
+func (k *kubeCluster) startServer() {
+	k.t.Helper()
+	k.process = startCommand(k.t, k.under, "kube-apiserver", k.server.Command())
+	if err := kubetest.WaitReady(k.client); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// node makes the Node of host i.
+func (k *kubeCluster) node(i int, annotations map[string]string) {
+	k.t.Helper()
+	kubetest.Create(k.t, k.client, kubetest.NewNode(k.hosts[i].name, annotations, fmt.Sprintf("10.5.%d.0/24", i+1)))
+}
+
+// start starts overlayd on host i in Kubernetes mode.
+func (k *kubeCluster) start(i int, args ...string) *process {
+	k.t.Helper()
+	h := k.hosts[i]
+	args = append([]string{"--kube-subnet-mgr", "--kubeconfig-file", k.kubeconfig, "--net-config-path", k.netConf, "--subnet-file", h.subnetFile}, args...)
+	h.daemon = start(k.t, h.NS, h.name, []string{asOverlayd + "=1", "NODE_NAME=" + h.name}, args...)
+	return h.daemon
+}
+
+func (k *kubeCluster) up(i int, args ...string) {
+	k.t.Helper()
+	k.start(i, args...).waitLog("msg=ready", 10*time.Second)
+}
+
+// TestKubeCluster: three Nodes, both dataplanes; the API server is stopped for a minute under
+// traffic, and a Node joins meanwhile.
+func TestKubeCluster(t *testing.T) {
+	const away, soon = time.Minute, 2 * time.Second
+	k := newKubeCluster(t, 3, kubeNetwork)
+	for i := range 3 {
+		k.node(i, nil)
+	}
+	k.up(0, "--dataplane", modeKernel)
+	k.up(1, "--dataplane", modeUserspace)
+	for i := range 2 {
+		k.checkNode(i)
+	}
+	a, b := k.hosts[0].pod(0, 0), k.hosts[1].pod(0, 0)
+	warmUp(t, a, b)
+	there, back := startMeters(t, a, b)
+
+	k.process.stop(unix.SIGKILL)
+	k.start(2, "--dataplane", modeKernel)
+	time.Sleep(away) // the outage itself
+	if there.sent.Load() < 1000 {
+		t.Errorf("%d datagrams sent", there.sent.Load())
+	}
+	k.startServer()
+	returned := time.Now()
+	k.hosts[2].daemon.waitLog("msg=ready", soon)
+	c := k.hosts[2].pod(0, 0)
+	for _, p := range []*pod{a, b} {
+		eventually(t, time.Until(returned.Add(soon)), "the third host's pod answers", func() error { return echoWithin(p.NS, c.addr, 56, 50*time.Millisecond) })
+	}
+	t.Logf("the Node that joined meanwhile was reached %s after the return", time.Since(returned))
+	k.checkNode(2)
+	waitTraffic(t, there, 500)
+	if lost := there.finish() + back.finish(); lost > 0 {
+		t.Errorf("%d datagrams lost", lost)
+	}
+}
+
+// checkNode wants of host i what flanneld would have written, and its podCIDR in the subnet file.
+func (k *kubeCluster) checkNode(i int) {
+	k.t.Helper()
+	h := k.hosts[i]
+	want := map[string]string{
+		annotation + "kube-subnet-manager": "true",
+		annotation + "backend-type":        "vxlan",
+		annotation + "backend-data":        `{"VNI":1,"VtepMAC":"` + dataplane.MAC(h.addr, 1).String() + `"}`,
+		annotation + "public-ip":           h.addr.String(),
+	}
+	node := kubetest.Get(k.t, k.client, h.name)
+	if !maps.Equal(node.Annotations, want) {
+		k.t.Errorf("annotations of %s are %q, want %q", h.name, node.Annotations, want)
+	}
+	if got, want := h.gateway().Masked().String(), node.Spec.PodCIDR; got != want {
+		k.t.Errorf("subnet of %s is %s, want %s", h.name, got, want)
+	}
+	eventually(k.t, 5*time.Second, "condition NetworkUnavailable", func() error {
+		for _, c := range kubetest.Get(k.t, k.client, h.name).Status.Conditions {
+			if c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionFalse && c.Reason == "FlannelIsUp" {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions %v", node.Status.Conditions)
+	})
+}
+
+// TestKubeNodeLater: the daemon waits for its Node and then for the podCIDR, says so, and
+// takes the address that the Node's annotation gives.
+func TestKubeNodeLater(t *testing.T) {
+	k := newKubeCluster(t, 1, kubeNetwork)
+	h := k.hosts[0]
+	h.Addr("eth0", "192.0.2.200/24")
+	k.start(0, "--dataplane", modeUserspace)
+	h.daemon.waitLog(`nodes \"host0\" not found`, 10*time.Second)
+	kubetest.Create(t, k.client, kubetest.NewNode(h.name, map[string]string{annotation + "node-public-ip": "192.0.2.200"}))
+	h.daemon.waitLog("pod cidr not assigned", 10*time.Second)
+	node := kubetest.Get(t, k.client, h.name)
+	node.Spec.PodCIDR, node.Spec.PodCIDRs = "10.5.7.0/26", []string{"10.5.7.0/26"}
+	if _, err := k.client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.daemon.waitLog("msg=ready", 10*time.Second)
+	if got := kubetest.Get(t, k.client, h.name).Annotations[annotation+"public-ip"]; got != "192.0.2.200" {
+		t.Errorf("public-ip is %q", got)
+	}
+	if got := h.gateway().String(); got != "10.5.7.1/26" {
+		t.Errorf("gateway %s", got)
+	}
+}
+
+// TestKubeNodeReplaced: the Node is made again, first as it was and then with another podCIDR.
+func TestKubeNodeReplaced(t *testing.T) {
+	k := newKubeCluster(t, 2, kubeNetwork)
+	k.node(0, nil)
+	k.node(1, nil)
+	k.up(0, "--dataplane", modeKernel)
+	k.up(1, "--dataplane", modeKernel)
+	kubetest.Delete(t, k.client, "host1")
+	k.node(1, nil)
+	eventually(t, 10*time.Second, "the annotations are back", func() error {
+		if a := kubetest.Get(t, k.client, "host1").Annotations; a[annotation+"kube-subnet-manager"] != "true" {
+			return fmt.Errorf("annotations %v", a)
+		}
+		return nil
+	})
+	k.checkNode(1)
+	kubetest.Delete(t, k.client, "host1")
+	kubetest.Create(t, k.client, kubetest.NewNode("host1", nil, "10.5.77.0/24"))
+	eventually(t, 10*time.Second, "the other podCIDR", func() error {
+		if got := k.hosts[1].gateway().String(); got != "10.5.77.1/24" {
+			return fmt.Errorf("gateway %s", got)
+		}
+		return nil
+	})
+	warmUp(t, k.hosts[0].pod(0, 0), k.hosts[1].pod(0, 0))
+}
+
+// TestKubeScale: 5000 Nodes of the size of real ones.
+func TestKubeScale(t *testing.T) {
+	const nodes, memory, limit = 5000, 100 << 10, 3 * time.Second
+	k := newKubeCluster(t, 1, `{"Network":"10.0.0.0/8","Backend":{"Type":"vxlan"}}`)
+	kubetest.Fill(t, k.client, nodes)
+	kubetest.Create(t, k.client, kubetest.NewNode(k.hosts[0].name, nil, "10.250.0.0/24"))
+	for _, mode := range []string{modeKernel, modeUserspace} {
+		t.Run(mode, func(t *testing.T) {
+			h := k.hosts[0]
+			began := time.Now()
+			k.start(0, "--dataplane", mode)
+			h.daemon.waitLog("msg=ready", 4*limit)
+			took, peak := time.Since(began), residentPeak(t, h.daemon)
+			if mode == modeKernel {
+				eventually(t, limit, "all routes in the kernel", func() error { return routes(h, nodes) })
+			}
+			h.daemon.stop(unix.SIGTERM)
+			t.Logf("ready after %s with %d KiB", took, peak)
+			if took > limit || peak > memory {
+				t.Errorf("ready after %s with %d KiB, want at most %s and %d KiB", took, peak, limit, memory)
+			}
+			if err := h.Do(func() error {
+				return cleanupScope{subnetFiles: []string{h.subnetFile}}.cleanup(t.Context(), func(string) {})
+			}); err != nil {
+				t.Errorf("cleanup: %v", err)
+			}
+		})
+	}
+}
+
+// residentPeak returns the greatest resident memory of a process, in KiB.
+func residentPeak(t *testing.T, p *process) (kib int) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		fmt.Sscanf(line, "VmHWM: %d", &kib)
+	}
+	return kib
+}
