@@ -116,6 +116,20 @@ func (v *overlay) program(ctx context.Context, want *desired) (map[object]error,
 
 // apply does the operations of one stage.
 func (v *overlay) apply(ctx context.Context, ops []op, want *desired, errs map[object]error) error {
+	misled, err := v.try(ctx, ops, want, errs)
+	if err != nil || len(misled) == 0 {
+		return err
+	}
+	if err := v.pin(ctx, misled, unix.RTM_NEWROUTE); err != nil {
+		return err
+	}
+	_, err = v.try(ctx, misled, want, errs)
+	return errors.Join(err, v.pin(ctx, misled, unix.RTM_DELROUTE))
+}
+
+// try does operations. It returns those that may be refused only because a route of
+// another device leads to their gateway: IPv6 takes none then, though it be on link.
+func (v *overlay) try(ctx context.Context, ops []op, want *desired, errs map[object]error) (misled []op, err error) {
 	ids := make([]uint32, len(ops)) // of the nexthop that each route goes through
 	encode := func(i int, b []byte) []byte {
 		o := ops[i]
@@ -137,11 +151,32 @@ func (v *overlay) apply(ctx context.Context, ops []op, want *desired, errs map[o
 		}
 		if err == nil || o.kind.isDelete() && isGone(err) {
 			v.have.apply(o, id)
+			delete(errs, o.object())
 			return
 		}
 		errs[o.object()] = describe(o, err)
+		if errors.Is(err, unix.EINVAL) && o.at.addr.Is6() {
+			misled = append(misled, o)
+		}
 	}
-	return v.batch.transact(ctx, len(ops), encode, done)
+	err = v.batch.transact(ctx, len(ops), encode, done)
+	return misled, err
+}
+
+// pin adds or removes routes of the gateways' addresses alone by their devices. What
+// was there before goes on until it is replaced: a direct route, or one by the device of
+// the other family. That there is one already, or none, does not matter here.
+func (v *overlay) pin(ctx context.Context, ops []op, typ uint16) error {
+	flags := uint16(0)
+	if typ == unix.RTM_NEWROUTE {
+		flags = unix.NLM_F_CREATE | unix.NLM_F_EXCL
+	}
+	encode := func(i int, b []byte) []byte {
+		at := ops[i].at
+		key := routeKey{dst: netip.PrefixFrom(at.addr, at.addr.BitLen())}
+		return routeMessage(b, typ, flags, key, route{link: at.link, protocol: rtnl.RouteProtocol})
+	}
+	return v.batch.transact(ctx, len(ops), encode, func(int, []byte, error) {})
 }
 
 // may reports whether what o depends on is in place. If not, that failed, and

@@ -1,0 +1,278 @@
+package hostroute
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+const blackhole4 = "blackhole 10.5.1.0/24 metric 1048576"
+
+func TestRunRepairsWhatOthersChange(t *testing.T) {
+	all := []string{blackhole4, directB, "blackhole fd00:0:0:1::/64 dev lo metric 1048576", direct6}
+	for _, args := range []string{
+		"route del 10.5.2.0/24",
+		"-6 route del fd00:0:0:2::/64",
+		"route del blackhole 10.5.1.0/24 metric 1048576",
+		"-6 route del blackhole fd00:0:0:1::/64 metric 1048576",
+		"route replace 10.5.2.0/24 via 192.0.2.9 proto 211",
+		"route flush proto 211",
+		"route add 10.5.7.0/24 via 192.0.2.9 proto 211",
+	} {
+		t.Run(args, func(t *testing.T) {
+			t.Parallel()
+			hosts, _ := newHosts(t, 1)
+			h := hosts[0]
+			h.cfg.Blackhole = true
+			h.open()
+			w := wanted(newPeer("192.0.2.3", "10.5.2.0/24"), newPeer("2001:db8::3", "fd00:0:0:2::/64"))
+			h.sync(w)
+			h.expect(0, all...)
+			h.run(nil)
+			h.Run("ip", strings.Fields(args)...)
+			if strings.Contains(args, "10.5.7") { // not a subnet that we know: found by the next comparison
+				h.r.stale.Store(true)
+				h.r.look()
+			}
+			h.expect(2*time.Second, all...)
+		})
+	}
+}
+
+// The link flaps: the kernel removes the routes without a word, and they come back.
+func TestRunFollowsTheLink(t *testing.T) {
+	hosts, _ := newHosts(t, 1)
+	h := hosts[0].open()
+	w := wanted(newPeer("192.0.2.3", "10.5.2.0/24"))
+	h.sync(w)
+	h.run(&w)
+	for range 2 {
+		h.Run("ip", "link", "set", "eth0", "down")
+		h.expect(2*time.Second, "")
+		h.Run("ip", "link", "set", "eth0", "up")
+		h.expect(2*time.Second, directB)
+	}
+	h.Run("ip", "route", "add", "10.5.0.0/16", "dev", "lo", "proto", "211") // as of the userspace dataplane
+	h.Run("ip", "rule", "add", "to", "192.0.2.3", "lookup", "77", "prio", "5")
+	h.Run("ip", "route", "add", "192.0.2.3", "via", "192.0.2.1", "dev", "eth0", "table", "77")
+	h.expect(2*time.Second, "10.5.0.0/16 dev lo scope link")
+	h.Run("ip", "rule", "del", "prio", "5")
+	h.expect(2*time.Second, "10.5.0.0/16 dev lo scope link", directB)
+	h.Run("ip", "addr", "flush", "dev", "eth0")
+	h.expect(2*time.Second, "10.5.0.0/16 dev lo scope link")
+	h.Run("ip", "addr", "add", "192.0.2.2/24", "dev", "eth0")
+	h.expect(2*time.Second, "10.5.0.0/16 dev lo scope link", directB)
+}
+
+// A route that somebody has put in the place of ours is theirs, until it goes.
+func TestRunLeavesForeignReplacementAlone(t *testing.T) {
+	hosts, _ := newHosts(t, 1)
+	h := hosts[0].open()
+	w := wanted(newPeer("192.0.2.3", "10.5.2.0/24"))
+	h.sync(w)
+	h.run(&w)
+	h.Run("ip", "route", "replace", "10.5.2.0/24", "via", "192.0.2.9", "proto", "static")
+	h.r.mu.Lock()
+	for deadline := time.Now().Add(2 * time.Second); len(h.r.given) > 0; {
+		h.r.mu.Unlock()
+		if time.Now().After(deadline) {
+			t.Fatal("the peer is still taken for direct")
+		}
+		time.Sleep(10 * time.Millisecond)
+		h.r.mu.Lock()
+	}
+	h.r.mu.Unlock()
+	if out := h.Run("ip", "route", "show", "10.5.2.0/24"); !strings.Contains(out, "192.0.2.9") {
+		t.Errorf("the route is %s", out)
+	}
+	h.Run("ip", "route", "del", "10.5.2.0/24")
+	h.expect(2*time.Second, directB)
+}
+
+func TestRunIsQuietWhereNothingConcernsIt(t *testing.T) {
+	hosts, _ := newHosts(t, 1)
+	h := hosts[0].open()
+	w := wanted(newPeer("192.0.2.3", "10.5.2.0/24"))
+	h.sync(w)
+	h.run(&w)
+	settled := func() bool {
+		h.r.mu.Lock()
+		defer h.r.mu.Unlock()
+		return h.r.known && !h.r.stale.Load()
+	}
+	for deadline := time.Now().Add(2 * time.Second); !settled(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("never settled")
+		}
+	}
+	time.Sleep(2 * gather) // its own routes' notifications
+	h.Run("ip", "link", "add", "veth1", "type", "veth", "peer", "name", "veth2")
+	h.Run("ip", "link", "set", "veth1", "up")
+	h.Run("ip", "route", "add", "10.5.1.7/32", "dev", "veth1")
+	h.Run("ip", "link", "del", "veth1")
+	h.sync(wanted(newPeer("192.0.2.3", "10.5.2.0/24"), newPeer("198.51.100.9", "10.5.9.0/24")))
+	if !settled() {
+		t.Error("a pod makes it read everything again")
+	}
+}
+
+func TestRunEnds(t *testing.T) {
+	leaks := goleak.IgnoreCurrent()
+	hosts, _ := newHosts(t, 1)
+	h := hosts[0].open()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.r.Run(ctx, func() {}) }()
+	cancel()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(2 * time.Second):
+		t.Fatal("Run does not end")
+	}
+	goleak.VerifyNone(t, leaks)
+}
+
+func TestAlarm(t *testing.T) {
+	a := newAlarm()
+	defer a.timer.Stop()
+	a.in(time.Hour)
+	if time.Until(a.due) > time.Minute {
+		t.Error("an earlier look was put off")
+	}
+	a.start()
+	a.in(time.Hour)
+	a.in(time.Minute)
+	if d := time.Until(a.due); d > time.Minute {
+		t.Errorf("due in %v", d)
+	}
+	a.start()
+	a.started = a.started.Add(-time.Second) // it took a second
+	a.done()
+	a.in(0)
+	if d := time.Until(a.due); d < maxRest/2 || d > maxRest {
+		t.Errorf("due in %v", d)
+	}
+}
+
+// stream sends a datagram each millisecond until stop is closed, and reports how
+// many were sent and arrived, and the longest time without one.
+func stream(a, b *net.UDPConn, stop chan struct{}) (sent, received int, gap time.Duration, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf, last := make([]byte, 64), time.Now()
+		for {
+			n, err := b.Read(buf)
+			if err != nil {
+				return
+			}
+			if n != len("stream") { // of an earlier try that waited for a neighbour
+				continue
+			}
+			gap, last = max(gap, time.Since(last)), time.Now()
+			received++
+		}
+	}()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for running := true; running; {
+		select {
+		case <-stop:
+			running = false
+		case <-tick.C:
+			if _, err = a.WriteTo([]byte("stream"), b.LocalAddr()); err != nil {
+				running = false
+			}
+			sent++
+		}
+	}
+	b.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	<-done
+	return sent, received, gap, err
+}
+
+// A peer comes on-link and goes off it again, under traffic: nothing may be lost.
+func TestSwitchingKeepsTraffic(t *testing.T) {
+	for _, f := range []struct{ name, a, b, detour, gateway, subnetA, subnetB string }{
+		{"v4", "10.5.1.0", "10.5.2.0", "192.0.2.3/32", "192.0.2.1", "10.5.1.0/24", "10.5.2.0/24"},
+		{"v6", "fd00:0:0:1::", "fd00:0:0:2::", "2001:db8::3/128", "2001:db8::1", "fd00:0:0:1::/64", "fd00:0:0:2::/64"},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			hosts, _ := newHosts(t, 2)
+			a, b := hosts[0], hosts[1]
+			var wants [2]dataplane.Wanted
+			for i, h := range hosts {
+				h.openKernel()
+				h.open()
+				wants[i] = wanted()
+				wants[i].Subnets = prefixes("10.5.1.0/24", "fd00:0:0:1::/64")
+			}
+			wants[1].Subnets = prefixes("10.5.2.0/24", "fd00:0:0:2::/64")
+			for i, w := range wants {
+				for n, v := range hosts[1-i].dp.VTEPs() {
+					w.Peers = append(w.Peers, dataplane.Peer{VTEP: v, Subnets: wants[1-i].Subnets[n : n+1]})
+				}
+				wants[i] = w
+				hosts[i].sync(w)
+				hosts[i].run(&wants[i])
+			}
+			client, server := a.listen(f.a), b.listen(f.b)
+			for deadline := time.Now().Add(5 * time.Second); ; {
+				client.WriteTo([]byte{1}, server.LocalAddr())
+				server.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+				if _, _, err := server.ReadFrom(make([]byte, 8)); err == nil {
+					break
+				} else if time.Now().After(deadline) {
+					t.Fatal(err)
+				}
+			}
+			server.SetReadDeadline(time.Time{})
+			stop, result := make(chan struct{}), make(chan string, 1)
+			go func() {
+				sent, received, gap, err := stream(client, server, stop)
+				t.Logf("sent %d, received %d, longest gap %v", sent, received, gap)
+				if sent != received || err != nil {
+					result <- fmt.Sprintf("sent %d, received %d, longest gap %v, %v", sent, received, gap, err)
+				}
+				close(result)
+			}()
+			for range 5 {
+				a.awaitWay(f.b, "dev eth0")
+				a.Run("ip", "route", "add", f.detour, "via", f.gateway, "dev", "eth0")
+				a.awaitWay(f.b, "dev flannel")
+				a.Run("ip", "route", "del", f.detour)
+			}
+			a.awaitWay(f.b, "dev eth0")
+			close(stop)
+			if r, bad := <-result; bad {
+				t.Error(r)
+			}
+		})
+	}
+}
+
+// awaitWay waits until packets to an address go the way that `ip route get` says so of.
+func (h *host) awaitWay(to, way string) {
+	h.tb.Helper()
+	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		out, err := h.Output("ip", "route", "get", netip.MustParseAddr(to).String())
+		if err == nil && strings.Contains(out, way) {
+			return
+		}
+		if time.Now().After(deadline) {
+			h.tb.Errorf("packets to %s go %s, not %s", to, out, way)
+			return
+		}
+	}
+}
