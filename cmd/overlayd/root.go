@@ -51,7 +51,7 @@ func newRootCommand() *cobra.Command {
 	o.register(root.Flags())
 	root.Flags().BoolVar(&o.version, "version", false, "print the version to standard error and exit")
 	root.SetUsageFunc(usage)
-	root.AddCommand(newVersionCommand(), newDrainCommand(), newCleanupCommand(), newCheckCommand(), newDemoCommand())
+	root.AddCommand(newVersionCommand(), newDrainCommand(), newCleanupCommand(), newCheckCommand(), newLeaseCommand(), newDemoCommand())
 	return root
 }
 

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcd"
+)
+
+// leaseTimeout bounds a lease command.
+const leaseTimeout = 30 * time.Second
+
+const longLease = `Shows and changes the leases in etcd, of any node and safely beside the daemons that
+own them. SUBNET is a subnet such as 10.5.34.0/24, or the key of an entry as list -o json
+has it. For one of several networks give its keys' prefix: --etcd-prefix P/NETWORK. In
+Kubernetes a node's subnet is its podCIDR.`
+
+func newLeaseCommand() *cobra.Command {
+	lease := &cobra.Command{
+		Use:   "lease",
+		Short: "Show, reserve and revoke subnets in etcd",
+		Long:  longLease,
+		Args:  noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return usagef("say what to do: overlayd lease list, reserve, release or revoke")
+		},
+	}
+	lease.AddCommand(newLeaseListCommand(), newLeaseReserveCommand(), newLeaseReleaseCommand(), newLeaseRevokeCommand())
+	return lease
+}
+
+// leaseCommand is a subcommand with the flags that etcd takes, which runs on an open store.
+func leaseCommand(cmd *cobra.Command, do func(ctx context.Context, s *etcd.Store, args []string) error) *cobra.Command {
+	o := new(etcdOptions)
+	registerGroup(cmd.Flags(), "etcd", o.register)
+	for _, name := range []string{"etcd-data-dir", "subnet-lease-renew-margin"} {
+		cmd.Flags().Lookup(name).Hidden = true // read from the environment with the others, and not used
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		f := cmd.Flags()
+		o.endpointsGiven = f.Changed("etcd-endpoints") || fromEnv(os.LookupEnv, "etcd-endpoints")
+		if err := applyEnv(f, os.LookupEnv); err != nil {
+			return usageError{err}
+		}
+		var p problems
+		if o.check(&p); len(p) > 0 {
+			return usageError{errors.Join(p...)}
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), leaseTimeout)
+		defer cancel()
+		log := processOptions{logFormat: "text"}
+		s, err := etcd.Open(ctx, o.etcdConfig("", log.logger()))
+		if err != nil {
+			return usagef("etcd: %w", err)
+		}
+		defer s.Close()
+		return do(ctx, s, args)
+	}
+	return cmd
+}
+
+func newLeaseReserveCommand() *cobra.Command {
+	var public, public6 string
+	var cmd *cobra.Command
+	cmd = leaseCommand(&cobra.Command{
+		Use:   "reserve SUBNET --public-ip IP",
+		Short: "Reserve a subnet for the node with a public IP",
+		Long: `Reserves a subnet for the node that publishes the given address: nobody else gets it,
+and it never expires. The node takes it up when it next acquires a lease, at its start for one; a
+subnet that it has already becomes a reservation at once. In a network of both families
+give one of each: 10.5.34.0/24,fd10:5:0:34::/64. Refused if the network config does not
+have such subnets, or another entry has a part of one.`,
+	}, func(ctx context.Context, s *etcd.Store, args []string) error {
+		l, err := parseReservation(args, public, public6)
+		if err != nil {
+			return usageError{err}
+		}
+		if err := s.Reserve(ctx, l); err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "reserved %s for %s\n", subnetText(l), ipText(l))
+		return nil
+	})
+	cmd.Flags().StringVar(&public, "public-ip", "", "IPv4 address that the node publishes")
+	cmd.Flags().StringVar(&public6, "public-ipv6", "", "IPv6 address that the node publishes; enough for one without IPv4")
+	return cmd
+}
+
+// parseReservation reads one or two subnets, joined by a comma, and the public IPs.
+func parseReservation(args []string, public, public6 string) (l control.Lease, err error) {
+	if len(args) != 1 {
+		return l, errors.New("want one argument: SUBNET, or SUBNET,IPV6-SUBNET")
+	}
+	for text := range strings.SplitSeq(args[0], ",") {
+		p, err := netip.ParsePrefix(text)
+		switch {
+		case err != nil || p != p.Masked() || p.Addr().Is4In6():
+			return l, fmt.Errorf("%q is not a subnet: want one such as 10.5.34.0/24", text)
+		case p.Addr().Is4() && !l.Subnet.IsValid():
+			l.Subnet = p
+		case p.Addr().Is6() && !l.IPv6Subnet.IsValid():
+			l.IPv6Subnet = p
+		default:
+			return l, fmt.Errorf("%q: want one subnet of each family at most", args[0])
+		}
+	}
+	if public == "" && public6 == "" {
+		return l, errors.New("--public-ip, --public-ipv6: want the address that the node publishes")
+	}
+	if l.PublicIP, err = publicAddr("public-ip", public, netip.Addr.Is4); err != nil {
+		return l, err
+	}
+	l.PublicIPv6, err = publicAddr("public-ipv6", public6, func(a netip.Addr) bool { return a.Is6() && !a.Is4In6() && a.Zone() == "" })
+	return l, err
+}
+
+func publicAddr(flag, text string, ok func(netip.Addr) bool) (netip.Addr, error) {
+	if text == "" {
+		return netip.Addr{}, nil
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil || !ok(a) || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() {
+		return a, fmt.Errorf("--%s: %q: want a unicast address of its family", flag, text)
+	}
+	return a, nil
+}
+
+func newLeaseReleaseCommand() *cobra.Command {
+	var cmd *cobra.Command
+	cmd = leaseCommand(&cobra.Command{
+		Use:   "release SUBNET",
+		Short: "End the reservation of a subnet",
+		Long: `Ends a reservation. Where its node is alive and has taken it up, the subnet stays that
+node's as a lease that expires unless it is renewed; else it is free at once.`,
+	}, func(ctx context.Context, s *etcd.Store, args []string) error {
+		if len(args) != 1 {
+			return usagef("want one argument: SUBNET")
+		}
+		l, deleted, err := s.Unreserve(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		what := "the subnet is free"
+		if !deleted {
+			what = ipText(l) + " keeps it as a lease"
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "reservation of %s ended: %s\n", subnetText(l), what)
+		return nil
+	})
+	return cmd
+}
+
+func newLeaseRevokeCommand() *cobra.Command {
+	var cmd *cobra.Command
+	cmd = leaseCommand(&cobra.Command{
+		Use:   "revoke SUBNET",
+		Short: "Take a subnet from the node that has it",
+		Long: `Deletes the entry of a subnet: a lease, even of a node that lives, a reservation, or
+what is no lease at all. An overlayd that has it withdraws the subnet and acquires another
+at once; its pods need new addresses. It does not get this one again within a day, unless it is
+reserved for it, and any other node may. A flanneld ends when its lease is revoked, and
+takes the same subnet again when it is started again.`,
+	}, func(ctx context.Context, s *etcd.Store, args []string) error {
+		if len(args) != 1 {
+			return usagef("want one argument: SUBNET")
+		}
+		key, err := s.Revoke(ctx, args[0])
+		if err == nil {
+			fmt.Fprintf(cmd.OutOrStdout(), "revoked %s\n", shownKey(key))
+		}
+		return err
+	})
+	return cmd
+}

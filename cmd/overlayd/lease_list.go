@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcd"
+)
+
+func newLeaseListCommand() *cobra.Command {
+	var output string
+	var cmd *cobra.Command
+	cmd = leaseCommand(&cobra.Command{
+		Use:   "list",
+		Short: "List the leases and reservations, and what is none",
+		Long: `Lists every entry below <prefix>/subnets/, with how long it lasts unless it is renewed.
+What is no lease, and so is ignored by every overlayd, comes last, with the reason.`,
+	}, func(ctx context.Context, s *etcd.Store, args []string) error {
+		switch {
+		case len(args) > 0:
+			return usagef("%q: %s takes no argument", args[0], cmd.CommandPath())
+		case output != "table" && output != "json":
+			return usagef("-o %q: want table or json", output)
+		}
+		entries, err := s.Entries(ctx)
+		if err != nil {
+			return err
+		}
+		if output == "json" {
+			return printLeasesJSON(cmd.OutOrStdout(), entries)
+		}
+		return printLeases(cmd.OutOrStdout(), entries)
+	})
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	return cmd
+}
+
+func printLeases(w io.Writer, entries []etcd.Entry) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "SUBNET\tPUBLIC-IP\tBACKEND\tVNI\tVTEP-MAC\tEXPIRES-IN")
+	bad := 0
+	for _, e := range entries {
+		if e.Err != nil {
+			bad++
+			continue
+		}
+		l := e.Lease
+		var vnis, macs []string
+		for _, d := range []control.VTEPData{l.Backend, l.BackendV6} {
+			if d == (control.VTEPData{}) {
+				continue
+			}
+			if vni := strconv.Itoa(int(d.VNI)); len(vnis) == 0 || vnis[0] != vni {
+				vnis = append(vnis, vni)
+			}
+			macs = append(macs, d.MAC.String())
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", subnetText(l), ipText(l), orDash(shownKey(l.BackendType)),
+			orDash(strings.Join(vnis, ",")), orDash(strings.Join(macs, ",")), expiryText(e))
+	}
+	if err := t.Flush(); err != nil || bad == 0 {
+		return err
+	}
+	fmt.Fprintln(t, "\nNO LEASE\tEXPIRES-IN\tREASON")
+	for _, e := range entries {
+		if e.Err != nil {
+			fmt.Fprintf(t, "%s\t%s\t%s\n", shownKey(e.Key), expiryText(e), shownKey(e.Err.Error()))
+		}
+	}
+	return t.Flush()
+}
+
+func expiryText(e etcd.Entry) string {
+	switch {
+	case e.Reserved && e.Err != nil:
+		return "never"
+	case e.Reserved:
+		return "reserved"
+	}
+	return e.TTL.String()
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// shownKey makes text of the store safe for a terminal: what is not printable is escaped.
+func shownKey(s string) string {
+	quoted := strconv.Quote(s)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}
+
+func subnetText(l control.Lease) string {
+	return join(l.Subnet.IsValid(), l.Subnet, l.IPv6Subnet.IsValid(), l.IPv6Subnet)
+}
+
+func ipText(l control.Lease) string {
+	return orDash(join(l.PublicIP.IsValid(), l.PublicIP, l.PublicIPv6.IsValid(), l.PublicIPv6))
+}
+
+// join is the text of those of two values that are there.
+func join(has4 bool, v4 fmt.Stringer, has6 bool, v6 fmt.Stringer) string {
+	var parts []string
+	if has4 {
+		parts = append(parts, v4.String())
+	}
+	if has6 {
+		parts = append(parts, v6.String())
+	}
+	return strings.Join(parts, ",")
+}
+
+// leaseRow is an entry in JSON, in flannel's words as far as it has them.
+type leaseRow struct {
+	Key           string
+	Subnet        string    `json:",omitempty"`
+	IPv6Subnet    string    `json:",omitempty"`
+	PublicIP      string    `json:",omitempty"`
+	PublicIPv6    string    `json:",omitempty"`
+	BackendType   string    `json:",omitempty"`
+	BackendData   *vtepData `json:",omitempty"`
+	BackendV6Data *vtepData `json:",omitempty"`
+	Reserved      bool
+	TTLSeconds    int64  // until it expires unless renewed; 0 of a reservation
+	Error         string `json:",omitempty"` // why it is no lease
+}
+
+type vtepData struct {
+	VNI     uint32
+	VtepMAC string
+}
+
+func printLeasesJSON(w io.Writer, entries []etcd.Entry) error {
+	rows := make([]leaseRow, 0, len(entries))
+	for _, e := range entries {
+		row := leaseRow{Key: e.Key, Reserved: e.Reserved, TTLSeconds: int64(e.TTL.Seconds())}
+		if e.Err != nil {
+			row.Error = e.Err.Error()
+			rows = append(rows, row)
+			continue
+		}
+		l := e.Lease
+		row.Subnet, row.IPv6Subnet = prefixText(l.Subnet), prefixText(l.IPv6Subnet)
+		row.PublicIP, row.PublicIPv6, row.BackendType = addrText(l.PublicIP), addrText(l.PublicIPv6), l.BackendType
+		row.BackendData, row.BackendV6Data = vtepRow(l.Backend), vtepRow(l.BackendV6)
+		rows = append(rows, row)
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false) // keys have an ampersand
+	return e.Encode(rows)
+}
+
+func vtepRow(d control.VTEPData) *vtepData {
+	if d == (control.VTEPData{}) {
+		return nil
+	}
+	return &vtepData{d.VNI, d.MAC.String()}
+}
+
+func prefixText(p netip.Prefix) string {
+	if !p.IsValid() {
+		return ""
+	}
+	return p.String()
+}
+
+func addrText(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}
