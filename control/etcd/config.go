@@ -23,7 +23,7 @@ const (
 
 // Config says which etcd to use and how. Secrets in it are never logged.
 type Config struct {
-	Endpoints []string // http://host:port, https://host:port, host:port or unix://path; at least one
+	Endpoints []string // http://host:port, https://host:port, host:port or unix://path; at least one. The first that answers is used
 	Prefix    string   // of all keys; "": DefaultPrefix
 
 	CertFile string // client certificate and its key, PEM: both or none
@@ -114,7 +114,7 @@ func parseEndpoint(e string) (*url.URL, error) {
 	return nil, fmt.Errorf("etcd endpoint %q: want http://host:port, https://host:port or unix://path", e)
 }
 
-// exposed reports whether a password for this endpoint crosses a network in the clear.
+// exposed reports whether what is said to this endpoint crosses a network in the clear.
 func exposed(endpoint string) bool {
 	u, err := parseEndpoint(endpoint)
 	if err != nil || u.Scheme != "http" || u.Hostname() == "localhost" {

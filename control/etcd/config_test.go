@@ -171,21 +171,68 @@ func TestPassword(t *testing.T) {
 	}
 }
 
-func TestWarnsOfPasswordInTheClear(t *testing.T) {
-	for endpoint, want := range map[string]bool{
-		"http://192.0.2.1:2379": true, "http://etcd.example:2379": true, "192.0.2.1:2379": true,
-		"http://127.0.0.1:2379": false, "http://localhost:2379": false, "http://[::1]:2379": false,
-		"https://192.0.2.1:2379": false, "unix:///run/etcd.sock": false,
+// TestEndpoints: each form of them, and one that answers is enough.
+func TestEndpoints(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.Close()
+	for name, endpoints := range map[string][]string{
+		"unix":                   {c.url()},
+		"http":                   {"http://" + c.proxy.addr()},
+		"without a scheme":       {c.proxy.addr()},
+		"the first is dead":      {"http://" + dead.Addr().String(), "http://" + c.proxy.addr()},
+		"the last is dead":       {"http://" + c.proxy.addr(), "http://" + dead.Addr().String()},
+		"unix and http":          {c.url(), "http://" + c.proxy.addr()},
+		"unix that is not there": {"unix:///nonexistent/sock", c.url()},
 	} {
-		var log syncBuffer
-		s, err := etcd.Open(t.Context(), etcd.Config{Endpoints: []string{endpoint}, Username: "u", Password: "secret", Log: slog.New(slog.NewTextHandler(&log, nil))})
+		s, err := etcd.Open(t.Context(), etcd.Config{Endpoints: endpoints, Prefix: prefix})
 		if err != nil {
-			t.Errorf("%s: %v", endpoint, err)
+			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		s.Close()
-		if got := strings.Contains(log.String(), "unencrypted"); got != want {
-			t.Errorf("%s: warned %v, want %v", endpoint, got, want)
+		eventually(t, name, func() bool { // the first call may find the dead one
+			_, err = s.Network(t.Context())
+			return err == nil
+		})
+		l := acquire(t, s, 1)
+		if _, err := s.Renew(t.Context(), l); err != nil {
+			t.Errorf("%s: renew: %v", name, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestWarnsOfTheClear(t *testing.T) {
+	for endpoint, want := range map[string]int{
+		"http://192.0.2.1:2379": 1, "http://etcd.example:2379": 1, "192.0.2.1:2379": 1, "http://192.0.2.1:2379,http://192.0.2.2:2379": 1,
+		"http://[2001:db8::1]:2379": 1, "http://127.0.0.1:2379": 0, "http://localhost:2379": 0, "http://[::1]:2379": 0,
+		"https://192.0.2.1:2379": 0, "unix:///run/etcd.sock": 0,
+	} {
+		for _, password := range []string{"", "secret"} {
+			var log syncBuffer
+			cfg := etcd.Config{Endpoints: strings.Split(endpoint, ","), Password: password, Log: slog.New(slog.NewTextHandler(&log, nil))}
+			if password != "" {
+				cfg.Username = "u"
+			}
+			s, err := etcd.Open(t.Context(), cfg)
+			if err != nil {
+				t.Errorf("%s: %v", endpoint, err)
+				continue
+			}
+			s.Close()
+			text := log.String()
+			if got := strings.Count(text, "unencrypted"); got != want || strings.Contains(text, "secret") {
+				t.Errorf("%s: warned %d times, want %d: %s", endpoint, got, want, text)
+			}
+			if want > 0 && strings.Contains(text, "password") != (password != "") {
+				t.Errorf("%s, password %q: %s", endpoint, password, text)
+			}
 		}
 	}
 }

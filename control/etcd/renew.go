@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -168,13 +169,13 @@ func (s *Store) putBack(ctx context.Context, r *record, l control.Lease, alive b
 // lost says whether another entry holds a part of l, which was not in the store.
 func (s *Store) lost(ctx context.Context, l control.Lease) error {
 	keys, err := s.rivals(ctx, l, control.AppendHeld)
-	for _, key := range keys {
-		if key == l.Key() {
-			return errRace
-		}
-		return fmt.Errorf("%w: %s overlaps it", control.ErrLost, key)
+	switch {
+	case err != nil || len(keys) == 0:
+		return err
+	case slices.Contains(keys, l.Key()):
+		return errRace
 	}
-	return err
+	return fmt.Errorf("%w: %s overlaps it", control.ErrLost, keys[0])
 }
 
 // restore writes the entry over the revision l.ModRevision of it, under its etcd

@@ -73,15 +73,28 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	warnOfEndpoints(ctx, cfg, t != nil)
+	return &Store{cfg: cfg, tls: t, keys: keys{prefix: cfg.Prefix}, log: cfg.Log, claims: newTurn()}, ctx.Err()
+}
+
+// warnOfEndpoints says once what crosses a network in the clear.
+func warnOfEndpoints(ctx context.Context, cfg Config, files bool) {
+	var clear []string
 	for _, e := range cfg.Endpoints {
-		if cfg.Password != "" && exposed(e) {
-			cfg.Log.WarnContext(ctx, "password for etcd crosses the network unencrypted; use an https endpoint", "endpoint", e)
+		if exposed(e) {
+			clear = append(clear, e)
 		}
-		if t != nil && strings.HasPrefix(e, "http://") {
+		if files && strings.HasPrefix(e, "http://") {
 			cfg.Log.WarnContext(ctx, "certificate files for etcd are not used with an http endpoint; use https", "endpoint", e)
 		}
 	}
-	return &Store{cfg: cfg, tls: t, keys: keys{prefix: cfg.Prefix}, log: cfg.Log, claims: newTurn()}, ctx.Err()
+	switch {
+	case len(clear) == 0:
+	case cfg.Password != "":
+		cfg.Log.WarnContext(ctx, "etcd is reached unencrypted, and its password with it; use https", "endpoints", clear)
+	default:
+		cfg.Log.WarnContext(ctx, "etcd is reached unencrypted: whoever is on the way can change every route; use https", "endpoints", clear)
+	}
 }
 
 // Stats returns the counters. It may be called at any time.
