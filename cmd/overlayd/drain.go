@@ -113,11 +113,10 @@ func drainNetworks(ctx context.Context, o *options, files []string) (string, err
 func drainStore(ctx context.Context, o *options, name string) (string, error) {
 	d := &daemon{options: o, log: o.logger(), health: newHealth()}
 	n := d.newNetwork(name)
-	closeStore, err := n.openStore(ctx)
-	if err != nil {
+	if err := n.openStore(ctx); err != nil {
 		return "", err
 	}
-	defer closeStore()
+	defer n.closeStore()
 	config, err := n.store.Network(ctx)
 	if err != nil && !errors.Is(err, control.ErrNoNetwork) && !errors.As(err, new(*control.NetworkError)) {
 		return "", err

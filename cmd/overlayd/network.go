@@ -22,7 +22,7 @@ type network struct {
 	node       control.Node
 	file       *nodeFile // claim of subnetFile
 
-	store    control.Store
+	store    control.Store      // nil while it is closed
 	iface    underlay.Interface // of the current session
 	chosenBy underlay.Options   // what chose it
 	last     traces             // of the last session
@@ -66,15 +66,14 @@ func (n *network) release() { n.file.release() }
 // end it, and only if this machine lacks the interface or the dataplane:
 // later whatever broke (somebody deleted the underlay link) is looked for anew.
 func (n *network) serve(ctx context.Context) error {
-	closeStore, err := n.openStore(ctx)
-	if err != nil {
-		return err
-	}
-	defer closeStore()
+	defer n.closeStore()
 	const minPause, maxPause = 500 * time.Millisecond, 30 * time.Second
 	for pause := minPause; ; {
 		began := time.Now()
-		err := n.session(ctx)
+		err := n.openStore(ctx)
+		if err == nil {
+			err = n.session(ctx)
+		}
 		n.health.setReady(n.name, false)
 		switch {
 		case ctx.Err() != nil:
@@ -83,8 +82,12 @@ func (n *network) serve(ctx context.Context) error {
 			return n.giveBack(ctx, err)
 		case errors.Is(err, errUnfit):
 			continue // waitForNetwork has the reason
-		case errors.Is(err, control.ErrNetworkChanged), errors.Is(err, errUnderlayChanged):
+		case errors.Is(err, control.ErrNetworkChanged):
 			n.log.Info("session ended: opening another", "why", err)
+			continue
+		case errors.Is(err, errUnderlayChanged):
+			n.log.Info("session ended: opening another", "why", err)
+			n.closeStore() // connections from an address that is gone would only time out
 			continue
 		case !n.opened:
 			return err
@@ -109,7 +112,7 @@ var errUnderlayChanged = errors.New("the underlay has changed")
 // giveBack ends a drain: the subnet is nobody's, so its file goes. Where the session
 // did not get to giving the lease back it is done here.
 func (n *network) giveBack(ctx context.Context, err error) error {
-	if !errors.Is(err, errDrained) {
+	if !errors.Is(err, errDrained) && n.store != nil {
 		if _, err := releaseOf(ctx, n.store, n.node); err != nil {
 			return fmt.Errorf("drain: %w", err)
 		}

@@ -12,23 +12,33 @@ import (
 	"github.com/overlayd/overlayd/control/kube"
 )
 
-// openStore opens the network's store and returns what closes it. Neither kind asks
-// a server, so what they refuse is a flag or a file.
-func (n *network) openStore(ctx context.Context) (closeStore func(), err error) {
+// openStore opens the network's store unless it is open. Neither kind asks a server, so what
+// they refuse is a flag or a file.
+func (n *network) openStore(ctx context.Context) error {
+	if n.store != nil {
+		return nil
+	}
 	if n.kube {
 		s, err := kube.Open(ctx, n.kubeConfig(n.log))
 		if err != nil {
-			return nil, usagef("kubernetes: %w", err)
+			return usagef("kubernetes: %w", err)
 		}
 		n.store = s
-		return func() {}, nil
+		return nil
 	}
 	s, err := etcd.Open(ctx, n.etcdConfig(n.name, n.log))
 	if err != nil {
-		return nil, usagef("etcd: %w", err)
+		return usagef("etcd: %w", err)
 	}
 	n.store = s
-	return func() { s.Close() }, nil
+	return nil
+}
+
+func (n *network) closeStore() {
+	if s, ok := n.store.(*etcd.Store); ok {
+		s.Close()
+	}
+	n.store = nil
 }
 
 // publicIPs returns the public addresses that the store gives this node: those of the
