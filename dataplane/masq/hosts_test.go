@@ -125,7 +125,7 @@ func (h *host) ruleset() string {
 func (h *host) config() Config {
 	return Config{
 		Log: slog.New(slog.NewTextHandler(testWriter{h.tb}, nil)), VNI: testVNI, Port: testVXLANPort, NFTables: h.variant.isNFT(),
-		Masquerade: true, Forward: true, RandomFully: true, Resync: time.Second,
+		Masquerade: true, Forward: true, RandomFully: true, Resync: 300 * time.Millisecond,
 	}
 }
 

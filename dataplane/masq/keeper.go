@@ -20,7 +20,8 @@ type keeper struct {
 	blob    string // what the legacy tables had then
 	main    *tool  // writes the rules in iptables mode
 	side    *tool  // writes to the legacy tables otherwise
-	warned  string // of what was warned
+
+	warned, droppers string // of what was warned
 }
 
 // apply makes s true where it is not, and reports whether it found something else
@@ -140,8 +141,23 @@ func (k *keeper) tryNFT(ctx context.Context, w nftWant) (wrote bool, err error) 
 	if !s.complete(w) {
 		return true, errChanging
 	}
+	k.warnDroppers()
 	k.known = s.text()
 	return true, nil
+}
+
+// warnDroppers says which other chains keep the overlay's packets from passing.
+func (k *keeper) warnDroppers() {
+	if len(k.want.forward) == 0 {
+		return
+	}
+	list, err := droppers(k.family)
+	if text := fmt.Sprint(list); err == nil && len(list) > 0 && text != k.droppers {
+		k.droppers = text
+		rule := "nft add rule " + list[0] + " " + map[family]string{ipv4: "ip", ipv6: "ip6"}[k.family]
+		k.config.Log.Warn("a firewall drops forwarded packets by policy: it must accept those of the overlay network itself",
+			"chains", list, "remedy", fmt.Sprintf("%[1]s saddr %[2]s accept; %[1]s daddr %[2]s accept", rule, k.want.network))
+	}
 }
 
 // letTool lets iptables write its rules, and returns the state as it was when they

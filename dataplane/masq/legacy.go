@@ -16,23 +16,23 @@ import (
 // are aligned as the machine's C does). They are only compared and searched.
 
 // xtCounters is struct xt_counters.
-type xtCounters struct{ packets, bytes uint64 }
+type xtCounters [2]uint64 // packets, bytes
 
 // iptEntry is struct ipt_entry: a rule without its matches and target.
 type iptEntry struct {
-	ip           [84]byte
-	nfcache      uint32
+	_            [84]byte // addresses, interfaces and protocol
+	_            uint32
 	target, next uint16 // offsets of the target and of the next rule
-	comefrom     uint32
+	_            uint32
 	counters     xtCounters
 }
 
 // ip6tEntry is struct ip6t_entry.
 type ip6tEntry struct {
-	ip           [136]byte
-	nfcache      uint32
+	_            [136]byte
+	_            uint32
 	target, next uint16
-	comefrom     uint32
+	_            uint32
 	counters     xtCounters
 }
 
@@ -90,9 +90,10 @@ func readLegacyTable(f family, table string) (entries []byte, drops bool, err er
 	if f == ipv6 {
 		domain, level = unix.AF_INET6, unix.SOL_IPV6
 	}
-	fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	// Any IP socket does; a raw one, as libiptc opens, would need CAP_NET_RAW.
+	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, false, fmt.Errorf("open raw socket: %w", err)
+		return nil, false, fmt.Errorf("open socket: %w", err)
 	}
 	defer unix.Close(fd)
 	const info, head = int(unsafe.Sizeof(iptInfo{})), 32 + 4 // struct ipt_get_entries: name, size

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // nftState is what of one network is in nftables in one family: the own table, and
@@ -157,6 +159,26 @@ func removeChain(f family, c, base nftChain) (list []step) {
 		list = append(list, deleteRule(f, base.table, base.name, r.handle))
 	}
 	return append(list, deleteRule(f, c.table, c.name, 0), deleteChain(f, c.table, c.name))
+}
+
+// droppers names the chains that drop what is forwarded, other than FORWARD: an
+// accept of ours has no place in those, which a firewall manages.
+func droppers(f family) (list []string, err error) {
+	for _, f := range []family{f, unix.NFPROTO_INET} {
+		err := reading(f, func(r reader) error {
+			chains, err := r.chains()
+			for _, c := range chains {
+				if c.drops && (c.table != filterTable || c.name != forwardChain || f == unix.NFPROTO_INET) {
+					list = append(list, fmt.Sprintf("%s %s %s", f, c.table, c.name))
+				}
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
 }
 
 // predecessors returns what removes rules for the same network of flannel or of

@@ -49,6 +49,7 @@ func (r nftRule) isPlainJump() bool {
 type nftChain struct {
 	table, name, hook string
 	exists            bool
+	drops             bool // it is in the forward hook and drops by policy
 	rules             []nftRule
 }
 
@@ -178,16 +179,31 @@ func decode(b []byte, attribute func(d *netlink.AttributeDecoder)) error {
 
 func parseChain(b []byte) (nftChain, error) {
 	c := nftChain{exists: true}
+	forward, policy := false, uint32(1) // NF_ACCEPT
 	err := decode(b, func(d *netlink.AttributeDecoder) {
 		switch d.Type() {
 		case unix.NFTA_CHAIN_TABLE:
 			c.table = d.String()
 		case unix.NFTA_CHAIN_NAME:
 			c.name = d.String()
-		case unix.NFTA_CHAIN_HOOK, unix.NFTA_CHAIN_POLICY, unix.NFTA_CHAIN_TYPE:
+		case unix.NFTA_CHAIN_POLICY:
+			policy = d.Uint32()
 			c.hook += string(d.Bytes())
+		case unix.NFTA_CHAIN_TYPE:
+			c.hook += string(d.Bytes())
+		case unix.NFTA_CHAIN_HOOK:
+			c.hook += string(d.Bytes())
+			d.Nested(func(d *netlink.AttributeDecoder) error {
+				for d.Next() {
+					if d.Type() == unix.NFTA_HOOK_HOOKNUM {
+						forward = d.Uint32() == unix.NF_INET_FORWARD
+					}
+				}
+				return nil
+			})
 		}
 	})
+	c.drops = forward && policy == 0 // NF_DROP
 	return c, err
 }
 

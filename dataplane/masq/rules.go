@@ -18,8 +18,11 @@ const (
 )
 
 func (f family) String() string {
-	if f == ipv6 {
+	switch f {
+	case ipv6:
 		return "ip6"
+	case unix.NFPROTO_INET:
+		return "inet"
 	}
 	return "ip"
 }

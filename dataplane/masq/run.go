@@ -33,9 +33,9 @@ func watch() (*netlink.Conn, error) {
 	return c, nil
 }
 
-// Run repairs what others do to the rules, until ctx ends: within a second of a
-// notification, and every resync period where there are none. It then returns nil
-// and leaves the rules in place. It executes a process only to repair what
+// Run repairs what others do to the rules, until ctx ends or Close: within a second
+// of a notification, and every resync period where there are none. It then returns
+// nil and leaves the rules in place. It executes a process only to repair what
 // iptables writes. It is called once.
 func (r *Rules) Run(ctx context.Context) error {
 	signal, failed := make(chan struct{}, 1), make(chan error, 1)
@@ -53,6 +53,9 @@ func (r *Rules) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case err := <-failed:
+			if ctx.Err() != nil || errors.Is(err, os.ErrClosed) {
+				return nil
+			}
 			return fmt.Errorf("watch nftables: %w", err)
 		case <-tick.C:
 			r.repair(ctx)

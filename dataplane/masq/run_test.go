@@ -60,9 +60,7 @@ func TestRunRestores(t *testing.T) {
 			h.run(r)
 			if v == nftVariant {
 				for what, commands := range nftSabotage() {
-					for _, c := range commands {
-						h.nft(strings.Fields(c)...)
-					}
+					h.feed(strings.Join(commands, "\n"), h.real["nft"], "-f", "-")
 					if what == "everything flushed" { // and the base chain with it
 						h.dropForward(false)
 					}
@@ -70,18 +68,30 @@ func TestRunRestores(t *testing.T) {
 				}
 			}
 			for what, commands := range iptSabotage(v != nftVariant) {
-				for _, f := range []family{ipv4, ipv6} {
-					for _, c := range commands {
-						if f == ipv6 {
-							c = strings.NewReplacer(testNetwork, testNetwork6, "10.244.1.0/24", testSubnet6, "10.244.7.0/24", "fd00:244:0:7::/64", "10.244.0.0/17", "fd00:244::/49").Replace(c)
-						}
-						h.ipt(commandOf(f), strings.Fields(c)...)
-					}
-					h.eventually(commandOf(f)+" "+what, want, patience)
-				}
+				h.restore(commands)
+				h.eventually("iptables: "+what, want, patience)
 			}
 		})
 	}
+}
+
+// restore lets iptables of the variant execute commands at once, in both families.
+func (h *host) restore(commands []string) {
+	h.tb.Helper()
+	table := filterTable
+	for i, c := range commands {
+		if rest, ok := strings.CutPrefix(c, "-t nat "); ok {
+			table, commands[i] = natTable, rest
+		}
+	}
+	text := restoreText(table, commands)
+	multi := h.real["xtables-nft-multi"]
+	if h.variant == iptLegacy {
+		multi = h.real["xtables-legacy-multi"]
+	}
+	h.feed(text, multi, "iptables-restore", "--noflush", "--wait=5")
+	h.feed(strings.NewReplacer(testNetwork, testNetwork6, testSubnet, testSubnet6, "10.244.7.0/24", "fd00:244:0:7::/64", "10.244.0.0/17", "fd00:244::/49").Replace(text),
+		multi, "ip6tables-restore", "--noflush", "--wait=5")
 }
 
 // TestRunChainAppears: a host that gets a FORWARD chain later gets the accept rules
