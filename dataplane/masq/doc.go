@@ -43,6 +43,7 @@
 // there is something to repair. iptables-legacy has no notifications: its tables
 // are read from the kernel every resync period, again without a process.
 //
-// What another mode or flannel left for the same network is removed once the own
-// rules are in place. Rules stay when the daemon ends; [Cleanup] removes them.
+// What the other mode left, and what flannel left for the same network, is removed
+// once the own rules are in place; another network's flanneld on the host keeps its
+// rules. Ours stay when the daemon ends; [Cleanup] removes them.
 package masq

@@ -90,7 +90,7 @@ func (t *tool) save(ctx context.Context) (map[string]savedTable, error) {
 // toolWant is what is to be in the tables of one tool.
 type toolWant struct {
 	names         names
-	network       netip.Prefix // what predecessors did for it goes
+	network       netip.Prefix // what flannel did for it goes
 	masq, forward []rule
 }
 
@@ -150,14 +150,14 @@ func (w toolWant) expected() string {
 	return w.text(tables)
 }
 
-// replaces reports whether there are rules of predecessors.
+// replaces reports whether there are rules of flannel to be removed.
 func (w toolWant) replaces(saved map[string]savedTable) bool {
-	return slices.ContainsFunc(w.chains(), func(c iptWant) bool { return len(saved[c.table].leave(w.names, w.network)) > 0 })
+	return slices.ContainsFunc(w.chains(), func(c iptWant) bool { return len(saved[c.table].leave(w.network)) > 0 })
 }
 
 func (w toolWant) restoreText(saved map[string]savedTable) (text string) {
 	for _, c := range w.chains() {
-		lines := append(saved[c.table].edit(c), saved[c.table].leave(w.names, w.network)...)
+		lines := append(saved[c.table].edit(c), saved[c.table].leave(w.network)...)
 		text += restoreText(c.table, lines)
 	}
 	return text

@@ -166,10 +166,10 @@ func (t savedTable) remove(chain string) (lines []string) {
 	return append(lines, "-F "+chain, "-X "+chain)
 }
 
-// leave returns what removes the predecessors' rules about a network.
-func (t savedTable) leave(n names, network netip.Prefix) (lines []string) {
+// leave returns what removes flannel's rules about a network.
+func (t savedTable) leave(network netip.Prefix) (lines []string) {
 	for _, chain := range t.chains {
-		if !n.isPredecessor(chain) {
+		if !isFlannels(chain) {
 			continue
 		}
 		var mine []string

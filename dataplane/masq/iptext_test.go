@@ -56,7 +56,7 @@ func TestEdit(t *testing.T) {
 		if diff := cmp.Diff(c.edit, strings.Join(table.edit(c.want), "\n")); diff != "" {
 			t.Errorf("%s: edit (-want +got):\n%s", c.name, diff)
 		}
-		if diff := cmp.Diff(c.leaves, strings.Join(table.leave(n, network), "\n")); diff != "" {
+		if diff := cmp.Diff(c.leaves, strings.Join(table.leave(network), "\n")); diff != "" {
 			t.Errorf("%s: leave (-want +got):\n%s", c.name, diff)
 		}
 	}

@@ -124,7 +124,7 @@ func (k *keeper) tryNFT(ctx context.Context, w nftWant) (wrote bool, err error) 
 	if err := commit(steps); err != nil {
 		return false, err
 	}
-	replaced, err := k.replacePredecessors(w.foreign)
+	replaced, err := k.replaceFlannels(w.foreign)
 	if err != nil {
 		return true, err
 	}
@@ -175,14 +175,14 @@ func (k *keeper) letTool(ctx context.Context, s nftState) (nftState, error) {
 	return s, errChanging
 }
 
-// replacePredecessors removes what did the same before. What cannot be removed, as
+// replaceFlannels removes what flannel left. What cannot be removed, as
 // a chain that somebody jumps to, does no harm beside the new rules.
 // It returns how often it changed anything.
-func (k *keeper) replacePredecessors(foreign bool) (times uint32, err error) {
+func (k *keeper) replaceFlannels(foreign bool) (times uint32, err error) {
 	if !k.want.network.IsValid() {
 		return 0, nil
 	}
-	steps, err := predecessors(k.family, k.names, k.want.network, foreign)
+	steps, err := flannels(k.family, k.want.network, foreign)
 	if err != nil || len(steps) == 0 {
 		return 0, err
 	}
@@ -190,7 +190,7 @@ func (k *keeper) replacePredecessors(foreign bool) (times uint32, err error) {
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		return 1, err
 	}
-	k.config.Log.Warn("remove the rules of flannel or of another mode", "family", k.family.String(), "error", err)
+	k.config.Log.Warn("remove the rules of flannel", "family", k.family.String(), "error", err)
 	return 0, nil
 }
 

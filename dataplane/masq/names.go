@@ -54,14 +54,11 @@ func isVNI(s string) bool {
 	return err == nil && strconv.FormatUint(n, 10) == s
 }
 
-// isPredecessor reports whether a chain or table does what ours do, made by
-// flannel or for another VNI: it goes where it is about the same network.
-func (n names) isPredecessor(name string) bool {
+// isFlannels reports whether flannel made a chain or table.
+func isFlannels(name string) bool {
 	switch name {
-	case n.table, n.masq, n.fwd:
-		return false
 	case flannelMasq, flannelFwd, flannelTable(ipv4), flannelTable(ipv6):
 		return true
 	}
-	return isOurTable(name) || isOurChain(name)
+	return false
 }

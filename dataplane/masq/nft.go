@@ -181,9 +181,9 @@ func droppers(f family) (list []string, err error) {
 	return list, nil
 }
 
-// predecessors returns what removes rules for the same network of flannel or of
-// another VNI; the tables of iptables-nft are left out where foreign is true.
-func predecessors(f family, n names, network netip.Prefix, foreign bool) (list []step, err error) {
+// flannels returns what removes flannel's rules for a network; the tables of
+// iptables-nft are left out where foreign is true.
+func flannels(f family, network netip.Prefix, foreign bool) (list []step, err error) {
 	err = reading(f, func(r reader) error {
 		list = nil
 		chains, err := r.chains()
@@ -194,10 +194,10 @@ func predecessors(f family, n names, network netip.Prefix, foreign bool) (list [
 		for _, c := range chains {
 			var steps []step
 			switch base := baseOf(c.name); {
-			case n.isPredecessor(c.table) && !seen[c.table]:
+			case isFlannels(c.table) && !seen[c.table]:
 				seen[c.table] = true
 				steps, err = r.leaveTable(c.table, network)
-			case !foreign && base.table == c.table && n.isPredecessor(c.name):
+			case !foreign && base.table == c.table && isFlannels(c.name):
 				steps, err = r.leaveChain(c, base, network)
 			}
 			if err != nil {

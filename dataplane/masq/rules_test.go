@@ -87,13 +87,12 @@ func TestNames(t *testing.T) {
 			t.Errorf("isOurChain(%q) = %v", name, !want)
 		}
 	}
-	n := namesOf(5)
 	for name, want := range map[string]bool{
-		"overlayd-5": false, "OVERLAYD-5-FWD": false, "overlayd-6": true, "OVERLAYD-6-POSTRTG": true,
-		"FLANNEL-POSTRTG": true, "FLANNEL-FWD": true, "flannel-ipv6": true, "KUBE-POSTROUTING": false, "overlayd-guard": false,
+		"overlayd-5": false, "OVERLAYD-6-POSTRTG": false, "FLANNEL-POSTRTG": true, "FLANNEL-FWD": true,
+		"flannel-ipv4": true, "flannel-ipv6": true, "KUBE-POSTROUTING": false,
 	} {
-		if n.isPredecessor(name) != want {
-			t.Errorf("isPredecessor(%q) = %v", name, !want)
+		if isFlannels(name) != want {
+			t.Errorf("isFlannels(%q) = %v", name, !want)
 		}
 	}
 }

@@ -120,8 +120,13 @@ func TestIdle(t *testing.T) {
 			h := newHost(t, v)
 			h.dropForward(true)
 			r := h.sync(h.config(), wanted())
+			c := h.config()
+			c.VNI = 70 // of a second daemon, set up for the same network even
+			second := h.sync(c, wanted())
+			h.Must(func() error { r.repair(context.Background()); return nil }) // looks at what the second wrote to the legacy tables
 			want, before := h.ours(), h.executed()
 			stop := h.run(r)
+			h.run(second)
 			for start := time.Now(); time.Since(start) < *idle; {
 				h.Run(h.real["xtables-nft-multi"], "iptables", "-t", "nat", "-A", "POSTROUTING", "-s", "192.0.2.0/24", "-j", "ACCEPT")
 				h.Run(h.real["xtables-nft-multi"], "iptables", "-A", "FORWARD", "-s", "192.0.2.0/24", "-j", "ACCEPT")
