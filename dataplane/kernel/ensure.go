@@ -53,7 +53,16 @@ func (t *tunnel) adjust(l netlink.Link, w dataplane.Wanted) error {
 	}
 	errs = append(errs,
 		explain(t.rt.SetLink(t.index, w.MTU, rtnl.Alias, true), t.cfg),
-		t.rt.SetAddrs(t.index, t.own(w.Subnets), w.Networks, t.own(w.Addrs)...))
+		t.rt.AddAddrs(t.index, t.own(w.Subnets), t.own(w.Addrs)...))
 	t.mended = t.mended || t.rt.Changes() != before
 	return errors.Join(errs...)
+}
+
+// settle removes the overlay addresses that the device is not to have: after all
+// devices got theirs, as an address may have moved.
+func (t *tunnel) settle(w dataplane.Wanted) error {
+	before := t.rt.Changes()
+	err := t.rt.SetAddrs(t.index, t.own(w.Subnets), w.Networks, t.own(w.Addrs)...)
+	t.mended = t.mended || t.rt.Changes() != before
+	return err
 }

@@ -46,6 +46,12 @@ func (v *overlay) sync(ctx context.Context, w dataplane.Wanted, asked bool) (ref
 	for i := range want.targets {
 		want.targets[i].yields = !asked
 	}
+	err := v.reach(ctx, want, refused)
+	return refused, errors.Join(errDevice, err, v.settleDevices(w))
+}
+
+// reach programs what is wanted, and adds what the kernel refuses of it to refused.
+func (v *overlay) reach(ctx context.Context, want *desired, refused refusals) error {
 	errs, err := v.program(ctx, want)
 	if v.isNews(errs) || errors.Is(err, errOverrun) {
 		// Perhaps the kernel is not as remembered: somebody changed our objects.
@@ -54,7 +60,7 @@ func (v *overlay) sync(ctx context.Context, w dataplane.Wanted, asked bool) (ref
 	}
 	if err != nil {
 		v.have, v.left = nil, nil
-		return refused, errors.Join(errDevice, err)
+		return err
 	}
 	v.remember(errs)
 	v.left = want
@@ -62,7 +68,7 @@ func (v *overlay) sync(ctx context.Context, w dataplane.Wanted, asked bool) (ref
 	if err != nil || len(other) > 0 {
 		v.have, v.left = nil, nil
 	}
-	return refused, errors.Join(append(other, errDevice, err)...)
+	return errors.Join(append(other, err)...)
 }
 
 // ensureDevices makes every device be there and as wanted. It returns this host's
@@ -88,6 +94,19 @@ func (v *overlay) ensureDevices(w dataplane.Wanted) (ends []end, err error) {
 		v.links, v.have = links, nil
 	}
 	return ends, errors.Join(errs...)
+}
+
+// settleDevices ends what ensureDevices began.
+func (v *overlay) settleDevices(w dataplane.Wanted) error {
+	var errs []error
+	for _, t := range v.tunnels {
+		if slices.Contains(v.links, t.index) {
+			errs = append(errs, t.settle(w))
+			v.mended = v.mended || t.mended
+			t.mended = false
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // program plans and applies, reading the kernel's state first where it is not known.

@@ -51,6 +51,11 @@ func (s *state) does(ops []op) {
 // testEnd is this host's end on a device of index 0.
 var testEnd = end{Underlay: dataplane.Underlay{Local: netip.MustParseAddr("192.0.2.1"), Public: netip.MustParseAddr("198.51.100.1")}, vni: 1}
 
+func asDirect(p dataplane.Peer) dataplane.Peer {
+	p.Direct = true
+	return p
+}
+
 func mustCompile(t *testing.T, peers ...dataplane.Peer) *desired {
 	t.Helper()
 	d, refused := compile(wanted(peers...), testEnd)
@@ -142,6 +147,35 @@ func TestPlan(t *testing.T) {
 		}, peerB), peers: []dataplane.Peer{peerB}, want: `
 			delete route 10.5.2.0/24 metric 5
 			delete nexthop 7`},
+		{name: "peer has become direct", have: with(t, nil, peerB), peers: []dataplane.Peer{asDirect(peerB)}, want: `
+			delete route 10.5.2.0/24
+			delete nexthop 101`},
+		{name: "direct peer", have: newState(), peers: []dataplane.Peer{asDirect(peerB)}, want: `
+			add neighbour 10.5.2.0 0e:00:00:00:00:0b
+			add FDB entry 0e:00:00:00:00:0b 192.0.2.20`},
+		{name: "direct peer and its route", have: with(t, func(s *state) {
+			s.routes[subnet("10.5.2.0/24")] = route{link: 9, protocol: 211, gateway: peerB.Addr, direct: true}
+		}, asDirect(peerB)), peers: []dataplane.Peer{asDirect(peerB)}},
+		{name: "direct no longer", have: with(t, func(s *state) {
+			s.routes[subnet("10.5.2.0/24")] = route{link: 9, protocol: 211, gateway: peerB.Addr, direct: true}
+		}, asDirect(peerB)), peers: []dataplane.Peer{peerB}, want: `
+			add nexthop 10.5.2.0
+			replace route 10.5.2.0/24`},
+		{name: "direct and gone", have: with(t, func(s *state) {
+			s.routes[subnet("10.5.2.0/24")] = route{link: 9, protocol: 211, gateway: peerB.Addr, direct: true}
+		})},
+		{name: "from another device", have: with(t, func(s *state) {
+			s.routes[subnet("10.5.2.0/24")] = route{link: 9, protocol: 211, gateway: peerB.Subnets[0].Addr(), nexthop: 7, onlink: true}
+			at := place{9, peerB.Subnets[0].Addr()}
+			s.neigh[at], s.nexthops[at], s.fdb[fdbEntry{9, peerB.MAC, peerB.Addr}] = peerB.MAC, 7, true
+		}), peers: []dataplane.Peer{peerB}, want: `
+			add neighbour 10.5.2.0 0e:00:00:00:00:0b
+			add FDB entry 0e:00:00:00:00:0b 192.0.2.20
+			add nexthop 10.5.2.0
+			replace route 10.5.2.0/24
+			delete nexthop 7
+			delete neighbour 10.5.2.0
+			delete FDB entry 0e:00:00:00:00:0b 192.0.2.20`},
 		{name: "nexthops no longer used", have: with(t, nil, peerB), peers: []dataplane.Peer{peerB}, plain: true, want: `
 			replace route 10.5.2.0/24
 			delete nexthop 101`},
@@ -167,9 +201,11 @@ func TestPlanLeadsFromAnyStateToAnyOther(t *testing.T) {
 		d := newDesired(0)
 		for range r.IntN(8) {
 			d.add(target{ // contradictions are refused
-				dst: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 5, byte(r.IntN(5)), 0}), 24+r.IntN(2)),
-				mac: encap.MAC{14, 0, 0, 0, 0, byte(r.IntN(4))},
-				via: netip.AddrFrom4([4]byte{192, 0, 2, byte(r.IntN(4))}),
+				link:   1 + r.IntN(2),
+				direct: r.IntN(4) == 0,
+				dst:    netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 5, byte(r.IntN(5)), 0}), 24+r.IntN(2)),
+				mac:    encap.MAC{14, 0, 0, 0, 0, byte(r.IntN(4))},
+				via:    netip.AddrFrom4([4]byte{192, 0, 2, byte(r.IntN(4))}),
 			})
 		}
 		return d
@@ -192,12 +228,16 @@ func TestPlanLeadsFromAnyStateToAnyOther(t *testing.T) {
 			}
 			have.apply(o, id)
 		}
+		routes := 0
 		for _, goal := range d.targets {
+			if !goal.direct {
+				routes++
+			}
 			if !have.complete(goal, nexthops) {
 				t.Fatalf("%v is not complete", goal)
 			}
 		}
-		if rest := plan(have, d, nexthops); len(rest) != 0 || len(have.routes) != len(d.targets) || len(have.fdb) > len(d.targets) {
+		if rest := plan(have, d, nexthops); len(rest) != 0 || len(have.routes) != routes || len(have.fdb) > len(d.targets) {
 			t.Fatalf("left to do: %v", rest)
 		}
 	}

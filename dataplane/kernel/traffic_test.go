@@ -28,7 +28,7 @@ func (h *host) listen(addr string) *net.UDPConn {
 	h.tb.Helper()
 	var c *net.UDPConn
 	h.Must(func() (err error) {
-		c, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(addr)))
+		c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(addr)))
 		return err
 	})
 	h.tb.Cleanup(func() { c.Close() })
@@ -134,7 +134,13 @@ func stream(a, b *net.UDPConn, stop chan struct{}) (sent, received int, err erro
 // withStream runs change while datagrams go from a to b, and fails the test if any is lost.
 func withStream(t *testing.T, a, b *host, change func()) {
 	t.Helper()
-	client, server := a.listen("10.5.1.0:0"), b.listen("10.5.2.0:0")
+	withStreamOf(t, a, b, "10.5.1.0", "10.5.2.0", change)
+}
+
+func withStreamOf(t testing.TB, a, b *host, from, to string, change func()) {
+	t.Helper()
+	client := a.listen(netip.AddrPortFrom(netip.MustParseAddr(from), 0).String())
+	server := b.listen(netip.AddrPortFrom(netip.MustParseAddr(to), 0).String())
 	if err := exchange(client, server, 1, 5*time.Second); err != nil {
 		t.Fatal(err)
 	}

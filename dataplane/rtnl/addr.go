@@ -15,6 +15,16 @@ import (
 // overlay network, or was added by an earlier call and lies in an earlier network (which
 // kernels before 5.18 do not remember). Others are not ours and stay, as with flannel.
 func (c *Conn) SetAddrs(index int, subnets, networks []netip.Prefix, further ...netip.Prefix) error {
+	return c.setAddrs(index, slices.Concat(BaseAddrs(subnets), further), networks, true)
+}
+
+// AddAddrs is SetAddrs without the removals, for addresses that move from one link to
+// another.
+func (c *Conn) AddAddrs(index int, subnets []netip.Prefix, further ...netip.Prefix) error {
+	return c.setAddrs(index, slices.Concat(BaseAddrs(subnets), further), nil, false)
+}
+
+func (c *Conn) setAddrs(index int, want, networks []netip.Prefix, exactly bool) error {
 	l, err := c.LinkByIndex(index)
 	if err != nil {
 		return err
@@ -31,7 +41,10 @@ func (c *Conn) SetAddrs(index int, subnets, networks []netip.Prefix, further ...
 	if err != nil {
 		return fmt.Errorf("list addresses of %s: %w", l.Attrs().Name, err)
 	}
-	add, remove := planAddrs(have, marked, slices.Concat(BaseAddrs(subnets), further), networks)
+	add, remove := planAddrs(have, marked, want, networks)
+	if !exactly {
+		remove = nil
+	}
 	c.changes.Add(uint64(len(add) + len(remove)))
 	for _, p := range add {
 		err := c.addAddr(index, p)
