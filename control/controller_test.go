@@ -275,7 +275,7 @@ func followOps(t *testing.T, ops []byte) {
 			synctest.Wait()
 		}
 	}
-	time.Sleep(5 * time.Second)
+	time.Sleep(2 * time.Minute) // what is kept is dropped, too
 	synctest.Wait()
 	l, ok := b.ctl.Lease()
 	if !ok {

@@ -24,6 +24,7 @@ type follower struct {
 	done    *dataplane.Wanted // what the last Sync has made wholly true; nil if it has not
 	again   backoff
 	retryAt time.Time // zero: nothing to retry
+	dropAt  time.Time // zero: the RIB keeps nothing that the store has lost
 	failure string    // of the last Sync, to see that it is another one
 
 	badSaid, rejectedSaid, syncSaid notices
@@ -53,9 +54,11 @@ func (f *follower) run(ctx context.Context) {
 func (f *follower) loop(ctx context.Context, in *inbox) {
 	for {
 		retry, stop := timerAt(f.retryAt)
+		drop, stopDrop := timerAt(f.dropAt)
 		select {
 		case <-ctx.Done():
 			stop()
+			stopDrop()
 			return
 		case <-in.wake:
 			f.apply(ctx, in.take())
@@ -63,8 +66,13 @@ func (f *follower) loop(ctx context.Context, in *inbox) {
 			f.dirty = true
 		case <-retry:
 			f.dirty = true
+		case <-drop:
+			f.c.cfg.Log.WarnContext(ctx, "leases that the store has lost are dropped: their nodes have not come back", "count", f.rib.Kept())
+			f.rib.Drop()
+			f.dirty, f.dropAt = true, time.Time{}
 		}
 		stop()
+		stopDrop()
 		if f.dirty {
 			f.sync(ctx)
 		}
@@ -90,8 +98,26 @@ func (f *follower) apply(ctx context.Context, updates []Update) {
 	if bad > 0 {
 		f.sayBad(ctx)
 	}
+	f.sayKept(ctx)
 	if l, ok := f.c.Lease(); f.whole && ok && !f.rib.holds(l) {
 		poke(f.c.check)
+	}
+}
+
+// keepTime is how long peers are kept that the store has lost with most others. Each
+// overlayd registers anew within a few seconds; a flanneld takes up to 23 h (facts D15).
+const keepTime = time.Minute
+
+// sayKept logs the begin and the end of the time in which the RIB keeps what the store has lost.
+func (f *follower) sayKept(ctx context.Context) {
+	switch kept := f.rib.Kept(); {
+	case kept > 0 && f.dropAt.IsZero():
+		f.dropAt = time.Now().Add(keepTime)
+		f.c.cfg.Log.WarnContext(ctx, "the store has lost most leases: their subnets stay reachable while their nodes register anew",
+			"count", kept, "for", keepTime)
+	case kept == 0 && !f.dropAt.IsZero():
+		f.dropAt = time.Time{}
+		f.c.cfg.Log.InfoContext(ctx, "all leases that the store had lost are back")
 	}
 }
 

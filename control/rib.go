@@ -14,12 +14,14 @@ type RIB struct {
 	network Network
 	leases  map[string]*record  // by key
 	bad     map[string]BadLease // unreadable now, by key; leases may hold what was read before
+	kept    int                 // leases that are kept though the store has lost them
 }
 
 // record is a lease with its key, which is expensive to build.
 type record struct {
 	Lease
-	key string
+	key  string
+	kept bool // see RIB.keep
 }
 
 // Rejection says why a lease, or one family of it, is not used.
@@ -37,6 +39,10 @@ func NewRIB(n Network) *RIB {
 // depends on. What was known under a key that is now unreadable stays: one bad
 // write must not cut off a node that works. In an Update that is no Reset a
 // deleted key is gone even if Leases names it too.
+//
+// Where a Reset lacks more than half of all leases, they are kept: that is a store that has lost
+// its data, and whose nodes are about to register anew. Kept says how many, and
+// whoever holds the RIB calls Drop when they have had time for that.
 func (r *RIB) Apply(u Update) (changed bool) {
 	old := r.leases
 	if u.Reset {
@@ -46,6 +52,7 @@ func (r *RIB) Apply(u Update) (changed bool) {
 	for _, b := range u.Bad {
 		r.bad[b.Key] = b
 		if known, ok := old[b.Key]; ok {
+			r.back(known, u)
 			r.leases[b.Key] = known
 		}
 	}
@@ -57,20 +64,76 @@ func (r *RIB) Apply(u Update) (changed bool) {
 		if !ok || !sameLease(known.Lease, l) {
 			changed = true
 		}
+		if ok {
+			r.back(known, u)
+		}
 		records[i] = record{Lease: l, key: key}
 		r.leases[key] = &records[i]
 	}
 	if u.Reset {
+		r.keep(old)
 		return changed || len(r.leases) != len(old)
 	}
 	for _, key := range u.Deleted {
 		delete(r.bad, key)
-		if _, ok := r.leases[key]; ok {
-			delete(r.leases, key)
+		if known, ok := r.leases[key]; ok {
+			r.forget(known)
 			changed = true
 		}
 	}
 	return changed
+}
+
+// keep takes over from before a Reset what was kept already, and what it lacks if that is
+// more than half.
+func (r *RIB) keep(old map[string]*record) {
+	var lacking []*record
+	r.kept = 0
+	for key, rec := range old {
+		switch _, ok := r.leases[key]; {
+		case ok:
+		case rec.kept:
+			r.leases[key] = rec
+			r.kept++
+		default:
+			lacking = append(lacking, rec)
+		}
+	}
+	if 2*len(lacking) <= len(old) {
+		return
+	}
+	for _, rec := range lacking {
+		rec.kept = true
+		r.leases[rec.key] = rec
+		r.kept++
+	}
+}
+
+// back notes that u, whose keep is yet to come in a Reset, has the key of rec again.
+func (r *RIB) back(rec *record, u Update) {
+	if rec.kept && !u.Reset {
+		r.kept--
+	}
+	rec.kept = false
+}
+
+func (r *RIB) forget(rec *record) {
+	if rec.kept {
+		r.kept--
+	}
+	delete(r.leases, rec.key)
+}
+
+// Kept returns how many leases are kept though the store has lost them.
+func (r *RIB) Kept() int { return r.kept }
+
+// Drop forgets them.
+func (r *RIB) Drop() {
+	for _, rec := range r.leases {
+		if rec.kept {
+			r.forget(rec)
+		}
+	}
 }
 
 // sameLease compares all that a peer is made of; a renewal changes none of it.
@@ -89,7 +152,7 @@ func (r *RIB) holds(l Lease) bool {
 		return false
 	}
 	known, ok := r.leases[key]
-	if !ok {
+	if !ok || known.kept {
 		return false
 	}
 	seen := known.Lease
@@ -127,7 +190,8 @@ func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 	return mergePeers(claims, admitted), a.rejected
 }
 
-// byAge returns the numbers of the claims, oldest first. Numbers are sorted and not
+// byAge returns the numbers of the claims, oldest first, and last those of kept leases, which
+// stand back behind whatever the store has. Numbers are sorted and not
 // claims, whose pointers would cost a write barrier for each exchange.
 func byAge(claims []claim) []int32 {
 	order := make([]int32, len(claims))
@@ -136,6 +200,12 @@ func byAge(claims []claim) []int32 {
 	}
 	slices.SortFunc(order, func(i, j int32) int {
 		x, y := claims[i].rec, claims[j].rec
+		if x.kept != y.kept {
+			if x.kept {
+				return 1
+			}
+			return -1
+		}
 		if c := cmp.Compare(x.CreateRevision, y.CreateRevision); c != 0 {
 			return c
 		}

@@ -243,7 +243,9 @@ func TestApplySaysWhatChanged(t *testing.T) {
 		{"good again", Update{Leases: []Lease{moved}}, false, 2, 0},
 		{"unknown deleted", Update{Deleted: []string{"10.3.77.0-24", "garbage"}}, false, 2, 0},
 		{"deleted", Update{Deleted: []string{a.Key()}}, true, 1, 0},
-		{"not in a reset", Update{Reset: true}, true, 0, 0},
+		{"one more", Update{Leases: []Lease{a}}, true, 2, 0},
+		{"half not in a reset", Update{Reset: true, Leases: []Lease{b}}, true, 1, 0},
+		{"all not in a reset", Update{Reset: true}, false, 1, 0},
 	}
 	r := NewRIB(network(t, `{"Network":"10.3.0.0/16"}`))
 	for _, s := range steps {
@@ -252,6 +254,43 @@ func TestApplySaysWhatChanged(t *testing.T) {
 		if got != s.want || leases != s.leases || bad != s.bad {
 			t.Errorf("%s: changed %v with %d leases, %d bad; want %v, %d, %d", s.name, got, leases, bad, s.want, s.leases, s.bad)
 		}
+	}
+}
+
+// TestKeep: what a Reset lacks is kept if it is more than half, stands back behind what the
+// store has, and is dropped when told.
+func TestKeep(t *testing.T) {
+	a, b, c, d := lease("10.3.2.0/24", 2, 53), lease("10.3.3.0/24", 3, 54), lease("10.3.4.0/24", 4, 55), lease("10.3.5.0/24", 5, 56)
+	again := func(l Lease, revision int64) Lease { l.CreateRevision = revision; return l }
+	narrow := lease("10.3.3.128/25", 9, 90) // younger than b was, and in the store
+	r := NewRIB(network(t, `{"Network":"10.3.0.0/16"}`))
+	for _, s := range []struct {
+		name  string
+		u     Update
+		kept  int
+		peers int
+	}{
+		{"first", Update{Reset: true, Leases: []Lease{a, b, c, d}}, 0, 4},
+		{"half is gone", Update{Reset: true, Leases: []Lease{a, b}}, 0, 2},
+		{"back", Update{Leases: []Lease{c, d}}, 0, 4},
+		{"deleted one by one", Update{Deleted: []string{c.Key(), d.Key(), b.Key()}}, 0, 1},
+		{"back again", Update{Leases: []Lease{b, c, d}}, 0, 4},
+		{"most are gone", Update{Reset: true, Leases: []Lease{again(a, 3)}}, 3, 4},
+		{"and still", Update{Reset: true, Leases: []Lease{again(a, 3)}}, 3, 4},
+		{"one is back", Update{Leases: []Lease{again(c, 4)}}, 2, 4},
+		{"in the way of one that is not", Update{Leases: []Lease{narrow}}, 2, 4},
+		{"unreadable is there", Update{Bad: []BadLease{{Key: d.Key()}}}, 1, 4},
+		{"unreadable still, in a reset", Update{Reset: true, Leases: []Lease{again(a, 3), again(c, 4), narrow}, Bad: []BadLease{{Key: d.Key()}}}, 1, 4},
+		{"deleted", Update{Deleted: []string{d.Key()}}, 1, 3},
+	} {
+		r.Apply(s.u)
+		if peers, _ := r.Peers(newcomer()); r.Kept() != s.kept || len(peers) != s.peers {
+			t.Errorf("%s: %d kept, %d peers, want %d and %d", s.name, r.Kept(), len(peers), s.kept, s.peers)
+		}
+	}
+	r.Drop()
+	if leases, _ := r.Len(); leases != 3 || r.Kept() != 0 || r.holds(b) {
+		t.Errorf("after Drop %d leases, %d kept", leases, r.Kept())
 	}
 }
 
