@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/rtnl"
+)
+
+// TestFlagEffects: what flags do to a host, seen from outside, and undone by cleanup.
+func TestFlagEffects(t *testing.T) {
+	for _, mode := range []string{modeKernel, modeUserspace} {
+		t.Run(mode, func(t *testing.T) {
+			c := newClusterOn(t, []string{under4, under6}, 1, dualNetwork)
+			h := c.hosts[0]
+			h.up("--dataplane", mode, "--ip-masq", "--ip-blackhole-route", "--workload-address", "--healthz-ip", "127.0.0.1", "--healthz-port", "8081")
+			if h.env("FLANNEL_IPMASQ") != "true" {
+				t.Error("FLANNEL_IPMASQ is not true")
+			}
+			for _, gw := range h.gateways() {
+				h.Must(func() error { return hasBlackhole(gw.Masked()) })
+				h.Must(func() error { return hasOverlayAddr(gw.Addr()) })
+				if err := echo(h.NS, gw.Addr(), 56); err != nil {
+					t.Errorf("workload address: %v", err)
+				}
+			}
+			for path, want := range map[string]string{"/healthz": "200 overlayd is running", "/readyz": "200 overlayd is ready", "/": "404"} {
+				if got := get(t, h, "127.0.0.1:8081", path); !strings.HasPrefix(got, want) {
+					t.Errorf("GET %s: %s, want %s", path, got, want)
+				}
+			}
+			rules := h.rules()
+			if !strings.Contains(rules, "OVERLAYD") && !strings.Contains(rules, "overlayd") {
+				t.Errorf("no rules:\n%s", rules)
+			}
+			h.daemon.stop(unix.SIGTERM)
+			p := start(t, h.NS, "cleanup", []string{asOverlayd + "=1"}, "cleanup", "--subnet-file", h.subnetFile)
+			if code := p.wait(10 * time.Second); code != 0 {
+				t.Errorf("cleanup: exit code %d: %s", code, p.text())
+			}
+			if rules := strings.ToLower(h.rules()); strings.Contains(rules, "overlayd") {
+				t.Errorf("rules are left:\n%s", rules)
+			}
+			h.Must(func() error {
+				routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: rtnl.RouteProtocol, Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+				if err == nil && len(routes) > 0 {
+					err = fmt.Errorf("routes are left: %v", routes)
+				}
+				return err
+			})
+		})
+	}
+}
+
+// TestDirectRouting: peers on the same link are reached by a plain route, in either mode, and again
+// by the overlay when the config says so; nothing is lost meanwhile but what is in flight.
+func TestDirectRouting(t *testing.T) {
+	for _, mode := range []string{modeKernel, modeUserspace} {
+		t.Run(mode, func(t *testing.T) {
+			direct := strings.Replace(testNetwork, `"vxlan"`, `"vxlan","DirectRouting":true`, 1)
+			c := newCluster(t, 2, direct)
+			a, b := c.upPair([2]string{mode, modeKernel})
+			await := func(link string) {
+				t.Helper()
+				eventually(t, 5*time.Second, "by "+link, func() error {
+					return c.hosts[0].Do(func() error {
+						routes, err := netlink.RouteGet(b.addr.AsSlice())
+						if err != nil {
+							return err
+						}
+						if got := linkName(routes[0].LinkIndex); got != link {
+							return fmt.Errorf("by %s", got)
+						}
+						return nil
+					})
+				})
+				if err := sendTCP(a.NS, b.NS, b.addr, 10<<20); err != nil {
+					t.Error(err)
+				}
+			}
+			await("eth0")
+			c.put("/coreos.com/network/config", testNetwork)
+			await("flannel.1")
+			c.put("/coreos.com/network/config", direct)
+			await("eth0")
+		})
+	}
+}
+
+// rules are the traffic rules of the host, as nft lists them.
+func (h *host) rules() string { return h.Run("nft", "list", "ruleset") }
+
+func hasBlackhole(p netip.Prefix) error {
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Type: unix.RTN_BLACKHOLE, Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TYPE|netlink.RT_FILTER_TABLE)
+	for _, r := range routes {
+		if r.Dst != nil && r.Dst.String() == p.String() {
+			return nil
+		}
+	}
+	return fmt.Errorf("no blackhole for %s in %v (%v)", p, routes, err)
+}
+
+func hasOverlayAddr(a netip.Addr) error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+		if err != nil {
+			return err
+		}
+		for _, have := range addrs {
+			if strings.HasPrefix(l.Attrs().Name, "flannel") && have.IP.Equal(net.IP(a.AsSlice())) {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("no overlay device has %s", a)
+}
+
+// get returns status and body of a request that starts on the host.
+func get(t *testing.T, h *host, addr, path string) string {
+	t.Helper()
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(_ context.Context, network, _ string) (conn net.Conn, err error) {
+		err = h.Do(func() error { conn, err = net.Dial(network, addr); return err })
+		return conn, err
+	}}}
+	r, err := client.Get("http://" + addr + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	b, _ := io.ReadAll(r.Body)
+	return fmt.Sprint(r.StatusCode, " ", string(b))
+}
+
+// TestHealth: alive and not ready while there is no network config; a port that is taken is a clear error.
+func TestHealth(t *testing.T) {
+	c := newCluster(t, 1, "")
+	h := c.hosts[0]
+	p := h.start("--dataplane", modeUserspace, "--healthz-port", "8081")
+	p.waitLog("no network config", 5*time.Second)
+	if got := get(t, h, "127.0.0.1:8081", "/healthz"); !strings.HasPrefix(got, "200") {
+		t.Errorf("healthz: %s", got)
+	}
+	if got := get(t, h, "127.0.0.1:8081", "/readyz"); !strings.HasPrefix(got, "503") {
+		t.Errorf("readyz: %s", got)
+	}
+	second := *h
+	second.subnetFile = filepath.Join(t.TempDir(), "second.env")
+	if code := second.start("--healthz-port", "8081").wait(5 * time.Second); code != exitFailure || !strings.Contains(second.daemon.text(), "--healthz-port 8081") {
+		t.Errorf("second daemon on the port: exit code %d:\n%s", code, second.daemon.text())
+	}
+}
+
+// TestPasswordIsNotShown: neither the log nor, from a file, the command line has it.
+func TestPasswordIsNotShown(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte("hush-hush\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(t, 1, testNetwork)
+	for _, args := range [][]string{
+		{"--etcd-password-file", file}, {"--etcd-password", "hush-hush"},
+	} {
+		h := c.hosts[0]
+		p := h.start(append(args, "--etcd-username", "u", "-v", "1")...)
+		p.waitLog("msg=ready", 10*time.Second) // etcd has no users, and asks for none
+		cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		onLine := strings.Contains(string(cmdline), "hush-hush")
+		if warned := strings.Contains(p.text(), "--etcd-password-file"); warned != onLine {
+			t.Errorf("%q: warned: %v", args, warned)
+		}
+		if strings.Contains(p.text(), "hush-hush") {
+			t.Errorf("the log shows the password:\n%s", p.text())
+		}
+		p.stop(unix.SIGTERM)
+	}
+}
+
+// TestRouterAdvertisements: a host that takes its routes from router advertisements does so
+// still when overlayd has turned forwarding on.
+func TestRouterAdvertisements(t *testing.T) {
+	c := newClusterOn(t, []string{under4, under6}, 1, dualNetwork)
+	h := c.hosts[0]
+	h.Must(func() error {
+		for _, s := range []string{"all/forwarding=0", "eth0/accept_ra=1"} {
+			name, value, _ := strings.Cut(s, "=")
+			if err := rtnl.SetSysctl(ip6Conf+"/"+name, value); err != nil {
+				return err
+			}
+		}
+		l, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		_, dst, _ := net.ParseCIDR("2001:db8:aaaa::/48")
+		return netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: dst, Protocol: unix.RTPROT_RA, Gw: net.ParseIP("2001:db8::1")})
+	})
+	h.up("--dataplane", modeUserspace)
+	h.Must(func() error {
+		for name, want := range map[string]string{"all/forwarding": "1", "eth0/forwarding": "1", "eth0/accept_ra": "2", "default/accept_ra": "1"} {
+			b, err := os.ReadFile("/proc/sys/" + ip6Conf + "/" + name)
+			if err != nil || strings.TrimSpace(string(b)) != want {
+				return fmt.Errorf("%s is %q (%v), want %s", name, b, err, want)
+			}
+		}
+		return nil
+	})
+}
