@@ -103,24 +103,36 @@ func TestRunIsQuietWhereNothingConcernsIt(t *testing.T) {
 	w := wanted(newPeer("192.0.2.3", "10.5.2.0/24"))
 	h.sync(w)
 	h.run(&w)
-	settled := func() bool {
-		h.r.mu.Lock()
-		defer h.r.mu.Unlock()
-		return h.r.known && !h.r.stale.Load()
-	}
-	for deadline := time.Now().Add(2 * time.Second); !settled(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("never settled")
-		}
-	}
-	time.Sleep(2 * gather) // its own routes' notifications
+	h.awaitQuiet()
 	h.Run("ip", "link", "add", "veth1", "type", "veth", "peer", "name", "veth2")
 	h.Run("ip", "link", "set", "veth1", "up")
 	h.Run("ip", "route", "add", "10.5.1.7/32", "dev", "veth1")
 	h.Run("ip", "link", "del", "veth1")
 	h.sync(wanted(newPeer("192.0.2.3", "10.5.2.0/24"), newPeer("198.51.100.9", "10.5.9.0/24")))
-	if !settled() {
+	if !h.settled() {
 		t.Error("a pod makes it read everything again")
+	}
+}
+
+// settled reports whether Run has nothing to look at.
+func (h *host) settled() bool {
+	h.r.mu.Lock()
+	defer h.r.mu.Unlock()
+	return h.r.known && !h.r.stale.Load()
+}
+
+// awaitQuiet waits until Run has had nothing to look at for longer than it gathers: it
+// looks at the notifications of its own routes, too.
+func (h *host) awaitQuiet() {
+	h.tb.Helper()
+	quiet := time.Now()
+	for deadline := time.Now().Add(10 * time.Second); time.Since(quiet) < 3*gather; time.Sleep(10 * time.Millisecond) {
+		if !h.settled() {
+			quiet = time.Now()
+		}
+		if time.Now().After(deadline) {
+			h.tb.Fatal("never quiet")
+		}
 	}
 }
 
