@@ -43,7 +43,13 @@ const (
 
 func newKubeCluster(t *testing.T, n int, config string) *kubeCluster {
 	t.Helper()
-	k := &kubeCluster{cluster: newCluster(t, n, ""), netConf: filepath.Join(t.TempDir(), "net-conf.json")}
+	return newKubeClusterOn(t, []string{under4}, n, config)
+}
+
+// newKubeClusterOn is newKubeCluster with an underlay of these prefixes.
+func newKubeClusterOn(t *testing.T, under []string, n int, config string) *kubeCluster {
+	t.Helper()
+	k := &kubeCluster{cluster: newClusterOn(t, under, n, ""), netConf: filepath.Join(t.TempDir(), "net-conf.json")}
 	if err := os.WriteFile(k.netConf, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -282,4 +288,33 @@ func residentPeak(t *testing.T, p *process) (kib int) {
 		fmt.Sscanf(line, "VmHWM: %d", &kib)
 	}
 	return kib
+}
+
+// TestKubeDual: a dual-stack cluster on a dual-stack underlay, both dataplanes.
+func TestKubeDual(t *testing.T) {
+	k := newKubeClusterOn(t, []string{under4, under6}, 2,
+		`{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:5::/48","EnableNFTables":true,"Backend":{"Type":"vxlan"}}`)
+	for i, mode := range []string{modeKernel, modeUserspace} {
+		h := k.hosts[i]
+		kubetest.Create(t, k.client, kubetest.NewNode(h.name, nil, fmt.Sprintf("10.5.%d.0/24", i+1), fmt.Sprintf("fd10:5:0:%d::/64", i+1)))
+		k.up(i, "--dataplane", mode)
+		want := map[string]string{
+			annotation + "kube-subnet-manager": "true",
+			annotation + "backend-type":        "vxlan",
+			annotation + "backend-data":        `{"VNI":1,"VtepMAC":"` + dataplane.MAC(h.addrs[0], 1).String() + `"}`,
+			annotation + "public-ip":           h.addrs[0].String(),
+			annotation + "backend-v6-data":     `{"VNI":1,"VtepMAC":"` + dataplane.MAC(h.addrs[1], 1).String() + `"}`,
+			annotation + "public-ipv6":         h.addrs[1].String(),
+		}
+		if got := kubetest.Get(t, k.client, h.name).Annotations; !maps.Equal(got, want) {
+			t.Errorf("annotations of %s are %q, want %q", h.name, got, want)
+		}
+	}
+	a, b := k.hosts[0].pod(0, 0), k.hosts[1].pod(0, 0)
+	for _, to := range b.addrs {
+		eventually(t, 5*time.Second, to.String(), func() error { return echoWithin(a.NS, to, 1000, 200*time.Millisecond) })
+	}
+	if len(b.addrs) != 2 {
+		t.Errorf("pod has %v", b.addrs)
+	}
 }

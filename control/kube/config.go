@@ -53,11 +53,11 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 const (
-	// Together these find a dead connection within 10 s and a server that is back
+	// Together with retry these find a dead connection within 5 s and a server that is back
 	// within 2 s; client-go's own 45 s and 30 s would leave new nodes unreachable so long.
-	dialTimeout    = time.Second
-	keepAliveIdle  = 3 * time.Second
-	keepAliveEvery = 2 * time.Second
+	dialTimeout    = 700 * time.Millisecond
+	keepAliveIdle  = 2 * time.Second
+	keepAliveEvery = time.Second
 	keepAliveCount = 3
 )
 

@@ -28,9 +28,9 @@
 // A watch is client-go's Reflector over all Nodes into a table that keeps of each Node
 // only its lease: streamed, or listed page by page from servers that cannot stream.
 // It resumes after a disconnect where it was, and begins again with a Reset where the
-// server has forgotten that (410 Gone). The table sends the present state of what has
-// changed since it last sent, so that no queue can overflow and a slow receiver costs
-// nothing.
+// server has forgotten that (410 Gone) or, its etcd wiped or restored, has not come so
+// far. The table sends the present state of what has changed since it last sent, so that
+// no queue can overflow and a slow receiver costs nothing.
 //
 // CreateRevision is the Node's creation time in seconds: resourceVersions order writes
 // and not Nodes, and nobody but the API server sets that time. Two Nodes that claim the

@@ -26,7 +26,8 @@ import (
 type apiServer struct {
 	*kubetest.Server
 	client  kubernetes.Interface
-	etcd    *clientv3.Client
+	store   *embedded.Server
+	etcd    *clientv3.Client // of store
 	process *exec.Cmd
 	log     io.Writer
 }
@@ -56,7 +57,7 @@ func withServer(m *testing.M) int {
 		}
 		return 1
 	}
-	defer shared.kill()
+	defer shared.close()
 	return m.Run()
 }
 
@@ -65,16 +66,16 @@ func newAPIServer(dir string) (*apiServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	etcd, err := embedded.Start(context.Background(), embedded.Config{Dir: filepath.Join(dir, "etcd"),
+	s := &apiServer{}
+	s.store, err = embedded.Start(context.Background(), embedded.Config{Dir: filepath.Join(dir, "etcd"),
 		ListenClient: "http://" + ports[0].String(), NoFsync: true})
 	if err != nil {
 		return nil, err
 	}
-	s := &apiServer{}
-	if s.etcd, err = clientv3.New(clientv3.Config{Endpoints: etcd.URLs(), Logger: zap.NewNop()}); err != nil {
+	if s.etcd, err = clientv3.New(clientv3.Config{Endpoints: s.store.URLs(), Logger: zap.NewNop()}); err != nil {
 		return nil, err
 	}
-	if s.Server, err = kubetest.New(dir, etcd.URLs()[0], ports[1]); err != nil {
+	if s.Server, err = kubetest.New(dir, s.store.URLs()[0], ports[1]); err != nil {
 		return nil, err
 	}
 	if s.client, err = s.Client(nil); err != nil {
@@ -96,6 +97,12 @@ func (s *apiServer) start() error {
 func (s *apiServer) kill() {
 	s.process.Process.Kill()
 	s.process.Wait()
+}
+
+func (s *apiServer) close() {
+	s.kill()
+	s.etcd.Close()
+	s.store.Stop()
 }
 
 func (s *apiServer) restart(tb testing.TB) {

@@ -12,10 +12,10 @@ import (
 // proxy forwards TCP connections to the API server and can cut them all.
 type proxy struct {
 	listener net.Listener
-	target   string
 	wg       sync.WaitGroup
 
 	mu     sync.Mutex
+	target string
 	conns  map[net.Conn]struct{}
 	refuse bool
 }
@@ -38,6 +38,13 @@ func newProxy(tb testing.TB, target string) *proxy {
 
 func (p *proxy) addr() string { return p.listener.Addr().String() }
 
+// point makes the connections from now on lead to target.
+func (p *proxy) point(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
+
 // cut closes every connection, and later ones too if refuse is set.
 func (p *proxy) cut(refuse bool) {
 	p.mu.Lock()
@@ -54,7 +61,10 @@ func (p *proxy) accept() {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", p.target)
+		p.mu.Lock()
+		target := p.target
+		p.mu.Unlock()
+		server, err := net.Dial("tcp", target)
 		if err != nil || !p.add(c, server) {
 			c.Close()
 			continue

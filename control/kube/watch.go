@@ -2,9 +2,12 @@ package kube
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -103,9 +106,33 @@ func (s *Store) listWatch(r reader) *cache.ListWatch {
 			return list, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := s.api.Nodes().Watch(ctx, o)
+			err := s.checkVersion(ctx, o.ResourceVersion)
+			var w watch.Interface
+			if err == nil {
+				w, err = s.api.Nodes().Watch(ctx, o)
+			}
 			f.note(ctx, "watch nodes", err)
 			return w, err
 		},
 	}
+}
+
+// checkVersion returns 410 Gone for a version that the server has not reached. That is so where
+// its etcd was wiped or restored: the server would accept the watch, and send nothing until
+// the version is reached.
+func (s *Store) checkVersion(ctx context.Context, version string) error {
+	want, err := strconv.ParseUint(version, 10, 64)
+	if err != nil || want == 0 {
+		return nil // the watch begins with a list
+	}
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	list, err := s.api.Nodes().List(call, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return err
+	}
+	if now, err := strconv.ParseUint(list.ResourceVersion, 10, 64); err == nil && now < want {
+		return apierrors.NewResourceExpired(fmt.Sprintf("nodes are at version %d, and were at %d", now, want))
+	}
+	return nil
 }
