@@ -25,7 +25,7 @@ func manyPeers(n int, onlink bool) []dataplane.Peer {
 // A host with as many peers as issue 4 asks for is made right in time, and one more
 // peer does not mean to ask the kernel about all of them again.
 func TestSyncOfManyPeersIsFast(t *testing.T) {
-	const peers, maxCold, maxMore = 5000, 2*time.Second, 100 * time.Millisecond
+	const peers, maxCold, maxMore = 5000, 2 * time.Second, 100 * time.Millisecond
 	for _, onlink := range []bool{true, false} {
 		var cold, more time.Duration
 		for range 5 { // the machine may be busy: the best counts
