@@ -21,7 +21,7 @@ type keeper struct {
 	main    *tool  // writes the rules in iptables mode
 	side    *tool  // writes to the legacy tables otherwise
 
-	warned, droppers string // of what was warned
+	warned, droppers string // what was warned of
 }
 
 // apply makes s true where it is not, and reports whether it found something else
@@ -194,27 +194,54 @@ func (k *keeper) replaceFlannels(foreign bool) (times uint32, err error) {
 	return 0, nil
 }
 
-// applyLegacy brings the tables of iptables-legacy into order.
+// applyLegacy brings the tables of iptables-legacy into order. Where others use
+// them and our rules are elsewhere, a warning is all that comes of what fails: the
+// network may work without.
 func (k *keeper) applyLegacy(ctx context.Context) (wrote bool, err error) {
 	have, err := readLegacy(k.family)
-	if err != nil || k.blob == have.text && (k.blob != "" || !k.inLegacy()) {
-		return false, err
+	if k.inLegacy() {
+		if err != nil || k.blob != "" && k.blob == have.text {
+			return false, err
+		}
+		return k.writeLegacy(ctx, k.main, k.toolWant(), have)
 	}
-	t, w := k.main, k.toolWant()
-	if !k.inLegacy() {
-		w.masq = nil
-		if !have.drops {
-			w.forward = nil // an accept at the end of the chain would change nothing
-		}
-		if !have.drops && !have.mentions() {
-			k.blob = have.text
-			return false, nil
-		}
-		if t = k.findSide(ctx, have); t == nil {
-			k.blob = have.text
-			return false, nil
+	if err == nil && k.blob == have.text {
+		return false, nil
+	}
+	if err == nil {
+		wrote, err = k.applySide(ctx, have)
+	}
+	if err != nil && k.warned != err.Error() && ctx.Err() == nil {
+		k.warned = err.Error()
+		k.config.Log.Warn("legacy iptables tables are in use, and only iptables-legacy with CAP_NET_RAW can write them",
+			"family", k.family.String(), "drops_forwarded_packets", have.drops, "error", err,
+			"remedy", "install iptables-legacy, or run "+commandOf(k.family)+"-legacy -P FORWARD ACCEPT where it is installed")
+	}
+	return wrote, nil
+}
+
+// applySide writes to legacy tables that stand beside those in use.
+func (k *keeper) applySide(ctx context.Context, have legacyTables) (wrote bool, err error) {
+	w := k.toolWant()
+	w.masq = nil
+	if !have.drops {
+		w.forward = nil // an accept at the end of the chain would change nothing
+	}
+	if !have.drops && !have.mentions() {
+		k.blob = have.text
+		return false, nil
+	}
+	if k.side == nil {
+		if k.side, err = findLegacy(ctx, k.family); err != nil {
+			k.blob = have.text // not to be looked for again until something changes
+			return false, err
 		}
 	}
+	return k.writeLegacy(ctx, k.side, w, have)
+}
+
+// writeLegacy makes w true with a tool, where have is what there is.
+func (k *keeper) writeLegacy(ctx context.Context, t *tool, w toolWant, have legacyTables) (wrote bool, err error) {
 	for range attempts {
 		again, err := t.ensure(ctx, w)
 		if err != nil {
@@ -230,25 +257,4 @@ func (k *keeper) applyLegacy(ctx context.Context) (wrote bool, err error) {
 		}
 	}
 	return wrote, errChanging
-}
-
-// findSide finds the binary for legacy tables that stand beside those in use. It
-// warns where there is none, which does not keep the network from working on a
-// host whose legacy tables stand empty.
-func (k *keeper) findSide(ctx context.Context, have legacyTables) *tool {
-	if k.side != nil {
-		return k.side
-	}
-	t, err := findLegacy(ctx, k.family)
-	if err != nil {
-		if text := fmt.Sprint(have.drops); k.warned != text {
-			k.warned = text
-			k.config.Log.Warn("legacy iptables tables are in use, and only iptables-legacy can write them",
-				"family", k.family.String(), "drops_forwarded_packets", have.drops, "error", err,
-				"remedy", "install iptables-legacy, or run "+commandOf(k.family)+"-legacy -P FORWARD ACCEPT where it is installed")
-		}
-		return nil
-	}
-	k.side = t
-	return t
 }

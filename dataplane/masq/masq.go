@@ -61,7 +61,7 @@ func Open(c Config) (*Rules, error) {
 	}
 	w, err := watch()
 	if err != nil {
-		return nil, fmt.Errorf("open traffic rules: %w", err)
+		return nil, fmt.Errorf("open traffic rules: %w", explain(err))
 	}
 	r := &Rules{config: c, watch: w}
 	for _, f := range []family{ipv4, ipv6} {

@@ -187,6 +187,29 @@ func TestLegacyWithoutBinary(t *testing.T) {
 	}
 }
 
+// TestLegacyFails: an iptables-legacy that cannot do it keeps nothing else from working.
+func TestLegacyFails(t *testing.T) {
+	h := newHost(t, nftVariant)
+	h.dropForward(true)
+	for _, f := range []family{ipv4, ipv6} {
+		script := "#!/bin/sh\necho Permission denied >&2\nexit 1\n"
+		if err := os.WriteFile(filepath.Join(filepath.Dir(h.log), commandOf(f)+"-legacy-save"), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var log strings.Builder
+	c := h.config()
+	c.Log = slog.New(slog.NewTextHandler(&log, nil))
+	r := h.sync(c, wanted())
+	h.Must(func() error { r.repair(context.Background()); return nil })
+	if n := strings.Count(log.String(), "Permission denied"); n != 2 {
+		t.Errorf("the log tells of it %d times, want once per family:\n%s", n, log.String())
+	}
+	if got := h.ours(); !strings.Contains(got, goldenNFT) {
+		t.Errorf("the rules are\n%s", got)
+	}
+}
+
 // TestFirewallDrops: of a firewall that drops what is forwarded is warned, with what to do.
 func TestFirewallDrops(t *testing.T) {
 	h := newHost(t, nftVariant)
