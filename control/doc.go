@@ -9,9 +9,11 @@
 //     again: an Update with Reset.
 //  2. inbox.go: takes updates while the dataplane is busy.
 //  3. follow.go (*follower).run: one goroutine takes all that are pending.
-//  4. rib.go [RIB.Apply]: the table of all leases, and whether that changed it.
+//  4. rib.go [RIB.Apply]: the table of all leases, and whether that changed it. What a
+//     store that was wiped has lost is kept for a minute, in which the nodes register anew.
 //  5. rib.go [RIB.Peers], admit.go: which leases hold, oldest first, as a sorted list
-//     of [dataplane.Peer]. Every refusal is a [Rejection] of that lease alone.
+//     of [dataplane.Peer]. Every refusal is a [Rejection] of that lease alone. vtep.go
+//     says by which VTEP of a lease this node reaches its subnets.
 //  6. follow.go (*follower).sync: one complete [dataplane.Wanted] for Dataplane.Sync,
 //     then subnetfile.go. What failed is tried again with backoff (backoff.go), and
 //     every fault is logged once (notice.go). Ready means: the device is up and every

@@ -53,5 +53,6 @@
 // Reset. The stream is etcd's own RPC and not clientv3's Watch, which reconnects
 // by itself at a revision that a wiped or restored etcd reaches only years later.
 // Nor is a stream trusted for ever: it is ended and the list repeated every ten
-// minutes.
+// minutes. The network config and the names of the older layout's networks are followed in
+// the same way: Store.WatchNetwork, Store.Networks.
 package etcd
