@@ -1,0 +1,5 @@
+//go:build kube && !race
+
+package kube_test
+
+const raceEnabled = false
