@@ -90,19 +90,22 @@ func (n *network) supported(c control.Network) error {
 			}
 		}
 	}
-	return checkIPv6MTU(c, n.iface)
+	return checkMTU(c, n.iface)
 }
 
-func checkIPv6MTU(c control.Network, iface underlay.Interface) error {
-	if mtu := overlayMTU(c, iface); c.EnableIPv6 && mtu < minIPv6MTU {
-		return fmt.Errorf("network config: EnableIPv6: the overlay has an MTU of %d here, and IPv6 needs %d: the MTU of %s is %d, Backend.MTU is %d",
-			mtu, minIPv6MTU, iface.Name, iface.MTU, c.Backend.MTU)
+// checkMTU refuses an overlay whose packets are smaller than every link must carry:
+// RFC 791 section 3.2, RFC 8200 section 5.
+func checkMTU(c control.Network, iface underlay.Interface) error {
+	version, least := 4, 68
+	if c.EnableIPv6 {
+		version, least = 6, 1280
+	}
+	if mtu := overlayMTU(c, iface); mtu < least {
+		return fmt.Errorf("network config: EnableIPv%d: the overlay has an MTU of %d here, and IPv%d needs %d: the MTU of %s is %d, Backend.MTU is %d",
+			version, mtu, version, least, iface.Name, iface.MTU, c.Backend.MTU)
 	}
 	return nil
 }
-
-// minIPv6MTU is what every IPv6 link must carry (RFC 8200 section 5).
-const minIPv6MTU = 1280
 
 // maxVNI is the largest VNI that fits a device name of 15 bytes behind "flannel.", and
 // behind "flannel-v6.", which the kernel dataplane has on an IPv6 underlay.

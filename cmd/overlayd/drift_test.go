@@ -14,10 +14,7 @@ func TestDrift(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			c := newCluster(t, 2, testNetwork)
 			h := c.hosts[0]
-			h.up("--dataplane", mode)
-			c.hosts[1].up("--dataplane", modeKernel)
-			a, b := h.pod(0, 0), c.hosts[1].pod(0, 0)
-			warmUp(t, a, b)
+			a, b := c.upPair([2]string{mode, modeKernel})
 			for name, breakIt := range map[string]func(netlink.Link) error{
 				"routes deleted":    deleteRoutes,
 				"addresses deleted": deleteAddrs,

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	sd "github.com/coreos/go-systemd/v22/daemon"
+
 	"github.com/overlayd/overlayd/control/etcd"
 )
 
@@ -47,7 +49,9 @@ func (d *daemon) serveNetworks(ctx context.Context) error {
 				return nil
 			}
 			s.follow(ctx, d.ofInterest(all))
-			d.health.forget(unknown)
+			if d.health.forget(unknown); len(all) == 0 {
+				sd.SdNotify(false, sd.SdNotifyReady) // there is nothing to wait for
+			}
 		}
 	}
 }

@@ -16,12 +16,8 @@ import (
 // again costs no packet, keeps its subnet and writes nothing to the kernel.
 func TestKillKernel(t *testing.T) {
 	c := newCluster(t, 2, testNetwork)
-	for _, h := range c.hosts {
-		h.up("--dataplane", modeKernel)
-	}
-	a, b := c.hosts[0].pod(0, 0), c.hosts[1].pod(0, 0)
+	a, b := c.upPair([2]string{modeKernel, modeKernel})
 	subnet := c.hosts[0].gateway()
-	warmUp(t, a, b)
 	there, back := startMeters(t, a, b)
 	heard := listen(t, c.hosts[0])
 
@@ -45,11 +41,8 @@ func TestKillKernel(t *testing.T) {
 // restart, with the same subnet, and the peer notices nothing in the store.
 func TestKillUserspace(t *testing.T) {
 	c := newCluster(t, 2, testNetwork)
-	c.hosts[0].up("--dataplane", modeUserspace)
-	c.hosts[1].up("--dataplane", modeKernel)
-	a, b := c.hosts[0].pod(0, 0), c.hosts[1].pod(0, 0)
+	a, b := c.upPair([2]string{modeUserspace, modeKernel})
 	subnet, value := c.hosts[0].gateway(), c.get(c.hosts[0].key())
-	warmUp(t, a, b)
 	there, back := startMeters(t, a, b)
 
 	c.hosts[0].daemon.stop(unix.SIGKILL)
@@ -128,10 +121,7 @@ func TestStop(t *testing.T) {
 	for _, mode := range []string{modeKernel, modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
 			c := newCluster(t, 2, testNetwork)
-			c.hosts[0].up("--dataplane", mode)
-			c.hosts[1].up("--dataplane", modeKernel)
-			a, b := c.hosts[0].pod(0, 0), c.hosts[1].pod(0, 0)
-			warmUp(t, a, b)
+			a, b := c.upPair([2]string{mode, modeKernel})
 			began := time.Now()
 			code := c.hosts[0].daemon.stop(unix.SIGTERM)
 			if took := time.Since(began); code != 0 || took > time.Second {
@@ -156,10 +146,7 @@ func TestUnderlayRecreated(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			c := newCluster(t, 2, testNetwork)
 			h := c.hosts[0]
-			h.up("--dataplane", mode)
-			c.hosts[1].up("--dataplane", modeKernel)
-			a, b := h.pod(0, 0), c.hosts[1].pod(0, 0)
-			warmUp(t, a, b)
+			a, b := c.upPair([2]string{mode, modeKernel})
 			subnet := h.gateway()
 			h.Must(func() error {
 				l, err := netlink.LinkByName("eth0")

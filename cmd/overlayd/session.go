@@ -89,7 +89,8 @@ func (n *network) tellReady(ctx context.Context, ready <-chan struct{}) error {
 	case <-ready:
 	}
 	n.log.Info("ready")
-	if n.health.setReady(n.name, true) {
+	// Of several networks the first counts: systemd would end all for one that never is ready.
+	if n.health.setReady(n.name, true) || n.several() {
 		sd.SdNotify(false, sd.SdNotifyReady)
 	}
 	return n.markReady(ctx)
@@ -113,10 +114,9 @@ func (n *network) drainOnSignal(ctx context.Context, c *control.Controller) erro
 // with errUnderlayChanged or control.ErrNetworkChanged when anything else of them changes.
 func (n *network) followChanges(ctx context.Context, config control.Network, c *control.Controller) error {
 	group, ctx := errgroup.WithContext(ctx)
-	now := n.iface
 	ifaces := make(chan underlay.Interface)
 	group.Go(func() error {
-		return underlay.Watch(ctx, n.chosenBy, now, func(i underlay.Interface) {
+		return underlay.Watch(ctx, n.chosenBy, n.iface, func(i underlay.Interface) {
 			select {
 			case ifaces <- i:
 			case <-ctx.Done():
@@ -124,49 +124,54 @@ func (n *network) followChanges(ctx context.Context, config control.Network, c *
 		})
 	})
 	group.Go(func() error {
-		configs := n.configs(ctx)
+		inner, cancel := context.WithCancel(ctx)
+		configs := n.configs(inner)
+		defer func() {
+			cancel()
+			for range configs { // until it is closed
+			}
+		}()
+		iface := n.iface
 		for {
-			was, wasIface := config, now
+			nextConfig, nextIface := config, iface
 			select {
 			case <-ctx.Done():
-				for range configs { // until it is closed
-				}
 				return nil
-			case i := <-ifaces:
-				if now = i; !sameButMTU(now, wasIface) {
-					return fmt.Errorf("%w: now %s with %v", errUnderlayChanged, now.Name, now.Underlays(config.EnableIPv4, config.EnableIPv6))
-				}
+			case nextIface = <-ifaces:
 			case got, ok := <-configs:
 				if !ok {
-					configs = nil
-					continue
+					return nil // ctx has ended
 				}
-				if config = got; !sameButBackendMTU(config, was) {
-					return control.ErrNetworkChanged
-				}
+				nextConfig = got
 			}
-			if config == was && now == wasIface {
+			if nextConfig == config && nextIface == iface {
 				continue
 			}
-			mtu := overlayMTU(config, now)
-			if err := checkIPv6MTU(config, now); err != nil {
-				return fmt.Errorf("%w: %w", errUnderlayChanged, err)
+			if err := changed(config, nextConfig, iface, nextIface); err != nil {
+				return err
 			}
-			n.log.Info("MTU", "overlay", mtu, "interface", now.Name, "underlay", now.MTU, "configured", config.Backend.MTU)
+			config, iface = nextConfig, nextIface
+			mtu := overlayMTU(config, iface)
+			n.log.Info("MTU", "overlay", mtu, "interface", iface.Name, "underlay", iface.MTU, "configured", config.Backend.MTU)
 			c.SetMTU(mtu)
 		}
 	})
 	return group.Wait()
 }
 
-func sameButMTU(a, b underlay.Interface) bool {
-	a.MTU = b.MTU
-	return a == b
-}
-
-func sameButBackendMTU(a, b control.Network) bool {
-	a.Backend.MTU = b.Backend.MTU
-	return a == b
+// changed says what of a change takes another session: all but an MTU that the overlay can have.
+func changed(config, nextConfig control.Network, iface, nextIface underlay.Interface) error {
+	config.Backend.MTU, iface.MTU = nextConfig.Backend.MTU, nextIface.MTU
+	switch {
+	case nextConfig != config:
+		return control.ErrNetworkChanged
+	case nextIface != iface:
+		return fmt.Errorf("%w: now %s with %v", errUnderlayChanged, nextIface.Name, nextIface.Underlays(config.EnableIPv4, config.EnableIPv6))
+	}
+	if err := checkMTU(nextConfig, nextIface); err != nil {
+		return fmt.Errorf("%w: %w", errUnderlayChanged, err)
+	}
+	return nil
 }
 
 // statsAttrs lists the counters that are not zero, by the names that the README has.

@@ -19,10 +19,7 @@ func TestJunk(t *testing.T) {
 	for _, mode := range []string{modeKernel, modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
 			c := newCluster(t, 3, testNetwork)
-			c.hosts[0].up("--dataplane", mode)
-			c.hosts[1].up("--dataplane", modeKernel)
-			a, b := c.hosts[0].pod(0, 0), c.hosts[1].pod(0, 0)
-			warmUp(t, a, b)
+			a, b := c.upPair([2]string{mode, modeKernel})
 			there, back := startMeters(t, a, b)
 
 			own := strings.TrimSuffix(strings.TrimPrefix(c.hosts[0].key(), subnets), "-24")
