@@ -60,18 +60,15 @@ func newClusterOn(t *testing.T, under []string, n int, config string) *cluster {
 	c := &cluster{t: t}
 	var namespaces []*netnstest.NS
 	for i := range n {
-		ns := netnstest.New(t)
-		namespaces = append(namespaces, ns)
-		h := &host{NS: ns, c: c, name: fmt.Sprintf("host%d", i), subnetFile: filepath.Join(t.TempDir(), "subnet.env")}
+		var addrs []netip.Addr
 		for _, prefix := range under {
 			addr := netip.MustParsePrefix(prefix).Addr().Next()
 			for range i + 1 {
 				addr = addr.Next()
 			}
-			h.addrs = append(h.addrs, addr)
+			addrs = append(addrs, addr)
 		}
-		h.addr = h.addrs[0]
-		c.hosts = append(c.hosts, h)
+		namespaces = append(namespaces, c.addHost(addrs...).NS)
 	}
 	c.under = netnstest.LAN(t, under[0], namespaces...)
 	for _, prefix := range under[1:] {
@@ -85,6 +82,15 @@ func newClusterOn(t *testing.T, under []string, n int, config string) *cluster {
 		c.put("/coreos.com/network/config", config)
 	}
 	return c
+}
+
+// addHost makes one more host, without links.
+func (c *cluster) addHost(addrs ...netip.Addr) *host {
+	c.t.Helper()
+	h := &host{NS: netnstest.New(c.t), c: c, name: fmt.Sprintf("host%d", len(c.hosts)),
+		subnetFile: filepath.Join(c.t.TempDir(), "subnet.env"), addr: addrs[0], addrs: addrs}
+	c.hosts = append(c.hosts, h)
+	return h
 }
 
 func (c *cluster) connect() {

@@ -89,7 +89,7 @@ func TestFlannelPeer(t *testing.T) {
 				peer := makePeer(t, c.hosts[1], h, "10.5.250.0", csum)
 				c.put(peer.key, peer.value)
 				a := h.pod(0, 0)
-				b := &pod{NS: c.hosts[1].NS, addr: peer.addr}
+				b := &pod{NS: c.hosts[1].NS, addr: peer.addr, addrs: []netip.Addr{peer.addr}}
 				warmUp(t, a, b)
 				checkPair(t, h, a, c.hosts[1], b, 20<<20)
 

@@ -12,41 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const dualNetwork = `{"Network":"10.5.0.0/16","SubnetMax":"10.5.63.0","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"vxlan"}}`
-
-// TestFamilies: an overlay of either family, or both, over an underlay of either, or
-// both; each pod reaches the other by every address it has.
-func TestFamilies(t *testing.T) {
-	overlays := map[string]string{
-		"v4": testNetwork, "dual": dualNetwork,
-		"v6": `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00:5::/48"}`,
-	}
-	unders := map[string][]string{"v4": {under4}, "v6": {under6}, "dual": {under4, under6}}
-	for overlay, config := range overlays {
-		for name, under := range unders {
-			t.Run(overlay+" over "+name, func(t *testing.T) {
-				c := newClusterOn(t, under, 2, config)
-				a, b := c.upPair([2]string{modeKernel, modeUserspace})
-				for i, to := range b.addrs {
-					for _, err := range []error{
-						echo(a.NS, to, 1000), echo(b.NS, a.addrs[i], 1000), echo(c.hosts[0].NS, to, 1000),
-						sendTCP(a.NS, b.NS, to, 10<<20), sendTCP(b.NS, a.NS, a.addrs[i], 10<<20),
-					} {
-						if err != nil {
-							t.Errorf("%s: %v", to, err)
-						}
-					}
-				}
-				for _, h := range c.hosts {
-					if !strings.HasPrefix(h.env("FLANNEL_MTU"), "14") {
-						t.Errorf("MTU %s", h.env("FLANNEL_MTU"))
-					}
-				}
-			})
-		}
-	}
-}
-
 // TestNodeAddressChange: a host whose address is replaced publishes the new one with the same
 // subnet, peers follow, and no process starts anew.
 func TestNodeAddressChange(t *testing.T) {

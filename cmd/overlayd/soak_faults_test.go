@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"testing"
 	"time"
 	"unsafe"
 
@@ -127,12 +128,18 @@ func damageChoice() string {
 // nft loads rules in the under namespace.
 func (c *cluster) nft(rules string) {
 	c.t.Helper()
+	nft(c.t, c.under, rules)
+}
+
+// nft loads rules into a namespace.
+func nft(t *testing.T, ns *netnstest.NS, rules string) {
+	t.Helper()
 	cmd := exec.Command("nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(rules)
 	var out []byte
-	err := c.under.Do(func() (err error) { out, err = cmd.CombinedOutput(); return err })
+	err := ns.Do(func() (err error) { out, err = cmd.CombinedOutput(); return err })
 	if err != nil {
-		c.t.Fatalf("nft: %v\n%s\n%s", err, out, rules)
+		t.Fatalf("nft: %v\n%s\n%s", err, out, rules)
 	}
 }
 

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlayd/overlayd/dataplane/netnstest"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
+)
+
+// forward makes a namespace a router.
+func forward(ns *netnstest.NS) {
+	ns.Must(func() error {
+		if err := rtnl.SetSysctl(ipForward, "1"); err != nil {
+			return err
+		}
+		return rtnl.SetSysctl(ip6Forward, "1")
+	})
+}
+
+// TestDirectRoutingOnAndOffLink: in one cluster, what goes to peers of the same LAN is not
+// encapsulated and what goes to those behind a router is, by either family and dataplane,
+// and all of it arrives.
+//
+//	host 0 ─┬─ under: bridge 192.0.2.1, 198.51.100.1 ── host 2
+//	host 1 ─┘
+func TestDirectRoutingOnAndOffLink(t *testing.T) {
+	config := strings.Replace(dualNetwork, `"vxlan"`, `"vxlan","DirectRouting":true`, 1)
+	for _, mode := range []string{modeKernel, modeUserspace} {
+		t.Run(mode, func(t *testing.T) {
+			c := newClusterOn(t, []string{under4, under6}, 2, config)
+			far := c.addHost(netip.MustParseAddr("198.51.100.2"), netip.MustParseAddr("2001:db8:2::2"))
+			netnstest.Link(c.under, "far", far.NS, "eth0")
+			for _, n := range []struct{ gateway, host string }{{"198.51.100.1", "198.51.100.2/24"}, {"2001:db8:2::1", "2001:db8:2::2/64"}} {
+				c.under.Addr("far", n.gateway+n.host[strings.Index(n.host, "/"):])
+				far.Addr("eth0", n.host)
+				far.DefaultRoute(n.gateway)
+			}
+			forward(c.under)
+			var pods []*pod
+			for _, h := range c.hosts {
+				nft(t, h.NS, countWire)
+				h.up("--dataplane", mode)
+				pods = append(pods, h.pod(0, 0))
+			}
+			for _, pair := range []struct {
+				a, b  int
+				plain bool
+			}{{0, 1, true}, {0, 2, false}, {1, 2, false}} {
+				t.Run(fmt.Sprintf("host %d and %d", pair.a, pair.b), func(t *testing.T) {
+					a, b := pods[pair.a], pods[pair.b]
+					ends := []*host{c.hosts[pair.a], c.hosts[pair.b]}
+					awaitAll(t, ends[0].NS, b)
+					awaitAll(t, ends[1].NS, a)
+					before := []wire{ends[0].wire(), ends[1].wire()}
+					checkPair(t, ends[0], a, ends[1], b, 8<<20)
+					for i, h := range ends {
+						now := h.wire()
+						plain, encap := now.plain-before[i].plain, now.encap-before[i].encap
+						if (plain > 500) != pair.plain || (encap > 500) == pair.plain || plain > 0 && encap > 0 {
+							t.Errorf("host %d sent %d plain and %d encapsulated packets", pair.a+i*(pair.b-pair.a), plain, encap)
+						}
+					}
+				})
+			}
+		})
+	}
+}
+
+// awaitAll waits until each address of to is reached by large packets. The first of IPv6 is
+// lost where a link on the way has a smaller MTU than the sender's (RFC 8201).
+func awaitAll(t *testing.T, from *netnstest.NS, to *pod) {
+	t.Helper()
+	for _, addr := range to.addrs {
+		eventually(t, 5*time.Second, fmt.Sprint(addr, " is reached"), func() error { return echoWithin(from, addr, 8000, 100*time.Millisecond) })
+	}
+}
+
+// countWire counts what leaves by eth0, and belongs to the overlay.
+const countWire = `table inet wire {
+	counter plain { }
+	counter encap { }
+	chain out {
+		type filter hook postrouting priority 300; policy accept;
+		oifname "eth0" udp dport 8472 counter name encap
+		oifname "eth0" ip daddr 10.5.0.0/16 counter name plain
+		oifname "eth0" ip6 daddr fd00:5::/48 counter name plain
+	}
+}`
+
+// wire are the packets, superpackets as one, that a host has sent to the overlay.
+type wire struct{ plain, encap uint64 }
+
+func (h *host) wire() (w wire) {
+	w.plain, _ = counter(h.NS, "inet", "wire", "plain")
+	w.encap, _ = counter(h.NS, "inet", "wire", "encap")
+	return w
+}
+
+// TestBehindNAT: hosts behind a router each, which maps a public IP to them that they do not own
+// one to one, and one in the open reach each other's pods. Both NATed hosts have the same
+// address of their own.
+func TestBehindNAT(t *testing.T) {
+	for _, modes := range [][3]string{
+		{modeKernel, modeKernel, modeKernel}, {modeUserspace, modeUserspace, modeUserspace}, {modeUserspace, modeKernel, modeUserspace},
+	} {
+		t.Run(strings.Join(modes[:], "-"), func(t *testing.T) {
+			c := newCluster(t, 1, testNetwork)
+			c.hosts[0].up("--dataplane", modes[0])
+			for i, public := range []string{"192.0.2.101", "192.0.2.102"} {
+				h := c.behindNAT(public)
+				h.up("--dataplane", modes[i+1], "--public-ip", public)
+				if lease := c.get(h.key()); !strings.Contains(lease, `"PublicIP":"`+public+`"`) {
+					t.Errorf("lease %s", lease)
+				}
+			}
+			var pods []*pod
+			for _, h := range c.hosts {
+				pods = append(pods, h.pod(0, 0))
+			}
+			for _, pair := range [][2]int{{0, 1}, {0, 2}, {1, 2}} {
+				a, b := pods[pair[0]], pods[pair[1]]
+				warmUp(t, a, b)
+				checkPair(t, c.hosts[pair[0]], a, c.hosts[pair[1]], b, 8<<20)
+			}
+		})
+	}
+}
+
+// behindNAT makes one more host, which has an address of its own behind a router of its
+// own with the given one.
+func (c *cluster) behindNAT(public string) *host {
+	router := netnstest.New(c.t)
+	netnstest.Plug(c.under, "nat"+public[strings.LastIndex(public, ".")+1:], router, public+"/24")
+	h := c.addHost(netip.MustParseAddr("172.31.0.2"))
+	netnstest.Link(router, "inside", h.NS, "eth0")
+	router.Addr("inside", "172.31.0.1/24")
+	h.Addr("eth0", "172.31.0.2/24")
+	h.DefaultRoute("172.31.0.1")
+	forward(router)
+	nft(c.t, router, fmt.Sprintf(`table ip nat {
+	chain in { type nat hook prerouting priority dstnat; ip daddr %[1]s dnat to 172.31.0.2; }
+	chain out { type nat hook postrouting priority srcnat; ip saddr 172.31.0.2 snat to %[1]s; }
+}`, public))
+	return h
+}
