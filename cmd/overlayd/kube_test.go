@@ -318,3 +318,29 @@ func TestKubeDual(t *testing.T) {
 		t.Errorf("pod has %v", b.addrs)
 	}
 }
+
+// TestKubePartition: the API server cannot be reached and says nothing, so that only the
+// client can find out; a Node that joins meanwhile is reached soon after.
+func TestKubePartition(t *testing.T) {
+	const away, soon = 20 * time.Second, 2 * time.Second
+	k := newKubeCluster(t, 2, kubeNetwork)
+	k.node(0, nil)
+	k.up(0, "--dataplane", modeKernel)
+	k.under.Run("nft", `add table inet cut
+		add chain inet cut in { type filter hook input priority 0; }
+		add chain inet cut out { type filter hook output priority 0; }
+		add rule inet cut in iifname != "lo" tcp dport 6443 drop
+		add rule inet cut out oifname != "lo" tcp sport 6443 drop`)
+	kubetest.Create(t, k.client, kubetest.NewNode("joined", map[string]string{
+		annotation + "kube-subnet-manager": "true", annotation + "backend-type": "vxlan",
+		annotation + "public-ip": "192.0.2.77", annotation + "backend-data": `{"VNI":1,"VtepMAC":"0e:2a:00:00:00:77"}`,
+	}, "10.5.77.0/24"))
+	time.Sleep(away) // the outage itself
+	if err := routes(k.hosts[0], 0); err != nil {
+		t.Fatalf("the Node was seen through the partition: %v", err)
+	}
+	k.under.Run("nft", "delete table inet cut")
+	began := time.Now()
+	eventually(t, soon, "route to the Node that joined", func() error { return routes(k.hosts[0], 1) })
+	t.Logf("routed %s after the return", time.Since(began))
+}
