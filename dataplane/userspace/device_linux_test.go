@@ -298,7 +298,7 @@ func TestOpenRefused(t *testing.T) {
 			says:    "type veth",
 		},
 		"local address missing": {
-			prepare: func(t *testing.T, h *host) { h.addr = netip.MustParseAddr("198.51.100.1") },
+			prepare: func(t *testing.T, h *host) { h.under[0] = netip.MustParseAddr("198.51.100.1") },
 			is:      unix.EADDRNOTAVAIL, says: "198.51.100.1",
 		},
 		"no TUN device": { // there is one after mknod, but it may not be opened

@@ -50,7 +50,8 @@ func NewMemory(cfg Config) *Memory {
 	}
 	send := &m.core.send[0]
 	send.queue = &m.end
-	for f := range send.senders {
+	for _, u := range cfg.Underlays {
+		f := family(u.Local)
 		send.senders[f] = (*memorySender)(m)
 		if cfg.Offloads.has(UDPSegment) {
 			send.senders[f] = newBatch((*memorySender)(m), encap.RunLimit{Datagrams: encap.MaxRunDatagramsNew, Bytes: encap.MaxRunBytes})
