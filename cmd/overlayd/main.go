@@ -2,8 +2,11 @@
 // the overlay, watches everybody else's, and makes every other subnet reachable,
 // by the kernel's vxlan device or by forwarding packets itself.
 //
-// One file per subcommand; daemon.go is the daemon's life, session.go what it does
-// with one network config. This file holds the only os.Exit of the program.
+// One file per subcommand, and one per group of flags. To follow a lease through the daemon read
+// daemon.go, the life of the process; network.go, that of one overlay network in it;
+// session.go, what is done with one network config on one underlay; overlay.go, the dataplane with
+// rules and routes; and package control from there. networks.go serves several, changes.go
+// says when a session must end. This file holds the only os.Exit of the program.
 package main
 
 import (

@@ -105,10 +105,6 @@ func (n *network) serve(ctx context.Context) error {
 	}
 }
 
-// errUnderlayChanged ends a session whose dataplane has addresses or an interface that are
-// not the host's any more.
-var errUnderlayChanged = errors.New("the underlay has changed")
-
 // giveBack ends a drain: the subnet is nobody's, so its file goes. Where the session
 // did not get to giving the lease back it is done here.
 func (n *network) giveBack(ctx context.Context, err error) error {

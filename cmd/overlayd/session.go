@@ -50,25 +50,8 @@ func (n *network) session(ctx context.Context) error {
 	n.opened = true
 	n.log.Info("dataplane", "mode", o.mode, "device", fmt.Sprintf("flannel.%d", config.Backend.VNI), "port", config.Backend.Port, "mtu", mtu)
 
-	previous, err := control.ReadSubnetFile(n.subnetFile)
-	if err != nil {
-		n.log.Warn("previous subnet unknown", "err", err)
-	}
-	n.node.Previous = previous
 	ready := make(chan struct{})
-	c := control.New(control.Config{
-		Store:           n.store,
-		Dataplane:       o,
-		Node:            n.node,
-		Network:         config,
-		MTU:             mtu,
-		SubnetFile:      n.subnetFile,
-		IPMasq:          n.ipMasq,
-		WorkloadAddress: n.workloadAddress,
-		RenewMargin:     time.Duration(n.renewMarginMin) * time.Minute,
-		Log:             n.log,
-		Ready:           func() { close(ready) },
-	})
+	c := n.newController(config, mtu, o, func() { close(ready) })
 	// What this session opened is released when the group's context ends.
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return o.Run(ctx) })
@@ -79,6 +62,28 @@ func (n *network) session(ctx context.Context) error {
 	err = group.Wait()
 	n.log.Info("stats", statsAttrs(o.Stats())...)
 	return err
+}
+
+// newController makes the controller of a session, which acquires the lease when it runs.
+func (n *network) newController(config control.Network, mtu int, o *overlay, ready func()) *control.Controller {
+	previous, err := control.ReadSubnetFile(n.subnetFile)
+	if err != nil {
+		n.log.Warn("previous subnet unknown", "err", err)
+	}
+	n.node.Previous = previous
+	return control.New(control.Config{
+		Store:           n.store,
+		Dataplane:       o,
+		Node:            n.node,
+		Network:         config,
+		MTU:             mtu,
+		SubnetFile:      n.subnetFile,
+		IPMasq:          n.ipMasq,
+		WorkloadAddress: n.workloadAddress,
+		RenewMargin:     time.Duration(n.renewMarginMin) * time.Minute,
+		Log:             n.log,
+		Ready:           ready,
+	})
 }
 
 // tellReady tells systemd, the health endpoint and the store when all works.
@@ -108,70 +113,6 @@ func (n *network) drainOnSignal(ctx context.Context, c *control.Controller) erro
 		return fmt.Errorf("drain: %w", err)
 	}
 	return errDrained
-}
-
-// followChanges takes over another MTU of the underlay and of the config, and ends the session
-// with errUnderlayChanged or control.ErrNetworkChanged when anything else of them changes.
-func (n *network) followChanges(ctx context.Context, config control.Network, c *control.Controller) error {
-	group, ctx := errgroup.WithContext(ctx)
-	ifaces := make(chan underlay.Interface)
-	group.Go(func() error {
-		return underlay.Watch(ctx, n.chosenBy, n.iface, func(i underlay.Interface) {
-			select {
-			case ifaces <- i:
-			case <-ctx.Done():
-			}
-		})
-	})
-	group.Go(func() error {
-		inner, cancel := context.WithCancel(ctx)
-		configs := n.configs(inner)
-		defer func() {
-			cancel()
-			for range configs { // until it is closed
-			}
-		}()
-		iface := n.iface
-		for {
-			nextConfig, nextIface := config, iface
-			select {
-			case <-ctx.Done():
-				return nil
-			case nextIface = <-ifaces:
-			case got, ok := <-configs:
-				if !ok {
-					return nil // ctx has ended
-				}
-				nextConfig = got
-			}
-			if nextConfig == config && nextIface == iface {
-				continue
-			}
-			if err := changed(config, nextConfig, iface, nextIface); err != nil {
-				return err
-			}
-			config, iface = nextConfig, nextIface
-			mtu := overlayMTU(config, iface)
-			n.log.Info("MTU", "overlay", mtu, "interface", iface.Name, "underlay", iface.MTU, "configured", config.Backend.MTU)
-			c.SetMTU(mtu)
-		}
-	})
-	return group.Wait()
-}
-
-// changed says what of a change takes another session: all but an MTU that the overlay can have.
-func changed(config, nextConfig control.Network, iface, nextIface underlay.Interface) error {
-	config.Backend.MTU, iface.MTU = nextConfig.Backend.MTU, nextIface.MTU
-	switch {
-	case nextConfig != config:
-		return control.ErrNetworkChanged
-	case nextIface != iface:
-		return fmt.Errorf("%w: now %s with %v", errUnderlayChanged, nextIface.Name, nextIface.Underlays(config.EnableIPv4, config.EnableIPv6))
-	}
-	if err := checkMTU(nextConfig, nextIface); err != nil {
-		return fmt.Errorf("%w: %w", errUnderlayChanged, err)
-	}
-	return nil
 }
 
 // statsAttrs lists the counters that are not zero, by the names that the README has.
