@@ -23,11 +23,11 @@ func newCleanupCommand() *cobra.Command {
 		Use:   "cleanup [flags]",
 		Short: "Remove everything of overlayd from this host: devices, routes, rules, subnet files",
 		Long: `Removes the overlay devices, routes, nexthops, neighbours, FDB entries and traffic
-rules that overlayd made in this network namespace, and the subnet file with those of
---subnet-dir; with --vni only those of some networks, and the file that --subnet-file
-names, which also says which direct and blackhole routes are theirs. Doing it twice is no error. The lease stays until it expires (see
-overlayd drain), and so does the data directory of an embedded etcd, which belongs
-to the cluster.`,
+rules that overlayd made in this network namespace, and the subnet file with those
+of --subnet-dir. With --vni it removes those of some networks only, and the file that
+--subnet-file names, which also says which direct and blackhole routes are theirs.
+Doing it twice is no error. The lease stays until it expires (see overlayd drain), and so
+does the data directory of an embedded etcd, which belongs to the cluster.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			given := cmd.Flags().Changed("subnet-file") || fromEnv(os.LookupEnv, "subnet-file")

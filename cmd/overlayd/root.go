@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const longHelp = `overlayd joins this host to a VXLAN overlay network that is described in etcd,
-in flannel's own format: a flanneld and an overlayd can share one cluster.
+const longHelp = `overlayd joins this host to a VXLAN overlay network that is described in etcd or
+in Kubernetes, in flannel's own format: a flanneld and an overlayd can share one cluster.
 
 Every flag may also come from the environment, as OVERLAYD_ETCD_ENDPOINTS or
 FLANNELD_ETCD_ENDPOINTS for --etcd-endpoints; a flag wins over OVERLAYD_, and
