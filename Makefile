@@ -9,7 +9,7 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 export GOFLAGS := -trimpath $(GOFLAGS)
 
 # What the tests run, as command:package of Debian. $(call need,...) installs what lacks.
-TEST_TOOLS := runc:runc ip:iproute2 nft:nftables ethtool:ethtool xtables-nft-multi:iptables
+TEST_TOOLS := runc:runc ip:iproute2 nft:nftables ethtool:ethtool xtables-nft-multi:iptables /usr/lib/cni/bridge:containernetworking-plugins
 need = @lacks=; for n in $(1); do command -v $${n%:*} >/dev/null || lacks="$$lacks $${n\#*:}"; done; \
 	test -z "$$lacks" || { apt-get update -qq && apt-get install -y -qq --no-install-recommends $$lacks; }
 
