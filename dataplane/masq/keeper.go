@@ -22,6 +22,7 @@ type keeper struct {
 	side    *tool  // writes to the legacy tables otherwise
 
 	warned, droppers string // what was warned of
+	failed           string // the last error that was returned or said; "" after a success
 }
 
 // apply makes s true where it is not, and reports whether it found something else

@@ -86,7 +86,9 @@ func (r *Rules) Sync(ctx context.Context, w dataplane.Wanted) error {
 			continue
 		}
 		if _, err := k.apply(ctx, r.wanted[i]); err != nil {
-			errs = append(errs, fmt.Errorf("write %s traffic rules: %w", k.family, explain(err)))
+			err = explain(err)
+			k.failed = err.Error() // who has the error says it
+			errs = append(errs, fmt.Errorf("write %s traffic rules: %w", k.family, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -146,9 +146,14 @@ func (r *Rules) repair(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			r.config.Log.Warn("repair traffic rules", "family", k.family.String(), "error", explain(err))
+			if err = explain(err); err.Error() != k.failed {
+				r.config.Log.Warn("repair traffic rules", "family", k.family.String(), "error", err)
+				k.failed = err.Error()
+			}
+			continue
 		case wrote:
 			r.config.Log.Info("restored traffic rules that were changed by others", "family", k.family.String())
 		}
+		k.failed = ""
 	}
 }
