@@ -224,3 +224,24 @@ func TestRouterAdvertisements(t *testing.T) {
 		return nil
 	})
 }
+
+// TestWithoutIptables: a host without the iptables binary joins, with one warning, unless it is told
+// to masquerade: then it says what is missing and goes on trying.
+func TestWithoutIptables(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	c := newCluster(t, 1, testNetwork)
+	h := c.hosts[0]
+	h.up("--dataplane", modeUserspace, "--iptables-resync", "1")
+	for began := time.Now(); time.Since(began) < 2500*time.Millisecond; time.Sleep(50 * time.Millisecond) {
+		if n := linesWith(h.daemon.text(), "iptables"); n != 1 {
+			t.Fatalf("%d lines of iptables:\n%s", n, h.daemon.text())
+		}
+	}
+	h.daemon.stop(unix.SIGTERM)
+	h.start("--dataplane", modeUserspace, "--ip-masq").waitLog("find iptables", 5*time.Second)
+	if strings.Contains(h.daemon.text(), "msg=ready") {
+		t.Errorf("ready without rules:\n%s", h.daemon.text())
+	}
+	c.put("/coreos.com/network/config", strings.Replace(testNetwork, "{", `{"EnableNFTables":true,`, 1))
+	h.daemon.waitLog("msg=ready", 10*time.Second)
+}
