@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
 
@@ -44,6 +46,7 @@ func (n *network) followChanges(ctx context.Context, config control.Network, c *
 // follow calls setMTU for each change that it can take over, until there is another or ctx ends.
 func (n *network) follow(ctx context.Context, config control.Network, ifaces <-chan underlay.Interface, configs <-chan control.Network, setMTU func(int)) error {
 	iface := n.iface
+	last := overlayMTU(config, iface)
 	for {
 		nextConfig, nextIface := config, iface
 		select {
@@ -59,27 +62,32 @@ func (n *network) follow(ctx context.Context, config control.Network, ifaces <-c
 		if nextConfig == config && nextIface == iface {
 			continue
 		}
-		if err := changed(config, nextConfig, iface, nextIface); err != nil {
+		if err := changed(config, nextConfig, n.underlays(config, iface), n.underlays(config, nextIface)); err != nil {
 			return err
+		}
+		if err := checkMTU(nextConfig, nextIface); err != nil {
+			return fmt.Errorf("%w: %w", errUnderlayChanged, err)
 		}
 		config, iface = nextConfig, nextIface
 		mtu := overlayMTU(config, iface)
+		if mtu == last {
+			continue
+		}
+		last = mtu
 		n.log.Info("MTU", "overlay", mtu, "interface", iface.Name, "underlay", iface.MTU, "configured", config.Backend.MTU)
 		setMTU(mtu)
 	}
 }
 
-// changed says what of a change takes another session: all but an MTU that the overlay can have.
-func changed(config, nextConfig control.Network, iface, nextIface underlay.Interface) error {
-	config.Backend.MTU, iface.MTU = nextConfig.Backend.MTU, nextIface.MTU
+// changed says what of a change takes another session: all but an MTU that the overlay can
+// have, and addresses of a family that it does not use.
+func changed(config, nextConfig control.Network, used, nextUsed []dataplane.Underlay) error {
+	config.Backend.MTU = nextConfig.Backend.MTU
 	switch {
 	case nextConfig != config:
 		return control.ErrNetworkChanged
-	case nextIface != iface:
-		return fmt.Errorf("%w: now %s with %v", errUnderlayChanged, nextIface.Name, nextIface.Underlays(config.EnableIPv4, config.EnableIPv6))
-	}
-	if err := checkMTU(nextConfig, nextIface); err != nil {
-		return fmt.Errorf("%w: %w", errUnderlayChanged, err)
+	case !slices.Equal(used, nextUsed):
+		return fmt.Errorf("%w: was %v, is %v", errUnderlayChanged, used, nextUsed)
 	}
 	return nil
 }

@@ -48,7 +48,9 @@ func TestOverlayMTU(t *testing.T) {
 // TestChanged: which changes take another session.
 func TestChanged(t *testing.T) {
 	config := control.Network{EnableIPv4: true, Backend: control.Backend{VNI: 1, Port: 8472}}
-	iface := underlay.Interface{Name: "eth0", Index: 2, MTU: 1500, IPv4: underlay.End{Local: netip.MustParseAddr("192.0.2.1")}}
+	v4 := underlay.End{Local: netip.MustParseAddr("192.0.2.1")}
+	v6 := underlay.End{Local: netip.MustParseAddr("2001:db8::1")}
+	iface := underlay.Interface{Name: "eth0", Index: 2, MTU: 1500, IPv4: v4}
 	for _, c := range []struct {
 		name   string
 		change func(*control.Network, *underlay.Interface)
@@ -59,13 +61,14 @@ func TestChanged(t *testing.T) {
 		{"configured MTU", func(c *control.Network, _ *underlay.Interface) { c.Backend.MTU = 1400 }, ""},
 		{"port", func(c *control.Network, _ *underlay.Interface) { c.Backend.Port = 4789 }, "network config has changed"},
 		{"mode of the rules", func(c *control.Network, _ *underlay.Interface) { c.EnableNFTables = true }, "network config has changed"},
-		{"address", func(_ *control.Network, i *underlay.Interface) { i.IPv4.Local = netip.MustParseAddr("192.0.2.9") }, "underlay has changed"},
+		{"address", func(_ *control.Network, i *underlay.Interface) { i.IPv4 = v6 }, "underlay has changed"},
+		{"address of the other family", func(_ *control.Network, i *underlay.Interface) { i.IPv6 = v6 }, ""},
+		{"only the other family", func(_ *control.Network, i *underlay.Interface) { i.IPv4, i.IPv6 = underlay.End{}, v6 }, "underlay has changed"},
 		{"interface of the same name", func(_ *control.Network, i *underlay.Interface) { i.Index = 7 }, "underlay has changed"},
-		{"MTU that is too small", func(_ *control.Network, i *underlay.Interface) { i.MTU = 100 }, "IPv4 needs 68"},
 	} {
 		nextConfig, nextIface := config, iface
 		c.change(&nextConfig, &nextIface)
-		err := changed(config, nextConfig, iface, nextIface)
+		err := changed(config, nextConfig, iface.Underlays(true, false), nextIface.Underlays(true, false))
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: got %v, want %q", c.name, err, c.says)
 		}

@@ -51,7 +51,7 @@ var errUnfit = errors.New("network config")
 func (n *network) openUserspace(c control.Network, mtu int) (dp dataplane.Dataplane, after func(), err error) {
 	config := userspace.Config{
 		Log:       n.log,
-		Underlays: n.iface.Underlays(c.EnableIPv4, c.EnableIPv6),
+		Underlays: n.underlays(c, n.iface),
 		VNI:       c.Backend.VNI,
 		Port:      c.Backend.Port,
 		MTU:       mtu,
@@ -61,9 +61,6 @@ func (n *network) openUserspace(c control.Network, mtu int) (dp dataplane.Datapl
 	}
 	after = func() {}
 	if n.several() {
-		// Networks of different families share sockets of both: what a network has
-		// no use for is not published.
-		config.Underlays = n.iface.Underlays(true, true)
 		if config.Shared, after, err = n.ports.take(config, n.daemon.log); err != nil {
 			return nil, nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
 
@@ -48,4 +49,13 @@ func (n *network) chooseUnderlay(ctx context.Context, config control.Network) er
 	}
 	n.iface = iface
 	return nil
+}
+
+// underlays are what the dataplane of a network is opened with. Several networks of the userspace
+// dataplane share sockets, whatever families they have: what one has no use for it does not publish.
+func (n *network) underlays(config control.Network, iface underlay.Interface) []dataplane.Underlay {
+	if n.several() && n.dataplane != modeKernel {
+		return iface.Underlays(true, true)
+	}
+	return iface.Underlays(config.EnableIPv4, config.EnableIPv6)
 }
