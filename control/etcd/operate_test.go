@@ -130,7 +130,7 @@ func TestReservation(t *testing.T) {
 	if again := acquire(t, s, 1); again.Key() != l.Key() || again.Handle != 0 || again.CreateRevision != got.CreateRevision {
 		t.Errorf("after a restart acquired %+v", again)
 	}
-	// Of a node that lives it becomes a lease, which the node renews.
+	// Of a node that lives it becomes a lease, which the node hangs on an etcd lease of its own.
 	if _, deleted, err := operator.Unreserve(t.Context(), "10.5.5.0/24"); err != nil || deleted {
 		t.Fatalf("unreserve: %v, deleted %v", err, deleted)
 	}
@@ -139,8 +139,10 @@ func TestReservation(t *testing.T) {
 		t.Fatalf("entry %+v", leased)
 	}
 	renewed, err := s.Renew(t.Context(), got)
-	if err != nil || renewed.Handle != leased.lease || renewed.Expires.IsZero() || c.entry(t, l.Key()) != leased {
-		t.Errorf("renewed %+v, %v", renewed, err)
+	own := c.entry(t, l.Key())
+	if err != nil || renewed.Handle == leased.lease || renewed.Handle != own.lease || renewed.Expires.IsZero() ||
+		own.created != leased.created || own.value != leased.value || c.leases(t) != 2 {
+		t.Errorf("renewed %+v, %v, %d etcd leases", renewed, err, c.leases(t))
 	}
 	// And of that lease a reservation again, which is deleted where nobody lives.
 	if err := operator.Reserve(t.Context(), l); err != nil {

@@ -71,6 +71,9 @@ func (s *Store) renew(ctx context.Context, r *record, l control.Lease) (control.
 	case stateReserved:
 		return s.reserve(ctx, r, l, entry)
 	case stateRelated:
+		if l.Handle == 0 {
+			return s.unreserved(ctx, r, l, entry)
+		}
 		if expires, err := s.refresh(ctx, leaseID(kv.Lease)); err == nil {
 			entry.Expires = expires
 			s.retire(ctx, leaseID(l.Handle))
@@ -95,6 +98,22 @@ func (s *Store) reserve(ctx context.Context, r *record, l, entry control.Lease) 
 		}
 	}
 	s.retire(ctx, before)
+	return l, nil
+}
+
+// unreserved makes the reservation l the lease that its entry is, with this node's own
+// TTL, which the operator who ended the reservation does not know.
+func (s *Store) unreserved(ctx context.Context, r *record, l, entry control.Lease) (control.Lease, error) {
+	l.Handle, l.CreateRevision, l.ModRevision = int64(newLeaseID()), entry.CreateRevision, entry.ModRevision
+	defer s.retire(ctx, leaseID(l.Handle)) // unless the entry hangs on it
+	var err error
+	if l.Expires, err = s.grant(ctx, leaseID(l.Handle), s.cfg.LeaseTTL); err != nil {
+		return control.Lease{}, err
+	}
+	if l, err = s.write(ctx, r, l); err != nil {
+		return control.Lease{}, err
+	}
+	s.retire(ctx, leaseID(entry.Handle))
 	return l, nil
 }
 
