@@ -320,7 +320,8 @@ func TestKubeDual(t *testing.T) {
 }
 
 // TestKubePartition: the API server cannot be reached and says nothing, so that only the
-// client can find out; a Node that joins meanwhile is reached soon after.
+// client can find out, whether or not it waits for an answer; a Node that joins meanwhile is
+// reached soon after.
 func TestKubePartition(t *testing.T) {
 	const away, soon = 20 * time.Second, 2 * time.Second
 	k := newKubeCluster(t, 2, kubeNetwork)
