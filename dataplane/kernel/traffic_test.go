@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -101,7 +102,7 @@ func TestTrafficWithAHandMadeFlannelPeer(t *testing.T) {
 
 // stream sends numbered datagrams from a to b until stop is closed, and reports
 // how many were sent and arrived.
-func stream(a, b *net.UDPConn, stop chan struct{}) (sent, received int, err error) {
+func stream(a, b *net.UDPConn, begun func(), stop chan struct{}) (sent, received int, err error) {
 	done := make(chan error, 1)
 	go func() {
 		buf := make([]byte, 64)
@@ -124,6 +125,7 @@ func stream(a, b *net.UDPConn, stop chan struct{}) (sent, received int, err erro
 				return sent, received, err
 			}
 			sent++
+			begun()
 		}
 	}
 	b.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
@@ -145,15 +147,18 @@ func withStreamOf(t testing.TB, a, b *host, from, to string, change func()) {
 		t.Fatal(err)
 	}
 	server.SetReadDeadline(time.Time{})
-	stop := make(chan struct{})
+	started, stop := make(chan struct{}), make(chan struct{})
+	begun := sync.OnceFunc(func() { close(started) })
 	result := make(chan string, 1)
 	go func() {
-		sent, received, err := stream(client, server, stop)
+		defer begun()
+		sent, received, err := stream(client, server, begun, stop)
 		if err != nil || sent != received || sent == 0 {
 			result <- fmt.Sprintf("sent %d, received %d, %v", sent, received, err)
 		}
 		close(result)
 	}()
+	<-started // or the change may be over before
 	change()
 	close(stop)
 	if r, bad := <-result; bad {
