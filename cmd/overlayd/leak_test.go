@@ -1,12 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -15,7 +15,9 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
+	"github.com/overlayd/overlayd/encap"
 )
 
 // The networks of TestNetworksDoNotLeak, by name.
@@ -86,6 +88,10 @@ func TestNetworksDoNotLeak(t *testing.T) {
 				if f.err != nil || f.received < perFlood || f.foreign > 0 {
 					t.Errorf("network %d: %d datagrams received, %d of another network (%v)", f.mark, f.received, f.foreign, f.err)
 				}
+			}
+			if mode == modeUserspace {
+				c.hosts[0].checkDropped("no_route")
+				c.hosts[1].checkDropped("bad_source")
 			}
 			for i, h := range c.hosts {
 				right, _ := counter(h.NS, "inet", "leaks", "right")
@@ -223,6 +229,28 @@ func (h *host) cross(device string, to netip.AddrPort, mark uint32) error {
 	return nil
 }
 
+// checkDropped ends the host's daemon and fails unless each network has dropped what
+// crossed for that reason.
+func (h *host) checkDropped(reason string) {
+	h.c.t.Helper()
+	h.daemon.stop(unix.SIGTERM)
+	networks := 0
+	for line := range strings.Lines(h.daemon.text()) {
+		_, count, ok := strings.Cut(line, "drops_"+reason+"=")
+		if !ok || !strings.Contains(line, "msg=stats") {
+			continue
+		}
+		var n int
+		if fmt.Sscan(count, &n); n < crossings/10 { // a queue on the way may have been full
+			h.c.t.Errorf("%s has dropped %d of %d: %s", h.name, n, crossings, line)
+		}
+		networks++
+	}
+	if networks != len(leakNetworks) {
+		h.c.t.Errorf("%s: %d networks have dropped what crossed:\n%s", h.name, networks, h.daemon.text())
+	}
+}
+
 // inject sends VXLAN datagrams of a network with addresses of another, as only a
 // peer with other intentions does.
 func (h *host) inject(peer netip.Addr, vni uint32, from netip.Addr, to netip.AddrPort) error {
@@ -234,7 +262,8 @@ func (h *host) inject(peer netip.Addr, vni uint32, from netip.Addr, to netip.Add
 		return err
 	}
 	defer conn.Close()
-	frame := vxlanFrame(vni, from, to)
+	frame := vxlanFrame(dataplane.MAC(h.addr, vni), dataplane.MAC(peer, vni), vni)
+	frame = append(frame, markedPacket(vni, from, to)...)
 	for range crossings {
 		if _, err := conn.WriteTo(frame, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, 8472))); err != nil {
 			return err
@@ -243,23 +272,28 @@ func (h *host) inject(peer netip.Addr, vni uint32, from netip.Addr, to netip.Add
 	return nil
 }
 
-// vxlanFrame is a VXLAN payload (RFC 7348 section 5) that carries a UDP datagram with the VNI as its mark.
-func vxlanFrame(vni uint32, from netip.Addr, to netip.AddrPort) []byte {
-	const headers = 20 + 8
+// vxlanFrame are the headers of a VXLAN payload that carries an IPv4 packet (RFC 7348 section 5).
+func vxlanFrame(from, to encap.MAC, vni uint32) []byte {
 	b := []byte{8, 0, 0, 0, byte(vni >> 16), byte(vni >> 8), byte(vni), 0}
-	b = append(b, 0x02, 0, 0, 0, 0, 1, 0x02, 0, 0, 0, 0, 2, 8, 0)
-	ip := make([]byte, headers)
-	copy(ip, []byte{0x45, 0, 0, headers + 64, 0, 0, 0, 0, 64, unix.IPPROTO_UDP})
-	copy(ip[12:], from.AsSlice())
-	copy(ip[16:], to.Addr().AsSlice())
+	return append(append(append(b, to[:]...), from[:]...), 8, 0)
+}
+
+// markedPacket is an IPv4 packet with a marked UDP datagram.
+func markedPacket(mark uint32, from netip.Addr, to netip.AddrPort) []byte {
+	const headers = 20 + 8
+	b := make([]byte, headers+64)
+	copy(b, []byte{0x45, 0, 0, byte(len(b)), 0, 0, 0, 0, 64, unix.IPPROTO_UDP})
+	copy(b[12:], from.AsSlice())
+	copy(b[16:], to.Addr().AsSlice())
 	var sum uint32
 	for i := 0; i < 20; i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
 	}
 	sum = sum&0xffff + sum>>16
-	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum&0xffff+sum>>16))
-	binary.BigEndian.PutUint16(ip[20:], 9)
-	binary.BigEndian.PutUint16(ip[22:], to.Port())
-	binary.BigEndian.PutUint16(ip[24:], 8+64) // no checksum: RFC 768
-	return append(binary.BigEndian.AppendUint32(append(b, ip...), vni), bytes.Repeat([]byte{0}, 60)...)
+	binary.BigEndian.PutUint16(b[10:], ^uint16(sum&0xffff+sum>>16))
+	binary.BigEndian.PutUint16(b[20:], 9)
+	binary.BigEndian.PutUint16(b[22:], to.Port())
+	binary.BigEndian.PutUint16(b[24:], 8+64) // no checksum: RFC 768
+	binary.BigEndian.PutUint32(b[headers:], mark)
+	return b
 }
