@@ -21,9 +21,10 @@ type decision struct {
 }
 
 // decide finds the peers that are on-link. link returns the interface index by which
-// an address is a neighbour of this host, or 0. A subnet that refused holds gets no direct
-// route: the kernel refused it, most likely because somebody else has a route to it. The store is not trusted: a route must never lead away
-// traffic that is not the overlay's.
+// an address is a neighbour of this host, or 0. A subnet that refused holds gets no
+// direct route: the kernel refused it, most likely because somebody else has a route to
+// it. The store is not trusted: a route must never lead away traffic that is not the
+// overlay's.
 func decide(w dataplane.Wanted, link func(netip.Addr) int, refused map[netip.Prefix]bool) decision {
 	d := decision{peers: make([]dataplane.Peer, 0, len(w.Peers)), direct: map[netip.Prefix]hop{}}
 	seen := make(map[netip.Prefix]bool, len(w.Peers))

@@ -13,13 +13,14 @@ import (
 
 // scope is what changes of the host's routing concern us.
 type scope struct {
+	direct   bool // there may be direct routes: it matters how VTEPs are reached
 	networks []netip.Prefix
 	subnets  map[netip.Prefix]bool // own and of every peer
 	links    map[int]bool          // that peers are on
 }
 
-func newScope(w dataplane.Wanted, links map[int]bool) *scope {
-	s := &scope{networks: w.Networks, subnets: map[netip.Prefix]bool{}, links: links}
+func newScope(w dataplane.Wanted, direct bool, links map[int]bool) *scope {
+	s := &scope{direct: direct, networks: w.Networks, subnets: map[netip.Prefix]bool{}, links: links}
 	for _, own := range w.Subnets {
 		s.subnets[own] = true
 	}
@@ -36,7 +37,7 @@ func newScope(w dataplane.Wanted, links map[int]bool) *scope {
 func (s *scope) concerns(typ, flags uint16, body []byte) bool {
 	switch typ {
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
-		return true
+		return s.direct
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		return len(body) >= unix.SizeofIfInfomsg && s.links[int(nl.DeserializeIfInfomsg(body).Index)]
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
@@ -56,8 +57,8 @@ func (s *scope) concernsRoute(flags uint16, body []byte) bool {
 	switch {
 	case !ok || linkLocal6.Contains(dst.Addr()) || multicast6.Contains(dst.Addr()):
 		return false
-	case !rtnl.Inside(dst, s.networks): // it may lead to a VTEP
-		return true
+	case !rtnl.Inside(dst, s.networks): // it may lead to a VTEP, unless it is another overlay's
+		return s.direct && r.Protocol != rtnl.RouteProtocol
 	case !main || !s.subnets[dst]:
 		return false
 	case r.Protocol == rtnl.RouteProtocol && !rtnl.IsHostRoute(r): // a dataplane's: of interest in the place of ours

@@ -55,6 +55,7 @@ type Routes struct {
 	have     []route
 	resolver *resolver
 	refused  map[netip.Prefix]bool      // subnets that the kernel takes no direct route to
+	said     map[netip.Prefix]bool      // those of them that were warned of
 	left     map[netip.Prefix]time.Time // subnets whose route was left to the dataplane, since when
 }
 
@@ -74,8 +75,8 @@ func Open(c Config) (*Routes, error) {
 		rt.Close()
 		return nil, fmt.Errorf("open host routes: %w", err)
 	}
-	r := &Routes{cfg: c, rt: rt, watch: watch, wake: make(chan struct{}, 1), resolver: newResolver(rt)}
-	r.scope.Store(&scope{})
+	r := &Routes{cfg: c, rt: rt, watch: watch, wake: make(chan struct{}, 1), resolver: newResolver(rt), said: map[netip.Prefix]bool{}}
+	r.scope.Store(&scope{direct: c.Direct})
 	return r, nil
 }
 
@@ -151,17 +152,32 @@ func (r *Routes) program(w dataplane.Wanted) (decision, error) {
 		if len(refused) == 0 {
 			r.known = r.known && err == nil
 			r.leave(left)
-			r.scope.Store(newScope(w, r.resolver.used()))
+			maps.DeleteFunc(r.said, func(dst netip.Prefix, _ bool) bool { return !r.refused[dst] })
+			r.scope.Store(newScope(w, r.cfg.Direct, r.resolver.used()))
 			return d, err
 		}
 		if !fresh {
 			r.known = false
 			continue
 		}
-		for dst, err := range refused {
-			r.refused[dst] = true
-			r.cfg.Log.Warn("no direct route, encapsulating instead", "subnet", dst, "err", err)
+		r.refuse(refused)
+	}
+}
+
+// refuse notes what the kernel has refused, and says so once: it is tried again with
+// every reading of the routes, of which there may be many.
+func (r *Routes) refuse(refused map[netip.Prefix]error) {
+	var news []netip.Prefix
+	for dst := range refused {
+		r.refused[dst] = true
+		if !r.said[dst] {
+			r.said[dst] = true
+			news = append(news, dst)
 		}
+	}
+	if len(news) > 0 {
+		first := slices.MinFunc(news, netip.Prefix.Compare)
+		r.cfg.Log.Warn("no direct route, encapsulating instead", "subnets", len(news), "first", first, "err", refused[first])
 	}
 }
 

@@ -31,7 +31,8 @@ func classify(all []netlink.Route, w dataplane.Wanted) (out []route, taken map[n
 	taken = map[netip.Prefix]bool{}
 	routers := map[netip.Addr]bool{}
 	for _, r := range all {
-		if gw, ok := gateway(r); ok && !rtnl.Inside(rtnl.Prefix(r.Dst), w.Networks) {
+		// By a peer there may be direct routes of another overlay, too.
+		if gw, ok := gateway(r); ok && !rtnl.Inside(rtnl.Prefix(r.Dst), w.Networks) && !rtnl.IsHostRoute(r) {
 			routers[gw] = true
 		}
 	}

@@ -50,7 +50,8 @@ func TestClassify(t *testing.T) {
 			other := netlink.Route{Dst: rtnl.IPNet(prefix("0.0.0.0/0")), Gw: net.IP{192, 0, 2, 1}, LinkIndex: 2, Type: unix.RTN_UNICAST}
 			r := netlink.Route{Dst: rtnl.IPNet(prefix("10.5.2.0/24")), Gw: net.IP{192, 0, 2, 3}, LinkIndex: 2, Type: unix.RTN_UNICAST, Protocol: rtnl.RouteProtocol}
 			tc.change(&r)
-			out, taken := classify([]netlink.Route{other, r}, wanted())
+			second := netlink.Route{Dst: rtnl.IPNet(prefix("10.6.2.0/24")), Gw: net.IP{192, 0, 2, 3}, LinkIndex: 2, Type: unix.RTN_UNICAST, Protocol: rtnl.RouteProtocol}
+			out, taken := classify([]netlink.Route{other, second, r}, wanted())
 			got := none
 			switch {
 			case len(taken) == 1 && taken[rtnl.Prefix(r.Dst)]:
@@ -126,7 +127,8 @@ func message(family uint8, table, protocol, kind uint8, flags uint32, dst, via s
 }
 
 func TestConcerns(t *testing.T) {
-	s := newScope(wanted(newPeer("192.0.2.3", "10.5.2.0/24")), map[int]bool{2: true})
+	s := newScope(wanted(newPeer("192.0.2.3", "10.5.2.0/24")), true, map[int]bool{2: true})
+	without := newScope(wanted(newPeer("192.0.2.3", "10.5.2.0/24")), false, nil)
 	const main, ours, uni = unix.RT_TABLE_MAIN, rtnl.RouteProtocol, unix.RTN_UNICAST
 	link := func(index uint32) []byte {
 		b := make([]byte, unix.SizeofIfInfomsg)
@@ -140,7 +142,7 @@ func TestConcerns(t *testing.T) {
 		name       string
 		typ, flags uint16
 		body       []byte
-		want       bool
+		want       bool // where there may be direct routes; without them only what is inside the network counts
 	}{
 		{"rule", unix.RTM_NEWRULE, 0, nil, true},
 		{"link of a peer", unix.RTM_NEWLINK, 0, link(2), true},
@@ -156,6 +158,7 @@ func TestConcerns(t *testing.T) {
 		{"pod", unix.RTM_NEWROUTE, 0, v4(main, 3, uni, "10.5.1.7/32", ""), false},
 		{"the dataplane's", unix.RTM_NEWROUTE, 0, v4(main, ours, uni, "10.5.2.0/24", ""), false},
 		{"the dataplane's in the place of another", unix.RTM_NEWROUTE, unix.NLM_F_REPLACE, v4(main, ours, uni, "10.5.2.0/24", ""), true},
+		{"another overlay's", unix.RTM_NEWROUTE, 0, v4(main, ours, uni, "10.6.2.0/24", "192.0.2.3"), false},
 		{"default route", unix.RTM_NEWROUTE, 0, message(unix.AF_INET6, main, 4, uni, 0, "::/0", "2001:db8::1"), true},
 		{"link-local", unix.RTM_NEWROUTE, 0, message(unix.AF_INET6, main, 2, uni, 0, "fe80::/64", ""), false},
 		{"multicast", unix.RTM_NEWROUTE, 0, message(unix.AF_INET6, 255, 2, unix.RTN_MULTICAST, 0, "ff00::/8", ""), false},
@@ -165,6 +168,11 @@ func TestConcerns(t *testing.T) {
 	} {
 		if got := s.concerns(tc.typ, tc.flags, tc.body); got != tc.want {
 			t.Errorf("%s: got %v", tc.name, got)
+		}
+		r, _, ok := parseRoute(tc.body)
+		want := tc.want && ok && prefix("10.5.0.0/16").Overlaps(rtnl.Prefix(r.Dst)) && r.Dst.IP.To4() != nil
+		if got := without.concerns(tc.typ, tc.flags, tc.body); got != want {
+			t.Errorf("%s, without direct routes: got %v", tc.name, got)
 		}
 	}
 }
@@ -179,6 +187,6 @@ func TestDescribe(t *testing.T) {
 
 func FuzzConcerns(f *testing.F) {
 	f.Add(uint16(unix.RTM_NEWROUTE), message(unix.AF_INET, unix.RT_TABLE_MAIN, 211, unix.RTN_UNICAST, 0, "10.5.2.0/24", "192.0.2.3"))
-	s := newScope(wanted(newPeer("192.0.2.3", "10.5.2.0/24")), nil)
+	s := newScope(wanted(newPeer("192.0.2.3", "10.5.2.0/24")), true, nil)
 	f.Fuzz(func(t *testing.T, typ uint16, b []byte) { s.concerns(typ, 0, b) })
 }

@@ -2,6 +2,7 @@ package hostroute
 
 import (
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -170,5 +171,32 @@ func TestSyncAfterClose(t *testing.T) {
 	h.r.Close()
 	if _, err := h.r.Sync(t.Context(), wanted()); !errors.Is(err, errClosed) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// What the kernel takes no direct route to is encapsulated, and that is said once.
+func TestSyncOfRefused(t *testing.T) {
+	hosts, _ := newHosts(t, 1)
+	h := hosts[0]
+	var log strings.Builder
+	h.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	h.open()
+	h.Run("ip", "rule", "add", "oif", "eth0", "to", "192.0.2.3", "prohibit", "prio", "5") // which does not show before there is an interface
+	w := wanted(newPeer("192.0.2.3", "10.5.2.0/24", "10.5.3.0/24"), newPeer("192.0.2.4", "10.5.4.0/24"))
+	for range 3 { // each reads the routes anew, as Run does not run
+		if got := h.sync(w); directs(got) != 1 {
+			t.Errorf("got %v", got.Peers)
+		}
+		h.expect(0, "10.5.4.0/24 via 192.0.2.4 dev eth0")
+	}
+	h.Run("ip", "rule", "del", "prio", "5")
+	if got := h.sync(w); directs(got) != 2 {
+		t.Errorf("got %v", got.Peers)
+	}
+	if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), "subnets=2 first=10.5.2.0/24") {
+		t.Errorf("the log is %s", log.String())
+	}
+	if len(h.r.said) != 0 {
+		t.Errorf("remembered as refused: %v", h.r.said)
 	}
 }

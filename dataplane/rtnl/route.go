@@ -18,8 +18,9 @@ var ErrRouteTaken = errors.New("somebody else has a route to it")
 // the main table) be exactly one link-scope route per destination. What an
 // overlayd with another VNI or dataplane left on another link goes where it leads
 // into one of the destinations: two live overlays of one host have no address in
-// common. Host routes ([IsHostRoute]) are left alone. A destination that somebody else already routes is an error that wraps
-// [ErrRouteTaken], and does not keep the others from being set.
+// common. Host routes ([IsHostRoute]) are left alone. A destination that somebody else
+// already routes is an error that wraps [ErrRouteTaken], and does not keep the others
+// from being set.
 func (c *Conn) SetRoutes(index int, dsts []netip.Prefix) error {
 	all, err := c.ourRoutes()
 	if err != nil {
