@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -410,5 +411,40 @@ func TestRunRepairsTheIPv6Device(t *testing.T) {
 			a.echo(b, netip.MustParseAddr("fd00:0:0:1::"), netip.MustParseAddr("fd00:0:0:2::"))
 			a.echo(b, netip.MustParseAddr("10.5.1.0"), netip.MustParseAddr("10.5.2.0"))
 		})
+	}
+}
+
+// endsAfter is a context that ends when it has been asked a number of times.
+type endsAfter struct {
+	context.Context
+	checks *int
+}
+
+func (c endsAfter) Err() error {
+	if *c.checks--; *c.checks < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A route of another device leads to the peer, so that IPv6 takes a nexthop only with a
+// route to it alone: whenever Sync is broken off, that one goes.
+func TestSyncBrokenOffLeavesNoHelpingRoute(t *testing.T) {
+	h := newDualHosts(t, 1, "46")[0].open()
+	w := h.dualWanted(0, "46", newPeer("2001:db8::3", "0e:2a:00:00:0c:01", "fd00:0:0:2::/64"))
+	for n := 0; ; n++ {
+		h.Run("ip", "route", "replace", "fd00:0:0:2::/64", "via", "2001:db8::3", "dev", "eth0", "proto", "211") // hostroute's
+		h.Run("ip", "nexthop", "flush", "proto", "211")
+		h.dp.Close()
+		h.open()
+		checks := n
+		err := h.dp.Sync(endsAfter{t.Context(), &checks}, w)
+		out := h.Run("ip", "-6", "route", "show", "proto", "211")
+		if strings.Contains("\n"+out, "\nfd00:0:0:2:: dev") || !strings.Contains(out, "fd00:0:0:2::/64 ") {
+			t.Fatalf("ended after %d checks (%v), there is\n%s", n, err, out)
+		}
+		if err == nil {
+			break
+		}
 	}
 }

@@ -143,7 +143,7 @@ func (v *overlay) apply(ctx context.Context, ops []op, want *desired, errs map[o
 		return err
 	}
 	_, err = v.try(ctx, misled, want, errs)
-	return errors.Join(err, v.pin(ctx, misled, unix.RTM_DELROUTE))
+	return errors.Join(err, v.pin(context.WithoutCancel(ctx), misled, unix.RTM_DELROUTE)) // none is left at the daemon's end
 }
 
 // try does operations. It returns those that may be refused only because a route of
