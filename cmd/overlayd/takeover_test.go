@@ -237,13 +237,6 @@ func (k *takeover) checkBack() {
 	}
 }
 
-// returnToFlannel does what a flanneld does that starts on the host, but for its lease.
-func (k *takeover) returnToFlannel() {
-	k.t.Helper()
-	k.meet(k.peer)
-	k.writeRules(k.filter)
-}
-
 // checkCleanup wants the host to be as it was before there was any flanneld.
 func (k *takeover) checkCleanup() {
 	k.t.Helper()
@@ -279,27 +272,35 @@ func TestTakeover(t *testing.T) {
 			k := newTakeover(t, cluster, c.filter, len(c.under) > 1)
 			k.putLease(k.flannelHost)
 			k.putLease(k.peer)
-			k.startTraffic()
-			k.traffic()
-
-			k.up("--dataplane", modeKernel, "--ip-masq")
-			k.traffic()
-			k.checkTaken()
-			k.checkLeases()
-			k.daemon.stop(unix.SIGTERM)
-			k.traffic()
-			k.checkBack()
-			k.returnToFlannel()
-			k.putLease(k.flannelHost)
-			k.traffic()
-			k.up("--dataplane", modeKernel, "--ip-masq")
-			k.traffic()
-			k.checkTaken()
-			k.checkTraffic()
-			k.daemon.stop(unix.SIGTERM)
-			k.checkCleanup()
+			k.play(func() { k.up("--dataplane", modeKernel, "--ip-masq") }, k.checkLeases, func() { k.putLease(k.flannelHost) })
 		})
 	}
+}
+
+// play takes the host over, gives it back, takes it over again and cleans up. up starts overlayd,
+// checkStore looks at what it publishes, and publish does so as flanneld.
+func (k *takeover) play(up, checkStore, publish func()) {
+	k.t.Helper()
+	k.startTraffic()
+	k.traffic()
+	up()
+	k.traffic()
+	k.checkTaken()
+	checkStore()
+	k.daemon.stop(unix.SIGTERM)
+	k.traffic()
+	k.checkBack()
+	// What a flanneld does that starts on the host:
+	k.meet(k.peer)
+	k.writeRules(k.filter)
+	publish()
+	k.traffic()
+	up()
+	k.traffic()
+	k.checkTaken()
+	k.checkTraffic()
+	k.daemon.stop(unix.SIGTERM)
+	k.checkCleanup()
 }
 
 // putLease writes the lease of a flanneld.
