@@ -41,6 +41,7 @@ func TestNetworks(t *testing.T) {
 			a, b := red[0].pod(0, 0), red[1].pod(0, 0)
 			warmUp(t, a, b)
 			there, back := startMeters(t, a, b)
+			rules := c.hosts[0].rules()
 
 			config("blue", `{"Network":"10.6.0.0/16","Backend":{"Type":"vxlan","VNI":12}}`)
 			blue := [2]*host{c.hosts[0].on(dirs[0], "blue"), c.hosts[1].on(dirs[1], "blue")}
@@ -67,6 +68,9 @@ func TestNetworks(t *testing.T) {
 						return nil
 					})
 				})
+			}
+			if got := c.hosts[0].rules(); got != rules {
+				t.Errorf("rules\n%s\nbefore\n%s", got, rules)
 			}
 			waitTraffic(t, there, 200)
 			if lost := there.finish() + back.finish(); lost > 0 {
