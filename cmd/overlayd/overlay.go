@@ -127,9 +127,11 @@ func (o *overlay) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// resync makes what was last wanted true again whenever routing has changed, until ctx ends.
+// resync makes what was last wanted true again whenever routing has changed, until ctx
+// ends. It tries again what fails, but for single peers: those the dataplane tries again.
 func (o *overlay) resync(ctx context.Context, again <-chan struct{}) error {
-	const retry = time.Second
+	const shortest, longest = time.Second, 30 * time.Second
+	pause := shortest
 	var timer <-chan time.Time
 	for {
 		select {
@@ -138,18 +140,31 @@ func (o *overlay) resync(ctx context.Context, again <-chan struct{}) error {
 		case <-again:
 		case <-timer:
 		}
-		o.mu.Lock()
-		var err error
-		if o.last != nil {
-			err = o.sync(ctx, *o.last)
-		}
-		o.mu.Unlock()
+		peers, err := o.syncLast(ctx)
 		timer = nil
-		if err != nil && ctx.Err() == nil {
-			o.log.Warn("routing has changed: trying again", "err", err)
-			timer = time.After(retry)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			o.log.Warn("routing has changed: trying again", "err", err, "in", pause)
+			timer = time.After(pause)
+			pause = min(2*pause, longest)
+			continue
+		case len(peers) > 0:
+			o.log.Warn("routing has changed: peers are not reached", "peers", len(peers), "first", peers[0])
 		}
+		pause = shortest
 	}
+}
+
+// syncLast is Sync of what was last wanted.
+func (o *overlay) syncLast(ctx context.Context) (peers []*dataplane.PeerError, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.last == nil {
+		return nil, nil
+	}
+	return dataplane.PeerErrors(o.sync(ctx, *o.last))
 }
 
 // Close releases what openOverlay acquired; Run has done so. All that it made stays.
