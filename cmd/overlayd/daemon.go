@@ -31,6 +31,9 @@ type daemon struct {
 func runDaemon(ctx context.Context, o *options) (err error) {
 	d := &daemon{options: o, log: o.logger(), health: newHealth(), drain: make(chan struct{})}
 	slog.SetDefault(d.log)
+	if o.kube {
+		keepKubeSmall(d.log)
+	}
 	if o.passwordShows {
 		d.log.Warn("the etcd password is on the command line, where everybody on this host sees it",
 			"fix", "--etcd-password-file, or the variable OVERLAYD_ETCD_PASSWORD")

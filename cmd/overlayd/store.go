@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
+	"os"
+	"runtime/debug"
 	"time"
+
+	"k8s.io/klog/v2"
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcd"
@@ -32,6 +37,15 @@ func (n *network) openStore(ctx context.Context) error {
 	}
 	n.store = s
 	return nil
+}
+
+// keepKubeSmall is for what client-go has one of in a process: its log, and the garbage of a
+// list of thousands of Nodes, which is collected twice as often unless GOGC says else.
+func keepKubeSmall(log *slog.Logger) {
+	klog.SetSlogLogger(log)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50)
+	}
 }
 
 func (n *network) closeStore() {
