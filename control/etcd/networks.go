@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -18,14 +17,15 @@ import (
 const maxNames = 4096
 
 // CheckNetworkName says what is wrong with the name of a network of the layout
-// P/<name>/config: it is a part of keys and of file names.
+// P/<name>/config: it is a part of keys and of file names. What begins with subnets is
+// refused because a flanneld takes all that begins with P/subnets for leases (facts D1).
 func CheckNetworkName(name string) error {
 	ok, _ := regexp.MatchString(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`, name)
 	switch {
 	case !ok:
 		return fmt.Errorf("network name %.80q: want 1 to 63 letters, digits, dots, hyphens and underscores, the first a letter or a digit", name)
-	case name == "subnets" || name == "overlayd" || name == "config":
-		return fmt.Errorf("network name %q is a key of its own below the etcd prefix", name)
+	case strings.HasPrefix(name, "subnets") || name == "overlayd" || name == "config":
+		return fmt.Errorf("network name %q: what begins with subnets, overlayd and config are keys of their own below the etcd prefix", name)
 	}
 	return nil
 }
@@ -45,15 +45,18 @@ func (s *Store) WatchNetwork(ctx context.Context) <-chan control.Network {
 				return 0, err
 			}
 			n, err := s.parseNetwork(got)
-			switch {
-			case err != nil && err.Error() == said:
-			case err != nil:
-				said = err.Error()
-				s.log.WarnContext(ctx, "network config not usable, going on with the last one", "err", err)
-			case n != last:
+			if err != nil {
+				if err.Error() != said {
+					said = err.Error()
+					s.log.WarnContext(ctx, "network config not usable, going on with the last one", "err", err)
+				}
+				return got.Header.Revision, nil
+			}
+			said = ""
+			if n != last {
 				select {
 				case networks <- n:
-					last, said = n, ""
+					last = n
 				case <-ctx.Done():
 				}
 			}
@@ -71,7 +74,7 @@ func (s *Store) Networks(ctx context.Context) <-chan []string {
 	sets := make(chan []string)
 	var last []string
 	sent := false
-	said := map[string]bool{}
+	var refused []string
 	isConfig := func(key string) bool {
 		parts := strings.Split(strings.TrimPrefix(key, s.cfg.Prefix+"/"), "/")
 		return len(parts) == 2 && parts[1] == "config"
@@ -83,14 +86,7 @@ func (s *Store) Networks(ctx context.Context) <-chan []string {
 			if err != nil {
 				return 0, err
 			}
-			names = slices.DeleteFunc(names, func(name string) bool {
-				err := CheckNetworkName(name)
-				if err != nil && !said[name] {
-					said[name] = len(said) < maxNames
-					s.log.WarnContext(ctx, "network ignored", "err", err)
-				}
-				return err != nil
-			})
+			names, refused = s.checkNames(ctx, names, refused)
 			if sent && slices.Equal(names, last) {
 				return revision, nil
 			}
@@ -103,6 +99,23 @@ func (s *Store) Networks(ctx context.Context) <-chan []string {
 		})
 	}()
 	return sets
+}
+
+// checkNames parts sorted names into networks and what CheckNetworkName refuses, which is
+// logged unless said has it.
+func (s *Store) checkNames(ctx context.Context, names, said []string) (good, refused []string) {
+	for _, name := range names {
+		err := CheckNetworkName(name)
+		if err == nil {
+			good = append(good, name)
+			continue
+		}
+		refused = append(refused, name)
+		if _, ok := slices.BinarySearch(said, name); !ok {
+			s.log.WarnContext(ctx, "network ignored", "err", err)
+		}
+	}
+	return good, refused
 }
 
 // followKeys calls read, which returns the revision that it has read at, and again after
@@ -157,7 +170,7 @@ func (s *Store) listNetworks(ctx context.Context) (names []string, revision int6
 			names = append(names, name)
 		}
 	}
-	return nil, 0, errors.New("list networks: more than 4096 keys below " + prefix)
+	return nil, 0, fmt.Errorf("list networks: more than %d keys below %s", maxNames, prefix)
 }
 
 // keysAt reads keys without values, at a revision unless that is 0.

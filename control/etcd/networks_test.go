@@ -58,6 +58,11 @@ func TestWatchNetwork(t *testing.T) {
 	c.SetConfig(t, append(text(1400), ' ')) // means the same
 	c.SetConfig(t, []byte(`{"Network":"10.5.0.0/31"}`))
 	eventually(t, "the bad config is said", func() bool { return strings.Contains(log.String(), "10.5.0.0/31") })
+	eventually(t, "the bad config is said again, after the good one", func() bool {
+		c.SetConfig(t, text(1400))
+		c.SetConfig(t, []byte(`{"Network":"10.5.0.0/31"}`))
+		return strings.Count(log.String(), "not usable") >= 3
+	})
 	c.SetConfig(t, nil)
 	c.SetConfig(t, text(1300))
 	wants(1300)
@@ -73,7 +78,7 @@ func TestNetworks(t *testing.T) {
 	c.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
 	set := func(key string) { c.do(t, clientv3.OpPut(prefix+"/"+key, config)) }
 	for _, key := range []string{"config", "red/config", "red/subnets/10.5.1.0-24", "red-2/config", "green/subnets/10.5.1.0-24", "green/config/x",
-		"blue/x/config", "subnets/config", "overlayd/config", "../config", "a b/config", "/config", "x\n/config", "é/config"} {
+		"blue/x/config", "subnets/config", "subnets-b/config", "overlayd/config", "../config", "a b/config", "/config", "x\n/config", "é/config"} {
 		set(key)
 	}
 	c.do(t, clientv3.OpPut(prefix+"-other/pink/config", config))
@@ -86,8 +91,8 @@ func TestNetworks(t *testing.T) {
 		}
 	}
 	wants("at first", "red", "red-2")
-	if n := strings.Count(log.String(), "network ignored"); n != 5 {
-		t.Errorf("%d names ignored, want 5:\n%s", n, log.String())
+	if n := strings.Count(log.String(), "network ignored"); n != 6 {
+		t.Errorf("%d names ignored, want 6:\n%s", n, log.String())
 	}
 	set("red/config") // as it was
 	set("blue/subnets/10.5.1.0-24")
@@ -128,7 +133,7 @@ func TestNetworkIsSeenSoon(t *testing.T) {
 func TestCheckNetworkName(t *testing.T) {
 	for name, ok := range map[string]bool{"a": true, "red-2.x_y": true, "7": true, strings.Repeat("x", 63): true,
 		"": false, ".": false, "..": false, "-a": false, "a/b": false, "a b": false, "é": false, "a\n": false, strings.Repeat("x", 64): false,
-		"subnets": false, "overlayd": false, "config": false} {
+		"subnets": false, "subnets-b": false, "subnets2": false, "my-subnets": true, "overlayd": false, "config": false} {
 		if err := etcd.CheckNetworkName(name); (err == nil) != ok {
 			t.Errorf("%q: %v", name, err)
 		}
