@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -117,6 +118,35 @@ func (a *acquisition) yield(ctx context.Context, l control.Lease) error {
 	return errRace
 }
 
+// cede is yield for the entry of an earlier run, which may have ended before it could: it was
+// killed, or etcd did not answer. Pods have used it since, and so only a lease makes it cede.
+func (a *acquisition) cede(ctx context.Context, l control.Lease) error {
+	if !l.Subnet.IsValid() || !l.IPv6Subnet.IsValid() || l.Handle == 0 {
+		return nil
+	}
+	older, err := a.rivals(ctx, l, control.AppendHeld)
+	if err != nil || len(older) == 0 {
+		return err
+	}
+	a.log.WarnContext(ctx, "own lease yields to an older one, which has a part of it", "lease", l.Key(), "older", older)
+	return a.discard(ctx, l)
+}
+
+// discard deletes an entry of this node: what was read is out of date then, which is
+// errRace. Its subnets are remembered: what is wrong with one costs the node nothing of the other.
+func (a *acquisition) discard(ctx context.Context, l control.Lease) error {
+	if err := a.delete(ctx, l); err != nil {
+		return err
+	}
+	a.retire(ctx, leaseID(l.Handle))
+	for _, p := range [...]netip.Prefix{l.Subnet, l.IPv6Subnet} {
+		if p.IsValid() {
+			a.given.Previous = append(slices.Clip(a.given.Previous), p)
+		}
+	}
+	return errRace
+}
+
 // delete deletes an entry as it was read. errRace: it may be another now.
 func (s *Store) delete(ctx context.Context, l control.Lease) error {
 	key := s.keys.lease(l)
@@ -138,6 +168,9 @@ func (a *acquisition) resume(ctx context.Context, n control.Network, own []ownEn
 	if a.id != 0 && leaseID(old.Handle) == a.id { // the transaction in doubt took effect
 		old.Expires = a.expires
 		return old.Lease, true, a.yield(ctx, old.Lease)
+	}
+	if err := a.cede(ctx, old.Lease); err != nil {
+		return control.Lease{}, false, err
 	}
 	l = a.offer
 	l.Subnet, l.IPv6Subnet, l.CreateRevision, l.ModRevision = old.Subnet, old.IPv6Subnet, old.CreateRevision, old.ModRevision
@@ -185,9 +218,7 @@ func (a *acquisition) preferred(own []ownEntry) ownEntry {
 }
 
 // deleteUnfit deletes what does not fit the network any more, and returns the rest. A
-// reservation is left to whoever made it. errRace: something was deleted, and what was read
-// is out of date. The subnets of that are remembered: a network that gets a second
-// family costs the node nothing of the first.
+// reservation is left to whoever made it. errRace: something was deleted.
 func (a *acquisition) deleteUnfit(ctx context.Context, n control.Network, own []ownEntry) (fit []ownEntry, err error) {
 	for _, l := range own {
 		if control.Compatible(n, l.Subnet, l.IPv6Subnet) {
@@ -198,12 +229,9 @@ func (a *acquisition) deleteUnfit(ctx context.Context, n control.Network, own []
 		if l.Handle == 0 {
 			continue
 		}
-		if err := a.delete(ctx, l.Lease); err != nil {
+		if err = a.discard(ctx, l.Lease); !errors.Is(err, errRace) {
 			return nil, err
 		}
-		a.retire(ctx, leaseID(l.Handle))
-		a.given.Previous = append(slices.Clone(a.given.Previous), l.Subnet, l.IPv6Subnet)
-		err = errRace
 	}
 	return fit, err
 }

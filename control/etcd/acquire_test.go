@@ -12,6 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/encap"
 )
 
 func TestWhatIsWritten(t *testing.T) {
@@ -270,5 +272,52 @@ func TestTwoLiveNodesWithOnePublicIP(t *testing.T) {
 	taken, err := b.Acquire(t.Context(), clone, vteps)
 	if err != nil || taken.Subnet != l.Subnet {
 		t.Errorf("clone after the node's clean stop: %v %v, want %s", taken.Subnet, err, l.Subnet)
+	}
+}
+
+// TestAcquireCedes: an entry of two families that an earlier run has left, a part of which
+// an older entry holds. The node keeps the other part.
+func TestAcquireCedes(t *testing.T) {
+	const older, own = "10.5.5.0-24&fd10:6:0:5::-64", "10.5.5.0-24&fd10:6:0:6::-64"
+	for _, tt := range []struct {
+		name         string
+		first        func(c *cluster, other control.Lease) // what stands there before the own entry
+		cedes        bool
+		reservedLast bool
+	}{
+		{"to a lease", func(c *cluster, other control.Lease) { c.PutLeased(t, older, other.Value()) }, true, false},
+		{"not to junk", func(c *cluster, _ control.Lease) { c.PutRaw(t, older, []byte("junk")) }, false, false},
+		{"not to a reservation", func(c *cluster, other control.Lease) { c.PutRaw(t, older, other.Reservation().Value()) }, false, false},
+		{"not as a reservation", func(c *cluster, other control.Lease) { c.PutLeased(t, older, other.Value()) }, false, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster(t)
+			c.SetConfig(t, []byte(`{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48"}`))
+			n, vteps := node(1)
+			l := control.Lease{PublicIP: n.PublicIP, BackendType: "vxlan", Backend: control.VTEPData{VNI: 1, MAC: vteps[0].MAC}}
+			tt.first(c, control.Lease{PublicIP: netip.MustParseAddr("192.0.0.9"), BackendType: "vxlan", Backend: control.VTEPData{VNI: 1, MAC: encap.MAC{2, 9}}})
+			put := c.PutLeased
+			if tt.reservedLast {
+				put = c.PutRaw
+			}
+			put(t, own, l.Value())
+			got := acquire(t, c.open(t), 1)
+			if (got.Key() != own) != tt.cedes || got.IPv6Subnet.String() != "fd10:6:0:6::/64" || len(c.Keys(t)) != 2 {
+				t.Errorf("acquired %s, entries %v", got.Key(), c.Keys(t))
+			}
+		})
+	}
+}
+
+// TestReservationBySpelling: an operator may write an address as he likes.
+func TestReservationBySpelling(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	c.PutRaw(t, "10.5.5.0-24", []byte(`{"PublicIP":"0.0.0.0","PublicIPv6":"2001:DB8:0:0::0001"}`))
+	ip := netip.MustParseAddr("2001:db8::1")
+	l, err := c.open(t).Acquire(t.Context(), control.Node{ID: "id-1", PublicIPv6: ip},
+		[]dataplane.VTEP{{Addr: ip, MAC: encap.MAC{2, 6}, VNI: 1}})
+	if err != nil || l.Key() != "10.5.5.0-24" || l.Handle != 0 {
+		t.Errorf("acquired %+v, %v", l, err)
 	}
 }

@@ -72,8 +72,8 @@ func (a *acquisition) census(ctx context.Context, n control.Network) (census, er
 			before := len(c.taken)
 			c.taken = control.AppendTaken(c.taken, n, a.keys.name(kv.Key), kv.Value)
 			named := slices.ContainsFunc(ips, func(ip []byte) bool { return bytes.Contains(kv.Value, ip) })
-			if !named && !slices.ContainsFunc(c.taken[before:], a.hadBefore) {
-				continue // reading the value of every lease would be most of the work
+			if kv.Lease != 0 && !named && !slices.ContainsFunc(c.taken[before:], a.hadBefore) {
+				continue // reading the value of every lease would be most of the work; reservations are few, in whatever spelling
 			}
 			l, err := a.keys.parse(kv)
 			if err != nil {
