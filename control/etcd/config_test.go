@@ -163,9 +163,18 @@ func TestPassword(t *testing.T) {
 	s := c.open(t)
 	l := acquire(t, s, 1)
 	receive(t, watch(t, s))
-	if _, err := s.Renew(ctx, l); err != nil {
-		t.Error(err)
+	tokens := c.served(t, "Authenticate")
+	for range 5 {
+		if _, err := s.Renew(ctx, l); err != nil {
+			t.Error(err)
+		}
 	}
+	if got := c.served(t, "Authenticate"); got != tokens || tokens == 0 {
+		t.Errorf("%d tokens given out, then %d more in 5 renewals", tokens, got-tokens)
+	}
+	c.stop(t) // forgets the token
+	c.start(t, "data")
+	eventually(t, "a renewal with another token", func() bool { _, err := s.Renew(ctx, l); return err == nil })
 	if strings.Contains(log.String(), "secret") {
 		t.Errorf("the log shows a password:\n%s", log.String())
 	}

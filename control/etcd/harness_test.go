@@ -3,9 +3,14 @@ package etcd_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +80,29 @@ func (c *cluster) start(tb testing.TB, data string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
+}
+
+// served returns how many calls of a method of gRPC the servers of this process have begun.
+func (c *cluster) served(tb testing.TB, method string) (n int) {
+	tb.Helper()
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", c.socket())
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	resp, err := client.Get("http://etcd/metrics")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`grpc_server_started_total{grpc_method="`+method+`".*} (\d+)`).FindAllSubmatch(text, -1) {
+		calls, _ := strconv.Atoi(string(m[1]))
+		n += calls
+	}
+	return n
 }
 
 func (c *cluster) stop(tb testing.TB) {

@@ -128,6 +128,17 @@ func (s *Store) grant(ctx context.Context, id leaseID, ttl time.Duration) (expir
 // refresh extends an etcd lease once. rpctypes.ErrLeaseNotFound: it has
 // expired or was revoked.
 func (s *Store) refresh(ctx context.Context, id leaseID) (expires time.Time, err error) {
+	expires, err = s.keepAlive(ctx, id)
+	if errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrAuthOldRevision) || errors.Is(err, rpctypes.ErrUserEmpty) {
+		if _, err := s.get(ctx, "renew token", s.keys.config()); err != nil { // see failFastStream
+			return time.Time{}, err
+		}
+		return s.keepAlive(ctx, id)
+	}
+	return expires, err
+}
+
+func (s *Store) keepAlive(ctx context.Context, id leaseID) (expires time.Time, err error) {
 	begin := time.Now()
 	var ttl int64
 	err = s.call(ctx, "keep etcd lease alive", func(ctx context.Context, c *clientv3.Client) error {
