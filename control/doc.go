@@ -34,5 +34,6 @@
 // parse.go [ParseNetwork] reads it, check.go checks each family's part of it, and
 // subnets.go does the arithmetic of its subnets.
 //
-// A Store is control/etcd; control/controltest has the suite that each one must pass.
+// A Store is control/etcd or control/kube; control/controltest has the suite that each
+// must pass.
 package control

@@ -67,8 +67,8 @@ func (f *follower) loop(ctx context.Context, in *inbox) {
 		case <-retry:
 			f.dirty = true
 		case <-drop:
-			f.c.cfg.Log.WarnContext(ctx, "leases that the store has lost are dropped: their nodes have not come back", "count", f.rib.Kept())
-			f.rib.Drop()
+			f.c.cfg.Log.WarnContext(ctx, "leases that the store has lost are dropped: their nodes have not come back", "count", f.rib.kept)
+			f.rib.drop()
 			f.dirty, f.dropAt = true, time.Time{}
 		}
 		stop()
@@ -110,7 +110,7 @@ const keepTime = time.Minute
 
 // sayKept logs the begin and the end of the time in which the RIB keeps what the store has lost.
 func (f *follower) sayKept(ctx context.Context) {
-	switch kept := f.rib.Kept(); {
+	switch kept := f.rib.kept; {
 	case kept > 0 && f.dropAt.IsZero():
 		f.dropAt = time.Now().Add(keepTime)
 		f.c.cfg.Log.WarnContext(ctx, "the store has lost most leases: their subnets stay reachable while their nodes register anew",

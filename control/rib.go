@@ -41,8 +41,8 @@ func NewRIB(n Network) *RIB {
 // deleted key is gone even if Leases names it too.
 //
 // Where a Reset lacks more than half of all leases, they are kept: that is a store that has lost
-// its data, and whose nodes are about to register anew. Kept says how many, and
-// whoever holds the RIB calls Drop when they have had time for that.
+// its data, and whose nodes are about to register anew. The follower drops them when they
+// have had time for that.
 func (r *RIB) Apply(u Update) (changed bool) {
 	old := r.leases
 	if u.Reset {
@@ -124,11 +124,8 @@ func (r *RIB) forget(rec *record) {
 	delete(r.leases, rec.key)
 }
 
-// Kept returns how many leases are kept though the store has lost them.
-func (r *RIB) Kept() int { return r.kept }
-
-// Drop forgets them.
-func (r *RIB) Drop() {
+// drop forgets the leases that are kept though the store has lost them.
+func (r *RIB) drop() {
 	for _, rec := range r.leases {
 		if rec.kept {
 			r.forget(rec)

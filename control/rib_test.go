@@ -284,13 +284,13 @@ func TestKeep(t *testing.T) {
 		{"deleted", Update{Deleted: []string{d.Key()}}, 1, 3},
 	} {
 		r.Apply(s.u)
-		if peers, _ := r.Peers(newcomer()); r.Kept() != s.kept || len(peers) != s.peers {
-			t.Errorf("%s: %d kept, %d peers, want %d and %d", s.name, r.Kept(), len(peers), s.kept, s.peers)
+		if peers, _ := r.Peers(newcomer()); r.kept != s.kept || len(peers) != s.peers {
+			t.Errorf("%s: %d kept, %d peers, want %d and %d", s.name, r.kept, len(peers), s.kept, s.peers)
 		}
 	}
-	r.Drop()
-	if leases, _ := r.Len(); leases != 3 || r.Kept() != 0 || r.holds(b) {
-		t.Errorf("after Drop %d leases, %d kept", leases, r.Kept())
+	r.drop()
+	if leases, _ := r.Len(); leases != 3 || r.kept != 0 || r.holds(b) {
+		t.Errorf("after drop %d leases, %d kept", leases, r.kept)
 	}
 }
 

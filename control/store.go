@@ -8,7 +8,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 )
 
-// Store is where leases live: etcd. It has one method more than the house wants of
+// Store is where leases live: etcd or Kubernetes. It has one method more than the house wants of
 // an interface, for a node that drains must give its lease back. Every call obeys its
 // context and has a timeout of its own besides, so that a store that does not
 // answer is an error and never a hang. Errors that a caller branches on are

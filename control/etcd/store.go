@@ -103,8 +103,9 @@ func (s *Store) Stats() Stats {
 }
 
 // Close withdraws the node's sign of life, if etcd answers within 300 ms, and ends
-// every connection; an Acquire that still runs withdraws its own meanwhile. Leases stay: they are for the next run. Watches must have been ended
-// through their contexts before.
+// every connection; an Acquire that still runs withdraws its own meanwhile. Leases
+// stay: they are for the next run. Watches must have been ended through their
+// contexts before.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closing = true
