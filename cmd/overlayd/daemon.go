@@ -23,6 +23,7 @@ type daemon struct {
 	hostname string
 	health   *health
 	ports    portPool
+	overlays overlays
 	drain    chan struct{} // closed by SIGUSR1: give the leases back, then stop
 }
 

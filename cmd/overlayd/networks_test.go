@@ -42,6 +42,10 @@ func TestNetworks(t *testing.T) {
 			warmUp(t, a, b)
 			there, back := startMeters(t, a, b)
 			rules := c.hosts[0].rules()
+			config("overlap", `{"Network":"10.5.64.0/18","Backend":{"Type":"vxlan","VNI":13}}`)
+			for _, h := range red {
+				h.daemon.waitLog("10.5.64.0/18 overlaps 10.5.0.0/16 of network red", 5*time.Second)
+			}
 
 			config("blue", `{"Network":"10.6.0.0/16","Backend":{"Type":"vxlan","VNI":12}}`)
 			blue := [2]*host{c.hosts[0].on(dirs[0], "blue"), c.hosts[1].on(dirs[1], "blue")}

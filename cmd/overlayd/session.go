@@ -31,6 +31,11 @@ func (n *network) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	giveBack, err := n.overlays.take(n.name, config)
+	if err != nil {
+		return err
+	}
+	defer giveBack()
 	claim, err := n.takeDevice(ctx, config)
 	if err != nil {
 		return err
