@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
@@ -20,7 +22,10 @@ type flannelHost struct {
 	*host
 	networks, subnets []netip.Prefix
 	macs              []net.HardwareAddr // of its devices, random
+	direct            bool               // DirectRouting, with --ip-blackhole-route
 }
+
+const directNetwork = `{"Network":"10.5.0.0/16","SubnetMax":"10.5.63.0","Backend":{"Type":"vxlan","DirectRouting":true}}`
 
 // flannelOn writes the subnet file, by which pods are made, and lets the host forward, as the CNI
 // plugin does.
@@ -75,11 +80,15 @@ func (f *flannelHost) devices() {
 	}
 }
 
-// meet programs a peer (5.4).
+// meet programs a peer (5.4, 5.5).
 func (f *flannelHost) meet(peer *flannelHost) {
 	f.c.t.Helper()
 	for i, subnet := range peer.subnets {
 		f.Must(func() error {
+			if f.direct {
+				err := netlink.RouteReplace(&netlink.Route{Dst: rtnl.IPNet(f.subnets[i]), Type: unix.RTN_BLACKHOLE})
+				return errors.Join(err, netlink.RouteReplace(&netlink.Route{Dst: rtnl.IPNet(subnet), Gw: peer.addrs[i].AsSlice()}))
+			}
 			dev, err := netlink.LinkByName(flannelDevice(i))
 			if err != nil {
 				return err

@@ -14,7 +14,7 @@ import (
 func TestKubeTakeover(t *testing.T) {
 	filterIPT.use(t)
 	c := newKubeCluster(t, 2, testNetwork)
-	k := newTakeover(t, c.cluster, filterIPT, false)
+	k := newTakeover(t, c.cluster, filterIPT, testNetwork)
 	annotations := func(f *flannelHost) map[string]string {
 		return map[string]string{
 			annotation + "kube-subnet-manager": "true",

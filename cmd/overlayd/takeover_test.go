@@ -34,13 +34,13 @@ type takeover struct {
 	callers []*caller // to the network outside
 }
 
-// newTakeover prepares the hosts.
-func newTakeover(t *testing.T, c *cluster, filter packetFilter, dual bool) *takeover {
+// newTakeover prepares the hosts of a network with this config.
+func newTakeover(t *testing.T, c *cluster, filter packetFilter, config string) *takeover {
 	t.Helper()
 	networks := prefixes("10.5.0.0/16", "fd00:5::/48")
 	first, second := prefixes("10.5.1.0/24", "fd00:5:0:7::/64"), prefixes("10.5.2.0/24", "fd00:5:0:3::/64")
 	gone := prefixes("10.5.9.0/24", "fd00:5:0:9::/64")
-	if !dual {
+	if config != dualNetwork {
 		networks, first, second, gone = networks[:1], first[:1], second[:1], gone[:1]
 	}
 	k := &takeover{t: t, filter: filter, flannelHost: flannelOn(c.hosts[0], networks, first), peer: flannelOn(c.hosts[1], networks, second)}
@@ -52,11 +52,14 @@ func newTakeover(t *testing.T, c *cluster, filter packetFilter, dual bool) *take
 	stale := &flannelHost{host: &host{addrs: []netip.Addr{netip.MustParseAddr("192.0.2.99"), netip.MustParseAddr("2001:db8::99")}}, subnets: gone, macs: k.peer.macs}
 	stale.macs = []net.HardwareAddr{{2, 0, 0, 0, 0, 9}, {2, 0, 0, 0, 0, 10}}[:len(gone)]
 	for _, f := range []*flannelHost{k.flannelHost, k.peer} {
+		f.direct = config == directNetwork
 		f.devices()
 		f.writeRules(filter)
 	}
 	k.meet(k.peer)
-	k.meet(stale)
+	if !k.direct { // a direct route tells nobody whose it is
+		k.meet(stale)
+	}
 	k.peer.meet(k.flannelHost)
 	for i := range first {
 		k.index = append(k.index, k.device(i).Index)
@@ -260,19 +263,22 @@ func TestTakeover(t *testing.T) {
 		name   string
 		config string
 		under  []string
+		flags  []string
 	}{
-		{filterIPT, "v4", testNetwork, []string{under4}},
-		{filterLegacy, "v4", testNetwork, []string{under4}},
-		{filterNFT, "v4", testNetwork, []string{under4}},
-		{filterIPT, "dual", dualNetwork, []string{under4, under6}},
+		{filterIPT, "v4", testNetwork, []string{under4}, nil},
+		{filterLegacy, "v4", testNetwork, []string{under4}, nil},
+		{filterNFT, "v4", testNetwork, []string{under4}, nil},
+		{filterIPT, "dual", dualNetwork, []string{under4, under6}, nil},
+		{filterNFT, "direct", directNetwork, []string{under4}, []string{"--ip-blackhole-route"}},
 	} {
 		t.Run(string(c.filter)+"/"+c.name, func(t *testing.T) {
 			c.filter.use(t)
 			cluster := newClusterOn(t, c.under, 2, c.filter.in(c.config))
-			k := newTakeover(t, cluster, c.filter, len(c.under) > 1)
+			k := newTakeover(t, cluster, c.filter, c.config)
 			k.putLease(k.flannelHost)
 			k.putLease(k.peer)
-			k.play(func() { k.up("--dataplane", modeKernel, "--ip-masq") }, k.checkLeases, func() { k.putLease(k.flannelHost) })
+			up := func() { k.up(append([]string{"--dataplane", modeKernel, "--ip-masq"}, c.flags...)...) }
+			k.play(up, k.checkLeases, func() { k.putLease(k.flannelHost) })
 		})
 	}
 }
