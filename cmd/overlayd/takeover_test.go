@@ -57,9 +57,7 @@ func newTakeover(t *testing.T, c *cluster, filter packetFilter, config string) *
 		f.writeRules(filter)
 	}
 	k.meet(k.peer)
-	if !k.direct { // a direct route tells nobody whose it is
-		k.meet(stale)
-	}
+	k.meet(stale)
 	k.peer.meet(k.flannelHost)
 	for i := range first {
 		k.index = append(k.index, k.device(i).Index)
