@@ -42,6 +42,8 @@
 // iptables-nft shows too, and compares over netlink: no process is executed unless
 // there is something to repair. iptables-legacy has no notifications: its tables
 // are read from the kernel every resync period, again without a process.
+// The binary is looked for anew after a failure, and where it is no longer the one
+// that was found: it may write the other tables now.
 //
 // What the other mode left, and what flannel left for the same network, is removed
 // once the own rules are in place; another network's flanneld on the host keeps its

@@ -23,6 +23,7 @@ const execPatience = 30 * time.Second
 // go-iptables lacks: only they read two tables, or change many rules at once.
 type tool struct {
 	path        string
+	version     string
 	legacy      bool // the binary writes the legacy tables
 	randomFully bool // MASQUERADE knows --random-fully
 
@@ -30,6 +31,10 @@ type tool struct {
 	wrote bool   // ensure has written and not yet looked
 	last  string // what it found when it last looked in vain
 }
+
+// errOtherTool says that the binary is no longer the one that was found: it may write
+// other tables now.
+var errOtherTool = errors.New("iptables has become another program, which is used from now on")
 
 // findTool looks for the iptables of a family by name, such as "iptables-legacy".
 func findTool(ctx context.Context, f family, name string) (*tool, error) {
@@ -46,11 +51,10 @@ func findTool(ctx context.Context, f family, name string) (*tool, error) {
 		return nil, err
 	}
 	t := &tool{path: path, randomFully: ipt.HasRandomFully()}
-	version, err := run(ctx, path, "", "--version")
-	if err != nil {
+	if t.version, err = run(ctx, path, "", "--version"); err != nil {
 		return nil, err
 	}
-	t.legacy = !strings.Contains(version, "nf_tables") // "iptables v1.8.9 (nf_tables)", before 1.8 without brackets
+	t.legacy = !strings.Contains(t.version, "nf_tables") // "iptables v1.8.9 (nf_tables)", before 1.8 without brackets
 	return t, nil
 }
 
@@ -106,9 +110,6 @@ func (w toolWant) text(saved map[string]savedTable) (text string) {
 	return text
 }
 
-// forget makes ensure write what is not literally as wanted.
-func (t *tool) forget() { t.saved, t.wrote, t.last = "", false, "" }
-
 // ensure makes w true, each table at once, and reports whether it wrote anything.
 // It is called until it did not: then the tables were in order when it looked. In
 // order is what reads as wanted, or, for an iptables with other words for it, what
@@ -123,9 +124,11 @@ func (t *tool) ensure(ctx context.Context, w toolWant) (wrote bool, err error) {
 	}
 	have, text := w.text(saved), w.restoreText(saved)
 	if text == "" || have == t.saved || t.wrote && have == t.last || have == w.expected() && !w.replaces(saved) {
-		t.forget()
-		t.saved = have
+		t.saved, t.wrote, t.last = have, false, ""
 		return false, nil
+	}
+	if version, err := run(ctx, t.path, "", "--version"); err != nil || version != t.version {
+		return false, errors.Join(err, errOtherTool)
 	}
 	if t.wrote {
 		t.last = have

@@ -30,11 +30,7 @@ type keeper struct {
 func (k *keeper) apply(ctx context.Context, s ruleSet) (wrote bool, err error) {
 	if !k.settled || !k.want.equal(s) {
 		k.known, k.blob = "", ""
-		for _, t := range []*tool{k.main, k.side} {
-			if t != nil {
-				t.forget()
-			}
-		}
+		k.main, k.side = nil, nil // iptables may have become another
 	}
 	k.want, k.settled = s, false
 	if err := k.choose(ctx); err != nil {
@@ -138,9 +134,6 @@ func (k *keeper) tryNFT(ctx context.Context, w nftWant) (wrote bool, err error) 
 		if s.generation != generation {
 			return true, errChanging
 		}
-	}
-	if !s.complete(w) {
-		return true, errChanging
 	}
 	k.warnDroppers()
 	k.known = s.text()

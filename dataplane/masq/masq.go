@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -42,9 +44,19 @@ type Rules struct {
 	config Config
 	watch  *netlink.Conn // subscribed to changes of nftables
 
-	mu      sync.Mutex
-	keepers []*keeper // of either family
-	wanted  []ruleSet // nil before the first Sync
+	signal  chan struct{} // something may have to be repaired
+	running atomic.Bool   // Run repairs
+	done    atomic.Pointer[result]
+
+	mu      sync.Mutex // held by whoever writes, which takes as long as iptables waits for its lock
+	keepers []*keeper  // of either family
+	wanted  []ruleSet  // nil before the first Sync
+}
+
+// result is what came of writing rules the last time.
+type result struct {
+	wanted []ruleSet
+	err    error
 }
 
 // Open prepares for the rules; it writes none. From Open on, changes that others
@@ -63,7 +75,7 @@ func Open(c Config) (*Rules, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open traffic rules: %w", explain(err))
 	}
-	r := &Rules{config: c, watch: w}
+	r := &Rules{config: c, watch: w, signal: make(chan struct{}, 1)}
 	for _, f := range []family{ipv4, ipv6} {
 		r.keepers = append(r.keepers, &keeper{config: c, family: f, names: namesOf(c.VNI)})
 	}
@@ -72,26 +84,54 @@ func Open(c Config) (*Rules, error) {
 
 // Sync makes the rules those of w, the old ones replaced by the new ones at once,
 // and then removes what another mode or flannel left for the same network. It
-// does nothing where nothing has changed.
+// does nothing where nothing has changed. While Run runs, what failed is left to it and
+// its error returned until it succeeds: whoever calls has more to do than to wait for
+// the lock of iptables.
 func (r *Rules) Sync(ctx context.Context, w dataplane.Wanted) error {
+	want := build(r.config, w)
+	if o := r.done.Load(); o != nil && r.running.Load() && slices.EqualFunc(o.wanted, want, ruleSet.equal) {
+		if o.err != nil {
+			r.wake()
+		}
+		return o.err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.wanted == nil {
 		r.warnBridge(w)
 	}
-	r.wanted = build(r.config, w)
+	r.wanted = want
 	var errs []error
 	for i, k := range r.keepers {
 		if k.settled && k.want.equal(r.wanted[i]) {
 			continue
 		}
 		if _, err := k.apply(ctx, r.wanted[i]); err != nil {
-			err = explain(err)
+			err = k.explain(err)
 			k.failed = err.Error() // who has the error says it
-			errs = append(errs, fmt.Errorf("write %s traffic rules: %w", k.family, err))
+			errs = append(errs, err)
 		}
 	}
-	return errors.Join(errs...)
+	return r.finish(ctx, errs)
+}
+
+// finish notes what came of writing, unless that was broken off.
+func (r *Rules) finish(ctx context.Context, errs []error) error {
+	o := &result{r.wanted, errors.Join(errs...)}
+	if ctx.Err() == nil {
+		r.done.Store(o)
+	} else {
+		r.done.Store(nil)
+	}
+	return o.err
+}
+
+// wake has Run look.
+func (r *Rules) wake() {
+	select {
+	case r.signal <- struct{}{}:
+	default:
+	}
 }
 
 // warnBridge says so where iptables does not see bridged packets: our rules are for
@@ -111,6 +151,11 @@ func (r *Rules) warnBridge(w dataplane.Wanted) {
 
 // Close releases what Open acquired. The rules stay.
 func (r *Rules) Close() error { return r.watch.Close() }
+
+// explain says of which rules the error is.
+func (k *keeper) explain(err error) error {
+	return fmt.Errorf("write %s traffic rules: %w", k.family, explain(err))
+}
 
 // explain adds to an error what can be done about it.
 func explain(err error) error {

@@ -79,15 +79,6 @@ func (s nftState) text() string {
 	return b.String()
 }
 
-// complete reports whether as many rules are there as are wanted.
-func (s nftState) complete(w nftWant) bool {
-	forward := len(w.forward)
-	if !s.front.exists {
-		forward = 0
-	}
-	return len(s.own.rules) == len(w.own) && len(s.nat.rules) == len(w.nat) && len(s.fwd.rules) == forward
-}
-
 // steps returns what makes w true, all in one batch. What is right already is
 // written again: whoever looks first finds no difference.
 func (s nftState) steps(w nftWant) (list []step, err error) {

@@ -38,9 +38,11 @@ func watch() (*netlink.Conn, error) {
 // nil and leaves the rules in place. It executes a process only to repair what
 // iptables writes. It is called once.
 func (r *Rules) Run(ctx context.Context) error {
-	signal, failed := make(chan struct{}, 1), make(chan error, 1)
+	r.running.Store(true)
+	defer r.running.Store(false)
+	failed := make(chan error, 1)
 	var reader sync.WaitGroup
-	reader.Go(func() { failed <- r.listen(signal) })
+	reader.Go(func() { failed <- r.listen() })
 	defer reader.Wait()
 	// A deadline in the past ends the reader; after it, the reader is waited for.
 	defer r.watch.SetReadDeadline(time.Unix(1, 0))
@@ -60,7 +62,7 @@ func (r *Rules) Run(ctx context.Context) error {
 		case <-tick.C:
 			r.repair(ctx)
 			continue
-		case <-signal:
+		case <-r.signal:
 		}
 		if time.Since(last) > 3*pause {
 			pause = gather
@@ -87,7 +89,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // listen signals changes of tables that concern us until the socket's deadline
 // passes. An overrun of the socket is a change like others.
-func (r *Rules) listen(signal chan<- struct{}) error {
+func (r *Rules) listen() error {
 	for {
 		msgs, err := r.watch.Receive()
 		switch {
@@ -101,10 +103,7 @@ func (r *Rules) listen(signal chan<- struct{}) error {
 			concerns = concerns || namesOf(r.config.VNI).concern(m)
 		}
 		if concerns {
-			select {
-			case signal <- struct{}{}:
-			default:
-			}
+			r.wake()
 		}
 	}
 }
@@ -140,20 +139,27 @@ func (r *Rules) repair(ctx context.Context) {
 	if r.wanted == nil {
 		return
 	}
+	var errs []error
 	for i, k := range r.keepers {
 		wrote, err := k.apply(ctx, r.wanted[i])
 		switch {
 		case ctx.Err() != nil:
+			r.finish(ctx, errs)
 			return
 		case err != nil:
-			if err = explain(err); err.Error() != k.failed {
-				r.config.Log.Warn("repair traffic rules", "family", k.family.String(), "error", err)
+			err = k.explain(err)
+			errs = append(errs, err)
+			if err.Error() != k.failed {
+				r.config.Log.Warn("repair traffic rules", "error", err)
 				k.failed = err.Error()
 			}
 			continue
+		case wrote && k.failed != "":
+			r.config.Log.Info("wrote the traffic rules that could not be written before", "family", k.family.String())
 		case wrote:
 			r.config.Log.Info("restored traffic rules that were changed by others", "family", k.family.String())
 		}
 		k.failed = ""
 	}
+	r.finish(ctx, errs)
 }

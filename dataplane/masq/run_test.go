@@ -4,9 +4,14 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/overlayd/overlayd/dataplane"
 )
 
 // idle is how long TestIdle watches for processes: 60s is what is promised.
@@ -161,4 +166,98 @@ func TestRunOverrun(t *testing.T) {
 	})
 	h.nft("delete", "table", "ip", "noise")
 	h.eventually("overrun", want, 2*patience)
+}
+
+// TestRunIptablesBecomesAnother: the administrator has iptables write other tables from
+// now on. The rules move there as soon as the first of them needs repair.
+func TestRunIptablesBecomesAnother(t *testing.T) {
+	for from, to := range map[variant]variant{iptNFT: iptLegacy, iptLegacy: iptNFT} {
+		t.Run(string(from)+" to "+string(to), func(t *testing.T) {
+			reference := newHost(t, to)
+			reference.dropForward(true)
+			reference.sync(reference.config(), wanted())
+			want := reference.ours()
+
+			h := newHost(t, from)
+			h.dropForward(true)
+			h.run(h.sync(h.config(), wanted()))
+			for _, f := range []family{ipv4, ipv6} {
+				h.ipt(commandOf(f), "-t", "nat", "-F", "OVERLAYD-7-POSTRTG")
+			}
+			h.become(to)
+			for _, f := range []family{ipv4, ipv6} {
+				h.Run(h.real["xtables-nft-multi"], commandOf(f), "-F", "FORWARD")
+				h.Run(h.real["xtables-legacy-multi"], commandOf(f), "-F", "FORWARD")
+			}
+			h.eventually("iptables became "+string(to), want, 2*patience)
+		})
+	}
+}
+
+// TestSyncDoesNotWaitForRepair: while iptables waits, as for its lock, a Sync that wants
+// nothing else goes on, and so does the rest of the dataplane.
+func TestSyncDoesNotWaitForRepair(t *testing.T) {
+	h := newHost(t, iptNFT)
+	r := h.sync(h.config(), wanted())
+	want := h.ours()
+	h.run(r)
+	lock := filepath.Join(t.TempDir(), "lock")
+	if err := syscall.Mkfifo(lock, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := h.executed()
+	save := filepath.Join(filepath.Dir(h.log), "iptables-save")
+	script := fmt.Sprintf("#!/bin/sh\necho waits >>%s\nread go <%s\nexec %s iptables-save\n", h.log, lock, h.real["xtables-nft-multi"])
+	if err := os.WriteFile(save, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.ipt("iptables", "-t", "nat", "-F", "POSTROUTING")
+	for deadline := time.Now().Add(patience); h.executed() == before; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is repaired")
+		}
+	}
+	start := time.Now()
+	h.Must(func() error { return r.Sync(t.Context(), wanted()) })
+	if d := time.Since(start); d > time.Second {
+		t.Errorf("Sync took %v", d)
+	}
+	os.Remove(save) // and not its content, which is being executed
+	h.become(iptNFT)
+	if err := os.WriteFile(lock, nil, 0); err != nil { // lets it go on
+		t.Fatal(err)
+	}
+	h.eventually("iptables waited", want, patience)
+}
+
+// TestSyncLeavesFailureToRun: what could not be written is told by each Sync until Run
+// has written it.
+func TestSyncLeavesFailureToRun(t *testing.T) {
+	h := newHost(t, iptNFT)
+	reference := h.sync(h.config(), wanted())
+	want := h.ours()
+	h.Must(func() error { return reference.Sync(t.Context(), dataplane.Wanted{}) })
+	save := filepath.Join(filepath.Dir(h.log), "iptables-save")
+	if err := os.WriteFile(save, []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c := h.config()
+	c.Resync = time.Hour
+	r := h.open(c)
+	h.run(r)
+	sync := func() error { return h.Do(func() error { return r.Sync(t.Context(), wanted()) }) }
+	for range 2 {
+		if err := sync(); err == nil || !strings.Contains(err.Error(), "iptables-save") {
+			t.Errorf("Sync: %v", err)
+		}
+	}
+	h.become(iptNFT)
+	for deadline := time.Now().Add(patience); sync() != nil; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(sync())
+		}
+	}
+	if got := h.ours(); got != want {
+		t.Errorf("the rules are\n%s\nwant\n%s", got, want)
+	}
 }
