@@ -114,7 +114,7 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
-// TestNetworkIsSeenSoon: among many leases, from the write to the set with its name.
+// TestNetworkIsSeenSoon: among many leases, which cost it no reads.
 func TestNetworkIsSeenSoon(t *testing.T) {
 	c := newCluster(t)
 	c.cfg.Endpoints = []string{c.url()}
@@ -124,10 +124,13 @@ func TestNetworkIsSeenSoon(t *testing.T) {
 	networks := c.open(t).Networks(t.Context())
 	drained(t, networks)
 	next(t, networks)
-	begin := time.Now()
+	before, begin := c.served(t, "Range"), time.Now()
 	c.do(t, clientv3.OpPut(prefix+"/red/config", config))
 	next(t, networks)
 	t.Logf("seen after %s", time.Since(begin))
+	if reads := c.served(t, "Range") - before; reads < 1 || reads > 10 {
+		t.Errorf("%d reads, want a few", reads)
+	}
 }
 
 func TestCheckNetworkName(t *testing.T) {

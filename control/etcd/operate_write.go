@@ -21,33 +21,12 @@ var errMoved = errors.New("somebody has changed it meanwhile: try again")
 // An error names what stands in the way: the network config, or another's entry.
 func (s *Store) Reserve(ctx context.Context, l control.Lease) error {
 	l = l.Reservation()
-	n, err := s.Network(ctx)
+	value, before, err := s.reservable(ctx, l)
 	if err != nil {
-		return err
-	}
-	if !control.Compatible(n, l.Subnet, l.IPv6Subnet) {
-		return fmt.Errorf("%s does not fit the network: want %s", l.Key(), wanted(n))
-	}
-	got, err := s.get(ctx, "read lease "+l.Key(), s.keys.lease(l))
-	if err != nil {
-		return err
-	}
-	value, was := string(l.Value()), leaseID(0)
-	if len(got.Kvs) > 0 {
-		entry, err := s.keys.parse(got.Kvs[0])
-		switch {
-		case err != nil:
-			return fmt.Errorf("%s is there and is no lease (%w): revoke it first", l.Key(), err)
-		case !entry.SamePublicIP(l):
-			return fmt.Errorf("%s belongs to %s", l.Key(), entry.Identity())
-		}
-		value, l.ModRevision, was = string(got.Kvs[0].Value), got.Kvs[0].ModRevision, leaseID(got.Kvs[0].Lease)
-	}
-	if err := s.refuseOverlap(ctx, l); err != nil {
 		return err
 	}
 	key := s.keys.lease(l)
-	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", l.ModRevision)
+	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", before.ModRevision)
 	resp, err := s.txn(ctx, "reserve "+l.Key(), []clientv3.Cmp{unchanged},
 		[]clientv3.Op{clientv3.OpPut(key, value), clientv3.OpDelete(s.keys.revoked(l), clientv3.WithPrevKV())}, nil)
 	switch {
@@ -56,11 +35,11 @@ func (s *Store) Reserve(ctx context.Context, l control.Lease) error {
 	case !resp.Succeeded:
 		return fmt.Errorf("reserve %s: %w", l.Key(), errMoved)
 	}
-	s.retire(ctx, was)
+	s.retire(ctx, leaseID(before.Handle))
 	for _, kv := range resp.Responses[1].GetResponseDeleteRange().PrevKvs {
 		s.retire(ctx, leaseID(kv.Lease))
 	}
-	if l.ModRevision != 0 {
+	if before.ModRevision != 0 {
 		return nil
 	}
 	l.CreateRevision, l.ModRevision = resp.Header.Revision, resp.Header.Revision
@@ -68,6 +47,34 @@ func (s *Store) Reserve(ctx context.Context, l control.Lease) error {
 		return errors.Join(err, s.delete(ctx, l))
 	}
 	return nil
+}
+
+// reservable says what is to stand as the reservation l: what the node has there before, if
+// anything, or else the value of l. An error says why it cannot be reserved.
+func (s *Store) reservable(ctx context.Context, l control.Lease) (value string, before control.Lease, err error) {
+	n, err := s.Network(ctx)
+	if err != nil {
+		return "", before, err
+	}
+	if !control.Compatible(n, l.Subnet, l.IPv6Subnet) {
+		return "", before, fmt.Errorf("%s does not fit the network: want %s", l.Key(), wanted(n))
+	}
+	got, err := s.get(ctx, "read lease "+l.Key(), s.keys.lease(l))
+	if err != nil {
+		return "", before, err
+	}
+	value = string(l.Value())
+	if len(got.Kvs) > 0 {
+		before, err = s.keys.parse(got.Kvs[0])
+		switch {
+		case err != nil:
+			return "", before, fmt.Errorf("%s is there and is no lease (%w): revoke it first", l.Key(), err)
+		case !before.SamePublicIP(l):
+			return "", before, fmt.Errorf("%s belongs to %s", l.Key(), before.Identity())
+		}
+		value = string(got.Kvs[0].Value)
+	}
+	return value, before, s.refuseOverlap(ctx, l)
 }
 
 // wanted says which subnets fit.
