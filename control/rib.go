@@ -40,9 +40,9 @@ func NewRIB(n Network) *RIB {
 // write must not cut off a node that works. In an Update that is no Reset a
 // deleted key is gone even if Leases names it too.
 //
-// Where a Reset lacks more than half of all leases, they are kept: that is a store that has lost
-// its data, and whose nodes are about to register anew. The follower drops them when they
-// have had time for that.
+// Where a Reset lacks more than half of all leases, or has them as new entries, those that it
+// lacks are kept: that is a store that has lost its data, and whose nodes are about to register
+// anew. The follower drops them when they have had time for that.
 func (r *RIB) Apply(u Update) (changed bool) {
 	old := r.leases
 	if u.Reset {
@@ -56,6 +56,7 @@ func (r *RIB) Apply(u Update) (changed bool) {
 			r.leases[b.Key] = known
 		}
 	}
+	again := 0                               // entries that were made anew
 	records := make([]record, len(u.Leases)) // one allocation for all
 	for i, l := range u.Leases {
 		key := l.Key()
@@ -66,12 +67,15 @@ func (r *RIB) Apply(u Update) (changed bool) {
 		}
 		if ok {
 			r.back(known, u)
+			if known.CreateRevision != l.CreateRevision {
+				again++
+			}
 		}
 		records[i] = record{Lease: l, key: key}
 		r.leases[key] = &records[i]
 	}
 	if u.Reset {
-		r.keep(old)
+		r.keep(old, again)
 		return changed || len(r.leases) != len(old)
 	}
 	for _, key := range u.Deleted {
@@ -84,9 +88,9 @@ func (r *RIB) Apply(u Update) (changed bool) {
 	return changed
 }
 
-// keep takes over from before a Reset what was kept already, and what it lacks if that is
-// more than half.
-func (r *RIB) keep(old map[string]*record) {
+// keep takes over from before a Reset what was kept already, and what it lacks if that and
+// what it has anew are more than half.
+func (r *RIB) keep(old map[string]*record, again int) {
 	var lacking []*record
 	r.kept = 0
 	for key, rec := range old {
@@ -99,7 +103,7 @@ func (r *RIB) keep(old map[string]*record) {
 			lacking = append(lacking, rec)
 		}
 	}
-	if 2*len(lacking) <= len(old) {
+	if 2*(len(lacking)+again) <= len(old) {
 		return
 	}
 	for _, rec := range lacking {

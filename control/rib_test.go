@@ -282,6 +282,10 @@ func TestKeep(t *testing.T) {
 		{"unreadable is there", Update{Bad: []BadLease{{Key: d.Key()}}}, 1, 4},
 		{"unreadable still, in a reset", Update{Reset: true, Leases: []Lease{again(a, 3), again(c, 4), narrow}, Bad: []BadLease{{Key: d.Key()}}}, 1, 4},
 		{"deleted", Update{Deleted: []string{d.Key()}}, 1, 3},
+		{"all are back", Update{Leases: []Lease{again(b, 5), again(d, 6)}, Deleted: []string{narrow.Key()}}, 0, 4},
+		{"one is gone", Update{Reset: true, Leases: []Lease{again(a, 3), again(c, 4), again(d, 6)}}, 0, 3},
+		{"one is back once more", Update{Leases: []Lease{again(b, 7)}}, 0, 4},
+		{"one is not back yet after a loss", Update{Reset: true, Leases: []Lease{again(a, 1), again(c, 2), again(d, 3)}}, 1, 4},
 	} {
 		r.Apply(s.u)
 		if peers, _ := r.Peers(newcomer()); r.kept != s.kept || len(peers) != s.peers {
