@@ -67,9 +67,7 @@ func (f *follower) loop(ctx context.Context, in *inbox) {
 		case <-retry:
 			f.dirty = true
 		case <-drop:
-			f.c.cfg.Log.WarnContext(ctx, "leases that the store has lost are dropped: their nodes have not come back", "count", f.rib.kept)
-			f.rib.drop()
-			f.dirty, f.dropAt = true, time.Time{}
+			f.drop(ctx)
 		}
 		stop()
 		stopDrop()
@@ -119,6 +117,14 @@ func (f *follower) sayKept(ctx context.Context) {
 		f.dropAt = time.Time{}
 		f.c.cfg.Log.InfoContext(ctx, "all leases that the store had lost are back")
 	}
+}
+
+// drop ends that time.
+func (f *follower) drop(ctx context.Context) {
+	f.c.cfg.Log.WarnContext(ctx, "leases that the store has lost are dropped: their nodes have not come back", "count", f.rib.kept)
+	f.rib.drop()
+	f.dirty, f.dropAt = true, time.Time{}
+	f.c.count(func(s *Stats) { s.Leases, s.Bad = f.rib.Len() })
 }
 
 // sync makes the dataplane and the subnet file what they should be now, and has

@@ -196,3 +196,25 @@ func (s *lateStore) Acquire(ctx context.Context, n control.Node, vteps []datapla
 	s.acquired.Add(1)
 	return s.Store.Acquire(ctx, n, vteps)
 }
+
+// TestLossIsCounted: what a store has lost counts for as long as it is kept.
+func TestLossIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		for i, key := range []string{"10.3.2.0-24", "10.3.3.0-24"} {
+			b.memory.PutRaw(t, key, goodLease(i+2))
+		}
+		b.held(scriptConfig)
+		b.memory.SetDown(os.ErrDeadlineExceeded)
+		for _, key := range b.memory.Keys(t) {
+			b.memory.DeleteRaw(t, key)
+		}
+		b.memory.SetDown(nil)
+		for _, want := range []int{3, 1} {
+			time.Sleep(40 * time.Second)
+			if got := b.ctl.Stats(); got.Leases != want || got.Peers != want-1 || got.Losses != 0 {
+				t.Errorf("%+v, want %d leases", got, want)
+			}
+		}
+	})
+}
