@@ -26,10 +26,10 @@ type Port struct {
 	workers []*portWorker // then constant
 	send    [families]*sendPorts
 	gro     bool
+	ended   chan struct{} // closed once Run has ended; with the last network the sockets are
 
-	mu   sync.Mutex // of all below, and of opening and closing
+	mu   sync.Mutex // of all below, and of opening, ending and closing
 	vnis []uint32   // of the networks
-	over bool       // Run has ended; with the last network the sockets are closed
 }
 
 // portWorker is a receiveWorker with its socket.
@@ -57,7 +57,9 @@ func NewPort(cfg Config) (*Port, error) {
 	return newPort(cfg), nil
 }
 
-func newPort(cfg Config) *Port { return &Port{cfg: cfg, opened: make(chan struct{})} }
+func newPort(cfg Config) *Port {
+	return &Port{cfg: cfg, opened: make(chan struct{}), ended: make(chan struct{})}
+}
 
 // isFor reports whether networks of cfg may use the port.
 func (p *Port) isFor(cfg Config) bool {
@@ -66,7 +68,8 @@ func (p *Port) isFor(cfg Config) bool {
 
 // Run receives for the networks until ctx ends and then returns nil, within 100 ms.
 // A read error that may pass is logged and waited out; an error is returned when a
-// socket is unusable. A network that is still there can send on, until its own Run ends.
+// socket is unusable. The Run of a network that is still there ends with an error then,
+// for it would receive nothing.
 func (p *Port) Run(ctx context.Context) error {
 	defer p.end()
 	select {
@@ -109,9 +112,11 @@ func (p *Port) addTo(s *dataplane.Stats) {
 }
 
 // isOpen reports whether there are sockets.
-func (p *Port) isOpen() bool {
+func (p *Port) isOpen() bool { return isClosed(p.opened) }
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-p.opened:
+	case <-c:
 		return true
 	default:
 		return false
@@ -126,7 +131,7 @@ func (p *Port) check(vni uint32) error {
 }
 
 func (p *Port) checkLocked(vni uint32) error {
-	if p.over {
+	if isClosed(p.ended) {
 		return errPortClosed
 	}
 	if slices.Contains(p.vnis, vni) {
@@ -194,8 +199,18 @@ func (p *Port) exit(vni uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.vnis = slices.DeleteFunc(p.vnis, func(v uint32) bool { return v == vni })
-	if p.over && len(p.vnis) == 0 {
+	if isClosed(p.ended) && len(p.vnis) == 0 {
 		p.close()
+	}
+}
+
+// wait returns nil when ctx ends, an error when Run has ended before.
+func (p *Port) wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-p.ended:
+		return errPortClosed
 	}
 }
 
@@ -203,7 +218,7 @@ func (p *Port) exit(vni uint32) {
 func (p *Port) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.over = true
+	close(p.ended)
 	if len(p.vnis) == 0 {
 		p.close()
 	}

@@ -168,7 +168,7 @@ func hammered(t *testing.T, addr string) *hammeredHost {
 	h := &hammeredHost{ns: netnstest.New(t), addr: netip.MustParseAddr(addr)}
 	h.port = newPort(Config{Log: slog.New(slog.DiscardHandler), Port: testPort, Offloads: AllOffloads,
 		Underlays: []dataplane.Underlay{{Local: h.addr, Public: h.addr}}})
-	t.Cleanup(h.port.end)
+	t.Cleanup(h.port.close)
 	return h
 }
 
@@ -250,7 +250,7 @@ func TestTwoPortsAreRefused(t *testing.T) {
 }
 
 // TestPortAfterRun: a Port that has ended takes no network, and one that has none left
-// has closed its sockets.
+// has closed its sockets. One that it has ends: it would receive nothing any more.
 func TestPortAfterRun(t *testing.T) {
 	h := newHost(t)
 	stop := h.share()
@@ -263,8 +263,8 @@ func TestPortAfterRun(t *testing.T) {
 		t.Errorf("open after Run: %v", err)
 	}
 	h.sync(d)
-	if err := h.run(d)(); err != nil {
-		t.Fatal(err)
+	if err := h.Do(func() error { return d.Run(t.Context()) }); !errors.Is(err, errPortClosed) {
+		t.Errorf("Run of a network without its port: %v", err)
 	}
 	h.shared.Stats()
 	h.shared = nil

@@ -15,13 +15,15 @@ const resyncPeriod = time.Second
 
 // Run implements dataplane.Dataplane: one goroutine for each sendWorker, one that looks
 // after the device once a second, and those of the Port where it is not shared. It
-// returns within 100 ms after ctx ended. A read error that may pass is logged and waited out; an error is
-// returned when the device or the socket is gone, after which the dataplane has to be
-// opened anew. The device, its addresses and its route stay, so that a restart
-// sends no packet of a pod out by the default route.
+// returns within 100 ms after ctx ended. A read error that may pass is logged and waited
+// out; an error is returned when the device or the socket is gone or a shared Port has
+// ended, after which the dataplane has to be opened anew. The device, its addresses and
+// its route stay, so that a restart sends no packet of a pod out by the default route.
 func (d *Dataplane) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	if !d.shared {
+	if d.shared {
+		g.Go(func() error { return d.port.wait(ctx) })
+	} else {
 		g.Go(func() error { return d.port.Run(ctx) })
 	}
 	for i := range d.core.send {
