@@ -25,7 +25,7 @@ type pooledPort struct {
 }
 
 // take returns the port for a network of c, made if there is none, and what gives it back. A
-// port whose sockets have died is replaced when its networks have given it back, as they will.
+// port whose sockets have died is replaced when its networks, which end then, have given it back.
 func (p *portPool) take(c userspace.Config, log *slog.Logger) (port *userspace.Port, giveBack func(), err error) {
 	key := fmt.Sprint(c.Port, c.Underlays)
 	p.mu.Lock()
