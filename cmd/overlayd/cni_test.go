@@ -60,11 +60,9 @@ func TestCNI(t *testing.T) {
 		config string
 		under  []string
 	}{
-		{filterNFT, "v4", testNetwork, []string{under4}},
-		{filterIPT, "v4", testNetwork, []string{under4}},
-		{filterLegacy, "v4", testNetwork, []string{under4}},
 		{filterNFT, "dual", dualNetwork, []string{under4, under6}},
 		{filterIPT, "dual", dualNetwork, []string{under4, under6}},
+		{filterLegacy, "v4", testNetwork, []string{under4}},
 	} {
 		t.Run(string(c.filter)+"/"+c.name, func(t *testing.T) {
 			c.filter.use(t)
@@ -84,6 +82,7 @@ func TestCNI(t *testing.T) {
 			for i, s := range sites {
 				s.checkRepair(c.filter, i)
 			}
+			checkIdle(t, sites)
 			checkSites(t, sites)
 			for _, s := range sites {
 				if _, err := s.cni("DEL", s.pods[0].NS); err != nil {
@@ -141,8 +140,7 @@ func sourceSeen(from, to *netnstest.NS, at netip.Addr) (source netip.Addr, err e
 	return netip.MustParseAddrPort(conn.RemoteAddr().String()).Addr().Unmap(), nil
 }
 
-// checkRepair deletes rules in several ways and waits for them, and then looks for processes that
-// the idle daemon executes. Either host takes every other way.
+// checkRepair deletes rules in several ways and waits for them. Either host takes every other way.
 func (s *site) checkRepair(filter packetFilter, host int) {
 	t := s.c.t
 	t.Helper()
@@ -166,7 +164,6 @@ func (s *site) checkRepair(filter packetFilter, host int) {
 	if filter != filterNFT && s.children() == children {
 		t.Errorf("%s: processes are not seen", s.name)
 	}
-	s.checkIdle()
 }
 
 // sabotage is what is done to the rules, one after the other.
@@ -183,14 +180,15 @@ func sabotage(filter packetFilter, dual bool) []string {
 	return all
 }
 
-// checkIdle waits for a repair to have been looked at again, and then for processes.
-func (s *site) checkIdle() {
-	t := s.c.t
+// checkIdle waits for the last repair to have been looked at again, and then for processes that an
+// idle daemon executes.
+func checkIdle(t *testing.T, sites [2]*site) {
 	t.Helper()
 	const look = 1500 * time.Millisecond // more than --iptables-resync
-	busy, since := s.children(), time.Now()
-	eventually(t, 10*time.Second, s.name+" is idle", func() error {
-		if now := s.children(); now != busy {
+	children := func() [2]int { return [2]int{sites[0].children(), sites[1].children()} }
+	busy, since := children(), time.Now()
+	eventually(t, 10*time.Second, "both are idle", func() error {
+		if now := children(); now != busy {
 			busy, since = now, time.Now()
 		}
 		if time.Since(since) < look {
@@ -206,8 +204,8 @@ func (s *site) checkIdle() {
 		}
 	}
 	time.Sleep(idle) // the idleness itself
-	if s.children() != busy {
-		t.Errorf("%s: processes were executed in %s of idleness", s.name, idle)
+	if children() != busy {
+		t.Errorf("processes were executed in %s of idleness", idle)
 	}
 }
 

@@ -263,7 +263,6 @@ func TestTakeover(t *testing.T) {
 		under  []string
 		flags  []string
 	}{
-		{filterIPT, "v4", testNetwork, []string{under4}, nil},
 		{filterLegacy, "v4", testNetwork, []string{under4}, nil},
 		{filterNFT, "v4", testNetwork, []string{under4}, nil},
 		{filterIPT, "dual", dualNetwork, []string{under4, under6}, nil},
