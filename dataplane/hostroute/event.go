@@ -19,8 +19,12 @@ type scope struct {
 	links    map[int]bool          // that peers are on
 }
 
-func newScope(w dataplane.Wanted, direct bool, links map[int]bool) *scope {
-	s := &scope{direct: direct, networks: w.Networks, subnets: map[netip.Prefix]bool{}, links: links}
+// newScope returns what concerns routes for w that c asks for.
+func newScope(w dataplane.Wanted, c Config, links map[int]bool) *scope {
+	if c.idle() {
+		return &scope{}
+	}
+	s := &scope{direct: c.Direct, networks: w.Networks, subnets: map[netip.Prefix]bool{}, links: links}
 	for _, own := range w.Subnets {
 		s.subnets[own] = true
 	}

@@ -59,6 +59,9 @@ type Routes struct {
 	left     map[netip.Prefix]time.Time // subnets whose route was left to the dataplane, since when
 }
 
+// idle reports whether there is nothing to keep, once what was there is removed.
+func (c Config) idle() bool { return !c.Direct && !c.Blackhole }
+
 var errClosed = errors.New("host routes are closed")
 
 // Open connects to the network namespace of the calling thread. It changes nothing.
@@ -96,7 +99,7 @@ func (r *Routes) Close() {
 // Sync makes the host routes be those that follow from w and the host's routing, and
 // returns w for the dataplane: with the peers that direct routes lead to marked Direct, a
 // peer of which this is true in part split in two. The dataplane's Sync must
-// follow at once. On an error w comes back without direct peers, and what could be done
+// follow at once, and end before the next of this. On an error w comes back without direct peers, and what could be done
 // was done. A direct route that the kernel refuses is no error: its peer is not Direct.
 func (r *Routes) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
 	r.mu.Lock()
@@ -114,7 +117,10 @@ func (r *Routes) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wanted
 	if r.stale.Swap(false) || !r.running {
 		r.forget()
 	}
-	d, err := r.program(w)
+	if len(r.left) > 0 {
+		r.known = false // the dataplane may have replaced them: see isOverdue
+	}
+	d, err := r.program(w, time.Now())
 	r.given = d.direct
 	if err != nil {
 		return w, fmt.Errorf("sync host routes: %w", err)
@@ -139,7 +145,7 @@ func (r *Routes) decide(w dataplane.Wanted) decision {
 
 // program decides about w and makes it true. What the kernel refuses by what is
 // remembered is tried again by what is there, and decided otherwise if that is refused, too.
-func (r *Routes) program(w dataplane.Wanted) (decision, error) {
+func (r *Routes) program(w dataplane.Wanted, now time.Time) (decision, error) {
 	for fresh := false; ; {
 		read, err := r.read(w)
 		if err != nil {
@@ -147,13 +153,13 @@ func (r *Routes) program(w dataplane.Wanted) (decision, error) {
 		}
 		fresh = fresh || read
 		d := r.decide(w)
-		ops, left := plan(r.have, r.goal(w, d))
+		ops, left := plan(r.have, r.goal(w, d, now))
 		refused, err := r.apply(ops)
 		if len(refused) == 0 {
 			r.known = r.known && err == nil
 			r.leave(left)
 			maps.DeleteFunc(r.said, func(dst netip.Prefix, _ bool) bool { return !r.refused[dst] })
-			r.scope.Store(newScope(w, r.cfg.Direct, r.resolver.used()))
+			r.scope.Store(newScope(w, r.cfg, r.resolver.used()))
 			return d, err
 		}
 		if !fresh {
@@ -181,7 +187,7 @@ func (r *Routes) refuse(refused map[netip.Prefix]error) {
 	}
 }
 
-func (r *Routes) goal(w dataplane.Wanted, d decision) goal {
+func (r *Routes) goal(w dataplane.Wanted, d decision, now time.Time) goal {
 	g := goal{direct: d.direct, encapsulated: map[netip.Prefix]bool{}}
 	if r.cfg.Blackhole {
 		g.blackholes = w.Subnets
@@ -193,12 +199,16 @@ func (r *Routes) goal(w dataplane.Wanted, d decision) goal {
 			}
 		}
 	}
-	now := time.Now()
-	g.overdue = func(p netip.Prefix) bool {
-		since, ok := r.left[p]
-		return ok && now.Sub(since) >= settle
-	}
+	g.overdue = func(p netip.Prefix) bool { return r.isOverdue(p, now) }
 	return g
+}
+
+// isOverdue reports whether a route has waited too long for the dataplane. It is deleted
+// by Sync only, never while the dataplane may be replacing it: IPv6 would then delete the
+// new one, for a nexthop object matches every gateway (seen with 6.18).
+func (r *Routes) isOverdue(p netip.Prefix, now time.Time) bool {
+	since, ok := r.left[p]
+	return ok && now.Sub(since) >= settle
 }
 
 // leave notes which routes wait for the dataplane.

@@ -127,8 +127,9 @@ func message(family uint8, table, protocol, kind uint8, flags uint32, dst, via s
 }
 
 func TestConcerns(t *testing.T) {
-	s := newScope(wanted(newPeer("192.0.2.3", "10.5.2.0/24")), true, map[int]bool{2: true})
-	without := newScope(wanted(newPeer("192.0.2.3", "10.5.2.0/24")), false, nil)
+	s := newScope(wanted(newPeer("192.0.2.3", "10.5.2.0/24")), Config{Direct: true}, map[int]bool{2: true})
+	without := newScope(wanted(newPeer("192.0.2.3", "10.5.2.0/24")), Config{Blackhole: true}, nil)
+	idle := newScope(wanted(newPeer("192.0.2.3", "10.5.2.0/24")), Config{}, nil)
 	const main, ours, uni = unix.RT_TABLE_MAIN, rtnl.RouteProtocol, unix.RTN_UNICAST
 	link := func(index uint32) []byte {
 		b := make([]byte, unix.SizeofIfInfomsg)
@@ -174,6 +175,9 @@ func TestConcerns(t *testing.T) {
 		if got := without.concerns(tc.typ, tc.flags, tc.body); got != want {
 			t.Errorf("%s, without direct routes: got %v", tc.name, got)
 		}
+		if idle.concerns(tc.typ, tc.flags, tc.body) {
+			t.Errorf("%s concerns who keeps nothing", tc.name)
+		}
 	}
 }
 
@@ -187,6 +191,6 @@ func TestDescribe(t *testing.T) {
 
 func FuzzConcerns(f *testing.F) {
 	f.Add(uint16(unix.RTM_NEWROUTE), message(unix.AF_INET, unix.RT_TABLE_MAIN, 211, unix.RTN_UNICAST, 0, "10.5.2.0/24", "192.0.2.3"))
-	s := newScope(wanted(newPeer("192.0.2.3", "10.5.2.0/24")), true, nil)
+	s := newScope(wanted(newPeer("192.0.2.3", "10.5.2.0/24")), Config{Direct: true}, nil)
 	f.Fuzz(func(t *testing.T, typ uint16, b []byte) { s.concerns(typ, 0, b) })
 }

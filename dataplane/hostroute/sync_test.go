@@ -109,7 +109,7 @@ func TestTakeOverFromFlannel(t *testing.T) {
 			t.Errorf("direct %v: left\n%s", direct, out)
 		}
 		if !direct { // nobody replaced them
-			h.run(nil)
+			h.run(&w)
 			h.expect(5*time.Second, "")
 		}
 	}

@@ -40,8 +40,9 @@ func openWatch() (*netlink.Conn, error) {
 
 // Run watches the host's routing until ctx ends, and then returns nil and leaves the
 // routes in place. Within a second of a change it repairs the routes where the last Sync's
-// decisions still hold. Where they do not, it calls changed, which is to have Sync
-// called, followed by that of the dataplane; it may do so itself.
+// decisions still hold. Where they do not, or the dataplane has not replaced a route that
+// was left to it, it calls changed, which is to have Sync called, followed by that of the
+// dataplane; it may do so itself.
 func (r *Routes) Run(ctx context.Context, changed func()) error {
 	defer r.Close()
 	signal, failed := make(chan struct{}, 1), make(chan error, 1)
@@ -54,6 +55,9 @@ func (r *Routes) Run(ctx context.Context, changed func()) error {
 
 	tick := time.NewTicker(r.cfg.Resync)
 	defer tick.Stop()
+	if r.cfg.idle() {
+		tick.Stop()
+	}
 	next := newAlarm()
 	defer next.timer.Stop()
 	for {
@@ -145,8 +149,8 @@ func (r *Routes) receive(signal chan<- struct{}, failed chan<- error) {
 	}
 }
 
-// look makes the last Sync's decisions true again, unless they would be others now,
-// which it reports.
+// look makes the last Sync's decisions true again, unless they would be others now or a
+// route is overdue, which it reports.
 func (r *Routes) look() (differs bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,10 +160,17 @@ func (r *Routes) look() (differs bool) {
 	if r.stale.Swap(false) {
 		r.forget()
 	}
-	if _, err := r.read(*r.last); err == nil && !r.agrees(r.decide(*r.last)) {
+	_, err := r.read(*r.last)
+	if err == nil && !r.agrees(r.decide(*r.last)) {
 		return true
 	}
-	d, err := r.program(*r.last)
+	now := time.Now()
+	for subnet := range r.left {
+		if r.isOverdue(subnet, now) {
+			return true
+		}
+	}
+	d, err := r.program(*r.last, now)
 	if err != nil {
 		r.cfg.Log.Warn("repair host routes", "err", err)
 	}

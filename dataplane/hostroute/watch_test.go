@@ -288,3 +288,34 @@ func (h *host) awaitWay(to, way string) {
 		}
 	}
 }
+
+// A route that was left to the dataplane, and has been replaced by it, is the dataplane's:
+// it stays, though nobody listens to what happens to routes where none is wanted.
+func TestReplacedRouteStays(t *testing.T) {
+	hosts, _ := newHosts(t, 1)
+	h := hosts[0]
+	h.cfg.Direct = false
+	h.openKernel()
+	h.open()
+	w := wanted(newPeer("192.0.2.3", "10.5.2.0/24"), newPeer("2001:db8::3", "fd00:0:0:2::/64"))
+	h.run(&w)
+	h.sync(wanted())
+	h.awaitQuiet()
+	h.Run("ip", "route", "add", "10.5.2.0/24", "via", "192.0.2.3", "proto", "211")
+	h.Run("ip", "route", "add", "fd00:0:0:2::/64", "via", "2001:db8::3", "proto", "211")
+	h.r.stale.Store(true) // as if they had been there at the start
+	h.sync(w)
+	encapsulated := []string{"10.5.2.0/24 via 10.5.2.0 dev flannel.1 onlink", "fd00:0:0:2::/64 via fd00:0:0:2:: dev flannel-v6.1 metric 1024 onlink"}
+	h.expect(0, encapsulated...)
+	waits := func() int {
+		h.r.mu.Lock()
+		defer h.r.mu.Unlock()
+		return len(h.r.left)
+	}
+	for deadline := time.Now().Add(5 * time.Second); waits() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("still waiting for the dataplane")
+		}
+	}
+	h.expect(0, encapsulated...)
+}

@@ -118,7 +118,7 @@ func (c *Conn) ourRoutes() ([]netlink.Route, error) {
 // DeleteRoute deletes a route that was listed; that it is gone already is no error.
 func (c *Conn) DeleteRoute(r netlink.Route) error {
 	err := c.h.RouteDel(&r)
-	if errors.Is(err, unix.ESRCH) {
+	if errors.Is(err, unix.ESRCH) && r.Protocol == RouteProtocol && !IsHostRoute(r) {
 		// The library knows no nexthop objects: a route through one is matched without it.
 		err = c.h.RouteDel(&netlink.Route{Dst: r.Dst, Protocol: r.Protocol, Priority: r.Priority, Scope: r.Scope, Table: r.Table})
 	}

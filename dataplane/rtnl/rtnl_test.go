@@ -393,3 +393,23 @@ func TestRetryIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// A host route that a dataplane has replaced since it was listed is not deleted.
+func TestDeleteRouteOfAReplacedOne(t *testing.T) {
+	ns, c, _ := device(t, "flannel.7")
+	ns.Run("ip", "link", "set", "flannel.7", "up")
+	ns.Run("ip", "addr", "add", "192.0.2.2/24", "dev", "flannel.7")
+	ns.Run("ip", "route", "add", "10.5.2.0/24", "via", "192.0.2.3", "proto", "211")
+	routes, err := c.HostRoutes()
+	if err != nil || len(routes) != 1 {
+		t.Fatalf("got %v, %v", routes, err)
+	}
+	ns.Run("ip", "nexthop", "add", "id", "7", "via", "10.5.2.0", "dev", "flannel.7", "onlink", "proto", "211")
+	ns.Run("ip", "route", "replace", "10.5.2.0/24", "nhid", "7", "proto", "211")
+	if err := c.DeleteRoute(routes[0]); err != nil {
+		t.Error(err)
+	}
+	if out := ns.Run("ip", "route", "show", "10.5.2.0/24"); !strings.Contains(out, "nhid 7") {
+		t.Errorf("the dataplane's route is gone: %q", out)
+	}
+}
