@@ -134,7 +134,7 @@ func TestSyncTouchesNothingForeign(t *testing.T) {
 	h.Run("bridge", "fdb", "append", "00:00:00:00:00:00", "dst", "192.0.2.88", "dev", "flannel.1")                   // default entry
 	h.Run("ip", "addr", "add", "203.0.113.7/24", "dev", "flannel.1")                                                 // foreign address
 	list := func() string {
-		return strings.Join([]string{h.Run("ip", "route", "show", "table", "all"), h.Run("ip", "nexthop"), h.Run("bridge", "fdb"),
+		return strings.Join([]string{h.Run("ip", "route", "show", "table", "all"), h.Run("ip", "nexthop"), h.Run("bridge", "fdb", "show", "dev", "flannel.1"),
 			h.Run("ip", "-4", "neigh", "show", "nud", "permanent"), h.Run("ip", "-4", "addr", "show", "dev", "flannel.1")}, "\n--\n")
 	}
 	h.sync(wanted())
