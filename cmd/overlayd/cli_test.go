@@ -1,9 +1,11 @@
 package main
 
 import (
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -158,11 +160,19 @@ func TestNodeFile(t *testing.T) {
 	if code, out := overlayd(t, "cleanup", "--subnet-file", file); code != exitFailure || !strings.Contains(out, "stop it first") {
 		t.Errorf("cleanup beside a daemon: exit code %d:\n%s", code, out)
 	}
-	n.release()
-	again, err := claimNode(file)
-	if err != nil || again.id != n.id {
-		t.Errorf("next run: %+v, %v; want ID %s", again, err, n.id)
+	left := traces{[]uint32{1, 12}, []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16"), netip.MustParsePrefix("fd10:5::/48")}}
+	for _, last := range []traces{left, {}, {vnis: []uint32{7}}} {
+		if err := n.remember(last); err != nil {
+			t.Fatal(err)
+		}
+		n.release()
+		again, err := claimNode(file)
+		if err != nil || again.id != n.id || !reflect.DeepEqual(again.last, last) {
+			t.Errorf("next run: %+v, %v; want ID %s and %v", again, err, n.id, last)
+		}
+		n = again
 	}
+	again := n
 	if err := again.remove(); err != nil {
 		t.Error(err)
 	}
@@ -171,6 +181,15 @@ func TestNodeFile(t *testing.T) {
 		t.Errorf("after removal: %+v, %v", other, err)
 	}
 	other.release()
+}
+
+// TestTracesSpoilt: of a file that somebody or a crash has cut, only whole lines count.
+func TestTracesSpoilt(t *testing.T) {
+	text := "\nvni 0\nvni 16777216\nvni x\nvni 3\nnetwork 10.5.0.0\nother 1\nnetwork 10.6.0.0/16\nvni 1"
+	want := traces{[]uint32{3}, []netip.Prefix{netip.MustParsePrefix("10.6.0.0/16")}}
+	if got := parseTraces(text); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
 }
 
 // TestNodeFileSpoilt: what is no ID is replaced by one.

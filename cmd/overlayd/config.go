@@ -67,10 +67,8 @@ func (n *network) loadNetwork(ctx context.Context) (control.Network, error) {
 		return config, fmt.Errorf("%w: put one under %s/config, or give --network to one daemon", err, n.prefixOf(n.name))
 	case err != nil:
 		return config, err
-	case n.refused.err != nil && config == n.refused.network:
-		return config, n.refused.err
 	}
-	return config, nil
+	return config, n.refused.of(config)
 }
 
 // supported refuses by name what the chosen dataplane has not, or this host cannot carry.

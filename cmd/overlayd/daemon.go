@@ -66,12 +66,11 @@ func runDaemon(ctx context.Context, o *options) (err error) {
 		}
 		defer stop()
 	}
-	if ctx.Err() != nil {
-		return nil // asked to stop before there was anything to stop
-	}
-	if only != nil {
+	switch {
+	case ctx.Err() != nil: // asked to stop, or told that there is no reason to begin
+	case only != nil:
 		err = only.serve(ctx)
-	} else {
+	default:
 		err = d.serveNetworks(ctx)
 	}
 	sd.SdNotify(false, sd.SdNotifyStopping)
@@ -115,10 +114,10 @@ var errEtcdDied = errors.New("embedded etcd died")
 // startEtcd starts the embedded server; it calls fail if that dies later.
 func (d *daemon) startEtcd(ctx context.Context, fail context.CancelCauseFunc) (stop func(), err error) {
 	server, err := embedded.Start(ctx, embedded.Config{Dir: d.etcdDataDir, ListenClient: d.etcdListenURL, Log: d.log})
-	if ctx.Err() != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return func() {}, nil // asked to stop meanwhile
-	}
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("start embedded etcd: %w", err)
 	}
 	var watch sync.WaitGroup

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,8 +26,9 @@ func newDrainCommand() *cobra.Command {
 		Use:   "drain [flags]",
 		Short: "Give this host's subnet back, then stop the daemon",
 		Long: `Gives the lease back, so that others may have the subnet at once, and stops the
-daemon that runs with the same --subnet-file. Where none runs, the lease of this
-host is given back by way of the store; that takes the daemon's flags.`,
+daemon that runs with the same --subnet-file, or serves one of --networks. Where none
+runs, the lease of this host is given back by way of the store; that takes the daemon's
+flags.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.complete(cmd.Flags(), os.LookupEnv); err != nil {
@@ -49,25 +51,48 @@ host is given back by way of the store; that takes the daemon's flags.`,
 func drain(ctx context.Context, o *options) (string, error) {
 	files := []string{o.subnetFile}
 	if o.several() {
-		if files = subnetFilesIn(o.subnetDir); len(files) == 0 {
-			return "no daemon has served networks from " + o.subnetDir + ": nothing to give back", nil
+		if files = o.networkFiles(); len(files) == 0 {
+			return "no daemon has served such networks from " + o.subnetDir + ": nothing to give back", nil
 		}
 	}
-	for _, file := range files {
-		pid, held, err := running(file)
-		switch {
-		case err != nil:
-			return "", fmt.Errorf("find the daemon: %w", err)
-		case held && pid == 0:
-			return "", errors.New("the daemon runs in another pid namespace: run overlayd drain there, as by docker exec")
-		case held:
-			return drainDaemon(ctx, pid, files)
-		}
-	}
-	if o.several() {
+	pid, held, err := holderOf(files)
+	switch {
+	case err != nil:
+		return "", err
+	case len(held) > 0:
+		return drainDaemon(ctx, pid, held)
+	case o.several():
 		return drainNetworks(ctx, o, files)
 	}
 	return drainStore(ctx, o, "")
+}
+
+// networkFiles are the subnet files of the networks of --networks, without which of all, that
+// a daemon has served.
+func (o *networkOptions) networkFiles() []string {
+	return slices.DeleteFunc(subnetFilesIn(o.subnetDir), func(file string) bool {
+		name := strings.TrimSuffix(filepath.Base(file), ".env")
+		return len(o.networks) > 0 && !slices.Contains(o.networks, name)
+	})
+}
+
+// holderOf finds the daemon of these subnet files, and which of them it holds: none, if none
+// is running. With several daemons it is an error, for only one can have been meant.
+func holderOf(files []string) (pid int, held []string, err error) {
+	for _, file := range files {
+		now, is, err := running(file)
+		switch {
+		case err != nil:
+			return 0, nil, fmt.Errorf("find the daemon: %w", err)
+		case is && now == 0:
+			return 0, nil, errors.New("the daemon runs in another pid namespace: run overlayd drain there, as by docker exec")
+		case is && len(held) > 0 && now != pid:
+			return 0, nil, fmt.Errorf("two daemons are running, of %s (pid %d) and %s (pid %d): say which with --networks", held[0], pid, file, now)
+		case is:
+			pid, held = now, append(held, file)
+		}
+	}
+	return pid, held, nil
 }
 
 // drainDaemon has the daemon give back its leases, on the subnets of these files.

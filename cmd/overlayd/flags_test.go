@@ -152,7 +152,7 @@ func TestOwnFlags(t *testing.T) {
 	}{
 		{"--networks a,b", ""},
 		{"--networks a/b", "a/b"},
-		{"--networks subnets1", "flannel takes keys"},
+		{"--networks subnets1", "keys of their own"},
 		{"--networks config", "config"},
 		{"--networks a --subnet-file /tmp/x", "--subnet-dir"},
 		{"--networks a --network 10.5.0.0/16", "for which"},

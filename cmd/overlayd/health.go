@@ -19,7 +19,12 @@ type health struct {
 	ready map[string]bool // by the name of the network
 }
 
-func newHealth() *health { return &health{ready: map[string]bool{}} }
+// unknown stands for the networks while it is not known which there are. It is also the name of
+// the only network of a daemon, which has none.
+const unknown = ""
+
+// newHealth is not ready.
+func newHealth() *health { return &health{ready: map[string]bool{unknown: false}} }
 
 // expect makes the daemon not ready until setReady is called for the network.
 func (h *health) expect(network string) { h.setReady(network, false) }

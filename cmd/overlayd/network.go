@@ -25,7 +25,7 @@ type network struct {
 	store    control.Store      // nil while it is closed
 	iface    underlay.Interface // of the current session
 	chosenBy underlay.Options   // what chose it
-	last     traces             // of the last session
+	last     traces             // of the last session, that of an earlier process too
 	opened   bool               // a dataplane was open once: from now on nothing ends serve
 	refused  refusal
 }
@@ -34,6 +34,19 @@ type network struct {
 type refusal struct {
 	network control.Network
 	err     error
+	at      time.Time
+}
+
+// refusalHolds is how long a refusal keeps a dataplane from being tried again: what was in the
+// way, as a module that is not loaded, may have gone.
+const refusalHolds = 30 * time.Second
+
+// of says why there is no use in trying a config now.
+func (r refusal) of(c control.Network) error {
+	if c != r.network || time.Since(r.at) > refusalHolds {
+		return nil
+	}
+	return r.err
 }
 
 func (d *daemon) newNetwork(name string) *network {
@@ -55,7 +68,7 @@ func (n *network) claim() (err error) {
 	case err != nil:
 		n.log.Warn("no node file: drain and cleanup cannot see this daemon, and after a crash its address is free only when its record has expired", "err", err)
 	default:
-		n.node.ID = n.file.id
+		n.node.ID, n.last = n.file.id, n.file.last
 	}
 	return nil
 }
@@ -82,23 +95,28 @@ func (n *network) serve(ctx context.Context) error {
 			return n.giveBack(ctx, err)
 		case errors.Is(err, errUnfit):
 			continue // waitForNetwork has the reason
+		case errors.Is(err, errUnderlayChanged):
+			n.closeStore() // connections from an address that is gone would only time out
+			fallthrough
 		case errors.Is(err, control.ErrNetworkChanged):
 			n.log.Info("session ended: opening another", "why", err)
-			continue
-		case errors.Is(err, errUnderlayChanged):
-			n.log.Info("session ended: opening another", "why", err)
-			n.closeStore() // connections from an address that is gone would only time out
-			continue
+			if time.Since(began) > minPause { // and what changes to and fro is followed at a pace
+				pause = minPause
+				continue
+			}
 		case !n.opened:
 			return err
+		default:
+			if time.Since(began) > maxPause {
+				pause = minPause
+			}
+			n.log.Error("session ended: starting it again", "err", err, "after", pause)
 		}
-		if time.Since(began) > maxPause {
-			pause = minPause
-		}
-		n.log.Error("session ended: starting it again", "err", err, "after", pause)
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-n.drain:
+			return n.giveBack(ctx, err)
 		case <-time.After(pause):
 		}
 		pause = min(2*pause, maxPause)
@@ -108,7 +126,10 @@ func (n *network) serve(ctx context.Context) error {
 // giveBack ends a drain: the subnet is nobody's, so its file goes. Where the session
 // did not get to giving the lease back it is done here.
 func (n *network) giveBack(ctx context.Context, err error) error {
-	if !errors.Is(err, errDrained) && n.store != nil {
+	if !errors.Is(err, errDrained) {
+		if err := n.openStore(ctx); err != nil {
+			return fmt.Errorf("drain: %w", err)
+		}
 		if _, err := releaseOf(ctx, n.store, n.node); err != nil {
 			return fmt.Errorf("drain: %w", err)
 		}

@@ -26,11 +26,9 @@ func (d *daemon) serveNetworks(ctx context.Context) error {
 	defer s.group.Wait() // the networks end with ctx, or as drained
 	if !d.watchNetworks {
 		s.follow(ctx, d.networks)
+		d.health.forget(unknown)
 		return nil
 	}
-	const unknown = "" // is not ready until it is known which networks there are
-	d.health.expect(unknown)
-	defer d.health.forget(unknown)
 	inner, cancel := context.WithCancel(ctx)
 	names := root.Networks(inner)
 	defer func() {
@@ -48,28 +46,20 @@ func (d *daemon) serveNetworks(ctx context.Context) error {
 			if !ok {
 				return nil
 			}
-			s.follow(ctx, d.ofInterest(all))
-			if d.health.forget(unknown); len(all) == 0 {
+			wanted := d.ofInterest(all)
+			s.follow(ctx, wanted)
+			if d.health.forget(unknown); len(wanted) == 0 {
 				sd.SdNotify(false, sd.SdNotifyReady) // there is nothing to wait for
 			}
 		}
 	}
 }
 
-// ofInterest leaves out what --networks does not have, if that is given, and what cannot be
-// the name of a network.
-func (d *daemon) ofInterest(names []string) (out []string) {
-	for _, name := range names {
-		if len(d.networks) > 0 && !slices.Contains(d.networks, name) {
-			continue
-		}
-		if err := checkName(name); err != nil {
-			d.log.Warn("not a network", "name", name, "err", err)
-			continue
-		}
-		out = append(out, name)
-	}
-	return out
+// ofInterest leaves out what --networks does not have, if that is given.
+func (d *daemon) ofInterest(names []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool {
+		return len(d.networks) > 0 && !slices.Contains(d.networks, name)
+	})
 }
 
 // served are the networks of a daemon. Its methods are called from one goroutine.
@@ -103,6 +93,7 @@ func (s *served) follow(ctx context.Context, names []string) {
 		inner, stop := context.WithCancel(ctx)
 		r := runningNetwork{stop: stop, done: make(chan struct{})}
 		s.running[name] = r
+		s.health.expect(name) // now: who asks meanwhile is told that it is not ready
 		s.group.Go(func() {
 			defer close(r.done)
 			defer stop()
@@ -150,6 +141,7 @@ func (s *served) serveNetwork(ctx, process context.Context, name string) {
 // network that comes back has the same subnet.
 func (n *network) remove(ctx context.Context) {
 	n.removeLast(ctx)
+	n.setLast(traces{})
 	if err := os.Remove(n.subnetFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 		n.log.Error("subnet file is left", "err", err)
 	}

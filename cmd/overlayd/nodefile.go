@@ -18,10 +18,12 @@ import (
 // namespace, so neither a stale file nor a container's pid can mislead.
 //
 // The ID outlives the process, so that a daemon that was killed is known again in
-// the store, and differs between two hosts that publish one address.
+// the store, and differs between two hosts that publish one address. Below it stand the
+// traces of the last session, for a daemon that finds another network config at its start.
 type nodeFile struct {
 	file *os.File
 	id   string
+	last traces
 }
 
 func nodePath(subnetFile string) string { return subnetFile + nodeSuffix }
@@ -63,7 +65,7 @@ func claimNode(subnetFile string) (*nodeFile, error) {
 			continue
 		}
 		n := &nodeFile{file: f}
-		if err := n.readID(); err != nil {
+		if err := n.read(); err != nil {
 			f.Close()
 			return nil, err
 		}
@@ -71,19 +73,41 @@ func claimNode(subnetFile string) (*nodeFile, error) {
 	}
 }
 
-// readID reads the ID, and makes one where there is none.
-func (n *nodeFile) readID() error {
-	b, err := io.ReadAll(io.LimitReader(n.file, idLen))
+// maxNodeFile is what is read of a node file, in bytes: more than one has.
+const maxNodeFile = 4096
+
+// read reads the ID and the traces, and makes an ID where there is none.
+func (n *nodeFile) read() error {
+	b, err := io.ReadAll(io.LimitReader(n.file, maxNodeFile))
 	if err != nil {
 		return fmt.Errorf("read %s: %w", n.file.Name(), err)
 	}
-	if _, err := hex.DecodeString(string(b)); err == nil && len(b) == idLen {
-		n.id = string(b)
+	text := string(b)
+	if id := text[:min(idLen, len(text))]; len(id) == idLen && isHex(id) {
+		n.id, n.last = id, parseTraces(text[idLen:])
 		return nil
 	}
 	n.id = newNodeID()
-	if _, err := n.file.WriteAt([]byte(n.id+"\n"), 0); err != nil {
+	return n.remember(traces{})
+}
+
+func isHex(s string) bool {
+	_, err := hex.DecodeString(s)
+	return err == nil
+}
+
+// remember writes what the session that begins will leave.
+func (n *nodeFile) remember(t traces) error {
+	if n == nil {
+		return nil
+	}
+	n.last = t
+	text := n.id + "\n" + t.text()
+	if _, err := n.file.WriteAt([]byte(text), 0); err != nil {
 		return fmt.Errorf("write %s: %w", n.file.Name(), err)
+	}
+	if err := n.file.Truncate(int64(len(text))); err != nil {
+		return fmt.Errorf("cut %s: %w", n.file.Name(), err)
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ func (o *networkOptions) check(p *problems, kube bool) {
 func (o *networkOptions) checkNames(p *problems) {
 	for i, name := range o.networks {
 		o.networks[i] = strings.TrimSpace(name)
-		if err := checkName(o.networks[i]); err != nil {
+		if err := etcd.CheckNetworkName(o.networks[i]); err != nil {
 			p.bad("networks", name, err.Error())
 		}
 	}
@@ -90,15 +90,6 @@ func (o *networkOptions) checkNames(p *problems) {
 	if o.network != "" || o.netConfigPath != "" {
 		p.add(errors.New("--network and --net-config-path: do not say for which of several networks: put each config into etcd"))
 	}
-}
-
-// checkName accepts the name of a network. To a flanneld of the prefix itself every key
-// that begins with <prefix>/subnets is a lease.
-func checkName(name string) error {
-	if strings.HasPrefix(name, "subnets") {
-		return errors.New("flannel takes keys that begin so for leases: want another name")
-	}
-	return etcd.CheckNetworkName(name)
 }
 
 // loadNetConfig reads and checks what --network or --net-config-path would write.

@@ -32,7 +32,7 @@ func (o *processOptions) register(f *pflag.FlagSet) {
 }
 
 func (o *processOptions) check(p *problems) {
-	if a, err := netip.ParseAddr(o.healthzIP); err != nil || a.Zone() != "" && !a.Is6() {
+	if _, err := netip.ParseAddr(o.healthzIP); err != nil {
 		p.bad("healthz-ip", o.healthzIP, "want an IP address of this host, 0.0.0.0 or ::")
 	}
 	if o.healthzPort < 0 || o.healthzPort > 65535 {

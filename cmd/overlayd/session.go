@@ -45,7 +45,7 @@ func (n *network) session(ctx context.Context) error {
 	mtu := overlayMTU(config, n.iface)
 	o, err := n.openOverlay(config, mtu)
 	if errors.Is(err, errUnfit) {
-		n.refused = refusal{config, err}
+		n.refused = refusal{config, err, time.Now()}
 		return err
 	}
 	if err != nil {
@@ -53,7 +53,7 @@ func (n *network) session(ctx context.Context) error {
 	}
 	defer o.Close()
 	n.opened = true
-	n.log.Info("dataplane", "mode", o.mode, "device", fmt.Sprintf("flannel.%d", config.Backend.VNI), "port", config.Backend.Port, "mtu", mtu)
+	n.log.Info("dataplane", "mode", o.mode, "vni", config.Backend.VNI, "port", config.Backend.Port, "mtu", mtu)
 
 	ready := make(chan struct{})
 	c := n.newController(config, mtu, o, func() { close(ready) })

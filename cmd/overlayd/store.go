@@ -78,7 +78,7 @@ func (n *network) markReady(ctx context.Context) error {
 const configPoll = time.Second
 
 // configs sends the network config whenever it is another one, until ctx ends; then it closes the
-// channel. One that is missing or not valid is not sent.
+// channel. One that is missing or not valid is logged and not sent.
 func (n *network) configs(ctx context.Context) <-chan control.Network {
 	if s, ok := n.store.(*etcd.Store); ok {
 		return s.WatchNetwork(ctx)
@@ -87,8 +87,16 @@ func (n *network) configs(ctx context.Context) <-chan control.Network {
 	go func() { // ends with ctx; who reads to the end of out has waited for it
 		defer close(out)
 		var last control.Network
+		var said string
 		for tick := time.NewTicker(configPoll); ; {
-			if c, err := n.store.Network(ctx); err == nil && c != last {
+			c, err := n.store.Network(ctx)
+			switch {
+			case ctx.Err() != nil:
+			case err != nil && err.Error() != said:
+				said = err.Error()
+				n.log.Warn("network config not usable, going on with the last one", "err", err)
+			case err == nil && c != last:
+				said = ""
 				select {
 				case out <- c:
 					last = c

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/overlayd/overlayd/control"
@@ -37,8 +38,50 @@ func (n *network) takeDevice(ctx context.Context, c control.Network) (net.Packet
 	now := traces{[]uint32{c.Backend.VNI}, c.Prefixes()}
 	n.last = n.last.without(now)
 	n.removeLast(ctx)
-	n.last = now
+	n.setLast(now)
 	return claim, nil
+}
+
+// setLast makes t the traces of the last session, for the next process too.
+func (n *network) setLast(t traces) {
+	n.last = t
+	if err := n.file.remember(t); err != nil {
+		n.log.Warn("a daemon that starts with another network config will not remove what this one leaves", "err", err)
+	}
+}
+
+// text has a line per trace.
+func (t traces) text() string {
+	var b strings.Builder
+	for _, v := range t.vnis {
+		fmt.Fprintf(&b, "vni %d\n", v)
+	}
+	for _, p := range t.networks {
+		fmt.Fprintf(&b, "network %s\n", p)
+	}
+	return b.String()
+}
+
+// parseTraces reads what text has written, and passes over the rest.
+func parseTraces(text string) (t traces) {
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(line, " ")
+		value, whole := strings.CutSuffix(value, "\n")
+		if !whole { // half written
+			continue
+		}
+		switch key {
+		case "vni":
+			if v, err := strconv.ParseUint(value, 10, 24); err == nil && v > 0 {
+				t.vnis = append(t.vnis, uint32(v))
+			}
+		case "network":
+			if p, err := netip.ParsePrefix(value); err == nil {
+				t.networks = append(t.networks, p)
+			}
+		}
+	}
+	return t
 }
 
 func (t traces) without(other traces) traces {

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/control"
+)
+
+// TestConfigChangedWhileDown: a daemon that starts with another config than the one before it had
+// removes the device of that, and its direct routes.
+func TestConfigChangedWhileDown(t *testing.T) {
+	c := newCluster(t, 2, strings.Replace(testNetwork, `"vxlan"`, `"vxlan","DirectRouting":true`, 1))
+	c.upPair([2]string{modeKernel, modeUserspace})
+	old := c.hosts[1].gateway().Masked()
+	direct := func(h *host) (found bool) {
+		h.Must(func() error {
+			routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: 211, Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+			for _, r := range routes {
+				found = found || r.Dst != nil && r.Dst.String() == old.String()
+			}
+			return err
+		})
+		return found
+	}
+	eventually(t, 5*time.Second, "a direct route", func() error {
+		if !direct(c.hosts[0]) {
+			return fmt.Errorf("none to %s", old)
+		}
+		return nil
+	})
+	for _, h := range c.hosts {
+		h.daemon.stop(unix.SIGKILL)
+	}
+	c.put("/coreos.com/network/config", `{"Network":"10.9.0.0/16","Backend":{"Type":"vxlan","VNI":7}}`)
+	for _, h := range c.hosts {
+		h.up("--dataplane", modeKernel)
+		h.Must(func() error {
+			if _, err := netlink.LinkByName("flannel.1"); err == nil {
+				return fmt.Errorf("flannel.1 is left")
+			}
+			return nil
+		})
+	}
+	if direct(c.hosts[0]) {
+		t.Errorf("the route to %s is left", old)
+	}
+}
+
+// TestDrainBetweenSessions: a daemon whose session has ended gives its lease back at once, and not
+// when it would have tried again.
+func TestDrainBetweenSessions(t *testing.T) {
+	c := newCluster(t, 1, testNetwork)
+	h := c.hosts[0]
+	h.Must(func() error {
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "under"}}); err != nil {
+			return err
+		}
+		l, err := netlink.LinkByName("under")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(l)
+	})
+	h.Addr("under", "198.51.100.1/24")
+	h.up("--dataplane", modeKernel, "--iface", "under")
+	key := h.key()
+	h.Must(func() error {
+		l, err := netlink.LinkByName("under")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(l)
+	})
+	h.daemon.waitLog("after=4s", 20*time.Second)
+	began := time.Now()
+	p := start(t, h.NS, "drain", []string{asOverlayd + "=1"}, "drain", "--subnet-file", h.subnetFile)
+	if code := p.wait(10 * time.Second); code != 0 || c.get(key) != "" {
+		t.Errorf("exit code %d, lease %q:\n%s", code, c.get(key), p.text())
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("drained after %s", took)
+	}
+}
+
+// TestDrainOneOfTwo: of two daemons that share a directory for their networks drain stops the one
+// that is meant, and neither if that is not said.
+func TestDrainOneOfTwo(t *testing.T) {
+	c := newCluster(t, 1, "")
+	dir := t.TempDir()
+	var daemons []*process
+	for i, name := range []string{"blue", "red"} {
+		c.put("/coreos.com/network/"+name+"/config", fmt.Sprintf(`{"Network":"10.%d.0.0/16","Backend":{"Type":"vxlan","VNI":%[1]d}}`, 5+i))
+		d := start(t, c.hosts[0].NS, name, []string{asOverlayd + "=1"}, "--etcd-endpoints", c.url, "--dataplane", modeKernel, "--networks", name, "--subnet-dir", dir)
+		d.waitLog("msg=ready", 10*time.Second)
+		daemons = append(daemons, d)
+	}
+	drain := func(args ...string) (int, string) {
+		p := start(t, c.hosts[0].NS, "drain", []string{asOverlayd + "=1"}, append([]string{"drain", "--etcd-endpoints", c.url, "--subnet-dir", dir}, args...)...)
+		return p.wait(10 * time.Second), p.text()
+	}
+	if code, out := drain("--watch-networks"); code != exitFailure || !strings.Contains(out, "two daemons") {
+		t.Errorf("drain of both: exit code %d: %s", code, out)
+	}
+	if code, out := drain("--networks", "red"); code != 0 {
+		t.Errorf("drain of red: exit code %d: %s", code, out)
+	}
+	if code := daemons[1].wait(time.Second); code != 0 {
+		t.Errorf("red: exit code %d", code)
+	}
+	if code, out := drain("--networks", "green"); code != 0 || !strings.Contains(out, "nothing to give back") {
+		t.Errorf("drain of what was never served: exit code %d: %s", code, out)
+	}
+	if code := daemons[0].stop(unix.SIGTERM); code != 0 || strings.Contains(daemons[0].text(), "given back") {
+		t.Errorf("blue: exit code %d:\n%s", code, daemons[0].text())
+	}
+}
+
+// TestNoNetworkOfInterest: a daemon that has no network to wait for tells systemd that it is ready.
+func TestNoNetworkOfInterest(t *testing.T) {
+	c := newCluster(t, 1, "")
+	c.put("/coreos.com/network/other/config", testNetwork)
+	path := filepath.Join(t.TempDir(), "notify")
+	l, err := net.ListenPacket("unixgram", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	start(t, c.hosts[0].NS, "daemon", []string{asOverlayd + "=1", "NOTIFY_SOCKET=" + path}, "--etcd-endpoints", c.url,
+		"--watch-networks", "--networks", "mine", "--subnet-dir", t.TempDir())
+	l.SetReadDeadline(time.Now().Add(5 * time.Second))
+	b := make([]byte, 100)
+	n, _, err := l.ReadFrom(b)
+	if got := string(b[:n]); got != "READY=1" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// TestHealthOfNetworks: a daemon is not ready before it knows its networks, nor until each is.
+func TestHealthOfNetworks(t *testing.T) {
+	h := newHealth()
+	ready := func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.all() }
+	if ready() {
+		t.Error("ready before anything is known")
+	}
+	h.expect("a")
+	h.forget(unknown)
+	if ready() {
+		t.Error("ready while a is not")
+	}
+	if !h.setReady("a", true) || !ready() {
+		t.Error("not ready when all are")
+	}
+}
+
+// TestRefusal: a config that could not be carried is tried again, and another at once.
+func TestRefusal(t *testing.T) {
+	c := control.Network{EnableIPv4: true}
+	r := refusal{c, errUnfit, time.Now()}
+	if r.of(c) == nil {
+		t.Error("the same config is not refused")
+	}
+	if err := r.of(control.Network{}); err != nil {
+		t.Errorf("another config: %v", err)
+	}
+	if r.at = time.Now().Add(-refusalHolds - time.Second); r.of(c) != nil {
+		t.Error("refused for ever")
+	}
+	if err := (refusal{}).of(control.Network{}); err != nil {
+		t.Errorf("without a refusal: %v", err)
+	}
+}
