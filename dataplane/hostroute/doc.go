@@ -19,8 +19,9 @@
 //
 // A direct route takes the place of the kernel dataplane's by one atomic replacement.
 // The way back is the dataplane's: a route of a peer that is no longer on-link stays
-// until the kernel dataplane has replaced it, but for a second at most; if the route of
-// the userspace dataplane covers it, it is deleted at once.
+// until the kernel dataplane has replaced it. Where that fails, a second later Run asks
+// for another Sync, which deletes it. If the route of the userspace dataplane covers it, it
+// is deleted at once. Where neither kind of route is wanted, Run rests.
 //
 // flannel's direct routes (protocol boot, without a metric, to a subnet of the length of
 // the own one inside the overlay network, by a gateway that is no router for anything
