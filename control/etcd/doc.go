@@ -44,7 +44,8 @@
 //
 // In a network of both families the keys of two nodes may differ and their subnets
 // overlap in one family, which no transaction excludes. Whoever has written such an entry
-// looks once more, and takes it back where an older one overlaps it.
+// looks once more, and takes it back where an older one overlaps it; its next run does, if it
+// could not.
 //
 // # Watching
 //
