@@ -64,6 +64,8 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"--net-config-path", bad}, []string{"--net-config-path", bad, "10.5.0.0/30"}},
 		{[]string{"--net-config-path", filepath.Join(dir, "none")}, []string{"--net-config-path", "none"}},
 		{[]string{"--etcd-endpoints", "http://u:secret@h:1"}, []string{"--etcd-endpoints"}},
+		{[]string{"--etcd-endpoints", `"http://u:secret@h:1`}, []string{"--etcd-endpoints"}},
+		{[]string{"--kube-subnet-mgr", "--kube-api-url", "https://u:secret@h:1x"}, []string{"--kube-api-url", "--kubeconfig-file"}},
 		{[]string{"--etcd-endpoints", "ftp://192.0.2.1"}, []string{"ftp"}},
 		{[]string{"--etcd-password", "secret"}, []string{"user"}},
 		{[]string{"--etcd-cafile", bad}, []string{bad}},
@@ -134,6 +136,12 @@ func TestBadEnvironment(t *testing.T) {
 	o.register(f)
 	err := o.complete(f, func(k string) (string, bool) { return "soon", k == "FLANNELD_SUBNET_LEASE_RENEW_MARGIN" })
 	if err == nil || !strings.Contains(err.Error(), "FLANNELD_SUBNET_LEASE_RENEW_MARGIN") || !strings.Contains(err.Error(), "soon") {
+		t.Errorf("got %v", err)
+	}
+	o, f = new(options), pflag.NewFlagSet("overlayd", pflag.ContinueOnError)
+	o.register(f)
+	err = o.complete(f, func(k string) (string, bool) { return `"http://u:secret@h:1`, k == "OVERLAYD_ETCD_ENDPOINTS" })
+	if err == nil || !strings.Contains(err.Error(), "OVERLAYD_ETCD_ENDPOINTS") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
 	}
 }

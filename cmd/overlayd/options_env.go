@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -43,10 +44,20 @@ func applyEnv(f *pflag.FlagSet, env func(string) (string, bool)) (err error) {
 	return err
 }
 
-// shown is a value as it may appear in an error: a secret does not.
+// shown is a value as it may appear in an error: what is or may hold a password does not.
 func shown(flag, value string) string {
-	if flag == "etcd-password" {
+	if holdsSecret(flag) {
 		return "…"
 	}
 	return value
+}
+
+func holdsSecret(flag string) bool { return flag == "etcd-password" || flag == "etcd-endpoints" }
+
+// flagError is an error of the command line as it may be shown.
+func flagError(_ *cobra.Command, err error) error {
+	if bad := new(pflag.InvalidValueError); errors.As(err, &bad) && holdsSecret(bad.GetFlag().Name) {
+		return usagef("invalid value for --%s: %w", bad.GetFlag().Name, bad.Unwrap())
+	}
+	return usageError{err}
 }

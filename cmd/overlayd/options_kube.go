@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -44,6 +46,9 @@ func (o *kubeOptions) fromEnv(env func(string) (string, bool)) {
 // EVENT_QUEUE_DEPTH has no effect, as there is no queue that could overflow, and neither
 // has CONT_WHEN_CACHE_NOT_READY: overlayd always goes on and tries again.
 func (o *kubeOptions) check(p *problems) {
+	if strings.Contains(o.kubeAPIURL, "@") { // the value is left out: it may hold a password
+		p.add(errors.New("--kube-api-url: want a URL without user and password: these belong in --kubeconfig-file"))
+	}
 	if o.eventQueueDepth != "" {
 		if _, err := strconv.Atoi(o.eventQueueDepth); err != nil {
 			p.add(fmt.Errorf("env EVENT_QUEUE_DEPTH=%s format error: want a whole number", o.eventQueueDepth))

@@ -47,7 +47,7 @@ func newRootCommand() *cobra.Command {
 		},
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(flagError)
 	o.register(root.Flags())
 	root.Flags().BoolVar(&o.version, "version", false, "print the version to standard error and exit")
 	root.SetUsageFunc(usage)

@@ -13,8 +13,8 @@ import (
 // errNoUnderlay says that this host has no interface like the one asked for.
 var errNoUnderlay = errors.New("choose underlay interface")
 
-func selectUnderlay(o underlay.Options) (underlay.Interface, error) {
-	iface, err := underlay.Select(o)
+func selectUnderlay(ctx context.Context, o underlay.Options) (underlay.Interface, error) {
+	iface, err := underlay.Select(ctx, o)
 	if err != nil {
 		return iface, fmt.Errorf("%w: %w", errNoUnderlay, err)
 	}
@@ -35,7 +35,7 @@ func (n *network) chooseUnderlay(ctx context.Context, config control.Network) er
 	if v6.IsValid() {
 		o.PublicIPv6 = v6
 	}
-	iface, err := selectUnderlay(o)
+	iface, err := selectUnderlay(ctx, o)
 	if err != nil {
 		return err
 	}

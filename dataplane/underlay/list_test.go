@@ -1,9 +1,11 @@
 package underlay
 
 import (
+	"context"
 	"errors"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -22,7 +24,7 @@ func twoNICs(t *testing.T) *netnstest.NS {
 }
 
 func selectIn(h *netnstest.NS, o Options) (got Interface, err error) {
-	err = h.Do(func() (err error) { got, err = Select(o); return err })
+	err = h.Do(func() (err error) { got, err = Select(context.Background(), o); return err })
 	return got, err
 }
 
@@ -194,6 +196,15 @@ func TestSelectDualStack(t *testing.T) {
 		return netlink.AddrAdd(l, a)
 	})
 	h.DefaultRoute("2001:db8::1")
+	h.Must(func() error {
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		began := time.Now()
+		if _, err := Select(ended, Options{}); !errors.Is(err, context.Canceled) && time.Since(began) > 500*time.Millisecond {
+			t.Errorf("waited for %s after ctx had ended: %v", time.Since(began), err)
+		}
+		return nil
+	})
 	got, err := selectIn(h, Options{IPv4: true, IPv6: true})
 	want := Interface{Name: "eth0", Index: got.Index, MTU: 1500, IPv4: End{ip("192.0.2.2"), ip("192.0.2.2")}, IPv6: End{ip("2001:db8::2"), ip("2001:db8::2")}}
 	if err != nil || got != want {

@@ -176,7 +176,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{Options{PublicIPv6: ip("192.0.2.1")}, `--public-ipv6 192.0.2.1|want an IPv6 address`},
 		{Options{PublicIPv6: ip("fe80::1")}, `--public-ipv6 fe80::1|link-local`},
 	} {
-		_, err := Select(tt.opts)
+		_, err := Select(t.Context(), tt.opts)
 		if err == nil {
 			t.Errorf("%+v was accepted", tt.opts)
 			continue

@@ -6,6 +6,7 @@
 package underlay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -77,11 +78,13 @@ func (i Interface) Underlays(ipv4, ipv6 bool) []dataplane.Underlay {
 // every interface that was looked at and why it was not taken.
 //
 // An IPv6 address that was added a moment ago cannot be used before the kernel has
-// seen that nobody else has it (RFC 4862 section 5.4): Select waits for that.
-func Select(o Options) (Interface, error) { return selectKeeping(o, Interface{}) }
+// seen that nobody else has it (RFC 4862 section 5.4): Select waits for that, until ctx ends.
+func Select(ctx context.Context, o Options) (Interface, error) {
+	return selectKeeping(ctx, o, Interface{})
+}
 
 // selectKeeping is Select, which of equally good addresses takes those that last has.
-func selectKeeping(o Options, last Interface) (Interface, error) {
+func selectKeeping(ctx context.Context, o Options, last Interface) (Interface, error) {
 	c, err := o.criteria()
 	if err != nil {
 		return Interface{}, err
@@ -96,7 +99,9 @@ func selectKeeping(o Options, last Interface) (Interface, error) {
 		if err != nil || !h.isTentative(got.IPv6.Local) || tries == maxTentative {
 			return got, err
 		}
-		time.Sleep(tentativePause)
+		if !pause(ctx, tentativePause) {
+			return Interface{}, ctx.Err()
+		}
 	}
 }
 

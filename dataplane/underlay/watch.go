@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch calls changed with what Select(o) returns whenever that is another value
+// Watch calls changed with what Select returns for o whenever that is another value
 // than now, and than the last time, until ctx ends; it then returns nil. Of equally
 // good addresses the one in use stays. While nothing can be selected (a cable is pulled, an
 // address is about to be replaced) nothing is called. It watches the network
@@ -31,7 +31,7 @@ func Watch(ctx context.Context, o Options, now Interface, changed func(Interface
 	defer tick.Stop()
 	for {
 		// At once, too: something may have changed before there was a subscription.
-		if got, err := selectKeeping(o, now); err == nil && got != now {
+		if got, err := selectKeeping(ctx, o, now); err == nil && got != now {
 			now = got
 			changed(got)
 		}
