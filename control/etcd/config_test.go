@@ -154,13 +154,18 @@ func TestPassword(t *testing.T) {
 	c.cfg.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	for _, user := range []struct{ name, password string }{{"", ""}, {"root", "wrong-secret"}} {
 		c.cfg.Username, c.cfg.Password = user.name, user.password
-		_, err := c.open(t).Network(ctx)
-		if err == nil || !strings.Contains(err.Error(), "refuses user") || strings.Contains(err.Error(), "secret") {
-			t.Errorf("user %q: %v, want that etcd refuses it, without the password", user.name, err)
-		}
+		s := c.open(t)
+		eventually(t, "etcd refuses a user", func() bool { // a token can take longer than a call may
+			_, err := s.Network(ctx)
+			if err == nil || strings.Contains(err.Error(), "secret") {
+				t.Fatalf("user %q: %v, want that etcd refuses it, without the password", user.name, err)
+			}
+			return strings.Contains(err.Error(), "refuses user")
+		})
 	}
 	c.cfg.Username, c.cfg.Password, c.cfg.NodeTTL = "root", "right-secret", time.Second
 	s := c.open(t)
+	eventually(t, "a token", func() bool { _, err := s.Network(ctx); return err == nil })
 	l := acquire(t, s, 1)
 	tokens := c.served(t, "Authenticate")
 	c.stop(t) // forgets the token
