@@ -197,6 +197,42 @@ func TestKubeNodeLater(t *testing.T) {
 	}
 }
 
+// TestKubeDrain: without a daemon, too, a Node's lease is given back, under whatever address; the
+// daemon says what is wrong with its config file and goes on.
+func TestKubeDrain(t *testing.T) {
+	k := newKubeCluster(t, 1, kubeNetwork)
+	k.node(0, map[string]string{annotation + "public-ip-overwrite": "203.0.113.9"})
+	k.up(0, "--dataplane", modeUserspace)
+	if got := kubetest.Get(t, k.client, "host0").Annotations[annotation+"public-ip"]; got != "203.0.113.9" {
+		t.Fatalf("public-ip is %q", got)
+	}
+	if err := os.WriteFile(k.netConf, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k.hosts[0].daemon.waitLog("network config not usable, going on with the last one", 5*time.Second)
+	if n := linesWith(k.hosts[0].daemon.text(), "session ended"); n > 0 {
+		t.Errorf("the session has ended:\n%s", k.hosts[0].daemon.text())
+	}
+	k.hosts[0].daemon.stop(unix.SIGKILL)
+	for _, says := range []string{"10.5.1.0-24 given back", "nothing to give back"} {
+		p := k.startDrain(0)
+		if code := p.wait(20 * time.Second); code != 0 || !strings.Contains(p.text(), says) {
+			t.Errorf("exit code %d, want %q:\n%s", code, says, p.text())
+		}
+	}
+	if a := kubetest.Get(t, k.client, "host0").Annotations; len(a) != 1 {
+		t.Errorf("annotations %v are left", a)
+	}
+}
+
+// startDrain starts overlayd drain on host i.
+func (k *kubeCluster) startDrain(i int) *process {
+	k.t.Helper()
+	h := k.hosts[i]
+	return start(k.t, h.NS, "drain", []string{asOverlayd + "=1", "NODE_NAME=" + h.name}, "drain", "--kube-subnet-mgr",
+		"--kubeconfig-file", k.kubeconfig, "--net-config-path", k.netConf, "--subnet-file", h.subnetFile)
+}
+
 // TestKubeNodeReplaced: the Node is made again, first as it was and then with another podCIDR.
 func TestKubeNodeReplaced(t *testing.T) {
 	k := newKubeCluster(t, 2, kubeNetwork)

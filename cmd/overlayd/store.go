@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -116,21 +117,35 @@ func (n *network) configs(ctx context.Context) <-chan control.Network {
 
 // releaseOf gives back every lease that node publishes and returns their keys.
 func releaseOf(ctx context.Context, store control.Store, node control.Node) (given []string, err error) {
-	own := control.Lease{PublicIP: node.PublicIP, PublicIPv6: node.PublicIPv6}
-	watch, cancel := context.WithCancel(ctx)
-	first, ok := <-store.Watch(watch)
-	cancel()
-	if !ok {
-		return nil, errors.New("list leases: the store does not answer: check the flags that say where it is")
+	leases, err := leasesOf(ctx, store, node)
+	if err != nil {
+		return nil, fmt.Errorf("list leases: %w", err)
 	}
-	for _, l := range first.Leases {
-		if !l.SamePublicIP(own) {
-			continue
-		}
+	for _, l := range leases {
 		if err := store.Release(ctx, l); err != nil {
 			return given, fmt.Errorf("give back %s: %w", l.Key(), err)
 		}
 		given = append(given, l.Key())
 	}
 	return given, nil
+}
+
+// leasesOf returns the leases that node publishes: in Kubernetes that of its Node, under
+// whatever address, elsewhere those under its own.
+func leasesOf(ctx context.Context, store control.Store, node control.Node) ([]control.Lease, error) {
+	if s, ok := store.(*kube.Store); ok {
+		l, ok, err := s.Published(ctx)
+		if err != nil || !ok {
+			return nil, err
+		}
+		return []control.Lease{l}, nil
+	}
+	watch, cancel := context.WithCancel(ctx)
+	first, ok := <-store.Watch(watch)
+	cancel()
+	if !ok {
+		return nil, errors.New("the store does not answer: check the flags that say where it is")
+	}
+	own := control.Lease{PublicIP: node.PublicIP, PublicIPv6: node.PublicIPv6}
+	return slices.DeleteFunc(first.Leases, func(l control.Lease) bool { return !l.SamePublicIP(own) }), nil
 }

@@ -140,6 +140,19 @@ func (s *Store) own(ctx context.Context, network control.Network, published cont
 	return l, n, err
 }
 
+// Published returns the lease that the own Node says, whoever has written it; ok is false if
+// it says none. What of its subnets the network does not have is there too.
+func (s *Store) Published(ctx context.Context) (l control.Lease, ok bool, err error) {
+	node, err := s.get(ctx)
+	switch {
+	case apierrors.IsNotFound(err):
+		return control.Lease{}, false, nil
+	case err != nil:
+		return control.Lease{}, false, err
+	}
+	return s.reader(control.Network{EnableIPv4: true, EnableIPv6: true}).lease(node)
+}
+
 // Release implements control.Store: it removes the annotations that make a lease, if they
 // are l's. The podCIDR stays the Node's, and the condition NetworkUnavailable as it is:
 // cordon a Node that is to get no pods.
