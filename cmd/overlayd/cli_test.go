@@ -114,6 +114,7 @@ func TestPrecedence(t *testing.T) {
 		{"empty is none", nil, map[string]string{"FLANNELD_ETCD_PREFIX": "/f", "OVERLAYD_ETCD_PREFIX": ""}, "/f"},
 		{"flag wins", []string{"--etcd-prefix=/x"}, map[string]string{"OVERLAYD_ETCD_PREFIX": "/o"}, "/x"},
 		{"one dash", []string{"-etcd-prefix", "/x"}, nil, "/x"},
+		{"as flannel joins it", []string{"-etcd-prefix", "x//y/"}, nil, "x/y"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := new(options)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"path"
 	"strings"
 	"time"
 
@@ -57,10 +58,10 @@ const (
 )
 
 func (o *etcdOptions) check(p *problems) {
-	if !strings.HasPrefix(o.etcdPrefix, "/") || strings.Trim(o.etcdPrefix, "/") == "" {
-		p.bad("etcd-prefix", o.etcdPrefix, "want an absolute path such as /coreos.com/network")
+	if strings.Trim(o.etcdPrefix, "/.") == "" {
+		p.bad("etcd-prefix", o.etcdPrefix, "want a path such as /coreos.com/network")
 	}
-	o.etcdPrefix = strings.TrimRight(o.etcdPrefix, "/")
+	o.etcdPrefix = path.Clean(o.etcdPrefix) // as flanneld does; one without the first slash is another one
 	if o.renewMarginMin < 1 || o.renewMarginMin > 1439 {
 		p.bad("subnet-lease-renew-margin", o.renewMarginMin, "out of the acceptable range of 1 to 1439 minutes")
 	}
