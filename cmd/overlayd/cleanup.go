@@ -55,6 +55,7 @@ does the data directory of an embedded etcd, which belongs to the cluster.`,
 	cmd.Flags().StringVar(&o.subnetFile, "subnet-file", defaultSubnetFile, "subnet file of the daemon")
 	cmd.Flags().StringVar(&o.subnetDir, "subnet-dir", defaultSubnetDir, "directory of the subnet files of several networks")
 	cmd.Flags().UintSliceVar(&vnis, "vni", nil, "only the networks with these VNIs, comma-separated")
+	cmd.Flags().Lookup("vni").DefValue = "" // not to be shown as []
 	return cmd
 }
 

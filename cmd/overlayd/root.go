@@ -22,6 +22,8 @@ const examples = `  # The first host, with an etcd inside overlayd that others j
   overlayd --etcd-endpoints http://192.0.2.11:2379
   # In a container without the vxlan module:
   overlayd --dataplane userspace --etcd-endpoints http://192.0.2.11:2379
+  # In Kubernetes, for every node:
+  kubectl apply -f deploy/kubernetes/overlayd.yml
   # All of it on this machine, to see it work:
   overlayd demo`
 

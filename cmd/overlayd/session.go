@@ -20,7 +20,7 @@ import (
 // MTU changes within a session.
 func (n *network) session(ctx context.Context) error {
 	// A flag that names no interface of this host is said before the store is asked.
-	first, err := selectUnderlay(ctx, n.underlay(control.Network{}))
+	first, err := n.findUnderlay(ctx)
 	if err != nil {
 		return err
 	}

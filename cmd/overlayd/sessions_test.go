@@ -54,39 +54,51 @@ func TestConfigChangedWhileDown(t *testing.T) {
 	}
 }
 
-// TestDrainBetweenSessions: a daemon whose session has ended gives its lease back at once, and not
-// when it would have tried again.
+// TestDrainBetweenSessions: a daemon whose sessions end, or which waits for its interface, gives its
+// lease back at once, and not when it would have tried again.
 func TestDrainBetweenSessions(t *testing.T) {
-	c := newCluster(t, 1, testNetwork)
-	h := c.hosts[0]
-	h.Must(func() error {
-		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "under"}}); err != nil {
-			return err
-		}
-		l, err := netlink.LinkByName("under")
-		if err != nil {
-			return err
-		}
-		return netlink.LinkSetUp(l)
-	})
-	h.Addr("under", "198.51.100.1/24")
-	h.up("--dataplane", modeKernel, "--iface", "under")
-	key := h.key()
-	h.Must(func() error {
-		l, err := netlink.LinkByName("under")
-		if err != nil {
-			return err
-		}
-		return netlink.LinkDel(l)
-	})
-	h.daemon.waitLog("after=4s", 20*time.Second)
-	began := time.Now()
-	p := start(t, h.NS, "drain", []string{asOverlayd + "=1"}, "drain", "--subnet-file", h.subnetFile)
-	if code := p.wait(10 * time.Second); code != 0 || c.get(key) != "" {
-		t.Errorf("exit code %d, lease %q:\n%s", code, c.get(key), p.text())
-	}
-	if took := time.Since(began); took > 3*time.Second {
-		t.Errorf("drained after %s", took)
+	for _, tt := range []struct {
+		name, says string
+		spoil      func(c *cluster)
+	}{
+		{"device taken", "after=4s", func(c *cluster) {
+			c.hosts[0].Must(func() error {
+				claim, err := claimDevice(7)
+				t.Cleanup(func() { claim.Close() })
+				return err
+			})
+			c.put("/coreos.com/network/config", `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","VNI":7}}`)
+		}},
+		{"interface gone", "waiting for the underlay", func(c *cluster) {
+			c.hosts[0].Must(func() error {
+				l, err := netlink.LinkByName("under")
+				if err != nil {
+					return err
+				}
+				return netlink.LinkDel(l)
+			})
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster(t, 1, testNetwork)
+			h := c.hosts[0]
+			h.Must(func() error {
+				return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "under"}})
+			})
+			h.Addr("under", "198.51.100.1/24")
+			h.up("--dataplane", modeKernel, "--iface", "under")
+			key := h.key()
+			tt.spoil(c)
+			h.daemon.waitLog(tt.says, 20*time.Second)
+			began := time.Now()
+			p := start(t, h.NS, "drain", []string{asOverlayd + "=1"}, "drain", "--subnet-file", h.subnetFile)
+			if code := p.wait(10 * time.Second); code != 0 || c.get(key) != "" {
+				t.Errorf("exit code %d, lease %q:\n%s", code, c.get(key), p.text())
+			}
+			if took := time.Since(began); took > 3*time.Second {
+				t.Errorf("drained after %s", took)
+			}
+		})
 	}
 }
 

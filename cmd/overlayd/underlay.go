@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
@@ -19,6 +20,28 @@ func selectUnderlay(ctx context.Context, o underlay.Options) (underlay.Interface
 		return iface, fmt.Errorf("%w: %w", errNoUnderlay, err)
 	}
 	return iface, nil
+}
+
+// findUnderlay finds an interface before it is known what it is to carry. Where there was one
+// before, it waits for it: a cable is pulled, a driver is loaded anew.
+func (n *network) findUnderlay(ctx context.Context) (underlay.Interface, error) {
+	const period = time.Second
+	for said := false; ; said = true {
+		iface, err := selectUnderlay(ctx, n.underlay(control.Network{}))
+		if err == nil || !n.opened {
+			return iface, err
+		}
+		if !said && ctx.Err() == nil {
+			n.log.Error("not ready: waiting for the underlay", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return iface, ctx.Err()
+		case <-n.drain:
+			return iface, err
+		case <-time.After(period):
+		}
+	}
 }
 
 // chooseUnderlay finds the interface and the addresses that carry config, and makes
