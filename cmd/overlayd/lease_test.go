@@ -174,7 +174,7 @@ func TestLeaseUsage(t *testing.T) {
 		{"lease list x", "takes no argument"},
 		{"lease list -o yaml", "want table or json"},
 		{"lease list --etcd-endpoints http://u:secret@h:1", "without user and password"},
-		{"lease list --etcd-prefix x", "--etcd-prefix"},
+		{"lease list --etcd-prefix /", "--etcd-prefix"},
 		{"lease reserve", "want one argument"},
 		{"lease reserve 10.5.34.0/24", "--public-ip"},
 		{"lease reserve 10.5.34.7/24 --public-ip 192.0.2.1", "10.5.34.7/24"},
