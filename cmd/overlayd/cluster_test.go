@@ -300,3 +300,17 @@ func addRoute(link string, dst netip.Prefix) error {
 	}
 	return netlink.RouteReplace(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: d, Scope: netlink.SCOPE_LINK})
 }
+
+// durationFrom returns the duration that an environment variable has, or the usual one.
+func durationFrom(t *testing.T, variable string, usual time.Duration) time.Duration {
+	t.Helper()
+	v, ok := os.LookupEnv(variable)
+	if !ok {
+		return usual
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil {
+		t.Fatalf("%s: %v", variable, err)
+	}
+	return d
+}

@@ -196,13 +196,7 @@ func checkIdle(t *testing.T, sites [2]*site) {
 		}
 		return nil
 	})
-	idle := time.Second
-	if v, ok := os.LookupEnv(asIdle); ok {
-		var err error
-		if idle, err = time.ParseDuration(v); err != nil {
-			t.Fatal(err)
-		}
-	}
+	idle := durationFrom(t, asIdle, time.Second)
 	time.Sleep(idle) // the idleness itself
 	if children() != busy {
 		t.Errorf("processes were executed in %s of idleness", idle)

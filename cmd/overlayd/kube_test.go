@@ -108,10 +108,11 @@ func (k *kubeCluster) up(i int, args ...string) {
 	k.start(i, args...).waitLog("msg=ready", 10*time.Second)
 }
 
-// TestKubeCluster: three Nodes, both dataplanes; the API server is stopped for a minute under
-// traffic, and a Node joins meanwhile.
+// TestKubeCluster: three Nodes, both dataplanes; the API server is stopped for a while under
+// traffic (what is promised is OVERLAYD_TEST_OUTAGE=60s), and a Node joins meanwhile.
 func TestKubeCluster(t *testing.T) {
-	const away, soon = time.Minute, 2 * time.Second
+	const soon = 2 * time.Second
+	away := durationFrom(t, "OVERLAYD_TEST_OUTAGE", 15*time.Second)
 	k := newKubeCluster(t, 3, kubeNetwork)
 	for i := range 3 {
 		k.node(i, nil)

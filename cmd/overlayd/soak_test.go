@@ -25,13 +25,7 @@ func TestSoak(t *testing.T) {
 			t.Fatalf("this test needs %s: apt-get install nftables iproute2 (make test does)", tool)
 		}
 	}
-	length := 10 * time.Second
-	if v := os.Getenv("OVERLAYD_SOAK"); v != "" {
-		var err error
-		if length, err = time.ParseDuration(v); err != nil {
-			t.Fatalf("OVERLAYD_SOAK: %v", err)
-		}
-	}
+	length := durationFrom(t, "OVERLAYD_SOAK", 10*time.Second)
 	t.Run("default offloads", func(t *testing.T) { soak(t, length, false) })
 	t.Run("damage", func(t *testing.T) { soak(t, length, true) })
 }
