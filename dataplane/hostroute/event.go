@@ -74,7 +74,7 @@ func (s *scope) concernsRoute(flags uint16, body []byte) bool {
 // parseRoute reads as much of a route message as concerns us. main says that it is of the
 // main table; ok is false for what is cached or malformed.
 func parseRoute(body []byte) (r netlink.Route, main, ok bool) {
-	if len(body) < unix.SizeofRtMsg {
+	if len(body) < unix.SizeofRtMsg || len(body)%unix.NLMSG_ALIGNTO != 0 { // attributes are padded; netlink v1.3.1 relies on it
 		return r, false, false
 	}
 	h := nl.DeserializeRtMsg(body)

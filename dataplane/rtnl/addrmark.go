@@ -59,7 +59,7 @@ func (c *Conn) markedAddrs(index int) ([]netip.Prefix, error) {
 // parseAddr reads an address message; marked is false where it is about another
 // link, or the address is not marked or malformed.
 func parseAddr(m []byte, index int) (p netip.Prefix, marked bool) {
-	if len(m) < unix.SizeofIfAddrmsg {
+	if len(m) < unix.SizeofIfAddrmsg || len(m)%unix.NLMSG_ALIGNTO != 0 { // attributes are padded; netlink v1.3.1 relies on it
 		return p, false
 	}
 	h := nl.DeserializeIfAddrmsg(m)
