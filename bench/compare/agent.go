@@ -6,7 +6,6 @@ import (
 	"net/rpc"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -37,12 +36,8 @@ type agentDaemon struct {
 // Nothing is what a call takes or returns when there is nothing to say.
 type Nothing struct{}
 
-// agentThreads is more than ever wait in a socket's read or write, which keep one each.
-const agentThreads = 32
-
 // runAgent serves until its parent closes the pipe, or ends.
 func runAgent() error {
-	runtime.GOMAXPROCS(agentThreads)
 	if err := prepareHost(); err != nil {
 		return err
 	}

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -76,23 +74,21 @@ func (s socket) accept() (socket, error) {
 	}
 }
 
-// read and write go on after a signal (Go's scheduler sends them). The scheduler is not told of
-// their system calls: of one that waits, its monitor would look after the processor every 20 µs
-// (Go 1.26 runtime.sysmon), at the cost of what is measured. See agentThreads.
-func (s socket) read(b []byte) (int, error) { return s.transfer(unix.SYS_READ, b) }
-
-func (s socket) write(b []byte) (int, error) { return s.transfer(unix.SYS_WRITE, b) }
-
-func (s socket) transfer(call uintptr, b []byte) (int, error) {
+// read and write go on after a signal (Go's scheduler sends them).
+func (s socket) read(b []byte) (int, error) {
 	for {
-		n, _, errno := unix.RawSyscall(call, uintptr(s), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
-		switch errno {
-		case 0:
-			return int(n), nil
-		case unix.EINTR:
-			runtime.Gosched() // a garbage collection may wait for this goroutine
-		default:
-			return -1, errno
+		n, err := unix.Read(int(s), b)
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+func (s socket) write(b []byte) (int, error) {
+	for {
+		n, err := unix.Write(int(s), b)
+		if err != unix.EINTR {
+			return n, err
 		}
 	}
 }
