@@ -60,37 +60,22 @@ func (a *admission) appendClaims(claims []claim, rec *record) []claim {
 		if !p.IsValid() {
 			continue
 		}
-		c, err := a.claim(rec, p)
-		if err != nil {
+		vtep, ok := rec.route(&a.self, p.Addr().Is6())
+		if !ok {
+			a.reject(rec, fmt.Errorf("subnet %s: no public IP with backend data in a family in which this node has them too", p))
+			continue
+		}
+		c := claim{rec, p, vtep}
+		if a.isComing(c) {
+			continue
+		}
+		if err := a.check(c); err != nil {
 			a.reject(rec, err)
 			continue
 		}
-		if !a.isComing(c) {
-			claims = append(claims, c)
-		}
+		claims = append(claims, c)
 	}
 	return claims
-}
-
-// claim returns what rec asks for in the family of p, if that is good in itself.
-func (a *admission) claim(rec *record, p netip.Prefix) (claim, error) {
-	vtep, ok := rec.route(&a.self, p.Addr().Is6())
-	if !ok {
-		return claim{}, fmt.Errorf("subnet %s: no public IP with backend data in a family in which this node has them too", p)
-	}
-	c := claim{rec, p, vtep}
-	if a.isComing(c) {
-		return c, nil
-	}
-	return c, a.check(c)
-}
-
-// ownSubnet returns the node's subnet of p's family, if it has one.
-func (a *admission) ownSubnet(p netip.Prefix) netip.Prefix {
-	if p.Addr().Is6() {
-		return a.self.IPv6Subnet
-	}
-	return a.self.Subnet
 }
 
 // isComing reports whether c is of the lease that this node, which has none, is about
@@ -123,6 +108,14 @@ func (a *admission) check(c claim) error {
 		return fmt.Errorf("VtepMAC %s is this node's own", c.vtep.MAC)
 	}
 	return a.checkPublicIP(c.vtep.Addr)
+}
+
+// ownSubnet returns the node's subnet of p's family, if it has one.
+func (a *admission) ownSubnet(p netip.Prefix) netip.Prefix {
+	if p.Addr().Is6() {
+		return a.self.IPv6Subnet
+	}
+	return a.self.Subnet
 }
 
 // checkPublicIP refuses what no packet may be sent to: addresses of no single

@@ -54,10 +54,7 @@ func TestAllocatePicksAmongAllFree(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			n := network(t, tt.config)
-			taken := []netip.Prefix{{}}
-			for _, s := range tt.taken {
-				taken = append(taken, prefix(s))
-			}
+			taken := append([]netip.Prefix{{}}, prefixes(tt.taken)...)
 			r, _ := n.ipv4()
 			want := allFree(r, taken)
 			if len(want) != tt.free {
@@ -204,12 +201,8 @@ func TestAppendTaken(t *testing.T) {
 		{"IPv6 only", dual, "0.0.0.0-0&fd10:6::-47", lease, nil},
 		{"one junk and short", dual, "10.3.4.0-24&fd10:6::-52", "junk", []string{"10.3.4.0/24"}},
 	} {
-		var want []netip.Prefix
-		for _, s := range tt.want {
-			want = append(want, prefix(s))
-		}
-		if got := AppendTaken(nil, tt.n, tt.key, []byte(tt.value)); !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", tt.name, got, want)
+		if got := AppendTaken(nil, tt.n, tt.key, []byte(tt.value)); !slices.Equal(got, prefixes(tt.want)) {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }
@@ -238,12 +231,8 @@ func TestAppendHeld(t *testing.T) {
 		{"family that is off", v4, "10.3.4.0-24&fd10:6:0:8::-64", lease, []string{"10.3.4.0/24"}},
 		{"both", dual, "10.3.4.0-24&fd10:6:0:8::-64", lease, []string{"10.3.4.0/24", "fd10:6:0:8::/64"}},
 	} {
-		var want []netip.Prefix
-		for _, s := range tt.want {
-			want = append(want, prefix(s))
-		}
-		if got := AppendHeld(nil, tt.n, tt.key, []byte(tt.value)); !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", tt.name, got, want)
+		if got := AppendHeld(nil, tt.n, tt.key, []byte(tt.value)); !slices.Equal(got, prefixes(tt.want)) {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }

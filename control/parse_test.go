@@ -13,6 +13,13 @@ import (
 func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
+func prefixes(texts []string) (all []netip.Prefix) {
+	for _, s := range texts {
+		all = append(all, prefix(s))
+	}
+	return all
+}
+
 // netipTypes lets go-cmp compare the netip types by ==.
 var netipTypes = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
 

@@ -121,7 +121,13 @@ func TestContainer(t *testing.T) {
 			h := c.hosts[0]
 			h.Must(func() error { return os.WriteFile("/proc/sys/"+ipForward, []byte("1"), 0) }) // docker run --sysctl
 			c.hosts[1].up("--dataplane", modeKernel)
-			container{args: []string{"--dataplane", mode}}.startIn(t, h, static).waitLog("msg=ready", 10*time.Second)
+			d := container{args: []string{"--dataplane", mode}}.startIn(t, h, static)
+			d.waitLog("msg=ready", 10*time.Second)
+			if mode == modeUserspace { // at full speed, in spite of seccomp and the missing capabilities
+				for _, part := range []string{"tun_vnet=true", "tun_mask=0x6f", "udp_segment=128", "udp_gro=true", "coalesce=true"} {
+					d.waitLog(part, time.Second)
+				}
+			}
 			a, b := h.pod(0, 0), c.hosts[1].pod(0, 0)
 			warmUp(t, a, b)
 			checkPair(t, h, a, c.hosts[1], b, transferSize)

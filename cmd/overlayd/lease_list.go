@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -103,23 +104,16 @@ func shownKey(s string) string {
 }
 
 func subnetText(l control.Lease) string {
-	return join(l.Subnet.IsValid(), l.Subnet, l.IPv6Subnet.IsValid(), l.IPv6Subnet)
+	return join(prefixText(l.Subnet), prefixText(l.IPv6Subnet))
 }
 
 func ipText(l control.Lease) string {
-	return orDash(join(l.PublicIP.IsValid(), l.PublicIP, l.PublicIPv6.IsValid(), l.PublicIPv6))
+	return orDash(join(addrText(l.PublicIP), addrText(l.PublicIPv6)))
 }
 
-// join is the text of those of two values that are there.
-func join(has4 bool, v4 fmt.Stringer, has6 bool, v6 fmt.Stringer) string {
-	var parts []string
-	if has4 {
-		parts = append(parts, v4.String())
-	}
-	if has6 {
-		parts = append(parts, v6.String())
-	}
-	return strings.Join(parts, ",")
+// join joins those texts that are not empty.
+func join(texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), ",")
 }
 
 // leaseRow is an entry in JSON, in flannel's words as far as it has them.

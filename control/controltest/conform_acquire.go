@@ -264,7 +264,7 @@ func acquireConcurrently(t *testing.T, h Harness) {
 }
 
 func acquireTwoFamilies(t *testing.T, h Harness) {
-	h.SetConfig(t, []byte(`{"Network":"10.3.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48","Backend":{"VNI":7}}`))
+	h.SetConfig(t, []byte(configDual))
 	h.PutRaw(t, "10.3.4.0-24&fd10:6:0:4::-64", []byte("unreadable, and yet taken"))
 	want4, want6 := netip.MustParsePrefix("10.3.5.0/24"), netip.MustParsePrefix("fd10:6:0:5::/64")
 	s, l := acquire(t, h, 1, want6, want4)

@@ -184,7 +184,7 @@ func acquireAfterExchange(t *testing.T, h Harness) {
 
 // acquireAfterMoveTwoFamilies: the entry is the node's only with all of its subnets.
 func acquireAfterMoveTwoFamilies(t *testing.T, h Harness) {
-	h.SetConfig(t, []byte(`{"Network":"10.3.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48","Backend":{"VNI":7}}`))
+	h.SetConfig(t, []byte(configDual))
 	s, old := acquire(t, h, 1)
 	n, vteps := moved(1, 200, encap.MAC{}, old.Subnet)
 	half, err := h.Open(t).Acquire(t.Context(), n, vteps)

@@ -117,18 +117,20 @@ func reserveLive(t *testing.T, h Harness) {
 		})
 		l = got
 	}
-	h.PutRaw(t, l.Key(), reservation(9))
-	if got, err := s.Renew(t.Context(), l); !errors.Is(err, control.ErrLost) {
-		t.Errorf("reserved for another: renewed %+v, %v, want ErrLost", got, err)
-	}
-	h.PutRaw(t, l.Key(), l.Value())
-	if l, err := s.Renew(t.Context(), l); err != nil {
-		t.Fatal(err)
-	} else if h.PutRaw(t, l.Key(), reservation(9)); true {
+	lost := func(when string, l control.Lease) {
+		t.Helper()
+		h.PutRaw(t, l.Key(), reservation(9))
 		if got, err := s.Renew(t.Context(), l); !errors.Is(err, control.ErrLost) {
-			t.Errorf("reserved, and then for another: renewed %+v, %v, want ErrLost", got, err)
+			t.Errorf("%s: renewed %+v, %v, want ErrLost", when, got, err)
 		}
 	}
+	lost("reserved for another", l)
+	h.PutRaw(t, l.Key(), l.Value())
+	mine, err := s.Renew(t.Context(), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost("reserved, and then for another", mine)
 	if got, _ := h.GetRaw(t, l.Key()); string(got) != string(reservation(9)) {
 		t.Errorf("the other's reservation became %q", got)
 	}

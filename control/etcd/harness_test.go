@@ -273,19 +273,19 @@ func eventually(tb testing.TB, what string, ok func() bool) {
 	}
 }
 
-// receive returns the next update, or fails.
-func receive(tb testing.TB, updates <-chan control.Update) control.Update {
+// receive returns the next value of a channel that the store sends on, or fails.
+func receive[T any](tb testing.TB, values <-chan T) (v T) {
 	tb.Helper()
 	select {
-	case u, ok := <-updates:
+	case v, ok := <-values:
 		if !ok {
-			tb.Fatal("updates closed")
+			tb.Fatal("channel closed")
 		}
-		return u
+		return v
 	case <-time.After(hang):
-		tb.Fatalf("no update within %s", hang)
+		tb.Fatalf("nothing within %s", hang)
 	}
-	return control.Update{}
+	return v
 }
 
 // watch starts a Watch that is over before tb is.

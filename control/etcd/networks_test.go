@@ -13,21 +13,6 @@ import (
 	"github.com/overlayd/overlayd/control/etcd"
 )
 
-// next returns the next value of a channel that a test's context ends.
-func next[T any](t *testing.T, values <-chan T) T {
-	t.Helper()
-	select {
-	case v, ok := <-values:
-		if !ok {
-			t.Fatal("channel closed")
-		}
-		return v
-	case <-time.After(hang):
-		t.Fatalf("nothing within %s", hang)
-	}
-	panic("unreachable")
-}
-
 // drained waits at the end of t until a channel is closed.
 func drained[T any](t *testing.T, values <-chan T) {
 	t.Helper()
@@ -45,7 +30,7 @@ func TestWatchNetwork(t *testing.T) {
 	drained(t, networks)
 	wants := func(mtu int) {
 		t.Helper()
-		if n := next(t, networks); n.Backend.MTU != mtu {
+		if n := receive(t, networks); n.Backend.MTU != mtu {
 			t.Errorf("MTU %d, want %d", n.Backend.MTU, mtu)
 		}
 	}
@@ -86,7 +71,7 @@ func TestNetworks(t *testing.T) {
 	drained(t, networks)
 	wants := func(when string, names ...string) {
 		t.Helper()
-		if got := next(t, networks); !slices.Equal(got, names) {
+		if got := receive(t, networks); !slices.Equal(got, names) {
 			t.Errorf("%s: %q, want %q", when, got, names)
 		}
 	}
@@ -123,10 +108,10 @@ func TestNetworkIsSeenSoon(t *testing.T) {
 	}
 	networks := c.open(t).Networks(t.Context())
 	drained(t, networks)
-	next(t, networks)
+	receive(t, networks)
 	before, begin := c.served(t, "Range"), time.Now()
 	c.do(t, clientv3.OpPut(prefix+"/red/config", config))
-	next(t, networks)
+	receive(t, networks)
 	t.Logf("seen after %s", time.Since(begin))
 	if reads := c.served(t, "Range") - before; reads < 1 || reads > 10 {
 		t.Errorf("%d reads, want a few", reads)
