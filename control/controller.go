@@ -10,17 +10,18 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
 // Config is what a Controller needs. Every field must be set unless it says else.
 type Config struct {
 	Store      Store
-	Dataplane  dataplane.Dataplane // open; Run of it is the caller's business
-	Node       Node                // Previous as ReadSubnetFile returned it
-	Network    Network             // as Store.Network returned it, and checked to be one that Dataplane can carry
-	MTU        int                 // of the overlay device, in bytes, until SetMTU
-	SubnetFile string              // path; "" writes none. It is removed while a lost lease has no successor
-	IPMasq     bool                // FLANNEL_IPMASQ of the subnet file
+	Overlay    Overlay // open; Run of it is the caller's business
+	Node       Node    // Previous as ReadSubnetFile returned it
+	Network    Network // as Store.Network returned it, and checked to be one that Overlay can carry
+	MTU        int     // of the overlay device, in bytes, until SetMTU
+	SubnetFile string  // path; "" writes none. It is removed while a lost lease has no successor
+	IPMasq     bool    // FLANNEL_IPMASQ of the subnet file
 	// WorkloadAddress gives the device the first usable address of each subnet, the one
 	// that the subnet file has, too: for containers that share the daemon's network namespace.
 	WorkloadAddress bool
@@ -29,12 +30,23 @@ type Config struct {
 	Ready           func() // may be nil; called once, when the device is up and every peer was attempted
 }
 
+// Overlay is what a Controller keeps in step with the store: everything that carries this
+// network on this host.
+type Overlay interface {
+	// VTEPs returns, per family, what to publish about this node.
+	VTEPs() []dataplane.VTEP
+	// Sync makes exactly w true. It is idempotent, and programs all it can even when it
+	// returns an error. An error that consists of *dataplane.PeerError only (see
+	// dataplane.PeerErrors) means that the device is up and every peer was attempted.
+	Sync(ctx context.Context, w dataplane.Wanted) error
+}
+
 // defaultRenewMargin is flannel's --subnet-lease-renew-margin.
 const defaultRenewMargin = time.Hour
 
 // Controller keeps this node's lease and makes the dataplane follow the store.
 // Two goroutines do the work: keep owns the lease, follow owns the RIB and is the
-// only one that calls Dataplane.Sync.
+// only one that calls Overlay.Sync.
 type Controller struct {
 	cfg Config
 
@@ -155,7 +167,7 @@ func (c *Controller) setLease(l Lease, held bool) {
 	c.lease, c.held, c.began = l, held, true
 	c.mu.Unlock()
 	if !same {
-		poke(c.changed)
+		pace.Wake(c.changed)
 	}
 }
 
@@ -167,7 +179,7 @@ func (c *Controller) SetMTU(mtu int) {
 	c.mtu = mtu
 	c.mu.Unlock()
 	if follow { // before the first lease, changed says that there is one
-		poke(c.changed)
+		pace.Wake(c.changed)
 	}
 }
 
@@ -190,6 +202,6 @@ func (c *Controller) self() (l Lease, held bool) {
 	if l, ok := c.Lease(); ok {
 		return l, true
 	}
-	l, _ = c.cfg.Network.Publish(c.cfg.Node, c.cfg.Dataplane.VTEPs()) // Acquire has its error
+	l, _ = c.cfg.Network.Publish(c.cfg.Node, c.cfg.Overlay.VTEPs()) // Acquire has its error
 	return l, false
 }

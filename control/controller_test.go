@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/control"
-	"github.com/overlayd/overlayd/dataplane"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -81,7 +80,7 @@ func (b *bench) config(s control.Store) control.Config {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return control.Config{Store: s, Dataplane: b.plane, Network: n, MTU: 1450, Log: quiet(),
+	return control.Config{Store: s, Overlay: b.plane, Network: n, MTU: 1450, Log: quiet(),
 		Node: control.Node{ID: "a", Name: "host-1", PublicIP: publicIP(1), Previous: []netip.Prefix{netip.MustParsePrefix("10.3.1.0/24")}}}
 }
 
@@ -321,4 +320,4 @@ func TestReadyWaitsForTheSubnetFile(t *testing.T) {
 	})
 }
 
-var _ dataplane.Dataplane = (*recorder)(nil)
+var _ control.Overlay = (*recorder)(nil)

@@ -14,9 +14,9 @@
 //  5. rib.go [RIB.Peers], admit.go: which leases hold, oldest first, as a sorted list
 //     of [dataplane.Peer]. Every refusal is a [Rejection] of that lease alone. vtep.go
 //     says by which VTEP of a lease this node reaches its subnets.
-//  6. follow.go (*follower).sync: one complete [dataplane.Wanted] for Dataplane.Sync,
-//     then subnetfile.go. What failed is tried again with backoff (backoff.go), and
-//     every fault is logged once (notice.go). Ready means: the device is up and every
+//  6. follow.go (*follower).sync: one complete [dataplane.Wanted] for Overlay.Sync,
+//     then subnetfile.go. What failed is tried again later, and
+//     every fault is logged once (package pace). Ready means: the device is up and every
 //     peer was attempted.
 //
 // # The own lease

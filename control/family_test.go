@@ -89,7 +89,7 @@ func (b *bench) familyConfig(text, families string) control.Config {
 	if cfg.Network, err = control.ParseNetwork([]byte(text)); err != nil {
 		b.t.Fatal(err)
 	}
-	cfg.Dataplane, cfg.SubnetFile, cfg.WorkloadAddress = dualPlane{b.plane, families}, b.file, true
+	cfg.Overlay, cfg.SubnetFile, cfg.WorkloadAddress = dualPlane{b.plane, families}, b.file, true
 	cfg.Node.PublicIPv6 = publicIPv6(1)
 	cfg.Node.Previous = append(cfg.Node.Previous, netip.MustParsePrefix("fd10:6:0:1::/64"))
 	return cfg

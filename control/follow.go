@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-// follower turns what the store says into Dataplane.Sync calls.
+// follower turns what the store says into Overlay.Sync calls.
 type follower struct {
 	c     *Controller
 	rib   *RIB
@@ -22,17 +23,17 @@ type follower struct {
 	ready bool // Ready was called
 
 	done    *dataplane.Wanted // what the last Sync has made wholly true; nil if it has not
-	again   backoff
+	again   pace.Backoff
 	retryAt time.Time // zero: nothing to retry
 	dropAt  time.Time // zero: the RIB keeps nothing that the store has lost
 	failure string    // of the last Sync, to see that it is another one
 
-	badSaid, rejectedSaid, syncSaid notices
+	badSaid, rejectedSaid, syncSaid pace.Notices
 }
 
 func newFollower(c *Controller) *follower {
 	return &follower{c: c, rib: NewRIB(c.cfg.Network),
-		again: backoff{low: 100 * time.Millisecond, high: 30 * time.Second}}
+		again: pace.Backoff{Low: 100 * time.Millisecond, High: 30 * time.Second}}
 }
 
 // run waits for the first lease and then follows the store until ctx ends. There is
@@ -98,7 +99,7 @@ func (f *follower) apply(ctx context.Context, updates []Update) {
 	}
 	f.sayKept(ctx)
 	if l, ok := f.c.Lease(); f.whole && ok && !f.rib.holds(l) {
-		poke(f.c.check)
+		pace.Wake(f.c.check)
 	}
 }
 
@@ -156,7 +157,7 @@ func (f *follower) sync(ctx context.Context) {
 		return // what changed is of no use to the dataplane, such as one more refused lease
 	}
 	f.done, f.retryAt = nil, time.Time{}
-	err := f.c.cfg.Dataplane.Sync(ctx, w)
+	err := f.c.cfg.Overlay.Sync(ctx, w)
 	if ctx.Err() != nil {
 		return
 	}
@@ -225,54 +226,54 @@ func (f *follower) removeSubnetFile() error {
 // failure than before begins with short delays again.
 func (f *follower) retryAfter(ctx context.Context, failed []*dataplane.PeerError, down error) {
 	if len(failed) == 0 && down == nil {
-		f.again.reset()
+		f.again.Reset()
 		f.failure = ""
 		return
 	}
-	var faults []notice
+	var faults []pace.Notice
 	if down != nil {
-		faults = append(faults, notice{text: printable(down.Error())})
+		faults = append(faults, pace.Notice{Text: printable(down.Error())})
 	}
 	for _, e := range failed {
-		faults = append(faults, notice{key: e.Peer.Addr.String(), text: printable(e.Error())})
+		faults = append(faults, pace.Notice{Key: e.Peer.Addr.String(), Text: printable(e.Error())})
 	}
 	var all strings.Builder
 	for _, n := range faults {
-		all.WriteString(n.text)
+		all.WriteString(n.Text)
 	}
 	if all.String() != f.failure {
-		f.again.reset()
+		f.again.Reset()
 		f.failure = all.String()
 	}
-	f.retryAt = time.Now().Add(f.again.next())
-	say, more := f.syncSaid.due(time.Now(), faults)
+	f.retryAt = time.Now().Add(f.again.Next())
+	say, more := f.syncSaid.Due(time.Now(), faults...)
 	for _, n := range say {
-		f.c.cfg.Log.ErrorContext(ctx, "sync: trying again", "err", n.text)
+		f.c.cfg.Log.ErrorContext(ctx, "sync: trying again", "err", n.Text)
 	}
 	f.sayMore(ctx, "sync", more)
 }
 
 func (f *follower) sayBad(ctx context.Context) {
-	current := make([]notice, 0, len(f.rib.bad))
+	current := make([]pace.Notice, 0, len(f.rib.bad))
 	for _, b := range f.rib.bad {
-		current = append(current, notice{key: printable(b.Key), text: printable(b.Err.Error())})
+		current = append(current, pace.Notice{Key: printable(b.Key), Text: printable(b.Err.Error())})
 	}
-	slices.SortFunc(current, func(a, b notice) int { return strings.Compare(a.key, b.key) })
-	say, more := f.badSaid.due(time.Now(), current)
+	slices.SortFunc(current, func(a, b pace.Notice) int { return strings.Compare(a.Key, b.Key) })
+	say, more := f.badSaid.Due(time.Now(), current...)
 	for _, n := range say {
-		f.c.cfg.Log.WarnContext(ctx, "entry ignored: it is no lease", "key", n.key, "err", n.text)
+		f.c.cfg.Log.WarnContext(ctx, "entry ignored: it is no lease", "key", n.Key, "err", n.Text)
 	}
 	f.sayMore(ctx, "entry ignored", more)
 }
 
 func (f *follower) sayRejected(ctx context.Context, rejected []Rejection) {
-	current := make([]notice, 0, len(rejected))
+	current := make([]pace.Notice, 0, len(rejected))
 	for _, r := range rejected {
-		current = append(current, notice{key: r.Key, text: printable(r.Err.Error())})
+		current = append(current, pace.Notice{Key: r.Key, Text: printable(r.Err.Error())})
 	}
-	say, more := f.rejectedSaid.due(time.Now(), current)
+	say, more := f.rejectedSaid.Due(time.Now(), current...)
 	for _, n := range say {
-		f.c.cfg.Log.WarnContext(ctx, "lease not used", "lease", n.key, "err", n.text)
+		f.c.cfg.Log.WarnContext(ctx, "lease not used", "lease", n.Key, "err", n.Text)
 	}
 	f.sayMore(ctx, "lease not used", more)
 }

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
 // inbox is the queue between a Watch and the loop that follows it. It takes
@@ -22,7 +24,7 @@ func (i *inbox) put(u Update) {
 	i.mu.Lock()
 	i.pending = append(i.pending, u)
 	i.mu.Unlock()
-	poke(i.wake)
+	pace.Wake(i.wake)
 }
 
 // take returns what is pending, oldest first.
@@ -37,23 +39,15 @@ func (i *inbox) take() []Update {
 // fill moves updates from the store until ctx ends. A Store ends its channel only
 // then; if one does earlier, watching begins again with a Reset.
 func (i *inbox) fill(ctx context.Context, s Store, log *slog.Logger) {
-	again := backoff{low: 100 * time.Millisecond, high: 5 * time.Second}
+	again := pace.Backoff{Low: 100 * time.Millisecond, High: 5 * time.Second}
 	for {
 		for u := range s.Watch(ctx) {
 			i.put(u)
-			again.reset()
+			again.Reset()
 		}
-		if ctx.Err() != nil || !pause(ctx, again.next(), nil) {
+		if ctx.Err() != nil || !pace.Sleep(ctx, again.Next(), nil) {
 			return
 		}
 		log.WarnContext(ctx, "watch ended: watching again")
-	}
-}
-
-// poke wakes whoever waits on c, a channel with room for one.
-func poke(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }

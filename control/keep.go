@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
 const (
@@ -43,7 +45,7 @@ func (c *Controller) keep(ctx context.Context) error {
 // acquire asks for a lease until there is one. ok is false if ctx ends or the node is
 // drained first, or if there can be none: ErrNetworkChanged.
 func (c *Controller) acquire(ctx context.Context, node Node) (l Lease, ok bool, err error) {
-	again := backoff{low: 100 * time.Millisecond, high: acquireHigh}
+	again := pace.Backoff{Low: 100 * time.Millisecond, High: acquireHigh}
 	var said string
 	var saidAt time.Time
 	for {
@@ -60,7 +62,7 @@ func (c *Controller) acquire(ctx context.Context, node Node) (l Lease, ok bool, 
 			said, saidAt = text, time.Now()
 			c.cfg.Log.ErrorContext(ctx, "no lease: trying again", "err", text)
 		}
-		if !pause(ctx, again.next(), c.drain) {
+		if !pace.Sleep(ctx, again.Next(), c.drain) {
 			return Lease{}, false, nil
 		}
 	}
@@ -76,7 +78,7 @@ func (c *Controller) tryAcquire(ctx context.Context, node Node) (Lease, error) {
 	case n != c.cfg.Network:
 		return Lease{}, fmt.Errorf("%w: it was %+v, now it is %+v", ErrNetworkChanged, c.cfg.Network, n)
 	}
-	l, err := c.cfg.Store.Acquire(ctx, node, c.cfg.Dataplane.VTEPs())
+	l, err := c.cfg.Store.Acquire(ctx, node, c.cfg.Overlay.VTEPs())
 	if err == nil && !Compatible(c.cfg.Network, l.Subnet, l.IPv6Subnet) { // it changed between the two calls
 		err = fmt.Errorf("%w: lease %s is not of %v", ErrNetworkChanged, l.Key(), c.cfg.Network.Prefixes())
 	}
@@ -88,8 +90,8 @@ type holding struct {
 	lease Lease
 	next  time.Time // of the next renewal; zero: none is due
 	last  time.Time // of the last attempt
-	again backoff
-	said  notices
+	again pace.Backoff
+	said  pace.Notices
 }
 
 // take makes l the lease and plans its renewal.
@@ -153,9 +155,9 @@ func (c *Controller) renew(ctx context.Context, h *holding) (lost bool) {
 		return false
 	}
 	c.count(func(s *Stats) { s.RenewFailures++ })
-	h.next = h.last.Add(h.again.next())
-	if say, _ := h.said.due(h.last, []notice{{h.lease.Key(), printable(err.Error())}}); len(say) > 0 {
-		c.cfg.Log.WarnContext(ctx, "renew lease: trying again", "lease", h.lease.Key(), "expires", h.lease.Expires, "err", say[0].text)
+	h.next = h.last.Add(h.again.Next())
+	if say, _ := h.said.Due(h.last, pace.Notice{Key: h.lease.Key(), Text: printable(err.Error())}); len(say) > 0 {
+		c.cfg.Log.WarnContext(ctx, "renew lease: trying again", "lease", h.lease.Key(), "expires", h.lease.Expires, "err", say[0].Text)
 	}
 	return false
 }
@@ -163,7 +165,7 @@ func (c *Controller) renew(ctx context.Context, h *holding) (lost bool) {
 // giveBack releases l, then lets the dataplane forward for a moment: what the
 // peers send until they have seen the release still arrives.
 func (c *Controller) giveBack(ctx context.Context, l Lease) {
-	again := backoff{low: 100 * time.Millisecond, high: acquireHigh}
+	again := pace.Backoff{Low: 100 * time.Millisecond, High: acquireHigh}
 	for {
 		err := c.cfg.Store.Release(ctx, l)
 		if err == nil || errors.Is(err, ErrLost) {
@@ -173,7 +175,7 @@ func (c *Controller) giveBack(ctx context.Context, l Lease) {
 			return
 		}
 		c.cfg.Log.WarnContext(ctx, "give lease back: trying again", "lease", l.Key(), "err", printable(err.Error()))
-		if !pause(ctx, again.next(), nil) {
+		if !pace.Sleep(ctx, again.Next(), nil) {
 			return
 		}
 	}
@@ -181,7 +183,7 @@ func (c *Controller) giveBack(ctx context.Context, l Lease) {
 	c.released = true
 	c.mu.Unlock()
 	c.cfg.Log.InfoContext(ctx, "lease given back", "lease", l.Key())
-	pause(ctx, drainGrace, nil)
+	pace.Sleep(ctx, drainGrace, nil)
 }
 
 // timerAt returns a channel that fires at t, or never if t is zero.

@@ -105,7 +105,7 @@ func (b *bench) start(previous ...netip.Prefix) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.ctl = control.New(control.Config{Store: store, Dataplane: b.plane, Network: network, MTU: 1450, SubnetFile: b.file, IPMasq: true,
+	b.ctl = control.New(control.Config{Store: store, Overlay: b.plane, Network: network, MTU: 1450, SubnetFile: b.file, IPMasq: true,
 		Node:  control.Node{ID: "a", Name: "host-1", PublicIP: publicIP(1), Previous: append(read, previous...)},
 		Log:   slog.New(slog.NewTextHandler(b.events, &slog.HandlerOptions{Level: slog.LevelInfo, ReplaceAttr: dropTimes})),
 		Ready: func() { b.events.add("ready") }})

@@ -3,12 +3,14 @@
 // exist are dataplane/kernel, which programs the kernel's vxlan device, and
 // dataplane/userspace, which forwards packets itself.
 //
-// The package holds only what both share and what control speaks: [Peer],
+// Both are a [Part]: so are the traffic rules and the direct routes, which are
+// kept in step with them.
+//
+// The package holds only what these share and what control speaks: [Part], [Peer],
 // [VTEP], [Underlay], [Wanted], [Stats], [Dataplane], [PeerError], [PeerErrors] and [MAC].
 package dataplane
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"net/netip"
@@ -53,20 +55,13 @@ type Wanted struct {
 	Peers    []Peer         // every other VTEP, sorted, without the own one
 }
 
-// Dataplane carries packets between the overlay device and the underlay.
-// Its constructor, Open, adopts or creates the device, so that the VTEPs are
-// known before there is a lease. Methods may be called from several goroutines.
+// Dataplane is the Part that carries packets between the overlay device and the
+// underlay. Its constructor, Open, adopts or creates the device, so that the VTEPs are
+// known before there is a lease.
 type Dataplane interface {
+	Part
 	// VTEPs returns, per family, what to publish about this node.
 	VTEPs() []VTEP
-	// Run carries traffic until ctx ends and then returns nil; an error means that
-	// the dataplane cannot go on. It is called once, and what Open acquired that
-	// must not outlive the process is released when it returns.
-	Run(ctx context.Context) error
-	// Sync makes exactly w true. It is idempotent, and programs all it can even
-	// when it returns an error. An error that consists of *PeerError only
-	// (see PeerErrors) means that the device is up and every peer was attempted.
-	Sync(ctx context.Context, w Wanted) error
 	// Stats returns the counters since Open. It may be called at any time.
 	Stats() Stats
 }

@@ -72,7 +72,7 @@ func (n *network) openOverlay(c control.Network, mtu int) (o *overlay, err error
 	return o, nil
 }
 
-// Sync implements dataplane.Dataplane. The rules come first, for a packet that is routed
+// Sync implements control.Overlay. The rules come first, for a packet that is routed
 // by then has them, and the routes to direct peers before the dataplane gives up its own.
 func (o *overlay) Sync(ctx context.Context, w dataplane.Wanted) error {
 	o.mu.Lock()
@@ -84,13 +84,14 @@ func (o *overlay) Sync(ctx context.Context, w dataplane.Wanted) error {
 func (o *overlay) sync(ctx context.Context, w dataplane.Wanted) error {
 	var errRules error
 	if o.rules != nil {
-		if errRules = o.rules.Sync(ctx, w); !o.mustRules {
+		if _, errRules = o.rules.Sync(ctx, w); !o.mustRules {
 			o.sayRules(errRules)
 			errRules = nil
 		}
 	}
 	w, errRoutes := o.routes.Sync(ctx, w)
-	return errors.Join(errRules, errRoutes, o.Dataplane.Sync(ctx, w))
+	_, err := o.Dataplane.Sync(ctx, w)
+	return errors.Join(errRules, errRoutes, err)
 }
 
 // sayRules says what keeps the rules from being written, where the overlay goes on without.
@@ -106,12 +107,12 @@ func (o *overlay) sayRules(err error) {
 	o.rulesSaid = text
 }
 
-// Run implements dataplane.Dataplane.
+// Run carries traffic and repairs until ctx ends.
 func (o *overlay) Run(ctx context.Context) error {
 	defer o.Close()
 	group, ctx := errgroup.WithContext(ctx)
 	again := make(chan struct{}, 1)
-	group.Go(func() error { return o.Dataplane.Run(ctx) })
+	group.Go(func() error { return o.Dataplane.Run(ctx, func() {}) })
 	group.Go(func() error {
 		return o.routes.Run(ctx, func() {
 			select {
@@ -122,7 +123,7 @@ func (o *overlay) Run(ctx context.Context) error {
 	})
 	group.Go(func() error { return o.resync(ctx, again) })
 	if o.rules != nil {
-		group.Go(func() error { return o.rules.Run(ctx) })
+		group.Go(func() error { return o.rules.Run(ctx, func() {}) })
 	}
 	return group.Wait()
 }

@@ -18,9 +18,9 @@ type failing struct {
 	calls int
 }
 
-func (f *failing) Sync(context.Context, dataplane.Wanted) error {
+func (f *failing) Sync(_ context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
 	f.calls++
-	return f.err
+	return w, f.err
 }
 
 // When routing has changed and a peer is refused, that is no reason to try all again for

@@ -78,7 +78,7 @@ func (n *network) newController(config control.Network, mtu int, o *overlay, rea
 	n.node.Previous = previous
 	return control.New(control.Config{
 		Store:           n.store,
-		Dataplane:       o,
+		Overlay:         o,
 		Node:            n.node,
 		Network:         config,
 		MTU:             mtu,

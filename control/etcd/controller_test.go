@@ -47,7 +47,7 @@ func runController(t *testing.T, c *cluster, i int, previous netip.Prefix) (*con
 		t.Fatal(err)
 	}
 	p := &plane{vteps: vteps}
-	ctl := control.New(control.Config{Store: s, Dataplane: p, Node: n, Network: network, MTU: 1450, Log: slog.New(slog.DiscardHandler)})
+	ctl := control.New(control.Config{Store: s, Overlay: p, Node: n, Network: network, MTU: 1450, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- ctl.Run(ctx) }()

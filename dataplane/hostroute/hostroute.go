@@ -85,15 +85,24 @@ func Open(c Config) (*Routes, error) {
 
 // Close releases the sockets; the routes stay, so that traffic goes on. Run does it at
 // its end; it may be called more than once.
-func (r *Routes) Close() {
+func (r *Routes) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return
+		return nil
 	}
 	r.closed = true
 	r.watch.Close()
 	r.rt.Close()
+	return nil
+}
+
+// Prune implements dataplane.Part: Run removes what the dataplane has replaced.
+func (r *Routes) Prune(context.Context, dataplane.Wanted) error { return nil }
+
+// Status implements dataplane.Part.
+func (r *Routes) Status() dataplane.PartStatus {
+	return dataplane.PartStatus{Name: "direct routes", State: dataplane.StateOK}
 }
 
 // Sync makes the host routes be those that follow from w and the host's routing, and

@@ -64,7 +64,7 @@ func newHosts(tb testing.TB, n int) (hosts []*host, router *netnstest.NS) {
 func (h *host) open() *host {
 	h.tb.Helper()
 	h.Must(func() (err error) { h.r, err = Open(h.cfg); return err })
-	h.tb.Cleanup(h.r.Close)
+	h.tb.Cleanup(func() { h.r.Close() })
 	return h
 }
 
@@ -89,7 +89,7 @@ func (h *host) openKernel() {
 	h.tb.Helper()
 	c := kernel.Config{Log: slog.New(slog.DiscardHandler), Underlays: h.underlays(), VNI: 1, Port: 8472, MTU: 1400}
 	h.Must(func() (err error) { h.dp, err = kernel.Open(c); return err })
-	h.tb.Cleanup(h.dp.Close)
+	h.tb.Cleanup(func() { h.dp.Close() })
 }
 
 // sync does as the daemon does: host routes first, then the dataplane.
@@ -97,7 +97,7 @@ func (h *host) sync(w dataplane.Wanted) dataplane.Wanted {
 	h.tb.Helper()
 	w, err := h.r.Sync(h.tb.Context(), w)
 	if err == nil && h.dp != nil {
-		err = h.dp.Sync(h.tb.Context(), w)
+		_, err = h.dp.Sync(h.tb.Context(), w)
 	}
 	if err != nil && h.tb.Context().Err() == nil {
 		h.tb.Error(err)
@@ -119,7 +119,7 @@ func (h *host) run(w *dataplane.Wanted) {
 	go func() { done <- h.r.Run(ctx, changed) }()
 	if h.dp != nil {
 		n++
-		go func() { done <- h.dp.Run(ctx) }()
+		go func() { done <- h.dp.Run(ctx, func() {}) }()
 	}
 	h.tb.Cleanup(func() {
 		cancel()

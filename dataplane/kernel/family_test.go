@@ -438,7 +438,7 @@ func TestSyncBrokenOffLeavesNoHelpingRoute(t *testing.T) {
 		h.dp.Close()
 		h.open()
 		checks := n
-		err := h.dp.Sync(endsAfter{t.Context(), &checks}, w)
+		_, err := h.dp.Sync(endsAfter{t.Context(), &checks}, w)
 		out := h.Run("ip", "-6", "route", "show", "proto", "211")
 		if strings.Contains("\n"+out, "\nfd00:0:0:2:: dev") || !strings.Contains(out, "fd00:0:0:2::/64 ") {
 			t.Fatalf("ended after %d checks (%v), there is\n%s", n, err, out)

@@ -136,7 +136,7 @@ func (d *Dataplane) open(c *Config) (err error) {
 
 // Close releases the sockets. Device, routes and entries stay, so that traffic
 // goes on. Run does it at its end; it may be called more than once.
-func (d *Dataplane) Close() {
+func (d *Dataplane) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
@@ -152,6 +152,7 @@ func (d *Dataplane) Close() {
 	if d.rt != nil {
 		d.rt.Close()
 	}
+	return nil
 }
 
 var errClosed = errors.New("kernel dataplane is closed")
@@ -171,14 +172,22 @@ func (d *Dataplane) VTEPs() []dataplane.VTEP {
 // Sync makes exactly w true: see the package's comment. The second and later
 // calls compare w with what is remembered, and read the kernel's state again
 // only where something is refused that was not refused before. After Run it fails.
-func (d *Dataplane) Sync(ctx context.Context, w dataplane.Wanted) error {
+func (d *Dataplane) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return errClosed
+		return w, errClosed
 	}
 	d.last = &w
-	return d.sync(ctx, w, true)
+	return w, d.sync(ctx, w, true)
+}
+
+// Prune implements dataplane.Part: Sync has removed what is no longer wanted.
+func (d *Dataplane) Prune(context.Context, dataplane.Wanted) error { return nil }
+
+// Status implements dataplane.Part.
+func (d *Dataplane) Status() dataplane.PartStatus {
+	return dataplane.PartStatus{Name: "kernel", State: dataplane.StateOK}
 }
 
 // sync is Sync for who holds mu; asked says that it is called for Sync.

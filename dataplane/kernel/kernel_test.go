@@ -61,7 +61,7 @@ func (h *host) try() error {
 		dp, err := Open(h.cfg)
 		if err == nil {
 			h.dp = dp
-			h.tb.Cleanup(dp.Close)
+			h.tb.Cleanup(func() { dp.Close() })
 		}
 		return err
 	})
@@ -77,7 +77,7 @@ func (h *host) open() *host {
 
 func (h *host) sync(w dataplane.Wanted) {
 	h.tb.Helper()
-	if err := h.dp.Sync(h.tb.Context(), w); err != nil {
+	if _, err := h.dp.Sync(h.tb.Context(), w); err != nil {
 		h.tb.Fatal(err)
 	}
 }

@@ -189,7 +189,7 @@ func TestUnderlayLinkGone(t *testing.T) {
 	h := newHosts(t, 1)[0].open()
 	h.sync(wanted(peerB))
 	h.Run("ip", "link", "del", "eth0") // the kernel removes the vxlan device with it
-	if err := h.dp.Sync(t.Context(), wanted(peerB)); !errors.Is(err, ErrUnderlayGone) {
+	if _, err := h.dp.Sync(t.Context(), wanted(peerB)); !errors.Is(err, ErrUnderlayGone) {
 		t.Errorf("Sync: %v", err)
 	}
 }
@@ -200,7 +200,7 @@ func TestRunEndsWithTheUnderlayLink(t *testing.T) {
 	h := newHosts(t, 1)[0].open()
 	h.sync(wanted(peerB))
 	ended := make(chan error, 1)
-	go func() { ended <- h.dp.Run(t.Context()) }()
+	go func() { ended <- h.dp.Run(t.Context(), func() {}) }()
 	h.Run("ip", "link", "del", "eth0")
 	select {
 	case err := <-ended:

@@ -232,7 +232,7 @@ func TestARefusedPeerConcernsNoOther(t *testing.T) {
 	remain := peerC
 	remain.Subnets = peerC.Subnets[:1]
 	for try := range 3 {
-		err := h.dp.Sync(t.Context(), w)
+		_, err := h.dp.Sync(t.Context(), w)
 		if !onlyPeers(err) || !errors.Is(err, rtnl.ErrRouteTaken) {
 			t.Fatalf("got %v", err)
 		}
@@ -301,7 +301,7 @@ func TestSyncGivesUpWithItsContext(t *testing.T) {
 	h := newHosts(t, 1)[0].open()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := h.dp.Sync(ctx, wanted(peerB)); !errors.Is(err, ctx.Err()) {
+	if _, err := h.dp.Sync(ctx, wanted(peerB)); !errors.Is(err, ctx.Err()) {
 		t.Errorf("got %v", err)
 	}
 	h.sync(wanted(peerB))
@@ -350,7 +350,7 @@ func TestIPv6Device(t *testing.T) {
 		t.Error(out)
 	}
 	w.Peers = []dataplane.Peer{peerB}
-	if err := h.dp.Sync(t.Context(), w); !onlyPeers(err) || err == nil || !strings.Contains(err.Error(), "no tunnel") {
+	if _, err := h.dp.Sync(t.Context(), w); !onlyPeers(err) || err == nil || !strings.Contains(err.Error(), "no tunnel") {
 		t.Errorf("IPv4 peer: %v", err)
 	}
 }

@@ -89,7 +89,7 @@ func (b *inbox) take() ([]event, error) {
 // notification and every resync period without one, until ctx ends. It then
 // returns nil and leaves everything in place. It ends before that with
 // [ErrUnderlayGone], for the device cannot be made again without the link.
-func (d *Dataplane) Run(ctx context.Context) error {
+func (d *Dataplane) Run(ctx context.Context, _ func()) error {
 	defer d.Close()
 	in := newInbox()
 	var reader sync.WaitGroup

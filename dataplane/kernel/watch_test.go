@@ -22,7 +22,7 @@ import (
 func (h *host) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- h.dp.Run(ctx) }()
+	go func() { done <- h.dp.Run(ctx, func() {}) }()
 	h.tb.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -107,7 +107,7 @@ func TestRunLeavesForeignReplacementAlone(t *testing.T) {
 	h.Run("ip", "route", "replace", "10.5.2.0/24", "via", "192.0.2.1", "dev", "eth0")
 	h.await(wanted(peerC), 2*time.Second) // nothing half done is left of peerB
 	before := h.Run("ip", "route", "show", "10.5.2.0/24")
-	if err := h.dp.Sync(t.Context(), wanted(peerB, peerC)); !onlyPeers(err) || err == nil {
+	if _, err := h.dp.Sync(t.Context(), wanted(peerB, peerC)); !onlyPeers(err) || err == nil {
 		t.Errorf("got %v", err)
 	}
 	if diff := cmp.Diff(before, h.Run("ip", "route", "show", "10.5.2.0/24")); diff != "" {
@@ -245,7 +245,7 @@ func TestRunEndsAndLeavesTheDataplane(t *testing.T) {
 	h.sync(w)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- h.dp.Run(ctx) }()
+	go func() { done <- h.dp.Run(ctx, func() {}) }()
 	cancel()
 	select {
 	case err := <-done:
@@ -256,7 +256,7 @@ func TestRunEndsAndLeavesTheDataplane(t *testing.T) {
 		t.Fatal("Run does not end")
 	}
 	h.expect(w)
-	if err := h.dp.Sync(t.Context(), w); !errors.Is(err, errClosed) {
+	if _, err := h.dp.Sync(t.Context(), w); !errors.Is(err, errClosed) {
 		t.Errorf("Sync after Run: %v", err)
 	}
 	h.dp.Stats()

@@ -160,7 +160,7 @@ func (h *host) open(c Config) *Rules {
 func (h *host) sync(c Config, w dataplane.Wanted) *Rules {
 	h.tb.Helper()
 	r := h.open(c)
-	h.Must(func() error { return r.Sync(context.Background(), w) })
+	h.Must(func() error { _, err := r.Sync(context.Background(), w); return err })
 	return r
 }
 
@@ -168,7 +168,7 @@ func (h *host) sync(c Config, w dataplane.Wanted) *Rules {
 func (h *host) run(r *Rules) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- h.Do(func() error { return r.Run(ctx) }) }()
+	go func() { done <- h.Do(func() error { return r.Run(ctx, func() {}) }) }()
 	stopped := false
 	stop = func() {
 		if cancel(); stopped {

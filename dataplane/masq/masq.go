@@ -87,13 +87,13 @@ func Open(c Config) (*Rules, error) {
 // does nothing where nothing has changed. While Run runs, what failed is left to it and
 // its error returned until it succeeds: whoever calls has more to do than to wait for
 // the lock of iptables.
-func (r *Rules) Sync(ctx context.Context, w dataplane.Wanted) error {
+func (r *Rules) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
 	want := build(r.config, w)
 	if o := r.done.Load(); o != nil && r.running.Load() && slices.EqualFunc(o.wanted, want, ruleSet.equal) {
 		if o.err != nil {
 			r.wake()
 		}
-		return o.err
+		return w, o.err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,7 +112,15 @@ func (r *Rules) Sync(ctx context.Context, w dataplane.Wanted) error {
 			errs = append(errs, err)
 		}
 	}
-	return r.finish(ctx, errs)
+	return w, r.finish(ctx, errs)
+}
+
+// Prune implements dataplane.Part: Sync has removed what is no longer wanted.
+func (r *Rules) Prune(context.Context, dataplane.Wanted) error { return nil }
+
+// Status implements dataplane.Part.
+func (r *Rules) Status() dataplane.PartStatus {
+	return dataplane.PartStatus{Name: "rules", State: dataplane.StateOK}
 }
 
 // finish notes what came of writing, unless that was broken off.

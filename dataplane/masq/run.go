@@ -37,7 +37,7 @@ func watch() (*netlink.Conn, error) {
 // of a notification, and every resync period where there are none. It then returns
 // nil and leaves the rules in place. It executes a process only to repair what
 // iptables writes. It is called once.
-func (r *Rules) Run(ctx context.Context) error {
+func (r *Rules) Run(ctx context.Context, _ func()) error {
 	r.running.Store(true)
 	defer r.running.Store(false)
 	failed := make(chan error, 1)

@@ -218,7 +218,7 @@ func TestSyncDoesNotWaitForRepair(t *testing.T) {
 		}
 	}
 	start := time.Now()
-	h.Must(func() error { return r.Sync(t.Context(), wanted()) })
+	h.Must(func() error { _, err := r.Sync(t.Context(), wanted()); return err })
 	if d := time.Since(start); d > time.Second {
 		t.Errorf("Sync took %v", d)
 	}
@@ -236,7 +236,7 @@ func TestSyncLeavesFailureToRun(t *testing.T) {
 	h := newHost(t, iptNFT)
 	reference := h.sync(h.config(), wanted())
 	want := h.ours()
-	h.Must(func() error { return reference.Sync(t.Context(), dataplane.Wanted{}) })
+	h.Must(func() error { _, err := reference.Sync(t.Context(), dataplane.Wanted{}); return err })
 	save := filepath.Join(filepath.Dir(h.log), "iptables-save")
 	if err := os.WriteFile(save, []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
@@ -245,7 +245,7 @@ func TestSyncLeavesFailureToRun(t *testing.T) {
 	c.Resync = time.Hour
 	r := h.open(c)
 	h.run(r)
-	sync := func() error { return h.Do(func() error { return r.Sync(t.Context(), wanted()) }) }
+	sync := func() error { return h.Do(func() error { _, err := r.Sync(t.Context(), wanted()); return err }) }
 	for range 2 {
 		if err := sync(); err == nil || !strings.Contains(err.Error(), "iptables-save") {
 			t.Errorf("Sync: %v", err)

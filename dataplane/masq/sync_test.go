@@ -81,7 +81,7 @@ func TestSync(t *testing.T) {
 				t.Fatalf("rules (-want +got):\n%s", diff)
 			}
 			first := h.executed()
-			h.Must(func() error { return r.Sync(context.Background(), wanted()) })
+			h.Must(func() error { _, err := r.Sync(context.Background(), wanted()); return err })
 			if n := h.executed() - first; n != 0 {
 				t.Errorf("a second Sync executed %d processes", n)
 			}
@@ -107,11 +107,11 @@ func TestSyncOtherNetwork(t *testing.T) {
 			}
 			w := wanted()
 			w.Networks, w.Subnets = prefixes(other(testNetwork), testNetwork6), prefixes(other(testSubnet), testSubnet6)
-			h.Must(func() error { return r.Sync(context.Background(), w) })
+			h.Must(func() error { _, err := r.Sync(context.Background(), w); return err })
 			if diff := cmp.Diff(other(before), h.ours()); diff != "" {
 				t.Errorf("rules (-want +got):\n%s", diff)
 			}
-			h.Must(func() error { return r.Sync(context.Background(), dataplane.Wanted{}) })
+			h.Must(func() error { _, err := r.Sync(context.Background(), dataplane.Wanted{}); return err })
 			if got := h.ours(); got != "" {
 				t.Errorf("without a network there is left\n%s", got)
 			}
@@ -169,7 +169,7 @@ func TestTwoNetworks(t *testing.T) {
 			if got := h.filter("overlayd-70 ", "OVERLAYD-70-"); !strings.Contains(got, "10.99.0.0/16") || strings.Contains(got, "10.244") {
 				t.Errorf("the second network's rules are\n%s", got)
 			}
-			h.Must(func() error { return second.Sync(context.Background(), dataplane.Wanted{}) })
+			h.Must(func() error { _, err := second.Sync(context.Background(), dataplane.Wanted{}); return err })
 			if diff := cmp.Diff(first, h.ours()); diff != "" {
 				t.Errorf("after the second network's end (-first +all):\n%s", diff)
 			}

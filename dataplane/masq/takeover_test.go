@@ -164,7 +164,7 @@ func TestMissingBinary(t *testing.T) {
 	c := h.config()
 	c.NFTables = false
 	r := h.open(c)
-	err := h.Do(func() error { return r.Sync(context.Background(), wanted()) })
+	err := h.Do(func() error { _, err := r.Sync(context.Background(), wanted()); return err })
 	if !errors.Is(err, exec.ErrNotFound) || !strings.Contains(err.Error(), "EnableNFTables") {
 		t.Errorf("Sync without iptables: %v", err)
 	}
@@ -247,7 +247,7 @@ func TestRestoreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := h.open(h.config())
-	err := h.Do(func() error { return r.Sync(context.Background(), wanted()) })
+	err := h.Do(func() error { _, err := r.Sync(context.Background(), wanted()); return err })
 	if err == nil || !strings.Contains(err.Error(), "no chain/target/match") {
 		t.Errorf("Sync: %v", err)
 	}

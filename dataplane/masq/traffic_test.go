@@ -262,8 +262,8 @@ func TestTakeoverWithoutGap(t *testing.T) {
 						again = wanted()
 						again.Networks = again.Networks[1:]
 					}
-					w.Must(func() error { return r.Sync(context.Background(), again) })
-					w.Must(func() error { return r.Sync(context.Background(), wanted()) })
+					w.Must(func() error { _, err := r.Sync(context.Background(), again); return err })
+					w.Must(func() error { _, err := r.Sync(context.Background(), wanted()); return err })
 					close(stop)
 					if err := <-done; err != nil {
 						t.Fatal(err)

@@ -177,20 +177,28 @@ func (d *Dataplane) VTEPs() []dataplane.VTEP { return slices.Clone(d.core.vteps)
 // Sync implements dataplane.Dataplane. The forwarding table is replaced first,
 // whole, and then the device is made to have the MTU, the addresses and one route
 // per overlay network; what is as wanted already is not written.
-func (d *Dataplane) Sync(ctx context.Context, w dataplane.Wanted) error {
+func (d *Dataplane) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return w, err
 	}
 	if w.MTU < minMTU || w.MTU > maxPacket {
-		return fmt.Errorf("sync userspace dataplane: MTU %d is not in %d to %d", w.MTU, minMTU, maxPacket)
+		return w, fmt.Errorf("sync userspace dataplane: MTU %d is not in %d to %d", w.MTU, minMTU, maxPacket)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return fmt.Errorf("sync userspace dataplane: %w", errClosed)
+		return w, fmt.Errorf("sync userspace dataplane: %w", errClosed)
 	}
 	d.wanted = &w
-	return errors.Join(d.core.sync(w), d.device.sync(w))
+	return w, errors.Join(d.core.sync(w), d.device.sync(w))
+}
+
+// Prune implements dataplane.Part: Sync has removed what is no longer wanted.
+func (d *Dataplane) Prune(context.Context, dataplane.Wanted) error { return nil }
+
+// Status implements dataplane.Part.
+func (d *Dataplane) Status() dataplane.PartStatus {
+	return dataplane.PartStatus{Name: "userspace", State: dataplane.StateOK}
 }
 
 // sync makes the device as w says.

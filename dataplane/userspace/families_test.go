@@ -157,7 +157,7 @@ func TestSyncBothFamilies(t *testing.T) {
 	d := h.open()
 	w := h.wanted()
 	w.Addrs = []netip.Prefix{netip.MustParsePrefix("10.42.1.1/32"), netip.MustParsePrefix("fd42:0:0:1::1/128")}
-	h.Must(func() error { return d.Sync(t.Context(), w) })
+	h.Must(func() error { _, err := d.Sync(t.Context(), w); return err })
 	h.run(d)
 	if v := d.VTEPs(); len(v) != 2 || v[0].Addr != h.under[0] || v[1].Addr != h.under[1] || v[0].MAC == v[1].MAC {
 		t.Errorf("VTEPs %v", v)
@@ -199,7 +199,7 @@ func TestSmallMTUKeepsIPv4(t *testing.T) {
 	h.run(d)
 	w := h.wanted()
 	w.MTU = 1210
-	if err := h.Do(func() error { return d.Sync(context.Background(), w) }); !errors.Is(err, errMTU6) {
+	if err := h.Do(func() error { _, err := d.Sync(context.Background(), w); return err }); !errors.Is(err, errMTU6) {
 		t.Errorf("Sync: %v", err)
 	}
 	addrs, routes := h.state(h.link())

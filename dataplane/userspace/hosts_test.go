@@ -170,7 +170,9 @@ func (h *host) open() *Dataplane {
 }
 
 // run runs d until the test ends or stop is called, which returns what Run did.
-func (h *host) run(d *Dataplane) (stop func() error) { return h.runner(d.Run) }
+func (h *host) run(d *Dataplane) (stop func() error) {
+	return h.runner(func(ctx context.Context) error { return d.Run(ctx, func() {}) })
+}
 
 func (h *host) runner(run func(context.Context) error) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -201,7 +203,7 @@ func (h *host) wanted(peers ...*host) dataplane.Wanted {
 
 func (h *host) sync(d *Dataplane, peers ...*host) {
 	h.tb.Helper()
-	h.Must(func() error { return d.Sync(context.Background(), h.wanted(peers...)) })
+	h.Must(func() error { _, err := d.Sync(context.Background(), h.wanted(peers...)); return err })
 }
 
 // eventually polls until ok, for what another goroutine or the kernel brings about.

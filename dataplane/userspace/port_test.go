@@ -263,7 +263,7 @@ func TestPortAfterRun(t *testing.T) {
 		t.Errorf("open after Run: %v", err)
 	}
 	h.sync(d)
-	if err := h.Do(func() error { return d.Run(t.Context()) }); !errors.Is(err, errPortClosed) {
+	if err := h.Do(func() error { return d.Run(t.Context(), func() {}) }); !errors.Is(err, errPortClosed) {
 		t.Errorf("Run of a network without its port: %v", err)
 	}
 	h.shared.Stats()

@@ -2,6 +2,7 @@ package userspace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -19,7 +20,7 @@ const resyncPeriod = time.Second
 // out; an error is returned when the device or the socket is gone or a shared Port has
 // ended, after which the dataplane has to be opened anew. The device, its addresses and
 // its route stay, so that a restart sends no packet of a pod out by the default route.
-func (d *Dataplane) Run(ctx context.Context) error {
+func (d *Dataplane) Run(ctx context.Context, _ func()) error {
 	g, ctx := errgroup.WithContext(ctx)
 	if d.shared {
 		g.Go(func() error { return d.port.wait(ctx) })
@@ -38,14 +39,21 @@ func (d *Dataplane) Run(ctx context.Context) error {
 		}
 		return nil
 	})
-	err := g.Wait()
+	return errors.Join(g.Wait(), d.Close())
+}
+
+// Close implements dataplane.Part. The device, its addresses and its route stay.
+func (d *Dataplane) Close() error {
 	d.mu.Lock() // a Sync that goes on must not lose its connection
 	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
 	d.closed = true
 	d.port.exit(d.core.vteps[0].VNI)
 	d.release()
 	d.device.conn.Close()
-	return err
+	return nil
 }
 
 // resync repairs the device at each tick, until ctx ends.

@@ -81,7 +81,7 @@ func TestRunEndsWhenDeviceIsDeleted(t *testing.T) {
 	d := h.open()
 	h.sync(d)
 	done := make(chan error, 1)
-	go func() { done <- d.Run(t.Context()) }()
+	go func() { done <- d.Run(t.Context(), func() {}) }()
 	l := h.link()
 	h.Must(func() error { return netlink.LinkDel(l) })
 	select {
@@ -92,7 +92,7 @@ func TestRunEndsWhenDeviceIsDeleted(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Fatal("Run goes on without its device")
 	}
-	if err := d.Sync(t.Context(), h.wanted()); !errors.Is(err, errClosed) {
+	if _, err := d.Sync(t.Context(), h.wanted()); !errors.Is(err, errClosed) {
 		t.Errorf("Sync after Run: %v", err)
 	}
 	d.Stats()

@@ -1,0 +1,70 @@
+package pace
+
+import "time"
+
+const (
+	noticeRepeat = 10 * time.Minute // an unchanged fault is reported again after this
+	noticeBurst  = 100              // lines at once; of the rest only the number is reported
+	noticeKept   = 1024             // remembered before old ones are forgotten
+)
+
+// Notice is one fault to report: the object that it concerns, and what is wrong.
+type Notice struct{ Key, Text string }
+
+// Notices decides which of the present faults to report now. A fault that comes and goes
+// is reported once in Repeat, so that nobody can fill the log by causing it. The zero
+// value is ready; it is for one goroutine.
+type Notices struct {
+	Repeat   time.Duration // an unchanged fault is reported again after this; 0: 10 minutes
+	reported map[Notice]time.Time
+}
+
+// Due returns those of current that are new, changed or due again, at most 100 of them, and
+// how many more there are.
+func (n *Notices) Due(now time.Time, current ...Notice) (report []Notice, more int) {
+	if n.reported == nil {
+		n.reported = map[Notice]time.Time{}
+	}
+	for _, c := range current {
+		if at, ok := n.reported[c]; ok && now.Sub(at) < n.repeat() {
+			continue
+		}
+		n.reported[c] = now
+		if len(report) == noticeBurst {
+			more++
+			continue
+		}
+		report = append(report, c)
+	}
+	if len(n.reported) > noticeKept+len(current) {
+		n.forget(now, current)
+	}
+	return report, more
+}
+
+func (n *Notices) repeat() time.Duration {
+	if n.Repeat > 0 {
+		return n.Repeat
+	}
+	return noticeRepeat
+}
+
+// forget drops what is over: first what is old, and everything that is not current
+// if that is not enough.
+func (n *Notices) forget(now time.Time, current []Notice) {
+	for k, at := range n.reported {
+		if now.Sub(at) >= n.repeat() {
+			delete(n.reported, k)
+		}
+	}
+	if len(n.reported) <= noticeKept+len(current) {
+		return
+	}
+	kept := make(map[Notice]time.Time, len(current))
+	for _, c := range current {
+		if at, ok := n.reported[c]; ok {
+			kept[c] = at
+		}
+	}
+	n.reported = kept
+}
