@@ -1,0 +1,64 @@
+package control
+
+import (
+	"context"
+	"net/netip"
+	"time"
+)
+
+// What only some stores can do is an interface of its own, which a caller asks for by a type
+// assertion to it and never to a concrete store. A store that holds connections is an io.Closer.
+
+// ConfigWatcher is a Store that reports changes of the network config.
+type ConfigWatcher interface {
+	// WatchNetwork sends the config when it is another one, until ctx ends; then it closes the
+	// channel. A config that is missing or not valid is logged and not sent.
+	WatchNetwork(ctx context.Context) <-chan Network
+}
+
+// ConfigWriter is a Store that takes a first network config.
+type ConfigWriter interface {
+	// Init writes the config, in flannel's JSON, unless there is one, and reports whether it did.
+	Init(ctx context.Context, config []byte) (created bool, err error)
+}
+
+// Publisher is a Store that knows which leases a node publishes, under whatever address.
+type Publisher interface {
+	// Published returns the leases of node, none if it has none.
+	Published(ctx context.Context, node Node) ([]Lease, error)
+}
+
+// ReadyMarker is a Store in which others wait for this node's network.
+type ReadyMarker interface {
+	// MarkReady tells them that it is up.
+	MarkReady(ctx context.Context) error
+}
+
+// AddressSource is a Store that holds the public addresses of this node.
+type AddressSource interface {
+	// PublicIPs returns them; an invalid address means that the store has none of that family.
+	PublicIPs(ctx context.Context) (v4, v6 netip.Addr, err error)
+}
+
+// LiveNodeFinder is a Store that knows which nodes live.
+type LiveNodeFinder interface {
+	// LiveNode returns the ID and the name of the node that publishes an address and was alive
+	// seconds ago; both are empty if there is none.
+	LiveNode(ctx context.Context, public netip.Addr) (id, name string, err error)
+}
+
+// StoreReporter is a Store that says how it is.
+type StoreReporter interface {
+	// Status may be called at any time and waits for nothing.
+	Status() StoreStatus
+}
+
+// StoreStatus is how a store is: a value.
+type StoreStatus struct {
+	Kind       string    `json:"kind"` // "etcd" or "kubernetes"
+	Connected  bool      `json:"connected"`
+	Err        string    `json:"err,omitempty"`        // of the last request, if it failed
+	Since      time.Time `json:"since,omitzero"`       // when Connected or Err became what they are
+	Revision   int64     `json:"revision,omitempty"`   // of the store, as last seen
+	LastAnswer time.Time `json:"last_answer,omitzero"` // when the store answered last
+}
