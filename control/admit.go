@@ -1,7 +1,6 @@
 package control
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -39,8 +38,13 @@ func newAdmission(n Network, self Lease) *admission {
 	return &admission{network: n, self: self, ownKey: self.Key()}
 }
 
-func (a *admission) reject(rec *record, err error) {
-	a.rejected = append(a.rejected, Rejection{Key: rec.key, Err: err})
+func (a *admission) reject(rec *record, subnet netip.Prefix, err error) {
+	a.rejected = append(a.rejected, Rejection{Key: rec.key, Subnet: subnet, Err: err})
+}
+
+// refuse makes the error of a Rejection; reason is its stable id.
+func refuse(reason, format string, args ...any) error {
+	return WithReason(reason, fmt.Errorf(format, args...))
 }
 
 // isOwn reports whether rec stands in the place of the node's own lease. If somebody
@@ -53,7 +57,7 @@ func (a *admission) appendClaims(claims []claim, rec *record) []claim {
 		return claims
 	}
 	if rec.BackendType != backendVXLAN {
-		a.reject(rec, fmt.Errorf("BackendType %.40q is not \"vxlan\"", rec.BackendType))
+		a.reject(rec, rec.anySubnet(), refuse("backend_type", "BackendType %.40q is not \"vxlan\"", rec.BackendType))
 		return claims
 	}
 	for _, p := range [...]netip.Prefix{rec.Subnet, rec.IPv6Subnet} {
@@ -62,7 +66,7 @@ func (a *admission) appendClaims(claims []claim, rec *record) []claim {
 		}
 		vtep, ok := rec.route(&a.self, p.Addr().Is6())
 		if !ok {
-			a.reject(rec, fmt.Errorf("subnet %s: no public IP with backend data in a family in which this node has them too", p))
+			a.reject(rec, p, refuse("no_common_family", "subnet %s: no public IP with backend data in a family in which this node has them too", p))
 			continue
 		}
 		c := claim{rec, p, vtep}
@@ -70,7 +74,7 @@ func (a *admission) appendClaims(claims []claim, rec *record) []claim {
 			continue
 		}
 		if err := a.check(c); err != nil {
-			a.reject(rec, err)
+			a.reject(rec, p, err)
 			continue
 		}
 		claims = append(claims, c)
@@ -93,19 +97,19 @@ func (a *admission) check(c claim) error {
 	r, on := a.network.family(c.subnet)
 	switch {
 	case !on:
-		return fmt.Errorf("subnet %s: the network has no such family", c.subnet)
+		return refuse("family_disabled", "subnet %s: the network has no such family", c.subnet)
 	case !r.contains(c.subnet):
-		return fmt.Errorf("subnet %s is not inside the network %s", c.subnet, r.network)
+		return refuse("outside_network", "subnet %s is not inside the network %s", c.subnet, r.network)
 	case ownSubnet.IsValid() && ownSubnet.Overlaps(c.subnet):
-		return fmt.Errorf("subnet %s overlaps this node's own %s", c.subnet, ownSubnet)
+		return refuse("overlaps_own", "subnet %s overlaps this node's own %s", c.subnet, ownSubnet)
 	case c.vtep.VNI != a.network.Backend.VNI:
-		return fmt.Errorf("VNI %d is not the network's %d", c.vtep.VNI, a.network.Backend.VNI)
+		return refuse("wrong_vni", "VNI %d is not the network's %d", c.vtep.VNI, a.network.Backend.VNI)
 	case c.vtep.Addr == own.Addr:
-		return fmt.Errorf("PublicIP %s is this node's own", c.vtep.Addr)
+		return refuse("own_public_ip", "PublicIP %s is this node's own", c.vtep.Addr)
 	case !c.vtep.MAC.IsUnicast():
-		return fmt.Errorf("VtepMAC %s is not unicast", c.vtep.MAC)
+		return refuse("mac_not_unicast", "VtepMAC %s is not unicast", c.vtep.MAC)
 	case c.vtep.MAC == own.MAC:
-		return fmt.Errorf("VtepMAC %s is this node's own", c.vtep.MAC)
+		return refuse("own_mac", "VtepMAC %s is this node's own", c.vtep.MAC)
 	}
 	return a.checkPublicIP(c.vtep.Addr)
 }
@@ -137,11 +141,11 @@ func (a *admission) checkPublicIP(ip netip.Addr) error {
 		kind = "zoned or IPv4-mapped"
 	}
 	if kind != "" {
-		return fmt.Errorf("PublicIP %s is %s", ip, kind)
+		return refuse("public_ip_unusable", "PublicIP %s is %s", ip, kind)
 	}
 	for _, p := range a.network.Prefixes() {
 		if p.Contains(ip) {
-			return fmt.Errorf("PublicIP %s is inside the overlay network %s", ip, p)
+			return refuse("public_ip_in_overlay", "PublicIP %s is inside the overlay network %s", ip, p)
 		}
 	}
 	return nil
@@ -151,7 +155,7 @@ func (a *admission) checkPublicIP(ip netip.Addr) error {
 func (a *admission) admit(c *claim) error {
 	s := station{c.vtep.MAC, c.vtep.Addr.Is6()}
 	if older, ok := a.stations[s]; ok && older.vtep.Addr != c.vtep.Addr {
-		return fmt.Errorf("VtepMAC %s with PublicIP %s belongs to the older lease %s with PublicIP %s",
+		return refuse("mac_in_use", "VtepMAC %s with PublicIP %s belongs to the older lease %s with PublicIP %s",
 			c.vtep.MAC, c.vtep.Addr, older.rec.key, older.vtep.Addr)
 	}
 	if a.subnets.OverlapsPrefix(c.subnet) {
@@ -165,10 +169,10 @@ func (a *admission) admit(c *claim) error {
 // errOverlap names the older lease that p overlaps.
 func (a *admission) errOverlap(p netip.Prefix) error {
 	for q, key := range a.subnets.Supernets(p) {
-		return fmt.Errorf("subnet %s overlaps %s of the older lease %s", p, q, key)
+		return refuse("overlaps_older", "subnet %s overlaps %s of the older lease %s", p, q, key)
 	}
 	for q, key := range a.subnets.Subnets(p) {
-		return fmt.Errorf("subnet %s overlaps %s of the older lease %s", p, q, key)
+		return refuse("overlaps_older", "subnet %s overlaps %s of the older lease %s", p, q, key)
 	}
-	return errors.New("subnet " + p.String() + " overlaps an older lease")
+	return refuse("overlaps_older", "subnet %s overlaps an older lease", p)
 }

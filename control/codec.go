@@ -68,12 +68,22 @@ func (d VTEPData) append(b []byte, name string) []byte {
 // be used: that is the RIB's part. A vxlan lease needs the data of one VTEP at least,
 // of either family whatever its subnets are; the backend data of another BackendType is
 // not looked at. Unknown fields are ignored, and PublicIP "0.0.0.0" reads as no
-// address. Errors name the field and the value.
+// address. Errors name the field and the value; their Reason is bad_key or bad_value.
 func ParseLease(key string, value []byte) (Lease, error) {
 	v4, v6, err := ParseKey(key)
 	if err != nil {
-		return Lease{}, err
+		return Lease{}, WithReason("bad_key", err)
 	}
+	l, err := parseValue(value)
+	if err != nil {
+		return Lease{}, WithReason("bad_value", err)
+	}
+	l.Subnet, l.IPv6Subnet = v4, v6
+	return l, nil
+}
+
+// parseValue reads a lease without its subnets.
+func parseValue(value []byte) (l Lease, err error) {
 	if len(value) > maxValue {
 		return Lease{}, fmt.Errorf("value has %d bytes, want at most %d", len(value), maxValue)
 	}
@@ -81,7 +91,7 @@ func ParseLease(key string, value []byte) (Lease, error) {
 	if err := unmarshal("", value, &in); err != nil {
 		return Lease{}, err
 	}
-	l := Lease{Subnet: v4, IPv6Subnet: v6, BackendType: in.BackendType}
+	l.BackendType = in.BackendType
 	if l.PublicIP, err = parseAddr("PublicIP", in.PublicIP, 32); err != nil {
 		return Lease{}, err
 	}

@@ -3,32 +3,14 @@ package control
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
-
-// Config is what a Controller needs. Every field must be set unless it says else.
-type Config struct {
-	Store      Store
-	Overlay    Overlay // open; Run of it is the caller's business
-	Node       Node    // Previous as ReadSubnetFile returned it
-	Network    Network // as Store.Network returned it, and checked to be one that Overlay can carry
-	MTU        int     // of the overlay device, in bytes, until SetMTU
-	SubnetFile string  // path; "" writes none. It is removed while a lost lease has no successor
-	IPMasq     bool    // FLANNEL_IPMASQ of the subnet file
-	// WorkloadAddress gives the device the first usable address of each subnet, the one
-	// that the subnet file has, too: for containers that share the daemon's network namespace.
-	WorkloadAddress bool
-	RenewMargin     time.Duration // before expiry; 0 is an hour
-	Log             *slog.Logger
-	Ready           func() // may be nil; called once, when the device is up and every peer was attempted
-}
 
 // Overlay is what a Controller keeps in step with the store: everything that carries this
 // network on this host.
@@ -40,9 +22,6 @@ type Overlay interface {
 	// dataplane.PeerErrors) means that the device is up and every peer was attempted.
 	Sync(ctx context.Context, w dataplane.Wanted) error
 }
-
-// defaultRenewMargin is flannel's --subnet-lease-renew-margin.
-const defaultRenewMargin = time.Hour
 
 // Controller keeps this node's lease and makes the dataplane follow the store.
 // Two goroutines do the work: keep owns the lease, follow owns the RIB and is the
@@ -57,37 +36,21 @@ type Controller struct {
 
 	drainOnce sync.Once
 
-	mu       sync.Mutex
-	mtu      int
-	lease    Lease
-	held     bool // lease is valid
-	began    bool // there has been a lease
-	released bool // after Drain
-	stats    Stats
-}
-
-// Stats counts what a Controller did since New.
-type Stats struct {
-	Leases, Bad, Rejected, Peers int    // in the store, unreadable there, not used, and used at present
-	BadUpdates                   uint64 // unreadable entries received
-	Syncs, SyncFailures          uint64
-	Renewals, RenewFailures      uint64
-	Losses                       uint64 // leases lost to somebody else
+	mu     sync.Mutex // of whoever replaces status
+	status atomic.Pointer[Status]
 }
 
 // New returns a Controller that does nothing before Run.
 func New(cfg Config) *Controller {
-	if cfg.RenewMargin <= 0 {
-		cfg.RenewMargin = defaultRenewMargin
-	}
-	return &Controller{
-		cfg:     cfg,
-		mtu:     cfg.MTU,
+	c := &Controller{
+		cfg:     cfg.withDefaults(),
 		changed: make(chan struct{}, 1),
 		check:   make(chan struct{}, 1),
 		drain:   make(chan struct{}),
 		done:    make(chan struct{}),
 	}
+	c.status.Store(&Status{MTU: cfg.MTU})
+	return c
 }
 
 // Run gets a lease, watches the store and keeps the dataplane in step until ctx
@@ -118,25 +81,10 @@ func (c *Controller) Run(ctx context.Context) error {
 		return nil
 	})
 	err := group.Wait()
-	if _, held := c.Lease(); !held && c.Stats().Losses > 0 {
+	if s := c.Status(); !s.Held && s.Stats.Losses > 0 {
 		f.sync(ctx) // it may have ended before it saw the loss
 	}
 	return err
-}
-
-// Lease returns the lease that the node has now. There is none before the first
-// Acquire, and between the loss of one and the next.
-func (c *Controller) Lease() (l Lease, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.lease, c.held
-}
-
-// Stats returns the present counters.
-func (c *Controller) Stats() Stats {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.stats
 }
 
 // Drain gives the lease back, keeps forwarding for drainGrace while the peers see
@@ -151,56 +99,53 @@ func (c *Controller) Drain(ctx context.Context) error {
 		return ctx.Err()
 	case <-c.done:
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.held && !c.released {
+	if s := c.Status(); s.Held && !s.Released {
 		return errors.New("stopped before the lease was given back")
 	}
 	return nil
 }
 
-// setLease makes l the node's lease, or takes it away, and tells follow if that
-// concerns the dataplane.
-func (c *Controller) setLease(l Lease, held bool) {
-	c.mu.Lock()
-	same := c.held == held && sameLease(c.lease, l)
-	c.lease, c.held, c.began = l, held, true
-	c.mu.Unlock()
+// setLease makes l the node's lease and tells follow if that concerns the dataplane.
+func (c *Controller) setLease(l Lease, change func(*Stats)) {
+	same := false
+	c.publish(func(s *Status) {
+		same = s.Held && sameLease(s.Lease, l)
+		s.Lease, s.Held, s.LeaseFault = l, true, Fault{}
+		change(&s.Stats)
+	})
 	if !same {
 		pace.Wake(c.changed)
 	}
 }
 
+// loseLease takes the lease away, which somebody else has now.
+func (c *Controller) loseLease(err error) {
+	c.publish(func(s *Status) {
+		s.Held = false
+		s.Stats.Losses++
+		s.LeaseFault.set(err)
+	})
+	pace.Wake(c.changed)
+}
+
 // SetMTU changes the MTU of the overlay device, in bytes: the dataplane is synced and the
-// subnet file written anew, unless it is that already. It may be called at any time.
+// subnet file written again, unless it is that already. It may be called at any time.
 func (c *Controller) SetMTU(mtu int) {
-	c.mu.Lock()
-	follow := c.began && c.mtu != mtu
-	c.mtu = mtu
-	c.mu.Unlock()
+	follow := false
+	c.publish(func(s *Status) {
+		follow = s.MTU != mtu && s.Lease != Lease{}
+		s.MTU = mtu
+	})
 	if follow { // before the first lease, changed says that there is one
 		pace.Wake(c.changed)
 	}
 }
 
-func (c *Controller) currentMTU() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mtu
-}
-
-// count changes the counters.
-func (c *Controller) count(change func(*Stats)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	change(&c.stats)
-}
-
 // self returns the node as the RIB must see it: its lease, or without one what it
 // publishes, so that its own address and MAC are known as its own.
 func (c *Controller) self() (l Lease, held bool) {
-	if l, ok := c.Lease(); ok {
-		return l, true
+	if s := c.Status(); s.Held {
+		return s.Lease, true
 	}
 	l, _ = c.cfg.Network.Publish(c.cfg.Node, c.cfg.Overlay.VTEPs()) // Acquire has its error
 	return l, false

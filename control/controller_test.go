@@ -28,7 +28,7 @@ func TestNoSyncBeforeFirstReset(t *testing.T) {
 		c := control.New(b.config(s))
 		b.run(c)
 		synctest.Wait()
-		if _, ok := c.Lease(); !ok {
+		if _, ok := leaseOf(c); !ok {
 			t.Fatal("no lease")
 		}
 		updates <- control.Update{} // out of contract, and still no reason to withdraw
@@ -121,7 +121,7 @@ func TestTwoNodesOfOnePublicIP(t *testing.T) {
 		c := control.New(cfg)
 		second.run(c)
 		time.Sleep(10 * time.Second)
-		if _, ok := c.Lease(); ok || second.plane.syncs != 0 {
+		if _, ok := leaseOf(c); ok || second.plane.syncs != 0 {
 			t.Fatal("two nodes with one public IP have leases")
 		}
 		if log := strings.Join(second.events.take(), "\n"); strings.Count(log, "level=ERROR") != 1 || !strings.Contains(log, "host-1") {
@@ -131,7 +131,7 @@ func TestTwoNodesOfOnePublicIP(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
-		if _, ok := c.Lease(); !ok {
+		if _, ok := leaseOf(c); !ok {
 			t.Error("no lease once the first has gone")
 		}
 	})
@@ -186,10 +186,10 @@ func TestLeaseOfShortLife(t *testing.T) {
 		c := control.New(b.config(b.memory.Open(t)))
 		b.run(c)
 		synctest.Wait()
-		l, _ := c.Lease()
+		l, _ := leaseOf(c)
 		time.Sleep(10 * 24 * time.Hour)
-		now, ok := c.Lease()
-		if s := c.Stats(); !ok || now.CreateRevision != l.CreateRevision || s.Renewals < 10 || s.Losses != 0 {
+		now, ok := leaseOf(c)
+		if s := c.Status().Stats; !ok || now.CreateRevision != l.CreateRevision || s.Renewals < 10 || s.Losses != 0 {
 			t.Errorf("after ten days: %+v, %v, %+v", now, ok, s)
 		}
 	})
@@ -206,7 +206,7 @@ func TestStatsCount(t *testing.T) {
 		b.run(c)
 		synctest.Wait()
 		want := control.Stats{Leases: 3, Bad: 1, Rejected: 1, Peers: 1, BadUpdates: 1, Syncs: 1}
-		if got := c.Stats(); got != want {
+		if got := c.Status().Stats; got != want {
 			t.Errorf("stats %+v, want %+v", got, want)
 		}
 	})
@@ -276,7 +276,7 @@ func followOps(t *testing.T, ops []byte) {
 	}
 	time.Sleep(2 * time.Minute) // what is kept is dropped, too
 	synctest.Wait()
-	l, ok := b.ctl.Lease()
+	l, ok := leaseOf(b.ctl)
 	if !ok {
 		t.Fatal("no lease")
 	}

@@ -20,13 +20,14 @@ type follower struct {
 	rib   *RIB
 	whole bool // a Reset was applied: the RIB is complete
 	dirty bool // something changed since the last Sync
-	ready bool // Ready was called
 
 	done    *dataplane.Wanted // what the last Sync has made wholly true; nil if it has not
 	again   pace.Backoff
-	retryAt time.Time // zero: nothing to retry
-	dropAt  time.Time // zero: the RIB keeps nothing that the store has lost
-	failure string    // of the last Sync, to see that it is another one
+	retryAt time.Time                // zero: nothing to retry
+	dropAt  time.Time                // zero: the RIB keeps nothing that the store has lost
+	failure string                   // of the last Sync, to see that it is another one
+	failed  map[dataplane.VTEP]error // peers that the last Sync could not program
+	hadKept bool                     // the Status has peers that are kept
 
 	badSaid, rejectedSaid, syncSaid pace.Notices
 }
@@ -90,17 +91,32 @@ func (f *follower) apply(ctx context.Context, updates []Update) {
 		}
 		bad += len(u.Bad)
 	}
-	f.c.count(func(s *Stats) {
-		s.BadUpdates += uint64(bad)
-		s.Leases, s.Bad = f.rib.Len()
-	})
+	f.publishLen(bad)
 	if bad > 0 {
 		f.sayBad(ctx)
 	}
 	f.sayKept(ctx)
-	if l, ok := f.c.Lease(); f.whole && ok && !f.rib.holds(l) {
+	if s := f.c.Status(); f.whole && s.Held && !f.rib.holds(s.Lease) {
 		pace.Wake(f.c.check)
 	}
+}
+
+// publishLen publishes how many entries the store has, if that has changed. bad is how many
+// more could not be read.
+func (f *follower) publishLen(bad int) {
+	leases, unreadable := f.rib.Len()
+	last := f.c.Status().Stats
+	if bad == 0 && last.Leases == leases && last.Bad == unreadable {
+		return
+	}
+	entries := f.c.Status().Bad
+	if bad > 0 || last.Bad != unreadable {
+		entries = entryStatuses(entries, f.badEntries())
+	}
+	f.c.publish(func(s *Status) {
+		s.Stats.BadUpdates += uint64(bad)
+		s.Stats.Leases, s.Stats.Bad, s.Bad = leases, unreadable, entries
+	})
 }
 
 // keepTime is how long peers are kept that the store has lost with most others. Each
@@ -125,7 +141,7 @@ func (f *follower) drop(ctx context.Context) {
 	f.c.cfg.Log.WarnContext(ctx, "leases that the store has lost are dropped: their nodes have not come back", "count", f.rib.kept)
 	f.rib.drop()
 	f.dirty, f.dropAt = true, time.Time{}
-	f.c.count(func(s *Stats) { s.Leases, s.Bad = f.rib.Len() })
+	f.publishLen(0)
 }
 
 // sync makes the dataplane and the subnet file what they should be now, and has
@@ -146,15 +162,13 @@ func (f *follower) sync(ctx context.Context) {
 		return
 	}
 	peers, rejected := f.rib.Peers(self)
-	w := dataplane.Wanted{Subnets: subnetsOf(self), Networks: f.c.cfg.Network.Prefixes(), MTU: f.c.currentMTU(), Peers: peers}
-	if f.c.cfg.WorkloadAddress {
-		w.Addrs = workloadAddrs(w.Subnets)
-	}
+	w := f.wanted(self, peers)
 	f.dirty = false
-	f.sayRejected(ctx, rejected)
-	f.c.count(func(s *Stats) { s.Peers, s.Rejected = len(peers), len(rejected) })
+	report := peerReport{peers: peers, kept: f.rib.keptSubnets(), rejected: f.rejectedEntries(rejected)}
+	f.sayEntries(ctx, &f.rejectedSaid, report.rejected, "lease not used", "lease")
 	if left == nil && f.done != nil && sameWanted(*f.done, w) {
-		return // what changed is of no use to the dataplane, such as one more refused lease
+		f.publishPeers(report)
+		return // nothing changed for the dataplane, for example one more lease is refused
 	}
 	f.done, f.retryAt = nil, time.Time{}
 	err := f.c.cfg.Overlay.Sync(ctx, w)
@@ -162,6 +176,7 @@ func (f *follower) sync(ctx context.Context) {
 		return
 	}
 	failed, down := dataplane.PeerErrors(err)
+	report.down = down != nil
 	if down == nil && held {
 		down = f.writeSubnetFile(self, w.MTU)
 	}
@@ -170,18 +185,59 @@ func (f *follower) sync(ctx context.Context) {
 	if len(failed) == 0 && down == nil {
 		f.done = &w
 	}
-	f.c.count(func(s *Stats) {
-		s.Syncs++
-		if f.done == nil {
-			s.SyncFailures++
-		}
-	})
-	if down == nil && held && !f.ready {
-		f.ready = true
-		if f.c.cfg.Ready != nil {
-			f.c.cfg.Ready()
+	f.publishSync(report, failed, down, held)
+}
+
+// wanted returns what Overlay is to make true.
+func (f *follower) wanted(self Lease, peers []dataplane.Peer) dataplane.Wanted {
+	w := dataplane.Wanted{Subnets: subnetsOf(self), Networks: f.c.cfg.Network.Prefixes(), MTU: f.c.Status().MTU, Peers: peers}
+	if f.c.cfg.WorkloadAddress {
+		w.Addrs = workloadAddrs(w.Subnets)
+	}
+	return w
+}
+
+// publishSync publishes how a Sync went.
+func (f *follower) publishSync(report peerReport, failed []*dataplane.PeerError, down error, held bool) {
+	if len(failed) > 0 {
+		report.failed = make(map[dataplane.VTEP]error, len(failed))
+		for _, e := range failed {
+			report.failed[e.Peer.VTEP] = e.Err
 		}
 	}
+	f.failed, f.hadKept = report.failed, len(report.kept) > 0
+	statuses := report.statuses(f.c.Status().Peers, time.Now())
+	becameReady := false
+	f.c.publish(func(s *Status) {
+		s.setPeers(report, statuses)
+		s.SyncFault.set(down)
+		s.Stats.Syncs++
+		if len(failed) > 0 || down != nil {
+			s.Stats.SyncFailures++
+		}
+		becameReady = down == nil && held && !s.Ready
+		s.Ready = s.Ready || becameReady
+	})
+	if becameReady && f.c.cfg.Ready != nil {
+		f.c.cfg.Ready()
+	}
+}
+
+// publishPeers publishes what is known without another Sync, unless it is the same.
+func (f *follower) publishPeers(report peerReport) {
+	report.failed = f.failed
+	last := f.c.Status()
+	if slices.Equal(last.Rejected, report.rejected) && len(report.kept) == 0 && !f.hadKept {
+		return
+	}
+	f.hadKept = len(report.kept) > 0
+	statuses := report.statuses(last.Peers, time.Now())
+	f.c.publish(func(s *Status) { s.setPeers(report, statuses) })
+}
+
+func (s *Status) setPeers(report peerReport, statuses []PeerStatus) {
+	s.Peers, s.Rejected = statuses, report.rejected
+	s.Stats.Peers, s.Stats.Rejected = len(report.peers), len(report.rejected)
 }
 
 // sameWanted compares all but what one Controller never changes, and what follows from the rest.
@@ -253,29 +309,46 @@ func (f *follower) retryAfter(ctx context.Context, failed []*dataplane.PeerError
 	f.sayMore(ctx, "sync", more)
 }
 
-func (f *follower) sayBad(ctx context.Context) {
-	current := make([]pace.Notice, 0, len(f.rib.bad))
+// badEntries returns what cannot be read, by key.
+func (f *follower) badEntries() []EntryStatus {
+	now := time.Now()
+	entries := make([]EntryStatus, 0, len(f.rib.bad))
 	for _, b := range f.rib.bad {
-		current = append(current, pace.Notice{Key: printable(b.Key), Text: printable(b.Err.Error())})
+		fault := Fault{Reason: Reason(b.Err), Err: printable(b.Err.Error()), Since: now}
+		entries = append(entries, EntryStatus{Key: printable(b.Key), Fault: fault})
 	}
-	slices.SortFunc(current, func(a, b pace.Notice) int { return strings.Compare(a.Key, b.Key) })
-	say, more := f.badSaid.Due(time.Now(), current...)
-	for _, n := range say {
-		f.c.cfg.Log.WarnContext(ctx, "entry ignored: it is no lease", "key", n.Key, "err", n.Text)
-	}
-	f.sayMore(ctx, "entry ignored", more)
+	slices.SortFunc(entries, func(a, b EntryStatus) int { return strings.Compare(a.Key, b.Key) })
+	return entries
 }
 
-func (f *follower) sayRejected(ctx context.Context, rejected []Rejection) {
-	current := make([]pace.Notice, 0, len(rejected))
+// rejectedEntries returns what RIB.Peers has refused, by key.
+func (f *follower) rejectedEntries(rejected []Rejection) []EntryStatus {
+	now := time.Now()
+	entries := make([]EntryStatus, 0, len(rejected))
 	for _, r := range rejected {
-		current = append(current, pace.Notice{Key: r.Key, Text: printable(r.Err.Error())})
+		fault := Fault{Reason: Reason(r.Err), Err: printable(r.Err.Error()), Since: now}
+		entries = append(entries, EntryStatus{Key: r.Key, Subnet: r.Subnet, Fault: fault})
 	}
-	say, more := f.rejectedSaid.Due(time.Now(), current...)
+	return entryStatuses(f.c.Status().Rejected, entries)
+}
+
+// sayBad logs the entries of the present Status that cannot be read.
+func (f *follower) sayBad(ctx context.Context) {
+	f.sayEntries(ctx, &f.badSaid, f.c.Status().Bad, "entry ignored: it is no lease", "key")
+}
+
+// sayEntries logs those of entries that are due; field is the log key of an entry's key.
+func (f *follower) sayEntries(ctx context.Context, notices *pace.Notices, entries []EntryStatus, text, field string) {
+	current := make([]pace.Notice, 0, len(entries))
+	for _, e := range entries {
+		current = append(current, pace.Notice{Key: e.Key, Text: e.Err})
+	}
+	say, more := notices.Due(time.Now(), current...)
 	for _, n := range say {
-		f.c.cfg.Log.WarnContext(ctx, "lease not used", "lease", n.Key, "err", n.Text)
+		f.c.cfg.Log.WarnContext(ctx, text, field, n.Key, "err", n.Text)
 	}
-	f.sayMore(ctx, "lease not used", more)
+	what, _, _ := strings.Cut(text, ":")
+	f.sayMore(ctx, what, more)
 }
 
 func (f *follower) sayMore(ctx context.Context, what string, more int) {

@@ -29,12 +29,12 @@ func (c *Controller) keep(ctx context.Context) error {
 			return err
 		}
 		c.cfg.Log.InfoContext(ctx, "lease acquired", "lease", l.Key(), "public_ip", l.Identity(), "expires", l.Expires)
-		c.setLease(l, true)
-		if lost := c.hold(ctx, l); !lost {
+		c.setLease(l, func(*Stats) {})
+		lost := c.hold(ctx, l)
+		if lost == nil {
 			return nil
 		}
-		c.count(func(s *Stats) { s.Losses++ })
-		c.setLease(Lease{}, false)
+		c.loseLease(lost)
 		// Somebody else's now: to take it back by its MAC would begin a fight for it.
 		node.Previous = slices.DeleteFunc(slices.Clone(node.Previous), func(p netip.Prefix) bool {
 			return p == l.Subnet || p == l.IPv6Subnet
@@ -58,6 +58,7 @@ func (c *Controller) acquire(ctx context.Context, node Node) (l Lease, ok bool, 
 		case errors.Is(err, ErrNetworkChanged):
 			return Lease{}, false, err
 		}
+		c.publish(func(s *Status) { s.LeaseFault.set(err) })
 		if text := printableTo(err.Error(), loudBytes); text != said || time.Since(saidAt) >= repeatLoudly {
 			said, saidAt = text, time.Now()
 			c.cfg.Log.ErrorContext(ctx, "no lease: trying again", "err", text)
@@ -104,13 +105,13 @@ func (h *holding) take(l Lease, margin time.Duration) {
 }
 
 // hold renews l in time, and at once when the watch shows that its entry was
-// deleted or written over. lost: somebody else has the subnet now; otherwise ctx
-// has ended or the node is drained.
+// deleted or written over. It returns ErrLost if somebody else has the subnet now, and nil when
+// ctx has ended or the node is drained.
 //
 // A store that does not answer is not a loss: the node forwards on, even past the
 // end of its lease, because to stop would turn an outage of the store into one of
 // the overlay.
-func (c *Controller) hold(ctx context.Context, l Lease) (lost bool) {
+func (c *Controller) hold(ctx context.Context, l Lease) (lost error) {
 	var h holding
 	h.take(l, c.cfg.RenewMargin)
 	for {
@@ -118,48 +119,50 @@ func (c *Controller) hold(ctx context.Context, l Lease) (lost bool) {
 		select {
 		case <-ctx.Done():
 			stop()
-			return false
+			return nil
 		case <-c.drain:
 			stop()
 			c.giveBack(ctx, h.lease)
-			return false
+			return nil
 		case <-c.check:
 			stop()
 			if soon := later(time.Now(), h.last.Add(checkGap)); h.next.IsZero() || soon.Before(h.next) {
 				h.next = soon
 			}
 		case <-timer:
-			if lost := c.renew(ctx, &h); lost {
-				return true
+			if lost := c.renew(ctx, &h); lost != nil {
+				return lost
 			}
 		}
 	}
 }
 
 // renew makes one attempt.
-func (c *Controller) renew(ctx context.Context, h *holding) (lost bool) {
+func (c *Controller) renew(ctx context.Context, h *holding) (lost error) {
 	l, err := c.cfg.Store.Renew(ctx, h.lease)
 	h.last = time.Now()
 	switch {
 	case err == nil:
-		c.count(func(s *Stats) { s.Renewals++ })
 		c.cfg.Log.DebugContext(ctx, "lease renewed", "lease", l.Key(), "expires", l.Expires)
 		h.take(l, c.cfg.RenewMargin)
-		c.setLease(l, true)
-		return false
+		c.setLease(l, func(s *Stats) { s.Renewals++ })
+		return nil
 	case errors.Is(err, ErrLost):
 		c.cfg.Log.ErrorContext(ctx, "lease lost: withdrawing its subnet and acquiring another; pods on this node need new addresses",
 			"lease", h.lease.Key(), "err", printable(err.Error()))
-		return true
+		return err
 	case ctx.Err() != nil:
-		return false
+		return nil
 	}
-	c.count(func(s *Stats) { s.RenewFailures++ })
+	c.publish(func(s *Status) {
+		s.Stats.RenewFails++
+		s.LeaseFault.set(err)
+	})
 	h.next = h.last.Add(h.again.Next())
 	if say, _ := h.said.Due(h.last, pace.Notice{Key: h.lease.Key(), Text: printable(err.Error())}); len(say) > 0 {
 		c.cfg.Log.WarnContext(ctx, "renew lease: trying again", "lease", h.lease.Key(), "expires", h.lease.Expires, "err", say[0].Text)
 	}
-	return false
+	return nil
 }
 
 // giveBack releases l, then lets the dataplane forward for a moment: what the
@@ -174,14 +177,13 @@ func (c *Controller) giveBack(ctx context.Context, l Lease) {
 		if ctx.Err() != nil {
 			return
 		}
+		c.publish(func(s *Status) { s.LeaseFault.set(err) })
 		c.cfg.Log.WarnContext(ctx, "give lease back: trying again", "lease", l.Key(), "err", printable(err.Error()))
 		if !pace.Sleep(ctx, again.Next(), nil) {
 			return
 		}
 	}
-	c.mu.Lock()
-	c.released = true
-	c.mu.Unlock()
+	c.publish(func(s *Status) { s.Released, s.LeaseFault = true, Fault{} })
 	c.cfg.Log.InfoContext(ctx, "lease given back", "lease", l.Key())
 	pace.Sleep(ctx, drainGrace, nil)
 }

@@ -43,6 +43,14 @@ func (l Lease) Reservation() Lease {
 // isReservation reports whether l is what Reservation returns: there is nothing to send to, and no fault.
 func (l *Lease) isReservation() bool { return l.Handle == 0 && l.BackendType == "" }
 
+// anySubnet returns the IPv4 subnet, or else the IPv6 one.
+func (l *Lease) anySubnet() netip.Prefix {
+	if l.Subnet.IsValid() {
+		return l.Subnet
+	}
+	return l.IPv6Subnet
+}
+
 // VTEPData is the BackendData of a vxlan lease.
 type VTEPData struct {
 	VNI uint32

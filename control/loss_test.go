@@ -93,8 +93,8 @@ func TestLostSubnetIsNotTakenBack(t *testing.T) {
 		if got, _ := b.memory.GetRaw(t, ownKey); string(got) != string(clone.Value()) {
 			t.Errorf("the clone's entry became %q", got)
 		}
-		if l, held := b.ctl.Lease(); !held || l.Key() == ownKey || b.ctl.Stats().Losses != 1 {
-			t.Errorf("lease %+v, held %v, %d losses", l, held, b.ctl.Stats().Losses)
+		if l, held := leaseOf(b.ctl); !held || l.Key() == ownKey || b.ctl.Status().Stats.Losses != 1 {
+			t.Errorf("lease %+v, held %v, %d losses", l, held, b.ctl.Status().Stats.Losses)
 		}
 	})
 }
@@ -212,7 +212,7 @@ func TestLossIsCounted(t *testing.T) {
 		b.memory.SetDown(nil)
 		for _, want := range []int{3, 1} {
 			time.Sleep(40 * time.Second)
-			if got := b.ctl.Stats(); got.Leases != want || got.Peers != want-1 || got.Losses != 0 {
+			if got := b.ctl.Status().Stats; got.Leases != want || got.Peers != want-1 || got.Losses != 0 {
 				t.Errorf("%+v, want %d leases", got, want)
 			}
 		}

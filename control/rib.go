@@ -26,8 +26,9 @@ type record struct {
 
 // Rejection says why a lease, or one family of it, is not used.
 type Rejection struct {
-	Key string
-	Err error // names the field and the value
+	Key    string
+	Subnet netip.Prefix // of the family; of a lease that is refused as a whole, its IPv4 one if it has that
+	Err    error        // names the field and the value; see Reason
 }
 
 // NewRIB returns an empty table for the leases of n.
@@ -137,6 +138,20 @@ func (r *RIB) drop() {
 	}
 }
 
+// keptSubnets returns the subnets of the leases that are kept, nil if there are none.
+func (r *RIB) keptSubnets() map[netip.Prefix]struct{} {
+	if r.kept == 0 {
+		return nil
+	}
+	subnets := make(map[netip.Prefix]struct{}, r.kept)
+	for _, rec := range r.leases {
+		if rec.kept {
+			subnets[rec.Subnet], subnets[rec.IPv6Subnet] = struct{}{}, struct{}{}
+		}
+	}
+	return subnets
+}
+
 // sameLease compares all that a peer is made of; a renewal changes none of it.
 func sameLease(a, b Lease) bool {
 	a.ModRevision, a.Handle, a.Expires = b.ModRevision, b.Handle, b.Expires
@@ -182,7 +197,7 @@ func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 	admitted := order[:0]
 	for _, i := range order {
 		if err := a.admit(&claims[i]); err != nil {
-			a.reject(claims[i].rec, err)
+			a.reject(claims[i].rec, claims[i].subnet, err)
 			continue
 		}
 		admitted = append(admitted, i)

@@ -347,3 +347,9 @@ func (r *recorder) setFail(what string, err error) {
 		r.fail[what] = err
 	}
 }
+
+// leaseOf returns the lease that a Controller has now.
+func leaseOf(c *control.Controller) (l control.Lease, held bool) {
+	s := c.Status()
+	return s.Lease, s.Held
+}

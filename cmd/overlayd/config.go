@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/control"
-	"github.com/overlayd/overlayd/control/etcd"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 	"github.com/overlayd/overlayd/encap"
@@ -50,7 +49,7 @@ func (n *network) waitForNetwork(ctx context.Context) (control.Network, error) {
 }
 
 func (n *network) loadNetwork(ctx context.Context) (control.Network, error) {
-	if s, ok := n.store.(*etcd.Store); ok && n.netConfig != nil {
+	if s, ok := n.store.(control.ConfigWriter); ok && n.netConfig != nil {
 		created, err := s.Init(ctx, n.netConfig)
 		if err != nil {
 			return control.Network{}, err

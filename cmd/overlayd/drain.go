@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/control"
-	"github.com/overlayd/overlayd/control/etcd"
 )
 
 // drainTimeout bounds how long drain waits for the daemon to give its lease back.
@@ -154,7 +153,7 @@ func drainStore(ctx context.Context, o *options, name string) (string, error) {
 	}
 	defer n.release()
 	public := n.iface.Underlays(config.EnableIPv4, config.EnableIPv6)[0].Public
-	if s, ok := n.store.(*etcd.Store); ok {
+	if s, ok := n.store.(control.LiveNodeFinder); ok {
 		id, host, err := s.LiveNode(ctx, public)
 		if err != nil {
 			return "", err

@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"os"
 	"runtime/debug"
-	"slices"
-	"time"
 
 	"k8s.io/klog/v2"
 
@@ -50,24 +48,23 @@ func keepKubeSmall(log *slog.Logger) {
 }
 
 func (n *network) closeStore() {
-	if s, ok := n.store.(*etcd.Store); ok {
+	if s, ok := n.store.(io.Closer); ok {
 		s.Close()
 	}
 	n.store = nil
 }
 
-// publicIPs returns the public addresses that the store gives this node: those of the
-// Node's annotations, which win over the flags.
+// publicIPs returns the public addresses that the store gives this node. They win over the flags.
 func (n *network) publicIPs(ctx context.Context) (v4, v6 netip.Addr, err error) {
-	if s, ok := n.store.(*kube.Store); ok {
+	if s, ok := n.store.(control.AddressSource); ok {
 		return s.PublicIPs(ctx)
 	}
 	return netip.Addr{}, netip.Addr{}, nil
 }
 
-// markReady tells the store that the node's network is up, where somebody waits for that there.
+// markReady tells those who wait in the store that the node's network is up.
 func (n *network) markReady(ctx context.Context) error {
-	if s, ok := n.store.(*kube.Store); ok {
+	if s, ok := n.store.(control.ReadyMarker); ok {
 		if err := s.MarkReady(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
@@ -75,49 +72,22 @@ func (n *network) markReady(ctx context.Context) error {
 	return nil
 }
 
-// configPoll is the period at which a config that gives no notice is read: a file.
-const configPoll = time.Second
-
 // configs sends the network config whenever it is another one, until ctx ends; then it closes the
-// channel. One that is missing or not valid is logged and not sent.
+// channel. It is nil if the store does not report changes.
 func (n *network) configs(ctx context.Context) <-chan control.Network {
-	if s, ok := n.store.(*etcd.Store); ok {
+	if s, ok := n.store.(control.ConfigWatcher); ok {
 		return s.WatchNetwork(ctx)
 	}
-	out := make(chan control.Network)
-	go func() { // ends with ctx; who reads to the end of out has waited for it
-		defer close(out)
-		var last control.Network
-		var said string
-		for tick := time.NewTicker(configPoll); ; {
-			c, err := n.store.Network(ctx)
-			switch {
-			case ctx.Err() != nil:
-			case err != nil && err.Error() != said:
-				said = err.Error()
-				n.log.Warn("network config not usable, going on with the last one", "err", err)
-			case err == nil && c != last:
-				said = ""
-				select {
-				case out <- c:
-					last = c
-				case <-ctx.Done():
-				}
-			}
-			select {
-			case <-ctx.Done():
-				tick.Stop()
-				return
-			case <-tick.C:
-			}
-		}
-	}()
-	return out
+	return nil
 }
 
 // releaseOf gives back every lease that node publishes and returns their keys.
 func releaseOf(ctx context.Context, store control.Store, node control.Node) (given []string, err error) {
-	leases, err := leasesOf(ctx, store, node)
+	publisher, ok := store.(control.Publisher)
+	if !ok {
+		return nil, nil
+	}
+	leases, err := publisher.Published(ctx, node)
 	if err != nil {
 		return nil, fmt.Errorf("list leases: %w", err)
 	}
@@ -128,24 +98,4 @@ func releaseOf(ctx context.Context, store control.Store, node control.Node) (giv
 		given = append(given, l.Key())
 	}
 	return given, nil
-}
-
-// leasesOf returns the leases that node publishes: in Kubernetes that of its Node, under
-// whatever address, elsewhere those under its own.
-func leasesOf(ctx context.Context, store control.Store, node control.Node) ([]control.Lease, error) {
-	if s, ok := store.(*kube.Store); ok {
-		l, ok, err := s.Published(ctx)
-		if err != nil || !ok {
-			return nil, err
-		}
-		return []control.Lease{l}, nil
-	}
-	watch, cancel := context.WithCancel(ctx)
-	first, ok := <-store.Watch(watch)
-	cancel()
-	if !ok {
-		return nil, errors.New("the store does not answer: check the flags that say where it is")
-	}
-	own := control.Lease{PublicIP: node.PublicIP, PublicIPv6: node.PublicIPv6}
-	return slices.DeleteFunc(first.Leases, func(l control.Lease) bool { return !l.SamePublicIP(own) }), nil
 }

@@ -83,22 +83,28 @@ func TestOperatorAndDaemons(t *testing.T) {
 		if err := operator.Reserve(t.Context(), reserved(1, subnet.String())); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the owner has a reservation", func() bool { l, _ := owner.Lease(); return l.Handle == 0 && l.Expires.IsZero() })
+		eventually(t, "the owner has a reservation", func() bool { l, _ := leaseOf(owner); return l.Handle == 0 && l.Expires.IsZero() })
 		if _, _, err := operator.Unreserve(t.Context(), subnet.String()); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the owner has a lease", func() bool { l, _ := owner.Lease(); return l.Handle != 0 && !l.Expires.IsZero() })
+		eventually(t, "the owner has a lease", func() bool { l, _ := leaseOf(owner); return l.Handle != 0 && !l.Expires.IsZero() })
 	}
-	if got := len(peer.all()); got != syncs || owner.Stats().Losses != 0 {
-		t.Errorf("%d Syncs of the peer, %d losses of the owner, want none", got-syncs, owner.Stats().Losses)
+	if got := len(peer.all()); got != syncs || owner.Status().Stats.Losses != 0 {
+		t.Errorf("%d Syncs of the peer, %d losses of the owner, want none", got-syncs, owner.Status().Stats.Losses)
 	}
 	if _, err := operator.Revoke(t.Context(), subnet.String()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the owner has another lease", func() bool { l, ok := owner.Lease(); return ok && l.Subnet != subnet })
-	l, _ := owner.Lease()
+	eventually(t, "the owner has another lease", func() bool { l, ok := leaseOf(owner); return ok && l.Subnet != subnet })
+	l, _ := leaseOf(owner)
 	eventually(t, "the peer's other route", func() bool { return route() == l.Subnet })
-	if keys := c.Keys(t); len(keys) != 2 || owner.Stats().Losses != 1 {
-		t.Errorf("entries %v, %d losses", keys, owner.Stats().Losses)
+	if keys := c.Keys(t); len(keys) != 2 || owner.Status().Stats.Losses != 1 {
+		t.Errorf("entries %v, %d losses", keys, owner.Status().Stats.Losses)
 	}
+}
+
+// leaseOf returns the lease that a Controller has now.
+func leaseOf(c *control.Controller) (l control.Lease, held bool) {
+	s := c.Status()
+	return s.Lease, s.Held
 }

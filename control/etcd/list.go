@@ -37,6 +37,7 @@ func (s *Store) list(ctx context.Context, page func([]*mvccpb.KeyValue)) (*pb.Re
 		}
 		if at == nil {
 			at = resp.Header
+			s.noteAnswer(ctx, at.Revision, nil)
 		}
 		page(resp.Kvs)
 		if !resp.More || len(resp.Kvs) == 0 {
@@ -44,6 +45,20 @@ func (s *Store) list(ctx context.Context, page func([]*mvccpb.KeyValue)) (*pb.Re
 		}
 		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
 	}
+}
+
+// Published implements control.Publisher: it returns the leases with the public IPs of node,
+// and its reservations.
+func (s *Store) Published(ctx context.Context, node control.Node) (leases []control.Lease, err error) {
+	own := control.Lease{PublicIP: node.PublicIP, PublicIPv6: node.PublicIPv6}
+	_, err = s.list(ctx, func(kvs []*mvccpb.KeyValue) {
+		for _, kv := range kvs {
+			if l, err := s.keys.parse(kv); err == nil && l.SamePublicIP(own) {
+				leases = append(leases, l)
+			}
+		}
+	})
+	return leases, err
 }
 
 // census is what an acquisition must know of all leases.

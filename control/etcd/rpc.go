@@ -22,7 +22,23 @@ func (s *Store) call(ctx context.Context, what string, f func(context.Context, *
 		err = f(rctx, c)
 		cancel()
 	}
-	return s.explain(ctx, what, err)
+	err = s.explain(ctx, what, err)
+	s.noteAnswer(ctx, 0, err)
+	return err
+}
+
+// noteAnswer reports an RPC to StoreHealth: its explained error, and otherwise the revision of
+// the answer, 0 if it is not known. An error that the end of ctx caused says nothing about etcd.
+func (s *Store) noteAnswer(ctx context.Context, revision int64, err error) {
+	switch {
+	case err == nil:
+		s.Answered(revision, nil)
+	case ctx.Err() != nil || errors.Is(err, errClosed):
+	case ambiguous(err):
+		s.Failed(err)
+	default:
+		s.Answered(0, err)
+	}
 }
 
 // callError is an error of etcd or of the way to it, in one sentence.
@@ -88,6 +104,9 @@ func (s *Store) txn(ctx context.Context, what string, ifs []clientv3.Cmp, then, 
 		resp, err = c.Txn(ctx).If(ifs...).Then(then...).Else(els...).Commit()
 		return err
 	})
+	if err == nil {
+		s.noteAnswer(ctx, resp.Header.Revision, nil)
+	}
 	return resp, err
 }
 
@@ -98,6 +117,9 @@ func (s *Store) get(ctx context.Context, what, key string) (*clientv3.GetRespons
 		resp, err = c.Get(ctx, key)
 		return err
 	})
+	if err == nil {
+		s.noteAnswer(ctx, resp.Header.Revision, nil)
+	}
 	return resp, err
 }
 

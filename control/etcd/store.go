@@ -5,10 +5,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -49,17 +49,18 @@ type Store struct {
 	closed  bool               // no new client
 	node    *record            // nil before Acquire and after Release
 
-	resets, changes, bad atomic.Uint64
+	control.StoreHealth
 }
 
-var _ control.Store = (*Store)(nil)
-
-// Stats counts what the watches of a Store have seen since Open.
-type Stats struct {
-	Resets  uint64 // complete lists, the first one included
-	Changes uint64 // batches of changes beside those
-	Bad     uint64 // entries that are no lease, each time one was read
-}
+var (
+	_ control.Store          = (*Store)(nil)
+	_ control.ConfigWatcher  = (*Store)(nil)
+	_ control.ConfigWriter   = (*Store)(nil)
+	_ control.Publisher      = (*Store)(nil)
+	_ control.LiveNodeFinder = (*Store)(nil)
+	_ control.StoreReporter  = (*Store)(nil)
+	_ io.Closer              = (*Store)(nil)
+)
 
 // Open checks cfg and returns a Store. It reaches no server: the first call does,
 // and every later one may, so an etcd that is down is no error here. An error names
@@ -74,7 +75,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	warnOfEndpoints(ctx, cfg, t != nil)
-	return &Store{cfg: cfg, tls: t, keys: keys{prefix: cfg.Prefix}, log: cfg.Log, claims: newTurn()}, ctx.Err()
+	return &Store{cfg: cfg, tls: t, keys: keys{prefix: cfg.Prefix}, log: cfg.Log, claims: newTurn(),
+		StoreHealth: control.StoreHealth{Kind: "etcd"}}, ctx.Err()
 }
 
 // warnOfEndpoints says once what crosses a network in the clear.
@@ -95,11 +97,6 @@ func warnOfEndpoints(ctx context.Context, cfg Config, files bool) {
 	default:
 		cfg.Log.WarnContext(ctx, "etcd is reached unencrypted: whoever is on the way can change every route; use https", "endpoints", clear)
 	}
-}
-
-// Stats returns the counters. It may be called at any time.
-func (s *Store) Stats() Stats {
-	return Stats{Resets: s.resets.Load(), Changes: s.changes.Load(), Bad: s.bad.Load()}
 }
 
 // Close withdraws the node's sign of life, if etcd answers within 300 ms, and ends

@@ -64,6 +64,7 @@ func (s *Store) stream(ctx context.Context, keys keyRange, from int64, changed f
 	sctx, cancel := context.WithTimeoutCause(ctx, trusted, errRelist) // its end is that of the stream
 	defer cancel()
 	err := s.receive(sctx, keys, from, changed)
+	s.noteAnswer(sctx, 0, err)
 	if errors.Is(context.Cause(sctx), errRelist) {
 		return errRelist
 	}
@@ -90,6 +91,7 @@ func (s *Store) receive(ctx context.Context, keys keyRange, from int64, changed 
 		if err != nil {
 			return s.explain(ctx, what, rpctypes.Error(err))
 		}
+		s.noteAnswer(ctx, resp.Header.Revision, nil)
 		switch {
 		case resp.CompactRevision != 0:
 			return fmt.Errorf("%s from revision %d: etcd has compacted all before %d", what, from, resp.CompactRevision)

@@ -63,12 +63,6 @@ func (w *watcher) compare(ctx context.Context, at *pb.ResponseHeader) {
 
 // send waits for the receiver.
 func (w *watcher) send(ctx context.Context, u control.Update) error {
-	w.bad.Add(uint64(len(u.Bad)))
-	if u.Reset {
-		w.resets.Add(1)
-	} else {
-		w.changes.Add(1)
-	}
 	select {
 	case w.updates <- u:
 		return nil

@@ -208,8 +208,8 @@ func TestWatchBatchesAndFillsIn(t *testing.T) {
 	if u := receive(t, updates); len(u.Deleted) != 4 {
 		t.Errorf("update %+v, want 4 deleted", u)
 	}
-	if st := s.Stats(); st.Resets != 1 || st.Changes != 2 || st.Bad != 2 {
-		t.Errorf("stats %+v", st)
+	if st := s.Status(); !st.Connected || st.Kind != "etcd" || st.Revision != resp.Header.Revision+1 || st.LastAnswer.IsZero() {
+		t.Errorf("status %+v, want revision %d", st, resp.Header.Revision+1)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -66,11 +65,7 @@ func (r reader) checkOwn(n *corev1.Node, l control.Lease) error {
 // resourceVersion: a number that changes with every write and is not below the first.
 func revisions(n *corev1.Node) (create, mod int64) {
 	create = max(n.CreationTimestamp.Unix(), 1)
-	version, err := strconv.ParseInt(n.ResourceVersion, 10, 64)
-	if err != nil { // it is opaque to clients; etcd's and kine's are numbers
-		version = 0
-	}
-	return create, create + max(version, 0)
+	return create, create + versionNumber(n.ResourceVersion)
 }
 
 // subnets returns the podCIDRs of the network's families, one of each at most.

@@ -39,6 +39,7 @@ func (s *Store) send(ctx context.Context, node *corev1.Node, text []byte) (*core
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	patched, err := s.api.Nodes().Patch(call, node.Name, types.StrategicMergePatchType, text, metav1.PatchOptions{}, "status")
+	s.noteAnswer(ctx, patched, err)
 	if err != nil {
 		return nil, ended(ctx, fmt.Errorf("patch node %s: %w", quote(node.Name), err))
 	}
@@ -54,6 +55,7 @@ func (s *Store) get(ctx context.Context) (*corev1.Node, error) {
 		return nil, ended(ctx, err)
 	}
 	node, err := s.api.Nodes().Get(call, name, metav1.GetOptions{})
+	s.noteAnswer(ctx, node, err)
 	if err != nil {
 		return nil, ended(ctx, fmt.Errorf("get node %s: %w", quote(name), err))
 	}
@@ -69,6 +71,7 @@ func (s *Store) nodeName(ctx context.Context) (string, error) {
 		return name, nil
 	}
 	pod, err := s.api.Pods(s.cfg.PodNamespace).Get(ctx, s.cfg.PodName, metav1.GetOptions{})
+	s.noteAnswer(ctx, pod, err)
 	if err != nil {
 		return "", fmt.Errorf("get pod %s of namespace %s, to learn this node's name: %w", quote(s.cfg.PodName), quote(s.cfg.PodNamespace), err)
 	}

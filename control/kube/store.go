@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net/http"
 	"net/netip"
 	"os"
 	"sync"
@@ -12,7 +14,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
@@ -24,11 +28,13 @@ const (
 )
 
 // Store is control.Store on the Kubernetes API. Its methods may be called from several
-// goroutines. There is nothing to close.
+// goroutines.
 type Store struct {
 	cfg   Config
 	names names
 	api   corev1client.CoreV1Interface
+	http  *http.Client // of api
+	control.StoreHealth
 
 	mu        sync.Mutex
 	node      string        // the own Node's name; "" before it is known
@@ -36,10 +42,18 @@ type Store struct {
 	ready     bool          // MarkReady was called
 }
 
-var _ control.Store = (*Store)(nil)
+var (
+	_ control.Store         = (*Store)(nil)
+	_ control.ConfigWatcher = (*Store)(nil)
+	_ control.Publisher     = (*Store)(nil)
+	_ control.ReadyMarker   = (*Store)(nil)
+	_ control.AddressSource = (*Store)(nil)
+	_ control.StoreReporter = (*Store)(nil)
+	_ io.Closer             = (*Store)(nil)
+)
 
 // Open checks cfg and returns a Store. It reaches no server, so that one that is down is
-// no error here. An error names the setting and its value.
+// not an error here. An error names the setting and its value. The caller must Close the Store.
 func Open(_ context.Context, cfg Config) (*Store, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -53,11 +67,23 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	api, err := corev1client.NewForConfig(r)
+	client, err := rest.HTTPClientFor(r)
 	if err != nil {
 		return nil, fmt.Errorf("use API server %q: %w", r.Host, err)
 	}
-	return &Store{cfg: cfg, names: n, api: api, node: cfg.NodeName}, nil
+	api, err := corev1client.NewForConfigAndClient(r, client)
+	if err != nil {
+		return nil, fmt.Errorf("use API server %q: %w", r.Host, err)
+	}
+	return &Store{cfg: cfg, names: n, api: api, http: client, node: cfg.NodeName,
+		StoreHealth: control.StoreHealth{Kind: "kubernetes"}}, nil
+}
+
+// Close ends the connections to the API server. Watches must have been ended through their
+// contexts before: a connection in use is not closed.
+func (s *Store) Close() error {
+	utilnet.CloseIdleConnectionsFor(s.http.Transport)
+	return nil
 }
 
 // Network implements control.Store. It reads the file anew each time; no file is
@@ -140,17 +166,22 @@ func (s *Store) own(ctx context.Context, network control.Network, published cont
 	return l, n, err
 }
 
-// Published returns the lease that the own Node says, whoever has written it; ok is false if
-// it says none. What of its subnets the network does not have is there too.
-func (s *Store) Published(ctx context.Context) (l control.Lease, ok bool, err error) {
+// Published implements control.Publisher: it returns the lease that this process's own Node
+// publishes, whoever has written it and under whatever address. Subnets outside the network are
+// included.
+func (s *Store) Published(ctx context.Context, _ control.Node) ([]control.Lease, error) {
 	node, err := s.get(ctx)
 	switch {
 	case apierrors.IsNotFound(err):
-		return control.Lease{}, false, nil
+		return nil, nil
 	case err != nil:
-		return control.Lease{}, false, err
+		return nil, err
 	}
-	return s.reader(control.Network{EnableIPv4: true, EnableIPv6: true}).lease(node)
+	l, ok, err := s.reader(control.Network{EnableIPv4: true, EnableIPv6: true}).lease(node)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return []control.Lease{l}, nil
 }
 
 // Release implements control.Store: it removes the annotations that make a lease, if they

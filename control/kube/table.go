@@ -19,7 +19,8 @@ import (
 // it, and knows which leases have changed since they were last taken.
 type table struct {
 	reader reader
-	wake   chan struct{} // has room for one: there is something to take
+	seen   func(*corev1.Node) // called for each event; may be nil
+	wake   chan struct{}      // has room for one: there is something to take
 
 	mu    sync.Mutex
 	nodes map[string]*claim   // by Node name
@@ -69,6 +70,9 @@ func (t *table) claimOf(obj any) (*claim, error) {
 	n, ok := obj.(*corev1.Node)
 	if !ok {
 		return nil, fmt.Errorf("watch nodes: got a %T", obj)
+	}
+	if t.seen != nil {
+		t.seen(n)
 	}
 	c := &claim{node: n.Name}
 	if c.lease, c.ours, c.err = t.reader.lease(n); c.lease.Subnet.IsValid() || c.lease.IPv6Subnet.IsValid() {

@@ -34,6 +34,7 @@ func retry() *wait.Backoff {
 func (s *Store) Watch(ctx context.Context) <-chan control.Update {
 	r := s.watchReader(ctx)
 	t := newTable(r)
+	t.seen = func(n *corev1.Node) { s.noteAnswer(ctx, n, nil) }
 	log := klog.New(newSink(s.cfg.Log.Handler()))
 	reflector := cache.NewReflectorWithOptions(s.listWatch(r), &corev1.Node{}, t,
 		cache.ReflectorOptions{Logger: &log, Name: "nodes", Backoff: retry()})
@@ -97,6 +98,7 @@ func (s *Store) listWatch(r reader) *cache.ListWatch {
 			}
 			list, err := s.api.Nodes().List(ctx, o)
 			f.note(ctx, "list nodes", err)
+			s.noteAnswer(ctx, list, err)
 			if err != nil {
 				return nil, err
 			}
@@ -112,6 +114,7 @@ func (s *Store) listWatch(r reader) *cache.ListWatch {
 				w, err = s.api.Nodes().Watch(ctx, o)
 			}
 			f.note(ctx, "watch nodes", err)
+			s.noteAnswer(ctx, nil, err)
 			return w, err
 		},
 	}

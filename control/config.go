@@ -1,0 +1,40 @@
+package control
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Config is what a Controller needs. A field must be set unless its comment allows a zero value.
+type Config struct {
+	Store      Store
+	Overlay    Overlay // open; the caller runs it
+	Node       Node    // Previous as ReadSubnetFile returned it
+	Network    Network // as Store.Network returned it, and checked to be one that Overlay can carry
+	MTU        int     // of the overlay device, in bytes, until SetMTU
+	SubnetFile string  // path; "" writes none. It is removed while a lost lease has no successor
+	IPMasq     bool    // FLANNEL_IPMASQ of the subnet file
+	// WorkloadAddress gives the device the first usable address of each subnet, the one that
+	// the subnet file names: for containers that share the daemon's network namespace.
+	WorkloadAddress bool
+	RenewMargin     time.Duration // before expiry; 0 is an hour
+	Log             *slog.Logger
+	Ready           func() // may be nil; called once, when Status.Ready becomes true
+	// Published is called after each new Status; it may be nil. Calls come from several
+	// goroutines, and it must not block: it wakes whoever reads Controller.Status.
+	Published func()
+}
+
+// defaultRenewMargin is flannel's --subnet-lease-renew-margin.
+const defaultRenewMargin = time.Hour
+
+// withDefaults fills in what is zero.
+func (c Config) withDefaults() Config {
+	if c.RenewMargin <= 0 {
+		c.RenewMargin = defaultRenewMargin
+	}
+	if c.Published == nil {
+		c.Published = func() {}
+	}
+	return c
+}

@@ -1,0 +1,137 @@
+package control
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// Status returns how the Controller is now. It may be called at any time, waits for nothing
+// and never returns nil: before Run the Status is empty but for the MTU. The caller must not
+// change what it points to.
+func (c *Controller) Status() *Status { return c.status.Load() }
+
+// publish makes a new Status of the present one. Slices in it are replaced and never changed.
+func (c *Controller) publish(change func(*Status)) {
+	c.mu.Lock()
+	next := *c.status.Load()
+	change(&next)
+	c.status.Store(&next)
+	c.mu.Unlock()
+	c.cfg.Published()
+}
+
+// set makes f the fault err, or none. Since stays while the reason does.
+func (f *Fault) set(err error) {
+	if err == nil {
+		*f = Fault{}
+		return
+	}
+	next := Fault{Reason: Reason(err), Err: printableTo(err.Error(), loudBytes), Since: f.Since}
+	if f.Reason != next.Reason {
+		next.Since = time.Now()
+	}
+	*f = next
+}
+
+// peerReport is what is known of the peers after a Sync.
+type peerReport struct {
+	peers    []dataplane.Peer
+	failed   map[dataplane.VTEP]error
+	kept     map[netip.Prefix]struct{} // subnets that only the RIB still has
+	down     bool                      // the Sync failed as a whole: it says nothing about any peer
+	rejected []EntryStatus
+}
+
+// statuses returns how each subnet is. It keeps what has not changed since before, which has
+// the same order: one pass over both.
+func (r peerReport) statuses(before []PeerStatus, now time.Time) []PeerStatus {
+	subnets := 0
+	for i := range r.peers {
+		subnets += len(r.peers[i].Subnets)
+	}
+	all := make([]PeerStatus, 0, subnets+len(r.rejected))
+	for i := range r.peers {
+		p := &r.peers[i]
+		for _, subnet := range p.Subnets {
+			for len(before) > 0 && before[0].isBefore(p.VTEP, subnet) {
+				before = before[1:]
+			}
+			known := len(before) > 0 && before[0].State != PeerRefused && before[0].Subnet == subnet && before[0].VTEP == p.Addr
+			state, err := r.state(p.VTEP, subnet)
+			if known && err == nil && (state == before[0].State || state == PeerUnknown) {
+				all = append(all, before[0])
+				continue
+			}
+			s := PeerStatus{Subnet: subnet, VTEP: p.Addr, MAC: p.MAC, State: state, Since: now}
+			if s.explain(err); known && before[0].State == s.State && before[0].Reason == s.Reason {
+				s.Since = before[0].Since
+			}
+			all = append(all, s)
+		}
+	}
+	for _, e := range r.rejected {
+		all = append(all, PeerStatus{Subnet: e.Subnet, State: PeerRefused, Reason: e.Reason, Err: e.Err, Since: e.Since})
+	}
+	return all
+}
+
+// state returns the state of a peer's subnet and, if that is PeerFailed, why.
+func (r peerReport) state(v dataplane.VTEP, subnet netip.Prefix) (PeerState, error) {
+	if r.down {
+		return PeerUnknown, nil
+	}
+	if err := r.failed[v]; err != nil {
+		return PeerFailed, err
+	}
+	if _, kept := r.kept[subnet]; kept {
+		return PeerKept, nil
+	}
+	return PeerUp, nil
+}
+
+// explain says why the state is what it is.
+func (s *PeerStatus) explain(err error) {
+	switch s.State {
+	case PeerFailed:
+		s.Reason, s.Err = "not_programmed", printable(err.Error())
+	case PeerKept:
+		s.Reason, s.Err = "lease_missing", "the store has lost the lease: its node has not come back yet"
+	case PeerUnknown:
+		s.Reason, s.Err = "not_attempted", "no sync has succeeded since the lease appeared"
+	}
+}
+
+// isBefore reports whether s stands before a subnet of a peer in the order of RIB.Peers.
+// Refused ones stand last.
+func (s *PeerStatus) isBefore(v dataplane.VTEP, subnet netip.Prefix) bool {
+	if s.State == PeerRefused {
+		return false
+	}
+	if s.VTEP != v.Addr {
+		return s.VTEP.Less(v.Addr)
+	}
+	if s.MAC != v.MAC {
+		return slices.Compare(s.MAC[:], v.MAC[:]) < 0
+	}
+	return s.Subnet.Addr().Less(subnet.Addr())
+}
+
+// entryStatuses returns next, which is sorted by key, with the Since of those of before that
+// are refused for the same reason.
+func entryStatuses(before, next []EntryStatus) []EntryStatus {
+	for i := range next {
+		n := &next[i]
+		at, found := slices.BinarySearchFunc(before, *n, func(a, b EntryStatus) int { return strings.Compare(a.Key, b.Key) })
+		for ; found && at < len(before) && before[at].Key == n.Key; at++ {
+			if before[at].Subnet == n.Subnet && before[at].Reason == n.Reason {
+				n.Since = before[at].Since
+				break
+			}
+		}
+	}
+	return next
+}

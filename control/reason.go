@@ -1,0 +1,42 @@
+package control
+
+import "errors"
+
+// reasonError is an error with a stable id, by which programs tell faults apart.
+type reasonError struct {
+	reason string
+	err    error
+}
+
+func (e *reasonError) Error() string { return e.err.Error() }
+
+func (e *reasonError) Unwrap() error { return e.err }
+
+// WithReason gives err an id in snake_case, which Reason returns. The text stays the same.
+func WithReason(reason string, err error) error { return &reasonError{reason, err} }
+
+// Reason returns the stable id of an error: that of WithReason, or of a sentinel error of this
+// package; "other" if it has none.
+func Reason(err error) string {
+	if with := (*reasonError)(nil); errors.As(err, &with) {
+		return with.reason
+	}
+	for _, known := range [...]struct {
+		err    error
+		reason string
+	}{
+		{ErrNoNetwork, "no_network_config"},
+		{ErrTaken, "address_in_use"},
+		{ErrNoSubnet, "no_free_subnet"},
+		{ErrLost, "lease_lost"},
+		{ErrNetworkChanged, "network_config_changed"},
+	} {
+		if errors.Is(err, known.err) {
+			return known.reason
+		}
+	}
+	if errors.As(err, new(*NetworkError)) {
+		return "bad_network_config"
+	}
+	return "other"
+}

@@ -1,0 +1,54 @@
+package control
+
+import (
+	"sync"
+	"time"
+)
+
+// StoreHealth keeps the StoreStatus of a Store, which reports each answer to it. The zero
+// value, with Kind set, has not heard from the store yet. It may be used by several goroutines.
+type StoreHealth struct {
+	Kind string // see StoreStatus
+
+	mu     sync.Mutex
+	status StoreStatus
+}
+
+// Answered notes an answer of the store. revision is the one it was given at, 0 if that is not
+// known; err is what the store refused, if it did.
+func (h *StoreHealth) Answered(revision int64, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.status.LastAnswer = time.Now()
+	if revision > 0 {
+		h.status.Revision = revision
+	}
+	h.set(true, err)
+}
+
+// Failed notes that the store could not be reached.
+func (h *StoreHealth) Failed(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.set(false, err)
+}
+
+// set notes a change. Another text of an error that lasts is not one.
+func (h *StoreHealth) set(connected bool, err error) {
+	if changed := connected != h.status.Connected || (err == nil) != (h.status.Err == ""); changed || h.status.Since.IsZero() {
+		h.status.Since = time.Now()
+	}
+	h.status.Connected, h.status.Err = connected, ""
+	if err != nil {
+		h.status.Err = printableTo(err.Error(), loudBytes)
+	}
+}
+
+// Status returns how the store is. A Store embeds it to be a StoreReporter.
+func (h *StoreHealth) Status() StoreStatus {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.status
+	s.Kind = h.Kind
+	return s
+}

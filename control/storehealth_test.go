@@ -1,0 +1,41 @@
+package control_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/overlayd/overlayd/control"
+)
+
+// TestStoreHealth: Since is when the state began, whatever the texts of an error in between.
+func TestStoreHealth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &control.StoreHealth{Kind: "etcd"}
+		if got := h.Status(); got != (control.StoreStatus{Kind: "etcd"}) {
+			t.Errorf("before any call: %+v", got)
+		}
+		begin := time.Now()
+		at := func(seconds int) time.Time { return begin.Add(time.Duration(seconds) * time.Second) }
+		for i, step := range []struct {
+			report func()
+			want   control.StoreStatus
+		}{
+			{func() { h.Failed(errors.New("refused")) }, control.StoreStatus{Err: "refused", Since: at(1)}},
+			{func() { h.Failed(errors.New("timeout")) }, control.StoreStatus{Err: "timeout", Since: at(1)}},
+			{func() { h.Answered(7, nil) }, control.StoreStatus{Connected: true, Revision: 7, Since: at(3), LastAnswer: at(3)}},
+			{func() { h.Answered(0, nil) }, control.StoreStatus{Connected: true, Revision: 7, Since: at(3), LastAnswer: at(4)}},
+			{func() { h.Answered(0, errors.New("denied\n")) },
+				control.StoreStatus{Connected: true, Err: `denied\n`, Revision: 7, Since: at(5), LastAnswer: at(5)}},
+			{func() { h.Failed(errors.New("gone")) }, control.StoreStatus{Err: "gone", Revision: 7, Since: at(6), LastAnswer: at(5)}},
+		} {
+			time.Sleep(time.Second)
+			step.report()
+			step.want.Kind = "etcd"
+			if got := h.Status(); got != step.want {
+				t.Errorf("step %d: %+v\nwant %+v", i, got, step.want)
+			}
+		}
+	})
+}
