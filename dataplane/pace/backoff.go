@@ -2,7 +2,6 @@ package pace
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 )
 
@@ -17,7 +16,7 @@ type Backoff struct {
 func (b *Backoff) Next() time.Duration {
 	d := min(max(b.delay, b.Low), b.High)
 	b.delay = 2 * d
-	return d*3/4 + rand.N(d/2+1)
+	return jitter(d)
 }
 
 // Reset starts again at Low.
