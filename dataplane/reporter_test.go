@@ -1,0 +1,128 @@
+package dataplane
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func newReporter() (*Reporter, *bytes.Buffer) {
+	var log bytes.Buffer
+	return NewReporter(slog.New(slog.NewTextHandler(&log, nil)), "part"), &log
+}
+
+func TestStateOf(t *testing.T) {
+	peer := &PeerError{Err: errors.New("refused")}
+	for _, tc := range []struct {
+		err  error
+		want State
+	}{
+		{nil, StateOK},
+		{peer, StateDegraded},
+		{fmt.Errorf("sync: %w", errors.Join(peer, peer)), StateDegraded},
+		{errors.Join(peer, errors.New("no device")), StateFailed},
+	} {
+		if got := StateOf(tc.err); got != tc.want {
+			t.Errorf("%v: got %s, want %s", tc.err, got, tc.want)
+		}
+	}
+}
+
+// Since tells when the state or its reason changed, not when it was last confirmed.
+func TestSinceIsOfTheLastChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := newReporter()
+		start := time.Now()
+		a, b := errors.New("a"), errors.New("b")
+		for i, step := range []struct {
+			err  error
+			want time.Duration
+		}{{nil, 0}, {a, 2 * time.Second}, {a, 2 * time.Second}, {b, 4 * time.Second}, {nil, 5 * time.Second}} {
+			time.Sleep(time.Second)
+			r.Publish(StateOf(step.err), step.err)
+			if s := r.Status(); s.Since.Sub(start) != step.want || (s.Err == "") != (step.err == nil) || s.State != StateOf(step.err) {
+				t.Errorf("step %d: %+v after %v", i, s, s.Since.Sub(start))
+			}
+		}
+	})
+}
+
+func TestManyPeersAreOneReason(t *testing.T) {
+	r, _ := newReporter()
+	var errs []error
+	for range 1000 {
+		errs = append(errs, &PeerError{Err: errors.New("refused")})
+	}
+	err := errors.Join(errs...)
+	r.Publish(StateOf(err), err)
+	if s := r.Status(); !strings.HasSuffix(s.Err, "refused; and 999 more") || len(s.Err) > 100 {
+		t.Errorf("got %q", s.Err)
+	}
+}
+
+// A published status never changes: who has it may read it without a lock.
+func TestRepairsAreCountedByKind(t *testing.T) {
+	r, _ := newReporter()
+	r.Publish(StateOK, nil, ObjectStatus{Kind: "route", Wanted: 3, Have: 3}, ObjectStatus{Kind: "device", Wanted: 1, Have: 1})
+	before := r.Status()
+	r.Repaired(Change{OpAdd, "route", "10.5.2.0/24", "", "via 10.5.2.0"}, Change{OpDelete, "route", "10.5.3.0/24", "", ""})
+	r.Repaired()
+	r.Publish(StateOK, nil) // keeps the counts of objects
+	got := r.Status().Objects
+	if len(got) != 2 || got[0].Repairs != 2 || got[0].LastRepair.IsZero() || got[0].Wanted != 3 || got[1].Repairs != 0 {
+		t.Errorf("got %+v", got)
+	}
+	want := []ObjectStatus{{Kind: "route", Wanted: 3, Have: 3}, {Kind: "device", Wanted: 1, Have: 1}}
+	if diff := cmp.Diff(want, before.Objects); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRepairsAreLoggedOnceAndInPart(t *testing.T) {
+	r, log := newReporter()
+	many := make([]Change, 3000)
+	for i := range many {
+		many[i] = Change{Op: OpAdd, Kind: "route", Key: fmt.Sprint("r", i), Is: "x"}
+	}
+	lines := func(changes ...Change) int {
+		log.Reset()
+		r.Repaired(changes...)
+		return strings.Count(log.String(), "\n")
+	}
+	if n := lines(many[0]); n != 1 || !strings.Contains(log.String(), "change.key=r0") || !strings.Contains(log.String(), "part=part") {
+		t.Errorf("%d lines: %s", n, log)
+	}
+	if n := lines(many[0]); n != 0 {
+		t.Errorf("the second time %d lines: %s", n, log)
+	}
+	if n := lines(many...); n != repairLines || !strings.Contains(log.String(), fmt.Sprintf("more=%d", len(many)-repairLines)) {
+		t.Errorf("%d lines: %s", n, log)
+	}
+}
+
+func TestReporterIsForSeveralGoroutines(t *testing.T) {
+	r, _ := newReporter()
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() {
+			for range 100 {
+				r.Publish(StateOK, nil, ObjectStatus{Kind: "route", Wanted: i})
+				r.Repaired(Change{Kind: "route"})
+				_ = r.Status()
+			}
+		})
+	}
+	all.Wait()
+	r.Publish(StateOK, nil)
+	if got := r.Status().Objects[0].Repairs; got != 400 {
+		t.Errorf("%d repairs", got)
+	}
+}
