@@ -141,7 +141,7 @@ func (d *Dataplane) Close() error {
 	defer d.mu.Unlock()
 	d.closed = true
 	for _, t := range d.tunnels {
-		t.stats.stop()
+		t.stats.stop(d.rt, t.name)
 	}
 	if d.overlay != nil {
 		d.overlay.batch.close()

@@ -28,8 +28,9 @@ func (m *meter) start(rt *rtnl.Conn, index int) error {
 	return nil
 }
 
-// stop keeps what was counted last.
-func (m *meter) stop() {
+// stop reads the counters for the last time: Stats returns these from now on.
+func (m *meter) stop(rt *rtnl.Conn, name string) {
+	m.read(rt, name)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.open = false
