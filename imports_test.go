@@ -45,8 +45,10 @@ var layers = []string{"encap", "dataplane", "control", "cmd"}
 // siblings are the imports between packages of one folder that the house allows.
 var siblings = map[string][]string{
 	"dataplane/userspace": {"dataplane/fib", "dataplane/rtnl"},
-	"dataplane/kernel":    {"dataplane/rtnl"},
-	"dataplane/hostroute": {"dataplane/rtnl"},
+	"dataplane/kernel":    {"dataplane/rtnl", "dataplane/watch"},
+	"dataplane/hostroute": {"dataplane/rtnl", "dataplane/watch"},
+	"dataplane/masq":      {"dataplane/nft", "dataplane/watch"},
+	"dataplane/underlay":  {"dataplane/watch"},
 }
 
 // TestImportsPointDown checks the arrows of the house: layers import lower ones

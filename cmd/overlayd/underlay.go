@@ -17,10 +17,23 @@ var errNoUnderlay = errors.New("choose underlay interface")
 func selectUnderlay(ctx context.Context, o underlay.Options) (underlay.Interface, error) {
 	iface, err := underlay.Select(ctx, o)
 	if err != nil {
-		return iface, fmt.Errorf("%w: %w", errNoUnderlay, err)
+		return iface, &underlayError{err}
 	}
 	return iface, nil
 }
+
+// underlayError is an error of underlay.Select that names flags.
+type underlayError struct{ err error }
+
+func (e *underlayError) Error() string {
+	flags := map[underlay.Field]string{
+		underlay.FieldIface: "--iface", underlay.FieldIfaceRegex: "--iface-regex", underlay.FieldCanReach: "--iface-can-reach",
+		underlay.FieldPublicIP: "--public-ip", underlay.FieldPublicIPv6: "--public-ipv6",
+	}
+	return fmt.Sprintf("%v: %s", errNoUnderlay, underlay.Describe(e.err, func(f underlay.Field) string { return flags[f] }))
+}
+
+func (e *underlayError) Unwrap() []error { return []error{errNoUnderlay, e.err} }
 
 // findUnderlay finds an interface before it is known what it is to carry. Where there was one
 // before, it waits for it: a cable is pulled, a driver is loaded anew.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -29,32 +30,32 @@ func (o Options) criteria() (criteria, error) {
 		public: [2]netip.Addr{o.PublicIP.Unmap(), o.PublicIPv6}, wanted: [2]bool{o.IPv4, o.IPv6}}
 	for _, v := range o.Iface {
 		if err := checkIface(v); err != nil {
-			return criteria{}, fmt.Errorf("--iface %q: %w", v, err)
+			return criteria{}, &OptionError{FieldIface, strconv.Quote(v), err}
 		}
 	}
 	for _, v := range o.IfaceRegex {
 		if v == "" {
-			return criteria{}, errors.New(`--iface-regex "": is empty, which would match every interface`)
+			return criteria{}, &OptionError{FieldIfaceRegex, strconv.Quote(v), errors.New("is empty, which would match every interface")}
 		}
 		re, err := regexp.Compile(v)
 		if err != nil {
-			return criteria{}, fmt.Errorf("--iface-regex %q: %w", v, err)
+			return criteria{}, &OptionError{FieldIfaceRegex, strconv.Quote(v), err}
 		}
 		c.regex = append(c.regex, re)
 	}
 	if err := checkAddr(c.canReach); err != nil {
-		return criteria{}, fmt.Errorf("--iface-can-reach %s: %w", o.CanReach, err)
+		return criteria{}, &OptionError{FieldCanReach, o.CanReach.String(), err}
 	}
-	for f, flag := range publicFlags {
+	for f, field := range publicFields {
 		if err := checkPublic(c.public[f], f); err != nil {
-			return criteria{}, fmt.Errorf("%s %s: %w", flag, c.public[f], err)
+			return criteria{}, &OptionError{field, c.public[f].String(), err}
 		}
 	}
 	return c, nil
 }
 
-// publicFlags are the flags of the published addresses, by family.
-var publicFlags = [2]string{"--public-ip", "--public-ipv6"}
+// publicFields are the fields of the published addresses, by family.
+var publicFields = [2]Field{FieldPublicIP, FieldPublicIPv6}
 
 // familyNames are for messages, by family.
 var familyNames = [2]string{"IPv4", "IPv6"}

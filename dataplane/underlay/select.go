@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
-	"strings"
 )
 
 // host is what the kernel says about this host.
@@ -24,21 +23,21 @@ type route struct {
 	src   netip.Addr
 }
 
-// pick is what one flag asked for: a link, and an address of it if that was
-// asked for too. Whether the link is of use is decided by [criteria.check].
+// pick is the interface that one option asks for, and its address if the option asks for
+// that too. [criteria.check] decides whether the interface is usable.
 type pick struct {
 	link *link
 	addr netip.Addr
-	// loopback is set where the user named the interface or its address.
+	// loopback is set if the user named the interface or its address.
 	loopback bool
 }
 
-// choose returns the first interface that c asks for and that is of use.
+// choose returns the first usable interface that c asks for.
 func (c criteria) choose(h host) (Interface, error) {
 	if len(h.links) == 0 {
 		return Interface{}, errNoInterface
 	}
-	var tried []string
+	failed := &SelectError{Links: describe(h.links), Unnamed: !c.named()}
 	for _, step := range c.steps(h) {
 		p, err := step.find()
 		if err == nil {
@@ -47,32 +46,28 @@ func (c criteria) choose(h host) (Interface, error) {
 				return got, nil
 			}
 		}
-		tried = append(tried, fmt.Sprintf("%s: %v", step.what, err))
+		failed.Tried = append(failed.Tried, &OptionError{step.field, step.value, err})
 	}
-	hint := ""
-	if !c.named() {
-		hint = "; choose one with --iface, --iface-regex or --iface-can-reach"
-	}
-	return Interface{}, fmt.Errorf("%s (looked at: %s)%s",
-		strings.Join(tried, "; "), describe(h.links), hint)
+	return Interface{}, failed
 }
 
-// step is one thing to try, and its name in messages.
+// step is one thing to try, and the option that asks for it.
 type step struct {
-	what string
-	find func() (pick, error)
+	field Field
+	value string
+	find  func() (pick, error)
 }
 
 func (c criteria) steps(h host) []step {
 	var out []step
 	for _, v := range c.iface {
-		out = append(out, step{"--iface " + v, func() (pick, error) { return byNameOrIP(h.links, v) }})
+		out = append(out, step{FieldIface, v, func() (pick, error) { return byNameOrIP(h.links, v) }})
 	}
 	for _, re := range c.regex {
-		out = append(out, step{"--iface-regex " + re.String(), func() (pick, error) { return byRegex(h.links, re) }})
+		out = append(out, step{FieldIfaceRegex, re.String(), func() (pick, error) { return byRegex(h.links, re) }})
 	}
 	if c.canReach.IsValid() {
-		out = append(out, step{"--iface-can-reach " + c.canReach.String(), func() (pick, error) { return c.byReach(h) }})
+		out = append(out, step{FieldCanReach, c.canReach.String(), func() (pick, error) { return c.byReach(h) }})
 	}
 	if c.named() {
 		return out
@@ -92,13 +87,13 @@ func (c criteria) ownPublic(links []link) []step {
 		}
 	}
 	if l4, l6 := picks[0].link, picks[1].link; l4 != nil && l6 != nil && l4 != l6 {
-		return []step{{publicFlags[0], func() (pick, error) {
+		return []step{{FieldPublicIP, c.public[0].String(), func() (pick, error) {
 			return pick{}, errTwoInterfaces(c.public[0].String(), l4.name, c.public[1].String(), l6.name)
 		}}}
 	}
 	for f, p := range picks {
 		if p.link != nil {
-			return []step{{publicFlags[f] + " " + c.public[f].String(), func() (pick, error) { return p, nil }}}
+			return []step{{publicFields[f], c.public[f].String(), func() (pick, error) { return p, nil }}}
 		}
 	}
 	return nil
@@ -109,7 +104,7 @@ func (c criteria) defaultSteps(h host) (out []step) {
 	if c.wanted[0] && c.wanted[1] {
 		l4, l6 := c.usable(h, 0), c.usable(h, 1)
 		if l4 != "" && l6 != "" && l4 != l6 {
-			return []step{{"default route", func() (pick, error) {
+			return []step{{"", defaultRoute, func() (pick, error) {
 				return pick{}, errTwoInterfaces("that of IPv4", l4, "that of IPv6", l6)
 			}}}
 		}
@@ -120,11 +115,11 @@ func (c criteria) defaultSteps(h host) (out []step) {
 	}
 	for _, f := range order {
 		for _, r := range h.defaults[f] {
-			out = append(out, step{"default route", func() (pick, error) { return byRoute(h.links, r) }})
+			out = append(out, step{"", defaultRoute, func() (pick, error) { return byRoute(h.links, r) }})
 		}
 	}
 	if len(out) == 0 {
-		out = append(out, step{"default route", func() (pick, error) { return pick{}, errors.New("there is none in the main table") }})
+		out = append(out, step{"", defaultRoute, func() (pick, error) { return pick{}, errors.New("there is none in the main table") }})
 	}
 	return out
 }
@@ -157,7 +152,7 @@ func (c criteria) check(p pick) (Interface, error) {
 	}
 	for f, a := range c.public {
 		if a.IsValid() && !ends[f].Local.IsValid() {
-			return Interface{}, fmt.Errorf("%s: has no %s address to send from, which %s %s needs", l.name, familyNames[f], publicFlags[f], a)
+			return Interface{}, &OptionError{publicFields[f], a.String(), fmt.Errorf("%s: has no %s address to send from", l.name, familyNames[f])}
 		}
 	}
 	return out, nil
@@ -203,8 +198,8 @@ func byAddr(links []link, a netip.Addr) (pick, error) {
 	return pick{}, errors.New("no interface has this address for use")
 }
 
-// byRegex passes over interfaces that are of no use or down, so that a broad
-// expression finds the one that is.
+// byRegex ignores interfaces that are unusable or down, so that a broad expression finds a
+// usable one.
 func byRegex(links []link, re *regexp.Regexp) (pick, error) {
 	ok := func(l *link) bool {
 		return slices.ContainsFunc(l.addrs, address.usable) && l.up && l.refusal(false) == nil
@@ -224,9 +219,9 @@ func byRegex(links []link, re *regexp.Regexp) (pick, error) {
 	return pick{}, errors.New("matches no address and no name of a usable interface")
 }
 
-// byReach follows the route, except to an own address: that one leads to the
-// loopback, while who names it (the same flag on every host, pointing at one of
-// them) means the interface that has it.
+// byReach follows the route. A route to an address of this host leads to the loopback; the
+// interface that has the address is meant then, as all hosts may be given the address of
+// one of them.
 func (c criteria) byReach(h host) (pick, error) {
 	if p, err := byAddr(h.links, c.canReach); err == nil {
 		return p, nil

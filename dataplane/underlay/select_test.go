@@ -113,12 +113,37 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+// flags are the options' names as a command could have them.
+var flags = map[Field]string{FieldIface: "--iface", FieldIfaceRegex: "--iface-regex",
+	FieldCanReach: "--iface-can-reach", FieldPublicIP: "--public-ip", FieldPublicIPv6: "--public-ipv6"}
+
+// wantParts checks what a command would show of an error, and that the error itself names
+// no flag.
 func wantParts(t *testing.T, err error, parts string) {
 	t.Helper()
+	if strings.Contains(err.Error(), "--") {
+		t.Errorf("error %q names a flag", err)
+	}
+	text := Describe(fmt.Errorf("choose: %w", err), func(f Field) string { return flags[f] })
 	for part := range strings.SplitSeq(parts, "|") {
-		if !strings.Contains(err.Error(), part) {
-			t.Fatalf("error %q does not say %q", err, part)
+		if !strings.Contains(text, part) {
+			t.Fatalf("error %q does not contain %q", text, part)
 		}
+	}
+}
+
+func TestDescribeOfAnotherError(t *testing.T) {
+	if got := Describe(errNoInterface, nil); got != errNoInterface.Error() {
+		t.Error(got)
+	}
+}
+
+func TestErrorsUnwrap(t *testing.T) {
+	reason := errors.New("reason")
+	err := error(&SelectError{Tried: []*OptionError{{FieldIface, "eth9", reason}}})
+	var o *OptionError
+	if !errors.Is(err, reason) || !errors.As(err, &o) || o.Value != "eth9" {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -1,8 +1,11 @@
 // Package underlay chooses the interface and the addresses that carry the overlay,
 // and tells when they have changed.
 //
-// select.go decides, from plain values; list.go asks the kernel for them; watch.go
-// asks again when the kernel says that something has changed.
+//	underlay.go  Options, Interface, Select
+//	options.go   checks Options; errors.go: the errors, which name fields and no flags
+//	list.go      reads interfaces and routes from the kernel
+//	select.go    chooses from them (pure); link.go: one interface
+//	watch.go     selects again when the kernel reports a change
 package underlay
 
 import (
@@ -13,27 +16,28 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-// Options say which interface to use. What names an interface is tried in the
-// order of the fields, and the first match wins; only where none of them is given
-// do the public addresses, and after them the default route, decide.
+// Options say which interface to use. The options that name an interface are tried in the
+// order of the fields, and the first match wins. If none of them is given, the public
+// addresses decide, and after them the default route.
 type Options struct {
-	// Iface holds names or addresses of interfaces (--iface).
+	// Iface holds names or addresses of interfaces.
 	Iface []string
-	// IfaceRegex holds Go regular expressions (--iface-regex). Each is matched
-	// against the addresses of all interfaces first and then against their names.
+	// IfaceRegex holds Go regular expressions. Each is matched against the addresses of all
+	// interfaces first and then against their names.
 	IfaceRegex []string
-	// CanReach asks for the interface and source address of the route to it
-	// (--iface-can-reach). An address of this host asks for the interface that has it.
+	// CanReach asks for the interface and source address of the route to it. An address of
+	// this host asks for the interface that has it.
 	CanReach netip.Addr
-	// PublicIP and PublicIPv6 are published instead of the interface's addresses
-	// (--public-ip, --public-ipv6). The host need not own them: behind NAT it does not.
+	// PublicIP and PublicIPv6 are published instead of the interface's addresses. The host
+	// need not have them: behind NAT it does not.
 	PublicIP, PublicIPv6 netip.Addr
 
-	// IPv4 and IPv6 are the families that the overlay has. They order the default
-	// routes, and where both are wanted these must not lead to different interfaces.
-	// Neither means that it is not known yet: as IPv4, and IPv6 where that is not there.
+	// IPv4 and IPv6 are the families of the overlay. They order the default routes. If both
+	// are wanted, the default routes must not lead to different interfaces. If neither is
+	// set, the families are not known yet: IPv4 is preferred.
 	IPv4, IPv6 bool
 }
 
@@ -42,21 +46,20 @@ type Interface struct {
 	Name  string
 	Index int
 	MTU   int // in bytes; at least 1
-	// IPv4 and IPv6 are the ends of the two families; one at least is valid.
+	// IPv4 and IPv6 are the ends of the two families; at least one is valid.
 	IPv4, IPv6 End
 }
 
-// End is an interface in one address family; zero where it has no address of use.
-// A link-local IPv6 address is of none: without a zone, which a lease has not, it
-// is nobody's.
+// End is an interface in one address family; zero if it has no usable address. A link-local
+// IPv6 address is not usable: it needs a zone, and a lease has none.
 type End struct {
-	Local  netip.Addr // the source of what is sent
+	Local  netip.Addr // the source of sent packets
 	Public netip.Addr // what other nodes send to; Local unless another was asked for
 }
 
-// Underlays returns what a dataplane is opened with to carry an overlay of these
-// families: each goes by the underlay of its own family, and where the host has
-// none of that by the other.
+// Underlays returns what a dataplane is opened with to carry an overlay of these families.
+// Each family uses the underlay of its own family, or the other one if the host has only
+// that.
 func (i Interface) Underlays(ipv4, ipv6 bool) []dataplane.Underlay {
 	var out []dataplane.Underlay
 	for _, f := range []struct {
@@ -73,17 +76,17 @@ func (i Interface) Underlays(ipv4, ipv6 bool) []dataplane.Underlay {
 	return out
 }
 
-// Select chooses the interface for o in the network namespace of the calling
-// thread. An error names each flag tried and its value, and where nothing matched also
-// every interface that was looked at and why it was not taken.
+// Select chooses the interface for o in the network namespace of the calling thread. It
+// returns an [*OptionError] for an invalid option, and a [*SelectError] if no interface is
+// usable: that names every option tried, and every interface and why it was refused.
 //
-// An IPv6 address that was added a moment ago cannot be used before the kernel has
-// seen that nobody else has it (RFC 4862 section 5.4): Select waits for that, until ctx ends.
+// The kernel first checks that no other host has a new IPv6 address (RFC 4862 section 5.4):
+// Select waits for that, until ctx ends.
 func Select(ctx context.Context, o Options) (Interface, error) {
 	return selectKeeping(ctx, o, Interface{})
 }
 
-// selectKeeping is Select, which of equally good addresses takes those that last has.
+// selectKeeping is Select that, of equally good addresses, takes those of last.
 func selectKeeping(ctx context.Context, o Options, last Interface) (Interface, error) {
 	c, err := o.criteria()
 	if err != nil {
@@ -99,7 +102,7 @@ func selectKeeping(ctx context.Context, o Options, last Interface) (Interface, e
 		if err != nil || !h.isTentative(got.IPv6.Local) || tries == maxTentative {
 			return got, err
 		}
-		if !pause(ctx, tentativePause) {
+		if !pace.Sleep(ctx, tentativePause, nil) {
 			return Interface{}, ctx.Err()
 		}
 	}
@@ -111,10 +114,10 @@ const (
 	maxTentative   = 60
 )
 
-// errNoInterface says that there is nothing to choose from.
+// errNoInterface: there is nothing to choose from.
 var errNoInterface = errors.New("this network namespace has no interface")
 
-// errTwoInterfaces says that the families lead to different interfaces.
+// errTwoInterfaces: the families lead to different interfaces.
 func errTwoInterfaces(what4, name4, what6, name6 string) error {
-	return fmt.Errorf("%s is on %s and %s on %s, and both families take the same interface", what4, name4, what6, name6)
+	return fmt.Errorf("%s is on %s and %s on %s, but both families must use the same interface", what4, name4, what6, name6)
 }

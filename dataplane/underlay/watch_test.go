@@ -2,13 +2,15 @@ package underlay
 
 import (
 	"context"
-	"encoding/binary"
+	"errors"
 	"net"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/watch"
 )
 
 // TestWatch: a changed MTU and a changed address are told, another address beside the
@@ -64,29 +66,49 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-func TestOfInterest(t *testing.T) {
-	message := func(kind uint16, dstLen byte) []byte {
-		b := make([]byte, unix.SizeofNlMsghdr+unix.SizeofRtMsg)
-		binary.NativeEndian.PutUint32(b, uint32(len(b)))
-		binary.NativeEndian.PutUint16(b[4:], kind)
-		b[unix.SizeofNlMsghdr+1] = dstLen
-		return b
-	}
+func TestConcerns(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		b    []byte
+		kind uint16
+		body []byte
 		want bool
 	}{
-		{"link", message(unix.RTM_NEWLINK, 24), true},
-		{"default route", message(unix.RTM_DELROUTE, 0), true},
-		{"route", message(unix.RTM_NEWROUTE, 24), false},
-		{"route, then an address", append(message(unix.RTM_NEWROUTE, 24), message(unix.RTM_NEWADDR, 24)...), true},
-		{"two routes", append(message(unix.RTM_NEWROUTE, 24), message(unix.RTM_NEWROUTE, 32)...), false},
-		{"nothing", nil, false},
-		{"bad length", binary.NativeEndian.AppendUint32(nil, 0), false},
+		{"link", unix.RTM_NEWLINK, []byte{0, 24}, true},
+		{"address", unix.RTM_NEWADDR, []byte{unix.AF_INET, 24}, true},
+		{"default route", unix.RTM_DELROUTE, []byte{unix.AF_INET, 0}, true},
+		{"route", unix.RTM_NEWROUTE, []byte{unix.AF_INET, 24}, false},
+		{"deleted route", unix.RTM_DELROUTE, []byte{unix.AF_INET, 32}, false},
+		{"short route", unix.RTM_NEWROUTE, nil, true},
 	} {
-		if got := ofInterest(tt.b); got != tt.want {
+		if got := concerns(unix.NlMsghdr{Type: tt.kind}, tt.body); got != tt.want {
 			t.Errorf("%s: got %t", tt.name, got)
 		}
+	}
+}
+
+// A watcher that can no longer hear the kernel says so, and does not go on deaf.
+func TestWatchReturnsTheErrorOfItsSocket(t *testing.T) {
+	s, err := watch.Open(watch.Groups{Protocol: unix.NETLINK_ROUTE})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	rc, err := s.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unconnected, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(unconnected)
+	rc.Control(func(fd uintptr) { err = unix.Dup3(unconnected, int(fd), unix.O_CLOEXEC) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := follow(ctx, s, Options{}, Interface{}, func(Interface) {}); !errors.Is(err, unix.ENOTCONN) {
+		t.Errorf("got %v", err)
 	}
 }
