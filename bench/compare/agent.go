@@ -12,6 +12,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/bench/testbed"
 )
 
 // agentCommand as first argument makes this program the agent of one host.
@@ -24,7 +26,7 @@ const agentCommand = "agent"
 type Agent struct {
 	mu      sync.Mutex
 	daemons []*agentDaemon
-	udp     []socket // listening, not yet read
+	udp     []testbed.Socket // listening, not yet read
 }
 
 // agentDaemon is one started process; state is set when it has ended.

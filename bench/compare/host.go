@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"net/rpc"
 	"os"
@@ -15,9 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/bench/testbed"
 )
 
 // underlayLink is every host's link to the other one.
@@ -28,14 +27,14 @@ type host struct {
 	name     string
 	dir      string     // of its files and logs
 	underlay netip.Addr // on underlayLink
-	overlay  netip.Addr // where the other host reaches it by way of the overlay
+	overlay  netip.Addr // where the other host reaches it through the overlay
 	agent    *exec.Cmd
 	rpc      *rpc.Client
-	nl       *netlink.Handle // in the host's network namespace
+	ns       *testbed.Namespace // of the agent
 }
 
-// newHost starts a host's first process. Its end is the end of the host: of its
-// processes, its links and, as nobody names it, its namespace.
+// newHost starts a host's first process. When it ends, the host's processes, links
+// and namespace, which has no name, end with it.
 func newHost(name, dir string, underlay netip.Addr) (h *host, err error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
@@ -53,22 +52,10 @@ func newHost(name, dir string, underlay netip.Addr) (h *host, err error) {
 		return nil, fmt.Errorf("start host %s: %w (in a container this needs --privileged)", name, err)
 	}
 	h.rpc = rpc.NewClient(pipes{out, in})
-	if err := h.openNetlink(); err != nil {
+	if h.ns, err = testbed.OpenNamespace("host "+name, h.agent.Process.Pid); err != nil {
 		return nil, errors.Join(err, h.close())
 	}
 	return h, nil
-}
-
-func (h *host) openNetlink() error {
-	ns, err := netns.GetFromPid(h.agent.Process.Pid)
-	if err != nil {
-		return fmt.Errorf("open namespace of host %s: %w", h.name, err)
-	}
-	defer ns.Close()
-	if h.nl, err = netlink.NewHandleAt(ns); err != nil {
-		return fmt.Errorf("open netlink in host %s: %w", h.name, err)
-	}
-	return nil
 }
 
 // agentEnv leaves out what would change the flags of overlayd or flanneld.
@@ -86,8 +73,8 @@ type pipes struct {
 
 // close ends the host and waits for that.
 func (h *host) close() error {
-	if h.nl != nil {
-		h.nl.Close()
+	if h.ns != nil {
+		h.ns.Close()
 	}
 	h.rpc.Close()
 	patience := time.AfterFunc(3*time.Second, func() { h.agent.Process.Kill() })
@@ -154,34 +141,20 @@ func (h *host) awaitFile(ctx context.Context, path string) error {
 }
 
 func (h *host) awaitLink(ctx context.Context, name string) error {
-	return h.await(ctx, "link "+name, func() bool {
-		_, err := h.nl.LinkByName(name)
-		return err == nil
-	})
+	return h.await(ctx, "link "+name, func() bool { return h.ns.HasLink(name) })
 }
 
 // setLink gives a link its address and MTU (0: as it is) and sets it up.
 func (h *host) setLink(name string, addr netip.Prefix, mtu int) error {
-	l, err := h.nl.LinkByName(name)
-	if err != nil {
-		return fmt.Errorf("host %s: find link %s: %w", h.name, name, err)
-	}
 	if mtu > 0 {
-		if err := h.nl.LinkSetMTU(l, mtu); err != nil {
-			return fmt.Errorf("host %s: set MTU of %s: %w", h.name, name, err)
+		if err := h.ns.SetMTU(name, mtu); err != nil {
+			return err
 		}
 	}
-	if err := h.nl.AddrAdd(l, &netlink.Addr{IPNet: ipNet(addr)}); err != nil {
-		return fmt.Errorf("host %s: add address %s to %s: %w", h.name, addr, name, err)
+	if err := h.ns.AddAddr(name, addr); err != nil {
+		return err
 	}
-	if err := h.nl.LinkSetUp(l); err != nil {
-		return fmt.Errorf("host %s: set %s up: %w", h.name, name, err)
-	}
-	return nil
-}
-
-func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+	return h.ns.SetUp(name)
 }
 
 // logs returns the ends of the logs of the host's daemons.
@@ -193,13 +166,7 @@ func (h *host) logs() string {
 		if err != nil || len(text) == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, "host %s, %s:\n%s", h.name, filepath.Base(file), tail(string(text), 8))
+		fmt.Fprintf(&b, "host %s, %s:\n%s", h.name, filepath.Base(file), testbed.Tail(string(text), 8))
 	}
 	return b.String()
-}
-
-// tail returns the last n lines, indented.
-func tail(text string, n int) string {
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	return "  " + strings.Join(lines[max(0, len(lines)-n):], "\n  ") + "\n"
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/overlayd/overlayd/bench/testbed"
 )
 
 const (
@@ -16,7 +18,7 @@ const (
 	idleGap = 5 * time.Millisecond
 	loadGap = 2 * time.Millisecond
 	// callPatience is what a call may take beyond its traffic.
-	callPatience = 3 * stallTimeout
+	callPatience = 3 * testbed.StallTimeout
 	// drain is left to the queues of daemons and kernel after a UDP flood.
 	drain = 50 * time.Millisecond
 )

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/vishvananda/netlink"
 )
 
 // underlay is how the hosts' links are set.
@@ -57,7 +55,7 @@ func (p *pair) build(ctx context.Context, dir string, u underlay) (err error) {
 	if p.b, err = newHost("b", filepath.Join(dir, "b"), netip.MustParseAddr("192.0.2.2")); err != nil {
 		return err
 	}
-	if err := p.link(); err != nil {
+	if err := p.a.ns.AddVeth(underlayLink, p.b.ns, underlayLink, 0); err != nil {
 		return err
 	}
 	for _, h := range p.hosts() {
@@ -74,16 +72,6 @@ func (p *pair) build(ctx context.Context, dir string, u underlay) (err error) {
 		if _, err := h.run(ctx, append([]string{"ethtool", "-K", underlayLink}, u.features...)...); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (p *pair) link() error {
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = underlayLink
-	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: underlayLink, PeerNamespace: netlink.NsPid(p.b.agent.Process.Pid)}
-	if err := p.a.nl.LinkAdd(veth); err != nil {
-		return fmt.Errorf("add veth pair: %w", err)
 	}
 	return nil
 }

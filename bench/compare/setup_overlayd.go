@@ -1,12 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"net/netip"
-	"os"
 	"strings"
+
+	"github.com/overlayd/overlayd/bench/testbed"
 )
 
 // overlayNetwork is what overlayd and flanneld cut their subnets from.
@@ -56,21 +55,10 @@ func (h *host) awaitSubnet(ctx context.Context) error {
 	if err := h.awaitFile(ctx, file); err != nil {
 		return err
 	}
-	text, err := os.ReadFile(file)
+	lease, err := testbed.ReadLease(file)
 	if err != nil {
-		return err
+		return fmt.Errorf("host %s: %w", h.name, err)
 	}
-	for line := range bytes.Lines(text) {
-		value, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("FLANNEL_SUBNET="))
-		if !ok {
-			continue
-		}
-		subnet, err := netip.ParsePrefix(string(value))
-		if err != nil {
-			return fmt.Errorf("host %s: FLANNEL_SUBNET: %w", h.name, err)
-		}
-		h.overlay = subnet.Masked().Addr()
-		return nil
-	}
-	return fmt.Errorf("host %s: no FLANNEL_SUBNET in %s", h.name, file)
+	h.overlay = lease.Gateway.Masked().Addr()
+	return nil
 }

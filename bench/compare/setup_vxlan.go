@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/bench/testbed"
 )
 
 // flannelLink is the overlay device of VNI 1, flannel's default.
@@ -37,14 +39,14 @@ func setupVXLAN(_ context.Context, p *pair) error {
 
 // addVXLAN adds the device with the host's overlay address.
 func (h *host) addVXLAN(mac net.HardwareAddr) error {
-	under, err := h.nl.LinkByName(underlayLink)
+	under, err := h.ns.Link(underlayLink)
 	if err != nil {
-		return fmt.Errorf("find link %s: %w", underlayLink, err)
+		return err
 	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.HardwareAddr, attrs.TxQLen = flannelLink, mac, 0
 	attrs.MTU = under.Attrs().MTU - 50
-	err = h.nl.LinkAdd(&netlink.Vxlan{
+	err = h.ns.Netlink().LinkAdd(&netlink.Vxlan{
 		LinkAttrs: attrs, VxlanId: 1, VtepDevIndex: under.Attrs().Index, SrcAddr: h.underlay.AsSlice(), Port: 8472,
 	})
 	if err != nil {
@@ -55,24 +57,24 @@ func (h *host) addVXLAN(mac net.HardwareAddr) error {
 
 // addVXLANPeer adds neighbour, FDB entry and route of the other host.
 func (h *host) addVXLANPeer(subnet netip.Prefix, mac net.HardwareAddr, underlay netip.Addr) error {
-	l, err := h.nl.LinkByName(flannelLink)
+	l, err := h.ns.Link(flannelLink)
 	if err != nil {
-		return fmt.Errorf("find link %s: %w", flannelLink, err)
+		return err
 	}
 	index := l.Attrs().Index
 	for _, n := range []*netlink.Neigh{
 		{LinkIndex: index, State: netlink.NUD_PERMANENT, Type: unix.RTN_UNICAST, IP: subnet.Addr().AsSlice(), HardwareAddr: mac},
 		{LinkIndex: index, State: netlink.NUD_PERMANENT, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF, IP: underlay.AsSlice(), HardwareAddr: mac},
 	} {
-		if err := h.nl.NeighSet(n); err != nil {
+		if err := h.ns.Netlink().NeighSet(n); err != nil {
 			return fmt.Errorf("add neighbour %s: %w", n, err)
 		}
 	}
 	route := &netlink.Route{
-		LinkIndex: index, Scope: netlink.SCOPE_UNIVERSE, Dst: ipNet(subnet),
+		LinkIndex: index, Scope: netlink.SCOPE_UNIVERSE, Dst: testbed.IPNet(subnet),
 		Gw: subnet.Addr().AsSlice(), Flags: int(netlink.FLAG_ONLINK),
 	}
-	if err := h.nl.RouteReplace(route); err != nil {
+	if err := h.ns.Netlink().RouteReplace(route); err != nil {
 		return fmt.Errorf("add route %s: %w", subnet, err)
 	}
 	return nil

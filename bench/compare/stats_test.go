@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/overlayd/overlayd/bench/testbed"
 )
 
 func TestPercentile(t *testing.T) {
@@ -58,5 +60,14 @@ func TestSummarise(t *testing.T) {
 	}
 	if s, ok := summarise(nil); ok {
 		t.Errorf("nothing has the summary %+v", s)
+	}
+}
+
+// Streams overlap: their time is from the first byte of any to the end of the last.
+func TestTotal(t *testing.T) {
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	streams := []testbed.Received{{Bytes: 1, First: at(2), End: at(5)}, {Bytes: 2, First: at(1), End: at(3)}, {Bytes: 4, First: at(3), End: at(6)}}
+	if bytes, elapsed := total(streams); bytes != 7 || elapsed != 5*time.Second {
+		t.Errorf("got %d bytes in %s, want 7 in 5s", bytes, elapsed)
 	}
 }

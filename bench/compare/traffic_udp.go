@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/bench/testbed"
 )
 
 // udpHeaders is what IPv4 and UDP put before a payload.
@@ -25,12 +27,12 @@ type SendUDP struct {
 
 // SendUDP sends one packet per system call and returns how many it sent.
 func (a *Agent) SendUDP(in SendUDP, sent *int64) error {
-	s, err := newSocket(unix.SOCK_DGRAM, 0)
+	s, err := testbed.NewSocket(unix.SOCK_DGRAM, 0)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	if err := s.connect(in.To); err != nil {
+	defer s.Close()
+	if err := s.Connect(in.To); err != nil {
 		return fmt.Errorf("connect to %s: %w", in.To, err)
 	}
 	runtime.LockOSThread()
@@ -38,7 +40,7 @@ func (a *Agent) SendUDP(in SendUDP, sent *int64) error {
 	payload := make([]byte, in.Size-udpHeaders)
 	deadline := time.Now().Add(in.Time)
 	for i := 0; i%udpPerClock != 0 || time.Now().Before(deadline); i++ {
-		_, err := s.write(payload)
+		_, err := s.Write(payload)
 		switch {
 		case err == nil:
 			*sent++
@@ -58,16 +60,16 @@ const udpBuffer = 8 << 20
 // ListenUDP opens the socket that the next ReceiveUDP reads: packets wait in it
 // from here on.
 func (a *Agent) ListenUDP(port uint16, _ *Nothing) error {
-	s, err := newSocket(unix.SOCK_DGRAM, 0)
+	s, err := testbed.NewSocket(unix.SOCK_DGRAM, 0)
 	if err != nil {
 		return err
 	}
 	err = unix.SetsockoptInt(int(s), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, udpBuffer)
 	if err == nil {
-		err = s.bind(port)
+		err = s.Bind(netip.AddrPortFrom(netip.IPv4Unspecified(), port))
 	}
 	if err != nil {
-		s.close()
+		s.Close()
 		return fmt.Errorf("listen on UDP port %d: %w", port, err)
 	}
 	a.mu.Lock()
@@ -77,7 +79,7 @@ func (a *Agent) ListenUDP(port uint16, _ *Nothing) error {
 }
 
 // takeUDP returns the socket of ListenUDP; the caller closes it.
-func (a *Agent) takeUDP() (socket, error) {
+func (a *Agent) takeUDP() (testbed.Socket, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.udp) == 0 {
@@ -99,19 +101,19 @@ func (a *Agent) ReceiveUDP(in ReceiveUDP, out *Received) error {
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer s.Close()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	b := make([]byte, 1<<16)
-	if _, err := s.read(b); err != nil {
+	if _, err := s.Read(b); err != nil {
 		return fmt.Errorf("wait for the first packet: %w", err)
 	}
-	if err := s.setTimeout(20 * time.Millisecond); err != nil {
+	if err := s.SetTimeout(20 * time.Millisecond); err != nil {
 		return err
 	}
 	start := time.Now()
 	for i := 1; out.Elapsed < in.Time; i++ {
-		n, err := s.read(b)
+		n, err := s.Read(b)
 		switch {
 		case err == nil:
 			out.Packets++

@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/bench/testbed"
 )
 
 const workDirPrefix = "overlayd-compare-"
@@ -36,18 +37,13 @@ func (w *workDir) remove() error {
 	return errors.Join(os.RemoveAll(w.path), w.lock.Close())
 }
 
-// removeStale removes the directories of runs that have ended. In a directory
-// that everybody may write to, only what is root's can be this program's.
+// removeStale removes the directories of runs that have ended.
 func removeStale() error {
-	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), workDirPrefix+"*"))
+	dirs, err := testbed.OwnDirs(workDirPrefix)
 	if err != nil {
 		return err
 	}
 	for _, dir := range dirs {
-		var st unix.Stat_t
-		if unix.Lstat(dir, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Uid != 0 {
-			continue
-		}
 		lock, err := lockDir(dir)
 		if err != nil {
 			continue // its run lives

@@ -7,22 +7,20 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/bench/testbed"
 )
 
-// What the demo makes. Everything that outlives a call bears demoPrefix: by it a
-// later run finds what an earlier one left.
+// What the demo makes and measures.
 const (
-	demoPrefix  = "overlayd-demo-"
+	demoPrefix  = testbed.Prefix("overlayd-demo-")
 	demoNetwork = "10.244.0.0/16"
 	demoHosts   = 3
 
-	demoReady   = 15 * time.Second // for one daemon to be ready
-	demoReach   = 10 * time.Second // for every pair to reach each other after that
 	demoPings   = 50               // per pair
 	demoStream  = 2 * time.Second  // of TCP per ordered pair of pods
 	demoTimeout = 40 * time.Second // for everything but taking it down
@@ -34,7 +32,7 @@ func newDemoCommand() *cobra.Command {
 		Use:   "demo [--keep | --cleanup]",
 		Short: "Show the overlay at work on this machine: three hosts, kernel and userspace",
 		Long: `Makes three hosts out of network namespaces on one underlay, runs one overlayd in
-each (the first with the kernel's vxlan and an etcd inside, the others in
+each (the first with the kernel's vxlan and an embedded etcd, the others in
 userspace), puts a pod behind each, measures every pair, prints a table and takes
 everything down again. It needs root, and touches nothing outside its namespaces.`,
 		Args: noArgs,
@@ -48,22 +46,24 @@ everything down again. It needs root, and touches nothing outside its namespaces
 			return runDemo(ctx, cmd.OutOrStdout(), keep, cleanup)
 		},
 	}
-	cmd.Flags().BoolVar(&keep, "keep", false, "leave the hosts up and say how to enter them")
+	cmd.Flags().BoolVar(&keep, "keep", false, "leave the hosts up and print how to enter them")
 	cmd.Flags().BoolVar(&cleanup, "cleanup", false, "only remove what --keep or a crash left")
 	return cmd
 }
 
-// runDemo clears what an earlier run left and, unless that is all, shows a demo.
+// runDemo removes what an earlier run left and, without cleanup, shows a demo.
 func runDemo(ctx context.Context, out io.Writer, keep, cleanup bool) error {
 	if os.Geteuid() != 0 {
 		return errors.New("run as root: the demo makes network namespaces")
 	}
-	lock, err := lockDemo()
-	if err != nil {
+	lock, err := demoPrefix.Lock()
+	if errors.Is(err, testbed.ErrRunning) {
+		return errors.New("another overlayd demo is running on this machine")
+	} else if err != nil {
 		return err
 	}
 	defer lock.Close()
-	removed, err := removeDemo()
+	removed, err := demoPrefix.Remove()
 	if err != nil {
 		return fmt.Errorf("remove what an earlier demo left: %w", err)
 	}
@@ -77,9 +77,6 @@ func runDemo(ctx context.Context, out io.Writer, keep, cleanup bool) error {
 		return nil
 	}
 	d := &demo{out: out, start: time.Now()}
-	if d.dir, err = os.MkdirTemp("", demoPrefix); err != nil {
-		return fmt.Errorf("make directory for logs: %w", err)
-	}
 	return d.show(ctx, keep)
 }
 
@@ -87,13 +84,12 @@ func runDemo(ctx context.Context, out io.Writer, keep, cleanup bool) error {
 type demo struct {
 	out   io.Writer
 	start time.Time
-	dir   string // of logs, subnet files and etcd's data
-	lan   *demoNS
+	bed   *testbed.Testbed
 	hosts []*demoHost
 }
 
-// show builds everything, measures, and takes it down; with keep it leaves up
-// what came up, whether or not it worked.
+// show builds everything, measures, and takes it down. With keep it leaves up what
+// came up, even if a measurement failed.
 func (d *demo) show(ctx context.Context, keep bool) (err error) {
 	up := false
 	defer func() {
@@ -102,10 +98,10 @@ func (d *demo) show(ctx context.Context, keep bool) (err error) {
 			d.showLogs()
 		}
 		if keep && up && !interrupted {
-			d.sayHowToEnter()
+			d.showHowToEnter()
 			return
 		}
-		if derr := d.takeDown(); derr != nil {
+		if derr := d.bed.Close(); derr != nil {
 			err = errors.Join(err, fmt.Errorf("take the demo down: %w", derr))
 		}
 		if interrupted {
@@ -136,91 +132,52 @@ func (d *demo) show(ctx context.Context, keep bool) (err error) {
 	return nil
 }
 
-// step says what is being done, with the seconds since the start.
+// step prints what is being done, with the seconds since the start.
 func (d *demo) step(format string, args ...any) {
 	fmt.Fprintf(d.out, "%5.1fs  %s\n", time.Since(d.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
 // build makes the underlay and the hosts on it.
 func (d *demo) build() (err error) {
-	d.step("making %d hosts in network namespaces on one underlay, 192.0.2.0/24", demoHosts)
-	if d.lan, err = newDemoNS(demoPrefix + "lan"); err != nil {
-		return err
-	}
-	if err := d.lan.addBridge(); err != nil {
+	d.step("making %d hosts in network namespaces on one underlay, %s", demoHosts, testbed.Underlay)
+	if d.bed, err = testbed.New(demoPrefix); err != nil {
 		return err
 	}
 	for i := range demoHosts {
-		h := newDemoHost(i+1, d.dir)
-		d.hosts = append(d.hosts, h)
-		if err := h.join(d.lan); err != nil {
-			return fmt.Errorf("host%d: %w", h.num, err)
+		h, err := d.bed.AddHost()
+		if err != nil {
+			return err
 		}
+		want := modeUserspace
+		if i == 0 {
+			want = modeKernel
+		}
+		d.hosts = append(d.hosts, &demoHost{Host: h, want: want})
 	}
 	first := d.hosts[0]
-	if err := first.ns.probeVXLAN(); err != nil {
-		d.step("no kernel vxlan on this machine (%v): host1 uses --dataplane=auto", err)
+	if err := first.NS.ProbeVXLAN(); err != nil {
+		d.step("no kernel vxlan on this machine (%v): %s uses --dataplane=auto", err, first.Name)
 		first.want = modeAuto
-	}
-	return nil
-}
-
-// startDaemons starts the first host, which holds etcd, and then the others.
-func (d *demo) startDaemons(ctx context.Context) error {
-	exe, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find own program: %w", err)
-	}
-	endpoint := fmt.Sprintf("http://%s:2379", d.hosts[0].addr)
-	for i, h := range d.hosts {
-		args := []string{"--etcd-endpoints", endpoint}
-		if i == 0 {
-			args = []string{"--etcd-embedded", "--etcd-listen-client-url", endpoint, "--network", demoNetwork}
-		}
-		d.step("host%d: overlayd --dataplane %s %s", h.num, h.want, strings.Join(args, " "))
-		if err := h.startDaemon(exe, args); err != nil {
-			return fmt.Errorf("host%d: %w", h.num, err)
-		}
-		if i == 0 || i == len(d.hosts)-1 {
-			if err := d.awaitReady(ctx); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// awaitReady waits for the hosts that were started and are not known to be ready.
-func (d *demo) awaitReady(ctx context.Context) error {
-	for _, h := range d.hosts {
-		if h.daemon == nil || h.mode != "" {
-			continue
-		}
-		if err := h.awaitReady(ctx); err != nil {
-			return fmt.Errorf("host%d: %w", h.num, err)
-		}
-		d.step("host%d: ready, has %s, dataplane %s, MTU %d", h.num, h.lease.gateway.Masked(), h.mode, h.lease.mtu)
 	}
 	return nil
 }
 
 func (d *demo) addPods() error {
 	for _, h := range d.hosts {
-		if err := h.addPod(); err != nil {
-			return fmt.Errorf("pod%d: %w", h.num, err)
+		if err := h.AddPod(); err != nil {
+			return fmt.Errorf("%s: %w", h.PodName(), err)
 		}
-		d.step("pod%d: %s behind host%d", h.num, h.podAddr(), h.num)
+		d.step("%s: %s behind %s", h.PodName(), h.Lease.Pod(), h.Name)
 	}
 	return nil
 }
 
-func (d *demo) sayHowToEnter() {
-	last := d.hosts[len(d.hosts)-1]
-	fmt.Fprintf(d.out, `
-It stays up. The hosts are network namespaces %shost1 to %[2]d, the pods %[1]spod1 to %[2]d:
-  ip netns exec %[1]shost1 bash        or, without iproute2: nsenter --net=/run/netns/%[1]shost1
-  ip netns exec %[1]spod1 ping %[3]s
-Logs and subnet files: %[4]s
-Remove it with: overlayd demo --cleanup   (another overlayd demo removes it first, too)
-`, demoPrefix, demoHosts, last.podAddr(), d.dir)
+// measure measures every pair and goes on after one that fails.
+func (d *demo) measure(ctx context.Context) []testbed.Result {
+	results := testbed.Reach(ctx, d.bed.Pairs())
+	d.step("pinging %d pairs, %d times each", len(results), demoPings)
+	testbed.MeasurePing(ctx, results, testbed.Pings{Count: demoPings, MaxLost: maxDemoLoss * demoPings / 100})
+	d.step("moving TCP between %d pairs of pods, %s each, every byte checked", demoHosts*(demoHosts-1), demoStream)
+	testbed.MeasureTCP(ctx, results, demoStream)
+	return results
 }
