@@ -3,9 +3,8 @@ package etcd_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/etcdhttp"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
@@ -85,19 +85,10 @@ func (c *cluster) start(tb testing.TB, data string) {
 // served returns how many calls of a method of gRPC the servers of this process have begun.
 func (c *cluster) served(tb testing.TB, method string) (n int) {
 	tb.Helper()
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", c.socket())
-	}
-	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
-	resp, err := client.Get("http://etcd/metrics")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	mux, answer := http.NewServeMux(), httptest.NewRecorder()
+	etcdhttp.HandleMetrics(mux)
+	mux.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	text := answer.Body.Bytes()
 	for _, m := range regexp.MustCompile(`grpc_server_started_total{grpc_method="`+method+`".*} (\d+)`).FindAllSubmatch(text, -1) {
 		calls, _ := strconv.Atoi(string(m[1]))
 		n += calls

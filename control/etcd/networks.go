@@ -3,17 +3,16 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/overlayd/overlayd/control"
 )
 
-// maxNames bounds what is looked at below the prefix.
+// maxNames bounds the networks below one prefix.
 const maxNames = 4096
 
 // CheckNetworkName says what is wrong with the name of a network of the layout
@@ -30,80 +29,87 @@ func CheckNetworkName(name string) error {
 	return nil
 }
 
-// WatchNetwork sends the network config as it is, and again whenever it has become
-// another, until ctx ends; then it closes the channel. A config that is missing or not valid is
-// logged and changes nothing. Of what a slow receiver misses it gets the last.
-func (s *Store) WatchNetwork(ctx context.Context) <-chan control.Network {
-	networks := make(chan control.Network)
-	var last control.Network
-	var said string
-	go func() { // ends with ctx, which the close of the channel tells the receiver
-		defer close(networks)
-		s.followKeys(ctx, "network config", keyRange{from: s.keys.config()}, nil, func(ctx context.Context) (int64, error) {
-			got, err := s.get(ctx, "read network config", s.keys.config())
-			if err != nil {
-				return 0, err
-			}
-			n, err := s.parseNetwork(got)
-			if err != nil {
-				if err.Error() != said {
-					said = err.Error()
-					s.log.WarnContext(ctx, "network config not usable, going on with the last one", "err", err)
-				}
-				return got.Header.Revision, nil
-			}
-			said = ""
-			if n != last {
-				select {
-				case networks <- n:
-					last = n
-				case <-ctx.Done():
-				}
-			}
-			return got.Header.Revision, nil
-		})
-	}()
-	return networks
-}
-
 // Networks sends the sorted names of all networks of the older layout, P/<name>/config with
-// P the Store's prefix: first those that there are, then all of them again after every
-// change, until ctx ends; then it closes the channel. The store of such a network
-// is one with the prefix P/<name>. A name that CheckNetworkName refuses is logged and left out.
+// P the Store's prefix: first those that exist, then all of them again after every
+// change, until ctx ends; then it closes the channel. Client.Store opens the store of such a
+// network. A name that CheckNetworkName refuses is logged and left out.
 func (s *Store) Networks(ctx context.Context) <-chan []string {
 	sets := make(chan []string)
-	var last []string
-	sent := false
-	var refused []string
-	isConfig := func(key string) bool {
-		parts := strings.Split(strings.TrimPrefix(key, s.cfg.Prefix+"/"), "/")
-		return len(parts) == 2 && parts[1] == "config"
-	}
+	w := &networksWatch{Store: s, sets: sets}
 	go func() { // ends with ctx, which the close of the channel tells the receiver
 		defer close(sets)
-		s.followKeys(ctx, "networks", prefixRange(s.cfg.Prefix+"/"), isConfig, func(ctx context.Context) (int64, error) {
-			names, revision, err := s.listNetworks(ctx)
-			if err != nil {
-				return 0, err
-			}
-			names, refused = s.checkNames(ctx, names, refused)
-			if sent && slices.Equal(names, last) {
-				return revision, nil
-			}
-			select {
-			case sets <- slices.Clone(names):
-				last, sent = names, true
-			case <-ctx.Done():
-			}
-			return revision, nil
-		})
+		s.sessions(ctx, "networks", w.session)
 	}()
 	return sets
 }
 
-// checkNames parts sorted names into networks and what CheckNetworkName refuses, which is
-// logged unless said has it.
-func (s *Store) checkNames(ctx context.Context, names, said []string) (good, refused []string) {
+// networksWatch is one run of Networks.
+type networksWatch struct {
+	*Store
+	sets    chan<- []string
+	names   map[string]struct{} // of all networks now, refused ones too
+	refused []string            // of those, sorted; logged already
+	last    []string            // what was sent last
+	sent    bool
+}
+
+// session lists the networks and then follows the changes, which cost no further reads.
+func (w *networksWatch) session(ctx context.Context, listed func()) error {
+	revision, err := w.listNames(ctx)
+	if err == nil {
+		err = w.send(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	listed()
+	return w.stream(ctx, prefixRange(w.keys.prefix+"/"), revision+1, func(events []*mvccpb.Event) error {
+		if !w.apply(events) {
+			return nil
+		}
+		return w.send(ctx)
+	})
+}
+
+// apply takes events over and reports whether one of them was of a network's config.
+func (w *networksWatch) apply(events []*mvccpb.Event) (changed bool) {
+	for _, e := range events {
+		name, key := w.split(e.Kv.Key)
+		switch {
+		case key != "config" || isReserved(name):
+			continue
+		case e.Type == mvccpb.Event_DELETE:
+			delete(w.names, name)
+		default:
+			w.names[name] = struct{}{}
+		}
+		changed = true
+	}
+	return changed
+}
+
+// send waits for the receiver, if the networks are not those that it got last.
+func (w *networksWatch) send(ctx context.Context) error {
+	if len(w.names) > maxNames {
+		return fmt.Errorf("list networks: there are more than %d below %s", maxNames, w.keys.prefix)
+	}
+	names := w.check(ctx, slices.Sorted(maps.Keys(w.names)))
+	if w.sent && slices.Equal(names, w.last) {
+		return nil
+	}
+	select {
+	case w.sets <- slices.Clone(names):
+		w.last, w.sent = names, true
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// check returns those of sorted names that CheckNetworkName accepts. It logs each other one
+// once, until it has been gone.
+func (w *networksWatch) check(ctx context.Context, names []string) (good []string) {
+	var refused []string
 	for _, name := range names {
 		err := CheckNetworkName(name)
 		if err == nil {
@@ -111,66 +117,63 @@ func (s *Store) checkNames(ctx context.Context, names, said []string) (good, ref
 			continue
 		}
 		refused = append(refused, name)
-		if _, ok := slices.BinarySearch(said, name); !ok {
-			s.log.WarnContext(ctx, "network ignored", "err", err)
+		if _, logged := slices.BinarySearch(w.refused, name); !logged {
+			w.log.WarnContext(ctx, "network ignored", "err", err)
 		}
 	}
-	return good, refused
+	w.refused = refused
+	return good
 }
 
-// followKeys calls read, which returns the revision that it has read at, and again after
-// every change of a key in the range that concerns it. nil concerns: all do.
-func (s *Store) followKeys(ctx context.Context, what string, keys keyRange, concerns func(key string) bool, read func(context.Context) (int64, error)) {
-	s.sessions(ctx, what, func(ctx context.Context, listed func()) error {
-		revision, err := read(ctx)
-		if err != nil {
-			return err
-		}
-		listed()
-		return s.stream(ctx, keys, revision+1, func(events []*mvccpb.Event) error {
-			if concerns == nil || slices.ContainsFunc(events, func(e *mvccpb.Event) bool { return concerns(string(e.Kv.Key)) }) {
-				return errRelist
-			}
-			return nil
-		})
-	})
+// split returns the name of the network that a key belongs to, and the rest of the key. A key
+// right below the prefix has no rest.
+func (w *networksWatch) split(key []byte) (name, rest string) {
+	name, rest, _ = strings.Cut(strings.TrimPrefix(string(key), w.keys.prefix+"/"), "/")
+	return name, rest
 }
 
-// listNetworks returns what stands between the prefix and /config, sorted. It goes from one
-// name to the next, so that the leases below them need not be read.
-func (s *Store) listNetworks(ctx context.Context) (names []string, revision int64, err error) {
-	prefix := s.cfg.Prefix + "/"
-	from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
-	for range maxNames {
-		resp, err := s.keysAt(ctx, from, revision, clientv3.WithRange(end), clientv3.WithLimit(1))
+// isReserved reports whether what is below P/<name>/ belongs to the network at P itself.
+func isReserved(name string) bool { return name == "subnets" || name == "overlayd" }
+
+// namePage is how many keys one Range of listNames returns: about 100 kB.
+const namePage = 1000
+
+// listNames reads the names of all networks, and returns the revision of that. It reads keys without
+// their values, a page at a time, and skips what a page shows of a network that is longer than
+// the page: so the leases of a large network cost one more read and not all of theirs.
+func (w *networksWatch) listNames(ctx context.Context) (revision int64, err error) {
+	w.names = map[string]struct{}{}
+	prefix := w.keys.prefix + "/"
+	for from, end := prefix, clientv3.GetPrefixRangeEnd(prefix); ; {
+		resp, err := w.keysAt(ctx, from, revision, clientv3.WithRange(end), clientv3.WithLimit(namePage))
 		if err != nil {
-			return nil, 0, err
+			return 0, err
 		}
 		if revision == 0 {
 			revision = resp.Header.Revision
 		}
-		if len(resp.Kvs) == 0 {
-			slices.Sort(names) // red-2/ stands before red/
-			return names, revision, nil
+		for _, kv := range resp.Kvs {
+			if name, rest := w.split(kv.Key); rest == "config" && !isReserved(name) {
+				w.names[name] = struct{}{}
+			}
 		}
-		key := string(resp.Kvs[0].Key)
-		name, _, below := strings.Cut(strings.TrimPrefix(key, prefix), "/")
-		if !below {
-			from = key + "\x00"
-			continue
+		if !resp.More || len(resp.Kvs) == 0 || len(w.names) > maxNames {
+			return revision, nil
 		}
-		from = prefix + name + "0" // what sorts behind all that begins with name/
-		if name == "subnets" || name == "overlayd" {
-			continue
-		}
-		if resp, err = s.keysAt(ctx, prefix+name+"/config", revision); err != nil {
-			return nil, 0, err
-		}
-		if len(resp.Kvs) > 0 {
-			names = append(names, name)
-		}
+		from = w.after(resp.Kvs[len(resp.Kvs)-1].Key)
 	}
-	return nil, 0, fmt.Errorf("list networks: more than %d keys below %s", maxNames, prefix)
+}
+
+// after returns the first key behind a key that can be a network's config.
+func (w *networksWatch) after(key []byte) string {
+	name, rest := w.split(key)
+	switch {
+	case rest == "":
+		return string(key) + "\x00"
+	case rest < "config" && !isReserved(name):
+		return w.keys.prefix + "/" + name + "/config"
+	}
+	return w.keys.prefix + "/" + name + "0" // what sorts behind all that begins with name/
 }
 
 // keysAt reads keys without values, at a revision unless that is 0.

@@ -14,6 +14,8 @@ type proxy struct {
 	target   string
 	wg       sync.WaitGroup
 
+	accepted atomic.Int64 // connections so far
+
 	mu     sync.Mutex
 	pairs  map[*pair]struct{}
 	closed bool
@@ -94,6 +96,7 @@ func (p *proxy) accept() {
 		if err != nil {
 			return
 		}
+		p.accepted.Add(1)
 		server, err := net.Dial("unix", p.target)
 		if err != nil {
 			client.Close()

@@ -16,11 +16,11 @@ import (
 
 // call runs one RPC with a timeout and makes its error say what was tried where.
 func (s *Store) call(ctx context.Context, what string, f func(context.Context, *clientv3.Client) error) error {
-	c, err := s.connect(ctx)
+	rctx, cancel := context.WithTimeout(ctx, rpcTimeout)
+	defer cancel()
+	c, err := s.connect(rctx)
 	if err == nil {
-		rctx, cancel := context.WithTimeout(ctx, rpcTimeout)
 		err = f(rctx, c)
-		cancel()
 	}
 	err = s.explain(ctx, what, err)
 	s.noteAnswer(ctx, 0, err)
@@ -68,7 +68,7 @@ func (s *Store) explain(ctx context.Context, what string, err error) error {
 		text = fmt.Sprintf("%s: etcd at %s does not answer: %s (does it run, and are the endpoints right?)", what, s.endpoints(), reason)
 	case errors.Is(err, rpctypes.ErrAuthFailed) || errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrPermissionDenied):
 		text = fmt.Sprintf("%s: etcd at %s refuses user %q: %s (check user name, password and the user's rights below %s/)",
-			what, s.endpoints(), s.cfg.Username, reason, s.cfg.Prefix)
+			what, s.endpoints(), s.cfg.Username, reason, s.keys.prefix)
 	}
 	return &callError{text: text, err: err}
 }

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -12,42 +11,26 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 
 	"github.com/overlayd/overlayd/control"
 )
 
-const (
-	// A half-open connection is found after both: within 15 s (facts F14). gRPC
-	// raises anything below 10 s.
-	keepAliveTime    = 10 * time.Second
-	keepAliveTimeout = 4 * time.Second
-	// rpcTimeout bounds every call: it is longer than etcd takes to elect a leader.
-	rpcTimeout = 5 * time.Second
-	// maxReconnectDelay bounds gRPC's own backoff. Together with maxWatchDelay, and both
-	// with their jitter, it makes a watch find an etcd that is back within 2 s.
-	maxReconnectDelay = time.Second
-	connectTimeout    = 2 * time.Second
-	closeTimeout      = 300 * time.Millisecond // of what is cleaned up when all else has ended
-)
+const closeTimeout = 300 * time.Millisecond // of what is cleaned up when all else has ended
 
 // Store is control.Store on etcd. Its methods may be called from several goroutines.
 type Store struct {
-	cfg  Config
-	tls  *tls.Config
-	keys keys
-	log  *slog.Logger
+	etcd  *Client
+	alone bool // nobody else uses etcd: it is closed with the Store
+	cfg   Config
+	keys  keys
+	log   *slog.Logger
 
 	claims turn // of whoever makes this node's record, or withdraws it for good
 
 	mu      sync.Mutex // of the fields below
-	client  *clientv3.Client
-	cancel  context.CancelFunc // ends client
-	closing bool               // Close has begun: no new record
-	closed  bool               // no new client
-	node    *record            // nil before Acquire and after Release
+	closing bool       // Close has begun: no new record
+	closed  bool       // no more calls
+	node    *record    // nil before Acquire and after Release
 
 	control.StoreHealth
 }
@@ -62,51 +45,27 @@ var (
 	_ io.Closer              = (*Store)(nil)
 )
 
-// Open checks cfg and returns a Store. It reaches no server: the first call does,
-// and every later one may, so an etcd that is down is no error here. An error names
-// the setting and its value. ctx bounds Open alone. The caller must Close the Store.
+// Open returns the Store of the network whose keys are right below Config.Prefix, with a Client
+// of its own: see OpenClient. The caller must Close it.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
-	cfg, err := cfg.withDefaults()
+	c, err := OpenClient(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	t, err := cfg.tlsConfig()
-	if err != nil {
-		return nil, err
-	}
-	warnOfEndpoints(ctx, cfg, t != nil)
-	return &Store{cfg: cfg, tls: t, keys: keys{prefix: cfg.Prefix}, log: cfg.Log, claims: newTurn(),
-		StoreHealth: control.StoreHealth{Kind: "etcd"}}, ctx.Err()
+	s := c.Store("", nil)
+	s.alone = true
+	return s, nil
 }
 
-// warnOfEndpoints says once what crosses a network in the clear.
-func warnOfEndpoints(ctx context.Context, cfg Config, files bool) {
-	var clear []string
-	for _, e := range cfg.Endpoints {
-		if exposed(e) {
-			clear = append(clear, e)
-		}
-		if files && strings.HasPrefix(e, "http://") {
-			cfg.Log.WarnContext(ctx, "certificate files for etcd are not used with an http endpoint; use https", "endpoint", e)
-		}
-	}
-	switch {
-	case len(clear) == 0:
-	case cfg.Password != "":
-		cfg.Log.WarnContext(ctx, "etcd is reached unencrypted, and its password with it; use https", "endpoints", clear)
-	default:
-		cfg.Log.WarnContext(ctx, "etcd is reached unencrypted: whoever is on the way can change every route; use https", "endpoints", clear)
-	}
-}
-
-// Close withdraws the node's sign of life, if etcd answers within 300 ms, and ends
-// every connection; an Acquire that still runs withdraws its own meanwhile. Leases
-// stay: they are for the next run. Watches must have been ended through their
-// contexts before.
+// Close withdraws the node's sign of life, if etcd answers within 300 ms; an Acquire that still
+// runs withdraws its own meanwhile. Leases stay: they are for the next run. Watches must have
+// been ended through their contexts before. It ends connections whose local address this host no
+// longer has, which would only time out, and those of a Store from Open.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()
+	s.etcd.conns.closeStale(s.log)
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	waited := s.claims.lock(ctx) == nil
 	s.unclaim(ctx)
@@ -115,15 +74,10 @@ func (s *Store) Close() error {
 	}
 	cancel()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.client
-	s.client, s.closed = nil, true
-	if c == nil {
-		return nil
-	}
-	defer s.cancel()
-	if err := ignoreCanceled(c.Close()); err != nil {
-		return fmt.Errorf("close etcd client: %w", err)
+	s.closed = true
+	s.mu.Unlock()
+	if s.alone {
+		return s.etcd.Close()
 	}
 	return nil
 }
@@ -136,73 +90,15 @@ func (s *Store) isClosing() bool {
 
 var errClosed = errors.New("etcd store is closed")
 
-// connect returns the client. It is made at the first call and not in Open,
-// because with a user name the client asks the server for a token right away.
+// connect returns the client.
 func (s *Store) connect(ctx context.Context) (*clientv3.Client, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
 		return nil, errClosed
 	}
-	if s.client != nil {
-		return s.client, nil
-	}
-	base, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the client outlives ctx, but not its making
-	stop := context.AfterFunc(ctx, cancel)
-	c, err := clientv3.New(s.clientConfig(base))
-	switch interrupted := !stop(); {
-	case err != nil:
-		cancel()
-		return nil, err
-	case interrupted:
-		return nil, errors.Join(ctx.Err(), ignoreCanceled(c.Close()))
-	}
-	s.client, s.cancel = c, cancel
-	return c, nil
-}
-
-func (s *Store) clientConfig(base context.Context) clientv3.Config {
-	retry := backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnectDelay}
-	return clientv3.Config{
-		Context:              base,
-		Endpoints:            s.cfg.Endpoints,
-		DialTimeout:          rpcTimeout,
-		DialKeepAliveTime:    keepAliveTime,
-		DialKeepAliveTimeout: keepAliveTimeout,
-		TLS:                  s.tls,
-		Username:             s.cfg.Username,
-		Password:             s.cfg.Password,
-		MaxUnaryRetries:      5, // of reads, 25 ms apart; with the default of 100 the reason is lost in a timeout
-		Logger:               zap.NewNop(),
-		DialOptions: []grpc.DialOption{
-			grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: connectTimeout}),
-			grpc.WithChainUnaryInterceptor(failFast),
-			grpc.WithStreamInterceptor(failFastStream), // and not clientv3's own, see there
-		},
-	}
-}
-
-// failFast and failFastStream undo clientv3's WaitForReady: without a connection a
-// call ends at once and says why ("connection refused"), and not with a timeout.
-//
-// failFastStream stands in the place of clientv3's stream interceptor, which asks for a new
-// token for each stream, and that costs etcd some 60 ms of a core (bcrypt). Here a stream uses
-// the token that there is, which clientv3 renews when a call that is no stream finds it not
-// valid any more: the list before each watch is one, and see Store.refresh.
-func failFast(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	return invoke(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(false))...)
-}
-
-func failFastStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return open(ctx, desc, cc, method, append(opts, grpc.WaitForReady(false))...)
-}
-
-// ignoreCanceled drops the error that clientv3's Close returns for having closed.
-func ignoreCanceled(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
+	return s.etcd.connect(ctx)
 }
 
 // Network implements control.Store.

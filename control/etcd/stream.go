@@ -73,9 +73,10 @@ func (s *Store) stream(ctx context.Context, keys keyRange, from int64, changed f
 
 func (s *Store) receive(ctx context.Context, keys keyRange, from int64, changed func([]*mvccpb.Event) error) error {
 	what := "watch " + keys.from
-	c, err := s.connect(ctx)
-	if err != nil {
-		return err
+	cctx, cancel := context.WithTimeout(ctx, rpcTimeout)
+	c, err := s.connect(cctx)
+	if cancel(); err != nil {
+		return s.explain(ctx, what, err)
 	}
 	stream, err := pb.NewWatchClient(c.ActiveConnection()).Watch(clientv3.WithRequireLeader(ctx),
 		grpc.MaxCallRecvMsgSize(math.MaxInt32))

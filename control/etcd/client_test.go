@@ -1,0 +1,98 @@
+package etcd_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcd"
+)
+
+func openClient(t *testing.T, cfg etcd.Config) *etcd.Client {
+	t.Helper()
+	c, err := etcd.OpenClient(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// TestManyNetworksOneConnection: the stores of a client share one connection, and a change of
+// one network costs one read, however many there are.
+func TestManyNetworksOneConnection(t *testing.T) {
+	const many = 120
+	c := newCluster(t)
+	client := openClient(t, c.cfg)
+	set := func(i int, mtu int) {
+		c.do(t, clientv3.OpPut(fmt.Sprintf("%s/net-%03d/config", prefix, i),
+			fmt.Sprintf(`{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","MTU":%d}}`, mtu)))
+	}
+	var configs []<-chan control.Network
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for i := range many {
+		set(i, 1400)
+		s := client.Store(fmt.Sprintf("net-%03d", i), nil)
+		t.Cleanup(func() { s.Close() })
+		configs = append(configs, s.WatchNetwork(ctx))
+		drained(t, configs[i])
+		receive(t, configs[i])
+	}
+	names := client.Store("", nil).Networks(ctx)
+	drained(t, names)
+	if got := receive(t, names); len(got) != many {
+		t.Fatalf("%d networks", len(got))
+	}
+	if n := c.proxy.accepted.Load(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+	before := c.served(t, "Range")
+	set(7, 1300)
+	if n := receive(t, configs[7]); n.Backend.MTU != 1300 {
+		t.Errorf("MTU %d", n.Backend.MTU)
+	}
+	set(many, 1400)
+	if got := receive(t, names); len(got) != many+1 {
+		t.Errorf("%d networks", len(got))
+	}
+	if reads := c.served(t, "Range") - before; reads != 1 {
+		t.Errorf("%d reads after a change and a new network, want 1", reads)
+	}
+}
+
+// TestStoresCloseApart: a Store that is closed answers nothing more, and the others go on.
+func TestStoresCloseApart(t *testing.T) {
+	c := newCluster(t)
+	client := openClient(t, c.cfg)
+	red, blue := client.Store("red", nil), client.Store("blue", nil)
+	for _, s := range []*etcd.Store{red, blue} {
+		if _, err := s.Init(t.Context(), []byte(config)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := red.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := red.Network(t.Context()); err == nil {
+		t.Error("a closed store answers")
+	}
+	if _, err := blue.Network(t.Context()); err != nil {
+		t.Errorf("the other store: %v", err)
+	}
+	if err := blue.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := client.Store("red", nil)
+	defer again.Close()
+	if _, err := again.Network(t.Context()); err != nil {
+		t.Errorf("opened again: %v", err)
+	}
+}

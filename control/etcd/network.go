@@ -1,0 +1,56 @@
+package etcd
+
+import (
+	"context"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/overlayd/overlayd/control"
+)
+
+// WatchNetwork implements control.ConfigWatcher. A slow receiver gets only the latest config.
+func (s *Store) WatchNetwork(ctx context.Context) <-chan control.Network {
+	networks := make(chan control.Network)
+	var last control.Network
+	var reported string
+	go func() { // ends with ctx, which the close of the channel tells the receiver
+		defer close(networks)
+		s.followKey(ctx, "network config", s.keys.config(), func(ctx context.Context) (int64, error) {
+			got, err := s.get(ctx, "read network config", s.keys.config())
+			if err != nil {
+				return 0, err
+			}
+			n, err := s.parseNetwork(got)
+			if err != nil {
+				if err.Error() != reported {
+					reported = err.Error()
+					s.log.WarnContext(ctx, "network config not usable, going on with the last one", "err", err)
+				}
+				return got.Header.Revision, nil
+			}
+			reported = ""
+			if n != last {
+				select {
+				case networks <- n:
+					last = n
+				case <-ctx.Done():
+				}
+			}
+			return got.Header.Revision, nil
+		})
+	}()
+	return networks
+}
+
+// followKey calls read, which returns the revision that it has read at, and again after every
+// change of the key.
+func (s *Store) followKey(ctx context.Context, what, key string, read func(context.Context) (int64, error)) {
+	s.sessions(ctx, what, func(ctx context.Context, listed func()) error {
+		revision, err := read(ctx)
+		if err != nil {
+			return err
+		}
+		listed()
+		return s.stream(ctx, keyRange{from: key}, revision+1, func([]*mvccpb.Event) error { return errRelist })
+	})
+}
