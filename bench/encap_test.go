@@ -16,7 +16,7 @@ const benchPeers = 1000
 // node makes node i of a full mesh: 10.0.0.0/8 in /24s, node i has the i-th.
 func node(tb testing.TB, i int) *userspace.Memory {
 	m := newNode(i)
-	w := dataplane.Wanted{MTU: 1450}
+	w := dataplane.Wanted{MTU: 1450, Subnets: []netip.Prefix{netip.PrefixFrom(overlay(i, 0), 24)}}
 	for p := range benchPeers {
 		if p != i {
 			w.Peers = append(w.Peers, dataplane.Peer{VTEP: newNode(p).VTEPs()[0], Subnets: []netip.Prefix{netip.PrefixFrom(overlay(p, 0), 24)}})

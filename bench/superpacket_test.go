@@ -23,7 +23,7 @@ func fastNode(tb testing.TB, i, peer int) *userspace.Memory {
 	}
 	m := userspace.NewMemory(config(i))
 	other := userspace.NewMemory(config(peer)).VTEPs()[0]
-	w := dataplane.Wanted{MTU: 1450, Peers: []dataplane.Peer{{VTEP: other, Subnets: []netip.Prefix{netip.PrefixFrom(overlay(peer, 0), 24)}}}}
+	w := dataplane.Wanted{MTU: 1450, Subnets: []netip.Prefix{netip.PrefixFrom(overlay(i, 0), 24)}, Peers: []dataplane.Peer{{VTEP: other, Subnets: []netip.Prefix{netip.PrefixFrom(overlay(peer, 0), 24)}}}}
 	if err := m.Sync(w); err != nil {
 		tb.Fatal(err)
 	}

@@ -6,6 +6,7 @@ type Stats struct {
 	TxPackets, TxBytes uint64 // overlay to underlay, inner packets and their bytes
 	RxPackets, RxBytes uint64 // underlay to overlay, inner packets and their bytes
 	Drops              [NumDrops]uint64
+	TxWriteErrors      uint64 // those of Drops[DropWriteError] that the underlay refused; the others were for the overlay
 	Offload            OffloadStats
 }
 
@@ -25,28 +26,28 @@ type OffloadStats struct {
 // into Stats.Drops.
 type Drop uint8
 
-// The reasons for a drop. Those of the kernel dataplane are the device's own
-// counters and come under DropDevice.
+// The reasons for a drop. Their names in logs and metrics never change.
 const (
-	DropMalformed   Drop = iota // an inner or outer header is short, inconsistent or not IP
-	DropNoRoute                 // no peer has the destination
-	DropBadVNI                  // VXLAN flags, reserved bits or VNI are not this network's
-	DropBadMAC                  // inner frame is not for this VTEP, or claims to be from it
-	DropUnknownVTEP             // outer source is no peer
-	DropBadSource               // inner source is not in a subnet of the peer that sent it
-	DropTooBig                  // does not fit the underlay
-	DropSend                    // the underlay socket refused it
-	DropDeliver                 // the overlay device refused it
-	DropOverrun                 // the kernel dropped it before it was read: receive buffer full
-	DropDevice                  // dropped by the kernel's device
-	DropCongestion              // the underlay marked congestion, and only loss can tell its sender (RFC 6040)
-	NumDrops        = iota
+	DropNoRoute        Drop = iota // no peer has the destination
+	DropBadHeader                  // an inner or outer header is short, inconsistent or not IP
+	DropBadVNI                     // VXLAN flags, reserved bits or VNI are not this network's
+	DropBadMAC                     // the inner frame is not for this VTEP, or claims to be from it
+	DropUnknownVTEP                // the outer source is not a peer
+	DropBadSource                  // the inner source is not in a subnet of the peer that sent it
+	DropBadDestination             // the inner destination is not in a subnet of this host
+	DropBadChecksum                // a superpacket with a wrong checksum, which splitting would make right
+	DropTooBig                     // does not fit the path
+	DropQueueFull                  // the kernel dropped it before it was read: the receive buffer was full
+	DropWriteError                 // the underlay socket or the overlay device refused it; Stats.TxWriteErrors tells them apart
+	DropDevice                     // dropped by the kernel's device, which does not tell why
+	DropCongestion                 // the underlay marked congestion, and only loss can tell its sender (RFC 6040)
+	NumDrops           = iota
 )
 
-// String returns the reason as the lower-case word used in logs and metrics.
+// String returns the reason as it is written in logs and metrics.
 func (d Drop) String() string {
-	names := [NumDrops]string{"malformed", "no_route", "bad_vni", "bad_mac", "unknown_vtep",
-		"bad_source", "too_big", "send", "deliver", "overrun", "device", "congestion"}
+	names := [NumDrops]string{"no_route", "bad_header", "bad_vni", "bad_mac", "unknown_vtep", "bad_source", "bad_destination",
+		"bad_checksum", "too_big", "queue_full", "write_error", "device", "congestion"}
 	if int(d) < len(names) {
 		return names[d]
 	}

@@ -134,6 +134,7 @@ func statsAttrs(s dataplane.Stats) (attrs []any) {
 	for reason, n := range s.Drops {
 		add("drops_"+dataplane.Drop(reason).String(), n)
 	}
+	add("tx_write_errors", s.TxWriteErrors)
 	add("tx_superpackets", s.Offload.TxSuperpackets)
 	add("tx_segments", s.Offload.TxSegments)
 	add("tx_batches", s.Offload.TxBatches)

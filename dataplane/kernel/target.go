@@ -102,12 +102,12 @@ func compile(w dataplane.Wanted, ends ...end) (*desired, refusals) {
 		if n < 0 {
 			continue
 		}
-		if err := checkPeer(p, ends[n]); err != nil {
+		if err := dataplane.CheckPeer(p, ends[n].vni, ends[n].Public, ends[n].Local); err != nil {
 			refused.add(i, err)
 			continue
 		}
 		for _, s := range p.Subnets {
-			err := checkSubnet(s, w)
+			err := dataplane.CheckSubnet(s, w)
 			if err == nil {
 				err = d.add(target{peer: i, link: ends[n].device, dst: s, mac: p.MAC, via: p.Addr, direct: p.Direct})
 			}
@@ -115,40 +115,4 @@ func compile(w dataplane.Wanted, ends ...end) (*desired, refusals) {
 		}
 	}
 	return d, refused
-}
-
-func checkPeer(p dataplane.Peer, e end) error {
-	switch a := p.Addr; {
-	case !a.IsValid() || a.Is4In6() || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a == broadcast4:
-		return fmt.Errorf("underlay address %s is no host's", a)
-	case a == e.Public || a == e.Local:
-		return fmt.Errorf("underlay address %s is this host's", a)
-	case !p.MAC.IsUnicast():
-		return fmt.Errorf("MAC %s is no station's", p.MAC)
-	case p.VNI != e.vni: // flannel does not compare it
-		return fmt.Errorf("VNI %d is not this network's %d", p.VNI, e.vni)
-	}
-	return nil
-}
-
-var broadcast4 = netip.AddrFrom4([4]byte{255, 255, 255, 255})
-
-func checkSubnet(s netip.Prefix, w dataplane.Wanted) error {
-	if !s.IsValid() || s != s.Masked() || s.Addr().Is4In6() {
-		return fmt.Errorf("subnet %s is not a masked prefix", s)
-	}
-	for _, own := range w.Subnets {
-		if own.Overlaps(s) {
-			return fmt.Errorf("subnet %s overlaps this host's %s", s, own)
-		}
-	}
-	for _, n := range w.Networks {
-		if n.Bits() <= s.Bits() && n.Contains(s.Addr()) {
-			return nil
-		}
-	}
-	if len(w.Networks) == 0 {
-		return nil
-	}
-	return fmt.Errorf("subnet %s is outside the overlay network %s", s, w.Networks)
 }

@@ -61,10 +61,10 @@ func newBatch(t transmitter, limit encap.RunLimit) *batch {
 }
 
 // Send implements sender.
-func (b *batch) Send(p *packet, e *entry, c *counters) {
+func (b *batch) Send(p *packet, e *entry, fragment bool, c *counters) {
 	ip := p.ip()
 	socket := int(encap.QuickHash(ip) % sendSockets)
-	if p.fragment {
+	if fragment {
 		socket = fragmentSocket
 	}
 	if p.GSO != encap.GSONone {
@@ -102,7 +102,7 @@ func (b *batch) Flush(c *counters) {
 // payload is not copied.
 func (b *batch) split(p *packet, e *entry, socket int, c *counters) {
 	if b.splitter.InitOffload(p.ip(), p.Offload) != nil {
-		c.drop(dataplane.DropMalformed)
+		c.drop(dataplane.DropBadHeader)
 		return
 	}
 	size := headroom + b.splitter.HeaderLen() + int(p.Size)

@@ -93,7 +93,7 @@ func TestBatchMakesRuns(t *testing.T) {
 				if test.entries[i] != nil {
 					e = test.entries[i]
 				}
-				b.Send(&test.packets[i], e, &c)
+				b.Send(&test.packets[i], e, false, &c)
 			}
 			b.Flush(&c)
 			b.Flush(&c) // nothing is left
@@ -114,11 +114,11 @@ func TestBatchOverflows(t *testing.T) {
 	var c counters
 	b := newBatch(&r, encap.RunLimit{Datagrams: 128, Bytes: encap.MaxRunBytes})
 	p := superpacket(64000, 40)
-	b.Send(&p, new(entry), &c)
-	b.Send(&p, new(entry), &c)
+	b.Send(&p, new(entry), false, &c)
+	b.Send(&p, new(entry), false, &c)
 	for range 3000 {
 		small := bufOf(udpPacket(podA, podB, 1, 2, nil))
-		b.Send(&small, new(entry), &c)
+		b.Send(&small, new(entry), false, &c)
 	}
 	b.Flush(&c)
 	c.publish()

@@ -87,6 +87,7 @@ func (c *counters) addTo(packets, bytes *uint64, s *dataplane.Stats) {
 func (c *core) addTo(s *dataplane.Stats) {
 	for i := range c.send {
 		c.send[i].addTo(&s.TxPackets, &s.TxBytes, s)
+		s.TxWriteErrors += c.send[i].published.drops[dataplane.DropWriteError].Load()
 	}
 	for _, l := range c.lanes {
 		l.addTo(&s.RxPackets, &s.RxBytes, s)

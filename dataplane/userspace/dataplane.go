@@ -74,7 +74,7 @@ func (c *core) newLane(family int, w writer) *lane {
 
 // sync replaces the table.
 func (c *core) sync(w dataplane.Wanted) error {
-	t, err := newTable(&c.locals, w)
+	t, err := newTable(c.table.Load(), &c.locals, w)
 	c.table.Store(t)
 	return err
 }

@@ -58,7 +58,7 @@ func (w *receiveWorker) receive(d *datagram) {
 	}
 	vni, err := encap.ParseVXLAN(d.buf)
 	if err == encap.ErrShort {
-		w.drop(dataplane.DropMalformed)
+		w.drop(dataplane.DropBadHeader)
 		return
 	}
 	l := w.lane(vni)

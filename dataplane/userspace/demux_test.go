@@ -41,7 +41,7 @@ func sinkNet(tb testing.TB, vni uint32, from dataplane.VTEP) (*core, *sink) {
 	addr := netip.MustParseAddr("192.0.2.3")
 	c := newCore(Config{Underlays: []dataplane.Underlay{{Local: addr, Public: addr}}, VNI: vni, Port: testPort}, 0)
 	from.MAC, from.VNI = dataplane.MAC(from.Addr, vni), vni
-	if err := c.sync(dataplane.Wanted{MTU: testMTU, Peers: []dataplane.Peer{{VTEP: from, Subnets: []netip.Prefix{netip.PrefixFrom(podA, 24)}}}}); err != nil {
+	if err := c.sync(dataplane.Wanted{MTU: testMTU, Subnets: []netip.Prefix{subnetB}, Peers: []dataplane.Peer{{VTEP: from, Subnets: []netip.Prefix{subnetA}}}}); err != nil {
 		tb.Fatal(err)
 	}
 	return c, &sink{vni: byte(vni)}
@@ -92,7 +92,7 @@ func TestOneReceiveForSeveralNetworks(t *testing.T) {
 	}
 	var s dataplane.Stats
 	w.addTo(&s.RxPackets, &s.RxBytes, &s)
-	if s.RxPackets != 0 || s.Drops[dataplane.DropBadVNI] != 3 || s.Drops[dataplane.DropMalformed] != 1 {
+	if s.RxPackets != 0 || s.Drops[dataplane.DropBadVNI] != 3 || s.Drops[dataplane.DropBadHeader] != 1 {
 		t.Errorf("the worker counted %+v", s)
 	}
 	if w.inside {

@@ -405,14 +405,15 @@ func tunNoAllocations(t *testing.T, offloads Offloads) {
 	if err := encap.ParseIP(ping, &ip); err != nil {
 		t.Fatal(err)
 	}
-	var out packet
+	var out *packet
+	var err error
 	var c counters
 	flush, q := c.publish, d.queues[0]
 	n := testing.AllocsPerRun(100, func() {
 		q.Write(&in, &ip, &c)
 		q.Flush(&c)
 		for {
-			if err := q.Read(&out, flush); err != nil {
+			if out, err = q.Read(flush); err != nil {
 				t.Fatal(err)
 			}
 			if b := out.ip(); len(b) == len(ping) && b[9] == 1 && b[20] == 0 { // not the host's own IPv6 chatter

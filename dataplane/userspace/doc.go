@@ -15,7 +15,7 @@
 //     behind headroom for its headers; tun_linux.go is the same without vnet headers
 //  2. vnet.go, decodeVnet: superpacket? partial checksum?
 //  3. send.go, (*sendWorker).send: one loop, one goroutine, one queue
-//  4. encap/packet.go: bounds-checked destination; a bad packet is DropMalformed
+//  4. encap/packet.go: bounds-checked destination; a bad packet is DropBadHeader
 //  5. routes.go, table: the destination's [encap.Template] and outer address; no
 //     route is DropNoRoute
 //  6. encap/vxlan.go, Template: VXLAN and Ethernet header into the headroom
@@ -87,7 +87,7 @@
 // read from the socket in RxPackets or in Drops; of a Port that several networks
 // share, in the Drops of the Port where it is of none of them. A superpacket is one packet, however
 // many segments it is split into. What the kernel dropped before it could be read is
-// DropOverrun, or counted by the device as its own.
+// DropQueueFull, or counted by the device as its own.
 //
 // # One Sync
 //

@@ -16,9 +16,9 @@ func TestSendDrops(t *testing.T) {
 		packet []byte
 		want   dataplane.Drop
 	}{
-		"empty":           {nil, dataplane.DropMalformed},
-		"not IP":          {make([]byte, 100), dataplane.DropMalformed},
-		"short":           {udpPacket(podA, podB, 1, 2, nil)[:27], dataplane.DropMalformed},
+		"empty":           {nil, dataplane.DropBadHeader},
+		"not IP":          {make([]byte, 100), dataplane.DropBadHeader},
+		"short":           {udpPacket(podA, podB, 1, 2, nil)[:27], dataplane.DropBadHeader},
 		"no peer":         {udpPacket(podA, netip.MustParseAddr("10.42.3.1"), 1, 2, nil), dataplane.DropNoRoute},
 		"own subnet":      {udpPacket(podA, podA.Next(), 1, 2, nil), dataplane.DropNoRoute},
 		"multicast":       {udpPacket(podA, netip.MustParseAddr("224.0.0.251"), 1, 2, nil), dataplane.DropNoRoute},
@@ -47,6 +47,9 @@ func TestReceiveDrops(t *testing.T) {
 	inner := func(p []byte) func(*Datagram) {
 		return func(d *Datagram) { d.Payload = append(d.Payload[:ip:ip], p...) }
 	}
+	inner6 := func(dst netip.Addr) func(*Datagram) {
+		return func(d *Datagram) { set(eth+12, 0x86, 0xdd)(d); inner(udpPacket(podA6, dst, 1, 2, nil))(d) }
+	}
 	giant := tcpPacket(podA, podB, 1, make([]byte, 3000))
 	giant[len(giant)-1]++
 	badOffset := tcpPacket(podA, podB, 1, make([]byte, 3000))
@@ -58,32 +61,39 @@ func TestReceiveDrops(t *testing.T) {
 	}{
 		"unknown VTEP":            {func(d *Datagram) { d.From = netip.MustParseAddr("192.0.2.9") }, dataplane.DropUnknownVTEP},
 		"own address":             {func(d *Datagram) { d.From = netip.MustParseAddr("192.0.2.2") }, dataplane.DropUnknownVTEP},
-		"empty":                   {cut(0), dataplane.DropMalformed},
-		"short VXLAN":             {cut(7), dataplane.DropMalformed},
-		"short Ethernet":          {cut(21), dataplane.DropMalformed},
-		"no packet":               {cut(22), dataplane.DropMalformed},
-		"short packet":            {cut(40), dataplane.DropMalformed},
+		"empty":                   {cut(0), dataplane.DropBadHeader},
+		"short VXLAN":             {cut(7), dataplane.DropBadHeader},
+		"short Ethernet":          {cut(21), dataplane.DropBadHeader},
+		"no packet":               {cut(22), dataplane.DropBadHeader},
+		"short packet":            {cut(40), dataplane.DropBadHeader},
 		"no I flag":               {set(0, 0), dataplane.DropBadVNI},
 		"GBP":                     {set(0, 0x88), dataplane.DropBadVNI},
 		"reserved":                {set(7, 1), dataplane.DropBadVNI},
 		"other VNI":               {set(6, 2), dataplane.DropBadVNI},
 		"other MAC":               {set(eth, 2, 2, 2, 2, 2, 2), dataplane.DropBadMAC},
 		"zero MAC":                {set(eth, 0, 0, 0, 0, 0, 0), dataplane.DropBadMAC},
-		"ARP":                     {set(eth+12, 8, 6), dataplane.DropMalformed},
-		"VLAN":                    {set(eth+12, 0x81, 0), dataplane.DropMalformed},
-		"IPv4 said to be IPv6":    {set(eth+12, 0x86, 0xdd), dataplane.DropMalformed},
-		"total length too long":   {set(ip+2, 0xff), dataplane.DropMalformed},
-		"header length too short": {set(ip, 0x44), dataplane.DropMalformed},
-		"to multicast":            {set(ip+16, 224, 0, 0, 1), dataplane.DropMalformed},
-		"to loopback":             {set(ip+16, 127, 0, 0, 1), dataplane.DropMalformed},
-		"to nobody":               {set(ip+16, 0, 0, 0, 0), dataplane.DropMalformed},
-		"to broadcast":            {set(ip+16, 255, 255, 255, 255), dataplane.DropMalformed},
-		"to mapped loopback":      {func(d *Datagram) { set(eth+12, 0x86, 0xdd)(d); inner(mappedLoopback())(d) }, dataplane.DropMalformed},
+		"ARP":                     {set(eth+12, 8, 6), dataplane.DropBadHeader},
+		"VLAN":                    {set(eth+12, 0x81, 0), dataplane.DropBadHeader},
+		"IPv4 said to be IPv6":    {set(eth+12, 0x86, 0xdd), dataplane.DropBadHeader},
+		"total length too long":   {set(ip+2, 0xff), dataplane.DropBadHeader},
+		"header length too short": {set(ip, 0x44), dataplane.DropBadHeader},
+		"to multicast":            {set(ip+16, 224, 0, 0, 1), dataplane.DropBadDestination},
+		"to loopback":             {set(ip+16, 127, 0, 0, 1), dataplane.DropBadDestination},
+		"to nobody":               {set(ip+16, 0, 0, 0, 0), dataplane.DropBadDestination},
+		"to broadcast":            {set(ip+16, 255, 255, 255, 255), dataplane.DropBadDestination},
+		"to the underlay address": {set(ip+16, 192, 0, 2, 2), dataplane.DropBadDestination},
+		"to another underlay":     {set(ip+16, 192, 0, 2, 9), dataplane.DropBadDestination},
+		"to a third subnet":       {set(ip+16, 10, 42, 3, 2), dataplane.DropBadDestination},
+		"back to the sender":      {set(ip+16, 10, 42, 1, 3), dataplane.DropBadDestination},
+		"to the underlay over v6": {inner6(netip.MustParseAddr("2001:db8::2")), dataplane.DropBadDestination},
+		"to a third subnet, v6":   {inner6(netip.MustParseAddr("fd42:0:0:3::2")), dataplane.DropBadDestination},
+		"to all nodes, v6":        {inner6(netip.MustParseAddr("ff02::1")), dataplane.DropBadDestination},
+		"to mapped loopback":      {inner6(netip.MustParseAddr("::ffff:127.0.0.1")), dataplane.DropBadDestination},
 		"source not in subnet":    {set(ip+12, 10, 42, 3, 2), dataplane.DropBadSource},
 		"source in ours":          {set(ip+12, 10, 42, 2, 2), dataplane.DropBadSource},
 		"source loopback":         {set(ip+12, 127, 0, 0, 1), dataplane.DropBadSource},
-		"damaged superpacket":     {inner(giant), dataplane.DropMalformed},
-		"bad TCP data offset":     {inner(badOffset), dataplane.DropMalformed},
+		"damaged superpacket":     {inner(giant), dataplane.DropBadChecksum},
+		"bad TCP data offset":     {inner(badOffset), dataplane.DropBadHeader},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -101,10 +111,10 @@ func TestReceiveDrops(t *testing.T) {
 	})
 	t.Run("subnet of another peer", func(t *testing.T) {
 		a, b := testPair(t)
-		other := dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.MustParseAddr("192.0.2.3"), MAC: encap.MAC{2, 1}},
+		other := dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.MustParseAddr("192.0.2.3"), MAC: encap.MAC{2, 1}, VNI: testVNI},
 			Subnets: []netip.Prefix{netip.MustParsePrefix("10.42.3.0/24")}}
-		self := dataplane.Peer{VTEP: a.VTEPs()[0], Subnets: []netip.Prefix{netip.PrefixFrom(podA, 24)}}
-		if err := b.Sync(dataplane.Wanted{MTU: testMTU, Peers: []dataplane.Peer{self, other}}); err != nil {
+		self := dataplane.Peer{VTEP: a.VTEPs()[0], Subnets: []netip.Prefix{subnetA}}
+		if err := b.Sync(dataplane.Wanted{MTU: testMTU, Subnets: []netip.Prefix{subnetB}, Peers: []dataplane.Peer{self, other}}); err != nil {
 			t.Fatal(err)
 		}
 		d := encapsulate(t, a, udpPacket(netip.MustParseAddr("10.42.3.2"), podB, 1, 2, []byte("hello")))
@@ -143,10 +153,6 @@ func TestCongestionGoesInside(t *testing.T) {
 	}
 }
 
-func mappedLoopback() []byte {
-	return udpPacket(podA6, netip.MustParseAddr("::ffff:127.0.0.1"), 1, 2, nil)
-}
-
 func requireDrop(t *testing.T, m *Memory, d Datagram, why dataplane.Drop) {
 	t.Helper()
 	if got := decapsulate(m, d); got != nil {
@@ -172,7 +178,7 @@ func TestBroadcastMACIsAccepted(t *testing.T) {
 func TestTwoLeasesOfOneVTEP(t *testing.T) {
 	a, b := testPair(t)
 	var w dataplane.Wanted
-	w.MTU = testMTU
+	w.MTU, w.Subnets = testMTU, []netip.Prefix{subnetB}
 	for _, s := range []string{"10.42.1.0/24", "10.42.3.0/24"} {
 		w.Peers = append(w.Peers, dataplane.Peer{VTEP: a.VTEPs()[0], Subnets: []netip.Prefix{netip.MustParsePrefix(s)}})
 	}
@@ -205,7 +211,7 @@ func TestDeviceRefusesPacket(t *testing.T) {
 		b.LoadDatagrams(encapsulate(t, a, packet))
 		b.Receive(1)
 		var want dataplane.Stats
-		want.Drops[dataplane.DropDeliver] = 1
+		want.Drops[dataplane.DropWriteError] = 1
 		if got := b.Stats(); got != want {
 			t.Errorf("%s: counted %+v", name, got)
 		}
@@ -248,8 +254,8 @@ func FuzzReceive(f *testing.F) {
 // small inputs: the fuzzer is faster with those.
 func fuzzPair(f *testing.F, offloads Offloads) (a, b *Memory) {
 	a, b = testPairOf(f, offloads)
-	if err := b.Sync(dataplane.Wanted{MTU: 120, Peers: []dataplane.Peer{{VTEP: a.VTEPs()[0], Subnets: []netip.Prefix{
-		netip.PrefixFrom(podA, 24), netip.PrefixFrom(podA6, 64)}}}}); err != nil {
+	if err := b.Sync(dataplane.Wanted{MTU: 120, Subnets: []netip.Prefix{subnetB, subnetB6}, Peers: []dataplane.Peer{{VTEP: a.VTEPs()[0], Subnets: []netip.Prefix{
+		subnetA, subnetA6}}}}); err != nil {
 		f.Fatal(err)
 	}
 	return a, b
@@ -315,7 +321,7 @@ func checkDelivered(m *Memory, payload, p []byte) string {
 	if p, _ := subnet.Prefix(map[bool]int{true: 24, false: 64}[from.Is4()]); !p.Contains(from) {
 		return "inner source"
 	}
-	if to.IsMulticast() || to.IsLoopback() || to.IsUnspecified() {
+	if !subnetB.Contains(to) && !subnetB6.Contains(to) {
 		return "inner destination"
 	}
 	return ""

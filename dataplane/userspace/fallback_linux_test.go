@@ -69,7 +69,7 @@ func replay(t *testing.T, refuse func(*mmsghdr) unix.Errno, limit int32, falls u
 		}
 		return sendmmsg(fd, msgs)
 	}
-	e := &entry{addr: addr, sockaddr: newSockaddr(netip.AddrPortFrom(addr, testPort))}
+	e := entryTo(netip.AddrPortFrom(addr, testPort))
 	var c counters
 	var d datagram
 	for burst := range 2 {
@@ -77,7 +77,7 @@ func replay(t *testing.T, refuse func(*mmsghdr) unix.Errno, limit int32, falls u
 		for i := range 100 {
 			p := bufOf(udpPacket(podA, podB, 1, 2, fmt.Appendf(nil, "burst %d packet %3d", burst, i)))
 			want = append(want, bytes.Clone(p.ip()))
-			snd.Send(&p, e, &c)
+			snd.Send(&p, e, false, &c)
 		}
 		snd.Flush(&c)
 		for i := range want {
@@ -105,13 +105,13 @@ func TestECNCrossesSockets(t *testing.T) {
 	for _, s := range []string{"127.0.0.1", "::1"} {
 		addr := netip.MustParseAddr(s)
 		snd, rcv := openSockets(t, netnstest.New(t), addr)
-		e := &entry{addr: addr, sockaddr: newSockaddr(netip.AddrPortFrom(addr, testPort))}
+		e := entryTo(netip.AddrPortFrom(addr, testPort))
 		var c counters
 		var packets [8]packet
 		for i := range packets {
 			packets[i] = blank(100)
 			packets[i].ip()[1] = 0xb8 | byte(i%4) // DSCP stays inside
-			snd.Send(&packets[i], e, &c)
+			snd.Send(&packets[i], e, false, &c)
 		}
 		snd.Flush(&c)
 		var d datagram

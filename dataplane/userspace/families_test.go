@@ -213,7 +213,7 @@ func TestSmallMTUKeepsIPv4(t *testing.T) {
 // TestDirectPeerMaySend: whoever is reached by a direct route may still encapsulate.
 func TestDirectPeerMaySend(t *testing.T) {
 	a, b := testPair(t)
-	w := dataplane.Wanted{MTU: testMTU, Peers: []dataplane.Peer{{VTEP: a.VTEPs()[0], Subnets: []netip.Prefix{netip.PrefixFrom(podA, 24)}, Direct: true}}}
+	w := dataplane.Wanted{MTU: testMTU, Subnets: []netip.Prefix{subnetB}, Peers: []dataplane.Peer{{VTEP: a.VTEPs()[0], Subnets: []netip.Prefix{subnetA}, Direct: true}}}
 	if err := b.Sync(w); err != nil {
 		t.Fatal(err)
 	}

@@ -215,3 +215,8 @@ func eventually(tb testing.TB, what string, ok func() bool) {
 		}
 	}
 }
+
+// entryTo is the entry of a peer at that address.
+func entryTo(a netip.AddrPort) *entry {
+	return &entry{peer: &peer{addr: a.Addr(), sockaddr: newSockaddr(a)}}
+}

@@ -132,12 +132,11 @@ type memoryEnd struct {
 	cutter     cutter
 }
 
-func (e *memoryEnd) Read(p *packet, flush func()) error {
+func (e *memoryEnd) Read(flush func()) (*packet, error) {
 	if !e.turn(len(e.packets), flush) {
-		return errEnd
+		return nil, errEnd
 	}
-	*p = e.packets[e.next]
-	return nil
+	return &e.packets[e.next], nil
 }
 
 func (e *memoryEnd) Answer(b []byte) { e.writer.Answer(b) }
@@ -173,9 +172,9 @@ func (e *memoryEnd) turn(n int, flush func()) bool {
 type memorySender Memory
 
 // Send implements sender.
-func (s *memorySender) Send(p *packet, e *entry, c *counters) {
+func (s *memorySender) Send(p *packet, e *entry, _ bool, c *counters) {
 	if s.OnDatagram != nil {
-		s.OnDatagram(p.buf, e.addr)
+		s.OnDatagram(p.buf, e.peer.addr)
 	}
 	c.carried(len(p.ip()))
 }
@@ -190,7 +189,7 @@ func (s *memorySender) transmit(b *batch, c *counters) {
 			r := &b.runs[i]
 			for j := r.first; j != 0 && s.OnDatagram != nil; j = b.segments[j].next {
 				s.scratch = append(append(s.scratch[:0], b.segments[j].head...), b.segments[j].payload...)
-				s.OnDatagram(s.scratch, r.entry.addr)
+				s.OnDatagram(s.scratch, r.entry.peer.addr)
 			}
 			c.carriedAll(r.packets, r.carried)
 		}

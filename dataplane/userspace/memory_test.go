@@ -34,7 +34,7 @@ func testPairOf(tb testing.TB, offloads Offloads) (a, b *Memory) {
 		}}
 	}
 	for i, n := range nodes {
-		if err := n.Sync(dataplane.Wanted{MTU: testMTU, Peers: []dataplane.Peer{peers[1-i]}}); err != nil {
+		if err := n.Sync(dataplane.Wanted{MTU: testMTU, Subnets: peers[i].Subnets, Peers: []dataplane.Peer{peers[1-i]}}); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -224,7 +224,7 @@ func TestSmallSuperpacketIsSplit(t *testing.T) {
 // TestSegmentsFitSmallMTU has an overlay whose MTU is below the guess.
 func TestSegmentsFitSmallMTU(t *testing.T) {
 	a, b := testPair(t)
-	w := dataplane.Wanted{MTU: 600, Peers: []dataplane.Peer{{VTEP: a.VTEPs()[0], Subnets: []netip.Prefix{netip.PrefixFrom(podA, 24)}}}}
+	w := dataplane.Wanted{MTU: 600, Subnets: []netip.Prefix{subnetB}, Peers: []dataplane.Peer{{VTEP: a.VTEPs()[0], Subnets: []netip.Prefix{subnetA}}}}
 	if err := b.Sync(w); err != nil {
 		t.Fatal(err)
 	}

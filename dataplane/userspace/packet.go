@@ -17,14 +17,12 @@ const maxPacket = 65535
 const bufLen = headroom + maxPacket
 
 // packet is one IP packet, with room for encapsulation in front of it, and with
-// what the host that made it left for an offload to do.
+// what the host that made it left for an offload to do. It is a value that its reader
+// makes whole: nothing of the packet before it is left in it.
 type packet struct {
 	buf []byte // headroom bytes, then the packet
 	encap.Offload
 
-	// fragment says that the packet is longer than the path takes, and that its
-	// sender allows fragments.
-	fragment bool
 	// maxLen, where it is not 0, says that the packet may be a TCP superpacket
 	// without a sign of it: it is longer than maxLen, and segments that are not
 	// will reach its destination. Offload says what it is if it is none.
@@ -71,7 +69,7 @@ type queue interface {
 	// Read waits for the next packet that the host sends. Packets are borrowed:
 	// before Read uses the bytes of any again, and before it waits, it calls flush,
 	// so that what was put off for more packets to come is done then.
-	Read(p *packet, flush func()) error
+	Read(flush func()) (*packet, error)
 	// Answer hands the host, at once, a complete packet behind headroom of zeros. It
 	// is for the goroutine that reads, and may fail in silence.
 	Answer(b []byte)
@@ -92,8 +90,9 @@ type writer interface {
 type sender interface {
 	// Send sends the encapsulated packet p to e's VTEP and counts what became of it,
 	// at the next Flush at the latest. How a superpacket is split is its business.
-	// It may change p's bytes.
-	Send(p *packet, e *entry, c *counters)
+	// It may change p's bytes. fragment says that p is longer than the path takes, and
+	// that the sender of p allows the underlay to fragment it.
+	Send(p *packet, e *entry, fragment bool, c *counters)
 	// Flush does what Send put off.
 	Flush(c *counters)
 }

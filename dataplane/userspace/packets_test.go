@@ -10,6 +10,11 @@ var (
 	podB  = netip.MustParseAddr("10.42.2.2")
 	podA6 = netip.MustParseAddr("fd42:0:0:1::2")
 	podB6 = netip.MustParseAddr("fd42:0:0:2::2")
+
+	subnetA  = netip.MustParsePrefix("10.42.1.0/24")
+	subnetB  = netip.MustParsePrefix("10.42.2.0/24")
+	subnetA6 = netip.MustParsePrefix("fd42:0:0:1::/64")
+	subnetB6 = netip.MustParsePrefix("fd42:0:0:2::/64")
 )
 
 // udpPacket returns an IP packet with a complete checksum.

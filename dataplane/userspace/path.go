@@ -2,19 +2,11 @@ package userspace
 
 import (
 	"encoding/binary"
-	"sync/atomic"
 	"time"
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/encap"
 )
-
-// path is what is known of the way to one VTEP.
-type path struct {
-	// mtu is the longest inner packet that gets there whole, in bytes; 0 while
-	// nothing else than the device's MTU is known.
-	mtu atomic.Int32
-}
 
 // answerInterval keeps answers to packets that are too big from being a flood of
 // their own: as many as the kernel sends to all hosts together (icmp_msgs_per_sec).

@@ -33,37 +33,37 @@ func openPathProbe(local netip.Addr) (*pathProbe, error) {
 	return nil, fmt.Errorf("set up path MTU socket: %w", err)
 }
 
-func (p *pathProbe) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	unix.Close(p.fd)
+func (q *pathProbe) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	unix.Close(q.fd)
 }
 
 // query returns the longest underlay packet for a, in bytes. It sends nothing.
-func (p *pathProbe) query(a *sockaddr) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
+func (q *pathProbe) query(a *sockaddr) (int, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
 		return 0, os.ErrClosed
 	}
-	// Connecting anew looks up the route anew.
-	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(p.fd), uintptr(unsafe.Pointer(&a.raw)), uintptr(a.len))
+	// Connecting again looks up the route again.
+	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(q.fd), uintptr(unsafe.Pointer(&a.raw)), uintptr(a.len))
 	if errno != 0 {
 		return 0, os.NewSyscallError("connect", errno)
 	}
 	level, name := unix.IPPROTO_IP, unix.IP_MTU
-	if p.v6 {
+	if q.v6 {
 		level, name = unix.IPPROTO_IPV6, unix.IPV6_MTU
 	}
-	mtu, err := unix.GetsockoptInt(p.fd, level, name)
+	mtu, err := unix.GetsockoptInt(q.fd, level, name)
 	return mtu, os.NewSyscallError("getsockopt", err)
 }
 
-// learn notes what the path to e takes.
-func (p *pathProbe) learn(e *entry) {
-	if mtu, err := p.query(&e.sockaddr); err == nil {
-		e.path.mtu.Store(int32(max(mtu-encap.Overhead(e.addr), minMTU)))
+// learn notes what the path to p takes.
+func (q *pathProbe) learn(p *peer) {
+	if mtu, err := q.query(&p.sockaddr); err == nil {
+		p.mtu.Store(int32(max(mtu-encap.Overhead(p.addr), minMTU)))
 	}
 }
 
@@ -74,17 +74,17 @@ func (s *sendPorts) refresh(t *table) {
 		return
 	}
 	for i := range t.entries {
-		e := &t.entries[i]
-		if e.path.mtu.Load() == 0 || e.addr.Is6() != s.mtu.v6 {
+		p := t.entries[i].peer
+		if p.mtu.Load() == 0 || p.addr.Is6() != s.mtu.v6 {
 			continue
 		}
-		switch mtu, err := s.mtu.query(&e.sockaddr); {
+		switch mtu, err := s.mtu.query(&p.sockaddr); {
 		case errors.Is(err, os.ErrClosed):
 			return
-		case err == nil && mtu-encap.Overhead(e.addr) >= t.mtu:
-			e.path.mtu.Store(0)
+		case err == nil && mtu-encap.Overhead(p.addr) >= t.mtu:
+			p.mtu.Store(0)
 		case err == nil:
-			e.path.mtu.Store(int32(max(mtu-encap.Overhead(e.addr), minMTU)))
+			p.mtu.Store(int32(max(mtu-encap.Overhead(p.addr), minMTU)))
 		}
 	}
 }

@@ -32,14 +32,14 @@ func TestPathMTUIsLearned(t *testing.T) {
 			echo(t, a.NS, b.pod, b.podAddr())
 			transfer(t, a.NS, b.pod, b.podAddr())
 			table := ds[0].core.table.Load()
-			if got := table.entries[0].path.mtu.Load(); got != 1250 {
+			if got := table.entries[0].peer.mtu.Load(); got != 1250 {
 				t.Errorf("path takes packets of %d bytes, want 1250", got)
 			}
 			if ds[0].Stats().Drops[dataplane.DropTooBig] == 0 {
 				t.Error("nothing was too big")
 			}
 			ds[0].port.refresh(table)
-			if got := table.entries[0].path.mtu.Load(); got != 1250 {
+			if got := table.entries[0].peer.mtu.Load(); got != 1250 {
 				t.Errorf("after refresh %d", got)
 			}
 			t.Logf("%+v", ds[0].Stats())
@@ -66,14 +66,14 @@ func TestPathMTUOverIPv6(t *testing.T) {
 					transfer(t, a.NS, b.pod, dst)
 				}
 				table := d.core.table.Load()
-				if got, want := int(table.entries[0].path.mtu.Load()), mtu-70; got != want {
+				if got, want := int(table.entries[0].peer.mtu.Load()), mtu-70; got != want {
 					t.Errorf("path takes packets of %d bytes, want %d", got, want)
 				}
 				if d.Stats().Drops[dataplane.DropTooBig] == 0 {
 					t.Error("nothing was too big")
 				}
 				d.port.refresh(table)
-				if got := int(table.entries[0].path.mtu.Load()); got != mtu-70 {
+				if got := int(table.entries[0].peer.mtu.Load()); got != mtu-70 {
 					t.Errorf("after refresh %d", got)
 				}
 				t.Logf("%+v", d.Stats())
@@ -103,11 +103,11 @@ func TestTooBigIsAnswered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := testPairOf(t, AllOffloads)
-			w := dataplane.Wanted{MTU: testMTU, Peers: []dataplane.Peer{{VTEP: b.VTEPs()[0], Subnets: []netip.Prefix{netip.PrefixFrom(podB, 24), netip.PrefixFrom(podB6, 64)}}}}
+			w := dataplane.Wanted{MTU: testMTU, Peers: []dataplane.Peer{{VTEP: b.VTEPs()[0], Subnets: []netip.Prefix{subnetB, subnetB6}}}}
 			if err := a.Sync(w); err != nil {
 				t.Fatal(err)
 			}
-			a.core.table.Load().entries[0].path.mtu.Store(1300)
+			a.core.table.Load().entries[0].peer.mtu.Store(1300)
 			var answers [][]byte
 			a.OnPacket = func(p []byte) { answers = append(answers, bytes.Clone(p)) }
 			sent := len(encapsulateOffload(a, test.o, test.packet))
@@ -133,11 +133,11 @@ func dontFragment(b []byte) []byte {
 // TestAnswersAreLimited sends a burst of packets that are too big.
 func TestAnswersAreLimited(t *testing.T) {
 	a, b := testPairOf(t, AllOffloads)
-	w := dataplane.Wanted{MTU: testMTU, Peers: []dataplane.Peer{{VTEP: b.VTEPs()[0], Subnets: []netip.Prefix{netip.PrefixFrom(podB, 24)}}}}
+	w := dataplane.Wanted{MTU: testMTU, Peers: []dataplane.Peer{{VTEP: b.VTEPs()[0], Subnets: []netip.Prefix{subnetB}}}}
 	if err := a.Sync(w); err != nil {
 		t.Fatal(err)
 	}
-	a.core.table.Load().entries[0].path.mtu.Store(1300)
+	a.core.table.Load().entries[0].peer.mtu.Store(1300)
 	answers := 0
 	a.OnPacket = func([]byte) { answers++ }
 	p := tcpPacket(podA, podB, 1, make([]byte, 1350))

@@ -23,7 +23,7 @@ func newPlain(device io.Writer) *plain {
 // is dropped if the device refuses one of its segments.
 func (d *plain) Write(p *packet, _ *encap.IP, c *counters) {
 	if err := d.write(p); err != nil {
-		c.drop(dataplane.DropDeliver)
+		c.drop(dataplane.DropWriteError)
 		return
 	}
 	c.carried(len(p.ip()))

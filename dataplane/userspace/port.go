@@ -92,8 +92,8 @@ func (p *Port) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Stats returns what the networks' own do not have: DropBadVNI, DropOverrun,
-// DropMalformed of what is too short for a VNI, and RxBatches. Those of a Port that
+// Stats returns what the networks' own do not have: DropBadVNI, DropQueueFull,
+// DropBadHeader of what is too short for a VNI, and RxBatches. Those of a Port that
 // is not shared are in [Dataplane.Stats].
 func (p *Port) Stats() (s dataplane.Stats) {
 	p.addTo(&s)
@@ -106,7 +106,7 @@ func (p *Port) addTo(s *dataplane.Stats) {
 	}
 	for _, w := range p.workers {
 		w.addTo(&s.RxPackets, &s.RxBytes, s)
-		s.Drops[dataplane.DropOverrun] += w.socket.drops()
+		s.Drops[dataplane.DropQueueFull] += w.socket.drops()
 		s.Offload.RxBatches += w.socket.batches.Load()
 	}
 }

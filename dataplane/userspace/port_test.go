@@ -213,13 +213,13 @@ func (h *hammeredHost) hammer(to *hammeredHost, vni uint32, n int, sent *atomic.
 	s := h.port.newSenders()[family4]
 	cfg := Config{Underlays: []dataplane.Underlay{{Local: to.addr, Public: to.addr}}, VNI: vni}
 	payload := vniPacket(newCore(cfg, 0), vni)
-	e := &entry{addr: to.addr, sockaddr: newSockaddr(netip.AddrPortFrom(to.addr, testPort))}
+	e := entryTo(netip.AddrPortFrom(to.addr, testPort))
 	var c counters
 	const burst = 250
 	for range n / burst {
 		for range burst {
 			p := packet{buf: payload}
-			s.Send(&p, e, &c)
+			s.Send(&p, e, false, &c)
 		}
 		s.Flush(&c)
 		for at := sent.Add(burst); at > to.counted()+5000; {

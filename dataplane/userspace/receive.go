@@ -1,7 +1,6 @@
 package userspace
 
 import (
-	"net/netip"
 	"sync/atomic"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -42,8 +41,8 @@ func (l *lane) receive(d *datagram) {
 		l.drop(dataplane.DropCongestion)
 		return
 	}
-	if !l.offloads(t.mtu, d.gsoSize) {
-		l.drop(dataplane.DropMalformed)
+	if why, ok := l.offloads(t.mtu, d.gsoSize); !ok {
+		l.drop(why)
 		return
 	}
 	l.writer.Write(&l.packet, &l.ip, &l.counters)
@@ -58,17 +57,20 @@ func (l *lane) accept(t *table, d *datagram) (why dataplane.Drop, ok bool) {
 	}
 	dst, src, etherType, err := encap.ParseEthernet(d.buf[encap.VXLANLen:])
 	if err != nil {
-		return dataplane.DropMalformed, false
+		return dataplane.DropBadHeader, false
 	}
 	if dst != l.local.mac && !isBroadcast(dst) || src == l.local.mac {
 		return dataplane.DropBadMAC, false
 	}
-	if encap.ParseIP(d.buf[headroom:], &l.ip) != nil || etherType != etherTypeOf(l.ip.Version) || !deliverable(l.ip.Dst) {
-		return dataplane.DropMalformed, false
+	if encap.ParseIP(d.buf[headroom:], &l.ip) != nil || etherType != etherTypeOf(l.ip.Version) {
+		return dataplane.DropBadHeader, false
 	}
-	// The VTEP is compared by its address: it may have an entry for each of its leases.
-	if from := t.routes.Lookup(l.ip.Src); from == nil || from.addr != vtep.addr {
+	// Peers are compared and not entries: a VTEP has an entry for each of its leases.
+	if from := t.routes.Lookup(l.ip.Src); from == nil || from.peer != vtep.peer {
 		return dataplane.DropBadSource, false
+	}
+	if !t.isOwn(l.ip.Dst) {
+		return dataplane.DropBadDestination, false
 	}
 	return 0, true
 }
@@ -84,15 +86,6 @@ func etherTypeOf(version uint8) uint16 {
 	return encap.EtherTypeIPv6
 }
 
-// deliverable reports whether an overlay packet may have that destination. The
-// overlay carries unicast only, and nobody else may talk to a host's loopback.
-// Whether the host is to forward it is for its routes and firewall to say.
-func deliverable(dst netip.Addr) bool {
-	dst = dst.Unmap()
-	broadcast := netip.AddrFrom4([4]byte{255, 255, 255, 255})
-	return !dst.IsMulticast() && !dst.IsLoopback() && !dst.IsUnspecified() && dst != broadcast
-}
-
 // guessedMTU is the largest packet that every destination behind this host is
 // taken to accept: the least MTU of IPv6. A superpacket does not tell its
 // segments' size; smaller than sent is harmless, but a pod whose own MTU is
@@ -102,24 +95,23 @@ const guessedMTU = 1280
 // offloads finds out what l.packet leaves to be done. Between hosts of one machine
 // checksums are partial and superpackets whole (CHECKSUM_PARTIAL and GSO survive
 // veth), and only of UDP superpackets does a socket tell so, by gsoSize. It is
-// false for a superpacket that nobody can split, or whose checksum is wrong.
-func (l *lane) offloads(mtu int, gsoSize uint16) bool {
+// not ok for a superpacket that nobody can split, or whose checksum is wrong.
+func (l *lane) offloads(mtu int, gsoSize uint16) (why dataplane.Drop, ok bool) {
 	p, b, ip := &l.packet, l.packet.ip(), &l.ip
 	partial := encap.IsPartial(b, ip)
 	if gsoSize == 0 {
 		if ip.Len <= mtu || ip.Proto != encap.ProtoTCP || ip.Fragment {
-			return l.checksum(partial, min(mtu, guessedMTU))
+			return dataplane.DropBadHeader, l.checksum(partial, min(mtu, guessedMTU))
 		}
 		if gsoSize = guessGSOSize(b, ip, mtu); gsoSize == 0 {
-			return false
+			return dataplane.DropBadHeader, false
 		}
 	}
 	if !partial && !encap.VerifyChecksum(b, ip) {
-		return false // splitting would make it right
+		return dataplane.DropBadChecksum, false // splitting would make it right
 	}
-	var ok bool
 	p.Offload, ok = encap.SuperOffload(b, ip, gsoSize)
-	return ok
+	return dataplane.DropBadHeader, ok
 }
 
 // checksum says what the checksum of a packet that fits the device leaves to be

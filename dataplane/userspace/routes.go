@@ -4,19 +4,30 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"sync/atomic"
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/fib"
 	"github.com/overlayd/overlayd/encap"
 )
 
-// entry is all that a packet to one VTEP needs. It is immutable but for path.
-type entry struct {
-	path     path
-	template encap.Template
-	family   uint8      // of addr: the underlay by which it goes
+// peer is one remote VTEP for as long as it is wanted: a table takes over those of the table
+// before it. All leases of a VTEP have the one peer.
+type peer struct {
 	addr     netip.Addr // outer destination
 	sockaddr sockaddr   // the same with the port, for system calls
+	// mtu is the longest inner packet that gets there whole, in bytes; 0 as long as
+	// nothing but the device's MTU is known.
+	mtu atomic.Int32
+}
+
+// entry is all that a packet to one lease of a peer needs. It is immutable and lives as
+// long as its table.
+type entry struct {
+	peer     *peer
+	template encap.Template
+	family   uint8 // of the peer's address: the underlay by which it goes
 }
 
 // table is what both directions forward by. It is immutable: a Sync makes a new
@@ -24,67 +35,118 @@ type entry struct {
 type table struct {
 	routes fib.Table[entry] // overlay subnet, of either family → VTEP, of either
 	vteps  fib.Table[entry] // underlay address of a VTEP → itself
+	own    []netip.Prefix   // where packets to this host may go: its subnets
 	mtu    int              // of the overlay device
 
 	entries []entry // all that the two have
 }
 
+// isOwn reports whether a packet from the underlay may go to dst. All else is somebody
+// else's: this host must not relay it, nor take it for itself.
+func (t *table) isOwn(dst netip.Addr) bool {
+	for i := range t.own {
+		if t.own[i].Contains(dst) {
+			return true
+		}
+	}
+	return false
+}
+
 // local is this node's VTEP of one family.
 type local struct {
-	addr netip.Addr // that the sockets are bound to; invalid where there is no such underlay
-	mac  encap.MAC
-	vni  uint32
-	port uint16 // of every VTEP
+	addr   netip.Addr // that the sockets are bound to; invalid if there is no such underlay
+	public netip.Addr // that the others send to
+	mac    encap.MAC
+	vni    uint32
+	port   uint16 // of every VTEP
 }
 
 // newLocals makes the VTEPs, by family.
 func newLocals(cfg Config) (ls [families]local) {
 	for _, u := range cfg.Underlays {
-		ls[family(u.Local)] = local{addr: u.Local, mac: dataplane.MAC(u.Public, cfg.VNI), vni: cfg.VNI, port: cfg.Port}
+		ls[family(u.Local)] = local{addr: u.Local, public: u.Public, mac: dataplane.MAC(u.Public, cfg.VNI), vni: cfg.VNI, port: cfg.Port}
 	}
 	return ls
 }
 
-// newTable makes the table for w. A peer that it cannot take is left out and gets
-// a *dataplane.PeerError.
-func newTable(locals *[families]local, w dataplane.Wanted) (*table, error) {
-	entries := make([]entry, 0, len(w.Peers)) // one block of memory; its addresses are kept
+// newTable makes the table for w, with the peers of the table before it. A peer that it cannot
+// take, or a subnet of one, is left out and gets a *dataplane.PeerError.
+func newTable(before *table, locals *[families]local, w dataplane.Wanted) (*table, error) {
+	t := &table{mtu: w.MTU, own: ownPrefixes(w), entries: make([]entry, 0, len(w.Peers))} // one block of memory; its addresses are kept
 	routes := make([]fib.Route[entry], 0, len(w.Peers))
 	vteps := make([]fib.Route[entry], 0, len(w.Peers))
 	var errs []error
 	for _, p := range w.Peers {
-		if err := checkPeer(locals, p); err != nil {
+		subnets, err := checkPeer(locals, p, w)
+		if err != nil {
 			errs = append(errs, &dataplane.PeerError{Peer: p, Err: err})
+		}
+		if len(subnets) == 0 {
 			continue
 		}
 		f := family(p.Addr)
-		entries = append(entries, entry{
-			template: encap.NewTemplate(locals[f].vni, p.MAC, locals[f].mac),
-			family:   uint8(f),
-			addr:     p.Addr,
-			sockaddr: newSockaddr(netip.AddrPortFrom(p.Addr, locals[f].port)),
-		})
-		e := &entries[len(entries)-1]
+		t.entries = append(t.entries, entry{template: encap.NewTemplate(p.VNI, p.MAC, locals[f].mac), family: uint8(f)})
+		e := &t.entries[len(t.entries)-1]
 		vteps = append(vteps, fib.Route[entry]{Prefix: netip.PrefixFrom(p.Addr, p.Addr.BitLen()), Value: e})
-		for _, s := range p.Subnets {
+		for _, s := range subnets {
 			routes = append(routes, fib.Route[entry]{Prefix: s, Value: e})
 		}
 	}
-	t := &table{mtu: w.MTU, entries: entries}
 	t.routes.Replace(routes)
 	t.vteps.Replace(vteps)
+	t.setPeers(before, locals, vteps)
 	return t, errors.Join(errs...)
 }
 
-// checkPeer says why no packet can be sent to a peer.
-func checkPeer(locals *[families]local, p dataplane.Peer) error {
-	switch {
-	case !p.Addr.IsValid() || p.Addr.Is4In6() || !locals[family(p.Addr)].addr.IsValid():
-		return fmt.Errorf("address %s is not of the family of an underlay of this node", p.Addr)
-	case p.Addr.IsUnspecified() || p.Addr.IsMulticast() || p.Addr.Zone() != "" || p.Addr.Is6() && p.Addr.IsLinkLocalUnicast():
-		return fmt.Errorf("address %s is not that of one host", p.Addr)
-	case !p.MAC.IsUnicast():
-		return fmt.Errorf("MAC %s is not that of one station", p.MAC)
+// setPeers gives all entries of one VTEP one peer: that of the table before, or a new one.
+func (t *table) setPeers(before *table, locals *[families]local, vteps []fib.Route[entry]) {
+	for _, v := range vteps {
+		addr := v.Prefix.Addr()
+		first := t.vteps.Lookup(addr)
+		if first.peer == nil {
+			if old := before.vteps.Lookup(addr); old != nil {
+				first.peer = old.peer
+			} else {
+				first.peer = &peer{addr: addr, sockaddr: newSockaddr(netip.AddrPortFrom(addr, locals[first.family].port))}
+			}
+		}
+		v.Value.peer = first.peer
 	}
-	return nil
+}
+
+// ownPrefixes returns the subnets of this host, and those of its further addresses that lie
+// outside.
+func ownPrefixes(w dataplane.Wanted) []netip.Prefix {
+	own := slices.Clone(w.Subnets)
+	for _, a := range w.Addrs {
+		if !slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.Contains(a.Addr()) }) {
+			own = append(own, netip.PrefixFrom(a.Addr(), a.Addr().BitLen()))
+		}
+	}
+	return own
+}
+
+// checkPeer returns the subnets that can be routed to a peer, and why not all of its own.
+func checkPeer(locals *[families]local, p dataplane.Peer, w dataplane.Wanted) (subnets []netip.Prefix, err error) {
+	local := &locals[family(p.Addr)]
+	if p.Addr.IsValid() && !local.addr.IsValid() {
+		return nil, fmt.Errorf("address %s is not of the family of an underlay of this node", p.Addr)
+	}
+	if err := dataplane.CheckPeer(p, local.vni, local.addr, local.public); err != nil {
+		return nil, err
+	}
+	for i, s := range p.Subnets {
+		if e := dataplane.CheckSubnet(s, w); e != nil {
+			if err == nil {
+				subnets = slices.Clone(p.Subnets[:i])
+			}
+			err = errors.Join(err, e)
+		} else if err != nil {
+			subnets = append(subnets, s)
+		}
+	}
+	if err == nil {
+		subnets = p.Subnets
+	}
+	return subnets, err
 }

@@ -22,6 +22,8 @@ func testPeer(addr, subnet string, mac encap.MAC) dataplane.Peer {
 
 func TestRefusedPeersDoNotKeepOthersOut(t *testing.T) {
 	mac := encap.MAC{2, 1}
+	otherVNI := testPeer("192.0.2.9", "10.42.9.0/24", mac)
+	otherVNI.VNI++
 	bad := map[string]dataplane.Peer{
 		"no address":        testPeer("", "10.42.9.0/24", mac),
 		"other family":      testPeer("2001:db8::1", "10.42.9.0/24", mac),
@@ -30,19 +32,26 @@ func TestRefusedPeersDoNotKeepOthersOut(t *testing.T) {
 		"multicast address": testPeer("224.0.0.1", "10.42.9.0/24", mac),
 		"no MAC":            testPeer("192.0.2.9", "10.42.9.0/24", encap.MAC{}),
 		"multicast MAC":     testPeer("192.0.2.9", "10.42.9.0/24", encap.MAC{1}),
+		"own address":       testPeer("192.0.2.2", "10.42.9.0/24", mac),
+		"own subnet":        testPeer("192.0.2.9", "10.42.2.0/24", mac),
+		"around own subnet": testPeer("192.0.2.9", "10.42.0.0/16", mac),
+		"outside":           testPeer("192.0.2.9", "10.43.9.0/24", mac),
+		"everything":        testPeer("192.0.2.9", "0.0.0.0/0", mac),
+		"not masked":        testPeer("192.0.2.9", "10.42.9.1/24", mac),
+		"other VNI":         otherVNI,
 	}
 	for name, peer := range bad {
 		t.Run(name, func(t *testing.T) {
 			good := testPeer("192.0.2.1", "10.42.1.0/24", mac)
-			table, err := newTable(&testLocals, dataplane.Wanted{MTU: testMTU, Peers: []dataplane.Peer{peer, good}})
+			table, err := newTable(new(table), &testLocals, dataplane.Wanted{MTU: testMTU, Subnets: []netip.Prefix{subnetB}, Networks: []netip.Prefix{testNetwork}, Peers: []dataplane.Peer{peer, good}})
 			var pe *dataplane.PeerError
 			if !errors.As(err, &pe) || pe.Peer.Subnets[0] != peer.Subnets[0] {
 				t.Errorf("error %v", err)
 			}
-			if e := table.routes.Lookup(podA); e == nil || e.addr != good.Addr {
+			if e := table.routes.Lookup(podA); e == nil || e.peer.addr != good.Addr {
 				t.Errorf("the other peer's entry is %v", e)
 			}
-			if e := table.routes.Lookup(netip.MustParseAddr("10.42.9.1")); e != nil {
+			if e := table.routes.Lookup(peer.Subnets[0].Addr().Next()); e != nil && e.peer.addr == peer.Addr {
 				t.Errorf("the refused peer has entry %v", e)
 			}
 		})
@@ -53,20 +62,20 @@ func TestTableOf5000PeersIsFast(t *testing.T) {
 	w := dataplane.Wanted{MTU: testMTU}
 	for i := range 5000 {
 		w.Peers = append(w.Peers, dataplane.Peer{
-			VTEP:    dataplane.VTEP{Addr: netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}).Next(), MAC: encap.MAC{2, 1}},
+			VTEP:    dataplane.VTEP{Addr: netip.AddrFrom4([4]byte{192, 0, byte(i>>8) + 3, byte(i)}).Next(), MAC: encap.MAC{2, 1}, VNI: testVNI},
 			Subnets: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)},
 		})
 	}
 	best := time.Hour
 	for range 5 {
 		start := time.Now()
-		table, err := newTable(&testLocals, w)
+		table, err := newTable(new(table), &testLocals, w)
 		best = min(best, time.Since(start))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range w.Peers {
-			if e := table.routes.Lookup(p.Subnets[0].Addr().Next()); e == nil || e.addr != p.Addr || table.vteps.Lookup(p.Addr) != e {
+			if e := table.routes.Lookup(p.Subnets[0].Addr().Next()); e == nil || e.peer.addr != p.Addr || table.vteps.Lookup(p.Addr) != e {
 				t.Fatalf("peer %v has entry %v", p, e)
 			}
 		}
@@ -110,5 +119,44 @@ func TestConfigCheckNamesTheField(t *testing.T) {
 				t.Errorf("%s: %v", field, err)
 			}
 		}
+	}
+}
+
+// TestPeersOutliveASync has a path that turned out narrow: a Sync of other peers does not forget
+// it, and all leases of one VTEP share it.
+func TestPeersOutliveASync(t *testing.T) {
+	mac := encap.MAC{2, 1}
+	wanted := func(peers ...dataplane.Peer) dataplane.Wanted {
+		return dataplane.Wanted{MTU: testMTU, Subnets: []netip.Prefix{subnetB}, Peers: peers}
+	}
+	sync := func(before *table, w dataplane.Wanted) *table {
+		after, err := newTable(before, &testLocals, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return after
+	}
+	first := testPeer("192.0.2.1", "10.42.1.0/24", mac)
+	second := testPeer("192.0.2.1", "10.42.3.0/24", mac)
+	other := testPeer("192.0.2.9", "10.42.9.0/24", mac)
+	one := sync(new(table), wanted(first))
+	one.entries[0].peer.mtu.Store(1250)
+	two := sync(one, wanted(first, other, second))
+	for _, addr := range []string{"10.42.1.2", "10.42.3.2"} {
+		if got := two.routes.Lookup(netip.MustParseAddr(addr)).peer.mtu.Load(); got != 1250 {
+			t.Errorf("the path to %s takes %d bytes after a Sync, want 1250", addr, got)
+		}
+	}
+	if got := two.routes.Lookup(netip.MustParseAddr("10.42.9.2")).peer.mtu.Load(); got != 0 {
+		t.Errorf("another path takes %d bytes", got)
+	}
+	moved := first
+	moved.MAC[5]++
+	three := sync(sync(two, wanted(moved)), wanted(other, moved))
+	if three.routes.Lookup(podA).peer != two.entries[0].peer {
+		t.Error("a changed MAC made a new peer")
+	}
+	if sync(sync(three, wanted(other)), wanted(first)).entries[0].peer.mtu.Load() != 0 {
+		t.Error("a peer that was not wanted any more is remembered")
 	}
 }

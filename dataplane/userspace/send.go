@@ -15,7 +15,6 @@ type sendWorker struct {
 	table   *atomic.Pointer[table]
 	queue   queue
 	senders [families]sender // nil where there is no underlay
-	packet  packet
 	answer  answerer
 }
 
@@ -26,8 +25,9 @@ func (w *sendWorker) run(ctx context.Context, onError onReadError) error {
 	}
 	defer w.flush()
 	for {
-		if err := w.queue.Read(&w.packet, w.onIdle); err == nil {
-			w.send(&w.packet)
+		p, err := w.queue.Read(w.onIdle)
+		if err == nil {
+			w.send(p)
 		} else if ctx.Err() != nil {
 			return nil
 		} else if err := onError(ctx, err); err != nil {
@@ -52,7 +52,7 @@ func (w *sendWorker) flush() {
 func (w *sendWorker) send(p *packet) {
 	dst, etherType, ok := encap.Destination(p.ip())
 	if !ok {
-		w.drop(dataplane.DropMalformed)
+		w.drop(dataplane.DropBadHeader)
 		return
 	}
 	e := w.table.Load().routes.Lookup(dst)
@@ -60,12 +60,13 @@ func (w *sendWorker) send(p *packet) {
 		w.drop(dataplane.DropNoRoute)
 		return
 	}
-	if mtu := int(e.path.mtu.Load()); mtu != 0 && segmentLen(p) > mtu {
-		if p.fragment = fragmentable(p); !p.fragment {
+	fragment := false
+	if mtu := int(e.peer.mtu.Load()); mtu != 0 && segmentLen(p) > mtu {
+		if fragment = fragmentable(p); !fragment {
 			w.tooBig(p, mtu)
 			return
 		}
 	}
 	e.template.Put(p.buf, etherType)
-	w.senders[e.family].Send(p, e, &w.counters)
+	w.senders[e.family].Send(p, e, fragment, &w.counters)
 }

@@ -187,7 +187,7 @@ func (u *udpSender) addIovecs(s *segment) {
 func (u *udpSender) addMessage(r *run, first int, n int16) {
 	h, ctl := &u.msgs[u.nMsgs].hdr, &u.control[u.nMsgs]
 	u.nMsgs++
-	*h = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&r.entry.sockaddr.raw)), Namelen: r.entry.sockaddr.len, Iov: &u.iovs[first]}
+	*h = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&r.entry.peer.sockaddr.raw)), Namelen: r.entry.peer.sockaddr.len, Iov: &u.iovs[first]}
 	h.SetIovlen(u.nIovs - first)
 	off := 0
 	if n > 1 {
@@ -244,7 +244,7 @@ func (u *udpSender) refused(b *batch, r *run, fd int, errno unix.Errno, c *count
 		}
 	}
 	if errno == unix.EMSGSIZE && u.ports.mtu != nil {
-		u.ports.mtu.learn(r.entry) // from the next packet on its sender is told
+		u.ports.mtu.learn(r.entry.peer) // from the next packet on its sender is told
 	}
 	switch errno {
 	case 0:
@@ -252,7 +252,7 @@ func (u *udpSender) refused(b *batch, r *run, fd int, errno unix.Errno, c *count
 	case unix.EMSGSIZE:
 		c.dropAll(r.packets, dataplane.DropTooBig)
 	default:
-		c.dropAll(r.packets, dataplane.DropSend)
+		c.dropAll(r.packets, dataplane.DropWriteError)
 	}
 }
 

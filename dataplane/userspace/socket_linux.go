@@ -60,10 +60,12 @@ const (
 
 // openUDP makes a non-blocking UDP socket bound to local. What it sends has, unless
 // setDF is given, DF clear, as the kernel's vxlan device sends: the underlay
-// may fragment it. Over IPv6 this host alone can, to what it knows of the path.
+// may fragment it, and this host believes no ICMP about the path (IP_PMTUDISC_OMIT, Linux
+// 3.15): with IP_PMTUDISC_DONT three forged packets make it fragment all it sends. Over IPv6
+// this host alone can fragment, to what it knows of the path.
 func openUDP(local netip.AddrPort, o socketOption) (int, error) {
 	family := unix.AF_INET
-	discover, discover6 := unix.IP_PMTUDISC_DONT, unix.IPV6_PMTUDISC_WANT
+	discover, discover6 := unix.IP_PMTUDISC_OMIT, unix.IPV6_PMTUDISC_WANT
 	if o&setDF != 0 {
 		discover, discover6 = unix.IP_PMTUDISC_DO, unix.IPV6_PMTUDISC_DO
 	}

@@ -34,13 +34,13 @@ func TestSocketsCarry(t *testing.T) {
 			n := netnstest.New(t)
 			addr := netip.MustParseAddr(s)
 			snd, rcv := openSockets(t, n, addr)
-			e := &entry{addr: addr, sockaddr: newSockaddr(netip.AddrPortFrom(addr, testPort))}
+			e := entryTo(netip.AddrPortFrom(addr, testPort))
 			var c counters
 			var d datagram
 			for _, size := range []int{20, 1400, 60000} {
 				p := blank(size)
 				p.buf[headroom+size-1] = 42
-				snd.Send(&p, e, &c)
+				snd.Send(&p, e, false, &c)
 				snd.Flush(&c)
 				if err := rcv.Receive(&d, c.publish); err != nil {
 					t.Fatal(err)
@@ -50,7 +50,7 @@ func TestSocketsCarry(t *testing.T) {
 				}
 			}
 			p := blank(65535 - headroom)
-			snd.Send(&p, e, &c)
+			snd.Send(&p, e, false, &c)
 			snd.Flush(&c)
 			c.publish()
 			var st dataplane.Stats
@@ -59,7 +59,7 @@ func TestSocketsCarry(t *testing.T) {
 				t.Errorf("counted %+v", st)
 			}
 			p, idle := blank(1400), c.publish
-			if n := testing.AllocsPerRun(100, func() { snd.Send(&p, e, &c); snd.Flush(&c); rcv.Receive(&d, idle) }); n != 0 {
+			if n := testing.AllocsPerRun(100, func() { snd.Send(&p, e, false, &c); snd.Flush(&c); rcv.Receive(&d, idle) }); n != 0 {
 				t.Errorf("%v allocations per packet", n)
 			}
 		})
@@ -101,13 +101,13 @@ func TestSourcePortsSpreadFlows(t *testing.T) {
 	})
 	defer sink.Close()
 	sink.SetReadDeadline(time.Now().Add(5 * time.Second))
-	e := &entry{sockaddr: newSockaddr(sink.LocalAddr().(*net.UDPAddr).AddrPort())}
+	e := entryTo(sink.LocalAddr().(*net.UDPAddr).AddrPort())
 	ports := map[uint16]int{}
 	for flow := range 64 {
 		p := packet{buf: append(make([]byte, headroom), udpPacket(podA, podB, uint16(1000+flow), 53, []byte("x"))...)}
 		var first uint16
 		for i := range 2 {
-			snd.Send(&p, e, new(counters))
+			snd.Send(&p, e, false, new(counters))
 			snd.Flush(new(counters))
 			_, from, err := sink.ReadFromUDPAddrPort(make([]byte, 2000))
 			if err != nil {
@@ -131,10 +131,10 @@ func TestOverrunIsCounted(t *testing.T) {
 	n := netnstest.New(t)
 	addr := netip.MustParseAddr("127.0.0.1")
 	snd, rcv := openSockets(t, n, addr)
-	e := &entry{sockaddr: newSockaddr(netip.AddrPortFrom(addr, testPort))}
+	e := entryTo(netip.AddrPortFrom(addr, testPort))
 	p := blank(60000)
 	var c counters
-	eventually(t, "an overrun", func() bool { snd.Send(&p, e, &c); snd.Flush(&c); return rcv.drops() > 0 })
+	eventually(t, "an overrun", func() bool { snd.Send(&p, e, false, &c); snd.Flush(&c); return rcv.drops() > 0 })
 	before := rcv.drops()
 	rcv.close()
 	if got := rcv.drops(); got != before {

@@ -19,6 +19,7 @@ type tunQueue struct {
 	file   *os.File
 	conn   syscall.RawConn
 	buf    []byte
+	packet packet // that was read last
 
 	read func(fd uintptr) bool // made once: a closure per packet would be an allocation
 	n    int
@@ -41,16 +42,17 @@ func attach(name string) (*tunQueue, error) {
 }
 
 // Read implements queue. It ends with os.ErrDeadlineExceeded after stop.
-func (q *tunQueue) Read(p *packet, flush func()) error {
+func (q *tunQueue) Read(flush func()) (*packet, error) {
 	flush()
-	if err := q.conn.Read(q.read); err != nil {
-		return fmt.Errorf("read from %s: %w", q.name, err)
+	err := q.conn.Read(q.read)
+	if err == nil {
+		err = q.err
 	}
-	if q.err != nil {
-		return fmt.Errorf("read from %s: %w", q.name, q.err)
+	if err != nil {
+		return nil, fmt.Errorf("read from %s: %w", q.name, err)
 	}
-	*p = packet{buf: q.buf[:headroom+q.n]}
-	return nil
+	q.packet = packet{buf: q.buf[:headroom+q.n]}
+	return &q.packet, nil
 }
 
 // tryRead does one read and says whether Read is to return, or to wait.

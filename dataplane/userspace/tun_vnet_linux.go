@@ -29,6 +29,7 @@ type vnetQueue struct {
 	arena   []byte
 	packets [batchPackets][2]int // where the packets read are: start of the headroom, and end
 	n, next int                  // packets read, and handed out
+	packet  packet               // that was handed out last
 	read    func(fd uintptr) bool
 	err     error
 }
@@ -91,7 +92,7 @@ func newVnetQueue(name string, file *os.File, mask int, offloads Offloads) (*vne
 }
 
 // Read implements queue. It ends with os.ErrDeadlineExceeded after stop.
-func (q *vnetQueue) Read(p *packet, flush func()) error {
+func (q *vnetQueue) Read(flush func()) (*packet, error) {
 	for q.next == q.n {
 		if q.n > 0 {
 			flush()
@@ -102,14 +103,14 @@ func (q *vnetQueue) Read(p *packet, flush func()) error {
 			err = q.err
 		}
 		if err != nil {
-			return fmt.Errorf("read from %s: %w", q.name, err)
+			return nil, fmt.Errorf("read from %s: %w", q.name, err)
 		}
 	}
 	at := q.packets[q.next]
 	q.next++
-	p.buf = q.arena[at[0]:at[1]:at[1]]
-	p.Offload = decodeVnet(p.buf[headroom-vnetLen:headroom], p.buf[headroom:])
-	return nil
+	b := q.arena[at[0]:at[1]:at[1]]
+	q.packet = packet{buf: b, Offload: decodeVnet(b[headroom-vnetLen:headroom], b[headroom:])}
+	return &q.packet, nil
 }
 
 // tryRead reads what there is, up to the limits, and says whether Read is to return,

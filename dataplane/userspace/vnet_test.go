@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -60,7 +61,7 @@ func TestMalformedSuperpacketsAreDropped(t *testing.T) {
 		a, _ := testPairOf(t, AllOffloads)
 		a.LoadOffload(test.o, test.packet)
 		a.Send(1)
-		if s := a.Stats(); s.TxPackets != 0 || s.Drops[0] != 1 {
+		if s := a.Stats(); s.TxPackets != 0 || s.Drops[dataplane.DropBadHeader] != 1 {
 			t.Errorf("%s: counted %+v", name, s)
 		}
 	}

@@ -81,7 +81,7 @@ func (w *vnetWriter) deliver(item *encap.Item, c *counters) {
 		}
 	}
 	if !ok {
-		c.dropAll(n, dataplane.DropDeliver)
+		c.dropAll(n, dataplane.DropWriteError)
 		return
 	}
 	c.carriedAll(n, item.Len+(n-1)*int(item.HdrLen))

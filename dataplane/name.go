@@ -1,0 +1,34 @@
+package dataplane
+
+import (
+	"strconv"
+	"strings"
+)
+
+// The names of the overlay devices, which are flannel's: a prefix, then the VNI in decimal.
+const (
+	DevicePrefix   = "flannel."    // the kernel's device over IPv4; the userspace dataplane's over both families
+	DevicePrefixV6 = "flannel-v6." // the kernel's device over IPv6
+)
+
+// The largest VNIs that fit behind the prefixes: a device name has at most 15 bytes (IFNAMSIZ).
+const (
+	MaxDeviceVNI   = 9_999_999
+	MaxDeviceVNIV6 = 9_999
+)
+
+// DeviceName returns the name of the overlay device over IPv4, or over both families.
+func DeviceName(vni uint32) string { return DevicePrefix + strconv.FormatUint(uint64(vni), 10) }
+
+// DeviceNameV6 returns the name of the kernel's overlay device over IPv6.
+func DeviceNameV6(vni uint32) string { return DevicePrefixV6 + strconv.FormatUint(uint64(vni), 10) }
+
+// IsDeviceName reports whether a device of that name is an overlay device of overlayd or
+// flannel: one of the prefixes, and digits only behind it.
+func IsDeviceName(name string) bool {
+	vni, ok := strings.CutPrefix(name, DevicePrefix)
+	if !ok {
+		vni, ok = strings.CutPrefix(name, DevicePrefixV6)
+	}
+	return ok && vni != "" && strings.Trim(vni, "0123456789") == ""
+}

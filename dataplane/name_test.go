@@ -1,0 +1,26 @@
+package dataplane
+
+import "testing"
+
+func TestDeviceNames(t *testing.T) {
+	for name, want := range map[string]string{
+		DeviceName(1):                "flannel.1",
+		DeviceNameV6(4096):           "flannel-v6.4096",
+		DeviceName(MaxDeviceVNI):     "flannel.9999999",
+		DeviceNameV6(MaxDeviceVNIV6): "flannel-v6.9999",
+	} {
+		if name != want || len(name) > 15 || !IsDeviceName(name) {
+			t.Errorf("name %q, want %q", name, want)
+		}
+	}
+	for _, long := range []string{DeviceName(MaxDeviceVNI + 1), DeviceNameV6(MaxDeviceVNIV6 + 1)} {
+		if len(long) <= 15 {
+			t.Errorf("%q would fit", long)
+		}
+	}
+	for _, other := range []string{"flannel.", "flannel.x", "flannel-v6.", "flannel1", "eth0", "flannel.1x", ""} {
+		if IsDeviceName(other) {
+			t.Errorf("%q is taken for an overlay device", other)
+		}
+	}
+}
