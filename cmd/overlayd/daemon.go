@@ -113,7 +113,7 @@ var errEtcdDied = errors.New("embedded etcd died")
 
 // startEtcd starts the embedded server; it calls fail if that dies later.
 func (d *daemon) startEtcd(ctx context.Context, fail context.CancelCauseFunc) (stop func(), err error) {
-	server, err := embedded.Start(ctx, embedded.Config{Dir: d.etcdDataDir, ListenClient: d.etcdListenURL, Log: d.log})
+	server, err := embedded.Start(ctx, embedded.Config{Dir: d.etcdDataDir, ListenClient: d.etcdListenURL, Prefix: d.etcdPrefix, Log: d.log})
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return func() {}, nil // asked to stop meanwhile

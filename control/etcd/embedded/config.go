@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
@@ -49,6 +50,11 @@ func serverConfig(cfg Config, listen url.URL, advertise []url.URL, conns *connTr
 	c.QuotaBackendBytes = quotaBytes
 	c.UnsafeNoFsync = cfg.NoFsync
 	c.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.Creds(conns)}
+	if cfg.Prefix != "" {
+		c.GRPCAdditionalServerOptions = append(c.GRPCAdditionalServerOptions, newGuard(cfg.Prefix).options()...)
+	}
+	// etcd serves both by default: /debug/vars holds the command line of the process.
+	c.UserHandlers = map[string]http.Handler{"/debug/": http.NotFoundHandler(), "/metrics": http.NotFoundHandler()}
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(cfg.Log))
 	return c
 }

@@ -5,6 +5,10 @@
 // The server is etcd's own (go.etcd.io/etcd/server/v3), of the same minor
 // version as the client. It exposes one listener for clients and none for
 // peers: it is a cluster of one, and stays one.
+//
+// Clients are not authenticated. With Config.Prefix they can do what a control.Store needs and
+// nothing else (guard.go), and the listener answers no request for what the process is made of:
+// its command line may hold a password.
 package embedded
 
 import (
@@ -33,6 +37,7 @@ const (
 type Config struct {
 	Dir          string       // data directory; made if missing (mode 0700)
 	ListenClient string       // URL: http://<ip>:<port> or unix://<path>; "": DefaultListenClient
+	Prefix       string       // clients may use the keys below Prefix/ alone, and no RPC that concerns more; "": everything
 	Name         string       // of the member, in etcd's own logs; "": "overlayd"
 	Log          *slog.Logger // nil: etcd's errors are discarded
 	NoFsync      bool         // trade the data of a power failure for speed; for tests
@@ -68,7 +73,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	if cfg.Log != nil && !isLocal(listen) {
-		cfg.Log.Warn("whoever reaches the embedded etcd can change the overlay: let only its hosts do", "listen", cfg.ListenClient)
+		cfg.Log.Warn("anyone who reaches the embedded etcd can change the overlay: let only its hosts reach it", "listen", cfg.ListenClient)
 	}
 	lock, err := lockDir(cfg.Dir)
 	if err != nil {

@@ -1,0 +1,159 @@
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// maxPut bounds a value that a client writes, in bytes. A lease or a network config has a few hundred.
+const maxPut = 64 << 10
+
+// guard lets clients do what a Store needs and nothing else. They are not authenticated, and a
+// single RPC to change the cluster's members or to enable authentication would end the cluster
+// for good.
+type guard struct{ first, end []byte } // clients may use the keys from first up to but without end
+
+// newGuard returns the guard that confines clients to the keys below prefix.
+func newGuard(prefix string) *guard {
+	below := strings.TrimRight(prefix, "/") + "/"
+	return &guard{first: []byte(below), end: []byte(clientv3.GetPrefixRangeEnd(below))}
+}
+
+// options returns the gRPC options that put the guard in front of every service.
+func (g *guard) options() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(g.unary), grpc.ChainStreamInterceptor(g.stream)}
+}
+
+// isAllowed reports whether clients may call a method at all. Authenticate answers that there is
+// nothing to authenticate for, which a client with a user name needs to hear.
+func isAllowed(method string) bool {
+	switch method {
+	case "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Put", "/etcdserverpb.KV/DeleteRange", "/etcdserverpb.KV/Txn",
+		"/etcdserverpb.Watch/Watch",
+		"/etcdserverpb.Lease/LeaseGrant", "/etcdserverpb.Lease/LeaseRevoke", "/etcdserverpb.Lease/LeaseKeepAlive", "/etcdserverpb.Lease/LeaseTimeToLive",
+		"/etcdserverpb.Auth/Authenticate", "/etcdserverpb.Maintenance/Status",
+		"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch":
+		return true
+	}
+	return false
+}
+
+func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if err := checkMethod(info.FullMethod); err != nil {
+		return nil, err
+	}
+	if err := g.check(req); err != nil {
+		return nil, err
+	}
+	return handle(ctx, req)
+}
+
+func (g *guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	if err := checkMethod(info.FullMethod); err != nil {
+		return err
+	}
+	return handle(srv, guardedStream{s, g})
+}
+
+// guardedStream checks each message that a client sends.
+type guardedStream struct {
+	grpc.ServerStream
+	guard *guard
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s guardedStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return s.guard.check(m)
+}
+
+func checkMethod(method string) error {
+	if isAllowed(method) {
+		return nil
+	}
+	return refusal("%s is not available to clients of an embedded etcd", strings.TrimPrefix(method, "/etcdserverpb."))
+}
+
+func refusal(format string, args ...any) error {
+	return status.Error(codes.PermissionDenied, "refused: "+fmt.Sprintf(format, args...))
+}
+
+// check judges the keys of one request.
+func (g *guard) check(req any) error {
+	switch r := req.(type) {
+	case *pb.RangeRequest:
+		return g.checkKeys(r.Key, r.RangeEnd)
+	case *pb.PutRequest:
+		return g.checkPut(r)
+	case *pb.DeleteRangeRequest:
+		return g.checkKeys(r.Key, r.RangeEnd)
+	case *pb.TxnRequest:
+		return g.checkTxn(r)
+	case *pb.WatchRequest:
+		if create := r.GetCreateRequest(); create != nil {
+			return g.checkKeys(create.Key, create.RangeEnd)
+		}
+	}
+	return nil
+}
+
+func (g *guard) checkPut(r *pb.PutRequest) error {
+	if len(r.Value) > maxPut {
+		return refusal("the value of key %.80q has %d bytes: want at most %d", r.Key, len(r.Value), maxPut)
+	}
+	return g.checkKeys(r.Key, nil)
+}
+
+// checkTxn judges the comparisons and operations of a transaction, which may hold others.
+func (g *guard) checkTxn(r *pb.TxnRequest) error {
+	for _, c := range r.Compare {
+		if err := g.checkKeys(c.Key, c.RangeEnd); err != nil {
+			return err
+		}
+	}
+	for _, ops := range [...][]*pb.RequestOp{r.Success, r.Failure} {
+		for _, op := range ops {
+			if err := g.checkOp(op); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (g *guard) checkOp(op *pb.RequestOp) error {
+	switch r := op.Request.(type) {
+	case *pb.RequestOp_RequestRange:
+		return g.check(r.RequestRange)
+	case *pb.RequestOp_RequestPut:
+		return g.check(r.RequestPut)
+	case *pb.RequestOp_RequestDeleteRange:
+		return g.check(r.RequestDeleteRange)
+	case *pb.RequestOp_RequestTxn:
+		return g.check(r.RequestTxn)
+	}
+	return nil
+}
+
+// checkKeys judges one key, or the range from key up to but without end. An end of a zero byte
+// alone means all keys from key on.
+func (g *guard) checkKeys(key, end []byte) error {
+	inside := bytes.Compare(key, g.first) >= 0 && bytes.Compare(key, g.end) < 0
+	if len(end) > 0 {
+		inside = inside && !bytes.Equal(end, []byte{0}) && bytes.Compare(end, g.end) <= 0
+	}
+	if !inside {
+		return refusal("key %.80q is not below %s", key, g.first)
+	}
+	return nil
+}
