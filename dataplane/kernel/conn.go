@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/watch"
 )
 
 const (
@@ -36,22 +38,21 @@ type conn struct {
 	in   []byte
 }
 
-// openConn opens a netlink socket in the network namespace of the calling
-// thread, subscribed to the groups.
-func openConn(groups ...int) (*conn, error) {
+// openConn opens a netlink socket in the network namespace of the calling thread.
+func openConn() (*conn, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
 	c := &conn{file: os.NewFile(uintptr(fd), "netlink"), in: make([]byte, 64<<10)}
-	if err := c.prepare(fd, groups); err != nil {
+	if err := c.prepare(fd); err != nil {
 		c.file.Close()
 		return nil, fmt.Errorf("prepare netlink socket: %w", err)
 	}
 	return c, nil
 }
 
-func (c *conn) prepare(fd int, groups []int) error {
+func (c *conn) prepare(fd int) error {
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
@@ -60,19 +61,13 @@ func (c *conn) prepare(fd int, groups []int) error {
 		return err
 	}
 	c.port = sa.(*unix.SockaddrNetlink).Pid
-	// What an old kernel or a container refuses here is only comfort: names for
-	// errors, filters that are applied a second time anyway, a larger buffer.
+	// These are optional, and old kernels or containers refuse some: texts of errors,
+	// filters that are applied a second time anyway, a larger buffer.
 	unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
 	unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
 	unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
-	}
-	for _, g := range groups {
-		err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, g)
-		if err != nil && g <= unix.RTNLGRP_IPV6_ROUTE { // later groups are missing in old kernels
-			return fmt.Errorf("join group %d: %w", g, err)
-		}
 	}
 	return nil
 }
@@ -200,25 +195,10 @@ func (c *conn) receive(each func(h unix.NlMsghdr, body []byte) (end bool)) error
 			return fmt.Errorf("receive from netlink: %w", err)
 		}
 		end := false
-		messages(c.in[:n], func(h unix.NlMsghdr, body []byte) { end = each(h, body) || end })
+		watch.Messages(c.in[:n], func(h unix.NlMsghdr, body []byte) { end = each(h, body) || end })
 		if end {
 			return nil
 		}
-	}
-}
-
-// messages splits what one read returned.
-func messages(b []byte, each func(h unix.NlMsghdr, body []byte)) {
-	for len(b) >= unix.SizeofNlMsghdr {
-		h := unix.NlMsghdr{
-			Len: native.Uint32(b), Type: native.Uint16(b[4:]), Flags: native.Uint16(b[6:]),
-			Seq: native.Uint32(b[8:]), Pid: native.Uint32(b[12:]),
-		}
-		if h.Len < unix.SizeofNlMsghdr || int64(h.Len) > int64(len(b)) {
-			return
-		}
-		each(h, b[unix.SizeofNlMsghdr:h.Len])
-		b = b[min((int(h.Len)+3)&^3, len(b)):]
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane/netnstest"
+	"github.com/overlayd/overlayd/dataplane/watch"
 )
 
 func TestTransactTellsEachResult(t *testing.T) {
@@ -121,7 +122,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := newState()
 		s.links = []int{4}
-		messages(b, func(h unix.NlMsghdr, body []byte) {
+		watch.Messages(b, func(h unix.NlMsghdr, body []byte) {
 			for _, typ := range []uint16{h.Type, unix.RTM_NEWROUTE, unix.RTM_DELNEIGH, unix.RTM_NEWLINK, unix.RTM_DELNEXTHOP, unix.RTM_NEWADDR} {
 				h.Type = typ
 				classify(h, body, 4, 1).differs(s)

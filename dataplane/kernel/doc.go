@@ -37,7 +37,7 @@
 // one host have no address in common, so that they are nobody else's. Routes of
 // flannel's exact shape are ours on our device only. All others are never touched.
 // The device of another VNI is left alone, as another daemon may use it;
-// `overlayd cleanup` removes it. That of a family which has gone from the underlay is
+// [Cleanup] removes it. The device of a family that the underlay no longer has is
 // removed, if it is ours, as soon as nothing leads to it.
 //
 // Where somebody else already has a route to a peer's subnet without a metric (IPv6:

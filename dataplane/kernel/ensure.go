@@ -20,7 +20,8 @@ func (t *tunnel) ensureDevice() (netlink.Link, error) {
 		return nil, err
 	}
 	t.log.Warn("overlay device is gone or changed, opening it again", "device", t.name)
-	t.emptied, t.mended = true, true
+	t.emptied = true
+	t.note(dataplane.OpAdd, "")
 	if err := t.openDevice(); err != nil {
 		return nil, err
 	}
@@ -46,7 +47,7 @@ func (t *tunnel) adjust(l netlink.Link, w dataplane.Wanted) error {
 	var errs []error
 	before := t.rt.Changes()
 	if linkMAC(l) != t.mac {
-		t.mended = true
+		t.note(dataplane.OpReplace, "MAC "+linkMAC(l).String())
 		if err := t.rt.Handle().LinkSetHardwareAddr(l, t.mac[:]); err != nil {
 			errs = append(errs, fmt.Errorf("set MAC of %s to %s: %w", t.name, t.mac, err))
 		}
@@ -54,7 +55,9 @@ func (t *tunnel) adjust(l netlink.Link, w dataplane.Wanted) error {
 	errs = append(errs,
 		explain(t.rt.SetLink(t.index, w.MTU, rtnl.Alias, true), t.cfg),
 		t.rt.AddAddrs(t.index, t.own(w.Subnets), t.own(w.Addrs)...))
-	t.mended = t.mended || t.rt.Changes() != before
+	if t.rt.Changes() != before {
+		t.note(dataplane.OpReplace, "other MTU, state or addresses")
+	}
 	return errors.Join(errs...)
 }
 
@@ -63,6 +66,13 @@ func (t *tunnel) adjust(l netlink.Link, w dataplane.Wanted) error {
 func (t *tunnel) settle(w dataplane.Wanted) error {
 	before := t.rt.Changes()
 	err := t.rt.SetAddrs(t.index, t.own(w.Subnets), w.Networks, t.own(w.Addrs)...)
-	t.mended = t.mended || t.rt.Changes() != before
+	if t.rt.Changes() != before {
+		t.note(dataplane.OpReplace, "further addresses")
+	}
 	return err
+}
+
+// note records a change of the device.
+func (t *tunnel) note(op dataplane.Op, was string) {
+	t.changes = append(t.changes, dataplane.Change{Op: op, Kind: kindDevice, Key: t.name, Was: was, Is: "MAC " + t.mac.String()})
 }

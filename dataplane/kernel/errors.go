@@ -12,7 +12,7 @@ var (
 	// ErrUnsupported: the kernel has no vxlan devices.
 	ErrUnsupported = errors.New("the kernel has no vxlan: load it with `modprobe vxlan` on the host, or use the userspace dataplane")
 	// ErrPermission: the process may not configure the network.
-	ErrPermission = errors.New("not permitted: run as root with CAP_NET_ADMIN (docker run --cap-add NET_ADMIN)")
+	ErrPermission = errors.New("not permitted: run as root with CAP_NET_ADMIN")
 	// ErrPortInUse: a socket or another vxlan device has the UDP port.
 	ErrPortInUse = errors.New("UDP port is in use")
 	// ErrUnderlayGone: the underlay link was removed, and the device with it. Run

@@ -11,6 +11,7 @@ import (
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
+	"github.com/overlayd/overlayd/dataplane/watch"
 )
 
 // defaultResync is how often the kernel is compared with what is wanted when
@@ -69,13 +70,14 @@ type Dataplane struct {
 	log    *slog.Logger
 	resync time.Duration
 	rt     *rtnl.Conn
-	watch  *conn
+	watch  *watch.Subscription
 
 	// mu is held by whoever programs the kernel, for as long as that takes.
 	mu      sync.Mutex
 	closed  bool
 	tunnels []*tunnel // fixed by Open
-	overlay *overlay
+	program *programmer
+	report  *dataplane.Reporter
 	last    *dataplane.Wanted // what was last asked for
 	retired []string          // names of devices that an earlier overlayd may have left: of a family that has gone
 }
@@ -90,7 +92,7 @@ func Open(c Config) (*Dataplane, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("open kernel dataplane: %w", err)
 	}
-	d := &Dataplane{log: c.Log, resync: c.Resync}
+	d := &Dataplane{log: c.Log, resync: c.Resync, report: dataplane.NewReporter(c.Log, "kernel")}
 	if d.resync == 0 {
 		d.resync = defaultResync
 	}
@@ -106,7 +108,7 @@ func (d *Dataplane) open(c *Config) (err error) {
 		return err
 	}
 	// Subscribed before anything is read, so that no later change goes unseen.
-	if d.watch, err = openConn(watchGroups()...); err != nil {
+	if d.watch, err = watch.Open(watchGroups()); err != nil {
 		return err
 	}
 	batch, err := openConn()
@@ -117,7 +119,7 @@ func (d *Dataplane) open(c *Config) (err error) {
 		t := &tunnel{Underlay: u, log: c.Log, cfg: c, rt: d.rt, batch: batch, name: deviceName(u.Local, c.VNI)}
 		d.tunnels = append(d.tunnels, t)
 	}
-	d.overlay = &overlay{log: c.Log, cfg: c, batch: batch, tunnels: d.tunnels}
+	d.program = &programmer{log: c.Log, cfg: c, batch: batch, tunnels: d.tunnels}
 	for _, name := range deviceNames(c.VNI) {
 		if !slices.ContainsFunc(d.tunnels, func(t *tunnel) bool { return t.name == name }) {
 			d.retired = append(d.retired, name)
@@ -143,11 +145,11 @@ func (d *Dataplane) Close() error {
 	for _, t := range d.tunnels {
 		t.stats.stop(d.rt, t.name)
 	}
-	if d.overlay != nil {
-		d.overlay.batch.close()
+	if d.program != nil {
+		d.program.batch.close()
 	}
 	if d.watch != nil {
-		d.watch.close()
+		d.watch.Close()
 	}
 	if d.rt != nil {
 		d.rt.Close()
@@ -182,17 +184,27 @@ func (d *Dataplane) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wan
 	return w, d.sync(ctx, w, true)
 }
 
-// Prune implements dataplane.Part: Sync has removed what is no longer wanted.
+// Prune implements dataplane.Part. Sync has removed what w does not want: no later part relies
+// on it, and a subnet that moves between peers or devices must be moved in one go.
 func (d *Dataplane) Prune(context.Context, dataplane.Wanted) error { return nil }
 
 // Status implements dataplane.Part.
-func (d *Dataplane) Status() dataplane.PartStatus {
-	return dataplane.PartStatus{Name: "kernel", State: dataplane.StateOK}
+func (d *Dataplane) Status() dataplane.PartStatus { return d.report.Status() }
+
+// sync is Sync for callers that hold mu; asked is false for a repair.
+func (d *Dataplane) sync(ctx context.Context, w dataplane.Wanted, asked bool) error {
+	want, refused, err := d.program.sync(ctx, w, asked)
+	err = d.refusals(w, refused, err)
+	if ctx.Err() == nil {
+		d.report.Publish(dataplane.StateOf(err), err, d.program.objects(want)...)
+		d.report.Repaired(d.program.repairs...)
+	}
+	d.program.repairs = nil
+	return err
 }
 
-// sync is Sync for who holds mu; asked says that it is called for Sync.
-func (d *Dataplane) sync(ctx context.Context, w dataplane.Wanted, asked bool) error {
-	refused, err := d.overlay.sync(ctx, w, asked)
+// refusals joins what became of the single peers with err, which concerns all of them.
+func (d *Dataplane) refusals(w dataplane.Wanted, refused refusals, err error) error {
 	errs := []error{err}
 	for i, p := range w.Peers {
 		err := refused[i]

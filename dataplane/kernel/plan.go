@@ -153,7 +153,7 @@ func stale(have *state, d *desired, nexthops bool) []op {
 		}
 	}
 	for e := range have.fdb {
-		if via, ok := d.fdb[station{e.link, e.mac}]; !ok || via != e.dst {
+		if via, ok := d.fdb[remoteMAC{e.link, e.mac}]; !ok || via != e.dst {
 			ops = append(ops, op{kind: delFDB, fdb: e})
 		}
 	}

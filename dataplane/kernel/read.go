@@ -11,22 +11,22 @@ import (
 
 // read dumps what the kernel holds of the overlay. Filters in the requests
 // (kernel 4.20) spare it the rest of a large host; they are applied again here.
-func (v *overlay) read() error {
-	have := v.emptyState()
-	v.nexthops = !v.cfg.noNexthops
+func (p *programmer) read() error {
+	have := p.emptyState()
+	p.nexthops = !p.cfg.noNexthops
 	steps := []struct {
 		what string
 		dump func(*state) error
 	}{
-		{"neighbours", v.readNeighbours},
-		{"FDB entries", v.readFDB},
-		{"nexthops", v.readNexthops},
-		{"routes", v.readRoutes},
+		{"neighbours", p.readNeighbours},
+		{"FDB entries", p.readFDB},
+		{"nexthops", p.readNexthops},
+		{"routes", p.readRoutes},
 	}
 	for _, s := range steps {
 		// Each try fills a state of its own: an interrupted dump leaves no trace.
 		part, err := rtnl.Retry(func() (*state, error) {
-			part := v.emptyState()
+			part := p.emptyState()
 			return part, s.dump(part)
 		})
 		if err != nil {
@@ -34,13 +34,13 @@ func (v *overlay) read() error {
 		}
 		have.take(part)
 	}
-	v.have = have
+	p.have = have
 	return nil
 }
 
-func (v *overlay) emptyState() *state {
+func (p *programmer) emptyState() *state {
 	s := newState()
-	s.links, s.networks = v.links, v.networks
+	s.links, s.networks = p.links, p.networks
 	return s
 }
 
@@ -64,11 +64,11 @@ func (s *state) take(part *state) {
 // now: an earlier one may have had both.
 func families() [2]uint8 { return [2]uint8{unix.AF_INET, unix.AF_INET6} }
 
-func (v *overlay) readNeighbours(s *state) error {
-	for _, link := range v.links {
+func (p *programmer) readNeighbours(s *state) error {
+	for _, link := range p.links {
 		filter := attrUint32(nil, unix.NDA_IFINDEX, uint32(link))
 		for _, f := range families() {
-			err := v.batch.dump(unix.RTM_GETNEIGH, ndmsg(f, 0, 0, 0), filter, func(body []byte) {
+			err := p.batch.dump(unix.RTM_GETNEIGH, ndmsg(f, 0, 0, 0), filter, func(body []byte) {
 				if n, ok := parseNeighbour(body); ok && n.index == link && n.family == f {
 					s.addNeighbour(n)
 				}
@@ -81,11 +81,11 @@ func (v *overlay) readNeighbours(s *state) error {
 	return nil
 }
 
-func (v *overlay) readFDB(s *state) error {
-	for _, link := range v.links {
-		err := v.batch.dump(unix.RTM_GETNEIGH, ndmsg(unix.AF_BRIDGE, link, 0, 0), nil, func(body []byte) {
+func (p *programmer) readFDB(s *state) error {
+	for _, link := range p.links {
+		err := p.batch.dump(unix.RTM_GETNEIGH, ndmsg(unix.AF_BRIDGE, link, 0, 0), nil, func(body []byte) {
 			if n, ok := parseNeighbour(body); ok && n.index == link && n.family == unix.AF_BRIDGE {
-				s.addFDB(n, v.cfg.Learning)
+				s.addFDB(n, p.cfg.Learning)
 			}
 		})
 		if err != nil {
@@ -95,19 +95,19 @@ func (v *overlay) readFDB(s *state) error {
 	return nil
 }
 
-func (v *overlay) readNexthops(s *state) error {
-	if !v.nexthops {
+func (p *programmer) readNexthops(s *state) error {
+	if !p.nexthops {
 		return nil
 	}
 	// Those of all devices and families: ours may have been moved to another, or left on one.
-	err := v.batch.dump(unix.RTM_GETNEXTHOP, make([]byte, unix.SizeofNhmsg), nil, func(body []byte) {
+	err := p.batch.dump(unix.RTM_GETNEXTHOP, make([]byte, unix.SizeofNhmsg), nil, func(body []byte) {
 		if n, ok := parseNexthop(body); ok {
 			s.addNexthop(n)
 		}
 	})
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		v.log.Info("kernel has no nexthop objects, using plain routes")
-		v.nexthops = false
+		p.log.Info("kernel has no nexthop objects, using plain routes")
+		p.nexthops = false
 		return nil
 	}
 	return err
@@ -115,16 +115,16 @@ func (v *overlay) readNexthops(s *state) error {
 
 // readRoutes dumps ours, and then what may be flannel's, which is never on
 // another device.
-func (v *overlay) readRoutes(s *state) error {
+func (p *programmer) readRoutes(s *state) error {
 	for _, f := range families() {
 		header := make([]byte, unix.SizeofRtMsg)
 		header[0], header[4], header[5] = f, unix.RT_TABLE_MAIN, rtnl.RouteProtocol
-		if err := v.dumpRoutes(s, header, nil); err != nil {
+		if err := p.dumpRoutes(s, header, nil); err != nil {
 			return err
 		}
 		header[5] = unix.RTPROT_BOOT
-		for _, link := range v.links {
-			if err := v.dumpRoutes(s, header, attrUint32(nil, unix.RTA_OIF, uint32(link))); err != nil {
+		for _, link := range p.links {
+			if err := p.dumpRoutes(s, header, attrUint32(nil, unix.RTA_OIF, uint32(link))); err != nil {
 				return err
 			}
 		}
@@ -132,8 +132,8 @@ func (v *overlay) readRoutes(s *state) error {
 	return nil
 }
 
-func (v *overlay) dumpRoutes(s *state, header, filter []byte) error {
-	err := v.batch.dump(unix.RTM_GETROUTE, header, filter, s.addRoute)
+func (p *programmer) dumpRoutes(s *state, header, filter []byte) error {
+	err := p.batch.dump(unix.RTM_GETROUTE, header, filter, s.addRoute)
 	if errors.Is(err, unix.ENOENT) {
 		return nil // there is no main table before its first route
 	}

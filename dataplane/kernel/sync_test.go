@@ -16,6 +16,7 @@ import (
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
+	"github.com/overlayd/overlayd/dataplane/watch"
 )
 
 var nexthopIDs = regexp.MustCompile(`\b(id|nhid) \d+ `)
@@ -148,12 +149,29 @@ func TestSyncTouchesNothingForeign(t *testing.T) {
 	}
 }
 
+// notified opens a connection that gets the notifications of what Run watches.
+func (h *host) notified() *conn {
+	h.tb.Helper()
+	var c *conn
+	h.Must(func() (err error) { c, err = openConn(); return err })
+	h.tb.Cleanup(c.close)
+	rc, err := c.file.SyscallConn()
+	if err != nil {
+		h.tb.Fatal(err)
+	}
+	for _, g := range slices.Concat(watchGroups().Must, watchGroups().May) {
+		rc.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, g) })
+		if err != nil {
+			h.tb.Fatal(err)
+		}
+	}
+	return c
+}
+
 // recorder counts notifications of everything that a restart could rewrite.
 func (h *host) recorder() (count func() (events []string)) {
 	h.tb.Helper()
-	var c *conn
-	h.Must(func() (err error) { c, err = openConn(watchGroups()...); return err })
-	h.tb.Cleanup(c.close)
+	c := h.notified()
 	return func() (events []string) {
 		buf := make([]byte, 64<<10)
 		for {
@@ -162,7 +180,7 @@ func (h *host) recorder() (count func() (events []string)) {
 			if err != nil {
 				return events
 			}
-			messages(buf[:n], func(m unix.NlMsghdr, body []byte) { events = append(events, fmt.Sprint(m.Type, body)) })
+			watch.Messages(buf[:n], func(m unix.NlMsghdr, body []byte) { events = append(events, fmt.Sprint(m.Type, body)) })
 		}
 	}
 }
@@ -188,9 +206,7 @@ func TestRestartRewritesNothing(t *testing.T) {
 func TestNewPeerIsProgrammedInFlannelsOrder(t *testing.T) {
 	h := newHosts(t, 1)[0].open()
 	h.sync(wanted(peerB))
-	var c *conn
-	h.Must(func() (err error) { c, err = openConn(watchGroups()...); return err })
-	defer c.close()
+	c := h.notified()
 	h.sync(wanted(peerB, peerD))
 	h.sync(wanted(peerB))
 	var got []string
@@ -201,7 +217,7 @@ func TestNewPeerIsProgrammedInFlannelsOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(got, err)
 		}
-		messages(buf[:n], func(m unix.NlMsghdr, body []byte) {
+		watch.Messages(buf[:n], func(m unix.NlMsghdr, body []byte) {
 			name := map[uint16]string{unix.RTM_NEWNEIGH: "+neigh", unix.RTM_DELNEIGH: "-neigh", unix.RTM_NEWNEXTHOP: "+nexthop",
 				unix.RTM_DELNEXTHOP: "-nexthop", unix.RTM_NEWROUTE: "+route", unix.RTM_DELROUTE: "-route"}[m.Type]
 			if nb, ok := parseNeighbour(body); ok && strings.HasSuffix(name, "neigh") {

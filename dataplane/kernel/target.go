@@ -30,8 +30,8 @@ func (t target) at() place { return place{t.link, t.base()} }
 
 func (t target) fdb() fdbEntry { return fdbEntry{t.link, t.mac, t.via} }
 
-// station is a MAC behind one of the devices.
-type station struct {
+// remoteMAC is a MAC behind one of the devices.
+type remoteMAC struct {
 	link int
 	mac  encap.MAC
 }
@@ -39,15 +39,16 @@ type station struct {
 // desired is a set of targets without a contradiction between them.
 type desired struct {
 	targets []target
-	byBase  map[netip.Addr]int     // index in targets
-	fdb     map[station]netip.Addr // underlay address of each MAC
+	byBase  map[netip.Addr]int       // index in targets
+	fdb     map[remoteMAC]netip.Addr // underlay address of each MAC
+	routed  int                      // how many need a route by the device
 }
 
 func newDesired(n int) *desired {
 	return &desired{
 		targets: make([]target, 0, n),
 		byBase:  make(map[netip.Addr]int, n),
-		fdb:     make(map[station]netip.Addr, n),
+		fdb:     make(map[remoteMAC]netip.Addr, n),
 	}
 }
 
@@ -65,13 +66,16 @@ func (d *desired) add(t target) error {
 	if i, ok := d.byBase[t.base()]; ok {
 		return fmt.Errorf("subnet %s begins like subnet %s of peer %s", t.dst, d.targets[i].dst, d.targets[i].via)
 	}
-	s := station{t.link, t.mac}
+	s := remoteMAC{t.link, t.mac}
 	if via, ok := d.fdb[s]; ok && via != t.via {
 		return fmt.Errorf("MAC %s is that of peer %s, too", t.mac, via)
 	}
 	d.byBase[t.base()] = len(d.targets)
 	d.fdb[s] = t.via
 	d.targets = append(d.targets, t)
+	if !t.direct {
+		d.routed++
+	}
 	return nil
 }
 

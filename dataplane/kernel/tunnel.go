@@ -10,8 +10,8 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-// tunnel is the overlay device of one underlay family. What is on it is the
-// overlay's. Its methods are called by one goroutine at a time.
+// tunnel is the overlay device of one underlay family. The programmer programs what is on
+// it. Its methods are called by one goroutine at a time.
 type tunnel struct {
 	dataplane.Underlay
 	log   *slog.Logger
@@ -23,8 +23,8 @@ type tunnel struct {
 	index   int
 	watched atomic.Int64 // index, for the goroutine that reads notifications
 	mac     encap.MAC
-	mended  bool // the device was found other than it was left
-	emptied bool // the kernel may have removed what was on it
+	changes []dataplane.Change // of the device, since they were last collected
+	emptied bool               // the kernel may have removed what was on it
 	stats   meter
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
+	"github.com/overlayd/overlayd/dataplane/watch"
 )
 
 // run starts the dataplane's Run; the test fails unless it returns nil.
@@ -121,8 +124,8 @@ func TestRunResyncsWithoutANotification(t *testing.T) {
 	h.open()
 	w := wanted(peerB, peerC)
 	h.sync(w)
-	for _, g := range watchGroups() {
-		rc, err := h.dp.watch.file.SyscallConn()
+	for _, g := range slices.Concat(watchGroups().Must, watchGroups().May) {
+		rc, err := h.dp.watch.SyscallConn()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +141,7 @@ func TestRunResyncsWithoutANotification(t *testing.T) {
 
 func TestRunSurvivesAnOverrun(t *testing.T) {
 	h := newHosts(t, 1)[0].open()
-	rc, err := h.dp.watch.file.SyscallConn()
+	rc, err := h.dp.watch.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,26 +161,24 @@ func TestRunDoesNotRepairItsOwnDoing(t *testing.T) {
 	h.run()
 	h.sync(wanted(peerB))
 	index := int(h.dp.tunnels[0].watched.Load())
-	var c *conn
-	h.Must(func() (err error) { c, err = openConn(watchGroups()...); return err })
-	defer c.close()
+	var s *watch.Subscription
+	h.Must(func() (err error) { s, err = watch.Open(watchGroups()); return err })
+	defer s.Close()
 	h.sync(wanted(peerC, peerD))
 	h.dp.mu.Lock()
 	defer h.dp.mu.Unlock()
-	buf := make([]byte, 64<<10)
-	seen := 0
-	for {
-		c.file.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
-		n, err := c.file.Read(buf)
-		if err != nil {
-			break
+	seen, quiet := 0, errors.New("quiet")
+	own := func(m unix.NlMsghdr, body []byte) bool {
+		seen++
+		if e := classify(m, body, index, h.dp.program.batch.port); e.differs(h.dp.program.have) {
+			t.Errorf("own message of type %d is taken for somebody's: %+v", m.Type, e)
 		}
-		messages(buf[:n], func(m unix.NlMsghdr, body []byte) {
-			seen++
-			if e := classify(m, body, index, h.dp.overlay.batch.port); e.differs(h.dp.overlay.have) {
-				t.Errorf("own message of type %d is taken for somebody's: %+v", m.Type, e)
-			}
-		})
+		return true
+	}
+	err := s.Run(t.Context(), watch.Loop{Concerns: own, Spread: pace.Spread{Gather: 200 * time.Millisecond},
+		Look: func(context.Context) (pace.Finding, error) { return pace.Nothing, quiet }})
+	if !errors.Is(err, quiet) {
+		t.Error(err)
 	}
 	if seen == 0 {
 		t.Error("saw nothing")

@@ -14,10 +14,10 @@ import (
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
-// overlay is what is on the devices of all families and leads to them. A subnet may
-// move from one device to the other, so that they are programmed as one. Its
-// methods are called by one goroutine at a time.
-type overlay struct {
+// programmer programs what is on the devices of all families and leads to them. A subnet may
+// move from one device to the other: therefore one programmer serves both. Its methods are
+// called by one goroutine at a time.
+type programmer struct {
 	log      *slog.Logger
 	cfg      *Config
 	batch    *conn
@@ -25,48 +25,51 @@ type overlay struct {
 	networks []netip.Prefix  // the overlay networks
 	links    []int           // indices of the devices that are there
 	nexthops bool            // the kernel has nexthop objects (5.3)
-	have     *state          // nil where it must be read first
-	left     *desired        // what the last sync left programmed; nil where that failed
-	mended   bool            // the kernel was found other than it was left
+	have     *state          // nil if it must be read first
+	left     *desired        // what the last sync left programmed; nil if that failed
 	failed   map[object]bool // what the kernel refused the last time
+
+	mended  bool               // the kernel's state was not what the last sync had left
+	repairs []dataplane.Change // those of this sync
 }
 
-// sync makes w true. Errors of single peers come as refusals, what concerns all of
-// them as err. Where it was not asked for and only repairs, it leaves direct routes
-// that are in the place of its own: what is wanted is about to change.
-func (v *overlay) sync(ctx context.Context, w dataplane.Wanted, asked bool) (refusals, error) {
-	if !slices.Equal(w.Networks, v.networks) {
-		v.networks, v.have, v.left = slices.Clone(w.Networks), nil, nil // other routes are ours now
+// sync makes w true, and returns the targets that follow from w. Errors of single peers are
+// returned as refusals, others as err. A sync that only repairs (asked is false) leaves direct
+// routes that replace its own: hostroute has put them there, and Sync is about to be called.
+func (p *programmer) sync(ctx context.Context, w dataplane.Wanted, asked bool) (*desired, refusals, error) {
+	if !slices.Equal(w.Networks, p.networks) {
+		p.networks, p.have, p.left = slices.Clone(w.Networks), nil, nil // other routes are ours now
 	}
-	ends, errDevice := v.ensureDevices(w) // with a wrong MTU, say, peers are better reached than not
+	ends, errDevice := p.ensureDevices(w, asked) // a device with a wrong MTU, say, is better than none
 	if len(ends) == 0 {
-		return nil, errDevice
+		return nil, nil, errDevice
 	}
 	want, refused := compile(w, ends...)
 	for i := range want.targets {
 		want.targets[i].yields = !asked
 	}
-	err := v.reach(ctx, want, refused)
-	return refused, errors.Join(errDevice, err, v.settleDevices(w))
+	err := p.reach(ctx, want, refused)
+	err = errors.Join(errDevice, err, p.settleDevices(w, asked))
+	return want, refused, err
 }
 
 // reach programs what is wanted, and adds what the kernel refuses of it to refused.
-func (v *overlay) reach(ctx context.Context, want *desired, refused refusals) error {
-	errs, err := v.program(ctx, want)
-	if v.isNews(errs) || errors.Is(err, errOverrun) {
+func (p *programmer) reach(ctx context.Context, want *desired, refused refusals) error {
+	errs, err := p.program(ctx, want)
+	if p.isNews(errs) || errors.Is(err, errOverrun) {
 		// Perhaps the kernel is not as remembered: somebody changed our objects.
-		v.have = nil
-		errs, err = v.program(ctx, want)
+		p.have = nil
+		errs, err = p.program(ctx, want)
 	}
 	if err != nil {
-		v.have, v.left = nil, nil
+		p.have, p.left = nil, nil
 		return err
 	}
-	v.remember(errs)
-	v.left = want
-	other, err := v.withdraw(ctx, want, errs, refused)
+	p.remember(errs)
+	p.left = want
+	other, err := p.withdraw(ctx, want, errs, refused)
 	if err != nil || len(other) > 0 {
-		v.have, v.left = nil, nil
+		p.have, p.left = nil, nil
 	}
 	return errors.Join(append(other, err)...)
 }
@@ -74,10 +77,10 @@ func (v *overlay) reach(ctx context.Context, want *desired, refused refusals) er
 // ensureDevices makes every device be there and as wanted. It returns this host's
 // ends of those that are, and forgets what is remembered where they may have
 // changed.
-func (v *overlay) ensureDevices(w dataplane.Wanted) (ends []end, err error) {
+func (p *programmer) ensureDevices(w dataplane.Wanted, asked bool) (ends []end, err error) {
 	var errs []error
 	var links []int
-	for _, t := range v.tunnels {
+	for _, t := range p.tunnels {
 		l, err := t.ensureDevice()
 		if err == nil {
 			errs = append(errs, t.adjust(l, w))
@@ -85,47 +88,61 @@ func (v *overlay) ensureDevices(w dataplane.Wanted) (ends []end, err error) {
 		}
 		errs = append(errs, err)
 		if t.emptied {
-			v.have, t.emptied = nil, false
+			p.have, t.emptied = nil, false
 		}
-		v.mended = v.mended || t.mended
-		t.mended = false
+		p.collect(t, asked)
 	}
-	if !slices.Equal(links, v.links) {
-		v.links, v.have = links, nil
+	if !slices.Equal(links, p.links) {
+		p.links, p.have = links, nil
 	}
 	return ends, errors.Join(errs...)
 }
 
 // settleDevices ends what ensureDevices began.
-func (v *overlay) settleDevices(w dataplane.Wanted) error {
+func (p *programmer) settleDevices(w dataplane.Wanted, asked bool) error {
 	var errs []error
-	for _, t := range v.tunnels {
-		if slices.Contains(v.links, t.index) {
+	for _, t := range p.tunnels {
+		if slices.Contains(p.links, t.index) {
 			errs = append(errs, t.settle(w))
-			v.mended = v.mended || t.mended
-			t.mended = false
+			p.collect(t, asked)
 		}
 	}
 	return errors.Join(errs...)
 }
 
+// collect takes over the changes of a device. Those that Sync asks for are repairs only if
+// the device was gone.
+func (p *programmer) collect(t *tunnel, asked bool) {
+	for _, c := range t.changes {
+		if !asked || c.Op == dataplane.OpAdd {
+			p.repairs = append(p.repairs, c)
+		}
+		p.mended = true
+	}
+	t.changes = nil
+}
+
 // program plans and applies, reading the kernel's state first where it is not known.
 // It returns what the kernel refused, by object.
-func (v *overlay) program(ctx context.Context, want *desired) (map[object]error, error) {
-	if v.have == nil {
-		if err := v.read(); err != nil {
+func (p *programmer) program(ctx context.Context, want *desired) (map[object]error, error) {
+	if p.have == nil {
+		if err := p.read(); err != nil {
 			return nil, err
 		}
-		v.mended = v.mended || v.left == nil || len(plan(v.have, v.left, v.nexthops)) > 0
+		if p.left == nil {
+			p.mended = true
+		} else if changes := p.changes(); len(changes) > 0 {
+			p.mended, p.repairs = true, append(p.repairs, changes...)
+		}
 	}
 	errs := map[object]error{}
-	ops := plan(v.have, want, v.nexthops)
+	ops := plan(p.have, want, p.nexthops)
 	for len(ops) > 0 {
 		n := 1
 		for n < len(ops) && ops[n].kind.stage() == ops[0].kind.stage() {
 			n++
 		}
-		if err := v.apply(ctx, ops[:n], want, errs); err != nil {
+		if err := p.apply(ctx, ops[:n], want, errs); err != nil {
 			return nil, fmt.Errorf("program overlay: %w", err)
 		}
 		ops = ops[n:]
@@ -134,31 +151,31 @@ func (v *overlay) program(ctx context.Context, want *desired) (map[object]error,
 }
 
 // apply does the operations of one stage.
-func (v *overlay) apply(ctx context.Context, ops []op, want *desired, errs map[object]error) error {
-	misled, err := v.try(ctx, ops, want, errs)
+func (p *programmer) apply(ctx context.Context, ops []op, want *desired, errs map[object]error) error {
+	misled, err := p.try(ctx, ops, want, errs)
 	if err != nil || len(misled) == 0 {
 		return err
 	}
-	if err := v.pin(ctx, misled, unix.RTM_NEWROUTE); err != nil {
+	if err := p.pin(ctx, misled, unix.RTM_NEWROUTE); err != nil {
 		return err
 	}
-	_, err = v.try(ctx, misled, want, errs)
-	return errors.Join(err, v.pin(context.WithoutCancel(ctx), misled, unix.RTM_DELROUTE)) // none is left at the daemon's end
+	_, err = p.try(ctx, misled, want, errs)
+	return errors.Join(err, p.pin(context.WithoutCancel(ctx), misled, unix.RTM_DELROUTE)) // none is left at the daemon's end
 }
 
 // try does operations. It returns those that may be refused only because a route of
 // another device leads to their gateway: IPv6 takes none then, though it be on link.
-func (v *overlay) try(ctx context.Context, ops []op, want *desired, errs map[object]error) (misled []op, err error) {
+func (p *programmer) try(ctx context.Context, ops []op, want *desired, errs map[object]error) (misled []op, err error) {
 	ids := make([]uint32, len(ops)) // of the nexthop that each route goes through
 	encode := func(i int, b []byte) []byte {
 		o := ops[i]
 		if o.kind == addRoute || o.kind == replaceRoute {
-			ids[i] = v.have.nexthops[o.at]
+			ids[i] = p.have.nexthops[o.at]
 		}
-		if !o.kind.isDelete() && !v.may(o, want) {
+		if !o.kind.isDelete() && !p.may(o, want) {
 			return b
 		}
-		return v.encode(b, o, ids[i])
+		return p.encode(b, o, ids[i])
 	}
 	done := func(i int, reply []byte, err error) {
 		o, id := ops[i], ids[i]
@@ -169,7 +186,7 @@ func (v *overlay) try(ctx context.Context, ops []op, want *desired, errs map[obj
 			}
 		}
 		if err == nil || o.kind.isDelete() && isGone(err) {
-			v.have.apply(o, id)
+			p.have.apply(o, id)
 			delete(errs, o.object())
 			return
 		}
@@ -178,14 +195,14 @@ func (v *overlay) try(ctx context.Context, ops []op, want *desired, errs map[obj
 			misled = append(misled, o)
 		}
 	}
-	err = v.batch.transact(ctx, len(ops), encode, done)
+	err = p.batch.transact(ctx, len(ops), encode, done)
 	return misled, err
 }
 
 // pin adds or removes routes of the gateways' addresses alone by their devices. What
 // was there before goes on until it is replaced: a direct route, or one by the device of
 // the other family. That there is one already, or none, does not matter here.
-func (v *overlay) pin(ctx context.Context, ops []op, typ uint16) error {
+func (p *programmer) pin(ctx context.Context, ops []op, typ uint16) error {
 	flags := uint16(0)
 	if typ == unix.RTM_NEWROUTE {
 		flags = unix.NLM_F_CREATE | unix.NLM_F_EXCL
@@ -195,23 +212,23 @@ func (v *overlay) pin(ctx context.Context, ops []op, typ uint16) error {
 		key := routeKey{dst: netip.PrefixFrom(at.addr, at.addr.BitLen())}
 		return routeMessage(b, typ, flags, key, route{link: at.link, protocol: rtnl.RouteProtocol})
 	}
-	return v.batch.transact(ctx, len(ops), encode, func(int, []byte, error) {})
+	return p.batch.transact(ctx, len(ops), encode, func(int, []byte, error) {})
 }
 
 // may reports whether what o depends on is in place. If not, that failed, and
 // its error stands for o's.
-func (v *overlay) may(o op, want *desired) bool {
+func (p *programmer) may(o op, want *desired) bool {
 	switch o.kind {
 	case moveNeigh:
-		return v.have.fdb[want.targets[want.byBase[o.at.addr]].fdb()]
+		return p.have.fdb[want.targets[want.byBase[o.at.addr]].fdb()]
 	case addRoute, replaceRoute:
-		return v.have.ready(want.targets[want.byBase[o.key.dst.Addr()]], v.nexthops)
+		return p.have.ready(want.targets[want.byBase[o.key.dst.Addr()]], p.nexthops)
 	}
 	return true
 }
 
 // encode appends the message for o; id is the nexthop of a route to add.
-func (v *overlay) encode(b []byte, o op, id uint32) []byte {
+func (p *programmer) encode(b []byte, o op, id uint32) []byte {
 	const replace, create = unix.NLM_F_CREATE | unix.NLM_F_REPLACE, unix.NLM_F_CREATE | unix.NLM_F_EXCL
 	switch o.kind {
 	case addNeigh, moveNeigh:
@@ -257,33 +274,33 @@ func describe(o op, err error) error {
 // isNews reports whether anything was refused that was not refused the last
 // time. Only then it is worth to read the kernel's state again, which
 // would be too dear for every change while one peer stays refused.
-func (v *overlay) isNews(errs map[object]error) bool {
+func (p *programmer) isNews(errs map[object]error) bool {
 	for o := range errs {
-		if !v.failed[o] {
+		if !p.failed[o] {
 			return true
 		}
 	}
 	return false
 }
 
-func (v *overlay) remember(errs map[object]error) {
-	v.failed = make(map[object]bool, len(errs))
+func (p *programmer) remember(errs map[object]error) {
+	p.failed = make(map[object]bool, len(errs))
 	for o := range errs {
-		v.failed[o] = true
+		p.failed[o] = true
 	}
 }
 
 // withdraw adds what became of each target to refused, and takes back what was
 // programmed for a target that could not be completed, so that nothing half
 // done is left. It returns the errors that concern no peer.
-func (v *overlay) withdraw(ctx context.Context, want *desired, errs map[object]error, refused refusals) ([]error, error) {
+func (p *programmer) withdraw(ctx context.Context, want *desired, errs map[object]error, refused refusals) ([]error, error) {
 	if len(errs) == 0 {
 		return nil, nil
 	}
 	good := newDesired(len(want.targets))
 	blamed := map[object]bool{}
 	for _, g := range want.targets {
-		if v.have.complete(g, v.nexthops) {
+		if p.have.complete(g, p.nexthops) {
 			good.add(g)
 			continue
 		}
@@ -303,8 +320,8 @@ func (v *overlay) withdraw(ctx context.Context, want *desired, errs map[object]e
 	if len(good.targets) == len(want.targets) {
 		return other, nil
 	}
-	v.left = good
-	errs, err := v.program(ctx, good)
+	p.left = good
+	errs, err := p.program(ctx, good)
 	for _, err := range errs {
 		other = append(other, err)
 	}

@@ -4,50 +4,11 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
-
-func TestPaceIsShortAfterAQuietTime(t *testing.T) {
-	p := newPace()
-	for range 20 {
-		p.note(altered, time.Unix(1000, 0))
-	}
-	if busy, quiet := p.wait(time.Unix(1001, 0)), p.wait(time.Unix(1301, 0)); busy != maxPause || quiet != gather {
-		t.Errorf("pause %v, after a quiet time %v", busy, quiet)
-	}
-}
-
-func TestPace(t *testing.T) {
-	const ms = time.Millisecond
-	type step struct {
-		after time.Duration // since the step before
-		found finding
-		pause time.Duration // then
-	}
-	for name, steps := range map[string][]step{
-		"nothing to look at": {{0, nothing, 100 * ms}, {100 * ms, nothing, 100 * ms}},
-		"nothing to repair":  {{0, intact, 200 * ms}, {ms, intact, 400 * ms}, {ms, intact, 400 * ms}},
-		"somebody undoes it": {{0, altered, 200 * ms}, {ms, altered, 400 * ms}, {ms, altered, 800 * ms}, {ms, altered, 1600 * ms},
-			{ms, altered, 3200 * ms}, {ms, altered, 6400 * ms}, {ms, altered, 12800 * ms}, {ms, altered, 25600 * ms},
-			{ms, altered, 30 * time.Second}, {ms, altered, 30 * time.Second}},
-		"quiet":          {{0, altered, 200 * ms}, {3 * time.Second, altered, 200 * ms}},
-		"quiet at last":  {{0, intact, 200 * ms}, {3 * time.Second, nothing, 100 * ms}},
-		"no more undone": {{0, altered, 200 * ms}, {ms, altered, 400 * ms}, {ms, altered, 800 * ms}, {5 * time.Second, intact, 800 * ms}, {4 * time.Second, intact, 200 * ms}},
-	} {
-		p, now := newPace(), time.Unix(1000, 0)
-		for i, s := range steps {
-			now = now.Add(s.after)
-			p.wait(now)
-			if p.note(s.found, now); p.pause != s.pause {
-				t.Errorf("%s, step %d: pause %v, want %v", name, i, p.pause, s.pause)
-			}
-		}
-	}
-}
 
 // The kernel does not say that our own changes of FDB entries, and the end of a
 // neighbour, are ours.
@@ -78,24 +39,20 @@ func TestOwnChangesAreNoReasonToLook(t *testing.T) {
 		{"FDB entry added by somebody", false, []event{addFDB}, nil, true},
 		{"neighbour deleted by somebody", true, []event{addNeigh, delNeigh}, nil, true},
 	} {
-		v, in := &overlay{links: []int{index}, have: newState()}, newInbox()
+		p, in := &programmer{links: []int{index}, have: newState()}, newInbox()
 		if tc.there {
-			v.have.fdb[entry], v.have.neigh[base] = true, peerB.MAC
+			p.have.fdb[entry], p.have.neigh[base] = true, peerB.MAC
 		}
 		reason := false
 		for _, events := range [][]event{tc.first, tc.later, nil} {
 			for _, e := range events {
 				in.put(e)
 			}
-			taken, err := in.take()
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, again := v.look(taken)
+			r, again := p.look(in.take())
 			reason = reason || r
 			in.putBack(again)
 		}
-		if reason != tc.want || reason != (v.have == nil) {
+		if reason != tc.want || reason != (p.have == nil) {
 			t.Errorf("%s: reason to look %v, want %v", tc.name, reason, tc.want)
 		}
 	}
@@ -106,9 +63,8 @@ func TestInboxKeepsNoMoreThanItMay(t *testing.T) {
 	for i := range maxEvents + 1 {
 		in.put(event{kind: routeEvent, about: object{class: 'r', key: routeKey{metric: uint32(i)}}})
 	}
-	events, err := in.take()
-	if err != nil || len(events) != 1 || events[0].kind != dumpEvent {
-		t.Errorf("%d events, %v", len(events), err)
+	if events := in.take(); len(events) != 1 || events[0].kind != dumpEvent {
+		t.Errorf("%d events", len(events))
 	}
 }
 
