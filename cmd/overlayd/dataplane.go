@@ -31,6 +31,9 @@ func (n *network) openDataplane(c control.Network, mtu int) (dp dataplane.Datapl
 	if err == nil {
 		return k, modeKernel, func() {}, nil
 	}
+	if errors.Is(err, kernel.ErrPermission) {
+		err = fmt.Errorf("%w (in a container: docker run --cap-add NET_ADMIN)", err)
+	}
 	if n.dataplane == modeKernel {
 		return nil, "", nil, err
 	}
