@@ -41,7 +41,7 @@ func (c *Conn) addAddr(index int, p netip.Prefix) error {
 func (c *Conn) markedAddrs(index int) ([]netip.Prefix, error) {
 	msgs, err := Retry(func() ([][]byte, error) {
 		r := c.request(unix.RTM_GETADDR, unix.NLM_F_DUMP)
-		r.AddData(nl.NewIfInfomsg(netlink.FAMILY_ALL))
+		r.AddData(nl.NewIfAddrmsg(netlink.FAMILY_ALL))
 		return r.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWADDR)
 	})
 	if err != nil {

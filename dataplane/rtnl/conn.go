@@ -36,6 +36,8 @@ func Open() (*Conn, error) {
 		h.Close()
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
+	// Old kernels do not have it: they send all routes, and ours are found among them.
+	_ = unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
 	return &Conn{h: h, raw: &nl.SocketHandle{Socket: s}}, nil
 }
 

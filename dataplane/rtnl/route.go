@@ -103,18 +103,6 @@ func (c *Conn) HostRoutes() ([]netlink.Route, error) {
 	return slices.DeleteFunc(routes, func(r netlink.Route) bool { return !IsHostRoute(r) }), err
 }
 
-// ourRoutes returns overlayd's routes in the main table.
-func (c *Conn) ourRoutes() ([]netlink.Route, error) {
-	filter := &netlink.Route{Protocol: RouteProtocol}
-	routes, err := Retry(func() ([]netlink.Route, error) {
-		return c.h.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_PROTOCOL)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list routes of protocol %d: %w", RouteProtocol, err)
-	}
-	return routes, nil
-}
-
 // DeleteRoute deletes a route that was listed; that it is gone already is no error.
 func (c *Conn) DeleteRoute(r netlink.Route) error {
 	err := c.h.RouteDel(&r)

@@ -98,7 +98,7 @@ func (h *host) snmp(group, name string) (n int) {
 // TestFragmentIsOfOnePacket has a path turn out narrow, and one packet that is to be fragmented
 // on it: the flows after it still leave by the ports that they hash to.
 func TestFragmentIsOfOnePacket(t *testing.T) {
-	for _, offloads := range []Offloads{AllOffloads, 0} {
+	for _, offloads := range []Offloads{AllOffloads &^ TUNMultiqueue, 0} {
 		t.Run(offloads.String(), func(t *testing.T) {
 			hosts := newHosts(t, 2, testMTU)
 			a, b := hosts[0], hosts[1]
@@ -114,7 +114,7 @@ func TestFragmentIsOfOnePacket(t *testing.T) {
 			a.sync(d, b)
 			a.run(d)
 			d.core.table.Load().entries[0].peer.mtu.Store(1300)
-			if n := sourcePorts(t, a, b, sink); n < sendSockets/2 {
+			if n := sourcePorts(t, a, b, sink); n < sendSockets*3/4 {
 				t.Errorf("64 flows came from %d ports", n)
 			}
 		})
