@@ -127,6 +127,10 @@ func (d *Dataplane) open(cfg Config) error {
 	if err := d.device.conn.SetLink(d.device.index, cfg.MTU, rtnl.Alias, false); err != nil {
 		return err
 	}
+	// Last, so that a failure has not cost the kernel dataplane its device.
+	if err := d.device.clearV6(cfg.Log); err != nil {
+		return err
+	}
 	if err := d.port.enter(cfg.VNI, multi); err != nil {
 		return err
 	}

@@ -83,10 +83,11 @@ func openDevice(cfg Config, conn *rtnl.Conn, bound bool) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(d.make(cfg.Log), d.clearV6(cfg.Log)); err != nil {
+	if err := d.make(cfg.Log); err != nil {
 		return nil, err
 	}
 	if l, err = conn.Link(name); err != nil {
+		d.remove()
 		return nil, err
 	}
 	d.index = l.Attrs().Index

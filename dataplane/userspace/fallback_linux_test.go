@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -30,18 +31,12 @@ func TestRefusedRunIsReplayed(t *testing.T) {
 			}
 			return 0
 		}, 1, 1},
-		"more than 64": {func(m *mmsghdr) unix.Errno {
-			if m.hdr.Controllen > 0 && m.hdr.Iovlen > 64 {
-				return unix.EINVAL
-			}
-			return 0
-		}, 64, 1},
-		"unknown": {func(m *mmsghdr) unix.Errno {
+		"segments above the path's MTU, before Linux 6.14": {func(m *mmsghdr) unix.Errno {
 			if m.hdr.Controllen > 0 {
 				return unix.EINVAL
 			}
 			return 0
-		}, 1, 3}, // the second burst is 64 and 36, and both have been made by then
+		}, 128, 2},
 		"segments above the path's MTU": {func(m *mmsghdr) unix.Errno {
 			if m.hdr.Controllen > 0 {
 				return unix.EMSGSIZE
@@ -97,6 +92,70 @@ func replay(t *testing.T, refuse func(*mmsghdr) unix.Errno, limit int32, falls u
 	}
 	if s.Offload.Fallbacks != falls {
 		t.Errorf("%d fallbacks, want %d", s.Offload.Fallbacks, falls)
+	}
+}
+
+// TestProbeSegments has kernels of all ages.
+func TestProbeSegments(t *testing.T) {
+	segments := func(m *mmsghdr) int { return int(m.hdr.Iov.Len) } // of one byte each
+	refuse := func(above int, errno unix.Errno) sendFunc {
+		return func(fd int, msgs []mmsghdr) (int, unix.Errno) {
+			if segments(&msgs[0]) > above {
+				return 0, errno
+			}
+			return sendmmsg(fd, msgs)
+		}
+	}
+	for _, local := range []string{"127.0.0.1", "::1"} {
+		n := netnstest.New(t)
+		for name, test := range map[string]struct {
+			send sendFunc
+			want int32
+		}{
+			"this one":           {sendmmsg, encap.MaxRunDatagramsNew},
+			"more than 64":       {refuse(64, unix.EINVAL), encap.MaxRunDatagrams},
+			"unknown":            {refuse(1, unix.EINVAL), 1},
+			"not supported":      {refuse(1, unix.EOPNOTSUPP), 1},
+			"no checksums there": {refuse(1, unix.EIO), 1},
+			"a firewall":         {refuse(1, unix.EPERM), encap.MaxRunDatagrams},
+		} {
+			n.Must(func() error {
+				if got := probeSegments(netip.MustParseAddr(local), test.send); got != test.want {
+					t.Errorf("%s, %s: %d segments, want %d", local, name, got, test.want)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// TestNarrowPathConcernsNobodyElse has one peer whose path takes only short segments, and a kernel
+// that answers EINVAL for it, as those before Linux 6.14.
+func TestNarrowPathConcernsNobodyElse(t *testing.T) {
+	addr := netip.MustParseAddr("127.0.0.1")
+	snd, _ := openSockets(t, netnstest.New(t), addr)
+	u := snd.transmitter.(*udpSender)
+	messages := 0
+	u.sendmmsg = func(fd int, msgs []mmsghdr) (int, unix.Errno) {
+		if msgs[0].hdr.Controllen > 0 && *(*uint16)(unsafe.Add(unsafe.Pointer(msgs[0].hdr.Control), unix.CmsgLen(0))) > 1000 {
+			return 0, unix.EINVAL
+		}
+		messages += len(msgs)
+		return sendmmsg(fd, msgs)
+	}
+	e := entryTo(netip.AddrPortFrom(addr, testPort))
+	burst := func(size int) int {
+		messages = 0
+		var c counters
+		for range 40 {
+			p := bufOf(udpPacket(podA, podB, 1, 2, make([]byte, size)))
+			snd.Send(&p, e, false, &c)
+		}
+		snd.Flush(&c)
+		return messages
+	}
+	if before, narrow, after := burst(500), burst(1400), burst(500); before != 1 || narrow != 40 || after != 1 {
+		t.Errorf("40 datagrams are %d messages, on a narrow path %d, and %d after it", before, narrow, after)
 	}
 }
 

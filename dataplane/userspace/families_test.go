@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -234,6 +235,31 @@ func TestOpenReplacesIPv6Device(t *testing.T) {
 		t.Errorf("flannel-v6.1: %v", err)
 	}
 	ping(t, h.NS, h.subnet6.Addr())
+}
+
+// TestFailedOpenChangesNothing has an Open that fails early, and one that fails late: the kernel
+// dataplane's device for IPv6 stays, and no new TUN device does.
+func TestFailedOpenChangesNothing(t *testing.T) {
+	for name, commands := range map[string][]string{
+		"name taken": {"link add flannel.1 type bridge"},
+		"port taken": {"link add other up type vxlan id 9 dstport 8472 local 2001:db8::2 dev eth0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newDualHosts(t, 1, 4, 6)[0]
+			for _, c := range append(commands, "link add flannel-v6.1 up type vxlan id 1 dstport 8472 local 2001:db8::2 dev eth0") {
+				h.Run("ip", strings.Fields(c)...)
+			}
+			before := h.Run("ip", "-o", "link")
+			if err := h.Do(func() error { _, err := Open(h.config()); return err }); err == nil {
+				t.Fatal("Open succeeded")
+			} else {
+				t.Log(err)
+			}
+			if after := h.Run("ip", "-o", "link"); after != before {
+				t.Errorf("links before:\n%s\nand after:\n%s", before, after)
+			}
+		})
+	}
 }
 
 // TestZeroChecksumOverIPv6IsNotTaken: over IPv6 the kernel drops a datagram without a

@@ -78,9 +78,8 @@ func (p *Port) Run(ctx context.Context) error {
 		return nil
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	onError := waitOut(p.cfg.Log, fmt.Sprintf("UDP port %d", p.cfg.Port))
 	for _, w := range p.workers {
-		g.Go(func() error { return w.run(ctx, onError) })
+		g.Go(func() error { return w.run(ctx, waitOut(p.cfg.Log, fmt.Sprintf("UDP port %d", p.cfg.Port))) })
 	}
 	g.Go(func() error {
 		<-ctx.Done()

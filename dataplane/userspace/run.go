@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
 // resyncPeriod is how long a device that somebody changed behind our back may
@@ -88,17 +90,18 @@ type onReadError func(ctx context.Context, err error) error
 // retryDelay keeps a read that fails again and again from taking the processor.
 const retryDelay = 100 * time.Millisecond
 
-// waitOut logs an error that may pass and waits a little. To others it adds a hint.
+// waitOut returns what one worker does: it logs an error that may pass, once as long as it stays
+// the same, and waits a little. To other errors it adds a hint.
 func waitOut(log *slog.Logger, hint string) onReadError {
+	var notices pace.Notices
 	return func(ctx context.Context, err error) error {
 		if !transient(err) {
 			return fmt.Errorf("%w (%s)", err, hint)
 		}
-		log.Warn("read", "error", err, "retry", retryDelay)
-		select {
-		case <-ctx.Done():
-		case <-time.After(retryDelay):
+		if report, _ := notices.Due(time.Now(), pace.Notice{Key: "read", Text: err.Error()}); len(report) > 0 {
+			log.Warn("read failed, trying again", "err", err, "every", retryDelay)
 		}
+		pace.Sleep(ctx, retryDelay, nil)
 		return nil
 	}
 }

@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -133,28 +135,35 @@ func TestTransient(t *testing.T) {
 	}
 }
 
-// flaky is a receiver that fails twice, then gives one datagram, then ends.
+// flaky is a receiver that fails some times, then gives one datagram, then ends.
 type flaky struct {
-	calls int
-	good  Datagram
+	fails, calls int
+	good         Datagram
 }
 
 func (f *flaky) Receive(d *datagram, idle func()) error {
-	switch f.calls++; f.calls {
-	case 1, 2:
+	switch f.calls++; {
+	case f.calls <= f.fails:
 		return unix.ENOBUFS
-	case 3:
+	case f.calls == f.fails+1:
 		d.buf, d.from = f.good.Payload, f.good.From
 		return nil
 	}
 	return unix.EBADFD
 }
 
+// TestWorkerSurvivesTransientErrors has ten failing reads in a row: they are one line in the log.
 func TestWorkerSurvivesTransientErrors(t *testing.T) {
-	a, b := testPair(t)
-	b.worker.receiver = &flaky{good: encapsulate(t, a, udpPacket(podA, podB, 1, 2, nil))}
-	err := b.worker.run(t.Context(), waitOut(slog.New(slog.DiscardHandler), "gone"))
-	if !errors.Is(err, unix.EBADFD) || b.Stats().RxPackets != 1 {
-		t.Errorf("ended with %v after %d packets", err, b.Stats().RxPackets)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		a, b := testPair(t)
+		b.worker.receiver = &flaky{fails: 10, good: encapsulate(t, a, udpPacket(podA, podB, 1, 2, nil))}
+		var log bytes.Buffer
+		err := b.worker.run(t.Context(), waitOut(slog.New(slog.NewTextHandler(&log, nil)), "gone"))
+		if !errors.Is(err, unix.EBADFD) || b.Stats().RxPackets != 1 {
+			t.Errorf("ended with %v after %d packets", err, b.Stats().RxPackets)
+		}
+		if n := strings.Count(log.String(), "\n"); n != 1 {
+			t.Errorf("%d lines in the log:\n%s", n, log.String())
+		}
+	})
 }

@@ -33,7 +33,7 @@ type sendPorts struct {
 	fds [sendSockets + 1]int
 	mtu *pathProbe // nil where the underlay may fragment what it likes
 	// segments is the number of datagrams that UDP_SEGMENT takes at once; 1 without.
-	// It goes down for good when the kernel refuses.
+	// It becomes 1 for good if the kernel refuses.
 	segments atomic.Int32
 }
 
@@ -68,8 +68,8 @@ func openSendPorts(log *slog.Logger, local netip.Addr, offloads Offloads, df boo
 		}
 	}
 	s.segments.Store(1)
-	if _, err := unix.GetsockoptInt(s.fds[0], unix.SOL_UDP, unix.UDP_SEGMENT); err == nil && offloads.has(UDPSegment) {
-		s.segments.Store(encap.MaxRunDatagramsNew)
+	if offloads.has(UDPSegment) {
+		s.segments.Store(probeSegments(local, sendmmsg))
 	}
 	return s, nil
 }
@@ -85,15 +85,11 @@ func (s *sendPorts) close() {
 	}
 }
 
-// lower is called when the kernel has refused n datagrams at once in a way that
-// more than these concerns, and says what the others may try from now on.
-func (s *sendPorts) lower(n int, errno unix.Errno) {
-	to := int32(1)
-	if errno == unix.EINVAL && n > encap.MaxRunDatagrams {
-		to = encap.MaxRunDatagrams
-	}
-	if from := s.segments.Load(); to < from && s.segments.CompareAndSwap(from, to) {
-		s.log.Info("UDP_SEGMENT refused", "datagrams", n, "error", errno, "from_now_on", to)
+// giveUp ends segmentation for all: the kernel has refused it in a way that does not depend on
+// the path.
+func (s *sendPorts) giveUp(errno unix.Errno) {
+	if from := s.segments.Load(); from > 1 && s.segments.CompareAndSwap(from, 1) {
+		s.log.Info("UDP_SEGMENT refused, sending datagrams one by one from now on", "err", errno)
 	}
 }
 
@@ -101,8 +97,7 @@ func (s *sendPorts) lower(n int, errno unix.Errno) {
 type udpSender struct {
 	ports *sendPorts
 	v6    bool
-	// sendmmsg is the system call; tests put their own in front of it.
-	sendmmsg func(fd int, msgs []mmsghdr) (int, unix.Errno)
+	sendmmsg sendFunc
 
 	// One more than a batch needs, to replay a datagram by.
 	runs    [maxSegments + 1]int16 // of each message
@@ -236,10 +231,10 @@ func (u *udpSender) send(b *batch, fd int, c *counters) {
 func (u *udpSender) refused(b *batch, r *run, fd int, errno unix.Errno, c *counters) {
 	if r.n > 1 {
 		switch errno {
-		case unix.EINVAL, unix.EIO, unix.EOPNOTSUPP, unix.ENOPROTOOPT: // EIO: no checksum offload there, before Linux 6.11
-			u.ports.lower(int(r.n), errno)
+		case unix.EIO, unix.EOPNOTSUPP, unix.ENOPROTOOPT: // EIO: no checksum offload there, before Linux 6.11
+			u.ports.giveUp(errno)
 			errno = u.replay(b, r, fd, c)
-		case unix.EMSGSIZE: // the path of this VTEP takes no such segments unless in fragments
+		case unix.EMSGSIZE, unix.EINVAL: // the path to this peer takes no such segments unless in fragments; EINVAL before Linux 6.14
 			errno = u.replay(b, r, fd, c)
 		}
 	}
