@@ -1,7 +1,8 @@
+//go:build linux
+
 package bench
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -31,24 +32,6 @@ func node(tb testing.TB, i int) *userspace.Memory {
 func newNode(i int) *userspace.Memory {
 	addr := netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)})
 	return userspace.NewMemory(userspace.Config{Underlays: []dataplane.Underlay{{Local: addr, Public: addr}}, VNI: 1, Port: 8472, MTU: 1450})
-}
-
-// overlay returns the address of pod h of node i.
-func overlay(i, h int) netip.Addr {
-	return netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(h)})
-}
-
-// udpPacket returns an IPv4 UDP packet of size bytes, without UDP checksum.
-func udpPacket(src, dst netip.Addr, size int) []byte {
-	b := make([]byte, size)
-	b[0], b[8], b[9] = 0x45, 64, 17
-	binary.BigEndian.PutUint16(b[2:], uint16(size))
-	copy(b[12:], src.AsSlice())
-	copy(b[16:], dst.AsSlice())
-	binary.BigEndian.PutUint16(b[20:], 4242)
-	binary.BigEndian.PutUint16(b[22:], 53)
-	binary.BigEndian.PutUint16(b[24:], uint16(size-20))
-	return b
 }
 
 // spread returns one packet for each of 256 peers, in an order without a pattern.
