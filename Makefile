@@ -3,26 +3,41 @@
 
 GO       ?= go
 FUZZTIME ?= 30s
+BENCHTIME ?= 1s
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 
 export GOFLAGS := -trimpath $(GOFLAGS)
+
+# Packages whose tests time the kernel or measure throughput: one at a time, and none beside them.
+ALONE    := ./bench/compare ./cmd/overlayd ./dataplane/userspace
+PACKAGES = $(patsubst $(MODULE)%,.%,$(shell $(GO) list ./...))
+MODULE   = $(shell $(GO) list -m)
 
 # What the tests run, as command:package of Debian. $(call need,...) installs what lacks.
 TEST_TOOLS := runc:runc ip:iproute2 nft:nftables ethtool:ethtool xtables-nft-multi:iptables /usr/lib/cni/bridge:containernetworking-plugins
 need = @lacks=; for n in $(1); do command -v $${n%:*} >/dev/null || lacks="$$lacks $${n\#*:}"; done; \
 	test -z "$$lacks" || { apt-get update -qq && apt-get install -y -qq --no-install-recommends $$lacks; }
 
-# A real Kubernetes API server for the tests, built once and kept outside the tree.
+# Real programs that tests run against: a module each in bench/peers, built once and kept outside the tree.
+PEERS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/overlayd
+
 KUBE_VERSION   := 1.37.1
-KUBE_APISERVER := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/overlayd/kube-apiserver-v$(KUBE_VERSION)/kube-apiserver
+KUBE_APISERVER := $(PEERS)/kube-apiserver-v$(KUBE_VERSION)/kube-apiserver
 KUBE_LDFLAGS   := -s -w -X k8s.io/component-base/version.gitVersion=v$(KUBE_VERSION) \
 	-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37
 
-.PHONY: help build test test-kube race fuzz bench demo lint clean
+FLANNELD_VERSION := 0.28.4
+FLANNELD         := $(PEERS)/flanneld-v$(FLANNELD_VERSION)/flanneld
+
+# What make test-long may take, or all. SEED=<n> repeats a run.
+LONG ?= 15m
+SEED ?= 0
+
+.PHONY: help build test test-long test-kube test-flannel race fuzz bench demo lint clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build bin/overlayd, static
 	CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o bin/overlayd ./cmd/overlayd
@@ -30,19 +45,35 @@ build: ## Build bin/overlayd, static
 demo: build ## Three hosts on this machine reach each other; as root, about half a minute
 	bin/overlayd demo
 
-test: build ## All tests; as root, in network namespaces of their own
+test: build ## Every test that a change should pass; as root, in network namespaces of their own, six minutes
 	$(call need,$(TEST_TOOLS))
-	$(GO) test -p 1 -shuffle=on -timeout 20m ./... # one package at a time: they time the kernel
+	$(GO) test -shuffle=on -timeout 10m $(filter-out $(ALONE),$(PACKAGES))
+	$(GO) test -p 1 -shuffle=on -timeout 20m $(ALONE)
 
-test-kube: $(KUBE_APISERVER) ## Tests against a real kube-apiserver; the first time it is built, in five minutes
+test-long: ## Soak, chaos, fuzzing: what LONG=15m draws by a seed, or LONG=all (SEED=<n> repeats a run)
+	$(call need,$(TEST_TOOLS) gcc:gcc gcc:libc6-dev)
+	$(GO) run ./bench/long --time $(LONG) --seed $(SEED)
+
+test-kube: $(KUBE_APISERVER) ## Tests with a real kube-apiserver, which the first run builds in five minutes
 	$(call need,$(TEST_TOOLS))
 	OVERLAYD_KUBE_APISERVER=$< $(GO) test -tags kube -shuffle=on -timeout 10m ./control/kube
 	OVERLAYD_KUBE_APISERVER=$< $(GO) test -tags kube -shuffle=on -timeout 10m -run '^TestKube' ./cmd/overlayd
 
 $(KUBE_APISERVER):
 	mkdir -p $(@D)
-	cd control/kube/testserver && CGO_ENABLED=0 $(GO) build -buildvcs=false -ldflags '$(KUBE_LDFLAGS)' \
+	cd bench/peers/kube-apiserver && CGO_ENABLED=0 $(GO) build -buildvcs=false -ldflags '$(KUBE_LDFLAGS)' \
 		-o $@.part k8s.io/kubernetes/cmd/kube-apiserver && mv $@.part $@
+
+test-flannel: $(FLANNELD) ## Tests with a real flanneld, which the first run builds in two minutes
+	$(call need,$(TEST_TOOLS))
+	OVERLAYD_FLANNELD=$< $(GO) test -tags flannel -shuffle=on -timeout 10m -run '^TestFlanneld' ./cmd/overlayd
+
+$(FLANNELD): # its udp backend needs cgo
+	$(call need,gcc:gcc gcc:libc6-dev)
+	mkdir -p $(@D)
+	cd bench/peers/flanneld && CGO_ENABLED=1 $(GO) build -buildvcs=false \
+		-ldflags '-s -w -X github.com/flannel-io/flannel/pkg/version.Version=v$(FLANNELD_VERSION)' \
+		-o $@.part github.com/flannel-io/flannel && mv $@.part $@
 
 race: ## All tests with the race detector
 	$(call need,$(TEST_TOOLS) gcc:gcc gcc:libc6-dev)
@@ -56,7 +87,7 @@ fuzz: ## Every fuzz target for FUZZTIME (30s)
 	done
 
 bench: ## Encap, decap and lookup throughput; needs no root
-	$(GO) test -run '^$$' -bench . ./bench
+	$(GO) test -run '^$$' -bench . -benchtime $(BENCHTIME) ./bench
 
 .PHONY: compare
 compare: build ## Beside kernel vxlan and the overlays that Debian packages; as root, ten minutes (COMPARE="--quick": one)
@@ -66,12 +97,13 @@ compare: build ## Beside kernel vxlan and the overlays that Debian packages; as 
 	test -z "$$missing" || { apt-get update -qq; for p in $$missing; do \
 		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$p || echo "no package $$p: compare goes without"; \
 	done; }
-	$(GO) run ./bench/compare $(COMPARE)
+	PATH="$$PATH:$(dir $(FLANNELD))" $(GO) run ./bench/compare $(COMPARE)
 
-lint: ## gofmt, vet and staticcheck
+lint: ## gofmt, vet (also for a laptop with macOS) and staticcheck
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "gofmt would change these"; exit 1; }
-	$(GO) vet -tags kube ./...
-	$(GO) tool staticcheck -tags kube ./...
+	$(GO) vet -tags kube,flannel ./...
+	GOOS=darwin $(GO) vet ./encap ./dataplane/fib ./control ./bench
+	$(GO) tool staticcheck -tags kube,flannel ./...
 
 clean: ## Remove what make built
 	rm -rf bin

@@ -1,7 +1,7 @@
 // The Kubernetes API server that the tests of control/kube and of overlayd's Kubernetes
 // mode run against. A module of its own, so that nothing of it is overlayd's.
 // `make test-kube` builds it, once, into a cache outside the tree.
-module github.com/overlayd/overlayd/control/kube/testserver
+module github.com/overlayd/overlayd/bench/peers/kube-apiserver
 
 go 1.26.0
 

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func names(rows []row) (out []string) {
+	for _, r := range rows {
+		out = append(out, r.name)
+	}
+	return out
+}
+
+// The same seed draws the same rows in the same order; they fit the time.
+func TestDraw(t *testing.T) {
+	const limit = 5 * time.Minute
+	first := draw(rows(), limit, 7)
+	if again := draw(rows(), limit, 7); !slices.Equal(names(first), names(again)) {
+		t.Errorf("seed 7 drew %q, then %q", names(first), names(again))
+	}
+	if other := draw(rows(), limit, 8); slices.Equal(names(first), names(other)) {
+		t.Errorf("seeds 7 and 8 both drew %q", names(first))
+	}
+	var total time.Duration
+	for _, r := range first {
+		total += r.takes
+	}
+	if total > limit || total < limit-70*time.Second {
+		t.Errorf("drew %s of %s", total, limit)
+	}
+}
+
+// Every row names a package of this module and, if it names tests, tests that exist.
+func TestRowsExist(t *testing.T) {
+	root, seen := "../..", map[string]bool{}
+	for _, r := range rows() {
+		if seen[r.name] {
+			t.Errorf("two rows are called %q", r.name)
+		}
+		seen[r.name] = true
+		files, _ := filepath.Glob(filepath.Join(root, r.pkg, "*_test.go"))
+		var text bytes.Buffer
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text.Write(b)
+		}
+		for i, a := range r.args[:len(r.args)-1] {
+			pattern, _, _ := strings.Cut(r.args[i+1], "/")
+			if pattern == "^$" || (a != "-run" && a != "-fuzz") {
+				continue
+			}
+			found := false
+			for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllStringSubmatch(text.String(), -1) {
+				found = found || regexp.MustCompile(pattern).MatchString(m[1])
+			}
+			if !found {
+				t.Errorf("%s: nothing in %s matches %q", r.name, r.pkg, pattern)
+			}
+		}
+	}
+}
+
+// A row that fails is named with the seed, and the others run all the same.
+func TestFailureNamesRowAndSeed(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	bad := []row{{name: "first", pkg: "./nonexistent1"}, {name: "second", pkg: "./nonexistent2"}}
+	err := runAll(t.Context(), &out, bad, 42)
+	if err == nil || !strings.Contains(err.Error(), "2 of 2 rows failed with seed 42") {
+		t.Errorf("got %v\n%s", err, &out)
+	}
+	enough := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(enough)
+	if err := runAll(ctx, &out, bad, 42); !errors.Is(err, enough) {
+		t.Errorf("got %v, want %v", err, enough)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"--time", "soon"}, &out); err == nil {
+		t.Error("a wrong time is accepted")
+	}
+	if err := run(t.Context(), []string{"--time", "1s", "--seed", "9"}, &out); err != nil || !strings.HasPrefix(out.String(), "seed 9, 0 of ") {
+		t.Errorf("got %v, %q", err, &out)
+	}
+}

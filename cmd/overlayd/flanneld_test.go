@@ -1,0 +1,82 @@
+//go:build flannel
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/rtnl"
+)
+
+// flanneld starts a real flanneld (etcd, vxlan) on the host and waits until it
+// watches the leases. OVERLAYD_FLANNELD is the program; make test-flannel builds it.
+func (h *host) flanneld() {
+	h.c.t.Helper()
+	program := os.Getenv("OVERLAYD_FLANNELD")
+	if program == "" {
+		h.c.t.Fatal("OVERLAYD_FLANNELD is not set: run make test-flannel")
+	}
+	cmd := exec.Command(program, "-etcd-endpoints", h.c.url, "-iface", "eth0", "-ip-masq", "-subnet-file", h.subnetFile)
+	cmd.Env = append(os.Environ(), "PATH=/usr/sbin:/sbin:"+os.Getenv("PATH")) // iptables
+	h.daemon = startCommand(h.c.t, h.NS, h.name+" flanneld", cmd)
+	// The CNI plugin does that, not flanneld.
+	h.Must(func() error { return rtnl.SetSysctl(ipForward, "1") })
+	h.daemon.waitLog("watching for new subnet leases", 15*time.Second)
+}
+
+// TestFlanneldInOneCluster: the pods of a flanneld, and of an overlayd in either
+// dataplane, reach each other with every byte checked.
+func TestFlanneldInOneCluster(t *testing.T) {
+	c := newCluster(t, 3, testNetwork)
+	c.hosts[0].flanneld()
+	c.hosts[1].up("--dataplane", modeKernel)
+	c.hosts[2].up("--dataplane", modeUserspace)
+	pods := make([]*pod, len(c.hosts))
+	for i, h := range c.hosts {
+		pods[i] = h.pod(0, 0)
+	}
+	for _, pair := range [][2]int{{0, 1}, {0, 2}, {1, 2}} {
+		i, j := pair[0], pair[1]
+		warmUp(t, pods[i], pods[j])
+		checkPair(t, c.hosts[i], pods[i], c.hosts[j], pods[j], 10<<20)
+	}
+}
+
+// TestFlanneldSwappedInPlace: an overlayd started in place of a flanneld keeps the
+// subnet and its pods' connections to other hosts, in either dataplane; a flanneld
+// started in place of that overlayd keeps the subnet too.
+func TestFlanneldSwappedInPlace(t *testing.T) {
+	for _, mode := range []string{modeKernel, modeUserspace} {
+		t.Run(mode, func(t *testing.T) {
+			c := newCluster(t, 2, testNetwork)
+			swapped, other := c.hosts[0], c.hosts[1]
+			swapped.flanneld()
+			other.flanneld()
+			a, b := swapped.pod(0, 0), other.pod(0, 0)
+			warmUp(t, a, b)
+			subnet := swapped.gateway()
+
+			swapped.daemon.stop(unix.SIGTERM)
+			swapped.up("--dataplane", mode, "--ip-masq")
+			if got := swapped.gateway(); got != subnet {
+				t.Fatalf("overlayd has subnet %s, flanneld had %s", got, subnet)
+			}
+			warmUp(t, a, b)
+			checkPair(t, swapped, a, other, b, 10<<20)
+
+			if code := swapped.daemon.stop(unix.SIGTERM); code != 0 {
+				t.Errorf("overlayd: exit code %d", code)
+			}
+			swapped.flanneld()
+			if got := swapped.gateway(); got != subnet {
+				t.Fatalf("flanneld has subnet %s, overlayd had %s", got, subnet)
+			}
+			warmUp(t, a, b)
+		})
+	}
+}
