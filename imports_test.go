@@ -49,6 +49,8 @@ var siblings = map[string][]string{
 	"dataplane/hostroute": {"dataplane/rtnl", "dataplane/watch"},
 	"dataplane/masq":      {"dataplane/nft", "dataplane/watch"},
 	"dataplane/underlay":  {"dataplane/watch"},
+	"cmd/internal/node":   {"cmd/internal/status"},
+	"cmd/internal/flags":  {"cmd/internal/node"},
 }
 
 // TestImportsPointDown checks the arrows of the house: layers import lower ones
@@ -85,6 +87,10 @@ func forbidden(from, to string) string {
 		return "only the demo uses bench, and only its hosts"
 	case lower > upper:
 		return "imports point down"
+	case strings.HasPrefix(from, "cmd/internal/") && strings.HasPrefix(to, "cmd/overlayd"):
+		return "imports point down"
+	case strings.HasPrefix(from, "cmd/internal/") && strings.HasPrefix(to, "control/"):
+		return "only cmd/overlayd knows which stores there are"
 	case to == "dataplane/pace" && lower <= upper:
 		return "" // needs nothing, and everybody retries
 	case lower < upper && top(from) != "cmd" && to != top(to):
@@ -117,6 +123,16 @@ func TestForbidden(t *testing.T) {
 		{"control", "control/etcd", false},
 		{"cmd/overlayd", "dataplane/kernel", true},
 		{"cmd/overlayd", "bench/testbed", true},
+		{"cmd/overlayd", "control/etcd", true},
+		{"cmd/overlayd", "cmd/internal/flags", true},
+		{"cmd/internal/node", "dataplane/kernel", true},
+		{"cmd/internal/node", "control", true},
+		{"cmd/internal/node", "control/etcd", false},
+		{"cmd/internal/node", "cmd/internal/status", true},
+		{"cmd/internal/node", "cmd/internal/flags", false},
+		{"cmd/internal/status", "cmd/internal/node", false},
+		{"cmd/internal/flags", "cmd/overlayd", false},
+		{"control", "cmd/internal/status", false},
 		{"cmd/overlayd", "bench/compare", false},
 		{"dataplane/kernel", "bench/testbed", false},
 	} {
@@ -132,6 +148,23 @@ func TestNoGopacketInTheDaemon(t *testing.T) {
 	for _, p := range list(t, "-deps", "./cmd/overlayd") {
 		if strings.Contains(p.ImportPath, "gopacket") {
 			t.Errorf("the daemon links %s", p.ImportPath)
+		}
+	}
+}
+
+// TestSmallTests: the daemon's own packages and their tests link neither an etcd server, nor a
+// client of etcd or Kubernetes, nor a command line; only the flags link flags. So they build and
+// run in seconds.
+func TestSmallTests(t *testing.T) {
+	for pkg, never := range map[string][]string{
+		"./cmd/internal/status": {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
+		"./cmd/internal/node":   {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
+		"./cmd/internal/flags":  {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/cobra"},
+	} {
+		for _, p := range list(t, "-deps", "-test", pkg) {
+			if slices.ContainsFunc(never, func(prefix string) bool { return strings.HasPrefix(p.ImportPath, prefix) }) {
+				t.Errorf("the tests of %s link %s", pkg, p.ImportPath)
+			}
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/control"
 )
 
@@ -19,7 +20,7 @@ func newCheckCommand() *cobra.Command {
 		Short: "Check files without starting anything",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usagef("say what to check: overlayd check config FILE")
+			return usagef("want a subcommand: config FILE")
 		},
 	}
 	check.AddCommand(newCheckConfigCommand())
@@ -30,11 +31,11 @@ func newCheckConfigCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "config FILE",
-		Short: "Check a network config and show what it means",
-		Long: `Checks a network config as it stands in etcd under <prefix>/config or in
+		Short: "Check a network config and show its effective values",
+		Long: `Checks a network config such as the one in etcd under <prefix>/config or in
 net-conf.json; - is standard input. It prints the config with every default filled in
-and which dataplane can carry it, or what is wrong and where, and then exits with 1.
-Keys that mean nothing are wrong here, while flannel and the daemon pass over them.`,
+and the dataplanes that can carry it, or each mistake with its place, and then exits
+with 1. Unknown keys are mistakes here, while flannel and the daemon ignore them.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usagef("want one file, or - for standard input")
@@ -57,7 +58,7 @@ Keys that mean nothing are wrong here, while flannel and the daemon pass over th
 	return cmd
 }
 
-// maxConfigFile bounds what is read, in bytes: more than a config may have.
+// maxConfigFile bounds how much is read, in bytes: more than a config may have.
 const maxConfigFile = 1 << 20
 
 func readConfigFile(name string, stdin io.Reader) ([]byte, error) {
@@ -130,11 +131,11 @@ func effective(n control.Network) effectiveConfig {
 }
 
 // dataplanesFor lists the dataplanes that can carry a network.
-func dataplanesFor(n control.Network) []string {
+func dataplanesFor(n control.Network) []node.Mode {
 	if n.Backend.GBP || n.Backend.Learning {
-		return []string{modeKernel}
+		return []node.Mode{node.Kernel}
 	}
-	return []string{modeKernel, modeUserspace}
+	return []node.Mode{node.Kernel, node.Userspace}
 }
 
 func printConfig(w io.Writer, n control.Network, output string) error {
@@ -144,7 +145,7 @@ func printConfig(w io.Writer, n control.Network, output string) error {
 		e.SetIndent("", "  ")
 		return e.Encode(struct {
 			effectiveConfig
-			Dataplanes []string
+			Dataplanes []node.Mode
 		}{c, dataplanesFor(n)})
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

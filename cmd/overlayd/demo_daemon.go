@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/overlayd/overlayd/bench/testbed"
+	"github.com/overlayd/overlayd/cmd/internal/flags"
 )
 
 // demoHost is one host of the demo.
@@ -84,10 +85,10 @@ func (h *demoHost) readDataplane() error {
 // the service that happens to run the demo is ready.
 func demoEnv(env []string) []string {
 	drop := map[string]bool{"NOTIFY_SOCKET": true}
-	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	new(options).register(flags)
-	flags.VisitAll(func(f *pflag.Flag) {
-		for _, name := range envNames(f.Name) {
+	set := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(flags.Flags).Register(set)
+	set.VisitAll(func(f *pflag.Flag) {
+		for _, name := range flags.EnvNames(f.Name) {
 			drop[name] = true
 		}
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcd"
 )
@@ -18,10 +19,10 @@ import (
 // leaseTimeout bounds a lease command.
 const leaseTimeout = 30 * time.Second
 
-const longLease = `Shows and changes the leases in etcd, of any node and safely beside the daemons that
-own them. SUBNET is a subnet such as 10.5.34.0/24, or the key of an entry as list -o json
-has it. For one of several networks give its keys' prefix: --etcd-prefix P/NETWORK. In
-Kubernetes a node's subnet is its podCIDR.`
+const longLease = `Shows and changes the leases in etcd, of any node, safely while the daemons that own
+them run. SUBNET is a subnet such as 10.5.34.0/24, or the key of an entry as list -o json
+prints it. For one of several networks give the prefix of its keys: --etcd-prefix P/NETWORK.
+In Kubernetes a node's subnet is its podCIDR.`
 
 func newLeaseCommand() *cobra.Command {
 	lease := &cobra.Command{
@@ -30,36 +31,30 @@ func newLeaseCommand() *cobra.Command {
 		Long:  longLease,
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return usagef("say what to do: overlayd lease list, reserve, release or revoke")
+			return usagef("want a subcommand: list, reserve, release or revoke")
 		},
 	}
 	lease.AddCommand(newLeaseListCommand(), newLeaseReserveCommand(), newLeaseReleaseCommand(), newLeaseRevokeCommand())
 	return lease
 }
 
-// leaseCommand is a subcommand with the flags that etcd takes, which runs on an open store.
+// leaseCommand completes a subcommand: it has the flags of etcd and runs do on an open store.
 func leaseCommand(cmd *cobra.Command, do func(ctx context.Context, s *etcd.Store, args []string) error) *cobra.Command {
-	o := new(etcdOptions)
-	registerGroup(cmd.Flags(), "etcd", o.register)
+	o := new(flags.Etcd)
+	flags.RegisterGroup(cmd.Flags(), "etcd", o.Register)
 	for _, name := range []string{"etcd-data-dir", "subnet-lease-renew-margin"} {
 		cmd.Flags().Lookup(name).Hidden = true // read from the environment with the others, and not used
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		f := cmd.Flags()
-		o.endpointsGiven = f.Changed("etcd-endpoints") || fromEnv(os.LookupEnv, "etcd-endpoints")
-		if err := applyEnv(f, os.LookupEnv); err != nil {
+		if err := o.Complete(cmd.Flags(), os.LookupEnv); err != nil {
 			return usageError{err}
-		}
-		var p problems
-		if o.check(&p); len(p) > 0 {
-			return usageError{errors.Join(p...)}
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), leaseTimeout)
 		defer cancel()
-		log := processOptions{logFormat: "text"}
-		s, err := etcd.Open(ctx, o.etcdConfig("", log.logger()))
+		log := flags.Process{LogFormat: "text"}
+		s, err := openEtcd(ctx, o, "", log.Logger())
 		if err != nil {
-			return usagef("etcd: %w", err)
+			return err
 		}
 		defer s.Close()
 		return do(ctx, s, args)
@@ -74,10 +69,10 @@ func newLeaseReserveCommand() *cobra.Command {
 		Use:   "reserve SUBNET --public-ip IP",
 		Short: "Reserve a subnet for the node with a public IP",
 		Long: `Reserves a subnet for the node that publishes the given address: nobody else gets it,
-and it never expires. The node takes it up when it next acquires a lease, at its start for one; a
-subnet that it has already becomes a reservation at once. In a network of both families
-give one of each: 10.5.34.0/24,fd10:5:0:34::/64. Refused if the network config does not
-have such subnets, or another entry has a part of one.`,
+and it never expires. The node takes it when it next acquires a lease, for example at its
+start; a subnet that it already has becomes a reservation at once. In a network with both
+families give one of each: 10.5.34.0/24,fd10:5:0:34::/64. Refused if the network config
+has no such subnets, or another entry overlaps one.`,
 	}, func(ctx context.Context, s *etcd.Store, args []string) error {
 		l, err := parseReservation(args, public, public6)
 		if err != nil {
@@ -138,8 +133,8 @@ func newLeaseReleaseCommand() *cobra.Command {
 	cmd = leaseCommand(&cobra.Command{
 		Use:   "release SUBNET",
 		Short: "End the reservation of a subnet",
-		Long: `Ends a reservation. Where its node is alive and has taken it up, the subnet stays that
-node's as a lease that expires unless it is renewed; else it is free at once.`,
+		Long: `Ends a reservation. If its node is alive and has taken the subnet, it keeps it as a lease
+that expires unless it is renewed; otherwise the subnet is free at once.`,
 	}, func(ctx context.Context, s *etcd.Store, args []string) error {
 		if len(args) != 1 {
 			return usagef("want one argument: SUBNET")
@@ -163,11 +158,11 @@ func newLeaseRevokeCommand() *cobra.Command {
 	cmd = leaseCommand(&cobra.Command{
 		Use:   "revoke SUBNET",
 		Short: "Take a subnet from the node that has it",
-		Long: `Deletes the entry of a subnet: a lease, even of a node that lives, a reservation, or
-what is no lease at all. An overlayd that has it withdraws the subnet and acquires another
-at once; its pods need new addresses. It does not get this one again within a day, unless it is
-reserved for it, and any other node may. A flanneld ends when its lease is revoked, and
-takes the same subnet again when it is started again.`,
+		Long: `Deletes the entry of a subnet: a lease, even if its node is alive, a reservation, or an
+invalid entry. An overlayd that has the lease withdraws the subnet and acquires another at
+once; its pods need new addresses. It does not get this subnet again within a day unless
+that is reserved for it; any other node may. A flanneld ends when its lease is revoked,
+and takes the same subnet when it is started again.`,
 	}, func(ctx context.Context, s *etcd.Store, args []string) error {
 		if len(args) != 1 {
 			return usagef("want one argument: SUBNET")

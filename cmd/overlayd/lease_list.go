@@ -22,9 +22,9 @@ func newLeaseListCommand() *cobra.Command {
 	var cmd *cobra.Command
 	cmd = leaseCommand(&cobra.Command{
 		Use:   "list",
-		Short: "List the leases and reservations, and what is none",
-		Long: `Lists every entry below <prefix>/subnets/, with how long it lasts unless it is renewed.
-What is no lease, and so is ignored by every overlayd, comes last, with the reason.`,
+		Short: "List leases, reservations and invalid entries",
+		Long: `Lists every entry below <prefix>/subnets/, and when it expires unless it is renewed.
+Invalid entries, which every overlayd ignores, come last, each with the reason.`,
 	}, func(ctx context.Context, s *etcd.Store, args []string) error {
 		switch {
 		case len(args) > 0:
@@ -97,7 +97,7 @@ func orDash(s string) string {
 	return s
 }
 
-// shownKey makes text of the store safe for a terminal: what is not printable is escaped.
+// shownKey makes text of the store safe for a terminal: it escapes what cannot be printed.
 func shownKey(s string) string {
 	quoted := strconv.Quote(s)
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
@@ -116,7 +116,7 @@ func join(texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), ",")
 }
 
-// leaseRow is an entry in JSON, in flannel's words as far as it has them.
+// leaseRow is an entry in JSON, with flannel's names if it has any.
 type leaseRow struct {
 	Key           string
 	Subnet        string    `json:",omitempty"`
@@ -127,8 +127,8 @@ type leaseRow struct {
 	BackendData   *vtepData `json:",omitempty"`
 	BackendV6Data *vtepData `json:",omitempty"`
 	Reserved      bool
-	TTLSeconds    int64  // until it expires unless renewed; 0 of a reservation
-	Error         string `json:",omitempty"` // why it is no lease
+	TTLSeconds    int64  // until it expires unless it is renewed; 0 for a reservation
+	Error         string `json:",omitempty"` // why it is not a lease
 }
 
 type vtepData struct {
@@ -153,7 +153,7 @@ func printLeasesJSON(w io.Writer, entries []etcd.Entry) error {
 	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false) // keys have an ampersand
+	e.SetEscapeHTML(false) // keys contain an ampersand
 	return e.Encode(rows)
 }
 

@@ -1,12 +1,11 @@
-// Command overlayd is a VXLAN overlay daemon: it takes a lease on a subnet of
-// the overlay, watches everybody else's, and makes every other subnet reachable,
-// by the kernel's vxlan device or by forwarding packets itself.
+// Command overlayd is a VXLAN overlay daemon: it takes a lease on a subnet of the overlay, watches
+// the leases of all other nodes, and makes their subnets reachable, either with the kernel's vxlan
+// device or by forwarding packets itself.
 //
-// One file per subcommand, and one per group of flags. To follow a lease through the daemon read
-// daemon.go, the life of the process; network.go, that of one overlay network in it;
-// session.go, what is done with one network config on one underlay; overlay.go, the dataplane with
-// rules and routes; and package control from there. networks.go serves several, changes.go
-// says when a session must end. This file holds the only os.Exit of the program.
+// This package holds what concerns people: one file per subcommand, exit codes, and what to do
+// about an error (fixes.go). It also chooses the stores (stores.go). The flags are package
+// cmd/internal/flags, and what the daemon does is package cmd/internal/node: its doc.go is where to
+// follow a lease through the daemon. This file holds the only os.Exit of the program.
 package main
 
 import (
@@ -17,15 +16,17 @@ import (
 	"os/signal"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/cmd/internal/flags"
 )
 
 // The exit codes besides 0. A supervisor need not restart after exitUsage.
 const (
-	exitFailure = 1 // something on this machine or in the network is not as needed
+	exitFailure = 1 // this machine or network lacks something
 	exitUsage   = 2 // a flag, an environment variable or a local file is wrong
 )
 
-// usageError marks an error that the caller of the program has to mend.
+// usageError marks an error that whoever called the program has to correct.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -41,16 +42,19 @@ func run(args []string) int {
 	defer stop()
 
 	root := newRootCommand()
-	root.SetArgs(normalizeArgs(root, args))
-	err := root.ExecuteContext(ctx)
+	root.SetArgs(flags.Normalize(root.Flags(), args))
+	cmd, err := root.ExecuteContextC(ctx)
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, new(usageError)):
-		fmt.Fprintf(os.Stderr, "overlayd: %v\nRun 'overlayd --help' for the flags.\n", err)
+		fmt.Fprintf(os.Stderr, "overlayd: %v\nRun '%s --help' for the flags.\n", err, cmd.CommandPath())
 		return exitUsage
 	default:
 		fmt.Fprintf(os.Stderr, "overlayd: %v\n", err)
+		if fix := fixOf(nil, "", err); fix != "" {
+			fmt.Fprintf(os.Stderr, "fix: %s\n", fix)
+		}
 		return exitFailure
 	}
 }

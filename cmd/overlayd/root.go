@@ -6,15 +6,16 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+
+	"github.com/overlayd/overlayd/cmd/internal/flags"
 )
 
 const longHelp = `overlayd joins this host to a VXLAN overlay network that is described in etcd or
-in Kubernetes, in flannel's own format: a flanneld and an overlayd can share one cluster.
+in Kubernetes, in flannel's own format: flanneld and overlayd can share one cluster.
 
-Every flag may also come from the environment, as OVERLAYD_ETCD_ENDPOINTS or
-FLANNELD_ETCD_ENDPOINTS for --etcd-endpoints; a flag wins over OVERLAYD_, and
-that over FLANNELD_. Flags take one dash or two.`
+Every flag can also come from the environment: --etcd-endpoints from
+OVERLAYD_ETCD_ENDPOINTS or FLANNELD_ETCD_ENDPOINTS. A flag wins over OVERLAYD_, and
+OVERLAYD_ over FLANNELD_. Flags take one dash or two.`
 
 const examples = `  # The first host, with an etcd inside overlayd that others join:
   overlayd --etcd-embedded --etcd-listen-client-url http://192.0.2.11:2379 --network 10.5.0.0/16
@@ -28,7 +29,7 @@ const examples = `  # The first host, with an etcd inside overlayd that others j
   overlayd demo`
 
 func newRootCommand() *cobra.Command {
-	o := new(options)
+	o := new(flags.Flags)
 	root := &cobra.Command{
 		Use:           "overlayd [flags]",
 		Short:         "VXLAN overlay daemon, compatible with flannel, with a kernel and a userspace dataplane",
@@ -38,11 +39,11 @@ func newRootCommand() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.version {
+			if o.Process.Version {
 				fmt.Fprintln(os.Stderr, versionText())
 				return nil
 			}
-			if err := o.complete(cmd.Flags(), os.LookupEnv); err != nil {
+			if err := o.Complete(cmd.Flags(), os.LookupEnv); err != nil {
 				return usageError{err}
 			}
 			return runDaemon(cmd.Context(), o)
@@ -50,8 +51,8 @@ func newRootCommand() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
-	o.register(root.Flags())
-	root.Flags().BoolVar(&o.version, "version", false, "print the version to standard error and exit")
+	o.Register(root.Flags())
+	root.Flags().BoolVar(&o.Process.Version, "version", false, "print the version to standard error and exit")
 	root.SetUsageFunc(usage)
 	root.AddCommand(newVersionCommand(), newDrainCommand(), newCleanupCommand(), newCheckCommand(), newLeaseCommand(), newDemoCommand())
 	return root
@@ -73,20 +74,5 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return usagef("%q is not a command of %s: the commands are %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
 }
 
-// normalizeArgs gives flannel's single-dash long flags (-etcd-endpoints=…) the
-// second dash that pflag wants. A word that no flag is named after stays as it is.
-func normalizeArgs(root interface{ Flags() *pflag.FlagSet }, args []string) []string {
-	out := make([]string, len(args))
-	for i, a := range args {
-		out[i] = a
-		if a == "--" {
-			copy(out[i:], args[i:])
-			break
-		}
-		name, _, _ := strings.Cut(strings.TrimPrefix(a, "-"), "=")
-		if strings.HasPrefix(a, "-") && !strings.HasPrefix(name, "-") && name != "h" && (len(name) > 1 || root.Flags().Lookup(name) != nil) {
-			out[i] = "-" + a
-		}
-	}
-	return out
-}
+// flagError returns an error of the command line as it may be shown.
+func flagError(_ *cobra.Command, err error) error { return usageError{flags.WithoutSecrets(err)} }

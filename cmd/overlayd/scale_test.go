@@ -10,6 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/cmd/internal/node"
 )
 
 // TestScale: how long after the start of the process everything that is in the
@@ -42,7 +44,7 @@ func TestScale(t *testing.T) {
 			took := time.Since(began)
 			h.daemon.stop(unix.SIGTERM)
 			if err := h.Do(func() error {
-				return cleanupScope{subnetFiles: []string{h.subnetFile}}.cleanup(t.Context(), func(string) {})
+				return node.Cleanup{SubnetFiles: []string{h.subnetFile}}.Run(t.Context(), func(string) {})
 			}); err != nil {
 				t.Errorf("cleanup: %v", err)
 			}

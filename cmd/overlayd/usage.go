@@ -6,24 +6,11 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+
+	"github.com/overlayd/overlayd/cmd/internal/flags"
 )
 
-// flagGroup is the annotation that names a flag's group in --help.
-const flagGroup = "overlayd_group"
-
-// registerGroup notes which flags register adds, so that --help shows them under title.
-func registerGroup(f *pflag.FlagSet, title string, register func(*pflag.FlagSet)) {
-	group := pflag.NewFlagSet(title, pflag.ContinueOnError)
-	group.SortFlags = false
-	register(group)
-	group.VisitAll(func(flag *pflag.Flag) {
-		flag.Annotations = map[string][]string{flagGroup: {title}}
-	})
-	f.AddFlagSet(group)
-}
-
-// usage is a command's --help below its description, with its flags in groups.
+// usage prints a command's --help below its description, with its flags in groups.
 func usage(cmd *cobra.Command) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Usage:\n  %s\n", cmd.UseLine())
@@ -36,8 +23,8 @@ func usage(cmd *cobra.Command) error {
 			fmt.Fprintf(&b, "  %-10s %s\n", c.Name(), c.Short)
 		}
 	}
-	for _, g := range groupsOf(cmd.Flags()) {
-		fmt.Fprintf(&b, "\n%s:\n%s", g.title, g.flags.FlagUsagesWrapped(helpWidth))
+	for _, g := range flags.Groups(cmd.Flags()) {
+		fmt.Fprintf(&b, "\n%s:\n%s", g.Title, g.Flags.FlagUsagesWrapped(helpWidth))
 	}
 	_, err := fmt.Fprint(cmd.OutOrStderr(), b.String())
 	return err
@@ -45,33 +32,3 @@ func usage(cmd *cobra.Command) error {
 
 // helpWidth is in characters.
 const helpWidth = 120
-
-type usageGroup struct {
-	title string
-	flags *pflag.FlagSet
-}
-
-// groupsOf sorts flags into their groups, those without one last.
-func groupsOf(f *pflag.FlagSet) (groups []usageGroup) {
-	rest := usageGroup{"Flags", newGroupSet()}
-	f.VisitAll(func(flag *pflag.Flag) {
-		title := flag.Annotations[flagGroup]
-		if len(title) == 0 {
-			rest.flags.AddFlag(flag)
-			return
-		}
-		i := slices.IndexFunc(groups, func(g usageGroup) bool { return g.title == title[0] })
-		if i < 0 {
-			i = len(groups)
-			groups = append(groups, usageGroup{title[0], newGroupSet()})
-		}
-		groups[i].flags.AddFlag(flag)
-	})
-	return append(groups, rest)
-}
-
-func newGroupSet() *pflag.FlagSet {
-	f := pflag.NewFlagSet("", pflag.ContinueOnError)
-	f.SortFlags = false
-	return f
-}

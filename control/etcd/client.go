@@ -80,7 +80,7 @@ func warnOfEndpoints(ctx context.Context, cfg Config, files bool) {
 }
 
 // Store returns the Store of a network: with name "" the one whose keys are right below
-// Config.Prefix, else the one of the older layout, Config.Prefix/<name>; see CheckNetworkName. A
+// Config.Prefix, else the one of the older layout, Config.Prefix/<name>; see control.CheckNetworkName. A
 // nil log is that of Config. Close of the Store leaves the connection to the other Stores.
 func (c *Client) Store(name string, log *slog.Logger) *Store {
 	prefix := c.cfg.Prefix

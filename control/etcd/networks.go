@@ -4,35 +4,22 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/overlayd/overlayd/control"
 )
 
 // maxNames bounds the networks below one prefix.
 const maxNames = 4096
 
-// CheckNetworkName says what is wrong with the name of a network of the layout
-// P/<name>/config: it is a part of keys and of file names. What begins with subnets is
-// refused because a flanneld takes all that begins with P/subnets for leases (facts D1).
-func CheckNetworkName(name string) error {
-	ok, _ := regexp.MatchString(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`, name)
-	switch {
-	case !ok:
-		return fmt.Errorf("network name %.80q: want 1 to 63 letters, digits, dots, hyphens and underscores, the first a letter or a digit", name)
-	case strings.HasPrefix(name, "subnets") || name == "overlayd" || name == "config":
-		return fmt.Errorf("network name %q: what begins with subnets, overlayd and config are keys of their own below the etcd prefix", name)
-	}
-	return nil
-}
-
 // Networks sends the sorted names of all networks of the older layout, P/<name>/config with
 // P the Store's prefix: first those that exist, then all of them again after every
 // change, until ctx ends; then it closes the channel. Client.Store opens the store of such a
-// network. A name that CheckNetworkName refuses is logged and left out.
+// network. A name that control.CheckNetworkName refuses is logged and left out.
 func (s *Store) Networks(ctx context.Context) <-chan []string {
 	sets := make(chan []string)
 	w := &networksWatch{Store: s, sets: sets}
@@ -106,12 +93,12 @@ func (w *networksWatch) send(ctx context.Context) error {
 	}
 }
 
-// check returns those of sorted names that CheckNetworkName accepts. It logs each other one
+// check returns those of sorted names that control.CheckNetworkName accepts. It logs each other one
 // once, until it has been gone.
 func (w *networksWatch) check(ctx context.Context, names []string) (good []string) {
 	var refused []string
 	for _, name := range names {
-		err := CheckNetworkName(name)
+		err := control.CheckNetworkName(name)
 		if err == nil {
 			good = append(good, name)
 			continue

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/overlayd/overlayd/control/etcd"
 )
 
 // drained waits at the end of t until a channel is closed.
@@ -115,15 +113,5 @@ func TestNetworkIsSeenSoon(t *testing.T) {
 	t.Logf("seen after %s", time.Since(begin))
 	if reads := c.served(t, "Range") - before; reads != 0 {
 		t.Errorf("%d reads, want none", reads)
-	}
-}
-
-func TestCheckNetworkName(t *testing.T) {
-	for name, ok := range map[string]bool{"a": true, "red-2.x_y": true, "7": true, strings.Repeat("x", 63): true,
-		"": false, ".": false, "..": false, "-a": false, "a/b": false, "a b": false, "é": false, "a\n": false, strings.Repeat("x", 64): false,
-		"subnets": false, "subnets-b": false, "subnets2": false, "my-subnets": true, "overlayd": false, "config": false} {
-		if err := etcd.CheckNetworkName(name); (err == nil) != ok {
-			t.Errorf("%q: %v", name, err)
-		}
 	}
 }

@@ -1,0 +1,85 @@
+package flags
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// EnvNames returns the variables of a flag, the one that wins first.
+func EnvNames(flag string) [2]string {
+	name := strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+	return [2]string{"OVERLAYD_" + name, "FLANNELD_" + name}
+}
+
+// Given reports whether a flag is on the command line or in the environment.
+func Given(f *pflag.FlagSet, env func(string) (string, bool), flag string) bool {
+	if f.Changed(flag) {
+		return true
+	}
+	for _, name := range EnvNames(flag) {
+		if v, ok := env(name); ok && v != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// ApplyEnv gives the flags that are not on the command line the values of their variables.
+func ApplyEnv(f *pflag.FlagSet, env func(string) (string, bool)) (err error) {
+	f.VisitAll(func(flag *pflag.Flag) {
+		if flag.Changed || flag.Name == "help" || flag.Name == "version" { // OVERLAYD_VERSION is an image's tag
+			return
+		}
+		for _, name := range EnvNames(flag.Name) {
+			v, ok := env(name)
+			if !ok || v == "" {
+				continue
+			}
+			if serr := flag.Value.Set(v); serr != nil {
+				err = errors.Join(err, fmt.Errorf("environment variable %s: invalid value %q: %w", name, shown(flag.Name, v), serr))
+			}
+			flag.Changed = true
+			return
+		}
+	})
+	return err
+}
+
+// shown is a value as it may appear in an error: one that is or may hold a password does not.
+func shown(flag, value string) string {
+	if holdsSecret(flag) {
+		return "…"
+	}
+	return value
+}
+
+func holdsSecret(flag string) bool { return flag == "etcd-password" || flag == "etcd-endpoints" }
+
+// WithoutSecrets returns an error of the command line as it may be shown.
+func WithoutSecrets(err error) error {
+	if bad := new(pflag.InvalidValueError); errors.As(err, &bad) && holdsSecret(bad.GetFlag().Name) {
+		return fmt.Errorf("invalid value for --%s: %w", bad.GetFlag().Name, bad.Unwrap())
+	}
+	return err
+}
+
+// Normalize gives flannel's single-dash long flags (-etcd-endpoints=…) the second dash that pflag
+// wants. A word that no flag of f is named after stays as it is.
+func Normalize(f *pflag.FlagSet, args []string) []string {
+	out := make([]string, len(args))
+	for i, a := range args {
+		out[i] = a
+		if a == "--" {
+			copy(out[i:], args[i:])
+			break
+		}
+		name, _, _ := strings.Cut(strings.TrimPrefix(a, "-"), "=")
+		if strings.HasPrefix(a, "-") && !strings.HasPrefix(name, "-") && name != "h" && (len(name) > 1 || f.Lookup(name) != nil) {
+			out[i] = "-" + a
+		}
+	}
+	return out
+}

@@ -1,0 +1,156 @@
+package flags
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Etcd says which etcd keeps the leases, or that this process is one. Its exported fields are of use once
+// the flags are complete.
+type Etcd struct {
+	Endpoints []string
+	Prefix    string // clean
+	KeyFile   string
+	CertFile  string
+	CAFile    string
+	Username  string
+	Password  string // also if it came from a file
+	Embedded  bool
+	DataDir   string
+	ListenURL string
+	LeaseTTL  time.Duration
+
+	PasswordShows bool // the password is on the command line
+
+	passwordFile   string
+	renewMarginMin int
+	endpointsGiven bool // made by complete
+}
+
+// Register adds the flags of etcd to f.
+func (o *Etcd) Register(f *pflag.FlagSet) {
+	f.StringSliceVar(&o.Endpoints, "etcd-endpoints", []string{"http://127.0.0.1:4001", "http://127.0.0.1:2379"}, "comma-separated etcd endpoints: http://, https:// or unix://")
+	f.StringVar(&o.Prefix, "etcd-prefix", "/coreos.com/network", "prefix of all keys in etcd")
+	f.StringVar(&o.CAFile, "etcd-cafile", "", "certificate authority of the etcd servers, PEM; enough for https by itself")
+	f.StringVar(&o.CertFile, "etcd-certfile", "", "client certificate, PEM")
+	f.StringVar(&o.KeyFile, "etcd-keyfile", "", "private key of the client certificate, PEM")
+	f.StringVar(&o.Username, "etcd-username", "", "etcd user")
+	f.StringVar(&o.passwordFile, "etcd-password-file", "", "file whose first line is the password of the etcd user")
+	f.StringVar(&o.Password, "etcd-password", "", "the password itself; better in the environment: everybody on this host can see a flag in ps")
+	f.BoolVar(&o.Embedded, "etcd-embedded", false, "run an etcd server inside this process, for a cluster that has none")
+	f.StringVar(&o.DataDir, "etcd-data-dir", "/var/lib/overlayd/etcd", "data directory of the embedded etcd")
+	f.StringVar(&o.ListenURL, "etcd-listen-client-url", "http://127.0.0.1:2379", "where the embedded etcd listens; give this host's address so that others can join")
+	f.DurationVar(&o.LeaseTTL, "lease-ttl", 24*time.Hour, "how long this node keeps its subnet after it is gone; short for short-lived containers")
+	f.IntVar(&o.renewMarginMin, "subnet-lease-renew-margin", 60, "renew the lease this many minutes before it ends; half-way if the lease is too short for that")
+}
+
+// A lease shorter than an election of etcd (1 s) and its renewal would expire meanwhile.
+const (
+	minLeaseTTL = 5 * time.Second
+	maxLeaseTTL = 10 * 365 * 24 * time.Hour
+)
+
+func (o *Etcd) check(p *problems) {
+	if strings.Trim(o.Prefix, "/.") == "" {
+		p.bad("etcd-prefix", o.Prefix, "want a path such as /coreos.com/network")
+	}
+	o.Prefix = path.Clean(o.Prefix) // as flanneld does; a prefix without the leading slash is another prefix
+	if o.renewMarginMin < 1 || o.renewMarginMin > 1439 {
+		p.bad("subnet-lease-renew-margin", o.renewMarginMin, "out of the acceptable range of 1 to 1439 minutes")
+	}
+	if o.LeaseTTL < minLeaseTTL || o.LeaseTTL > maxLeaseTTL || o.LeaseTTL%time.Second != 0 {
+		p.bad("lease-ttl", o.LeaseTTL, fmt.Sprintf("want whole seconds, from %s to %s", minLeaseTTL, maxLeaseTTL))
+	}
+	o.checkEmbedded(p)
+	o.checkEndpoints(p)
+	o.checkFiles(p)
+	p.add(o.readPassword())
+}
+
+func (o *Etcd) checkEmbedded(p *problems) {
+	if !o.Embedded {
+		return
+	}
+	if u, err := url.ParseRequestURI(o.ListenURL); err != nil || u.User != nil || (u.Scheme != "http" && u.Scheme != "unix") {
+		p.bad("etcd-listen-client-url", o.ListenURL, "want http://<ip>:<port> or unix://<path>")
+	}
+	if o.DataDir == "" {
+		p.bad("etcd-data-dir", "", "want a directory")
+	}
+	if !o.endpointsGiven {
+		o.Endpoints = []string{o.ListenURL}
+	}
+}
+
+func (o *Etcd) checkEndpoints(p *problems) {
+	if len(o.Endpoints) == 0 {
+		p.bad("etcd-endpoints", "", "want at least one URL such as http://127.0.0.1:2379")
+	}
+	for i, e := range o.Endpoints {
+		o.Endpoints[i] = strings.TrimSpace(e)
+		// The value is left out: it may hold a password.
+		if u, err := url.Parse(o.Endpoints[i]); err != nil || u.User != nil || (u.Host == "" && u.Path == "") {
+			p.add(fmt.Errorf("--etcd-endpoints: entry %d: want a URL such as http://127.0.0.1:2379, without user and password", i+1))
+		}
+	}
+}
+
+func (o *Etcd) checkFiles(p *problems) {
+	if (o.KeyFile == "") != (o.CertFile == "") {
+		p.add(errors.New("--etcd-keyfile and --etcd-certfile: give both or none"))
+	}
+	for _, file := range []struct{ flag, path string }{{"etcd-keyfile", o.KeyFile}, {"etcd-certfile", o.CertFile}, {"etcd-cafile", o.CAFile}} {
+		if file.path == "" {
+			continue
+		}
+		if _, err := os.ReadFile(file.path); err != nil {
+			p.add(fmt.Errorf("--%s: %w", file.flag, err))
+		}
+	}
+}
+
+// readPassword takes the password from --etcd-password-file.
+func (o *Etcd) readPassword() error {
+	if o.passwordFile == "" {
+		return nil
+	}
+	if o.Password != "" {
+		return errors.New("--etcd-password and --etcd-password-file: give one of them")
+	}
+	b, err := os.ReadFile(o.passwordFile)
+	if err != nil {
+		return fmt.Errorf("--etcd-password-file: %w", err)
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	if o.Password = strings.TrimSuffix(line, "\r"); o.Password == "" {
+		return fmt.Errorf("--etcd-password-file: %s: its first line is empty: want the password", o.passwordFile)
+	}
+	return nil
+}
+
+// PrefixOf returns the prefix of a network's keys; "" is the one network that has no name.
+func (o *Etcd) PrefixOf(network string) string {
+	if network == "" {
+		return o.Prefix
+	}
+	return o.Prefix + "/" + network
+}
+
+// Complete fills in from the environment the flags that were not given, and checks them: for a
+// command that has no other flags.
+func (o *Etcd) Complete(f *pflag.FlagSet, env func(string) (string, bool)) error {
+	o.endpointsGiven = Given(f, env, "etcd-endpoints")
+	if err := ApplyEnv(f, env); err != nil {
+		return err
+	}
+	var p problems
+	o.check(&p)
+	return errors.Join(p...)
+}

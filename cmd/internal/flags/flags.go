@@ -1,0 +1,181 @@
+// Package flags holds the flags of the daemon: one group per file, registered in the order of
+// --help, filled in from the environment, checked, and turned into a node.Config. It knows no
+// store: cmd/overlayd makes their configs of the groups Etcd and Kube.
+package flags
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/dataplane/userspace"
+)
+
+// Flags are the daemon's flags in their groups. Complete checks them; nothing reads them before.
+type Flags struct {
+	Dataplane Dataplane
+	Network   Network
+	Etcd      Etcd
+	Kube      Kube
+	Underlay  Underlay
+	Rules     Rules
+	Process   Process
+}
+
+// Register adds all flags to f.
+func (o *Flags) Register(f *pflag.FlagSet) {
+	f.SortFlags = false
+	for _, g := range []struct {
+		title    string
+		register func(*pflag.FlagSet)
+	}{
+		{"Dataplane", o.Dataplane.register},
+		{"Network and subnet", o.Network.register},
+		{"etcd", o.Etcd.Register},
+		{"Kubernetes", o.Kube.register},
+		{"Underlay", o.Underlay.register},
+		{"Traffic rules and routes", o.Rules.register},
+		{"Process", o.Process.register},
+	} {
+		RegisterGroup(f, g.title, g.register)
+	}
+}
+
+// Complete fills in from the environment the flags that were not given, and checks all of them.
+// Its errors name the flag, or the variable, and the value.
+func (o *Flags) Complete(f *pflag.FlagSet, env func(string) (string, bool)) error {
+	o.Etcd.endpointsGiven = Given(f, env, "etcd-endpoints")
+	o.Etcd.PasswordShows = f.Changed("etcd-password")
+	o.Network.subnetFileGiven = Given(f, env, "subnet-file")
+	if err := ApplyEnv(f, env); err != nil {
+		return err
+	}
+	o.Kube.fromEnv(env)
+	return o.check()
+}
+
+// check checks each group, and then what concerns several.
+func (o *Flags) check() error {
+	var p problems
+	o.Dataplane.check(&p)
+	o.Network.check(&p, o.Kube.Enabled)
+	if o.Kube.Enabled {
+		o.Kube.check(&p)
+	} else {
+		o.Etcd.check(&p)
+	}
+	o.Underlay.check(&p)
+	o.Rules.check(&p)
+	o.Process.check(&p)
+	o.checkStores(&p)
+	return errors.Join(p...)
+}
+
+// checkStores refuses flags of one store beside the other.
+func (o *Flags) checkStores(p *problems) {
+	if !o.Kube.Enabled {
+		return
+	}
+	for _, f := range []struct {
+		flag string
+		set  bool
+		why  string
+	}{
+		{"etcd-embedded", o.Etcd.Embedded, "Kubernetes keeps the leases"},
+		{"network", o.Network.network != "", "the network config is the file --net-config-path"},
+		{"networks", len(o.Network.Names) > 0, "Kubernetes has one overlay network"},
+		{"watch-networks", o.Network.Watch, "Kubernetes has one overlay network"},
+	} {
+		if f.set {
+			*p = append(*p, fmt.Errorf("--%s cannot be used with --kube-subnet-mgr: %s", f.flag, f.why))
+		}
+	}
+}
+
+// Config returns what the flags tell a daemon. Its functions, but for the log, are the caller's.
+func (o *Flags) Config() node.Config {
+	return node.Config{
+		Log:             o.Process.Logger(),
+		FirstConfig:     o.Network.firstConfig,
+		Networks:        o.Network.Names,
+		SubnetFile:      o.Network.SubnetFile,
+		SubnetDir:       o.Network.SubnetDir,
+		Mode:            node.Mode(o.Dataplane.mode),
+		DF:              o.Dataplane.df == dfSet,
+		Offloads:        o.Dataplane.offloads,
+		Underlay:        o.Underlay.options(),
+		WorkloadAddress: o.Network.workloadAddress,
+		RenewMargin:     time.Duration(o.Etcd.renewMarginMin) * time.Minute,
+		Rules:           o.Rules.config(),
+	}
+}
+
+// problems collects what is wrong with flags.
+type problems []error
+
+// bad notes what is wrong with the value of a flag.
+func (p *problems) bad(flag string, value any, want string) {
+	*p = append(*p, fmt.Errorf("--%s: %q: %s", flag, fmt.Sprint(value), want))
+}
+
+func (p *problems) add(err error) {
+	if err != nil {
+		*p = append(*p, err)
+	}
+}
+
+// Dataplane says who carries the packets, and how.
+type Dataplane struct {
+	mode        string
+	df          string
+	offloadList string
+
+	offloads userspace.Offloads // made by check
+}
+
+// The values of --df.
+const (
+	dfClear = "clear"
+	dfSet   = "set"
+)
+
+func (o *Dataplane) register(f *pflag.FlagSet) {
+	f.StringVar(&o.mode, "dataplane", string(node.Auto), "kernel: program the kernel's vxlan device; userspace: forward packets in this process; auto: kernel if it works, else userspace")
+	f.StringVar(&o.df, "df", dfClear, "clear: the underlay may fragment tunnel packets, as with flannel; set: it may not, and hosts learn what each path takes (userspace dataplane only)")
+	f.StringVar(&o.offloadList, "debug-offloads", "all", "offloads that the userspace dataplane may use: all, none, or a list such as -udp-gro,-coalesce")
+	f.Lookup("debug-offloads").Hidden = true
+}
+
+func (o *Dataplane) check(p *problems) {
+	switch node.Mode(o.mode) {
+	case node.Auto, node.Kernel, node.Userspace:
+	default:
+		p.bad("dataplane", o.mode, "want auto, kernel or userspace")
+	}
+	switch {
+	case o.df != dfClear && o.df != dfSet:
+		p.bad("df", o.df, "want clear or set")
+	case o.df == dfSet && o.mode != string(node.Userspace):
+		p.bad("df", o.df, "only the userspace dataplane can do this: give --dataplane=userspace too")
+	}
+	var err error
+	if o.offloads, err = userspace.ParseOffloads(o.offloadList); err != nil {
+		p.bad("debug-offloads", o.offloadList, err.Error())
+	}
+}
+
+// checkWritable refuses a file that could never be written.
+func checkWritable(flag, path string) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("--%s: %s is a directory", flag, path)
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err == nil && !info.IsDir() {
+		return fmt.Errorf("--%s: %s is not a directory", flag, filepath.Dir(path))
+	}
+	return nil
+}

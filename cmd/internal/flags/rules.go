@@ -1,0 +1,46 @@
+package flags
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/overlayd/overlayd/cmd/internal/node"
+)
+
+// Rules say what happens to packets besides being carried.
+type Rules struct {
+	ipMasq           bool
+	ipMasqNotRandom  bool
+	iptablesResync   int
+	iptablesForward  bool
+	ipBlackholeRoute bool
+}
+
+func (o *Rules) register(f *pflag.FlagSet) {
+	f.BoolVar(&o.ipMasq, "ip-masq", false, "masquerade traffic that leaves the overlay network")
+	f.BoolVar(&o.ipMasqNotRandom, "ip-masq-fully-random-disable", false, "let masquerading keep source ports if it can, instead of choosing them at random")
+	f.BoolVar(&o.iptablesForward, "iptables-forward-rules", true, "accept packets from and to the overlay network in FORWARD, whatever its policy")
+	f.IntVar(&o.iptablesResync, "iptables-resync", 5, "seconds between checks of rules and routes whose changes the kernel does not report")
+	f.BoolVar(&o.ipBlackholeRoute, "ip-blackhole-route", false, "drop traffic to addresses of this node's subnet that no pod has")
+}
+
+// maxResync is a day in seconds.
+const maxResync = 24 * 60 * 60
+
+func (o *Rules) check(p *problems) {
+	if o.iptablesResync < 1 || o.iptablesResync > maxResync {
+		p.bad("iptables-resync", o.iptablesResync, fmt.Sprintf("want seconds, from 1 to %d", maxResync))
+	}
+}
+
+func (o *Rules) config() node.RuleConfig {
+	return node.RuleConfig{
+		Masquerade: o.ipMasq,
+		KeepPorts:  o.ipMasqNotRandom,
+		Forward:    o.iptablesForward,
+		Blackhole:  o.ipBlackholeRoute,
+		Resync:     time.Duration(o.iptablesResync) * time.Second,
+	}
+}

@@ -1,0 +1,97 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/underlay"
+)
+
+// errUnderlayChanged ends a session whose dataplane has addresses or an interface that are no
+// longer this host's.
+var errUnderlayChanged = errors.New("the underlay has changed")
+
+// watchChanges takes over another MTU of the underlay and of the config, and ends the session with
+// errUnderlayChanged or control.ErrNetworkChanged when anything else of them changes.
+func (s *Session) watchChanges(ctx context.Context) error {
+	n := s.network
+	group, ctx := errgroup.WithContext(ctx)
+	ifaces := make(chan underlay.Interface)
+	group.Go(func() error {
+		return underlay.Watch(ctx, n.chosenBy, s.iface, func(i underlay.Interface) {
+			select {
+			case ifaces <- i:
+			case <-ctx.Done():
+			}
+		})
+	})
+	group.Go(func() error {
+		inner, cancel := context.WithCancel(ctx)
+		configs := n.watchConfig(inner)
+		defer func() {
+			cancel()
+			if configs != nil {
+				for range configs { // until it is closed
+				}
+			}
+		}()
+		return s.applyChanges(ctx, ifaces, configs, s.controller.SetMTU)
+	})
+	return group.Wait()
+}
+
+// applyChanges calls setMTU for each change that the session can take over, until there is another
+// one or ctx ends.
+func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Interface, configs <-chan control.Network, setMTU func(int)) error {
+	n, config, iface := s.network, s.config, s.iface
+	last := overlayMTU(config, iface)
+	for {
+		nextConfig, nextIface := config, iface
+		select {
+		case <-ctx.Done():
+			return nil
+		case nextIface = <-ifaces:
+		case got, ok := <-configs:
+			if !ok {
+				return nil // ctx has ended
+			}
+			nextConfig = got
+		}
+		if nextConfig == config && nextIface == iface {
+			continue
+		}
+		if err := changed(config, nextConfig, n.underlays(config, iface), n.underlays(config, nextIface)); err != nil {
+			return err
+		}
+		if err := checkMTU(nextConfig, nextIface); err != nil {
+			return fmt.Errorf("%w: %w", errUnderlayChanged, err)
+		}
+		config, iface = nextConfig, nextIface
+		mtu := overlayMTU(config, iface)
+		if mtu == last {
+			continue
+		}
+		last = mtu
+		n.log.Info("MTU", "overlay", mtu, "interface", iface.Name, "underlay", iface.MTU, "configured", config.Backend.MTU)
+		setMTU(mtu)
+	}
+}
+
+// changed returns why a change needs another session; nil if it does not. An MTU that the overlay
+// can have does not, nor do addresses of a family that it does not use.
+func changed(config, nextConfig control.Network, used, nextUsed []dataplane.Underlay) error {
+	config.Backend.MTU = nextConfig.Backend.MTU
+	switch {
+	case nextConfig != config:
+		return control.ErrNetworkChanged
+	case !slices.Equal(used, nextUsed):
+		return fmt.Errorf("%w: was %v, is %v", errUnderlayChanged, used, nextUsed)
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/pace"
+)
+
+// Drained is what Drain did.
+type Drained struct {
+	PID    int          // of the daemon that gave its leases back and stopped; 0: none was running
+	Leases []GivenLease // what was given back through the stores because no daemon was running
+}
+
+// GivenLease is what Drain gave back in one network.
+type GivenLease struct {
+	Network string       // "" if the daemon serves one network
+	Public  []netip.Addr // that this host publishes in it
+	Keys    []string     // of the leases; empty if there was none
+}
+
+// The errors of Drain that need something from the user.
+var (
+	ErrOtherPIDNamespace = errors.New("the daemon runs in another pid namespace")
+	ErrNotGivenBack      = errors.New("the daemon has stopped without giving its lease back")
+	ErrSeveralDaemons    = errors.New("several daemons are running")
+	ErrAliveElsewhere    = errors.New("a daemon that publishes the same address is alive, or was seconds ago")
+)
+
+// Drain gives this host's leases back. The daemon with the same subnet file, or which serves one of
+// cfg.Networks, does it and stops; if none is running, it is done through the stores. Of cfg it
+// needs neither Listen nor StartEtcd.
+func Drain(ctx context.Context, cfg Config) (Drained, error) {
+	files := []string{cfg.SubnetFile}
+	if cfg.several() {
+		files = cfg.servedFiles()
+	}
+	pid, held, err := findDaemon(files)
+	switch {
+	case err != nil:
+		return Drained{}, err
+	case len(held) > 0:
+		return Drained{PID: pid}, drainDaemon(ctx, pid, held)
+	case !cfg.several():
+		given, err := drainStore(ctx, cfg, "")
+		return Drained{Leases: []GivenLease{given}}, err
+	}
+	var d Drained
+	for _, file := range files {
+		given, err := drainStore(ctx, cfg, networkOf(file))
+		if err != nil {
+			return d, fmt.Errorf("network %s: %w", networkOf(file), err)
+		}
+		d.Leases = append(d.Leases, given)
+	}
+	return d, nil
+}
+
+// servedFiles returns the subnet files of the wanted networks that a daemon has served.
+func (c *Config) servedFiles() []string {
+	return slices.DeleteFunc(SubnetFilesIn(c.SubnetDir), func(file string) bool { return !c.concerns(networkOf(file)) })
+}
+
+// networkOf returns the name of the network that a subnet file of several is for.
+func networkOf(subnetFile string) string {
+	return strings.TrimSuffix(filepath.Base(subnetFile), ".env")
+}
+
+// findDaemon finds the daemon of these subnet files, and which of them it holds: none, if none
+// is running. With several daemons it is an error, because only one can have been meant.
+func findDaemon(files []string) (pid int, held []string, err error) {
+	for _, file := range files {
+		now, is, err := running(file)
+		switch {
+		case err != nil:
+			return 0, nil, fmt.Errorf("find the daemon: %w", err)
+		case is && now == 0:
+			return 0, nil, ErrOtherPIDNamespace
+		case is && len(held) > 0 && now != pid:
+			return 0, nil, fmt.Errorf("%w: that of %s (pid %d) and that of %s (pid %d)", ErrSeveralDaemons, held[0], pid, file, now)
+		case is:
+			pid, held = now, append(held, file)
+		}
+	}
+	return pid, held, nil
+}
+
+// drainDaemon has the daemon give back its leases, on the subnets of these files.
+func drainDaemon(ctx context.Context, pid int, files []string) error {
+	if err := unix.Kill(pid, unix.SIGUSR1); err != nil {
+		return fmt.Errorf("signal the daemon (pid %d): %w", pid, err)
+	}
+	for _, file := range files {
+		for {
+			now, held, err := running(file)
+			if err == nil && (!held || now != pid) {
+				break
+			}
+			if !pace.Sleep(ctx, 20*time.Millisecond, nil) {
+				return fmt.Errorf("the daemon (pid %d) has not stopped in time: see its log: %w", pid, ctx.Err())
+			}
+		}
+		// The daemon removes its subnet file once the lease is given back.
+		if _, err := os.Stat(file); err == nil {
+			return fmt.Errorf("%w (pid %d)", ErrNotGivenBack, pid)
+		}
+	}
+	return nil
+}
+
+// drainStore gives back the lease in a network of a host whose daemon does not run.
+func drainStore(ctx context.Context, cfg Config, name string) (given GivenLease, err error) {
+	n := New(cfg).newNetwork(name)
+	given.Network = name
+	if err := n.openStore(ctx); err != nil {
+		return given, err
+	}
+	defer n.closeStore()
+	config, err := n.store.Network(ctx)
+	if err != nil && !errors.Is(err, control.ErrNoNetwork) && !errors.As(err, new(*control.NetworkError)) {
+		return given, err
+	}
+	if err := n.chooseUnderlay(ctx, config); err != nil {
+		return given, err
+	}
+	if n.file, err = claimNode(n.subnetFile); err != nil { // no daemon starts meanwhile
+		return given, err
+	}
+	defer n.release()
+	given.Public = n.published(config)
+	if err := n.checkAlone(ctx, given.Public); err != nil {
+		return given, err
+	}
+	if given.Keys, err = releaseOf(ctx, n.store, n.node); err != nil {
+		return given, err
+	}
+	if err := os.Remove(n.subnetFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return given, err
+	}
+	return given, nil
+}
+
+// published returns the addresses that this node publishes in a network; of both families if the
+// config is not known or cannot be read.
+func (n *Network) published(c control.Network) (addrs []netip.Addr) {
+	ends := n.iface.Underlays(c.EnableIPv4, c.EnableIPv6)
+	if len(ends) == 0 {
+		ends = n.iface.Underlays(true, true)
+	}
+	for _, e := range ends {
+		addrs = append(addrs, e.Public)
+	}
+	return addrs
+}
+
+// checkAlone refuses to give back the lease of a daemon that is alive with another node file.
+func (n *Network) checkAlone(ctx context.Context, published []netip.Addr) error {
+	s, ok := n.store.(control.LiveNodeFinder)
+	if !ok {
+		return nil
+	}
+	for _, public := range published {
+		id, host, err := s.LiveNode(ctx, public)
+		if err != nil {
+			return err
+		}
+		if id != "" && id != n.file.id {
+			return fmt.Errorf("%w: %s on host %s", ErrAliveElsewhere, public, host)
+		}
+	}
+	return nil
+}

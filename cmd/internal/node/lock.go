@@ -1,0 +1,146 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// A claim is an open-file-description lock (fcntl(2), F_OFD_SETLK) on a file that only the
+// daemon's user can open. The kernel drops it with the process, however that ends. A read lock is
+// no claim: it needs no right to write, so that anybody may have it who could once open the file.
+//
+// Such a lock does not say who holds it. Therefore its holder has a POSIX lock besides, on a byte
+// far behind the content, only to give its name: the kernel tells the pid, in the pid namespace
+// of whoever asks. The POSIX locks of older daemons are on the whole file and exclude both.
+const nameByte = 1 << 40
+
+// errLocked says that another process holds the lock.
+var errLocked = errors.New("locked by another process")
+
+// lock claims f for this process: with errLocked, another one has it.
+func lock(f *os.File) error {
+	if err := setLock(f, unix.F_OFD_SETLK, 0, nameByte); err != nil {
+		return err
+	}
+	return setLock(f, unix.F_SETLK, nameByte, 1)
+}
+
+func setLock(f *os.File, how int, start, length int64) error {
+	err := unix.FcntlFlock(f.Fd(), how, &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: start, Len: length})
+	switch {
+	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES):
+		return errLocked
+	case err != nil:
+		return fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return nil
+}
+
+// holder is who holds a lock.
+type holder struct {
+	held   bool
+	pid    int  // 0: it is in a pid namespace that this process does not see
+	reader bool // it has a read lock only: no claim
+}
+
+// holderOf asks the kernel who keeps this process from locking f.
+func holderOf(f *os.File) (h holder, err error) {
+	for _, part := range []struct{ start, length int64 }{{0, nameByte}, {nameByte, 1}} {
+		l := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: part.start, Len: part.length}
+		if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &l); err != nil {
+			return h, fmt.Errorf("ask who locks %s: %w", f.Name(), err)
+		}
+		if l.Type == unix.F_UNLCK {
+			continue
+		}
+		h.held = true
+		h.reader = h.reader || l.Type == unix.F_RDLCK
+		h.pid = max(h.pid, int(l.Pid)) // -1 for the open file description
+	}
+	return h, nil
+}
+
+// openLocked opens the file of a claim, makes it if there is none, and locks it. It is the
+// caller's to close.
+func openLocked(path string) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		done, err := settle(f, path)
+		if done && err == nil {
+			return f, nil
+		}
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// settle locks f, which was opened as path. It reports false if path has to be opened again.
+func settle(f *os.File, path string) (done bool, err error) {
+	err = lock(f)
+	if errors.Is(err, errLocked) {
+		h, err := holderOf(f)
+		switch {
+		case err != nil:
+			return false, err
+		case !h.held: // it has gone meanwhile
+			return false, nil
+		case h.reader:
+			return false, replace(f, path)
+		}
+		return false, &lockedError{h.pid}
+	}
+	if err != nil {
+		return false, err
+	}
+	if !sameFile(f, path) { // somebody removed it before it was locked
+		return false, nil
+	}
+	return true, f.Chmod(0o600) // older daemons made it readable for everybody
+}
+
+// lockedError is errLocked with the pid of the holder; 0 if that is in another pid namespace.
+type lockedError struct{ pid int }
+
+func (e *lockedError) Error() string { return fmt.Sprintf("%v (pid %d)", errLocked, e.pid) }
+
+func (e *lockedError) Unwrap() error { return errLocked }
+
+// replace puts a copy of f, which others can lock, in the place of it, which they cannot even open.
+func replace(f *os.File, path string) error {
+	next, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	defer next.Close()
+	if err := setLock(next, unix.F_OFD_SETLKW, 0, nameByte); err != nil {
+		return err
+	}
+	if !sameFile(f, path) || !sameFile(next, next.Name()) { // another process has done it
+		return nil
+	}
+	if err := next.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := io.Copy(next, io.NewSectionReader(f, 0, maxNodeFile)); err != nil {
+		return err
+	}
+	return os.Rename(next.Name(), path)
+}
+
+func sameFile(f *os.File, path string) bool {
+	a, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := os.Lstat(path)
+	return err == nil && os.SameFile(a, b)
+}

@@ -1,0 +1,68 @@
+package node
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// The test binary is also another process that claims a subnet file, or asks for who has it.
+const (
+	asHolder = "OVERLAYD_TEST_HOLD" // its value: the subnet file
+	asAsker  = "OVERLAYD_TEST_ASK"
+)
+
+func TestMain(m *testing.M) {
+	if file := os.Getenv(asHolder); file != "" {
+		hold(file)
+		os.Exit(0)
+	}
+	if file := os.Getenv(asAsker); file != "" {
+		pid, held, err := running(file)
+		fmt.Println(pid, held, err)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// hold claims a subnet file, reports that on standard output, and ends with standard input.
+func hold(file string) {
+	_, err := claimNode(file)
+	fmt.Println(os.Getpid(), err)
+	bufio.NewReader(os.Stdin).ReadByte()
+}
+
+// other runs this test binary with a variable set, and returns the first line that it prints and
+// what ends it.
+func other(t *testing.T, variable, value string, change ...func(*exec.Cmd)) (line string, end func()) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), variable+"="+value)
+	for _, c := range change {
+		c(cmd)
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	end = func() {
+		in.Close()
+		cmd.Wait()
+	}
+	t.Cleanup(end)
+	line, err = bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("read what %s printed: %v", variable, err)
+	}
+	return strings.TrimSpace(line), end
+}

@@ -1,0 +1,193 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/pace"
+	"github.com/overlayd/overlayd/dataplane/underlay"
+)
+
+// Network is one overlay network that the daemon serves: its store, its claims, and who this
+// node is in it. Sessions come and go on top of it, one at a time. But for Status its methods are
+// called from one goroutine.
+type Network struct {
+	daemon     *Daemon
+	cfg        *Config
+	name       string // "" if the daemon serves one network
+	log        *slog.Logger
+	subnetFile string
+	node       control.Node
+	file       *nodeFile    // claim of subnetFile
+	device     *deviceClaim // of the last session's device: kept while no other is wanted
+
+	store    control.Store      // nil while it is closed
+	iface    underlay.Interface // of the current session
+	chosenBy underlay.Options   // what chose it
+	left     leftovers          // of the last session, even if that was another process's
+	opened   bool               // an overlay was open once: from now on nothing ends serve
+	refused  refusal
+
+	snapshot atomic.Pointer[snapshot] // never nil
+}
+
+// refusal is a network config that no dataplane here can carry, and why.
+type refusal struct {
+	network control.Network
+	err     error
+	at      time.Time
+}
+
+// refusalHolds is how long a refusal keeps a dataplane from being tried again: the obstacle, such
+// as a module that is not loaded, may have gone.
+const refusalHolds = 30 * time.Second
+
+// of returns why a config need not be tried now; nil if it has to be.
+func (r refusal) of(c control.Network) error {
+	if c != r.network || time.Since(r.at) > refusalHolds {
+		return nil
+	}
+	return r.err
+}
+
+// newNetwork returns a network that the daemon is expected to serve from now on.
+func (d *Daemon) newNetwork(name string) *Network {
+	n := &Network{daemon: d, cfg: &d.cfg, name: name, log: d.cfg.Log, subnetFile: d.cfg.subnetFileOf(name)}
+	if name != "" {
+		n.log = d.cfg.Log.With("network", name)
+	}
+	n.snapshot.Store(&snapshot{})
+	d.expects.add(n)
+	return n
+}
+
+// attrs are the attributes of a log line about an error.
+func (n *Network) attrs(err error) []any { return n.cfg.attrs(n.name, err) }
+
+// claim makes the subnet file this process's, and learns the node's ID from the file beside it.
+func (n *Network) claim() (err error) {
+	n.node = control.Node{ID: newNodeID(), Name: n.cfg.Hostname}
+	n.file, err = claimNode(n.subnetFile)
+	switch {
+	case errors.As(err, new(*RunningError)):
+		return err
+	case err != nil:
+		n.log.Warn("no node file: drain and cleanup cannot see this daemon, and after a crash its address is free only when its record has expired", "err", err)
+	default:
+		n.node.ID, n.left = n.file.id, n.file.left
+	}
+	return nil
+}
+
+func (n *Network) release() {
+	n.device.release()
+	n.device = nil
+	n.file.release()
+}
+
+// serve runs one session after the other until ctx ends. Only the first may end it, and only if
+// this machine lacks the interface or the dataplane: later it waits for whatever broke, such as an
+// underlay link that somebody deleted.
+func (n *Network) serve(ctx context.Context) error {
+	defer n.closeStore()
+	again := pace.Backoff{Low: 500 * time.Millisecond, High: 30 * time.Second}
+	for {
+		began := time.Now()
+		err := n.openStore(ctx)
+		if err == nil {
+			err = n.runSession(ctx)
+		}
+		n.publishNoSession(err)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case n.daemon.draining():
+			return n.giveBack(ctx, err)
+		case errors.Is(err, errUnfit):
+			continue // waitForConfig logs the reason
+		case !n.opened && !changedInStore(err):
+			return err
+		}
+		if pause := n.pause(&again, time.Since(began), err); pause > 0 && !pace.Sleep(ctx, pause, n.daemon.drain) {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return n.giveBack(ctx, err)
+		}
+	}
+}
+
+// changedInStore reports whether a session ended because config or underlay are not what they were.
+func changedInStore(err error) bool {
+	return errors.Is(err, errUnderlayChanged) || errors.Is(err, control.ErrNetworkChanged)
+}
+
+// pause returns how long to wait before the session after one that ended with err.
+func (n *Network) pause(again *pace.Backoff, lasted time.Duration, err error) time.Duration {
+	if errors.Is(err, errUnderlayChanged) {
+		n.closeStore() // connections from an address that is gone would only time out
+	}
+	if changedInStore(err) {
+		n.log.Info("session ended: opening another", "why", err)
+		if lasted > again.Low { // what changes to and fro is followed less and less often
+			again.Reset()
+			return 0
+		}
+		return again.Next()
+	}
+	if lasted > again.High {
+		again.Reset()
+	}
+	pause := again.Next()
+	n.log.Error("session ended: starting it again", append(n.attrs(err), "after", pause)...)
+	return pause
+}
+
+// giveBack ends a drain: the subnet is nobody's, so its file goes. If the session ended before it
+// gave the lease back, that is done here.
+func (n *Network) giveBack(ctx context.Context, err error) error {
+	if !errors.Is(err, errDrained) {
+		if err := n.openStore(ctx); err != nil {
+			return fmt.Errorf("drain: %w", err)
+		}
+		if _, err := releaseOf(ctx, n.store, n.node); err != nil {
+			return fmt.Errorf("drain: %w", err)
+		}
+	}
+	if err := os.Remove(n.subnetFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// errDrained ends a session after the lease was given back.
+var errDrained = errors.New("lease given back")
+
+// openStore opens the network's store unless it is open.
+func (n *Network) openStore(ctx context.Context) error {
+	if n.store != nil {
+		return nil
+	}
+	s, err := n.cfg.OpenStore(ctx, n.name, n.log)
+	if err != nil {
+		return err
+	}
+	n.store = s
+	return nil
+}
+
+func (n *Network) closeStore() {
+	if c, ok := n.store.(io.Closer); ok {
+		if err := c.Close(); err != nil {
+			n.log.Warn("cannot close store", "err", err)
+		}
+	}
+	n.store = nil
+}

@@ -1,0 +1,131 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/overlayd/overlayd/dataplane/pace"
+)
+
+// serveNetworks serves the networks that have names, as they come and go, until ctx ends or the
+// daemon has drained. If one of them fails, that is logged and tried again, and never touches
+// another.
+func (d *Daemon) serveNetworks(ctx context.Context) error {
+	list, err := d.cfg.OpenNetworks(ctx)
+	if err != nil {
+		return err
+	}
+	defer list.Close()
+	s := serving{daemon: d, running: map[string]*runningNetwork{}}
+	defer s.group.Wait() // the networks end with ctx, or once they have drained
+	inner, cancel := context.WithCancel(ctx)
+	names := list.Networks(inner)
+	defer func() {
+		cancel()
+		for range names { // until it is closed
+		}
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.drain:
+			return nil
+		case all, ok := <-names:
+			if !ok {
+				return nil
+			}
+			wanted := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !d.cfg.concerns(name) })
+			s.update(ctx, wanted)
+			if d.expects.complete(); len(wanted) == 0 {
+				d.cfg.notify(sd.SdNotifyReady) // there is nothing to wait for
+			}
+		}
+	}
+}
+
+// serving holds the networks that a daemon serves at present. Its methods are called from one goroutine.
+type serving struct {
+	daemon  *Daemon
+	running map[string]*runningNetwork
+	group   sync.WaitGroup
+}
+
+type runningNetwork struct {
+	stop context.CancelFunc // tells it that the network has gone
+	done chan struct{}      // closed when it is no longer served
+	gone bool               // stop was called
+}
+
+// update serves exactly the networks with these names.
+func (s *serving) update(ctx context.Context, names []string) {
+	for name, r := range s.running {
+		if !slices.Contains(names, name) && !r.gone {
+			s.daemon.cfg.Log.Info("network has gone", "network", name)
+			r.stop()
+			r.gone = true
+		}
+	}
+	for _, name := range names {
+		before := s.running[name]
+		if before != nil && !before.gone {
+			continue
+		}
+		inner, stop := context.WithCancel(ctx)
+		r := &runningNetwork{stop: stop, done: make(chan struct{})}
+		s.running[name] = r
+		n := s.daemon.newNetwork(name) // now: whoever asks meanwhile is told that it is not ready
+		s.group.Go(func() {
+			defer close(r.done)
+			defer stop()
+			if before != nil {
+				<-before.done
+			}
+			n.serveWhileWanted(inner, ctx)
+		})
+	}
+}
+
+// serveWhileWanted serves a network until ctx ends or the daemon has drained. If ctx ends before
+// process does, the network has gone: then everything that was made for it is removed.
+func (n *Network) serveWhileWanted(ctx, process context.Context) {
+	defer n.daemon.expects.remove(n)
+	again := pace.Backoff{Low: 500 * time.Millisecond, High: 30 * time.Second}
+	for {
+		err := n.claim()
+		if err == nil {
+			err = n.serve(ctx)
+			if process.Err() == nil && ctx.Err() != nil {
+				n.remove(process)
+			}
+			n.release()
+		}
+		if ctx.Err() != nil || n.daemon.draining() {
+			if err != nil {
+				n.log.Error("lease of the network not given back", n.attrs(err)...)
+			}
+			return
+		}
+		pause := again.Next()
+		n.log.Error("cannot serve network: trying again", append(n.attrs(err), "after", pause)...)
+		if !pace.Sleep(ctx, pause, n.daemon.drain) {
+			return
+		}
+	}
+}
+
+// remove removes what the network has left on this host. Its lease stays until it expires: a
+// network that comes back has the same subnet.
+func (n *Network) remove(ctx context.Context) {
+	n.removeLeft(ctx)
+	n.remember(leftovers{})
+	if err := os.Remove(n.subnetFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+		n.log.Error("cannot remove subnet file", "err", err)
+	}
+}

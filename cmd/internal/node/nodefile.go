@@ -1,0 +1,134 @@
+package node
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// nodeFile is the claim of one daemon to one subnet file, and holds the node's ID: it is
+// `<subnet file>.node`, of mode 0600, and locked as long as its daemon lives (lock.go).
+//
+// The ID outlives the process, so that a daemon that was killed is known again in the store, and
+// differs between two hosts that publish one address. Below it stand the leftovers of the last
+// session, for a daemon that finds another network config at its start.
+type nodeFile struct {
+	file *os.File
+	id   string
+	left leftovers
+}
+
+func nodePath(subnetFile string) string { return subnetFile + nodeSuffix }
+
+const nodeSuffix = ".node"
+
+// idLen is the length of a node ID as text: 16 random bytes in hexadecimal.
+const idLen = 32
+
+func newNodeID() string {
+	b := make([]byte, idLen/2)
+	rand.Read(b) // never fails (crypto/rand, Go 1.24)
+	return hex.EncodeToString(b)
+}
+
+// claimNode claims subnetFile for this process. *RunningError: another has it.
+func claimNode(subnetFile string) (*nodeFile, error) {
+	path := nodePath(subnetFile)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := openLocked(path)
+	if other := new(lockedError); errors.As(err, &other) {
+		return nil, &RunningError{subnetFile, other.pid}
+	}
+	if err != nil {
+		return nil, err
+	}
+	n := &nodeFile{file: f}
+	if err := n.read(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+// maxNodeFile bounds how much is read of a node file, in bytes: more than one has.
+const maxNodeFile = 4096
+
+// read reads the ID and the leftovers, and makes an ID if there is none.
+func (n *nodeFile) read() error {
+	b, err := io.ReadAll(io.LimitReader(n.file, maxNodeFile))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", n.file.Name(), err)
+	}
+	text := string(b)
+	if id := text[:min(idLen, len(text))]; len(id) == idLen && isHex(id) {
+		n.id, n.left = id, parseLeftovers(text[idLen:])
+		return nil
+	}
+	n.id = newNodeID()
+	return n.remember(leftovers{})
+}
+
+func isHex(s string) bool {
+	_, err := hex.DecodeString(s)
+	return err == nil
+}
+
+// remember writes what the session that begins will leave.
+func (n *nodeFile) remember(left leftovers) error {
+	if n == nil {
+		return nil
+	}
+	n.left = left
+	text := n.id + "\n" + left.text()
+	if _, err := n.file.WriteAt([]byte(text), 0); err != nil {
+		return fmt.Errorf("write %s: %w", n.file.Name(), err)
+	}
+	if err := n.file.Truncate(int64(len(text))); err != nil {
+		return fmt.Errorf("truncate %s: %w", n.file.Name(), err)
+	}
+	return nil
+}
+
+// release ends the claim; the file stays for the next run.
+func (n *nodeFile) release() {
+	if n != nil {
+		n.file.Close()
+	}
+}
+
+// remove removes the file and ends the claim.
+func (n *nodeFile) remove() error {
+	defer n.release()
+	return os.Remove(n.file.Name())
+}
+
+// RunningError says that another daemon runs with a subnet file.
+type RunningError struct {
+	SubnetFile string
+	PID        int // 0: it is in another pid namespace
+}
+
+func (e *RunningError) Error() string {
+	return fmt.Sprintf("another overlayd (pid %d) is running with subnet file %s", e.PID, e.SubnetFile)
+}
+
+// running reports whether a daemon holds subnetFile, and its pid: 0 if it is in a pid namespace
+// that this process does not see.
+func running(subnetFile string) (pid int, held bool, err error) {
+	f, err := os.Open(nodePath(subnetFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	defer f.Close()
+	h, err := holderOf(f)
+	return h.pid, h.held && !h.reader, err
+}

@@ -1,0 +1,172 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestNodeFile: the node's ID and the leftovers are the same in the next run.
+func TestNodeFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "deep", "subnet.env")
+	if pid, held, err := running(file); pid != 0 || held || err != nil {
+		t.Fatalf("nothing runs: got %d, %v, %v", pid, held, err)
+	}
+	n, err := claimNode(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(n.id) != idLen {
+		t.Errorf("node ID %q", n.id)
+	}
+	left := leftovers{[]uint32{1, 12}, []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16"), netip.MustParsePrefix("fd10:5::/48")}}
+	for _, last := range []leftovers{left, {}, {vnis: []uint32{7}}} {
+		if err := n.remember(last); err != nil {
+			t.Fatal(err)
+		}
+		n.release()
+		again, err := claimNode(file)
+		if err != nil || again.id != n.id || !reflect.DeepEqual(again.left, last) {
+			t.Errorf("next run: %+v, %v; want ID %s and %v", again, err, n.id, last)
+		}
+		n = again
+	}
+	if err := n.remove(); err != nil {
+		t.Error(err)
+	}
+	other, err := claimNode(file)
+	if err != nil || other.id == n.id {
+		t.Errorf("after removal: %+v, %v", other, err)
+	}
+	other.release()
+}
+
+// TestNodeFileSpoilt: text that is not an ID is replaced by one.
+func TestNodeFileSpoilt(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "subnet.env")
+	for _, text := range []string{"", "x", strings.Repeat("z", idLen), strings.Repeat("0", idLen-1)} {
+		if err := os.WriteFile(nodePath(file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		n, err := claimNode(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(n.id) != idLen || strings.Contains(text, n.id) {
+			t.Errorf("%q gives ID %q", text, n.id)
+		}
+		n.release()
+	}
+}
+
+// TestNodeFileHeld: another process is refused, learns the pid of the holder, and gets the file
+// once the holder has ended.
+func TestNodeFileHeld(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "subnet.env")
+	line, end := other(t, asHolder, file)
+	var pid int
+	if _, err := fmt.Sscanf(line, "%d <nil>", &pid); err != nil {
+		t.Fatalf("%q: %v", line, err)
+	}
+	_, err := claimNode(file)
+	if refused := new(RunningError); !errors.As(err, &refused) || refused.PID != pid || refused.SubnetFile != file {
+		t.Errorf("got %v, want a refusal that names pid %d", err, pid)
+	}
+	if got, held, err := running(file); got != pid || !held || err != nil {
+		t.Errorf("running: %d, %v, %v, want %d", got, held, err, pid)
+	}
+	inside, _ := other(t, asAsker, file, func(c *exec.Cmd) {
+		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}
+	})
+	if inside != "0 true <nil>" {
+		t.Errorf("from another pid namespace: %s, want no pid", inside)
+	}
+	end()
+	n, err := claimNode(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.release()
+}
+
+// TestNodeFileOfOlderDaemon: the lock of a daemon that locks the whole file by POSIX excludes this
+// one, with its pid; its file, of mode 0644, keeps its ID and becomes readable for its user only.
+func TestNodeFileOfOlderDaemon(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "subnet.env")
+	id := strings.Repeat("0a", idLen/2)
+	if err := os.WriteFile(nodePath(file), []byte(id+"\nvni 7\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	old, err := os.OpenFile(nodePath(file), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.FcntlFlock(old.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {
+		t.Fatal(err)
+	}
+	if line, _ := other(t, asHolder, file); !strings.Contains(line, fmt.Sprintf("pid %d", os.Getpid())) {
+		t.Errorf("beside an older daemon: %q", line)
+	}
+	old.Close()
+	n, err := claimNode(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.release()
+	if info, err := n.file.Stat(); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if n.id != id || !reflect.DeepEqual(n.left, leftovers{vnis: []uint32{7}}) {
+		t.Errorf("got %s, %v", n.id, n.left)
+	}
+}
+
+// TestReadLockIsNoClaim: whoever could read an older daemon's file, and holds a read lock on it,
+// keeps no daemon from starting, and the daemon keeps its ID.
+func TestReadLockIsNoClaim(t *testing.T) {
+	for name, how := range map[string]int{"POSIX": unix.F_SETLK, "open file description": unix.F_OFD_SETLK} {
+		for _, length := range []int64{0, 1} {
+			t.Run(fmt.Sprintf("%s, %d", name, length), func(t *testing.T) {
+				file := filepath.Join(t.TempDir(), "subnet.env")
+				id := strings.Repeat("0b", idLen/2)
+				if err := os.WriteFile(nodePath(file), []byte(id+"\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				reader, err := os.Open(nodePath(file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer reader.Close()
+				if err := unix.FcntlFlock(reader.Fd(), how, &unix.Flock_t{Type: unix.F_RDLCK, Len: length}); err != nil {
+					t.Fatal(err)
+				}
+				if pid, held, err := running(file); held || err != nil {
+					t.Errorf("a reader passes for the daemon: %d, %v", pid, err)
+				}
+				line, _ := other(t, asHolder, file)
+				if !strings.HasSuffix(line, "<nil>") {
+					t.Fatalf("the daemon is refused: %s", line)
+				}
+				text, err := os.ReadFile(nodePath(file))
+				if err != nil || !strings.HasPrefix(string(text), id) {
+					t.Errorf("the file has %q (%v), want ID %s", text, err, id)
+				}
+				if _, err := os.Stat(nodePath(file) + ".new"); err == nil {
+					t.Error("a temporary file is left")
+				}
+				if _, held, err := running(file); !held || err != nil {
+					t.Errorf("the daemon's own claim is not seen: %v", err)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,216 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/pace"
+)
+
+// Overlay is everything that carries one network on this host: a list of parts. Their order is
+// the order in which they are opened, synced and run; they are pruned and closed in the reverse one.
+// For control it is one thing, a control.Overlay.
+type Overlay struct {
+	log     *slog.Logger
+	parts   []*slot
+	forward dataplane.Dataplane // one of parts; nil: this overlay carries no packets
+	mode    Mode                // of forward; empty without it
+	again   chan struct{}       // somebody asks for a Sync of all parts
+	retry   pace.Backoff        // of such a Sync
+
+	mu   sync.Mutex // one Sync at a time
+	last *dataplane.Wanted
+
+	closed sync.Once
+
+	reached atomic.Pointer[dataplane.Wanted] // what forward was last given; nil before that
+}
+
+// openOverlay opens the parts in their order.
+func openOverlay(log *slog.Logger, specs []partSpec) (*Overlay, error) {
+	o := &Overlay{log: log, again: make(chan struct{}, 1), retry: pace.Backoff{Low: time.Second, High: 30 * time.Second}}
+	for _, spec := range specs {
+		s := &slot{spec: spec, log: log}
+		if err := s.open(); err != nil {
+			o.Close()
+			return nil, err
+		}
+		o.parts = append(o.parts, s)
+		if f, ok := s.part.(forwarding); ok {
+			o.forward, o.mode = f.Dataplane, f.mode
+		}
+	}
+	return o, nil
+}
+
+// VTEPs implements control.Overlay.
+func (o *Overlay) VTEPs() []dataplane.VTEP {
+	if o.forward == nil {
+		return nil
+	}
+	return o.forward.VTEPs()
+}
+
+// Sync implements control.Overlay.
+func (o *Overlay) Sync(ctx context.Context, w dataplane.Wanted) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.last = &w
+	return o.sync(ctx, w)
+}
+
+// sync has each part add and change what it is wanted to, in order and each with what the one
+// before it has left, and then remove the rest, in reverse order. A part removes nothing if one
+// after it failed as a whole, for that may still need what would go.
+func (o *Overlay) sync(ctx context.Context, w dataplane.Wanted) error {
+	given := make([]dataplane.Wanted, len(o.parts))
+	errs := make([]error, len(o.parts))
+	failed := -1 // the last part that failed as a whole
+	for i, s := range o.parts {
+		given[i] = w
+		if s.part == nil {
+			continue
+		}
+		w, errs[i] = s.part.Sync(ctx, w)
+		if _, whole := dataplane.PeerErrors(errs[i]); whole != nil {
+			failed = i
+		} else if s.forwards() {
+			o.reached.Store(&given[i])
+		}
+	}
+	for i, s := range slices.Backward(o.parts) {
+		if s.part == nil || failed > i {
+			continue
+		}
+		if err := s.part.Prune(ctx, given[i]); err != nil {
+			errs[i] = errors.Join(errs[i], fmt.Errorf("prune %s: %w", s.spec.name, err))
+		}
+	}
+	for i, s := range o.parts {
+		if s.part != nil {
+			errs[i] = s.judge(errs[i])
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Run carries traffic and repairs until ctx ends or a part cannot go on.
+func (o *Overlay) Run(ctx context.Context) error {
+	defer o.Close()
+	group, ctx := errgroup.WithContext(ctx)
+	for _, s := range o.parts {
+		if s.part != nil {
+			group.Go(func() error { return s.part.Run(ctx, func() { pace.Wake(o.again) }) })
+		}
+	}
+	group.Go(func() error { o.resync(ctx); return nil })
+	return group.Wait()
+}
+
+// resync syncs all parts with what was last wanted whenever one of them asks for it, until ctx
+// ends. It retries what fails as a whole; a peer that fails is retried by the part that refused it.
+func (o *Overlay) resync(ctx context.Context) {
+	var timer <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-o.again:
+		case <-timer:
+		}
+		peers, err := o.syncLast(ctx)
+		timer = nil
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			pause := o.retry.Next()
+			o.log.Warn("resync failed: trying again", "err", err, "after", pause)
+			timer = time.After(pause)
+			continue
+		case len(peers) > 0:
+			o.log.Warn("resync: peers cannot be reached", "peers", len(peers), "first", peers[0])
+		}
+		o.retry.Reset()
+	}
+}
+
+// syncLast is Sync with what was last wanted.
+func (o *Overlay) syncLast(ctx context.Context) (peers []*dataplane.PeerError, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.last == nil {
+		return nil, nil
+	}
+	return dataplane.PeerErrors(o.sync(ctx, *o.last))
+}
+
+// Stats returns the counters of the part that forwards; false without one.
+func (o *Overlay) Stats() (dataplane.Stats, bool) {
+	if o.forward == nil {
+		return dataplane.Stats{}, false
+	}
+	return o.forward.Stats(), true
+}
+
+// markDirect returns peers with those marked that a direct route leads to. It changes no peer of
+// its argument.
+func (o *Overlay) markDirect(peers []control.PeerStatus) []control.PeerStatus {
+	w := o.reached.Load()
+	if w == nil {
+		return peers
+	}
+	direct := map[netip.Prefix]bool{}
+	for _, p := range w.Peers {
+		for _, subnet := range p.Subnets {
+			if p.Direct {
+				direct[subnet] = true
+			}
+		}
+	}
+	if len(direct) == 0 {
+		return peers
+	}
+	peers = slices.Clone(peers)
+	for i := range peers {
+		if peers[i].State == control.PeerUp && direct[peers[i].Subnet] {
+			peers[i].State = control.PeerDirect
+		}
+	}
+	return peers
+}
+
+// Status returns how the parts are, in their order.
+func (o *Overlay) Status() []dataplane.PartStatus {
+	out := make([]dataplane.PartStatus, 0, len(o.parts))
+	for _, s := range o.parts {
+		out = append(out, s.status())
+	}
+	return out
+}
+
+// Close releases what openOverlay acquired; Run does so at its end. Everything that the parts made
+// stays. It may be called more than once.
+func (o *Overlay) Close() {
+	o.closed.Do(func() {
+		for _, s := range slices.Backward(o.parts) {
+			if s.part == nil {
+				continue
+			}
+			if err := s.part.Close(); err != nil {
+				o.log.Debug("cannot close part of the overlay", "part", s.spec.name, "err", err)
+			}
+		}
+	})
+}

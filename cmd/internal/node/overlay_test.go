@@ -1,0 +1,270 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// dummy is a part that notes what is done to it. It leaves a mark in what it hands on.
+type dummy struct {
+	name      string
+	calls     *[]string
+	err, gone error // of Sync, of Prune
+	ask       int   // times that Run asks for a Sync of all
+}
+
+func (d *dummy) note(what string) { *d.calls = append(*d.calls, what+" "+d.name) }
+
+func (d *dummy) Sync(_ context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
+	d.note(fmt.Sprint("sync ", w.MTU))
+	w.MTU++
+	return w, d.err
+}
+
+func (d *dummy) Prune(_ context.Context, w dataplane.Wanted) error {
+	d.note(fmt.Sprint("prune ", w.MTU))
+	return d.gone
+}
+
+func (d *dummy) Run(ctx context.Context, again func()) error {
+	for range d.ask {
+		again()
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (d *dummy) Status() dataplane.PartStatus {
+	return dataplane.PartStatus{Name: d.name, State: dataplane.StateOK}
+}
+
+func (d *dummy) Close() error { d.note("close"); return nil }
+
+// spec is the line that adds the part to an overlay.
+func (d *dummy) spec(lack string) partSpec {
+	return partSpec{name: d.name, lack: lack, open: func() (dataplane.Part, error) { d.note("open"); return d, nil }}
+}
+
+var (
+	errDown = errors.New("down")
+	errPeer = error(&dataplane.PeerError{Err: errors.New("refused")})
+)
+
+// TestOrderOfParts: parts are opened and synced in order, each with what the one before it leaves,
+// and pruned and closed in the reverse order, each with what it was given. A part whose successor
+// failed as a whole is not pruned.
+func TestOrderOfParts(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		err, gone       [3]error
+		optional        [3]bool
+		want            string // calls of Sync and Prune
+		errors, degrade int    // joined errors, degraded parts
+	}{
+		{name: "all well", want: "sync 1 a, sync 2 b, sync 3 c, prune 3 c, prune 2 b, prune 1 a"},
+		{name: "a peer of the last", err: [3]error{2: errPeer}, errors: 1, want: "sync 1 a, sync 2 b, sync 3 c, prune 3 c, prune 2 b, prune 1 a"},
+		{name: "the last", err: [3]error{2: errDown}, errors: 1, want: "sync 1 a, sync 2 b, sync 3 c, prune 3 c"},
+		{name: "the middle", err: [3]error{1: errDown}, errors: 1, want: "sync 1 a, sync 2 b, sync 3 c, prune 3 c, prune 2 b"},
+		{name: "the first", err: [3]error{0: errDown}, errors: 1, want: "sync 1 a, sync 2 b, sync 3 c, prune 3 c, prune 2 b, prune 1 a"},
+		{name: "all", err: [3]error{errDown, errDown, errDown}, errors: 3, want: "sync 1 a, sync 2 b, sync 3 c, prune 3 c"},
+		{name: "prune of one", gone: [3]error{1: errDown}, errors: 1, want: "sync 1 a, sync 2 b, sync 3 c, prune 3 c, prune 2 b, prune 1 a"},
+		{name: "the first, which is optional", err: [3]error{0: errDown}, optional: [3]bool{0: true}, degrade: 1, want: "sync 1 a, sync 2 b, sync 3 c, prune 3 c, prune 2 b, prune 1 a"},
+		{name: "the middle, which is optional", err: [3]error{1: errDown}, optional: [3]bool{1: true}, degrade: 1, want: "sync 1 a, sync 2 b, sync 3 c, prune 3 c, prune 2 b"},
+		{name: "prune of an optional one", gone: [3]error{1: errDown}, optional: [3]bool{1: true}, degrade: 1, want: "sync 1 a, sync 2 b, sync 3 c, prune 3 c, prune 2 b, prune 1 a"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var calls []string
+			var specs []partSpec
+			for i, name := range []string{"a", "b", "c"} {
+				d := &dummy{name: name, calls: &calls, err: c.err[i], gone: c.gone[i]}
+				specs = append(specs, d.spec(map[bool]string{true: "without it nothing is dropped"}[c.optional[i]]))
+			}
+			o, err := openOverlay(slog.New(slog.DiscardHandler), specs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = o.Sync(t.Context(), dataplane.Wanted{MTU: 1})
+			if n := countErrors(err); n != c.errors {
+				t.Errorf("%d errors (%v), want %d", n, err, c.errors)
+			}
+			if degraded := countDegraded(o.Status()); degraded != c.degrade {
+				t.Errorf("%d parts are degraded, want %d: %+v", degraded, c.degrade, o.Status())
+			}
+			o.Close()
+			o.Close()
+			if got, want := strings.Join(calls, ", "), "open a, open b, open c, "+c.want+", close c, close b, close a"; got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+		})
+	}
+}
+
+func countErrors(err error) int {
+	if err == nil {
+		return 0
+	}
+	return len(err.(interface{ Unwrap() []error }).Unwrap())
+}
+
+func countDegraded(all []dataplane.PartStatus) (n int) {
+	for _, s := range all {
+		if s.State == dataplane.StateDegraded && strings.Contains(s.Err, errDown.Error()) && !s.Since.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
+// TestPartThatCannotBeOpened: one that is required ends the overlay and closes those before it; one
+// that is optional is left out and reported.
+func TestPartThatCannotBeOpened(t *testing.T) {
+	var calls []string
+	a, c := &dummy{name: "a", calls: &calls}, &dummy{name: "c", calls: &calls}
+	broken := partSpec{name: "b", open: func() (dataplane.Part, error) { return nil, errDown }}
+	if _, err := openOverlay(slog.New(slog.DiscardHandler), []partSpec{a.spec(""), broken, c.spec("")}); !errors.Is(err, errDown) {
+		t.Errorf("got %v", err)
+	}
+	if want := []string{"open a", "close a"}; !slices.Equal(calls, want) {
+		t.Errorf("got %q, want %q", calls, want)
+	}
+	calls, broken.lack = nil, "without it nothing is dropped"
+	var log strings.Builder
+	o, err := openOverlay(slog.New(slog.NewTextHandler(&log, nil)), []partSpec{a.spec(""), broken, c.spec("")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := o.Sync(t.Context(), dataplane.Wanted{MTU: 1}); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := strings.Count(log.String(), broken.lack); n != 1 {
+		t.Errorf("reported %d times, want once:\n%s", n, log.String())
+	}
+	if got := o.Status(); len(got) != 3 || got[1].Name != "b" || countDegraded(got) != 1 {
+		t.Errorf("status %+v", got)
+	}
+	if o.Close(); calls[2] != "sync 1 a" || calls[3] != "sync 2 c" {
+		t.Errorf("got %q", calls)
+	}
+}
+
+// TestOptionalPartRecovers: its fault is reported once as long as it lasts, and not after that.
+func TestOptionalPartRecovers(t *testing.T) {
+	var calls []string
+	var log strings.Builder
+	d := &dummy{name: "a", calls: &calls}
+	o, err := openOverlay(slog.New(slog.NewTextHandler(&log, nil)), []partSpec{d.spec("lacks")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range []error{nil, errDown, errDown, nil, errDown} {
+		d.err = err
+		o.Sync(t.Context(), dataplane.Wanted{})
+		if got := countDegraded(o.Status()); (got > 0) != (err != nil) {
+			t.Errorf("Sync %d: %d parts degraded after %v", i, got, err)
+		}
+	}
+	if n := strings.Count(log.String(), "lacks"); n != 2 {
+		t.Errorf("reported %d times, want twice:\n%s", n, log.String())
+	}
+}
+
+// carrying is a dataplane.
+type carrying struct{ *dummy }
+
+func (c carrying) VTEPs() []dataplane.VTEP {
+	return []dataplane.VTEP{{Addr: netip.MustParseAddr("192.0.2.1")}}
+}
+func (c carrying) Stats() dataplane.Stats { return dataplane.Stats{TxPackets: 3} }
+
+// TestReached: the overlay knows what its forwarding part was given last, and only if that came about.
+func TestReached(t *testing.T) {
+	var calls []string
+	before, d := &dummy{name: "a", calls: &calls}, &dummy{name: "b", calls: &calls}
+	o, err := openOverlay(slog.New(slog.DiscardHandler), []partSpec{before.spec(""), {name: "forwarding", open: func() (dataplane.Part, error) {
+		return forwarding{carrying{d}, Kernel, func() { calls = append(calls, "given back") }}, nil
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.reached.Load() != nil {
+		t.Error("something was reached before a Sync")
+	}
+	for _, c := range []struct {
+		mtu  int
+		err  error
+		want int
+	}{{10, errPeer, 11}, {20, errDown, 11}, {30, nil, 31}} {
+		d.err = c.err
+		o.Sync(t.Context(), dataplane.Wanted{MTU: c.mtu})
+		if got := o.reached.Load().MTU; got != c.want {
+			t.Errorf("MTU %d, %v: reached %d, want %d", c.mtu, c.err, got, c.want)
+		}
+	}
+	stats, ok := o.Stats()
+	if o.mode != Kernel || len(o.VTEPs()) != 1 || !ok || stats.TxPackets != 3 {
+		t.Errorf("mode %s, VTEPs %v, stats %v, %v", o.mode, o.VTEPs(), stats, ok)
+	}
+	if o.Close(); !slices.Equal(calls[len(calls)-3:], []string{"close b", "given back", "close a"}) {
+		t.Errorf("got %q", calls)
+	}
+}
+
+// TestOverlayWithoutForwarding: it publishes no VTEP and counts nothing.
+func TestOverlayWithoutForwarding(t *testing.T) {
+	var calls []string
+	d := &dummy{name: "a", calls: &calls}
+	o, err := openOverlay(slog.New(slog.DiscardHandler), []partSpec{d.spec("")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	if err := o.Sync(t.Context(), dataplane.Wanted{}); err != nil {
+		t.Error(err)
+	}
+	if _, ok := o.Stats(); ok || o.VTEPs() != nil || o.reached.Load() != nil || o.mode != "" {
+		t.Errorf("it forwards: %v, %v", o.VTEPs(), o.reached.Load())
+	}
+}
+
+// When a part asks for a Sync of all and a peer is refused, that is no reason to try everything
+// again for ever: the part that refused it does. Anything else is, less and less often.
+func TestResyncAfterRefusals(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err   error
+		calls int
+	}{
+		"a peer":     {errors.Join(errPeer), 1},
+		"everything": {errDown, 2}, // at 0 s and 0.75 s to 1.25 s, and not before another 1.5 s
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var calls []string
+			d := &dummy{name: "a", calls: &calls, err: tc.err, ask: 1}
+			o, err := openOverlay(slog.New(slog.DiscardHandler), []partSpec{d.spec("")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.last = &dataplane.Wanted{}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			if err := o.Run(ctx); err != nil {
+				t.Error(err)
+			}
+			syncs := slices.DeleteFunc(calls, func(c string) bool { return !strings.HasPrefix(c, "sync") })
+			if len(syncs) != tc.calls {
+				t.Errorf("Sync was called %d times, want %d", len(syncs), tc.calls)
+			}
+		})
+	}
+}

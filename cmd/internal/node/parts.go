@@ -1,0 +1,133 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/hostroute"
+	"github.com/overlayd/overlayd/dataplane/kernel"
+	"github.com/overlayd/overlayd/dataplane/masq"
+	"github.com/overlayd/overlayd/dataplane/userspace"
+)
+
+// parts lists the parts of an overlay, in their order. The rules come first, so that a packet
+// that is routed meets them, and the direct routes before the dataplane gives up its own.
+func (s *Session) parts(mtu int) []partSpec {
+	noRules := ""
+	if !s.network.cfg.Rules.Masquerade {
+		noRules = "no forward rules: if the FORWARD policy of this host is DROP, pods cannot be reached"
+	}
+	return []partSpec{
+		{name: "rules", open: s.openRules, lack: noRules},
+		{name: "direct routes", open: s.openRoutes},
+		{name: "forwarding", open: func() (dataplane.Part, error) { return s.openForwarding(mtu) }},
+	}
+}
+
+func (s *Session) openRules() (dataplane.Part, error) {
+	c := s.network.cfg.Rules
+	r, err := masq.Open(masq.Config{
+		Log:         s.network.log,
+		VNI:         s.config.Backend.VNI,
+		Port:        s.config.Backend.Port,
+		NFTables:    s.config.EnableNFTables,
+		Masquerade:  c.Masquerade,
+		Forward:     c.Forward,
+		RandomFully: !c.KeepPorts,
+		Resync:      c.Resync,
+	})
+	if err != nil {
+		return nil, err // not r: a nil *masq.Rules makes an interface that is not nil
+	}
+	return r, nil
+}
+
+func (s *Session) openRoutes() (dataplane.Part, error) {
+	r, err := hostroute.Open(hostroute.Config{
+		Log:       s.network.log,
+		Direct:    s.config.Backend.DirectRouting,
+		Blackhole: s.network.cfg.Rules.Blackhole,
+		Resync:    s.network.cfg.Rules.Resync,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// forwarding is the part that carries the packets.
+type forwarding struct {
+	dataplane.Dataplane
+	mode     Mode
+	giveBack func() // of the port that it shares
+}
+
+// Close closes the dataplane and gives back what it shares with others.
+func (f forwarding) Close() error {
+	err := f.Dataplane.Close()
+	f.giveBack()
+	return err
+}
+
+// errUnfit says that the dataplane which works here cannot carry the network.
+var errUnfit = errors.New("network config")
+
+// openForwarding opens the dataplane that is asked for. In auto mode the kernel's is opened for
+// real, device and all; whatever refuses that is the reason to take the userspace one.
+func (s *Session) openForwarding(mtu int) (dataplane.Part, error) {
+	mode := s.network.cfg.Mode
+	if mode == Userspace {
+		return s.openUserspace(mtu)
+	}
+	c := s.config
+	k, err := kernel.Open(kernel.Config{
+		Log:       s.network.log,
+		Underlays: s.iface.Underlays(c.EnableIPv4, c.EnableIPv6),
+		VNI:       c.Backend.VNI,
+		Port:      c.Backend.Port,
+		MTU:       mtu,
+		GBP:       c.Backend.GBP,
+		Learning:  c.Backend.Learning,
+	})
+	switch {
+	case err == nil:
+		return forwarding{k, Kernel, func() {}}, nil
+	case mode == Kernel:
+		return nil, err
+	case c.Backend.GBP || c.Backend.Learning:
+		return nil, fmt.Errorf("%w: GBP and Learning need the kernel dataplane, which does not work here: %w", errUnfit, err)
+	}
+	s.network.log.Warn("kernel dataplane refused: taking the userspace one", s.network.attrs(err)...)
+	u, uerr := s.openUserspace(mtu)
+	if uerr != nil {
+		return nil, fmt.Errorf("neither dataplane works: kernel: %w; userspace: %w", err, uerr)
+	}
+	return u, nil
+}
+
+func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
+	n := s.network
+	config := userspace.Config{
+		Log:       n.log,
+		Underlays: n.underlays(s.config, s.iface),
+		VNI:       s.config.Backend.VNI,
+		Port:      s.config.Backend.Port,
+		MTU:       mtu,
+		Offloads:  n.cfg.Offloads,
+		DF:        n.cfg.DF,
+	}
+	giveBack := func() {}
+	var err error
+	if n.cfg.several() {
+		if config.Shared, giveBack, err = n.daemon.ports.take(config, n.cfg.Log); err != nil {
+			return nil, err
+		}
+	}
+	d, err := userspace.Open(config)
+	if err != nil {
+		giveBack()
+		return nil, err
+	}
+	return forwarding{d, Userspace, giveBack}, nil
+}

@@ -1,0 +1,67 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/overlayd/overlayd/dataplane/userspace"
+)
+
+// portPool holds the UDP ports that networks of the userspace dataplane share: those with
+// one port and the same underlay addresses have one set of sockets, and the VNI of a
+// datagram says whose it is.
+type portPool struct {
+	mu    sync.Mutex
+	ports map[string]*pooledPort // by port and underlays
+}
+
+type pooledPort struct {
+	*userspace.Port
+	users int
+	stop  context.CancelFunc
+	done  chan struct{} // closed when Run has returned
+}
+
+// take returns the port for a network of c, and what gives it back. It makes one if there is none
+// yet. A port whose sockets have died ends its networks; once all of them have given it back, the
+// next one to come makes another.
+func (p *portPool) take(c userspace.Config, log *slog.Logger) (port *userspace.Port, giveBack func(), err error) {
+	key := fmt.Sprint(c.Port, c.Underlays)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.ports[key]
+	if e == nil {
+		c.Log = log
+		port, err := userspace.NewPort(c)
+		if err != nil {
+			return nil, nil, err
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		e = &pooledPort{Port: port, stop: stop, done: make(chan struct{})}
+		go func() { // put waits for it
+			defer close(e.done)
+			if err := port.Run(ctx); err != nil {
+				log.Error("UDP port of the userspace dataplane died", "port", c.Port, "err", err)
+			}
+		}()
+		if p.ports == nil {
+			p.ports = map[string]*pooledPort{}
+		}
+		p.ports[key] = e
+	}
+	e.users++
+	return e.Port, sync.OnceFunc(func() { p.put(key, e) }), nil
+}
+
+func (p *portPool) put(key string, e *pooledPort) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e.users--; e.users > 0 {
+		return
+	}
+	delete(p.ports, key)
+	e.stop()
+	<-e.done
+}

@@ -1,0 +1,156 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/underlay"
+)
+
+// Session is one network config on one underlay, with the overlay that carries it and the lease
+// that this node has in it. It ends when either changes in anything but its MTU. Its fields do
+// not change while it runs.
+type Session struct {
+	network    *Network
+	config     control.Network
+	iface      underlay.Interface
+	began      time.Time
+	overlay    *Overlay
+	controller *control.Controller
+}
+
+// runSession waits for a usable network config, chooses the underlay, opens the overlay for both
+// and runs overlay and controller until ctx ends, one of them cannot go on, or config or underlay
+// are no longer what they were: then the next session has the new ones.
+func (n *Network) runSession(ctx context.Context) error {
+	// A wrong name of an interface is reported before the store is asked.
+	first, err := n.findUnderlay(ctx)
+	if err != nil {
+		return err
+	}
+	if n.iface == (underlay.Interface{}) { // a drain that comes before there is a config gives back what these publish
+		n.node.PublicIP, n.node.PublicIPv6 = first.IPv4.Public, first.IPv6.Public
+	}
+	config, err := n.waitForConfig(ctx)
+	if err != nil {
+		return err
+	}
+	giveBack, err := n.daemon.served.add(n.name, config)
+	if err != nil {
+		return err
+	}
+	defer giveBack()
+	if err := n.takeDevice(ctx, config); err != nil {
+		return err
+	}
+	enableForwarding(n.log, config)
+	s := &Session{network: n, config: config, iface: n.iface, began: time.Now()}
+	mtu := overlayMTU(config, n.iface)
+	s.overlay, err = openOverlay(n.log, s.parts(mtu))
+	if errors.Is(err, errUnfit) {
+		n.refused = refusal{config, err, time.Now()}
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("open dataplane: %w", err)
+	}
+	defer s.overlay.Close()
+	n.opened = true
+	n.log.Info("dataplane", "mode", s.overlay.mode, "vni", config.Backend.VNI, "port", config.Backend.Port, "mtu", mtu)
+	err = s.run(ctx, mtu)
+	n.log.Info("stats", statsAttrs(s.overlay)...)
+	return err
+}
+
+// run runs what the session consists of until ctx ends or one of it does.
+func (s *Session) run(ctx context.Context, mtu int) error {
+	n := s.network
+	ready := make(chan struct{})
+	s.controller = n.newController(s.config, mtu, s.overlay, func() { close(ready) })
+	n.publish(snapshot{session: s})
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.overlay.Run(ctx) })
+	group.Go(func() error { return s.controller.Run(ctx) })
+	group.Go(func() error { return s.tellReady(ctx, ready) })
+	group.Go(func() error { return s.drainOnRequest(ctx) })
+	group.Go(func() error { return s.watchChanges(ctx) })
+	return group.Wait()
+}
+
+// newController makes the controller of a session, which acquires the lease when it runs.
+func (n *Network) newController(config control.Network, mtu int, o *Overlay, ready func()) *control.Controller {
+	previous, err := control.ReadSubnetFile(n.subnetFile)
+	if err != nil {
+		n.log.Warn("previous subnet unknown", "err", err)
+	}
+	n.node.Previous = previous
+	return control.New(control.Config{
+		Store:           n.store,
+		Overlay:         o,
+		Node:            n.node,
+		Network:         config,
+		MTU:             mtu,
+		SubnetFile:      n.subnetFile,
+		IPMasq:          n.cfg.Rules.Masquerade,
+		WorkloadAddress: n.cfg.WorkloadAddress,
+		RenewMargin:     n.cfg.RenewMargin,
+		Log:             n.log,
+		Ready:           ready,
+	})
+}
+
+// tellReady tells the health endpoint, the service manager and the store when everything works.
+func (s *Session) tellReady(ctx context.Context, ready <-chan struct{}) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-ready:
+	}
+	n := s.network
+	n.log.Info("ready")
+	n.publish(snapshot{session: s, ready: time.Now()})
+	// Of several networks the first counts: the service manager would end all of them because of
+	// one that is never ready.
+	if n.daemon.Ready() || n.cfg.several() {
+		n.cfg.notify(sd.SdNotifyReady)
+	}
+	m, ok := n.store.(control.ReadyMarker)
+	if !ok {
+		return nil
+	}
+	if err := m.MarkReady(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// drainOnRequest gives the lease back when the daemon is to drain, and then ends the session.
+func (s *Session) drainOnRequest(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-s.network.daemon.drain:
+	}
+	if err := s.controller.Drain(ctx); err != nil {
+		return fmt.Errorf("drain: %w", err)
+	}
+	return errDrained
+}
+
+// statsAttrs lists the counters that are not zero.
+func statsAttrs(o *Overlay) (attrs []any) {
+	stats, _ := o.Stats()
+	for _, c := range status.Counters(stats) {
+		if c.Value > 0 {
+			attrs = append(attrs, c.Name, c.Value)
+		}
+	}
+	return attrs
+}

@@ -1,0 +1,82 @@
+package node
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// partSpec is one line of the list of parts.
+type partSpec struct {
+	name string
+	open func() (dataplane.Part, error)
+	// lack says what does not work without the part, if the overlay can go on without it. A part
+	// with an empty lack is required.
+	lack string
+}
+
+// slot is the place of a part in an overlay. If the part is optional, its faults are reported
+// once each and degrade the overlay instead of failing it.
+type slot struct {
+	spec partSpec
+	log  *slog.Logger
+	part dataplane.Part // nil if it is optional and could not be opened
+
+	mu    sync.Mutex
+	fault string    // of an optional part
+	since time.Time // when fault became what it is
+}
+
+func (s *slot) optional() bool { return s.spec.lack != "" }
+
+func (s *slot) forwards() bool {
+	_, ok := s.part.(forwarding)
+	return ok
+}
+
+// open opens the part. It returns an error only if the part is required.
+func (s *slot) open() error {
+	p, err := s.spec.open()
+	if err != nil {
+		return s.judge(err)
+	}
+	s.part = p
+	return nil
+}
+
+// judge returns an error of a required part, and reports that of an optional one if it is new.
+func (s *slot) judge(err error) error {
+	if !s.optional() {
+		return err
+	}
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if text == s.fault {
+		return nil
+	}
+	s.fault, s.since = text, time.Now()
+	if err != nil {
+		s.log.Warn(s.spec.lack, "part", s.spec.name, "err", err)
+	}
+	return nil
+}
+
+// status returns how the part is: degraded if it is optional and has a fault.
+func (s *slot) status() dataplane.PartStatus {
+	st := dataplane.PartStatus{Name: s.spec.name}
+	if s.part != nil {
+		st = s.part.Status()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fault != "" {
+		st.State, st.Err, st.Since = dataplane.StateDegraded, s.fault, s.since
+	}
+	return st
+}

@@ -1,0 +1,89 @@
+package node
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/control"
+)
+
+// snapshot is how a network was after the last event of it: an immutable value, replaced and
+// never changed. Whoever reads it waits for nobody.
+type snapshot struct {
+	session *Session // nil between two sessions
+	fault   error    // why there is no session
+	at      time.Time
+	ready   time.Time // when everything worked in this session; zero: it has not yet
+	store   control.Store
+}
+
+// publish makes s how the network is.
+func (n *Network) publish(s snapshot) {
+	s.at, s.store = time.Now(), n.store
+	n.snapshot.Store(&s)
+}
+
+// publishNoSession notes that the session has ended, and why.
+func (n *Network) publishNoSession(err error) { n.publish(snapshot{fault: err}) }
+
+func (n *Network) isReady() bool { return !n.snapshot.Load().ready.IsZero() }
+
+// Status returns how the network is. It may be called at any time.
+func (n *Network) Status() status.Network {
+	s := n.snapshot.Load()
+	st := status.Network{V: status.Version, Name: n.name, Updated: s.at, Ready: n.isReady(), ReadySince: s.ready}
+	if r, ok := s.store.(control.StoreReporter); ok {
+		store := r.Status()
+		st.Store = &store
+	}
+	if s.fault != nil {
+		st.Err = s.fault.Error()
+	}
+	if s.session != nil {
+		s.session.report(&st)
+	}
+	return st
+}
+
+// report fills in what a session knows.
+func (s *Session) report(st *status.Network) {
+	b := s.config.Backend
+	st.SessionStart, st.Mode, st.VNI, st.Port = s.began, string(s.overlay.mode), b.VNI, b.Port
+	st.Underlay = &status.Underlay{Interface: s.iface.Name, MTU: s.iface.MTU}
+	for _, u := range s.network.underlays(s.config, s.iface) {
+		st.Underlay.Ends = append(st.Underlay.Ends, status.End{Local: u.Local, Public: u.Public})
+	}
+	st.Parts = s.overlay.Status()
+	if stats, ok := s.overlay.Stats(); ok {
+		st.Counters = map[string]uint64{}
+		for _, c := range status.Counters(stats) {
+			st.Counters[c.Name] = c.Value
+		}
+	}
+	c := s.controller.Status()
+	st.MTU = c.MTU
+	if c.Held {
+		st.Lease = leaseStatus(c.Lease)
+	}
+	st.LeaseFault, st.SyncFault = c.LeaseFault, c.SyncFault
+	st.Peers = s.overlay.markDirect(c.Peers)
+	st.Rejected, st.Bad, st.Control = c.Rejected, c.Bad, c.Stats
+}
+
+func leaseStatus(l control.Lease) *status.Lease {
+	st := &status.Lease{Key: l.Key(), Expires: l.Expires}
+	for _, e := range []struct {
+		subnet netip.Prefix
+		public netip.Addr
+		vtep   control.VTEPData
+	}{{l.Subnet, l.PublicIP, l.Backend}, {l.IPv6Subnet, l.PublicIPv6, l.BackendV6}} {
+		if e.subnet.IsValid() {
+			st.Subnets = append(st.Subnets, e.subnet)
+		}
+		if e.public.IsValid() {
+			st.VTEPs = append(st.VTEPs, status.VTEP{Public: e.public, MAC: e.vtep.MAC.String()})
+		}
+	}
+	return st
+}

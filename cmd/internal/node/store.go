@@ -1,0 +1,36 @@
+package node
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/overlayd/overlayd/control"
+)
+
+// watchConfig sends the network config whenever it is another one, until ctx ends; then it closes
+// the channel. It returns nil if the store does not report changes.
+func (n *Network) watchConfig(ctx context.Context) <-chan control.Network {
+	if w, ok := n.store.(control.ConfigWatcher); ok {
+		return w.WatchNetwork(ctx)
+	}
+	return nil
+}
+
+// releaseOf gives back every lease that node publishes and returns their keys.
+func releaseOf(ctx context.Context, store control.Store, node control.Node) (given []string, err error) {
+	p, ok := store.(control.Publisher)
+	if !ok {
+		return nil, nil
+	}
+	leases, err := p.Published(ctx, node)
+	if err != nil {
+		return nil, fmt.Errorf("list leases: %w", err)
+	}
+	for _, l := range leases {
+		if err := store.Release(ctx, l); err != nil {
+			return given, fmt.Errorf("give back %s: %w", l.Key(), err)
+		}
+		given = append(given, l.Key())
+	}
+	return given, nil
+}

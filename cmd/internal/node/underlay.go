@@ -1,0 +1,92 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/pace"
+	"github.com/overlayd/overlayd/dataplane/underlay"
+)
+
+// errNoUnderlay says that this host has no interface such as the one asked for.
+var errNoUnderlay = errors.New("choose underlay interface")
+
+func selectUnderlay(ctx context.Context, o underlay.Options) (underlay.Interface, error) {
+	iface, err := underlay.Select(ctx, o)
+	if err != nil {
+		return iface, fmt.Errorf("%w: %w", errNoUnderlay, err)
+	}
+	return iface, nil
+}
+
+// findUnderlay finds an interface before it is known what it is to carry. If there was one before,
+// it waits for one: a cable may be pulled, a driver loaded again.
+func (n *Network) findUnderlay(ctx context.Context) (underlay.Interface, error) {
+	const period = time.Second
+	for logged := false; ; logged = true {
+		iface, err := selectUnderlay(ctx, n.underlayOptions(control.Network{}))
+		if err == nil || !n.opened {
+			return iface, err
+		}
+		if !logged && ctx.Err() == nil {
+			n.log.Error("not ready: waiting for the underlay", n.attrs(err)...)
+		}
+		if !pace.Sleep(ctx, period, n.daemon.drain) {
+			return iface, cmp.Or(ctx.Err(), err)
+		}
+	}
+}
+
+// underlayOptions say what to look for to carry c: the zero Network if that is not known yet.
+func (n *Network) underlayOptions(c control.Network) underlay.Options {
+	o := n.cfg.Underlay
+	o.IPv4, o.IPv6 = c.EnableIPv4, c.EnableIPv6
+	return o
+}
+
+// chooseUnderlay finds the interface and the addresses that carry config, and makes them those
+// that this node publishes.
+func (n *Network) chooseUnderlay(ctx context.Context, config control.Network) error {
+	o := n.underlayOptions(config)
+	if a, ok := n.store.(control.AddressSource); ok { // what the store has wins over what the user gave
+		v4, v6, err := a.PublicIPs(ctx)
+		if err != nil {
+			return err
+		}
+		if v4.IsValid() {
+			o.PublicIP = v4
+		}
+		if v6.IsValid() {
+			o.PublicIPv6 = v6
+		}
+	}
+	iface, err := selectUnderlay(ctx, o)
+	if err != nil {
+		return err
+	}
+	n.chosenBy, n.node.PublicIP, n.node.PublicIPv6 = o, iface.IPv4.Public, iface.IPv6.Public
+	if iface != n.iface {
+		attrs := []any{"interface", iface.Name, "mtu", iface.MTU}
+		for _, u := range iface.Underlays(config.EnableIPv4, config.EnableIPv6) {
+			attrs = append(attrs, "address", u.Local, "public_ip", u.Public)
+		}
+		n.log.Info("underlay", attrs...)
+	}
+	n.iface = iface
+	return nil
+}
+
+// underlays returns what the dataplane of a network is opened with. Several networks of the
+// userspace dataplane share sockets, so these are of both families; what a network does not need
+// it does not publish.
+func (n *Network) underlays(config control.Network, iface underlay.Interface) []dataplane.Underlay {
+	if n.cfg.several() && n.cfg.Mode != Kernel {
+		return iface.Underlays(true, true)
+	}
+	return iface.Underlays(config.EnableIPv4, config.EnableIPv6)
+}

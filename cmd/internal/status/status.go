@@ -1,0 +1,93 @@
+package status
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// Version is the version of Network: another one means that a field was removed or has another meaning.
+const Version = 1
+
+// Network is how one overlay network of this node is. It is a value: nobody changes it after it was
+// returned.
+type Network struct {
+	V       int       `json:"v"`                // Version
+	Name    string    `json:"name,omitempty"`   // empty if the daemon serves one network
+	Updated time.Time `json:"updated,omitzero"` // when the session or its readiness changed last
+
+	SessionStart time.Time `json:"session_start,omitzero"` // zero: there is no session now
+	Err          string    `json:"err,omitempty"`          // why there is none
+	Ready        bool      `json:"ready"`
+	ReadySince   time.Time `json:"ready_since,omitzero"`
+
+	Mode     string    `json:"mode,omitempty"` // "kernel" or "userspace"; empty if nothing forwards
+	VNI      uint32    `json:"vni,omitempty"`
+	Port     uint16    `json:"port,omitempty"` // UDP
+	MTU      int       `json:"mtu,omitempty"`  // of the overlay, in bytes
+	Underlay *Underlay `json:"underlay,omitempty"`
+
+	Lease      *Lease               `json:"lease,omitempty"`      // nil: this node has none now
+	LeaseFault control.Fault        `json:"lease_fault,omitzero"` // why there is none, or why it cannot be renewed now
+	SyncFault  control.Fault        `json:"sync_fault,omitzero"`  // why the last Sync failed as a whole
+	Peers      []control.PeerStatus `json:"peers,omitempty"`
+
+	Rejected []control.EntryStatus  `json:"rejected,omitempty"` // leases that are not used
+	Bad      []control.EntryStatus  `json:"bad,omitempty"`      // entries of the store that cannot be read
+	Control  control.Stats          `json:"control"`
+	Parts    []dataplane.PartStatus `json:"parts,omitempty"` // in their order
+	Store    *control.StoreStatus   `json:"store,omitempty"`
+	Counters map[string]uint64      `json:"counters,omitempty"` // of the dataplane, since it was opened: see Counters
+}
+
+// Underlay is the interface that carries the overlay.
+type Underlay struct {
+	Interface string `json:"interface"`
+	MTU       int    `json:"mtu"` // in bytes
+	Ends      []End  `json:"ends"`
+}
+
+// End is this host's end of the underlay in one family.
+type End struct {
+	Local  netip.Addr `json:"local"`
+	Public netip.Addr `json:"public"` // what other nodes send to
+}
+
+// Lease is this node's right to its subnets.
+type Lease struct {
+	Key     string         `json:"key"`
+	Subnets []netip.Prefix `json:"subnets"`
+	VTEPs   []VTEP         `json:"vteps"`
+	Expires time.Time      `json:"expires,omitzero"` // unless it is renewed; zero: never
+}
+
+// VTEP is what this node publishes in one family.
+type VTEP struct {
+	Public netip.Addr `json:"public_ip"`
+	MAC    string     `json:"mac"`
+}
+
+// Counter is one counter of a dataplane.
+type Counter struct {
+	Name  string // in snake_case: the same in log, status and metrics
+	Value uint64
+}
+
+// Counters lists the counters of a dataplane, zeroes too, always in the same order.
+func Counters(s dataplane.Stats) []Counter {
+	all := []Counter{{"tx_packets", s.TxPackets}, {"tx_bytes", s.TxBytes}, {"rx_packets", s.RxPackets}, {"rx_bytes", s.RxBytes}}
+	for reason, n := range s.Drops {
+		all = append(all, Counter{"drops_" + dataplane.Drop(reason).String(), n})
+	}
+	return append(all,
+		Counter{"tx_write_errors", s.TxWriteErrors},
+		Counter{"tx_superpackets", s.Offload.TxSuperpackets},
+		Counter{"tx_segments", s.Offload.TxSegments},
+		Counter{"tx_batches", s.Offload.TxBatches},
+		Counter{"rx_superpackets", s.Offload.RxSuperpackets},
+		Counter{"rx_segments", s.Offload.RxSegments},
+		Counter{"rx_batches", s.Offload.RxBatches},
+		Counter{"fallbacks", s.Offload.Fallbacks})
+}

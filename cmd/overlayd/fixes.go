@@ -1,0 +1,51 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/overlayd/overlayd/cmd/internal/flags"
+	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/kernel"
+)
+
+// fixOf returns what to do about an error, in the words of this program's flags and commands:
+// nothing below this package names them. It is empty if the error says enough. o is nil for
+// commands that do not have the daemon's flags.
+func fixOf(o *flags.Flags, network string, err error) string {
+	if errors.Is(err, control.ErrNoNetwork) && o != nil && !o.Kube.Enabled {
+		return fmt.Sprintf("put a network config under %s/config, or give --network to one daemon", o.Etcd.PrefixOf(network))
+	}
+	for _, f := range []struct {
+		is  error
+		fix string
+	}{
+		{node.ErrKernelOnly, "--dataplane=kernel"},
+		{node.ErrOtherPIDNamespace, "run overlayd drain in that namespace, for example with docker exec"},
+		{node.ErrSeveralDaemons, "choose one with --networks"},
+		{node.ErrNotGivenBack, "run overlayd drain again, with the daemon's flags"},
+		{node.ErrAliveElsewhere, "drain that daemon with its own --subnet-file"},
+	} {
+		if errors.Is(err, f.is) {
+			return f.fix
+		}
+	}
+	if other := new(node.RunningError); errors.As(err, &other) {
+		return "stop it first, or give this daemon a --subnet-file, prefix and VNI of its own"
+	}
+	return fixOfRight(err)
+}
+
+// fixOfRight is fixOf for a right or a device that this process lacks.
+func fixOfRight(err error) string {
+	switch text := err.Error(); {
+	case (errors.Is(err, os.ErrPermission) || errors.Is(err, kernel.ErrPermission)) && !strings.Contains(text, "--cap-add"):
+		return "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"
+	case errors.Is(err, os.ErrNotExist) && strings.Contains(text, "/dev/net/tun") && !strings.Contains(text, "--device"):
+		return "docker run --device /dev/net/tun"
+	}
+	return ""
+}

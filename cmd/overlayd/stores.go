@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"runtime/debug"
+
+	"k8s.io/klog/v2"
+
+	"github.com/overlayd/overlayd/cmd/internal/flags"
+	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcd"
+	"github.com/overlayd/overlayd/control/etcd/embedded"
+	"github.com/overlayd/overlayd/control/kube"
+)
+
+// withStores returns the config of a daemon with these flags that can open its stores. This file
+// is the only one that knows which kinds of store there are.
+func withStores(o *flags.Flags) node.Config {
+	c := o.Config()
+	s := &stores{flags: o, log: c.Log}
+	c.OpenStore = s.open
+	if o.Network.Several() {
+		c.OpenNetworks = s.openNetworks
+	}
+	if o.Etcd.Embedded {
+		c.StartEtcd = s.startEtcd
+	}
+	c.Fix = func(network string, err error) string { return fixOf(o, network, err) }
+	return c
+}
+
+// stores opens the stores of a daemon.
+type stores struct {
+	flags *flags.Flags
+	log   *slog.Logger
+	etcd  *etcd.Client // shared by several networks; nil if each store has its own
+}
+
+// open opens the store of a network. Neither kind asks a server, so what they refuse is a flag or a file.
+func (s *stores) open(ctx context.Context, network string, log *slog.Logger) (control.Store, error) {
+	if s.etcd != nil {
+		return s.etcd.Store(network, log), nil
+	}
+	if s.flags.Kube.Enabled {
+		k, err := kube.Open(ctx, kubeConfig(s.flags, log))
+		if err != nil {
+			return nil, usagef("kubernetes: %w", err)
+		}
+		return k, nil
+	}
+	e, err := openEtcd(ctx, &s.flags.Etcd, network, log)
+	if err != nil {
+		return nil, err // not e: a nil *etcd.Store makes an interface that is not nil
+	}
+	return e, nil
+}
+
+// openNetworks connects the stores of all networks to one etcd, and returns the list of the networks:
+// as they come and go below the prefix, or as the flags have them.
+func (s *stores) openNetworks(ctx context.Context) (node.NetworkLister, error) {
+	c, err := etcd.OpenClient(ctx, etcdConfig(&s.flags.Etcd, "", s.log))
+	if err != nil {
+		return nil, usagef("etcd: %w", err)
+	}
+	s.etcd = c
+	return networkList{c, s.flags.Network.Names, s.flags.Network.Watch}, nil
+}
+
+// networkList lists the networks of one etcd. Close ends the connection of their stores.
+type networkList struct {
+	*etcd.Client
+	names []string
+	watch bool
+}
+
+// Networks implements node.NetworkLister.
+func (l networkList) Networks(ctx context.Context) <-chan []string {
+	if l.watch {
+		return l.Store("", nil).Networks(ctx)
+	}
+	names := make(chan []string, 1)
+	names <- l.names
+	context.AfterFunc(ctx, func() { close(names) })
+	return names
+}
+
+func (s *stores) startEtcd(ctx context.Context) (node.Server, error) {
+	e, err := embedded.Start(ctx, embedded.Config{Dir: s.flags.Etcd.DataDir, ListenClient: s.flags.Etcd.ListenURL, Prefix: s.flags.Etcd.Prefix, Log: s.log})
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func openEtcd(ctx context.Context, o *flags.Etcd, network string, log *slog.Logger) (*etcd.Store, error) {
+	s, err := etcd.Open(ctx, etcdConfig(o, network, log))
+	if err != nil {
+		return nil, usagef("etcd: %w", err)
+	}
+	return s, nil
+}
+
+func etcdConfig(o *flags.Etcd, network string, log *slog.Logger) etcd.Config {
+	return etcd.Config{
+		Endpoints: o.Endpoints,
+		Prefix:    o.PrefixOf(network),
+		CertFile:  o.CertFile,
+		KeyFile:   o.KeyFile,
+		CAFile:    o.CAFile,
+		Username:  o.Username,
+		Password:  o.Password,
+		LeaseTTL:  o.LeaseTTL,
+		Log:       log,
+	}
+}
+
+func kubeConfig(o *flags.Flags, log *slog.Logger) kube.Config {
+	return kube.Config{
+		Kubeconfig:                o.Kube.Kubeconfig,
+		APIURL:                    o.Kube.APIURL,
+		NodeName:                  o.Kube.NodeName,
+		PodName:                   o.Kube.PodName,
+		PodNamespace:              o.Kube.PodNamespace,
+		AnnotationPrefix:          o.Kube.AnnotationPrefix,
+		NetConfigPath:             o.Network.ConfigPath,
+		SetNodeNetworkUnavailable: o.Kube.SetAvailable,
+		Log:                       log,
+	}
+}
+
+// keepKubeSmall sets what client-go has once per process: its log, and how much garbage a list of
+// thousands of Nodes may leave; it is collected twice as often unless GOGC says otherwise.
+func keepKubeSmall(log *slog.Logger) {
+	klog.SetSlogLogger(log)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50)
+	}
+}
