@@ -25,7 +25,7 @@ func fixOf(o *flags.Flags, network string, err error) string {
 	}{
 		{node.ErrKernelOnly, "--dataplane=kernel"},
 		{node.ErrOtherPIDNamespace, "run overlayd drain in that namespace, for example with docker exec"},
-		{node.ErrSeveralDaemons, "choose one with --networks"},
+		{node.ErrTwoDaemons, "choose one with --networks"},
 		{node.ErrNotGivenBack, "run overlayd drain again, with the daemon's flags"},
 		{node.ErrAliveElsewhere, "drain that daemon with its own --subnet-file"},
 	} {

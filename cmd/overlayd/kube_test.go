@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/control/kube/kubetest"
 	"github.com/overlayd/overlayd/dataplane"
 )
@@ -291,7 +292,7 @@ func TestKubeScale(t *testing.T) {
 			}
 			h.daemon.stop(unix.SIGTERM)
 			if err := h.Do(func() error {
-				return cleanupScope{subnetFiles: []string{h.subnetFile}}.cleanup(t.Context(), func(string) {})
+				return node.Cleanup{SubnetFiles: []string{h.subnetFile}}.Run(t.Context(), func(string) {})
 			}); err != nil {
 				t.Errorf("cleanup: %v", err)
 			}

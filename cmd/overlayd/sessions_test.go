@@ -10,8 +10,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/overlayd/overlayd/control"
 )
 
 // TestConfigChangedWhileDown: a daemon that starts with another config than the one before it had

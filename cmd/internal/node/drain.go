@@ -34,7 +34,7 @@ type GivenLease struct {
 var (
 	ErrOtherPIDNamespace = errors.New("the daemon runs in another pid namespace")
 	ErrNotGivenBack      = errors.New("the daemon has stopped without giving its lease back")
-	ErrSeveralDaemons    = errors.New("several daemons are running")
+	ErrTwoDaemons        = errors.New("two daemons are running")
 	ErrAliveElsewhere    = errors.New("a daemon that publishes the same address is alive, or was seconds ago")
 )
 
@@ -88,7 +88,7 @@ func findDaemon(files []string) (pid int, held []string, err error) {
 		case is && now == 0:
 			return 0, nil, ErrOtherPIDNamespace
 		case is && len(held) > 0 && now != pid:
-			return 0, nil, fmt.Errorf("%w: that of %s (pid %d) and that of %s (pid %d)", ErrSeveralDaemons, held[0], pid, file, now)
+			return 0, nil, fmt.Errorf("%w: that of %s (pid %d) and that of %s (pid %d)", ErrTwoDaemons, held[0], pid, file, now)
 		case is:
 			pid, held = now, append(held, file)
 		}
