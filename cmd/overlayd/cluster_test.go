@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -96,6 +97,17 @@ func (c *cluster) addHost(addrs ...netip.Addr) *host {
 
 func (c *cluster) connect() {
 	c.t.Helper()
+	// The client waits for a second after a connection that is refused, so etcd has to listen first.
+	address := strings.TrimPrefix(c.url, "http://")
+	eventually(c.t, time.Minute, "etcd listens", func() error {
+		return c.under.Do(func() error {
+			conn, err := net.DialTimeout("tcp", address, time.Second)
+			if err == nil {
+				conn.Close()
+			}
+			return err
+		})
+	})
 	var err error
 	c.client, err = clientv3.New(clientv3.Config{Endpoints: []string{c.url}, Logger: zap.NewNop(), DialOptions: dialIn(c.under)})
 	if err != nil {

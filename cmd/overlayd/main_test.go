@@ -38,7 +38,7 @@ func runEtcd(arg string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer stop()
-	s, err := embedded.Start(ctx, embedded.Config{Dir: dir, ListenClient: listen, Log: slog.Default()})
+	s, err := embedded.Start(ctx, embedded.Config{Dir: dir, ListenClient: listen, Log: slog.Default(), NoFsync: true})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
