@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -37,6 +38,7 @@ type cluster struct {
 	hosts  []*host
 	client *clientv3.Client // speaks to etcd from the under namespace
 	url    string
+	path   string // the hosts' PATH, if not that of the test
 }
 
 // testNetwork leaves 10.5.64.0 and above to the leases that tests write by hand.
@@ -77,7 +79,7 @@ func newClusterOn(t *testing.T, under []string, n int, config string) *cluster {
 		netnstest.Number(c.under, prefix, namespaces...)
 	}
 	c.url = "http://" + netip.AddrPortFrom(netip.MustParsePrefix(under[0]).Addr().Next(), 2379).String()
-	etcd := start(t, c.under, "etcd", []string{asEtcd + "=" + t.TempDir() + " " + c.url})
+	etcd := start(t, c.under, "etcd", append(os.Environ(), asEtcd+"="+t.TempDir()+" "+c.url))
 	t.Cleanup(func() { etcd.stop(unix.SIGKILL) })
 	c.connect()
 	if config != "" {
@@ -160,11 +162,65 @@ type host struct {
 	daemon     *process
 }
 
+// overlayd runs overlayd on the host with exactly these arguments.
+func (h *host) overlayd(args ...string) *process {
+	h.c.t.Helper()
+	return h.overlaydWith(nil, args...)
+}
+
+// overlaydWith is overlayd with more environment variables.
+func (h *host) overlaydWith(env []string, args ...string) *process {
+	h.c.t.Helper()
+	name := h.name
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		name += " " + args[0]
+	}
+	return start(h.c.t, h.NS, name, append(append(h.c.env(), asOverlayd+"=1"), env...), args...)
+}
+
+// env is the environment of every program on a host.
+func (c *cluster) env() []string {
+	if c.path == "" {
+		return os.Environ()
+	}
+	return append(os.Environ(), "PATH="+c.path)
+}
+
+// Run runs a command on the host, as netnstest.NS.Run does, with the host's PATH.
+func (h *host) Run(name string, args ...string) string {
+	h.c.t.Helper()
+	return h.feed("", name, args...)
+}
+
+// feed is Run with text on the standard input.
+func (h *host) feed(text, name string, args ...string) string {
+	h.c.t.Helper()
+	// exec.Command would search the PATH of the test.
+	for _, dir := range filepath.SplitList(h.c.path) {
+		if file := filepath.Join(dir, name); isFile(file) {
+			name = file
+			break
+		}
+	}
+	cmd := exec.Command(name, args...)
+	cmd.Env, cmd.Stdin = h.c.env(), strings.NewReader(text)
+	var out []byte
+	if err := h.Do(func() (err error) { out, err = cmd.CombinedOutput(); return err }); err != nil {
+		h.c.t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return strings.TrimRight(string(out), "\n")
+}
+
+func isFile(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // start starts overlayd without waiting for it.
 func (h *host) start(args ...string) *process {
 	h.c.t.Helper()
 	args = append([]string{"--etcd-endpoints", h.c.url, "--subnet-file", h.subnetFile}, args...)
-	h.daemon = start(h.c.t, h.NS, h.name, []string{asOverlayd + "=1"}, args...)
+	h.daemon = h.overlayd(args...)
 	return h.daemon
 }
 

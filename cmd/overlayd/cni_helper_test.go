@@ -68,7 +68,7 @@ func (h *host) cni(command string, ns *netnstest.NS) ([]byte, error) {
 	}
 	cmd := exec.Command(filepath.Join(cniDir, "bridge"))
 	cmd.Stdin = bytes.NewReader(config)
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_PATH="+cniDir, "CNI_IFNAME=eth0",
+	cmd.Env = append(h.c.env(), "CNI_COMMAND="+command, "CNI_PATH="+cniDir, "CNI_IFNAME=eth0",
 		fmt.Sprintf("CNI_CONTAINERID=pod%d", ns.Handle()), fmt.Sprintf("CNI_NETNS=/proc/%d/fd/%d", os.Getpid(), ns.Handle()))
 	var out []byte
 	err = h.Do(func() (err error) { out, err = cmd.Output(); return err })

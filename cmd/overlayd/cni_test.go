@@ -54,6 +54,7 @@ func (s *site) outsideOf(a netip.Addr) (inside, beyond netip.Addr) {
 // their host's, where FORWARD drops; what somebody deletes of the rules comes back, and
 // nothing is executed meanwhile.
 func TestCNI(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		filter packetFilter
 		name   string
@@ -65,8 +66,9 @@ func TestCNI(t *testing.T) {
 		{filterLegacy, "v4", testNetwork, []string{under4}},
 	} {
 		t.Run(string(c.filter)+"/"+c.name, func(t *testing.T) {
-			c.filter.use(t)
+			t.Parallel()
 			cluster := newClusterOn(t, c.under, 2, c.filter.in(c.config))
+			c.filter.use(cluster)
 			var sites [2]*site
 			for i, mode := range []string{modeKernel, modeUserspace} {
 				h := cluster.hosts[i]

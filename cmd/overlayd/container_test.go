@@ -114,9 +114,11 @@ func staticBinary(t *testing.T) string {
 // TestContainer: in a container with Docker's defaults plus NET_ADMIN and the TUN
 // device overlayd joins, in userspace mode and in auto mode.
 func TestContainer(t *testing.T) {
+	t.Parallel()
 	static := staticBinary(t)
 	for _, mode := range []string{modeUserspace, modeAuto} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t, 2, testNetwork)
 			h := c.hosts[0]
 			h.Must(func() error { return os.WriteFile("/proc/sys/"+ipForward, []byte("1"), 0) }) // docker run --sysctl
@@ -143,6 +145,7 @@ func TestContainer(t *testing.T) {
 
 // TestContainerLacks: what a container lacks is named with its remedy.
 func TestContainerLacks(t *testing.T) {
+	t.Parallel()
 	static := staticBinary(t)
 	for _, lack := range []struct {
 		name string
@@ -154,6 +157,7 @@ func TestContainerLacks(t *testing.T) {
 		{"NET_ADMIN in auto mode", container{noNetAdmin: true, args: []string{"--dataplane", modeAuto}}, []string{"--cap-add NET_ADMIN"}},
 	} {
 		t.Run(lack.name, func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t, 1, testNetwork)
 			p := lack.startIn(t, c.hosts[0], static)
 			if code := p.wait(15 * time.Second); code != exitFailure {
@@ -170,6 +174,7 @@ func TestContainerLacks(t *testing.T) {
 
 // TestForwardingOff: read-only /proc/sys with forwarding off is said with its remedy.
 func TestForwardingOff(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, testNetwork)
 	h := c.hosts[0]
 	h.Must(func() error { return os.WriteFile("/proc/sys/"+ipForward, []byte("0"), 0) })

@@ -10,8 +10,10 @@ import (
 
 // TestDrift: what somebody else breaks on the overlay device is mended.
 func TestDrift(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{modeKernel, modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t, 2, testNetwork)
 			h := c.hosts[0]
 			a, b := c.upPair([2]string{mode, modeKernel})

@@ -21,8 +21,10 @@ import (
 
 // TestFlagEffects: what flags do to a host, seen from outside, and undone by cleanup.
 func TestFlagEffects(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{modeKernel, modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			c := newClusterOn(t, []string{under4, under6}, 1, dualNetwork)
 			h := c.hosts[0]
 			h.up("--dataplane", mode, "--ip-masq", "--ip-blackhole-route", "--workload-address", "--healthz-ip", "127.0.0.1", "--healthz-port", "8081")
@@ -46,7 +48,7 @@ func TestFlagEffects(t *testing.T) {
 				t.Errorf("no rules:\n%s", rules)
 			}
 			h.daemon.stop(unix.SIGTERM)
-			p := start(t, h.NS, "cleanup", []string{asOverlayd + "=1"}, "cleanup", "--subnet-file", h.subnetFile)
+			p := h.overlayd("cleanup", "--subnet-file", h.subnetFile)
 			if code := p.wait(10 * time.Second); code != 0 {
 				t.Errorf("cleanup: exit code %d: %s", code, p.text())
 			}
@@ -67,8 +69,10 @@ func TestFlagEffects(t *testing.T) {
 // TestDirectRouting: peers on the same link are reached by a plain route, in either mode, and again
 // by the overlay when the config says so; nothing is lost meanwhile but what is in flight.
 func TestDirectRouting(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{modeKernel, modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			direct := strings.Replace(testNetwork, `"vxlan"`, `"vxlan","DirectRouting":true`, 1)
 			c := newCluster(t, 2, direct)
 			a, b := c.upPair([2]string{mode, modeKernel})
@@ -149,6 +153,7 @@ func get(t *testing.T, h *host, addr, path string) string {
 
 // TestHealth: alive and not ready while there is no network config; a port that is taken is a clear error.
 func TestHealth(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, "")
 	h := c.hosts[0]
 	p := h.start("--dataplane", modeUserspace, "--healthz-port", "8081")
@@ -168,6 +173,7 @@ func TestHealth(t *testing.T) {
 
 // TestPasswordIsNotShown: neither the log nor, from a file, the command line has it.
 func TestPasswordIsNotShown(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(file, []byte("hush-hush\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -197,6 +203,7 @@ func TestPasswordIsNotShown(t *testing.T) {
 // TestRouterAdvertisements: a host that takes its routes from router advertisements does so
 // still when overlayd has turned forwarding on.
 func TestRouterAdvertisements(t *testing.T) {
+	t.Parallel()
 	c := newClusterOn(t, []string{under4, under6}, 1, dualNetwork)
 	h := c.hosts[0]
 	h.Must(func() error {
@@ -228,8 +235,9 @@ func TestRouterAdvertisements(t *testing.T) {
 // TestWithoutIptables: a host without the iptables binary joins, with one warning, unless it is told
 // to masquerade: then it says what is missing and goes on trying.
 func TestWithoutIptables(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
+	t.Parallel()
 	c := newCluster(t, 1, testNetwork)
+	c.path = t.TempDir()
 	h := c.hosts[0]
 	h.up("--dataplane", modeUserspace, "--iptables-resync", "1")
 	for began := time.Now(); time.Since(began) < 2500*time.Millisecond; time.Sleep(50 * time.Millisecond) {

@@ -99,7 +99,7 @@ func (k *kubeCluster) startBinary(exe string, i int, args ...string) *process {
 	h := k.hosts[i]
 	cmd := exec.Command(exe, append([]string{"--kube-subnet-mgr", "--kubeconfig-file", k.kubeconfig,
 		"--net-config-path", k.netConf, "--subnet-file", h.subnetFile}, args...)...)
-	cmd.Env = append(os.Environ(), asOverlayd+"=1", "NODE_NAME="+h.name)
+	cmd.Env = append(h.c.env(), asOverlayd+"=1", "NODE_NAME="+h.name)
 	h.daemon = startCommand(k.t, h.NS, h.name, cmd)
 	return h.daemon
 }
@@ -231,7 +231,7 @@ func TestKubeDrain(t *testing.T) {
 func (k *kubeCluster) startDrain(i int) *process {
 	k.t.Helper()
 	h := k.hosts[i]
-	return start(k.t, h.NS, "drain", []string{asOverlayd + "=1", "NODE_NAME=" + h.name}, "drain", "--kube-subnet-mgr",
+	return h.overlaydWith([]string{"NODE_NAME=" + h.name}, "drain", "--kube-subnet-mgr",
 		"--kubeconfig-file", k.kubeconfig, "--net-config-path", k.netConf, "--subnet-file", h.subnetFile)
 }
 

@@ -43,7 +43,7 @@ func TestNetworksDoNotLeak(t *testing.T) {
 			}
 			for i, h := range c.hosts {
 				nft(t, h.NS, countLeaks)
-				h.daemon = start(t, h.NS, h.name, []string{asOverlayd + "=1"}, "--etcd-endpoints", c.url, "--dataplane", mode,
+				h.daemon = h.overlayd("--etcd-endpoints", c.url, "--dataplane", mode,
 					"--networks=red,blue", "--subnet-dir", dirs[i])
 			}
 			var pods [2][2]*pod // by network and host

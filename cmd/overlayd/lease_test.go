@@ -101,6 +101,7 @@ func (b *leaseBench) acquire(i int, previous ...string) control.Lease {
 }
 
 func TestLeaseCommands(t *testing.T) {
+	t.Parallel()
 	b := newLeaseBench(t, `{"Network":"10.5.0.0/16"}`)
 	b.says("reserved 10.5.34.0/24 for 192.0.2.1", "reserve", "10.5.34.0/24", "--public-ip", "192.0.2.1")
 	b.fails("belongs to 192.0.2.1", "reserve", "10.5.34.0/24", "--public-ip", "192.0.2.2")
@@ -135,6 +136,7 @@ gar\x1b[31mbage  never       key "gar\\x1b[31mbage": "gar\\x1b[31mbage" is not <
 }
 
 func TestLeaseListJSON(t *testing.T) {
+	t.Parallel()
 	b := newLeaseBench(t, `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:5::/48"}`)
 	if out, err := b.run("list", "-o", "json"); err != nil || out != "[]\n" {
 		t.Errorf("of nothing: %q, %v", out, err)

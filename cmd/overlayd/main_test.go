@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -26,6 +27,13 @@ func TestMain(m *testing.M) {
 	}
 	if v := os.Getenv(asEtcd); v != "" {
 		os.Exit(runEtcd(v))
+	}
+	// Most tests wait most of the time: more of them run at once than there are processors.
+	given := false
+	flag.Parse()
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		flag.Set("test.parallel", "6")
 	}
 	os.Exit(m.Run())
 }

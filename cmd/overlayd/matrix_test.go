@@ -11,10 +11,12 @@ import (
 // TestMatrix is the main job: hosts of either dataplane reach each other's pods,
 // from pods and from the host itself, with every byte checked.
 func TestMatrix(t *testing.T) {
+	t.Parallel()
 	for _, modes := range [][2]string{
 		{modeKernel, modeKernel}, {modeKernel, modeUserspace}, {modeUserspace, modeKernel}, {modeUserspace, modeUserspace},
 	} {
 		t.Run(modes[0]+"-"+modes[1], func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t, 2, testNetwork)
 			for i, h := range c.hosts {
 				h.up("--dataplane", modes[i])
@@ -36,6 +38,7 @@ const dualNetwork = `{"Network":"10.5.0.0/16","SubnetMax":"10.5.63.0","EnableIPv
 // TestFamilyMatrix is the matrix for an overlay of either family, or both, over an
 // underlay of either, or both; each pod reaches the other by every address it has.
 func TestFamilyMatrix(t *testing.T) {
+	t.Parallel()
 	overlays := []struct{ name, config string }{
 		{"v4", testNetwork},
 		{"v6", `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00:5::/48"}`},
@@ -58,6 +61,7 @@ func TestFamilyMatrix(t *testing.T) {
 			}
 			for _, modes := range pairs {
 				t.Run(fmt.Sprintf("%s over %s/%s-%s", overlay.name, under.name, modes[0], modes[1]), func(t *testing.T) {
+					t.Parallel()
 					c := newClusterOn(t, under.prefixes, 2, overlay.config)
 					a, b := c.upPair(modes)
 					for _, h := range c.hosts {

@@ -23,15 +23,17 @@ func (h *host) on(dir, network string) *host {
 // subnet file; one that is added is served within 2 s, one that goes leaves nothing, and the
 // others notice neither.
 func TestNetworks(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{modeKernel, modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t, 2, "")
 			config := func(network, value string) { c.put("/coreos.com/network/"+network+"/config", value) }
 			config("red", `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","VNI":11}}`)
 			config("bad", `{"Network":"10.5.0.0/33"}`)
 			dirs := []string{t.TempDir(), t.TempDir()}
 			for i, h := range c.hosts {
-				h.daemon = start(t, h.NS, h.name, []string{asOverlayd + "=1"}, "--etcd-endpoints", c.url, "--dataplane", mode,
+				h.daemon = h.overlayd("--etcd-endpoints", c.url, "--dataplane", mode,
 					"--watch-networks", "--subnet-dir", dirs[i], "--healthz-port", "8081", "--ip-masq")
 			}
 			red := [2]*host{c.hosts[0].on(dirs[0], "red"), c.hosts[1].on(dirs[1], "red")}
@@ -90,7 +92,7 @@ func TestNetworks(t *testing.T) {
 				t.Errorf("nothing said of the bad config:\n%s", c.hosts[0].daemon.text())
 			}
 
-			drain := start(t, c.hosts[0].NS, "drain", []string{asOverlayd + "=1"}, "drain", "--watch-networks", "--subnet-dir", dirs[0], "--etcd-endpoints", c.url)
+			drain := c.hosts[0].overlayd("drain", "--watch-networks", "--subnet-dir", dirs[0], "--etcd-endpoints", c.url)
 			if code := drain.wait(10 * time.Second); code != 0 {
 				t.Errorf("drain: exit code %d: %s", code, drain.text())
 			}
@@ -107,8 +109,10 @@ func TestNetworks(t *testing.T) {
 // TestDaemonsOnOneHost: two daemons with a prefix, VNI, port and subnet file each do not disturb
 // each other, at start, at work and in cleanup.
 func TestDaemonsOnOneHost(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{modeKernel, modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t, 2, testNetwork)
 			c.put("/second/config", `{"Network":"10.6.0.0/16","Backend":{"Type":"vxlan","VNI":2,"Port":8473}}`)
 			a, b := c.upPair([2]string{mode, mode}, "--ip-masq")
@@ -124,7 +128,7 @@ func TestDaemonsOnOneHost(t *testing.T) {
 			x, y := second[0].pod(1, 0), second[1].pod(1, 0)
 			warmUp(t, x, y)
 			second[0].daemon.stop(unix.SIGTERM)
-			p := start(t, c.hosts[0].NS, "cleanup", []string{asOverlayd + "=1"}, "cleanup", "--vni", "2", "--subnet-file", second[0].subnetFile)
+			p := c.hosts[0].overlayd("cleanup", "--vni", "2", "--subnet-file", second[0].subnetFile)
 			if code := p.wait(5 * time.Second); code != 0 || !strings.Contains(p.text(), second[0].subnetFile) {
 				t.Errorf("cleanup of the second: exit code %d: %s", code, p.text())
 			}
@@ -134,7 +138,7 @@ func TestDaemonsOnOneHost(t *testing.T) {
 				}
 				return nil
 			})
-			p = start(t, c.hosts[0].NS, "cleanup", []string{asOverlayd + "=1"}, "cleanup", "--vni", "1", "--subnet-file", second[0].subnetFile)
+			p = c.hosts[0].overlayd("cleanup", "--vni", "1", "--subnet-file", second[0].subnetFile)
 			if code := p.wait(5 * time.Second); code != exitFailure || !strings.Contains(p.text(), "flannel.1") {
 				t.Errorf("cleanup of the first, which runs: exit code %d: %s", code, p.text())
 			}

@@ -80,9 +80,11 @@ func wirePeer(link int, subnet netip.Prefix, at netip.Addr, mac net.HardwareAddr
 // checksums, reaches an overlayd of either dataplane, and the lease that overlayd
 // writes is flannel's text to the byte.
 func TestFlannelPeer(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{modeKernel, modeUserspace} {
 		for _, csum := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/udpcsum=%v", mode, csum), func(t *testing.T) {
+				t.Parallel()
 				c := newCluster(t, 2, testNetwork)
 				h := c.hosts[0]
 				h.up("--dataplane", mode)

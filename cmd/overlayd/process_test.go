@@ -28,7 +28,7 @@ type process struct {
 	log bytes.Buffer
 }
 
-// start runs this test binary as env says.
+// start runs this test binary in the environment env.
 func start(t *testing.T, ns *netnstest.NS, name string, env []string, args ...string) *process {
 	t.Helper()
 	exe, err := os.Executable()
@@ -36,13 +36,13 @@ func start(t *testing.T, ns *netnstest.NS, name string, env []string, args ...st
 		t.Fatal(err)
 	}
 	cmd := exec.Command(exe, args...)
-	cmd.Env = append(os.Environ(), env...)
-	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0") // the race detector's second at exit is not the daemon's
+	cmd.Env = append(env, "GORACE=atexit_sleep_ms=0") // the race detector's second at exit is not the daemon's
 	return startCommand(t, ns, name, cmd)
 }
 
 // startCommand starts cmd in ns. A process that the test leaves running is killed
-// with the test, and its log is shown if the test failed.
+// with the test, and its log is shown if the test failed. It does not outlive the test
+// binary either, however that ends.
 func startCommand(t *testing.T, ns *netnstest.NS, name string, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{t: t, name: name, done: make(chan struct{}), cmd: cmd}
@@ -51,7 +51,24 @@ func startCommand(t *testing.T, ns *netnstest.NS, name string, cmd *exec.Cmd) *p
 		t.Fatal(err)
 	}
 	cmd.Stdout, cmd.Stderr = w, w
-	if err := ns.Start(cmd); err != nil {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = new(unix.SysProcAttr)
+	}
+	cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
+	started := make(chan error, 1)
+	go func() {
+		if err := ns.Do(func() error {
+			if err := cmd.Start(); err != nil {
+				return err
+			}
+			started <- nil
+			<-p.done // the signal comes when this thread ends
+			return nil
+		}); err != nil {
+			started <- err
+		}
+	}()
+	if err := <-started; err != nil {
 		t.Fatalf("start %s: %v", name, err)
 	}
 	w.Close()

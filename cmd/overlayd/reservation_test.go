@@ -34,7 +34,7 @@ func (c *cluster) ttl(key string) time.Duration {
 // lease runs a lease command on the host.
 func (h *host) lease(args ...string) {
 	h.c.t.Helper()
-	p := start(h.c.t, h.NS, "lease", []string{asOverlayd + "=1"}, append([]string{"lease", "--etcd-endpoints", h.c.url}, args...)...)
+	p := h.overlayd(append([]string{"lease", "--etcd-endpoints", h.c.url}, args...)...)
 	if code := p.wait(10 * time.Second); code != 0 {
 		h.c.t.Fatalf("lease %v: exit code %d: %s", args, code, p.text())
 	}
@@ -45,6 +45,7 @@ func (h *host) lease(args ...string) {
 // all that it had; then nobody else gets it, though no other is free. Where the
 // reservation is made and ended beside the running host, no packet is lost.
 func TestReservation(t *testing.T) {
+	t.Parallel()
 	const ttl = 5 * time.Second
 	c := newCluster(t, 3, `{"Network":"10.5.0.0/16","SubnetMin":"10.5.34.0","SubnetMax":"10.5.35.0","Backend":{"Type":"vxlan"}}`)
 	owner, other, late := c.hosts[0], c.hosts[1], c.hosts[2]

@@ -15,6 +15,7 @@ import (
 // TestKillKernel: a kernel-mode daemon that is killed under traffic and started
 // again costs no packet, keeps its subnet and writes nothing to the kernel.
 func TestKillKernel(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2, testNetwork)
 	a, b := c.upPair([2]string{modeKernel, modeKernel})
 	subnet := c.hosts[0].gateway()
@@ -40,6 +41,7 @@ func TestKillKernel(t *testing.T) {
 // TestKillUserspace: the userspace dataplane is back within a second of its
 // restart, with the same subnet, and the peer notices nothing in the store.
 func TestKillUserspace(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2, testNetwork)
 	a, b := c.upPair([2]string{modeUserspace, modeKernel})
 	subnet, value := c.hosts[0].gateway(), c.get(c.hosts[0].key())
@@ -68,6 +70,7 @@ func TestKillUserspace(t *testing.T) {
 
 // TestPeerRemovedWhileDown: what a peer left in the kernel goes at the next start.
 func TestPeerRemovedWhileDown(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2, testNetwork)
 	c.put("/coreos.com/network/subnets/10.5.77.0-24",
 		`{"PublicIP":"192.0.2.77","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"0e:00:00:00:00:77"}}`)
@@ -97,6 +100,7 @@ func counts(o kernelObjects, n int) error {
 
 // TestSwitchDataplane: a restart with the other dataplane keeps the subnet and works.
 func TestSwitchDataplane(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2, testNetwork)
 	c.hosts[1].up("--dataplane", modeKernel)
 	c.hosts[0].up("--dataplane", modeKernel)
@@ -118,8 +122,10 @@ func TestSwitchDataplane(t *testing.T) {
 // TestStop: SIGTERM stops within a second with exit code 0; the kernel dataplane
 // goes on without the daemon.
 func TestStop(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{modeKernel, modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t, 2, testNetwork)
 			a, b := c.upPair([2]string{mode, modeKernel})
 			began := time.Now()
@@ -142,8 +148,10 @@ func TestStop(t *testing.T) {
 // TestUnderlayRecreated: an underlay link that goes and comes again under another
 // index, as a re-plugged NIC does, is found by either dataplane.
 func TestUnderlayRecreated(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{modeKernel, modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t, 2, testNetwork)
 			h := c.hosts[0]
 			a, b := c.upPair([2]string{mode, modeKernel})

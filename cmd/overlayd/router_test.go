@@ -28,9 +28,11 @@ func forward(ns *netnstest.NS) {
 //	host 0 ─┬─ under: bridge 192.0.2.1, 198.51.100.1 ── host 2
 //	host 1 ─┘
 func TestDirectRoutingOnAndOffLink(t *testing.T) {
+	t.Parallel()
 	config := strings.Replace(dualNetwork, `"vxlan"`, `"vxlan","DirectRouting":true`, 1)
 	for _, mode := range []string{modeKernel, modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			c := newClusterOn(t, []string{under4, under6}, 2, config)
 			far := c.addHost(netip.MustParseAddr("198.51.100.2"), netip.MustParseAddr("2001:db8:2::2"))
 			netnstest.Link(c.under, "far", far.NS, "eth0")
@@ -104,10 +106,12 @@ func (h *host) wire() (w wire) {
 // one to one, and one in the open reach each other's pods. Both NATed hosts have the same
 // address of their own.
 func TestBehindNAT(t *testing.T) {
+	t.Parallel()
 	for _, modes := range [][3]string{
 		{modeKernel, modeKernel, modeKernel}, {modeUserspace, modeUserspace, modeUserspace}, {modeUserspace, modeKernel, modeUserspace},
 	} {
 		t.Run(strings.Join(modes[:], "-"), func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t, 1, testNetwork)
 			c.hosts[0].up("--dataplane", modes[0])
 			for i, public := range []string{"192.0.2.101", "192.0.2.102"} {

@@ -2,11 +2,9 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"testing"
 )
 
 // packetFilter is what a host's traffic rules are written with.
@@ -26,33 +24,22 @@ func (f packetFilter) in(config string) string {
 	return config
 }
 
-// use makes iptables that of the filter, for this test and the daemons that it starts.
-func (f packetFilter) use(t *testing.T) {
-	t.Helper()
+// use makes iptables that of the filter, for every program on the cluster's hosts.
+func (f packetFilter) use(c *cluster) {
+	c.t.Helper()
 	multi := "/usr/sbin/xtables-nft-multi"
 	if f == filterLegacy {
 		multi = "/usr/sbin/xtables-legacy-multi"
 	}
-	dir := t.TempDir()
+	dir := c.t.TempDir()
 	for _, command := range []string{"iptables", "ip6tables"} {
 		for _, suffix := range []string{"", "-save", "-restore"} {
 			if err := os.Symlink(multi, filepath.Join(dir, command+suffix)); err != nil {
-				t.Fatal(err)
+				c.t.Fatal(err)
 			}
 		}
 	}
-	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-}
-
-// feed gives text to the standard input of a command on the host.
-func (h *host) feed(text, name string, args ...string) {
-	h.c.t.Helper()
-	cmd := exec.Command(name, args...)
-	cmd.Stdin = strings.NewReader(text)
-	var out []byte
-	if err := h.Do(func() (err error) { out, err = cmd.CombinedOutput(); return err }); err != nil {
-		h.c.t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
-	}
+	c.path = dir + ":" + os.Getenv("PATH")
 }
 
 // ruleset is every rule of the host, of nftables and of either iptables, without counters and

@@ -15,8 +15,10 @@ import (
 // TestNodeAddressChange: a host whose address is replaced publishes the new one with the same
 // subnet, peers follow, and no process starts anew.
 func TestNodeAddressChange(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{modeKernel, modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t, 2, testNetwork)
 			a, b := c.upPair([2]string{mode, modeKernel})
 			h, key := c.hosts[0], c.hosts[0].key()
@@ -51,8 +53,10 @@ func TestNodeAddressChange(t *testing.T) {
 // TestMTUChange: the MTU follows the underlay and the config, in the device and in the subnet
 // file, without another session.
 func TestMTUChange(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{modeKernel, modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t, 2, testNetwork)
 			a, b := c.upPair([2]string{mode, modeKernel})
 			there, back := startMeters(t, a, b)
@@ -101,8 +105,10 @@ func TestMTUChange(t *testing.T) {
 // TestConfigChange: daemons take up another port, VNI and network while they run, and nothing
 // of the old ones is left.
 func TestConfigChange(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{modeKernel, modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t, 2, testNetwork)
 			c.upPair([2]string{mode, modeKernel})
 			c.put("/coreos.com/network/config", `{"Network":"10.9.0.0/16","Backend":{"Type":"vxlan","VNI":7,"Port":4789}}`)

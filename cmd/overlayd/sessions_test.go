@@ -15,6 +15,7 @@ import (
 // TestConfigChangedWhileDown: a daemon that starts with another config than the one before it had
 // removes the device of that, and its direct routes.
 func TestConfigChangedWhileDown(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2, strings.Replace(testNetwork, `"vxlan"`, `"vxlan","DirectRouting":true`, 1))
 	c.upPair([2]string{modeKernel, modeUserspace})
 	old := c.hosts[1].gateway().Masked()
@@ -55,6 +56,7 @@ func TestConfigChangedWhileDown(t *testing.T) {
 // TestDrainBetweenSessions: a daemon whose sessions end, or which waits for its interface, gives its
 // lease back at once, and not when it would have tried again.
 func TestDrainBetweenSessions(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name, says string
 		times      int // that it says so
@@ -75,6 +77,7 @@ func TestDrainBetweenSessions(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t, 1, testNetwork)
 			h := c.hosts[0]
 			h.Must(func() error {
@@ -91,7 +94,7 @@ func TestDrainBetweenSessions(t *testing.T) {
 				return nil
 			})
 			began := time.Now()
-			p := start(t, h.NS, "drain", []string{asOverlayd + "=1"}, "drain", "--subnet-file", h.subnetFile)
+			p := h.overlayd("drain", "--subnet-file", h.subnetFile)
 			if code := p.wait(10 * time.Second); code != 0 || c.get(key) != "" {
 				t.Errorf("exit code %d, lease %q:\n%s", code, c.get(key), p.text())
 			}
@@ -105,17 +108,18 @@ func TestDrainBetweenSessions(t *testing.T) {
 // TestDrainOneOfTwo: of two daemons that share a directory for their networks drain stops the one
 // that is meant, and neither if that is not said.
 func TestDrainOneOfTwo(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, "")
 	dir := t.TempDir()
 	var daemons []*process
 	for i, name := range []string{"blue", "red"} {
 		c.put("/coreos.com/network/"+name+"/config", fmt.Sprintf(`{"Network":"10.%d.0.0/16","Backend":{"Type":"vxlan","VNI":%[1]d}}`, 5+i))
-		d := start(t, c.hosts[0].NS, name, []string{asOverlayd + "=1"}, "--etcd-endpoints", c.url, "--dataplane", modeKernel, "--networks", name, "--subnet-dir", dir)
+		d := c.hosts[0].overlayd("--etcd-endpoints", c.url, "--dataplane", modeKernel, "--networks", name, "--subnet-dir", dir)
 		d.waitLog("msg=ready", 10*time.Second)
 		daemons = append(daemons, d)
 	}
 	drain := func(args ...string) (int, string) {
-		p := start(t, c.hosts[0].NS, "drain", []string{asOverlayd + "=1"}, append([]string{"drain", "--etcd-endpoints", c.url, "--subnet-dir", dir}, args...)...)
+		p := c.hosts[0].overlayd(append([]string{"drain", "--etcd-endpoints", c.url, "--subnet-dir", dir}, args...)...)
 		return p.wait(10 * time.Second), p.text()
 	}
 	if code, out := drain("--watch-networks"); code != exitFailure || !strings.Contains(out, "two daemons") {
@@ -137,6 +141,7 @@ func TestDrainOneOfTwo(t *testing.T) {
 
 // TestNoNetworkOfInterest: a daemon that has no network to wait for tells systemd that it is ready.
 func TestNoNetworkOfInterest(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, "")
 	c.put("/coreos.com/network/other/config", testNetwork)
 	path := filepath.Join(t.TempDir(), "notify")
@@ -145,7 +150,7 @@ func TestNoNetworkOfInterest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	start(t, c.hosts[0].NS, "daemon", []string{asOverlayd + "=1", "NOTIFY_SOCKET=" + path}, "--etcd-endpoints", c.url,
+	c.hosts[0].overlaydWith([]string{"NOTIFY_SOCKET=" + path}, "--etcd-endpoints", c.url,
 		"--watch-networks", "--networks", "mine", "--subnet-dir", t.TempDir())
 	l.SetReadDeadline(time.Now().Add(5 * time.Second))
 	b := make([]byte, 100)

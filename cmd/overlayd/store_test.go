@@ -16,8 +16,10 @@ const subnets = "/coreos.com/network/subnets/"
 // TestJunk: every kind of junk in the store is ignored with one log line that
 // names it, costs no peer a packet, and the next good lease works at once.
 func TestJunk(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{modeKernel, modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t, 3, testNetwork)
 			a, b := c.upPair([2]string{mode, modeKernel})
 			there, back := startMeters(t, a, b)
@@ -85,6 +87,7 @@ func junkLeases(own string) []rawLease {
 // TestBadConfig: what the store contains never ends the daemon; the reason is
 // said, and a good config is taken up.
 func TestBadConfig(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, "")
 	h := c.hosts[0]
 	h.start("--dataplane", modeUserspace)
@@ -108,6 +111,7 @@ func TestBadConfig(t *testing.T) {
 // TestSamePublicIP: a second live node with the same public IP is refused loudly,
 // and the first one is not disturbed.
 func TestSamePublicIP(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2, testNetwork)
 	c.hosts[0].up("--dataplane", modeUserspace, "--public-ip", "192.0.2.2")
 	value := c.get(c.hosts[0].key())
@@ -124,6 +128,7 @@ func TestSamePublicIP(t *testing.T) {
 // TestLeaseLost: a lease that somebody else holds now is given up and said; the
 // host gets another subnet.
 func TestLeaseLost(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, testNetwork)
 	h := c.hosts[0]
 	h.up("--dataplane", modeKernel)
@@ -147,6 +152,7 @@ func TestLeaseLost(t *testing.T) {
 
 // TestLeaseDeleted: a lease that was deleted by hand is put back.
 func TestLeaseDeleted(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, testNetwork)
 	h := c.hosts[0]
 	h.up("--dataplane", modeUserspace)
@@ -163,10 +169,11 @@ func TestLeaseDeleted(t *testing.T) {
 // TestDrain gives the lease back, with the daemon running and without, and leaves
 // no subnet file behind that would hand out what is no longer ours.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, testNetwork)
 	h := c.hosts[0]
 	drain := func(subnetFile string) (int, string) {
-		p := start(t, h.NS, "drain", []string{asOverlayd + "=1"}, "drain", "--etcd-endpoints", c.url, "--subnet-file", subnetFile)
+		p := h.overlayd("drain", "--etcd-endpoints", c.url, "--subnet-file", subnetFile)
 		return p.wait(20 * time.Second), p.text()
 	}
 	given := func(key string) {
@@ -201,6 +208,7 @@ func TestDrain(t *testing.T) {
 // TestDrainWithoutConfig: a lease of an earlier run is given back by a daemon that
 // waits for a network config.
 func TestDrainWithoutConfig(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, testNetwork)
 	h := c.hosts[0]
 	h.up("--dataplane", modeUserspace)
@@ -208,7 +216,7 @@ func TestDrainWithoutConfig(t *testing.T) {
 	h.daemon.stop(unix.SIGTERM)
 	c.put("/coreos.com/network/config", "{")
 	h.start("--dataplane", modeUserspace).waitLog("waiting for the network config", 5*time.Second)
-	p := start(t, h.NS, "drain", []string{asOverlayd + "=1"}, "drain", "--subnet-file", h.subnetFile)
+	p := h.overlayd("drain", "--subnet-file", h.subnetFile)
 	if code := p.wait(20 * time.Second); code != 0 || c.get(key) != "" {
 		t.Errorf("exit code %d, lease %q:\n%s", code, c.get(key), p.text())
 	}
@@ -216,6 +224,7 @@ func TestDrainWithoutConfig(t *testing.T) {
 
 // TestConfigOutOfReach: a config that no dataplane here can carry never ends the daemon.
 func TestConfigOutOfReach(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","VNI":10000000}}`)
 	h := c.hosts[0]
 	h.start("--dataplane", modeUserspace).waitLog("10000000", 5*time.Second)
@@ -228,6 +237,7 @@ func TestConfigOutOfReach(t *testing.T) {
 // TestSecondDaemonOnOneDevice: a daemon with a subnet file of its own is refused
 // beside one that serves the same device, and cleanup spares a device in service.
 func TestSecondDaemonOnOneDevice(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, testNetwork)
 	h := c.hosts[0]
 	h.up("--dataplane", modeKernel)
@@ -236,7 +246,7 @@ func TestSecondDaemonOnOneDevice(t *testing.T) {
 		{"--etcd-endpoints", c.url, "--subnet-file", other, "--dataplane", modeUserspace},
 		{"cleanup", "--subnet-file", other},
 	} {
-		p := start(t, h.NS, "second", []string{asOverlayd + "=1"}, args...)
+		p := h.overlayd(args...)
 		if code := p.wait(20 * time.Second); code != exitFailure || !strings.Contains(p.text(), "flannel.1") {
 			t.Errorf("%v: exit code %d:\n%s", args, code, p.text())
 		}
@@ -245,11 +255,11 @@ func TestSecondDaemonOnOneDevice(t *testing.T) {
 		t.Error("the device is no vxlan device any more")
 	}
 	h.daemon.stop(unix.SIGTERM)
-	p := start(t, h.NS, "cleanup", []string{asOverlayd + "=1"}, "cleanup", "--subnet-file", h.subnetFile)
+	p := h.overlayd("cleanup", "--subnet-file", h.subnetFile)
 	if code := p.wait(20 * time.Second); code != 0 || !strings.Contains(p.text(), "flannel.1") {
 		t.Errorf("cleanup: exit code %d:\n%s", code, p.text())
 	}
-	p = start(t, h.NS, "cleanup", []string{asOverlayd + "=1"}, "cleanup", "--subnet-file", h.subnetFile)
+	p = h.overlayd("cleanup", "--subnet-file", h.subnetFile)
 	if code := p.wait(20 * time.Second); code != 0 || p.text() != "" {
 		t.Errorf("second cleanup: exit code %d:\n%s", code, p.text())
 	}

@@ -12,8 +12,8 @@ import (
 
 // TestKubeTakeover is TestTakeover with leases that are annotations of Nodes.
 func TestKubeTakeover(t *testing.T) {
-	filterIPT.use(t)
 	c := newKubeCluster(t, 2, testNetwork)
+	filterIPT.use(c.cluster)
 	k := newTakeover(t, c.cluster, filterIPT, testNetwork)
 	annotations := func(f *flannelHost) map[string]string {
 		return map[string]string{

@@ -241,7 +241,7 @@ func (k *takeover) checkBack() {
 // checkCleanup wants the host to be as it was before there was any flanneld.
 func (k *takeover) checkCleanup() {
 	k.t.Helper()
-	p := start(k.t, k.NS, "cleanup", []string{asOverlayd + "=1"}, "cleanup", "--subnet-file", k.subnetFile)
+	p := k.overlayd("cleanup", "--subnet-file", k.subnetFile)
 	if code := p.wait(10 * time.Second); code != 0 {
 		k.t.Errorf("cleanup: exit code %d: %s", code, p.text())
 	}
@@ -256,6 +256,7 @@ func (k *takeover) checkCleanup() {
 // TestTakeover: overlayd takes over what flanneld left, gives it back to a flanneld, takes
 // it over again, and nobody on the network notices; then it removes all of it.
 func TestTakeover(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		filter packetFilter
 		name   string
@@ -269,8 +270,9 @@ func TestTakeover(t *testing.T) {
 		{filterNFT, "direct", directNetwork, []string{under4}, []string{"--ip-blackhole-route"}},
 	} {
 		t.Run(string(c.filter)+"/"+c.name, func(t *testing.T) {
-			c.filter.use(t)
+			t.Parallel()
 			cluster := newClusterOn(t, c.under, 2, c.filter.in(c.config))
+			c.filter.use(cluster)
 			k := newTakeover(t, cluster, c.filter, c.config)
 			k.putLease(k.flannelHost)
 			k.putLease(k.peer)

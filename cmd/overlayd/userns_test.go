@@ -27,10 +27,12 @@ const unprivilegedID = 100000
 // user namespace with a network namespace of its own. CAP_NET_ADMIN is that of
 // the user namespace, which is refused SO_RCVBUFFORCE among others.
 func TestUserNamespace(t *testing.T) {
+	t.Parallel()
 	requireUserNamespaces(t)
 	static := staticBinary(t)
 	for _, mode := range []string{modeUserspace, modeAuto} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t, 2, testNetwork)
 			c.hosts[0].up("--dataplane", modeKernel)
 			c.hosts[1].up("--dataplane", modeUserspace)
