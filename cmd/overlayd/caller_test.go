@@ -28,7 +28,7 @@ func startCaller(from, to *netnstest.NS, addr netip.Addr, period time.Duration) 
 	}); err != nil {
 		return nil, err
 	}
-	c.server.(*net.UDPConn).SetReadBuffer(4 << 20)
+	holdMuch(c.server)
 	c.wg.Go(c.receive)
 	c.wg.Go(func() { from.Do(func() error { return c.send(period) }) })
 	return c, nil

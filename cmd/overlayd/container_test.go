@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -99,17 +100,25 @@ func (c container) spec(t *testing.T, h *host, args []string, shared string) *sp
 	return s
 }
 
-// staticBinary builds overlayd as it is shipped.
+// staticBinary returns the path of overlayd as it is shipped. The first test that asks builds it.
 func staticBinary(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "overlayd")
-	cmd := exec.Command("go", "build", "-o", path, ".")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	path, err := buildStatic()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
+
+var buildStatic = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(os.Getenv(scratch), "overlayd")
+	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
 
 // TestContainer: in a container with Docker's defaults plus NET_ADMIN and the TUN
 // device overlayd joins, in userspace mode and in auto mode.

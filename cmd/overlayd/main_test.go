@@ -21,6 +21,9 @@ const (
 	asEtcd     = "OVERLAYD_TEST_AS_ETCD" // its value: data directory, space, listen URL
 )
 
+// scratch names a directory of all tests together.
+const scratch = "OVERLAYD_TEST_SCRATCH"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(asOverlayd) != "" {
 		os.Exit(run(os.Args[1:]))
@@ -28,6 +31,10 @@ func TestMain(m *testing.M) {
 	if v := os.Getenv(asEtcd); v != "" {
 		os.Exit(runEtcd(v))
 	}
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
 	// Most tests wait most of the time: more of them run at once than there are processors.
 	given := false
 	flag.Parse()
@@ -35,7 +42,14 @@ func TestMain(m *testing.M) {
 	if !given {
 		flag.Set("test.parallel", "6")
 	}
-	os.Exit(m.Run())
+	dir, err := os.MkdirTemp("", "overlayd-test")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	os.Setenv(scratch, dir)
+	return m.Run()
 }
 
 func runEtcd(arg string) int {

@@ -111,6 +111,7 @@ func TestFlannelPeer(t *testing.T) {
 
 // TestPutLatency: a lease that is put is forwarded on within 50 ms.
 func TestPutLatency(t *testing.T) {
+	alone(t)
 	for _, mode := range []string{modeKernel, modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
 			c := newCluster(t, 2, testNetwork)

@@ -17,6 +17,7 @@ import (
 // TestScale: how long after the start of the process everything that is in the
 // store is forwarded to.
 func TestScale(t *testing.T) {
+	alone(t)
 	for _, c := range []struct {
 		mode   string
 		leases int

@@ -16,7 +16,7 @@ import (
 // them at every header too. Nothing wrong may reach an application, the daemons'
 // books must close, and their memory must not grow.
 //
-// Each run lasts ten seconds, or what OVERLAYD_SOAK says:
+// Each run is over after a second and a half, or after what OVERLAYD_SOAK says, as in make test-long:
 //
 //	OVERLAYD_SOAK=10m go test -run TestSoak -timeout 30m -v ./cmd/overlayd
 func TestSoak(t *testing.T) {
@@ -25,7 +25,8 @@ func TestSoak(t *testing.T) {
 			t.Fatalf("this test needs %s: apt-get install nftables iproute2 (make test does)", tool)
 		}
 	}
-	length := durationFrom(t, "OVERLAYD_SOAK", 10*time.Second)
+	alone(t)
+	length := durationFrom(t, "OVERLAYD_SOAK", 1500*time.Millisecond)
 	t.Run("default offloads", func(t *testing.T) { soak(t, length, false) })
 	t.Run("damage", func(t *testing.T) { soak(t, length, true) })
 }

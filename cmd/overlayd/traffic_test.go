@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
 	"github.com/overlayd/overlayd/dataplane/netnstest"
@@ -215,12 +216,22 @@ func startMeter(from, to *netnstest.NS, addr netip.Addr, period time.Duration) (
 		server.Close()
 		return nil, err
 	}
-	server.(*net.UDPConn).SetReadBuffer(4 << 20) // what this process is slow to read is not lost on the way
+	holdMuch(server)
 	m := &meter{stop: make(chan struct{}), conns: []net.PacketConn{server, client}}
 	magic := randomBytes(16)
 	m.wg.Go(func() { m.receive(server, magic) })
 	m.wg.Go(func() { m.send(client, server.LocalAddr(), magic, period) })
 	return m, nil
+}
+
+// holdMuch lets a socket hold 4 MB, whatever net.core.rmem_max is: what the test is slow to read
+// is not lost. It takes root in the initial user namespace.
+func holdMuch(conn net.PacketConn) {
+	raw, err := conn.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		return
+	}
+	raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4<<20) })
 }
 
 func (m *meter) send(conn net.PacketConn, to net.Addr, magic []byte, period time.Duration) {
