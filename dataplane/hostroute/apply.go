@@ -8,11 +8,12 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
-// apply does ops in order and notes what came of them. Direct routes that the kernel
-// refuses come by subnet, every other failure as err.
+// apply does ops in order and remembers which succeeded. It returns the direct routes that
+// the kernel refused by subnet, and every other failure as err.
 func (r *Routes) apply(ops []op) (refused map[netip.Prefix]error, err error) {
 	var done []op
 	var errs []error
@@ -52,7 +53,7 @@ func (r *Routes) do(o op) error {
 	return nil
 }
 
-// netlink returns the route as the library has it.
+// netlink converts to the library's route.
 func (r route) netlink() netlink.Route {
 	nl := netlink.Route{Dst: rtnl.IPNet(r.dst), Protocol: rtnl.RouteProtocol, Type: unix.RTN_UNICAST}
 	if r.owner == flannel {
@@ -66,7 +67,28 @@ func (r route) netlink() netlink.Route {
 	return nl
 }
 
-// describe says in words what a host route is.
+// Kinds of objects, as Status and the log of repairs name them.
+const (
+	kindDirect    = "direct route"
+	kindBlackhole = "blackhole"
+)
+
+// change returns o for the log.
+func (o op) change() dataplane.Change {
+	c := dataplane.Change{Op: dataplane.OpAdd, Kind: kindDirect, Key: o.route.dst.String(), Is: "via " + o.route.hop.via.String()}
+	if o.route.blackhole {
+		c.Kind, c.Is = kindBlackhole, fmt.Sprintf("metric %d", o.route.metric)
+	}
+	switch o.verb {
+	case replace:
+		c.Op = dataplane.OpReplace
+	case remove:
+		c.Op, c.Was, c.Is = dataplane.OpDelete, c.Is, ""
+	}
+	return c
+}
+
+// describe returns a host route in words.
 func describe(r netlink.Route) string {
 	if r.Type == unix.RTN_BLACKHOLE {
 		return fmt.Sprintf("blackhole %s", r.Dst)
@@ -75,8 +97,8 @@ func describe(r netlink.Route) string {
 }
 
 // Cleanup removes the host routes of every overlayd from the network namespace of the
-// calling thread. It returns what it removed, in words, and removes all it can even
-// where it returns an error. A second call finds nothing.
+// calling thread. It returns what it removed, in words, and removes as much as possible even
+// if it returns an error. A second call finds nothing.
 func Cleanup() (removed []string, err error) {
 	rt, err := rtnl.Open()
 	if err != nil {

@@ -14,17 +14,16 @@ type hop struct {
 	link int        // interface index of the link that both are on
 }
 
-// decision is what follows from the peers and the host's routing.
+// decision tells which peers have direct routes.
 type decision struct {
-	peers  []dataplane.Peer     // as wanted, Direct where all subnets have a direct route
+	peers  []dataplane.Peer     // as wanted; Direct if all subnets have a direct route
 	direct map[netip.Prefix]hop // by subnet
 }
 
-// decide finds the peers that are on-link. link returns the interface index by which
-// an address is a neighbour of this host, or 0. A subnet that refused holds gets no
-// direct route: the kernel refused it, most likely because somebody else has a route to
-// it. The store is not trusted: a route must never lead away traffic that is not the
-// overlay's.
+// decide finds the peers that are on-link. link returns the index of the interface on which
+// an address is a neighbour of this host, or 0. Subnets in refused get no direct route. The
+// store is not trusted: a route must never lead away traffic that does not belong to the
+// overlay.
 func decide(w dataplane.Wanted, link func(netip.Addr) int, refused map[netip.Prefix]bool) decision {
 	d := decision{peers: make([]dataplane.Peer, 0, len(w.Peers)), direct: map[netip.Prefix]hop{}}
 	seen := make(map[netip.Prefix]bool, len(w.Peers))
@@ -47,7 +46,7 @@ func decide(w dataplane.Wanted, link func(netip.Addr) int, refused map[netip.Pre
 	return d
 }
 
-// appendPart adds the peer with some of its subnets, unless these are none.
+// appendPart adds the peer with some of its subnets, if there are any.
 func appendPart(peers []dataplane.Peer, p dataplane.Peer, subnets []netip.Prefix, direct bool) []dataplane.Peer {
 	if len(subnets) == 0 {
 		return peers
@@ -56,7 +55,7 @@ func appendPart(peers []dataplane.Peer, p dataplane.Peer, subnets []netip.Prefix
 	return append(peers, p)
 }
 
-// isNeighbourly reports whether an address may be that of a neighbour at all.
+// isNeighbourly reports whether a can be the address of a neighbour.
 func isNeighbourly(a netip.Addr, networks []netip.Prefix) bool {
 	return a.IsValid() && a.IsGlobalUnicast() && !a.Is4In6() &&
 		!slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) })

@@ -11,15 +11,15 @@ import (
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
-// scope is what changes of the host's routing concern us.
+// scope selects the notifications that may concern our routes.
 type scope struct {
-	direct   bool // there may be direct routes: it matters how VTEPs are reached
+	direct   bool // direct routes are wanted: it matters how VTEPs are reached
 	networks []netip.Prefix
 	subnets  map[netip.Prefix]bool // own and of every peer
 	links    map[int]bool          // that peers are on
 }
 
-// newScope returns what concerns routes for w that c asks for.
+// newScope returns the scope of the routes for w that c asks for.
 func newScope(w dataplane.Wanted, c Config, links map[int]bool) *scope {
 	if c.idle() {
 		return &scope{}
@@ -36,8 +36,8 @@ func newScope(w dataplane.Wanted, c Config, links map[int]bool) *scope {
 	return s
 }
 
-// concerns reports whether a notification may change a decision or a route of ours. An
-// address comes and goes with routes, in the local table if nowhere else.
+// concerns reports whether a notification may change a decision or a route of ours.
+// Notifications of addresses are not needed: each address has a route in the local table.
 func (s *scope) concerns(typ, flags uint16, body []byte) bool {
 	switch typ {
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
@@ -50,7 +50,7 @@ func (s *scope) concerns(typ, flags uint16, body []byte) bool {
 	return false
 }
 
-var ( // where IPv6 has routes of each link, which lead to no peer
+var ( // IPv6 has such routes on each link; they lead to no peer
 	linkLocal6 = netip.MustParsePrefix("fe80::/10")
 	multicast6 = netip.MustParsePrefix("ff00::/8")
 )
@@ -65,14 +65,14 @@ func (s *scope) concernsRoute(flags uint16, body []byte) bool {
 		return s.direct && r.Protocol != rtnl.RouteProtocol
 	case !main || !s.subnets[dst]:
 		return false
-	case r.Protocol == rtnl.RouteProtocol && !rtnl.IsHostRoute(r): // a dataplane's: of interest in the place of ours
+	case r.Protocol == rtnl.RouteProtocol && !rtnl.IsHostRoute(r): // a dataplane's: it may have replaced ours
 		return flags&unix.NLM_F_REPLACE != 0
 	}
 	return true
 }
 
-// parseRoute reads as much of a route message as concerns us. main says that it is of the
-// main table; ok is false for what is cached or malformed.
+// parseRoute reads the destination, gateway, type and protocol of a route message. main
+// reports whether it is in the main table; ok is false if it is cached or malformed.
 func parseRoute(body []byte) (r netlink.Route, main, ok bool) {
 	if len(body) < unix.SizeofRtMsg || len(body)%unix.NLMSG_ALIGNTO != 0 { // attributes are padded; netlink v1.3.1 relies on it
 		return r, false, false

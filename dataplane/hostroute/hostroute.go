@@ -12,22 +12,19 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
+	"github.com/overlayd/overlayd/dataplane/watch"
 )
 
-const (
-	// defaultResync is how often the host's routing is looked at when nothing has been noticed.
-	defaultResync = time.Minute
-	// settle is how long a route that is no longer wanted waits for the dataplane to
-	// replace it: longer than its Sync takes.
-	settle = time.Second
-)
+// defaultResync is how often the routes are compared if no notification comes.
+const defaultResync = time.Minute
 
-// Config says which routes to keep. Where neither is wanted, those of an earlier
-// overlayd or flanneld are removed.
+// Config says which routes to keep. Routes that are not wanted, of an earlier overlayd or
+// flanneld, are removed.
 type Config struct {
 	Log       *slog.Logger
 	Direct    bool          // direct routes to on-link peers
@@ -40,26 +37,26 @@ type Config struct {
 type Routes struct {
 	cfg   Config
 	rt    *rtnl.Conn
-	watch *netlink.Conn
+	watch *watch.Subscription
 
-	scope atomic.Pointer[scope] // what the reader of notifications lets through
-	stale atomic.Bool           // what is remembered may no longer be true
-	wake  chan struct{}         // something waits for the dataplane to replace it
+	report *dataplane.Reporter
+	scope  atomic.Pointer[scope] // selects notifications
+	dirty  atomic.Bool           // the remembered routes may be wrong
 
 	mu       sync.Mutex
 	closed   bool
-	running  bool              // notifications are read, so that what is remembered is worth something
-	last     *dataplane.Wanted // what was last asked for
-	given    map[netip.Prefix]hop
-	known    bool // have is what the kernel has
+	running  bool                 // notifications are read, so that routes can be remembered
+	last     *dataplane.Wanted    // of the last Sync
+	given    map[netip.Prefix]hop // the direct routes that the last Sync returned
+	known    bool                 // have is what the kernel has
 	have     []route
 	resolver *resolver
-	refused  map[netip.Prefix]bool      // subnets that the kernel takes no direct route to
-	said     map[netip.Prefix]bool      // those of them that were warned of
-	left     map[netip.Prefix]time.Time // subnets whose route was left to the dataplane, since when
+	refused  map[netip.Prefix]bool  // subnets that get no direct route: refused by the kernel, or routed by others
+	reasons  map[netip.Prefix]error // why the kernel refused
+	notices  pace.Notices
 }
 
-// idle reports whether there is nothing to keep, once what was there is removed.
+// idle reports whether no routes are wanted: once old ones are gone, there is nothing to do.
 func (c Config) idle() bool { return !c.Direct && !c.Blackhole }
 
 var errClosed = errors.New("host routes are closed")
@@ -73,12 +70,13 @@ func Open(c Config) (*Routes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open host routes: %w", err)
 	}
-	watch, err := openWatch()
+	w, err := watch.Open(watch.Groups{Protocol: unix.NETLINK_ROUTE, Must: []int{unix.RTNLGRP_LINK,
+		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE}})
 	if err != nil {
 		rt.Close()
 		return nil, fmt.Errorf("open host routes: %w", err)
 	}
-	r := &Routes{cfg: c, rt: rt, watch: watch, wake: make(chan struct{}, 1), resolver: newResolver(rt), said: map[netip.Prefix]bool{}}
+	r := &Routes{cfg: c, rt: rt, watch: w, report: dataplane.NewReporter(c.Log, "direct routes"), resolver: newResolver(rt)}
 	r.scope.Store(&scope{direct: c.Direct})
 	return r, nil
 }
@@ -97,19 +95,14 @@ func (r *Routes) Close() error {
 	return nil
 }
 
-// Prune implements dataplane.Part: Run removes what the dataplane has replaced.
-func (r *Routes) Prune(context.Context, dataplane.Wanted) error { return nil }
-
 // Status implements dataplane.Part.
-func (r *Routes) Status() dataplane.PartStatus {
-	return dataplane.PartStatus{Name: "direct routes", State: dataplane.StateOK}
-}
+func (r *Routes) Status() dataplane.PartStatus { return r.report.Status() }
 
-// Sync makes the host routes be those that follow from w and the host's routing, and
-// returns w for the dataplane: with the peers that direct routes lead to marked Direct, a
-// peer of which this is true in part split in two. The dataplane's Sync must
-// follow at once, and end before the next of this. On an error w comes back without direct peers, and what could be done
-// was done. A direct route that the kernel refuses is no error: its peer is not Direct.
+// Sync adds the host routes that follow from w and the host's routing, and returns w for the
+// dataplane: peers with direct routes are marked Direct, and a peer with direct routes to some
+// of its subnets only is split in two. The dataplane's Sync must follow at once, then Prune,
+// before the next Sync. On an error w is returned without direct peers, and as much as possible
+// was done. If the kernel refuses a direct route, the peer is not Direct; that is no error.
 func (r *Routes) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,19 +116,47 @@ func (r *Routes) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wanted
 		r.known = false // other routes are ours now
 	}
 	r.last = &w
-	if r.stale.Swap(false) || !r.running {
+	if r.dirty.Swap(false) || !r.running {
 		r.forget()
 	}
-	if len(r.left) > 0 {
-		r.known = false // the dataplane may have replaced them: see isOverdue
-	}
-	d, err := r.program(w, time.Now())
+	d, _, err := r.program(w)
 	r.given = d.direct
 	if err != nil {
-		return w, fmt.Errorf("sync host routes: %w", err)
+		err = fmt.Errorf("sync host routes: %w", err)
+		r.report.Publish(dataplane.StateFailed, err)
+		return w, err
 	}
 	w.Peers = d.peers
 	return w, nil
+}
+
+// Prune implements dataplane.Part. It removes the direct routes that are no longer wanted and
+// that the dataplane has not replaced by its own, and blackholes that are no longer wanted.
+func (r *Routes) Prune(_ context.Context, w dataplane.Wanted) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return errClosed
+	}
+	g := r.goal(w, r.given)
+	if !r.known || len(stale(r.have, g)) == 0 {
+		return nil
+	}
+	// The dataplane may have replaced them. A removal by what was there before would then, in
+	// IPv6, remove the new route: a nexthop object matches every gateway (kernel 6.18).
+	refused := r.refused
+	r.known = false
+	if _, err := r.read(w); err != nil {
+		return fmt.Errorf("prune host routes: %w", err)
+	}
+	maps.Copy(r.refused, refused)
+	_, err := r.apply(stale(r.have, g))
+	r.publish(g, err)
+	if err != nil {
+		r.known = false
+		return fmt.Errorf("prune host routes: %w", err)
+	}
+	return nil
 }
 
 func (r *Routes) forget() {
@@ -143,33 +164,33 @@ func (r *Routes) forget() {
 	r.resolver.forget()
 }
 
-// decide decides about w by the host's routing.
+// decide returns the direct routes for w that the host's routing allows.
 func (r *Routes) decide(w dataplane.Wanted) decision {
-	link := func(netip.Addr) int { return 0 }
-	if r.cfg.Direct {
-		link = r.resolver.link
+	if !r.cfg.Direct {
+		return decision{peers: w.Peers}
 	}
-	return decide(w, link, r.refused)
+	return decide(w, r.resolver.link, r.refused)
 }
 
-// program decides about w and makes it true. What the kernel refuses by what is
-// remembered is tried again by what is there, and decided otherwise if that is refused, too.
-func (r *Routes) program(w dataplane.Wanted, now time.Time) (decision, error) {
+// program decides about w, and adds and replaces what is needed: ops. If the kernel refuses
+// something by the remembered routes, they are read again; if it still does, the subnet gets no
+// direct route.
+func (r *Routes) program(w dataplane.Wanted) (d decision, ops []op, err error) {
 	for fresh := false; ; {
 		read, err := r.read(w)
 		if err != nil {
-			return decision{}, err
+			return decision{}, nil, err
 		}
 		fresh = fresh || read
 		d := r.decide(w)
-		ops, left := plan(r.have, r.goal(w, d, now))
+		g := r.goal(w, d.direct)
+		ops := plan(r.have, g)
 		refused, err := r.apply(ops)
 		if len(refused) == 0 {
 			r.known = r.known && err == nil
-			r.leave(left)
-			maps.DeleteFunc(r.said, func(dst netip.Prefix, _ bool) bool { return !r.refused[dst] })
 			r.scope.Store(newScope(w, r.cfg, r.resolver.used()))
-			return d, err
+			r.publish(g, err)
+			return d, ops, err
 		}
 		if !fresh {
 			r.known = false
@@ -179,65 +200,48 @@ func (r *Routes) program(w dataplane.Wanted, now time.Time) (decision, error) {
 	}
 }
 
-// refuse notes what the kernel has refused, and says so once: it is tried again with
-// every reading of the routes, of which there may be many.
+// refuse notes what the kernel has refused. It is tried again whenever the routes are read, but
+// logged once.
 func (r *Routes) refuse(refused map[netip.Prefix]error) {
-	var news []netip.Prefix
-	for dst := range refused {
-		r.refused[dst] = true
-		if !r.said[dst] {
-			r.said[dst] = true
-			news = append(news, dst)
-		}
+	var notices []pace.Notice
+	for _, dst := range slices.SortedFunc(maps.Keys(refused), netip.Prefix.Compare) {
+		r.refused[dst], r.reasons[dst] = true, refused[dst]
+		notices = append(notices, pace.Notice{Key: dst.String(), Text: refused[dst].Error()})
 	}
-	if len(news) > 0 {
-		first := slices.MinFunc(news, netip.Prefix.Compare)
-		r.cfg.Log.Warn("no direct route, encapsulating instead", "subnets", len(news), "first", first, "err", refused[first])
+	if due, more := r.notices.Due(time.Now(), notices...); len(due) > 0 {
+		r.cfg.Log.Warn("no direct route, encapsulating instead", "subnets", len(due)+more, "first", due[0].Key, "err", due[0].Text)
 	}
 }
 
-func (r *Routes) goal(w dataplane.Wanted, d decision, now time.Time) goal {
-	g := goal{direct: d.direct, encapsulated: map[netip.Prefix]bool{}}
+func (r *Routes) goal(w dataplane.Wanted, direct map[netip.Prefix]hop) goal {
+	g := goal{direct: direct}
 	if r.cfg.Blackhole {
 		g.blackholes = w.Subnets
 	}
-	for _, p := range d.peers {
-		for _, s := range p.Subnets {
-			if !p.Direct {
-				g.encapsulated[s] = true
-			}
-		}
-	}
-	g.overdue = func(p netip.Prefix) bool { return r.isOverdue(p, now) }
 	return g
 }
 
-// isOverdue reports whether a route has waited too long for the dataplane. It is deleted
-// by Sync only, never while the dataplane may be replacing it: IPv6 would then delete the
-// new one, for a nexthop object matches every gateway (seen with 6.18).
-func (r *Routes) isOverdue(p netip.Prefix, now time.Time) bool {
-	since, ok := r.left[p]
-	return ok && now.Sub(since) >= settle
-}
-
-// leave notes which routes wait for the dataplane.
-func (r *Routes) leave(subnets []netip.Prefix) {
-	before := r.left
-	r.left = make(map[netip.Prefix]time.Time, len(subnets))
-	for _, s := range subnets {
-		since, ok := before[s]
-		if !ok {
-			since = time.Now()
-		}
-		r.left[s] = since
+// publish makes the routes the part's status.
+func (r *Routes) publish(g goal, err error) {
+	state := dataplane.StateOf(err)
+	if err == nil && len(r.reasons) > 0 {
+		first := slices.MinFunc(slices.Collect(maps.Keys(r.reasons)), netip.Prefix.Compare)
+		state, err = dataplane.StateDegraded, fmt.Errorf("no direct route to %d subnets: %w", len(r.reasons), r.reasons[first])
 	}
-	if len(subnets) > 0 {
-		select {
-		case r.wake <- struct{}{}:
-		default:
+	if r.cfg.idle() {
+		r.report.Publish(state, err)
+		return
+	}
+	blackholes := 0
+	for _, b := range r.have {
+		if b.blackhole && b.owner == ours && slices.Contains(g.blackholes, b.dst) {
+			blackholes++
 		}
 	}
+	r.report.Publish(state, err,
+		dataplane.ObjectStatus{Kind: kindDirect, Wanted: len(g.direct) + len(r.reasons), Have: len(g.direct)},
+		dataplane.ObjectStatus{Kind: kindBlackhole, Wanted: len(g.blackholes), Have: blackholes})
 }
 
-// agrees reports whether direct routes are those that the last Sync told of.
+// agrees reports whether d has the direct routes that the last Sync returned.
 func (r *Routes) agrees(d decision) bool { return maps.Equal(d.direct, r.given) }

@@ -92,12 +92,15 @@ func (h *host) openKernel() {
 	h.tb.Cleanup(func() { h.dp.Close() })
 }
 
-// sync does as the daemon does: host routes first, then the dataplane.
-func (h *host) sync(w dataplane.Wanted) dataplane.Wanted {
+// sync does as the daemon does: host routes first, then the dataplane; and back.
+func (h *host) sync(wanted dataplane.Wanted) dataplane.Wanted {
 	h.tb.Helper()
-	w, err := h.r.Sync(h.tb.Context(), w)
+	w, err := h.r.Sync(h.tb.Context(), wanted)
 	if err == nil && h.dp != nil {
 		_, err = h.dp.Sync(h.tb.Context(), w)
+	}
+	if err == nil {
+		err = h.r.Prune(h.tb.Context(), wanted)
 	}
 	if err != nil && h.tb.Context().Err() == nil {
 		h.tb.Error(err)

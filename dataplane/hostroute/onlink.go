@@ -8,11 +8,12 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
-// resolver asks the kernel where packets to an address go, and remembers the answers
-// until it is told to forget them.
+// resolver asks the kernel where packets to an address go, and remembers the answers until
+// forget.
 type resolver struct {
 	rt        *rtnl.Conn
 	addresses map[netip.Addr]int // index of the link on which the address is, or 0
@@ -27,7 +28,7 @@ func newResolver(rt *rtnl.Conn) *resolver {
 
 func (r *resolver) forget() { r.addresses, r.links = map[netip.Addr]int{}, map[int]bool{} }
 
-// used returns the links that were answers.
+// used returns the links of the remembered answers.
 func (r *resolver) used() map[int]bool {
 	links := map[int]bool{}
 	for _, l := range r.addresses {
@@ -38,8 +39,8 @@ func (r *resolver) used() map[int]bool {
 	return links
 }
 
-// link returns the interface index by which an address is a neighbour of this host, or
-// 0. An address without a route is none.
+// link returns the index of the interface on which an address is a neighbour of this host, or
+// 0. An address without a route is not a neighbour.
 func (r *resolver) link(a netip.Addr) int {
 	if l, ok := r.addresses[a]; ok {
 		return l
@@ -68,12 +69,9 @@ func isNeighbour(r netlink.Route) bool {
 		len(r.MultiPath) == 0 && r.LinkIndex > 0
 }
 
-// hasNeighbours reports whether a link can have a neighbour that forwards for us: not a
-// tunnel, whose other end takes what it was configured for, and not an overlay device.
+// hasNeighbours reports whether a neighbour on the link can forward for us. A tunnel's other
+// end accepts only what it was configured for, and an overlay device would be a loop.
 func hasNeighbours(a *netlink.LinkAttrs) bool {
-	overlay := a.Alias == rtnl.Alias
-	for _, prefix := range []string{"flannel.", "flannel-v6.", rtnl.TemporaryPrefix} {
-		overlay = overlay || strings.HasPrefix(a.Name, prefix)
-	}
+	overlay := a.Alias == rtnl.Alias || dataplane.IsDeviceName(a.Name) || strings.HasPrefix(a.Name, rtnl.TemporaryPrefix)
 	return !overlay && a.Flags&(net.FlagLoopback|net.FlagPointToPoint) == 0 && a.RawFlags&unix.IFF_NOARP == 0
 }

@@ -15,7 +15,7 @@ const (
 	device               // of a dataplane, ours or flannel's: leads to an overlay device
 )
 
-// route is a route of the main table that concerns us.
+// route is a route of the main table inside the overlay networks.
 type route struct {
 	dst       netip.Prefix
 	owner     owner
@@ -29,7 +29,7 @@ type verb uint8
 
 const (
 	add     verb = iota
-	replace      // what is there is ours to replace, atomically
+	replace      // atomically, a route that we may replace
 	remove
 )
 
@@ -48,33 +48,18 @@ const blackholeMetric = 1 << 20
 type goal struct {
 	direct     map[netip.Prefix]hop
 	blackholes []netip.Prefix
-	// encapsulated are the subnets that the dataplane is to reach. It replaces a
-	// direct route to one, so that no packet is lost, where that is not overdue.
-	encapsulated map[netip.Prefix]bool
-	overdue      func(netip.Prefix) bool
 }
 
-// plan returns what to do so that have becomes what g wants, and the subnets whose
-// route is left for the dataplane to replace.
-func plan(have []route, g goal) (ops []op, left []netip.Prefix) {
-	there := make(map[netip.Prefix]route, len(have))
-	covers := coverage(have)
+// plan returns the additions and replacements that g needs. An unwanted direct route of
+// flannel becomes ours, which the dataplane may replace by its own.
+func plan(have []route, g goal) (ops []op) {
+	there := make(map[netip.Prefix]route, len(g.direct))
 	for _, r := range have {
 		switch {
 		case r.blackhole:
-			if r.owner != ours || r.metric != blackholeMetric || !slices.Contains(g.blackholes, r.dst) {
-				ops = append(ops, op{remove, r})
-			}
 			continue
-		case r.owner == ours && g.direct[r.dst] == r.hop, g.direct[r.dst] != hop{}:
-			// there, or replaced below
-		case r.owner == device:
-		case g.encapsulated[r.dst] && !covers(r.dst) && !g.overdue(r.dst):
-			if left = append(left, r.dst); r.owner == flannel { // so that the dataplane may replace it
-				ops = append(ops, op{replace, route{dst: r.dst, hop: r.hop}})
-			}
-		default:
-			ops = append(ops, op{remove, r})
+		case r.owner == flannel && g.direct[r.dst] == hop{}:
+			ops = append(ops, op{replace, route{dst: r.dst, hop: r.hop}})
 		}
 		there[r.dst] = r
 	}
@@ -93,36 +78,25 @@ func plan(have []route, g goal) (ops []op, left []netip.Prefix) {
 		}
 	}
 	slices.SortFunc(ops, compareOps)
-	slices.SortFunc(left, netip.Prefix.Compare)
-	return ops, left
+	return ops
 }
 
-// coverage returns a function that reports whether a route to an overlay device leads
-// to a wider prefix than this, as that of the userspace dataplane does.
-func coverage(have []route) func(netip.Prefix) bool {
-	var wide []netip.Prefix
-	lengths := map[int]bool{}
+// stale returns the removals that g needs.
+func stale(have []route, g goal) (ops []op) {
 	for _, r := range have {
-		if r.owner == device {
-			wide = append(wide, r.dst)
-			lengths[r.dst.Bits()] = true
+		wanted := g.direct[r.dst] != hop{} || r.owner == device
+		if r.blackhole {
+			wanted = r.owner == ours && r.metric == blackholeMetric && slices.Contains(g.blackholes, r.dst)
+		}
+		if !wanted {
+			ops = append(ops, op{remove, r})
 		}
 	}
-	set := make(map[netip.Prefix]bool, len(wide))
-	for _, p := range wide {
-		set[p] = true
-	}
-	return func(p netip.Prefix) bool {
-		for bits := range lengths {
-			if wider, err := p.Addr().Prefix(bits); err == nil && bits < p.Bits() && set[wider] {
-				return true
-			}
-		}
-		return false
-	}
+	slices.SortFunc(ops, compareOps)
+	return ops
 }
 
-// applied returns what is there after ops were done.
+// applied returns the routes after ops were done.
 func applied(have []route, ops []op) []route {
 	gone, changed := map[route]bool{}, map[netip.Prefix]bool{}
 	var added []route

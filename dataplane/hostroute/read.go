@@ -3,6 +3,7 @@ package hostroute
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -11,7 +12,8 @@ import (
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
-// read lists the routes that concern the overlay, if they are not remembered.
+// read lists the routes inside the overlay networks, unless they are remembered. fresh
+// reports whether it did.
 func (r *Routes) read(w dataplane.Wanted) (fresh bool, err error) {
 	if r.known {
 		return false, nil
@@ -21,17 +23,20 @@ func (r *Routes) read(w dataplane.Wanted) (fresh bool, err error) {
 		return false, fmt.Errorf("list routes: %w", err)
 	}
 	r.have, r.refused = classify(all, w)
-	r.known = true
+	if r.cfg.idle() { // only removals are left to do, and never of a device's routes
+		r.have = slices.DeleteFunc(r.have, func(c route) bool { return c.owner == device })
+	}
+	r.known, r.reasons = true, map[netip.Prefix]error{}
 	return true, nil
 }
 
-// classify keeps of the main table's routes those that concern the overlay. taken are
-// the destinations within it of somebody else's routes.
+// classify returns the routes of the main table inside the overlay networks that overlayd or
+// flannel made. taken has the destinations of others' routes there.
 func classify(all []netlink.Route, w dataplane.Wanted) (out []route, taken map[netip.Prefix]bool) {
 	taken = map[netip.Prefix]bool{}
 	routers := map[netip.Addr]bool{}
 	for _, r := range all {
-		// By a peer there may be direct routes of another overlay, too.
+		// A peer may also be the gateway of another overlay's direct routes.
 		if gw, ok := gateway(r); ok && !rtnl.Inside(rtnl.Prefix(r.Dst), w.Networks) && !rtnl.IsHostRoute(r) {
 			routers[gw] = true
 		}
@@ -72,8 +77,8 @@ func classify(all []netlink.Route, w dataplane.Wanted) (out []route, taken map[n
 
 func isOnLink(r netlink.Route) bool { return r.Flags&unix.RTNH_F_ONLINK != 0 }
 
-// hasOwnLength reports whether a subnet is as long as the own one of its family, as
-// flannel's all are.
+// hasOwnLength reports whether p is as long as the own subnet of its family. All subnets of
+// flannel have one length.
 func hasOwnLength(p netip.Prefix, w dataplane.Wanted) bool {
 	for _, own := range w.Subnets {
 		if own.Addr().BitLen() == p.Addr().BitLen() && own.Bits() == p.Bits() {

@@ -56,3 +56,19 @@ func TestSyncOfManyPeersIsFast(t *testing.T) {
 		}
 	}
 }
+
+// Without host routes, as by default, a Sync costs nothing, however many peers there are.
+func TestSyncWithoutHostRoutesCostsNothing(t *testing.T) {
+	hosts, _ := newHosts(t, 1)
+	h := hosts[0]
+	h.cfg.Direct = false
+	h.open()
+	w := dataplane.Wanted{Subnets: prefixes("10.5.1.0/24"), Networks: prefixes("10.0.0.0/8"), Peers: manyPeers(50_000, true)}
+	h.run(nil)
+	h.sync(w)
+	h.awaitQuiet()
+	allocs := testing.AllocsPerRun(10, func() { h.sync(w) })
+	if allocs > 100 {
+		t.Errorf("%v allocations", allocs)
+	}
+}

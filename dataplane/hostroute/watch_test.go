@@ -3,6 +3,7 @@ package hostroute
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
@@ -36,11 +37,14 @@ func TestRunRepairsWhatOthersChange(t *testing.T) {
 			w := wanted(newPeer("192.0.2.3", "10.5.2.0/24"), newPeer("2001:db8::3", "fd00:0:0:2::/64"))
 			h.sync(w)
 			h.expect(0, all...)
-			h.run(nil)
-			h.Run("ip", strings.Fields(args)...)
 			if strings.Contains(args, "10.5.7") { // not a subnet that we know: found by the next comparison
-				h.r.stale.Store(true)
-				h.r.look()
+				h.run(&w)
+				h.Run("ip", strings.Fields(args)...)
+				h.r.dirty.Store(true)
+				h.r.watch.Wake()
+			} else {
+				h.run(nil)
+				h.Run("ip", strings.Fields(args)...)
 			}
 			h.expect(2*time.Second, all...)
 		})
@@ -118,7 +122,7 @@ func TestRunIsQuietWhereNothingConcernsIt(t *testing.T) {
 func (h *host) settled() bool {
 	h.r.mu.Lock()
 	defer h.r.mu.Unlock()
-	return h.r.known && !h.r.stale.Load()
+	return h.r.known && !h.r.dirty.Load()
 }
 
 // awaitQuiet waits until Run has had nothing to look at for longer than it gathers: it
@@ -153,28 +157,6 @@ func TestRunEnds(t *testing.T) {
 		t.Fatal("Run does not end")
 	}
 	goleak.VerifyNone(t, leaks)
-}
-
-func TestAlarm(t *testing.T) {
-	a := newAlarm()
-	defer a.timer.Stop()
-	a.in(time.Hour)
-	if time.Until(a.due) > time.Minute {
-		t.Error("an earlier look was put off")
-	}
-	a.start()
-	a.in(time.Hour)
-	a.in(time.Minute)
-	if d := time.Until(a.due); d > time.Minute {
-		t.Errorf("due in %v", d)
-	}
-	a.start()
-	a.started = a.started.Add(-time.Second) // it took a second
-	a.done()
-	a.in(0)
-	if d := time.Until(a.due); d < maxRest/2 || d > maxRest {
-		t.Errorf("due in %v", d)
-	}
 }
 
 // stream sends a datagram each millisecond until stop is closed, and reports how
@@ -289,8 +271,8 @@ func (h *host) awaitWay(to, way string) {
 	}
 }
 
-// A route that was left to the dataplane, and has been replaced by it, is the dataplane's:
-// it stays, though nobody listens to what happens to routes where none is wanted.
+// A route that the dataplane has put in the place of a direct route stays, although nobody
+// listens to notifications if no host routes are wanted.
 func TestReplacedRouteStays(t *testing.T) {
 	hosts, _ := newHosts(t, 1)
 	h := hosts[0]
@@ -303,19 +285,44 @@ func TestReplacedRouteStays(t *testing.T) {
 	h.awaitQuiet()
 	h.Run("ip", "route", "add", "10.5.2.0/24", "via", "192.0.2.3", "proto", "211")
 	h.Run("ip", "route", "add", "fd00:0:0:2::/64", "via", "2001:db8::3", "proto", "211")
-	h.r.stale.Store(true) // as if they had been there at the start
+	h.r.dirty.Store(true) // as if they had been there at the start
 	h.sync(w)
 	encapsulated := []string{"10.5.2.0/24 via 10.5.2.0 dev flannel.1 onlink", "fd00:0:0:2::/64 via fd00:0:0:2:: dev flannel-v6.1 metric 1024 onlink"}
 	h.expect(0, encapsulated...)
-	waits := func() int {
-		h.r.mu.Lock()
-		defer h.r.mu.Unlock()
-		return len(h.r.left)
+	h.sync(w)
+	h.expect(0, encapsulated...)
+}
+
+// A repair names its routes in the log and is counted, a change that Sync makes is not.
+func TestRepairsAreCountedAndLogged(t *testing.T) {
+	hosts, _ := newHosts(t, 1)
+	h := hosts[0]
+	var log strings.Builder
+	h.cfg.Log, h.cfg.Blackhole = slog.New(slog.NewTextHandler(&log, nil)), true
+	h.open()
+	w := wanted(newPeer("192.0.2.3", "10.5.2.0/24"))
+	h.sync(w)
+	h.r.running = true // without Run: the test looks itself
+	if differs := h.r.look(); differs || log.Len() > 0 {
+		t.Errorf("differs %v, log %s", differs, log.String())
 	}
-	for deadline := time.Now().Add(5 * time.Second); waits() > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("still waiting for the dataplane")
+	h.Run("ip", "route", "del", "10.5.2.0/24")
+	h.Run("ip", "route", "del", "blackhole", "10.5.1.0/24", "metric", "1048576")
+	h.r.dirty.Store(true)
+	if h.r.look() {
+		t.Error("a repair needs a Sync")
+	}
+	h.expect(0, blackhole4, directB, "blackhole fd00:0:0:1::/64 dev lo metric 1048576")
+	for i, want := range []dataplane.ObjectStatus{{Kind: kindDirect, Wanted: 1, Have: 1}, {Kind: kindBlackhole, Wanted: 2, Have: 2}} {
+		got := h.r.Status().Objects[i]
+		if got.Repairs != 1 || got.LastRepair.IsZero() || got.Kind != want.Kind || got.Wanted != want.Wanted || got.Have != want.Have {
+			t.Errorf("got %+v", got)
 		}
 	}
-	h.expect(0, encapsulated...)
+	for _, part := range []string{`change.op=add change.kind="direct route" change.key=10.5.2.0/24 change.was="" change.is="via 192.0.2.3"`,
+		"change.op=add change.kind=blackhole change.key=10.5.1.0/24"} {
+		if !strings.Contains(log.String(), part) {
+			t.Errorf("want %s in %s", part, log.String())
+		}
+	}
 }
