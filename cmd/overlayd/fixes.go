@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/kernel"
+	"github.com/overlayd/overlayd/dataplane/underlay"
 )
 
 // fixOf returns what to do about an error, in the words of this program's flags and commands:
@@ -36,7 +38,28 @@ func fixOf(o *flags.Flags, network string, err error) string {
 	if other := new(node.RunningError); errors.As(err, &other) {
 		return "stop it first, or give this daemon a --subnet-file, prefix and VNI of its own"
 	}
+	if s := new(underlay.SelectError); errors.As(err, &s) {
+		return fixOfUnderlay(s)
+	}
 	return fixOfRight(err)
+}
+
+// fixOfUnderlay names the flags that led to no interface, or those that name one.
+func fixOfUnderlay(err *underlay.SelectError) string {
+	if err.Unnamed {
+		return "choose one with --iface, --iface-regex or --iface-can-reach"
+	}
+	names := map[underlay.Field]string{
+		underlay.FieldIface: "--iface", underlay.FieldIfaceRegex: "--iface-regex", underlay.FieldCanReach: "--iface-can-reach",
+		underlay.FieldPublicIP: "--public-ip", underlay.FieldPublicIPv6: "--public-ipv6",
+	}
+	var flags []string
+	for _, t := range err.Tried {
+		if name := names[t.Field]; !slices.Contains(flags, name) {
+			flags = append(flags, name)
+		}
+	}
+	return "correct " + strings.Join(flags, ", ")
 }
 
 // fixOfRight is fixOf for a right or a device that this process lacks.

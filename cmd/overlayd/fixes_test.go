@@ -1,0 +1,36 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/overlayd/overlayd/dataplane/kernel"
+	"github.com/overlayd/overlayd/dataplane/underlay"
+)
+
+// Errors from below name no flags: what to do about them is said here.
+func TestFixesNameFlags(t *testing.T) {
+	tried := func(fields ...underlay.Field) (all []*underlay.OptionError) {
+		for _, f := range fields {
+			all = append(all, &underlay.OptionError{Field: f, Value: "x", Err: errors.New("no such interface")})
+		}
+		return all
+	}
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{errors.New("other"), ""},
+		{&underlay.SelectError{Tried: tried(""), Unnamed: true}, "choose one with --iface, --iface-regex or --iface-can-reach"},
+		{&underlay.SelectError{Tried: tried(underlay.FieldIface)}, "correct --iface"},
+		{&underlay.SelectError{Tried: tried(underlay.FieldIface, underlay.FieldIface, underlay.FieldIfaceRegex, underlay.FieldCanReach)},
+			"correct --iface, --iface-regex, --iface-can-reach"},
+		{&underlay.SelectError{Tried: tried(underlay.FieldPublicIP, underlay.FieldPublicIPv6)}, "correct --public-ip, --public-ipv6"},
+		{kernel.ErrPermission, "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
+	} {
+		if got := fixOf(nil, "", fmt.Errorf("open: %w", tc.err)); got != tc.want {
+			t.Errorf("%v: got %q, want %q", tc.err, got, tc.want)
+		}
+	}
+}
