@@ -11,20 +11,17 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-// maxName is the longest name of a network device (IFNAMSIZ less its zero byte).
-const maxName = 15
-
-// deviceNames are those of the devices that an overlay of a VNI may have.
+// deviceNames returns the names of the devices that an overlay may have, by its VNI.
 func deviceNames(vni uint32) [2]string {
-	return [2]string{deviceName(netip.IPv4Unspecified(), vni), deviceName(netip.IPv6Unspecified(), vni)}
+	return [2]string{dataplane.DeviceName(vni), dataplane.DeviceNameV6(vni)}
 }
 
-// deviceName is flannel's name for the overlay device of one family.
+// deviceName returns the name of the device of an underlay's family.
 func deviceName(local netip.Addr, vni uint32) string {
 	if local.Is4() {
-		return fmt.Sprintf("flannel.%d", vni)
+		return dataplane.DeviceName(vni)
 	}
-	return fmt.Sprintf("flannel-v6.%d", vni)
+	return dataplane.DeviceNameV6(vni)
 }
 
 // vxlanLink is the device with the attributes that flannel v0.28 gives it. UDPCSum

@@ -23,7 +23,7 @@ const defaultResync = 60 * time.Second
 type Config struct {
 	Log       *slog.Logger
 	Underlays []dataplane.Underlay // one or two, of different families; each gets a device
-	VNI       uint32               // 24-bit, and short enough for the device name: at most 9999999, over IPv6 9999
+	VNI       uint32               // 24-bit; at most dataplane.MaxDeviceVNI, over IPv6 MaxDeviceVNIV6
 	Port      uint16               // UDP port of VXLAN
 	MTU       int                  // of the overlay devices, in bytes
 
@@ -52,14 +52,17 @@ func (c *Config) check() error {
 }
 
 func (c *Config) checkUnderlay(u dataplane.Underlay) error {
-	name := deviceName(u.Local, c.VNI)
+	limit := uint32(dataplane.MaxDeviceVNI)
+	if u.Local.Is6() {
+		limit = dataplane.MaxDeviceVNIV6
+	}
 	switch {
 	case u.Link <= 0:
 		return fmt.Errorf("underlay link index %d is not positive", u.Link)
 	case !u.Local.IsValid() || !u.Public.IsValid() || u.Local.BitLen() != u.Public.BitLen() || u.Local.Is4In6():
 		return fmt.Errorf("local address %s and public address %s are not two of one family", u.Local, u.Public)
-	case len(name) > maxName:
-		return fmt.Errorf("VNI %d is too large: the name of device %s is longer than the kernel's %d bytes", c.VNI, name, maxName)
+	case c.VNI > limit:
+		return fmt.Errorf("VNI %d is too large: a device of its name can have at most %d", c.VNI, limit)
 	}
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/overlayd/overlayd/dataplane"
 )
 
 // Cleanup removes what overlayd left in the namespace, whichever dataplane made
@@ -52,10 +54,5 @@ func (c *Conn) RemoveOurs(name string) (bool, error) {
 }
 
 func isOurs(a *netlink.LinkAttrs) bool {
-	for _, prefix := range []string{"flannel.", "flannel-v6.", TemporaryPrefix} {
-		if strings.HasPrefix(a.Name, prefix) {
-			return a.Alias == Alias
-		}
-	}
-	return false
+	return a.Alias == Alias && (dataplane.IsDeviceName(a.Name) || strings.HasPrefix(a.Name, TemporaryPrefix))
 }

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/overlayd/overlayd/dataplane"
 )
 
 // link is one interface of the host.
@@ -93,20 +95,10 @@ func (l *link) refusal(loopback bool) error {
 	switch {
 	case l.loopback && !loopback:
 		return errors.New("is the loopback")
-	case isOverlayName(l.name):
+	case dataplane.IsDeviceName(l.name):
 		return errors.New("is an overlay device itself")
 	}
 	return nil
-}
-
-// isOverlayName recognises flannel.<VNI> and flannel-v6.<VNI>, the devices of
-// overlayd and of flannel.
-func isOverlayName(name string) bool {
-	vni, ok := strings.CutPrefix(name, "flannel.")
-	if !ok {
-		vni, ok = strings.CutPrefix(name, "flannel-v6.")
-	}
-	return ok && vni != "" && strings.Trim(vni, "0123456789") == ""
 }
 
 // addresses describes the addresses for a message.

@@ -218,7 +218,7 @@ func TestOverlayNames(t *testing.T) {
 	for name, want := range map[string]bool{
 		"flannel.1": true, "flannel-v6.4096": true, "flannel.": false, "flannel.x": false, "flannel": false, "flannel.1a": false, "eth0": false,
 	} {
-		if isOverlayName(name) != want {
+		if refused := (&link{name: name}).refusal(false) != nil; refused != want {
 			t.Errorf("%s: want %t", name, want)
 		}
 	}
