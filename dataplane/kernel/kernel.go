@@ -62,7 +62,7 @@ func (c *Config) checkUnderlay(u dataplane.Underlay) error {
 	case !u.Local.IsValid() || !u.Public.IsValid() || u.Local.BitLen() != u.Public.BitLen() || u.Local.Is4In6():
 		return fmt.Errorf("local address %s and public address %s are not two of one family", u.Local, u.Public)
 	case c.VNI > limit:
-		return fmt.Errorf("VNI %d is too large: a device of its name can have at most %d", c.VNI, limit)
+		return fmt.Errorf("VNI %d is too large for the name of device %s: at most %d", c.VNI, deviceName(u.Local, c.VNI), limit)
 	}
 	return nil
 }
