@@ -9,7 +9,7 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 
 export GOFLAGS := -trimpath $(GOFLAGS)
 
-# Packages whose tests time the kernel or measure throughput: one at a time, and none beside them.
+# Packages whose tests measure rates and times: one at a time, and none beside them. The others mostly wait.
 ALONE    := ./bench/compare ./cmd/overlayd ./dataplane/userspace
 PACKAGES = $(patsubst $(MODULE)%,.%,$(shell $(GO) list ./...))
 MODULE   = $(shell $(GO) list -m)
@@ -47,8 +47,8 @@ demo: build ## Three hosts on this machine reach each other; as root, about half
 
 test: build ## Every test that a change should pass; as root, in network namespaces of their own, six minutes
 	$(call need,$(TEST_TOOLS))
-	$(GO) test -shuffle=on -timeout 10m $(filter-out $(ALONE),$(PACKAGES))
-	$(GO) test -p 1 -shuffle=on -timeout 20m $(ALONE)
+	$(GO) test -p 4 -shuffle=on -timeout 10m $(filter-out $(ALONE),$(PACKAGES))
+	$(GO) test -p 1 -parallel 4 -shuffle=on -timeout 20m $(ALONE)
 
 test-long: ## Soak, chaos, fuzzing: what LONG=15m draws by a seed, or LONG=all (SEED=<n> repeats a run)
 	$(call need,$(TEST_TOOLS) gcc:gcc gcc:libc6-dev)
@@ -77,7 +77,8 @@ $(FLANNELD): # its udp backend needs cgo
 
 race: ## All tests with the race detector
 	$(call need,$(TEST_TOOLS) gcc:gcc gcc:libc6-dev)
-	CGO_ENABLED=1 $(GO) test -p 1 -race -shuffle=on -timeout 25m ./...
+	CGO_ENABLED=1 $(GO) test -p 4 -race -shuffle=on -timeout 15m $(filter-out $(ALONE),$(PACKAGES))
+	CGO_ENABLED=1 $(GO) test -p 1 -parallel 4 -race -shuffle=on -timeout 25m $(ALONE)
 
 fuzz: ## Every fuzz target for FUZZTIME (30s)
 	@set -e; for pkg in $$($(GO) list ./...); do \

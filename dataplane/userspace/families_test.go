@@ -115,6 +115,7 @@ func TestTrafficOverEachUnderlay(t *testing.T) {
 	for name, under := range map[string][]int{"v4": {4}, "v6": {6}, "dual": {4, 6}} {
 		for _, peer := range []string{"kernel", "userspace"} {
 			t.Run(name+"/"+peer, func(t *testing.T) {
+				t.Parallel() // hosts of its own
 				hosts := newDualHosts(t, 2, under...)
 				d := connect(hosts[0], hosts[1], peer == "kernel")
 				bothFamilies(t, hosts[0], hosts[1])
@@ -139,6 +140,7 @@ func TestTrafficOverIPv6WithoutOffloads(t *testing.T) {
 	for _, set := range sets {
 		for _, peer := range []string{"kernel", "userspace"} {
 			t.Run(fmt.Sprintf("%s/%s", set, peer), func(t *testing.T) {
+				t.Parallel() // hosts of its own
 				hosts := newDualHosts(t, 2, 6)
 				hosts[0].offloads = set
 				connect(hosts[0], hosts[1], peer == "kernel")

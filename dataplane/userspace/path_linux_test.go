@@ -54,6 +54,7 @@ func TestPathMTUOverIPv6(t *testing.T) {
 	for _, mtu := range []int{1400, 1300} {
 		for _, offloads := range []Offloads{AllOffloads, 0} {
 			t.Run(fmt.Sprintf("%d/%s", mtu, offloads), func(t *testing.T) {
+				t.Parallel() // hosts of its own
 				a, b := newRoutedHosts(t, mtu)
 				for i, h := range []*host{a, b} {
 					h.offloads = offloads

@@ -187,6 +187,7 @@ func TestTrafficWithOffloads(t *testing.T) {
 	for _, set := range sets {
 		for peer, kernel := range map[string]bool{"kernel": true, "userspace": false} {
 			t.Run(fmt.Sprintf("%s/%s", set, peer), func(t *testing.T) {
+				t.Parallel() // hosts of its own
 				hosts := newHosts(t, 2, testMTU)
 				a, b := hosts[0], hosts[1]
 				a.offloads = set
