@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -130,8 +131,19 @@ func TestClaimIsHeldOverSessions(t *testing.T) {
 			}
 		}
 	}()
-	for i := range 3 {
-		c.put("/coreos.com/network/config", strings.Replace(testNetwork, `"vxlan"`, fmt.Sprintf(`"vxlan","Port":%d`, 4789+i), 1))
+	h.restartSessions(3)
+	close(stop)
+	if <-won {
+		t.Error("another overlayd got the device between two sessions")
+	}
+}
+
+// restartSessions changes the network config so that the session ends and another begins, n times.
+func (h *host) restartSessions(n int) {
+	t := h.c.t
+	t.Helper()
+	for i := range n {
+		h.c.put("/coreos.com/network/config", strings.Replace(testNetwork, `"vxlan"`, fmt.Sprintf(`"vxlan","Port":%d`, 4789+i), 1))
 		eventually(t, 20*time.Second, "another session", func() error {
 			if n := linesWith(h.daemon.text(), "msg=ready"); n < i+2 {
 				return fmt.Errorf("%d sessions", n)
@@ -139,10 +151,36 @@ func TestClaimIsHeldOverSessions(t *testing.T) {
 			return nil
 		})
 	}
-	close(stop)
-	if <-won {
-		t.Error("another overlayd got the device between two sessions")
-	}
+}
+
+// TestSessionsBesideAnotherUser: somebody who takes every abstract socket that he can get, whenever
+// he can, does not keep a session from beginning.
+func TestSessionsBesideAnotherUser(t *testing.T) {
+	c := newCluster(t, 1, testNetwork)
+	h := c.hosts[0]
+	h.up("--dataplane", modeKernel)
+	var group sync.WaitGroup
+	stop := make(chan struct{})
+	group.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			h.Do(func() error {
+				socket, err := net.ListenPacket("unixgram", "@overlayd/flannel.1")
+				if err != nil {
+					return err
+				}
+				<-stop
+				return socket.Close()
+			})
+		}
+	})
+	defer group.Wait()
+	defer close(stop)
+	h.restartSessions(3)
 }
 
 // TestSecondDaemonOnOneSubnetFile: it is refused, with the file and the pid of the first, and so

@@ -222,6 +222,21 @@ func TestDrainWithoutConfig(t *testing.T) {
 	}
 }
 
+// TestDrainOfDualStackHost: without a daemon and without a network config that can be read, a host
+// of both families has nothing to give back, and says so.
+func TestDrainOfDualStackHost(t *testing.T) {
+	for name, config := range map[string]string{"no config": "", "bad config": "{"} {
+		t.Run(name, func(t *testing.T) {
+			c := newClusterOn(t, []string{under4, under6}, 1, config)
+			h := c.hosts[0]
+			p := start(t, h.NS, "drain", []string{asOverlayd + "=1"}, "drain", "--etcd-endpoints", c.url, "--subnet-file", h.subnetFile)
+			if code := p.wait(20 * time.Second); code != 0 || !strings.Contains(p.text(), "nothing to give back") {
+				t.Errorf("exit code %d:\n%s", code, p.text())
+			}
+		})
+	}
+}
+
 // TestConfigOutOfReach: a config that no dataplane here can carry never ends the daemon.
 func TestConfigOutOfReach(t *testing.T) {
 	t.Parallel()

@@ -18,6 +18,7 @@ type Daemon struct {
 	expects *expected
 	ports   portPool
 	served  servedConfigs
+	parts   func(s *Session, mtu int) []partSpec // the list of parts of an overlay
 
 	drain     chan struct{} // closed by Drain
 	drainOnce sync.Once
@@ -25,7 +26,7 @@ type Daemon struct {
 
 // New returns a Daemon that does nothing before Run.
 func New(cfg Config) *Daemon {
-	return &Daemon{cfg: cfg, expects: newExpected(), drain: make(chan struct{})}
+	return &Daemon{cfg: cfg, expects: newExpected(), parts: (*Session).parts, drain: make(chan struct{})}
 }
 
 // Drain makes Run give the leases back and return. It may be called at any time, more than once.

@@ -25,6 +25,13 @@ func TestMain(m *testing.M) {
 		fmt.Println(pid, held, err)
 		os.Exit(0)
 	}
+	if spec := os.Getenv(asDaemon); spec != "" {
+		if err := runTestDaemon(spec); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 

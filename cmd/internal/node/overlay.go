@@ -24,10 +24,9 @@ import (
 type Overlay struct {
 	log     *slog.Logger
 	parts   []*slot
-	forward dataplane.Dataplane // one of parts; nil: this overlay carries no packets
-	mode    Mode                // of forward; empty without it
-	again   chan struct{}       // somebody asks for a Sync of all parts
-	retry   pace.Backoff        // of such a Sync
+	forward *forwarding   // one of parts; nil: this overlay carries no packets
+	again   chan struct{} // somebody asks for a Sync of all parts
+	retry   pace.Backoff  // of such a Sync
 
 	mu   sync.Mutex // one Sync at a time
 	last *dataplane.Wanted
@@ -47,8 +46,8 @@ func openOverlay(log *slog.Logger, specs []partSpec) (*Overlay, error) {
 			return nil, err
 		}
 		o.parts = append(o.parts, s)
-		if f, ok := s.part.(forwarding); ok {
-			o.forward, o.mode = f.Dataplane, f.mode
+		if f, ok := s.part.(*forwarding); ok {
+			o.forward = f
 		}
 	}
 	return o, nil
@@ -85,7 +84,7 @@ func (o *Overlay) sync(ctx context.Context, w dataplane.Wanted) error {
 		w, errs[i] = s.part.Sync(ctx, w)
 		if _, whole := dataplane.PeerErrors(errs[i]); whole != nil {
 			failed = i
-		} else if s.forwards() {
+		} else if o.forward != nil && s.part == o.forward {
 			o.reached.Store(&given[i])
 		}
 	}
@@ -156,12 +155,12 @@ func (o *Overlay) syncLast(ctx context.Context) (peers []*dataplane.PeerError, e
 	return dataplane.PeerErrors(o.sync(ctx, *o.last))
 }
 
-// Stats returns the counters of the part that forwards; false without one.
-func (o *Overlay) Stats() (dataplane.Stats, bool) {
+// mode returns the mode of the part that forwards; empty without one.
+func (o *Overlay) mode() Mode {
 	if o.forward == nil {
-		return dataplane.Stats{}, false
+		return ""
 	}
-	return o.forward.Stats(), true
+	return o.forward.mode
 }
 
 // markDirect returns peers with those marked that a direct route leads to. It changes no peer of

@@ -14,7 +14,8 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 )
 
-// dummy is a part that notes what is done to it. It leaves a mark in what it hands on.
+// dummy is a part that notes what is done to it. It leaves a mark in what it hands on: one more
+// network of the overlay.
 type dummy struct {
 	name      string
 	calls     *[]string
@@ -25,13 +26,13 @@ type dummy struct {
 func (d *dummy) note(what string) { *d.calls = append(*d.calls, what+" "+d.name) }
 
 func (d *dummy) Sync(_ context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
-	d.note(fmt.Sprint("sync ", w.MTU))
-	w.MTU++
+	d.note(fmt.Sprint("sync ", len(w.Networks)))
+	w.Networks = append(slices.Clone(w.Networks), netip.MustParsePrefix("198.51.100.0/24"))
 	return w, d.err
 }
 
 func (d *dummy) Prune(_ context.Context, w dataplane.Wanted) error {
-	d.note(fmt.Sprint("prune ", w.MTU))
+	d.note(fmt.Sprint("prune ", len(w.Networks)))
 	return d.gone
 }
 
@@ -92,7 +93,7 @@ func TestOrderOfParts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = o.Sync(t.Context(), dataplane.Wanted{MTU: 1})
+			err = o.Sync(t.Context(), dataplane.Wanted{Networks: make([]netip.Prefix, 1)})
 			if n := countErrors(err); n != c.errors {
 				t.Errorf("%d errors (%v), want %d", n, err, c.errors)
 			}
@@ -143,7 +144,7 @@ func TestPartThatCannotBeOpened(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := o.Sync(t.Context(), dataplane.Wanted{MTU: 1}); err != nil {
+		if err := o.Sync(t.Context(), dataplane.Wanted{Networks: make([]netip.Prefix, 1)}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -192,7 +193,7 @@ func TestReached(t *testing.T) {
 	var calls []string
 	before, d := &dummy{name: "a", calls: &calls}, &dummy{name: "b", calls: &calls}
 	o, err := openOverlay(slog.New(slog.DiscardHandler), []partSpec{before.spec(""), {name: "forwarding", open: func() (dataplane.Part, error) {
-		return forwarding{carrying{d}, Kernel, func() { calls = append(calls, "given back") }}, nil
+		return &forwarding{carrying{d}, Kernel, nil, func() { calls = append(calls, "given back") }}, nil
 	}}})
 	if err != nil {
 		t.Fatal(err)
@@ -204,16 +205,15 @@ func TestReached(t *testing.T) {
 		mtu  int
 		err  error
 		want int
-	}{{10, errPeer, 11}, {20, errDown, 11}, {30, nil, 31}} {
+	}{{10, errPeer, 10}, {20, errDown, 10}, {30, nil, 30}} {
 		d.err = c.err
 		o.Sync(t.Context(), dataplane.Wanted{MTU: c.mtu})
-		if got := o.reached.Load().MTU; got != c.want {
-			t.Errorf("MTU %d, %v: reached %d, want %d", c.mtu, c.err, got, c.want)
+		if got := o.reached.Load(); got.MTU != c.want || len(got.Networks) != 1 {
+			t.Errorf("MTU %d, %v: reached %+v, want MTU %d and the mark of the first part", c.mtu, c.err, got, c.want)
 		}
 	}
-	stats, ok := o.Stats()
-	if o.mode != Kernel || len(o.VTEPs()) != 1 || !ok || stats.TxPackets != 3 {
-		t.Errorf("mode %s, VTEPs %v, stats %v, %v", o.mode, o.VTEPs(), stats, ok)
+	if got := statsAttrs(o); o.mode() != Kernel || len(o.VTEPs()) != 1 || fmt.Sprint(got) != "[tx_packets 3]" {
+		t.Errorf("mode %s, VTEPs %v, stats %v", o.mode(), o.VTEPs(), got)
 	}
 	if o.Close(); !slices.Equal(calls[len(calls)-3:], []string{"close b", "given back", "close a"}) {
 		t.Errorf("got %q", calls)
@@ -232,8 +232,8 @@ func TestOverlayWithoutForwarding(t *testing.T) {
 	if err := o.Sync(t.Context(), dataplane.Wanted{}); err != nil {
 		t.Error(err)
 	}
-	if _, ok := o.Stats(); ok || o.VTEPs() != nil || o.reached.Load() != nil || o.mode != "" {
-		t.Errorf("it forwards: %v, %v", o.VTEPs(), o.reached.Load())
+	if o.VTEPs() != nil || o.reached.Load() != nil || o.mode() != "" || statsAttrs(o) != nil {
+		t.Errorf("it forwards: %v, %v, %s", o.VTEPs(), o.reached.Load(), o.mode())
 	}
 }
 

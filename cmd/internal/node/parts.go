@@ -60,11 +60,12 @@ func (s *Session) openRoutes() (dataplane.Part, error) {
 type forwarding struct {
 	dataplane.Dataplane
 	mode     Mode
-	giveBack func() // of the port that it shares
+	shared   *userspace.Port // with other networks; nil: it has its own
+	giveBack func()          // of shared
 }
 
 // Close closes the dataplane and gives back what it shares with others.
-func (f forwarding) Close() error {
+func (f *forwarding) Close() error {
 	err := f.Dataplane.Close()
 	f.giveBack()
 	return err
@@ -92,7 +93,7 @@ func (s *Session) openForwarding(mtu int) (dataplane.Part, error) {
 	})
 	switch {
 	case err == nil:
-		return forwarding{k, Kernel, func() {}}, nil
+		return &forwarding{k, Kernel, nil, func() {}}, nil
 	case mode == Kernel:
 		return nil, err
 	case c.Backend.GBP || c.Backend.Learning:
@@ -129,5 +130,5 @@ func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
 		giveBack()
 		return nil, err
 	}
-	return forwarding{d, Userspace, giveBack}, nil
+	return &forwarding{d, Userspace, config.Shared, giveBack}, nil
 }

@@ -53,7 +53,7 @@ func (n *Network) runSession(ctx context.Context) error {
 	enableForwarding(n.log, config)
 	s := &Session{network: n, config: config, iface: n.iface, began: time.Now()}
 	mtu := overlayMTU(config, n.iface)
-	s.overlay, err = openOverlay(n.log, s.parts(mtu))
+	s.overlay, err = openOverlay(n.log, n.daemon.parts(s, mtu))
 	if errors.Is(err, errUnfit) {
 		n.refused = refusal{config, err, time.Now()}
 		return err
@@ -63,7 +63,7 @@ func (n *Network) runSession(ctx context.Context) error {
 	}
 	defer s.overlay.Close()
 	n.opened = true
-	n.log.Info("dataplane", "mode", s.overlay.mode, "vni", config.Backend.VNI, "port", config.Backend.Port, "mtu", mtu)
+	n.log.Info("dataplane", "mode", s.overlay.mode(), "vni", config.Backend.VNI, "port", config.Backend.Port, "mtu", mtu)
 	err = s.run(ctx, mtu)
 	n.log.Info("stats", statsAttrs(s.overlay)...)
 	return err
@@ -146,8 +146,10 @@ func (s *Session) drainOnRequest(ctx context.Context) error {
 
 // statsAttrs lists the counters that are not zero.
 func statsAttrs(o *Overlay) (attrs []any) {
-	stats, _ := o.Stats()
-	for _, c := range status.Counters(stats) {
+	if o.forward == nil {
+		return nil
+	}
+	for _, c := range status.Counters(o.forward.Stats()) {
 		if c.Value > 0 {
 			attrs = append(attrs, c.Name, c.Value)
 		}

@@ -31,11 +31,6 @@ type slot struct {
 
 func (s *slot) optional() bool { return s.spec.lack != "" }
 
-func (s *slot) forwards() bool {
-	_, ok := s.part.(forwarding)
-	return ok
-}
-
 // open opens the part. It returns an error only if the part is required.
 func (s *slot) open() error {
 	p, err := s.spec.open()

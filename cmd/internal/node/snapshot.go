@@ -6,10 +6,13 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
 )
 
-// snapshot is how a network was after the last event of it: an immutable value, replaced and
-// never changed. Whoever reads it waits for nobody.
+// snapshot is how a network is: an immutable value, replaced at every event of its session and
+// never changed, so that whoever reads it waits for nobody. What changes with every Sync is not
+// copied into it: the controller publishes that itself, as such a value (control.Status), and
+// Status puts both together.
 type snapshot struct {
 	session *Session // nil between two sessions
 	fault   error    // why there is no session
@@ -32,13 +35,13 @@ func (n *Network) isReady() bool { return !n.snapshot.Load().ready.IsZero() }
 // Status returns how the network is. It may be called at any time.
 func (n *Network) Status() status.Network {
 	s := n.snapshot.Load()
-	st := status.Network{V: status.Version, Name: n.name, Updated: s.at, Ready: n.isReady(), ReadySince: s.ready}
+	st := status.Network{V: status.Version, Name: n.name, Ready: !s.ready.IsZero(), ReadySince: s.ready}
 	if r, ok := s.store.(control.StoreReporter); ok {
 		store := r.Status()
 		st.Store = &store
 	}
 	if s.fault != nil {
-		st.Err = s.fault.Error()
+		st.Err, st.ErrSince = s.fault.Error(), s.at
 	}
 	if s.session != nil {
 		s.session.report(&st)
@@ -49,16 +52,16 @@ func (n *Network) Status() status.Network {
 // report fills in what a session knows.
 func (s *Session) report(st *status.Network) {
 	b := s.config.Backend
-	st.SessionStart, st.Mode, st.VNI, st.Port = s.began, string(s.overlay.mode), b.VNI, b.Port
+	st.SessionStart, st.Mode, st.VNI, st.Port = s.began, string(s.overlay.mode()), b.VNI, b.Port
 	st.Underlay = &status.Underlay{Interface: s.iface.Name, MTU: s.iface.MTU}
 	for _, u := range s.network.underlays(s.config, s.iface) {
 		st.Underlay.Ends = append(st.Underlay.Ends, status.End{Local: u.Local, Public: u.Public})
 	}
 	st.Parts = s.overlay.Status()
-	if stats, ok := s.overlay.Stats(); ok {
-		st.Counters = map[string]uint64{}
-		for _, c := range status.Counters(stats) {
-			st.Counters[c.Name] = c.Value
+	if f := s.overlay.forward; f != nil {
+		st.Counters = countersByName(f.Stats())
+		if f.shared != nil {
+			st.SharedPort = countersByName(f.shared.Stats())
 		}
 	}
 	c := s.controller.Status()
@@ -69,6 +72,14 @@ func (s *Session) report(st *status.Network) {
 	st.LeaseFault, st.SyncFault = c.LeaseFault, c.SyncFault
 	st.Peers = s.overlay.markDirect(c.Peers)
 	st.Rejected, st.Bad, st.Control = c.Rejected, c.Bad, c.Stats
+}
+
+func countersByName(s dataplane.Stats) map[string]uint64 {
+	m := map[string]uint64{}
+	for _, c := range status.Counters(s) {
+		m[c.Name] = c.Value
+	}
+	return m
 }
 
 func leaseStatus(l control.Lease) *status.Lease {

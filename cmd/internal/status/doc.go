@@ -4,12 +4,12 @@
 //
 // Every field of [Network] has one source:
 //
-//	session_start, mode, vni, port, mtu, underlay   the session: node.Session
-//	lease, peers, rejected, bad                     its controller: control.Status
-//	state "direct" of a peer                        the direct routes, as the overlay last synced them
+//	session_start, mode, vni, port, underlay        node.Session, which does not change while it runs
+//	ready, ready_since, err, err_since              the events of a session: node.snapshot
+//	mtu, lease, lease_fault, sync_fault, peers,     the controller of the session: control.Status, published
+//	rejected, bad, control                          after every Sync and every fault
+//	state "direct" of a peer                        the Wanted that the dataplane was given last
 //	parts                                           each part's own Status, in the order of the overlay
-//	counters                                        the dataplane's Stats
+//	counters, shared_port                           the dataplane's Stats, and those of the UDP port that it shares
 //	store                                           the store's own Status, if it has one
-//	ready, ready_since                              the controller's Ready, kept by the session
-//	err                                             what ended the last session
 package status

@@ -14,12 +14,12 @@ const Version = 1
 // Network is how one overlay network of this node is. It is a value: nobody changes it after it was
 // returned.
 type Network struct {
-	V       int       `json:"v"`                // Version
-	Name    string    `json:"name,omitempty"`   // empty if the daemon serves one network
-	Updated time.Time `json:"updated,omitzero"` // when the session or its readiness changed last
+	V    int    `json:"v"`              // Version
+	Name string `json:"name,omitempty"` // empty if the daemon serves one network
 
 	SessionStart time.Time `json:"session_start,omitzero"` // zero: there is no session now
 	Err          string    `json:"err,omitempty"`          // why there is none
+	ErrSince     time.Time `json:"err_since,omitzero"`     // when the last session ended
 	Ready        bool      `json:"ready"`
 	ReadySince   time.Time `json:"ready_since,omitzero"`
 
@@ -40,6 +40,10 @@ type Network struct {
 	Parts    []dataplane.PartStatus `json:"parts,omitempty"` // in their order
 	Store    *control.StoreStatus   `json:"store,omitempty"`
 	Counters map[string]uint64      `json:"counters,omitempty"` // of the dataplane, since it was opened: see Counters
+
+	// SharedPort has the counters of the UDP port that several networks share: what arrived there
+	// before it was known for which of them. Empty if this network has a port of its own.
+	SharedPort map[string]uint64 `json:"shared_port,omitempty"`
 }
 
 // Underlay is the interface that carries the overlay.
