@@ -1,0 +1,89 @@
+package status
+
+import (
+	"encoding/json"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// TestNames: every field of the values has a name in snake_case, for good.
+func TestNames(t *testing.T) {
+	name := regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+	seen := map[reflect.Type]bool{}
+	var check func(reflect.Type)
+	check = func(v reflect.Type) {
+		for v.Kind() == reflect.Pointer || v.Kind() == reflect.Slice {
+			v = v.Elem()
+		}
+		if v.Kind() != reflect.Struct || seen[v] || !strings.Contains(v.PkgPath(), "overlayd") {
+			return
+		}
+		seen[v] = true
+		for i := range v.NumField() {
+			f := v.Field(i)
+			tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if tag != "-" && !f.Anonymous && !name.MatchString(tag) {
+				t.Errorf("%s.%s has the JSON name %q", v, f.Name, tag)
+			}
+			check(f.Type)
+		}
+	}
+	check(reflect.TypeFor[Network]())
+	if len(seen) < 8 {
+		t.Errorf("only %d types were seen", len(seen))
+	}
+}
+
+// TestEmpty: what is always there, of a network that has not begun.
+func TestEmpty(t *testing.T) {
+	text, err := json.Marshal(Network{V: Version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"v":1`, `"ready":false`, `"control":{`} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s has no %s", text, want)
+		}
+	}
+	if strings.Contains(string(text), "0001-01-01") || strings.Contains(string(text), "null") {
+		t.Errorf("%s has empty values", text)
+	}
+}
+
+// TestCounters: every counter of a dataplane has its own name.
+func TestCounters(t *testing.T) {
+	var s dataplane.Stats
+	values := reflect.ValueOf(&s).Elem()
+	var fill func(reflect.Value)
+	n := uint64(0)
+	fill = func(v reflect.Value) {
+		switch v.Kind() {
+		case reflect.Uint64:
+			n++
+			v.SetUint(n)
+		case reflect.Array:
+			for i := range v.Len() {
+				fill(v.Index(i))
+			}
+		case reflect.Struct:
+			for i := range v.NumField() {
+				fill(v.Field(i))
+			}
+		}
+	}
+	fill(values)
+	byName, byValue := map[string]bool{}, map[uint64]bool{}
+	for _, c := range Counters(s) {
+		if byName[c.Name] || byValue[c.Value] || c.Value == 0 {
+			t.Errorf("%s is there twice, or its value %d", c.Name, c.Value)
+		}
+		byName[c.Name], byValue[c.Value] = true, true
+	}
+	if len(byValue) != int(n) {
+		t.Errorf("%d counters, want %d", len(byValue), n)
+	}
+}
