@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// configKey is a key of a network config and where it begins.
+// configKey is a key of a network config and its place.
 type configKey struct {
 	path   string // in the file's own spelling, such as Backend.vni
-	offset int64
+	offset int64  // of its first byte
 }
 
 // positionError is an error at an offset of the file.
@@ -64,7 +64,7 @@ func configKeys(text []byte) (keys []configKey, err error) {
 	}
 }
 
-// jsonError says where the text stops being JSON.
+// jsonError returns an error with the place at which the text stops being JSON.
 func jsonError(text []byte, offset int64, err error) error {
 	var syntax *json.SyntaxError
 	switch {
@@ -76,14 +76,14 @@ func jsonError(text []byte, offset int64, err error) error {
 	return &positionError{offset, err}
 }
 
-// position is line:column of an offset, both from 1, the column in bytes.
+// position returns line:column of an offset, both from 1, the column in bytes.
 func position(text []byte, offset int64) string {
 	before := text[:min(max(offset, 0), int64(len(text)))]
 	line := bytes.Count(before, []byte("\n"))
 	return fmt.Sprintf("%d:%d", line+1, len(before)-bytes.LastIndexByte(before, '\n'))
 }
 
-// knownKeys are those of control.ParseNetwork, and what flannel's Windows backend reads.
+// knownKeys are those that control.ParseNetwork reads, and those of flannel's Windows backend.
 func knownKeys() []string {
 	return []string{"EnableIPv4", "EnableIPv6", "EnableNFTables", "Network", "SubnetLen", "SubnetMin", "SubnetMax",
 		"IPv6Network", "IPv6SubnetLen", "IPv6SubnetMin", "IPv6SubnetMax", "Backend",
@@ -91,13 +91,13 @@ func knownKeys() []string {
 		"Backend.Name", "Backend.MacPrefix"}
 }
 
-// unknownKeys are the keys that mean nothing, with the one that was meant, and those that a later
-// one of the same name makes mean nothing.
+// unknownKeys returns the keys that have no effect, each with the key that was probably meant, and
+// those that have none because the same key follows later.
 func unknownKeys(keys []configKey) (found []positionError) {
 	for i, k := range keys {
 		same := func(name string) bool { return strings.EqualFold(name, k.path) }
 		if !slices.ContainsFunc(knownKeys(), same) {
-			text := fmt.Sprintf("%.80q is no key of a network config", k.path)
+			text := fmt.Sprintf("%.80q is not a key of a network config", k.path)
 			if near := nearestKey(k.path); near != "" {
 				text += fmt.Sprintf(": do you mean %q?", near)
 			}
@@ -109,7 +109,7 @@ func unknownKeys(keys []configKey) (found []positionError) {
 	return found
 }
 
-// nearestKey is the known key that differs least from a name, empty where none is near.
+// nearestKey returns the known key that differs least from a name; empty if none is similar.
 func nearestKey(name string) (nearest string) {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	best := 1 + len(last)/3
@@ -126,7 +126,7 @@ func nearestKey(name string) (nearest string) {
 	return nearest
 }
 
-// distance is the number of characters to insert, delete and replace (Levenshtein).
+// distance returns how many characters to insert, delete and replace to make b of a (Levenshtein).
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -146,9 +146,9 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// offsetOf finds the key that a message of control.ParseNetwork is about: the first one of the
-// file's that it names. The network is what the others do not fit, and Backend what they are in,
-// so these come last.
+// offsetOf returns the place of the key that a message of control.ParseNetwork is about: the first
+// of the file's keys that it names. Network and Backend come last: a message names them because
+// another key does not fit the network, or is in Backend.
 func offsetOf(keys []configKey, message string) int64 {
 	best, at := 2*len(message)+1, int64(0)
 	for _, k := range keys {
@@ -156,15 +156,15 @@ func offsetOf(keys []configKey, message string) int64 {
 		if strings.EqualFold(name, "Backend.Type") {
 			name = "backend type"
 		}
-		where := regexp.MustCompile(`(?i)(^|[^\w.])` + regexp.QuoteMeta(name) + `\b`).FindStringIndex(message)
-		if where == nil {
+		found := regexp.MustCompile(`(?i)(^|[^\w.])` + regexp.QuoteMeta(name) + `\b`).FindStringIndex(message)
+		if found == nil {
 			continue
 		}
 		if lower := strings.ToLower(name); lower == "backend" || strings.HasSuffix(lower, "network") {
-			where[0] += len(message)
+			found[0] += len(message)
 		}
-		if where[0] < best {
-			best, at = where[0], k.offset
+		if found[0] < best {
+			best, at = found[0], k.offset
 		}
 	}
 	return at

@@ -27,7 +27,7 @@ func TestCheckConfig(t *testing.T) {
 		{"two values", `{"Network":"10.5.0.0/16"} x`, 1, []string{":1:27: read JSON"}},
 		{"a list", `[]`, 1, []string{":1:1: \"top level\": want an object"}},
 		{"unknown", "{\"Network\":\"10.5.0.0/16\",\n \"Subnetlen\": 24, \"Subnetmn\": \"10.5.9.0\",\n\"Backend\":{\"Typ\":\"vxlan\", \"zzz\": 1}}", 1,
-			[]string{`:2:19: "Subnetmn" is no key`, `do you mean "SubnetMin"?`, `:3:12: "Backend.Typ" is no key`, `do you mean "Backend.Type"?`, `:3:27: "Backend.zzz" is no key of a network config`}},
+			[]string{`:2:19: "Subnetmn" is not a key`, `do you mean "SubnetMin"?`, `:3:12: "Backend.Typ" is not a key`, `do you mean "Backend.Type"?`, `:3:27: "Backend.zzz" is not a key of a network config`}},
 		{"at the wrong level", `{"Network":"10.5.0.0/16","VNI":3,"Backend":{"SubnetLen":25}}`, 1, []string{`do you mean "Backend.VNI"?`, `do you mean "SubnetLen"?`}},
 		{"twice", `{"Network":"10.5.0.0/16","Backend":{"VNI":2,"vni":3}}`, 1, []string{`:1:37: "Backend.VNI" is given again later`}},
 		{"wrong type", "{\"Network\":\"10.5.0.0/16\",\n\"SubnetLen\":\"24\"}", 1, []string{`:2:1: "SubnetLen": want a whole number from 0, got JSON string`}},

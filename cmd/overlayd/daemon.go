@@ -17,7 +17,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/node"
 )
 
-// runDaemon runs the daemon until ctx ends, or SIGUSR1 has drained it.
+// runDaemon runs the daemon until ctx ends or SIGUSR1 has drained it.
 func runDaemon(ctx context.Context, o *flags.Flags) (err error) {
 	c := withStores(o)
 	slog.SetDefault(c.Log)

@@ -72,23 +72,3 @@ func fixOfRight(err error) string {
 	}
 	return ""
 }
-
-// namedError is an error whose text names flags.
-type namedError struct {
-	text string
-	error
-}
-
-func (e *namedError) Error() string { return e.text }
-
-func (e *namedError) Unwrap() error { return e.error }
-
-// withFlagNames returns an error of choosing the underlay with the names of flags in it.
-func withFlagNames(err error) error {
-	return &namedError{underlay.Describe(err, func(f underlay.Field) string {
-		return map[underlay.Field]string{
-			underlay.FieldIface: "--iface", underlay.FieldIfaceRegex: "--iface-regex", underlay.FieldCanReach: "--iface-can-reach",
-			underlay.FieldPublicIP: "--public-ip", underlay.FieldPublicIPv6: "--public-ipv6",
-		}[f]
-	}), err}
-}

@@ -29,7 +29,6 @@ func withStores(o *flags.Flags) node.Config {
 		c.StartEtcd = s.startEtcd
 	}
 	c.Fix = func(network string, err error) string { return fixOf(o, network, err) }
-	c.Word = withFlagNames
 	return c
 }
 

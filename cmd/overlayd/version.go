@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is set at link time (Makefile); empty in a plain `go build`.
+// version is set at link time (Makefile); it is empty after a plain `go build`.
 var version string
 
 func newVersionCommand() *cobra.Command {

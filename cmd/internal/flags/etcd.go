@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Etcd says which etcd keeps the leases, or that this process is one. Its exported fields are of use once
-// the flags are complete.
+// Etcd says which etcd keeps the leases, or that this process runs one. Its exported fields are valid
+// once the flags are complete.
 type Etcd struct {
 	Endpoints []string
 	Prefix    string // clean
@@ -44,9 +44,9 @@ func (o *Etcd) Register(f *pflag.FlagSet) {
 	f.StringVar(&o.Username, "etcd-username", "", "etcd user")
 	f.StringVar(&o.passwordFile, "etcd-password-file", "", "file whose first line is the password of the etcd user")
 	f.StringVar(&o.Password, "etcd-password", "", "the password itself; better in the environment: everybody on this host can see a flag in ps")
-	f.BoolVar(&o.Embedded, "etcd-embedded", false, "run an etcd server inside this process, for a cluster that has none")
+	f.BoolVar(&o.Embedded, "etcd-embedded", false, "run an etcd server inside this process, for a cluster without one")
 	f.StringVar(&o.DataDir, "etcd-data-dir", "/var/lib/overlayd/etcd", "data directory of the embedded etcd")
-	f.StringVar(&o.ListenURL, "etcd-listen-client-url", "http://127.0.0.1:2379", "where the embedded etcd listens; give this host's address so that others can join")
+	f.StringVar(&o.ListenURL, "etcd-listen-client-url", "http://127.0.0.1:2379", "URL on which the embedded etcd listens; give this host's address so that others can join")
 	f.DurationVar(&o.LeaseTTL, "lease-ttl", 24*time.Hour, "how long this node keeps its subnet after it is gone; short for short-lived containers")
 	f.IntVar(&o.renewMarginMin, "subnet-lease-renew-margin", 60, "renew the lease this many minutes before it ends; half-way if the lease is too short for that")
 }

@@ -15,14 +15,14 @@ import (
 // state of it is logged once a minute at most.
 func (n *Network) waitForConfig(ctx context.Context) (control.Network, error) {
 	const period = time.Second
-	said := pace.Notices{Repeat: time.Minute}
+	notices := pace.Notices{Repeat: time.Minute}
 	for {
 		config, err := n.usableConfig(ctx)
 		if err == nil || errors.Is(err, errNoUnderlay) {
 			return config, err
 		}
 		if ctx.Err() == nil {
-			if due, _ := said.Due(time.Now(), pace.Notice{Text: err.Error()}); len(due) > 0 {
+			if due, _ := notices.Due(time.Now(), pace.Notice{Text: err.Error()}); len(due) > 0 {
 				n.log.Error("not ready: waiting for the network config", n.attrs(err)...)
 			}
 		}

@@ -32,9 +32,6 @@ type Config struct {
 	Notify func(state string)
 	// Fix says what to do about an error that is going to be logged; nil, or empty: nothing.
 	Fix func(network string, err error) string
-	// Word returns an error in the words of whoever filled in this Config, such as the names of
-	// flags; nil: errors stay as they are.
-	Word func(err error) error
 
 	Networks   []string // of those that OpenNetworks finds, serve only these; empty: all
 	SubnetFile string   // of the one network; must be set unless OpenNetworks is
@@ -120,13 +117,6 @@ func (c *Config) attrs(network string, err error) []any {
 		attrs = append(attrs, "fix", fix)
 	}
 	return attrs
-}
-
-func (c *Config) worded(err error) error {
-	if c.Word == nil {
-		return err
-	}
-	return c.Word(err)
 }
 
 func (c *Config) notify(state string) {

@@ -71,7 +71,7 @@ func (o *Overlay) Sync(ctx context.Context, w dataplane.Wanted) error {
 
 // sync has each part add and change what it is wanted to, in order and each with what the one
 // before it has left, and then remove the rest, in reverse order. A part removes nothing if one
-// after it failed as a whole, for that may still need what would go.
+// after it failed as a whole, because that one may still need it.
 func (o *Overlay) sync(ctx context.Context, w dataplane.Wanted) error {
 	given := make([]dataplane.Wanted, len(o.parts))
 	errs := make([]error, len(o.parts))

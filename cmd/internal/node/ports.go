@@ -9,9 +9,9 @@ import (
 	"github.com/overlayd/overlayd/dataplane/userspace"
 )
 
-// portPool holds the UDP ports that networks of the userspace dataplane share: those with
-// one port and the same underlay addresses have one set of sockets, and the VNI of a
-// datagram says whose it is.
+// portPool holds the UDP ports that networks of the userspace dataplane share: those with one port
+// and the same underlay addresses have one set of sockets, and the VNI of a datagram tells which
+// network it is for.
 type portPool struct {
 	mu    sync.Mutex
 	ports map[string]*pooledPort // by port and underlays

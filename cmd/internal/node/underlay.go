@@ -16,10 +16,10 @@ import (
 // errNoUnderlay says that this host has no interface such as the one asked for.
 var errNoUnderlay = errors.New("choose underlay interface")
 
-func (n *Network) selectUnderlay(ctx context.Context, o underlay.Options) (underlay.Interface, error) {
+func selectUnderlay(ctx context.Context, o underlay.Options) (underlay.Interface, error) {
 	iface, err := underlay.Select(ctx, o)
 	if err != nil {
-		return iface, fmt.Errorf("%w: %w", errNoUnderlay, n.cfg.worded(err))
+		return iface, fmt.Errorf("%w: %w", errNoUnderlay, err)
 	}
 	return iface, nil
 }
@@ -29,7 +29,7 @@ func (n *Network) selectUnderlay(ctx context.Context, o underlay.Options) (under
 func (n *Network) findUnderlay(ctx context.Context) (underlay.Interface, error) {
 	const period = time.Second
 	for logged := false; ; logged = true {
-		iface, err := n.selectUnderlay(ctx, n.underlayOptions(control.Network{}))
+		iface, err := selectUnderlay(ctx, n.underlayOptions(control.Network{}))
 		if err == nil || !n.opened {
 			return iface, err
 		}
@@ -65,7 +65,7 @@ func (n *Network) chooseUnderlay(ctx context.Context, config control.Network) er
 			o.PublicIPv6 = v6
 		}
 	}
-	iface, err := n.selectUnderlay(ctx, o)
+	iface, err := selectUnderlay(ctx, o)
 	if err != nil {
 		return err
 	}
