@@ -29,11 +29,13 @@ type follower struct {
 	failed  map[dataplane.VTEP]error // peers that the last Sync could not program
 	hadKept bool                     // the Status has peers that are kept
 
-	badSaid, rejectedSaid, syncSaid pace.Notices
+	file fileKeeper
+
+	badSaid, rejectedSaid, syncSaid, fileSaid pace.Notices
 }
 
 func newFollower(c *Controller) *follower {
-	return &follower{c: c, rib: NewRIB(c.cfg.Network),
+	return &follower{c: c, rib: NewRIB(c.cfg.Network), file: fileKeeper{path: c.cfg.SubnetFile},
 		again: pace.Backoff{Low: 100 * time.Millisecond, High: 30 * time.Second}}
 }
 
@@ -54,6 +56,8 @@ func (f *follower) run(ctx context.Context) {
 }
 
 func (f *follower) loop(ctx context.Context, in *inbox) {
+	look, stopLook := f.file.ticks()
+	defer stopLook()
 	for {
 		retry, stop := timerAt(f.retryAt)
 		drop, stopDrop := timerAt(f.dropAt)
@@ -70,6 +74,8 @@ func (f *follower) loop(ctx context.Context, in *inbox) {
 			f.dirty = true
 		case <-drop:
 			f.drop(ctx)
+		case <-look:
+			f.restoreSubnetFile(ctx)
 		}
 		stop()
 		stopDrop()
@@ -81,7 +87,7 @@ func (f *follower) loop(ctx context.Context, in *inbox) {
 
 // apply takes updates over and has the lease checked if its entry is not as it should be.
 func (f *follower) apply(ctx context.Context, updates []Update) {
-	bad := 0
+	bad, kept := 0, f.rib.kept
 	for _, u := range updates {
 		if !f.whole && u.Reset {
 			f.whole, f.dirty = true, true
@@ -91,6 +97,7 @@ func (f *follower) apply(ctx context.Context, updates []Update) {
 		}
 		bad += len(u.Bad)
 	}
+	f.dirty = f.dirty || f.rib.kept != kept // for the Status
 	f.publishLen(bad)
 	if bad > 0 {
 		f.sayBad(ctx)
@@ -156,7 +163,7 @@ func (f *follower) sync(ctx context.Context) {
 	self, held := f.c.self()
 	var left error
 	if !held {
-		left = f.removeSubnetFile()
+		left = f.file.remove()
 	}
 	if !f.whole || ctx.Err() != nil {
 		return
@@ -263,19 +270,24 @@ func workloadAddrs(subnets []netip.Prefix) []netip.Prefix {
 }
 
 func (f *follower) writeSubnetFile(l Lease, mtu int) error {
-	if f.c.cfg.SubnetFile == "" {
-		return nil
-	}
 	n := f.c.cfg.Network
-	return WriteSubnetFile(f.c.cfg.SubnetFile, SubnetFile{Network: n.Network, Subnet: l.Subnet,
+	return f.file.write(SubnetFile{Network: n.Network, Subnet: l.Subnet,
 		IPv6Network: n.IPv6Network, IPv6Subnet: l.IPv6Subnet, MTU: mtu, IPMasq: f.c.cfg.IPMasq})
 }
 
-func (f *follower) removeSubnetFile() error {
-	if f.c.cfg.SubnetFile == "" {
-		return nil
+// restoreSubnetFile writes the subnet file again if somebody removed or changed it.
+func (f *follower) restoreSubnetFile(ctx context.Context) {
+	restored, err := f.file.restore()
+	if err != nil {
+		say, _ := f.fileSaid.Due(time.Now(), pace.Notice{Text: printable(err.Error())})
+		for _, n := range say {
+			f.c.cfg.Log.ErrorContext(ctx, "restore subnet file: trying again", "err", n.Text)
+		}
 	}
-	return RemoveSubnetFile(f.c.cfg.SubnetFile)
+	if restored {
+		f.c.cfg.Log.WarnContext(ctx, "subnet file restored: it was removed or changed", "file", f.file.path)
+		f.c.publish(func(s *Status) { s.Stats.FileRepairs++ })
+	}
 }
 
 // retryAfter logs what failed and sets the time of the next attempt. Another

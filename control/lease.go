@@ -26,9 +26,10 @@ type Lease struct {
 	CreateRevision int64
 	// ModRevision changes with every write of the entry. Store use only.
 	ModRevision int64
-	// Handle is the store's own name for the right to the entry (the etcd lease id). In
-	// etcd an entry with none, 0, is a reservation: it never expires.
+	// Handle is the store's own name for the right to the entry (the etcd lease id). Store use only.
 	Handle int64
+	// Reserved: the entry never expires. A store whose leases all are without an end leaves it false.
+	Reserved bool
 	// Expires is when the lease ends unless it is renewed, on this process's
 	// monotonic clock; zero: never. It is set by Acquire and Renew only, and zero elsewhere.
 	Expires time.Time
@@ -37,11 +38,11 @@ type Lease struct {
 // Reservation returns l without what the node publishes while it lives: a reservation of
 // the subnets for the node with these public IPs, which nobody sends to yet.
 func (l Lease) Reservation() Lease {
-	return Lease{Subnet: l.Subnet, IPv6Subnet: l.IPv6Subnet, PublicIP: l.PublicIP, PublicIPv6: l.PublicIPv6}
+	return Lease{Subnet: l.Subnet, IPv6Subnet: l.IPv6Subnet, PublicIP: l.PublicIP, PublicIPv6: l.PublicIPv6, Reserved: true}
 }
 
-// isReservation reports whether l is what Reservation returns: there is nothing to send to, and no fault.
-func (l *Lease) isReservation() bool { return l.Handle == 0 && l.BackendType == "" }
+// isReservation reports whether l is what Reservation returns: nobody sends to it, and that is right.
+func (l *Lease) isReservation() bool { return l.Reserved && l.BackendType == "" }
 
 // anySubnet returns the IPv4 subnet, or else the IPv6 one.
 func (l *Lease) anySubnet() netip.Prefix {

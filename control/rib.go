@@ -154,7 +154,7 @@ func (r *RIB) keptSubnets() map[netip.Prefix]struct{} {
 
 // sameLease compares all that a peer is made of; a renewal changes none of it.
 func sameLease(a, b Lease) bool {
-	a.ModRevision, a.Handle, a.Expires = b.ModRevision, b.Handle, b.Expires
+	a.ModRevision, a.Handle, a.Reserved, a.Expires = b.ModRevision, b.Handle, b.Reserved, b.Expires
 	return a == b
 }
 
@@ -172,7 +172,7 @@ func (r *RIB) holds(l Lease) bool {
 		return false
 	}
 	seen := known.Lease
-	seen.CreateRevision, seen.ModRevision, seen.Expires = l.CreateRevision, l.ModRevision, l.Expires
+	seen.CreateRevision, seen.ModRevision, seen.Expires, seen.Reserved = l.CreateRevision, l.ModRevision, l.Expires, l.Reserved
 	return seen == l
 }
 

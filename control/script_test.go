@@ -43,6 +43,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 //	wait DURATION           let time pass
 //	start, drain, kill      the controller's life
 //	entries, subnetfile     show them
+//	tamper TEXT             write TEXT to the subnet file, or remove it without one, as some other program would
 //	unordered               from here on only the last Sync after each command counts,
 //	                        and its log lines in any order: two goroutines are at work
 func TestScripts(t *testing.T) {
@@ -129,7 +130,7 @@ func (b *bench) kill() {
 
 // dropTimes leaves out what differs from run to run.
 func dropTimes(_ []string, a slog.Attr) slog.Attr {
-	if a.Key == slog.TimeKey || a.Key == "expires" || a.Key == "public_ip" {
+	if a.Key == slog.TimeKey || a.Key == "expires" || a.Key == "public_ip" || a.Key == "file" {
 		return slog.Attr{}
 	}
 	return a
@@ -318,11 +319,24 @@ func (b *bench) lifeCommand(name, args string) {
 			v, _ := b.memory.GetRaw(b.t, k)
 			b.events.add(k + " " + string(v))
 		}
+	case "tamper":
+		b.tamper(args)
 	case "subnetfile":
 		text, _ := os.ReadFile(b.file)
 		b.events.add(strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", " "))
 	default:
 		b.t.Fatalf("unknown command %q", name)
+	}
+}
+
+// tamper changes the subnet file.
+func (b *bench) tamper(text string) {
+	err := os.Remove(b.file)
+	if text != "" {
+		err = os.WriteFile(b.file, []byte(text), 0o600)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		b.t.Fatal(err)
 	}
 }
 

@@ -176,7 +176,7 @@ func (e *entry) lease(key string) (control.Lease, error) {
 	if err != nil {
 		return control.Lease{}, err
 	}
-	l.CreateRevision, l.ModRevision, l.Handle = e.create, e.mod, e.handle
+	l.CreateRevision, l.ModRevision, l.Handle, l.Reserved = e.create, e.mod, e.handle, e.handle == 0
 	return l, nil
 }
 

@@ -36,7 +36,7 @@ func (k keys) parse(kv *mvccpb.KeyValue) (control.Lease, error) {
 	if err != nil {
 		return control.Lease{}, err
 	}
-	l.CreateRevision, l.ModRevision, l.Handle = kv.CreateRevision, kv.ModRevision, kv.Lease
+	l.CreateRevision, l.ModRevision, l.Handle, l.Reserved = kv.CreateRevision, kv.ModRevision, kv.Lease, kv.Lease == 0
 	return l, nil
 }
 

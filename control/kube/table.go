@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,25 +12,26 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-// table is where the Reflector puts Nodes: it keeps each Node's lease and nothing else of
+// nodeTable is where the Reflector puts Nodes: it keeps each Node's lease and nothing else of
 // it, and knows which leases have changed since they were last taken.
-type table struct {
+type nodeTable struct {
 	reader reader
 	seen   func(*corev1.Node) // called for each event; may be nil
 	wake   chan struct{}      // has room for one: there is something to take
 
 	mu    sync.Mutex
-	nodes map[string]*claim   // by Node name
-	keys  map[string][]*claim // by the claim's key, oldest first
-	dirty map[string]struct{} // keys that have changed
-	whole bool                // there was a list
-	reset bool                // and it was not taken yet
+	nodes map[string]*nodeLease // by Node name
+	keys  map[string]*contest   // by the key of a lease
+	dirty map[string]struct{}   // keys that have changed
+	whole bool                  // there was a list
+	reset bool                  // and it was not taken yet
 }
 
-// claim is what one Node says.
-type claim struct {
+// nodeLease is the lease that one Node publishes.
+type nodeLease struct {
 	node  string
 	ours  bool          // it has a lease, readable or not
 	key   string        // of the lease; of what cannot be read see place
@@ -39,32 +39,32 @@ type claim struct {
 	err   error         // why it is no lease
 }
 
-// GetObjectMeta lets the Reflector gather claims in place of Nodes.
-func (c *claim) GetObjectMeta() metav1.Object { return &metav1.ObjectMeta{Name: c.node} }
+// GetObjectMeta lets the Reflector gather leases in place of Nodes.
+func (c *nodeLease) GetObjectMeta() metav1.Object { return &metav1.ObjectMeta{Name: c.node} }
 
 // badKey is the key in an Update of a Node that cannot be given the key of a lease. No
 // lease has such a key, and a Node's name has no slash.
 func badKey(node string) string { return "node/" + node }
 
 var (
-	_ cache.ReflectorStore    = (*table)(nil)
-	_ cache.TransformingStore = (*table)(nil)
+	_ cache.ReflectorStore    = (*nodeTable)(nil)
+	_ cache.TransformingStore = (*nodeTable)(nil)
 )
 
-func newTable(r reader) *table {
-	return &table{reader: r, wake: make(chan struct{}, 1),
-		nodes: map[string]*claim{}, keys: map[string][]*claim{}, dirty: map[string]struct{}{}}
+func newNodeTable(r reader) *nodeTable {
+	return &nodeTable{reader: r, wake: make(chan struct{}, 1),
+		nodes: map[string]*nodeLease{}, keys: map[string]*contest{}, dirty: map[string]struct{}{}}
 }
 
 // Transformer implements cache.TransformingStore: what the Reflector gathers of a list
-// before it calls Replace is claims, a fiftieth of a real Node.
-func (t *table) Transformer() cache.TransformFunc {
-	return func(obj any) (any, error) { return t.claimOf(obj) }
+// before it calls Replace is leases, a fiftieth of a real Node.
+func (t *nodeTable) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) { return t.leaseOf(obj) }
 }
 
-// claimOf returns what a Node says.
-func (t *table) claimOf(obj any) (*claim, error) {
-	if c, ok := obj.(*claim); ok {
+// leaseOf returns the lease that a Node publishes.
+func (t *nodeTable) leaseOf(obj any) (*nodeLease, error) {
+	if c, ok := obj.(*nodeLease); ok {
 		return c, nil
 	}
 	n, ok := obj.(*corev1.Node)
@@ -74,7 +74,7 @@ func (t *table) claimOf(obj any) (*claim, error) {
 	if t.seen != nil {
 		t.seen(n)
 	}
-	c := &claim{node: n.Name}
+	c := &nodeLease{node: n.Name}
 	if c.lease, c.ours, c.err = t.reader.lease(n); c.lease.Subnet.IsValid() || c.lease.IPv6Subnet.IsValid() {
 		c.key = c.lease.Key()
 	}
@@ -82,11 +82,11 @@ func (t *table) claimOf(obj any) (*claim, error) {
 }
 
 // Add implements cache.ReflectorStore.
-func (t *table) Add(obj any) error { return t.Update(obj) }
+func (t *nodeTable) Add(obj any) error { return t.Update(obj) }
 
 // Update implements cache.ReflectorStore.
-func (t *table) Update(obj any) error {
-	c, err := t.claimOf(obj)
+func (t *nodeTable) Update(obj any) error {
+	c, err := t.leaseOf(obj)
 	if err != nil {
 		return err
 	}
@@ -97,8 +97,8 @@ func (t *table) Update(obj any) error {
 }
 
 // Delete implements cache.ReflectorStore.
-func (t *table) Delete(obj any) error {
-	c, err := t.claimOf(obj)
+func (t *nodeTable) Delete(obj any) error {
+	c, err := t.leaseOf(obj)
 	if err != nil {
 		return err
 	}
@@ -109,39 +109,38 @@ func (t *table) Delete(obj any) error {
 }
 
 // Replace implements cache.ReflectorStore.
-func (t *table) Replace(objs []any, _ string) error {
+func (t *nodeTable) Replace(objs []any, _ string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	old := t.nodes
-	t.nodes, t.keys = make(map[string]*claim, len(objs)), make(map[string][]*claim, len(objs))
+	t.nodes, t.keys = make(map[string]*nodeLease, len(objs)), make(map[string]*contest, len(objs))
 	for _, obj := range objs {
-		c, err := t.claimOf(obj)
+		c, err := t.leaseOf(obj)
 		if err != nil {
 			return err
 		}
 		if c.ours {
 			c.place(old[c.node])
-			t.insert(c)
+			t.nodes[c.node] = c
+			k := t.contest(c.key)
+			k.all = append(k.all, c)
 		}
 	}
+	for _, k := range t.keys {
+		slices.SortFunc(k.all, olderFirst)
+		k.settle()
+	}
 	t.whole, t.reset = true, true
-	t.poke()
+	pace.Wake(t.wake)
 	return nil
 }
 
 // Resync implements cache.ReflectorStore.
-func (t *table) Resync() error { return nil }
-
-func (t *table) poke() {
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
-}
+func (t *nodeTable) Resync() error { return nil }
 
 // place gives what cannot be read a key: that of the Node's subnets, or where these cannot be
 // read either the one that it had, old's. What was known under it stays.
-func (c *claim) place(old *claim) {
+func (c *nodeLease) place(old *nodeLease) {
 	switch {
 	case c.key != "":
 	case old != nil:
@@ -152,7 +151,7 @@ func (c *claim) place(old *claim) {
 }
 
 // set takes over what a Node says now.
-func (t *table) set(c *claim) {
+func (t *nodeTable) set(c *nodeLease) {
 	old := t.nodes[c.node]
 	c.place(old)
 	if c.ours && old != nil && c.same(old) {
@@ -164,8 +163,8 @@ func (t *table) set(c *claim) {
 	}
 }
 
-// same reports whether two claims of one Node differ in their ModRevision at most.
-func (c *claim) same(o *claim) bool {
+// same reports whether two leases of one Node differ in their ModRevision at most.
+func (c *nodeLease) same(o *nodeLease) bool {
 	a, b := c.lease, o.lease
 	a.ModRevision = b.ModRevision
 	if c.err == nil || o.err == nil {
@@ -174,34 +173,43 @@ func (c *claim) same(o *claim) bool {
 	return c.err.Error() == o.err.Error() && c.key == o.key && a == b
 }
 
-func (t *table) insert(c *claim) {
+func (t *nodeTable) insert(c *nodeLease) {
 	t.nodes[c.node] = c
-	t.keys[c.key] = append(t.keys[c.key], c)
-	slices.SortFunc(t.keys[c.key], func(a, b *claim) int {
-		return cmp.Or(cmp.Compare(a.lease.CreateRevision, b.lease.CreateRevision), strings.Compare(a.node, b.node))
-	})
-	t.mark(c)
+	k := t.contest(c.key)
+	before := k.winner
+	at, _ := slices.BinarySearchFunc(k.all, c, olderFirst)
+	k.all = slices.Insert(k.all, at, c)
+	k.settle()
+	t.mark(c, k, before)
 }
 
-func (t *table) remove(c *claim) {
+func (t *nodeTable) remove(c *nodeLease) {
 	if c == nil {
 		return
 	}
-	t.mark(c)
 	delete(t.nodes, c.node)
-	rest := slices.DeleteFunc(t.keys[c.key], func(o *claim) bool { return o == c })
-	if t.keys[c.key] = rest; len(rest) == 0 {
+	k := t.contest(c.key)
+	before := k.winner
+	if at, ok := slices.BinarySearchFunc(k.all, c, olderFirst); ok {
+		k.all = slices.Delete(k.all, at, at+1)
+	}
+	k.settle()
+	if t.mark(c, k, before); len(k.all) == 0 {
 		delete(t.keys, c.key)
 	}
 }
 
-// mark notes that the state of c's key has changed, and with it that of all Nodes
-// that claim it if there are several.
-func (t *table) mark(c *claim) {
-	t.poke()
+// mark notes that c came or went under the key of k, whose winner was before. That concerns all
+// Nodes of the key if it has another winner now.
+func (t *nodeTable) mark(c *nodeLease, k *contest, before *nodeLease) {
+	pace.Wake(t.wake)
 	t.dirty[c.key] = struct{}{}
-	if all := t.keys[c.key]; len(all) > 1 {
-		for _, o := range all {
+	if before == nil || before == c && len(k.all) == 0 || k.winner == c && len(k.all) == 1 {
+		return // c was or is alone
+	}
+	t.dirty[badKey(c.node)], t.dirty[badKey(before.node)] = struct{}{}, struct{}{}
+	if k.winner != before {
+		for _, o := range k.all {
 			t.dirty[badKey(o.node)] = struct{}{}
 		}
 	}
@@ -209,7 +217,7 @@ func (t *table) mark(c *claim) {
 
 // take returns what has changed since the last take, each key once and as it is now;
 // everything, if there was a list since.
-func (t *table) take() (u control.Update, ok bool) {
+func (t *nodeTable) take() (u control.Update, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.whole {
@@ -228,51 +236,35 @@ func (t *table) take() (u control.Update, ok bool) {
 	return u, ok
 }
 
-func (t *table) snapshot() control.Update {
+func (t *nodeTable) snapshot() control.Update {
 	u := control.Update{Reset: true, Leases: make([]control.Lease, 0, len(t.keys))}
 	for _, key := range slices.Sorted(maps.Keys(t.keys)) {
 		t.addTo(&u, key)
-		for _, c := range t.losers(key) {
-			t.addTo(&u, badKey(c.node))
+		for _, c := range t.keys[key].all {
+			if t.keys[key].isLoser(c) {
+				t.addTo(&u, badKey(c.node))
+			}
 		}
 	}
 	return u
 }
 
-// losers returns the claims of a key that give way to an older one.
-func (t *table) losers(key string) []*claim {
-	if all := t.keys[key]; len(all) > 1 {
-		winner := t.winner(key)
-		return slices.DeleteFunc(slices.Clone(all), func(c *claim) bool { return c == winner || c.err != nil })
-	}
-	return nil
-}
-
-// winner returns the oldest lease of a key, or what is wrong with the oldest claim of it.
-func (t *table) winner(key string) *claim {
-	all := t.keys[key]
-	i := slices.IndexFunc(all, func(c *claim) bool { return c.err == nil })
-	if len(all) == 0 {
-		return nil
-	}
-	return all[max(i, 0)]
-}
-
 // addTo adds the present state of a key to u.
-func (t *table) addTo(u *control.Update, key string) {
-	if c := t.winner(key); c != nil {
-		if c.err != nil {
-			u.Bad = append(u.Bad, control.BadLease{Key: key, Err: c.err})
+func (t *nodeTable) addTo(u *control.Update, key string) {
+	if k := t.keys[key]; k != nil {
+		if k.winner.err != nil {
+			u.Bad = append(u.Bad, control.BadLease{Key: key, Err: k.winner.err})
 		} else {
-			u.Leases = append(u.Leases, c.lease)
+			u.Leases = append(u.Leases, k.winner.lease)
 		}
 		return
 	}
 	name, isNode := strings.CutPrefix(key, "node/")
-	if c := t.nodes[name]; isNode && c != nil && slices.Contains(t.losers(c.key), c) {
-		u.Bad = append(u.Bad, control.BadLease{Key: key, Err: fmt.Errorf("node %s: podCIDR of %s belongs to the older node %s",
-			quote(name), c.key, quote(t.winner(c.key).node))})
+	c := t.nodes[name]
+	if !isNode || c == nil || !t.keys[c.key].isLoser(c) {
+		u.Deleted = append(u.Deleted, key)
 		return
 	}
-	u.Deleted = append(u.Deleted, key)
+	u.Bad = append(u.Bad, control.BadLease{Key: key, Err: control.WithReason("duplicate_pod_cidr",
+		fmt.Errorf("node %s: podCIDR of %s belongs to the older node %s", quote(name), c.key, quote(t.keys[c.key].winner.node)))})
 }

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -31,7 +32,7 @@ func plain(n *corev1.Node) *corev1.Node {
 }
 
 // text is what take returns, in words.
-func text(tb *table) string {
+func text(tb *nodeTable) string {
 	u, ok := tb.take()
 	if !ok {
 		return "nothing"
@@ -56,15 +57,15 @@ func TestTable(t *testing.T) {
 	const a, b = "10.3.1.0/24", "10.3.2.0/24"
 	type step struct {
 		what string
-		do   func(t *table) error
+		do   func(t *nodeTable) error
 		want string
 	}
-	add := func(n *corev1.Node) func(t *table) error { return func(t *table) error { return t.Add(n) } }
-	del := func(name string) func(t *table) error {
-		return func(t *table) error { return t.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}) }
+	add := func(n *corev1.Node) func(t *nodeTable) error { return func(t *nodeTable) error { return t.Add(n) } }
+	del := func(name string) func(t *nodeTable) error {
+		return func(t *nodeTable) error { return t.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}) }
 	}
-	list := func(nodes ...*corev1.Node) func(t *table) error {
-		return func(t *table) error {
+	list := func(nodes ...*corev1.Node) func(t *nodeTable) error {
+		return func(t *nodeTable) error {
 			var all []any
 			for _, n := range nodes {
 				all = append(all, n)
@@ -104,25 +105,25 @@ func TestTable(t *testing.T) {
 			{"younger comes", add(node("x", a, 10)), "10.3.1.0-24@9, bad node/x, deleted node/young"},
 			{"the lower name of one second", add(node("baby", a, 9)), "10.3.1.0-24@9, bad node/x, bad node/young, deleted node/baby"},
 			{"the winner breaks", add(broken(node("baby", a, 9))), "10.3.1.0-24@9, bad node/x, deleted node/baby, deleted node/young"},
-			{"all leave but one", func(t *table) error { t.Delete(node("baby", a, 9)); return t.Delete(node("young", a, 9)) },
+			{"all leave but one", func(t *nodeTable) error { t.Delete(node("baby", a, 9)); return t.Delete(node("young", a, 9)) },
 				"10.3.1.0-24@10, deleted node/baby, deleted node/x, deleted node/young"},
 		},
 		"many changes are one": {
 			{"list", list(), "reset"},
-			{"several", func(t *table) error {
+			{"several", func(t *nodeTable) error {
 				t.Add(node("x", a, 1))
 				t.Add(node("y", b, 1))
 				t.Delete(node("x", a, 1))
 				return t.Add(node("y", b, 2))
 			}, "10.3.2.0-24@2, deleted 10.3.1.0-24"},
-			{"list covers what was before it", func(t *table) error {
+			{"list covers what was before it", func(t *nodeTable) error {
 				t.Add(node("x", a, 1))
 				return list(node("y", b, 2))(t)
 			}, "reset, 10.3.2.0-24@2"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tb := newTable(testReader(t))
+			tb := newNodeTable(testReader(t))
 			for _, s := range steps {
 				if err := s.do(tb); err != nil {
 					t.Fatalf("%s: %v", s.what, err)
@@ -137,7 +138,7 @@ func TestTable(t *testing.T) {
 
 // TestTableSaysWhoWasFirst: and refuses what is no Node.
 func TestTableSaysWhoWasFirst(t *testing.T) {
-	tb := newTable(testReader(t))
+	tb := newNodeTable(testReader(t))
 	if err := tb.Replace([]any{node("old", "10.3.1.0/24", 1), node("young", "10.3.1.0/24", 2)}, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -164,5 +165,32 @@ func TestTrimForgets(t *testing.T) {
 	}
 	if _, ok := got.Annotations["other"]; ok || !slices.Equal(got.Spec.PodCIDRs, n.Spec.PodCIDRs) {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestManyNodesOfOnePodCIDR: what a list costs grows with the number of Nodes, even if all of
+// them claim one podCIDR.
+func TestManyNodesOfOnePodCIDR(t *testing.T) {
+	allocated := func(nodes int) uint64 {
+		tb := newNodeTable(testReader(t))
+		var all []any
+		for i := range nodes {
+			all = append(all, node(fmt.Sprintf("n-%05d", i), "10.3.1.0/24", int64(nodes-i)))
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if err := tb.Replace(all, ""); err != nil {
+			t.Fatal(err)
+		}
+		u, _ := tb.take()
+		runtime.ReadMemStats(&after)
+		if len(u.Leases) != 1 || len(u.Bad) != nodes-1 {
+			t.Fatalf("%d leases, %d bad", len(u.Leases), len(u.Bad))
+		}
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	few, many := allocated(1000), allocated(4000)
+	if t.Logf("1000 Nodes: %d bytes, 4000: %d", few, many); many > 6*few {
+		t.Errorf("4 times the Nodes cost %.1f times as much", float64(many)/float64(few))
 	}
 }

@@ -33,7 +33,7 @@ func retry() *wait.Backoff {
 // when Watch was called.
 func (s *Store) Watch(ctx context.Context) <-chan control.Update {
 	r := s.watchReader(ctx)
-	t := newTable(r)
+	t := newNodeTable(r)
 	t.seen = func(n *corev1.Node) { s.noteAnswer(ctx, n, nil) }
 	log := klog.New(newSink(s.cfg.Log.Handler()))
 	reflector := cache.NewReflectorWithOptions(s.listWatch(r), &corev1.Node{}, t,
@@ -68,7 +68,7 @@ func (s *Store) watchReader(ctx context.Context) reader {
 }
 
 // send passes on what the table takes in until ctx ends.
-func (t *table) send(ctx context.Context, out chan<- control.Update) {
+func (t *nodeTable) send(ctx context.Context, out chan<- control.Update) {
 	for {
 		select {
 		case <-ctx.Done():
