@@ -89,12 +89,13 @@ func TestStatusOfLostStore(t *testing.T) {
 		store := b.memory.Open(t)
 		c := control.New(b.config(&watchStore{Store: store, updates: []chan control.Update{updates}}))
 		b.run(c)
-		full := <-store.Watch(t.Context())
+		synctest.Wait()
+		full := <-store.Watch(t.Context()) // with the own lease, 10.3.1.0/24
 		updates <- full
 		wantPeers(t, c, "10.3.2.0/24 up", "10.3.3.0/24 up", "10.3.4.0/24 up")
 		updates <- control.Update{Reset: true}
 		wantPeers(t, c, "10.3.2.0/24 kept lease_missing", "10.3.3.0/24 kept lease_missing", "10.3.4.0/24 kept lease_missing")
-		updates <- control.Update{Leases: full.Leases[:2]}
+		updates <- control.Update{Leases: full.Leases[1:3]}
 		wantPeers(t, c, "10.3.2.0/24 up", "10.3.3.0/24 up", "10.3.4.0/24 kept lease_missing")
 		time.Sleep(2 * time.Minute)
 		wantPeers(t, c, "10.3.2.0/24 up", "10.3.3.0/24 up")
