@@ -42,7 +42,7 @@ func inner(tb testing.TB, n int) []byte {
 // BenchmarkGopacketSerialize does the job by gopacket.SerializeLayers, as fast as
 // its documentation says how: one buffer and one set of layers for all packets, no
 // checksum to compute. Each packet is another slice, as in a forwarder, so it is
-// boxed anew; its bytes are copied, for SerializeLayers builds a packet from the end.
+// boxed again. Its bytes are copied because SerializeLayers builds a packet from the end.
 func BenchmarkGopacketSerialize(b *testing.B) {
 	for _, n := range []int{64, 1400} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -21,8 +21,8 @@ const agentCommand = "agent"
 
 // Agent is the first process of a host. It has a network, process and mount
 // namespace of its own (the parent's clone flags), runs the host's daemons and
-// traffic, and takes all of it along when it ends, whatever ended it. Its
-// methods are called by net/rpc over its standard input and output.
+// traffic. All of them end with it, whatever ends it. Its methods are called by
+// net/rpc over its standard input and output.
 type Agent struct {
 	mu      sync.Mutex
 	daemons []*agentDaemon
@@ -35,7 +35,7 @@ type agentDaemon struct {
 	state string
 }
 
-// Nothing is what a call takes or returns when there is nothing to say.
+// Nothing is the empty argument or result of a call.
 type Nothing struct{}
 
 // runAgent serves until its parent closes the pipe, or ends.
@@ -48,7 +48,7 @@ func runAgent() error {
 		return err
 	}
 	in := &parentPipe{File: os.Stdin, gone: make(chan struct{})}
-	go server.ServeConn(in) // would wait for calls under way; the end of this process does not
+	go server.ServeConn(in) // it waits for calls in progress; the end of this process does not
 	<-in.gone
 	return nil
 }
@@ -92,7 +92,7 @@ func (p *parentPipe) Write(b []byte) (int, error) { return os.Stdout.Write(b) }
 // Command is a program to run in the host.
 type Command struct {
 	Argv []string
-	Env  []string // beside the agent's own
+	Env  []string // in addition to the agent's own
 	Log  string   // file for the output of a daemon
 	Dir  string
 }
@@ -142,7 +142,7 @@ func (a *Agent) Start(c Command, _ *Nothing) error {
 	return nil
 }
 
-// Check fails if a daemon has ended: none is meant to.
+// Check fails if a daemon has ended: they run as long as the host.
 func (a *Agent) Check(_ Nothing, _ *Nothing) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -32,7 +32,7 @@ const (
 	overlayBits = 24
 )
 
-// setOverlay writes down the addresses and returns them with their length.
+// setOverlay sets the overlay addresses and returns them with their prefix length.
 func (p *pair) setOverlay() [2]netip.Prefix {
 	p.a.overlay, p.b.overlay = netip.MustParseAddr(overlayA), netip.MustParseAddr(overlayB)
 	return [2]netip.Prefix{netip.PrefixFrom(p.a.overlay, overlayBits), netip.PrefixFrom(p.b.overlay, overlayBits)}
@@ -46,7 +46,7 @@ type tier struct {
 	flags []string
 }
 
-// tiers are those that are measured without being asked for.
+// tiers are the ones measured by default.
 func tiers() []tier {
 	return []tier{{}, {"plain", []string{"--debug-offloads=none"}}}
 }

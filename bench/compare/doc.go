@@ -1,10 +1,10 @@
 // Command compare measures overlays side by side, in one run on one machine:
 // nothing (bare veth), the kernel's vxlan, overlayd with its dataplanes, the
-// peers that Debian packages, and flanneld where there is one.
+// peers that Debian packages, and flanneld if it is on PATH.
 //
 // Every candidate gets two hosts of its own: processes with a network namespace
 // each, joined by one veth pair. All candidates are up at the same time and are
-// measured in turn, round by round, so that what else the machine does meets
+// measured in turn, round by round, so that other load on the machine meets
 // them all alike. The ends of the overlay are the hosts' own overlay addresses.
 //
 // The walk: main.go (flags) → run.go (underlays, rounds) → pair.go (two hosts) →

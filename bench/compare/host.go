@@ -43,8 +43,8 @@ func newHost(name, dir string, underlay netip.Addr) (h *host, err error) {
 	h.agent = exec.Command("/proc/self/exe", agentCommand)
 	h.agent.Env = agentEnv(os.Environ())
 	h.agent.Stderr = os.Stderr
-	// A group of its own: Ctrl-C is for the parent, which then ends the hosts. Not a session:
-	// the kernel's autogroups share the processors out by session, which hosts do not do.
+	// A group of its own: Ctrl-C reaches only the parent, which then ends the hosts. Not a session:
+	// the kernel's autogroups divide the processors by session, which separate hosts do not do.
 	h.agent.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWNS}
 	in, err1 := h.agent.StdinPipe()
 	out, err2 := h.agent.StdoutPipe()
@@ -105,7 +105,7 @@ func (h *host) run(ctx context.Context, argv ...string) (out string, err error) 
 	return out, err
 }
 
-// start starts a daemon in the host; what it writes goes to <program>.log.
+// start starts a daemon in the host. Its output goes to <program>.log.
 func (h *host) start(ctx context.Context, env []string, argv ...string) error {
 	log := h.path(filepath.Base(argv[0]) + ".log")
 	return h.call(ctx, "Start", Command{Argv: argv, Env: env, Dir: h.dir, Log: log}, new(Nothing))

@@ -46,7 +46,7 @@ func parseOptions(args []string) (o options, err error) {
 		o.tiers = append(o.tiers, tier{name, strings.Fields(flags)})
 		return nil
 	})
-	f.SetOutput(io.Discard) // errors are said once, by main
+	f.SetOutput(io.Discard) // main prints the error
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		f.SetOutput(os.Stdout)

@@ -18,9 +18,9 @@ type underlay struct {
 	features []string
 }
 
-// underlays are those that are measured. By default a veth hands superpackets
-// over whole, which no wire does; wire lets packets of MTU size cross, as a NIC
-// without offloads for tunnels does, and the receiving kernel's GRO work on them.
+// underlays lists the underlays that are measured. By default a veth passes
+// superpackets whole, which no wire does. On wire packets have MTU size, as from a
+// NIC without offloads for tunnels, and the receiving kernel's GRO joins them.
 func underlays() []underlay {
 	return []underlay{
 		{name: "default"},
@@ -59,7 +59,7 @@ func (p *pair) build(ctx context.Context, dir string, u underlay) (err error) {
 		return err
 	}
 	for _, h := range p.hosts() {
-		// The call also says that the agent has prepared the host.
+		// The answer means that the agent has prepared the host.
 		if err := h.check(ctx); err != nil {
 			return err
 		}

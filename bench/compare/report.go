@@ -24,7 +24,7 @@ type report struct {
 	Underlays []underlayReport  `json:"underlays"`
 }
 
-// machine is where it ran, and how busy it was.
+// machine describes the machine and its load.
 type machine struct {
 	CPU       string `json:"cpu"`
 	CPUs      int    `json:"cpus"`

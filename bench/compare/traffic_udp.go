@@ -15,10 +15,10 @@ import (
 // udpHeaders is what IPv4 and UDP put before a payload.
 const udpHeaders = 20 + 8
 
-// udpPerClock is how many packets share one look at the clock.
+// udpPerClock is the number of packets between two reads of the clock.
 const udpPerClock = 32
 
-// SendUDP asks for packets of one size, as many as the sender can in a time.
+// SendUDP asks for packets of one size, sent as fast as possible for a time.
 type SendUDP struct {
 	To   netip.AddrPort
 	Size int // of the packet, IP header included
@@ -44,8 +44,8 @@ func (a *Agent) SendUDP(in SendUDP, sent *int64) error {
 		switch {
 		case err == nil:
 			*sent++
-		case errors.Is(err, unix.ECONNREFUSED): // the receiver does not listen yet, or not any more
-		case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EAGAIN): // a queue is full: a loss as any other
+		case errors.Is(err, unix.ECONNREFUSED): // the receiver does not listen yet, or no longer
+		case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EAGAIN): // a queue is full: a loss like any other
 		default:
 			return fmt.Errorf("send UDP: %w", err)
 		}
@@ -53,12 +53,12 @@ func (a *Agent) SendUDP(in SendUDP, sent *int64) error {
 	return nil
 }
 
-// udpBuffer is the receiving socket's: a receiver that is off its CPU for a time
-// slice is no loss of the overlay's.
+// udpBuffer is the size of the receiving socket's buffer: what arrives while the
+// receiver waits for a CPU must not count as lost by the overlay.
 const udpBuffer = 8 << 20
 
-// ListenUDP opens the socket that the next ReceiveUDP reads: packets wait in it
-// from here on.
+// ListenUDP opens the socket that the next ReceiveUDP reads. Packets wait in it
+// from then on.
 func (a *Agent) ListenUDP(port uint16, _ *Nothing) error {
 	s, err := testbed.NewSocket(unix.SOCK_DGRAM, 0)
 	if err != nil {
@@ -90,7 +90,7 @@ func (a *Agent) takeUDP() (testbed.Socket, error) {
 	return s, nil
 }
 
-// ReceiveUDP asks for what arrives within a time that the first packet starts.
+// ReceiveUDP asks for what arrives within a time that begins with the first packet.
 type ReceiveUDP struct {
 	Time time.Duration
 }

@@ -13,7 +13,7 @@ import (
 const workDirPrefix = "overlayd-compare-"
 
 // workDir holds all hosts' files: configurations, logs, etcd's data. It is locked
-// as long as its run lives, so that a later run finds what one left that was killed.
+// as long as its run lives, so that a later run can remove the files of a killed one.
 type workDir struct {
 	path string
 	lock *os.File

@@ -3,7 +3,9 @@ package etcd_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -17,28 +19,36 @@ import (
 // TestConnectionsCutAtRandom lets nodes acquire, renew and release in a network that
 // is short of subnets, while connections are cut and entries expire at random. Then
 // it reads the whole history: no node ever has two entries, and no entry ever goes
-// from one node to another but by its end.
+// from one node to another but by its end. OVERLAYD_SEED repeats the choices of a run.
 func TestConnectionsCutAtRandom(t *testing.T) {
 	c := newCluster(t)
 	c.SetConfig(t, []byte(`{"Network":"10.5.0.0/20","SubnetMin":"10.5.0.0"}`)) // 16 subnets
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
+	seed := uint64(time.Now().UnixNano())
+	if given := os.Getenv("OVERLAYD_SEED"); given != "" {
+		if _, err := fmt.Sscan(given, &seed); err != nil {
+			t.Fatalf("OVERLAYD_SEED: %v", err)
+		}
+	}
+	t.Logf("seed %d", seed)
 	var wg sync.WaitGroup
 	acquired := make([]int, 18)
 	for i := range acquired {
 		s := c.open(t)
-		wg.Go(func() { acquired[i] = live(ctx, s, i) })
+		wg.Go(func() { acquired[i] = live(ctx, s, i, rand.New(rand.NewPCG(seed, uint64(i)))) })
 	}
 	wg.Go(func() {
+		rng := rand.New(rand.NewPCG(seed, uint64(len(acquired))))
 		for ctx.Err() == nil {
 			quiet := 20 * time.Millisecond
-			if rand.IntN(10) == 0 {
+			if rng.IntN(10) == 0 {
 				quiet = time.Second // or a machine that is busy gets nothing done at all
 			}
-			time.Sleep(rand.N(quiet)) // the fault's rate, not a synchronisation
+			time.Sleep(time.Duration(rng.Int64N(int64(quiet)))) // the fault's rate, not a synchronisation
 			c.proxy.cut()
 			if keys := c.Keys(t); len(keys) > 0 {
-				e := c.entry(t, keys[rand.IntN(len(keys))])
+				e := c.entry(t, keys[rng.IntN(len(keys))])
 				_, _ = c.client.Revoke(t.Context(), clientv3.LeaseID(e.lease)) // it may be gone by now
 			}
 		}
@@ -56,7 +66,7 @@ func TestConnectionsCutAtRandom(t *testing.T) {
 }
 
 // live acquires, renews and releases until ctx ends and returns how often it acquired.
-func live(ctx context.Context, s control.Store, i int) (acquired int) {
+func live(ctx context.Context, s control.Store, i int, rng *rand.Rand) (acquired int) {
 	n, vteps := node(i)
 	for ctx.Err() == nil {
 		l, err := s.Acquire(ctx, n, vteps)
@@ -65,14 +75,14 @@ func live(ctx context.Context, s control.Store, i int) (acquired int) {
 		}
 		acquired++
 		n.Previous = nil
-		for range rand.IntN(20) {
+		for range rng.IntN(20) {
 			if renewed, err := s.Renew(ctx, l); err == nil {
 				l = renewed
 			} else if errors.Is(err, control.ErrLost) {
 				break
 			}
 		}
-		if rand.IntN(2) == 0 {
+		if rng.IntN(2) == 0 {
 			_ = s.Release(ctx, l) // where the connection is cut, the next Acquire finds it
 		}
 	}
