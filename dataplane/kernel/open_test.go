@@ -179,7 +179,7 @@ func TestOpenWithoutCapability(t *testing.T) {
 			_, err := Open(h.cfg)
 			return err
 		})
-		if !errors.Is(err, ErrPermission) || !strings.Contains(err.Error(), "--cap-add NET_ADMIN") {
+		if !errors.Is(err, ErrPermission) || !strings.Contains(err.Error(), "CAP_NET_ADMIN") {
 			t.Errorf("adopt %v: got %v", adopt, err)
 		}
 	}
