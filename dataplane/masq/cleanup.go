@@ -7,8 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/nft"
 )
 
 // Cleanup removes what was written for the networks of those VNIs, for all networks
@@ -50,8 +51,8 @@ func (c cleaner) takes(name string) bool {
 
 func (c cleaner) nft(context.Context) (removed []string, err error) {
 	for range attempts {
-		var steps []step
-		err = reading(c.family, func(r reader) (err error) {
+		var steps []nft.Step
+		err = nft.Read(c.family, func(r nft.Reader) (err error) {
 			steps, removed, err = c.nftSteps(r)
 			return err
 		})
@@ -59,7 +60,7 @@ func (c cleaner) nft(context.Context) (removed []string, err error) {
 			return nil, nil // a kernel without nftables
 		}
 		if err == nil {
-			err = commit(steps)
+			err = nft.Commit(steps)
 		}
 		if !errors.Is(err, unix.ENOENT) { // somebody else removed something first
 			break
@@ -71,52 +72,34 @@ func (c cleaner) nft(context.Context) (removed []string, err error) {
 	return removed, nil
 }
 
-func (c cleaner) nftSteps(r reader) (steps []step, removed []string, err error) {
-	tables, err := r.tables()
+func (c cleaner) nftSteps(r nft.Reader) (steps []nft.Step, removed []string, err error) {
+	tables, err := r.Tables()
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, table := range tables {
 		if isOurTable(table) && c.takes(table) {
-			steps = append(steps, deleteTable(c.family, table))
+			steps = append(steps, nft.DeleteTable(c.family, table))
 			removed = append(removed, fmt.Sprintf("table %s %s", c.family, table))
 		}
 	}
-	chains, err := r.chains()
+	chains, err := r.Chains()
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, chain := range chains {
-		if chain.table != baseOf(chain.name).table || !isOurChain(chain.name) || !c.takes(chain.name) {
+		if chain.Table != baseOf(chain.Name).Table || !isOurChain(chain.Name) || !c.takes(chain.Name) {
 			continue
 		}
-		rules, err := r.rules(chain.table, "")
+		rules, err := r.Rules(chain.Table, "")
 		if err != nil {
 			return nil, nil, err
 		}
-		steps = append(steps, r.deleteRules(chain.table, jumps(c.family, nftChain{rules: rules}, chain.name))...)
-		steps = append(steps, deleteRule(c.family, chain.table, chain.name, 0), deleteChain(c.family, chain.table, chain.name))
-		removed = append(removed, fmt.Sprintf("chain %s %s %s", c.family, chain.table, chain.name))
+		steps = append(steps, deleteRules(c.family, chain.Table, jumps(c.family, nft.Chain{Rules: rules}, chain.Name))...)
+		steps = append(steps, nft.DeleteRule(c.family, chain.Table, chain.Name, 0), nft.DeleteChain(c.family, chain.Table, chain.Name))
+		removed = append(removed, fmt.Sprintf("chain %s %s %s", c.family, chain.Table, chain.Name))
 	}
 	return steps, removed, nil
-}
-
-// tables lists all tables.
-func (r reader) tables() (names []string, err error) {
-	bodies, err := query(r.Conn, message(unix.NFT_MSG_GETTABLE, r.family, netlink.Dump, nil))
-	if err != nil {
-		return nil, fmt.Errorf("list tables of family %s: %w", r.family, err)
-	}
-	for _, b := range bodies {
-		if err := decode(b, func(d *netlink.AttributeDecoder) {
-			if d.Type() == unix.NFTA_TABLE_NAME {
-				names = append(names, d.String())
-			}
-		}); err != nil {
-			return nil, err
-		}
-	}
-	return names, nil
 }
 
 func (c cleaner) legacy(ctx context.Context) (removed []string, err error) {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/nft"
 )
 
 // keeper keeps the rules of one family.
@@ -22,7 +24,7 @@ type keeper struct {
 	side    *tool  // writes to the legacy tables otherwise
 
 	warned, droppers string // what was warned of
-	failed           string // the last error that was returned or said; "" after a success
+	err              error  // why the rules are not written; nil if they are
 }
 
 // apply makes s true where it is not, and reports whether it found something else
@@ -92,13 +94,13 @@ func (k *keeper) applyNFT(ctx context.Context) (wrote bool, err error) {
 	w := k.nftWant()
 	for range attempts {
 		wrote, err = k.tryNFT(ctx, w)
-		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, errChanging) {
+		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, nft.ErrChanging) {
 			break
 		}
 	}
 	if err != nil && len(w.own) == 0 && !w.foreign {
 		// A kernel without nftables needs no rules there.
-		k.config.Log.Debug("nftables is left alone", "family", k.family.String(), "error", err)
+		k.config.Log.Debug("nftables is left alone", "family", k.family.String(), "err", err)
 		return false, nil
 	}
 	return wrote, err
@@ -118,7 +120,7 @@ func (k *keeper) tryNFT(ctx context.Context, w nftWant) (wrote bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	if err := commit(steps); err != nil {
+	if err := nft.Commit(steps); err != nil {
 		return false, err
 	}
 	replaced, err := k.replaceFlannels(w.foreign)
@@ -132,7 +134,7 @@ func (k *keeper) tryNFT(ctx context.Context, w nftWant) (wrote bool, err error) 
 			return true, err
 		}
 		if s.generation != generation {
-			return true, errChanging
+			return true, nft.ErrChanging
 		}
 	}
 	k.warnDroppers()
@@ -150,7 +152,7 @@ func (k *keeper) warnDroppers() {
 		k.droppers = text
 		rule := "nft add rule " + list[0] + " " + map[family]string{ipv4: "ip", ipv6: "ip6"}[k.family]
 		k.config.Log.Warn("a firewall drops forwarded packets by policy: it must accept those of the overlay network itself",
-			"chains", list, "remedy", fmt.Sprintf("%[1]s saddr %[2]s accept; %[1]s daddr %[2]s accept", rule, k.want.network))
+			"chains", list, "fix", fmt.Sprintf("%[1]s saddr %[2]s accept; %[1]s daddr %[2]s accept", rule, k.want.network))
 	}
 }
 
@@ -166,7 +168,7 @@ func (k *keeper) letTool(ctx context.Context, s nftState) (nftState, error) {
 			return s, err
 		}
 	}
-	return s, errChanging
+	return s, nft.ErrChanging
 }
 
 // replaceFlannels removes what flannel left. What cannot be removed, as
@@ -180,11 +182,11 @@ func (k *keeper) replaceFlannels(foreign bool) (times uint32, err error) {
 	if err != nil || len(steps) == 0 {
 		return 0, err
 	}
-	err = commit(steps)
+	err = nft.Commit(steps)
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		return 1, err
 	}
-	k.config.Log.Warn("remove the rules of flannel", "family", k.family.String(), "error", err)
+	k.config.Log.Warn("remove the rules of flannel", "family", k.family.String(), "err", err)
 	return 0, nil
 }
 
@@ -208,8 +210,8 @@ func (k *keeper) applyLegacy(ctx context.Context) (wrote bool, err error) {
 	if err != nil && k.warned != err.Error() && ctx.Err() == nil {
 		k.warned = err.Error()
 		k.config.Log.Warn("legacy iptables tables are in use, and only iptables-legacy with CAP_NET_RAW can write them",
-			"family", k.family.String(), "drops_forwarded_packets", have.drops, "error", err,
-			"remedy", "install iptables-legacy, or run "+commandOf(k.family)+"-legacy -P FORWARD ACCEPT where it is installed")
+			"family", k.family.String(), "drops_forwarded_packets", have.drops, "err", err,
+			"fix", "install iptables-legacy, or run "+commandOf(k.family)+"-legacy -P FORWARD ACCEPT where it is installed")
 	}
 	return wrote, nil
 }
@@ -250,5 +252,5 @@ func (k *keeper) writeLegacy(ctx context.Context, t *tool, w toolWant, have lega
 			return wrote, err
 		}
 	}
-	return wrote, errChanging
+	return wrote, nft.ErrChanging
 }

@@ -2,6 +2,7 @@ package masq
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/nft"
 )
 
 // The tables of iptables-legacy are read from the kernel without a process, as
@@ -121,7 +124,7 @@ func readLegacyTable(f family, table string) (entries []byte, drops bool, err er
 		const forward = 2 // NF_INET_FORWARD
 		return entries, i.valid&(1<<forward) != 0 && isDrop(f, entries, i.underflow[forward]), nil
 	}
-	return nil, false, errChanging
+	return nil, false, nft.ErrChanging
 }
 
 func getsockopt(fd, level, option int, buf []byte) error {
@@ -168,6 +171,6 @@ func isDrop(f family, entries []byte, at uint32) bool {
 	if t+verdict+4 > len(e) {
 		return false
 	}
-	drop := native(^uint32(0)) // -NF_DROP-1
+	drop := binary.NativeEndian.AppendUint32(nil, ^uint32(0)) // -NF_DROP-1
 	return bytes.Equal(e[t+verdict:t+verdict+4], drop)
 }

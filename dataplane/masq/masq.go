@@ -11,10 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/pace"
+	"github.com/overlayd/overlayd/dataplane/watch"
 )
 
 // Config is what the rules of one network depend on.
@@ -42,18 +43,19 @@ const defaultResync = 5 * time.Second
 // several goroutines, whose threads are in one network namespace.
 type Rules struct {
 	config Config
-	watch  *netlink.Conn // subscribed to changes of nftables
+	watch  *watch.Subscription // of changes of nftables
+	report *dataplane.Reporter
 
-	signal  chan struct{} // something may have to be repaired
-	running atomic.Bool   // Run repairs
+	running atomic.Bool // Run repairs
 	done    atomic.Pointer[result]
 
 	mu      sync.Mutex // held by whoever writes, which takes as long as iptables waits for its lock
 	keepers []*keeper  // of either family
 	wanted  []ruleSet  // nil before the first Sync
+	notices pace.Notices
 }
 
-// result is what came of writing rules the last time.
+// result is that of the last time rules were written.
 type result struct {
 	wanted []ruleSet
 	err    error
@@ -71,27 +73,26 @@ func Open(c Config) (*Rules, error) {
 	if c.Resync == 0 {
 		c.Resync = defaultResync
 	}
-	w, err := watch()
+	w, err := watch.Open(watch.Groups{Protocol: unix.NETLINK_NETFILTER, Must: []int{unix.NFNLGRP_NFTABLES}})
 	if err != nil {
 		return nil, fmt.Errorf("open traffic rules: %w", explain(err))
 	}
-	r := &Rules{config: c, watch: w, signal: make(chan struct{}, 1)}
+	r := &Rules{config: c, watch: w, report: dataplane.NewReporter(c.Log, "rules")}
 	for _, f := range []family{ipv4, ipv6} {
 		r.keepers = append(r.keepers, &keeper{config: c, family: f, names: namesOf(c.VNI)})
 	}
 	return r, nil
 }
 
-// Sync makes the rules those of w, the old ones replaced by the new ones at once,
-// and then removes what another mode or flannel left for the same network. It
-// does nothing where nothing has changed. While Run runs, what failed is left to it and
-// its error returned until it succeeds: whoever calls has more to do than to wait for
-// the lock of iptables.
+// Sync replaces the old rules by those of w at once, and then removes the rules that another
+// mode or flannel left for the same network. It does nothing if nothing has changed. While Run
+// runs, Run retries what failed, and Sync returns its error until it succeeds: the caller need
+// not wait for the lock of iptables.
 func (r *Rules) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
 	want := build(r.config, w)
 	if o := r.done.Load(); o != nil && r.running.Load() && slices.EqualFunc(o.wanted, want, ruleSet.equal) {
 		if o.err != nil {
-			r.wake()
+			r.watch.Wake()
 		}
 		return w, o.err
 	}
@@ -107,43 +108,49 @@ func (r *Rules) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wanted,
 			continue
 		}
 		if _, err := k.apply(ctx, r.wanted[i]); err != nil {
-			err = k.explain(err)
-			k.failed = err.Error() // who has the error says it
-			errs = append(errs, err)
+			k.err = k.explain(err)
+			r.notices.Due(time.Now(), k.notice()) // the caller has it
+			errs = append(errs, k.err)
+		} else {
+			k.err = nil
 		}
 	}
 	return w, r.finish(ctx, errs)
 }
 
-// Prune implements dataplane.Part: Sync has removed what is no longer wanted.
+// Prune implements dataplane.Part. Sync has replaced all rules at once: old ones cannot stay
+// beside new ones, for the order of rules matters.
 func (r *Rules) Prune(context.Context, dataplane.Wanted) error { return nil }
 
 // Status implements dataplane.Part.
-func (r *Rules) Status() dataplane.PartStatus {
-	return dataplane.PartStatus{Name: "rules", State: dataplane.StateOK}
-}
+func (r *Rules) Status() dataplane.PartStatus { return r.report.Status() }
 
-// finish notes what came of writing, unless that was broken off.
+// kindRules is the kind of object that Status counts: all rules of one family.
+const kindRules = "rule set"
+
+// finish publishes the result of writing, unless ctx has ended.
 func (r *Rules) finish(ctx context.Context, errs []error) error {
 	o := &result{r.wanted, errors.Join(errs...)}
-	if ctx.Err() == nil {
-		r.done.Store(o)
-	} else {
+	if ctx.Err() != nil {
 		r.done.Store(nil)
+		return o.err
 	}
+	r.done.Store(o)
+	rules := dataplane.ObjectStatus{Kind: kindRules}
+	for i, k := range r.keepers {
+		if !r.wanted[i].isEmpty() {
+			rules.Wanted++
+			if k.err == nil {
+				rules.Have++
+			}
+		}
+	}
+	r.report.Publish(dataplane.StateOf(o.err), o.err, rules)
 	return o.err
 }
 
-// wake has Run look.
-func (r *Rules) wake() {
-	select {
-	case r.signal <- struct{}{}:
-	default:
-	}
-}
-
-// warnBridge says so where iptables does not see bridged packets: our rules are for
-// routed ones, but those of kube-proxy need both.
+// warnBridge warns if iptables does not see bridged packets: our rules are for routed ones,
+// but kube-proxy's need both.
 func (r *Rules) warnBridge(w dataplane.Wanted) {
 	if r.config.NFTables || !r.config.Masquerade && !r.config.Forward {
 		return
@@ -152,7 +159,7 @@ func (r *Rules) warnBridge(w dataplane.Wanted) {
 		_, used := ofFamily(w.Networks, f)
 		if _, err := os.Stat("/proc/sys/net/bridge/" + file); used && err != nil {
 			r.config.Log.Warn("iptables does not see packets between pods of one host, which service addresses need",
-				"missing", "/proc/sys/net/bridge/"+file, "remedy", "modprobe br_netfilter")
+				"missing", "/proc/sys/net/bridge/"+file, "fix", "modprobe br_netfilter")
 		}
 	}
 }
@@ -160,12 +167,17 @@ func (r *Rules) warnBridge(w dataplane.Wanted) {
 // Close releases what Open acquired. The rules stay.
 func (r *Rules) Close() error { return r.watch.Close() }
 
-// explain says of which rules the error is.
+// notice is the present fault.
+func (k *keeper) notice() pace.Notice {
+	return pace.Notice{Key: k.family.String(), Text: k.err.Error()}
+}
+
+// explain adds whose rules could not be written.
 func (k *keeper) explain(err error) error {
 	return fmt.Errorf("write %s traffic rules: %w", k.family, explain(err))
 }
 
-// explain adds to an error what can be done about it.
+// explain adds a way to fix the error, if one is known.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/nft"
 )
 
 // nftState is what of one network is in nftables in one family: the own table, and
@@ -16,9 +18,9 @@ type nftState struct {
 	family      family
 	names       names
 	chains      int // of the own table; -1 without one
-	own         nftChain
-	nat, fwd    nftChain
-	post, front nftChain // POSTROUTING and FORWARD
+	own         nft.Chain
+	nat, fwd    nft.Chain
+	post, front nft.Chain // POSTROUTING and FORWARD
 
 	generation uint32 // how often nftables had changed before it was read
 }
@@ -33,27 +35,27 @@ type nftWant struct {
 
 // readNFT reads the state of one moment.
 func readNFT(f family, n names) (s nftState, err error) {
-	err = reading(f, func(r reader) error {
+	err = nft.Read(f, func(r nft.Reader) error {
 		s = nftState{family: f, names: n}
-		if s.generation, err = r.generation(); err != nil {
+		if s.generation, err = r.Generation(); err != nil {
 			return err
 		}
-		if s.chains, err = r.chainCount(n.table); err != nil {
+		if s.chains, err = r.ChainCount(n.table); err != nil {
 			return err
 		}
 		for _, c := range []struct {
-			to          *nftChain
+			to          *nft.Chain
 			table, name string
 		}{
 			{&s.own, n.table, ownChain}, {&s.nat, natTable, n.masq}, {&s.fwd, filterTable, n.fwd},
 			{&s.post, natTable, postrouting}, {&s.front, filterTable, forwardChain},
 		} {
-			if *c.to, err = r.chain(c.table, c.name); err != nil {
+			if *c.to, err = r.Chain(c.table, c.name); err != nil {
 				return err
 			}
 		}
-		if now, err := r.generation(); err != nil || now != s.generation {
-			return errors.Join(err, errChanging)
+		if now, err := r.Generation(); err != nil || now != s.generation {
+			return errors.Join(err, nft.ErrChanging)
 		}
 		return nil
 	})
@@ -61,39 +63,44 @@ func readNFT(f family, n names) (s nftState, err error) {
 }
 
 // jumps are the rules of a base chain that lead to a chain.
-func jumps(f family, base nftChain, to string) []nftRule {
-	return slices.DeleteFunc(slices.Clone(base.rules), func(r nftRule) bool { return r.target(f) != to })
+func jumps(f family, base nft.Chain, to string) []nft.Rule {
+	return slices.DeleteFunc(slices.Clone(base.Rules), func(r nft.Rule) bool { return r.Target(f) != to })
 }
 
 // text is all of the state that matters: it changes only if somebody changes what
 // is ours, or if a chain appears that is to jump to ours.
 func (s nftState) text() string {
 	var b strings.Builder
-	fmt.Fprintln(&b, s.chains, s.front.exists)
-	for _, c := range []nftChain{s.own, s.nat, s.fwd} {
-		b.WriteString(c.text())
+	fmt.Fprintln(&b, s.chains, s.front.Exists)
+	for _, c := range []nft.Chain{s.own, s.nat, s.fwd} {
+		b.WriteString(c.Text())
 	}
 	for _, r := range append(jumps(s.family, s.post, s.names.masq), jumps(s.family, s.front, s.names.fwd)...) {
-		b.WriteString("jump " + r.text())
+		b.WriteString("jump " + r.Text())
 	}
 	return b.String()
 }
 
+// sourceNAT is where chains that masquerade are hooked in.
+func sourceNAT() *nft.Hook {
+	return &nft.Hook{Type: "nat", Number: unix.NF_INET_POST_ROUTING, Priority: 100} // NF_IP_PRI_NAT_SRC
+}
+
 // steps returns what makes w true, all in one batch. What is right already is
 // written again: whoever looks first finds no difference.
-func (s nftState) steps(w nftWant) (list []step, err error) {
+func (s nftState) steps(w nftWant) (list []nft.Step, err error) {
 	f, n := s.family, s.names
 	switch {
 	case len(w.own) > 0:
 		// Adding first makes the deletion succeed, and that removes what is not ours.
-		list = append(list, newTable(f, n.table), deleteTable(f, n.table), newTable(f, n.table), newChain(f, n.table, ownChain, true))
+		list = append(list, nft.NewTable(f, n.table), nft.DeleteTable(f, n.table), nft.NewTable(f, n.table), nft.NewChain(f, n.table, ownChain, sourceNAT()))
 		rules, err := newRules(f, n.table, ownChain, w.own, false)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, rules...)
 	case s.chains >= 0:
-		list = append(list, deleteTable(f, n.table))
+		list = append(list, nft.DeleteTable(f, n.table))
 	}
 	if w.foreign {
 		return list, nil
@@ -105,62 +112,62 @@ func (s nftState) steps(w nftWant) (list []step, err error) {
 	return append(append(list, forward...), removeChain(f, s.nat, s.post)...), nil
 }
 
-func (s nftState) forwardSteps(w nftWant) ([]step, error) {
+func (s nftState) forwardSteps(w nftWant) ([]nft.Step, error) {
 	f, chain := s.family, s.names.fwd
-	if len(w.forward) == 0 || !s.front.exists {
+	if len(w.forward) == 0 || !s.front.Exists {
 		return removeChain(f, s.fwd, s.front), nil
 	}
-	list := []step{newChain(f, filterTable, chain, false), deleteRule(f, filterTable, chain, 0)}
+	list := []nft.Step{nft.NewChain(f, filterTable, chain, nil), nft.DeleteRule(f, filterTable, chain, 0)}
 	rules, err := newRules(f, filterTable, chain, w.forward, true)
 	if err != nil {
 		return nil, err
 	}
 	list = append(list, rules...)
 	have := jumps(f, s.front, chain)
-	if len(have) == 1 && have[0].isPlainJump() {
+	if len(have) == 1 && have[0].IsPlainJump() {
 		return list, nil
 	}
 	for _, r := range have {
-		list = append(list, deleteRule(f, filterTable, forwardChain, r.handle))
+		list = append(list, nft.DeleteRule(f, filterTable, forwardChain, r.Handle))
 	}
-	exprs, err := jump(f, chain)
+	exprs, err := nft.Jump(f, chain)
 	if err != nil {
 		return nil, err
 	}
-	return append(list, newRule(f, filterTable, forwardChain, exprs)), nil
+	return append(list, nft.NewRule(f, filterTable, forwardChain, exprs)), nil
 }
 
-func newRules(f family, table, chain string, rules []rule, counter bool) (list []step, err error) {
+func newRules(f family, table, chain string, rules []rule, counter bool) (list []nft.Step, err error) {
 	for _, r := range rules {
 		exprs, err := expressions(f, r, counter)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, newRule(f, table, chain, exprs))
+		list = append(list, nft.NewRule(f, table, chain, exprs))
 	}
 	return list, nil
 }
 
 // removeChain removes a chain of an iptables table with the jumps to it.
-func removeChain(f family, c, base nftChain) (list []step) {
-	if !c.exists {
+func removeChain(f family, c, base nft.Chain) (list []nft.Step) {
+	if !c.Exists {
 		return nil
 	}
-	for _, r := range jumps(f, base, c.name) {
-		list = append(list, deleteRule(f, base.table, base.name, r.handle))
+	for _, r := range jumps(f, base, c.Name) {
+		list = append(list, nft.DeleteRule(f, base.Table, base.Name, r.Handle))
 	}
-	return append(list, deleteRule(f, c.table, c.name, 0), deleteChain(f, c.table, c.name))
+	return append(list, nft.DeleteRule(f, c.Table, c.Name, 0), nft.DeleteChain(f, c.Table, c.Name))
 }
 
 // droppers names the chains that drop what is forwarded, other than FORWARD: an
 // accept of ours has no place in those, which a firewall manages.
 func droppers(f family) (list []string, err error) {
 	for _, f := range []family{f, unix.NFPROTO_INET} {
-		err := reading(f, func(r reader) error {
-			chains, err := r.chains()
+		err := nft.Read(f, func(r nft.Reader) error {
+			chains, err := r.Chains()
 			for _, c := range chains {
-				if c.drops && (c.table != filterTable || c.name != forwardChain || f == unix.NFPROTO_INET) {
-					list = append(list, fmt.Sprintf("%s %s %s", f, c.table, c.name))
+				if c.Drops && (c.Table != filterTable || c.Name != forwardChain || f == unix.NFPROTO_INET) {
+					list = append(list, fmt.Sprintf("%s %s %s", f, c.Table, c.Name))
 				}
 			}
 			return err
@@ -174,22 +181,22 @@ func droppers(f family) (list []string, err error) {
 
 // flannels returns what removes flannel's rules for a network; the tables of
 // iptables-nft are left out where foreign is true.
-func flannels(f family, network netip.Prefix, foreign bool) (list []step, err error) {
-	err = reading(f, func(r reader) error {
+func flannels(f family, network netip.Prefix, foreign bool) (list []nft.Step, err error) {
+	err = nft.Read(f, func(r nft.Reader) error {
 		list = nil
-		chains, err := r.chains()
+		chains, err := r.Chains()
 		if err != nil {
 			return err
 		}
 		seen := map[string]bool{}
 		for _, c := range chains {
-			var steps []step
-			switch base := baseOf(c.name); {
-			case isFlannels(c.table) && !seen[c.table]:
-				seen[c.table] = true
-				steps, err = r.leaveTable(c.table, network)
-			case !foreign && base.table == c.table && isFlannels(c.name):
-				steps, err = r.leaveChain(c, base, network)
+			var steps []nft.Step
+			switch base := baseOf(c.Name); {
+			case isFlannels(c.Table) && !seen[c.Table]:
+				seen[c.Table] = true
+				steps, err = leaveTable(r, c.Table, network)
+			case !foreign && base.Table == c.Table && isFlannels(c.Name):
+				steps, err = leaveChain(r, c, base, network)
 			}
 			if err != nil {
 				return err
@@ -202,51 +209,51 @@ func flannels(f family, network netip.Prefix, foreign bool) (list []step, err er
 }
 
 // baseOf returns where a chain of iptables, of flannel or ours, is jumped to.
-func baseOf(chain string) nftChain {
+func baseOf(chain string) nft.Chain {
 	if strings.HasSuffix(chain, masqSuffix) {
-		return nftChain{table: natTable, name: postrouting}
+		return nft.Chain{Table: natTable, Name: postrouting}
 	}
-	return nftChain{table: filterTable, name: forwardChain}
+	return nft.Chain{Table: filterTable, Name: forwardChain}
 }
 
-func (r reader) leaveTable(table string, network netip.Prefix) ([]step, error) {
-	rules, err := r.rules(table, "")
+func leaveTable(r nft.Reader, table string, network netip.Prefix) ([]nft.Step, error) {
+	rules, err := r.Rules(table, "")
 	if err != nil {
 		return nil, err
 	}
-	mine, alone := about(r.family, rules, network)
+	mine, alone := about(r.Family, rules, network)
 	if alone {
-		return []step{deleteTable(r.family, table)}, nil
+		return []nft.Step{nft.DeleteTable(r.Family, table)}, nil
 	}
-	return r.deleteRules(table, mine), nil
+	return deleteRules(r.Family, table, mine), nil
 }
 
-func (r reader) leaveChain(c, base nftChain, network netip.Prefix) (list []step, err error) {
-	if c.rules, err = r.rules(c.table, c.name); err != nil {
+func leaveChain(r nft.Reader, c, base nft.Chain, network netip.Prefix) (list []nft.Step, err error) {
+	if c.Rules, err = r.Rules(c.Table, c.Name); err != nil {
 		return nil, err
 	}
-	mine, alone := about(r.family, c.rules, network)
+	mine, alone := about(r.Family, c.Rules, network)
 	if !alone {
-		return r.deleteRules(c.table, mine), nil
+		return deleteRules(r.Family, c.Table, mine), nil
 	}
-	if base.rules, err = r.rules(base.table, base.name); err != nil {
+	if base.Rules, err = r.Rules(base.Table, base.Name); err != nil {
 		return nil, err
 	}
-	return removeChain(r.family, c, base), nil
+	return removeChain(r.Family, c, base), nil
 }
 
-func (r reader) deleteRules(table string, rules []nftRule) (list []step) {
+func deleteRules(f family, table string, rules []nft.Rule) (list []nft.Step) {
 	for _, rule := range rules {
-		list = append(list, deleteRule(r.family, table, rule.chain, rule.handle))
+		list = append(list, nft.DeleteRule(f, table, rule.Chain, rule.Handle))
 	}
 	return list
 }
 
 // about returns the rules that name a network, and whether no other network is named.
-func about(f family, rules []nftRule, network netip.Prefix) (mine []nftRule, alone bool) {
+func about(f family, rules []nft.Rule, network netip.Prefix) (mine []nft.Rule, alone bool) {
 	others := false
 	for _, r := range rules {
-		p := r.prefixes(f)
+		p := r.Prefixes(f)
 		switch {
 		case slices.Contains(p, network):
 			mine = append(mine, r)
@@ -255,23 +262,4 @@ func about(f family, rules []nftRule, network netip.Prefix) (mine []nftRule, alo
 		}
 	}
 	return mine, len(mine) > 0 && !others
-}
-
-// reading gives read a socket, and tries again where others write meanwhile.
-func reading(f family, read func(reader) error) (err error) {
-	for range 10 {
-		if err = once(f, read); !errors.Is(err, errChanging) {
-			return err
-		}
-	}
-	return err
-}
-
-func once(f family, read func(reader) error) error {
-	c, err := dial()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return read(reader{c, f})
 }

@@ -4,30 +4,19 @@ import (
 	"net/netip"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/nft"
 )
 
-// family is an address family, numbered as netfilter does.
-type family uint8
+// family is an address family.
+type family = nft.Family
 
 const (
-	ipv4 family = unix.NFPROTO_IPV4
-	ipv6 family = unix.NFPROTO_IPV6
+	ipv4 = nft.IPv4
+	ipv6 = nft.IPv6
 )
 
-func (f family) String() string {
-	switch f {
-	case ipv6:
-		return "ip6"
-	case unix.NFPROTO_INET:
-		return "inet"
-	}
-	return "ip"
-}
-
-func (f family) multicast() netip.Prefix {
+func multicast(f family) netip.Prefix {
 	if f == ipv6 {
 		return netip.MustParsePrefix("ff00::/8")
 	}
@@ -113,7 +102,7 @@ func masqueradeRules(c Config, f family, own, network netip.Prefix) []rule {
 		{src: outside, dst: toOwn, do: leave},
 	}
 	for _, r := range []rule{
-		{src: inNetwork, dst: match{prefix: f.multicast(), not: true}},
+		{src: inNetwork, dst: match{prefix: multicast(f), not: true}},
 		{src: outside, dst: inNetwork},
 	} {
 		r.do, r.random = masquerade, c.RandomFully

@@ -1,0 +1,35 @@
+// Package nft reads and writes nftables over netlink, for the parts of an overlay that keep
+// rules there: it knows tables, chains and rules, and nothing of what the rules are for.
+//
+//	conn.go   one exchange with the kernel
+//	step.go   Step, Commit: changes that happen all at once or not at all
+//	read.go   Read, Reader: what is there, of one moment
+//	rule.go   Rule, Chain: as the kernel tells them (parse.go)
+//	expr.go   expressions of rules, encoded with google/nftables/expr
+//
+// The Conn of google/nftables is not used: it hides the errno of objects that do not exist,
+// and drops the flags of a masquerade expression that has ports.
+package nft
+
+import "golang.org/x/sys/unix"
+
+// Family is an address family, numbered as netfilter does.
+type Family uint8
+
+// The families of tables.
+const (
+	Inet Family = unix.NFPROTO_INET // both
+	IPv4 Family = unix.NFPROTO_IPV4
+	IPv6 Family = unix.NFPROTO_IPV6
+)
+
+// String returns the name that the nft command has for the family.
+func (f Family) String() string {
+	switch f {
+	case IPv6:
+		return "ip6"
+	case Inet:
+		return "inet"
+	}
+	return "ip"
+}

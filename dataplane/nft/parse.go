@@ -1,0 +1,95 @@
+package nft
+
+import (
+	"errors"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+func parseChain(b []byte) (Chain, error) {
+	c := Chain{Exists: true}
+	forward, policy := false, uint32(verdictAccept)
+	err := decode(b, func(d *netlink.AttributeDecoder) {
+		switch d.Type() {
+		case unix.NFTA_CHAIN_TABLE:
+			c.Table = d.String()
+		case unix.NFTA_CHAIN_NAME:
+			c.Name = d.String()
+		case unix.NFTA_CHAIN_POLICY:
+			policy = d.Uint32()
+			c.Hook += string(d.Bytes())
+		case unix.NFTA_CHAIN_TYPE:
+			c.Hook += string(d.Bytes())
+		case unix.NFTA_CHAIN_HOOK:
+			c.Hook += string(d.Bytes())
+			d.Nested(func(d *netlink.AttributeDecoder) error {
+				for d.Next() {
+					if d.Type() == unix.NFTA_HOOK_HOOKNUM {
+						forward = d.Uint32() == unix.NF_INET_FORWARD
+					}
+				}
+				return nil
+			})
+		}
+	})
+	c.Drops = forward && policy == verdictDrop
+	return c, err
+}
+
+func parseRule(b []byte) (r Rule, err error) {
+	var nested error
+	err = decode(b, func(d *netlink.AttributeDecoder) {
+		switch d.Type() {
+		case unix.NFTA_RULE_CHAIN:
+			r.Chain = d.String()
+		case unix.NFTA_RULE_HANDLE:
+			r.Handle = d.Uint64()
+		case unix.NFTA_RULE_EXPRESSIONS:
+			nested = decode(d.Bytes(), func(d *netlink.AttributeDecoder) {
+				x, err := ParseExpr(d.Bytes())
+				nested = errors.Join(nested, err)
+				r.Exprs = append(r.Exprs, x)
+			})
+		}
+	})
+	return r, errors.Join(err, nested)
+}
+
+// sizeofNfgenmsg is the size of struct nfgenmsg of linux/netfilter/nfnetlink.h: family, version,
+// resource.
+const sizeofNfgenmsg = 4
+
+// ParseExpr parses an encoded expression.
+func ParseExpr(b []byte) (x Expr, err error) {
+	err = decode(b, func(d *netlink.AttributeDecoder) {
+		switch d.Type() {
+		case unix.NFTA_EXPR_NAME:
+			x.Name = d.String()
+		case unix.NFTA_EXPR_DATA:
+			x.Data = d.Bytes()
+		}
+	})
+	return x, err
+}
+
+// ChangedTable returns the table that a notification of the group NFNLGRP_NFTABLES is about. ok
+// is false unless it tells of a change of a table, chain or rule. body is without the netlink
+// header.
+func ChangedTable(h unix.NlMsghdr, body []byte) (f Family, table string, ok bool) {
+	const subsystem, kind = 0xff00, 0x00ff // halves of the message type
+	if h.Type&subsystem != unix.NFNL_SUBSYS_NFTABLES<<8 || len(body) < sizeofNfgenmsg {
+		return 0, "", false
+	}
+	switch h.Type & kind {
+	case unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_DELTABLE, unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
+	default:
+		return 0, "", false
+	}
+	err := decode(body[sizeofNfgenmsg:], func(d *netlink.AttributeDecoder) {
+		if d.Type() == unix.NFTA_TABLE_NAME { // and NFTA_CHAIN_TABLE, NFTA_RULE_TABLE
+			table = d.String()
+		}
+	})
+	return Family(body[0]), table, err == nil && table != ""
+}

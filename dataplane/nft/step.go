@@ -1,0 +1,139 @@
+package nft
+
+import (
+	"fmt"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Step is one change of a batch.
+type Step struct {
+	message netlink.Message
+	what    string // in words, for errors
+}
+
+// String returns what the step does, in words.
+func (s Step) String() string { return s.what }
+
+// Commit makes all steps happen at once, or none. The error names the step that the kernel
+// refused, and wraps its errno.
+func Commit(steps []Step) error {
+	if len(steps) == 0 {
+		return nil
+	}
+	c, err := dial()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	frame := func(kind netlink.HeaderType) netlink.Message {
+		return netlink.Message{
+			Header: netlink.Header{Type: kind, Flags: netlink.Request},
+			Data:   []byte{unix.NFPROTO_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES},
+		}
+	}
+	msgs := []netlink.Message{frame(unix.NFNL_MSG_BATCH_BEGIN)}
+	for _, s := range steps {
+		s.message.Header.Flags |= netlink.Acknowledge
+		msgs = append(msgs, s.message)
+	}
+	msgs = append(msgs, frame(unix.NFNL_MSG_BATCH_END))
+	if _, err := c.SendMessages(msgs); err != nil {
+		return fmt.Errorf("send rules: %w", err)
+	}
+	for _, s := range steps {
+		if _, err := c.Receive(); err != nil {
+			return fmt.Errorf("%s: %w", s.what, err)
+		}
+	}
+	return nil
+}
+
+// NewTable adds a table if there is none of that name.
+func NewTable(f Family, table string) Step {
+	attrs := attributes(func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, table) })
+	return Step{message(unix.NFT_MSG_NEWTABLE, f, netlink.Create, attrs), fmt.Sprintf("add table %s %s", f, table)}
+}
+
+// DeleteTable deletes a table with all its chains.
+func DeleteTable(f Family, table string) Step {
+	attrs := attributes(func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, table) })
+	return Step{message(unix.NFT_MSG_DELTABLE, f, 0, attrs), fmt.Sprintf("delete table %s %s", f, table)}
+}
+
+// Hook makes a chain a base chain: where packets enter it.
+type Hook struct {
+	Type     string // filter, nat or route
+	Number   uint32 // unix.NF_INET_...
+	Priority int32  // of chains in one hook the lowest comes first
+	Drop     bool   // the policy is drop, not accept
+}
+
+// Verdicts of netfilter (linux/netfilter.h).
+const (
+	verdictDrop   = 0
+	verdictAccept = 1
+)
+
+// NewChain adds a chain if there is none of that name: a base chain, unless hook is nil.
+func NewChain(f Family, table, chain string, hook *Hook) Step {
+	attrs := attributes(func(e *netlink.AttributeEncoder) {
+		e.String(unix.NFTA_CHAIN_TABLE, table)
+		e.String(unix.NFTA_CHAIN_NAME, chain)
+		if hook != nil {
+			hook.encode(e)
+		}
+	})
+	return Step{message(unix.NFT_MSG_NEWCHAIN, f, netlink.Create, attrs), fmt.Sprintf("add chain %s %s %s", f, table, chain)}
+}
+
+func (h *Hook) encode(e *netlink.AttributeEncoder) {
+	e.Nested(unix.NFTA_CHAIN_HOOK, func(e *netlink.AttributeEncoder) error {
+		e.Uint32(unix.NFTA_HOOK_HOOKNUM, h.Number)
+		e.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(h.Priority))
+		return nil
+	})
+	policy := uint32(verdictAccept)
+	if h.Drop {
+		policy = verdictDrop
+	}
+	e.Uint32(unix.NFTA_CHAIN_POLICY, policy)
+	e.String(unix.NFTA_CHAIN_TYPE, h.Type)
+}
+
+// DeleteChain deletes a chain, which must be empty.
+func DeleteChain(f Family, table, chain string) Step {
+	attrs := attributes(func(e *netlink.AttributeEncoder) {
+		e.String(unix.NFTA_CHAIN_TABLE, table)
+		e.String(unix.NFTA_CHAIN_NAME, chain)
+	})
+	return Step{message(unix.NFT_MSG_DELCHAIN, f, 0, attrs), fmt.Sprintf("delete chain %s %s %s", f, table, chain)}
+}
+
+// NewRule appends a rule of encoded expressions (see [Encode]) to a chain.
+func NewRule(f Family, table, chain string, exprs [][]byte) Step {
+	attrs := attributes(func(e *netlink.AttributeEncoder) {
+		e.String(unix.NFTA_RULE_TABLE, table)
+		e.String(unix.NFTA_RULE_CHAIN, chain)
+		e.Nested(unix.NFTA_RULE_EXPRESSIONS, func(e *netlink.AttributeEncoder) error {
+			for _, x := range exprs {
+				e.Bytes(unix.NLA_F_NESTED|unix.NFTA_LIST_ELEM, x)
+			}
+			return nil
+		})
+	})
+	return Step{message(unix.NFT_MSG_NEWRULE, f, netlink.Create|netlink.Append, attrs), fmt.Sprintf("add rule to %s %s %s", f, table, chain)}
+}
+
+// DeleteRule deletes the rule of a handle; handle 0 deletes all rules of the chain.
+func DeleteRule(f Family, table, chain string, handle uint64) Step {
+	attrs := attributes(func(e *netlink.AttributeEncoder) {
+		e.String(unix.NFTA_RULE_TABLE, table)
+		e.String(unix.NFTA_RULE_CHAIN, chain)
+		if handle != 0 {
+			e.Uint64(unix.NFTA_RULE_HANDLE, handle)
+		}
+	})
+	return Step{message(unix.NFT_MSG_DELRULE, f, 0, attrs), fmt.Sprintf("delete rule of %s %s %s", f, table, chain)}
+}
