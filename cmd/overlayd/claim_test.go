@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -62,6 +61,7 @@ func asNobody(do func() error) error {
 // abstract socket that claimed a device once, a read lock on a node file that was readable once, a
 // lock on the claim of a device. Nobody gets a device between two sessions.
 func TestOtherUsersKeepNoDaemonFromStarting(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, testNetwork)
 	h := c.hosts[0]
 	h.Must(func() error {
@@ -99,8 +99,8 @@ func TestOtherUsersKeepNoDaemonFromStarting(t *testing.T) {
 		}
 	}
 	key := h.key()
-	p := start(t, h.NS, "drain", []string{asOverlayd + "=1"}, "drain", "--subnet-file", h.subnetFile)
-	if code := p.wait(20 * time.Second); code != 0 || c.get(key) != "" {
+	p := h.overlayd("drain", "--subnet-file", h.subnetFile)
+	if code := p.wait(patience); code != 0 || c.get(key) != "" {
 		t.Errorf("drain: exit code %d, lease %q:\n%s", code, c.get(key), p.text())
 	}
 }
@@ -108,6 +108,7 @@ func TestOtherUsersKeepNoDaemonFromStarting(t *testing.T) {
 // TestClaimIsHeldOverSessions: another overlayd that waits for the device does not get it when the
 // session of the one that serves it ends and another begins.
 func TestClaimIsHeldOverSessions(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, testNetwork)
 	h := c.hosts[0]
 	h.up("--dataplane", modeKernel)
@@ -144,7 +145,7 @@ func (h *host) restartSessions(n int) {
 	t.Helper()
 	for i := range n {
 		h.c.put("/coreos.com/network/config", strings.Replace(testNetwork, `"vxlan"`, fmt.Sprintf(`"vxlan","Port":%d`, 4789+i), 1))
-		eventually(t, 20*time.Second, "another session", func() error {
+		eventually(t, patience, "another session", func() error {
 			if n := linesWith(h.daemon.text(), "msg=ready"); n < i+2 {
 				return fmt.Errorf("%d sessions", n)
 			}
@@ -156,6 +157,7 @@ func (h *host) restartSessions(n int) {
 // TestSessionsBesideAnotherUser: somebody who takes every abstract socket that he can get, whenever
 // he can, does not keep a session from beginning.
 func TestSessionsBesideAnotherUser(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, testNetwork)
 	h := c.hosts[0]
 	h.up("--dataplane", modeKernel)
@@ -186,6 +188,7 @@ func TestSessionsBesideAnotherUser(t *testing.T) {
 // TestSecondDaemonOnOneSubnetFile: it is refused, with the file and the pid of the first, and so
 // is cleanup.
 func TestSecondDaemonOnOneSubnetFile(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, testNetwork)
 	h := c.hosts[0]
 	h.up("--dataplane", modeUserspace)

@@ -116,7 +116,7 @@ func (c *cluster) connect() {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() { c.client.Close() })
-	eventually(c.t, 10*time.Second, "etcd answers", func() error {
+	eventually(c.t, patience, "etcd answers", func() error {
 		ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
 		defer cancel()
 		_, err := c.client.Get(ctx, "x")
@@ -227,14 +227,14 @@ func (h *host) start(args ...string) *process {
 // up starts overlayd and waits until it says that it is ready.
 func (h *host) up(args ...string) {
 	h.c.t.Helper()
-	h.start(args...).waitLog(`msg=ready`, 10*time.Second)
+	h.start(args...).waitLog(`msg=ready`, patience)
 }
 
 // env reads the subnet file, and waits for it where there is none: FLANNEL_SUBNET
 // and so on.
 func (h *host) env(key string) (value string) {
 	h.c.t.Helper()
-	eventually(h.c.t, 10*time.Second, h.subnetFile+" has "+key, func() error {
+	eventually(h.c.t, patience, h.subnetFile+" has "+key, func() error {
 		env, err := readEnv(h.subnetFile)
 		if err == nil && env[key] == "" {
 			err = fmt.Errorf("only %v", env)

@@ -189,7 +189,7 @@ func checkIdle(t *testing.T, sites [2]*site) {
 	const look = 1500 * time.Millisecond // more than --iptables-resync
 	children := func() [2]int { return [2]int{sites[0].children(), sites[1].children()} }
 	busy, since := children(), time.Now()
-	eventually(t, 10*time.Second, "both are idle", func() error {
+	eventually(t, patience, "both are idle", func() error {
 		if now := children(); now != busy {
 			busy, since = now, time.Now()
 		}

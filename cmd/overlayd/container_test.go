@@ -133,7 +133,7 @@ func TestContainer(t *testing.T) {
 			h.Must(func() error { return os.WriteFile("/proc/sys/"+ipForward, []byte("1"), 0) }) // docker run --sysctl
 			c.hosts[1].up("--dataplane", modeKernel)
 			d := container{args: []string{"--dataplane", mode}}.startIn(t, h, static)
-			d.waitLog("msg=ready", 10*time.Second)
+			d.waitLog("msg=ready", patience)
 			if mode == modeUserspace { // at full speed, in spite of seccomp and the missing capabilities
 				for _, part := range []string{"tun_vnet=true", "tun_mask=0x6f", "udp_segment=128", "udp_gro=true", "coalesce=true"} {
 					d.waitLog(part, time.Second)
@@ -169,7 +169,7 @@ func TestContainerLacks(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, 1, testNetwork)
 			p := lack.startIn(t, c.hosts[0], static)
-			if code := p.wait(15 * time.Second); code != exitFailure {
+			if code := p.wait(patience); code != exitFailure {
 				t.Errorf("exit code %d, want %d", code, exitFailure)
 			}
 			for _, part := range lack.says {
@@ -188,6 +188,6 @@ func TestForwardingOff(t *testing.T) {
 	h := c.hosts[0]
 	h.Must(func() error { return os.WriteFile("/proc/sys/"+ipForward, []byte("0"), 0) })
 	p := container{args: []string{"--dataplane", modeUserspace}}.startIn(t, h, staticBinary(t))
-	p.waitLog("msg=ready", 10*time.Second)
+	p.waitLog("msg=ready", patience)
 	p.waitLog("--sysctl net.ipv4.ip_forward=1", time.Second)
 }

@@ -49,7 +49,7 @@ func TestFlagEffects(t *testing.T) {
 			}
 			h.daemon.stop(unix.SIGTERM)
 			p := h.overlayd("cleanup", "--subnet-file", h.subnetFile)
-			if code := p.wait(10 * time.Second); code != 0 {
+			if code := p.wait(patience); code != 0 {
 				t.Errorf("cleanup: exit code %d: %s", code, p.text())
 			}
 			if rules := strings.ToLower(h.rules()); strings.Contains(rules, "overlayd") {
@@ -78,7 +78,7 @@ func TestDirectRouting(t *testing.T) {
 			a, b := c.upPair([2]string{mode, modeKernel})
 			await := func(link string) {
 				t.Helper()
-				eventually(t, 5*time.Second, "by "+link, func() error {
+				eventually(t, patience, "by "+link, func() error {
 					return c.hosts[0].Do(func() error {
 						routes, err := netlink.RouteGet(b.addr.AsSlice())
 						if err != nil {
@@ -157,7 +157,7 @@ func TestHealth(t *testing.T) {
 	c := newCluster(t, 1, "")
 	h := c.hosts[0]
 	p := h.start("--dataplane", modeUserspace, "--healthz-port", "8081")
-	p.waitLog("no network config", 5*time.Second)
+	p.waitLog("no network config", patience)
 	if got := get(t, h, "127.0.0.1:8081", "/healthz"); !strings.HasPrefix(got, "200") {
 		t.Errorf("healthz: %s", got)
 	}
@@ -166,7 +166,7 @@ func TestHealth(t *testing.T) {
 	}
 	second := *h
 	second.subnetFile = filepath.Join(t.TempDir(), "second.env")
-	if code := second.start("--healthz-port", "8081").wait(5 * time.Second); code != exitFailure || !strings.Contains(second.daemon.text(), "--healthz-port 8081") {
+	if code := second.start("--healthz-port", "8081").wait(patience); code != exitFailure || !strings.Contains(second.daemon.text(), "--healthz-port 8081") {
 		t.Errorf("second daemon on the port: exit code %d:\n%s", code, second.daemon.text())
 	}
 }
@@ -184,7 +184,7 @@ func TestPasswordIsNotShown(t *testing.T) {
 	} {
 		h := c.hosts[0]
 		p := h.start(append(args, "--etcd-username", "u", "-v", "1")...)
-		p.waitLog("msg=ready", 10*time.Second) // etcd has no users, and asks for none
+		p.waitLog("msg=ready", patience) // etcd has no users, and asks for none
 		cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.cmd.Process.Pid))
 		if err != nil {
 			t.Fatal(err)
@@ -246,10 +246,10 @@ func TestWithoutIptables(t *testing.T) {
 		}
 	}
 	h.daemon.stop(unix.SIGTERM)
-	h.start("--dataplane", modeUserspace, "--ip-masq").waitLog("find iptables", 5*time.Second)
+	h.start("--dataplane", modeUserspace, "--ip-masq").waitLog("find iptables", patience)
 	if strings.Contains(h.daemon.text(), "msg=ready") {
 		t.Errorf("ready without rules:\n%s", h.daemon.text())
 	}
 	c.put("/coreos.com/network/config", strings.Replace(testNetwork, "{", `{"EnableNFTables":true,`, 1))
-	h.daemon.waitLog("msg=ready", 10*time.Second)
+	h.daemon.waitLog("msg=ready", patience)
 }

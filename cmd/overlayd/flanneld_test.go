@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,7 +25,7 @@ func (h *host) flanneld() {
 	h.daemon = startCommand(h.c.t, h.NS, h.name+" flanneld", cmd)
 	// The CNI plugin does that, not flanneld.
 	h.Must(func() error { return rtnl.SetSysctl(ipForward, "1") })
-	h.daemon.waitLog("watching for new subnet leases", 15*time.Second)
+	h.daemon.waitLog("watching for new subnet leases", patience)
 }
 
 // TestFlanneldInOneCluster: the pods of a flanneld, and of an overlayd in either

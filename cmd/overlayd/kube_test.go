@@ -106,7 +106,7 @@ func (k *kubeCluster) startBinary(exe string, i int, args ...string) *process {
 
 func (k *kubeCluster) up(i int, args ...string) {
 	k.t.Helper()
-	k.start(i, args...).waitLog("msg=ready", 10*time.Second)
+	k.start(i, args...).waitLog("msg=ready", patience)
 }
 
 // TestKubeCluster: three Nodes, both dataplanes; the API server is stopped for a while under
@@ -165,7 +165,7 @@ func (k *kubeCluster) checkNode(i int) {
 	if got, want := h.gateway().Masked().String(), node.Spec.PodCIDR; got != want {
 		k.t.Errorf("subnet of %s is %s, want %s", h.name, got, want)
 	}
-	eventually(k.t, 5*time.Second, "condition NetworkUnavailable", func() error {
+	eventually(k.t, patience, "condition NetworkUnavailable", func() error {
 		for _, c := range kubetest.Get(k.t, k.client, h.name).Status.Conditions {
 			if c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionFalse && c.Reason == "FlannelIsUp" {
 				return nil
@@ -182,15 +182,15 @@ func TestKubeNodeLater(t *testing.T) {
 	h := k.hosts[0]
 	h.Addr("eth0", "192.0.2.200/24")
 	k.start(0, "--dataplane", modeUserspace)
-	h.daemon.waitLog(`nodes \"host0\" not found`, 10*time.Second)
+	h.daemon.waitLog(`nodes \"host0\" not found`, patience)
 	kubetest.Create(t, k.client, kubetest.NewNode(h.name, map[string]string{annotation + "node-public-ip": "192.0.2.200"}))
-	h.daemon.waitLog("pod cidr not assigned", 10*time.Second)
+	h.daemon.waitLog("pod cidr not assigned", patience)
 	node := kubetest.Get(t, k.client, h.name)
 	node.Spec.PodCIDR, node.Spec.PodCIDRs = "10.5.7.0/26", []string{"10.5.7.0/26"}
 	if _, err := k.client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	h.daemon.waitLog("msg=ready", 10*time.Second)
+	h.daemon.waitLog("msg=ready", patience)
 	if got := kubetest.Get(t, k.client, h.name).Annotations[annotation+"public-ip"]; got != "192.0.2.200" {
 		t.Errorf("public-ip is %q", got)
 	}
@@ -211,14 +211,14 @@ func TestKubeDrain(t *testing.T) {
 	if err := os.WriteFile(k.netConf, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	k.hosts[0].daemon.waitLog("network config not usable, going on with the last one", 5*time.Second)
+	k.hosts[0].daemon.waitLog("network config not usable, going on with the last one", patience)
 	if n := linesWith(k.hosts[0].daemon.text(), "session ended"); n > 0 {
 		t.Errorf("the session has ended:\n%s", k.hosts[0].daemon.text())
 	}
 	k.hosts[0].daemon.stop(unix.SIGKILL)
 	for _, says := range []string{"10.5.1.0-24 given back", "nothing to give back"} {
 		p := k.startDrain(0)
-		if code := p.wait(20 * time.Second); code != 0 || !strings.Contains(p.text(), says) {
+		if code := p.wait(patience); code != 0 || !strings.Contains(p.text(), says) {
 			t.Errorf("exit code %d, want %q:\n%s", code, says, p.text())
 		}
 	}
@@ -244,7 +244,7 @@ func TestKubeNodeReplaced(t *testing.T) {
 	k.up(1, "--dataplane", modeKernel)
 	kubetest.Delete(t, k.client, "host1")
 	k.node(1, nil)
-	eventually(t, 10*time.Second, "the annotations are back", func() error {
+	eventually(t, patience, "the annotations are back", func() error {
 		if a := kubetest.Get(t, k.client, "host1").Annotations; a[annotation+"kube-subnet-manager"] != "true" {
 			return fmt.Errorf("annotations %v", a)
 		}
@@ -253,7 +253,7 @@ func TestKubeNodeReplaced(t *testing.T) {
 	k.checkNode(1)
 	kubetest.Delete(t, k.client, "host1")
 	kubetest.Create(t, k.client, kubetest.NewNode("host1", nil, "10.5.77.0/24"))
-	eventually(t, 10*time.Second, "the other podCIDR", func() error {
+	eventually(t, patience, "the other podCIDR", func() error {
 		if got := k.hosts[1].gateway().String(); got != "10.5.77.1/24" {
 			return fmt.Errorf("gateway %s", got)
 		}
@@ -350,7 +350,7 @@ func TestKubeDual(t *testing.T) {
 	}
 	a, b := k.hosts[0].pod(0, 0), k.hosts[1].pod(0, 0)
 	for _, to := range b.addrs {
-		eventually(t, 5*time.Second, to.String(), func() error { return echoWithin(a.NS, to, 1000, 200*time.Millisecond) })
+		eventually(t, patience, to.String(), func() error { return echoWithin(a.NS, to, 1000, 200*time.Millisecond) })
 	}
 	if len(b.addrs) != 2 {
 		t.Errorf("pod has %v", b.addrs)

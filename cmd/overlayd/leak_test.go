@@ -50,7 +50,7 @@ func TestNetworksDoNotLeak(t *testing.T) {
 			var pods [2][2]*pod // by network and host
 			for i, n := range leakNetworks {
 				for j, h := range c.hosts {
-					h.daemon.waitLog("msg=ready network="+n.name, 10*time.Second)
+					h.daemon.waitLog("msg=ready network="+n.name, patience)
 					pods[i][j] = h.on(dirs[j], n.name).pod(i, 0)
 				}
 				warmUp(t, pods[i][0], pods[i][1])

@@ -38,7 +38,7 @@ func TestNetworks(t *testing.T) {
 			}
 			red := [2]*host{c.hosts[0].on(dirs[0], "red"), c.hosts[1].on(dirs[1], "red")}
 			for _, h := range red {
-				h.daemon.waitLog("msg=ready network=red", 10*time.Second)
+				h.daemon.waitLog("msg=ready network=red", patience)
 			}
 			a, b := red[0].pod(0, 0), red[1].pod(0, 0)
 			warmUp(t, a, b)
@@ -46,7 +46,7 @@ func TestNetworks(t *testing.T) {
 			rules := c.hosts[0].rules()
 			config("overlap", `{"Network":"10.5.64.0/18","Backend":{"Type":"vxlan","VNI":13}}`)
 			for _, h := range red {
-				h.daemon.waitLog("10.5.64.0/18 overlaps 10.5.0.0/16 of network red", 5*time.Second)
+				h.daemon.waitLog("10.5.64.0/18 overlaps 10.5.0.0/16 of network red", patience)
 			}
 
 			config("blue", `{"Network":"10.6.0.0/16","Backend":{"Type":"vxlan","VNI":12}}`)
@@ -93,7 +93,7 @@ func TestNetworks(t *testing.T) {
 			}
 
 			drain := c.hosts[0].overlayd("drain", "--watch-networks", "--subnet-dir", dirs[0], "--etcd-endpoints", c.url)
-			if code := drain.wait(10 * time.Second); code != 0 {
+			if code := drain.wait(patience); code != 0 {
 				t.Errorf("drain: exit code %d: %s", code, drain.text())
 			}
 			if code := c.hosts[0].daemon.wait(time.Second); code != 0 {
@@ -129,7 +129,7 @@ func TestDaemonsOnOneHost(t *testing.T) {
 			warmUp(t, x, y)
 			second[0].daemon.stop(unix.SIGTERM)
 			p := c.hosts[0].overlayd("cleanup", "--vni", "2", "--subnet-file", second[0].subnetFile)
-			if code := p.wait(5 * time.Second); code != 0 || !strings.Contains(p.text(), second[0].subnetFile) {
+			if code := p.wait(patience); code != 0 || !strings.Contains(p.text(), second[0].subnetFile) {
 				t.Errorf("cleanup of the second: exit code %d: %s", code, p.text())
 			}
 			c.hosts[0].Must(func() error {
@@ -139,7 +139,7 @@ func TestDaemonsOnOneHost(t *testing.T) {
 				return nil
 			})
 			p = c.hosts[0].overlayd("cleanup", "--vni", "1", "--subnet-file", second[0].subnetFile)
-			if code := p.wait(5 * time.Second); code != exitFailure || !strings.Contains(p.text(), "flannel.1") {
+			if code := p.wait(patience); code != exitFailure || !strings.Contains(p.text(), "flannel.1") {
 				t.Errorf("cleanup of the first, which runs: exit code %d: %s", code, p.text())
 			}
 			waitTraffic(t, there, 200)

@@ -17,6 +17,10 @@ import (
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
+// patience is how long a test waits for what has to come, if the time is no promise: a machine that is
+// busy, or tests with the race detector, take long.
+const patience = 30 * time.Second
+
 // process is a child in a namespace whose standard error is kept.
 type process struct {
 	t    *testing.T
@@ -119,7 +123,7 @@ func (p *process) waitLog(part string, limit time.Duration) {
 // stop sends a signal, waits for the end and returns the exit code (-1: killed).
 func (p *process) stop(sig unix.Signal) int {
 	p.cmd.Process.Signal(sig)
-	return p.wait(20 * time.Second)
+	return p.wait(patience)
 }
 
 func (p *process) wait(limit time.Duration) int {

@@ -50,7 +50,7 @@ func (c *cluster) expire(key string) {
 func (h *host) lease(args ...string) {
 	h.c.t.Helper()
 	p := h.overlayd(append([]string{"lease", "--etcd-endpoints", h.c.url}, args...)...)
-	if code := p.wait(10 * time.Second); code != 0 {
+	if code := p.wait(patience); code != 0 {
 		h.c.t.Fatalf("lease %v: exit code %d: %s", args, code, p.text())
 	}
 }
@@ -123,7 +123,7 @@ func TestReservation(t *testing.T) {
 	}
 	owner.daemon.stop(unix.SIGKILL)
 	c.expire("/coreos.com/network/overlayd/nodes/" + owner.addr.String())
-	late.start(flags...).waitLog("no free subnet", 10*time.Second)
+	late.start(flags...).waitLog("no free subnet", patience)
 	if left := c.ttl(key); left != 0 {
 		t.Errorf("away for a while: the reservation has a TTL of %s", left)
 	}

@@ -41,7 +41,7 @@ func TestKillKernel(t *testing.T) {
 // TestKillUserspace: the userspace dataplane is back within a second of its
 // restart, with the same subnet, and the peer notices nothing in the store.
 func TestKillUserspace(t *testing.T) {
-	t.Parallel()
+	alone(t)
 	c := newCluster(t, 2, testNetwork)
 	a, b := c.upPair([2]string{modeUserspace, modeKernel})
 	subnet, value := c.hosts[0].gateway(), c.get(c.hosts[0].key())
@@ -49,17 +49,17 @@ func TestKillUserspace(t *testing.T) {
 
 	c.hosts[0].daemon.stop(unix.SIGKILL)
 	sent := there.sent.Load()
-	eventually(t, 10*time.Second, "traffic goes on being sent", func() error { return above(there.sent.Load(), sent+200) })
+	eventually(t, patience, "traffic goes on being sent", func() error { return above(there.sent.Load(), sent+200) })
 	before := there.received.Load()
 	began := time.Now()
 	c.hosts[0].start("--dataplane", modeUserspace)
-	eventually(t, 10*time.Second, "traffic arrives again", func() error { return above(there.received.Load(), before) })
+	eventually(t, patience, "traffic arrives again", func() error { return above(there.received.Load(), before) })
 	if took := time.Since(began); took > time.Second {
 		t.Errorf("traffic came back %s after the restart", took)
 	}
 	there.finish()
 	back.finish()
-	c.hosts[0].daemon.waitLog("msg=ready", 5*time.Second)
+	c.hosts[0].daemon.waitLog("msg=ready", patience)
 	if got := c.hosts[0].gateway(); got != subnet {
 		t.Errorf("subnet is %s after the restart, was %s", got, subnet)
 	}
@@ -77,7 +77,7 @@ func TestPeerRemovedWhileDown(t *testing.T) {
 	for _, h := range c.hosts {
 		h.up("--dataplane", modeKernel)
 	}
-	eventually(t, 5*time.Second, "both peers programmed", func() error {
+	eventually(t, patience, "both peers programmed", func() error {
 		return counts(objects(t, c.hosts[0]), 2)
 	})
 	c.hosts[0].daemon.stop(unix.SIGKILL)
@@ -114,7 +114,7 @@ func TestSwitchDataplane(t *testing.T) {
 		if got := c.hosts[0].gateway(); got != subnet {
 			t.Fatalf("%s: subnet %s, was %s", mode, got, subnet)
 		}
-		eventually(t, 5*time.Second, mode+" reaches the other pod", func() error { return echoWithin(a.NS, b.addr, 56, 100*time.Millisecond) })
+		eventually(t, patience, mode+" reaches the other pod", func() error { return echoWithin(a.NS, b.addr, 56, 100*time.Millisecond) })
 		checkPair(t, c.hosts[0], a, c.hosts[1], b, 4<<20)
 	}
 }
@@ -122,10 +122,9 @@ func TestSwitchDataplane(t *testing.T) {
 // TestStop: SIGTERM stops within a second with exit code 0; the kernel dataplane
 // goes on without the daemon.
 func TestStop(t *testing.T) {
-	t.Parallel()
+	alone(t)
 	for _, mode := range []string{modeKernel, modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
 			c := newCluster(t, 2, testNetwork)
 			a, b := c.upPair([2]string{mode, modeKernel})
 			began := time.Now()
@@ -165,7 +164,7 @@ func TestUnderlayRecreated(t *testing.T) {
 			})
 			netnstest.Plug(c.under, "again", h.NS, "192.0.2.2/24")
 			h.DefaultRoute("192.0.2.1")
-			eventually(t, 20*time.Second, "pods reach each other again", func() error { return echoWithin(a.NS, b.addr, 56, 100*time.Millisecond) })
+			eventually(t, patience, "pods reach each other again", func() error { return echoWithin(a.NS, b.addr, 56, 100*time.Millisecond) })
 			if got := h.gateway(); got != subnet {
 				t.Errorf("subnet %s, was %s", got, subnet)
 			}
@@ -175,7 +174,7 @@ func TestUnderlayRecreated(t *testing.T) {
 
 func warmUp(t *testing.T, a, b *pod) {
 	t.Helper()
-	eventually(t, 5*time.Second, "pods reach each other", func() error { return echoWithin(a.NS, b.addr, 56, 100*time.Millisecond) })
+	eventually(t, patience, "pods reach each other", func() error { return echoWithin(a.NS, b.addr, 56, 100*time.Millisecond) })
 }
 
 func startMeters(t *testing.T, a, b *pod) (there, back *meter) {
@@ -194,7 +193,7 @@ func startMeters(t *testing.T, a, b *pod) (there, back *meter) {
 func waitTraffic(t *testing.T, m *meter, n uint64) {
 	t.Helper()
 	want := m.received.Load() + n
-	eventually(t, 20*time.Second, "traffic arrives", func() error { return above(m.received.Load(), want) })
+	eventually(t, patience, "traffic arrives", func() error { return above(m.received.Load(), want) })
 }
 
 func above(got, limit uint64) error {

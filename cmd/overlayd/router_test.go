@@ -77,7 +77,7 @@ func TestDirectRoutingOnAndOffLink(t *testing.T) {
 func awaitAll(t *testing.T, from *netnstest.NS, to *pod) {
 	t.Helper()
 	for _, addr := range to.addrs {
-		eventually(t, 5*time.Second, fmt.Sprint(addr, " is reached"), func() error { return echoWithin(from, addr, 8000, 100*time.Millisecond) })
+		eventually(t, patience, fmt.Sprint(addr, " is reached"), func() error { return echoWithin(from, addr, 8000, 100*time.Millisecond) })
 	}
 }
 

@@ -32,13 +32,13 @@ func TestNodeAddressChange(t *testing.T) {
 			h.Addr("eth0", "192.0.2.77/24")
 			h.DefaultRoute("192.0.2.1")
 			began := time.Now()
-			eventually(t, 20*time.Second, "the lease has the new address", func() error {
+			eventually(t, patience, "the lease has the new address", func() error {
 				if v := c.get(key); !strings.Contains(v, `"PublicIP":"192.0.2.77"`) {
 					return fmt.Errorf("it is %s", v)
 				}
 				return nil
 			})
-			eventually(t, 5*time.Second, "pod to pod", func() error { return echoWithin(a.NS, b.addr, 56, 50*time.Millisecond) })
+			eventually(t, patience, "pod to pod", func() error { return echoWithin(a.NS, b.addr, 56, 50*time.Millisecond) })
 			t.Logf("reached again %s after the new address", time.Since(began))
 			if h.key() != key {
 				t.Errorf("subnet %s, was %s", h.key(), key)
@@ -63,7 +63,7 @@ func TestMTUChange(t *testing.T) {
 			h := c.hosts[0]
 			await := func(mtu int) {
 				t.Helper()
-				eventually(t, 5*time.Second, fmt.Sprint("MTU ", mtu), func() error {
+				eventually(t, patience, fmt.Sprint("MTU ", mtu), func() error {
 					if got := h.env("FLANNEL_MTU"); got != fmt.Sprint(mtu) {
 						return fmt.Errorf("subnet file: %s", got)
 					}
@@ -113,7 +113,7 @@ func TestConfigChange(t *testing.T) {
 			c.upPair([2]string{mode, modeKernel})
 			c.put("/coreos.com/network/config", `{"Network":"10.9.0.0/16","Backend":{"Type":"vxlan","VNI":7,"Port":4789}}`)
 			for _, h := range c.hosts {
-				eventually(t, 10*time.Second, "new subnet", func() error {
+				eventually(t, patience, "new subnet", func() error {
 					if p := h.gateway(); !netip.MustParsePrefix("10.9.0.0/16").Contains(p.Addr()) {
 						return fmt.Errorf("still %s", p)
 					}

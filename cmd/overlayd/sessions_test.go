@@ -29,7 +29,7 @@ func TestConfigChangedWhileDown(t *testing.T) {
 		})
 		return found
 	}
-	eventually(t, 5*time.Second, "a direct route", func() error {
+	eventually(t, patience, "a direct route", func() error {
 		if !direct(c.hosts[0]) {
 			return fmt.Errorf("none to %s", old)
 		}
@@ -87,7 +87,7 @@ func TestDrainBetweenSessions(t *testing.T) {
 			h.up("--dataplane", modeKernel, "--iface", "under")
 			key := h.key()
 			tt.spoil(c)
-			eventually(t, 20*time.Second, fmt.Sprintf("%s is logged %d times", tt.says, tt.times), func() error {
+			eventually(t, patience, fmt.Sprintf("%s is logged %d times", tt.says, tt.times), func() error {
 				if n := linesWith(h.daemon.text(), tt.says); n < tt.times {
 					return fmt.Errorf("%d times", n)
 				}
@@ -95,7 +95,7 @@ func TestDrainBetweenSessions(t *testing.T) {
 			})
 			began := time.Now()
 			p := h.overlayd("drain", "--subnet-file", h.subnetFile)
-			if code := p.wait(10 * time.Second); code != 0 || c.get(key) != "" {
+			if code := p.wait(patience); code != 0 || c.get(key) != "" {
 				t.Errorf("exit code %d, lease %q:\n%s", code, c.get(key), p.text())
 			}
 			if took := time.Since(began); took > 3*time.Second {
@@ -115,12 +115,12 @@ func TestDrainOneOfTwo(t *testing.T) {
 	for i, name := range []string{"blue", "red"} {
 		c.put("/coreos.com/network/"+name+"/config", fmt.Sprintf(`{"Network":"10.%d.0.0/16","Backend":{"Type":"vxlan","VNI":%[1]d}}`, 5+i))
 		d := c.hosts[0].overlayd("--etcd-endpoints", c.url, "--dataplane", modeKernel, "--networks", name, "--subnet-dir", dir)
-		d.waitLog("msg=ready", 10*time.Second)
+		d.waitLog("msg=ready", patience)
 		daemons = append(daemons, d)
 	}
 	drain := func(args ...string) (int, string) {
 		p := c.hosts[0].overlayd(append([]string{"drain", "--etcd-endpoints", c.url, "--subnet-dir", dir}, args...)...)
-		return p.wait(10 * time.Second), p.text()
+		return p.wait(patience), p.text()
 	}
 	if code, out := drain("--watch-networks"); code != exitFailure || !strings.Contains(out, "two daemons") {
 		t.Errorf("drain of both: exit code %d: %s", code, out)

@@ -162,7 +162,7 @@ func (c *cluster) freeze() {
 	c.nft(s.String())
 	c.under.Run("tc", "qdisc", "del", "dev", "slow0", "root")
 	last, since := uint64(0), time.Now()
-	eventually(c.t, 10*time.Second, "the daemons have read all", func() error {
+	eventually(c.t, patience, "the daemons have read all", func() error {
 		sum := uint64(0)
 		for _, h := range c.hosts {
 			sum += h.udp("InDatagrams") + h.udp("InErrors")

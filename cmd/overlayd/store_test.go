@@ -16,10 +16,9 @@ const subnets = "/coreos.com/network/subnets/"
 // TestJunk: every kind of junk in the store is ignored with one log line that
 // names it, costs no peer a packet, and the next good lease works at once.
 func TestJunk(t *testing.T) {
-	t.Parallel()
+	alone(t)
 	for _, mode := range []string{modeKernel, modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
 			c := newCluster(t, 3, testNetwork)
 			a, b := c.upPair([2]string{mode, modeKernel})
 			there, back := startMeters(t, a, b)
@@ -29,7 +28,7 @@ func TestJunk(t *testing.T) {
 				c.put(subnets+junk.key, junk.value)
 			}
 			for _, junk := range junkLeases(own) {
-				c.hosts[0].daemon.waitLog(junk.key, 5*time.Second)
+				c.hosts[0].daemon.waitLog(junk.key, patience)
 				if n := linesWith(c.hosts[0].daemon.text(), junk.key); n != 1 {
 					t.Errorf("%d log lines name %s", n, junk.key)
 				}
@@ -102,10 +101,10 @@ func TestBadConfig(t *testing.T) {
 		if step.config != "" {
 			c.put("/coreos.com/network/config", step.config)
 		}
-		h.daemon.waitLog(step.says, 5*time.Second)
+		h.daemon.waitLog(step.says, patience)
 	}
 	c.put("/coreos.com/network/config", testNetwork)
-	h.daemon.waitLog("msg=ready", 5*time.Second)
+	h.daemon.waitLog("msg=ready", patience)
 }
 
 // TestSamePublicIP: a second live node with the same public IP is refused loudly,
@@ -116,13 +115,13 @@ func TestSamePublicIP(t *testing.T) {
 	c.hosts[0].up("--dataplane", modeUserspace, "--public-ip", "192.0.2.2")
 	value := c.get(c.hosts[0].key())
 	c.hosts[1].start("--dataplane", modeUserspace, "--public-ip", "192.0.2.2")
-	c.hosts[1].daemon.waitLog("public IP is in use by another live node", 5*time.Second)
+	c.hosts[1].daemon.waitLog("public IP is in use by another live node", patience)
 	if got := c.get(c.hosts[0].key()); got != value {
 		t.Errorf("the first node's lease is %s, was %s", got, value)
 	}
 	// The second one goes on as soon as the first has ended in good order.
 	c.hosts[0].daemon.stop(unix.SIGTERM)
-	c.hosts[1].daemon.waitLog("msg=ready", 10*time.Second)
+	c.hosts[1].daemon.waitLog("msg=ready", patience)
 }
 
 // TestLeaseLost: a lease that somebody else holds now is given up and said; the
@@ -135,7 +134,7 @@ func TestLeaseLost(t *testing.T) {
 	key, subnet := h.key(), h.gateway()
 	taken := `{"PublicIP":"192.0.2.99","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"0e:00:00:00:00:99"}}`
 	c.put(key, taken)
-	eventually(t, 10*time.Second, "another subnet", func() error {
+	eventually(t, patience, "another subnet", func() error {
 		if h.gateway() == subnet {
 			return fmt.Errorf("still %s", subnet)
 		}
@@ -158,7 +157,7 @@ func TestLeaseDeleted(t *testing.T) {
 	h.up("--dataplane", modeUserspace)
 	value := c.get(h.key())
 	c.delete(h.key())
-	eventually(t, 5*time.Second, "the lease is back", func() error {
+	eventually(t, patience, "the lease is back", func() error {
 		if got := c.get(h.key()); got != value {
 			return fmt.Errorf("%q", got)
 		}
@@ -174,7 +173,7 @@ func TestDrain(t *testing.T) {
 	h := c.hosts[0]
 	drain := func(subnetFile string) (int, string) {
 		p := h.overlayd("drain", "--etcd-endpoints", c.url, "--subnet-file", subnetFile)
-		return p.wait(20 * time.Second), p.text()
+		return p.wait(patience), p.text()
 	}
 	given := func(key string) {
 		t.Helper()
@@ -215,9 +214,9 @@ func TestDrainWithoutConfig(t *testing.T) {
 	key := h.key()
 	h.daemon.stop(unix.SIGTERM)
 	c.put("/coreos.com/network/config", "{")
-	h.start("--dataplane", modeUserspace).waitLog("waiting for the network config", 5*time.Second)
+	h.start("--dataplane", modeUserspace).waitLog("waiting for the network config", patience)
 	p := h.overlayd("drain", "--subnet-file", h.subnetFile)
-	if code := p.wait(20 * time.Second); code != 0 || c.get(key) != "" {
+	if code := p.wait(patience); code != 0 || c.get(key) != "" {
 		t.Errorf("exit code %d, lease %q:\n%s", code, c.get(key), p.text())
 	}
 }
@@ -242,11 +241,11 @@ func TestConfigOutOfReach(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","VNI":10000000}}`)
 	h := c.hosts[0]
-	h.start("--dataplane", modeUserspace).waitLog("10000000", 5*time.Second)
+	h.start("--dataplane", modeUserspace).waitLog("10000000", patience)
 	c.put("/coreos.com/network/config", `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","GBP":true}}`)
-	h.daemon.waitLog("GBP", 5*time.Second)
+	h.daemon.waitLog("GBP", patience)
 	c.put("/coreos.com/network/config", testNetwork)
-	h.daemon.waitLog("msg=ready", 5*time.Second)
+	h.daemon.waitLog("msg=ready", patience)
 }
 
 // TestSecondDaemonOnOneDevice: a daemon with a subnet file of its own is refused
@@ -262,7 +261,7 @@ func TestSecondDaemonOnOneDevice(t *testing.T) {
 		{"cleanup", "--subnet-file", other},
 	} {
 		p := h.overlayd(args...)
-		if code := p.wait(20 * time.Second); code != exitFailure || !strings.Contains(p.text(), "flannel.1") {
+		if code := p.wait(patience); code != exitFailure || !strings.Contains(p.text(), "flannel.1") {
 			t.Errorf("%v: exit code %d:\n%s", args, code, p.text())
 		}
 	}
@@ -271,11 +270,11 @@ func TestSecondDaemonOnOneDevice(t *testing.T) {
 	}
 	h.daemon.stop(unix.SIGTERM)
 	p := h.overlayd("cleanup", "--subnet-file", h.subnetFile)
-	if code := p.wait(20 * time.Second); code != 0 || !strings.Contains(p.text(), "flannel.1") {
+	if code := p.wait(patience); code != 0 || !strings.Contains(p.text(), "flannel.1") {
 		t.Errorf("cleanup: exit code %d:\n%s", code, p.text())
 	}
 	p = h.overlayd("cleanup", "--subnet-file", h.subnetFile)
-	if code := p.wait(20 * time.Second); code != 0 || p.text() != "" {
+	if code := p.wait(patience); code != 0 || p.text() != "" {
 		t.Errorf("second cleanup: exit code %d:\n%s", code, p.text())
 	}
 }

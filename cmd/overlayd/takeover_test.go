@@ -102,7 +102,7 @@ func (k *takeover) furnish() {
 // made up its mind about IPv6 addresses.
 func (h *host) state() string {
 	h.c.t.Helper()
-	eventually(h.c.t, 10*time.Second, "IPv6 addresses", func() error {
+	eventually(h.c.t, patience, "IPv6 addresses", func() error {
 		if s := h.Run("ip", "-6", "-o", "addr", "show", "tentative"); s != "" {
 			return fmt.Errorf("tentative: %s", s)
 		}
@@ -145,7 +145,7 @@ func (k *takeover) startTraffic() {
 	k.t.Helper()
 	for i := range k.subnets {
 		from, to := k.a.addrs[i], k.b.addrs[i]
-		eventually(k.t, 5*time.Second, "pods reach each other", func() error { return echoWithin(k.a.NS, to, 56, 100*time.Millisecond) })
+		eventually(k.t, patience, "pods reach each other", func() error { return echoWithin(k.a.NS, to, 56, 100*time.Millisecond) })
 		for _, way := range []struct {
 			from, to *pod
 			addr     netip.Addr
@@ -242,7 +242,7 @@ func (k *takeover) checkBack() {
 func (k *takeover) checkCleanup() {
 	k.t.Helper()
 	p := k.overlayd("cleanup", "--subnet-file", k.subnetFile)
-	if code := p.wait(10 * time.Second); code != 0 {
+	if code := p.wait(patience); code != 0 {
 		k.t.Errorf("cleanup: exit code %d: %s", code, p.text())
 	}
 	if diff := cmp.Diff(strings.Split(k.before, "\n"), strings.Split(k.state(), "\n")); diff != "" {

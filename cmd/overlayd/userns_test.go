@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -37,7 +36,7 @@ func TestUserNamespace(t *testing.T) {
 			c.hosts[0].up("--dataplane", modeKernel)
 			c.hosts[1].up("--dataplane", modeUserspace)
 			h := c.unprivilegedHost(static, "--dataplane", mode)
-			h.daemon.waitLog("msg=ready", 10*time.Second)
+			h.daemon.waitLog("msg=ready", patience)
 			if uid := h.daemon.uid(); uid != unprivilegedID {
 				t.Errorf("overlayd runs as user %d of the machine, want %d", uid, unprivilegedID)
 			}
