@@ -14,6 +14,7 @@ import (
 	"github.com/overlayd/overlayd/control"
 )
 
+// newCheckCommand makes `overlayd check`, which only has subcommands.
 func newCheckCommand() *cobra.Command {
 	check := &cobra.Command{
 		Use:   "check",
@@ -27,6 +28,7 @@ func newCheckCommand() *cobra.Command {
 	return check
 }
 
+// newCheckConfigCommand makes `overlayd check config`. It needs no store: it checks text.
 func newCheckConfigCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
@@ -61,6 +63,7 @@ with 1. Unknown keys are mistakes here, while flannel and the daemon ignore them
 // maxConfigFile bounds how much is read, in bytes: more than a config may have.
 const maxConfigFile = 1 << 20
 
+// readConfigFile reads the file, or standard input if its name is -.
 func readConfigFile(name string, stdin io.Reader) ([]byte, error) {
 	if name == "-" {
 		return io.ReadAll(io.LimitReader(stdin, maxConfigFile))
@@ -116,6 +119,7 @@ type effectiveBackend struct {
 	GBP, Learning, DirectRouting bool
 }
 
+// effective fills in what n leaves out, so that its JSON shows every value the daemon would use.
 func effective(n control.Network) effectiveConfig {
 	b := n.Backend
 	c := effectiveConfig{EnableIPv4: n.EnableIPv4, EnableIPv6: n.EnableIPv6, EnableNFTables: n.EnableNFTables,
@@ -138,6 +142,7 @@ func dataplanesFor(n control.Network) []node.Mode {
 	return []node.Mode{node.Kernel, node.Userspace}
 }
 
+// printConfig prints a config as a table, or as JSON with the dataplanes that can carry it.
 func printConfig(w io.Writer, n control.Network, output string) error {
 	c := effective(n)
 	if output == "json" {
@@ -176,6 +181,7 @@ func printConfig(w io.Writer, n control.Network, output string) error {
 	return t.Flush()
 }
 
+// orUnderlays is an MTU as text; 0 means that the daemon takes the interface's.
 func orUnderlays(mtu int) string {
 	if mtu == 0 {
 		return "that of the underlay interface"

@@ -10,6 +10,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/node"
 )
 
+// newCleanupCommand makes `overlayd cleanup`. It needs no store: it only looks at this host.
 func newCleanupCommand() *cobra.Command {
 	var subnetFile, subnetDir string
 	var vnis []uint

@@ -40,6 +40,7 @@ func runDaemon(ctx context.Context, o *flags.Flags) (err error) {
 	return d.Run(ctx)
 }
 
+// listenHealth opens the port of the health endpoint. Its error names the flags.
 func listenHealth(o *flags.Process) (net.Listener, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort(o.HealthzIP, strconv.Itoa(o.HealthzPort)))
 	if err != nil {

@@ -24,6 +24,7 @@ them run. SUBNET is a subnet such as 10.5.34.0/24, or the key of an entry as lis
 prints it. For one of several networks give the prefix of its keys: --etcd-prefix P/NETWORK.
 In Kubernetes a node's subnet is its podCIDR.`
 
+// newLeaseCommand makes `overlayd lease`, which only has subcommands.
 func newLeaseCommand() *cobra.Command {
 	lease := &cobra.Command{
 		Use:   "lease",
@@ -62,6 +63,7 @@ func leaseCommand(cmd *cobra.Command, do func(ctx context.Context, s *etcd.Store
 	return cmd
 }
 
+// newLeaseReserveCommand makes `overlayd lease reserve`; etcd.Store.Reserve refuses what does not fit.
 func newLeaseReserveCommand() *cobra.Command {
 	var public, public6 string
 	var cmd *cobra.Command
@@ -117,6 +119,7 @@ func parseReservation(args []string, public, public6 string) (l control.Lease, e
 	return l, err
 }
 
+// publicAddr reads a public address, which other hosts must be able to send to; empty text is none.
 func publicAddr(flag, text string, ok func(netip.Addr) bool) (netip.Addr, error) {
 	if text == "" {
 		return netip.Addr{}, nil
@@ -128,6 +131,7 @@ func publicAddr(flag, text string, ok func(netip.Addr) bool) (netip.Addr, error)
 	return a, nil
 }
 
+// newLeaseReleaseCommand makes `overlayd lease release`, the reverse of reserve.
 func newLeaseReleaseCommand() *cobra.Command {
 	var cmd *cobra.Command
 	cmd = leaseCommand(&cobra.Command{
@@ -153,6 +157,7 @@ that expires unless it is renewed; otherwise the subnet is free at once.`,
 	return cmd
 }
 
+// newLeaseRevokeCommand makes `overlayd lease revoke`. It asks nothing: the entry is gone at once.
 func newLeaseRevokeCommand() *cobra.Command {
 	var cmd *cobra.Command
 	cmd = leaseCommand(&cobra.Command{

@@ -17,6 +17,7 @@ import (
 	"github.com/overlayd/overlayd/control/etcd"
 )
 
+// newLeaseListCommand makes `overlayd lease list`.
 func newLeaseListCommand() *cobra.Command {
 	var output string
 	var cmd *cobra.Command
@@ -45,6 +46,7 @@ Invalid entries, which every overlayd ignores, come last, each with the reason.`
 	return cmd
 }
 
+// printLeases prints a table of the leases and reservations, and below it one of the invalid entries.
 func printLeases(w io.Writer, entries []etcd.Entry) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "SUBNET\tPUBLIC-IP\tBACKEND\tVNI\tVTEP-MAC\tEXPIRES-IN")
@@ -80,6 +82,7 @@ func printLeases(w io.Writer, entries []etcd.Entry) error {
 	return t.Flush()
 }
 
+// expiryText says how long an entry lasts. Only etcd knows that, not the entry itself.
 func expiryText(e etcd.Entry) string {
 	switch {
 	case e.Reserved && e.Err != nil:
@@ -90,6 +93,7 @@ func expiryText(e etcd.Entry) string {
 	return e.TTL.String()
 }
 
+// orDash keeps the columns of a table apart if a value is missing.
 func orDash(s string) string {
 	if s == "" {
 		return "-"
@@ -103,10 +107,12 @@ func shownKey(s string) string {
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
+// subnetText is the subnets of a lease as `lease reserve` takes them.
 func subnetText(l control.Lease) string {
 	return join(prefixText(l.Subnet), prefixText(l.IPv6Subnet))
 }
 
+// ipText is the public addresses of a lease.
 func ipText(l control.Lease) string {
 	return orDash(join(addrText(l.PublicIP), addrText(l.PublicIPv6)))
 }
@@ -136,6 +142,7 @@ type vtepData struct {
 	VtepMAC string
 }
 
+// printLeasesJSON prints all entries in one list. An empty list is [], not null.
 func printLeasesJSON(w io.Writer, entries []etcd.Entry) error {
 	rows := make([]leaseRow, 0, len(entries))
 	for _, e := range entries {
@@ -157,6 +164,7 @@ func printLeasesJSON(w io.Writer, entries []etcd.Entry) error {
 	return e.Encode(rows)
 }
 
+// vtepRow is a VTEP in JSON; nil, which is left out, if the lease has none of the family.
 func vtepRow(d control.VTEPData) *vtepData {
 	if d == (control.VTEPData{}) {
 		return nil
@@ -164,6 +172,7 @@ func vtepRow(d control.VTEPData) *vtepData {
 	return &vtepData{d.VNI, d.MAC.String()}
 }
 
+// prefixText is a prefix as text, empty if it is not valid.
 func prefixText(p netip.Prefix) string {
 	if !p.IsValid() {
 		return ""
@@ -171,6 +180,7 @@ func prefixText(p netip.Prefix) string {
 	return p.String()
 }
 
+// addrText is an address as text, empty if it is not valid.
 func addrText(a netip.Addr) string {
 	if !a.IsValid() {
 		return ""

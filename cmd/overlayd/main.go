@@ -31,10 +31,12 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
+// usagef makes a usageError.
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 func main() { os.Exit(run(os.Args[1:])) }
 
+// run is the program but for the exit, so that tests can be the program.
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	// With the first signal the default handling is back, so that a second one kills.

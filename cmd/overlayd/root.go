@@ -28,6 +28,7 @@ const examples = `  # The first host, with an etcd inside overlayd that others j
   # All of it on this machine, to see it work:
   overlayd demo`
 
+// newRootCommand makes the command that is the daemon itself, with all subcommands.
 func newRootCommand() *cobra.Command {
 	o := new(flags.Flags)
 	root := &cobra.Command{
@@ -58,6 +59,7 @@ func newRootCommand() *cobra.Command {
 	return root
 }
 
+// noArgs refuses arguments. If the command has subcommands, the argument was meant to be one.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -87,6 +87,7 @@ func (l networkList) Networks(ctx context.Context) <-chan []string {
 	return names
 }
 
+// startEtcd starts the embedded etcd. Clients may change only what is below the prefix.
 func (s *stores) startEtcd(ctx context.Context) (node.Server, error) {
 	e, err := embedded.Start(ctx, embedded.Config{Dir: s.flags.Etcd.DataDir, ListenClient: s.flags.Etcd.ListenURL, Prefix: s.flags.Etcd.Prefix, Log: s.log})
 	if err != nil {
@@ -95,6 +96,7 @@ func (s *stores) startEtcd(ctx context.Context) (node.Server, error) {
 	return e, nil
 }
 
+// openEtcd opens one network's store with a connection of its own.
 func openEtcd(ctx context.Context, o *flags.Etcd, network string, log *slog.Logger) (*etcd.Store, error) {
 	s, err := etcd.Open(ctx, etcdConfig(o, network, log))
 	if err != nil {
@@ -103,6 +105,7 @@ func openEtcd(ctx context.Context, o *flags.Etcd, network string, log *slog.Logg
 	return s, nil
 }
 
+// etcdConfig is what the flags say about etcd, for the network with this name.
 func etcdConfig(o *flags.Etcd, network string, log *slog.Logger) etcd.Config {
 	return etcd.Config{
 		Endpoints: o.Endpoints,
@@ -117,6 +120,7 @@ func etcdConfig(o *flags.Etcd, network string, log *slog.Logger) etcd.Config {
 	}
 }
 
+// kubeConfig is what the flags and the variables of a DaemonSet say about Kubernetes.
 func kubeConfig(o *flags.Flags, log *slog.Logger) kube.Config {
 	return kube.Config{
 		Kubeconfig:                o.Kube.Kubeconfig,

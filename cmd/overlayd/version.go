@@ -11,6 +11,7 @@ import (
 // version is set at link time (Makefile); it is empty after a plain `go build`.
 var version string
 
+// newVersionCommand makes `overlayd version`. It prints what --version prints, on standard output.
 func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
@@ -23,6 +24,7 @@ func newVersionCommand() *cobra.Command {
 	}
 }
 
+// versionText names the program, its version, and what it was built with and for.
 func versionText() string {
 	v := version
 	if info, ok := debug.ReadBuildInfo(); ok && v == "" {

@@ -57,6 +57,7 @@ const (
 	maxLeaseTTL = 10 * 365 * 24 * time.Hour
 )
 
+// check checks the flags and makes Prefix, Endpoints and Password what they are to be.
 func (o *Etcd) check(p *problems) {
 	if strings.Trim(o.Prefix, "/.") == "" {
 		p.bad("etcd-prefix", o.Prefix, "want a path such as /coreos.com/network")
@@ -74,6 +75,7 @@ func (o *Etcd) check(p *problems) {
 	p.add(o.readPassword())
 }
 
+// checkEmbedded checks the flags of the embedded etcd, which is the store unless endpoints were given.
 func (o *Etcd) checkEmbedded(p *problems) {
 	if !o.Embedded {
 		return
@@ -89,6 +91,7 @@ func (o *Etcd) checkEmbedded(p *problems) {
 	}
 }
 
+// checkEndpoints checks the URLs. Its errors show none of them.
 func (o *Etcd) checkEndpoints(p *problems) {
 	if len(o.Endpoints) == 0 {
 		p.bad("etcd-endpoints", "", "want at least one URL such as http://127.0.0.1:2379")
@@ -102,6 +105,7 @@ func (o *Etcd) checkEndpoints(p *problems) {
 	}
 }
 
+// checkFiles refuses files that cannot be read now: etcd would only report that at its first request.
 func (o *Etcd) checkFiles(p *problems) {
 	if (o.KeyFile == "") != (o.CertFile == "") {
 		p.add(errors.New("--etcd-keyfile and --etcd-certfile: give both or none"))

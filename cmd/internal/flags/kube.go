@@ -33,6 +33,7 @@ func (o *Kube) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.SetAvailable, "set-node-network-unavailable", true, "set the Node's condition NetworkUnavailable to False when ready")
 }
 
+// fromEnv reads the variables that have no flag.
 func (o *Kube) fromEnv(env func(string) (string, bool)) {
 	for name, to := range map[string]*string{
 		"NODE_NAME": &o.NodeName, "POD_NAME": &o.PodName, "POD_NAMESPACE": &o.PodNamespace, "EVENT_QUEUE_DEPTH": &o.eventQueueDepth,

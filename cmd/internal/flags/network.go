@@ -46,6 +46,7 @@ func (o *Network) register(f *pflag.FlagSet) {
 // Several reports whether the daemon serves networks that have names.
 func (o *Network) Several() bool { return len(o.Names) > 0 || o.Watch }
 
+// check checks the files that are to be written, and reads the first network config.
 func (o *Network) check(p *problems, kube bool) {
 	switch {
 	case o.Several():
@@ -60,6 +61,7 @@ func (o *Network) check(p *problems, kube bool) {
 	}
 }
 
+// checkNames checks the flags of several networks, each of which has its own subnet file and config.
 func (o *Network) checkNames(p *problems) {
 	for i, name := range o.Names {
 		o.Names[i] = strings.TrimSpace(name)

@@ -31,6 +31,7 @@ func (o *Process) register(f *pflag.FlagSet) {
 	}
 }
 
+// check checks the flags, and refuses those of flannel's log that overlayd cannot do.
 func (o *Process) check(p *problems) {
 	if _, err := netip.ParseAddr(o.HealthzIP); err != nil {
 		p.bad("healthz-ip", o.HealthzIP, "want an IP address of this host, 0.0.0.0 or ::")

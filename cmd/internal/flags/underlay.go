@@ -28,6 +28,7 @@ func (o *Underlay) register(f *pflag.FlagSet) {
 	f.StringVar(&o.publicIPv6, "public-ipv6", "", "the same for IPv6")
 }
 
+// check parses the addresses. Whether this host has such an interface, the daemon finds out.
 func (o *Underlay) check(p *problems) {
 	for _, re := range o.ifaceRegex {
 		if _, err := regexp.Compile(re); err != nil {

@@ -47,6 +47,8 @@ func (n *Network) usableConfig(ctx context.Context) (control.Network, error) {
 	return config, n.supported(config)
 }
 
+// loadConfig reads the config, and before that writes the first one if the user gave one and the
+// store takes it. A config that was refused a moment ago is refused again.
 func (n *Network) loadConfig(ctx context.Context) (control.Network, error) {
 	if w, ok := n.store.(control.ConfigWriter); ok && n.cfg.FirstConfig != nil {
 		created, err := w.Init(ctx, n.cfg.FirstConfig)

@@ -1,7 +1,9 @@
 package node
 
 import (
+	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,5 +38,56 @@ func TestChanged(t *testing.T) {
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: got %v, want %q", c.name, err, c.says)
 		}
+	}
+}
+
+// TestApplyChanges: an MTU of either side is taken over while the session goes on; what is the same
+// changes nothing; anything else, and an MTU that is too small, ends it.
+func TestApplyChanges(t *testing.T) {
+	config := control.Network{EnableIPv4: true, Backend: control.Backend{VNI: 1, Port: 8472}}
+	iface := underlay.Interface{Name: "eth0", Index: 2, MTU: 1500, IPv4: underlay.End{Local: netip.MustParseAddr("192.0.2.1")}}
+	withMTU := func(mtu int) underlay.Interface { i := iface; i.MTU = mtu; return i }
+	configured := func(mtu int) control.Network { c := config; c.Backend.MTU = mtu; return c }
+	other := config
+	other.Backend.Port = 4789
+	for _, c := range []struct {
+		name    string
+		changes []any
+		mtus    []int
+		ends    error // nil: it goes on
+	}{
+		{"nothing", []any{iface, config}, nil, nil},
+		{"interface", []any{withMTU(1400), withMTU(1400), iface}, []int{1350, 1450}, nil},
+		{"config", []any{configured(1300), configured(2000)}, []int{1250, 1450}, nil},
+		{"both", []any{withMTU(1400), configured(1400), configured(1300)}, []int{1350, 1250}, nil},
+		{"port", []any{withMTU(1400), other}, []int{1350}, control.ErrNetworkChanged},
+		{"too small", []any{withMTU(100)}, nil, errUnderlayChanged},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &Session{network: newTestDaemon(false).newNetwork(""), config: config, iface: iface}
+			ifaces, configs := make(chan underlay.Interface), make(chan control.Network)
+			var mtus []int
+			done := make(chan error)
+			go func() {
+				done <- s.applyChanges(t.Context(), ifaces, configs, func(mtu int) { mtus = append(mtus, mtu) })
+			}()
+			for _, change := range c.changes {
+				switch change := change.(type) {
+				case underlay.Interface:
+					ifaces <- change
+				case control.Network:
+					configs <- change
+				}
+			}
+			if c.ends == nil {
+				close(configs) // as when the context ends
+			}
+			if err := <-done; !errors.Is(err, c.ends) {
+				t.Errorf("ended with %v, want %v", err, c.ends)
+			}
+			if !slices.Equal(mtus, c.mtus) {
+				t.Errorf("MTUs %v, want %v", mtus, c.mtus)
+			}
+		})
 	}
 }

@@ -67,6 +67,7 @@ func (c Cleanup) Run(ctx context.Context, removed func(what string)) error {
 	return err
 }
 
+// remove removes the overlays of c.VNIs, or everything, and returns what it removed.
 func (c Cleanup) remove(ctx context.Context) ([]string, error) {
 	if len(c.VNIs) == 0 {
 		return removeAll(ctx)

@@ -136,6 +136,7 @@ func (d devices) served() (names []string, err error) {
 	return names, nil
 }
 
+// isHeld reports whether a process holds the claim that is this file.
 func isHeld(path string) (bool, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {

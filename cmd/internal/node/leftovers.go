@@ -93,6 +93,7 @@ func parseLeftovers(text string) (l leftovers) {
 	return l
 }
 
+// without returns l without what other has too.
 func (l leftovers) without(other leftovers) leftovers {
 	return leftovers{
 		slices.DeleteFunc(slices.Clone(l.vnis), func(v uint32) bool { return slices.Contains(other.vnis, v) }),

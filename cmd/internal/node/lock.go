@@ -29,6 +29,7 @@ func lock(f *os.File) error {
 	return setLock(f, unix.F_SETLK, nameByte, 1)
 }
 
+// setLock takes a write lock on a part of a file, in the way of a command of fcntl(2).
 func setLock(f *os.File, how int, start, length int64) error {
 	err := unix.FcntlFlock(f.Fd(), how, &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: start, Len: length})
 	switch {
@@ -136,6 +137,7 @@ func replace(f *os.File, path string) error {
 	return os.Rename(next.Name(), path)
 }
 
+// sameFile reports whether path still names the file that is open as f.
 func sameFile(f *os.File, path string) bool {
 	a, err := f.Stat()
 	if err != nil {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,8 +12,9 @@ import (
 
 // The test binary is also another process that claims a subnet file, or asks for who has it.
 const (
-	asHolder = "OVERLAYD_TEST_HOLD" // its value: the subnet file
-	asAsker  = "OVERLAYD_TEST_ASK"
+	asHolder  = "OVERLAYD_TEST_HOLD" // its value: the subnet file
+	asAsker   = "OVERLAYD_TEST_ASK"
+	asDrainer = "OVERLAYD_TEST_DRAIN"
 )
 
 func TestMain(m *testing.M) {
@@ -23,6 +25,11 @@ func TestMain(m *testing.M) {
 	if file := os.Getenv(asAsker); file != "" {
 		pid, held, err := running(file)
 		fmt.Println(pid, held, err)
+		os.Exit(0)
+	}
+	if file := os.Getenv(asDrainer); file != "" {
+		_, err := Drain(context.Background(), Config{SubnetFile: file})
+		fmt.Println(err)
 		os.Exit(0)
 	}
 	if spec := os.Getenv(asDaemon); spec != "" {

@@ -86,6 +86,7 @@ func (n *Network) claim() (err error) {
 	return nil
 }
 
+// release gives up the claims, after the last session has ended.
 func (n *Network) release() {
 	n.device.release()
 	n.device = nil
@@ -183,6 +184,7 @@ func (n *Network) openStore(ctx context.Context) error {
 	return nil
 }
 
+// closeStore closes the store; the next openStore opens another.
 func (n *Network) closeStore() {
 	if c, ok := n.store.(io.Closer); ok {
 		if err := c.Close(); err != nil {

@@ -1,10 +1,13 @@
 package node
 
 import (
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
 // TestRefusal: a config that could not be carried is tried again, and another at once.
@@ -24,3 +27,57 @@ func TestRefusal(t *testing.T) {
 		t.Errorf("without a refusal: %v", err)
 	}
 }
+
+// TestPause: a session that ends because something has changed is followed by another at once, unless
+// it was short; any other end is waited after, longer each time it comes soon.
+func TestPause(t *testing.T) {
+	const short, while, long = 10 * time.Millisecond, 10 * time.Second, time.Hour
+	changed, other := control.ErrNetworkChanged, errors.New("broken")
+	for _, c := range []struct {
+		name   string
+		lasted time.Duration
+		errs   []error
+		want   time.Duration // of the last pause, before jitter
+	}{
+		{"changed", while, []error{changed}, 0},
+		{"changed each time", while, []error{changed, changed, changed}, 0},
+		{"changed to and fro", short, []error{changed, changed, changed}, 2 * time.Second},
+		{"underlay", while, []error{errUnderlayChanged}, 0},
+		{"broken once", while, []error{other}, 500 * time.Millisecond},
+		{"broken again", while, []error{other, other, other}, 2 * time.Second},
+		{"broken after long", long, []error{other, other, other}, 500 * time.Millisecond},
+		{"broken for long", short, slices.Repeat([]error{other}, 20), 30 * time.Second},
+		{"broken, then changed", while, []error{other, other, changed, other}, 500 * time.Millisecond},
+	} {
+		n := newTestDaemon(false).newNetwork("")
+		again := pace.Backoff{Low: 500 * time.Millisecond, High: 30 * time.Second}
+		var got time.Duration
+		for _, err := range c.errs {
+			got = n.pause(&again, c.lasted, err)
+		}
+		if got < c.want*3/4 || got > c.want*5/4 {
+			t.Errorf("%s: %s, want about %s", c.name, got, c.want)
+		}
+	}
+}
+
+// TestUnderlayChangeClosesStore: its connections would be from an address that is gone.
+func TestUnderlayChangeClosesStore(t *testing.T) {
+	for _, err := range []error{control.ErrNetworkChanged, errUnderlayChanged} {
+		n := newTestDaemon(false).newNetwork("")
+		s := &closingStore{}
+		n.store = s
+		n.pause(&pace.Backoff{}, time.Minute, err)
+		if want := err == errUnderlayChanged; s.closed != want || (n.store == nil) != want {
+			t.Errorf("%v: closed %v, want %v", err, s.closed, want)
+		}
+	}
+}
+
+// closingStore is a store that is only closed.
+type closingStore struct {
+	control.Store
+	closed bool
+}
+
+func (s *closingStore) Close() error { s.closed = true; return nil }

@@ -29,6 +29,7 @@ const nodeSuffix = ".node"
 // idLen is the length of a node ID as text: 16 random bytes in hexadecimal.
 const idLen = 32
 
+// newNodeID returns an ID that no other node has.
 func newNodeID() string {
 	b := make([]byte, idLen/2)
 	rand.Read(b) // never fails (crypto/rand, Go 1.24)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
 )
 
@@ -217,6 +218,28 @@ func TestReached(t *testing.T) {
 	}
 	if o.Close(); !slices.Equal(calls[len(calls)-3:], []string{"close b", "given back", "close a"}) {
 		t.Errorf("got %q", calls)
+	}
+}
+
+// TestMarkDirect: of the peers that are up, those are direct that a direct route leads to. What the
+// controller published is not changed.
+func TestMarkDirect(t *testing.T) {
+	a, b, c := netip.MustParsePrefix("10.5.1.0/24"), netip.MustParsePrefix("10.5.2.0/24"), netip.MustParsePrefix("10.5.3.0/24")
+	published := []control.PeerStatus{{Subnet: a, State: control.PeerUp}, {Subnet: b, State: control.PeerUp}, {Subnet: c, State: control.PeerFailed}}
+	o := &Overlay{}
+	if got := o.markDirect(published); !slices.Equal(got, published) {
+		t.Errorf("before a Sync: %v", got)
+	}
+	o.reached.Store(&dataplane.Wanted{Peers: []dataplane.Peer{{Subnets: []netip.Prefix{a, c}, Direct: true}, {Subnets: []netip.Prefix{b}}}})
+	var states []control.PeerState
+	for _, p := range o.markDirect(published) {
+		states = append(states, p.State)
+	}
+	if want := []control.PeerState{control.PeerDirect, control.PeerUp, control.PeerFailed}; !slices.Equal(states, want) {
+		t.Errorf("got %v, want %v", states, want)
+	}
+	if published[0].State != control.PeerUp {
+		t.Error("what was published has changed")
 	}
 }
 

@@ -25,6 +25,7 @@ func (s *Session) parts(mtu int) []partSpec {
 	}
 }
 
+// openRules opens masquerading and the rules of FORWARD.
 func (s *Session) openRules() (dataplane.Part, error) {
 	c := s.network.cfg.Rules
 	r, err := masq.Open(masq.Config{
@@ -43,6 +44,8 @@ func (s *Session) openRules() (dataplane.Part, error) {
 	return r, nil
 }
 
+// openRoutes opens the direct and blackhole routes. The part is there even if the config wants none of
+// them: then it removes those of an earlier run.
 func (s *Session) openRoutes() (dataplane.Part, error) {
 	r, err := hostroute.Open(hostroute.Config{
 		Log:       s.network.log,
@@ -107,6 +110,8 @@ func (s *Session) openForwarding(mtu int) (dataplane.Part, error) {
 	return u, nil
 }
 
+// openUserspace opens the userspace dataplane. Of several networks, those with the same port and
+// underlay share the sockets.
 func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
 	n := s.network
 	config := userspace.Config{

@@ -55,6 +55,7 @@ func (p *portPool) take(c userspace.Config, log *slog.Logger) (port *userspace.P
 	return e.Port, sync.OnceFunc(func() { p.put(key, e) }), nil
 }
 
+// put gives a port back; the last user closes it and waits for its goroutine.
 func (p *portPool) put(key string, e *pooledPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -82,6 +82,7 @@ func countersByName(s dataplane.Stats) map[string]uint64 {
 	return m
 }
 
+// leaseStatus is a lease in the words of the status: a family that it does not have is left out.
 func leaseStatus(l control.Lease) *status.Lease {
 	st := &status.Lease{Key: l.Key(), Expires: l.Expires}
 	for _, e := range []struct {

@@ -36,6 +36,7 @@ func enableForwarding(log *slog.Logger, c control.Network) {
 	}
 }
 
+// logNotForwarding reports what does not work now, and how the user can turn it on.
 func logNotForwarding(log *slog.Logger, family, sysctl string, err error) {
 	name := strings.ReplaceAll(sysctl, "/", ".") + "=1"
 	log.Error(family+" forwarding is off and cannot be turned on: only this host itself is reachable over the overlay, nothing behind it",

@@ -16,6 +16,7 @@ import (
 // errNoUnderlay says that this host has no interface such as the one asked for.
 var errNoUnderlay = errors.New("choose underlay interface")
 
+// selectUnderlay is underlay.Select with errors that a caller can tell from others.
 func selectUnderlay(ctx context.Context, o underlay.Options) (underlay.Interface, error) {
 	iface, err := underlay.Select(ctx, o)
 	if err != nil {
