@@ -11,6 +11,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/kernel"
+	"github.com/overlayd/overlayd/dataplane/masq"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
 
@@ -26,6 +27,7 @@ func fixOf(o *flags.Flags, network string, err error) string {
 		fix string
 	}{
 		{node.ErrKernelOnly, "--dataplane=kernel"},
+		{masq.ErrNoIptables, "as the error tells, or do without rules: --iptables-forward-rules=false, and no --ip-masq"},
 		{node.ErrOtherPIDNamespace, "run overlayd drain in that namespace, for example with docker exec"},
 		{node.ErrTwoDaemons, "choose one with --networks"},
 		{node.ErrNotGivenBack, "run overlayd drain again, with the daemon's flags"},

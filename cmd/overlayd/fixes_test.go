@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/overlayd/overlayd/dataplane/kernel"
+	"github.com/overlayd/overlayd/dataplane/masq"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
 
@@ -27,6 +28,7 @@ func TestFixesNameFlags(t *testing.T) {
 		{&underlay.SelectError{Tried: tried(underlay.FieldIface, underlay.FieldIface, underlay.FieldIfaceRegex, underlay.FieldCanReach)},
 			"correct --iface, --iface-regex, --iface-can-reach"},
 		{&underlay.SelectError{Tried: tried(underlay.FieldPublicIP, underlay.FieldPublicIPv6)}, "correct --public-ip, --public-ipv6"},
+		{masq.ErrNoIptables, "as the error tells, or do without rules: --iptables-forward-rules=false, and no --ip-masq"},
 		{kernel.ErrPermission, "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
 	} {
 		if got := fixOf(nil, "", fmt.Errorf("open: %w", tc.err)); got != tc.want {

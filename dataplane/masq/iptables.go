@@ -181,10 +181,14 @@ func (t *tool) restore(ctx context.Context, text string) error {
 	return nil
 }
 
-// errNoTool explains that a binary is missing and what to do about it.
+// ErrNoIptables means that this host has no iptables, or no ip6tables, for rules that are to be
+// written by it.
+var ErrNoIptables = errors.New("install it, or set EnableNFTables to true in the network config")
+
+// errNoTool returns the error for a binary that cannot be used.
 func errNoTool(name string, err error) error {
 	if errors.Is(err, exec.ErrNotFound) {
-		return fmt.Errorf("find %s: %w: install it, set EnableNFTables to true in the network config, or do without --ip-masq and with --iptables-forward-rules=false", name, err)
+		return fmt.Errorf("find %s: %w: %w", name, err, ErrNoIptables)
 	}
 	return fmt.Errorf("find %s: %w", name, err)
 }

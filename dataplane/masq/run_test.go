@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -259,5 +260,50 @@ func TestSyncLeavesFailureToRun(t *testing.T) {
 	}
 	if got := h.ours(); got != want {
 		t.Errorf("the rules are\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestRepairsAreCounted: what others change is counted by family and named in the log, what Sync
+// writes is not.
+func TestRepairsAreCounted(t *testing.T) {
+	h := newHost(t, nftVariant)
+	var log strings.Builder
+	c := h.config()
+	c.Log = slog.New(slog.NewTextHandler(&log, nil))
+	r := h.sync(c, wanted())
+	look := func() { h.Must(func() error { r.repair(context.Background()); return nil }) }
+	look()
+	if s := r.Status(); s.Name != "rules" || s.State != dataplane.StateOK || len(s.Objects) != 1 ||
+		s.Objects[0] != (dataplane.ObjectStatus{Kind: kindRules, Wanted: 2, Have: 2}) || strings.Contains(log.String(), "repaired") {
+		t.Errorf("before: %+v, log %s", s, log.String())
+	}
+	h.feed("flush chain ip overlayd-7 postrouting", h.real["nft"], "-f", "-")
+	look()
+	look()
+	if o := r.Status().Objects[0]; o.Repairs != 1 || o.LastRepair.IsZero() || o.Have != 2 {
+		t.Errorf("after: %+v", o)
+	}
+	if want := `change.op=replace change.kind="rule set" change.key=ip `; strings.Count(log.String(), want) != 1 {
+		t.Errorf("want %s in %s", want, log.String())
+	}
+}
+
+// TestStatusOfRefusedRules: rules that cannot be written make the part failed, and are not
+// counted as there, until they can.
+func TestStatusOfRefusedRules(t *testing.T) {
+	h := newHost(t, iptNFT)
+	save := filepath.Join(filepath.Dir(h.log), "iptables-save")
+	if err := os.WriteFile(save, []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r := h.open(h.config())
+	h.Do(func() error { _, err := r.Sync(t.Context(), wanted()); return err })
+	if s := r.Status(); s.State != dataplane.StateFailed || !strings.Contains(s.Err, "iptables-save") || s.Objects[0].Have != 1 || s.Objects[0].Wanted != 2 {
+		t.Errorf("got %+v", s)
+	}
+	h.become(iptNFT)
+	h.Must(func() error { _, err := r.Sync(t.Context(), wanted()); return err })
+	if s := r.Status(); s.State != dataplane.StateOK || s.Err != "" || s.Objects[0].Have != 2 {
+		t.Errorf("got %+v", s)
 	}
 }
