@@ -52,6 +52,9 @@ type Coalescer struct {
 	nFlows int
 	victim int // the flow to give way when another needs its place
 
+	// maxLen is the least MaxLen of the packets since the last Flush, or 0. It holds for all
+	// TCP among them: what they were merged to does not tell, and less is harmless.
+	maxLen  uint16
 	flushed bool
 }
 
@@ -84,10 +87,13 @@ func NewCoalescer(tcp, udp bool) *Coalescer {
 // is no room before a Flush.
 func (c *Coalescer) Add(b []byte, ip *IP, o Offload) bool {
 	if c.flushed {
-		c.nItems, c.nBanks, c.nFlows, c.flushed = 0, 0, 0, false
+		c.nItems, c.nBanks, c.nFlows, c.maxLen, c.flushed = 0, 0, 0, 0, false
 	}
 	if c.nItems == len(c.items) {
 		return false
+	}
+	if o.MaxLen != 0 && (c.maxLen == 0 || o.MaxLen < c.maxLen) {
+		c.maxLen = o.MaxLen
 	}
 	b = b[:ip.Len]
 	var key flowKey
@@ -127,8 +133,13 @@ func (c *Coalescer) Flush() []Item {
 	c.flushed = true
 	items := c.items[:c.nItems]
 	for i := range items {
-		if len(items[i].Parts) > 1 {
-			items[i].finish()
+		item := &items[i]
+		if len(item.Parts) > 1 {
+			item.finish()
+		}
+		if c.maxLen != 0 && item.Partial && item.CsumOffset == tcpChecksumOff {
+			item.MaxLen = c.maxLen
+			item.Limit(item.Parts[0])
 		}
 	}
 	return items

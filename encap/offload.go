@@ -27,6 +27,29 @@ type Offload struct {
 	// CsumStart is the offset of the TCP or UDP header, CsumOffset from there that
 	// of the checksum, and HdrLen the offset of the payload. They are 0 unless Partial.
 	CsumStart, CsumOffset, HdrLen uint16
+
+	// MaxLen, if not 0, says that a TCP packet with a partial checksum may be a superpacket
+	// without a sign of it: it is longer than MaxLen, and segments that are not will reach its
+	// destination. The other fields describe it as an ordinary packet; see Limit.
+	MaxLen uint16
+}
+
+// Limit makes of the packet b with a MaxLen the superpacket that it may be, and lowers the size
+// of the segments of one that is known, so that they are not longer than MaxLen. Without a
+// MaxLen it does nothing.
+func (o *Offload) Limit(b []byte) {
+	maxLen := int(o.MaxLen)
+	o.MaxLen = 0
+	size := maxLen - int(o.HdrLen)
+	switch {
+	case size <= 0 || o.GSO != GSONone && int(o.Size) <= size || o.GSO == GSONone && len(b) <= maxLen:
+		return
+	case b[0]>>4 == 6:
+		o.GSO = GSOTCPv6
+	default:
+		o.GSO = GSOTCPv4
+	}
+	o.Size = uint16(size)
 }
 
 // SuperOffload returns the offload for the superpacket b that ParseIP read into

@@ -13,6 +13,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
 	"github.com/overlayd/overlayd/dataplane/underlay"
+	"github.com/overlayd/overlayd/dataplane/userspace"
 )
 
 // fixOf returns what to do about an error, in the words of this program's flags and commands:
@@ -32,6 +33,10 @@ func fixOf(o *flags.Flags, network string, err error) string {
 		{node.ErrTwoDaemons, "choose one with --networks"},
 		{node.ErrNotGivenBack, "run overlayd drain again, with the daemon's flags"},
 		{node.ErrAliveElsewhere, "drain that daemon with its own --subnet-file"},
+		{userspace.ErrNoTUN, "docker run --device /dev/net/tun"},
+		{userspace.ErrNoModule, "modprobe tun"},
+		{userspace.ErrPermission, "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
+		{userspace.ErrDeviceBusy, "stop the other overlayd of this host"},
 	} {
 		if errors.Is(err, f.is) {
 			return f.fix
@@ -43,7 +48,21 @@ func fixOf(o *flags.Flags, network string, err error) string {
 	if s := new(underlay.SelectError); errors.As(err, &s) {
 		return fixOfUnderlay(s)
 	}
+	if taken := new(userspace.PortTakenError); errors.As(err, &taken) {
+		return fixOfPort(taken)
+	}
+	if taken := new(userspace.NameTakenError); errors.As(err, &taken) {
+		return "ip link del " + taken.Name
+	}
 	return fixOfRight(err)
+}
+
+// fixOfPort names the program or the device that has the port.
+func fixOfPort(err *userspace.PortTakenError) string {
+	if len(err.Devices) == 0 {
+		return fmt.Sprintf("ss -lunp 'sport = :%d' names the program", err.Local.Port())
+	}
+	return fmt.Sprintf("if no other daemon needs the device: ip link del %s, or overlayd cleanup", err.Devices[0])
 }
 
 // fixOfUnderlay names the flags that led to no interface, or those that name one.
@@ -69,8 +88,6 @@ func fixOfRight(err error) string {
 	switch text := err.Error(); {
 	case (errors.Is(err, os.ErrPermission) || errors.Is(err, kernel.ErrPermission)) && !strings.Contains(text, "--cap-add"):
 		return "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"
-	case errors.Is(err, os.ErrNotExist) && strings.Contains(text, "/dev/net/tun") && !strings.Contains(text, "--device"):
-		return "docker run --device /dev/net/tun"
 	}
 	return ""
 }

@@ -3,11 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
 	"github.com/overlayd/overlayd/dataplane/underlay"
+	"github.com/overlayd/overlayd/dataplane/userspace"
 )
 
 // Errors from below name no flags: what to do about them is said here.
@@ -30,6 +34,13 @@ func TestFixesNameFlags(t *testing.T) {
 		{&underlay.SelectError{Tried: tried(underlay.FieldPublicIP, underlay.FieldPublicIPv6)}, "correct --public-ip, --public-ipv6"},
 		{masq.ErrNoIptables, "as the error tells, or do without rules: --iptables-forward-rules=false, and no --ip-masq"},
 		{kernel.ErrPermission, "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
+		{userspace.ErrNoTUN, "docker run --device /dev/net/tun"},
+		{userspace.ErrNoModule, "modprobe tun"},
+		{userspace.ErrPermission, "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
+		{userspace.ErrDeviceBusy, "stop the other overlayd of this host"},
+		{&userspace.NameTakenError{Name: "flannel.1", Type: "bridge"}, "ip link del flannel.1"},
+		{&userspace.PortTakenError{Local: netip.MustParseAddrPort("192.0.2.1:8472"), Err: unix.EADDRINUSE}, "ss -lunp 'sport = :8472' names the program"},
+		{&userspace.PortTakenError{Devices: []string{"flannel.9"}, Err: unix.EADDRINUSE}, "if no other daemon needs the device: ip link del flannel.9, or overlayd cleanup"},
 	} {
 		if got := fixOf(nil, "", fmt.Errorf("open: %w", tc.err)); got != tc.want {
 			t.Errorf("%v: got %q, want %q", tc.err, got, tc.want)

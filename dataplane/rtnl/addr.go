@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
 )
 
 // SetAddrs gives the link exactly the base address of each own subnet, as a /32
@@ -45,8 +47,8 @@ func (c *Conn) setAddrs(index int, want, networks []netip.Prefix, exactly bool) 
 	if !exactly {
 		remove = nil
 	}
-	c.changes.Add(uint64(len(add) + len(remove)))
 	for _, p := range add {
+		c.changing(dataplane.OpAdd, KindAddress, p.String(), "", l.Attrs().Name)
 		err := c.addAddr(index, p)
 		if errors.Is(err, unix.EACCES) && p.Addr().Is6() && SetSysctl("net/ipv6/conf/"+l.Attrs().Name+"/disable_ipv6", "0") == nil {
 			err = c.addAddr(index, p) // IPv6 was off by default, as in many containers
@@ -56,6 +58,7 @@ func (c *Conn) setAddrs(index int, want, networks []netip.Prefix, exactly bool) 
 		}
 	}
 	for _, i := range remove {
+		c.changing(dataplane.OpDelete, KindAddress, have[i].String(), l.Attrs().Name, "")
 		err := c.h.AddrDel(l, &addrs[i])
 		if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
 			return fmt.Errorf("remove address %s from %s: %w", have[i], l.Attrs().Name, err)

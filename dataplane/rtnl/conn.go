@@ -8,6 +8,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
 )
 
 // ErrNotFound says that there is no such link.
@@ -20,6 +22,10 @@ const dumpTries = 10
 // Conn is one netlink connection to one network namespace. Its methods may be
 // called from several goroutines.
 type Conn struct {
+	// OnChange, if not nil, gets each change that SetLink, SetAddrs, AddAddrs and SetRoutes are about to
+	// make. It is set before these are called.
+	OnChange func(dataplane.Change)
+
 	h       *netlink.Handle
 	raw     *nl.SocketHandle // for what the library has no words for
 	changes atomic.Uint64
@@ -50,9 +56,24 @@ func (c *Conn) Close() {
 // Handle returns the connection for steps that only one caller needs.
 func (c *Conn) Handle() *netlink.Handle { return c.h }
 
-// Changes returns how many changes SetLink and SetAddrs have made, failed ones
-// included: where it stays the same, all was as wanted.
+// Changes returns how many changes SetLink, SetAddrs, AddAddrs and SetRoutes have made, failed ones
+// included: if it stays the same, all was as wanted.
 func (c *Conn) Changes() uint64 { return c.changes.Load() }
+
+// changing counts a change and reports it.
+func (c *Conn) changing(op dataplane.Op, kind, key, was, is string) {
+	c.changes.Add(1)
+	if c.OnChange != nil {
+		c.OnChange(dataplane.Change{Op: op, Kind: kind, Key: key, Was: was, Is: is})
+	}
+}
+
+// The kinds of objects in a Change.
+const (
+	KindDevice  = "device"
+	KindAddress = "address"
+	KindRoute   = "route"
+)
 
 // Retry runs a dump again while the kernel reports that something changed
 // under it (NLM_F_DUMP_INTR): its result would have holes or repetitions.

@@ -7,6 +7,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
 )
 
 // Link returns the link of that name, or an error that wraps [ErrNotFound].
@@ -65,19 +67,19 @@ func (c *Conn) SetLink(index, mtu int, alias string, up bool) error {
 	a := l.Attrs()
 	var errs []error
 	if mtu != 0 && a.MTU != mtu {
-		c.changes.Add(1)
+		c.changing(dataplane.OpReplace, KindDevice, a.Name, fmt.Sprintf("mtu %d", a.MTU), fmt.Sprintf("mtu %d", mtu))
 		if err := c.h.LinkSetMTU(l, mtu); err != nil {
 			errs = append(errs, fmt.Errorf("set MTU of %s to %d: %w", a.Name, mtu, err))
 		}
 	}
 	if alias != "" && a.Alias != alias {
-		c.changes.Add(1)
+		c.changing(dataplane.OpReplace, KindDevice, a.Name, fmt.Sprintf("alias %q", a.Alias), fmt.Sprintf("alias %q", alias))
 		if err := c.h.LinkSetAlias(l, alias); err != nil {
 			errs = append(errs, fmt.Errorf("set alias of %s to %q: %w", a.Name, alias, err))
 		}
 	}
 	if up && a.Flags&net.FlagUp == 0 {
-		c.changes.Add(1)
+		c.changing(dataplane.OpReplace, KindDevice, a.Name, "down", "up")
 		if err := c.h.LinkSetUp(l); err != nil {
 			errs = append(errs, fmt.Errorf("set %s up: %w", a.Name, err))
 		}

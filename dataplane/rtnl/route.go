@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
 )
 
 // ErrRouteTaken says that somebody else owns a route to that destination:
@@ -30,6 +32,7 @@ func (c *Conn) SetRoutes(index int, dsts []netip.Prefix) error {
 	var errs []error
 	remove := func(routes []netlink.Route) {
 		for _, r := range routes {
+			c.changing(dataplane.OpDelete, KindRoute, r.Dst.String(), fmt.Sprintf("link %d", r.LinkIndex), "")
 			if err := c.DeleteRoute(r); err != nil {
 				errs = append(errs, err)
 			}
@@ -37,6 +40,7 @@ func (c *Conn) SetRoutes(index int, dsts []netip.Prefix) error {
 	}
 	remove(conflicting)
 	for _, d := range missing {
+		c.changing(dataplane.OpAdd, KindRoute, d.String(), "", fmt.Sprintf("link %d", index))
 		err := c.h.RouteAdd(&netlink.Route{LinkIndex: index, Dst: IPNet(d), Scope: netlink.SCOPE_LINK, Protocol: RouteProtocol})
 		if errors.Is(err, unix.EEXIST) {
 			err = ErrRouteTaken

@@ -27,8 +27,8 @@ func attachTUN(name string, mode tunMode) (fd int, err error) {
 	return fd, nil
 }
 
-// openWater opens a queue of the persistent TUN device of that name by water,
-// which leaks its file where TUNSETIFF fails: the device must be there.
+// openWater opens a queue of the persistent TUN device of that name with water,
+// which leaks its file if TUNSETIFF fails: the device must be there.
 func openWater(name string, multi bool) (*os.File, error) {
 	w, err := water.New(water.Config{
 		DeviceType:             water.TUN,

@@ -17,8 +17,8 @@ type recorder struct {
 	seen int      // datagrams
 }
 
-func (r *recorder) transmit(b *batch, c *counters) {
-	for s := b.sockets; s != 0; s &= s - 1 {
+func (r *recorder) transmit(b *batcher, c *counters) {
+	for s := b.ports; s != 0; s &= s - 1 {
 		for i := b.head[bits.TrailingZeros32(s)]; i != 0; i = b.runs[i].next {
 			run := &b.runs[i]
 			last, total, n := 0, 0, 0
@@ -37,7 +37,9 @@ func (r *recorder) transmit(b *batch, c *counters) {
 	}
 }
 
-func bufOf(p []byte) packet { return packet{buf: append(make([]byte, headroom), p...)} }
+func bufOf(p []byte) packet {
+	return packet{buf: append(make([]byte, encap.HeaderLen), p...), at: encap.HeaderLen}
+}
 
 // superpacket returns a TCP superpacket with what its vnet header says.
 func superpacket(n int, mss uint16) packet {
@@ -54,7 +56,7 @@ func TestBatchMakesRuns(t *testing.T) {
 	marked.ip()[1] = byte(encap.ECN0)
 	other := new(entry)
 	limit := encap.RunLimit{Datagrams: 128, Bytes: encap.MaxRunBytes}
-	const h = headroom + 28 // of a UDP datagram
+	const h = encap.HeaderLen + 28 // of a UDP datagram
 	for name, test := range map[string]struct {
 		packets []packet
 		entries map[int]*entry // other ones than the usual
@@ -87,7 +89,7 @@ func TestBatchMakesRuns(t *testing.T) {
 			if test.limit == (encap.RunLimit{}) {
 				test.limit = limit
 			}
-			b, usual := newBatch(&r, test.limit), new(entry)
+			b, usual := newBatcher(&r, test.limit), new(entry)
 			for i := range test.packets {
 				e := usual
 				if test.entries[i] != nil {
@@ -112,7 +114,7 @@ func TestBatchMakesRuns(t *testing.T) {
 func TestBatchOverflows(t *testing.T) {
 	var r recorder
 	var c counters
-	b := newBatch(&r, encap.RunLimit{Datagrams: 128, Bytes: encap.MaxRunBytes})
+	b := newBatcher(&r, encap.RunLimit{Datagrams: 128, Bytes: encap.MaxRunBytes})
 	p := superpacket(64000, 40)
 	b.Send(&p, new(entry), false, &c)
 	b.Send(&p, new(entry), false, &c)

@@ -49,7 +49,7 @@ func (c Config) check() error {
 	case c.MTU < minMTU || c.MTU > maxPacket:
 		return fmt.Errorf("config: MTU %d is not in %d to %d", c.MTU, minMTU, maxPacket)
 	case c.Shared != nil && !c.Shared.isFor(c):
-		return fmt.Errorf("config: Shared is for port %d of %s, not for Port %d of Underlays %s", c.Shared.cfg.Port, c.Shared.cfg.locals(), c.Port, c.locals())
+		return fmt.Errorf("config: Shared is for port %d of %s, not for Port %d of Underlays %s", c.Shared.locals[0].Port(), c.Shared.locals, c.Port, c.locals())
 	}
 	return nil
 }
@@ -90,14 +90,14 @@ const (
 )
 
 // families is the number of address families. What there is for each of them is
-// indexed by family.
+// indexed by it.
 const (
 	family4 = iota
 	family6
 	families
 )
 
-func family(a netip.Addr) int {
+func familyOf(a netip.Addr) int {
 	if a.Is4() {
 		return family4
 	}

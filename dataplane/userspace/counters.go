@@ -31,7 +31,7 @@ type counters struct {
 // carried counts a packet of n bytes that was sent or delivered.
 func (c *counters) carried(n int) { c.carriedAll(1, n) }
 
-// carriedAll counts packets that have so many bytes together.
+// carriedAll counts packets with that number of bytes together.
 func (c *counters) carriedAll(packets, bytes int) {
 	c.packets += uint64(packets)
 	c.bytes += uint64(bytes)
@@ -40,7 +40,7 @@ func (c *counters) carriedAll(packets, bytes int) {
 	}
 }
 
-// drop counts a packet that was not.
+// drop counts one packet dropped for the given reason.
 func (c *counters) drop(why dataplane.Drop) { c.dropAll(1, why) }
 
 func (c *counters) dropAll(packets int, why dataplane.Drop) {
@@ -80,16 +80,5 @@ func (c *counters) addTo(packets, bytes *uint64, s *dataplane.Stats) {
 	}
 	for i, n := range offloadFields(&s.Offload) {
 		*n += c.published.offload[i].Load()
-	}
-}
-
-// addTo adds the counters of all workers to s.
-func (c *core) addTo(s *dataplane.Stats) {
-	for i := range c.send {
-		c.send[i].addTo(&s.TxPackets, &s.TxBytes, s)
-		s.TxWriteErrors += c.send[i].published.drops[dataplane.DropWriteError].Load()
-	}
-	for _, l := range c.lanes {
-		l.addTo(&s.RxPackets, &s.RxBytes, s)
 	}
 }

@@ -6,7 +6,7 @@ import "github.com/overlayd/overlayd/encap"
 // with UDP_GRO brings datagrams of one length, the last maybe shorter, or, with the
 // very same mark, a UDP superpacket that a vxlan peer on this machine sent whole.
 type cutter struct {
-	datagram        // from and ecn are those of all
+	datagram        // from, ecn and offload are those of all
 	left     []byte // not handed out yet
 	size     int    // of each datagram
 	more     bool   // there is one, though it may be empty
@@ -14,20 +14,20 @@ type cutter struct {
 
 // init takes what was received, and the length that the kernel gave, 0 without.
 func (c *cutter) init(b []byte, gro int) {
-	c.left, c.size, c.gsoSize, c.more = b, len(b), 0, true
+	c.left, c.size, c.offload, c.more = b, len(b), encap.Offload{}, true
 	if gro <= 0 || gro >= len(b) {
 		return
 	}
 	// The length tells them apart: the packet in the first datagram of a batch is
 	// no longer than that, and a superpacket fills all of b.
 	if innerLen(b) == len(b) {
-		c.gsoSize = uint16(gro)
+		c.offload = encap.Offload{GSO: encap.GSOUDP, Size: uint16(gro)}
 	} else {
 		c.size = gro
 	}
 }
 
-// next makes c.buf the next datagram, and is false where there is none left.
+// next makes c.buf the next datagram, and is false if there is none left.
 func (c *cutter) next() bool {
 	if !c.more {
 		return false
@@ -39,14 +39,14 @@ func (c *cutter) next() bool {
 }
 
 // innerLen returns the length that the first datagram of b needs by the IP header
-// of its packet, or 0 where there is none.
+// of its packet, or 0 if there is none.
 func innerLen(b []byte) int {
-	if len(b) < headroom {
+	if len(b) < encap.HeaderLen {
 		return 0
 	}
 	var ip encap.IP
-	if encap.ParseIP(b[headroom:], &ip) != nil {
+	if encap.ParseIP(b[encap.HeaderLen:], &ip) != nil {
 		return 0
 	}
-	return headroom + ip.Len
+	return encap.HeaderLen + ip.Len
 }

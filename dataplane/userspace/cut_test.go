@@ -2,6 +2,7 @@ package userspace
 
 import (
 	"bytes"
+	"github.com/overlayd/overlayd/encap"
 	"slices"
 	"testing"
 )
@@ -9,7 +10,7 @@ import (
 func TestCutter(t *testing.T) {
 	a, _ := testPair(t)
 	datagram := func(n int) []byte {
-		return encapsulate(t, a, udpPacket(podA, podB, 1, 2, make([]byte, n-headroom-28))).Payload
+		return encapsulate(t, a, udpPacket(podA, podB, 1, 2, make([]byte, n-encap.HeaderLen-28))).Payload
 	}
 	batch := slices.Concat(datagram(500), datagram(500), datagram(300))
 	super := datagram(2500)
@@ -41,8 +42,8 @@ func TestCutter(t *testing.T) {
 			lengths = append(lengths, len(c.buf))
 			all = append(all, c.buf...)
 		}
-		if !slices.Equal(lengths, test.lengths) || c.gsoSize != test.gsoSize || !bytes.Equal(all, test.b) {
-			t.Errorf("%s: cut into %v with segments of %d, want %v and %d", name, lengths, c.gsoSize, test.lengths, test.gsoSize)
+		if !slices.Equal(lengths, test.lengths) || c.offload.Size != test.gsoSize || !bytes.Equal(all, test.b) {
+			t.Errorf("%s: cut into %v with segments of %d, want %v and %d", name, lengths, c.offload.Size, test.lengths, test.gsoSize)
 		}
 	}
 }

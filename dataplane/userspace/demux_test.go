@@ -39,7 +39,7 @@ func (s *sink) Flush(c *counters) {
 func sinkNet(tb testing.TB, vni uint32, from dataplane.VTEP) (*core, *sink) {
 	tb.Helper()
 	addr := netip.MustParseAddr("192.0.2.3")
-	c := newCore(Config{Underlays: []dataplane.Underlay{{Local: addr, Public: addr}}, VNI: vni, Port: testPort}, 0)
+	c := newCore(Config{Underlays: []dataplane.Underlay{{Local: addr, Public: addr}}, VNI: vni, Port: testPort}, nil, 0)
 	from.MAC, from.VNI = dataplane.MAC(from.Addr, vni), vni
 	if err := c.sync(dataplane.Wanted{MTU: testMTU, Subnets: []netip.Prefix{subnetB}, Peers: []dataplane.Peer{{VTEP: from, Subnets: []netip.Prefix{subnetA}}}}); err != nil {
 		tb.Fatal(err)
@@ -50,7 +50,7 @@ func sinkNet(tb testing.TB, vni uint32, from dataplane.VTEP) (*core, *sink) {
 // vniPacket is what a VTEP sends on a network: its last byte names it.
 func vniPacket(to *core, vni uint32) []byte {
 	t := encap.NewTemplate(vni, to.locals[family4].mac, encap.MAC{2, 9})
-	b := append(make([]byte, headroom), udpPacket(podA, podB, 1, 2, []byte{0, byte(vni)})...)
+	b := append(make([]byte, encap.HeaderLen), udpPacket(podA, podB, 1, 2, []byte{0, byte(vni)})...)
 	t.Put(b, encap.EtherTypeIPv4)
 	return b
 }
@@ -64,7 +64,7 @@ func TestOneReceiveForSeveralNetworks(t *testing.T) {
 	for i := range cores {
 		c, s := sinkNet(t, uint32(i+1), from)
 		cores[i] = c
-		w.attach(uint32(i+1), c.newLane(family4, s))
+		w.attach(uint32(i+1), c.newLane(family4, nil, s))
 	}
 	w.detach(3)
 	var payload []byte
@@ -105,7 +105,7 @@ func TestDetachWaits(t *testing.T) {
 	from := dataplane.VTEP{Addr: netip.MustParseAddr("192.0.2.2")}
 	var w receiveWorker
 	c, s := sinkNet(t, 1, from)
-	l := c.newLane(family4, s)
+	l := c.newLane(family4, nil, s)
 	w.attach(1, l)
 	d := datagram{buf: vniPacket(c, 1), from: from.Addr}
 	w.receive(&d)
@@ -137,7 +137,7 @@ func TestDemuxNoAllocations(t *testing.T) {
 	var ds [2]datagram
 	for i := range ds {
 		c, s := sinkNet(t, uint32(i+1), from)
-		w.attach(uint32(i+1), c.newLane(family4, s))
+		w.attach(uint32(i+1), c.newLane(family4, nil, s))
 		ds[i] = datagram{buf: vniPacket(c, uint32(i+1)), from: from.Addr}
 	}
 	if n := testing.AllocsPerRun(100, func() { w.receive(&ds[0]); w.receive(&ds[1]); w.flush() }); n != 0 {

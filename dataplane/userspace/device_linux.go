@@ -12,18 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
-)
-
-const tunPath = "/dev/net/tun"
-
-var (
-	// ErrNoTUN says that there is no usable /dev/net/tun.
-	ErrNoTUN = errors.New("no usable " + tunPath)
-	// ErrPermission says that CAP_NET_ADMIN is missing.
-	ErrPermission = errors.New("CAP_NET_ADMIN is missing")
-	// ErrDeviceBusy says that another process forwards for the device.
-	ErrDeviceBusy = errors.New("another process has the device open")
 )
 
 // device is the overlay device in the kernel's eyes.
@@ -35,7 +25,7 @@ type device struct {
 	mode  tunMode
 
 	vni    uint32
-	locals []netip.AddrPort // that the sockets will be bound to; none where they are already
+	locals []netip.AddrPort // that the sockets will be bound to; none if they are already
 }
 
 // tunMode is what has to be known of a TUN device to attach to it.
@@ -57,12 +47,11 @@ func (m tunMode) flags() uint16 {
 
 // openDevice makes the persistent TUN device of cfg's VNI, or finds the one that
 // an earlier process left. A vxlan device of the kernel dataplane, or a TUN
-// device of another mode, in its place is deleted, as is the kernel dataplane's
-// for IPv6. The mode is as cfg.Offloads say where the kernel has that, and else the
-// plain one. Nothing is deleted where somebody else has the UDP port that is yet to
+// device of another mode, in its place is deleted. The mode is that of cfg.Offloads if the kernel has it, else the
+// plain one. Nothing is deleted if somebody else has the UDP port that is yet to
 // be bound.
 func openDevice(cfg Config, conn *rtnl.Conn, bound bool) (*device, error) {
-	name := fmt.Sprintf("flannel.%d", cfg.VNI)
+	name := dataplane.DeviceName(cfg.VNI)
 	d := &device{conn: conn, name: name, vni: cfg.VNI}
 	if !bound {
 		d.locals = cfg.locals()
@@ -115,7 +104,7 @@ func (d *device) make(log *slog.Logger) error {
 	return makeTUN(d.name, d.mode, true)
 }
 
-// checkFree says whether another process is attached to a TUN device. The kernel
+// checkFree reports whether another process is attached to a TUN device. The kernel
 // lets any number attach to one of several queues, and deletes one in use.
 func checkFree(l netlink.Link) error {
 	tun, ok := l.(*netlink.Tuntap)
@@ -158,7 +147,7 @@ func (d *device) clear(log *slog.Logger) error {
 		return err
 	}
 	if t := l.Type(); t != "vxlan" && t != "tun" && t != "tuntap" {
-		return fmt.Errorf("make TUN device %s: a device of type %s has this name; remove it (`ip link del %[1]s`)", d.name, t)
+		return &NameTakenError{Name: d.name, Type: t}
 	}
 	if err := makeTUN("", d.mode, false); err != nil {
 		return err
@@ -190,7 +179,7 @@ func (d *device) clearV6(log *slog.Logger) error {
 	return d.conn.DeleteLink(l)
 }
 
-func (d *device) nameV6() string { return fmt.Sprintf("flannel-v6.%d", d.vni) }
+func (d *device) nameV6() string { return dataplane.DeviceNameV6(d.vni) }
 
 // remove undoes openDevice.
 func (d *device) remove() {
@@ -199,7 +188,7 @@ func (d *device) remove() {
 	}
 }
 
-// ensureNode makes the TUN character device where a container lacks it.
+// ensureNode makes the TUN character device if a container lacks it.
 func ensureNode(path string) error {
 	_, err := os.Stat(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -209,13 +198,13 @@ func ensureNode(path string) error {
 		err = unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 200))) // Documentation/admin-guide/devices.txt
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("make %s: %w (%w); start the container with --device %[1]s", path, err, ErrNoTUN)
+		return fmt.Errorf("make %s: %w (%w)", path, err, ErrNoTUN)
 	}
 	return nil
 }
 
-// makeTUN makes the TUN device of that name if there is none, says why if that
-// cannot be, and lets go of it.
+// makeTUN makes the TUN device of that name if there is none, returns why if that
+// is not possible, and lets go of it.
 func makeTUN(name string, mode tunMode, persist bool) error {
 	fd, err := attachTUN(name, mode)
 	if err != nil {
@@ -236,22 +225,22 @@ func makeTUN(name string, mode tunMode, persist bool) error {
 	return nil
 }
 
-// openError says what to do where /dev/net/tun cannot be opened.
+// openError tells why /dev/net/tun cannot be opened.
 func openError(err error) error {
-	fix := "start the container with --device " + tunPath
+	why := ErrNoTUN
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) {
-		fix = "the kernel has no TUN support: modprobe tun"
+		why = ErrNoModule
 	}
-	return fmt.Errorf("open %s: %w (%w); %s", tunPath, ErrNoTUN, err, fix)
+	return fmt.Errorf("open %s: %w (%w)", tunPath, why, err)
 }
 
-// makeError says what to do where the device cannot be made or attached to.
+// makeError tells why the device cannot be made or attached to.
 func makeError(name string, err error) error {
 	switch {
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("make TUN device %s: %w (%w); is another overlayd running on this host?", name, ErrDeviceBusy, err)
+		return fmt.Errorf("make TUN device %s: %w (%w)", name, ErrDeviceBusy, err)
 	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("make TUN device %s: %w (%w); run as root, or start the container with --cap-add NET_ADMIN", name, ErrPermission, err)
+		return fmt.Errorf("make TUN device %s: %w (%w)", name, ErrPermission, err)
 	}
 	return fmt.Errorf("make TUN device %s: %w", name, err)
 }

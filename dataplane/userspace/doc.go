@@ -1,6 +1,12 @@
 // Package userspace is the dataplane that forwards packets itself, between a TUN
-// device and UDP sockets, where the kernel's vxlan device cannot be had. On the
+// device and UDP sockets, for machines that do not have the kernel's vxlan device. On the
 // wire it is a vxlan device: kernel peers and it reach each other.
+//
+// It has three parts, with an interface at each of the two joints (seams.go):
+//
+//	host     the side of this machine: a TUN device (host_tun_linux.go)
+//	core     decides: workers, forwarding (core.go, send.go, demux.go, lane.go)
+//	carrier  one way to and from the underlay of one family: UDP sockets (carrier_udp_linux.go)
 //
 // It uses every offload that ordinary sockets and TUN devices have ([Offloads]), so
 // that a system call carries up to 64 KB, or many packets. Each one is optional,
@@ -16,30 +22,30 @@
 //  2. vnet.go, decodeVnet: superpacket? partial checksum?
 //  3. send.go, (*sendWorker).send: one loop, one goroutine, one queue
 //  4. encap/packet.go: bounds-checked destination; a bad packet is DropBadHeader
-//  5. routes.go, table: the destination's [encap.Template] and outer address; no
-//     route is DropNoRoute
+//  5. forwarding.go: the destination's entry, which has the [encap.Template], the peer and
+//     the carrier; no entry is DropNoRoute
 //  6. encap/vxlan.go, Template: VXLAN and Ethernet header into the headroom
-//  7. batch.go, (*batch).Send, that of the entry's family: encap/flow.go hashes the flow
-//     to one of 16 sockets, which are the outer source ports; encap/split.go makes
+//  7. batch.go, (*batcher).Send, that of the entry's carrier: encap/flow.go hashes the flow
+//     to one of 16 source ports; complete.go completes a partial checksum; encap/split.go makes
 //     headers for the segments of a superpacket, whose payload stays where it was
 //     read; datagrams of one size to one VTEP become a run
-//  8. sender_udp_linux.go, (*udpSender).transmit, when no packet is ready any more: one
-//     UDP_SEGMENT message per run, one sendmmsg per socket. What the kernel refuses
-//     as a run goes out as single datagrams
+//  8. sender_udp_linux.go, (*udpTransmitter).transmit, when no packet is ready any more (the
+//     queue calls the worker's flush within Read): one UDP_SEGMENT message per run, one sendmmsg
+//     per socket. What the kernel refuses as a run goes out as single datagrams
 //
 // # One packet, wire to TUN
 //
 //  1. receiver_udp_linux.go, (*udpReceiver).Receive: all datagrams that are there, each
 //     with its source and the outer ECN field. A socket gets all that comes to the
-//     port, of whatever VNI; ports_linux.go makes some for each family of the underlay
+//     port, of whatever VNI
 //  2. cut.go, cutter: what UDP_GRO joined, or a UDP superpacket that looks like it
 //  3. demux.go, (*receiveWorker).receive: the VXLAN header is strict, and the VNI one of
 //     this port's (port.go). Each network has a lane of its own at each worker
-//  4. receive.go, (*lane).accept: the outer source is a known VTEP, the MAC ours,
-//     and the inner source in a subnet of that VTEP
+//  4. lane.go, (*lane).accept: the outer source is a known VTEP, the MAC ours,
+//     the inner source in a subnet of that VTEP, the inner destination in a subnet of this host
 //  5. encap/ecn.go: congestion that the underlay marked goes inside (RFC 6040)
-//  6. receive.go, (*lane).offloads: a partial checksum or a superpacket? Between
-//     hosts of one machine there is no sign of it
+//  6. guess.go, socketGuesser: a partial checksum or a superpacket? A socket does not tell; the
+//     lane asks the receiver if the datagram is not exact
 //  7. vnet_write.go, (*vnetWriter).Write: encap/coalesce.go joins segments to
 //     superpackets; plain.go is for a device without vnet headers: checksum
 //     completed, superpacket split
@@ -50,27 +56,46 @@
 // none without (RFC 8200 section 8.1): the exception of RFC 6935 is not asked for,
 // as it is not by flannel's device.
 //
-// What crosses the seams queue, writer, sender and receiver (packet.go) is a packet with
-// what is left to offload. It is borrowed until the reading end calls flush, which
+// What crosses the seams is a packet with what is left to offload. It is a value that only its
+// reader makes, and it is borrowed until the reading end calls flush, which
 // it does before it waits or reuses memory: so batches grow under load, and an
-// idle host waits for none. memory.go puts slices in memory behind the seams, so that
+// idle host waits for none. The conformance suite (conform_test.go) runs over every implementation.
+// memory_double.go puts slices in memory behind the seams, so that
 // tests and benchmarks run the real workers.
+//
+// # Who owns what, and for how long
+//
+//   - The UDP sockets belong to a carrier, and the carriers to a [Port]: from the first network on
+//     it until Run of the Port has ended and the last network is closed.
+//   - The TUN queues belong to the host, and the host to its [Dataplane]: from Open to Close. The
+//     device itself outlives the process.
+//   - A peer (its path MTU) outlives a Sync: newForwarding takes over those that are still wanted.
+//     Entries and tables do not: a Sync makes new ones, and they never change.
+//   - A packet or datagram lives until the next flush.
+//
+// # How to add a host or a carrier
+//
+// A host implements host and queue (seams.go) and is given to newDataplane, as Open does with a TUN
+// device. A carrier implements carrier, sender and receiver and comes as an opener in newPort, as
+// NewPort does with UDP sockets; the core allots the largest headroom of all carriers of the Port. If
+// its receivers are told what packets leave to be done, their datagrams are exact; if not, they
+// implement guesser. dummy_test.go adds one of each in a few lines.
 //
 // # Offloads
 //
-// device_linux.go and attach_linux.go find out what the TUN device can do, ports_linux.go
-// and sender_udp_linux.go what sockets can; Open logs it in one line. What turns out
-// not to work later, the kernel says by an errno: the batch is done again without
-// it, that is counted as a fallback, and it is not tried any more.
+// device_linux.go and attach_linux.go find out what the TUN device can do, carrier_udp_linux.go
+// and segment_linux.go what sockets can; Open logs it in one line. If something turns out
+// not to work later, the kernel answers with an errno: the batch is sent again without
+// it, and that is counted as a fallback. An errno that does not depend on the path ends its use.
 //
 // # Partial checksums
 //
 // The kernel of a peer on this machine leaves inner checksums partial, and a UDP
 // socket has no sign of it (measured on 6.18: a packet socket has, TP_STATUS_CSUMNOTREADY),
-// so that one is taken for partial if it equals the pseudo-header sum. Where the
+// so a checksum is taken for partial if it equals the pseudo-header sum. If the
 // outer UDP checksum is in use, as always over IPv6, the kernel has verified all of the
-// packet before. Where an IPv4 peer sends none (noudpcsum), a packet that was damaged on its
-// way is taken for partial, and so for sound, once in 65536 times: as often as its
+// packet before. If an IPv4 peer sends none (noudpcsum), one of 65536 packets that were damaged on
+// their way is taken for partial, and so for sound: as often as its
 // own checksum is right by chance.
 //
 // # Path MTU
@@ -79,18 +104,21 @@
 // then refuses as too long makes path_linux.go ask it for the path's MTU, and path.go
 // tells the senders of longer packets (encap/icmp.go). What may be fragmented leaves
 // by a socket of its own, without DF, as does an IPv6 packet that its sender need not
-// make any shorter.
+// make any shorter. All other IPv4 sockets ignore ICMP about the path (IP_PMTUDISC_OMIT), which
+// anybody can forge.
 //
 // # The books
 //
 // Each packet read from the device is in TxPackets or in Drops, and each datagram
-// read from the socket in RxPackets or in Drops; of a Port that several networks
-// share, in the Drops of the Port where it is of none of them. A superpacket is one packet, however
+// read from the socket in RxPackets or in Drops. On a Port that several networks
+// share, datagrams of none of them are in the Drops of the Port. A superpacket is one packet, however
 // many segments it is split into. What the kernel dropped before it could be read is
 // DropQueueFull, or counted by the device as its own.
 //
 // # One Sync
 //
-// routes.go makes a new table, dataplane.go stores it by one atomic store and then
-// makes the device, its addresses and its routes as wanted (dataplane/rtnl).
+// forwarding.go makes a new forwarding with the peers of the one before, core.go stores it by one
+// atomic store, and then the host makes the device, its addresses and its routes as wanted
+// (dataplane/rtnl). Once a second run.go does the last step again, and reports what others had
+// changed; the status is made of both.
 package userspace

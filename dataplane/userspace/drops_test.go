@@ -41,7 +41,7 @@ func TestSendDrops(t *testing.T) {
 }
 
 func TestReceiveDrops(t *testing.T) {
-	const eth, ip = encap.VXLANLen, headroom
+	const eth, ip = encap.VXLANLen, encap.HeaderLen
 	set := func(i int, v ...byte) func(*Datagram) { return func(d *Datagram) { copy(d.Payload[i:], v) } }
 	cut := func(n int) func(*Datagram) { return func(d *Datagram) { d.Payload = d.Payload[:n] } }
 	inner := func(p []byte) func(*Datagram) {
@@ -262,7 +262,7 @@ func fuzzPair(f *testing.F, offloads Offloads) (a, b *Memory) {
 }
 
 func fuzzOne(t *testing.T, b *Memory, d Datagram) {
-	header := bytes.Clone(d.Payload[:min(headroom, len(d.Payload))])
+	header := bytes.Clone(d.Payload[:min(encap.HeaderLen, len(d.Payload))])
 	var cut cutter
 	datagrams := uint64(0)
 	for cut.init(d.Payload, d.GRO); cut.next(); {

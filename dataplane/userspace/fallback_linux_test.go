@@ -53,7 +53,7 @@ func TestRefusedRunIsReplayed(t *testing.T) {
 func replay(t *testing.T, refuse func(*mmsghdr) unix.Errno, limit int32, falls uint64) {
 	addr := netip.MustParseAddr("127.0.0.1")
 	snd, rcv := openSockets(t, netnstest.New(t), addr)
-	u := snd.transmitter.(*udpSender)
+	u := snd.transmitter.(*udpTransmitter)
 	u.sendmmsg = func(fd int, msgs []mmsghdr) (int, unix.Errno) {
 		for i := range msgs {
 			if errno := refuse(&msgs[i]); errno != 0 && i == 0 {
@@ -79,16 +79,16 @@ func replay(t *testing.T, refuse func(*mmsghdr) unix.Errno, limit int32, falls u
 			if err := rcv.Receive(&d, c.publish); err != nil {
 				t.Fatal(err)
 			}
-			if !bytes.Equal(d.buf[headroom:], want[i]) {
-				t.Fatalf("burst %d: datagram %d is %q", burst, i, d.buf[headroom:])
+			if !bytes.Equal(d.buf[encap.HeaderLen:], want[i]) {
+				t.Fatalf("burst %d: datagram %d is %q", burst, i, d.buf[encap.HeaderLen:])
 			}
 		}
 	}
 	c.publish()
 	var s dataplane.Stats
 	c.addTo(&s.TxPackets, &s.TxBytes, &s)
-	if s.TxPackets != 200 || s.Drops != [dataplane.NumDrops]uint64{} || u.ports.segments.Load() != limit {
-		t.Errorf("counted %+v, %d segments from now on", s, u.ports.segments.Load())
+	if s.TxPackets != 200 || s.Drops != [dataplane.NumDrops]uint64{} || u.sockets.segments.Load() != limit {
+		t.Errorf("counted %+v, %d segments from now on", s, u.sockets.segments.Load())
 	}
 	if s.Offload.Fallbacks != falls {
 		t.Errorf("%d fallbacks, want %d", s.Offload.Fallbacks, falls)
@@ -134,7 +134,7 @@ func TestProbeSegments(t *testing.T) {
 func TestNarrowPathConcernsNobodyElse(t *testing.T) {
 	addr := netip.MustParseAddr("127.0.0.1")
 	snd, _ := openSockets(t, netnstest.New(t), addr)
-	u := snd.transmitter.(*udpSender)
+	u := snd.transmitter.(*udpTransmitter)
 	messages := 0
 	u.sendmmsg = func(fd int, msgs []mmsghdr) (int, unix.Errno) {
 		if msgs[0].hdr.Controllen > 0 && *(*uint16)(unsafe.Add(unsafe.Pointer(msgs[0].hdr.Control), unix.CmsgLen(0))) > 1000 {
@@ -178,7 +178,7 @@ func TestECNCrossesSockets(t *testing.T) {
 			if err := rcv.Receive(&d, c.publish); err != nil {
 				t.Fatal(err)
 			}
-			if want := encap.PacketECN(d.buf[headroom:]); d.ecn != want {
+			if want := encap.PacketECN(d.buf[encap.HeaderLen:]); d.ecn != want {
 				t.Errorf("%s: outer ECN %d, inner %d", s, d.ecn, want)
 			}
 		}

@@ -22,7 +22,7 @@ import (
 
 // newDualHosts makes hosts with both families in the overlay, whose VTEPs are of the
 // families that under names: 4, 6 or both.
-func newDualHosts(tb testing.TB, n int, under ...int) []*host {
+func newDualHosts(tb testing.TB, n int, under ...int) []*testHost {
 	tb.Helper()
 	hosts := newHosts(tb, n, testMTU)
 	for i, h := range hosts {
@@ -38,7 +38,7 @@ func newDualHosts(tb testing.TB, n int, under ...int) []*host {
 }
 
 // dual gives h, the i-th host, and its pod IPv6.
-func (h *host) dual(i int) {
+func (h *testHost) dual(i int) {
 	h.subnet6 = netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0x42, 7: byte(i + 1)}), 64)
 	h.Must(func() error { return rtnl.SetSysctl("net/ipv6/conf/all/forwarding", "1") })
 	h.addr6(h.NS, "veth0", netip.PrefixFrom(h.subnet6.Addr().Next(), 64))
@@ -47,7 +47,7 @@ func (h *host) dual(i int) {
 }
 
 // addr6 adds an address that can be used at once.
-func (h *host) addr6(n *netnstest.NS, link string, p netip.Prefix) {
+func (h *testHost) addr6(n *netnstest.NS, link string, p netip.Prefix) {
 	h.tb.Helper()
 	n.Must(func() error {
 		l, err := netlink.LinkByName(link)
@@ -60,9 +60,9 @@ func (h *host) addr6(n *netnstest.NS, link string, p netip.Prefix) {
 
 // bothFamilies moves ICMP, UDP and TCP of both families between the ends of two hosts, each
 // starting.
-func bothFamilies(t *testing.T, a, b *host) {
+func bothFamilies(t *testing.T, a, b *testHost) {
 	t.Helper()
-	for _, way := range []struct{ from, to *host }{{a, b}, {b, a}} {
+	for _, way := range []struct{ from, to *testHost }{{a, b}, {b, a}} {
 		for _, src := range []*netnstest.NS{way.from.pod, way.from.NS} {
 			for _, dst := range []netip.Addr{way.to.podAddr(), way.to.podAddr6()} {
 				ping(t, src, dst)
@@ -144,7 +144,7 @@ func TestTrafficOverIPv6WithoutOffloads(t *testing.T) {
 				hosts := newDualHosts(t, 2, 6)
 				hosts[0].offloads = set
 				connect(hosts[0], hosts[1], peer == "kernel")
-				for _, way := range []struct{ from, to *host }{{hosts[0], hosts[1]}, {hosts[1], hosts[0]}} {
+				for _, way := range []struct{ from, to *testHost }{{hosts[0], hosts[1]}, {hosts[1], hosts[0]}} {
 					transfer(t, way.from.pod, way.to.pod, way.to.podAddr())
 					transfer(t, way.from.pod, way.to.pod, way.to.podAddr6())
 					segmented(t, way.from.pod, way.to, way.to.podAddr6())

@@ -28,7 +28,7 @@ func TestForgedICMPIsNotBelieved(t *testing.T) {
 			return err
 		}
 		defer unix.Close(fd)
-		for _, port := range localPorts(t, d, a.addr) {
+		for _, port := range localPorts(t, d) {
 			for _, mtu := range []uint16{68, 552, 600} {
 				if err := unix.Sendto(fd, fragmentationNeeded(a.addr, b.addr, port, mtu), 0, &unix.SockaddrInet4{Addr: a.addr.As4()}); err != nil {
 					return err
@@ -37,7 +37,7 @@ func TestForgedICMPIsNotBelieved(t *testing.T) {
 		}
 		return nil
 	})
-	eventually(t, "the forged packets have arrived", func() bool { return a.snmp("Icmp", "InDestUnreachs") >= 3*(sendSockets+2) })
+	eventually(t, "the forged packets have arrived", func() bool { return a.snmp("Icmp", "InDestUnreachs") >= 3*(sourcePorts+2) })
 	before := a.snmp("Ip", "FragCreates")
 	transfer(t, a.pod, b.pod, b.podAddr())
 	if got := a.snmp("Ip", "FragCreates"); got != before {
@@ -48,16 +48,16 @@ func TestForgedICMPIsNotBelieved(t *testing.T) {
 	}
 }
 
-// localPorts returns the UDP ports that d has on an address.
-func localPorts(t *testing.T, d *Dataplane, addr netip.Addr) []uint16 {
+// localPorts returns the UDP ports that d has.
+func localPorts(t *testing.T, d *Dataplane) []uint16 {
 	t.Helper()
 	ports := []uint16{testPort}
-	for _, fd := range d.port.send[family(addr)].fds {
-		sa, err := unix.Getsockname(fd)
+	for _, fd := range d.port.carriers[0].(*udpCarrier).out.fds {
+		port, err := localPort(fd)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ports = append(ports, uint16(sa.(*unix.SockaddrInet4).Port))
+		ports = append(ports, port)
 	}
 	return ports
 }
@@ -72,7 +72,7 @@ func fragmentationNeeded(src, dst netip.Addr, port, mtu uint16) []byte {
 }
 
 // snmp reads a counter of the host's kernel from /proc/net/snmp.
-func (h *host) snmp(group, name string) (n int) {
+func (h *testHost) snmp(group, name string) (n int) {
 	h.tb.Helper()
 	h.Must(func() error {
 		all, err := os.ReadFile("/proc/thread-self/net/snmp")
@@ -113,17 +113,17 @@ func TestFragmentIsOfOnePacket(t *testing.T) {
 			d := a.open()
 			a.sync(d, b)
 			a.run(d)
-			d.core.table.Load().entries[0].peer.mtu.Store(1300)
-			if n := sourcePorts(t, a, b, sink); n < sendSockets*3/4 {
+			d.core.forwarding.Load().entries[0].peer.mtu.Store(1300)
+			if n := portsOf64Flows(t, a, b, sink); n < sourcePorts*3/4 {
 				t.Errorf("64 flows came from %d ports", n)
 			}
 		})
 	}
 }
 
-// sourcePorts sends one packet that has to be fragmented, then 64 flows, and returns how many
+// portsOf64Flows sends one packet that has to be fragmented, then 64 flows, and returns how many
 // outer source ports these have.
-func sourcePorts(t *testing.T, a, b *host, sink *net.UDPConn) int {
+func portsOf64Flows(t *testing.T, a, b *testHost, sink *net.UDPConn) int {
 	t.Helper()
 	ports := map[uint16]bool{}
 	sink.SetReadDeadline(time.Now().Add(5 * time.Second))
@@ -156,7 +156,7 @@ func sourcePorts(t *testing.T, a, b *host, sink *net.UDPConn) int {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n == headroom+28+size { // not the host's own chatter
+			if n == encap.HeaderLen+28+size { // not the host's own chatter
 				if flow > 0 {
 					ports[from.Port()] = true
 				}

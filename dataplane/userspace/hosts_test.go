@@ -27,8 +27,8 @@ var (
 	testNetwork6 = netip.MustParsePrefix("fd42::/48")
 )
 
-// host is one node: a namespace on the underlay and a pod behind it.
-type host struct {
+// testHost is one node: a namespace on the underlay and a pod behind it.
+type testHost struct {
 	*netnstest.NS
 	tb      testing.TB
 	pod     *netnstest.NS
@@ -44,13 +44,13 @@ type host struct {
 	shared   *Port
 }
 
-func (h *host) podAddr() netip.Addr { return h.subnet.Addr().Next().Next() }
+func (h *testHost) podAddr() netip.Addr { return h.subnet.Addr().Next().Next() }
 
-func (h *host) podAddr6() netip.Addr { return h.subnet6.Addr().Next().Next() }
+func (h *testHost) podAddr6() netip.Addr { return h.subnet6.Addr().Next().Next() }
 
 // peers are what the others are told of h: each subnet by the VTEP of its family,
 // where there is one.
-func (h *host) peers() (ps []dataplane.Peer) {
+func (h *testHost) peers() (ps []dataplane.Peer) {
 	for i, v := range h.vteps {
 		p := dataplane.Peer{VTEP: v}
 		for _, s := range h.subnets() {
@@ -63,14 +63,14 @@ func (h *host) peers() (ps []dataplane.Peer) {
 	return ps
 }
 
-func (h *host) subnets() []netip.Prefix {
+func (h *testHost) subnets() []netip.Prefix {
 	if h.subnet6.IsValid() {
 		return []netip.Prefix{h.subnet, h.subnet6}
 	}
 	return []netip.Prefix{h.subnet}
 }
 
-func (h *host) mtu() int {
+func (h *testHost) mtu() int {
 	mtu := testMTU
 	for _, a := range h.under {
 		mtu = min(mtu, 1500-encap.Overhead(a))
@@ -79,13 +79,13 @@ func (h *host) mtu() int {
 }
 
 // newHosts makes n hosts, their pods' links with the given MTU.
-func newHosts(tb testing.TB, n, podMTU int) []*host {
+func newHosts(tb testing.TB, n, podMTU int) []*testHost {
 	tb.Helper()
-	hosts := make([]*host, n)
+	hosts := make([]*testHost, n)
 	spaces := make([]*netnstest.NS, n)
 	for i := range hosts {
 		spaces[i] = netnstest.New(tb)
-		hosts[i] = &host{NS: spaces[i], tb: tb, pod: netnstest.New(tb),
+		hosts[i] = &testHost{NS: spaces[i], tb: tb, pod: netnstest.New(tb),
 			addr:     netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 2)}),
 			subnet:   netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 42, byte(i + 1), 0}), 24),
 			vni:      testVNI,
@@ -101,7 +101,7 @@ func newHosts(tb testing.TB, n, podMTU int) []*host {
 }
 
 // addPod links a pod to h.
-func (h *host) addPod(mtu int) {
+func (h *testHost) addPod(mtu int) {
 	h.tb.Helper()
 	netnstest.Link(h.NS, "veth0", h.pod, "eth0")
 	h.Addr("veth0", netip.PrefixFrom(h.subnet.Addr().Next(), 24).String())
@@ -113,13 +113,13 @@ func (h *host) addPod(mtu int) {
 
 // newRoutedHosts makes two hosts, with both families, with a router between them, whose
 // link to the second has the given MTU. Their VTEPs are IPv4's.
-func newRoutedHosts(tb testing.TB, mtu int) (a, b *host) {
+func newRoutedHosts(tb testing.TB, mtu int) (a, b *testHost) {
 	tb.Helper()
 	router := netnstest.New(tb)
-	var hosts [2]*host
+	var hosts [2]*testHost
 	for i := range hosts {
 		addr := netip.AddrFrom4([4]byte{192, 0, byte(i + 2), 2})
-		h := &host{NS: netnstest.New(tb), tb: tb, pod: netnstest.New(tb), addr: addr, under: []netip.Addr{addr}, vni: testVNI, offloads: AllOffloads,
+		h := &testHost{NS: netnstest.New(tb), tb: tb, pod: netnstest.New(tb), addr: addr, under: []netip.Addr{addr}, vni: testVNI, offloads: AllOffloads,
 			subnet: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 42, byte(i + 1), 0}), 24)}
 		port := fmt.Sprintf("port%d", i)
 		netnstest.Link(router, port, h.NS, "eth0")
@@ -151,7 +151,7 @@ func setMTU(link string, mtu int) error {
 	return netlink.LinkSetMTU(l, mtu)
 }
 
-func (h *host) config() Config {
+func (h *testHost) config() Config {
 	c := Config{Log: slog.New(slog.NewTextHandler(h.tb.Output(), nil)),
 		VNI: h.vni, Port: testPort, MTU: h.mtu(), Offloads: h.offloads, DF: h.df, Shared: h.shared}
 	for _, a := range h.under {
@@ -161,7 +161,7 @@ func (h *host) config() Config {
 }
 
 // open opens the userspace dataplane of h. It does not run yet.
-func (h *host) open() *Dataplane {
+func (h *testHost) open() *Dataplane {
 	h.tb.Helper()
 	var d *Dataplane
 	h.Must(func() (err error) { d, err = Open(h.config()); return err })
@@ -170,11 +170,11 @@ func (h *host) open() *Dataplane {
 }
 
 // run runs d until the test ends or stop is called, which returns what Run did.
-func (h *host) run(d *Dataplane) (stop func() error) {
+func (h *testHost) run(d *Dataplane) (stop func() error) {
 	return h.runner(func(ctx context.Context) error { return d.Run(ctx, func() {}) })
 }
 
-func (h *host) runner(run func(context.Context) error) (stop func() error) {
+func (h *testHost) runner(run func(context.Context) error) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- run(ctx) }()
@@ -193,7 +193,7 @@ func (h *host) runner(run func(context.Context) error) (stop func() error) {
 }
 
 // wanted is what h's dataplane is to make true with the given peers.
-func (h *host) wanted(peers ...*host) dataplane.Wanted {
+func (h *testHost) wanted(peers ...*testHost) dataplane.Wanted {
 	w := dataplane.Wanted{Subnets: h.subnets(), Networks: []netip.Prefix{h.network(), testNetwork6}[:len(h.subnets())], MTU: h.mtu()}
 	for _, p := range peers {
 		w.Peers = append(w.Peers, p.peers()...)
@@ -201,7 +201,7 @@ func (h *host) wanted(peers ...*host) dataplane.Wanted {
 	return w
 }
 
-func (h *host) sync(d *Dataplane, peers ...*host) {
+func (h *testHost) sync(d *Dataplane, peers ...*testHost) {
 	h.tb.Helper()
 	h.Must(func() error { _, err := d.Sync(context.Background(), h.wanted(peers...)); return err })
 }

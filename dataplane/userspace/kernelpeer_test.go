@@ -17,7 +17,7 @@ import (
 
 // vxlan makes h a kernel VTEP for each of its underlays as flannel does, over IPv4
 // with or without outer UDP checksums.
-func (h *host) vxlan(udpcsum bool) {
+func (h *testHost) vxlan(udpcsum bool) {
 	h.tb.Helper()
 	h.vteps = nil
 	for _, a := range h.under {
@@ -49,7 +49,7 @@ func (h *host) vxlan(udpcsum bool) {
 }
 
 // device returns the name of the vxlan device for the underlay of an address.
-func (h *host) device(under netip.Addr) string {
+func (h *testHost) device(under netip.Addr) string {
 	if under.Is6() {
 		return fmt.Sprintf("flannel-v6.%d", h.vni)
 	}
@@ -58,7 +58,7 @@ func (h *host) device(under netip.Addr) string {
 
 // addVXLAN makes the device of the i-th VTEP. It is written out because the netlink
 // library cannot say noudpcsum.
-func addVXLAN(h *host, name string, under, i int, udpcsum bool) error {
+func addVXLAN(h *testHost, name string, under, i int, udpcsum bool) error {
 	flag := map[bool]byte{true: 1}
 	vtep := h.vteps[i]
 	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
@@ -90,7 +90,7 @@ func addVXLAN(h *host, name string, under, i int, udpcsum bool) error {
 }
 
 // vxlanPeer gives h, a kernel VTEP, neighbours, FDB entries and routes for a peer.
-func (h *host) vxlanPeer(to *host) {
+func (h *testHost) vxlanPeer(to *testHost) {
 	h.tb.Helper()
 	for _, p := range to.peers() {
 		h.Must(func() error {

@@ -121,7 +121,7 @@ func TestDatagramGoesToPeerOfDestination(t *testing.T) {
 	a, b := testPair(t)
 	var to netip.Addr
 	var header []byte
-	a.OnDatagram = func(d []byte, addr netip.Addr) { to, header = addr, bytes.Clone(d[:headroom]) }
+	a.OnDatagram = func(d []byte, addr netip.Addr) { to, header = addr, bytes.Clone(d[:encap.HeaderLen]) }
 	a.Load(udpPacket(podA, podB, 1, 2, nil))
 	a.Send(1)
 	want := fmt.Sprintf("0800000000000100%x%x0800", b.core.locals[family4].mac[:], a.core.locals[family4].mac[:])

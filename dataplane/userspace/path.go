@@ -14,8 +14,13 @@ const answerInterval = time.Millisecond
 
 // answerer tells senders that their packets are too big for the path.
 type answerer struct {
-	last   time.Time
-	packet [headroom + encap.MaxTooBig]byte
+	last     time.Time
+	headroom int    // in bytes
+	buf      []byte // for one answer
+}
+
+func newAnswerer(headroom int) answerer {
+	return answerer{headroom: headroom, buf: make([]byte, headroom+encap.MaxTooBig)}
 }
 
 // tooBig drops p, which is longer than the path takes, and tells its sender. The
@@ -31,13 +36,14 @@ func (w *sendWorker) tooBig(p *packet, mtu int) {
 	if now.Sub(w.answer.last) < answerInterval {
 		return
 	}
-	clear(w.answer.packet[:headroom])
-	n := encap.PutTooBig(w.answer.packet[headroom:], p.ip(), &ip, ip.Dst, mtu)
+	a := &w.answer
+	clear(a.buf[:a.headroom])
+	n := encap.PutTooBig(a.buf[a.headroom:], p.ip(), &ip, ip.Dst, mtu)
 	if n == 0 {
 		return
 	}
-	w.answer.last = now
-	w.queue.Answer(w.answer.packet[:headroom+n])
+	a.last = now
+	w.queue.Answer(&packet{buf: a.buf[:a.headroom+n], at: a.headroom})
 }
 
 // segmentLen returns the length of the longest packet that p will be on the wire.

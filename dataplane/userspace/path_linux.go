@@ -67,21 +67,21 @@ func (q *pathProbe) learn(p *peer) {
 	}
 }
 
-// refresh forgets, of the VTEPs of this family, what is no more: the kernel keeps what
-// it learned for ten minutes.
-func (s *sendPorts) refresh(t *table) {
+// refresh forgets what is no longer true of the paths to the peers of this family: the kernel
+// keeps what it learned for ten minutes.
+func (s *sendSockets) refresh(f *forwarding) {
 	if s.mtu == nil {
 		return
 	}
-	for i := range t.entries {
-		p := t.entries[i].peer
+	for i := range f.entries {
+		p := f.entries[i].peer
 		if p.mtu.Load() == 0 || p.addr.Is6() != s.mtu.v6 {
 			continue
 		}
 		switch mtu, err := s.mtu.query(&p.sockaddr); {
 		case errors.Is(err, os.ErrClosed):
 			return
-		case err == nil && mtu-encap.Overhead(p.addr) >= t.mtu:
+		case err == nil && mtu-encap.Overhead(p.addr) >= f.mtu:
 			p.mtu.Store(0)
 		case err == nil:
 			p.mtu.Store(int32(max(mtu-encap.Overhead(p.addr), minMTU)))

@@ -19,7 +19,7 @@ func TestPathMTUIsLearned(t *testing.T) {
 		t.Run(offloads.String(), func(t *testing.T) {
 			a, b := newRoutedHosts(t, 1300)
 			var ds [2]*Dataplane
-			for i, h := range []*host{a, b} {
+			for i, h := range []*testHost{a, b} {
 				h.df, h.offloads = true, offloads
 				ds[i] = h.open()
 			}
@@ -31,7 +31,7 @@ func TestPathMTUIsLearned(t *testing.T) {
 			echo(t, a.pod, b.pod, b.podAddr())
 			echo(t, a.NS, b.pod, b.podAddr())
 			transfer(t, a.NS, b.pod, b.podAddr())
-			table := ds[0].core.table.Load()
+			table := ds[0].core.forwarding.Load()
 			if got := table.entries[0].peer.mtu.Load(); got != 1250 {
 				t.Errorf("path takes packets of %d bytes, want 1250", got)
 			}
@@ -56,7 +56,7 @@ func TestPathMTUOverIPv6(t *testing.T) {
 			t.Run(fmt.Sprintf("%d/%s", mtu, offloads), func(t *testing.T) {
 				t.Parallel() // hosts of its own
 				a, b := newRoutedHosts(t, mtu)
-				for i, h := range []*host{a, b} {
+				for i, h := range []*testHost{a, b} {
 					h.offloads = offloads
 					h.under = []netip.Addr{netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 7: byte(i), 15: 2})}
 				}
@@ -66,7 +66,7 @@ func TestPathMTUOverIPv6(t *testing.T) {
 					echo(t, a.pod, b.pod, dst)
 					transfer(t, a.NS, b.pod, dst)
 				}
-				table := d.core.table.Load()
+				table := d.core.forwarding.Load()
 				if got, want := int(table.entries[0].peer.mtu.Load()), mtu-70; got != want {
 					t.Errorf("path takes packets of %d bytes, want %d", got, want)
 				}
@@ -108,7 +108,7 @@ func TestTooBigIsAnswered(t *testing.T) {
 			if err := a.Sync(w); err != nil {
 				t.Fatal(err)
 			}
-			a.core.table.Load().entries[0].peer.mtu.Store(1300)
+			a.core.forwarding.Load().entries[0].peer.mtu.Store(1300)
 			var answers [][]byte
 			a.OnPacket = func(p []byte) { answers = append(answers, bytes.Clone(p)) }
 			sent := len(encapsulateOffload(a, test.o, test.packet))
@@ -138,7 +138,7 @@ func TestAnswersAreLimited(t *testing.T) {
 	if err := a.Sync(w); err != nil {
 		t.Fatal(err)
 	}
-	a.core.table.Load().entries[0].peer.mtu.Store(1300)
+	a.core.forwarding.Load().entries[0].peer.mtu.Store(1300)
 	answers := 0
 	a.OnPacket = func([]byte) { answers++ }
 	p := tcpPacket(podA, podB, 1, make([]byte, 1350))

@@ -1,7 +1,6 @@
 package userspace
 
 import (
-	"encoding/binary"
 	"io"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -19,7 +18,7 @@ func newPlain(device io.Writer) *plain {
 	return &plain{device: device, segment: make([]byte, maxPacket)}
 }
 
-// Write implements queue. A superpacket counts as the one packet that it is, and
+// Write implements writer. A superpacket counts as the one packet that it is, and
 // is dropped if the device refuses one of its segments.
 func (d *plain) Write(p *packet, _ *encap.IP, c *counters) {
 	if err := d.write(p); err != nil {
@@ -29,14 +28,11 @@ func (d *plain) Write(p *packet, _ *encap.IP, c *counters) {
 	c.carried(len(p.ip()))
 }
 
-// Answer implements queue.
-func (d *plain) Answer(b []byte) { _, _ = d.device.Write(b[headroom:]) }
-
-// Flush implements queue: nothing is put off.
+// Flush implements writer: nothing is put off.
 func (d *plain) Flush(*counters) {}
 
 func (d *plain) write(p *packet) error {
-	p.limit()
+	p.Limit(p.ip())
 	if p.GSO != encap.GSONone {
 		return d.split(p)
 	}
@@ -46,16 +42,6 @@ func (d *plain) write(p *packet) error {
 	}
 	_, err := d.device.Write(b)
 	return err
-}
-
-// complete puts the checksum of l4, whose field holds its pseudo-header sum, into
-// that field. 0 is written as its equal 0xffff: for UDP it means no checksum.
-func complete(l4 []byte, field int) {
-	sum := ^encap.Sum(l4, 0)
-	if sum == 0 {
-		sum = 0xffff
-	}
-	binary.BigEndian.PutUint16(l4[field:], sum)
 }
 
 // split writes the segments of a superpacket. Copying a segment together costs a

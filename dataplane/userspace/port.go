@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/netip"
 	"runtime"
 	"slices"
 	"sync"
@@ -11,33 +13,34 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/encap"
 )
 
-// Port is one UDP port of this host, with all sockets that VXLAN networks with this
+// Port is one UDP port of this host, with the carriers that VXLAN networks with this
 // port need. A [Dataplane] has one of its own, unless Config.Shared names one that
 // several networks share: what is received is given to the network of its VNI,
 // and a network can come and go without a packet of the others being lost.
 //
-// The sockets are opened with the first network, whose device may have to make room for
+// The carriers are opened with the first network, whose device may have to make room for
 // them. Those of two processes cannot have one port.
 type Port struct {
-	cfg     Config        // as checkPort wants it
-	opened  chan struct{} // closed once there are sockets
-	workers []*portWorker // then constant
-	send    [families]*sendPorts
-	gro     bool
-	ended   chan struct{} // closed once Run has ended; with the last network the sockets are
+	log      *slog.Logger
+	locals   []netip.AddrPort // that it receives at, IPv4 first
+	openers  []opener         // of the carriers
+	opened   chan struct{}    // closed once there are carriers
+	carriers []carrier        // then constant, in the order of openers
+	workers  []*portWorker    // then constant
+	ended    chan struct{}    // closed once Run has ended; with the last network the carriers are
 
 	mu   sync.Mutex // of all below, and of opening, ending and closing
 	vnis []uint32   // of the networks
 }
 
-// portWorker is a receiveWorker with its socket.
+// portWorker is a receiveWorker of one of the carriers.
 type portWorker struct {
 	receiveWorker
-	socket *udpReceiver
-	family int
-	index  int // among those of its family
+	family int // of the carrier
+	index  int // among those of the carrier
 }
 
 var (
@@ -47,28 +50,34 @@ var (
 	errPortClosed = errors.New("the port is closed: its Run has ended")
 )
 
-// NewPort makes a Port for networks whose Config has the same Port and the same Local
-// addresses. It uses Log, Underlays, Port, Offloads and DF of cfg; an error
-// names the field. Run has to be called, once: it releases what the networks made it acquire.
-func NewPort(cfg Config) (*Port, error) {
-	if err := cfg.checkPort(); err != nil {
-		return nil, fmt.Errorf("open UDP port: %w", err)
-	}
-	return newPort(cfg), nil
-}
-
-func newPort(cfg Config) *Port {
-	return &Port{cfg: cfg, opened: make(chan struct{}), ended: make(chan struct{})}
+// newPort makes a Port for cfg over the given carriers.
+func newPort(cfg Config, openers ...opener) *Port {
+	return &Port{log: cfg.Log, locals: cfg.locals(), openers: openers, opened: make(chan struct{}), ended: make(chan struct{})}
 }
 
 // isFor reports whether networks of cfg may use the port.
-func (p *Port) isFor(cfg Config) bool {
-	return slices.Equal(p.cfg.locals(), cfg.locals())
+func (p *Port) isFor(cfg Config) bool { return slices.Equal(p.locals, cfg.locals()) }
+
+// descriptions returns those of the carriers, which need not be open.
+func (p *Port) descriptions() (ds []description) {
+	for _, o := range p.openers {
+		ds = append(ds, o.description)
+	}
+	return ds
+}
+
+// maxHeadroom returns the headroom that a packet has that may leave by any of the carriers.
+func maxHeadroom(carriers []description) int {
+	n := encap.HeaderLen
+	for _, d := range carriers {
+		n = max(n, d.headroom)
+	}
+	return n
 }
 
 // Run receives for the networks until ctx ends and then returns nil, within 100 ms.
 // A read error that may pass is logged and waited out; an error is returned when a
-// socket is unusable. The Run of a network that is still there ends with an error then,
+// carrier is unusable. The Run of a network that is still there ends with an error then,
 // for it would receive nothing.
 func (p *Port) Run(ctx context.Context) error {
 	defer p.end()
@@ -79,12 +88,12 @@ func (p *Port) Run(ctx context.Context) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, w := range p.workers {
-		g.Go(func() error { return w.run(ctx, waitOut(p.cfg.Log, fmt.Sprintf("UDP port %d", p.cfg.Port))) })
+		g.Go(func() error { return w.run(ctx, waitOut(p.log, fmt.Sprintf("on UDP port %d", p.locals[0].Port()))) })
 	}
 	g.Go(func() error {
 		<-ctx.Done()
 		for _, w := range p.workers {
-			w.socket.stop()
+			w.receiver.stop()
 		}
 		return nil
 	})
@@ -105,12 +114,13 @@ func (p *Port) addTo(s *dataplane.Stats) {
 	}
 	for _, w := range p.workers {
 		w.addTo(&s.RxPackets, &s.RxBytes, s)
-		s.Drops[dataplane.DropQueueFull] += w.socket.drops()
-		s.Offload.RxBatches += w.socket.batches.Load()
+	}
+	for _, c := range p.carriers {
+		c.addTo(s)
 	}
 }
 
-// isOpen reports whether there are sockets.
+// isOpen reports whether there are carriers.
 func (p *Port) isOpen() bool { return isClosed(p.opened) }
 
 func isClosed(c <-chan struct{}) bool {
@@ -122,7 +132,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// check says why a network cannot enter.
+// check returns why a network cannot enter.
 func (p *Port) check(vni uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,18 +149,18 @@ func (p *Port) checkLocked(vni uint32) error {
 	return nil
 }
 
-// enter makes room for a network: the sockets are open when it returns. A device of
-// several queues gets as many workers.
-func (p *Port) enter(vni uint32, multi bool) error {
+// enter makes room for a network: the carriers are open when it returns, with that number of
+// workers if it is the first network.
+func (p *Port) enter(vni uint32, workers int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.checkLocked(vni); err != nil {
 		return err
 	}
 	if p.workers == nil {
-		if err := p.open(pairs(multi)); err != nil {
+		if err := p.open(workers); err != nil {
 			p.close()
-			p.workers, p.send = nil, [families]*sendPorts{} // the next network tries again
+			p.carriers, p.workers = nil, nil // the next network tries again
 			return err
 		}
 		close(p.opened)
@@ -158,6 +168,9 @@ func (p *Port) enter(vni uint32, multi bool) error {
 	p.vnis = append(p.vnis, vni)
 	return nil
 }
+
+// maxPairs bounds the pairs of workers, each of which has 5 MB of buffers.
+const maxPairs = 8
 
 // pairs returns how many workers there are of each kind.
 func pairs(multi bool) int {
@@ -167,23 +180,16 @@ func pairs(multi bool) int {
 	return min(runtime.GOMAXPROCS(0), maxPairs)
 }
 
-// maxPairs bounds the pairs of workers, each of which has 5 MB of buffers.
-const maxPairs = 8
-
-// open opens the sockets.
-func (p *Port) open(pairs int) error {
-	for _, local := range p.cfg.locals() {
-		f := family(local.Addr())
-		sockets, gro, err := openReceivers(p.cfg.Log, local, pairs, p.cfg.Offloads)
+// open opens the carriers.
+func (p *Port) open(workers int) error {
+	for _, o := range p.openers {
+		c, err := o.open(workers)
 		if err != nil {
 			return err
 		}
-		p.gro = gro
-		for i, s := range sockets {
-			p.workers = append(p.workers, &portWorker{receiveWorker: receiveWorker{receiver: s}, socket: s, family: f, index: i})
-		}
-		if p.send[f], err = openSendPorts(p.cfg.Log, local.Addr(), p.cfg.Offloads, p.cfg.DF); err != nil {
-			return err
+		p.carriers = append(p.carriers, c)
+		for i, r := range c.receivers() {
+			p.workers = append(p.workers, &portWorker{receiveWorker: receiveWorker{receiver: r}, family: o.family, index: i})
 		}
 	}
 	return nil
@@ -224,41 +230,25 @@ func (p *Port) end() {
 }
 
 func (p *Port) close() {
-	for _, w := range p.workers {
-		w.socket.close()
-	}
-	for _, s := range p.send {
-		if s != nil {
-			s.close()
-		}
+	for _, c := range p.carriers {
+		c.close()
 	}
 }
 
-// newSenders makes the senders of one worker, by family.
-func (p *Port) newSenders() (out [families]sender) {
-	for f, s := range p.send {
-		if s != nil {
-			out[f] = newUDPSender(s, f == family6)
-		}
+// newSenders makes the senders of the i-th worker of a network, one for each carrier.
+func (p *Port) newSenders(i int) (out []sender) {
+	for _, c := range p.carriers {
+		out = append(out, c.newSender(i))
 	}
 	return out
 }
 
-// segments returns how many datagrams one message carries.
-func (p *Port) segments() (n int32) {
-	for _, s := range p.send {
-		if s != nil {
-			n = max(n, s.segments.Load())
-		}
+// refresh forgets what is no longer true of the paths to the peers of f.
+func (p *Port) refresh(f *forwarding) {
+	if !p.isOpen() {
+		return
 	}
-	return n
-}
-
-// refresh forgets what is no more of the paths to the VTEPs of t.
-func (p *Port) refresh(t *table) {
-	for _, s := range p.send {
-		if s != nil {
-			s.refresh(t)
-		}
+	for _, c := range p.carriers {
+		c.refresh(f)
 	}
 }

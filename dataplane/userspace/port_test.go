@@ -16,10 +16,11 @@ import (
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
+	"github.com/overlayd/overlayd/encap"
 )
 
 // share gives h a Port, runs it, and returns how to stop it.
-func (h *host) share() (stop func() error) {
+func (h *testHost) share() (stop func() error) {
 	h.tb.Helper()
 	var err error
 	if h.shared, err = NewPort(h.config()); err != nil {
@@ -29,7 +30,7 @@ func (h *host) share() (stop func() error) {
 }
 
 // on returns h as it is in another network: 10.<40+vni>.0.0/16.
-func (h *host) on(vni uint32) *host {
+func (h *testHost) on(vni uint32) *testHost {
 	n := *h
 	b := h.subnet.Addr().As4()
 	b[1] = byte(40 + vni)
@@ -38,7 +39,7 @@ func (h *host) on(vni uint32) *host {
 }
 
 // network returns the overlay network of h.
-func (h *host) network() netip.Prefix {
+func (h *testHost) network() netip.Prefix {
 	p, _ := h.subnet.Addr().Prefix(16)
 	return p
 }
@@ -51,7 +52,7 @@ func TestSharedPort(t *testing.T) {
 		h.subnet6 = netip.Prefix{}
 		h.share()
 	}
-	open := func(vni uint32) (ends [2]*host, stop func()) {
+	open := func(vni uint32) (ends [2]*testHost, stop func()) {
 		var stops []func() error
 		var ds []*Dataplane
 		for i, h := range hosts {
@@ -97,7 +98,7 @@ func TestSharedPort(t *testing.T) {
 func TestNetworksDoNotLeak(t *testing.T) {
 	a, b := hammered(t, "192.0.2.2"), hammered(t, "192.0.2.3")
 	netnstest.LAN(t, "192.0.2.0/24", a.ns, b.ns)
-	a.ns.Must(func() error { return a.port.enter(9, true) }) // opens the sockets
+	a.ns.Must(func() error { return a.port.enter(9, pairs(true)) }) // opens the sockets
 	from := dataplane.VTEP{Addr: a.addr}
 	first := b.attach(t, 1, from)
 	second := b.attach(t, 2, from)
@@ -166,7 +167,7 @@ type hammeredHost struct {
 
 func hammered(t *testing.T, addr string) *hammeredHost {
 	h := &hammeredHost{ns: netnstest.New(t), addr: netip.MustParseAddr(addr)}
-	h.port = newPort(Config{Log: slog.New(slog.DiscardHandler), Port: testPort, Offloads: AllOffloads,
+	h.port = newUDPPort(Config{Log: slog.New(slog.DiscardHandler), Port: testPort, Offloads: AllOffloads,
 		Underlays: []dataplane.Underlay{{Local: h.addr, Public: h.addr}}})
 	t.Cleanup(h.port.close)
 	return h
@@ -175,13 +176,13 @@ func hammered(t *testing.T, addr string) *hammeredHost {
 // attach adds a network.
 func (h *hammeredHost) attach(t *testing.T, vni uint32, from dataplane.VTEP) (n sinkNetwork) {
 	t.Helper()
-	h.ns.Must(func() error { return h.port.enter(vni, true) })
+	h.ns.Must(func() error { return h.port.enter(vni, pairs(true)) })
 	n.core, _ = sinkNet(t, vni, from)
 	lanes := make([]*lane, len(h.port.workers))
 	for i, w := range h.port.workers {
 		s := &sink{vni: byte(vni)}
 		n.sinks = append(n.sinks, s)
-		lanes[i] = n.newLane(w.family, s)
+		lanes[i] = n.newLane(w.family, w.receiver, s)
 	}
 	h.mu.Lock()
 	h.networks = append(h.networks, n)
@@ -210,15 +211,15 @@ func (h *hammeredHost) counted() (n uint64) {
 // hammer sends n datagrams of a network to a host, never more than its sockets hold: what
 // a full backlog drops is in nobody's books.
 func (h *hammeredHost) hammer(to *hammeredHost, vni uint32, n int, sent *atomic.Uint64) {
-	s := h.port.newSenders()[family4]
+	s := h.port.newSenders(0)[family4]
 	cfg := Config{Underlays: []dataplane.Underlay{{Local: to.addr, Public: to.addr}}, VNI: vni}
-	payload := vniPacket(newCore(cfg, 0), vni)
+	payload := vniPacket(newCore(cfg, nil, 0), vni)
 	e := entryTo(netip.AddrPortFrom(to.addr, testPort))
 	var c counters
 	const burst = 250
 	for range n / burst {
 		for range burst {
-			p := packet{buf: payload}
+			p := packet{buf: payload, at: encap.HeaderLen}
 			s.Send(&p, e, false, &c)
 		}
 		s.Flush(&c)

@@ -24,6 +24,7 @@ const (
 // all that has arrived per system call. Everything of that port comes in
 // here; the VNI in each datagram says which network it is for (demux.go).
 type udpReceiver struct {
+	socketGuesser
 	file *os.File // non-blocking: Go's poller waits
 	conn syscall.RawConn
 
@@ -74,7 +75,7 @@ func newUDPReceiver(fd int, name string) (*udpReceiver, error) {
 	return r, nil
 }
 
-// Receive implements receiver. It ends with os.ErrDeadlineExceeded after stop.
+// Receive implements receiver.
 func (r *udpReceiver) Receive(d *datagram, flush func()) error {
 	for !r.cutter.next() {
 		if r.next < r.n {
@@ -167,7 +168,6 @@ func (r *udpReceiver) drops() (n uint64) {
 	return n
 }
 
-// stop makes the Receive in progress, and every later one, return at once.
 func (r *udpReceiver) stop() { stopReading(r.file) }
 
 func (r *udpReceiver) close() {

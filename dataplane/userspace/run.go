@@ -5,22 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-// resyncPeriod is how long a device that somebody changed behind our back may
-// stay changed.
+// resyncPeriod is how long a device that somebody else changed may stay changed.
 const resyncPeriod = time.Second
 
-// Run implements dataplane.Dataplane: one goroutine for each sendWorker, one that looks
-// after the device once a second, and those of the Port where it is not shared. It
+// Run implements dataplane.Part: one goroutine for each sendWorker, one that looks
+// after the device once a second, and those of the Port if it is not shared. It
 // returns within 100 ms after ctx ended. A read error that may pass is logged and waited
-// out; an error is returned when the device or the socket is gone or a shared Port has
-// ended, after which the dataplane has to be opened anew. The device, its addresses and
+// out; an error is returned when the device or a carrier is gone or a shared Port has
+// ended, after which the dataplane has to be opened again. The device, its addresses and
 // its route stay, so that a restart sends no packet of a pod out by the default route.
 func (d *Dataplane) Run(ctx context.Context, _ func()) error {
 	g, ctx := errgroup.WithContext(ctx)
@@ -29,14 +30,15 @@ func (d *Dataplane) Run(ctx context.Context, _ func()) error {
 	} else {
 		g.Go(func() error { return d.port.Run(ctx) })
 	}
+	name := dataplane.DeviceName(d.core.vteps[0].VNI)
 	for i := range d.core.send {
-		g.Go(func() error { return d.core.send[i].run(ctx, waitOut(d.log, "was "+d.device.name+" deleted?")) })
+		g.Go(func() error { return d.core.send[i].run(ctx, waitOut(d.log, "was "+name+" deleted?")) })
 	}
 	g.Go(func() error {
 		tick := time.NewTicker(resyncPeriod)
 		defer tick.Stop()
 		d.resync(ctx, tick.C)
-		for _, q := range d.queues {
+		for _, q := range d.host.queues() {
 			q.stop()
 		}
 		return nil
@@ -44,29 +46,20 @@ func (d *Dataplane) Run(ctx context.Context, _ func()) error {
 	return errors.Join(g.Wait(), d.Close())
 }
 
-// Close implements dataplane.Part. The device, its addresses and its route stay.
-func (d *Dataplane) Close() error {
-	d.mu.Lock() // a Sync that goes on must not lose its connection
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil
-	}
-	d.closed = true
-	d.port.exit(d.core.vteps[0].VNI)
-	d.release()
-	d.device.conn.Close()
-	return nil
-}
-
 // resync repairs the device at each tick, until ctx ends.
 func (d *Dataplane) resync(ctx context.Context, tick <-chan time.Time) {
+	var notices pace.Notices
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick:
-			if err := d.repair(); err != nil {
-				d.log.Warn("resync of the overlay device", "device", d.device.name, "error", err)
+		case now := <-tick:
+			err := d.repair()
+			if err == nil {
+				continue
+			}
+			if report, _ := notices.Due(now, pace.Notice{Key: "resync", Text: err.Error()}); len(report) > 0 {
+				d.log.Warn("cannot repair the overlay device", "err", err)
 			}
 		}
 	}
@@ -76,11 +69,14 @@ func (d *Dataplane) resync(ctx context.Context, tick <-chan time.Time) {
 func (d *Dataplane) repair() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.port.refresh(d.core.table.Load())
+	d.port.refresh(d.core.forwarding.Load())
 	if d.wanted == nil {
 		return nil
 	}
-	return d.device.sync(*d.wanted)
+	objects, changes, err := d.host.sync(*d.wanted)
+	d.report.Repaired(changes...)
+	d.publish(*d.wanted, d.refused, err, objects)
+	return err
 }
 
 // onReadError is what a worker does about a failed read: it returns the error if
@@ -105,3 +101,21 @@ func waitOut(log *slog.Logger, hint string) onReadError {
 		return nil
 	}
 }
+
+// transient reports whether a read that failed may succeed later. A system
+// call's error is transient unless it says that the device or the socket is gone;
+// the poller's errors, which have no errno, say just that.
+func transient(err error) bool {
+	var errno syscall.Errno
+	if !errors.As(err, &errno) {
+		return false
+	}
+	switch errno {
+	case syscall.EBADF, errBadFD, syscall.EFAULT, syscall.ENODEV, syscall.EINVAL, syscall.ENOTSOCK:
+		return false
+	}
+	return true
+}
+
+// errBadFD is EBADFD of Linux, which a TUN device without its interface answers.
+const errBadFD = syscall.Errno(77)

@@ -141,6 +141,8 @@ type flaky struct {
 	good         Datagram
 }
 
+func (f *flaky) stop() {}
+
 func (f *flaky) Receive(d *datagram, idle func()) error {
 	switch f.calls++; {
 	case f.calls <= f.fails:

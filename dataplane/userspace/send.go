@@ -11,14 +11,15 @@ import (
 // sendWorker carries packets from one queue to the underlay, on one goroutine.
 type sendWorker struct {
 	counters
-	onIdle  func() // flush, made once: it would be an allocation per run
-	table   *atomic.Pointer[table]
-	queue   queue
-	senders [families]sender // nil where there is no underlay
-	answer  answerer
+	onIdle     func() // flush, made once: it would be an allocation per run
+	forwarding *atomic.Pointer[forwarding]
+	queue      queue
+	senders    []sender // one for each carrier
+	answer     answerer
 }
 
-// run sends until ctx ends, or the queue does.
+// run sends until ctx ends, or the queue does. The queue calls flush, within Read, when it has
+// no more packets.
 func (w *sendWorker) run(ctx context.Context, onError onReadError) error {
 	if w.onIdle == nil {
 		w.onIdle = w.flush
@@ -39,9 +40,7 @@ func (w *sendWorker) run(ctx context.Context, onError onReadError) error {
 // flush sends what the senders have put off.
 func (w *sendWorker) flush() {
 	for _, s := range w.senders {
-		if s != nil {
-			s.Flush(&w.counters)
-		}
+		s.Flush(&w.counters)
 	}
 	w.publish()
 }
@@ -55,7 +54,7 @@ func (w *sendWorker) send(p *packet) {
 		w.drop(dataplane.DropBadHeader)
 		return
 	}
-	e := w.table.Load().routes.Lookup(dst)
+	e := w.forwarding.Load().subnets.Lookup(dst)
 	if e == nil {
 		w.drop(dataplane.DropNoRoute)
 		return
@@ -67,6 +66,6 @@ func (w *sendWorker) send(p *packet) {
 			return
 		}
 	}
-	e.template.Put(p.buf, etherType)
-	w.senders[e.family].Send(p, e, fragment, &w.counters)
+	e.template.Put(p.datagram(), etherType)
+	w.senders[e.carrier].Send(p, e, fragment, &w.counters)
 }

@@ -15,37 +15,30 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-const (
-	// sendSockets is the number of sockets, hence of outer source ports. A power of two.
-	sendSockets = 16
-	// fragmentSocket is one more, for what is too long and may be fragmented.
-	fragmentSocket = sendSockets
-)
-
-// sendPorts are the sockets that all workers send by. The inner flow chooses the
+// sendSockets are the sockets that all workers send by, one for each source port. The inner flow chooses the
 // socket, so that routers and network cards, which spread load by the outer ports,
 // keep a flow together and flows apart (RFC 7348 section 5).
 //
 // The sockets are not connected: a connected one would pay for an ICMP error of
 // an earlier datagram by losing the next.
-type sendPorts struct {
+type sendSockets struct {
 	log *slog.Logger
-	fds [sendSockets + 1]int
-	mtu *pathProbe // nil where the underlay may fragment what it likes
+	fds [sourcePorts + 1]int // by source port
+	mtu *pathProbe           // nil if outer packets may be fragmented (DF clear)
 	// segments is the number of datagrams that UDP_SEGMENT takes at once; 1 without.
 	// It becomes 1 for good if the kernel refuses.
 	segments atomic.Int32
 }
 
-// openSendPorts makes the sockets, bound to the local address and a free port each.
-func openSendPorts(log *slog.Logger, local netip.Addr, offloads Offloads, df bool) (*sendPorts, error) {
-	s := &sendPorts{log: log}
+// openSendSockets makes the sockets, bound to the local address and a free port each.
+func openSendSockets(log *slog.Logger, local netip.Addr, offloads Offloads, df bool) (*sendSockets, error) {
+	s := &sendSockets{log: log}
 	for i := range s.fds {
 		s.fds[i] = -1
 	}
 	for i := range s.fds {
 		var o socketOption
-		if i != fragmentSocket && (df || local.Is6()) {
+		if i != fragmentPort && (df || local.Is6()) {
 			o = setDF
 		}
 		fd, err := openUDP(netip.AddrPortFrom(local, 0), o)
@@ -74,7 +67,7 @@ func openSendPorts(log *slog.Logger, local netip.Addr, offloads Offloads, df boo
 	return s, nil
 }
 
-func (s *sendPorts) close() {
+func (s *sendSockets) close() {
 	for _, fd := range s.fds {
 		if fd >= 0 {
 			unix.Close(fd)
@@ -87,16 +80,16 @@ func (s *sendPorts) close() {
 
 // giveUp ends segmentation for all: the kernel has refused it in a way that does not depend on
 // the path.
-func (s *sendPorts) giveUp(errno unix.Errno) {
+func (s *sendSockets) giveUp(errno unix.Errno) {
 	if from := s.segments.Load(); from > 1 && s.segments.CompareAndSwap(from, 1) {
 		s.log.Info("UDP_SEGMENT refused, sending datagrams one by one from now on", "err", errno)
 	}
 }
 
-// udpSender is the transmitter of one worker: a system call per batch and socket.
-type udpSender struct {
-	ports *sendPorts
-	v6    bool
+// udpTransmitter is the transmitter of one worker: a system call per batch and socket.
+type udpTransmitter struct {
+	sockets  *sendSockets
+	v6       bool
 	sendmmsg sendFunc
 
 	// One more than a batch needs, to replay a datagram by.
@@ -108,10 +101,13 @@ type udpSender struct {
 	nIovs   int
 }
 
-// newUDPSender makes the sender of one worker.
-func newUDPSender(ports *sendPorts, v6 bool) *batch {
-	u := &udpSender{ports: ports, v6: v6, sendmmsg: sendmmsg}
-	return newBatch(u, encap.RunLimit{Datagrams: int(ports.segments.Load()), Bytes: encap.MaxRunBytes})
+func newUDPTransmitter(sockets *sendSockets, v6 bool) *udpTransmitter {
+	return &udpTransmitter{sockets: sockets, v6: v6, sendmmsg: sendmmsg}
+}
+
+// limit returns what a run may have.
+func (s *sendSockets) limit() encap.RunLimit {
+	return encap.RunLimit{Datagrams: int(s.segments.Load()), Bytes: encap.MaxRunBytes}
 }
 
 // mmsghdr is struct mmsghdr of sendmmsg(2).
@@ -141,21 +137,21 @@ func sendmmsg(fd int, msgs []mmsghdr) (int, unix.Errno) {
 }
 
 // transmit implements transmitter.
-func (u *udpSender) transmit(b *batch, c *counters) {
-	for s := b.sockets; s != 0; s &= s - 1 {
-		socket := bits.TrailingZeros32(s)
+func (u *udpTransmitter) transmit(b *batcher, c *counters) {
+	for s := b.ports; s != 0; s &= s - 1 {
+		port := bits.TrailingZeros32(s)
 		u.nMsgs, u.nIovs = 0, 0
-		for i := b.head[socket]; i != 0; i = b.runs[i].next {
+		for i := b.head[port]; i != 0; i = b.runs[i].next {
 			u.addRun(b, i)
 		}
-		u.send(b, u.ports.fds[socket], c)
+		u.send(b, u.sockets.fds[port], c)
 	}
 	c.offload.TxBatches++
-	b.limit.Datagrams = int(u.ports.segments.Load())
+	b.limit = u.sockets.limit()
 }
 
 // addRun makes a message of run i.
-func (u *udpSender) addRun(b *batch, i int16) {
+func (u *udpTransmitter) addRun(b *batcher, i int16) {
 	r, first := &b.runs[i], u.nIovs
 	for s := r.first; s != 0; s = b.segments[s].next {
 		u.addIovecs(&b.segments[s])
@@ -164,7 +160,7 @@ func (u *udpSender) addRun(b *batch, i int16) {
 	u.addMessage(r, first, r.n)
 }
 
-func (u *udpSender) addIovecs(s *segment) {
+func (u *udpTransmitter) addIovecs(s *segment) {
 	iov := &u.iovs[u.nIovs]
 	iov.Base = &s.head[0]
 	iov.SetLen(len(s.head))
@@ -179,7 +175,7 @@ func (u *udpSender) addIovecs(s *segment) {
 
 // addMessage makes a message of the iovecs since first, which are n datagrams of
 // run r.
-func (u *udpSender) addMessage(r *run, first int, n int16) {
+func (u *udpTransmitter) addMessage(r *run, first int, n int16) {
 	h, ctl := &u.msgs[u.nMsgs].hdr, &u.control[u.nMsgs]
 	u.nMsgs++
 	*h = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&r.entry.peer.sockaddr.raw)), Namelen: r.entry.peer.sockaddr.len, Iov: &u.iovs[first]}
@@ -208,7 +204,7 @@ func (u *udpSender) addMessage(r *run, first int, n int16) {
 // send sends all messages, and counts the packets of each run as the kernel
 // answered. A full socket buffer drops packets: the network card is slower than
 // the host, and waiting would only move the loss to the device.
-func (u *udpSender) send(b *batch, fd int, c *counters) {
+func (u *udpTransmitter) send(b *batcher, fd int, c *counters) {
 	for i := 0; i < u.nMsgs; {
 		n, errno := u.sendmmsg(fd, u.msgs[i:u.nMsgs])
 		if errno == unix.EINTR {
@@ -226,20 +222,20 @@ func (u *udpSender) send(b *batch, fd int, c *counters) {
 	}
 }
 
-// refused is for a run that the kernel did not take. Where that may be because of
-// UDP_SEGMENT its datagrams are sent one by one.
-func (u *udpSender) refused(b *batch, r *run, fd int, errno unix.Errno, c *counters) {
+// refused is for a run that the kernel did not take. If that may be because of
+// UDP_SEGMENT, its datagrams are sent one by one.
+func (u *udpTransmitter) refused(b *batcher, r *run, fd int, errno unix.Errno, c *counters) {
 	if r.n > 1 {
 		switch errno {
 		case unix.EIO, unix.EOPNOTSUPP, unix.ENOPROTOOPT: // EIO: no checksum offload there, before Linux 6.11
-			u.ports.giveUp(errno)
+			u.sockets.giveUp(errno)
 			errno = u.replay(b, r, fd, c)
 		case unix.EMSGSIZE, unix.EINVAL: // the path to this peer takes no such segments unless in fragments; EINVAL before Linux 6.14
 			errno = u.replay(b, r, fd, c)
 		}
 	}
-	if errno == unix.EMSGSIZE && u.ports.mtu != nil {
-		u.ports.mtu.learn(r.entry.peer) // from the next packet on its sender is told
+	if errno == unix.EMSGSIZE && u.sockets.mtu != nil {
+		u.sockets.mtu.learn(r.entry.peer) // from the next packet on its sender is told
 	}
 	switch errno {
 	case 0:
@@ -252,7 +248,7 @@ func (u *udpSender) refused(b *batch, r *run, fd int, errno unix.Errno, c *count
 }
 
 // replay sends the datagrams of a run one by one and returns the first error.
-func (u *udpSender) replay(b *batch, r *run, fd int, c *counters) (first unix.Errno) {
+func (u *udpTransmitter) replay(b *batcher, r *run, fd int, c *counters) (first unix.Errno) {
 	c.offload.Fallbacks++
 	msgs, iovs := u.nMsgs, u.nIovs
 	for s := r.first; s != 0; s = b.segments[s].next {

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -23,32 +22,6 @@ const (
 	sendBuffer    = 8 << 20
 	outerTTL      = 64 // what the kernel's vxlan device sends with
 )
-
-// sockaddr is an address as system calls take it.
-type sockaddr struct {
-	raw unix.RawSockaddrInet6 // for IPv4, a RawSockaddrInet4 in its first bytes
-	len uint32
-}
-
-func newSockaddr(a netip.AddrPort) (s sockaddr) {
-	if a.Addr().Is4() {
-		sa := (*unix.RawSockaddrInet4)(unsafe.Pointer(&s.raw))
-		sa.Family, sa.Addr, s.len = unix.AF_INET, a.Addr().As4(), unix.SizeofSockaddrInet4
-	} else {
-		s.raw.Family, s.raw.Addr, s.len = unix.AF_INET6, a.Addr().As16(), unix.SizeofSockaddrInet6
-	}
-	port := (*[2]byte)(unsafe.Pointer(&s.raw.Port)) // the same place in both; network byte order
-	port[0], port[1] = byte(a.Port()>>8), byte(a.Port())
-	return s
-}
-
-// addr returns the address without its port.
-func (s *sockaddr) addr() netip.Addr {
-	if s.raw.Family == unix.AF_INET {
-		return netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(&s.raw)).Addr)
-	}
-	return netip.AddrFrom16(s.raw.Addr).Unmap()
-}
 
 // socketOption is how a UDP socket differs from the usual.
 type socketOption uint8
@@ -104,7 +77,7 @@ func openUDP(local netip.AddrPort, o socketOption) (int, error) {
 
 type option struct{ level, name, value int }
 
-// checkPort tries whether the addresses of one port can be had once the devices of
+// checkPort tries whether the addresses of one port can be bound once the devices of
 // these names are gone.
 func checkPort(conn *rtnl.Conn, locals []netip.AddrPort, own ...string) error {
 	for _, local := range locals {
@@ -125,34 +98,31 @@ func checkPort(conn *rtnl.Conn, locals []netip.AddrPort, own ...string) error {
 	return nil
 }
 
-// bindError says what to do about a refused bind.
+// bindError tells why a bind was refused.
 func bindError(local netip.AddrPort, err error) error {
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):
-		return fmt.Errorf("bind UDP %s: port %d is in use, by %s: %w", local, local.Port(), portHolder(local.Port()), err)
+		return &PortTakenError{Local: local, Devices: portHolders(local.Port()), Err: err}
 	case errors.Is(err, unix.EADDRNOTAVAIL):
 		return fmt.Errorf("bind UDP %s: the address is on no interface of this host, or still tentative: %w", local, err)
 	}
 	return fmt.Errorf("bind UDP %s: %w", local, err)
 }
 
-// portHolder says, as far as it can, who has a UDP port in the network namespace
-// of the calling thread, and what to do about it. After a change of the VNI it
-// is the vxlan device of an earlier kernel dataplane.
-func portHolder(port uint16) string {
-	var devices []string
-	if conn, err := rtnl.Open(); err == nil {
-		defer conn.Close()
-		devices, _ = conn.PortHolders(port) // without them the text is the general one
+// portHolders returns the vxlan devices that have a UDP port in the network namespace of the
+// calling thread, as far as that can be known. After a change of the VNI it is the device of an
+// earlier kernel dataplane.
+func portHolders(port uint16) []string {
+	conn, err := rtnl.Open()
+	if err != nil {
+		return nil
 	}
-	if len(devices) == 0 {
-		return fmt.Sprintf("a program (`ss -lunp 'sport = :%d'` names it)", port)
-	}
-	return fmt.Sprintf("vxlan device %s; if no other daemon needs it, remove it (`ip link del %s`, or `overlayd cleanup`)",
-		strings.Join(devices, " and "), devices[0])
+	defer conn.Close()
+	devices, _ := conn.PortHolders(port) // without them the error is the general one
+	return devices
 }
 
-// growBuffer sets a socket's buffer to size bytes, and where CAP_NET_ADMIN is
+// growBuffer sets a socket's buffer to size bytes, and if CAP_NET_ADMIN is
 // missing for that (or is that of a user namespace) to the most that
 // net.core.{r,w}mem_max allow. It returns the size in effect.
 func growBuffer(fd, force, plain, size int) (int, error) {

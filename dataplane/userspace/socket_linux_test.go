@@ -1,6 +1,8 @@
 package userspace
 
 import (
+	"bytes"
+	"github.com/overlayd/overlayd/encap"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -17,8 +19,8 @@ func TestSockaddr(t *testing.T) {
 	for _, s := range []string{"192.0.2.1", "2001:db8::1"} {
 		a := netip.MustParseAddr(s)
 		sa := newSockaddr(netip.AddrPortFrom(a, 0x2118))
-		if got := sa.addr(); got != a || sa.raw.Port != 0x1821 {
-			t.Errorf("%s: address %s, port %#x", a, got, sa.raw.Port)
+		if got := sa.addr(); got != a || !bytes.Equal(sa.raw[2:4], []byte{0x21, 0x18}) {
+			t.Errorf("%s: address %s, port %#x", a, got, sa.raw[2:4])
 		}
 	}
 	mapped := newSockaddr(netip.MustParseAddrPort("[::ffff:192.0.2.1]:1"))
@@ -39,17 +41,17 @@ func TestSocketsCarry(t *testing.T) {
 			var d datagram
 			for _, size := range []int{20, 1400, 60000} {
 				p := blank(size)
-				p.buf[headroom+size-1] = 42
+				p.buf[encap.HeaderLen+size-1] = 42
 				snd.Send(&p, e, false, &c)
 				snd.Flush(&c)
 				if err := rcv.Receive(&d, c.publish); err != nil {
 					t.Fatal(err)
 				}
-				if len(d.buf) != headroom+size || d.buf[len(d.buf)-1] != 42 || d.from != addr {
-					t.Errorf("sent %d bytes, got %d from %s", headroom+size, len(d.buf), d.from)
+				if len(d.buf) != encap.HeaderLen+size || d.buf[len(d.buf)-1] != 42 || d.from != addr {
+					t.Errorf("sent %d bytes, got %d from %s", encap.HeaderLen+size, len(d.buf), d.from)
 				}
 			}
-			p := blank(65535 - headroom)
+			p := blank(65535 - encap.HeaderLen)
 			snd.Send(&p, e, false, &c)
 			snd.Flush(&c)
 			c.publish()
@@ -69,23 +71,23 @@ func TestSocketsCarry(t *testing.T) {
 // blank returns a packet of size bytes that has an IPv4 header and nothing else.
 func blank(size int) packet {
 	b := ipPacket(podA, podB, 253, make([]byte, size-20)) // RFC 3692: for experiments
-	return packet{buf: append(make([]byte, headroom), b...)}
+	return packet{buf: append(make([]byte, encap.HeaderLen), b...), at: encap.HeaderLen}
 }
 
-func openSockets(t *testing.T, n *netnstest.NS, addr netip.Addr) (*batch, *udpReceiver) {
+func openSockets(t *testing.T, n *netnstest.NS, addr netip.Addr) (*batcher, *udpReceiver) {
 	t.Helper()
-	var ports *sendPorts
+	var ports *sendSockets
 	var rcvs []*udpReceiver
 	log := slog.New(slog.DiscardHandler)
 	n.Must(func() (err error) {
 		if rcvs, _, err = openReceivers(log, netip.AddrPortFrom(addr, testPort), 1, AllOffloads); err != nil {
 			return err
 		}
-		ports, err = openSendPorts(log, addr, AllOffloads, false)
+		ports, err = openSendSockets(log, addr, AllOffloads, false)
 		return err
 	})
 	t.Cleanup(func() { ports.close(); rcvs[0].close() })
-	return newUDPSender(ports, addr.Is6()), rcvs[0]
+	return newBatcher(newUDPTransmitter(ports, addr.Is6()), ports.limit()), rcvs[0]
 }
 
 // TestSourcePortsSpreadFlows shows that flows differ in their outer source port,
@@ -104,7 +106,7 @@ func TestSourcePortsSpreadFlows(t *testing.T) {
 	e := entryTo(sink.LocalAddr().(*net.UDPAddr).AddrPort())
 	ports := map[uint16]int{}
 	for flow := range 64 {
-		p := packet{buf: append(make([]byte, headroom), udpPacket(podA, podB, uint16(1000+flow), 53, []byte("x"))...)}
+		p := packet{buf: append(make([]byte, encap.HeaderLen), udpPacket(podA, podB, uint16(1000+flow), 53, []byte("x"))...), at: encap.HeaderLen}
 		var first uint16
 		for i := range 2 {
 			snd.Send(&p, e, false, new(counters))
@@ -121,7 +123,7 @@ func TestSourcePortsSpreadFlows(t *testing.T) {
 		}
 		ports[first]++
 	}
-	if len(ports) < sendSockets*3/4 {
+	if len(ports) < sourcePorts*3/4 {
 		t.Errorf("64 flows came from %d ports: %v", len(ports), ports)
 	}
 }

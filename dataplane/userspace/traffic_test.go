@@ -130,8 +130,8 @@ func echoOne(c net.PacketConn, to net.Addr, size int) error {
 }
 
 // both moves TCP and UDP between all ends of two hosts, each starting.
-func both(t *testing.T, a, b *host) {
-	for _, way := range []struct{ from, to *host }{{a, b}, {b, a}} {
+func both(t *testing.T, a, b *testHost) {
+	for _, way := range []struct{ from, to *testHost }{{a, b}, {b, a}} {
 		for _, src := range []*netnstest.NS{way.from.pod, way.from.NS} {
 			echo(t, src, way.to.pod, way.to.podAddr())
 			transfer(t, src, way.to.pod, way.to.podAddr())
@@ -159,7 +159,7 @@ func TestTrafficWithKernelPeer(t *testing.T) {
 }
 
 // connect makes a userspace dataplane on a, and on b a userspace one or a vxlan device.
-func connect(a, b *host, kernel bool) (da *Dataplane) {
+func connect(a, b *testHost, kernel bool) (da *Dataplane) {
 	da = a.open()
 	if kernel {
 		b.vxlan(true)
@@ -193,7 +193,7 @@ func TestTrafficWithOffloads(t *testing.T) {
 				a.offloads = set
 				d := connect(a, b, kernel)
 				both(t, a, b)
-				for _, way := range []struct{ from, to *host }{{a, b}, {b, a}} {
+				for _, way := range []struct{ from, to *testHost }{{a, b}, {b, a}} {
 					segmented(t, way.from.pod, way.to, way.to.podAddr())
 				}
 				t.Logf("%+v", d.Stats())
@@ -220,7 +220,7 @@ func TestTrafficBetweenUserspacePeers(t *testing.T) {
 
 // segmented sends 120 datagrams of 1000 bytes by UDP_SEGMENT, 40 at a time, which
 // cross the host as UDP superpackets, and wants each of them to arrive as it was.
-func segmented(tb testing.TB, from *netnstest.NS, to *host, addr netip.Addr) {
+func segmented(tb testing.TB, from *netnstest.NS, to *testHost, addr netip.Addr) {
 	tb.Helper()
 	const size, perSend, sends = 1000, 40, 3
 	var server, client *net.UDPConn

@@ -1,7 +1,6 @@
 package userspace
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -14,12 +13,12 @@ import (
 // packet per system call. Go's poller waits for packets, because a goroutine
 // that is locked to its thread and waits there takes twice as long to wake up.
 type tunQueue struct {
-	*plain // Write
-	name   string
-	file   *os.File
-	conn   syscall.RawConn
-	buf    []byte
-	packet packet // that was read last
+	name     string
+	file     *os.File
+	conn     syscall.RawConn
+	headroom int    // in bytes
+	buf      []byte // the headroom, then room for any packet
+	packet   packet // that was read last
 
 	read func(fd uintptr) bool // made once: a closure per packet would be an allocation
 	n    int
@@ -27,12 +26,12 @@ type tunQueue struct {
 }
 
 // attach opens the queue of the persistent TUN device of that name.
-func attach(name string) (*tunQueue, error) {
+func attach(name string, headroom int) (*tunQueue, error) {
 	file, err := openWater(name, false)
 	if err != nil {
 		return nil, err
 	}
-	q := &tunQueue{plain: newPlain(file), name: name, file: file, buf: make([]byte, bufLen)}
+	q := &tunQueue{name: name, file: file, headroom: headroom, buf: make([]byte, headroom+maxPacket)}
 	q.read = q.tryRead
 	if q.conn, err = file.SyscallConn(); err != nil {
 		file.Close()
@@ -41,7 +40,7 @@ func attach(name string) (*tunQueue, error) {
 	return q, nil
 }
 
-// Read implements queue. It ends with os.ErrDeadlineExceeded after stop.
+// Read implements queue.
 func (q *tunQueue) Read(flush func()) (*packet, error) {
 	flush()
 	err := q.conn.Read(q.read)
@@ -51,14 +50,14 @@ func (q *tunQueue) Read(flush func()) (*packet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read from %s: %w", q.name, err)
 	}
-	q.packet = packet{buf: q.buf[:headroom+q.n]}
+	q.packet = packet{buf: q.buf[:q.headroom+q.n], at: q.headroom}
 	return &q.packet, nil
 }
 
 // tryRead does one read and says whether Read is to return, or to wait.
 func (q *tunQueue) tryRead(fd uintptr) bool {
 	for {
-		q.n, q.err = unix.Read(int(fd), q.buf[headroom:])
+		q.n, q.err = unix.Read(int(fd), q.buf[q.headroom:])
 		switch q.err {
 		case unix.EINTR:
 			continue
@@ -69,28 +68,15 @@ func (q *tunQueue) tryRead(fd uintptr) bool {
 	}
 }
 
-// stop makes the Read in progress, and every later one, return at once.
+// Answer implements queue.
+func (q *tunQueue) Answer(p *packet) { _, _ = q.file.Write(p.ip()) }
+
+// newWriter implements queue.
+func (q *tunQueue) newWriter() writer { return newPlain(q.file) }
+
 func (q *tunQueue) stop() { stopReading(q.file) }
 
 func (q *tunQueue) close() { q.file.Close() }
 
-// newWriter implements tun.
-func (q *tunQueue) newWriter() writer { return newPlain(q.file) }
-
 // stopReading wakes who reads from a file in Go's poller.
 func stopReading(f *os.File) { f.SetReadDeadline(time.Unix(1, 0)) }
-
-// transient reports whether a read that failed may succeed later. A system
-// call's error is transient unless it says that the device or the socket is gone;
-// the poller's errors, which have no errno, say just that.
-func transient(err error) bool {
-	var errno unix.Errno
-	if !errors.As(err, &errno) {
-		return false
-	}
-	switch errno {
-	case unix.EBADF, unix.EBADFD, unix.EFAULT, unix.ENODEV, unix.EINVAL, unix.ENOTSOCK:
-		return false
-	}
-	return true
-}

@@ -21,23 +21,25 @@ const (
 // host has for it, up to a limit, before it hands out the first packet, and joins
 // what it writes (vnetWriter). Go's poller waits, as with tunQueue.
 type vnetQueue struct {
-	*vnetWriter
-	name string
-	file *os.File
-	conn syscall.RawConn
+	name     string
+	file     *os.File
+	fd       int // of file
+	conn     syscall.RawConn
+	tcp, udp bool // what its writers join
 
-	arena   []byte
-	packets [batchPackets][2]int // where the packets read are: start of the headroom, and end
-	n, next int                  // packets read, and handed out
-	packet  packet               // that was handed out last
-	read    func(fd uintptr) bool
-	err     error
+	headroom int // in bytes
+	arena    []byte
+	packets  [batchPackets][2]int // where the packets read are: start of the headroom, and end
+	n, next  int                  // packets read, and handed out
+	packet   packet               // that was handed out last
+	read     func(fd uintptr) bool
+	err      error
 }
 
 // openQueues attaches n queues to the TUN device of that name. The first sets what
 // the device has; the others join by way of water, which knows no vnet headers,
 // for the device has them already.
-func openQueues(name string, mode tunMode, n int, offloads Offloads) (qs []*vnetQueue, mask int, err error) {
+func openQueues(name string, mode tunMode, n, headroom int, offloads Offloads) (qs []*vnetQueue, mask int, err error) {
 	defer func() {
 		if err != nil {
 			for _, q := range qs {
@@ -57,7 +59,7 @@ func openQueues(name string, mode tunMode, n int, offloads Offloads) (qs []*vnet
 	}
 	file := os.NewFile(uintptr(fd), name)
 	for {
-		q, err := newVnetQueue(name, file, mask, offloads)
+		q, err := newVnetQueue(name, file, mask, headroom, offloads)
 		if err != nil {
 			return qs, mask, err
 		}
@@ -72,16 +74,15 @@ func openQueues(name string, mode tunMode, n int, offloads Offloads) (qs []*vnet
 }
 
 // newVnetQueue makes a queue of an open file, which is then its own.
-func newVnetQueue(name string, file *os.File, mask int, offloads Offloads) (*vnetQueue, error) {
-	q := &vnetQueue{name: name, file: file}
+func newVnetQueue(name string, file *os.File, mask, headroom int, offloads Offloads) (*vnetQueue, error) {
+	joins := offloads.has(Coalesce)
+	q := &vnetQueue{name: name, file: file, headroom: headroom, tcp: joins, udp: joins && mask&tunUSO != 0}
 	var err error
 	if q.conn, err = file.SyscallConn(); err == nil {
-		err = q.conn.Control(func(fd uintptr) {
-			q.vnetWriter = newVnetWriter(&tunDevice{fd: int(fd)}, offloads.has(Coalesce), offloads.has(Coalesce) && mask&tunUSO != 0)
-		})
+		err = q.conn.Control(func(fd uintptr) { q.fd = int(fd) })
 	}
 	if err == nil {
-		q.arena, err = newArena(batchBytes + bufLen)
+		q.arena, err = newArena(batchBytes + headroom + maxPacket)
 	}
 	if err != nil {
 		file.Close()
@@ -91,7 +92,7 @@ func newVnetQueue(name string, file *os.File, mask int, offloads Offloads) (*vne
 	return q, nil
 }
 
-// Read implements queue. It ends with os.ErrDeadlineExceeded after stop.
+// Read implements queue.
 func (q *vnetQueue) Read(flush func()) (*packet, error) {
 	for q.next == q.n {
 		if q.n > 0 {
@@ -109,7 +110,7 @@ func (q *vnetQueue) Read(flush func()) (*packet, error) {
 	at := q.packets[q.next]
 	q.next++
 	b := q.arena[at[0]:at[1]:at[1]]
-	q.packet = packet{buf: b, Offload: decodeVnet(b[headroom-vnetLen:headroom], b[headroom:])}
+	q.packet = packet{buf: b, at: q.headroom, Offload: decodeVnet(b[q.headroom-vnetLen:q.headroom], b[q.headroom:])}
 	return &q.packet, nil
 }
 
@@ -117,7 +118,7 @@ func (q *vnetQueue) Read(flush func()) (*packet, error) {
 // or to wait. The vnet header comes to lie where the headroom ends.
 func (q *vnetQueue) tryRead(fd uintptr) bool {
 	for end := 0; q.n < batchPackets && end < batchBytes; {
-		start := end + headroom - vnetLen
+		start := end + q.headroom - vnetLen
 		n, err := unix.Read(int(fd), q.arena[start:start+vnetLen+maxPacket])
 		if err == unix.EINTR {
 			continue
@@ -138,19 +139,18 @@ func (q *vnetQueue) tryRead(fd uintptr) bool {
 	return true
 }
 
-// stop makes the Read in progress, and every later one, return at once.
+// Answer implements queue.
+func (q *vnetQueue) Answer(p *packet) { _, _ = unix.Write(q.fd, p.buf[p.at-vnetLen:]) }
+
+// newWriter implements queue.
+func (q *vnetQueue) newWriter() writer { return newVnetWriter(&tunDevice{fd: q.fd}, q.tcp, q.udp) }
+
 func (q *vnetQueue) stop() { stopReading(q.file) }
 
 func (q *vnetQueue) close() {
 	q.file.Close()
 	freeArena(q.arena)
 	q.arena = nil
-}
-
-// newWriter implements tun.
-func (q *vnetQueue) newWriter() writer {
-	device := &tunDevice{fd: q.vnetWriter.device.(*tunDevice).fd}
-	return newVnetWriter(device, q.tcp, q.udp)
 }
 
 // tunDevice writes to a queue of a TUN device with vnet headers.
@@ -174,6 +174,3 @@ func (d *tunDevice) writeParts(h *[vnetLen]byte, parts [][]byte) (ok, refused bo
 		}
 	}
 }
-
-// Write implements vnetDevice.
-func (d *tunDevice) Write(b []byte) (int, error) { return unix.Write(d.fd, b) }

@@ -2,7 +2,6 @@ package userspace
 
 import (
 	"errors"
-	"io"
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/encap"
@@ -13,9 +12,6 @@ type vnetDevice interface {
 	// writeParts writes one packet, given in parts. refused says that the device
 	// does not take such a superpacket, and ok that it was taken.
 	writeParts(h *[vnetLen]byte, parts [][]byte) (ok, refused bool)
-	// Write writes a vnet header and the packet that follows it. Another goroutine
-	// than that of writeParts may call it.
-	io.Writer
 }
 
 // vnetWriter delivers to a device that does offloads. It joins what is written
@@ -24,11 +20,8 @@ type vnetWriter struct {
 	device    vnetDevice
 	coalescer *encap.Coalescer
 	tcp, udp  bool // joined
-	// maxLen is the least of the packets since the last Flush, or 0. It goes for all
-	// TCP among them: what they were joined to does not tell, and less is harmless.
-	maxLen uint16
-	header [vnetLen]byte
-	one    [1][]byte
+	header    [vnetLen]byte
+	one       [1][]byte
 
 	// What the device refuses is written in segments.
 	split *plain
@@ -36,36 +29,25 @@ type vnetWriter struct {
 }
 
 func newVnetWriter(device vnetDevice, tcp, udp bool) *vnetWriter {
-	w := &vnetWriter{device: device, tcp: tcp, udp: udp, coalescer: encap.NewCoalescer(tcp, udp), whole: make([]byte, bufLen)}
+	w := &vnetWriter{device: device, tcp: tcp, udp: udp, coalescer: encap.NewCoalescer(tcp, udp), whole: make([]byte, maxPacket)}
 	w.split = newPlain((*completeWriter)(w))
 	return w
 }
 
-// Write implements queue.
+// Write implements writer.
 func (w *vnetWriter) Write(p *packet, ip *encap.IP, c *counters) {
-	if p.maxLen != 0 && (w.maxLen == 0 || p.maxLen < w.maxLen) {
-		w.maxLen = p.maxLen
-	}
 	if !w.coalescer.Add(p.ip(), ip, p.Offload) {
 		w.Flush(c)
 		w.coalescer.Add(p.ip(), ip, p.Offload)
 	}
 }
 
-// Answer implements queue.
-func (w *vnetWriter) Answer(b []byte) { _, _ = w.device.Write(b[headroom-vnetLen:]) }
-
-// Flush implements queue.
+// Flush implements writer.
 func (w *vnetWriter) Flush(c *counters) {
 	items := w.coalescer.Flush()
 	for i := range items {
-		item := &items[i]
-		if w.maxLen != 0 && item.Partial && item.CsumOffset == tcpChecksum {
-			limitSegments(&item.Offload, item.Parts[0], int(w.maxLen))
-		}
-		w.deliver(item, c)
+		w.deliver(&items[i], c)
 	}
-	w.maxLen = 0
 }
 
 // deliver writes one item and counts its packets.
@@ -95,7 +77,7 @@ func (w *vnetWriter) deliver(item *encap.Item, c *counters) {
 
 // deliverSplit writes the segments of a superpacket.
 func (w *vnetWriter) deliverSplit(item *encap.Item) bool {
-	p := packet{buf: w.whole[:headroom], Offload: item.Offload}
+	p := packet{buf: w.whole[:0], Offload: item.Offload}
 	for _, part := range item.Parts {
 		p.buf = append(p.buf, part...)
 	}

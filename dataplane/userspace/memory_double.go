@@ -11,9 +11,9 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-// Memory is the userspace dataplane without a device and without sockets: the same
-// workers, between slices in memory. It is for tests and benchmarks that
-// have no root. Its methods are not for concurrent use, except Sync and Stats.
+// Memory is a test double: the userspace dataplane without a device and without sockets, the same
+// workers between slices in memory. It is for tests and benchmarks that
+// have no root and no Linux. Its methods are not for concurrent use, except Sync and Stats.
 type Memory struct {
 	core   *core
 	worker receiveWorker
@@ -27,6 +27,7 @@ type Memory struct {
 	OnOffload func(packet []byte, o encap.Offload)
 
 	vnet    bool // the device has vnet headers
+	joins   bool // what is delivered is joined
 	scratch []byte
 }
 
@@ -43,22 +44,22 @@ type Datagram struct {
 // UDPSegment superpackets are split and sent in batches, with TUNVnet packets are
 // delivered with what Coalesce makes of them.
 func NewMemory(cfg Config) *Memory {
-	m := &Memory{core: newCore(cfg, 1)}
-	m.end.writer = newPlain((*memoryDevice)(m))
-	if m.vnet = cfg.Offloads.has(TUNVnet); m.vnet {
-		m.end.writer = newVnetWriter((*memoryDevice)(m), cfg.Offloads.has(Coalesce), cfg.Offloads.has(Coalesce))
-	}
-	send := &m.core.send[0]
-	send.queue = &m.end
+	m := &Memory{vnet: cfg.Offloads.has(TUNVnet), joins: cfg.Offloads.has(Coalesce)}
+	m.end.device = (*memoryDevice)(m)
+	var carriers []description
+	var senders []sender
 	for _, u := range cfg.Underlays {
-		f := family(u.Local)
-		send.senders[f] = (*memorySender)(m)
+		carriers = append(carriers, description{name: "memory", family: familyOf(u.Local), headroom: encap.HeaderLen})
+		s := sender((*memorySender)(m))
 		if cfg.Offloads.has(UDPSegment) {
-			send.senders[f] = newBatch((*memorySender)(m), encap.RunLimit{Datagrams: encap.MaxRunDatagramsNew, Bytes: encap.MaxRunBytes})
+			s = newBatcher((*memorySender)(m), encap.RunLimit{Datagrams: encap.MaxRunDatagramsNew, Bytes: encap.MaxRunBytes})
 		}
+		senders = append(senders, s)
 	}
+	m.core = newCore(cfg, carriers, 1)
+	m.core.send[0].queue, m.core.send[0].senders = &m.end, senders
 	m.worker.receiver = &m.end
-	m.worker.attach(cfg.VNI, m.core.newLane(family(cfg.Underlays[0].Local), m.end.writer))
+	m.worker.attach(cfg.VNI, m.core.newLane(carriers[0].family, &m.end, m.end.newWriter()))
 	return m
 }
 
@@ -86,13 +87,13 @@ func (m *Memory) Load(packets ...[]byte) { m.LoadOffload(encap.Offload{}, packet
 func (m *Memory) LoadOffload(o encap.Offload, packets ...[]byte) {
 	m.end.packets = nil
 	for _, p := range packets {
-		m.end.packets = append(m.end.packets, packet{buf: append(make([]byte, headroom), p...), Offload: o})
+		m.end.packets = append(m.end.packets, packet{buf: append(make([]byte, encap.HeaderLen), p...), at: encap.HeaderLen, Offload: o})
 	}
 }
 
 // LoadDatagrams sets what the underlay hands out, in turn and again from the
-// start. The payloads are borrowed, and may be changed where their checksums are
-// partial: hand over fresh ones where that matters.
+// start. The payloads are borrowed, and may be changed if their checksums are
+// partial: hand over fresh ones if that matters.
 func (m *Memory) LoadDatagrams(ds ...Datagram) { m.end.datagrams = ds }
 
 // reset makes the next run start with what was loaded first.
@@ -117,21 +118,17 @@ var errEnd = errors.New("no more packets")
 
 func endOnError(_ context.Context, err error) error { return err }
 
-// memoryWriter is what of a tun writes.
-type memoryWriter interface {
-	writer
-	Answer(b []byte)
-}
-
-// memoryEnd is queue and receiver of a Memory.
+// memoryEnd is queue, receiver and guesser of a Memory.
 type memoryEnd struct {
-	writer     memoryWriter
+	socketGuesser
+	device     *memoryDevice
 	packets    []packet
 	datagrams  []Datagram
 	left, next int
 	cutter     cutter
 }
 
+// Read implements queue.
 func (e *memoryEnd) Read(flush func()) (*packet, error) {
 	if !e.turn(len(e.packets), flush) {
 		return nil, errEnd
@@ -139,8 +136,21 @@ func (e *memoryEnd) Read(flush func()) (*packet, error) {
 	return &e.packets[e.next], nil
 }
 
-func (e *memoryEnd) Answer(b []byte) { e.writer.Answer(b) }
+// Answer implements queue.
+func (e *memoryEnd) Answer(p *packet) { e.device.deliver(p.ip(), encap.Offload{}) }
 
+// newWriter implements queue.
+func (e *memoryEnd) newWriter() writer {
+	if e.device.vnet {
+		return newVnetWriter(e.device, e.device.joins, e.device.joins)
+	}
+	return newPlain(e.device)
+}
+
+// stop implements queue and receiver.
+func (e *memoryEnd) stop() { e.left = 0 }
+
+// Receive implements receiver.
 func (e *memoryEnd) Receive(d *datagram, flush func()) error {
 	for !e.cutter.next() {
 		if !e.turn(len(e.datagrams), flush) {
@@ -174,7 +184,7 @@ type memorySender Memory
 // Send implements sender.
 func (s *memorySender) Send(p *packet, e *entry, _ bool, c *counters) {
 	if s.OnDatagram != nil {
-		s.OnDatagram(p.buf, e.peer.addr)
+		s.OnDatagram(p.datagram(), e.peer.addr)
 	}
 	c.carried(len(p.ip()))
 }
@@ -183,9 +193,9 @@ func (s *memorySender) Send(p *packet, e *entry, _ bool, c *counters) {
 func (s *memorySender) Flush(*counters) {}
 
 // transmit implements transmitter.
-func (s *memorySender) transmit(b *batch, c *counters) {
-	for sockets := b.sockets; sockets != 0; sockets &= sockets - 1 {
-		for i := b.head[bits.TrailingZeros32(sockets)]; i != 0; i = b.runs[i].next {
+func (s *memorySender) transmit(b *batcher, c *counters) {
+	for ports := b.ports; ports != 0; ports &= ports - 1 {
+		for i := b.head[bits.TrailingZeros32(ports)]; i != 0; i = b.runs[i].next {
 			r := &b.runs[i]
 			for j := r.first; j != 0 && s.OnDatagram != nil; j = b.segments[j].next {
 				s.scratch = append(append(s.scratch[:0], b.segments[j].head...), b.segments[j].payload...)
@@ -199,10 +209,8 @@ func (s *memorySender) transmit(b *batch, c *counters) {
 // memoryDevice is the device of a Memory.
 type memoryDevice Memory
 
+// Write takes one complete packet.
 func (d *memoryDevice) Write(b []byte) (int, error) {
-	if d.vnet {
-		b = b[vnetLen:]
-	}
 	d.deliver(b, encap.Offload{})
 	return len(b), nil
 }

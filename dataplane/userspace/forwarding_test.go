@@ -43,15 +43,15 @@ func TestRefusedPeersDoNotKeepOthersOut(t *testing.T) {
 	for name, peer := range bad {
 		t.Run(name, func(t *testing.T) {
 			good := testPeer("192.0.2.1", "10.42.1.0/24", mac)
-			table, err := newTable(new(table), &testLocals, dataplane.Wanted{MTU: testMTU, Subnets: []netip.Prefix{subnetB}, Networks: []netip.Prefix{testNetwork}, Peers: []dataplane.Peer{peer, good}})
+			table, err := newForwarding(new(forwarding), &testLocals, dataplane.Wanted{MTU: testMTU, Subnets: []netip.Prefix{subnetB}, Networks: []netip.Prefix{testNetwork}, Peers: []dataplane.Peer{peer, good}})
 			var pe *dataplane.PeerError
 			if !errors.As(err, &pe) || pe.Peer.Subnets[0] != peer.Subnets[0] {
 				t.Errorf("error %v", err)
 			}
-			if e := table.routes.Lookup(podA); e == nil || e.peer.addr != good.Addr {
+			if e := table.subnets.Lookup(podA); e == nil || e.peer.addr != good.Addr {
 				t.Errorf("the other peer's entry is %v", e)
 			}
-			if e := table.routes.Lookup(peer.Subnets[0].Addr().Next()); e != nil && e.peer.addr == peer.Addr {
+			if e := table.subnets.Lookup(peer.Subnets[0].Addr().Next()); e != nil && e.peer.addr == peer.Addr {
 				t.Errorf("the refused peer has entry %v", e)
 			}
 		})
@@ -69,13 +69,13 @@ func TestTableOf5000PeersIsFast(t *testing.T) {
 	best := time.Hour
 	for range 5 {
 		start := time.Now()
-		table, err := newTable(new(table), &testLocals, w)
+		table, err := newForwarding(new(forwarding), &testLocals, w)
 		best = min(best, time.Since(start))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range w.Peers {
-			if e := table.routes.Lookup(p.Subnets[0].Addr().Next()); e == nil || e.peer.addr != p.Addr || table.vteps.Lookup(p.Addr) != e {
+			if e := table.subnets.Lookup(p.Subnets[0].Addr().Next()); e == nil || e.peer.addr != p.Addr || table.vteps.Lookup(p.Addr) != e {
 				t.Fatalf("peer %v has entry %v", p, e)
 			}
 		}
@@ -109,7 +109,7 @@ func TestConfigCheckNamesTheField(t *testing.T) {
 		"VNI":                  {func(c *Config) { c.VNI = 1 << 24 }},
 		"Port":                 {func(c *Config) { c.Port = 0 }},
 		"MTU":                  {func(c *Config) { c.MTU = 67 }},
-		"Shared":               {func(c *Config) { c.Shared = newPort(Config{Port: 1, Underlays: c.Underlays}) }, func(c *Config) { c.Shared = newPort(Config{Port: c.Port, Underlays: c.Underlays[:1]}) }},
+		"Shared":               {func(c *Config) { c.Shared = newUDPPort(Config{Port: 1, Underlays: c.Underlays}) }, func(c *Config) { c.Shared = newUDPPort(Config{Port: c.Port, Underlays: c.Underlays[:1]}) }},
 	} {
 		for _, change := range changes {
 			c := good
@@ -129,8 +129,8 @@ func TestPeersOutliveASync(t *testing.T) {
 	wanted := func(peers ...dataplane.Peer) dataplane.Wanted {
 		return dataplane.Wanted{MTU: testMTU, Subnets: []netip.Prefix{subnetB}, Peers: peers}
 	}
-	sync := func(before *table, w dataplane.Wanted) *table {
-		after, err := newTable(before, &testLocals, w)
+	sync := func(before *forwarding, w dataplane.Wanted) *forwarding {
+		after, err := newForwarding(before, &testLocals, w)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,21 +139,21 @@ func TestPeersOutliveASync(t *testing.T) {
 	first := testPeer("192.0.2.1", "10.42.1.0/24", mac)
 	second := testPeer("192.0.2.1", "10.42.3.0/24", mac)
 	other := testPeer("192.0.2.9", "10.42.9.0/24", mac)
-	one := sync(new(table), wanted(first))
+	one := sync(new(forwarding), wanted(first))
 	one.entries[0].peer.mtu.Store(1250)
 	two := sync(one, wanted(first, other, second))
 	for _, addr := range []string{"10.42.1.2", "10.42.3.2"} {
-		if got := two.routes.Lookup(netip.MustParseAddr(addr)).peer.mtu.Load(); got != 1250 {
+		if got := two.subnets.Lookup(netip.MustParseAddr(addr)).peer.mtu.Load(); got != 1250 {
 			t.Errorf("the path to %s takes %d bytes after a Sync, want 1250", addr, got)
 		}
 	}
-	if got := two.routes.Lookup(netip.MustParseAddr("10.42.9.2")).peer.mtu.Load(); got != 0 {
+	if got := two.subnets.Lookup(netip.MustParseAddr("10.42.9.2")).peer.mtu.Load(); got != 0 {
 		t.Errorf("another path takes %d bytes", got)
 	}
 	moved := first
 	moved.MAC[5]++
 	three := sync(sync(two, wanted(moved)), wanted(other, moved))
-	if three.routes.Lookup(podA).peer != two.entries[0].peer {
+	if three.subnets.Lookup(podA).peer != two.entries[0].peer {
 		t.Error("a changed MAC made a new peer")
 	}
 	if sync(sync(three, wanted(other)), wanted(first)).entries[0].peer.mtu.Load() != 0 {

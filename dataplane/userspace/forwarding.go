@@ -12,8 +12,8 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-// peer is one remote VTEP for as long as it is wanted: a table takes over those of the table
-// before it. All leases of a VTEP have the one peer.
+// peer is one remote VTEP for as long as it is wanted: a Sync takes over those that were there
+// before. All leases of a VTEP have the one peer.
 type peer struct {
 	addr     netip.Addr // outer destination
 	sockaddr sockaddr   // the same with the port, for system calls
@@ -23,29 +23,29 @@ type peer struct {
 }
 
 // entry is all that a packet to one lease of a peer needs. It is immutable and lives as
-// long as its table.
+// long as its forwarding.
 type entry struct {
 	peer     *peer
 	template encap.Template
-	family   uint8 // of the peer's address: the underlay by which it goes
+	carrier  uint8 // by which it goes: an index, as of the Port's carriers
 }
 
-// table is what both directions forward by. It is immutable: a Sync makes a new
+// forwarding is what both directions forward by. It is immutable: a Sync makes a new
 // one and stores it in one piece, so that no packet is judged by two states.
-type table struct {
-	routes fib.Table[entry] // overlay subnet, of either family → VTEP, of either
-	vteps  fib.Table[entry] // underlay address of a VTEP → itself
-	own    []netip.Prefix   // where packets to this host may go: its subnets
-	mtu    int              // of the overlay device
+type forwarding struct {
+	subnets fib.Table[entry] // overlay subnet, of either family → peer, of either
+	vteps   fib.Table[entry] // underlay address of a peer → itself
+	own     []netip.Prefix   // where packets to this host may go: its subnets
+	mtu     int              // of the overlay device
 
 	entries []entry // all that the two have
 }
 
 // isOwn reports whether a packet from the underlay may go to dst. All else is somebody
 // else's: this host must not relay it, nor take it for itself.
-func (t *table) isOwn(dst netip.Addr) bool {
-	for i := range t.own {
-		if t.own[i].Contains(dst) {
+func (f *forwarding) isOwn(dst netip.Addr) bool {
+	for i := range f.own {
+		if f.own[i].Contains(dst) {
 			return true
 		}
 	}
@@ -54,25 +54,28 @@ func (t *table) isOwn(dst netip.Addr) bool {
 
 // local is this node's VTEP of one family.
 type local struct {
-	addr   netip.Addr // that the sockets are bound to; invalid if there is no such underlay
-	public netip.Addr // that the others send to
-	mac    encap.MAC
-	vni    uint32
-	port   uint16 // of every VTEP
+	addr    netip.Addr // that the sockets are bound to; invalid if there is no such underlay
+	public  netip.Addr // that the others send to
+	mac     encap.MAC
+	vni     uint32
+	port    uint16 // of every VTEP
+	carrier uint8  // by which its family's peers are reached
 }
 
-// newLocals makes the VTEPs, by family.
-func newLocals(cfg Config) (ls [families]local) {
+// newLocals makes the VTEPs, by family. The first carrier of a family is that of its peers.
+func newLocals(cfg Config, carriers []description) (ls [families]local) {
 	for _, u := range cfg.Underlays {
-		ls[family(u.Local)] = local{addr: u.Local, public: u.Public, mac: dataplane.MAC(u.Public, cfg.VNI), vni: cfg.VNI, port: cfg.Port}
+		f := familyOf(u.Local)
+		first := slices.IndexFunc(carriers, func(d description) bool { return d.family == f })
+		ls[f] = local{addr: u.Local, public: u.Public, mac: dataplane.MAC(u.Public, cfg.VNI), vni: cfg.VNI, port: cfg.Port, carrier: uint8(max(first, 0))}
 	}
 	return ls
 }
 
-// newTable makes the table for w, with the peers of the table before it. A peer that it cannot
+// newForwarding makes what w wants, with the peers that were there before. A peer that it cannot
 // take, or a subnet of one, is left out and gets a *dataplane.PeerError.
-func newTable(before *table, locals *[families]local, w dataplane.Wanted) (*table, error) {
-	t := &table{mtu: w.MTU, own: ownPrefixes(w), entries: make([]entry, 0, len(w.Peers))} // one block of memory; its addresses are kept
+func newForwarding(before *forwarding, locals *[families]local, w dataplane.Wanted) (*forwarding, error) {
+	f := &forwarding{mtu: w.MTU, own: ownPrefixes(w), entries: make([]entry, 0, len(w.Peers))} // one block of memory; its addresses are kept
 	routes := make([]fib.Route[entry], 0, len(w.Peers))
 	vteps := make([]fib.Route[entry], 0, len(w.Peers))
 	var errs []error
@@ -84,30 +87,30 @@ func newTable(before *table, locals *[families]local, w dataplane.Wanted) (*tabl
 		if len(subnets) == 0 {
 			continue
 		}
-		f := family(p.Addr)
-		t.entries = append(t.entries, entry{template: encap.NewTemplate(p.VNI, p.MAC, locals[f].mac), family: uint8(f)})
-		e := &t.entries[len(t.entries)-1]
+		local := &locals[familyOf(p.Addr)]
+		f.entries = append(f.entries, entry{template: encap.NewTemplate(p.VNI, p.MAC, local.mac), carrier: local.carrier})
+		e := &f.entries[len(f.entries)-1]
 		vteps = append(vteps, fib.Route[entry]{Prefix: netip.PrefixFrom(p.Addr, p.Addr.BitLen()), Value: e})
 		for _, s := range subnets {
 			routes = append(routes, fib.Route[entry]{Prefix: s, Value: e})
 		}
 	}
-	t.routes.Replace(routes)
-	t.vteps.Replace(vteps)
-	t.setPeers(before, locals, vteps)
-	return t, errors.Join(errs...)
+	f.subnets.Replace(routes)
+	f.vteps.Replace(vteps)
+	f.setPeers(before, locals, vteps)
+	return f, errors.Join(errs...)
 }
 
-// setPeers gives all entries of one VTEP one peer: that of the table before, or a new one.
-func (t *table) setPeers(before *table, locals *[families]local, vteps []fib.Route[entry]) {
+// setPeers gives all entries of one VTEP one peer: the one that was there before, or a new one.
+func (f *forwarding) setPeers(before *forwarding, locals *[families]local, vteps []fib.Route[entry]) {
 	for _, v := range vteps {
 		addr := v.Prefix.Addr()
-		first := t.vteps.Lookup(addr)
+		first := f.vteps.Lookup(addr)
 		if first.peer == nil {
 			if old := before.vteps.Lookup(addr); old != nil {
 				first.peer = old.peer
 			} else {
-				first.peer = &peer{addr: addr, sockaddr: newSockaddr(netip.AddrPortFrom(addr, locals[first.family].port))}
+				first.peer = &peer{addr: addr, sockaddr: newSockaddr(netip.AddrPortFrom(addr, locals[familyOf(addr)].port))}
 			}
 		}
 		v.Value.peer = first.peer
@@ -128,7 +131,7 @@ func ownPrefixes(w dataplane.Wanted) []netip.Prefix {
 
 // checkPeer returns the subnets that can be routed to a peer, and why not all of its own.
 func checkPeer(locals *[families]local, p dataplane.Peer, w dataplane.Wanted) (subnets []netip.Prefix, err error) {
-	local := &locals[family(p.Addr)]
+	local := &locals[familyOf(p.Addr)]
 	if p.Addr.IsValid() && !local.addr.IsValid() {
 		return nil, fmt.Errorf("address %s is not of the family of an underlay of this node", p.Addr)
 	}

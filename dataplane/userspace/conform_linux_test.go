@@ -1,0 +1,156 @@
+package userspace
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/netnstest"
+	"github.com/overlayd/overlayd/encap"
+)
+
+// TestTUNConforms runs the suites of queue and writer over TUN devices. The other end is a program
+// on the host, with a UDP socket and a packet socket.
+func TestTUNConforms(t *testing.T) {
+	for _, offloads := range []Offloads{0, TUNVnet, AllOffloads &^ TUNMultiqueue} {
+		for _, headroom := range []int{encap.HeaderLen, 108} {
+			t.Run(offloads.String(), func(t *testing.T) {
+				h := newHost(t)
+				h.offloads = offloads
+				var host *tunHost
+				h.Must(func() (err error) { host, err = openTUN(h.config(), headroom, false); return err })
+				t.Cleanup(func() { host.close() })
+				w := h.wanted()
+				w.Subnets = []netip.Prefix{netip.PrefixFrom(podA, 32)}
+				h.Must(func() error { _, _, err := host.sync(w); return err })
+				q := host.queues()[0]
+				conformWriter(t, q.newWriter(), h.taps(t, host.device.name))
+				conformQueue(t, q, headroom, h.emits(t, host.device.name), h.taps(t, host.device.name))
+			})
+		}
+	}
+}
+
+// emits returns how to make the host send an IP packet through a device.
+func (h *testHost) emits(t *testing.T, device string) feed {
+	fd := h.packetSocket(t, device)
+	return func(b []byte) {
+		if err := unix.Sendto(fd, b, 0, h.linkAddr(t, device)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// taps returns how to take what the host gets from a device, with its checksums completed.
+func (h *testHost) taps(t *testing.T, device string) fetch {
+	fd := h.packetSocket(t, device)
+	return func() []byte {
+		buf := make([]byte, maxPacket)
+		for {
+			n, from, err := unix.Recvfrom(fd, buf, 0)
+			if err != nil {
+				t.Error(err)
+				return nil
+			}
+			b := bytes.Clone(buf[:n])
+			var ip encap.IP
+			if from.(*unix.SockaddrLinklayer).Pkttype == unix.PACKET_OUTGOING || encap.ParseIP(b, &ip) != nil || ip.Dst != podB && ip.Dst != podA {
+				continue
+			}
+			if encap.IsPartial(b, &ip) {
+				encap.CompleteChecksum(b, &ip)
+			}
+			return b
+		}
+	}
+}
+
+// packetSocket opens a socket for the IPv4 packets of a device.
+func (h *testHost) packetSocket(t *testing.T, device string) (fd int) {
+	t.Helper()
+	h.Must(func() (err error) {
+		const protocol = 0x0008 // ETH_P_IP in network byte order
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, protocol); err != nil {
+			return err
+		}
+		tv := unix.Timeval{Sec: 5}
+		return errors.Join(unix.Bind(fd, h.linkAddr(t, device)), unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
+	})
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
+func (h *testHost) linkAddr(t *testing.T, device string) *unix.SockaddrLinklayer {
+	var index int
+	if err := h.Do(func() error {
+		l, err := netlink.LinkByName(device)
+		if err == nil {
+			index = l.Attrs().Index
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+	return &unix.SockaddrLinklayer{Protocol: 0x0008, Ifindex: index}
+}
+
+// TestUDPConforms runs the suites of sender and receiver over UDP sockets.
+func TestUDPConforms(t *testing.T) {
+	for _, offloads := range []Offloads{0, AllOffloads} {
+		for _, s := range []string{"127.0.0.1", "::1"} {
+			t.Run(offloads.String()+"/"+s, func(t *testing.T) {
+				addr := netip.MustParseAddr(s)
+				n := netnstest.New(t)
+				c := openCarrier(t, n, addr, offloads)
+				var sink, source *net.UDPConn
+				n.Must(func() (err error) {
+					if sink, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0))); err != nil {
+						return err
+					}
+					source, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, testPort)))
+					return err
+				})
+				defer sink.Close()
+				defer source.Close()
+				sink.SetReadDeadline(time.Now().Add(5 * time.Second))
+				conformSender(t, c.newSender(0), entryTo(sink.LocalAddr().(*net.UDPAddr).AddrPort()), 108, true, func() []byte {
+					b := make([]byte, maxPacket)
+					n, err := sink.Read(b)
+					if err != nil {
+						t.Error(err)
+					}
+					return b[:n]
+				})
+				r := c.receivers()[0]
+				conformReceiver(t, r, func(b []byte) {
+					if _, err := source.Write(b); err != nil {
+						t.Error(err)
+					}
+				})
+				if err := r.Receive(new(datagram), func() {}); !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("Receive after stop: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// openCarrier opens the UDP carrier of an address.
+func openCarrier(t *testing.T, n *netnstest.NS, addr netip.Addr, offloads Offloads) (c carrier) {
+	t.Helper()
+	n.Must(func() (err error) {
+		cfg := Config{Log: slog.New(slog.DiscardHandler), Offloads: offloads}
+		c, err = openUDPCarrier(cfg, netip.AddrPortFrom(addr, testPort), 1)
+		return err
+	})
+	t.Cleanup(c.close)
+	return c
+}

@@ -1,0 +1,56 @@
+package userspace
+
+import (
+	"sync/atomic"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// core is what forwards, between the queues of a host and the carriers of a Port.
+type core struct {
+	locals     [families]local
+	vteps      []dataplane.VTEP
+	forwarding atomic.Pointer[forwarding]
+	send       []sendWorker
+	lanes      []*lane // one for each receiveWorker of the Port
+}
+
+// newCore makes n sendWorkers, without what they work on.
+func newCore(cfg Config, carriers []description, n int) *core {
+	c := &core{locals: newLocals(cfg, carriers), send: make([]sendWorker, n)}
+	for _, u := range cfg.Underlays {
+		c.vteps = append(c.vteps, dataplane.VTEP{Addr: u.Public, MAC: c.locals[familyOf(u.Local)].mac, VNI: cfg.VNI})
+	}
+	c.forwarding.Store(new(forwarding))
+	for i := range n {
+		c.send[i].forwarding = &c.forwarding
+		c.send[i].answer = newAnswerer(maxHeadroom(carriers))
+	}
+	return c
+}
+
+// newLane makes the lane of a network for what comes by a receiver of that family.
+func (c *core) newLane(family int, r receiver, w writer) *lane {
+	l := &lane{forwarding: &c.forwarding, writer: w, local: c.locals[family]}
+	l.guesser, _ = r.(guesser)
+	c.lanes = append(c.lanes, l)
+	return l
+}
+
+// sync replaces what is forwarded by.
+func (c *core) sync(w dataplane.Wanted) error {
+	f, err := newForwarding(c.forwarding.Load(), &c.locals, w)
+	c.forwarding.Store(f)
+	return err
+}
+
+// addTo adds the counters of all workers to s.
+func (c *core) addTo(s *dataplane.Stats) {
+	for i := range c.send {
+		c.send[i].addTo(&s.TxPackets, &s.TxBytes, s)
+		s.TxWriteErrors += c.send[i].published.drops[dataplane.DropWriteError].Load()
+	}
+	for _, l := range c.lanes {
+		l.addTo(&s.RxPackets, &s.RxBytes, s)
+	}
+}

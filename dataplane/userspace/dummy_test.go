@@ -1,0 +1,136 @@
+package userspace
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/encap"
+)
+
+// dummyHost is a host that is a pair of channels: how a TCP/IP stack would be one.
+type dummyHost struct {
+	out, in chan []byte // from the host, and to it
+	packet  packet
+	done    chan struct{}
+	wanted  dataplane.Wanted
+}
+
+func (h *dummyHost) queues() []queue { return []queue{h} }
+func (h *dummyHost) close() error    { return nil }
+func (h *dummyHost) stop()           { close(h.done) }
+func (h *dummyHost) sync(w dataplane.Wanted) ([]dataplane.ObjectStatus, []dataplane.Change, error) {
+	h.wanted = w
+	return nil, nil, nil
+}
+
+func (h *dummyHost) Read(flush func()) (*packet, error) {
+	flush()
+	select {
+	case b := <-h.out:
+		h.packet = packet{buf: append(make([]byte, dummyHeadroom), b...), at: dummyHeadroom}
+		return &h.packet, nil
+	case <-h.done:
+		return nil, os.ErrDeadlineExceeded
+	}
+}
+
+func (h *dummyHost) Answer(p *packet) { h.in <- bytes.Clone(p.ip()) }
+
+// dummyWriter gives the host what it gets, one by one.
+type dummyWriter struct{ *dummyHost }
+
+func (h *dummyHost) newWriter() writer { return dummyWriter{h} }
+func (w dummyWriter) Write(p *packet, _ *encap.IP, c *counters) {
+	c.carried(len(p.ip()))
+	w.in <- bytes.Clone(p.ip())
+}
+func (w dummyWriter) Flush(*counters) {}
+
+const dummyHeadroom = 80 // more than UDP sockets need
+
+// dummyCarrier is a wire to one other dummyCarrier, which tells all that it knows of a packet.
+type dummyCarrier struct {
+	from    netip.Addr
+	out, in chan datagram
+	done    chan struct{}
+}
+
+func (d *dummyCarrier) newSender(int) sender     { return d }
+func (d *dummyCarrier) receivers() []receiver    { return []receiver{d} }
+func (d *dummyCarrier) refresh(*forwarding)      {}
+func (d *dummyCarrier) addTo(s *dataplane.Stats) { s.Offload.RxBatches++ }
+func (d *dummyCarrier) close()                   {}
+func (d *dummyCarrier) stop()                    { close(d.done) }
+func (d *dummyCarrier) Flush(*counters)          {}
+func (d *dummyCarrier) opener(family int) opener {
+	return opener{description{"dummy", family, dummyHeadroom}, func(int) (carrier, error) { return d, nil }}
+}
+
+func (d *dummyCarrier) Send(p *packet, e *entry, _ bool, c *counters) {
+	c.carried(len(p.ip()))
+	d.out <- datagram{buf: bytes.Clone(p.datagram()), from: d.from, exact: true, offload: p.Offload}
+}
+
+func (d *dummyCarrier) Receive(dg *datagram, flush func()) error {
+	flush()
+	select {
+	case *dg = <-d.in:
+		return nil
+	case <-d.done:
+		return os.ErrDeadlineExceeded
+	}
+}
+
+// TestDummyHostAndCarrier runs traffic between two dataplanes of dummies: nothing else is needed
+// for another host or another carrier.
+func TestDummyHostAndCarrier(t *testing.T) {
+	wire := [2]chan datagram{make(chan datagram, 10), make(chan datagram, 10)}
+	subnets := [2]netip.Prefix{subnetA, subnetB}
+	var hosts [2]*dummyHost
+	var ds [2]*Dataplane
+	for i := range ds {
+		addr := netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
+		cfg := Config{Log: slog.New(slog.DiscardHandler), VNI: testVNI, Port: testPort, MTU: testMTU, Underlays: []dataplane.Underlay{{Local: addr, Public: addr}}}
+		hosts[i] = &dummyHost{out: make(chan []byte, 10), in: make(chan []byte, 10), done: make(chan struct{})}
+		c := &dummyCarrier{from: addr, out: wire[i], in: wire[1-i], done: make(chan struct{})}
+		var err error
+		if ds[i], err = newDataplane(cfg, hosts[i], newPort(cfg, c.opener(family4))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, d := range ds {
+		w := dataplane.Wanted{MTU: testMTU, Subnets: []netip.Prefix{subnets[i]}, Peers: []dataplane.Peer{{VTEP: ds[1-i].VTEPs()[0], Subnets: []netip.Prefix{subnets[1-i]}}}}
+		if _, err := d.Sync(t.Context(), w); err != nil || !slices.Equal(hosts[i].wanted.Subnets, w.Subnets) {
+			t.Fatalf("Sync: %v, the host got %v", err, hosts[i].wanted)
+		}
+		runUntilEnd(t, d)
+	}
+	ping, pong := udpPacket(podA, podB, 1, 2, []byte("ping")), makePartial(udpPacket(podB, podA, 2, 1, []byte("pong")))
+	hosts[0].out <- ping
+	if got := <-hosts[1].in; !bytes.Equal(got, ping) {
+		t.Errorf("got %x, want %x", got, ping)
+	}
+	hosts[1].out <- pong
+	if got := <-hosts[0].in; !bytes.Equal(got, pong) { // exact: nobody guesses that its checksum is partial
+		t.Errorf("got %x, want %x", got, pong)
+	}
+}
+
+// runUntilEnd runs d until the test ends.
+func runUntilEnd(t *testing.T, d *Dataplane) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx, func() {}) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}

@@ -1,0 +1,52 @@
+package userspace
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// What keeps Open from working, apart from what can only be read. Callers know the remedies.
+var (
+	// ErrNoTUN says that /dev/net/tun is missing or cannot be opened, as in a container
+	// that was not given it.
+	ErrNoTUN = errors.New("no usable " + tunPath)
+	// ErrNoModule says that the kernel has no TUN support: it is built without, or the module is not
+	// loaded.
+	ErrNoModule = errors.New("the kernel has no TUN support")
+	// ErrPermission says that CAP_NET_ADMIN is missing.
+	ErrPermission = errors.New("CAP_NET_ADMIN is missing")
+	// ErrDeviceBusy says that another process forwards for the device.
+	ErrDeviceBusy = errors.New("another process has the device open")
+)
+
+const tunPath = "/dev/net/tun"
+
+// NameTakenError says that the name of the TUN device belongs to a device that overlayd does not
+// replace.
+type NameTakenError struct {
+	Name string
+	Type string // of the device, such as "bridge"
+}
+
+func (e *NameTakenError) Error() string {
+	return fmt.Sprintf("make TUN device %s: a device of type %s has this name", e.Name, e.Type)
+}
+
+// PortTakenError says that the UDP port is in use. It wraps the kernel's EADDRINUSE.
+type PortTakenError struct {
+	Local   netip.AddrPort
+	Devices []string // the vxlan devices that hold it; a program does if there are none
+	Err     error
+}
+
+func (e *PortTakenError) Error() string {
+	by := "a program"
+	if len(e.Devices) > 0 {
+		by = "vxlan device " + strings.Join(e.Devices, " and ")
+	}
+	return fmt.Sprintf("bind UDP %s: port %d is in use by %s: %v", e.Local, e.Local.Port(), by, e.Err)
+}
+
+func (e *PortTakenError) Unwrap() error { return e.Err }

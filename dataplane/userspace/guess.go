@@ -1,0 +1,66 @@
+package userspace
+
+import (
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/encap"
+)
+
+// guessedMTU is the largest packet that every destination behind this host is
+// taken to accept: the least MTU of IPv6. A superpacket does not tell its
+// segments' size; smaller than sent is harmless, but a pod whose own MTU is
+// exceeded never gets the segment, however often TCP sends it again.
+const guessedMTU = 1280
+
+// tcpMinLen is the length of a TCP header without options, in bytes.
+const tcpMinLen = 20
+
+// socketGuesser is the guesser of a socket. Between hosts of one machine checksums are partial
+// and superpackets whole (CHECKSUM_PARTIAL and GSO survive veth), and only of UDP superpackets
+// does a socket tell so, by d.offload.Size.
+type socketGuesser struct{}
+
+// guess implements guesser. It is not ok for a superpacket that nobody can split, or whose
+// checksum is wrong.
+func (socketGuesser) guess(d *datagram, b []byte, ip *encap.IP, mtu int) (why dataplane.Drop, ok bool) {
+	partial := encap.IsPartial(b, ip)
+	size := d.offload.Size
+	if size == 0 {
+		if ip.Len <= mtu || ip.Proto != encap.ProtoTCP || ip.Fragment {
+			return dataplane.DropBadHeader, !partial || guessPartial(d, b, ip, min(mtu, guessedMTU))
+		}
+		if size = guessSize(b, ip, mtu); size == 0 {
+			return dataplane.DropBadHeader, false
+		}
+	}
+	if !partial && !encap.VerifyChecksum(b, ip) {
+		return dataplane.DropBadChecksum, false // splitting would make it right
+	}
+	d.offload, ok = encap.SuperOffload(b, ip, size)
+	return dataplane.DropBadHeader, ok
+}
+
+// guessPartial says what the partial checksum of a packet that fits the device leaves to be
+// done. The packet is from this machine, and may be a superpacket of two small segments, of
+// which neither may be longer than maxLen.
+func guessPartial(d *datagram, b []byte, ip *encap.IP, maxLen int) (ok bool) {
+	if d.offload, ok = encap.PartialOffload(b, ip); !ok {
+		// Bytes behind the datagram, which no offload would leave out.
+		encap.CompleteChecksum(b, ip)
+		return ip.Proto != encap.ProtoTCP || ip.Len <= maxLen
+	}
+	if ip.Proto == encap.ProtoTCP && ip.Len > maxLen {
+		d.offload.MaxLen = uint16(maxLen)
+		return maxLen > int(d.offload.HdrLen)
+	}
+	return true
+}
+
+// guessSize returns the payload of each segment of the TCP superpacket b, so
+// that none is above what its destination can take, or 0 if b cannot be one.
+func guessSize(b []byte, ip *encap.IP, mtu int) uint16 {
+	if ip.Len < ip.HeaderLen+tcpMinLen {
+		return 0
+	}
+	tcpLen := int(b[ip.HeaderLen+12]>>4) * 4
+	return uint16(max(0, min(mtu, guessedMTU)-ip.HeaderLen-tcpLen))
+}

@@ -1,0 +1,91 @@
+package userspace
+
+import (
+	"sync/atomic"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/encap"
+)
+
+// lane carries the packets of one network from a receiveWorker, on its goroutine,
+// to the network's host. It does not know what they came by.
+type lane struct {
+	counters
+	forwarding *atomic.Pointer[forwarding]
+	writer     writer
+	guesser    guesser // of the receiver; nil if it is always told
+	local      local   // the VTEP that the receiver's carrier is of
+	packet     packet
+	ip         encap.IP
+	queued     bool // since the last flush
+}
+
+// flush hands the host what the writer has put off.
+func (l *lane) flush() {
+	l.writer.Flush(&l.counters)
+	l.publish()
+	l.queued = false
+}
+
+// receive judges one datagram and forwards its packet to the host. It counts
+// every datagram exactly once: delivered, or dropped for one reason.
+func (l *lane) receive(d *datagram) {
+	f := l.forwarding.Load()
+	if why, ok := l.accept(f, d); !ok {
+		l.drop(why)
+		return
+	}
+	// The datagram's VXLAN and Ethernet headers become the packet's headroom, and
+	// Ethernet padding behind the packet is cut off.
+	b := d.buf[:encap.HeaderLen+l.ip.Len]
+	if !encap.DecapECN(b[encap.HeaderLen:], d.ecn) {
+		l.drop(dataplane.DropCongestion)
+		return
+	}
+	if !d.exact && l.guesser != nil {
+		if why, ok := l.guesser.guess(d, b[encap.HeaderLen:], &l.ip, f.mtu); !ok {
+			l.drop(why)
+			return
+		}
+	}
+	l.packet = packet{buf: b, at: encap.HeaderLen, Offload: d.offload}
+	l.writer.Write(&l.packet, &l.ip, &l.counters)
+}
+
+// accept decides whether the datagram is from a known VTEP, for this one, and
+// carries what that VTEP may send; if not, why. It leaves the inner header in l.ip.
+func (l *lane) accept(f *forwarding, d *datagram) (why dataplane.Drop, ok bool) {
+	vtep := f.vteps.Lookup(d.from)
+	if vtep == nil {
+		return dataplane.DropUnknownVTEP, false
+	}
+	dst, src, etherType, err := encap.ParseEthernet(d.buf[encap.VXLANLen:])
+	if err != nil {
+		return dataplane.DropBadHeader, false
+	}
+	if dst != l.local.mac && !isBroadcast(dst) || src == l.local.mac {
+		return dataplane.DropBadMAC, false
+	}
+	if encap.ParseIP(d.buf[encap.HeaderLen:], &l.ip) != nil || etherType != etherTypeOf(l.ip.Version) {
+		return dataplane.DropBadHeader, false
+	}
+	// Peers are compared and not entries: a VTEP has an entry for each of its leases.
+	if from := f.subnets.Lookup(l.ip.Src); from == nil || from.peer != vtep.peer {
+		return dataplane.DropBadSource, false
+	}
+	if !f.isOwn(l.ip.Dst) {
+		return dataplane.DropBadDestination, false
+	}
+	return 0, true
+}
+
+// isBroadcast reports whether m is for every VTEP. The kernel's vxlan device
+// accepts such frames too.
+func isBroadcast(m encap.MAC) bool { return m == encap.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff} }
+
+func etherTypeOf(version uint8) uint16 {
+	if version == 4 {
+		return encap.EtherTypeIPv4
+	}
+	return encap.EtherTypeIPv6
+}

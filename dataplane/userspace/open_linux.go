@@ -1,0 +1,37 @@
+package userspace
+
+import (
+	"fmt"
+)
+
+// Open makes the TUN device of the VNI, or attaches to the one that an earlier
+// process left, and binds the sockets, unless they are shared and bound already.
+// Before the first Sync a new device is down and without a route. Errors that a caller can tell
+// apart are [ErrNoTUN], [ErrNoModule], [ErrPermission], [ErrDeviceBusy], [ErrVNITaken],
+// [*NameTakenError] and [*PortTakenError].
+// Run or Close releases what Open acquired.
+//
+// Device and sockets belong to the network namespace of the calling thread.
+func Open(cfg Config) (*Dataplane, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("open userspace dataplane: %w", err)
+	}
+	port := cfg.Shared
+	if port == nil {
+		port = newUDPPort(cfg)
+	}
+	if err := port.check(cfg.VNI); err != nil {
+		return nil, fmt.Errorf("open userspace dataplane: %w", err)
+	}
+	// The device comes first: a vxlan device in its place holds the UDP port.
+	h, err := openTUN(cfg, maxHeadroom(port.descriptions()), port.isOpen())
+	if err != nil {
+		return nil, err
+	}
+	d, err := newDataplane(cfg, h, port)
+	if err != nil {
+		h.undo()
+		return nil, err
+	}
+	return d, nil
+}
