@@ -12,13 +12,13 @@ import (
 
 // claim is what one family of one lease asks for.
 type claim struct {
-	rec    *record
+	rec    *ribLease
 	subnet netip.Prefix
 	vtep   dataplane.VTEP
 }
 
-// station is a VTEP MAC of one underlay family's device.
-type station struct {
+// vtepMAC is the MAC of one underlay family's device.
+type vtepMAC struct {
 	mac  encap.MAC
 	ipv6 bool
 }
@@ -30,7 +30,7 @@ type admission struct {
 	self     Lease
 	ownKey   string
 	subnets  bart.Table[string] // admitted subnets, with the key of their lease
-	stations map[station]*claim // the oldest claim of each MAC
+	macs     map[vtepMAC]*claim // the oldest claim of each MAC
 	rejected []Rejection
 }
 
@@ -38,7 +38,7 @@ func newAdmission(n Network, self Lease) *admission {
 	return &admission{network: n, self: self, ownKey: self.Key()}
 }
 
-func (a *admission) reject(rec *record, subnet netip.Prefix, err error) {
+func (a *admission) reject(rec *ribLease, subnet netip.Prefix, err error) {
 	a.rejected = append(a.rejected, Rejection{Key: rec.key, Subnet: subnet, Err: err})
 }
 
@@ -49,14 +49,14 @@ func refuse(reason, format string, args ...any) error {
 
 // isOwn reports whether rec stands in the place of the node's own lease. If somebody
 // else wrote it, that is for whoever renews the lease to find out.
-func (a *admission) isOwn(rec *record) bool { return rec.key == a.ownKey }
+func (a *admission) isOwn(rec *ribLease) bool { return rec.key == a.ownKey }
 
 // appendClaims adds the families of a lease that are good in themselves.
-func (a *admission) appendClaims(claims []claim, rec *record) []claim {
+func (a *admission) appendClaims(claims []claim, rec *ribLease) []claim {
 	if rec.isReservation() {
 		return claims
 	}
-	if rec.BackendType != backendVXLAN {
+	if rec.BackendType != BackendVXLAN {
 		a.reject(rec, rec.anySubnet(), refuse("backend_type", "BackendType %.40q is not \"vxlan\"", rec.BackendType))
 		return claims
 	}
@@ -153,8 +153,8 @@ func (a *admission) checkPublicIP(ip netip.Addr) error {
 
 // admit judges a claim against those admitted before it, and remembers it.
 func (a *admission) admit(c *claim) error {
-	s := station{c.vtep.MAC, c.vtep.Addr.Is6()}
-	if older, ok := a.stations[s]; ok && older.vtep.Addr != c.vtep.Addr {
+	s := vtepMAC{c.vtep.MAC, c.vtep.Addr.Is6()}
+	if older, ok := a.macs[s]; ok && older.vtep.Addr != c.vtep.Addr {
 		return refuse("mac_in_use", "VtepMAC %s with PublicIP %s belongs to the older lease %s with PublicIP %s",
 			c.vtep.MAC, c.vtep.Addr, older.rec.key, older.vtep.Addr)
 	}
@@ -162,7 +162,7 @@ func (a *admission) admit(c *claim) error {
 		return a.errOverlap(c.subnet)
 	}
 	a.subnets.Insert(c.subnet, c.rec.key)
-	a.stations[s] = c
+	a.macs[s] = c
 	return nil
 }
 

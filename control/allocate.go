@@ -54,7 +54,7 @@ func AppendTaken(taken []netip.Prefix, n Network, key string, value []byte) []ne
 // entry, so that no other can cost a node the subnet that it has; to choose one, see AppendTaken.
 func AppendHeld(held []netip.Prefix, n Network, key string, value []byte) []netip.Prefix {
 	l, err := ParseLease(key, value)
-	if err != nil || l.BackendType != backendVXLAN {
+	if err != nil || l.BackendType != BackendVXLAN {
 		return held
 	}
 	for _, p := range [...]netip.Prefix{l.Subnet, l.IPv6Subnet} {

@@ -7,7 +7,7 @@ import "fmt"
 func checkBackendType(t string) error {
 	instead := `"vxlan"`
 	switch t {
-	case "", backendVXLAN:
+	case "", BackendVXLAN:
 		return nil
 	case "udp":
 		instead += "; with overlayd --dataplane=userspace it needs no vxlan module either"

@@ -108,7 +108,7 @@ func (f familyRules) checkBound(name, text string, r subnetRange, def netip.Addr
 	if text == "" {
 		return def, nil
 	}
-	a, err := parseAddr(name, text, f.bits)
+	a, err := ParseAddr(name, text, f.bits)
 	switch {
 	case err != nil:
 		return a, err

@@ -12,9 +12,9 @@ import (
 // maxValue bounds a lease's value in bytes: a real one has below 300.
 const maxValue = 64 << 10
 
-// backendVXLAN is the only BackendType whose leases overlayd uses; flannel
+// BackendVXLAN is the only BackendType whose leases overlayd uses; flannel
 // compares it in exactly this case.
-const backendVXLAN = "vxlan"
+const BackendVXLAN = "vxlan"
 
 // leaseJSON and vtepJSON are a lease's value with flannel's field order.
 type leaseJSON struct {
@@ -49,7 +49,7 @@ func (l Lease) Value() []byte {
 		quoted, _ := json.Marshal(l.BackendType) // a string cannot fail
 		b = append(append(b, `,"BackendType":`...), quoted...)
 	}
-	if l.BackendType == backendVXLAN {
+	if l.BackendType == BackendVXLAN {
 		b = l.Backend.append(b, "BackendData")
 		b = l.BackendV6.append(b, "BackendV6Data")
 	}
@@ -92,18 +92,18 @@ func parseValue(value []byte) (l Lease, err error) {
 		return Lease{}, err
 	}
 	l.BackendType = in.BackendType
-	if l.PublicIP, err = parseAddr("PublicIP", in.PublicIP, 32); err != nil {
+	if l.PublicIP, err = ParseAddr("PublicIP", in.PublicIP, 32); err != nil {
 		return Lease{}, err
 	}
 	if l.PublicIP.IsUnspecified() {
 		l.PublicIP = netip.Addr{}
 	}
 	if in.PublicIPv6 != nil {
-		if l.PublicIPv6, err = parseAddr("PublicIPv6", *in.PublicIPv6, 128); err != nil {
+		if l.PublicIPv6, err = ParseAddr("PublicIPv6", *in.PublicIPv6, 128); err != nil {
 			return Lease{}, err
 		}
 	}
-	if l.BackendType != backendVXLAN {
+	if l.BackendType != BackendVXLAN {
 		return l, nil
 	}
 	if l.Backend, err = parseVTEP("BackendData", in.BackendData); err != nil {
@@ -127,8 +127,8 @@ func parseVTEP(field string, text json.RawMessage) (VTEPData, error) {
 	if err := unmarshal(field+".", text, &in); err != nil {
 		return VTEPData{}, err
 	}
-	if in.VNI < 1 || in.VNI > maxVNI {
-		return VTEPData{}, fmt.Errorf("%s.VNI %d is not in 1..%d", field, in.VNI, maxVNI)
+	if in.VNI < 1 || in.VNI > encap.MaxVNI {
+		return VTEPData{}, fmt.Errorf("%s.VNI %d is not in 1..%d", field, in.VNI, encap.MaxVNI)
 	}
 	mac, err := encap.ParseMAC(in.VtepMAC)
 	if err != nil {

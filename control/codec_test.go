@@ -87,11 +87,11 @@ func TestParseLeaseErrors(t *testing.T) {
 	tests := []struct{ value, want string }{
 		{`x`, "read JSON: invalid character 'x' looking for beginning of value"},
 		{``, "read JSON: unexpected end of JSON input"},
-		{`null`, `PublicIP "" is not an IP address`},
+		{`null`, `PublicIP "" is not an IPv4 address`},
 		{`[]`, `"top level": want an object, got JSON array`},
 		{`{"PublicIP":NaN}`, "read JSON: invalid character 'N' looking for beginning of value"},
 		{`{"PublicIP":1}`, `"PublicIP": want a string, got JSON number`},
-		{`{"PublicIP":"` + long + `"}`, fmt.Sprintf("PublicIP %.40q is not an IP address", long)},
+		{`{"PublicIP":"` + long + `"}`, fmt.Sprintf("PublicIP %.40q is not an IPv4 address", long)},
 		{`{"PublicIP":"::ffff:1.2.3.4"}`, `PublicIP "::ffff:1.2.3.4" is not an IPv4 address`},
 		{`{"PublicIP":"1.2.3.4","PublicIPv6":"1.2.3.4"}`, `PublicIPv6 "1.2.3.4" is not an IPv6 address`},
 		{`{"PublicIP":"1.2.3.4","PublicIPv6":"fe80::1%eth0"}`, `PublicIPv6 "fe80::1%eth0" is not an IPv6 address`},

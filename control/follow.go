@@ -31,7 +31,7 @@ type follower struct {
 
 	file fileKeeper
 
-	badSaid, rejectedSaid, syncSaid, fileSaid pace.Notices
+	badDue, rejectedDue, syncDue, fileDue pace.Notices
 }
 
 func newFollower(c *Controller) *follower {
@@ -100,9 +100,9 @@ func (f *follower) apply(ctx context.Context, updates []Update) {
 	f.dirty = f.dirty || f.rib.kept != kept // for the Status
 	f.publishLen(bad)
 	if bad > 0 {
-		f.sayBad(ctx)
+		f.logBad(ctx)
 	}
-	f.sayKept(ctx)
+	f.noteKept(ctx)
 	if s := f.c.Status(); f.whole && s.Held && !f.rib.holds(s.Lease) {
 		pace.Wake(f.c.check)
 	}
@@ -130,12 +130,12 @@ func (f *follower) publishLen(bad int) {
 // overlayd registers anew within a few seconds; a flanneld takes up to 23 h (facts D15).
 const keepTime = time.Minute
 
-// sayKept logs the begin and the end of the time in which the RIB keeps what the store has lost.
-func (f *follower) sayKept(ctx context.Context) {
+// noteKept logs the begin and the end of the time in which the RIB keeps what the store has lost.
+func (f *follower) noteKept(ctx context.Context) {
 	switch kept := f.rib.kept; {
 	case kept > 0 && f.dropAt.IsZero():
 		f.dropAt = time.Now().Add(keepTime)
-		f.c.cfg.Log.WarnContext(ctx, "the store has lost most leases: their subnets stay reachable while their nodes register anew",
+		f.c.cfg.Log.WarnContext(ctx, "the store has lost most leases: their subnets stay reachable until their nodes register again",
 			"count", kept, "for", keepTime)
 	case kept == 0 && !f.dropAt.IsZero():
 		f.dropAt = time.Time{}
@@ -145,7 +145,7 @@ func (f *follower) sayKept(ctx context.Context) {
 
 // drop ends that time.
 func (f *follower) drop(ctx context.Context) {
-	f.c.cfg.Log.WarnContext(ctx, "leases that the store has lost are dropped: their nodes have not come back", "count", f.rib.kept)
+	f.c.cfg.Log.WarnContext(ctx, "dropping leases that the store has lost: their nodes have not come back", "count", f.rib.kept)
 	f.rib.drop()
 	f.dirty, f.dropAt = true, time.Time{}
 	f.publishLen(0)
@@ -172,7 +172,7 @@ func (f *follower) sync(ctx context.Context) {
 	w := f.wanted(self, peers)
 	f.dirty = false
 	report := peerReport{peers: peers, kept: f.rib.keptSubnets(), rejected: f.rejectedEntries(rejected)}
-	f.sayEntries(ctx, &f.rejectedSaid, report.rejected, "lease not used", "lease")
+	f.logEntries(ctx, &f.rejectedDue, report.rejected, "lease not used")
 	if left == nil && f.done != nil && sameWanted(*f.done, w) {
 		f.publishPeers(report)
 		return // nothing changed for the dataplane, for example one more lease is refused
@@ -279,8 +279,8 @@ func (f *follower) writeSubnetFile(l Lease, mtu int) error {
 func (f *follower) restoreSubnetFile(ctx context.Context) {
 	restored, err := f.file.restore()
 	if err != nil {
-		say, _ := f.fileSaid.Due(time.Now(), pace.Notice{Text: printable(err.Error())})
-		for _, n := range say {
+		due, _ := f.fileDue.Due(time.Now(), pace.Notice{Text: printable(err.Error())})
+		for _, n := range due {
 			f.c.cfg.Log.ErrorContext(ctx, "restore subnet file: trying again", "err", n.Text)
 		}
 	}
@@ -314,11 +314,11 @@ func (f *follower) retryAfter(ctx context.Context, failed []*dataplane.PeerError
 		f.failure = all.String()
 	}
 	f.retryAt = time.Now().Add(f.again.Next())
-	say, more := f.syncSaid.Due(time.Now(), faults...)
-	for _, n := range say {
+	due, more := f.syncDue.Due(time.Now(), faults...)
+	for _, n := range due {
 		f.c.cfg.Log.ErrorContext(ctx, "sync: trying again", "err", n.Text)
 	}
-	f.sayMore(ctx, "sync", more)
+	f.logMore(ctx, "sync", more)
 }
 
 // badEntries returns what cannot be read, by key.
@@ -344,26 +344,31 @@ func (f *follower) rejectedEntries(rejected []Rejection) []EntryStatus {
 	return entryStatuses(f.c.Status().Rejected, entries)
 }
 
-// sayBad logs the entries of the present Status that cannot be read.
-func (f *follower) sayBad(ctx context.Context) {
-	f.sayEntries(ctx, &f.badSaid, f.c.Status().Bad, "entry ignored: it is no lease", "key")
+// logBad logs the entries of the present Status that cannot be read.
+func (f *follower) logBad(ctx context.Context) {
+	f.logEntries(ctx, &f.badDue, f.c.Status().Bad, "entry ignored: not a lease")
 }
 
-// sayEntries logs those of entries that are due; field is the log key of an entry's key.
-func (f *follower) sayEntries(ctx context.Context, notices *pace.Notices, entries []EntryStatus, text, field string) {
+// logEntries logs those of entries that are due, by their subnets or else by their keys.
+func (f *follower) logEntries(ctx context.Context, notices *pace.Notices, entries []EntryStatus, text string) {
 	current := make([]pace.Notice, 0, len(entries))
+	field := "key"
 	for _, e := range entries {
-		current = append(current, pace.Notice{Key: e.Key, Text: e.Err})
+		n := pace.Notice{Key: e.Key, Text: e.Err}
+		if e.Subnet.IsValid() {
+			field, n.Key = "subnet", e.Subnet.String()
+		}
+		current = append(current, n)
 	}
-	say, more := notices.Due(time.Now(), current...)
-	for _, n := range say {
+	due, more := notices.Due(time.Now(), current...)
+	for _, n := range due {
 		f.c.cfg.Log.WarnContext(ctx, text, field, n.Key, "err", n.Text)
 	}
 	what, _, _ := strings.Cut(text, ":")
-	f.sayMore(ctx, what, more)
+	f.logMore(ctx, what, more)
 }
 
-func (f *follower) sayMore(ctx context.Context, what string, more int) {
+func (f *follower) logMore(ctx context.Context, what string, more int) {
 	if more > 0 {
 		f.c.cfg.Log.WarnContext(ctx, what+": and more", "count", more)
 	}

@@ -28,7 +28,7 @@ func (c *Controller) keep(ctx context.Context) error {
 		if !ok {
 			return err
 		}
-		c.cfg.Log.InfoContext(ctx, "lease acquired", "lease", l.Key(), "public_ip", l.Identity(), "expires", l.Expires)
+		c.cfg.Log.InfoContext(ctx, "lease acquired", "subnet", l.CIDRs(), "public_ip", l.Identity(), "expires", l.Expires)
 		c.setLease(l, func(*Stats) {})
 		lost := c.hold(ctx, l)
 		if lost == nil {
@@ -46,8 +46,7 @@ func (c *Controller) keep(ctx context.Context) error {
 // drained first, or if there can be none: ErrNetworkChanged.
 func (c *Controller) acquire(ctx context.Context, node Node) (l Lease, ok bool, err error) {
 	again := pace.Backoff{Low: 100 * time.Millisecond, High: acquireHigh}
-	var said string
-	var saidAt time.Time
+	reported := pace.Notices{Repeat: repeatLoudly}
 	for {
 		l, err := c.tryAcquire(ctx, node)
 		switch {
@@ -59,9 +58,9 @@ func (c *Controller) acquire(ctx context.Context, node Node) (l Lease, ok bool, 
 			return Lease{}, false, err
 		}
 		c.publish(func(s *Status) { s.LeaseFault.set(err) })
-		if text := printableTo(err.Error(), loudBytes); text != said || time.Since(saidAt) >= repeatLoudly {
-			said, saidAt = text, time.Now()
-			c.cfg.Log.ErrorContext(ctx, "no lease: trying again", "err", text)
+		due, _ := reported.Due(time.Now(), pace.Notice{Text: printableTo(err.Error(), loudBytes)})
+		for _, n := range due {
+			c.cfg.Log.ErrorContext(ctx, "no lease: trying again", "err", n.Text)
 		}
 		if !pace.Sleep(ctx, again.Next(), c.drain) {
 			return Lease{}, false, nil
@@ -92,7 +91,7 @@ type holding struct {
 	next  time.Time // of the next renewal; zero: none is due
 	last  time.Time // of the last attempt
 	again pace.Backoff
-	said  pace.Notices
+	due   pace.Notices
 }
 
 // take makes l the lease and plans its renewal.
@@ -143,13 +142,13 @@ func (c *Controller) renew(ctx context.Context, h *holding) (lost error) {
 	h.last = time.Now()
 	switch {
 	case err == nil:
-		c.cfg.Log.DebugContext(ctx, "lease renewed", "lease", l.Key(), "expires", l.Expires)
+		c.cfg.Log.DebugContext(ctx, "lease renewed", "subnet", l.CIDRs(), "expires", l.Expires)
 		h.take(l, c.cfg.RenewMargin)
 		c.setLease(l, func(s *Stats) { s.Renewals++ })
 		return nil
 	case errors.Is(err, ErrLost):
 		c.cfg.Log.ErrorContext(ctx, "lease lost: withdrawing its subnet and acquiring another; pods on this node need new addresses",
-			"lease", h.lease.Key(), "err", printable(err.Error()))
+			"subnet", h.lease.CIDRs(), "err", printable(err.Error()))
 		return err
 	case ctx.Err() != nil:
 		return nil
@@ -159,8 +158,9 @@ func (c *Controller) renew(ctx context.Context, h *holding) (lost error) {
 		s.LeaseFault.set(err)
 	})
 	h.next = h.last.Add(h.again.Next())
-	if say, _ := h.said.Due(h.last, pace.Notice{Key: h.lease.Key(), Text: printable(err.Error())}); len(say) > 0 {
-		c.cfg.Log.WarnContext(ctx, "renew lease: trying again", "lease", h.lease.Key(), "expires", h.lease.Expires, "err", say[0].Text)
+	due, _ := h.due.Due(h.last, pace.Notice{Key: h.lease.Key(), Text: printable(err.Error())})
+	for _, n := range due {
+		c.cfg.Log.WarnContext(ctx, "renew lease: trying again", "subnet", h.lease.CIDRs(), "expires", h.lease.Expires, "err", n.Text)
 	}
 	return nil
 }
@@ -178,13 +178,13 @@ func (c *Controller) giveBack(ctx context.Context, l Lease) {
 			return
 		}
 		c.publish(func(s *Status) { s.LeaseFault.set(err) })
-		c.cfg.Log.WarnContext(ctx, "give lease back: trying again", "lease", l.Key(), "err", printable(err.Error()))
+		c.cfg.Log.WarnContext(ctx, "give lease back: trying again", "subnet", l.CIDRs(), "err", printable(err.Error()))
 		if !pace.Sleep(ctx, again.Next(), nil) {
 			return
 		}
 	}
 	c.publish(func(s *Status) { s.Released, s.LeaseFault = true, Fault{} })
-	c.cfg.Log.InfoContext(ctx, "lease given back", "lease", l.Key())
+	c.cfg.Log.InfoContext(ctx, "lease given back", "subnet", l.CIDRs())
 	pace.Sleep(ctx, drainGrace, nil)
 }
 

@@ -64,7 +64,7 @@ func parseKeyPart(s string, bits int) (netip.Prefix, error) {
 	if !ok {
 		return netip.Prefix{}, fmt.Errorf("%.40q is not <address>-<length>", s)
 	}
-	a, err := parseAddr("subnet", addr, bits)
+	a, err := ParseAddr("subnet", addr, bits)
 	if err != nil {
 		return netip.Prefix{}, err
 	}

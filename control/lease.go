@@ -44,6 +44,17 @@ func (l Lease) Reservation() Lease {
 // isReservation reports whether l is what Reservation returns: nobody sends to it, and that is right.
 func (l *Lease) isReservation() bool { return l.Reserved && l.BackendType == "" }
 
+// CIDRs returns the subnets for a log line, such as "10.42.17.0/24" or "10.6.10.0/24,fd10:6::/64".
+func (l Lease) CIDRs() string {
+	switch {
+	case !l.IPv6Subnet.IsValid():
+		return l.Subnet.String()
+	case !l.Subnet.IsValid():
+		return l.IPv6Subnet.String()
+	}
+	return l.Subnet.String() + "," + l.IPv6Subnet.String()
+}
+
 // anySubnet returns the IPv4 subnet, or else the IPv6 one.
 func (l *Lease) anySubnet() netip.Prefix {
 	if l.Subnet.IsValid() {

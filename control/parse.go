@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/overlayd/overlayd/encap"
 )
 
 // maxConfig bounds the network config in bytes: a real one has a few hundred.
@@ -113,24 +115,22 @@ func parseBackend(text json.RawMessage) (Backend, error) {
 		}
 	}
 	switch {
-	case in.VNI < 1 || in.VNI > maxVNI:
-		return Backend{}, fmt.Errorf("Backend.VNI %d is not in 1..%d", in.VNI, maxVNI)
+	case in.VNI < 1 || in.VNI > encap.MaxVNI:
+		return Backend{}, fmt.Errorf("Backend.VNI %d is not in 1..%d", in.VNI, encap.MaxVNI)
 	case in.Port < 0 || in.Port > 65535:
-		return Backend{}, fmt.Errorf("Backend.Port %d is not in 1..65535 (0: %d)", in.Port, defaultPort)
+		return Backend{}, fmt.Errorf("Backend.Port %d is not in 1..65535 (0: %d)", in.Port, encap.DefaultPort)
 	case in.MTU != 0 && (in.MTU < minMTU || in.MTU > 65535):
 		return Backend{}, fmt.Errorf("Backend.MTU %d is not in %d..65535 (0: that of the underlay interface)", in.MTU, minMTU)
 	}
 	if in.Port == 0 {
-		in.Port = defaultPort
+		in.Port = encap.DefaultPort
 	}
 	return Backend{VNI: uint32(in.VNI), Port: uint16(in.Port), MTU: int(in.MTU),
 		GBP: in.GBP, Learning: in.Learning, DirectRouting: in.DirectRouting}, nil
 }
 
 const (
-	maxVNI      = 1<<24 - 1 // RFC 7348 section 5: 24 bits
-	defaultPort = 8472      // of the Linux vxlan device, and so of flannel
-	minMTU      = 68 + 50   // RFC 791 section 3.2 minimum, plus the encapsulation over IPv4
+	minMTU = 68 + 50 // RFC 791 section 3.2 minimum, plus the encapsulation over IPv4
 )
 
 // unmarshal is json.Unmarshal with errors that name the key (below path), what
@@ -169,14 +169,12 @@ func jsonName(kind string) string {
 	return "a whole number"
 }
 
-// parseAddr reads one address of a family, without a zone and not mapped.
-func parseAddr(field, s string, bits int) (netip.Addr, error) {
+// ParseAddr reads an address of the family with bits-bit addresses, without a zone and not mapped
+// into IPv6. An error begins with field and has the value.
+func ParseAddr(field, s string, bits int) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
-	switch {
-	case err != nil:
-		return a, fmt.Errorf("%s %.40q is not an IP address", field, s)
-	case a.BitLen() != bits || a.Is4In6() || a.Zone() != "":
-		return a, fmt.Errorf("%s %.40q is not an %s address", field, s, familyName(bits))
+	if err != nil || a.BitLen() != bits || a.Is4In6() || a.Zone() != "" {
+		return netip.Addr{}, fmt.Errorf("%s %.40q is not an %s address", field, s, familyName(bits))
 	}
 	return a, nil
 }

@@ -94,7 +94,7 @@ func TestParseNetworkErrors(t *testing.T) {
 		{`{"Network":"10.3.0.0/16","SubnetMin":"10.3.1.1"}`, `network config: SubnetMin is not on a SubnetLen boundary: 10.3.1.1`},
 		{`{"Network":"10.3.0.0/16","SubnetMax":"10.4.1.0"}`, `network config: SubnetMax is not in the range of the Network: SubnetMax is 10.4.1.0, Network is 10.3.0.0/16`},
 		{`{"Network":"10.3.0.0/16","SubnetMax":"10.3.1.1"}`, `network config: SubnetMax is not on a SubnetLen boundary: 10.3.1.1`},
-		{`{"Network":"10.3.0.0/16","SubnetMax":"x"}`, `network config: SubnetMax "x" is not an IP address`},
+		{`{"Network":"10.3.0.0/16","SubnetMax":"x"}`, `network config: SubnetMax "x" is not an IPv4 address`},
 		{`{"Network":"10.3.0.0/16","SubnetMin":"fd00::"}`, `network config: SubnetMin "fd00::" is not an IPv4 address`},
 		{`{"Network":"10.3.0.0/16","SubnetMin":"10.3.9.0","SubnetMax":"10.3.8.0"}`, `network config: SubnetMin 10.3.9.0 is above SubnetMax 10.3.8.0`},
 		{`{"Network":"0.0.0.0/0"}`, `network config: Network 0.0.0.0/0 overlaps 0.0.0.0/8, which cannot be routed`},

@@ -12,13 +12,13 @@ import (
 // does no I/O, and is not safe for concurrent use.
 type RIB struct {
 	network Network
-	leases  map[string]*record  // by key
-	bad     map[string]BadLease // unreadable now, by key; leases may hold what was read before
-	kept    int                 // leases that are kept though the store has lost them
+	leases  map[string]*ribLease // by key
+	bad     map[string]BadLease  // unreadable now, by key; leases may hold what was read before
+	kept    int                  // leases that are kept though the store has lost them
 }
 
-// record is a lease with its key, which is expensive to build.
-type record struct {
+// ribLease is a lease with its key, which is expensive to build.
+type ribLease struct {
 	Lease
 	key  string
 	kept bool // see RIB.keep
@@ -33,7 +33,7 @@ type Rejection struct {
 
 // NewRIB returns an empty table for the leases of n.
 func NewRIB(n Network) *RIB {
-	return &RIB{network: n, leases: map[string]*record{}, bad: map[string]BadLease{}}
+	return &RIB{network: n, leases: map[string]*ribLease{}, bad: map[string]BadLease{}}
 }
 
 // Apply takes u over and reports whether that changed anything that Peers
@@ -47,7 +47,7 @@ func NewRIB(n Network) *RIB {
 func (r *RIB) Apply(u Update) (changed bool) {
 	old := r.leases
 	if u.Reset {
-		r.leases = make(map[string]*record, len(u.Leases))
+		r.leases = make(map[string]*ribLease, len(u.Leases))
 		clear(r.bad)
 	}
 	for _, b := range u.Bad {
@@ -57,8 +57,8 @@ func (r *RIB) Apply(u Update) (changed bool) {
 			r.leases[b.Key] = known
 		}
 	}
-	again := 0                               // entries that were made anew
-	records := make([]record, len(u.Leases)) // one allocation for all
+	again := 0                             // entries that were made anew
+	all := make([]ribLease, len(u.Leases)) // one allocation for all
 	for i, l := range u.Leases {
 		key := l.Key()
 		delete(r.bad, key)
@@ -72,8 +72,8 @@ func (r *RIB) Apply(u Update) (changed bool) {
 				again++
 			}
 		}
-		records[i] = record{Lease: l, key: key}
-		r.leases[key] = &records[i]
+		all[i] = ribLease{Lease: l, key: key}
+		r.leases[key] = &all[i]
 	}
 	if u.Reset {
 		r.keep(old, again)
@@ -91,8 +91,8 @@ func (r *RIB) Apply(u Update) (changed bool) {
 
 // keep takes over from before a Reset what was kept already, and what it lacks if that and
 // what it has anew are more than half.
-func (r *RIB) keep(old map[string]*record, again int) {
-	var lacking []*record
+func (r *RIB) keep(old map[string]*ribLease, again int) {
+	var lacking []*ribLease
 	r.kept = 0
 	for key, rec := range old {
 		switch _, ok := r.leases[key]; {
@@ -115,14 +115,14 @@ func (r *RIB) keep(old map[string]*record, again int) {
 }
 
 // back notes that u, whose keep is yet to come in a Reset, has the key of rec again.
-func (r *RIB) back(rec *record, u Update) {
+func (r *RIB) back(rec *ribLease, u Update) {
 	if rec.kept && !u.Reset {
 		r.kept--
 	}
 	rec.kept = false
 }
 
-func (r *RIB) forget(rec *record) {
+func (r *RIB) forget(rec *ribLease) {
 	if rec.kept {
 		r.kept--
 	}
@@ -193,7 +193,7 @@ func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 		claims = a.appendClaims(claims, rec)
 	}
 	order := byAge(claims)
-	a.stations = make(map[station]*claim, len(claims))
+	a.macs = make(map[vtepMAC]*claim, len(claims))
 	admitted := order[:0]
 	for _, i := range order {
 		if err := a.admit(&claims[i]); err != nil {

@@ -48,7 +48,7 @@ func (l *Lease) route(self *Lease, ipv6 bool) (v dataplane.VTEP, ok bool) {
 // beside these is left out. An error means that there is no VTEP, or no public
 // IP of node for it.
 func (n Network) Publish(node Node, vteps []dataplane.VTEP) (Lease, error) {
-	all, l := Lease{}, Lease{BackendType: backendVXLAN}
+	all, l := Lease{}, Lease{BackendType: BackendVXLAN}
 	for _, v := range vteps {
 		public := node.PublicIP
 		if v.Addr.Is6() {

@@ -211,7 +211,7 @@ func TestKubeDrain(t *testing.T) {
 	if err := os.WriteFile(k.netConf, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	k.hosts[0].daemon.waitLog("network config not usable, going on with the last one", patience)
+	k.hosts[0].daemon.waitLog("network config is not usable: keeping the last one", patience)
 	if n := linesWith(k.hosts[0].daemon.text(), "session ended"); n > 0 {
 		t.Errorf("the session has ended:\n%s", k.hosts[0].daemon.text())
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
 const (
@@ -21,8 +22,11 @@ const (
 	maxRaceDelay = time.Second
 )
 
+// raceBackoff returns the delays after lost races.
+func raceBackoff() pace.Backoff { return pace.Backoff{Low: raceDelay, High: maxRaceDelay} }
+
 // errRace says that a transaction did not find what it compares, or that it is
-// not known whether it took effect: read again and decide anew.
+// not known whether it took effect: read and decide again.
 var errRace = errors.New("somebody else was faster")
 
 // acquisition is one run of Acquire.
@@ -32,7 +36,7 @@ type acquisition struct {
 	node   control.Node // given, with the public IPs of offer alone
 	vteps  []dataplane.VTEP
 	offer  control.Lease // what the node publishes; without subnets
-	record *record
+	record *nodeRecord
 
 	id      leaseID // of the etcd lease that the entry gets; 0: none yet
 	expires time.Time
@@ -44,7 +48,7 @@ type acquisition struct {
 // entry over with its new etcd lease, as it says what that process wrote (see judge).
 func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplane.VTEP) (control.Lease, error) {
 	a := &acquisition{Store: s, given: node, vteps: vteps}
-	for delay := raceDelay; ; delay = min(2*delay, maxRaceDelay) {
+	for again := raceBackoff(); ; {
 		l, err := a.try(ctx)
 		switch {
 		case err == nil:
@@ -55,9 +59,9 @@ func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplan
 			a.giveUp(ctx)
 			return control.Lease{}, err
 		}
-		if err := pause(ctx, delay); err != nil {
+		if !pace.Sleep(ctx, again.Next(), nil) {
 			a.giveUp(ctx)
-			return control.Lease{}, fmt.Errorf("acquire lease: %w", err)
+			return control.Lease{}, fmt.Errorf("acquire lease: %w", ctx.Err())
 		}
 	}
 }
@@ -113,7 +117,7 @@ func (a *acquisition) yield(ctx context.Context, l control.Lease) error {
 	if err != nil || len(older) == 0 {
 		return err
 	}
-	a.log.DebugContext(ctx, "lease yields to an older one", "lease", l.Key(), "older", older)
+	a.log.DebugContext(ctx, "lease yields to an older one", "subnet", l.CIDRs(), "older", older)
 	a.giveUp(ctx)
 	return errRace
 }
@@ -128,7 +132,7 @@ func (a *acquisition) cede(ctx context.Context, l control.Lease) error {
 	if err != nil || len(older) == 0 {
 		return err
 	}
-	a.log.WarnContext(ctx, "own lease yields to an older one, which has a part of it", "lease", l.Key(), "older", older)
+	a.log.WarnContext(ctx, "own lease yields to an older one that overlaps it", "subnet", l.CIDRs(), "older", older)
 	return a.discard(ctx, l)
 }
 
@@ -183,7 +187,7 @@ func (a *acquisition) resume(ctx context.Context, n control.Network, own []ownEn
 		return control.Lease{}, false, err
 	}
 	if was, is := old.Identity(), l.Identity(); was != is {
-		a.log.InfoContext(ctx, "own lease of an earlier public IP taken up", "lease", l.Key(), "was", was, "public_ip", is)
+		a.log.InfoContext(ctx, "own lease of an earlier public IP taken over", "subnet", l.CIDRs(), "was", was, "public_ip", is)
 	}
 	if l.Handle == 0 {
 		a.giveUp(ctx) // what an earlier try may have granted
@@ -225,7 +229,7 @@ func (a *acquisition) deleteUnfit(ctx context.Context, n control.Network, own []
 			fit = append(fit, l)
 			continue
 		}
-		a.log.WarnContext(ctx, "own lease does not fit the network config any more", "lease", l.Key(), "reservation", l.Handle == 0)
+		a.log.WarnContext(ctx, "own lease no longer fits the network config", "subnet", l.CIDRs(), "reservation", l.Handle == 0)
 		if l.Handle == 0 {
 			continue
 		}
@@ -254,7 +258,7 @@ func (a *acquisition) put(ctx context.Context, l control.Lease, while ...clientv
 // write puts l under the etcd lease l.Handle (0: under none), if the entry's revision still is
 // l.ModRevision (0: there is none), and the record's fence and while hold. It returns l
 // with its new revisions. errRace: read again, the entry may be written or not.
-func (s *Store) write(ctx context.Context, r *record, l control.Lease, while ...clientv3.Cmp) (control.Lease, error) {
+func (s *Store) write(ctx context.Context, r *nodeRecord, l control.Lease, while ...clientv3.Cmp) (control.Lease, error) {
 	ifs, then, err := r.fence(ctx)
 	if err != nil {
 		return control.Lease{}, err
@@ -265,7 +269,7 @@ func (s *Store) write(ctx context.Context, r *record, l control.Lease, while ...
 	resp, err := s.txn(ctx, "write lease "+l.Key(), ifs, then, nil)
 	switch {
 	case err != nil && ambiguous(err) && ctx.Err() == nil:
-		s.log.DebugContext(ctx, "fate of a transaction is not known, reading back", "lease", l.Key(), "err", err)
+		s.log.DebugContext(ctx, "result of a transaction is not known: reading back", "subnet", l.CIDRs(), "err", err)
 		return control.Lease{}, errRace
 	case err != nil:
 		return control.Lease{}, err

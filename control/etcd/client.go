@@ -67,15 +67,15 @@ func warnOfEndpoints(ctx context.Context, cfg Config, files bool) {
 			clear = append(clear, e)
 		}
 		if files && strings.HasPrefix(e, "http://") {
-			cfg.Log.WarnContext(ctx, "certificate files for etcd are not used with an http endpoint; use https", "endpoint", e)
+			cfg.Log.WarnContext(ctx, "certificate files are not used for an http endpoint of etcd; use https", "endpoint", e)
 		}
 	}
 	switch {
 	case len(clear) == 0:
 	case cfg.Password != "":
-		cfg.Log.WarnContext(ctx, "etcd is reached unencrypted, and its password with it; use https", "endpoints", clear)
+		cfg.Log.WarnContext(ctx, "connection to etcd is not encrypted, and the password is sent over it; use https", "endpoints", clear)
 	default:
-		cfg.Log.WarnContext(ctx, "etcd is reached unencrypted: whoever is on the way can change every route; use https", "endpoints", clear)
+		cfg.Log.WarnContext(ctx, "connection to etcd is not encrypted: anyone on the path can change routes; use https", "endpoints", clear)
 	}
 }
 

@@ -24,7 +24,7 @@ func (s *Store) WatchNetwork(ctx context.Context) <-chan control.Network {
 			if err != nil {
 				if err.Error() != reported {
 					reported = err.Error()
-					s.log.WarnContext(ctx, "network config not usable, going on with the last one", "err", err)
+					s.log.WarnContext(ctx, "network config is not usable: keeping the last one", "err", err)
 				}
 				return got.Header.Revision, nil
 			}

@@ -11,11 +11,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-// record is this node's sign of life: P/overlayd/nodes/<public IP>, attached to an
+// nodeRecord is this node's sign of life: P/overlayd/nodes/<public IP>, attached to an
 // etcd lease that lasts Config.NodeTTL and is kept alive.
-type record struct {
+type nodeRecord struct {
 	store    *Store
 	key      string
 	publicIP netip.Addr
@@ -53,7 +54,7 @@ func (t turn) unlock() { t <- struct{}{} }
 // claim makes sure that the record of node under ip is this process's, and keeps it alive
 // from then on. control.ErrTaken: another live node has it. An earlier process of
 // the same node loses it.
-func (s *Store) claim(ctx context.Context, node control.Node, ip netip.Addr) (*record, error) {
+func (s *Store) claim(ctx context.Context, node control.Node, ip netip.Addr) (*nodeRecord, error) {
 	if node.ID == "" {
 		return nil, errors.New("node ID is empty")
 	}
@@ -71,7 +72,7 @@ func (s *Store) claim(ctx context.Context, node control.Node, ip netip.Addr) (*r
 		}
 		s.unclaim(ctx)
 	}
-	r := &record{store: s, key: s.keys.node(ip), publicIP: ip, node: want, turn: newTurn()}
+	r := &nodeRecord{store: s, key: s.keys.node(ip), publicIP: ip, node: want, turn: newTurn()}
 	err := r.claim(ctx)
 	if err == nil {
 		err = s.start(ctx, r)
@@ -84,7 +85,7 @@ func (s *Store) claim(ctx context.Context, node control.Node, ip netip.Addr) (*r
 }
 
 // start makes r the Store's record and keeps it alive, unless the Store is being closed.
-func (s *Store) start(ctx context.Context, r *record) error {
+func (s *Store) start(ctx context.Context, r *nodeRecord) error {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stop, r.done = stop, make(chan struct{})
 	s.mu.Lock()
@@ -99,7 +100,7 @@ func (s *Store) start(ctx context.Context, r *record) error {
 }
 
 // record returns this node's record: nil before Acquire and after Release.
-func (s *Store) record() *record {
+func (s *Store) record() *nodeRecord {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.node
@@ -120,19 +121,20 @@ func (s *Store) unclaim(ctx context.Context) {
 }
 
 // claim writes the record, or finds it written.
-func (r *record) claim(ctx context.Context) error {
+func (r *nodeRecord) claim(ctx context.Context) error {
 	if err := r.turn.lock(ctx); err != nil {
 		return err
 	}
 	defer r.turn.unlock()
+	again := raceBackoff()
 	for try := 0; ; try++ {
 		err := r.write(ctx)
 		switch {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound) && try < 3: // etcd was away for longer than the TTL, or wiped
 			r.lease = 0
 		case errors.Is(err, errRace):
-			if err := pause(ctx, raceDelay); err != nil {
-				return err
+			if !pace.Sleep(ctx, again.Next(), nil) {
+				return ctx.Err()
 			}
 		case errors.Is(err, control.ErrTaken):
 			r.forget(ctx)
@@ -143,7 +145,7 @@ func (r *record) claim(ctx context.Context) error {
 	}
 }
 
-func (r *record) write(ctx context.Context) error {
+func (r *nodeRecord) write(ctx context.Context) error {
 	if r.lease == 0 {
 		id := newLeaseID()
 		if _, err := r.store.grant(ctx, id, r.store.cfg.NodeTTL); err != nil {
@@ -170,7 +172,7 @@ func (r *record) write(ctx context.Context) error {
 }
 
 // takeOver replaces a record unless it is the sign of life of another node.
-func (r *record) takeOver(ctx context.Context, kv *mvccpb.KeyValue) error {
+func (r *nodeRecord) takeOver(ctx context.Context, kv *mvccpb.KeyValue) error {
 	if other, live := otherNode(kv, r.node.ID); live {
 		return fmt.Errorf("%w: %s belongs to host %.64q (node ID %.64q): give one of the two another public IP, or wait %s if that host is gone",
 			control.ErrTaken, r.publicIP, other.Name, other.ID, r.store.cfg.NodeTTL)
@@ -195,16 +197,17 @@ func otherNode(kv *mvccpb.KeyValue, id string) (n nodeJSON, live bool) {
 	return n, ok && n.ID != id && kv.Lease != 0 // one without a lease would be alive for ever
 }
 
-func (r *record) put() clientv3.Op {
+func (r *nodeRecord) put() clientv3.Op {
 	return clientv3.OpPut(r.key, r.node.value(), clientv3.WithLease(clientv3.LeaseID(r.lease)))
 }
 
 // keep keeps the record alive until ctx ends. An etcd that does not answer is for
 // those to report who wait for an answer; here it is a debug line.
-func (r *record) keep(ctx context.Context) {
+func (r *nodeRecord) keep(ctx context.Context) {
 	defer close(r.done)
 	var last string
-	for pause(ctx, r.store.cfg.NodeTTL/3) == nil {
+	every := pace.Backoff{Low: r.store.cfg.NodeTTL / 3, High: r.store.cfg.NodeTTL / 3}
+	for pace.Sleep(ctx, every.Next(), nil) {
 		err := r.beat(ctx)
 		switch {
 		case err == nil:
@@ -212,15 +215,15 @@ func (r *record) keep(ctx context.Context) {
 		case ctx.Err() != nil:
 		case errors.Is(err, control.ErrTaken) && err.Error() != last:
 			last = err.Error()
-			r.store.log.ErrorContext(ctx, "this node's record was taken", "err", err)
+			r.store.log.ErrorContext(ctx, "another node has taken over this node's record", "err", err)
 		default:
-			r.store.log.DebugContext(ctx, "node record not kept alive", "err", err)
+			r.store.log.DebugContext(ctx, "node record not renewed", "err", err)
 		}
 	}
 }
 
 // beat extends the record's etcd lease, and writes the record again if that is gone.
-func (r *record) beat(ctx context.Context) error {
+func (r *nodeRecord) beat(ctx context.Context) error {
 	if err := r.turn.lock(ctx); err != nil {
 		return err
 	}
@@ -235,7 +238,7 @@ func (r *record) beat(ctx context.Context) error {
 }
 
 // forget revokes the record's etcd lease, and with it deletes the record if it is ours.
-func (r *record) forget(ctx context.Context) {
+func (r *nodeRecord) forget(ctx context.Context) {
 	if r.lease != 0 {
 		r.store.abandon(ctx, r.lease)
 	}
@@ -245,7 +248,7 @@ func (r *record) forget(ctx context.Context) {
 // fence returns the comparison and the write that make a transaction exclude every
 // other of this node: of two, one does not find the revision that it compares. A nil
 // record, that of a Store that has acquired nothing, fences nothing.
-func (r *record) fence(ctx context.Context) (ifs []clientv3.Cmp, then []clientv3.Op, err error) {
+func (r *nodeRecord) fence(ctx context.Context) (ifs []clientv3.Cmp, then []clientv3.Op, err error) {
 	if r == nil {
 		return nil, nil, nil
 	}

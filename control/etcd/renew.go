@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
 // Renew implements control.Store. It extends the etcd lease and makes sure that the
@@ -22,7 +23,7 @@ import (
 func (s *Store) Renew(ctx context.Context, l control.Lease) (control.Lease, error) {
 	what := "renew lease " + l.Key()
 	r := s.record()
-	for delay := raceDelay; ; delay = min(2*delay, maxRaceDelay) {
+	for again := raceBackoff(); ; {
 		if r != nil {
 			if err := r.claim(ctx); errors.Is(err, control.ErrTaken) {
 				return control.Lease{}, fmt.Errorf("%s: %w: %v", what, control.ErrLost, err)
@@ -37,13 +38,13 @@ func (s *Store) Renew(ctx context.Context, l control.Lease) (control.Lease, erro
 		case !errors.Is(err, errRace):
 			return control.Lease{}, fmt.Errorf("%s: %w", what, err)
 		}
-		if err := pause(ctx, delay); err != nil {
-			return control.Lease{}, fmt.Errorf("%s: %w", what, err)
+		if !pace.Sleep(ctx, again.Next(), nil) {
+			return control.Lease{}, fmt.Errorf("%s: %w", what, ctx.Err())
 		}
 	}
 }
 
-func (s *Store) renew(ctx context.Context, r *record, l control.Lease) (control.Lease, error) {
+func (s *Store) renew(ctx context.Context, r *nodeRecord, l control.Lease) (control.Lease, error) {
 	expires, alive := time.Time{}, false
 	if l.Handle != 0 {
 		var err error
@@ -88,7 +89,7 @@ func (s *Store) renew(ctx context.Context, r *record, l control.Lease) (control.
 }
 
 // reserve makes l the reservation that its entry is.
-func (s *Store) reserve(ctx context.Context, r *record, l, entry control.Lease) (control.Lease, error) {
+func (s *Store) reserve(ctx context.Context, r *nodeRecord, l, entry control.Lease) (control.Lease, error) {
 	before := leaseID(l.Handle)
 	l.Handle, l.Expires, l.CreateRevision, l.ModRevision = 0, time.Time{}, entry.CreateRevision, entry.ModRevision
 	if !sameValue(entry, l) {
@@ -103,7 +104,7 @@ func (s *Store) reserve(ctx context.Context, r *record, l, entry control.Lease) 
 
 // unreserved makes the reservation l the lease that its entry is, with this node's own
 // TTL, which the operator who ended the reservation does not know.
-func (s *Store) unreserved(ctx context.Context, r *record, l, entry control.Lease) (control.Lease, error) {
+func (s *Store) unreserved(ctx context.Context, r *nodeRecord, l, entry control.Lease) (control.Lease, error) {
 	l.Handle, l.CreateRevision, l.ModRevision = int64(newLeaseID()), entry.CreateRevision, entry.ModRevision
 	defer s.retire(ctx, leaseID(l.Handle)) // unless the entry hangs on it
 	var err error
@@ -165,7 +166,7 @@ func holder(l control.Lease) string {
 
 // putBack writes an entry that is gone, unless it was revoked or another one has come to
 // hold a part of it (control.AppendHeld).
-func (s *Store) putBack(ctx context.Context, r *record, l control.Lease, alive bool) (control.Lease, error) {
+func (s *Store) putBack(ctx context.Context, r *nodeRecord, l control.Lease, alive bool) (control.Lease, error) {
 	notRevoked, err := s.refuseRevoked(ctx, l)
 	if err != nil {
 		return control.Lease{}, err
@@ -200,7 +201,7 @@ func (s *Store) lost(ctx context.Context, l control.Lease) error {
 // restore writes the entry over the revision l.ModRevision of it, under its etcd
 // lease if that is alive and else under a new one, while the conditions hold. A reservation
 // stays one unless it is gone.
-func (s *Store) restore(ctx context.Context, r *record, l control.Lease, alive bool, while ...clientv3.Cmp) (control.Lease, error) {
+func (s *Store) restore(ctx context.Context, r *nodeRecord, l control.Lease, alive bool, while ...clientv3.Cmp) (control.Lease, error) {
 	var err error
 	if l.Handle == 0 && l.ModRevision != 0 {
 		alive = true
@@ -213,7 +214,7 @@ func (s *Store) restore(ctx context.Context, r *record, l control.Lease, alive b
 	if err == nil {
 		var written control.Lease
 		if written, err = s.write(ctx, r, l, while...); err == nil {
-			s.log.WarnContext(ctx, "own lease was gone or spoilt, put back", "lease", l.Key())
+			s.log.WarnContext(ctx, "own lease was missing or overwritten: restored", "subnet", l.CIDRs())
 			return written, nil
 		}
 	}

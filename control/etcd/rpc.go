@@ -242,20 +242,3 @@ func cleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 	return context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 }
-
-// pause waits a random time around d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(jitter(d))
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}
-
-// jitter returns d ± 50 %.
-func jitter(d time.Duration) time.Duration {
-	return d/2 + rand.N(d)
-}

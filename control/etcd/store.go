@@ -27,10 +27,10 @@ type Store struct {
 
 	claims turn // of whoever makes this node's record, or withdraws it for good
 
-	mu      sync.Mutex // of the fields below
-	closing bool       // Close has begun: no new record
-	closed  bool       // no more calls
-	node    *record    // nil before Acquire and after Release
+	mu      sync.Mutex  // of the fields below
+	closing bool        // Close has begun: no new record
+	closed  bool        // no more calls
+	node    *nodeRecord // nil before Acquire and after Release
 
 	control.StoreHealth
 }

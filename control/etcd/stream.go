@@ -13,6 +13,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
 const (
@@ -24,15 +26,15 @@ const (
 // errRelist ends a session that is to be followed by another at once.
 var errRelist = errors.New("time to read again")
 
-// sessions runs session again and again until ctx ends, after a pause where it has
-// failed. session reads what there is, calls listed, and follows the changes; what names it.
+// sessions runs session again and again until ctx ends, after a pause if it
+// failed. session reads what there is, calls listed, and follows the changes; what names them.
 func (s *Store) sessions(ctx context.Context, what string, session func(ctx context.Context, listed func()) error) {
 	var outage outage
-	delay := minWatchDelay
+	again := pace.Backoff{Low: minWatchDelay, High: maxWatchDelay}
 	listed := func() {
-		delay = minWatchDelay
+		again.Reset()
 		if lasted, ok := outage.over(time.Now()); ok {
-			s.log.InfoContext(ctx, "watch of the "+what+" goes on", "after", lasted.Round(time.Millisecond))
+			s.log.InfoContext(ctx, "watch of the "+what+" resumed", "gap", lasted.Round(time.Millisecond))
 		}
 	}
 	for ctx.Err() == nil {
@@ -41,12 +43,11 @@ func (s *Store) sessions(ctx context.Context, what string, session func(ctx cont
 			continue
 		}
 		if outage.due(time.Now()) {
-			s.log.WarnContext(ctx, "watch of the "+what+" interrupted, going on with what is known", "err", err)
+			s.log.WarnContext(ctx, "watch of the "+what+" interrupted: keeping what is known", "err", err)
 		}
-		if pause(ctx, delay) != nil {
+		if !pace.Sleep(ctx, again.Next(), nil) {
 			return
 		}
-		delay = min(2*delay, maxWatchDelay)
 	}
 }
 

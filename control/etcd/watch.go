@@ -14,7 +14,7 @@ import (
 // what is missed, and what it no longer has comes as a Reset.
 func (s *Store) Watch(ctx context.Context) <-chan control.Update {
 	updates := make(chan control.Update)
-	w := &watcher{Store: s, updates: updates}
+	w := &leaseWatch{Store: s, updates: updates}
 	go func() { // ends with ctx, which the close of the channel tells the receiver
 		defer close(updates)
 		w.run(ctx)
@@ -22,17 +22,17 @@ func (s *Store) Watch(ctx context.Context) <-chan control.Update {
 	return updates
 }
 
-// watcher is one Watch.
-type watcher struct {
+// leaseWatch is one Watch.
+type leaseWatch struct {
 	*Store
 	updates chan<- control.Update
 	last    *pb.ResponseHeader // of the last list
 }
 
-func (w *watcher) run(ctx context.Context) { w.sessions(ctx, "leases", w.session) }
+func (w *leaseWatch) run(ctx context.Context) { w.sessions(ctx, "leases", w.session) }
 
 // session sends one list and then every change of it, until the stream ends.
-func (w *watcher) session(ctx context.Context, listed func()) error {
+func (w *leaseWatch) session(ctx context.Context, listed func()) error {
 	u := control.Update{Reset: true}
 	at, err := w.list(ctx, func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {
@@ -53,7 +53,7 @@ func (w *watcher) session(ctx context.Context, listed func()) error {
 }
 
 // compare says when etcd is not the one that it was.
-func (w *watcher) compare(ctx context.Context, at *pb.ResponseHeader) {
+func (w *leaseWatch) compare(ctx context.Context, at *pb.ResponseHeader) {
 	if l := w.last; l != nil && (l.ClusterId != at.ClusterId || at.Revision < l.Revision) {
 		w.log.WarnContext(ctx, "etcd was replaced or restored from a backup", "revision", at.Revision, "was", l.Revision,
 			"cluster", fmt.Sprintf("%x", at.ClusterId), "cluster_was", fmt.Sprintf("%x", l.ClusterId))
@@ -62,7 +62,7 @@ func (w *watcher) compare(ctx context.Context, at *pb.ResponseHeader) {
 }
 
 // send waits for the receiver.
-func (w *watcher) send(ctx context.Context, u control.Update) error {
+func (w *leaseWatch) send(ctx context.Context, u control.Update) error {
 	select {
 	case w.updates <- u:
 		return nil

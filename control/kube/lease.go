@@ -10,8 +10,6 @@ import (
 	"github.com/overlayd/overlayd/control"
 )
 
-const backendVXLAN = "vxlan"
-
 // reader makes leases of Nodes. Nodes are written by others: everything in them is checked.
 type reader struct {
 	names      names
@@ -110,11 +108,11 @@ func (r reader) subnets(n *corev1.Node) (v4, v6 netip.Prefix, err error) {
 // those of one family only, whatever its subnets, but must have one.
 func (r reader) vteps(n *corev1.Node, l *control.Lease) (err error) {
 	a := n.Annotations
-	if l.BackendType = a[r.names.backendType]; l.BackendType != backendVXLAN {
+	if l.BackendType = a[r.names.backendType]; l.BackendType != control.BackendVXLAN {
 		l.BackendType = fmt.Sprintf("%.40s", l.BackendType)
 		return nil // the RIB refuses it; what its data mean nobody here knows
 	}
-	l.BackendType = backendVXLAN // and not a part of what was read
+	l.BackendType = control.BackendVXLAN // and not a part of what was read
 	if l.PublicIP, l.Backend, err = readVTEP(a, r.names.publicIP, r.names.data, 32); err != nil {
 		return err
 	}
@@ -134,7 +132,7 @@ func readVTEP(a map[string]string, ip, data string, bits int) (netip.Addr, contr
 	if a[ip] == "" || a[data] == "" {
 		return netip.Addr{}, control.VTEPData{}, nil
 	}
-	addr, err := parseAddr(ip, a[ip], bits)
+	addr, err := control.ParseAddr("annotation "+ip, a[ip], bits)
 	if err != nil {
 		return netip.Addr{}, control.VTEPData{}, err
 	}
@@ -148,19 +146,6 @@ func readVTEP(a map[string]string, ip, data string, bits int) (netip.Addr, contr
 	return addr, d, nil
 }
 
-// parseAddr reads the address in an annotation.
-func parseAddr(name, s string, bits int) (netip.Addr, error) {
-	a, err := netip.ParseAddr(s)
-	if err != nil || a.BitLen() != bits || a.Is4In6() || a.Zone() != "" {
-		family := "IPv4"
-		if bits == 128 {
-			family = "IPv6"
-		}
-		return netip.Addr{}, fmt.Errorf("annotation %s %s is not an %s address", name, quote(s), family)
-	}
-	return a, nil
-}
-
 // own returns the lease that n, the own Node, is to have in network, which wants a podCIDR
 // of each of its families: published, with the addresses that overwrite annotations give.
 func (r reader) own(n *corev1.Node, network control.Network, published control.Lease) (control.Lease, error) {
@@ -171,10 +156,10 @@ func (r reader) own(n *corev1.Node, network control.Network, published control.L
 		err = r.checkSubnets(n, network, l)
 	}
 	if s := n.Annotations[r.names.overwrite]; err == nil && s != "" && l.PublicIP.IsValid() {
-		l.PublicIP, err = parseAddr(r.names.overwrite, s, 32)
+		l.PublicIP, err = control.ParseAddr("annotation "+r.names.overwrite, s, 32)
 	}
 	if s := n.Annotations[r.names.overwriteV6]; err == nil && s != "" && l.PublicIPv6.IsValid() {
-		l.PublicIPv6, err = parseAddr(r.names.overwriteV6, s, 128)
+		l.PublicIPv6, err = control.ParseAddr("annotation "+r.names.overwriteV6, s, 128)
 	}
 	if err != nil {
 		return control.Lease{}, fmt.Errorf("node %s: %w", quote(n.Name), err)

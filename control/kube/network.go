@@ -33,7 +33,7 @@ func (s *Store) pollNetwork(ctx context.Context, out chan<- control.Network) {
 			return
 		case err != nil && err.Error() != reported:
 			reported = err.Error()
-			s.cfg.Log.WarnContext(ctx, "network config not usable, going on with the last one", "err", err)
+			s.cfg.Log.WarnContext(ctx, "network config is not usable: keeping the last one", "err", err)
 		case err == nil && n != last:
 			reported = ""
 			select {

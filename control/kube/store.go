@@ -20,6 +20,7 @@ import (
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
 const (
@@ -214,18 +215,17 @@ func (s *Store) MarkReady(ctx context.Context) error {
 	s.mu.Lock()
 	s.ready = true
 	s.mu.Unlock()
-	for said := false; ; said = true {
+	every := pace.Backoff{Low: readyRetry, High: readyRetry}
+	for logged := false; ; logged = true {
 		err := s.markReady(ctx)
 		if err == nil {
 			return nil
 		}
-		if !said {
+		if !logged {
 			s.cfg.Log.WarnContext(ctx, "set node condition NetworkUnavailable: trying again", "err", err)
 		}
-		select {
-		case <-ctx.Done():
+		if !pace.Sleep(ctx, every.Next(), nil) {
 			return ctx.Err()
-		case <-time.After(readyRetry):
 		}
 	}
 }
@@ -257,7 +257,7 @@ func (s *Store) PublicIPs(ctx context.Context) (v4, v6 netip.Addr, err error) {
 		addr *netip.Addr
 	}{{s.names.nodePublicIP, 32, &v4}, {s.names.nodePublicIPv6, 128, &v6}} {
 		if text := node.Annotations[f.name]; text != "" {
-			if *f.addr, err = parseAddr(f.name, text, f.bits); err != nil {
+			if *f.addr, err = control.ParseAddr("annotation "+f.name, text, f.bits); err != nil {
 				return netip.Addr{}, netip.Addr{}, fmt.Errorf("node %s: %w", quote(node.Name), err)
 			}
 		}
