@@ -31,12 +31,12 @@ func rows() []row {
 	add("repeat: masquerade rules restored", "./dataplane/masq", 90*time.Second, nil, "-run", "Restores|Takeover|Switch", "-count", "3")
 	for _, f := range []struct{ pkg, target string }{
 		{"./control", "FuzzParseNetwork"}, {"./control", "FuzzFollow"}, {"./control", "FuzzParseKey"}, {"./control", "FuzzParseLease"},
-		{"./dataplane/masq", "FuzzParseRule"}, {"./dataplane/kernel", "FuzzParse"}, {"./dataplane/fib", "FuzzTable"},
+		{"./dataplane/nft", "FuzzParse"}, {"./dataplane/kernel", "FuzzParse"}, {"./dataplane/fib", "FuzzTable"},
 		{"./dataplane/userspace", "FuzzReceive"}, {"./dataplane/hostroute", "FuzzConcerns"},
 		{"./encap", "FuzzPutTooBig"}, {"./encap", "FuzzDecap"}, {"./encap", "FuzzParseIP"}, {"./encap", "FuzzSum"},
 		{"./encap", "FuzzSplit"}, {"./encap", "FuzzSplitCoalesce"}, {"./encap", "FuzzCoalesce"},
 	} {
-		add("fuzz: "+f.target, f.pkg, 70*time.Second, nil,
+		add("fuzz: "+f.pkg+" "+f.target, f.pkg, 70*time.Second, nil,
 			"-run", "^$", "-fuzz", "^"+f.target+"$", "-fuzztime", "45s", "-fuzzminimizetime", "10x")
 	}
 	return list
