@@ -23,14 +23,14 @@ type Part interface {
 	// Run repairs what others change until ctx ends and then returns nil; an error means that
 	// the part cannot go on. It calls again if a Sync of all parts is needed. It is called once.
 	Run(ctx context.Context, again func()) error
-	// Status returns how the part is. It may be called at any time and waits for nothing.
+	// Status returns how well the part works. It may be called at any time and never waits.
 	Status() PartStatus
 	// Close releases what the constructor acquired, and leaves on the host what the part made,
 	// so that traffic goes on. It may be called more than once, and after Run.
 	Close() error
 }
 
-// State says how a part is.
+// State is how well a part works.
 type State string
 
 // The states of a part.
@@ -40,7 +40,8 @@ const (
 	StateFailed   State = "failed"
 )
 
-// PartStatus is what a part says of itself. It is a value: nobody changes it after it was returned.
+// PartStatus is the state of a part and of what it keeps. It is a value: nobody changes it after
+// it was returned.
 type PartStatus struct {
 	Name    string         `json:"name"`
 	State   State          `json:"state"`

@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// PeerError says that a dataplane could not program one peer. It never
-// concerns another peer.
+// PeerError means that a dataplane could not program one peer. It never concerns another peer.
 type PeerError struct {
 	Peer Peer
 	Err  error

@@ -12,8 +12,8 @@ import (
 
 // Cleanup removes everything of ours from the network namespace of the calling
 // thread, whichever dataplane made it: devices, routes, and nexthop objects of our
-// protocol. It returns what it removed, in words, and removes all it can even
-// where it returns an error. A second call finds nothing.
+// protocol. It returns what it removed, in words, and removes as much as possible even
+// if it returns an error. A second call finds nothing.
 func Cleanup() (removed []string, err error) {
 	rt, err := rtnl.Open()
 	if err != nil {
@@ -28,8 +28,8 @@ func Cleanup() (removed []string, err error) {
 	return append(removed, more...), err
 }
 
-// cleanNexthops removes our nexthop objects on other devices than ours: those
-// on ours went with it.
+// cleanNexthops removes our nexthop objects on other devices. Those on our devices went with
+// the device.
 func cleanNexthops() (removed []string, err error) {
 	c, err := openConn()
 	if err != nil {

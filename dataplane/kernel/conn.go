@@ -20,13 +20,13 @@ const (
 	batchMessages = 128
 	batchBytes    = 32 << 10
 	receiveBuffer = 4 << 20
-	// answerTimeout bounds the wait for an answer. The kernel handles a request
-	// before sendmsg returns, so that none is ever late.
+	// answerTimeout bounds the wait for an answer. The kernel handles a request before sendmsg
+	// returns, so answers are never late.
 	answerTimeout = 10 * time.Second
 )
 
-// errOverrun says that the kernel dropped messages because the receive buffer
-// was full: what they said can only be found by a dump.
+// errOverrun means that the kernel dropped messages because the receive buffer was full. Only a
+// dump can tell what has changed.
 var errOverrun = errors.New("netlink receive buffer overrun")
 
 // conn is a netlink socket for many requests at once. One goroutine uses it.
@@ -74,7 +74,7 @@ func (c *conn) prepare(fd int) error {
 
 func (c *conn) close() { c.file.Close() }
 
-// kernelError is a refusal with the kernel's own words (netlink extended ack).
+// kernelError is a refusal with the kernel's own text (netlink extended ack).
 type kernelError struct {
 	errno unix.Errno
 	text  string
@@ -89,11 +89,11 @@ func (e *kernelError) Error() string {
 
 func (e *kernelError) Unwrap() error { return e.errno }
 
-// transact sends messages 0 to n-1 in as few system calls as it can. encode appends
-// message i, or nothing to skip it; done is told its result. Only the last message of a
-// batch asks for an acknowledgement: the kernel handles them in order and answers a
-// refused one unasked, so that silence until then means success. An
-// error means that the result of messages for which done was not called is unknown.
+// transact sends messages 0 to n-1 in as few system calls as possible. encode appends message
+// i, or nothing to skip it; done gets its result. Only the last message of a batch asks for an
+// acknowledgement. The kernel handles messages in order and always answers a refused one, so
+// no answer before the acknowledgement means success. If transact returns an error, the result
+// of messages for which done was not called is unknown.
 func (c *conn) transact(ctx context.Context, n int, encode func(i int, b []byte) []byte,
 	done func(i int, reply []byte, err error)) error {
 	for i := 0; i < n; {
@@ -123,7 +123,7 @@ func (c *conn) transact(ctx context.Context, n int, encode func(i int, b []byte)
 	return nil
 }
 
-// batch sends what is in c.out and waits for its end.
+// batch sends c.out and waits for the acknowledgement.
 func (c *conn) batch(first uint32, sent []int, done func(i int, reply []byte, err error)) error {
 	if _, err := c.file.Write(c.out); err != nil {
 		return fmt.Errorf("send netlink requests: %w", err)
@@ -133,7 +133,7 @@ func (c *conn) batch(first uint32, sent []int, done func(i int, reply []byte, er
 	err := c.receive(func(h unix.NlMsghdr, body []byte) (end bool) {
 		k := int(h.Seq - first)
 		if k < 0 || k >= len(sent) {
-			return false // the late answer to an earlier request that was given up
+			return false // a late answer to an earlier request
 		}
 		if h.Type != unix.NLMSG_ERROR {
 			replies[k] = append([]byte(nil), body...)
@@ -152,7 +152,7 @@ func (c *conn) batch(first uint32, sent []int, done func(i int, reply []byte, er
 }
 
 // dump sends one dump request and passes every object's message body to each.
-// netlink.ErrDumpInterrupted means that what each was given is inconsistent.
+// netlink.ErrDumpInterrupted means that these are inconsistent.
 func (c *conn) dump(typ uint16, header []byte, attributes []byte, each func(body []byte)) error {
 	c.seq++
 	c.out = begin(c.out[:0], typ, unix.NLM_F_DUMP, header)

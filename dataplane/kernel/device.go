@@ -24,9 +24,8 @@ func deviceName(local netip.Addr, vni uint32) string {
 	return dataplane.DeviceNameV6(vni)
 }
 
-// vxlanLink is the device with the attributes that flannel v0.28 gives it. UDPCSum
-// stays false, which the library takes as "do not send the attribute", and not
-// as "off": the kernel's default is then on (netlink issue 1144).
+// vxlanLink is the device with the attributes that flannel v0.28 gives it. UDPCSum stays false:
+// the library then sends no attribute, and the kernel's default is on (netlink issue 1144).
 func vxlanLink(c *Config, u dataplane.Underlay, name string, mac encap.MAC) *netlink.Vxlan {
 	a := netlink.NewLinkAttrs()
 	a.Name, a.MTU, a.TxQLen, a.HardwareAddr = name, c.MTU, 0, mac[:]
@@ -41,9 +40,9 @@ func vxlanLink(c *Config, u dataplane.Underlay, name string, mac encap.MAC) *net
 	}
 }
 
-// differences names what an existing device has otherwise than the wanted one:
-// what is fixed when a device is made, and what the kernel lets change later, by the
-// vxlan driver. MTU, alias and MAC are not among it.
+// differences describes how an existing device differs from the wanted one: in attributes that
+// are fixed when a device is made, and in those that the vxlan driver lets change later. MTU,
+// alias and MAC are not compared.
 func differences(have, want *netlink.Vxlan) (fixed, mutable []string) {
 	note := func(to *[]string, what string, h, w any) {
 		if h != w {
@@ -74,7 +73,7 @@ func ipText(ip net.IP) string {
 
 func isUp(a *netlink.LinkAttrs) bool { return a.Flags&net.FlagUp != 0 }
 
-// linkMAC returns the device's MAC, or the zero MAC where it has none.
+// linkMAC returns the device's MAC, or the zero MAC if it has none.
 func linkMAC(l netlink.Link) encap.MAC {
 	var m encap.MAC
 	if h := l.Attrs().HardwareAddr; len(h) == len(m) {

@@ -1,16 +1,16 @@
-// Package kernel is the dataplane that programs the kernel's vxlan devices: the
-// kernel forwards, overlayd only says where to. The devices and what is on them stay
-// when the process ends, so that traffic goes on, and are adopted at the next start.
+// Package kernel is the dataplane that programs the kernel's vxlan devices: the kernel forwards
+// the packets. The devices, and the routes and entries on them, stay when the process ends, so
+// that traffic goes on, and are adopted at the next start.
 //
 // # Objects
 //
 // Each family of the underlay has a device: flannel.<VNI> for IPv4 and flannel-v6.<VNI>,
 // with the same VNI and port, for IPv6. They are made as flannel makes them, and a device
-// that flannel left is taken over with its MAC. What the kernel lets be changed
-// (local address, underlay link, learning) is changed in place. A peer is on the device
-// of its underlay address's family, with subnets of either. An own subnet's address is on
-// the device of its own family, and where there is none on the other. For each overlay
-// subnet of a peer there are:
+// that flannel left is taken over with its MAC. Local address, underlay link and learning are
+// changed in place; the kernel allows no more. A peer is on the device of its underlay
+// address's family, with subnets of either family. An own subnet's address is on the device of
+// its family, or on the other device if that is the only one. For each overlay subnet of a peer
+// there are:
 //
 //	neighbour  10.5.2.0 lladdr <peer's MAC> PERMANENT
 //	FDB entry  <peer's MAC> dst <peer's underlay address> self permanent
@@ -21,42 +21,39 @@
 // out the gateway: 100 000 routes through gateways take minutes, through nexthop
 // objects a second. Their ids are the kernel's choice. Kernels without
 // them (before 5.3) get a route through the gateway, as flannel has it.
-// A peer to which a direct route leads (dataplane/hostroute) has neither nexthop nor
-// route here, and is received from. A direct route that is in the place of a wanted
-// one is replaced by Sync, so that no packet is lost; otherwise it is hostroute's.
-// Routes never have a metric of their own: after a change between flanneld and
-// overlayd there would be two.
+// A peer with a direct route (dataplane/hostroute) has neither nexthop nor route here, but
+// packets from it are accepted. If a direct route stands where a route of ours is wanted, Sync
+// replaces it, so that no packet is lost. Our routes have no metric: flannel's have none, and a
+// second route would stay after a change between flanneld and overlayd.
 //
 // # Ownership
 //
-// The devices are ours alone: neighbours and unicast FDB entries on them that
-// nobody wants are removed, whoever made them. Of the routes of the main table and
-// the nexthop objects, those with our protocol (rtnl.RouteProtocol) are ours if they
-// are on our device, or lead into the overlay networks through any other: an
-// overlayd with another VNI left them, or somebody moved them. Two live overlays of
-// one host have no address in common, so that they are nobody else's. Routes of
-// flannel's exact shape are ours on our device only. All others are never touched.
+// The devices are ours alone: unwanted neighbours and unicast FDB entries on them are removed,
+// even if others made them. Routes of the main table and nexthop objects are ours if they have
+// our protocol (rtnl.RouteProtocol) and are on our device, or lead into the overlay networks:
+// an overlayd with another VNI left them, or somebody moved them. Two running overlays of one
+// host have no address in common, so these cannot belong to the other one. Routes of flannel's
+// exact shape are ours on our device only. All other routes are never touched.
 // The device of another VNI is left alone, as another daemon may use it;
 // [Cleanup] removes it. The device of a family that the underlay no longer has is
 // removed, if it is ours, as soon as nothing leads to it.
 //
-// Where somebody else already has a route to a peer's subnet without a metric (IPv6:
-// with the default one, 1024), ours is not added, and the peer reported: to replace it
-// would break what the administrator set up. A route to it with another metric is
-// somebody else's too and stays, but ours is added beside it and, having the least
-// metric in IPv4, takes precedence: a routing daemon's route (FRR's have metric 20)
-// gives way to the overlay for as long as the peer is there. In IPv6 a metric below
-// 1024 precedes ours.
+// If somebody else has a route to a peer's subnet without a metric (IPv6: with the default
+// one, 1024), ours is not added, and the peer is reported: replacing it would break the
+// administrator's configuration. A foreign route with another metric stays, and ours is added
+// beside it. In IPv4 ours has the lowest metric and takes precedence: a routing daemon's route
+// (FRR's have metric 20) is not used while the peer exists. In IPv6 a metric below 1024
+// precedes ours.
 //
 // # Files, in the order of a change
 //
 //	kernel.go   Config, Open, Sync
 //	open.go     the device: adopt, make, put in another's place, try (device.go: the pure part)
 //	tunnel.go   one device; ensure.go: it during Sync
-//	target.go   peers → targets; refuses what cannot be right (pure)
+//	target.go   peers → targets; refuses invalid peers (pure)
 //	read.go     kernel → state, at start and after a surprise (state.go: the pure part)
 //	plan.go     state, targets → operations in order (pure)
-//	overlay.go  applies them; takes back what a refused peer left
+//	program.go  applies them; removes what was programmed for a refused peer
 //	message.go  the netlink messages (pure); conn.go: many of them per system call
-//	watch.go    notices what others do to our objects (event.go: the pure part), and repairs it (pace.go: how soon)
+//	watch.go    notices what others do to our objects (event.go: the pure part), and repairs it (repair.go: log and counts)
 package kernel

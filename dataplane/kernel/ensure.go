@@ -10,7 +10,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
-// ensureDevice makes the device be there, opened again if it is gone or was changed.
+// ensureDevice opens the device again if it is gone or was changed.
 func (t *tunnel) ensureDevice() (netlink.Link, error) {
 	l, err := t.rt.LinkByIndex(t.index)
 	if err == nil && t.isOurs(l) {
@@ -38,8 +38,8 @@ func (t *tunnel) isOurs(l netlink.Link) bool {
 	return len(fixed)+len(mutable) == 0
 }
 
-// adjust corrects what may be changed on the device in place: all it can, even
-// where it returns an error.
+// adjust corrects what can be changed on the device in place: as much as possible, even if it
+// returns an error.
 func (t *tunnel) adjust(l netlink.Link, w dataplane.Wanted) error {
 	if !isUp(l.Attrs()) {
 		t.emptied = true // setting it down took its routes and nexthops along
@@ -61,8 +61,8 @@ func (t *tunnel) adjust(l netlink.Link, w dataplane.Wanted) error {
 	return errors.Join(errs...)
 }
 
-// settle removes the overlay addresses that the device is not to have: after all
-// devices got theirs, as an address may have moved.
+// settle removes unwanted overlay addresses. It is called after all devices have got theirs, as
+// an address may have moved.
 func (t *tunnel) settle(w dataplane.Wanted) error {
 	before := t.rt.Changes()
 	err := t.rt.SetAddrs(t.index, t.own(w.Subnets), w.Networks, t.own(w.Addrs)...)

@@ -10,17 +10,17 @@ import (
 type event struct {
 	kind  eventKind
 	index int       // of the device; 0 means any
-	about object    // the zero object where it is about no single one
+	about object    // the zero object if it is not about a single one
 	n     neighbour // of a neighbour or FDB event
 	nh    nexthop   // of a nexthop event
 	gone  bool      // it was removed
-	seen  bool      // it was looked at before, and its contradiction may have been old
+	seen  bool      // it was looked at before
 }
 
 type eventKind uint8
 
 const (
-	noEvent      eventKind = iota // no sign of anything; it only makes an earlier event about the same obsolete
+	noEvent      eventKind = iota // nothing; it only makes an earlier event about the same object obsolete
 	lookEvent                     // the device or its addresses: compare those
 	dumpEvent                     // read the kernel's whole state again; about a route: if that leads into the overlay
 	neighEvent                    // compare with the remembered neighbours
@@ -45,10 +45,9 @@ func (e event) subject() subject {
 	return subject{e.kind, e.index, e.gone, e.about}
 }
 
-// classify says what a notification means for the device of that index. What
-// this process caused itself through the socket of that port is no event. The
-// kernel does not name the cause for FDB entries and for the end of a neighbour,
-// so that these are compared with what is remembered.
+// classify returns what a notification means for the device of that index. Changes that this
+// process made through the socket of that port are ignored. For FDB entries and the end of a
+// neighbour the kernel does not name the cause: these are compared with the remembered state.
 func classify(h unix.NlMsghdr, body []byte, index int, port uint32) event {
 	own := h.Pid == port
 	switch h.Type {
@@ -112,7 +111,7 @@ func classifyLink(body []byte, index int) event {
 		return event{}
 	}
 	if native.Uint32(body[8:])&unix.IFF_UP == 0 {
-		return event{kind: dumpEvent, index: index} // a device set down loses routes and nexthops without a word
+		return event{kind: dumpEvent, index: index} // a device set down loses routes and nexthops without notification
 	}
 	return event{kind: lookEvent, index: index}
 }
@@ -147,9 +146,9 @@ func (e event) differs(have *state) bool {
 	return e.kind != noEvent
 }
 
-// mayBeOwn reports whether an event that differs may be this process's own doing:
-// the kernel does not say, and a later event that explains it may be under way.
-// Such a one counts only if nothing about the same has followed a while later.
+// mayBeOwn reports whether this process itself may have caused an event that differs: the kernel
+// does not tell, and a later event that explains it may be under way. Such an event counts only
+// if no other about the same object has followed a while later.
 func (e event) mayBeOwn() bool {
 	return !e.seen && (e.kind == neighEvent || e.kind == fdbEvent)
 }

@@ -18,8 +18,7 @@ import (
 // nothing has been noticed. Calico's felix does it every 90 s, antrea every 60 s.
 const defaultResync = 60 * time.Second
 
-// Config says what the kernel dataplane works with. All fields of the first
-// group must be set.
+// Config configures the kernel dataplane. All fields of the first group must be set.
 type Config struct {
 	Log       *slog.Logger
 	Underlays []dataplane.Underlay // one or two, of different families; each gets a device
@@ -39,7 +38,7 @@ func (c *Config) check() error {
 	case n == 0 || n > 2 || n == 2 && c.Underlays[0].Local.Is4() == c.Underlays[1].Local.Is4():
 		return fmt.Errorf("%d underlays are not one per address family", n)
 	case c.Port == 0:
-		return errors.New("port 0 is no VXLAN port")
+		return errors.New("port 0 is not a VXLAN port")
 	case c.MTU <= 0:
 		return fmt.Errorf("MTU %d is not positive", c.MTU)
 	}
@@ -75,13 +74,13 @@ type Dataplane struct {
 	rt     *rtnl.Conn
 	watch  *watch.Subscription
 
-	// mu is held by whoever programs the kernel, for as long as that takes.
+	// mu is held while the kernel is programmed.
 	mu      sync.Mutex
 	closed  bool
 	tunnels []*tunnel // fixed by Open
 	program *programmer
 	report  *dataplane.Reporter
-	last    *dataplane.Wanted // what was last asked for
+	last    *dataplane.Wanted // of the last Sync
 	retired []string          // names of devices that an earlier overlayd may have left: of a family that has gone
 }
 
@@ -89,8 +88,8 @@ var _ dataplane.Dataplane = (*Dataplane)(nil)
 
 // Open adopts or makes the overlay device of each underlay in the network namespace
 // of the calling thread, tries what kernel mode needs, and brings the devices up. It
-// changes no peer. Errors wrap [ErrUnsupported], [ErrPermission] or
-// [ErrPortInUse] where these are the cause.
+// changes no peer. Errors wrap [ErrUnsupported], [ErrPermission] or [ErrPortInUse] if that is
+// the cause.
 func Open(c Config) (*Dataplane, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("open kernel dataplane: %w", err)
@@ -162,8 +161,8 @@ func (d *Dataplane) Close() error {
 
 var errClosed = errors.New("kernel dataplane is closed")
 
-// VTEPs returns what to publish. The MAC is an adopted device's own, or derived
-// from the published address.
+// VTEPs returns the VTEPs to publish. The MAC is that of an adopted device, or derived from the
+// published address.
 func (d *Dataplane) VTEPs() []dataplane.VTEP {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -174,9 +173,9 @@ func (d *Dataplane) VTEPs() []dataplane.VTEP {
 	return out
 }
 
-// Sync makes exactly w true: see the package's comment. The second and later
-// calls compare w with what is remembered, and read the kernel's state again
-// only where something is refused that was not refused before. After Run it fails.
+// Sync makes exactly w true: see the package's comment. The second and later calls compare w
+// with the remembered state, and read the kernel's state again only if the kernel refuses
+// something that it did not refuse before. After Run it fails.
 func (d *Dataplane) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

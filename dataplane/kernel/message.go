@@ -14,7 +14,7 @@ import (
 )
 
 // The netlink messages of the objects that a peer needs, written and read by
-// hand: the netlink library has no nexthop objects, and takes one system call and
+// hand: the netlink library does not support nexthop objects, and needs one system call and
 // several allocations per object. Integers are in host order (netlink(7)).
 
 var native = binary.NativeEndian
@@ -78,7 +78,7 @@ func attrs(b []byte) iter.Seq2[uint16, []byte] {
 }
 
 // fixed splits a message into its family header of n bytes and its attributes;
-// both are nil where it is too short.
+// both are nil if it is too short.
 func fixed(b []byte, n int) (header, rest []byte) {
 	if len(b) < n {
 		return nil, nil
@@ -123,7 +123,7 @@ func neighMessage(b []byte, typ, flags uint16, at place, mac encap.MAC) []byte {
 }
 
 // fdbMessage appends a request about one forwarding entry of a vxlan device.
-// NTF_SELF says that it is the device's own and not that of a bridge above it.
+// NTF_SELF means the device's own entry, not that of a bridge above it.
 func fdbMessage(b []byte, typ, flags uint16, e fdbEntry) []byte {
 	start := len(b)
 	b = begin(b, typ, flags, ndmsg(unix.AF_BRIDGE, e.link, unix.NUD_PERMANENT, unix.NTF_SELF))
@@ -132,8 +132,8 @@ func fdbMessage(b []byte, typ, flags uint16, e fdbEntry) []byte {
 	return finish(b, start)
 }
 
-// changeVxlanMessage appends a request to change what the driver lets change of a vxlan
-// device. Of the other attributes it takes none here, not even unchanged.
+// changeVxlanMessage appends a request to change a vxlan device. The driver refuses all other
+// attributes here, even if they are unchanged.
 func changeVxlanMessage(b []byte, index int, v *netlink.Vxlan) []byte {
 	learning := []byte{0}
 	local, _ := netip.AddrFromSlice(v.SrcAddr)
@@ -155,8 +155,8 @@ func changeVxlanMessage(b []byte, index int, v *netlink.Vxlan) []byte {
 	return finish(attr(b, unix.IFLA_LINKINFO, info), start)
 }
 
-// newNexthopMessage appends a request for a nexthop object whose id the kernel
-// chooses and, as NLM_F_ECHO asks, tells.
+// newNexthopMessage appends a request for a nexthop object. The kernel chooses its id, and
+// returns it because of NLM_F_ECHO.
 func newNexthopMessage(b []byte, gateway place) []byte {
 	start := len(b)
 	h := make([]byte, unix.SizeofNhmsg)
@@ -175,7 +175,7 @@ func delNexthopMessage(b []byte, id uint32) []byte {
 }
 
 // routeMessage appends a request about a route of the main table: through a
-// nexthop object where r names one, else through its gateway, on link.
+// nexthop object if r names one, else through its gateway, on link.
 func routeMessage(b []byte, typ, flags uint16, k routeKey, r route) []byte {
 	start := len(b)
 	h := make([]byte, unix.SizeofRtMsg)

@@ -15,7 +15,7 @@ import (
 )
 
 // openDevice adopts the device or makes it, and sets t.index and t.mac. It fails
-// with one of the package's sentinels where kernel mode cannot work here, and
+// with one of the package's sentinels if kernel mode cannot work here, and
 // then leaves what it found, unless that was an incompatible vxlan device.
 func (t *tunnel) openDevice() error {
 	l, err := t.rt.Link(t.name)
@@ -49,8 +49,8 @@ func (t *tunnel) openDevice() error {
 	return nil
 }
 
-// change makes an existing device what is wanted, and names why that is impossible
-// without making it again. What is on the device stays on it.
+// change changes an existing device in place, and returns why that is impossible. Routes and
+// entries stay on the device.
 func (t *tunnel) change(v *netlink.Vxlan) (impossible []string) {
 	want := vxlanLink(t.cfg, t.Underlay, t.name, t.mac)
 	fixed, mutable := differences(v, want)
@@ -92,23 +92,22 @@ func (t *tunnel) create(name string) error {
 	return nil
 }
 
-// finish sets what may be changed in place and brings the device up, which is
-// when the kernel binds its UDP port.
+// finish sets MTU and alias and brings the device up; the kernel then binds its UDP port.
 func (t *tunnel) finish(index int) error {
 	if err := explain(t.rt.SetLink(index, t.cfg.MTU, rtnl.Alias, true), t.cfg); err != nil {
 		return err
 	}
 	t.index = index
 	t.watched.Store(int64(index))
-	// Router advertisements have no business on the overlay. Where IPv6 is off or
-	// /proc/sys is read-only there is nothing to be done, and flannel does not mind either.
+	// Router advertisements must not configure the overlay device. If IPv6 is off or /proc/sys
+	// is read-only, that cannot be set; flannel ignores this, too.
 	_ = rtnl.SetSysctl("net/ipv6/conf/"+t.name+"/accept_ra", "0")
 	return nil
 }
 
-// displace puts the vxlan device in the place of the userspace dataplane's TUN
-// device. It is made and tried under another name before the old one is removed.
-// A link of any other type under the name is somebody else's.
+// displace replaces the userspace dataplane's TUN device by the vxlan device. That is made and
+// tried under another name before the old one is removed. A link of any other type with this
+// name belongs to somebody else.
 func (t *tunnel) displace(old netlink.Link) error {
 	if typ := old.Type(); typ != "tuntap" && typ != "tun" {
 		return fmt.Errorf("make vxlan device %s: a device of type %s has this name; remove it (`ip link del %[1]s`)", t.name, typ)
@@ -147,7 +146,7 @@ func (t *tunnel) displace(old netlink.Link) error {
 	return nil
 }
 
-// explainCreate says why the kernel refuses to make the device.
+// explainCreate adds why the kernel refuses to make the device.
 func (t *tunnel) explainCreate(name string, err error) error {
 	err = fmt.Errorf("make vxlan device %s: %w", name, err)
 	if errors.Is(err, unix.ENODEV) {
@@ -168,10 +167,10 @@ func (t *tunnel) explainCreate(name string, err error) error {
 		err, ErrPortInUse, holder, t.cfg.VNI, t.cfg.Port)
 }
 
-// probe tries whether forwarding entries and neighbours can be programmed, as
-// some sandboxes allow the device but not these. On a new device it adds and
-// removes one of each. On an adopted one it only removes what is not there,
-// which takes the same permission and touches nothing.
+// probe tries whether forwarding entries and neighbours can be programmed: some sandboxes allow
+// the device but not these. On a new device it adds and removes one of each. On an adopted one
+// it only removes entries that do not exist, which needs the same permission and changes
+// nothing.
 func (t *tunnel) probe(index int, add bool) error {
 	h := t.rt.Handle()
 	mac := dataplane.MAC(t.Public, t.cfg.VNI^1<<24) // nobody's: a VNI has 24 bits

@@ -53,7 +53,7 @@ func (k kind) stage() int {
 // op is one change of one kernel object. Which fields matter depends on the kind.
 type op struct {
 	kind  kind
-	at    place     // the neighbour or the nexthop's gateway, which of a new route too
+	at    place     // the neighbour, or the gateway of a nexthop or new route
 	mac   encap.MAC // of the neighbour
 	fdb   fdbEntry
 	key   routeKey
@@ -170,13 +170,13 @@ func compareOps(a, b op) int {
 		cmp.Compare(a.fdb.link, b.fdb.link), a.fdb.dst.Compare(b.fdb.dst), slices.Compare(a.fdb.mac[:], b.fdb.mac[:]))
 }
 
-// ready reports whether all that the target's route leads to is there.
+// ready reports whether everything that the target's route needs is there.
 func (s *state) ready(t target, nexthops bool) bool {
 	_, ok := s.nexthops[t.at()]
 	return s.neigh[t.at()] == t.mac && s.fdb[t.fdb()] && (ok || !nexthops || t.direct)
 }
 
-// complete reports whether the target is programmed.
+// complete reports whether the target is completely programmed.
 func (s *state) complete(t target, nexthops bool) bool {
 	r, ok := s.routes[routeKey{dst: t.dst}]
 	if t.direct {
@@ -185,8 +185,8 @@ func (s *state) complete(t target, nexthops bool) bool {
 	return ok && s.ready(t, nexthops) && s.isWanted(r, t, nexthops)
 }
 
-// apply notes that the kernel did o. id is that of a new nexthop or, for a
-// route, of the one that it goes through, else 0.
+// apply records that the kernel did o. id is that of a new nexthop or, for a route, of the
+// nexthop that it goes through, else 0.
 func (s *state) apply(o op, id uint32) {
 	switch o.kind {
 	case addNeigh, moveNeigh:
@@ -212,7 +212,7 @@ func (s *state) apply(o op, id uint32) {
 	}
 }
 
-// ourRoute is the route through a gateway, and where nexthop is not 0 by that object.
+// ourRoute is the route through a gateway, by a nexthop object unless nexthop is 0.
 func ourRoute(gateway place, nexthop uint32) route {
 	return route{link: gateway.link, protocol: rtnl.RouteProtocol, nexthop: nexthop, gateway: gateway.addr, onlink: true}
 }

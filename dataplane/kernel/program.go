@@ -53,7 +53,7 @@ func (p *programmer) sync(ctx context.Context, w dataplane.Wanted, asked bool) (
 	return want, refused, err
 }
 
-// reach programs what is wanted, and adds what the kernel refuses of it to refused.
+// reach programs the targets, and adds those that the kernel refuses to refused.
 func (p *programmer) reach(ctx context.Context, want *desired, refused refusals) error {
 	errs, err := p.program(ctx, want)
 	if p.isNews(errs) || errors.Is(err, errOverrun) {
@@ -74,9 +74,8 @@ func (p *programmer) reach(ctx context.Context, want *desired, refused refusals)
 	return errors.Join(append(other, err)...)
 }
 
-// ensureDevices makes every device be there and as wanted. It returns this host's
-// ends of those that are, and forgets what is remembered where they may have
-// changed.
+// ensureDevices makes every device as wanted. It returns this host's ends of the devices that
+// exist, and forgets the remembered state if what is on them may have changed.
 func (p *programmer) ensureDevices(w dataplane.Wanted, asked bool) (ends []end, err error) {
 	var errs []error
 	var links []int
@@ -98,7 +97,7 @@ func (p *programmer) ensureDevices(w dataplane.Wanted, asked bool) (ends []end, 
 	return ends, errors.Join(errs...)
 }
 
-// settleDevices ends what ensureDevices began.
+// settleDevices removes unwanted addresses from the devices.
 func (p *programmer) settleDevices(w dataplane.Wanted, asked bool) error {
 	var errs []error
 	for _, t := range p.tunnels {
@@ -122,8 +121,8 @@ func (p *programmer) collect(t *tunnel, asked bool) {
 	t.changes = nil
 }
 
-// program plans and applies, reading the kernel's state first where it is not known.
-// It returns what the kernel refused, by object.
+// program plans and applies, and reads the kernel's state first if it is not known. It returns
+// the kernel's refusals by object.
 func (p *programmer) program(ctx context.Context, want *desired) (map[object]error, error) {
 	if p.have == nil {
 		if err := p.read(); err != nil {
@@ -163,8 +162,8 @@ func (p *programmer) apply(ctx context.Context, ops []op, want *desired, errs ma
 	return errors.Join(err, p.pin(context.WithoutCancel(ctx), misled, unix.RTM_DELROUTE)) // none is left at the daemon's end
 }
 
-// try does operations. It returns those that may be refused only because a route of
-// another device leads to their gateway: IPv6 takes none then, though it be on link.
+// try does operations. It returns those that may be refused only because a route of another
+// device leads to their gateway: IPv6 then rejects the route even with the onlink flag.
 func (p *programmer) try(ctx context.Context, ops []op, want *desired, errs map[object]error) (misled []op, err error) {
 	ids := make([]uint32, len(ops)) // of the nexthop that each route goes through
 	encode := func(i int, b []byte) []byte {
@@ -199,9 +198,9 @@ func (p *programmer) try(ctx context.Context, ops []op, want *desired, errs map[
 	return misled, err
 }
 
-// pin adds or removes routes of the gateways' addresses alone by their devices. What
-// was there before goes on until it is replaced: a direct route, or one by the device of
-// the other family. That there is one already, or none, does not matter here.
+// pin adds or removes host routes to the gateways by their devices. The routes that were there
+// before (direct routes, or routes by the device of the other family) stay until they are
+// replaced. Errors are ignored: such a route may already exist, or be gone.
 func (p *programmer) pin(ctx context.Context, ops []op, typ uint16) error {
 	flags := uint16(0)
 	if typ == unix.RTM_NEWROUTE {
@@ -215,8 +214,8 @@ func (p *programmer) pin(ctx context.Context, ops []op, typ uint16) error {
 	return p.batch.transact(ctx, len(ops), encode, func(int, []byte, error) {})
 }
 
-// may reports whether what o depends on is in place. If not, that failed, and
-// its error stands for o's.
+// may reports whether what o depends on is in place. If not, the error of that is reported, and
+// o is not tried.
 func (p *programmer) may(o op, want *desired) bool {
 	switch o.kind {
 	case moveNeigh:
@@ -271,9 +270,9 @@ func describe(o op, err error) error {
 	return fmt.Errorf("%s %s: %w", o.kind, o.at.addr, err)
 }
 
-// isNews reports whether anything was refused that was not refused the last
-// time. Only then it is worth to read the kernel's state again, which
-// would be too dear for every change while one peer stays refused.
+// isNews reports whether anything was refused that was not refused the last time. Only then the
+// kernel's state is read again: doing so for every change while one peer stays refused would be
+// too expensive.
 func (p *programmer) isNews(errs map[object]error) bool {
 	for o := range errs {
 		if !p.failed[o] {
@@ -290,9 +289,8 @@ func (p *programmer) remember(errs map[object]error) {
 	}
 }
 
-// withdraw adds what became of each target to refused, and takes back what was
-// programmed for a target that could not be completed, so that nothing half
-// done is left. It returns the errors that concern no peer.
+// withdraw adds the errors of each target to refused, and removes what was programmed for
+// targets that could not be completed. It returns the errors that do not concern a peer.
 func (p *programmer) withdraw(ctx context.Context, want *desired, errs map[object]error, refused refusals) ([]error, error) {
 	if len(errs) == 0 {
 		return nil, nil

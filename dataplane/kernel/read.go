@@ -9,8 +9,8 @@ import (
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
-// read dumps what the kernel holds of the overlay. Filters in the requests
-// (kernel 4.20) spare it the rest of a large host; they are applied again here.
+// read dumps the kernel's state of the overlay. Filters in the requests (kernel 4.20) leave out
+// the rest of a large host; they are applied again here.
 func (p *programmer) read() error {
 	have := p.emptyState()
 	p.nexthops = !p.cfg.noNexthops
@@ -24,7 +24,7 @@ func (p *programmer) read() error {
 		{"routes", p.readRoutes},
 	}
 	for _, s := range steps {
-		// Each try fills a state of its own: an interrupted dump leaves no trace.
+		// Each try fills a new state: the rest of an interrupted dump is dropped.
 		part, err := rtnl.Retry(func() (*state, error) {
 			part := p.emptyState()
 			return part, s.dump(part)
@@ -44,7 +44,7 @@ func (p *programmer) emptyState() *state {
 	return s
 }
 
-// take moves in what another state holds of the kinds that s has nothing of.
+// take moves into s the objects of part, which has only kinds that s lacks.
 func (s *state) take(part *state) {
 	if len(part.neigh) > 0 {
 		s.neigh = part.neigh
@@ -60,8 +60,8 @@ func (s *state) take(part *state) {
 	}
 }
 
-// families are those of overlay addresses. Both are read, whatever the overlay has
-// now: an earlier one may have had both.
+// families are those of overlay addresses. Both are always read: an earlier overlay may have
+// had both.
 func families() [2]uint8 { return [2]uint8{unix.AF_INET, unix.AF_INET6} }
 
 func (p *programmer) readNeighbours(s *state) error {
@@ -99,7 +99,7 @@ func (p *programmer) readNexthops(s *state) error {
 	if !p.nexthops {
 		return nil
 	}
-	// Those of all devices and families: ours may have been moved to another, or left on one.
+	// Of all devices and families: ours may be on another device.
 	err := p.batch.dump(unix.RTM_GETNEXTHOP, make([]byte, unix.SizeofNhmsg), nil, func(body []byte) {
 		if n, ok := parseNexthop(body); ok {
 			s.addNexthop(n)
@@ -113,8 +113,7 @@ func (p *programmer) readNexthops(s *state) error {
 	return err
 }
 
-// readRoutes dumps ours, and then what may be flannel's, which is never on
-// another device.
+// readRoutes dumps our routes, and then those that may be flannel's, which are on our devices.
 func (p *programmer) readRoutes(s *state) error {
 	for _, f := range families() {
 		header := make([]byte, unix.SizeofRtMsg)
@@ -135,7 +134,7 @@ func (p *programmer) readRoutes(s *state) error {
 func (p *programmer) dumpRoutes(s *state, header, filter []byte) error {
 	err := p.batch.dump(unix.RTM_GETROUTE, header, filter, s.addRoute)
 	if errors.Is(err, unix.ENOENT) {
-		return nil // there is no main table before its first route
+		return nil // the main table does not exist before its first route
 	}
 	return err
 }

@@ -63,8 +63,8 @@ func (r route) String() string {
 	return s
 }
 
-// changes returns the operations that restore what the last sync left. A direct route in the
-// place of ours is no damage.
+// changes returns the operations that restore the state that the last sync left. A direct route
+// in the place of ours needs no repair.
 func (p *programmer) changes() (out []dataplane.Change) {
 	for _, o := range plan(p.have, p.left, p.nexthops) {
 		if !p.have.routes[o.key].direct {

@@ -31,10 +31,9 @@ type routeKey struct {
 	metric uint32
 }
 
-// route is what a route does: it goes through a nexthop object, or where
-// nexthop is 0 through a gateway.
+// route goes through a nexthop object or, if nexthop is 0, through a gateway.
 type route struct {
-	link     int // index of the device, or noLink; 0 where the kernel tells a nexthop only
+	link     int // index of the device, or noLink; 0 if the kernel tells only a nexthop
 	protocol uint8
 	nexthop  uint32 // id
 	gateway  netip.Addr
@@ -45,9 +44,9 @@ type route struct {
 // noLink is the link of a route that leads nowhere (blackhole and the like).
 const noLink = -1
 
-// state is what the kernel holds of one overlay, as far as it is ours: what is on
-// the overlay devices, and what leads into the overlay networks under our protocol.
-// It is what was read, changed by every request that succeeded since.
+// state is our part of the kernel's state: objects on the overlay devices, and routes and
+// nexthops of our protocol into the overlay networks. It is read once, and then changed by
+// every request that succeeds.
 type state struct {
 	links    []int               // indices of the overlay devices
 	networks []netip.Prefix      // the overlay networks
@@ -55,7 +54,7 @@ type state struct {
 	fdb      map[fdbEntry]bool   // unicast forwarding entries
 	nexthops map[place]uint32    // gateway → id of our nexthop object
 	gateways map[uint32]place    // the reverse
-	spare    map[uint32]bool     // our nexthop objects of no use: doubled, malformed or elsewhere
+	spare    map[uint32]bool     // our nexthop objects that cannot be used: doubled, malformed or elsewhere
 	routes   map[routeKey]route  // of our protocol, or of flannel's shape
 }
 
@@ -114,9 +113,9 @@ func (n neighbour) place() place { return place{n.index, n.dst} }
 
 func (n neighbour) fdb() fdbEntry { return fdbEntry{n.index, n.mac, n.dst} }
 
-// addFDB takes a forwarding entry of a device. The default entry, of the zero
-// MAC, is nobody's and left; so is what a learning device has learnt. An entry
-// with special treatment is left out, so that a wanted one replaces it.
+// addFDB takes a forwarding entry of a device. The default entry, of the zero MAC, is ignored,
+// and so are entries that a learning device has learnt. An entry with its own port, VNI or
+// interface is left out, so that a wanted one replaces it.
 func (s *state) addFDB(n neighbour, learning bool) {
 	if n.mac.IsUnicast() && n.plain && (n.permanent || !learning) {
 		s.fdb[n.fdb()] = n.permanent
@@ -162,7 +161,7 @@ func (s *state) isOurs(n nexthop) bool {
 // owns reports whether an index is that of one of the overlay devices.
 func (s *state) owns(link int) bool { return slices.Contains(s.links, link) }
 
-// isUseful reports whether a route of ours may go through n.
+// isUseful reports whether our routes may go through n.
 func (s *state) isUseful(n nexthop) bool {
 	return n.protocol == rtnl.RouteProtocol && s.owns(n.link) && n.gateway.IsValid() && n.onlink
 }
@@ -172,7 +171,7 @@ func (s *state) addNexthop(n nexthop) {
 	first, doubled := s.nexthops[n.place()]
 	switch {
 	case !s.isOurs(n):
-	case doubled && first == n.id: // a kernel without IPv6 answers a dump of it with all there is
+	case doubled && first == n.id: // a kernel without IPv6 answers its dump with all nexthops
 	case doubled || !s.isUseful(n):
 		s.spare[n.id] = true
 	default:
@@ -180,9 +179,9 @@ func (s *state) addNexthop(n nexthop) {
 	}
 }
 
-// addRoute takes a route of the main table if it is ours, or such as flannel
-// makes: on our device, protocol boot, through the subnet's base address, on
-// link. Every other route is somebody else's.
+// addRoute takes a route of the main table if it is ours, or has flannel's shape: on our device,
+// protocol boot, through the subnet's base address, on link. Every other route belongs to
+// others.
 func (s *state) addRoute(body []byte) {
 	k, r, ok := parseRoute(body)
 	if !ok {

@@ -33,8 +33,8 @@ func (t *tunnel) family() uint8 { return family(t.Local) }
 
 func (t *tunnel) end() end { return end{t.Underlay, t.index, t.cfg.VNI} }
 
-// own returns those of the overlay prefixes whose addresses the device has: of its
-// underlay's family, and of the other where that has no underlay.
+// own returns the overlay prefixes whose addresses the device has: those of its underlay's
+// family, and of the other family if that has no underlay.
 func (t *tunnel) own(ps []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range ps {

@@ -14,7 +14,7 @@ import (
 
 // Cleanup removes what was written for the networks of those VNIs, for all networks
 // without any, in either mode, from the network namespace of the calling thread. It
-// returns what it removed, in words, and removes all it can even where it
+// returns what it removed, in words, and removes as much as possible even if it
 // returns an error. Rules of others stay as they are, and so do the tables and base
 // chains that iptables made. Only rules of iptables-legacy need a binary.
 func Cleanup(ctx context.Context, vnis ...uint32) (removed []string, err error) {
@@ -38,7 +38,7 @@ type cleaner struct {
 	vnis   []uint32
 }
 
-// takes reports whether a table or chain is to go.
+// takes reports whether a table or chain is to be removed.
 func (c cleaner) takes(name string) bool {
 	if len(c.vnis) == 0 {
 		return isOurTable(name) || isOurChain(name)
@@ -62,7 +62,7 @@ func (c cleaner) nft(context.Context) (removed []string, err error) {
 		if err == nil {
 			err = nft.Commit(steps)
 		}
-		if !errors.Is(err, unix.ENOENT) { // somebody else removed something first
+		if !errors.Is(err, unix.ENOENT) { // somebody else has removed one of them
 			break
 		}
 	}

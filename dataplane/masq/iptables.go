@@ -18,9 +18,9 @@ import (
 // iptables-legacy included.
 const execPatience = 30 * time.Second
 
-// tool is one iptables binary of one family. go-iptables finds out what the binary
-// can; reading and writing go through its save and restore, which
-// go-iptables lacks: only they read two tables, or change many rules at once.
+// tool is one iptables binary of one family. go-iptables detects its features. Reading and
+// writing use iptables-save and -restore, which go-iptables does not support: only they read two
+// tables, or change many rules at once.
 type tool struct {
 	path        string
 	version     string
@@ -28,12 +28,12 @@ type tool struct {
 	randomFully bool // MASQUERADE knows --random-fully
 
 	saved string // what ensure found in order; "" makes it look closer
-	wrote bool   // ensure has written and not yet looked
-	last  string // what it found when it last looked in vain
+	wrote bool   // ensure has written and not yet compared
+	last  string // the tables when it last wrote
 }
 
-// errOtherTool says that the binary is no longer the one that was found: it may write
-// other tables now.
+// errOtherTool means that the binary was replaced since it was found: it may write other tables
+// now.
 var errOtherTool = errors.New("iptables has become another program, which is used from now on")
 
 // findTool looks for the iptables of a family by name, such as "iptables-legacy".
@@ -91,10 +91,10 @@ func (t *tool) save(ctx context.Context) (map[string]savedTable, error) {
 	return parseSave(text), err
 }
 
-// toolWant is what is to be in the tables of one tool.
+// toolWant is the wanted content of the tables of one tool.
 type toolWant struct {
 	names         names
-	network       netip.Prefix // what flannel did for it goes
+	network       netip.Prefix // flannel's rules for it are removed
 	masq, forward []rule
 }
 

@@ -99,7 +99,7 @@ func (t savedTable) to(chain string) (list []savedRule) {
 	return list
 }
 
-// text is what a table says of a chain and the jumps to it.
+// text is the content of a chain and the jumps to it.
 func (t savedTable) text(chain string) string {
 	return fmt.Sprintf("%v %q %q\n", slices.Contains(t.chains, chain), t.of(chain), t.to(chain))
 }
@@ -190,7 +190,7 @@ func (t savedTable) leave(network netip.Prefix) (lines []string) {
 	return lines
 }
 
-// restoreText frames the lines for iptables-restore; "" where there are none.
+// restoreText frames the lines for iptables-restore; "" if there are none.
 func restoreText(table string, lines []string) string {
 	if len(lines) == 0 {
 		return ""

@@ -17,9 +17,9 @@ type keeper struct {
 	names  names
 
 	want    ruleSet
-	settled bool   // want is in place as far as is known
-	known   string // what nftables had then; "" makes apply write
-	blob    string // what the legacy tables had then
+	settled bool   // want is in place, as far as known
+	known   string // the content of nftables then; "" makes apply write
+	blob    string // the content of the legacy tables then
 	main    *tool  // writes the rules in iptables mode
 	side    *tool  // writes to the legacy tables otherwise
 
@@ -27,8 +27,8 @@ type keeper struct {
 	err              error  // why the rules are not written; nil if they are
 }
 
-// apply makes s true where it is not, and reports whether it found something else
-// than it had left.
+// apply makes s true, and reports whether it had to write, because the rules were not as it had
+// left them.
 func (k *keeper) apply(ctx context.Context, s ruleSet) (wrote bool, err error) {
 	if !k.settled || !k.want.equal(s) {
 		k.known, k.blob = "", ""
@@ -59,7 +59,7 @@ func (k *keeper) byTool() bool { return !k.config.NFTables && !k.want.isEmpty() 
 
 func (k *keeper) inLegacy() bool { return k.byTool() && k.main.legacy }
 
-// choose finds iptables where there is something to write with it.
+// choose finds iptables if it is needed.
 func (k *keeper) choose(ctx context.Context) (err error) {
 	if !k.byTool() || k.main != nil {
 		return nil
@@ -86,10 +86,10 @@ func (k *keeper) toolWant() toolWant {
 	return toolWant{names: k.names, network: k.want.network, masq: k.want.masq, forward: k.want.forward}
 }
 
-// attempts is how often a batch is made anew after somebody else's change got in between.
+// attempts is how often a batch is made again because somebody else made a change meanwhile.
 const attempts = 5
 
-// applyNFT brings nftables and the tables of iptables-nft into order.
+// applyNFT makes nftables and the tables of iptables-nft as wanted.
 func (k *keeper) applyNFT(ctx context.Context) (wrote bool, err error) {
 	w := k.nftWant()
 	for range attempts {
@@ -142,7 +142,7 @@ func (k *keeper) tryNFT(ctx context.Context, w nftWant) (wrote bool, err error) 
 	return true, nil
 }
 
-// warnDroppers says which other chains keep the overlay's packets from passing.
+// warnDroppers warns of other chains that drop the overlay's packets.
 func (k *keeper) warnDroppers() {
 	if len(k.want.forward) == 0 {
 		return
@@ -156,8 +156,7 @@ func (k *keeper) warnDroppers() {
 	}
 }
 
-// letTool lets iptables write its rules, and returns the state as it was when they
-// were in order.
+// letTool has iptables write its rules, and returns the state when they were as wanted.
 func (k *keeper) letTool(ctx context.Context, s nftState) (nftState, error) {
 	for range attempts {
 		wrote, err := k.main.ensure(ctx, k.toolWant())
@@ -171,9 +170,8 @@ func (k *keeper) letTool(ctx context.Context, s nftState) (nftState, error) {
 	return s, nft.ErrChanging
 }
 
-// replaceFlannels removes what flannel left. What cannot be removed, as
-// a chain that somebody jumps to, does no harm beside the new rules.
-// It returns how often it changed anything.
+// replaceFlannels removes flannel's rules. Those that cannot be removed, such as a chain that
+// somebody jumps to, do no harm beside the new rules. It returns how many batches it wrote.
 func (k *keeper) replaceFlannels(foreign bool) (times uint32, err error) {
 	if !k.want.network.IsValid() {
 		return 0, nil
@@ -190,9 +188,8 @@ func (k *keeper) replaceFlannels(foreign bool) (times uint32, err error) {
 	return 0, nil
 }
 
-// applyLegacy brings the tables of iptables-legacy into order. Where others use
-// them and our rules are elsewhere, a warning is all that comes of what fails: the
-// network may work without.
+// applyLegacy makes the tables of iptables-legacy as wanted. If our rules are elsewhere, an error
+// is only logged: the network may work without.
 func (k *keeper) applyLegacy(ctx context.Context) (wrote bool, err error) {
 	have, err := readLegacy(k.family)
 	if k.inLegacy() {
@@ -211,12 +208,12 @@ func (k *keeper) applyLegacy(ctx context.Context) (wrote bool, err error) {
 		k.warned = err.Error()
 		k.config.Log.Warn("legacy iptables tables are in use, and only iptables-legacy with CAP_NET_RAW can write them",
 			"family", k.family.String(), "drops_forwarded_packets", have.drops, "err", err,
-			"fix", "install iptables-legacy, or run "+commandOf(k.family)+"-legacy -P FORWARD ACCEPT where it is installed")
+			"fix", "install iptables-legacy, or run "+commandOf(k.family)+"-legacy -P FORWARD ACCEPT")
 	}
 	return wrote, nil
 }
 
-// applySide writes to legacy tables that stand beside those in use.
+// applySide writes to legacy tables that exist beside those in use.
 func (k *keeper) applySide(ctx context.Context, have legacyTables) (wrote bool, err error) {
 	w := k.toolWant()
 	w.masq = nil
@@ -229,14 +226,14 @@ func (k *keeper) applySide(ctx context.Context, have legacyTables) (wrote bool, 
 	}
 	if k.side == nil {
 		if k.side, err = findLegacy(ctx, k.family); err != nil {
-			k.blob = have.text // not to be looked for again until something changes
+			k.blob = have.text // do not search again until something changes
 			return false, err
 		}
 	}
 	return k.writeLegacy(ctx, k.side, w, have)
 }
 
-// writeLegacy makes w true with a tool, where have is what there is.
+// writeLegacy makes w true with a tool. have is the present content of the tables.
 func (k *keeper) writeLegacy(ctx context.Context, t *tool, w toolWant, have legacyTables) (wrote bool, err error) {
 	for range attempts {
 		again, err := t.ensure(ctx, w)

@@ -18,25 +18,25 @@ import (
 	"github.com/overlayd/overlayd/dataplane/watch"
 )
 
-// Config is what the rules of one network depend on.
+// Config configures the rules of one network.
 type Config struct {
 	Log *slog.Logger
-	// VNI tells the rules of one network on a host from another's.
+	// VNI distinguishes the rules of several networks on one host.
 	VNI uint32
-	// Port is the UDP port of VXLAN: masquerading never takes it for a source port.
+	// Port is the UDP port of VXLAN: masquerading never uses it as a source port.
 	Port uint16
 	// NFTables writes to nftables instead of iptables.
 	NFTables bool
-	// Masquerade translates what leaves the overlay, Forward accepts its packets
-	// in FORWARD. Without either there are no rules, and old ones go.
+	// Masquerade translates packets that leave the overlay, Forward accepts its packets in
+	// FORWARD. Without either, old rules are removed.
 	Masquerade, Forward bool
 	// RandomFully chooses the source ports of masquerading fully at random.
 	RandomFully bool
-	// Resync is the time between comparisons that no notification asks for; 0 means 5 s.
+	// Resync is the time between comparisons without a notification; 0 means 5 s.
 	Resync time.Duration
 }
 
-// defaultResync is that of flannel's --iptables-resync.
+// defaultResync is flannel's.
 const defaultResync = 5 * time.Second
 
 // Rules are the traffic rules of one network. Methods may be called from
@@ -49,7 +49,7 @@ type Rules struct {
 	running atomic.Bool // Run repairs
 	done    atomic.Pointer[result]
 
-	mu      sync.Mutex // held by whoever writes, which takes as long as iptables waits for its lock
+	mu      sync.Mutex // held while writing, for as long as iptables waits for its lock
 	keepers []*keeper  // of either family
 	wanted  []ruleSet  // nil before the first Sync
 	notices pace.Notices
@@ -61,8 +61,8 @@ type result struct {
 	err    error
 }
 
-// Open prepares for the rules; it writes none. From Open on, changes that others
-// make are noticed, and repaired when Run runs.
+// Open prepares for the rules; it writes none. Changes that others make are noticed from now on,
+// and repaired by Run.
 func Open(c Config) (*Rules, error) {
 	if c.Port == 0 || c.VNI >= 1<<24 {
 		return nil, fmt.Errorf("open traffic rules: VNI %d and port %d: want a VNI below 2^24 and a port", c.VNI, c.Port)

@@ -12,8 +12,8 @@ import (
 	"github.com/overlayd/overlayd/dataplane/nft"
 )
 
-// nftState is what of one network is in nftables in one family: the own table, and
-// what is in those of iptables-nft together with the base chains that jump there.
+// nftState is the content of nftables for one network and family: our table, and our chains in
+// the tables of iptables-nft with the base chains that jump there.
 type nftState struct {
 	family      family
 	names       names
@@ -25,7 +25,7 @@ type nftState struct {
 	generation uint32 // how often nftables had changed before it was read
 }
 
-// nftWant is what is to be there. The zero nftWant is nothing.
+// nftWant is the wanted content. The zero nftWant means no rules.
 type nftWant struct {
 	own     []rule // in the own table
 	nat     []rule // at POSTROUTING, of iptables-nft
@@ -33,7 +33,7 @@ type nftWant struct {
 	foreign bool   // iptables-nft writes its tables itself
 }
 
-// readNFT reads the state of one moment.
+// readNFT reads a consistent state.
 func readNFT(f family, n names) (s nftState, err error) {
 	err = nft.Read(f, func(r nft.Reader) error {
 		s = nftState{family: f, names: n}
@@ -62,13 +62,13 @@ func readNFT(f family, n names) (s nftState, err error) {
 	return s, err
 }
 
-// jumps are the rules of a base chain that lead to a chain.
+// jumps returns the rules of a base chain that jump to a chain.
 func jumps(f family, base nft.Chain, to string) []nft.Rule {
 	return slices.DeleteFunc(slices.Clone(base.Rules), func(r nft.Rule) bool { return r.Target(f) != to })
 }
 
-// text is all of the state that matters: it changes only if somebody changes what
-// is ours, or if a chain appears that is to jump to ours.
+// text is the state that matters: it changes only if somebody changes our tables or chains, or
+// if a base chain appears that must jump to ours.
 func (s nftState) text() string {
 	var b strings.Builder
 	fmt.Fprintln(&b, s.chains, s.front.Exists)
@@ -81,13 +81,13 @@ func (s nftState) text() string {
 	return b.String()
 }
 
-// sourceNAT is where chains that masquerade are hooked in.
+// sourceNAT is the hook of chains that masquerade.
 func sourceNAT() *nft.Hook {
 	return &nft.Hook{Type: "nat", Number: unix.NF_INET_POST_ROUTING, Priority: 100} // NF_IP_PRI_NAT_SRC
 }
 
-// steps returns what makes w true, all in one batch. What is right already is
-// written again: whoever looks first finds no difference.
+// steps returns the steps that make w true, for one batch. Rules that are already right are
+// written again: the caller has found a difference.
 func (s nftState) steps(w nftWant) (list []nft.Step, err error) {
 	f, n := s.family, s.names
 	switch {
@@ -159,8 +159,8 @@ func removeChain(f family, c, base nft.Chain) (list []nft.Step) {
 	return append(list, nft.DeleteRule(f, c.Table, c.Name, 0), nft.DeleteChain(f, c.Table, c.Name))
 }
 
-// droppers names the chains that drop what is forwarded, other than FORWARD: an
-// accept of ours has no place in those, which a firewall manages.
+// droppers returns the chains other than FORWARD that drop forwarded packets. A firewall manages
+// these, so they get no accept rules of ours.
 func droppers(f family) (list []string, err error) {
 	for _, f := range []family{f, unix.NFPROTO_INET} {
 		err := nft.Read(f, func(r nft.Reader) error {
@@ -179,8 +179,8 @@ func droppers(f family) (list []string, err error) {
 	return list, nil
 }
 
-// flannels returns what removes flannel's rules for a network; the tables of
-// iptables-nft are left out where foreign is true.
+// flannels returns the steps that remove flannel's rules for a network; the tables of
+// iptables-nft are left out if foreign is true.
 func flannels(f family, network netip.Prefix, foreign bool) (list []nft.Step, err error) {
 	err = nft.Read(f, func(r nft.Reader) error {
 		list = nil
@@ -208,7 +208,7 @@ func flannels(f family, network netip.Prefix, foreign bool) (list []nft.Step, er
 	return list, err
 }
 
-// baseOf returns where a chain of iptables, of flannel or ours, is jumped to.
+// baseOf returns the base chain that jumps to a chain of flannel or ours in a table of iptables.
 func baseOf(chain string) nft.Chain {
 	if strings.HasSuffix(chain, masqSuffix) {
 		return nft.Chain{Table: natTable, Name: postrouting}

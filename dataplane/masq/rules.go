@@ -23,7 +23,7 @@ func multicast(f family) netip.Prefix {
 	return netip.MustParsePrefix("224.0.0.0/4")
 }
 
-// mark is set by kube-proxy on what it masquerades itself.
+// mark is set by kube-proxy on packets that it masquerades itself.
 const mark = 0x4000
 
 // verdict is what a rule does with a packet.
@@ -35,16 +35,16 @@ const (
 	masquerade
 )
 
-// match is a condition on an address; the zero match takes every one.
+// match is a condition on an address; the zero match accepts all.
 type match struct {
 	prefix netip.Prefix
 	not    bool
 }
 
-// portRange is what masquerading may choose a source port of; the zero range is any.
+// portRange is the range of source ports for masquerading; the zero range means any port.
 type portRange struct{ low, high uint16 }
 
-// rule is one rule, whatever packet filter it is for: all conditions must be met.
+// rule is one rule for any packet filter: all conditions must be met.
 type rule struct {
 	tunnel   uint16 // UDP to that port from a local address
 	marked   bool   // the mark has the bit [mark]
@@ -55,10 +55,10 @@ type rule struct {
 	random   bool      // of masquerade: choose the port fully at random
 }
 
-// ruleSet is all rules of one family. One without rules says that there are to be none.
+// ruleSet is all rules of one family. Without rules, old ones are removed.
 type ruleSet struct {
 	family  family
-	network netip.Prefix // invalid where the family is not in use
+	network netip.Prefix // invalid if the family is not used
 	masq    []rule
 	forward []rule
 }

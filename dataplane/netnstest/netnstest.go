@@ -24,8 +24,8 @@ type NS struct {
 	handle netns.NsHandle
 }
 
-// RequireRoot skips the test unless it runs as root; where OVERLAYD_REQUIRE_ROOT=1
-// says that it must, it fails instead.
+// RequireRoot skips the test unless it runs as root; with OVERLAYD_REQUIRE_ROOT=1 it fails
+// instead.
 func RequireRoot(tb testing.TB) {
 	tb.Helper()
 	if os.Geteuid() == 0 {
@@ -115,7 +115,7 @@ func (n *NS) Output(name string, args ...string) (string, error) {
 func (n *NS) Handle() netns.NsHandle { return n.handle }
 
 // Addr adds an address with its prefix length, such as "192.0.2.1/24", to a link. One
-// of IPv6 is of use at once: nobody is asked whether it is a duplicate.
+// of IPv6 can be used at once: there is no duplicate address detection.
 func (n *NS) Addr(link, addr string) {
 	n.tb.Helper()
 	n.Must(func() error {

@@ -1,10 +1,10 @@
 // Package nft reads and writes nftables over netlink, for the parts of an overlay that keep
-// rules there: it knows tables, chains and rules, and nothing of what the rules are for.
+// rules there. It knows tables, chains and rules, but not their purpose.
 //
 //	conn.go   one exchange with the kernel
 //	step.go   Step, Commit: changes that happen all at once or not at all
-//	read.go   Read, Reader: what is there, of one moment
-//	rule.go   Rule, Chain: as the kernel tells them (parse.go)
+//	read.go   Read, Reader: the present tables, chains and rules
+//	rule.go   Rule, Chain, as the kernel reports them (parse.go)
 //	expr.go   expressions of rules, encoded with google/nftables/expr
 //
 // The Conn of google/nftables is not used: it hides the errno of objects that do not exist,

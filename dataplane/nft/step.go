@@ -62,7 +62,7 @@ func DeleteTable(f Family, table string) Step {
 	return Step{message(unix.NFT_MSG_DELTABLE, f, 0, attrs), fmt.Sprintf("delete table %s %s", f, table)}
 }
 
-// Hook makes a chain a base chain: where packets enter it.
+// Hook makes a chain a base chain, which packets enter at that hook.
 type Hook struct {
 	Type     string // filter, nat or route
 	Number   uint32 // unix.NF_INET_...

@@ -1,4 +1,4 @@
-// Package pace says when to do a thing again and when to say it again. Everybody in overlayd
-// who retries, repairs or reports uses it, so that there is one back-off, with jitter, and
-// one rule against a full log. It uses the standard library only.
+// Package pace decides when to retry, when to look again and when to report again. All of overlayd
+// uses it to retry, repair and report, so that there is one back-off, with jitter, and one rule
+// that keeps the log from filling. It uses the standard library only.
 package pace

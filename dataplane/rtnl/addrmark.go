@@ -36,8 +36,8 @@ func (c *Conn) addAddr(index int, p netip.Prefix) error {
 	return err
 }
 
-// markedAddrs returns the addresses of a link that addAddr added; none on
-// kernels that do not remember it.
+// markedAddrs returns the addresses of a link that addAddr added. Kernels before 5.18 do not
+// remember it.
 func (c *Conn) markedAddrs(index int) ([]netip.Prefix, error) {
 	msgs, err := Retry(func() ([][]byte, error) {
 		r := c.request(unix.RTM_GETADDR, unix.NLM_F_DUMP)
@@ -56,8 +56,8 @@ func (c *Conn) markedAddrs(index int) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// parseAddr reads an address message; marked is false where it is about another
-// link, or the address is not marked or malformed.
+// parseAddr reads an address message; marked is false if it is about another link, or the
+// address is not marked or malformed.
 func parseAddr(m []byte, index int) (p netip.Prefix, marked bool) {
 	if len(m) < unix.SizeofIfAddrmsg || len(m)%unix.NLMSG_ALIGNTO != 0 { // attributes are padded; netlink v1.3.1 relies on it
 		return p, false

@@ -12,7 +12,7 @@ import (
 // Cleanup removes what overlayd left in the namespace, whichever dataplane made
 // it: devices named flannel.*, flannel-v6.* or ovl.* that carry [Alias], with all that
 // is on them, and routes of [RouteProtocol] elsewhere. It returns what it
-// removed, in words, and removes all it can even where it returns an error. A
+// removed, in words, and removes as much as possible even if it returns an error. A
 // second call finds nothing.
 func (c *Conn) Cleanup() (removed []string, err error) {
 	var errs []error
@@ -41,7 +41,7 @@ func (c *Conn) Cleanup() (removed []string, err error) {
 }
 
 // RemoveOurs deletes the device of that name if it carries [Alias], and reports whether
-// it did. That there is none is no error.
+// it did. It is not an error if there is no such device.
 func (c *Conn) RemoveOurs(name string) (bool, error) {
 	l, err := c.Link(name)
 	if errors.Is(err, ErrNotFound) {

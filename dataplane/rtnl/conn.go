@@ -12,7 +12,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 )
 
-// ErrNotFound says that there is no such link.
+// ErrNotFound means that there is no such link.
 var ErrNotFound = errors.New("no such link")
 
 // dumpTries bounds how often an interrupted dump is repeated. A dump of a few
@@ -27,7 +27,7 @@ type Conn struct {
 	OnChange func(dataplane.Change)
 
 	h       *netlink.Handle
-	raw     *nl.SocketHandle // for what the library has no words for
+	raw     *nl.SocketHandle // for requests that the library does not support
 	changes atomic.Uint64
 }
 

@@ -11,7 +11,7 @@ func IPNet(p netip.Prefix) *net.IPNet {
 }
 
 // Prefix converts from the form that the netlink library returns. IPv4 is never
-// in its IPv6-mapped form. It is invalid where n is nil or malformed.
+// in its IPv6-mapped form. It is invalid if n is nil or malformed.
 func Prefix(n *net.IPNet) netip.Prefix {
 	if n == nil {
 		return netip.Prefix{}

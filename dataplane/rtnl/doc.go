@@ -4,7 +4,7 @@
 //
 // Every step reads first and writes only what differs, so that a restart
 // rewrites no kernel object and disturbs no listener. Every dump is repeated
-// while the kernel says that it was interrupted. Errors wrap the kernel's errno.
+// while the kernel reports that it was interrupted. Errors wrap the kernel's errno.
 package rtnl
 
 // Alias marks a network device as made or adopted by overlayd (ip link ... alias).

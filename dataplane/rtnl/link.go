@@ -56,9 +56,8 @@ func (c *Conn) PortHolders(port uint16) ([]string, error) {
 	return names, err
 }
 
-// SetLink makes the link's MTU (bytes; 0 leaves it), alias ("" leaves it) and,
-// where up is true, its administrative state be as told. What one of these is
-// refused keeps no other from being set.
+// SetLink sets the link's MTU (bytes; 0 leaves it) and alias ("" leaves it), and brings it up if
+// up is true. If one of these is refused, the others are still set.
 func (c *Conn) SetLink(index, mtu int, alias string, up bool) error {
 	l, err := c.LinkByIndex(index)
 	if err != nil {
@@ -87,7 +86,7 @@ func (c *Conn) SetLink(index, mtu int, alias string, up bool) error {
 	return errors.Join(errs...)
 }
 
-// DeleteLink deletes the link; that it is gone already is no error. From one with
+// DeleteLink deletes the link; it is not an error if it is already gone. From one with
 // [Alias] overlayd's routes go first: for every nexthop that goes with its device
 // and still has routes the kernel walks the whole routing table (6.18, 20 000
 // peers: 1.4 s in which nothing else can be configured on the machine).

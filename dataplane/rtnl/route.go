@@ -12,13 +12,13 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 )
 
-// ErrRouteTaken says that somebody else owns a route to that destination:
-// another protocol. It is never replaced.
+// ErrRouteTaken means that somebody else has a route to that destination, of another protocol.
+// It is never replaced.
 var ErrRouteTaken = errors.New("somebody else has a route to it")
 
 // SetRoutes makes the overlayd routes on the link (those with [RouteProtocol] in
 // the main table) be exactly one link-scope route per destination. What an
-// overlayd with another VNI or dataplane left on another link goes where it leads
+// overlayd with another VNI or dataplane left on another link is removed if it leads
 // into one of the destinations: two live overlays of one host have no address in
 // common. Host routes ([IsHostRoute]) are left alone. A destination that somebody else
 // already routes is an error that wraps [ErrRouteTaken], and does not keep the others
@@ -107,7 +107,7 @@ func (c *Conn) HostRoutes() ([]netlink.Route, error) {
 	return slices.DeleteFunc(routes, func(r netlink.Route) bool { return !IsHostRoute(r) }), err
 }
 
-// DeleteRoute deletes a route that was listed; that it is gone already is no error.
+// DeleteRoute deletes a route that was listed; it is not an error if it is already gone.
 func (c *Conn) DeleteRoute(r netlink.Route) error {
 	err := c.h.RouteDel(&r)
 	if errors.Is(err, unix.ESRCH) && r.Protocol == RouteProtocol && !IsHostRoute(r) {

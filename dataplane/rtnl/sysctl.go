@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// SysctlError says that a sysctl cannot be read or set.
+// SysctlError means that a sysctl cannot be read or set.
 type SysctlError struct {
 	Name  string // dotted, as for sysctl(8); a dot inside an interface name is written as a slash
 	Value string // what it should be
@@ -22,7 +22,7 @@ func (e *SysctlError) Unwrap() error { return e.Err }
 
 // SetSysctl makes a sysctl of the calling thread's network namespace have the
 // value. The path is below /proc/sys, such as net/ipv4/ip_forward. It writes only
-// where the value differs: in a container /proc/sys is often read-only, and right.
+// if the value differs: in a container /proc/sys is often read-only, but already right.
 // An error is a *[SysctlError].
 func SetSysctl(path, value string) error {
 	file := "/proc/sys/" + path

@@ -20,8 +20,8 @@ const (
 // defaultRoute is the Value of an OptionError if no option chose the interface.
 const defaultRoute = "default route"
 
-// OptionError says why one option is invalid, or leads to no usable interface. Field is
-// empty if no option chose, but the default route; Value then says so.
+// OptionError tells why an option is invalid, or leads to no usable interface. Field is empty if
+// the default route was tried, not an option.
 type OptionError struct {
 	Field Field
 	Value string // quoted if it may hold anything
@@ -39,7 +39,7 @@ func (e *OptionError) Error() string {
 // Unwrap returns the reason.
 func (e *OptionError) Unwrap() error { return e.Err }
 
-// SelectError says that no usable interface was found.
+// SelectError means that no usable interface was found.
 type SelectError struct {
 	Tried   []*OptionError // in order; at least one
 	Links   string         // the interfaces that were considered, in words

@@ -31,8 +31,8 @@ type address struct {
 	tentative  bool // IFA_F_TENTATIVE: not yet known whether another host has it
 }
 
-// usable: other hosts can send to it, so no loopback address, and of the link-local
-// ones those of IPv4 only.
+// usable reports whether other hosts can send to a: not a loopback address, and link-local only
+// in IPv4.
 func (a address) usable() bool {
 	return !a.deprecated && !a.duplicate && !a.ip.IsUnspecified() && !a.ip.IsMulticast() && !a.ip.IsLoopback() &&
 		(a.ip.Is4() || !a.ip.IsLinkLocalUnicast())
@@ -56,11 +56,10 @@ func (a address) rank() int {
 	return r
 }
 
-// best returns the address of a family to use where none was asked for, not valid
-// where there is none: global before link-local, permanent before dynamic, primary
-// before secondary or temporary, and of equals keep or else the kernel's first.
-// (The kernel lists IPv6 addresses the newest first: without keep one more
-// would move a running node.)
+// best returns the address of a family to use if none was asked for, or the zero Addr: global
+// before link-local, permanent before dynamic, primary before secondary or temporary, and of
+// equals keep or else the kernel's first. (The kernel lists the newest IPv6 address first:
+// without keep, a new one would move a running node.)
 func (l *link) best(family int, keep netip.Addr) (best netip.Addr) {
 	top := -1
 	for _, a := range l.addrs {
@@ -89,8 +88,8 @@ func (h host) isTentative(ip netip.Addr) bool {
 	})
 }
 
-// refusal says why l must not carry the overlay; the loopback may where the user
-// asked for it by name.
+// refusal returns why l must not carry the overlay. The loopback may if the user asked for it by
+// name.
 func (l *link) refusal(loopback bool) error {
 	switch {
 	case l.loopback && !loopback:
@@ -127,7 +126,7 @@ func (l *link) addresses() string {
 // maxDescribed bounds a message on hosts with thousands of pod interfaces.
 const maxDescribed = 32
 
-// weight orders links in a message: what could be of use first.
+// weight orders links in a message: those that could be used first.
 func (l *link) weight() int {
 	switch {
 	case slices.ContainsFunc(l.addrs, address.usable):
@@ -138,8 +137,8 @@ func (l *link) weight() int {
 	return 0
 }
 
-// describe lists what was looked at. What has no address of use comes last: on
-// a host full of pods that is nearly everything.
+// describe lists the links. Those without a usable address come last: on a host with many pods
+// these are most of them.
 func describe(links []link) string {
 	sorted := slices.Clone(links)
 	slices.SortStableFunc(sorted, func(a, b link) int { return cmp.Compare((&b).weight(), (&a).weight()) })

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readHost asks the kernel for what c needs to choose.
+// readHost reads what c needs to choose from.
 func readHost(c criteria) (host, error) {
 	var h host
 	var err error
@@ -111,8 +111,8 @@ func routeTo(a netip.Addr) (route, error) {
 	return route{rs[0].LinkIndex, src.Unmap()}, nil
 }
 
-// dump repeats what the kernel says was changed while it was read. A host that
-// starts many pods interrupts a dump often, never for long.
+// dump repeats a dump that the kernel reports as interrupted. A host that starts many pods
+// interrupts dumps often, but never for long.
 func dump[T any](read func() ([]T, error)) (all []T, err error) {
 	for range 50 {
 		if all, err = read(); !errors.Is(err, netlink.ErrDumpInterrupted) {

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// host is what the kernel says about this host.
+// host is the kernel's state of this host.
 type host struct {
 	links    []link
 	defaults [2][]route // default routes of the main tables of IPv4 and IPv6, best first
@@ -16,8 +16,8 @@ type host struct {
 	reachErr error
 }
 
-// route is where packets to a destination leave: an interface, and the source
-// address that the kernel would give them, which may be missing.
+// route is the interface by which packets to a destination leave, and their source address if
+// the kernel chooses one.
 type route struct {
 	index int
 	src   netip.Addr
@@ -136,7 +136,7 @@ func (c criteria) usable(h host, family int) string {
 	return ""
 }
 
-// check turns a pick into the answer, or says why it cannot be used.
+// check turns a pick into an Interface, or returns why it cannot be used.
 func (c criteria) check(p pick) (Interface, error) {
 	l := p.link
 	if err := l.refusal(p.loopback); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-// Loop says what Run does with notifications. Concerns and Forget are called by the
+// Loop configures Run. Concerns and Forget are called by the
 // goroutine that reads, which must not wait: the kernel's buffer is short. Look is called
 // by the goroutine of Run.
 type Loop struct {
@@ -22,9 +22,9 @@ type Loop struct {
 	Forget func()
 	// Look compares and repairs. An error ends Run.
 	Look func(ctx context.Context) (pace.Finding, error)
-	// Spread says how long to wait from a notification to the look.
+	// Spread decides how long to wait between a notification and the look.
 	Spread pace.Spread
-	// Resync is the time between two looks that no notification asks for; 0: no such looks.
+	// Resync is the time between two looks without a notification; 0: no such looks.
 	Resync time.Duration
 }
 

@@ -1,12 +1,12 @@
-// Package watch keeps a subscription to netlink notifications, of rtnetlink or nfnetlink,
-// and tells when to look at the state that they are about. Each part of an overlay that
-// repairs what others change has one:
+// Package watch keeps a subscription to netlink notifications, of rtnetlink or nfnetlink, and
+// calls back when it is time to compare the kernel's state with the wanted one. Each part of an
+// overlay that repairs changes of others has one:
 //
 //	watch.go  Subscription: the socket, its reader
 //	loop.go   Run: when to look (how long to wait is pace.Spread's decision)
 //
-// A notification says only that something may have changed. What the part has of the
-// kernel's state, and what it repairs, is its own.
+// A notification means only that something may have changed. Comparing and repairing is the
+// part's own business.
 package watch
 
 import (
