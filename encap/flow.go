@@ -13,24 +13,11 @@ const (
 	flowKey2 = 0x3c6ef372fe94f82b
 )
 
-// FlowHash returns a hash of the flow of the packet b that ParseIP read into ip:
-// of addresses, protocol and, for TCP and UDP, ports. Every fragment of a
+// QuickHash returns a hash of the flow of the packet b, which has passed Destination and no
+// more: of addresses, protocol and, for TCP and UDP, ports. Every fragment of a
 // datagram, the first included, hashes without ports, so that all of
-// them take one path. Equal flows hash equally in every process.
-func FlowHash(b []byte, ip *IP) uint32 {
-	var ports uint32
-	if !ip.Fragment {
-		ports = flowPorts(b[:ip.Len], ip.HeaderLen, ip.Proto)
-	}
-	if ip.Version == 4 {
-		return flowHash4(b, ports, ip.Proto)
-	}
-	return flowHash6(b, ports, ip.Proto)
-}
-
-// QuickHash is FlowHash for a packet that has passed Destination and no more. The
-// two differ only for IPv6 with extension headers, where QuickHash takes the
-// first one's number as the protocol and sees no ports.
+// them take one path. For IPv6 with extension headers it takes the
+// first one's number as the protocol and sees no ports. Equal flows hash equally in every process.
 func QuickHash(b []byte) uint32 {
 	if b[0]>>4 != 4 {
 		return flowHash6(b, flowPorts(b[:ipv6Total(b)], ipv6Len, b[6]), b[6])
@@ -71,14 +58,4 @@ func mix(a, b uint64) uint32 {
 	hi, lo = bits.Mul64(hi^lo, flowKey2)
 	x := hi ^ lo
 	return uint32(x>>32) ^ uint32(x)
-}
-
-// SourcePort scales hash onto the ports from lo to hi, both included, as an
-// outer source port (RFC 7348 section 5). Where hi is not above lo it is lo.
-func SourcePort(hash uint32, lo, hi uint16) uint16 {
-	if hi <= lo {
-		return lo
-	}
-	n := uint64(hi-lo) + 1
-	return lo + uint16(uint64(hash)*n>>32)
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// The errors of Splitter.Init and Splitter.InitUDP, besides those of ParseIP.
+// The errors of Splitter.Init and Splitter.InitOffload, besides those of ParseIP.
 var (
 	// ErrNoSplit: not of the protocol asked for, a fragment, or longer headers
 	// than MaxSplitHeader.
@@ -58,17 +58,6 @@ func (s *Splitter) Init(packet []byte, maxLen int) error {
 		return err
 	}
 	return s.plan(maxLen - s.headers)
-}
-
-// InitUDP prepares to split a UDP packet into datagrams of size payload bytes, the
-// last of which may be shorter: the boundaries that the sending application
-// set with UDP_SEGMENT, which no length limit can tell. The rest is as for Init.
-// Datagrams of a packet without a checksum (IPv4 only) have none either.
-func (s *Splitter) InitUDP(packet []byte, size int) error {
-	if err := s.reset(packet, ProtoUDP, udpLen); err != nil {
-		return err
-	}
-	return s.plan(size)
 }
 
 // InitOffload prepares to split a superpacket at the boundaries that its vnet
