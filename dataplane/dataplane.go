@@ -1,4 +1,4 @@
-// Package dataplane says what every dataplane of overlayd is: something that is
+// Package dataplane defines what every dataplane of overlayd is: something that is
 // told the complete wanted state of the overlay and makes it true. The two that
 // exist are dataplane/kernel, which programs the kernel's vxlan device, and
 // dataplane/userspace, which forwards packets itself.

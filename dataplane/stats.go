@@ -15,7 +15,7 @@ type Stats struct {
 type OffloadStats struct {
 	TxSuperpackets uint64 // of the host, which left them for us to split
 	TxSegments     uint64 // that these were split into
-	TxBatches      uint64 // times that packets were sent together; packets per batch say how well it works
+	TxBatches      uint64 // times that packets were sent together; packets per batch tell how well it works
 	RxSuperpackets uint64 // handed to the host
 	RxSegments     uint64 // received packets that were joined to superpackets
 	RxBatches      uint64 // times that datagrams were received together

@@ -10,7 +10,7 @@ import (
 // padded with zero, so a sum is continued over several buffers by passing
 // it on as initial only if all but the last have even length.
 //
-// It uses AVX2 where the processor has it, and is SumPortable everywhere else.
+// It uses AVX2 if the processor has it, and is SumPortable everywhere else.
 func Sum(b []byte, initial uint16) uint16 {
 	// Words are loaded little-endian, which costs nothing on most machines: the
 	// sum of swapped words is the swapped sum (RFC 1071 section 2 (B)).
@@ -29,7 +29,7 @@ func Fold(sum uint64) uint16 {
 
 // PseudoSum returns the folded, not complemented sum of the pseudo-header of TCP
 // and UDP (RFC 9293 section 3.1, RFC 8200 section 8.1) for the packet b that
-// ParseIP read into ip, where length is that of L4 header and payload in bytes.
+// ParseIP read into ip; length is that of L4 header and payload in bytes.
 func PseudoSum(b []byte, ip *IP, length int) uint16 {
 	return pseudoSum(b, ip.Proto, length)
 }
@@ -47,7 +47,7 @@ func pseudoSum(b []byte, proto uint8, length int) uint16 {
 	return Fold(sum)
 }
 
-// ipv4Sum returns the sum of an IPv4 header without options. It is 0xffff where
+// ipv4Sum returns the sum of an IPv4 header without options. It is 0xffff if
 // the header checksum is right.
 func ipv4Sum(b []byte) uint16 {
 	h := (*[ipv4MinLen]byte)(b)

@@ -3,7 +3,7 @@ package encap
 import "encoding/binary"
 
 // The sizes of a Coalescer. They bound its work per packet and its memory, about
-// 230 KB; where one is reached, fewer packets are merged and none is lost.
+// 230 KB; if one is reached, fewer packets are merged and none is lost.
 const (
 	// MaxCoalesced is the number of packets that may become one. With the vnet
 	// header it stays far below the 1024 buffers that one writev takes.
@@ -13,7 +13,7 @@ const (
 	maxPacketLen    = 65535
 
 	coalesceItems = 256 // packets to write per flush
-	coalesceBanks = 64  // of which so many have merged ones in them
+	coalesceBanks = 64  // of those, the ones that can hold merged packets
 	coalesceFlows = 16  // flows that can grow at a time
 )
 
@@ -83,7 +83,7 @@ func NewCoalescer(tcp, udp bool) *Coalescer {
 // nothing, a partial checksum (which is trusted), or all that makes a superpacket,
 // to which nothing is merged. Bytes behind ip.Len are left out. The packet is
 // borrowed until the items of the next Flush have been written, and its
-// headers may be changed. Add is false, and has taken nothing, where there
+// headers may be changed. Add returns false, and has taken nothing, if there
 // is no room before a Flush.
 func (c *Coalescer) Add(b []byte, ip *IP, o Offload) bool {
 	if c.flushed {
@@ -160,7 +160,7 @@ func (c *Coalescer) append(b []byte, o Offload) *Item {
 	return item
 }
 
-// extend adds s to the item of f, and is false where they do not belong together.
+// extend adds s to the item of f, and returns false if they do not belong together.
 func (c *Coalescer) extend(f *coalesceFlow, s *segment) bool {
 	item := f.item
 	n := len(item.Parts)

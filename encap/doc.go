@@ -9,7 +9,7 @@
 // function states what it has checked, and what it needs checked before.
 //
 // On the way out a packet meets [Destination], [QuickHash], [PacketECN] and
-// [Template.Put], and, where it is a superpacket, a [Splitter], whose segments
+// [Template.Put], and, if it is a superpacket, a [Splitter], whose segments
 // [RunLen] divides into sends. On the way in it meets [ParseVXLAN],
 // [ParseEthernet], [ParseIP], [DecapECN], and then either a [Coalescer] with an
 // [Offload] for a device that completes checksums and takes superpackets, or

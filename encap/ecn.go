@@ -29,7 +29,7 @@ func PacketECN(b []byte) ECN {
 
 // DecapECN carries the ECN field of the outer header over to the packet b, which
 // Destination or ParseIP has accepted, by the rules of RFC 6040 section 4.2. It is
-// false where b must be dropped: the underlay saw congestion, and loss is the
+// false if b must be dropped: the underlay saw congestion, and loss is the
 // only signal that the sender of b understands. The IPv4 header checksum is
 // updated, so that a wrong one stays wrong.
 func DecapECN(b []byte, outer ECN) bool {

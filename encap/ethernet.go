@@ -36,7 +36,7 @@ func ParseEthernet(b []byte) (dst, src MAC, etherType uint16, err error) {
 	return MAC(b[0:6]), MAC(b[6:12]), binary.BigEndian.Uint16(b[12:14]), nil
 }
 
-// PutEthernet writes an Ethernet header to b[:EthernetLen]. It panics where b is
+// PutEthernet writes an Ethernet header to b[:EthernetLen]. It panics if b is
 // shorter.
 func PutEthernet(b []byte, dst, src MAC, etherType uint16) {
 	h := (*[EthernetLen]byte)(b)

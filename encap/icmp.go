@@ -30,7 +30,7 @@ const (
 // (RFC 1191) or ICMPv6 "packet too big" (RFC 4443 section 3.2). It comes from the
 // address from, which has the IP version of b, and quotes as much of b as may be.
 //
-// The length n is 0 where there must be no answer (RFC 1122 section 3.2.2, RFC
+// The length n is 0 if there must be no answer (RFC 1122 section 3.2.2, RFC
 // 1812 section 4.3.2.7, RFC 4443 section 2.4 (e)): to an ICMP error, a later
 // fragment, a packet that is not from and to one host, or one that may be
 // fragmented on its way. How often to answer is for the caller to limit. An mtu
@@ -64,7 +64,7 @@ func answerable(b []byte, ip *IP) bool {
 	case protoICMPv6:
 		return len(l4) > 0 && l4[0] >= 128 && l4[0] != icmpv6Redirect
 	}
-	// Where the walk over extension headers stopped, there may be an error behind.
+	// If the walk over extension headers stopped, an error may follow it.
 	return ip.Version == 4 || !isExtension(ip.Proto)
 }
 

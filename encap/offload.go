@@ -54,9 +54,9 @@ func (o *Offload) Limit(b []byte) {
 
 // SuperOffload returns the offload for the superpacket b that ParseIP read into
 // ip, whose segments have size bytes of payload: TCP, and UDP of one
-// datagram that fills the packet. Anything else, a size of 0, headers that do
-// not fit and fragments are not ok. It makes the checksum partial. The caller
-// sees to it that it was already, or has been verified: nobody can do so later.
+// datagram that fills the packet. ok is false for anything else, a size of 0, headers that do
+// not fit and fragments. It makes the checksum partial. The caller
+// makes sure that it was already, or has been verified: nobody can do so later.
 func SuperOffload(b []byte, ip *IP, size uint16) (o Offload, ok bool) {
 	l4 := l4Len(b, ip)
 	if l4 == 0 || size == 0 {
@@ -77,9 +77,8 @@ func SuperOffload(b []byte, ip *IP, size uint16) (o Offload, ok bool) {
 }
 
 // PartialOffload returns the offload for the ordinary packet b that ParseIP read
-// into ip and whose checksum is partial (IsPartial). Where behind a UDP datagram
-// there are bytes that no checksum covers it is not ok: CompleteChecksum is
-// the way then.
+// into ip and whose checksum is partial (IsPartial). ok is false if behind a UDP datagram
+// there are bytes that no checksum covers: use CompleteChecksum then.
 func PartialOffload(b []byte, ip *IP) (o Offload, ok bool) {
 	l4 := l4Len(b, ip)
 	if l4 == 0 {
@@ -97,7 +96,7 @@ func partialOffload(ip *IP, l4 int) Offload {
 }
 
 // l4Len returns the length of the TCP or UDP header of the packet b that ParseIP
-// read into ip, or 0 where it is not all there, or a UDP length contradicts it.
+// read into ip, or 0 if it is not all there, or a UDP length contradicts it.
 func l4Len(b []byte, ip *IP) int {
 	if ip.Fragment {
 		return 0

@@ -17,7 +17,7 @@ const (
 
 // locate finds the checksum of the packet b that ParseIP read into ip: the offset
 // in b of its field, and how many bytes from ip.HeaderLen on it covers. That is
-// 0 where there is none to be found: in fragments, other protocols, headers
+// 0 if there is none: in fragments, other protocols, headers
 // that do not fit, and UDP that has none (RFC 768: the field is 0; over IPv6
 // that is wrong, RFC 8200 section 8.1, which the receiving stack deals with).
 func locate(b []byte, ip *IP) (field, covered int) {
@@ -66,7 +66,7 @@ func CompleteChecksum(b []byte, ip *IP) bool {
 }
 
 // VerifyChecksum reports whether the packet b that ParseIP read into ip has a TCP
-// or UDP checksum that is complete and right. Where there is nothing to verify
+// or UDP checksum that is complete and right. If there is nothing to verify
 // it is false too: what is to be merged must have been verified.
 func VerifyChecksum(b []byte, ip *IP) bool {
 	_, n := locate(b, ip)

@@ -18,12 +18,12 @@ const (
 	MaxRunBytes = 65535 - outerIPv4Len - outerUDPLen
 )
 
-// RunLen returns how many datagrams the next run should have, where left bytes are
+// RunLen returns how many datagrams the next run should have if left bytes are
 // to be sent as datagrams of size bytes, the last of which may be shorter. It
 // takes as few runs as the limit allows and makes them as even as they can
 // be: 46 datagrams of which 44 fit go as 23 and 23, because 44 and 2 cost the
-// receiver a second pass for nearly nothing. It is 0 where nothing is left,
-// and 1 where not even one fits, which the kernel then refuses.
+// receiver a second pass for nearly nothing. It is 0 if nothing is left,
+// and 1 if not even one fits, which the kernel then refuses.
 func RunLen(left, size int, limit RunLimit) int {
 	if left <= 0 || size <= 0 {
 		return 0

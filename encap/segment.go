@@ -19,9 +19,9 @@ type flowKey struct {
 	src, dst [2]uint64 // of IPv4 both are in the first word
 }
 
-// parse makes k the flow of the packet b that ParseIP read into ip. It is false
-// where b has no ports of TCP or UDP; k is then without ports, and zero where
-// no flow of TCP or UDP is concerned at all.
+// parse makes k the flow of the packet b that ParseIP read into ip. It reports false
+// if b has no TCP or UDP ports: for a fragment k.ports is 0, for other
+// protocols k is zero.
 func (k *flowKey) parse(b []byte, ip *IP) bool {
 	if ip.Proto != ProtoTCP && ip.Proto != ProtoUDP {
 		return false

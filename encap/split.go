@@ -36,7 +36,7 @@ const (
 // UDP_SEGMENT wants (RunLen says how many of them).
 //
 // Each segment gets a right TCP or UDP checksum whatever that of the superpacket
-// was. The caller sees to it that it was partial or has been verified.
+// was. The caller makes sure that it was partial or has been verified.
 type Splitter struct {
 	packet  []byte // all that the IP header claims and no padding; borrowed
 	l4      int    // offset of the TCP or UDP header
@@ -61,8 +61,8 @@ func (s *Splitter) Init(packet []byte, maxLen int) error {
 }
 
 // InitOffload prepares to split a superpacket at the boundaries that its vnet
-// header gives. Of that, HdrLen is not looked at, for a forwarded packet has in it
-// whatever was linear; GSO and CsumStart must be what is in the packet, else the
+// header gives. HdrLen is ignored: in a forwarded packet it is
+// whatever was linear. GSO and CsumStart must be what is in the packet, else the
 // error is ErrNoSplit. The rest is as for Init.
 func (s *Splitter) InitOffload(packet []byte, o Offload) error {
 	var err error
@@ -162,7 +162,7 @@ func (s *Splitter) RunLen(limit RunLimit) int {
 
 // Next writes the headers of the next segment to hdr and returns their length,
 // which is the same for all, and the payload that follows them. hdr must have
-// room for the headers, at most MaxSplitHeader bytes, and panics where it has
+// room for the headers, at most MaxSplitHeader bytes, and panics if it has
 // not. ok is false when there is no segment left.
 func (s *Splitter) Next(hdr []byte) (n int, payload []byte, ok bool) {
 	if s.i >= s.n {

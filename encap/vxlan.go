@@ -60,7 +60,7 @@ func ParseVXLAN(b []byte) (vni uint32, err error) {
 }
 
 // PutVXLAN writes the VXLAN header for vni to b[:VXLANLen]; the bits of vni above
-// the 24th are ignored. It panics where b is shorter.
+// the 24th are ignored. It panics if b is shorter.
 func PutVXLAN(b []byte, vni uint32) {
 	binary.BigEndian.PutUint64(b[:VXLANLen], vxlanFlagI|uint64(vni&MaxVNI)<<8)
 }
@@ -80,7 +80,7 @@ func NewTemplate(vni uint32, dst, src MAC) Template {
 }
 
 // Put writes the header with the given EtherType to b[:HeaderLen], just before
-// the inner packet. It panics where b is shorter.
+// the inner packet. It panics if b is shorter.
 func (t *Template) Put(b []byte, etherType uint16) {
 	h := (*[HeaderLen]byte)(b)
 	// Word by word: *h = *t would be a call of memmove, for the two might overlap.

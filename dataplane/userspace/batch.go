@@ -52,8 +52,8 @@ type batcher struct {
 	limit    encap.RunLimit
 	splitter encap.Splitter
 
-	segments [maxSegments + 1]segment // 0 is none
-	runs     [maxSegments + 1]run     // 0 is none
+	segments [maxSegments + 1]segment // the first is not used: index 0 means nothing
+	runs     [maxSegments + 1]run     // the first is not used: index 0 means nothing
 	nSegs    int
 	nRuns    int
 	ports    uint32                               // bit set: the source ports that have runs

@@ -11,7 +11,7 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-// Config says what to open. GBP and learning are not options: only the kernel
+// Config tells Open and NewPort what to open. GBP and learning are not options: only the kernel
 // dataplane has them.
 type Config struct {
 	Log *slog.Logger
@@ -25,7 +25,7 @@ type Config struct {
 	Offloads Offloads // that may be used
 
 	// DF is to be set on what is sent over an IPv4 underlay. Hosts are then told
-	// what the path to a VTEP takes, where it is less than MTU. Over IPv6 they always are.
+	// what the path to a VTEP takes, if it is less than MTU. Over IPv6 they always are.
 	DF bool
 
 	// Shared, if not nil, has the sockets, together with other networks'. It was

@@ -39,7 +39,7 @@ func (socketGuesser) guess(d *datagram, b []byte, ip *encap.IP, mtu int) (why da
 	return dataplane.DropBadHeader, ok
 }
 
-// guessPartial says what the partial checksum of a packet that fits the device leaves to be
+// guessPartial finds what the partial checksum of a packet that fits the device leaves to be
 // done. The packet is from this machine, and may be a superpacket of two small segments, of
 // which neither may be longer than maxLen.
 func guessPartial(d *datagram, b []byte, ip *encap.IP, maxLen int) (ok bool) {

@@ -6,7 +6,7 @@ import (
 )
 
 // Offloads is a set of the offloads that the dataplane may use. Each is used only
-// where the kernel has it, and none is needed: the set exists so that every path
+// if the kernel has it, and none is needed: the set exists so that every path
 // can be tested on one machine. The zero value is the plain tier, one
 // packet per system call.
 type Offloads uint8

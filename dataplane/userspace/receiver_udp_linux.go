@@ -109,7 +109,7 @@ func (r *udpReceiver) rearm() {
 	r.n, r.next = 0, 0
 }
 
-// tryRead does one recvmmsg and says whether Receive is to return, or to wait.
+// tryRead does one recvmmsg. It returns whether Receive is to return, or else to wait.
 func (r *udpReceiver) tryRead(fd uintptr) bool {
 	for {
 		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&r.msgs[0])), receiveSlots, unix.MSG_DONTWAIT, 0, 0)
@@ -137,7 +137,7 @@ func (r *udpReceiver) open(i int) {
 	r.cutter.init(r.arena[off:off+int(r.msgs[i].len)], gro)
 }
 
-// parseControl reads what the kernel says of one receive: the length that
+// parseControl reads what the kernel tells about one receive: the length that
 // datagrams were joined by, or 0, and the ECN field of the outer header.
 func parseControl(b []byte) (gro int, ecn encap.ECN) {
 	for len(b) >= unix.SizeofCmsghdr {

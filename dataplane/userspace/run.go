@@ -103,8 +103,8 @@ func waitOut(log *slog.Logger, hint string) onReadError {
 }
 
 // transient reports whether a read that failed may succeed later. A system
-// call's error is transient unless it says that the device or the socket is gone;
-// the poller's errors, which have no errno, say just that.
+// call's error is transient unless it means that the device or the socket is gone;
+// the poller's errors, which have no errno, mean just that.
 func transient(err error) bool {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {

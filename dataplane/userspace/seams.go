@@ -99,5 +99,5 @@ type guesser interface {
 	guess(d *datagram, b []byte, ip *encap.IP, mtu int) (why dataplane.Drop, ok bool)
 }
 
-// describer is a host or a carrier that says what it can do, as attributes of a log line.
+// describer is a host or a carrier that can tell its abilities, as attributes of a log line.
 type describer interface{ describe() []any }

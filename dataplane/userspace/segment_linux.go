@@ -14,8 +14,8 @@ type sendFunc func(fd int, msgs []mmsghdr) (int, unix.Errno)
 
 // probeSegments returns how many datagrams the kernel takes at once by UDP_SEGMENT, 1 if it does
 // not have that. It asks by sending some of one byte each to a socket of this host: what is refused
-// there is not there. Later EINVAL says nothing about that, for kernels before Linux 6.14 answer
-// so if a path is too narrow for the segments.
+// there is not there. A later EINVAL does not prove that: before Linux 6.14 the kernel answers so
+// if a path is too narrow for the segments.
 func probeSegments(local netip.Addr, send sendFunc) int32 {
 	fd, err := openUDP(netip.AddrPortFrom(local, 0), 0)
 	if err != nil {

@@ -54,7 +54,7 @@ func (q *tunQueue) Read(flush func()) (*packet, error) {
 	return &q.packet, nil
 }
 
-// tryRead does one read and says whether Read is to return, or to wait.
+// tryRead does one read. It returns whether Read is to return, or else to wait.
 func (q *tunQueue) tryRead(fd uintptr) bool {
 	for {
 		q.n, q.err = unix.Read(int(fd), q.buf[q.headroom:])

@@ -37,7 +37,7 @@ type vnetQueue struct {
 }
 
 // openQueues attaches n queues to the TUN device of that name. The first sets what
-// the device has; the others join by way of water, which knows no vnet headers,
+// the device has; the others join through water, which does not know vnet headers,
 // for the device has them already.
 func openQueues(name string, mode tunMode, n, headroom int, offloads Offloads) (qs []*vnetQueue, mask int, err error) {
 	defer func() {
@@ -114,8 +114,8 @@ func (q *vnetQueue) Read(flush func()) (*packet, error) {
 	return &q.packet, nil
 }
 
-// tryRead reads what there is, up to the limits, and says whether Read is to return,
-// or to wait. The vnet header comes to lie where the headroom ends.
+// tryRead reads what there is, up to the limits. It returns whether Read is to return,
+// or else to wait. The vnet header takes the last bytes of the headroom.
 func (q *vnetQueue) tryRead(fd uintptr) bool {
 	for end := 0; q.n < batchPackets && end < batchBytes; {
 		start := end + q.headroom - vnetLen

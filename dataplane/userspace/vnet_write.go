@@ -9,7 +9,7 @@ import (
 
 // vnetDevice is a device that takes packets with vnet headers.
 type vnetDevice interface {
-	// writeParts writes one packet, given in parts. refused says that the device
+	// writeParts writes one packet, given in parts. refused is true if the device
 	// does not take such a superpacket, and ok that it was taken.
 	writeParts(h *[vnetLen]byte, parts [][]byte) (ok, refused bool)
 }
