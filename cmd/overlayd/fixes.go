@@ -35,7 +35,9 @@ func fixOf(o *flags.Flags, network string, err error) string {
 		{node.ErrAliveElsewhere, "drain that daemon with its own --subnet-file"},
 		{userspace.ErrNoTUN, "docker run --device /dev/net/tun"},
 		{userspace.ErrNoModule, "modprobe tun"},
-		{userspace.ErrPermission, "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
+		{userspace.ErrPermission, fixPermission},
+		{kernel.ErrPermission, fixPermission},
+		{os.ErrPermission, fixPermission},
 		{userspace.ErrDeviceBusy, "stop the other overlayd of this host"},
 	} {
 		if errors.Is(err, f.is) {
@@ -54,8 +56,14 @@ func fixOf(o *flags.Flags, network string, err error) string {
 	if taken := new(userspace.NameTakenError); errors.As(err, &taken) {
 		return "ip link del " + taken.Name
 	}
-	return fixOfRight(err)
+	if p := new(node.PartError); errors.As(err, &p) && p.Part == node.RulesPart {
+		return "as the error tells, or do without rules: --iptables-forward-rules=false"
+	}
+	return ""
 }
+
+// fixPermission gives this process the right to configure the network.
+const fixPermission = "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"
 
 // fixOfPort names the program or the device that has the port.
 func fixOfPort(err *userspace.PortTakenError) string {
@@ -81,13 +89,4 @@ func fixOfUnderlay(err *underlay.SelectError) string {
 		}
 	}
 	return "correct " + strings.Join(flags, ", ")
-}
-
-// fixOfRight is fixOf for a right or a device that this process lacks.
-func fixOfRight(err error) string {
-	switch text := err.Error(); {
-	case (errors.Is(err, os.ErrPermission) || errors.Is(err, kernel.ErrPermission)) && !strings.Contains(text, "--cap-add"):
-		return "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"
-	}
-	return ""
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
 	"github.com/overlayd/overlayd/dataplane/underlay"
@@ -34,6 +35,11 @@ func TestFixesNameFlags(t *testing.T) {
 		{&underlay.SelectError{Tried: tried(underlay.FieldPublicIP, underlay.FieldPublicIPv6)}, "correct --public-ip, --public-ipv6"},
 		{masq.ErrNoIptables, "as the error tells, or do without rules: --iptables-forward-rules=false, and no --ip-masq"},
 		{kernel.ErrPermission, "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
+		{unix.EPERM, "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
+		{&node.PartError{Part: node.RulesPart, Err: errors.New("broken")}, "as the error tells, or do without rules: --iptables-forward-rules=false"},
+		{&node.PartError{Part: "other", Err: errors.New("broken")}, ""},
+		{node.ErrKernelOnly, "--dataplane=kernel"},
+		{&node.RunningError{SubnetFile: "x", PID: 7}, "stop it first, or give this daemon a --subnet-file, prefix and VNI of its own"},
 		{userspace.ErrNoTUN, "docker run --device /dev/net/tun"},
 		{userspace.ErrNoModule, "modprobe tun"},
 		{userspace.ErrPermission, "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},

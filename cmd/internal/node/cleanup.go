@@ -64,7 +64,19 @@ func (c Cleanup) Run(ctx context.Context, removed func(what string)) error {
 			err = errors.Join(err, claim.remove())
 		}
 	}
+	if len(c.VNIs) == 0 {
+		err = errors.Join(err, c.devices().forget())
+	}
 	return err
+}
+
+// devices are the claims of daemons with any of these subnet files.
+func (c Cleanup) devices() devices {
+	d := devices{[]string{claimDir}}
+	for _, file := range c.SubnetFiles {
+		d.dirs = append(d.dirs, devicesBeside(file).dirs[1:]...)
+	}
+	return d
 }
 
 // remove removes the overlays of c.VNIs, or everything, and returns what it removed.
@@ -81,10 +93,7 @@ func (c Cleanup) remove(ctx context.Context) ([]string, error) {
 
 // claimDevices claims the devices of c.VNIs; if these are all, it refuses if any is served.
 func (c Cleanup) claimDevices() (claims []*deviceClaim, err error) {
-	d := devices{[]string{claimDir}}
-	for _, file := range c.SubnetFiles {
-		d.dirs = append(d.dirs, devicesBeside(file).dirs[1:]...)
-	}
+	d := c.devices()
 	if len(c.VNIs) == 0 {
 		served, err := d.served()
 		if err != nil || len(served) > 0 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -43,11 +44,10 @@ func (d devices) claim(vni uint32) (*deviceClaim, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := d.usable()
-	if err != nil {
-		return nil, err
+	f, err := d.open(netns, vni)
+	if errors.Is(err, os.ErrNotExist) { // a cleanup has removed the directory meanwhile
+		f, err = d.open(netns, vni)
 	}
-	f, err := openLocked(filepath.Join(dir, fmt.Sprintf("%d.%d", netns, vni)))
 	if errors.Is(err, errLocked) {
 		return nil, &ServedError{vni}
 	}
@@ -55,6 +55,15 @@ func (d devices) claim(vni uint32) (*deviceClaim, error) {
 		return nil, fmt.Errorf("claim device flannel.%d: %w", vni, err)
 	}
 	return &deviceClaim{vni, f}, nil
+}
+
+// open opens and locks the file of a claim.
+func (d devices) open(netns uint64, vni uint32) (*os.File, error) {
+	dir, err := d.usable()
+	if err != nil {
+		return nil, err
+	}
+	return openLocked(filepath.Join(dir, fmt.Sprintf("%d.%d", netns, vni)))
 }
 
 // ServedError says that another daemon serves the device of a VNI.
@@ -114,26 +123,59 @@ func netnsID() (uint64, error) {
 	return s.Ino, nil
 }
 
-// served lists the devices that daemons serve in the network namespace of the calling thread.
-func (d devices) served() (names []string, err error) {
+// files lists the files of claims in the network namespace of the calling thread, and their VNIs.
+func (d devices) files() (files map[string]uint32, err error) {
 	netns, err := netnsID()
 	if err != nil {
 		return nil, err
 	}
+	files = map[string]uint32{}
 	for _, dir := range d.dirs {
-		files, _ := filepath.Glob(filepath.Join(dir, fmt.Sprint(netns, ".*"))) // the pattern is well-formed
-		for _, file := range files {
-			held, err := isHeld(file)
-			if err != nil {
-				return nil, err
-			}
-			vni := strings.TrimPrefix(filepath.Base(file), fmt.Sprint(netns, "."))
-			if _, err := strconv.ParseUint(vni, 10, 24); held && err == nil {
-				names = append(names, "flannel."+vni)
+		found, _ := filepath.Glob(filepath.Join(dir, fmt.Sprint(netns, ".*"))) // the pattern is well-formed
+		for _, file := range found {
+			text := strings.TrimPrefix(filepath.Base(file), fmt.Sprint(netns, "."))
+			if vni, err := strconv.ParseUint(text, 10, 24); err == nil {
+				files[file] = uint32(vni)
 			}
 		}
 	}
+	return files, nil
+}
+
+// served lists the devices that daemons serve in the network namespace of the calling thread.
+func (d devices) served() (names []string, err error) {
+	files, err := d.files()
+	if err != nil {
+		return nil, err
+	}
+	for file, vni := range files {
+		held, err := isHeld(file)
+		if err != nil {
+			return nil, err
+		}
+		if held {
+			names = append(names, fmt.Sprint("flannel.", vni))
+		}
+	}
+	slices.Sort(names)
 	return names, nil
+}
+
+// forget removes the claims of daemons that were killed, and the directories if nobody needs them.
+func (d devices) forget() error {
+	files, err := d.files()
+	if err != nil {
+		return err
+	}
+	for file, vni := range files {
+		if f, err := openLocked(file); err == nil {
+			(&deviceClaim{vni, f}).release()
+		}
+	}
+	for _, dir := range d.dirs {
+		os.Remove(dir) // unless it has the claims of other network namespaces
+	}
+	return nil
 }
 
 // isHeld reports whether a process holds the claim that is this file.

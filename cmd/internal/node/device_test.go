@@ -31,8 +31,24 @@ func TestDeviceClaim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first.release()
-	if left, err := os.ReadDir(d.dirs[0]); len(left) > 0 || err != nil {
+	first.file.Close() // as when the process is killed
+	if served, err := d.served(); err != nil || served != nil {
+		t.Errorf("served by a daemon that was killed: %v, %v", served, err)
+	}
+	if first, err = d.claim(1); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.forget(); err != nil {
+		t.Fatal(err)
+	}
+	if served, err := d.served(); err != nil || !slices.Equal(served, []string{"flannel.1"}) {
+		t.Errorf("a claim that is held was forgotten: %v, %v", served, err)
+	}
+	first.file.Close()
+	if err := d.forget(); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(d.dirs[0]); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }

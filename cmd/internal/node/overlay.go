@@ -36,11 +36,11 @@ type Overlay struct {
 	reached atomic.Pointer[dataplane.Wanted] // what forward was last given; nil before that
 }
 
-// openOverlay opens the parts in their order.
-func openOverlay(log *slog.Logger, specs []partSpec) (*Overlay, error) {
+// openOverlay opens the parts in their order. attrs returns the attributes of a log line about an error.
+func openOverlay(log *slog.Logger, attrs func(error) []any, specs []partSpec) (*Overlay, error) {
 	o := &Overlay{log: log, again: make(chan struct{}, 1), retry: pace.Backoff{Low: time.Second, High: 30 * time.Second}}
 	for _, spec := range specs {
-		s := &slot{spec: spec, log: log}
+		s := &slot{spec: spec, log: log, attrs: attrs}
 		if err := s.open(); err != nil {
 			o.Close()
 			return nil, err

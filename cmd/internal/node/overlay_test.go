@@ -61,6 +61,8 @@ var (
 	errPeer = error(&dataplane.PeerError{Err: errors.New("refused")})
 )
 
+func testAttrs(err error) []any { return []any{"err", err} }
+
 // TestOrderOfParts: parts are opened and synced in order, each with what the one before it leaves,
 // and pruned and closed in the reverse order, each with what it was given. A part whose successor
 // failed as a whole is not pruned.
@@ -90,7 +92,7 @@ func TestOrderOfParts(t *testing.T) {
 				d := &dummy{name: name, calls: &calls, err: c.err[i], gone: c.gone[i]}
 				specs = append(specs, d.spec(map[bool]string{true: "without it nothing is dropped"}[c.optional[i]]))
 			}
-			o, err := openOverlay(slog.New(slog.DiscardHandler), specs)
+			o, err := openOverlay(slog.New(slog.DiscardHandler), testAttrs, specs)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -132,7 +134,7 @@ func TestPartThatCannotBeOpened(t *testing.T) {
 	var calls []string
 	a, c := &dummy{name: "a", calls: &calls}, &dummy{name: "c", calls: &calls}
 	broken := partSpec{name: "b", open: func() (dataplane.Part, error) { return nil, errDown }}
-	if _, err := openOverlay(slog.New(slog.DiscardHandler), []partSpec{a.spec(""), broken, c.spec("")}); !errors.Is(err, errDown) {
+	if _, err := openOverlay(slog.New(slog.DiscardHandler), testAttrs, []partSpec{a.spec(""), broken, c.spec("")}); !errors.Is(err, errDown) {
 		t.Errorf("got %v", err)
 	}
 	if want := []string{"open a", "close a"}; !slices.Equal(calls, want) {
@@ -140,7 +142,7 @@ func TestPartThatCannotBeOpened(t *testing.T) {
 	}
 	calls, broken.lack = nil, "without it nothing is dropped"
 	var log strings.Builder
-	o, err := openOverlay(slog.New(slog.NewTextHandler(&log, nil)), []partSpec{a.spec(""), broken, c.spec("")})
+	o, err := openOverlay(slog.New(slog.NewTextHandler(&log, nil)), testAttrs, []partSpec{a.spec(""), broken, c.spec("")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +167,7 @@ func TestOptionalPartRecovers(t *testing.T) {
 	var calls []string
 	var log strings.Builder
 	d := &dummy{name: "a", calls: &calls}
-	o, err := openOverlay(slog.New(slog.NewTextHandler(&log, nil)), []partSpec{d.spec("lacks")})
+	o, err := openOverlay(slog.New(slog.NewTextHandler(&log, nil)), testAttrs, []partSpec{d.spec("lacks")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +195,7 @@ func (c carrying) Stats() dataplane.Stats { return dataplane.Stats{TxPackets: 3}
 func TestReached(t *testing.T) {
 	var calls []string
 	before, d := &dummy{name: "a", calls: &calls}, &dummy{name: "b", calls: &calls}
-	o, err := openOverlay(slog.New(slog.DiscardHandler), []partSpec{before.spec(""), {name: "forwarding", open: func() (dataplane.Part, error) {
+	o, err := openOverlay(slog.New(slog.DiscardHandler), testAttrs, []partSpec{before.spec(""), {name: "forwarding", open: func() (dataplane.Part, error) {
 		return &forwarding{carrying{d}, Kernel, nil, func() { calls = append(calls, "given back") }}, nil
 	}}})
 	if err != nil {
@@ -247,7 +249,7 @@ func TestMarkDirect(t *testing.T) {
 func TestOverlayWithoutForwarding(t *testing.T) {
 	var calls []string
 	d := &dummy{name: "a", calls: &calls}
-	o, err := openOverlay(slog.New(slog.DiscardHandler), []partSpec{d.spec("")})
+	o, err := openOverlay(slog.New(slog.DiscardHandler), testAttrs, []partSpec{d.spec("")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +276,7 @@ func TestResyncAfterRefusals(t *testing.T) {
 			t.Parallel()
 			var calls []string
 			d := &dummy{name: "a", calls: &calls, err: tc.err, ask: 1}
-			o, err := openOverlay(slog.New(slog.DiscardHandler), []partSpec{d.spec("")})
+			o, err := openOverlay(slog.New(slog.DiscardHandler), testAttrs, []partSpec{d.spec("")})
 			if err != nil {
 				t.Fatal(err)
 			}

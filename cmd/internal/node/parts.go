@@ -11,6 +11,9 @@ import (
 	"github.com/overlayd/overlayd/dataplane/userspace"
 )
 
+// RulesPart is the name of the part that keeps the traffic rules.
+const RulesPart = "rules"
+
 // parts lists the parts of an overlay, in their order. The rules come first, so that a packet
 // that is routed meets them, and the direct routes before the dataplane gives up its own.
 func (s *Session) parts(mtu int) []partSpec {
@@ -19,7 +22,7 @@ func (s *Session) parts(mtu int) []partSpec {
 		noRules = "no forward rules: if the FORWARD policy of this host is DROP, pods cannot be reached"
 	}
 	return []partSpec{
-		{name: "rules", open: s.openRules, lack: noRules},
+		{name: RulesPart, open: s.openRules, lack: noRules},
 		{name: "direct routes", open: s.openRoutes},
 		{name: "forwarding", open: func() (dataplane.Part, error) { return s.openForwarding(mtu) }},
 	}

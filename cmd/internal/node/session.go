@@ -53,7 +53,7 @@ func (n *Network) runSession(ctx context.Context) error {
 	enableForwarding(n.log, config)
 	s := &Session{network: n, config: config, iface: n.iface, began: time.Now()}
 	mtu := overlayMTU(config, n.iface)
-	s.overlay, err = openOverlay(n.log, n.daemon.parts(s, mtu))
+	s.overlay, err = openOverlay(n.log, n.attrs, n.daemon.parts(s, mtu))
 	if errors.Is(err, errUnfit) {
 		n.refused = refusal{config, err, time.Now()}
 		return err

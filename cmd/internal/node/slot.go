@@ -17,12 +17,25 @@ type partSpec struct {
 	lack string
 }
 
+// PartError is a fault of a part that the overlay can do without.
+type PartError struct {
+	Part string // its name in the list of parts
+	Err  error
+}
+
+// Error implements error.
+func (e *PartError) Error() string { return e.Part + ": " + e.Err.Error() }
+
+// Unwrap returns the fault itself.
+func (e *PartError) Unwrap() error { return e.Err }
+
 // slot is the place of a part in an overlay. If the part is optional, its faults are reported
 // once each and degrade the overlay instead of failing it.
 type slot struct {
-	spec partSpec
-	log  *slog.Logger
-	part dataplane.Part // nil if it is optional and could not be opened
+	spec  partSpec
+	log   *slog.Logger
+	attrs func(error) []any // of a log line about an error
+	part  dataplane.Part    // nil if it is optional and could not be opened
 
 	mu    sync.Mutex
 	fault string    // of an optional part
@@ -57,7 +70,7 @@ func (s *slot) judge(err error) error {
 	}
 	s.fault, s.since = text, time.Now()
 	if err != nil {
-		s.log.Warn(s.spec.lack, "part", s.spec.name, "err", err)
+		s.log.Warn(s.spec.lack, s.attrs(&PartError{s.spec.name, err})...)
 	}
 	return nil
 }
