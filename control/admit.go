@@ -83,7 +83,7 @@ func (a *admission) appendClaims(claims []claim, rec *ribLease) []claim {
 }
 
 // isComing reports whether c is of the lease that this node, which has none, is about
-// to get: a watch may show the entry before Acquire has returned. That is no fault.
+// to get: a watch may show the entry before Acquire has returned. That is not a fault.
 func (a *admission) isComing(c claim) bool {
 	if a.self.Subnet.IsValid() || a.self.IPv6Subnet.IsValid() {
 		return false

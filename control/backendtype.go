@@ -10,13 +10,13 @@ func checkBackendType(t string) error {
 	case "", BackendVXLAN:
 		return nil
 	case "udp":
-		instead += "; with overlayd --dataplane=userspace it needs no vxlan module either"
+		instead += "; the userspace dataplane needs no vxlan module either"
 	case "host-gw":
 		instead += ` with "DirectRouting": true, which routes to nodes on the same link without encapsulation`
 	case "ipip":
 		instead += `; with "DirectRouting": true nodes on the same link are reached without encapsulation`
 	case "wireguard", "ipsec":
-		instead += " over an interface that encrypts (overlayd --iface wg0): overlayd does not"
+		instead += " over an interface that encrypts, such as WireGuard's: overlayd itself does not"
 	case "alloc":
 		instead += ": overlayd does not lease subnets without carrying them"
 	case "extension":

@@ -8,32 +8,46 @@
 //     is Update.Bad and touches nothing else. After any gap everything is listed
 //     again: an Update with Reset.
 //  2. inbox.go: takes updates while the dataplane is busy.
-//  3. follow.go (*follower).run: one goroutine takes all that are pending.
-//  4. rib.go [RIB.Apply]: the table of all leases, and whether that changed it. What a
-//     store that was wiped has lost is kept for a minute, in which the nodes register anew.
-//  5. rib.go [RIB.Peers], admit.go: which leases hold, oldest first, as a sorted list
-//     of [dataplane.Peer]. Every refusal is a [Rejection] of that lease alone. vtep.go
-//     says by which VTEP of a lease this node reaches its subnets.
-//  6. follow.go (*follower).sync: one complete [dataplane.Wanted] for Overlay.Sync,
-//     then subnetfile.go. What failed is tried again later, and
-//     every fault is logged once (package pace). Ready means: the device is up and every
-//     peer was attempted.
+//  3. follow.go (*follower).loop: one goroutine takes all that are pending.
+//  4. rib.go [RIB.Apply]: updates the table of all leases, and reports whether it changed. If a
+//     store loses its data, the table keeps the leases for a minute, so that the nodes can
+//     register again.
+//  5. rib.go [RIB.Peers], admit.go: decides which leases are used, oldest first, and returns
+//     a sorted list of [dataplane.Peer]. A refused lease is a [Rejection] and affects no other
+//     lease. vtep.go chooses the VTEP by which this node reaches the subnets of a lease.
+//  6. follow.go (*follower).sync: passes one complete [dataplane.Wanted] to [Overlay.Sync],
+//     then filekeeper.go and subnetfile.go write the subnet file. What failed is tried again
+//     later; each fault is logged once (package pace).
+//  7. publish.go: makes the new [Status].
+//
+// # Where a field of the Status comes from
+//
+// status.go has the fields. Everything is published by publish.go (*Controller).publish:
+// controller.go and keep.go change the lease and its fault, follow.go everything else. The
+// state of each peer is made after a Sync (publish.go, peerReport) from the peers, the errors of
+// Sync and what the RIB keeps. The reason of a fault is given where the error is made
+// ([WithReason]) and read back by [Reason]. How the store is comes from the Store itself: it
+// reports each answer to a [StoreHealth] and so is a [StoreReporter].
 //
 // # The own lease
 //
-// keep.go owns it in a second goroutine: acquire (a [Store] chooses with allocate.go,
-// [Compatible] and own.go), renew in time, start again when it is lost. When
-// follow.go sees that the entry of the lease is gone or is not what it should be, it
-// asks keep.go to renew at once; only the store's fenced answer to that, [ErrLost],
-// means that the lease is lost. What there is of it is withdrawn then, the subnet file
-// too. If the network config has changed by then, there is no other lease for this
-// Controller, and its Run ends: [ErrNetworkChanged].
+// keep.go owns it in a second goroutine: it acquires a lease (a [Store] chooses it with
+// allocate.go, [Compatible] and own.go), renews it in time, and starts again when it is lost.
+// If follow.go sees that the entry of the lease is missing or different, it asks keep.go to
+// renew at once; only the store's fenced answer, [ErrLost], means that the lease is lost. The
+// subnet and the subnet file are then withdrawn. If the network config has changed meanwhile,
+// this Controller cannot get another lease, and Run ends with [ErrNetworkChanged].
 //
 // # The network config
 //
 // parse.go [ParseNetwork] reads it, check.go checks each family's part of it, and
 // subnets.go does the arithmetic of its subnets.
 //
-// A Store is control/etcd or control/kube; control/controltest has the suite that each
-// must pass.
+// # How to add a store
+//
+// Implement [Store] (store.go) in a package below this one, as control/etcd and control/kube do, and
+// pass the suite of control/controltest: a Harness and one call of Conform. What only some stores
+// can do is an interface of its own in optional.go; callers ask for it by a type assertion. Use
+// [ParseLease], [Network.Publish], [Allocate] and [Node.Ownership], so that all stores agree. Then
+// let cmd open it.
 package control

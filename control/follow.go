@@ -127,7 +127,7 @@ func (f *follower) publishLen(bad int) {
 }
 
 // keepTime is how long peers are kept that the store has lost with most others. Each
-// overlayd registers anew within a few seconds; a flanneld takes up to 23 h (facts D15).
+// overlayd registers again within a few seconds; a flanneld takes up to 23 h (facts D15).
 const keepTime = time.Minute
 
 // noteKept logs the begin and the end of the time in which the RIB keeps what the store has lost.

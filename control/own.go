@@ -7,7 +7,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 )
 
-// Ownership says whether a lease in the store is a node's own, to be published anew.
+// Ownership says whether a lease in the store is a node's own, to be published again.
 type Ownership int
 
 const (

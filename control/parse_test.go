@@ -108,7 +108,7 @@ func TestParseNetworkErrors(t *testing.T) {
 		{`{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/48","IPv6SubnetMin":"fd01::"}`, `network config: IPv6SubnetMin is not in the range of the IPv6Network: IPv6SubnetMin is fd01::, IPv6Network is fd00::/48`},
 		{`{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/48","IPv6SubnetMax":"fd00::1"}`, `network config: IPv6SubnetMax is not on a SubnetLen boundary: fd00::1`},
 		{`{"Network":"10.3.0.0/16","Backend":"vxlan"}`, `network config: "Backend": want an object, got JSON string`},
-		{`{"Network":"10.3.0.0/16","Backend":{"Type":"UDP"}}`, `network config: backend type "udp" is not supported: use "vxlan"; with overlayd --dataplane=userspace it needs no vxlan module either`},
+		{`{"Network":"10.3.0.0/16","Backend":{"Type":"UDP"}}`, `network config: backend type "udp" is not supported: use "vxlan"; the userspace dataplane needs no vxlan module either`},
 		{`{"Network":"10.3.0.0/16","Backend":{"Type":1}}`, `network config: "Backend.Type": want a string, got JSON number`},
 		{`{"Network":"10.3.0.0/16","Backend":{"VNI":"1"}}`, `network config: "Backend.VNI": want a whole number, got JSON string`},
 		{`{"Network":"10.3.0.0/16","Backend":{"VNI":1.5}}`, `network config: "Backend.VNI": want a whole number, got JSON number 1.5`},

@@ -43,7 +43,7 @@ func NewRIB(n Network) *RIB {
 //
 // Where a Reset lacks more than half of all leases, or has them as new entries, those that it
 // lacks are kept: that is a store that has lost its data, and whose nodes are about to register
-// anew. The follower drops them when they have had time for that.
+// again. The follower drops them when they have had time for that.
 func (r *RIB) Apply(u Update) (changed bool) {
 	old := r.leases
 	if u.Reset {
@@ -57,7 +57,7 @@ func (r *RIB) Apply(u Update) (changed bool) {
 			r.leases[b.Key] = known
 		}
 	}
-	again := 0                             // entries that were made anew
+	again := 0                             // entries that were written again
 	all := make([]ribLease, len(u.Leases)) // one allocation for all
 	for i, l := range u.Leases {
 		key := l.Key()
@@ -90,7 +90,7 @@ func (r *RIB) Apply(u Update) (changed bool) {
 }
 
 // keep takes over from before a Reset what was kept already, and what it lacks if that and
-// what it has anew are more than half.
+// what was written again are more than half.
 func (r *RIB) keep(old map[string]*ribLease, again int) {
 	var lacking []*ribLease
 	r.kept = 0

@@ -8,11 +8,10 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 )
 
-// Store is where leases live: etcd or Kubernetes. It has one method more than the house wants of
-// an interface, for a node that drains must give its lease back. Every call obeys its
-// context and has a timeout of its own besides, so that a store that does not
-// answer is an error and never a hang. Errors that a caller branches on are
-// the sentinels below; every other error means "try again later".
+// Store is where leases live: etcd or Kubernetes. Release exists because a draining node must
+// give its lease back. Every call obeys its context and has a timeout of its own, so that a
+// store that does not answer is an error and never a hang. Errors that a caller branches on
+// are the sentinels below; every other error means "try again later".
 type Store interface {
 	// Network returns the network config. ErrNoNetwork: there is none yet;
 	// *NetworkError: what is there is not valid.
@@ -27,8 +26,8 @@ type Store interface {
 	// it has expired and is still free. ErrLost: somebody else has the subnet now.
 	// It never writes over what it does not own.
 	Renew(ctx context.Context, l Lease) (Lease, error)
-	// Release gives the lease back. Releasing a lease that is gone is no error, and a
-	// reservation stays one: what is given back is what peers need to send to the node.
+	// Release gives the lease back. Releasing a lease that is gone is not an error. A
+	// reservation stays: only what peers need to send to the node is removed.
 	Release(ctx context.Context, l Lease) error
 	// Watch sends what is in the store and every change of it until ctx ends, then
 	// closes the channel. The first update is a Reset, and so is the first one
@@ -69,8 +68,8 @@ type Update struct {
 	Bad     []BadLease // entries that could not be read
 }
 
-// BadLease is an entry of the store that is no lease.
+// BadLease is an entry of the store that cannot be read as a lease.
 type BadLease struct {
 	Key string // as it stands in the store, below the prefix of all leases
-	Err error  // names the field and the value
+	Err error  // names the field and the value; see Reason
 }

@@ -77,8 +77,8 @@ func WriteSubnetFile(path string, f SubnetFile) error {
 	return nil
 }
 
-// RemoveSubnetFile makes path tell nobody of a subnet any more. One that is not there
-// is no error.
+// RemoveSubnetFile removes the file at path. A missing file
+// is not an error.
 func RemoveSubnetFile(path string) error {
 	err := os.Remove(path)
 	switch {

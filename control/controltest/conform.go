@@ -78,6 +78,7 @@ func Conform(t *testing.T, open func(tb testing.TB) Harness) {
 		{"WatchAcrossGap", watchAcrossGap},
 		{"WatchAcrossCompaction", watchAcrossCompaction},
 		{"CallsObeyContext", callsObeyContext},
+		{"OptionalInterfaces", optionalInterfaces},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) { c.run(t, open(t)) })

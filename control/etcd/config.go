@@ -114,7 +114,7 @@ func parseEndpoint(e string) (*url.URL, error) {
 	return nil, fmt.Errorf("etcd endpoint %q: want http://host:port, https://host:port or unix://path", e)
 }
 
-// exposed reports whether what is said to this endpoint crosses a network in the clear.
+// exposed reports whether traffic to this endpoint crosses a network unencrypted.
 func exposed(endpoint string) bool {
 	u, err := parseEndpoint(endpoint)
 	if err != nil || u.Scheme != "http" || u.Hostname() == "localhost" {

@@ -25,7 +25,7 @@
 // apart: <public IP> is the IPv4 one, or the IPv6 one of a node without. A flanneld has
 // no such record: its lease is taken over in place.
 //
-// A node whose public IP has changed publishes its last lease anew: same key, one
+// A node whose public IP has changed publishes its last lease again: same key, one
 // write. Which lease that is says control.Node.Ownership; where the MAC proves only
 // that some overlayd wrote it, the write compares that no other node has a record
 // under the lease's public IP, too.

@@ -19,7 +19,7 @@ import (
 type Entry struct {
 	Key      string        // below that prefix
 	Lease    control.Lease // unless Err
-	Err      error         // why it is no lease
+	Err      error         // why it cannot be read
 	Reserved bool          // it never expires
 	TTL      time.Duration // until it expires unless renewed, whole seconds; 0: never, or not known
 }

@@ -188,7 +188,7 @@ func (s *Store) keepAlive(ctx context.Context, id leaseID) (expires time.Time, e
 }
 
 // revoke ends an etcd lease and deletes what is attached to it. One that is gone
-// is no error.
+// is not an error.
 func (s *Store) revoke(ctx context.Context, id leaseID) error {
 	err := s.call(ctx, "revoke etcd lease", func(ctx context.Context, c *clientv3.Client) error {
 		_, err := c.Revoke(ctx, clientv3.LeaseID(id))

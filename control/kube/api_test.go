@@ -124,7 +124,10 @@ func TestWatchNetwork(t *testing.T) {
 		networks := s.WatchNetwork(ctx)
 		write := func(text string) {
 			t.Helper()
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(path+".new", path); err != nil { // as a ConfigMap is replaced: at once
 				t.Fatal(err)
 			}
 		}

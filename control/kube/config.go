@@ -82,7 +82,7 @@ func (c Config) restConfig() (*rest.Config, error) {
 	return r, nil
 }
 
-// setUserTimeout bounds how long the kernel sends anew (RFC 5482, Linux 2.6.37); without it
+// setUserTimeout bounds how long the kernel retransmits (RFC 5482, Linux 2.6.37); without it
 // that is a quarter of an hour.
 func setUserTimeout(_, _ string, conn syscall.RawConn) error {
 	var err error

@@ -13,7 +13,7 @@
 //
 // An operator may set p/node-public-ip and p/node-public-ipv6 (see Store.PublicIPs),
 // and p/public-ip-overwrite and p/public-ipv6-overwrite, which replace what is published.
-// A Node without kube-subnet-manager is none of ours.
+// A Node without kube-subnet-manager is ignored.
 //
 // # Writing
 //

@@ -22,7 +22,7 @@ type reader struct {
 // quote bounds what is printed of a value.
 func quote(s string) string { return fmt.Sprintf("%.64q", s) }
 
-// lease returns what n says. ok is false if n is none of ours. With an error, which names
+// lease returns the lease that n publishes. ok is false if overlayd and flannel do not manage n. With an error, which names
 // the Node, the field and the value, the lease has the subnets as far as they can be
 // read and the revisions, and ok is true.
 func (r reader) lease(n *corev1.Node) (l control.Lease, ok bool, err error) {

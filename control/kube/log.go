@@ -9,15 +9,15 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// sayAgain is how often a failure that lasts is logged.
-const sayAgain = time.Minute
+// logAgain is how often a failure that lasts is logged.
+const logAgain = time.Minute
 
 // failures logs what does not succeed, and that it does again.
 type failures struct {
 	log *slog.Logger
 
-	mu   sync.Mutex
-	said time.Time // zero: nothing failed last time
+	mu     sync.Mutex
+	logged time.Time // zero: nothing failed last time
 }
 
 func (f *failures) note(ctx context.Context, what string, err error) {
@@ -25,11 +25,11 @@ func (f *failures) note(ctx context.Context, what string, err error) {
 	defer f.mu.Unlock()
 	switch {
 	case ctx.Err() != nil:
-	case err == nil && !f.said.IsZero():
-		f.said = time.Time{}
+	case err == nil && !f.logged.IsZero():
+		f.logged = time.Time{}
 		f.log.InfoContext(ctx, what+": works again")
-	case err != nil && time.Since(f.said) >= sayAgain:
-		f.said = time.Now()
+	case err != nil && time.Since(f.logged) >= logAgain:
+		f.logged = time.Now()
 		f.log.WarnContext(ctx, what+": trying again", "err", err)
 	}
 }

@@ -87,7 +87,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Network implements control.Store. It reads the file anew each time; no file is
+// Network implements control.Store. It reads the file each time; no file is
 // ErrNoNetwork. What the config says of subnets to lease is not looked at, as
 // Kubernetes decides that.
 func (s *Store) Network(ctx context.Context) (control.Network, error) {
@@ -244,7 +244,7 @@ func (s *Store) markReady(ctx context.Context) error {
 }
 
 // PublicIPs returns the addresses that the own Node's annotations node-public-ip and
-// node-public-ipv6 give, each not valid where there is none. They are addresses of this host,
+// node-public-ipv6 give, each invalid if its annotation is missing. They are addresses of this host,
 // and act as --public-ip and --public-ipv6 do, before them.
 func (s *Store) PublicIPs(ctx context.Context) (v4, v6 netip.Addr, err error) {
 	node, err := s.get(ctx)

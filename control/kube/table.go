@@ -36,7 +36,7 @@ type nodeLease struct {
 	ours  bool          // it has a lease, readable or not
 	key   string        // of the lease; of what cannot be read see place
 	lease control.Lease // without err
-	err   error         // why it is no lease
+	err   error         // why it cannot be read
 }
 
 // GetObjectMeta lets the Reflector gather leases in place of Nodes.

@@ -170,9 +170,9 @@ func checkDatabase(dir string) error {
 func explain(err error, cfg Config) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("listen address %q (--etcd-listen-client-url) is in use by another process: %w", cfg.ListenClient, err)
+		return fmt.Errorf("listen address %q is in use by another process: %w", cfg.ListenClient, err)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Errorf("listen address %q (--etcd-listen-client-url) is not an address of this host: %w", cfg.ListenClient, err)
+		return fmt.Errorf("listen address %q is not an address of this host: %w", cfg.ListenClient, err)
 	}
 	return fmt.Errorf("start etcd server in data directory %q, listen address %q: %w", cfg.Dir, cfg.ListenClient, err)
 }

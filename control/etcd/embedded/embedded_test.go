@@ -107,7 +107,7 @@ func TestStartErrorsNameFieldAndValue(t *testing.T) {
 		want []string
 	}{
 		{"port in use", embedded.Config{Dir: t.TempDir(), ListenClient: "http://" + used.Addr().String()},
-			[]string{"listen address", used.Addr().String(), "--etcd-listen-client-url", "in use"}},
+			[]string{"listen address", used.Addr().String(), "in use"}},
 		{"foreign address", embedded.Config{Dir: t.TempDir(), ListenClient: "http://192.0.2.1:2379"},
 			[]string{"listen address", "192.0.2.1:2379", "not an address of this host"}},
 		{"no directory", embedded.Config{}, []string{"data directory is empty"}},

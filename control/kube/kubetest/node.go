@@ -47,7 +47,7 @@ func Get(tb testing.TB, c kubernetes.Interface, name string) *corev1.Node {
 	return n
 }
 
-// Delete deletes a Node; one that is gone is no error.
+// Delete deletes a Node; one that is gone is not an error.
 func Delete(tb testing.TB, c kubernetes.Interface, name string) {
 	tb.Helper()
 	if err := c.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {

@@ -1,0 +1,76 @@
+package controltest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/overlayd/overlayd/control"
+)
+
+// optionalInterfaces checks those interfaces beside control.Store that a Store has.
+func optionalInterfaces(t *testing.T, h Harness) {
+	if s, ok := h.Open(t).(control.ConfigWriter); ok {
+		checkConfigWriter(t, s)
+	}
+	h.SetConfig(t, []byte(config))
+	s, l := acquire(t, h, 1)
+	_, other := acquire(t, h, 2)
+	n, _ := node(1)
+	if s, ok := s.(control.Publisher); ok {
+		leases, err := s.Published(t.Context(), n)
+		if err != nil || len(leases) != 1 || leases[0].Key() != l.Key() {
+			t.Errorf("published %+v, %v, want %s and not %s", leases, err, l.Key(), other.Key())
+		}
+	}
+	if s, ok := s.(control.LiveNodeFinder); ok {
+		if id, name, err := s.LiveNode(t.Context(), n.PublicIP); err != nil || id != n.ID || name != n.Name {
+			t.Errorf("live node %q, %q, %v", id, name, err)
+		}
+	}
+	if s, ok := s.(control.StoreReporter); ok {
+		if st := s.Status(); st.Kind == "" || !st.Connected || st.Err != "" || st.LastAnswer.IsZero() || st.Since.IsZero() {
+			t.Errorf("status %+v", st)
+		}
+	}
+	if s, ok := s.(control.ConfigWatcher); ok {
+		checkConfigWatcher(t, h, s)
+	}
+}
+
+// checkConfigWriter: only the first config is written.
+func checkConfigWriter(t *testing.T, s control.ConfigWriter) {
+	for _, want := range []bool{true, false} {
+		if created, err := s.Init(t.Context(), []byte(config)); err != nil || created != want {
+			t.Errorf("init: %v, %v, want %v", created, err, want)
+		}
+	}
+	if _, err := s.Init(t.Context(), []byte("{")); err == nil {
+		t.Error("a bad config is written")
+	}
+}
+
+// checkConfigWatcher: the config is sent, a change of it too, and the channel is closed at the end.
+func checkConfigWatcher(t *testing.T, h Harness, s control.ConfigWatcher) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	networks := s.WatchNetwork(ctx)
+	for _, text := range []string{config, `{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","VNI":8}}`} {
+		h.SetConfig(t, []byte(text))
+		want, err := control.ParseNetwork([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case got := <-networks:
+			if got.Backend != want.Backend || got.Network != want.Network {
+				t.Errorf("config %+v, want %+v", got, want)
+			}
+		case <-time.After(deadline):
+			t.Fatal("config not sent")
+		}
+	}
+	cancel()
+	for range networks { // until it is closed
+	}
+}
