@@ -70,6 +70,9 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"--etcd-cafile", filepath.Join(dir, "none")}, []string{"--etcd-cafile", "none"}},
 		{[]string{"--subnet-file", dir}, []string{"--subnet-file", dir}},
 		{[]string{"--vmodule", "x=2"}, []string{"--vmodule", "-v 1"}},
+		{[]string{"lease"}, []string{"want a subcommand: list, reserve, release or revoke", "Run 'overlayd lease --help'"}},
+		{[]string{"lease", "list", "-o", "yaml"}, []string{"yaml", "Run 'overlayd lease list --help'"}},
+		{[]string{"check"}, []string{"want a subcommand", "Run 'overlayd check --help'"}},
 		{[]string{"-kube-subnet-mgr=true"}, []string{"kubernetes", "NODE_NAME"}},
 	} {
 		code, out := overlayd(t, c.args...)

@@ -18,12 +18,12 @@ import (
 
 // Flags are the daemon's flags in their groups. Complete checks them; nothing reads them before.
 type Flags struct {
-	Dataplane Dataplane
-	Network   Network
+	Dataplane dataplaneFlags
+	Network   networkFlags
 	Etcd      Etcd
-	Kube      Kube
-	Underlay  Underlay
-	Rules     Rules
+	Kube      kubeFlags
+	Underlay  underlayFlags
+	Rules     ruleFlags
 	Process   Process
 }
 
@@ -129,8 +129,8 @@ func (p *problems) add(err error) {
 	}
 }
 
-// Dataplane says who carries the packets, and how.
-type Dataplane struct {
+// dataplaneFlags say who carries the packets, and how.
+type dataplaneFlags struct {
 	mode        string
 	df          string
 	offloadList string
@@ -144,14 +144,14 @@ const (
 	dfSet   = "set"
 )
 
-func (o *Dataplane) register(f *pflag.FlagSet) {
+func (o *dataplaneFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&o.mode, "dataplane", string(node.Auto), "kernel: program the kernel's vxlan device; userspace: forward packets in this process; auto: kernel if it works, else userspace")
 	f.StringVar(&o.df, "df", dfClear, "clear: the underlay may fragment tunnel packets, as with flannel; set: it may not, and hosts learn what each path takes (userspace dataplane only)")
 	f.StringVar(&o.offloadList, "debug-offloads", "all", "offloads that the userspace dataplane may use: all, none, or a list such as -udp-gro,-coalesce")
 	f.Lookup("debug-offloads").Hidden = true
 }
 
-func (o *Dataplane) check(p *problems) {
+func (o *dataplaneFlags) check(p *problems) {
 	switch node.Mode(o.mode) {
 	case node.Auto, node.Kernel, node.Userspace:
 	default:

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Kube says that Kubernetes keeps the leases, in annotations of its Nodes.
-type Kube struct {
+// kubeFlags say that Kubernetes keeps the leases, in annotations of its Nodes.
+type kubeFlags struct {
 	Enabled          bool
 	APIURL           string
 	Kubeconfig       string // path
@@ -25,7 +25,7 @@ type Kube struct {
 // DefaultAnnotationPrefix is flannel's.
 const DefaultAnnotationPrefix = "flannel.alpha.coreos.com"
 
-func (o *Kube) register(f *pflag.FlagSet) {
+func (o *kubeFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.Enabled, "kube-subnet-mgr", false, "use the Kubernetes API instead of etcd; the node is $NODE_NAME, or that of the pod $POD_NAME in $POD_NAMESPACE")
 	f.StringVar(&o.APIURL, "kube-api-url", "", "URL of the API server; without it and without --kubeconfig-file that of the pod's service account")
 	f.StringVar(&o.Kubeconfig, "kubeconfig-file", "", "kubeconfig file")
@@ -34,7 +34,7 @@ func (o *Kube) register(f *pflag.FlagSet) {
 }
 
 // fromEnv reads the variables that have no flag.
-func (o *Kube) fromEnv(env func(string) (string, bool)) {
+func (o *kubeFlags) fromEnv(env func(string) (string, bool)) {
 	for name, to := range map[string]*string{
 		"NODE_NAME": &o.NodeName, "POD_NAME": &o.PodName, "POD_NAMESPACE": &o.PodNamespace, "EVENT_QUEUE_DEPTH": &o.eventQueueDepth,
 	} {
@@ -46,7 +46,7 @@ func (o *Kube) fromEnv(env func(string) (string, bool)) {
 //
 // EVENT_QUEUE_DEPTH has no effect, because there is no queue that could overflow; neither has
 // CONT_WHEN_CACHE_NOT_READY, because overlayd always goes on and tries again.
-func (o *Kube) check(p *problems) {
+func (o *kubeFlags) check(p *problems) {
 	if strings.Contains(o.APIURL, "@") { // the value is left out: it may hold a password
 		p.add(errors.New("--kube-api-url: want a URL without user and password: these belong in --kubeconfig-file"))
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/overlayd/overlayd/control"
 )
 
-// Network says which overlay networks this host joins, and where it writes its subnet of each.
-type Network struct {
+// networkFlags say which overlay networks this host joins, and where it writes its subnet of each.
+type networkFlags struct {
 	Names      []string // of the networks to serve
 	Watch      bool     // serve networks as they come and go
 	SubnetFile string
@@ -33,7 +33,7 @@ const (
 	DefaultSubnetDir  = "/run/flannel/networks"
 )
 
-func (o *Network) register(f *pflag.FlagSet) {
+func (o *networkFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&o.network, "network", "", "overlay network such as 10.5.0.0/16, or one of IPv6, or both with a comma: written as the network config if etcd has none")
 	f.StringVar(&o.ConfigPath, "net-config-path", "", "file with a network config in JSON: written if etcd has none; with --kube-subnet-mgr it is the config (default /etc/kube-flannel/net-conf.json)")
 	f.StringVar(&o.SubnetFile, "subnet-file", DefaultSubnetFile, "file that tells a CNI plugin or Docker the subnet and MTU")
@@ -44,10 +44,10 @@ func (o *Network) register(f *pflag.FlagSet) {
 }
 
 // Several reports whether the daemon serves networks that have names.
-func (o *Network) Several() bool { return len(o.Names) > 0 || o.Watch }
+func (o *networkFlags) Several() bool { return len(o.Names) > 0 || o.Watch }
 
 // check checks the files that are to be written, and reads the first network config.
-func (o *Network) check(p *problems, kube bool) {
+func (o *networkFlags) check(p *problems, kube bool) {
 	switch {
 	case o.Several():
 		o.checkNames(p)
@@ -62,7 +62,7 @@ func (o *Network) check(p *problems, kube bool) {
 }
 
 // checkNames checks the flags of several networks, each of which has its own subnet file and config.
-func (o *Network) checkNames(p *problems) {
+func (o *networkFlags) checkNames(p *problems) {
 	for i, name := range o.Names {
 		o.Names[i] = strings.TrimSpace(name)
 		if err := control.CheckNetworkName(o.Names[i]); err != nil {
@@ -84,7 +84,7 @@ func (o *Network) checkNames(p *problems) {
 }
 
 // loadNetConfig reads and checks what --network or --net-config-path would write.
-func (o *Network) loadNetConfig() error {
+func (o *networkFlags) loadNetConfig() error {
 	switch {
 	case o.network != "" && o.ConfigPath != "":
 		return errors.New("--network and --net-config-path: give one of them")

@@ -10,7 +10,7 @@ import (
 )
 
 // Rules say what happens to packets besides being carried.
-type Rules struct {
+type ruleFlags struct {
 	ipMasq           bool
 	ipMasqNotRandom  bool
 	iptablesResync   int
@@ -18,7 +18,7 @@ type Rules struct {
 	ipBlackholeRoute bool
 }
 
-func (o *Rules) register(f *pflag.FlagSet) {
+func (o *ruleFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.ipMasq, "ip-masq", false, "masquerade traffic that leaves the overlay network")
 	f.BoolVar(&o.ipMasqNotRandom, "ip-masq-fully-random-disable", false, "let masquerading keep source ports if it can, instead of choosing them at random")
 	f.BoolVar(&o.iptablesForward, "iptables-forward-rules", true, "accept packets from and to the overlay network in FORWARD, whatever its policy")
@@ -29,13 +29,13 @@ func (o *Rules) register(f *pflag.FlagSet) {
 // maxResync is a day in seconds.
 const maxResync = 24 * 60 * 60
 
-func (o *Rules) check(p *problems) {
+func (o *ruleFlags) check(p *problems) {
 	if o.iptablesResync < 1 || o.iptablesResync > maxResync {
 		p.bad("iptables-resync", o.iptablesResync, fmt.Sprintf("want seconds, from 1 to %d", maxResync))
 	}
 }
 
-func (o *Rules) config() node.RuleConfig {
+func (o *ruleFlags) config() node.RuleConfig {
 	return node.RuleConfig{
 		Masquerade: o.ipMasq,
 		KeepPorts:  o.ipMasqNotRandom,

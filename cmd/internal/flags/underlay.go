@@ -9,8 +9,8 @@ import (
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
 
-// Underlay says by which interface the other hosts are reached.
-type Underlay struct {
+// underlayFlags say by which interface the other hosts are reached.
+type underlayFlags struct {
 	iface         []string
 	ifaceRegex    []string
 	ifaceCanReach string
@@ -20,7 +20,7 @@ type Underlay struct {
 	canReach, public, public6 netip.Addr // made by check
 }
 
-func (o *Underlay) register(f *pflag.FlagSet) {
+func (o *underlayFlags) register(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.iface, "iface", nil, "name or address of the underlay interface; repeatable, the first match wins")
 	f.StringArrayVar(&o.ifaceRegex, "iface-regex", nil, "regular expression on interface addresses, then names; repeatable, tried after --iface")
 	f.StringVar(&o.ifaceCanReach, "iface-can-reach", "", "address: take the interface that the route to it uses; tried after --iface and --iface-regex")
@@ -29,7 +29,7 @@ func (o *Underlay) register(f *pflag.FlagSet) {
 }
 
 // check parses the addresses. Whether this host has such an interface, the daemon finds out.
-func (o *Underlay) check(p *problems) {
+func (o *underlayFlags) check(p *problems) {
 	for _, re := range o.ifaceRegex {
 		if _, err := regexp.Compile(re); err != nil {
 			p.bad("iface-regex", re, err.Error())
@@ -57,6 +57,6 @@ func (o *Underlay) check(p *problems) {
 	}
 }
 
-func (o *Underlay) options() underlay.Options {
+func (o *underlayFlags) options() underlay.Options {
 	return underlay.Options{Iface: o.iface, IfaceRegex: o.ifaceRegex, CanReach: o.canReach, PublicIP: o.public, PublicIPv6: o.public6}
 }
