@@ -16,6 +16,7 @@ import (
 
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
+	"github.com/overlayd/overlayd/dataplane/tun"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -357,7 +358,7 @@ func emptyDevNet(mountFlags uintptr) error {
 	return errors.Join(
 		unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS),
 		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
-		unix.Mount("tmpfs", filepath.Dir(tunPath), "tmpfs", mountFlags, ""),
+		unix.Mount("tmpfs", filepath.Dir(tun.Path), "tmpfs", mountFlags, ""),
 	)
 }
 
@@ -373,19 +374,6 @@ func TestOpenMakesNode(t *testing.T) {
 		return err
 	})
 	h.run(d)
-}
-
-func TestOpenErrorTellsWhy(t *testing.T) {
-	for err, why := range map[error]error{
-		unix.EPERM:  ErrNoTUN,
-		unix.ENOENT: ErrNoTUN,
-		unix.ENODEV: ErrNoModule,
-		unix.ENXIO:  ErrNoModule,
-	} {
-		if got := openError(err); !errors.Is(got, err) || !errors.Is(got, why) {
-			t.Errorf("%v: %v", err, got)
-		}
-	}
 }
 
 // TestTUNNoAllocations lets the kernel answer pings through the device.

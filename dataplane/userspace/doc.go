@@ -83,7 +83,7 @@
 //
 // # Offloads
 //
-// device_linux.go and attach_linux.go find out what the TUN device can do, carrier_udp_linux.go
+// dataplane/tun finds out what the TUN device can do, carrier_udp_linux.go
 // and segment_linux.go what sockets can; Open logs it in one line. If something turns out
 // not to work later, the kernel answers with an errno: the batch is sent again without
 // it, and that is counted as a fallback. An errno that does not depend on the path ends its use.

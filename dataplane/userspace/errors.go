@@ -1,27 +1,20 @@
 package userspace
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/overlayd/overlayd/dataplane/tun"
 )
 
 // What keeps Open from working, apart from what can only be read. Callers know the remedies.
 var (
-	// ErrNoTUN says that /dev/net/tun is missing or cannot be opened, as in a container
-	// that was not given it.
-	ErrNoTUN = errors.New("no usable " + tunPath)
-	// ErrNoModule says that the kernel has no TUN support: it is built without, or the module is not
-	// loaded.
-	ErrNoModule = errors.New("the kernel has no TUN support")
-	// ErrPermission says that CAP_NET_ADMIN is missing.
-	ErrPermission = errors.New("CAP_NET_ADMIN is missing")
-	// ErrDeviceBusy says that another process forwards for the device.
-	ErrDeviceBusy = errors.New("another process has the device open")
+	ErrNoTUN      = tun.ErrNoTUN      // /dev/net/tun is missing or cannot be opened
+	ErrNoModule   = tun.ErrNoModule   // the kernel has no TUN support
+	ErrPermission = tun.ErrPermission // CAP_NET_ADMIN is missing
+	ErrDeviceBusy = tun.ErrDeviceBusy // another process forwards for the device
 )
-
-const tunPath = "/dev/net/tun"
 
 // NameTakenError says that the name of the TUN device belongs to a device that overlayd does not
 // replace.

@@ -54,14 +54,14 @@ func openTUN(cfg Config, headroom int, bound bool) (_ *tunHost, err error) {
 
 // attach opens the queues.
 func (h *tunHost) attach(cfg Config, headroom int) error {
-	if !h.device.mode.vnet {
+	if !h.device.mode.Vnet {
 		q, err := attach(h.device.name, headroom)
 		if err == nil {
 			h.qs = append(h.qs, q)
 		}
 		return err
 	}
-	qs, mask, err := openQueues(h.device.name, h.device.mode, pairs(h.device.mode.multi), headroom, cfg.Offloads)
+	qs, mask, err := openQueues(h.device.name, h.device.mode, pairs(h.device.mode.Multi), headroom, cfg.Offloads)
 	for _, q := range qs {
 		h.qs = append(h.qs, q)
 	}
@@ -80,7 +80,7 @@ func (h *tunHost) queues() (qs []queue) {
 // describe implements describer.
 func (h *tunHost) describe() []any {
 	m := h.device.mode
-	return []any{"tun_vnet", m.vnet, "tun_mask", fmt.Sprintf("%#x", h.mask), "queues", len(h.qs), "coalesce", m.vnet && h.coalesce}
+	return []any{"tun_vnet", m.Vnet, "tun_mask", fmt.Sprintf("%#x", h.mask), "queues", len(h.qs), "coalesce", m.Vnet && h.coalesce}
 }
 
 // close implements host.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/tun"
 )
 
 // tunQueue is the plain queue: a TUN device without vnet header, so one complete
@@ -27,7 +29,7 @@ type tunQueue struct {
 
 // attach opens the queue of the persistent TUN device of that name.
 func attach(name string, headroom int) (*tunQueue, error) {
-	file, err := openWater(name, false)
+	file, err := tun.OpenFile(name, false)
 	if err != nil {
 		return nil, err
 	}

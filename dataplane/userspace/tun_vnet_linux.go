@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane/tun"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -39,7 +40,7 @@ type vnetQueue struct {
 // openQueues attaches n queues to the TUN device of that name. The first sets what
 // the device has; the others join through water, which does not know vnet headers,
 // for the device has them already.
-func openQueues(name string, mode tunMode, n, headroom int, offloads Offloads) (qs []*vnetQueue, mask int, err error) {
+func openQueues(name string, mode tun.Mode, n, headroom int, offloads Offloads) (qs []*vnetQueue, mask int, err error) {
 	defer func() {
 		if err != nil {
 			for _, q := range qs {
@@ -48,11 +49,11 @@ func openQueues(name string, mode tunMode, n, headroom int, offloads Offloads) (
 			qs = nil
 		}
 	}()
-	fd, err := attachTUN(name, mode)
+	fd, err := tun.Attach(name, mode)
 	if err != nil {
 		return nil, 0, err
 	}
-	mask, err = setTUNOffloads(fd, offloads)
+	mask, err = tun.SetOffloads(fd, offloads.has(TUNGSO))
 	if err != nil {
 		unix.Close(fd)
 		return nil, 0, fmt.Errorf("set up %s: %w", name, err)
@@ -67,7 +68,7 @@ func openQueues(name string, mode tunMode, n, headroom int, offloads Offloads) (
 		if len(qs) == n {
 			return qs, mask, nil
 		}
-		if file, err = openWater(name, true); err != nil {
+		if file, err = tun.OpenFile(name, true); err != nil {
 			return qs, mask, err
 		}
 	}
@@ -76,7 +77,7 @@ func openQueues(name string, mode tunMode, n, headroom int, offloads Offloads) (
 // newVnetQueue makes a queue of an open file, which is then its own.
 func newVnetQueue(name string, file *os.File, mask, headroom int, offloads Offloads) (*vnetQueue, error) {
 	joins := offloads.has(Coalesce)
-	q := &vnetQueue{name: name, file: file, headroom: headroom, tcp: joins, udp: joins && mask&tunUSO != 0}
+	q := &vnetQueue{name: name, file: file, headroom: headroom, tcp: joins, udp: joins && mask&tun.USO != 0}
 	var err error
 	if q.conn, err = file.SyscallConn(); err == nil {
 		err = q.conn.Control(func(fd uintptr) { q.fd = int(fd) })

@@ -1,0 +1,176 @@
+package tun
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/songgao/water"
+	"golang.org/x/sys/unix"
+)
+
+// vnetHeaderLen is the length of struct virtio_net_hdr (linux/virtio_net.h) without its later fields.
+const vnetHeaderLen = 10
+
+// Mode is what has to be known of a TUN device to attach to it.
+type Mode struct {
+	Vnet  bool // every packet has a vnet header in front
+	Multi bool // it may have several queues
+}
+
+func (m Mode) flags() uint16 {
+	flags := uint16(unix.IFF_TUN | unix.IFF_NO_PI)
+	if m.Vnet {
+		flags |= unix.IFF_VNET_HDR
+	}
+	if m.Multi {
+		flags |= unix.IFF_MULTI_QUEUE
+	}
+	return flags
+}
+
+// Probe returns the mode that is wanted, as far as the kernel has it.
+func Probe(want Mode) (m Mode, err error) {
+	fd, err := unix.Open(Path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return m, openError(err)
+	}
+	defer unix.Close(fd)
+	features, err := unix.IoctlGetUint32(fd, unix.TUNGETFEATURES)
+	if err != nil {
+		return m, nil // of before Linux 2.6.27, or of no Linux
+	}
+	m.Vnet = want.Vnet && features&unix.IFF_VNET_HDR != 0
+	m.Multi = m.Vnet && want.Multi && features&unix.IFF_MULTI_QUEUE != 0
+	return m, nil
+}
+
+// Attach opens a queue of the TUN device of that name, which it makes if there is
+// none. An empty name takes any free one.
+func Attach(name string, mode Mode) (fd int, err error) {
+	if fd, err = unix.Open(Path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err != nil {
+		return -1, openError(err)
+	}
+	req, err := unix.NewIfreq(name)
+	if err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("make TUN device %q: name of more than 15 bytes: %w", name, err)
+	}
+	req.SetUint16(mode.flags())
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
+		unix.Close(fd)
+		return -1, attachError(name, err)
+	}
+	return fd, nil
+}
+
+// OpenFile opens a queue of the persistent TUN device of that name with water,
+// which leaks its file if TUNSETIFF fails: the device must be there.
+func OpenFile(name string, multi bool) (*os.File, error) {
+	w, err := water.New(water.Config{
+		DeviceType:             water.TUN,
+		PlatformSpecificParams: water.PlatformSpecificParams{Name: name, Persist: true, MultiQueue: multi},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("attach to %s: %w", name, err)
+	}
+	file, ok := w.ReadWriteCloser.(*os.File)
+	if !ok {
+		w.Close()
+		return nil, fmt.Errorf("attach to %s: water gave a %T, not a file", name, w.ReadWriteCloser)
+	}
+	// Child processes must not inherit the queue: they would keep it busy.
+	conn, err := file.SyscallConn()
+	if err == nil {
+		err = conn.Control(func(fd uintptr) { unix.CloseOnExec(int(fd)) })
+	}
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("attach to %s: %w", name, err)
+	}
+	return file, nil
+}
+
+// The offloads of TUNSETOFFLOAD (linux/if_tun.h).
+const (
+	USO = unix.TUN_F_USO4 | unix.TUN_F_USO6 // UDP superpackets, Linux 6.2; one of them alone is refused
+	TSO = unix.TUN_F_TSO4 | unix.TUN_F_TSO6
+)
+
+// SetOffloads sets the length of the vnet header and the offloads, and returns
+// those that the kernel has. They are the device's and outlive the process.
+func SetOffloads(fd int, gso bool) (mask int, err error) {
+	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, vnetHeaderLen); err != nil {
+		return 0, os.NewSyscallError("ioctl TUNSETVNETHDRSZ", err)
+	}
+	masks := []int{unix.TUN_F_CSUM | TSO | unix.TUN_F_TSO_ECN | USO, unix.TUN_F_CSUM | TSO | unix.TUN_F_TSO_ECN,
+		unix.TUN_F_CSUM | TSO, unix.TUN_F_CSUM, 0}
+	if !gso {
+		masks = masks[len(masks)-1:]
+	}
+	for _, mask = range masks {
+		if err = unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, mask); err == nil {
+			return mask, nil
+		}
+	}
+	return 0, os.NewSyscallError("ioctl TUNSETOFFLOAD", err)
+}
+
+// EnsureNode makes the TUN character device if a container lacks it.
+func EnsureNode(path string) error {
+	_, err := os.Stat(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil // Make's open tells what is wrong with it
+	}
+	if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
+		err = unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 200))) // Documentation/admin-guide/devices.txt
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make %s: %w (%w)", path, err, ErrNoTUN)
+	}
+	return nil
+}
+
+// Make makes the TUN device of that name if there is none, returns why if that
+// is not possible, and lets go of it.
+func Make(name string, mode Mode, persist bool) error {
+	fd, err := Attach(name, mode)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if !persist {
+		return nil
+	}
+	// Offloads outlive the process that asked for them; without a vnet header their
+	// packets could not be told from ordinary ones.
+	if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, 0); err != nil {
+		return fmt.Errorf("turn off offloads of %s: %w", name, err)
+	}
+	if err := unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1); err != nil {
+		return fmt.Errorf("make %s persistent: %w", name, err)
+	}
+	return nil
+}
+
+// openError tells why /dev/net/tun cannot be opened.
+func openError(err error) error {
+	why := ErrNoTUN
+	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) {
+		why = ErrNoModule
+	}
+	return fmt.Errorf("open %s: %w (%w)", Path, why, err)
+}
+
+// attachError tells why the device cannot be made or attached to.
+func attachError(name string, err error) error {
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("make TUN device %s: %w (%w)", name, ErrDeviceBusy, err)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("make TUN device %s: %w (%w)", name, ErrPermission, err)
+	}
+	return fmt.Errorf("make TUN device %s: %w", name, err)
+}
