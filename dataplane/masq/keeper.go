@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane/nft"
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
 // keeper keeps the rules of one family.
@@ -23,8 +25,8 @@ type keeper struct {
 	main    *tool  // writes the rules in iptables mode
 	side    *tool  // writes to the legacy tables otherwise
 
-	warned, droppers string // what was warned of
-	err              error  // why the rules are not written; nil if they are
+	notices pace.Notices // of what others have to fix
+	err     error        // why the rules are not written; nil if they are
 }
 
 // apply makes s true, and reports whether it had to write, because the rules were not as it had
@@ -148,12 +150,17 @@ func (k *keeper) warnDroppers() {
 		return
 	}
 	list, err := droppers(k.family)
-	if text := fmt.Sprint(list); err == nil && len(list) > 0 && text != k.droppers {
-		k.droppers = text
+	if err == nil && len(list) > 0 && k.isNews("drops", fmt.Sprint(list)) {
 		rule := "nft add rule " + list[0] + " " + map[family]string{ipv4: "ip", ipv6: "ip6"}[k.family]
 		k.config.Log.Warn("a firewall drops forwarded packets by policy: it must accept those of the overlay network itself",
 			"chains", list, "fix", fmt.Sprintf("%[1]s saddr %[2]s accept; %[1]s daddr %[2]s accept", rule, k.want.network))
 	}
+}
+
+// isNews reports whether a fault has to be logged.
+func (k *keeper) isNews(key, text string) bool {
+	due, _ := k.notices.Due(time.Now(), pace.Notice{Key: key, Text: text})
+	return len(due) > 0
 }
 
 // letTool has iptables write its rules, and returns the state when they were as wanted.
@@ -204,8 +211,7 @@ func (k *keeper) applyLegacy(ctx context.Context) (wrote bool, err error) {
 	if err == nil {
 		wrote, err = k.applySide(ctx, have)
 	}
-	if err != nil && k.warned != err.Error() && ctx.Err() == nil {
-		k.warned = err.Error()
+	if err != nil && ctx.Err() == nil && k.isNews("legacy", err.Error()) {
 		k.config.Log.Warn("legacy iptables tables are in use, and only iptables-legacy with CAP_NET_RAW can write them",
 			"family", k.family.String(), "drops_forwarded_packets", have.drops, "err", err,
 			"fix", "install iptables-legacy, or run "+commandOf(k.family)+"-legacy -P FORWARD ACCEPT")

@@ -73,7 +73,7 @@ func readLinks() ([]link, error) {
 
 // defaultRoutes returns a family's default routes of the main table, the lowest
 // metric first. A multipath route stands for each of its next hops.
-func defaultRoutes(family int) ([]route, error) {
+func defaultRoutes(family int) ([]egress, error) {
 	all, err := dump(func() ([]netlink.Route, error) {
 		// A nil destination is the default one; on a host with 100 k peers the
 		// others are not kept.
@@ -85,30 +85,30 @@ func defaultRoutes(family int) ([]route, error) {
 	}
 	all = slices.DeleteFunc(all, func(r netlink.Route) bool { return r.Type != unix.RTN_UNICAST })
 	slices.SortStableFunc(all, func(a, b netlink.Route) int { return a.Priority - b.Priority })
-	var out []route
+	var out []egress
 	for _, r := range all {
 		src, _ := netip.AddrFromSlice(r.Src)
 		if r.LinkIndex != 0 {
-			out = append(out, route{r.LinkIndex, src.Unmap()})
+			out = append(out, egress{r.LinkIndex, src.Unmap()})
 		}
 		for _, hop := range r.MultiPath {
-			out = append(out, route{hop.LinkIndex, src.Unmap()})
+			out = append(out, egress{hop.LinkIndex, src.Unmap()})
 		}
 	}
 	return out, nil
 }
 
 // routeTo asks the kernel which way it would send a packet.
-func routeTo(a netip.Addr) (route, error) {
+func routeTo(a netip.Addr) (egress, error) {
 	rs, err := netlink.RouteGet(a.AsSlice())
 	if err != nil {
-		return route{}, fmt.Errorf("get route: %w", err)
+		return egress{}, fmt.Errorf("get route: %w", err)
 	}
 	if len(rs) == 0 {
-		return route{}, errors.New("get route: no answer")
+		return egress{}, errors.New("get route: no answer")
 	}
 	src, _ := netip.AddrFromSlice(rs[0].Src)
-	return route{rs[0].LinkIndex, src.Unmap()}, nil
+	return egress{rs[0].LinkIndex, src.Unmap()}, nil
 }
 
 // dump repeats a dump that the kernel reports as interrupted. A host that starts many pods

@@ -11,14 +11,14 @@ import (
 // host is the kernel's state of this host.
 type host struct {
 	links    []link
-	defaults [2][]route // default routes of the main tables of IPv4 and IPv6, best first
-	reach    route      // to criteria.canReach
+	defaults [2][]egress // default routes of the main tables of IPv4 and IPv6, best first
+	reach    egress      // to criteria.canReach
 	reachErr error
 }
 
-// route is the interface by which packets to a destination leave, and their source address if
+// egress is the interface by which packets to a destination leave, and their source address if
 // the kernel chooses one.
-type route struct {
+type egress struct {
 	index int
 	src   netip.Addr
 }
@@ -232,7 +232,7 @@ func (c criteria) byReach(h host) (pick, error) {
 	return byRoute(h.links, h.reach)
 }
 
-func byRoute(links []link, r route) (pick, error) {
+func byRoute(links []link, r egress) (pick, error) {
 	for i := range links {
 		if links[i].index != r.index {
 			continue

@@ -24,13 +24,13 @@ func machine() host {
 			{name: "flannel.1", index: 6, mtu: 1450, up: true, addrs: []address{static("10.244.3.0")}},
 			{name: "odd0", index: 7, up: true, addrs: []address{static("10.7.0.1")}},
 		},
-		defaults: [2][]route{{{index: 2}}},
+		defaults: [2][]egress{{{index: 2}}},
 		reachErr: errors.New("network is unreachable"),
 	}
 }
 
 func TestChoose(t *testing.T) {
-	reach := func(h *host, index int, src string) { h.reach, h.reachErr = route{index, ip(src)}, nil }
+	reach := func(h *host, index int, src string) { h.reach, h.reachErr = egress{index, ip(src)}, nil }
 	for _, tt := range []struct {
 		name   string
 		opts   Options
@@ -39,10 +39,10 @@ func TestChoose(t *testing.T) {
 	}{
 		{name: "default route", want: "eth0 192.0.2.10 192.0.2.10"},
 		{name: "default route with a source", change: func(h *host) { h.defaults[0][0].src = ip("192.0.2.11") }, want: "eth0 192.0.2.11 192.0.2.11"},
-		{name: "default route with the source on the loopback", change: func(h *host) { h.defaults[0] = []route{{5, ip("203.0.113.9")}} },
+		{name: "default route with the source on the loopback", change: func(h *host) { h.defaults[0] = []egress{{5, ip("203.0.113.9")}} },
 			want: "bare0 203.0.113.9 203.0.113.9"},
 		{name: "default route with a foreign source", change: func(h *host) { h.defaults[0][0].src = ip("198.51.100.1") }, want: "eth0 192.0.2.10 192.0.2.10"},
-		{name: "first default route of no use", change: func(h *host) { h.defaults[0] = []route{{6, netip.Addr{}}, {5, netip.Addr{}}, {3, netip.Addr{}}} },
+		{name: "first default route of no use", change: func(h *host) { h.defaults[0] = []egress{{6, netip.Addr{}}, {5, netip.Addr{}}, {3, netip.Addr{}}} },
 			want: "eth1 10.1.0.5 10.1.0.5"},
 		{name: "no default route", change: func(h *host) { h.defaults[0] = nil },
 			want: "default route: there is none|eth0 192.0.2.10 192.0.2.11|lo 127.0.0.1|is the loopback|bare0 no address|eth2 10.2.0.5, down"},
@@ -244,7 +244,7 @@ func dualHost() host {
 			{name: "eth4", index: 4, mtu: 1500, up: true, addrs: []address{static("198.51.100.4"), static("fe80::4")}},
 			{name: "eth6", index: 6, mtu: 1500, up: true, addrs: []address{static("2001:db8:6::6")}},
 		},
-		defaults: [2][]route{{{index: 2}}, {{index: 2, src: ip("fe80::10")}}},
+		defaults: [2][]egress{{{index: 2}}, {{index: 2, src: ip("fe80::10")}}},
 	}
 }
 
@@ -258,19 +258,19 @@ func TestChooseFamilies(t *testing.T) {
 		{name: "default routes agree", want: "eth0 192.0.2.10 192.0.2.10 2001:db8::10 2001:db8::10"},
 		{name: "source of the route", change: func(h *host) { h.defaults[1][0].src, h.defaults[0] = ip("2001:db8::11"), nil },
 			want: "eth0 192.0.2.10 192.0.2.10 2001:db8::11 2001:db8::11"},
-		{name: "default routes differ", change: func(h *host) { h.defaults[1] = []route{{index: 6}} }, want: "that of IPv4 is on eth0|that of IPv6 on eth6"},
-		{name: "default routes differ, one family", opts: Options{IPv4: true}, change: func(h *host) { h.defaults[1] = []route{{index: 6}} },
+		{name: "default routes differ", change: func(h *host) { h.defaults[1] = []egress{{index: 6}} }, want: "that of IPv4 is on eth0|that of IPv6 on eth6"},
+		{name: "default routes differ, one family", opts: Options{IPv4: true}, change: func(h *host) { h.defaults[1] = []egress{{index: 6}} },
 			want: "eth0 192.0.2.10 192.0.2.10 2001:db8::10 2001:db8::10"},
-		{name: "default routes differ, other family", opts: Options{IPv6: true}, change: func(h *host) { h.defaults[1] = []route{{index: 6}} },
+		{name: "default routes differ, other family", opts: Options{IPv6: true}, change: func(h *host) { h.defaults[1] = []egress{{index: 6}} },
 			want: "eth6 invalid IP invalid IP 2001:db8:6::6 2001:db8:6::6"},
 		{name: "no IPv6 default route", change: func(h *host) { h.defaults[1] = nil }, want: "eth0 192.0.2.10 192.0.2.10 2001:db8::10 2001:db8::10"},
-		{name: "only an IPv6 default route", opts: Options{IPv4: true}, change: func(h *host) { h.defaults = [2][]route{nil, {{index: 6}}} },
+		{name: "only an IPv6 default route", opts: Options{IPv4: true}, change: func(h *host) { h.defaults = [2][]egress{nil, {{index: 6}}} },
 			want: "eth6 invalid IP invalid IP 2001:db8:6::6 2001:db8:6::6"},
-		{name: "link-local is no address", change: func(h *host) { h.defaults = [2][]route{{{index: 4}}} }, want: "eth4 198.51.100.4 198.51.100.4 invalid IP invalid IP"},
+		{name: "link-local is no address", change: func(h *host) { h.defaults = [2][]egress{{{index: 4}}} }, want: "eth4 198.51.100.4 198.51.100.4 invalid IP invalid IP"},
 		{name: "IPv6 address", opts: Options{Iface: []string{"2001:db8::11"}}, want: "eth0 192.0.2.10 192.0.2.10 2001:db8::11 2001:db8::11"},
 		{name: "regex on an IPv6 address", opts: Options{IfaceRegex: []string{"^2001:db8::11"}}, want: "eth0 192.0.2.10 192.0.2.10 2001:db8::11 2001:db8::11"},
 		{name: "regex not on a link-local address", opts: Options{IfaceRegex: []string{"^fe80"}}, want: "matches no address"},
-		{name: "can reach", opts: Options{CanReach: ip("2001:db8:6::1")}, change: func(h *host) { h.reach = route{6, ip("2001:db8:6::6")} },
+		{name: "can reach", opts: Options{CanReach: ip("2001:db8:6::1")}, change: func(h *host) { h.reach = egress{6, ip("2001:db8:6::6")} },
 			want: "eth6 invalid IP invalid IP 2001:db8:6::6 2001:db8:6::6"},
 		{name: "public addresses behind NAT", opts: Options{PublicIP: ip("203.0.113.1"), PublicIPv6: ip("2001:db8:ff::1")},
 			want: "eth0 192.0.2.10 203.0.113.1 2001:db8::10 2001:db8:ff::1"},
