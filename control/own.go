@@ -10,6 +10,7 @@ import (
 // Ownership says whether a lease in the store is a node's own, to be published again.
 type Ownership int
 
+// The judgements.
 const (
 	NotOwn        Ownership = iota
 	OwnUnlessLive           // if no other live node publishes the lease's public IP

@@ -19,8 +19,10 @@ type NetworkError struct {
 	Err error // names the field and the value
 }
 
+// Error implements error.
 func (e *NetworkError) Error() string { return "network config: " + e.Err.Error() }
 
+// Unwrap lets errors.Is and errors.As see the cause.
 func (e *NetworkError) Unwrap() error { return e.Err }
 
 // networkJSON is the config as flannel writes it. encoding/json gives flannel's

@@ -8,8 +8,10 @@ type reasonError struct {
 	err    error
 }
 
+// Error implements error.
 func (e *reasonError) Error() string { return e.err.Error() }
 
+// Unwrap lets errors.Is and errors.As see the cause.
 func (e *reasonError) Unwrap() error { return e.err }
 
 // WithReason gives err an id in snake_case, which Reason returns. The text stays the same.

@@ -11,10 +11,12 @@ type PeerError struct {
 	Err  error
 }
 
+// Error implements error.
 func (e *PeerError) Error() string {
 	return fmt.Sprintf("peer %s %v: %v", e.Peer.Addr, e.Peer.Subnets, e.Err)
 }
 
+// Unwrap lets errors.Is and errors.As see the cause.
 func (e *PeerError) Unwrap() error { return e.Err }
 
 // PeerErrors takes an error of Dataplane.Sync apart, through every

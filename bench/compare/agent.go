@@ -79,6 +79,7 @@ type parentPipe struct {
 	gone chan struct{} // closed when the parent has closed its end, or has ended
 }
 
+// Read implements io.Reader.
 func (p *parentPipe) Read(b []byte) (int, error) {
 	n, err := p.File.Read(b)
 	if err != nil {
@@ -87,6 +88,7 @@ func (p *parentPipe) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// Write implements io.Writer.
 func (p *parentPipe) Write(b []byte) (int, error) { return os.Stdout.Write(b) }
 
 // Command is a program to run in the host.

@@ -23,6 +23,7 @@ type positionError struct {
 	err    error
 }
 
+// Error implements error.
 func (e *positionError) Error() string { return e.err.Error() }
 
 // configKeys lists the keys of the top level and of Backend, in the order of the file.

@@ -29,6 +29,7 @@ const (
 // usageError marks an error that whoever called the program has to correct.
 type usageError struct{ error }
 
+// Unwrap lets errors.Is and errors.As see the cause.
 func (e usageError) Unwrap() error { return e.error }
 
 // usagef makes a usageError.

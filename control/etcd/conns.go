@@ -99,6 +99,7 @@ type trackedConn struct {
 	tracker *connTracker
 }
 
+// Close closes the connection and forgets it.
 func (c *trackedConn) Close() error {
 	c.tracker.forget(c)
 	return c.Conn.Close()

@@ -47,8 +47,10 @@ type callError struct {
 	err  error
 }
 
+// Error implements error.
 func (e *callError) Error() string { return e.text }
 
+// Unwrap lets errors.Is and errors.As see the cause.
 func (e *callError) Unwrap() error { return e.err }
 
 func (s *Store) explain(ctx context.Context, what string, err error) error {

@@ -40,15 +40,19 @@ func newSink(h slog.Handler) logr.LogSink { return logr.FromSlogHandler(demoted{
 
 type demoted struct{ slog.Handler }
 
+// Enabled implements slog.Handler.
 func (d demoted) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelInfo && d.Handler.Enabled(ctx, slog.LevelDebug)
 }
 
+// Handle implements slog.Handler.
 func (d demoted) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = slog.LevelDebug
 	return d.Handler.Handle(ctx, r)
 }
 
+// WithAttrs implements slog.Handler.
 func (d demoted) WithAttrs(a []slog.Attr) slog.Handler { return demoted{d.Handler.WithAttrs(a)} }
 
+// WithGroup implements slog.Handler.
 func (d demoted) WithGroup(name string) slog.Handler { return demoted{d.Handler.WithGroup(name)} }

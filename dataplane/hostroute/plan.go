@@ -33,6 +33,7 @@ const (
 	remove
 )
 
+// String implements fmt.Stringer.
 func (v verb) String() string { return [...]string{"add", "replace", "delete"}[v] }
 
 type op struct {

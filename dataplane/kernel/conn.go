@@ -80,6 +80,7 @@ type kernelError struct {
 	text  string
 }
 
+// Error implements error.
 func (e *kernelError) Error() string {
 	if e.text == "" {
 		return e.errno.Error()
@@ -87,6 +88,7 @@ func (e *kernelError) Error() string {
 	return e.errno.Error() + ": " + e.text
 }
 
+// Unwrap lets errors.Is and errors.As see the cause.
 func (e *kernelError) Unwrap() error { return e.errno }
 
 // transact sends messages 0 to n-1 in as few system calls as possible. encode appends message

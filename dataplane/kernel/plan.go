@@ -27,6 +27,7 @@ const (
 	delFDB
 )
 
+// String implements fmt.Stringer.
 func (k kind) String() string {
 	return [...]string{"add neighbour", "add FDB entry", "add nexthop", "change neighbour", "add route",
 		"replace route", "delete route", "delete nexthop", "delete neighbour", "delete FDB entry"}[k]

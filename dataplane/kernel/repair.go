@@ -52,6 +52,7 @@ func (o op) change(have *state) dataplane.Change {
 	return c
 }
 
+// String implements fmt.Stringer.
 func (r route) String() string {
 	s := fmt.Sprintf("dev %d proto %d", r.link, r.protocol)
 	if r.gateway.IsValid() {

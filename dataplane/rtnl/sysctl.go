@@ -14,10 +14,12 @@ type SysctlError struct {
 	Err   error
 }
 
+// Error implements error.
 func (e *SysctlError) Error() string {
 	return fmt.Sprintf("set sysctl %s=%s: %v", e.Name, e.Value, e.Err)
 }
 
+// Unwrap lets errors.Is and errors.As see the cause.
 func (e *SysctlError) Unwrap() error { return e.Err }
 
 // SetSysctl makes a sysctl of the calling thread's network namespace have the

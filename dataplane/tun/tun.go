@@ -18,4 +18,5 @@ var (
 	ErrDeviceBusy = errors.New("another process has the device open")
 )
 
+// Path is the device through which TUN devices are made and opened.
 const Path = "/dev/net/tun"

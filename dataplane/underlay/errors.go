@@ -28,6 +28,7 @@ type OptionError struct {
 	Err   error
 }
 
+// Error implements error.
 func (e *OptionError) Error() string {
 	what := e.Value
 	if e.Field != "" {
@@ -46,6 +47,7 @@ type SelectError struct {
 	Unnamed bool           // no option named an interface: to name one may help
 }
 
+// Error implements error.
 func (e *SelectError) Error() string {
 	var tried []string
 	for _, t := range e.Tried {

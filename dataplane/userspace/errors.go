@@ -23,6 +23,7 @@ type NameTakenError struct {
 	Type string // of the device, such as "bridge"
 }
 
+// Error implements error.
 func (e *NameTakenError) Error() string {
 	return fmt.Sprintf("make TUN device %s: a device of type %s has this name", e.Name, e.Type)
 }
@@ -34,6 +35,7 @@ type PortTakenError struct {
 	Err     error
 }
 
+// Error implements error.
 func (e *PortTakenError) Error() string {
 	by := "a program"
 	if len(e.Devices) > 0 {
@@ -42,4 +44,5 @@ func (e *PortTakenError) Error() string {
 	return fmt.Sprintf("bind UDP %s: port %d is in use by %s: %v", e.Local, e.Local.Port(), by, e.Err)
 }
 
+// Unwrap lets errors.Is and errors.As see the cause.
 func (e *PortTakenError) Unwrap() error { return e.Err }

@@ -99,6 +99,7 @@ type completeWriter vnetWriter
 
 var errRefused = errors.New("the device refused a segment")
 
+// Write implements io.Writer.
 func (w *completeWriter) Write(b []byte) (int, error) {
 	w.header = [vnetLen]byte{}
 	w.one[0] = b

@@ -69,6 +69,7 @@ func (d devices) open(netns uint64, vni uint32) (*os.File, error) {
 // ServedError says that another daemon serves the device of a VNI.
 type ServedError struct{ VNI uint32 }
 
+// Error implements error.
 func (e *ServedError) Error() string {
 	return fmt.Sprintf("another overlayd in this network namespace serves flannel.%d: stop it, or give this one a prefix and VNI of its own", e.VNI)
 }

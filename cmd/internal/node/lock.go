@@ -111,8 +111,10 @@ func settle(f *os.File, path string) (done bool, err error) {
 // lockedError is errLocked with the pid of the holder; 0 if that is in another pid namespace.
 type lockedError struct{ pid int }
 
+// Error implements error.
 func (e *lockedError) Error() string { return fmt.Sprintf("%v (pid %d)", errLocked, e.pid) }
 
+// Unwrap lets errors.Is and errors.As see the cause.
 func (e *lockedError) Unwrap() error { return errLocked }
 
 // replace puts a copy of f, which others can lock, in the place of it, which they cannot even open.

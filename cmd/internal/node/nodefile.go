@@ -115,6 +115,7 @@ type RunningError struct {
 	PID        int // 0: it is in another pid namespace
 }
 
+// Error implements error.
 func (e *RunningError) Error() string {
 	return fmt.Sprintf("another overlayd (pid %d) is running with subnet file %s", e.PID, e.SubnetFile)
 }

@@ -60,6 +60,7 @@ type trackedConn struct {
 	tracker *connTracker
 }
 
+// Close closes the connection and forgets it.
 func (c *trackedConn) Close() error {
 	c.tracker.mu.Lock()
 	delete(c.tracker.conns, c)
