@@ -135,7 +135,7 @@ type onlyReader struct{ io.Reader } // hides WriteTo, which would ignore the buf
 // echo server at addr and compares each answer. The first one may be lost: that
 // is how a sender learns that a link on the way has a smaller MTU (RFC 1191).
 func datagrams(from, to *netnstest.NS, addr netip.Addr, size, count int) error {
-	var server, client net.PacketConn
+	var server net.PacketConn
 	if err := to.Do(func() (err error) {
 		server, err = net.ListenPacket("udp", net.JoinHostPort(addr.String(), "0"))
 		return err
@@ -143,9 +143,11 @@ func datagrams(from, to *netnstest.NS, addr netip.Addr, size, count int) error {
 		return err
 	}
 	defer server.Close()
-	if err := from.Do(func() (err error) { client, err = net.ListenPacket("udp", ":0"); return err }); err != nil {
+	first, client, err := twoSockets(from)
+	if err != nil {
 		return err
 	}
+	defer first.Close()
 	defer client.Close()
 	go func() {
 		buf := make([]byte, 1<<16)
@@ -157,7 +159,7 @@ func datagrams(from, to *netnstest.NS, addr netip.Addr, size, count int) error {
 			server.WriteTo(buf[:n], from)
 		}
 	}()
-	err := askEcho(client, server.LocalAddr(), size, 500*time.Millisecond)
+	err = askEcho(first, server.LocalAddr(), size, 500*time.Millisecond)
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
@@ -167,6 +169,21 @@ func datagrams(from, to *netnstest.NS, addr netip.Addr, size, count int) error {
 		}
 	}
 	return nil
+}
+
+// twoSockets returns two UDP sockets: an echo that comes too late for the first one, on a busy
+// machine, is no answer to what the second one sends.
+func twoSockets(ns *netnstest.NS) (first, second net.PacketConn, err error) {
+	err = ns.Do(func() (err error) {
+		if first, err = net.ListenPacket("udp", ":0"); err != nil {
+			return err
+		}
+		if second, err = net.ListenPacket("udp", ":0"); err != nil {
+			first.Close()
+		}
+		return err
+	})
+	return first, second, err
 }
 
 func askEcho(client net.PacketConn, to net.Addr, size int, limit time.Duration) error {
