@@ -114,10 +114,10 @@ func TestCoalesceOffload(t *testing.T) {
 		packet []byte
 		want   Offload
 	}{
-		{"TCP4", tcpPacket(t, 4, pattern(2000)), Offload{GSOTCPv4, 1000, true, 20, 16, 52, 0}},
-		{"TCP6", tcpPacket(t, 6, pattern(2000)), Offload{GSOTCPv6, 1000, true, 40, 16, 72, 0}},
-		{"UDP4", udpPacket(t, 4, pattern(2000)), Offload{GSOUDP, 1000, true, 20, 6, 28, 0}},
-		{"UDP6", udpPacket(t, 6, pattern(2000)), Offload{GSOUDP, 1000, true, 40, 6, 48, 0}},
+		{"TCP4", tcpPacket(t, 4, pattern(2000)), Offload{GSOTCPv4, true, 1000, 20, 16, 52, 0}},
+		{"TCP6", tcpPacket(t, 6, pattern(2000)), Offload{GSOTCPv6, true, 1000, 40, 16, 72, 0}},
+		{"UDP4", udpPacket(t, 4, pattern(2000)), Offload{GSOUDP, true, 1000, 20, 6, 28, 0}},
+		{"UDP6", udpPacket(t, 6, pattern(2000)), Offload{GSOUDP, true, 1000, 40, 6, 48, 0}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := coalesce(t, NewCoalescer(true, true), segments(t, tt.packet, 1000)...)

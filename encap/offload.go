@@ -17,13 +17,13 @@ const (
 // Offload is what the host that made a packet leaves for a device to do, and what
 // stands in the vnet header of the packet.
 type Offload struct {
-	GSO  GSO
-	Size uint16 // payload bytes of every segment of a superpacket but the last
-
+	GSO GSO
 	// Partial says that the TCP or UDP checksum is to be completed: the field holds
 	// the folded pseudo-header sum, and the rest of the sum begins at CsumStart.
 	// That of every superpacket is.
 	Partial bool
+	Size    uint16 // payload bytes of every segment of a superpacket but the last
+
 	// CsumStart is the offset of the TCP or UDP header, CsumOffset from there that
 	// of the checksum, and HdrLen the offset of the payload. They are 0 unless Partial.
 	CsumStart, CsumOffset, HdrLen uint16

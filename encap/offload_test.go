@@ -14,10 +14,10 @@ func TestOffloads(t *testing.T) {
 		packet []byte
 		want   Offload // the zero value where it is not ok
 	}{
-		{"TCP4", tcp4, Offload{GSOTCPv4, 50, true, 20, 16, 52, 0}},
-		{"TCP6", tcp6, Offload{GSOTCPv6, 50, true, 40, 16, 72, 0}},
-		{"UDP4", udp4, Offload{GSOUDP, 50, true, 20, 6, 28, 0}},
-		{"UDP6", udp6, Offload{GSOUDP, 50, true, 40, 6, 48, 0}},
+		{"TCP4", tcp4, Offload{GSOTCPv4, true, 50, 20, 16, 52, 0}},
+		{"TCP6", tcp6, Offload{GSOTCPv6, true, 50, 40, 16, 72, 0}},
+		{"UDP4", udp4, Offload{GSOUDP, true, 50, 20, 6, 28, 0}},
+		{"UDP6", udp6, Offload{GSOUDP, true, 50, 40, 6, 48, 0}},
 		{"fragment", withByte(tcp4, 6, 0x20), Offload{}},
 		{"another protocol", withByte(tcp4, 9, 132), Offload{}},
 		{"data offset too small", withByte(tcp4, 32, 0x40), Offload{}},
