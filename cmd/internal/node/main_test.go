@@ -3,11 +3,17 @@ package node
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // The test binary is also another process that claims a subnet file, or asks for who has it.
@@ -16,6 +22,8 @@ const (
 	asAsker   = "OVERLAYD_TEST_ASK"
 	asDrainer = "OVERLAYD_TEST_DRAIN"
 )
+
+const inNamespace = "OVERLAYD_TEST_IN_NAMESPACE" // set: the tests run in a network namespace of their own
 
 func TestMain(m *testing.M) {
 	if file := os.Getenv(asHolder); file != "" {
@@ -32,6 +40,10 @@ func TestMain(m *testing.M) {
 		fmt.Println(err)
 		os.Exit(0)
 	}
+	if files := os.Getenv(asDrained); files != "" {
+		holdUntilDrained(files)
+		os.Exit(0)
+	}
 	if spec := os.Getenv(asDaemon); spec != "" {
 		if err := runTestDaemon(spec); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -39,11 +51,34 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if os.Getenv(inNamespace) == "" && os.Geteuid() == 0 {
+		os.Exit(rerun())
+	}
 	os.Exit(m.Run())
+}
+
+// rerun runs the tests in a network namespace of their own, where daemons may change what they
+// want to, with one link that can be an underlay.
+func rerun() int {
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), inNamespace+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	runtime.LockOSThread() // its end would be the tests' too
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	err := cmd.Run()
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }
 
 // hold claims a subnet file, reports that on standard output, and ends with standard input.
 func hold(file string) {
+	signal.Ignore(unix.SIGUSR1)
 	_, err := claimNode(file)
 	fmt.Println(os.Getpid(), err)
 	bufio.NewReader(os.Stdin).ReadByte()

@@ -1,0 +1,290 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/underlay"
+)
+
+// asked is a store that notes what it is asked, and can be given a first config.
+type asked struct {
+	*fakeStore
+	networks, inits int
+	refuse          error            // of Init
+	before          func(second int) // called before each answer; may be nil
+}
+
+func (a *asked) Network(ctx context.Context) (control.Network, error) {
+	if a.before != nil {
+		a.before(a.networks)
+	}
+	a.networks++
+	return a.fakeStore.Network(ctx)
+}
+
+func (a *asked) Init(_ context.Context, config []byte) (bool, error) {
+	a.inits++
+	if a.refuse != nil {
+		return false, a.refuse
+	}
+	_, err := a.fakeStore.Network(context.Background())
+	if !errors.Is(err, control.ErrNoNetwork) {
+		return false, err
+	}
+	a.world.setConfig(string(config))
+	return true, nil
+}
+
+// waiting is a network whose store is open.
+func (w *world) waiting() (*Network, *asked) {
+	w.daemon = New(w.cfg)
+	n := w.daemon.newNetwork("")
+	s := &asked{fakeStore: &fakeStore{Store: w.memory("").Open(noTB{}), world: w}}
+	n.store = s
+	return n, s
+}
+
+// TestWaitForConfig: the store is asked every second until it has a usable config, and one state
+// of it is logged once a minute, another at once.
+func TestWaitForConfig(t *testing.T) {
+	needUnderlay(t)
+	bad := `{"Network":"10.5.0.0/16","Backend":{"Type":"udp"}}`
+	for _, c := range []struct {
+		name   string
+		config func(w *world, second int) // writes the config of this second
+		usable int                        // the second from which it is; 0: never
+		logged int                        // lines within the first five minutes
+	}{
+		{name: "none", config: func(*world, int) {}, logged: 5},
+		{name: "bad", config: func(w *world, _ int) { w.setConfig(bad) }, logged: 5},
+		{name: "down", config: func(w *world, _ int) { w.memory("").SetDown(errDown) }, logged: 5},
+		{name: "none, then bad", logged: 6, config: func(w *world, s int) {
+			if s == 90 {
+				w.setConfig(bad)
+			}
+		}},
+		{name: "bad, then good", usable: 90, logged: 2, config: func(w *world, s int) {
+			if w.setConfig(bad); s >= 90 {
+				w.setConfig(w.config(0, ""))
+			}
+		}},
+		{name: "holds the underlay address", logged: 5, config: func(w *world, _ int) { w.setConfig(`{"Network":"192.0.2.0/24","SubnetLen":28}`) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				n, s := w.waiting()
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute-time.Second/2)
+				defer cancel()
+				began := time.Now()
+				s.before = func(second int) { c.config(w, second) }
+				got, err := n.waitForConfig(ctx)
+				took := time.Since(began)
+				if c.usable == 0 && !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("got %+v, %v; want to wait on", got, err)
+				}
+				if c.usable > 0 && (err != nil || got.Backend.VNI != w.vni || took.Round(time.Second) != time.Duration(c.usable)*time.Second) {
+					t.Errorf("got %+v, %v after %s; want VNI %d after %d s", got, err, took, w.vni, c.usable)
+				}
+				if lines := w.log.count("not ready: waiting for the network config"); lines != c.logged {
+					t.Errorf("logged %d times, want %d:\n%s", lines, c.logged, w.log.text())
+				}
+				if asks := int(took.Seconds()) + 1; s.networks != asks {
+					t.Errorf("asked %d times in %s, want %d", s.networks, took, asks)
+				}
+			})
+		})
+	}
+}
+
+// TestWaitEnds: with its context and with a drain, at once and without a log line about it.
+func TestWaitEnds(t *testing.T) {
+	for name, end := range map[string]func(*world, context.CancelFunc){
+		"context": func(_ *world, cancel context.CancelFunc) { cancel() },
+		"drain":   func(w *world, _ context.CancelFunc) { w.daemon.Drain() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				n, _ := w.waiting()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				began := time.Now()
+				time.AfterFunc(1500*time.Millisecond, func() { end(w, cancel) })
+				if _, err := n.waitForConfig(ctx); err == nil || time.Since(began) != 1500*time.Millisecond {
+					t.Errorf("ended after %s with %v", time.Since(began), err)
+				}
+				if got := w.log.count("level=ERROR"); got != 1 {
+					t.Errorf("%d errors, want one:\n%s", got, w.log.text())
+				}
+			})
+		})
+	}
+}
+
+// TestFirstConfig: it is written if there is none, and never over another.
+func TestFirstConfig(t *testing.T) {
+	needUnderlay(t)
+	for name, c := range map[string]struct {
+		first, before string
+		refuse        error
+		want          string // Network of the config, or what the error says
+		written       bool
+	}{
+		"none before":  {`{"Network":"10.8.0.0/16"}`, "", nil, "10.8.0.0/16", true},
+		"one before":   {`{"Network":"10.8.0.0/16"}`, `{"Network":"10.9.0.0/16"}`, nil, "10.9.0.0/16", false},
+		"not given":    {"", `{"Network":"10.9.0.0/16"}`, nil, "10.9.0.0/16", false},
+		"neither":      {"", "", nil, control.ErrNoNetwork.Error(), false},
+		"refused":      {`{"Network":"10.8.0.0/16"}`, "", errDown, "down", false},
+		"a bad before": {`{"Network":"10.8.0.0/16"}`, `{"Network":"10.9"}`, nil, "10.9", false},
+	} {
+		w := newWorld(t)
+		if c.first != "" {
+			w.cfg.FirstConfig = []byte(c.first)
+		}
+		n, s := w.waiting()
+		if s.refuse = c.refuse; c.before != "" {
+			w.setConfig(c.before)
+		}
+		got, err := n.usableConfig(t.Context())
+		if text := fmt.Sprint(got.Network, err); !strings.Contains(text, c.want) {
+			t.Errorf("%s: got %s, want %s", name, text, c.want)
+		}
+		if written := w.log.count("network config written"); (written == 1) != c.written || c.first == "" && s.inits > 0 {
+			t.Errorf("%s: written %d times, asked to %d times; want %v", name, written, s.inits, c.written)
+		}
+	}
+}
+
+// TestSupported: what this host cannot carry is refused by the name of its key, with the value.
+func TestSupported(t *testing.T) {
+	v4, v6 := underlay.End{Local: mustAddr("192.0.2.1")}, underlay.End{Local: mustAddr("2001:db8::1")}
+	host4 := underlay.Interface{Name: "eth0", MTU: 1500, IPv4: v4}
+	host6 := underlay.Interface{Name: "eth0", MTU: 1500, IPv6: v6}
+	dual := underlay.Interface{Name: "eth0", MTU: 1500, IPv4: v4, IPv6: v6}
+	narrow := underlay.Interface{Name: "eth0", MTU: 117, IPv4: v4}
+	for _, c := range []struct {
+		name    string
+		mode    Mode
+		iface   underlay.Interface
+		config  string
+		refused string // empty: it is carried
+	}{
+		{"plain", Kernel, host4, `{"Network":"10.5.0.0/16"}`, ""},
+		{"GBP in the kernel", Kernel, host4, `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","GBP":true}}`, ""},
+		{"GBP if the kernel can", Auto, host4, `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","GBP":true}}`, ""},
+		{"GBP", Userspace, host4, `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","GBP":true}}`, "Backend.GBP: "},
+		{"Learning", Userspace, host4, `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","Learning":true}}`, "Backend.Learning: "},
+		{"largest VNI", Kernel, host4, `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","VNI":9999999}}`, ""},
+		{"VNI too long for a name", Kernel, host4, `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","VNI":10000000}}`, "Backend.VNI: 10000000: want at most 9999999"},
+		{"largest VNI over IPv6", Kernel, host6, `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","VNI":9999}}`, ""},
+		{"VNI too long over IPv6", Kernel, host6, `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","VNI":10000}}`, "Backend.VNI: 10000: want at most 9999"},
+		{"the same in userspace", Userspace, host6, `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","VNI":10000}}`, ""},
+		{"IPv4 of a dual-stack host", Kernel, dual, `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","VNI":10000}}`, ""},
+		{"dual-stack", Kernel, dual, `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"vxlan","VNI":10000}}`, "Backend.VNI: 10000"},
+		{"holds the host", Kernel, host4, `{"Network":"192.0.0.0/16"}`, "192.0.0.0/16 contains this host's underlay address 192.0.2.1"},
+		{"holds the host, IPv6", Kernel, dual, `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"2001:db8::/48"}`, "2001:db8::/48 contains this host's underlay address 2001:db8::1"},
+		{"smallest link", Kernel, narrow, `{"Network":"10.5.0.0/16"}`, "the overlay has an MTU of 67 here, and IPv4 needs 68"},
+	} {
+		config, err := control.ParseNetwork([]byte(c.config))
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		n := New(Config{Mode: c.mode}).newNetworkQuiet(c.iface)
+		err = n.supported(config)
+		if (err == nil) != (c.refused == "") || err != nil && (!strings.Contains(err.Error(), c.refused) || !strings.HasPrefix(err.Error(), "network config: ")) {
+			t.Errorf("%s: got %v, want %q", c.name, err, c.refused)
+		}
+		if kernelOnly := strings.Contains(c.name, "GBP") || strings.Contains(c.name, "Learning"); errors.Is(err, ErrKernelOnly) != (kernelOnly && c.refused != "") {
+			t.Errorf("%s: %v: is it for the kernel only?", c.name, err)
+		}
+	}
+}
+
+// newNetworkQuiet is a network on an interface.
+func (d *Daemon) newNetworkQuiet(iface underlay.Interface) *Network {
+	return &Network{daemon: d, cfg: &d.cfg, iface: iface}
+}
+
+// sourced is a store that holds this node's addresses.
+type sourced struct {
+	*fakeStore
+	v4, v6 netip.Addr
+	err    error
+}
+
+func (s *sourced) PublicIPs(context.Context) (v4, v6 netip.Addr, err error) { return s.v4, s.v6, s.err }
+
+// TestAddressOfTheStore: the store's address wins over the user's, that over the interface's.
+func TestAddressOfTheStore(t *testing.T) {
+	needUnderlay(t)
+	for _, c := range []struct {
+		name         string
+		store, given string
+		err          error
+		want         string
+	}{
+		{"the interface's", "", "", nil, "192.0.2.1"},
+		{"the user's", "", "203.0.113.7", nil, "203.0.113.7"},
+		{"the store's", "203.0.113.8", "", nil, "203.0.113.8"},
+		{"the store's beside the user's", "203.0.113.8", "203.0.113.7", nil, "203.0.113.8"},
+		{"no answer", "", "203.0.113.7", errDown, ""},
+	} {
+		w := newWorld(t)
+		if c.given != "" {
+			w.cfg.Underlay.PublicIP = mustAddr(c.given)
+		}
+		n, s := w.waiting()
+		source := &sourced{fakeStore: s.fakeStore, err: c.err}
+		if c.store != "" {
+			source.v4 = mustAddr(c.store)
+		}
+		n.store = source
+		err := n.chooseUnderlay(t.Context(), control.Network{EnableIPv4: true})
+		if !errors.Is(err, c.err) || err == nil && (n.node.PublicIP.String() != c.want || n.iface.IPv4.Public.String() != c.want || n.iface.IPv4.Local.String() != "192.0.2.1") {
+			t.Errorf("%s: %+v, %v; want %s", c.name, n.iface.IPv4, err, c.want)
+		}
+		if err == nil {
+			n.chooseUnderlay(t.Context(), control.Network{EnableIPv4: true})
+			if got := w.log.count("msg=underlay"); got != 1 {
+				t.Errorf("%s: logged %d times, want once while it stays the same", c.name, got)
+			}
+		}
+	}
+}
+
+// TestRefusalHolds: what no dataplane could carry is opened again every half minute, because the
+// obstacle may have gone, and not before.
+func TestRefusalHolds(t *testing.T) {
+	needUnderlay(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.setConfig(w.config(0, `,"GBP":true`))
+		n, _ := w.waiting()
+		w.daemon.parts = w.parts
+		w.refuse = errUnfit
+		if err := n.claim(); err != nil {
+			t.Fatal(err)
+		}
+		defer n.release()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
+		defer cancel()
+		if err := n.serve(ctx); err != nil {
+			t.Error(err)
+		}
+		if got := w.opens(); got != 4 { // at 0, 31, 62 and 93 s
+			t.Errorf("opened %d times in 100 s, want four", got)
+		}
+		if got := w.log.count("waiting for the network config"); got != 4 && got != 2 {
+			t.Errorf("logged %d times:\n%s", got, w.log.text())
+		}
+	})
+}

@@ -1,0 +1,293 @@
+package node
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+)
+
+// TestSessionLife: a daemon that is told to stop closes what it opened and leaves what makes
+// traffic go on: the lease and the subnet file.
+func TestSessionLife(t *testing.T) {
+	t.Parallel()
+	needUnderlay(t)
+	w := newWorld(t)
+	w.setConfig(w.config(0, ""))
+	w.start()
+	w.awaitReady()
+	s, _ := w.store()
+	w.await("marked ready", func() bool { return s.marked.Load() == 1 })
+	st := w.status()
+	if st.VNI != w.vni || st.Mode != "kernel" || st.Lease == nil || st.MTU != 1450 || st.Store == nil || st.Store.Kind != "memory" || st.Counters["rx_packets"] != 4 {
+		t.Errorf("status %+v", st)
+	}
+	if pid, held, err := running(w.cfg.SubnetFile); !held || err != nil || pid != os.Getpid() && pid != 0 {
+		t.Errorf("the subnet file is not claimed: %d, %v, %v", pid, held, err)
+	}
+	w.cancel()
+	if err := w.ended(); err != nil {
+		t.Errorf("ended with %v", err)
+	}
+	if _, closes := w.forward().seen(); closes != 1 || s.closed.Load() != 1 {
+		t.Errorf("dataplane closed %d times, store %d times; want once each", closes, s.closed.Load())
+	}
+	if _, err := os.Stat(w.cfg.SubnetFile); err != nil || len(w.leases()) != 1 {
+		t.Errorf("subnet file: %v, leases %q; want both to stay", err, w.leases())
+	}
+	if got := w.told(); !slices.Equal(got, []string{"READY=1", "STOPPING=1"}) {
+		t.Errorf("the service manager was told %q", got)
+	}
+	if w.daemon.Ready() {
+		t.Error("ready after its end")
+	}
+	if n, err := claimNode(w.cfg.SubnetFile); err != nil || !slices.Equal(n.left.vnis, []uint32{w.vni}) {
+		t.Errorf("the next daemon: %+v, %v; want to be told of VNI %d", n, err, w.vni)
+	} else {
+		n.release()
+	}
+	if w.log.count("msg=stats") != 1 || w.log.count("rx_packets=4") != 1 || w.log.count("msg=stopped") != 1 {
+		t.Error("the log does not end with the statistics")
+	}
+}
+
+// TestSessionTakesMTU: another MTU in the config reaches the parts in the same session.
+func TestSessionTakesMTU(t *testing.T) {
+	t.Parallel()
+	needUnderlay(t)
+	w := newWorld(t)
+	w.setConfig(w.config(0, ""))
+	w.start()
+	w.awaitReady()
+	w.setConfig(w.config(0, `,"MTU":1400`))
+	w.await("told of the MTU", func() bool { last, _ := w.forward().seen(); return last.MTU == 1350 })
+	if w.opens() != 1 || !w.daemon.Ready() {
+		t.Errorf("%d sessions, ready %v; want one that stays ready", w.opens(), w.daemon.Ready())
+	}
+	if w.log.count("configured=1400") != 1 {
+		t.Error("the change is not logged once")
+	}
+}
+
+// TestNetworkChange: another VNI takes another session and another device, with the same store.
+func TestNetworkChange(t *testing.T) {
+	t.Parallel()
+	needUnderlay(t)
+	w := newWorld(t)
+	w.setConfig(w.config(0, ""))
+	w.start()
+	w.awaitReady()
+	before := w.status().SessionStart
+	w.setConfig(w.config(1, ""))
+	w.await("on the next VNI", func() bool { st := w.status(); return st.Ready && st.VNI == w.vni+1 })
+	if _, closes := w.opened[0].seen(); w.opens() != 2 || closes != 1 {
+		t.Errorf("%d sessions, the first closed %d times", w.opens(), closes)
+	}
+	if s, n := w.store(); n != 1 || s.closed.Load() != 0 {
+		t.Errorf("%d stores: the connection should outlive a config", n)
+	}
+	if !w.status().SessionStart.After(before) || w.log.count("session ended: opening another") != 1 {
+		t.Error("the status or the log do not tell of another session")
+	}
+	for vni, held := range map[uint32]bool{w.vni: false, w.vni + 1: true} {
+		claim, err := devicesBeside(w.cfg.SubnetFile).claim(vni)
+		if errors.As(err, new(*ServedError)) != held {
+			t.Errorf("claim of flannel.%d: %v, want held %v", vni, err, held)
+		}
+		claim.release()
+	}
+	if b, err := os.ReadFile(nodePath(w.cfg.SubnetFile)); err != nil || strings.Count(string(b), "vni ") != 1 {
+		t.Errorf("node file: %s, %v; want the VNI of this session only", b, err)
+	}
+}
+
+// TestUnderlayChange: another address takes another session, which publishes it, and another
+// connection to the store.
+func TestUnderlayChange(t *testing.T) {
+	t.Parallel()
+	needUnderlay(t)
+	if err := makeUnderlay("moves0", "192.0.2.65/28"); err != nil {
+		t.Fatal(err)
+	}
+	link, err := netlink.LinkByName("moves0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { netlink.LinkDel(link) })
+	w := newWorld(t)
+	w.cfg.Underlay.Iface = []string{"moves0"}
+	w.setConfig(w.config(0, ""))
+	w.start()
+	w.awaitReady()
+	first, _ := w.store()
+	for _, c := range []struct {
+		addr   string
+		change func(netlink.Link, *netlink.Addr) error
+	}{{"192.0.2.65/28", netlink.AddrDel}, {"192.0.2.66/28", netlink.AddrAdd}} {
+		addr, err := netlink.ParseAddr(c.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.change(link, addr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.await("on the other address", func() bool {
+		st := w.status()
+		return st.Ready && st.Underlay.Ends[0].Local.String() == "192.0.2.66"
+	})
+	if _, n := w.store(); n != 2 || first.closed.Load() != 1 {
+		t.Errorf("%d stores, the first closed %d times; want a second connection", n, first.closed.Load())
+	}
+	w.await("published", func() bool {
+		return slices.ContainsFunc(w.leases(), func(k string) bool { return publicOf(t, w.memory(""), k).String() == "192.0.2.66" })
+	})
+	if w.log.count("was [") == 0 || w.log.count("the underlay has changed") == 0 {
+		t.Error("the log does not say what has changed")
+	}
+}
+
+// TestDataplaneDies: once an overlay was open, nothing that it does ends the daemon: the next
+// session begins after a pause, and until then the status says why there is none.
+func TestDataplaneDies(t *testing.T) {
+	t.Parallel()
+	needUnderlay(t)
+	w := newWorld(t)
+	w.setConfig(w.config(0, ""))
+	w.start()
+	w.awaitReady()
+	key := w.leases()
+	w.locked(func() { w.refuse = errDown })
+	w.forward().die <- errors.New("sockets have died")
+	w.await("without a session", func() bool { return strings.Contains(w.status().Err, "sockets have died") })
+	if st := w.status(); st.Ready || !st.SessionStart.IsZero() || st.ErrSince.IsZero() || st.Lease != nil {
+		t.Errorf("status between sessions: %+v", st)
+	}
+	w.await("refused", func() bool { return w.opens() == 2 && w.status().Err == "open dataplane: down" })
+	w.locked(func() { w.refuse = nil })
+	w.awaitReady()
+	if !slices.Equal(w.leases(), key) {
+		t.Errorf("leases %q, want %q as before", w.leases(), key)
+	}
+	if _, n := w.store(); n != 1 {
+		t.Errorf("%d stores, want one that stays open", n)
+	}
+	if w.log.count("session ended: starting it again") < 2 || w.log.count("after=") < 2 {
+		t.Error("the pauses are not logged")
+	}
+}
+
+// TestFirstSession: what this host lacks at the start ends the daemon, with the reason.
+func TestFirstSession(t *testing.T) {
+	t.Parallel()
+	needUnderlay(t)
+	for name, c := range map[string]struct {
+		change func(*world)
+		says   string
+	}{
+		"no such interface":   {func(w *world) { w.cfg.Underlay.Iface = []string{"none0"} }, "choose underlay interface"},
+		"no dataplane":        {func(w *world) { w.refuse = errDown }, "open dataplane: down"},
+		"a device of another": {func(w *world) { w.claimDevice() }, "serves flannel."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			c.change(w)
+			w.setConfig(w.config(0, ""))
+			w.start()
+			if err := w.ended(); err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("ended with %v, want %q", err, c.says)
+			}
+			if s, _ := w.store(); s.closed.Load() != 1 {
+				t.Error("the store is left open")
+			}
+			if len(w.leases()) > 0 {
+				t.Errorf("leases %q", w.leases())
+			}
+		})
+	}
+}
+
+// claimDevice has another daemon serve the device of this one.
+func (w *world) claimDevice() {
+	claim, err := devicesBeside(w.cfg.SubnetFile).claim(w.vni)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(claim.release)
+}
+
+// TestUnfitConfig: a config that no dataplane here can carry is waited out; another is tried within
+// a second.
+func TestUnfitConfig(t *testing.T) {
+	t.Parallel()
+	needUnderlay(t)
+	w := newWorld(t)
+	w.refuse = errors.Join(errUnfit, errors.New("GBP needs the kernel"))
+	w.setConfig(w.config(0, `,"GBP":true`))
+	w.start()
+	w.await("refused", func() bool { return strings.Contains(w.log.text(), "not ready: waiting for the network config") })
+	if w.opens() != 1 || w.daemon.Ready() || w.status().Err == "" {
+		t.Errorf("opened %d times, status %+v", w.opens(), w.status())
+	}
+	w.locked(func() { w.refuse = nil })
+	w.setConfig(w.config(0, ""))
+	w.awaitReady()
+	if w.opens() != 2 {
+		t.Errorf("opened %d times, want two", w.opens())
+	}
+}
+
+// TestDrainInEachPhase: a drain gives back what this node published and removes the subnet file,
+// whatever the daemon is doing.
+func TestDrainInEachPhase(t *testing.T) {
+	t.Parallel()
+	needUnderlay(t)
+	for name, c := range map[string]struct {
+		config bool
+		until  func(*world)
+	}{
+		"at the start": {true, func(*world) {}},
+		"while a config is missing": {false, func(w *world) {
+			w.await("waiting", func() bool { return w.log.count("waiting for the network config") > 0 })
+		}},
+		"while it is ready": {true, func(w *world) { w.awaitReady() }},
+		"between two sessions": {true, func(w *world) {
+			w.awaitReady()
+			w.locked(func() { w.refuse = errDown })
+			w.forward().die <- errDown
+			w.await("without a session", func() bool { return w.status().Err != "" })
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.lease("10.5.77.0/24", "192.0.2.1")
+			other := w.lease("10.5.78.0/24", "192.0.2.2")
+			if err := os.WriteFile(w.cfg.SubnetFile, []byte("FLANNEL_SUBNET=10.5.77.1/24\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if c.config {
+				w.setConfig(w.config(0, ""))
+			}
+			w.start()
+			c.until(w)
+			w.daemon.Drain()
+			w.daemon.Drain()
+			if err := w.ended(); err != nil {
+				t.Errorf("drained with %v", err)
+			}
+			if got := w.leases(); !slices.Equal(got, []string{other}) {
+				t.Errorf("leases %q, want only the other node's", got)
+			}
+			if _, err := os.Stat(w.cfg.SubnetFile); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the subnet file is still there: %v", err)
+			}
+			if s, _ := w.store(); s.closed.Load() != 1 {
+				t.Error("the store is left open")
+			}
+		})
+	}
+}

@@ -1,0 +1,396 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/controltest"
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
+	"github.com/overlayd/overlayd/dataplane/pace"
+)
+
+// world is a daemon in this process with what it needs: stores in memory, a dataplane that carries
+// nothing, and a link for the underlay.
+type world struct {
+	t       *testing.T
+	cfg     Config
+	vni     uint32 // of its own
+	daemon  *Daemon
+	log     logBuffer
+	configs chan struct{} // the config is another one
+	cancel  context.CancelFunc
+	done    chan error // what Run returned
+
+	mu       sync.Mutex
+	memories map[string]*controltest.Memory // by network
+	stores   []*fakeStore                   // in the order of their opening
+	opened   []*fakeForward                 // the same
+	refuse   error                          // of whoever opens the dataplane
+	states   []string                       // told to the service manager
+}
+
+var vnis atomic.Uint32 // that tests have taken
+
+// newWorld returns a daemon that does not run yet.
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, vni: 100 + vnis.Add(10), configs: make(chan struct{}, 1), memories: map[string]*controltest.Memory{}}
+	dir := t.TempDir()
+	w.cfg = Config{
+		Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Hostname: "host", Mode: Kernel,
+		SubnetFile: filepath.Join(dir, "subnet.env"), SubnetDir: filepath.Join(dir, "networks"),
+		OpenStore: w.openStore,
+		Notify:    func(state string) { w.locked(func() { w.states = append(w.states, state) }) },
+	}
+	w.cfg.Underlay.Iface = []string{"under0"}
+	return w
+}
+
+func (w *world) locked(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+// memory is what the store of a network holds.
+func (w *world) memory(network string) *controltest.Memory {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m := w.memories[network]
+	if m == nil {
+		m = controltest.NewMemory(time.Hour)
+		w.memories[network] = m
+	}
+	return m
+}
+
+// config is a network config with a VNI, which counts from the world's own, and more of its backend.
+func (w *world) config(vni uint32, more string) string {
+	return fmt.Sprintf(`{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","VNI":%d%s}}`, w.vni+vni, more)
+}
+
+// setConfig writes a config and tells those who watch it.
+func (w *world) setConfig(text string) {
+	w.memory("").SetConfig(nil, []byte(text))
+	pace.Wake(w.configs)
+}
+
+func (w *world) openStore(_ context.Context, network string, _ *slog.Logger) (control.Store, error) {
+	s := &fakeStore{Store: w.memory(network).Open(noTB{}), world: w}
+	w.locked(func() { w.stores = append(w.stores, s) })
+	return s, nil
+}
+
+func (w *world) parts(s *Session, _ int) []partSpec {
+	return []partSpec{{name: "forwarding", open: func() (dataplane.Part, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.refuse != nil {
+			w.opened = append(w.opened, nil)
+			return nil, w.refuse
+		}
+		f := &fakeForward{die: make(chan error, 1)}
+		for _, u := range s.network.underlays(s.config, s.iface) {
+			f.vteps = append(f.vteps, dataplane.VTEP{Addr: u.Public, VNI: s.config.Backend.VNI, MAC: dataplane.MAC(u.Public, s.config.Backend.VNI)})
+		}
+		w.opened = append(w.opened, f)
+		return &forwarding{f, s.network.cfg.Mode, nil, func() {}}, nil
+	}}}
+}
+
+// start runs the daemon until the test ends.
+func (w *world) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	w.daemon, w.cancel, w.done = New(w.cfg), cancel, make(chan error, 1)
+	w.daemon.parts = w.parts
+	go func() { w.done <- w.daemon.Run(ctx) }()
+	w.t.Cleanup(func() {
+		cancel()
+		w.ended()
+		if w.t.Failed() {
+			w.t.Logf("log:\n%s", w.log.text())
+		}
+	})
+}
+
+// ended waits for Run and returns its result.
+func (w *world) ended() error {
+	w.t.Helper()
+	select {
+	case err := <-w.done:
+		w.done <- err
+		return err
+	case <-time.After(15 * time.Second):
+		w.t.Fatalf("the daemon has not ended:\n%s", w.log.text())
+		return nil
+	}
+}
+
+// await asks until ok.
+func (w *world) await(what string, ok func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("not %s: %+v\n%s", what, w.daemon.Status(), w.log.text())
+		}
+	}
+}
+
+func (w *world) awaitReady() {
+	w.t.Helper()
+	w.await("ready", w.daemon.Ready)
+}
+
+// status is that of the only network.
+func (w *world) status() status.Network {
+	w.t.Helper()
+	all := w.daemon.Status()
+	if len(all) != 1 {
+		w.t.Fatalf("%d networks: %+v", len(all), all)
+	}
+	return all[0]
+}
+
+// opens is how often a dataplane was opened, or refused to be.
+func (w *world) opens() (n int) {
+	w.locked(func() { n = len(w.opened) })
+	return n
+}
+
+// forward is the dataplane that was opened last.
+func (w *world) forward() (f *fakeForward) {
+	w.locked(func() { f = w.opened[len(w.opened)-1] })
+	return f
+}
+
+// store is that which was opened last, and how many there were.
+func (w *world) store() (s *fakeStore, n int) {
+	w.locked(func() { n = len(w.stores); s = w.stores[n-1] })
+	return s, n
+}
+
+func (w *world) told() (states []string) {
+	w.locked(func() { states = slices.Clone(w.states) })
+	return states
+}
+
+// leases are the keys in the store of the one network.
+func (w *world) leases() []string { return w.memory("").Keys(nil) }
+
+// lease writes one into the store, as a daemon of that address would, and returns its key.
+func (w *world) lease(subnet, public string) (key string) {
+	l := control.Lease{Subnet: mustPrefix(subnet), PublicIP: mustAddr(public), BackendType: "vxlan"}
+	l.Backend = control.VTEPData{VNI: w.vni, MAC: dataplane.MAC(l.PublicIP, w.vni)}
+	w.memory("").PutLeased(nil, l.Key(), l.Value())
+	return l.Key()
+}
+
+// fakeStore is a store in memory that can do what only some stores can.
+type fakeStore struct {
+	control.Store
+	world  *world
+	closed atomic.Int32
+	marked atomic.Int32
+}
+
+var (
+	_ control.ConfigWatcher = (*fakeStore)(nil)
+	_ control.Publisher     = (*fakeStore)(nil)
+	_ control.ReadyMarker   = (*fakeStore)(nil)
+	_ control.StoreReporter = (*fakeStore)(nil)
+	_ io.Closer             = (*fakeStore)(nil)
+)
+
+func (s *fakeStore) WatchNetwork(ctx context.Context) <-chan control.Network {
+	out := make(chan control.Network)
+	go func() {
+		defer close(out)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.world.configs:
+				n, err := s.Network(ctx)
+				if err != nil {
+					continue
+				}
+				select {
+				case out <- n:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	}()
+	return out
+}
+
+func (s *fakeStore) Published(ctx context.Context, node control.Node) (own []control.Lease, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	u, ok := <-s.Watch(ctx)
+	if !ok {
+		return nil, errors.New("no answer")
+	}
+	return slices.DeleteFunc(u.Leases, func(l control.Lease) bool { return l.PublicIP != node.PublicIP }), nil
+}
+
+func (s *fakeStore) MarkReady(context.Context) error { s.marked.Add(1); return nil }
+
+func (s *fakeStore) Status() control.StoreStatus {
+	return control.StoreStatus{Kind: "memory", Connected: true}
+}
+
+func (s *fakeStore) Close() error { s.closed.Add(1); return nil }
+
+// fakeForward is a dataplane that remembers what it was told.
+type fakeForward struct {
+	vteps []dataplane.VTEP
+	die   chan error // what Run returns
+
+	mu     sync.Mutex
+	last   dataplane.Wanted
+	syncs  int
+	closes int
+}
+
+func (f *fakeForward) Sync(_ context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = w
+	f.syncs++
+	return w, nil
+}
+
+func (f *fakeForward) Prune(context.Context, dataplane.Wanted) error { return nil }
+
+func (f *fakeForward) Run(ctx context.Context, _ func()) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-f.die:
+		return err
+	}
+}
+
+func (f *fakeForward) Status() dataplane.PartStatus {
+	return dataplane.PartStatus{Name: "forwarding", State: dataplane.StateOK}
+}
+
+func (f *fakeForward) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closes++
+	return nil
+}
+
+func (f *fakeForward) VTEPs() []dataplane.VTEP { return f.vteps }
+
+func (f *fakeForward) Stats() dataplane.Stats { return dataplane.Stats{RxPackets: 4} }
+
+// seen is what it was told last, and how often it was closed.
+func (f *fakeForward) seen() (last dataplane.Wanted, closes int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last, f.closes
+}
+
+// logBuffer holds what is logged.
+type logBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *logBuffer) count(what string) int { return strings.Count(l.text(), what) }
+
+var makeUnder0 = sync.OnceValue(func() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	return errors.Join(netlink.LinkSetUp(lo), makeUnderlay("under0", "192.0.2.1/24"))
+})
+
+// needUnderlay makes the link that worlds use, in the network namespace of the tests.
+func needUnderlay(t *testing.T) {
+	t.Helper()
+	netnstest.RequireRoot(t)
+	if os.Getenv(inNamespace) == "" {
+		t.Fatal("the tests are not in a network namespace of their own")
+	}
+	if err := makeUnder0(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// makeUnderlay makes a link with an address.
+func makeUnderlay(name, addr string) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	link := &netlink.Veth{LinkAttrs: attrs, PeerName: name + "p"}
+	if err := netlink.LinkAdd(link); err != nil {
+		return fmt.Errorf("add %s: %w", name, err)
+	}
+	a, err := netlink.ParseAddr(addr)
+	if err != nil {
+		return err
+	}
+	for _, end := range []string{name, name + "p"} {
+		l, err := netlink.LinkByName(end)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(l); err != nil {
+			return err
+		}
+		if end == name {
+			if err := netlink.AddrAdd(l, a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// publicOf is the address that a lease in a store is of.
+func publicOf(t *testing.T, m *controltest.Memory, key string) netip.Addr {
+	t.Helper()
+	value, _ := m.GetRaw(nil, key)
+	l, err := control.ParseLease(key, value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.PublicIP
+}
+
+func mustPrefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
+
+func mustAddr(text string) netip.Addr { return netip.MustParseAddr(text) }
