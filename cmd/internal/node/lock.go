@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -124,11 +125,21 @@ func replace(f *os.File, path string) error {
 		return err
 	}
 	defer next.Close()
-	if err := setLock(next, unix.F_OFD_SETLKW, 0, nameByte); err != nil {
+	err = setLock(next, unix.F_OFD_SETLK, 0, nameByte)
+	if errors.Is(err, errLocked) {
+		// Another process is about to rename it. To wait for its lock would be to wait for the end
+		// of the daemon that claims the renamed file: look at path again instead.
+		time.Sleep(time.Millisecond)
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	if !sameFile(f, path) || !sameFile(next, next.Name()) { // another process has done it
+	if !sameFile(next, next.Name()) { // another process has done it
 		return nil
+	}
+	if !sameFile(f, path) { // the same, before next was made
+		return os.Remove(next.Name())
 	}
 	if err := next.Truncate(0); err != nil {
 		return err
