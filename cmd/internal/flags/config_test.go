@@ -1,0 +1,590 @@
+package flags
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/spf13/pflag"
+
+	"github.com/overlayd/overlayd/cmd/internal/node"
+)
+
+func registered() (*Flags, *pflag.FlagSet) {
+	o, f := new(Flags), pflag.NewFlagSet("overlayd", pflag.ContinueOnError)
+	o.Register(f)
+	return o, f
+}
+
+// TestHelp: each flag says in one sentence what it does, as the rest of them do.
+func TestHelp(t *testing.T) {
+	_, f := registered()
+	seen := map[string]string{}
+	f.VisitAll(func(flag *pflag.Flag) {
+		switch u := flag.Usage; {
+		case u == "":
+			t.Errorf("--%s has no help", flag.Name)
+		case unicode.IsSpace(rune(u[0])), strings.HasSuffix(u, "."), strings.Contains(u, ". "), strings.Contains(u, "\n"), strings.Contains(u, "  "):
+			t.Errorf("--%s: %q is not one sentence without a full stop", flag.Name, u)
+		case strings.ContainsAny(u, "`"):
+			t.Errorf("--%s: %q: pflag would take the quoted word for a name of the value", flag.Name, u)
+		case seen[u] != "" && !flag.Hidden:
+			t.Errorf("--%s and --%s have the same help", flag.Name, seen[u])
+		default:
+			seen[u] = flag.Name
+		}
+	})
+	for name := range strings.SplitSeq("vmodule log_backtrace_at debug-offloads", " ") {
+		if !f.Lookup(name).Hidden {
+			t.Errorf("--%s is shown", name)
+		}
+	}
+}
+
+// TestHelpNamesFlagsThatExist: a flag that the help of another one mentions is there.
+func TestHelpNamesFlagsThatExist(t *testing.T) {
+	_, f := registered()
+	mentioned := regexp.MustCompile(`--([a-z][a-z0-9-]*)`)
+	found := 0
+	f.VisitAll(func(flag *pflag.Flag) {
+		for _, m := range mentioned.FindAllStringSubmatch(flag.Usage, -1) {
+			found++
+			if f.Lookup(m[1]) == nil {
+				t.Errorf("--%s mentions --%s, which does not exist", flag.Name, m[1])
+			}
+		}
+	})
+	if found < 5 {
+		t.Errorf("only %d mentions were found", found)
+	}
+}
+
+// TestGroupsHaveEverything: every flag is in one group, in the order in which it was registered.
+func TestGroupsHaveEverything(t *testing.T) {
+	_, f := registered()
+	f.Bool("lonely", false, "")
+	groups := Groups(f)
+	var titles []string
+	count := map[string]int{}
+	for _, g := range groups {
+		titles = append(titles, g.Title)
+		g.Flags.VisitAll(func(flag *pflag.Flag) { count[flag.Name]++ })
+	}
+	want := []string{"Dataplane", "Network and subnet", "etcd", "Kubernetes", "Underlay", "Traffic rules and routes", "Process", "Flags"}
+	if !slices.Equal(titles, want) {
+		t.Errorf("groups %q, want %q", titles, want)
+	}
+	f.VisitAll(func(flag *pflag.Flag) {
+		if count[flag.Name] != 1 {
+			t.Errorf("--%s is in %d groups", flag.Name, count[flag.Name])
+		}
+	})
+	if rest := groups[len(groups)-1].Flags; rest.Lookup("lonely") == nil || rest.Lookup("iface") != nil {
+		t.Error("the last group does not have exactly the flags without a group")
+	}
+	var order []string
+	groups[4].Flags.VisitAll(func(flag *pflag.Flag) { order = append(order, flag.Name) })
+	if !slices.Equal(order, []string{"iface", "iface-regex", "iface-can-reach", "public-ip", "public-ipv6"}) {
+		t.Errorf("order %q", order)
+	}
+}
+
+// TestDefaultConfig: a daemon without flags is told the documented defaults and nothing else.
+func TestDefaultConfig(t *testing.T) {
+	o, err := parsed(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := o.Config()
+	if got.Log == nil {
+		t.Error("no log")
+	}
+	want := node.Config{
+		Log: got.Log, SubnetFile: "/run/flannel/subnet.env", SubnetDir: "/run/flannel/networks",
+		Mode: node.Auto, Offloads: got.Offloads, RenewMargin: time.Hour,
+		Rules: node.RuleConfig{Forward: true, Resync: 5 * time.Second},
+	}
+	if !sameButFuncs(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	wantEtcd := Etcd{
+		Endpoints: []string{"http://127.0.0.1:4001", "http://127.0.0.1:2379"}, Prefix: "/coreos.com/network",
+		DataDir: "/var/lib/overlayd/etcd", ListenURL: "http://127.0.0.1:2379", LeaseTTL: 24 * time.Hour, renewMarginMin: 60,
+	}
+	if !reflect.DeepEqual(o.Etcd, wantEtcd) {
+		t.Errorf("etcd: got %+v, want %+v", o.Etcd, wantEtcd)
+	}
+	if want := (kubeFlags{AnnotationPrefix: "flannel.alpha.coreos.com", SetAvailable: true}); o.Kube != want {
+		t.Errorf("kube: got %+v, want %+v", o.Kube, want)
+	}
+	if want := (Process{HealthzIP: "0.0.0.0", LogFormat: "text"}); o.Process != want {
+		t.Errorf("process: got %+v, want %+v", o.Process, want)
+	}
+}
+
+// sameButFuncs compares configs whose functions are the caller's.
+func sameButFuncs(a, b node.Config) bool {
+	if a.OpenStore != nil || a.OpenNetworks != nil || a.StartEtcd != nil || a.Listen != nil || a.Notify != nil || a.Fix != nil {
+		return false
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+// everyFlag has a value for each flag that is not its default, and what else the flag needs. Of
+// stores is what cmd/overlayd reads from the groups itself.
+func everyFlag(t *testing.T) map[string]struct {
+	value, with string
+} {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	pem, password, config := file("pem", "x"), file("password", "hush\n"), file("net-conf.json", `{"Network":"10.5.0.0/16"}`)
+	return map[string]struct{ value, with string }{
+		"dataplane":                    {"kernel", ""},
+		"df":                           {"set", "--dataplane=userspace"},
+		"debug-offloads":               {"none", ""},
+		"network":                      {"10.7.0.0/16", ""},
+		"net-config-path":              {config, ""},
+		"subnet-file":                  {filepath.Join(dir, "s.env"), ""},
+		"workload-address":             {"true", ""},
+		"networks":                     {"red", ""},
+		"watch-networks":               {"true", ""},
+		"subnet-dir":                   {dir, ""},
+		"etcd-endpoints":               {"http://192.0.2.1:2379", ""},
+		"etcd-prefix":                  {"/other", ""},
+		"etcd-cafile":                  {pem, ""},
+		"etcd-certfile":                {pem, "--etcd-keyfile=" + password},
+		"etcd-keyfile":                 {pem, "--etcd-certfile=" + password},
+		"etcd-username":                {"u", ""},
+		"etcd-password-file":           {password, ""},
+		"etcd-password":                {"hush", ""},
+		"etcd-embedded":                {"true", ""},
+		"etcd-data-dir":                {dir, ""},
+		"etcd-listen-client-url":       {"http://192.0.2.1:2379", ""},
+		"lease-ttl":                    {"1h", ""},
+		"subnet-lease-renew-margin":    {"90", ""},
+		"kube-subnet-mgr":              {"true", ""},
+		"kube-api-url":                 {"https://192.0.2.1:6443", ""},
+		"kubeconfig-file":              {config, ""},
+		"kube-annotation-prefix":       {"example.com/x", ""},
+		"set-node-network-unavailable": {"false", ""},
+		"iface":                        {"eth7", ""},
+		"iface-regex":                  {"eth[0-9]", ""},
+		"iface-can-reach":              {"192.0.2.9", ""},
+		"public-ip":                    {"203.0.113.1", ""},
+		"public-ipv6":                  {"2001:db8::1", ""},
+		"ip-masq":                      {"true", ""},
+		"ip-masq-fully-random-disable": {"true", ""},
+		"iptables-forward-rules":       {"false", ""},
+		"iptables-resync":              {"9", ""},
+		"ip-blackhole-route":           {"true", ""},
+		"healthz-ip":                   {"127.0.0.1", ""},
+		"healthz-port":                 {"8081", ""},
+		"log-format":                   {"json", ""},
+		"v":                            {"1", ""},
+		"vmodule":                      {"x=1", ""},
+		"log_backtrace_at":             {"x:1", ""},
+	}
+}
+
+// TestEveryFlagCounts: no flag is parsed and then forgotten. Each changes what a daemon is told, or
+// an exported field that cmd/overlayd opens the stores and the health endpoint with.
+func TestEveryFlagCounts(t *testing.T) {
+	values := everyFlag(t)
+	_, f := registered()
+	f.VisitAll(func(flag *pflag.Flag) {
+		if _, ok := values[flag.Name]; !ok {
+			t.Errorf("--%s: this test has no value for it", flag.Name)
+		}
+	})
+	for name, c := range values {
+		if name == "vmodule" || name == "log_backtrace_at" {
+			continue // refused: TestFlannelFlags
+		}
+		with := strings.Fields(c.with)
+		before, err := parsed(with, nil)
+		if err != nil && name != "etcd-certfile" && name != "etcd-keyfile" {
+			t.Fatalf("%s: %v", c.with, err)
+		}
+		after, err := parsed(append(with, "--"+name+"="+c.value), nil)
+		if err != nil {
+			t.Errorf("--%s=%s: %v", name, c.value, err)
+			continue
+		}
+		if effect(before) == effect(after) {
+			t.Errorf("--%s=%s changes nothing that anybody reads", name, c.value)
+		}
+	}
+}
+
+// effect prints what others can read of flags.
+func effect(o *Flags) string {
+	c := o.Config()
+	level := c.Log.Enabled(context.Background(), -4)
+	handler := fmt.Sprintf("%T", c.Log.Handler())
+	c.Log = nil
+	var exported []string
+	for group := range reflect.ValueOf(o).Elem().NumField() {
+		g := reflect.ValueOf(o).Elem().Field(group)
+		for i := range g.NumField() {
+			if f := g.Type().Field(i); f.IsExported() {
+				exported = append(exported, fmt.Sprintf("%s.%s=%v", g.Type().Name(), f.Name, g.Field(i)))
+			}
+		}
+	}
+	return fmt.Sprintf("%+v %v %s %q %v", c, level, handler, exported, o.Network.Several())
+}
+
+// TestEveryFieldIsSet: no flag is missing either: each field of what a daemon is told comes from a
+// flag, but for those that cmd/overlayd fills in.
+func TestEveryFieldIsSet(t *testing.T) {
+	callers := []string{"Hostname", "OpenStore", "OpenNetworks", "StartEtcd", "Listen", "Notify", "Fix", "Underlay.IPv4", "Underlay.IPv6"}
+	changed := map[string]bool{}
+	note := func(o *Flags) {
+		var walk func(path string, v reflect.Value)
+		walk = func(path string, v reflect.Value) {
+			if v.Kind() == reflect.Struct && v.Type().PkgPath() != "net/netip" && v.NumField() > 0 && v.Type().Field(0).IsExported() {
+				for i := range v.NumField() {
+					walk(strings.TrimPrefix(path+"."+v.Type().Field(i).Name, "."), v.Field(i))
+				}
+				return
+			}
+			changed[path] = changed[path] || !v.IsZero()
+		}
+		walk("", reflect.ValueOf(o.Config()))
+	}
+	for name, c := range everyFlag(t) {
+		if o, err := parsed(append(strings.Fields(c.with), "--"+name+"="+c.value), nil); err == nil {
+			note(o)
+		}
+	}
+	if len(changed) < 20 {
+		t.Fatalf("only %d fields were seen", len(changed))
+	}
+	for path, is := range changed {
+		if is == slices.Contains(callers, path) {
+			t.Errorf("Config.%s: set by a flag: %v", path, is)
+		}
+	}
+}
+
+// TestPrecedenceOfEveryFlag: command line over OVERLAYD_ over FLANNELD_, for each flag.
+func TestPrecedenceOfEveryFlag(t *testing.T) {
+	const ours, flannels = "OVERLAYD_", "FLANNELD_"
+	for name, c := range everyFlag(t) {
+		upper := strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+		for _, step := range []struct {
+			args []string
+			env  map[string]string
+			want bool // the value is taken
+		}{
+			{nil, map[string]string{flannels + upper: c.value}, true},
+			{nil, map[string]string{ours + upper: c.value, flannels + upper: "\x00"}, true},
+			{[]string{"--" + name + "=" + c.value}, map[string]string{ours + upper: "\x00", flannels + upper: "\x00"}, true},
+			{nil, map[string]string{upper: c.value, "overlayd_" + strings.ToLower(upper): c.value}, false},
+			{nil, map[string]string{ours + upper: "", flannels + upper: ""}, false},
+		} {
+			_, f := registered()
+			def := f.Lookup(name).Value.String()
+			if err := f.Parse(step.args); err != nil {
+				t.Fatal(err)
+			}
+			env := func(k string) (string, bool) { v, ok := step.env[k]; return v, ok }
+			if given := Given(f, env, name); given != step.want {
+				t.Errorf("--%s with %q %v: given %v", name, step.args, step.env, given)
+			}
+			if err := ApplyEnv(f, env); err != nil {
+				t.Errorf("--%s with %q %v: %v", name, step.args, step.env, err)
+			}
+			if got := f.Lookup(name).Value.String(); (got != def) != step.want {
+				t.Errorf("--%s with %q %v is %s, by default %s", name, step.args, step.env, got, def)
+			}
+		}
+	}
+}
+
+// TestAllBadVariables: every variable that cannot be read is named, not only the first.
+func TestAllBadVariables(t *testing.T) {
+	o, f := registered()
+	bad := map[string]string{"OVERLAYD_HEALTHZ_PORT": "http", "FLANNELD_IP_MASQ": "perhaps", "OVERLAYD_LEASE_TTL": "1 day"}
+	err := o.Complete(f, func(k string) (string, bool) { v, ok := bad[k]; return v, ok })
+	for name, value := range bad {
+		if err == nil || !strings.Contains(err.Error(), "environment variable "+name+": invalid value \""+value+"\"") {
+			t.Errorf("%s=%s is not in: %v", name, value, err)
+		}
+	}
+	o, f = registered()
+	if err := o.Complete(f, func(k string) (string, bool) { return "v0.28.9", k == "OVERLAYD_VERSION" || k == "OVERLAYD_HELP" }); err != nil {
+		t.Errorf("the tag of an image is taken for a flag: %v", err)
+	}
+}
+
+// TestRefusals: a refusal names the flag, quotes the value and says what is wanted.
+func TestRefusals(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ args, flag, value, want string }{
+		{"--dataplane=both", "dataplane", "both", "auto, kernel or userspace"},
+		{"--df=maybe", "df", "maybe", "clear or set"},
+		{"--df=set", "df", "set", "--dataplane=userspace"},
+		{"--df=set --dataplane=kernel", "df", "set", "--dataplane=userspace"},
+		{"--debug-offloads=-none-such", "debug-offloads", "-none-such", ""},
+		{"--network=10.5.0.0", "network", "10.5.0.0", "want a network such as"},
+		{"--network=10.5.0.0/31", "network", "10.5.0.0/31", ""},
+		{"--network=fd00::/48,fd01::/48", "network", "fd00::/48,fd01::/48", "one of each"},
+		{"--network=10.5.0.0/16 --net-config-path=" + file, "network", "", "give one of them"},
+		{"--net-config-path=" + file, "net-config-path", file, "network config"},
+		{"--net-config-path=" + dir + "/none", "net-config-path", dir + "/none", "no such file"},
+		{"--subnet-file=", "subnet-file", "", "want a path"},
+		{"--subnet-file=" + dir, "subnet-file", dir, "is a directory"},
+		{"--subnet-file=" + file + "/subnet.env", "subnet-file", file, "is not a directory"},
+		{"--networks=a,,b", "networks", "", ""},
+		{"--networks=a --subnet-dir=", "subnet-dir", "", "want a directory"},
+		{"--networks=a --net-config-path=" + file, "net-config-path", "", "for which"},
+		{"--watch-networks --subnet-file=/tmp/x", "subnet-file", "", "--subnet-dir"},
+		{"--etcd-prefix=/", "etcd-prefix", "/", "want a path"},
+		{"--etcd-prefix=", "etcd-prefix", "", "want a path"},
+		{"--etcd-endpoints=", "etcd-endpoints", "", "want at least one URL"},
+		{"--etcd-endpoints=http://192.0.2.1:2379,http://", "etcd-endpoints", "entry 2", "want a URL"},
+		{"--etcd-keyfile=" + file, "etcd-keyfile", "", "give both or none"},
+		{"--etcd-certfile=" + file, "etcd-certfile", "", "give both or none"},
+		{"--etcd-cafile=" + dir + "/none", "etcd-cafile", dir + "/none", "no such file"},
+		{"--etcd-embedded --etcd-listen-client-url=https://127.0.0.1:2379", "etcd-listen-client-url", "https://127.0.0.1:2379", "want http://"},
+		{"--etcd-embedded --etcd-listen-client-url=127.0.0.1:2379", "etcd-listen-client-url", "127.0.0.1:2379", "want http://"},
+		{"--etcd-embedded --etcd-data-dir=", "etcd-data-dir", "", "want a directory"},
+		{"--lease-ttl=4s", "lease-ttl", "4s", "from 5s to"},
+		{"--lease-ttl=1500ms", "lease-ttl", "1.5s", "whole seconds"},
+		{"--lease-ttl=5500ms", "lease-ttl", "5.5s", "whole seconds"},
+		{"--lease-ttl=100000h", "lease-ttl", "100000h0m0s", "from 5s to"},
+		{"--subnet-lease-renew-margin=0", "subnet-lease-renew-margin", "0", "1 to 1439"},
+		{"--subnet-lease-renew-margin=1440", "subnet-lease-renew-margin", "1440", "1 to 1439"},
+		{"--iface-regex=[", "iface-regex", "[", "missing closing ]"},
+		{"--iface-can-reach=here", "iface-can-reach", "here", "want an IP address"},
+		{"--iface-can-reach=fe80::1%eth0", "iface-can-reach", "fe80::1%eth0", "want an IP address"},
+		{"--public-ip=2001:db8::1", "public-ip", "2001:db8::1", "want an IPv4 address"},
+		{"--public-ip=0.0.0.0", "public-ip", "0.0.0.0", "want an IPv4 address"},
+		{"--public-ip=224.0.0.1", "public-ip", "224.0.0.1", "want an IPv4 address"},
+		{"--public-ip=127.0.0.1", "public-ip", "127.0.0.1", "want an IPv4 address"},
+		{"--public-ipv6=::", "public-ipv6", "::", "want an IPv6 address"},
+		{"--public-ipv6=::ffff:192.0.2.1", "public-ipv6", "::ffff:192.0.2.1", "want an IPv6 address"},
+		{"--iptables-resync=-1", "iptables-resync", "-1", "from 1 to 86400"},
+		{"--iptables-resync=86401", "iptables-resync", "86401", "from 1 to 86400"},
+		{"--healthz-ip=", "healthz-ip", "", "want an IP address"},
+		{"--healthz-port=-1", "healthz-port", "-1", "want a TCP port"},
+		{"--log-format=xml", "log-format", "xml", "text or json"},
+		{"--vmodule=a=1", "vmodule", "a=1", "-v 1"},
+		{"--log_backtrace_at=a:1", "log_backtrace_at", "a:1", "-v 1"},
+	} {
+		_, err := parsed(strings.Fields(c.args), nil)
+		if err == nil {
+			t.Errorf("%s is accepted", c.args)
+			continue
+		}
+		for _, want := range []string{"--" + c.flag, c.value, c.want} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v does not say %q", c.args, err, want)
+			}
+		}
+		if lines := strings.Count(err.Error(), "\n"); lines > 1 {
+			t.Errorf("%s: %d lines for one mistake: %v", c.args, lines+1, err)
+		}
+	}
+}
+
+// TestLimits: the values at the edge of what is refused.
+func TestLimits(t *testing.T) {
+	for _, args := range []string{
+		"--lease-ttl=5s", "--lease-ttl=87600h", "--subnet-lease-renew-margin=1", "--subnet-lease-renew-margin=1439",
+		"--iptables-resync=1", "--iptables-resync=86400", "--healthz-port=65535", "--healthz-port=0", "--healthz-ip=::",
+		"--etcd-prefix=a", "--etcd-endpoints=unix:///run/etcd.sock", "--etcd-endpoints=https://[2001:db8::1]:2379",
+		"--etcd-embedded --etcd-listen-client-url=unix:///run/etcd.sock", "--etcd-embedded=false --etcd-data-dir=",
+		"--df=set --dataplane=userspace", "--df=clear --dataplane=kernel", "--iface-can-reach=2001:db8::1", "--public-ip=10.0.0.1",
+		"--kube-subnet-mgr --etcd-prefix=", "--kube-subnet-mgr --etcd-endpoints=", "--kube-subnet-mgr --net-config-path=/none",
+	} {
+		if _, err := parsed(strings.Fields(args), nil); err != nil {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+}
+
+// TestAllRefusals: one run reports every mistake.
+func TestAllRefusals(t *testing.T) {
+	_, err := parsed(strings.Fields("--dataplane=x --subnet-file= --etcd-prefix=/ --public-ip=x --iptables-resync=0 --log-format=x"), nil)
+	for _, flag := range []string{"dataplane", "subnet-file", "etcd-prefix", "public-ip", "iptables-resync", "log-format"} {
+		if err == nil || !strings.Contains(err.Error(), "--"+flag+": ") {
+			t.Errorf("--%s is not in: %v", flag, err)
+		}
+	}
+}
+
+// TestSecrets: what is or may hold a password appears in no error, wherever it came from.
+func TestSecrets(t *testing.T) {
+	const secret = "hunter2"
+	for _, c := range []struct {
+		args []string
+		env  map[string]string
+	}{
+		{args: []string{"--etcd-endpoints=http://u:" + secret + "@192.0.2.1:2379"}},
+		{args: []string{`--etcd-endpoints="http://u:` + secret + "@192.0.2.1:2379"}},
+		{args: []string{"--etcd-endpoints=http://192.0.2.1:2379,http://u:" + secret + "@%zz"}},
+		{env: map[string]string{"OVERLAYD_ETCD_ENDPOINTS": "http://u:" + secret + "@192.0.2.1:2379"}},
+		{env: map[string]string{"FLANNELD_ETCD_ENDPOINTS": `"http://u:` + secret + "@192.0.2.1:2379"}},
+		{args: []string{"--kube-subnet-mgr", "--kube-api-url=https://u:" + secret + "@192.0.2.1:6443"}},
+		{args: []string{"--etcd-password=" + secret, "--etcd-password-file=/none"}},
+	} {
+		_, err := parsed(c.args, c.env)
+		if err = WithoutSecrets(err); err == nil || strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "u:") {
+			t.Errorf("%q %v: %v", c.args, c.env, err)
+		}
+	}
+	if err := WithoutSecrets(nil); err != nil {
+		t.Error(err)
+	}
+	_, f := registered()
+	if err := WithoutSecrets(f.Parse([]string{"--healthz-port=http"})); err == nil || !strings.Contains(err.Error(), `"http"`) {
+		t.Errorf("a value that is no secret is not shown: %v", err)
+	}
+	for args, shows := range map[string]bool{"--etcd-password=" + secret: true, "": false} {
+		o, err := parsed(strings.Fields(args), map[string]string{"OVERLAYD_ETCD_PASSWORD": secret})
+		if err != nil || o.Etcd.PasswordShows != shows || o.Etcd.Password != secret {
+			t.Errorf("%q: shows %v, %v", args, o.Etcd.PasswordShows, err)
+		}
+	}
+}
+
+// TestPasswordFile: its first line is the password, whatever ends the line.
+func TestPasswordFile(t *testing.T) {
+	for text, want := range map[string]string{"p": "p", "p\n": "p", "p\r\nmore\n": "p", " p \n": " p ", "\np": "", "": "", "\r\n": ""} {
+		file := filepath.Join(t.TempDir(), "password")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o, err := parsed([]string{"--etcd-password-file", file}, nil)
+		if o.Etcd.Password != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v; want %q", text, o.Etcd.Password, err, want)
+		}
+	}
+}
+
+// TestEndpointsOfEmbedded: a daemon that runs etcd uses it, unless it is told another.
+func TestEndpointsOfEmbedded(t *testing.T) {
+	const listen = "http://192.0.2.1:2379"
+	for _, c := range []struct {
+		args []string
+		env  map[string]string
+		want []string
+	}{
+		{[]string{"--etcd-embedded"}, nil, []string{"http://127.0.0.1:2379"}},
+		{[]string{"--etcd-embedded", "--etcd-listen-client-url=" + listen}, nil, []string{listen}},
+		{[]string{"--etcd-embedded", "--etcd-endpoints=http://h:1, http://h:2"}, nil, []string{"http://h:1", "http://h:2"}},
+		{[]string{"--etcd-embedded"}, map[string]string{"FLANNELD_ETCD_ENDPOINTS": "http://h:1"}, []string{"http://h:1"}},
+		{nil, map[string]string{"OVERLAYD_ETCD_EMBEDDED": "true"}, []string{"http://127.0.0.1:2379"}},
+	} {
+		if o, err := parsed(c.args, c.env); err != nil || !slices.Equal(o.Etcd.Endpoints, c.want) {
+			t.Errorf("%q %v: %q, %v; want %q", c.args, c.env, o.Etcd.Endpoints, err, c.want)
+		}
+	}
+}
+
+// TestCompleteOfOneGroup: a command that only asks etcd has its flags, from the environment too.
+func TestCompleteOfOneGroup(t *testing.T) {
+	var o Etcd
+	f := pflag.NewFlagSet("lease", pflag.ContinueOnError)
+	o.Register(f)
+	env := map[string]string{"FLANNELD_ETCD_PREFIX": "/x//y/", "OVERLAYD_ETCD_EMBEDDED": "true", "FLANNELD_DATAPLANE": "none"}
+	if err := o.Complete(f, func(k string) (string, bool) { v, ok := env[k]; return v, ok }); err != nil {
+		t.Fatal(err)
+	}
+	if o.Prefix != "/x/y" || o.PrefixOf("red") != "/x/y/red" || o.PrefixOf("") != "/x/y" || !slices.Equal(o.Endpoints, []string{o.ListenURL}) {
+		t.Errorf("got %+v", o)
+	}
+	env["OVERLAYD_LEASE_TTL"] = "1s"
+	if err := o.Complete(f, func(k string) (string, bool) { v, ok := env[k]; return v, ok }); err == nil || !strings.Contains(err.Error(), `--lease-ttl: "1s"`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestNormalize: one dash becomes two before a name, and nothing else changes.
+func TestNormalize(t *testing.T) {
+	_, f := registered()
+	for in, want := range map[string]string{
+		"-iface eth0":                 "--iface eth0",
+		"-iface=eth0":                 "--iface=eth0",
+		"--iface eth0":                "--iface eth0",
+		"-v 2":                        "--v 2",
+		"-v=2":                        "--v=2",
+		"-h":                          "-h",
+		"-help":                       "--help",
+		"-":                           "-",
+		"--":                          "--",
+		"-iface eth0 -- -iface eth0":  "--iface eth0 -- -iface eth0",
+		"-ip-masq lease list -none":   "--ip-masq lease list --none",
+		"-log_backtrace_at=:0":        "--log_backtrace_at=:0",
+		"-x":                          "-x",
+		"-debug-offloads=-udp-gro":    "--debug-offloads=-udp-gro",
+		"---iface":                    "---iface",
+		"-public-ip=192.0.2.1 -v -h=": "--public-ip=192.0.2.1 --v -h=",
+	} {
+		args := strings.Fields(in)
+		if got := strings.Join(Normalize(f, args), " "); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+		if strings.Join(args, " ") != in {
+			t.Errorf("%q was changed to %q", in, args)
+		}
+	}
+}
+
+// FuzzNormalize: no word is added, lost or changed but for one dash, and a second time changes nothing.
+func FuzzNormalize(f *testing.F) {
+	for _, s := range []string{"-iface eth0", "--", "- -- -x", "-v=2 -h", "-=", "---"} {
+		f.Add(s)
+	}
+	_, set := registered()
+	f.Fuzz(func(t *testing.T, text string) {
+		args := strings.Split(text, " ")
+		got := Normalize(set, args)
+		if len(got) != len(args) {
+			t.Fatalf("%q became %q", args, got)
+		}
+		ended := false
+		for i := range args {
+			if got[i] != args[i] && (ended || got[i] != "-"+args[i] || !strings.HasPrefix(args[i], "-") || strings.HasPrefix(args[i], "--")) {
+				t.Errorf("%q became %q", args[i], got[i])
+			}
+			ended = ended || args[i] == "--"
+		}
+		if again := Normalize(set, got); !slices.Equal(again, got) {
+			t.Errorf("%q became %q the second time", got, again)
+		}
+	})
+}
+
+// TestUnderlayOptions: what the user says about the underlay arrives as addresses.
+func TestUnderlayOptions(t *testing.T) {
+	o, err := parsed(strings.Fields("--iface-can-reach=192.0.2.9 --public-ip=203.0.113.1 --public-ipv6=2001:db8::1"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := o.Config().Underlay
+	if u.CanReach != netip.MustParseAddr("192.0.2.9") || u.PublicIP != netip.MustParseAddr("203.0.113.1") || u.PublicIPv6 != netip.MustParseAddr("2001:db8::1") || u.IPv4 || u.IPv6 {
+		t.Errorf("got %+v", u)
+	}
+}
