@@ -113,7 +113,7 @@ func TestFragmentIsOfOnePacket(t *testing.T) {
 			d := a.open()
 			a.sync(d, b)
 			a.run(d)
-			d.core.forwarding.Load().entries[0].peer.mtu.Store(1300)
+			d.core.forwarding.Load().entries[0].peer.setMTU(1300)
 			if n := portsOf64Flows(t, a, b, sink); n < sourcePorts*3/4 {
 				t.Errorf("64 flows came from %d ports", n)
 			}

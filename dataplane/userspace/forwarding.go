@@ -19,7 +19,16 @@ type peer struct {
 	sockaddr sockaddr   // the same with the port, for system calls
 	// mtu is the longest inner packet that gets there whole, in bytes; 0 as long as
 	// nothing but the device's MTU is known.
-	mtu atomic.Int32
+	mtu    atomic.Int32
+	narrow *atomic.Bool // of the forwarding
+}
+
+// setMTU notes the longest inner packet that gets to p whole, in bytes; 0: that of the device.
+func (p *peer) setMTU(mtu int) {
+	p.mtu.Store(int32(mtu))
+	if mtu != 0 {
+		p.narrow.Store(true)
+	}
 }
 
 // entry is all that a packet to one lease of a peer needs. It is immutable and lives as
@@ -37,6 +46,9 @@ type forwarding struct {
 	vteps   fib.Table[entry] // underlay address of a peer → itself
 	own     []netip.Prefix   // where packets to this host may go: its subnets
 	mtu     int              // of the overlay device
+	// narrow says that some peer may have an mtu. As long as none has, no packet needs its
+	// peer in the cache. It is the same for every forwarding of a core.
+	narrow *atomic.Bool
 
 	entries []entry // all that the two have
 }
@@ -72,10 +84,14 @@ func newLocals(cfg Config, carriers []description) (ls [families]local) {
 	return ls
 }
 
+// noForwarding forwards nothing.
+func noForwarding() *forwarding { return &forwarding{narrow: new(atomic.Bool)} }
+
 // newForwarding makes what w wants, with the peers that were there before. A peer that it cannot
 // take, or a subnet of one, is left out and gets a *dataplane.PeerError.
 func newForwarding(before *forwarding, locals *[families]local, w dataplane.Wanted) (*forwarding, error) {
-	f := &forwarding{mtu: w.MTU, own: ownPrefixes(w), entries: make([]entry, 0, len(w.Peers))} // one block of memory; its addresses are kept
+	f := &forwarding{mtu: w.MTU, own: ownPrefixes(w), narrow: before.narrow}
+	f.entries = make([]entry, 0, len(w.Peers)) // one block of memory; its addresses are kept
 	routes := make([]fib.Route[entry], 0, len(w.Peers))
 	vteps := make([]fib.Route[entry], 0, len(w.Peers))
 	var errs []error
@@ -110,7 +126,7 @@ func (f *forwarding) setPeers(before *forwarding, locals *[families]local, vteps
 			if old := before.vteps.Lookup(addr); old != nil {
 				first.peer = old.peer
 			} else {
-				first.peer = &peer{addr: addr, sockaddr: newSockaddr(netip.AddrPortFrom(addr, locals[familyOf(addr)].port))}
+				first.peer = &peer{addr: addr, sockaddr: newSockaddr(netip.AddrPortFrom(addr, locals[familyOf(addr)].port)), narrow: f.narrow}
 			}
 		}
 		v.Value.peer = first.peer

@@ -43,7 +43,7 @@ func TestRefusedPeersDoNotKeepOthersOut(t *testing.T) {
 	for name, peer := range bad {
 		t.Run(name, func(t *testing.T) {
 			good := testPeer("192.0.2.1", "10.42.1.0/24", mac)
-			table, err := newForwarding(new(forwarding), &testLocals, dataplane.Wanted{MTU: testMTU, Subnets: []netip.Prefix{subnetB}, Networks: []netip.Prefix{testNetwork}, Peers: []dataplane.Peer{peer, good}})
+			table, err := newForwarding(noForwarding(), &testLocals, dataplane.Wanted{MTU: testMTU, Subnets: []netip.Prefix{subnetB}, Networks: []netip.Prefix{testNetwork}, Peers: []dataplane.Peer{peer, good}})
 			var pe *dataplane.PeerError
 			if !errors.As(err, &pe) || pe.Peer.Subnets[0] != peer.Subnets[0] {
 				t.Errorf("error %v", err)
@@ -69,7 +69,7 @@ func TestTableOf5000PeersIsFast(t *testing.T) {
 	best := time.Hour
 	for range 5 {
 		start := time.Now()
-		table, err := newForwarding(new(forwarding), &testLocals, w)
+		table, err := newForwarding(noForwarding(), &testLocals, w)
 		best = min(best, time.Since(start))
 		if err != nil {
 			t.Fatal(err)
@@ -139,8 +139,8 @@ func TestPeersOutliveASync(t *testing.T) {
 	first := testPeer("192.0.2.1", "10.42.1.0/24", mac)
 	second := testPeer("192.0.2.1", "10.42.3.0/24", mac)
 	other := testPeer("192.0.2.9", "10.42.9.0/24", mac)
-	one := sync(new(forwarding), wanted(first))
-	one.entries[0].peer.mtu.Store(1250)
+	one := sync(noForwarding(), wanted(first))
+	one.entries[0].peer.setMTU(1250)
 	two := sync(one, wanted(first, other, second))
 	for _, addr := range []string{"10.42.1.2", "10.42.3.2"} {
 		if got := two.subnets.Lookup(netip.MustParseAddr(addr)).peer.mtu.Load(); got != 1250 {

@@ -186,7 +186,7 @@ func (s *memorySender) Send(p *packet, e *entry, _ bool, c *counters) {
 	if s.OnDatagram != nil {
 		s.OnDatagram(p.datagram(), e.peer.addr)
 	}
-	c.carried(len(p.ip()))
+	c.carried(len(p.buf) - p.at)
 }
 
 // Flush implements sender.

@@ -63,7 +63,7 @@ func (q *pathProbe) query(a *sockaddr) (int, error) {
 // learn notes what the path to p takes.
 func (q *pathProbe) learn(p *peer) {
 	if mtu, err := q.query(&p.sockaddr); err == nil {
-		p.mtu.Store(int32(max(mtu-encap.Overhead(p.addr), minMTU)))
+		p.setMTU(max(mtu-encap.Overhead(p.addr), minMTU))
 	}
 }
 
@@ -82,9 +82,9 @@ func (s *sendSockets) refresh(f *forwarding) {
 		case errors.Is(err, os.ErrClosed):
 			return
 		case err == nil && mtu-encap.Overhead(p.addr) >= f.mtu:
-			p.mtu.Store(0)
+			p.setMTU(0)
 		case err == nil:
-			p.mtu.Store(int32(max(mtu-encap.Overhead(p.addr), minMTU)))
+			p.setMTU(max(mtu-encap.Overhead(p.addr), minMTU))
 		}
 	}
 }

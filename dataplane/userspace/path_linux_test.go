@@ -108,7 +108,7 @@ func TestTooBigIsAnswered(t *testing.T) {
 			if err := a.Sync(w); err != nil {
 				t.Fatal(err)
 			}
-			a.core.forwarding.Load().entries[0].peer.mtu.Store(1300)
+			a.core.forwarding.Load().entries[0].peer.setMTU(1300)
 			var answers [][]byte
 			a.OnPacket = func(p []byte) { answers = append(answers, bytes.Clone(p)) }
 			sent := len(encapsulateOffload(a, test.o, test.packet))
@@ -138,7 +138,7 @@ func TestAnswersAreLimited(t *testing.T) {
 	if err := a.Sync(w); err != nil {
 		t.Fatal(err)
 	}
-	a.core.forwarding.Load().entries[0].peer.mtu.Store(1300)
+	a.core.forwarding.Load().entries[0].peer.setMTU(1300)
 	answers := 0
 	a.OnPacket = func([]byte) { answers++ }
 	p := tcpPacket(podA, podB, 1, make([]byte, 1350))

@@ -54,16 +54,19 @@ func (w *sendWorker) send(p *packet) {
 		w.drop(dataplane.DropBadHeader)
 		return
 	}
-	e := w.forwarding.Load().subnets.Lookup(dst)
+	f := w.forwarding.Load()
+	e := f.subnets.Lookup(dst)
 	if e == nil {
 		w.drop(dataplane.DropNoRoute)
 		return
 	}
 	fragment := false
-	if mtu := int(e.peer.mtu.Load()); mtu != 0 && segmentLen(p) > mtu {
-		if fragment = fragmentable(p); !fragment {
-			w.tooBig(p, mtu)
-			return
+	if f.narrow.Load() {
+		if mtu := int(e.peer.mtu.Load()); mtu != 0 && segmentLen(p) > mtu {
+			if fragment = fragmentable(p); !fragment {
+				w.tooBig(p, mtu)
+				return
+			}
 		}
 	}
 	e.template.Put(p.datagram(), etherType)
