@@ -242,7 +242,7 @@ func TestWarnsOfTheClear(t *testing.T) {
 			}
 			s.Close()
 			text := log.String()
-			if got := strings.Count(text, "unencrypted"); got != want || strings.Contains(text, "secret") {
+			if got := strings.Count(text, "not encrypted"); got != want || strings.Contains(text, "secret") {
 				t.Errorf("%s: warned %d times, want %d: %s", endpoint, got, want, text)
 			}
 			if want > 0 && strings.Contains(text, "password") != (password != "") {
