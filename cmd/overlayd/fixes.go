@@ -10,6 +10,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcd/embedded"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
 	"github.com/overlayd/overlayd/dataplane/underlay"
@@ -33,6 +34,7 @@ func fixOf(o *flags.Flags, network string, err error) string {
 		{node.ErrTwoDaemons, "choose one with --networks"},
 		{node.ErrNotGivenBack, "run overlayd drain again, with the daemon's flags"},
 		{node.ErrAliveElsewhere, "drain that daemon with its own --subnet-file"},
+		{embedded.ErrListen, "stop that process, or give another address by --etcd-listen-client-url"},
 		{userspace.ErrNoTUN, "docker run --device /dev/net/tun"},
 		{userspace.ErrNoModule, "modprobe tun"},
 		{userspace.ErrPermission, fixPermission},

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/control/etcd/embedded"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
 	"github.com/overlayd/overlayd/dataplane/underlay"
@@ -41,6 +42,7 @@ func TestFixesNameFlags(t *testing.T) {
 		{node.ErrKernelOnly, "--dataplane=kernel"},
 		{&node.RunningError{SubnetFile: "x", PID: 7}, "stop it first, or give this daemon a --subnet-file, prefix and VNI of its own"},
 		{userspace.ErrNoTUN, "docker run --device /dev/net/tun"},
+		{fmt.Errorf("start embedded etcd: %w", embedded.ErrListen), "stop that process, or give another address by --etcd-listen-client-url"},
 		{userspace.ErrNoModule, "modprobe tun"},
 		{userspace.ErrPermission, "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
 		{userspace.ErrDeviceBusy, "stop the other overlayd of this host"},

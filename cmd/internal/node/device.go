@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
 )
 
 // claimDir is where daemons claim devices, whatever their subnet files: on a volume that daemons
@@ -52,7 +54,7 @@ func (d devices) claim(vni uint32) (*deviceClaim, error) {
 		return nil, &ServedError{vni}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("claim device flannel.%d: %w", vni, err)
+		return nil, fmt.Errorf("claim device %s: %w", dataplane.DeviceName(vni), err)
 	}
 	return &deviceClaim{vni, f}, nil
 }
@@ -71,7 +73,7 @@ type ServedError struct{ VNI uint32 }
 
 // Error implements error.
 func (e *ServedError) Error() string {
-	return fmt.Sprintf("another overlayd in this network namespace serves flannel.%d: stop it, or give this one a prefix and VNI of its own", e.VNI)
+	return fmt.Sprintf("another overlayd in this network namespace serves %s: stop it, or give this one a prefix and VNI of its own", dataplane.DeviceName(e.VNI))
 }
 
 // release ends the claim.
@@ -155,7 +157,7 @@ func (d devices) served() (names []string, err error) {
 			return nil, err
 		}
 		if held {
-			names = append(names, fmt.Sprint("flannel.", vni))
+			names = append(names, dataplane.DeviceName(vni))
 		}
 	}
 	slices.Sort(names)

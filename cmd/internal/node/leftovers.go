@@ -168,8 +168,7 @@ func removeDevices(vnis []uint32) (removed []string, err error) {
 	}
 	defer rt.Close()
 	for _, vni := range vnis {
-		for _, family := range []string{"flannel", "flannel-v6"} {
-			name := fmt.Sprintf("%s.%d", family, vni)
+		for _, name := range []string{dataplane.DeviceName(vni), dataplane.DeviceNameV6(vni)} {
 			gone, rerr := rt.RemoveOurs(name)
 			if err = errors.Join(err, rerr); gone {
 				removed = append(removed, "device "+name)

@@ -24,13 +24,13 @@ func checkMTU(c control.Network, iface underlay.Interface) error {
 	return nil
 }
 
-// maxVNI returns the largest VNI that fits a device name of 15 bytes after "flannel.", and after
-// "flannel-v6.", which the kernel dataplane uses on an IPv6 underlay.
+// maxVNI returns the largest VNI that fits the names of the overlay devices: the kernel dataplane
+// has a longer one on an IPv6 underlay.
 func (n *Network) maxVNI(c control.Network) uint32 {
 	if n.cfg.Mode == Kernel && slices.ContainsFunc(n.iface.Underlays(c.EnableIPv4, c.EnableIPv6), func(u dataplane.Underlay) bool { return u.Local.Is6() }) {
-		return 9_999
+		return dataplane.MaxDeviceVNIV6
 	}
-	return 9_999_999
+	return dataplane.MaxDeviceVNI
 }
 
 // overlayMTU returns how long an inner packet may be, in bytes: the configured underlay MTU, at most

@@ -166,13 +166,16 @@ func checkDatabase(dir string) error {
 	return db.Close()
 }
 
+// ErrListen says that the listen address is taken, or does not belong to this host.
+var ErrListen = errors.New("listen address")
+
 // explain names the field of cfg that an error of etcd is about.
 func explain(err error, cfg Config) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("listen address %q is in use by another process: %w", cfg.ListenClient, err)
+		return fmt.Errorf("%w %q is in use by another process: %w", ErrListen, cfg.ListenClient, err)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Errorf("listen address %q is not an address of this host: %w", cfg.ListenClient, err)
+		return fmt.Errorf("%w %q is not an address of this host: %w", ErrListen, cfg.ListenClient, err)
 	}
 	return fmt.Errorf("start etcd server in data directory %q, listen address %q: %w", cfg.Dir, cfg.ListenClient, err)
 }
