@@ -1,7 +1,6 @@
 package userspace
 
 import (
-	"encoding/binary"
 	"time"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -44,31 +43,4 @@ func (w *sendWorker) tooBig(p *packet, mtu int) {
 	}
 	a.last = now
 	w.queue.Answer(&packet{buf: a.buf[:a.headroom+n], at: a.headroom})
-}
-
-// segmentLen returns the length of the longest packet that p will be on the wire.
-func segmentLen(p *packet) int {
-	b := p.ip()
-	if p.GSO == encap.GSONone {
-		return len(b)
-	}
-	headers := int(p.CsumStart)
-	switch {
-	case p.GSO == encap.GSOUDP:
-		headers += 8
-	case headers+tcpMinLen <= len(b):
-		headers += int(b[headers+12]>>4) * 4
-	}
-	return min(len(b), headers+int(p.Size))
-}
-
-// fragmentable reports whether p, too long for the path, is to go there in fragments
-// of the underlay: an IPv4 packet without DF may, and an IPv6 packet of up to the least
-// MTU must, for its sender will not make it shorter (RFC 2473 section 7.1 (b)).
-func fragmentable(p *packet) bool {
-	b := p.ip()
-	if b[0]>>4 == 6 {
-		return segmentLen(p) <= minMTU6
-	}
-	return binary.BigEndian.Uint16(b[6:])&0x4000 == 0
 }

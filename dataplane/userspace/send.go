@@ -62,8 +62,8 @@ func (w *sendWorker) send(p *packet) {
 	}
 	fragment := false
 	if f.narrow.Load() {
-		if mtu := int(e.peer.mtu.Load()); mtu != 0 && segmentLen(p) > mtu {
-			if fragment = fragmentable(p); !fragment {
+		if mtu := int(e.peer.mtu.Load()); mtu != 0 && p.WireLen(p.ip()) > mtu {
+			if fragment = p.Fragmentable(p.ip()); !fragment {
 				w.tooBig(p, mtu)
 				return
 			}
