@@ -21,7 +21,7 @@ func newCore(cfg Config, carriers []description, n int) *core {
 	for _, u := range cfg.Underlays {
 		c.vteps = append(c.vteps, dataplane.VTEP{Addr: u.Public, MAC: c.locals[familyOf(u.Local)].mac, VNI: cfg.VNI})
 	}
-	c.forwarding.Store(noForwarding())
+	c.forwarding.Store(new(forwarding))
 	for i := range n {
 		c.send[i].forwarding = &c.forwarding
 		c.send[i].answer = newAnswerer(maxHeadroom(carriers))

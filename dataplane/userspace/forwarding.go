@@ -19,24 +19,35 @@ type peer struct {
 	sockaddr sockaddr   // the same with the port, for system calls
 	// mtu is the longest inner packet that gets there whole, in bytes; 0 as long as
 	// nothing but the device's MTU is known.
-	mtu    atomic.Int32
-	narrow *atomic.Bool // of the forwarding
+	mtu atomic.Int32
+
+	entry atomic.Pointer[entry] // the first of those of the last Sync
 }
 
 // setMTU notes the longest inner packet that gets to p whole, in bytes; 0: that of the device.
 func (p *peer) setMTU(mtu int) {
 	p.mtu.Store(int32(mtu))
-	if mtu != 0 {
-		p.narrow.Store(true)
+	for e := p.entry.Load(); e != nil; e = e.next {
+		e.mtu.Store(int32(mtu))
 	}
 }
 
-// entry is all that a packet to one lease of a peer needs. It is immutable and lives as
-// long as its forwarding.
+// adopt makes e an entry of p, in front of next: nil if e is the first one of a Sync. What setMTU
+// stores at the same time stays.
+func (p *peer) adopt(e, next *entry) {
+	e.peer, e.next = p, next
+	p.entry.Store(e)
+	e.mtu.CompareAndSwap(0, p.mtu.Load())
+}
+
+// entry is all that a packet to one lease of a peer needs. It lives as long as its forwarding,
+// and is immutable but for mtu.
 type entry struct {
 	peer     *peer
+	mtu      atomic.Int32 // that of the peer, here so that no packet has to fetch the peer
 	template encap.Template
-	carrier  uint8 // by which it goes: an index, as of the Port's carriers
+	carrier  uint8  // by which it goes: an index, as of the Port's carriers
+	next     *entry // of the same peer
 }
 
 // forwarding is what both directions forward by. It is immutable: a Sync makes a new
@@ -46,9 +57,6 @@ type forwarding struct {
 	vteps   fib.Table[entry] // underlay address of a peer → itself
 	own     []netip.Prefix   // where packets to this host may go: its subnets
 	mtu     int              // of the overlay device
-	// narrow says that some peer may have an mtu. As long as none has, no packet needs its
-	// peer in the cache. It is the same for every forwarding of a core.
-	narrow *atomic.Bool
 
 	entries []entry // all that the two have
 }
@@ -84,13 +92,10 @@ func newLocals(cfg Config, carriers []description) (ls [families]local) {
 	return ls
 }
 
-// noForwarding forwards nothing.
-func noForwarding() *forwarding { return &forwarding{narrow: new(atomic.Bool)} }
-
 // newForwarding makes what w wants, with the peers that were there before. A peer that it cannot
 // take, or a subnet of one, is left out and gets a *dataplane.PeerError.
 func newForwarding(before *forwarding, locals *[families]local, w dataplane.Wanted) (*forwarding, error) {
-	f := &forwarding{mtu: w.MTU, own: ownPrefixes(w), narrow: before.narrow}
+	f := &forwarding{mtu: w.MTU, own: ownPrefixes(w)}
 	f.entries = make([]entry, 0, len(w.Peers)) // one block of memory; its addresses are kept
 	routes := make([]fib.Route[entry], 0, len(w.Peers))
 	vteps := make([]fib.Route[entry], 0, len(w.Peers))
@@ -104,8 +109,9 @@ func newForwarding(before *forwarding, locals *[families]local, w dataplane.Want
 			continue
 		}
 		local := &locals[familyOf(p.Addr)]
-		f.entries = append(f.entries, entry{template: encap.NewTemplate(p.VNI, p.MAC, local.mac), carrier: local.carrier})
+		f.entries = f.entries[:len(f.entries)+1]
 		e := &f.entries[len(f.entries)-1]
+		e.template, e.carrier = encap.NewTemplate(p.VNI, p.MAC, local.mac), local.carrier
 		vteps = append(vteps, fib.Route[entry]{Prefix: netip.PrefixFrom(p.Addr, p.Addr.BitLen()), Value: e})
 		for _, s := range subnets {
 			routes = append(routes, fib.Route[entry]{Prefix: s, Value: e})
@@ -122,14 +128,18 @@ func (f *forwarding) setPeers(before *forwarding, locals *[families]local, vteps
 	for _, v := range vteps {
 		addr := v.Prefix.Addr()
 		first := f.vteps.Lookup(addr)
-		if first.peer == nil {
+		p := first.peer
+		if p == nil {
 			if old := before.vteps.Lookup(addr); old != nil {
-				first.peer = old.peer
+				p = old.peer
 			} else {
-				first.peer = &peer{addr: addr, sockaddr: newSockaddr(netip.AddrPortFrom(addr, locals[familyOf(addr)].port)), narrow: f.narrow}
+				p = &peer{addr: addr, sockaddr: newSockaddr(netip.AddrPortFrom(addr, locals[familyOf(addr)].port))}
 			}
+			p.adopt(first, nil)
 		}
-		v.Value.peer = first.peer
+		if v.Value != first {
+			p.adopt(v.Value, p.entry.Load())
+		}
 	}
 }
 

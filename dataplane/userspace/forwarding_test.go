@@ -43,7 +43,7 @@ func TestRefusedPeersDoNotKeepOthersOut(t *testing.T) {
 	for name, peer := range bad {
 		t.Run(name, func(t *testing.T) {
 			good := testPeer("192.0.2.1", "10.42.1.0/24", mac)
-			table, err := newForwarding(noForwarding(), &testLocals, dataplane.Wanted{MTU: testMTU, Subnets: []netip.Prefix{subnetB}, Networks: []netip.Prefix{testNetwork}, Peers: []dataplane.Peer{peer, good}})
+			table, err := newForwarding(new(forwarding), &testLocals, dataplane.Wanted{MTU: testMTU, Subnets: []netip.Prefix{subnetB}, Networks: []netip.Prefix{testNetwork}, Peers: []dataplane.Peer{peer, good}})
 			var pe *dataplane.PeerError
 			if !errors.As(err, &pe) || pe.Peer.Subnets[0] != peer.Subnets[0] {
 				t.Errorf("error %v", err)
@@ -69,7 +69,7 @@ func TestTableOf5000PeersIsFast(t *testing.T) {
 	best := time.Hour
 	for range 5 {
 		start := time.Now()
-		table, err := newForwarding(noForwarding(), &testLocals, w)
+		table, err := newForwarding(new(forwarding), &testLocals, w)
 		best = min(best, time.Since(start))
 		if err != nil {
 			t.Fatal(err)
@@ -81,7 +81,7 @@ func TestTableOf5000PeersIsFast(t *testing.T) {
 		}
 	}
 	t.Logf("5000 peers: %v", best)
-	if limit := 20 * time.Millisecond; best > limit {
+	if limit := slowdown * 20 * time.Millisecond; best > limit {
 		t.Errorf("5000 peers take %v, want at most %v", best, limit)
 	}
 }
@@ -139,15 +139,21 @@ func TestPeersOutliveASync(t *testing.T) {
 	first := testPeer("192.0.2.1", "10.42.1.0/24", mac)
 	second := testPeer("192.0.2.1", "10.42.3.0/24", mac)
 	other := testPeer("192.0.2.9", "10.42.9.0/24", mac)
-	one := sync(noForwarding(), wanted(first))
+	one := sync(new(forwarding), wanted(first))
 	one.entries[0].peer.setMTU(1250)
 	two := sync(one, wanted(first, other, second))
 	for _, addr := range []string{"10.42.1.2", "10.42.3.2"} {
-		if got := two.subnets.Lookup(netip.MustParseAddr(addr)).peer.mtu.Load(); got != 1250 {
+		if got := two.subnets.Lookup(netip.MustParseAddr(addr)).mtu.Load(); got != 1250 {
 			t.Errorf("the path to %s takes %d bytes after a Sync, want 1250", addr, got)
 		}
 	}
-	if got := two.subnets.Lookup(netip.MustParseAddr("10.42.9.2")).peer.mtu.Load(); got != 0 {
+	two.entries[0].peer.setMTU(1300)
+	for _, addr := range []string{"10.42.1.2", "10.42.3.2"} {
+		if got := two.subnets.Lookup(netip.MustParseAddr(addr)).mtu.Load(); got != 1300 {
+			t.Errorf("the path to %s takes %d bytes after it was learnt again, want 1300", addr, got)
+		}
+	}
+	if got := two.subnets.Lookup(netip.MustParseAddr("10.42.9.2")).mtu.Load(); got != 0 {
 		t.Errorf("another path takes %d bytes", got)
 	}
 	moved := first

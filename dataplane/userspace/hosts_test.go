@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -219,5 +218,5 @@ func eventually(tb testing.TB, what string, ok func() bool) {
 
 // entryTo is the entry of a peer at that address.
 func entryTo(a netip.AddrPort) *entry {
-	return &entry{peer: &peer{addr: a.Addr(), sockaddr: newSockaddr(a), narrow: new(atomic.Bool)}}
+	return &entry{peer: &peer{addr: a.Addr(), sockaddr: newSockaddr(a)}}
 }

@@ -54,19 +54,16 @@ func (w *sendWorker) send(p *packet) {
 		w.drop(dataplane.DropBadHeader)
 		return
 	}
-	f := w.forwarding.Load()
-	e := f.subnets.Lookup(dst)
+	e := w.forwarding.Load().subnets.Lookup(dst)
 	if e == nil {
 		w.drop(dataplane.DropNoRoute)
 		return
 	}
 	fragment := false
-	if f.narrow.Load() {
-		if mtu := int(e.peer.mtu.Load()); mtu != 0 && p.WireLen(p.ip()) > mtu {
-			if fragment = p.Fragmentable(p.ip()); !fragment {
-				w.tooBig(p, mtu)
-				return
-			}
+	if mtu := int(e.mtu.Load()); mtu != 0 && p.WireLen(p.ip()) > mtu {
+		if fragment = p.Fragmentable(p.ip()); !fragment {
+			w.tooBig(p, mtu)
+			return
 		}
 	}
 	e.template.Put(p.datagram(), etherType)
