@@ -56,6 +56,7 @@ func (t *tunnel) adjust(l netlink.Link, w dataplane.Wanted) error {
 		explain(t.rt.SetLink(t.index, w.MTU, rtnl.Alias, true), t.cfg),
 		t.rt.AddAddrs(t.index, t.own(w.Subnets), t.own(w.Addrs)...))
 	if t.rt.Changes() != before {
+		t.emptied = true // with its last IPv4 address the kernel removes routes, and says nothing (fib_disable_ip)
 		t.note(dataplane.OpReplace, "other MTU, state or addresses")
 	}
 	return errors.Join(errs...)
@@ -67,6 +68,7 @@ func (t *tunnel) settle(w dataplane.Wanted) error {
 	before := t.rt.Changes()
 	err := t.rt.SetAddrs(t.index, t.own(w.Subnets), w.Networks, t.own(w.Addrs)...)
 	if t.rt.Changes() != before {
+		t.emptied = true // as in adjust, while this Sync went on: the next look reads it
 		t.note(dataplane.OpReplace, "further addresses")
 	}
 	return err

@@ -297,6 +297,16 @@ func TestSyncAfterDeviceDeleted(t *testing.T) {
 	}
 }
 
+// With the last IPv4 address of a device the kernel removes its routes, and reports none of that.
+func TestSyncAfterAddressesDeleted(t *testing.T) {
+	h := newHosts(t, 1)[0].open()
+	w := wanted(peerB, peerC)
+	h.sync(w)
+	h.Run("ip", "address", "flush", "dev", "flannel.1")
+	h.sync(w)
+	h.expect(w)
+}
+
 func TestMTUAndSubnetChangeInPlace(t *testing.T) {
 	h := newHosts(t, 1)[0].open()
 	w := wanted(peerB)
