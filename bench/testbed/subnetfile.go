@@ -18,7 +18,7 @@ type Lease struct {
 // Pod returns the address of the first pod.
 func (l Lease) Pod() netip.Addr { return l.Gateway.Addr().Next() }
 
-// ReadLease reads a subnet file. Its error is fs.ErrNotExist as long as there is none.
+// ReadLease reads a subnet file. Its error is fs.ErrNotExist until the file exists.
 func ReadLease(file string) (Lease, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

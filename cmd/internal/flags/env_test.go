@@ -18,7 +18,7 @@ func TestPrecedence(t *testing.T) {
 		{"default", nil, nil, "/coreos.com/network"},
 		{"flannel's", nil, map[string]string{"FLANNELD_ETCD_PREFIX": "/f"}, "/f"},
 		{"ours wins", nil, map[string]string{"FLANNELD_ETCD_PREFIX": "/f", "OVERLAYD_ETCD_PREFIX": "/o"}, "/o"},
-		{"empty is none", nil, map[string]string{"FLANNELD_ETCD_PREFIX": "/f", "OVERLAYD_ETCD_PREFIX": ""}, "/f"},
+		{"an empty variable does not count", nil, map[string]string{"FLANNELD_ETCD_PREFIX": "/f", "OVERLAYD_ETCD_PREFIX": ""}, "/f"},
 		{"flag wins", []string{"--etcd-prefix=/x"}, map[string]string{"OVERLAYD_ETCD_PREFIX": "/o"}, "/x"},
 		{"one dash", []string{"-etcd-prefix", "/x"}, nil, "/x"},
 		{"as flannel joins it", []string{"-etcd-prefix", "x//y/"}, nil, "x/y"},

@@ -130,7 +130,7 @@ func TestWaitEnds(t *testing.T) {
 	}
 }
 
-// TestFirstConfig: it is written if there is none, and never over another.
+// TestFirstConfig: the first config is written only if the store has no config.
 func TestFirstConfig(t *testing.T) {
 	needUnderlay(t)
 	for name, c := range map[string]struct {

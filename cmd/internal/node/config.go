@@ -25,10 +25,10 @@ type Config struct {
 	StartEtcd    StartEtcd    // nil: run no etcd in this process
 	FirstConfig  []byte       // network config in flannel's JSON, written if the store has none
 
-	// Listen opens the listener of the health endpoint; nil: there is none. It is called once
+	// Listen opens the listener of the health endpoint; nil: no endpoint. It is called once
 	// nothing else can refuse the start.
 	Listen func() (net.Listener, error)
-	// Notify tells the service manager a state of sd_notify(3); nil: there is none.
+	// Notify tells the service manager a state of sd_notify(3); nil: no service manager.
 	Notify func(state string)
 	// Fix says what to do about an error that is going to be logged; nil, or empty: nothing.
 	Fix func(network string, err error) string

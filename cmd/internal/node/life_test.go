@@ -151,7 +151,7 @@ func TestUnderlayChange(t *testing.T) {
 }
 
 // TestDataplaneDies: once an overlay was open, nothing that it does ends the daemon: the next
-// session begins after a pause, and until then the status says why there is none.
+// session begins after a pause, and until then the status says why no session runs.
 func TestDataplaneDies(t *testing.T) {
 	t.Parallel()
 	needUnderlay(t)

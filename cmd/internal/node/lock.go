@@ -66,7 +66,7 @@ func holderOf(f *os.File) (h holder, err error) {
 	return h, nil
 }
 
-// openLocked opens the file of a claim, makes it if there is none, and locks it. It is the
+// openLocked opens the file of a claim, creates it if it is missing, and locks it. It is the
 // caller's to close.
 func openLocked(path string) (*os.File, error) {
 	for {

@@ -60,7 +60,7 @@ func claimNode(subnetFile string) (*nodeFile, error) {
 // maxNodeFile bounds how much is read of a node file, in bytes: more than one has.
 const maxNodeFile = 4096
 
-// read reads the ID and the leftovers, and makes an ID if there is none.
+// read reads the ID and the leftovers, and makes an ID if the file has no ID.
 func (n *nodeFile) read() error {
 	b, err := io.ReadAll(io.LimitReader(n.file, maxNodeFile))
 	if err != nil {

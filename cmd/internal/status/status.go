@@ -18,7 +18,7 @@ type Network struct {
 	Name string `json:"name,omitempty"` // empty if the daemon serves one network
 
 	SessionStart time.Time `json:"session_start,omitzero"` // zero: there is no session now
-	Err          string    `json:"err,omitempty"`          // why there is none
+	Err          string    `json:"err,omitempty"`          // why no session runs
 	ErrSince     time.Time `json:"err_since,omitzero"`     // when the last session ended
 	Ready        bool      `json:"ready"`
 	ReadySince   time.Time `json:"ready_since,omitzero"`
