@@ -1,8 +1,10 @@
 package control
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/gaissmai/bart"
 
@@ -32,9 +34,14 @@ type admission struct {
 	self     Lease
 	ownKey   string
 	subnets  bart.Table[string] // admitted subnets, with the key of their lease
-	macs     map[vtepMAC]*claim // the oldest claim of each MAC
+	macs     map[vtepMAC]*claim // who has each MAC
+	rivals   []rival            // have a MAC of self
+	shared   bool               // MACs may be alike
 	rejected []Rejection
 }
+
+// reasonOwnMAC is the reason of leases that have a MAC of this node.
+const reasonOwnMAC = "own_mac"
 
 func newAdmission(n Network, self Lease) *admission {
 	return &admission{network: n, self: self, ownKey: self.Key()}
@@ -110,10 +117,17 @@ func (a *admission) check(c claim) error {
 		return refuse("own_public_ip", "PublicIP %s is this node's own", c.vtep.Addr)
 	case !c.vtep.MAC.IsUnicast():
 		return refuse("mac_not_unicast", "VtepMAC %s is not unicast", c.vtep.MAC)
-	case c.vtep.MAC == own.MAC:
-		return refuse("own_mac", "VtepMAC %s is this node's own", c.vtep.MAC)
 	}
-	return a.checkPublicIP(c.vtep.Addr)
+	if err := a.checkPublicIP(c.vtep.Addr); err != nil || c.vtep.MAC != own.MAC {
+		return err
+	}
+	if !c.rec.kept {
+		a.rivals = append(a.rivals, rival{c.vtep, c.subnet, c.rec.key, c.rec.CreateRevision})
+	}
+	if a.shared {
+		return nil
+	}
+	return refuse(reasonOwnMAC, "VtepMAC %s of PublicIP %s is this node's own", c.vtep.MAC, c.vtep.Addr)
 }
 
 // ownSubnet returns the node's subnet of p's family, if it has one.
@@ -155,17 +169,59 @@ func (a *admission) checkPublicIP(ip netip.Addr) error {
 
 // admit judges a claim against those admitted before it, and remembers it.
 func (a *admission) admit(c *claim) error {
-	s := vtepMAC{c.vtep.MAC, c.vtep.Addr.Is6()}
-	if older, ok := a.macs[s]; ok && older.vtep.Addr != c.vtep.Addr {
-		return refuse("mac_in_use", "VtepMAC %s with PublicIP %s belongs to the older lease %s with PublicIP %s",
-			c.vtep.MAC, c.vtep.Addr, older.rec.key, older.vtep.Addr)
-	}
 	if a.subnets.OverlapsPrefix(c.subnet) {
 		return a.errOverlap(c.subnet)
 	}
 	a.subnets.Insert(c.subnet, c.rec.key)
-	a.macs[s] = c
 	return nil
+}
+
+// admitMACs gives each MAC to one of the VTEPs that have it, and returns those of the admitted claims,
+// which are oldest first, that are left. last is what the last call of RIB.Peers returned.
+func (a *admission) admitMACs(claims []claim, admitted []int32, last []dataplane.Peer) []int32 {
+	a.macs = make(map[vtepMAC]*claim, len(admitted))
+	for _, i := range admitted {
+		c := &claims[i]
+		s := vtepMAC{c.vtep.MAC, c.vtep.Addr.Is6()}
+		if has, ok := a.macs[s]; !ok || has.vtep.Addr != c.vtep.Addr && c.takesMAC(has, last) {
+			a.macs[s] = c
+		}
+	}
+	left := admitted[:0]
+	for _, i := range admitted {
+		c := &claims[i]
+		has := a.macs[vtepMAC{c.vtep.MAC, c.vtep.Addr.Is6()}]
+		if has.vtep.Addr != c.vtep.Addr {
+			a.reject(c.rec, c.subnet, refuse("mac_in_use", "VtepMAC %s with PublicIP %s belongs to lease %s with PublicIP %s",
+				c.vtep.MAC, c.vtep.Addr, has.rec.key, has.vtep.Addr))
+			continue
+		}
+		left = append(left, i)
+	}
+	return left
+}
+
+// takesMAC reports whether c takes its MAC from an older claim: what is kept stands back, then who
+// has derived the MAC from its own address keeps it, then who has had it.
+func (c *claim) takesMAC(older *claim, last []dataplane.Peer) bool {
+	for _, judge := range [...]func(*claim) bool{
+		func(c *claim) bool { return !c.rec.kept },
+		func(c *claim) bool { return isDerivedFromOwn(c.vtep) },
+		func(c *claim) bool { return hasVTEP(last, c.vtep) },
+	} {
+		if mine, theirs := judge(c), judge(older); mine != theirs {
+			return mine
+		}
+	}
+	return false
+}
+
+// hasVTEP looks for v in what RIB.Peers has returned.
+func hasVTEP(peers []dataplane.Peer, v dataplane.VTEP) bool {
+	_, found := slices.BinarySearchFunc(peers, v, func(p dataplane.Peer, v dataplane.VTEP) int {
+		return cmp.Or(p.Addr.Compare(v.Addr), slices.Compare(p.MAC[:], v.MAC[:]))
+	})
+	return found
 }
 
 // errOverlap names the older lease that p overlaps.

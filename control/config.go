@@ -18,8 +18,11 @@ type Config struct {
 	// the subnet file names: for containers that share the daemon's network namespace.
 	WorkloadAddress bool
 	RenewMargin     time.Duration // before expiry; 0 is an hour
-	Log             *slog.Logger
-	Ready           func() // may be nil; called once, when Status.Ready becomes true
+	// SharedMACs says that the Overlay knows VTEPs by their addresses: those of several peers, and
+	// of this node, may have one MAC.
+	SharedMACs bool
+	Log        *slog.Logger
+	Ready      func() // may be nil; called once, when Status.Ready becomes true
 	// Published is called after each new Status; it may be nil. Calls come from several
 	// goroutines, and it must not block: it wakes whoever reads Controller.Status.
 	Published func()

@@ -36,6 +36,8 @@ type Controller struct {
 
 	drainOnce sync.Once
 
+	macs atomic.Pointer[ownMACs] // follow → keep: to publish the lease with; nil: with those that it has
+
 	mu     sync.Mutex // of whoever replaces status
 	status atomic.Pointer[Status]
 }
@@ -120,6 +122,7 @@ func (c *Controller) setLease(l Lease, change func(*Stats)) {
 
 // loseLease takes the lease away, which somebody else has now.
 func (c *Controller) loseLease(err error) {
+	c.macs.Store(nil)
 	c.publish(func(s *Status) {
 		s.Held = false
 		s.Stats.Losses++

@@ -25,18 +25,21 @@ type follower struct {
 	again   pace.Backoff
 	retryAt time.Time                // zero: nothing to retry
 	dropAt  time.Time                // zero: the RIB keeps nothing that the store has lost
+	yieldAt time.Time                // zero: no other lease has a MAC of the own one
 	failure string                   // of the last Sync, to see that it is another one
 	failed  map[dataplane.VTEP]error // peers that the last Sync could not program
 	hadKept bool                     // the Status has peers that are kept
 
 	file fileKeeper
 
-	badDue, rejectedDue, syncDue, fileDue pace.Notices
+	badDue, rejectedDue, syncDue, fileDue, macDue pace.Notices
 }
 
 func newFollower(c *Controller) *follower {
-	return &follower{c: c, rib: NewRIB(c.cfg.Network), file: fileKeeper{path: c.cfg.SubnetFile},
+	f := &follower{c: c, rib: NewRIB(c.cfg.Network), file: fileKeeper{path: c.cfg.SubnetFile},
 		again: pace.Backoff{Low: 100 * time.Millisecond, High: 30 * time.Second}}
+	f.rib.sharedMACs = c.cfg.SharedMACs
+	return f
 }
 
 // run waits for the first lease and then follows the store until ctx ends. There is
@@ -61,16 +64,20 @@ func (f *follower) loop(ctx context.Context, in *inbox) {
 	for {
 		retry, stop := timerAt(f.retryAt)
 		drop, stopDrop := timerAt(f.dropAt)
+		yield, stopYield := timerAt(f.yieldAt)
 		select {
 		case <-ctx.Done():
 			stop()
 			stopDrop()
+			stopYield()
 			return
 		case <-in.wake:
 			f.apply(ctx, in.take())
 		case <-f.c.changed:
 			f.dirty = true
 		case <-retry:
+			f.dirty = true
+		case <-yield:
 			f.dirty = true
 		case <-drop:
 			f.drop(ctx)
@@ -79,6 +86,7 @@ func (f *follower) loop(ctx context.Context, in *inbox) {
 		}
 		stop()
 		stopDrop()
+		stopYield()
 		if f.dirty {
 			f.sync(ctx)
 		}
@@ -169,10 +177,11 @@ func (f *follower) sync(ctx context.Context) {
 		return
 	}
 	peers, rejected := f.rib.Peers(self)
+	f.contend(ctx, self, held)
 	w := f.wanted(self, peers)
 	f.dirty = false
 	report := peerReport{peers: peers, kept: f.rib.keptSubnets(), rejected: f.rejectedEntries(rejected)}
-	f.logEntries(ctx, &f.rejectedDue, report.rejected, "lease not used")
+	f.logEntries(ctx, &f.rejectedDue, withoutRivals(report.rejected), "lease not used")
 	if left == nil && f.done != nil && sameWanted(*f.done, w) {
 		f.publishPeers(report)
 		return // nothing changed for the dataplane, for example one more lease is refused
@@ -197,7 +206,7 @@ func (f *follower) sync(ctx context.Context) {
 
 // wanted returns what Overlay is to make true.
 func (f *follower) wanted(self Lease, peers []dataplane.Peer) dataplane.Wanted {
-	w := dataplane.Wanted{Subnets: subnetsOf(self), Networks: f.c.cfg.Network.Prefixes(), MTU: f.c.Status().MTU, Peers: peers}
+	w := dataplane.Wanted{VTEPs: vtepsOf(self), Subnets: subnetsOf(self), Networks: f.c.cfg.Network.Prefixes(), MTU: f.c.Status().MTU, Peers: peers}
 	if f.c.cfg.WorkloadAddress {
 		w.Addrs = workloadAddrs(w.Subnets)
 	}
@@ -249,9 +258,14 @@ func (s *Status) setPeers(report peerReport, statuses []PeerStatus) {
 
 // sameWanted compares all but what one Controller never changes, and what follows from the rest.
 func sameWanted(a, b dataplane.Wanted) bool {
-	return a.MTU == b.MTU && slices.Equal(a.Subnets, b.Subnets) && slices.EqualFunc(a.Peers, b.Peers, func(p, q dataplane.Peer) bool {
+	return a.MTU == b.MTU && slices.Equal(a.VTEPs, b.VTEPs) && slices.Equal(a.Subnets, b.Subnets) && slices.EqualFunc(a.Peers, b.Peers, func(p, q dataplane.Peer) bool {
 		return p.VTEP == q.VTEP && slices.Equal(p.Subnets, q.Subnets)
 	})
+}
+
+// vtepsOf returns what a lease publishes.
+func vtepsOf(l Lease) []dataplane.VTEP {
+	return slices.DeleteFunc([]dataplane.VTEP{l.vtep(false), l.vtep(true)}, func(v dataplane.VTEP) bool { return !v.Addr.IsValid() })
 }
 
 // subnetsOf returns the own subnets that the dataplane is to have.

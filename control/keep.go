@@ -138,7 +138,7 @@ func (c *Controller) hold(ctx context.Context, l Lease) (lost error) {
 
 // renew makes one attempt.
 func (c *Controller) renew(ctx context.Context, h *holding) (lost error) {
-	l, err := c.cfg.Store.Renew(ctx, h.lease)
+	l, err := c.cfg.Store.Renew(ctx, c.macs.Load().in(h.lease))
 	h.last = time.Now()
 	switch {
 	case err == nil:

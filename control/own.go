@@ -21,17 +21,18 @@ const (
 // publish. The node's own is, first, a lease with its public IP (Lease.SamePublicIP).
 //
 // A node whose public IP has changed has its last lease still: the one of its previous
-// subnets, if they fit the network, with the MAC that its device has kept. A MAC that
+// subnets, if they fit the network. The store may know that the node wrote it: wrote. Else
+// it is the node's if it has the MAC that its device has kept. A MAC that
 // overlayd has derived from the earlier address changes with it, so that one proves
 // only that some overlayd wrote the lease; whoever else did gives a sign of life under
 // that address. Any other MAC is somebody else's, a flanneld's for one.
-func (n Node) Ownership(network Network, vteps []dataplane.VTEP, l Lease) Ownership {
+func (n Node) Ownership(network Network, vteps []dataplane.VTEP, l Lease, wrote bool) Ownership {
 	switch {
 	case l.SamePublicIP(Lease{PublicIP: n.PublicIP, PublicIPv6: n.PublicIPv6}):
 		return Own
 	case !Compatible(network, l.Subnet, l.IPv6Subnet) || !n.had(l.Subnet) || !n.had(l.IPv6Subnet):
 		return NotOwn
-	case slices.ContainsFunc(vteps, l.hasMAC):
+	case wrote || slices.ContainsFunc(vteps, l.hasMAC):
 		return Own
 	case l.isDerived():
 		return OwnUnlessLive
@@ -48,14 +49,14 @@ func (l Lease) hasMAC(v dataplane.VTEP) bool {
 	return mac.IsUnicast() && mac == v.MAC
 }
 
-// isDerived reports whether every VTEP of the lease has the MAC that overlayd derives.
+// isDerived reports whether every VTEP of the lease has a MAC that overlayd derives.
 func (l Lease) isDerived() bool {
 	derived := false
 	for _, v := range [...]dataplane.VTEP{l.vtep(false), l.vtep(true)} {
 		if !v.Addr.IsValid() {
 			continue
 		}
-		if v.MAC != dataplane.MAC(v.Addr, v.VNI) {
+		if !dataplane.IsDerived(v.MAC, v.Addr, v.VNI) {
 			return false
 		}
 		derived = true

@@ -59,8 +59,16 @@ func TestOwnership(t *testing.T) {
 	} {
 		n := Node{PublicIP: is, PublicIPv6: is6, Previous: []netip.Prefix{had6, had, prefix("10.9.4.0/24")}}
 		vteps := []dataplane.VTEP{{Addr: is, MAC: kept, VNI: 1}, {Addr: is6, MAC: kept6, VNI: 1}, {Addr: is}, {Addr: is6}}
-		if got := n.Ownership(tt.network, vteps, tt.lease); got != tt.want {
+		if got := n.Ownership(tt.network, vteps, tt.lease, false); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
+		}
+		// What it wrote is its own whatever the MAC is, but nothing that it has lost since.
+		want := NotOwn
+		if tt.want == Own || Compatible(tt.network, tt.lease.Subnet, tt.lease.IPv6Subnet) && n.had(tt.lease.Subnet) && n.had(tt.lease.IPv6Subnet) {
+			want = Own
+		}
+		if got := n.Ownership(tt.network, vteps, tt.lease, true); got != want {
+			t.Errorf("%s, which it wrote: %d, want %d", tt.name, got, want)
 		}
 	}
 }
@@ -82,7 +90,7 @@ func TestOwnershipByIPv6(t *testing.T) {
 		{Node{PublicIPv6: ip, PublicIP: netip.MustParseAddr("192.0.2.1")}, Lease{IPv6Subnet: p, PublicIPv6: ip, PublicIP: netip.MustParseAddr("192.0.2.9")}, NotOwn},
 		{Node{}, Lease{IPv6Subnet: p}, NotOwn},
 	} {
-		if got := tt.node.Ownership(n, nil, tt.lease); got != tt.want {
+		if got := tt.node.Ownership(n, nil, tt.lease, false); got != tt.want {
 			t.Errorf("%+v of %+v: %d, want %d", tt.lease, tt.node, got, tt.want)
 		}
 	}

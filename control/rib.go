@@ -15,6 +15,10 @@ type RIB struct {
 	leases  map[string]*ribLease // by key
 	bad     map[string]BadLease  // unreadable now, by key; leases may hold what was read before
 	kept    int                  // leases that are kept though the store has lost them
+
+	sharedMACs bool             // the dataplane knows VTEPs by their addresses: their MACs may be alike
+	rivals     []rival          // of the last call of Peers
+	last       []dataplane.Peer // what it returned
 }
 
 // ribLease is a lease with its key, which is expensive to build.
@@ -180,11 +184,13 @@ func (r *RIB) holds(l Lease) bool {
 // sorted by address, and why other leases are not used, sorted by key. self has the
 // node's VTEPs, and its subnets unless it has no lease now.
 //
-// Each family of a lease is admitted on its own. Of leases that conflict, by
-// overlap or by MAC, the oldest holds, so that no newcomer takes over what works.
-// The same MAC, VNI and public IP in several leases make one Peer.
+// Each family of a lease is admitted on its own. Of leases that overlap the oldest holds, so
+// that no newcomer takes over what works. Of VTEPs with the same MAC that one holds which has
+// derived it from its own address, else the one that the last call has returned, else
+// the one of the oldest lease. The same MAC, VNI and public IP in several leases make one Peer.
 func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 	a := newAdmission(r.network, self)
+	a.shared = r.sharedMACs
 	claims := make([]claim, 0, len(r.leases))
 	for _, rec := range r.leases {
 		if a.isOwn(rec) {
@@ -193,7 +199,6 @@ func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 		claims = a.appendClaims(claims, rec)
 	}
 	order := byAge(claims)
-	a.macs = make(map[vtepMAC]*claim, len(claims))
 	admitted := order[:0]
 	for _, i := range order {
 		if err := a.admit(&claims[i]); err != nil {
@@ -202,8 +207,12 @@ func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 		}
 		admitted = append(admitted, i)
 	}
+	if !r.sharedMACs {
+		admitted = a.admitMACs(claims, admitted, r.last)
+	}
 	slices.SortStableFunc(a.rejected, func(x, y Rejection) int { return cmp.Compare(x.Key, y.Key) })
-	return mergePeers(claims, admitted), a.rejected
+	r.last, r.rivals = mergePeers(claims, admitted), a.rivals
+	return r.last, a.rejected
 }
 
 // byAge returns the numbers of the claims, oldest first, and last those of kept leases, which

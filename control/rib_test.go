@@ -110,14 +110,14 @@ func TestPeersAdmission(t *testing.T) {
 		}), nil, []string{`10.3.3.0-24: subnet 10.3.3.0/24: no public IP with backend data in a family in which this node has them too`}},
 		{"zero MAC", bad(func(l *Lease) { l.Backend.MAC = encap.MAC{} }), nil, []string{`10.3.3.0-24: VtepMAC 00:00:00:00:00:00 is not unicast`}},
 		{"broadcast MAC", bad(func(l *Lease) { l.Backend.MAC = mac("ff:ff:ff:ff:ff:ff") }), nil, []string{`10.3.3.0-24: VtepMAC ff:ff:ff:ff:ff:ff is not unicast`}},
-		{"own MAC", bad(func(l *Lease) { l.Backend.MAC = nodeMAC(1) }), nil, []string{`10.3.3.0-24: VtepMAC ` + nodeMAC(1).String() + ` is this node's own`}},
+		{"own MAC", bad(func(l *Lease) { l.Backend.MAC = nodeMAC(1) }), nil, []string{`10.3.3.0-24: VtepMAC ` + nodeMAC(1).String() + ` of PublicIP 192.168.0.3 is this node's own`}},
 		{"IPv6 in an IPv4 network", bad(func(l *Lease) {
 			l.IPv6Subnet, l.PublicIPv6, l.BackendV6 = prefix("fd10:6:0:8::/64"), addr("fd99::3"), l.Backend
 		}), []dataplane.Peer{peer(3, "10.3.3.0/24")}, []string{`10.3.3.0-24&fd10:6:0:8::-64: subnet fd10:6:0:8::/64: the network has no such family`}},
 		{"more specific of an older", []Lease{lease("10.3.2.128/25", 3, 7)}, nil, []string{`10.3.2.128-25: subnet 10.3.2.128/25 overlaps 10.3.2.0/24 of the older lease 10.3.2.0-24`}},
 		{"around an older", []Lease{lease("10.3.2.0/23", 3, 7)}, nil, []string{`10.3.2.0-23: subnet 10.3.2.0/23 overlaps 10.3.2.0/24 of the older lease 10.3.2.0-24`}},
 		{"duplicate MAC", []Lease{with(lease("10.3.3.0/24", 2, 7), ip("192.168.0.3"))}, nil, []string{
-			`10.3.3.0-24: VtepMAC ` + nodeMAC(2).String() + ` with PublicIP 192.168.0.3 belongs to the older lease 10.3.2.0-24 with PublicIP 192.168.0.2`}},
+			`10.3.3.0-24: VtepMAC ` + nodeMAC(2).String() + ` with PublicIP 192.168.0.3 belongs to lease 10.3.2.0-24 with PublicIP 192.168.0.2`}},
 		{"ties by key", []Lease{lease("10.3.8.0/24", 5, 9), lease("10.3.8.0/25", 6, 9)}, []dataplane.Peer{peer(5, "10.3.8.0/24")}, []string{
 			`10.3.8.0-25: subnet 10.3.8.0/25 overlaps 10.3.8.0/24 of the older lease 10.3.8.0-24`}},
 		{"a rejected one claims nothing", []Lease{
@@ -300,7 +300,8 @@ func TestKeep(t *testing.T) {
 }
 
 // slowPeers is the obvious reference of the conflict rules for leases that are good
-// in themselves: oldest first, each held against every one admitted before.
+// in themselves: oldest first, each held against every one admitted before; then each against all
+// others for its MAC.
 func slowPeers(leases []Lease) (admitted []Lease) {
 	leases = slices.Clone(leases)
 	slices.SortFunc(leases, func(a, b Lease) int {
@@ -311,12 +312,31 @@ func slowPeers(leases []Lease) (admitted []Lease) {
 	})
 	for _, l := range leases {
 		if !slices.ContainsFunc(admitted, func(m Lease) bool {
-			return m.Subnet.Overlaps(l.Subnet) || (m.Backend.MAC == l.Backend.MAC && m.PublicIP != l.PublicIP)
+			return m.Subnet.Overlaps(l.Subnet)
 		}) {
 			admitted = append(admitted, l)
 		}
 	}
-	return admitted
+	var left []Lease
+	for i, l := range admitted {
+		if !slices.ContainsFunc(admitted[:i], func(m Lease) bool { return beatsSlowly(m, l, true) }) &&
+			!slices.ContainsFunc(admitted[i:], func(m Lease) bool { return beatsSlowly(m, l, false) }) {
+			left = append(left, l)
+		}
+	}
+	return left
+}
+
+// beatsSlowly reports whether m, which is the older one or not, gets the MAC that both have.
+func beatsSlowly(m, l Lease, older bool) bool {
+	derived := func(l Lease) bool { return l.Backend.MAC == dataplane.MAC(l.PublicIP, 1) }
+	switch {
+	case m.PublicIP == l.PublicIP || m.Backend.MAC != l.Backend.MAC:
+		return false
+	case derived(m) != derived(l):
+		return derived(m)
+	}
+	return older
 }
 
 func TestPeersAgainstReference(t *testing.T) {

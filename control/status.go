@@ -38,6 +38,7 @@ type Stats struct {
 	RenewFails   uint64 `json:"renew_failures"`
 	Losses       uint64 `json:"losses"`       // leases lost to somebody else
 	FileRepairs  uint64 `json:"file_repairs"` // of the subnet file, which somebody else removed or changed
+	MACChanges   uint64 `json:"mac_changes"`  // of the own lease, because another host publishes the same MAC
 }
 
 // Fault is something that does not work now. The zero value: it works.

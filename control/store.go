@@ -17,13 +17,15 @@ type Store interface {
 	// *NetworkError: what is there is not valid.
 	Network(ctx context.Context) (Network, error)
 	// Acquire gets node a lease that publishes vteps: the one it has, under whatever
-	// public IP (Node.Ownership), else the previous subnet, else a free one. A lost
-	// race is retried inside.
+	// public IP (Node.Ownership), with the MACs that are to stay (Node.KeepMACs), else the
+	// previous subnet, else a free one. A lost race is retried inside. The public IPs that
+	// node has had are free for others afterwards.
 	// A reservation of the node stays one: the lease never expires.
 	// ErrTaken: another live node has the same public IP. ErrNoSubnet: none is free.
 	Acquire(ctx context.Context, node Node, vteps []dataplane.VTEP) (Lease, error)
 	// Renew extends a lease that Acquire or Renew returned, and puts it back where
-	// it has expired and is still free. ErrLost: somebody else has the subnet now.
+	// it has expired and is still free. Its MACs may be others than before: they are then
+	// published. ErrLost: somebody else has the subnet now.
 	// It never writes over what it does not own.
 	Renew(ctx context.Context, l Lease) (Lease, error)
 	// Release gives the lease back. Releasing a lease that is gone is not an error. A
@@ -53,6 +55,7 @@ type Node struct {
 	PublicIP   netip.Addr
 	PublicIPv6 netip.Addr
 	Previous   []netip.Prefix // subnets of the last run, from the subnet file; masked
+	Former     []netip.Addr   // public IPs that it has had and has no more
 }
 
 // Update is one change of the set of leases. It is a value: the receiver owns it.

@@ -44,7 +44,8 @@ func (l *Lease) route(self *Lease, ipv6 bool) (v dataplane.VTEP, ok bool) {
 }
 
 // Publish returns what node publishes in a lease of n, which has all but the subnets: of
-// each enabled family the VTEP of that family, or else that of the other. Other vteps are left out. An error means that there is no VTEP, or no public
+// each enabled family the VTEP of that family, or else that of the other. Other vteps are left out, and a MAC that is derived
+// from a former address is replaced. An error means that there is no VTEP, or no public
 // IP of node for it.
 func (n Network) Publish(node Node, vteps []dataplane.VTEP) (Lease, error) {
 	all, l := Lease{}, Lease{BackendType: BackendVXLAN}
@@ -62,7 +63,7 @@ func (n Network) Publish(node Node, vteps []dataplane.VTEP) (Lease, error) {
 		}
 		l.setVTEP(v, v.Addr)
 	}
-	return l, nil
+	return node.KeepMACs(l, Lease{}), nil
 }
 
 var errNoVTEP = errors.New("this node has no VTEP with a public IP")

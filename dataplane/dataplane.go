@@ -7,12 +7,10 @@
 // kept in step with them.
 //
 // The package holds only what these share and what control speaks: [Part], [Peer],
-// [VTEP], [Underlay], [Wanted], [Stats], [Dataplane], [PeerError], [PeerErrors] and [MAC].
+// [VTEP], [Underlay], [Wanted], [Stats], [Dataplane], [PeerError], [PeerErrors], [MAC], [NthMAC] and [IsDerived].
 package dataplane
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"net/netip"
 
 	"github.com/overlayd/overlayd/encap"
@@ -48,6 +46,7 @@ type Peer struct {
 // Wanted is the complete state that a dataplane is to make true.
 // It is a value: nobody changes it or its slices after passing it on.
 type Wanted struct {
+	VTEPs    []VTEP         // own, as published: the device gets their MACs; a family without one keeps its MAC
 	Subnets  []netip.Prefix // own overlay subnets, one per family; the device gets each one's base address
 	Networks []netip.Prefix // the overlay networks that hold all subnets, one per family
 	Addrs    []netip.Prefix // further addresses of the device, such as a workload's
@@ -60,20 +59,9 @@ type Wanted struct {
 // known before there is a lease.
 type Dataplane interface {
 	Part
-	// VTEPs returns, per family, what to publish about this node.
+	// VTEPs returns, per family, what to publish about this node: after a Sync with
+	// Wanted.VTEPs, with the MACs of these.
 	VTEPs() []VTEP
 	// Stats returns the counters since Open. It may be called at any time.
 	Stats() Stats
-}
-
-// MAC derives the address of a VTEP from its published underlay address and VNI:
-// locally administered, unicast, and the same after every restart, so that
-// nothing needs to be stored. The published address and not the local one,
-// because behind NAT many hosts share a local address.
-func MAC(addr netip.Addr, vni uint32) encap.MAC {
-	a := addr.As16()
-	sum := sha256.Sum256(binary.BigEndian.AppendUint32(append([]byte("overlayd vtep "), a[:]...), vni))
-	m := encap.MAC(sum[:encap.MACLen])
-	m[0] = m[0]&^0x01 | 0x02 // individual, locally administered (IEEE 802-2014 section 8.2.2)
-	return m
 }

@@ -16,6 +16,7 @@ import (
 type client struct {
 	m     *Memory
 	alive netip.Addr // the public IP whose sign of life this client gives; guarded by m.mu
+	id    string     // of the node that acquired last; guarded by m.mu
 }
 
 // begin locks the memory; end unlocks it.
@@ -75,11 +76,22 @@ func (c *client) Acquire(ctx context.Context, node control.Node, vteps []datapla
 	}
 	node.PublicIP, node.PublicIPv6 = l.PublicIP, l.PublicIPv6
 	ip := l.Identity()
+	for _, former := range node.Former {
+		if c.m.live[former].ID == node.ID && former != ip {
+			delete(c.m.live, former)
+		}
+	}
 	if other, ok := c.m.live[ip]; ok && other.ID != node.ID {
 		return control.Lease{}, fmt.Errorf("%w: %s belongs to host %q", control.ErrTaken, ip, other.Name)
 	}
+	c.id = node.ID
 	if l.Subnet, l.IPv6Subnet, err = c.choose(n, node, vteps); err != nil {
 		return control.Lease{}, err
+	}
+	if e, ok := c.m.entries[l.Key()]; ok {
+		if old, err := e.lease(l.Key()); err == nil {
+			l = node.KeepMACs(l, old)
+		}
 	}
 	if c.alive != ip {
 		c.die()
@@ -94,7 +106,7 @@ func (c *client) choose(n control.Network, node control.Node, vteps []dataplane.
 	var own []control.Lease
 	for _, key := range c.m.sorted() {
 		l, err := c.m.entries[key].lease(key)
-		switch isOwn := err == nil && c.owns(node, node.Ownership(n, vteps, l), l); {
+		switch isOwn := err == nil && c.owns(node, node.Ownership(n, vteps, l, c.m.entries[key].by == node.ID), l); {
 		case isOwn && control.Compatible(n, l.Subnet, l.IPv6Subnet):
 			own = append(own, l)
 		case isOwn && l.Handle != 0:
@@ -134,6 +146,9 @@ func (c *client) write(l control.Lease) control.Lease {
 		l.Handle, l.Expires = 0, time.Time{}
 	}
 	e := c.m.put(l.Key(), l.Value(), l.Handle)
+	if l.Handle != 0 { // nobody has written a reservation
+		e.by = c.id
+	}
 	l.CreateRevision, l.ModRevision = e.create, e.mod
 	return l
 }

@@ -23,13 +23,14 @@ type Memory struct {
 	down     error  // what every call answers, or nil
 	revision int64
 	entries  map[string]*entry
-	live     map[netip.Addr]control.Node // nodes with a sign of life, by public IP
+	live     map[netip.Addr]control.Node // nodes with a sign of life, by public IP, also of clients that are gone
 	watches  map[*watcher]struct{}
 }
 
 // entry is one key's value with etcd's bookkeeping.
 type entry struct {
 	value               []byte
+	by                  string // the ID of the node that wrote it; "" if some other program did
 	create, mod, handle int64
 	expiry              *time.Timer // nil: never
 }

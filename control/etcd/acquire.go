@@ -37,6 +37,7 @@ type acquisition struct {
 	vteps  []dataplane.VTEP
 	offer  control.Lease // what the node publishes; without subnets
 	record *nodeRecord
+	former []netip.Addr // public IPs that the node has had, and its record perhaps still has
 
 	id      leaseID // of the etcd lease that the entry gets; 0: none yet
 	expires time.Time
@@ -47,12 +48,17 @@ type acquisition struct {
 // end an earlier process of this node that is still there: its next Renew takes the
 // entry over with its new etcd lease, as it says what that process wrote (see judge).
 func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplane.VTEP) (control.Lease, error) {
-	a := &acquisition{Store: s, given: node, vteps: vteps}
+	a := &acquisition{Store: s, given: node, vteps: vteps, former: node.Former}
 	for again := raceBackoff(); ; {
 		l, err := a.try(ctx)
 		switch {
 		case err == nil:
+			a.leave(ctx)
 			return l, nil
+		case errors.Is(err, control.ErrTaken):
+			a.leave(ctx) // who has the address now may be waiting for the one that this node has left
+			a.giveUp(ctx)
+			return control.Lease{}, err
 		case errors.Is(err, rpctypes.ErrLeaseNotFound): // this or the record's, in a long fight or by a wipe
 			a.giveUp(ctx)
 		case !errors.Is(err, errRace):
@@ -176,7 +182,7 @@ func (a *acquisition) resume(ctx context.Context, n control.Network, own []ownEn
 	if err := a.cede(ctx, old.Lease); err != nil {
 		return control.Lease{}, false, err
 	}
-	l = a.offer
+	l = a.given.KeepMACs(a.offer, old.Lease)
 	l.Subnet, l.IPv6Subnet, l.CreateRevision, l.ModRevision = old.Subnet, old.IPv6Subnet, old.CreateRevision, old.ModRevision
 	if old.Handle == 0 {
 		l, err = a.write(ctx, a.record, l, old.while...)
@@ -187,6 +193,7 @@ func (a *acquisition) resume(ctx context.Context, n control.Network, own []ownEn
 		return control.Lease{}, false, err
 	}
 	if was, is := old.Identity(), l.Identity(); was != is {
+		a.former = append(slices.Clip(a.former), was)
 		a.log.InfoContext(ctx, "own lease of an earlier public IP taken over", "subnet", l.CIDRs(), "was", was, "public_ip", is)
 	}
 	if l.Handle == 0 {
@@ -243,7 +250,7 @@ func (a *acquisition) deleteUnfit(ctx context.Context, n control.Network, own []
 // put writes l under this acquisition's etcd lease, while the conditions hold.
 func (a *acquisition) put(ctx context.Context, l control.Lease, while ...clientv3.Cmp) (control.Lease, error) {
 	if a.id == 0 {
-		id := newLeaseID()
+		id := newLeaseID(a.node.ID)
 		expires, err := a.grant(ctx, id, a.cfg.LeaseTTL)
 		if err != nil {
 			a.abandon(ctx, id)

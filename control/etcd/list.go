@@ -76,6 +76,7 @@ type ownEntry struct {
 func (a *acquisition) census(ctx context.Context, n control.Network) (census, error) {
 	var c census
 	var doubtful []control.Lease
+	tag := leaseTag(a.node.ID)
 	var ips [][]byte
 	for _, ip := range [...]netip.Addr{a.node.PublicIP, a.node.PublicIPv6} {
 		if ip.IsValid() {
@@ -87,14 +88,15 @@ func (a *acquisition) census(ctx context.Context, n control.Network) (census, er
 			before := len(c.taken)
 			c.taken = control.AppendTaken(c.taken, n, a.keys.name(kv.Key), kv.Value)
 			named := slices.ContainsFunc(ips, func(ip []byte) bool { return bytes.Contains(kv.Value, ip) })
-			if kv.Lease != 0 && !named && !slices.ContainsFunc(c.taken[before:], a.hadBefore) {
+			wrote := leaseID(kv.Lease).hasTag(tag)
+			if kv.Lease != 0 && !named && !wrote && !slices.ContainsFunc(c.taken[before:], a.hadBefore) {
 				continue // reading the value of every lease would be most of the work; reservations are few, in whatever spelling
 			}
 			l, err := a.keys.parse(kv)
 			if err != nil {
 				continue
 			}
-			switch a.node.Ownership(n, a.vteps, l) {
+			switch a.node.Ownership(n, a.vteps, l, wrote) {
 			case control.Own:
 				c.own = append(c.own, ownEntry{Lease: l})
 			case control.OwnUnlessLive:
@@ -120,7 +122,7 @@ func (a *acquisition) census(ctx context.Context, n control.Network) (census, er
 func (a *acquisition) appendRevoked(ctx context.Context, taken []netip.Prefix, n control.Network) ([]netip.Prefix, error) {
 	revoked, err := a.revocations(ctx)
 	for _, l := range revoked {
-		if a.node.Ownership(n, a.vteps, l) != control.NotOwn {
+		if a.node.Ownership(n, a.vteps, l, false) != control.NotOwn {
 			taken = append(taken, l.Subnet, l.IPv6Subnet)
 		}
 	}

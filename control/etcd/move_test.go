@@ -60,17 +60,18 @@ func TestMoveLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestMoveBesideRecord: a record that nobody keeps alive is no sign of life.
+// TestMoveBesideRecord: a record that nobody keeps alive is no sign of life. The own one is deleted.
 func TestMoveBesideRecord(t *testing.T) {
 	for _, tt := range []struct {
 		name, value string
 		leased      bool
 		taken       bool
+		gone        bool
 	}{
-		{"another's", `{"id":"id-2","name":"host-2"}`, true, false},
-		{"another's without an etcd lease", `{"id":"id-2","name":"host-2"}`, false, true},
-		{"own", `{"id":"id-1","name":"host-1"}`, true, true},
-		{"junk", `{`, true, true},
+		{"another's", `{"id":"id-2","name":"host-2"}`, true, false, false},
+		{"another's without an etcd lease", `{"id":"id-2","name":"host-2"}`, false, true, false},
+		{"own", `{"id":"id-1","name":"host-1"}`, true, true, true},
+		{"junk", `{`, true, true, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t)
@@ -88,7 +89,7 @@ func TestMoveBesideRecord(t *testing.T) {
 			if l := acquireUserspace(t, c.open(t), "id-1", 2); (l.Subnet == moveSubnet) != tt.taken {
 				t.Errorf("acquired %s, want the earlier entry: %v", l.Subnet, tt.taken)
 			}
-			if kv := c.do(t, clientv3.OpGet(moveRecord)).Get().Kvs; len(kv) != 1 || string(kv[0].Value) != tt.value {
+			if kv := c.do(t, clientv3.OpGet(moveRecord)).Get().Kvs; (len(kv) == 0) != tt.gone || !tt.gone && string(kv[0].Value) != tt.value {
 				t.Errorf("the record became %v", kv)
 			}
 		})

@@ -147,7 +147,7 @@ func (r *nodeRecord) claim(ctx context.Context) error {
 
 func (r *nodeRecord) write(ctx context.Context) error {
 	if r.lease == 0 {
-		id := newLeaseID()
+		id := newLeaseID(r.node.ID)
 		if _, err := r.store.grant(ctx, id, r.store.cfg.NodeTTL); err != nil {
 			r.store.abandon(ctx, id)
 			return err
@@ -235,6 +235,14 @@ func (r *nodeRecord) beat(ctx context.Context) error {
 		}
 	}
 	return r.claim(ctx)
+}
+
+// id is the node's. A nil record has none.
+func (r *nodeRecord) id() string {
+	if r == nil {
+		return ""
+	}
+	return r.node.ID
 }
 
 // forget revokes the record's etcd lease, and with it deletes the record if it is ours.

@@ -130,7 +130,7 @@ func (s *Store) Unreserve(ctx context.Context, name string) (l control.Lease, de
 		clientv3.Compare(clientv3.ModRevision(s.keys.node(l.Identity())), "=", revision)}
 	write := clientv3.OpDelete(key)
 	if deleted = revision == 0 || l.BackendType == ""; !deleted {
-		id := newLeaseID()
+		id := newLeaseID("")
 		if _, err := s.grant(ctx, id, s.cfg.LeaseTTL); err != nil {
 			return l, false, err
 		}
@@ -162,7 +162,7 @@ func (s *Store) Revoke(ctx context.Context, name string) (key string, err error)
 	unchanged := clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision)
 	then := []clientv3.Op{clientv3.OpDelete(string(kv.Key))}
 	if l, err := s.keys.parse(kv); err == nil && l.BackendType != "" {
-		id := newLeaseID()
+		id := newLeaseID("")
 		if _, err := s.grant(ctx, id, revokedFor); err != nil {
 			return key, err
 		}

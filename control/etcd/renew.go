@@ -69,6 +69,12 @@ func (s *Store) renew(ctx context.Context, r *nodeRecord, l control.Lease) (cont
 			return l, nil
 		}
 		return control.Lease{}, errRace // it expired between the two calls
+	case stateOutdated:
+		if alive {
+			l.Expires = expires
+			return s.write(ctx, r, l)
+		}
+		return control.Lease{}, errRace
 	case stateReserved:
 		return s.reserve(ctx, r, l, entry)
 	case stateRelated:
@@ -105,7 +111,7 @@ func (s *Store) reserve(ctx context.Context, r *nodeRecord, l, entry control.Lea
 // unreserved makes the reservation l the lease that its entry is, with this node's own
 // TTL, which the operator who ended the reservation does not know.
 func (s *Store) unreserved(ctx context.Context, r *nodeRecord, l, entry control.Lease) (control.Lease, error) {
-	l.Handle, l.CreateRevision, l.ModRevision = int64(newLeaseID()), entry.CreateRevision, entry.ModRevision
+	l.Handle, l.CreateRevision, l.ModRevision = int64(newLeaseID(r.id())), entry.CreateRevision, entry.ModRevision
 	defer s.retire(ctx, leaseID(l.Handle)) // unless the entry hangs on it
 	var err error
 	if l.Expires, err = s.grant(ctx, leaseID(l.Handle), s.cfg.LeaseTTL); err != nil {
@@ -126,6 +132,7 @@ const (
 	stateOwn                        // hangs on our etcd lease and says what we wrote
 	stateReserved                   // a reservation for our public IP
 	stateRelated                    // says what we wrote, under an etcd lease that is ours but not known: see judge
+	stateOutdated                   // says what we wrote last, and we want to say something else
 	stateSpoilt                     // overwritten by what gives nobody a right
 )
 
@@ -148,6 +155,8 @@ func (s *Store) judge(kv *mvccpb.KeyValue, l control.Lease, claimed bool) (entry
 		return stateForeign, entry
 	case ours && sameValue(entry, l):
 		return stateOwn, entry
+	case ours && kv.ModRevision == l.ModRevision:
+		return stateOutdated, entry
 	case ours:
 		return stateSpoilt, entry
 	case claimed && sameValue(entry, l):
@@ -208,7 +217,7 @@ func (s *Store) restore(ctx context.Context, r *nodeRecord, l control.Lease, ali
 	} else if alive {
 		l.Expires, err = s.refresh(ctx, leaseID(l.Handle))
 	} else {
-		l.Handle = int64(newLeaseID())
+		l.Handle = int64(newLeaseID(r.id()))
 		l.Expires, err = s.grant(ctx, leaseID(l.Handle), s.cfg.LeaseTTL)
 	}
 	if err == nil {

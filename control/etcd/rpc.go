@@ -2,8 +2,11 @@ package etcd
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -129,7 +132,24 @@ func (s *Store) get(ctx context.Context, what, key string) (*clientv3.GetRespons
 // reply is lost can be repeated, used and revoked all the same.
 type leaseID int64
 
-func newLeaseID() leaseID { return leaseID(1 + rand.Int64N(1<<62)) }
+// newLeaseID returns an id of a node's own: its upper half says which node chose it, so that an
+// entry says who wrote it, whatever its address is now. Without a node all of it is random.
+func newLeaseID(node string) leaseID {
+	tag := leaseTag(node)
+	if node == "" {
+		tag = rand.Int32()
+	}
+	return leaseID(int64(tag)<<32 | (1 + rand.Int64N(1<<32-1)))
+}
+
+// leaseTag is the upper half of the ids that a node chooses.
+func leaseTag(node string) int32 {
+	sum := sha256.Sum256([]byte("overlayd etcd lease " + node))
+	return int32(binary.BigEndian.Uint32(sum[:]) & math.MaxInt32)
+}
+
+// hasTag reports whether a node with this tag has chosen id.
+func (id leaseID) hasTag(tag int32) bool { return int64(id)>>32 == int64(tag) }
 
 // grant makes the etcd lease id and returns when it ends.
 func (s *Store) grant(ctx context.Context, id leaseID, ttl time.Duration) (expires time.Time, err error) {

@@ -124,6 +124,10 @@ func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplan
 	if err != nil {
 		return control.Lease{}, err
 	}
+	if old, ok, err := s.reader(network).lease(n); ok && err == nil {
+		l = node.KeepMACs(l, old)
+	}
+	published.Backend, published.BackendV6 = l.Backend, l.BackendV6
 	if l, err = s.publish(ctx, n, l); err != nil {
 		return control.Lease{}, err
 	}
@@ -147,6 +151,7 @@ func (s *Store) Renew(ctx context.Context, l control.Lease) (control.Lease, erro
 	if published == (control.Lease{}) {
 		published = l
 	}
+	published.Backend, published.BackendV6 = l.Backend, l.BackendV6
 	now, n, err := s.own(ctx, network, published)
 	switch {
 	case err != nil:

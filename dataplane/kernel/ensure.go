@@ -46,7 +46,11 @@ func (t *tunnel) adjust(l netlink.Link, w dataplane.Wanted) error {
 	}
 	var errs []error
 	before := t.rt.Changes()
+	if m, ok := w.MAC(t.Local.Is6()); ok {
+		t.mac = m
+	}
 	if linkMAC(l) != t.mac {
+		t.emptied = true // the kernel forgets all neighbours (neigh_changeaddr)
 		t.note(dataplane.OpReplace, "MAC "+linkMAC(l).String())
 		if err := t.rt.Handle().LinkSetHardwareAddr(l, t.mac[:]); err != nil {
 			errs = append(errs, fmt.Errorf("set MAC of %s to %s: %w", t.name, t.mac, err))

@@ -161,8 +161,8 @@ func (d *Dataplane) Close() error {
 
 var errClosed = errors.New("kernel dataplane is closed")
 
-// VTEPs returns the VTEPs to publish. The MAC is that of an adopted device, or derived from the
-// published address.
+// VTEPs returns the VTEPs to publish. The MAC is that of the last Sync, else that of an adopted
+// device, or derived from the published address.
 func (d *Dataplane) VTEPs() []dataplane.VTEP {
 	d.mu.Lock()
 	defer d.mu.Unlock()

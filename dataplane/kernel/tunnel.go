@@ -21,8 +21,8 @@ type tunnel struct {
 
 	name    string
 	index   int
-	watched atomic.Int64 // index, for the goroutine that reads notifications
-	mac     encap.MAC
+	watched atomic.Int64       // index, for the goroutine that reads notifications
+	mac     encap.MAC          // that the device has, or gets by the next Sync
 	changes []dataplane.Change // of the device, since they were last collected
 	emptied bool               // the kernel may have removed what was on it
 	stats   meter

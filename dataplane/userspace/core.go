@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -8,8 +9,8 @@ import (
 
 // core is what forwards, between the queues of a host and the carriers of a Port.
 type core struct {
-	locals     [families]local
-	vteps      []dataplane.VTEP
+	locals     [families]local  // of whoever calls sync
+	vteps      []dataplane.VTEP // as they were made; see published
 	forwarding atomic.Pointer[forwarding]
 	send       []sendWorker
 	lanes      []*lane // one for each receiveWorker of the Port
@@ -21,7 +22,7 @@ func newCore(cfg Config, carriers []description, n int) *core {
 	for _, u := range cfg.Underlays {
 		c.vteps = append(c.vteps, dataplane.VTEP{Addr: u.Public, MAC: c.locals[familyOf(u.Local)].mac, VNI: cfg.VNI})
 	}
-	c.forwarding.Store(new(forwarding))
+	c.forwarding.Store(&forwarding{macs: macsOf(&c.locals)})
 	for i := range n {
 		c.send[i].forwarding = &c.forwarding
 		c.send[i].answer = newAnswerer(maxHeadroom(carriers))
@@ -31,14 +32,28 @@ func newCore(cfg Config, carriers []description, n int) *core {
 
 // newLane makes the lane of a network for what comes by a receiver of that family.
 func (c *core) newLane(family int, r receiver, w writer) *lane {
-	l := &lane{forwarding: &c.forwarding, writer: w, local: c.locals[family]}
+	l := &lane{forwarding: &c.forwarding, writer: w, family: family}
 	l.guesser, _ = r.(guesser)
 	c.lanes = append(c.lanes, l)
 	return l
 }
 
+// published returns the VTEPs with the MACs that they have now.
+func (c *core) published() []dataplane.VTEP {
+	macs, out := c.forwarding.Load().macs, slices.Clone(c.vteps)
+	for i := range out {
+		out[i].MAC = macs[familyOf(out[i].Addr)]
+	}
+	return out
+}
+
 // sync replaces what is forwarded by.
 func (c *core) sync(w dataplane.Wanted) error {
+	for family := range c.locals {
+		if m, ok := w.MAC(family == family6); ok {
+			c.locals[family].mac = m
+		}
+	}
 	f, err := newForwarding(c.forwarding.Load(), &c.locals, w)
 	c.forwarding.Store(f)
 	return err

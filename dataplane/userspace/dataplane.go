@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -63,8 +62,8 @@ func describe(ends ...any) (attrs []any) {
 }
 
 // VTEPs implements dataplane.Dataplane: one for each of Config.Underlays, in their
-// order. The MACs are always the derived ones.
-func (d *Dataplane) VTEPs() []dataplane.VTEP { return slices.Clone(d.core.vteps) }
+// order. The MACs are the derived ones until a Sync has others.
+func (d *Dataplane) VTEPs() []dataplane.VTEP { return d.core.published() }
 
 // Sync implements dataplane.Part. What is forwarded by is replaced first,
 // whole, and then the device is made to have the MTU, the addresses and one route

@@ -103,12 +103,6 @@ func TestReceiveDrops(t *testing.T) {
 			requireDrop(t, b, d, test.want)
 		})
 	}
-	t.Run("own MAC as source", func(t *testing.T) {
-		a, b := testPair(t)
-		d := encapsulate(t, a, udpPacket(podA, podB, 1, 2, []byte("hello")))
-		copy(d.Payload[eth+6:], b.core.locals[family4].mac[:])
-		requireDrop(t, b, d, dataplane.DropBadMAC)
-	})
 	t.Run("subnet of another peer", func(t *testing.T) {
 		a, b := testPair(t)
 		other := dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.MustParseAddr("192.0.2.3"), MAC: encap.MAC{2, 1}, VNI: testVNI},

@@ -53,10 +53,11 @@ type entry struct {
 // forwarding is what both directions forward by. It is immutable: a Sync makes a new
 // one and stores it in one piece, so that no packet is judged by two states.
 type forwarding struct {
-	subnets fib.Table[entry] // overlay subnet, of either family → peer, of either
-	vteps   fib.Table[entry] // underlay address of a peer → itself
-	own     []netip.Prefix   // where packets to this host may go: its subnets
-	mtu     int              // of the overlay device
+	subnets fib.Table[entry]    // overlay subnet, of either family → peer, of either
+	vteps   fib.Table[entry]    // underlay address of a peer → itself
+	own     []netip.Prefix      // where packets to this host may go: its subnets
+	macs    [families]encap.MAC // of this host's VTEPs
+	mtu     int                 // of the overlay device
 
 	entries []entry // all that the two have
 }
@@ -92,10 +93,17 @@ func newLocals(cfg Config, carriers []description) (ls [families]local) {
 	return ls
 }
 
+func macsOf(locals *[families]local) (macs [families]encap.MAC) {
+	for family, l := range locals {
+		macs[family] = l.mac
+	}
+	return macs
+}
+
 // newForwarding makes what w wants, with the peers that were there before. A peer that it cannot
 // take, or a subnet of one, is left out and gets a *dataplane.PeerError.
 func newForwarding(before *forwarding, locals *[families]local, w dataplane.Wanted) (*forwarding, error) {
-	f := &forwarding{mtu: w.MTU, own: ownPrefixes(w)}
+	f := &forwarding{mtu: w.MTU, own: ownPrefixes(w), macs: macsOf(locals)}
 	f.entries = make([]entry, 0, len(w.Peers)) // one block of memory; its addresses are kept
 	routes := make([]fib.Route[entry], 0, len(w.Peers))
 	vteps := make([]fib.Route[entry], 0, len(w.Peers))

@@ -14,7 +14,7 @@ type lane struct {
 	forwarding *atomic.Pointer[forwarding]
 	writer     writer
 	guesser    guesser // of the receiver; nil if it is always told
-	local      local   // the VTEP that the receiver's carrier is of
+	family     int     // of the receiver's carrier
 	packet     packet
 	ip         encap.IP
 	queued     bool // since the last flush
@@ -60,11 +60,11 @@ func (l *lane) accept(f *forwarding, d *datagram) (why dataplane.Drop, ok bool) 
 	if vtep == nil {
 		return dataplane.DropUnknownVTEP, false
 	}
-	dst, src, etherType, err := encap.ParseEthernet(d.buf[encap.VXLANLen:])
+	dst, _, etherType, err := encap.ParseEthernet(d.buf[encap.VXLANLen:])
 	if err != nil {
 		return dataplane.DropBadHeader, false
 	}
-	if dst != l.local.mac && !isBroadcast(dst) || src == l.local.mac {
+	if dst != f.macs[l.family] && !isBroadcast(dst) { // the source says nothing: a peer may have our MAC
 		return dataplane.DropBadMAC, false
 	}
 	if encap.ParseIP(d.buf[encap.HeaderLen:], &l.ip) != nil || etherType != etherTypeOf(l.ip.Version) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/bits"
 	"net/netip"
-	"slices"
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/encap"
@@ -65,7 +64,7 @@ func NewMemory(cfg Config) *Memory {
 
 // VTEPs returns what the others are to know about m.
 func (m *Memory) VTEPs() []dataplane.VTEP {
-	return slices.Clone(m.core.vteps)
+	return m.core.published()
 }
 
 // Sync replaces the forwarding table.

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // nodeFile is the claim of one daemon to one subnet file, and holds the node's ID: it is
@@ -15,12 +18,17 @@ import (
 //
 // The ID outlives the process, so that a daemon that was killed is known again in the store, and
 // differs between two hosts that publish one address. Below it stand the leftovers of the last
-// session, for a daemon that finds another network config at its start.
+// session, for a daemon that finds another network config at its start, and the addresses that this
+// node has published, which tell what is its own in the store and on its device.
 type nodeFile struct {
-	file *os.File
-	id   string
-	left leftovers
+	file      *os.File
+	id        string
+	left      leftovers
+	published []netip.Addr // the last ones first
 }
+
+// maxPublished bounds how many addresses are remembered.
+const maxPublished = 8
 
 func nodePath(subnetFile string) string { return subnetFile + nodeSuffix }
 
@@ -68,7 +76,7 @@ func (n *nodeFile) read() error {
 	}
 	text := string(b)
 	if id := text[:min(idLen, len(text))]; len(id) == idLen && isHex(id) {
-		n.id, n.left = id, parseLeftovers(text[idLen:])
+		n.id, n.left, n.published = id, parseLeftovers(text[idLen:]), parsePublished(text[idLen:])
 		return nil
 	}
 	n.id = newNodeID()
@@ -86,7 +94,42 @@ func (n *nodeFile) remember(left leftovers) error {
 		return nil
 	}
 	n.left = left
-	text := n.id + "\n" + left.text()
+	return n.write()
+}
+
+// publish writes which addresses the session that begins publishes, and returns those that it does
+// not, but an earlier one did.
+func (n *nodeFile) publish(addrs []netip.Addr) (former []netip.Addr, err error) {
+	if n == nil {
+		return nil, nil
+	}
+	for _, a := range n.published {
+		if !slices.Contains(addrs, a) {
+			former = append(former, a)
+		}
+	}
+	all := slices.Concat(addrs, former)
+	n.published = all[:min(len(all), maxPublished)]
+	return former, n.write()
+}
+
+// parsePublished reads the addresses that write has written, and skips the rest.
+func parsePublished(text string) (addrs []netip.Addr) {
+	for line := range strings.Lines(text) {
+		value, ok := strings.CutPrefix(line, "public ")
+		value, whole := strings.CutSuffix(value, "\n")
+		if a, err := netip.ParseAddr(value); ok && whole && err == nil && len(addrs) < maxPublished {
+			addrs = append(addrs, a)
+		}
+	}
+	return addrs
+}
+
+func (n *nodeFile) write() error {
+	text := n.id + "\n" + n.left.text()
+	for _, a := range n.published {
+		text += fmt.Sprintf("public %s\n", a)
+	}
 	if _, err := n.file.WriteAt([]byte(text), 0); err != nil {
 		return fmt.Errorf("write %s: %w", n.file.Name(), err)
 	}

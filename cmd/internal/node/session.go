@@ -91,6 +91,9 @@ func (n *Network) newController(config control.Network, mtu int, o *Overlay, rea
 		n.log.Warn("previous subnet unknown", "err", err)
 	}
 	n.node.Previous = previous
+	if n.node.Former, err = n.file.publish(n.published(config)); err != nil {
+		n.log.Warn("if the address of this host changes while no daemon runs, its next owner has to wait for it", "err", err)
+	}
 	return control.New(control.Config{
 		Store:           n.store,
 		Overlay:         o,
@@ -101,6 +104,7 @@ func (n *Network) newController(config control.Network, mtu int, o *Overlay, rea
 		IPMasq:          n.cfg.Rules.Masquerade,
 		WorkloadAddress: n.cfg.WorkloadAddress,
 		RenewMargin:     n.cfg.RenewMargin,
+		SharedMACs:      o.mode() == Userspace,
 		Log:             n.log,
 		Ready:           ready,
 	})

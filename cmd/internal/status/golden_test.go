@@ -33,7 +33,7 @@ func full() Network {
 		Rejected: []control.EntryStatus{{Key: "10.5.2.0-24", Subnet: subnet, Fault: fault}},
 		Bad:      []control.EntryStatus{{Key: "x", Fault: fault}},
 		Control: control.Stats{Leases: 1, Bad: 2, Rejected: 3, Peers: 4, BadUpdates: 5, Syncs: 6, SyncFailures: 7,
-			Renewals: 8, RenewFails: 9, Losses: 10, FileRepairs: 11},
+			Renewals: 8, RenewFails: 9, Losses: 10, FileRepairs: 11, MACChanges: 12},
 		Parts: []dataplane.PartStatus{{Name: "rules", State: dataplane.StateDegraded, Err: "down", Since: at,
 			Objects: []dataplane.ObjectStatus{{Kind: "route", Wanted: 3, Have: 2, Repairs: 1, LastRepair: at}}}},
 		Store:    &control.StoreStatus{Kind: "etcd", Connected: true, Err: "down", Since: at, Revision: 7, LastAnswer: at},
@@ -130,7 +130,8 @@ const golden = `{
   "renewals": 8,
   "renew_failures": 9,
   "losses": 10,
-  "file_repairs": 11
+  "file_repairs": 11,
+  "mac_changes": 12
  },
  "parts": [
   {

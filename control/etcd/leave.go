@@ -1,0 +1,43 @@
+package etcd
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// leave deletes this node's records under public IPs that it has had, so that whoever gets one
+// of them need not wait until the record has expired. It is called when the lease says
+// the new one: whoever gets the old one does not take the lease for its own.
+func (a *acquisition) leave(ctx context.Context) {
+	for i, ip := range a.former {
+		if !ip.IsValid() || ip == a.offer.Identity() || slices.Contains(a.former[:i], ip) {
+			continue
+		}
+		if err := a.leaveOne(ctx, ip); err != nil && ctx.Err() == nil {
+			a.log.WarnContext(ctx, "the next host with an earlier public IP of this one has to wait: its node record is not deleted",
+				"public_ip", ip, "for", a.cfg.NodeTTL, "err", err)
+		}
+	}
+}
+
+// leaveOne deletes the record under an address if it is this node's.
+func (a *acquisition) leaveOne(ctx context.Context, ip netip.Addr) error {
+	key := a.keys.node(ip)
+	got, err := a.get(ctx, "read node record", key)
+	if err != nil || len(got.Kvs) == 0 {
+		return err
+	}
+	kv := got.Kvs[0]
+	if n, ok := parseNode(kv.Value); !ok || n.ID != a.node.ID {
+		return nil // the next host is there already
+	}
+	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", kv.ModRevision)
+	resp, err := a.txn(ctx, "delete node record", []clientv3.Cmp{unchanged}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
+	if err == nil && resp.Succeeded {
+		a.retire(ctx, leaseID(kv.Lease))
+	}
+	return err
+}
