@@ -16,6 +16,7 @@ func ConformAssigned(t *testing.T, open func(tb testing.TB) Harness) {
 		{"AcquireWithoutNetwork", acquireWithoutNetwork},
 		{"AcquireResumesPrevious", acquireResumesPrevious},
 		{"RenewExtends", renewExtends},
+		{"RenewWithAnotherMAC", renewWithAnotherMAC},
 		{"RenewAfterDeletion", renewAfterDeletion},
 		{"RenewAfterJunk", renewAfterJunk},
 		{"ReleaseAndAgain", releaseAndAgain},

@@ -14,6 +14,7 @@ import (
 func moved(i, j int, mac encap.MAC, previous ...netip.Prefix) (control.Node, []dataplane.VTEP) {
 	n, _ := node(i)
 	to, vteps := node(j)
+	n.Former = []netip.Addr{n.PublicIP, n.PublicIPv6}
 	n.PublicIP, n.PublicIPv6, n.Previous = to.PublicIP, to.PublicIPv6, previous
 	if mac != (encap.MAC{}) {
 		vteps[0].MAC = mac

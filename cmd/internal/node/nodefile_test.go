@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -168,5 +169,56 @@ func TestReadLockIsNoClaim(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestPublishedAddresses: the file tells which addresses this node has published before, the last
+// ones first, beside what is left, and not without end.
+func TestPublishedAddresses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "subnet.env")
+	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}) }
+	for _, step := range []struct {
+		now  []int
+		want []int
+	}{
+		{[]int{1}, nil},
+		{[]int{1}, nil},
+		{[]int{2, 12}, []int{1}},
+		{[]int{3, 12}, []int{2, 1}},
+		{[]int{1, 12}, []int{3, 2}},
+		{[]int{4}, []int{1, 12, 3, 2}},
+		{[]int{5}, []int{4, 1, 12, 3, 2}},
+		{[]int{6}, []int{5, 4, 1, 12, 3, 2}},
+		{[]int{7}, []int{6, 5, 4, 1, 12, 3, 2}},
+		{[]int{8}, []int{7, 6, 5, 4, 1, 12, 3, 2}},
+		{[]int{9}, []int{8, 7, 6, 5, 4, 1, 12, 3}},
+	} {
+		n, err := claimNode(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.remember(leftovers{vnis: []uint32{7}}); err != nil {
+			t.Fatal(err)
+		}
+		var now, want []netip.Addr
+		for _, i := range step.now {
+			now = append(now, addr(i))
+		}
+		for _, i := range step.want {
+			want = append(want, addr(i))
+		}
+		got, err := n.publish(now)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("publishes %v: former %v, %v, want %v", now, got, err, want)
+		}
+		id := n.id
+		n.release()
+		if n, err = claimNode(path); err != nil || n.id != id || !slices.Equal(n.left.vnis, []uint32{7}) {
+			t.Fatalf("read back %+v, %v", n, err)
+		}
+		n.release()
+	}
+	if former, err := (*nodeFile)(nil).publish([]netip.Addr{addr(1)}); former != nil || err != nil {
+		t.Errorf("without a file: %v, %v", former, err)
 	}
 }
