@@ -24,9 +24,8 @@ func runDaemon(ctx context.Context, o *flags.Flags) (err error) {
 	if o.Kube.Enabled {
 		keepKubeSmall(c.Log)
 	}
-	if o.Etcd.PasswordShows {
-		c.Log.Warn("the etcd password is on the command line, where everybody on this host can see it",
-			"fix", "--etcd-password-file, or the variable OVERLAYD_ETCD_PASSWORD")
+	for _, w := range o.Warnings {
+		c.Log.Warn(w.Text, "fix", w.Fix)
 	}
 	if c.Hostname, err = os.Hostname(); err != nil {
 		return fmt.Errorf("read host name: %w", err)

@@ -28,7 +28,14 @@ func Given(f *pflag.FlagSet, env func(string) (string, bool), flag string) bool 
 }
 
 // ApplyEnv gives the flags that are not on the command line the values of their variables.
-func ApplyEnv(f *pflag.FlagSet, env func(string) (string, bool)) (err error) {
+func ApplyEnv(f *pflag.FlagSet, env func(string) (string, bool)) error {
+	var p problems
+	applyEnv(f, env, &p)
+	return errors.Join(p.errs...)
+}
+
+// applyEnv is ApplyEnv, which reports to p.
+func applyEnv(f *pflag.FlagSet, env func(string) (string, bool), p *problems) {
 	f.VisitAll(func(flag *pflag.Flag) {
 		if flag.Changed || flag.Name == "help" || flag.Name == "version" { // OVERLAYD_VERSION is an image's tag
 			return
@@ -38,14 +45,24 @@ func ApplyEnv(f *pflag.FlagSet, env func(string) (string, bool)) (err error) {
 			if !ok || v == "" {
 				continue
 			}
-			if serr := flag.Value.Set(v); serr != nil {
-				err = errors.Join(err, fmt.Errorf("environment variable %s: invalid value %q: %w", name, shown(flag.Name, v), serr))
+			if err := flag.Value.Set(v); err != nil {
+				p.badVariable(flag, name, v, err)
 			}
 			flag.Changed = true
 			return
 		}
 	})
-	return err
+}
+
+// badVariable notes a variable that cannot be read. flanneld goes on after one of its own and
+// takes what is neither true nor false for false: so does overlayd, to start in its place. It refuses the others.
+func (p *problems) badVariable(flag *pflag.Flag, name, value string, err error) {
+	if flag.Value.Type() == "bool" && strings.HasPrefix(name, "FLANNELD_") {
+		p.warn(fmt.Sprintf("environment variable %s: %q is taken for false, as flanneld does", name, value), "true or false")
+		p.add(flag.Value.Set("false"))
+		return
+	}
+	p.add(fmt.Errorf("environment variable %s: invalid value %q: %w", name, shown(flag.Name, value), err))
 }
 
 // shown is a value as it may appear in an error: one that is or may hold a password does not.

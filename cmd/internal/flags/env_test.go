@@ -49,7 +49,7 @@ func TestBadEnvironment(t *testing.T) {
 	o, f = new(Flags), pflag.NewFlagSet("overlayd", pflag.ContinueOnError)
 	o.Register(f)
 	err = o.Complete(f, func(k string) (string, bool) { return `"http://u:secret@h:1`, k == "OVERLAYD_ETCD_ENDPOINTS" })
-	if err == nil || !strings.Contains(err.Error(), "OVERLAYD_ETCD_ENDPOINTS") || strings.Contains(err.Error(), "secret") {
+	if err == nil || !strings.Contains(err.Error(), "--etcd-endpoints") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
 	}
 }

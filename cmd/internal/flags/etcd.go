@@ -15,8 +15,8 @@ import (
 // Etcd says which etcd keeps the leases, or that this process runs one. Its exported fields are valid
 // once the flags are complete.
 type Etcd struct {
-	Endpoints []string
-	Prefix    string // clean
+	Endpoints []string // each with its scheme
+	Prefix    string   // clean
 	KeyFile   string
 	CertFile  string
 	CAFile    string
@@ -27,8 +27,9 @@ type Etcd struct {
 	ListenURL string
 	LeaseTTL  time.Duration
 
-	PasswordShows bool // the password is on the command line
+	Quiet bool // for a command, which does not repeat what the daemon has warned of; no flag
 
+	endpoints      string
 	passwordFile   string
 	renewMarginMin int
 	endpointsGiven bool // made by complete
@@ -36,7 +37,7 @@ type Etcd struct {
 
 // Register adds the flags of etcd to f.
 func (o *Etcd) Register(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.Endpoints, "etcd-endpoints", []string{"http://127.0.0.1:4001", "http://127.0.0.1:2379"}, "comma-separated etcd endpoints: http://, https:// or unix://")
+	f.StringVar(&o.endpoints, "etcd-endpoints", "http://127.0.0.1:4001,http://127.0.0.1:2379", "comma-separated etcd endpoints: http://, https:// or unix://")
 	f.StringVar(&o.Prefix, "etcd-prefix", "/coreos.com/network", "prefix of all keys in etcd")
 	f.StringVar(&o.CAFile, "etcd-cafile", "", "certificate authority of the etcd servers, PEM; enough for https by itself")
 	f.StringVar(&o.CertFile, "etcd-certfile", "", "client certificate, PEM")
@@ -69,10 +70,10 @@ func (o *Etcd) check(p *problems) {
 	if o.LeaseTTL < minLeaseTTL || o.LeaseTTL > maxLeaseTTL || o.LeaseTTL%time.Second != 0 {
 		p.bad("lease-ttl", o.LeaseTTL, fmt.Sprintf("want whole seconds, from %s to %s", minLeaseTTL, maxLeaseTTL))
 	}
+	p.add(o.readPassword())
 	o.checkEmbedded(p)
 	o.checkEndpoints(p)
 	o.checkFiles(p)
-	p.add(o.readPassword())
 }
 
 // checkEmbedded checks the flags of the embedded etcd, which is the store unless endpoints were given.
@@ -87,36 +88,7 @@ func (o *Etcd) checkEmbedded(p *problems) {
 		p.bad("etcd-data-dir", "", "want a directory")
 	}
 	if !o.endpointsGiven {
-		o.Endpoints = []string{o.ListenURL}
-	}
-}
-
-// checkEndpoints checks the URLs. Its errors show none of them.
-func (o *Etcd) checkEndpoints(p *problems) {
-	if len(o.Endpoints) == 0 {
-		p.bad("etcd-endpoints", "", "want at least one URL such as http://127.0.0.1:2379")
-	}
-	for i, e := range o.Endpoints {
-		o.Endpoints[i] = strings.TrimSpace(e)
-		// The value is left out: it may hold a password.
-		if u, err := url.Parse(o.Endpoints[i]); err != nil || u.User != nil || (u.Host == "" && u.Path == "") {
-			p.add(fmt.Errorf("--etcd-endpoints: entry %d: want a URL such as http://127.0.0.1:2379, without user and password", i+1))
-		}
-	}
-}
-
-// checkFiles refuses files that cannot be read now: etcd would only report that at its first request.
-func (o *Etcd) checkFiles(p *problems) {
-	if (o.KeyFile == "") != (o.CertFile == "") {
-		p.add(errors.New("--etcd-keyfile and --etcd-certfile: give both or none"))
-	}
-	for _, file := range []struct{ flag, path string }{{"etcd-keyfile", o.KeyFile}, {"etcd-certfile", o.CertFile}, {"etcd-cafile", o.CAFile}} {
-		if file.path == "" {
-			continue
-		}
-		if _, err := os.ReadFile(file.path); err != nil {
-			p.add(fmt.Errorf("--%s: %w", file.flag, err))
-		}
+		o.endpoints = o.ListenURL
 	}
 }
 
@@ -151,10 +123,9 @@ func (o *Etcd) PrefixOf(network string) string {
 // command that has no other flags.
 func (o *Etcd) Complete(f *pflag.FlagSet, env func(string) (string, bool)) error {
 	o.endpointsGiven = Given(f, env, "etcd-endpoints")
-	if err := ApplyEnv(f, env); err != nil {
-		return err
-	}
 	var p problems
-	o.check(&p)
-	return errors.Join(p...)
+	if applyEnv(f, env, &p); len(p.errs) == 0 {
+		o.check(&p)
+	}
+	return errors.Join(p.errs...)
 }

@@ -25,6 +25,8 @@ type Flags struct {
 	Underlay  underlayFlags
 	Rules     ruleFlags
 	Process   Process
+
+	Warnings []Warning // for the log; made by Complete
 }
 
 // Register adds all flags to f.
@@ -50,30 +52,33 @@ func (o *Flags) Register(f *pflag.FlagSet) {
 // Its errors name the flag, or the variable, and the value.
 func (o *Flags) Complete(f *pflag.FlagSet, env func(string) (string, bool)) error {
 	o.Etcd.endpointsGiven = Given(f, env, "etcd-endpoints")
-	o.Etcd.PasswordShows = f.Changed("etcd-password")
 	o.Network.subnetFileGiven = Given(f, env, "subnet-file")
-	if err := ApplyEnv(f, env); err != nil {
-		return err
+	var p problems
+	if f.Changed("etcd-password") {
+		p.warn("the etcd password is on the command line, where everybody on this host can see it",
+			"--etcd-password-file, or the variable OVERLAYD_ETCD_PASSWORD")
 	}
-	o.Kube.fromEnv(env)
-	return o.check()
+	if applyEnv(f, env, &p); len(p.errs) == 0 {
+		o.Kube.fromEnv(env)
+		o.check(&p)
+	}
+	o.Warnings = p.warnings
+	return errors.Join(p.errs...)
 }
 
 // check checks each group, and then what concerns several.
-func (o *Flags) check() error {
-	var p problems
-	o.Dataplane.check(&p)
-	o.Network.check(&p, o.Kube.Enabled)
+func (o *Flags) check(p *problems) {
+	o.Dataplane.check(p)
+	o.Network.check(p, o.Kube.Enabled)
 	if o.Kube.Enabled {
-		o.Kube.check(&p)
+		o.Kube.check(p)
 	} else {
-		o.Etcd.check(&p)
+		o.Etcd.check(p)
 	}
-	o.Underlay.check(&p)
-	o.Rules.check(&p)
-	o.Process.check(&p)
-	o.checkStores(&p)
-	return errors.Join(p...)
+	o.Underlay.check(p)
+	o.Rules.check(p)
+	o.Process.check(p)
+	o.checkStores(p)
 }
 
 // checkStores refuses flags of one store beside the other.
@@ -92,7 +97,7 @@ func (o *Flags) checkStores(p *problems) {
 		{"watch-networks", o.Network.Watch, "Kubernetes has one overlay network"},
 	} {
 		if f.set {
-			*p = append(*p, fmt.Errorf("--%s cannot be used with --kube-subnet-mgr: %s", f.flag, f.why))
+			p.add(fmt.Errorf("--%s cannot be used with --kube-subnet-mgr: %s", f.flag, f.why))
 		}
 	}
 }
@@ -112,20 +117,6 @@ func (o *Flags) Config() node.Config {
 		WorkloadAddress: o.Network.workloadAddress,
 		RenewMargin:     time.Duration(o.Etcd.renewMarginMin) * time.Minute,
 		Rules:           o.Rules.config(),
-	}
-}
-
-// problems collects what is wrong with flags.
-type problems []error
-
-// bad notes what is wrong with the value of a flag.
-func (p *problems) bad(flag string, value any, want string) {
-	*p = append(*p, fmt.Errorf("--%s: %q: %s", flag, fmt.Sprint(value), want))
-}
-
-func (p *problems) add(err error) {
-	if err != nil {
-		*p = append(*p, err)
 	}
 }
 

@@ -1,8 +1,8 @@
 package flags
 
 import (
+	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 
 	"github.com/spf13/pflag"
@@ -20,33 +20,31 @@ type Process struct {
 }
 
 func (o *Process) register(f *pflag.FlagSet) {
-	f.StringVar(&o.HealthzIP, "healthz-ip", "0.0.0.0", "address for --healthz-port")
+	f.StringVar(&o.HealthzIP, "healthz-ip", "0.0.0.0", "address or name for --healthz-port; empty: every address of this host")
 	f.IntVar(&o.HealthzPort, "healthz-port", 0, "TCP port that answers GET /healthz (200 while the process runs) and /readyz (200 or 503); 0: none")
 	f.StringVar(&o.LogFormat, "log-format", "text", "text or json, on standard error")
 	f.IntVar(&o.verbosity, "v", 0, "log level: 1 or more also logs debug messages")
-	f.StringVar(&o.vmodule, "vmodule", "", "part of flannel's log, and refused")
-	f.StringVar(&o.backtraceAt, "log_backtrace_at", "", "part of flannel's log, and refused")
+	f.StringVar(&o.vmodule, "vmodule", "", "log levels of flannel's source files, without effect")
+	f.StringVar(&o.backtraceAt, "log_backtrace_at", "", "lines of flannel's source that log a stack trace, without effect")
 	for _, name := range []string{"vmodule", "log_backtrace_at"} {
 		f.Lookup(name).Hidden = true
 	}
 }
 
-// check checks the flags, and refuses those of flannel's log that overlayd cannot do.
+// check checks the flags. --healthz-ip is checked when the port is opened: like flanneld's it may be a
+// name, or empty for every address.
 func (o *Process) check(p *problems) {
-	if _, err := netip.ParseAddr(o.HealthzIP); err != nil {
-		p.bad("healthz-ip", o.HealthzIP, "want an IP address of this host, 0.0.0.0 or ::")
-	}
-	if o.HealthzPort < 0 || o.HealthzPort > 65535 {
+	if o.HealthzPort = max(o.HealthzPort, 0); o.HealthzPort > 65535 {
 		p.bad("healthz-port", o.HealthzPort, "want a TCP port, or 0 for none")
 	}
 	if o.LogFormat != "text" && o.LogFormat != "json" {
 		p.bad("log-format", o.LogFormat, "want text or json")
 	}
 	if o.vmodule != "" {
-		p.bad("vmodule", o.vmodule, "overlayd's log has no level per file: use -v 1 for all of it")
+		p.warn(fmt.Sprintf("--vmodule %s has no effect: this log has no level per file", o.vmodule), "-v 1")
 	}
 	if o.backtraceAt != "" && o.backtraceAt != ":0" { // klog's default
-		p.bad("log_backtrace_at", o.backtraceAt, "overlayd's log writes no stack traces: use -v 1")
+		p.warn(fmt.Sprintf("--log_backtrace_at %s has no effect: this log writes no stack traces", o.backtraceAt), "-v 1")
 	}
 }
 

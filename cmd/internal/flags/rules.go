@@ -29,9 +29,11 @@ func (o *ruleFlags) register(f *pflag.FlagSet) {
 // maxResync is a day in seconds.
 const maxResync = 24 * 60 * 60
 
+// check bounds the period: with 0 flanneld checks without a pause.
 func (o *ruleFlags) check(p *problems) {
-	if o.iptablesResync < 1 || o.iptablesResync > maxResync {
-		p.bad("iptables-resync", o.iptablesResync, fmt.Sprintf("want seconds, from 1 to %d", maxResync))
+	if s := min(max(o.iptablesResync, 1), maxResync); s != o.iptablesResync {
+		p.warn(fmt.Sprintf("--iptables-resync %d is taken for %d", o.iptablesResync, s), fmt.Sprintf("seconds, from 1 to %d", maxResync))
+		o.iptablesResync = s
 	}
 }
 

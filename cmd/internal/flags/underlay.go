@@ -3,6 +3,7 @@ package flags
 import (
 	"net/netip"
 	"regexp"
+	"slices"
 
 	"github.com/spf13/pflag"
 
@@ -29,7 +30,10 @@ func (o *underlayFlags) register(f *pflag.FlagSet) {
 }
 
 // check parses the addresses. Whether this host has such an interface, the daemon finds out.
+// As with flanneld an empty value, such as that of an empty variable in a manifest, says nothing.
 func (o *underlayFlags) check(p *problems) {
+	isEmpty := func(s string) bool { return s == "" }
+	o.iface, o.ifaceRegex = slices.DeleteFunc(o.iface, isEmpty), slices.DeleteFunc(o.ifaceRegex, isEmpty)
 	for _, re := range o.ifaceRegex {
 		if _, err := regexp.Compile(re); err != nil {
 			p.bad("iface-regex", re, err.Error())
