@@ -33,6 +33,7 @@ the lease of this host is given back through the store; that needs the daemon's 
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), drainTimeout)
 			defer cancel()
+			o.Etcd.Quiet = true
 			d, err := node.Drain(ctx, withStores(o))
 			if err != nil {
 				return err

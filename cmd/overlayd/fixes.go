@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/control"
@@ -24,6 +26,9 @@ func fixOf(o *flags.Flags, network string, err error) string {
 	if errors.Is(err, control.ErrNoNetwork) && o != nil && !o.Kube.Enabled {
 		return fmt.Sprintf("put a network config under %s/config, or give --network to one daemon", o.Etcd.PrefixOf(network))
 	}
+	if errors.Is(err, userspace.ErrNoTUN) && errors.Is(err, unix.EACCES) { // its mode, and not a container, is in the way
+		return fixPermission
+	}
 	for _, f := range []struct {
 		is  error
 		fix string
@@ -31,7 +36,7 @@ func fixOf(o *flags.Flags, network string, err error) string {
 		{node.ErrKernelOnly, "--dataplane=kernel"},
 		{masq.ErrNoIptables, "as the error tells, or do without rules: --iptables-forward-rules=false, and no --ip-masq"},
 		{node.ErrOtherPIDNamespace, "run overlayd drain in that namespace, for example with docker exec"},
-		{node.ErrTwoDaemons, "choose one with --networks"},
+		{node.ErrTwoDaemons, "choose one with --networks, or for overlayd lease with --subnet-file"},
 		{node.ErrNotGivenBack, "run overlayd drain again, with the daemon's flags"},
 		{node.ErrAliveElsewhere, "drain that daemon with its own --subnet-file"},
 		{embedded.ErrListen, "stop that process, or give another address by --etcd-listen-client-url"},

@@ -42,6 +42,8 @@ func TestFixesNameFlags(t *testing.T) {
 		{node.ErrKernelOnly, "--dataplane=kernel"},
 		{&node.RunningError{SubnetFile: "x", PID: 7}, "stop it first, or give this daemon a --subnet-file, prefix and VNI of its own"},
 		{userspace.ErrNoTUN, "docker run --device /dev/net/tun"},
+		{fmt.Errorf("open /dev/net/tun: %w (%w)", userspace.ErrNoTUN, unix.EPERM), "docker run --device /dev/net/tun"},
+		{fmt.Errorf("open /dev/net/tun: %w (%w)", userspace.ErrNoTUN, unix.EACCES), "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
 		{fmt.Errorf("start embedded etcd: %w", embedded.ErrListen), "stop that process, or give another address by --etcd-listen-client-url"},
 		{userspace.ErrNoModule, "modprobe tun"},
 		{userspace.ErrPermission, "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},

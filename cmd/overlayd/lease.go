@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"strings"
 	"time"
 
@@ -22,7 +21,10 @@ const leaseTimeout = 30 * time.Second
 const longLease = `Shows and changes the leases in etcd, of any node, safely while the daemons that own
 them run. SUBNET is a subnet such as 10.5.34.0/24, or the key of an entry as list -o json
 prints it. For one of several networks give the prefix of its keys: --etcd-prefix P/NETWORK.
-In Kubernetes a node's subnet is its podCIDR.`
+In Kubernetes a node's subnet is its podCIDR.
+
+Without --etcd-endpoints root uses those of the daemon on this host, the one with the same
+--subnet-file, and its other flags of etcd; flags that are given here win over them.`
 
 // newLeaseCommand makes `overlayd lease`, which only has subcommands.
 func newLeaseCommand() *cobra.Command {
@@ -39,21 +41,24 @@ func newLeaseCommand() *cobra.Command {
 	return lease
 }
 
-// leaseCommand completes a subcommand: it has the flags of etcd and runs do on an open store.
+// leaseCommand completes a subcommand: it has the flags of etcd, or takes those of the daemon on this
+// host, and runs do on an open store.
 func leaseCommand(cmd *cobra.Command, do func(ctx context.Context, s *etcd.Store, args []string) error) *cobra.Command {
-	o := new(flags.Etcd)
-	flags.RegisterGroup(cmd.Flags(), "etcd", o.Register)
+	o := &leaseFlags{etcd: new(flags.Etcd)}
+	flags.RegisterGroup(cmd.Flags(), "etcd", o.etcd.Register)
+	cmd.Flags().StringVar(&o.subnetFile, "subnet-file", flags.DefaultSubnetFile, "subnet file of the daemon on this host")
 	for _, name := range []string{"etcd-data-dir", "subnet-lease-renew-margin"} {
 		cmd.Flags().Lookup(name).Hidden = true // read from the environment with the others, and not used
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := o.Complete(cmd.Flags(), os.LookupEnv); err != nil {
-			return usageError{err}
+		process := flags.Process{LogFormat: "text"}
+		log := process.Logger()
+		if err := o.complete(cmd.Flags(), log); err != nil {
+			return err
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), leaseTimeout)
 		defer cancel()
-		log := flags.Process{LogFormat: "text"}
-		s, err := openEtcd(ctx, o, "", log.Logger())
+		s, err := openEtcd(ctx, o.etcd, "", log)
 		if err != nil {
 			return err
 		}
@@ -119,7 +124,7 @@ func parseReservation(args []string, public, public6 string) (l control.Lease, e
 	return l, err
 }
 
-// publicAddr reads a public address, which other hosts must be able to send to; empty text means that no address is given.
+// publicAddr reads a public address, which other hosts must be able to send to; empty text is none.
 func publicAddr(flag, text string, ok func(netip.Addr) bool) (netip.Addr, error) {
 	if text == "" {
 		return netip.Addr{}, nil

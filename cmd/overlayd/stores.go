@@ -116,6 +116,7 @@ func etcdConfig(o *flags.Etcd, network string, log *slog.Logger) etcd.Config {
 		Username:  o.Username,
 		Password:  o.Password,
 		LeaseTTL:  o.LeaseTTL,
+		Quiet:     o.Quiet,
 		Log:       log,
 	}
 }

@@ -74,7 +74,7 @@ func warnOfEndpoints(ctx context.Context, cfg Config, files bool) {
 	case len(clear) == 0:
 	case cfg.Password != "":
 		cfg.Log.WarnContext(ctx, "connection to etcd is not encrypted, and the password is sent over it; use https", "endpoints", clear)
-	default:
+	case !cfg.Quiet:
 		cfg.Log.WarnContext(ctx, "connection to etcd is not encrypted: anyone on the path can change routes; use https", "endpoints", clear)
 	}
 }

@@ -36,7 +36,8 @@ type Config struct {
 	NodeTTL  time.Duration // how long a dead node blocks its public IP, whole seconds; 0: DefaultNodeTTL
 	Relist   time.Duration // how long a watch is trusted, within ±10 %; 0: DefaultRelist
 
-	Log *slog.Logger // nil: discarded
+	Quiet bool         // do not warn of a connection without encryption if no password goes over it: for a command, whose daemon does
+	Log   *slog.Logger // nil: discarded
 }
 
 // withDefaults fills in what is zero and checks the rest.

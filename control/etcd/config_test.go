@@ -229,9 +229,16 @@ func TestWarnsOfTheClear(t *testing.T) {
 		"http://[2001:db8::1]:2379": 1, "http://127.0.0.1:2379": 0, "http://localhost:2379": 0, "http://[::1]:2379": 0,
 		"https://192.0.2.1:2379": 0, "unix:///run/etcd.sock": 0,
 	} {
-		for _, password := range []string{"", "secret"} {
+		for _, how := range []struct {
+			password string
+			quiet    bool
+		}{{}, {"secret", false}, {"secret", true}, {"", true}} {
+			password, want := how.password, want
+			if how.quiet && password == "" {
+				want = 0
+			}
 			var log syncBuffer
-			cfg := etcd.Config{Endpoints: strings.Split(endpoint, ","), Password: password, Log: slog.New(slog.NewTextHandler(&log, nil))}
+			cfg := etcd.Config{Endpoints: strings.Split(endpoint, ","), Password: password, Quiet: how.quiet, Log: slog.New(slog.NewTextHandler(&log, nil))}
 			if password != "" {
 				cfg.Username = "u"
 			}
@@ -249,5 +256,17 @@ func TestWarnsOfTheClear(t *testing.T) {
 				t.Errorf("%s, password %q: %s", endpoint, password, text)
 			}
 		}
+	}
+}
+
+// TestUnreachableHasReason: whichever endpoint was the last that failed, the reason is one.
+func TestUnreachableHasReason(t *testing.T) {
+	s, err := etcd.Open(t.Context(), etcd.Config{Endpoints: []string{"http://127.0.0.1:1", "http://127.0.0.1:2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Network(t.Context()); control.Reason(err) != control.ReasonUnreachable {
+		t.Errorf("reason %s of %v", control.Reason(err), err)
 	}
 }

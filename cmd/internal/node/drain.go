@@ -77,6 +77,13 @@ func networkOf(subnetFile string) string {
 	return strings.TrimSuffix(filepath.Base(subnetFile), ".env")
 }
 
+// RunningDaemon returns the pid of the daemon that holds one of these subnet files; 0 if none does.
+// Its errors are ErrTwoDaemons, ErrOtherPIDNamespace, and that a file cannot be read.
+func RunningDaemon(subnetFiles []string) (pid int, err error) {
+	pid, _, err = findDaemon(subnetFiles)
+	return pid, err
+}
+
 // findDaemon finds the daemon of these subnet files, and which of them it holds: none, if none
 // is running. With several daemons it is an error, because only one can have been meant.
 func findDaemon(files []string) (pid int, held []string, err error) {

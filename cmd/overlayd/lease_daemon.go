@@ -1,0 +1,116 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/overlayd/overlayd/cmd/internal/flags"
+	"github.com/overlayd/overlayd/cmd/internal/node"
+)
+
+// leaseFlags say which etcd the lease commands ask.
+type leaseFlags struct {
+	etcd       *flags.Etcd
+	subnetFile string
+}
+
+// complete takes the flags of the daemon on this host, but for those that are given in f, or else
+// the defaults. If f says which etcd to ask, the daemon's are not used at all: its password is not for another one.
+func (o *leaseFlags) complete(f *pflag.FlagSet, log *slog.Logger) error {
+	if err := flags.ApplyEnv(f, os.LookupEnv); err != nil {
+		return usageError{err}
+	}
+	if !slices.ContainsFunc([]string{"etcd-endpoints", "etcd-embedded", "etcd-listen-client-url"}, f.Changed) {
+		d, err := o.ofDaemon(f)
+		switch {
+		case errors.As(err, new(usageError)) || errors.Is(err, node.ErrTwoDaemons):
+			return err
+		case err != nil:
+			log.Warn("the flags of the daemon on this host are not known", "err", err, "fix", "--etcd-endpoints and --etcd-prefix")
+		case d != nil:
+			o.etcd = d
+			o.etcd.Quiet = true
+			return nil
+		}
+	}
+	o.etcd.Quiet = true
+	if err := o.etcd.Complete(f, os.LookupEnv); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// ofDaemon returns the flags of the daemon on this host, nil if none runs.
+func (o *leaseFlags) ofDaemon(f *pflag.FlagSet) (*flags.Etcd, error) {
+	files := []string{o.subnetFile}
+	if !f.Changed("subnet-file") {
+		files = append(files, node.SubnetFilesIn(flags.DefaultSubnetDir)...)
+	}
+	pid, err := node.RunningDaemon(files)
+	if err != nil || pid == 0 {
+		return nil, err
+	}
+	d, err := flagsOfProcess(pid, f)
+	switch {
+	case err != nil || d == nil:
+		return nil, err
+	case d.Kube.Enabled:
+		return nil, usagef("the daemon (pid %d) has its subnet from Kubernetes, as the podCIDR of its Node: these commands are for etcd", pid)
+	}
+	return &d.Etcd, nil
+}
+
+// flagsOfProcess returns the flags of a daemon, with those in given instead of its own. It is nil if the process
+// is a command that ends soon, such as a drain.
+func flagsOfProcess(pid int, given *pflag.FlagSet) (*flags.Flags, error) {
+	args, err := procStrings(pid, "cmdline")
+	if err != nil {
+		return nil, err
+	}
+	environ, err := procStrings(pid, "environ")
+	if err != nil {
+		return nil, err
+	}
+	o, f := new(flags.Flags), pflag.NewFlagSet("overlayd", pflag.ContinueOnError)
+	o.Register(f)
+	if err := f.Parse(flags.Normalize(f, args[1:])); err != nil {
+		return nil, fmt.Errorf("command line of pid %d: %w", pid, flags.WithoutSecrets(err))
+	}
+	if f.NArg() > 0 {
+		return nil, nil
+	}
+	given.VisitAll(func(flag *pflag.Flag) {
+		if flag.Changed && f.Lookup(flag.Name) != nil {
+			err = errors.Join(err, f.Set(flag.Name, flag.Value.String()))
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return o, o.Etcd.Complete(f, func(key string) (string, bool) {
+		i := slices.IndexFunc(environ, func(s string) bool { return strings.HasPrefix(s, key+"=") })
+		if i < 0 {
+			return "", false
+		}
+		return environ[i][len(key)+1:], true
+	})
+}
+
+// procStrings reads a list of strings that the kernel has of a process.
+func procStrings(pid int, name string) ([]string, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
+	if err != nil {
+		return nil, err
+	}
+	list := strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
+	if len(b) == 0 { // it has ended
+		return nil, fmt.Errorf("pid %d: %w", pid, os.ErrProcessDone)
+	}
+	return list, nil
+}
