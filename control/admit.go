@@ -14,11 +14,9 @@ import (
 
 // claim is what one family of one lease asks for.
 type claim struct {
-	rec     *ribLease
-	subnet  netip.Prefix
-	vtep    dataplane.VTEP
-	created int64 // the lease's CreateRevision, here so that to sort claims fetches no lease
-	kept    bool  // the lease is
+	rec    *ribLease
+	subnet netip.Prefix
+	vtep   dataplane.VTEP
 }
 
 // vtepMAC is the MAC of one underlay family's device.
@@ -78,7 +76,7 @@ func (a *admission) appendClaims(claims []claim, rec *ribLease) []claim {
 			a.reject(rec, p, refuse("no_common_family", "subnet %s: no public IP with backend data in a family in which this node has them too", p))
 			continue
 		}
-		c := claim{rec, p, vtep, rec.CreateRevision, rec.kept}
+		c := claim{rec, p, vtep}
 		if a.isComing(c) {
 			continue
 		}

@@ -118,7 +118,7 @@ func parseValue(value []byte) (l Lease, err error) {
 	return l, nil
 }
 
-// parseVTEP reads the backend data of one family; absent means that there is no VTEP.
+// parseVTEP reads the backend data of one family; absent is none.
 func parseVTEP(field string, text json.RawMessage) (VTEPData, error) {
 	if len(text) == 0 || string(text) == "null" {
 		return VTEPData{}, nil

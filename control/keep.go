@@ -28,7 +28,7 @@ func (c *Controller) keep(ctx context.Context) error {
 		if !ok {
 			return err
 		}
-		c.cfg.Log.InfoContext(ctx, "lease acquired", "subnet", l.CIDRs(), "public_ip", l.Identity(), "expires", l.Expires)
+		c.cfg.Log.InfoContext(ctx, "lease acquired", "subnet", l.CIDRs(), "public_ip", l.Identity(), l.expiry())
 		c.setLease(l, func(*Stats) {})
 		lost := c.hold(ctx, l)
 		if lost == nil {
@@ -58,9 +58,8 @@ func (c *Controller) acquire(ctx context.Context, node Node) (l Lease, ok bool, 
 			return Lease{}, false, err
 		}
 		c.publish(func(s *Status) { s.LeaseFault.set(err) })
-		due, _ := reported.Due(time.Now(), pace.Notice{Text: printableTo(err.Error(), loudBytes)})
-		for _, n := range due {
-			c.cfg.Log.ErrorContext(ctx, "no lease: trying again", "err", n.Text)
+		if due, _ := reported.Due(time.Now(), pace.Notice{Text: Kind(err)}); len(due) > 0 {
+			c.cfg.Log.ErrorContext(ctx, "no lease: trying again", "err", printableTo(err.Error(), loudBytes))
 		}
 		if !pace.Sleep(ctx, again.Next(), c.drain) {
 			return Lease{}, false, nil
@@ -142,7 +141,7 @@ func (c *Controller) renew(ctx context.Context, h *holding) (lost error) {
 	h.last = time.Now()
 	switch {
 	case err == nil:
-		c.cfg.Log.DebugContext(ctx, "lease renewed", "subnet", l.CIDRs(), "expires", l.Expires)
+		c.cfg.Log.DebugContext(ctx, "lease renewed", "subnet", l.CIDRs(), l.expiry())
 		h.take(l, c.cfg.RenewMargin)
 		c.setLease(l, func(s *Stats) { s.Renewals++ })
 		return nil
@@ -158,9 +157,8 @@ func (c *Controller) renew(ctx context.Context, h *holding) (lost error) {
 		s.LeaseFault.set(err)
 	})
 	h.next = h.last.Add(h.again.Next())
-	due, _ := h.due.Due(h.last, pace.Notice{Key: h.lease.Key(), Text: printable(err.Error())})
-	for _, n := range due {
-		c.cfg.Log.WarnContext(ctx, "renew lease: trying again", "subnet", h.lease.CIDRs(), "expires", h.lease.Expires, "err", n.Text)
+	if due, _ := h.due.Due(h.last, pace.Notice{Key: h.lease.Key(), Text: Kind(err)}); len(due) > 0 {
+		c.cfg.Log.WarnContext(ctx, "renew lease: trying again", "subnet", h.lease.CIDRs(), h.lease.expiry(), "err", printable(err.Error()))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"log/slog"
 	"net/netip"
 	"time"
 
@@ -53,6 +54,14 @@ func (l Lease) CIDRs() string {
 		return l.IPv6Subnet.String()
 	}
 	return l.Subnet.String() + "," + l.IPv6Subnet.String()
+}
+
+// expiry is an attribute of a log line; a lease without an end has none.
+func (l Lease) expiry() slog.Attr {
+	if l.Expires.IsZero() {
+		return slog.Attr{}
+	}
+	return slog.Time("expires", l.Expires)
 }
 
 // anySubnet returns the IPv4 subnet, or else the IPv6 one.

@@ -17,6 +17,18 @@ func (e *reasonError) Unwrap() error { return e.err }
 // WithReason gives err an id in snake_case, which Reason returns. The text stays the same.
 func WithReason(reason string, err error) error { return &reasonError{reason, err} }
 
+// ReasonUnreachable is the Reason of an error of a Store that cannot be reached.
+const ReasonUnreachable = "store_unreachable"
+
+// Kind returns what stays the same of an error while its cause lasts, by which a log tells whether it is another
+// one: its text, but for a store that cannot be reached, whose endpoints take turns in the text.
+func Kind(err error) string {
+	if Reason(err) == ReasonUnreachable {
+		return ReasonUnreachable
+	}
+	return err.Error()
+}
+
 // Reason returns the stable id of an error: that of WithReason, or of a sentinel error of this
 // package; "other" if it has none.
 func Reason(err error) string {

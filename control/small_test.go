@@ -1,6 +1,9 @@
 package control
 
 import (
+	"errors"
+	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +42,30 @@ func TestPrintable(t *testing.T) {
 	} {
 		if got := printable(in); got != want {
 			t.Errorf("printable(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// TestKindOutlastsTheText: endpoints that take turns make one kind of error, other errors one for each text.
+func TestKindOutlastsTheText(t *testing.T) {
+	unreachable := func(text string) error {
+		return fmt.Errorf("read: %w", WithReason(ReasonUnreachable, errors.New(text)))
+	}
+	if a, b := Kind(unreachable("dial a")), Kind(unreachable("dial b")); a != b || a == "" {
+		t.Errorf("kinds %q and %q", a, b)
+	}
+	if a, b := Kind(errors.New("dial a")), Kind(errors.New("dial b")); a == b {
+		t.Errorf("one kind %q of two errors", a)
+	}
+}
+
+// TestExpiryOfLease: a lease without an end says nothing about it.
+func TestExpiryOfLease(t *testing.T) {
+	for _, l := range []Lease{{}, {Expires: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}} {
+		var b strings.Builder
+		slog.New(slog.NewTextHandler(&b, nil)).Info("x", l.expiry(), "y", 1)
+		if has := strings.Contains(b.String(), "expires="); has != !l.Expires.IsZero() || !strings.HasSuffix(b.String(), "y=1\n") {
+			t.Errorf("%v: %s", l.Expires, b.String())
 		}
 	}
 }

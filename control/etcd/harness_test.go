@@ -207,7 +207,7 @@ func (c *cluster) leases(tb testing.TB) int {
 	return len(resp.Leases)
 }
 
-// entry is one entry with etcd's bookkeeping; zero if it is missing.
+// entry is one entry with etcd's bookkeeping; zero if there is none.
 type entry struct {
 	value                    string
 	created, revision, lease int64

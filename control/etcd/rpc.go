@@ -15,6 +15,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/overlayd/overlayd/control"
 )
 
 // call runs one RPC with a timeout and makes its error say what was tried where.
@@ -70,6 +72,7 @@ func (s *Store) explain(ctx context.Context, what string, err error) error {
 	text := fmt.Sprintf("%s: etcd at %s: %s", what, s.endpoints(), reason)
 	switch c := code(err); {
 	case c == codes.Unavailable || c == codes.DeadlineExceeded:
+		err = control.WithReason(control.ReasonUnreachable, err)
 		text = fmt.Sprintf("%s: etcd at %s does not answer: %s (does it run, and are the endpoints right?)", what, s.endpoints(), reason)
 	case errors.Is(err, rpctypes.ErrAuthFailed) || errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrPermissionDenied):
 		text = fmt.Sprintf("%s: etcd at %s refuses user %q: %s (check user name, password and the user's rights below %s/)",

@@ -94,7 +94,7 @@ func TestCloseEndsConnections(t *testing.T) {
 	}
 }
 
-// TestStoreStatus: what the server refuses is an answer, and a server that is away does not answer.
+// TestStoreStatus: what the server refuses is an answer, and no server is none.
 func TestStoreStatus(t *testing.T) {
 	a := newFakeAPI(t)
 	s := openFake(t, a.URL)
@@ -150,4 +150,19 @@ func TestWatchNetwork(t *testing.T) {
 			t.Errorf("logged %d times:\n%s", n, log.String())
 		}
 	})
+}
+
+// TestPodNameWithoutRight: who may not get pods is told the right that lacks, and how to do without.
+func TestPodNameWithoutRight(t *testing.T) {
+	a := newFakeAPI(t)
+	a.status = http.StatusForbidden
+	s, err := Open(t.Context(), Config{APIURL: a.URL, PodName: "p", PodNamespace: "n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	_, _, err = s.PublicIPs(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "right to get pods") || !strings.Contains(err.Error(), "NODE_NAME") {
+		t.Errorf("got %v", err)
+	}
 }

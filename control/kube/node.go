@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -72,6 +73,9 @@ func (s *Store) nodeName(ctx context.Context) (string, error) {
 	}
 	pod, err := s.api.Pods(s.cfg.PodNamespace).Get(ctx, s.cfg.PodName, metav1.GetOptions{})
 	s.noteAnswer(ctx, pod, err)
+	if apierrors.IsForbidden(err) {
+		return "", fmt.Errorf("%w: POD_NAME tells the node's name only with the right to get pods: give it to the service account, or set NODE_NAME from the pod's spec.nodeName", err)
+	}
 	if err != nil {
 		return "", fmt.Errorf("get pod %s of namespace %s, to learn this node's name: %w", quote(s.cfg.PodName), quote(s.cfg.PodNamespace), err)
 	}

@@ -22,7 +22,7 @@ func (n *Network) waitForConfig(ctx context.Context) (control.Network, error) {
 			return config, err
 		}
 		if ctx.Err() == nil {
-			if due, _ := notices.Due(time.Now(), pace.Notice{Text: err.Error()}); len(due) > 0 {
+			if due, _ := notices.Due(time.Now(), pace.Notice{Text: control.Kind(err)}); len(due) > 0 {
 				n.log.Error("not ready: waiting for the network config", n.attrs(err)...)
 			}
 		}

@@ -66,6 +66,9 @@ func TestWaitForConfig(t *testing.T) {
 		{name: "none", config: func(*world, int) {}, logged: 5},
 		{name: "bad", config: func(w *world, _ int) { w.setConfig(bad) }, logged: 5},
 		{name: "down", config: func(w *world, _ int) { w.memory("").SetDown(errDown) }, logged: 5},
+		{name: "down, whose text changes", config: func(w *world, s int) {
+			w.memory("").SetDown(control.WithReason(control.ReasonUnreachable, fmt.Errorf("dial endpoint %d", s%2)))
+		}, logged: 5},
 		{name: "none, then bad", logged: 6, config: func(w *world, s int) {
 			if s == 90 {
 				w.setConfig(bad)
