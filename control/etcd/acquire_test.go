@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -69,23 +71,28 @@ func TestThousandAcquirers(t *testing.T) {
 	leases := make([]control.Lease, n)
 	begin := time.Now()
 	var wg sync.WaitGroup
+	var again atomic.Int64
 	for i := range n {
 		s := c.open(t)
 		wg.Go(func() {
 			node, vteps := node(i)
-			var err error
-			leases[i], err = s.Acquire(t.Context(), node, vteps)
-			for ; err != nil; leases[i], err = s.Acquire(t.Context(), node, vteps) {
-				if !strings.Contains(err.Error(), "does not answer") || time.Since(begin) > hang {
+			retry := pace.Backoff{Low: 100 * time.Millisecond, High: 10 * time.Second}
+			for {
+				var err error
+				if leases[i], err = s.Acquire(t.Context(), node, vteps); err == nil {
+					return
+				}
+				if !strings.Contains(err.Error(), "does not answer") || time.Since(begin) > 3*hang {
 					t.Errorf("node %d: %v", i, err)
 					return
 				}
-				t.Logf("node %d again: %v", i, err) // a busy machine: the Controller tries again too
+				again.Add(1) // a busy machine: the Controller tries again too
+				pace.Sleep(t.Context(), retry.Next(), nil)
 			}
 		})
 	}
 	wg.Wait()
-	t.Logf("%d acquirers took %s", n, time.Since(begin))
+	t.Logf("%d acquirers took %s, %d tried again", n, time.Since(begin), again.Load())
 	owner := map[netip.Prefix]int{}
 	for i, l := range leases {
 		if other, ok := owner[l.Subnet]; ok {
@@ -96,8 +103,9 @@ func TestThousandAcquirers(t *testing.T) {
 	if keys := c.Keys(t); len(keys) != n {
 		t.Errorf("%d leases in etcd, want %d", len(keys), n)
 	}
-	if got := c.leases(t); got != 2*n {
-		t.Errorf("%d etcd leases, want %d: a lease and a sign of life per node", got, 2*n)
+	// Who did not see etcd's answer could not take the etcd lease back either: it expires.
+	if got := c.leases(t); got < 2*n || got > 2*n+2*int(again.Load()) {
+		t.Errorf("%d etcd leases, want %d: a lease and a sign of life per node; %d tried again", got, 2*n, again.Load())
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
 // manyPeers returns n peers with one subnet each, on-link or behind the router.
@@ -28,18 +29,19 @@ func TestSyncOfManyPeersIsFast(t *testing.T) {
 	const peers, maxCold, maxMore = 5000, 2 * time.Second, 100 * time.Millisecond
 	for _, onlink := range []bool{true, false} {
 		var cold, more time.Duration
-		for range 5 { // the machine may be busy: the best counts
+		for range 5 { // the machine may be busy: processor time counts, and the best of it
 			hosts, _ := newHosts(t, 1)
 			h := hosts[0]
 			h.Run("ip", "addr", "add", "172.16.255.254/12", "dev", "eth0")
 			h.open()
 			w := dataplane.Wanted{Subnets: prefixes("10.5.1.0/24"), Networks: prefixes("10.0.0.0/8"), Peers: manyPeers(peers, onlink)}
 			timed := func(w dataplane.Wanted) time.Duration {
-				start := time.Now()
-				if got := h.sync(w); directs(got) != len(w.Peers) && onlink || directs(got) != 0 && !onlink {
+				var got dataplane.Wanted
+				took := netnstest.CPUTime(t, func() { got = h.sync(w) })
+				if directs(got) != len(w.Peers) && onlink || directs(got) != 0 && !onlink {
 					t.Fatalf("%d of %d peers are direct", directs(got), len(w.Peers))
 				}
-				return time.Since(start)
+				return took
 			}
 			cold = timed(w)
 			h.run(nil)

