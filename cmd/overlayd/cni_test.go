@@ -151,8 +151,7 @@ func (s *site) checkRepair(filter packetFilter, host int) {
 		if i%2 != host {
 			continue
 		}
-		words := strings.Fields(command)
-		s.Run(words[0], words[1:]...)
+		s.Run("sh", "-c", command)
 		began := time.Now()
 		// Where the kernel says nothing of it, 1s of this is --iptables-resync.
 		eventually(t, 2*time.Second, s.name+": "+command, func() error {
@@ -170,11 +169,11 @@ func (s *site) checkRepair(filter packetFilter, host int) {
 
 // sabotage is what is done to the rules, one after the other.
 func sabotage(filter packetFilter, dual bool) []string {
-	all := []string{"iptables -F FORWARD", "iptables -D FORWARD -j OVERLAYD-1-FWD", "iptables -F OVERLAYD-1-FWD"}
+	all := []string{"iptables -F FORWARD", "iptables -D FORWARD -m comment --comment 'overlayd forward' -j OVERLAYD-1-FWD", "iptables -F OVERLAYD-1-FWD"}
 	if filter == filterNFT {
 		all = append(all, "nft delete table ip overlayd-1", "nft flush table ip overlayd-1", "nft flush chain ip overlayd-1 postrouting")
 	} else {
-		all = append(all, "iptables -t nat -F", "iptables -t nat -D POSTROUTING -j OVERLAYD-1-POSTRTG", "iptables -t nat -D OVERLAYD-1-POSTRTG 3")
+		all = append(all, "iptables -t nat -F", "iptables -t nat -D POSTROUTING -m comment --comment 'overlayd masq' -j OVERLAYD-1-POSTRTG", "iptables -t nat -D OVERLAYD-1-POSTRTG 3")
 	}
 	if dual {
 		all = append(all, "ip6tables -F FORWARD", "ip6tables -F OVERLAYD-1-FWD")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -104,7 +103,7 @@ func (c cleaner) nftSteps(r nft.Reader) (steps []nft.Step, removed []string, err
 
 func (c cleaner) legacy(ctx context.Context) (removed []string, err error) {
 	have, err := readLegacy(c.family)
-	if err != nil || !strings.Contains(have.text, chainPrefix) {
+	if err != nil || !have.hasOurs() {
 		return nil, err
 	}
 	t, err := findLegacy(ctx, c.family)

@@ -32,6 +32,10 @@
 // each FORWARD chain of the host: that of iptables-nft (over netlink, unless iptables writes
 // it) and, if it drops by policy, that of iptables-legacy.
 //
+// Every rule, and the jump to each chain, has the comment "overlayd masq" or "overlayd forward", so that
+// whoever reads the rules knows whose they are. A rule without it, such as an older overlayd wrote,
+// is replaced like any other that is not as wanted.
+//
 // Names contain the VNI: several networks on one host, of one daemon or of several, do not
 // affect each other's rules.
 //

@@ -62,7 +62,8 @@ func someTable(rng *rand.Rand) savedTable {
 			t.chains = append(t.chains, chain)
 		}
 	}
-	conditions := []string{"", "-o eth0 ", "-s 10.244.0.0/16 ", "-s 10.99.0.0/16 ", "! -s 10.244.0.0/16 -d 10.244.1.0/24 ", `-m comment --comment "-j OVERLAYD-7-POSTRTG" `}
+	conditions := []string{"", "-o eth0 ", "-s 10.244.0.0/16 ", "-s 10.99.0.0/16 ", "! -s 10.244.0.0/16 -d 10.244.1.0/24 ", `-m comment --comment "-j OVERLAYD-7-POSTRTG" `,
+		`-m comment --comment "overlayd masq" `, `-m comment --comment -j `, `-m comment --comment "\" -s 10.244.0.0/16 " `}
 	targets := append(slices.Clone(t.chains[1:]), "RETURN", "MASQUERADE --random-fully", "ACCEPT")
 	for range rng.IntN(12) {
 		chain := t.chains[rng.IntN(len(t.chains))]
@@ -205,6 +206,12 @@ func TestSavedRule(t *testing.T) {
 		{"-s 10.244.0.0/255.255.0.0 -j ACCEPT", "ACCEPT", false, true},
 		{"-j MASQUERADE --to-ports 1-2 --random-fully", "MASQUERADE", false, false},
 		{`-m comment --comment "-j X" -j Y`, "Y", false, false},
+		{`-j Y -m comment --comment "-j X"`, "Y", false, false},
+		{`-m comment --comment -j -j Y`, "Y", false, false},
+		{`-m comment --comment "overlayd masq" -j Y`, "Y", false, false},
+		{`-s 10.244.0.0/16 -m comment --comment "a \" -j X \\" -j Y`, "Y", true, true},
+		{`-m comment --comment "-s 10.244.0.0/16" -j Y`, "Y", false, false},
+		{`-m comment --comment " -s 10.244.0.0/16 -j X"`, "", false, false},
 	} {
 		r := savedRule{"C", c.spec}
 		it, any := r.names(network)
@@ -221,6 +228,7 @@ func TestSpecificationsTellRulesApart(t *testing.T) {
 	rules := []rule{
 		{do: leave}, {do: accept}, {do: masquerade}, {do: masquerade, random: true}, {do: masquerade, ports: portRange{1024, 2000}},
 		{do: masquerade, ports: portRange{1024, 2001}}, {do: leave, marked: true}, {do: leave, tunnel: 8472}, {do: leave, tunnel: 8473}, {do: leave, udp: true},
+		{do: leave, comment: masqComment}, {do: leave, comment: forwardComment},
 	}
 	for _, m := range []match{a, b, {prefix: a.prefix, not: true}} {
 		rules = append(rules, rule{src: m}, rule{dst: m}, rule{src: m, dst: b})

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -196,6 +197,9 @@ func (h *host) eventually(what, want string, within time.Duration) {
 	h.tb.Fatalf("%s: after %v the rules are\n%s\nwant\n%s", what, within, got, want)
 }
 
+// legacyWarning is what iptables-save writes to the standard error, in the midst of a long text.
+var legacyWarning = regexp.MustCompile(`# Warning: [^\n]*\n`)
+
 // ours is what there is of all our networks, and what leads there.
 func (h *host) ours() string { return h.filter("overlayd-", "OVERLAYD-") }
 
@@ -218,7 +222,7 @@ func (h *host) filter(table, chain string) string {
 		}
 		for _, save := range saves {
 			var lines []string
-			for line := range strings.Lines(save) {
+			for line := range strings.Lines(legacyWarning.ReplaceAllString(save, "")) {
 				if strings.Contains(line, chain) && !strings.HasPrefix(line, "#") {
 					line, _, _ = strings.Cut(line, " [")
 					lines = append(lines, strings.TrimSpace(line))

@@ -99,7 +99,10 @@ type toolWant struct {
 }
 
 func (w toolWant) chains() []iptWant {
-	return []iptWant{{natTable, postrouting, w.names.masq, w.masq}, {filterTable, forwardChain, w.names.fwd, w.forward}}
+	return []iptWant{
+		{natTable, postrouting, w.names.masq, w.masq, masqComment},
+		{filterTable, forwardChain, w.names.fwd, w.forward, forwardComment},
+	}
 }
 
 // text is all that matters of what was saved.
@@ -144,7 +147,7 @@ func (w toolWant) expected() string {
 		if len(c.rules) == 0 {
 			continue
 		}
-		table := savedTable{chains: []string{c.chain}, rules: []savedRule{{c.base, "-j " + c.chain}}}
+		table := savedTable{chains: []string{c.chain}, rules: []savedRule{c.jump()}}
 		for _, r := range c.rules {
 			table.rules = append(table.rules, savedRule{c.chain, specification(r)})
 		}

@@ -20,6 +20,7 @@ func specification(r rule) string {
 	if r.udp {
 		words = append(words, "-p udp")
 	}
+	words = append(words, commentWords(r.comment))
 	switch r.do {
 	case leave:
 		words = append(words, "-j RETURN")
@@ -37,6 +38,15 @@ func specification(r rule) string {
 	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " ")
 }
 
+// commentWords returns the match of iptables that does nothing but hold a text; it is quoted as
+// iptables-save does, which our comments with their blanks need.
+func commentWords(text string) string {
+	if text == "" {
+		return ""
+	}
+	return `-m comment --comment "` + text + `"`
+}
+
 func addressWords(option string, m match) string {
 	switch {
 	case !m.prefix.IsValid():
@@ -50,9 +60,20 @@ func addressWords(option string, m match) string {
 // savedRule is a rule as iptables-save writes it.
 type savedRule struct{ chain, spec string }
 
+// words are those of the rule, without the text of a comment, which may read like anything.
+func (r savedRule) words() []string {
+	words := splitWords(r.spec)
+	for i := range words {
+		if i > 0 && words[i-1] == "--comment" {
+			words[i] = ""
+		}
+	}
+	return words
+}
+
 // target returns the chain or verdict that a rule jumps or goes to.
 func (r savedRule) target() string {
-	words := strings.Fields(r.spec)
+	words := r.words()
 	for i := len(words) - 2; i >= 0; i-- {
 		if words[i] == "-j" || words[i] == "-g" {
 			return words[i+1]
@@ -63,7 +84,7 @@ func (r savedRule) target() string {
 
 // names reports whether the rule is about a prefix, and whether about any.
 func (r savedRule) names(network netip.Prefix) (it, any bool) {
-	words := strings.Fields(r.spec)
+	words := r.words()
 	for i, w := range words[:max(0, len(words)-1)] {
 		if w == "-s" || w == "-d" {
 			any = true
@@ -72,6 +93,35 @@ func (r savedRule) names(network netip.Prefix) (it, any bool) {
 		}
 	}
 	return it, any
+}
+
+// splitWords splits what iptables-save writes, in which a quoted text is one word and a backslash
+// takes the meaning from what follows it.
+func splitWords(spec string) (words []string) {
+	var word []byte
+	begun, quoted := false, false
+	for i := 0; i < len(spec); i++ {
+		c := spec[i]
+		switch {
+		case c == '"':
+			begun, quoted = true, !quoted
+			continue
+		case c == ' ' && !quoted:
+			if begun {
+				words = append(words, string(word))
+			}
+			word, begun = nil, false
+			continue
+		case c == '\\' && quoted && i+1 < len(spec):
+			i++
+			c = spec[i]
+		}
+		word, begun = append(word, c), true
+	}
+	if begun {
+		words = append(words, string(word))
+	}
+	return words
 }
 
 // savedTable is one table.
@@ -133,6 +183,12 @@ func parseSave(text string) map[string]savedTable {
 type iptWant struct {
 	table, base, chain string
 	rules              []rule // without any, the chain is to be gone
+	comment            string // of the jump
+}
+
+// jump is the one rule that is to lead to the chain.
+func (w iptWant) jump() savedRule {
+	return savedRule{w.base, strings.TrimLeft(commentWords(w.comment)+" -j "+w.chain, " ")}
 }
 
 // edit returns what tells iptables-restore --noflush to make a chain so, at once.
@@ -144,7 +200,7 @@ func (t savedTable) edit(w iptWant) (lines []string) {
 	for _, r := range w.rules {
 		lines = append(lines, "-A "+w.chain+" "+specification(r))
 	}
-	plain := savedRule{w.base, "-j " + w.chain}
+	plain := w.jump()
 	have := t.to(w.chain)
 	if len(have) == 1 && have[0] == plain {
 		return lines

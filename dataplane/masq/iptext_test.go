@@ -27,10 +27,11 @@ func TestEdit(t *testing.T) {
 	n := namesOf(7)
 	network := netip.MustParsePrefix(testNetwork)
 	rules := []rule{{marked: true, do: leave}}
-	want := iptWant{natTable, postrouting, n.masq, rules}
+	want := iptWant{natTable, postrouting, n.masq, rules, masqComment}
 	mine := ":OVERLAYD-7-POSTRTG - [0:0]\n-A OVERLAYD-7-POSTRTG -m mark --mark 0x4000/0x4000 -j RETURN"
-	jump := "\n-A POSTROUTING -j OVERLAYD-7-POSTRTG"
-	ours := strings.Replace(savedByFlannel, "COMMIT", ":OVERLAYD-7-POSTRTG - [0:0]\n-A POSTROUTING -j OVERLAYD-7-POSTRTG\nCOMMIT", 1)
+	const plain = `-m comment --comment "overlayd masq" -j OVERLAYD-7-POSTRTG`
+	jump := "\n-A POSTROUTING " + plain
+	ours := strings.Replace(savedByFlannel, "COMMIT", ":OVERLAYD-7-POSTRTG - [0:0]\n-A POSTROUTING "+plain+"\nCOMMIT", 1)
 	replaced := "-D POSTROUTING -m comment --comment \"flanneld masq\" -j FLANNEL-POSTRTG\n-F FLANNEL-POSTRTG\n-X FLANNEL-POSTRTG"
 	for _, c := range []struct {
 		name, saved  string
@@ -40,13 +41,15 @@ func TestEdit(t *testing.T) {
 		{"nothing there", "", want, mine + jump, ""},
 		{"flannel's there", savedByFlannel, want, mine + jump, replaced},
 		{"jump there", ours, want, mine, replaced},
-		{"jump twice", strings.Replace(ours, "COMMIT", "-A POSTROUTING -j OVERLAYD-7-POSTRTG\nCOMMIT", 1), want,
-			mine + strings.Repeat("\n-D POSTROUTING -j OVERLAYD-7-POSTRTG", 2) + jump, replaced},
-		{"jump with a condition", strings.Replace(ours, "-j OVERLAYD-7-POSTRTG", "-o eth0 -j OVERLAYD-7-POSTRTG", 1), want,
-			mine + "\n-D POSTROUTING -o eth0 -j OVERLAYD-7-POSTRTG" + jump, replaced},
-		{"to be gone", ours, iptWant{natTable, postrouting, n.masq, nil},
-			"-D POSTROUTING -j OVERLAYD-7-POSTRTG\n-F OVERLAYD-7-POSTRTG\n-X OVERLAYD-7-POSTRTG", replaced},
-		{"gone", savedByFlannel, iptWant{natTable, postrouting, n.masq, nil}, "", replaced},
+		{"jump twice", strings.Replace(ours, "COMMIT", "-A POSTROUTING "+plain+"\nCOMMIT", 1), want,
+			mine + strings.Repeat("\n-D POSTROUTING "+plain, 2) + jump, replaced},
+		{"jump with a condition", strings.Replace(ours, plain, "-o eth0 "+plain, 1), want,
+			mine + "\n-D POSTROUTING -o eth0 " + plain + jump, replaced},
+		{"jump without our comment, of an older overlayd", strings.Replace(ours, plain, "-j OVERLAYD-7-POSTRTG", 1), want,
+			mine + "\n-D POSTROUTING -j OVERLAYD-7-POSTRTG" + jump, replaced},
+		{"to be gone", ours, iptWant{natTable, postrouting, n.masq, nil, masqComment},
+			"-D POSTROUTING " + plain + "\n-F OVERLAYD-7-POSTRTG\n-X OVERLAYD-7-POSTRTG", replaced},
+		{"gone", savedByFlannel, iptWant{natTable, postrouting, n.masq, nil, masqComment}, "", replaced},
 		{"another flannel's", strings.ReplaceAll(savedByFlannel, "10.244.", "10.99."), want, mine + jump, ""},
 		{"two flannels'", strings.Replace(savedByFlannel, "COMMIT", "-A FLANNEL-POSTRTG -s 10.99.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE\nCOMMIT", 1), want, mine + jump,
 			"-D FLANNEL-POSTRTG -s 10.244.1.0/24 -d 10.244.0.0/16 -m comment --comment \"flanneld masq\" -j RETURN\n" +

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -54,14 +55,20 @@ const (
 
 // legacyTables is what iptables-legacy has in one family, both tables of interest.
 type legacyTables struct {
-	text  string // all rules without counters; "" without a table
-	drops bool   // FORWARD drops by policy
+	text   string   // all rules without counters; "" without a table
+	chains []string // those that are not built in
+	drops  bool     // FORWARD drops by policy
+
+	flannel []netip.Prefix // that rules of flannel name
 }
 
 // mentions reports whether there are chains of ours or of flannel.
 func (l legacyTables) mentions() bool {
-	return strings.Contains(l.text, chainPrefix) || strings.Contains(l.text, flannelMasq) || strings.Contains(l.text, flannelFwd)
+	return l.hasOurs() || slices.ContainsFunc(l.chains, isFlannels)
 }
+
+// hasOurs reports whether there are chains of ours, of any network.
+func (l legacyTables) hasOurs() bool { return slices.ContainsFunc(l.chains, isOurChain) }
 
 // readLegacy reads the tables that are in use in the calling thread's namespace.
 // A table that is not in use is not touched: the kernel would make it.
@@ -83,6 +90,8 @@ func readLegacy(f family) (l legacyTables, err error) {
 			return legacyTables{}, fmt.Errorf("read legacy table %s: %w", table, err)
 		}
 		l.text += table + "\n" + string(entries)
+		l.chains = append(l.chains, chainsIn(f, entries)...)
+		l.flannel = append(l.flannel, flannelIn(f, entries)...)
 		l.drops = l.drops || drops
 	}
 	return l, nil
@@ -147,16 +156,51 @@ func entryOffsets(f family) (target, next, counters, size int) {
 	return int(unsafe.Offsetof(e.target)), int(unsafe.Offsetof(e.next)), int(unsafe.Offsetof(e.counters)), int(unsafe.Sizeof(e))
 }
 
-func clearCounters(f family, entries []byte) {
-	_, next, counters, size := entryOffsets(f)
+// eachEntry calls do with the bytes of each rule: the entry, its matches, such as a comment, and
+// its target.
+func eachEntry(f family, entries []byte, do func(entry []byte)) {
+	_, next, _, size := entryOffsets(f)
 	for len(entries) >= size {
-		clear(entries[counters : counters+int(unsafe.Sizeof(xtCounters{}))])
 		n := int(*(*uint16)(unsafe.Pointer(&entries[next])))
 		if n < size || n > len(entries) {
 			return
 		}
+		do(entries[:n])
 		entries = entries[n:]
 	}
+}
+
+func clearCounters(f family, entries []byte) {
+	_, _, counters, _ := entryOffsets(f)
+	eachEntry(f, entries, func(e []byte) { clear(e[counters : counters+int(unsafe.Sizeof(xtCounters{}))]) })
+}
+
+// chainsIn returns the chains that are not built in. Each begins with a rule that cannot match,
+// whose target is ERROR with the name of the chain; so ends the table, with the name ERROR.
+func chainsIn(f family, entries []byte) (names []string) {
+	eachEntry(f, entries, func(e []byte) {
+		if name, ok := chainName(f, e); ok && name != errorTarget {
+			names = append(names, name)
+		}
+	})
+	return names
+}
+
+const errorTarget = "ERROR"
+
+// chainName returns the name that a rule has if it begins a chain, or ends the table.
+func chainName(f family, entry []byte) (name string, ok bool) {
+	const nameAt, nameLen = 32, 30 // struct xt_error_target
+	target, _, _, _ := entryOffsets(f)
+	text := func(b []byte) string {
+		s, _, _ := strings.Cut(string(b), "\x00")
+		return s
+	}
+	t := int(*(*uint16)(unsafe.Pointer(&entry[target])))
+	if t+nameAt+nameLen > len(entry) || text(entry[t+2:t+nameAt-1]) != errorTarget {
+		return "", false
+	}
+	return text(entry[t+nameAt : t+nameAt+nameLen]), true
 }
 
 // isDrop reports whether the rule at an offset, which holds a policy, drops.

@@ -124,7 +124,7 @@ func (s nftState) forwardSteps(w nftWant) ([]nft.Step, error) {
 	}
 	list = append(list, rules...)
 	have := jumps(f, s.front, chain)
-	if len(have) == 1 && have[0].IsPlainJump() {
+	if len(have) == 1 && have[0].IsPlainJump() && have[0].Comment == forwardComment {
 		return list, nil
 	}
 	for _, r := range have {
@@ -134,7 +134,7 @@ func (s nftState) forwardSteps(w nftWant) ([]nft.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(list, nft.NewRule(f, filterTable, forwardChain, exprs)), nil
+	return append(list, nft.NewRule(f, filterTable, forwardChain, exprs, forwardComment)), nil
 }
 
 func newRules(f family, table, chain string, rules []rule, counter bool) (list []nft.Step, err error) {
@@ -143,7 +143,7 @@ func newRules(f family, table, chain string, rules []rule, counter bool) (list [
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, nft.NewRule(f, table, chain, exprs))
+		list = append(list, nft.NewRule(f, table, chain, exprs, r.comment))
 	}
 	return list, nil
 }

@@ -53,7 +53,14 @@ type rule struct {
 	do       verdict
 	ports    portRange // of masquerade
 	random   bool      // of masquerade: choose the port fully at random
+	comment  string    // whose rule it is, for people
 }
+
+// The comments of all rules, in flannel's style.
+const (
+	masqComment    = "overlayd masq"
+	forwardComment = "overlayd forward"
+)
 
 // ruleSet is all rules of one family. Without rules, old ones are removed.
 type ruleSet struct {
@@ -88,6 +95,8 @@ func buildFamily(c Config, w dataplane.Wanted, f family) ruleSet {
 	if c.Forward {
 		s.forward = []rule{{src: match{prefix: network}, do: accept}, {dst: match{prefix: network}, do: accept}}
 	}
+	comment(s.masq, masqComment)
+	comment(s.forward, forwardComment)
 	return s
 }
 
@@ -111,6 +120,12 @@ func masqueradeRules(c Config, f family, own, network netip.Prefix) []rule {
 		rules = append(rules, udp, r)
 	}
 	return rules
+}
+
+func comment(rules []rule, text string) {
+	for i := range rules {
+		rules[i].comment = text
+	}
 }
 
 // portsBeside returns the larger of the unprivileged port ranges on either side of a port.

@@ -11,21 +11,27 @@ import (
 )
 
 const goldenIPv4 = `
--p udp -m udp --dport 8472 -m addrtype --src-type LOCAL -j RETURN
--m mark --mark 0x4000/0x4000 -j RETURN
--s 10.244.1.0/24 -d 10.244.0.0/16 -j RETURN
--s 10.244.0.0/16 -d 10.244.1.0/24 -j RETURN
-! -s 10.244.0.0/16 -d 10.244.1.0/24 -j RETURN
--s 10.244.0.0/16 ! -d 224.0.0.0/4 -p udp -j MASQUERADE --to-ports 8473-65535 --random-fully
--s 10.244.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE --random-fully
-! -s 10.244.0.0/16 -d 10.244.0.0/16 -p udp -j MASQUERADE --to-ports 8473-65535 --random-fully
-! -s 10.244.0.0/16 -d 10.244.0.0/16 -j MASQUERADE --random-fully`
+-p udp -m udp --dport 8472 -m addrtype --src-type LOCAL -m comment --comment "overlayd masq" -j RETURN
+-m mark --mark 0x4000/0x4000 -m comment --comment "overlayd masq" -j RETURN
+-s 10.244.1.0/24 -d 10.244.0.0/16 -m comment --comment "overlayd masq" -j RETURN
+-s 10.244.0.0/16 -d 10.244.1.0/24 -m comment --comment "overlayd masq" -j RETURN
+! -s 10.244.0.0/16 -d 10.244.1.0/24 -m comment --comment "overlayd masq" -j RETURN
+-s 10.244.0.0/16 ! -d 224.0.0.0/4 -p udp -m comment --comment "overlayd masq" -j MASQUERADE --to-ports 8473-65535 --random-fully
+-s 10.244.0.0/16 ! -d 224.0.0.0/4 -m comment --comment "overlayd masq" -j MASQUERADE --random-fully
+! -s 10.244.0.0/16 -d 10.244.0.0/16 -p udp -m comment --comment "overlayd masq" -j MASQUERADE --to-ports 8473-65535 --random-fully
+! -s 10.244.0.0/16 -d 10.244.0.0/16 -m comment --comment "overlayd masq" -j MASQUERADE --random-fully`
+
+func goldenForward(network string) string {
+	return strings.ReplaceAll(`
+-s NETWORK -m comment --comment "overlayd forward" -j ACCEPT
+-d NETWORK -m comment --comment "overlayd forward" -j ACCEPT`, "NETWORK", network)
+}
 
 func TestBuild(t *testing.T) {
 	all := Config{Port: testVXLANPort, Masquerade: true, Forward: true, RandomFully: true}
 	change := func(f func(*Config)) Config { c := all; f(&c); return c }
 	v6 := strings.NewReplacer(testSubnet, testSubnet6, testNetwork, testNetwork6, "224.0.0.0/4", "ff00::/8").Replace(goldenIPv4)
-	forward4, forward6 := "\n-s 10.244.0.0/16 -j ACCEPT\n-d 10.244.0.0/16 -j ACCEPT", "\n-s fd00:244::/48 -j ACCEPT\n-d fd00:244::/48 -j ACCEPT"
+	forward4, forward6 := goldenForward("10.244.0.0/16"), goldenForward("fd00:244::/48")
 	for _, c := range []struct {
 		name   string
 		config Config

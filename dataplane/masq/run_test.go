@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,6 +26,7 @@ func nftSabotage() map[string][]string {
 		"chain flushed":      {"flush chain ip overlayd-7 postrouting"},
 		"one rule deleted":   {"delete rule ip overlayd-7 postrouting handle 4"},
 		"a rule added":       {"add rule ip overlayd-7 postrouting ip saddr 192.0.2.1 masquerade"},
+		"comment removed":    {"replace rule ip overlayd-7 postrouting handle 4 meta mark & 0x4000 == 0x4000 return"},
 		"a rule in front":    {"insert rule ip6 overlayd-7 postrouting return"},
 		"another order":      {"delete rule ip overlayd-7 postrouting handle 4", "add rule ip overlayd-7 postrouting meta mark & 0x4000 == 0x4000 return"},
 		"a chain added":      {"add chain ip overlayd-7 extra { type nat hook postrouting priority 50; }"},
@@ -36,20 +38,22 @@ func nftSabotage() map[string][]string {
 // iptSabotage is what is done by iptables, in table nat and in FORWARD.
 func iptSabotage(masq bool) map[string][]string {
 	m := map[string][]string{
-		"jump deleted":         {"-D FORWARD -j OVERLAYD-7-FWD"},
+		"jump deleted":         {"-D FORWARD 1"},
 		"jump twice":           {"-I FORWARD -j OVERLAYD-7-FWD"},
 		"accept deleted":       {"-D OVERLAYD-7-FWD 1"},
 		"FORWARD flushed":      {"-F FORWARD"},
 		"an extra rule":        {"-I OVERLAYD-7-FWD -s 10.244.7.0/24 -j DROP"},
 		"chain deleted":        {"-F FORWARD", "-F OVERLAYD-7-FWD", "-X OVERLAYD-7-FWD"},
 		"jump made narrow":     {"-R FORWARD 1 -s 10.244.7.0/24 -j OVERLAYD-7-FWD"},
+		"comment removed":      {"-R OVERLAYD-7-FWD 1 -s 10.244.0.0/16 -j ACCEPT"},
+		"jump's comment gone":  {"-R FORWARD 1 -j OVERLAYD-7-FWD"},
 		"accepts interchanged": {"-D OVERLAYD-7-FWD 1", "-A OVERLAYD-7-FWD -s 10.244.0.0/16 -j ACCEPT"},
 	}
 	if masq {
 		m["nat rule deleted"] = []string{"-t nat -D OVERLAYD-7-POSTRTG 2"}
 		m["nat rule changed"] = []string{"-t nat -R OVERLAYD-7-POSTRTG 3 -s 10.244.1.0/24 -d 10.244.0.0/17 -j RETURN"}
 		m["nat flushed"] = []string{"-t nat -F"}
-		m["nat jump deleted"] = []string{"-t nat -D POSTROUTING -j OVERLAYD-7-POSTRTG"}
+		m["nat jump deleted"] = []string{"-t nat -D POSTROUTING 1"}
 	}
 	return m
 }
@@ -305,5 +309,30 @@ func TestStatusOfRefusedRules(t *testing.T) {
 	h.Must(func() error { _, err := r.Sync(t.Context(), wanted()); return err })
 	if s := r.Status(); s.State != dataplane.StateOK || s.Err != "" || s.Objects[0].Have != 2 {
 		t.Errorf("got %+v", s)
+	}
+}
+
+// TestCommentsAreNotChains: a comment that names chains of ours and of flannel makes nobody believe that
+// the legacy tables have them.
+func TestCommentsAreNotChains(t *testing.T) {
+	h := newHost(t, iptLegacy)
+	read := func(f family) (l legacyTables) {
+		h.Must(func() (err error) { l, err = readLegacy(f); return err })
+		return l
+	}
+	for _, f := range []family{ipv4, ipv6} {
+		h.ipt(commandOf(f), "-N", "SOME")
+		h.ipt(commandOf(f), "-A", "SOME", "-m", "comment", "--comment", "see OVERLAYD-7-FWD and FLANNEL-FWD", "-j", "ACCEPT")
+		if l := read(f); l.mentions() || l.hasOurs() || !slices.Equal(l.chains, []string{"SOME"}) {
+			t.Errorf("%s: chains %q, mentions %v", f, l.chains, l.mentions())
+		}
+		h.ipt(commandOf(f), "-t", "nat", "-N", "FLANNEL-POSTRTG")
+		if l := read(f); !l.mentions() || l.hasOurs() {
+			t.Errorf("%s: chains %q with one of flannel", f, l.chains)
+		}
+		h.ipt(commandOf(f), "-N", "OVERLAYD-7-FWD")
+		if l := read(f); !l.mentions() || !l.hasOurs() || len(l.chains) != 3 {
+			t.Errorf("%s: chains %q with one of ours", f, l.chains)
+		}
 	}
 }

@@ -13,15 +13,15 @@ import (
 const goldenNFT = `table ip overlayd-7 {
 	chain postrouting {
 		type nat hook postrouting priority srcnat; policy accept;
-		udp dport 8472 fib saddr type local return
-		meta mark & 0x00004000 == 0x00004000 return
-		ip saddr 10.244.1.0/24 ip daddr 10.244.0.0/16 return
-		ip saddr 10.244.0.0/16 ip daddr 10.244.1.0/24 return
-		ip saddr != 10.244.0.0/16 ip daddr 10.244.1.0/24 return
-		meta l4proto udp ip saddr 10.244.0.0/16 ip daddr != 224.0.0.0/4 masquerade to :8473-65535 fully-random
-		ip saddr 10.244.0.0/16 ip daddr != 224.0.0.0/4 masquerade fully-random
-		meta l4proto udp ip saddr != 10.244.0.0/16 ip daddr 10.244.0.0/16 masquerade to :8473-65535 fully-random
-		ip saddr != 10.244.0.0/16 ip daddr 10.244.0.0/16 masquerade fully-random
+		udp dport 8472 fib saddr type local return comment "overlayd masq"
+		meta mark & 0x00004000 == 0x00004000 return comment "overlayd masq"
+		ip saddr 10.244.1.0/24 ip daddr 10.244.0.0/16 return comment "overlayd masq"
+		ip saddr 10.244.0.0/16 ip daddr 10.244.1.0/24 return comment "overlayd masq"
+		ip saddr != 10.244.0.0/16 ip daddr 10.244.1.0/24 return comment "overlayd masq"
+		meta l4proto udp ip saddr 10.244.0.0/16 ip daddr != 224.0.0.0/4 masquerade to :8473-65535 fully-random comment "overlayd masq"
+		ip saddr 10.244.0.0/16 ip daddr != 224.0.0.0/4 masquerade fully-random comment "overlayd masq"
+		meta l4proto udp ip saddr != 10.244.0.0/16 ip daddr 10.244.0.0/16 masquerade to :8473-65535 fully-random comment "overlayd masq"
+		ip saddr != 10.244.0.0/16 ip daddr 10.244.0.0/16 masquerade fully-random comment "overlayd masq"
 	}
 }
 `
@@ -32,9 +32,9 @@ func goldenNFT6() string {
 
 // goldenIptables is what iptables-save says of our chains.
 func goldenIptables(masq string) string {
-	text := ":OVERLAYD-7-FWD -\n-A FORWARD -j OVERLAYD-7-FWD\n-A OVERLAYD-7-FWD -s 10.244.0.0/16 -j ACCEPT\n-A OVERLAYD-7-FWD -d 10.244.0.0/16 -j ACCEPT"
+	text := ":OVERLAYD-7-FWD -\n-A FORWARD -m comment --comment \"overlayd forward\" -j OVERLAYD-7-FWD" + strings.ReplaceAll(goldenForward("10.244.0.0/16"), "\n", "\n-A OVERLAYD-7-FWD ")
 	if masq != "" {
-		text += "\n:OVERLAYD-7-POSTRTG -\n-A POSTROUTING -j OVERLAYD-7-POSTRTG" + strings.ReplaceAll(masq, "\n", "\n-A OVERLAYD-7-POSTRTG ")
+		text += "\n:OVERLAYD-7-POSTRTG -\n-A POSTROUTING -m comment --comment \"overlayd masq\" -j OVERLAYD-7-POSTRTG" + strings.ReplaceAll(masq, "\n", "\n-A OVERLAYD-7-POSTRTG ")
 	}
 	return byChain(strings.Split(text, "\n"))
 }

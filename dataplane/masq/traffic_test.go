@@ -7,11 +7,14 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -251,35 +254,100 @@ func TestTakeoverWithoutGap(t *testing.T) {
 					}
 				}
 				for f, a := range worldAddrs() {
-					counts := echo(t, w.outside, a.outside, echoPort)
-					var sent int64
-					stop, done := make(chan struct{}), make(chan error, 1)
-					go func() { done <- w.pod.Do(func() error { return shower(a, stop, &sent) }) }()
-					r := w.sync(w.config(), wanted())
-					again := wanted()
-					again.Networks = again.Networks[:1]
-					if f == ipv6 {
-						again = wanted()
-						again.Networks = again.Networks[1:]
-					}
-					w.Must(func() error { _, err := r.Sync(context.Background(), again); return err })
-					w.Must(func() error { _, err := r.Sync(context.Background(), wanted()); return err })
-					close(stop)
-					if err := <-done; err != nil {
-						t.Fatal(err)
-					}
-					arrived := int64(0)
-					for end := time.Now().Add(2 * time.Second); arrived < sent && time.Now().Before(end); {
-						if n, ok := counts.Load(netip.MustParseAddr(a.hostOutside)); ok {
-							arrived = n.(*atomic.Int64).Load()
+					w.unbroken(t, a, func() {
+						r := w.sync(w.config(), wanted())
+						again := wanted()
+						again.Networks = again.Networks[:1]
+						if f == ipv6 {
+							again = wanted()
+							again.Networks = again.Networks[1:]
 						}
-					}
-					if arrived != sent || sent < 10 {
-						t.Errorf("%s: %d of %d new connections arrived with the host's address", f, arrived, sent)
-						counts.Range(func(k, v any) bool { t.Logf("from %v: %d", k, v.(*atomic.Int64).Load()); return true })
-					}
+						w.Must(func() error { _, err := r.Sync(context.Background(), again); return err })
+						w.Must(func() error { _, err := r.Sync(context.Background(), wanted()); return err })
+					})
 				}
 			})
+		}
+	}
+}
+
+// unbroken opens connections of the pod to the outside while change runs, and wants each to pass
+// and to be masqueraded.
+func (w *world) unbroken(t *testing.T, a addrs, change func()) {
+	t.Helper()
+	counts := echo(t, w.outside, a.outside, echoPort)
+	var sent int64
+	stop, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- w.pod.Do(func() error { return shower(a, stop, &sent) }) }()
+	change()
+	close(stop)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	arrived := int64(0)
+	for end := time.Now().Add(2 * time.Second); arrived < sent && time.Now().Before(end); {
+		if n, ok := counts.Load(netip.MustParseAddr(a.hostOutside)); ok {
+			arrived = n.(*atomic.Int64).Load()
+		}
+	}
+	if arrived != sent || sent < 10 {
+		t.Errorf("%s: %d of %d new connections arrived with the host's address", a.hostOutside, arrived, sent)
+		counts.Range(func(k, v any) bool { t.Logf("from %v: %d", k, v.(*atomic.Int64).Load()); return true })
+	}
+}
+
+// TestUpgradeWithoutGap: the rules of an overlayd that wrote no comments are replaced by those with
+// comments, also the jumps, and every new connection meanwhile passes and is masqueraded.
+func TestUpgradeWithoutGap(t *testing.T) {
+	for _, v := range []variant{nftVariant, iptNFT, iptLegacy} {
+		t.Run(string(v), func(t *testing.T) {
+			w := newWorld(t, v)
+			w.dropForward(true)
+			w.sync(w.config(), wanted())
+			want := w.ours()
+			w.stripComments()
+			if got := w.ours(); strings.Contains(got, "overlayd masq") || strings.Contains(got, "overlayd forward") {
+				t.Fatalf("the rules still have comments:\n%s", got)
+			}
+			for _, a := range worldAddrs() {
+				w.unbroken(t, a, func() { w.sync(w.config(), wanted()) })
+			}
+			if diff := cmp.Diff(want, w.ours()); diff != "" {
+				t.Errorf("rules (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// stripComments makes the rules those of an older overlayd.
+func (h *host) stripComments() {
+	h.tb.Helper()
+	comments := regexp.MustCompile(` (-m comment --)?comment "overlayd (masq|forward)"`)
+	for _, f := range []family{ipv4, ipv6} {
+		if h.variant.isNFT() {
+			table := fmt.Sprintf("table %s overlayd-%d", f, testVNI)
+			h.feed(comments.ReplaceAllString("delete "+table+"\n"+h.nft("-s", "list", "table", f.String(), fmt.Sprint("overlayd-", testVNI)), ""), h.real["nft"], "-f", "-")
+		}
+		for _, multi := range []string{"xtables-nft-multi", "xtables-legacy-multi"} {
+			for name, table := range parseSave(h.Run(h.real[multi], commandOf(f)+"-save")) {
+				var lines []string
+				for _, chain := range table.chains {
+					if isOurChain(chain) {
+						lines = append(lines, ":"+chain+" - [0:0]")
+					}
+				}
+				for _, r := range table.rules {
+					if bare := comments.ReplaceAllString(" "+r.spec, ""); isOurChain(r.chain) || isOurChain(r.target()) {
+						if !isOurChain(r.chain) {
+							lines = append(lines, "-D "+r.chain+" "+r.spec)
+						}
+						lines = append(lines, "-A "+r.chain+bare)
+					}
+				}
+				if text := restoreText(name, lines); text != "" {
+					h.feed(text, h.real[multi], commandOf(f)+"-restore", "--noflush")
+				}
+			}
 		}
 	}
 }

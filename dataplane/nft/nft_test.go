@@ -56,9 +56,9 @@ func write(t *testing.T, ns *netnstest.NS, f Family, network string) (shown []st
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps := []Step{NewTable(f, "t"), NewChain(f, "t", "d", nil), NewChain(f, "t", "c", postrouting()), NewRule(f, "t", "c", jump)}
+	steps := []Step{NewTable(f, "t"), NewChain(f, "t", "d", nil), NewChain(f, "t", "c", postrouting()), NewRule(f, "t", "c", jump, "")}
 	for _, e := range encoded {
-		steps = append(steps, NewRule(f, "t", "c", e))
+		steps = append(steps, NewRule(f, "t", "c", e, "of a test"))
 	}
 	ns.Must(func() error { return Commit(steps) })
 	return shown
@@ -70,7 +70,7 @@ func TestCommitWritesWhatNFTShows(t *testing.T) {
 		ns := netnstest.New(t)
 		shown := write(t, ns, f, network)
 		want := "table " + f.String() + " t {\n\tchain d {\n\t}\n\n\tchain c {\n\t\ttype nat hook postrouting priority srcnat; policy accept;\n" +
-			"\t\tcounter packets 0 bytes 0 jump d\n\t\t" + strings.Join(shown, "\n\t\t") + "\n\t}\n}"
+			"\t\tcounter packets 0 bytes 0 jump d\n\t\t" + strings.Join(shown, " comment \"of a test\"\n\t\t") + " comment \"of a test\"\n\t}\n}"
 		if diff := cmp.Diff(want, strings.TrimSpace(ns.Run("nft", "list", "ruleset"))); diff != "" {
 			t.Error(diff)
 		}
@@ -106,12 +106,17 @@ func TestReadTellsWhatWasWritten(t *testing.T) {
 			if err != nil || len(c.Rules) != 6 {
 				t.Fatalf("got %+v, %v", c, err)
 			}
-			if first := c.Rules[0]; first.Target(IPv4) != "d" || !first.IsPlainJump() || first.Chain != "c" || first.Handle == 0 {
+			if first := c.Rules[0]; first.Target(IPv4) != "d" || !first.IsPlainJump() || first.Chain != "c" || first.Handle == 0 || first.Comment != "" {
 				t.Errorf("got %+v", first)
 			}
 			for i, want := range []string{"[]", "[]", "[]", "[10.5.0.0/16]", "[10.5.0.0/16]", "[]"} {
 				if got := c.Rules[i].Prefixes(IPv4); len(got) != strings.Count(want, "/") || len(got) > 0 && got[0].String() != "10.5.0.0/16" {
 					t.Errorf("rule %d: prefixes %v, want %s", i, got, want)
+				}
+			}
+			for _, rule := range c.Rules[1:] {
+				if rule.Comment != "of a test" {
+					t.Errorf("comment %q of %+v", rule.Comment, rule)
 				}
 			}
 			if none, err := r.Chain("t", "none"); none.Exists || err != nil || none.Name != "none" {
@@ -276,7 +281,7 @@ func FuzzParse(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(NewRule(IPv4, "t", "c", exprs).message.Data[sizeofNfgenmsg:])
+	f.Add(NewRule(IPv4, "t", "c", exprs, "of a test").message.Data[sizeofNfgenmsg:])
 	f.Add(encodedRule(exprs))
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		if r, err := parseRule(b); err == nil {

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -45,6 +46,8 @@ func parseRule(b []byte) (r Rule, err error) {
 			r.Chain = d.String()
 		case unix.NFTA_RULE_HANDLE:
 			r.Handle = d.Uint64()
+		case unix.NFTA_RULE_USERDATA:
+			r.Comment = parseComment(d.Bytes())
 		case unix.NFTA_RULE_EXPRESSIONS:
 			nested = decode(d.Bytes(), func(d *netlink.AttributeDecoder) {
 				x, err := ParseExpr(d.Bytes())
@@ -54,6 +57,31 @@ func parseRule(b []byte) (r Rule, err error) {
 		}
 	})
 	return r, errors.Join(err, nested)
+}
+
+// The user data of a rule, which the kernel keeps without a look at it, are a list of items: type
+// and length in a byte each, then the value. The nft command and iptables-nft agree that a comment
+// has type 0 and ends with a zero byte (libnftnl/udata.h).
+const (
+	commentType = 0
+	maxComment  = 254 // bytes, without the zero byte
+)
+
+func encodeComment(text string) []byte {
+	text = text[:min(len(text), maxComment)]
+	return append([]byte{commentType, byte(len(text) + 1)}, text+"\x00"...)
+}
+
+// parseComment returns the comment among user data, "" if there is none.
+func parseComment(b []byte) string {
+	for len(b) >= 2 && len(b) >= 2+int(b[1]) {
+		value := b[2 : 2+int(b[1])]
+		if b[0] == commentType {
+			return strings.TrimRight(string(value), "\x00")
+		}
+		b = b[2+len(value):]
+	}
+	return ""
 }
 
 // sizeofNfgenmsg is the size of struct nfgenmsg of linux/netfilter/nfnetlink.h: family, version,

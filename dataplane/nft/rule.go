@@ -17,9 +17,10 @@ type Expr struct {
 
 // Rule is a rule as the kernel tells it.
 type Rule struct {
-	Chain  string
-	Handle uint64 // names the rule within its table
-	Exprs  []Expr
+	Chain   string
+	Handle  uint64 // names the rule within its table
+	Exprs   []Expr
+	Comment string // what nft and iptables show as the rule's comment
 }
 
 // Text returns all of the rule but its counters: it is equal for rules that do the same.
@@ -29,6 +30,9 @@ func (r Rule) Text() string {
 		if x.Name != "counter" {
 			fmt.Fprintf(&b, "%s %x\n", x.Name, x.Data)
 		}
+	}
+	if r.Comment != "" {
+		fmt.Fprintf(&b, "comment %q\n", r.Comment)
 	}
 	return b.String()
 }

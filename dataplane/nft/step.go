@@ -111,8 +111,9 @@ func DeleteChain(f Family, table, chain string) Step {
 	return Step{message(unix.NFT_MSG_DELCHAIN, f, 0, attrs), fmt.Sprintf("delete chain %s %s %s", f, table, chain)}
 }
 
-// NewRule appends a rule of encoded expressions (see [Encode]) to a chain.
-func NewRule(f Family, table, chain string, exprs [][]byte) Step {
+// NewRule appends a rule of encoded expressions (see [Encode]) to a chain. The comment says whose
+// it is; "" is no comment, and more than 254 bytes are cut off.
+func NewRule(f Family, table, chain string, exprs [][]byte, comment string) Step {
 	attrs := attributes(func(e *netlink.AttributeEncoder) {
 		e.String(unix.NFTA_RULE_TABLE, table)
 		e.String(unix.NFTA_RULE_CHAIN, chain)
@@ -122,6 +123,9 @@ func NewRule(f Family, table, chain string, exprs [][]byte) Step {
 			}
 			return nil
 		})
+		if comment != "" {
+			e.Bytes(unix.NFTA_RULE_USERDATA, encodeComment(comment))
+		}
 	})
 	return Step{message(unix.NFT_MSG_NEWRULE, f, netlink.Create|netlink.Append, attrs), fmt.Sprintf("add rule to %s %s %s", f, table, chain)}
 }
