@@ -26,9 +26,23 @@ func DeviceNameV6(vni uint32) string { return DevicePrefixV6 + strconv.FormatUin
 // IsDeviceName reports whether a device of that name is an overlay device of overlayd or
 // flannel: one of the prefixes, and digits only behind it.
 func IsDeviceName(name string) bool {
-	vni, ok := strings.CutPrefix(name, DevicePrefix)
+	digits, ok := vniOf(name)
+	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
+}
+
+// DeviceVNI returns the VNI of an overlay device by its name; ok is false if overlayd gives that
+// name to no device.
+func DeviceVNI(name string) (vni uint32, ok bool) {
+	digits, _ := vniOf(name)
+	n, err := strconv.ParseUint(digits, 10, 24)
+	vni = uint32(n)
+	return vni, err == nil && (name == DeviceName(vni) || name == DeviceNameV6(vni))
+}
+
+func vniOf(name string) (digits string, ok bool) {
+	digits, ok = strings.CutPrefix(name, DevicePrefix)
 	if !ok {
-		vni, ok = strings.CutPrefix(name, DevicePrefixV6)
+		digits, ok = strings.CutPrefix(name, DevicePrefixV6)
 	}
-	return ok && vni != "" && strings.Trim(vni, "0123456789") == ""
+	return digits, ok
 }

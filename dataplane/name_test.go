@@ -24,3 +24,16 @@ func TestDeviceNames(t *testing.T) {
 		}
 	}
 }
+
+func TestDeviceVNI(t *testing.T) {
+	for name, want := range map[string]uint32{"flannel.1": 1, "flannel-v6.4096": 4096, "flannel.16777215": 1<<24 - 1} {
+		if vni, ok := DeviceVNI(name); vni != want || !ok {
+			t.Errorf("%q: VNI %d, %v, want %d", name, vni, ok, want)
+		}
+	}
+	for _, other := range []string{"flannel.", "flannel.01", "flannel.x", "flannel.16777216", "flannel-v6.-1", "eth0", "7", ""} {
+		if vni, ok := DeviceVNI(other); ok {
+			t.Errorf("%q: VNI %d", other, vni)
+		}
+	}
+}

@@ -31,6 +31,9 @@ type Config struct {
 	// Shared, if not nil, has the sockets, together with other networks'. It was
 	// made for the same Port and the same Local addresses.
 	Shared *Port
+	// Replaces, if not nil, reports whether the vxlan devices of a VNI make room for the sockets, as
+	// those of VNI do: this process is going to carry that network too.
+	Replaces func(vni uint32) bool
 }
 
 // check names the first field that makes no sense.

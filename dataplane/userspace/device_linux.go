@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -22,8 +23,9 @@ type device struct {
 	fresh bool // made by this process: it goes again if Open fails later on
 	mode  tun.Mode
 
-	vni    uint32
-	locals []netip.AddrPort // that the sockets will be bound to; none if they are already
+	vni      uint32
+	replaces func(vni uint32) bool
+	locals   []netip.AddrPort // that the sockets will be bound to; none if they are already
 }
 
 // openDevice makes the persistent TUN device of cfg's VNI, or finds the one that
@@ -33,7 +35,7 @@ type device struct {
 // be bound.
 func openDevice(cfg Config, conn *rtnl.Conn, bound bool) (*device, error) {
 	name := dataplane.DeviceName(cfg.VNI)
-	d := &device{conn: conn, name: name, vni: cfg.VNI}
+	d := &device{conn: conn, name: name, vni: cfg.VNI, replaces: cfg.Replaces}
 	if !bound {
 		d.locals = cfg.locals()
 	}
@@ -108,6 +110,9 @@ func checkFree(l netlink.Link) error {
 // device can take its place and the sockets can be bound.
 func (d *device) clear(log *slog.Logger) error {
 	l, err := d.conn.Link(d.name)
+	if errors.Is(err, rtnl.ErrNotFound) {
+		return nil // another network of this process has cleared it
+	}
 	if err != nil {
 		return err
 	}
@@ -117,7 +122,7 @@ func (d *device) clear(log *slog.Logger) error {
 	if err := tun.Make("", d.mode, false); err != nil {
 		return err
 	}
-	if err := checkPort(d.conn, d.locals, d.name, d.nameV6()); err != nil {
+	if err := checkPort(d.conn, d.locals, d.goes); err != nil {
 		return err
 	}
 	log.Info("replacing device by a TUN device", "device", d.name, "type", l.Type())
@@ -137,11 +142,47 @@ func (d *device) clearV6(log *slog.Logger) error {
 	if v, ok := l.(*netlink.Vxlan); !ok || v.VxlanId != int(d.vni) {
 		return nil // somebody else's
 	}
-	if err := checkPort(d.conn, d.locals, d.name, d.nameV6()); err != nil {
+	if err := checkPort(d.conn, d.locals, d.goes); err != nil {
 		return err
 	}
 	log.Info("replacing device by a TUN device", "device", d.nameV6(), "type", l.Type())
 	return d.conn.DeleteLink(l)
+}
+
+// clearOthers deletes the kernel dataplane's devices of the other networks that this process is going
+// to carry, if they hold the port: each network would wait for the devices of the others.
+func (d *device) clearOthers(log *slog.Logger) error {
+	if d.replaces == nil || len(d.locals) == 0 {
+		return nil
+	}
+	holders, err := d.conn.PortHolders(d.locals[0].Port())
+	if err != nil || !slices.ContainsFunc(holders, d.goes) {
+		return err
+	}
+	if err := checkPort(d.conn, d.locals, d.goes); err != nil {
+		return err
+	}
+	for _, name := range slices.DeleteFunc(holders, func(name string) bool { return !d.goes(name) }) {
+		l, err := d.conn.Link(name)
+		if v, ok := l.(*netlink.Vxlan); err != nil || !ok || v.Port != int(d.locals[0].Port()) {
+			continue // its own network has replaced it meanwhile
+		}
+		log.Info("removing the vxlan device of another network of this daemon, which will get a TUN device", "device", name)
+		if err := d.conn.DeleteLink(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// goes reports whether a vxlan device of that name is to be deleted: it is this network's, or
+// another's that this process is going to carry.
+func (d *device) goes(name string) bool {
+	if name == d.name || name == d.nameV6() {
+		return true
+	}
+	vni, ok := dataplane.DeviceVNI(name)
+	return ok && d.replaces != nil && d.replaces(vni)
 }
 
 func (d *device) nameV6() string { return dataplane.DeviceNameV6(d.vni) }

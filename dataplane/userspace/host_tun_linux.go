@@ -45,6 +45,9 @@ func openTUN(cfg Config, headroom int, bound bool) (_ *tunHost, err error) {
 	if err == nil {
 		err = h.device.clearV6(cfg.Log)
 	}
+	if err == nil {
+		err = h.device.clearOthers(cfg.Log)
+	}
 	if err != nil {
 		h.undo()
 		return nil, err

@@ -20,6 +20,8 @@ func Open(cfg Config) (*Dataplane, error) {
 	if port == nil {
 		port = newUDPPort(cfg)
 	}
+	port.opening.Lock()
+	defer port.opening.Unlock()
 	if err := port.check(cfg.VNI); err != nil {
 		return nil, fmt.Errorf("open userspace dataplane: %w", err)
 	}

@@ -32,6 +32,8 @@ type Port struct {
 	workers  []*portWorker    // then constant
 	ended    chan struct{}    // closed once Run has ended; with the last network the carriers are
 
+	opening sync.Mutex // held by Open from its first look at the port's holders to enter
+
 	mu   sync.Mutex // of all below, and of opening, ending and closing
 	vnis []uint32   // of the networks
 }

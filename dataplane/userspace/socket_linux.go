@@ -77,16 +77,16 @@ func openUDP(local netip.AddrPort, o socketOption) (int, error) {
 
 type option struct{ level, name, value int }
 
-// checkPort tries whether the addresses of one port can be bound once the devices of
-// these names are gone.
-func checkPort(conn *rtnl.Conn, locals []netip.AddrPort, own ...string) error {
+// checkPort tries whether the addresses of one port can be bound once the devices are gone whose
+// names goes returns true for.
+func checkPort(conn *rtnl.Conn, locals []netip.AddrPort, goes func(name string) bool) error {
 	for _, local := range locals {
 		devices, err := conn.PortHolders(local.Port())
 		if err != nil {
 			return err
 		}
-		foreign := func(name string) bool { return !slices.Contains(own, name) }
-		if len(devices) > 0 && !slices.ContainsFunc(devices, foreign) {
+		stays := func(name string) bool { return !goes(name) }
+		if len(devices) > 0 && !slices.ContainsFunc(devices, stays) {
 			return nil
 		}
 		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(local))
