@@ -14,6 +14,9 @@ type Config struct {
 	MTU        int     // of the overlay device, in bytes, until SetMTU
 	SubnetFile string  // path; "" writes none. It is removed while a lost lease has no successor
 	IPMasq     bool    // FLANNEL_IPMASQ of the subnet file
+	// WroteSubnetFile is called with the modification time of the subnet file whenever it has been made, or
+	// found, as it should be; it may be nil. A file with another time is somebody else's.
+	WroteSubnetFile func(modified time.Time)
 	// WorkloadAddress gives the device the first usable address of each subnet, the one that
 	// the subnet file names: for containers that share the daemon's network namespace.
 	WorkloadAddress bool

@@ -15,6 +15,8 @@ type fileKeeper struct {
 	path string // "": there is no file to keep
 	file SubnetFile
 	seen fs.FileInfo // of the file when it was right; nil if it is not to be kept now
+
+	wrote func(modified time.Time) // may be nil
 }
 
 // ticks returns a channel that says when to call restore, nil if there is no file.
@@ -39,6 +41,9 @@ func (k *fileKeeper) write(file SubnetFile) error {
 		return err
 	}
 	k.file, k.seen = file, seen
+	if k.wrote != nil {
+		k.wrote(seen.ModTime())
+	}
 	return nil
 }
 

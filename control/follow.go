@@ -36,7 +36,7 @@ type follower struct {
 }
 
 func newFollower(c *Controller) *follower {
-	f := &follower{c: c, rib: NewRIB(c.cfg.Network), file: fileKeeper{path: c.cfg.SubnetFile},
+	f := &follower{c: c, rib: NewRIB(c.cfg.Network), file: fileKeeper{path: c.cfg.SubnetFile, wrote: c.cfg.WroteSubnetFile},
 		again: pace.Backoff{Low: 100 * time.Millisecond, High: 30 * time.Second}}
 	f.rib.sharedMACs = c.cfg.SharedMACs
 	return f

@@ -14,6 +14,7 @@ import (
 func newCleanupCommand() *cobra.Command {
 	var subnetFile, subnetDir string
 	var vnis []uint
+	var rules bool
 	cmd := &cobra.Command{
 		Use:   "cleanup [flags]",
 		Short: "Remove everything overlayd has set up on this host",
@@ -21,6 +22,8 @@ func newCleanupCommand() *cobra.Command {
 rules that overlayd made in this network namespace, the subnet file and the files in
 --subnet-dir. With --vni it removes only those of some networks, and the file that
 --subnet-file names, which also tells which direct and blackhole routes are theirs.
+With --rules it removes traffic rules and nothing else. A device or subnet file that
+flanneld uses by now stays as it needs it, and a line says so.
 Running it twice is not an error. The lease stays until it expires (see overlayd drain),
 and so does the data directory of an embedded etcd, which belongs to the cluster.`,
 		Args: noArgs,
@@ -32,7 +35,7 @@ and so does the data directory of an embedded etcd, which belongs to the cluster
 			if subnetFile == "" {
 				return usagef("--subnet-file: \"\": want a path")
 			}
-			c := node.Cleanup{SubnetFiles: []string{subnetFile}}
+			c := node.Cleanup{SubnetFiles: []string{subnetFile}, RulesOnly: rules}
 			for _, v := range vnis {
 				if v < 1 || v >= 1<<24 {
 					return usagef("--vni: %d: want 1 to 16777215", v)
@@ -44,12 +47,13 @@ and so does the data directory of an embedded etcd, which belongs to the cluster
 			} else if !given {
 				c.SubnetFiles = nil
 			}
-			return c.Run(cmd.Context(), func(what string) { fmt.Fprintln(cmd.OutOrStdout(), "removed", what) })
+			return c.Run(cmd.Context(), func(line string) { fmt.Fprintln(cmd.OutOrStdout(), line) })
 		},
 	}
 	cmd.Flags().StringVar(&subnetFile, "subnet-file", flags.DefaultSubnetFile, "subnet file of the daemon")
 	cmd.Flags().StringVar(&subnetDir, "subnet-dir", flags.DefaultSubnetDir, "directory of the subnet files of several networks")
 	cmd.Flags().UintSliceVar(&vnis, "vni", nil, "only the networks with these VNIs, comma-separated")
+	cmd.Flags().BoolVar(&rules, "rules", false, "only the traffic rules")
 	cmd.Flags().Lookup("vni").DefValue = "" // not to be shown as []
 	return cmd
 }

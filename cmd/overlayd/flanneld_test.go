@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"testing"
@@ -14,17 +15,18 @@ import (
 
 // flanneld starts a real flanneld (etcd, vxlan) on the host and waits until it
 // watches the leases. OVERLAYD_FLANNELD is the program; make test-flannel builds it.
-func (h *host) flanneld() {
+func (h *host) flanneld(more ...string) {
 	h.c.t.Helper()
 	program := os.Getenv("OVERLAYD_FLANNELD")
 	if program == "" {
 		h.c.t.Fatal("OVERLAYD_FLANNELD is not set: run make test-flannel")
 	}
-	cmd := exec.Command(program, "-etcd-endpoints", h.c.url, "-iface", "eth0", "-ip-masq", "-subnet-file", h.subnetFile)
+	args := append([]string{"-etcd-endpoints", h.c.url, "-iface", "eth0", "-ip-masq", "-subnet-file", h.subnetFile}, more...)
+	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), "PATH=/usr/sbin:/sbin:"+os.Getenv("PATH")) // iptables
 	h.daemon = startCommand(h.c.t, h.NS, h.name+" flanneld", cmd)
 	// The CNI plugin does that, not flanneld.
-	h.Must(func() error { return rtnl.SetSysctl(ipForward, "1") })
+	h.Must(func() error { return errors.Join(rtnl.SetSysctl(ipForward, "1"), rtnl.SetSysctl(ip6Forward, "1")) })
 	h.daemon.waitLog("watching for new subnet leases", patience)
 }
 

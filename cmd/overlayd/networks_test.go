@@ -149,3 +149,49 @@ func TestDaemonsOnOneHost(t *testing.T) {
 		})
 	}
 }
+
+// TestNetworksChangeDataplane: a daemon of two networks on one port goes from the kernel dataplane to the
+// userspace one and back, twice. Each network is ready within 2 s of each start, although the vxlan
+// device of either held the port, keeps its subnet, and its pods reach those of a host that stays.
+func TestNetworksChangeDataplane(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2, "")
+	names := []string{"blue", "red"}
+	c.put("/coreos.com/network/blue/config", `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","VNI":10}}`)
+	c.put("/coreos.com/network/red/config", `{"Network":"10.6.0.0/16","Backend":{"Type":"vxlan","VNI":20}}`)
+	dirs := []string{t.TempDir(), t.TempDir()}
+	start := func(i int, mode string) {
+		h, began := c.hosts[i], time.Now()
+		h.daemon = h.overlayd("--etcd-endpoints", c.url, "--dataplane", mode, "--networks=blue,red", "--subnet-dir", dirs[i])
+		for _, name := range names {
+			h.daemon.waitLog("msg=ready network="+name, patience)
+		}
+		took := time.Since(began)
+		t.Logf("%s: both ready after %s", mode, took.Round(time.Millisecond))
+		if took > 2*time.Second && !raceEnabled {
+			t.Errorf("%s: ready after %s, want 2s at most:\n%s", mode, took, h.daemon.text())
+		}
+	}
+	for i := range c.hosts {
+		start(i, modeKernel)
+	}
+	var pods [2][2]*pod // by network and host
+	for i, name := range names {
+		for j, h := range c.hosts {
+			pods[i][j] = h.on(dirs[j], name).pod(i, 0)
+		}
+		warmUp(t, pods[i][0], pods[i][1])
+	}
+	for _, mode := range []string{modeUserspace, modeKernel, modeUserspace} {
+		if code := c.hosts[0].daemon.stop(unix.SIGTERM); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+		start(0, mode)
+		for i, name := range names {
+			if got := c.hosts[0].on(dirs[0], name).gateway().Masked(); !got.Contains(pods[i][0].addr) {
+				t.Errorf("%s: %s has subnet %s, a pod has %s", mode, name, got, pods[i][0].addr)
+			}
+			warmUp(t, pods[i][0], pods[i][1])
+		}
+	}
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -42,13 +43,25 @@ func (f packetFilter) use(c *cluster) {
 	c.path = dir + ":" + os.Getenv("PATH")
 }
 
+// warning is what nft writes to the standard error about tables of iptables-nft.
+var warning = regexp.MustCompile(`# Warning: [^\n]*(\n|$)`)
+
 // ruleset is every rule of the host, of nftables and of either iptables, without counters and
-// handles, in an order that does not depend on when the tables were made.
+// handles, in an order that does not depend on when the tables and chains were made.
 func (h *host) ruleset() string {
 	h.c.t.Helper()
-	tables := strings.Split("\n"+h.Run("nft", "-s", "list", "ruleset"), "\ntable ")
+	listed := warning.ReplaceAllString(h.Run("nft", "-s", "list", "ruleset"), "\n")
+	tables := strings.Split("\n"+listed, "\ntable ")
+	for i, table := range tables {
+		chains := strings.Split(strings.TrimSuffix(strings.TrimSpace(table), "}"), "\tchain ")
+		for j := range chains {
+			chains[j] = strings.TrimSpace(chains[j])
+		}
+		slices.Sort(chains[1:])
+		tables[i] = strings.Join(chains, "\n\tchain ")
+	}
 	slices.Sort(tables)
-	text := strings.Join(tables, "\ntable ")
+	text := strings.Join(tables, "\n}\ntable ")
 	for _, save := range []string{"iptables-legacy-save", "ip6tables-legacy-save"} {
 		text += "\n" + h.Run(save)
 	}

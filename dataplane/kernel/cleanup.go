@@ -13,15 +13,16 @@ import (
 // Cleanup removes everything of ours from the network namespace of the calling
 // thread, whichever dataplane made it: devices, routes, and nexthop objects of our
 // protocol. It returns what it removed, in words, and removes as much as possible even
-// if it returns an error. A second call finds nothing.
-func Cleanup() (removed []string, err error) {
+// if it returns an error. A second call finds nothing. The devices of which spare returns true, by
+// index, stay with all that is on them: see [Leave].
+func Cleanup(spare func(index int) bool) (removed []string, err error) {
 	rt, err := rtnl.Open()
 	if err != nil {
 		return nil, fmt.Errorf("clean up: %w", err)
 	}
 	defer rt.Close()
-	removed, err = rt.Cleanup()
-	more, errNexthops := cleanNexthops()
+	removed, err = rt.Cleanup(spare)
+	more, errNexthops := cleanNexthops(spare)
 	if err = errors.Join(err, errNexthops); err != nil {
 		err = fmt.Errorf("clean up: %w", explain(err, &Config{}))
 	}
@@ -30,7 +31,7 @@ func Cleanup() (removed []string, err error) {
 
 // cleanNexthops removes our nexthop objects on other devices. Those on our devices went with
 // the device.
-func cleanNexthops() (removed []string, err error) {
+func cleanNexthops(spare func(index int) bool) (removed []string, err error) {
 	c, err := openConn()
 	if err != nil {
 		return nil, err
@@ -38,7 +39,7 @@ func cleanNexthops() (removed []string, err error) {
 	defer c.close()
 	ids, err := rtnl.Retry(func() (ids []uint32, err error) {
 		err = c.dump(unix.RTM_GETNEXTHOP, make([]byte, unix.SizeofNhmsg), nil, func(body []byte) {
-			if n, ok := parseNexthop(body); ok && n.protocol == rtnl.RouteProtocol {
+			if n, ok := parseNexthop(body); ok && n.protocol == rtnl.RouteProtocol && !spare(n.link) {
 				ids = append(ids, n.id)
 			}
 		})

@@ -18,7 +18,7 @@ func TestCleanupOfBothFamilies(t *testing.T) {
 		{"route 10.5.2.0/24", "route 10.5.3.0/24", "route fd00:0:0:1::/64", "route fd00:0:0:2::/64", "device flannel.1", "device flannel-v6.1"}, nil,
 	} {
 		var removed []string
-		h.Must(func() (err error) { removed, err = Cleanup(); return err })
+		h.Must(func() (err error) { removed, err = Cleanup(func(int) bool { return false }); return err })
 		if diff := cmp.Diff(want, removed); diff != "" {
 			t.Errorf("call %d: %s", i+1, diff)
 		}
@@ -37,7 +37,7 @@ func TestCleanup(t *testing.T) {
 	h.dp.Close()
 	for i, want := range [][]string{{"route 10.5.2.0/24", "route 10.9.0.0/24", "device flannel.1", "nexthop 60"}, nil} {
 		var removed []string
-		h.Must(func() (err error) { removed, err = Cleanup(); return err })
+		h.Must(func() (err error) { removed, err = Cleanup(func(int) bool { return false }); return err })
 		if diff := cmp.Diff(want, removed); diff != "" {
 			t.Errorf("call %d: %s", i+1, diff)
 		}

@@ -12,6 +12,18 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 )
 
+// Addrs returns the addresses of a link.
+func (c *Conn) Addrs(l netlink.Link) (addrs []netip.Addr, err error) {
+	list, err := Retry(func() ([]netlink.Addr, error) { return c.h.AddrList(l, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list addresses of %s: %w", l.Attrs().Name, err)
+	}
+	for _, a := range list {
+		addrs = append(addrs, Prefix(a.IPNet).Addr())
+	}
+	return addrs, nil
+}
+
 // SetAddrs gives the link exactly the base address of each own subnet, as a /32
 // (/128 for IPv6), and the further addresses, and removes every other address that lies in an
 // overlay network, or was added by an earlier call and lies in an earlier network (which

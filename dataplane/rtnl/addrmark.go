@@ -21,17 +21,27 @@ func (c *Conn) request(typ, flags int) *nl.NetlinkRequest {
 
 // addAddr adds an address, marked with [RouteProtocol].
 func (c *Conn) addAddr(index int, p netip.Prefix) error {
+	return c.putAddr(index, p, []byte{RouteProtocol})
+}
+
+// putAddr adds an address, or changes one that is there, with this mark; nil is no mark, and makes
+// it an address as others add it.
+func (c *Conn) putAddr(index int, p netip.Prefix, mark []byte) error {
 	msg := nl.NewIfAddrmsg(nl.FAMILY_V4)
 	if p.Addr().Is6() {
 		msg.Family = nl.FAMILY_V6
-		msg.Flags = unix.IFA_F_NODAD // nobody else can have it, and it must be usable at once
+		if mark != nil {
+			msg.Flags = unix.IFA_F_NODAD // nobody else can have it, and it must be usable at once
+		}
 	}
 	msg.Index, msg.Prefixlen = uint32(index), uint8(p.Bits())
 	r := c.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|unix.NLM_F_ACK)
 	r.AddData(msg)
 	r.AddData(nl.NewRtAttr(unix.IFA_LOCAL, p.Addr().AsSlice()))
 	r.AddData(nl.NewRtAttr(unix.IFA_ADDRESS, p.Addr().AsSlice()))
-	r.AddData(nl.NewRtAttr(ifaProto, []byte{RouteProtocol}))
+	if mark != nil {
+		r.AddData(nl.NewRtAttr(ifaProto, mark))
+	}
 	_, err := r.Execute(unix.NETLINK_ROUTE, 0)
 	return err
 }

@@ -2,6 +2,8 @@ package rtnl
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -13,12 +15,15 @@ import (
 // it: devices named flannel.*, flannel-v6.* or ovl.* that carry [Alias], with all that
 // is on them, and routes of [RouteProtocol] elsewhere. It returns what it
 // removed, in words, and removes as much as possible even if it returns an error. A
-// second call finds nothing.
-func (c *Conn) Cleanup() (removed []string, err error) {
+// second call finds nothing. The devices of which spare returns true stay, with all that is on them.
+func (c *Conn) Cleanup(spare func(index int) bool) (removed []string, err error) {
 	var errs []error
 	routes, err := c.ourRoutes()
 	errs = append(errs, err)
 	for _, r := range routes {
+		if spare(r.LinkIndex) && !IsHostRoute(r) {
+			continue
+		}
 		if err := c.DeleteRoute(r); err != nil {
 			errs = append(errs, err)
 			continue
@@ -28,7 +33,7 @@ func (c *Conn) Cleanup() (removed []string, err error) {
 	links, err := c.Links()
 	errs = append(errs, err)
 	for _, l := range links {
-		if !isOurs(l.Attrs()) {
+		if !isOurs(l.Attrs()) || spare(l.Attrs().Index) {
 			continue
 		}
 		if err := c.DeleteLink(l); err != nil {
@@ -38,6 +43,31 @@ func (c *Conn) Cleanup() (removed []string, err error) {
 		removed = append(removed, "device "+l.Attrs().Name)
 	}
 	return removed, errors.Join(errs...)
+}
+
+// OurDevices returns the devices that Cleanup would remove, if it spared none.
+func (c *Conn) OurDevices() ([]netlink.Link, error) {
+	links, err := c.Links()
+	return slices.DeleteFunc(links, func(l netlink.Link) bool { return !isOurs(l.Attrs()) }), err
+}
+
+// Disown takes our marks off a device that somebody else uses from now on: [Alias], and the
+// [RouteProtocol] of the addresses that we gave it, which stay.
+func (c *Conn) Disown(l netlink.Link) error {
+	a := l.Attrs()
+	marked, err := c.markedAddrs(a.Index)
+	errs := []error{err}
+	for _, p := range marked {
+		if err := c.putAddr(a.Index, p, nil); err != nil {
+			errs = append(errs, fmt.Errorf("take the mark off address %s of %s: %w", p, a.Name, err))
+		}
+	}
+	if a.Alias == Alias {
+		if err := c.h.LinkSetAlias(l, ""); err != nil {
+			errs = append(errs, fmt.Errorf("take the alias off %s: %w", a.Name, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // RemoveOurs deletes the device of that name if it carries [Alias], and reports whether

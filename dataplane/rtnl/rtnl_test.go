@@ -337,11 +337,11 @@ func TestCleanup(t *testing.T) {
 	if err := c.SetLink(index, 0, Alias, true); err != nil {
 		t.Fatal(err)
 	}
-	removed, err := c.Cleanup()
+	removed, err := c.Cleanup(func(int) bool { return false })
 	if diff := cmp.Diff([]string{"route 10.6.0.0/16", "device flannel.7", "device ovl.7"}, removed); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
-	if removed, err := c.Cleanup(); len(removed) != 0 || err != nil {
+	if removed, err := c.Cleanup(func(int) bool { return false }); len(removed) != 0 || err != nil {
 		t.Errorf("second: %v, %v", removed, err)
 	}
 	if _, err := c.Link("flannel.7"); !errors.Is(err, ErrNotFound) {

@@ -193,6 +193,7 @@ func everyFlag(t *testing.T) map[string]struct {
 		"iptables-forward-rules":       {"false", ""},
 		"iptables-resync":              {"9", ""},
 		"ip-blackhole-route":           {"true", ""},
+		"remove-rules-on-exit":         {"true", ""},
 		"healthz-ip":                   {"127.0.0.1", ""},
 		"healthz-port":                 {"8081", ""},
 		"log-format":                   {"json", ""},

@@ -16,12 +16,14 @@ type ruleFlags struct {
 	iptablesResync   int
 	iptablesForward  bool
 	ipBlackholeRoute bool
+	removeOnExit     bool
 }
 
 func (o *ruleFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.ipMasq, "ip-masq", false, "masquerade traffic that leaves the overlay network")
 	f.BoolVar(&o.ipMasqNotRandom, "ip-masq-fully-random-disable", false, "let masquerading keep source ports if it can, instead of choosing them at random")
 	f.BoolVar(&o.iptablesForward, "iptables-forward-rules", true, "accept packets from and to the overlay network in FORWARD, whatever its policy")
+	f.BoolVar(&o.removeOnExit, "remove-rules-on-exit", false, "remove the traffic rules when the daemon stops; without it they outlive it, as devices and routes do")
 	f.IntVar(&o.iptablesResync, "iptables-resync", 5, "seconds between checks of rules and routes whose changes the kernel does not report")
 	f.BoolVar(&o.ipBlackholeRoute, "ip-blackhole-route", false, "drop traffic to addresses of this node's subnet that no pod has")
 }
@@ -43,6 +45,7 @@ func (o *ruleFlags) config() node.RuleConfig {
 		KeepPorts:  o.ipMasqNotRandom,
 		Forward:    o.iptablesForward,
 		Blackhole:  o.ipBlackholeRoute,
+		Remove:     o.removeOnExit,
 		Resync:     time.Duration(o.iptablesResync) * time.Second,
 	}
 }

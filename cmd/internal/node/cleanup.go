@@ -5,16 +5,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+
+	"github.com/overlayd/overlayd/dataplane/masq"
 )
 
-// Cleanup removes what overlayd has left on this host.
+// Cleanup removes what overlayd has left on this host. What somebody else has made its own, such as a
+// flanneld that was started in its place, stays.
 type Cleanup struct {
 	VNIs        []uint32 // of the overlays; empty: all of them
 	SubnetFiles []string // they go too; those of overlays in VNIs tell which routes are theirs
+	RulesOnly   bool     // remove traffic rules and nothing else
 }
 
 // SubnetFilesIn finds the subnet files of a daemon that serves several networks, by the node
@@ -27,9 +33,9 @@ func SubnetFilesIn(dir string) (files []string) {
 	return files
 }
 
-// Run removes everything it can, even if it returns an error, and reports what. It refuses what
-// a daemon serves, because that would be back at once.
-func (c Cleanup) Run(ctx context.Context, removed func(what string)) error {
+// Run removes everything it can, even if it returns an error, and reports what it removed and kept, a line
+// each. It refuses what a daemon serves, because that would be back at once.
+func (c Cleanup) Run(ctx context.Context, say func(line string)) error {
 	claims := map[string]*nodeFile{}
 	defer func() {
 		for _, c := range claims {
@@ -49,23 +55,64 @@ func (c Cleanup) Run(ctx context.Context, removed func(what string)) error {
 	if err != nil {
 		return err
 	}
-	gone, err := c.remove(ctx)
-	for _, what := range gone {
-		removed(what)
+	var done report
+	if c.RulesOnly {
+		done.removed, err = masq.Cleanup(ctx, c.VNIs...)
+		err = errors.Join(err, removeNew(claims))
+	} else {
+		done, err = c.remove(ctx, claims)
 	}
-	for file, claim := range claims {
-		switch rerr := os.Remove(file); {
-		case rerr == nil:
-			removed(file)
-		case !errors.Is(rerr, os.ErrNotExist):
-			err = errors.Join(err, rerr)
-		}
-		if claim != nil {
-			err = errors.Join(err, claim.remove())
+	for _, what := range done.removed {
+		say("removed " + what)
+	}
+	for _, what := range done.kept {
+		say("kept " + what)
+	}
+	return err
+}
+
+// remove removes the overlays and their files.
+func (c Cleanup) remove(ctx context.Context, claims map[string]*nodeFile) (done report, err error) {
+	o, err := findOthers(c.SubnetFiles, claims)
+	if err != nil {
+		return done, err
+	}
+	if done, err = c.removeOverlays(ctx, o); err != nil {
+		err = fmt.Errorf("clean up: %w", err)
+	}
+	for _, file := range c.SubnetFiles {
+		err = errors.Join(err, removeFile(file, o.keeps(file, done.addrs), &done))
+		if claims[file] != nil {
+			err = errors.Join(err, claims[file].remove())
 		}
 	}
 	if len(c.VNIs) == 0 {
 		err = errors.Join(err, c.devices().forget())
+	}
+	return done, err
+}
+
+// removeFile removes a subnet file unless there is a reason to keep it.
+func removeFile(file, why string, done *report) error {
+	if why != "" {
+		done.kept = append(done.kept, file+": "+why)
+		return nil
+	}
+	switch err := os.Remove(file); {
+	case err == nil:
+		done.removed = append(done.removed, file)
+	case !errors.Is(err, os.ErrNotExist):
+		return err
+	}
+	return nil
+}
+
+// removeNew removes the node files that were made for the claims only.
+func removeNew(claims map[string]*nodeFile) (err error) {
+	for _, c := range claims {
+		if c != nil && c.isNew {
+			err = errors.Join(err, c.remove())
+		}
 	}
 	return err
 }
@@ -79,16 +126,16 @@ func (c Cleanup) devices() devices {
 	return d
 }
 
-// remove removes the overlays of c.VNIs, or everything, and returns what it removed.
-func (c Cleanup) remove(ctx context.Context) ([]string, error) {
+// removeOverlays removes the overlays of c.VNIs, or everything, but for what o has.
+func (c Cleanup) removeOverlays(ctx context.Context, o others) (report, error) {
 	if len(c.VNIs) == 0 {
-		return removeAll(ctx)
+		return removeAll(ctx, o)
 	}
 	l := leftovers{vnis: c.VNIs}
 	for _, file := range c.SubnetFiles {
 		l.networks = append(l.networks, networksIn(file)...)
 	}
-	return l.remove(ctx)
+	return l.remove(ctx, o)
 }
 
 // claimDevices claims the devices of c.VNIs; if these are all, it refuses if any is served.
@@ -113,19 +160,38 @@ func (c Cleanup) claimDevices() (claims []*deviceClaim, err error) {
 
 // networksIn returns the overlay networks that a subnet file names.
 func networksIn(subnetFile string) (networks []netip.Prefix) {
-	f, err := os.Open(subnetFile)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	for s := bufio.NewScanner(f); s.Scan(); {
-		key, value, _ := strings.Cut(s.Text(), "=")
+	eachAssignment(subnetFile, func(key, value string) {
 		if key != "FLANNEL_NETWORK" && key != "FLANNEL_IPV6_NETWORK" {
-			continue
+			return
 		}
 		if p, err := netip.ParsePrefix(value); err == nil {
 			networks = append(networks, p.Masked())
 		}
-	}
+	})
 	return networks
+}
+
+// mtuIn returns the MTU that a subnet file names; 0: none.
+func mtuIn(subnetFile string) (mtu int) {
+	eachAssignment(subnetFile, func(key, value string) {
+		if key == "FLANNEL_MTU" {
+			mtu, _ = strconv.Atoi(value) // 0: none
+		}
+	})
+	return mtu
+}
+
+// maxSubnetFile bounds how much is read of a subnet file, in bytes: more than one has.
+const maxSubnetFile = 64 << 10
+
+func eachAssignment(subnetFile string, do func(key, value string)) {
+	f, err := os.Open(subnetFile)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(io.LimitReader(f, maxSubnetFile)); s.Scan(); {
+		key, value, _ := strings.Cut(s.Text(), "=")
+		do(key, value)
+	}
 }

@@ -54,6 +54,7 @@ type RuleConfig struct {
 	KeepPorts  bool          // masquerading keeps source ports if it can, instead of random ones
 	Forward    bool          // accept packets of the overlay network in FORWARD
 	Blackhole  bool          // drop what is sent to an address of the own subnet that no pod has
+	Remove     bool          // remove the rules when the daemon stops
 	Resync     time.Duration // between checks of what the kernel gives no notice of; 0: each part's own
 }
 

@@ -18,6 +18,7 @@ type Daemon struct {
 	expects *expected
 	ports   portPool
 	served  servedConfigs
+	claimed claimedDevices
 	parts   func(s *Session, mtu int) []partSpec // the list of parts of an overlay
 
 	drain     chan struct{} // closed by Drain
@@ -67,6 +68,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	case ctx.Err() != nil: // asked to stop, or told that there is no reason to begin
 	case only != nil:
 		err = only.serve(ctx)
+		only.stopped()
 	default:
 		err = d.serveNetworks(ctx)
 	}

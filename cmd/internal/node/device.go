@@ -119,11 +119,17 @@ func checkOwner(dir string) error {
 
 // netnsID is the inode of the network namespace of the calling thread.
 func netnsID() (uint64, error) {
-	var s unix.Stat_t
-	if err := unix.Stat("/proc/thread-self/ns/net", &s); err != nil {
+	ino, err := inode("/proc/thread-self/ns/net")
+	if err != nil {
 		return 0, fmt.Errorf("find the network namespace: %w", err)
 	}
-	return s.Ino, nil
+	return ino, nil
+}
+
+func inode(path string) (uint64, error) {
+	var s unix.Stat_t
+	err := unix.Stat(path, &s)
+	return s.Ino, err
 }
 
 // files lists the files of claims in the network namespace of the calling thread, and their VNIs.

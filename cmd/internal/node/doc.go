@@ -5,8 +5,8 @@
 //
 // # What outlives what
 //
-//	Daemon    daemon.go    the process: health endpoint, embedded etcd, UDP ports (ports.go), the
-//	                       configs that are served (overlapping.go), the networks (networks.go)
+//	Daemon    daemon.go    the process: health endpoint, embedded etcd, UDP ports (ports.go, room.go),
+//	                       the configs that are served (overlapping.go), the networks (networks.go)
 //	Network   network.go   one overlay network: its store, the claims of its subnet file and device,
 //	                       the ID of this node, what the last session left (leftovers.go)
 //	Session   session.go   one network config on one underlay: controller and overlay

@@ -152,6 +152,8 @@ func drainStore(ctx context.Context, cfg Config, name string) (given GivenLease,
 	if given.Keys, err = releaseOf(ctx, n.store, n.node); err != nil {
 		return given, err
 	}
+	n.left = n.file.left
+	n.removeRules()
 	if err := os.Remove(n.subnetFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return given, err
 	}

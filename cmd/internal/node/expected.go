@@ -53,6 +53,18 @@ func (e *expected) ready() bool {
 	return e.known
 }
 
+// unclaimed reports whether a network has not claimed a device yet.
+func (e *expected) unclaimed() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, n := range e.networks {
+		if !n.claimed.Load() {
+			return true
+		}
+	}
+	return !e.known
+}
+
 func (e *expected) status() []status.Network {
 	e.mu.Lock()
 	networks := make([]*Network, 0, len(e.networks))

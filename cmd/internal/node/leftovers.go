@@ -9,13 +9,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/hostroute"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
-	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
 // leftovers tell what overlays have left in the network namespace: by their VNI devices and traffic
@@ -30,8 +30,7 @@ type leftovers struct {
 func (n *Network) takeDevice(ctx context.Context, c control.Network) error {
 	vni := c.Backend.VNI
 	if n.device != nil && n.device.vni != vni {
-		n.device.release()
-		n.device = nil
+		n.releaseDevice()
 	}
 	if n.device == nil {
 		claim, err := n.devices().claim(vni)
@@ -40,13 +39,25 @@ func (n *Network) takeDevice(ctx context.Context, c control.Network) error {
 		} else if err != nil {
 			return err
 		}
-		n.device = claim
+		if n.device = claim; claim != nil {
+			n.daemon.claimed.add(vni)
+		}
 	}
+	n.claimed.Store(true)
 	now := leftovers{[]uint32{vni}, c.Prefixes()}
 	n.left = n.left.without(now)
 	n.removeLeft(ctx)
 	n.remember(now)
 	return nil
+}
+
+// releaseDevice gives up the claim of the last session's device.
+func (n *Network) releaseDevice() {
+	if n.device != nil {
+		n.daemon.claimed.remove(n.device.vni)
+	}
+	n.device.release()
+	n.device = nil
 }
 
 func (n *Network) devices() devices { return devicesBeside(n.subnetFile) }
@@ -56,6 +67,13 @@ func (n *Network) remember(l leftovers) {
 	n.left = l
 	if err := n.file.remember(l); err != nil {
 		n.log.Warn("a daemon that starts with another network config will not remove what this one leaves", "err", err)
+	}
+}
+
+// wroteSubnetFile notes which subnet file is this daemon's work.
+func (n *Network) wroteSubnetFile(modified time.Time) {
+	if err := n.file.wrote(modified); err != nil {
+		n.log.Warn("cleanup will take the subnet file for somebody else's", "err", err)
 	}
 }
 
@@ -106,27 +124,58 @@ func (n *Network) removeLeft(ctx context.Context) {
 	l := n.left
 	n.left = leftovers{}
 	var claims []*deviceClaim
-	defer func() { releaseAll(claims) }()
-	l.vnis = slices.DeleteFunc(l.vnis, func(vni uint32) bool {
-		if n.device != nil && n.device.vni == vni {
-			return false
-		}
-		claim, err := n.devices().claim(vni)
-		if err != nil && !errors.Is(err, errNoClaimDir) {
-			n.log.Warn("overlay of the last network config is left", "err", err)
-			return true
-		}
-		claims = append(claims, claim)
-		return false
-	})
+	l.vnis, claims = n.claimAll(l.vnis)
+	defer releaseAll(claims)
 	if len(l.vnis) == 0 && len(l.networks) == 0 {
 		return
 	}
-	removed, err := l.remove(ctx)
+	var done report
+	o, err := findOthers(nil, nil)
+	if err == nil {
+		done, err = l.remove(ctx, o)
+	}
 	if err != nil {
 		n.log.Error("overlay of the last network config not wholly removed", "err", err)
 	}
-	n.log.Info("removed what the last network config left", "vni", l.vnis, "network", l.networks, "removed", removed)
+	n.log.Info("removed what the last network config left", "vni", l.vnis, "network", l.networks, "removed", done.removed, "kept", done.kept)
+}
+
+// claimAll claims the devices of vnis that are not the session's anyway. It returns the VNIs without those
+// that another daemon serves, of which it warns.
+func (n *Network) claimAll(vnis []uint32) (mine []uint32, claims []*deviceClaim) {
+	for _, vni := range vnis {
+		if n.device == nil || n.device.vni != vni {
+			claim, err := n.devices().claim(vni)
+			if err != nil && !errors.Is(err, errNoClaimDir) {
+				n.log.Warn("overlay of the last network config is left", "err", err)
+				continue
+			}
+			claims = append(claims, claim)
+		}
+		mine = append(mine, vni)
+	}
+	return mine, claims
+}
+
+// rulesPatience bounds how long the end of a daemon waits for the lock of iptables.
+const rulesPatience = 3 * time.Second
+
+// removeRules removes the traffic rules of the last session. Devices, routes and entries stay.
+func (n *Network) removeRules() {
+	vnis, claims := n.claimAll(n.left.vnis)
+	defer releaseAll(claims)
+	if len(vnis) == 0 { // without VNIs Cleanup would mean all
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), rulesPatience)
+	defer cancel()
+	removed, err := masq.Cleanup(ctx, vnis...)
+	if err != nil {
+		n.log.Error("traffic rules not wholly removed", "err", err, "fix", "overlayd cleanup --rules")
+	}
+	if len(removed) > 0 {
+		n.log.Info("removed the traffic rules", "removed", removed)
+	}
 }
 
 func releaseAll(claims []*deviceClaim) {
@@ -135,17 +184,27 @@ func releaseAll(claims []*deviceClaim) {
 	}
 }
 
-// remove removes all of it. It returns what it removed, in words, and goes on after an error.
-func (l leftovers) remove(ctx context.Context) (removed []string, err error) {
+// remove removes all of it but for what o has. It goes on after an error.
+func (l leftovers) remove(ctx context.Context, o others) (done report, err error) {
 	if len(l.networks) > 0 {
 		err = withdrawRoutes(ctx, l.networks)
 	}
 	if len(l.vnis) == 0 {
-		return nil, err
+		return done, err
 	}
-	removed, merr := masq.Cleanup(ctx, l.vnis...)
-	gone, derr := removeDevices(l.vnis)
-	return append(removed, gone...), errors.Join(err, merr, derr)
+	rules, merr := masq.Cleanup(ctx, l.vnis...)
+	done.removed = append(done.removed, rules...)
+	concerns := func(name string) bool {
+		vni, ok := dataplane.DeviceVNI(name)
+		return ok && slices.Contains(l.vnis, vni)
+	}
+	derr := withDevices(func(d *ourDevices) error {
+		if err := d.divide(concerns, o); err != nil {
+			return err
+		}
+		return errors.Join(d.remove(&done), d.leave(ctx, &done))
+	})
+	return done, errors.Join(err, merr, derr)
 }
 
 // withdrawRoutes removes the direct routes and blackholes inside networks.
@@ -160,31 +219,18 @@ func withdrawRoutes(ctx context.Context, networks []netip.Prefix) error {
 	return errors.Join(err, r.Prune(ctx, w))
 }
 
-// removeDevices removes overlay devices, and with them everything on them.
-func removeDevices(vnis []uint32) (removed []string, err error) {
-	rt, err := rtnl.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer rt.Close()
-	for _, vni := range vnis {
-		for _, name := range []string{dataplane.DeviceName(vni), dataplane.DeviceNameV6(vni)} {
-			gone, rerr := rt.RemoveOurs(name)
-			if err = errors.Join(err, rerr); gone {
-				removed = append(removed, "device "+name)
-			}
+// removeAll removes what every overlayd has left in this network namespace, but for what o has.
+func removeAll(ctx context.Context, o others) (done report, err error) {
+	rules, err := masq.Cleanup(ctx)
+	routes, rerr := hostroute.Cleanup()
+	done.removed = append(rules, routes...)
+	derr := withDevices(func(d *ourDevices) error {
+		if err := d.divide(func(string) bool { return true }, o); err != nil {
+			return err
 		}
-	}
-	return removed, err
-}
-
-// removeAll removes what every overlayd has left in this network namespace.
-func removeAll(ctx context.Context) (removed []string, err error) {
-	for _, clean := range []func() ([]string, error){
-		func() ([]string, error) { return masq.Cleanup(ctx) }, hostroute.Cleanup, kernel.Cleanup,
-	} {
-		gone, cerr := clean()
-		removed, err = append(removed, gone...), errors.Join(err, cerr)
-	}
-	return removed, err
+		gone, err := kernel.Cleanup(d.isKept)
+		done.removed = append(done.removed, gone...)
+		return errors.Join(err, d.leave(ctx, &done))
+	})
+	return done, errors.Join(err, rerr, derr)
 }

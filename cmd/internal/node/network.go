@@ -27,6 +27,7 @@ type Network struct {
 	node       control.Node
 	file       *nodeFile    // claim of subnetFile
 	device     *deviceClaim // of the last session's device: kept while no other is wanted
+	claimed    atomic.Bool  // a device was claimed once
 
 	store    control.Store      // nil while it is closed
 	iface    underlay.Interface // of the current session
@@ -86,10 +87,16 @@ func (n *Network) claim() (err error) {
 	return nil
 }
 
+// stopped is called at the end of the process, while the network has its claims.
+func (n *Network) stopped() {
+	if n.cfg.Rules.Remove && n.claimed.Load() {
+		n.removeRules()
+	}
+}
+
 // release gives up the claims, after the last session has ended.
 func (n *Network) release() {
-	n.device.release()
-	n.device = nil
+	n.releaseDevice()
 	n.file.release()
 }
 
@@ -162,6 +169,7 @@ func (n *Network) giveBack(ctx context.Context, err error) error {
 			return fmt.Errorf("drain: %w", err)
 		}
 	}
+	n.removeRules() // they would masquerade between pods once this host has another subnet
 	if err := os.Remove(n.subnetFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}

@@ -104,6 +104,9 @@ func (n *Network) serveWhileWanted(ctx, process context.Context) {
 			if process.Err() == nil && ctx.Err() != nil {
 				n.remove(process)
 			}
+			if process.Err() != nil {
+				n.stopped()
+			}
 			n.release()
 		}
 		if ctx.Err() != nil || n.daemon.draining() {

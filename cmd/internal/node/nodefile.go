@@ -19,12 +19,15 @@ import (
 // The ID outlives the process, so that a daemon that was killed is known again in the store, and
 // differs between two hosts that publish one address. Below it stand the leftovers of the last
 // session, for a daemon that finds another network config at its start, and the addresses that this
-// node has published, which tell what is its own in the store and on its device.
+// node has published, which tell what is its own in the store and on its device, and the time of the
+// subnet file that it has written (written.go).
 type nodeFile struct {
 	file      *os.File
 	id        string
 	left      leftovers
 	published []netip.Addr // the last ones first
+	written   int64        // modification time of the subnet file, Unix nanoseconds; 0: not known
+	isNew     bool         // no daemon has had it
 }
 
 // maxPublished bounds how many addresses are remembered.
@@ -77,9 +80,10 @@ func (n *nodeFile) read() error {
 	text := string(b)
 	if id := text[:min(idLen, len(text))]; len(id) == idLen && isHex(id) {
 		n.id, n.left, n.published = id, parseLeftovers(text[idLen:]), parsePublished(text[idLen:])
+		n.written = parseWritten(text[idLen:])
 		return nil
 	}
-	n.id = newNodeID()
+	n.id, n.isNew = newNodeID(), true
 	return n.remember(leftovers{})
 }
 
@@ -129,6 +133,9 @@ func (n *nodeFile) write() error {
 	text := n.id + "\n" + n.left.text()
 	for _, a := range n.published {
 		text += fmt.Sprintf("public %s\n", a)
+	}
+	if n.written != 0 {
+		text += fmt.Sprintf("%s%d\n", writtenKey, n.written)
 	}
 	if _, err := n.file.WriteAt([]byte(text), 0); err != nil {
 		return fmt.Errorf("write %s: %w", n.file.Name(), err)

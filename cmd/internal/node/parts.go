@@ -126,14 +126,15 @@ func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
 		Offloads:  n.cfg.Offloads,
 		DF:        n.cfg.DF,
 	}
-	giveBack := func() {}
+	giveBack, open := func() {}, userspace.Open
 	var err error
 	if n.cfg.several() {
+		open = n.openBesideOthers
 		if config.Shared, giveBack, err = n.daemon.ports.take(config, n.cfg.Log); err != nil {
 			return nil, err
 		}
 	}
-	d, err := userspace.Open(config)
+	d, err := open(config)
 	if err != nil {
 		giveBack()
 		return nil, err

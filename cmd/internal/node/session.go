@@ -101,6 +101,7 @@ func (n *Network) newController(config control.Network, mtu int, o *Overlay, rea
 		Network:         config,
 		MTU:             mtu,
 		SubnetFile:      n.subnetFile,
+		WroteSubnetFile: n.wroteSubnetFile,
 		IPMasq:          n.cfg.Rules.Masquerade,
 		WorkloadAddress: n.cfg.WorkloadAddress,
 		RenewMargin:     n.cfg.RenewMargin,

@@ -1,0 +1,186 @@
+package node
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/kernel"
+	"github.com/overlayd/overlayd/dataplane/masq"
+)
+
+// others is what a flanneld, or whoever else was started in place of an overlayd, has made its own in the
+// network namespace of the calling thread. The alias of a device proves nothing: it outlives that.
+type others struct {
+	networks  []netip.Prefix // of flannel's traffic rules
+	flannelds []flanneld
+	files     []foreignFile
+}
+
+// foreignFile is a subnet file that overlayd has not written.
+type foreignFile struct {
+	path    string
+	subnets []netip.Prefix // none if it has not been written yet
+	mtu     int            // 0: not known
+}
+
+func readForeignFile(path, from string) (f foreignFile, err error) {
+	f.path = path
+	f.subnets, err = control.ReadSubnetFile(from)
+	f.mtu = mtuIn(from)
+	return f, err
+}
+
+// flanneld is a running process.
+type flanneld struct {
+	pid         int
+	foreignFile // by its own name
+}
+
+// findOthers looks for them. The node files beside subnetFiles know which of these overlayd has written.
+func findOthers(subnetFiles []string, claims map[string]*nodeFile) (o others, err error) {
+	if o.networks, err = masq.FlannelNetworks(); err != nil {
+		return o, err
+	}
+	if o.flannelds, err = findFlannelds("/proc"); err != nil {
+		return o, err
+	}
+	for _, file := range subnetFiles {
+		if claims[file].hasWritten(file) {
+			continue
+		}
+		f, err := readForeignFile(file, file)
+		if err != nil {
+			return o, err
+		}
+		o.files = append(o.files, f)
+	}
+	return o, nil
+}
+
+// use returns who uses a vxlan device and how that shows; "" if only overlayd can. Nobody but overlayd can
+// use a TUN device whose process has gone.
+func (o others) use(l netlink.Link, addrs []netip.Addr) (string, error) {
+	if l.Type() != "vxlan" {
+		return "", nil
+	}
+	var signs []string
+	who := "somebody else"
+	protocols, err := kernel.OthersRoutes(l.Attrs().Index)
+	if err != nil {
+		return "", err
+	}
+	if len(protocols) > 0 {
+		signs = append(signs, "routes of protocol "+strings.Join(protocols, ", "))
+	}
+	for _, n := range o.networks {
+		if slices.ContainsFunc(addrs, n.Contains) {
+			who, signs = "flanneld", append(signs, "traffic rules for "+n.String())
+			break
+		}
+	}
+	for _, f := range o.files {
+		if isOf(f.subnets, addrs) {
+			signs = append(signs, "subnet file "+f.path)
+		}
+	}
+	for _, f := range o.flannelds {
+		if len(f.subnets) == 0 || isOf(f.subnets, addrs) {
+			who, signs = "flanneld", append(signs, fmt.Sprintf("process %d", f.pid))
+		}
+	}
+	if len(signs) == 0 {
+		return "", nil
+	}
+	return fmt.Sprintf("%s uses it (%s)", who, strings.Join(signs, "; ")), nil
+}
+
+// isOf reports whether a device with these addresses is that of one of the subnets: it has the first
+// address of it.
+func isOf(subnets []netip.Prefix, addrs []netip.Addr) bool {
+	return slices.ContainsFunc(subnets, func(s netip.Prefix) bool { return slices.Contains(addrs, s.Masked().Addr()) })
+}
+
+// mtu returns the MTU that others have written for the device with these addresses; 0: none.
+func (o others) mtu(addrs []netip.Addr) (mtu int) {
+	for _, f := range o.files {
+		if isOf(f.subnets, addrs) {
+			mtu = max(mtu, f.mtu)
+		}
+	}
+	return mtu
+}
+
+// keeps returns why a subnet file stays; "" if it is overlayd's alone.
+func (o others) keeps(file string, kept []netip.Addr) string {
+	for _, f := range o.flannelds {
+		if f.path == file {
+			return fmt.Sprintf("flanneld uses it (process %d)", f.pid)
+		}
+	}
+	if slices.ContainsFunc(o.files, func(f foreignFile) bool { return f.path == file }) {
+		return "overlayd has not written it"
+	}
+	if subnets, err := control.ReadSubnetFile(file); err == nil && isOf(subnets, kept) {
+		return "its subnet is that of a kept device"
+	}
+	return ""
+}
+
+// findFlannelds finds the processes of that name in the network namespace of the calling thread. proc is
+// where the process file system is mounted.
+func findFlannelds(proc string) (found []flanneld, err error) {
+	here, err := netnsID()
+	if err != nil {
+		return nil, err
+	}
+	names, err := filepath.Glob(filepath.Join(proc, "[0-9]*", "comm"))
+	for _, name := range names {
+		dir := filepath.Dir(name)
+		if b, err := os.ReadFile(name); err != nil || string(b) != "flanneld\n" { // err: it has ended meanwhile
+			continue
+		}
+		if ns, err := inode(filepath.Join(dir, "ns/net")); err != nil || ns != here {
+			continue
+		}
+		var f flanneld
+		f.pid, _ = strconv.Atoi(filepath.Base(dir)) // the pattern wants digits
+		path := subnetFileOf(readList(dir, "cmdline"), readList(dir, "environ"))
+		f.foreignFile, _ = readForeignFile(path, filepath.Join(dir, "root", path)) // one that cannot be read is not known
+		found = append(found, f)
+	}
+	return found, err
+}
+
+// readList reads a file of a process that has texts with a zero byte behind each.
+func readList(dir, name string) []string {
+	b, _ := os.ReadFile(filepath.Join(dir, name)) // without it the defaults hold
+	return strings.Split(string(b), "\x00")
+}
+
+// subnetFileOf returns the subnet file of a flanneld with these arguments and environment.
+func subnetFileOf(args, environ []string) string {
+	for i, arg := range args {
+		name, value, ok := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if name != "subnet-file" || !strings.HasPrefix(arg, "-") {
+			continue
+		}
+		if !ok && i+1 < len(args) {
+			value = args[i+1]
+		}
+		return value
+	}
+	for _, e := range environ {
+		if value, ok := strings.CutPrefix(e, "FLANNELD_SUBNET_FILE="); ok && value != "" {
+			return value
+		}
+	}
+	return "/run/flannel/subnet.env"
+}

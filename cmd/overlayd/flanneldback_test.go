@@ -1,0 +1,236 @@
+//go:build flannel
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// recipe returns the commands of README's section on flanneld and back, in their order.
+func recipe(t *testing.T) (commands []string) {
+	t.Helper()
+	b, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, found := strings.Cut(string(b), "### From flanneld to overlayd, and back\n")
+	text, _, _ = strings.Cut(text, "\n#")
+	for i, block := range strings.Split(text, "```\n") {
+		if i%2 == 1 {
+			commands = append(commands, strings.Split(strings.TrimSpace(block), "\n")...)
+		}
+	}
+	if !found || len(commands) != 5 {
+		t.Fatalf("README has the commands %q", commands)
+	}
+	return commands
+}
+
+// back is a host that goes from flanneld to overlayd and back.
+type back struct {
+	*host
+	t    *testing.T
+	mode string
+}
+
+// do does what a command of the recipe says.
+func (b *back) do(command string) {
+	b.t.Helper()
+	switch command {
+	case "systemctl stop flanneld", "systemctl stop overlayd":
+		if code := b.daemon.stop(unix.SIGTERM); code != 0 {
+			b.t.Errorf("%s: exit code %d", command, code)
+		}
+	case "systemctl start overlayd":
+		b.up("--dataplane", b.mode, "--ip-masq")
+	case "systemctl start flanneld":
+		b.flanneld()
+	case "overlayd cleanup":
+		b.cleanup()
+	default:
+		b.t.Fatalf("the recipe says %q", command)
+	}
+}
+
+// cleanup wants the device and the subnet file to be kept, with a reason each.
+func (b *back) cleanup() {
+	b.t.Helper()
+	p := b.overlayd("cleanup", "--subnet-file", b.subnetFile)
+	if code := p.wait(patience); code != 0 {
+		b.t.Errorf("cleanup: exit code %d", code)
+	}
+	b.t.Logf("cleanup:\n%s", p.text())
+	for _, want := range []string{"kept " + b.subnetFile + ": flanneld uses it (process "} {
+		if !strings.Contains(p.text(), want) {
+			b.t.Errorf("cleanup did not say %q", want)
+		}
+	}
+	if b.mode == modeKernel && !strings.Contains(p.text(), "kept device flannel.1: flanneld uses it (") {
+		b.t.Error("cleanup did not say why it keeps the device")
+	}
+	if left, err := filepath.Glob(filepath.Dir(b.subnetFile) + "/*"); err != nil || len(left) != 1 {
+		b.t.Errorf("files %q, %v", left, err)
+	}
+}
+
+// comparable is the state of the host without what flanneld chooses at random.
+func (b *back) comparable() string {
+	b.t.Helper()
+	text := b.state()
+	for _, mac := range regexp.MustCompile(`flannel(?:-v6)?\.1.* link/ether (\S+)`).FindAllStringSubmatch(text, -1) {
+		text = strings.ReplaceAll(text, mac[1], "MAC")
+	}
+	for _, local := range regexp.MustCompile(`flannel(?:-v6)?\.1 +inet6 (fe80:\S+)/`).FindAllStringSubmatch(text, -1) {
+		text = strings.ReplaceAll(text, local[1], "LINKLOCAL")
+	}
+	objects, rules, _ := strings.Cut(regexp.MustCompile(`: \d+: flannel`).ReplaceAllString(text, ": N: flannel"), "\ntable ")
+	lines := strings.Split(objects, "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "\n") + "\ntable " + rules
+}
+
+// TestFlanneldAndBack: README's recipe from a real flanneld to overlayd and back. With the kernel
+// dataplane no datagram of 100 a second in three directions is lost. Then the host is as before.
+func TestFlanneldAndBack(t *testing.T) {
+	for _, c := range []struct {
+		name, mode string
+		filter     packetFilter
+		config     string
+		under      []string
+	}{
+		{"iptables", modeKernel, filterIPT, testNetwork, []string{under4}},
+		{"nftables", modeKernel, filterNFT, testNetwork, []string{under4}},
+		{"direct", modeKernel, filterIPT, directNetwork, []string{under4}},
+		{"dual", modeKernel, filterIPT, dualNetwork, []string{under4, under6}},
+		{"userspace", modeUserspace, filterIPT, testNetwork, []string{under4}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cluster := newClusterOn(t, c.under, 3, c.filter.in(c.config))
+			h, peer, third := &back{cluster.hosts[0], t, c.mode}, cluster.hosts[1], cluster.hosts[2]
+			h.flanneld()
+			peer.flanneld()
+			third.up("--dataplane", modeKernel, "--ip-masq")
+			a, p, q := h.pod(0, 0), peer.pod(0, 0), third.pod(0, 0)
+			warmUp(t, a, p)
+			warmUp(t, a, q)
+			before := h.comparable()
+			var meters []*meter
+			for _, way := range [][2]*pod{{a, p}, {p, a}, {q, a}} {
+				to := way[1].addrs[len(way[1].addrs)-1]
+				m, err := startMeter(way[0].NS, way[1].NS, to, 10*time.Millisecond)
+				if err != nil {
+					t.Fatal(err)
+				}
+				meters = append(meters, m)
+			}
+			for _, command := range recipe(t) {
+				h.do(command)
+				for _, m := range meters {
+					if c.mode == modeKernel || strings.Contains(command, "start") { // a stopped userspace dataplane forwards nothing
+						waitTraffic(t, m, 30)
+					}
+				}
+			}
+			for i, m := range meters {
+				lost := m.finish()
+				t.Logf("direction %d: %d of %d lost, longest gap %s", i, lost, m.sent.Load(), time.Duration(m.gap.Load()))
+				if lost > 0 && c.mode == modeKernel {
+					t.Errorf("direction %d: %d of %d lost", i, lost, m.sent.Load())
+				}
+			}
+			if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(h.comparable(), "\n")); diff != "" {
+				t.Errorf("the host after the way back (-only ever flanneld +now):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestFlanneldAfterOverlayd: a host that began with overlayd, and became flanneld's by the recipe, is as one that
+// never had an overlayd.
+func TestFlanneldAfterOverlayd(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		filter packetFilter
+		config string
+		under  []string
+	}{
+		{"iptables", filterIPT, testNetwork, []string{under4}},
+		{"nftables", filterNFT, testNetwork, []string{under4}},
+		{"dual", filterIPT, dualNetwork, []string{under4, under6}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cluster := newClusterOn(t, c.under, 2, c.filter.in(c.config))
+			h, peer := &back{cluster.hosts[0], t, modeKernel}, cluster.hosts[1]
+			peer.flanneld()
+			h.do("systemctl start overlayd")
+			a, p := h.pod(0, 0), peer.pod(0, 0)
+			warmUp(t, a, p)
+			for _, command := range recipe(t)[2:] {
+				h.do(command)
+			}
+			warmUp(t, a, p)
+			after := h.comparable()
+
+			h.do("systemctl stop flanneld")
+			for _, device := range []string{"flannel.1", "flannel-v6.1"}[:len(c.under)] {
+				h.Run("ip", "link", "del", device)
+			}
+			h.Run("nft", "flush", "ruleset")
+			h.do("systemctl start flanneld")
+			warmUp(t, a, p)
+			if diff := cmp.Diff(strings.Split(h.comparable(), "\n"), strings.Split(after, "\n")); diff != "" {
+				t.Errorf("-only ever flanneld +after overlayd:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestFlanneldsBecomeOneDaemon: two flannelds of one host, with a prefix and VNI each, are replaced by one
+// overlayd in userspace mode that serves both networks, and keeps their subnets.
+func TestFlanneldsBecomeOneDaemon(t *testing.T) {
+	c := newCluster(t, 2, "")
+	names := []string{"blue", "red"}
+	c.put("/coreos.com/network/blue/config", `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","VNI":10}}`)
+	c.put("/coreos.com/network/red/config", `{"Network":"10.6.0.0/16","Backend":{"Type":"vxlan","VNI":20}}`)
+	var pods [2][2]*pod
+	var daemons []*process
+	dirs := []string{t.TempDir(), t.TempDir()}
+	for i, name := range names {
+		for j, h := range c.hosts {
+			n := h.on(dirs[j], name)
+			n.flanneld("-etcd-prefix", "/coreos.com/network/"+name, "-ip-masq=false")
+			pods[i][j] = n.pod(i, 0)
+			if j == 0 {
+				daemons = append(daemons, n.daemon)
+			}
+		}
+		warmUp(t, pods[i][0], pods[i][1])
+	}
+	for _, d := range daemons {
+		d.stop(unix.SIGTERM)
+	}
+	h, began := c.hosts[0], time.Now()
+	h.daemon = h.overlayd("--etcd-endpoints", c.url, "--dataplane", modeUserspace, "--networks=blue,red", "--subnet-dir", dirs[0])
+	for i, name := range names {
+		h.daemon.waitLog("msg=ready network="+name, patience)
+		if got := h.on(dirs[0], name).gateway().Masked(); !got.Contains(pods[i][0].addr) {
+			t.Errorf("%s has subnet %s, a pod has %s", name, got, pods[i][0].addr)
+		}
+	}
+	took := time.Since(began)
+	if t.Logf("ready after %s", took.Round(time.Millisecond)); took > 2*time.Second {
+		t.Errorf("ready after %s, want 2s at most", took)
+	}
+	for i := range names {
+		warmUp(t, pods[i][0], pods[i][1])
+	}
+}
