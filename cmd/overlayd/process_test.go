@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +21,17 @@ import (
 // patience is how long a test waits for what has to come, if the time is no promise: a machine that is
 // busy, or tests with the race detector, take long.
 const patience = 30 * time.Second
+
+// promised returns how long a test waits for what has to come within limit: patience on a busy
+// machine, for limit is a promise about one that has time.
+func promised(limit time.Duration) time.Duration {
+	var info unix.Sysinfo_t
+	const one = 1 << 16 // process of the load average
+	if err := unix.Sysinfo(&info); err == nil && info.Loads[0] > uint64(3*runtime.NumCPU())*one {
+		return patience
+	}
+	return limit
+}
 
 // process is a child in a namespace whose standard error is kept.
 type process struct {
