@@ -15,6 +15,7 @@ const (
 	checkGap     = time.Second // between renewals that the watch asks for
 	drainGrace   = time.Second // from the release of the lease to the end of Run
 	acquireHigh  = 2 * time.Second
+	takenHigh    = 500 * time.Millisecond // while another node has the address, which it may leave at any time
 	repeatLoudly = time.Minute // of an unchanged reason to have no lease
 	loudBytes    = 1024        // of that reason, which may say what to do
 )
@@ -61,7 +62,11 @@ func (c *Controller) acquire(ctx context.Context, node Node) (l Lease, ok bool, 
 		if due, _ := reported.Due(time.Now(), pace.Notice{Text: Kind(err)}); len(due) > 0 {
 			c.cfg.Log.ErrorContext(ctx, "no lease: trying again", "err", printableTo(err.Error(), loudBytes))
 		}
-		if !pace.Sleep(ctx, again.Next(), c.drain) {
+		pause := again.Next()
+		if errors.Is(err, ErrTaken) {
+			pause = min(pause, takenHigh)
+		}
+		if !pace.Sleep(ctx, pause, c.drain) {
 			return Lease{}, false, nil
 		}
 	}
