@@ -15,6 +15,7 @@
 //  5. rib.go [RIB.Peers], admit.go: decides which leases are used, oldest first, and returns
 //     a sorted list of [dataplane.Peer]. A refused lease is a [Rejection] and affects no other
 //     lease. vtep.go chooses the VTEP by which this node reaches the subnets of a lease.
+//     contend.go has the own lease published with another MAC if another node has the same.
 //  6. follow.go (*follower).sync: passes one complete [dataplane.Wanted] to [Overlay.Sync],
 //     then filekeeper.go and subnetfile.go write the subnet file. What failed is tried again
 //     later; each fault is logged once (package pace).
@@ -32,7 +33,7 @@
 // # The own lease
 //
 // keep.go owns it in a second goroutine: it acquires a lease (a [Store] chooses it with
-// allocate.go, [Compatible] and own.go), renews it in time, and starts again when it is lost.
+// allocate.go, [Compatible], own.go and mac.go), renews it in time, and starts again when it is lost.
 // If follow.go sees that the entry of the lease is missing or different, it asks keep.go to
 // renew at once; only the store's fenced answer, [ErrLost], means that the lease is lost. The
 // subnet and the subnet file are then withdrawn. If the network config has changed meanwhile,
@@ -48,6 +49,6 @@
 // Implement [Store] (store.go) in a package below this one, as control/etcd and control/kube do, and
 // pass the suite of control/controltest: a Harness and one call of Conform. What only some stores
 // can do is an interface of its own in optional.go; callers ask for it by a type assertion. Use
-// [ParseLease], [Network.Publish], [Allocate] and [Node.Ownership], so that all stores agree. Then
+// [ParseLease], [Network.Publish], [Allocate], [Node.Ownership] and [Node.KeepMACs], so that all stores agree. Then
 // let cmd open it.
 package control

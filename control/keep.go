@@ -16,8 +16,8 @@ const (
 	drainGrace   = time.Second // from the release of the lease to the end of Run
 	acquireHigh  = 2 * time.Second
 	takenHigh    = 500 * time.Millisecond // while another node has the address, which it may leave at any time
-	repeatLoudly = time.Minute // of an unchanged reason to have no lease
-	loudBytes    = 1024        // of that reason, which may say what to do
+	repeatLoudly = time.Minute            // of an unchanged reason to have no lease
+	loudBytes    = 1024                   // of that reason, which may say what to do
 )
 
 // keep owns the lease: it acquires one, renews it, and starts again when it is
