@@ -29,8 +29,11 @@ type vtepMAC struct {
 // nothing in it may cost another lease, this node's own subnet or its underlay.
 type admission struct {
 	network  Network
+	prefixes []netip.Prefix // of network
+	underlay *Underlay
 	self     Lease
 	ownKey   string
+	publics  bart.Table[string] // admitted public IPs inside the network, with the key of their lease
 	subnets  bart.Table[string] // admitted subnets, with the key of their lease
 	macs     map[vtepMAC]*claim // who has each MAC
 	rivals   []rival            // have a MAC of self
@@ -41,8 +44,8 @@ type admission struct {
 // reasonOwnMAC is the reason of leases that have a MAC of this node.
 const reasonOwnMAC = "own_mac"
 
-func newAdmission(n Network, self Lease) *admission {
-	return &admission{network: n, self: self, ownKey: self.Key()}
+func newAdmission(n Network, u *Underlay, self Lease) *admission {
+	return &admission{network: n, prefixes: n.Prefixes(), underlay: u, self: self, ownKey: self.Key()}
 }
 
 func (a *admission) reject(rec *ribLease, subnet netip.Prefix, err error) {
@@ -116,7 +119,10 @@ func (a *admission) check(c claim) error {
 	case !c.vtep.MAC.IsUnicast():
 		return refuse("mac_not_unicast", "VtepMAC %s is not unicast", c.vtep.MAC)
 	}
-	if err := a.checkPublicIP(c.vtep.Addr); err != nil || c.vtep.MAC != own.MAC {
+	if err := a.checkPublicIP(c.vtep.Addr); err != nil {
+		return err
+	}
+	if err := a.checkUnderlay(c); err != nil || c.vtep.MAC != own.MAC {
 		return err
 	}
 	if !c.rec.kept {
@@ -136,8 +142,7 @@ func (a *admission) ownSubnet(p netip.Prefix) netip.Prefix {
 	return a.self.Subnet
 }
 
-// checkPublicIP refuses what no packet may be sent to: addresses of no single
-// other host, and overlay addresses, which would send the tunnel into itself.
+// checkPublicIP refuses what no packet may be sent to: addresses of no single other host.
 func (a *admission) checkPublicIP(ip netip.Addr) error {
 	kind := ""
 	switch {
@@ -157,11 +162,6 @@ func (a *admission) checkPublicIP(ip netip.Addr) error {
 	if kind != "" {
 		return refuse("public_ip_unusable", "PublicIP %s is %s", ip, kind)
 	}
-	for _, p := range a.network.Prefixes() {
-		if p.Contains(ip) {
-			return refuse("public_ip_in_overlay", "PublicIP %s is inside the overlay network %s", ip, p)
-		}
-	}
 	return nil
 }
 
@@ -169,6 +169,9 @@ func (a *admission) checkPublicIP(ip netip.Addr) error {
 func (a *admission) admit(c *claim) error {
 	if a.subnets.OverlapsPrefix(c.subnet) {
 		return a.errOverlap(c.subnet)
+	}
+	if err := a.admitUnderlay(c); err != nil {
+		return err
 	}
 	a.subnets.Insert(c.subnet, c.rec.key)
 	return nil

@@ -2,6 +2,7 @@ package control
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"net/netip"
 	"slices"
@@ -65,34 +66,36 @@ func AppendHeld(held []netip.Prefix, n Network, key string, value []byte) []neti
 	return held
 }
 
-// Allocate picks for each enabled family the first of the previous subnets that
+// Allocate picks for each enabled family the first of the node's previous subnets that
 // fits the network as it is now and overlaps nothing in taken, else one of all the free
 // subnets, each as likely as any other; free are those between Min and Max that overlap
-// nothing in taken. The prefixes in previous and taken may be of any family and length: those that
+// nothing in taken. A subnet that holds what the node needs of its underlay is not picked, and one in
+// an on-link prefix of the underlay only if no other is free: that may have hosts nobody here knows.
+// The prefixes in Previous and taken may be of any family and length: those that
 // Network.Contains refuses are skipped, because the RIB refuses them too. pick returns a
 // number in [0, n), as rand.IntN does. ErrNoSubnet: a family has none free.
 //
 // Choosing among all of them, not among the first hundred as flannel does, is what
 // keeps concurrent nodes from choosing the same one (facts: 7 conflicts of 1000
 // against 2543). The cost is O(n log n) in taken, whatever the size of the network.
-func Allocate(n Network, previous, taken []netip.Prefix, pick func(n int) int) (subnet, v6 netip.Prefix, err error) {
+func Allocate(n Network, node Node, taken []netip.Prefix, pick func(n int) int) (subnet, v6 netip.Prefix, err error) {
 	if r, on := n.ipv4(); on {
-		if subnet, err = r.allocate(previous, taken, pick); err != nil {
+		if subnet, err = r.allocate(node, taken, pick); err != nil {
 			return netip.Prefix{}, netip.Prefix{}, err
 		}
 	}
 	if r, on := n.ipv6(); on {
-		if v6, err = r.allocate(previous, taken, pick); err != nil {
+		if v6, err = r.allocate(node, taken, pick); err != nil {
 			return netip.Prefix{}, netip.Prefix{}, err
 		}
 	}
 	return subnet, v6, nil
 }
 
-// resume returns the first of previous that is free, or no prefix.
-func (r subnetRange) resume(previous, taken []netip.Prefix) netip.Prefix {
-	for _, p := range previous {
-		if r.holds(p) && !slices.ContainsFunc(taken, func(q netip.Prefix) bool { return r.contains(q) && p.Overlaps(q) }) {
+// resume returns the first of the node's previous subnets that is free, or no prefix.
+func (r subnetRange) resume(node Node, taken []netip.Prefix) netip.Prefix {
+	for _, p := range node.Previous {
+		if r.holds(p) && node.CheckSubnets(p) == nil && !slices.ContainsFunc(taken, func(q netip.Prefix) bool { return r.contains(q) && p.Overlaps(q) }) {
 			return p
 		}
 	}
@@ -102,17 +105,17 @@ func (r subnetRange) resume(previous, taken []netip.Prefix) netip.Prefix {
 // span is a run of subnets by number, both ends included.
 type span struct{ first, last uint64 }
 
-func (r subnetRange) allocate(previous, taken []netip.Prefix, pick func(n int) int) (netip.Prefix, error) {
-	if p := r.resume(previous, taken); p.IsValid() {
+func (r subnetRange) allocate(node Node, taken []netip.Prefix, pick func(n int) int) (netip.Prefix, error) {
+	if p := r.resume(node, taken); p.IsValid() {
 		return p, nil
 	}
-	free := r.free(taken)
+	free, err := r.freeFor(&node.Underlay, taken)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
 	var total uint64
 	for _, s := range free {
 		total += s.last - s.first + 1
-	}
-	if total == 0 {
-		return netip.Prefix{}, ErrNoSubnet
 	}
 	i := uint64(pick(int(min(total, math.MaxInt)))) // 2^62 fits but where int has 32 bits
 	for _, s := range free {
@@ -123,6 +126,23 @@ func (r subnetRange) allocate(previous, taken []netip.Prefix, pick func(n int) i
 		return r.subnetAt(s.first + i), nil
 	}
 	return netip.Prefix{}, ErrNoSubnet
+}
+
+// freeFor returns what is free for a node on that underlay: none of it in an on-link prefix, if
+// there is such. ErrNoSubnet: nothing is.
+func (r subnetRange) freeFor(u *Underlay, taken []netip.Prefix) ([]span, error) {
+	needed := u.addrs(r.length)
+	taken = slices.Concat(taken, needed)
+	if free := r.free(slices.Concat(taken, u.OnLink)); len(free) > 0 {
+		return free, nil
+	}
+	if free := r.free(taken); len(free) > 0 {
+		return free, nil
+	}
+	if len(r.free(taken[:len(taken)-len(needed)])) > 0 {
+		return nil, fmt.Errorf("%w: every subnet that is left holds an address that this host needs of its underlay, as %s", ErrNoSubnet, u.text())
+	}
+	return nil, ErrNoSubnet
 }
 
 // free returns the gaps between what is taken, ascending.

@@ -69,13 +69,13 @@ func TestAllocatePicksAmongAllFree(t *testing.T) {
 func checkAllocate(t *testing.T, n Network, taken, want []netip.Prefix) {
 	t.Helper()
 	if len(want) == 0 {
-		if p, _, err := Allocate(n, nil, taken, rand.IntN); !errors.Is(err, ErrNoSubnet) {
+		if p, _, err := Allocate(n, Node{}, taken, rand.IntN); !errors.Is(err, ErrNoSubnet) {
 			t.Fatalf("nothing is free, allocated %v, %v", p, err)
 		}
 		return
 	}
 	for i, w := range want {
-		got, _, err := Allocate(n, nil, taken, func(total int) int {
+		got, _, err := Allocate(n, Node{}, taken, func(total int) int {
 			if total != len(want) {
 				t.Errorf("picks among %d, want %d", total, len(want))
 			}
@@ -107,18 +107,18 @@ func TestAllocateAgainstReference(t *testing.T) {
 
 func TestAllocateFamiliesIndependently(t *testing.T) {
 	n := network(t, `{"Network":"10.3.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48"}`)
-	v4, v6, err := Allocate(n, nil, []netip.Prefix{prefix("fd10:6:0:1::/64")}, func(int) int { return 0 })
+	v4, v6, err := Allocate(n, Node{}, []netip.Prefix{prefix("fd10:6:0:1::/64")}, func(int) int { return 0 })
 	if err != nil || v4 != prefix("10.3.1.0/24") || v6 != prefix("fd10:6:0:2::/64") {
 		t.Errorf("allocated %v %v, %v", v4, v6, err)
 	}
-	if _, _, err := Allocate(n, nil, []netip.Prefix{prefix("fd10:6::/49"), prefix("fd10:6:0:8000::/49")}, rand.IntN); !errors.Is(err, ErrNoSubnet) {
+	if _, _, err := Allocate(n, Node{}, []netip.Prefix{prefix("fd10:6::/49"), prefix("fd10:6:0:8000::/49")}, rand.IntN); !errors.Is(err, ErrNoSubnet) {
 		t.Errorf("IPv6 is full: %v", err)
 	}
-	if _, v6, err = Allocate(n, nil, []netip.Prefix{prefix("fd10:6::/47"), prefix("fd10:6::/48")}, func(int) int { return 0 }); err != nil || v6 != prefix("fd10:6:0:1::/64") {
+	if _, v6, err = Allocate(n, Node{}, []netip.Prefix{prefix("fd10:6::/47"), prefix("fd10:6::/48")}, func(int) int { return 0 }); err != nil || v6 != prefix("fd10:6:0:1::/64") {
 		t.Errorf("nothing of IPv6 is taken: %v, %v", v6, err)
 	}
 	only6 := network(t, `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"4000::/2","IPv6SubnetLen":64}`)
-	v4, v6, err = Allocate(only6, nil, nil, func(n int) int { return n - 1 })
+	v4, v6, err = Allocate(only6, Node{}, nil, func(n int) int { return n - 1 })
 	if err != nil || v4.IsValid() || v6 != prefix("7fff:ffff:ffff:ffff::/64") {
 		t.Errorf("last of 2^62: %v %v, %v", v4, v6, err)
 	}
@@ -168,7 +168,7 @@ func TestAllocatePrevious(t *testing.T) {
 		{"memory of one family", previous[:2], nil, "10.3.1.0/24", "fd10:6:0:8::/64"},
 		{"no memory", nil, nil, "10.3.1.0/24", "fd10:6:0:1::/64"},
 	} {
-		v4, v6, err := Allocate(dual, tt.previous, tt.taken, func(int) int { return 0 })
+		v4, v6, err := Allocate(dual, Node{Previous: tt.previous}, tt.taken, func(int) int { return 0 })
 		if err != nil || v4 != prefix(tt.v4) || v6 != prefix(tt.v6) {
 			t.Errorf("%s: %v %v, %v, want %s %s", tt.name, v4, v6, err, tt.v4, tt.v6)
 		}
@@ -245,7 +245,7 @@ func BenchmarkAllocate(b *testing.B) {
 		taken = append(taken, r.subnetAt((i*7919)%r.count()))
 	}
 	for b.Loop() {
-		if _, _, err := Allocate(n, nil, taken, rand.IntN); err != nil {
+		if _, _, err := Allocate(n, Node{}, taken, rand.IntN); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -19,8 +19,7 @@ type familyRules struct {
 
 func ipv4Rules() familyRules {
 	return familyRules{field: "Network", bits: 32, maxLen: 30, minimum: 28, usual: 24, refused: []netip.Prefix{
-		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"),
-		netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("224.0.0.0/4"),
+		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("224.0.0.0/4"),
 	}}
 }
 
@@ -42,7 +41,8 @@ type subnetRange struct {
 }
 
 // check applies flannel's defaults and checks in flannel's order. The message is
-// flannel's, followed by the field and its value where flannel leaves them out.
+// flannel's, with the name of the key at fault if it is one of IPv6, and followed by the field and
+// its value if flannel leaves them out.
 func (f familyRules) check(network string, length uint, low, high string) (subnetRange, error) {
 	p, err := netip.ParsePrefix(network)
 	if err != nil || p.Addr().BitLen() != f.bits || p.Addr().Is4In6() {
@@ -77,29 +77,37 @@ func (f familyRules) checkLen(network netip.Prefix, length uint) (int, error) {
 	name := f.prefix + "SubnetLen"
 	switch {
 	case length > uint(f.maxLen):
-		return 0, fmt.Errorf("SubnetLen must be less than /%d: %s is %d", f.maxLen+1, name, length)
+		return 0, fmt.Errorf("%s must be less than /%d: %s is %d", name, f.maxLen+1, name, length)
 	case length > 0 && int(length) < network.Bits()+2:
-		return 0, fmt.Errorf("network must be able to accommodate at least four subnets: %s is %s, %s is %d",
-			f.field, network, name, length)
+		return 0, fmt.Errorf("%s must be able to accommodate at least four subnets: %s is %s, %s is %d",
+			f.named(), f.field, network, name, length)
 	case length > 0 && int(length) > network.Bits()+maxIndexBits:
 		return 0, fmt.Errorf("%s %d is more than %d bits longer than %s %s", name, length, maxIndexBits, f.field, network)
 	case length > 0:
 		return int(length), nil
 	case network.Bits() > f.minimum:
 		return 0, fmt.Errorf("%s is too small. Minimum useful network prefix is /%d: %s is %s",
-			f.tooSmall(), f.minimum, f.field, network)
+			f.named(), f.minimum, f.field, network)
 	case network.Bits()+2 <= f.usual:
 		return f.usual, nil
 	}
 	return network.Bits() + 2, nil
 }
 
-// tooSmall is how flannel names the network in that one message.
-func (f familyRules) tooSmall() string {
+// named is how flannel names the network of IPv4 in some messages; that of IPv6 has its key.
+func (f familyRules) named() string {
 	if f.prefix == "" {
 		return "network"
 	}
 	return f.field
+}
+
+// boundary names the key that says where subnets begin.
+func (f familyRules) boundary() string {
+	if f.prefix == "" {
+		return "a SubnetLen"
+	}
+	return "an IPv6SubnetLen"
 }
 
 // checkBound reads SubnetMin or SubnetMax; absent and unspecified mean the default.
@@ -117,7 +125,7 @@ func (f familyRules) checkBound(name, text string, r subnetRange, def netip.Addr
 	case !r.network.Contains(a):
 		return a, fmt.Errorf("%s is not in the range of the %s: %s is %s, %s is %s", name, f.field, name, a, f.field, r.network)
 	case netip.PrefixFrom(a, r.length).Masked().Addr() != a:
-		return a, fmt.Errorf("%s is not on a SubnetLen boundary: %s", name, a)
+		return a, fmt.Errorf("%s is not on %s boundary: %s", name, f.boundary(), a)
 	}
 	return a, nil
 }

@@ -26,7 +26,7 @@ type leaseJSON struct {
 }
 
 type vtepJSON struct {
-	VNI     int64
+	VNI     *int64 // 0 is one, too
 	VtepMAC string
 }
 
@@ -127,12 +127,15 @@ func parseVTEP(field string, text json.RawMessage) (VTEPData, error) {
 	if err := unmarshal(field+".", text, &in); err != nil {
 		return VTEPData{}, err
 	}
-	if in.VNI < 1 || in.VNI > encap.MaxVNI {
-		return VTEPData{}, fmt.Errorf("%s.VNI %d is not in 1..%d", field, in.VNI, encap.MaxVNI)
+	switch {
+	case in.VNI == nil:
+		return VTEPData{}, fmt.Errorf("%s.VNI is missing", field)
+	case *in.VNI < 0 || *in.VNI > encap.MaxVNI:
+		return VTEPData{}, fmt.Errorf("%s.VNI %d is not in 0..%d", field, *in.VNI, encap.MaxVNI)
 	}
 	mac, err := encap.ParseMAC(in.VtepMAC)
 	if err != nil {
 		return VTEPData{}, fmt.Errorf("%s.VtepMAC: %w", field, err)
 	}
-	return VTEPData{VNI: uint32(in.VNI), MAC: mac}, nil
+	return VTEPData{VNI: uint32(*in.VNI), MAC: mac}, nil
 }

@@ -36,7 +36,9 @@ type follower struct {
 }
 
 func newFollower(c *Controller) *follower {
-	f := &follower{c: c, rib: NewRIB(c.cfg.Network), file: fileKeeper{path: c.cfg.SubnetFile, wrote: c.cfg.WroteSubnetFile},
+	rib := NewRIB(c.cfg.Network)
+	rib.Underlay = c.cfg.Node.Underlay
+	f := &follower{c: c, rib: rib, file: fileKeeper{path: c.cfg.SubnetFile, wrote: c.cfg.WroteSubnetFile},
 		again: pace.Backoff{Low: 100 * time.Millisecond, High: 30 * time.Second}}
 	f.rib.sharedMACs = c.cfg.SharedMACs
 	return f
@@ -207,6 +209,7 @@ func (f *follower) sync(ctx context.Context) {
 // wanted returns what Overlay is to make true.
 func (f *follower) wanted(self Lease, peers []dataplane.Peer) dataplane.Wanted {
 	w := dataplane.Wanted{VTEPs: vtepsOf(self), Subnets: subnetsOf(self), Networks: f.c.cfg.Network.Prefixes(), MTU: f.c.Status().MTU, Peers: peers}
+	w.Underlay = f.rib.Underlay.inside(w.Networks, peers)
 	if f.c.cfg.WorkloadAddress {
 		w.Addrs = workloadAddrs(w.Subnets)
 	}

@@ -117,8 +117,10 @@ func parseBackend(text json.RawMessage) (Backend, error) {
 		}
 	}
 	switch {
-	case in.VNI < 1 || in.VNI > encap.MaxVNI:
-		return Backend{}, fmt.Errorf("Backend.VNI %d is not in 1..%d", in.VNI, encap.MaxVNI)
+	case in.VNI < 0 || in.VNI > encap.MaxVNI:
+		return Backend{}, fmt.Errorf("Backend.VNI %d is not in 0..%d", in.VNI, encap.MaxVNI)
+	case in.Port > 65535 && in.Port%65536 != 0:
+		return Backend{}, fmt.Errorf("Backend.Port %d is not in 1..65535: write %d, which is what flanneld takes it for", in.Port, in.Port%65536)
 	case in.Port < 0 || in.Port > 65535:
 		return Backend{}, fmt.Errorf("Backend.Port %d is not in 1..65535 (0: %d)", in.Port, encap.DefaultPort)
 	case in.MTU != 0 && (in.MTU < minMTU || in.MTU > 65535):

@@ -101,20 +101,21 @@ func TestParseNetworkErrors(t *testing.T) {
 		{`{"Network":"224.1.0.0/16"}`, `network config: Network 224.1.0.0/16 overlaps 224.0.0.0/4, which cannot be routed`},
 		{`{"EnableIPv4":false}`, `network config: EnableIPv4 and EnableIPv6 are both false, want at least one`},
 		{`{"EnableIPv4":false,"EnableIPv6":true}`, `network config: please define a correct IPv6Network parameter in the flannel config: IPv6Network is ""`},
-		{`{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/48","IPv6SubnetLen":127}`, `network config: SubnetLen must be less than /127: IPv6SubnetLen is 127`},
-		{`{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/48","IPv6SubnetLen":49}`, `network config: network must be able to accommodate at least four subnets: IPv6Network is fd00::/48, IPv6SubnetLen is 49`},
+		{`{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/48","IPv6SubnetLen":127}`, `network config: IPv6SubnetLen must be less than /127: IPv6SubnetLen is 127`},
+		{`{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/48","IPv6SubnetLen":49}`, `network config: IPv6Network must be able to accommodate at least four subnets: IPv6Network is fd00::/48, IPv6SubnetLen is 49`},
 		{`{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/48","IPv6SubnetLen":120}`, `network config: IPv6SubnetLen 120 is more than 62 bits longer than IPv6Network fd00::/48`},
 		{`{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/125"}`, `network config: IPv6Network is too small. Minimum useful network prefix is /124: IPv6Network is fd00::/125`},
 		{`{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/48","IPv6SubnetMin":"fd01::"}`, `network config: IPv6SubnetMin is not in the range of the IPv6Network: IPv6SubnetMin is fd01::, IPv6Network is fd00::/48`},
-		{`{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/48","IPv6SubnetMax":"fd00::1"}`, `network config: IPv6SubnetMax is not on a SubnetLen boundary: fd00::1`},
+		{`{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/48","IPv6SubnetMax":"fd00::1"}`, `network config: IPv6SubnetMax is not on an IPv6SubnetLen boundary: fd00::1`},
 		{`{"Network":"10.3.0.0/16","Backend":"vxlan"}`, `network config: "Backend": want an object, got JSON string`},
 		{`{"Network":"10.3.0.0/16","Backend":{"Type":"UDP"}}`, `network config: backend type "udp" is not supported: use "vxlan"; the userspace dataplane needs no vxlan module either`},
 		{`{"Network":"10.3.0.0/16","Backend":{"Type":1}}`, `network config: "Backend.Type": want a string, got JSON number`},
 		{`{"Network":"10.3.0.0/16","Backend":{"VNI":"1"}}`, `network config: "Backend.VNI": want a whole number, got JSON string`},
 		{`{"Network":"10.3.0.0/16","Backend":{"VNI":1.5}}`, `network config: "Backend.VNI": want a whole number, got JSON number 1.5`},
-		{`{"Network":"10.3.0.0/16","Backend":{"VNI":0}}`, `network config: Backend.VNI 0 is not in 1..16777215`},
-		{`{"Network":"10.3.0.0/16","Backend":{"VNI":16777216}}`, `network config: Backend.VNI 16777216 is not in 1..16777215`},
+		{`{"Network":"10.3.0.0/16","Backend":{"VNI":-1}}`, `network config: Backend.VNI -1 is not in 0..16777215`},
+		{`{"Network":"10.3.0.0/16","Backend":{"VNI":16777216}}`, `network config: Backend.VNI 16777216 is not in 0..16777215`},
 		{`{"Network":"10.3.0.0/16","Backend":{"Port":65536}}`, `network config: Backend.Port 65536 is not in 1..65535 (0: 8472)`},
+		{`{"Network":"10.3.0.0/16","Backend":{"Port":70000}}`, `network config: Backend.Port 70000 is not in 1..65535: write 4464, which is what flanneld takes it for`},
 		{`{"Network":"10.3.0.0/16","Backend":{"Port":-1}}`, `network config: Backend.Port -1 is not in 1..65535 (0: 8472)`},
 		{`{"Network":"10.3.0.0/16","Backend":{"MTU":117}}`, `network config: Backend.MTU 117 is not in 118..65535 (0: that of the underlay interface)`},
 		{`{"Network":"10.3.0.0/16","Backend":{"MTU":65536}}`, `network config: Backend.MTU 65536 is not in 118..65535 (0: that of the underlay interface)`},
@@ -143,7 +144,7 @@ func FuzzParseNetwork(f *testing.F) {
 			}
 			return
 		}
-		v4, v6, err := Allocate(n, nil, nil, func(n int) int { return n - 1 })
+		v4, v6, err := Allocate(n, Node{}, nil, func(n int) int { return n - 1 })
 		if err != nil || !Compatible(n, v4, v6) {
 			t.Fatalf("%+v: allocated %v %v, %v", n, v4, v6, err)
 		}

@@ -45,7 +45,7 @@ func TestPodNetworkHoldsAnyLength(t *testing.T) {
 }
 
 func TestParseVTEPData(t *testing.T) {
-	for text, want := range map[string]string{"{": `x "{" is not JSON`, `{"VNI":0,"VtepMAC":"3e:01:02:03:04:05"}`: "x.VNI 0 is not in 1..16777215", "": `x "" is not JSON`} {
+	for text, want := range map[string]string{"{": `x "{" is not JSON`, `{"VNI":-1,"VtepMAC":"3e:01:02:03:04:05"}`: "x.VNI -1 is not in 0..16777215", "": `x "" is not JSON`} {
 		if d, err := ParseVTEPData("x", text); err == nil || err.Error() != want {
 			t.Errorf("%s: %+v, %v, want %s", text, d, err, want)
 		}

@@ -12,9 +12,12 @@ import (
 // does no I/O, and is not safe for concurrent use.
 type RIB struct {
 	network Network
-	leases  map[string]*ribLease // by key
-	bad     map[string]BadLease  // unreadable now, by key; leases may hold what was read before
-	kept    int                  // leases that are kept though the store has lost them
+	// Underlay is what this node needs: Peers refuses a lease that takes it away.
+	Underlay Underlay
+
+	leases map[string]*ribLease // by key
+	bad    map[string]BadLease  // unreadable now, by key; leases may hold what was read before
+	kept   int                  // leases that are kept though the store has lost them
 
 	sharedMACs bool             // the dataplane knows VTEPs by their addresses: their MACs may be alike
 	rivals     []rival          // of the last call of Peers
@@ -189,7 +192,7 @@ func (r *RIB) holds(l Lease) bool {
 // derived it from its own address, else the one that the last call has returned, else
 // the one of the oldest lease. The same MAC, VNI and public IP in several leases make one Peer.
 func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
-	a := newAdmission(r.network, self)
+	a := newAdmission(r.network, &r.Underlay, self)
 	a.shared = r.sharedMACs
 	claims := make([]claim, 0, len(r.leases))
 	for _, rec := range r.leases {

@@ -102,7 +102,7 @@ func TestPeersAdmission(t *testing.T) {
 		{"multicast", bad(ip("239.1.2.3")), nil, []string{`10.3.3.0-24: PublicIP 239.1.2.3 is multicast`}},
 		{"link-local", bad(ip("169.254.1.1")), nil, []string{`10.3.3.0-24: PublicIP 169.254.1.1 is link-local`}},
 		{"broadcast", bad(ip("255.255.255.255")), nil, []string{`10.3.3.0-24: PublicIP 255.255.255.255 is broadcast`}},
-		{"recursion", bad(ip("10.3.2.7")), nil, []string{`10.3.3.0-24: PublicIP 10.3.2.7 is inside the overlay network 10.3.0.0/16`}},
+		{"recursion", bad(ip("10.3.2.7")), nil, []string{`10.3.3.0-24: PublicIP 10.3.2.7 is inside subnet 10.3.2.0/24 of the older lease 10.3.2.0-24`}},
 		{"no address", bad(func(l *Lease) { l.PublicIP = netip.Addr{} }), nil, []string{`10.3.3.0-24: subnet 10.3.3.0/24: no public IP with backend data in a family in which this node has them too`}},
 		{"no data", bad(func(l *Lease) { l.Backend = VTEPData{} }), nil, []string{`10.3.3.0-24: subnet 10.3.3.0/24: no public IP with backend data in a family in which this node has them too`}},
 		{"the other family's VTEP only", bad(func(l *Lease) {

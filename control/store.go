@@ -21,6 +21,7 @@ type Store interface {
 	// previous subnet, else a free one. A lost race is retried inside. The public IPs that
 	// node has had are free for others afterwards.
 	// A reservation of the node stays one: the lease never expires.
+	// A subnet that Node.CheckSubnets refuses is neither taken up nor chosen.
 	// ErrTaken: another live node has the same public IP. ErrNoSubnet: none is free.
 	Acquire(ctx context.Context, node Node, vteps []dataplane.VTEP) (Lease, error)
 	// Renew extends a lease that Acquire or Renew returned, and puts it back where
@@ -56,6 +57,7 @@ type Node struct {
 	PublicIPv6 netip.Addr
 	Previous   []netip.Prefix // subnets of the last run, from the subnet file; masked
 	Former     []netip.Addr   // public IPs that it has had and has no more
+	Underlay   Underlay       // what no subnet may take away from it
 }
 
 // Update is one change of the set of leases. It is a value: the receiver owns it.

@@ -49,6 +49,7 @@ type Wanted struct {
 	VTEPs    []VTEP         // own, as published: the device gets their MACs; a family without one keeps its MAC
 	Subnets  []netip.Prefix // own overlay subnets, one per family; the device gets each one's base address
 	Networks []netip.Prefix // the overlay networks that hold all subnets, one per family
+	Underlay []netip.Prefix // what the underlay has inside Networks, addresses and on-link prefixes: no overlay addresses, but as far as Subnets or Peers have them
 	Addrs    []netip.Prefix // further addresses of the device, such as a workload's
 	MTU      int            // of the overlay devices, in bytes: underlay MTU less the encapsulation overhead of the VTEP that has most
 	Peers    []Peer         // every other VTEP, sorted, without the own one

@@ -37,8 +37,8 @@ and so does the data directory of an embedded etcd, which belongs to the cluster
 			}
 			c := node.Cleanup{SubnetFiles: []string{subnetFile}, RulesOnly: rules}
 			for _, v := range vnis {
-				if v < 1 || v >= 1<<24 {
-					return usagef("--vni: %d: want 1 to 16777215", v)
+				if v >= 1<<24 {
+					return usagef("--vni: %d: want 0 to 16777215", v)
 				}
 				c.VNIs = append(c.VNIs, uint32(v))
 			}

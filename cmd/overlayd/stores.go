@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"log/slog"
+	"net"
+	"net/url"
 	"os"
 	"runtime/debug"
 
@@ -22,6 +24,7 @@ func withStores(o *flags.Flags) node.Config {
 	c := o.Config()
 	s := &stores{flags: o, log: c.Log}
 	c.OpenStore = s.open
+	c.StoreHosts = storeHosts(o)
 	if o.Network.Several() {
 		c.OpenNetworks = s.openNetworks
 	}
@@ -56,6 +59,20 @@ func (s *stores) open(ctx context.Context, network string, log *slog.Logger) (co
 		return nil, err // not e: a nil *etcd.Store makes an interface that is not nil
 	}
 	return e, nil
+}
+
+// storeHosts returns the hosts of the store's URLs. That of a kubeconfig file is not among them.
+func storeHosts(o *flags.Flags) (hosts []string) {
+	urls := o.Etcd.Endpoints
+	if o.Kube.Enabled {
+		urls = []string{o.Kube.APIURL, "https://" + net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), "443")}
+	}
+	for _, text := range urls {
+		if u, err := url.Parse(text); err == nil && u.Hostname() != "" {
+			hosts = append(hosts, u.Hostname())
+		}
+	}
+	return hosts
 }
 
 // openNetworks connects the stores of all networks to one etcd, and returns the list of the networks:

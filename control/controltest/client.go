@@ -107,13 +107,14 @@ func (c *client) choose(n control.Network, node control.Node, vteps []dataplane.
 	for _, key := range c.m.sorted() {
 		l, err := c.m.entries[key].lease(key)
 		switch isOwn := err == nil && c.owns(node, node.Ownership(n, vteps, l, c.m.entries[key].by == node.ID), l); {
-		case isOwn && control.Compatible(n, l.Subnet, l.IPv6Subnet):
+		case isOwn && control.Compatible(n, l.Subnet, l.IPv6Subnet) && node.CheckSubnets(l.Subnet, l.IPv6Subnet) == nil:
 			own = append(own, l)
 		case isOwn && l.Handle != 0:
 			c.m.delete(key)
 			node.Previous = append(slices.Clone(node.Previous), l.Subnet, l.IPv6Subnet)
 		default:
 			taken = control.AppendTaken(taken, n, key, c.m.entries[key].value)
+			taken = control.AppendPublic(taken, n, c.m.entries[key].value)
 		}
 	}
 	if len(own) > 0 {
@@ -127,7 +128,7 @@ func (c *client) choose(n control.Network, node control.Node, vteps []dataplane.
 		l := own[max(slices.IndexFunc(own, had), 0)]
 		return l.Subnet, l.IPv6Subnet, nil
 	}
-	return control.Allocate(n, node.Previous, taken, rand.IntN)
+	return control.Allocate(n, node, taken, rand.IntN)
 }
 
 func (c *client) owns(node control.Node, o control.Ownership, l control.Lease) bool {

@@ -102,7 +102,7 @@ func (a *acquisition) try(ctx context.Context) (control.Lease, error) {
 		return l, err
 	}
 	l := a.offer
-	if l.Subnet, l.IPv6Subnet, err = control.Allocate(n, a.node.Previous, c.taken, rand.IntN); err != nil {
+	if l.Subnet, l.IPv6Subnet, err = control.Allocate(n, a.node, c.taken, rand.IntN); err != nil {
 		return control.Lease{}, err
 	}
 	if l, err = a.put(ctx, l); err != nil {
@@ -232,11 +232,15 @@ func (a *acquisition) preferred(own []ownEntry) ownEntry {
 // reservation is left to whoever made it. errRace: something was deleted.
 func (a *acquisition) deleteUnfit(ctx context.Context, n control.Network, own []ownEntry) (fit []ownEntry, err error) {
 	for _, l := range own {
-		if control.Compatible(n, l.Subnet, l.IPv6Subnet) {
+		unfit := a.node.CheckSubnets(l.Subnet, l.IPv6Subnet)
+		if !control.Compatible(n, l.Subnet, l.IPv6Subnet) {
+			unfit = errors.New("the network config has changed")
+		}
+		if unfit == nil {
 			fit = append(fit, l)
 			continue
 		}
-		a.log.WarnContext(ctx, "own lease no longer fits the network config", "subnet", l.CIDRs(), "reservation", l.Handle == 0)
+		a.log.WarnContext(ctx, "own lease no longer fits: choosing another subnet", "subnet", l.CIDRs(), "reservation", l.Handle == 0, "err", unfit)
 		if l.Handle == 0 {
 			continue
 		}

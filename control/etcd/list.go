@@ -63,7 +63,7 @@ func (s *Store) Published(ctx context.Context, node control.Node) (leases []cont
 
 // census is what an acquisition must know of all leases.
 type census struct {
-	taken []netip.Prefix // see control.AppendTaken
+	taken []netip.Prefix // see control.AppendTaken and control.AppendPublic
 	own   []ownEntry
 }
 
@@ -87,6 +87,7 @@ func (a *acquisition) census(ctx context.Context, n control.Network) (census, er
 		for _, kv := range kvs {
 			before := len(c.taken)
 			c.taken = control.AppendTaken(c.taken, n, a.keys.name(kv.Key), kv.Value)
+			c.taken = control.AppendPublic(c.taken, n, kv.Value)
 			named := slices.ContainsFunc(ips, func(ip []byte) bool { return bytes.Contains(kv.Value, ip) })
 			wrote := leaseID(kv.Lease).hasTag(tag)
 			if kv.Lease != 0 && !named && !wrote && !slices.ContainsFunc(c.taken[before:], a.hadBefore) {

@@ -30,7 +30,7 @@ func decide(w dataplane.Wanted, link func(netip.Addr) int, refused map[netip.Pre
 	for _, p := range w.Peers {
 		var direct, rest []netip.Prefix
 		index := 0
-		if isNeighbourly(p.Addr, w.Networks) {
+		if isNeighbourly(p.Addr, w) {
 			index = link(p.Addr)
 		}
 		for _, s := range p.Subnets {
@@ -55,10 +55,12 @@ func appendPart(peers []dataplane.Peer, p dataplane.Peer, subnets []netip.Prefix
 	return append(peers, p)
 }
 
-// isNeighbourly reports whether a can be the address of a neighbour.
-func isNeighbourly(a netip.Addr, networks []netip.Prefix) bool {
+// isNeighbourly reports whether a can be the address of a neighbour. Inside the overlay networks
+// it can if the underlay has it; the route to it then leads to no overlay device.
+func isNeighbourly(a netip.Addr, w dataplane.Wanted) bool {
+	holds := func(p netip.Prefix) bool { return p.Contains(a) }
 	return a.IsValid() && a.IsGlobalUnicast() && !a.Is4In6() &&
-		!slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) })
+		(!slices.ContainsFunc(w.Networks, holds) || slices.ContainsFunc(w.Underlay, holds) && !slices.ContainsFunc(w.Subnets, holds))
 }
 
 // fits reports whether a peer's subnet may have a direct route through the address.

@@ -14,7 +14,8 @@
 // A peer is on-link, and gets direct routes, if the kernel's route to its VTEP's address
 // has no gateway and leads to a device that has neighbours and is not an overlay device.
 // Only subnets of that address's family get direct routes. An address inside the overlay
-// networks never counts as on-link: its packets would come back to the overlay.
+// networks counts as on-link only if the underlay has it (Wanted.Underlay): the packets to any
+// other would come back to the overlay.
 //
 // Sync puts a direct route in the place of the kernel dataplane's by one atomic replacement.
 // The way back is the dataplane's: if a peer is no longer on-link, its route stays until the
@@ -23,7 +24,8 @@
 //
 // Direct routes and blackholes of flannel are taken over or removed like ours. flannel's
 // direct routes are known by their shape: protocol boot, no metric, a subnet of the length of
-// the own one inside the overlay network, a gateway that routes nothing else. Every other
+// the own one inside the overlay network, a gateway that routes nothing else; if the network holds
+// addresses of the underlay, only those that lead to a peer. Every other
 // route belongs to others and stays. If one has a peer's subnet, the peer gets no direct
 // route, and the dataplane reports the conflict.
 //

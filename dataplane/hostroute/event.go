@@ -3,7 +3,6 @@ package hostroute
 import (
 	"net/netip"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
@@ -14,6 +13,7 @@ import (
 // scope selects the notifications that may concern our routes.
 type scope struct {
 	direct   bool // direct routes are wanted: it matters how VTEPs are reached
+	mixed    bool // the overlay networks hold addresses of the underlay too
 	networks []netip.Prefix
 	subnets  map[netip.Prefix]bool // own and of every peer
 	links    map[int]bool          // that peers are on
@@ -24,7 +24,7 @@ func newScope(w dataplane.Wanted, c Config, links map[int]bool) *scope {
 	if c.idle() {
 		return &scope{}
 	}
-	s := &scope{direct: c.Direct, networks: w.Networks, subnets: map[netip.Prefix]bool{}, links: links}
+	s := &scope{direct: c.Direct, mixed: len(w.Underlay) > 0, networks: w.Networks, subnets: map[netip.Prefix]bool{}, links: links}
 	for _, own := range w.Subnets {
 		s.subnets[own] = true
 	}
@@ -56,12 +56,12 @@ var ( // IPv6 has such routes on each link; they lead to no peer
 )
 
 func (s *scope) concernsRoute(flags uint16, body []byte) bool {
-	r, main, ok := parseRoute(body)
+	r, main, ok := rtnl.ParseRoute(body)
 	dst := rtnl.Prefix(r.Dst)
 	switch {
 	case !ok || linkLocal6.Contains(dst.Addr()) || multicast6.Contains(dst.Addr()):
 		return false
-	case !rtnl.Inside(dst, s.networks): // it may lead to a VTEP, unless it is another overlay's
+	case !rtnl.Inside(dst, s.networks) || s.mixed && !s.subnets[dst]: // it may lead to a VTEP, unless it is another overlay's
 		return s.direct && r.Protocol != rtnl.RouteProtocol
 	case !main || !s.subnets[dst]:
 		return false
@@ -69,40 +69,4 @@ func (s *scope) concernsRoute(flags uint16, body []byte) bool {
 		return flags&unix.NLM_F_REPLACE != 0
 	}
 	return true
-}
-
-// parseRoute reads the destination, gateway, type and protocol of a route message. main
-// reports whether it is in the main table; ok is false if it is cached or malformed.
-func parseRoute(body []byte) (r netlink.Route, main, ok bool) {
-	if len(body) < unix.SizeofRtMsg || len(body)%unix.NLMSG_ALIGNTO != 0 { // attributes are padded; netlink v1.3.1 relies on it
-		return r, false, false
-	}
-	h := nl.DeserializeRtMsg(body)
-	attrs, err := nl.ParseRouteAttr(body[unix.SizeofRtMsg:])
-	if err != nil || h.Flags&unix.RTM_F_CLONED != 0 {
-		return r, false, false
-	}
-	zero := netip.IPv6Unspecified()
-	if h.Family == unix.AF_INET {
-		zero = netip.IPv4Unspecified()
-	}
-	dst, via := zero, netip.Addr{}
-	for _, a := range attrs {
-		switch addr, valid := netip.AddrFromSlice(a.Value); {
-		case !valid || addr.BitLen() != zero.BitLen():
-		case a.Attr.Type == unix.RTA_DST:
-			dst = addr
-		case a.Attr.Type == unix.RTA_GATEWAY:
-			via = addr
-		}
-	}
-	p := netip.PrefixFrom(dst, int(h.Dst_len))
-	if !p.IsValid() {
-		return r, false, false
-	}
-	r = netlink.Route{Dst: rtnl.IPNet(p), Protocol: netlink.RouteProtocol(h.Protocol), Type: int(h.Type), Flags: int(h.Flags)}
-	if via.IsValid() {
-		r.Gw = via.AsSlice()
-	}
-	return r, h.Table == unix.RT_TABLE_MAIN, true
 }

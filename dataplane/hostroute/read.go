@@ -34,6 +34,7 @@ func (r *Routes) read(w dataplane.Wanted) (fresh bool, err error) {
 // flannel made. taken has the destinations of others' routes there.
 func classify(all []netlink.Route, w dataplane.Wanted) (out []route, taken map[netip.Prefix]bool) {
 	taken = map[netip.Prefix]bool{}
+	peers := peersBySubnet(w)
 	routers := map[netip.Addr]bool{}
 	for _, r := range all {
 		// A peer may also be the gateway of another overlay's direct routes.
@@ -50,7 +51,7 @@ func classify(all []netlink.Route, w dataplane.Wanted) (out []route, taken map[n
 		c := route{dst: dst, hop: hop{gw, r.LinkIndex}}
 		ofFlannel := r.Protocol == unix.RTPROT_BOOT && isDefaultMetric(r)
 		switch {
-		case r.Type == unix.RTN_BLACKHOLE && (r.Protocol == rtnl.RouteProtocol || ofFlannel && hasOwnLength(dst, w)):
+		case r.Type == unix.RTN_BLACKHOLE && (r.Protocol == rtnl.RouteProtocol || ofFlannel && hasOwnLength(dst, w) && (peers == nil || slices.Contains(w.Subnets, dst))):
 			c.blackhole, c.hop = true, hop{}
 			if ofFlannel {
 				c.owner = flannel
@@ -64,7 +65,7 @@ func classify(all []netlink.Route, w dataplane.Wanted) (out []route, taken map[n
 		case r.Type == unix.RTN_UNICAST && (r.Protocol == rtnl.RouteProtocol || ofFlannel && gw == dst.Addr() && isOnLink(r)):
 			c.owner = device
 		case r.Type == unix.RTN_UNICAST && ofFlannel && gw != dst.Addr() && !isOnLink(r) && hasOwnLength(dst, w) &&
-			isNeighbourly(gw, w.Networks) && !routers[gw]:
+			isNeighbourly(gw, w) && !routers[gw] && (peers == nil || peers[dst] == gw):
 			c.owner = flannel
 		default:
 			taken[dst] = true
@@ -73,6 +74,22 @@ func classify(all []netlink.Route, w dataplane.Wanted) (out []route, taken map[n
 		out = append(out, c)
 	}
 	return out, taken
+}
+
+// peersBySubnet returns the peers' addresses by their subnets if the networks hold addresses of the
+// underlay, else nil: an administrator's routes may be there too then, and only what leads to a
+// peer is known to be flannel's.
+func peersBySubnet(w dataplane.Wanted) map[netip.Prefix]netip.Addr {
+	if len(w.Underlay) == 0 {
+		return nil
+	}
+	peers := make(map[netip.Prefix]netip.Addr, len(w.Peers))
+	for _, p := range w.Peers {
+		for _, s := range p.Subnets {
+			peers[s] = p.Addr
+		}
+	}
+	return peers
 }
 
 func isOnLink(r netlink.Route) bool { return r.Flags&unix.RTNH_F_ONLINK != 0 }

@@ -170,7 +170,7 @@ func TestConcerns(t *testing.T) {
 		if got := s.concerns(tc.typ, tc.flags, tc.body); got != tc.want {
 			t.Errorf("%s: got %v", tc.name, got)
 		}
-		r, _, ok := parseRoute(tc.body)
+		r, _, ok := rtnl.ParseRoute(tc.body)
 		want := tc.want && ok && prefix("10.5.0.0/16").Overlaps(rtnl.Prefix(r.Dst)) && r.Dst.IP.To4() != nil
 		if got := without.concerns(tc.typ, tc.flags, tc.body); got != want {
 			t.Errorf("%s, without direct routes: got %v", tc.name, got)

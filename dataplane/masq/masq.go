@@ -25,6 +25,9 @@ type Config struct {
 	VNI uint32
 	// Port is the UDP port of VXLAN: masquerading never uses it as a source port.
 	Port uint16
+	// Direct says that packets to the pods of peers may leave by the underlay, without the overlay
+	// device.
+	Direct bool
 	// NFTables writes to nftables instead of iptables.
 	NFTables bool
 	// Masquerade translates packets that leave the overlay, Forward accepts its packets in

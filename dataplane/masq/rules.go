@@ -50,6 +50,7 @@ type rule struct {
 	marked   bool   // the mark has the bit [mark]
 	udp      bool
 	src, dst match
+	out      string // leaves by that interface; empty: by any
 	do       verdict
 	ports    portRange // of masquerade
 	random   bool      // of masquerade: choose the port fully at random
@@ -89,35 +90,58 @@ func buildFamily(c Config, w dataplane.Wanted, f family) ruleSet {
 		return s
 	}
 	s.network = network
+	mixed := slices.ContainsFunc(w.Underlay, network.Overlaps)
 	if c.Masquerade {
-		s.masq = masqueradeRules(c, f, own, network)
+		s.masq = masqueradeRules(c, f, own, network, mixed)
 	}
-	if c.Forward {
-		s.forward = []rule{{src: match{prefix: network}, do: accept}, {dst: match{prefix: network}, do: accept}}
+	if accepted := network; c.Forward {
+		if mixed { // the rest of the network is not the overlay's to open
+			accepted = own
+		}
+		s.forward = []rule{{src: match{prefix: accepted}, do: accept}, {dst: match{prefix: accepted}, do: accept}}
 	}
 	comment(s.masq, masqComment)
 	comment(s.forward, forwardComment)
 	return s
 }
 
-func masqueradeRules(c Config, f family, own, network netip.Prefix) []rule {
+// masqueradeRules are flannel's. mixed says that the network holds addresses of the underlay, too: see
+// mixedRules.
+func masqueradeRules(c Config, f family, own, network netip.Prefix, mixed bool) []rule {
+	rules := []rule{{tunnel: c.Port, do: leave}, {marked: true, do: leave}}
+	if mixed {
+		return append(rules, mixedRules(c, f, own, network)...)
+	}
 	inNetwork, outside := match{prefix: network}, match{prefix: network, not: true}
 	toOwn := match{prefix: own}
-	rules := []rule{
-		{tunnel: c.Port, do: leave},
-		{marked: true, do: leave},
+	return slices.Concat(rules, []rule{
 		{src: toOwn, dst: inNetwork, do: leave},
 		{src: inNetwork, dst: toOwn, do: leave},
 		{src: outside, dst: toOwn, do: leave},
+	},
+		c.masquerade(rule{src: inNetwork, dst: match{prefix: multicast(f), not: true}}),
+		c.masquerade(rule{src: outside, dst: inNetwork}))
+}
+
+// mixedRules tell by the interface what goes into the overlay, for an address does not tell it. What
+// hosts send each other is left as it is, and what a pod sends to a host is translated as if the
+// host lay outside. If packets also reach pods by the underlay, all of the network is taken for the
+// overlay, as flannel does, but for what this host itself sends.
+func mixedRules(c Config, f family, own, network netip.Prefix) []rule {
+	toOwn, others := match{prefix: own}, match{prefix: own, not: true}
+	rules := []rule{{dst: toOwn, do: leave}}
+	if c.Direct {
+		rules = append(rules, rule{src: toOwn, dst: match{prefix: network}, do: leave})
+		rules = append(rules, c.masquerade(rule{src: toOwn, dst: match{prefix: multicast(f), not: true}})...)
+		return append(rules, c.masquerade(rule{src: match{prefix: network, not: true}, dst: match{prefix: network}})...)
 	}
-	for _, r := range []rule{
-		{src: inNetwork, dst: match{prefix: multicast(f), not: true}},
-		{src: outside, dst: inNetwork},
-	} {
-		r.do, r.random = masquerade, c.RandomFully
-		udp := r
-		udp.udp, udp.ports = true, portsBeside(c.Port)
-		rules = append(rules, udp, r)
+	devices := []string{dataplane.DeviceName(c.VNI), dataplane.DeviceNameV6(c.VNI)}
+	for _, name := range devices {
+		rules = append(rules, rule{src: toOwn, out: name, do: leave})
+	}
+	rules = append(rules, c.masquerade(rule{src: toOwn, dst: match{prefix: multicast(f), not: true}})...)
+	for _, name := range devices {
+		rules = append(rules, c.masquerade(rule{src: others, dst: match{prefix: network}, out: name})...)
 	}
 	return rules
 }
@@ -126,6 +150,15 @@ func comment(rules []rule, text string) {
 	for i := range rules {
 		rules[i].comment = text
 	}
+}
+
+// masquerade returns the rules that masquerade what r matches: for UDP only with ports that are
+// not the tunnel's.
+func (c Config) masquerade(r rule) []rule {
+	r.do, r.random = masquerade, c.RandomFully
+	udp := r
+	udp.udp, udp.ports = true, portsBeside(c.Port)
+	return []rule{udp, r}
 }
 
 // portsBeside returns the larger of the unprivileged port ranges on either side of a port.

@@ -84,6 +84,13 @@ func Address(f Family, offset uint32, p netip.Prefix, not bool) []expr.Any {
 	}
 }
 
+// LeavesBy is the condition that a packet leaves by the interface with that name.
+func LeavesBy(name string) []expr.Any {
+	padded := make([]byte, unix.IFNAMSIZ)
+	copy(padded, name)
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: register}, Equal(padded)}
+}
+
 func native(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
 
 func mask(m []byte) expr.Any {

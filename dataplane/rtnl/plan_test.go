@@ -43,7 +43,7 @@ func TestPlanRoutes(t *testing.T) {
 		{name: "nothing wanted", all: []netlink.Route{routeWith("10.5.0.0/16", nil)}, stale: "10.5.0.0/16"},
 		{name: "as wanted", all: []netlink.Route{routeWith("10.5.0.0/16", nil), routeWith("fd00::/48", nil)}, dsts: prefixes("10.5.0.0/16", "fd00::/48")},
 		{name: "twice", all: []netlink.Route{routeWith("10.5.0.0/16", nil), routeWith("10.5.0.0/16", func(r *netlink.Route) { r.Priority = 9 })},
-			dsts: prefixes("10.5.0.0/16"), conflicting: "10.5.0.0/16"},
+			dsts: prefixes("10.5.0.0/16"), stale: "10.5.0.0/16"},
 		{name: "on another link", all: []netlink.Route{routeWith("10.5.0.0/16", onLink(8))}, dsts: prefixes("10.5.0.0/16"), missing: "10.5.0.0/16", conflicting: "10.5.0.0/16"},
 		{name: "through a gateway on link", all: []netlink.Route{routeWith("10.5.0.0/16", via("10.5.9.9", unix.RTNH_F_ONLINK))},
 			dsts: prefixes("10.5.0.0/16"), missing: "10.5.0.0/16", conflicting: "10.5.0.0/16"},
@@ -57,7 +57,7 @@ func TestPlanRoutes(t *testing.T) {
 		{name: "host routes stay", all: []netlink.Route{routeWith("10.5.3.0/24", via("192.0.2.3", 0)), routeWith("10.5.0.0/16", blackhole)},
 			dsts: prefixes("10.5.0.0/16"), missing: "10.5.0.0/16"},
 	} {
-		missing, conflicting, stale := planRoutes(c.all, 7, c.dsts)
+		p := planRoutes(c.all, 7, Routes{Networks: c.dsts, Subnets: c.dsts})
 		words := func(rs []netlink.Route) string {
 			var s []string
 			for _, r := range rs {
@@ -65,11 +65,7 @@ func TestPlanRoutes(t *testing.T) {
 			}
 			return strings.Join(s, " ")
 		}
-		var m []string
-		for _, p := range missing {
-			m = append(m, p.String())
-		}
-		got := [3]string{strings.Join(m, " "), words(conflicting), words(stale)}
+		got := [3]string{words(p.missing), words(p.conflicting), words(p.stale)}
 		if diff := cmp.Diff([3]string{c.missing, c.conflicting, c.stale}, got); diff != "" {
 			t.Errorf("%s: missing, conflicting, stale (-want +got):\n%s", c.name, diff)
 		}
@@ -233,10 +229,10 @@ func TestErrorsOfAMissingLink(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := c.SetRoutes(gone, prefixes("10.5.0.0/16")); !errors.Is(err, unix.ENODEV) || !strings.Contains(err.Error(), "10.5.0.0/16") {
+	if err := c.SetRoutes(gone, whole("10.5.0.0/16")); !errors.Is(err, unix.ENODEV) || !strings.Contains(err.Error(), "10.5.0.0/16") {
 		t.Errorf("route to a missing link: %v", err)
 	}
-	if err := c.SetRoutes(index, prefixes("10.5.0.0/16")); !errors.Is(err, unix.ENETDOWN) {
+	if err := c.SetRoutes(index, whole("10.5.0.0/16")); !errors.Is(err, unix.ENETDOWN) {
 		t.Errorf("route to a link that is down: %v", err)
 	}
 }

@@ -16,67 +16,132 @@ import (
 // It is never replaced.
 var ErrRouteTaken = errors.New("somebody else has a route to it")
 
+// Routes are the link-scope routes that an overlay device is to have.
+type Routes struct {
+	Networks []netip.Prefix // the overlay networks
+	// Whole are those of them to which one route leads. It gives way to every other route of the same
+	// destination, so that nobody is refused one because of it.
+	Whole []netip.Prefix
+	// Subnets have a route each. One takes the place of a direct route (IsHostRoute) of the same
+	// destination, at once.
+	Subnets []netip.Prefix
+}
+
+// WholeMetric is the metric of a route to a whole network: more than any route of others has.
+const WholeMetric = 1 << 20
+
+// RouteError says why one route could not be made.
+type RouteError struct {
+	Dst netip.Prefix
+	Err error
+}
+
+// Error implements error.
+func (e *RouteError) Error() string { return fmt.Sprintf("add route %s: %v", e.Dst, e.Err) }
+
+// Unwrap lets errors.Is and errors.As see the cause.
+func (e *RouteError) Unwrap() error { return e.Err }
+
 // SetRoutes makes the overlayd routes on the link (those with [RouteProtocol] in
-// the main table) be exactly one link-scope route per destination. What an
-// overlayd with another VNI or dataplane left on another link is removed if it leads
-// into one of the destinations: two live overlays of one host have no address in
-// common. Host routes ([IsHostRoute]) are left alone. A destination that somebody else
-// already routes is an error that wraps [ErrRouteTaken], and does not keep the others
-// from being set.
-func (c *Conn) SetRoutes(index int, dsts []netip.Prefix) error {
+// the main table) be exactly those of w. What an overlayd with another VNI or dataplane left on
+// another link is removed if it leads into one of the networks: two live overlays of one host have
+// no address in common. Host routes ([IsHostRoute]) are left alone but for those that a subnet's
+// replaces. A destination that somebody else already routes is a [*RouteError] that wraps
+// [ErrRouteTaken], and does not keep the others from being set.
+func (c *Conn) SetRoutes(index int, w Routes) error {
 	all, err := c.ourRoutes()
 	if err != nil {
 		return err
 	}
-	missing, conflicting, stale := planRoutes(all, index, dsts)
-	var errs []error
-	remove := func(routes []netlink.Route) {
-		for _, r := range routes {
-			c.changing(dataplane.OpDelete, KindRoute, r.Dst.String(), fmt.Sprintf("link %d", r.LinkIndex), "")
-			if err := c.DeleteRoute(r); err != nil {
-				errs = append(errs, err)
-			}
+	p := planRoutes(all, index, w)
+	errs := c.deleteRoutes(p.conflicting)
+	for _, r := range p.missing {
+		if err := c.addRoute(r, p.direct[Prefix(r.Dst)]); err != nil {
+			errs = append(errs, err)
 		}
 	}
-	remove(conflicting)
-	for _, d := range missing {
-		c.changing(dataplane.OpAdd, KindRoute, d.String(), "", fmt.Sprintf("link %d", index))
-		err := c.h.RouteAdd(&netlink.Route{LinkIndex: index, Dst: IPNet(d), Scope: netlink.SCOPE_LINK, Protocol: RouteProtocol})
-		if errors.Is(err, unix.EEXIST) {
-			err = ErrRouteTaken
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("add route %s: %w", d, err))
-		}
-	}
-	remove(stale)
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.deleteRoutes(p.stale)...)...)
 }
 
-// planRoutes returns the destinations without their route, and which of all
-// overlayd routes must go: those to one of the destinations before
-// that can be added, the stale ones after it.
-func planRoutes(all []netlink.Route, index int, dsts []netip.Prefix) (missing []netip.Prefix, conflicting, stale []netlink.Route) {
-	done := map[netip.Prefix]bool{}
+func (c *Conn) deleteRoutes(routes []netlink.Route) (errs []error) {
+	for _, r := range routes {
+		c.changing(dataplane.OpDelete, KindRoute, r.Dst.String(), fmt.Sprintf("link %d", r.LinkIndex), "")
+		if err := c.DeleteRoute(r); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// addRoute adds a route, or replaces a direct one by it.
+func (c *Conn) addRoute(r netlink.Route, direct bool) error {
+	op, do := dataplane.OpAdd, c.h.RouteAdd
+	if direct {
+		op, do = dataplane.OpReplace, c.h.RouteReplace
+	}
+	c.changing(op, KindRoute, r.Dst.String(), "", fmt.Sprintf("link %d", r.LinkIndex))
+	err := do(&r)
+	if errors.Is(err, unix.EEXIST) {
+		err = ErrRouteTaken
+	}
+	if err != nil {
+		return &RouteError{Prefix(r.Dst), err}
+	}
+	return nil
+}
+
+// routePlan is what SetRoutes does: conflicting routes go before the missing ones can be added,
+// stale ones after that. In the place of a missing one there may be a direct route.
+type routePlan struct {
+	missing, conflicting, stale []netlink.Route
+	direct                      map[netip.Prefix]bool
+}
+
+func planRoutes(all []netlink.Route, index int, w Routes) (p routePlan) {
+	p.direct = map[netip.Prefix]bool{}
+	metrics := make(map[netip.Prefix]int, len(w.Whole)+len(w.Subnets))
+	for _, d := range w.Whole {
+		metrics[d] = WholeMetric
+	}
+	for _, d := range w.Subnets {
+		metrics[d] = 0
+	}
+	done := make(map[netip.Prefix]bool, len(metrics))
 	for _, r := range all {
 		dst := Prefix(r.Dst)
+		metric, wanted := metrics[dst]
+		same := wanted && metricOf(r) == metric
 		switch {
 		case IsHostRoute(r):
-		case slices.Contains(dsts, dst) && !done[dst] && isLinkRoute(r, index):
+			if same && r.Type == unix.RTN_UNICAST {
+				p.direct[dst] = true
+			}
+		case same && !done[dst] && isLinkRoute(r, index):
 			done[dst] = true
-		case slices.Contains(dsts, dst):
-			conflicting = append(conflicting, r)
-		case r.LinkIndex == index || Inside(dst, dsts):
-			stale = append(stale, r)
+		case same:
+			p.conflicting = append(p.conflicting, r)
+		case wanted || r.LinkIndex == index || Inside(dst, w.Networks):
+			p.stale = append(p.stale, r)
 		}
 	}
-	for _, d := range dsts {
+	for _, d := range slices.Concat(w.Whole, w.Subnets) {
 		if !done[d] {
-			missing = append(missing, d)
+			p.missing = append(p.missing, netlink.Route{LinkIndex: index, Dst: IPNet(d), Scope: netlink.SCOPE_LINK, Protocol: RouteProtocol, Priority: metrics[d]})
 		}
 	}
-	return missing, conflicting, stale
+	return p
 }
+
+// metricOf returns a route's metric, 0 for its family's default.
+func metricOf(r netlink.Route) int {
+	if r.Priority == defaultMetric6 && Prefix(r.Dst).Addr().Is6() {
+		return 0
+	}
+	return r.Priority
+}
+
+// defaultMetric6 is what the kernel gives an IPv6 route without a metric (IP6_RT_PRIO_USER).
+const defaultMetric6 = 1024
 
 // IsHostRoute reports whether a route of [RouteProtocol] is one that does not lead to
 // an overlay device, which are dataplane/hostroute's and no dataplane's: a direct route,

@@ -94,7 +94,7 @@ func TestStepsAreIdempotentAndSilent(t *testing.T) {
 		if err := c.SetAddrs(index, prefixes("10.5.1.0/24", "fd00:0:0:1::/64"), prefixes("10.5.0.0/16", "fd00::/48")); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.SetRoutes(index, prefixes("10.5.0.0/16", "fd00::/48")); err != nil {
+		if err := c.SetRoutes(index, whole("10.5.0.0/16", "fd00::/48")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -106,7 +106,7 @@ func TestStepsAreIdempotentAndSilent(t *testing.T) {
 	if a := l.Attrs(); a.MTU != 1400 || a.Alias != Alias || a.Flags&1 == 0 {
 		t.Errorf("link is %+v", a)
 	}
-	if out := ns.Run("ip", "route", "show", "10.5.0.0/16"); out != "10.5.0.0/16 dev flannel.7 proto 211 scope link " {
+	if out := ns.Run("ip", "route", "show", "10.5.0.0/16"); out != "10.5.0.0/16 dev flannel.7 proto 211 scope link metric 1048576 " {
 		t.Errorf("route is %q", out)
 	}
 
@@ -233,10 +233,10 @@ func TestSetRoutesLeavesOthersAlone(t *testing.T) {
 	ns.Run("ip", "addr", "add", "192.0.2.1/24", "dev", "lo")
 	ns.Run("ip", "route", "add", "10.7.2.0/24", "via", "192.0.2.1", "dev", "lo", "proto", "211") // hostroute's
 	ns.Run("ip", "route", "add", "blackhole", "10.7.1.0/24", "metric", "99", "proto", "211")
-	if err := c.SetRoutes(index, prefixes("10.5.0.0/16")); err != nil {
+	if err := c.SetRoutes(index, whole("10.5.0.0/16")); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.SetRoutes(index, prefixes("10.6.0.0/16", "10.7.0.0/16")); !errors.Is(err, ErrRouteTaken) {
+	if err := c.SetRoutes(index, Routes{Subnets: prefixes("10.6.0.0/16", "10.7.0.0/16")}); !errors.Is(err, ErrRouteTaken) {
 		t.Errorf("taken route: %v", err)
 	}
 	want := "10.6.0.0/16 dev lo proto static scope link \n" +
@@ -274,10 +274,10 @@ func TestSetRoutesTakesOverFromAnotherVNI(t *testing.T) {
 	ns.Run("ip", "nexthop", "add", "id", "9", "via", "10.5.3.0", "dev", "flannel.6", "onlink", "proto", "211")
 	ns.Run("ip", "route", "add", "10.5.3.0/24", "nhid", "9", "proto", "211")
 	for range 2 {
-		if err := c.SetRoutes(index, prefixes("10.5.0.0/16", "fd00::/48")); err != nil {
+		if err := c.SetRoutes(index, whole("10.5.0.0/16", "fd00::/48")); err != nil {
 			t.Fatal(err)
 		}
-		want := "10.5.0.0/16 dev flannel.7 proto 211 scope link \n" +
+		want := "10.5.0.0/16 dev flannel.7 proto 211 scope link metric 1048576 \n" +
 			"10.5.4.0/24 dev flannel.6 proto static scope link \n" +
 			"10.6.0.0/16 dev flannel.6 proto 211 scope link "
 		if diff := cmp.Diff(want, ns.Run("ip", "-4", "route")); diff != "" {
@@ -412,4 +412,9 @@ func TestDeleteRouteOfAReplacedOne(t *testing.T) {
 	if out := ns.Run("ip", "route", "show", "10.5.2.0/24"); !strings.Contains(out, "nhid 7") {
 		t.Errorf("the dataplane's route is gone: %q", out)
 	}
+}
+
+// whole asks for one route to each of these networks.
+func whole(networks ...string) Routes {
+	return Routes{Networks: prefixes(networks...), Whole: prefixes(networks...)}
 }

@@ -5,6 +5,7 @@
 //	options.go   checks Options; errors.go: the errors, which name fields and no flags
 //	list.go      reads interfaces and routes from the kernel
 //	select.go    chooses from them (pure); link.go: one interface
+//	needs.go     what else of the underlay no overlay may take away
 //	watch.go     selects again when the kernel reports a change
 package underlay
 

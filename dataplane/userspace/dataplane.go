@@ -82,17 +82,21 @@ func (d *Dataplane) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wan
 	}
 	d.wanted = &w
 	d.refused = d.core.sync(w)
-	objects, _, err := d.host.sync(w)
-	d.publish(w, d.refused, err, objects)
+	_, err := d.syncHost()
 	return w, errors.Join(d.refused, err)
 }
 
-// publish makes a sync of the host the status. err is its error, refused that of the core.
-func (d *Dataplane) publish(w dataplane.Wanted, refused, err error, objects []dataplane.ObjectStatus) {
-	peers, _ := dataplane.PeerErrors(refused)
-	objects = append(objects, dataplane.ObjectStatus{Kind: "peer", Wanted: len(w.Peers), Have: len(w.Peers) - len(peers)})
-	all := errors.Join(refused, err)
+// syncHost makes the host as last wanted, with the peers that the core has taken, and publishes how
+// both are. It returns what it changed, and what is wrong with the host.
+func (d *Dataplane) syncHost() ([]dataplane.Change, error) {
+	w := *d.wanted
+	w.Peers = d.core.forwarding.Load().peers
+	objects, changes, err := d.host.sync(w)
+	all := errors.Join(d.refused, err)
+	peers, _ := dataplane.PeerErrors(all)
+	objects = append(objects, dataplane.ObjectStatus{Kind: "peer", Wanted: len(d.wanted.Peers), Have: len(d.wanted.Peers) - len(peers)})
 	d.report.Publish(dataplane.StateOf(all), all, objects...)
+	return changes, err
 }
 
 // Prune implements dataplane.Part: Sync has removed what is no longer wanted, for no part

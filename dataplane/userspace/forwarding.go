@@ -59,7 +59,8 @@ type forwarding struct {
 	macs    [families]encap.MAC // of this host's VTEPs
 	mtu     int                 // of the overlay device
 
-	entries []entry // all that the two have
+	entries []entry          // all that the two have
+	peers   []dataplane.Peer // those of entries, with the subnets that they have
 }
 
 // isOwn reports whether a packet from the underlay may go to dst. All else is somebody
@@ -105,6 +106,7 @@ func macsOf(locals *[families]local) (macs [families]encap.MAC) {
 func newForwarding(before *forwarding, locals *[families]local, w dataplane.Wanted) (*forwarding, error) {
 	f := &forwarding{mtu: w.MTU, own: ownPrefixes(w), macs: macsOf(locals)}
 	f.entries = make([]entry, 0, len(w.Peers)) // one block of memory; its addresses are kept
+	f.peers = make([]dataplane.Peer, 0, len(w.Peers))
 	routes := make([]fib.Route[entry], 0, len(w.Peers))
 	vteps := make([]fib.Route[entry], 0, len(w.Peers))
 	var errs []error
@@ -116,6 +118,8 @@ func newForwarding(before *forwarding, locals *[families]local, w dataplane.Want
 		if len(subnets) == 0 {
 			continue
 		}
+		p.Subnets = subnets
+		f.peers = append(f.peers, p)
 		local := &locals[familyOf(p.Addr)]
 		f.entries = f.entries[:len(f.entries)+1]
 		e := &f.entries[len(f.entries)-1]

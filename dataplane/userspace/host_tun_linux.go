@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -17,6 +18,7 @@ type tunHost struct {
 	mask     int // the offloads of TUNSETOFFLOAD that the device has
 	coalesce bool
 	changes  []dataplane.Change // of the sync under way
+	routes   *routing
 }
 
 // tunEnd is a queue of a TUN device, which has a file to close.
@@ -34,7 +36,12 @@ func openTUN(cfg Config, headroom int, bound bool) (_ *tunHost, err error) {
 	}
 	h := &tunHost{coalesce: cfg.Offloads.has(Coalesce)}
 	conn.OnChange = func(c dataplane.Change) { h.changes = append(h.changes, c) }
+	if h.routes, err = openRouting(cfg.Log); err != nil {
+		conn.Close()
+		return nil, err
+	}
 	if h.device, err = openDevice(cfg, conn, bound); err != nil {
+		h.routes.notices.Close()
 		conn.Close()
 		return nil, err
 	}
@@ -91,9 +98,13 @@ func (h *tunHost) close() error {
 	for _, q := range h.qs {
 		q.close()
 	}
+	h.routes.notices.Close()
 	h.device.conn.Close()
 	return nil
 }
+
+// watch implements watcher.
+func (h *tunHost) watch(ctx context.Context, changed func()) error { return h.routes.run(ctx, changed) }
 
 // undo is close, and takes away a device that openTUN made.
 func (h *tunHost) undo() {
@@ -101,6 +112,7 @@ func (h *tunHost) undo() {
 		q.close()
 	}
 	h.device.remove()
+	h.routes.notices.Close()
 	h.device.conn.Close()
 }
 
@@ -118,9 +130,14 @@ func (h *tunHost) sync(w dataplane.Wanted) ([]dataplane.ObjectStatus, []dataplan
 	objects := []dataplane.ObjectStatus{object(rtnl.KindDevice, 1, err)}
 	if err == nil {
 		addrs := conn.SetAddrs(index, w.Subnets, w.Networks, w.Addrs...)
-		routes := conn.SetRoutes(index, w.Networks)
-		objects = append(objects, object(rtnl.KindAddress, len(w.Subnets)+len(w.Addrs), addrs), object(rtnl.KindRoute, len(w.Networks), routes))
-		err = errors.Join(noIPv6, addrs, routes)
+		want, changed, unread := h.routes.wanted(conn, w)
+		others := len(h.changes)
+		routes := conn.SetRoutes(index, want)
+		if changed { // these are no repairs
+			h.changes = h.changes[:others]
+		}
+		objects = append(objects, object(rtnl.KindAddress, len(w.Subnets)+len(w.Addrs), addrs), object(rtnl.KindRoute, len(want.Whole)+len(want.Subnets), routes))
+		err = errors.Join(noIPv6, unread, addrs, byPeer(w.Peers, routes))
 	}
 	return objects, h.changes, err
 }
@@ -143,7 +160,7 @@ func withoutIPv6(w *dataplane.Wanted) error {
 	is6 := func(p netip.Prefix) bool { return p.Addr().Is6() }
 	n := len(w.Subnets) + len(w.Networks)
 	w.Subnets = slices.DeleteFunc(slices.Clone(w.Subnets), is6)
-	w.Networks = slices.DeleteFunc(slices.Clone(w.Networks), is6)
+	w.Networks = slices.DeleteFunc(slices.Clone(w.Networks), is6) // and with them the routes to peers' subnets
 	w.Addrs = slices.DeleteFunc(slices.Clone(w.Addrs), is6)
 	if len(w.Subnets)+len(w.Networks) == n {
 		return nil

@@ -34,6 +34,9 @@ func (d *Dataplane) Run(ctx context.Context, _ func()) error {
 	for i := range d.core.send {
 		g.Go(func() error { return d.core.send[i].run(ctx, waitOut(d.log, "was "+name+" deleted?")) })
 	}
+	if w, ok := d.host.(watcher); ok {
+		g.Go(func() error { return w.watch(ctx, func() { _ = d.repair() }) }) // the next tick tells of an error
+	}
 	g.Go(func() error {
 		tick := time.NewTicker(resyncPeriod)
 		defer tick.Stop()
@@ -73,9 +76,8 @@ func (d *Dataplane) repair() error {
 	if d.wanted == nil {
 		return nil
 	}
-	objects, changes, err := d.host.sync(*d.wanted)
+	changes, err := d.syncHost()
 	d.report.Repaired(changes...)
-	d.publish(*d.wanted, d.refused, err, objects)
 	return err
 }
 

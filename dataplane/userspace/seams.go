@@ -1,6 +1,8 @@
 package userspace
 
 import (
+	"context"
+
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/encap"
 )
@@ -14,6 +16,12 @@ type host interface {
 	sync(w dataplane.Wanted) ([]dataplane.ObjectStatus, []dataplane.Change, error)
 	// close releases what the host holds, after the queues were stopped. The device stays.
 	close() error
+}
+
+// watcher is a host that notices some changes of others by itself.
+type watcher interface {
+	// watch calls changed after such a change: sync is needed. It returns nil when ctx ends.
+	watch(ctx context.Context, changed func()) error
 }
 
 // queue is where the host hands out packets, used by one goroutine but for stop.

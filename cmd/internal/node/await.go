@@ -77,13 +77,6 @@ func (n *Network) supported(c control.Network) error {
 	case b.VNI > n.maxVNI(c):
 		return fmt.Errorf("network config: Backend.VNI: %d: want at most %d, or the name of the device is too long", b.VNI, n.maxVNI(c))
 	}
-	for _, p := range c.Prefixes() {
-		for _, u := range n.iface.Underlays(c.EnableIPv4, c.EnableIPv6) {
-			if p.Contains(u.Local) {
-				return fmt.Errorf("network config: Network: %s contains this host's underlay address %s", p, u.Local)
-			}
-		}
-	}
 	return checkMTU(c, n.iface)
 }
 

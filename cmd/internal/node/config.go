@@ -23,6 +23,7 @@ type Config struct {
 	OpenStore    OpenStore    // must be set
 	OpenNetworks OpenNetworks // nil: serve the one network that has no name
 	StartEtcd    StartEtcd    // nil: run no etcd in this process
+	StoreHosts   []string     // names or addresses at which stores are reached: no subnet may hold one
 	FirstConfig  []byte       // network config in flannel's JSON, written if the store has none
 
 	// Listen opens the listener of the health endpoint; nil: no endpoint. It is called once

@@ -99,7 +99,7 @@ func parseLeftovers(text string) (l leftovers) {
 		}
 		switch key {
 		case "vni":
-			if v, err := strconv.ParseUint(value, 10, 24); err == nil && v > 0 {
+			if v, err := strconv.ParseUint(value, 10, 24); err == nil {
 				l.vnis = append(l.vnis, uint32(v))
 			}
 		case "network":

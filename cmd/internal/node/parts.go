@@ -35,6 +35,7 @@ func (s *Session) openRules() (dataplane.Part, error) {
 		Log:         s.network.log,
 		VNI:         s.config.Backend.VNI,
 		Port:        s.config.Backend.Port,
+		Direct:      s.config.Backend.DirectRouting,
 		NFTables:    s.config.EnableNFTables,
 		Masquerade:  c.Masquerade,
 		Forward:     c.Forward,

@@ -51,6 +51,7 @@ func (n *Network) runSession(ctx context.Context) error {
 		return err
 	}
 	enableForwarding(n.log, config)
+	n.node.Underlay = n.readNeeds(ctx)
 	s := &Session{network: n, config: config, iface: n.iface, began: time.Now()}
 	mtu := overlayMTU(config, n.iface)
 	s.overlay, err = openOverlay(n.log, n.attrs, n.daemon.parts(s, mtu))

@@ -1,0 +1,175 @@
+package userspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/pace"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
+	"github.com/overlayd/overlayd/dataplane/watch"
+)
+
+// routing decides which routes lead to the device. One for each whole network is the rule: it never
+// changes, and no packet for an address without a lease leaves the host. It does not fit if the
+// network holds what belongs to others: addresses of the underlay, or a route of somebody else to the same
+// destination. Then each subnet of a peer has a route of its own, as in the kernel dataplane.
+type routing struct {
+	log     *slog.Logger
+	notices *watch.Subscription     // of changes of routes
+	reasons map[netip.Prefix]string // why a network has no route of its own; nil before the first decision
+	others  atomic.Pointer[others]  // to networks; nil before the first decision
+	dirty   atomic.Bool             // others may be another now
+}
+
+// others is what routes of others there are to the networks. It is immutable.
+type others struct {
+	networks []netip.Prefix
+	routes   []rtnl.OtherRoute
+}
+
+func openRouting(log *slog.Logger) (*routing, error) {
+	s, err := watch.Open(watch.Groups{Protocol: unix.NETLINK_ROUTE, Must: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}})
+	if err != nil {
+		return nil, err
+	}
+	return &routing{log: log, notices: s}, nil
+}
+
+// wanted returns the routes for w, whose peers are all in use, and whether the decision is another
+// than the last one. With an error no routes of others are known.
+func (r *routing) wanted(conn *rtnl.Conn, w dataplane.Wanted) (want rtnl.Routes, changed bool, err error) {
+	o := r.others.Load()
+	if r.dirty.Swap(false) || o == nil || !slices.Equal(o.networks, w.Networks) {
+		var routes []rtnl.OtherRoute
+		if routes, err = conn.RoutesOfOthers(w.Networks); err != nil {
+			r.dirty.Store(true)
+		}
+		o = &others{w.Networks, routes}
+		r.others.Store(o)
+	}
+	reasons := reasonsAgainst(w, o.routes)
+	changed = r.say(w.Networks, reasons)
+	want.Networks = w.Networks
+	for _, n := range w.Networks {
+		if reasons[n] == "" {
+			want.Whole = append(want.Whole, n)
+			continue
+		}
+		want.Subnets = append(want.Subnets, subnetsIn(n, w.Peers)...)
+	}
+	return want, changed, err
+}
+
+// reasonsAgainst returns why networks of w can have no route of their own.
+func reasonsAgainst(w dataplane.Wanted, others []rtnl.OtherRoute) map[netip.Prefix]string {
+	reasons := map[netip.Prefix]string{}
+	for _, n := range w.Networks {
+		of := slices.IndexFunc(w.Underlay, n.Overlaps)
+		route := slices.IndexFunc(others, func(o rtnl.OtherRoute) bool { return o.Dst == n })
+		switch {
+		case route >= 0:
+			reasons[n] = "somebody else has a route to it: " + others[route].Text
+		case of >= 0 && w.Underlay[of].IsSingleIP():
+			reasons[n] = fmt.Sprintf("it holds %s of the underlay", w.Underlay[of].Addr())
+		case of >= 0:
+			reasons[n] = fmt.Sprintf("it holds %s of the underlay", w.Underlay[of])
+		}
+	}
+	return reasons
+}
+
+// subnetsIn returns the subnets of peers inside a network to which no direct route leads.
+func subnetsIn(network netip.Prefix, peers []dataplane.Peer) (subnets []netip.Prefix) {
+	for _, p := range peers {
+		for _, s := range p.Subnets {
+			if !p.Direct && network.Overlaps(s) {
+				subnets = append(subnets, s)
+			}
+		}
+	}
+	return subnets
+}
+
+// say logs a decision, and reports whether it is another than the last one. That all is as usual is
+// not said.
+func (r *routing) say(networks []netip.Prefix, reasons map[netip.Prefix]string) (changed bool) {
+	if maps.Equal(r.reasons, reasons) {
+		return false
+	}
+	for _, n := range networks {
+		switch why := reasons[n]; {
+		case why == r.reasons[n]:
+		case why == "":
+			r.log.Info("overlay routes: one for the whole network again", "network", n)
+		case r.reasons[n] == "":
+			r.log.Info("overlay routes: one for each subnet instead of one for the whole network", "network", n, "why", why)
+		}
+	}
+	r.reasons = reasons
+	return true
+}
+
+// concerns reports whether a notification may be about somebody else's route to one of the networks. The
+// kernel does not tell of IPv4 routes that go with their interface.
+func (r *routing) concerns(h unix.NlMsghdr, body []byte) bool {
+	o := r.others.Load()
+	concerns := false
+	switch {
+	case o == nil:
+	case h.Type == unix.RTM_NEWLINK || h.Type == unix.RTM_DELLINK:
+		concerns = len(body) >= unix.SizeofIfInfomsg && slices.ContainsFunc(o.routes, func(r rtnl.OtherRoute) bool {
+			return r.Link == int(nl.DeserializeIfInfomsg(body).Index)
+		})
+	case h.Type == unix.RTM_NEWROUTE || h.Type == unix.RTM_DELROUTE:
+		route, main, ok := rtnl.ParseRoute(body)
+		concerns = ok && main && route.Protocol != rtnl.RouteProtocol && slices.Contains(o.networks, rtnl.Prefix(route.Dst))
+	}
+	if concerns {
+		r.dirty.Store(true)
+	}
+	return concerns
+}
+
+// recheck is how often the routes of others are read if nothing was noticed.
+const recheck = time.Minute
+
+// run calls changed when somebody else has changed a route to one of the networks, until ctx ends.
+func (r *routing) run(ctx context.Context, changed func()) error {
+	return r.notices.Run(ctx, watch.Loop{
+		Concerns: r.concerns,
+		Forget:   func() { r.dirty.Store(true) },
+		Look:     func(context.Context) (pace.Finding, error) { changed(); return pace.Intact, nil },
+		Spread:   pace.Spread{Gather: 100 * time.Millisecond, Rest: time.Second},
+		Resync:   recheck,
+	})
+}
+
+// byPeer turns the errors of routes to the subnets of peers into errors of these peers.
+func byPeer(peers []dataplane.Peer, err error) error {
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		var all []error
+		for _, part := range e.Unwrap() {
+			all = append(all, byPeer(peers, part))
+		}
+		return errors.Join(all...)
+	case *rtnl.RouteError:
+		for _, p := range peers {
+			if slices.Contains(p.Subnets, e.Dst) {
+				return &dataplane.PeerError{Peer: p, Err: err}
+			}
+		}
+	}
+	return err
+}
