@@ -209,7 +209,7 @@ func (f *follower) sync(ctx context.Context) {
 // wanted returns what Overlay is to make true.
 func (f *follower) wanted(self Lease, peers []dataplane.Peer) dataplane.Wanted {
 	w := dataplane.Wanted{VTEPs: vtepsOf(self), Subnets: subnetsOf(self), Networks: f.c.cfg.Network.Prefixes(), MTU: f.c.Status().MTU, Peers: peers}
-	w.Underlay = f.rib.Underlay.inside(w.Networks, peers)
+	w.Underlay = f.rib.Underlay.Inside(w.Networks, peers)
 	if f.c.cfg.WorkloadAddress {
 		w.Addrs = workloadAddrs(w.Subnets)
 	}

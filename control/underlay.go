@@ -64,8 +64,8 @@ func (u *Underlay) text() string {
 	return strings.Join(all, "; ")
 }
 
-// inside returns what lies in one of the networks: of the host and of its peers.
-func (u *Underlay) inside(networks []netip.Prefix, peers []dataplane.Peer) (out []netip.Prefix) {
+// Inside returns what lies in one of the networks: of the host and of its peers.
+func (u *Underlay) Inside(networks []netip.Prefix, peers []dataplane.Peer) (out []netip.Prefix) {
 	add := func(p netip.Prefix) {
 		if slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Bits() <= p.Bits() && n.Contains(p.Addr()) }) {
 			out = append(out, p)

@@ -141,11 +141,11 @@ func TestAllocateLeavesTheUnderlay(t *testing.T) {
 func TestWantedUnderlay(t *testing.T) {
 	u := inWide("10.99.0.0/16", "192.0.2.0/24", "10.0.0.0/7")
 	peers := []dataplane.Peer{{VTEP: dataplane.VTEP{Addr: addr("10.99.0.2")}}, {VTEP: dataplane.VTEP{Addr: addr("192.0.2.2")}}, {VTEP: dataplane.VTEP{Addr: addr("fd99::2")}}}
-	got := u.inside(network(t, wideNetwork).Prefixes(), peers)
+	got := u.Inside(network(t, wideNetwork).Prefixes(), peers)
 	if want := prefixes([]string{"10.99.0.0/16", "10.99.0.1/32", "10.99.7.254/32", "10.200.0.53/32", "10.99.0.2/32"}); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if got := u.inside(network(t, `{"Network":"172.16.0.0/12"}`).Prefixes(), peers); len(got) > 0 {
+	if got := u.Inside(network(t, `{"Network":"172.16.0.0/12"}`).Prefixes(), peers); len(got) > 0 {
 		t.Errorf("outside: %v", got)
 	}
 }

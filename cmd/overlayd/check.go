@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,8 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/underlay"
 )
 
 // newCheckCommand makes `overlayd check`, which only has subcommands.
@@ -31,13 +34,18 @@ func newCheckCommand() *cobra.Command {
 // newCheckConfigCommand makes `overlayd check config`. It needs no store: it checks text.
 func newCheckConfigCommand() *cobra.Command {
 	var output string
+	var host flags.Underlay
 	cmd := &cobra.Command{
 		Use:   "config FILE",
 		Short: "Check a network config and show its effective values",
 		Long: `Checks a network config such as the one in etcd under <prefix>/config or in
 net-conf.json; - is standard input. It prints the config with every default filled in
 and the dataplanes that can carry it, or each mistake with its place, and then exits
-with 1. Unknown keys are mistakes here, while flannel and the daemon ignore them.`,
+with 1. Unknown keys are mistakes here, while flannel and the daemon ignore them.
+
+With one of the underlay's flags, such as --iface eth0, it also says what this host would
+do with the config: the address that it would publish, its routes, and why a dataplane
+could not carry the network. It exits with 1 if none could.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usagef("want one file, or - for standard input")
@@ -49,14 +57,26 @@ with 1. Unknown keys are mistakes here, while flannel and the daemon ignore them
 			if err != nil {
 				return usageError{err}
 			}
+			onHost, err := host.Complete(cmd.Flags(), os.LookupEnv)
+			if err != nil {
+				return usageError{err}
+			}
 			n, err := checkConfig(args[0], text)
 			if err != nil {
 				return err
 			}
-			return printConfig(cmd.OutOrStdout(), n, output)
+			forecast, err := foresee(cmd.Context(), n, onHost, host.Options())
+			if err != nil {
+				return err
+			}
+			if err := printConfig(cmd.OutOrStdout(), n, forecast, output); err != nil {
+				return err
+			}
+			return forecast.Err()
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	flags.RegisterGroup(cmd.Flags(), "Underlay", host.Register)
 	return cmd
 }
 
@@ -142,8 +162,18 @@ func dataplanesFor(n control.Network) []node.Mode {
 	return []node.Mode{node.Kernel, node.Userspace}
 }
 
-// printConfig prints a config as a table, or as JSON with the dataplanes that can carry it.
-func printConfig(w io.Writer, n control.Network, output string) error {
+// foresee returns what this host would do with a network; nil if nobody asks.
+func foresee(ctx context.Context, n control.Network, onHost bool, o underlay.Options) (*node.Forecast, error) {
+	if !onHost {
+		return nil, nil
+	}
+	f, err := node.Foresee(ctx, n, o)
+	return &f, err
+}
+
+// printConfig prints a config as a table, or as JSON with the dataplanes that can carry it, and what
+// this host would do unless forecast is nil.
+func printConfig(w io.Writer, n control.Network, forecast *node.Forecast, output string) error {
 	c := effective(n)
 	if output == "json" {
 		e := json.NewEncoder(w)
@@ -151,7 +181,8 @@ func printConfig(w io.Writer, n control.Network, output string) error {
 		return e.Encode(struct {
 			effectiveConfig
 			Dataplanes []node.Mode
-		}{c, dataplanesFor(n)})
+			Host       *node.Forecast `json:",omitempty"`
+		}{c, dataplanesFor(n), forecast})
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(key string, value any) { fmt.Fprintf(t, "%s\t%v\n", key, value) }
@@ -178,6 +209,16 @@ func printConfig(w io.Writer, n control.Network, output string) error {
 	row("Backend.Learning", c.Backend.Learning)
 	row("Backend.DirectRouting", c.Backend.DirectRouting)
 	row("dataplanes", fmt.Sprint(dataplanesFor(n)))
+	if forecast != nil {
+		row("interface", forecast.Interface)
+		row("public IPs", fmt.Sprint(forecast.PublicIPs))
+		for _, d := range forecast.Dataplanes {
+			row(string(d.Dataplane), d)
+		}
+		for _, need := range forecast.Underlay {
+			row("of the underlay", need)
+		}
+	}
 	return t.Flush()
 }
 

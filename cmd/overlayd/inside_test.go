@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -201,5 +203,45 @@ func TestHostileSubnetInsideNetwork(t *testing.T) {
 	checkUnderlayOpen(t, c, "10.99.0.0/16", []*pod{a, b})
 	if lost := m.finish(); lost > 0 {
 		t.Errorf("%d packets were lost", lost)
+	}
+}
+
+// TestCheckConfigOnHost: what a host would do with a config is said before anything is started.
+func TestCheckConfigOnHost(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	netnstest.LAN(t, "10.99.0.0/24", ns)
+	for _, c := range []struct {
+		name, config, flags string
+		code                int
+		says                []string
+	}{
+		{"flannel's example", docExample, "--iface=eth0", 0, []string{"public IPs [10.99.0.2]", "kernel routes to 10.0.0.0/8: one for each subnet",
+			"userspace routes to 10.0.0.0/8: one for each subnet: it holds 10.99.0.0/24 of the underlay", "10.99.0.2, the underlay address of this host"}},
+		{"plain", `{"Network":"10.42.0.0/16"}`, "--iface=eth0 --public-ip=203.0.113.7", 0, []string{"public IPs [203.0.113.7]", "userspace routes to 10.42.0.0/16: one"}},
+		{"the public IP inside", `{"Network":"10.42.0.0/16"}`, "--public-ip=10.42.7.7 --iface=10.99.0.2", 0, []string{"one for each subnet: it holds 10.42.7.7 of the underlay", "10.42.7.7, the public IP of this host"}},
+		{"kernel only", `{"Network":"10.42.0.0/16","Backend":{"GBP":true}}`, "--iface=eth0", 0, []string{"userspace refused: Backend.GBP"}},
+		{"no subnet", `{"Network":"10.99.0.0/24","SubnetLen":26,"SubnetMin":"10.99.0.0","SubnetMax":"10.99.0.0"}`, "--iface=eth0", 1,
+			[]string{"no dataplane of this host can carry the network", "every subnet that is left holds an address that this host needs of its underlay, as 10.99.0.2"}},
+		{"no such interface", docExample, "--iface=eth7", 1, []string{"Iface eth7: no such interface"}},
+		{"bad address", docExample, "--public-ip=x", exitUsage, []string{`--public-ip: "x"`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "config.json")
+			if err := os.WriteFile(file, []byte(c.config), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p := start(t, ns, "check", append(os.Environ(), asOverlayd+"=1"), append([]string{"check", "config", file}, strings.Fields(c.flags)...)...)
+			code := p.wait(patience)
+			flat := strings.Join(strings.Fields(p.text()), " ")
+			if code != c.code {
+				t.Errorf("exit code %d, want %d", code, c.code)
+			}
+			for _, part := range c.says {
+				if !strings.Contains(flat, part) {
+					t.Errorf("does not say %q: %s", part, flat)
+				}
+			}
+		})
 	}
 }

@@ -71,6 +71,18 @@ func (r *routing) wanted(conn *rtnl.Conn, w dataplane.Wanted) (want rtnl.Routes,
 	return want, changed, err
 }
 
+// ReasonsForSubnetRoutes returns why this host would have a route for each subnet of a network of w
+// instead of one for all of it; networks with one route are left out.
+func ReasonsForSubnetRoutes(w dataplane.Wanted) (map[netip.Prefix]string, error) {
+	conn, err := rtnl.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	others, err := conn.RoutesOfOthers(w.Networks)
+	return reasonsAgainst(w, others), err
+}
+
 // reasonsAgainst returns why networks of w can have no route of their own.
 func reasonsAgainst(w dataplane.Wanted, others []rtnl.OtherRoute) map[netip.Prefix]string {
 	reasons := map[netip.Prefix]string{}

@@ -22,7 +22,7 @@ type Flags struct {
 	Network   networkFlags
 	Etcd      Etcd
 	Kube      kubeFlags
-	Underlay  underlayFlags
+	Underlay  Underlay
 	Rules     ruleFlags
 	Process   Process
 
@@ -40,7 +40,7 @@ func (o *Flags) Register(f *pflag.FlagSet) {
 		{"Network and subnet", o.Network.register},
 		{"etcd", o.Etcd.Register},
 		{"Kubernetes", o.Kube.register},
-		{"Underlay", o.Underlay.register},
+		{"Underlay", o.Underlay.Register},
 		{"Traffic rules and routes", o.Rules.register},
 		{"Process", o.Process.register},
 	} {
@@ -113,7 +113,7 @@ func (o *Flags) Config() node.Config {
 		Mode:            node.Mode(o.Dataplane.mode),
 		DF:              o.Dataplane.df == dfSet,
 		Offloads:        o.Dataplane.offloads,
-		Underlay:        o.Underlay.options(),
+		Underlay:        o.Underlay.Options(),
 		WorkloadAddress: o.Network.workloadAddress,
 		RenewMargin:     time.Duration(o.Etcd.renewMarginMin) * time.Minute,
 		Rules:           o.Rules.config(),

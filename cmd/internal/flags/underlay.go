@@ -1,6 +1,7 @@
 package flags
 
 import (
+	"errors"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -10,8 +11,8 @@ import (
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
 
-// underlayFlags say by which interface the other hosts are reached.
-type underlayFlags struct {
+// Underlay says by which interface the other hosts are reached.
+type Underlay struct {
 	iface         []string
 	ifaceRegex    []string
 	ifaceCanReach string
@@ -21,7 +22,8 @@ type underlayFlags struct {
 	canReach, public, public6 netip.Addr // made by check
 }
 
-func (o *underlayFlags) register(f *pflag.FlagSet) {
+// Register adds the flags to f.
+func (o *Underlay) Register(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.iface, "iface", nil, "name or address of the underlay interface; repeatable, the first match wins")
 	f.StringArrayVar(&o.ifaceRegex, "iface-regex", nil, "regular expression on interface addresses, then names; repeatable, tried after --iface")
 	f.StringVar(&o.ifaceCanReach, "iface-can-reach", "", "address: take the interface that the route to it uses; tried after --iface and --iface-regex")
@@ -31,7 +33,7 @@ func (o *underlayFlags) register(f *pflag.FlagSet) {
 
 // check parses the addresses. Whether this host has such an interface, the daemon finds out.
 // As with flanneld an empty value, such as that of an empty variable in a manifest, says nothing.
-func (o *underlayFlags) check(p *problems) {
+func (o *Underlay) check(p *problems) {
 	isEmpty := func(s string) bool { return s == "" }
 	o.iface, o.ifaceRegex = slices.DeleteFunc(o.iface, isEmpty), slices.DeleteFunc(o.ifaceRegex, isEmpty)
 	for _, re := range o.ifaceRegex {
@@ -61,6 +63,20 @@ func (o *underlayFlags) check(p *problems) {
 	}
 }
 
-func (o *underlayFlags) options() underlay.Options {
+// Complete is Flags.Complete for these flags alone. given reports whether there are any.
+func (o *Underlay) Complete(f *pflag.FlagSet, env func(string) (string, bool)) (given bool, err error) {
+	if err := ApplyEnv(f, env); err != nil {
+		return false, err
+	}
+	for _, name := range []string{"iface", "iface-regex", "iface-can-reach", "public-ip", "public-ipv6"} {
+		given = given || f.Changed(name)
+	}
+	var p problems
+	o.check(&p)
+	return given, errors.Join(p.errs...)
+}
+
+// Options returns what the flags ask for; the families are not known yet.
+func (o *Underlay) Options() underlay.Options {
 	return underlay.Options{Iface: o.iface, IfaceRegex: o.ifaceRegex, CanReach: o.canReach, PublicIP: o.public, PublicIPv6: o.public6}
 }

@@ -15,14 +15,11 @@ import (
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
 
-// readNeeds reads what this host needs of its underlay, for the session that begins. Without the
-// routes it goes on with what else is known: a subnet that holds a gateway is not recognized then.
-func (n *Network) readNeeds(ctx context.Context) control.Underlay {
-	needs, err := underlay.ReadNeeds(n.iface, rtnl.RouteProtocol)
-	if err != nil {
-		n.log.Warn("the gateways of this host are not known: a subnet that holds one is not refused", "err", err)
-	}
-	return needsOf(n.iface, needs, addressesOf(ctx, n.cfg.StoreHosts), nameServers(resolvConf))
+// readNeeds reads what this host needs of its underlay. With an error it lacks what only the routes
+// tell.
+func readNeeds(ctx context.Context, i underlay.Interface, storeHosts []string) (control.Underlay, error) {
+	routes, err := underlay.ReadNeeds(i, rtnl.RouteProtocol)
+	return needsOf(i, routes, addressesOf(ctx, storeHosts), nameServers(resolvConf)), err
 }
 
 // needsOf puts together what a host needs. A single address is named by its most important use.

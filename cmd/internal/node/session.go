@@ -51,7 +51,9 @@ func (n *Network) runSession(ctx context.Context) error {
 		return err
 	}
 	enableForwarding(n.log, config)
-	n.node.Underlay = n.readNeeds(ctx)
+	if n.node.Underlay, err = readNeeds(ctx, n.iface, n.cfg.StoreHosts); err != nil {
+		n.log.Warn("the gateways of this host are not known: a subnet that holds one is not refused", "err", err)
+	}
 	s := &Session{network: n, config: config, iface: n.iface, began: time.Now()}
 	mtu := overlayMTU(config, n.iface)
 	s.overlay, err = openOverlay(n.log, n.attrs, n.daemon.parts(s, mtu))
