@@ -23,6 +23,7 @@ func rows() []row {
 	for _, run := range []string{"default_offloads", "damage"} {
 		add("soak: "+run, "./cmd/overlayd", 150*time.Second, []string{"OVERLAYD_SOAK=2m"}, "-run", "^TestSoak$/^"+run+"$")
 	}
+	add("configs: what flanneld serves", "./cmd/overlayd", 60*time.Second, []string{"OVERLAYD_CONFIGS=all"}, "-parallel", "4", "-run", "^TestConfigs$")
 	add("chaos: connections to etcd cut at random", "./control/etcd", 70*time.Second, nil, "-run", "^TestConnectionsCutAtRandom$", "-count", "15")
 	add("chaos: etcd half open, leader killed", "./control/etcd", 90*time.Second, nil, "-run", "^Test(HalfOpenConnection|LeaderKilled)$", "-count", "3")
 	add("repeat: controller, RIB, allocation", "./control", 60*time.Second, nil, "-race", "-count", "20")
