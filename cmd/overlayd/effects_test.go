@@ -253,3 +253,63 @@ func TestWithoutIptables(t *testing.T) {
 	c.put("/coreos.com/network/config", strings.Replace(testNetwork, "{", `{"EnableNFTables":true,`, 1))
 	h.daemon.waitLog("msg=ready", patience)
 }
+
+// TestRulesGo: traffic rules outlive the daemon, unless it is told to take them along or drains; cleanup
+// of the rules only leaves device and subnet file.
+func TestRulesGo(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, filterNFT.in(testNetwork))
+	h := c.hosts[0]
+	names := h.on(t.TempDir(), "blue")
+	c.put("/coreos.com/network/blue/config", `{"Network":"10.6.0.0/16","EnableNFTables":true,"Backend":{"Type":"vxlan","VNI":2}}`)
+	check := func(what string, rules, device bool) {
+		t.Helper()
+		if got := strings.Contains(h.ruleset(), "overlayd masq"); got != rules {
+			t.Errorf("%s: rules are left: %v, want %v", what, got, rules)
+		}
+		if got := strings.Contains(h.Run("ip", "-br", "link"), "flannel."); got != device {
+			t.Errorf("%s: a device is left: %v, want %v", what, got, device)
+		}
+	}
+	several := func(more ...string) {
+		h.daemon = h.overlayd(append([]string{"--etcd-endpoints", c.url, "--networks=blue", "--subnet-dir", filepath.Dir(names.subnetFile), "--ip-masq"}, more...)...)
+		h.daemon.waitLog("msg=ready network=blue", patience)
+	}
+	clean := func(args ...string) {
+		if p := h.overlayd(append([]string{"cleanup"}, args...)...); p.wait(patience) != 0 {
+			t.Errorf("cleanup %q: %s", args, p.text())
+		}
+	}
+	up := func(more ...string) { h.up(append([]string{"--ip-masq"}, more...)...) }
+	stop := func() {
+		if code := h.daemon.stop(unix.SIGTERM); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+	}
+	up("--remove-rules-on-exit")
+	check("while the daemon runs", true, true)
+	stop()
+	check("with --remove-rules-on-exit", false, true)
+	up()
+	stop()
+	check("without", true, true)
+	clean("--rules", "--subnet-file", h.subnetFile)
+	check("after cleanup --rules", false, true)
+	if !isFile(h.subnetFile) {
+		t.Error("cleanup --rules removed the subnet file")
+	}
+	up()
+	if p := h.overlayd("drain", "--etcd-endpoints", c.url, "--subnet-file", h.subnetFile); p.wait(patience) != 0 {
+		t.Errorf("drain: %s", p.text())
+	}
+	h.daemon.wait(patience)
+	check("after drain", false, true)
+	clean("--subnet-file", h.subnetFile)
+	check("after cleanup", false, false)
+	several("--remove-rules-on-exit")
+	stop()
+	check("several networks with --remove-rules-on-exit", false, true)
+	several()
+	stop()
+	check("several networks without", true, true)
+}

@@ -193,5 +193,11 @@ func TestNetworksChangeDataplane(t *testing.T) {
 			}
 			warmUp(t, pods[i][0], pods[i][1])
 		}
+		eventually(t, patience, "no route is held any more", func() error {
+			if held := c.hosts[0].Run("ip", "route", "show", "type", "blackhole"); held != "" {
+				return fmt.Errorf("%s", held)
+			}
+			return nil
+		})
 	}
 }

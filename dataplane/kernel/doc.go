@@ -35,7 +35,8 @@
 // host have no address in common, so these cannot belong to the other one. Routes of flannel's
 // exact shape are ours on our device only. All other routes are never touched.
 // The device of another VNI is left alone, as another daemon may use it;
-// [Cleanup] removes it. The device of a family that the underlay no longer has is
+// [Cleanup] removes it, unless somebody else has routes on it ([OthersRoutes]): then [Leave] removes what
+// is ours and nobody else needs. The device of a family that the underlay no longer has is
 // removed, if it is ours, as soon as nothing leads to it.
 //
 // If somebody else has a route to a peer's subnet without a metric (IPv6: with the default

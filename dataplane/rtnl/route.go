@@ -166,6 +166,33 @@ func isLinkRoute(r netlink.Route, index int) bool {
 	return r.LinkIndex == index && r.Gw == nil && (r.Scope == netlink.SCOPE_LINK || Prefix(r.Dst).Addr().Is6())
 }
 
+// heldMetric is that of the routes of HoldRoutes: every other route beats them.
+const heldMetric = 1<<20 + 1
+
+// HoldRoutes puts a blackhole beneath each route of ours and of flannel's on a link that is about to go, so
+// that nothing leaves by another way until other routes stand there. dataplane/hostroute removes
+// them once the overlay is synced.
+func (c *Conn) HoldRoutes(index int) error {
+	filter := &netlink.Route{LinkIndex: index, Table: unix.RT_TABLE_MAIN}
+	routes, err := Retry(func() ([]netlink.Route, error) {
+		return c.h.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+	})
+	if err != nil {
+		return fmt.Errorf("list routes of link %d: %w", index, err)
+	}
+	var errs []error
+	for _, r := range routes {
+		if r.Dst == nil || r.Protocol != RouteProtocol && r.Protocol != unix.RTPROT_BOOT {
+			continue
+		}
+		hold := netlink.Route{Dst: r.Dst, Type: unix.RTN_BLACKHOLE, Protocol: RouteProtocol, Priority: heldMetric}
+		if err := c.h.RouteAdd(&hold); err != nil && !errors.Is(err, unix.EEXIST) {
+			errs = append(errs, fmt.Errorf("hold route %s: %w", r.Dst, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // HostRoutes returns the routes of the main table that [IsHostRoute] is true for.
 func (c *Conn) HostRoutes() ([]netlink.Route, error) {
 	routes, err := c.ourRoutes()

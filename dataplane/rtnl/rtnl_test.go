@@ -130,6 +130,39 @@ func TestStepsAreIdempotentAndSilent(t *testing.T) {
 	}
 }
 
+// TestDisown: a device that somebody else uses loses our marks and keeps its addresses, and cleanup spares it.
+func TestDisown(t *testing.T) {
+	ns, c, index := device(t, "flannel.7")
+	ns.Must(func() error {
+		return errors.Join(c.SetLink(index, 0, Alias, true), c.SetAddrs(index, prefixes("10.5.1.0/24", "fd00:0:0:1::/64"), prefixes("10.5.0.0/16", "fd00::/48")))
+	})
+	spare := func(i int) bool { return i == index }
+	if removed, err := c.Cleanup(spare); len(removed) > 0 || err != nil {
+		t.Errorf("removed %q, %v", removed, err)
+	}
+	ours := func() []netlink.Link {
+		links, err := c.OurDevices()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return links
+	}
+	if len(ours()) != 1 {
+		t.Fatalf("our devices are %v", ours())
+	}
+	addrs := ns.Run("ip", "-br", "addr", "show", "flannel.7")
+	if err := c.Disown(ours()[0]); err != nil {
+		t.Fatal(err)
+	}
+	if len(ours()) > 0 || ns.Run("ip", "-br", "addr", "show", "flannel.7") != addrs {
+		t.Errorf("our devices are %v, addresses %s, were %s", ours(), ns.Run("ip", "-br", "addr", "show", "flannel.7"), addrs)
+	}
+	marked, err := c.markedAddrs(index)
+	if out := ns.Run("ip", "addr", "show", "flannel.7"); len(marked) > 0 || err != nil || strings.Contains(out, "nodad") {
+		t.Errorf("marked %v, %v:\n%s", marked, err, out)
+	}
+}
+
 func TestRemoveOurs(t *testing.T) {
 	_, c, index := device(t, "flannel.7")
 	remove := func(name string) bool {

@@ -168,7 +168,8 @@ func (d *device) clearOthers(log *slog.Logger) error {
 			continue // its own network has replaced it meanwhile
 		}
 		log.Info("removing the vxlan device of another network of this daemon, which will get a TUN device", "device", name)
-		if err := d.conn.DeleteLink(l); err != nil {
+		// Its own network may not come up: until it does, nothing for it may leave by another way.
+		if err := errors.Join(d.conn.HoldRoutes(l.Attrs().Index), d.conn.DeleteLink(l)); err != nil {
 			return err
 		}
 	}

@@ -213,6 +213,33 @@ func TestRefusalLeavesTheKernelDevice(t *testing.T) {
 	}
 }
 
+// TestOtherNetworksMakeRoom: the vxlan devices of the other networks that this process is going to carry
+// go from the port, and nothing for these leaves by another way meanwhile; the device of anybody else
+// stays, and so does then all the rest.
+func TestOtherNetworksMakeRoom(t *testing.T) {
+	for _, mine := range []bool{true, false} {
+		h := newHost(t)
+		h.Run("ip", "link", "add", "flannel.1", "up", "type", "vxlan", "id", "1", "dstport", "8472")
+		h.Run("ip", "link", "add", "flannel.9", "up", "type", "vxlan", "id", "9", "dstport", "8472")
+		h.Run("ip", "route", "add", "10.9.3.0/24", "via", "10.9.3.0", "dev", "flannel.9", "onlink", "proto", "211")
+		h.Run("ip", "route", "add", "10.9.4.0/24", "via", "10.9.4.0", "dev", "flannel.9", "onlink")
+		config := h.config()
+		config.Replaces = func(vni uint32) bool { return mine && vni == 9 }
+		var d *Dataplane
+		err := h.Do(func() (err error) { d, err = Open(config); return err })
+		if (err == nil) != mine {
+			t.Fatalf("its own: %v, got %v", mine, err)
+		}
+		links, held := h.Run("ip", "-br", "link"), h.Run("ip", "route", "show", "type", "blackhole")
+		if strings.Contains(links, "flannel.9") == mine || strings.Count(held, "proto 211") == 2 != mine {
+			t.Errorf("its own: %v, links\n%s\nblackholes\n%s", mine, links, held)
+		}
+		if d != nil {
+			d.Close()
+		}
+	}
+}
+
 // TestRestartWithOtherOffloads attaches to a device that an earlier process left
 // with vnet headers and superpackets, or without, which the kernel remembers.
 func TestRestartWithOtherOffloads(t *testing.T) {

@@ -53,4 +53,11 @@
 // VNI (device.go) from its first session until it wants another device. Both are locks (lock.go) on
 // files that only the daemon's user can open, and end with the process. Cleanup claims what it
 // removes, and Drain the subnet file of a daemon that does not run.
+//
+// # What cleanup leaves
+//
+// A device keeps overlayd's alias after a flanneld has taken it over. Therefore Cleanup, and a session that
+// removes what the last one left, look for what overlayd never makes (others.go): routes of other
+// protocols, flannel's rules, a running flanneld, a subnet file that another has written (written.go). From
+// such a device they remove only what overlayd alone needs (leave.go).
 package node
