@@ -26,6 +26,7 @@ func rows() []row {
 	add("configs: what flanneld serves", "./cmd/overlayd", 60*time.Second, []string{"OVERLAYD_CONFIGS=all"}, "-parallel", "4", "-run", "^TestConfigs$")
 	add("chaos: connections to etcd cut at random", "./control/etcd", 70*time.Second, nil, "-run", "^TestConnectionsCutAtRandom$", "-count", "15")
 	add("chaos: etcd half open, leader killed", "./control/etcd", 90*time.Second, nil, "-run", "^Test(HalfOpenConnection|LeaderKilled)$", "-count", "3")
+	add("moves: addresses change hands at random", "./cmd/overlayd", 60*time.Second, []string{"OVERLAYD_MOVES=40"}, "-run", "^TestMovesAtRandom$")
 	add("repeat: controller, RIB, allocation", "./control", 60*time.Second, nil, "-race", "-count", "20")
 	add("repeat: datapath in memory", "./encap", 60*time.Second, nil, "-race", "-count", "20")
 	add("repeat: kernel dataplane under churn", "./dataplane/kernel", 60*time.Second, nil, "-run", "Churn|Repairs|Restores", "-count", "5")

@@ -46,7 +46,8 @@ func (t *tunnel) adjust(l netlink.Link, w dataplane.Wanted) error {
 	}
 	var errs []error
 	before := t.rt.Changes()
-	if m, ok := w.MAC(t.Local.Is6()); ok {
+	if m, ok := w.MAC(t.Local.Is6()); ok && m != t.mac {
+		t.log.Info("MAC of the device changes with the lease", "device", t.name, "was", t.mac, "mac", m)
 		t.mac = m
 	}
 	if linkMAC(l) != t.mac {
