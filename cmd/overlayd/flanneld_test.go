@@ -23,7 +23,11 @@ func (h *host) flanneld(more ...string) {
 	}
 	args := append([]string{"-etcd-endpoints", h.c.url, "-iface", "eth0", "-ip-masq", "-subnet-file", h.subnetFile}, more...)
 	cmd := exec.Command(program, args...)
-	cmd.Env = append(os.Environ(), "PATH=/usr/sbin:/sbin:"+os.Getenv("PATH")) // iptables
+	path := "/usr/sbin:/sbin:" + os.Getenv("PATH") // iptables
+	if h.c.path != "" {
+		path = h.c.path + ":" + path
+	}
+	cmd.Env = append(os.Environ(), "PATH="+path)
 	h.daemon = startCommand(h.c.t, h.NS, h.name+" flanneld", cmd)
 	// The CNI plugin does that, not flanneld.
 	h.Must(func() error { return errors.Join(rtnl.SetSysctl(ipForward, "1"), rtnl.SetSysctl(ip6Forward, "1")) })

@@ -95,7 +95,9 @@ func (b *back) comparable() string {
 	objects, rules, _ := strings.Cut(regexp.MustCompile(`: \d+: flannel`).ReplaceAllString(text, ": N: flannel"), "\ntable ")
 	lines := strings.Split(objects, "\n")
 	slices.Sort(lines)
-	return strings.Join(lines, "\n") + "\ntable " + rules
+	saved := b.Run("iptables-save") + "\n" + b.Run("ip6tables-save")
+	saved = regexp.MustCompile(`(?m)^#.*$| \[\d+:\d+\]$`).ReplaceAllString(saved, "") // times and counters
+	return strings.Join(lines, "\n") + "\ntable " + rules + "\n" + saved
 }
 
 // TestFlanneldAndBack: README's recipe from a real flanneld to overlayd and back. With the kernel
@@ -108,6 +110,7 @@ func TestFlanneldAndBack(t *testing.T) {
 		under      []string
 	}{
 		{"iptables", modeKernel, filterIPT, testNetwork, []string{under4}},
+		{"legacy", modeKernel, filterLegacy, testNetwork, []string{under4}},
 		{"nftables", modeKernel, filterNFT, testNetwork, []string{under4}},
 		{"direct", modeKernel, filterIPT, directNetwork, []string{under4}},
 		{"dual", modeKernel, filterIPT, dualNetwork, []string{under4, under6}},
@@ -115,6 +118,7 @@ func TestFlanneldAndBack(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cluster := newClusterOn(t, c.under, 3, c.filter.in(c.config))
+			c.filter.use(cluster)
 			h, peer, third := &back{cluster.hosts[0], t, c.mode}, cluster.hosts[1], cluster.hosts[2]
 			h.flanneld()
 			peer.flanneld()
@@ -169,6 +173,7 @@ func TestFlanneldAfterOverlayd(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cluster := newClusterOn(t, c.under, 2, c.filter.in(c.config))
+			c.filter.use(cluster)
 			h, peer := &back{cluster.hosts[0], t, modeKernel}, cluster.hosts[1]
 			peer.flanneld()
 			h.do("systemctl start overlayd")

@@ -111,8 +111,8 @@ func (h *host) state() string {
 	timers := regexp.MustCompile(`_timer +\S+`) // of bridges
 	var lines []string
 	for _, command := range []string{
-		"ip -d -o link", "ip -o addr", "ip -4 route show table all", "ip -6 route show table all", "ip rule", "ip -6 rule",
-		"ip -d nexthop", "ip neigh show nud permanent", "bridge fdb",
+		"ip -d -o link", "ip -d -o addr", "ip -d -4 route show table all", "ip -d -6 route show table all", "ip rule", "ip -6 rule",
+		"ip -d nexthop", "ip -d neigh show nud permanent", "bridge -d fdb",
 	} {
 		words := strings.Fields(command)
 		for line := range strings.Lines(h.Run(words[0], words[1:]...)) {
