@@ -9,10 +9,9 @@ import (
 // its subnets. The own addresses are this host's, local and published; invalid ones are ignored.
 // The store is not trusted: every dataplane checks what it is told, by the same rules.
 func CheckPeer(p Peer, vni uint32, own ...netip.Addr) error {
-	switch a := p.Addr; {
-	case !a.IsValid() || a.Is4In6() || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() ||
-		a.Is6() && a.IsLinkLocalUnicast() || a == broadcast4:
-		return fmt.Errorf("underlay address %s is not the address of one host", a)
+	switch {
+	case !isHost(p.Addr):
+		return fmt.Errorf("underlay address %s is not the address of one host", p.Addr)
 	case p.VNI != vni: // flannel does not compare it
 		return fmt.Errorf("VNI %d is not VNI %d of this network", p.VNI, vni)
 	case !p.MAC.IsUnicast():
@@ -24,6 +23,26 @@ func CheckPeer(p Peer, vni uint32, own ...netip.Addr) error {
 		}
 	}
 	return nil
+}
+
+// CheckSource reports why no peer's packets may have the outer source s. The own addresses are this
+// host's; invalid ones are ignored.
+func CheckSource(s netip.Addr, own ...netip.Addr) error {
+	if !isHost(s) {
+		return fmt.Errorf("source %s is not the address of one host", s)
+	}
+	for _, o := range own {
+		if s == o {
+			return fmt.Errorf("source %s belongs to this host", s)
+		}
+	}
+	return nil
+}
+
+// isHost reports whether a can be the underlay address of one host.
+func isHost(a netip.Addr) bool {
+	return a.IsValid() && !a.Is4In6() && a.Zone() == "" && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() &&
+		!(a.Is6() && a.IsLinkLocalUnicast()) && a != broadcast4
 }
 
 var broadcast4 = netip.AddrFrom4([4]byte{255, 255, 255, 255})

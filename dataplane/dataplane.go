@@ -37,6 +37,9 @@ type Underlay struct {
 // change its Subnets.
 type Peer struct {
 	VTEP
+	// Source is the outer source of the VTEP's packets, of its family, if that is not Addr: it is
+	// behind a 1:1 NAT that its own packets to this host do not pass.
+	Source  netip.Addr
 	Subnets []netip.Prefix // masked; at least one
 	// Direct says that a direct route leads to the subnets, without encapsulation:
 	// the dataplane takes packets from the VTEP but has no route of its own to it.

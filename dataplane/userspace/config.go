@@ -28,6 +28,15 @@ type Config struct {
 	// what the path to a VTEP takes, if it is less than MTU. Over IPv6 they always are.
 	DF bool
 
+	// AnyPeerFrom are the networks from whose addresses any peer's packets may come, besides from its
+	// own address: those of NATs that no peer publishes. Of such packets only the inner source is
+	// checked: it has to be in some peer's subnet.
+	AnyPeerFrom []netip.Prefix
+
+	// LogAttrs makes the attributes of a log line about an error; nil: its text alone. The errors are
+	// of type *SourceError.
+	LogAttrs func(error) []any
+
 	// Shared, if not nil, has the sockets, together with other networks'. It was
 	// made for the same Port and the same Local addresses.
 	Shared *Port
@@ -44,6 +53,11 @@ func (c Config) check() error {
 	for i, u := range c.Underlays {
 		if !u.Public.IsValid() || u.Public.Is4() != u.Local.Is4() || u.Public.Is4In6() {
 			return fmt.Errorf("config: Underlays[%d].Public %s is not of the family of Local %s", i, u.Public, u.Local)
+		}
+	}
+	for i, p := range c.AnyPeerFrom {
+		if !p.IsValid() || p != p.Masked() || p.Addr().Is4In6() {
+			return fmt.Errorf("config: AnyPeerFrom[%d] %s is not a masked prefix", i, p)
 		}
 	}
 	switch {

@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"net/netip"
 	"slices"
 	"sync/atomic"
 
@@ -10,6 +11,7 @@ import (
 // core is what forwards, between the queues of a host and the carriers of a Port.
 type core struct {
 	locals     [families]local  // of whoever calls sync
+	anyFrom    []netip.Prefix   // see Config.AnyPeerFrom
 	vteps      []dataplane.VTEP // as they were made; see published
 	forwarding atomic.Pointer[forwarding]
 	send       []sendWorker
@@ -18,7 +20,7 @@ type core struct {
 
 // newCore makes n sendWorkers, without what they work on.
 func newCore(cfg Config, carriers []description, n int) *core {
-	c := &core{locals: newLocals(cfg, carriers), send: make([]sendWorker, n)}
+	c := &core{locals: newLocals(cfg, carriers), anyFrom: slices.Clone(cfg.AnyPeerFrom), send: make([]sendWorker, n)}
 	for _, u := range cfg.Underlays {
 		c.vteps = append(c.vteps, dataplane.VTEP{Addr: u.Public, MAC: c.locals[familyOf(u.Local)].mac, VNI: cfg.VNI})
 	}
@@ -32,7 +34,7 @@ func newCore(cfg Config, carriers []description, n int) *core {
 
 // newLane makes the lane of a network for what comes by a receiver of that family.
 func (c *core) newLane(family int, r receiver, w writer) *lane {
-	l := &lane{forwarding: &c.forwarding, writer: w, family: family}
+	l := &lane{forwarding: &c.forwarding, writer: w, family: family, anyFrom: c.anyFrom}
 	l.guesser, _ = r.(guesser)
 	c.lanes = append(c.lanes, l)
 	return l

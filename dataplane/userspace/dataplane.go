@@ -17,12 +17,13 @@ var (
 
 // Dataplane is the userspace dataplane. It implements dataplane.Dataplane.
 type Dataplane struct {
-	log    *slog.Logger
-	report *dataplane.Reporter
-	core   *core
-	host   host
-	port   *Port
-	shared bool // the port, with other networks; else Run runs it
+	log     *slog.Logger
+	report  *dataplane.Reporter
+	core    *core
+	host    host
+	port    *Port
+	shared  bool      // the port, with other networks; else Run runs it
+	sources sourceLog // of Run
 
 	mu      sync.Mutex // of all below, and of changes to the host
 	wanted  *dataplane.Wanted
@@ -37,7 +38,7 @@ func newDataplane(cfg Config, h host, p *Port) (*Dataplane, error) {
 	if err := p.enter(cfg.VNI, len(queues)); err != nil {
 		return nil, err
 	}
-	d := &Dataplane{log: cfg.Log, report: dataplane.NewReporter(cfg.Log, "userspace"), host: h, port: p, shared: cfg.Shared != nil,
+	d := &Dataplane{log: cfg.Log, report: dataplane.NewReporter(cfg.Log, "userspace"), host: h, port: p, shared: cfg.Shared != nil, sources: sourceLog{log: cfg.Log, attrs: cfg.LogAttrs},
 		core: newCore(cfg, p.descriptions(), len(queues))}
 	for i := range d.core.send {
 		d.core.send[i].queue = queues[i]

@@ -54,7 +54,7 @@ type entry struct {
 // one and stores it in one piece, so that no packet is judged by two states.
 type forwarding struct {
 	subnets fib.Table[entry]    // overlay subnet, of either family → peer, of either
-	vteps   fib.Table[entry]    // underlay address of a peer → itself
+	vteps   fib.Table[entry]    // outer source of a peer's packets → itself: its address, and Peer.Source
 	own     []netip.Prefix      // where packets to this host may go: its subnets
 	macs    [families]encap.MAC // of this host's VTEPs
 	mtu     int                 // of the overlay device
@@ -132,7 +132,43 @@ func newForwarding(before *forwarding, locals *[families]local, w dataplane.Want
 	f.subnets.Replace(routes)
 	f.vteps.Replace(vteps)
 	f.setPeers(before, locals, vteps)
+	errs = append(errs, f.addSources(locals, w, vteps)...)
 	return f, errors.Join(errs...)
+}
+
+// addSources lets each peer that has another outer source than its address send from there, too.
+// No address is a source of two peers.
+func (f *forwarding) addSources(locals *[families]local, w dataplane.Wanted, vteps []fib.Route[entry]) (errs []error) {
+	owners := map[netip.Addr]*peer{}
+	for _, p := range w.Peers {
+		if !p.Source.IsValid() || p.Source == p.Addr {
+			continue
+		}
+		local, e := &locals[familyOf(p.Addr)], f.vteps.Lookup(p.Addr)
+		if e == nil {
+			continue // refused: its error says why
+		}
+		err := dataplane.CheckSource(p.Source, local.addr, local.public)
+		switch other := f.vteps.Lookup(p.Source); {
+		case err != nil:
+		case p.Source.Is4() != p.Addr.Is4():
+			err = fmt.Errorf("source %s is not of the family of address %s", p.Source, p.Addr)
+		case other != nil:
+			err = fmt.Errorf("source %s is the address of another peer", p.Source)
+		case owners[p.Source] != nil && owners[p.Source] != e.peer:
+			err = fmt.Errorf("source %s is that of peer %s", p.Source, owners[p.Source].addr)
+		}
+		if err != nil {
+			errs = append(errs, &dataplane.PeerError{Peer: p, Err: err})
+			continue
+		}
+		owners[p.Source] = e.peer
+		vteps = append(vteps, fib.Route[entry]{Prefix: netip.PrefixFrom(p.Source, p.Source.BitLen()), Value: e})
+	}
+	if len(owners) > 0 {
+		f.vteps.Replace(vteps)
+	}
+	return errs
 }
 
 // setPeers gives all entries of one VTEP one peer: the one that was there before, or a new one.
@@ -142,7 +178,7 @@ func (f *forwarding) setPeers(before *forwarding, locals *[families]local, vteps
 		first := f.vteps.Lookup(addr)
 		p := first.peer
 		if p == nil {
-			if old := before.vteps.Lookup(addr); old != nil {
+			if old := before.vteps.Lookup(addr); old != nil && old.peer.addr == addr {
 				p = old.peer
 			} else {
 				p = &peer{addr: addr, sockaddr: newSockaddr(netip.AddrPortFrom(addr, locals[familyOf(addr)].port))}

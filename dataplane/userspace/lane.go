@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -13,8 +14,10 @@ type lane struct {
 	counters
 	forwarding *atomic.Pointer[forwarding]
 	writer     writer
-	guesser    guesser // of the receiver; nil if it is always told
-	family     int     // of the receiver's carrier
+	guesser    guesser        // of the receiver; nil if it is always told
+	family     int            // of the receiver's carrier
+	anyFrom    []netip.Prefix // see Config.AnyPeerFrom
+	samples    samples        // of what was dropped for its source
 	packet     packet
 	ip         encap.IP
 	queued     bool // since the last flush
@@ -53,11 +56,12 @@ func (l *lane) receive(d *datagram) {
 }
 
 // accept decides whether the datagram is from a known VTEP, for this one, and
-// carries what that VTEP may send; if not, why. It leaves the inner header in l.ip.
+// carries what that VTEP may send; if not, why. It leaves the inner header in l.ip. A source
+// that several VTEPs may have tells nothing of the VTEP: then the packet has to be one of any of them.
 func (l *lane) accept(f *forwarding, d *datagram) (why dataplane.Drop, ok bool) {
 	vtep := f.vteps.Lookup(d.from)
-	if vtep == nil {
-		return dataplane.DropUnknownVTEP, false
+	if vtep == nil && !l.isAnyPeer(d.from) {
+		return l.dropSource(f, d, dataplane.DropUnknownVTEP)
 	}
 	dst, _, etherType, err := encap.ParseEthernet(d.buf[encap.VXLANLen:])
 	if err != nil {
@@ -70,13 +74,23 @@ func (l *lane) accept(f *forwarding, d *datagram) (why dataplane.Drop, ok bool) 
 		return dataplane.DropBadHeader, false
 	}
 	// Peers are compared and not entries: a VTEP has an entry for each of its leases.
-	if from := f.subnets.Lookup(l.ip.Src); from == nil || from.peer != vtep.peer {
-		return dataplane.DropBadSource, false
+	if from := f.subnets.Lookup(l.ip.Src); from == nil || vtep != nil && from.peer != vtep.peer {
+		return l.dropSource(f, d, dataplane.DropBadSource)
 	}
 	if !f.isOwn(l.ip.Dst) {
 		return dataplane.DropBadDestination, false
 	}
 	return 0, true
+}
+
+// isAnyPeer reports whether any peer's packets may have that outer source, which is of no peer.
+func (l *lane) isAnyPeer(from netip.Addr) bool {
+	for i := range l.anyFrom {
+		if l.anyFrom[i].Contains(from) {
+			return true
+		}
+	}
+	return false
 }
 
 // isBroadcast reports whether m is for every VTEP. The kernel's vxlan device

@@ -49,7 +49,7 @@ func (d *Dataplane) Run(ctx context.Context, _ func()) error {
 	return errors.Join(g.Wait(), d.Close())
 }
 
-// resync repairs the device at each tick, until ctx ends.
+// resync repairs the device and reports dropped sources at each tick, until ctx ends.
 func (d *Dataplane) resync(ctx context.Context, tick <-chan time.Time) {
 	var notices pace.Notices
 	for {
@@ -57,6 +57,7 @@ func (d *Dataplane) resync(ctx context.Context, tick <-chan time.Time) {
 		case <-ctx.Done():
 			return
 		case now := <-tick:
+			d.sources.report(now, d.core.forwarding.Load(), d.core.lanes)
 			err := d.repair()
 			if err == nil {
 				continue

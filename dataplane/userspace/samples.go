@@ -1,0 +1,156 @@
+package userspace
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/pace"
+	"github.com/overlayd/overlayd/encap"
+)
+
+// SourceError says why packets from one outer source are dropped.
+type SourceError struct {
+	Reason dataplane.Drop // DropUnknownVTEP or DropBadSource
+	Outer  netip.Addr     // source of the datagram
+	Inner  netip.Addr     // source of the packet in it; not valid if there is none
+	// Peer is whose subnet has Inner, and Sender who has the address Outer: their published addresses,
+	// not valid if there is no such peer.
+	Peer, Sender netip.Addr
+}
+
+// Error implements error.
+func (e *SourceError) Error() string {
+	switch {
+	case e.Sender.IsValid() && e.Peer.IsValid():
+		return fmt.Sprintf("peer %s sends packets with source %s, which is in a subnet of peer %s", e.Sender, e.Inner, e.Peer)
+	case e.Sender.IsValid():
+		return fmt.Sprintf("peer %s sends packets with source %s, which is in no peer's subnet", e.Sender, e.Inner)
+	case e.Peer.IsValid():
+		return fmt.Sprintf("packets of peer %s come from %s: behind a NAT? Its node has to say that this is its source", e.Peer, e.Outer)
+	case e.Inner.IsValid():
+		return fmt.Sprintf("packets come from %s, which is no peer, and their source %s is in no peer's subnet", e.Outer, e.Inner)
+	}
+	return fmt.Sprintf("packets come from %s, which is no peer", e.Outer)
+}
+
+// maxSamples is how many sources a lane notes between two looks at them.
+const maxSamples = 8
+
+// samples are sources whose packets a lane has dropped. The lane's goroutine adds, one other takes:
+// below n only that one reads, and only the lane writes from n on.
+type samples struct {
+	n    atomic.Int32
+	list [maxSamples]SourceError
+}
+
+// has reports whether a source is noted, or there is no room for it.
+func (s *samples) has(n int32, outer netip.Addr, why dataplane.Drop) bool {
+	for i := range n {
+		if s.list[i].Outer == outer && s.list[i].Reason == why {
+			return true
+		}
+	}
+	return n == maxSamples
+}
+
+// take returns what was noted since the last take, and perhaps some of what was before.
+func (s *samples) take() (taken []SourceError) {
+	n := s.n.Load()
+	if n == 0 {
+		return nil
+	}
+	taken = append(taken, s.list[:n]...)
+	s.n.CompareAndSwap(n, 0) // if the lane has added one, the next take has all of them again
+	return taken
+}
+
+// dropSource notes what is dropped for its source, as far as there is room.
+func (l *lane) dropSource(f *forwarding, d *datagram, why dataplane.Drop) (dataplane.Drop, bool) {
+	s := &l.samples
+	n := s.n.Load()
+	if s.has(n, d.from, why) {
+		return why, false
+	}
+	e := SourceError{Reason: why, Outer: d.from}
+	if len(d.buf) > encap.HeaderLen && encap.ParseIP(d.buf[encap.HeaderLen:], &l.ip) == nil {
+		e.Inner = l.ip.Src
+	}
+	e.judge(f)
+	s.list[n] = e
+	s.n.Store(n + 1)
+	return why, false
+}
+
+// judge fills in which peers the sources belong to, and reports whether packets from them are
+// still dropped.
+func (e *SourceError) judge(f *forwarding) (dropped bool) {
+	e.Peer, e.Sender = netip.Addr{}, netip.Addr{}
+	var inner *entry
+	if e.Inner.IsValid() {
+		inner = f.subnets.Lookup(e.Inner)
+	}
+	if inner != nil {
+		e.Peer = inner.peer.addr
+	}
+	sender := f.vteps.Lookup(e.Outer)
+	if sender == nil {
+		return inner == nil || e.Reason == dataplane.DropUnknownVTEP
+	}
+	e.Sender = sender.peer.addr
+	return inner == nil || inner.peer != sender.peer
+}
+
+// The lines about dropped sources are bounded: who sends from ever new ones must not fill the log.
+const (
+	sourceLines = 20
+	sourceSpan  = 10 * time.Minute
+)
+
+// sourceLog logs dropped sources, each once in a while. It is for one goroutine.
+type sourceLog struct {
+	log     *slog.Logger
+	attrs   func(error) []any
+	notices pace.Notices
+	began   time.Time // of the span
+	lines   int       // in it
+	pending []SourceError
+}
+
+// report logs what the lanes had dropped by the last report and would drop still: packets of a peer
+// that is new may be faster than its lease.
+func (s *sourceLog) report(now time.Time, f *forwarding, lanes []*lane) {
+	if now.Sub(s.began) >= sourceSpan {
+		s.began, s.lines = now, 0
+	}
+	for i := range s.pending {
+		if s.pending[i].judge(f) {
+			s.line(now, &s.pending[i])
+		}
+	}
+	s.pending = s.pending[:0]
+	for _, l := range lanes {
+		s.pending = append(s.pending, l.samples.take()...)
+	}
+}
+
+func (s *sourceLog) line(now time.Time, e *SourceError) {
+	if s.lines > sourceLines {
+		return
+	}
+	if due, _ := s.notices.Due(now, pace.Notice{Key: e.Outer.String(), Text: e.Reason.String()}); len(due) == 0 {
+		return
+	}
+	if s.lines++; s.lines > sourceLines {
+		s.log.Warn("packets dropped: from more sources, which are not logged for now", "span", sourceSpan)
+		return
+	}
+	attrs := []any{"err", e}
+	if s.attrs != nil {
+		attrs = s.attrs(e)
+	}
+	s.log.Warn("packets dropped", append([]any{"reason", e.Reason, "source", e.Outer}, attrs...)...)
+}

@@ -1,0 +1,258 @@
+package userspace
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/encap"
+)
+
+// sourceNode is a node in memory, 192.0.2.2 with the subnet 10.42.2.0/24, that knows these peers.
+func sourceNode(tb testing.TB, anyFrom []netip.Prefix, peers ...dataplane.Peer) (*Memory, error) {
+	tb.Helper()
+	own := netip.MustParseAddr("192.0.2.2")
+	m := NewMemory(Config{Underlays: []dataplane.Underlay{{Local: own, Public: own}}, VNI: testVNI, Port: testPort, MTU: testMTU, AnyPeerFrom: anyFrom})
+	return m, m.Sync(dataplane.Wanted{MTU: testMTU, Subnets: []netip.Prefix{subnetB}, Peers: peers})
+}
+
+// sourcePeer is the peer 192.0.2.<i> with the subnet 10.42.<i>.0/24, whose packets come from source too.
+func sourcePeer(i int, source string) dataplane.Peer {
+	p := dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), MAC: encap.MAC{2, 1, 5: byte(i)}, VNI: testVNI},
+		Subnets: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 42, byte(i), 0}), 24)}}
+	if source != "" {
+		p.Source = netip.MustParseAddr(source)
+	}
+	return p
+}
+
+// judgeSource returns what m makes of a packet from the outer and the inner source.
+func judgeSource(tb testing.TB, m *Memory, from, inner netip.Addr) string {
+	tb.Helper()
+	mac := m.core.locals[family4].mac
+	b := make([]byte, encap.HeaderLen, 200)
+	t := encap.NewTemplate(testVNI, mac, encap.MAC{2, 9})
+	t.Put(b, encap.EtherTypeIPv4)
+	before := m.Stats()
+	if got := decapsulate(m, Datagram{Payload: append(b, udpPacket(inner, podB, 1, 2, []byte("x"))...), From: from}); len(got) == 1 {
+		return "accepted"
+	}
+	now := m.Stats()
+	for why := range now.Drops {
+		if now.Drops[why] > before.Drops[why] {
+			return dataplane.Drop(why).String()
+		}
+	}
+	return "lost"
+}
+
+// TestSourcesOfPeers: from which addresses packets of which peers come in.
+func TestSourcesOfPeers(t *testing.T) {
+	peers := []dataplane.Peer{sourcePeer(1, ""), sourcePeer(3, "10.0.0.3"), sourcePeer(4, "")}
+	for _, tt := range []struct {
+		from, inner, strict, loose string
+	}{
+		{"192.0.2.1", "10.42.1.2", "accepted", "accepted"},
+		{"192.0.2.3", "10.42.3.2", "accepted", "accepted"}, // its published address
+		{"10.0.0.3", "10.42.3.2", "accepted", "accepted"},  // and the other one
+		{"10.0.0.3", "10.42.1.2", "bad_source", "bad_source"},
+		{"192.0.2.1", "10.42.3.2", "bad_source", "bad_source"}, // what a peer publishes binds it
+		{"10.0.0.4", "10.42.4.2", "unknown_vtep", "accepted"},
+		{"10.0.0.4", "10.42.1.2", "unknown_vtep", "accepted"}, // whose it is nobody can tell
+		{"10.0.0.4", "10.42.9.2", "unknown_vtep", "bad_source"},
+		{"10.0.0.4", "10.42.2.9", "unknown_vtep", "bad_source"}, // of this host's own subnet
+		{"10.1.0.4", "10.42.4.2", "unknown_vtep", "unknown_vtep"},
+		{"192.0.2.2", "10.42.4.2", "unknown_vtep", "unknown_vtep"},
+	} {
+		for anyFrom, want := range map[string]string{"": tt.strict, "10.0.0.0/24": tt.loose} {
+			var nets []netip.Prefix
+			if anyFrom != "" {
+				nets = append(nets, netip.MustParsePrefix(anyFrom))
+			}
+			m, err := sourceNode(t, nets, peers...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := judgeSource(t, m, netip.MustParseAddr(tt.from), netip.MustParseAddr(tt.inner)); got != want {
+				t.Errorf("%s with %s, any peer from %q: %s, want %s", tt.from, tt.inner, anyFrom, got, want)
+			}
+		}
+	}
+}
+
+// TestSourcesThatAreRefused: no peer gets packets of another one, or of this host, by its Source; it stays a
+// peer all the same.
+func TestSourcesThatAreRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name, source string
+		err          string
+	}{
+		{"another peer's address", "192.0.2.1", "source 192.0.2.1 is the address of another peer"},
+		{"another peer's source", "10.0.0.1", "source 10.0.0.1 is that of peer 192.0.2.1"},
+		{"this host's address", "192.0.2.2", "source 192.0.2.2 belongs to this host"},
+		{"multicast", "224.0.0.1", "source 224.0.0.1 is not the address of one host"},
+		{"of the other family", "2001:db8::3", "source 2001:db8::3 is not of the family of address 192.0.2.3"},
+	} {
+		m, err := sourceNode(t, nil, sourcePeer(1, "10.0.0.1"), sourcePeer(3, tt.source))
+		if failed, rest := dataplane.PeerErrors(err); len(failed) != 1 || rest != nil || !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%s: %v, want %s", tt.name, err, tt.err)
+		}
+		for from, inner := range map[string]string{"192.0.2.1": "10.42.1.2", "10.0.0.1": "10.42.1.2", "192.0.2.3": "10.42.3.2"} {
+			if got := judgeSource(t, m, netip.MustParseAddr(from), netip.MustParseAddr(inner)); got != "accepted" {
+				t.Errorf("%s: %s with %s: %s", tt.name, from, inner, got)
+			}
+		}
+	}
+}
+
+// TestSourceBecomesAddress: what was one peer's source is another peer's address after a Sync.
+func TestSourceBecomesAddress(t *testing.T) {
+	m, err := sourceNode(t, nil, sourcePeer(1, "192.0.2.3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Sync(dataplane.Wanted{MTU: testMTU, Subnets: []netip.Prefix{subnetB}, Peers: []dataplane.Peer{sourcePeer(1, ""), sourcePeer(3, "")}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := judgeSource(t, m, netip.MustParseAddr("192.0.2.3"), netip.MustParseAddr("10.42.3.2")); got != "accepted" {
+		t.Errorf("its own packet: %s", got)
+	}
+	if e := m.core.forwarding.Load().vteps.Lookup(netip.MustParseAddr("192.0.2.3")); e.peer.addr != netip.MustParseAddr("192.0.2.3") {
+		t.Errorf("packets for 192.0.2.3 go to %s", e.peer.addr)
+	}
+}
+
+// slowJudge is the source check, slow and obvious.
+func slowJudge(anyFrom []netip.Prefix, peers []dataplane.Peer, from, inner netip.Addr) string {
+	sender, owner := -1, -1
+	for i, p := range peers {
+		if p.Addr == from {
+			sender = i
+		}
+		if p.Subnets[0].Contains(inner) {
+			owner = i
+		}
+	}
+	for i, p := range peers {
+		if sender < 0 && p.Source == from && from != netip.MustParseAddr("192.0.2.2") {
+			sender = i
+		}
+	}
+	loose := slices.ContainsFunc(anyFrom, func(p netip.Prefix) bool { return p.Contains(from) })
+	switch {
+	case sender < 0 && !loose:
+		return "unknown_vtep"
+	case owner < 0, sender >= 0 && sender != owner:
+		return "bad_source"
+	}
+	return "accepted"
+}
+
+// FuzzSourceCheck has up to six peers, with and without sources that conflict, and compares the check with the slow one.
+func FuzzSourceCheck(f *testing.F) {
+	f.Add([]byte{1, 0, 3, 3, 4, 200}, byte(3), byte(3), true)
+	f.Add([]byte{1, 3, 3, 1}, byte(1), byte(3), false)
+	f.Add([]byte{3, 2, 4, 7, 5, 7}, byte(7), byte(5), true)
+	f.Fuzz(func(t *testing.T, data []byte, from, inner byte, loose bool) {
+		var peers []dataplane.Peer
+		seen := map[byte]bool{0: true, 2: true}
+		for ; len(data) >= 2 && len(peers) < 6; data = data[2:] {
+			if seen[data[0]%8] {
+				continue
+			}
+			seen[data[0]%8] = true
+			source := ""
+			if data[1] > 0 { // 192.0.2.1 to 192.0.2.7 may be peers, too
+				source = fmt.Sprintf("192.0.2.%d", data[1]%16)
+			}
+			peers = append(peers, sourcePeer(int(data[0]%8), source))
+		}
+		var anyFrom []netip.Prefix
+		if loose {
+			anyFrom = append(anyFrom, netip.MustParsePrefix("192.0.2.4/30"), netip.MustParsePrefix("192.0.2.12/30"))
+		}
+		m, _ := sourceNode(t, anyFrom, peers...) // sources that conflict are errors
+		a, i := netip.AddrFrom4([4]byte{192, 0, 2, from % 16}), netip.AddrFrom4([4]byte{10, 42, inner % 8, 9})
+		if got, want := judgeSource(t, m, a, i), slowJudge(anyFrom, peers, a, i); got != want {
+			t.Errorf("%s with %s of %+v: %s, want %s", a, i, peers, got, want)
+		}
+	})
+}
+
+// TestSourceLog: a dropped source is logged once, unless it is a peer's by then; many are bounded.
+func TestSourceLog(t *testing.T) {
+	var text bytes.Buffer
+	m, err := sourceNode(t, nil, sourcePeer(1, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &sourceLog{log: slog.New(slog.NewTextHandler(&text, nil))}
+	now := time.Unix(0, 0)
+	tick := func() string {
+		text.Reset()
+		now = now.Add(time.Second)
+		s.report(now, m.core.forwarding.Load(), m.core.lanes)
+		return text.String()
+	}
+	drop := func(from, inner string) {
+		judgeSource(t, m, netip.MustParseAddr(from), netip.MustParseAddr(inner))
+	}
+	for _, tt := range []struct{ from, inner, want string }{
+		{"10.0.0.1", "10.42.1.2", `reason=unknown_vtep source=10.0.0.1 err="packets of peer 192.0.2.1 come from 10.0.0.1: behind a NAT? Its node has to say that this is its source"`},
+		{"10.0.0.7", "10.9.1.2", `reason=unknown_vtep source=10.0.0.7 err="packets come from 10.0.0.7, which is no peer, and their source 10.9.1.2 is in no peer's subnet"`},
+		{"192.0.2.1", "10.9.1.2", `reason=bad_source source=192.0.2.1 err="peer 192.0.2.1 sends packets with source 10.9.1.2, which is in no peer's subnet"`},
+	} {
+		drop(tt.from, tt.inner)
+		drop(tt.from, tt.inner)
+		if early := tick(); early != "" {
+			t.Errorf("logged before it was looked at again: %s", early)
+		}
+		if got := tick(); strings.Count(got, "\n") != 1 || !strings.Contains(got, tt.want) {
+			t.Errorf("logged %q, want %s", got, tt.want)
+		}
+		drop(tt.from, tt.inner)
+		if again := tick() + tick(); again != "" {
+			t.Errorf("logged again: %s", again)
+		}
+	}
+	drop("192.0.2.3", "10.42.3.2")
+	tick()
+	if err := m.Sync(dataplane.Wanted{MTU: testMTU, Subnets: []netip.Prefix{subnetB}, Peers: []dataplane.Peer{sourcePeer(3, "")}}); err != nil {
+		t.Fatal(err)
+	}
+	if late := tick(); late != "" {
+		t.Errorf("a peer by now, and logged: %s", late)
+	}
+	lines := 0
+	for i := range 200 {
+		drop(fmt.Sprintf("10.7.0.%d", i), "10.42.3.2")
+		lines += strings.Count(tick(), "\n")
+	}
+	if lines > sourceLines+1 {
+		t.Errorf("%d lines about ever new sources", lines)
+	}
+}
+
+// TestDroppedSourcesCostNoMemory: noting them allocates nothing.
+func TestDroppedSourcesCostNoMemory(t *testing.T) {
+	m, err := sourceNode(t, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}, sourcePeer(1, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	judgeSource(t, m, netip.MustParseAddr("10.7.0.1"), netip.MustParseAddr("10.42.1.2"))
+	d := m.end.datagrams[0]
+	l, f := m.core.lanes[0], m.core.forwarding.Load()
+	n := testing.AllocsPerRun(100, func() {
+		l.samples.n.Store(0)
+		l.accept(f, &datagram{buf: d.Payload, from: d.From})
+	})
+	if n > 0 {
+		t.Errorf("%v allocations for a dropped packet", n)
+	}
+}
