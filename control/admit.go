@@ -17,6 +17,7 @@ type claim struct {
 	rec    *ribLease
 	subnet netip.Prefix
 	vtep   dataplane.VTEP
+	source netip.Addr // outer source of its packets, if it is not vtep.Addr
 }
 
 // vtepMAC is the MAC of one underlay family's device.
@@ -49,7 +50,7 @@ func newAdmission(n Network, u *Underlay, self Lease) *admission {
 }
 
 func (a *admission) reject(rec *ribLease, subnet netip.Prefix, err error) {
-	a.rejected = append(a.rejected, Rejection{Key: rec.key, Subnet: subnet, Err: err})
+	a.rejected = append(a.rejected, Rejection{Key: rec.key, Subnet: subnet, Node: rec.Identity(), Err: err})
 }
 
 // refuse makes the error of a Rejection; reason is its stable id.
@@ -76,10 +77,10 @@ func (a *admission) appendClaims(claims []claim, rec *ribLease) []claim {
 		}
 		vtep, ok := rec.route(&a.self, p.Addr().Is6())
 		if !ok {
-			a.reject(rec, p, refuse("no_common_family", "subnet %s: no public IP with backend data in a family in which this node has them too", p))
+			a.reject(rec, p, refuse(noCommonFamily, "subnet %s: no public IP with backend data in a family in which this node has them too", p))
 			continue
 		}
-		c := claim{rec, p, vtep}
+		c := claim{rec: rec, subnet: p, vtep: vtep}
 		if a.isComing(c) {
 			continue
 		}

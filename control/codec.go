@@ -32,8 +32,10 @@ type vtepJSON struct {
 
 // Value returns the lease as flannel stores it, byte for byte (flannel v0.28.9
 // pkg/lease): no spaces, PublicIP always present ("0.0.0.0" without an IPv4 VTEP),
-// PublicIPv6 null or a string, the data of a family that has a VTEP only.
+// PublicIPv6 null or a string, the data of a family that has a VTEP or a stand-in
+// for one (WithStandIns) only.
 func (l Lease) Value() []byte {
+	l = l.WithStandIns()
 	ip := netip.IPv4Unspecified()
 	if l.PublicIP.IsValid() {
 		ip = l.PublicIP
@@ -68,7 +70,7 @@ func (d VTEPData) append(b []byte, name string) []byte {
 // be used: that is the RIB's part. A vxlan lease needs the data of one VTEP at least,
 // of either family whatever its subnets are; the backend data of another BackendType is
 // not looked at. Unknown fields are ignored, and PublicIP "0.0.0.0" reads as no
-// address. Errors name the field and the value; their Reason is bad_key or bad_value.
+// address; a stand-in reads as no VTEP (WithoutStandIns). Errors name the field and the value; their Reason is bad_key or bad_value.
 func ParseLease(key string, value []byte) (Lease, error) {
 	v4, v6, err := ParseKey(key)
 	if err != nil {
@@ -112,7 +114,7 @@ func parseValue(value []byte) (l Lease, err error) {
 	if l.BackendV6, err = parseVTEP("BackendV6Data", in.BackendV6Data); err != nil {
 		return Lease{}, err
 	}
-	if l.Backend == (VTEPData{}) && l.BackendV6 == (VTEPData{}) {
+	if l = l.WithoutStandIns(); l.Backend == (VTEPData{}) && l.BackendV6 == (VTEPData{}) {
 		return Lease{}, errors.New("BackendData and BackendV6Data are missing, want one of them at least")
 	}
 	return l, nil

@@ -44,10 +44,14 @@ func golden() []struct {
 			`{"PublicIP":"0.0.0.0","PublicIPv6":"fd99::14","BackendType":"vxlan","BackendV6Data":{"VNI":7,"VtepMAC":"a6:43:6b:46:93:ca"}}`,
 			Lease{Subnet: prefix("10.5.34.0/24"), PublicIPv6: addr("fd99::14"), BackendType: "vxlan",
 				BackendV6: VTEPData{VNI: 7, MAC: mac("a6:43:6b:46:93:ca")}}},
-		{"10.6.10.0-24&fd10:6:0:8::-64", // over an underlay of IPv4
-			`{"PublicIP":"10.99.0.14","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":7,"VtepMAC":"8e:42:bf:15:f2:42"}}`,
+		{"10.6.10.0-24&fd10:6:0:8::-64", // over an underlay of IPv4, with a stand-in
+			`{"PublicIP":"10.99.0.14","PublicIPv6":"100::a63:e","BackendType":"vxlan","BackendData":{"VNI":7,"VtepMAC":"8e:42:bf:15:f2:42"},"BackendV6Data":{"VNI":7,"VtepMAC":"8e:42:bf:15:f2:42"}}`,
 			Lease{Subnet: prefix("10.6.10.0/24"), IPv6Subnet: prefix("fd10:6:0:8::/64"), PublicIP: addr("10.99.0.14"),
 				BackendType: "vxlan", Backend: VTEPData{VNI: 7, MAC: mac("8e:42:bf:15:f2:42")}}},
+		{"10.6.10.0-24&fd10:6:0:8::-64", // over an underlay of IPv6, with a stand-in
+			`{"PublicIP":"243.147.218.8","PublicIPv6":"fd99::14","BackendType":"vxlan","BackendData":{"VNI":7,"VtepMAC":"a6:43:6b:46:93:ca"},"BackendV6Data":{"VNI":7,"VtepMAC":"a6:43:6b:46:93:ca"}}`,
+			Lease{Subnet: prefix("10.6.10.0/24"), IPv6Subnet: prefix("fd10:6:0:8::/64"), PublicIPv6: addr("fd99::14"),
+				BackendType: "vxlan", BackendV6: VTEPData{VNI: 7, MAC: mac("a6:43:6b:46:93:ca")}}},
 	}
 }
 

@@ -28,11 +28,12 @@ type follower struct {
 	yieldAt time.Time                // zero: no other lease has a MAC of the own one
 	failure string                   // of the last Sync, to see that it is another one
 	failed  map[dataplane.VTEP]error // peers that the last Sync could not program
+	limits  []EntryStatus            // what does not work with the peers, as last published
 	hadKept bool                     // the Status has peers that are kept
 
 	file fileKeeper
 
-	badDue, rejectedDue, syncDue, fileDue, macDue pace.Notices
+	badDue, rejectedDue, limitDue, familyDue, syncDue, fileDue, macDue pace.Notices
 }
 
 func newFollower(c *Controller) *follower {
@@ -182,8 +183,10 @@ func (f *follower) sync(ctx context.Context) {
 	f.contend(ctx, self, held)
 	w := f.wanted(self, peers)
 	f.dirty = false
-	report := peerReport{peers: peers, kept: f.rib.keptSubnets(), rejected: f.rejectedEntries(rejected)}
-	f.logEntries(ctx, &f.rejectedDue, withoutRivals(report.rejected), "lease not used")
+	report := peerReport{peers: peers, kept: f.rib.keptSubnets(), rejected: entriesOf(f.c.Status().Rejected, rejected), limits: entriesOf(f.limits, f.rib.Limits())}
+	f.logFamilies(ctx, self, report)
+	f.logEntries(ctx, &f.rejectedDue, withoutFamilies(withoutRivals(report.rejected)), "lease not used")
+	f.logEntries(ctx, &f.limitDue, withoutFamilies(report.limits), "source of a peer's packets not accepted")
 	if left == nil && f.done != nil && sameWanted(*f.done, w) {
 		f.publishPeers(report)
 		return // nothing changed for the dataplane, for example one more lease is refused
@@ -224,7 +227,7 @@ func (f *follower) publishSync(report peerReport, failed []*dataplane.PeerError,
 			report.failed[e.Peer.VTEP] = e.Err
 		}
 	}
-	f.failed, f.hadKept = report.failed, len(report.kept) > 0
+	f.failed, f.limits, f.hadKept = report.failed, report.limits, len(report.kept) > 0
 	statuses := report.statuses(f.c.Status().Peers, time.Now())
 	becameReady := false
 	f.c.publish(func(s *Status) {
@@ -246,10 +249,10 @@ func (f *follower) publishSync(report peerReport, failed []*dataplane.PeerError,
 func (f *follower) publishPeers(report peerReport) {
 	report.failed = f.failed
 	last := f.c.Status()
-	if slices.Equal(last.Rejected, report.rejected) && len(report.kept) == 0 && !f.hadKept {
+	if slices.Equal(last.Rejected, report.rejected) && slices.Equal(f.limits, report.limits) && len(report.kept) == 0 && !f.hadKept {
 		return
 	}
-	f.hadKept = len(report.kept) > 0
+	f.limits, f.hadKept = report.limits, len(report.kept) > 0
 	statuses := report.statuses(last.Peers, time.Now())
 	f.c.publish(func(s *Status) { s.setPeers(report, statuses) })
 }
@@ -262,7 +265,7 @@ func (s *Status) setPeers(report peerReport, statuses []PeerStatus) {
 // sameWanted compares all but what one Controller never changes, and what follows from the rest.
 func sameWanted(a, b dataplane.Wanted) bool {
 	return a.MTU == b.MTU && slices.Equal(a.VTEPs, b.VTEPs) && slices.Equal(a.Subnets, b.Subnets) && slices.EqualFunc(a.Peers, b.Peers, func(p, q dataplane.Peer) bool {
-		return p.VTEP == q.VTEP && slices.Equal(p.Subnets, q.Subnets)
+		return p.VTEP == q.VTEP && p.Source == q.Source && slices.Equal(p.Subnets, q.Subnets)
 	})
 }
 
@@ -350,15 +353,15 @@ func (f *follower) badEntries() []EntryStatus {
 	return entries
 }
 
-// rejectedEntries returns what RIB.Peers has refused, by key.
-func (f *follower) rejectedEntries(rejected []Rejection) []EntryStatus {
+// entriesOf returns what the RIB says, which is sorted by key, with the times of before.
+func entriesOf(before []EntryStatus, rejected []Rejection) []EntryStatus {
 	now := time.Now()
 	entries := make([]EntryStatus, 0, len(rejected))
 	for _, r := range rejected {
 		fault := Fault{Reason: Reason(r.Err), Err: printable(r.Err.Error()), Since: now}
-		entries = append(entries, EntryStatus{Key: r.Key, Subnet: r.Subnet, Fault: fault})
+		entries = append(entries, EntryStatus{Key: r.Key, Subnet: r.Subnet, Node: r.Node, Fault: fault})
 	}
-	return entryStatuses(f.c.Status().Rejected, entries)
+	return entryStatuses(before, entries)
 }
 
 // logBad logs the entries of the present Status that cannot be read.

@@ -23,6 +23,9 @@ type Lease struct {
 	Backend     VTEPData     // of the IPv4 VTEP
 	BackendV6   VTEPData     // of the IPv6 VTEP
 
+	// Facts is what the node says of itself, which is no part of the entry's value.
+	Facts NodeFacts
+
 	// CreateRevision orders leases by age: of two that conflict the lower one holds.
 	CreateRevision int64
 	// ModRevision changes with every write of the entry. Store use only.

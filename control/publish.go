@@ -44,6 +44,7 @@ type peerReport struct {
 	kept     map[netip.Prefix]struct{} // subnets that only the RIB still has
 	down     bool                      // the Sync failed as a whole: it says nothing about any peer
 	rejected []EntryStatus
+	limits   []EntryStatus // what does not work with peers that are programmed
 }
 
 // statuses returns how each subnet is. It keeps what has not changed since before, which has
@@ -54,6 +55,7 @@ func (r peerReport) statuses(before []PeerStatus, now time.Time) []PeerStatus {
 		subnets += len(r.peers[i].Subnets)
 	}
 	all := make([]PeerStatus, 0, subnets+len(r.rejected))
+	limits := r.limitsBySubnet()
 	for i := range r.peers {
 		p := &r.peers[i]
 		for _, subnet := range p.Subnets {
@@ -62,12 +64,13 @@ func (r peerReport) statuses(before []PeerStatus, now time.Time) []PeerStatus {
 			}
 			known := len(before) > 0 && before[0].State != PeerRefused && before[0].Subnet == subnet && before[0].VTEP == p.Addr
 			state, err := r.state(p.VTEP, subnet)
-			if known && err == nil && (state == before[0].State || state == PeerUnknown) {
+			limit := limits[subnet]
+			if known && err == nil && (state == before[0].State && (state != PeerUp || limit.Reason == before[0].Reason) || state == PeerUnknown) {
 				all = append(all, before[0])
 				continue
 			}
 			s := PeerStatus{Subnet: subnet, VTEP: p.Addr, MAC: p.MAC, State: state, Since: now}
-			if s.explain(err); known && before[0].State == s.State && before[0].Reason == s.Reason {
+			if s.explain(err, limit); known && before[0].State == s.State && before[0].Reason == s.Reason {
 				s.Since = before[0].Since
 			}
 			all = append(all, s)
@@ -77,6 +80,20 @@ func (r peerReport) statuses(before []PeerStatus, now time.Time) []PeerStatus {
 		all = append(all, PeerStatus{Subnet: e.Subnet, State: PeerRefused, Reason: e.Reason, Err: e.Err, Since: e.Since})
 	}
 	return all
+}
+
+// limitsBySubnet returns the first limit of each subnet that has one.
+func (r peerReport) limitsBySubnet() map[netip.Prefix]Fault {
+	if len(r.limits) == 0 {
+		return nil
+	}
+	limits := make(map[netip.Prefix]Fault, len(r.limits))
+	for _, e := range r.limits {
+		if _, ok := limits[e.Subnet]; !ok {
+			limits[e.Subnet] = e.Fault
+		}
+	}
+	return limits
 }
 
 // state returns the state of a peer's subnet and, if that is PeerFailed, why.
@@ -93,9 +110,11 @@ func (r peerReport) state(v dataplane.VTEP, subnet netip.Prefix) (PeerState, err
 	return PeerUp, nil
 }
 
-// explain says why the state is what it is.
-func (s *PeerStatus) explain(err error) {
+// explain says why the state is what it is, or what does not work though it is up.
+func (s *PeerStatus) explain(err error, limit Fault) {
 	switch s.State {
+	case PeerUp:
+		s.Reason, s.Err = limit.Reason, limit.Err
 	case PeerFailed:
 		s.Reason, s.Err = "not_programmed", printable(err.Error())
 	case PeerKept:

@@ -22,6 +22,7 @@ type RIB struct {
 	sharedMACs bool             // the dataplane knows VTEPs by their addresses: their MACs may be alike
 	rivals     []rival          // of the last call of Peers
 	last       []dataplane.Peer // what it returned
+	limits     []Rejection      // see Limits
 }
 
 // ribLease is a lease with its key, which is expensive to build.
@@ -35,6 +36,7 @@ type ribLease struct {
 type Rejection struct {
 	Key    string
 	Subnet netip.Prefix // of the family; of a lease that is refused as a whole, its IPv4 one if it has that
+	Node   netip.Addr   // Lease.Identity
 	Err    error        // names the field and the value; see Reason
 }
 
@@ -179,6 +181,7 @@ func (r *RIB) holds(l Lease) bool {
 		return false
 	}
 	seen := known.Lease
+	seen.Facts = l.Facts // of the own node this process alone knows what is right
 	seen.CreateRevision, seen.ModRevision, seen.Expires, seen.Reserved = l.CreateRevision, l.ModRevision, l.Expires, l.Reserved
 	return seen == l
 }
@@ -213,10 +216,18 @@ func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 	if !r.sharedMACs {
 		admitted = a.admitMACs(claims, admitted, r.last)
 	}
-	slices.SortStableFunc(a.rejected, func(x, y Rejection) int { return cmp.Compare(x.Key, y.Key) })
+	l := limits{a: a, leases: r.leases}
+	l.apply(claims, admitted)
+	r.limits = l.found
+	for _, list := range [...][]Rejection{a.rejected, r.limits} {
+		slices.SortStableFunc(list, func(x, y Rejection) int { return cmp.Compare(x.Key, y.Key) })
+	}
 	r.last, r.rivals = mergePeers(claims, admitted), a.rivals
 	return r.last, a.rejected
 }
+
+// Limits returns what does not work with the peers that the last Peers returned, sorted by key.
+func (r *RIB) Limits() []Rejection { return r.limits }
 
 // byAge returns the numbers of the claims, oldest first, and last those of kept leases, which
 // stand back behind whatever the store has. Numbers are sorted and not
@@ -259,9 +270,12 @@ func mergePeers(claims []claim, admitted []int32) []dataplane.Peer {
 		if n := len(peers); n > 0 && peers[n-1].VTEP == c.vtep {
 			first := i - len(peers[n-1].Subnets)
 			peers[n-1].Subnets = subnets[first : i+1 : i+1]
+			if c.source.IsValid() {
+				peers[n-1].Source = c.source
+			}
 			continue
 		}
-		peers = append(peers, dataplane.Peer{VTEP: c.vtep, Subnets: subnets[i : i+1 : i+1]})
+		peers = append(peers, dataplane.Peer{VTEP: c.vtep, Source: c.source, Subnets: subnets[i : i+1 : i+1]})
 	}
 	return peers
 }

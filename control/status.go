@@ -67,7 +67,7 @@ type PeerStatus struct {
 	VTEP   netip.Addr   `json:"vtep"`   // the underlay address by which it is reached; not valid for some that are refused
 	MAC    encap.MAC    `json:"-"`      // of the VTEP
 	State  PeerState    `json:"state"`
-	Reason string       `json:"reason,omitempty"` // stable id in snake_case; empty while State is up or direct
+	Reason string       `json:"reason,omitempty"` // stable id in snake_case; while State is up or direct, what does not work all the same
 	Err    string       `json:"err,omitempty"`    // the same for people
 	Since  time.Time    `json:"since"`            // when State or Reason became what it is
 }
@@ -76,5 +76,6 @@ type PeerStatus struct {
 type EntryStatus struct {
 	Key    string       `json:"key"`             // safe to print
 	Subnet netip.Prefix `json:"subnet,omitzero"` // of the family that is refused; not valid if it cannot be read
+	Node   netip.Addr   `json:"node,omitzero"`   // public IP of the lease's node
 	Fault
 }

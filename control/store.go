@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"time"
 
 	"github.com/overlayd/overlayd/dataplane"
 )
@@ -55,9 +56,21 @@ type Node struct {
 	Name       string // host name, for messages only
 	PublicIP   netip.Addr
 	PublicIPv6 netip.Addr
+	Source     netip.Addr // outer IPv4 source of this node's packets, if it is not PublicIP
+	SourceV6   netip.Addr // the same for IPv6
+	Process    Process
 	Previous   []netip.Prefix // subnets of the last run, from the subnet file; masked
 	Former     []netip.Addr   // public IPs that it has had and has no more
 	Underlay   Underlay       // what no subnet may take away from it
+}
+
+// Process tells one daemon on one host from all others. Any field may be empty.
+type Process struct {
+	Boot    string    // boot ID of the host's kernel
+	NetNS   uint64    // inode number of the network namespace
+	Nonce   string    // random, of this process
+	Start   time.Time // of this process
+	Version string    // of overlayd
 }
 
 // Update is one change of the set of leases. It is a value: the receiver owns it.

@@ -48,7 +48,7 @@ func (l *Lease) route(self *Lease, ipv6 bool) (v dataplane.VTEP, ok bool) {
 // from a former address is replaced. An error means that there is no VTEP, or no public
 // IP of node for it.
 func (n Network) Publish(node Node, vteps []dataplane.VTEP) (Lease, error) {
-	all, l := Lease{}, Lease{BackendType: BackendVXLAN}
+	all, l := Lease{}, Lease{BackendType: BackendVXLAN, Facts: node.Facts()}
 	for _, v := range vteps {
 		public := node.PublicIP
 		if v.Addr.Is6() {

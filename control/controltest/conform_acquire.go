@@ -55,7 +55,7 @@ func acquireFirst(t *testing.T, h Harness) {
 		t.Errorf("lease of %s %s does not fit the network", l.Subnet, l.IPv6Subnet)
 	}
 	want := control.Lease{Subnet: l.Subnet, PublicIP: n.PublicIP, BackendType: "vxlan",
-		Backend:        control.VTEPData{VNI: vteps[0].VNI, MAC: vteps[0].MAC},
+		Backend: control.VTEPData{VNI: vteps[0].VNI, MAC: vteps[0].MAC}, Facts: n.Facts(),
 		CreateRevision: l.CreateRevision, ModRevision: l.ModRevision, Handle: l.Handle, Expires: l.Expires}
 	if l != want {
 		t.Errorf("lease %+v, want %+v", l, want)

@@ -26,7 +26,7 @@ func TestWhatIsWritten(t *testing.T) {
 	want := map[string]string{
 		prefix + "/config":                   config,
 		prefix + "/subnets/10.5.34.0-24":     `{"PublicIP":"192.0.0.1","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}}`,
-		prefix + "/overlayd/nodes/192.0.0.1": `{"id":"id-1","name":"host-1"}`,
+		prefix + "/overlayd/nodes/192.0.0.1": `{"id":"id-1","name":"host-1","state":"running","v":1}`,
 	}
 	check := func(when string) {
 		t.Helper()

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"bytes"
-	"encoding/json"
 	"net/netip"
 	"strings"
 
@@ -18,9 +17,16 @@ func (k keys) config() string               { return k.prefix + "/config" }
 func (k keys) subnets() string              { return k.prefix + "/subnets/" }
 func (k keys) lease(l control.Lease) string { return k.subnets() + l.Key() }
 
-// node is deliberately not below P/subnets: flannel reads all that begins so.
-func (k keys) node(publicIP netip.Addr) string {
-	return k.prefix + "/overlayd/nodes/" + publicIP.String()
+// nodes is deliberately not below P/subnets: flannel reads all that begins so.
+func (k keys) nodes() string { return k.prefix + "/overlayd/nodes/" }
+
+// node names the record of the node with a public IP; parseNodeKey is its inverse.
+func (k keys) node(publicIP netip.Addr) string { return k.nodes() + publicIP.String() }
+
+func (k keys) parseNodeKey(key []byte) (publicIP netip.Addr, ok bool) {
+	text := strings.TrimPrefix(string(key), k.nodes())
+	ip, err := netip.ParseAddr(text)
+	return ip, err == nil && ip.String() == text
 }
 
 // revokedPrefix is that of the marks that Revoke leaves.
@@ -72,20 +78,3 @@ func (k keys) update(events []*mvccpb.Event) control.Update {
 
 // sameValue reports whether an entry says what l says, in whatever spelling.
 func sameValue(entry, l control.Lease) bool { return bytes.Equal(entry.Value(), l.Value()) }
-
-// nodeJSON is the value of a node's record.
-type nodeJSON struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
-}
-
-func (n nodeJSON) value() string {
-	b, _ := json.Marshal(n) // two strings cannot fail
-	return string(b)
-}
-
-// parseNode reads a record. ok is false for what overlayd did not write.
-func parseNode(value []byte) (n nodeJSON, ok bool) {
-	err := json.Unmarshal(value, &n)
-	return n, err == nil && n.ID != ""
-}

@@ -20,15 +20,16 @@ const pageSize = 10000
 // list calls page with all entries below P/subnets/, in key order and as they
 // stood at one revision, and returns the header of that revision.
 func (s *Store) list(ctx context.Context, page func([]*mvccpb.KeyValue)) (*pb.ResponseHeader, error) {
-	from, end := s.keys.subnets(), clientv3.GetPrefixRangeEnd(s.keys.subnets())
-	var at *pb.ResponseHeader
+	return s.listRange(ctx, "list leases", prefixRange(s.keys.subnets()), 0, page)
+}
+
+// listRange is list for any keys, as they stood at a revision; 0: the present one.
+func (s *Store) listRange(ctx context.Context, what string, keys keyRange, revision int64, page func([]*mvccpb.KeyValue)) (at *pb.ResponseHeader, err error) {
+	from := keys.from
 	for {
-		opts := []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(pageSize)}
-		if at != nil {
-			opts = append(opts, clientv3.WithRev(at.Revision))
-		}
+		opts := []clientv3.OpOption{clientv3.WithRange(keys.end), clientv3.WithLimit(pageSize), clientv3.WithRev(revision)}
 		var resp *clientv3.GetResponse
-		err := s.call(ctx, "list leases", func(ctx context.Context, c *clientv3.Client) (err error) {
+		err := s.call(ctx, what, func(ctx context.Context, c *clientv3.Client) (err error) {
 			resp, err = c.Get(ctx, from, opts...)
 			return err
 		})
@@ -37,6 +38,9 @@ func (s *Store) list(ctx context.Context, page func([]*mvccpb.KeyValue)) (*pb.Re
 		}
 		if at == nil {
 			at = resp.Header
+			if revision == 0 {
+				revision = at.Revision
+			}
 			s.noteAnswer(ctx, at.Revision, nil)
 		}
 		page(resp.Kvs)

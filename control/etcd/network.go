@@ -51,6 +51,6 @@ func (s *Store) followKey(ctx context.Context, what, key string, read func(conte
 			return err
 		}
 		listed()
-		return s.stream(ctx, keyRange{from: key}, revision+1, func([]*mvccpb.Event) error { return errRelist })
+		return s.stream(ctx, []keyRange{{from: key}}, revision+1, func([]*mvccpb.Event) error { return errRelist })
 	})
 }

@@ -50,7 +50,7 @@ func (w *networksWatch) session(ctx context.Context, listed func()) error {
 		return err
 	}
 	listed()
-	return w.stream(ctx, prefixRange(w.keys.prefix+"/"), revision+1, func(events []*mvccpb.Event) error {
+	return w.stream(ctx, []keyRange{prefixRange(w.keys.prefix + "/")}, revision+1, func(events []*mvccpb.Event) error {
 		if !w.apply(events) {
 			return nil
 		}

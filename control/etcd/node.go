@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -21,6 +22,7 @@ type nodeRecord struct {
 	key      string
 	publicIP netip.Addr
 	node     nodeJSON
+	others   map[string]json.RawMessage // fields of the node's earlier record that this version does not know
 
 	stop context.CancelFunc // ends keep
 	done chan struct{}      // closed when keep has returned
@@ -65,7 +67,7 @@ func (s *Store) claim(ctx context.Context, node control.Node, ip netip.Addr) (*n
 	if s.isClosing() {
 		return nil, errClosed
 	}
-	want := nodeJSON{ID: node.ID, Name: node.Name}
+	want := recordOf(node)
 	if r := s.record(); r != nil {
 		if r.publicIP == ip && r.node == want {
 			return r, r.claim(ctx)
@@ -177,6 +179,9 @@ func (r *nodeRecord) takeOver(ctx context.Context, kv *mvccpb.KeyValue) error {
 		return fmt.Errorf("%w: %s belongs to host %.64q (node ID %.64q): give one of the two another public IP, or wait %s if that host is gone",
 			control.ErrTaken, r.publicIP, other.Name, other.ID, r.store.cfg.NodeTTL)
 	}
+	if was, ok := parseNode(kv.Value); ok && was.ID == r.node.ID {
+		r.others = unknownFields(kv.Value)
+	}
 	unchanged := clientv3.Compare(clientv3.ModRevision(r.key), "=", kv.ModRevision)
 	resp, err := r.store.txn(ctx, "take over node record", []clientv3.Cmp{unchanged}, []clientv3.Op{r.put()}, nil)
 	switch {
@@ -198,7 +203,7 @@ func otherNode(kv *mvccpb.KeyValue, id string) (n nodeJSON, live bool) {
 }
 
 func (r *nodeRecord) put() clientv3.Op {
-	return clientv3.OpPut(r.key, r.node.value(), clientv3.WithLease(clientv3.LeaseID(r.lease)))
+	return clientv3.OpPut(r.key, r.node.value(r.others), clientv3.WithLease(clientv3.LeaseID(r.lease)))
 }
 
 // keep keeps the record alive until ctx ends. An etcd that does not answer is for

@@ -58,9 +58,9 @@ func prefixRange(prefix string) keyRange {
 	return keyRange{prefix, clientv3.GetPrefixRangeEnd(prefix)}
 }
 
-// stream hands out the changes from a revision on. It always ends with an error: that of
+// stream hands out the changes of some keys from a revision on. It always ends with an error: that of
 // changed, errRelist when it has been trusted for long enough, or what is wrong.
-func (s *Store) stream(ctx context.Context, keys keyRange, from int64, changed func([]*mvccpb.Event) error) error {
+func (s *Store) stream(ctx context.Context, keys []keyRange, from int64, changed func([]*mvccpb.Event) error) error {
 	trusted := s.cfg.Relist*9/10 + rand.N(s.cfg.Relist/5)
 	sctx, cancel := context.WithTimeoutCause(ctx, trusted, errRelist) // its end is that of the stream
 	defer cancel()
@@ -72,8 +72,8 @@ func (s *Store) stream(ctx context.Context, keys keyRange, from int64, changed f
 	return err
 }
 
-func (s *Store) receive(ctx context.Context, keys keyRange, from int64, changed func([]*mvccpb.Event) error) error {
-	what := "watch " + keys.from
+func (s *Store) receive(ctx context.Context, keys []keyRange, from int64, changed func([]*mvccpb.Event) error) error {
+	what := "watch " + keys[0].from
 	cctx, cancel := context.WithTimeout(ctx, rpcTimeout)
 	c, err := s.connect(cctx)
 	if cancel(); err != nil {
@@ -84,9 +84,11 @@ func (s *Store) receive(ctx context.Context, keys keyRange, from int64, changed 
 	if err != nil {
 		return s.explain(ctx, what, rpctypes.Error(err))
 	}
-	create := &pb.WatchCreateRequest{Key: []byte(keys.from), RangeEnd: []byte(keys.end), StartRevision: from}
-	if err := stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
-		return s.explain(ctx, what, rpctypes.Error(err))
+	for _, k := range keys {
+		create := &pb.WatchCreateRequest{Key: []byte(k.from), RangeEnd: []byte(k.end), StartRevision: from}
+		if err := stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
+			return s.explain(ctx, what, rpctypes.Error(err))
+		}
 	}
 	for {
 		resp, err := stream.Recv()

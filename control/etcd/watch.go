@@ -14,7 +14,7 @@ import (
 // what is missed, and what it no longer has comes as a Reset.
 func (s *Store) Watch(ctx context.Context) <-chan control.Update {
 	updates := make(chan control.Update)
-	w := &leaseWatch{Store: s, updates: updates}
+	w := &leaseWatch{Store: s, updates: updates, facts: s.newFactsTable(ctx)}
 	go func() { // ends with ctx, which the close of the channel tells the receiver
 		defer close(updates)
 		w.run(ctx)
@@ -26,12 +26,14 @@ func (s *Store) Watch(ctx context.Context) <-chan control.Update {
 type leaseWatch struct {
 	*Store
 	updates chan<- control.Update
+	facts   *factsTable        // of the nodes
 	last    *pb.ResponseHeader // of the last list
 }
 
 func (w *leaseWatch) run(ctx context.Context) { w.sessions(ctx, "leases", w.session) }
 
-// session sends one list and then every change of it, until the stream ends.
+// session sends one list and then every change of it, until the stream ends. The nodes' records are
+// listed at the same revision and followed by the same stream.
 func (w *leaseWatch) session(ctx context.Context, listed func()) error {
 	u := control.Update{Reset: true}
 	at, err := w.list(ctx, func(kvs []*mvccpb.KeyValue) {
@@ -42,14 +44,34 @@ func (w *leaseWatch) session(ctx context.Context, listed func()) error {
 	if err != nil {
 		return err
 	}
+	if err := w.listRecords(ctx, at.Revision); err != nil {
+		return err
+	}
 	w.compare(ctx, at)
 	listed()
+	w.facts.complete(&u, nil)
 	if err := w.send(ctx, u); err != nil {
 		return err
 	}
-	return w.stream(ctx, prefixRange(w.keys.subnets()), at.Revision+1, func(events []*mvccpb.Event) error {
-		return w.send(ctx, w.keys.update(events))
+	ranges := []keyRange{prefixRange(w.keys.subnets()), prefixRange(w.keys.nodes())}
+	return w.stream(ctx, ranges, at.Revision+1, func(events []*mvccpb.Event) error {
+		if u, ok := w.facts.apply(w.keys, events); ok {
+			return w.send(ctx, u)
+		}
+		return nil
 	})
+}
+
+// listRecords reads the nodes' records as they stood at a revision.
+func (w *leaseWatch) listRecords(ctx context.Context, revision int64) error {
+	var records []*mvccpb.KeyValue
+	_, err := w.listRange(ctx, "list node records", prefixRange(w.keys.nodes()), revision, func(kvs []*mvccpb.KeyValue) {
+		records = append(records, kvs...)
+	})
+	if err == nil {
+		w.facts.reset(w.keys, records)
+	}
+	return err
 }
 
 // compare says when etcd is not the one that it was.

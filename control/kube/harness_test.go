@@ -29,7 +29,7 @@ import (
 const prefix = kube.DefaultAnnotationPrefix + "/"
 
 // leaseAnnotations are those that make a lease.
-var leaseAnnotations = []string{"kube-subnet-manager", "backend-type", "backend-data", "public-ip", "backend-v6-data", "public-ipv6"}
+var leaseAnnotations = []string{"kube-subnet-manager", "backend-type", "backend-data", "public-ip", "backend-v6-data", "public-ipv6", "overlayd-node"}
 
 // harness is an empty cluster on the API server that all tests share. A raw entry is a
 // Node with the podCIDRs that the key has and the annotations that the value has.

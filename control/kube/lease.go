@@ -17,6 +17,8 @@ type reader struct {
 	// ownName is the own Node's name and wanted what it is to say; without it "" and nil.
 	ownName string
 	wanted  func(*corev1.Node) (control.Lease, error)
+	// ignored is told of facts that cannot be read; it may be nil.
+	ignored func(node string, err error)
 }
 
 // quote bounds what is printed of a value.
@@ -34,6 +36,7 @@ func (r reader) lease(n *corev1.Node) (l control.Lease, ok bool, err error) {
 		err = r.vteps(n, &l)
 	}
 	if err == nil {
+		l.Facts = r.facts(n)
 		err = r.checkOwn(n, l)
 	}
 	if err != nil {
@@ -55,8 +58,23 @@ func (r reader) checkOwn(n *corev1.Node, l control.Lease) error {
 		return fmt.Errorf("annotation %s %s is to be %s", r.names.publicIP, l.PublicIP, w.PublicIP)
 	case w.PublicIPv6 != l.PublicIPv6:
 		return fmt.Errorf("annotation %s %s is to be %s", r.names.publicIPv6, l.PublicIPv6, w.PublicIPv6)
+	case w.Facts != l.Facts:
+		return fmt.Errorf("annotation %s %s is to be %s", r.names.facts, quote(n.Annotations[r.names.facts]), w.Facts.JSON())
 	}
 	return nil
+}
+
+// facts reads what the node says of itself. What cannot be read says nothing, and costs no lease.
+func (r reader) facts(n *corev1.Node) control.NodeFacts {
+	text := n.Annotations[r.names.facts]
+	if text == "" {
+		return control.NodeFacts{}
+	}
+	f, err := control.ParseNodeFacts([]byte(text))
+	if err != nil && r.ignored != nil {
+		r.ignored(n.Name, fmt.Errorf("annotation %s: %w", r.names.facts, err))
+	}
+	return f
 }
 
 // revisions returns the Node's creation time in seconds, and that plus its
@@ -119,7 +137,7 @@ func (r reader) vteps(n *corev1.Node, l *control.Lease) (err error) {
 	if l.PublicIPv6, l.BackendV6, err = readVTEP(a, r.names.publicIPv6, r.names.dataV6, 128); err != nil {
 		return err
 	}
-	if l.PublicIP.IsValid() || l.PublicIPv6.IsValid() {
+	if *l = l.WithoutStandIns(); l.PublicIP.IsValid() || l.PublicIPv6.IsValid() {
 		return nil
 	}
 	return fmt.Errorf("annotations %s %s and %s %s are not both set, nor their IPv6 forms", r.names.publicIP,
@@ -147,7 +165,8 @@ func readVTEP(a map[string]string, ip, data string, bits int) (netip.Addr, contr
 }
 
 // own returns the lease that n, the own Node, is to have in network, which wants a podCIDR
-// of each of its families: published, with the addresses that overwrite annotations give.
+// of each of its families: published, with the addresses that overwrite annotations give. The one
+// that they replace is then the source of the node's packets.
 func (r reader) own(n *corev1.Node, network control.Network, published control.Lease) (control.Lease, error) {
 	l := published
 	l.CreateRevision, l.ModRevision = revisions(n)
@@ -155,16 +174,35 @@ func (r reader) own(n *corev1.Node, network control.Network, published control.L
 	if l.Subnet, l.IPv6Subnet, err = r.subnets(n); err == nil {
 		err = r.checkSubnets(n, network, l)
 	}
-	if s := n.Annotations[r.names.overwrite]; err == nil && s != "" && l.PublicIP.IsValid() {
-		l.PublicIP, err = control.ParseAddr("annotation "+r.names.overwrite, s, 32)
+	if err == nil {
+		err = overwrite(n, r.names.overwrite, 32, &l.PublicIP, &l.Facts.Source)
 	}
-	if s := n.Annotations[r.names.overwriteV6]; err == nil && s != "" && l.PublicIPv6.IsValid() {
-		l.PublicIPv6, err = control.ParseAddr("annotation "+r.names.overwriteV6, s, 128)
+	if err == nil {
+		err = overwrite(n, r.names.overwriteV6, 128, &l.PublicIPv6, &l.Facts.SourceV6)
 	}
 	if err != nil {
 		return control.Lease{}, fmt.Errorf("node %s: %w", quote(n.Name), err)
 	}
 	return l, nil
+}
+
+// overwrite replaces a public IP, if there is one, by the value of an annotation, if that is set.
+func overwrite(n *corev1.Node, name string, bits int, public, source *netip.Addr) error {
+	text := n.Annotations[name]
+	if text == "" || !public.IsValid() {
+		return nil
+	}
+	a, err := control.ParseAddr("annotation "+name, text, bits)
+	if err != nil {
+		return err
+	}
+	if !source.IsValid() {
+		*source = *public
+	}
+	if *public = a; *source == a {
+		*source = netip.Addr{}
+	}
+	return nil
 }
 
 // checkSubnets refuses, in flannel's words, what does not lie in the network.
@@ -189,14 +227,28 @@ func (r reader) checkSubnets(n *corev1.Node, network control.Network, l control.
 	return nil
 }
 
+// says reports whether n publishes what l does, in whatever words.
+func (r reader) says(n *corev1.Node, l control.Lease) bool {
+	var now control.Lease
+	if n.Annotations[r.names.managed] != "true" || r.vteps(n, &now) != nil {
+		return false
+	}
+	return now.BackendType == l.BackendType && now.PublicIP == l.PublicIP && now.Backend == l.Backend &&
+		now.PublicIPv6 == l.PublicIPv6 && now.BackendV6 == l.BackendV6
+}
+
 // annotations returns the annotations that l consists of; one without a value is to go.
 func (r reader) annotations(l control.Lease) map[string]string {
+	l = l.WithStandIns()
 	a := map[string]string{r.names.managed: "true", r.names.backendType: l.BackendType}
 	if l.PublicIP.IsValid() {
 		a[r.names.publicIP], a[r.names.data] = l.PublicIP.String(), dataText(l.Backend)
 	}
 	if l.PublicIPv6.IsValid() {
 		a[r.names.publicIPv6], a[r.names.dataV6] = l.PublicIPv6.String(), dataText(l.BackendV6)
+	}
+	if l.Facts.V > 0 {
+		a[r.names.facts] = l.Facts.JSON()
 	}
 	return a
 }

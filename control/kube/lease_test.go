@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"maps"
 	"net/netip"
 	"strings"
 	"testing"
@@ -104,6 +105,13 @@ func TestLeaseOfNode(t *testing.T) {
 		{name: "bad data", node: annotate("backend-data", "{"), err: "annotation " + p + "backend-data"},
 		{name: "bad VNI", node: annotate("backend-data", `{"VNI":16777216,"VtepMAC":"3e:01:02:03:04:05"}`), err: "16777216"},
 		{name: "bad MAC", node: annotate("backend-v6-data", `{"VNI":1,"VtepMAC":"zz"}`), err: "backend-v6-data.VtepMAC"},
+		{name: "stand-in for IPv6", node: annotate("public-ipv6", "100::c000:201"), want: noV6},
+		{name: "stand-in for IPv4", node: with(func(n *corev1.Node) {
+			n.Annotations[p+"public-ip"] = noV4.WithStandIns().PublicIP.String()
+		}), want: noV4},
+		{name: "facts", node: annotate("overlayd-node", `{"v":1,"src4":"10.0.0.1","later":2}`),
+			want: half(func(l *control.Lease) { l.Facts = control.NodeFacts{V: 1, Source: netip.MustParseAddr("10.0.0.1")} })},
+		{name: "bad facts cost nothing", node: annotate("overlayd-node", `{"v":1,"src4":"fd00::1"}`), want: &want},
 		{name: "endless", node: annotate("public-ip", strings.Repeat("1", 1<<18)), err: "is not an IPv4 address"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -152,6 +160,27 @@ func TestAnnotationsAreFlannels(t *testing.T) {
 	}
 }
 
+// TestAnnotationsOfOneVTEP: a dual-stack Node with one VTEP has a stand-in for the other one, and is
+// known as publishing the same before and after.
+func TestAnnotationsOfOneVTEP(t *testing.T) {
+	r, before := testReader(t), annotate("public-ipv6", "", "backend-v6-data", "")
+	l, _, err := r.lease(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Facts = control.NodeFacts{V: 1}
+	got := r.annotations(l)
+	for k, want := range map[string]string{"public-ip": "192.0.2.1", "public-ipv6": "100::c000:201", "backend-v6-data": dataText(dataV4), "overlayd-node": `{"v":1}`} {
+		if got[p+k] != want {
+			t.Errorf("%s is %q, want %q", k, got[p+k], want)
+		}
+	}
+	after := with(func(n *corev1.Node) { maps.Copy(n.Annotations, got) })
+	if !r.says(before, l) || !r.says(after, l) || r.says(good("a"), l) {
+		t.Errorf("says %v before, %v after, %v with two", r.says(before, l), r.says(after, l), r.says(good("a"), l))
+	}
+}
+
 func TestOwn(t *testing.T) {
 	dual := control.Network{EnableIPv4: true, EnableIPv6: true, Network: netip.MustParsePrefix("10.3.0.0/16"), IPv6Network: netip.MustParsePrefix("fd10:6::/48")}
 	published := control.Lease{PublicIP: netip.MustParseAddr("192.0.2.9"), Backend: dataV4, BackendType: "vxlan"}
@@ -160,9 +189,11 @@ func TestOwn(t *testing.T) {
 		node      *corev1.Node
 		network   func(n *control.Network)
 		publicIP  string
+		source    string
 	}{
 		{name: "plain", node: good("a"), publicIP: "192.0.2.9"},
-		{name: "overwritten", node: annotate("public-ip-overwrite", "203.0.113.1"), publicIP: "203.0.113.1"},
+		{name: "overwritten", node: annotate("public-ip-overwrite", "203.0.113.1"), publicIP: "203.0.113.1", source: "192.0.2.9"},
+		{name: "overwritten by the same", node: annotate("public-ip-overwrite", "192.0.2.9"), publicIP: "192.0.2.9"},
 		{name: "IPv6 overwrite without such a VTEP", node: annotate("public-ipv6-overwrite", "junk"), publicIP: "192.0.2.9"},
 		{name: "bad overwrite", node: annotate("public-ip-overwrite", "no"), err: `annotation ` + p + `public-ip-overwrite "no" is not an IPv4 address`},
 		{name: "the whole network", node: good("a"), network: func(n *control.Network) { n.Network = netip.MustParsePrefix("10.3.5.0/24") }, publicIP: "192.0.2.9"},
@@ -181,6 +212,8 @@ func TestOwn(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.err)
 		case c.err == "" && (err != nil || l.PublicIP.String() != c.publicIP || l.PublicIPv6.IsValid() || l.Key() != "10.3.5.0-24&fd10:6:0:5::-64"):
 			t.Errorf("%s: %+v, %v", c.name, l, err)
+		case c.err == "" && (c.source != "") != l.Facts.Source.IsValid(), c.source != "" && l.Facts.Source.String() != c.source:
+			t.Errorf("%s: source %s, want %q", c.name, l.Facts.Source, c.source)
 		}
 	}
 }

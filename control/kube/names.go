@@ -12,6 +12,7 @@ type names struct {
 	data, publicIP, overwrite       string
 	dataV6, publicIPv6, overwriteV6 string
 	nodePublicIP, nodePublicIPv6    string
+	facts                           string
 }
 
 // newNames forms the keys by flannel's rules, and refuses a prefix in flannel's words:
@@ -36,10 +37,11 @@ func newNames(prefix string) (names, error) {
 		data: p + "backend-data", publicIP: p + "public-ip", overwrite: p + "public-ip-overwrite",
 		dataV6: p + "backend-v6-data", publicIPv6: p + "public-ipv6", overwriteV6: p + "public-ipv6-overwrite",
 		nodePublicIP: p + "node-public-ip", nodePublicIPv6: p + "node-public-ipv6",
+		facts: p + "overlayd-node",
 	}, nil
 }
 
 // written are the annotations that a lease consists of.
 func (n names) written() []string {
-	return []string{n.managed, n.backendType, n.data, n.publicIP, n.dataV6, n.publicIPv6}
+	return []string{n.managed, n.backendType, n.data, n.publicIP, n.dataV6, n.publicIPv6, n.facts}
 }

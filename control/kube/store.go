@@ -204,10 +204,8 @@ func (s *Store) Release(ctx context.Context, l control.Lease) error {
 	case err != nil:
 		return err
 	}
-	for k, v := range s.reader(control.Network{}).annotations(l) {
-		if node.Annotations[k] != v {
-			return nil // somebody else's, or released before
-		}
+	if !s.reader(control.Network{}).says(node, l) {
+		return nil // somebody else's, or released before
 	}
 	_, err = s.patch(ctx, node, nil, false)
 	return err

@@ -51,13 +51,14 @@ func checkAnnotations(t *testing.T, node string, want map[string]string) {
 	}
 }
 
-// flannels are the annotations that flanneld writes of self, to the byte.
+// flannels are the annotations that flanneld writes of self, to the byte, and overlayd's own.
 func flannels(more ...string) map[string]string {
 	a := map[string]string{
 		"flannel.alpha.coreos.com/kube-subnet-manager": "true",
 		"flannel.alpha.coreos.com/backend-type":        "vxlan",
 		"flannel.alpha.coreos.com/backend-data":        `{"VNI":44,"VtepMAC":"3e:11:22:33:44:55"}`,
 		"flannel.alpha.coreos.com/public-ip":           "192.0.2.9",
+		"flannel.alpha.coreos.com/overlayd-node":       `{"v":1}`,
 	}
 	for i := 0; i < len(more); i += 2 {
 		a[more[i]] = more[i+1]
@@ -106,7 +107,8 @@ func TestAcquireDualStack(t *testing.T) {
 		prefix + "public-ip-overwrite": "203.0.113.7", prefix + "public-ipv6-overwrite": "2001:db8:f::7"}, "10.3.5.0/25", "fd10:6:0:5::/72"))
 	l := acquire(t, h.store(t, "host"))
 	checkAnnotations(t, "host", flannels(prefix+"public-ip-overwrite", "203.0.113.7", prefix+"public-ipv6-overwrite", "2001:db8:f::7",
-		prefix+"public-ip", "203.0.113.7", prefix+"public-ipv6", "2001:db8:f::7", prefix+"backend-v6-data", `{"VNI":44,"VtepMAC":"3e:11:22:33:44:66"}`))
+		prefix+"public-ip", "203.0.113.7", prefix+"public-ipv6", "2001:db8:f::7", prefix+"backend-v6-data", `{"VNI":44,"VtepMAC":"3e:11:22:33:44:66"}`,
+		prefix+"overlayd-node", `{"v":1,"src4":"192.0.2.9","src6":"2001:db8::9"}`))
 	if l.Key() != "10.3.5.0-25&fd10:6:0:5::-72" || l.PublicIP.String() != "203.0.113.7" {
 		t.Errorf("lease %+v", l)
 	}
@@ -268,7 +270,11 @@ func TestOwnNodeIsRepaired(t *testing.T) {
 		{"annotation junk", func() { kubetest.Annotate(t, shared.client, "host", prefix+"backend-data={") }, flannels()},
 		{"annotations gone", func() { h.strip(t, "host") }, flannels()},
 		{"overwrite", func() { kubetest.Annotate(t, shared.client, "host", prefix+"public-ip-overwrite=203.0.113.7") },
-			flannels(prefix+"public-ip-overwrite", "203.0.113.7", prefix+"public-ip", "203.0.113.7")},
+			flannels(prefix+"public-ip-overwrite", "203.0.113.7", prefix+"public-ip", "203.0.113.7", prefix+"overlayd-node", `{"v":1,"src4":"192.0.2.9"}`)},
+		{"facts", func() {
+			kubetest.Annotate(t, shared.client, "host", prefix+`overlayd-node={"v":1,"src4":"192.0.2.77"}`)
+		},
+			flannels(prefix+"public-ip-overwrite", "203.0.113.7", prefix+"public-ip", "203.0.113.7", prefix+"overlayd-node", `{"v":1,"src4":"192.0.2.9"}`)},
 		{"overwrite gone", func() { kubetest.Annotate(t, shared.client, "host", prefix+"public-ip-overwrite-") }, flannels()},
 		{"node made again", func() {
 			kubetest.Delete(t, shared.client, "host")
@@ -278,7 +284,7 @@ func TestOwnNodeIsRepaired(t *testing.T) {
 		c.damage()
 		v.until(t, 10*time.Second, c.name+" is seen", func() bool {
 			now, ok := v.leases[l.Key()]
-			return !ok || string(now.Value()) != string(l.Value())
+			return !ok || string(now.Value()) != string(l.Value()) || now.Facts != l.Facts
 		})
 		var err error
 		if l, err = s.Renew(t.Context(), l); err != nil {
@@ -286,7 +292,7 @@ func TestOwnNodeIsRepaired(t *testing.T) {
 		}
 		checkAnnotations(t, "host", c.want)
 		checkAvailable(t, "host")
-		v.has(t, l.Key(), func(now control.Lease) bool { return string(now.Value()) == string(l.Value()) })
+		v.has(t, l.Key(), func(now control.Lease) bool { return string(now.Value()) == string(l.Value()) && now.Facts == l.Facts })
 	}
 	kubetest.Delete(t, shared.client, "host")
 	if _, err := s.Renew(t.Context(), l); err == nil || errors.Is(err, control.ErrLost) {

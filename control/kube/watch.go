@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
 // pageSize is how many Nodes a list asks for at once, where the server cannot stream
@@ -55,16 +56,31 @@ func (s *Store) Watch(ctx context.Context) <-chan control.Update {
 func (s *Store) watchReader(ctx context.Context) reader {
 	network, err := s.Network(ctx)
 	if err != nil {
-		return s.reader(control.Network{EnableIPv4: true, EnableIPv6: true})
+		network = control.Network{EnableIPv4: true, EnableIPv6: true}
+	}
+	r := s.reader(network)
+	r.ignored = s.ignored(ctx)
+	if err != nil {
+		return r
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.reader(network)
 	if published := s.published; published != (control.Lease{}) {
 		r.ownName = s.node
 		r.wanted = func(n *corev1.Node) (control.Lease, error) { return s.reader(network).own(n, network, published) }
 	}
 	return r
+}
+
+// ignored returns what logs that facts of a Node cannot be read, once while they stay the same.
+func (s *Store) ignored(ctx context.Context) func(string, error) {
+	var notices pace.Notices
+	return func(node string, err error) {
+		due, _ := notices.Due(time.Now(), pace.Notice{Key: node, Text: err.Error()})
+		for range due {
+			s.cfg.Log.WarnContext(ctx, "what a node says of itself is ignored", "node", quote(node), "err", err)
+		}
+	}
 }
 
 // send passes on what the table takes in until ctx ends.

@@ -30,8 +30,8 @@ func full() Network {
 		Lease:      &Lease{Key: "10.5.1.0-24", Subnets: []netip.Prefix{subnet}, VTEPs: []VTEP{{Public: v4, MAC: "02:00:00:00:00:01"}}, Expires: at},
 		LeaseFault: fault, SyncFault: fault,
 		Peers:    []control.PeerStatus{{Subnet: subnet, VTEP: v6, State: control.PeerFailed, Reason: "refused", Err: "no route", Since: at}},
-		Rejected: []control.EntryStatus{{Key: "10.5.2.0-24", Subnet: subnet, Fault: fault}},
-		Bad:      []control.EntryStatus{{Key: "x", Fault: fault}},
+		Rejected: []control.EntryStatus{{Key: "10.5.2.0-24", Subnet: subnet, Node: netip.MustParseAddr("192.0.2.7"), Fault: fault}},
+		Bad:      []control.EntryStatus{{Key: "x", Node: netip.MustParseAddr("192.0.2.8"), Fault: fault}},
 		Control: control.Stats{Leases: 1, Bad: 2, Rejected: 3, Peers: 4, BadUpdates: 5, Syncs: 6, SyncFailures: 7,
 			Renewals: 8, RenewFails: 9, Losses: 10, FileRepairs: 11, MACChanges: 12},
 		Parts: []dataplane.PartStatus{{Name: "rules", State: dataplane.StateDegraded, Err: "down", Since: at,
@@ -106,6 +106,7 @@ const golden = `{
   {
    "key": "10.5.2.0-24",
    "subnet": "10.5.1.0/24",
+   "node": "192.0.2.7",
    "reason": "lost",
    "err": "somebody else has it",
    "since": "2026-01-02T03:04:05Z"
@@ -114,6 +115,7 @@ const golden = `{
  "bad": [
   {
    "key": "x",
+   "node": "192.0.2.8",
    "reason": "lost",
    "err": "somebody else has it",
    "since": "2026-01-02T03:04:05Z"

@@ -1,0 +1,159 @@
+package etcd
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/pace"
+)
+
+// factsTable puts what nodes say of themselves, in their records, into their leases. A record that
+// goes, because its daemon ended, leaves what it said for as long as the lease stays as
+// it is: the kernel of that node may forward on.
+type factsTable struct {
+	records map[netip.Addr]*nodeFacts   // by public IP
+	leases  map[string]control.Lease    // by key, as last sent
+	bad     func(key string, err error) // told of a record that cannot be read
+}
+
+type nodeFacts struct {
+	control.NodeFacts
+	gone bool
+}
+
+// reset begins again with the records that there are now. What is not among them is gone.
+func (t *factsTable) reset(keys keys, kvs []*mvccpb.KeyValue) {
+	for _, r := range t.records {
+		r.gone = true
+	}
+	for _, kv := range kvs {
+		t.put(keys, kv)
+	}
+}
+
+// put takes over a record. It returns the address that it is of; ok is false if it is not one.
+func (t *factsTable) put(keys keys, kv *mvccpb.KeyValue) (ip netip.Addr, ok bool) {
+	if ip, ok = keys.parseNodeKey(kv.Key); !ok {
+		return ip, false
+	}
+	facts, err := control.ParseNodeFacts(kv.Value)
+	if err != nil {
+		t.bad(string(kv.Key), err)
+		return ip, false
+	}
+	t.records[ip] = &nodeFacts{NodeFacts: facts}
+	return ip, true
+}
+
+// complete puts the facts into the leases of u, which is what the store says now, and adds those leases
+// whose node's record is among the changed ones.
+func (t *factsTable) complete(u *control.Update, changed map[netip.Addr]struct{}) {
+	before := t.leases
+	if u.Reset {
+		t.leases = make(map[string]control.Lease, len(u.Leases))
+	}
+	for i := range u.Leases {
+		l := &u.Leases[i]
+		key := l.Key()
+		old, had := before[key]
+		l.Facts = t.of(*l, old, had)
+		t.leases[key] = *l
+	}
+	for _, key := range u.Deleted {
+		if old, had := before[key]; had {
+			t.forget(old)
+			delete(t.leases, key)
+		}
+	}
+	if u.Reset {
+		t.sweep()
+	}
+	if len(changed) > 0 {
+		t.addChanged(u, changed)
+	}
+}
+
+// of returns the facts of a lease. Those of a record that is gone are of the lease that there was.
+func (t *factsTable) of(l, old control.Lease, had bool) control.NodeFacts {
+	ip := l.Identity()
+	r := t.records[ip]
+	switch {
+	case r == nil:
+		return control.NodeFacts{}
+	case r.gone && !(had && sameValue(old, l)):
+		delete(t.records, ip)
+		return control.NodeFacts{}
+	}
+	return r.NodeFacts
+}
+
+// forget drops the facts of a node whose lease is gone, if its record is, too.
+func (t *factsTable) forget(l control.Lease) {
+	if r := t.records[l.Identity()]; r != nil && r.gone {
+		delete(t.records, l.Identity())
+	}
+}
+
+// sweep drops the facts of records that are gone and have no lease.
+func (t *factsTable) sweep() {
+	has := make(map[netip.Addr]struct{}, len(t.leases))
+	for _, l := range t.leases {
+		has[l.Identity()] = struct{}{}
+	}
+	for ip, r := range t.records {
+		if _, ok := has[ip]; !ok && r.gone {
+			delete(t.records, ip)
+		}
+	}
+}
+
+// addChanged adds to u the leases of the changed records that it does not have yet.
+func (t *factsTable) addChanged(u *control.Update, changed map[netip.Addr]struct{}) {
+	for key, l := range t.leases {
+		ip := l.Identity()
+		if _, ok := changed[ip]; !ok || t.records[ip] == nil || t.records[ip].NodeFacts == l.Facts {
+			continue
+		}
+		l.Facts = t.records[ip].NodeFacts
+		t.leases[key] = l
+		u.Leases = append(u.Leases, l)
+	}
+}
+
+// apply turns the events of one watch response into an Update, if they are worth one.
+func (t *factsTable) apply(keys keys, events []*mvccpb.Event) (u control.Update, ok bool) {
+	changed := map[netip.Addr]struct{}{}
+	leases := events[:0:0]
+	for _, e := range events {
+		if !strings.HasPrefix(string(e.Kv.Key), keys.nodes()) {
+			leases = append(leases, e)
+			continue
+		}
+		if e.Type != mvccpb.Event_DELETE {
+			if ip, ok := t.put(keys, e.Kv); ok {
+				changed[ip] = struct{}{}
+			}
+		} else if ip, ok := keys.parseNodeKey(e.Kv.Key); ok && t.records[ip] != nil {
+			t.records[ip].gone = true
+		}
+	}
+	u = keys.update(leases)
+	t.complete(&u, changed)
+	return u, len(u.Leases)+len(u.Deleted)+len(u.Bad) > 0
+}
+
+// newFactsTable returns an empty one that logs what it cannot read.
+func (s *Store) newFactsTable(ctx context.Context) *factsTable {
+	var notices pace.Notices
+	return &factsTable{records: map[netip.Addr]*nodeFacts{}, leases: map[string]control.Lease{},
+		bad: func(key string, err error) {
+			if due, _ := notices.Due(time.Now(), pace.Notice{Key: key}); len(due) > 0 {
+				s.log.WarnContext(ctx, "node record ignored", "key", key, "err", err)
+			}
+		}}
+}
