@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -63,6 +64,9 @@ func fixOf(o *flags.Flags, network string, err error) string {
 	if taken := new(userspace.NameTakenError); errors.As(err, &taken) {
 		return "ip link del " + taken.Name
 	}
+	if s := new(userspace.SourceError); errors.As(err, &s) {
+		return fixOfSource(s)
+	}
 	if p := new(node.PartError); errors.As(err, &p) && p.Part == node.RulesPart {
 		return "as the error tells, or do without rules: --iptables-forward-rules=false"
 	}
@@ -96,4 +100,13 @@ func fixOfUnderlay(err *underlay.SelectError) string {
 		}
 	}
 	return "correct " + strings.Join(flags, ", ")
+}
+
+// fixOfSource says what lets packets from another address than the peer's in.
+func fixOfSource(err *userspace.SourceError) string {
+	if err.Sender.IsValid() || !err.Peer.IsValid() {
+		return ""
+	}
+	return fmt.Sprintf("if that address is right: run overlayd on %s too, or --source-check=inner --peer-cidr=%s",
+		err.Peer, netip.PrefixFrom(err.Outer, err.Outer.BitLen()))
 }

@@ -148,7 +148,7 @@ func TestKubeCluster(t *testing.T) {
 	}
 }
 
-// checkNode wants of host i what flanneld would have written, and its podCIDR in the subnet file.
+// checkNode wants of host i what flanneld would have written, overlayd's own annotation, and its podCIDR in the subnet file.
 func (k *kubeCluster) checkNode(i int) {
 	k.t.Helper()
 	h := k.hosts[i]
@@ -157,6 +157,7 @@ func (k *kubeCluster) checkNode(i int) {
 		annotation + "backend-type":        "vxlan",
 		annotation + "backend-data":        `{"VNI":1,"VtepMAC":"` + dataplane.MAC(h.addr, 1).String() + `"}`,
 		annotation + "public-ip":           h.addr.String(),
+		annotation + "overlayd-node":       `{"v":1}`,
 	}
 	node := kubetest.Get(k.t, k.client, h.name)
 	if !maps.Equal(node.Annotations, want) {
@@ -343,6 +344,7 @@ func TestKubeDual(t *testing.T) {
 			annotation + "public-ip":           h.addrs[0].String(),
 			annotation + "backend-v6-data":     `{"VNI":1,"VtepMAC":"` + dataplane.MAC(h.addrs[1], 1).String() + `"}`,
 			annotation + "public-ipv6":         h.addrs[1].String(),
+			annotation + "overlayd-node":       `{"v":1}`,
 		}
 		if got := kubetest.Get(t, k.client, h.name).Annotations; !maps.Equal(got, want) {
 			t.Errorf("annotations of %s are %q, want %q", h.name, got, want)
@@ -382,4 +384,21 @@ func TestKubePartition(t *testing.T) {
 	began := time.Now()
 	eventually(t, soon, "route to the Node that joined", func() error { return routes(k.hosts[0], 1) })
 	t.Logf("routed %s after the return", time.Since(began))
+}
+
+// TestKubeSourceOfNATedNode: a Node whose public IP is overwritten by one that its packets do not come from reaches the
+// pods of the userspace dataplane, and is reached.
+func TestKubeSourceOfNATedNode(t *testing.T) {
+	k := newKubeCluster(t, 1, kubeNetwork)
+	h := k.behindDNAT("192.0.2.101")
+	k.node(0, nil)
+	k.node(1, map[string]string{annotation + "public-ip-overwrite": "192.0.2.101"})
+	k.up(0, "--dataplane", modeUserspace)
+	k.up(1, "--dataplane", modeKernel)
+	if got := kubetest.Get(t, k.client, h.name).Annotations[annotation+"overlayd-node"]; got != `{"v":1,"src4":"172.31.0.2"}` {
+		t.Errorf("the node says %s", got)
+	}
+	a, b := k.hosts[0].pod(0, 0), h.pod(0, 0)
+	warmUp(t, a, b)
+	checkPair(t, k.hosts[0], a, h, b, 4<<20)
 }

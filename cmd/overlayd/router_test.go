@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
@@ -137,17 +139,83 @@ func TestBehindNAT(t *testing.T) {
 // behindNAT makes one more host, which has an address of its own behind a router of its
 // own with the given one.
 func (c *cluster) behindNAT(public string) *host {
-	router := netnstest.New(c.t)
-	netnstest.Plug(c.under, "nat"+public[strings.LastIndex(public, ".")+1:], router, public+"/24")
-	h := c.addHost(netip.MustParseAddr("172.31.0.2"))
-	netnstest.Link(router, "inside", h.NS, "eth0")
-	router.Addr("inside", "172.31.0.1/24")
-	h.Addr("eth0", "172.31.0.2/24")
-	h.DefaultRoute("172.31.0.1")
-	forward(router)
+	h, router := c.behindRouter(public)
 	nft(c.t, router, fmt.Sprintf(`table ip nat {
 	chain in { type nat hook prerouting priority dstnat; ip daddr %[1]s dnat to 172.31.0.2; }
 	chain out { type nat hook postrouting priority srcnat; ip saddr 172.31.0.2 snat to %[1]s; }
 }`, public))
 	return h
+}
+
+// behindDNAT is behindNAT with a router that translates only what comes in: the host's
+// packets keep the source 172.31.0.2.
+func (c *cluster) behindDNAT(public string) *host {
+	h, router := c.behindRouter(public)
+	c.under.Run("ip", "route", "add", "172.31.0.0/24", "via", public)
+	nft(c.t, router, fmt.Sprintf(`table ip nat {
+	chain in { type nat hook prerouting priority dstnat; ip daddr %s udp dport 8472 dnat to 172.31.0.2; }
+}`, public))
+	return h
+}
+
+func (c *cluster) behindRouter(public string) (h *host, router *netnstest.NS) {
+	router = netnstest.New(c.t)
+	netnstest.Plug(c.under, "nat"+public[strings.LastIndex(public, ".")+1:], router, public+"/24")
+	h = c.addHost(netip.MustParseAddr("172.31.0.2"))
+	netnstest.Link(router, "inside", h.NS, "eth0")
+	router.Addr("inside", "172.31.0.1/24")
+	h.Addr("eth0", "172.31.0.2/24")
+	h.DefaultRoute("172.31.0.1")
+	forward(router)
+	return h, router
+}
+
+// TestSourceOfNATedPeer: a node whose packets do not come from its public IP, but from an address that it says to
+// be its own, reaches the pods of either dataplane and is reached.
+func TestSourceOfNATedPeer(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{modeKernel, modeUserspace} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, 2, testNetwork)
+			h := c.behindDNAT("192.0.2.101")
+			c.hosts[0].up("--dataplane", modeUserspace)
+			h.up("--dataplane", mode, "--public-ip", "192.0.2.101", "--iface", "172.31.0.2")
+			c.hosts[1].up("--dataplane", modeUserspace) // it learns of h from the first list
+			a := h.pod(0, 0)
+			for i := range 2 {
+				b := c.hosts[i].pod(0, 0)
+				warmUp(t, a, b)
+				checkPair(t, h, a, c.hosts[i], b, 4<<20)
+				if n := linesWith(c.hosts[i].daemon.text(), "packets dropped"); n > 0 {
+					t.Errorf("%d lines about dropped packets:\n%s", n, c.hosts[i].daemon.text())
+				}
+			}
+		})
+	}
+}
+
+// TestSourceCheckInner: packets of a flanneld behind such a NAT are dropped, with a line that says what would let
+// them in, and do come in with that.
+func TestSourceCheckInner(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, testNetwork)
+	h, far := c.hosts[0], c.behindDNAT("192.0.2.101")
+	h.up("--dataplane", modeUserspace)
+	peer := makePeer(t, far, h, "10.5.250.0", true)
+	c.put(peer.key, strings.Replace(peer.value, "172.31.0.2", "192.0.2.101", 1))
+	a, b := h.pod(0, 0), &pod{NS: far.NS, addr: peer.addr, addrs: []netip.Addr{peer.addr}}
+	eventually(t, patience, "a line about the source", func() error {
+		if echoWithin(a.NS, b.addr, 56, 100*time.Millisecond) == nil {
+			t.Fatal("its packets come in: why?")
+		}
+		if text := h.daemon.text(); linesWith(text, "--source-check=inner --peer-cidr=172.31.0.2/32") != 1 {
+			return fmt.Errorf("not one such line:\n%s", text)
+		}
+		return nil
+	})
+	h.daemon.stop(unix.SIGTERM)
+	h.up("--dataplane", modeUserspace, "--source-check=inner", "--peer-cidr=172.31.0.2/32")
+	warmUp(t, a, b)
+	checkPair(t, h, a, far, b, 4<<20)
 }

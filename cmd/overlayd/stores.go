@@ -22,6 +22,7 @@ import (
 // is the only one that knows which kinds of store there are.
 func withStores(o *flags.Flags) node.Config {
 	c := o.Config()
+	c.Version = version
 	s := &stores{flags: o, log: c.Log}
 	c.OpenStore = s.open
 	c.StoreHosts = storeHosts(o)

@@ -29,7 +29,11 @@ func TestKubeTakeover(t *testing.T) {
 		func() { c.up(0, "--dataplane", modeKernel, "--ip-masq") },
 		func() {
 			for _, f := range []*flannelHost{k.flannelHost, k.peer} {
-				if got, want := kubetest.Get(t, c.client, f.name).Annotations, annotations(f); !maps.Equal(got, want) {
+				want := annotations(f)
+				if f == k.flannelHost {
+					want[annotation+"overlayd-node"] = `{"v":1}`
+				}
+				if got := kubetest.Get(t, c.client, f.name).Annotations; !maps.Equal(got, want) {
 					t.Errorf("annotations of %s are %q, want %q", f.name, got, want)
 				}
 			}

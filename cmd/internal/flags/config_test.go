@@ -157,6 +157,8 @@ func everyFlag(t *testing.T) map[string]struct {
 	return map[string]struct{ value, with string }{
 		"dataplane":                    {"kernel", ""},
 		"df":                           {"set", "--dataplane=userspace"},
+		"source-check":                 {"inner", "--peer-cidr=10.0.0.0/8"},
+		"peer-cidr":                    {"10.0.0.0/8", "--source-check=inner"},
 		"debug-offloads":               {"none", ""},
 		"network":                      {"10.7.0.0/16", ""},
 		"net-config-path":              {config, ""},
@@ -219,7 +221,7 @@ func TestEveryFlagCounts(t *testing.T) {
 		}
 		with := strings.Fields(c.with)
 		before, err := parsed(with, nil)
-		if err != nil {
+		if err != nil && name != "source-check" && name != "peer-cidr" {
 			t.Fatalf("%s: %v", c.with, err)
 		}
 		after, err := parsed(append(with, "--"+name+"="+c.value), nil)
@@ -257,7 +259,7 @@ func effect(o *Flags) string {
 // TestEveryFieldIsSet: no flag is missing either: each field of what a daemon is told comes from a
 // flag, but for those that cmd/overlayd fills in.
 func TestEveryFieldIsSet(t *testing.T) {
-	callers := []string{"Hostname", "OpenStore", "StoreHosts", "OpenNetworks", "StartEtcd", "Listen", "Notify", "Fix", "Underlay.IPv4", "Underlay.IPv6"}
+	callers := []string{"Hostname", "Version", "OpenStore", "StoreHosts", "OpenNetworks", "StartEtcd", "Listen", "Notify", "Fix", "Underlay.IPv4", "Underlay.IPv6"}
 	changed := map[string]bool{}
 	note := func(o *Flags) {
 		var walk func(path string, v reflect.Value)
@@ -349,6 +351,12 @@ func TestRefusals(t *testing.T) {
 		{"--dataplane=both", "dataplane", "both", "auto, kernel or userspace"},
 		{"--df=maybe", "df", "maybe", "clear or set"},
 		{"--df=set", "df", "set", "--dataplane=userspace"},
+		{"--source-check=none", "source-check", "none", "outer or inner"},
+		{"--source-check=inner", "source-check", "inner", "--peer-cidr"},
+		{"--source-check=inner --peer-cidr=10.0.0.0/8 --dataplane=kernel", "source-check", "inner", "takes packets from every address"},
+		{"--peer-cidr=10.0.0.0/8", "peer-cidr", "10.0.0.0/8", "--source-check=inner"},
+		{"--source-check=inner --peer-cidr=10.0.0.1/8", "peer-cidr", "10.0.0.1/8", "bits beyond its length"},
+		{"--source-check=inner --peer-cidr=10.0.0.0", "peer-cidr", "10.0.0.0", "want a network"},
 		{"--df=set --dataplane=kernel", "df", "set", "--dataplane=userspace"},
 		{"--debug-offloads=-none-such", "debug-offloads", "-none-such", ""},
 		{"--network=10.5.0.0", "network", "10.5.0.0", "want a network such as"},
@@ -416,6 +424,7 @@ func TestLimits(t *testing.T) {
 		"--healthz-port=65535", "--healthz-port=0", "--healthz-ip=::", "--healthz-ip=localhost",
 		"--etcd-prefix=a", "--etcd-endpoints=unix:///run/etcd.sock", "--etcd-endpoints=https://[2001:db8::1]:2379",
 		"--etcd-embedded --etcd-listen-client-url=unix:///run/etcd.sock", "--etcd-embedded=false --etcd-data-dir=",
+		"--source-check=inner --peer-cidr=0.0.0.0/0 --peer-cidr=fd00::/8", "--source-check=outer --dataplane=kernel",
 		"--df=set --dataplane=userspace", "--df=clear --dataplane=kernel", "--iface-can-reach=2001:db8::1", "--public-ip=10.0.0.1",
 		"--kube-subnet-mgr --etcd-prefix=", "--kube-subnet-mgr --etcd-endpoints=", "--kube-subnet-mgr --net-config-path=/none",
 	} {

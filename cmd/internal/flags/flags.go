@@ -6,8 +6,10 @@ package flags
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -113,6 +115,7 @@ func (o *Flags) Config() node.Config {
 		Mode:            node.Mode(o.Dataplane.mode),
 		DF:              o.Dataplane.df == dfSet,
 		Offloads:        o.Dataplane.offloads,
+		AnyPeerFrom:     o.Dataplane.anyPeerFrom,
 		Underlay:        o.Underlay.Options(),
 		WorkloadAddress: o.Network.workloadAddress,
 		RenewMargin:     time.Duration(o.Etcd.renewMarginMin) * time.Minute,
@@ -124,9 +127,12 @@ func (o *Flags) Config() node.Config {
 type dataplaneFlags struct {
 	mode        string
 	df          string
+	sourceCheck string
+	peerCIDRs   []string
 	offloadList string
 
-	offloads userspace.Offloads // made by check
+	offloads    userspace.Offloads // made by check
+	anyPeerFrom []netip.Prefix     // likewise
 }
 
 // The values of --df.
@@ -135,9 +141,17 @@ const (
 	dfSet   = "set"
 )
 
+// The values of --source-check.
+const (
+	sourceOuter = "outer"
+	sourceInner = "inner"
+)
+
 func (o *dataplaneFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&o.mode, "dataplane", string(node.Auto), "kernel: program the kernel's vxlan device; userspace: forward packets in this process; auto: kernel if it works, else userspace")
 	f.StringVar(&o.df, "df", dfClear, "clear: the underlay may fragment tunnel packets, as with flannel; set: it may not, and hosts learn what each path takes (userspace dataplane only)")
+	f.StringVar(&o.sourceCheck, "source-check", sourceOuter, "outer: a peer's packets come from its own address; inner: also from any address in --peer-cidr, if their inner source is in some peer's subnet, for peers behind a NAT (userspace dataplane only)")
+	f.StringArrayVar(&o.peerCIDRs, "peer-cidr", nil, "network such as 10.0.0.0/16 with the addresses that packets of peers come from; repeatable, with --source-check=inner")
 	f.StringVar(&o.offloadList, "debug-offloads", "all", "offloads that the userspace dataplane may use: all, none, or a list such as -udp-gro,-coalesce")
 	f.Lookup("debug-offloads").Hidden = true
 }
@@ -154,9 +168,34 @@ func (o *dataplaneFlags) check(p *problems) {
 	case o.df == dfSet && o.mode != string(node.Userspace):
 		p.bad("df", o.df, "only the userspace dataplane can do this: give --dataplane=userspace too")
 	}
+	o.checkSources(p)
 	var err error
 	if o.offloads, err = userspace.ParseOffloads(o.offloadList); err != nil {
 		p.bad("debug-offloads", o.offloadList, err.Error())
+	}
+}
+
+// checkSources parses the networks that packets of any peer may come from.
+func (o *dataplaneFlags) checkSources(p *problems) {
+	switch {
+	case o.sourceCheck != sourceOuter && o.sourceCheck != sourceInner:
+		p.bad("source-check", o.sourceCheck, "want outer or inner")
+	case o.sourceCheck == sourceInner && len(o.peerCIDRs) == 0:
+		p.bad("source-check", o.sourceCheck, "say from which addresses packets of peers may come, by --peer-cidr")
+	case o.sourceCheck == sourceInner && o.mode == string(node.Kernel):
+		p.bad("source-check", o.sourceCheck, "the kernel dataplane takes packets from every address: leave this out")
+	case o.sourceCheck == sourceOuter && len(o.peerCIDRs) > 0:
+		p.bad("peer-cidr", strings.Join(o.peerCIDRs, ","), "needs --source-check=inner")
+	}
+	for _, text := range o.peerCIDRs {
+		c, err := netip.ParsePrefix(text)
+		if err != nil || c.Addr().Is4In6() || c != c.Masked() {
+			p.bad("peer-cidr", text, "want a network such as 10.0.0.0/16, without bits beyond its length")
+			continue
+		}
+		if o.sourceCheck == sourceInner {
+			o.anyPeerFrom = append(o.anyPeerFrom, c)
+		}
 	}
 }
 

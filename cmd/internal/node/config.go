@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"time"
@@ -19,6 +20,7 @@ import (
 type Config struct {
 	Log      *slog.Logger // must be set
 	Hostname string       // name of this node, for messages
+	Version  string       // of this program, for messages
 
 	OpenStore    OpenStore    // must be set
 	OpenNetworks OpenNetworks // nil: serve the one network that has no name
@@ -41,6 +43,8 @@ type Config struct {
 	Mode     Mode // must be set
 	DF       bool // userspace dataplane: the underlay may not fragment
 	Offloads userspace.Offloads
+	// AnyPeerFrom: the userspace dataplane takes packets of any peer from addresses in these.
+	AnyPeerFrom []netip.Prefix
 
 	Underlay underlay.Options // the families are filled in from the network config
 

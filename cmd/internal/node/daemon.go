@@ -9,12 +9,14 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/control"
 )
 
 // Daemon is what lives as long as the process and is shared by the networks that it serves:
 // the list of them, their UDP ports, the embedded etcd, the health endpoint.
 type Daemon struct {
 	cfg     Config
+	process control.Process
 	expects *expected
 	ports   portPool
 	served  servedConfigs
@@ -27,7 +29,7 @@ type Daemon struct {
 
 // New returns a Daemon that does nothing before Run.
 func New(cfg Config) *Daemon {
-	return &Daemon{cfg: cfg, expects: newExpected(), parts: (*Session).parts, drain: make(chan struct{})}
+	return &Daemon{cfg: cfg, process: thisProcess(cfg.Version), expects: newExpected(), parts: (*Session).parts, drain: make(chan struct{})}
 }
 
 // Drain makes Run give the leases back and return. It may be called at any time, more than once.

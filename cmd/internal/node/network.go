@@ -74,7 +74,7 @@ func (n *Network) attrs(err error) []any { return n.cfg.attrs(n.name, err) }
 
 // claim makes the subnet file this process's, and learns the node's ID from the file beside it.
 func (n *Network) claim() (err error) {
-	n.node = control.Node{ID: newNodeID(), Name: n.cfg.Hostname}
+	n.node = control.Node{ID: newNodeID(), Name: n.cfg.Hostname, Process: n.daemon.process}
 	n.file, err = claimNode(n.subnetFile)
 	switch {
 	case errors.As(err, new(*RunningError)):

@@ -119,13 +119,15 @@ func (s *Session) openForwarding(mtu int) (dataplane.Part, error) {
 func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
 	n := s.network
 	config := userspace.Config{
-		Log:       n.log,
-		Underlays: n.underlays(s.config, s.iface),
-		VNI:       s.config.Backend.VNI,
-		Port:      s.config.Backend.Port,
-		MTU:       mtu,
-		Offloads:  n.cfg.Offloads,
-		DF:        n.cfg.DF,
+		Log:         n.log,
+		Underlays:   n.underlays(s.config, s.iface),
+		VNI:         s.config.Backend.VNI,
+		Port:        s.config.Backend.Port,
+		MTU:         mtu,
+		Offloads:    n.cfg.Offloads,
+		DF:          n.cfg.DF,
+		AnyPeerFrom: n.cfg.AnyPeerFrom,
+		LogAttrs:    n.attrs,
 	}
 	giveBack, open := func() {}, userspace.Open
 	var err error

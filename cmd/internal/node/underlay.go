@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/overlayd/overlayd/control"
@@ -71,6 +72,7 @@ func (n *Network) chooseUnderlay(ctx context.Context, config control.Network) er
 		return err
 	}
 	n.chosenBy, n.node.PublicIP, n.node.PublicIPv6 = o, iface.IPv4.Public, iface.IPv6.Public
+	n.node.Source, n.node.SourceV6 = sourceOf(iface.IPv4), sourceOf(iface.IPv6)
 	if iface != n.iface {
 		attrs := []any{"interface", iface.Name, "mtu", iface.MTU}
 		for _, u := range iface.Underlays(config.EnableIPv4, config.EnableIPv6) {
@@ -80,6 +82,14 @@ func (n *Network) chooseUnderlay(ctx context.Context, config control.Network) er
 	}
 	n.iface = iface
 	return nil
+}
+
+// sourceOf returns the source of what leaves by e, if it is not the public address: not valid else.
+func sourceOf(e underlay.End) netip.Addr {
+	if e.Local == e.Public {
+		return netip.Addr{}
+	}
+	return e.Local
 }
 
 // underlays returns what the dataplane of a network is opened with. Several networks of the
