@@ -192,15 +192,12 @@ const errorTarget = "ERROR"
 func chainName(f family, entry []byte) (name string, ok bool) {
 	const nameAt, nameLen = 32, 30 // struct xt_error_target
 	target, _, _, _ := entryOffsets(f)
-	text := func(b []byte) string {
-		s, _, _ := strings.Cut(string(b), "\x00")
-		return s
-	}
 	t := int(*(*uint16)(unsafe.Pointer(&entry[target])))
-	if t+nameAt+nameLen > len(entry) || text(entry[t+2:t+nameAt-1]) != errorTarget {
+	if t+nameAt+nameLen > len(entry) || !bytes.HasPrefix(entry[t+2:], []byte(errorTarget+"\x00")) {
 		return "", false
 	}
-	return text(entry[t+nameAt : t+nameAt+nameLen]), true
+	name, _, _ = strings.Cut(string(entry[t+nameAt:t+nameAt+nameLen]), "\x00")
+	return name, true
 }
 
 // isDrop reports whether the rule at an offset, which holds a policy, drops.

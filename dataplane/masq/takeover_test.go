@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -115,6 +117,39 @@ func TestTakeover(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestFlannelNetworks: what flannel's rules name is found in whatever tables they are, and no longer once
+// overlayd serves the network.
+func TestFlannelNetworks(t *testing.T) {
+	for _, v := range []variant{nftVariant, iptNFT, iptLegacy} {
+		t.Run(string(v), func(t *testing.T) {
+			h := newHost(t, v)
+			find := func() (found []netip.Prefix) {
+				h.Must(func() (err error) { found, err = FlannelNetworks(); return err })
+				return found
+			}
+			h.ipt("iptables", "-A", "FORWARD", "-s", "10.77.0.0/16", "-j", "ACCEPT")
+			h.nft("add table ip others")
+			if got := find(); len(got) > 0 {
+				t.Errorf("without flannel: %v", got)
+			}
+			h.flannel(v, same)
+			got := find()
+			for _, want := range prefixes(testNetwork, testNetwork6, testSubnet, testSubnet6) {
+				if !slices.Contains(got, want) {
+					t.Errorf("%s is not among %v", want, got)
+				}
+			}
+			if slices.Contains(got, netip.MustParsePrefix("10.77.0.0/16")) {
+				t.Errorf("a rule of others is taken for flannel's: %v", got)
+			}
+			h.sync(h.config(), wanted())
+			if got := find(); len(got) > 0 {
+				t.Errorf("of a network that overlayd serves: %v", got)
+			}
+		})
 	}
 }
 

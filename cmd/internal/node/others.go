@@ -110,7 +110,11 @@ func isOf(subnets []netip.Prefix, addrs []netip.Addr) bool {
 
 // mtu returns the MTU that others have written for the device with these addresses; 0: none.
 func (o others) mtu(addrs []netip.Addr) (mtu int) {
-	for _, f := range o.files {
+	files := slices.Clone(o.files)
+	for _, f := range o.flannelds {
+		files = append(files, f.foreignFile)
+	}
+	for _, f := range files {
 		if isOf(f.subnets, addrs) {
 			mtu = max(mtu, f.mtu)
 		}
