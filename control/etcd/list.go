@@ -51,17 +51,24 @@ func (s *Store) listRange(ctx context.Context, what string, keys keyRange, revis
 	}
 }
 
-// Published implements control.Publisher: it returns the leases with the public IPs of node,
-// and its reservations.
+// Published implements control.Publisher: it returns the leases that node has written under whatever
+// public IP, and its reservations. If there are none of the former, its leases are those with its
+// public IPs, for they may be of a flanneld on its host, or of an earlier ID; else those are of a
+// host that had its address before.
 func (s *Store) Published(ctx context.Context, node control.Node) (leases []control.Lease, err error) {
 	own := control.Lease{PublicIP: node.PublicIP, PublicIPv6: node.PublicIPv6}
+	tag := leaseTag(node.ID)
+	wrote := func(l control.Lease) bool { return node.ID != "" && leaseID(l.Handle).hasTag(tag) }
 	_, err = s.list(ctx, func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {
-			if l, err := s.keys.parse(kv); err == nil && l.SamePublicIP(own) {
+			if l, err := s.keys.parse(kv); err == nil && (wrote(l) || l.SamePublicIP(own)) {
 				leases = append(leases, l)
 			}
 		}
 	})
+	if slices.ContainsFunc(leases, wrote) {
+		leases = slices.DeleteFunc(leases, func(l control.Lease) bool { return !wrote(l) && l.Handle != 0 })
+	}
 	return leases, err
 }
 

@@ -128,3 +128,32 @@ func TestMoveAndOwnerReturns(t *testing.T) {
 		t.Errorf("the other's entry became %+v", after)
 	}
 }
+
+// TestPublishedAfterExchange: a host that has come to the address of another one has its own lease still,
+// and not that of the other one. Without a lease of its own it has that of its address.
+func TestPublishedAfterExchange(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	var had [3]control.Lease
+	for i := 1; i <= 2; i++ {
+		n, vteps := node(i)
+		l, err := c.open(t).Acquire(t.Context(), n, vteps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		had[i] = l
+	}
+	for _, tt := range []struct {
+		id   string
+		at   int
+		want control.Lease
+	}{
+		{"id-1", 1, had[1]}, {"id-1", 2, had[1]}, {"id-1", 3, had[1]}, {"id-2", 1, had[2]}, {"id-3", 1, had[1]}, {"", 1, had[1]},
+	} {
+		n, _ := userspace(tt.id, tt.at)
+		got, err := c.open(t).Published(t.Context(), n)
+		if err != nil || len(got) != 1 || got[0].Key() != tt.want.Key() {
+			t.Errorf("node %q at %d has published %v, %v, want %s", tt.id, tt.at, got, err, tt.want.Key())
+		}
+	}
+}

@@ -145,6 +145,7 @@ func drainStore(ctx context.Context, cfg Config, name string) (given GivenLease,
 		return given, err
 	}
 	defer n.release()
+	n.node.ID = n.file.id
 	given.Public = n.published(config)
 	if err := n.checkAlone(ctx, given.Public); err != nil {
 		return given, err
