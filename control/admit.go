@@ -14,10 +14,12 @@ import (
 
 // claim is what one family of one lease asks for.
 type claim struct {
-	rec    *ribLease
-	subnet netip.Prefix
-	vtep   dataplane.VTEP
-	source netip.Addr // outer source of its packets, if it is not vtep.Addr
+	rec     *ribLease
+	subnet  netip.Prefix
+	vtep    dataplane.VTEP
+	source  netip.Addr // outer source of its packets, if it is not vtep.Addr
+	created int64      // the lease's CreateRevision, here so that to sort claims fetches no lease
+	kept    bool       // the lease is
 }
 
 // vtepMAC is the MAC of one underlay family's device.
@@ -80,7 +82,7 @@ func (a *admission) appendClaims(claims []claim, rec *ribLease) []claim {
 			a.reject(rec, p, refuse(noCommonFamily, "subnet %s: no public IP with backend data in a family in which this node has them too", p))
 			continue
 		}
-		c := claim{rec: rec, subnet: p, vtep: vtep}
+		c := claim{rec: rec, subnet: p, vtep: vtep, created: rec.CreateRevision, kept: rec.kept}
 		if a.isComing(c) {
 			continue
 		}

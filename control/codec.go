@@ -120,7 +120,7 @@ func parseValue(value []byte) (l Lease, err error) {
 	return l, nil
 }
 
-// parseVTEP reads the backend data of one family; absent is none.
+// parseVTEP reads the backend data of one family; absent means that there is no VTEP.
 func parseVTEP(field string, text json.RawMessage) (VTEPData, error) {
 	if len(text) == 0 || string(text) == "null" {
 		return VTEPData{}, nil

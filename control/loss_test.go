@@ -99,7 +99,7 @@ func TestLostSubnetIsNotTakenBack(t *testing.T) {
 	})
 }
 
-// TestSubnetFileThatCannotBeRemoved is said, and tried again.
+// TestSubnetFileThatCannotBeRemoved is logged, and tried again.
 func TestSubnetFileThatCannotBeRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)

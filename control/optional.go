@@ -43,7 +43,7 @@ type AddressSource interface {
 // LiveNodeFinder is a Store that knows which nodes live.
 type LiveNodeFinder interface {
 	// LiveNode returns the ID and the name of the node that publishes an address and was alive
-	// seconds ago; both are empty if there is none.
+	// seconds ago; both are empty if no node does.
 	LiveNode(ctx context.Context, public netip.Addr) (id, name string, err error)
 }
 

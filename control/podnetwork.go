@@ -17,7 +17,7 @@ func ParsePodNetwork(text []byte) (Network, error) {
 	return n, nil
 }
 
-// ParseVTEPData reads the BackendData of one vxlan VTEP; null is none. Errors begin with
+// ParseVTEPData reads the BackendData of one vxlan VTEP; null means that there is no VTEP. Errors begin with
 // field and have the value.
 func ParseVTEPData(field, text string) (VTEPData, error) {
 	if !json.Valid([]byte(text)) {

@@ -147,7 +147,7 @@ func (r *RIB) drop() {
 	}
 }
 
-// keptSubnets returns the subnets of the leases that are kept, nil if there are none.
+// keptSubnets returns the subnets of the leases that are kept, nil if none are kept.
 func (r *RIB) keptSubnets() map[netip.Prefix]struct{} {
 	if r.kept == 0 {
 		return nil
@@ -238,17 +238,17 @@ func byAge(claims []claim) []int32 {
 		order[i] = int32(i)
 	}
 	slices.SortFunc(order, func(i, j int32) int {
-		x, y := claims[i].rec, claims[j].rec
+		x, y := &claims[i], &claims[j]
 		if x.kept != y.kept {
 			if x.kept {
 				return 1
 			}
 			return -1
 		}
-		if c := cmp.Compare(x.CreateRevision, y.CreateRevision); c != 0 {
+		if c := cmp.Compare(x.created, y.created); c != 0 {
 			return c
 		}
-		return cmp.Compare(x.key, y.key)
+		return cmp.Compare(x.rec.key, y.rec.key)
 	})
 	return order
 }

@@ -160,7 +160,7 @@ func TestPeersOfAnOlderNewcomer(t *testing.T) {
 }
 
 // TestPeersByVTEPFamily has two nodes, each with the VTEPs that a letter says: 4, 6, or
-// d for both. A subnet goes by the VTEP of its own family where both nodes have one.
+// d for both. A subnet goes by the VTEP of its own family if both nodes have one.
 func TestPeersByVTEPFamily(t *testing.T) {
 	n := network(t, `{"Network":"10.3.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48"}`)
 	node := func(i int, vteps string) Lease {

@@ -137,7 +137,7 @@ func TestStatusOfEntries(t *testing.T) {
 	})
 }
 
-// TestStatusOfLease: why there is none, why it is not renewed, that it is lost or given back; each
+// TestStatusOfLease: why a node has no lease, why it is not renewed, that it is lost or given back: each
 // is published.
 func TestStatusOfLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 // store that does not answer is an error and never a hang. Errors that a caller branches on
 // are the sentinels below; every other error means "try again later".
 type Store interface {
-	// Network returns the network config. ErrNoNetwork: there is none yet;
+	// Network returns the network config. ErrNoNetwork: nobody has written it yet;
 	// *NetworkError: what is there is not valid.
 	Network(ctx context.Context) (Network, error)
 	// Acquire gets node a lease that publishes vteps: the one it has, under whatever

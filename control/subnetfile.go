@@ -14,7 +14,7 @@ import (
 )
 
 // SubnetFile is the content of subnet.env, by which this node tells its CNI plugin,
-// and its own next run, what it has; there is none while the node has lost its lease and
+// and its own next run, what it has. The file does not exist while the node has lost its lease and
 // has no other. A family without a valid Subnet has no lines.
 type SubnetFile struct {
 	Network, Subnet         netip.Prefix // IPv4; Subnet is the lease's

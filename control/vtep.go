@@ -77,7 +77,7 @@ func (l Lease) Identity() netip.Addr {
 }
 
 // SamePublicIP reports whether two leases are of one node by their public IPs. IPv4 decides
-// where both have it: all leases without it have the same IPv4 address, none.
+// if both have it: all leases without it have the same IPv4 address, none.
 func (l Lease) SamePublicIP(m Lease) bool {
 	if l.PublicIP.IsValid() && m.PublicIP.IsValid() {
 		return l.PublicIP == m.PublicIP

@@ -13,7 +13,7 @@ import (
 
 var node4, node6 = netip.MustParseAddr("10.1.1.1"), netip.MustParseAddr("fd00:0:0:1::1")
 
-// dontFragment is tcpPacket with DF set where there is such a bit.
+// dontFragment is tcpPacket with DF set if it has such a bit.
 func dontFragment(t *testing.T, version, n int) []byte {
 	t.Helper()
 	packet := tcpPacket(t, version, pattern(n))

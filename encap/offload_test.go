@@ -12,7 +12,7 @@ func TestOffloads(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		packet []byte
-		want   Offload // the zero value where it is not ok
+		want   Offload // the zero value if it is not ok
 	}{
 		{"TCP4", tcp4, Offload{GSOTCPv4, true, 50, 20, 16, 52, 0}},
 		{"TCP6", tcp6, Offload{GSOTCPv6, true, 50, 40, 16, 72, 0}},

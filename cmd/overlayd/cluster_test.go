@@ -50,7 +50,7 @@ const (
 	under6 = "2001:db8::/64"
 )
 
-// newCluster starts etcd with config (none where it is empty) and makes n hosts
+// newCluster starts etcd with config (none if it is empty) and makes n hosts
 // on which nothing runs yet, on an IPv4 underlay.
 func newCluster(t *testing.T, n int, config string) *cluster {
 	t.Helper()
@@ -138,7 +138,7 @@ func (c *cluster) delete(key string) {
 	}
 }
 
-// get returns a key's value, empty where there is none.
+// get returns a key's value, empty if it is missing.
 func (c *cluster) get(key string) string {
 	c.t.Helper()
 	r, err := c.client.Get(c.t.Context(), key)
@@ -151,7 +151,7 @@ func (c *cluster) get(key string) string {
 	return string(r.Kvs[0].Value)
 }
 
-// host is one machine: its namespace, and the daemon where one runs.
+// host is one machine: its namespace, and its daemon if one runs.
 type host struct {
 	*netnstest.NS
 	c          *cluster
@@ -230,7 +230,7 @@ func (h *host) up(args ...string) {
 	h.start(args...).waitLog(`msg=ready`, patience)
 }
 
-// env reads the subnet file, and waits for it where there is none: FLANNEL_SUBNET
+// env reads the subnet file, and waits until it is there: FLANNEL_SUBNET
 // and so on.
 func (h *host) env(key string) (value string) {
 	h.c.t.Helper()
@@ -311,7 +311,7 @@ func (h *host) pod(i, mtu int) *pod {
 		fmt.Sscan(h.env("FLANNEL_MTU"), &mtu)
 	}
 	name := fmt.Sprintf("pod%d", i)
-	// The links' own addresses are of use at once: nobody is asked whether they are duplicates.
+	// The links' own addresses work at once: nobody is asked whether they are duplicates.
 	dad := func(ns *netnstest.NS, value string) {
 		ns.Must(func() error { return rtnl.SetSysctl(ip6Conf+"/default/accept_dad", value) })
 	}

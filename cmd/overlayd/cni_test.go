@@ -13,8 +13,8 @@ import (
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
-// asIdle is how long TestCNI watches for processes that an idle daemon executes; what is
-// promised is none in 60s.
+// asIdle is how long TestCNI watches for processes that an idle daemon executes. The
+// promise is that it executes nothing, also in 60s.
 const asIdle = "OVERLAYD_TEST_IDLE"
 
 // site is a host with two pods made by CNI plugins and a network of its own that is not the

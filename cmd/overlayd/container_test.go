@@ -181,7 +181,7 @@ func TestContainerLacks(t *testing.T) {
 	}
 }
 
-// TestForwardingOff: read-only /proc/sys with forwarding off is said with its remedy.
+// TestForwardingOff: read-only /proc/sys with forwarding off is logged with its remedy.
 func TestForwardingOff(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, testNetwork)

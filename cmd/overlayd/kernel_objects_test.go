@@ -81,8 +81,8 @@ func listen(t *testing.T, h *host) *listener {
 	return l
 }
 
-// events returns what has been said so far, one line for each.
-func (l *listener) events(t *testing.T) (said []string) {
+// events returns what was reported so far, one line for each.
+func (l *listener) events(t *testing.T) (seen []string) {
 	t.Helper()
 	if err := l.socket.SetReceiveTimeout(&unix.Timeval{Usec: 100_000}); err != nil {
 		t.Fatal(err)
@@ -90,14 +90,14 @@ func (l *listener) events(t *testing.T) (said []string) {
 	for {
 		messages, _, err := l.socket.Receive()
 		if err == unix.EAGAIN {
-			return said
+			return seen
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range messages {
 			if event := l.describe(m.Header.Type, m.Data); event != "" {
-				said = append(said, event)
+				seen = append(seen, event)
 			}
 		}
 	}

@@ -124,7 +124,7 @@ const countLeaks = `table inet leaks {
 type flood struct {
 	mark           uint32
 	server, client net.PacketConn
-	window         chan struct{} // a token for each batch on the way, taken back by time where it was lost
+	window         chan struct{} // a token for each batch on the way, taken back by time if it was lost
 	done           chan struct{} // closed when enough were received, or it has failed
 
 	received, foreign int // by receive

@@ -124,7 +124,7 @@ func parseReservation(args []string, public, public6 string) (l control.Lease, e
 	return l, err
 }
 
-// publicAddr reads a public address, which other hosts must be able to send to; empty text is none.
+// publicAddr reads a public address, which other hosts must be able to send to; empty text means that no address is given.
 func publicAddr(flag, text string, ok func(netip.Addr) bool) (netip.Addr, error) {
 	if text == "" {
 		return netip.Addr{}, nil

@@ -89,7 +89,7 @@ func TestNetworks(t *testing.T) {
 				t.Errorf("blue has %s again, a pod had %s", got, was)
 			}
 			if n := linesWith(c.hosts[0].daemon.text(), "10.5.0.0/33"); n == 0 {
-				t.Errorf("nothing said of the bad config:\n%s", c.hosts[0].daemon.text())
+				t.Errorf("nothing logged about the bad config:\n%s", c.hosts[0].daemon.text())
 			}
 
 			drain := c.hosts[0].overlayd("drain", "--watch-networks", "--subnet-dir", dirs[0], "--etcd-endpoints", c.url)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ttl returns how long a key has to live, 0 where it never expires and less than 0 where
+// ttl returns how long a key has to live, 0 if it never expires and less than 0 if
 // it is not there.
 func (c *cluster) ttl(key string) time.Duration {
 	c.t.Helper()

@@ -75,7 +75,7 @@ func TestDirectRoutingOnAndOffLink(t *testing.T) {
 }
 
 // awaitAll waits until each address of to is reached by large packets. The first of IPv6 is
-// lost where a link on the way has a smaller MTU than the sender's (RFC 8201).
+// lost if a link on the way has a smaller MTU than the sender's (RFC 8201).
 func awaitAll(t *testing.T, from *netnstest.NS, to *pod) {
 	t.Helper()
 	for _, addr := range to.addrs {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestNodeAddressChange: a host whose address is replaced publishes the new one with the same
-// subnet, peers follow, and no process starts anew.
+// subnet, peers follow, and no process starts again.
 func TestNodeAddressChange(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{modeKernel, modeUserspace} {
@@ -44,7 +44,7 @@ func TestNodeAddressChange(t *testing.T) {
 				t.Errorf("subnet %s, was %s", h.key(), key)
 			}
 			if n := linesWith(h.daemon.text(), "session ended: opening another"); n != 1 {
-				t.Errorf("%d sessions were opened anew:\n%s", n, h.daemon.text())
+				t.Errorf("%d more sessions were opened:\n%s", n, h.daemon.text())
 			}
 		})
 	}

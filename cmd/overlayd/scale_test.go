@@ -53,7 +53,7 @@ func (h *host) startWith(n int, mode string, limit time.Duration) time.Duration 
 	h.c.t.Helper()
 	began := time.Now()
 	h.start("--dataplane", mode).waitLog("msg=ready", limit)
-	if mode == modeKernel { // to ask earlier would disturb it: so many routes take long to list
+	if mode == modeKernel { // to ask earlier would disturb it: it takes long to list all routes
 		eventually(h.c.t, limit, "all routes in the kernel", func() error { return routes(h, n) })
 	}
 	took := time.Since(began)

@@ -88,7 +88,7 @@ func junkLeases(own string) []rawLease {
 }
 
 // TestBadConfig: what the store contains never ends the daemon; the reason is
-// said, and a good config is taken up.
+// logged, and a good config is taken up.
 func TestBadConfig(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "")
@@ -128,7 +128,7 @@ func TestSamePublicIP(t *testing.T) {
 	c.hosts[1].daemon.waitLog("msg=ready", patience)
 }
 
-// TestLeaseLost: a lease that somebody else holds now is given up and said; the
+// TestLeaseLost: a lease that somebody else holds now is given up and logged, and the
 // host gets another subnet.
 func TestLeaseLost(t *testing.T) {
 	t.Parallel()

@@ -168,7 +168,7 @@ func (s *Store) delete(ctx context.Context, l control.Lease) error {
 	return err
 }
 
-// resume takes up a lease of this node. ok is false if there is none.
+// resume takes up a lease of this node. ok is false if the node has no lease.
 func (a *acquisition) resume(ctx context.Context, n control.Network, own []ownEntry) (l control.Lease, ok bool, err error) {
 	own, err = a.deleteUnfit(ctx, n, own)
 	if err != nil || len(own) == 0 {
@@ -267,7 +267,7 @@ func (a *acquisition) put(ctx context.Context, l control.Lease, while ...clientv
 }
 
 // write puts l under the etcd lease l.Handle (0: under none), if the entry's revision still is
-// l.ModRevision (0: there is none), and the record's fence and while hold. It returns l
+// l.ModRevision (0: the key is missing), and the record's fence and while hold. It returns l
 // with its new revisions. errRace: read again, the entry may be written or not.
 func (s *Store) write(ctx context.Context, r *nodeRecord, l control.Lease, while ...clientv3.Cmp) (control.Lease, error) {
 	ifs, then, err := r.fence(ctx)

@@ -83,7 +83,7 @@ func live(ctx context.Context, s control.Store, i int, rng *rand.Rand) (acquired
 			}
 		}
 		if rng.IntN(2) == 0 {
-			_ = s.Release(ctx, l) // where the connection is cut, the next Acquire finds it
+			_ = s.Release(ctx, l) // if the connection is cut, the next Acquire finds it
 		}
 	}
 	return acquired

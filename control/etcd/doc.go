@@ -26,7 +26,7 @@
 // no such record: its lease is taken over in place.
 //
 // A node whose public IP has changed publishes its last lease again: same key, one
-// write. Which lease that is says control.Node.Ownership; where the MAC proves only
+// write. Which lease that is says control.Node.Ownership; if the MAC proves only
 // that some overlayd wrote it, the write compares that no other node has a record
 // under the lease's public IP, too.
 //
@@ -44,7 +44,7 @@
 //
 // In a network of both families the keys of two nodes may differ and their subnets
 // overlap in one family, which no transaction excludes. Whoever has written such an entry
-// looks once more, and takes it back where an older one overlaps it; its next run does, if it
+// looks once more, and takes it back if an older one overlaps it; its next run does, if it
 // could not.
 //
 // # Watching

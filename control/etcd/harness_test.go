@@ -207,7 +207,7 @@ func (c *cluster) leases(tb testing.TB) int {
 	return len(resp.Leases)
 }
 
-// entry is one entry with etcd's bookkeeping; zero if there is none.
+// entry is one entry with etcd's bookkeeping; zero if it is missing.
 type entry struct {
 	value                    string
 	created, revision, lease int64

@@ -8,7 +8,7 @@ import (
 )
 
 // LiveNode returns the ID and the host name of the node that publishes an address
-// and was alive within the last Config.NodeTTL; both are empty if there is none. A
+// and was alive within the last Config.NodeTTL; both are empty if no node does. A
 // flanneld leaves no such sign.
 func (s *Store) LiveNode(ctx context.Context, publicIP netip.Addr) (id, name string, err error) {
 	got, err := s.get(ctx, "read node record", s.keys.node(publicIP))

@@ -35,13 +35,13 @@ func TestWatchNetwork(t *testing.T) {
 	text := func(mtu int) []byte {
 		return fmt.Appendf(nil, `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","MTU":%d}}`, mtu)
 	}
-	eventually(t, "the missing config is said", func() bool { return strings.Contains(log.String(), "no network config") })
+	eventually(t, "the missing config is logged", func() bool { return strings.Contains(log.String(), "no network config") })
 	c.SetConfig(t, text(1400))
 	wants(1400)
 	c.SetConfig(t, append(text(1400), ' ')) // means the same
 	c.SetConfig(t, []byte(`{"Network":"10.5.0.0/31"}`))
-	eventually(t, "the bad config is said", func() bool { return strings.Contains(log.String(), "10.5.0.0/31") })
-	eventually(t, "the bad config is said again, after the good one", func() bool {
+	eventually(t, "the bad config is logged", func() bool { return strings.Contains(log.String(), "10.5.0.0/31") })
+	eventually(t, "the bad config is logged again, after the good one", func() bool {
 		c.SetConfig(t, text(1400))
 		c.SetConfig(t, []byte(`{"Network":"10.5.0.0/31"}`))
 		return strings.Count(log.String(), "not usable") >= 3

@@ -208,7 +208,7 @@ func (s *Store) refuseRevoked(ctx context.Context, l control.Lease) (clientv3.Cm
 	if err != nil {
 		return clientv3.Cmp{}, err
 	}
-	var revision int64 // 0: there is none
+	var revision int64 // 0: no entry
 	if len(got.Kvs) > 0 {
 		revision = got.Kvs[0].ModRevision
 		if was, err := control.ParseLease(l.Key(), got.Kvs[0].Value); err == nil && was.SamePublicIP(l) {

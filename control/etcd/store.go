@@ -121,7 +121,7 @@ func (s *Store) parseNetwork(got *clientv3.GetResponse) (control.Network, error)
 	return n, nil
 }
 
-// Init writes the network config if there is none. It reports whether it did.
+// Init writes the network config if it is missing. It reports whether it did.
 // A config that is not valid is a *control.NetworkError and is not written.
 func (s *Store) Init(ctx context.Context, config []byte) (created bool, err error) {
 	if _, err := control.ParseNetwork(config); err != nil {

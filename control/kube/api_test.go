@@ -94,7 +94,7 @@ func TestCloseEndsConnections(t *testing.T) {
 	}
 }
 
-// TestStoreStatus: what the server refuses is an answer, and no server is none.
+// TestStoreStatus: what the server refuses is an answer, and a server that is away does not answer.
 func TestStoreStatus(t *testing.T) {
 	a := newFakeAPI(t)
 	s := openFake(t, a.URL)

@@ -10,10 +10,10 @@ import (
 // one wins whose lease can be read. Kubernetes itself gives no podCIDR to two Nodes.
 type contest struct {
 	all    []*nodeLease // oldest first
-	winner *nodeLease   // the oldest of all, if none can be read; nil if there are none
+	winner *nodeLease   // the oldest of all, if none can be read; nil without any
 }
 
-// contest returns the contest of a key, a new one if there is none.
+// contest returns the contest of a key, and makes it if it is new.
 func (t *nodeTable) contest(key string) *contest {
 	k := t.keys[key]
 	if k == nil {

@@ -18,7 +18,7 @@
 //
 // # Writing
 //
-// A Node is patched, through its status subresource as flannel does it, only where it
+// A Node is patched, through its status subresource as flannel does it, only if it
 // differs from what it should say, and with its UID, so that a Node which was deleted and
 // made again is never given what was meant for the earlier one. Annotations of others
 // stay. Acquire, Renew and MarkReady all look at the whole; the watch has Renew called
@@ -28,7 +28,7 @@
 //
 // A watch is client-go's Reflector over all Nodes into a table that keeps of each Node
 // only its lease: streamed, or listed page by page from servers that cannot stream.
-// It resumes after a disconnect where it was, and begins again with a Reset where the
+// It resumes after a disconnect where it was, and begins again with a Reset if the
 // server has forgotten that (410 Gone) or, its etcd wiped or restored, has not come so
 // far. The table sends the present state of what has changed since it last sent, so that
 // no queue can overflow and a slow receiver costs nothing.

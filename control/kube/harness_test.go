@@ -78,8 +78,8 @@ func (h *harness) Open(tb testing.TB) control.Store {
 	return &assigned{Store: h.store(tb, "not-acquired"), h: h, tb: tb}
 }
 
-// assigned is a Store of the Node that Acquire names: it makes that Node first, if there
-// is none, as a kubelet and a controller would.
+// assigned is a Store of the Node that Acquire names: it makes that Node first, if it does
+// not exist, as a kubelet and a controller would.
 type assigned struct {
 	*kube.Store
 	h  *harness
@@ -167,7 +167,7 @@ func (h *harness) PutRaw(tb testing.TB, key string, value []byte) {
 	kubetest.Annotate(tb, shared.client, name, pairs...)
 }
 
-// nodeOf returns the Node that has the podCIDRs of a key, "" if there is none.
+// nodeOf returns the Node that has the podCIDRs of a key, "" if no Node has them.
 func (h *harness) nodeOf(tb testing.TB, key string) string {
 	tb.Helper()
 	if name := rawName(key); kubetest.Get(tb, shared.client, name) != nil {

@@ -45,7 +45,7 @@ func (r reader) lease(n *corev1.Node) (l control.Lease, ok bool, err error) {
 	return l, true, err
 }
 
-// checkOwn refuses what the own Node says where an overwrite annotation says otherwise now:
+// checkOwn refuses what the own Node says if an overwrite annotation says otherwise now:
 // the Controller then has the lease renewed.
 func (r reader) checkOwn(n *corev1.Node, l control.Lease) error {
 	if r.wanted == nil || n.Name != r.ownName {
@@ -145,7 +145,7 @@ func (r reader) vteps(n *corev1.Node, l *control.Lease) (err error) {
 }
 
 // readVTEP reads the VTEP of the family with bits-bit addresses; a VTEP that lacks
-// its address or its data is none.
+// its address or its data does not count.
 func readVTEP(a map[string]string, ip, data string, bits int) (netip.Addr, control.VTEPData, error) {
 	if a[ip] == "" || a[data] == "" {
 		return netip.Addr{}, control.VTEPData{}, nil
@@ -158,7 +158,7 @@ func readVTEP(a map[string]string, ip, data string, bits int) (netip.Addr, contr
 	if err != nil {
 		return netip.Addr{}, control.VTEPData{}, err
 	}
-	if addr.IsUnspecified() || d == (control.VTEPData{}) { // as flannel says elsewhere that there is none
+	if addr.IsUnspecified() || d == (control.VTEPData{}) { // with which flannel says elsewhere that a family is missing
 		return netip.Addr{}, control.VTEPData{}, nil
 	}
 	return addr, d, nil

@@ -19,7 +19,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-// pageSize is how many Nodes a list asks for at once, where the server cannot stream
+// pageSize is how many Nodes a list asks for at once, if the server cannot stream
 // them: 250 real ones are 10 MB when decoded.
 const pageSize = 250
 

@@ -83,7 +83,7 @@ func TestSyncTouchesNothingForeign(t *testing.T) {
 	}
 }
 
-// flanneld left its routes. They are adopted, replaced or removed; where the dataplane
+// flanneld left its routes. They are adopted, replaced or removed; if the dataplane
 // is to reach a subnet, it finds a route that it may replace.
 func TestTakeOverFromFlannel(t *testing.T) {
 	for _, direct := range []bool{true, false} {

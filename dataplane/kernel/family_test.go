@@ -359,7 +359,7 @@ func TestDirectPeer(t *testing.T) {
 }
 
 // A direct route is put in the place of ours while nobody has told us of it yet: it
-// stays until Sync, and where it goes before that ours comes back.
+// stays until Sync, and if it goes before that, ours comes back.
 func TestRunYieldsToADirectRoute(t *testing.T) {
 	h := newHosts(t, 1)[0]
 	h.cfg.Resync = 50 * time.Millisecond

@@ -261,7 +261,7 @@ func TestTakeoverWithoutGap(t *testing.T) {
 			t.Run(string(from)+" to "+string(to), func(t *testing.T) {
 				w := newWorld(t, to)
 				w.flannel(from, same)
-				// Flannel's accept works only where it wrote with iptables.
+				// Flannel's accept works only if it wrote with iptables.
 				for _, f := range []family{ipv4, ipv6} {
 					if multi := map[variant]string{iptNFT: "xtables-nft-multi", iptLegacy: "xtables-legacy-multi"}[from]; multi != "" {
 						w.Run(w.real[multi], commandOf(f), "-P", "FORWARD", "DROP")

@@ -302,7 +302,7 @@ func TestChooseFamilies(t *testing.T) {
 	}
 }
 
-// TestUnderlays: each family goes by its own underlay, and by the other where there is none.
+// TestUnderlays: each family goes by its own underlay, and by the other if it has none.
 func TestUnderlays(t *testing.T) {
 	v4, v6 := End{ip("192.0.2.1"), ip("203.0.113.1")}, End{ip("2001:db8::1"), ip("2001:db8::1")}
 	for _, tt := range []struct {

@@ -197,7 +197,7 @@ func TestOpenReplacesOtherDevice(t *testing.T) {
 	}
 }
 
-// TestRefusalLeavesTheKernelDevice: where the port cannot be had, a kernel
+// TestRefusalLeavesTheKernelDevice: if the port cannot be had, a kernel
 // dataplane that still forwards is not torn down first.
 func TestRefusalLeavesTheKernelDevice(t *testing.T) {
 	h := newHost(t)

@@ -16,17 +16,18 @@ const tcpMinLen = 20
 
 // socketGuesser is the guesser of a socket. Between hosts of one machine checksums are partial
 // and superpackets whole (CHECKSUM_PARTIAL and GSO survive veth), and only of UDP superpackets
-// does a socket tell so, by d.offload.Size.
+// does a socket tell so, by Offload.Size.
 type socketGuesser struct{}
 
 // guess implements guesser. It is not ok for a superpacket that nobody can split, or whose
 // checksum is wrong.
-func (socketGuesser) guess(d *datagram, b []byte, ip *encap.IP, mtu int) (why dataplane.Drop, ok bool) {
+func (socketGuesser) guess(p *packet, ip *encap.IP, mtu int) (why dataplane.Drop, ok bool) {
+	b := p.ip()
 	partial := encap.IsPartial(b, ip)
-	size := d.offload.Size
+	size := p.Size
 	if size == 0 {
 		if ip.Len <= mtu || ip.Proto != encap.ProtoTCP || ip.Fragment {
-			return dataplane.DropBadHeader, !partial || guessPartial(d, b, ip, min(mtu, guessedMTU))
+			return dataplane.DropBadHeader, !partial || guessPartial(p, ip, min(mtu, guessedMTU))
 		}
 		if size = guessSize(b, ip, mtu); size == 0 {
 			return dataplane.DropBadHeader, false
@@ -35,22 +36,23 @@ func (socketGuesser) guess(d *datagram, b []byte, ip *encap.IP, mtu int) (why da
 	if !partial && !encap.VerifyChecksum(b, ip) {
 		return dataplane.DropBadChecksum, false // splitting would make it right
 	}
-	d.offload, ok = encap.SuperOffload(b, ip, size)
+	p.Offload, ok = encap.SuperOffload(b, ip, size)
 	return dataplane.DropBadHeader, ok
 }
 
 // guessPartial finds what the partial checksum of a packet that fits the device leaves to be
 // done. The packet is from this machine, and may be a superpacket of two small segments, of
 // which neither may be longer than maxLen.
-func guessPartial(d *datagram, b []byte, ip *encap.IP, maxLen int) (ok bool) {
-	if d.offload, ok = encap.PartialOffload(b, ip); !ok {
+func guessPartial(p *packet, ip *encap.IP, maxLen int) (ok bool) {
+	b := p.ip()
+	if p.Offload, ok = encap.PartialOffload(b, ip); !ok {
 		// Bytes behind the datagram, which no offload would leave out.
 		encap.CompleteChecksum(b, ip)
 		return ip.Proto != encap.ProtoTCP || ip.Len <= maxLen
 	}
 	if ip.Proto == encap.ProtoTCP && ip.Len > maxLen {
-		d.offload.MaxLen = uint16(maxLen)
-		return maxLen > int(d.offload.HdrLen)
+		p.MaxLen = uint16(maxLen)
+		return maxLen > int(p.HdrLen)
 	}
 	return true
 }

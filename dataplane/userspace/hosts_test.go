@@ -49,7 +49,7 @@ func (h *testHost) podAddr() netip.Addr { return h.subnet.Addr().Next().Next() }
 func (h *testHost) podAddr6() netip.Addr { return h.subnet6.Addr().Next().Next() }
 
 // peers are what the others are told of h: each subnet by the VTEP of its family,
-// where there is one.
+// if there is one.
 func (h *testHost) peers() (ps []dataplane.Peer) {
 	for i, v := range h.vteps {
 		p := dataplane.Peer{VTEP: v}

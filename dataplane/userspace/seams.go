@@ -102,9 +102,9 @@ type receiver interface {
 // guesser is a receiver that is not told what packets leave to be done. It is asked once the
 // lane has judged the datagram.
 type guesser interface {
-	// guess completes d.offload for the packet b that ParseIP read into ip and that goes to a
-	// host of that MTU. It may change b. It is not ok for a packet that nobody can deliver.
-	guess(d *datagram, b []byte, ip *encap.IP, mtu int) (why dataplane.Drop, ok bool)
+	// guess completes p.Offload, which has what is certain. ParseIP read p into ip, and p goes to a
+	// host of that MTU. guess may change its bytes. It is not ok for a packet that nobody can deliver.
+	guess(p *packet, ip *encap.IP, mtu int) (why dataplane.Drop, ok bool)
 }
 
 // describer is a host or a carrier that can tell its abilities, as attributes of a log line.

@@ -14,11 +14,7 @@ import (
 // traffic go on: the lease and the subnet file.
 func TestSessionLife(t *testing.T) {
 	t.Parallel()
-	needUnderlay(t)
-	w := newWorld(t)
-	w.setConfig(w.config(0, ""))
-	w.start()
-	w.awaitReady()
+	w := readyWorld(t)
 	s, _ := w.store()
 	w.await("marked ready", func() bool { return s.marked.Load() == 1 })
 	st := w.status()
@@ -57,11 +53,7 @@ func TestSessionLife(t *testing.T) {
 // TestSessionTakesMTU: another MTU in the config reaches the parts in the same session.
 func TestSessionTakesMTU(t *testing.T) {
 	t.Parallel()
-	needUnderlay(t)
-	w := newWorld(t)
-	w.setConfig(w.config(0, ""))
-	w.start()
-	w.awaitReady()
+	w := readyWorld(t)
 	w.setConfig(w.config(0, `,"MTU":1400`))
 	w.await("told of the MTU", func() bool { last, _ := w.forward().seen(); return last.MTU == 1350 })
 	if w.opens() != 1 || !w.daemon.Ready() {
@@ -75,11 +67,7 @@ func TestSessionTakesMTU(t *testing.T) {
 // TestNetworkChange: another VNI takes another session and another device, with the same store.
 func TestNetworkChange(t *testing.T) {
 	t.Parallel()
-	needUnderlay(t)
-	w := newWorld(t)
-	w.setConfig(w.config(0, ""))
-	w.start()
-	w.awaitReady()
+	w := readyWorld(t)
 	before := w.status().SessionStart
 	w.setConfig(w.config(1, ""))
 	w.await("on the next VNI", func() bool { st := w.status(); return st.Ready && st.VNI == w.vni+1 })
@@ -154,11 +142,7 @@ func TestUnderlayChange(t *testing.T) {
 // session begins after a pause, and until then the status says why no session runs.
 func TestDataplaneDies(t *testing.T) {
 	t.Parallel()
-	needUnderlay(t)
-	w := newWorld(t)
-	w.setConfig(w.config(0, ""))
-	w.start()
-	w.awaitReady()
+	w := readyWorld(t)
 	key := w.leases()
 	w.locked(func() { w.refuse = errDown })
 	w.forward().die <- errors.New("sockets have died")

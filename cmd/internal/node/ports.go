@@ -24,8 +24,8 @@ type pooledPort struct {
 	done  chan struct{} // closed when Run has returned
 }
 
-// take returns the port for a network of c, and what gives it back. It makes one if there is none
-// yet. A port whose sockets have died ends its networks; once all of them have given it back, the
+// take returns the port for a network of c, and what gives it back. It makes the port that
+// does not exist yet. A port whose sockets have died ends its networks; once all of them have given it back, the
 // next one to come makes another.
 func (p *portPool) take(c userspace.Config, log *slog.Logger) (port *userspace.Port, giveBack func(), err error) {
 	key := fmt.Sprint(c.Port, c.Underlays)

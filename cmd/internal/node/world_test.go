@@ -48,6 +48,17 @@ type world struct {
 
 var vnis atomic.Uint32 // that tests have taken
 
+// readyWorld returns a daemon that runs, and is ready with the first config.
+func readyWorld(t *testing.T) *world {
+	t.Helper()
+	needUnderlay(t)
+	w := newWorld(t)
+	w.setConfig(w.config(0, ""))
+	w.start()
+	w.awaitReady()
+	return w
+}
+
 // newWorld returns a daemon that does not run yet.
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, vni: 100 + vnis.Add(10), configs: make(chan struct{}, 1), memories: map[string]*controltest.Memory{}}

@@ -96,7 +96,7 @@ func isLocal(listen url.URL) bool {
 }
 
 // advertised returns what clients are to dial for a listen URL: itself, or
-// every address of the host where it is the unspecified address.
+// every address of the host if it is the unspecified address.
 func advertised(listen url.URL) ([]url.URL, error) {
 	ap, err := netip.ParseAddrPort(listen.Host)
 	if listen.Scheme != "http" || err != nil || !ap.Addr().IsUnspecified() {

@@ -63,7 +63,7 @@ func New(dir, etcd string, addr netip.AddrPort) (*Server, error) {
 
 func (s *Server) path(name string) string { return filepath.Join(s.dir, name) }
 
-// Command returns a new process of the server, to be started by the caller where the
+// Command returns a new process of the server, to be started by the caller if the
 // server is to be. It is ended by SIGKILL: SIGTERM takes seconds.
 func (s *Server) Command() *exec.Cmd {
 	return exec.Command(os.Getenv(Binary),

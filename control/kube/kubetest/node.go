@@ -34,7 +34,7 @@ func Create(tb testing.TB, c kubernetes.Interface, n *corev1.Node) *corev1.Node 
 	return made
 }
 
-// Get returns a Node, nil if there is none.
+// Get returns a Node, nil if it does not exist.
 func Get(tb testing.TB, c kubernetes.Interface, name string) *corev1.Node {
 	tb.Helper()
 	n, err := c.CoreV1().Nodes().Get(context.Background(), name, metav1.GetOptions{})
