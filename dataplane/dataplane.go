@@ -29,6 +29,7 @@ type Underlay struct {
 	Link   int        // interface index
 	Local  netip.Addr // address of that interface: source of outer packets
 	Public netip.Addr // published address, of the same family; other than Local behind NAT
+	MAC    encap.MAC  // of the VTEP; zero: that of the device that is there, else the derived one
 }
 
 // Peer is one remote VTEP of one family together with the overlay subnets that

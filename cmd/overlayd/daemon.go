@@ -17,7 +17,8 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/node"
 )
 
-// runDaemon runs the daemon until ctx ends or SIGUSR1 has drained it.
+// runDaemon runs the daemon until ctx ends, SIGUSR1 has drained it or SIGUSR2 has handed it over to
+// the kernel.
 func runDaemon(ctx context.Context, o *flags.Flags) (err error) {
 	c := withStores(o)
 	slog.SetDefault(c.Log)
@@ -35,7 +36,12 @@ func runDaemon(ctx context.Context, o *flags.Flags) (err error) {
 	}
 	c.Notify = func(state string) { sd.SdNotify(false, state) }
 	d := node.New(c)
-	defer onDrainSignal(d.Drain)()
+	defer onSignal(unix.SIGUSR1, d.Drain)()
+	defer onSignal(unix.SIGUSR2, func() {
+		if err := d.StopToKernel(); err != nil {
+			c.Log.Error("not drained to the kernel", "err", err)
+		}
+	})()
 	return d.Run(ctx)
 }
 
@@ -48,16 +54,19 @@ func listenHealth(o *flags.Process) (net.Listener, error) {
 	return l, nil
 }
 
-// onDrainSignal calls drain when SIGUSR1 comes, until the function that it returns is called.
-func onDrainSignal(drain func()) (stop func()) {
+// onSignal calls what whenever a signal comes, until the function that it returns is called.
+func onSignal(sig os.Signal, what func()) (stop func()) {
 	signals, stopped := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(signals, unix.SIGUSR1)
+	signal.Notify(signals, sig)
 	var wait sync.WaitGroup
 	wait.Go(func() {
-		select {
-		case <-signals:
-			drain()
-		case <-stopped:
+		for {
+			select {
+			case <-signals:
+				what()
+			case <-stopped:
+				return
+			}
 		}
 	})
 	return func() {

@@ -20,12 +20,17 @@ const drainTimeout = 15 * time.Second
 // newDrainCommand makes `overlayd drain`. It has the daemon's flags, for the case that none runs.
 func newDrainCommand() *cobra.Command {
 	o := new(flags.Flags)
+	var to string
 	cmd := &cobra.Command{
 		Use:   "drain [flags]",
-		Short: "Give this host's subnet back, then stop the daemon",
+		Short: "Give this host's subnet back, or forwarding to the kernel, then stop the daemon",
 		Long: `Gives the lease back, so that others may have the subnet at once, and stops the
 daemon that runs with the same --subnet-file or serves one of --networks. If none runs,
-the lease of this host is given back through the store; that needs the daemon's flags.`,
+the lease of this host is given back through the store; that needs the daemon's flags.
+
+With --to=kernel the lease stays, and so do the subnet and its file. The kernel's vxlan
+device takes the place of the userspace dataplane and forwards from then on, so that the
+pods stay connected until flanneld, or an overlayd, starts on this host and adopts it.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Complete(cmd.Flags(), os.LookupEnv); err != nil {
@@ -34,15 +39,37 @@ the lease of this host is given back through the store; that needs the daemon's 
 			ctx, cancel := context.WithTimeout(cmd.Context(), drainTimeout)
 			defer cancel()
 			o.Etcd.Quiet = true
-			d, err := node.Drain(ctx, withStores(o))
-			if err != nil {
-				return err
+			switch to {
+			case "":
+				d, err := node.Drain(ctx, withStores(o))
+				if err != nil {
+					return err
+				}
+				return printDrained(cmd.OutOrStdout(), d, o.Network.SubnetDir)
+			case modeKernel:
+				pid, err := node.DrainToKernel(ctx, withStores(o))
+				if err != nil {
+					return err
+				}
+				return printHandedOver(cmd.OutOrStdout(), pid)
 			}
-			return printDrained(cmd.OutOrStdout(), d, o.Network.SubnetDir)
+			return usagef("--to: %q: want %s", to, modeKernel)
 		},
 	}
 	o.Register(cmd.Flags())
+	cmd.Flags().StringVar(&to, "to", "", "kernel: keep the lease and let the kernel forward")
 	return cmd
+}
+
+// printHandedOver prints what drain did with --to=kernel. pid is that of the daemon, 0 if none was
+// running.
+func printHandedOver(w io.Writer, pid int) (err error) {
+	if pid == 0 {
+		_, err = fmt.Fprintln(w, "the kernel forwards; no daemon was running")
+		return err
+	}
+	_, err = fmt.Fprintf(w, "the kernel forwards, the lease stays; the daemon (pid %d) has stopped\n", pid)
+	return err
 }
 
 // printDrained prints what drain did, in a sentence for each network.

@@ -38,6 +38,7 @@ func fixOf(o *flags.Flags, network string, err error) string {
 		{masq.ErrNoIptables, "as the error tells, or do without rules: --iptables-forward-rules=false, and no --ip-masq"},
 		{node.ErrOtherPIDNamespace, "run overlayd drain in that namespace, for example with docker exec"},
 		{node.ErrTwoDaemons, "choose one with --networks, or for overlayd lease with --subnet-file"},
+		{node.ErrNotHandedOver, "run overlayd drain --to=kernel again, with the daemon's flags"},
 		{node.ErrNotGivenBack, "run overlayd drain again, with the daemon's flags"},
 		{node.ErrAliveElsewhere, "drain that daemon with its own --subnet-file"},
 		{embedded.ErrListen, "stop that process, or give another address by --etcd-listen-client-url"},

@@ -14,24 +14,60 @@ import (
 )
 
 // flanneld starts a real flanneld (etcd, vxlan) on the host and waits until it
-// watches the leases. OVERLAYD_FLANNELD is the program; make test-flannel builds it.
+// watches the leases.
 func (h *host) flanneld(more ...string) {
+	h.c.t.Helper()
+	h.flanneldWith(nil, append([]string{"-etcd-endpoints", h.c.url}, more...)...)
+	h.daemon.waitLog("watching for new subnet leases", patience)
+}
+
+// flanneldWith starts a real flanneld with these environment variables and arguments besides the
+// usual ones. OVERLAYD_FLANNELD is the program; make test-flannel builds it.
+func (h *host) flanneldWith(env []string, args ...string) {
 	h.c.t.Helper()
 	program := os.Getenv("OVERLAYD_FLANNELD")
 	if program == "" {
 		h.c.t.Fatal("OVERLAYD_FLANNELD is not set: run make test-flannel")
 	}
-	args := append([]string{"-etcd-endpoints", h.c.url, "-iface", "eth0", "-ip-masq", "-subnet-file", h.subnetFile}, more...)
-	cmd := exec.Command(program, args...)
+	cmd := exec.Command(program, append(args, "-iface", "eth0", "-ip-masq", "-subnet-file", h.subnetFile)...)
 	path := "/usr/sbin:/sbin:" + os.Getenv("PATH") // iptables
 	if h.c.path != "" {
 		path = h.c.path + ":" + path
 	}
-	cmd.Env = append(os.Environ(), "PATH="+path)
+	cmd.Env = append(append(os.Environ(), "PATH="+path), env...)
 	h.daemon = startCommand(h.c.t, h.NS, h.name+" flanneld", cmd)
 	// The CNI plugin does that, not flanneld.
 	h.Must(func() error { return errors.Join(rtnl.SetSysctl(ipForward, "1"), rtnl.SetSysctl(ip6Forward, "1")) })
-	h.daemon.waitLog("watching for new subnet leases", patience)
+}
+
+// everySwap leads from each mode to each.
+var everySwap = []string{modeFlanneld, modeKernel, modeKernel, modeUserspace, modeUserspace, modeFlanneld, modeUserspace, modeKernel, modeFlanneld}
+
+// TestFlanneldSwapMatrix: a host becomes each of flanneld, kernel and userspace in the place of
+// each.
+func TestFlanneldSwapMatrix(t *testing.T) {
+	for _, m := range []struct {
+		name, config string
+		under        []string
+	}{
+		{"v4", testNetwork, []string{under4}},
+		{"dual", dualNetwork, []string{under4, under6}},
+	} {
+		t.Run("etcd/"+m.name, func(t *testing.T) {
+			alone(t)
+			s := &swaps{t: t, host: newClusterOn(t, m.under, 3, m.config).hosts[0]}
+			s.begin(modeFlanneld, modeFlanneld, func(h *host, mode string) {
+				if mode == modeFlanneld {
+					h.flanneld()
+				} else {
+					h.up("--dataplane", mode, "--ip-masq")
+				}
+			})
+			for _, mode := range everySwap {
+				s.to(mode)
+			}
+		})
+	}
 }
 
 // TestFlanneldInOneCluster: the pods of a flanneld, and of an overlayd in either

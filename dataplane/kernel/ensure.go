@@ -67,16 +67,21 @@ func (t *tunnel) adjust(l netlink.Link, w dataplane.Wanted) error {
 	return errors.Join(errs...)
 }
 
-// settle removes unwanted overlay addresses. It is called after all devices have got theirs, as
-// an address may have moved.
-func (t *tunnel) settle(w dataplane.Wanted) error {
+// settle takes the place of the TUN device and removes unwanted overlay addresses. It is called after
+// all devices have got theirs, as an address may have moved. It reports whether the device lost what
+// was programmed on it.
+func (t *tunnel) settle(w dataplane.Wanted) (lost bool, err error) {
+	if lost, err = t.takePlace(); err != nil {
+		return lost, err
+	}
 	before := t.rt.Changes()
-	err := t.rt.SetAddrs(t.index, t.own(w.Subnets), w.Networks, t.own(w.Addrs)...)
+	err = t.rt.SetAddrs(t.index, t.own(w.Subnets), w.Networks, t.own(w.Addrs)...)
 	if t.rt.Changes() != before {
 		t.emptied = true // as in adjust, while this Sync went on: the next look reads it
 		t.note(dataplane.OpReplace, "further addresses")
 	}
-	return err
+	t.synced = true
+	return lost, err
 }
 
 // note records a change of the device.

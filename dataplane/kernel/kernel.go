@@ -26,6 +26,7 @@ type Config struct {
 	Port      uint16               // UDP port of VXLAN
 	MTU       int                  // of the overlay devices, in bytes
 
+	Later    bool          // bring devices up in the first Sync: until then the UDP port need not be free
 	GBP      bool          // group based policy extension
 	Learning bool          // learn forwarding entries from received packets
 	Resync   time.Duration // between two comparisons with the kernel; 0 means a minute
@@ -118,12 +119,12 @@ func (d *Dataplane) open(c *Config) (err error) {
 		return err
 	}
 	for _, u := range c.Underlays {
-		t := &tunnel{Underlay: u, log: c.Log, cfg: c, rt: d.rt, batch: batch, name: deviceName(u.Local, c.VNI)}
+		t := &tunnel{Underlay: u, log: c.Log, cfg: c, rt: d.rt, batch: batch, mac: u.MAC}
 		d.tunnels = append(d.tunnels, t)
 	}
 	d.program = &programmer{log: c.Log, cfg: c, batch: batch, tunnels: d.tunnels}
 	for _, name := range deviceNames(c.VNI) {
-		if !slices.ContainsFunc(d.tunnels, func(t *tunnel) bool { return t.name == name }) {
+		if !slices.ContainsFunc(d.tunnels, func(t *tunnel) bool { return deviceName(t.Local, c.VNI) == name }) {
 			d.retired = append(d.retired, name)
 		}
 	}
@@ -139,13 +140,15 @@ func (d *Dataplane) open(c *Config) (err error) {
 }
 
 // Close releases the sockets. Device, routes and entries stay, so that traffic
-// goes on. Run does it at its end; it may be called more than once.
+// goes on, but for a device that is only to come into its place. Run does it at its end; it may be called more
+// than once.
 func (d *Dataplane) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
 	for _, t := range d.tunnels {
-		t.stats.stop(d.rt, t.name)
+		t.stats.stop(d.rt, int(t.watched.Load()))
+		t.abandon()
 	}
 	if d.program != nil {
 		d.program.batch.close()
@@ -161,8 +164,8 @@ func (d *Dataplane) Close() error {
 
 var errClosed = errors.New("kernel dataplane is closed")
 
-// VTEPs returns the VTEPs to publish. The MAC is that of the last Sync, else that of an adopted
-// device, or derived from the published address.
+// VTEPs returns the VTEPs to publish. The MAC is that of the last Sync, else that of the config, of an
+// adopted device, or derived from the published address.
 func (d *Dataplane) VTEPs() []dataplane.VTEP {
 	d.mu.Lock()
 	defer d.mu.Unlock()

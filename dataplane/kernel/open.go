@@ -14,13 +14,14 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-// openDevice adopts the device or makes it, and sets t.index and t.mac. It fails
+// openDevice adopts the device or makes it, and sets t.name, t.index and t.mac. It fails
 // with one of the package's sentinels if kernel mode cannot work here, and
 // then leaves what it found, unless that was an incompatible vxlan device.
 func (t *tunnel) openDevice() error {
-	l, err := t.rt.Link(t.name)
+	name := deviceName(t.Local, t.cfg.VNI)
+	l, err := t.rt.Link(name)
 	if errors.Is(err, rtnl.ErrNotFound) {
-		return t.create(t.name)
+		return t.create(name)
 	}
 	if err != nil {
 		return err
@@ -32,12 +33,13 @@ func (t *tunnel) openDevice() error {
 	if mac := linkMAC(v); t.mac == (encap.MAC{}) && mac.IsUnicast() {
 		t.mac = mac // peers know it
 	}
+	t.name = name
 	if diff := t.change(v); len(diff) > 0 {
-		t.log.Warn("existing device is incompatible, making it again", "device", t.name, "differences", strings.Join(diff, "; "))
+		t.log.Warn("existing device is incompatible, making it again", "device", name, "differences", strings.Join(diff, "; "))
 		if err := t.rt.DeleteLink(v); err != nil {
 			return explain(err, t.cfg)
 		}
-		return t.create(t.name)
+		return t.create(name)
 	}
 	if err := t.probe(v.Attrs().Index, false); err != nil {
 		return err
@@ -45,7 +47,7 @@ func (t *tunnel) openDevice() error {
 	if err := t.finish(v.Attrs().Index); err != nil {
 		return err
 	}
-	t.log.Info("adopted existing device", "device", t.name, "mac", t.mac)
+	t.log.Info("adopted existing device", "device", name, "mac", t.mac)
 	return nil
 }
 
@@ -67,8 +69,8 @@ func (t *tunnel) change(v *netlink.Vxlan) (impossible []string) {
 	return nil
 }
 
-// create makes the device under a name, tries it, and brings it up; if
-// anything fails nothing is left of it.
+// create makes the device under a name, tries it, and brings it up, unless that is left to the
+// first Sync; if anything fails nothing is left of it.
 func (t *tunnel) create(name string) error {
 	if t.mac == (encap.MAC{}) {
 		t.mac = dataplane.MAC(t.Public, t.cfg.VNI)
@@ -81,20 +83,22 @@ func (t *tunnel) create(name string) error {
 	if err != nil {
 		return err
 	}
-	index := l.Attrs().Index
-	if err = t.probe(index, true); err == nil {
-		err = t.finish(index)
+	t.name = name
+	if err = t.probe(l.Attrs().Index, true); err == nil {
+		err = t.finish(l.Attrs().Index)
 	}
 	if err != nil {
 		return errors.Join(err, t.rt.DeleteLink(l))
 	}
+	t.made = true
 	t.log.Info("made device", "device", name, "mac", t.mac, "mtu", t.cfg.MTU)
 	return nil
 }
 
-// finish sets MTU and alias and brings the device up; the kernel then binds its UDP port.
+// finish sets MTU and alias and brings the device up, unless that is left to the first Sync; the
+// kernel then binds its UDP port.
 func (t *tunnel) finish(index int) error {
-	if err := explain(t.rt.SetLink(index, t.cfg.MTU, rtnl.Alias, true), t.cfg); err != nil {
+	if err := explain(t.rt.SetLink(index, t.cfg.MTU, rtnl.Alias, !t.cfg.Later), t.cfg); err != nil {
 		return err
 	}
 	t.index = index
@@ -105,46 +109,65 @@ func (t *tunnel) finish(index int) error {
 	return nil
 }
 
-// displace replaces the userspace dataplane's TUN device by the vxlan device. That is made and
-// tried under another name before the old one is removed. A link of any other type with this
-// name belongs to somebody else.
+// displace makes the vxlan device that is to take the place of the userspace dataplane's TUN device.
+// It has another name until the first Sync: meanwhile the routes of the old one keep packets from
+// the default route. A link of any other type with this name belongs to somebody else.
 func (t *tunnel) displace(old netlink.Link) error {
-	if typ := old.Type(); typ != "tuntap" && typ != "tun" {
-		return fmt.Errorf("make vxlan device %s: a device of type %s has this name; remove it (`ip link del %[1]s`)", t.name, typ)
+	if !isTUN(old) {
+		return fmt.Errorf("make vxlan device %[1]s: a device of type %[2]s has this name; remove it (`ip link del %[1]s`)", old.Attrs().Name, old.Type())
 	}
-	t.log.Info("replacing the TUN device by a vxlan device", "device", t.name)
-	temporary := fmt.Sprintf(rtnl.TemporaryPrefix+"%d", t.cfg.VNI)
-	if t.Local.Is6() {
-		temporary = fmt.Sprintf(rtnl.TemporaryPrefix+"6.%d", t.cfg.VNI)
-	}
+	t.log.Info("replacing the TUN device by a vxlan device", "device", old.Attrs().Name)
+	temporary := rtnl.TemporaryName(t.Local.Is6(), t.cfg.VNI)
 	if l, err := t.rt.Link(temporary); err == nil { // left by a crash
 		if err := t.rt.DeleteLink(l); err != nil {
 			return explain(err, t.cfg)
 		}
 	}
-	if err := t.create(temporary); err != nil {
-		return err
+	return t.create(temporary)
+}
+
+// takePlace gives the device the name of the TUN device that it displaces, which goes. It reports
+// whether the device lost on the way what was programmed on it.
+func (t *tunnel) takePlace() (lost bool, err error) {
+	name := deviceName(t.Local, t.cfg.VNI)
+	if t.name == name {
+		return false, nil
+	}
+	if old, err := t.rt.Link(name); err == nil && isTUN(old) {
+		if err := t.rt.DeleteLink(old); err != nil {
+			return false, err
+		}
 	}
 	l, err := t.rt.LinkByIndex(t.index)
 	if err != nil {
-		return err
+		return false, err
 	}
 	h := t.rt.Handle()
-	err = t.rt.DeleteLink(old)
-	if err == nil {
-		err = h.LinkSetDown(l) // kernels before 6.2 rename no device that is up
-	}
-	if err == nil {
-		err = h.LinkSetName(l, t.name)
-	}
-	if err == nil {
-		err = t.finish(t.index)
+	if err = h.LinkSetName(l, name); errors.Is(err, unix.EBUSY) { // kernels before 6.2 rename no device that is up
+		lost = true
+		if err = h.LinkSetDown(l); err == nil {
+			err = h.LinkSetName(l, name)
+		}
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("put vxlan device in the place of %s: %w", t.name, err), t.rt.DeleteLink(l))
+		return lost, fmt.Errorf("rename %s to %s: %w", t.name, name, err)
 	}
-	return nil
+	t.name = name
+	return lost, nil
 }
+
+// abandon removes a device that was made for a Sync that never came, if it is not in its place or not
+// up.
+func (t *tunnel) abandon() {
+	if !t.made || t.synced || !t.cfg.Later && t.name == deviceName(t.Local, t.cfg.VNI) {
+		return
+	}
+	if l, err := t.rt.LinkByIndex(t.index); err == nil {
+		_ = t.rt.DeleteLink(l) // whoever needs the name finds it
+	}
+}
+
+func isTUN(l netlink.Link) bool { return l.Type() == "tuntap" || l.Type() == "tun" }
 
 // explainCreate adds why the kernel refuses to make the device.
 func (t *tunnel) explainCreate(name string, err error) error {

@@ -105,14 +105,61 @@ func makeTUN(h *host) {
 	})
 }
 
-func TestOpenTakesThePlaceOfATUN(t *testing.T) {
+// The TUN device stays until there are routes to all peers, and goes then.
+func TestSyncTakesThePlaceOfATUN(t *testing.T) {
 	h := newHosts(t, 1)[0]
 	makeTUN(h)
 	h.open()
+	if out := h.Run("ip", "-d", "link", "show", "flannel.1"); !strings.Contains(out, " tun ") {
+		t.Errorf("before Sync: %s", out)
+	}
+	h.sync(wanted(manyPeers(3)...))
 	if out := h.Run("ip", "-d", "link", "show", "flannel.1"); !strings.Contains(out, asFlannel) {
 		t.Error(out)
 	}
-	h.sync(wanted(manyPeers(3)...))
+	h.expect(wanted(manyPeers(3)...))
+	if out := h.Run("ip", "-br", "link"); strings.Contains(out, rtnl.TemporaryPrefix) {
+		t.Errorf("left: %s", out)
+	}
+	h.Must(func() error {
+		b, err := os.ReadFile("/proc/sys/net/ipv6/conf/flannel.1/accept_ra")
+		if err == nil && string(b) != "0\n" {
+			t.Errorf("accept_ra is %q", b)
+		}
+		return err
+	})
+}
+
+// A dataplane that is to bring its devices up later needs the port only then; if that never
+// comes, nothing is left of it.
+func TestOpenLater(t *testing.T) {
+	for _, sync := range []bool{true, false} {
+		h := newHosts(t, 1)[0]
+		makeTUN(h)
+		before := h.Run("ip", "link")
+		var c net.PacketConn
+		h.Must(func() (err error) { c, err = net.ListenPacket("udp4", ":8472"); return err })
+		h.cfg.Later, h.cfg.Underlays[0].MAC = true, mustMAC("0e:2a:00:00:00:01")
+		h.open()
+		if !sync {
+			c.Close()
+			h.dp.Close()
+			if diff := cmp.Diff(before, h.Run("ip", "link")); diff != "" {
+				t.Error(diff)
+			}
+			continue
+		}
+		w := wanted(manyPeers(3)...)
+		if _, err := h.dp.Sync(t.Context(), w); !errors.Is(err, ErrPortInUse) {
+			t.Errorf("got %v", err)
+		}
+		c.Close()
+		h.sync(w)
+		h.expect(w)
+		if got := h.link().HardwareAddr.String(); got != "0e:2a:00:00:00:01" {
+			t.Errorf("MAC %s", got)
+		}
+	}
 }
 
 func TestOpenLeavesAnyOtherDevice(t *testing.T) {

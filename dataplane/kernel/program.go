@@ -49,8 +49,12 @@ func (p *programmer) sync(ctx context.Context, w dataplane.Wanted, asked bool) (
 		want.targets[i].yields = !asked
 	}
 	err := p.reach(ctx, want, refused)
-	err = errors.Join(errDevice, err, p.settleDevices(w, asked))
-	return want, refused, err
+	lost, errSettle := p.settleDevices(w, asked)
+	if lost {
+		p.have = nil
+		return p.sync(ctx, w, asked)
+	}
+	return want, refused, errors.Join(errDevice, err, errSettle)
 }
 
 // reach programs the targets, and adds those that the kernel refuses to refused.
@@ -97,16 +101,18 @@ func (p *programmer) ensureDevices(w dataplane.Wanted, asked bool) (ends []end, 
 	return ends, errors.Join(errs...)
 }
 
-// settleDevices removes unwanted addresses from the devices.
-func (p *programmer) settleDevices(w dataplane.Wanted, asked bool) error {
+// settleDevices removes unwanted addresses from the devices, and what they displace. It reports
+// whether what was programmed is gone.
+func (p *programmer) settleDevices(w dataplane.Wanted, asked bool) (lost bool, err error) {
 	var errs []error
 	for _, t := range p.tunnels {
 		if slices.Contains(p.links, t.index) {
-			errs = append(errs, t.settle(w))
+			l, err := t.settle(w)
+			lost, errs = lost || l, append(errs, err)
 			p.collect(t, asked)
 		}
 	}
-	return errors.Join(errs...)
+	return lost, errors.Join(errs...)
 }
 
 // collect takes over the changes of a device. Those that Sync asks for are repairs only if

@@ -29,21 +29,21 @@ func (m *meter) start(rt *rtnl.Conn, index int) error {
 }
 
 // stop reads the counters for the last time: Stats returns these from now on.
-func (m *meter) stop(rt *rtnl.Conn, name string) {
-	m.read(rt, name)
+func (m *meter) stop(rt *rtnl.Conn, index int) {
+	m.read(rt, index)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.open = false
 }
 
 // read adds what passed since the last time. A device that is gone adds nothing.
-func (m *meter) read(rt *rtnl.Conn, name string) dataplane.Stats {
+func (m *meter) read(rt *rtnl.Conn, index int) dataplane.Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.open {
 		return m.total
 	}
-	l, err := rt.Link(name)
+	l, err := rt.LinkByIndex(index)
 	if err != nil {
 		return m.total
 	}
@@ -75,7 +75,7 @@ func linkStats(l netlink.Link) dataplane.Stats {
 // of their IP packets, drops and errors under DropDevice.
 func (d *Dataplane) Stats() (sum dataplane.Stats) {
 	for _, t := range d.tunnels {
-		s := t.stats.read(d.rt, t.name)
+		s := t.stats.read(d.rt, int(t.watched.Load()))
 		sum.TxPackets += s.TxPackets
 		sum.TxBytes += s.TxBytes
 		sum.RxPackets += s.RxPackets

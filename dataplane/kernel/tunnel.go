@@ -19,8 +19,10 @@ type tunnel struct {
 	rt    *rtnl.Conn
 	batch *conn
 
-	name    string
+	name    string // another one until it has taken the place of a TUN device
 	index   int
+	made    bool               // by this process
+	synced  bool               // at least once
 	watched atomic.Int64       // index, for the goroutine that reads notifications
 	mac     encap.MAC          // that the device has, or gets by the next Sync
 	changes []dataplane.Change // of the device, since they were last collected

@@ -7,12 +7,22 @@
 // while the kernel reports that it was interrupted. Errors wrap the kernel's errno.
 package rtnl
 
+import "fmt"
+
 // Alias marks a network device as made or adopted by overlayd (ip link ... alias).
 const Alias = "overlayd"
 
 // TemporaryPrefix begins the name of a device that is to take another's place.
 // After a crash one may be left, which Cleanup knows by it.
 const TemporaryPrefix = "ovl."
+
+// TemporaryName returns the name of the device over IPv4 or IPv6 that is to take another's place.
+func TemporaryName(ipv6 bool, vni uint32) string {
+	if ipv6 {
+		return fmt.Sprintf("%s6.%d", TemporaryPrefix, vni)
+	}
+	return fmt.Sprintf("%s%d", TemporaryPrefix, vni)
+}
 
 // RouteProtocol is the number (rtm_protocol, nh_protocol, IFA_PROTO) under which
 // overlayd installs routes, nexthop objects and addresses. It is free in

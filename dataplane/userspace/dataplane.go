@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -25,31 +26,83 @@ type Dataplane struct {
 	shared  bool      // the port, with other networks; else Run runs it
 	sources sourceLog // of Run
 
+	entered chan struct{} // closed once the port was entered: there is traffic from then on
+
 	mu      sync.Mutex // of all below, and of changes to the host
 	wanted  *dataplane.Wanted
 	refused error // of the last Sync: by peer
 	closed  bool
 }
 
-// newDataplane joins a host, which is then its own, and a Port. The port is entered last: from
-// then on it uses the queues. After an error the host is still the caller's.
+// newDataplane joins a host, which is then its own, and a Port. The port is entered last, or by
+// the first Sync if the host has predecessors. After an error the host is still the caller's.
 func newDataplane(cfg Config, h host, p *Port) (*Dataplane, error) {
-	queues := h.queues()
-	if err := p.enter(cfg.VNI, len(queues)); err != nil {
-		return nil, err
-	}
 	d := &Dataplane{log: cfg.Log, report: dataplane.NewReporter(cfg.Log, "userspace"), host: h, port: p, shared: cfg.Shared != nil, sources: sourceLog{log: cfg.Log, attrs: cfg.LogAttrs},
-		core: newCore(cfg, p.descriptions(), len(queues))}
+		core: newCore(cfg, p.descriptions(), len(h.queues())), entered: make(chan struct{})}
+	if s, ok := h.(successor); ok && len(s.predecessors()) > 0 {
+		return d, nil
+	}
+	return d, d.enter(nil)
+}
+
+// vni is that of the network.
+func (d *Dataplane) vni() uint32 { return d.core.vteps[0].VNI }
+
+// enter enters the port, which from then on uses the queues. free makes room for its carriers if
+// they are to be opened.
+func (d *Dataplane) enter(free func(family int) error) error {
+	if err := d.port.enter(d.vni(), len(d.host.queues()), entrance{free, d.attach}); err != nil {
+		return err
+	}
+	close(d.entered)
+	d.log.Info("offloads", describe(d.host, d.port.carriers[0])...)
+	return nil
+}
+
+// attach joins the queues and the workers of the port.
+func (d *Dataplane) attach() {
+	queues := d.host.queues()
 	for i := range d.core.send {
 		d.core.send[i].queue = queues[i]
-		d.core.send[i].senders = p.newSenders(i)
+		d.core.send[i].senders = d.port.newSenders(i)
 	}
-	for _, w := range p.workers {
+	for _, w := range d.port.workers {
 		out := queues[w.index%len(queues)].newWriter()
-		w.attach(cfg.VNI, d.core.newLane(w.family, w.receiver, out))
+		w.attach(d.vni(), d.core.newLane(w.family, w.receiver, out))
 	}
-	cfg.Log.Info("offloads", describe(h, p.carriers[0])...)
-	return d, nil
+}
+
+// succeed takes the place of the devices that have forwarded until now: first the host was made as
+// wanted, so that what they no longer get waits for the workers.
+func (d *Dataplane) succeed(s successor) error {
+	if !isClosed(d.entered) {
+		d.port.opening.Lock()
+		defer d.port.opening.Unlock()
+		if err := s.check(d.port.unbound()); err != nil {
+			return err
+		}
+		d.log.Info("taking the place of a vxlan device", "device", s.predecessors())
+		if err := d.enter(s.stop); err != nil {
+			return err
+		}
+	}
+	return s.settle()
+}
+
+// syncAll is syncHost, and succeed if there are predecessors.
+func (d *Dataplane) syncAll() error {
+	_, err := d.syncHost()
+	s, ok := d.host.(successor)
+	if !ok || len(s.predecessors()) == 0 {
+		return err
+	}
+	if err := d.succeed(s); err != nil {
+		err = fmt.Errorf("take the place of %s: %w", strings.Join(s.predecessors(), " and "), err)
+		d.report.Publish(dataplane.StateOf(err), err)
+		return err
+	}
+	_, err = d.syncHost()
+	return err
 }
 
 // describe returns what those of the ends that are describers can do.
@@ -63,7 +116,7 @@ func describe(ends ...any) (attrs []any) {
 }
 
 // VTEPs implements dataplane.Dataplane: one for each of Config.Underlays, in their
-// order. The MACs are the derived ones until a Sync has others.
+// order. A MAC is that of the last Sync, else that of a predecessor, or the derived one.
 func (d *Dataplane) VTEPs() []dataplane.VTEP { return d.core.published() }
 
 // Sync implements dataplane.Part. What is forwarded by is replaced first,
@@ -83,7 +136,7 @@ func (d *Dataplane) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wan
 	}
 	d.wanted = &w
 	d.refused = d.core.sync(w)
-	_, err := d.syncHost()
+	err := d.syncAll()
 	return w, errors.Join(d.refused, err)
 }
 
@@ -111,6 +164,9 @@ func (d *Dataplane) Status() dataplane.PartStatus { return d.report.Status() }
 // last few microseconds may be missing while a worker is busy. What a shared Port
 // counts is in its own.
 func (d *Dataplane) Stats() (s dataplane.Stats) {
+	if !isClosed(d.entered) {
+		return s
+	}
 	d.core.addTo(&s)
 	if !d.shared {
 		d.port.addTo(&s)
@@ -126,6 +182,8 @@ func (d *Dataplane) Close() error {
 		return nil
 	}
 	d.closed = true
-	d.port.exit(d.core.vteps[0].VNI)
+	if isClosed(d.entered) {
+		d.port.exit(d.vni())
+	}
 	return d.host.close()
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -18,10 +17,13 @@ import (
 // device is the overlay device in the kernel's eyes.
 type device struct {
 	conn  *rtnl.Conn
-	name  string
+	name  string // a temporary one as long as there are predecessors
 	index int
 	fresh bool // made by this process: it goes again if Open fails later on
 	mode  tun.Mode
+
+	old    []*netlink.Vxlan // predecessors: they forward until the first Sync (succeed_linux.go)
+	others []string         // devices of other networks that are in the way of the sockets, likewise
 
 	vni      uint32
 	replaces func(vni uint32) bool
@@ -29,19 +31,22 @@ type device struct {
 }
 
 // openDevice makes the persistent TUN device of cfg's VNI, or finds the one that
-// an earlier process left. A vxlan device of the kernel dataplane, or a TUN
-// device of another mode, in its place is deleted. The mode is that of cfg.Offloads if the kernel has it, else the
-// plain one. Nothing is deleted if somebody else has the UDP port that is yet to
-// be bound.
+// an earlier process left. A TUN device of another mode in its place is deleted; the vxlan devices
+// of the kernel dataplane stay until the device can take their place. The mode is that of
+// cfg.Offloads if the kernel has it, else the plain one. Nothing is deleted if somebody else has
+// the UDP port that is yet to be bound.
 func openDevice(cfg Config, conn *rtnl.Conn, bound bool) (*device, error) {
-	name := dataplane.DeviceName(cfg.VNI)
-	d := &device{conn: conn, name: name, vni: cfg.VNI, replaces: cfg.Replaces}
+	d := &device{conn: conn, name: dataplane.DeviceName(cfg.VNI), vni: cfg.VNI, replaces: cfg.Replaces}
 	if !bound {
 		d.locals = cfg.locals()
 	}
 	if err := tun.EnsureNode(tun.Path); err != nil {
 		return nil, err
 	}
+	if err := d.findOld(); err != nil {
+		return nil, err
+	}
+	name := d.name
 	l, err := conn.Link(name)
 	if d.fresh = errors.Is(err, rtnl.ErrNotFound); err != nil && !d.fresh {
 		return nil, err
@@ -111,12 +116,12 @@ func checkFree(l netlink.Link) error {
 func (d *device) clear(log *slog.Logger) error {
 	l, err := d.conn.Link(d.name)
 	if errors.Is(err, rtnl.ErrNotFound) {
-		return nil // another network of this process has cleared it
+		return nil // gone meanwhile
 	}
 	if err != nil {
 		return err
 	}
-	if t := l.Type(); t != "vxlan" && t != "tun" && t != "tuntap" {
+	if t := l.Type(); t != "tun" && t != "tuntap" {
 		return &NameTakenError{Name: d.name, Type: t}
 	}
 	if err := tun.Make("", d.mode, false); err != nil {
@@ -128,65 +133,6 @@ func (d *device) clear(log *slog.Logger) error {
 	log.Info("replacing device by a TUN device", "device", d.name, "type", l.Type())
 	return d.conn.DeleteLink(l)
 }
-
-// clearV6 deletes the kernel dataplane's device for IPv6: the TUN device has both
-// families' addresses and routes.
-func (d *device) clearV6(log *slog.Logger) error {
-	l, err := d.conn.Link(d.nameV6())
-	if errors.Is(err, rtnl.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if v, ok := l.(*netlink.Vxlan); !ok || v.VxlanId != int(d.vni) {
-		return nil // somebody else's
-	}
-	if err := checkPort(d.conn, d.locals, d.goes); err != nil {
-		return err
-	}
-	log.Info("replacing device by a TUN device", "device", d.nameV6(), "type", l.Type())
-	return d.conn.DeleteLink(l)
-}
-
-// clearOthers deletes the kernel dataplane's devices of the other networks that this process is going
-// to carry, if they hold the port: each network would wait for the devices of the others.
-func (d *device) clearOthers(log *slog.Logger) error {
-	if d.replaces == nil || len(d.locals) == 0 {
-		return nil
-	}
-	holders, err := d.conn.PortHolders(d.locals[0].Port())
-	if err != nil || !slices.ContainsFunc(holders, d.goes) {
-		return err
-	}
-	if err := checkPort(d.conn, d.locals, d.goes); err != nil {
-		return err
-	}
-	for _, name := range slices.DeleteFunc(holders, func(name string) bool { return !d.goes(name) }) {
-		l, err := d.conn.Link(name)
-		if v, ok := l.(*netlink.Vxlan); err != nil || !ok || v.Port != int(d.locals[0].Port()) {
-			continue // its own network has replaced it meanwhile
-		}
-		log.Info("removing the vxlan device of another network of this daemon, which will get a TUN device", "device", name)
-		// Its own network may not come up: until it does, nothing for it may leave by another way.
-		if err := errors.Join(d.conn.HoldRoutes(l.Attrs().Index), d.conn.DeleteLink(l)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// goes reports whether a vxlan device of that name is to be deleted: it is this network's, or
-// another's that this process is going to carry.
-func (d *device) goes(name string) bool {
-	if name == d.name || name == d.nameV6() {
-		return true
-	}
-	vni, ok := dataplane.DeviceVNI(name)
-	return ok && d.replaces != nil && d.replaces(vni)
-}
-
-func (d *device) nameV6() string { return dataplane.DeviceNameV6(d.vni) }
 
 // remove undoes openDevice.
 func (d *device) remove() {

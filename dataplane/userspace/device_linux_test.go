@@ -213,8 +213,8 @@ func TestRefusalLeavesTheKernelDevice(t *testing.T) {
 	}
 }
 
-// TestOtherNetworksMakeRoom: the vxlan devices of the other networks that this process is going to carry
-// go from the port, and nothing for these leaves by another way meanwhile; the device of anybody else
+// TestOtherNetworksMakeRoom: in the first Sync the vxlan devices of the other networks that this process
+// is going to carry leave the port, and nothing for these leaves by another way meanwhile; the device of anybody else
 // stays, and so does then all the rest.
 func TestOtherNetworksMakeRoom(t *testing.T) {
 	for _, mine := range []bool{true, false} {
@@ -230,7 +230,11 @@ func TestOtherNetworksMakeRoom(t *testing.T) {
 		if (err == nil) != mine {
 			t.Fatalf("its own: %v, got %v", mine, err)
 		}
-		links, held := h.Run("ip", "-br", "link"), h.Run("ip", "route", "show", "type", "blackhole")
+		if d != nil {
+			h.vteps = d.VTEPs()
+			h.sync(d)
+		}
+		links, held := h.Run("ip", "-br", "link", "show", "up"), h.Run("ip", "route", "show", "type", "blackhole")
 		if strings.Contains(links, "flannel.9") == mine || strings.Count(held, "proto 211") == 2 != mine {
 			t.Errorf("its own: %v, links\n%s\nblackholes\n%s", mine, links, held)
 		}
@@ -442,4 +446,38 @@ func tunNoAllocations(t *testing.T, offloads Offloads) {
 		t.Errorf("%v allocations per packet written and read", n)
 	}
 	h.run(d)
+}
+
+// TestPredecessorForwardsUntilSync: a vxlan device forwards while nobody knows what is wanted, and
+// is back in its place if nobody ever does. Its MAC outlives it.
+func TestPredecessorForwardsUntilSync(t *testing.T) {
+	hosts := newHosts(t, 2, testMTU)
+	a, b := hosts[0], hosts[1]
+	b.vxlan(true)
+	a.vxlan(true)
+	a.Run("ip", "link", "set", "flannel.1", "address", "0e:2a:00:00:00:01")
+	a.vteps[0].MAC = encap.MAC{0x0e, 0x2a, 5: 1}
+	before, vteps := a.Run("ip", "-br", "link"), a.vteps
+	a.vxlanPeer(b)
+	b.vxlanPeer(a)
+	for _, sync := range []bool{false, true} {
+		d := a.open()
+		if got := d.VTEPs(); !slices.Equal(got, vteps) {
+			t.Errorf("VTEPs %v, want %v", got, vteps)
+		}
+		stop := a.run(d)
+		echo(t, a.pod, b.pod, b.podAddr())
+		if sync {
+			a.sync(d, b)
+			a.requireSynced()
+			echo(t, a.pod, b.pod, b.podAddr())
+			continue
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		if after := a.Run("ip", "-br", "link"); after != before {
+			t.Errorf("before:\n%s\nafter:\n%s", before, after)
+		}
+	}
 }

@@ -89,7 +89,11 @@ func newLocals(cfg Config, carriers []description) (ls [families]local) {
 	for _, u := range cfg.Underlays {
 		f := familyOf(u.Local)
 		first := slices.IndexFunc(carriers, func(d description) bool { return d.family == f })
-		ls[f] = local{addr: u.Local, public: u.Public, mac: dataplane.MAC(u.Public, cfg.VNI), vni: cfg.VNI, port: cfg.Port, carrier: uint8(max(first, 0))}
+		mac := u.MAC
+		if mac == (encap.MAC{}) {
+			mac = dataplane.MAC(u.Public, cfg.VNI)
+		}
+		ls[f] = local{addr: u.Local, public: u.Public, mac: mac, vni: cfg.VNI, port: cfg.Port, carrier: uint8(max(first, 0))}
 	}
 	return ls
 }

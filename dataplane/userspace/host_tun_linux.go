@@ -28,7 +28,7 @@ type tunEnd interface {
 }
 
 // openTUN makes or finds the device and attaches to it. bound says that the sockets are bound
-// already. After an error everything is as it was, but for a device that was in the way.
+// already. After an error everything is as it was, but for a TUN device that was in the way.
 func openTUN(cfg Config, headroom int, bound bool) (_ *tunHost, err error) {
 	conn, err := rtnl.Open()
 	if err != nil {
@@ -47,13 +47,6 @@ func openTUN(cfg Config, headroom int, bound bool) (_ *tunHost, err error) {
 	}
 	if err = h.attach(cfg, headroom); err == nil {
 		err = conn.SetLink(h.device.index, cfg.MTU, rtnl.Alias, false)
-	}
-	// Last, so that no failure costs the kernel dataplane its device.
-	if err == nil {
-		err = h.device.clearV6(cfg.Log)
-	}
-	if err == nil {
-		err = h.device.clearOthers(cfg.Log)
 	}
 	if err != nil {
 		h.undo()
@@ -93,8 +86,12 @@ func (h *tunHost) describe() []any {
 	return []any{"tun_vnet", m.Vnet, "tun_mask", fmt.Sprintf("%#x", h.mask), "queues", len(h.qs), "coalesce", m.Vnet && h.coalesce}
 }
 
-// close implements host.
+// close implements host. A device that has not taken the place of its predecessors goes.
 func (h *tunHost) close() error {
+	if len(h.device.old) > 0 {
+		h.undo()
+		return nil
+	}
 	for _, q := range h.qs {
 		q.close()
 	}

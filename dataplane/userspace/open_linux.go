@@ -6,7 +6,8 @@ import (
 
 // Open makes the TUN device of the VNI, or attaches to the one that an earlier
 // process left, and binds the sockets, unless they are shared and bound already.
-// Before the first Sync a new device is down and without a route. Errors that a caller can tell
+// Before the first Sync a new device is down and without a route. A vxlan device of the same VNI
+// goes on forwarding until then, and the MAC of its VTEP becomes that of this one. Errors that a caller can tell
 // apart are [ErrNoTUN], [ErrNoModule], [ErrPermission], [ErrDeviceBusy], [ErrVNITaken],
 // [*NameTakenError] and [*PortTakenError].
 // Run or Close releases what Open acquired.
@@ -25,11 +26,12 @@ func Open(cfg Config) (*Dataplane, error) {
 	if err := port.check(cfg.VNI); err != nil {
 		return nil, fmt.Errorf("open userspace dataplane: %w", err)
 	}
-	// The device comes first: a vxlan device in its place holds the UDP port.
+	// The device comes first: a vxlan device whose place it takes holds the UDP port.
 	h, err := openTUN(cfg, maxHeadroom(port.descriptions()), port.isOpen())
 	if err != nil {
 		return nil, err
 	}
+	cfg.Underlays = h.device.inherit(cfg.Underlays)
 	d, err := newDataplane(cfg, h, port)
 	if err != nil {
 		h.undo()

@@ -32,7 +32,7 @@ type Port struct {
 	workers  []*portWorker    // then constant
 	ended    chan struct{}    // closed once Run has ended; with the last network the carriers are
 
-	opening sync.Mutex // held by Open from its first look at the port's holders to enter
+	opening sync.Mutex // held from a look at the port's holders until enter has replaced them
 
 	mu   sync.Mutex // of all below, and of opening, ending and closing
 	vnis []uint32   // of the networks
@@ -122,6 +122,14 @@ func (p *Port) addTo(s *dataplane.Stats) {
 	}
 }
 
+// unbound returns what the carriers are still to be bound to.
+func (p *Port) unbound() []netip.AddrPort {
+	if p.isOpen() {
+		return nil
+	}
+	return p.locals
+}
+
 // isOpen reports whether there are carriers.
 func (p *Port) isOpen() bool { return isClosed(p.opened) }
 
@@ -151,20 +159,32 @@ func (p *Port) checkLocked(vni uint32) error {
 	return nil
 }
 
+// entrance is what a network does while it enters a port.
+type entrance struct {
+	free   func(family int) error // makes room for the carrier of a family, which is opened next; nil: there is room
+	attach func()                 // attaches the network, before anything is received; nil: it is attached later
+}
+
 // enter makes room for a network: the carriers are open when it returns, with that number of
 // workers if it is the first network.
-func (p *Port) enter(vni uint32, workers int) error {
+func (p *Port) enter(vni uint32, workers int, e entrance) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.checkLocked(vni); err != nil {
 		return err
 	}
-	if p.workers == nil {
-		if err := p.open(workers); err != nil {
+	first := p.workers == nil
+	if first {
+		if err := p.open(workers, e.free); err != nil {
 			p.close()
 			p.carriers, p.workers = nil, nil // the next network tries again
 			return err
 		}
+	}
+	if e.attach != nil {
+		e.attach()
+	}
+	if first {
 		close(p.opened)
 	}
 	p.vnis = append(p.vnis, vni)
@@ -182,9 +202,14 @@ func pairs(multi bool) int {
 	return min(runtime.GOMAXPROCS(0), maxPairs)
 }
 
-// open opens the carriers.
-func (p *Port) open(workers int) error {
+// open opens the carriers, each one right after there is room for it.
+func (p *Port) open(workers int, free func(family int) error) error {
 	for _, o := range p.openers {
+		if free != nil {
+			if err := free(o.family); err != nil {
+				return err
+			}
+		}
 		c, err := o.open(workers)
 		if err != nil {
 			return err

@@ -98,7 +98,7 @@ func TestSharedPort(t *testing.T) {
 func TestNetworksDoNotLeak(t *testing.T) {
 	a, b := hammered(t, "192.0.2.2"), hammered(t, "192.0.2.3")
 	netnstest.LAN(t, "192.0.2.0/24", a.ns, b.ns)
-	a.ns.Must(func() error { return a.port.enter(9, pairs(true)) }) // opens the sockets
+	a.ns.Must(func() error { return a.port.enter(9, pairs(true), entrance{}) }) // opens the sockets
 	from := dataplane.VTEP{Addr: a.addr}
 	first := b.attach(t, 1, from)
 	second := b.attach(t, 2, from)
@@ -176,7 +176,7 @@ func hammered(t *testing.T, addr string) *hammeredHost {
 // attach adds a network.
 func (h *hammeredHost) attach(t *testing.T, vni uint32, from dataplane.VTEP) (n sinkNetwork) {
 	t.Helper()
-	h.ns.Must(func() error { return h.port.enter(vni, pairs(true)) })
+	h.ns.Must(func() error { return h.port.enter(vni, pairs(true), entrance{}) })
 	n.core, _ = sinkNet(t, vni, from)
 	lanes := make([]*lane, len(h.port.workers))
 	for i, w := range h.port.workers {

@@ -30,9 +30,16 @@ func (d *Dataplane) Run(ctx context.Context, _ func()) error {
 	} else {
 		g.Go(func() error { return d.port.Run(ctx) })
 	}
-	name := dataplane.DeviceName(d.core.vteps[0].VNI)
+	name := dataplane.DeviceName(d.vni())
 	for i := range d.core.send {
-		g.Go(func() error { return d.core.send[i].run(ctx, waitOut(d.log, "was "+name+" deleted?")) })
+		g.Go(func() error {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-d.entered:
+			}
+			return d.core.send[i].run(ctx, waitOut(d.log, "was "+name+" deleted?"))
+		})
 	}
 	if w, ok := d.host.(watcher); ok {
 		g.Go(func() error { return w.watch(ctx, func() { _ = d.repair() }) }) // the next tick tells of an error
@@ -57,7 +64,9 @@ func (d *Dataplane) resync(ctx context.Context, tick <-chan time.Time) {
 		case <-ctx.Done():
 			return
 		case now := <-tick:
-			d.sources.report(now, d.core.forwarding.Load(), d.core.lanes)
+			if isClosed(d.entered) {
+				d.sources.report(now, d.core.forwarding.Load(), d.core.lanes)
+			}
 			err := d.repair()
 			if err == nil {
 				continue

@@ -2,6 +2,7 @@ package userspace
 
 import (
 	"context"
+	"net/netip"
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/encap"
@@ -22,6 +23,21 @@ type host interface {
 type watcher interface {
 	// watch calls changed after such a change: sync is needed. It returns nil when ctx ends.
 	watch(ctx context.Context, changed func()) error
+}
+
+// successor is a host that takes the place of devices which forward until the first Sync, so that
+// they carry the traffic while the store is asked. Its methods are called in this order, each one
+// again if it or a later one fails.
+type successor interface {
+	// predecessors returns the names of these devices: nothing once settle was successful.
+	predecessors() []string
+	// check returns why the host cannot take their place: its own device is gone, or others hold
+	// the port of locals too.
+	check(locals []netip.AddrPort) error
+	// stop stops the predecessors over an underlay of that family, so that they hold no port.
+	stop(family int) error
+	// settle removes those of its own network and takes their place. The host needs a sync afterwards.
+	settle() error
 }
 
 // queue is where the host hands out packets, used by one goroutine but for stop.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
@@ -25,6 +26,8 @@ type Daemon struct {
 
 	drain     chan struct{} // closed by Drain
 	drainOnce sync.Once
+
+	end atomic.Pointer[context.CancelCauseFunc] // of Run; nil before it
 }
 
 // New returns a Daemon that does nothing before Run.
@@ -46,6 +49,7 @@ func (d *Daemon) Ready() bool { return d.expects.ready() }
 func (d *Daemon) Run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
+	d.end.Store(&fail)
 	var only *Network
 	if !d.cfg.several() {
 		only = d.newNetwork("")
@@ -76,7 +80,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	d.cfg.notify(sd.SdNotifyStopping)
 	d.cfg.Log.Info("stopped")
-	if cause := context.Cause(ctx); errors.Is(cause, errEtcdDied) || errors.Is(cause, errHealthDied) {
+	if cause := context.Cause(ctx); errors.Is(cause, errEtcdDied) || errors.Is(cause, errHealthDied) || errors.Is(cause, errHandover) {
 		return cause
 	}
 	return err

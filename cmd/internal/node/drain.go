@@ -34,6 +34,7 @@ type GivenLease struct {
 var (
 	ErrOtherPIDNamespace = errors.New("the daemon runs in another pid namespace")
 	ErrNotGivenBack      = errors.New("the daemon has stopped without giving its lease back")
+	ErrNotHandedOver     = errors.New("the daemon has stopped without handing over to the kernel")
 	ErrTwoDaemons        = errors.New("two daemons are running")
 	ErrAliveElsewhere    = errors.New("a daemon that publishes the same address is alive, or was seconds ago")
 )
@@ -42,10 +43,7 @@ var (
 // cfg.Networks, does it and stops; if none is running, it is done through the stores. Of cfg it
 // needs neither Listen nor StartEtcd.
 func Drain(ctx context.Context, cfg Config) (Drained, error) {
-	files := []string{cfg.SubnetFile}
-	if cfg.several() {
-		files = cfg.servedFiles()
-	}
+	files := cfg.claimedFiles()
 	pid, held, err := findDaemon(files)
 	switch {
 	case err != nil:
@@ -65,6 +63,14 @@ func Drain(ctx context.Context, cfg Config) (Drained, error) {
 		d.Leases = append(d.Leases, given)
 	}
 	return d, nil
+}
+
+// claimedFiles returns the subnet files that a daemon of this config claims.
+func (c *Config) claimedFiles() []string {
+	if c.several() {
+		return c.servedFiles()
+	}
+	return []string{c.SubnetFile}
 }
 
 // servedFiles returns the subnet files of the wanted networks that a daemon has served.
@@ -105,7 +111,21 @@ func findDaemon(files []string) (pid int, held []string, err error) {
 
 // drainDaemon has the daemon give back its leases, on the subnets of these files.
 func drainDaemon(ctx context.Context, pid int, files []string) error {
-	if err := unix.Kill(pid, unix.SIGUSR1); err != nil {
+	if err := stopDaemon(ctx, pid, unix.SIGUSR1, files); err != nil {
+		return err
+	}
+	for _, file := range files {
+		// The daemon removes its subnet file once the lease is given back.
+		if _, err := os.Stat(file); err == nil {
+			return fmt.Errorf("%w (pid %d)", ErrNotGivenBack, pid)
+		}
+	}
+	return nil
+}
+
+// stopDaemon sends a signal that ends the daemon, and waits until it holds none of these files.
+func stopDaemon(ctx context.Context, pid int, how unix.Signal, files []string) error {
+	if err := unix.Kill(pid, how); err != nil {
 		return fmt.Errorf("signal the daemon (pid %d): %w", pid, err)
 	}
 	for _, file := range files {
@@ -117,10 +137,6 @@ func drainDaemon(ctx context.Context, pid int, files []string) error {
 			if !pace.Sleep(ctx, 20*time.Millisecond, nil) {
 				return fmt.Errorf("the daemon (pid %d) has not stopped in time: see its log: %w", pid, ctx.Err())
 			}
-		}
-		// The daemon removes its subnet file once the lease is given back.
-		if _, err := os.Stat(file); err == nil {
-			return fmt.Errorf("%w (pid %d)", ErrNotGivenBack, pid)
 		}
 	}
 	return nil

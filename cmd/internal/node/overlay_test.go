@@ -196,7 +196,7 @@ func TestReached(t *testing.T) {
 	var calls []string
 	before, d := &dummy{name: "a", calls: &calls}, &dummy{name: "b", calls: &calls}
 	o, err := openOverlay(slog.New(slog.DiscardHandler), testAttrs, []partSpec{before.spec(""), {name: "forwarding", open: func() (dataplane.Part, error) {
-		return &forwarding{carrying{d}, Kernel, nil, func() { calls = append(calls, "given back") }}, nil
+		return newForwarding(carrying{d}, Kernel, nil, func() { calls = append(calls, "given back") }), nil
 	}}})
 	if err != nil {
 		t.Fatal(err)

@@ -1,8 +1,12 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/hostroute"
@@ -69,6 +73,31 @@ type forwarding struct {
 	mode     Mode
 	shared   *userspace.Port // with other networks; nil: it has its own
 	giveBack func()          // of shared
+	quit     func()          // ends Run before its context ends
+	quitted  <-chan struct{} // closed by quit
+	ended    chan struct{}   // closed when Run has returned
+}
+
+func newForwarding(d dataplane.Dataplane, mode Mode, shared *userspace.Port, giveBack func()) *forwarding {
+	quitted := make(chan struct{})
+	return &forwarding{d, mode, shared, giveBack, sync.OnceFunc(func() { close(quitted) }), quitted, make(chan struct{})}
+}
+
+// Run runs the dataplane until ctx ends or quit was called.
+func (f *forwarding) Run(ctx context.Context, again func()) error {
+	defer close(f.ended)
+	ctx, cancel := context.WithCancel(ctx)
+	var group errgroup.Group
+	group.Go(func() error {
+		defer cancel()
+		return f.Dataplane.Run(ctx, again)
+	})
+	select {
+	case <-ctx.Done():
+	case <-f.quitted:
+	}
+	cancel()
+	return group.Wait()
 }
 
 // Close closes the dataplane and gives back what it shares with others.
@@ -89,18 +118,10 @@ func (s *Session) openForwarding(mtu int) (dataplane.Part, error) {
 		return s.openUserspace(mtu)
 	}
 	c := s.config
-	k, err := kernel.Open(kernel.Config{
-		Log:       s.network.log,
-		Underlays: s.iface.Underlays(c.EnableIPv4, c.EnableIPv6),
-		VNI:       c.Backend.VNI,
-		Port:      c.Backend.Port,
-		MTU:       mtu,
-		GBP:       c.Backend.GBP,
-		Learning:  c.Backend.Learning,
-	})
+	k, err := kernel.Open(s.kernelConfig(mtu))
 	switch {
 	case err == nil:
-		return &forwarding{k, Kernel, nil, func() {}}, nil
+		return newForwarding(k, Kernel, nil, func() {}), nil
 	case mode == Kernel:
 		return nil, err
 	case c.Backend.GBP || c.Backend.Learning:
@@ -112,6 +133,20 @@ func (s *Session) openForwarding(mtu int) (dataplane.Part, error) {
 		return nil, fmt.Errorf("neither dataplane works: kernel: %w; userspace: %w", err, uerr)
 	}
 	return u, nil
+}
+
+// kernelConfig is what the kernel dataplane of the session is opened with.
+func (s *Session) kernelConfig(mtu int) kernel.Config {
+	c := s.config
+	return kernel.Config{
+		Log:       s.network.log,
+		Underlays: s.iface.Underlays(c.EnableIPv4, c.EnableIPv6),
+		VNI:       c.Backend.VNI,
+		Port:      c.Backend.Port,
+		MTU:       mtu,
+		GBP:       c.Backend.GBP,
+		Learning:  c.Backend.Learning,
+	}
 }
 
 // openUserspace opens the userspace dataplane. Of several networks, those with the same port and
@@ -142,5 +177,5 @@ func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
 		giveBack()
 		return nil, err
 	}
-	return &forwarding{d, Userspace, config.Shared, giveBack}, nil
+	return newForwarding(d, Userspace, config.Shared, giveBack), nil
 }

@@ -121,7 +121,7 @@ func (w *world) parts(s *Session, _ int) []partSpec {
 			f.vteps = append(f.vteps, dataplane.VTEP{Addr: u.Public, VNI: s.config.Backend.VNI, MAC: dataplane.MAC(u.Public, s.config.Backend.VNI)})
 		}
 		w.opened = append(w.opened, f)
-		return &forwarding{f, s.network.cfg.Mode, nil, func() {}}, nil
+		return newForwarding(f, s.network.cfg.Mode, nil, func() {}), nil
 	}}}
 }
 

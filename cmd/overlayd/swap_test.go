@@ -1,0 +1,133 @@
+package main
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/netnstest"
+)
+
+// modeFlanneld stands among the values of --dataplane for a real flanneld.
+const modeFlanneld = "flanneld"
+
+// swaps is a host whose daemon is replaced in place, while its pod talks with those of two hosts
+// that keep theirs: one that forwards by the kernel, and one in userspace.
+type swaps struct {
+	t       *testing.T
+	host    *host
+	up      func(mode string) // starts the daemon and waits until it is ready
+	a, b, c *pod              // of host, and of the two others
+	now     string            // the mode
+}
+
+// begin starts the first daemon and those of the other hosts, by up.
+func (s *swaps) begin(first, kernel string, up func(h *host, mode string)) {
+	s.t.Helper()
+	c := s.host.c
+	s.now, s.up = first, func(mode string) { up(s.host, mode) }
+	s.up(first)
+	up(c.hosts[1], kernel)
+	up(c.hosts[2], modeUserspace)
+	s.a, s.b, s.c = s.host.pod(0, 0), c.hosts[1].pod(0, 0), c.hosts[2].pod(0, 0)
+}
+
+// mayLose is how many packets, of 100 a second in one direction, a swap may cost.
+func mayLose(from, to string) uint64 {
+	if from == modeUserspace || to == modeUserspace {
+		return 2
+	}
+	return 0
+}
+
+// direction is one flow of packets of which none, or hardly any, may be lost.
+type direction struct {
+	name string
+	*meter
+}
+
+// flows starts 100 packets a second in three directions, in each family, and returns once they
+// arrive.
+func (s *swaps) flows() (all []direction) {
+	s.t.Helper()
+	for i, addr := range s.a.addrs {
+		for _, d := range []struct {
+			name     string
+			from, to *netnstest.NS
+			addr     netip.Addr
+		}{
+			{"to the kernel's peer", s.a.NS, s.b.NS, s.b.addrs[i]},
+			{"from the kernel's peer", s.b.NS, s.a.NS, addr},
+			{"to the userspace peer", s.a.NS, s.c.NS, s.c.addrs[i]},
+		} {
+			eventually(s.t, patience, d.name, func() error { return echoWithin(d.from, d.addr, 56, 100*time.Millisecond) })
+			m, err := startMeter(d.from, d.to, d.addr, 10*time.Millisecond)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			all = append(all, direction{d.name + " at " + d.addr.String(), m})
+		}
+	}
+	s.waitFlows(all, 20)
+	return all
+}
+
+// waitFlows returns when n more packets of one of them have arrived: what the others lose is counted
+// in the end.
+func (s *swaps) waitFlows(all []direction, n uint64) {
+	s.t.Helper()
+	waitTraffic(s.t, all[len(all)-1].meter, n)
+}
+
+// stop ends the daemon in the way that the README tells: from userspace the kernel takes over.
+func (s *swaps) stop() {
+	s.t.Helper()
+	if s.now != modeUserspace {
+		s.host.daemon.stop(unix.SIGTERM)
+		return
+	}
+	drain := s.host.overlayd("drain", "--to=kernel", "--subnet-file", s.host.subnetFile)
+	if code := drain.wait(patience); code != 0 || !strings.Contains(drain.text(), "the kernel forwards") {
+		s.t.Errorf("drain --to=kernel: exit code %d: %s", code, drain.text())
+	}
+	if code := s.host.daemon.wait(patience); code != 0 {
+		s.t.Errorf("the daemon that was drained has exit code %d", code)
+	}
+}
+
+// to replaces the daemon by one of another mode, and counts what is lost.
+func (s *swaps) to(mode string) {
+	s.t.Helper()
+	subnets, all := s.host.gateways(), s.flows()
+	s.stop()
+	s.waitFlows(all, 20) // nobody is in a hurry to start the next
+	s.up(mode)
+	s.waitFlows(all, 100)
+	for _, d := range all {
+		lost, gap := d.finish(), time.Duration(d.gap.Load())
+		if limit := mayLose(s.now, mode); lost > limit {
+			s.t.Errorf("%s → %s: %d of %d packets %s lost, longest gap %s, may be %d", s.now, mode, lost, d.sent.Load(), d.name, gap, limit)
+		} else {
+			s.t.Logf("%s → %s: %d of %d packets %s lost, longest gap %s", s.now, mode, lost, d.sent.Load(), d.name, gap)
+		}
+	}
+	if got := s.host.gateways(); !slices.Equal(got, subnets) {
+		s.t.Errorf("%s → %s: subnets are %s, were %s", s.now, mode, got, subnets)
+	}
+	s.now = mode
+}
+
+// TestSwapInPlace: a change of the dataplane costs next to nothing of the pods' traffic, in both
+// families.
+func TestSwapInPlace(t *testing.T) {
+	alone(t)
+	s := &swaps{t: t, host: newClusterOn(t, []string{under4, under6}, 3, dualNetwork).hosts[0]}
+	s.begin(modeKernel, modeKernel, func(h *host, mode string) { h.up("--dataplane", mode) })
+	for _, mode := range []string{modeKernel, modeUserspace, modeUserspace, modeKernel} {
+		s.to(mode)
+	}
+}

@@ -1,0 +1,174 @@
+package userspace
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
+	"github.com/overlayd/overlayd/encap"
+)
+
+// findOld finds the vxlan devices of the kernel dataplane, or of flannel, whose place the TUN
+// device is to take. They go on forwarding until the first Sync, and meanwhile it has another
+// name. It is an error if somebody else has the UDP port.
+func (d *device) findOld() error {
+	name, nameV6 := dataplane.DeviceName(d.vni), dataplane.DeviceNameV6(d.vni)
+	for _, n := range []string{name, nameV6} {
+		l, err := d.conn.Link(n)
+		if errors.Is(err, rtnl.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		v, ok := l.(*netlink.Vxlan)
+		if !ok || n == nameV6 && v.VxlanId != int(d.vni) {
+			continue // openDevice looks at it, or it is somebody else's
+		}
+		d.old = append(d.old, v)
+		if n == name {
+			d.name = fmt.Sprintf("%st%d", rtnl.TemporaryPrefix, d.vni)
+		}
+	}
+	if err := d.findOthers(d.locals); err != nil || len(d.old)+len(d.others) == 0 {
+		return err
+	}
+	return checkPort(d.conn, d.locals, d.goes)
+}
+
+// findOthers finds the devices of other networks of this process that hold the port of locals.
+func (d *device) findOthers(locals []netip.AddrPort) error {
+	d.others = nil
+	if len(locals) == 0 {
+		return nil
+	}
+	holders, err := d.conn.PortHolders(locals[0].Port())
+	d.others = slices.DeleteFunc(holders, func(n string) bool {
+		vni, _ := dataplane.DeviceVNI(n)
+		return vni == d.vni || !d.goes(n)
+	})
+	return err
+}
+
+// goes reports whether a vxlan device of that name is to make room: it is this network's, or
+// another's that this process is going to carry.
+func (d *device) goes(name string) bool {
+	vni, ok := dataplane.DeviceVNI(name)
+	return ok && (vni == d.vni || d.replaces != nil && d.replaces(vni))
+}
+
+// inherit returns underlays with the MACs of the predecessors: the peers know them.
+func (d *device) inherit(underlays []dataplane.Underlay) []dataplane.Underlay {
+	underlays = slices.Clone(underlays)
+	for i := range underlays {
+		u := &underlays[i]
+		name := dataplane.DeviceName(d.vni)
+		if u.Local.Is6() {
+			name = dataplane.DeviceNameV6(d.vni)
+		}
+		for _, v := range d.old {
+			if mac := v.HardwareAddr; v.Name == name && u.MAC == (encap.MAC{}) && len(mac) == encap.MACLen && encap.MAC(mac).IsUnicast() {
+				u.MAC = encap.MAC(mac)
+			}
+		}
+	}
+	return underlays
+}
+
+// predecessors implements successor.
+func (h *tunHost) predecessors() (names []string) {
+	for _, v := range h.device.old {
+		names = append(names, v.Name)
+	}
+	return append(names, h.device.others...)
+}
+
+// check implements successor.
+func (h *tunHost) check(locals []netip.AddrPort) error {
+	if _, err := h.device.conn.LinkByIndex(h.device.index); err != nil {
+		return err
+	}
+	if err := h.device.findOthers(locals); err != nil {
+		return err
+	}
+	return checkPort(h.device.conn, locals, h.device.goes)
+}
+
+// stop implements successor.
+func (h *tunHost) stop(family int) error {
+	conn := h.device.conn
+	for _, name := range h.predecessors() {
+		if strings.HasPrefix(name, dataplane.DevicePrefixV6) != (family == family6) {
+			continue
+		}
+		l, err := conn.Link(name)
+		if errors.Is(err, rtnl.ErrNotFound) || err == nil && (l.Type() != "vxlan" || l.Attrs().Flags&net.FlagUp == 0) {
+			continue
+		}
+		if err == nil && slices.Contains(h.device.others, name) {
+			// Its own network may not come up: until it does, nothing for it may leave by another way.
+			err = conn.HoldRoutes(l.Attrs().Index)
+		} else if err == nil {
+			h.device.withdraw(l)
+		}
+		if err == nil {
+			err = conn.Handle().LinkSetDown(l)
+		}
+		if err != nil {
+			return fmt.Errorf("set %s down: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// withdraw removes the routes to a device that is about to go down, as far as it can: the kernel
+// drops what they lead there until it has removed them itself, while the TUN device's route is
+// there already. Those of overlayd have gone for that one.
+func (d *device) withdraw(l netlink.Link) {
+	filter := &netlink.Route{LinkIndex: l.Attrs().Index}
+	routes, err := rtnl.Retry(func() ([]netlink.Route, error) {
+		return d.conn.Handle().RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_OIF)
+	})
+	for _, r := range routes {
+		if err == nil && r.Protocol != unix.RTPROT_KERNEL {
+			_ = d.conn.DeleteRoute(r) // it goes with the device, if later
+		}
+	}
+}
+
+// settle implements successor.
+func (h *tunHost) settle() error {
+	d := h.device
+	d.others = nil // their own networks remove them
+	for len(d.old) > 0 {
+		d.withdraw(d.old[0])
+		if err := d.conn.DeleteLink(d.old[0]); err != nil {
+			return err
+		}
+		d.old = d.old[1:]
+	}
+	name := dataplane.DeviceName(d.vni)
+	l, err := d.conn.LinkByIndex(d.index)
+	if err != nil || d.name == name {
+		return err
+	}
+	err = d.conn.Handle().LinkSetName(l, name)
+	if errors.Is(err, unix.EBUSY) { // kernels before 6.2 rename no device that is up
+		if err = d.conn.Handle().LinkSetDown(l); err == nil {
+			err = d.conn.Handle().LinkSetName(l, name)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("rename %s to %s: %w", d.name, name, err)
+	}
+	d.name = name
+	return nil
+}
