@@ -193,6 +193,18 @@ func (c *Conn) HoldRoutes(index int) error {
 	return errors.Join(errs...)
 }
 
+// ReleaseRoutes removes the routes of HoldRoutes that lead into these networks.
+func (c *Conn) ReleaseRoutes(networks []netip.Prefix) error {
+	routes, err := c.ourRoutes()
+	errs := []error{err}
+	for _, r := range routes {
+		if r.Type == unix.RTN_BLACKHOLE && r.Priority == heldMetric && Inside(Prefix(r.Dst), networks) {
+			errs = append(errs, c.DeleteRoute(r))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // HostRoutes returns the routes of the main table that [IsHostRoute] is true for.
 func (c *Conn) HostRoutes() ([]netlink.Route, error) {
 	routes, err := c.ourRoutes()

@@ -86,7 +86,7 @@ func (d *Dataplane) succeed(s successor) error {
 			return err
 		}
 	}
-	return s.settle()
+	return s.settle(d.wanted.Networks)
 }
 
 // syncAll is syncHost, and succeed if there are predecessors.

@@ -36,8 +36,9 @@ type successor interface {
 	check(locals []netip.AddrPort) error
 	// stop stops the predecessors over an underlay of that family, so that they hold no port.
 	stop(family int) error
-	// settle removes those of its own network and takes their place. The host needs a sync afterwards.
-	settle() error
+	// settle removes those of its own network, which has these prefixes, and takes their place. The
+	// host needs a sync afterwards.
+	settle(networks []netip.Prefix) error
 }
 
 // queue is where the host hands out packets, used by one goroutine but for stop.

@@ -145,8 +145,11 @@ func (d *device) withdraw(l netlink.Link) {
 }
 
 // settle implements successor.
-func (h *tunHost) settle() error {
+func (h *tunHost) settle(networks []netip.Prefix) error {
 	d := h.device
+	if err := d.conn.ReleaseRoutes(networks); err != nil { // if another network has stopped the device
+		return err
+	}
 	d.others = nil // their own networks remove them
 	for len(d.old) > 0 {
 		d.withdraw(d.old[0])
