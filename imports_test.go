@@ -44,7 +44,7 @@ var layers = []string{"encap", "dataplane", "control", "cmd"}
 
 // siblings are the imports between packages of one folder that the house allows.
 var siblings = map[string][]string{
-	"dataplane/userspace": {"dataplane/fib", "dataplane/rtnl", "dataplane/tun", "dataplane/watch"},
+	"dataplane/userspace": {"dataplane/fib", "dataplane/rtnl", "dataplane/tun", "dataplane/udp", "dataplane/watch"},
 	"dataplane/kernel":    {"dataplane/rtnl", "dataplane/watch"},
 	"dataplane/hostroute": {"dataplane/rtnl", "dataplane/watch"},
 	"dataplane/masq":      {"dataplane/nft", "dataplane/watch"},

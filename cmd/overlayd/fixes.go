@@ -16,6 +16,7 @@ import (
 	"github.com/overlayd/overlayd/control/etcd/embedded"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
+	"github.com/overlayd/overlayd/dataplane/udp"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 	"github.com/overlayd/overlayd/dataplane/userspace"
 )
@@ -59,7 +60,7 @@ func fixOf(o *flags.Flags, network string, err error) string {
 	if s := new(underlay.SelectError); errors.As(err, &s) {
 		return fixOfUnderlay(s)
 	}
-	if taken := new(userspace.PortTakenError); errors.As(err, &taken) {
+	if taken := new(udp.PortTakenError); errors.As(err, &taken) {
 		return fixOfPort(taken)
 	}
 	if taken := new(userspace.NameTakenError); errors.As(err, &taken) {
@@ -78,7 +79,7 @@ func fixOf(o *flags.Flags, network string, err error) string {
 const fixPermission = "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"
 
 // fixOfPort names the program or the device that has the port.
-func fixOfPort(err *userspace.PortTakenError) string {
+func fixOfPort(err *udp.PortTakenError) string {
 	if len(err.Devices) == 0 {
 		return fmt.Sprintf("ss -lunp 'sport = :%d' names the program", err.Local.Port())
 	}

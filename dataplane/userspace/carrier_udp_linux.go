@@ -10,7 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/udp"
 	"github.com/overlayd/overlayd/encap"
+)
+
+const (
+	// receiveBuffer, in bytes, is doubled by the kernel, which counts its own overhead. With
+	// the default of 212992 bytes, three superpackets, TCP from a kernel peer loses
+	// a thousand times as many segments.
+	receiveBuffer = 16 << 20
+	sendBuffer    = 8 << 20
 )
 
 // udpCarrier is the carrier of one family that consists of UDP sockets: some that receive at the
@@ -123,15 +132,15 @@ func openReceivers(log *slog.Logger, local netip.AddrPort, n int, offloads Offlo
 // openReceiver binds one of the sockets. gro says whether UDP_GRO is wanted, and
 // then whether it is there.
 func openReceiver(log *slog.Logger, local netip.AddrPort, share, gro bool) (_ *udpReceiver, hasGRO bool, err error) {
-	var o socketOption
+	var o udp.Option
 	if share {
-		o = sharePort
+		o = udp.SharePort
 	}
-	fd, err := openUDP(local, o)
+	fd, err := udp.Open(local, o)
 	if err != nil {
 		return nil, false, err
 	}
-	size, err := growBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receiveBuffer)
+	size, err := udp.GrowBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receiveBuffer)
 	if err == nil {
 		err = receiveTOS(fd, local.Addr())
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 	"github.com/overlayd/overlayd/dataplane/tun"
+	"github.com/overlayd/overlayd/dataplane/udp"
 )
 
 // device is the overlay device in the kernel's eyes.
@@ -127,7 +128,7 @@ func (d *device) clear(log *slog.Logger) error {
 	if err := tun.Make("", d.mode, false); err != nil {
 		return err
 	}
-	if err := checkPort(d.conn, d.locals, d.goes); err != nil {
+	if err := udp.CheckPort(d.conn, d.locals, d.goes); err != nil {
 		return err
 	}
 	log.Info("replacing device by a TUN device", "device", d.name, "type", l.Type())

@@ -2,8 +2,6 @@ package userspace
 
 import (
 	"fmt"
-	"net/netip"
-	"strings"
 
 	"github.com/overlayd/overlayd/dataplane/tun"
 )
@@ -27,22 +25,3 @@ type NameTakenError struct {
 func (e *NameTakenError) Error() string {
 	return fmt.Sprintf("make TUN device %s: a device of type %s has this name", e.Name, e.Type)
 }
-
-// PortTakenError says that the UDP port is in use. It wraps the kernel's EADDRINUSE.
-type PortTakenError struct {
-	Local   netip.AddrPort
-	Devices []string // the vxlan devices that hold it; a program does if there are none
-	Err     error
-}
-
-// Error implements error.
-func (e *PortTakenError) Error() string {
-	by := "a program"
-	if len(e.Devices) > 0 {
-		by = "vxlan device " + strings.Join(e.Devices, " and ")
-	}
-	return fmt.Sprintf("bind UDP %s: port %d is in use by %s: %v", e.Local, e.Local.Port(), by, e.Err)
-}
-
-// Unwrap lets errors.Is and errors.As see the cause.
-func (e *PortTakenError) Unwrap() error { return e.Err }

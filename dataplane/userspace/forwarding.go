@@ -9,14 +9,15 @@ import (
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/fib"
+	"github.com/overlayd/overlayd/dataplane/udp"
 	"github.com/overlayd/overlayd/encap"
 )
 
 // peer is one remote VTEP for as long as it is wanted: a Sync takes over those that were there
 // before. All leases of a VTEP have the one peer.
 type peer struct {
-	addr     netip.Addr // outer destination
-	sockaddr sockaddr   // the same with the port, for system calls
+	addr     netip.Addr   // outer destination
+	sockaddr udp.Sockaddr // the same with the port, for system calls
 	// mtu is the longest inner packet that gets there whole, in bytes; 0 as long as
 	// nothing but the device's MTU is known.
 	mtu atomic.Int32
@@ -185,7 +186,7 @@ func (f *forwarding) setPeers(before *forwarding, locals *[families]local, vteps
 			if old := before.vteps.Lookup(addr); old != nil && old.peer.addr == addr {
 				p = old.peer
 			} else {
-				p = &peer{addr: addr, sockaddr: newSockaddr(netip.AddrPortFrom(addr, locals[familyOf(addr)].port))}
+				p = &peer{addr: addr, sockaddr: udp.NewSockaddr(netip.AddrPortFrom(addr, locals[familyOf(addr)].port))}
 			}
 			p.adopt(first, nil)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
+	"github.com/overlayd/overlayd/dataplane/udp"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -218,5 +219,5 @@ func eventually(tb testing.TB, what string, ok func() bool) {
 
 // entryTo is the entry of a peer at that address.
 func entryTo(a netip.AddrPort) *entry {
-	return &entry{peer: &peer{addr: a.Addr(), sockaddr: newSockaddr(a)}}
+	return &entry{peer: &peer{addr: a.Addr(), sockaddr: udp.NewSockaddr(a)}}
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane/udp"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -31,7 +32,7 @@ type udpReceiver struct {
 	arena   []byte // receiveSlots buffers
 	msgs    [receiveSlots]mmsghdr
 	iovs    [receiveSlots]unix.Iovec
-	from    [receiveSlots]sockaddr
+	from    [receiveSlots]udp.Sockaddr
 	control [receiveSlots]receiveControl
 	n, next int // messages received, and handed out
 	cutter  cutter
@@ -65,7 +66,7 @@ func newUDPReceiver(fd int, name string) (*udpReceiver, error) {
 		h := &r.msgs[i].hdr
 		h.Iov = &r.iovs[i]
 		h.SetIovlen(1)
-		h.Name = (*byte)(unsafe.Pointer(&r.from[i].raw))
+		h.Name = (*byte)(unsafe.Pointer(&r.from[i].Raw))
 		h.Control = &r.control[i][0]
 	}
 	r.n = receiveSlots
@@ -103,7 +104,7 @@ func (r *udpReceiver) Receive(d *datagram, flush func()) error {
 func (r *udpReceiver) rearm() {
 	for i := range r.n {
 		h := &r.msgs[i].hdr
-		h.Namelen = uint32(unsafe.Sizeof(r.from[i].raw))
+		h.Namelen = uint32(unsafe.Sizeof(r.from[i].Raw))
 		h.SetControllen(len(r.control[i]))
 	}
 	r.n, r.next = 0, 0
@@ -132,7 +133,7 @@ func (r *udpReceiver) tryRead(fd uintptr) bool {
 func (r *udpReceiver) open(i int) {
 	h := &r.msgs[i].hdr
 	gro, ecn := parseControl(r.control[i][:min(int(h.Controllen), len(r.control[i]))])
-	r.cutter.from, r.cutter.ecn = r.from[i].addr(), ecn
+	r.cutter.from, r.cutter.ecn = r.from[i].Addr(), ecn
 	off := i * slotStride
 	r.cutter.init(r.arena[off:off+int(r.msgs[i].len)], gro)
 }
@@ -162,7 +163,7 @@ func parseControl(b []byte) (gro int, ecn encap.ECN) {
 
 // drops returns how many datagrams the kernel dropped before they were read.
 func (r *udpReceiver) drops() (n uint64) {
-	if r.conn.Control(func(fd uintptr) { n = socketDrops(int(fd)) }) != nil {
+	if r.conn.Control(func(fd uintptr) { n = udp.Drops(int(fd)) }) != nil {
 		return r.closedDrops.Load()
 	}
 	return n

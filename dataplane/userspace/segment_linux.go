@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane/udp"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -17,7 +18,7 @@ type sendFunc func(fd int, msgs []mmsghdr) (int, unix.Errno)
 // there is not there. A later EINVAL does not prove that: before Linux 6.14 the kernel answers so
 // if a path is too narrow for the segments.
 func probeSegments(local netip.Addr, send sendFunc) int32 {
-	fd, err := openUDP(netip.AddrPortFrom(local, 0), 0)
+	fd, err := udp.Open(netip.AddrPortFrom(local, 0), 0)
 	if err != nil {
 		return 1
 	}
@@ -29,7 +30,7 @@ func probeSegments(local netip.Addr, send sendFunc) int32 {
 	if err != nil {
 		return 1
 	}
-	to := newSockaddr(netip.AddrPortFrom(local, port))
+	to := udp.NewSockaddr(netip.AddrPortFrom(local, port))
 	for _, n := range []int32{encap.MaxRunDatagramsNew, encap.MaxRunDatagrams} {
 		switch sendBytes(fd, &to, int(n), send) {
 		case unix.EINVAL, unix.EIO, unix.EOPNOTSUPP, unix.ENOPROTOOPT:
@@ -55,7 +56,7 @@ func localPort(fd int) (uint16, error) {
 }
 
 // sendBytes sends n datagrams of one byte in one message.
-func sendBytes(fd int, to *sockaddr, n int, send sendFunc) unix.Errno {
+func sendBytes(fd int, to *udp.Sockaddr, n int, send sendFunc) unix.Errno {
 	var control sendControl
 	data, end := control.put(0, unix.SOL_UDP, unix.UDP_SEGMENT, 2)
 	*(*uint16)(data) = 1
@@ -64,7 +65,7 @@ func sendBytes(fd int, to *sockaddr, n int, send sendFunc) unix.Errno {
 	iov.SetLen(n)
 	msgs := make([]mmsghdr, 1)
 	h := &msgs[0].hdr
-	*h = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&to.raw)), Namelen: to.len, Iov: &iov, Control: (*byte)(unsafe.Pointer(&control))}
+	*h = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&to.Raw)), Namelen: to.Len, Iov: &iov, Control: (*byte)(unsafe.Pointer(&control))}
 	h.SetIovlen(1)
 	h.SetControllen(end)
 	_, errno := send(fd, msgs)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/udp"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -24,7 +25,7 @@ import (
 type sendSockets struct {
 	log *slog.Logger
 	fds [sourcePorts + 1]int // by source port
-	mtu *pathProbe           // nil if outer packets may be fragmented (DF clear)
+	mtu *udp.PathProbe       // nil if outer packets may be fragmented (DF clear)
 	// segments is the number of datagrams that UDP_SEGMENT takes at once; 1 without.
 	// It becomes 1 for good if the kernel refuses.
 	segments atomic.Int32
@@ -37,25 +38,25 @@ func openSendSockets(log *slog.Logger, local netip.Addr, offloads Offloads, df b
 		s.fds[i] = -1
 	}
 	for i := range s.fds {
-		var o socketOption
+		var o udp.Option
 		if i != fragmentPort && (df || local.Is6()) {
-			o = setDF
+			o = udp.SetDF
 		}
-		fd, err := openUDP(netip.AddrPortFrom(local, 0), o)
+		fd, err := udp.Open(netip.AddrPortFrom(local, 0), o)
 		if err != nil {
 			s.close()
 			return nil, err
 		}
 		s.fds[i] = fd
-		_, err = growBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sendBuffer)
-		if err := errors.Join(err, receiveNothing(fd)); err != nil {
+		_, err = udp.GrowBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sendBuffer)
+		if err := errors.Join(err, udp.ReceiveNothing(fd)); err != nil {
 			s.close()
 			return nil, fmt.Errorf("set up sending socket: %w", err)
 		}
 	}
 	if df || local.Is6() {
 		var err error
-		if s.mtu, err = openPathProbe(local); err != nil {
+		if s.mtu, err = udp.OpenPathProbe(local); err != nil {
 			s.close()
 			return nil, err
 		}
@@ -74,7 +75,7 @@ func (s *sendSockets) close() {
 		}
 	}
 	if s.mtu != nil {
-		s.mtu.close()
+		s.mtu.Close()
 	}
 }
 
@@ -178,7 +179,7 @@ func (u *udpTransmitter) addIovecs(s *segment) {
 func (u *udpTransmitter) addMessage(r *run, first int, n int16) {
 	h, ctl := &u.msgs[u.nMsgs].hdr, &u.control[u.nMsgs]
 	u.nMsgs++
-	*h = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&r.entry.peer.sockaddr.raw)), Namelen: r.entry.peer.sockaddr.len, Iov: &u.iovs[first]}
+	*h = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&r.entry.peer.sockaddr.Raw)), Namelen: r.entry.peer.sockaddr.Len, Iov: &u.iovs[first]}
 	h.SetIovlen(u.nIovs - first)
 	off := 0
 	if n > 1 {
@@ -235,7 +236,7 @@ func (u *udpTransmitter) refused(b *batcher, r *run, fd int, errno unix.Errno, c
 		}
 	}
 	if errno == unix.EMSGSIZE && u.sockets.mtu != nil {
-		u.sockets.mtu.learn(r.entry.peer) // from the next packet on its sender is told
+		learn(u.sockets.mtu, r.entry.peer) // from the next packet on its sender is told
 	}
 	switch errno {
 	case 0:

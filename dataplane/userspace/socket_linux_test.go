@@ -1,7 +1,6 @@
 package userspace
 
 import (
-	"bytes"
 	"github.com/overlayd/overlayd/encap"
 	"log/slog"
 	"net"
@@ -13,21 +12,8 @@ import (
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
+	"github.com/overlayd/overlayd/dataplane/udp"
 )
-
-func TestSockaddr(t *testing.T) {
-	for _, s := range []string{"192.0.2.1", "2001:db8::1"} {
-		a := netip.MustParseAddr(s)
-		sa := newSockaddr(netip.AddrPortFrom(a, 0x2118))
-		if got := sa.addr(); got != a || !bytes.Equal(sa.raw[2:4], []byte{0x21, 0x18}) {
-			t.Errorf("%s: address %s, port %#x", a, got, sa.raw[2:4])
-		}
-	}
-	mapped := newSockaddr(netip.MustParseAddrPort("[::ffff:192.0.2.1]:1"))
-	if got := mapped.addr(); got != netip.MustParseAddr("192.0.2.1") {
-		t.Errorf("mapped address %s", got)
-	}
-}
 
 // TestSocketsCarry sends with the sender to the receiver, over IPv4 and IPv6.
 func TestSocketsCarry(t *testing.T) {
@@ -151,12 +137,12 @@ func TestBufferWithoutCapability(t *testing.T) {
 		if err := dropNetAdmin(); err != nil {
 			return err
 		}
-		fd, err := openUDP(netip.MustParseAddrPort("127.0.0.1:0"), 0)
+		fd, err := udp.Open(netip.MustParseAddrPort("127.0.0.1:0"), 0)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
-		size, err := growBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receiveBuffer)
+		size, err := udp.GrowBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receiveBuffer)
 		if err != nil || size <= 0 {
 			t.Errorf("buffer of %d bytes, %v", size, err)
 		}

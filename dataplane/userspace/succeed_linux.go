@@ -13,6 +13,7 @@ import (
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
+	"github.com/overlayd/overlayd/dataplane/udp"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -41,7 +42,7 @@ func (d *device) findOld() error {
 	if err := d.findOthers(d.locals); err != nil || len(d.old)+len(d.others) == 0 {
 		return err
 	}
-	return checkPort(d.conn, d.locals, d.goes)
+	return udp.CheckPort(d.conn, d.locals, d.goes)
 }
 
 // findOthers finds the devices of other networks of this process that hold the port of locals.
@@ -99,7 +100,7 @@ func (h *tunHost) check(locals []netip.AddrPort) error {
 	if err := h.device.findOthers(locals); err != nil {
 		return err
 	}
-	return checkPort(h.device.conn, locals, h.device.goes)
+	return udp.CheckPort(h.device.conn, locals, h.device.goes)
 }
 
 // stop implements successor.

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/overlayd/overlayd/dataplane/udp"
 	"github.com/overlayd/overlayd/dataplane/userspace"
 )
 
@@ -52,7 +53,7 @@ func (n *Network) openBesideOthers(config userspace.Config) (*userspace.Dataplan
 	deadline := time.Now().Add(roomPatience)
 	for {
 		d, err := userspace.Open(config)
-		taken := new(userspace.PortTakenError)
+		taken := new(udp.PortTakenError)
 		if !errors.As(err, &taken) || len(taken.Devices) == 0 || !n.daemon.expects.unclaimed() || time.Now().After(deadline) {
 			return d, err
 		}

@@ -1,4 +1,4 @@
-package userspace
+package udp
 
 import (
 	"errors"
@@ -14,49 +14,43 @@ import (
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
+const outerTTL = 64 // what the kernel's vxlan device sends with
+
+// Option is how a UDP socket differs from the usual.
+type Option uint8
+
+// The options of a socket.
 const (
-	// receiveBuffer is doubled by the kernel, which counts its own overhead. With
-	// the default of 212992 bytes, three superpackets, TCP from a kernel peer loses
-	// a thousand times as many segments.
-	receiveBuffer = 16 << 20
-	sendBuffer    = 8 << 20
-	outerTTL      = 64 // what the kernel's vxlan device sends with
+	SharePort Option = 1 << iota // it is one of several sockets of the port
+	SetDF                        // nobody may fragment what it sends
 )
 
-// socketOption is how a UDP socket differs from the usual.
-type socketOption uint8
-
-const (
-	sharePort socketOption = 1 << iota // it is one of several sockets of the port
-	setDF                              // nobody may fragment what it sends
-)
-
-// openUDP makes a non-blocking UDP socket bound to local. What it sends has, unless
-// setDF is given, DF clear, as the kernel's vxlan device sends: the underlay
+// Open makes a non-blocking UDP socket bound to local. What it sends has, unless
+// SetDF is given, DF clear, as the kernel's vxlan device sends: the underlay
 // may fragment it, and this host believes no ICMP about the path (IP_PMTUDISC_OMIT, Linux
 // 3.15): with IP_PMTUDISC_DONT three forged packets make it fragment all it sends. Over IPv6
 // this host alone can fragment, to what it knows of the path.
-func openUDP(local netip.AddrPort, o socketOption) (int, error) {
+func Open(local netip.AddrPort, o Option) (int, error) {
 	family := unix.AF_INET
 	discover, discover6 := unix.IP_PMTUDISC_OMIT, unix.IPV6_PMTUDISC_WANT
-	if o&setDF != 0 {
+	if o&SetDF != 0 {
 		discover, discover6 = unix.IP_PMTUDISC_DO, unix.IPV6_PMTUDISC_DO
 	}
-	options := []option{{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, discover}, {unix.IPPROTO_IP, unix.IP_TTL, outerTTL}}
+	options := []sockopt{{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, discover}, {unix.IPPROTO_IP, unix.IP_TTL, outerTTL}}
 	var sa unix.Sockaddr
 	if local.Addr().Is4() {
 		sa = &unix.SockaddrInet4{Addr: local.Addr().As4(), Port: int(local.Port())}
 	} else {
 		family = unix.AF_INET6
 		sa = &unix.SockaddrInet6{Addr: local.Addr().As16(), Port: int(local.Port())}
-		options = []option{
+		options = []sockopt{
 			{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1},
 			{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, discover6},
 			{unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, outerTTL},
 		}
 	}
-	if o&sharePort != 0 {
-		options = append(options, option{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1})
+	if o&SharePort != 0 {
+		options = append(options, sockopt{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1})
 	}
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -75,11 +69,11 @@ func openUDP(local netip.AddrPort, o socketOption) (int, error) {
 	return fd, nil
 }
 
-type option struct{ level, name, value int }
+type sockopt struct{ level, name, value int }
 
-// checkPort tries whether the addresses of one port can be bound once the devices are gone whose
+// CheckPort tries whether the addresses of one port can be bound once the devices are gone whose
 // names goes returns true for.
-func checkPort(conn *rtnl.Conn, locals []netip.AddrPort, goes func(name string) bool) error {
+func CheckPort(conn *rtnl.Conn, locals []netip.AddrPort, goes func(name string) bool) error {
 	for _, local := range locals {
 		devices, err := conn.PortHolders(local.Port())
 		if err != nil {
@@ -122,10 +116,10 @@ func portHolders(port uint16) []string {
 	return devices
 }
 
-// growBuffer sets a socket's buffer to size bytes, and if CAP_NET_ADMIN is
+// GrowBuffer sets a socket's buffer to size bytes, and if CAP_NET_ADMIN is
 // missing for that (or is that of a user namespace) to the most that
-// net.core.{r,w}mem_max allow. It returns the size in effect.
-func growBuffer(fd, force, plain, size int) (int, error) {
+// net.core.{r,w}mem_max allow. force and plain are the names of the two socket options. It returns the size in effect.
+func GrowBuffer(fd, force, plain, size int) (int, error) {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size) != nil {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, plain, size); err != nil {
 			return 0, os.NewSyscallError("setsockopt", err)
@@ -135,8 +129,8 @@ func growBuffer(fd, force, plain, size int) (int, error) {
 	return n / 2, os.NewSyscallError("getsockopt", err) // the kernel reports its double
 }
 
-// receiveNothing makes a socket drop what arrives for it, and hold no memory for it.
-func receiveNothing(fd int) error {
+// ReceiveNothing makes a socket drop what arrives for it, and hold no memory for it.
+func ReceiveNothing(fd int) error {
 	filter := [1]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}}
 	prog := unix.SockFprog{Len: 1, Filter: &filter[0]}
 	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &prog); err != nil {
@@ -145,10 +139,10 @@ func receiveNothing(fd int) error {
 	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0))
 }
 
-// socketDrops returns how many datagrams the kernel dropped at a socket so far, for
+// Drops returns how many datagrams the kernel dropped at a socket so far, for
 // want of buffer space or for a bad checksum (SO_MEMINFO, Linux 4.12; 0 without it).
 // Unlike SO_RXQ_OVFL it costs nothing per packet and needs no later one to tell.
-func socketDrops(fd int) uint64 {
+func Drops(fd int) uint64 {
 	const drops = 8               // SK_MEMINFO_DROPS in linux/sock_diag.h
 	var meminfo [drops + 1]uint32 // SK_MEMINFO_VARS of it
 	n := uint32(unsafe.Sizeof(meminfo))
