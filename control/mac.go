@@ -60,9 +60,9 @@ func (r *rival) beats(self *Lease) bool {
 
 func isDerivedFromOwn(v dataplane.VTEP) bool { return dataplane.IsDerived(v.MAC, v.Addr, v.VNI) }
 
-// giveWay returns self with other MACs where a rival has them, too: where it beats self, or
-// wherever it is if all is true. to is the last rival for which that was done; ok is false if
-// there is none, or no MAC is left.
+// giveWay returns self with other MACs in the place of those that it has in common with a rival
+// that beats it, or with any rival if all is true. to is the last rival that got its way; ok is
+// false if no MAC has changed, also because each one is in use.
 func (r *RIB) giveWay(self Lease, all bool) (l Lease, to rival, ok bool) {
 	l = self
 	for _, v := range r.rivals {
