@@ -46,6 +46,7 @@ var layers = []string{"encap", "dataplane", "control", "cmd"}
 var siblings = map[string][]string{
 	"dataplane/userspace": {"dataplane/fib", "dataplane/rtnl", "dataplane/tun", "dataplane/udp", "dataplane/watch"},
 	"dataplane/kernel":    {"dataplane/rtnl", "dataplane/watch"},
+	"dataplane/udp":       {"dataplane/rtnl"},
 	"dataplane/hostroute": {"dataplane/rtnl", "dataplane/watch"},
 	"dataplane/masq":      {"dataplane/nft", "dataplane/watch"},
 	"dataplane/underlay":  {"dataplane/watch"},
