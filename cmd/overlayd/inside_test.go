@@ -24,6 +24,7 @@ type insideCase struct {
 	name, under, config string
 	prepare             func(h *host)
 	split               bool // the userspace dataplane has a route for each subnet
+	direct              bool // hosts reach pods by the underlay; pods keep their addresses in the whole network
 }
 
 func insideCases() []insideCase {
@@ -37,15 +38,16 @@ func insideCases() []insideCase {
 	}
 	const simple = `{"Network":"10.42.0.0/16"}`
 	return []insideCase{
-		{"flannel's example", "10.99.0.0/24", docExample, func(*host) {}, true},
-		{"IPv6", "fd99::/64", `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/8"}`, func(*host) {}, true},
-		{"docker0", under4, simple, docker, true},
-		{"aggregate", under4, simple, ip("route add 10.42.0.0/16 via 192.0.2.1 proto static"), true},
-		{"aggregate with a metric", under4, simple, ip("route add 10.42.0.0/16 via 192.0.2.1 proto static metric 50"), true},
-		{"discard", under4, simple, ip("route add blackhole 10.42.0.0/16 proto static"), true},
-		{"default route through it", "10.42.0.0/24", simple, ip("route replace default via 10.42.0.1"), true},
-		{"on-link is the network", "10.42.0.0/16", simple, func(*host) {}, true},
-		{"outside", under4, simple, func(*host) {}, false},
+		{"flannel's example", "10.99.0.0/24", docExample, func(*host) {}, true, false},
+		{"flannel's example, direct", "10.99.0.0/24", strings.Replace(docExample, `"vxlan"`, `"vxlan","DirectRouting":true`, 1), func(*host) {}, true, true},
+		{"IPv6", "fd99::/64", `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/8"}`, func(*host) {}, true, false},
+		{"docker0", under4, simple, docker, true, false},
+		{"aggregate", under4, simple, ip("route add 10.42.0.0/16 via 192.0.2.1 proto static"), true, false},
+		{"aggregate with a metric", under4, simple, ip("route add 10.42.0.0/16 via 192.0.2.1 proto static metric 50"), true, false},
+		{"discard", under4, simple, ip("route add blackhole 10.42.0.0/16 proto static"), true, false},
+		{"default route through it", "10.42.0.0/24", simple, ip("route replace default via 10.42.0.1"), true, false},
+		{"on-link is the network", "10.42.0.0/16", simple, func(*host) {}, true, false},
+		{"outside", under4, simple, func(*host) {}, false, false},
 	}
 }
 
@@ -87,7 +89,11 @@ func TestNetworkHoldsTheUnderlay(t *testing.T) {
 				awaitAll(t, pods[1-i].NS, p)
 			}
 			checkPair(t, cl.hosts[0], pods[0], cl.hosts[1], pods[1], 1<<20)
-			checkUnderlayOpen(t, cl, c.under, pods)
+			if !c.direct {
+				checkUnderlayOpen(t, cl, c.under, pods)
+			} else if route := cl.hosts[1].Run("ip", "route", "get", pods[0].addr.String()); !strings.Contains(route, "via "+cl.hosts[0].addr.String()) {
+				t.Errorf("no direct route: %s", route)
+			}
 			said := strings.Count(cl.hosts[1].daemon.text(), "one for each subnet instead")
 			if (said == 1) != c.split || said > 1 {
 				t.Errorf("routes for each subnet were announced %d times, want them: %v", said, c.split)
@@ -157,6 +163,32 @@ func TestRoutesFollowOthers(t *testing.T) {
 		if err := echo(a.NS, b.addr, 56); err != nil {
 			t.Errorf("%s: %v", step.do, err)
 		}
+	}
+}
+
+// TestSwapInMixedNetwork: on a network that holds the underlay a host changes its dataplane and keeps
+// its subnet. All that is lost is what comes while it restarts.
+func TestSwapInMixedNetwork(t *testing.T) {
+	t.Parallel()
+	c := newClusterOn(t, []string{"10.99.0.0/24"}, 2, docExample)
+	a, b := c.upPair([2]string{modeKernel, modeUserspace}, "--ip-masq")
+	h, subnet := c.hosts[0], c.hosts[0].gateway()
+	awaitAll(t, a.NS, b)
+	for _, mode := range []string{modeUserspace, modeKernel} {
+		m, err := startMeter(a.NS, b.NS, b.addr, 10*time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.daemon.stop(unix.SIGTERM)
+		h.up("--dataplane", mode, "--ip-masq")
+		if got := h.gateway(); got != subnet {
+			t.Fatalf("%s: subnet %s, was %s", mode, got, subnet)
+		}
+		awaitAll(t, a.NS, b)
+		if lost := m.finish(); lost > 150 {
+			t.Errorf("to %s: %d packets were lost, 100 are sent in a second", mode, lost)
+		}
+		checkNoLoss(t, h, a, c.hosts[1], b)
 	}
 }
 

@@ -2,6 +2,7 @@ package hostroute
 
 import (
 	"net"
+	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -193,4 +194,36 @@ func FuzzConcerns(f *testing.F) {
 	f.Add(uint16(unix.RTM_NEWROUTE), message(unix.AF_INET, unix.RT_TABLE_MAIN, 211, unix.RTN_UNICAST, 0, "10.5.2.0/24", "192.0.2.3"))
 	s := newScope(wanted(newPeer("192.0.2.3", "10.5.2.0/24")), Config{Direct: true}, nil)
 	f.Fuzz(func(t *testing.T, typ uint16, b []byte) { s.concerns(typ, 0, b) })
+}
+
+// TestClassifyInAMixedNetwork: if the overlay network holds addresses of the underlay, an
+// administrator's routes are there too. Of those without an owner's mark only what leads to a peer, or
+// discards for the own subnet, is flannel's.
+func TestClassifyInAMixedNetwork(t *testing.T) {
+	w := wanted(newPeer("192.0.2.3", "10.5.2.0/24"))
+	w.Underlay = []netip.Prefix{prefix("10.5.200.0/24")}
+	peer := w.Peers[0]
+	route := func(dst netip.Prefix, via netip.Addr) netlink.Route {
+		return netlink.Route{Dst: rtnl.IPNet(dst), Gw: via.AsSlice(), LinkIndex: 2, Type: unix.RTN_UNICAST, Protocol: unix.RTPROT_BOOT}
+	}
+	blackhole := func(dst netip.Prefix) netlink.Route {
+		return netlink.Route{Dst: rtnl.IPNet(dst), Type: unix.RTN_BLACKHOLE, Protocol: unix.RTPROT_BOOT}
+	}
+	for _, tc := range []struct {
+		name  string
+		route netlink.Route
+		ours  bool // may be replaced and removed
+	}{
+		{"flannel's, to a peer", route(peer.Subnets[0], peer.Addr), true},
+		{"to a peer's subnet by another way", route(peer.Subnets[0], netip.MustParseAddr("192.0.2.77")), false},
+		{"to nobody's subnet", route(prefix("10.5.77.0/24"), peer.Addr), false},
+		{"to nobody's subnet, through the underlay inside", route(prefix("10.5.77.0/24"), netip.MustParseAddr("10.5.200.9")), false},
+		{"flannel's blackhole", blackhole(w.Subnets[0]), true},
+		{"somebody's blackhole", blackhole(prefix("10.5.77.0/24")), false},
+	} {
+		out, taken := classify([]netlink.Route{tc.route}, w)
+		if (len(out) == 1) != tc.ours || (len(taken) == 1) == tc.ours {
+			t.Errorf("%s: ours %v, others' %v", tc.name, out, taken)
+		}
+	}
 }

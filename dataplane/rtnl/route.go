@@ -79,11 +79,11 @@ func (c *Conn) addRoute(r netlink.Route, direct bool) error {
 	if direct {
 		op, do = dataplane.OpReplace, c.h.RouteReplace
 	}
-	c.changing(op, KindRoute, r.Dst.String(), "", fmt.Sprintf("link %d", r.LinkIndex))
 	err := do(&r)
-	if errors.Is(err, unix.EEXIST) {
-		err = ErrRouteTaken
+	if errors.Is(err, unix.EEXIST) { // and so it stays, however often it is tried
+		return &RouteError{Prefix(r.Dst), ErrRouteTaken}
 	}
+	c.changing(op, KindRoute, r.Dst.String(), "", fmt.Sprintf("link %d", r.LinkIndex))
 	if err != nil {
 		return &RouteError{Prefix(r.Dst), err}
 	}
