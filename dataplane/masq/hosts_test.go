@@ -141,6 +141,13 @@ func wanted() dataplane.Wanted {
 	return dataplane.Wanted{Networks: prefixes(testNetwork, testNetwork6), Subnets: prefixes(testSubnet, testSubnet6)}
 }
 
+// wantedMixed is wanted in networks that hold addresses of the underlay.
+func wantedMixed() dataplane.Wanted {
+	w := wanted()
+	w.Underlay = prefixes("10.244.9.0/24", "fd00:244:0:9::1/128")
+	return w
+}
+
 func prefixes(texts ...string) (list []netip.Prefix) {
 	for _, s := range texts {
 		list = append(list, netip.MustParsePrefix(s))

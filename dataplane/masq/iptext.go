@@ -17,6 +17,9 @@ func specification(r rule) string {
 		words = append(words, fmt.Sprintf("-m mark --mark %#x/%#x", mark, mark))
 	}
 	words = append(words, addressWords("-s", r.src), addressWords("-d", r.dst))
+	if r.in != "" {
+		words = append(words, "-i "+r.in)
+	}
 	if r.out != "" {
 		words = append(words, "-o "+r.out)
 	}

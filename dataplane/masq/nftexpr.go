@@ -27,6 +27,9 @@ func expressions(f family, r rule, counter bool) ([][]byte, error) {
 	if r.dst.prefix.IsValid() {
 		list = append(list, nft.Address(f, f.Destination(), r.dst.prefix, r.dst.not)...)
 	}
+	if r.in != "" {
+		list = append(list, nft.ComesBy(r.in)...)
+	}
 	if r.out != "" {
 		list = append(list, nft.LeavesBy(r.out)...)
 	}

@@ -50,7 +50,7 @@ type rule struct {
 	marked   bool   // the mark has the bit [mark]
 	udp      bool
 	src, dst match
-	out      string // leaves by that interface; empty: by any
+	in, out  string // comes and leaves by that interface; empty: by any
 	do       verdict
 	ports    portRange // of masquerade
 	random   bool      // of masquerade: choose the port fully at random
@@ -94,11 +94,11 @@ func buildFamily(c Config, w dataplane.Wanted, f family) ruleSet {
 	if c.Masquerade {
 		s.masq = masqueradeRules(c, f, own, network, mixed)
 	}
-	if accepted := network; c.Forward {
-		if mixed { // the rest of the network is not the overlay's to open
-			accepted = own
-		}
-		s.forward = []rule{{src: match{prefix: accepted}, do: accept}, {dst: match{prefix: accepted}, do: accept}}
+	switch {
+	case c.Forward && mixed:
+		s.forward = mixedForwardRules(c, own)
+	case c.Forward:
+		s.forward = []rule{{src: match{prefix: network}, do: accept}, {dst: match{prefix: network}, do: accept}}
 	}
 	comment(s.masq, masqComment)
 	comment(s.forward, forwardComment)
@@ -135,12 +135,11 @@ func mixedRules(c Config, f family, own, network netip.Prefix) []rule {
 		rules = append(rules, c.masquerade(rule{src: toOwn, dst: match{prefix: multicast(f), not: true}})...)
 		return append(rules, c.masquerade(rule{src: match{prefix: network, not: true}, dst: match{prefix: network}})...)
 	}
-	devices := []string{dataplane.DeviceName(c.VNI), dataplane.DeviceNameV6(c.VNI)}
-	for _, name := range devices {
+	for _, name := range c.devices() {
 		rules = append(rules, rule{src: toOwn, out: name, do: leave})
 	}
 	rules = append(rules, c.masquerade(rule{src: toOwn, dst: match{prefix: multicast(f), not: true}})...)
-	for _, name := range devices {
+	for _, name := range c.devices() {
 		rules = append(rules, c.masquerade(rule{src: others, dst: match{prefix: network}, out: name})...)
 	}
 	return rules
@@ -150,6 +149,21 @@ func comment(rules []rule, text string) {
 	for i := range rules {
 		rules[i].comment = text
 	}
+}
+
+// mixedForwardRules accept what comes from or goes to own pods, and what the overlay device takes or
+// gives: the rest of the network is not the overlay's to open.
+func mixedForwardRules(c Config, own netip.Prefix) []rule {
+	rules := []rule{{src: match{prefix: own}, do: accept}, {dst: match{prefix: own}, do: accept}}
+	for _, name := range c.devices() {
+		rules = append(rules, rule{in: name, do: accept}, rule{out: name, do: accept})
+	}
+	return rules
+}
+
+// devices are the names that overlay devices of the network may have.
+func (c Config) devices() []string {
+	return []string{dataplane.DeviceName(c.VNI), dataplane.DeviceNameV6(c.VNI)}
 }
 
 // masquerade returns the rules that masquerade what r matches: for UDP only with ports that are

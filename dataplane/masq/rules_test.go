@@ -42,6 +42,14 @@ const goldenMixed = `
 ! -s 10.244.1.0/24 -d 10.244.0.0/16 -o flannel-v6.7 -p udp -m comment --comment "overlayd masq" -j MASQUERADE --to-ports 8473-65535 --random-fully
 ! -s 10.244.1.0/24 -d 10.244.0.0/16 -o flannel-v6.7 -m comment --comment "overlayd masq" -j MASQUERADE --random-fully`
 
+const goldenMixedForward = `
+-s 10.244.1.0/24 -m comment --comment "overlayd forward" -j ACCEPT
+-d 10.244.1.0/24 -m comment --comment "overlayd forward" -j ACCEPT
+-i flannel.7 -m comment --comment "overlayd forward" -j ACCEPT
+-o flannel.7 -m comment --comment "overlayd forward" -j ACCEPT
+-i flannel-v6.7 -m comment --comment "overlayd forward" -j ACCEPT
+-o flannel-v6.7 -m comment --comment "overlayd forward" -j ACCEPT`
+
 // goldenMixedDirect is goldenMixed if packets reach pods by the underlay, too.
 const goldenMixedDirect = `
 -p udp -m udp --dport 8472 -m addrtype --src-type LOCAL -m comment --comment "overlayd masq" -j RETURN
@@ -58,7 +66,7 @@ func TestBuild(t *testing.T) {
 	change := func(f func(*Config)) Config { c := all; f(&c); return c }
 	v6 := strings.NewReplacer(testSubnet, testSubnet6, testNetwork, testNetwork6, "224.0.0.0/4", "ff00::/8").Replace(goldenIPv4)
 	forward4, forward6 := goldenForward("10.244.0.0/16"), goldenForward("fd00:244::/48")
-	mixed := dataplane.Wanted{Networks: prefixes(testNetwork), Subnets: prefixes(testSubnet), Underlay: prefixes("10.244.9.0/24", "fd99::1/128")}
+	mixed := dataplane.Wanted{Networks: prefixes(testNetwork), Subnets: prefixes(testSubnet), Underlay: wantedMixed().Underlay}
 	for _, c := range []struct {
 		name   string
 		config Config
@@ -75,7 +83,7 @@ func TestBuild(t *testing.T) {
 			[4]string{strings.ReplaceAll(goldenIPv4, " --random-fully", ""), "", strings.ReplaceAll(v6, " --random-fully", ""), ""}},
 		{"another port", change(func(c *Config) { c.Port, c.Forward = 50000, false }), dataplane.Wanted{Networks: prefixes(testNetwork), Subnets: prefixes(testSubnet)},
 			[4]string{strings.NewReplacer("8472", "50000", "8473-65535", "1024-49999").Replace(goldenIPv4)}},
-		{"the underlay inside", change(func(c *Config) { c.VNI = 7 }), mixed, [4]string{goldenMixed, strings.ReplaceAll(forward4, testNetwork, testSubnet)}},
+		{"the underlay inside", change(func(c *Config) { c.VNI = 7 }), mixed, [4]string{goldenMixed, goldenMixedForward}},
 		{"the underlay inside, direct routes", change(func(c *Config) { c.VNI, c.Forward, c.Direct = 7, false, true }), mixed, [4]string{goldenMixedDirect}},
 		{"the underlay outside, direct routes", change(func(c *Config) { c.Direct = true }), wanted(), [4]string{goldenIPv4, forward4, v6, forward6}},
 	} {

@@ -94,6 +94,31 @@ func TestSync(t *testing.T) {
 	}
 }
 
+// TestSyncMixed: rules with interfaces read back as they were written, so that a restart writes nothing.
+func TestSyncMixed(t *testing.T) {
+	for _, v := range []variant{nftVariant, iptNFT, iptLegacy} {
+		t.Run(string(v), func(t *testing.T) {
+			h := newHost(t, v)
+			h.dropForward(v == iptLegacy)
+			h.sync(h.config(), wantedMixed())
+			before := h.ours()
+			if v == nftVariant {
+				for _, part := range []string{`ip saddr 10.244.1.0/24 oifname "flannel.7" return`, `oifname "flannel-v6.7" masquerade`} {
+					if !strings.Contains(before, part) {
+						t.Errorf("no %s in\n%s", part, before)
+					}
+				}
+			} else if want := strings.ReplaceAll(goldenMixed, "\n", "\n-A OVERLAYD-7-POSTRTG "); !strings.Contains(before, strings.TrimSpace(want)) {
+				t.Errorf("rules are\n%s\nwant\n%s", before, want)
+			}
+			h.sync(h.config(), wantedMixed()) // as after a restart
+			if diff := cmp.Diff(before, h.ours()); diff != "" {
+				t.Errorf("rules after a restart (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestSyncOtherNetwork: a new lease or network replaces the rules of the old.
 func TestSyncOtherNetwork(t *testing.T) {
 	for _, v := range []variant{nftVariant, iptNFT, iptLegacy} {

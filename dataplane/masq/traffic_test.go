@@ -42,7 +42,7 @@ func worldAddrs() map[family]addrs {
 func newWorld(t *testing.T, v variant) *world {
 	w := &world{host: newHost(t, v), pod: netnstest.New(t), peer: netnstest.New(t), outside: netnstest.New(t)}
 	netnstest.Link(w.NS, "pod0", w.pod, "eth0")
-	netnstest.Link(w.NS, "overlay0", w.peer, "eth0")
+	netnstest.Link(w.NS, "flannel.7", w.peer, "eth0")
 	netnstest.Link(w.NS, "eth0", w.outside, "eth0")
 	w.Must(func() error {
 		return errors.Join(os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0),
@@ -56,7 +56,7 @@ func newWorld(t *testing.T, v variant) *world {
 			via        string
 		}{
 			{w.NS, "pod0", a.hostPod, []string{a.pod}, ""},
-			{w.NS, "overlay0", a.overlay, []string{a.network}, ""},
+			{w.NS, "flannel.7", a.overlay, []string{a.network}, ""},
 			{w.NS, "eth0", a.hostOutside, []string{a.outside}, ""},
 			{w.pod, "eth0", a.pod, []string{a.hostPod}, a.hostPod},
 			{w.peer, "eth0", a.peer, []string{a.overlay}, a.overlay},
@@ -158,8 +158,12 @@ func ask(ns *netnstest.NS, from string, fromPort int, to string, toPort int, wai
 // TestTraffic: who is seen as the source of what, where FORWARD drops in all
 // tables that the host has.
 func TestTraffic(t *testing.T) {
-	for _, v := range []variant{nftVariant, noIptables, iptNFT, iptLegacy} {
-		t.Run(string(v), func(t *testing.T) {
+	for _, c := range []struct {
+		v    variant
+		want dataplane.Wanted
+	}{{nftVariant, wanted()}, {noIptables, wanted()}, {iptNFT, wanted()}, {iptLegacy, wanted()}, {nftVariant, wantedMixed()}, {iptNFT, wantedMixed()}} {
+		v := c.v
+		t.Run(fmt.Sprint(v, c.want.Underlay), func(t *testing.T) {
 			w := newWorld(t, v)
 			w.dropForward(v != noIptables)
 			w.feed("table inet marks { chain pre { type filter hook prerouting priority 0; udp sport 4444 meta mark set 0x14001; }; }", w.real["nft"], "-f", "-")
@@ -172,7 +176,7 @@ func TestTraffic(t *testing.T) {
 					t.Fatal("the host forwards without rules: the test shows nothing")
 				}
 			}
-			w.sync(w.config(), wanted())
+			w.sync(w.config(), c.want)
 			for _, f := range []family{ipv4, ipv6} {
 				a := all[f]
 				for _, c := range []struct {

@@ -84,11 +84,16 @@ func Address(f Family, offset uint32, p netip.Prefix, not bool) []expr.Any {
 	}
 }
 
+// ComesBy is the condition that a packet has come by the interface with that name.
+func ComesBy(name string) []expr.Any { return byInterface(expr.MetaKeyIIFNAME, name) }
+
 // LeavesBy is the condition that a packet leaves by the interface with that name.
-func LeavesBy(name string) []expr.Any {
+func LeavesBy(name string) []expr.Any { return byInterface(expr.MetaKeyOIFNAME, name) }
+
+func byInterface(key expr.MetaKey, name string) []expr.Any {
 	padded := make([]byte, unix.IFNAMSIZ)
 	copy(padded, name)
-	return []expr.Any{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: register}, Equal(padded)}
+	return []expr.Any{&expr.Meta{Key: key, Register: register}, Equal(padded)}
 }
 
 func native(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
