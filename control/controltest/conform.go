@@ -37,6 +37,7 @@ func Conform(t *testing.T, open func(tb testing.TB) Harness) {
 		{"AcquireReplacesIncompatible", acquireReplacesIncompatible},
 		{"AcquireAroundOtherLengths", acquireAroundOtherLengths},
 		{"AcquireBesideWideJunk", acquireBesideWideJunk},
+		{"AcquireBesideUnderlay", acquireBesideUnderlay},
 		{"AcquireWithinMinAndMax", acquireWithinMinAndMax},
 		{"AcquireExhausted", acquireExhausted},
 		{"AcquireTaken", acquireTaken},

@@ -137,6 +137,12 @@ func TestAcquireWaits(t *testing.T) {
 	}
 	want(`subnet "10.3.0.0/16" specified in the flannel net config doesn't contain "10.99.77.0/24" PodCIDR of the "late" node`)
 	h.SetConfig(t, []byte(`{"Network":"10.99.0.0/16"}`))
+	node.Underlay.Needs = []control.Need{{Addr: netip.MustParseAddr("10.99.77.1"), What: "the default gateway of this host"}}
+	want(`node "late": podCIDRs ["10.99.77.0/24"]: subnet 10.99.77.0/24 holds 10.99.77.1, the default gateway of this host`)
+	if got := kubetest.Get(t, shared.client, "late").Annotations["flannel.alpha.coreos.com/public-ip"]; got != "" {
+		t.Errorf("published %s all the same", got)
+	}
+	node.Underlay = control.Underlay{}
 	acquire(t, s)
 }
 
