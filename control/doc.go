@@ -13,7 +13,8 @@
 //     store loses its data, the table keeps the leases for a minute, so that the nodes can
 //     register again.
 //  5. rib.go [RIB.Peers], admit.go: decides which leases are used, oldest first, and returns
-//     a sorted list of [dataplane.Peer]. A refused lease is a [Rejection] and affects no other
+//     a sorted list of [dataplane.Peer]. admit_underlay.go refuses what would take an address away that
+//     is reached without the overlay (underlay.go). A refused lease is a [Rejection] and affects no other
 //     lease. vtep.go chooses the VTEP by which this node reaches the subnets of a lease.
 //     contend.go has the own lease published with another MAC if another node has the same.
 //  6. follow.go (*follower).sync: passes one complete [dataplane.Wanted] to [Overlay.Sync],

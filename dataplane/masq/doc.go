@@ -15,7 +15,10 @@
 //	network → other than multicast                    MASQUERADE
 //	other than network → network                      MASQUERADE  so that the answer comes back to this host
 //
-// and in the chain for forwarding, packets from and to the network are accepted.
+// and in the chain for forwarding, packets from and to the network are accepted. If the network holds
+// addresses of the underlay (Wanted.Underlay), an address does not tell what is the overlay's: the
+// interface does, and only own pods and what the overlay device takes or gives are meant (rules.go,
+// mixedRules).
 // These are the rules of flannel's iptables mode, except the first. MASQUERADE is two rules:
 // UDP gets a source port from a range without the VXLAN port (the larger of the ranges below,
 // from 1024, and above it), because a pod's connection with that source port would receive the

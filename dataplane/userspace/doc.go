@@ -119,6 +119,7 @@
 //
 // forwarding.go makes a new forwarding with the peers of the one before, core.go stores it by one
 // atomic store, and then the host makes the device, its addresses and its routes as wanted
-// (dataplane/rtnl). Once a second run.go does the last step again, and reports what others had
+// (dataplane/rtnl). routing_linux.go decides which routes: one for each whole network, or one for each
+// subnet of a network that holds what belongs to others. It watches for that, too. Once a second run.go does the last step again, and reports what others had
 // changed; the status is made of both.
 package userspace

@@ -15,7 +15,8 @@
 //
 // Each row owns what is written beside it, and ends what is below it before it ends itself. A
 // session ends when its config or its underlay changes in more than the MTU (changes.go); the next
-// one waits for a usable config (await.go), chooses the underlay (underlay.go) and opens an overlay.
+// one waits for a usable config (await.go), chooses the underlay (underlay.go), reads what this host
+// needs of it (needs.go) and opens an overlay. forecast.go says without a session what one would do.
 // Devices, routes and rules outlive all rows: traffic goes on while a daemon restarts. The next session
 // takes over what it needs and removes the rest.
 //
