@@ -140,7 +140,7 @@ func (r subnetRange) freeFor(u *Underlay, taken []netip.Prefix) ([]span, error) 
 		return free, nil
 	}
 	if len(r.free(taken[:len(taken)-len(needed)])) > 0 {
-		return nil, fmt.Errorf("%w: every subnet that is left holds an address that this host needs of its underlay, as %s", ErrNoSubnet, u.text())
+		return nil, fmt.Errorf("%w: every subnet that is left holds an address that this host needs of its underlay, as %s: other bounds or a longer SubnetLen leave more", ErrNoSubnet, u.text())
 	}
 	return nil, ErrNoSubnet
 }

@@ -35,6 +35,8 @@ func TestCheckConfig(t *testing.T) {
 		{"out of range", "{\"Network\":\"10.5.0.0/16\",\n\"Backend\":{\n  \"vni\":16777216}}", 1, []string{`:3:3: Backend.VNI 16777216 is not in`}},
 		{"does not fit", "{\"SubnetMin\":\"10.6.0.0\",\n\"Network\":\"10.5.0.0/16\"}", 1, []string{`:1:2: SubnetMin is not in the range`}},
 		{"too few subnets", "{\"Network\":\"10.5.0.0/16\",\n\"SubnetLen\":17}", 1, []string{`:2:1: network must be able`}},
+		{"too few IPv6 subnets", "{\"Network\":\"10.5.0.0/16\",\"EnableIPv6\":true,\n\"IPv6Network\":\"fd00::/48\",\n\"IPv6SubnetLen\":49}", 1, []string{`:3:1: IPv6Network must be able`}},
+		{"IPv6 network too small", "{\"Network\":\"10.5.0.0/16\",\"EnableIPv6\":true,\n\"IPv6Network\":\"fd00::/125\"}", 1, []string{`:2:1: IPv6Network is too small`}},
 		{"no network", `{}`, 1, []string{`:1:1: please define a correct Network`}},
 		{"backend type", "{\"Network\":\"10.5.0.0/16\",\n\"Backend\":{\"Type\":\"host-gw\"}}", 1, []string{`:2:12: backend type "host-gw"`, "DirectRouting"}},
 		{"deep", strings.Repeat("[", 20000), 1, []string{":1:"}},

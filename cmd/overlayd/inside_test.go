@@ -136,6 +136,10 @@ func TestRoutesFollowOthers(t *testing.T) {
 	a, b := c.upPair([2]string{modeUserspace, modeKernel})
 	h := c.hosts[0]
 	awaitAll(t, a.NS, b)
+	m, err := startMeter(a.NS, b.NS, b.addr, 10*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, step := range []struct {
 		do   string
 		says string
@@ -163,6 +167,11 @@ func TestRoutesFollowOthers(t *testing.T) {
 		if err := echo(a.NS, b.addr, 56); err != nil {
 			t.Errorf("%s: %v", step.do, err)
 		}
+	}
+	lost := m.finish()
+	t.Logf("%d packets were lost, 100 are sent in a second", lost)
+	if lost > 60 { // what comes before a new route of others has been noticed follows it
+		t.Errorf("%d packets were lost", lost)
 	}
 }
 

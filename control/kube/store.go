@@ -125,7 +125,7 @@ func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplan
 		return control.Lease{}, err
 	}
 	if err := node.CheckSubnets(l.Subnet, l.IPv6Subnet); err != nil {
-		return control.Lease{}, fmt.Errorf("node %s: podCIDRs %q: %w", quote(n.Name), n.Spec.PodCIDRs, err)
+		return control.Lease{}, fmt.Errorf("node %s: podCIDRs %q: %w: give the node others", quote(n.Name), n.Spec.PodCIDRs, err)
 	}
 	if old, ok, err := s.reader(network).lease(n); ok && err == nil {
 		l = node.KeepMACs(l, old)

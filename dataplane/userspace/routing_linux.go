@@ -162,7 +162,7 @@ func (r *routing) run(ctx context.Context, changed func()) error {
 		Concerns: r.concerns,
 		Forget:   func() { r.dirty.Store(true) },
 		Look:     func(context.Context) (pace.Finding, error) { changed(); return pace.Intact, nil },
-		Spread:   pace.Spread{Gather: 100 * time.Millisecond, Rest: time.Second},
+		Spread:   pace.Spread{Gather: 10 * time.Millisecond, Rest: time.Second}, // until then packets follow the route of others
 		Resync:   recheck,
 	})
 }
