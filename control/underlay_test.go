@@ -149,3 +149,51 @@ func TestWantedUnderlay(t *testing.T) {
 		t.Errorf("outside: %v", got)
 	}
 }
+
+// TestNewcomersCostNobodyAnything: whatever leases come, no admitted subnet takes an admitted public IP, or
+// what this host needs, off the underlay, and no lease loses anything by a newer one.
+func TestNewcomersCostNobodyAnything(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	any := func(bits int) netip.Prefix {
+		a := netip.AddrFrom4([4]byte{10, byte(96 + rng.IntN(4)), byte(rng.IntN(3)), byte(rng.IntN(256))})
+		return netip.PrefixFrom(a, bits).Masked()
+	}
+	for range 100 {
+		u := inWide([]string{"10.99.0.0/16", "10.99.0.0/24", "10.96.0.0/14"}[rng.IntN(3)])
+		r := NewRIB(network(t, wideNetwork))
+		r.Underlay = u
+		self := with(lease("10.10.0.0/20", 1, 1), func(l *Lease) { l.PublicIP = addr("10.99.0.1") })
+		before, used := map[netip.Addr][]netip.Prefix{}, map[string]bool{}
+		for i := range 30 {
+			l := lease(any(9+rng.IntN(24)).String(), i+2, int64(i+2))
+			if l.PublicIP = any(32).Addr(); used[l.Key()] || used[l.PublicIP.String()] {
+				continue // that is another lease in the place of an older one
+			}
+			used[l.Key()], used[l.PublicIP.String()] = true, true
+			r.Apply(Update{Leases: []Lease{l}})
+			peers, _ := r.Peers(self)
+			now := map[netip.Addr][]netip.Prefix{}
+			for _, p := range peers {
+				now[p.Addr] = p.Subnets
+				for _, s := range p.Subnets {
+					if need, ok := u.blocks(s); ok {
+						t.Fatalf("%s is admitted and holds %s", s, need)
+					}
+					for _, q := range peers {
+						if s.Contains(q.Addr) && !u.keeps(q.Addr, s) {
+							t.Fatalf("%s is admitted and holds %s, as is that", s, q.Addr)
+						}
+					}
+				}
+			}
+			for a, subnets := range before {
+				for _, s := range subnets {
+					if !slices.Contains(now[a], s) {
+						t.Fatalf("%s of %s is lost by the newer %+v", s, a, l)
+					}
+				}
+			}
+			before = now
+		}
+	}
+}
