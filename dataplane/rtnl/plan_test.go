@@ -65,6 +65,9 @@ func TestPlanRoutes(t *testing.T) {
 			}
 			return strings.Join(s, " ")
 		}
+		for dst := range p.replaces {
+			p.conflicting = append(p.conflicting, routeWith(dst.String(), nil))
+		}
 		got := [3]string{words(p.missing), words(p.conflicting), words(p.stale)}
 		if diff := cmp.Diff([3]string{c.missing, c.conflicting, c.stale}, got); diff != "" {
 			t.Errorf("%s: missing, conflicting, stale (-want +got):\n%s", c.name, diff)

@@ -46,7 +46,7 @@ func (e *RouteError) Unwrap() error { return e.Err }
 // the main table) be exactly those of w. What an overlayd with another VNI or dataplane left on
 // another link is removed if it leads into one of the networks: two live overlays of one host have
 // no address in common. Host routes ([IsHostRoute]) are left alone but for those that a subnet's
-// replaces. A destination that somebody else already routes is a [*RouteError] that wraps
+// replaces. Nothing is removed before its successor is there. A destination that somebody else already routes is a [*RouteError] that wraps
 // [ErrRouteTaken], and does not keep the others from being set.
 func (c *Conn) SetRoutes(index int, w Routes) error {
 	all, err := c.ourRoutes()
@@ -56,7 +56,7 @@ func (c *Conn) SetRoutes(index int, w Routes) error {
 	p := planRoutes(all, index, w)
 	errs := c.deleteRoutes(p.conflicting)
 	for _, r := range p.missing {
-		if err := c.addRoute(r, p.direct[Prefix(r.Dst)]); err != nil {
+		if err := c.addRoute(r, p.replaces[Prefix(r.Dst)]); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -73,10 +73,10 @@ func (c *Conn) deleteRoutes(routes []netlink.Route) (errs []error) {
 	return errs
 }
 
-// addRoute adds a route, or replaces a direct one by it.
-func (c *Conn) addRoute(r netlink.Route, direct bool) error {
+// addRoute adds a route, or puts it in the place of another one of overlayd.
+func (c *Conn) addRoute(r netlink.Route, replaces bool) error {
 	op, do := dataplane.OpAdd, c.h.RouteAdd
-	if direct {
+	if replaces {
 		op, do = dataplane.OpReplace, c.h.RouteReplace
 	}
 	err := do(&r)
@@ -91,14 +91,14 @@ func (c *Conn) addRoute(r netlink.Route, direct bool) error {
 }
 
 // routePlan is what SetRoutes does: conflicting routes go before the missing ones can be added,
-// stale ones after that. In the place of a missing one there may be a direct route.
+// stale ones after that. Some missing ones replace another route of overlayd, at once.
 type routePlan struct {
 	missing, conflicting, stale []netlink.Route
-	direct                      map[netip.Prefix]bool
+	replaces                    map[netip.Prefix]bool
 }
 
 func planRoutes(all []netlink.Route, index int, w Routes) (p routePlan) {
-	p.direct = map[netip.Prefix]bool{}
+	p.replaces = map[netip.Prefix]bool{}
 	metrics := make(map[netip.Prefix]int, len(w.Whole)+len(w.Subnets))
 	for _, d := range w.Whole {
 		metrics[d] = WholeMetric
@@ -114,7 +114,7 @@ func planRoutes(all []netlink.Route, index int, w Routes) (p routePlan) {
 		switch {
 		case IsHostRoute(r):
 			if same && r.Type == unix.RTN_UNICAST {
-				p.direct[dst] = true
+				p.replaces[dst] = true
 			}
 		case same && !done[dst] && isLinkRoute(r, index):
 			done[dst] = true
@@ -124,6 +124,12 @@ func planRoutes(all []netlink.Route, index int, w Routes) (p routePlan) {
 			p.stale = append(p.stale, r)
 		}
 	}
+	p.conflicting = slices.DeleteFunc(p.conflicting, func(r netlink.Route) bool {
+		dst := Prefix(r.Dst)
+		first := !done[dst] && !p.replaces[dst]
+		p.replaces[dst] = p.replaces[dst] || first
+		return first
+	})
 	for _, d := range slices.Concat(w.Whole, w.Subnets) {
 		if !done[d] {
 			p.missing = append(p.missing, netlink.Route{LinkIndex: index, Dst: IPNet(d), Scope: netlink.SCOPE_LINK, Protocol: RouteProtocol, Priority: metrics[d]})
