@@ -34,7 +34,7 @@ FLANNELD         := $(PEERS)/flanneld-v$(FLANNELD_VERSION)/flanneld
 LONG ?= 15m
 SEED ?= 0
 
-.PHONY: help build test test-long test-kube test-flannel race fuzz bench demo lint clean
+.PHONY: help build test test-long test-kube test-flannel test-swap race fuzz bench demo lint clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,10 @@ $(KUBE_APISERVER):
 test-flannel: $(FLANNELD) ## Tests with a real flanneld, which the first run builds in two minutes
 	$(call need,$(TEST_TOOLS))
 	OVERLAYD_FLANNELD=$< $(GO) test -tags flannel -shuffle=on -timeout 10m -run '^TestFlanneld' ./cmd/overlayd
+
+test-swap: $(FLANNELD) $(KUBE_APISERVER) ## Hosts that change between flanneld and both dataplanes in place, with etcd and Kubernetes
+	$(call need,$(TEST_TOOLS))
+	OVERLAYD_FLANNELD=$(FLANNELD) OVERLAYD_KUBE_APISERVER=$(KUBE_APISERVER) $(GO) test -tags flannel,kube -v -timeout 10m -run 'SwapMatrix$$' ./cmd/overlayd
 
 $(FLANNELD): # its udp backend needs cgo
 	$(call need,gcc:gcc gcc:libc6-dev)

@@ -27,7 +27,7 @@ type Network struct {
 	node       control.Node
 	file       *nodeFile    // claim of subnetFile
 	device     *deviceClaim // of the last session's device: kept while no other is wanted
-	claimed    atomic.Bool  // a device was claimed once
+	claimed    atomic.Bool  // a device was claimed, since the subnet file was
 
 	store    control.Store      // nil while it is closed
 	iface    underlay.Interface // of the current session
@@ -97,6 +97,7 @@ func (n *Network) stopped() {
 // release gives up the claims, after the last session has ended.
 func (n *Network) release() {
 	n.releaseDevice()
+	n.claimed.Store(false) // the others wait for it again
 	n.file.release()
 }
 

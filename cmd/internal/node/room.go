@@ -52,9 +52,10 @@ func (n *Network) openBesideOthers(config userspace.Config) (*userspace.Dataplan
 	}
 	deadline := time.Now().Add(roomPatience)
 	for {
+		waits := n.daemon.expects.unclaimed() // before it is tried: who claims meanwhile counts in the next try
 		d, err := userspace.Open(config)
 		taken := new(udp.PortTakenError)
-		if !errors.As(err, &taken) || len(taken.Devices) == 0 || !n.daemon.expects.unclaimed() || time.Now().After(deadline) {
+		if !errors.As(err, &taken) || len(taken.Devices) == 0 || !waits || time.Now().After(deadline) {
 			return d, err
 		}
 		time.Sleep(roomLook)
