@@ -69,8 +69,11 @@ func (a *admission) appendClaims(claims []claim, rec *ribLease) []claim {
 	if rec.isReservation() {
 		return claims
 	}
-	if rec.BackendType != BackendVXLAN {
-		a.reject(rec, rec.anySubnet(), refuse("backend_type", "BackendType %.40q is not \"vxlan\"", rec.BackendType))
+	if want := a.network.Backend.leaseType(); rec.BackendType != want {
+		a.reject(rec, rec.anySubnet(), refuse("backend_type", "BackendType %.40q is not %q", rec.BackendType, want))
+		return claims
+	}
+	if a.network.Backend.Type == BackendAlloc { // nothing leads to it
 		return claims
 	}
 	for _, p := range [...]netip.Prefix{rec.Subnet, rec.IPv6Subnet} {
@@ -115,17 +118,18 @@ func (a *admission) check(c claim) error {
 		return refuse("outside_network", "subnet %s is not inside the network %s", c.subnet, r.network)
 	case ownSubnet.IsValid() && ownSubnet.Overlaps(c.subnet):
 		return refuse("overlaps_own", "subnet %s overlaps this node's own %s", c.subnet, ownSubnet)
-	case c.vtep.VNI != a.network.Backend.VNI:
-		return refuse("wrong_vni", "VNI %d is not the network's %d", c.vtep.VNI, a.network.Backend.VNI)
 	case c.vtep.Addr == own.Addr:
 		return refuse("own_public_ip", "PublicIP %s is this node's own", c.vtep.Addr)
+	case !a.network.Backend.IsVXLAN(): // it has neither
+	case c.vtep.VNI != a.network.Backend.VNI:
+		return refuse("wrong_vni", "VNI %d is not the network's %d", c.vtep.VNI, a.network.Backend.VNI)
 	case !c.vtep.MAC.IsUnicast():
 		return refuse("mac_not_unicast", "VtepMAC %s is not unicast", c.vtep.MAC)
 	}
 	if err := a.checkPublicIP(c.vtep.Addr); err != nil {
 		return err
 	}
-	if err := a.checkUnderlay(c); err != nil || c.vtep.MAC != own.MAC {
+	if err := a.checkUnderlay(c); err != nil || c.vtep.MAC != own.MAC || !a.network.Backend.IsVXLAN() {
 		return err
 	}
 	if !c.rec.kept {

@@ -51,11 +51,11 @@ func AppendTaken(taken []netip.Prefix, n Network, key string, value []byte) []ne
 }
 
 // AppendHeld appends to held the subnets of n that an entry of the store gives somebody a
-// right to: those of a vxlan lease, as far as n contains them. The RIB uses no other
+// right to: those of a lease of its backend type, as far as n contains them. The RIB uses no other
 // entry, so that no other can cost a node the subnet that it has; to choose one, see AppendTaken.
 func AppendHeld(held []netip.Prefix, n Network, key string, value []byte) []netip.Prefix {
 	l, err := ParseLease(key, value)
-	if err != nil || l.BackendType != BackendVXLAN {
+	if err != nil || l.BackendType != n.Backend.leaseType() {
 		return held
 	}
 	for _, p := range [...]netip.Prefix{l.Subnet, l.IPv6Subnet} {

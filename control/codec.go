@@ -12,10 +12,6 @@ import (
 // maxValue bounds a lease's value in bytes: a real one has below 300.
 const maxValue = 64 << 10
 
-// BackendVXLAN is the only BackendType whose leases overlayd uses; flannel
-// compares it in exactly this case.
-const BackendVXLAN = "vxlan"
-
 // leaseJSON and vtepJSON are a lease's value with flannel's field order.
 type leaseJSON struct {
 	PublicIP      string

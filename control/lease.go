@@ -19,7 +19,7 @@ type Lease struct {
 	IPv6Subnet  netip.Prefix // masked; not valid in an IPv4-only lease
 	PublicIP    netip.Addr   // underlay address of the IPv4 VTEP; not valid without one
 	PublicIPv6  netip.Addr   // underlay address of the IPv6 VTEP; not valid without one
-	BackendType string       // "vxlan" in every lease that overlayd uses
+	BackendType string       // as the network has it; "" in one of alloc, and in a reservation
 	Backend     VTEPData     // of the IPv4 VTEP
 	BackendV6   VTEPData     // of the IPv6 VTEP
 

@@ -21,10 +21,13 @@ type Network struct {
 	Backend Backend
 }
 
-// Backend is the checked vxlan backend config.
+// Backend is the checked backend config. What is not vxlan has the first three fields only.
 type Backend struct {
-	VNI           uint32 // 1 where none is given
-	Port          uint16 // UDP; 8472 where none is given
+	Type    string // BackendVXLAN, BackendHostGW or BackendAlloc
+	Missing bool   // the config has no Backend: overlayd takes it for vxlan, flannel for udp
+	VNI     uint32 // 1 if the config has none; of what is not vxlan a number instead, see withNumber
+
+	Port          uint16 // UDP; 8472 if the config has none
 	MTU           int    // of the underlay; 0: that of the underlay interface
 	GBP           bool   // kernel dataplane only
 	Learning      bool   // kernel dataplane only

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -92,11 +93,12 @@ func parseNetwork(text []byte, assigned bool) (Network, error) {
 	if err != nil {
 		return Network{}, err
 	}
-	n.Backend = b
+	n.Backend = b.withNumber(n)
 	return n, nil
 }
 
-// parseBackend reads the Backend object; an absent one is vxlan with defaults.
+// parseBackend reads the Backend object; an absent one is vxlan with defaults. host-gw and alloc have no
+// settings.
 func parseBackend(text json.RawMessage) (Backend, error) {
 	var kind struct{ Type string }
 	if len(text) > 0 {
@@ -104,8 +106,9 @@ func parseBackend(text json.RawMessage) (Backend, error) {
 			return Backend{}, err
 		}
 	}
-	if err := checkBackendType(strings.ToLower(kind.Type)); err != nil {
-		return Backend{}, err
+	b := Backend{Type: cmp.Or(strings.ToLower(kind.Type), BackendVXLAN), Missing: len(text) == 0}
+	if err := checkBackendType(b.Type); err != nil || !b.IsVXLAN() {
+		return b, err
 	}
 	in := struct {
 		VNI, Port, MTU               int64
@@ -129,8 +132,9 @@ func parseBackend(text json.RawMessage) (Backend, error) {
 	if in.Port == 0 {
 		in.Port = encap.DefaultPort
 	}
-	return Backend{VNI: uint32(in.VNI), Port: uint16(in.Port), MTU: int(in.MTU),
-		GBP: in.GBP, Learning: in.Learning, DirectRouting: in.DirectRouting}, nil
+	b.VNI, b.Port, b.MTU = uint32(in.VNI), uint16(in.Port), int(in.MTU)
+	b.GBP, b.Learning, b.DirectRouting = in.GBP, in.Learning, in.DirectRouting
+	return b, nil
 }
 
 const (

@@ -61,6 +61,7 @@ func TestParseNetworkDefaults(t *testing.T) {
 		{`{"Network":"10.3.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48","IPv6SubnetLen":80,"IPv6SubnetMax":"fd10:6:0:7::"}`, dual},
 	}
 	for _, tt := range tests {
+		tt.want.Backend.Type, tt.want.Backend.Missing = BackendVXLAN, !strings.Contains(strings.ToLower(tt.text), "backend")
 		got, err := ParseNetwork([]byte(tt.text))
 		if err != nil {
 			t.Errorf("ParseNetwork(%s): %v", tt.text, err)

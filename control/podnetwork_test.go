@@ -17,7 +17,9 @@ func TestParsePodNetwork(t *testing.T) {
 		{`{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd10::/126"}`, true},
 		{`{"Network":"127.0.0.0/16"}`, false},
 		{`{"Network":""}`, false},
-		{`{"Network":"10.244.0.0/16","Backend":{"Type":"host-gw"}}`, false},
+		{`{"Network":"10.244.0.0/16","Backend":{"Type":"host-gw"}}`, true},
+		{`{"Network":"10.244.0.0/16","Backend":{"Type":"alloc"}}`, true},
+		{`{"Network":"10.244.0.0/16","Backend":{"Type":"ipip"}}`, false},
 	} {
 		n, err := ParsePodNetwork([]byte(c.text))
 		var bad *NetworkError

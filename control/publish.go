@@ -116,7 +116,9 @@ func (s *PeerStatus) explain(err error, limit Fault) {
 	case PeerUp:
 		s.Reason, s.Err = limit.Reason, limit.Err
 	case PeerFailed:
-		s.Reason, s.Err = "not_programmed", printable(err.Error())
+		if s.Reason, s.Err = Reason(err), printable(err.Error()); s.Reason == "other" {
+			s.Reason = "not_programmed"
+		}
 	case PeerKept:
 		s.Reason, s.Err = "lease_missing", "the store has lost the lease: its node has not come back yet"
 	case PeerUnknown:

@@ -1,6 +1,10 @@
 package control
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
 
 // reasonError is an error with a stable id, by which programs tell faults apart.
 type reasonError struct {
@@ -44,6 +48,8 @@ func Reason(err error) string {
 		{ErrNoSubnet, "no_free_subnet"},
 		{ErrLost, "lease_lost"},
 		{ErrNetworkChanged, "network_config_changed"},
+		{dataplane.ErrOffLink, "off_link"},
+		{dataplane.ErrRouteTaken, "route_taken"},
 	} {
 		if errors.Is(err, known.err) {
 			return known.reason

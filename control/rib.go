@@ -196,7 +196,7 @@ func (r *RIB) holds(l Lease) bool {
 // the one of the oldest lease. The same MAC, VNI and public IP in several leases make one Peer.
 func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 	a := newAdmission(r.network, &r.Underlay, self)
-	a.shared = r.sharedMACs
+	a.shared = r.sharedMACs || !r.network.Backend.IsVXLAN()
 	claims := make([]claim, 0, len(r.leases))
 	for _, rec := range r.leases {
 		if a.isOwn(rec) {
@@ -213,7 +213,7 @@ func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 		}
 		admitted = append(admitted, i)
 	}
-	if !r.sharedMACs {
+	if !a.shared {
 		admitted = a.admitMACs(claims, admitted, r.last)
 	}
 	l := limits{a: a, leases: r.leases}

@@ -8,13 +8,14 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 )
 
-// vtep returns the VTEP that the lease publishes in one family. Without one its Addr is not valid.
+// vtep returns the VTEP that the lease publishes in one family. Without one its Addr is not valid. One of
+// host-gw is an address alone.
 func (l *Lease) vtep(ipv6 bool) dataplane.VTEP {
 	addr, data := l.PublicIP, l.Backend
 	if ipv6 {
 		addr, data = l.PublicIPv6, l.BackendV6
 	}
-	if !addr.IsValid() || addr.Is6() != ipv6 || data == (VTEPData{}) {
+	if !addr.IsValid() || addr.Is6() != ipv6 || data == (VTEPData{}) && l.BackendType != BackendHostGW {
 		return dataplane.VTEP{}
 	}
 	return dataplane.VTEP{Addr: addr, MAC: data.MAC, VNI: data.VNI}
@@ -33,11 +34,12 @@ func (l *Lease) setVTEP(v dataplane.VTEP, public netip.Addr) {
 // route returns the VTEP of the lease by which self reaches a subnet of one family: the
 // one of that family if both have one, else the other's if both have that. So a normal
 // dual-stack cluster does what flannel does, and an overlay of one family runs over an
-// underlay of the other, too. ok is false if the two have no family in common.
+// underlay of the other, too. In host-gw, where the VTEP is the next hop, it is of that family.
+// ok is false if the two have no family in common.
 func (l *Lease) route(self *Lease, ipv6 bool) (v dataplane.VTEP, ok bool) {
 	for _, family := range [...]bool{ipv6, !ipv6} {
 		if v := l.vtep(family); v.Addr.IsValid() && self.vtep(family).Addr.IsValid() {
-			return v, true
+			return v, family == ipv6 || l.BackendType != BackendHostGW
 		}
 	}
 	return dataplane.VTEP{}, false
@@ -48,6 +50,9 @@ func (l *Lease) route(self *Lease, ipv6 bool) (v dataplane.VTEP, ok bool) {
 // from a former address is replaced. An error means that there is no VTEP, or no public
 // IP of node for it.
 func (n Network) Publish(node Node, vteps []dataplane.VTEP) (Lease, error) {
+	if !n.Backend.IsVXLAN() {
+		return n.publishAddrs(node)
+	}
 	all, l := Lease{}, Lease{BackendType: BackendVXLAN, Facts: node.Facts()}
 	for _, v := range vteps {
 		public := node.PublicIP
@@ -64,6 +69,24 @@ func (n Network) Publish(node Node, vteps []dataplane.VTEP) (Lease, error) {
 		l.setVTEP(v, v.Addr)
 	}
 	return node.KeepMACs(l, Lease{}), nil
+}
+
+// publishAddrs is Publish for the backends without VTEPs. As with flannel host-gw publishes the public
+// IP of each family, and alloc the one of IPv4: another one only if there is none.
+func (n Network) publishAddrs(node Node) (Lease, error) {
+	l := Lease{BackendType: n.Backend.leaseType(), Facts: node.Facts()}
+	if n.EnableIPv4 {
+		l.PublicIP = node.PublicIP
+	}
+	if n.EnableIPv6 && (n.Backend.Type == BackendHostGW || !l.PublicIP.IsValid()) {
+		l.PublicIPv6 = node.PublicIPv6
+	}
+	for _, p := range n.Prefixes() {
+		if _, ok := l.route(&l, p.Addr().Is6()); !ok && (n.Backend.Type == BackendHostGW || !l.Identity().IsValid()) {
+			return Lease{}, fmt.Errorf("network %s: %w", p, errNoVTEP)
+		}
+	}
+	return l, nil
 }
 
 var errNoVTEP = errors.New("this node has no VTEP with a public IP")

@@ -131,8 +131,13 @@ type effectiveConfig struct {
 	Backend effectiveBackend
 }
 
+// effectiveBackend has no more than a type if that is not vxlan.
 type effectiveBackend struct {
-	Type                         string
+	Type string
+	*vxlanBackend
+}
+
+type vxlanBackend struct {
 	VNI                          uint32
 	Port                         uint16
 	MTU                          int // 0: that of the underlay interface
@@ -142,8 +147,10 @@ type effectiveBackend struct {
 // effective fills in what n leaves out, so that its JSON shows every value the daemon would use.
 func effective(n control.Network) effectiveConfig {
 	b := n.Backend
-	c := effectiveConfig{EnableIPv4: n.EnableIPv4, EnableIPv6: n.EnableIPv6, EnableNFTables: n.EnableNFTables,
-		Backend: effectiveBackend{Type: "vxlan", VNI: b.VNI, Port: b.Port, MTU: b.MTU, GBP: b.GBP, Learning: b.Learning, DirectRouting: b.DirectRouting}}
+	c := effectiveConfig{EnableIPv4: n.EnableIPv4, EnableIPv6: n.EnableIPv6, EnableNFTables: n.EnableNFTables, Backend: effectiveBackend{Type: b.Type}}
+	if b.IsVXLAN() {
+		c.Backend.vxlanBackend = &vxlanBackend{b.VNI, b.Port, b.MTU, b.GBP, b.Learning, b.DirectRouting}
+	}
 	if n.EnableIPv4 {
 		c.Network, c.SubnetLen, c.SubnetMin, c.SubnetMax = n.Network.String(), n.SubnetLen, n.SubnetMin.String(), n.SubnetMax.String()
 	}
@@ -154,8 +161,11 @@ func effective(n control.Network) effectiveConfig {
 	return c
 }
 
-// dataplanesFor lists the dataplanes that can carry a network.
+// dataplanesFor lists the dataplanes that can carry a network; host-gw and alloc use none.
 func dataplanesFor(n control.Network) []node.Mode {
+	if !n.Backend.IsVXLAN() {
+		return []node.Mode{}
+	}
 	if n.Backend.GBP || n.Backend.Learning {
 		return []node.Mode{node.Kernel}
 	}
@@ -202,12 +212,14 @@ func printConfig(w io.Writer, n control.Network, forecast *node.Forecast, output
 		row("IPv6SubnetMax", c.IPv6SubnetMax)
 	}
 	row("Backend.Type", c.Backend.Type)
-	row("Backend.VNI", c.Backend.VNI)
-	row("Backend.Port", c.Backend.Port)
-	row("Backend.MTU", orUnderlays(c.Backend.MTU))
-	row("Backend.GBP", c.Backend.GBP)
-	row("Backend.Learning", c.Backend.Learning)
-	row("Backend.DirectRouting", c.Backend.DirectRouting)
+	if b := c.Backend.vxlanBackend; b != nil {
+		row("Backend.VNI", b.VNI)
+		row("Backend.Port", b.Port)
+		row("Backend.MTU", orUnderlays(b.MTU))
+		row("Backend.GBP", b.GBP)
+		row("Backend.Learning", b.Learning)
+		row("Backend.DirectRouting", b.DirectRouting)
+	}
 	row("dataplanes", fmt.Sprint(dataplanesFor(n)))
 	if forecast != nil {
 		row("interface", forecast.Interface)
@@ -218,6 +230,9 @@ func printConfig(w io.Writer, n control.Network, forecast *node.Forecast, output
 		for _, need := range forecast.Underlay {
 			row("of the underlay", need)
 		}
+	}
+	if n.Backend.Missing {
+		row("warning", `without a Backend flanneld runs udp, which cannot reach overlayd: write "Backend": {"Type": "vxlan"}`)
 	}
 	return t.Flush()
 }

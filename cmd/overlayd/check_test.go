@@ -38,7 +38,9 @@ func TestCheckConfig(t *testing.T) {
 		{"too few IPv6 subnets", "{\"Network\":\"10.5.0.0/16\",\"EnableIPv6\":true,\n\"IPv6Network\":\"fd00::/48\",\n\"IPv6SubnetLen\":49}", 1, []string{`:3:1: IPv6Network must be able`}},
 		{"IPv6 network too small", "{\"Network\":\"10.5.0.0/16\",\"EnableIPv6\":true,\n\"IPv6Network\":\"fd00::/125\"}", 1, []string{`:2:1: IPv6Network is too small`}},
 		{"no network", `{}`, 1, []string{`:1:1: please define a correct Network`}},
-		{"backend type", "{\"Network\":\"10.5.0.0/16\",\n\"Backend\":{\"Type\":\"host-gw\"}}", 1, []string{`:2:12: backend type "host-gw"`, "DirectRouting"}},
+		{"backend type", "{\"Network\":\"10.5.0.0/16\",\n\"Backend\":{\"Type\":\"ipip\"}}", 1, []string{`:2:12: backend type "ipip"`, "DirectRouting"}},
+		{"host-gw", `{"Network":"10.5.0.0/16","Backend":{"Type":"host-gw"}}`, 0, []string{"Backend.Type host-gw dataplanes []"}},
+		{"no backend", `{"Network":"10.5.0.0/16"}`, 0, []string{"Backend.Type vxlan", "without a Backend flanneld runs udp"}},
 		{"deep", strings.Repeat("[", 20000), 1, []string{":1:"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -12,6 +12,8 @@
 //	p/backend-v6-data, p/public-ipv6               the same of the IPv6 VTEP
 //	p/overlayd-node       = {"v":1,"src4":"10.0.0.5"}   control.NodeFacts; no flanneld writes or reads it
 //
+// Nodes of the backend host-gw say so, and have the data null; those of alloc have an empty type.
+//
 // An operator may set p/node-public-ip and p/node-public-ipv6 (see Store.PublicIPs),
 // and p/public-ip-overwrite and p/public-ipv6-overwrite, which replace what is published.
 // A Node without kube-subnet-manager is ignored.

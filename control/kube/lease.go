@@ -126,11 +126,18 @@ func (r reader) subnets(n *corev1.Node) (v4, v6 netip.Prefix, err error) {
 // those of one family only, whatever its subnets, but must have one.
 func (r reader) vteps(n *corev1.Node, l *control.Lease) (err error) {
 	a := n.Annotations
-	if l.BackendType = a[r.names.backendType]; l.BackendType != control.BackendVXLAN {
-		l.BackendType = fmt.Sprintf("%.40s", l.BackendType)
+	switch t := a[r.names.backendType]; t {
+	case control.BackendVXLAN:
+		l.BackendType = control.BackendVXLAN // and not a part of what was read
+	case control.BackendHostGW, "": // of alloc, or not said
+		if t != "" {
+			l.BackendType = control.BackendHostGW
+		}
+		return r.addrs(a, l)
+	default:
+		l.BackendType = fmt.Sprintf("%.40s", t)
 		return nil // the RIB refuses it; what its data mean nobody here knows
 	}
-	l.BackendType = control.BackendVXLAN // and not a part of what was read
 	if l.PublicIP, l.Backend, err = readVTEP(a, r.names.publicIP, r.names.data, 32); err != nil {
 		return err
 	}
@@ -142,6 +149,26 @@ func (r reader) vteps(n *corev1.Node, l *control.Lease) (err error) {
 	}
 	return fmt.Errorf("annotations %s %s and %s %s are not both set, nor their IPv6 forms", r.names.publicIP,
 		quote(a[r.names.publicIP]), r.names.data, quote(a[r.names.data]))
+}
+
+// addrs reads the public IPs of a Node whose backend has no data.
+func (r reader) addrs(a map[string]string, l *control.Lease) (err error) {
+	for _, f := range []struct {
+		name string
+		bits int
+		addr *netip.Addr
+	}{{r.names.publicIP, 32, &l.PublicIP}, {r.names.publicIPv6, 128, &l.PublicIPv6}} {
+		if a[f.name] == "" {
+			continue
+		}
+		if *f.addr, err = control.ParseAddr("annotation "+f.name, a[f.name], f.bits); err != nil {
+			return err
+		}
+	}
+	if l.BackendType != "" && !l.PublicIP.IsValid() && !l.PublicIPv6.IsValid() {
+		return fmt.Errorf("annotations %s and %s are not set", r.names.publicIP, r.names.publicIPv6)
+	}
+	return nil
 }
 
 // readVTEP reads the VTEP of the family with bits-bit addresses; a VTEP that lacks
@@ -242,10 +269,10 @@ func (r reader) annotations(l control.Lease) map[string]string {
 	l = l.WithStandIns()
 	a := map[string]string{r.names.managed: "true", r.names.backendType: l.BackendType}
 	if l.PublicIP.IsValid() {
-		a[r.names.publicIP], a[r.names.data] = l.PublicIP.String(), dataText(l.Backend)
+		a[r.names.publicIP], a[r.names.data] = l.PublicIP.String(), dataText(l.BackendType, l.Backend)
 	}
 	if l.PublicIPv6.IsValid() {
-		a[r.names.publicIPv6], a[r.names.dataV6] = l.PublicIPv6.String(), dataText(l.BackendV6)
+		a[r.names.publicIPv6], a[r.names.dataV6] = l.PublicIPv6.String(), dataText(l.BackendType, l.BackendV6)
 	}
 	if l.Facts.V > 0 {
 		a[r.names.facts] = l.Facts.JSON()
@@ -255,6 +282,9 @@ func (r reader) annotations(l control.Lease) map[string]string {
 
 // dataText is flannel's text to the byte: a flanneld that is started on this node later
 // cuts its MAC out of it by counting quotes.
-func dataText(d control.VTEPData) string {
+func dataText(backendType string, d control.VTEPData) string {
+	if backendType != control.BackendVXLAN {
+		return "null"
+	}
 	return fmt.Sprintf(`{"VNI":%d,"VtepMAC":"%s"}`, d.VNI, d.MAC)
 }

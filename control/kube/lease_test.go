@@ -89,10 +89,20 @@ func TestLeaseOfNode(t *testing.T) {
 			want: half(func(l *control.Lease) { l.IPv6Subnet = netip.Prefix{} })},
 		{name: "podCIDR with host bits", node: with(func(n *corev1.Node) { n.Spec.PodCIDRs[0] = "10.3.5.7/24" }), want: &want},
 		{name: "IPv6 first", node: with(func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"fd10:6:0:5::/64", "10.3.5.0/24"} }), want: &want},
-		{name: "another backend", node: annotate("backend-type", "host-gw", "backend-data", "null", "public-ip", "x"),
+		{name: "host-gw", node: annotate("backend-type", "host-gw", "backend-data", "null", "backend-v6-data", "null"),
+			want: half(func(l *control.Lease) {
+				l.Backend, l.BackendV6, l.BackendType = control.VTEPData{}, control.VTEPData{}, "host-gw"
+			})},
+		{name: "alloc", node: annotate("backend-type", "", "backend-data", "null", "public-ipv6", "", "backend-v6-data", ""),
+			want: half(func(l *control.Lease) {
+				l.Backend, l.BackendV6, l.BackendType, l.PublicIPv6 = control.VTEPData{}, control.VTEPData{}, "", netip.Addr{}
+			})},
+		{name: "host-gw without address", node: annotate("backend-type", "host-gw", "public-ip", "", "public-ipv6", ""), err: "are not set"},
+		{name: "host-gw with a bad address", node: annotate("backend-type", "host-gw", "public-ip", "x"), err: "is not an IPv4 address"},
+		{name: "another backend", node: annotate("backend-type", "ipip", "backend-data", "null", "public-ip", "x"),
 			want: half(func(l *control.Lease) {
 				l.PublicIP, l.PublicIPv6, l.Backend, l.BackendV6 = netip.Addr{}, netip.Addr{}, control.VTEPData{}, control.VTEPData{}
-				l.BackendType = "host-gw"
+				l.BackendType = "ipip"
 			})},
 		{name: "no podCIDR", node: with(func(n *corev1.Node) { n.Spec = corev1.NodeSpec{} }), err: `node "a": pod cidr not assigned`},
 		{name: "three", node: with(func(n *corev1.Node) { n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, "10.3.6.0/24") }), err: "dualstack: there are 3"},
@@ -170,7 +180,7 @@ func TestAnnotationsOfOneVTEP(t *testing.T) {
 	}
 	l.Facts = control.NodeFacts{V: 1}
 	got := r.annotations(l)
-	for k, want := range map[string]string{"public-ip": "192.0.2.1", "public-ipv6": "100::c000:201", "backend-v6-data": dataText(dataV4), "overlayd-node": `{"v":1}`} {
+	for k, want := range map[string]string{"public-ip": "192.0.2.1", "public-ipv6": "100::c000:201", "backend-v6-data": dataText("vxlan", dataV4), "overlayd-node": `{"v":1}`} {
 		if got[p+k] != want {
 			t.Errorf("%s is %q, want %q", k, got[p+k], want)
 		}

@@ -29,6 +29,9 @@
 // route belongs to others and stays. If one has a peer's subnet, the peer gets no direct
 // route, and the dataplane reports the conflict.
 //
+// With Config.Only, for a network without encapsulation, nothing else leads to the peers: Sync returns a
+// *dataplane.PeerError for each that gets no direct route.
+//
 // # Files
 //
 //	hostroute.go  Config, Open, Sync, Prune

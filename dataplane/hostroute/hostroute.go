@@ -28,6 +28,7 @@ const defaultResync = time.Minute
 type Config struct {
 	Log       *slog.Logger
 	Direct    bool          // direct routes to on-link peers
+	Only      bool          // nothing else leads to the peers: Sync has an error for each that gets no direct route
 	Blackhole bool          // a blackhole for each own subnet
 	Resync    time.Duration // between two comparisons with the kernel; 0 means a minute
 }
@@ -53,6 +54,7 @@ type Routes struct {
 	resolver *resolver
 	refused  map[netip.Prefix]bool  // subnets that get no direct route: refused by the kernel, or routed by others
 	reasons  map[netip.Prefix]error // why the kernel refused
+	lost     error                  // Config.Only: the peers without a direct route, of the last decision
 	notices  pace.Notices
 }
 
@@ -102,7 +104,8 @@ func (r *Routes) Status() dataplane.PartStatus { return r.report.Status() }
 // dataplane: peers with direct routes are marked Direct, and a peer with direct routes to some
 // of its subnets only is split in two. The dataplane's Sync must follow at once, then Prune,
 // before the next Sync. On an error w is returned without direct peers, and as much as possible
-// was done. If the kernel refuses a direct route, the peer is not Direct; that is no error.
+// was done. If the kernel refuses a direct route, the peer is not Direct; that is no error but
+// with Config.Only, where each peer that is not Direct is a *dataplane.PeerError.
 func (r *Routes) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,7 +130,25 @@ func (r *Routes) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wanted
 		return w, err
 	}
 	w.Peers = d.peers
-	return w, nil
+	return w, r.lost
+}
+
+// without returns an error for each peer that no direct route leads to.
+func (r *Routes) without(peers []dataplane.Peer) error {
+	if !r.cfg.Only {
+		return nil
+	}
+	var errs []error
+	for _, p := range peers {
+		why := dataplane.ErrOffLink
+		if slices.ContainsFunc(p.Subnets, func(s netip.Prefix) bool { return r.refused[s] }) {
+			why = dataplane.ErrRouteTaken
+		}
+		if !p.Direct {
+			errs = append(errs, &dataplane.PeerError{Peer: p, Err: why})
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Prune implements dataplane.Part. It removes the direct routes that are no longer wanted and
@@ -187,6 +208,7 @@ func (r *Routes) program(w dataplane.Wanted) (d decision, ops []op, err error) {
 		ops := plan(r.have, g)
 		refused, err := r.apply(ops)
 		if len(refused) == 0 {
+			r.lost = r.without(d.peers)
 			r.known = r.known && err == nil
 			r.scope.Store(newScope(w, r.cfg, r.resolver.used()))
 			r.publish(g, err)
@@ -227,6 +249,9 @@ func (r *Routes) publish(g goal, err error) {
 	if err == nil && len(r.reasons) > 0 {
 		first := slices.MinFunc(slices.Collect(maps.Keys(r.reasons)), netip.Prefix.Compare)
 		state, err = dataplane.StateDegraded, fmt.Errorf("no direct route to %d subnets: %w", len(r.reasons), r.reasons[first])
+	}
+	if err == nil && r.lost != nil {
+		state, err = dataplane.StateDegraded, r.lost
 	}
 	if r.cfg.idle() {
 		r.report.Publish(state, err)

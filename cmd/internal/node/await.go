@@ -70,6 +70,10 @@ func (n *Network) loadConfig(ctx context.Context) (control.Network, error) {
 // cannot carry.
 func (n *Network) supported(c control.Network) error {
 	switch b := c.Backend; {
+	case !b.IsVXLAN():
+		if err := n.supportedPlain(c); err != nil {
+			return err
+		}
 	case n.cfg.Mode == Userspace && b.GBP:
 		return fmt.Errorf("network config: Backend.GBP: the userspace dataplane has no group policy: %w", ErrKernelOnly)
 	case n.cfg.Mode == Userspace && b.Learning:
@@ -78,6 +82,19 @@ func (n *Network) supported(c control.Network) error {
 		return fmt.Errorf("network config: Backend.VNI: %d: want at most %d, or the name of the device is too long", b.VNI, n.maxVNI(c))
 	}
 	return checkMTU(c, n.iface)
+}
+
+// supportedPlain is supported for the backends without encapsulation.
+func (n *Network) supportedPlain(c control.Network) error {
+	if n.cfg.WorkloadAddress {
+		return fmt.Errorf("network config: Backend.Type %q has no overlay device, which the address of a workload would be on", c.Backend.Type)
+	}
+	for _, u := range n.iface.Underlays(c.EnableIPv4, c.EnableIPv6) {
+		if c.Backend.Type == control.BackendHostGW && u.Public != u.Local {
+			return fmt.Errorf("network config: Backend.Type %q: this host publishes %s, and its own address is %s: routes cannot lead through a NAT", c.Backend.Type, u.Public, u.Local)
+		}
+	}
+	return nil
 }
 
 // ErrKernelOnly says that only the kernel dataplane can carry a network.

@@ -86,7 +86,7 @@ func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Inter
 // changed returns why a change needs another session; nil if it does not. An MTU that the overlay
 // can have does not, nor do addresses of a family that it does not use.
 func changed(config, nextConfig control.Network, used, nextUsed []dataplane.Underlay) error {
-	config.Backend.MTU = nextConfig.Backend.MTU
+	config.Backend.MTU, config.Backend.Missing = nextConfig.Backend.MTU, nextConfig.Backend.Missing
 	switch {
 	case nextConfig != config:
 		return control.ErrNetworkChanged

@@ -73,6 +73,9 @@ type ServedError struct{ VNI uint32 }
 
 // Error implements error.
 func (e *ServedError) Error() string {
+	if e.VNI > dataplane.MaxDeviceVNI { // of a network without a device
+		return "another overlayd in this network namespace serves a network with these addresses: stop it, or give this one a prefix and addresses of its own"
+	}
 	return fmt.Sprintf("another overlayd in this network namespace serves %s: stop it, or give this one a prefix and VNI of its own", dataplane.DeviceName(e.VNI))
 }
 

@@ -26,7 +26,7 @@ type Forecast struct {
 
 // DataplaneForecast is how one dataplane would carry the network.
 type DataplaneForecast struct {
-	Dataplane Mode
+	Dataplane Mode     // or the backend type of a network that uses none
 	Routes    []string `json:",omitempty"` // what they would be, and why, for each network
 	Refused   string   `json:",omitempty"` // why it would not; empty: it would
 }
@@ -81,7 +81,11 @@ func Foresee(ctx context.Context, c control.Network, o underlay.Options) (Foreca
 			f.Underlay = append(f.Underlay, need.String())
 		}
 	}
-	for _, mode := range []Mode{Kernel, Userspace} {
+	modes := []Mode{Kernel, Userspace}
+	if !c.Backend.IsVXLAN() {
+		modes = []Mode{Mode(c.Backend.Type)}
+	}
+	for _, mode := range modes {
 		f.Dataplanes = append(f.Dataplanes, foresee(c, iface, u, mode, reasons))
 	}
 	return f, nil
@@ -101,7 +105,9 @@ func foresee(c control.Network, iface underlay.Interface, u control.Underlay, mo
 	}
 	for _, p := range c.Prefixes() {
 		switch why := reasons[p]; {
-		case mode == Kernel:
+		case c.Backend.Type == control.BackendAlloc:
+			f.Routes = append(f.Routes, fmt.Sprintf("%s: none", p))
+		case mode != Userspace:
 			f.Routes = append(f.Routes, fmt.Sprintf("%s: one for each subnet", p))
 		case why != "":
 			f.Routes = append(f.Routes, fmt.Sprintf("%s: one for each subnet: %s", p, why))

@@ -37,6 +37,9 @@ func (n *Network) maxVNI(c control.Network) uint32 {
 // that of the interface, less the encapsulation of the family that needs most.
 func overlayMTU(c control.Network, iface underlay.Interface) int {
 	mtu := iface.MTU
+	if !c.Backend.IsVXLAN() { // nothing is encapsulated
+		return mtu
+	}
 	if c.Backend.MTU > 0 {
 		mtu = min(mtu, c.Backend.MTU)
 	}

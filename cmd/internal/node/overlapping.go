@@ -37,7 +37,7 @@ func (s *servedConfigs) add(name string, c control.Network) (remove func(), err 
 
 // conflict returns why a config cannot be served beside that of another network; nil if it can.
 func conflict(c control.Network, other string, served control.Network) error {
-	if served.Backend.VNI == c.Backend.VNI {
+	if served.Backend.VNI == c.Backend.VNI && c.Backend.IsVXLAN() { // the other types have addresses in common then
 		return fmt.Errorf("network config: Backend.VNI %d is that of network %s, which is served: want another", c.Backend.VNI, other)
 	}
 	for _, p := range c.Prefixes() {

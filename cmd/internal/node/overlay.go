@@ -33,7 +33,7 @@ type Overlay struct {
 
 	closed sync.Once
 
-	reached atomic.Pointer[dataplane.Wanted] // what forward was last given; nil before that
+	reached atomic.Pointer[dataplane.Wanted] // what forward, or without it nobody, was last given; nil before that
 }
 
 // openOverlay opens the parts in their order. attrs returns the attributes of a log line about an error.
@@ -87,6 +87,9 @@ func (o *Overlay) sync(ctx context.Context, w dataplane.Wanted) error {
 		} else if o.forward != nil && s.part == o.forward {
 			o.reached.Store(&given[i])
 		}
+	}
+	if o.forward == nil && failed < 0 {
+		o.reached.Store(&w)
 	}
 	for i, s := range slices.Backward(o.parts) {
 		if s.part == nil || failed > i {

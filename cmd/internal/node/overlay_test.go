@@ -245,7 +245,8 @@ func TestMarkDirect(t *testing.T) {
 	}
 }
 
-// TestOverlayWithoutForwarding: it publishes no VTEP and counts nothing.
+// TestOverlayWithoutForwarding: it publishes no VTEP and counts nothing; its last part says which peers
+// direct routes lead to.
 func TestOverlayWithoutForwarding(t *testing.T) {
 	var calls []string
 	d := &dummy{name: "a", calls: &calls}
@@ -257,7 +258,7 @@ func TestOverlayWithoutForwarding(t *testing.T) {
 	if err := o.Sync(t.Context(), dataplane.Wanted{}); err != nil {
 		t.Error(err)
 	}
-	if o.VTEPs() != nil || o.reached.Load() != nil || o.mode() != "" || statsAttrs(o) != nil {
+	if o.VTEPs() != nil || o.reached.Load() == nil || o.mode() != "" || statsAttrs(o) != nil {
 		t.Errorf("it forwards: %v, %v, %s", o.VTEPs(), o.reached.Load(), o.mode())
 	}
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,11 +9,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/hostroute"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
 	"github.com/overlayd/overlayd/dataplane/userspace"
+	"github.com/overlayd/overlayd/encap"
 )
 
 // RulesPart is the name of the part that keeps the traffic rules.
@@ -25,11 +28,14 @@ func (s *Session) parts(mtu int) []partSpec {
 	if !s.network.cfg.Rules.Masquerade {
 		noRules = "no forward rules: if the FORWARD policy of this host is DROP, pods cannot be reached"
 	}
-	return []partSpec{
+	specs := []partSpec{
 		{name: RulesPart, open: s.openRules, lack: noRules},
 		{name: "direct routes", open: s.openRoutes},
-		{name: "forwarding", open: func() (dataplane.Part, error) { return s.openForwarding(mtu) }},
 	}
+	if !s.config.Backend.IsVXLAN() {
+		return specs // nothing is forwarded but by routes (host-gw), or not at all (alloc)
+	}
+	return append(specs, partSpec{name: "forwarding", open: func() (dataplane.Part, error) { return s.openForwarding(mtu) }})
 }
 
 // openRules opens masquerading and the rules of FORWARD.
@@ -38,8 +44,8 @@ func (s *Session) openRules() (dataplane.Part, error) {
 	r, err := masq.Open(masq.Config{
 		Log:         s.network.log,
 		VNI:         s.config.Backend.VNI,
-		Port:        s.config.Backend.Port,
-		Direct:      s.config.Backend.DirectRouting,
+		Port:        cmp.Or(s.config.Backend.Port, encap.DefaultPort), // another network of this host may use VXLAN
+		Direct:      s.config.Backend.DirectRouting || s.config.Backend.Type == control.BackendHostGW,
 		NFTables:    s.config.EnableNFTables,
 		Masquerade:  c.Masquerade,
 		Forward:     c.Forward,
@@ -55,9 +61,11 @@ func (s *Session) openRules() (dataplane.Part, error) {
 // openRoutes opens the direct and blackhole routes. The part is there even if the config wants none of
 // them: then it removes those of an earlier run.
 func (s *Session) openRoutes() (dataplane.Part, error) {
+	only := s.config.Backend.Type == control.BackendHostGW
 	r, err := hostroute.Open(hostroute.Config{
 		Log:       s.network.log,
-		Direct:    s.config.Backend.DirectRouting,
+		Direct:    s.config.Backend.DirectRouting || only,
+		Only:      only,
 		Blackhole: s.network.cfg.Rules.Blackhole,
 		Resync:    s.network.cfg.Rules.Resync,
 	})

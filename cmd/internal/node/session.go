@@ -66,10 +66,28 @@ func (n *Network) runSession(ctx context.Context) error {
 	}
 	defer s.overlay.Close()
 	n.opened = true
-	n.log.Info("dataplane", "mode", s.overlay.mode(), "vni", config.Backend.VNI, "port", config.Backend.Port, "mtu", mtu)
+	s.logBackend(mtu)
 	err = s.run(ctx, mtu)
 	n.log.Info("stats", statsAttrs(s.overlay)...)
 	return err
+}
+
+// logBackend says what carries the packets of the network.
+func (s *Session) logBackend(mtu int) {
+	log, b := s.network.log, s.config.Backend
+	switch b.Type {
+	case control.BackendHostGW:
+		log.Info("backend host-gw: routes lead to the peers, and no dataplane is used, whichever is asked for", "mtu", mtu)
+		return
+	case control.BackendAlloc:
+		log.Info("backend alloc: a subnet is leased, and nothing leads to those of others", "mtu", mtu)
+		return
+	}
+	log.Info("dataplane", "mode", s.overlay.mode(), "vni", b.VNI, "port", b.Port, "mtu", mtu)
+	if b.Missing {
+		log.Warn("the network config has no Backend, which is vxlan here: a flanneld would run udp, and the two could not reach each other",
+			"fix", `write "Backend": {"Type": "vxlan"} into the network config`)
+	}
 }
 
 // run runs what the session consists of until ctx ends or one of it does.

@@ -52,7 +52,10 @@ func (n *Network) Status() status.Network {
 // report fills in what a session knows.
 func (s *Session) report(st *status.Network) {
 	b := s.config.Backend
-	st.SessionStart, st.Mode, st.VNI, st.Port = s.began, string(s.overlay.mode()), b.VNI, b.Port
+	st.SessionStart, st.Mode, st.Port = s.began, string(s.overlay.mode()), b.Port
+	if b.IsVXLAN() {
+		st.VNI = b.VNI
+	}
 	st.Underlay = &status.Underlay{Interface: s.iface.Name, MTU: s.iface.MTU}
 	for _, u := range s.network.underlays(s.config, s.iface) {
 		st.Underlay.Ends = append(st.Underlay.Ends, status.End{Local: u.Local, Public: u.Public})
@@ -94,7 +97,11 @@ func leaseStatus(l control.Lease) *status.Lease {
 			st.Subnets = append(st.Subnets, e.subnet)
 		}
 		if e.public.IsValid() {
-			st.VTEPs = append(st.VTEPs, status.VTEP{Public: e.public, MAC: e.vtep.MAC.String()})
+			v := status.VTEP{Public: e.public}
+			if l.BackendType == control.BackendVXLAN {
+				v.MAC = e.vtep.MAC.String()
+			}
+			st.VTEPs = append(st.VTEPs, v)
 		}
 	}
 	return st

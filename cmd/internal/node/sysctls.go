@@ -21,6 +21,9 @@ const (
 // enableForwarding lets pods behind this host be reached. A host that carries only its own traffic
 // works without, so a refusal is logged and not fatal.
 func enableForwarding(log *slog.Logger, c control.Network) {
+	if c.Backend.Type == control.BackendAlloc {
+		return
+	}
 	if c.EnableIPv4 {
 		if err := rtnl.SetSysctl(ipForward, "1"); err != nil {
 			logNotForwarding(log, "IPv4", ipForward, err)

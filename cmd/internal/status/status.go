@@ -70,7 +70,7 @@ type Lease struct {
 // VTEP is what this node publishes in one family.
 type VTEP struct {
 	Public netip.Addr `json:"public_ip"`
-	MAC    string     `json:"mac"`
+	MAC    string     `json:"mac,omitempty"` // empty without a VXLAN device
 }
 
 // Counter is one counter of a dataplane.
