@@ -171,3 +171,35 @@ func TestSwapInPlace(t *testing.T) {
 		s.to(mode)
 	}
 }
+
+// TestDrainToKernelWithoutDaemon: the command itself makes the kernel forward for a daemon that was
+// killed, and keeps the lease.
+func TestDrainToKernelWithoutDaemon(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2, testNetwork)
+	h := c.hosts[0]
+	a, b := c.upPair([2]string{modeUserspace, modeKernel})
+	key, lease := h.key(), c.get(h.key())
+	h.daemon.stop(unix.SIGKILL)
+	drain := h.overlayd("drain", "--to=kernel", "--etcd-endpoints", c.url, "--subnet-file", h.subnetFile)
+	if code := drain.wait(patience); code != 0 || !strings.Contains(drain.text(), "no daemon was running") {
+		t.Fatalf("exit code %d: %s", code, drain.text())
+	}
+	warmUp(t, a, b)
+	warmUp(t, b, a)
+	if got := c.get(key); got != lease {
+		t.Errorf("lease is %s, was %s", got, lease)
+	}
+	if out := h.Run("ip", "-d", "link", "show", "flannel.1"); !strings.Contains(out, "vxlan id 1 ") {
+		t.Errorf("flannel.1: %s", out)
+	}
+}
+
+// TestDrainToElsewhere: a word that is no place to drain to is a wrong use.
+func TestDrainToElsewhere(t *testing.T) {
+	t.Parallel()
+	h := newCluster(t, 1, testNetwork).hosts[0]
+	if p := h.overlayd("drain", "--to=userspace", "--subnet-file", h.subnetFile); p.wait(patience) != 2 || !strings.Contains(p.text(), "--to") {
+		t.Errorf("got %s", p.text())
+	}
+}
