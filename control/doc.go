@@ -15,7 +15,9 @@
 //  5. rib.go [RIB.Peers], admit.go: decides which leases are used, oldest first, and returns
 //     a sorted list of [dataplane.Peer]. admit_underlay.go refuses what would take an address away that
 //     is reached without the overlay (underlay.go). A refused lease is a [Rejection] and affects no other
-//     lease. vtep.go chooses the VTEP by which this node reaches the subnets of a lease.
+//     lease. vtep.go chooses the VTEP by which this node reaches the subnets of a lease. limits.go
+//     accepts the outer source that its node says to have (facts.go), and notes what does not
+//     work with a peer that is used; families.go names the peers without a common family.
 //     contend.go has the own lease published with another MAC if another node has the same.
 //  6. follow.go (*follower).sync: passes one complete [dataplane.Wanted] to [Overlay.Sync],
 //     then filekeeper.go and subnetfile.go write the subnet file. What failed is tried again

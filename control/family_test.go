@@ -2,8 +2,10 @@ package control_test
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -80,6 +82,43 @@ func TestControllerByFamily(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPeersWithoutACommonFamily: a node of one underlay family in a network of two names in one line the
+// peers that have none in common with it, wholly or for one of their subnets, and its status says which those are.
+func TestPeersWithoutACommonFamily(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const config = `{"Network":"10.3.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48"}`
+		b := newBench(t)
+		b.memory.SetConfig(t, []byte(config))
+		lease := control.Lease{PublicIP: publicIP(2), PublicIPv6: publicIPv6(2), BackendType: "vxlan",
+			Backend: control.VTEPData{VNI: 1, MAC: encap.MAC{2, 4}}, BackendV6: control.VTEPData{VNI: 1, MAC: encap.MAC{2, 6}}}
+		b.memory.PutRaw(t, "10.3.2.0-24&fd10:6:0:2::-64", lease.Value()) // a flanneld's
+		lease.PublicIP, lease.Backend, lease.PublicIPv6 = netip.Addr{}, control.VTEPData{}, publicIPv6(3)
+		b.memory.PutRaw(t, "10.3.3.0-24&fd10:6:0:3::-64", lease.Value()) // of a node with IPv6 only
+		cfg := b.familyConfig(config, "4")
+		var log strings.Builder
+		cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+		c := control.New(cfg)
+		b.run(c)
+		synctest.Wait()
+		var got []string
+		for _, p := range c.Status().Peers {
+			got = append(got, fmt.Sprint(p.Subnet, " ", p.State, " ", p.Reason))
+		}
+		want := []string{"10.3.2.0/24 up ", "fd10:6:0:2::/64 up no_common_family", "10.3.3.0/24 refused no_common_family", "fd10:6:0:3::/64 refused no_common_family"}
+		if !slices.Equal(got, want) {
+			t.Errorf("status %q, want %q", got, want)
+		}
+		for _, r := range c.Status().Rejected {
+			if r.Node != publicIPv6(3) {
+				t.Errorf("refused %+v", r)
+			}
+		}
+		if text := log.String(); strings.Count(text, "WARN") != 1 || !strings.Contains(text, "underlay=IPv4 unreachable=fd99::3 no_ipv6_with=192.168.0.2") {
+			t.Errorf("want one line that names both:\n%s", text)
+		}
+	})
 }
 
 // familyConfig is of a node with public IPs of both families, and VTEPs of some.

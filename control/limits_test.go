@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -93,5 +94,29 @@ func TestPeersOfTwoFamiliesInOne(t *testing.T) {
 			t.Errorf("%v, rejected %v", peers, rejected)
 		}
 		wantLimits(t, r, tt.want)
+	}
+}
+
+// TestParseNodeFacts: facts are read back, among whatever other fields, and an error names the field.
+func TestParseNodeFacts(t *testing.T) {
+	for _, f := range []NodeFacts{{}, {V: 1}, {V: 2, Source: addr("10.0.0.1")}, {V: 1, Source: addr("10.0.0.1"), SourceV6: addr("fd00::1")}} {
+		if got, err := ParseNodeFacts([]byte(f.JSON())); got != f || err != nil {
+			t.Errorf("%s reads as %+v, %v", f.JSON(), got, err)
+		}
+	}
+	for text, want := range map[string]string{
+		`{"id":"a","name":"b"}`:            "",
+		`{"v":-1,"src4":""}`:               "",
+		`{"v":1,"src4":"fd00::1"}`:         `src4 "fd00::1" is not an IPv4 address`,
+		`{"v":1,"src6":"fe80::1%eth0"}`:    `src6 "fe80::1%eth0" is not an IPv6 address`,
+		`{"v":1,"src6":"::ffff:10.0.0.1"}`: `src6 "::ffff:10.0.0.1" is not an IPv6 address`,
+		`{"v":"1"}`:                        `"v": want a whole number, got JSON string`,
+		`{`:                                "read JSON",
+		`[]`:                               "want an object",
+	} {
+		f, err := ParseNodeFacts([]byte(text))
+		if want == "" && (err != nil || f != (NodeFacts{})) || want != "" && (err == nil || !strings.Contains(err.Error(), want) || f != (NodeFacts{}) && f.V != 1) {
+			t.Errorf("%s: %+v, %v, want %q", text, f, err, want)
+		}
 	}
 }

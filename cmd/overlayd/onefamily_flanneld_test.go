@@ -4,13 +4,10 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"net"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
@@ -69,30 +66,4 @@ func TestFlanneldAndHostsOfOneFamily(t *testing.T) {
 			}
 		})
 	}
-}
-
-// proxyTCP passes connections to one address in a namespace on to another one there.
-func proxyTCP(t *testing.T, ns *netnstest.NS, at, to string) {
-	t.Helper()
-	var l net.Listener
-	ns.Must(func() (err error) { l, err = net.Listen("tcp", at); return err })
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return // closed
-			}
-			go func() {
-				defer conn.Close()
-				var other net.Conn
-				if ns.Do(func() (err error) { other, err = net.Dial("tcp", to); return err }) != nil {
-					return
-				}
-				defer other.Close()
-				go io.Copy(other, conn)
-				io.Copy(conn, other)
-			}()
-		}
-	}()
 }

@@ -23,7 +23,9 @@
 // The node's record is attached to a short etcd lease that is kept alive as long
 // as the daemon lives. It is how two live nodes with one public IP are told
 // apart: <public IP> is the IPv4 one, or the IPv6 one of a node without. A flanneld has
-// no such record: its lease is taken over in place.
+// no such record: its lease is taken over in place. The record (record.go) says more of the process
+// and of the node: src4 and src6 are the outer sources of its packets, if they are not its
+// public IPs. Readers ignore fields that they do not know, and a node keeps those of its own.
 //
 // A node whose public IP has changed publishes its last lease again: same key, one
 // write. Which lease that is says control.Node.Ownership; if the MAC proves only
@@ -54,6 +56,7 @@
 // Reset. The stream is etcd's own RPC and not clientv3's Watch, which reconnects
 // by itself at a revision that a wiped or restored etcd reaches only years later.
 // Nor is a stream trusted for ever: it is ended and the list repeated every ten
-// minutes. The network config and the names of the older layout's networks are followed in
+// minutes. The nodes' records are listed and followed with the leases, and facts.go puts what they say
+// into these: control.Lease.Facts. The network config and the names of the older layout's networks are followed in
 // the same way: Store.WatchNetwork, Store.Networks.
 package etcd

@@ -23,7 +23,8 @@
 // A Node is patched, through its status subresource as flannel does it, only if it
 // differs from what it should say, and with its UID, so that a Node which was deleted and
 // made again is never given what was meant for the earlier one. Annotations of others
-// stay. Acquire, Renew and MarkReady all look at the whole; the watch has Renew called
+// stay. In a dual-stack network, data with a blank in front say the same: flanneld notices a
+// change of one family only if the other one's annotations differ, too. Acquire, Renew and MarkReady all look at the whole; the watch has Renew called
 // when the own Node does not say what it should.
 //
 // # Reading

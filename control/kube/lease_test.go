@@ -3,6 +3,7 @@ package kube
 import (
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -188,6 +189,44 @@ func TestAnnotationsOfOneVTEP(t *testing.T) {
 	after := with(func(n *corev1.Node) { maps.Copy(n.Annotations, got) })
 	if !r.says(before, l) || !r.says(after, l) || r.says(good("a"), l) {
 		t.Errorf("says %v before, %v after, %v with two", r.says(before, l), r.says(after, l), r.says(good("a"), l))
+	}
+}
+
+// TestChangesThatFlanneldSees: a flanneld of a dual-stack network takes an update for a change only if the
+// annotations of both families differ; what does not change is not written.
+func TestChangesThatFlanneldSees(t *testing.T) {
+	r := testReader(t)
+	lease := func(v4, v6 string) control.Lease {
+		l := control.Lease{Subnet: netip.MustParsePrefix("10.3.5.0/24"), IPv6Subnet: netip.MustParsePrefix("fd10:6:0:5::/64"), BackendType: "vxlan"}
+		if v4 != "" {
+			l.PublicIP, l.Backend = netip.MustParseAddr(v4), dataV4
+		}
+		if v6 != "" {
+			l.PublicIPv6, l.BackendV6 = netip.MustParseAddr(v6), dataV6
+		}
+		return l
+	}
+	n := annotate("public-ipv6", "", "backend-v6-data", "") // as overlayd wrote it that knew no stand-ins
+	for i, l := range []control.Lease{
+		lease("192.0.2.1", ""), lease("192.0.2.1", "2001:db8::1"), lease("192.0.2.1", "2001:db8::2"), lease("192.0.2.7", "2001:db8::2"),
+		lease("192.0.2.8", "2001:db8::3"), lease("", "2001:db8::3"), lease("192.0.2.8", "2001:db8::3"),
+	} {
+		for again := range 2 {
+			before := maps.Clone(n.Annotations)
+			want := r.annotations(l)
+			r.names.markChange(n.Annotations, want)
+			maps.Copy(n.Annotations, want)
+			differ := func(names ...string) bool {
+				return slices.ContainsFunc(names, func(k string) bool { return before[p+k] != n.Annotations[p+k] })
+			}
+			v4, v6 := differ("backend-data", "public-ip"), differ("backend-v6-data", "public-ipv6")
+			if v4 != v6 || v4 != (again == 0) {
+				t.Errorf("change %d, written %d times before: IPv4 differs %v, IPv6 %v:\n%q", i, again, v4, v6, n.Annotations)
+			}
+			if !r.says(n, l) {
+				t.Errorf("change %d: does not say %+v:\n%q", i, l, n.Annotations)
+			}
+		}
 	}
 }
 

@@ -29,6 +29,7 @@ func (s *Store) publish(ctx context.Context, node *corev1.Node, l control.Lease)
 
 // patch makes node say want and nothing else of a lease, if it does not.
 func (s *Store) patch(ctx context.Context, node *corev1.Node, want map[string]string, ready bool) (*corev1.Node, error) {
+	s.names.markChange(node.Annotations, want)
 	text, err := change(node, s.names.written(), want, ready, time.Now())
 	if err != nil || text == nil {
 		return node, err

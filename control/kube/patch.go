@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,6 +54,29 @@ func change(n *corev1.Node, keys []string, want map[string]string, ready bool, n
 		return nil, fmt.Errorf("make patch of node %s: %w", quote(n.Name), err)
 	}
 	return text, nil
+}
+
+// markChange gives the data of a family that does not change another spelling where the other family's
+// address or data change: a blank in front, or none. In a dual-stack network flanneld (v0.28.4)
+// takes an update of a Node for a change only if both families differ from before.
+func (n names) markChange(have, want map[string]string) {
+	if want[n.data] == "" || want[n.dataV6] == "" {
+		return
+	}
+	changes := func(ip, data string) bool {
+		return have[ip] != want[ip] || strings.TrimLeft(have[data], " ") != want[data]
+	}
+	v4, v6 := changes(n.publicIP, n.data), changes(n.publicIPv6, n.dataV6)
+	for _, f := range [...]struct {
+		data         string
+		this, others bool
+	}{{n.data, v4, v6}, {n.dataV6, v6, v4}} {
+		switch plain := want[f.data]; {
+		case f.this || !f.others && have[f.data] == plain:
+		case f.others && have[f.data] == plain, !f.others:
+			want[f.data] = " " + plain
+		}
+	}
 }
 
 // available is the condition that flannel sets.

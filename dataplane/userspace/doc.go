@@ -41,8 +41,9 @@
 //  2. cut.go, cutter: what UDP_GRO joined, or a UDP superpacket that looks like it
 //  3. demux.go, (*receiveWorker).receive: the VXLAN header is strict, and the VNI one of
 //     this port's (port.go). Each network has a lane of its own at each worker
-//  4. lane.go, (*lane).accept: the outer source is a known VTEP, the MAC ours,
-//     the inner source in a subnet of that VTEP, the inner destination in a subnet of this host
+//  4. lane.go, (*lane).accept: the outer source is a known VTEP (or one of Config.AnyPeerFrom), the MAC ours,
+//     the inner source in a subnet of that VTEP (or any), the inner destination in a subnet of this
+//     host; samples.go notes what is dropped for its source, and logs it later
 //  5. encap/ecn.go: congestion that the underlay marked goes inside (RFC 6040)
 //  6. guess.go, socketGuesser: a partial checksum or a superpacket? A socket does not tell; the
 //     lane asks the receiver if the datagram is not exact
