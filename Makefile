@@ -68,9 +68,9 @@ test-flannel: $(FLANNELD) ## Tests with a real flanneld, which the first run bui
 	$(call need,$(TEST_TOOLS))
 	OVERLAYD_FLANNELD=$< $(GO) test -tags flannel -shuffle=on -timeout 10m -run '^TestFlanneld' ./cmd/overlayd
 
-test-swap: $(FLANNELD) $(KUBE_APISERVER) ## Hosts that change between flanneld and both dataplanes in place, with etcd and Kubernetes
+test-swap: $(FLANNELD) $(KUBE_APISERVER) ## Nodes that change between flanneld and both dataplanes in place (test-flannel: with etcd)
 	$(call need,$(TEST_TOOLS))
-	OVERLAYD_FLANNELD=$(FLANNELD) OVERLAYD_KUBE_APISERVER=$(KUBE_APISERVER) $(GO) test -tags flannel,kube -v -timeout 10m -run 'SwapMatrix$$' ./cmd/overlayd
+	OVERLAYD_FLANNELD=$(FLANNELD) OVERLAYD_KUBE_APISERVER=$(KUBE_APISERVER) $(GO) test -tags flannel,kube -v -timeout 10m -run '^TestKubeSwapMatrix$$' ./cmd/overlayd
 
 $(FLANNELD): # its udp backend needs cgo
 	$(call need,gcc:gcc gcc:libc6-dev)

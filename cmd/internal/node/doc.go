@@ -55,6 +55,13 @@
 // files that only the daemon's user can open, and end with the process. Cleanup claims what it
 // removes, and Drain the subnet file of a daemon that does not run.
 //
+// # How the kernel takes over
+//
+// Daemon.StopToKernel (handover.go) opens a kernel dataplane beside each userspace one, ends that and
+// syncs the kernel with what was last wanted; then Run ends. DrainToKernel (drain_kernel.go) has a daemon
+// do so by a signal, or runs one by itself. In the other direction the userspace dataplane opens beside the
+// kernel's devices and takes their place in its first Sync.
+//
 // # What cleanup leaves
 //
 // A device keeps overlayd's alias after a flanneld has taken it over. Therefore Cleanup, and a session that
