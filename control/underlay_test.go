@@ -23,7 +23,7 @@ func inWide(onLink ...string) Underlay {
 	}}
 }
 
-// TestPeersOnAnUnderlayInside: where a network holds underlay addresses, only a subnet that takes one
+// TestPeersOnAnUnderlayInside: if a network holds underlay addresses, only a subnet that takes one
 // away is refused, and of two leases that do not go together the newer one.
 func TestPeersOnAnUnderlayInside(t *testing.T) {
 	at := func(subnet string, i int, age int64, public string) Lease {
