@@ -96,6 +96,13 @@ func (s *serving) update(ctx context.Context, names []string) {
 // process does, the network has gone: then everything that was made for it is removed.
 func (n *Network) serveWhileWanted(ctx, process context.Context) {
 	defer n.daemon.expects.remove(n)
+	// The device stays claimed between two tries: the other networks may need it gone to come up.
+	defer n.releaseDevice()
+	defer func() {
+		if process.Err() != nil {
+			n.stopped()
+		}
+	}()
 	again := pace.Backoff{Low: 500 * time.Millisecond, High: 30 * time.Second}
 	for {
 		err := n.claim()
@@ -104,10 +111,7 @@ func (n *Network) serveWhileWanted(ctx, process context.Context) {
 			if process.Err() == nil && ctx.Err() != nil {
 				n.remove(process)
 			}
-			if process.Err() != nil {
-				n.stopped()
-			}
-			n.release()
+			n.file.release()
 		}
 		if ctx.Err() != nil || n.daemon.draining() {
 			if err != nil {
