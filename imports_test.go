@@ -44,7 +44,8 @@ var layers = []string{"encap", "dataplane", "control", "cmd"}
 
 // siblings are the imports between packages of one folder that the house allows.
 var siblings = map[string][]string{
-	"dataplane/userspace": {"dataplane/fib", "dataplane/rtnl", "dataplane/tun", "dataplane/udp", "dataplane/watch"},
+	"dataplane/userspace": {"dataplane/device", "dataplane/fib", "dataplane/tun", "dataplane/udp"},
+	"dataplane/device":    {"dataplane/rtnl", "dataplane/tun", "dataplane/udp", "dataplane/watch"},
 	"dataplane/kernel":    {"dataplane/rtnl", "dataplane/watch"},
 	"dataplane/udp":       {"dataplane/rtnl"},
 	"dataplane/hostroute": {"dataplane/rtnl", "dataplane/watch"},

@@ -14,6 +14,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcd/embedded"
+	"github.com/overlayd/overlayd/dataplane/device"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
 	"github.com/overlayd/overlayd/dataplane/udp"
@@ -63,7 +64,7 @@ func fixOf(o *flags.Flags, network string, err error) string {
 	if taken := new(udp.PortTakenError); errors.As(err, &taken) {
 		return fixOfPort(taken)
 	}
-	if taken := new(userspace.NameTakenError); errors.As(err, &taken) {
+	if taken := new(device.NameTakenError); errors.As(err, &taken) {
 		return "ip link del " + taken.Name
 	}
 	if s := new(userspace.SourceError); errors.As(err, &s) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/control/etcd/embedded"
+	"github.com/overlayd/overlayd/dataplane/device"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
 	"github.com/overlayd/overlayd/dataplane/udp"
@@ -49,7 +50,7 @@ func TestFixesNameFlags(t *testing.T) {
 		{userspace.ErrNoModule, "modprobe tun"},
 		{userspace.ErrPermission, "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
 		{userspace.ErrDeviceBusy, "stop the other overlayd of this host"},
-		{&userspace.NameTakenError{Name: "flannel.1", Type: "bridge"}, "ip link del flannel.1"},
+		{&device.NameTakenError{Name: "flannel.1", Type: "bridge"}, "ip link del flannel.1"},
 		{&udp.PortTakenError{Local: netip.MustParseAddrPort("192.0.2.1:8472"), Err: unix.EADDRINUSE}, "ss -lunp 'sport = :8472' names the program"},
 		{&udp.PortTakenError{Devices: []string{"flannel.9"}, Err: unix.EADDRINUSE}, "if no other daemon needs the device: ip link del flannel.9, or overlayd cleanup"},
 	} {

@@ -102,8 +102,7 @@ func (c Config) locals() (out []netip.AddrPort) {
 }
 
 const (
-	minMTU  = 68   // of IPv4 (RFC 791), and of a TUN device
-	minMTU6 = 1280 // of IPv6 (RFC 8200 section 5)
+	minMTU = 68 // of IPv4 (RFC 791), and of a TUN device
 )
 
 // families is the number of address families. What there is for each of them is

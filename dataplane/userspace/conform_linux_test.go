@@ -32,8 +32,8 @@ func TestTUNConforms(t *testing.T) {
 				w.Subnets = []netip.Prefix{netip.PrefixFrom(podA, 32)}
 				h.Must(func() error { _, _, err := host.sync(w); return err })
 				q := host.queues()[0]
-				conformWriter(t, q.newWriter(), h.taps(t, host.device.name))
-				conformQueue(t, q, headroom, h.emits(t, host.device.name), h.taps(t, host.device.name))
+				conformWriter(t, q.newWriter(), h.taps(t, host.device.Name()))
+				conformQueue(t, q, headroom, h.emits(t, host.device.Name()), h.taps(t, host.device.Name()))
 			})
 		}
 	}

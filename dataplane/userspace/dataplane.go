@@ -13,7 +13,6 @@ import (
 
 var (
 	errClosed = errors.New("the dataplane is closed")
-	errMTU6   = fmt.Errorf("IPv6 needs %d bytes: the overlay carries IPv4 only", minMTU6)
 )
 
 // Dataplane is the userspace dataplane. It implements dataplane.Dataplane.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/device"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 	"github.com/overlayd/overlayd/encap"
@@ -202,7 +203,7 @@ func TestSmallMTUKeepsIPv4(t *testing.T) {
 	h.run(d)
 	w := h.wanted()
 	w.MTU = 1210
-	if err := h.Do(func() error { _, err := d.Sync(context.Background(), w); return err }); !errors.Is(err, errMTU6) {
+	if err := h.Do(func() error { _, err := d.Sync(context.Background(), w); return err }); !errors.Is(err, device.ErrMTU6) {
 		t.Errorf("Sync: %v", err)
 	}
 	addrs, routes := h.state(h.link())

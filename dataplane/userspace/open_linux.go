@@ -9,7 +9,7 @@ import (
 // Before the first Sync a new device is down and without a route. A vxlan device of the same VNI
 // goes on forwarding until then, and the MAC of its VTEP becomes that of this one. Errors that a caller can tell
 // apart are [ErrNoTUN], [ErrNoModule], [ErrPermission], [ErrDeviceBusy], [ErrVNITaken],
-// [*NameTakenError] and [*udp.PortTakenError].
+// [*device.NameTakenError] and [*udp.PortTakenError].
 // Run or Close releases what Open acquired.
 //
 // Device and sockets belong to the network namespace of the calling thread.
@@ -31,7 +31,7 @@ func Open(cfg Config) (*Dataplane, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Underlays = h.device.inherit(cfg.Underlays)
+	cfg.Underlays = h.device.Inherit(cfg.Underlays)
 	d, err := newDataplane(cfg, h, port)
 	if err != nil {
 		h.undo()

@@ -10,8 +10,8 @@ import (
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/device"
 	"github.com/overlayd/overlayd/dataplane/underlay"
-	"github.com/overlayd/overlayd/dataplane/userspace"
 )
 
 // Forecast is what this host would do with a network config. Nothing is opened for it, so that a
@@ -68,7 +68,7 @@ func Foresee(ctx context.Context, c control.Network, o underlay.Options) (Foreca
 	}
 	w := dataplane.Wanted{Networks: c.Prefixes()}
 	w.Underlay = u.Inside(w.Networks, nil)
-	reasons, err := userspace.ReasonsForSubnetRoutes(w)
+	reasons, err := device.ReasonsForSubnetRoutes(w)
 	if err != nil {
 		return Forecast{}, err
 	}

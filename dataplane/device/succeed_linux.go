@@ -1,4 +1,4 @@
-package userspace
+package device
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ import (
 // findOld finds the vxlan devices of the kernel dataplane, or of flannel, whose place the TUN
 // device is to take. They go on forwarding until the first Sync, and meanwhile it has another
 // name. It is an error if somebody else has the UDP port.
-func (d *device) findOld() error {
+func (d *Device) findOld() error {
 	name, nameV6 := dataplane.DeviceName(d.vni), dataplane.DeviceNameV6(d.vni)
 	for _, n := range []string{name, nameV6} {
 		l, err := d.conn.Link(n)
@@ -32,7 +32,7 @@ func (d *device) findOld() error {
 		}
 		v, ok := l.(*netlink.Vxlan)
 		if !ok || n == nameV6 && v.VxlanId != int(d.vni) {
-			continue // openDevice looks at it, or it is somebody else's
+			continue // open looks at it, or it is somebody else's
 		}
 		d.old = append(d.old, v)
 		if n == name {
@@ -46,7 +46,7 @@ func (d *device) findOld() error {
 }
 
 // findOthers finds the devices of other networks of this process that hold the port of locals.
-func (d *device) findOthers(locals []netip.AddrPort) error {
+func (d *Device) findOthers(locals []netip.AddrPort) error {
 	d.others = nil
 	if len(locals) == 0 {
 		return nil
@@ -61,13 +61,13 @@ func (d *device) findOthers(locals []netip.AddrPort) error {
 
 // goes reports whether a vxlan device of that name is to make room: it is this network's, or
 // another's that this process is going to carry.
-func (d *device) goes(name string) bool {
+func (d *Device) goes(name string) bool {
 	vni, ok := dataplane.DeviceVNI(name)
 	return ok && (vni == d.vni || d.replaces != nil && d.replaces(vni))
 }
 
-// inherit returns underlays with the MACs of the predecessors: the peers know them.
-func (d *device) inherit(underlays []dataplane.Underlay) []dataplane.Underlay {
+// Inherit returns underlays with the MACs of the predecessors: the peers know them.
+func (d *Device) Inherit(underlays []dataplane.Underlay) []dataplane.Underlay {
 	underlays = slices.Clone(underlays)
 	for i := range underlays {
 		u := &underlays[i]
@@ -84,41 +84,42 @@ func (d *device) inherit(underlays []dataplane.Underlay) []dataplane.Underlay {
 	return underlays
 }
 
-// predecessors implements successor.
-func (h *tunHost) predecessors() (names []string) {
-	for _, v := range h.device.old {
+// Predecessors returns the names of the devices that forward until Settle was successful.
+func (d *Device) Predecessors() (names []string) {
+	for _, v := range d.old {
 		names = append(names, v.Name)
 	}
-	return append(names, h.device.others...)
+	return append(names, d.others...)
 }
 
-// check implements successor.
-func (h *tunHost) check(locals []netip.AddrPort) error {
-	if _, err := h.device.conn.LinkByIndex(h.device.index); err != nil {
+// Check returns why the device cannot take the place of its predecessors: it is gone, or others hold
+// the port of locals too.
+func (d *Device) Check(locals []netip.AddrPort) error {
+	if _, err := d.conn.LinkByIndex(d.index); err != nil {
 		return err
 	}
-	if err := h.device.findOthers(locals); err != nil {
+	if err := d.findOthers(locals); err != nil {
 		return err
 	}
-	return udp.CheckPort(h.device.conn, locals, h.device.goes)
+	return udp.CheckPort(d.conn, locals, d.goes)
 }
 
-// stop implements successor.
-func (h *tunHost) stop(family int) error {
-	conn := h.device.conn
-	for _, name := range h.predecessors() {
-		if strings.HasPrefix(name, dataplane.DevicePrefixV6) != (family == family6) {
+// Stop stops the predecessors over an underlay of that family, so that they hold no port.
+func (d *Device) Stop(ipv6 bool) error {
+	conn := d.conn
+	for _, name := range d.Predecessors() {
+		if strings.HasPrefix(name, dataplane.DevicePrefixV6) != ipv6 {
 			continue
 		}
 		l, err := conn.Link(name)
 		if errors.Is(err, rtnl.ErrNotFound) || err == nil && (l.Type() != "vxlan" || l.Attrs().Flags&net.FlagUp == 0) {
 			continue
 		}
-		if err == nil && slices.Contains(h.device.others, name) {
+		if err == nil && slices.Contains(d.others, name) {
 			// Its own network may not come up: until it does, nothing for it may leave by another way.
 			err = conn.HoldRoutes(l.Attrs().Index)
 		} else if err == nil {
-			h.device.withdraw(l)
+			d.withdraw(l)
 		}
 		if err == nil {
 			err = conn.Handle().LinkSetDown(l)
@@ -133,7 +134,7 @@ func (h *tunHost) stop(family int) error {
 // withdraw removes the routes to a device that is about to go down, as far as it can: the kernel
 // drops what they lead there until it has removed them itself, while the TUN device's route is
 // there already. Those of overlayd have gone for that one.
-func (d *device) withdraw(l netlink.Link) {
+func (d *Device) withdraw(l netlink.Link) {
 	filter := &netlink.Route{LinkIndex: l.Attrs().Index}
 	routes, err := rtnl.Retry(func() ([]netlink.Route, error) {
 		return d.conn.Handle().RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_OIF)
@@ -145,9 +146,9 @@ func (d *device) withdraw(l netlink.Link) {
 	}
 }
 
-// settle implements successor.
-func (h *tunHost) settle(networks []netip.Prefix) error {
-	d := h.device
+// Settle removes the predecessors of its own network, which has these prefixes, and takes their
+// place. A Sync is needed afterwards.
+func (d *Device) Settle(networks []netip.Prefix) error {
 	if err := d.conn.ReleaseRoutes(networks); err != nil { // if another network has stopped the device
 		return err
 	}

@@ -1,6 +1,7 @@
-package userspace
+package device
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,13 +16,26 @@ import (
 	"github.com/overlayd/overlayd/dataplane/udp"
 )
 
-// device is the overlay device in the kernel's eyes.
-type device struct {
+// Config says which device is wanted. Log is required.
+type Config struct {
+	Log      *slog.Logger
+	VNI      uint32
+	Mode     tun.Mode              // if the kernel has it, else the plain one
+	Replaces func(vni uint32) bool // reports whether this process is going to carry that network too; may be nil
+	Locals   []netip.AddrPort      // that UDP sockets will be bound to; empty if they are already
+}
+
+// Device is a TUN device with its addresses and routes. Its methods are not for concurrent use,
+// except Watch.
+type Device struct {
 	conn  *rtnl.Conn
 	name  string // a temporary one as long as there are predecessors
 	index int
 	fresh bool // made by this process: it goes again if Open fails later on
 	mode  tun.Mode
+
+	changes []dataplane.Change // of the Sync under way
+	routes  *routing
 
 	old    []*netlink.Vxlan // predecessors: they forward until the first Sync (succeed_linux.go)
 	others []string         // devices of other networks that are in the way of the sockets, likewise
@@ -31,51 +45,66 @@ type device struct {
 	locals   []netip.AddrPort // that the sockets will be bound to; none if they are already
 }
 
-// openDevice makes the persistent TUN device of cfg's VNI, or finds the one that
+// Open makes the persistent TUN device of cfg's VNI, or finds the one that
 // an earlier process left. A TUN device of another mode in its place is deleted; the vxlan devices
 // of the kernel dataplane stay until the device can take their place. The mode is that of
-// cfg.Offloads if the kernel has it, else the plain one. Nothing is deleted if somebody else has
+// cfg.Mode if the kernel has it, else the plain one. Nothing is deleted if somebody else has
 // the UDP port that is yet to be bound.
-func openDevice(cfg Config, conn *rtnl.Conn, bound bool) (*device, error) {
-	d := &device{conn: conn, name: dataplane.DeviceName(cfg.VNI), vni: cfg.VNI, replaces: cfg.Replaces}
-	if !bound {
-		d.locals = cfg.locals()
-	}
-	if err := tun.EnsureNode(tun.Path); err != nil {
+func Open(cfg Config) (*Device, error) {
+	conn, err := rtnl.Open()
+	if err != nil {
 		return nil, err
+	}
+	d := &Device{conn: conn, name: dataplane.DeviceName(cfg.VNI), vni: cfg.VNI, replaces: cfg.Replaces, locals: cfg.Locals}
+	conn.OnChange = func(c dataplane.Change) { d.changes = append(d.changes, c) }
+	if d.routes, err = openRouting(cfg.Log); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	if err := d.open(cfg); err != nil {
+		d.release()
+		return nil, err
+	}
+	return d, nil
+}
+
+// open finds or makes the device.
+func (d *Device) open(cfg Config) error {
+	if err := tun.EnsureNode(tun.Path); err != nil {
+		return err
 	}
 	if err := d.findOld(); err != nil {
-		return nil, err
+		return err
 	}
 	name := d.name
-	l, err := conn.Link(name)
+	l, err := d.conn.Link(name)
 	if d.fresh = errors.Is(err, rtnl.ErrNotFound); err != nil && !d.fresh {
-		return nil, err
+		return err
 	}
 	if err == nil {
 		err = checkFree(l)
 	}
 	if err == nil || d.fresh {
-		d.mode, err = tun.Probe(tun.Mode{Vnet: cfg.Offloads.has(TUNVnet), Multi: cfg.Offloads.has(TUNMultiqueue)})
+		d.mode, err = tun.Probe(cfg.Mode)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := d.make(cfg.Log); err != nil {
-		return nil, err
+		return err
 	}
-	if l, err = conn.Link(name); err != nil {
+	if l, err = d.conn.Link(name); err != nil {
 		d.remove()
-		return nil, err
+		return err
 	}
 	d.index = l.Attrs().Index
 	// What a router of the overlay announced would be a route that nobody wanted.
 	_ = rtnl.SetSysctl("net/ipv6/conf/"+name+"/accept_ra", "0") // no IPv6, or /proc/sys read-only: harmless
-	return d, nil
+	return nil
 }
 
 // make makes the device, in place of another one if need be.
-func (d *device) make(log *slog.Logger) error {
+func (d *Device) make(log *slog.Logger) error {
 	err := tun.Make(d.name, d.mode, true)
 	if !errors.Is(err, unix.EINVAL) {
 		return err
@@ -107,14 +136,14 @@ func checkFree(l netlink.Link) error {
 		}
 		return err
 	case t.Queues > 0:
-		return fmt.Errorf("make TUN device %s: %w", l.Attrs().Name, ErrDeviceBusy)
+		return fmt.Errorf("make TUN device %s: %w", l.Attrs().Name, tun.ErrDeviceBusy)
 	}
 	return nil
 }
 
 // clear deletes the device that stands in the way, once it is certain that a TUN
 // device can take its place and the sockets can be bound.
-func (d *device) clear(log *slog.Logger) error {
+func (d *Device) clear(log *slog.Logger) error {
 	l, err := d.conn.Link(d.name)
 	if errors.Is(err, rtnl.ErrNotFound) {
 		return nil // gone meanwhile
@@ -135,8 +164,40 @@ func (d *device) clear(log *slog.Logger) error {
 	return d.conn.DeleteLink(l)
 }
 
-// remove undoes openDevice.
-func (d *device) remove() {
+// Name returns the name of the device: a temporary one as long as there are predecessors.
+func (d *Device) Name() string { return d.name }
+
+// Mode returns the mode that the device has.
+func (d *Device) Mode() tun.Mode { return d.mode }
+
+// Mark marks the device as overlayd's and gives it that MTU. It stays down.
+func (d *Device) Mark(mtu int) error { return d.conn.SetLink(d.index, mtu, rtnl.Alias, false) }
+
+// Watch calls changed when Sync is needed because of somebody else's routes, until ctx ends.
+func (d *Device) Watch(ctx context.Context, changed func()) error { return d.routes.run(ctx, changed) }
+
+// Close releases what Open acquired. The device stays, unless it has not taken the place of its
+// predecessors.
+func (d *Device) Close() {
+	if len(d.old) > 0 {
+		d.remove()
+	}
+	d.release()
+}
+
+// Undo is Close, and takes away a device that Open has made.
+func (d *Device) Undo() {
+	d.remove()
+	d.release()
+}
+
+func (d *Device) release() {
+	d.routes.notices.Close()
+	d.conn.Close()
+}
+
+// remove takes away a device that Open has made.
+func (d *Device) remove() {
 	if l, err := d.conn.Link(d.name); err == nil && d.fresh {
 		_ = d.conn.DeleteLink(l) // the error that led here is the one to tell
 	}
