@@ -12,30 +12,6 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-func TestReasonsAgainstOneRoute(t *testing.T) {
-	other := []rtnl.OtherRoute{{Dst: testNetwork, Link: 3, Text: "10.42.0.0/16 dev docker0 proto kernel"}}
-	for _, c := range []struct {
-		name, underlay string
-		others         []rtnl.OtherRoute
-		want4, want6   string
-	}{
-		{"nothing", "", nil, "", ""},
-		{"an address", "10.42.7.7/32", nil, "it holds 10.42.7.7 of the underlay", ""},
-		{"an on-link prefix", "fd42:0:0:9::/64", nil, "", "it holds fd42:0:0:9::/64 of the underlay"},
-		{"a route of others", "", other, "somebody else has a route to it: 10.42.0.0/16 dev docker0 proto kernel", ""},
-		{"both", "10.42.7.7/32", other, "somebody else has a route to it: 10.42.0.0/16 dev docker0 proto kernel", ""},
-	} {
-		w := dataplane.Wanted{Networks: []netip.Prefix{testNetwork, testNetwork6}}
-		if c.underlay != "" {
-			w.Underlay = []netip.Prefix{netip.MustParsePrefix(c.underlay)}
-		}
-		got := reasonsAgainst(w, c.others)
-		if got[testNetwork] != c.want4 || got[testNetwork6] != c.want6 {
-			t.Errorf("%s: %q", c.name, got)
-		}
-	}
-}
-
 // TestRoutesForEachSubnet: on a network that holds an address of the underlay each subnet has a route,
 // but for those that are direct or refused. One that somebody else has costs only its peer. A direct
 // route that is no longer wanted is replaced at once, and the whole network gets its route back.
