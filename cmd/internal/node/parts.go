@@ -45,7 +45,7 @@ func (s *Session) openRules() (dataplane.Part, error) {
 		Log:         s.network.log,
 		VNI:         s.config.Backend.VNI,
 		Port:        cmp.Or(s.config.Backend.Port, encap.DefaultPort), // another network of this host may use VXLAN
-		Direct:      s.config.Backend.DirectRouting || s.config.Backend.Type == control.BackendHostGW,
+		Direct:      s.config.Backend.DirectRouting || !s.config.Backend.IsVXLAN(),
 		NFTables:    s.config.EnableNFTables,
 		Masquerade:  c.Masquerade,
 		Forward:     c.Forward,
