@@ -9,7 +9,7 @@ import (
 type Config struct {
 	Store      Store
 	Overlay    Overlay // open; the caller runs it
-	Node       Node    // Previous as ReadSubnetFile returned it
+	Node       Node    // Previous as subnetfile.Read returned it
 	Network    Network // as Store.Network returned it, and checked to be one that Overlay can carry
 	MTU        int     // of the overlay device, in bytes, until SetMTU
 	SubnetFile string  // path; "" writes none. It is removed while a lost lease has no successor

@@ -20,7 +20,7 @@
 //     work with a peer that is used; families.go names the peers without a common family.
 //     contend.go has the own lease published with another MAC if another node has the same.
 //  6. follow.go (*follower).sync: passes one complete [dataplane.Wanted] to [Overlay.Sync],
-//     then filekeeper.go and subnetfile.go write the subnet file. What failed is tried again
+//     then dataplane/subnetfile writes the subnet file. What failed is tried again
 //     later; each fault is logged once (package pace).
 //  7. publish.go: makes the new [Status].
 //

@@ -12,6 +12,7 @@ import (
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/pace"
+	"github.com/overlayd/overlayd/dataplane/subnetfile"
 )
 
 // follower turns what the store says into Overlay.Sync calls.
@@ -31,7 +32,7 @@ type follower struct {
 	limits  []EntryStatus            // what does not work with the peers, as last published
 	hadKept bool                     // the Status has peers that are kept
 
-	file fileKeeper
+	file subnetfile.Keeper
 
 	badDue, rejectedDue, limitDue, familyDue, syncDue, fileDue, macDue pace.Notices
 }
@@ -39,7 +40,7 @@ type follower struct {
 func newFollower(c *Controller) *follower {
 	rib := NewRIB(c.cfg.Network)
 	rib.Underlay = c.cfg.Node.Underlay
-	f := &follower{c: c, rib: rib, file: fileKeeper{path: c.cfg.SubnetFile, wrote: c.cfg.WroteSubnetFile},
+	f := &follower{c: c, rib: rib, file: subnetfile.Keeper{Path: c.cfg.SubnetFile, Wrote: c.cfg.WroteSubnetFile},
 		again: pace.Backoff{Low: 100 * time.Millisecond, High: 30 * time.Second}}
 	f.rib.sharedMACs = c.cfg.SharedMACs
 	return f
@@ -62,7 +63,7 @@ func (f *follower) run(ctx context.Context) {
 }
 
 func (f *follower) loop(ctx context.Context, in *inbox) {
-	look, stopLook := f.file.ticks()
+	look, stopLook := f.file.Ticks()
 	defer stopLook()
 	for {
 		retry, stop := timerAt(f.retryAt)
@@ -174,7 +175,7 @@ func (f *follower) sync(ctx context.Context) {
 	self, held := f.c.self()
 	var left error
 	if !held {
-		left = f.file.remove()
+		left = f.file.Remove()
 	}
 	if !f.whole || ctx.Err() != nil {
 		return
@@ -283,7 +284,7 @@ func subnetsOf(l Lease) []netip.Prefix {
 func workloadAddrs(subnets []netip.Prefix) []netip.Prefix {
 	var addrs []netip.Prefix
 	for _, p := range subnets {
-		a := firstHost(p).Addr()
+		a := subnetfile.FirstHost(p).Addr()
 		addrs = append(addrs, netip.PrefixFrom(a, a.BitLen()))
 	}
 	return addrs
@@ -291,13 +292,13 @@ func workloadAddrs(subnets []netip.Prefix) []netip.Prefix {
 
 func (f *follower) writeSubnetFile(l Lease, mtu int) error {
 	n := f.c.cfg.Network
-	return f.file.write(SubnetFile{Network: n.Network, Subnet: l.Subnet,
+	return f.file.Write(subnetfile.File{Network: n.Network, Subnet: l.Subnet,
 		IPv6Network: n.IPv6Network, IPv6Subnet: l.IPv6Subnet, MTU: mtu, IPMasq: f.c.cfg.IPMasq})
 }
 
 // restoreSubnetFile writes the subnet file again if somebody removed or changed it.
 func (f *follower) restoreSubnetFile(ctx context.Context) {
-	restored, err := f.file.restore()
+	restored, err := f.file.Restore()
 	if err != nil {
 		due, _ := f.fileDue.Due(time.Now(), pace.Notice{Text: printable(err.Error())})
 		for _, n := range due {
@@ -305,7 +306,7 @@ func (f *follower) restoreSubnetFile(ctx context.Context) {
 		}
 	}
 	if restored {
-		f.c.cfg.Log.WarnContext(ctx, "subnet file restored: it was removed or changed", "file", f.file.path)
+		f.c.cfg.Log.WarnContext(ctx, "subnet file restored: it was removed or changed", "file", f.file.Path)
 		f.c.publish(func(s *Status) { s.Stats.FileRepairs++ })
 	}
 }

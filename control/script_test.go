@@ -22,6 +22,7 @@ import (
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/controltest"
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/subnetfile"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what happens into testdata/*.txt, instead of comparing")
@@ -102,7 +103,7 @@ func (b *bench) start(previous ...netip.Prefix) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	read, err := control.ReadSubnetFile(b.file)
+	read, err := subnetfile.Read(b.file)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -11,9 +11,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
+	"github.com/overlayd/overlayd/dataplane/subnetfile"
 )
 
 // others is what a flanneld, or whoever else was started in place of an overlayd, has made its own in the
@@ -33,7 +33,7 @@ type foreignFile struct {
 
 func readForeignFile(path, from string) (f foreignFile, err error) {
 	f.path = path
-	f.subnets, err = control.ReadSubnetFile(from)
+	f.subnets, err = subnetfile.Read(from)
 	f.mtu = mtuIn(from)
 	return f, err
 }
@@ -132,7 +132,7 @@ func (o others) keeps(file string, kept []netip.Addr) string {
 	if slices.ContainsFunc(o.files, func(f foreignFile) bool { return f.path == file }) {
 		return "overlayd has not written it"
 	}
-	if subnets, err := control.ReadSubnetFile(file); err == nil && isOf(subnets, kept) {
+	if subnets, err := subnetfile.Read(file); err == nil && isOf(subnets, kept) {
 		return "its subnet is that of a kept device"
 	}
 	return ""

@@ -11,6 +11,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/subnetfile"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
 
@@ -107,7 +108,7 @@ func (s *Session) run(ctx context.Context, mtu int) error {
 
 // newController makes the controller of a session, which acquires the lease when it runs.
 func (n *Network) newController(config control.Network, mtu int, o *Overlay, ready func()) *control.Controller {
-	previous, err := control.ReadSubnetFile(n.subnetFile)
+	previous, err := subnetfile.Read(n.subnetFile)
 	if err != nil {
 		n.log.Warn("previous subnet unknown", "err", err)
 	}

@@ -1,4 +1,4 @@
-package control
+package subnetfile
 
 import (
 	"net/netip"
@@ -9,21 +9,22 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 func TestWriteSubnetFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run", "flannel", "subnet.env")
-	dual := SubnetFile{Network: prefix("10.6.0.0/16"), Subnet: prefix("10.6.10.0/24"),
+	dual := File{Network: prefix("10.6.0.0/16"), Subnet: prefix("10.6.10.0/24"),
 		IPv6Network: prefix("fd10:6::/48"), IPv6Subnet: prefix("fd10:6:0:8::/64"), MTU: 1450, IPMasq: true}
-	v4 := SubnetFile{Network: dual.Network, Subnet: dual.Subnet, MTU: 8950}
+	v4 := File{Network: dual.Network, Subnet: dual.Subnet, MTU: 8950}
 	for _, tt := range []struct {
-		file SubnetFile
+		file File
 		want string
 	}{
 		{dual, "FLANNEL_NETWORK=10.6.0.0/16\nFLANNEL_SUBNET=10.6.10.1/24\nFLANNEL_IPV6_NETWORK=fd10:6::/48\nFLANNEL_IPV6_SUBNET=fd10:6:0:8::1/64\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"},
 		{v4, "FLANNEL_NETWORK=10.6.0.0/16\nFLANNEL_SUBNET=10.6.10.1/24\nFLANNEL_MTU=8950\nFLANNEL_IPMASQ=false\n"},
 	} {
-		if err := WriteSubnetFile(path, tt.file); err != nil {
+		if err := Write(path, tt.file); err != nil {
 			t.Fatal(err)
 		}
 		got, err := os.ReadFile(path)
@@ -41,15 +42,15 @@ func TestWriteSubnetFile(t *testing.T) {
 
 func TestWriteSubnetFileOnlyWhenItChanged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "subnet.env")
-	f := SubnetFile{Network: prefix("10.6.0.0/16"), Subnet: prefix("10.6.10.0/24"), MTU: 1450}
-	if err := WriteSubnetFile(path, f); err != nil {
+	f := File{Network: prefix("10.6.0.0/16"), Subnet: prefix("10.6.10.0/24"), MTU: 1450}
+	if err := Write(path, f); err != nil {
 		t.Fatal(err)
 	}
 	old := time.Unix(1000, 0)
 	if err := os.Chtimes(path, old, old); err != nil {
 		t.Fatal(err)
 	}
-	if err := WriteSubnetFile(path, f); err != nil {
+	if err := Write(path, f); err != nil {
 		t.Fatal(err)
 	}
 	if st, err := os.Stat(path); err != nil || !st.ModTime().Equal(old) {
@@ -62,7 +63,7 @@ func TestWriteSubnetFileNamesThePath(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err := WriteSubnetFile(filepath.Join(file, "subnet.env"), SubnetFile{})
+	err := Write(filepath.Join(file, "subnet.env"), File{})
 	if err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("a file for a folder: %v", err)
 	}
@@ -71,25 +72,25 @@ func TestWriteSubnetFileNamesThePath(t *testing.T) {
 func TestRemoveSubnetFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "subnet.env")
-	if err := WriteSubnetFile(path, SubnetFile{Network: prefix("10.6.0.0/16"), Subnet: prefix("10.6.10.0/24"), MTU: 1450}); err != nil {
+	if err := Write(path, File{Network: prefix("10.6.0.0/16"), Subnet: prefix("10.6.10.0/24"), MTU: 1450}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // what is gone is no error
-		if err := RemoveSubnetFile(path); err != nil {
+		if err := Remove(path); err != nil {
 			t.Fatal(err)
 		}
 		if left, _ := os.ReadDir(dir); len(left) != 0 {
 			t.Errorf("files left: %v", left)
 		}
 	}
-	if err := RemoveSubnetFile(filepath.Join(dir, "none", "subnet.env")); err != nil {
+	if err := Remove(filepath.Join(dir, "none", "subnet.env")); err != nil {
 		t.Errorf("no folder: %v", err)
 	}
 	full := filepath.Join(dir, "folder")
 	if err := os.MkdirAll(filepath.Join(full, "x"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := RemoveSubnetFile(full); err == nil || !strings.Contains(err.Error(), full) {
+	if err := Remove(full); err == nil || !strings.Contains(err.Error(), full) {
 		t.Errorf("a folder that is not empty: %v", err)
 	}
 }
@@ -100,28 +101,28 @@ func TestReadSubnetFile(t *testing.T) {
 		name, text string
 		want       []netip.Prefix
 	}{
-		{"own", string(SubnetFile{Subnet: both[0], IPv6Subnet: both[1]}.Text()), both},
+		{"own", string(File{Subnet: both[0], IPv6Subnet: both[1]}.Text()), both},
 		{"quotes, export, comment, CRLF", "# x\r\n export FLANNEL_SUBNET = \"10.6.10.1/24\" # mine\r\nFLANNEL_IPV6_SUBNET='fd10:6:0:8::1/64'\r\n", both},
 		{"junk lines", "\x00\xff\n=\nFLANNEL_SUBNET\nFLANNEL_SUBNET=10.6.10.1/24", both[:1]},
 		{"a list", "FLANNEL_SUBNET=10.6.10.1/24,10.6.11.1/24\n", nil},
 		{"no subnet", "FLANNEL_SUBNET=10.6.10.1\nFLANNEL_IPV6_SUBNET=\n", nil},
 		{"the other family", "FLANNEL_SUBNET=fd10::1/64\nFLANNEL_IPV6_SUBNET=10.6.10.1/24\n", nil},
-		{"a line that never ends", strings.Repeat("x", 2*maxSubnetFile), nil},
+		{"a line that never ends", strings.Repeat("x", 2*maxLen), nil},
 		{"empty", "", nil},
 	} {
 		path := filepath.Join(t.TempDir(), "subnet.env")
 		if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := ReadSubnetFile(path)
-		if d := cmp.Diff(tt.want, got, netipTypes); d != "" || err != nil {
+		got, err := Read(path)
+		if d := cmp.Diff(tt.want, got, cmpopts.EquateComparable(netip.Prefix{})); d != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", tt.name, err, d)
 		}
 	}
-	if got, err := ReadSubnetFile(filepath.Join(t.TempDir(), "none")); got != nil || err != nil {
+	if got, err := Read(filepath.Join(t.TempDir(), "none")); got != nil || err != nil {
 		t.Errorf("missing file: %v, %v", got, err)
 	}
-	if _, err := ReadSubnetFile(t.TempDir()); err == nil {
+	if _, err := Read(t.TempDir()); err == nil {
 		t.Error("a folder reads as a file")
 	}
 }
@@ -130,9 +131,11 @@ func TestReadSubnetFile(t *testing.T) {
 // try new.
 func TestWriteSubnetFileSaysOneFaultAlike(t *testing.T) {
 	path := "/proc/subnet.env" // a folder that nobody can write to, not even root
-	first := WriteSubnetFile(path, SubnetFile{})
-	second := WriteSubnetFile(path, SubnetFile{})
+	first := Write(path, File{})
+	second := Write(path, File{})
 	if first == nil || second == nil || first.Error() != second.Error() || !strings.Contains(first.Error(), path) {
 		t.Errorf("got %v, then %v", first, second)
 	}
 }
+
+func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }

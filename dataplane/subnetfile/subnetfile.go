@@ -1,4 +1,6 @@
-package control
+// Package subnetfile reads, writes and keeps subnet.env, by which this node tells its CNI plugin, and its
+// own next run, what subnet it has.
+package subnetfile
 
 import (
 	"bufio"
@@ -13,42 +15,43 @@ import (
 	"strings"
 )
 
-// SubnetFile is the content of subnet.env, by which this node tells its CNI plugin,
+// File is the content of subnet.env, by which this node tells its CNI plugin,
 // and its own next run, what it has. The file does not exist while the node has lost its lease and
 // has no other. A family without a valid Subnet has no lines.
-type SubnetFile struct {
+type File struct {
 	Network, Subnet         netip.Prefix // IPv4; Subnet is the lease's
 	IPv6Network, IPv6Subnet netip.Prefix
 	MTU                     int // of the overlay device
 	IPMasq                  bool
 }
 
-// maxSubnetFile bounds what is read back, in bytes.
-const maxSubnetFile = 64 << 10
+// maxLen bounds what is read back, in bytes.
+const maxLen = 64 << 10
 
 // Text returns the file in flannel's keys, order and form (flannel v0.28.9
 // pkg/subnet): FLANNEL_SUBNET is the address after the base one, which becomes the
 // bridge's, with the length of the lease.
-func (f SubnetFile) Text() []byte {
+func (f File) Text() []byte {
 	var b bytes.Buffer
 	if f.Subnet.IsValid() {
-		fmt.Fprintf(&b, "FLANNEL_NETWORK=%s\nFLANNEL_SUBNET=%s\n", f.Network, firstHost(f.Subnet))
+		fmt.Fprintf(&b, "FLANNEL_NETWORK=%s\nFLANNEL_SUBNET=%s\n", f.Network, FirstHost(f.Subnet))
 	}
 	if f.IPv6Subnet.IsValid() {
-		fmt.Fprintf(&b, "FLANNEL_IPV6_NETWORK=%s\nFLANNEL_IPV6_SUBNET=%s\n", f.IPv6Network, firstHost(f.IPv6Subnet))
+		fmt.Fprintf(&b, "FLANNEL_IPV6_NETWORK=%s\nFLANNEL_IPV6_SUBNET=%s\n", f.IPv6Network, FirstHost(f.IPv6Subnet))
 	}
 	fmt.Fprintf(&b, "FLANNEL_MTU=%d\nFLANNEL_IPMASQ=%t\n", f.MTU, f.IPMasq)
 	return b.Bytes()
 }
 
-func firstHost(p netip.Prefix) netip.Prefix {
+// FirstHost returns the first usable address of p, with the length of p.
+func FirstHost(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Addr().Next(), p.Bits())
 }
 
-// WriteSubnetFile makes path hold f: a reader sees the old file or the new one and
+// Write makes path hold f: a reader sees the old file or the new one and
 // nothing between, even after a power cut. It makes missing folders (0755), gives
 // the file mode 0644, and writes nothing if the content is that already.
-func WriteSubnetFile(path string, f SubnetFile) error {
+func Write(path string, f File) error {
 	text := f.Text()
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, text) {
 		return nil
@@ -77,9 +80,9 @@ func WriteSubnetFile(path string, f SubnetFile) error {
 	return nil
 }
 
-// RemoveSubnetFile removes the file at path. A missing file
+// Remove removes the file at path. A missing file
 // is not an error.
-func RemoveSubnetFile(path string) error {
+func Remove(path string) error {
 	err := os.Remove(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -102,11 +105,11 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// ReadSubnetFile returns the subnets that path names, masked, for Node.Previous.
+// Read returns the subnets that path names, masked, for Node.Previous.
 // As with flannel a missing file, a line that is no assignment or no subnet, and a
 // list of several subnets give none. An error means that the file is there and
 // cannot be read; the caller can go on without it.
-func ReadSubnetFile(path string) ([]netip.Prefix, error) {
+func Read(path string) ([]netip.Prefix, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -115,15 +118,15 @@ func ReadSubnetFile(path string) ([]netip.Prefix, error) {
 		return nil, fmt.Errorf("read subnet file: %w", err)
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxSubnetFile))
+	text, err := io.ReadAll(io.LimitReader(f, maxLen))
 	if err != nil {
 		return nil, fmt.Errorf("read subnet file: %w", err)
 	}
-	return parseSubnetFile(text), nil
+	return parse(text), nil
 }
 
-// parseSubnetFile reads shell-like assignments; the last one of a key counts.
-func parseSubnetFile(text []byte) []netip.Prefix {
+// parse reads shell-like assignments; the last one of a key counts.
+func parse(text []byte) []netip.Prefix {
 	var v4, v6 netip.Prefix
 	for s := bufio.NewScanner(bytes.NewReader(text)); s.Scan(); {
 		key, value, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(s.Text()), "export "), "=")
