@@ -51,7 +51,7 @@ var siblings = map[string][]string{
 	"dataplane/hostroute": {"dataplane/rtnl", "dataplane/watch"},
 	"dataplane/masq":      {"dataplane/nft", "dataplane/watch"},
 	"dataplane/underlay":  {"dataplane/watch"},
-	"cmd/internal/node":   {"cmd/internal/status"},
+	"cmd/internal/node":   {"cmd/internal/claim", "cmd/internal/status"},
 	"cmd/internal/flags":  {"cmd/internal/node"},
 }
 
@@ -95,6 +95,8 @@ func forbidden(from, to string) string {
 		return "only cmd/overlayd knows which stores there are"
 	case to == "dataplane/pace" && lower <= upper:
 		return "" // needs nothing, and everybody retries
+	case from == "control" && to == "dataplane/subnetfile":
+		return "" // a file of this host that tells who has which subnet
 	case lower < upper && top(from) != "cmd" && to != top(to):
 		return "only cmd wires packages of another layer"
 	case lower == upper && strings.HasPrefix(to, from+"/"):

@@ -13,8 +13,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
 // TestNodeFileForms: what a daemon makes of each text that may stand in a node file: its ID and its
@@ -256,87 +254,11 @@ func TestClaimOfRemovedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.release()
-	if done, err := settle(stale, nodePath(file)); done || err != nil {
-		t.Errorf("a claim of the removed file: %v, %v; want to open it again", done, err)
-	}
 	if _, held, err := running(file); !held && err == nil {
 		t.Log("the holder is this process") // OFD locks of one process exclude each other too
 	}
 	if _, err := claimNode(file); !errors.As(err, new(*RunningError)) {
 		t.Errorf("a second claim: %v", err)
-	}
-}
-
-// TestDevicePerNamespace: hosts that share the directory of claims, as containers do, have the
-// devices of their own network namespace.
-func TestDevicePerNamespace(t *testing.T) {
-	ns := []*netnstest.NS{netnstest.New(t), netnstest.New(t)}
-	d := devices{[]string{filepath.Join(t.TempDir(), "overlayd")}}
-	var claims []*deviceClaim
-	for i, n := range ns {
-		n.Must(func() error {
-			for vni := range uint32(i + 1) {
-				c, err := d.claim(vni + 7)
-				if err != nil {
-					return err
-				}
-				claims = append(claims, c)
-			}
-			return nil
-		})
-	}
-	defer func() { releaseAll(claims) }()
-	for i, want := range [][]string{{"flannel.7"}, {"flannel.7", "flannel.8"}} {
-		ns[i].Must(func() error {
-			served, err := d.served()
-			if slices.Sort(served); !slices.Equal(served, want) {
-				t.Errorf("namespace %d serves %q, want %q", i, served, want)
-			}
-			if _, err := d.claim(7); !errors.As(err, new(*ServedError)) {
-				t.Errorf("namespace %d: second claim: %v", i, err)
-			}
-			return err
-		})
-	}
-}
-
-// TestServedIgnores: files that are nobody's claim any more, or no claim at all, are no device.
-func TestServedIgnores(t *testing.T) {
-	d := devices{[]string{filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "never")}}
-	mine, err := d.claim(5)
-	if err != nil {
-		t.Fatal(err)
-	}
-	netns, err := netnsID()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mine.release()
-	var keep []*os.File
-	for name, lock := range map[string]bool{fmt.Sprint(netns, ".6"): false, fmt.Sprint(netns, ".x"): true, fmt.Sprint(netns, ".16777216"): true, fmt.Sprint(netns+1, ".7"): true} {
-		path := filepath.Join(d.dirs[0], name)
-		if !lock { // of a daemon that was killed
-			if err := os.WriteFile(path, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		f, err := openLocked(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		keep = append(keep, f)
-	}
-	if served, err := d.served(); err != nil || !slices.Equal(served, []string{"flannel.5"}) {
-		t.Errorf("served %q, %v", served, err)
-	}
-	if again, err := d.claim(6); err != nil {
-		t.Errorf("the claim of a killed daemon: %v", err)
-	} else {
-		again.release()
-	}
-	for _, f := range keep {
-		f.Close()
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/dataplane/masq"
 )
 
@@ -87,7 +88,7 @@ func (c Cleanup) remove(ctx context.Context, claims map[string]*nodeFile) (done 
 		}
 	}
 	if len(c.VNIs) == 0 {
-		err = errors.Join(err, c.devices().forget())
+		err = errors.Join(err, c.devices().Forget())
 	}
 	return done, err
 }
@@ -118,10 +119,10 @@ func removeNew(claims map[string]*nodeFile) (err error) {
 }
 
 // devices are the claims of daemons with any of these subnet files.
-func (c Cleanup) devices() devices {
-	d := devices{[]string{claimDir}}
+func (c Cleanup) devices() claim.Devices {
+	d := claim.Devices{Dirs: []string{claim.Dir}}
 	for _, file := range c.SubnetFiles {
-		d.dirs = append(d.dirs, devicesBeside(file).dirs[1:]...)
+		d.Dirs = append(d.Dirs, claim.Beside(file).Dirs[1:]...)
 	}
 	return d
 }
@@ -139,21 +140,21 @@ func (c Cleanup) removeOverlays(ctx context.Context, o others) (report, error) {
 }
 
 // claimDevices claims the devices of c.VNIs; if these are all, it refuses if any is served.
-func (c Cleanup) claimDevices() (claims []*deviceClaim, err error) {
+func (c Cleanup) claimDevices() (claims []*claim.Device, err error) {
 	d := c.devices()
 	if len(c.VNIs) == 0 {
-		served, err := d.served()
+		served, err := d.Served()
 		if err != nil || len(served) > 0 {
 			err = errors.Join(err, fmt.Errorf("overlayd is running in this network namespace and serves %v: stop it first", served))
 		}
 		return nil, err
 	}
 	for _, vni := range c.VNIs {
-		claim, err := d.claim(vni)
-		if err != nil && !errors.Is(err, errNoClaimDir) {
+		c, err := d.Claim(vni)
+		if err != nil && !errors.Is(err, claim.ErrNoDir) {
 			return claims, err
 		}
-		claims = append(claims, claim)
+		claims = append(claims, c)
 	}
 	return claims, nil
 }

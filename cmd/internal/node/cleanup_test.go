@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
@@ -118,12 +119,12 @@ func TestCleanupBesideDaemon(t *testing.T) {
 			if err := os.WriteFile(file, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			var claim *deviceClaim
+			var held *claim.Device
 			if c.hold == "file" {
 				other(t, asHolder, file)
 			} else {
-				ns.Must(func() (err error) { claim, err = devicesBeside(file).claim(7); return err })
-				defer claim.release()
+				ns.Must(func() (err error) { held, err = claim.Beside(file).Claim(7); return err })
+				defer held.Release()
 			}
 			err := ns.Do(func() error {
 				return Cleanup{VNIs: c.vnis, SubnetFiles: []string{file}}.Run(t.Context(), func(what string) { t.Errorf("removed %s", what) })
@@ -142,11 +143,11 @@ func TestCleanupBesideDaemon(t *testing.T) {
 	t.Run("another device", func(t *testing.T) {
 		ns := overlayHost(t)
 		ns.Must(func() error {
-			claim, err := devicesBeside("").claim(8)
+			c, err := claim.Beside("").Claim(8)
 			if err != nil {
 				return err
 			}
-			defer claim.release()
+			defer c.Release()
 			return Cleanup{VNIs: []uint32{7}}.Run(t.Context(), func(string) {})
 		})
 		if got := links(ns); !slices.Equal(got, []string{"flannel.8", "flannel.9"}) {
@@ -228,11 +229,11 @@ func TestLeftoversOfAnotherDaemon(t *testing.T) {
 			return err
 		}
 		defer n.release()
-		taken, err := n.devices().claim(8)
+		taken, err := n.devices().Claim(8)
 		if err != nil {
 			return err
 		}
-		defer taken.release()
+		defer taken.Release()
 		n.remember(leftovers{[]uint32{7, 8, 9, 77}, nil})
 		c, err := control.ParseNetwork([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","VNI":77}}`))
 		if err != nil {
@@ -241,7 +242,7 @@ func TestLeftoversOfAnotherDaemon(t *testing.T) {
 		if err := n.takeDevice(t.Context(), c); err != nil {
 			return err
 		}
-		if n.device.vni != 77 || !slices.Equal(n.left.vnis, []uint32{77}) {
+		if n.device.VNI != 77 || !slices.Equal(n.left.vnis, []uint32{77}) {
 			t.Errorf("device %+v, leftovers %v", n.device, n.left)
 		}
 		before := n.device
@@ -249,7 +250,7 @@ func TestLeftoversOfAnotherDaemon(t *testing.T) {
 			t.Errorf("the next session has claim %+v, %v; want the same", n.device, err)
 		}
 		c.Backend.VNI = 8
-		if err := n.takeDevice(t.Context(), c); !errors.As(err, new(*ServedError)) || n.device != nil {
+		if err := n.takeDevice(t.Context(), c); !errors.As(err, new(*claim.ServedError)) || n.device != nil {
 			t.Errorf("the device of another: %v, %+v", err, n.device)
 		}
 		return nil
@@ -268,14 +269,14 @@ func TestNoClaimDir(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d := devices{[]string{filepath.Join(file, "a"), file}}
-	if c, err := d.claim(7); !errors.Is(err, errNoClaimDir) || c != nil || !strings.Contains(fmt.Sprint(err), file) {
+	d := claim.Devices{Dirs: []string{filepath.Join(file, "a"), file}}
+	if c, err := d.Claim(7); !errors.Is(err, claim.ErrNoDir) || c != nil || !strings.Contains(fmt.Sprint(err), file) {
 		t.Errorf("got %+v, %v", c, err)
 	}
-	if served, err := d.served(); len(served) > 0 || err != nil {
+	if served, err := d.Served(); len(served) > 0 || err != nil {
 		t.Errorf("served %q, %v", served, err)
 	}
-	(*deviceClaim)(nil).release()
+	(*claim.Device)(nil).Release()
 	(*nodeFile)(nil).release()
 	if err := (*nodeFile)(nil).remember(leftovers{}); err != nil {
 		t.Error(err)

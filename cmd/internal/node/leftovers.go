@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/hostroute"
@@ -29,17 +30,17 @@ type leftovers struct {
 // what the last session left and this one does not take over.
 func (n *Network) takeDevice(ctx context.Context, c control.Network) error {
 	vni := c.Backend.VNI
-	if n.device != nil && n.device.vni != vni {
+	if n.device != nil && n.device.VNI != vni {
 		n.releaseDevice()
 	}
 	if n.device == nil {
-		claim, err := n.devices().claim(vni)
-		if errors.Is(err, errNoClaimDir) {
+		c, err := n.devices().Claim(vni)
+		if errors.Is(err, claim.ErrNoDir) {
 			n.log.Warn("no claim of the overlay device: nothing keeps another overlayd from serving it too", "err", err)
 		} else if err != nil {
 			return err
 		}
-		if n.device = claim; claim != nil {
+		if n.device = c; c != nil {
 			n.daemon.claimed.add(vni)
 		}
 	}
@@ -54,13 +55,13 @@ func (n *Network) takeDevice(ctx context.Context, c control.Network) error {
 // releaseDevice gives up the claim of the last session's device.
 func (n *Network) releaseDevice() {
 	if n.device != nil {
-		n.daemon.claimed.remove(n.device.vni)
+		n.daemon.claimed.remove(n.device.VNI)
 	}
-	n.device.release()
+	n.device.Release()
 	n.device = nil
 }
 
-func (n *Network) devices() devices { return devicesBeside(n.subnetFile) }
+func (n *Network) devices() claim.Devices { return claim.Beside(n.subnetFile) }
 
 // remember makes l what the last session leaves, for the next process too.
 func (n *Network) remember(l leftovers) {
@@ -123,7 +124,7 @@ func (l leftovers) without(other leftovers) leftovers {
 func (n *Network) removeLeft(ctx context.Context) {
 	l := n.left
 	n.left = leftovers{}
-	var claims []*deviceClaim
+	var claims []*claim.Device
 	l.vnis, claims = n.claimAll(l.vnis)
 	defer releaseAll(claims)
 	if len(l.vnis) == 0 && len(l.networks) == 0 {
@@ -142,15 +143,15 @@ func (n *Network) removeLeft(ctx context.Context) {
 
 // claimAll claims the devices of vnis that are not the session's anyway. It returns the VNIs without those
 // that another daemon serves, of which it warns.
-func (n *Network) claimAll(vnis []uint32) (mine []uint32, claims []*deviceClaim) {
+func (n *Network) claimAll(vnis []uint32) (mine []uint32, claims []*claim.Device) {
 	for _, vni := range vnis {
-		if n.device == nil || n.device.vni != vni {
-			claim, err := n.devices().claim(vni)
-			if err != nil && !errors.Is(err, errNoClaimDir) {
+		if n.device == nil || n.device.VNI != vni {
+			c, err := n.devices().Claim(vni)
+			if err != nil && !errors.Is(err, claim.ErrNoDir) {
 				n.log.Warn("overlay of the last network config is left", "err", err)
 				continue
 			}
-			claims = append(claims, claim)
+			claims = append(claims, c)
 		}
 		mine = append(mine, vni)
 	}
@@ -178,9 +179,9 @@ func (n *Network) removeRules() {
 	}
 }
 
-func releaseAll(claims []*deviceClaim) {
+func releaseAll(claims []*claim.Device) {
 	for _, c := range claims {
-		c.release()
+		c.Release()
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/overlayd/overlayd/cmd/internal/claim"
 )
 
 // TestSessionLife: a daemon that is told to stop closes what it opened and leaves what makes
@@ -81,11 +83,11 @@ func TestNetworkChange(t *testing.T) {
 		t.Error("the status or the log do not tell of another session")
 	}
 	for vni, held := range map[uint32]bool{w.vni: false, w.vni + 1: true} {
-		claim, err := devicesBeside(w.cfg.SubnetFile).claim(vni)
-		if errors.As(err, new(*ServedError)) != held {
+		c, err := claim.Beside(w.cfg.SubnetFile).Claim(vni)
+		if errors.As(err, new(*claim.ServedError)) != held {
 			t.Errorf("claim of flannel.%d: %v, want held %v", vni, err, held)
 		}
-		claim.release()
+		c.Release()
 	}
 	if b, err := os.ReadFile(nodePath(w.cfg.SubnetFile)); err != nil || strings.Count(string(b), "vni ") != 1 {
 		t.Errorf("node file: %s, %v; want the VNI of this session only", b, err)
@@ -196,11 +198,11 @@ func TestFirstSession(t *testing.T) {
 
 // claimDevice has another daemon serve the device of this one.
 func (w *world) claimDevice() {
-	claim, err := devicesBeside(w.cfg.SubnetFile).claim(w.vni)
+	c, err := claim.Beside(w.cfg.SubnetFile).Claim(w.vni)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.t.Cleanup(claim.release)
+	w.t.Cleanup(c.Release)
 }
 
 // TestUnfitConfig: a config that no dataplane here can carry is waited out; another is tried within

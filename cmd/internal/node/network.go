@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/dataplane/underlay"
@@ -25,9 +26,9 @@ type Network struct {
 	log        *slog.Logger
 	subnetFile string
 	node       control.Node
-	file       *nodeFile    // claim of subnetFile
-	device     *deviceClaim // of the last session's device: kept while no other is wanted
-	claimed    atomic.Bool  // a device was claimed, since the subnet file was
+	file       *nodeFile     // claim of subnetFile
+	device     *claim.Device // of the last session's device: kept while no other is wanted
+	claimed    atomic.Bool   // a device was claimed, since the subnet file was
 
 	store    control.Store      // nil while it is closed
 	iface    underlay.Interface // of the current session

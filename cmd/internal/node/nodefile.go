@@ -11,10 +11,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/overlayd/overlayd/cmd/internal/claim"
 )
 
 // nodeFile is the claim of one daemon to one subnet file, and holds the node's ID: it is
-// `<subnet file>.node`, of mode 0600, and locked as long as its daemon lives (lock.go).
+// `<subnet file>.node`, of mode 0600, and locked as long as its daemon lives (package claim).
 //
 // The ID outlives the process, so that a daemon that was killed is known again in the store, and
 // differs between two hosts that publish one address. Below it stand the leftovers of the last
@@ -53,9 +55,9 @@ func claimNode(subnetFile string) (*nodeFile, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
-	f, err := openLocked(path)
-	if other := new(lockedError); errors.As(err, &other) {
-		return nil, &RunningError{subnetFile, other.pid}
+	f, err := claim.Open(path)
+	if other := new(claim.LockedError); errors.As(err, &other) {
+		return nil, &RunningError{subnetFile, other.PID}
 	}
 	if err != nil {
 		return nil, err
@@ -181,6 +183,6 @@ func running(subnetFile string) (pid int, held bool, err error) {
 		return 0, false, err
 	}
 	defer f.Close()
-	h, err := holderOf(f)
-	return h.pid, h.held && !h.reader, err
+	h, err := claim.HolderOf(f)
+	return h.PID, h.Held && !h.Reader, err
 }

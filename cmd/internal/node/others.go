@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
 	"github.com/overlayd/overlayd/dataplane/subnetfile"
@@ -141,7 +142,7 @@ func (o others) keeps(file string, kept []netip.Addr) string {
 // findFlannelds finds the processes of that name in the network namespace of the calling thread. proc is
 // where the process file system is mounted.
 func findFlannelds(proc string) (found []flanneld, err error) {
-	here, err := netnsID()
+	here, err := claim.NetNS()
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +152,7 @@ func findFlannelds(proc string) (found []flanneld, err error) {
 		if b, err := os.ReadFile(name); err != nil || string(b) != "flanneld\n" { // err: it has ended meanwhile
 			continue
 		}
-		if ns, err := inode(filepath.Join(dir, "ns/net")); err != nil || ns != here {
+		if ns, err := claim.NetNSOf(filepath.Join(dir, "ns/net")); err != nil || ns != here {
 			continue
 		}
 		var f flanneld

@@ -11,6 +11,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
 	"github.com/overlayd/overlayd/dataplane/subnetfile"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
@@ -51,7 +52,9 @@ func (n *Network) runSession(ctx context.Context) error {
 	if err := n.takeDevice(ctx, config); err != nil {
 		return err
 	}
-	enableForwarding(n.log, config)
+	if config.Backend.Type != control.BackendAlloc {
+		rtnl.EnableForwarding(n.log, config.EnableIPv4, config.EnableIPv6)
+	}
 	if n.node.Underlay, err = readNeeds(ctx, n.iface, n.cfg.StoreHosts); err != nil {
 		n.log.Warn("the gateways of this host are not known: a subnet that holds one is not refused", "err", err)
 	}

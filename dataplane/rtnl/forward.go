@@ -1,4 +1,4 @@
-package node
+package rtnl
 
 import (
 	"errors"
@@ -6,9 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/overlayd/overlayd/control"
-	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
 // Paths below /proc/sys.
@@ -18,22 +15,19 @@ const (
 	ip6Forward = ip6Conf + "/all/forwarding"
 )
 
-// enableForwarding lets pods behind this host be reached. A host that carries only its own traffic
-// works without, so a refusal is logged and not fatal.
-func enableForwarding(log *slog.Logger, c control.Network) {
-	if c.Backend.Type == control.BackendAlloc {
-		return
-	}
-	if c.EnableIPv4 {
-		if err := rtnl.SetSysctl(ipForward, "1"); err != nil {
+// EnableForwarding lets pods behind this host be reached in these families. A host that carries only
+// its own traffic works without, so a refusal is logged and not fatal.
+func EnableForwarding(log *slog.Logger, ipv4, ipv6 bool) {
+	if ipv4 {
+		if err := SetSysctl(ipForward, "1"); err != nil {
 			logNotForwarding(log, "IPv4", ipForward, err)
 		}
 	}
-	if c.EnableIPv6 {
+	if ipv6 {
 		// Before forwarding is on: turning it on makes the kernel forget the routers of every
 		// interface whose accept_ra is not 2.
 		err := keepRouterAdvertisements()
-		if err = errors.Join(err, rtnl.SetSysctl(ip6Forward, "1")); err != nil {
+		if err = errors.Join(err, SetSysctl(ip6Forward, "1")); err != nil {
 			logNotForwarding(log, "IPv6", ip6Forward, err)
 		}
 	}
@@ -56,7 +50,7 @@ func keepRouterAdvertisements() (err error) {
 		if name == "all" || name == "default" || !isSysctl(dir, "accept_ra", "1") || !isSysctl(dir, "forwarding", "0") {
 			continue
 		}
-		serr := rtnl.SetSysctl(filepath.Join(ip6Conf, name, "accept_ra"), "2")
+		serr := SetSysctl(filepath.Join(ip6Conf, name, "accept_ra"), "2")
 		if !errors.Is(serr, os.ErrNotExist) { // the interface is gone
 			err = errors.Join(err, serr)
 		}

@@ -1,4 +1,4 @@
-package node
+package claim
 
 import (
 	"errors"
@@ -10,45 +10,45 @@ import (
 
 // TestDeviceClaim: of one network namespace and VNI one daemon has the device, until it releases it.
 func TestDeviceClaim(t *testing.T) {
-	d := devices{[]string{filepath.Join(t.TempDir(), "run", "overlayd")}}
-	first, err := d.claim(1)
+	d := Devices{[]string{filepath.Join(t.TempDir(), "run", "overlayd")}}
+	first, err := d.Claim(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.claim(1); !errors.As(err, new(*ServedError)) {
+	if _, err := d.Claim(1); !errors.As(err, new(*ServedError)) {
 		t.Errorf("second claim: %v", err)
 	}
-	another, err := d.claim(2)
+	another, err := d.Claim(2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	another.release()
-	if served, err := d.served(); err != nil || !slices.Equal(served, []string{"flannel.1"}) {
+	another.Release()
+	if served, err := d.Served(); err != nil || !slices.Equal(served, []string{"flannel.1"}) {
 		t.Errorf("served: %v, %v", served, err)
 	}
-	first.release()
-	first, err = d.claim(1)
+	first.Release()
+	first, err = d.Claim(1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	first.file.Close() // as when the process is killed
-	if served, err := d.served(); err != nil || served != nil {
+	if served, err := d.Served(); err != nil || served != nil {
 		t.Errorf("served by a daemon that was killed: %v, %v", served, err)
 	}
-	if first, err = d.claim(1); err != nil {
+	if first, err = d.Claim(1); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.forget(); err != nil {
+	if err := d.Forget(); err != nil {
 		t.Fatal(err)
 	}
-	if served, err := d.served(); err != nil || !slices.Equal(served, []string{"flannel.1"}) {
+	if served, err := d.Served(); err != nil || !slices.Equal(served, []string{"flannel.1"}) {
 		t.Errorf("a claim that is held was forgotten: %v, %v", served, err)
 	}
 	first.file.Close()
-	if err := d.forget(); err != nil {
+	if err := d.Forget(); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := os.ReadDir(d.dirs[0]); !errors.Is(err, os.ErrNotExist) {
+	if left, err := os.ReadDir(d.Dirs[0]); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
@@ -73,12 +73,12 @@ func TestClaimDir(t *testing.T) {
 		own: true, filepath.Join(dir, "a", "b"): true, make("group", 0o770, 0): false, make("other", 0o700, 65534): false,
 		make("everybody", os.ModeSticky|0o777, 0): false, file: false, link: false,
 	} {
-		got, err := devices{[]string{path}}.usable()
-		if (err == nil) != ok || ok && got != path || !ok && !errors.Is(err, errNoClaimDir) {
+		got, err := Devices{[]string{path}}.usable()
+		if (err == nil) != ok || ok && got != path || !ok && !errors.Is(err, ErrNoDir) {
 			t.Errorf("%s: %q, %v, want %v", filepath.Base(path), got, err, ok)
 		}
 	}
-	if got, err := (devices{[]string{file, own}}).usable(); got != own || err != nil {
+	if got, err := (Devices{[]string{file, own}}).usable(); got != own || err != nil {
 		t.Errorf("second directory: %q, %v", got, err)
 	}
 }

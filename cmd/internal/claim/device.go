@@ -1,4 +1,4 @@
-package node
+package claim
 
 import (
 	"errors"
@@ -15,34 +15,34 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 )
 
-// claimDir is where daemons claim devices, whatever their subnet files: on a volume that daemons
+// Dir is where daemons claim devices, whatever their subnet files: on a volume that daemons
 // in containers share with their host, as they share the subnet file.
-const claimDir = "/run/flannel/overlayd"
+const Dir = "/run/flannel/overlayd"
 
-// deviceClaim is the claim of one daemon to the overlay device of a VNI in one network namespace:
+// Device is the claim of one daemon to the overlay device of a VNI in one network namespace:
 // a lock (lock.go) on a file named after both. It is held until another device is wanted, also
 // between two sessions.
-type deviceClaim struct {
-	vni  uint32
+type Device struct {
+	VNI  uint32
 	file *os.File
 }
 
-// devices makes claims in the first of its directories that it may use.
-type devices struct{ dirs []string }
+// Devices makes claims in the first of its directories that it may use.
+type Devices struct{ Dirs []string }
 
-// devicesBeside claims devices for daemons with this subnet file. A daemon that may not write to
-// claimDir, as in a user namespace, claims them beside its subnet file.
-func devicesBeside(subnetFile string) devices {
-	return devices{[]string{claimDir, filepath.Join(filepath.Dir(subnetFile), filepath.Base(claimDir))}}
+// Beside claims devices for daemons with this subnet file. A daemon that may not write to
+// Dir, as in a user namespace, claims them beside its subnet file.
+func Beside(subnetFile string) Devices {
+	return Devices{[]string{Dir, filepath.Join(filepath.Dir(subnetFile), filepath.Base(Dir))}}
 }
 
-// errNoClaimDir says that this process can claim no devices.
-var errNoClaimDir = errors.New("no directory for claims of devices")
+// ErrNoDir says that this process can claim no devices.
+var ErrNoDir = errors.New("no directory for claims of devices")
 
-// claim claims the device of a VNI in the network namespace of the calling thread. ServedError:
+// Claim claims the device of a VNI in the network namespace of the calling thread. ServedError:
 // another daemon has it.
-func (d devices) claim(vni uint32) (*deviceClaim, error) {
-	netns, err := netnsID()
+func (d Devices) Claim(vni uint32) (*Device, error) {
+	netns, err := NetNS()
 	if err != nil {
 		return nil, err
 	}
@@ -56,16 +56,16 @@ func (d devices) claim(vni uint32) (*deviceClaim, error) {
 	if err != nil {
 		return nil, fmt.Errorf("claim device %s: %w", dataplane.DeviceName(vni), err)
 	}
-	return &deviceClaim{vni, f}, nil
+	return &Device{vni, f}, nil
 }
 
 // open opens and locks the file of a claim.
-func (d devices) open(netns uint64, vni uint32) (*os.File, error) {
+func (d Devices) open(netns uint64, vni uint32) (*os.File, error) {
 	dir, err := d.usable()
 	if err != nil {
 		return nil, err
 	}
-	return openLocked(filepath.Join(dir, fmt.Sprintf("%d.%d", netns, vni)))
+	return Open(filepath.Join(dir, fmt.Sprintf("%d.%d", netns, vni)))
 }
 
 // ServedError says that another daemon serves the device of a VNI.
@@ -79,8 +79,8 @@ func (e *ServedError) Error() string {
 	return fmt.Sprintf("another overlayd in this network namespace serves %s: stop it, or give this one a prefix and VNI of its own", dataplane.DeviceName(e.VNI))
 }
 
-// release ends the claim.
-func (c *deviceClaim) release() {
+// Release ends the claim.
+func (c *Device) Release() {
 	if c == nil {
 		return
 	}
@@ -89,9 +89,9 @@ func (c *deviceClaim) release() {
 }
 
 // usable returns the first directory that exists or can be made, and in which nobody else can write.
-func (d devices) usable() (string, error) {
-	errs := []error{errNoClaimDir}
-	for _, dir := range d.dirs {
+func (d Devices) usable() (string, error) {
+	errs := []error{ErrNoDir}
+	for _, dir := range d.Dirs {
 		err := os.MkdirAll(filepath.Dir(dir), 0o755)
 		if err == nil {
 			err = os.Mkdir(dir, 0o700)
@@ -120,29 +120,30 @@ func checkOwner(dir string) error {
 	return unix.Access(dir, unix.W_OK)
 }
 
-// netnsID is the inode of the network namespace of the calling thread.
-func netnsID() (uint64, error) {
-	ino, err := inode("/proc/thread-self/ns/net")
+// NetNS is the inode of the network namespace of the calling thread.
+func NetNS() (uint64, error) {
+	ino, err := NetNSOf("/proc/thread-self/ns/net")
 	if err != nil {
 		return 0, fmt.Errorf("find the network namespace: %w", err)
 	}
 	return ino, nil
 }
 
-func inode(path string) (uint64, error) {
+// NetNSOf is that of the network namespace file at path.
+func NetNSOf(path string) (uint64, error) {
 	var s unix.Stat_t
 	err := unix.Stat(path, &s)
 	return s.Ino, err
 }
 
 // files lists the files of claims in the network namespace of the calling thread, and their VNIs.
-func (d devices) files() (files map[string]uint32, err error) {
-	netns, err := netnsID()
+func (d Devices) files() (files map[string]uint32, err error) {
+	netns, err := NetNS()
 	if err != nil {
 		return nil, err
 	}
 	files = map[string]uint32{}
-	for _, dir := range d.dirs {
+	for _, dir := range d.Dirs {
 		found, _ := filepath.Glob(filepath.Join(dir, fmt.Sprint(netns, ".*"))) // the pattern is well-formed
 		for _, file := range found {
 			text := strings.TrimPrefix(filepath.Base(file), fmt.Sprint(netns, "."))
@@ -154,8 +155,8 @@ func (d devices) files() (files map[string]uint32, err error) {
 	return files, nil
 }
 
-// served lists the devices that daemons serve in the network namespace of the calling thread.
-func (d devices) served() (names []string, err error) {
+// Served lists the devices that daemons serve in the network namespace of the calling thread.
+func (d Devices) Served() (names []string, err error) {
 	files, err := d.files()
 	if err != nil {
 		return nil, err
@@ -173,18 +174,18 @@ func (d devices) served() (names []string, err error) {
 	return names, nil
 }
 
-// forget removes the claims of daemons that were killed, and the directories if nobody needs them.
-func (d devices) forget() error {
+// Forget removes the claims of daemons that were killed, and the directories if nobody needs them.
+func (d Devices) Forget() error {
 	files, err := d.files()
 	if err != nil {
 		return err
 	}
 	for file, vni := range files {
-		if f, err := openLocked(file); err == nil {
-			(&deviceClaim{vni, f}).release()
+		if f, err := Open(file); err == nil {
+			(&Device{vni, f}).Release()
 		}
 	}
-	for _, dir := range d.dirs {
+	for _, dir := range d.Dirs {
 		os.Remove(dir) // unless it has the claims of other network namespaces
 	}
 	return nil
@@ -200,6 +201,6 @@ func isHeld(path string) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
-	h, err := holderOf(f)
-	return h.held && !h.reader, err
+	h, err := HolderOf(f)
+	return h.Held && !h.Reader, err
 }

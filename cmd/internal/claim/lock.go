@@ -1,4 +1,4 @@
-package node
+package claim
 
 import (
 	"errors"
@@ -18,6 +18,9 @@ import (
 // far behind the content, only to give its name: the kernel tells the pid, in the pid namespace
 // of whoever asks. The POSIX locks of older daemons are on the whole file and exclude both.
 const nameByte = 1 << 40
+
+// maxContent bounds how much is copied of a locked file, in bytes: more than one has.
+const maxContent = 4096
 
 // errLocked says that another process holds the lock.
 var errLocked = errors.New("locked by another process")
@@ -42,15 +45,15 @@ func setLock(f *os.File, how int, start, length int64) error {
 	return nil
 }
 
-// holder is who holds a lock.
-type holder struct {
-	held   bool
-	pid    int  // 0: it is in a pid namespace that this process does not see
-	reader bool // it has a read lock only: no claim
+// Holder is who holds a lock.
+type Holder struct {
+	Held   bool
+	PID    int  // 0: it is in a pid namespace that this process does not see
+	Reader bool // it has a read lock only: no claim
 }
 
-// holderOf asks the kernel who keeps this process from locking f.
-func holderOf(f *os.File) (h holder, err error) {
+// HolderOf asks the kernel who keeps this process from locking f.
+func HolderOf(f *os.File) (h Holder, err error) {
 	for _, part := range []struct{ start, length int64 }{{0, nameByte}, {nameByte, 1}} {
 		l := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: part.start, Len: part.length}
 		if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &l); err != nil {
@@ -59,16 +62,16 @@ func holderOf(f *os.File) (h holder, err error) {
 		if l.Type == unix.F_UNLCK {
 			continue
 		}
-		h.held = true
-		h.reader = h.reader || l.Type == unix.F_RDLCK
-		h.pid = max(h.pid, int(l.Pid)) // -1 for the open file description
+		h.Held = true
+		h.Reader = h.Reader || l.Type == unix.F_RDLCK
+		h.PID = max(h.PID, int(l.Pid)) // -1 for the open file description
 	}
 	return h, nil
 }
 
-// openLocked opens the file of a claim, creates it if it is missing, and locks it. It is the
-// caller's to close.
-func openLocked(path string) (*os.File, error) {
+// Open opens the file of a claim, creates it if it is missing, and locks it. It is the
+// caller's to close. *LockedError: another process has it.
+func Open(path string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 		if err != nil {
@@ -89,16 +92,16 @@ func openLocked(path string) (*os.File, error) {
 func settle(f *os.File, path string) (done bool, err error) {
 	err = lock(f)
 	if errors.Is(err, errLocked) {
-		h, err := holderOf(f)
+		h, err := HolderOf(f)
 		switch {
 		case err != nil:
 			return false, err
-		case !h.held: // it has gone meanwhile
+		case !h.Held: // it has gone meanwhile
 			return false, nil
-		case h.reader:
+		case h.Reader:
 			return false, replace(f, path)
 		}
-		return false, &lockedError{h.pid}
+		return false, &LockedError{h.PID}
 	}
 	if err != nil {
 		return false, err
@@ -109,14 +112,14 @@ func settle(f *os.File, path string) (done bool, err error) {
 	return true, f.Chmod(0o600) // older daemons made it readable for everybody
 }
 
-// lockedError is errLocked with the pid of the holder; 0 if that is in another pid namespace.
-type lockedError struct{ pid int }
+// LockedError is errLocked with the pid of the holder; 0 if that is in another pid namespace.
+type LockedError struct{ PID int }
 
 // Error implements error.
-func (e *lockedError) Error() string { return fmt.Sprintf("%v (pid %d)", errLocked, e.pid) }
+func (e *LockedError) Error() string { return fmt.Sprintf("%v (pid %d)", errLocked, e.PID) }
 
 // Unwrap lets errors.Is and errors.As see the cause.
-func (e *lockedError) Unwrap() error { return errLocked }
+func (e *LockedError) Unwrap() error { return errLocked }
 
 // replace puts a copy of f, which others can lock, in the place of it, which they cannot even open.
 func replace(f *os.File, path string) error {
@@ -144,7 +147,7 @@ func replace(f *os.File, path string) error {
 	if err := next.Truncate(0); err != nil {
 		return err
 	}
-	if _, err := io.Copy(next, io.NewSectionReader(f, 0, maxNodeFile)); err != nil {
+	if _, err := io.Copy(next, io.NewSectionReader(f, 0, maxContent)); err != nil {
 		return err
 	}
 	return os.Rename(next.Name(), path)
