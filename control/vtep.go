@@ -72,7 +72,7 @@ func (n Network) Publish(node Node, vteps []dataplane.VTEP) (Lease, error) {
 }
 
 // publishAddrs is Publish for the backends without VTEPs. As with flannel host-gw publishes the public
-// IP of each family, and alloc the one of IPv4: another one only if there is none.
+// IP of each family, and alloc the one of IPv4, or another one if that is missing.
 func (n Network) publishAddrs(node Node) (Lease, error) {
 	l := Lease{BackendType: n.Backend.leaseType(), Facts: node.Facts()}
 	if n.EnableIPv4 {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestLeaseOnTheFirstHost: where a daemon runs, `overlayd lease` needs no flags to find its etcd, even the
+// TestLeaseOnTheFirstHost: if a daemon runs, `overlayd lease` needs no flags to find its etcd, even the
 // one inside it and with a prefix from the environment; flags that are given win, and plain http is the daemon's to warn of.
 func TestLeaseOnTheFirstHost(t *testing.T) {
 	t.Parallel()

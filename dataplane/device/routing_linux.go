@@ -113,8 +113,8 @@ func subnetsIn(network netip.Prefix, peers []dataplane.Peer) (subnets []netip.Pr
 	return subnets
 }
 
-// say logs a decision, and reports whether it is another than the last one. That all is as usual is
-// not said.
+// say logs a decision, and reports whether it is another than the last one. As long
+// as all is as usual it logs nothing.
 func (r *routing) say(networks []netip.Prefix, reasons map[netip.Prefix]string) (changed bool) {
 	if maps.Equal(r.reasons, reasons) {
 		return false

@@ -72,7 +72,7 @@ func encodeComment(text string) []byte {
 	return append([]byte{commentType, byte(len(text) + 1)}, text+"\x00"...)
 }
 
-// parseComment returns the comment among user data, "" if there is none.
+// parseComment returns the comment among user data, "" without one.
 func parseComment(b []byte) string {
 	for len(b) >= 2 && len(b) >= 2+int(b[1]) {
 		value := b[2 : 2+int(b[1])]

@@ -9,7 +9,7 @@ import (
 // PortTakenError says that the UDP port is in use. It wraps the kernel's EADDRINUSE.
 type PortTakenError struct {
 	Local   netip.AddrPort
-	Devices []string // the vxlan devices that hold it; a program does if there are none
+	Devices []string // the vxlan devices that hold it; if empty, a program does
 	Err     error
 }
 

@@ -120,7 +120,7 @@ func (d *Dataplane) VTEPs() []dataplane.VTEP { return d.core.published() }
 
 // Sync implements dataplane.Part. What is forwarded by is replaced first,
 // whole, and then the device is made to have the MTU, the addresses and the routes, one
-// per overlay network or per subnet of a peer (routing_linux.go); what is as wanted already is not written.
+// per overlay network or per subnet of a peer (dataplane/device); what is as wanted already is not written.
 func (d *Dataplane) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
 	if err := ctx.Err(); err != nil {
 		return w, err

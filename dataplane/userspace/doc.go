@@ -4,9 +4,9 @@
 //
 // It has three parts, with an interface at each of the two joints (seams.go):
 //
-//	host     the side of this machine: a TUN device (host_tun_linux.go)
+//	host     the side of this machine: a TUN device (host_tun_linux.go; dataplane/device)
 //	core     decides: workers, forwarding (core.go, send.go, demux.go, lane.go)
-//	carrier  one way to and from the underlay of one family: UDP sockets (carrier_udp_linux.go)
+//	carrier  one way to and from the underlay of one family: UDP sockets (carrier_udp_linux.go; dataplane/udp)
 //
 // It uses every offload that ordinary sockets and TUN devices have ([Offloads]), so
 // that a system call carries up to 64 KB, or many packets. Each one is optional,
@@ -102,7 +102,7 @@
 // # Path MTU
 //
 // With Config.DF, and over IPv6 always, the underlay does not fragment. What the kernel
-// then refuses as too long makes path_linux.go ask it for the path's MTU, and path.go
+// then refuses as too long makes path_linux.go ask it for the path's MTU (udp.PathProbe), and path.go
 // tells the senders of longer packets (encap/icmp.go). What may be fragmented leaves
 // by a socket of its own, without DF, as does an IPv6 packet that its sender need not
 // make any shorter. All other IPv4 sockets ignore ICMP about the path (IP_PMTUDISC_OMIT), which
@@ -120,7 +120,8 @@
 //
 // forwarding.go makes a new forwarding with the peers of the one before, core.go stores it by one
 // atomic store, and then the host makes the device, its addresses and its routes as wanted
-// (dataplane/rtnl). routing_linux.go decides which routes: one for each whole network, or one for each
-// subnet of a network that holds what belongs to others. It watches for that, too. Once a second run.go does the last step again, and reports what others had
-// changed; the status is made of both.
+// (dataplane/device). Which routes is decided there, too: one for each whole network, or one for each
+// subnet of a network that holds what belongs to others; it watches the routes of others for that.
+// Once a second run.go does the last step again, and reports what others had changed; the status is
+// made of both.
 package userspace

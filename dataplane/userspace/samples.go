@@ -16,7 +16,7 @@ import (
 type SourceError struct {
 	Reason dataplane.Drop // DropUnknownVTEP or DropBadSource
 	Outer  netip.Addr     // source of the datagram
-	Inner  netip.Addr     // source of the packet in it; not valid if there is none
+	Inner  netip.Addr     // source of the packet in it; not valid if it has no IP header
 	// Peer is whose subnet has Inner, and Sender who has the address Outer: their published addresses,
 	// not valid if there is no such peer.
 	Peer, Sender netip.Addr

@@ -20,7 +20,7 @@ import (
 const Dir = "/run/flannel/overlayd"
 
 // Device is the claim of one daemon to the overlay device of a VNI in one network namespace:
-// a lock (lock.go) on a file named after both. It is held until another device is wanted, also
+// a lock on a file named after both. It is held until another device is wanted, also
 // between two sessions.
 type Device struct {
 	VNI  uint32

@@ -51,8 +51,8 @@
 // # Who owns the claims
 //
 // A Network claims its subnet file (nodefile.go) for as long as it is served, and the device of its
-// VNI (package claim) from its first session until it wants another device. Both are locks (package claim) on
-// files that only the daemon's user can open, and end with the process. Cleanup claims what it
+// VNI from its first session until it wants another device. Both are locks (package claim) on files
+// that only the daemon's user can open, and end with the process. Cleanup claims what it
 // removes, and Drain the subnet file of a daemon that does not run.
 //
 // # How the kernel takes over
