@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/overlayd/overlayd/dataplane"
 )
 
 func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -305,21 +308,23 @@ func TestChooseFamilies(t *testing.T) {
 // TestUnderlays: each family goes by its own underlay, and by the other if it has none.
 func TestUnderlays(t *testing.T) {
 	v4, v6 := End{ip("192.0.2.1"), ip("203.0.113.1")}, End{ip("2001:db8::1"), ip("2001:db8::1")}
+	by4 := dataplane.Underlay{Link: 7, Local: v4.Local, Public: v4.Public}
+	by6 := dataplane.Underlay{Link: 7, Local: v6.Local, Public: v6.Public}
 	for _, tt := range []struct {
 		has        Interface
 		ipv4, ipv6 bool
-		want       string
+		want       []dataplane.Underlay
 	}{
-		{Interface{IPv4: v4, IPv6: v6}, true, false, "[{7 192.0.2.1 203.0.113.1}]"},
-		{Interface{IPv4: v4, IPv6: v6}, false, true, "[{7 2001:db8::1 2001:db8::1}]"},
-		{Interface{IPv4: v4, IPv6: v6}, true, true, "[{7 192.0.2.1 203.0.113.1} {7 2001:db8::1 2001:db8::1}]"},
-		{Interface{IPv4: v4}, true, true, "[{7 192.0.2.1 203.0.113.1}]"},
-		{Interface{IPv4: v4}, false, true, "[{7 192.0.2.1 203.0.113.1}]"},
-		{Interface{IPv6: v6}, true, false, "[{7 2001:db8::1 2001:db8::1}]"},
+		{Interface{IPv4: v4, IPv6: v6}, true, false, []dataplane.Underlay{by4}},
+		{Interface{IPv4: v4, IPv6: v6}, false, true, []dataplane.Underlay{by6}},
+		{Interface{IPv4: v4, IPv6: v6}, true, true, []dataplane.Underlay{by4, by6}},
+		{Interface{IPv4: v4}, true, true, []dataplane.Underlay{by4}},
+		{Interface{IPv4: v4}, false, true, []dataplane.Underlay{by4}},
+		{Interface{IPv6: v6}, true, false, []dataplane.Underlay{by6}},
 	} {
 		tt.has.Index = 7
-		if got := fmt.Sprint(tt.has.Underlays(tt.ipv4, tt.ipv6)); got != tt.want {
-			t.Errorf("%+v %t %t: got %s, want %s", tt.has, tt.ipv4, tt.ipv6, got, tt.want)
+		if got := tt.has.Underlays(tt.ipv4, tt.ipv6); !slices.Equal(got, tt.want) {
+			t.Errorf("%+v %t %t: got %v, want %v", tt.has, tt.ipv4, tt.ipv6, got, tt.want)
 		}
 	}
 }
