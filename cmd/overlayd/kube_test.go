@@ -274,10 +274,10 @@ func TestKubeScale(t *testing.T) {
 	kubetest.Create(t, k.client, kubetest.NewNode(h.name, nil, "10.250.0.0/24"))
 	for i, mode := range []string{modeUserspace, modeKernel} {
 		t.Run(mode, func(t *testing.T) {
-			began := time.Now()
+			began := now(t)
 			k.startBinary(binary, 0, "--dataplane", mode)
 			h.daemon.waitLog("msg=ready", 4*limit)
-			took, first := time.Since(began), residentPeak(t, h.daemon)
+			took, first := began.passed(t), residentPeak(t, h.daemon)
 			k.forget()
 			late := kubetest.NewNode("late-"+mode, kubetest.Get(t, k.client, "node-0").Annotations, fmt.Sprintf("10.251.%d.0/24", i))
 			late.Annotations[annotation+"public-ip"] = fmt.Sprintf("172.17.0.%d", i)

@@ -116,15 +116,15 @@ func TestAddressesExchanged(t *testing.T) {
 				}
 			}
 			c.rotate(tt.hosts)
-			began := time.Now()
+			began := now(t)
 			for i, h := range c.hosts[:tt.hosts] {
 				if tt.how != 0 {
 					h.start("--dataplane", tt.modes[i])
-					began = time.Now()
+					began = now(t)
 				}
 			}
 			meet(t, patience, pods...)
-			took := time.Since(began)
+			took := began.passed(t)
 			t.Logf("all pairs after %s", took)
 			if took > soon {
 				t.Errorf("all pairs reach each other after %s, want %s", took, soon)
@@ -172,11 +172,11 @@ func TestAddressRecycled(t *testing.T) {
 			next.leaves()
 			next.arrives(was)
 			c.moved(mover, was) // else the newcomer takes the lease of this address, as a flanneld does
-			began := time.Now()
+			began := now(t)
 			next.up("--dataplane", tt.new)
 			pods = append(pods, next.pod(0, 0))
 			meet(t, patience, pods...)
-			took := time.Since(began)
+			took := began.passed(t)
 			t.Logf("all pairs after %s", took)
 			if took > soon {
 				t.Errorf("all pairs reach each other after %s, want %s", took, soon)

@@ -161,12 +161,12 @@ func TestNetworksChangeDataplane(t *testing.T) {
 	c.put("/coreos.com/network/red/config", `{"Network":"10.6.0.0/16","Backend":{"Type":"vxlan","VNI":20}}`)
 	dirs := []string{t.TempDir(), t.TempDir()}
 	start := func(i int, mode string) {
-		h, began := c.hosts[i], time.Now()
+		h, began := c.hosts[i], now(c.t)
 		h.daemon = h.overlayd("--etcd-endpoints", c.url, "--dataplane", mode, "--networks=blue,red", "--subnet-dir", dirs[i])
 		for _, name := range names {
 			h.daemon.waitLog("msg=ready network="+name, patience)
 		}
-		took := time.Since(began)
+		took := began.passed(c.t)
 		t.Logf("%s: both ready after %s", mode, took.Round(time.Millisecond))
 		if took > 2*time.Second && !raceEnabled {
 			t.Errorf("%s: ready after %s, want 2s at most:\n%s", mode, took, h.daemon.text())

@@ -51,10 +51,10 @@ func TestKillUserspace(t *testing.T) {
 	sent := there.sent.Load()
 	eventually(t, patience, "traffic goes on being sent", func() error { return above(there.sent.Load(), sent+200) })
 	before := there.received.Load()
-	began := time.Now()
+	began := now(t)
 	c.hosts[0].start("--dataplane", modeUserspace)
 	eventually(t, patience, "traffic arrives again", func() error { return above(there.received.Load(), before) })
-	if took := time.Since(began); took > time.Second {
+	if took := began.passed(t); took > time.Second {
 		t.Errorf("traffic came back %s after the restart", took)
 	}
 	there.finish()
@@ -127,9 +127,9 @@ func TestStop(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			c := newCluster(t, 2, testNetwork)
 			a, b := c.upPair([2]string{mode, modeKernel})
-			began := time.Now()
+			began := now(t)
 			code := c.hosts[0].daemon.stop(unix.SIGTERM)
-			if took := time.Since(began); code != 0 || took > time.Second {
+			if took := began.passed(t); code != 0 || took > time.Second {
 				t.Fatalf("exit code %d after %s", code, took)
 			}
 			if mode == modeKernel {

@@ -4,10 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"os"
-	"runtime"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -56,14 +52,13 @@ func TestScale(t *testing.T) {
 // nothing of it on the host.
 func (h *host) startWith(n int, mode string, limit time.Duration) time.Duration {
 	h.c.t.Helper()
-	began, stolen := time.Now(), stolenTime(h.c.t)
+	began := now(h.c.t)
 	h.start("--dataplane", mode).waitLog("msg=ready", limit)
 	if mode == modeKernel { // to ask earlier would disturb it: it takes long to list all routes
 		eventually(h.c.t, limit, "all routes in the kernel", func() error { return routes(h, n) })
 	}
-	// What a hypervisor gave to other machines meanwhile is not the daemon's.
-	took := time.Since(began) - (stolenTime(h.c.t)-stolen)/time.Duration(runtime.NumCPU())
-	h.c.t.Logf("%d leases after %s, %s with what other machines took", n, took, time.Since(began))
+	took := began.passed(h.c.t)
+	h.c.t.Logf("%d leases after %s", n, took)
 	h.daemon.stop(unix.SIGTERM)
 	if err := h.Do(func() error {
 		return node.Cleanup{SubnetFiles: []string{h.subnetFile}}.Run(h.c.t.Context(), func(string) {})
@@ -71,22 +66,6 @@ func (h *host) startWith(n int, mode string, limit time.Duration) time.Duration 
 		h.c.t.Errorf("cleanup: %v", err)
 	}
 	return took
-}
-
-// stolenTime returns how long the processors of this machine, all together, have waited for a hypervisor
-// (the 8th figure of /proc/stat, in hundredths of a second).
-func stolenTime(t *testing.T) time.Duration {
-	t.Helper()
-	b, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
-	fields := strings.Fields(string(b))
-	ticks, err := strconv.ParseInt(fields[8], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
 // fill puts n leases of as many nodes, 100 in a transaction.

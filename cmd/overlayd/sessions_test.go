@@ -93,12 +93,12 @@ func TestDrainBetweenSessions(t *testing.T) {
 				}
 				return nil
 			})
-			began := time.Now()
+			began := now(t)
 			p := h.overlayd("drain", "--subnet-file", h.subnetFile)
 			if code := p.wait(patience); code != 0 || c.get(key) != "" {
 				t.Errorf("exit code %d, lease %q:\n%s", code, c.get(key), p.text())
 			}
-			if took := time.Since(began); took > 3*time.Second {
+			if took := began.passed(t); took > 3*time.Second {
 				t.Errorf("drained after %s", took)
 			}
 		})
