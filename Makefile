@@ -56,8 +56,8 @@ test-long: ## Soak, chaos, fuzzing: what LONG=15m draws by a seed, or LONG=all (
 
 test-kube: $(KUBE_APISERVER) ## Tests with a real kube-apiserver, which the first run builds in five minutes
 	$(call need,$(TEST_TOOLS))
-	OVERLAYD_KUBE_APISERVER=$< $(GO) test -tags kube -shuffle=on -timeout 10m ./control/kube
-	OVERLAYD_KUBE_APISERVER=$< $(GO) test -tags kube -shuffle=on -timeout 10m -run '^TestKube' ./cmd/overlayd
+	OVERLAYD_KUBE_APISERVER=$< $(GO) test -tags kube -shuffle=on -timeout 20m ./control/kube
+	OVERLAYD_KUBE_APISERVER=$< $(GO) test -tags kube -shuffle=on -timeout 20m -run '^TestKube' ./cmd/overlayd
 
 $(KUBE_APISERVER):
 	mkdir -p $(@D)
@@ -66,11 +66,11 @@ $(KUBE_APISERVER):
 
 test-flannel: $(FLANNELD) ## Tests with a real flanneld, which the first run builds in two minutes
 	$(call need,$(TEST_TOOLS))
-	OVERLAYD_FLANNELD=$< $(GO) test -tags flannel -shuffle=on -timeout 10m -run '^TestFlanneld' ./cmd/overlayd
+	OVERLAYD_FLANNELD=$< $(GO) test -tags flannel -shuffle=on -timeout 20m -run '^TestFlanneld' ./cmd/overlayd
 
 test-swap: $(FLANNELD) $(KUBE_APISERVER) ## Nodes that change between flanneld and both dataplanes in place (test-flannel: with etcd)
 	$(call need,$(TEST_TOOLS))
-	OVERLAYD_FLANNELD=$(FLANNELD) OVERLAYD_KUBE_APISERVER=$(KUBE_APISERVER) $(GO) test -tags flannel,kube -v -timeout 10m -run '^TestKubeSwapMatrix$$' ./cmd/overlayd
+	OVERLAYD_FLANNELD=$(FLANNELD) OVERLAYD_KUBE_APISERVER=$(KUBE_APISERVER) $(GO) test -tags flannel,kube -v -timeout 20m -run '^TestKubeSwapMatrix$$' ./cmd/overlayd
 
 $(FLANNELD): # its udp backend needs cgo
 	$(call need,gcc:gcc gcc:libc6-dev)
