@@ -26,7 +26,10 @@ func recipe(t *testing.T) (commands []string) {
 	text, _, _ = strings.Cut(text, "\n#")
 	for i, block := range strings.Split(text, "```\n") {
 		if i%2 == 1 {
-			commands = append(commands, strings.Split(strings.TrimSpace(block), "\n")...)
+			for line := range strings.Lines(strings.TrimSpace(block)) {
+				command, _, _ := strings.Cut(line, "#") // what follows is for people
+				commands = append(commands, strings.TrimSpace(command))
+			}
 		}
 	}
 	if !found || len(commands) != 5 {

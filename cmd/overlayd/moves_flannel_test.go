@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -28,10 +27,10 @@ func TestFlanneldSeesMoves(t *testing.T) {
 	}
 	pods = append(pods, flanneld.pod(0, 0))
 	meet(t, patience, pods...)
-	check := func(began time.Time) {
+	check := func(began moment) {
 		t.Helper()
 		meet(t, patience, pods...)
-		took := time.Since(began)
+		took := began.passed(t)
 		t.Logf("all pairs after %s", took)
 		if took > soon {
 			t.Errorf("all pairs reach each other after %s, want %s", took, soon)
@@ -42,9 +41,9 @@ func TestFlanneldSeesMoves(t *testing.T) {
 		h.daemon.stop(unix.SIGKILL)
 	}
 	c.rotate(2)
-	var began time.Time
+	var began moment
 	for i, h := range c.hosts[:2] {
-		began = time.Now()
+		began = now(t)
 		h.start("--dataplane", modes[i])
 	}
 	check(began)
@@ -56,7 +55,7 @@ func TestFlanneldSeesMoves(t *testing.T) {
 	next.leaves()
 	next.arrives(was)
 	c.moved(mover, was)
-	began = time.Now()
+	began = now(t)
 	next.up("--dataplane", modes[2])
 	pods = append(pods, next.pod(0, 0))
 	check(began)
@@ -83,11 +82,11 @@ func TestFlanneldKeepsMAC(t *testing.T) {
 			if v := c.get(flanneld.key()); !strings.Contains(v, mac.String()) {
 				t.Fatalf("flanneld publishes %s, want %s", v, mac)
 			}
-			began := time.Now()
+			began := now(t)
 			ours.up("--dataplane", mode)
 			a, b := ours.pod(0, 0), flanneld.pod(0, 0)
 			meet(t, patience, a, b)
-			took := time.Since(began)
+			took := began.passed(t)
 			t.Logf("all pairs after %s", took)
 			if took > soon {
 				t.Errorf("all pairs reach each other after %s, want %s", took, soon)
@@ -99,10 +98,10 @@ func TestFlanneldKeepsMAC(t *testing.T) {
 				t.Errorf("that is logged %d times:\n%s", n, ours.daemon.text())
 			}
 			ours.daemon.stop(unix.SIGTERM)
-			began = time.Now()
+			began = now(t)
 			ours.up("--dataplane", mode) // with the MAC of its lease
 			meet(t, patience, a, b)
-			t.Logf("all pairs after %s", time.Since(began))
+			t.Logf("all pairs after %s", began.passed(t))
 			if n := linesWith(ours.daemon.text(), "another host publishes the MAC of this node"); n != 0 {
 				t.Errorf("the same again after a restart:\n%s", ours.daemon.text())
 			}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,10 +27,10 @@ func TestKubeMoves(t *testing.T) {
 		pods = append(pods, k.hosts[i].pod(0, 0))
 	}
 	meet(t, patience, pods...)
-	check := func(began time.Time) {
+	check := func(began moment) {
 		t.Helper()
 		meet(t, patience, pods...)
-		took := time.Since(began)
+		took := began.passed(t)
 		t.Logf("all pairs after %s", took)
 		if took > soon {
 			t.Errorf("all pairs reach each other after %s, want %s", took, soon)
@@ -50,7 +49,7 @@ func TestKubeMoves(t *testing.T) {
 	k.hosts[0].arrives(netip.MustParseAddr("192.0.2.77"))
 	k.hosts[2].leaves()
 	k.hosts[2].arrives(was)
-	began := time.Now()
+	began := now(t)
 	k.up(2, "--dataplane", modes[2])
 	pods = append(pods, k.hosts[2].pod(0, 0))
 	check(began)
@@ -60,7 +59,7 @@ func TestKubeMoves(t *testing.T) {
 	}
 	k.rotate(3)
 	for i := range 3 {
-		began = time.Now()
+		began = now(t)
 		k.start(i, "--dataplane", modes[i])
 	}
 	check(began)
