@@ -40,7 +40,7 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 			},
 			"split": func() {
 				var s Splitter
-				if s.Init(in.packet, 400) != nil && s.InitUDP(in.packet, 400) != nil {
+				if s.InitTCP(in.packet, 400) != nil && s.InitUDP(in.packet, 400) != nil {
 					t.Error("nothing to split")
 				}
 				for s.RunLen(limit) > 0 {

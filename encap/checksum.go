@@ -27,14 +27,9 @@ func Fold(sum uint64) uint16 {
 	return uint16(sum)
 }
 
-// PseudoSum returns the folded, not complemented sum of the pseudo-header of TCP
-// and UDP (RFC 9293 section 3.1, RFC 8200 section 8.1) for the packet b that
-// ParseIP read into ip; length is that of L4 header and payload in bytes.
-func PseudoSum(b []byte, ip *IP, length int) uint16 {
-	return pseudoSum(b, ip.Proto, length)
-}
-
-// pseudoSum is PseudoSum for the packet b, whose fixed header is all there. For so
+// pseudoSum returns the folded, not complemented sum of the pseudo-header of TCP
+// and UDP (RFC 9293 section 3.1, RFC 8200 section 8.1) for the packet b, whose fixed header
+// is all there; length is that of L4 header and payload in bytes. For so
 // few bytes a call of Sum would cost more than what it does.
 func pseudoSum(b []byte, proto uint8, length int) uint16 {
 	sum := uint64(proto) + uint64(length)

@@ -105,8 +105,8 @@ func TestPseudoSum(t *testing.T) {
 		for _, length := range []int{0, 8, 20, 65515, 65536} {
 			packet := tcpPacket(t, version, nil)
 			ip := parse(t, packet)
-			if got, want := PseudoSum(packet, ip, length), slowPseudoSum(ip.Src, ip.Dst, ProtoTCP, length); got != want {
-				t.Errorf("IPv%d, length %d: PseudoSum = %#04x, want %#04x", version, length, got, want)
+			if got, want := pseudoSum(packet, ip.Proto, length), slowPseudoSum(ip.Src, ip.Dst, ProtoTCP, length); got != want {
+				t.Errorf("IPv%d, length %d: pseudoSum = %#04x, want %#04x", version, length, got, want)
 			}
 		}
 	}

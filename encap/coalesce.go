@@ -38,8 +38,8 @@ type Item struct {
 // Only packets that are equal in everything but what a split would make differ
 // are merged, and only when their checksums are partial or were verified here:
 // the checksum of a superpacket is partial, so nobody can verify it later.
-// What damage, odd flags, options, fragments or another protocol keep from being
-// merged passes through unchanged, and later packets of its flow stay behind it.
+// A packet that cannot be merged, because of damage, odd flags, options, another protocol or because it is
+// a fragment, passes through unchanged, and later packets of its flow stay behind it.
 type Coalescer struct {
 	tcp, udp bool
 
@@ -68,8 +68,8 @@ type coalesceFlow struct {
 	verified bool   // the first packet was
 }
 
-// NewCoalescer returns a Coalescer that merges TCP, UDP or both: what the device
-// that the packets are for takes superpackets of.
+// NewCoalescer returns a Coalescer that merges TCP, UDP or both: the protocols of which the device
+// takes superpackets.
 func NewCoalescer(tcp, udp bool) *Coalescer {
 	return &Coalescer{
 		tcp:   tcp,

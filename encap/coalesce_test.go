@@ -315,7 +315,7 @@ func TestCoalesceEnds(t *testing.T) {
 	}
 }
 
-// TestCoalesceIDs has the IPv4 ID, which means something only where DF is clear.
+// TestCoalesceIDs has the IPv4 ID, which means something only if DF is clear.
 func TestCoalesceIDs(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -40,14 +40,14 @@ func ExampleParseIP() {
 }
 
 func ExampleSplitter() {
-	// 40 bytes of headers and 3000 of payload do not fit a link of 1450.
+	// 40 bytes of headers and 3000 of payload, to be split by 1410.
 	packet := make([]byte, 40+3000)
 	headers, _ := hex.DecodeString("45000be000014000" + "40060000" + "0a010102" + "0a010203" + // IPv4, 3040 bytes, ID 1
 		"0fa00050" + "00000064" + "00000001" + "50180064" + "00000000") // TCP, sequence number 100, ACK and PSH
 	copy(packet, headers)
 
 	var s encap.Splitter
-	if err := s.Init(packet, 1450); err != nil {
+	if err := s.InitOffload(packet, encap.Offload{GSO: encap.GSOTCPv4, Size: 1410, CsumStart: 20}); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -73,7 +73,7 @@ func ExampleCoalescer() {
 		"0fa00050" + "00000064" + "00000001" + "50180064" + "00000000")
 	copy(packet, headers)
 	var s encap.Splitter
-	if err := s.Init(packet, 1450); err != nil {
+	if err := s.InitOffload(packet, encap.Offload{GSO: encap.GSOTCPv4, Size: 1410, CsumStart: 20}); err != nil {
 		fmt.Println(err)
 		return
 	}

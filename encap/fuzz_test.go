@@ -101,7 +101,7 @@ func FuzzSum(f *testing.F) {
 	})
 }
 
-// FuzzSplit splits whatever Init takes, and checks that the segments are sound
+// FuzzSplit splits whatever InitTCP takes, and checks that the segments are sound
 // and carry the payload unchanged.
 func FuzzSplit(f *testing.F) {
 	f.Add(tcpPacket(f, 4, pattern(70)), uint16(82))
@@ -110,7 +110,7 @@ func FuzzSplit(f *testing.F) {
 	f.Fuzz(func(t *testing.T, packet []byte, maxLen uint16) {
 		before := string(packet)
 		var s Splitter
-		if err := s.Init(packet, int(maxLen)); err == nil {
+		if err := s.InitTCP(packet, int(maxLen)); err == nil {
 			n := s.Segments()
 			segments := collect(t, &s)
 			if len(segments) != n {

@@ -52,6 +52,17 @@ func (o *Offload) Limit(b []byte) {
 	o.Size = uint16(size)
 }
 
+// Complete completes the checksum of the packet b, which o says is partial. 0 is written as its
+// equal 0xffff: for UDP it means no checksum.
+func (o *Offload) Complete(b []byte) {
+	l4 := b[o.CsumStart:]
+	sum := ^Sum(l4, 0)
+	if sum == 0 {
+		sum = 0xffff
+	}
+	binary.BigEndian.PutUint16(l4[o.CsumOffset:], sum)
+}
+
 // SuperOffload returns the offload for the superpacket b that ParseIP read into
 // ip, whose segments have size bytes of payload: TCP, and UDP of one
 // datagram that fills the packet. ok is false for anything else, a size of 0, headers that do
@@ -120,5 +131,5 @@ func putPartial(b []byte, ip *IP) {
 	if ip.Proto == ProtoUDP {
 		field = udpChecksumOff
 	}
-	binary.BigEndian.PutUint16(l4[field:], PseudoSum(b, ip, len(l4)))
+	binary.BigEndian.PutUint16(l4[field:], pseudoSum(b, ip.Proto, len(l4)))
 }

@@ -1,6 +1,8 @@
 package encap
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"slices"
 	"testing"
@@ -48,6 +50,29 @@ func TestOffloads(t *testing.T) {
 	}
 	if _, ok := SuperOffload(slices.Clone(tcp4), parse(t, tcp4), 0); ok {
 		t.Error("SuperOffload took segments of 0 bytes")
+	}
+}
+
+// TestComplete completes the partial checksums of all kinds of packets. CompleteChecksum finds them by
+// itself.
+func TestComplete(t *testing.T) {
+	zeroSum := udpPacket(t, 4, []byte{0, 0})
+	binary.BigEndian.PutUint16(zeroSum[28:], binary.BigEndian.Uint16(zeroSum[26:])) // its sum complements to 0
+	for name, b := range map[string][]byte{
+		"TCP": tcpPacket(t, 4, pattern(99)), "TCP over IPv6": tcpPacket(t, 6, pattern(100)),
+		"UDP": udpPacket(t, 4, pattern(99)), "UDP over IPv6": udpPacket(t, 6, nil), "UDP, sum 0": zeroSum,
+	} {
+		var ip IP
+		if err := ParseIP(b, &ip); err != nil {
+			t.Fatal(err)
+		}
+		putPartial(b, &ip)
+		o, ok := PartialOffload(b, &ip)
+		want := bytes.Clone(b)
+		CompleteChecksum(want, &ip)
+		if o.Complete(b); !ok || !bytes.Equal(b, want) || !VerifyChecksum(b, &ip) {
+			t.Errorf("%s: got %x, want %x", name, b, want)
+		}
 	}
 }
 

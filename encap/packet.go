@@ -21,8 +21,8 @@ type IP struct {
 	Src, Dst netip.Addr // never IPv4-mapped unless an IPv6 header says so
 	Version  uint8      // 4 or 6
 	// Proto is the protocol at HeaderLen. It is that of an IPv6 extension header
-	// where the walk stopped before the end of them: more than maxExtensions, or
-	// a routing header with hops to go.
+	// if the walk stopped before the end of them: at more than maxExtensions, or
+	// at a routing header with hops to go.
 	Proto     uint8
 	HeaderLen int  // bytes up to the payload, IPv4 options and IPv6 extension headers included
 	Len       int  // bytes of the packet by its own header; what follows is padding
@@ -91,8 +91,8 @@ func ipv4Lengths(b []byte) (header, total int) {
 	return int(b[0]&0x0f) * 4, int(binary.BigEndian.Uint16(b[2:4]))
 }
 
-// Destination is the step of ParseIP that routing needs, for the path where every
-// nanosecond is paid per packet. It checks version and lengths as ParseIP does,
+// Destination is the step of ParseIP that routing needs, for the path on which every packet
+// pays for each nanosecond. It checks version and lengths as ParseIP does,
 // IPv6 extension headers excepted, so that after ok the fixed header, the IPv4
 // options and every byte that the packet claims to have are in b.
 func Destination(b []byte) (dst netip.Addr, etherType uint16, ok bool) {

@@ -17,9 +17,18 @@ func FlowHash(b []byte, ip *IP) uint32 {
 	return flowHash6(b, ports, ip.Proto)
 }
 
+// InitTCP prepares to split a TCP packet into segments of at most maxLen bytes, IP
+// header included.
+func (s *Splitter) InitTCP(packet []byte, maxLen int) error {
+	if err := s.reset(packet, ProtoTCP, tcpMinLen); err != nil {
+		return err
+	}
+	return s.plan(maxLen - s.headers)
+}
+
 // InitUDP prepares to split a UDP packet into datagrams of size payload bytes, the
 // last of which may be shorter: the boundaries that the sending application
-// set with UDP_SEGMENT, which no length limit can tell. The rest is as for Init.
+// set with UDP_SEGMENT, which no length limit can tell.
 // Datagrams of a packet without a checksum (IPv4 only) have none either.
 func (s *Splitter) InitUDP(packet []byte, size int) error {
 	if err := s.reset(packet, ProtoUDP, udpLen); err != nil {
@@ -29,7 +38,7 @@ func (s *Splitter) InitUDP(packet []byte, size int) error {
 }
 
 // SourcePort scales hash onto the ports from lo to hi, both included, as an
-// outer source port (RFC 7348 section 5). Where hi is not above lo it is lo.
+// outer source port (RFC 7348 section 5). If hi is not above lo it is lo.
 func SourcePort(hash uint32, lo, hi uint16) uint16 {
 	if hi <= lo {
 		return lo

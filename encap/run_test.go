@@ -80,7 +80,7 @@ func TestSplitterRuns(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tt.payload), func(t *testing.T) {
 			var s Splitter
-			if err := s.Init(tcpPacket(t, 4, pattern(tt.payload)), 52+tt.mss); err != nil {
+			if err := s.InitTCP(tcpPacket(t, 4, pattern(tt.payload)), 52+tt.mss); err != nil {
 				t.Fatal(err)
 			}
 			if got := s.RunLen(limit); got != tt.first {

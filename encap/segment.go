@@ -115,7 +115,7 @@ func (f *coalesceFlow) follows(s *segment) bool {
 
 // sameIP compares the IP headers of the first packet and of the one that would
 // be the nth after it, addresses and protocol excepted, which are of the flow.
-// IPv4 IDs count where fragments may be made (RFC 6864 section 4): the
+// IPv4 IDs count if fragments may be made (RFC 6864 section 4): the
 // host's split numbers segments one by one. Otherwise they mean nothing.
 func sameIP(a, b []byte, n int) bool {
 	if a[0]>>4 == 6 {

@@ -5,11 +5,11 @@ import (
 	"errors"
 )
 
-// The errors of Splitter.Init and Splitter.InitOffload, besides those of ParseIP.
+// The errors of Splitter.InitOffload, besides those of ParseIP.
 var (
 	// ErrNoSplit: not of the protocol asked for, a fragment, or longer headers
 	// than MaxSplitHeader.
-	ErrNoSplit = errors.New("no packet that can be split")
+	ErrNoSplit = errors.New("not a packet that can be split")
 	// ErrMaxLen: not one byte of payload fits behind the headers.
 	ErrMaxLen = errors.New("headers alone fill the largest segment")
 )
@@ -50,20 +50,11 @@ type Splitter struct {
 	l4Sum uint64 // of pseudo-header and L4 header, see putTCP and putUDP
 }
 
-// Init prepares to split a TCP packet into segments of at most maxLen bytes, IP
-// header included. The packet may be smaller: it is then its only segment. The
-// Splitter refers to the packet until the last segment was taken.
-func (s *Splitter) Init(packet []byte, maxLen int) error {
-	if err := s.reset(packet, ProtoTCP, tcpMinLen); err != nil {
-		return err
-	}
-	return s.plan(maxLen - s.headers)
-}
-
 // InitOffload prepares to split a superpacket at the boundaries that its vnet
 // header gives. HdrLen is ignored: in a forwarded packet it is
 // whatever was linear. GSO and CsumStart must be what is in the packet, else the
-// error is ErrNoSplit. The rest is as for Init.
+// error is ErrNoSplit. A packet with no more payload than o.Size is its only segment. The
+// Splitter refers to the packet until the last segment was taken.
 func (s *Splitter) InitOffload(packet []byte, o Offload) error {
 	var err error
 	switch o.GSO {

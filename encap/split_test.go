@@ -73,8 +73,8 @@ func TestSplitTCP(t *testing.T) {
 				packet = append(packet, "padding"...)
 
 				var s Splitter
-				if err := s.Init(packet, headers+tt.mss); err != nil {
-					t.Fatalf("Init: %v", err)
+				if err := s.InitTCP(packet, headers+tt.mss); err != nil {
+					t.Fatalf("InitTCP: %v", err)
 				}
 				n := s.Segments()
 				got, want := collect(t, &s), slowSplit(t, version, tt.flags, payload, tt.mss)
@@ -151,8 +151,8 @@ func TestSplitHeaders(t *testing.T) {
 
 	for name, packet := range map[string][]byte{"IPv4 options": options, "IPv6 extension": extension} {
 		var s Splitter
-		if err := s.Init(packet, 400); err != nil {
-			t.Errorf("%s: Init: %v", name, err)
+		if err := s.InitTCP(packet, 400); err != nil {
+			t.Errorf("%s: InitTCP: %v", name, err)
 		}
 		checkSplit(t, packet, collect(t, &s), 400)
 	}
@@ -221,8 +221,8 @@ func TestSplitRefuses(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var s Splitter
-			if err := s.Init(tt.packet, tt.maxLen); !errors.Is(err, tt.err) {
-				t.Errorf("Init error = %v, want %v", err, tt.err)
+			if err := s.InitTCP(tt.packet, tt.maxLen); !errors.Is(err, tt.err) {
+				t.Errorf("InitTCP error = %v, want %v", err, tt.err)
 			}
 			if _, _, ok := s.Next(make([]byte, MaxSplitHeader)); ok || s.Segments() != 0 {
 				t.Error("there are segments nevertheless")
@@ -243,8 +243,8 @@ func TestSplitKeepsPacket(t *testing.T) {
 	packet := tcpPacket(t, 4, pattern(5000))
 	before := string(packet)
 	var s Splitter
-	if err := s.Init(packet, 1000); err != nil {
-		t.Fatalf("Init: %v", err)
+	if err := s.InitTCP(packet, 1000); err != nil {
+		t.Fatalf("InitTCP: %v", err)
 	}
 	hdr := make([]byte, MaxSplitHeader)
 	for off := 52; ; {

@@ -83,7 +83,7 @@ func NewTemplate(vni uint32, dst, src MAC) Template {
 // the inner packet. It panics if b is shorter.
 func (t *Template) Put(b []byte, etherType uint16) {
 	h := (*[HeaderLen]byte)(b)
-	// Word by word: *h = *t would be a call of memmove, for the two might overlap.
+	// Word by word: *h = *t would be a call of memmove, because the two might overlap.
 	binary.LittleEndian.PutUint64(h[0:], binary.LittleEndian.Uint64(t[0:]))
 	binary.LittleEndian.PutUint64(h[8:], binary.LittleEndian.Uint64(t[8:]))
 	binary.LittleEndian.PutUint32(h[16:], binary.LittleEndian.Uint32(t[16:]))

@@ -17,8 +17,7 @@ func unhexString(tb testing.TB, s string) []byte {
 	return b
 }
 
-// TestParseVXLAN has the rows that were tried against a kernel device
-// (facts/flannel.md 5.9).
+// TestParseVXLAN has the rows that were tried against a kernel device.
 func TestParseVXLAN(t *testing.T) {
 	for _, tt := range []struct {
 		name, header string
