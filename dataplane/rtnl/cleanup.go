@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -83,6 +84,34 @@ func (c *Conn) RemoveOurs(name string) (bool, error) {
 	return true, c.DeleteLink(l)
 }
 
+// RemoveTemporary removes, from the network namespace of the calling thread, the devices of a VNI that were to take
+// the place of others: nobody finishes that after a crash, and they may hold the VNI and the port. It
+// returns the names of those that it removed. No dataplane of this VNI may be open.
+func RemoveTemporary(vni uint32) (removed []string, err error) {
+	c, err := Open()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	for _, name := range []string{TemporaryName(false, vni), TemporaryName(true, vni), TemporaryTUNName(vni)} {
+		gone, rerr := c.RemoveOurs(name)
+		if err = errors.Join(err, rerr); gone {
+			removed = append(removed, name)
+		}
+	}
+	return removed, err
+}
+
+// isOurs reports whether a device is overlayd's. One with a temporary name is, also if its maker was killed before
+// it marked it.
 func isOurs(a *netlink.LinkAttrs) bool {
-	return a.Alias == Alias && (dataplane.IsDeviceName(a.Name) || strings.HasPrefix(a.Name, TemporaryPrefix))
+	return a.Alias == Alias && dataplane.IsDeviceName(a.Name) || (a.Alias == Alias || a.Alias == "") && isTemporaryName(a.Name)
+}
+
+// isTemporaryName reports whether overlayd gives devices that name for a while.
+func isTemporaryName(name string) bool {
+	rest, ok := strings.CutPrefix(name, TemporaryPrefix)
+	vni, err := strconv.ParseUint(strings.TrimPrefix(strings.TrimPrefix(rest, "6."), "t"), 10, 24)
+	v := uint32(vni)
+	return ok && err == nil && slices.Contains([]string{TemporaryName(false, v), TemporaryName(true, v), TemporaryTUNName(v)}, name)
 }

@@ -3,6 +3,7 @@ package rtnl
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/rtmsg"
 )
 
 // ErrNotFound means that there is no such link.
@@ -22,13 +24,18 @@ const dumpTries = 10
 // Conn is one netlink connection to one network namespace. Its methods may be
 // called from several goroutines.
 type Conn struct {
-	// OnChange, if not nil, gets each change that SetLink, SetAddrs, AddAddrs and SetRoutes are about to
-	// make. It is set before these are called.
+	// OnChange, if not nil, gets each change that SetLink, SetAddrs, AddAddrs and SetRoutes try to make:
+	// just before the try, and an added route just after it. It is set before these are called.
 	OnChange func(dataplane.Change)
+	// NoLiveRename is for tests: Rename does as on a kernel before 6.2. It is set before Rename is called.
+	NoLiveRename bool
 
 	h       *netlink.Handle
 	raw     *nl.SocketHandle // for requests that the library does not support
 	changes atomic.Uint64
+
+	batching sync.Mutex // of batch
+	batch    *rtmsg.Conn
 }
 
 // Open connects to the network namespace of the calling thread.
@@ -44,20 +51,27 @@ func Open() (*Conn, error) {
 	}
 	// Old kernels do not have it: they send all routes, and ours are found among them.
 	_ = unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
-	return &Conn{h: h, raw: &nl.SocketHandle{Socket: s}}, nil
+	batch, err := rtmsg.Open()
+	if err != nil {
+		h.Close()
+		s.Close()
+		return nil, fmt.Errorf("open netlink: %w", err)
+	}
+	return &Conn{h: h, raw: &nl.SocketHandle{Socket: s}, batch: batch}, nil
 }
 
 // Close ends the connection; what it made stays.
 func (c *Conn) Close() {
 	c.h.Close()
 	c.raw.Close()
+	c.batch.Close()
 }
 
 // Handle returns the connection for steps that only one caller needs.
 func (c *Conn) Handle() *netlink.Handle { return c.h }
 
-// Changes returns how many changes SetLink, SetAddrs, AddAddrs and SetRoutes have made, failed ones
-// included: if it stays the same, all was as wanted.
+// Changes returns how many changes SetLink, SetAddrs, AddAddrs and SetRoutes have tried to make, without
+// the routes that are taken ([ErrRouteTaken]): if it stays the same, all was as wanted, or taken.
 func (c *Conn) Changes() uint64 { return c.changes.Load() }
 
 // changing counts a change and reports it.
@@ -70,7 +84,7 @@ func (c *Conn) changing(op dataplane.Op, kind, key, was, is string) {
 
 // The kinds of objects in a Change.
 const (
-	KindDevice  = "device"
+	KindDevice  = dataplane.KindDevice
 	KindAddress = "address"
 	KindRoute   = "route"
 )

@@ -16,6 +16,9 @@ const Alias = "overlayd"
 // After a crash one may be left, which Cleanup knows by it.
 const TemporaryPrefix = "ovl."
 
+// TemporaryTUNName returns the name of the userspace dataplane's device that is to take another's place.
+func TemporaryTUNName(vni uint32) string { return fmt.Sprintf("%st%d", TemporaryPrefix, vni) }
+
 // TemporaryName returns the name of the device over IPv4 or IPv6 that is to take another's place.
 func TemporaryName(ipv6 bool, vni uint32) string {
 	if ipv6 {

@@ -8,6 +8,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/rtmsg"
 )
 
 // ourRoutes returns overlayd's routes in the main table. The kernel leaves out the others
@@ -28,7 +30,7 @@ func (c *Conn) ourRoutes() ([]netlink.Route, error) {
 			return nil, fmt.Errorf("list routes of protocol %d: %w", RouteProtocol, err)
 		}
 		for _, m := range msgs {
-			if r, ok := parseRoute(m); ok {
+			if r, ok := ParseRoute(m); ok && r.Table == unix.RT_TABLE_MAIN && r.Protocol == RouteProtocol { // old kernels send all
 				routes = append(routes, r)
 			}
 		}
@@ -36,27 +38,27 @@ func (c *Conn) ourRoutes() ([]netlink.Route, error) {
 	return routes, nil
 }
 
-// parseRoute reads a route message; ok is false if it is malformed or not one of ours in the
-// main table, which kernels that do not filter send too.
-func parseRoute(m []byte) (r netlink.Route, ok bool) {
+// ParseRoute reads a route message. ok is false if it is malformed, or the route is a cached one. The result
+// refers to m.
+func ParseRoute(m []byte) (r netlink.Route, ok bool) {
 	if len(m) < unix.SizeofRtMsg || len(m)%unix.NLMSG_ALIGNTO != 0 { // attributes are padded; netlink v1.3.1 relies on it
 		return r, false
 	}
 	h := nl.DeserializeRtMsg(m)
-	if h.Table != unix.RT_TABLE_MAIN || h.Protocol != RouteProtocol || h.Flags&unix.RTM_F_CLONED != 0 {
-		return r, false
-	}
 	attrs, err := nl.ParseRouteAttr(m[unix.SizeofRtMsg:])
-	if err != nil {
+	if err != nil || h.Flags&unix.RTM_F_CLONED != 0 {
 		return r, false
 	}
 	r = netlink.Route{Family: int(h.Family), Table: int(h.Table), Protocol: netlink.RouteProtocol(h.Protocol), Scope: netlink.Scope(h.Scope),
-		Type: int(h.Type), Tos: int(h.Tos), Flags: int(h.Flags), Dst: IPNet(unspecified(h.Family))}
+		Type: int(h.Type), Tos: int(h.Tos), Flags: int(h.Flags)}
+	dst := netip.IPv6Unspecified()
+	if h.Family == unix.AF_INET {
+		dst = netip.IPv4Unspecified()
+	}
 	for _, a := range attrs {
 		switch a.Attr.Type {
 		case unix.RTA_DST:
-			addr, _ := netip.AddrFromSlice(a.Value)
-			r.Dst = IPNet(netip.PrefixFrom(addr, int(h.Dst_len)))
+			dst, _ = netip.AddrFromSlice(a.Value)
 		case unix.RTA_GATEWAY:
 			r.Gw = a.Value
 		case unix.RTA_VIA:
@@ -67,17 +69,12 @@ func parseRoute(m []byte) (r netlink.Route, ok bool) {
 		case unix.RTA_PREFSRC:
 			r.Src = a.Value
 		case unix.RTA_OIF:
-			r.LinkIndex = int(nl.NativeEndian().Uint32(a.Value))
+			r.LinkIndex = int(rtmsg.Uint32(a.Value))
 		case unix.RTA_PRIORITY:
-			r.Priority = int(nl.NativeEndian().Uint32(a.Value))
+			r.Priority = int(rtmsg.Uint32(a.Value))
 		}
 	}
-	return r, true
-}
-
-func unspecified(family uint8) netip.Prefix {
-	if family == unix.AF_INET {
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	p := netip.PrefixFrom(dst, int(h.Dst_len))
+	r.Dst = IPNet(p)
+	return r, p.IsValid()
 }

@@ -45,6 +45,14 @@ func TestOurRoutesAsTheLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// A kernel before 4.20 sends all routes.
+	if err := unix.SetsockoptInt(c.raw.Socket.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 0); err != nil {
+		t.Fatal(err)
+	}
+	all, err := c.ourRoutes()
+	if diff := cmp.Diff(got, all); diff != "" || err != nil {
+		t.Errorf("from a kernel that sends all: %v, %s", err, diff)
+	}
 	want, err := c.h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: RouteProtocol}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil || len(want) != 8 {
 		t.Fatalf("the library lists %v, %v", want, err)
@@ -105,7 +113,7 @@ func TestForeignRoutesAreNotListed(t *testing.T) {
 
 func TestParseRouteRefusesRubbish(t *testing.T) {
 	good := (&nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_INET, Table: unix.RT_TABLE_MAIN, Protocol: RouteProtocol}}).Serialize()
-	if r, ok := parseRoute(good); !ok || Prefix(r.Dst) != netip.MustParsePrefix("0.0.0.0/0") {
+	if r, ok := ParseRoute(good); !ok || Prefix(r.Dst) != netip.MustParsePrefix("0.0.0.0/0") {
 		t.Errorf("the default route is %v", r)
 	}
 	for name, m := range map[string][]byte{
@@ -114,9 +122,9 @@ func TestParseRouteRefusesRubbish(t *testing.T) {
 		"odd":           append(slices.Clone(good), 0),
 		"bad attribute": append(slices.Clone(good), 200, 0, 1, 0),
 		"cloned":        (&nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_INET, Table: unix.RT_TABLE_MAIN, Protocol: RouteProtocol, Flags: unix.RTM_F_CLONED}}).Serialize(),
-		"foreign":       (&nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_INET, Table: unix.RT_TABLE_MAIN, Protocol: 4}}).Serialize(),
+		"too long":      (&nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_INET, Table: unix.RT_TABLE_MAIN, Dst_len: 33}}).Serialize(),
 	} {
-		if r, ok := parseRoute(m); ok {
+		if r, ok := ParseRoute(m); ok {
 			t.Errorf("%s: read as %v", name, r)
 		}
 	}

@@ -86,6 +86,27 @@ func (c *Conn) SetLink(index, mtu int, alias string, up bool) error {
 	return errors.Join(errs...)
 }
 
+// Rename gives a link another name. It reports whether the link went down for that, and lost what was on it: kernels
+// before 6.2 rename no link that is up.
+func (c *Conn) Rename(l netlink.Link, name string) (down bool, err error) {
+	err = unix.EBUSY
+	if !c.NoLiveRename || l.Attrs().Flags&net.FlagUp == 0 {
+		err = c.h.LinkSetName(l, name)
+	}
+	if errors.Is(err, unix.EBUSY) {
+		if holder, e := c.Link(name); e == nil { // these kernels look at the name later
+			return false, fmt.Errorf("rename %s to %s: a device of type %s has this name", l.Attrs().Name, name, holder.Type())
+		}
+		if err = c.h.LinkSetDown(l); err == nil {
+			down, err = true, c.h.LinkSetName(l, name)
+		}
+	}
+	if err != nil {
+		return down, fmt.Errorf("rename %s to %s: %w", l.Attrs().Name, name, err)
+	}
+	return down, nil
+}
+
 // DeleteLink deletes the link; it is not an error if it is already gone. From one with
 // [Alias] overlayd's routes go first: for every nexthop that goes with its device
 // and still has routes the kernel walks the whole routing table (6.18, 20 000

@@ -3,10 +3,8 @@ package rtnl
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,13 +15,13 @@ type OtherRoute struct {
 	Text string // much as ip(8) writes it
 }
 
-// RoutesOfOthers returns the routes of the main table to each of dsts that are not overlayd's. It
+// RoutesOfOthers returns the routes of the main table that are not overlayd's, to destinations that are wanted. It
 // lists all routes of the host.
-func (c *Conn) RoutesOfOthers(dsts []netip.Prefix) ([]OtherRoute, error) {
+func (c *Conn) RoutesOfOthers(wanted func(dst netip.Prefix) bool) ([]OtherRoute, error) {
 	others, err := Retry(func() (others []netlink.Route, err error) {
 		filter := &netlink.Route{Table: unix.RT_TABLE_MAIN}
 		err = c.h.RouteListFilteredIter(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
-			if r.Protocol != RouteProtocol && slices.Contains(dsts, Prefix(r.Dst)) {
+			if r.Protocol != RouteProtocol && wanted(Prefix(r.Dst)) {
 				others = append(others, r)
 			}
 			return true
@@ -43,7 +41,15 @@ func (c *Conn) RoutesOfOthers(dsts []netip.Prefix) ([]OtherRoute, error) {
 // describe writes a route much as ip(8) does.
 func (c *Conn) describe(r netlink.Route) string {
 	text := r.Dst.String()
-	if r.Type != unix.RTN_UNICAST {
+	switch r.Type {
+	case unix.RTN_UNICAST:
+	case unix.RTN_BLACKHOLE:
+		text = "blackhole " + text
+	case unix.RTN_UNREACHABLE:
+		text = "unreachable " + text
+	case unix.RTN_PROHIBIT:
+		text = "prohibit " + text
+	default:
 		text = fmt.Sprintf("%s of type %d", text, r.Type)
 	}
 	if r.Gw != nil {
@@ -53,40 +59,4 @@ func (c *Conn) describe(r netlink.Route) string {
 		text += " dev " + l.Attrs().Name
 	}
 	return text + " proto " + r.Protocol.String()
-}
-
-// ParseRoute reads the destination, gateway, type and protocol of a route message. main
-// reports whether it is in the main table; ok is false if it is cached or malformed.
-func ParseRoute(body []byte) (r netlink.Route, main, ok bool) {
-	if len(body) < unix.SizeofRtMsg || len(body)%unix.NLMSG_ALIGNTO != 0 { // attributes are padded; netlink v1.3.1 relies on it
-		return r, false, false
-	}
-	h := nl.DeserializeRtMsg(body)
-	attrs, err := nl.ParseRouteAttr(body[unix.SizeofRtMsg:])
-	if err != nil || h.Flags&unix.RTM_F_CLONED != 0 {
-		return r, false, false
-	}
-	zero := netip.IPv6Unspecified()
-	if h.Family == unix.AF_INET {
-		zero = netip.IPv4Unspecified()
-	}
-	dst, via := zero, netip.Addr{}
-	for _, a := range attrs {
-		switch addr, valid := netip.AddrFromSlice(a.Value); {
-		case !valid || addr.BitLen() != zero.BitLen():
-		case a.Attr.Type == unix.RTA_DST:
-			dst = addr
-		case a.Attr.Type == unix.RTA_GATEWAY:
-			via = addr
-		}
-	}
-	p := netip.PrefixFrom(dst, int(h.Dst_len))
-	if !p.IsValid() {
-		return r, false, false
-	}
-	r = netlink.Route{Dst: IPNet(p), Protocol: netlink.RouteProtocol(h.Protocol), Type: int(h.Type), Flags: int(h.Flags)}
-	if via.IsValid() {
-		r.Gw = via.AsSlice()
-	}
-	return r, h.Table == unix.RT_TABLE_MAIN, true
 }

@@ -13,8 +13,16 @@ import (
 )
 
 // ErrRouteTaken means that somebody else has a route to that destination, of another protocol.
-// It is never replaced.
-var ErrRouteTaken = errors.New("somebody else has a route to it")
+// It is never replaced. It wraps [dataplane.ErrRouteTaken].
+var ErrRouteTaken error = takenError{}
+
+type takenError struct{}
+
+// Error implements error.
+func (takenError) Error() string { return "somebody else has a route to it" }
+
+// Unwrap lets errors.Is see what a peer's status says.
+func (takenError) Unwrap() error { return dataplane.ErrRouteTaken }
 
 // Routes are the link-scope routes that an overlay device is to have.
 type Routes struct {
@@ -25,6 +33,8 @@ type Routes struct {
 	// Subnets have a route each. One takes the place of a direct route (IsHostRoute) of the same
 	// destination, at once.
 	Subnets []netip.Prefix
+	// Over are indices of links that are to go: a route there, whoever's, gives way to that of a subnet, at once.
+	Over []int
 }
 
 // WholeMetric is the metric of a route to a whole network: more than any route of others has.
@@ -45,49 +55,52 @@ func (e *RouteError) Unwrap() error { return e.Err }
 // SetRoutes makes the overlayd routes on the link (those with [RouteProtocol] in
 // the main table) be exactly those of w. What an overlayd with another VNI or dataplane left on
 // another link is removed if it leads into one of the networks: two live overlays of one host have
-// no address in common. Host routes ([IsHostRoute]) are left alone but for those that a subnet's
-// replaces. Nothing is removed before its successor is there. A destination that somebody else already routes is a [*RouteError] that wraps
-// [ErrRouteTaken], and does not keep the others from being set.
+// no address in common. Host routes ([IsHostRoute]) are left alone, except those that the route of a
+// subnet replaces. Nothing is removed before its successor is there. A destination that somebody else
+// already routes is a [*RouteError] that wraps [ErrRouteTaken], and does not keep the others from being set.
 func (c *Conn) SetRoutes(index int, w Routes) error {
 	all, err := c.ourRoutes()
 	if err != nil {
 		return err
 	}
 	p := planRoutes(all, index, w)
-	errs := c.deleteRoutes(p.conflicting)
-	for _, r := range p.missing {
-		if err := c.addRoute(r, p.replaces[Prefix(r.Dst)]); err != nil {
-			errs = append(errs, err)
-		}
-	}
+	errs := []error{c.replaceOn(w.Over, &p)}
+	errs = append(errs, c.deleteRoutes(p.conflicting)...)
+	errs = append(errs, c.addRoutes(p.missing, p.replaces)...)
 	return errors.Join(append(errs, c.deleteRoutes(p.stale)...)...)
 }
 
-func (c *Conn) deleteRoutes(routes []netlink.Route) (errs []error) {
-	for _, r := range routes {
-		c.changing(dataplane.OpDelete, KindRoute, r.Dst.String(), fmt.Sprintf("link %d", r.LinkIndex), "")
-		if err := c.DeleteRoute(r); err != nil {
-			errs = append(errs, err)
+// replaceOn has missing routes replace those of the same destination on these links.
+func (c *Conn) replaceOn(links []int, p *routePlan) error {
+	for _, index := range links {
+		routes, err := c.routesOn(index)
+		if err != nil {
+			return err
+		}
+		there := map[netip.Prefix]bool{}
+		for _, r := range routes {
+			dst := Prefix(r.Dst)
+			there[dst] = there[dst] || MetricOf(dst, r.Priority) == 0
+		}
+		for _, m := range p.missing {
+			if dst := Prefix(m.Dst); m.Priority == 0 && there[dst] {
+				p.replaces[dst] = true
+			}
 		}
 	}
-	return errs
+	return nil
 }
 
-// addRoute adds a route, or puts it in the place of another one of overlayd.
-func (c *Conn) addRoute(r netlink.Route, replaces bool) error {
-	op, do := dataplane.OpAdd, c.h.RouteAdd
-	if replaces {
-		op, do = dataplane.OpReplace, c.h.RouteReplace
-	}
-	err := do(&r)
-	if errors.Is(err, unix.EEXIST) { // and so it stays, however often it is tried
-		return &RouteError{Prefix(r.Dst), ErrRouteTaken}
-	}
-	c.changing(op, KindRoute, r.Dst.String(), "", fmt.Sprintf("link %d", r.LinkIndex))
+// routesOn lists the routes of the main table on a link.
+func (c *Conn) routesOn(index int) ([]netlink.Route, error) {
+	filter := &netlink.Route{LinkIndex: index, Table: unix.RT_TABLE_MAIN}
+	routes, err := Retry(func() ([]netlink.Route, error) {
+		return c.h.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
-		return &RouteError{Prefix(r.Dst), err}
+		return nil, fmt.Errorf("list routes of link %d: %w", index, err)
 	}
-	return nil
+	return routes, nil
 }
 
 // routePlan is what SetRoutes does: conflicting routes go before the missing ones can be added,
@@ -110,7 +123,7 @@ func planRoutes(all []netlink.Route, index int, w Routes) (p routePlan) {
 	for _, r := range all {
 		dst := Prefix(r.Dst)
 		metric, wanted := metrics[dst]
-		same := wanted && metricOf(r) == metric
+		same := wanted && MetricOf(dst, r.Priority) == metric
 		switch {
 		case IsHostRoute(r):
 			if same && r.Type == unix.RTN_UNICAST {
@@ -138,21 +151,19 @@ func planRoutes(all []netlink.Route, index int, w Routes) (p routePlan) {
 	return p
 }
 
-// metricOf returns a route's metric, 0 for its family's default.
-func metricOf(r netlink.Route) int {
-	if r.Priority == defaultMetric6 && Prefix(r.Dst).Addr().Is6() {
+// MetricOf returns the metric of a route to dst that has this priority, 0 for its family's default.
+func MetricOf(dst netip.Prefix, priority int) int {
+	const defaultMetric6 = 1024 // what the kernel gives an IPv6 route without a metric (IP6_RT_PRIO_USER)
+	if priority == defaultMetric6 && dst.Addr().Is6() {
 		return 0
 	}
-	return r.Priority
+	return priority
 }
 
-// defaultMetric6 is what the kernel gives an IPv6 route without a metric (IP6_RT_PRIO_USER).
-const defaultMetric6 = 1024
-
-// IsHostRoute reports whether a route of [RouteProtocol] is one that does not lead to
-// an overlay device, which are dataplane/hostroute's and no dataplane's: a direct route,
-// whose gateway is an underlay address and needs no onlink flag (those of the dataplanes
-// have no gateway, or the subnet's base address, on link), or a blackhole.
+// IsHostRoute reports whether r is a host route: one of [RouteProtocol] that does not lead to an
+// overlay device. These belong to dataplane/hostroute and not to a dataplane: direct routes,
+// whose gateway is an underlay address and needs no onlink flag (routes of the dataplanes
+// have no gateway, or the subnet's base address, on link), and blackholes.
 func IsHostRoute(r netlink.Route) bool {
 	if r.Protocol != RouteProtocol || r.Dst == nil {
 		return false
@@ -176,15 +187,12 @@ func isLinkRoute(r netlink.Route, index int) bool {
 const heldMetric = 1<<20 + 1
 
 // HoldRoutes puts a blackhole beneath each route of ours and of flannel's on a link that is about to go, so
-// that nothing leaves by another way until other routes stand there. dataplane/hostroute removes
-// them once the overlay is synced.
+// that nothing leaves by another way until other routes stand there. ReleaseRoutes, or dataplane/hostroute,
+// removes them once the overlay is synced.
 func (c *Conn) HoldRoutes(index int) error {
-	filter := &netlink.Route{LinkIndex: index, Table: unix.RT_TABLE_MAIN}
-	routes, err := Retry(func() ([]netlink.Route, error) {
-		return c.h.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
-	})
+	routes, err := c.routesOn(index)
 	if err != nil {
-		return fmt.Errorf("list routes of link %d: %w", index, err)
+		return err
 	}
 	var errs []error
 	for _, r := range routes {

@@ -9,7 +9,7 @@ import (
 
 // SysctlError means that a sysctl cannot be read or set.
 type SysctlError struct {
-	Name  string // dotted, as for sysctl(8); a dot inside an interface name is written as a slash
+	Name  string // as SysctlName returns it
 	Value string // what it should be
 	Err   error
 }
@@ -36,9 +36,11 @@ func SetSysctl(path, value string) error {
 		err = os.WriteFile(file, []byte(value), 0)
 	}
 	if err != nil {
-		// sysctl(8) writes net.ipv4.conf.eth0/1.forwarding for the interface eth0.1.
-		name := strings.NewReplacer("/", ".", ".", "/").Replace(path)
-		return &SysctlError{Name: name, Value: value, Err: err}
+		return &SysctlError{Name: SysctlName(path), Value: value, Err: err}
 	}
 	return nil
 }
+
+// SysctlName returns the name that sysctl(8) has for a path below /proc/sys: net.ipv4.conf.eth0/1.forwarding
+// for that of the interface eth0.1.
+func SysctlName(path string) string { return strings.NewReplacer("/", ".", ".", "/").Replace(path) }
