@@ -3,6 +3,7 @@
 //
 //	conn.go   one exchange with the kernel
 //	step.go   Step, Commit: changes that happen all at once or not at all
+//	hold.go   Hold: tables that go with the process
 //	read.go   Read, Reader: the present tables, chains and rules
 //	rule.go   Rule, Chain, as the kernel reports them (parse.go)
 //	expr.go   expressions of rules, encoded with google/nftables/expr

@@ -59,6 +59,23 @@ func DestinationPort(port uint16) []expr.Any {
 		Equal(binary.BigEndian.AppendUint16(nil, port))}
 }
 
+// udpChecksum is the offset of the checksum in a UDP header (RFC 768).
+const udpChecksum = 6
+
+// WithoutChecksum is the condition that a UDP datagram has no checksum.
+func WithoutChecksum() []expr.Any {
+	return []expr.Any{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: udpChecksum, Len: 2}, Equal([]byte{0, 0})}
+}
+
+// SetDestinationPort makes a UDP datagram go to another port, and corrects its checksum if it has one.
+func SetDestinationPort(port uint16, checksum bool) []expr.Any {
+	write := &expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
+	if checksum {
+		write.CsumType, write.CsumOffset = expr.CsumTypeInet, udpChecksum
+	}
+	return []expr.Any{&expr.Immediate{Register: register, Data: binary.BigEndian.AppendUint16(nil, port)}, write}
+}
+
 // FromLocal is the condition that the source is an address of this host.
 func FromLocal() []expr.Any {
 	return []expr.Any{&expr.Fib{Register: register, FlagSADDR: true, ResultADDRTYPE: true}, Equal(native(unix.RTN_LOCAL))}

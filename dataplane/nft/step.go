@@ -27,6 +27,10 @@ func Commit(steps []Step) error {
 		return err
 	}
 	defer c.Close()
+	return commit(c, steps)
+}
+
+func commit(c *netlink.Conn, steps []Step) error {
 	frame := func(kind netlink.HeaderType) netlink.Message {
 		return netlink.Message{
 			Header: netlink.Header{Type: kind, Flags: netlink.Request},
@@ -54,6 +58,19 @@ func Commit(steps []Step) error {
 func NewTable(f Family, table string) Step {
 	attrs := attributes(func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, table) })
 	return Step{message(unix.NFT_MSG_NEWTABLE, f, netlink.Create, attrs), fmt.Sprintf("add table %s %s", f, table)}
+}
+
+// ownedTable is NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h (Linux 5.12).
+const ownedTable = 2
+
+// NewOwnedTable adds a table that only the holder of it can change (see [Hold]), and that goes with the holder.
+// Kernels before 5.12 refuse it.
+func NewOwnedTable(f Family, table string) Step {
+	attrs := attributes(func(e *netlink.AttributeEncoder) {
+		e.String(unix.NFTA_TABLE_NAME, table)
+		e.Uint32(unix.NFTA_TABLE_FLAGS, ownedTable)
+	})
+	return Step{message(unix.NFT_MSG_NEWTABLE, f, netlink.Create|netlink.Excl, attrs), fmt.Sprintf("add table %s %s of this process", f, table)}
 }
 
 // DeleteTable deletes a table with all its chains.

@@ -1,62 +1,86 @@
 package pace
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
 
 const ms = time.Millisecond
 
-func newSpread() *Spread {
-	return &Spread{Gather: 100 * ms, Intact: 400 * ms, Altered: 30 * time.Second}
-}
-
-func TestSpreadIsShortAfterAQuietTime(t *testing.T) {
-	s := newSpread()
-	for range 20 {
-		s.Note(Altered, 0, time.Unix(1000, 0))
-	}
-	busy, quiet := s.Wait(time.Unix(1001, 0)), s.Wait(time.Unix(1301, 0))
-	if busy < s.Altered*3/4 || busy > s.Altered*5/4 || quiet != s.Gather {
-		t.Errorf("wait %v, after a quiet time %v", busy, quiet)
-	}
-}
-
+// The first sign of a change is looked at soon, and the next a fixed time after that.
 func TestSpread(t *testing.T) {
-	type step struct {
-		after time.Duration // since the step before
-		found Finding
-		pause time.Duration // then
-	}
-	for name, steps := range map[string][]step{
-		"nothing to look at": {{0, Nothing, 0}, {100 * ms, Nothing, 0}},
-		"nothing to repair":  {{0, Intact, 200 * ms}, {ms, Intact, 400 * ms}, {ms, Intact, 400 * ms}},
-		"somebody undoes it": {{0, Altered, 200 * ms}, {ms, Altered, 400 * ms}, {ms, Altered, 800 * ms}, {ms, Altered, 1600 * ms},
-			{ms, Altered, 3200 * ms}, {ms, Altered, 6400 * ms}, {ms, Altered, 12800 * ms}, {ms, Altered, 25600 * ms},
-			{ms, Altered, 30 * time.Second}, {ms, Altered, 30 * time.Second}},
-		"quiet":          {{0, Altered, 200 * ms}, {3 * time.Second, Altered, 200 * ms}},
-		"quiet at last":  {{0, Intact, 200 * ms}, {3 * time.Second, Nothing, 0}},
-		"no more undone": {{0, Altered, 200 * ms}, {ms, Altered, 400 * ms}, {ms, Altered, 800 * ms}, {5 * time.Second, Intact, 800 * ms}, {4 * time.Second, Intact, 200 * ms}},
-	} {
-		s, now := newSpread(), time.Unix(1000, 0)
-		for i, step := range steps {
-			now = now.Add(step.after)
-			s.Wait(now)
-			if s.Note(step.found, 0, now); s.pause != step.pause {
-				t.Errorf("%s, step %d: pause %v, want %v", name, i, s.pause, step.pause)
-			}
+	s, now := Spread{Gather: 10 * ms, Between: 100 * ms}, time.Unix(1000, 0)
+	for range 20 {
+		if d := s.Wait(now); d != 10*ms {
+			t.Errorf("first wait %v", d)
 		}
+		s.Note(0, now)
+		if d := s.Wait(now.Add(20 * ms)); d != 80*ms {
+			t.Errorf("second wait %v", d)
+		}
+		now = now.Add(time.Second)
 	}
 }
 
-// Without limits the wait stays at Gather, whatever looks find.
-func TestSpreadWithoutLimits(t *testing.T) {
-	s, now := Spread{Gather: 250 * ms}, time.Unix(1000, 0)
-	for _, f := range []Finding{Intact, Altered, Nothing, Altered} {
-		s.Note(f, time.Second, now)
-		if d := s.Wait(now); d != s.Gather {
-			t.Errorf("wait %v", d)
+// Only the object that somebody fights over waits longer and longer, up to a limit, and not after the fight.
+func TestHolds(t *testing.T) {
+	var h Holds
+	now := time.Unix(1000, 0)
+	for i, want := range []time.Duration{100 * ms, 200 * ms, 400 * ms, 500 * ms, 500 * ms} {
+		h.Fought(now, "route a")
+		if d, held := h.Held(now, "route a"); !held || d < want*3/4 || d > want*5/4 {
+			t.Errorf("fight %d: held %v for %v, want about %v", i, held, d, want)
 		}
+		if d, held := h.Held(now, "route b"); held {
+			t.Errorf("fight %d: another object waits %v", i, d)
+		}
+		now = now.Add(700 * ms)
+		if _, held := h.Held(now, "route a"); held || !h.Any(now) {
+			t.Errorf("fight %d: held for too long, or forgotten", i)
+		}
+	}
+	if now = now.Add(3 * time.Second); h.Any(now) {
+		t.Error("a fight that is over is remembered")
+	}
+	h.Fought(now, "route a")
+	if d, _ := h.Held(now, "route a"); d > 125*ms {
+		t.Errorf("next fight: wait %v", d)
+	}
+}
+
+// Whoever looks only every five seconds repairs what somebody undoes at once no sooner.
+func TestFightsOfRareLooks(t *testing.T) {
+	f, now := Fights{Within: 7 * time.Second}, time.Unix(1000, 0)
+	for i := range 20 {
+		now = now.Add(5 * time.Second)
+		if got := f.Repaired(now, "rules"); got != (i+1 >= fightRepairs) {
+			t.Errorf("repair %d: fought %v", i, got)
+		}
+	}
+	if f.Repaired(now.Add(8*time.Second), "rules") {
+		t.Error("a later repair is fought")
+	}
+}
+
+func TestFights(t *testing.T) {
+	var f Fights
+	now := time.Unix(1000, 0)
+	for i, c := range []struct {
+		after time.Duration
+		want  bool
+	}{{0, false}, {time.Second, false}, {2 * time.Second, false}, {time.Second, false}, {time.Second, true}, {0, true}, {3 * time.Second, false}, {0, false}} {
+		now = now.Add(c.after)
+		if got := f.Repaired(now, "route a"); got != c.want {
+			t.Errorf("repair %d: fought %v, want %v", i, got, c.want)
+		}
+		f.Repaired(now.Add(time.Duration(i)*time.Hour), "route b")
+	}
+	for i := range 5000 {
+		f.Repaired(now.Add(time.Hour), fmt.Sprint(i))
+	}
+	if len(f.repaired) > fightsKept {
+		t.Errorf("remembers %d objects", len(f.repaired))
 	}
 }
 
@@ -66,7 +90,7 @@ func TestSpreadRests(t *testing.T) {
 		{0, 100 * ms}, {5 * ms, 100 * ms}, {50 * ms, 500 * ms}, {time.Minute, time.Second},
 	} {
 		s, now := Spread{Gather: 100 * ms, Rest: time.Second}, time.Unix(1000, 0)
-		s.Note(Intact, tc.took, now)
+		s.Note(tc.took, now)
 		if d := s.Wait(now); d != tc.want {
 			t.Errorf("after a look of %v: wait %v, want %v", tc.took, d, tc.want)
 		}

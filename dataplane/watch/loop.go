@@ -21,12 +21,19 @@ type Loop struct {
 	// dropped some, or Resync has passed. It may be nil.
 	Forget func()
 	// Look compares and repairs. An error ends Run.
-	Look func(ctx context.Context) (pace.Finding, error)
+	Look func(ctx context.Context) error
 	// Spread decides how long to wait between a notification and the look.
 	Spread pace.Spread
 	// Resync is the time between two looks without a notification; 0: no such looks.
 	Resync time.Duration
+	// Pending reports whether something could not be made as wanted: then Look is called again after
+	// RetryPeriod, because the obstacle may go without a notification. It may be nil.
+	Pending func() bool
 }
+
+// RetryPeriod is the time between two tries of what somebody else stands in the way of. Tries that take long
+// are made less often: they take a tenth of the time at most.
+const RetryPeriod = 1500 * time.Millisecond
 
 func (l *Loop) forget() {
 	if l.Forget != nil {
@@ -55,7 +62,13 @@ func (l *Loop) run(ctx context.Context, wake <-chan struct{}, failed <-chan erro
 		resync = tick.C
 	}
 	var due <-chan time.Time // nil: no look is planned
+	retry := time.NewTimer(RetryPeriod)
+	defer retry.Stop()
+	if l.Pending == nil {
+		retry.Stop()
+	}
 	for {
+		retries := false
 		select {
 		case <-ctx.Done():
 			return nil
@@ -66,17 +79,24 @@ func (l *Loop) run(ctx context.Context, wake <-chan struct{}, failed <-chan erro
 				due = time.After(l.Spread.Wait(time.Now()))
 			}
 			continue
+		case <-retry.C:
+			if retries = l.Pending(); !retries {
+				retry.Reset(RetryPeriod)
+				continue
+			}
 		case <-resync:
 			l.forget()
 		case <-due:
 		}
 		due = nil
 		start := time.Now()
-		found, err := l.Look(ctx)
-		if err != nil {
+		if err := l.Look(ctx); err != nil {
 			return err
 		}
 		now := time.Now()
-		l.Spread.Note(found, now.Sub(start), now)
+		l.Spread.Note(now.Sub(start), now)
+		if retries {
+			retry.Reset(max(RetryPeriod, 10*now.Sub(start)))
+		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,11 +26,15 @@ import (
 // peers causes notifications faster than anybody reads them.
 const receiveBuffer = 4 << 20
 
+// DeafResync is the Resync of a part whose Groups are Deaf.
+const DeafResync = 5 * time.Second
+
 // Groups are the multicast groups of one netlink protocol to subscribe to.
 type Groups struct {
 	Protocol int   // unix.NETLINK_ROUTE or unix.NETLINK_NETFILTER
 	Must     []int // Open fails without them
 	May      []int // old kernels do not have these
+	Deaf     bool  // join none of them: only Wake and Loop.Resync are a reason to look (for tests)
 }
 
 // Subscription is a socket that receives notifications. One goroutine calls Run, once;
@@ -57,6 +62,9 @@ func Open(g Groups) (*Subscription, error) {
 func subscribe(fd int, g Groups) error {
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fmt.Errorf("bind netlink socket: %w", err)
+	}
+	if g.Deaf {
+		return nil
 	}
 	// Without a larger buffer notifications are lost more often, and everything is read again.
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {

@@ -53,7 +53,7 @@ func looks() (<-chan struct{}, Loop) {
 	looked := make(chan struct{}, 100)
 	return looked, Loop{
 		Concerns: func(unix.NlMsghdr, []byte) bool { return true },
-		Look:     func(context.Context) (pace.Finding, error) { looked <- struct{}{}; return pace.Intact, nil },
+		Look:     func(context.Context) error { looked <- struct{}{}; return nil },
 		Spread:   pace.Spread{Gather: time.Millisecond},
 	}
 }
@@ -172,12 +172,16 @@ func TestLoopSpreadsLooks(t *testing.T) {
 		name         string
 		wakes, looks []time.Duration // since the start
 		takes        time.Duration   // one look
-		found        pace.Finding
 		resync       time.Duration
+		pending      bool
 	}{
 		{name: "one cause", wakes: []time.Duration{0, 30 * ms, 60 * ms}, looks: []time.Duration{100 * ms}},
 		{name: "two causes", wakes: []time.Duration{0, 500 * ms}, looks: []time.Duration{100 * ms, 600 * ms}},
 		{name: "during a look", wakes: []time.Duration{0, 150 * ms}, takes: 100 * ms, looks: []time.Duration{100 * ms, 1200 * ms}},
+		{name: "an obstacle", pending: true, looks: []time.Duration{1500 * ms}},
+		{name: "an obstacle, and many signs", pending: true, wakes: []time.Duration{0, 500 * ms, 1000 * ms, 1700 * ms},
+			looks: []time.Duration{100 * ms, 600 * ms, 1100 * ms, 1500 * ms, 1800 * ms}},
+		{name: "expensive, and an obstacle", pending: true, takes: 200 * ms, looks: []time.Duration{1500 * ms}},
 		{name: "resync", resync: 300 * ms, looks: []time.Duration{300 * ms, 600 * ms, 900 * ms, 1200 * ms, 1500 * ms, 1800 * ms}},
 		{name: "resync while a look is due", wakes: []time.Duration{250 * ms}, resync: 300 * ms,
 			looks: []time.Duration{300 * ms, 600 * ms, 900 * ms, 1200 * ms, 1500 * ms, 1800 * ms}},
@@ -186,11 +190,11 @@ func TestLoopSpreadsLooks(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
 				var got []time.Duration
-				l := Loop{Resync: tc.resync, Spread: pace.Spread{Gather: 100 * ms, Rest: time.Second},
-					Look: func(context.Context) (pace.Finding, error) {
+				l := Loop{Resync: tc.resync, Pending: func() bool { return tc.pending }, Spread: pace.Spread{Gather: 100 * ms, Rest: time.Second},
+					Look: func(context.Context) error {
 						got = append(got, time.Since(start))
 						time.Sleep(tc.takes)
-						return tc.found, nil
+						return nil
 					}}
 				wake := make(chan struct{}, 1)
 				for _, d := range tc.wakes {
@@ -213,7 +217,7 @@ func TestLoopEndsWithTheErrorOfLook(t *testing.T) {
 	refused := errors.New("refused")
 	wake := make(chan struct{}, 1)
 	pace.Wake(wake)
-	l := Loop{Look: func(context.Context) (pace.Finding, error) { return pace.Nothing, refused }}
+	l := Loop{Look: func(context.Context) error { return refused }}
 	if err := l.run(t.Context(), wake, nil); !errors.Is(err, refused) {
 		t.Errorf("got %v", err)
 	}

@@ -1,0 +1,34 @@
+package sysctl
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/overlayd/overlayd/dataplane/rtnl"
+)
+
+// keepRouterAdvertisements lets interfaces that take their addresses and default route from router
+// advertisements continue to do so when this host forwards: accept_ra 1 means only while it does
+// not forward, 2 always (Linux Documentation/networking/ip-sysctl.rst). It is called before forwarding is
+// turned on: that makes the kernel forget the routers of every interface whose accept_ra is not 2.
+func keepRouterAdvertisements() (err error) {
+	interfaces, err := filepath.Glob("/proc/sys/" + ip6Conf + "/*")
+	for _, dir := range interfaces {
+		name := filepath.Base(dir)
+		if name == "all" || name == "default" || !is(dir, "accept_ra", "1") || !is(dir, "forwarding", "0") {
+			continue
+		}
+		serr := rtnl.SetSysctl(filepath.Join(ip6Conf, name, "accept_ra"), "2")
+		if !errors.Is(serr, os.ErrNotExist) { // the interface is gone
+			err = errors.Join(err, serr)
+		}
+	}
+	return err
+}
+
+func is(dir, name, value string) bool {
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	return err == nil && strings.TrimSpace(string(b)) == value
+}

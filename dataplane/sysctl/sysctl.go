@@ -1,0 +1,237 @@
+// Package sysctl keeps what an overlay relies on in the kernel's settings: that this host forwards, and that
+// the overlay devices do, take packets whose way back is another, and follow no redirects.
+//
+// The kernel tells of changes of forwarding and rp_filter (RTM_NEWNETCONF). It does not tell of the others: they
+// are looked at more than once a second, which costs a few system calls. Other interfaces are never written
+// to, except for what turning forwarding on needs (routers.go): one that does not forward is reported.
+package sysctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/pace"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
+	"github.com/overlayd/overlayd/dataplane/watch"
+)
+
+// Paths below /proc/sys.
+const (
+	ipForward  = "net/ipv4/ip_forward"
+	ip4Conf    = "net/ipv4/conf"
+	ip6Conf    = "net/ipv6/conf"
+	ip6Forward = ip6Conf + "/all/forwarding"
+)
+
+// Config says what is to be kept.
+type Config struct {
+	Log        *slog.Logger
+	VNI        uint32 // its devices, if they are there
+	IPv4, IPv6 bool   // families of the overlay
+	Deaf       bool   // without the kernel's notices: for tests
+}
+
+// Settings are the kernel's settings that one overlay relies on. All calls must come from threads in one
+// network namespace.
+type Settings struct {
+	cfg    Config
+	watch  *watch.Subscription
+	report *dataplane.Reporter
+
+	noticed atomic.Bool // the kernel told of a change
+
+	mu      sync.Mutex
+	settled map[string]bool // as wanted when they were last looked at, by path
+	notices pace.Notices
+}
+
+// Open subscribes to the kernel's notices, in the network namespace of the calling thread. It writes nothing.
+func Open(c Config) (*Settings, error) {
+	w, err := watch.Open(watch.Groups{Protocol: unix.NETLINK_ROUTE,
+		May: []int{unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF}, Deaf: c.Deaf})
+	if err != nil {
+		return nil, fmt.Errorf("open kernel settings: %w", err)
+	}
+	s := &Settings{cfg: c, watch: w, report: dataplane.NewReporter(c.Log, "settings"), settled: map[string]bool{}}
+	s.noticed.Store(true)
+	return s, nil
+}
+
+// setting is what one sysctl is to be.
+type setting struct{ path, value string }
+
+// wanted returns what is to be kept, forwarding of the whole host first: the kernel then changes that of
+// all interfaces.
+func (s *Settings) wanted() (all []setting) {
+	if s.cfg.IPv4 {
+		all = append(all, setting{ipForward, "1"})
+	}
+	if s.cfg.IPv6 {
+		all = append(all, setting{ip6Forward, "1"})
+	}
+	for _, device := range s.devices() {
+		if dir := filepath.Join(ip4Conf, device); s.cfg.IPv4 && exists(dir) {
+			all = append(all, setting{dir + "/forwarding", "1"}, setting{dir + "/rp_filter", "2"}, setting{dir + "/accept_redirects", "0"})
+		}
+		if dir := filepath.Join(ip6Conf, device); s.cfg.IPv6 && exists(dir) {
+			all = append(all, setting{dir + "/forwarding", "1"}, setting{dir + "/accept_redirects", "0"}, setting{dir + "/accept_ra", "0"})
+		}
+	}
+	return all
+}
+
+func (s *Settings) devices() []string {
+	return []string{dataplane.DeviceName(s.cfg.VNI), dataplane.DeviceNameV6(s.cfg.VNI)}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat("/proc/sys/" + path)
+	return err == nil
+}
+
+// Sync implements dataplane.Part. What cannot be set is logged and reported by Status, and is no error: a host
+// that carries only its own traffic works without.
+func (s *Settings) Sync(_ context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
+	s.look()
+	return w, nil
+}
+
+// Prune implements dataplane.Part.
+func (s *Settings) Prune(context.Context, dataplane.Wanted) error { return nil }
+
+// Status implements dataplane.Part.
+func (s *Settings) Status() dataplane.PartStatus { return s.report.Status() }
+
+// Close implements dataplane.Part; the settings stay.
+func (s *Settings) Close() error { return s.watch.Close() }
+
+// period is the time between two looks without a notice.
+const period = 750 * time.Millisecond
+
+// Run sets again what others change, until ctx ends.
+func (s *Settings) Run(ctx context.Context, _ func()) error {
+	return s.watch.Run(ctx, watch.Loop{
+		Concerns: func(h unix.NlMsghdr, _ []byte) bool {
+			concerns := h.Type == unix.RTM_NEWNETCONF
+			if concerns {
+				s.noticed.Store(true)
+			}
+			return concerns
+		},
+		Look:   func(context.Context) error { s.look(); return nil },
+		Spread: pace.Spread{Gather: 10 * time.Millisecond, Between: 100 * time.Millisecond, Rest: time.Second},
+		Resync: period,
+	})
+}
+
+// look sets what is not as wanted.
+func (s *Settings) look() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var changes []dataplane.Change
+	var errs []error
+	wanted := s.wanted()
+	for _, w := range wanted {
+		was, err := s.set(w)
+		if err != nil {
+			errs = append(errs, err)
+			s.say(w, err)
+		} else if was != w.value && s.settled[w.path] {
+			changes = append(changes, dataplane.Change{Op: dataplane.OpReplace, Kind: "sysctl", Key: w.path, Was: was, Is: w.value})
+		}
+		s.settled[w.path] = err == nil
+	}
+	for path := range s.settled { // of devices that have gone
+		if !slices.ContainsFunc(wanted, func(w setting) bool { return w.path == path }) {
+			delete(s.settled, path)
+		}
+	}
+	if s.noticed.Swap(false) {
+		s.sayOthers()
+	}
+	err := errors.Join(errs...)
+	state := dataplane.StateOK
+	if err != nil {
+		state = dataplane.StateDegraded
+	}
+	s.report.Publish(state, err, dataplane.ObjectStatus{Kind: "sysctl", Wanted: len(wanted), Have: len(wanted) - len(errs)})
+	s.report.Repaired(changes...)
+}
+
+// set gives one setting its value, and returns the one it had.
+func (s *Settings) set(w setting) (was string, err error) {
+	b, err := os.ReadFile("/proc/sys/" + w.path)
+	if was = strings.TrimSpace(string(b)); err == nil && was == w.value {
+		return was, nil
+	}
+	var routers error
+	if w.path == ip6Forward {
+		routers = keepRouterAdvertisements()
+	}
+	if err = rtnl.SetSysctl(w.path, w.value); err == nil && routers != nil {
+		s.sayRouters(routers)
+	}
+	if errors.Is(err, os.ErrNotExist) && w.path != ipForward && w.path != ip6Forward {
+		return w.value, nil // the device has gone
+	}
+	return was, err
+}
+
+// say reports once what cannot be set, what does not work now, and how the user can set it.
+func (s *Settings) say(w setting, err error) {
+	due, _ := s.notices.Due(time.Now(), pace.Notice{Key: w.path, Text: err.Error()})
+	if len(due) == 0 {
+		return
+	}
+	name := rtnl.SysctlName(w.path) + "=" + w.value
+	fix := "sysctl -w " + name + " on the host, or docker run --sysctl " + name
+	switch w.path {
+	case ipForward, ip6Forward:
+		family := map[string]string{ipForward: "IPv4", ip6Forward: "IPv6"}[w.path]
+		s.cfg.Log.Error(family+" forwarding is off and cannot be turned on: only this host itself is reachable over the overlay, nothing behind it",
+			"err", err, "fix", fix)
+	default:
+		s.cfg.Log.Warn("a setting of the overlay device cannot be made as it should be", "err", err, "fix", fix)
+	}
+}
+
+// sayRouters reports once the interfaces on which this host, as it forwards now, takes no router advertisements.
+func (s *Settings) sayRouters(err error) {
+	if due, _ := s.notices.Due(time.Now(), pace.Notice{Key: "accept_ra", Text: err.Error()}); len(due) > 0 {
+		s.cfg.Log.Warn("an interface takes no router advertisements any more, as this host forwards: its addresses and default route of IPv6 may go",
+			"err", err, "fix", "set the sysctl on the host, or give the interface fixed addresses and routes")
+	}
+}
+
+// sayOthers reports the other interfaces that do not forward although the host does.
+func (s *Settings) sayOthers() {
+	for _, conf := range []string{ip4Conf, ip6Conf} {
+		if conf == ip4Conf && !s.cfg.IPv4 || conf == ip6Conf && !s.cfg.IPv6 {
+			continue
+		}
+		dirs, _ := filepath.Glob("/proc/sys/" + conf + "/*") // the pattern is well-formed
+		for _, dir := range dirs {
+			name := filepath.Base(dir)
+			if slices.Contains(append(s.devices(), "all", "default", "lo"), name) || !is(dir, "forwarding", "0") {
+				continue
+			}
+			path := strings.TrimPrefix(dir, "/proc/sys/") + "/forwarding"
+			if due, _ := s.notices.Due(time.Now(), pace.Notice{Key: path, Text: "off"}); len(due) > 0 {
+				s.cfg.Log.Warn("an interface does not forward: nothing behind it is reached over the overlay", "interface", name,
+					"fix", "sysctl -w "+rtnl.SysctlName(path)+"=1, if pods are behind it")
+			}
+		}
+	}
+}
