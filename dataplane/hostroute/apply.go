@@ -12,8 +12,8 @@ import (
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
-// apply does ops in order and remembers which succeeded. It returns the direct routes that
-// the kernel refused by subnet, and every other failure as err.
+// apply does ops in order and remembers which succeeded. It returns by subnet the direct routes
+// that the kernel refused, and every other failure as err.
 func (r *Routes) apply(ops []op) (refused map[netip.Prefix]error, err error) {
 	var done []op
 	var errs []error

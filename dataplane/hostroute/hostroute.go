@@ -31,6 +31,7 @@ type Config struct {
 	Only      bool          // nothing else leads to the peers: Sync has an error for each that gets no direct route
 	Blackhole bool          // a blackhole for each own subnet
 	Resync    time.Duration // between two comparisons with the kernel; 0 means a minute
+	Deaf      bool          // notice no changes of others but by Resync, which is a few seconds then: for tests
 }
 
 // Routes keeps the host routes of one overlay. Its methods may be called from several
@@ -44,18 +45,20 @@ type Routes struct {
 	scope  atomic.Pointer[scope] // selects notifications
 	dirty  atomic.Bool           // the remembered routes may be wrong
 
-	mu       sync.Mutex
-	closed   bool
-	running  bool                 // notifications are read, so that routes can be remembered
-	last     *dataplane.Wanted    // of the last Sync
-	given    map[netip.Prefix]hop // the direct routes that the last Sync returned
-	known    bool                 // have is what the kernel has
-	have     []route
-	resolver *resolver
-	refused  map[netip.Prefix]bool  // subnets that get no direct route: refused by the kernel, or routed by others
-	reasons  map[netip.Prefix]error // why the kernel refused
-	lost     error                  // Config.Only: the peers without a direct route, of the last decision
-	notices  pace.Notices
+	mu         sync.Mutex
+	closed     bool
+	running    bool                 // notifications are read, so that routes can be remembered
+	last       *dataplane.Wanted    // of the last Sync
+	given      map[netip.Prefix]hop // the direct routes that the last Sync returned
+	known      bool                 // have is what the kernel has
+	have       []route
+	resolver   *resolver
+	refused    map[netip.Prefix]bool  // subnets that get no direct route: refused by the kernel, or routed by others
+	reasons    map[netip.Prefix]error // why the kernel refused
+	taken      map[netip.Prefix][]int // links of others' routes, by subnet
+	unfinished bool                   // something could not be made: it is tried again
+	lost       error                  // Config.Only: the peers without a direct route, of the last decision
+	notices    pace.Notices
 }
 
 // idle reports whether no routes are wanted: once old ones are gone, there is nothing to do.
@@ -65,7 +68,10 @@ var errClosed = errors.New("host routes are closed")
 
 // Open connects to the network namespace of the calling thread. It changes nothing.
 func Open(c Config) (*Routes, error) {
-	if c.Resync == 0 {
+	switch {
+	case c.Deaf:
+		c.Resync = watch.DeafResync
+	case c.Resync == 0:
 		c.Resync = defaultResync
 	}
 	rt, err := rtnl.Open()
@@ -73,13 +79,17 @@ func Open(c Config) (*Routes, error) {
 		return nil, fmt.Errorf("open host routes: %w", err)
 	}
 	w, err := watch.Open(watch.Groups{Protocol: unix.NETLINK_ROUTE, Must: []int{unix.RTNLGRP_LINK,
-		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE}})
+		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE},
+		May: []int{unix.RTNLGRP_NEXTHOP}, Deaf: c.Deaf})
 	if err != nil {
 		rt.Close()
 		return nil, fmt.Errorf("open host routes: %w", err)
 	}
 	r := &Routes{cfg: c, rt: rt, watch: w, report: dataplane.NewReporter(c.Log, "direct routes"), resolver: newResolver(rt)}
 	r.scope.Store(&scope{direct: c.Direct})
+	if c.Deaf {
+		r.report.Polls(c.Resync)
+	}
 	return r, nil
 }
 
@@ -104,8 +114,8 @@ func (r *Routes) Status() dataplane.PartStatus { return r.report.Status() }
 // dataplane: peers with direct routes are marked Direct, and a peer with direct routes to some
 // of its subnets only is split in two. The dataplane's Sync must follow at once, then Prune,
 // before the next Sync. On an error w is returned without direct peers, and as much as possible
-// was done. If the kernel refuses a direct route, the peer is not Direct; that is no error but
-// with Config.Only, where each peer that is not Direct is a *dataplane.PeerError.
+// was done. If the kernel refuses a direct route, the peer is not Direct. That is an error only
+// with Config.Only: then each peer that is not Direct is a *dataplane.PeerError.
 func (r *Routes) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,7 +151,7 @@ func (r *Routes) without(peers []dataplane.Peer) error {
 	var errs []error
 	for _, p := range peers {
 		why := dataplane.ErrOffLink
-		if slices.ContainsFunc(p.Subnets, func(s netip.Prefix) bool { return r.refused[s] }) {
+		if r.isRefused(p) {
 			why = dataplane.ErrRouteTaken
 		}
 		if !p.Direct {
@@ -165,12 +175,13 @@ func (r *Routes) Prune(_ context.Context, w dataplane.Wanted) error {
 	}
 	// The dataplane may have replaced them. A removal by what was there before would then, in
 	// IPv6, remove the new route: a nexthop object matches every gateway (kernel 6.18).
-	refused := r.refused
+	refused, reasons := r.refused, r.reasons
 	r.known = false
 	if _, err := r.read(w); err != nil {
 		return fmt.Errorf("prune host routes: %w", err)
 	}
 	maps.Copy(r.refused, refused)
+	maps.Copy(r.reasons, reasons)
 	_, err := r.apply(stale(r.have, g))
 	r.publish(g, err)
 	if err != nil {
@@ -180,67 +191,15 @@ func (r *Routes) Prune(_ context.Context, w dataplane.Wanted) error {
 	return nil
 }
 
+// isRefused reports whether a subnet of a peer could have no direct route, because the kernel refused it or
+// somebody else has a route to it.
+func (r *Routes) isRefused(p dataplane.Peer) bool {
+	return slices.ContainsFunc(p.Subnets, func(s netip.Prefix) bool { return r.refused[s] })
+}
+
 func (r *Routes) forget() {
 	r.known = false
 	r.resolver.forget()
-}
-
-// decide returns the direct routes for w that the host's routing allows.
-func (r *Routes) decide(w dataplane.Wanted) decision {
-	if !r.cfg.Direct {
-		return decision{peers: w.Peers}
-	}
-	return decide(w, r.resolver.link, r.refused)
-}
-
-// program decides about w, and adds and replaces what is needed: ops. If the kernel refuses
-// something by the remembered routes, they are read again; if it still does, the subnet gets no
-// direct route.
-func (r *Routes) program(w dataplane.Wanted) (d decision, ops []op, err error) {
-	for fresh := false; ; {
-		read, err := r.read(w)
-		if err != nil {
-			return decision{}, nil, err
-		}
-		fresh = fresh || read
-		d := r.decide(w)
-		g := r.goal(w, d.direct)
-		ops := plan(r.have, g)
-		refused, err := r.apply(ops)
-		if len(refused) == 0 {
-			r.lost = r.without(d.peers)
-			r.known = r.known && err == nil
-			r.scope.Store(newScope(w, r.cfg, r.resolver.used()))
-			r.publish(g, err)
-			return d, ops, err
-		}
-		if !fresh {
-			r.known = false
-			continue
-		}
-		r.refuse(refused)
-	}
-}
-
-// refuse notes what the kernel has refused. It is tried again whenever the routes are read, but
-// logged once.
-func (r *Routes) refuse(refused map[netip.Prefix]error) {
-	var notices []pace.Notice
-	for _, dst := range slices.SortedFunc(maps.Keys(refused), netip.Prefix.Compare) {
-		r.refused[dst], r.reasons[dst] = true, refused[dst]
-		notices = append(notices, pace.Notice{Key: dst.String(), Text: refused[dst].Error()})
-	}
-	if due, more := r.notices.Due(time.Now(), notices...); len(due) > 0 {
-		r.cfg.Log.Warn("no direct route, encapsulating instead", "subnets", len(due)+more, "first", due[0].Key, "err", due[0].Text)
-	}
-}
-
-func (r *Routes) goal(w dataplane.Wanted, direct map[netip.Prefix]hop) goal {
-	g := goal{direct: direct}
-	if r.cfg.Blackhole {
-		g.blackholes = w.Subnets
-	}
-	return g
 }
 
 // publish makes the routes the part's status.

@@ -152,6 +152,21 @@ func (h *host) ours() string {
 	return strings.Join(out, "\n")
 }
 
+// awaitGiven waits until there are n direct routes.
+func (h *host) awaitGiven(n int) {
+	h.tb.Helper()
+	given := func() int {
+		h.r.mu.Lock()
+		defer h.r.mu.Unlock()
+		return len(h.r.given)
+	}
+	for deadline := time.Now().Add(2 * time.Second); given() != n; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			h.tb.Fatalf("%d direct routes, not %d", given(), n)
+		}
+	}
+}
+
 func indexOf(fields []string, word string) int {
 	for i, f := range fields {
 		if f == word {

@@ -49,17 +49,18 @@ const blackholeMetric = 1 << 20
 type goal struct {
 	direct     map[netip.Prefix]hop
 	blackholes []netip.Prefix
+	refused    map[netip.Prefix]bool // no route of flannel's to one of them becomes ours
 }
 
 // plan returns the additions and replacements that g needs. An unwanted direct route of
-// flannel becomes ours, which the dataplane may replace by its own.
+// flannel becomes ours, which the dataplane may replace by its own, unless the kernel has refused that.
 func plan(have []route, g goal) (ops []op) {
 	there := make(map[netip.Prefix]route, len(g.direct))
 	for _, r := range have {
 		switch {
 		case r.blackhole:
 			continue
-		case r.owner == flannel && g.direct[r.dst] == hop{}:
+		case r.owner == flannel && g.direct[r.dst] == hop{} && !g.refused[r.dst]:
 			ops = append(ops, op{replace, route{dst: r.dst, hop: r.hop}})
 		}
 		there[r.dst] = r

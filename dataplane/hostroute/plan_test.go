@@ -37,6 +37,8 @@ func TestPlan(t *testing.T) {
 		{name: "no longer wanted, covered", have: []route{direct(ours, b), covering}, stale: []op{{remove, direct(ours, b)}}},
 		{name: "no longer wanted, flannel's", have: []route{direct(flannel, b)},
 			want: []op{{replace, direct(ours, b)}}, stale: []op{{remove, direct(ours, b)}}},
+		{name: "no longer wanted, flannel's, which cannot be adopted", have: []route{direct(flannel, b)},
+			goal: goal{refused: map[netip.Prefix]bool{subnet: true}}, stale: []op{{remove, direct(flannel, b)}}},
 		{name: "no longer wanted, replaced by the dataplane", have: []route{overDevice}},
 		{name: "blackhole", goal: goal{blackholes: []netip.Prefix{own}}, want: []op{{add, black}}},
 		{name: "blackhole there", have: []route{black}, goal: goal{blackholes: []netip.Prefix{own}}},

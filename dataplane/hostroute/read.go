@@ -23,6 +23,7 @@ func (r *Routes) read(w dataplane.Wanted) (fresh bool, err error) {
 		return false, fmt.Errorf("list routes: %w", err)
 	}
 	r.have, r.refused = classify(all, w)
+	r.taken = linksOf(all, r.refused)
 	if r.cfg.idle() { // only removals are left to do, and never of a device's routes
 		r.have = slices.DeleteFunc(r.have, func(c route) bool { return c.owner == device })
 	}
@@ -37,8 +38,8 @@ func classify(all []netlink.Route, w dataplane.Wanted) (out []route, taken map[n
 	peers := peersBySubnet(w)
 	routers := map[netip.Addr]bool{}
 	for _, r := range all {
-		// A peer may also be the gateway of another overlay's direct routes.
-		if gw, ok := gateway(r); ok && !rtnl.Inside(rtnl.Prefix(r.Dst), w.Networks) && !rtnl.IsHostRoute(r) {
+		// A peer may also be the gateway of another overlay's direct routes, ours or flannel's.
+		if gw, ok := gateway(r); ok && !rtnl.Inside(rtnl.Prefix(r.Dst), w.Networks) && !rtnl.IsHostRoute(r) && !isFlannelShaped(r, w) {
 			routers[gw] = true
 		}
 	}
@@ -49,23 +50,19 @@ func classify(all []netlink.Route, w dataplane.Wanted) (out []route, taken map[n
 		}
 		gw, _ := gateway(r)
 		c := route{dst: dst, hop: hop{gw, r.LinkIndex}}
-		ofFlannel := r.Protocol == unix.RTPROT_BOOT && isDefaultMetric(r)
+		metric := rtnl.MetricOf(dst, r.Priority)
+		ofFlannel := r.Protocol == unix.RTPROT_BOOT && metric == 0
 		switch {
-		case r.Type == unix.RTN_BLACKHOLE && (r.Protocol == rtnl.RouteProtocol || ofFlannel && hasOwnLength(dst, w) && (peers == nil || slices.Contains(w.Subnets, dst))):
-			c.blackhole, c.hop = true, hop{}
-			if ofFlannel {
-				c.owner = flannel
-			}
-			if r.Protocol == rtnl.RouteProtocol {
-				c.metric = r.Priority
-			}
-		case !isDefaultMetric(r):
+		case r.Type == unix.RTN_BLACKHOLE && r.Protocol == rtnl.RouteProtocol:
+			c.blackhole, c.hop, c.metric = true, hop{}, r.Priority
+		case r.Type == unix.RTN_BLACKHOLE && ofFlannel && hasOwnLength(dst, w) && (peers == nil || slices.Contains(w.Subnets, dst)):
+			c.blackhole, c.hop, c.owner = true, hop{}, flannel
+		case metric != 0:
 			continue
 		case rtnl.IsHostRoute(r):
 		case r.Type == unix.RTN_UNICAST && (r.Protocol == rtnl.RouteProtocol || ofFlannel && gw == dst.Addr() && isOnLink(r)):
 			c.owner = device
-		case r.Type == unix.RTN_UNICAST && ofFlannel && gw != dst.Addr() && !isOnLink(r) && hasOwnLength(dst, w) &&
-			isNeighbourly(gw, w) && !routers[gw] && (peers == nil || peers[dst] == gw):
+		case isFlannelShaped(r, w) && isNeighbourly(gw, w) && !routers[gw] && (peers == nil || peers[dst] == gw):
 			c.owner = flannel
 		default:
 			taken[dst] = true
@@ -76,9 +73,34 @@ func classify(all []netlink.Route, w dataplane.Wanted) (out []route, taken map[n
 	return out, taken
 }
 
-// peersBySubnet returns the peers' addresses by their subnets if the networks hold addresses of the
-// underlay, else nil: an administrator's routes may be there too then, and only what leads to a
-// peer is known to be flannel's.
+// linksOf returns the links of the routes to these destinations.
+func linksOf(all []netlink.Route, dsts map[netip.Prefix]bool) map[netip.Prefix][]int {
+	links := map[netip.Prefix][]int{}
+	for _, r := range all {
+		dst := rtnl.Prefix(r.Dst)
+		if !dsts[dst] {
+			continue
+		}
+		links[dst] = append(links[dst], r.LinkIndex)
+		for _, hop := range r.MultiPath {
+			links[dst] = append(links[dst], hop.LinkIndex)
+		}
+	}
+	return links
+}
+
+// isFlannelShaped reports whether r has the shape of a direct route of flannel: through a gateway, without a mark or
+// metric, to a prefix of the length of the own subnet.
+func isFlannelShaped(r netlink.Route, w dataplane.Wanted) bool {
+	dst := rtnl.Prefix(r.Dst)
+	gw, ok := gateway(r)
+	return ok && r.Type == unix.RTN_UNICAST && r.Protocol == unix.RTPROT_BOOT && rtnl.MetricOf(dst, r.Priority) == 0 &&
+		gw != dst.Addr() && !isOnLink(r) && hasOwnLength(dst, w)
+}
+
+// peersBySubnet returns the peers' addresses by their subnets, or nil if the networks hold no address of
+// the underlay. If they do, routes of the administrator may lie in them too, and only a route that leads to
+// a peer is known to be flannel's.
 func peersBySubnet(w dataplane.Wanted) map[netip.Prefix]netip.Addr {
 	if len(w.Underlay) == 0 {
 		return nil
@@ -109,11 +131,4 @@ func hasOwnLength(p netip.Prefix, w dataplane.Wanted) bool {
 func gateway(r netlink.Route) (netip.Addr, bool) {
 	a, ok := netip.AddrFromSlice(r.Gw)
 	return a.Unmap(), ok
-}
-
-// defaultMetric6 is what the kernel gives an IPv6 route without a metric (IP6_RT_PRIO_USER).
-const defaultMetric6 = 1024
-
-func isDefaultMetric(r netlink.Route) bool {
-	return r.Priority == 0 || r.Priority == defaultMetric6 && r.Dst.IP.To4() == nil
 }

@@ -12,6 +12,20 @@ import (
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
+// TestClassifyBesideAnotherFlannel: two flannelds with a network each have direct routes through the same peers.
+// Each is known as such, unless the gateway routes something else too.
+func TestClassifyBesideAnotherFlannel(t *testing.T) {
+	direct := func(dst string) netlink.Route {
+		return netlink.Route{Dst: rtnl.IPNet(prefix(dst)), Gw: net.IP{192, 0, 2, 3}, LinkIndex: 2, Type: unix.RTN_UNICAST, Protocol: unix.RTPROT_BOOT}
+	}
+	for other, flannels := range map[string]bool{"10.6.2.0/24": true, "10.6.0.0/16": false, "0.0.0.0/0": false} {
+		out, taken := classify([]netlink.Route{direct(other), direct("10.5.2.0/24")}, wanted())
+		if is := len(out) == 1 && out[0].owner == flannel && len(taken) == 0; is != flannels {
+			t.Errorf("beside a route to %s: flannel's is %v, others' %v; want it to be flannel's: %v", other, out, taken, flannels)
+		}
+	}
+}
+
 func TestClassify(t *testing.T) {
 	const none = "none"
 	for _, tc := range []struct {
@@ -144,7 +158,7 @@ func TestConcerns(t *testing.T) {
 		name       string
 		typ, flags uint16
 		body       []byte
-		want       bool // where there may be direct routes; without them only what is inside the network counts
+		want       bool // if direct routes may be wanted; without them only what is inside the network counts
 	}{
 		{"rule", unix.RTM_NEWRULE, 0, nil, true},
 		{"link of a peer", unix.RTM_NEWLINK, 0, link(2), true},
@@ -171,7 +185,7 @@ func TestConcerns(t *testing.T) {
 		if got := s.concerns(tc.typ, tc.flags, tc.body); got != tc.want {
 			t.Errorf("%s: got %v", tc.name, got)
 		}
-		r, _, ok := rtnl.ParseRoute(tc.body)
+		r, ok := rtnl.ParseRoute(tc.body)
 		want := tc.want && ok && prefix("10.5.0.0/16").Overlaps(rtnl.Prefix(r.Dst)) && r.Dst.IP.To4() != nil
 		if got := without.concerns(tc.typ, tc.flags, tc.body); got != want {
 			t.Errorf("%s, without direct routes: got %v", tc.name, got)

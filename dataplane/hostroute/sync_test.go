@@ -119,6 +119,35 @@ func TestTakeOverFromFlannel(t *testing.T) {
 	}
 }
 
+// A route of flannel's that cannot become ours, as its gateway is no longer on-link, is removed, and that is said once.
+func TestLeftoverThatCannotBeTakenOver(t *testing.T) {
+	for _, direct := range []bool{true, false} {
+		hosts, _ := newHosts(t, 1)
+		h := hosts[0]
+		var log strings.Builder
+		h.cfg.Log, h.cfg.Direct = slog.New(slog.NewTextHandler(&log, nil)), direct
+		h.open()
+		for range 3 {
+			h.Run("ip", "addr", "add", "198.51.100.2/24", "dev", "eth0")
+			h.Run("ip", "route", "add", "10.5.9.0/24", "via", "198.51.100.9", "dev", "eth0")
+			h.Run("ip", "addr", "del", "198.51.100.2/24", "dev", "eth0")
+			if out := h.Run("ip", "route", "show", "10.5.9.0/24"); out == "" {
+				t.Fatal("the kernel has removed the leftover")
+			}
+			h.sync(wanted(newPeer("198.51.100.9", "10.5.9.0/24")))
+			if out := h.Run("ip", "route", "show", "10.5.9.0/24"); out != "" {
+				t.Errorf("direct %v: left %s", direct, out)
+			}
+		}
+		if s := h.r.Status(); s.State != dataplane.StateOK {
+			t.Errorf("direct %v: %+v", direct, s)
+		}
+		if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), "removing them") {
+			t.Errorf("direct %v: the log is %s", direct, log.String())
+		}
+	}
+}
+
 func TestBlackholeGivesWayToABridge(t *testing.T) {
 	hosts, _ := newHosts(t, 1)
 	h := hosts[0]
@@ -190,7 +219,8 @@ func TestSyncOfRefused(t *testing.T) {
 	h.open()
 	h.Run("ip", "rule", "add", "oif", "eth0", "to", "192.0.2.3", "prohibit", "prio", "5") // which does not show before there is an interface
 	w := wanted(newPeer("192.0.2.3", "10.5.2.0/24", "10.5.3.0/24"), newPeer("192.0.2.4", "10.5.4.0/24"))
-	for range 3 { // each reads the routes anew, as Run does not run
+	for range 3 { // each reads the routes again, because Run does not run
+		h.Run("ip", "route", "add", "10.5.9.0/24", "via", "192.0.2.9", "proto", "211") // Prune reads them too
 		if got := h.sync(w); directs(got) != 1 {
 			t.Errorf("got %v", got.Peers)
 		}

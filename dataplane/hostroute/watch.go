@@ -14,10 +14,11 @@ import (
 const (
 	// gather is the time between the first sign of a change and the look, so that one
 	// cause of many changes is one look.
-	gather = 100 * time.Millisecond
-	// maxRest bounds how far expensive looks are spread while others change routes all the
-	// time: looks take a tenth of the time at most.
-	maxRest = time.Second
+	gather = 10 * time.Millisecond
+	// between is the least time between two looks.
+	between = 100 * time.Millisecond
+	// maxPause bounds how far looks are spread if they take long.
+	maxPause = 500 * time.Millisecond
 )
 
 // Run watches the host's routing until ctx ends, and then returns nil and leaves the routes in
@@ -31,14 +32,15 @@ func (r *Routes) Run(ctx context.Context, again func()) error {
 	loop := watch.Loop{
 		Concerns: r.concerns,
 		Forget:   func() { r.dirty.Store(true) },
-		Look: func(context.Context) (pace.Finding, error) {
-			if differs := r.look(); differs {
+		Look: func(context.Context) error {
+			if r.look() {
 				again()
 			}
-			return pace.Intact, nil
+			return nil
 		},
-		Spread: pace.Spread{Gather: gather, Rest: maxRest},
-		Resync: r.cfg.Resync,
+		Spread:  pace.Spread{Gather: gather, Between: between, Rest: maxPause},
+		Resync:  r.cfg.Resync,
+		Pending: r.retry,
 	}
 	if r.cfg.idle() {
 		loop.Resync = 0
@@ -61,6 +63,16 @@ func (r *Routes) concerns(h unix.NlMsghdr, body []byte) bool {
 	return concerns
 }
 
+// retry reports whether something could not be made as wanted, and has the next look read everything then.
+func (r *Routes) retry() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.unfinished {
+		r.dirty.Store(true)
+	}
+	return r.unfinished
+}
+
 // look restores the routes of the last Sync. It reports whether Sync and Prune are needed: the
 // decisions would differ now, or a route must be removed, which must not happen while the
 // dataplane replaces it.
@@ -79,7 +91,7 @@ func (r *Routes) look() (differs bool) {
 	}
 	d, ops, err := r.program(*r.last)
 	if err != nil {
-		r.cfg.Log.Warn("repair host routes", "err", err)
+		r.warn(err)
 		return false
 	}
 	var changes []dataplane.Change
@@ -88,4 +100,13 @@ func (r *Routes) look() (differs bool) {
 	}
 	r.report.Repaired(changes...)
 	return !r.agrees(d) || len(stale(r.have, r.goal(*r.last, d.direct))) > 0
+}
+
+// warn reports why routes cannot be repaired now.
+func (r *Routes) warn(err error) {
+	r.unfinished = true
+	r.report.Publish(dataplane.StateFailed, err)
+	if due, _ := r.notices.Due(time.Now(), pace.Notice{Key: "repair", Text: err.Error()}); len(due) > 0 {
+		r.cfg.Log.Warn("cannot repair host routes now: trying again until it works", "err", err)
+	}
 }

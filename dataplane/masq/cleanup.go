@@ -11,8 +11,8 @@ import (
 	"github.com/overlayd/overlayd/dataplane/nft"
 )
 
-// Cleanup removes what was written for the networks of those VNIs, for all networks
-// without any, in either mode, from the network namespace of the calling thread. It
+// Cleanup removes what was written for the networks of those VNIs, or for all networks
+// if no VNI is given, in either mode, from the network namespace of the calling thread. It
 // returns what it removed, in words, and removes as much as possible even if it
 // returns an error. Rules of others stay as they are, and so do the tables and base
 // chains that iptables made. Only rules of iptables-legacy need a binary.

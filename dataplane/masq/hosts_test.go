@@ -93,7 +93,7 @@ func (h *host) executed() int {
 
 func (h *host) nft(args ...string) string { return h.Run(h.real["nft"], args...) }
 
-// ipt runs an iptables of the variant, legacy where that says so: "iptables-legacy".
+// ipt runs an iptables of the variant, the legacy one if the command says so: "iptables-legacy".
 func (h *host) ipt(command string, args ...string) string {
 	h.tb.Helper()
 	multi := "xtables-nft-multi"

@@ -37,6 +37,8 @@ type Config struct {
 	RandomFully bool
 	// Resync is the time between comparisons without a notification; 0 means 5 s.
 	Resync time.Duration
+	// Deaf notices no changes of others but by Resync, which is a few seconds then: for tests.
+	Deaf bool
 }
 
 // defaultResync is flannel's.
@@ -73,14 +75,18 @@ func Open(c Config) (*Rules, error) {
 	if c.Resync < 0 {
 		return nil, fmt.Errorf("open traffic rules: resync period %v: must not be negative", c.Resync)
 	}
-	if c.Resync == 0 {
+	switch {
+	case c.Deaf:
+		c.Resync = watch.DeafResync
+	case c.Resync == 0:
 		c.Resync = defaultResync
 	}
-	w, err := watch.Open(watch.Groups{Protocol: unix.NETLINK_NETFILTER, Must: []int{unix.NFNLGRP_NFTABLES}})
+	w, err := watch.Open(watch.Groups{Protocol: unix.NETLINK_NETFILTER, Must: []int{unix.NFNLGRP_NFTABLES}, Deaf: c.Deaf})
 	if err != nil {
 		return nil, fmt.Errorf("open traffic rules: %w", explain(err))
 	}
 	r := &Rules{config: c, watch: w, report: dataplane.NewReporter(c.Log, "rules")}
+	r.report.Polls(c.Resync) // iptables may change rules without a notification
 	for _, f := range []family{ipv4, ipv6} {
 		r.keepers = append(r.keepers, &keeper{config: c, family: f, names: namesOf(c.VNI)})
 	}
@@ -122,7 +128,7 @@ func (r *Rules) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wanted,
 }
 
 // Prune implements dataplane.Part. Sync has replaced all rules at once: old ones cannot stay
-// beside new ones, for the order of rules matters.
+// beside new ones, because the order of rules matters.
 func (r *Rules) Prune(context.Context, dataplane.Wanted) error { return nil }
 
 // Status implements dataplane.Part.

@@ -123,7 +123,7 @@ func masqueradeRules(c Config, f family, own, network netip.Prefix, mixed bool) 
 		c.masquerade(rule{src: outside, dst: inNetwork}))
 }
 
-// mixedRules tell by the interface what goes into the overlay, for an address does not tell it. What
+// mixedRules tell by the interface what goes into the overlay, because an address does not tell. What
 // hosts send each other is left as it is, and what a pod sends to a host is translated as if the
 // host lay outside. If packets also reach pods by the underlay, all of the network is taken for the
 // overlay, as flannel does, but for what this host itself sends.

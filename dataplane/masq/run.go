@@ -2,6 +2,7 @@ package masq
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,8 +17,8 @@ const (
 	// gather is the time between the first notification and the comparison, so
 	// that one cause of many changes is one repair.
 	gather = 100 * time.Millisecond
-	// maxGather bounds how far comparisons are spread while changes go on.
-	maxGather = 400 * time.Millisecond
+	// maxPause bounds how far comparisons are spread if they take long.
+	maxPause = 500 * time.Millisecond
 )
 
 // Run repairs what others do to the rules, until ctx ends or Close: within a second of a
@@ -28,14 +29,10 @@ func (r *Rules) Run(ctx context.Context, _ func()) error {
 	defer r.running.Store(false)
 	return r.watch.Run(ctx, watch.Loop{
 		Concerns: func(h unix.NlMsghdr, body []byte) bool { return namesOf(r.config.VNI).concern(h, body) },
-		Look: func(ctx context.Context) (pace.Finding, error) {
-			if r.repair(ctx) {
-				return pace.Altered, nil
-			}
-			return pace.Intact, nil
-		},
-		Spread: pace.Spread{Gather: gather, Intact: maxGather, Altered: maxGather},
-		Resync: r.config.Resync,
+		Look:     func(ctx context.Context) error { r.repair(ctx); return nil },
+		Spread:   pace.Spread{Gather: gather, Between: gather, Rest: maxPause},
+		Resync:   r.config.Resync,
+		Pending:  r.pending,
 	})
 }
 
@@ -45,20 +42,31 @@ func (n names) concern(h unix.NlMsghdr, body []byte) bool {
 	return ok && (f == ipv4 || f == ipv6) && (table == n.table || table == natTable || table == filterTable)
 }
 
-// repair makes the last wanted rules true again, and reports whether it changed anything.
-func (r *Rules) repair(ctx context.Context) (altered bool) {
+// pending reports whether rules could not be written.
+func (r *Rules) pending() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.keepers, func(k *keeper) bool { return k.err != nil })
+}
+
+// repair makes the last wanted rules true again.
+func (r *Rules) repair(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.wanted == nil {
-		return false
+		return
 	}
 	var errs []error
 	for i, k := range r.keepers {
+		if left, held := r.report.Held(k.change()); held { // of the other family there is no fight
+			time.AfterFunc(left, r.watch.Wake)
+			continue
+		}
 		failed := k.err != nil
 		wrote, err := k.apply(ctx, r.wanted[i])
 		if ctx.Err() != nil {
 			r.finish(ctx, errs)
-			return altered
+			return
 		}
 		k.err = nil
 		switch {
@@ -69,12 +77,15 @@ func (r *Rules) repair(ctx context.Context) (altered bool) {
 		case wrote && failed:
 			r.config.Log.Info("wrote the traffic rules that could not be written before", "family", k.family.String())
 		case wrote:
-			r.report.Repaired(dataplane.Change{Op: dataplane.OpReplace, Kind: kindRules, Key: k.family.String()})
+			r.report.Repaired(k.change())
 		}
-		altered = altered || wrote
 	}
 	r.finish(ctx, errs)
-	return altered
+}
+
+// change is a repair of the rules.
+func (k *keeper) change() dataplane.Change {
+	return dataplane.Change{Op: dataplane.OpReplace, Kind: kindRules, Key: k.family.String()}
 }
 
 // warn logs why the rules of a family cannot be written, unless Sync has returned the same.

@@ -44,7 +44,7 @@ func goldenIptables6(masq string) string {
 }
 
 // dropForward sets the policies that Docker sets, in the tables of iptables-nft, in
-// the legacy ones where legacy is true.
+// the legacy ones if legacy is true.
 func (h *host) dropForward(legacy bool) {
 	for _, f := range []family{ipv4, ipv6} {
 		h.Run(h.real["xtables-nft-multi"], commandOf(f), "-P", "FORWARD", "DROP")

@@ -62,10 +62,24 @@ func newWorld(t *testing.T, v variant) *world {
 			{w.peer, "eth0", a.peer, []string{a.overlay}, a.overlay},
 			{w.outside, "eth0", a.outside, []string{a.hostOutside}, a.hostOutside},
 		} {
-			l.ns.Must(func() error { return route(l.link, l.addr, l.to, l.via) })
+			l.ns.Must(func() error { return errors.Join(route(l.link, l.addr, l.to, l.via), awaitLocal(l.addr)) })
 		}
 	}
 	return w
+}
+
+// awaitLocal waits until packets to an address stay on this host: the kernel makes the route to a new IPv6 address later,
+// and until then addrtype LOCAL does not match it.
+func awaitLocal(addr string) error {
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		routes, err := netlink.RouteGet(net.ParseIP(addr))
+		if err == nil && routes[0].Type == unix.RTN_LOCAL {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%s is not local: %v, %w", addr, routes, err)
+		}
+	}
 }
 
 // route gives a link an address, routes through it and the default route.
@@ -155,7 +169,7 @@ func ask(ns *netnstest.NS, from string, fromPort int, to string, toPort int, wai
 	return seen, err
 }
 
-// TestTraffic: who is seen as the source of what, where FORWARD drops in all
+// TestTraffic: who is seen as the source of what, if FORWARD drops in all
 // tables that the host has.
 func TestTraffic(t *testing.T) {
 	for _, c := range []struct {
@@ -235,7 +249,7 @@ func TestPortsKept(t *testing.T) {
 	}
 }
 
-// TestTunnelUntouched: even where somebody's network holds the underlay's addresses, tunnel packets keep their source port.
+// TestTunnelUntouched: even if somebody's network holds the underlay's addresses, tunnel packets keep their source port.
 func TestTunnelUntouched(t *testing.T) {
 	for _, v := range []variant{nftVariant, iptNFT, iptLegacy} {
 		t.Run(string(v), func(t *testing.T) {

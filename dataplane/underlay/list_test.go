@@ -184,7 +184,7 @@ func TestDumpIsRepeated(t *testing.T) {
 // kernel's IPv6 routes are read.
 func TestSelectDualStack(t *testing.T) {
 	h := twoNICs(t)
-	h.Must(func() error { // not h.Addr: tentative, for the kernel looks for a duplicate
+	h.Must(func() error { // not h.Addr: tentative, because the kernel looks for a duplicate
 		l, err := netlink.LinkByName("eth0")
 		if err != nil {
 			return err

@@ -36,14 +36,14 @@ func Watch(ctx context.Context, o Options, now Interface, changed func(Interface
 }
 
 func follow(ctx context.Context, s *watch.Subscription, o Options, now Interface, changed func(Interface)) error {
-	look := func(ctx context.Context) (pace.Finding, error) {
+	look := func(ctx context.Context) error {
 		got, err := selectKeeping(ctx, o, now)
 		if err != nil || got == now {
-			return pace.Intact, nil
+			return nil
 		}
 		now = got
 		changed(got)
-		return pace.Altered, nil
+		return nil
 	}
 	s.Wake() // something may have changed before there was a subscription
 	err := s.Run(ctx, watch.Loop{Concerns: concerns, Look: look, Spread: pace.Spread{Gather: settle}, Resync: recheck})
