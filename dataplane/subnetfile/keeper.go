@@ -7,7 +7,7 @@ import (
 )
 
 // period is the period at which the subnet file is looked at.
-const period = 2 * time.Second
+const period = 250 * time.Millisecond
 
 // Keeper keeps the subnet file as it was written last. To look costs one stat: only a file
 // that is gone, or not the one that was written, is written again.

@@ -13,10 +13,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
-// File is the content of subnet.env, by which this node tells its CNI plugin,
-// and its own next run, what it has. The file does not exist while the node has lost its lease and
+// File is the content of subnet.env. The file does not exist while the node has lost its lease and
 // has no other. A family without a valid Subnet has no lines.
 type File struct {
 	Network, Subnet         netip.Prefix // IPv4; Subnet is the lease's
@@ -62,8 +63,7 @@ func Write(path string, f File) error {
 	}
 	tmp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
 	if err != nil {
-		// Without the random name, which would make every try another error.
-		return fmt.Errorf("write subnet file %s: %w", path, errors.Unwrap(err))
+		return fmt.Errorf("write subnet file %s: %w", path, withoutName(err))
 	}
 	defer os.Remove(tmp.Name()) // fails once it is renamed
 	_, err = tmp.Write(text)
@@ -75,13 +75,24 @@ func Write(path string, f File) error {
 		err = syncDir(dir)
 	}
 	if err != nil {
-		return fmt.Errorf("write subnet file %s: %w", path, err)
+		// Without the random name, which would make every try another error.
+		return fmt.Errorf("write subnet file %s: %w", path, withoutName(err))
 	}
 	return nil
 }
 
-// Remove removes the file at path. A missing file
-// is not an error.
+// withoutName returns what the kernel said about a file, without the name of it.
+func withoutName(err error) error {
+	if p := new(fs.PathError); errors.As(err, &p) {
+		return p.Err
+	}
+	if l := new(os.LinkError); errors.As(err, &l) {
+		return l.Err
+	}
+	return err
+}
+
+// Remove removes the file at path. A missing file is not an error.
 func Remove(path string) error {
 	err := os.Remove(path)
 	switch {
@@ -105,12 +116,12 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Read returns the subnets that path names, masked, for Node.Previous.
+// Read returns the subnets that path names, masked, for control.Node.Previous.
 // As with flannel a missing file, a line that is no assignment or no subnet, and a
 // list of several subnets give none. An error means that the file is there and
 // cannot be read; the caller can go on without it.
 func Read(path string) ([]netip.Prefix, error) {
-	f, err := os.Open(path)
+	f, err := Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -123,6 +134,24 @@ func Read(path string) ([]netip.Prefix, error) {
 		return nil, fmt.Errorf("read subnet file: %w", err)
 	}
 	return parse(text), nil
+}
+
+// Open opens a subnet file to read it. The name may be somebody else's choice, so that it must not wait for a writer
+// of a FIFO, nor read from a device.
+func Open(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s: want a regular file, not %s", path, info.Mode().Type())
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // parse reads shell-like assignments; the last one of a key counts.

@@ -1,6 +1,7 @@
 package subnetfile
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -10,6 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
 func TestWriteSubnetFile(t *testing.T) {
@@ -139,3 +143,26 @@ func TestWriteSubnetFileSaysOneFaultAlike(t *testing.T) {
 }
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+
+// On a full disk every try fails with the same words, so that they are logged once, the old file stays, and
+// nothing else does.
+func TestFullDisk(t *testing.T) {
+	dir := netnstest.SmallDisk(t, "size=16k")
+	path := filepath.Join(dir, "subnet.env")
+	f := File{Network: netip.MustParsePrefix("10.5.0.0/16"), Subnet: netip.MustParsePrefix("10.5.1.0/24"), MTU: 1450}
+	if err := Write(path, f); err != nil {
+		t.Fatal(err)
+	}
+	os.WriteFile(filepath.Join(dir, "full"), make([]byte, 64<<10), 0o600) // as much as there is room for
+	f.MTU = 1400
+	first, second := Write(path, f), Write(path, f)
+	if !errors.Is(first, unix.ENOSPC) || first.Error() != second.Error() {
+		t.Errorf("got %v, then %v", first, second)
+	}
+	if got, err := os.ReadDir(dir); err != nil || len(got) != 2 {
+		t.Errorf("%d files, %v", len(got), err)
+	}
+	if b, err := os.ReadFile(path); err != nil || !strings.Contains(string(b), "1450") {
+		t.Errorf("the file has %q, %v", b, err)
+	}
+}
