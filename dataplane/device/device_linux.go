@@ -22,7 +22,9 @@ type Config struct {
 	VNI      uint32
 	Mode     tun.Mode              // if the kernel has it, else the plain one
 	Replaces func(vni uint32) bool // reports whether this process is going to carry that network too; may be nil
+	Deaf     bool                  // for tests: look for routes of others only every few seconds
 	Locals   []netip.AddrPort      // that UDP sockets will be bound to; empty if they are already
+	Attached *tun.Mode             // not nil: the caller has all queues of the device, which has this mode
 }
 
 // Device is a TUN device with its addresses and routes. Its methods are not for concurrent use,
@@ -57,7 +59,7 @@ func Open(cfg Config) (*Device, error) {
 	}
 	d := &Device{conn: conn, name: dataplane.DeviceName(cfg.VNI), vni: cfg.VNI, replaces: cfg.Replaces, locals: cfg.Locals}
 	conn.OnChange = func(c dataplane.Change) { d.changes = append(d.changes, c) }
-	if d.routes, err = openRouting(cfg.Log); err != nil {
+	if d.routes, err = openRouting(cfg.Log, cfg.Deaf); err != nil {
 		conn.Close()
 		return nil, err
 	}
@@ -78,6 +80,9 @@ func (d *Device) open(cfg Config) error {
 	}
 	name := d.name
 	l, err := d.conn.Link(name)
+	if cfg.Attached != nil {
+		return d.adopt(l, *cfg.Attached, err)
+	}
 	if d.fresh = errors.Is(err, rtnl.ErrNotFound); err != nil && !d.fresh {
 		return err
 	}
@@ -97,10 +102,25 @@ func (d *Device) open(cfg Config) error {
 		d.remove()
 		return err
 	}
-	d.index = l.Attrs().Index
+	d.setIndex(l)
 	// What a router of the overlay announced would be a route that nobody wanted.
 	_ = rtnl.SetSysctl("net/ipv6/conf/"+name+"/accept_ra", "0") // no IPv6, or /proc/sys read-only: harmless
 	return nil
+}
+
+// adopt takes the device whose queues the caller has. err is the error of looking it up.
+func (d *Device) adopt(l netlink.Link, mode tun.Mode, err error) error {
+	if err != nil {
+		return err
+	}
+	d.mode = mode
+	d.setIndex(l)
+	return nil
+}
+
+func (d *Device) setIndex(l netlink.Link) {
+	d.index = l.Attrs().Index
+	d.routes.index = uint32(d.index)
 }
 
 // make makes the device, in place of another one if need be.
@@ -122,7 +142,7 @@ func (d *Device) make(log *slog.Logger) error {
 	return tun.Make(d.name, d.mode, true)
 }
 
-// checkFree reports whether another process is attached to a TUN device. The kernel
+// checkFree returns ErrDeviceBusy if another process is attached to a TUN device. The kernel
 // lets any number attach to one of several queues, and deletes one in use.
 func checkFree(l netlink.Link) error {
 	t, ok := l.(*netlink.Tuntap)
@@ -173,10 +193,16 @@ func (d *Device) Mode() tun.Mode { return d.mode }
 // Mark marks the device as overlayd's and gives it that MTU. It stays down.
 func (d *Device) Mark(mtu int) error { return d.conn.SetLink(d.index, mtu, rtnl.Alias, false) }
 
-// Watch calls changed when Sync is needed because of somebody else's routes, until ctx ends.
-func (d *Device) Watch(ctx context.Context, changed func()) error { return d.routes.run(ctx, changed) }
+// Up brings the device up with that MTU: it takes packets, and nothing leads to it before Sync.
+func (d *Device) Up(mtu int) error { return d.conn.SetLink(d.index, mtu, rtnl.Alias, true) }
 
-// Close releases what Open acquired. The device stays, unless it has not taken the place of its
+// Watch calls changed when Sync is needed, until ctx ends or changed returns an error: when somebody else has changed the device, its
+// addresses or its routes, or a route to one of the networks.
+func (d *Device) Watch(ctx context.Context, changed func() error) error {
+	return d.routes.run(ctx, changed)
+}
+
+// Close releases what Open acquired. The device stays, unless it has not yet taken the place of its
 // predecessors.
 func (d *Device) Close() {
 	if len(d.old) > 0 {

@@ -1,6 +1,12 @@
 package device
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrGone says that the device is not in this network namespace any more: somebody deleted it, or moved it away.
+var ErrGone = errors.New("the device has gone")
 
 // NameTakenError says that the name of the TUN device belongs to a device that overlayd does not
 // replace.

@@ -23,39 +23,59 @@ import (
 // routing decides which routes lead to the device. One for each whole network is the rule: it never
 // changes, and no packet for an address without a lease leaves the host. It does not fit if the
 // network holds what belongs to others: addresses of the underlay, or a route of somebody else to the same
-// destination. Then each subnet of a peer has a route of its own, as in the kernel dataplane.
+// destination. Then each subnet of a peer has a route of its own, as in the kernel dataplane. A more specific
+// route of somebody else stays, and the peers whose packets it leads away are reported (taken_linux.go).
 type routing struct {
 	log     *slog.Logger
-	notices *watch.Subscription     // of changes of routes
+	notices *watch.Subscription // of changes of links, addresses and routes
+	recheck time.Duration
+	index   uint32                  // of the device; set before run
 	reasons map[netip.Prefix]string // why a network has no route of its own; nil before the first decision
 	others  atomic.Pointer[others]  // to networks; nil before the first decision
 	dirty   atomic.Bool             // others may be another now
 }
 
-// others is what routes of others there are to the networks. It is immutable.
+// others are the routes of others into the networks, without those into the own subnets, where the pods of this
+// host are. They are never changed.
 type others struct {
-	networks []netip.Prefix
-	routes   []rtnl.OtherRoute
+	networks, own []netip.Prefix
+	routes        []rtnl.OtherRoute
 }
 
-func openRouting(log *slog.Logger) (*routing, error) {
-	s, err := watch.Open(watch.Groups{Protocol: unix.NETLINK_ROUTE, Must: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}})
+func (o *others) holds(dst netip.Prefix) bool {
+	return rtnl.Inside(dst, o.networks) && !rtnl.Inside(dst, o.own)
+}
+
+// read returns the routes of others that concern w, with an error none.
+func read(conn *rtnl.Conn, w dataplane.Wanted) (*others, error) {
+	o := &others{networks: w.Networks, own: w.Subnets}
+	var err error
+	o.routes, err = conn.RoutesOfOthers(o.holds)
+	return o, err
+}
+
+func openRouting(log *slog.Logger, deaf bool) (*routing, error) {
+	s, err := watch.Open(watch.Groups{Protocol: unix.NETLINK_ROUTE, Must: []int{unix.RTNLGRP_LINK,
+		unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}, Deaf: deaf})
 	if err != nil {
 		return nil, err
 	}
-	return &routing{log: log, notices: s}, nil
+	r := &routing{log: log, notices: s, recheck: recheck}
+	if deaf {
+		r.recheck = watch.DeafResync
+	}
+	return r, nil
 }
 
 // wanted returns the routes for w, whose peers are all in use, and whether the decision is another
-// than the last one. With an error no routes of others are known.
-func (r *routing) wanted(conn *rtnl.Conn, w dataplane.Wanted) (want rtnl.Routes, changed bool, err error) {
+// than the last one. The error is a *dataplane.PeerError for each peer that they do not reach, as long as the
+// routes of others are known. Those on the links ours take no packets away.
+func (r *routing) wanted(conn *rtnl.Conn, w dataplane.Wanted, ours []int) (want rtnl.Routes, changed bool, err error) {
 	o := r.others.Load()
-	if r.dirty.Swap(false) || o == nil || !slices.Equal(o.networks, w.Networks) {
-		var routes []rtnl.OtherRoute
-		if routes, err = conn.RoutesOfOthers(w.Networks); err != nil {
+	if r.dirty.Swap(false) || o == nil || !slices.Equal(o.networks, w.Networks) || !slices.Equal(o.own, w.Subnets) {
+		if o, err = read(conn, w); err != nil {
 			r.dirty.Store(true)
 		}
-		o = &others{w.Networks, routes}
 		r.others.Store(o)
 	}
 	reasons := reasonsAgainst(w, o.routes)
@@ -68,7 +88,7 @@ func (r *routing) wanted(conn *rtnl.Conn, w dataplane.Wanted) (want rtnl.Routes,
 		}
 		want.Subnets = append(want.Subnets, subnetsIn(n, w.Peers)...)
 	}
-	return want, changed, err
+	return want, changed, errors.Join(err, taken(w.Peers, o.routes, want, ours))
 }
 
 // ReasonsForSubnetRoutes returns why this host would have a route for each subnet of a network of w
@@ -79,8 +99,8 @@ func ReasonsForSubnetRoutes(w dataplane.Wanted) (map[netip.Prefix]string, error)
 		return nil, err
 	}
 	defer conn.Close()
-	others, err := conn.RoutesOfOthers(w.Networks)
-	return reasonsAgainst(w, others), err
+	o, err := read(conn, w)
+	return reasonsAgainst(w, o.routes), err
 }
 
 // reasonsAgainst returns why networks of w can have no route of their own.
@@ -132,9 +152,26 @@ func (r *routing) say(networks []netip.Prefix, reasons map[netip.Prefix]string) 
 	return true
 }
 
-// concerns reports whether a notification may be about somebody else's route to one of the networks. The
-// kernel does not tell of IPv4 routes that go with their interface.
+// concerns reports whether a notification may be about the device, its addresses and routes, or somebody
+// else's route into one of the networks. The kernel does not tell of IPv4 routes that go with their interface.
 func (r *routing) concerns(h unix.NlMsghdr, body []byte) bool {
+	return r.concernsOthers(h, body) || r.concernsDevice(h, body)
+}
+
+func (r *routing) concernsDevice(h unix.NlMsghdr, body []byte) bool {
+	switch h.Type {
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		return len(body) >= unix.SizeofIfInfomsg && uint32(nl.DeserializeIfInfomsg(body).Index) == r.index
+	case unix.RTM_DELADDR:
+		return len(body) >= unix.SizeofIfAddrmsg && nl.DeserializeIfAddrmsg(body).Index == r.index
+	case unix.RTM_DELROUTE:
+		route, ok := rtnl.ParseRoute(body)
+		return ok && route.Table == unix.RT_TABLE_MAIN && route.Protocol == rtnl.RouteProtocol
+	}
+	return false
+}
+
+func (r *routing) concernsOthers(h unix.NlMsghdr, body []byte) bool {
 	o := r.others.Load()
 	concerns := false
 	switch {
@@ -144,8 +181,8 @@ func (r *routing) concerns(h unix.NlMsghdr, body []byte) bool {
 			return r.Link == int(nl.DeserializeIfInfomsg(body).Index)
 		})
 	case h.Type == unix.RTM_NEWROUTE || h.Type == unix.RTM_DELROUTE:
-		route, main, ok := rtnl.ParseRoute(body)
-		concerns = ok && main && route.Protocol != rtnl.RouteProtocol && slices.Contains(o.networks, rtnl.Prefix(route.Dst))
+		route, ok := rtnl.ParseRoute(body)
+		concerns = ok && route.Table == unix.RT_TABLE_MAIN && route.Protocol != rtnl.RouteProtocol && o.holds(rtnl.Prefix(route.Dst))
 	}
 	if concerns {
 		r.dirty.Store(true)
@@ -156,14 +193,15 @@ func (r *routing) concerns(h unix.NlMsghdr, body []byte) bool {
 // recheck is how often the routes of others are read if nothing was noticed.
 const recheck = time.Minute
 
-// run calls changed when somebody else has changed a route to one of the networks, until ctx ends.
-func (r *routing) run(ctx context.Context, changed func()) error {
+// run calls changed when somebody else has changed the device, its addresses or its routes, or a route into one of
+// the networks, until ctx ends or changed returns an error. It does so soon, because packets follow the routes of others until then.
+func (r *routing) run(ctx context.Context, changed func() error) error {
 	return r.notices.Run(ctx, watch.Loop{
 		Concerns: r.concerns,
 		Forget:   func() { r.dirty.Store(true) },
-		Look:     func(context.Context) (pace.Finding, error) { changed(); return pace.Intact, nil },
-		Spread:   pace.Spread{Gather: 10 * time.Millisecond, Rest: time.Second}, // until then packets follow the route of others
-		Resync:   recheck,
+		Look:     func(context.Context) error { return changed() },
+		Spread:   pace.Spread{Gather: 10 * time.Millisecond, Between: 50 * time.Millisecond, Rest: time.Second},
+		Resync:   r.recheck,
 	})
 }
 

@@ -36,7 +36,7 @@ func (d *Device) findOld() error {
 		}
 		d.old = append(d.old, v)
 		if n == name {
-			d.name = fmt.Sprintf("%st%d", rtnl.TemporaryPrefix, d.vni)
+			d.name = rtnl.TemporaryTUNName(d.vni)
 		}
 	}
 	if err := d.findOthers(d.locals); err != nil || len(d.old)+len(d.others) == 0 {
@@ -153,27 +153,31 @@ func (d *Device) Settle(networks []netip.Prefix) error {
 		return err
 	}
 	d.others = nil // their own networks remove them
-	for len(d.old) > 0 {
-		d.withdraw(d.old[0])
-		if err := d.conn.DeleteLink(d.old[0]); err != nil {
+	for _, old := range d.old {
+		d.withdraw(old)
+		if err := d.conn.DeleteLink(old); err != nil {
 			return err
 		}
-		d.old = d.old[1:]
 	}
-	name := dataplane.DeviceName(d.vni)
-	l, err := d.conn.LinkByIndex(d.index)
-	if err != nil || d.name == name {
+	if err := d.takeName(dataplane.DeviceName(d.vni)); err != nil {
 		return err
 	}
-	err = d.conn.Handle().LinkSetName(l, name)
-	if errors.Is(err, unix.EBUSY) { // kernels before 6.2 rename no device that is up
-		if err = d.conn.Handle().LinkSetDown(l); err == nil {
-			err = d.conn.Handle().LinkSetName(l, name)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("rename %s to %s: %w", d.name, name, err)
-	}
-	d.name = name
+	d.old = nil
+	d.routes.dirty.Store(true) // the routes over them have gone
 	return nil
+}
+
+// takeName gives the device a name, unless it has it.
+func (d *Device) takeName(name string) error {
+	l, err := d.conn.LinkByIndex(d.index)
+	if err != nil {
+		return err
+	}
+	if l.Attrs().Name != name {
+		_, err = d.conn.Rename(l, name) // the Sync brings it up if it is down then
+	}
+	if err == nil {
+		d.name = name
+	}
+	return err
 }

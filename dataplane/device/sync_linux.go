@@ -15,8 +15,8 @@ const minMTU6 = 1280 // of IPv6 (RFC 8200 section 5)
 // ErrMTU6 says that IPv6 was left out because the MTU is too small for it.
 var ErrMTU6 = fmt.Errorf("IPv6 needs %d bytes: the overlay carries IPv4 only", minMTU6)
 
-// Sync makes the device up, with the MTU, addresses and routes that w wants. It returns the counts
-// of what it keeps, and what it changed.
+// Sync makes the device up, with its name and the MTU, addresses and routes that w wants. It returns the counts
+// of what it keeps, and what it changed. The error is ErrGone if there is no device.
 func (d *Device) Sync(w dataplane.Wanted) ([]dataplane.ObjectStatus, []dataplane.Change, error) {
 	d.changes = nil
 	conn, index := d.conn, d.index
@@ -26,20 +26,43 @@ func (d *Device) Sync(w dataplane.Wanted) ([]dataplane.ObjectStatus, []dataplane
 			noIPv6 = fmt.Errorf("sync %s: MTU %d: %w", d.name, w.MTU, noIPv6)
 		}
 	}
+	named := d.keepName()
 	err := conn.SetLink(index, w.MTU, rtnl.Alias, true)
+	if errors.Is(err, rtnl.ErrNotFound) {
+		err = fmt.Errorf("%s: %w, deleted or moved to another network namespace: %w", d.name, ErrGone, err)
+	}
 	objects := []dataplane.ObjectStatus{object(rtnl.KindDevice, 1, err)}
 	if err == nil {
 		addrs := conn.SetAddrs(index, w.Subnets, w.Networks, w.Addrs...)
-		want, changed, unread := d.routes.wanted(conn, w)
+		var old []int
+		for _, v := range d.old {
+			old = append(old, v.Index)
+		}
+		want, changed, unreached := d.routes.wanted(conn, w, append(old, index))
+		want.Over = old
 		others := len(d.changes)
 		routes := conn.SetRoutes(index, want)
 		if changed { // these are no repairs
 			d.changes = d.changes[:others]
 		}
 		objects = append(objects, object(rtnl.KindAddress, len(w.Subnets)+len(w.Addrs), addrs), object(rtnl.KindRoute, len(want.Whole)+len(want.Subnets), routes))
-		err = errors.Join(noIPv6, unread, addrs, byPeer(w.Peers, routes))
+		err = errors.Join(named, noIPv6, unreached, addrs, byPeer(w.Peers, routes))
 	}
 	return objects, d.changes, err
+}
+
+// keepName gives the device its name back if somebody else has renamed it: rules and settings go by it.
+func (d *Device) keepName() error {
+	l, err := d.conn.LinkByIndex(d.index)
+	if err != nil || l.Attrs().Name == d.name {
+		return nil // Sync finds out that it has gone
+	}
+	if err := d.takeName(d.name); err != nil {
+		return err
+	}
+	d.changes = append(d.changes, dataplane.Change{Op: dataplane.OpReplace, Kind: rtnl.KindDevice, Key: d.name,
+		Was: "name " + l.Attrs().Name, Is: "name " + d.name})
+	return nil
 }
 
 // object counts what is there of one kind after a step that returned err: each error that was

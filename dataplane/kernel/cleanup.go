@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane/rtmsg"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
@@ -32,13 +33,13 @@ func Cleanup(spare func(index int) bool) (removed []string, err error) {
 // cleanNexthops removes our nexthop objects on other devices. Those on our devices went with
 // the device.
 func cleanNexthops(spare func(index int) bool) (removed []string, err error) {
-	c, err := openConn()
+	c, err := rtmsg.Open()
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
+	defer c.Close()
 	ids, err := rtnl.Retry(func() (ids []uint32, err error) {
-		err = c.dump(unix.RTM_GETNEXTHOP, make([]byte, unix.SizeofNhmsg), nil, func(body []byte) {
+		err = c.Dump(unix.RTM_GETNEXTHOP, make([]byte, unix.SizeofNhmsg), nil, func(body []byte) {
 			if n, ok := parseNexthop(body); ok && n.protocol == rtnl.RouteProtocol && !spare(n.link) {
 				ids = append(ids, n.id)
 			}
@@ -53,7 +54,7 @@ func cleanNexthops(spare func(index int) bool) (removed []string, err error) {
 	}
 	var errs []error
 	encode := func(i int, b []byte) []byte { return delNexthopMessage(b, ids[i]) }
-	err = c.transact(context.Background(), len(ids), encode, func(i int, _ []byte, err error) {
+	err = c.Transact(context.Background(), len(ids), encode, func(i int, _ []byte, err error) {
 		if err != nil && !isGone(err) {
 			errs = append(errs, fmt.Errorf("delete nexthop id %d: %w", ids[i], err))
 			return

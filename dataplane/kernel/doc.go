@@ -17,7 +17,7 @@
 //	nexthop    id N via 10.5.2.0 dev flannel.1 onlink proto 211
 //	route      10.5.2.0/24 nhid N proto 211
 //
-// Nexthop objects, because the kernel finds equal routes by a hash that leaves
+// Routes go through nexthop objects because the kernel finds equal routes by a hash that leaves
 // out the gateway: 100 000 routes through gateways take minutes, through nexthop
 // objects a second. Their ids are the kernel's choice. Kernels without
 // them (before 5.3) get a route through the gateway, as flannel has it.
@@ -34,17 +34,18 @@
 // an overlayd with another VNI left them, or somebody moved them. Two running overlays of one
 // host have no address in common, so these cannot belong to the other one. Routes of flannel's
 // exact shape are ours on our device only. All other routes are never touched.
-// The device of another VNI is left alone, as another daemon may use it;
-// [Cleanup] removes it, unless somebody else has routes on it ([OthersRoutes]): then [Leave] removes what
-// is ours and nobody else needs. The device of a family that the underlay no longer has is
-// removed, if it is ours, as soon as nothing leads to it.
+// The device of another VNI is left alone, because another daemon may use it. [Cleanup] removes it,
+// unless somebody else has routes on it ([OthersRoutes]): then [Leave] removes what is ours and
+// nobody else needs. The device of a family that the underlay no longer has is removed, if it is
+// ours, as soon as nothing leads to it.
 //
 // If somebody else has a route to a peer's subnet without a metric (IPv6: with the default
 // one, 1024), ours is not added, and the peer is reported: replacing it would break the
-// administrator's configuration. A foreign route with another metric stays, and ours is added
-// beside it. In IPv4 ours has the lowest metric and takes precedence: a routing daemon's route
-// (FRR's have metric 20) is not used while the peer exists. In IPv6 a metric below 1024
-// precedes ours.
+// administrator's configuration. The same holds if somebody puts a route in the place of ours. Ours
+// is tried again after watch.RetryPeriod, and as soon as the kernel tells that the other one has
+// gone. A foreign route with another metric stays, and ours is added beside it. In IPv4 ours has the
+// lowest metric and takes precedence: a routing daemon's route (FRR's have metric 20) is not used
+// while the peer exists. In IPv6 a metric below 1024 precedes ours.
 //
 // # Files, in the order of a change
 //
@@ -55,6 +56,6 @@
 //	read.go     kernel → state, at start and after a surprise (state.go: the pure part)
 //	plan.go     state, targets → operations in order (pure)
 //	program.go  applies them; removes what was programmed for a refused peer
-//	message.go  the netlink messages (pure); conn.go: many of them per system call
+//	message.go  the netlink messages (pure), which package rtmsg sends
 //	watch.go    notices what others do to our objects (event.go: the pure part), and repairs it (repair.go: log and counts)
 package kernel

@@ -19,21 +19,38 @@ func (t *tunnel) ensureDevice() (netlink.Link, error) {
 	if err != nil && !errors.Is(err, rtnl.ErrNotFound) {
 		return nil, err
 	}
-	t.log.Warn("overlay device is gone or changed, opening it again", "device", t.name)
+	if err == nil && t.renameBack(l) == nil {
+		return t.rt.LinkByIndex(t.index)
+	}
 	t.emptied = true
-	t.note(dataplane.OpAdd, "")
 	if err := t.openDevice(); err != nil {
 		return nil, err
 	}
+	t.note(dataplane.OpAdd, "")
 	return t.rt.LinkByIndex(t.index)
+}
+
+// renameBack gives the device its name back, if nothing else is wrong with it and nobody else has the name.
+func (t *tunnel) renameBack(l netlink.Link) error {
+	v, ok := l.(*netlink.Vxlan)
+	if !ok || v.Name == t.name || !t.isAsMade(v) {
+		return rtnl.ErrNotFound
+	}
+	was := v.Name
+	if _, err := t.rename(v, t.name); err != nil { // if it is down then, adjust brings it up
+		return err
+	}
+	t.note(dataplane.OpReplace, "name "+was)
+	return nil
 }
 
 // isOurs reports whether l is the device that was opened.
 func (t *tunnel) isOurs(l netlink.Link) bool {
 	v, ok := l.(*netlink.Vxlan)
-	if !ok || v.Name != t.name {
-		return false
-	}
+	return ok && v.Name == t.name && t.isAsMade(v)
+}
+
+func (t *tunnel) isAsMade(v *netlink.Vxlan) bool {
 	fixed, mutable := differences(v, vxlanLink(t.cfg, t.Underlay, t.name, t.mac))
 	return len(fixed)+len(mutable) == 0
 }
@@ -77,7 +94,7 @@ func (t *tunnel) settle(w dataplane.Wanted) (lost bool, err error) {
 	before := t.rt.Changes()
 	err = t.rt.SetAddrs(t.index, t.own(w.Subnets), w.Networks, t.own(w.Addrs)...)
 	if t.rt.Changes() != before {
-		t.emptied = true // as in adjust, while this Sync went on: the next look reads it
+		t.emptied = true // as in adjust, but after this Sync has programmed: the next one reads the state
 		t.note(dataplane.OpReplace, "further addresses")
 	}
 	t.synced = true

@@ -27,6 +27,7 @@ const (
 	fdbEvent                      // compare with the remembered FDB entries
 	nexthopEvent                  // compare with the remembered nexthops
 	routeEvent                    // somebody replaced a route: compare with the remembered routes
+	freeEvent                     // a route of somebody else has gone: ours may have been refused because of it
 )
 
 // subject is what events are about. Of two events about the same only the later counts.
@@ -100,6 +101,8 @@ func classifyRoute(h unix.NlMsghdr, body []byte, index int) event {
 		return event{kind: routeEvent, about: about, gone: h.Type == unix.RTM_DELROUTE}
 	case r.protocol == rtnl.RouteProtocol: // perhaps of another daemon, with another overlay
 		return event{kind: dumpEvent, about: about}
+	case h.Type == unix.RTM_DELROUTE:
+		return event{kind: freeEvent, about: about}
 	case h.Flags&unix.NLM_F_REPLACE != 0:
 		return event{kind: routeEvent, about: about}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane/rtmsg"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
@@ -81,7 +82,7 @@ func TestOnlyWhatIsOursIsAReasonToLook(t *testing.T) {
 	nexthopOf := func(id uint32, gateway string, protocol uint8, link int) []byte {
 		b := newNexthopMessage(nil, place{link, netip.MustParseAddr(gateway)})
 		b[unix.SizeofNlMsghdr+2] = protocol
-		return attrUint32(b, unix.NHA_ID, id)
+		return rtmsg.AttrUint32(b, unix.NHA_ID, id)
 	}
 	// dataplane/hostroute's: in the place of ours, or where a dump found it.
 	direct := func(dst string) []byte {

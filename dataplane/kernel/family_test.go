@@ -298,7 +298,7 @@ func TestFamilyMovesToTheOtherDevice(t *testing.T) {
 	a.Run("ip", "link", "show", "flannel-v6.1")
 }
 
-// Addresses are on the device of their family, and where that is missing on the other.
+// Addresses are on the device of their family, and on the other one if that is missing.
 func TestAddressesOfEitherFamily(t *testing.T) {
 	for underlays, want := range map[string]map[string][]string{
 		"46": {"flannel.1": {"10.5.1.0/32", "10.5.1.1/32"}, "flannel-v6.1": {"fd00:0:0:1::/128", "fd00:0:0:1::1/128"}},

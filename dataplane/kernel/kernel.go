@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/rtmsg"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 	"github.com/overlayd/overlayd/dataplane/watch"
 )
@@ -26,10 +28,12 @@ type Config struct {
 	Port      uint16               // UDP port of VXLAN
 	MTU       int                  // of the overlay devices, in bytes
 
-	Later    bool          // bring devices up in the first Sync: until then the UDP port need not be free
+	Later    bool          // bring devices up in the first Sync, which needs the UDP port; TUN devices stay until TakePlace
 	GBP      bool          // group based policy extension
 	Learning bool          // learn forwarding entries from received packets
 	Resync   time.Duration // between two comparisons with the kernel; 0 means a minute
+
+	Deaf bool // notice no changes of others but by Resync, which is a few seconds then: for tests
 
 	noNexthops bool // for tests: do as on a kernel before 5.3
 }
@@ -81,6 +85,8 @@ type Dataplane struct {
 	tunnels []*tunnel // fixed by Open
 	program *programmer
 	report  *dataplane.Reporter
+	faults  dataplane.Faults  // that Run has told of
+	pending atomic.Bool       // something wanted could not be made: Run tries it again
 	last    *dataplane.Wanted // of the last Sync
 	retired []string          // names of devices that an earlier overlayd may have left: of a family that has gone
 }
@@ -96,7 +102,11 @@ func Open(c Config) (*Dataplane, error) {
 		return nil, fmt.Errorf("open kernel dataplane: %w", err)
 	}
 	d := &Dataplane{log: c.Log, resync: c.Resync, report: dataplane.NewReporter(c.Log, "kernel")}
-	if d.resync == 0 {
+	switch {
+	case c.Deaf:
+		d.resync = watch.DeafResync
+		d.report.Polls(d.resync)
+	case d.resync == 0:
 		d.resync = defaultResync
 	}
 	if err := d.open(&c); err != nil {
@@ -111,10 +121,10 @@ func (d *Dataplane) open(c *Config) (err error) {
 		return err
 	}
 	// Subscribed before anything is read, so that no later change goes unseen.
-	if d.watch, err = watch.Open(watchGroups()); err != nil {
+	if d.watch, err = watch.Open(watchGroups(c.Deaf)); err != nil {
 		return err
 	}
-	batch, err := openConn()
+	batch, err := rtmsg.Open()
 	if err != nil {
 		return err
 	}
@@ -122,7 +132,7 @@ func (d *Dataplane) open(c *Config) (err error) {
 		t := &tunnel{Underlay: u, log: c.Log, cfg: c, rt: d.rt, batch: batch, mac: u.MAC}
 		d.tunnels = append(d.tunnels, t)
 	}
-	d.program = &programmer{log: c.Log, cfg: c, batch: batch, tunnels: d.tunnels}
+	d.program = &programmer{log: c.Log, report: d.report, cfg: c, batch: batch, tunnels: d.tunnels, nexthops: true}
 	for _, name := range deviceNames(c.VNI) {
 		if !slices.ContainsFunc(d.tunnels, func(t *tunnel) bool { return deviceName(t.Local, c.VNI) == name }) {
 			d.retired = append(d.retired, name)
@@ -132,26 +142,26 @@ func (d *Dataplane) open(c *Config) (err error) {
 		if err := t.openDevice(); err != nil {
 			return err
 		}
-		if err := t.stats.start(d.rt, t.index); err != nil {
+		if err := t.stats.Start(d.rt, t.index); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Close releases the sockets. Device, routes and entries stay, so that traffic
-// goes on, but for a device that is only to come into its place. Run does it at its end; it may be called more
-// than once.
+// Close releases the sockets. Device, routes and entries stay, so that traffic goes on. A device that this
+// process made goes if no Sync came, and it is not in its place or not up. Run closes at its end; Close may be
+// called more than once.
 func (d *Dataplane) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
 	for _, t := range d.tunnels {
-		t.stats.stop(d.rt, int(t.watched.Load()))
+		t.stats.Stop(d.rt, int(t.watched.Load()))
 		t.abandon()
 	}
 	if d.program != nil {
-		d.program.batch.close()
+		d.program.batch.Close()
 	}
 	if d.watch != nil {
 		d.watch.Close()
@@ -186,7 +196,21 @@ func (d *Dataplane) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wan
 		return w, errClosed
 	}
 	d.last = &w
-	return w, d.sync(ctx, w, true)
+	err := d.sync(ctx, w, true)
+	d.faults.Know(err)
+	return w, err
+}
+
+// TakePlace puts devices that were opened with Config.Later in the place of the TUN device, which goes. They
+// forward since Sync, which must come first.
+func (d *Dataplane) TakePlace(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || d.last == nil {
+		return errClosed
+	}
+	d.program.cfg.Later = false
+	return d.sync(ctx, *d.last, true)
 }
 
 // Prune implements dataplane.Part. Sync has removed what w does not want: no later part relies
@@ -199,12 +223,18 @@ func (d *Dataplane) Status() dataplane.PartStatus { return d.report.Status() }
 // sync is Sync for callers that hold mu; asked is false for a repair.
 func (d *Dataplane) sync(ctx context.Context, w dataplane.Wanted, asked bool) error {
 	want, refused, err := d.program.sync(ctx, w, asked)
+	d.pending.Store(err != nil || len(d.program.failed) > 0)
 	err = d.refusals(w, refused, err)
 	if ctx.Err() == nil {
 		d.report.Publish(dataplane.StateOf(err), err, d.program.objects(want)...)
 		d.report.Repaired(d.program.repairs...)
 	}
 	d.program.repairs = nil
+	if left := d.program.held; left > 0 {
+		d.program.have = nil // what is made then is a repair
+		d.pending.Store(true)
+		time.AfterFunc(left, d.watch.Wake)
+	}
 	return err
 }
 

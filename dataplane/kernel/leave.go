@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane/pace"
+	"github.com/overlayd/overlayd/dataplane/rtmsg"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 	"github.com/overlayd/overlayd/encap"
 )
@@ -18,11 +19,11 @@ import (
 // OthersRoutes returns the protocols, in words, of the routes on a device that neither overlayd nor
 // the kernel made: somebody else uses the device, whatever its alias says.
 func OthersRoutes(index int) (protocols []string, err error) {
-	c, err := openConn()
+	c, err := rtmsg.Open()
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
+	defer c.Close()
 	l, err := lookAt(c, index)
 	if err != nil {
 		return nil, err
@@ -52,11 +53,11 @@ const settle = time.Second
 // device too. Routes that the other one is just replacing are waited for. It returns what it removed, in
 // words with counts, and removes as much as possible even if it returns an error. A second call finds nothing.
 func Leave(ctx context.Context, index int) (removed []string, err error) {
-	c, err := openConn()
+	c, err := rtmsg.Open()
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
+	defer c.Close()
 	var before []op
 	for {
 		l, err := lookAt(c, index)
@@ -86,7 +87,7 @@ type shared struct {
 }
 
 // lookAt reads what there is on a device. The routes come last: whoever adds a peer adds its route last.
-func lookAt(c *conn, index int) (*shared, error) {
+func lookAt(c *rtmsg.Conn, index int) (*shared, error) {
 	p := &programmer{cfg: &Config{Learning: true}, batch: c, links: []int{index}, nexthops: true}
 	s := &shared{index: index, nexthops: map[uint32]nexthop{}}
 	for _, step := range []struct {
@@ -105,9 +106,9 @@ func lookAt(c *conn, index int) (*shared, error) {
 	return s, nil
 }
 
-func (s *shared) readNexthops(c *conn) error {
+func (s *shared) readNexthops(c *rtmsg.Conn) error {
 	clear(s.nexthops)
-	err := c.dump(unix.RTM_GETNEXTHOP, make([]byte, unix.SizeofNhmsg), nil, func(body []byte) {
+	err := c.Dump(unix.RTM_GETNEXTHOP, make([]byte, unix.SizeofNhmsg), nil, func(body []byte) {
 		if n, ok := parseNexthop(body); ok && n.link == s.index {
 			s.nexthops[n.id] = n
 		}
@@ -118,12 +119,12 @@ func (s *shared) readNexthops(c *conn) error {
 	return err
 }
 
-func (s *shared) readRoutes(c *conn) error {
+func (s *shared) readRoutes(c *rtmsg.Conn) error {
 	s.ours, s.others, s.gateways, s.used = map[routeKey]route{}, map[uint8]bool{}, map[place]bool{}, map[uint32]bool{}
 	for _, f := range families() {
 		header := make([]byte, unix.SizeofRtMsg)
 		header[0], header[4] = f, unix.RT_TABLE_MAIN
-		err := c.dump(unix.RTM_GETROUTE, header, attrUint32(nil, unix.RTA_OIF, uint32(s.index)), s.addRoute)
+		err := c.Dump(unix.RTM_GETROUTE, header, rtmsg.AttrUint32(nil, unix.RTA_OIF, uint32(s.index)), s.addRoute)
 		if err != nil && !errors.Is(err, unix.ENOENT) { // the main table does not exist before its first route
 			return err
 		}
@@ -180,12 +181,12 @@ func (s *shared) unneeded() (ops []op) {
 }
 
 // remove does deletions, and returns how many objects of which kind it deleted.
-func remove(ctx context.Context, c *conn, ops []op) (removed []string, err error) {
+func remove(ctx context.Context, c *rtmsg.Conn, ops []op) (removed []string, err error) {
 	var p programmer
 	var errs []error
 	done := map[kind]int{}
 	encode := func(i int, b []byte) []byte { return p.encode(b, ops[i], 0) }
-	err = c.transact(ctx, len(ops), encode, func(i int, _ []byte, err error) {
+	err = c.Transact(ctx, len(ops), encode, func(i int, _ []byte, err error) {
 		if err != nil && !isGone(err) {
 			errs = append(errs, describe(ops[i], err))
 			return

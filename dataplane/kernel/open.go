@@ -61,7 +61,7 @@ func (t *tunnel) change(v *netlink.Vxlan) (impossible []string) {
 	}
 	encode := func(_ int, b []byte) []byte { return changeVxlanMessage(b, v.Attrs().Index, want) }
 	var refused error
-	err := t.batch.transact(context.Background(), 1, encode, func(_ int, _ []byte, err error) { refused = err })
+	err := t.batch.Transact(context.Background(), 1, encode, func(_ int, _ []byte, err error) { refused = err })
 	if err = errors.Join(err, refused); err != nil {
 		return append(mutable, err.Error())
 	}
@@ -110,8 +110,8 @@ func (t *tunnel) finish(index int) error {
 }
 
 // displace makes the vxlan device that is to take the place of the userspace dataplane's TUN device.
-// It has another name until the first Sync: meanwhile the routes of the old one keep packets from
-// the default route. A link of any other type with this name belongs to somebody else.
+// It has another name until the first Sync, or TakePlace: meanwhile the routes of the old one keep packets
+// from the default route. A link of any other type with this name belongs to somebody else.
 func (t *tunnel) displace(old netlink.Link) error {
 	if !isTUN(old) {
 		return fmt.Errorf("make vxlan device %[1]s: a device of type %[2]s has this name; remove it (`ip link del %[1]s`)", old.Attrs().Name, old.Type())
@@ -126,11 +126,11 @@ func (t *tunnel) displace(old netlink.Link) error {
 	return t.create(temporary)
 }
 
-// takePlace gives the device the name of the TUN device that it displaces, which goes. It reports
-// whether the device lost on the way what was programmed on it.
+// takePlace gives the device the name of the TUN device that it displaces, which goes, unless that is left to
+// TakePlace. It reports whether the device lost on the way what was programmed on it.
 func (t *tunnel) takePlace() (lost bool, err error) {
 	name := deviceName(t.Local, t.cfg.VNI)
-	if t.name == name {
+	if t.name == name || t.cfg.Later {
 		return false, nil
 	}
 	if old, err := t.rt.Link(name); err == nil && isTUN(old) {
@@ -142,18 +142,17 @@ func (t *tunnel) takePlace() (lost bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	h := t.rt.Handle()
-	if err = h.LinkSetName(l, name); errors.Is(err, unix.EBUSY) { // kernels before 6.2 rename no device that is up
-		lost = true
-		if err = h.LinkSetDown(l); err == nil {
-			err = h.LinkSetName(l, name)
-		}
+	if lost, err = t.rename(l, name); err == nil {
+		t.name = name
 	}
-	if err != nil {
-		return lost, fmt.Errorf("rename %s to %s: %w", t.name, name, err)
-	}
-	t.name = name
-	return lost, nil
+	return lost, err
+}
+
+// rename gives the device a name. It reports whether the device lost for that what was programmed on it.
+func (t *tunnel) rename(l netlink.Link, name string) (lost bool, err error) {
+	down, err := t.rt.Rename(l, name)
+	t.emptied = t.emptied || down
+	return down && err == nil, err
 }
 
 // abandon removes a device that was made for a Sync that never came, if it is not in its place or not

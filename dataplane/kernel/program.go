@@ -7,10 +7,12 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/rtmsg"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
@@ -19,24 +21,28 @@ import (
 // called by one goroutine at a time.
 type programmer struct {
 	log      *slog.Logger
+	report   *dataplane.Reporter
 	cfg      *Config
-	batch    *conn
+	batch    *rtmsg.Conn
 	tunnels  []*tunnel
 	networks []netip.Prefix  // the overlay networks
 	links    []int           // indices of the devices that are there
-	nexthops bool            // the kernel has nexthop objects (5.3)
+	nexthops bool            // the kernel has nexthop objects (5.3), as far as is known
 	have     *state          // nil if it must be read first
 	left     *desired        // what the last sync left programmed; nil if that failed
 	failed   map[object]bool // what the kernel refused the last time
 
-	mended  bool               // the kernel's state was not what the last sync had left
-	repairs []dataplane.Change // those of this sync
+	asked   bool               // this sync is a Sync, not a repair
+	mends   []mend             // repairs that this sync has tried
+	repairs []dataplane.Change // those that it has made
+	held    time.Duration      // until the next repair of what somebody keeps undoing; 0: of nothing
 }
 
 // sync makes w true, and returns the targets that follow from w. Errors of single peers are
 // returned as refusals, others as err. A sync that only repairs (asked is false) leaves direct
 // routes that replace its own: hostroute has put them there, and Sync is about to be called.
 func (p *programmer) sync(ctx context.Context, w dataplane.Wanted, asked bool) (*desired, refusals, error) {
+	p.asked, p.held = asked, 0
 	if !slices.Equal(w.Networks, p.networks) {
 		p.networks, p.have, p.left = slices.Clone(w.Networks), nil, nil // other routes are ours now
 	}
@@ -59,12 +65,14 @@ func (p *programmer) sync(ctx context.Context, w dataplane.Wanted, asked bool) (
 
 // reach programs the targets, and adds those that the kernel refuses to refused.
 func (p *programmer) reach(ctx context.Context, want *desired, refused refusals) error {
+	p.mends = nil
 	errs, err := p.program(ctx, want)
-	if p.isNews(errs) || errors.Is(err, errOverrun) {
+	if p.isNews(errs) || errors.Is(err, rtmsg.ErrOverrun) {
 		// Perhaps the kernel is not as remembered: somebody changed our objects.
 		p.have = nil
 		errs, err = p.program(ctx, want)
 	}
+	p.mended(errs)
 	if err != nil {
 		p.have, p.left = nil, nil
 		return err
@@ -122,7 +130,6 @@ func (p *programmer) collect(t *tunnel, asked bool) {
 		if !asked || c.Op == dataplane.OpAdd {
 			p.repairs = append(p.repairs, c)
 		}
-		p.mended = true
 	}
 	t.changes = nil
 }
@@ -134,14 +141,12 @@ func (p *programmer) program(ctx context.Context, want *desired) (map[object]err
 		if err := p.read(); err != nil {
 			return nil, err
 		}
-		if p.left == nil {
-			p.mended = true
-		} else if changes := p.changes(); len(changes) > 0 {
-			p.mended, p.repairs = true, append(p.repairs, changes...)
+		if p.left != nil {
+			p.mends = append(p.mends, p.changes()...)
 		}
 	}
 	errs := map[object]error{}
-	ops := plan(p.have, want, p.nexthops)
+	ops := p.withoutHeld(plan(p.have, want, p.nexthops))
 	for len(ops) > 0 {
 		n := 1
 		for n < len(ops) && ops[n].kind.stage() == ops[0].kind.stage() {
@@ -165,7 +170,7 @@ func (p *programmer) apply(ctx context.Context, ops []op, want *desired, errs ma
 		return err
 	}
 	_, err = p.try(ctx, misled, want, errs)
-	return errors.Join(err, p.pin(context.WithoutCancel(ctx), misled, unix.RTM_DELROUTE)) // none is left at the daemon's end
+	return errors.Join(err, p.pin(context.WithoutCancel(ctx), misled, unix.RTM_DELROUTE)) // so that none stays when the daemon ends
 }
 
 // try does operations. It returns those that may be refused only because a route of another
@@ -200,7 +205,7 @@ func (p *programmer) try(ctx context.Context, ops []op, want *desired, errs map[
 			misled = append(misled, o)
 		}
 	}
-	err = p.batch.transact(ctx, len(ops), encode, done)
+	err = p.batch.Transact(ctx, len(ops), encode, done)
 	return misled, err
 }
 
@@ -217,7 +222,7 @@ func (p *programmer) pin(ctx context.Context, ops []op, typ uint16) error {
 		key := routeKey{dst: netip.PrefixFrom(at.addr, at.addr.BitLen())}
 		return routeMessage(b, typ, flags, key, route{link: at.link, protocol: rtnl.RouteProtocol})
 	}
-	return p.batch.transact(ctx, len(ops), encode, func(int, []byte, error) {})
+	return p.batch.Transact(ctx, len(ops), encode, func(int, []byte, error) {})
 }
 
 // may reports whether what o depends on is in place. If not, the error of that is reported, and

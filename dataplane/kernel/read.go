@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane/rtmsg"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
@@ -13,7 +14,6 @@ import (
 // the rest of a large host; they are applied again here.
 func (p *programmer) read() error {
 	have := p.emptyState()
-	p.nexthops = !p.cfg.noNexthops
 	steps := []struct {
 		what string
 		dump func(*state) error
@@ -66,9 +66,9 @@ func families() [2]uint8 { return [2]uint8{unix.AF_INET, unix.AF_INET6} }
 
 func (p *programmer) readNeighbours(s *state) error {
 	for _, link := range p.links {
-		filter := attrUint32(nil, unix.NDA_IFINDEX, uint32(link))
+		filter := rtmsg.AttrUint32(nil, unix.NDA_IFINDEX, uint32(link))
 		for _, f := range families() {
-			err := p.batch.dump(unix.RTM_GETNEIGH, ndmsg(f, 0, 0, 0), filter, func(body []byte) {
+			err := p.batch.Dump(unix.RTM_GETNEIGH, ndmsg(f, 0, 0, 0), filter, func(body []byte) {
 				if n, ok := parseNeighbour(body); ok && n.index == link && n.family == f {
 					s.addNeighbour(n)
 				}
@@ -83,7 +83,7 @@ func (p *programmer) readNeighbours(s *state) error {
 
 func (p *programmer) readFDB(s *state) error {
 	for _, link := range p.links {
-		err := p.batch.dump(unix.RTM_GETNEIGH, ndmsg(unix.AF_BRIDGE, link, 0, 0), nil, func(body []byte) {
+		err := p.batch.Dump(unix.RTM_GETNEIGH, ndmsg(unix.AF_BRIDGE, link, 0, 0), nil, func(body []byte) {
 			if n, ok := parseNeighbour(body); ok && n.index == link && n.family == unix.AF_BRIDGE {
 				s.addFDB(n, p.cfg.Learning)
 			}
@@ -99,12 +99,15 @@ func (p *programmer) readNexthops(s *state) error {
 	if !p.nexthops {
 		return nil
 	}
-	// Of all devices and families: ours may be on another device.
-	err := p.batch.dump(unix.RTM_GETNEXTHOP, make([]byte, unix.SizeofNhmsg), nil, func(body []byte) {
-		if n, ok := parseNexthop(body); ok {
-			s.addNexthop(n)
-		}
-	})
+	var err error = unix.EOPNOTSUPP
+	if !p.cfg.noNexthops {
+		// Of all devices and families: ours may be on another device.
+		err = p.batch.Dump(unix.RTM_GETNEXTHOP, make([]byte, unix.SizeofNhmsg), nil, func(body []byte) {
+			if n, ok := parseNexthop(body); ok {
+				s.addNexthop(n)
+			}
+		})
+	}
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		p.log.Info("kernel has no nexthop objects, using plain routes")
 		p.nexthops = false
@@ -123,7 +126,7 @@ func (p *programmer) readRoutes(s *state) error {
 		}
 		header[5] = unix.RTPROT_BOOT
 		for _, link := range p.links {
-			if err := p.dumpRoutes(s, header, attrUint32(nil, unix.RTA_OIF, uint32(link))); err != nil {
+			if err := p.dumpRoutes(s, header, rtmsg.AttrUint32(nil, unix.RTA_OIF, uint32(link))); err != nil {
 				return err
 			}
 		}
@@ -132,7 +135,7 @@ func (p *programmer) readRoutes(s *state) error {
 }
 
 func (p *programmer) dumpRoutes(s *state, header, filter []byte) error {
-	err := p.batch.dump(unix.RTM_GETROUTE, header, filter, s.addRoute)
+	err := p.batch.Dump(unix.RTM_GETROUTE, header, filter, s.addRoute)
 	if errors.Is(err, unix.ENOENT) {
 		return nil // the main table does not exist before its first route
 	}

@@ -2,13 +2,14 @@ package kernel
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/overlayd/overlayd/dataplane"
 )
 
 // Kinds of objects, as Status and the log of repairs name them.
 const (
-	kindDevice    = "device"
+	kindDevice    = dataplane.KindDevice
 	kindNeighbour = "neighbour"
 	kindFDB       = "fdb"
 	kindNexthop   = "nexthop"
@@ -64,15 +65,47 @@ func (r route) String() string {
 	return s
 }
 
-// changes returns the operations that restore the state that the last sync left. A direct route
-// in the place of ours needs no repair.
-func (p *programmer) changes() (out []dataplane.Change) {
-	for _, o := range plan(p.have, p.left, p.nexthops) {
+// mend is an operation that restores what others have changed.
+type mend struct {
+	about  object
+	change dataplane.Change
+}
+
+// mended takes over as repairs the mends that the kernel has not refused, each once.
+func (p *programmer) mended(errs map[object]error) {
+	seen := make(map[object]bool, len(p.mends))
+	for _, m := range p.mends {
+		if !seen[m.about] && errs[m.about] == nil {
+			p.repairs = append(p.repairs, m.change)
+		}
+		seen[m.about] = true
+	}
+}
+
+// changes returns the operations that restore the state that the last sync left, without those that have to
+// wait. A direct route in the place of ours needs no repair.
+func (p *programmer) changes() (out []mend) {
+	for _, o := range p.withoutHeld(plan(p.have, p.left, p.nexthops)) {
 		if !p.have.routes[o.key].direct {
-			out = append(out, o.change(p.have))
+			out = append(out, mend{o.object(), o.change(p.have)})
 		}
 	}
 	return out
+}
+
+// withoutHeld returns the operations that need not wait. A repair of an object that somebody keeps undoing waits,
+// and delays no other.
+func (p *programmer) withoutHeld(ops []op) []op {
+	if p.asked || !p.report.Fights() {
+		return ops
+	}
+	return slices.DeleteFunc(ops, func(o op) bool {
+		left, held := p.report.Held(o.change(p.have))
+		if held && (p.held == 0 || left < p.held) {
+			p.held = left
+		}
+		return held
+	})
 }
 
 // objects counts what is wanted and there. It returns nil if that is not known.

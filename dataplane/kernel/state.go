@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane/rtmsg"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 	"github.com/overlayd/overlayd/encap"
 )
@@ -80,13 +81,13 @@ type neighbour struct {
 }
 
 func parseNeighbour(body []byte) (n neighbour, ok bool) {
-	h, rest := fixed(body, unix.SizeofNdMsg)
+	h, rest := rtmsg.Split(body, unix.SizeofNdMsg)
 	if h == nil {
 		return n, false
 	}
 	n.index, n.family, n.plain = int(native.Uint32(h[4:])), h[0], true
 	n.permanent = native.Uint16(h[8:])&unix.NUD_PERMANENT != 0
-	for typ, v := range attrs(rest) {
+	for typ, v := range rtmsg.Attrs(rest) {
 		switch typ {
 		case unix.NDA_DST:
 			a, _ := netip.AddrFromSlice(v)
@@ -132,17 +133,17 @@ type nexthop struct {
 }
 
 func parseNexthop(body []byte) (n nexthop, ok bool) {
-	h, rest := fixed(body, unix.SizeofNhmsg)
+	h, rest := rtmsg.Split(body, unix.SizeofNhmsg)
 	if h == nil {
 		return n, false
 	}
 	n.protocol, n.onlink = h[2], native.Uint32(h[4:])&unix.RTNH_F_ONLINK != 0
-	for typ, v := range attrs(rest) {
+	for typ, v := range rtmsg.Attrs(rest) {
 		switch typ {
 		case unix.NHA_ID:
-			n.id = toUint32(v)
+			n.id = rtmsg.Uint32(v)
 		case unix.NHA_OIF:
-			n.link = int(toUint32(v))
+			n.link = int(rtmsg.Uint32(v))
 		case unix.NHA_GATEWAY:
 			n.gateway, _ = netip.AddrFromSlice(v)
 		}
@@ -199,35 +200,30 @@ func (s *state) holds(a netip.Addr) bool {
 	return a.IsValid() && rtnl.Inside(netip.PrefixFrom(a, a.BitLen()), s.networks)
 }
 
-// parseRoute reads a route of the main table, unicast or of our protocol.
+// parseRoute reads a route of the main table, but for the blackholes of dataplane/hostroute.
 func parseRoute(body []byte) (k routeKey, r route, ok bool) {
-	h, rest := fixed(body, unix.SizeofRtMsg)
-	if h == nil || h[4] != unix.RT_TABLE_MAIN || h[7] != unix.RTN_UNICAST && h[5] != rtnl.RouteProtocol ||
+	h, rest := rtmsg.Split(body, unix.SizeofRtMsg)
+	if h == nil || h[4] != unix.RT_TABLE_MAIN || h[7] == unix.RTN_BLACKHOLE && h[5] == rtnl.RouteProtocol ||
 		native.Uint32(h[8:])&unix.RTM_F_CLONED != 0 {
 		return k, r, false
 	}
 	r = route{protocol: h[5], onlink: native.Uint32(h[8:])&unix.RTNH_F_ONLINK != 0}
-	if h[7] == unix.RTN_BLACKHOLE {
-		return k, r, false // dataplane/hostroute's
-	}
-	for typ, v := range attrs(rest) {
+	for typ, v := range rtmsg.Attrs(rest) {
 		switch typ {
 		case unix.RTA_DST:
 			a, _ := netip.AddrFromSlice(v)
 			k.dst = netip.PrefixFrom(a, int(h[1]))
 		case unix.RTA_OIF:
-			r.link = int(toUint32(v))
+			r.link = int(rtmsg.Uint32(v))
 		case unix.RTA_PRIORITY:
-			k.metric = toUint32(v)
+			k.metric = rtmsg.Uint32(v)
 		case unix.RTA_GATEWAY:
 			r.gateway, _ = netip.AddrFromSlice(v)
 		case rtaNHID:
-			r.nexthop = toUint32(v)
+			r.nexthop = rtmsg.Uint32(v)
 		}
 	}
-	if h[0] == unix.AF_INET6 && k.metric == defaultMetric6 {
-		k.metric = 0
-	}
+	k.metric = uint32(rtnl.MetricOf(k.dst, int(k.metric)))
 	if h[7] != unix.RTN_UNICAST {
 		r.link = noLink
 	}
@@ -235,6 +231,3 @@ func parseRoute(body []byte) (k routeKey, r route, ok bool) {
 	r.direct = r.protocol == rtnl.RouteProtocol && r.gateway.IsValid() && !r.onlink && r.nexthop == 0 && r.gateway != k.dst.Addr()
 	return k, r, k.dst.IsValid()
 }
-
-// defaultMetric6 is what the kernel gives an IPv6 route without a metric (IP6_RT_PRIO_USER).
-const defaultMetric6 = 1024

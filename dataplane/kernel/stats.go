@@ -1,81 +1,12 @@
 package kernel
 
-import (
-	"sync"
-
-	"github.com/vishvananda/netlink"
-
-	"github.com/overlayd/overlayd/dataplane"
-	"github.com/overlayd/overlayd/dataplane/rtnl"
-)
-
-// meter counts what passed since Open on a device that may have been there
-// before and may be made again meanwhile.
-type meter struct {
-	mu    sync.Mutex
-	open  bool
-	index int
-	at    dataplane.Stats // the device's counters when last read
-	total dataplane.Stats
-}
-
-func (m *meter) start(rt *rtnl.Conn, index int) error {
-	l, err := rt.LinkByIndex(index)
-	if err != nil {
-		return err
-	}
-	m.open, m.index, m.at = true, index, linkStats(l)
-	return nil
-}
-
-// stop reads the counters for the last time: Stats returns these from now on.
-func (m *meter) stop(rt *rtnl.Conn, index int) {
-	m.read(rt, index)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.open = false
-}
-
-// read adds what passed since the last time. A device that is gone adds nothing.
-func (m *meter) read(rt *rtnl.Conn, index int) dataplane.Stats {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.open {
-		return m.total
-	}
-	l, err := rt.LinkByIndex(index)
-	if err != nil {
-		return m.total
-	}
-	now := linkStats(l)
-	if l.Attrs().Index != m.index {
-		m.index, m.at = l.Attrs().Index, dataplane.Stats{} // a new device counts from zero
-	}
-	m.total.TxPackets += now.TxPackets - m.at.TxPackets
-	m.total.TxBytes += now.TxBytes - m.at.TxBytes
-	m.total.RxPackets += now.RxPackets - m.at.RxPackets
-	m.total.RxBytes += now.RxBytes - m.at.RxBytes
-	m.total.Drops[dataplane.DropDevice] += now.Drops[dataplane.DropDevice] - m.at.Drops[dataplane.DropDevice]
-	m.at = now
-	return m.total
-}
-
-// linkStats reads struct rtnl_link_stats64. The vxlan driver counts inner
-// packets, by the length of their IP packet.
-func linkStats(l netlink.Link) dataplane.Stats {
-	var s dataplane.Stats
-	if n := l.Attrs().Statistics; n != nil {
-		s.TxPackets, s.TxBytes, s.RxPackets, s.RxBytes = n.TxPackets, n.TxBytes, n.RxPackets, n.RxBytes
-		s.Drops[dataplane.DropDevice] = n.TxDropped + n.TxErrors + n.RxDropped + n.RxErrors
-	}
-	return s
-}
+import "github.com/overlayd/overlayd/dataplane"
 
 // Stats returns the devices' counters since Open: inner packets and the bytes
 // of their IP packets, drops and errors under DropDevice.
 func (d *Dataplane) Stats() (sum dataplane.Stats) {
 	for _, t := range d.tunnels {
-		s := t.stats.read(d.rt, int(t.watched.Load()))
+		s := t.stats.Read(d.rt, int(t.watched.Load()))
 		sum.TxPackets += s.TxPackets
 		sum.TxBytes += s.TxBytes
 		sum.RxPackets += s.RxPackets

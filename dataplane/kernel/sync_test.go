@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 	"github.com/overlayd/overlayd/dataplane/watch"
 )
@@ -103,6 +106,24 @@ func TestSyncMakesExactlyWhatIsWanted(t *testing.T) {
 	}
 }
 
+// A kernel without nexthop objects is asked and named once.
+func TestPlainRoutesAreSaidOnce(t *testing.T) {
+	h := newHosts(t, 1)[0]
+	var log netnstest.Log
+	h.cfg.Log, h.cfg.noNexthops = slog.New(slog.NewTextHandler(&log, nil)), true
+	h.open()
+	for range 3 {
+		h.dp.program.have = nil
+		h.sync(wanted(peerB))
+		if diff := cmp.Diff(objectsOf(wanted(peerB), false), h.objects()); diff != "" {
+			t.Error(diff)
+		}
+	}
+	if n := log.Count("kernel has no nexthop objects"); n != 1 {
+		t.Errorf("said %d times", n)
+	}
+}
+
 func TestSyncRemovesWhatIsStaleAtStart(t *testing.T) {
 	h := newHosts(t, 1)[0].open()
 	h.sync(wanted(peerB, peerC, peerD))
@@ -149,23 +170,28 @@ func TestSyncTouchesNothingForeign(t *testing.T) {
 	}
 }
 
-// notified opens a connection that gets the notifications of what Run watches.
-func (h *host) notified() *conn {
+// notified opens a socket that gets the notifications of what Run watches.
+func (h *host) notified() *os.File {
 	h.tb.Helper()
-	var c *conn
-	h.Must(func() (err error) { c, err = openConn(); return err })
-	h.tb.Cleanup(c.close)
-	rc, err := c.file.SyscallConn()
-	if err != nil {
-		h.tb.Fatal(err)
-	}
-	for _, g := range slices.Concat(watchGroups().Must, watchGroups().May) {
-		rc.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, g) })
+	var f *os.File
+	h.Must(func() error {
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 		if err != nil {
-			h.tb.Fatal(err)
+			return err
 		}
-	}
-	return c
+		f = os.NewFile(uintptr(fd), "notified")
+		if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+			return err
+		}
+		for _, g := range slices.Concat(watchGroups(false).Must, watchGroups(false).May) {
+			if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, g); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	h.tb.Cleanup(func() { f.Close() })
+	return f
 }
 
 // recorder counts notifications of everything that a restart could rewrite.
@@ -175,8 +201,8 @@ func (h *host) recorder() (count func() (events []string)) {
 	return func() (events []string) {
 		buf := make([]byte, 64<<10)
 		for {
-			c.file.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
-			n, err := c.file.Read(buf)
+			c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+			n, err := c.Read(buf)
 			if err != nil {
 				return events
 			}
@@ -212,8 +238,8 @@ func TestNewPeerIsProgrammedInFlannelsOrder(t *testing.T) {
 	var got []string
 	buf := make([]byte, 64<<10)
 	for len(got) < 8 {
-		c.file.SetReadDeadline(time.Now().Add(2 * time.Second))
-		n, err := c.file.Read(buf)
+		c.SetReadDeadline(time.Now().Add(2 * time.Second))
+		n, err := c.Read(buf)
 		if err != nil {
 			t.Fatal(got, err)
 		}

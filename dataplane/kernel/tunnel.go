@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/rtmsg"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 	"github.com/overlayd/overlayd/encap"
 )
@@ -17,7 +18,7 @@ type tunnel struct {
 	log   *slog.Logger
 	cfg   *Config
 	rt    *rtnl.Conn
-	batch *conn
+	batch *rtmsg.Conn
 
 	name    string // another one until it has taken the place of a TUN device
 	index   int
@@ -27,11 +28,11 @@ type tunnel struct {
 	mac     encap.MAC          // that the device has, or gets by the next Sync
 	changes []dataplane.Change // of the device, since they were last collected
 	emptied bool               // the kernel may have removed what was on it
-	stats   meter
+	stats   rtnl.Meter
 }
 
 // family is that of the underlay.
-func (t *tunnel) family() uint8 { return family(t.Local) }
+func (t *tunnel) family() uint8 { return rtmsg.Family(t.Local) }
 
 func (t *tunnel) end() end { return end{t.Underlay, t.index, t.cfg.VNI} }
 

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/dataplane/watch"
 )
@@ -22,21 +21,21 @@ const (
 
 	// gather is the time between the first sign of a change and the repair, so that
 	// one cause of many changes is one repair.
-	gather = 100 * time.Millisecond
-	// maxPause bounds how far repairs are spread while somebody keeps undoing them.
-	maxPause = 30 * time.Second
-	// maxVain bounds how far looks are spread that find nothing to repair, for example
-	// while so much is programmed that notifications are lost. It leaves time for an event
-	// to be looked at twice within two seconds.
-	maxVain = 400 * time.Millisecond
+	gather = 10 * time.Millisecond
+	// between is the time between two looks: the kernel does not tell who caused an event of a
+	// neighbour or FDB entry, and the one that explains it has come by then.
+	between = 100 * time.Millisecond
+	// maxPause bounds how far looks are spread if they take long.
+	maxPause = 500 * time.Millisecond
 )
 
-func watchGroups() watch.Groups {
+func watchGroups(deaf bool) watch.Groups {
 	return watch.Groups{
 		Protocol: unix.NETLINK_ROUTE,
 		Must: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE,
 			unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV6_ROUTE},
-		May: []int{unix.RTNLGRP_NEXTHOP}, // kernel 5.3
+		May:  []int{unix.RTNLGRP_NEXTHOP}, // kernel 5.3
+		Deaf: deaf,
 	}
 }
 
@@ -91,15 +90,16 @@ func (d *Dataplane) Run(ctx context.Context, _ func()) error {
 	return d.watch.Run(ctx, watch.Loop{
 		Concerns: func(h unix.NlMsghdr, body []byte) bool { return d.collect(in, h, body) },
 		Forget:   func() { in.put(event{kind: dumpEvent}) },
-		Look: func(ctx context.Context) (pace.Finding, error) {
-			found, again, err := d.repair(ctx, in.take())
+		Look: func(ctx context.Context) error {
+			again, err := d.repair(ctx, in.take())
 			if in.putBack(again) {
 				d.watch.Wake()
 			}
-			return found, err
+			return err
 		},
-		Spread: pace.Spread{Gather: gather, Intact: maxVain, Altered: maxPause},
-		Resync: d.resync,
+		Spread:  pace.Spread{Gather: gather, Between: between, Rest: maxPause},
+		Resync:  d.resync,
+		Pending: d.pending.Load,
 	})
 }
 
@@ -107,7 +107,7 @@ func (d *Dataplane) Run(ctx context.Context, _ func()) error {
 // whether it means anything.
 func (d *Dataplane) collect(in *inbox, h unix.NlMsghdr, body []byte) (concerns bool) {
 	for _, t := range d.tunnels {
-		if e := classify(h, body, int(t.watched.Load()), d.program.batch.port); e != (event{}) {
+		if e := classify(h, body, int(t.watched.Load()), d.program.batch.Port); e != (event{}) {
 			in.put(e)
 			concerns = true
 		}
@@ -115,35 +115,26 @@ func (d *Dataplane) collect(in *inbox, h unix.NlMsghdr, body []byte) (concerns b
 	return concerns
 }
 
-// repair makes what was last wanted true again if an event shows that it is not. It returns
-// what it found, and the events to look at once more. An error means that Run must end.
-func (d *Dataplane) repair(ctx context.Context, events []event) (found pace.Finding, again []event, err error) {
+// repair makes what was last wanted true again if an event shows that it is not, or if the kernel refused
+// a part of it the last time. It returns the events to look at once more. An error means that Run must end.
+func (d *Dataplane) repair(ctx context.Context, events []event) (again []event, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.last == nil || d.closed {
-		return pace.Nothing, nil, nil
+		return nil, nil
 	}
-	p := d.program
-	p.mended = false
-	look, again := p.look(events)
-	if !look {
-		return pace.Nothing, again, nil
+	look, again := d.program.look(events)
+	if !look && !d.pending.Load() {
+		return again, nil
 	}
-	found = pace.Intact
-	// The caller of Sync knows of the errors of single peers.
-	if _, err := dataplane.PeerErrors(d.sync(ctx, *d.last, false)); err != nil {
-		found = pace.Altered
-		if errors.Is(err, ErrUnderlayGone) {
-			return found, nil, err
-		}
-		if ctx.Err() == nil {
-			d.log.Warn("repair overlay device", "err", err)
-		}
+	err = d.sync(ctx, *d.last, false)
+	if errors.Is(err, ErrUnderlayGone) {
+		return nil, err
 	}
-	if p.mended {
-		found = pace.Altered
+	if ctx.Err() == nil {
+		d.faults.Tell(d.log, err)
 	}
-	return found, again, nil
+	return again, nil
 }
 
 // look reports whether the events are a reason to compare the kernel with what is wanted,
@@ -154,6 +145,8 @@ func (p *programmer) look(events []event) (reason bool, again []event) {
 	for _, e := range events {
 		switch {
 		case e.kind == noEvent || e.index != 0 && !slices.Contains(p.links, e.index):
+		case e.kind == freeEvent:
+			reason = reason || p.failed[e.about]
 		case have == nil || e.kind == lookEvent:
 			reason = true
 		case !e.differs(have):

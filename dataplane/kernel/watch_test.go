@@ -124,7 +124,7 @@ func TestRunResyncsWithoutANotification(t *testing.T) {
 	h.open()
 	w := wanted(peerB, peerC)
 	h.sync(w)
-	for _, g := range slices.Concat(watchGroups().Must, watchGroups().May) {
+	for _, g := range slices.Concat(watchGroups(false).Must, watchGroups(false).May) {
 		rc, err := h.dp.watch.SyscallConn()
 		if err != nil {
 			t.Fatal(err)
@@ -162,7 +162,7 @@ func TestRunDoesNotRepairItsOwnDoing(t *testing.T) {
 	h.sync(wanted(peerB))
 	index := int(h.dp.tunnels[0].watched.Load())
 	var s *watch.Subscription
-	h.Must(func() (err error) { s, err = watch.Open(watchGroups()); return err })
+	h.Must(func() (err error) { s, err = watch.Open(watchGroups(false)); return err })
 	defer s.Close()
 	h.sync(wanted(peerC, peerD))
 	h.dp.mu.Lock()
@@ -170,13 +170,13 @@ func TestRunDoesNotRepairItsOwnDoing(t *testing.T) {
 	seen, quiet := 0, errors.New("quiet")
 	own := func(m unix.NlMsghdr, body []byte) bool {
 		seen++
-		if e := classify(m, body, index, h.dp.program.batch.port); e.differs(h.dp.program.have) {
+		if e := classify(m, body, index, h.dp.program.batch.Port); e.differs(h.dp.program.have) {
 			t.Errorf("own message of type %d is taken for somebody's: %+v", m.Type, e)
 		}
 		return true
 	}
 	err := s.Run(t.Context(), watch.Loop{Concerns: own, Spread: pace.Spread{Gather: 200 * time.Millisecond},
-		Look: func(context.Context) (pace.Finding, error) { return pace.Nothing, quiet }})
+		Look: func(context.Context) error { return quiet }})
 	if !errors.Is(err, quiet) {
 		t.Error(err)
 	}
