@@ -6,8 +6,8 @@
 // Both are a [Part]: so are the traffic rules and the direct routes, which are
 // kept in step with them.
 //
-// The package holds only what these share and what control speaks: [Part], [Peer],
-// [VTEP], [Underlay], [Wanted], [Stats], [Dataplane], [PeerError], [PeerErrors], [MAC], [NthMAC] and [IsDerived].
+// The package holds only what these share and what control speaks: their types, the checks of what
+// others publish ([CheckPeer]), the names and MACs of the devices, and the [Reporter] of a part's status.
 package dataplane
 
 import (
@@ -53,9 +53,9 @@ type Wanted struct {
 	VTEPs    []VTEP         // own, as published: the device gets their MACs; a family without one keeps its MAC
 	Subnets  []netip.Prefix // own overlay subnets, one per family; the device gets each one's base address
 	Networks []netip.Prefix // the overlay networks that hold all subnets, one per family
-	Underlay []netip.Prefix // what the underlay has inside Networks, addresses and on-link prefixes: no overlay addresses, but as far as Subnets or Peers have them
+	Underlay []netip.Prefix // underlay addresses and on-link prefixes in Networks; only Subnets and Peers there are the overlay's
 	Addrs    []netip.Prefix // further addresses of the device, such as a workload's
-	MTU      int            // of the overlay devices, in bytes: underlay MTU less the encapsulation overhead of the VTEP that has most
+	MTU      int            // of the overlay devices, in bytes: underlay MTU less the largest encapsulation overhead of the VTEPs
 	Peers    []Peer         // every other VTEP, sorted, without the own one
 }
 

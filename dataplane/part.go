@@ -11,7 +11,7 @@ import (
 // be called from several goroutines, but Sync and Prune of one overlay never at the same time.
 type Part interface {
 	// Sync adds and changes: afterwards everything that w wants is there. What w no longer wants
-	// may stay, for a later part may still rely on it. It returns w for the parts after it. It
+	// may stay, because a later part may still rely on it. It returns w for the parts after it. It
 	// is idempotent and programs all it can even when it returns an error. An error that
 	// consists of *PeerError only (see PeerErrors) means that every peer was attempted.
 	Sync(ctx context.Context, w Wanted) (Wanted, error)
@@ -48,6 +48,13 @@ type PartStatus struct {
 	Err     string         `json:"err,omitempty"` // why State is not ok
 	Since   time.Time      `json:"since"`         // when State or Err became what they are
 	Objects []ObjectStatus `json:"objects,omitempty"`
+	Peers   []PeerFault    `json:"-"` // those that do not work now
+}
+
+// PeerFault is why a peer does not work now.
+type PeerFault struct {
+	*PeerError
+	Since time.Time // when it became that
 }
 
 // ObjectStatus counts one kind of object that a part keeps, such as routes.
@@ -68,6 +75,9 @@ const (
 	OpReplace Op = "replace"
 	OpDelete  Op = "delete"
 )
+
+// KindDevice is the kind of an overlay device. The first word of its changes' Was names what was wrong.
+const KindDevice = "device"
 
 // Change is one change of one object of the host: what a repair logs and counts, and what a dry run prints.
 type Change struct {

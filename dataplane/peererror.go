@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// What keeps a peer from a direct route. Where nothing else leads to it, it cannot be reached.
+// What keeps a peer from a direct route. If nothing else leads to the peer, it cannot be reached.
 var (
 	ErrOffLink    = errors.New("it is on no link of this host: its packets would have to be encapsulated, which the network does not do")
 	ErrRouteTaken = errors.New("somebody else has a route to its subnet, or the kernel refuses one")

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,8 +23,10 @@ type Reporter struct {
 	log    *slog.Logger
 	status atomic.Pointer[PartStatus]
 
-	mu      sync.Mutex // held by who publishes, never for long
+	mu      sync.Mutex // held by whoever publishes, never for long
 	notices pace.Notices
+	fights  pace.Fights
+	holds   pace.Holds
 	repairs map[string]repairCount // by kind
 }
 
@@ -38,6 +41,10 @@ func NewReporter(log *slog.Logger, name string) *Reporter {
 	r.status.Store(&PartStatus{Name: name, State: StateOK, Since: time.Now()})
 	return r
 }
+
+// Polls says that the part notices what others change by looking so often, and not by notifications: whoever
+// undoes the repair of every look is then taken for somebody who keeps undoing it. It is called before Repaired.
+func (r *Reporter) Polls(every time.Duration) { r.fights.Within = every + 2*time.Second }
 
 // Status returns the last published status. It waits for nothing.
 func (r *Reporter) Status() PartStatus { return *r.status.Load() }
@@ -60,11 +67,29 @@ func (r *Reporter) Publish(state State, err error, objects ...ObjectStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.status.Load()
-	s := &PartStatus{Name: before.Name, State: state, Err: reason(err), Since: before.Since, Objects: r.counted(objects, before.Objects)}
+	s := &PartStatus{Name: before.Name, State: state, Err: reason(err), Since: before.Since,
+		Objects: r.counted(objects, before.Objects), Peers: peerFaults(err, before.Peers, time.Now())}
 	if s.State != before.State || s.Err != before.Err {
 		s.Since = time.Now()
 	}
 	r.status.Store(s)
+}
+
+// peerFaults returns the peers that err is about. Since stays while the error of a peer does.
+func peerFaults(err error, before []PeerFault, now time.Time) (faults []PeerFault) {
+	peers, _ := PeerErrors(err)
+	since := make(map[string]time.Time, len(before))
+	for _, f := range before {
+		since[f.Error()] = f.Since
+	}
+	for _, p := range peers {
+		f := PeerFault{p, now}
+		if at, ok := since[p.Error()]; ok {
+			f.Since = at
+		}
+		faults = append(faults, f)
+	}
+	return faults
 }
 
 // reason is the text of a status: of many peers' errors the first and the number.
@@ -78,7 +103,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// counted returns objects, or before if there are none, with the repairs so far. It holds mu.
+// counted returns objects, or before if there are none, with the repairs so far. The caller holds mu.
 func (r *Reporter) counted(objects, before []ObjectStatus) []ObjectStatus {
 	if len(objects) == 0 {
 		objects = before
@@ -91,36 +116,69 @@ func (r *Reporter) counted(objects, before []ObjectStatus) []ObjectStatus {
 	return objects
 }
 
-// Repaired counts and logs changes that put right what others had changed. The repair of
-// one object is logged once in ten minutes, and of many at once the first few and the number.
+// Repaired counts and logs changes that put right what others had changed: each of the first few of one
+// look, and of the others the number. If somebody keeps undoing one of them, that is logged instead, once in
+// ten minutes, and the next repair of the same object is Held.
 func (r *Reporter) Repaired(changes ...Change) {
 	if len(changes) == 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now()
-	byNotice := make(map[pace.Notice]Change, repairLines)
-	notices := make([]pace.Notice, 0, repairLines)
+	now, fought := time.Now(), false
 	for i, c := range changes {
 		n := r.repairs[c.Kind].n + 1
 		r.repairs[c.Kind] = repairCount{n, now}
-		if i < repairLines {
-			notice := pace.Notice{Key: c.Kind + " " + c.Key, Text: string(c.Op)}
-			byNotice[notice] = c
-			notices = append(notices, notice)
+		if i < repairLines && r.repaired(now, c) {
+			fought = true
 		}
 	}
-	due, _ := r.notices.Due(now, notices...)
-	for _, n := range due {
-		r.log.Warn("repaired what others had changed", "part", r.Status().Name, "change", byNotice[n])
-	}
-	if more := len(changes) - repairLines; more > 0 {
+	if more := len(changes) - repairLines; more > 0 && !fought {
 		r.log.Warn("repaired more objects that others had changed", "part", r.Status().Name, "more", more, "kinds", r.kinds(changes))
 	}
 	s := *r.status.Load()
 	s.Objects = r.counted(s.Objects, s.Objects)
 	r.status.Store(&s)
+}
+
+// repaired logs one repair, and reports whether it is fought over. The caller holds mu.
+func (r *Reporter) repaired(now time.Time, c Change) (fought bool) {
+	object := c.object()
+	if !r.fights.Repaired(now, object) {
+		r.log.Warn("repaired what others had changed", "part", r.Status().Name, "change", c)
+		return false
+	}
+	r.holds.Fought(now, object)
+	if due, _ := r.notices.Due(now, pace.Notice{Key: object, Text: "fought"}); len(due) > 0 {
+		r.log.Warn("somebody keeps undoing a repair: repairing it less often, and without a line each time", "part", r.Status().Name, "change", c,
+			"fix", "find the writer, for example with `ip monitor` or `nft monitor`, and end it")
+	}
+	return true
+}
+
+// object names what a fight is about. Each kind of fault of a device, the first word of Was, counts for itself;
+// its value does not.
+func (c Change) object() string {
+	object := fmt.Sprint(c.Kind, " ", c.Key, " ", c.Op)
+	if c.Kind == KindDevice {
+		fault, _, _ := strings.Cut(c.Was, " ")
+		object += " " + fault
+	}
+	return object
+}
+
+// Fights reports whether somebody keeps undoing repairs: only then is there a reason to ask Held.
+func (r *Reporter) Fights() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.holds.Any(time.Now())
+}
+
+// Held reports whether a repair has to wait, because somebody keeps undoing it, and how long.
+func (r *Reporter) Held(c Change) (left time.Duration, held bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.holds.Held(time.Now(), c.object())
 }
 
 func (r *Reporter) kinds(changes []Change) []string {

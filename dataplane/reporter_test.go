@@ -68,7 +68,7 @@ func TestManyPeersAreOneReason(t *testing.T) {
 	}
 }
 
-// A published status never changes: who has it may read it without a lock.
+// A published status never changes: whoever has it may read it without a lock.
 func TestRepairsAreCountedByKind(t *testing.T) {
 	r, _ := newReporter()
 	r.Publish(StateOK, nil, ObjectStatus{Kind: "route", Wanted: 3, Have: 3}, ObjectStatus{Kind: "device", Wanted: 1, Have: 1})
@@ -86,7 +86,8 @@ func TestRepairsAreCountedByKind(t *testing.T) {
 	}
 }
 
-func TestRepairsAreLoggedOnceAndInPart(t *testing.T) {
+// Each repair has a line, but for those that somebody keeps undoing: he is named once.
+func TestRepairsAreLoggedUnlessFought(t *testing.T) {
 	r, log := newReporter()
 	many := make([]Change, 3000)
 	for i := range many {
@@ -100,11 +101,61 @@ func TestRepairsAreLoggedOnceAndInPart(t *testing.T) {
 	if n := lines(many[0]); n != 1 || !strings.Contains(log.String(), "change.key=r0") || !strings.Contains(log.String(), "part=part") {
 		t.Errorf("%d lines: %s", n, log)
 	}
-	if n := lines(many[0]); n != 0 {
-		t.Errorf("the second time %d lines: %s", n, log)
+	fights := 0
+	for range 20 {
+		if n := lines(many[0]); strings.Contains(log.String(), "keeps undoing") {
+			fights++
+		} else if n > 1 || n == 0 && fights == 0 {
+			t.Errorf("%d lines: %s", n, log)
+		}
 	}
-	if n := lines(many...); n != repairLines || !strings.Contains(log.String(), fmt.Sprintf("more=%d", len(many)-repairLines)) {
+	_, held := r.Held(many[0])
+	r.Repaired(many[1])
+	if _, other := r.Held(many[1]); fights != 1 || !held || other || !r.Fights() {
+		t.Errorf("%d lines of the fight; held %v, and another object %v", fights, held, other)
+	}
+	many = many[2:]
+	if n := lines(many...); n != repairLines+1 || !strings.Contains(log.String(), fmt.Sprintf("more=%d", len(many)-repairLines)) {
 		t.Errorf("%d lines: %s", n, log)
+	}
+}
+
+// A fight is one over an object, whatever is put there each time and however rarely it is looked at; faults of several
+// kinds of one device are no fight.
+func TestFightsAreNamedOnce(t *testing.T) {
+	was := func(kind, key, format string) func(i int) Change {
+		return func(i int) Change { return Change{OpReplace, kind, key, fmt.Sprintf(format, i), "x"} }
+	}
+	faults := []string{"MAC a", "name b", "down", "mtu 7", "further addresses", "alias c"}
+	for _, c := range []struct {
+		name   string
+		every  time.Duration
+		change func(i int) Change
+		lines  int
+		fights int
+	}{
+		{"another value each time", time.Second, was("sysctl", "net/ipv4/ip_forward", "%d"), 4, 1},
+		{"another MAC each time", time.Second, was(KindDevice, "flannel.1", "MAC %d"), 4, 1},
+		{"one fault of a device after the other", time.Second, func(i int) Change {
+			return Change{OpReplace, KindDevice, "flannel.1", faults[i%len(faults)], "x"}
+		}, 24, 0},
+		{"at each rare look", 5 * time.Second, was("rule set", "ipv4", ""), 4, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, log := newReporter()
+				if c.every > time.Second {
+					r.Polls(c.every)
+				}
+				for i := range 24 {
+					r.Repaired(c.change(i))
+					time.Sleep(c.every)
+				}
+				if n, fights := strings.Count(log.String(), "repaired what"), strings.Count(log.String(), "keeps undoing"); n != c.lines || fights != c.fights {
+					t.Errorf("%d repairs and %d fights in the log, want %d and %d", n, fights, c.lines, c.fights)
+				}
+			})
+		})
 	}
 }
 

@@ -4,7 +4,7 @@ package tun
 
 import "errors"
 
-// What keeps Open from working, apart from what can only be read. Callers know the remedies.
+// What keeps a TUN device from being made or opened, apart from what can only be read. Callers know the remedies.
 var (
 	// ErrNoTUN says that /dev/net/tun is missing or cannot be opened, as in a container
 	// that was not given it.

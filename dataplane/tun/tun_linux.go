@@ -47,8 +47,8 @@ func Probe(want Mode) (m Mode, err error) {
 	return m, nil
 }
 
-// Attach opens a queue of the TUN device of that name, which it makes if there is
-// none. An empty name takes any free one.
+// Attach opens a queue of the TUN device of that name, which it makes if it is
+// missing. An empty name takes any free one.
 func Attach(name string, mode Mode) (fd int, err error) {
 	if fd, err = unix.Open(Path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err != nil {
 		return -1, openError(err)
@@ -133,8 +133,7 @@ func EnsureNode(path string) error {
 	return nil
 }
 
-// Make makes the TUN device of that name if there is none, returns why if that
-// is not possible, and lets go of it.
+// Make makes the TUN device of that name if it is missing, and lets go of it. With persist the device stays.
 func Make(name string, mode Mode, persist bool) error {
 	fd, err := Attach(name, mode)
 	if err != nil {

@@ -1,3 +1,3 @@
-// Package udp makes the UDP sockets by which VXLAN datagrams travel, and says what keeps a port from
-// being bound. It knows nothing of VXLAN.
+// Package udp makes the UDP sockets by which VXLAN datagrams travel, says what keeps a port from
+// being bound, and makes a detour while a port changes hands. It knows nothing of VXLAN.
 package udp

@@ -7,10 +7,12 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
@@ -69,19 +71,34 @@ func Open(local netip.AddrPort, o Option) (int, error) {
 	return fd, nil
 }
 
+// LocalAddr returns what a socket is bound to.
+func LocalAddr(fd int) (netip.AddrPort, error) {
+	sa, err := unix.Getsockname(fd)
+	switch a := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)), nil
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port)), nil
+	}
+	return netip.AddrPort{}, os.NewSyscallError("getsockname", err)
+}
+
 type sockopt struct{ level, name, value int }
 
-// CheckPort tries whether the addresses of one port can be bound once the devices are gone whose
-// names goes returns true for.
+// CheckPort returns why the addresses of one port cannot be bound. Devices for whose names goes returns true
+// do not count: they will be gone by then.
 func CheckPort(conn *rtnl.Conn, locals []netip.AddrPort, goes func(name string) bool) error {
 	for _, local := range locals {
 		devices, err := conn.PortHolders(local.Port())
 		if err != nil {
 			return err
 		}
+		devices = slices.DeleteFunc(devices, func(name string) bool { // those of the other family hold other sockets
+			return goes(name) && strings.HasPrefix(name, dataplane.DevicePrefixV6) != local.Addr().Is6()
+		})
 		stays := func(name string) bool { return !goes(name) }
 		if len(devices) > 0 && !slices.ContainsFunc(devices, stays) {
-			return nil
+			continue
 		}
 		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(local))
 		if err != nil {
@@ -104,7 +121,7 @@ func bindError(local netip.AddrPort, err error) error {
 }
 
 // portHolders returns the vxlan devices that have a UDP port in the network namespace of the
-// calling thread, as far as that can be known. After a change of the VNI it is the device of an
+// calling thread, as far as that can be known. If the VNI has changed, that may be the device of an
 // earlier kernel dataplane.
 func portHolders(port uint16) []string {
 	conn, err := rtnl.Open()
@@ -139,8 +156,8 @@ func ReceiveNothing(fd int) error {
 	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0))
 }
 
-// Drops returns how many datagrams the kernel dropped at a socket so far, for
-// want of buffer space or for a bad checksum (SO_MEMINFO, Linux 4.12; 0 without it).
+// Drops returns how many datagrams the kernel dropped at a socket so far, because
+// its buffer was full or a checksum was wrong (SO_MEMINFO, Linux 4.12; 0 without it).
 // Unlike SO_RXQ_OVFL it costs nothing per packet and needs no later one to tell.
 func Drops(fd int) uint64 {
 	const drops = 8               // SK_MEMINFO_DROPS in linux/sock_diag.h

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
+	"github.com/overlayd/overlayd/dataplane/inherit"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -33,16 +35,31 @@ type Config struct {
 	// checked: it has to be in some peer's subnet.
 	AnyPeerFrom []netip.Prefix
 
+	// Deaf is for tests: routes of others are only looked for every few seconds, without notifications.
+	Deaf bool
+
 	// LogAttrs makes the attributes of a log line about an error; nil: its text alone. The errors are
 	// of type *SourceError.
 	LogAttrs func(error) []any
 
-	// Shared, if not nil, has the sockets, together with other networks'. It was
+	// Shared, if not nil, is a Port that several networks share: it has the sockets. It was
 	// made for the same Port and the same Local addresses.
 	Shared *Port
+	// Inherited is what the Dataplane, or for NewPort the Port, of another process exported, which no
+	// longer forwards. If it fits, this one goes on with it, a Dataplane from its first Sync on; if not,
+	// it is closed. That of a Dataplane with Shared has no sockets.
+	Inherited []carrier.Export
+	// Unfit, if not nil, is called when Inherited did not fit and was closed. It has whoever else has the
+	// files open close them: until then the device and the UDP port are busy.
+	Unfit func()
+	// Awaited are, for NewPort with Inherited, the VNIs of the networks that are to enter: what comes
+	// to the sockets waits for all of them, for a short time.
+	Awaited []uint32
 	// Replaces, if not nil, reports whether the vxlan devices of a VNI make room for the sockets, as
-	// those of VNI do: this process is going to carry that network too.
+	// those of Config.VNI do, because this process is going to carry that network too.
 	Replaces func(vni uint32) bool
+
+	in *inherit.Files // Inherited, if it fits; set by Open
 }
 
 // check names the first field that makes no sense.
@@ -63,8 +80,8 @@ func (c Config) check() error {
 	switch {
 	case c.VNI > encap.MaxVNI:
 		return fmt.Errorf("config: VNI %d is more than %d", c.VNI, encap.MaxVNI)
-	case c.MTU < minMTU || c.MTU > maxPacket:
-		return fmt.Errorf("config: MTU %d is not in %d to %d", c.MTU, minMTU, maxPacket)
+	case c.MTU < carrier.MinMTU || c.MTU > carrier.MaxPacket:
+		return fmt.Errorf("config: MTU %d is not in %d to %d", c.MTU, carrier.MinMTU, carrier.MaxPacket)
 	case c.Shared != nil && !c.Shared.isFor(c):
 		return fmt.Errorf("config: Shared is for port %d of %s, not for Port %d of Underlays %s", c.Shared.locals[0].Port(), c.Shared.locals, c.Port, c.locals())
 	}
@@ -73,7 +90,7 @@ func (c Config) check() error {
 
 // checkPort is check for what a Port needs.
 func (c Config) checkPort() error {
-	if n := len(c.Underlays); n < 1 || n > families {
+	if n := len(c.Underlays); n < 1 || n > carrier.Families {
 		return fmt.Errorf("config: Underlays are %d, not one or two", n)
 	}
 	for i, u := range c.Underlays {
@@ -99,23 +116,4 @@ func (c Config) locals() (out []netip.AddrPort) {
 	}
 	slices.SortFunc(out, netip.AddrPort.Compare)
 	return out
-}
-
-const (
-	minMTU = 68 // of IPv4 (RFC 791), and of a TUN device
-)
-
-// families is the number of address families. What there is for each of them is
-// indexed by it.
-const (
-	family4 = iota
-	family6
-	families
-)
-
-func familyOf(a netip.Addr) int {
-	if a.Is4() {
-		return family4
-	}
-	return family6
 }

@@ -3,17 +3,13 @@ package userspace
 import (
 	"bytes"
 	"errors"
-	"log/slog"
-	"net"
 	"net/netip"
-	"os"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/overlayd/overlayd/dataplane/netnstest"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -53,7 +49,7 @@ func (h *testHost) emits(t *testing.T, device string) feed {
 func (h *testHost) taps(t *testing.T, device string) fetch {
 	fd := h.packetSocket(t, device)
 	return func() []byte {
-		buf := make([]byte, maxPacket)
+		buf := make([]byte, carrier.MaxPacket)
 		for {
 			n, from, err := unix.Recvfrom(fd, buf, 0)
 			if err != nil {
@@ -100,57 +96,4 @@ func (h *testHost) linkAddr(t *testing.T, device string) *unix.SockaddrLinklayer
 		t.Error(err)
 	}
 	return &unix.SockaddrLinklayer{Protocol: 0x0008, Ifindex: index}
-}
-
-// TestUDPConforms runs the suites of sender and receiver over UDP sockets.
-func TestUDPConforms(t *testing.T) {
-	for _, offloads := range []Offloads{0, AllOffloads} {
-		for _, s := range []string{"127.0.0.1", "::1"} {
-			t.Run(offloads.String()+"/"+s, func(t *testing.T) {
-				addr := netip.MustParseAddr(s)
-				n := netnstest.New(t)
-				c := openCarrier(t, n, addr, offloads)
-				var sink, source *net.UDPConn
-				n.Must(func() (err error) {
-					if sink, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0))); err != nil {
-						return err
-					}
-					source, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, testPort)))
-					return err
-				})
-				defer sink.Close()
-				defer source.Close()
-				sink.SetReadDeadline(time.Now().Add(5 * time.Second))
-				conformSender(t, c.newSender(0), entryTo(sink.LocalAddr().(*net.UDPAddr).AddrPort()), 108, true, func() []byte {
-					b := make([]byte, maxPacket)
-					n, err := sink.Read(b)
-					if err != nil {
-						t.Error(err)
-					}
-					return b[:n]
-				})
-				r := c.receivers()[0]
-				conformReceiver(t, r, func(b []byte) {
-					if _, err := source.Write(b); err != nil {
-						t.Error(err)
-					}
-				})
-				if err := r.Receive(new(datagram), func() {}); !errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Errorf("Receive after stop: %v", err)
-				}
-			})
-		}
-	}
-}
-
-// openCarrier opens the UDP carrier of an address.
-func openCarrier(t *testing.T, n *netnstest.NS, addr netip.Addr, offloads Offloads) (c carrier) {
-	t.Helper()
-	n.Must(func() (err error) {
-		cfg := Config{Log: slog.New(slog.DiscardHandler), Offloads: offloads}
-		c, err = openUDPCarrier(cfg, netip.AddrPortFrom(addr, testPort), 1)
-		return err
-	})
-	t.Cleanup(c.close)
-	return c
 }

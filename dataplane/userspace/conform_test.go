@@ -2,26 +2,25 @@ package userspace
 
 import (
 	"bytes"
-	"fmt"
-	"net/netip"
 	"testing"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/encap"
 )
 
-// The suites of this file run over every implementation of a seam: those in memory here, the real
-// ones in conform_linux_test.go.
+// The suites of this file run over every implementation of queue and writer: those in memory here, the
+// real ones in conform_linux_test.go. Those of the carriers' seam are in dataplane/carrier/carriertest.
 
 // What a test does at the other end of a seam.
 type (
-	feed  func(b []byte)        // gives a packet or datagram to the implementation
+	feed  func(b []byte)        // gives a packet to the implementation
 	fetch func() (whole []byte) // returns what the implementation gave next
 )
 
 // pollute makes every field of a packet differ from what its reader is to make of it.
-func pollute(p *packet) {
-	*p = packet{at: 1, Offload: encap.Offload{GSO: encap.GSOUDP, Size: 9, Partial: true, CsumStart: 9, CsumOffset: 9, HdrLen: 9, MaxLen: 9}}
+func pollute(p *carrier.Packet) {
+	*p = carrier.Packet{At: 1, Offload: encap.Offload{GSO: encap.GSOUDP, Size: 9, Partial: true, CsumStart: 9, CsumOffset: 9, HdrLen: 9, MaxLen: 9}}
 }
 
 // conformQueue checks a queue that is fed by the other end. The packets have headroom bytes in front.
@@ -33,14 +32,14 @@ func conformQueue(t *testing.T, q queue, headroom int, in feed, answered fetch) 
 		want := udpPacket(podA, podB, uint16(i), 2, make([]byte, size))
 		in(want)
 		p := readOwn(t, q, flush)
-		if p.at != headroom || p.Offload != (encap.Offload{}) || !bytes.Equal(p.ip(), want) || len(p.datagram()) != encap.HeaderLen+len(want) {
-			t.Errorf("packet %d: at %d, %+v, %x, want %x", i, p.at, p.Offload, p.ip(), want)
+		if p.At != headroom || p.Offload != (encap.Offload{}) || !bytes.Equal(p.IP(), want) || len(p.Datagram()) != encap.HeaderLen+len(want) {
+			t.Errorf("packet %d: at %d, %+v, %x, want %x", i, p.At, p.Offload, p.IP(), want)
 		}
 		pollute(p) // whatever was done to one packet is not in the next
 		flushed = 0
 	}
 	answer := udpPacket(podB, podA, 3, 4, []byte("answer"))
-	q.Answer(&packet{buf: append(make([]byte, headroom), answer...), at: headroom})
+	q.Answer(&carrier.Packet{Buf: append(make([]byte, headroom), answer...), At: headroom})
 	if got := answered(); !bytes.Equal(got, answer) {
 		t.Errorf("answered %x, want %x", got, answer)
 	}
@@ -56,14 +55,14 @@ func conformQueue(t *testing.T, q queue, headroom int, in feed, answered fetch) 
 }
 
 // readOwn reads the next packet that a test sent, and not the host's own chatter.
-func readOwn(t *testing.T, q queue, flush func()) *packet {
+func readOwn(t *testing.T, q queue, flush func()) *carrier.Packet {
 	t.Helper()
 	for {
 		p, err := q.Read(flush)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b := p.ip(); len(b) > 20 && b[0] == 0x45 && b[9] == encap.ProtoUDP {
+		if b := p.IP(); len(b) > 20 && b[0] == 0x45 && b[9] == encap.ProtoUDP {
 			return p
 		}
 	}
@@ -72,7 +71,7 @@ func readOwn(t *testing.T, q queue, flush func()) *packet {
 // conformWriter checks a writer whose packets come out at the other end.
 func conformWriter(t *testing.T, w writer, out fetch) {
 	t.Helper()
-	var c counters
+	var c carrier.Counters
 	var sent uint64
 	for name, b := range map[string][]byte{
 		"UDP":          udpPacket(podA, podB, 1, 2, []byte("hello")),
@@ -84,11 +83,11 @@ func conformWriter(t *testing.T, w writer, out fetch) {
 		want := bytes.Clone(b)
 		p := bufOf(b)
 		var ip encap.IP
-		if err := encap.ParseIP(p.ip(), &ip); err != nil {
+		if err := encap.ParseIP(p.IP(), &ip); err != nil {
 			t.Fatal(err)
 		}
-		if encap.IsPartial(p.ip(), &ip) {
-			p.Offload, _ = encap.PartialOffload(p.ip(), &ip)
+		if encap.IsPartial(p.IP(), &ip) {
+			p.Offload, _ = encap.PartialOffload(p.IP(), &ip)
 			encap.CompleteChecksum(want, &ip)
 		}
 		w.Write(&p, &ip, &c)
@@ -99,76 +98,10 @@ func conformWriter(t *testing.T, w writer, out fetch) {
 		}
 	}
 	w.Flush(&c) // nothing is left
-	c.publish()
+	c.Publish()
 	var s dataplane.Stats
-	if c.addTo(&s.RxPackets, &s.RxBytes, &s); s != (dataplane.Stats{RxPackets: 5, RxBytes: sent}) {
+	if c.AddTo(&s.RxPackets, &s.RxBytes, &s); s != (dataplane.Stats{RxPackets: 5, RxBytes: sent}) {
 		t.Errorf("counted %+v, want 5 packets of %d bytes", s, sent)
-	}
-}
-
-// conformSender checks a sender whose datagrams come out at the other end.
-func conformSender(t *testing.T, s sender, e *entry, headroom int, splits bool, out fetch) {
-	t.Helper()
-	var c counters
-	for i, fragment := range []bool{false, true, false} {
-		b := udpPacket(podA, podB, uint16(i), 2, fmt.Appendf(nil, "packet %d", i))
-		p := packet{buf: append(make([]byte, headroom), b...), at: headroom}
-		e.template.Put(p.datagram(), encap.EtherTypeIPv4)
-		want := bytes.Clone(p.datagram())
-		s.Send(&p, e, fragment, &c)
-		s.Flush(&c)
-		if got := out(); !bytes.Equal(got, want) {
-			t.Errorf("datagram %d: got %x, want %x", i, got, want)
-		}
-	}
-	packets := uint64(3)
-	if splits {
-		packets++
-		super := superpacket(3000, 1000)
-		super.buf, super.at = append(make([]byte, headroom-super.at), super.buf...), headroom
-		s.Send(&super, e, false, &c)
-		s.Flush(&c)
-		for i := range 3 {
-			if got := out(); len(got) != encap.HeaderLen+40+1000 || !sound(got[encap.HeaderLen:]) {
-				t.Errorf("segment %d is %d bytes long", i, len(got))
-			}
-		}
-	}
-	s.Flush(&c) // nothing is left
-	c.publish()
-	var st dataplane.Stats
-	if c.addTo(&st.TxPackets, &st.TxBytes, &st); st.TxPackets != packets || st.Drops != [dataplane.NumDrops]uint64{} {
-		t.Errorf("counted %+v, want %d packets", st, packets)
-	}
-}
-
-// conformReceiver checks a receiver that is fed by the other end.
-func conformReceiver(t *testing.T, r receiver, in feed) {
-	t.Helper()
-	flushed := 0
-	flush := func() { flushed++ }
-	var d datagram
-	for i, size := range []int{0, 100, 1400, 1} {
-		want := append(make([]byte, encap.HeaderLen), udpPacket(podA, podB, uint16(i), 2, make([]byte, size))...)
-		in(want)
-		d = datagram{ecn: encap.ECNCE, exact: true, offload: encap.Offload{GSO: encap.GSOUDP, Size: 9}} // nothing of it may stay
-		if err := r.Receive(&d, flush); err != nil {
-			t.Fatal(err)
-		}
-		_, guesses := r.(guesser)
-		if !bytes.Equal(d.buf, want) || !d.from.IsValid() || d.ecn != encap.ECNNot || d.offload != (encap.Offload{}) || d.exact == guesses {
-			t.Errorf("datagram %d is %+v, want %x", i, d, want)
-		}
-		flushed = 0
-	}
-	r.stop()
-	for range 2 {
-		if err := r.Receive(&d, flush); err == nil {
-			t.Error("Receive after stop succeeded")
-		}
-	}
-	if flushed == 0 {
-		t.Error("what was put off for the last datagram was not flushed")
 	}
 }
 
@@ -176,7 +109,7 @@ func conformReceiver(t *testing.T, r receiver, in feed) {
 func TestMemoryConforms(t *testing.T) {
 	for _, offloads := range []Offloads{0, AllOffloads} {
 		t.Run(offloads.String(), func(t *testing.T) {
-			a, b := testPairOf(t, offloads)
+			a, _ := testPairOf(t, offloads)
 			var got [][]byte
 			next := func() (first []byte) {
 				if len(got) > 0 {
@@ -186,17 +119,14 @@ func TestMemoryConforms(t *testing.T) {
 			}
 			note := func(b []byte) { got = append(got, bytes.Clone(b)) }
 			a.OnPacket = note
-			conformQueue(t, &a.end, encap.HeaderLen, func(b []byte) { a.Load(b); a.end.reset(1) }, next)
+			conformQueue(t, &a.end, encap.HeaderLen, func(b []byte) { a.Load(b); a.end.Rewind(1) }, next)
 			a.OnPacket = nil
 			a.OnOffload = func(p []byte, o encap.Offload) {
 				if note(p); o.Partial {
-					complete(got[len(got)-1][o.CsumStart:], int(o.CsumOffset))
+					o.Complete(got[len(got)-1])
 				}
 			}
 			conformWriter(t, a.end.newWriter(), next)
-			a.OnDatagram = func(d []byte, _ netip.Addr) { note(d) }
-			conformSender(t, a.core.send[0].senders[0], &a.core.forwarding.Load().entries[0], 64, offloads.has(UDPSegment), next)
-			conformReceiver(t, &b.end, func(d []byte) { b.LoadDatagrams(Datagram{Payload: d, From: a.VTEPs()[0].Addr}); b.end.reset(1) })
 		})
 	}
 }

@@ -6,23 +6,24 @@ import (
 	"sync/atomic"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 )
 
 // core is what forwards, between the queues of a host and the carriers of a Port.
 type core struct {
-	locals     [families]local  // of whoever calls sync
-	anyFrom    []netip.Prefix   // see Config.AnyPeerFrom
-	vteps      []dataplane.VTEP // as they were made; see published
+	locals     [carrier.Families]local // of whoever calls sync
+	anyFrom    []netip.Prefix          // see Config.AnyPeerFrom
+	vteps      []dataplane.VTEP        // as they were made; see published
 	forwarding atomic.Pointer[forwarding]
 	send       []sendWorker
 	lanes      []*lane // one for each receiveWorker of the Port
 }
 
 // newCore makes n sendWorkers, without what they work on.
-func newCore(cfg Config, carriers []description, n int) *core {
+func newCore(cfg Config, carriers []carrier.Description, n int) *core {
 	c := &core{locals: newLocals(cfg, carriers), anyFrom: slices.Clone(cfg.AnyPeerFrom), send: make([]sendWorker, n)}
 	for _, u := range cfg.Underlays {
-		c.vteps = append(c.vteps, dataplane.VTEP{Addr: u.Public, MAC: c.locals[familyOf(u.Local)].mac, VNI: cfg.VNI})
+		c.vteps = append(c.vteps, dataplane.VTEP{Addr: u.Public, MAC: c.locals[carrier.FamilyOf(u.Local)].mac, VNI: cfg.VNI})
 	}
 	c.forwarding.Store(&forwarding{macs: macsOf(&c.locals)})
 	for i := range n {
@@ -33,9 +34,9 @@ func newCore(cfg Config, carriers []description, n int) *core {
 }
 
 // newLane makes the lane of a network for what comes by a receiver of that family.
-func (c *core) newLane(family int, r receiver, w writer) *lane {
+func (c *core) newLane(family int, r carrier.Receiver, w writer) *lane {
 	l := &lane{forwarding: &c.forwarding, writer: w, family: family, anyFrom: c.anyFrom}
-	l.guesser, _ = r.(guesser)
+	l.guesser, _ = r.(carrier.Guesser)
 	c.lanes = append(c.lanes, l)
 	return l
 }
@@ -44,15 +45,15 @@ func (c *core) newLane(family int, r receiver, w writer) *lane {
 func (c *core) published() []dataplane.VTEP {
 	macs, out := c.forwarding.Load().macs, slices.Clone(c.vteps)
 	for i := range out {
-		out[i].MAC = macs[familyOf(out[i].Addr)]
+		out[i].MAC = macs[carrier.FamilyOf(out[i].Addr)]
 	}
 	return out
 }
 
-// sync replaces what is forwarded by.
+// sync makes w what packets are forwarded by.
 func (c *core) sync(w dataplane.Wanted) error {
 	for family := range c.locals {
-		if m, ok := w.MAC(family == family6); ok {
+		if m, ok := w.MAC(family == carrier.Family6); ok {
 			c.locals[family].mac = m
 		}
 	}
@@ -64,10 +65,10 @@ func (c *core) sync(w dataplane.Wanted) error {
 // addTo adds the counters of all workers to s.
 func (c *core) addTo(s *dataplane.Stats) {
 	for i := range c.send {
-		c.send[i].addTo(&s.TxPackets, &s.TxBytes, s)
-		s.TxWriteErrors += c.send[i].published.drops[dataplane.DropWriteError].Load()
+		c.send[i].AddTo(&s.TxPackets, &s.TxBytes, s)
+		s.TxWriteErrors += c.send[i].Dropped(dataplane.DropWriteError)
 	}
 	for _, l := range c.lanes {
-		l.addTo(&s.RxPackets, &s.RxBytes, s)
+		l.AddTo(&s.RxPackets, &s.RxBytes, s)
 	}
 }

@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
+	"github.com/overlayd/overlayd/dataplane/inherit"
 )
 
-var (
-	errClosed = errors.New("the dataplane is closed")
-)
+var errClosed = errors.New("the dataplane is closed")
 
 // Dataplane is the userspace dataplane. It implements dataplane.Dataplane.
 type Dataplane struct {
@@ -25,19 +24,28 @@ type Dataplane struct {
 	shared  bool      // the port, with other networks; else Run runs it
 	sources sourceLog // of Run
 
-	entered chan struct{} // closed once the port was entered: there is traffic from then on
+	entered chan struct{}  // closed once the port was entered: there is traffic from then on
+	in      *inherit.Files // what another process handed over; nil: nothing
 
 	mu      sync.Mutex // of all below, and of changes to the host
 	wanted  *dataplane.Wanted
 	refused error // of the last Sync: by peer
+	late    error // of the last Sync: why what is to come here does not, or not all of it
+	faults  dataplane.Faults
 	closed  bool
 }
 
 // newDataplane joins a host, which is then its own, and a Port. The port is entered last, or by
-// the first Sync if the host has predecessors. After an error the host is still the caller's.
+// the first Sync if the host has predecessors or something is inherited. After an error the host is still the caller's.
 func newDataplane(cfg Config, h host, p *Port) (*Dataplane, error) {
-	d := &Dataplane{log: cfg.Log, report: dataplane.NewReporter(cfg.Log, "userspace"), host: h, port: p, shared: cfg.Shared != nil, sources: sourceLog{log: cfg.Log, attrs: cfg.LogAttrs},
-		core: newCore(cfg, p.descriptions(), len(h.queues())), entered: make(chan struct{})}
+	d := &Dataplane{
+		log: cfg.Log, report: dataplane.NewReporter(cfg.Log, "userspace"), sources: sourceLog{log: cfg.Log, attrs: cfg.LogAttrs},
+		core: newCore(cfg, p.descriptions(), len(h.queues())), host: h,
+		port: p, shared: cfg.Shared != nil, entered: make(chan struct{}), in: cfg.in,
+	}
+	if d.in != nil { // what has come meanwhile waits for the first Sync: there is no route yet
+		return d, nil
+	}
 	if s, ok := h.(successor); ok && len(s.predecessors()) > 0 {
 		return d, nil
 	}
@@ -47,9 +55,12 @@ func newDataplane(cfg Config, h host, p *Port) (*Dataplane, error) {
 // vni is that of the network.
 func (d *Dataplane) vni() uint32 { return d.core.vteps[0].VNI }
 
-// enter enters the port, which from then on uses the queues. free makes room for its carriers if
+// enter enters the port unless that was done; from then on it uses the queues. free makes room for its carriers if
 // they are to be opened.
 func (d *Dataplane) enter(free func(family int) error) error {
+	if isClosed(d.entered) {
+		return nil
+	}
 	if err := d.port.enter(d.vni(), len(d.host.queues()), entrance{free, d.attach}); err != nil {
 		return err
 	}
@@ -71,44 +82,11 @@ func (d *Dataplane) attach() {
 	}
 }
 
-// succeed takes the place of the devices that have forwarded until now: first the host was made as
-// wanted, so that what they no longer get waits for the workers.
-func (d *Dataplane) succeed(s successor) error {
-	if !isClosed(d.entered) {
-		d.port.opening.Lock()
-		defer d.port.opening.Unlock()
-		if err := s.check(d.port.unbound()); err != nil {
-			return err
-		}
-		d.log.Info("taking the place of a vxlan device", "device", s.predecessors())
-		if err := d.enter(s.stop); err != nil {
-			return err
-		}
-	}
-	return s.settle(d.wanted.Networks)
-}
-
-// syncAll is syncHost, and succeed if there are predecessors.
-func (d *Dataplane) syncAll() error {
-	_, err := d.syncHost()
-	s, ok := d.host.(successor)
-	if !ok || len(s.predecessors()) == 0 {
-		return err
-	}
-	if err := d.succeed(s); err != nil {
-		err = fmt.Errorf("take the place of %s: %w", strings.Join(s.predecessors(), " and "), err)
-		d.report.Publish(dataplane.StateOf(err), err)
-		return err
-	}
-	_, err = d.syncHost()
-	return err
-}
-
-// describe returns what those of the ends that are describers can do.
+// describe returns what those of the ends that are Describers can do.
 func describe(ends ...any) (attrs []any) {
 	for _, e := range ends {
-		if d, ok := e.(describer); ok {
-			attrs = append(attrs, d.describe()...)
+		if d, ok := e.(carrier.Describer); ok {
+			attrs = append(attrs, d.Describe()...)
 		}
 	}
 	return attrs
@@ -118,15 +96,15 @@ func describe(ends ...any) (attrs []any) {
 // order. A MAC is that of the last Sync, else that of a predecessor, or the derived one.
 func (d *Dataplane) VTEPs() []dataplane.VTEP { return d.core.published() }
 
-// Sync implements dataplane.Part. What is forwarded by is replaced first,
-// whole, and then the device is made to have the MTU, the addresses and the routes, one
-// per overlay network or per subnet of a peer (dataplane/device); what is as wanted already is not written.
+// Sync implements dataplane.Part. The forwarding is replaced first, as a whole. Then the device
+// gets the MTU, the addresses and the routes, one per overlay network or per subnet of a
+// peer (dataplane/device). What is as wanted already is not written.
 func (d *Dataplane) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
 	if err := ctx.Err(); err != nil {
 		return w, err
 	}
-	if w.MTU < minMTU || w.MTU > maxPacket {
-		return w, fmt.Errorf("sync userspace dataplane: MTU %d is not in %d to %d", w.MTU, minMTU, maxPacket)
+	if w.MTU < carrier.MinMTU || w.MTU > carrier.MaxPacket {
+		return w, fmt.Errorf("sync userspace dataplane: MTU %d is not in %d to %d", w.MTU, carrier.MinMTU, carrier.MaxPacket)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,8 +113,9 @@ func (d *Dataplane) Sync(ctx context.Context, w dataplane.Wanted) (dataplane.Wan
 	}
 	d.wanted = &w
 	d.refused = d.core.sync(w)
-	err := d.syncAll()
-	return w, errors.Join(d.refused, err)
+	err := errors.Join(d.refused, d.syncAll())
+	d.faults.Know(err)
+	return w, err
 }
 
 // syncHost makes the host as last wanted, with the peers that the core has taken, and publishes how
@@ -145,15 +124,20 @@ func (d *Dataplane) syncHost() ([]dataplane.Change, error) {
 	w := *d.wanted
 	w.Peers = d.core.forwarding.Load().peers
 	objects, changes, err := d.host.sync(w)
-	all := errors.Join(d.refused, err)
-	peers, _ := dataplane.PeerErrors(all)
+	peers, _ := dataplane.PeerErrors(errors.Join(d.refused, err))
 	objects = append(objects, dataplane.ObjectStatus{Kind: "peer", Wanted: len(d.wanted.Peers), Have: len(d.wanted.Peers) - len(peers)})
-	d.report.Publish(dataplane.StateOf(all), all, objects...)
+	d.publish(err, objects...)
 	return changes, err
 }
 
-// Prune implements dataplane.Part: Sync has removed what is no longer wanted, for no part
-// needs it: forwarding comes after all of them.
+// publish makes the status: host is what is wrong with the host. Without objects their counts stay.
+func (d *Dataplane) publish(host error, objects ...dataplane.ObjectStatus) {
+	all := errors.Join(d.refused, d.late, host)
+	d.report.Publish(dataplane.StateOf(all), all, objects...)
+}
+
+// Prune implements dataplane.Part. Sync has removed what is no longer wanted: forwarding comes after
+// all other parts, so none of them needs it.
 func (d *Dataplane) Prune(context.Context, dataplane.Wanted) error { return nil }
 
 // Status implements dataplane.Part.
@@ -184,5 +168,9 @@ func (d *Dataplane) Close() error {
 	if isClosed(d.entered) {
 		d.port.exit(d.vni())
 	}
+	if !d.shared && d.port.runs.CompareAndSwap(false, true) {
+		d.port.end()
+	}
+	d.in.Close()
 	return d.host.close()
 }

@@ -6,23 +6,24 @@ import (
 	"sync"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/encap"
 )
 
 // receiveWorker takes what comes to one socket of a Port, on one goroutine, and
 // gives each datagram to the lane of its network.
 type receiveWorker struct {
-	counters        // of datagrams that are of no network
-	onIdle   func() // flush, made once: it would be an allocation per run
-	receiver receiver
-	datagram datagram
-	touched  []*lane // those to be flushed at the end of the batch
+	carrier.Counters        // of datagrams that are of no network
+	onIdle           func() // flush, made once: it would be an allocation per run
+	receiver         carrier.Receiver
+	datagram         carrier.Datagram
+	touched          []*lane // those to be flushed at the end of the batch
 
-	// mu is of lanes. The worker has it from the first datagram of a batch to the
-	// flush: who takes a lane away knows that nothing is written by it any more, for
-	// the price of one uncontended lock per system call.
+	// mu guards lanes. The worker holds it from the first datagram of a batch to the
+	// flush, so whoever has taken a lane away knows that nothing more is written by it. That
+	// costs one uncontended lock per system call.
 	mu     sync.Mutex
-	inside bool // the worker has it
+	inside bool // the worker holds mu
 	lanes  []vniLane
 }
 
@@ -51,19 +52,19 @@ func (w *receiveWorker) run(ctx context.Context, onError onReadError) error {
 }
 
 // receive gives one datagram to the lane of its network.
-func (w *receiveWorker) receive(d *datagram) {
+func (w *receiveWorker) receive(d *carrier.Datagram) {
 	if !w.inside {
 		w.mu.Lock()
 		w.inside = true
 	}
-	vni, err := encap.ParseVXLAN(d.buf)
+	vni, err := encap.ParseVXLAN(d.Buf)
 	if err == encap.ErrShort {
-		w.drop(dataplane.DropBadHeader)
+		w.Drop(dataplane.DropBadHeader)
 		return
 	}
 	l := w.lane(vni)
 	if err != nil || l == nil {
-		w.drop(dataplane.DropBadVNI)
+		w.Drop(dataplane.DropBadVNI)
 		return
 	}
 	if !l.queued {
@@ -83,17 +84,18 @@ func (w *receiveWorker) lane(vni uint32) *lane {
 	return nil
 }
 
-// flush ends a batch: it hands the hosts what the lanes have put off.
+// flush ends a batch, if there is one: it hands the hosts what the lanes have put off.
 func (w *receiveWorker) flush() {
+	if !w.inside {
+		return
+	}
 	for _, l := range w.touched {
 		l.flush()
 	}
 	w.touched = w.touched[:0]
-	w.publish()
-	if w.inside {
-		w.inside = false
-		w.mu.Unlock()
-	}
+	w.Publish()
+	w.inside = false
+	w.mu.Unlock()
 }
 
 // attach adds a lane.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -19,8 +20,8 @@ type sink struct {
 	put          int // since the last flush
 }
 
-func (s *sink) Write(p *packet, _ *encap.IP, c *counters) {
-	if b := p.ip(); b[len(b)-1] != s.vni {
+func (s *sink) Write(p *carrier.Packet, _ *encap.IP, c *carrier.Counters) {
+	if b := p.IP(); b[len(b)-1] != s.vni {
 		s.leaked.Add(1)
 	}
 	if s.gone.Load() {
@@ -29,9 +30,9 @@ func (s *sink) Write(p *packet, _ *encap.IP, c *counters) {
 	s.put++
 }
 
-func (s *sink) Flush(c *counters) {
+func (s *sink) Flush(c *carrier.Counters) {
 	for ; s.put > 0; s.put-- {
-		c.carried(1)
+		c.Carried(1)
 	}
 }
 
@@ -49,7 +50,7 @@ func sinkNet(tb testing.TB, vni uint32, from dataplane.VTEP) (*core, *sink) {
 
 // vniPacket is what a VTEP sends on a network: its last byte names it.
 func vniPacket(to *core, vni uint32) []byte {
-	t := encap.NewTemplate(vni, to.locals[family4].mac, encap.MAC{2, 9})
+	t := encap.NewTemplate(vni, to.locals[carrier.Family4].mac, encap.MAC{2, 9})
 	b := append(make([]byte, encap.HeaderLen), udpPacket(podA, podB, 1, 2, []byte{0, byte(vni)})...)
 	t.Put(b, encap.EtherTypeIPv4)
 	return b
@@ -64,7 +65,7 @@ func TestOneReceiveForSeveralNetworks(t *testing.T) {
 	for i := range cores {
 		c, s := sinkNet(t, uint32(i+1), from)
 		cores[i] = c
-		w.attach(uint32(i+1), c.newLane(family4, nil, s))
+		w.attach(uint32(i+1), c.newLane(carrier.Family4, nil, s))
 	}
 	w.detach(3)
 	var payload []byte
@@ -77,10 +78,11 @@ func TestOneReceiveForSeveralNetworks(t *testing.T) {
 		payload = append(payload, vniPacket(to, vni)...)
 	}
 	payload = append(payload, 8, 0, 0) // too short for a VNI
-	end := &memoryEnd{datagrams: []Datagram{{Payload: payload, From: from.Addr, GRO: one}}}
-	end.reset(1)
-	w.receiver = end
-	if err := w.run(context.Background(), endOnError); err != errEnd {
+	var wire carrier.Wire
+	wire.LoadDatagrams(carrier.Arrival{Payload: payload, From: from.Addr, GRO: one})
+	wire.Rewind(1)
+	w.receiver = wire.Receiver()
+	if err := w.run(context.Background(), endOnError); err != carrier.ErrEnd {
 		t.Fatal(err)
 	}
 	for i, want := range []uint64{3, 2, 0} {
@@ -91,7 +93,7 @@ func TestOneReceiveForSeveralNetworks(t *testing.T) {
 		}
 	}
 	var s dataplane.Stats
-	w.addTo(&s.RxPackets, &s.RxBytes, &s)
+	w.AddTo(&s.RxPackets, &s.RxBytes, &s)
 	if s.RxPackets != 0 || s.Drops[dataplane.DropBadVNI] != 3 || s.Drops[dataplane.DropBadHeader] != 1 {
 		t.Errorf("the worker counted %+v", s)
 	}
@@ -105,9 +107,9 @@ func TestDetachWaits(t *testing.T) {
 	from := dataplane.VTEP{Addr: netip.MustParseAddr("192.0.2.2")}
 	var w receiveWorker
 	c, s := sinkNet(t, 1, from)
-	l := c.newLane(family4, nil, s)
+	l := c.newLane(carrier.Family4, nil, s)
 	w.attach(1, l)
-	d := datagram{buf: vniPacket(c, 1), from: from.Addr}
+	d := carrier.Datagram{Buf: vniPacket(c, 1), From: from.Addr}
 	w.receive(&d)
 	detached := make(chan struct{})
 	go func() { w.detach(1); s.gone.Store(true); close(detached) }()
@@ -134,13 +136,27 @@ func TestDetachWaits(t *testing.T) {
 func TestDemuxNoAllocations(t *testing.T) {
 	from := dataplane.VTEP{Addr: netip.MustParseAddr("192.0.2.2")}
 	var w receiveWorker
-	var ds [2]datagram
+	var ds [2]carrier.Datagram
 	for i := range ds {
 		c, s := sinkNet(t, uint32(i+1), from)
-		w.attach(uint32(i+1), c.newLane(family4, nil, s))
-		ds[i] = datagram{buf: vniPacket(c, uint32(i+1)), from: from.Addr}
+		w.attach(uint32(i+1), c.newLane(carrier.Family4, nil, s))
+		ds[i] = carrier.Datagram{Buf: vniPacket(c, uint32(i+1)), From: from.Addr}
 	}
 	if n := testing.AllocsPerRun(100, func() { w.receive(&ds[0]); w.receive(&ds[1]); w.flush() }); n != 0 {
 		t.Errorf("%v allocations per batch", n)
+	}
+}
+
+// TestRunEndsWhileNetworkComes is for the race detector.
+func TestRunEndsWhileNetworkComes(t *testing.T) {
+	from := dataplane.VTEP{Addr: netip.MustParseAddr("192.0.2.2")}
+	var wire carrier.Wire
+	w := receiveWorker{receiver: wire.Receiver()}
+	ended := make(chan error)
+	go func() { ended <- w.run(context.Background(), endOnError) }()
+	c, s := sinkNet(t, 1, from)
+	w.attach(1, c.newLane(carrier.Family4, nil, s))
+	if err := <-ended; err != carrier.ErrEnd {
+		t.Error(err)
 	}
 }

@@ -14,9 +14,13 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
+	"github.com/overlayd/overlayd/dataplane/packettest"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 	"github.com/overlayd/overlayd/dataplane/tun"
+	"github.com/overlayd/overlayd/dataplane/udp"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -384,6 +388,29 @@ func dropNetAdmin() error {
 	return unix.Capset(&hdr, &data[0])
 }
 
+// TestBufferWithoutCapability shows what is left if SO_RCVBUFFORCE is refused.
+func TestBufferWithoutCapability(t *testing.T) {
+	n := netnstest.New(t)
+	err := n.Do(func() error {
+		if err := dropNetAdmin(); err != nil {
+			return err
+		}
+		fd, err := udp.Open(netip.MustParseAddrPort("127.0.0.1:0"), 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		size, err := udp.GrowBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, 16<<20)
+		if err != nil || size <= 0 {
+			t.Errorf("buffer of %d bytes, %v", size, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // emptyDevNet gives the calling thread a /dev/net without tun, for good.
 func emptyDevNet(mountFlags uintptr) error {
 	return errors.Join(
@@ -419,16 +446,16 @@ func tunNoAllocations(t *testing.T, offloads Offloads) {
 	h.offloads = offloads
 	d := h.open()
 	h.sync(d)
-	ping := ipPacket(podB, h.subnet.Addr(), 1, []byte{8, 0, 0xf7, 0xff, 0, 0, 0, 0})
-	in := packet{buf: append(make([]byte, encap.HeaderLen), ping...), at: encap.HeaderLen}
+	ping := packettest.IP(podB, h.subnet.Addr(), 1, []byte{8, 0, 0xf7, 0xff, 0, 0, 0, 0})
+	in := carrier.Packet{Buf: append(make([]byte, encap.HeaderLen), ping...), At: encap.HeaderLen}
 	var ip encap.IP
 	if err := encap.ParseIP(ping, &ip); err != nil {
 		t.Fatal(err)
 	}
-	var out *packet
+	var out *carrier.Packet
 	var err error
-	var c counters
-	flush, q := c.publish, d.host.queues()[0]
+	var c carrier.Counters
+	flush, q := c.Publish, d.host.queues()[0]
 	w := q.newWriter()
 	n := testing.AllocsPerRun(100, func() {
 		w.Write(&in, &ip, &c)
@@ -437,7 +464,7 @@ func tunNoAllocations(t *testing.T, offloads Offloads) {
 			if out, err = q.Read(flush); err != nil {
 				t.Fatal(err)
 			}
-			if b := out.ip(); len(b) == len(ping) && b[9] == 1 && b[20] == 0 { // not the host's own IPv6 chatter
+			if b := out.IP(); len(b) == len(ping) && b[9] == 1 && b[20] == 0 { // not the host's own IPv6 chatter
 				return
 			}
 		}
@@ -480,4 +507,39 @@ func TestPredecessorForwardsUntilSync(t *testing.T) {
 			t.Errorf("before:\n%s\nafter:\n%s", before, after)
 		}
 	}
+}
+
+// TestPredecessorForwardsAfterFailedSync: as long as another one keeps the port, nothing leads to the TUN device, and
+// the status says why, whatever a look at the device finds.
+func TestPredecessorForwardsAfterFailedSync(t *testing.T) {
+	hosts := newHosts(t, 2, testMTU)
+	a, b := hosts[0], hosts[1]
+	a.vxlan(true)
+	b.vxlan(true)
+	a.vxlanPeer(b)
+	b.vxlanPeer(a)
+	d := a.open()
+	a.Run("ip", "link", "add", "other", "up", "type", "vxlan", "id", "9", "dstport", "8472")
+	links, routes := a.Run("ip", "-br", "link"), a.Run("ip", "route")
+	for range 2 {
+		taken := new(udp.PortTakenError)
+		if err := a.Do(func() error { _, err := d.Sync(t.Context(), a.wanted(b)); return err }); !errors.As(err, &taken) {
+			t.Errorf("Sync: %v", err)
+		}
+		if err := d.repair(); err != nil {
+			t.Error(err)
+		}
+		if got := a.Run("ip", "-br", "link") + a.Run("ip", "route"); got != links+routes {
+			t.Errorf("was\n%s%sis\n%s", links, routes, got)
+		}
+		if s := d.Status(); s.State != dataplane.StateFailed || !strings.Contains(s.Err, "port 8472 is in use") {
+			t.Errorf("status %+v", s)
+		}
+	}
+	echo(t, a.pod, b.pod, b.podAddr())
+	a.Run("ip", "link", "del", "other")
+	a.sync(d, b)
+	a.run(d)
+	a.requireSynced()
+	echo(t, a.pod, b.pod, b.podAddr())
 }

@@ -2,11 +2,11 @@
 // device and UDP sockets, for machines that do not have the kernel's vxlan device. On the
 // wire it is a vxlan device: kernel peers and it reach each other.
 //
-// It has three parts, with an interface at each of the two joints (seams.go):
+// It has three parts, with an interface at each of the two joints (seams.go, carrier/seam.go):
 //
 //	host     the side of this machine: a TUN device (host_tun_linux.go; dataplane/device)
 //	core     decides: workers, forwarding (core.go, send.go, demux.go, lane.go)
-//	carrier  one way to and from the underlay of one family: UDP sockets (carrier_udp_linux.go; dataplane/udp)
+//	carrier  one way to and from the underlay of one family: UDP sockets (dataplane/carrier)
 //
 // It uses every offload that ordinary sockets and TUN devices have ([Offloads]), so
 // that a system call carries up to 64 KB, or many packets. Each one is optional,
@@ -25,28 +25,28 @@
 //  5. forwarding.go: the destination's entry, which has the [encap.Template], the peer and
 //     the carrier; no entry is DropNoRoute
 //  6. encap/vxlan.go, Template: VXLAN and Ethernet header into the headroom
-//  7. batch.go, (*batcher).Send, that of the entry's carrier: encap/flow.go hashes the flow
-//     to one of 16 source ports; complete.go completes a partial checksum; encap/split.go makes
+//  7. carrier/batch.go, (*batcher).Send of the entry's carrier: encap/flow.go hashes the flow
+//     to one of 16 source ports; encap/offload.go completes a partial checksum; encap/split.go makes
 //     headers for the segments of a superpacket, whose payload stays where it was
 //     read; datagrams of one size to one VTEP become a run
-//  8. sender_udp_linux.go, (*udpTransmitter).transmit, when no packet is ready any more (the
+//  8. carrier/sender_udp_linux.go, (*udpTransmitter).transmit, when no packet is ready any more (the
 //     queue calls the worker's flush within Read): one UDP_SEGMENT message per run, one sendmmsg
 //     per socket. What the kernel refuses as a run goes out as single datagrams
 //
 // # One packet, wire to TUN
 //
-//  1. receiver_udp_linux.go, (*udpReceiver).Receive: all datagrams that are there, each
+//  1. carrier/receiver_udp_linux.go, (*udpReceiver).Receive: all datagrams that are there, each
 //     with its source and the outer ECN field. A socket gets all that comes to the
 //     port, of whatever VNI
-//  2. cut.go, cutter: what UDP_GRO joined, or a UDP superpacket that looks like it
-//  3. demux.go, (*receiveWorker).receive: the VXLAN header is strict, and the VNI one of
-//     this port's (port.go). Each network has a lane of its own at each worker
+//  2. carrier/cut.go, cutter: what UDP_GRO joined, or a UDP superpacket that looks like it
+//  3. demux.go, (*receiveWorker).receive: the VXLAN header has to be exact, and the VNI that of a network on
+//     this port (port.go). Each network has a lane of its own at each worker
 //  4. lane.go, (*lane).accept: the outer source is a known VTEP (or one of Config.AnyPeerFrom), the MAC ours,
 //     the inner source in a subnet of that VTEP (or any), the inner destination in a subnet of this
 //     host; samples.go notes what is dropped for its source, and logs it later
 //  5. encap/ecn.go: congestion that the underlay marked goes inside (RFC 6040)
-//  6. guess.go, socketGuesser: a partial checksum or a superpacket? A socket does not tell; the
-//     lane asks the receiver if the datagram is not exact
+//  6. carrier/guess.go, socketGuesser: a partial checksum or a superpacket? A socket does not tell. If
+//     the datagram is not Exact, the lane asks the receiver
 //  7. vnet_write.go, (*vnetWriter).Write: encap/coalesce.go joins segments to
 //     superpackets; plain.go is for a device without vnet headers: checksum
 //     completed, superpacket split
@@ -54,14 +54,14 @@
 //
 // The families do not know of each other: overlay packets of either go over either
 // underlay. Over IPv6 the kernel sends every datagram with a UDP checksum and takes
-// none without (RFC 8200 section 8.1): the exception of RFC 6935 is not asked for,
-// as it is not by flannel's device.
+// none without (RFC 8200 section 8.1). Neither these sockets nor flannel's device ask for the
+// exception of RFC 6935.
 //
 // What crosses the seams is a packet with what is left to offload. It is a value that only its
 // reader makes, and it is borrowed until the reading end calls flush, which
 // it does before it waits or reuses memory: so batches grow under load, and an
-// idle host waits for none. The conformance suite (conform_test.go) runs over every implementation.
-// memory_double.go puts slices in memory behind the seams, so that
+// idle host waits for none. The conformance suites (conform_test.go, carrier/carriertest) run over every
+// implementation. memory_double.go puts slices in memory behind the seams, so that
 // tests and benchmarks run the real workers.
 //
 // # Who owns what, and for how long
@@ -73,40 +73,33 @@
 //   - A peer (its path MTU) outlives a Sync: newForwarding takes over those that are still wanted.
 //     Entries and tables do not: a Sync makes new ones, and they never change.
 //   - A packet or datagram lives until the next flush.
+//   - Queues and the sockets that receive can outlive the process: Export duplicates them for another one, and
+//     Config.Inherited (inherit.go, dataplane/inherit) takes them instead of opening its own. What the kernel has queued stays.
+//
+// # How it takes over and hands over
+//
+// succeed.go: it begins beside the kernel's vxlan devices and ends beside them, and in between both forward. What
+// comes to the UDP port, which only one of them can have, makes a detour to the receivers meanwhile, which
+// then move to sockets of the port (port_move.go, dataplane/carrier). Nothing that
+// takes the kernel's lock of the network configuration stands between the two.
 //
 // # How to add a host or a carrier
 //
 // A host implements host and queue (seams.go) and is given to newDataplane, as Open does with a TUN
-// device. A carrier implements carrier, sender and receiver and comes as an opener in newPort, as
-// NewPort does with UDP sockets; the core allots the largest headroom of all carriers of the Port. If
-// its receivers are told what packets leave to be done, their datagrams are exact; if not, they
-// implement guesser. dummy_test.go adds one of each in a few lines.
+// device. A carrier comes as a carrier.Opener in newPort, as NewPort does with UDP sockets; what it has
+// to implement is in the doc of dataplane/carrier. dummy_test.go adds one of each in a few lines.
 //
 // # Offloads
 //
-// dataplane/tun finds out what the TUN device can do, carrier_udp_linux.go
-// and segment_linux.go what sockets can; Open logs it in one line. If something turns out
-// not to work later, the kernel answers with an errno: the batch is sent again without
+// dataplane/tun finds out what the TUN device can do, dataplane/carrier what sockets
+// can. It is logged in one line once the sockets are open. If something turns out
+// not to work later, the kernel answers with an errno: what it refused is sent again without
 // it, and that is counted as a fallback. An errno that does not depend on the path ends its use.
-//
-// # Partial checksums
-//
-// The kernel of a peer on this machine leaves inner checksums partial, and a UDP
-// socket has no sign of it (measured on 6.18: a packet socket has, TP_STATUS_CSUMNOTREADY),
-// so a checksum is taken for partial if it equals the pseudo-header sum. If the
-// outer UDP checksum is in use, as always over IPv6, the kernel has verified all of the
-// packet before. If an IPv4 peer sends none (noudpcsum), one of 65536 packets that were damaged on
-// their way is taken for partial, and so for sound: as often as its
-// own checksum is right by chance.
 //
 // # Path MTU
 //
-// With Config.DF, and over IPv6 always, the underlay does not fragment. What the kernel
-// then refuses as too long makes path_linux.go ask it for the path's MTU (udp.PathProbe), and path.go
-// tells the senders of longer packets (encap/icmp.go). What may be fragmented leaves
-// by a socket of its own, without DF, as does an IPv6 packet that its sender need not
-// make any shorter. All other IPv4 sockets ignore ICMP about the path (IP_PMTUDISC_OMIT), which
-// anybody can forge.
+// A carrier notes in a peer the longest packet that its path takes, if that is less than the device's
+// MTU; path.go tells the senders of longer ones (encap/icmp.go).
 //
 // # The books
 //
@@ -122,6 +115,6 @@
 // atomic store, and then the host makes the device, its addresses and its routes as wanted
 // (dataplane/device). Which routes is decided there, too: one for each whole network, or one for each
 // subnet of a network that holds what belongs to others; it watches the routes of others for that.
-// Once a second run.go does the last step again, and reports what others had changed; the status is
+// Twice a second run.go does the last step again, and reports what others had changed; the status is
 // made of both.
 package userspace

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
+	"github.com/overlayd/overlayd/dataplane/packettest"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -23,7 +25,7 @@ func TestSendDrops(t *testing.T) {
 		"own subnet":      {udpPacket(podA, podA.Next(), 1, 2, nil), dataplane.DropNoRoute},
 		"multicast":       {udpPacket(podA, netip.MustParseAddr("224.0.0.251"), 1, 2, nil), dataplane.DropNoRoute},
 		"broadcast":       {udpPacket(podA, netip.MustParseAddr("255.255.255.255"), 1, 2, nil), dataplane.DropNoRoute},
-		"router solicit":  {ipPacket(podA6, netip.MustParseAddr("ff02::2"), 58, []byte{133, 0, 0, 0}), dataplane.DropNoRoute},
+		"router solicit":  {packettest.IP(podA6, netip.MustParseAddr("ff02::2"), 58, []byte{133, 0, 0, 0}), dataplane.DropNoRoute},
 		"no peer over v6": {udpPacket(podA6, netip.MustParseAddr("fd42:0:0:3::1"), 1, 2, nil), dataplane.DropNoRoute},
 	}
 	for name, test := range tests {
@@ -42,13 +44,15 @@ func TestSendDrops(t *testing.T) {
 
 func TestReceiveDrops(t *testing.T) {
 	const eth, ip = encap.VXLANLen, encap.HeaderLen
-	set := func(i int, v ...byte) func(*Datagram) { return func(d *Datagram) { copy(d.Payload[i:], v) } }
-	cut := func(n int) func(*Datagram) { return func(d *Datagram) { d.Payload = d.Payload[:n] } }
-	inner := func(p []byte) func(*Datagram) {
-		return func(d *Datagram) { d.Payload = append(d.Payload[:ip:ip], p...) }
+	set := func(i int, v ...byte) func(*carrier.Arrival) {
+		return func(d *carrier.Arrival) { copy(d.Payload[i:], v) }
 	}
-	inner6 := func(dst netip.Addr) func(*Datagram) {
-		return func(d *Datagram) { set(eth+12, 0x86, 0xdd)(d); inner(udpPacket(podA6, dst, 1, 2, nil))(d) }
+	cut := func(n int) func(*carrier.Arrival) { return func(d *carrier.Arrival) { d.Payload = d.Payload[:n] } }
+	inner := func(p []byte) func(*carrier.Arrival) {
+		return func(d *carrier.Arrival) { d.Payload = append(d.Payload[:ip:ip], p...) }
+	}
+	inner6 := func(dst netip.Addr) func(*carrier.Arrival) {
+		return func(d *carrier.Arrival) { set(eth+12, 0x86, 0xdd)(d); inner(udpPacket(podA6, dst, 1, 2, nil))(d) }
 	}
 	giant := tcpPacket(podA, podB, 1, make([]byte, 3000))
 	giant[len(giant)-1]++
@@ -56,11 +60,11 @@ func TestReceiveDrops(t *testing.T) {
 	badOffset[32] = 0
 	makePartial(badOffset)
 	tests := map[string]struct {
-		change func(*Datagram)
+		change func(*carrier.Arrival)
 		want   dataplane.Drop
 	}{
-		"unknown VTEP":            {func(d *Datagram) { d.From = netip.MustParseAddr("192.0.2.9") }, dataplane.DropUnknownVTEP},
-		"own address":             {func(d *Datagram) { d.From = netip.MustParseAddr("192.0.2.2") }, dataplane.DropUnknownVTEP},
+		"unknown VTEP":            {func(d *carrier.Arrival) { d.From = netip.MustParseAddr("192.0.2.9") }, dataplane.DropUnknownVTEP},
+		"own address":             {func(d *carrier.Arrival) { d.From = netip.MustParseAddr("192.0.2.2") }, dataplane.DropUnknownVTEP},
 		"empty":                   {cut(0), dataplane.DropBadHeader},
 		"short VXLAN":             {cut(7), dataplane.DropBadHeader},
 		"short Ethernet":          {cut(21), dataplane.DropBadHeader},
@@ -116,7 +120,7 @@ func TestReceiveDrops(t *testing.T) {
 	})
 }
 
-// TestCongestionGoesInside has the outer and inner ECN fields of RFC 6040 where
+// TestCongestionGoesInside has the outer and inner ECN fields of RFC 6040 for which
 // something happens; encap tests the whole table.
 func TestCongestionGoesInside(t *testing.T) {
 	for _, test := range []struct {
@@ -147,7 +151,7 @@ func TestCongestionGoesInside(t *testing.T) {
 	}
 }
 
-func requireDrop(t *testing.T, m *Memory, d Datagram, why dataplane.Drop) {
+func requireDrop(t *testing.T, m *Memory, d carrier.Arrival, why dataplane.Drop) {
 	t.Helper()
 	if got := decapsulate(m, d); got != nil {
 		t.Errorf("delivered %x", got)
@@ -236,7 +240,7 @@ func FuzzReceive(f *testing.F) {
 		if len(payload) > 65507 {
 			return
 		}
-		d := Datagram{From: a.core.vteps[0].Addr, GRO: gro, ECN: encap.ECN(ecn & 3)}
+		d := carrier.Arrival{From: a.core.vteps[0].Addr, GRO: gro, ECN: encap.ECN(ecn & 3)}
 		for _, b := range []*Memory{plain, fast} {
 			d.Payload = bytes.Clone(payload)
 			fuzzOne(t, b, d)
@@ -255,13 +259,9 @@ func fuzzPair(f *testing.F, offloads Offloads) (a, b *Memory) {
 	return a, b
 }
 
-func fuzzOne(t *testing.T, b *Memory, d Datagram) {
+func fuzzOne(t *testing.T, b *Memory, d carrier.Arrival) {
 	header := bytes.Clone(d.Payload[:min(encap.HeaderLen, len(d.Payload))])
-	var cut cutter
-	datagrams := uint64(0)
-	for cut.init(d.Payload, d.GRO); cut.next(); {
-		datagrams++
-	}
+	datagrams := countDatagrams(d)
 	before := b.Stats()
 	packets := decapsulate(b, d)
 	after := b.Stats()
@@ -282,10 +282,20 @@ func fuzzOne(t *testing.T, b *Memory, d Datagram) {
 	}
 }
 
+// countDatagrams returns how many datagrams a receiver makes of d.
+func countDatagrams(d carrier.Arrival) (n uint64) {
+	var wire carrier.Wire
+	wire.LoadDatagrams(d)
+	for wire.Rewind(1); wire.Receiver().Receive(new(carrier.Datagram), func() {}) == nil; {
+		n++
+	}
+	return n
+}
+
 // checkDelivered says what is wrong with packet p, delivered for a datagram with
 // that header, nil if it is not known.
 func checkDelivered(m *Memory, payload, p []byte) string {
-	mac := m.core.locals[family4].mac[:]
+	mac := m.core.locals[carrier.Family4].mac[:]
 	etherType := map[byte]uint16{4: 0x0800, 6: 0x86dd}[p[0]>>4]
 	if payload == nil {
 		payload = binary.BigEndian.AppendUint16(append([]byte{8, 0, 0, 0, 0, 0, testVNI, 0}, append(bytes.Clone(mac), make([]byte, 6)...)...), etherType)

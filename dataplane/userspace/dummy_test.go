@@ -10,13 +10,14 @@ import (
 	"testing"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/encap"
 )
 
 // dummyHost is a host that is a pair of channels: how a TCP/IP stack would be one.
 type dummyHost struct {
 	out, in chan []byte // from the host, and to it
-	packet  packet
+	packet  carrier.Packet
 	done    chan struct{}
 	wanted  dataplane.Wanted
 }
@@ -29,55 +30,55 @@ func (h *dummyHost) sync(w dataplane.Wanted) ([]dataplane.ObjectStatus, []datapl
 	return nil, nil, nil
 }
 
-func (h *dummyHost) Read(flush func()) (*packet, error) {
+func (h *dummyHost) Read(flush func()) (*carrier.Packet, error) {
 	flush()
 	select {
 	case b := <-h.out:
-		h.packet = packet{buf: append(make([]byte, dummyHeadroom), b...), at: dummyHeadroom}
+		h.packet = carrier.Packet{Buf: append(make([]byte, dummyHeadroom), b...), At: dummyHeadroom}
 		return &h.packet, nil
 	case <-h.done:
 		return nil, os.ErrDeadlineExceeded
 	}
 }
 
-func (h *dummyHost) Answer(p *packet) { h.in <- bytes.Clone(p.ip()) }
+func (h *dummyHost) Answer(p *carrier.Packet) { h.in <- bytes.Clone(p.IP()) }
 
 // dummyWriter gives the host what it gets, one by one.
 type dummyWriter struct{ *dummyHost }
 
 func (h *dummyHost) newWriter() writer { return dummyWriter{h} }
-func (w dummyWriter) Write(p *packet, _ *encap.IP, c *counters) {
-	c.carried(len(p.ip()))
-	w.in <- bytes.Clone(p.ip())
+func (w dummyWriter) Write(p *carrier.Packet, _ *encap.IP, c *carrier.Counters) {
+	c.Carried(len(p.IP()))
+	w.in <- bytes.Clone(p.IP())
 }
-func (w dummyWriter) Flush(*counters) {}
+func (w dummyWriter) Flush(*carrier.Counters) {}
 
 const dummyHeadroom = 80 // more than UDP sockets need
 
 // dummyCarrier is a wire to one other dummyCarrier, which tells all that it knows of a packet.
 type dummyCarrier struct {
 	from    netip.Addr
-	out, in chan datagram
+	out, in chan carrier.Datagram
 	done    chan struct{}
 }
 
-func (d *dummyCarrier) newSender(int) sender     { return d }
-func (d *dummyCarrier) receivers() []receiver    { return []receiver{d} }
-func (d *dummyCarrier) refresh(*forwarding)      {}
-func (d *dummyCarrier) addTo(s *dataplane.Stats) { s.Offload.RxBatches++ }
-func (d *dummyCarrier) close()                   {}
-func (d *dummyCarrier) stop()                    { close(d.done) }
-func (d *dummyCarrier) Flush(*counters)          {}
-func (d *dummyCarrier) opener(family int) opener {
-	return opener{description{"dummy", family, dummyHeadroom}, func(int) (carrier, error) { return d, nil }}
+func (d *dummyCarrier) NewSender(int) carrier.Sender  { return d }
+func (d *dummyCarrier) Receivers() []carrier.Receiver { return []carrier.Receiver{d} }
+func (d *dummyCarrier) Refresh([]carrier.Entry, int)  {}
+func (d *dummyCarrier) AddTo(s *dataplane.Stats)      { s.Offload.RxBatches++ }
+func (d *dummyCarrier) Close()                        {}
+func (d *dummyCarrier) Stop()                         { close(d.done) }
+func (d *dummyCarrier) Flush(*carrier.Counters)       {}
+func (d *dummyCarrier) opener(family int) carrier.Opener {
+	return carrier.Opener{Description: carrier.Description{Name: "dummy", Family: family, Headroom: dummyHeadroom}, Open: func(int) (carrier.Carrier, error) { return d, nil }}
 }
 
-func (d *dummyCarrier) Send(p *packet, e *entry, _ bool, c *counters) {
-	c.carried(len(p.ip()))
-	d.out <- datagram{buf: bytes.Clone(p.datagram()), from: d.from, exact: true, offload: p.Offload}
+func (d *dummyCarrier) Send(p *carrier.Packet, e *carrier.Entry, _ bool, c *carrier.Counters) {
+	c.Carried(len(p.IP()))
+	d.out <- carrier.Datagram{Buf: bytes.Clone(p.Datagram()), From: d.from, Exact: true, Offload: p.Offload}
 }
 
-func (d *dummyCarrier) Receive(dg *datagram, flush func()) error {
+func (d *dummyCarrier) Receive(dg *carrier.Datagram, flush func()) error {
 	flush()
 	select {
 	case *dg = <-d.in:
@@ -90,7 +91,7 @@ func (d *dummyCarrier) Receive(dg *datagram, flush func()) error {
 // TestDummyHostAndCarrier runs traffic between two dataplanes of dummies: nothing else is needed
 // for another host or another carrier.
 func TestDummyHostAndCarrier(t *testing.T) {
-	wire := [2]chan datagram{make(chan datagram, 10), make(chan datagram, 10)}
+	wire := [2]chan carrier.Datagram{make(chan carrier.Datagram, 10), make(chan carrier.Datagram, 10)}
 	subnets := [2]netip.Prefix{subnetA, subnetB}
 	var hosts [2]*dummyHost
 	var ds [2]*Dataplane
@@ -100,7 +101,7 @@ func TestDummyHostAndCarrier(t *testing.T) {
 		hosts[i] = &dummyHost{out: make(chan []byte, 10), in: make(chan []byte, 10), done: make(chan struct{})}
 		c := &dummyCarrier{from: addr, out: wire[i], in: wire[1-i], done: make(chan struct{})}
 		var err error
-		if ds[i], err = newDataplane(cfg, hosts[i], newPort(cfg, c.opener(family4))); err != nil {
+		if ds[i], err = newDataplane(cfg, hosts[i], newPort(cfg, c.opener(carrier.Family4))); err != nil {
 			t.Fatal(err)
 		}
 	}

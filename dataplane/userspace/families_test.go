@@ -171,7 +171,7 @@ func TestSyncBothFamilies(t *testing.T) {
 		addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
 		want := map[string]bool{"10.42.1.0/32": true, "10.42.1.1/32": true, "fd42:0:0:1::/128": true, "fd42:0:0:1::1/128": true}
 		for _, a := range addrs {
-			if own := want[rtnl.Prefix(a.IPNet).String()]; own && a.Flags&unix.IFA_F_TENTATIVE != 0 { // not the link-local one, which is the kernel's
+			if own := want[rtnl.Prefix(a.IPNet).String()]; own && a.Flags&unix.IFA_F_TENTATIVE != 0 { // the link-local one is the kernel's
 				t.Errorf("%s is tentative", a.IPNet)
 			}
 			delete(want, rtnl.Prefix(a.IPNet).String())
@@ -284,7 +284,7 @@ func TestZeroChecksumOverIPv6IsNotTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	send := func(zero int) {
-		raw.Control(func(fd uintptr) { err = setOption(int(fd), unix.SOL_UDP, unix.UDP_NO_CHECK6_TX, zero) })
+		raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_NO_CHECK6_TX, zero) })
 		if _, werr := c.Write(make([]byte, 50)); err != nil || werr != nil {
 			t.Fatal(err, werr)
 		}

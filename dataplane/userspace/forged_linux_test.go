@@ -22,13 +22,17 @@ func TestForgedICMPIsNotBelieved(t *testing.T) {
 	hosts := newHosts(t, 3, testMTU)
 	a, b, attacker := hosts[0], hosts[1], hosts[2]
 	d := connect(a, b, false)
+	ports := a.localPorts()
+	if len(ports) < sourcePorts+2 {
+		t.Errorf("the dataplane has the ports %v", ports)
+	}
 	attacker.Must(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
-		for _, port := range localPorts(t, d) {
+		for _, port := range ports {
 			for _, mtu := range []uint16{68, 552, 600} {
 				if err := unix.Sendto(fd, fragmentationNeeded(a.addr, b.addr, port, mtu), 0, &unix.SockaddrInet4{Addr: a.addr.As4()}); err != nil {
 					return err
@@ -37,7 +41,7 @@ func TestForgedICMPIsNotBelieved(t *testing.T) {
 		}
 		return nil
 	})
-	eventually(t, "the forged packets have arrived", func() bool { return a.snmp("Icmp", "InDestUnreachs") >= 3*(sourcePorts+2) })
+	eventually(t, "the forged packets have arrived", func() bool { return a.snmp("Icmp", "InDestUnreachs") >= 3*len(ports) })
 	before := a.snmp("Ip", "FragCreates")
 	transfer(t, a.pod, b.pod, b.podAddr())
 	if got := a.snmp("Ip", "FragCreates"); got != before {
@@ -48,17 +52,21 @@ func TestForgedICMPIsNotBelieved(t *testing.T) {
 	}
 }
 
-// localPorts returns the UDP ports that d has.
-func localPorts(t *testing.T, d *Dataplane) []uint16 {
-	t.Helper()
-	ports := []uint16{testPort}
-	for _, fd := range d.port.carriers[0].(*udpCarrier).out.fds {
-		port, err := localPort(fd)
-		if err != nil {
-			t.Fatal(err)
+// localPorts returns the UDP ports of h's sockets: those of its dataplane, and no others.
+func (h *testHost) localPorts() (ports []uint16) {
+	h.Must(func() error {
+		all, err := os.ReadFile("/proc/thread-self/net/udp")
+		for line := range strings.Lines(string(all)) {
+			if local := strings.Fields(line)[1]; local != "local_address" {
+				var port uint16
+				if _, err := fmt.Sscanf(local[strings.Index(local, ":"):], ":%x", &port); err != nil {
+					return err
+				}
+				ports = append(ports, port)
+			}
 		}
-		ports = append(ports, port)
-	}
+		return err
+	})
 	return ports
 }
 
@@ -113,7 +121,7 @@ func TestFragmentIsOfOnePacket(t *testing.T) {
 			d := a.open()
 			a.sync(d, b)
 			a.run(d)
-			d.core.forwarding.Load().entries[0].peer.setMTU(1300)
+			d.core.forwarding.Load().entries[0].Peer.SetMTU(1300)
 			if n := portsOf64Flows(t, a, b, sink); n < sourcePorts*3/4 {
 				t.Errorf("64 flows came from %d ports", n)
 			}
@@ -143,7 +151,7 @@ func portsOf64Flows(t *testing.T, a, b *testHost, sink *net.UDPConn) int {
 				return err
 			}
 			_ = raw.Control(func(fd uintptr) {
-				err = setOption(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
+				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
 			})
 			if err == nil {
 				_, err = c.Write(make([]byte, size))

@@ -5,62 +5,23 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync/atomic"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/fib"
-	"github.com/overlayd/overlayd/dataplane/udp"
 	"github.com/overlayd/overlayd/encap"
 )
-
-// peer is one remote VTEP for as long as it is wanted: a Sync takes over those that were there
-// before. All leases of a VTEP have the one peer.
-type peer struct {
-	addr     netip.Addr   // outer destination
-	sockaddr udp.Sockaddr // the same with the port, for system calls
-	// mtu is the longest inner packet that gets there whole, in bytes; 0 as long as
-	// nothing but the device's MTU is known.
-	mtu atomic.Int32
-
-	entry atomic.Pointer[entry] // the first of those of the last Sync
-}
-
-// setMTU notes the longest inner packet that gets to p whole, in bytes; 0: that of the device.
-func (p *peer) setMTU(mtu int) {
-	p.mtu.Store(int32(mtu))
-	for e := p.entry.Load(); e != nil; e = e.next {
-		e.mtu.Store(int32(mtu))
-	}
-}
-
-// adopt makes e an entry of p, in front of next: nil if e is the first one of a Sync. What setMTU
-// stores at the same time stays.
-func (p *peer) adopt(e, next *entry) {
-	e.peer, e.next = p, next
-	p.entry.Store(e)
-	e.mtu.CompareAndSwap(0, p.mtu.Load())
-}
-
-// entry is all that a packet to one lease of a peer needs. It lives as long as its forwarding,
-// and is immutable but for mtu.
-type entry struct {
-	peer     *peer
-	mtu      atomic.Int32 // that of the peer, here so that no packet has to fetch the peer
-	template encap.Template
-	carrier  uint8  // by which it goes: an index, as of the Port's carriers
-	next     *entry // of the same peer
-}
 
 // forwarding is what both directions forward by. It is immutable: a Sync makes a new
 // one and stores it in one piece, so that no packet is judged by two states.
 type forwarding struct {
-	subnets fib.Table[entry]    // overlay subnet, of either family → peer, of either
-	vteps   fib.Table[entry]    // outer source of a peer's packets → itself: its address, and Peer.Source
-	own     []netip.Prefix      // where packets to this host may go: its subnets
-	macs    [families]encap.MAC // of this host's VTEPs
-	mtu     int                 // of the overlay device
+	subnets fib.Table[carrier.Entry]    // overlay subnet, of either family → peer, of either
+	vteps   fib.Table[carrier.Entry]    // outer source of a peer's packets → itself: its address, and Peer.Source
+	own     []netip.Prefix              // where packets to this host may go: its subnets
+	macs    [carrier.Families]encap.MAC // of this host's VTEPs
+	mtu     int                         // of the overlay device
 
-	entries []entry          // all that the two have
+	entries []carrier.Entry  // all that the two have
 	peers   []dataplane.Peer // those of entries, with the subnets that they have
 }
 
@@ -86,10 +47,10 @@ type local struct {
 }
 
 // newLocals makes the VTEPs, by family. The first carrier of a family is that of its peers.
-func newLocals(cfg Config, carriers []description) (ls [families]local) {
+func newLocals(cfg Config, carriers []carrier.Description) (ls [carrier.Families]local) {
 	for _, u := range cfg.Underlays {
-		f := familyOf(u.Local)
-		first := slices.IndexFunc(carriers, func(d description) bool { return d.family == f })
+		f := carrier.FamilyOf(u.Local)
+		first := slices.IndexFunc(carriers, func(d carrier.Description) bool { return d.Family == f })
 		mac := u.MAC
 		if mac == (encap.MAC{}) {
 			mac = dataplane.MAC(u.Public, cfg.VNI)
@@ -99,7 +60,7 @@ func newLocals(cfg Config, carriers []description) (ls [families]local) {
 	return ls
 }
 
-func macsOf(locals *[families]local) (macs [families]encap.MAC) {
+func macsOf(locals *[carrier.Families]local) (macs [carrier.Families]encap.MAC) {
 	for family, l := range locals {
 		macs[family] = l.mac
 	}
@@ -108,12 +69,12 @@ func macsOf(locals *[families]local) (macs [families]encap.MAC) {
 
 // newForwarding makes what w wants, with the peers that were there before. A peer that it cannot
 // take, or a subnet of one, is left out and gets a *dataplane.PeerError.
-func newForwarding(before *forwarding, locals *[families]local, w dataplane.Wanted) (*forwarding, error) {
+func newForwarding(before *forwarding, locals *[carrier.Families]local, w dataplane.Wanted) (*forwarding, error) {
 	f := &forwarding{mtu: w.MTU, own: ownPrefixes(w), macs: macsOf(locals)}
-	f.entries = make([]entry, 0, len(w.Peers)) // one block of memory; its addresses are kept
+	f.entries = make([]carrier.Entry, 0, len(w.Peers)) // one block of memory; its addresses are kept
 	f.peers = make([]dataplane.Peer, 0, len(w.Peers))
-	routes := make([]fib.Route[entry], 0, len(w.Peers))
-	vteps := make([]fib.Route[entry], 0, len(w.Peers))
+	routes := make([]fib.Route[carrier.Entry], 0, len(w.Peers))
+	vteps := make([]fib.Route[carrier.Entry], 0, len(w.Peers))
 	var errs []error
 	for _, p := range w.Peers {
 		subnets, err := checkPeer(locals, p, w)
@@ -125,13 +86,13 @@ func newForwarding(before *forwarding, locals *[families]local, w dataplane.Want
 		}
 		p.Subnets = subnets
 		f.peers = append(f.peers, p)
-		local := &locals[familyOf(p.Addr)]
+		local := &locals[carrier.FamilyOf(p.Addr)]
 		f.entries = f.entries[:len(f.entries)+1]
 		e := &f.entries[len(f.entries)-1]
-		e.template, e.carrier = encap.NewTemplate(p.VNI, p.MAC, local.mac), local.carrier
-		vteps = append(vteps, fib.Route[entry]{Prefix: netip.PrefixFrom(p.Addr, p.Addr.BitLen()), Value: e})
+		e.Template, e.Carrier = encap.NewTemplate(p.VNI, p.MAC, local.mac), local.carrier
+		vteps = append(vteps, fib.Route[carrier.Entry]{Prefix: netip.PrefixFrom(p.Addr, p.Addr.BitLen()), Value: e})
 		for _, s := range subnets {
-			routes = append(routes, fib.Route[entry]{Prefix: s, Value: e})
+			routes = append(routes, fib.Route[carrier.Entry]{Prefix: s, Value: e})
 		}
 	}
 	f.subnets.Replace(routes)
@@ -143,13 +104,13 @@ func newForwarding(before *forwarding, locals *[families]local, w dataplane.Want
 
 // addSources lets each peer that has another outer source than its address send from there, too.
 // No address is a source of two peers.
-func (f *forwarding) addSources(locals *[families]local, w dataplane.Wanted, vteps []fib.Route[entry]) (errs []error) {
-	owners := map[netip.Addr]*peer{}
+func (f *forwarding) addSources(locals *[carrier.Families]local, w dataplane.Wanted, vteps []fib.Route[carrier.Entry]) (errs []error) {
+	owners := map[netip.Addr]*carrier.Peer{}
 	for _, p := range w.Peers {
 		if !p.Source.IsValid() || p.Source == p.Addr {
 			continue
 		}
-		local, e := &locals[familyOf(p.Addr)], f.vteps.Lookup(p.Addr)
+		local, e := &locals[carrier.FamilyOf(p.Addr)], f.vteps.Lookup(p.Addr)
 		if e == nil {
 			continue // refused: its error says why
 		}
@@ -160,15 +121,15 @@ func (f *forwarding) addSources(locals *[families]local, w dataplane.Wanted, vte
 			err = fmt.Errorf("source %s is not of the family of address %s", p.Source, p.Addr)
 		case other != nil:
 			err = fmt.Errorf("source %s is the address of another peer", p.Source)
-		case owners[p.Source] != nil && owners[p.Source] != e.peer:
-			err = fmt.Errorf("source %s is that of peer %s", p.Source, owners[p.Source].addr)
+		case owners[p.Source] != nil && owners[p.Source] != e.Peer:
+			err = fmt.Errorf("source %s is that of peer %s", p.Source, owners[p.Source].Addr)
 		}
 		if err != nil {
 			errs = append(errs, &dataplane.PeerError{Peer: p, Err: err})
 			continue
 		}
-		owners[p.Source] = e.peer
-		vteps = append(vteps, fib.Route[entry]{Prefix: netip.PrefixFrom(p.Source, p.Source.BitLen()), Value: e})
+		owners[p.Source] = e.Peer
+		vteps = append(vteps, fib.Route[carrier.Entry]{Prefix: netip.PrefixFrom(p.Source, p.Source.BitLen()), Value: e})
 	}
 	if len(owners) > 0 {
 		f.vteps.Replace(vteps)
@@ -177,21 +138,21 @@ func (f *forwarding) addSources(locals *[families]local, w dataplane.Wanted, vte
 }
 
 // setPeers gives all entries of one VTEP one peer: the one that was there before, or a new one.
-func (f *forwarding) setPeers(before *forwarding, locals *[families]local, vteps []fib.Route[entry]) {
+func (f *forwarding) setPeers(before *forwarding, locals *[carrier.Families]local, vteps []fib.Route[carrier.Entry]) {
 	for _, v := range vteps {
 		addr := v.Prefix.Addr()
 		first := f.vteps.Lookup(addr)
-		p := first.peer
+		p := first.Peer
 		if p == nil {
-			if old := before.vteps.Lookup(addr); old != nil && old.peer.addr == addr {
-				p = old.peer
+			if old := before.vteps.Lookup(addr); old != nil && old.Peer.Addr == addr {
+				p = old.Peer
 			} else {
-				p = &peer{addr: addr, sockaddr: udp.NewSockaddr(netip.AddrPortFrom(addr, locals[familyOf(addr)].port))}
+				p = carrier.NewPeer(netip.AddrPortFrom(addr, locals[carrier.FamilyOf(addr)].port))
 			}
-			p.adopt(first, nil)
+			p.Adopt(first, true)
 		}
 		if v.Value != first {
-			p.adopt(v.Value, p.entry.Load())
+			p.Adopt(v.Value, false)
 		}
 	}
 }
@@ -208,9 +169,9 @@ func ownPrefixes(w dataplane.Wanted) []netip.Prefix {
 	return own
 }
 
-// checkPeer returns the subnets that can be routed to a peer, and why not all of its own.
-func checkPeer(locals *[families]local, p dataplane.Peer, w dataplane.Wanted) (subnets []netip.Prefix, err error) {
-	local := &locals[familyOf(p.Addr)]
+// checkPeer returns those subnets of a peer that can be routed to it; err says why the others cannot.
+func checkPeer(locals *[carrier.Families]local, p dataplane.Peer, w dataplane.Wanted) (subnets []netip.Prefix, err error) {
+	local := &locals[carrier.FamilyOf(p.Addr)]
 	if p.Addr.IsValid() && !local.addr.IsValid() {
 		return nil, fmt.Errorf("address %s is not of the family of an underlay of this node", p.Addr)
 	}

@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/encap"
 )
 
-var testLocals = [families]local{{addr: netip.MustParseAddr("192.0.2.2"), mac: encap.MAC{2, 2}, vni: testVNI, port: testPort}}
+var testLocals = [carrier.Families]local{{addr: netip.MustParseAddr("192.0.2.2"), mac: encap.MAC{2, 2}, vni: testVNI, port: testPort}}
 
 func testPeer(addr, subnet string, mac encap.MAC) dataplane.Peer {
 	p := dataplane.Peer{VTEP: dataplane.VTEP{MAC: mac, VNI: testVNI}, Subnets: []netip.Prefix{netip.MustParsePrefix(subnet)}}
@@ -48,10 +49,10 @@ func TestRefusedPeersDoNotKeepOthersOut(t *testing.T) {
 			if !errors.As(err, &pe) || pe.Peer.Subnets[0] != peer.Subnets[0] {
 				t.Errorf("error %v", err)
 			}
-			if e := table.subnets.Lookup(podA); e == nil || e.peer.addr != good.Addr {
+			if e := table.subnets.Lookup(podA); e == nil || e.Peer.Addr != good.Addr {
 				t.Errorf("the other peer's entry is %v", e)
 			}
-			if e := table.subnets.Lookup(peer.Subnets[0].Addr().Next()); e != nil && e.peer.addr == peer.Addr {
+			if e := table.subnets.Lookup(peer.Subnets[0].Addr().Next()); e != nil && e.Peer.Addr == peer.Addr {
 				t.Errorf("the refused peer has entry %v", e)
 			}
 		})
@@ -75,7 +76,7 @@ func TestTableOf5000PeersIsFast(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range w.Peers {
-			if e := table.subnets.Lookup(p.Subnets[0].Addr().Next()); e == nil || e.peer.addr != p.Addr || table.vteps.Lookup(p.Addr) != e {
+			if e := table.subnets.Lookup(p.Subnets[0].Addr().Next()); e == nil || e.Peer.Addr != p.Addr || table.vteps.Lookup(p.Addr) != e {
 				t.Fatalf("peer %v has entry %v", p, e)
 			}
 		}
@@ -140,29 +141,29 @@ func TestPeersOutliveASync(t *testing.T) {
 	second := testPeer("192.0.2.1", "10.42.3.0/24", mac)
 	other := testPeer("192.0.2.9", "10.42.9.0/24", mac)
 	one := sync(new(forwarding), wanted(first))
-	one.entries[0].peer.setMTU(1250)
+	one.entries[0].Peer.SetMTU(1250)
 	two := sync(one, wanted(first, other, second))
 	for _, addr := range []string{"10.42.1.2", "10.42.3.2"} {
-		if got := two.subnets.Lookup(netip.MustParseAddr(addr)).mtu.Load(); got != 1250 {
+		if got := two.subnets.Lookup(netip.MustParseAddr(addr)).MTU(); got != 1250 {
 			t.Errorf("the path to %s takes %d bytes after a Sync, want 1250", addr, got)
 		}
 	}
-	two.entries[0].peer.setMTU(1300)
+	two.entries[0].Peer.SetMTU(1300)
 	for _, addr := range []string{"10.42.1.2", "10.42.3.2"} {
-		if got := two.subnets.Lookup(netip.MustParseAddr(addr)).mtu.Load(); got != 1300 {
+		if got := two.subnets.Lookup(netip.MustParseAddr(addr)).MTU(); got != 1300 {
 			t.Errorf("the path to %s takes %d bytes after it was learnt again, want 1300", addr, got)
 		}
 	}
-	if got := two.subnets.Lookup(netip.MustParseAddr("10.42.9.2")).mtu.Load(); got != 0 {
+	if got := two.subnets.Lookup(netip.MustParseAddr("10.42.9.2")).MTU(); got != 0 {
 		t.Errorf("another path takes %d bytes", got)
 	}
 	moved := first
 	moved.MAC[5]++
 	three := sync(sync(two, wanted(moved)), wanted(other, moved))
-	if three.subnets.Lookup(podA).peer != two.entries[0].peer {
+	if three.subnets.Lookup(podA).Peer != two.entries[0].Peer {
 		t.Error("a changed MAC made a new peer")
 	}
-	if sync(sync(three, wanted(other)), wanted(first)).entries[0].peer.mtu.Load() != 0 {
+	if sync(sync(three, wanted(other)), wanted(first)).entries[0].Peer.MTU() != 0 {
 		t.Error("a peer that was not wanted any more is remembered")
 	}
 }

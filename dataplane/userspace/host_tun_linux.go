@@ -4,39 +4,46 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/device"
+	"github.com/overlayd/overlayd/dataplane/inherit"
 	"github.com/overlayd/overlayd/dataplane/tun"
 )
 
 // tunHost is the host that is a TUN device of this machine's kernel.
 type tunHost struct {
 	device   *device.Device
+	name     string // of its queues, as they are exported
 	qs       []tunEnd
-	mask     int // the offloads of TUNSETOFFLOAD that the device has
-	coalesce bool
+	mask     int      // the offloads of TUNSETOFFLOAD that the device has
+	offloads Offloads // that were asked for
 }
 
 // tunEnd is a queue of a TUN device, which has a file to close.
 type tunEnd interface {
 	queue
+	source() *os.File
 	close()
 }
 
 // openTUN makes or finds the device and attaches to it. bound says that the sockets are bound
 // already. After an error everything is as it was, but for a TUN device that was in the way.
 func openTUN(cfg Config, headroom int, bound bool) (_ *tunHost, err error) {
-	h := &tunHost{coalesce: cfg.Offloads.has(Coalesce)}
+	h := &tunHost{name: inherit.QueueName(cfg.VNI), offloads: cfg.Offloads}
 	mode := tun.Mode{Vnet: cfg.Offloads.has(TUNVnet), Multi: cfg.Offloads.has(TUNMultiqueue)}
-	want := device.Config{Log: cfg.Log, VNI: cfg.VNI, Mode: mode, Replaces: cfg.Replaces}
-	if !bound {
+	want := device.Config{Log: cfg.Log, VNI: cfg.VNI, Mode: mode, Replaces: cfg.Replaces, Deaf: cfg.Deaf}
+	if cfg.in != nil {
+		want.Attached = &cfg.in.Mode
+	} else if !bound {
 		want.Locals = cfg.locals()
 	}
 	if h.device, err = device.Open(want); err != nil {
 		return nil, err
 	}
-	if err = h.attach(cfg, headroom); err == nil {
+	if err = h.attach(cfg, headroom); err == nil && cfg.in == nil {
 		err = h.device.Mark(cfg.MTU)
 	}
 	if err != nil {
@@ -46,17 +53,17 @@ func openTUN(cfg Config, headroom int, bound bool) (_ *tunHost, err error) {
 	return h, nil
 }
 
-// attach opens the queues.
+// attach opens the queues, or takes those that are inherited.
 func (h *tunHost) attach(cfg Config, headroom int) error {
-	name, mode := h.device.Name(), h.device.Mode()
+	name, mode, files := h.device.Name(), h.device.Mode(), cfg.in.Of(h.name)
 	if !mode.Vnet {
-		q, err := attach(name, headroom)
+		q, err := attach(name, headroom, files)
 		if err == nil {
 			h.qs = append(h.qs, q)
 		}
 		return err
 	}
-	qs, mask, err := openQueues(name, mode, pairs(mode.Multi), headroom, cfg.Offloads)
+	qs, mask, err := openQueues(name, mode, pairs(mode.Multi), headroom, cfg.Offloads, files)
 	for _, q := range qs {
 		h.qs = append(h.qs, q)
 	}
@@ -72,20 +79,20 @@ func (h *tunHost) queues() (qs []queue) {
 	return qs
 }
 
-// describe implements describer.
-func (h *tunHost) describe() []any {
+// Describe implements carrier.Describer.
+func (h *tunHost) Describe() []any {
 	m := h.device.Mode()
-	return []any{"tun_vnet", m.Vnet, "tun_mask", fmt.Sprintf("%#x", h.mask), "queues", len(h.qs), "coalesce", m.Vnet && h.coalesce}
+	return []any{"tun_vnet", m.Vnet, "tun_mask", fmt.Sprintf("%#x", h.mask), "queues", len(h.qs), "coalesce", m.Vnet && h.offloads.has(Coalesce)}
 }
 
-// close implements host. A device that has not taken the place of its predecessors goes.
+// close implements host. A device that has not taken the place of its predecessors is removed.
 func (h *tunHost) close() error {
 	h.closeQueues()
 	h.device.Close()
 	return nil
 }
 
-// undo is close, and takes away a device that openTUN made.
+// undo is close, and also removes a device that openTUN made.
 func (h *tunHost) undo() {
 	h.closeQueues()
 	h.device.Undo()
@@ -103,7 +110,7 @@ func (h *tunHost) sync(w dataplane.Wanted) ([]dataplane.ObjectStatus, []dataplan
 }
 
 // watch implements watcher.
-func (h *tunHost) watch(ctx context.Context, changed func()) error {
+func (h *tunHost) watch(ctx context.Context, changed func() error) error {
 	return h.device.Watch(ctx, changed)
 }
 
@@ -113,8 +120,11 @@ func (h *tunHost) predecessors() []string { return h.device.Predecessors() }
 // check implements successor.
 func (h *tunHost) check(locals []netip.AddrPort) error { return h.device.Check(locals) }
 
+// prepare implements successor.
+func (h *tunHost) prepare(mtu int) error { return h.device.Up(mtu) }
+
 // stop implements successor.
-func (h *tunHost) stop(family int) error { return h.device.Stop(family == family6) }
+func (h *tunHost) stop(family int) error { return h.device.Stop(family == carrier.Family6) }
 
 // settle implements successor.
 func (h *tunHost) settle(networks []netip.Prefix) error { return h.device.Settle(networks) }

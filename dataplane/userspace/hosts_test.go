@@ -12,9 +12,9 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
-	"github.com/overlayd/overlayd/dataplane/udp"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -218,6 +218,4 @@ func eventually(tb testing.TB, what string, ok func() bool) {
 }
 
 // entryTo is the entry of a peer at that address.
-func entryTo(a netip.AddrPort) *entry {
-	return &entry{peer: &peer{addr: a.Addr(), sockaddr: udp.NewSockaddr(a)}}
-}
+func entryTo(a netip.AddrPort) *carrier.Entry { return &carrier.Entry{Peer: carrier.NewPeer(a)} }

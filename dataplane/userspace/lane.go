@@ -5,77 +5,78 @@ import (
 	"sync/atomic"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/encap"
 )
 
 // lane carries the packets of one network from a receiveWorker, on its goroutine,
 // to the network's host. It does not know what they came by.
 type lane struct {
-	counters
+	carrier.Counters
 	forwarding *atomic.Pointer[forwarding]
 	writer     writer
-	guesser    guesser        // of the receiver; nil if it is always told
-	family     int            // of the receiver's carrier
-	anyFrom    []netip.Prefix // see Config.AnyPeerFrom
-	samples    samples        // of what was dropped for its source
-	packet     packet
+	guesser    carrier.Guesser // of the receiver; nil if datagrams are exact
+	family     int             // of the receiver's carrier
+	anyFrom    []netip.Prefix  // see Config.AnyPeerFrom
+	samples    samples         // of what was dropped for its source
+	packet     carrier.Packet
 	ip         encap.IP
 	queued     bool // since the last flush
 }
 
 // flush hands the host what the writer has put off.
 func (l *lane) flush() {
-	l.writer.Flush(&l.counters)
-	l.publish()
+	l.writer.Flush(&l.Counters)
+	l.Publish()
 	l.queued = false
 }
 
 // receive judges one datagram and forwards its packet to the host. It counts
 // every datagram exactly once: delivered, or dropped for one reason.
-func (l *lane) receive(d *datagram) {
+func (l *lane) receive(d *carrier.Datagram) {
 	f := l.forwarding.Load()
 	if why, ok := l.accept(f, d); !ok {
-		l.drop(why)
+		l.Drop(why)
 		return
 	}
 	// The datagram's VXLAN and Ethernet headers become the packet's headroom, and
 	// Ethernet padding behind the packet is cut off. The fields are set one by one: a packet
 	// made elsewhere and copied costs 10 ns, because its bytes are read wider than written.
 	p := &l.packet
-	p.buf, p.at, p.Offload = d.buf[:encap.HeaderLen+l.ip.Len], encap.HeaderLen, d.offload
-	if !encap.DecapECN(p.ip(), d.ecn) {
-		l.drop(dataplane.DropCongestion)
+	p.Buf, p.At, p.Offload = d.Buf[:encap.HeaderLen+l.ip.Len], encap.HeaderLen, d.Offload
+	if !encap.DecapECN(p.IP(), d.ECN) {
+		l.Drop(dataplane.DropCongestion)
 		return
 	}
-	if !d.exact && l.guesser != nil {
-		if why, ok := l.guesser.guess(p, &l.ip, f.mtu); !ok {
-			l.drop(why)
+	if !d.Exact && l.guesser != nil {
+		if why, ok := l.guesser.Guess(p, &l.ip, f.mtu); !ok {
+			l.Drop(why)
 			return
 		}
 	}
-	l.writer.Write(p, &l.ip, &l.counters)
+	l.writer.Write(p, &l.ip, &l.Counters)
 }
 
 // accept decides whether the datagram is from a known VTEP, for this one, and
-// carries what that VTEP may send; if not, why. It leaves the inner header in l.ip. A source
-// that several VTEPs may have tells nothing of the VTEP: then the packet has to be one of any of them.
-func (l *lane) accept(f *forwarding, d *datagram) (why dataplane.Drop, ok bool) {
-	vtep := f.vteps.Lookup(d.from)
-	if vtep == nil && !l.isAnyPeer(d.from) {
+// carries what that VTEP may send; if not, why. It leaves the inner header in l.ip. An outer source
+// that several VTEPs may have does not tell which VTEP it is: then the packet may be of any of them.
+func (l *lane) accept(f *forwarding, d *carrier.Datagram) (why dataplane.Drop, ok bool) {
+	vtep := f.vteps.Lookup(d.From)
+	if vtep == nil && !l.isAnyPeer(d.From) {
 		return l.dropSource(f, d, dataplane.DropUnknownVTEP)
 	}
-	dst, _, etherType, err := encap.ParseEthernet(d.buf[encap.VXLANLen:])
+	dst, _, etherType, err := encap.ParseEthernet(d.Buf[encap.VXLANLen:])
 	if err != nil {
 		return dataplane.DropBadHeader, false
 	}
 	if dst != f.macs[l.family] && !isBroadcast(dst) { // the source says nothing: a peer may have our MAC
 		return dataplane.DropBadMAC, false
 	}
-	if encap.ParseIP(d.buf[encap.HeaderLen:], &l.ip) != nil || etherType != etherTypeOf(l.ip.Version) {
+	if encap.ParseIP(d.Buf[encap.HeaderLen:], &l.ip) != nil || etherType != etherTypeOf(l.ip.Version) {
 		return dataplane.DropBadHeader, false
 	}
 	// Peers are compared and not entries: a VTEP has an entry for each of its leases.
-	if from := f.subnets.Lookup(l.ip.Src); from == nil || vtep != nil && from.peer != vtep.peer {
+	if from := f.subnets.Lookup(l.ip.Src); from == nil || vtep != nil && from.Peer != vtep.Peer {
 		return l.dropSource(f, d, dataplane.DropBadSource)
 	}
 	if !f.isOwn(l.ip.Dst) {
@@ -84,7 +85,7 @@ func (l *lane) accept(f *forwarding, d *datagram) (why dataplane.Drop, ok bool) 
 	return 0, true
 }
 
-// isAnyPeer reports whether any peer's packets may have that outer source, which is of no peer.
+// isAnyPeer reports whether any peer's packets may have that outer source, which is no peer's address.
 func (l *lane) isAnyPeer(from netip.Addr) bool {
 	for i := range l.anyFrom {
 		if l.anyFrom[i].Contains(from) {

@@ -8,10 +8,19 @@ import (
 	"testing"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
+	"github.com/overlayd/overlayd/dataplane/packettest"
 	"github.com/overlayd/overlayd/encap"
 )
 
 const testMTU = 1450
+
+// What dataplane/carrier does: the outer source ports of flows, and the largest packet that a
+// superpacket of unknown segments is split into.
+const (
+	sourcePorts = 16
+	guessedMTU  = 1280
+)
 
 // testPair is two dataplanes in memory that know each other: a has 10.42.1.0/24
 // and fd42:0:0:1::/64, b has the same with 2.
@@ -42,10 +51,10 @@ func testPairOf(tb testing.TB, offloads Offloads) (a, b *Memory) {
 }
 
 // encapsulate returns what m sends for a packet.
-func encapsulate(tb testing.TB, m *Memory, packet []byte) (d Datagram) {
+func encapsulate(tb testing.TB, m *Memory, packet []byte) (d carrier.Arrival) {
 	tb.Helper()
 	m.OnDatagram = func(b []byte, _ netip.Addr) {
-		d = Datagram{Payload: bytes.Clone(b), From: m.core.vteps[0].Addr}
+		d = carrier.Arrival{Payload: bytes.Clone(b), From: m.core.vteps[0].Addr}
 	}
 	m.Load(packet)
 	m.Send(1)
@@ -56,27 +65,27 @@ func encapsulate(tb testing.TB, m *Memory, packet []byte) (d Datagram) {
 }
 
 // encapsulateAll returns the datagrams that m sends for packets.
-func encapsulateAll(m *Memory, packets [][]byte) (ds []Datagram) {
+func encapsulateAll(m *Memory, packets [][]byte) (ds []carrier.Arrival) {
 	m.Load(packets...)
 	return sendLoaded(m, len(packets))
 }
 
 // encapsulateOffload is the same for one packet that leaves something to do.
-func encapsulateOffload(m *Memory, o encap.Offload, packet []byte) []Datagram {
+func encapsulateOffload(m *Memory, o encap.Offload, packet []byte) []carrier.Arrival {
 	m.LoadOffload(o, packet)
 	return sendLoaded(m, 1)
 }
 
-func sendLoaded(m *Memory, n int) (ds []Datagram) {
+func sendLoaded(m *Memory, n int) (ds []carrier.Arrival) {
 	m.OnDatagram = func(b []byte, _ netip.Addr) {
-		ds = append(ds, Datagram{Payload: bytes.Clone(b), From: m.core.vteps[0].Addr})
+		ds = append(ds, carrier.Arrival{Payload: bytes.Clone(b), From: m.core.vteps[0].Addr})
 	}
 	m.Send(n)
 	return ds
 }
 
 // decapsulate returns what m delivers for a datagram.
-func decapsulate(m *Memory, d Datagram) (packets [][]byte) {
+func decapsulate(m *Memory, d carrier.Arrival) (packets [][]byte) {
 	m.OnPacket = func(b []byte) { packets = append(packets, bytes.Clone(b)) }
 	m.LoadDatagrams(d)
 	m.Receive(1)
@@ -97,7 +106,7 @@ func TestPacketsCrossUnchanged(t *testing.T) {
 		"fragment":       fragment,
 		"wrong checksum": wrong, // not ours to repair, nor to judge
 		"UDP over MTU":   udpPacket(podA, podB, 1, 2, make([]byte, 9000)),
-		"other protocol": ipPacket(podA, podB, 50, []byte("ESP")),
+		"other protocol": packettest.IP(podA, podB, 50, []byte("ESP")),
 	}
 	var bytesSent uint64
 	for name, packet := range tests {
@@ -124,7 +133,7 @@ func TestDatagramGoesToPeerOfDestination(t *testing.T) {
 	a.OnDatagram = func(d []byte, addr netip.Addr) { to, header = addr, bytes.Clone(d[:encap.HeaderLen]) }
 	a.Load(udpPacket(podA, podB, 1, 2, nil))
 	a.Send(1)
-	want := fmt.Sprintf("0800000000000100%x%x0800", b.core.locals[family4].mac[:], a.core.locals[family4].mac[:])
+	want := fmt.Sprintf("0800000000000100%x%x0800", b.core.locals[carrier.Family4].mac[:], a.core.locals[carrier.Family4].mac[:])
 	if got := fmt.Sprintf("%x", header); got != want || to != b.core.vteps[0].Addr {
 		t.Errorf("sent to %s with header %s, want %s", to, got, want)
 	}
@@ -239,7 +248,7 @@ func TestNoAllocations(t *testing.T) {
 	a, b := testPair(t)
 	packet := udpPacket(podA, podB, 1, 2, make([]byte, 1000))
 	giant := encapsulate(t, a, makePartial(tcpPacket(podA, podB, 1, make([]byte, 60000))))
-	datagrams := map[string]Datagram{
+	datagrams := map[string]carrier.Arrival{
 		"receive":           encapsulate(t, a, packet),
 		"receive and split": giant,
 	}
@@ -249,7 +258,7 @@ func TestNoAllocations(t *testing.T) {
 		t.Errorf("send: %v allocations per packet", n)
 	}
 	for name, d := range datagrams {
-		dg := &datagram{buf: d.Payload, from: d.From}
+		dg := &carrier.Datagram{Buf: d.Payload, From: d.From}
 		if n := testing.AllocsPerRun(100, func() { b.worker.receive(dg) }); n != 0 {
 			t.Errorf("%s: %v allocations per packet", name, n)
 		}

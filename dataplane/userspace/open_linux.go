@@ -2,12 +2,16 @@ package userspace
 
 import (
 	"fmt"
+
+	"github.com/overlayd/overlayd/dataplane/carrier"
+	"github.com/overlayd/overlayd/dataplane/inherit"
 )
 
 // Open makes the TUN device of the VNI, or attaches to the one that an earlier
 // process left, and binds the sockets, unless they are shared and bound already.
 // Before the first Sync a new device is down and without a route. A vxlan device of the same VNI
-// goes on forwarding until then, and the MAC of its VTEP becomes that of this one. Errors that a caller can tell
+// goes on forwarding until then, and its MAC becomes that of the new VTEP; the sockets are bound by that
+// Sync. Errors that a caller can tell
 // apart are [ErrNoTUN], [ErrNoModule], [ErrPermission], [ErrDeviceBusy], [ErrVNITaken],
 // [*device.NameTakenError] and [*udp.PortTakenError].
 // Run or Close releases what Open acquired.
@@ -15,8 +19,10 @@ import (
 // Device and sockets belong to the network namespace of the calling thread.
 func Open(cfg Config) (*Dataplane, error) {
 	if err := cfg.check(); err != nil {
+		carrier.CloseExports(cfg.Inherited)
 		return nil, fmt.Errorf("open userspace dataplane: %w", err)
 	}
+	cfg.inherit(true)
 	port := cfg.Shared
 	if port == nil {
 		port = newUDPPort(cfg)
@@ -27,15 +33,40 @@ func Open(cfg Config) (*Dataplane, error) {
 		return nil, fmt.Errorf("open userspace dataplane: %w", err)
 	}
 	// The device comes first: a vxlan device whose place it takes holds the UDP port.
-	h, err := openTUN(cfg, maxHeadroom(port.descriptions()), port.isOpen())
+	h, err := openTUN(cfg, maxHeadroom(port.descriptions()), len(port.unbound()) == 0)
 	if err != nil {
+		cfg.in.Close()
 		return nil, err
 	}
 	cfg.Underlays = h.device.Inherit(cfg.Underlays)
 	d, err := newDataplane(cfg, h, port)
 	if err != nil {
 		h.undo()
+		cfg.in.Close()
 		return nil, err
 	}
 	return d, nil
+}
+
+// NewPort makes a Port of UDP sockets for networks whose Config has the same Port and the same Local
+// addresses. It uses Log, Underlays, Port, Offloads, DF and what is inherited of cfg; an error
+// names the field. Run has to be called, once: it releases what the networks made it acquire.
+func NewPort(cfg Config) (*Port, error) {
+	if err := cfg.checkPort(); err != nil {
+		return nil, fmt.Errorf("open UDP port: %w", err)
+	}
+	cfg.inherit(false)
+	return newUDPPort(cfg), nil
+}
+
+// newUDPPort makes a Port with a carrier of UDP sockets for each underlay.
+func newUDPPort(cfg Config) *Port {
+	var openers []carrier.Opener
+	for _, local := range cfg.locals() {
+		openers = append(openers, carrier.UDP(carrier.UDPConfig{
+			Log: cfg.Log, Local: local, Segment: cfg.Offloads.has(UDPSegment), GRO: cfg.Offloads.has(UDPGRO), DF: cfg.DF,
+			Inherited: cfg.in.Of(inherit.SocketName(local)),
+		}))
+	}
+	return newPort(cfg, openers...)
 }

@@ -1,8 +1,9 @@
 package userspace
 
 import (
-	"encoding/binary"
 	"net/netip"
+
+	"github.com/overlayd/overlayd/dataplane/packettest"
 )
 
 var (
@@ -17,104 +18,13 @@ var (
 	subnetB6 = netip.MustParsePrefix("fd42:0:0:2::/64")
 )
 
-// udpPacket returns an IP packet with a complete checksum.
-func udpPacket(src, dst netip.Addr, sport, dport uint16, payload []byte) []byte {
-	l4 := make([]byte, 8, 8+len(payload))
-	binary.BigEndian.PutUint16(l4[0:], sport)
-	binary.BigEndian.PutUint16(l4[2:], dport)
-	binary.BigEndian.PutUint16(l4[4:], uint16(8+len(payload)))
-	return ipPacket(src, dst, 17, append(l4, payload...))
-}
-
-// tcpPacket returns an IP packet with ACK and PSH set and a complete checksum.
-func tcpPacket(src, dst netip.Addr, seq uint32, payload []byte) []byte {
-	l4 := make([]byte, 20, 20+len(payload))
-	binary.BigEndian.PutUint16(l4[0:], 4242)
-	binary.BigEndian.PutUint16(l4[2:], 80)
-	binary.BigEndian.PutUint32(l4[4:], seq)
-	l4[12], l4[13] = 5<<4, 0x18
-	return ipPacket(src, dst, 6, append(l4, payload...))
-}
-
-func ipPacket(src, dst netip.Addr, proto byte, l4 []byte) []byte {
-	var b []byte
-	if src.Is4() {
-		b = make([]byte, 20)
-		b[0], b[8], b[9] = 0x45, 64, proto
-		binary.BigEndian.PutUint16(b[2:], uint16(20+len(l4)))
-		copy(b[12:], src.AsSlice())
-		copy(b[16:], dst.AsSlice())
-		binary.BigEndian.PutUint16(b[10:], ^slowSum(b))
-	} else {
-		b = make([]byte, 40)
-		b[0], b[6], b[7] = 0x60, proto, 64
-		binary.BigEndian.PutUint16(b[4:], uint16(len(l4)))
-		copy(b[8:], src.AsSlice())
-		copy(b[24:], dst.AsSlice())
-	}
-	b = append(b, l4...)
-	if field := checksumField(b); field != nil {
-		binary.BigEndian.PutUint16(field, ^slowSum(pseudoHeader(b), l4))
-	}
-	return b
-}
-
-// makePartial does what a sender with checksum offload leaves behind.
-func makePartial(b []byte) []byte {
-	binary.BigEndian.PutUint16(checksumField(b), slowSum(pseudoHeader(b)))
-	return b
-}
-
-// headerLen knows no IPv6 extension headers.
-func headerLen(b []byte) int {
-	if b[0]>>4 == 6 {
-		return 40
-	}
-	return int(b[0]&15) * 4
-}
-
-func checksumField(b []byte) []byte {
-	proto, off := b[9], headerLen(b)
-	if b[0]>>4 == 6 {
-		proto = b[6]
-	}
-	switch proto {
-	case 6:
-		return b[off+16 : off+18]
-	case 17:
-		return b[off+6 : off+8]
-	}
-	return nil
-}
-
-func pseudoHeader(b []byte) []byte {
-	l4 := uint32(len(b) - headerLen(b))
-	if b[0]>>4 == 6 {
-		return append(binary.BigEndian.AppendUint32(append([]byte(nil), b[8:40]...), l4), 0, 0, 0, b[6])
-	}
-	return append(binary.BigEndian.AppendUint32(append([]byte(nil), b[12:20]...), l4), 0, b[9])
-}
-
-// slowSum is RFC 1071 to the letter. All parts but the last have an even length.
-func slowSum(parts ...[]byte) uint16 {
-	var sum uint32
-	for _, b := range parts {
-		for i := range b {
-			if i%2 == 0 {
-				sum += uint32(b[i]) << 8
-			} else {
-				sum += uint32(b[i])
-			}
-			sum = sum>>16 + sum&0xffff
-		}
-	}
-	return uint16(sum>>16 + sum&0xffff)
-}
-
-// sound reports whether the checksums of a TCP or UDP packet are complete and right.
-func sound(b []byte) bool {
-	if b[0]>>4 == 4 && slowSum(b[:headerLen(b)]) != 0xffff {
-		return false
-	}
-	return slowSum(pseudoHeader(b), b[headerLen(b):]) == 0xffff
-}
+// Short names, as tests are full of them.
+var (
+	udpPacket    = packettest.UDP
+	tcpPacket    = packettest.TCP
+	makePartial  = packettest.MakePartial
+	headerLen    = packettest.HeaderLen
+	pseudoHeader = packettest.PseudoHeader
+	slowSum      = packettest.Sum
+	sound        = packettest.Sound
+)

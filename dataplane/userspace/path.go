@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -25,10 +26,10 @@ func newAnswerer(headroom int) answerer {
 // tooBig drops p, which is longer than the path takes, and tells its sender. The
 // answer comes from where p was going, as those of the kernel's tunnels do
 // (iptunnel_pmtud_build_icmp): from an address of its own the host would refuse it.
-func (w *sendWorker) tooBig(p *packet, mtu int) {
-	w.drop(dataplane.DropTooBig)
+func (w *sendWorker) tooBig(p *carrier.Packet, mtu int) {
+	w.Drop(dataplane.DropTooBig)
 	var ip encap.IP
-	if encap.ParseIP(p.ip(), &ip) != nil {
+	if encap.ParseIP(p.IP(), &ip) != nil {
 		return
 	}
 	now := time.Now()
@@ -37,10 +38,10 @@ func (w *sendWorker) tooBig(p *packet, mtu int) {
 	}
 	a := &w.answer
 	clear(a.buf[:a.headroom])
-	n := encap.PutTooBig(a.buf[a.headroom:], p.ip(), &ip, ip.Dst, mtu)
+	n := encap.PutTooBig(a.buf[a.headroom:], p.IP(), &ip, ip.Dst, mtu)
 	if n == 0 {
 		return
 	}
 	a.last = now
-	w.queue.Answer(&packet{buf: a.buf[:a.headroom+n], at: a.headroom})
+	w.queue.Answer(&carrier.Packet{Buf: a.buf[:a.headroom+n], At: a.headroom})
 }

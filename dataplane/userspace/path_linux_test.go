@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/packettest"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -32,14 +33,14 @@ func TestPathMTUIsLearned(t *testing.T) {
 			echo(t, a.NS, b.pod, b.podAddr())
 			transfer(t, a.NS, b.pod, b.podAddr())
 			table := ds[0].core.forwarding.Load()
-			if got := table.entries[0].peer.mtu.Load(); got != 1250 {
+			if got := table.entries[0].Peer.MTU(); got != 1250 {
 				t.Errorf("path takes packets of %d bytes, want 1250", got)
 			}
 			if ds[0].Stats().Drops[dataplane.DropTooBig] == 0 {
 				t.Error("nothing was too big")
 			}
 			ds[0].port.refresh(table)
-			if got := table.entries[0].peer.mtu.Load(); got != 1250 {
+			if got := table.entries[0].Peer.MTU(); got != 1250 {
 				t.Errorf("after refresh %d", got)
 			}
 			t.Logf("%+v", ds[0].Stats())
@@ -67,14 +68,14 @@ func TestPathMTUOverIPv6(t *testing.T) {
 					transfer(t, a.NS, b.pod, dst)
 				}
 				table := d.core.forwarding.Load()
-				if got, want := int(table.entries[0].peer.mtu.Load()), mtu-70; got != want {
+				if got, want := table.entries[0].Peer.MTU(), mtu-70; got != want {
 					t.Errorf("path takes packets of %d bytes, want %d", got, want)
 				}
 				if d.Stats().Drops[dataplane.DropTooBig] == 0 {
 					t.Error("nothing was too big")
 				}
 				d.port.refresh(table)
-				if got := int(table.entries[0].peer.mtu.Load()); got != mtu-70 {
+				if got := table.entries[0].Peer.MTU(); got != mtu-70 {
 					t.Errorf("after refresh %d", got)
 				}
 				t.Logf("%+v", d.Stats())
@@ -98,9 +99,9 @@ func TestTooBigIsAnswered(t *testing.T) {
 		"large":               {packet: tcp(1350), answered: true},
 		"may be fragmented":   {packet: udpPacket(podA, podB, 1, 2, make([]byte, 1350)), sent: 1},
 		"v6":                  {packet: udpPacket(podA6, podB6, 1, 2, make([]byte, 1350)), answered: true},
-		"superpacket":         {packet: dontFragment(super.ip()), o: super.Offload, answered: true},
-		"small segments":      {packet: dontFragment(fits.ip()), o: fits.Offload, sent: 5},
-		"ICMP error, no ICMP": {packet: dontFragment(ipPacket(podA, podB, 1, append([]byte{3, 4}, make([]byte, 1350)...)))},
+		"superpacket":         {packet: dontFragment(super.IP()), o: super.Offload, answered: true},
+		"small segments":      {packet: dontFragment(fits.IP()), o: fits.Offload, sent: 5},
+		"ICMP error, no ICMP": {packet: dontFragment(packettest.IP(podA, podB, 1, append([]byte{3, 4}, make([]byte, 1350)...)))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := testPairOf(t, AllOffloads)
@@ -108,7 +109,7 @@ func TestTooBigIsAnswered(t *testing.T) {
 			if err := a.Sync(w); err != nil {
 				t.Fatal(err)
 			}
-			a.core.forwarding.Load().entries[0].peer.setMTU(1300)
+			a.core.forwarding.Load().entries[0].Peer.SetMTU(1300)
 			var answers [][]byte
 			a.OnPacket = func(p []byte) { answers = append(answers, bytes.Clone(p)) }
 			sent := len(encapsulateOffload(a, test.o, test.packet))
@@ -138,7 +139,7 @@ func TestAnswersAreLimited(t *testing.T) {
 	if err := a.Sync(w); err != nil {
 		t.Fatal(err)
 	}
-	a.core.forwarding.Load().entries[0].peer.setMTU(1300)
+	a.core.forwarding.Load().entries[0].Peer.SetMTU(1300)
 	answers := 0
 	a.OnPacket = func([]byte) { answers++ }
 	p := tcpPacket(podA, podB, 1, make([]byte, 1350))

@@ -4,6 +4,7 @@ import (
 	"io"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -15,30 +16,30 @@ type plain struct {
 }
 
 func newPlain(device io.Writer) *plain {
-	return &plain{device: device, segment: make([]byte, maxPacket)}
+	return &plain{device: device, segment: make([]byte, carrier.MaxPacket)}
 }
 
 // Write implements writer. A superpacket counts as the one packet that it is, and
 // is dropped if the device refuses one of its segments.
-func (d *plain) Write(p *packet, _ *encap.IP, c *counters) {
+func (d *plain) Write(p *carrier.Packet, _ *encap.IP, c *carrier.Counters) {
 	if err := d.write(p); err != nil {
-		c.drop(dataplane.DropWriteError)
+		c.Drop(dataplane.DropWriteError)
 		return
 	}
-	c.carried(len(p.ip()))
+	c.Carried(len(p.IP()))
 }
 
 // Flush implements writer: nothing is put off.
-func (d *plain) Flush(*counters) {}
+func (d *plain) Flush(*carrier.Counters) {}
 
-func (d *plain) write(p *packet) error {
-	p.Limit(p.ip())
+func (d *plain) write(p *carrier.Packet) error {
+	p.Limit(p.IP())
 	if p.GSO != encap.GSONone {
 		return d.split(p)
 	}
-	b := p.ip()
+	b := p.IP()
 	if p.Partial {
-		complete(b[p.CsumStart:], int(p.CsumOffset))
+		p.Complete(b)
 	}
 	_, err := d.device.Write(b)
 	return err
@@ -46,8 +47,8 @@ func (d *plain) write(p *packet) error {
 
 // split writes the segments of a superpacket. Copying a segment together costs a
 // fiftieth of writing it.
-func (d *plain) split(p *packet) error {
-	if err := d.splitter.InitOffload(p.ip(), p.Offload); err != nil {
+func (d *plain) split(p *carrier.Packet) error {
+	if err := d.splitter.InitOffload(p.IP(), p.Offload); err != nil {
 		return err
 	}
 	for {

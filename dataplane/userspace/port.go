@@ -9,10 +9,12 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -25,12 +27,16 @@ import (
 // them. Those of two processes cannot have one port.
 type Port struct {
 	log      *slog.Logger
-	locals   []netip.AddrPort // that it receives at, IPv4 first
-	openers  []opener         // of the carriers
-	opened   chan struct{}    // closed once there are carriers
-	carriers []carrier        // then constant, in the order of openers
-	workers  []*portWorker    // then constant
-	ended    chan struct{}    // closed once Run has ended; with the last network the carriers are
+	locals   []netip.AddrPort  // that it receives at, IPv4 first
+	openers  []carrier.Opener  // of the carriers
+	opened   chan struct{}     // closed once there are carriers
+	carriers []carrier.Carrier // then constant, in the order of openers
+	workers  []*portWorker     // then constant
+	ended    chan struct{}     // closed once Run has ended; with the last network the carriers are
+	gate     *gate             // what comes waits behind it
+	still    atomic.Bool       // the end of Run is no fault
+	inherits bool              // the carriers are bound already
+	runs     atomic.Bool       // Run was called, and ends the port; or it was ended without
 
 	opening sync.Mutex // held from a look at the port's holders until enter has replaced them
 
@@ -53,26 +59,26 @@ var (
 )
 
 // newPort makes a Port for cfg over the given carriers.
-func newPort(cfg Config, openers ...opener) *Port {
-	return &Port{log: cfg.Log, locals: cfg.locals(), openers: openers, opened: make(chan struct{}), ended: make(chan struct{})}
+func newPort(cfg Config, openers ...carrier.Opener) *Port {
+	return &Port{log: cfg.Log, locals: cfg.locals(), openers: openers, opened: make(chan struct{}), ended: make(chan struct{}), inherits: cfg.in != nil, gate: newGate(cfg)}
 }
 
 // isFor reports whether networks of cfg may use the port.
 func (p *Port) isFor(cfg Config) bool { return slices.Equal(p.locals, cfg.locals()) }
 
 // descriptions returns those of the carriers, which need not be open.
-func (p *Port) descriptions() (ds []description) {
+func (p *Port) descriptions() (ds []carrier.Description) {
 	for _, o := range p.openers {
-		ds = append(ds, o.description)
+		ds = append(ds, o.Description)
 	}
 	return ds
 }
 
-// maxHeadroom returns the headroom that a packet has that may leave by any of the carriers.
-func maxHeadroom(carriers []description) int {
+// maxHeadroom returns the headroom of a packet that may leave by any of the carriers.
+func maxHeadroom(carriers []carrier.Description) int {
 	n := encap.HeaderLen
 	for _, d := range carriers {
-		n = max(n, d.headroom)
+		n = max(n, d.Headroom)
 	}
 	return n
 }
@@ -80,14 +86,18 @@ func maxHeadroom(carriers []description) int {
 // Run receives for the networks until ctx ends and then returns nil, within 100 ms.
 // A read error that may pass is logged and waited out; an error is returned when a
 // carrier is unusable. The Run of a network that is still there ends with an error then,
-// for it would receive nothing.
+// because it would receive nothing.
 func (p *Port) Run(ctx context.Context) error {
+	if !p.runs.CompareAndSwap(false, true) {
+		return errPortClosed
+	}
 	defer p.end()
 	select {
 	case <-p.opened:
 	case <-ctx.Done():
 		return nil
 	}
+	p.gate.await(ctx)
 	g, ctx := errgroup.WithContext(ctx)
 	for _, w := range p.workers {
 		g.Go(func() error { return w.run(ctx, waitOut(p.log, fmt.Sprintf("on UDP port %d", p.locals[0].Port()))) })
@@ -95,7 +105,7 @@ func (p *Port) Run(ctx context.Context) error {
 	g.Go(func() error {
 		<-ctx.Done()
 		for _, w := range p.workers {
-			w.receiver.stop()
+			w.receiver.Stop()
 		}
 		return nil
 	})
@@ -115,16 +125,16 @@ func (p *Port) addTo(s *dataplane.Stats) {
 		return
 	}
 	for _, w := range p.workers {
-		w.addTo(&s.RxPackets, &s.RxBytes, s)
+		w.AddTo(&s.RxPackets, &s.RxBytes, s)
 	}
 	for _, c := range p.carriers {
-		c.addTo(s)
+		c.AddTo(s)
 	}
 }
 
 // unbound returns what the carriers are still to be bound to.
 func (p *Port) unbound() []netip.AddrPort {
-	if p.isOpen() {
+	if p.isOpen() || p.inherits {
 		return nil
 	}
 	return p.locals
@@ -173,21 +183,20 @@ func (p *Port) enter(vni uint32, workers int, e entrance) error {
 	if err := p.checkLocked(vni); err != nil {
 		return err
 	}
-	first := p.workers == nil
-	if first {
+	if p.workers == nil {
 		if err := p.open(workers, e.free); err != nil {
-			p.close()
-			p.carriers, p.workers = nil, nil // the next network tries again
+			p.abandon() // the next network tries again
 			return err
 		}
 	}
 	if e.attach != nil {
 		e.attach()
 	}
-	if first {
+	if !p.isOpen() {
 		close(p.opened)
 	}
 	p.vnis = append(p.vnis, vni)
+	p.gate.pass(vni)
 	return nil
 }
 
@@ -206,20 +215,34 @@ func pairs(multi bool) int {
 func (p *Port) open(workers int, free func(family int) error) error {
 	for _, o := range p.openers {
 		if free != nil {
-			if err := free(o.family); err != nil {
+			if err := free(o.Family); err != nil {
 				return err
 			}
 		}
-		c, err := o.open(workers)
-		if err != nil {
+		if err := p.add(o.Family, o.Open, workers); err != nil {
 			return err
-		}
-		p.carriers = append(p.carriers, c)
-		for i, r := range c.receivers() {
-			p.workers = append(p.workers, &portWorker{receiveWorker: receiveWorker{receiver: r}, family: o.family, index: i})
 		}
 	}
 	return nil
+}
+
+// add opens a carrier.
+func (p *Port) add(family int, open func(workers int) (carrier.Carrier, error), workers int) error {
+	c, err := open(workers)
+	if err != nil {
+		return err
+	}
+	p.carriers = append(p.carriers, c)
+	for i, r := range c.Receivers() {
+		p.workers = append(p.workers, &portWorker{receiveWorker: receiveWorker{receiver: r}, family: family, index: i})
+	}
+	return nil
+}
+
+// abandon closes the carriers before anybody uses them.
+func (p *Port) abandon() {
+	p.close()
+	p.carriers, p.workers, p.inherits = nil, nil, false
 }
 
 // exit takes away a network that entered, and its lanes. Nothing uses these any more
@@ -242,7 +265,11 @@ func (p *Port) wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	case <-p.ended:
-		return errPortClosed
+		if !p.still.Load() {
+			return errPortClosed
+		}
+		<-ctx.Done()
+		return nil
 	}
 }
 
@@ -258,14 +285,14 @@ func (p *Port) end() {
 
 func (p *Port) close() {
 	for _, c := range p.carriers {
-		c.close()
+		c.Close()
 	}
 }
 
 // newSenders makes the senders of the i-th worker of a network, one for each carrier.
-func (p *Port) newSenders(i int) (out []sender) {
+func (p *Port) newSenders(i int) (out []carrier.Sender) {
 	for _, c := range p.carriers {
-		out = append(out, c.newSender(i))
+		out = append(out, c.NewSender(i))
 	}
 	return out
 }
@@ -276,6 +303,6 @@ func (p *Port) refresh(f *forwarding) {
 		return
 	}
 	for _, c := range p.carriers {
-		c.refresh(f)
+		c.Refresh(f.entries, f.mtu)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/encap"
 )
@@ -211,15 +212,15 @@ func (h *hammeredHost) counted() (n uint64) {
 // hammer sends n datagrams of a network to a host, never more than its sockets hold: what
 // a full backlog drops is in nobody's books.
 func (h *hammeredHost) hammer(to *hammeredHost, vni uint32, n int, sent *atomic.Uint64) {
-	s := h.port.newSenders(0)[family4]
+	s := h.port.newSenders(0)[carrier.Family4]
 	cfg := Config{Underlays: []dataplane.Underlay{{Local: to.addr, Public: to.addr}}, VNI: vni}
 	payload := vniPacket(newCore(cfg, nil, 0), vni)
 	e := entryTo(netip.AddrPortFrom(to.addr, testPort))
-	var c counters
+	var c carrier.Counters
 	const burst = 250
 	for range n / burst {
 		for range burst {
-			p := packet{buf: payload, at: encap.HeaderLen}
+			p := carrier.Packet{Buf: payload, At: encap.HeaderLen}
 			s.Send(&p, e, false, &c)
 		}
 		s.Flush(&c)

@@ -11,18 +11,20 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/device"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-// resyncPeriod is how long a device that somebody else changed may stay changed, unless it takes
-// more than a part in resyncShare of the time to look: with a route for each of 20 000 subnets, 60 ms.
+// resyncPeriod is the time between two looks at the device, which others may have changed. If the looks would
+// take more than one part in resyncShare of the time, they are rarer. With a route for each of 20 000
+// subnets a look takes 60 ms.
 const (
-	resyncPeriod = time.Second
+	resyncPeriod = 500 * time.Millisecond
 	resyncShare  = 50
 )
 
 // Run implements dataplane.Part: one goroutine for each sendWorker, one that looks
-// after the device once a second, and those of the Port if it is not shared. It
+// after the device twice a second, and those of the Port if it is not shared. It
 // returns within 100 ms after ctx ended. A read error that may pass is logged and waited
 // out; an error is returned when the device or a carrier is gone or a shared Port has
 // ended, after which the dataplane has to be opened again. The device, its addresses and
@@ -46,28 +48,27 @@ func (d *Dataplane) Run(ctx context.Context, _ func()) error {
 		})
 	}
 	if w, ok := d.host.(watcher); ok {
-		g.Go(func() error { return w.watch(ctx, func() { _ = d.repair() }) }) // the next tick tells of an error
+		g.Go(func() error { return w.watch(ctx, d.repair) })
 	}
 	g.Go(func() error {
 		tick := time.NewTicker(resyncPeriod)
 		defer tick.Stop()
-		d.resync(ctx, tick.C)
+		err := d.resync(ctx, tick.C)
 		for _, q := range d.host.queues() {
 			q.stop()
 		}
-		return nil
+		return err
 	})
 	return errors.Join(g.Wait(), d.Close())
 }
 
-// resync repairs the device and reports dropped sources at each tick, until ctx ends.
-func (d *Dataplane) resync(ctx context.Context, tick <-chan time.Time) {
-	var notices pace.Notices
+// resync repairs the device and reports dropped sources at each tick, until ctx ends or the device has gone.
+func (d *Dataplane) resync(ctx context.Context, tick <-chan time.Time) error {
 	var rested time.Time // no look before this
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case now := <-tick:
 			if isClosed(d.entered) {
 				d.sources.report(now, d.core.forwarding.Load(), d.core.lanes)
@@ -76,31 +77,31 @@ func (d *Dataplane) resync(ctx context.Context, tick <-chan time.Time) {
 				continue
 			}
 			began := time.Now()
-			err := d.repair()
+			if err := d.repair(); err != nil {
+				return err
+			}
 			if took := time.Since(began); took > resyncPeriod/resyncShare {
 				rested = now.Add(resyncShare * took)
-			}
-			if err == nil {
-				continue
-			}
-			if report, _ := notices.Due(now, pace.Notice{Key: "resync", Text: err.Error()}); len(report) > 0 {
-				d.log.Warn("cannot repair the overlay device", "err", err)
 			}
 		}
 	}
 }
 
-// repair makes the device be as the last Sync left it.
+// repair makes the device be as the last Sync left it. An error means that it has gone.
 func (d *Dataplane) repair() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.port.refresh(d.core.forwarding.Load())
-	if d.wanted == nil {
+	if d.wanted == nil || !isClosed(d.entered) { // before that nobody reads what a route to the device leads there
 		return nil
 	}
 	changes, err := d.syncHost()
+	if errors.Is(err, device.ErrGone) {
+		return err
+	}
 	d.report.Repaired(changes...)
-	return err
+	d.faults.Tell(d.log, errors.Join(d.refused, d.late, err))
+	return nil
 }
 
 // onReadError is what a worker does about a failed read: it returns the error if

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
@@ -78,6 +80,20 @@ func TestRunStopsUnderTraffic(t *testing.T) {
 	}
 }
 
+// TestCloseWithoutRun: what Open acquired is free again.
+func TestCloseWithoutRun(t *testing.T) {
+	h := newHost(t)
+	d := h.open()
+	h.sync(d)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h.run(h.open())
+	if err := d.Run(t.Context(), func() {}); err == nil {
+		t.Error("Run after Close")
+	}
+}
+
 func TestRunEndsWhenDeviceIsDeleted(t *testing.T) {
 	h := newHost(t)
 	d := h.open()
@@ -88,7 +104,7 @@ func TestRunEndsWhenDeviceIsDeleted(t *testing.T) {
 	h.Must(func() error { return netlink.LinkDel(l) })
 	select {
 	case err := <-done:
-		if err == nil || !strings.Contains(err.Error(), "flannel.1 deleted?") {
+		if err == nil || !regexp.MustCompile("flannel.1 deleted|flannel.1: the device has gone").MatchString(err.Error()) {
 			t.Errorf("Run: %v", err)
 		}
 	case <-time.After(5 * time.Second):
@@ -138,17 +154,17 @@ func TestTransient(t *testing.T) {
 // flaky is a receiver that fails some times, then gives one datagram, then ends.
 type flaky struct {
 	fails, calls int
-	good         Datagram
+	good         carrier.Arrival
 }
 
-func (f *flaky) stop() {}
+func (f *flaky) Stop() {}
 
-func (f *flaky) Receive(d *datagram, idle func()) error {
+func (f *flaky) Receive(d *carrier.Datagram, idle func()) error {
 	switch f.calls++; {
 	case f.calls <= f.fails:
 		return unix.ENOBUFS
 	case f.calls == f.fails+1:
-		d.buf, d.from = f.good.Payload, f.good.From
+		d.Buf, d.From = f.good.Payload, f.good.From
 		return nil
 	}
 	return unix.EBADFD

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/encap"
 )
@@ -17,8 +18,8 @@ type SourceError struct {
 	Reason dataplane.Drop // DropUnknownVTEP or DropBadSource
 	Outer  netip.Addr     // source of the datagram
 	Inner  netip.Addr     // source of the packet in it; not valid if it has no IP header
-	// Peer is whose subnet has Inner, and Sender who has the address Outer: their published addresses,
-	// not valid if there is no such peer.
+	// Peer is the peer whose subnet holds Inner, and Sender the peer that has the address Outer: their
+	// published addresses, not valid if no peer does.
 	Peer, Sender netip.Addr
 }
 
@@ -40,8 +41,8 @@ func (e *SourceError) Error() string {
 // maxSamples is how many sources a lane notes between two looks at them.
 const maxSamples = 8
 
-// samples are sources whose packets a lane has dropped. The lane's goroutine adds, one other takes:
-// below n only that one reads, and only the lane writes from n on.
+// samples are sources whose packets a lane has dropped. The lane's goroutine adds, one other takes.
+// Both only read entries below n, and only the lane writes those from n on.
 type samples struct {
 	n    atomic.Int32
 	list [maxSamples]SourceError
@@ -69,14 +70,14 @@ func (s *samples) take() (taken []SourceError) {
 }
 
 // dropSource notes what is dropped for its source, as far as there is room.
-func (l *lane) dropSource(f *forwarding, d *datagram, why dataplane.Drop) (dataplane.Drop, bool) {
+func (l *lane) dropSource(f *forwarding, d *carrier.Datagram, why dataplane.Drop) (dataplane.Drop, bool) {
 	s := &l.samples
 	n := s.n.Load()
-	if s.has(n, d.from, why) {
+	if s.has(n, d.From, why) {
 		return why, false
 	}
-	e := SourceError{Reason: why, Outer: d.from}
-	if len(d.buf) > encap.HeaderLen && encap.ParseIP(d.buf[encap.HeaderLen:], &l.ip) == nil {
+	e := SourceError{Reason: why, Outer: d.From}
+	if len(d.Buf) > encap.HeaderLen && encap.ParseIP(d.Buf[encap.HeaderLen:], &l.ip) == nil {
 		e.Inner = l.ip.Src
 	}
 	e.judge(f)
@@ -89,22 +90,22 @@ func (l *lane) dropSource(f *forwarding, d *datagram, why dataplane.Drop) (datap
 // still dropped.
 func (e *SourceError) judge(f *forwarding) (dropped bool) {
 	e.Peer, e.Sender = netip.Addr{}, netip.Addr{}
-	var inner *entry
+	var inner *carrier.Entry
 	if e.Inner.IsValid() {
 		inner = f.subnets.Lookup(e.Inner)
 	}
 	if inner != nil {
-		e.Peer = inner.peer.addr
+		e.Peer = inner.Peer.Addr
 	}
 	sender := f.vteps.Lookup(e.Outer)
 	if sender == nil {
 		return inner == nil || e.Reason == dataplane.DropUnknownVTEP
 	}
-	e.Sender = sender.peer.addr
-	return inner == nil || inner.peer != sender.peer
+	e.Sender = sender.Peer.Addr
+	return inner == nil || inner.Peer != sender.Peer
 }
 
-// The lines about dropped sources are bounded: who sends from ever new ones must not fill the log.
+// The lines about dropped sources are bounded: nobody can fill the log by sending from ever new sources.
 const (
 	sourceLines = 20
 	sourceSpan  = 10 * time.Minute
@@ -120,8 +121,8 @@ type sourceLog struct {
 	pending []SourceError
 }
 
-// report logs what the lanes had dropped by the last report and would drop still: packets of a peer
-// that is new may be faster than its lease.
+// report logs what the lanes had dropped by the last report and would drop still: packets of a new peer
+// may arrive before its lease does.
 func (s *sourceLog) report(now time.Time, f *forwarding, lanes []*lane) {
 	if now.Sub(s.began) >= sourceSpan {
 		s.began, s.lines = now, 0

@@ -5,16 +5,17 @@ import (
 	"sync/atomic"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/encap"
 )
 
 // sendWorker carries packets from one queue to the underlay, on one goroutine.
 type sendWorker struct {
-	counters
+	carrier.Counters
 	onIdle     func() // flush, made once: it would be an allocation per run
 	forwarding *atomic.Pointer[forwarding]
 	queue      queue
-	senders    []sender // one for each carrier
+	senders    []carrier.Sender // one for each carrier
 	answer     answerer
 }
 
@@ -40,32 +41,32 @@ func (w *sendWorker) run(ctx context.Context, onError onReadError) error {
 // flush sends what the senders have put off.
 func (w *sendWorker) flush() {
 	for _, s := range w.senders {
-		s.Flush(&w.counters)
+		s.Flush(&w.Counters)
 	}
-	w.publish()
+	w.Publish()
 }
 
 // send forwards one packet of the host: destination, route, header, underlay.
 // Multicast and broadcast have no route. The TTL is left alone: the hosts' own
 // forwarding on either side counts it down, as with the kernel's vxlan device.
-func (w *sendWorker) send(p *packet) {
-	dst, etherType, ok := encap.Destination(p.ip())
+func (w *sendWorker) send(p *carrier.Packet) {
+	dst, etherType, ok := encap.Destination(p.IP())
 	if !ok {
-		w.drop(dataplane.DropBadHeader)
+		w.Drop(dataplane.DropBadHeader)
 		return
 	}
 	e := w.forwarding.Load().subnets.Lookup(dst)
 	if e == nil {
-		w.drop(dataplane.DropNoRoute)
+		w.Drop(dataplane.DropNoRoute)
 		return
 	}
 	fragment := false
-	if mtu := int(e.mtu.Load()); mtu != 0 && p.WireLen(p.ip()) > mtu {
-		if fragment = p.Fragmentable(p.ip()); !fragment {
+	if mtu := e.MTU(); mtu != 0 && p.WireLen(p.IP()) > mtu {
+		if fragment = p.Fragmentable(p.IP()); !fragment {
 			w.tooBig(p, mtu)
 			return
 		}
 	}
-	e.template.Put(p.datagram(), etherType)
-	w.senders[e.carrier].Send(p, e, fragment, &w.counters)
+	e.Template.Put(p.Datagram(), etherType)
+	w.senders[e.Carrier].Send(p, e, fragment, &w.Counters)
 }

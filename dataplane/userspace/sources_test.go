@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -32,15 +33,19 @@ func sourcePeer(i int, source string) dataplane.Peer {
 	return p
 }
 
+// sourceDatagram returns a packet for m from the outer and the inner source.
+func sourceDatagram(m *Memory, from, inner netip.Addr) carrier.Arrival {
+	b := make([]byte, encap.HeaderLen, 200)
+	t := encap.NewTemplate(testVNI, m.core.locals[carrier.Family4].mac, encap.MAC{2, 9})
+	t.Put(b, encap.EtherTypeIPv4)
+	return carrier.Arrival{Payload: append(b, udpPacket(inner, podB, 1, 2, []byte("x"))...), From: from}
+}
+
 // judgeSource returns what m makes of a packet from the outer and the inner source.
 func judgeSource(tb testing.TB, m *Memory, from, inner netip.Addr) string {
 	tb.Helper()
-	mac := m.core.locals[family4].mac
-	b := make([]byte, encap.HeaderLen, 200)
-	t := encap.NewTemplate(testVNI, mac, encap.MAC{2, 9})
-	t.Put(b, encap.EtherTypeIPv4)
 	before := m.Stats()
-	if got := decapsulate(m, Datagram{Payload: append(b, udpPacket(inner, podB, 1, 2, []byte("x"))...), From: from}); len(got) == 1 {
+	if got := decapsulate(m, sourceDatagram(m, from, inner)); len(got) == 1 {
 		return "accepted"
 	}
 	now := m.Stats()
@@ -123,8 +128,8 @@ func TestSourceBecomesAddress(t *testing.T) {
 	if got := judgeSource(t, m, netip.MustParseAddr("192.0.2.3"), netip.MustParseAddr("10.42.3.2")); got != "accepted" {
 		t.Errorf("its own packet: %s", got)
 	}
-	if e := m.core.forwarding.Load().vteps.Lookup(netip.MustParseAddr("192.0.2.3")); e.peer.addr != netip.MustParseAddr("192.0.2.3") {
-		t.Errorf("packets for 192.0.2.3 go to %s", e.peer.addr)
+	if e := m.core.forwarding.Load().vteps.Lookup(netip.MustParseAddr("192.0.2.3")); e.Peer.Addr != netip.MustParseAddr("192.0.2.3") {
+		t.Errorf("packets for 192.0.2.3 go to %s", e.Peer.Addr)
 	}
 }
 
@@ -245,12 +250,11 @@ func TestDroppedSourcesCostNoMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	judgeSource(t, m, netip.MustParseAddr("10.7.0.1"), netip.MustParseAddr("10.42.1.2"))
-	d := m.end.datagrams[0]
+	d := sourceDatagram(m, netip.MustParseAddr("10.7.0.1"), netip.MustParseAddr("10.42.1.2"))
 	l, f := m.core.lanes[0], m.core.forwarding.Load()
 	n := testing.AllocsPerRun(100, func() {
 		l.samples.n.Store(0)
-		l.accept(f, &datagram{buf: d.Payload, from: d.From})
+		l.accept(f, &carrier.Datagram{Buf: d.Payload, From: d.From})
 	})
 	if n > 0 {
 		t.Errorf("%v allocations for a dropped packet", n)

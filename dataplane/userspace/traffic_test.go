@@ -98,7 +98,7 @@ func echo(tb testing.TB, from, to *netnstest.NS, addr netip.Addr) {
 	network := map[bool]string{true: "udp4", false: "udp6"}[addr.Is4()]
 	from.Must(func() (err error) { client, err = net.ListenPacket(network, ":0"); return err })
 	defer client.Close()
-	for _, size := range []int{1, 2, 1000, 1382, 1383, 1400, 1402, 1403, 1422, 1423, 9000} { // around MTU 1430 and 1450, of both families
+	for _, size := range []int{1, 2, 1000, 1382, 1383, 1400, 1402, 1403, 1422, 1423, 9000} { // around MTU 1430 and 1450
 		if err := echoOne(client, server.LocalAddr(), size); err != nil {
 			tb.Fatalf("UDP of %d bytes to %s: %v", size, addr, err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/tun"
 )
 
@@ -18,22 +19,22 @@ type tunQueue struct {
 	name     string
 	file     *os.File
 	conn     syscall.RawConn
-	headroom int    // in bytes
-	buf      []byte // the headroom, then room for any packet
-	packet   packet // that was read last
+	headroom int            // in bytes
+	buf      []byte         // the headroom, then room for any packet
+	packet   carrier.Packet // that was read last
 
 	read func(fd uintptr) bool // made once: a closure per packet would be an allocation
 	n    int
 	err  error
 }
 
-// attach opens the queue of the persistent TUN device of that name.
-func attach(name string, headroom int) (*tunQueue, error) {
-	file, err := tun.OpenFile(name, false)
+// attach opens the queue of the persistent TUN device of that name, unless it is inherited.
+func attach(name string, headroom int, inherited []*os.File) (*tunQueue, error) {
+	file, err := queueFile(name, false, 0, inherited)
 	if err != nil {
 		return nil, err
 	}
-	q := &tunQueue{name: name, file: file, headroom: headroom, buf: make([]byte, headroom+maxPacket)}
+	q := &tunQueue{name: name, file: file, headroom: headroom, buf: make([]byte, headroom+carrier.MaxPacket)}
 	q.read = q.tryRead
 	if q.conn, err = file.SyscallConn(); err != nil {
 		file.Close()
@@ -42,8 +43,16 @@ func attach(name string, headroom int) (*tunQueue, error) {
 	return q, nil
 }
 
+// queueFile opens the i-th queue of a TUN device, unless it is inherited.
+func queueFile(name string, multi bool, i int, inherited []*os.File) (*os.File, error) {
+	if i < len(inherited) {
+		return inherited[i], nil
+	}
+	return tun.OpenFile(name, multi)
+}
+
 // Read implements queue.
-func (q *tunQueue) Read(flush func()) (*packet, error) {
+func (q *tunQueue) Read(flush func()) (*carrier.Packet, error) {
 	flush()
 	err := q.conn.Read(q.read)
 	if err == nil {
@@ -52,7 +61,7 @@ func (q *tunQueue) Read(flush func()) (*packet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read from %s: %w", q.name, err)
 	}
-	q.packet = packet{buf: q.buf[:q.headroom+q.n], at: q.headroom}
+	q.packet = carrier.Packet{Buf: q.buf[:q.headroom+q.n], At: q.headroom}
 	return &q.packet, nil
 }
 
@@ -71,12 +80,15 @@ func (q *tunQueue) tryRead(fd uintptr) bool {
 }
 
 // Answer implements queue.
-func (q *tunQueue) Answer(p *packet) { _, _ = q.file.Write(p.ip()) }
+func (q *tunQueue) Answer(p *carrier.Packet) { _, _ = q.file.Write(p.IP()) }
 
 // newWriter implements queue.
 func (q *tunQueue) newWriter() writer { return newPlain(q.file) }
 
 func (q *tunQueue) stop() { stopReading(q.file) }
+
+// source implements tunEnd.
+func (q *tunQueue) source() *os.File { return q.file }
 
 func (q *tunQueue) close() { q.file.Close() }
 

@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -8,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/tun"
 	"github.com/overlayd/overlayd/encap"
 )
@@ -30,17 +32,17 @@ type vnetQueue struct {
 
 	headroom int // in bytes
 	arena    []byte
-	packets  [batchPackets][2]int // where the packets read are: start of the headroom, and end
+	packets  [batchPackets][2]int // of each packet read: where its headroom starts, and where it ends
 	n, next  int                  // packets read, and handed out
-	packet   packet               // that was handed out last
+	packet   carrier.Packet       // that was handed out last
 	read     func(fd uintptr) bool
 	err      error
 }
 
-// openQueues attaches n queues to the TUN device of that name. The first sets what
-// the device has; the others join through water, which does not know vnet headers,
-// for the device has them already.
-func openQueues(name string, mode tun.Mode, n, headroom int, offloads Offloads) (qs []*vnetQueue, mask int, err error) {
+// openQueues attaches n queues to the TUN device of that name, unless they are inherited. The first sets
+// what the device has. The others are opened by water, which does not know vnet headers: the device has
+// them by then.
+func openQueues(name string, mode tun.Mode, n, headroom int, offloads Offloads, inherited []*os.File) (qs []*vnetQueue, mask int, err error) {
 	defer func() {
 		if err != nil {
 			for _, q := range qs {
@@ -49,29 +51,41 @@ func openQueues(name string, mode tun.Mode, n, headroom int, offloads Offloads) 
 			qs = nil
 		}
 	}()
-	fd, err := tun.Attach(name, mode)
-	if err != nil {
-		return nil, 0, err
+	file, mask, err := firstQueue(name, mode, offloads, inherited)
+	for err == nil {
+		var q *vnetQueue
+		if q, err = newVnetQueue(name, file, mask, headroom, offloads); err != nil {
+			break
+		}
+		if qs = append(qs, q); len(qs) == n {
+			break
+		}
+		file, err = queueFile(name, true, len(qs), inherited)
 	}
-	mask, err = tun.SetOffloads(fd, offloads.has(TUNGSO))
+	return qs, mask, err
+}
+
+// firstQueue opens the first queue and sets what the device has.
+func firstQueue(name string, mode tun.Mode, offloads Offloads, inherited []*os.File) (file *os.File, mask int, err error) {
+	if len(inherited) > 0 {
+		file = inherited[0]
+	} else {
+		fd, err := tun.Attach(name, mode)
+		if err != nil {
+			return nil, 0, err
+		}
+		file = os.NewFile(uintptr(fd), name)
+	}
+	conn, err := file.SyscallConn()
+	if err == nil {
+		cerr := conn.Control(func(fd uintptr) { mask, err = tun.SetOffloads(int(fd), offloads.has(TUNGSO)) })
+		err = errors.Join(err, cerr)
+	}
 	if err != nil {
-		unix.Close(fd)
+		file.Close()
 		return nil, 0, fmt.Errorf("set up %s: %w", name, err)
 	}
-	file := os.NewFile(uintptr(fd), name)
-	for {
-		q, err := newVnetQueue(name, file, mask, headroom, offloads)
-		if err != nil {
-			return qs, mask, err
-		}
-		qs = append(qs, q)
-		if len(qs) == n {
-			return qs, mask, nil
-		}
-		if file, err = tun.OpenFile(name, true); err != nil {
-			return qs, mask, err
-		}
-	}
+	return file, mask, nil
 }
 
 // newVnetQueue makes a queue of an open file, which is then its own.
@@ -83,7 +97,7 @@ func newVnetQueue(name string, file *os.File, mask, headroom int, offloads Offlo
 		err = q.conn.Control(func(fd uintptr) { q.fd = int(fd) })
 	}
 	if err == nil {
-		q.arena, err = newArena(batchBytes + headroom + maxPacket)
+		q.arena, err = carrier.NewArena(batchBytes + headroom + carrier.MaxPacket)
 	}
 	if err != nil {
 		file.Close()
@@ -94,7 +108,7 @@ func newVnetQueue(name string, file *os.File, mask, headroom int, offloads Offlo
 }
 
 // Read implements queue.
-func (q *vnetQueue) Read(flush func()) (*packet, error) {
+func (q *vnetQueue) Read(flush func()) (*carrier.Packet, error) {
 	for q.next == q.n {
 		if q.n > 0 {
 			flush()
@@ -111,7 +125,7 @@ func (q *vnetQueue) Read(flush func()) (*packet, error) {
 	at := q.packets[q.next]
 	q.next++
 	b := q.arena[at[0]:at[1]:at[1]]
-	q.packet = packet{buf: b, at: q.headroom, Offload: decodeVnet(b[q.headroom-vnetLen:q.headroom], b[q.headroom:])}
+	q.packet = carrier.Packet{Buf: b, At: q.headroom, Offload: decodeVnet(b[q.headroom-vnetLen:q.headroom], b[q.headroom:])}
 	return &q.packet, nil
 }
 
@@ -120,7 +134,7 @@ func (q *vnetQueue) Read(flush func()) (*packet, error) {
 func (q *vnetQueue) tryRead(fd uintptr) bool {
 	for end := 0; q.n < batchPackets && end < batchBytes; {
 		start := end + q.headroom - vnetLen
-		n, err := unix.Read(int(fd), q.arena[start:start+vnetLen+maxPacket])
+		n, err := unix.Read(int(fd), q.arena[start:start+vnetLen+carrier.MaxPacket])
 		if err == unix.EINTR {
 			continue
 		}
@@ -141,16 +155,19 @@ func (q *vnetQueue) tryRead(fd uintptr) bool {
 }
 
 // Answer implements queue.
-func (q *vnetQueue) Answer(p *packet) { _, _ = unix.Write(q.fd, p.buf[p.at-vnetLen:]) }
+func (q *vnetQueue) Answer(p *carrier.Packet) { _, _ = unix.Write(q.fd, p.Buf[p.At-vnetLen:]) }
 
 // newWriter implements queue.
 func (q *vnetQueue) newWriter() writer { return newVnetWriter(&tunDevice{fd: q.fd}, q.tcp, q.udp) }
 
 func (q *vnetQueue) stop() { stopReading(q.file) }
 
+// source implements tunEnd.
+func (q *vnetQueue) source() *os.File { return q.file }
+
 func (q *vnetQueue) close() {
 	q.file.Close()
-	freeArena(q.arena)
+	carrier.FreeArena(q.arena)
 	q.arena = nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -29,21 +30,21 @@ type vnetWriter struct {
 }
 
 func newVnetWriter(device vnetDevice, tcp, udp bool) *vnetWriter {
-	w := &vnetWriter{device: device, tcp: tcp, udp: udp, coalescer: encap.NewCoalescer(tcp, udp), whole: make([]byte, maxPacket)}
+	w := &vnetWriter{device: device, tcp: tcp, udp: udp, coalescer: encap.NewCoalescer(tcp, udp), whole: make([]byte, carrier.MaxPacket)}
 	w.split = newPlain((*completeWriter)(w))
 	return w
 }
 
 // Write implements writer.
-func (w *vnetWriter) Write(p *packet, ip *encap.IP, c *counters) {
-	if !w.coalescer.Add(p.ip(), ip, p.Offload) {
+func (w *vnetWriter) Write(p *carrier.Packet, ip *encap.IP, c *carrier.Counters) {
+	if !w.coalescer.Add(p.IP(), ip, p.Offload) {
 		w.Flush(c)
-		w.coalescer.Add(p.ip(), ip, p.Offload)
+		w.coalescer.Add(p.IP(), ip, p.Offload)
 	}
 }
 
 // Flush implements writer.
-func (w *vnetWriter) Flush(c *counters) {
+func (w *vnetWriter) Flush(c *carrier.Counters) {
 	items := w.coalescer.Flush()
 	for i := range items {
 		w.deliver(&items[i], c)
@@ -51,35 +52,35 @@ func (w *vnetWriter) Flush(c *counters) {
 }
 
 // deliver writes one item and counts its packets.
-func (w *vnetWriter) deliver(item *encap.Item, c *counters) {
+func (w *vnetWriter) deliver(item *encap.Item, c *carrier.Counters) {
 	n := len(item.Parts)
 	encodeVnet(&w.header, &item.Offload)
 	ok, refused := w.device.writeParts(&w.header, item.Parts)
 	if refused && item.GSO != encap.GSONone {
-		c.offload.Fallbacks++
+		c.Offload.Fallbacks++
 		ok = w.deliverSplit(item)
 		if n > 1 {
 			w.giveUp(item.GSO)
 		}
 	}
 	if !ok {
-		c.dropAll(n, dataplane.DropWriteError)
+		c.DropAll(n, dataplane.DropWriteError)
 		return
 	}
-	c.carriedAll(n, item.Len+(n-1)*int(item.HdrLen))
+	c.CarriedAll(n, item.Len+(n-1)*int(item.HdrLen))
 	if item.GSO != encap.GSONone {
-		c.offload.RxSuperpackets++
+		c.Offload.RxSuperpackets++
 	}
 	if n > 1 {
-		c.offload.RxSegments += uint64(n)
+		c.Offload.RxSegments += uint64(n)
 	}
 }
 
 // deliverSplit writes the segments of a superpacket.
 func (w *vnetWriter) deliverSplit(item *encap.Item) bool {
-	p := packet{buf: w.whole[:0], Offload: item.Offload}
+	p := carrier.Packet{Buf: w.whole[:0], Offload: item.Offload}
 	for _, part := range item.Parts {
-		p.buf = append(p.buf, part...)
+		p.Buf = append(p.Buf, part...)
 	}
 	return w.split.write(&p) == nil
 }

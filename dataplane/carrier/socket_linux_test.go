@@ -1,18 +1,16 @@
-package userspace
+package carrier
 
 import (
-	"github.com/overlayd/overlayd/encap"
 	"log/slog"
 	"net"
 	"net/netip"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
-	"github.com/overlayd/overlayd/dataplane/udp"
+	"github.com/overlayd/overlayd/dataplane/packettest"
+	"github.com/overlayd/overlayd/encap"
 )
 
 // TestSocketsCarry sends with the sender to the receiver, over IPv4 and IPv6.
@@ -23,30 +21,30 @@ func TestSocketsCarry(t *testing.T) {
 			addr := netip.MustParseAddr(s)
 			snd, rcv := openSockets(t, n, addr)
 			e := entryTo(netip.AddrPortFrom(addr, testPort))
-			var c counters
-			var d datagram
+			var c Counters
+			var d Datagram
 			for _, size := range []int{20, 1400, 60000} {
 				p := blank(size)
-				p.buf[encap.HeaderLen+size-1] = 42
+				p.Buf[encap.HeaderLen+size-1] = 42
 				snd.Send(&p, e, false, &c)
 				snd.Flush(&c)
-				if err := rcv.Receive(&d, c.publish); err != nil {
+				if err := rcv.Receive(&d, c.Publish); err != nil {
 					t.Fatal(err)
 				}
-				if len(d.buf) != encap.HeaderLen+size || d.buf[len(d.buf)-1] != 42 || d.from != addr {
-					t.Errorf("sent %d bytes, got %d from %s", encap.HeaderLen+size, len(d.buf), d.from)
+				if len(d.Buf) != encap.HeaderLen+size || d.Buf[len(d.Buf)-1] != 42 || d.From != addr {
+					t.Errorf("sent %d bytes, got %d from %s", encap.HeaderLen+size, len(d.Buf), d.From)
 				}
 			}
 			p := blank(65535 - encap.HeaderLen)
 			snd.Send(&p, e, false, &c)
 			snd.Flush(&c)
-			c.publish()
+			c.Publish()
 			var st dataplane.Stats
-			c.addTo(&st.TxPackets, &st.TxBytes, &st)
+			c.AddTo(&st.TxPackets, &st.TxBytes, &st)
 			if st.TxPackets != 3 || st.TxBytes != 61420 || st.Drops[dataplane.DropTooBig] != 1 {
 				t.Errorf("counted %+v", st)
 			}
-			p, idle := blank(1400), c.publish
+			p, idle := blank(1400), c.Publish
 			if n := testing.AllocsPerRun(100, func() { snd.Send(&p, e, false, &c); snd.Flush(&c); rcv.Receive(&d, idle) }); n != 0 {
 				t.Errorf("%v allocations per packet", n)
 			}
@@ -55,21 +53,21 @@ func TestSocketsCarry(t *testing.T) {
 }
 
 // blank returns a packet of size bytes that has an IPv4 header and nothing else.
-func blank(size int) packet {
-	b := ipPacket(podA, podB, 253, make([]byte, size-20)) // RFC 3692: for experiments
-	return packet{buf: append(make([]byte, encap.HeaderLen), b...), at: encap.HeaderLen}
+func blank(size int) Packet {
+	b := packettest.IP(podA, podB, 253, make([]byte, size-20)) // RFC 3692: for experiments
+	return Packet{Buf: append(make([]byte, encap.HeaderLen), b...), At: encap.HeaderLen}
 }
 
 func openSockets(t *testing.T, n *netnstest.NS, addr netip.Addr) (*batcher, *udpReceiver) {
 	t.Helper()
 	var ports *sendSockets
 	var rcvs []*udpReceiver
-	log := slog.New(slog.DiscardHandler)
+	cfg := UDPConfig{Log: slog.New(slog.DiscardHandler), Local: netip.AddrPortFrom(addr, testPort), Segment: true, GRO: true}
 	n.Must(func() (err error) {
-		if rcvs, _, err = openReceivers(log, netip.AddrPortFrom(addr, testPort), 1, AllOffloads); err != nil {
+		if rcvs, _, err = openReceivers(cfg, cfg.Local, 1); err != nil {
 			return err
 		}
-		ports, err = openSendSockets(log, addr, AllOffloads, false)
+		ports, err = openSendSockets(cfg)
 		return err
 	})
 	t.Cleanup(func() { ports.close(); rcvs[0].close() })
@@ -92,11 +90,11 @@ func TestSourcePortsSpreadFlows(t *testing.T) {
 	e := entryTo(sink.LocalAddr().(*net.UDPAddr).AddrPort())
 	ports := map[uint16]int{}
 	for flow := range 64 {
-		p := packet{buf: append(make([]byte, encap.HeaderLen), udpPacket(podA, podB, uint16(1000+flow), 53, []byte("x"))...), at: encap.HeaderLen}
+		p := Packet{Buf: append(make([]byte, encap.HeaderLen), packettest.UDP(podA, podB, uint16(1000+flow), 53, []byte("x"))...), At: encap.HeaderLen}
 		var first uint16
 		for i := range 2 {
-			snd.Send(&p, e, false, new(counters))
-			snd.Flush(new(counters))
+			snd.Send(&p, e, false, new(Counters))
+			snd.Flush(new(Counters))
 			_, from, err := sink.ReadFromUDPAddrPort(make([]byte, 2000))
 			if err != nil {
 				t.Fatal(err)
@@ -121,34 +119,16 @@ func TestOverrunIsCounted(t *testing.T) {
 	snd, rcv := openSockets(t, n, addr)
 	e := entryTo(netip.AddrPortFrom(addr, testPort))
 	p := blank(60000)
-	var c counters
-	eventually(t, "an overrun", func() bool { snd.Send(&p, e, false, &c); snd.Flush(&c); return rcv.drops() > 0 })
+	var c Counters
+	for deadline := time.Now().Add(10 * time.Second); rcv.drops() == 0; {
+		if snd.Send(&p, e, false, &c); time.Now().After(deadline) {
+			t.Fatal("no overrun within 10 s")
+		}
+		snd.Flush(&c)
+	}
 	before := rcv.drops()
 	rcv.close()
 	if got := rcv.drops(); got != before {
 		t.Errorf("%d drops after close, %d before", got, before)
-	}
-}
-
-// TestBufferWithoutCapability shows what is left where SO_RCVBUFFORCE is refused.
-func TestBufferWithoutCapability(t *testing.T) {
-	n := netnstest.New(t)
-	err := n.Do(func() error {
-		if err := dropNetAdmin(); err != nil {
-			return err
-		}
-		fd, err := udp.Open(netip.MustParseAddrPort("127.0.0.1:0"), 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		size, err := udp.GrowBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receiveBuffer)
-		if err != nil || size <= 0 {
-			t.Errorf("buffer of %d bytes, %v", size, err)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package userspace
+package carrier
 
 import (
 	"github.com/overlayd/overlayd/dataplane"
@@ -15,14 +15,14 @@ const guessedMTU = 1280
 const tcpMinLen = 20
 
 // socketGuesser is the guesser of a socket. Between hosts of one machine checksums are partial
-// and superpackets whole (CHECKSUM_PARTIAL and GSO survive veth), and only of UDP superpackets
-// does a socket tell so, by Offload.Size.
+// and superpackets whole (CHECKSUM_PARTIAL and GSO survive veth). A socket tells this only of UDP
+// superpackets, by Offload.Size.
 type socketGuesser struct{}
 
-// guess implements guesser. It is not ok for a superpacket that nobody can split, or whose
+// Guess implements Guesser. It is not ok for a superpacket that nobody can split, or whose
 // checksum is wrong.
-func (socketGuesser) guess(p *packet, ip *encap.IP, mtu int) (why dataplane.Drop, ok bool) {
-	b := p.ip()
+func (socketGuesser) Guess(p *Packet, ip *encap.IP, mtu int) (why dataplane.Drop, ok bool) {
+	b := p.IP()
 	partial := encap.IsPartial(b, ip)
 	size := p.Size
 	if size == 0 {
@@ -43,8 +43,8 @@ func (socketGuesser) guess(p *packet, ip *encap.IP, mtu int) (why dataplane.Drop
 // guessPartial finds what the partial checksum of a packet that fits the device leaves to be
 // done. The packet is from this machine, and may be a superpacket of two small segments, of
 // which neither may be longer than maxLen.
-func guessPartial(p *packet, ip *encap.IP, maxLen int) (ok bool) {
-	b := p.ip()
+func guessPartial(p *Packet, ip *encap.IP, maxLen int) (ok bool) {
+	b := p.IP()
 	if p.Offload, ok = encap.PartialOffload(b, ip); !ok {
 		// Bytes behind the datagram, which no offload would leave out.
 		encap.CompleteChecksum(b, ip)

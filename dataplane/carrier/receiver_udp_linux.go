@@ -1,10 +1,10 @@
-package userspace
+package carrier
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -21,13 +21,12 @@ const (
 	slotStride = 64<<10 + 4<<10 + 192
 )
 
-// udpReceiver is a receiver on a UDP socket of the port that the VTEPs send to, for
-// all that has arrived per system call. Everything of that port comes in
-// here; the VNI in each datagram says which network it is for (demux.go).
+// udpReceiver is a receiver on a UDP socket of the port that the VTEPs send to. One system call
+// takes all that has arrived. Everything of that port comes in
+// here; the VNI in each datagram says which network it is for (dataplane/userspace, demux.go).
 type udpReceiver struct {
 	socketGuesser
-	file *os.File // non-blocking: Go's poller waits
-	conn syscall.RawConn
+	seat // the socket
 
 	arena   []byte // receiveSlots buffers
 	msgs    [receiveSlots]mmsghdr
@@ -37,12 +36,12 @@ type udpReceiver struct {
 	n, next int // messages received, and handed out
 	cutter  cutter
 
-	read  func(fd uintptr) bool // made once: a closure per packet would be an allocation
-	flush func()
-	err   error
+	read    func(fd uintptr) bool // made once: a closure per packet would be an allocation
+	readNow func(fd uintptr)
+	flush   func()
+	err     error
 
-	batches     atomic.Uint64 // system calls that brought something
-	closedDrops atomic.Uint64 // what drops returns once the socket is closed
+	batches atomic.Uint64 // system calls that brought something
 }
 
 // receiveControl has room for the control messages of one receive: UDP_GRO, and
@@ -50,16 +49,14 @@ type udpReceiver struct {
 type receiveControl [64]byte
 
 // newUDPReceiver makes a receiver on a bound socket, which is then its own.
-func newUDPReceiver(fd int, name string) (*udpReceiver, error) {
-	r := &udpReceiver{file: os.NewFile(uintptr(fd), name)}
-	var err error
-	if r.conn, err = r.file.SyscallConn(); err == nil {
-		r.arena, err = newArena(receiveSlots * slotStride)
-	}
+func newUDPReceiver(s *socket) (*udpReceiver, error) {
+	arena, err := NewArena(receiveSlots * slotStride)
 	if err != nil {
-		r.file.Close()
+		s.close()
 		return nil, fmt.Errorf("open UDP receiver: %w", err)
 	}
+	r := &udpReceiver{arena: arena}
+	r.sit(s)
 	for i := range r.msgs {
 		r.iovs[i].Base = &r.arena[i*slotStride]
 		r.iovs[i].SetLen(slotStride)
@@ -72,12 +69,12 @@ func newUDPReceiver(fd int, name string) (*udpReceiver, error) {
 	r.n = receiveSlots
 	r.rearm()
 	r.n = 0
-	r.read = r.tryRead
+	r.read, r.readNow = r.tryRead, func(fd uintptr) { r.tryRead(fd) }
 	return r, nil
 }
 
-// Receive implements receiver.
-func (r *udpReceiver) Receive(d *datagram, flush func()) error {
+// Receive implements Receiver.
+func (r *udpReceiver) Receive(d *Datagram, flush func()) error {
 	for !r.cutter.next() {
 		if r.next < r.n {
 			r.open(r.next)
@@ -89,15 +86,31 @@ func (r *udpReceiver) Receive(d *datagram, flush func()) error {
 			r.rearm()
 		}
 		r.flush = flush
-		if err := r.conn.Read(r.read); err != nil {
+		if err := r.wait(); err != nil {
 			return err
 		}
-		if r.err != nil {
+	}
+	*d = r.cutter.Datagram
+	return nil
+}
+
+// wait reads what has arrived, and waits until something does. A receiver that is to move does so once
+// nothing is left.
+func (r *udpReceiver) wait() error {
+	for {
+		if r.isToMove() {
+			r.n, r.err = 0, nil
+			if err := r.at.conn.Control(r.readNow); err != nil || r.err != nil || r.n > 0 {
+				return errors.Join(err, r.err)
+			}
+			r.move()
+		}
+		if err := r.at.conn.Read(r.read); err == nil {
 			return r.err
+		} else if !r.isToMove() {
+			return err
 		}
 	}
-	*d = r.cutter.datagram
-	return nil
 }
 
 // rearm makes the used messages as they were before the system call.
@@ -133,7 +146,7 @@ func (r *udpReceiver) tryRead(fd uintptr) bool {
 func (r *udpReceiver) open(i int) {
 	h := &r.msgs[i].hdr
 	gro, ecn := parseControl(r.control[i][:min(int(h.Controllen), len(r.control[i]))])
-	r.cutter.from, r.cutter.ecn = r.from[i].Addr(), ecn
+	r.cutter.From, r.cutter.ECN = r.from[i].Addr(), ecn
 	off := i * slotStride
 	r.cutter.init(r.arena[off:off+int(r.msgs[i].len)], gro)
 }
@@ -161,19 +174,8 @@ func parseControl(b []byte) (gro int, ecn encap.ECN) {
 	return gro, ecn
 }
 
-// drops returns how many datagrams the kernel dropped before they were read.
-func (r *udpReceiver) drops() (n uint64) {
-	if r.conn.Control(func(fd uintptr) { n = udp.Drops(int(fd)) }) != nil {
-		return r.closedDrops.Load()
-	}
-	return n
-}
-
-func (r *udpReceiver) stop() { stopReading(r.file) }
-
 func (r *udpReceiver) close() {
-	r.closedDrops.Store(r.drops())
-	r.file.Close()
-	freeArena(r.arena)
+	r.seat.close()
+	FreeArena(r.arena)
 	r.arena = nil
 }

@@ -1,4 +1,4 @@
-package userspace
+package carrier
 
 import "github.com/overlayd/overlayd/encap"
 
@@ -6,7 +6,7 @@ import "github.com/overlayd/overlayd/encap"
 // with UDP_GRO brings datagrams of one length, the last maybe shorter, or, with the
 // very same mark, a UDP superpacket that a vxlan peer on this machine sent whole.
 type cutter struct {
-	datagram        // from, ecn and offload are those of all
+	Datagram        // From, ECN and Offload are those of all
 	left     []byte // not handed out yet
 	size     int    // of each datagram
 	more     bool   // there is one, though it may be empty
@@ -14,32 +14,32 @@ type cutter struct {
 
 // init takes what was received, and the length that the kernel gave, 0 without.
 func (c *cutter) init(b []byte, gro int) {
-	c.left, c.size, c.offload, c.more = b, len(b), encap.Offload{}, true
+	c.left, c.size, c.Offload, c.more = b, len(b), encap.Offload{}, true
 	if gro <= 0 || gro >= len(b) {
 		return
 	}
 	// The length tells them apart: the packet in the first datagram of a batch is
 	// no longer than that, and a superpacket fills all of b.
 	if innerLen(b) == len(b) {
-		c.offload = encap.Offload{GSO: encap.GSOUDP, Size: uint16(gro)}
+		c.Offload = encap.Offload{GSO: encap.GSOUDP, Size: uint16(gro)}
 	} else {
 		c.size = gro
 	}
 }
 
-// next makes c.buf the next datagram, and is false if there is none left.
+// next makes c.Buf the next datagram, and is false after the last.
 func (c *cutter) next() bool {
 	if !c.more {
 		return false
 	}
 	n := min(c.size, len(c.left))
-	c.buf, c.left = c.left[:n:n], c.left[n:]
+	c.Buf, c.left = c.left[:n:n], c.left[n:]
 	c.more = len(c.left) > 0
 	return true
 }
 
 // innerLen returns the length that the first datagram of b needs by the IP header
-// of its packet, or 0 if there is none.
+// of its packet, or 0 if it has none.
 func innerLen(b []byte) int {
 	if len(b) < encap.HeaderLen {
 		return 0

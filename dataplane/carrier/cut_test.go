@@ -1,16 +1,17 @@
-package userspace
+package carrier
 
 import (
 	"bytes"
-	"github.com/overlayd/overlayd/encap"
 	"slices"
 	"testing"
+
+	"github.com/overlayd/overlayd/dataplane/packettest"
+	"github.com/overlayd/overlayd/encap"
 )
 
 func TestCutter(t *testing.T) {
-	a, _ := testPair(t)
 	datagram := func(n int) []byte {
-		return encapsulate(t, a, udpPacket(podA, podB, 1, 2, make([]byte, n-encap.HeaderLen-28))).Payload
+		return append(make([]byte, encap.HeaderLen), packettest.UDP(podA, podB, 1, 2, make([]byte, n-encap.HeaderLen-28))...)
 	}
 	batch := slices.Concat(datagram(500), datagram(500), datagram(300))
 	super := datagram(2500)
@@ -39,11 +40,11 @@ func TestCutter(t *testing.T) {
 		var lengths []int
 		var all []byte
 		for c.next() {
-			lengths = append(lengths, len(c.buf))
-			all = append(all, c.buf...)
+			lengths = append(lengths, len(c.Buf))
+			all = append(all, c.Buf...)
 		}
-		if !slices.Equal(lengths, test.lengths) || c.offload.Size != test.gsoSize || !bytes.Equal(all, test.b) {
-			t.Errorf("%s: cut into %v with segments of %d, want %v and %d", name, lengths, c.offload.Size, test.lengths, test.gsoSize)
+		if !slices.Equal(lengths, test.lengths) || c.Offload.Size != test.gsoSize || !bytes.Equal(all, test.b) {
+			t.Errorf("%s: cut into %v with segments of %d, want %v and %d", name, lengths, c.Offload.Size, test.lengths, test.gsoSize)
 		}
 	}
 }

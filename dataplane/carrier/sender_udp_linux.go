@@ -1,4 +1,4 @@
-package userspace
+package carrier
 
 import (
 	"errors"
@@ -32,14 +32,16 @@ type sendSockets struct {
 }
 
 // openSendSockets makes the sockets, bound to the local address and a free port each.
-func openSendSockets(log *slog.Logger, local netip.Addr, offloads Offloads, df bool) (*sendSockets, error) {
-	s := &sendSockets{log: log}
+func openSendSockets(cfg UDPConfig) (*sendSockets, error) {
+	local := cfg.Local.Addr()
+	df := cfg.DF || local.Is6()
+	s := &sendSockets{log: cfg.Log}
 	for i := range s.fds {
 		s.fds[i] = -1
 	}
 	for i := range s.fds {
 		var o udp.Option
-		if i != fragmentPort && (df || local.Is6()) {
+		if i != fragmentPort && df {
 			o = udp.SetDF
 		}
 		fd, err := udp.Open(netip.AddrPortFrom(local, 0), o)
@@ -54,7 +56,7 @@ func openSendSockets(log *slog.Logger, local netip.Addr, offloads Offloads, df b
 			return nil, fmt.Errorf("set up sending socket: %w", err)
 		}
 	}
-	if df || local.Is6() {
+	if df {
 		var err error
 		if s.mtu, err = udp.OpenPathProbe(local); err != nil {
 			s.close()
@@ -62,7 +64,7 @@ func openSendSockets(log *slog.Logger, local netip.Addr, offloads Offloads, df b
 		}
 	}
 	s.segments.Store(1)
-	if offloads.has(UDPSegment) {
+	if cfg.Segment {
 		s.segments.Store(probeSegments(local, sendmmsg))
 	}
 	return s, nil
@@ -138,7 +140,7 @@ func sendmmsg(fd int, msgs []mmsghdr) (int, unix.Errno) {
 }
 
 // transmit implements transmitter.
-func (u *udpTransmitter) transmit(b *batcher, c *counters) {
+func (u *udpTransmitter) transmit(b *batcher, c *Counters) {
 	for s := b.ports; s != 0; s &= s - 1 {
 		port := bits.TrailingZeros32(s)
 		u.nMsgs, u.nIovs = 0, 0
@@ -147,7 +149,7 @@ func (u *udpTransmitter) transmit(b *batcher, c *counters) {
 		}
 		u.send(b, u.sockets.fds[port], c)
 	}
-	c.offload.TxBatches++
+	c.Offload.TxBatches++
 	b.limit = u.sockets.limit()
 }
 
@@ -179,7 +181,7 @@ func (u *udpTransmitter) addIovecs(s *segment) {
 func (u *udpTransmitter) addMessage(r *run, first int, n int16) {
 	h, ctl := &u.msgs[u.nMsgs].hdr, &u.control[u.nMsgs]
 	u.nMsgs++
-	*h = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&r.entry.peer.sockaddr.Raw)), Namelen: r.entry.peer.sockaddr.Len, Iov: &u.iovs[first]}
+	*h = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&r.entry.Peer.sockaddr.Raw)), Namelen: r.entry.Peer.sockaddr.Len, Iov: &u.iovs[first]}
 	h.SetIovlen(u.nIovs - first)
 	off := 0
 	if n > 1 {
@@ -205,7 +207,7 @@ func (u *udpTransmitter) addMessage(r *run, first int, n int16) {
 // send sends all messages, and counts the packets of each run as the kernel
 // answered. A full socket buffer drops packets: the network card is slower than
 // the host, and waiting would only move the loss to the device.
-func (u *udpTransmitter) send(b *batcher, fd int, c *counters) {
+func (u *udpTransmitter) send(b *batcher, fd int, c *Counters) {
 	for i := 0; i < u.nMsgs; {
 		n, errno := u.sendmmsg(fd, u.msgs[i:u.nMsgs])
 		if errno == unix.EINTR {
@@ -214,7 +216,7 @@ func (u *udpTransmitter) send(b *batcher, fd int, c *counters) {
 		if errno == 0 {
 			for ; n > 0; n, i = n-1, i+1 {
 				r := &b.runs[u.runs[i]]
-				c.carriedAll(r.packets, r.carried)
+				c.CarriedAll(r.packets, r.carried)
 			}
 			continue
 		}
@@ -225,7 +227,7 @@ func (u *udpTransmitter) send(b *batcher, fd int, c *counters) {
 
 // refused is for a run that the kernel did not take. If that may be because of
 // UDP_SEGMENT, its datagrams are sent one by one.
-func (u *udpTransmitter) refused(b *batcher, r *run, fd int, errno unix.Errno, c *counters) {
+func (u *udpTransmitter) refused(b *batcher, r *run, fd int, errno unix.Errno, c *Counters) {
 	if r.n > 1 {
 		switch errno {
 		case unix.EIO, unix.EOPNOTSUPP, unix.ENOPROTOOPT: // EIO: no checksum offload there, before Linux 6.11
@@ -236,21 +238,21 @@ func (u *udpTransmitter) refused(b *batcher, r *run, fd int, errno unix.Errno, c
 		}
 	}
 	if errno == unix.EMSGSIZE && u.sockets.mtu != nil {
-		learn(u.sockets.mtu, r.entry.peer) // from the next packet on its sender is told
+		learn(u.sockets.mtu, r.entry.Peer) // from the next packet on its sender is told
 	}
 	switch errno {
 	case 0:
-		c.carriedAll(r.packets, r.carried)
+		c.CarriedAll(r.packets, r.carried)
 	case unix.EMSGSIZE:
-		c.dropAll(r.packets, dataplane.DropTooBig)
+		c.DropAll(r.packets, dataplane.DropTooBig)
 	default:
-		c.dropAll(r.packets, dataplane.DropWriteError)
+		c.DropAll(r.packets, dataplane.DropWriteError)
 	}
 }
 
 // replay sends the datagrams of a run one by one and returns the first error.
-func (u *udpTransmitter) replay(b *batcher, r *run, fd int, c *counters) (first unix.Errno) {
-	c.offload.Fallbacks++
+func (u *udpTransmitter) replay(b *batcher, r *run, fd int, c *Counters) (first unix.Errno) {
+	c.Offload.Fallbacks++
 	msgs, iovs := u.nMsgs, u.nIovs
 	for s := r.first; s != 0; s = b.segments[s].next {
 		u.addIovecs(&b.segments[s])

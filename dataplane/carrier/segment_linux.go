@@ -1,4 +1,4 @@
-package userspace
+package carrier
 
 import (
 	"net/netip"
@@ -14,9 +14,9 @@ import (
 type sendFunc func(fd int, msgs []mmsghdr) (int, unix.Errno)
 
 // probeSegments returns how many datagrams the kernel takes at once by UDP_SEGMENT, 1 if it does
-// not have that. It asks by sending some of one byte each to a socket of this host: what is refused
-// there is not there. A later EINVAL does not prove that: before Linux 6.14 the kernel answers so
-// if a path is too narrow for the segments.
+// not have that. It asks by sending some of one byte each to a socket of this host: a kernel that
+// refuses them there does not have it. A later EINVAL does not prove that: before Linux 6.14 the kernel
+// answers so if a path is too narrow for the segments.
 func probeSegments(local netip.Addr, send sendFunc) int32 {
 	fd, err := udp.Open(netip.AddrPortFrom(local, 0), 0)
 	if err != nil {
@@ -26,11 +26,11 @@ func probeSegments(local netip.Addr, send sendFunc) int32 {
 	if _, err := unix.GetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT); err != nil {
 		return 1 // before Linux 4.18, which would send all of it as one datagram
 	}
-	port, err := localPort(fd)
+	at, err := udp.LocalAddr(fd)
 	if err != nil {
 		return 1
 	}
-	to := udp.NewSockaddr(netip.AddrPortFrom(local, port))
+	to := udp.NewSockaddr(at)
 	for _, n := range []int32{encap.MaxRunDatagramsNew, encap.MaxRunDatagrams} {
 		switch sendBytes(fd, &to, int(n), send) {
 		case unix.EINVAL, unix.EIO, unix.EOPNOTSUPP, unix.ENOPROTOOPT:
@@ -41,18 +41,6 @@ func probeSegments(local netip.Addr, send sendFunc) int32 {
 		}
 	}
 	return 1
-}
-
-// localPort returns the port that a socket is bound to.
-func localPort(fd int) (uint16, error) {
-	sa, err := unix.Getsockname(fd)
-	switch a := sa.(type) {
-	case *unix.SockaddrInet4:
-		return uint16(a.Port), err
-	case *unix.SockaddrInet6:
-		return uint16(a.Port), err
-	}
-	return 0, err
 }
 
 // sendBytes sends n datagrams of one byte in one message.

@@ -1,4 +1,4 @@
-package userspace
+package carrier
 
 import (
 	"math/bits"
@@ -30,7 +30,7 @@ type segment struct {
 // run is what one UDP_SEGMENT message carries: datagrams of one size, the last
 // maybe shorter, to one VTEP by one source port.
 type run struct {
-	entry       *entry
+	entry       *Entry
 	first, last int16 // segments; first is never 0
 	next        int16 // run of the same source port, or 0
 	n           int16 // segments
@@ -42,7 +42,7 @@ type run struct {
 }
 
 // transmitter sends what a batch has collected.
-type transmitter interface{ transmit(b *batcher, c *counters) }
+type transmitter interface{ transmit(b *batcher, c *Counters) }
 
 // batcher is a sender that collects runs to a batch and leaves it to a transmitter to send them.
 // The runs of one source port are sent in their order, so that a flow stays in order:
@@ -67,9 +67,9 @@ func newBatcher(t transmitter, limit encap.RunLimit) *batcher {
 	return &batcher{transmitter: t, limit: limit}
 }
 
-// Send implements sender.
-func (b *batcher) Send(p *packet, e *entry, fragment bool, c *counters) {
-	ip := p.ip()
+// Send implements Sender.
+func (b *batcher) Send(p *Packet, e *Entry, fragment bool, c *Counters) {
+	ip := p.IP()
 	port := int(encap.QuickHash(ip) % sourcePorts)
 	if fragment {
 		port = fragmentPort
@@ -79,12 +79,12 @@ func (b *batcher) Send(p *packet, e *entry, fragment bool, c *counters) {
 		return
 	}
 	if p.Partial {
-		complete(ip[p.CsumStart:], int(p.CsumOffset))
+		p.Complete(ip)
 	}
 	if b.nSegs == maxSegments {
 		b.Flush(c)
 	}
-	d := p.datagram()
+	d := p.Datagram()
 	r := b.runFor(port, e, encap.PacketECN(ip), len(d))
 	b.add(r, d, nil)
 	r.packets++
@@ -92,8 +92,8 @@ func (b *batcher) Send(p *packet, e *entry, fragment bool, c *counters) {
 	r.closed = r.closed || len(d) < r.size
 }
 
-// Flush implements sender.
-func (b *batcher) Flush(c *counters) {
+// Flush implements Sender.
+func (b *batcher) Flush(c *Counters) {
 	if b.nSegs == 0 {
 		return
 	}
@@ -108,13 +108,13 @@ func (b *batcher) Flush(c *counters) {
 // split adds the segments of a superpacket: to the run of the one before it as far
 // as that has room, which in a stream it has, then in runs of even length. The
 // payload is not copied.
-func (b *batcher) split(p *packet, e *entry, port int, c *counters) {
-	if b.splitter.InitOffload(p.ip(), p.Offload) != nil {
-		c.drop(dataplane.DropBadHeader)
+func (b *batcher) split(p *Packet, e *Entry, port int, c *Counters) {
+	if b.splitter.InitOffload(p.IP(), p.Offload) != nil {
+		c.Drop(dataplane.DropBadHeader)
 		return
 	}
 	size := encap.HeaderLen + b.splitter.HeaderLen() + int(p.Size)
-	ecn := encap.PacketECN(p.ip())
+	ecn := encap.PacketECN(p.IP())
 	if b.nSegs == maxSegments {
 		b.Flush(c)
 	}
@@ -124,7 +124,7 @@ func (b *batcher) split(p *packet, e *entry, port int, c *counters) {
 	}
 	for {
 		for range min(b.room(r), maxSegments-b.nSegs) {
-			b.addNext(r, p.datagram()[:encap.HeaderLen])
+			b.addNext(r, p.Datagram()[:encap.HeaderLen])
 		}
 		if b.splitter.Left() == 0 {
 			break
@@ -136,9 +136,9 @@ func (b *batcher) split(p *packet, e *entry, port int, c *counters) {
 	}
 	r.closed = r.bytes != int(r.n)*size
 	r.packets++
-	r.carried += len(p.ip())
-	c.offload.TxSuperpackets++
-	c.offload.TxSegments += uint64(b.splitter.Segments())
+	r.carried += len(p.IP())
+	c.Offload.TxSuperpackets++
+	c.Offload.TxSegments += uint64(b.splitter.Segments())
 }
 
 // room returns how many of the splitter's segments go to run r.
@@ -160,7 +160,7 @@ func (b *batcher) addNext(r *run, header []byte) {
 }
 
 // runFor returns the run that a datagram of size bytes goes to.
-func (b *batcher) runFor(port int, e *entry, ecn encap.ECN, size int) *run {
+func (b *batcher) runFor(port int, e *Entry, ecn encap.ECN, size int) *run {
 	if t := b.tail[port]; t != 0 {
 		r := &b.runs[t]
 		if !r.closed && r.entry == e && r.ecn == ecn && size <= r.size &&
@@ -171,7 +171,7 @@ func (b *batcher) runFor(port int, e *entry, ecn encap.ECN, size int) *run {
 	return b.newRun(port, e, ecn, size)
 }
 
-func (b *batcher) newRun(port int, e *entry, ecn encap.ECN, size int) *run {
+func (b *batcher) newRun(port int, e *Entry, ecn encap.ECN, size int) *run {
 	b.nRuns++
 	i := int16(b.nRuns)
 	r := &b.runs[i]

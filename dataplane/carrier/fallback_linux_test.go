@@ -1,8 +1,7 @@
-package userspace
+package carrier
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
+	"github.com/overlayd/overlayd/dataplane/packettest"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -65,28 +65,28 @@ func replay(t *testing.T, refuse func(*mmsghdr) unix.Errno, limit int32, falls u
 		return sendmmsg(fd, msgs)
 	}
 	e := entryTo(netip.AddrPortFrom(addr, testPort))
-	var c counters
-	var d datagram
+	var c Counters
+	var d Datagram
 	for burst := range 2 {
 		var want [][]byte
 		for i := range 100 {
-			p := bufOf(udpPacket(podA, podB, 1, 2, fmt.Appendf(nil, "burst %d packet %3d", burst, i)))
-			want = append(want, bytes.Clone(p.ip()))
+			p := bufOf(packettest.UDP(podA, podB, 1, 2, fmt.Appendf(nil, "burst %d packet %3d", burst, i)))
+			want = append(want, bytes.Clone(p.IP()))
 			snd.Send(&p, e, false, &c)
 		}
 		snd.Flush(&c)
 		for i := range want {
-			if err := rcv.Receive(&d, c.publish); err != nil {
+			if err := rcv.Receive(&d, c.Publish); err != nil {
 				t.Fatal(err)
 			}
-			if !bytes.Equal(d.buf[encap.HeaderLen:], want[i]) {
-				t.Fatalf("burst %d: datagram %d is %q", burst, i, d.buf[encap.HeaderLen:])
+			if !bytes.Equal(d.Buf[encap.HeaderLen:], want[i]) {
+				t.Fatalf("burst %d: datagram %d is %q", burst, i, d.Buf[encap.HeaderLen:])
 			}
 		}
 	}
-	c.publish()
+	c.Publish()
 	var s dataplane.Stats
-	c.addTo(&s.TxPackets, &s.TxBytes, &s)
+	c.AddTo(&s.TxPackets, &s.TxBytes, &s)
 	if s.TxPackets != 200 || s.Drops != [dataplane.NumDrops]uint64{} || u.sockets.segments.Load() != limit {
 		t.Errorf("counted %+v, %d segments from now on", s, u.sockets.segments.Load())
 	}
@@ -146,9 +146,9 @@ func TestNarrowPathConcernsNobodyElse(t *testing.T) {
 	e := entryTo(netip.AddrPortFrom(addr, testPort))
 	burst := func(size int) int {
 		messages = 0
-		var c counters
+		var c Counters
 		for range 40 {
-			p := bufOf(udpPacket(podA, podB, 1, 2, make([]byte, size)))
+			p := bufOf(packettest.UDP(podA, podB, 1, 2, make([]byte, size)))
 			snd.Send(&p, e, false, &c)
 		}
 		snd.Flush(&c)
@@ -165,92 +165,22 @@ func TestECNCrossesSockets(t *testing.T) {
 		addr := netip.MustParseAddr(s)
 		snd, rcv := openSockets(t, netnstest.New(t), addr)
 		e := entryTo(netip.AddrPortFrom(addr, testPort))
-		var c counters
-		var packets [8]packet
+		var c Counters
+		var packets [8]Packet
 		for i := range packets {
 			packets[i] = blank(100)
-			packets[i].ip()[1] = 0xb8 | byte(i%4) // DSCP stays inside
+			packets[i].IP()[1] = 0xb8 | byte(i%4) // DSCP stays inside
 			snd.Send(&packets[i], e, false, &c)
 		}
 		snd.Flush(&c)
-		var d datagram
+		var d Datagram
 		for range packets {
-			if err := rcv.Receive(&d, c.publish); err != nil {
+			if err := rcv.Receive(&d, c.Publish); err != nil {
 				t.Fatal(err)
 			}
-			if want := encap.PacketECN(d.buf[encap.HeaderLen:]); d.ecn != want {
-				t.Errorf("%s: outer ECN %d, inner %d", s, d.ecn, want)
+			if want := encap.PacketECN(d.Buf[encap.HeaderLen:]); d.ECN != want {
+				t.Errorf("%s: outer ECN %d, inner %d", s, d.ECN, want)
 			}
 		}
-	}
-}
-
-// refusing is a device that takes no superpackets of some kind.
-type refusing struct {
-	no      encap.GSO
-	written [][]byte
-}
-
-func (r *refusing) writeParts(h *[vnetLen]byte, parts [][]byte) (ok, refused bool) {
-	if encap.GSO(h[1]) == r.no && r.no != encap.GSONone {
-		return false, true
-	}
-	r.written = append(r.written, bytes.Join(parts, nil))
-	return true, false
-}
-
-func (r *refusing) Write(b []byte) (int, error) { return len(b), nil }
-
-// TestRefusedSuperpacketIsSplit has devices of kernels without USO, or without TSO.
-func TestRefusedSuperpacketIsSplit(t *testing.T) {
-	for name, test := range map[string]struct {
-		no      encap.GSO
-		packets [][]byte
-	}{
-		"UDP": {encap.GSOUDP, [][]byte{udpPacket(podA, podB, 1, 2, make([]byte, 500)), udpPacket(podA, podB, 1, 2, make([]byte, 500))}},
-		"TCP": {encap.GSOTCPv4, [][]byte{tcpPacket(podA, podB, 1, make([]byte, 500)), tcpPacket(podA, podB, 501, make([]byte, 500))}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for i := range test.packets {
-				mergeable(test.packets[i])
-			}
-			dev := &refusing{no: test.no}
-			w := newVnetWriter(dev, true, true)
-			var c counters
-			for range 2 {
-				dev.written = nil
-				for _, b := range test.packets {
-					p := bufOf(b)
-					var ip encap.IP
-					if err := encap.ParseIP(b, &ip); err != nil {
-						t.Fatal(err)
-					}
-					w.Write(&p, &ip, &c)
-				}
-				w.Flush(&c)
-				if len(dev.written) != 2 || !sound(dev.written[0]) || !sound(dev.written[1]) {
-					t.Errorf("wrote %x", dev.written)
-				}
-			}
-			c.publish()
-			var s dataplane.Stats
-			c.addTo(&s.RxPackets, &s.RxBytes, &s)
-			if s.RxPackets != 4 || s.Offload.Fallbacks != 1 {
-				t.Errorf("counted %+v", s)
-			}
-		})
-	}
-}
-
-// mergeable sets DF, without which IDs must count up, and clears PSH, which ends a
-// superpacket.
-func mergeable(b []byte) {
-	b[6] |= 0x40
-	binary.BigEndian.PutUint16(b[10:], 0)
-	binary.BigEndian.PutUint16(b[10:], ^slowSum(b[:20]))
-	if b[9] == 6 {
-		b[33] &^= 8
-		binary.BigEndian.PutUint16(b[36:], 0)
-		binary.BigEndian.PutUint16(b[36:], ^slowSum(pseudoHeader(b), b[20:]))
 	}
 }

@@ -1,0 +1,88 @@
+package carrier
+
+import (
+	"sync/atomic"
+
+	"golang.org/x/sys/cpu"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// publishEvery is the number of packets after which Counters publish what they
+// counted, if their worker was never idle in between.
+const publishEvery = 64
+
+// Counters are those of one worker. Only its goroutine counts; anybody may add
+// them up. They count in plain memory and publish when the worker is idle, because two
+// atomic additions cost as much as all the headers of a packet.
+type Counters struct {
+	packets, bytes uint64                 // counted, not yet published
+	Offload        dataplane.OffloadStats // likewise; its worker adds to the fields
+
+	_         cpu.CacheLinePad // readers must not take the line that every packet writes
+	published struct {
+		packets, bytes atomic.Uint64
+		drops          [dataplane.NumDrops]atomic.Uint64
+		offload        [numOffloadStats]atomic.Uint64
+	}
+	_ cpu.CacheLinePad
+}
+
+// Carried counts a packet of n bytes that was sent or delivered.
+func (c *Counters) Carried(n int) { c.CarriedAll(1, n) }
+
+// CarriedAll counts packets with that number of bytes together.
+func (c *Counters) CarriedAll(packets, bytes int) {
+	c.packets += uint64(packets)
+	c.bytes += uint64(bytes)
+	if c.packets >= publishEvery {
+		c.Publish()
+	}
+}
+
+// Drop counts one packet dropped for the given reason.
+func (c *Counters) Drop(why dataplane.Drop) { c.DropAll(1, why) }
+
+// DropAll counts packets dropped for the given reason.
+func (c *Counters) DropAll(packets int, why dataplane.Drop) {
+	c.published.drops[why].Add(uint64(packets))
+}
+
+// Dropped returns how many packets were dropped for the given reason.
+func (c *Counters) Dropped(why dataplane.Drop) uint64 { return c.published.drops[why].Load() }
+
+// Publish makes everything counted visible to the readers.
+func (c *Counters) Publish() {
+	if c.packets > 0 {
+		c.published.packets.Add(c.packets)
+		c.published.bytes.Add(c.bytes)
+		c.packets, c.bytes = 0, 0
+	}
+	if c.Offload != (dataplane.OffloadStats{}) {
+		for i, n := range offloadFields(&c.Offload) {
+			if *n > 0 {
+				c.published.offload[i].Add(*n)
+			}
+		}
+		c.Offload = dataplane.OffloadStats{}
+	}
+}
+
+const numOffloadStats = 7
+
+// offloadFields lists the fields of s, so that they can be added up in a loop.
+func offloadFields(s *dataplane.OffloadStats) [numOffloadStats]*uint64 {
+	return [...]*uint64{&s.TxSuperpackets, &s.TxSegments, &s.TxBatches, &s.RxSuperpackets, &s.RxSegments, &s.RxBatches, &s.Fallbacks}
+}
+
+// AddTo adds what the counters have published to s.
+func (c *Counters) AddTo(packets, bytes *uint64, s *dataplane.Stats) {
+	*packets += c.published.packets.Load()
+	*bytes += c.published.bytes.Load()
+	for i := range s.Drops {
+		s.Drops[i] += c.published.drops[i].Load()
+	}
+	for i, n := range offloadFields(&s.Offload) {
+		*n += c.published.offload[i].Load()
+	}
+}

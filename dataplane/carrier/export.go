@@ -1,0 +1,28 @@
+package carrier
+
+import "os"
+
+// Export is one file that a process hands over to the next one, which goes on reading where it stopped:
+// what the kernel has queued there meanwhile is not lost.
+type Export struct {
+	Name    string   `json:"name"` // what it is; the files of one name are in the order of the workers
+	Flags   uint64   `json:"flags"`
+	Version int      `json:"version"` // of the meaning of Name and Flags
+	File    *os.File `json:"-"`       // a duplicate: the exporter's own stays open
+}
+
+// ExportVersion is the Version of what this package and dataplane/userspace export.
+const ExportVersion = 1
+
+// Exporter is a carrier or a host that can hand over what it reads from.
+type Exporter interface {
+	// Export returns duplicates of the files, which are the caller's. The exporter goes on.
+	Export() ([]Export, error)
+}
+
+// CloseExports closes the files of exports.
+func CloseExports(exports []Export) {
+	for _, e := range exports {
+		e.File.Close()
+	}
+}

@@ -1,0 +1,113 @@
+package carrier
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/overlayd/overlayd/dataplane/udp"
+)
+
+// A udpCarrier can receive while somebody else has its port: it has sockets of another port then, and
+// what comes to the port makes a detour to these.
+
+// anyPort is the address of sockets of whichever port is free.
+func (c *UDPConfig) anyPort() netip.AddrPort { return netip.AddrPortFrom(c.Local.Addr(), 0) }
+
+// openUDPCarrierBeside is openUDPCarrier while others have the port.
+func openUDPCarrierBeside(cfg UDPConfig, workers int) (*udpCarrier, error) {
+	c, err := openUDPCarrier(cfg, cfg.anyPort(), workers)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.detourTo(c.in[0].now); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// quiet is the config of sockets that come later: all there is to say about them has been logged.
+func (c *udpCarrier) quiet() UDPConfig {
+	cfg := c.cfg
+	cfg.Log = slog.New(slog.DiscardHandler)
+	return cfg
+}
+
+// detourTo has what comes to the port go to the port of s.
+func (c *udpCarrier) detourTo(s *socket) error {
+	at, err := s.addr()
+	if err == nil {
+		c.detour, err = udp.OpenDetour(c.cfg.Local, at.Port())
+	}
+	return err
+}
+
+// Leave implements Mover.
+func (c *udpCarrier) Leave() error {
+	if c.detour != nil {
+		return nil
+	}
+	if err := c.settle(); err != nil { // what has come to sockets that they are yet to read would be lost
+		return err
+	}
+	sockets, _, err := bindSockets(c.quiet(), c.cfg.anyPort(), len(c.in))
+	if err != nil {
+		return err
+	}
+	if err := c.detourTo(sockets[0]); err != nil {
+		closeAll(sockets)
+		return err
+	}
+	c.move(sockets)
+	return c.settle()
+}
+
+// movePatience bounds how long a receiver may take to read what is left at its socket.
+const movePatience = time.Second
+
+var errNotMoved = errors.New("the UDP port is still in use: its receivers are busy")
+
+// Arrive implements Mover.
+func (c *udpCarrier) Arrive() error {
+	if c.detour == nil {
+		return nil
+	}
+	sockets, _, err := bindSockets(c.quiet(), c.cfg.Local, len(c.in))
+	if err != nil {
+		return err
+	}
+	c.LetGo()
+	c.move(sockets)
+	return nil
+}
+
+// LetGo implements Mover.
+func (c *udpCarrier) LetGo() {
+	if c.detour != nil {
+		_ = c.detour.Close() // its rules are gone even if the socket does not close well
+		c.detour = nil
+	}
+}
+
+// move has each receiver go on at one of the sockets.
+func (c *udpCarrier) move(sockets []*socket) {
+	c.moved = nil
+	for i, r := range c.in {
+		c.moved = append(c.moved, r.moveTo(sockets[i]))
+	}
+}
+
+// settle waits until the receivers have moved.
+func (c *udpCarrier) settle() error {
+	late := time.After(movePatience)
+	for _, moved := range c.moved {
+		select {
+		case <-moved:
+		case <-late:
+			return errNotMoved
+		}
+	}
+	return nil
+}

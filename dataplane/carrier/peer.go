@@ -1,0 +1,65 @@
+package carrier
+
+import (
+	"net/netip"
+	"sync/atomic"
+
+	"github.com/overlayd/overlayd/dataplane/udp"
+	"github.com/overlayd/overlayd/encap"
+)
+
+// MinMTU is the least MTU of IPv4 (RFC 791), and of a TUN device, in bytes.
+const MinMTU = 68
+
+// Peer is one remote VTEP for as long as it is wanted: a Sync takes over those that were there
+// before. All leases of a VTEP have the one peer.
+type Peer struct {
+	Addr     netip.Addr   // outer destination; never changes
+	sockaddr udp.Sockaddr // the same with the port, for system calls
+	// mtu is the longest inner packet that gets there whole, in bytes; 0 as long as
+	// nothing but the device's MTU is known.
+	mtu atomic.Int32
+
+	entry atomic.Pointer[Entry] // the first of those of the last Sync
+}
+
+// NewPeer makes the peer whose datagrams go to that address and port.
+func NewPeer(to netip.AddrPort) *Peer {
+	return &Peer{Addr: to.Addr(), sockaddr: udp.NewSockaddr(to)}
+}
+
+// MTU returns the longest inner packet that gets to p whole, in bytes; 0: nothing but that of the
+// host's device is known.
+func (p *Peer) MTU() int { return int(p.mtu.Load()) }
+
+// SetMTU notes the longest inner packet that gets to p whole, in bytes; 0: that of the device.
+func (p *Peer) SetMTU(mtu int) {
+	p.mtu.Store(int32(mtu))
+	for e := p.entry.Load(); e != nil; e = e.next {
+		e.mtu.Store(int32(mtu))
+	}
+}
+
+// Adopt makes e an entry of p: the first of a Sync, which takes the place of all those of the Sync
+// before, or one more. What SetMTU stores at the same time stays.
+func (p *Peer) Adopt(e *Entry, first bool) {
+	e.Peer = p
+	if !first {
+		e.next = p.entry.Load()
+	}
+	p.entry.Store(e)
+	e.mtu.CompareAndSwap(0, p.mtu.Load())
+}
+
+// Entry is all that a packet to one lease of a peer needs. It lives until the next Sync, and is
+// immutable but for its MTU.
+type Entry struct {
+	Peer     *Peer
+	mtu      atomic.Int32   // that of the peer, here so that no packet has to fetch the peer
+	Template encap.Template // of the headers in front of the packet
+	Carrier  uint8          // by which it goes: an index among those of the core
+	next     *Entry         // of the same peer
+}
+
+// MTU returns that of the peer, without a look at it.
+func (e *Entry) MTU() int { return int(e.mtu.Load()) }

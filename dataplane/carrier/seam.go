@@ -1,0 +1,79 @@
+package carrier
+
+import (
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/encap"
+)
+
+// Description is what never changes about a carrier, and is known before it is open.
+type Description struct {
+	Name     string // for people
+	Family   int    // of the underlay: Family4 or Family6
+	Headroom int    // in bytes, that its senders need in front of a packet: at least encap.HeaderLen
+}
+
+// Opener opens a carrier for a number of workers, each of which may have a receiver.
+type Opener struct {
+	Description
+	Open       func(workers int) (Carrier, error)
+	OpenBeside func(workers int) (Carrier, error) // while others have the port: a Mover; nil: not possible
+}
+
+// Carrier is one way to and from the underlay of one family. The core that opened it owns it, and
+// calls Refresh and AddTo on any goroutine, even after Close.
+type Carrier interface {
+	// NewSender makes the sender of the i-th worker of a network.
+	NewSender(i int) Sender
+	// Receivers returns its receivers, always the same.
+	Receivers() []Receiver
+	// Refresh forgets what is no longer true of the paths to the peers of these entries. mtu is
+	// that of the host's device.
+	Refresh(entries []Entry, mtu int)
+	// AddTo adds to s what the carrier counted itself: DropQueueFull and RxBatches.
+	AddTo(s *dataplane.Stats)
+	// Close releases everything, after the receivers were stopped.
+	Close()
+}
+
+// Mover is a carrier that can receive while somebody else has its port: what comes to the port reaches it
+// by a detour.
+type Mover interface {
+	// Leave begins the detour and frees the port, if the carrier has it.
+	Leave() error
+	// Arrive takes the port, which is free, and ends the detour, if there is one.
+	Arrive() error
+	// LetGo ends the detour: what comes to the port is for whoever has it.
+	LetGo()
+}
+
+// Sender is the way out to the underlay of one family, used by one goroutine.
+type Sender interface {
+	// Send sends the encapsulated packet p to e's peer and counts what became of it,
+	// at the next Flush at the latest. How a superpacket is split is its business.
+	// It may change p's bytes. fragment says that p is longer than the path takes, and
+	// that whoever made p allows the underlay to fragment it.
+	Send(p *Packet, e *Entry, fragment bool, c *Counters)
+	// Flush does what Send put off.
+	Flush(c *Counters)
+}
+
+// Receiver is the way in from the underlay, used by one goroutine but for Stop.
+type Receiver interface {
+	// Receive waits for the next datagram, and makes all of it. Datagrams are borrowed: before
+	// Receive uses the bytes of any again, and before it waits, it calls flush. It ends with
+	// os.ErrDeadlineExceeded after Stop.
+	Receive(d *Datagram, flush func()) error
+	// Stop makes the Receive in progress, and every later one, return at once.
+	Stop()
+}
+
+// Guesser is a receiver that is not told what packets leave to be done. It is asked once the
+// datagram was judged.
+type Guesser interface {
+	// Guess completes p.Offload, which has what is certain. ParseIP read p into ip, and p goes to a
+	// host of that MTU. Guess may change its bytes. It is not ok for a packet that nobody can deliver.
+	Guess(p *Packet, ip *encap.IP, mtu int) (why dataplane.Drop, ok bool)
+}
+
+// Describer is a carrier or a host that can tell its abilities, as attributes of a log line.
+type Describer interface{ Describe() []any }

@@ -1,0 +1,126 @@
+package carrier
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/overlayd/overlayd/dataplane/udp"
+)
+
+// socket is a bound socket that a receiver reads.
+type socket struct {
+	file *os.File // non-blocking: Go's poller waits
+	conn syscall.RawConn
+	left chan struct{} // closed once the receiver reads another one, and this one is closed
+}
+
+func newSocket(file *os.File) (*socket, error) {
+	s := &socket{file: file, left: make(chan struct{})}
+	var err error
+	if s.conn, err = s.file.SyscallConn(); err != nil {
+		s.close()
+		return nil, fmt.Errorf("open UDP socket: %w", err)
+	}
+	return s, nil
+}
+
+func (s *socket) close() { s.file.Close() }
+
+// stop wakes who reads in Go's poller.
+func (s *socket) stop() { s.file.SetReadDeadline(time.Unix(1, 0)) }
+
+// setup runs f with the socket.
+func (s *socket) setup(f func(fd int) error) error {
+	var ferr error
+	err := s.conn.Control(func(fd uintptr) { ferr = f(int(fd)) })
+	return errors.Join(err, ferr)
+}
+
+// addr returns what it is bound to.
+func (s *socket) addr() (at netip.AddrPort, err error) {
+	err = s.setup(func(fd int) (err error) {
+		at, err = udp.LocalAddr(fd)
+		return err
+	})
+	return at, err
+}
+
+// drops returns how many datagrams the kernel dropped before they were read; 0 once it is closed.
+func (s *socket) drops() (n uint64) {
+	_ = s.conn.Control(func(fd uintptr) { n = udp.Drops(int(fd)) })
+	return n
+}
+
+// seat is the socket at which a receiver is, and the one to which it is to move.
+type seat struct {
+	at      *socket                // of the receiver's goroutine
+	next    atomic.Pointer[socket] // where it is to move; nil: it stays
+	mu      sync.Mutex             // of all below
+	now     *socket                // at, for the others
+	stopped bool
+	dropped uint64 // at the sockets before
+}
+
+// sit takes the first socket.
+func (s *seat) sit(at *socket) { s.at, s.now = at, at }
+
+// moveTo has the receiver go on at another socket, once it has read all of the one that it has, which it
+// then closes: nothing may arrive there any more. The channel is closed once it has moved.
+func (s *seat) moveTo(next *socket) (moved <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if before := s.next.Swap(next); before != nil {
+		before.close() // it has not gone there
+	}
+	s.now.stop() // it waits there
+	return s.now.left
+}
+
+func (s *seat) isToMove() bool { return s.next.Load() != nil }
+
+// move has the receiver go on at the next socket, and closes the one that it had.
+func (s *seat) move() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.at
+	s.at = s.next.Swap(nil)
+	s.now = s.at
+	if s.stopped {
+		s.now.stop()
+	}
+	s.dropped += old.drops()
+	old.close()
+	close(old.left)
+}
+
+// drops returns how many datagrams the kernel dropped before they were read.
+func (s *seat) drops() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dropped + s.now.drops()
+}
+
+// Stop implements Receiver.
+func (s *seat) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	s.now.stop()
+}
+
+// close closes the sockets, after the last Receive.
+func (s *seat) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropped += s.now.drops()
+	s.now.close()
+	if next := s.next.Swap(nil); next != nil {
+		next.close()
+	}
+}

@@ -1,0 +1,200 @@
+// Package inherit decides whether a userspace dataplane can go on with the TUN queues and UDP sockets that another
+// process has left open. Nothing is taken for granted of them: a service manager, or whoever started this process,
+// may have handed over any file under any name.
+package inherit
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
+	"github.com/overlayd/overlayd/dataplane/tun"
+	"github.com/overlayd/overlayd/dataplane/udp"
+)
+
+// What the flags of an exported queue say besides the offloads that were asked for, which are the low 8 bits: the
+// mode of the device.
+const (
+	flagVnet  = 1 << 32
+	flagMulti = 1 << 33
+)
+
+const (
+	queuePrefix  = "tun "
+	socketPrefix = "udp "
+)
+
+// QueueName is the name of the queues of a network's TUN device.
+func QueueName(vni uint32) string { return queuePrefix + dataplane.DeviceName(vni) }
+
+// SocketName is the name of the sockets that receive at an address.
+func SocketName(local netip.AddrPort) string { return socketPrefix + local.String() }
+
+// SocketNames are those of a port of underlays.
+func SocketNames(underlays []dataplane.Underlay, port uint16) (names []string) {
+	for _, u := range underlays {
+		names = append(names, SocketName(netip.AddrPortFrom(u.Local, port)))
+	}
+	return names
+}
+
+// IsTraffic reports whether packets come by a file of that name.
+func IsTraffic(name string) bool {
+	return strings.HasPrefix(name, queuePrefix) || strings.HasPrefix(name, socketPrefix)
+}
+
+// VNI returns whose queue a file of that name is.
+func VNI(name string) (vni uint32, ok bool) {
+	device, ok := strings.CutPrefix(name, queuePrefix)
+	if !ok {
+		return 0, false
+	}
+	_, number, _ := strings.Cut(device, ".")
+	n, err := strconv.ParseUint(number, 10, 24)
+	return uint32(n), err == nil && QueueName(uint32(n)) == name
+}
+
+// Flags are those of a queue of a device with that mode.
+func Flags(offloads uint8, mode tun.Mode) uint64 {
+	flags := uint64(offloads)
+	if mode.Vnet {
+		flags |= flagVnet
+	}
+	if mode.Multi {
+		flags |= flagMulti
+	}
+	return flags
+}
+
+// Identify names a file of a process that knows no names: a queue of a network's device, for which the process is taken
+// to have asked for these offloads, or a socket that receives at its port.
+func Identify(fd int, vni uint32, port uint16, offloads uint8) (name string, flags uint64, ok bool) {
+	device, mode, err := tun.Queue(fd)
+	if err == nil {
+		return QueueName(vni), Flags(offloads, mode), device == dataplane.DeviceName(vni)
+	}
+	local, err := udp.LocalAddr(fd)
+	if err != nil || local.Port() != port || udp.CheckInherited(fd, local) != nil {
+		return "", 0, false
+	}
+	return SocketName(local), 0, true
+}
+
+// Want is what a dataplane, or a port that several share, would open by itself.
+type Want struct {
+	VNI      uint32
+	Device   bool  // the queues of the device of VNI
+	Offloads uint8 // of the device
+
+	Locals []netip.AddrPort     // that sockets are bound to
+	Multi  bool                 // as many sockets as a device has queues; without Device
+	Pairs  func(multi bool) int // how many queues a device has, and sockets an address
+	Name   func(offloads uint8) string
+}
+
+// Files are what a dataplane goes on with.
+type Files struct {
+	exports []carrier.Export
+	Mode    tun.Mode // of the device
+}
+
+// Of returns the files of one name, in their order.
+func (f *Files) Of(name string) (files []*os.File) {
+	if f == nil {
+		return nil
+	}
+	for _, e := range f.exports {
+		if e.Name == name {
+			files = append(files, e.File)
+		}
+	}
+	return files
+}
+
+// Close closes the files, if they are still open.
+func (f *Files) Close() {
+	if f != nil {
+		carrier.CloseExports(f.exports)
+	}
+}
+
+// Take returns the exports if they are all that is wanted and nothing else, or why they are not. It closes nothing.
+func Take(exports []carrier.Export, w Want) (*Files, error) {
+	f := &Files{exports: exports}
+	for _, e := range exports {
+		if e.Version != carrier.ExportVersion {
+			return nil, fmt.Errorf("%q has version %d, not %d", e.Name, e.Version, carrier.ExportVersion)
+		}
+	}
+	total, multi := 0, w.Multi
+	if w.Device {
+		n, err := f.takeQueues(w)
+		if err != nil {
+			return nil, err
+		}
+		total, multi = n, f.Mode.Multi
+	}
+	n, err := f.checkSockets(w, w.Pairs(multi))
+	if err != nil {
+		return nil, err
+	}
+	if total += n; len(exports) != total {
+		return nil, fmt.Errorf("%d files are for this network, of %d", total, len(exports))
+	}
+	return f, nil
+}
+
+// takeQueues checks the queues of the device and finds the mode that this has.
+func (f *Files) takeQueues(w Want) (n int, err error) {
+	name := QueueName(w.VNI)
+	for _, e := range f.exports {
+		if e.Name != name {
+			continue
+		}
+		f.Mode = tun.Mode{Vnet: e.Flags&flagVnet != 0, Multi: e.Flags&flagMulti != 0}
+		if offloads := uint8(e.Flags); offloads != w.Offloads {
+			return 0, fmt.Errorf("%s has the offloads %s, not %s", name, w.Name(offloads), w.Name(w.Offloads))
+		}
+		n++
+	}
+	if want := w.Pairs(f.Mode.Multi); n != want {
+		return 0, fmt.Errorf("%s has %d queues, not %d", name, n, want)
+	}
+	return n, f.check(name, func(fd int) error { return tun.CheckQueue(fd, dataplane.DeviceName(w.VNI), f.Mode) })
+}
+
+// checkSockets checks the sockets, of which there is the same number for each address.
+func (f *Files) checkSockets(w Want, want int) (total int, err error) {
+	for _, local := range w.Locals {
+		name := SocketName(local)
+		if n := len(f.Of(name)); n != want {
+			return 0, fmt.Errorf("%s has %d sockets, not %d", name, n, want)
+		}
+		if err := f.check(name, func(fd int) error { return udp.CheckInherited(fd, local) }); err != nil {
+			return 0, err
+		}
+		total += want
+	}
+	return total, nil
+}
+
+// check runs a check of each file of one name.
+func (f *Files) check(name string, what func(fd int) error) error {
+	for i, file := range f.Of(name) {
+		conn, err := file.SyscallConn()
+		if err == nil {
+			var ferr error
+			err = conn.Control(func(fd uintptr) { ferr = what(int(fd)) })
+			err = errors.Join(err, ferr)
+		}
+		if err != nil {
+			return fmt.Errorf("file %d of %q: %w", i, name, err)
+		}
+	}
+	return nil
+}
