@@ -18,8 +18,8 @@ type claim struct {
 	subnet  netip.Prefix
 	vtep    dataplane.VTEP
 	source  netip.Addr // outer source of its packets, if it is not vtep.Addr
-	created int64      // the lease's CreateRevision, here so that to sort claims fetches no lease
-	kept    bool       // the lease is
+	created int64      // the lease's CreateRevision, here so that sorting the claims fetches no lease
+	kept    bool       // the lease is kept: see RIB.keep
 }
 
 // vtepMAC is the MAC of one underlay family's device.
@@ -28,8 +28,8 @@ type vtepMAC struct {
 	ipv6 bool
 }
 
-// admission decides which claims hold. The store is written by others, so that
-// nothing in it may cost another lease, this node's own subnet or its underlay.
+// admission decides which claims hold. Others write the store: nothing in it may cost another
+// lease anything, nor this node its own subnet or its underlay.
 type admission struct {
 	network  Network
 	prefixes []netip.Prefix // of network
@@ -39,13 +39,10 @@ type admission struct {
 	publics  bart.Table[string] // admitted public IPs inside the network, with the key of their lease
 	subnets  bart.Table[string] // admitted subnets, with the key of their lease
 	macs     map[vtepMAC]*claim // who has each MAC
-	rivals   []rival            // have a MAC of self
+	rivals   []Rival            // have a MAC of self
 	shared   bool               // MACs may be alike
 	rejected []Rejection
 }
-
-// reasonOwnMAC is the reason of leases that have a MAC of this node.
-const reasonOwnMAC = "own_mac"
 
 func newAdmission(n Network, u *Underlay, self Lease) *admission {
 	return &admission{network: n, prefixes: n.Prefixes(), underlay: u, self: self, ownKey: self.Key()}
@@ -82,7 +79,7 @@ func (a *admission) appendClaims(claims []claim, rec *ribLease) []claim {
 		}
 		vtep, ok := rec.route(&a.self, p.Addr().Is6())
 		if !ok {
-			a.reject(rec, p, refuse(noCommonFamily, "subnet %s: no public IP with backend data in a family in which this node has them too", p))
+			a.reject(rec, p, refuse(ReasonNoCommonFamily, "subnet %s: no public IP with backend data in a family in which this node has them too", p))
 			continue
 		}
 		c := claim{rec: rec, subnet: p, vtep: vtep, created: rec.CreateRevision, kept: rec.kept}
@@ -104,12 +101,12 @@ func (a *admission) isComing(c claim) bool {
 	if a.self.Subnet.IsValid() || a.self.IPv6Subnet.IsValid() {
 		return false
 	}
-	return a.self.vtep(c.vtep.Addr.Is6()) == c.vtep
+	return a.self.VTEP(c.vtep.Addr.Is6()) == c.vtep
 }
 
 // check judges one claim without regard to other leases.
 func (a *admission) check(c claim) error {
-	own, ownSubnet := a.self.vtep(c.vtep.Addr.Is6()), a.ownSubnet(c.subnet)
+	own, ownSubnet := a.self.VTEP(c.vtep.Addr.Is6()), a.ownSubnet(c.subnet)
 	r, on := a.network.family(c.subnet)
 	switch {
 	case !on:
@@ -133,12 +130,12 @@ func (a *admission) check(c claim) error {
 		return err
 	}
 	if !c.rec.kept {
-		a.rivals = append(a.rivals, rival{c.vtep, c.subnet, c.rec.key, c.rec.CreateRevision})
+		a.rivals = append(a.rivals, Rival{c.vtep, c.subnet, c.rec.key, c.rec.CreateRevision})
 	}
 	if a.shared {
 		return nil
 	}
-	return refuse(reasonOwnMAC, "VtepMAC %s of PublicIP %s is this node's own", c.vtep.MAC, c.vtep.Addr)
+	return refuse(ReasonOwnMAC, "VtepMAC %s of PublicIP %s is this node's own", c.vtep.MAC, c.vtep.Addr)
 }
 
 // ownSubnet returns the node's subnet of p's family, if it has one.
@@ -149,7 +146,7 @@ func (a *admission) ownSubnet(p netip.Prefix) netip.Prefix {
 	return a.self.Subnet
 }
 
-// checkPublicIP refuses what no packet may be sent to: addresses of no single other host.
+// checkPublicIP refuses addresses that no packet may be sent to: those that are not of one other host.
 func (a *admission) checkPublicIP(ip netip.Addr) error {
 	kind := ""
 	switch {
@@ -184,8 +181,8 @@ func (a *admission) admit(c *claim) error {
 	return nil
 }
 
-// admitMACs gives each MAC to one of the VTEPs that have it, and returns those of the admitted claims,
-// which are oldest first, that are left. last is what the last call of RIB.Peers returned.
+// admitMACs gives each MAC to one of the VTEPs that have it. admitted has the numbers of the admitted claims,
+// oldest first; it returns those that are left. last is what the last call of RIB.Peers returned.
 func (a *admission) admitMACs(claims []claim, admitted []int32, last []dataplane.Peer) []int32 {
 	a.macs = make(map[vtepMAC]*claim, len(admitted))
 	for _, i := range admitted {
@@ -209,8 +206,8 @@ func (a *admission) admitMACs(claims []claim, admitted []int32, last []dataplane
 	return left
 }
 
-// takesMAC reports whether c takes its MAC from an older claim: what is kept stands back, then who
-// has derived the MAC from its own address keeps it, then who has had it.
+// takesMAC reports whether c takes its MAC from an older claim. A lease in the store goes before one that is
+// kept; then a MAC that is derived from its own address before another; then the VTEP that had the MAC last.
 func (c *claim) takesMAC(older *claim, last []dataplane.Peer) bool {
 	for _, judge := range [...]func(*claim) bool{
 		func(c *claim) bool { return !c.rec.kept },

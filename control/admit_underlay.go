@@ -27,8 +27,8 @@ func (a *admission) checkUnderlay(c claim) error {
 	return nil
 }
 
-// admitUnderlay judges, of two leases of which one has the other's public IP in its subnet, the newer
-// one: it cannot work beside the older one, which must not lose anything by it.
+// admitUnderlay judges two leases if the subnet of one holds the public IP of the other. It refuses the
+// newer one: that cannot work beside the older one, which must not lose anything by it.
 func (a *admission) admitUnderlay(c *claim) error {
 	for p, key := range a.publics.Subnets(c.subnet) {
 		if a.covers(c.subnet, p.Addr()) {

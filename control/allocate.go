@@ -28,9 +28,9 @@ func fits(r subnetRange, enabled bool, p netip.Prefix) bool {
 // of a key that can be read, as far as n contains them. Anything else takes nothing,
 // so that no junk, and no lease of an earlier network, can keep nodes from a subnet.
 //
-// Where the key is good and the value cannot be read, the subnet stays taken: its owner
-// may be alive and put the value right. That is for one subnet only. Under a key
-// of more than one, such a value takes nothing.
+// If the key is good and the value cannot be read, the subnet stays taken: its owner
+// may be alive and put the value right. That holds for a key of one subnet only. Under a key
+// that covers several, such a value takes nothing.
 func AppendTaken(taken []netip.Prefix, n Network, key string, value []byte) []netip.Prefix {
 	v4, v6, err := ParseKey(key)
 	if err != nil {
@@ -117,7 +117,7 @@ func (r subnetRange) allocate(node Node, taken []netip.Prefix, pick func(n int) 
 	for _, s := range free {
 		total += s.last - s.first + 1
 	}
-	i := uint64(pick(int(min(total, math.MaxInt)))) // 2^62 fits but where int has 32 bits
+	i := uint64(pick(int(min(total, math.MaxInt)))) // 2^62 fits unless int has 32 bits
 	for _, s := range free {
 		if size := s.last - s.first + 1; i >= size {
 			i -= size
@@ -128,8 +128,8 @@ func (r subnetRange) allocate(node Node, taken []netip.Prefix, pick func(n int) 
 	return netip.Prefix{}, ErrNoSubnet
 }
 
-// freeFor returns what is free for a node on that underlay: none of it in an on-link prefix, if
-// there is such. ErrNoSubnet: nothing is.
+// freeFor returns what is free for a node on that underlay: if possible, none of it in an on-link
+// prefix. ErrNoSubnet: nothing is free.
 func (r subnetRange) freeFor(u *Underlay, taken []netip.Prefix) ([]span, error) {
 	needed := u.addrs(r.length)
 	taken = slices.Concat(taken, needed)

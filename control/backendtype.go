@@ -28,8 +28,8 @@ func (b Backend) leaseType() string {
 	return BackendVXLAN
 }
 
-// withNumber gives a backend without a VNI a number for what a host keeps of the network under
-// one: its rules, its claim. It follows from the addresses of the network, and is above the VNI of every overlay device.
+// withNumber gives a backend without a VNI a number: a host has its rules and its claim of a network under
+// one. It follows from the addresses of the network, and is above the VNI of every overlay device.
 func (b Backend) withNumber(n Network) Backend {
 	const first, last = dataplane.MaxDeviceVNI + 1, 1<<24 - 1
 	if b.IsVXLAN() {

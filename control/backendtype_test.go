@@ -2,7 +2,6 @@ package control
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -54,7 +53,7 @@ func TestPlainBackendsHaveNumbers(t *testing.T) {
 	}
 }
 
-// TestPeersOfHostGW: each family's subnet is reached by way of the address of its own family; MACs have no part in it.
+// TestPeersOfHostGW: IPv4 addresses lead to IPv4 subnets, and IPv6 addresses to IPv6 ones. MACs do not matter.
 func TestPeersOfHostGW(t *testing.T) {
 	n := dualConfig(t, "host-gw")
 	gateway := func(subnets string, public, public6 string, age int64) Lease {
@@ -122,15 +121,5 @@ func TestPeersOfAlloc(t *testing.T) {
 	}
 	if held := AppendHeld(nil, n, vxlan.Key(), value(vxlan)); len(held) != 0 {
 		t.Errorf("a lease of another backend holds %v", held)
-	}
-}
-
-// TestReasonOfLostPeers: a peer that no direct route leads to says why in its status.
-func TestReasonOfLostPeers(t *testing.T) {
-	for err, want := range map[error]string{dataplane.ErrOffLink: "off_link", dataplane.ErrRouteTaken: "route_taken", fmt.Errorf("x"): "not_programmed"} {
-		s := PeerStatus{State: PeerFailed, Subnet: netip.Prefix{}}
-		if s.explain(&dataplane.PeerError{Err: err}, Fault{}); s.Reason != want {
-			t.Errorf("%v: reason %s, want %s", err, s.Reason, want)
-		}
 	}
 }

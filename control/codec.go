@@ -66,7 +66,8 @@ func (d VTEPData) append(b []byte, name string) []byte {
 // be used: that is the RIB's part. A vxlan lease needs the data of one VTEP at least,
 // of either family whatever its subnets are; the backend data of another BackendType is
 // not looked at. Unknown fields are ignored, and PublicIP "0.0.0.0" reads as no
-// address; a stand-in reads as no VTEP (WithoutStandIns). Errors name the field and the value; their Reason is bad_key or bad_value.
+// address; a stand-in reads as no VTEP (WithoutStandIns). Errors name the field and the value;
+// their Reason is bad_key or bad_value.
 func ParseLease(key string, value []byte) (Lease, error) {
 	v4, v6, err := ParseKey(key)
 	if err != nil {

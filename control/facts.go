@@ -13,7 +13,7 @@ const FactsVersion = 1
 // NodeFacts is what an overlayd says of its node beside the lease, in the store's own
 // place for it. It is as little trusted as a lease.
 type NodeFacts struct {
-	V        int        // FactsVersion of the node; 0: no overlayd of today says anything, as of a flanneld's node
+	V        int        // FactsVersion of the node; 0: it has published no facts, for one because it runs a flanneld
 	Source   netip.Addr // outer IPv4 source of the node's packets, if it is not its PublicIP
 	SourceV6 netip.Addr // the same for IPv6
 }

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"log/slog"
 	"net/netip"
 	"time"
 
@@ -23,7 +22,7 @@ type Lease struct {
 	Backend     VTEPData     // of the IPv4 VTEP
 	BackendV6   VTEPData     // of the IPv6 VTEP
 
-	// Facts is what the node says of itself, which is no part of the entry's value.
+	// Facts is what the node says of itself, which is not in the entry's value.
 	Facts NodeFacts
 
 	// CreateRevision orders leases by age: of two that conflict the lower one holds.
@@ -59,20 +58,18 @@ func (l Lease) CIDRs() string {
 	return l.Subnet.String() + "," + l.IPv6Subnet.String()
 }
 
-// expiry is an attribute of a log line; a lease without an end has none.
-func (l Lease) expiry() slog.Attr {
-	if l.Expires.IsZero() {
-		return slog.Attr{}
-	}
-	return slog.Time("expires", l.Expires)
-}
-
 // anySubnet returns the IPv4 subnet, or else the IPv6 one.
 func (l *Lease) anySubnet() netip.Prefix {
 	if l.Subnet.IsValid() {
 		return l.Subnet
 	}
 	return l.IPv6Subnet
+}
+
+// SamePeer compares all that a peer is made of; a renewal changes none of it.
+func (l Lease) SamePeer(m Lease) bool {
+	l.ModRevision, l.Handle, l.Reserved, l.Expires = m.ModRevision, m.Handle, m.Reserved, m.Expires
+	return l == m
 }
 
 // VTEPData is the BackendData of a vxlan lease.

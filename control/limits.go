@@ -18,12 +18,12 @@ type limits struct {
 
 // apply gives admitted claims, oldest first, their sources.
 func (l *limits) apply(claims []claim, admitted []int32) {
-	lacks := [...]bool{!l.a.self.vtep(false).Addr.IsValid(), !l.a.self.vtep(true).Addr.IsValid()} // by family
+	lacks := [...]bool{!l.a.self.VTEP(false).Addr.IsValid(), !l.a.self.VTEP(true).Addr.IsValid()} // by family
 	for _, i := range admitted {
 		c := &claims[i]
-		if f := familyIndex(c.subnet.Addr()); lacks[f] && c.rec.Facts.V == 0 && c.rec.vtep(f == 1).Addr.IsValid() {
+		if f := familyIndex(c.subnet.Addr()); lacks[f] && c.rec.Facts.V == 0 && c.rec.VTEP(f == 1).Addr.IsValid() {
 			name := familyName(c.subnet.Addr().BitLen())
-			l.note(c, refuse(noCommonFamily, "%s runs no overlayd and so sends %s over %s alone, of which this node has no underlay address", c.rec.Identity(), name, name))
+			l.note(c, refuse(ReasonNoCommonFamily, "%s runs no overlayd and so sends %s over %s alone, of which this node has no underlay address", c.rec.Identity(), name, name))
 		}
 		if c.rec.Facts.source(c.vtep.Addr.Is6()).IsValid() {
 			c.source = l.source(c)
@@ -42,7 +42,7 @@ func (l *limits) note(c *claim, err error) {
 	l.found = append(l.found, Rejection{Key: c.rec.key, Subnet: c.subnet, Node: c.rec.Identity(), Err: err})
 }
 
-// source returns the outer source of c's packets, if it is another than the published address and
+// source returns the outer source of c's packets, if it differs from the published address and
 // may be c's: what one node says of itself must not cost another one its packets. Of two that say the
 // same the older one has it.
 func (l *limits) source(c *claim) netip.Addr {
@@ -53,7 +53,7 @@ func (l *limits) source(c *claim) netip.Addr {
 	if l.published == nil {
 		l.published, l.owner, l.refused = publishedIPs(l.leases), map[netip.Addr]netip.Addr{}, map[netip.Addr]struct{}{}
 	}
-	own := l.a.self.vtep(s.Is6()).Addr
+	own := l.a.self.VTEP(s.Is6()).Addr
 	_, published := l.published[s]
 	owner, taken := l.owner[s]
 	err := dataplane.CheckSource(s, own, l.a.self.Facts.source(s.Is6()))

@@ -9,12 +9,12 @@ import (
 )
 
 // KeepMACs returns l, which the node is about to publish in the place of old, with the MACs of
-// old: the peers know them. Of an address that the node no longer publishes a derived MAC
-// changes with it, because the next owner of that address derives the same. What came with the
+// old: the peers know them. A MAC that is derived from an address which the node no longer publishes
+// is replaced, because the next owner of that address derives the same. What came with the
 // device or the lease of a flanneld stays.
 func (n Node) KeepMACs(l, old Lease) Lease {
 	for _, ipv6 := range [...]bool{false, true} {
-		now, was := l.vtep(ipv6), old.vtep(ipv6)
+		now, was := l.VTEP(ipv6), old.VTEP(ipv6)
 		if !now.Addr.IsValid() {
 			continue
 		}
@@ -37,19 +37,19 @@ func isStale(m encap.MAC, v dataplane.VTEP, former []netip.Addr) bool {
 	})
 }
 
-// rival is a lease of another address with the MAC of this node's VTEP.
-type rival struct {
-	vtep    dataplane.VTEP
-	subnet  netip.Prefix
+// Rival is a lease of another address with the MAC of this node's VTEP.
+type Rival struct {
+	VTEP    dataplane.VTEP
+	Subnet  netip.Prefix // of the lease
 	key     string
 	created int64
 }
 
 // beats reports whether the rival keeps the MAC that it has in common with the own VTEP of the
 // lease self. Both nodes judge alike: who has derived it from its own address keeps it, else the older lease.
-func (r *rival) beats(self *Lease) bool {
-	own := self.vtep(r.vtep.Addr.Is6())
-	if theirs := isDerivedFromOwn(r.vtep); theirs != isDerivedFromOwn(own) {
+func (r *Rival) beats(self *Lease) bool {
+	own := self.VTEP(r.VTEP.Addr.Is6())
+	if theirs := isDerivedFromOwn(r.VTEP); theirs != isDerivedFromOwn(own) {
 		return theirs
 	}
 	if r.created != self.CreateRevision {
@@ -60,14 +60,17 @@ func (r *rival) beats(self *Lease) bool {
 
 func isDerivedFromOwn(v dataplane.VTEP) bool { return dataplane.IsDerived(v.MAC, v.Addr, v.VNI) }
 
-// giveWay returns self with other MACs in the place of those that it has in common with a rival
+// Rivals returns the leases that have a MAC of the node's own, as the last Peers found them.
+func (r *RIB) Rivals() []Rival { return r.rivals }
+
+// GiveWay returns self with other MACs in the place of those that it has in common with a rival
 // that beats it, or with any rival if all is true. to is the last rival that got its way; ok is
 // false if no MAC has changed, also because each one is in use.
-func (r *RIB) giveWay(self Lease, all bool) (l Lease, to rival, ok bool) {
+func (r *RIB) GiveWay(self Lease, all bool) (l Lease, to Rival, ok bool) {
 	l = self
 	for _, v := range r.rivals {
-		own := l.vtep(v.vtep.Addr.Is6())
-		if own.MAC != v.vtep.MAC || !all && !v.beats(&self) {
+		own := l.VTEP(v.VTEP.Addr.Is6())
+		if own.MAC != v.VTEP.MAC || !all && !v.beats(&self) {
 			continue
 		}
 		mac, free := r.freeMAC(own)
@@ -84,7 +87,7 @@ func (r *RIB) giveWay(self Lease, all bool) (l Lease, to rival, ok bool) {
 func (r *RIB) freeMAC(v dataplane.VTEP) (encap.MAC, bool) {
 	used := make(map[encap.MAC]bool, len(r.leases))
 	for _, rec := range r.leases {
-		used[rec.vtep(v.Addr.Is6()).MAC] = true
+		used[rec.VTEP(v.Addr.Is6()).MAC] = true
 	}
 	for n := range dataplane.MACs {
 		if m := dataplane.NthMAC(v.Addr, v.VNI, n); !used[m] {

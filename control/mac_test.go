@@ -66,7 +66,7 @@ func TestOneMACOfTwoPeers(t *testing.T) {
 	} {
 		for _, shared := range []bool{false, true} {
 			r := NewRIB(network(t, `{"Network":"10.3.0.0/16"}`))
-			r.sharedMACs = shared
+			r.SharedMACs = shared
 			r.Apply(Update{Leases: tt.first})
 			r.Peers(newcomer())
 			r.Apply(Update{Leases: tt.then})
@@ -111,8 +111,8 @@ func TestGiveWay(t *testing.T) {
 		r.Peers(self)
 		for _, late := range []bool{false, true} {
 			want := map[bool]encap.MAC{false: tt.now, true: tt.late}[late]
-			l, to, ok := r.giveWay(self, late)
-			if ok != (want != encap.MAC{}) || ok && (l.Backend.MAC != want || to.vtep.Addr != nodeAddr(2)) {
+			l, to, ok := r.GiveWay(self, late)
+			if ok != (want != encap.MAC{}) || ok && (l.Backend.MAC != want || to.VTEP.Addr != nodeAddr(2)) {
 				t.Errorf("%s, late %v: %v, MAC %s, want %s", tt.name, late, ok, l.Backend.MAC, want)
 			}
 		}
@@ -130,7 +130,7 @@ func TestGiveWayAtLast(t *testing.T) {
 	r := NewRIB(network(t, `{"Network":"10.3.0.0/16"}`))
 	r.Apply(Update{Reset: true, Leases: leases})
 	r.Peers(self)
-	if l, _, ok := r.giveWay(self, true); ok || l != self {
+	if l, _, ok := r.GiveWay(self, true); ok || l != self {
 		t.Errorf("takes %s, %v", l.Backend.MAC, ok)
 	}
 }

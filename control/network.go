@@ -25,7 +25,7 @@ type Network struct {
 type Backend struct {
 	Type    string // BackendVXLAN, BackendHostGW or BackendAlloc
 	Missing bool   // the config has no Backend: overlayd takes it for vxlan, flannel for udp
-	VNI     uint32 // 1 if the config has none; of what is not vxlan a number instead, see withNumber
+	VNI     uint32 // 1 if the config has none; without vxlan it is another number, see withNumber
 
 	Port          uint16 // UDP; 8472 if the config has none
 	MTU           int    // of the underlay; 0: that of the underlay interface

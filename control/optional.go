@@ -47,6 +47,13 @@ type LiveNodeFinder interface {
 	LiveNode(ctx context.Context, public netip.Addr) (id, name string, err error)
 }
 
+// Bequeather is a Store with whose lease the next process of this node can go on as it is.
+type Bequeather interface {
+	// Bequeath returns the handles of what the store keeps alive for this node besides the lease, for
+	// Node.Handed of the next process. From now on Close withdraws nothing.
+	Bequeath() []int64
+}
+
 // StoreReporter is a Store that says how it is.
 type StoreReporter interface {
 	// Status may be called at any time and waits for nothing.
@@ -61,4 +68,15 @@ type StoreStatus struct {
 	Since      time.Time `json:"since,omitzero"`       // when Connected or Err became what they are
 	Revision   int64     `json:"revision,omitempty"`   // of the store, as last seen
 	LastAnswer time.Time `json:"last_answer,omitzero"` // when the store answered last
+	Clones     []Clone   `json:"clones,omitempty"`     // the last ones, oldest first
+}
+
+// Clone is another host that was seen to run with this node's ID, because it has a copy of this node's file, or this host has
+// a copy of its file.
+type Clone struct {
+	Host     string     `json:"host"` // its name, safe to print
+	PublicIP netip.Addr `json:"public_ip,omitzero"`
+	Boot     string     `json:"boot,omitempty"` // ID of its last boot, safe to print
+	Since    time.Time  `json:"since"`          // when it was seen first
+	Gone     time.Time  `json:"gone,omitzero"`  // when it ceased to live; zero: it has not
 }

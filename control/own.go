@@ -20,12 +20,13 @@ const (
 // Ownership judges a lease that the store has; vteps is what the node is about to
 // publish. The node's own is, first, a lease with its public IP (Lease.SamePublicIP).
 //
-// A node whose public IP has changed has its last lease still: the one of its previous
+// A node whose public IP has changed still has its last lease: the one of its previous
 // subnets, if they fit the network. The store may know that the node wrote it: wrote. Else
 // it is the node's if it has the MAC that its device has kept. A MAC that
-// overlayd has derived from the earlier address changes with it, so that one proves
-// only that some overlayd wrote the lease; whoever else did gives a sign of life under
-// that address. Any other MAC is somebody else's, a flanneld's for one.
+// overlayd has derived from an address that the node has had changes with the address, so that one
+// proves only that some overlayd wrote the lease; if another node did, it gives a sign of life under
+// that address. Under any other address it is the lease of whoever has got the subnet since. That no sign of
+// life is there says nothing then: the daemon may be restarting. Any other MAC is somebody else's, such as a flanneld's.
 func (n Node) Ownership(network Network, vteps []dataplane.VTEP, l Lease, wrote bool) Ownership {
 	switch {
 	case l.SamePublicIP(Lease{PublicIP: n.PublicIP, PublicIPv6: n.PublicIPv6}):
@@ -34,25 +35,25 @@ func (n Node) Ownership(network Network, vteps []dataplane.VTEP, l Lease, wrote 
 		return NotOwn
 	case wrote || slices.ContainsFunc(vteps, l.hasMAC):
 		return Own
-	case l.isDerived():
+	case l.isDerived() && slices.Contains(n.Former, l.Identity()):
 		return OwnUnlessLive
 	}
 	return NotOwn
 }
 
-// had reports whether p is of the last run; of a family without a subnet it is.
+// had reports whether p is of the last run. It is true for a family without a subnet.
 func (n Node) had(p netip.Prefix) bool { return !p.IsValid() || slices.Contains(n.Previous, p) }
 
 // hasMAC reports whether the lease has v's MAC in v's family.
 func (l Lease) hasMAC(v dataplane.VTEP) bool {
-	mac := l.vtep(v.Addr.Is6()).MAC
+	mac := l.VTEP(v.Addr.Is6()).MAC
 	return mac.IsUnicast() && mac == v.MAC
 }
 
 // isDerived reports whether every VTEP of the lease has a MAC that overlayd derives.
 func (l Lease) isDerived() bool {
 	derived := false
-	for _, v := range [...]dataplane.VTEP{l.vtep(false), l.vtep(true)} {
+	for _, v := range [...]dataplane.VTEP{l.VTEP(false), l.VTEP(true)} {
 		if !v.Addr.IsValid() {
 			continue
 		}

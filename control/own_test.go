@@ -11,6 +11,7 @@ import (
 // TestOwnership has a node that published 192.0.2.1 and now publishes 192.0.2.2.
 func TestOwnership(t *testing.T) {
 	was, is, is6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::2")
+	since := netip.MustParseAddr("192.0.2.3")
 	kept, kept6, random := encap.MAC{2, 1}, encap.MAC{2, 6}, encap.MAC{2, 9}
 	none := netip.Prefix{}
 	v4 := network(t, `{"Network":"10.3.0.0/16"}`)
@@ -44,6 +45,7 @@ func TestOwnership(t *testing.T) {
 		{"kept MAC, had, of another network", v4, lease(was, kept, prefix("10.9.4.0/24"), none), NotOwn},
 		{"the other family's MAC", v4, lease(was, kept6, had, none), NotOwn},
 		{"derived MAC", v4, lease(was, derived, had, none), OwnUnlessLive},
+		{"derived MAC, of a node that has got the subnet since", v4, lease(since, dataplane.MAC(since, 1), had, none), NotOwn},
 		{"derived MAC, not had", v4, lease(was, derived, prefix("10.3.9.0/24"), none), NotOwn},
 		{"MAC derived from another address", v4, lease(was, dataplane.MAC(is, 1), had, none), NotOwn},
 		{"random MAC", v4, lease(was, random, had, none), NotOwn},
@@ -57,7 +59,7 @@ func TestOwnership(t *testing.T) {
 		{"IPv6 only", v6, lease(was, kept, none, had6), OwnUnlessLive},
 		{"IPv6 only, kept", v6, with6(lease(was, kept, none, had6), kept6), Own},
 	} {
-		n := Node{PublicIP: is, PublicIPv6: is6, Previous: []netip.Prefix{had6, had, prefix("10.9.4.0/24")}}
+		n := Node{PublicIP: is, PublicIPv6: is6, Former: []netip.Addr{was, netip.MustParseAddr("2001:db8::1")}, Previous: []netip.Prefix{had6, had, prefix("10.9.4.0/24")}}
 		vteps := []dataplane.VTEP{{Addr: is, MAC: kept, VNI: 1}, {Addr: is6, MAC: kept6, VNI: 1}, {Addr: is}, {Addr: is6}}
 		if got := n.Ownership(tt.network, vteps, tt.lease, false); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)

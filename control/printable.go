@@ -6,14 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-const printableBytes = 256 // of each text from the store that is logged
+// FaultBytes is the limit of a text that says why something does not work: it may say what to do.
+const FaultBytes = 1024
 
-// printable makes text from the store safe to log: control characters and invalid
-// UTF-8 are escaped, and it is cut at printableBytes.
-func printable(s string) string { return printableTo(s, printableBytes) }
-
-// printableTo is printable with another limit, in bytes.
-func printableTo(s string, limit int) string {
+// Printable makes text from the store safe to log: control characters and invalid
+// UTF-8 are escaped, and it is cut at limit bytes.
+func Printable(s string, limit int) string {
 	const cut = "…"
 	b := make([]byte, 0, min(len(s), limit))
 	for len(s) > 0 {

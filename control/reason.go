@@ -24,8 +24,18 @@ func WithReason(reason string, err error) error { return &reasonError{reason, er
 // ReasonUnreachable is the Reason of an error of a Store that cannot be reached.
 const ReasonUnreachable = "store_unreachable"
 
-// Kind returns what stays the same of an error while its cause lasts, by which a log tells whether it is another
-// one: its text, but for a store that cannot be reached, whose endpoints take turns in the text.
+// The Reasons of those rejections and limits of the RIB that are not logged like the others.
+const (
+	// ReasonOwnMAC is that of leases that have a MAC of this node.
+	ReasonOwnMAC = "own_mac"
+	// ReasonNoCommonFamily is that of peers that have no family of the underlay in common with this
+	// node, and of a peer's subnet whose packets come over a family that this node lacks.
+	ReasonNoCommonFamily = "no_common_family"
+)
+
+// Kind returns the part of an error that stays the same while its cause lasts: a log tells by it whether the
+// fault is another one. It is the text; if a store cannot be reached it is the Reason, as the text names
+// whichever endpoint failed last.
 func Kind(err error) string {
 	if Reason(err) == ReasonUnreachable {
 		return ReasonUnreachable
@@ -44,9 +54,11 @@ func Reason(err error) string {
 		reason string
 	}{
 		{ErrNoNetwork, "no_network_config"},
+		{ErrCloned, "cloned"}, // it is ErrTaken, too
 		{ErrTaken, "address_in_use"},
 		{ErrNoSubnet, "no_free_subnet"},
 		{ErrLost, "lease_lost"},
+		{ErrGone, "lease_gone"},
 		{ErrNetworkChanged, "network_config_changed"},
 		{dataplane.ErrOffLink, "off_link"},
 		{dataplane.ErrRouteTaken, "route_taken"},

@@ -2,6 +2,8 @@ package control
 
 import (
 	"cmp"
+	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -14,22 +16,28 @@ type RIB struct {
 	network Network
 	// Underlay is what this node needs: Peers refuses a lease that takes it away.
 	Underlay Underlay
+	// SharedMACs: the dataplane knows VTEPs by their addresses, and so their MACs may be alike.
+	SharedMACs bool
 
-	leases map[string]*ribLease // by key
-	bad    map[string]BadLease  // unreadable now, by key; leases may hold what was read before
-	kept   int                  // leases that are kept though the store has lost them
+	leases  map[string]*ribLease // by key
+	bad     map[string]BadLease  // unreadable now, by key; leases may hold what was read before
+	kept    int                  // leases that are kept though the store has lost them
+	doubted int                  // further ones that are used until Resolve
+	newest  int64                // the highest CreateRevision that the store has shown
+	loss    loss                 // the leases that went lately
+	older   map[string]Lease     // see RIB.staysBefore
 
-	sharedMACs bool             // the dataplane knows VTEPs by their addresses: their MACs may be alike
-	rivals     []rival          // of the last call of Peers
-	last       []dataplane.Peer // what it returned
-	limits     []Rejection      // see Limits
+	rivals []Rival          // of the last call of Peers
+	last   []dataplane.Peer // what it returned
+	limits []Rejection      // see Limits
 }
 
 // ribLease is a lease with its key, which is expensive to build.
 type ribLease struct {
 	Lease
-	key  string
-	kept bool // see RIB.keep
+	key     string
+	kept    bool // see RIB.keep
+	doubted bool // kept, but only until Resolve
 }
 
 // Rejection says why a lease, or one family of it, is not used.
@@ -47,12 +55,12 @@ func NewRIB(n Network) *RIB {
 
 // Apply takes u over and reports whether that changed anything that Peers
 // depends on. What was known under a key that is now unreadable stays: one bad
-// write must not cut off a node that works. In an Update that is no Reset a
+// write must not cut off a node that works. In an Update that is not a Reset a
 // deleted key is gone even if Leases names it too.
 //
-// Where a Reset lacks more than half of all leases, or has them as new entries, those that it
-// lacks are kept: that is a store that has lost its data, and whose nodes are about to register
-// again. The follower drops them when they have had time for that.
+// If a Reset lacks more than half of all leases, or has them as new entries, the store has lost its
+// data and its nodes are about to register again: the leases that it lacks are kept, until DropKept. So
+// are leases that are deleted or expire one by one, if they are more than half: see loss.
 func (r *RIB) Apply(u Update) (changed bool) {
 	old := r.leases
 	if u.Reset {
@@ -66,93 +74,143 @@ func (r *RIB) Apply(u Update) (changed bool) {
 			r.leases[b.Key] = known
 		}
 	}
+	newest := int64(0)
 	again := 0                             // entries that were written again
 	all := make([]ribLease, len(u.Leases)) // one allocation for all
 	for i, l := range u.Leases {
 		key := l.Key()
 		delete(r.bad, key)
+		delete(r.loss.leases, key)
+		newest = max(newest, l.CreateRevision)
 		known, ok := old[key]
-		if !ok || !sameLease(known.Lease, l) {
+		if ok && r.staysBefore(known, l, u) {
+			r.leases[key] = known
+			continue
+		}
+		if !ok || !known.SamePeer(l) {
 			changed = true
 		}
 		if ok {
-			r.back(known, u)
-			if known.CreateRevision != l.CreateRevision {
+			if known.CreateRevision != l.CreateRevision && !known.kept {
 				again++
 			}
+			r.back(known, u)
 		}
 		all[i] = ribLease{Lease: l, key: key}
 		r.leases[key] = &all[i]
 	}
 	if u.Reset {
-		r.keep(old, again)
+		if newest < r.newest {
+			r.loss = loss{} // the store counts from the beginning again
+		}
+		r.keep(old, again, u.Older)
+		r.newest = newest
 		return changed || len(r.leases) != len(old)
 	}
+	r.newest = max(r.newest, newest)
 	for _, key := range u.Deleted {
 		delete(r.bad, key)
+		if r.isOlderGone(key) {
+			continue
+		}
 		if known, ok := r.leases[key]; ok {
-			r.forget(known)
+			r.lose(known, len(r.leases)-r.kept-r.doubted)
 			changed = true
 		}
 	}
 	return changed
 }
 
-// keep takes over from before a Reset what was kept already, and what it lacks if that and
-// what was written again are more than half.
-func (r *RIB) keep(old map[string]*ribLease, again int) {
+// keep ends a Reset. It takes over from old the leases that were kept already. It keeps those that the
+// Reset lacks if they and the entries that were written again are more than half, or if the Reset is
+// of an earlier time; else it loses each.
+func (r *RIB) keep(old map[string]*ribLease, again int, older bool) {
 	var lacking []*ribLease
-	r.kept = 0
+	before := len(old) - r.kept - r.doubted
+	r.kept, r.doubted = 0, 0
 	for key, rec := range old {
-		switch _, ok := r.leases[key]; {
+		switch now, ok := r.leases[key]; {
+		case ok && now == rec && rec.kept:
+			r.count(rec)
 		case ok:
 		case rec.kept:
 			r.leases[key] = rec
-			r.kept++
+			r.count(rec)
 		default:
 			lacking = append(lacking, rec)
 		}
 	}
-	if 2*(len(lacking)+again) <= len(old) {
-		return
-	}
 	for _, rec := range lacking {
-		rec.kept = true
 		r.leases[rec.key] = rec
+		if older || 2*(len(lacking)+again) > before {
+			r.retain(rec)
+		} else {
+			r.lose(rec, before)
+		}
+	}
+}
+
+// retain keeps a lease that the store has lost.
+func (r *RIB) retain(rec *ribLease) {
+	if rec.doubted {
+		r.doubted--
+	}
+	rec.kept, rec.doubted = true, false
+	r.leases[rec.key] = rec
+	r.kept++
+}
+
+// back notes that u has the key of rec again. In a Reset, keep counts the kept leases afterwards.
+func (r *RIB) back(rec *ribLease, u Update) {
+	if !u.Reset {
+		r.uncount(rec)
+	}
+	rec.kept, rec.doubted = false, false
+}
+
+func (r *RIB) forget(rec *ribLease) {
+	r.uncount(rec)
+	delete(r.leases, rec.key)
+}
+
+// count adds a lease to the number of those that are kept, or used until Resolve.
+func (r *RIB) count(rec *ribLease) {
+	if rec.doubted {
+		r.doubted++
+	} else {
 		r.kept++
 	}
 }
 
-// back notes that u, whose keep is yet to come in a Reset, has the key of rec again.
-func (r *RIB) back(rec *ribLease, u Update) {
-	if rec.kept && !u.Reset {
+// uncount takes a lease out of the numbers of those that are kept, or used until Resolve.
+func (r *RIB) uncount(rec *ribLease) {
+	switch {
+	case rec.doubted:
+		r.doubted--
+	case rec.kept:
 		r.kept--
 	}
-	rec.kept = false
 }
 
-func (r *RIB) forget(rec *ribLease) {
-	if rec.kept {
-		r.kept--
-	}
-	delete(r.leases, rec.key)
-}
+// Kept returns the number of leases that are kept though the store has lost them.
+func (r *RIB) Kept() int { return r.kept }
 
-// drop forgets the leases that are kept though the store has lost them.
-func (r *RIB) drop() {
+// DropKept forgets the leases that are kept though the store has lost them.
+func (r *RIB) DropKept() {
 	for _, rec := range r.leases {
 		if rec.kept {
 			r.forget(rec)
 		}
 	}
+	r.useOlder()
 }
 
-// keptSubnets returns the subnets of the leases that are kept, nil if none are kept.
-func (r *RIB) keptSubnets() map[netip.Prefix]struct{} {
-	if r.kept == 0 {
+// KeptSubnets returns the subnets of the leases that are kept, nil if none are kept.
+func (r *RIB) KeptSubnets() map[netip.Prefix]struct{} {
+	if r.kept+r.doubted == 0 {
 		return nil
 	}
-	subnets := make(map[netip.Prefix]struct{}, r.kept)
+	subnets := make(map[netip.Prefix]struct{}, r.kept+r.doubted)
 	for _, rec := range r.leases {
 		if rec.kept {
 			subnets[rec.Subnet], subnets[rec.IPv6Subnet] = struct{}{}, struct{}{}
@@ -161,17 +219,28 @@ func (r *RIB) keptSubnets() map[netip.Prefix]struct{} {
 	return subnets
 }
 
-// sameLease compares all that a peer is made of; a renewal changes none of it.
-func sameLease(a, b Lease) bool {
-	a.ModRevision, a.Handle, a.Reserved, a.Expires = b.ModRevision, b.Handle, b.Reserved, b.Expires
-	return a == b
-}
-
 // Len returns the number of leases, and of entries that are unreadable now.
 func (r *RIB) Len() (leases, bad int) { return len(r.leases), len(r.bad) }
 
-// holds reports whether the store's entry of l is there and says what l says.
-func (r *RIB) holds(l Lease) bool {
+// Leases returns all leases in no certain order, those that are kept included, and those that the store has lost since
+// the last Settle: if more follow, they are kept, too.
+func (r *RIB) Leases() iter.Seq[Lease] {
+	return func(yield func(Lease) bool) {
+		for _, all := range [...]map[string]*ribLease{r.leases, r.loss.leases} {
+			for _, rec := range all {
+				if !yield(rec.Lease) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Bad returns the entries that are unreadable now, in no certain order.
+func (r *RIB) Bad() []BadLease { return slices.Collect(maps.Values(r.bad)) }
+
+// Holds reports whether the store's entry of l is there and says what l says.
+func (r *RIB) Holds(l Lease) bool {
 	key := l.Key()
 	if _, bad := r.bad[key]; bad {
 		return false
@@ -186,17 +255,24 @@ func (r *RIB) holds(l Lease) bool {
 	return seen == l
 }
 
+// Lacks reports whether the store has nothing under the key of l.
+func (r *RIB) Lacks(l Lease) bool {
+	known, ok := r.leases[l.Key()]
+	_, bad := r.bad[l.Key()]
+	return !bad && (!ok || known.kept)
+}
+
 // Peers returns every VTEP other than the node's own with the subnets behind it,
 // sorted by address, and why other leases are not used, sorted by key. self has the
 // node's VTEPs, and its subnets unless it has no lease now.
 //
 // Each family of a lease is admitted on its own. Of leases that overlap the oldest holds, so
-// that no newcomer takes over what works. Of VTEPs with the same MAC that one holds which has
-// derived it from its own address, else the one that the last call has returned, else
+// that no newcomer takes over what works. If VTEPs have the same MAC, the one that has derived it
+// from its own address holds, else the one that the last call has returned, else
 // the one of the oldest lease. The same MAC, VNI and public IP in several leases make one Peer.
 func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 	a := newAdmission(r.network, &r.Underlay, self)
-	a.shared = r.sharedMACs || !r.network.Backend.IsVXLAN()
+	a.shared = r.SharedMACs || !r.network.Backend.IsVXLAN()
 	claims := make([]claim, 0, len(r.leases))
 	for _, rec := range r.leases {
 		if a.isOwn(rec) {
@@ -229,8 +305,8 @@ func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 // Limits returns what does not work with the peers that the last Peers returned, sorted by key.
 func (r *RIB) Limits() []Rejection { return r.limits }
 
-// byAge returns the numbers of the claims, oldest first, and last those of kept leases, which
-// stand back behind whatever the store has. Numbers are sorted and not
+// byAge returns the numbers of the claims, oldest first. Those of kept leases come last: they give
+// way to whatever the store has. Numbers are sorted and not
 // claims, whose pointers would cost a write barrier for each exchange.
 func byAge(claims []claim) []int32 {
 	order := make([]int32, len(claims))

@@ -3,31 +3,9 @@ package control
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
-	"time"
 )
-
-func TestRenewIn(t *testing.T) {
-	for _, tt := range []struct{ ttl, margin, want time.Duration }{
-		{24 * time.Hour, time.Hour, 23 * time.Hour},
-		{time.Hour, time.Hour, 30 * time.Minute},
-		{time.Hour, 40 * time.Minute, 30 * time.Minute},
-		{10 * time.Second, time.Hour, 5 * time.Second},
-		{0, time.Hour, 0},
-		{-time.Minute, time.Hour, 0},
-	} {
-		if got := renewIn(tt.ttl, tt.margin); got > tt.want || got < tt.want*19/20 {
-			t.Errorf("renewIn(%v, %v) = %v, want %v less up to 5 %%", tt.ttl, tt.margin, got, tt.want)
-		}
-	}
-	for ttl, high := range map[time.Duration]time.Duration{24 * time.Hour: time.Minute, time.Minute: 3 * time.Second, 0: 100 * time.Millisecond} {
-		if b := renewRetry(ttl); b.High != high || b.Low > b.High {
-			t.Errorf("renewRetry(%v) = %v..%v, want up to %v", ttl, b.Low, b.High, high)
-		}
-	}
-}
 
 func TestPrintable(t *testing.T) {
 	for in, want := range map[string]string{
@@ -40,8 +18,8 @@ func TestPrintable(t *testing.T) {
 		strings.Repeat("x", 254): strings.Repeat("x", 253) + "…",
 		strings.Repeat("é", 500): strings.Repeat("é", 126) + "…",
 	} {
-		if got := printable(in); got != want {
-			t.Errorf("printable(%q) = %q, want %q", in, got, want)
+		if got := Printable(in, 256); got != want {
+			t.Errorf("Printable(%q) = %q, want %q", in, got, want)
 		}
 	}
 }
@@ -56,16 +34,5 @@ func TestKindOutlastsTheText(t *testing.T) {
 	}
 	if a, b := Kind(errors.New("dial a")), Kind(errors.New("dial b")); a == b {
 		t.Errorf("one kind %q of two errors", a)
-	}
-}
-
-// TestExpiryOfLease: a lease without an end says nothing about it.
-func TestExpiryOfLease(t *testing.T) {
-	for _, l := range []Lease{{}, {Expires: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}} {
-		var b strings.Builder
-		slog.New(slog.NewTextHandler(&b, nil)).Info("x", l.expiry(), "y", 1)
-		if has := strings.Contains(b.String(), "expires="); has != !l.Expires.IsZero() || !strings.HasSuffix(b.String(), "y=1\n") {
-			t.Errorf("%v: %s", l.Expires, b.String())
-		}
 	}
 }

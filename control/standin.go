@@ -48,7 +48,7 @@ func (l Lease) WithStandIns() Lease {
 	if l.BackendType != BackendVXLAN || !l.Subnet.IsValid() || !l.IPv6Subnet.IsValid() {
 		return l
 	}
-	v4, v6 := l.vtep(false).Addr.IsValid(), l.vtep(true).Addr.IsValid()
+	v4, v6 := l.VTEP(false).Addr.IsValid(), l.VTEP(true).Addr.IsValid()
 	switch {
 	case v4 && !v6 && !l.PublicIPv6.IsValid() && l.BackendV6 == (VTEPData{}):
 		l.PublicIPv6, l.BackendV6 = standIn6(l.PublicIP), l.Backend
@@ -64,7 +64,7 @@ func (l Lease) WithoutStandIns() Lease {
 	if discardPrefix.Contains(l.PublicIPv6) {
 		l.PublicIPv6, l.BackendV6 = netip.Addr{}, VTEPData{}
 	}
-	if standIns4.Contains(l.PublicIP) && l.vtep(true) != (dataplane.VTEP{}) && l.PublicIP == standIn4(l.PublicIPv6) {
+	if standIns4.Contains(l.PublicIP) && l.VTEP(true) != (dataplane.VTEP{}) && l.PublicIP == standIn4(l.PublicIPv6) {
 		l.PublicIP, l.Backend = netip.Addr{}, VTEPData{}
 	}
 	return l

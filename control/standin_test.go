@@ -9,8 +9,8 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-// TestStandInsAreRead: what overlayd before this form, and others, wrote for a dual-stack node
-// of one underlay family reads as the same lease, and a VTEP that is no stand-in stays.
+// TestStandInsAreRead: what older versions of overlayd, and others, wrote for a dual-stack node
+// of one underlay family reads as the same lease. A VTEP that is not a stand-in stays.
 func TestStandInsAreRead(t *testing.T) {
 	const key = "10.6.10.0-24&fd10:6:0:8::-64"
 	data := func(last string) string { return `{"VNI":7,"VtepMAC":"8e:42:bf:15:f2:` + last + `"}` }

@@ -23,12 +23,14 @@ type Store interface {
 	// node has had are free for others afterwards.
 	// A reservation of the node stays one: the lease never expires.
 	// A subnet that Node.CheckSubnets refuses is neither taken up nor chosen.
-	// ErrTaken: another live node has the same public IP. ErrNoSubnet: none is free.
+	// ErrTaken: another live node has the same public IP. It is ErrCloned too if that node also has the ID of this one: to
+	// try again is of no use. ErrNoSubnet: none is free.
 	Acquire(ctx context.Context, node Node, vteps []dataplane.VTEP) (Lease, error)
-	// Renew extends a lease that Acquire or Renew returned, and puts it back where
+	// Renew extends a lease that Acquire or Renew returned, and puts it back if
 	// it has expired and is still free. Its MACs may be others than before: they are then
-	// published. ErrLost: somebody else has the subnet now.
-	// It never writes over what it does not own.
+	// published. ErrLost: somebody else has the subnet now. ErrGone: nobody has it, and the store
+	// refuses to write the entry again. What is as it should be is not written, and so
+	// needs no store that can be written to. It never writes over what it does not own.
 	Renew(ctx context.Context, l Lease) (Lease, error)
 	// Release gives the lease back. Releasing a lease that is gone is not an error. A
 	// reservation stays: only what peers need to send to the node is removed.
@@ -43,8 +45,10 @@ type Store interface {
 var (
 	ErrNoNetwork = errors.New("no network config in the store")
 	ErrTaken     = errors.New("public IP is in use by another live node")
+	ErrCloned    = errors.New("it runs with a copy of this host's node file, or this host with a copy of its file")
 	ErrNoSubnet  = errors.New("no free subnet in the network")
 	ErrLost      = errors.New("lease lost to somebody else")
+	ErrGone      = errors.New("lease is gone and cannot be written again")
 
 	// ErrNetworkChanged: the network config is not what the caller works with any more.
 	ErrNetworkChanged = errors.New("network config has changed")
@@ -59,9 +63,11 @@ type Node struct {
 	Source     netip.Addr // outer IPv4 source of this node's packets, if it is not PublicIP
 	SourceV6   netip.Addr // the same for IPv6
 	Process    Process
+	Handed     []int64        // handles of what the process before has handed over to this one in the store
 	Previous   []netip.Prefix // subnets of the last run, from the subnet file; masked
 	Former     []netip.Addr   // public IPs that it has had and has no more
 	Underlay   Underlay       // what no subnet may take away from it
+	Network    Network        // the only config in which it wants a lease; zero: whichever the store has
 }
 
 // Process tells one daemon on one host from all others. Any field may be empty.
@@ -81,6 +87,7 @@ type Process struct {
 // unreadable, so what was known under it stays.
 type Update struct {
 	Reset   bool       // Leases is the complete set
+	Older   bool       // of a Reset: it is of a time before what was sent last, as the store was restored from a snapshot
 	Leases  []Lease    // added or changed
 	Deleted []string   // keys, as Lease.Key returns them; empty in a Reset
 	Bad     []BadLease // entries that could not be read

@@ -40,7 +40,7 @@ func (h *StoreHealth) set(connected bool, err error) {
 	}
 	h.status.Connected, h.status.Err = connected, ""
 	if err != nil {
-		h.status.Err = printableTo(err.Error(), loudBytes)
+		h.status.Err = Printable(err.Error(), FaultBytes)
 	}
 }
 

@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +14,7 @@ import (
 func TestStoreHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &control.StoreHealth{Kind: "etcd"}
-		if got := h.Status(); got != (control.StoreStatus{Kind: "etcd"}) {
+		if got := h.Status(); !reflect.DeepEqual(got, control.StoreStatus{Kind: "etcd"}) {
 			t.Errorf("before any call: %+v", got)
 		}
 		begin := time.Now()
@@ -33,7 +34,7 @@ func TestStoreHealth(t *testing.T) {
 			time.Sleep(time.Second)
 			step.report()
 			step.want.Kind = "etcd"
-			if got := h.Status(); got != step.want {
+			if got := h.Status(); !reflect.DeepEqual(got, step.want) {
 				t.Errorf("step %d: %+v\nwant %+v", i, got, step.want)
 			}
 		}

@@ -27,14 +27,14 @@ func (n Network) ipv6() (subnetRange, bool) {
 }
 
 // Contains reports whether p can be a subnet of the network: strictly inside it, in
-// a family that is enabled. What is not is neither used nor avoided by anybody. Where
+// a family that is enabled. A prefix that cannot is neither used nor avoided by anybody. If
 // others give out the subnets (ParsePodNetwork), one may be the whole network.
 func (n Network) Contains(p netip.Prefix) bool {
 	r, on := n.family(p)
 	return on && r.contains(p)
 }
 
-// family returns the part of n that p's family concerns.
+// family returns the part of n that concerns p's family.
 func (n Network) family(p netip.Prefix) (subnetRange, bool) {
 	if p.Addr().Is6() {
 		return n.ipv6()

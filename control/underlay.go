@@ -18,6 +18,11 @@ type Underlay struct {
 	OnLink []netip.Prefix // what the underlay interface reaches without a gateway; masked
 }
 
+// Equal reports whether both say the same.
+func (u Underlay) Equal(v Underlay) bool {
+	return slices.Equal(u.Needs, v.Needs) && slices.Equal(u.OnLink, v.OnLink)
+}
+
 // Need is an address that is reached without the overlay.
 type Need struct {
 	Addr netip.Addr
@@ -64,7 +69,7 @@ func (u *Underlay) text() string {
 	return strings.Join(all, "; ")
 }
 
-// Inside returns what lies in one of the networks: of the host and of its peers.
+// Inside returns the addresses and on-link prefixes of the host, and the addresses of its peers, that lie in one of the networks.
 func (u *Underlay) Inside(networks []netip.Prefix, peers []dataplane.Peer) (out []netip.Prefix) {
 	add := func(p netip.Prefix) {
 		if slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Bits() <= p.Bits() && n.Contains(p.Addr()) }) {

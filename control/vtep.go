@@ -8,9 +8,9 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 )
 
-// vtep returns the VTEP that the lease publishes in one family. Without one its Addr is not valid. One of
+// VTEP returns the VTEP that the lease publishes in one family. Without one its Addr is not valid. One of
 // host-gw is an address alone.
-func (l *Lease) vtep(ipv6 bool) dataplane.VTEP {
+func (l *Lease) VTEP(ipv6 bool) dataplane.VTEP {
 	addr, data := l.PublicIP, l.Backend
 	if ipv6 {
 		addr, data = l.PublicIPv6, l.BackendV6
@@ -38,18 +38,21 @@ func (l *Lease) setVTEP(v dataplane.VTEP, public netip.Addr) {
 // ok is false if the two have no family in common.
 func (l *Lease) route(self *Lease, ipv6 bool) (v dataplane.VTEP, ok bool) {
 	for _, family := range [...]bool{ipv6, !ipv6} {
-		if v := l.vtep(family); v.Addr.IsValid() && self.vtep(family).Addr.IsValid() {
+		if v := l.VTEP(family); v.Addr.IsValid() && self.VTEP(family).Addr.IsValid() {
 			return v, family == ipv6 || l.BackendType != BackendHostGW
 		}
 	}
 	return dataplane.VTEP{}, false
 }
 
-// Publish returns what node publishes in a lease of n, which has all but the subnets: of
-// each enabled family the VTEP of that family, or else that of the other. Other vteps are left out, and a MAC that is derived
-// from a former address is replaced. An error means that there is no VTEP, or no public
-// IP of node for it.
+// Publish returns the lease that node publishes in network n, all but its subnets. It has for
+// each enabled family the VTEP of that family, or else that of the other. Other vteps are left out, and
+// a MAC that is derived from a former address is replaced. An error means that there is no VTEP, or no
+// public IP of node for it; ErrNetworkChanged that node wants no lease in n.
 func (n Network) Publish(node Node, vteps []dataplane.VTEP) (Lease, error) {
+	if node.Network != (Network{}) && node.Network != n {
+		return Lease{}, fmt.Errorf("%w: it was %+v, now it is %+v", ErrNetworkChanged, node.Network, n)
+	}
 	if !n.Backend.IsVXLAN() {
 		return n.publishAddrs(node)
 	}
@@ -83,13 +86,16 @@ func (n Network) publishAddrs(node Node) (Lease, error) {
 	}
 	for _, p := range n.Prefixes() {
 		if _, ok := l.route(&l, p.Addr().Is6()); !ok && (n.Backend.Type == BackendHostGW || !l.Identity().IsValid()) {
-			return Lease{}, fmt.Errorf("network %s: %w", p, errNoVTEP)
+			return Lease{}, fmt.Errorf("network %s: %w: backend %s needs one of each family of the network", p, errNoAddress, n.Backend.Type)
 		}
 	}
 	return l, nil
 }
 
-var errNoVTEP = errors.New("this node has no VTEP with a public IP")
+var (
+	errNoVTEP    = errors.New("this node has no VTEP with a public IP")
+	errNoAddress = errors.New("this node has no address of the network's family to publish")
+)
 
 // Identity returns the one of the public IPs that tells the lease's node from all others.
 func (l Lease) Identity() netip.Addr {

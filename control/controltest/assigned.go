@@ -4,8 +4,8 @@ import "testing"
 
 // ConformAssigned is Conform for a Store that gives out no subnets: a node has those that
 // are assigned to it, here Node.Previous or else what the harness assigns, and nobody else can
-// have them. It leaves out what concerns the choice of a subnet and whose an
-// entry is; the entry of a node that is deleted takes nothing from it but its text.
+// have them. It leaves out the choice of a subnet, and the question whose an entry is. If the entry of a
+// node is deleted, only its text is gone, and not the node's right to its subnets.
 func ConformAssigned(t *testing.T, open func(tb testing.TB) Harness) {
 	for _, c := range []struct {
 		name string

@@ -84,6 +84,9 @@ func (c *client) Acquire(ctx context.Context, node control.Node, vteps []datapla
 	if other, ok := c.m.live[ip]; ok && other.ID != node.ID {
 		return control.Lease{}, fmt.Errorf("%w: %s belongs to host %q", control.ErrTaken, ip, other.Name)
 	}
+	if c.m.full != nil {
+		return control.Lease{}, c.m.full
+	}
 	c.id = node.ID
 	if l.Subnet, l.IPv6Subnet, err = c.choose(n, node, vteps); err != nil {
 		return control.Lease{}, err
@@ -147,7 +150,7 @@ func (c *client) write(l control.Lease) control.Lease {
 		l.Handle, l.Expires = 0, time.Time{}
 	}
 	e := c.m.put(l.Key(), l.Value(), l.Handle)
-	if l.Handle != 0 { // nobody has written a reservation
+	if l.Handle != 0 { // a reservation counts as written by nobody
 		e.by = c.id
 	}
 	l.CreateRevision, l.ModRevision = e.create, e.mod
@@ -173,6 +176,9 @@ func (c *client) Renew(ctx context.Context, l control.Lease) (control.Lease, err
 		e.expiry = time.AfterFunc(c.m.ttl, func() { c.m.expire(key, e) })
 		l.ModRevision, l.Expires = e.mod, time.Now().Add(c.m.ttl)
 		return l, nil
+	}
+	if c.m.full != nil {
+		return control.Lease{}, c.m.full
 	}
 	// Junk over the own entry is put right; a lease of somebody else is not touched.
 	now, err := e.lease(key)
@@ -200,6 +206,9 @@ func (c *client) putBack(l control.Lease) (control.Lease, error) {
 				return control.Lease{}, fmt.Errorf("%w: %s overlaps it", control.ErrLost, key)
 			}
 		}
+	}
+	if c.m.full != nil {
+		return control.Lease{}, fmt.Errorf("%w: %w", control.ErrGone, c.m.full)
 	}
 	return c.write(l), nil
 }

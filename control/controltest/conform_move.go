@@ -23,13 +23,14 @@ func moved(i, j int, mac encap.MAC, previous ...netip.Prefix) (control.Node, []d
 }
 
 // move is an entry under a previous subnet of node 1, which had the address of node 100
-// and now has that of node 200. The MACs are the derived ones where none is given.
+// and now has that of node 200. The MACs are the derived ones if none is given.
 type move struct {
 	name      string
 	mac       encap.MAC // of the entry
 	now       encap.MAC // of the node's device
 	live      int       // which node is alive under the entry's address, and wrote it; 0: none
 	forgotten bool      // the node has no memory of the subnet
+	never     bool      // the node has not had the entry's address
 	taken     bool      // the entry is the node's own
 }
 
@@ -44,6 +45,7 @@ func acquireAfterMove(t *testing.T, h Harness) {
 		{name: "derived MAC", taken: true},
 		{name: "derived MAC, own sign of life", live: 1, taken: true},
 		{name: "derived MAC, another's sign of life", live: 2},
+		{name: "derived MAC, never had the address", never: true},
 		{name: "random MAC", mac: random},
 		{name: "random MAC, device with another", mac: random, now: kept},
 		{name: "random MAC, own sign of life", mac: random, live: 1},
@@ -68,6 +70,10 @@ func (m move) check(t *testing.T, h Harness, subnet netip.Prefix) {
 		}
 	}
 	n, vteps := moved(1, 200, m.now, subnet)
+	n.Former = append(n.Former, addr(100))
+	if m.never {
+		n.Former = nil
+	}
 	if m.forgotten {
 		n.Previous = []netip.Prefix{netip.MustParsePrefix("10.3.250.0/24")}
 	}

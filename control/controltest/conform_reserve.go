@@ -145,7 +145,7 @@ func reserveBesideLease(t *testing.T, h Harness) {
 	h.SetConfig(t, []byte(config))
 	_, old := acquire(t, h, 1, netip.MustParsePrefix("10.3.5.0/24"))
 	h.PutRaw(t, "10.3.6.0-24", reservation(1))
-	h.PutRaw(t, "10.4.6.0-24", reservation(1)) // of no use, and yet an operator's
+	h.PutRaw(t, "10.4.6.0-24", reservation(1)) // outside the network, and yet an operator's
 	_, l := acquire(t, h, 1, old.Subnet)
 	if l.Key() != "10.3.6.0-24" || len(h.Keys(t)) != 3 {
 		t.Errorf("acquired %s, entries %v", l.Key(), h.Keys(t))

@@ -1,5 +1,5 @@
 // Package controltest holds what every control.Store must do, as one suite:
-// [Conform], or [ConformAssigned] where others give out the subnets. It also holds
+// [Conform], or [ConformAssigned] if others give out the subnets. It also holds
 // [Memory], a Store in memory that passes it.
 //
 // A Store's own test calls

@@ -21,6 +21,7 @@ type Memory struct {
 	mu       sync.Mutex
 	config   []byte // nil: none
 	down     error  // what every call answers, or nil
+	full     error  // what every call answers that would write, or nil
 	revision int64
 	entries  map[string]*entry
 	live     map[netip.Addr]control.Node // nodes with a sign of life, by public IP, also of clients that are gone
@@ -61,6 +62,14 @@ func (m *Memory) SetDown(err error) {
 	defer m.mu.Unlock()
 	m.down = err
 	m.gap()
+}
+
+// SetFull makes every call of a Store that would write answer err, until SetFull(nil): a store whose space
+// is used up.
+func (m *Memory) SetFull(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.full = err
 }
 
 // PutRaw implements Harness.

@@ -1,0 +1,79 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/pace"
+	"github.com/overlayd/overlayd/encap"
+)
+
+// rivalTime is how long this node keeps its MAC while another node that has the same MAC should change
+// its own. An overlayd does that at once, and a flanneld never.
+const rivalTime = time.Second
+
+// ownMACs are the MACs that the own lease is to have: of its IPv4 VTEP and of its IPv6 one.
+type ownMACs [2]encap.MAC
+
+// in returns l with them. Without any, it is l.
+func (m *ownMACs) in(l control.Lease) control.Lease {
+	if m == nil {
+		return l
+	}
+	for i, data := range [...]*control.VTEPData{&l.Backend, &l.BackendV6} {
+		if l.VTEP(i == 1).Addr.IsValid() && m[i].IsUnicast() {
+			data.MAC = m[i]
+		}
+	}
+	return l
+}
+
+// contend has the own lease published with another MAC if another lease has the same MAC and this node
+// must give way: at once if the other lease has the better right to it, else if that one does not change in time.
+func (f *follower) contend(ctx context.Context, self control.Lease, held bool) {
+	if !held || len(f.rib.Rivals()) == 0 {
+		f.yieldAt = time.Time{}
+		return
+	}
+	now := time.Now()
+	late := !f.yieldAt.IsZero() && !now.Before(f.yieldAt)
+	l, to, ok := f.rib.GiveWay(self, late)
+	if !ok && late {
+		f.logRival(ctx, "no MAC is left for this node: remove the lease of one of these hosts", f.rib.Rivals()[0])
+	}
+	switch {
+	case late && !ok:
+		f.yieldAt = now.Add(time.Minute)
+		return
+	case late || f.yieldAt.IsZero():
+		f.yieldAt = now.Add(rivalTime)
+	}
+	if !ok {
+		return
+	}
+	if macs := (ownMACs{l.Backend.MAC, l.BackendV6.MAC}); f.c.macs.Load() == nil || *f.c.macs.Load() != macs {
+		f.c.macs.Store(&macs)
+		f.c.publish(func(s *Status) { s.Stats.MACChanges++ })
+		f.logRival(ctx, "another host publishes the MAC of this node: publishing another one", to, "mac", l.VTEP(to.VTEP.Addr.Is6()).MAC)
+	}
+	pace.Wake(f.c.check)
+}
+
+// logRival logs a line about a rival, once a minute at most.
+func (f *follower) logRival(ctx context.Context, text string, r control.Rival, attrs ...any) {
+	due, _ := f.macDue.Due(time.Now(), pace.Notice{Key: r.VTEP.Addr.String() + " " + r.VTEP.MAC.String(), Text: text})
+	for range due {
+		f.c.cfg.Log.WarnContext(ctx, text, append([]any{"host", r.VTEP.Addr, "subnet", r.Subnet, "was", r.VTEP.MAC}, attrs...)...)
+	}
+}
+
+// withoutRivals leaves out the leases that have the own MAC: contend logs them.
+func withoutRivals(rejected []EntryStatus) []EntryStatus {
+	isRival := func(e EntryStatus) bool { return e.Reason == control.ReasonOwnMAC }
+	if !slices.ContainsFunc(rejected, isRival) {
+		return rejected
+	}
+	return slices.DeleteFunc(slices.Clone(rejected), isRival)
+}

@@ -1,0 +1,81 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/pace"
+)
+
+// badEntries returns what cannot be read, by key.
+func (f *follower) badEntries() []EntryStatus {
+	now := time.Now()
+	bad := f.rib.Bad()
+	entries := make([]EntryStatus, 0, len(bad))
+	for _, b := range bad {
+		fault := Fault{Reason: control.Reason(b.Err), Err: printable(b.Err.Error()), Since: now}
+		entries = append(entries, EntryStatus{Key: printable(b.Key), Fault: fault})
+	}
+	slices.SortFunc(entries, func(a, b EntryStatus) int { return strings.Compare(a.Key, b.Key) })
+	return entries
+}
+
+// entriesOf returns what the RIB says, which is sorted by key, with the times of before.
+func entriesOf(before []EntryStatus, rejected []control.Rejection) []EntryStatus {
+	now := time.Now()
+	entries := make([]EntryStatus, 0, len(rejected))
+	for _, r := range rejected {
+		fault := Fault{Reason: control.Reason(r.Err), Err: printable(r.Err.Error()), Since: now}
+		entries = append(entries, EntryStatus{Key: r.Key, Subnet: r.Subnet, Node: r.Node, Fault: fault})
+	}
+	return entryStatuses(before, entries)
+}
+
+// entryStatuses returns next, which is sorted by key, with the Since of those of before that
+// are refused for the same reason.
+func entryStatuses(before, next []EntryStatus) []EntryStatus {
+	for i := range next {
+		n := &next[i]
+		at, found := slices.BinarySearchFunc(before, *n, func(a, b EntryStatus) int { return strings.Compare(a.Key, b.Key) })
+		for ; found && at < len(before) && before[at].Key == n.Key; at++ {
+			if before[at].Subnet == n.Subnet && before[at].Reason == n.Reason {
+				n.Since = before[at].Since
+				break
+			}
+		}
+	}
+	return next
+}
+
+// logBad logs the entries of the present Status that cannot be read.
+func (f *follower) logBad(ctx context.Context) {
+	f.logEntries(ctx, &f.badDue, f.c.Status().Bad, "entry ignored: not a lease")
+}
+
+// logEntries logs those of entries that are due, by their subnets or else by their keys.
+func (f *follower) logEntries(ctx context.Context, notices *pace.Notices, entries []EntryStatus, text string) {
+	current := make([]pace.Notice, 0, len(entries))
+	field := "key"
+	for _, e := range entries {
+		n := pace.Notice{Key: e.Key, Text: e.Err}
+		if e.Subnet.IsValid() {
+			field, n.Key = "subnet", e.Subnet.String()
+		}
+		current = append(current, n)
+	}
+	due, more := notices.Due(time.Now(), current...)
+	for _, n := range due {
+		f.c.cfg.Log.WarnContext(ctx, text, field, n.Key, "err", n.Text)
+	}
+	what, _, _ := strings.Cut(text, ":")
+	f.logMore(ctx, what, more)
+}
+
+func (f *follower) logMore(ctx context.Context, what string, more int) {
+	if more > 0 {
+		f.c.cfg.Log.WarnContext(ctx, what+": and more", "count", more)
+	}
+}

@@ -1,0 +1,137 @@
+package controller
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/pace"
+)
+
+// The leases file has all leases as this node saw them last. If the store has lost its data when a daemon
+// starts, the daemon knows from the file what there was, and keeps it until the nodes register again: see
+// control.RIB.Apply. The first line names the networks. Then there is a line for each lease: revision, key, value
+// and facts.
+
+// LeasesFile returns the path of the leases file that belongs to a subnet file.
+func LeasesFile(subnetFile string) string { return subnetFile + ".leases" }
+
+const (
+	leasesSettle = time.Second            // from a change to the next write of the file
+	leasesDelay  = 10 * time.Second       // and from the last write, at least
+	leasesAgain  = 2 * time.Second        // from a write that failed to the next
+	leaseDelay   = time.Millisecond       // and this for each lease
+	maxLeaseLine = 128 << 10              // longer ones end the reading
+	maxLeases    = 1 << 20                // more are not read
+	leasesHead   = "overlayd leases 1 %s" // and the networks
+)
+
+// recall gives the RIB the leases of the file. Without a file, or with one of another network, it knows none.
+func (f *follower) recall() {
+	if f.c.cfg.SubnetFile == "" {
+		return
+	}
+	file, err := os.Open(f.leasesPath())
+	if err != nil {
+		return // mostly the first start; and nothing depends on it
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, maxLeaseLine)
+	if !lines.Scan() || lines.Text() != f.leasesHead() {
+		return
+	}
+	var leases []control.Lease
+	for lines.Scan() && len(leases) < maxLeases {
+		if l, ok := parseLeaseLine(lines.Text()); ok {
+			leases = append(leases, l)
+		}
+	}
+	f.rib.Apply(control.Update{Reset: true, Leases: leases})
+}
+
+func (f *follower) leasesPath() string { return LeasesFile(f.c.cfg.SubnetFile) }
+
+func (f *follower) leasesHead() string { return fmt.Sprintf(leasesHead, f.c.cfg.Network.Prefixes()) }
+
+// parseLeaseLine reads a line of the file; ok is false if the line is no lease, such as a line that was cut off.
+func parseLeaseLine(line string) (l control.Lease, ok bool) {
+	fields := strings.Split(line, "\t")
+	if len(fields) != 4 {
+		return l, false
+	}
+	created, err := strconv.ParseInt(fields[0], 10, 64)
+	if err != nil {
+		return l, false
+	}
+	if l, err = control.ParseLease(fields[1], []byte(fields[2])); err != nil {
+		return l, false
+	}
+	l.CreateRevision = created
+	l.Facts, err = control.ParseNodeFacts([]byte(fields[3]))
+	return l, err == nil
+}
+
+// noteLeases plans a write of the file after a change.
+func (f *follower) noteLeases() {
+	if f.leasesAt.IsZero() && f.c.cfg.SubnetFile != "" {
+		leases, _ := f.rib.Len()
+		f.leasesAt = time.Now().Add(leasesSettle)
+		if next := f.leasesWritten.Add(leasesDelay + time.Duration(leases)*leaseDelay); next.After(f.leasesAt) {
+			f.leasesAt = next
+		}
+	}
+}
+
+// writeLeases writes the file, if the RIB is complete.
+func (f *follower) writeLeases(ctx context.Context) {
+	if f.leasesAt = (time.Time{}); !f.whole {
+		return
+	}
+	f.leasesWritten = time.Now()
+	leases := slices.SortedFunc(f.rib.Leases(), func(a, b control.Lease) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
+	var text bytes.Buffer
+	fmt.Fprintln(&text, f.leasesHead())
+	for _, l := range leases {
+		fmt.Fprintf(&text, "%d\t%s\t%s\t%s\n", l.CreateRevision, l.Key(), l.Value(), l.Facts.JSON())
+	}
+	if err := replaceFile(f.leasesPath(), text.Bytes()); err != nil {
+		due, _ := f.leasesDue.Due(time.Now(), pace.Notice{Text: printable(err.Error())})
+		for _, n := range due {
+			f.c.cfg.Log.WarnContext(ctx, "leases file not written: trying again. Until then a restart beside a store that has lost its data drops the peers", "err", n.Text)
+		}
+		f.leasesAt = time.Now().Add(leasesAgain + time.Duration(len(leases))*leaseDelay)
+	}
+}
+
+// replaceFile makes path hold text: a reader sees the old file or the new one. What a power cut leaves of it does not
+// matter: the dataplane is gone then too.
+func replaceFile(path string, text []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // of mode 0600
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, errors.Unwrap(err)) // without the random name
+	}
+	_, err = tmp.Write(text)
+	if err = errors.Join(err, tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		os.Remove(tmp.Name()) // best effort: the error to report is the first one
+		if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
+			err = pathErr.Err
+		}
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,41 @@
+package controller_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/controller"
+	"github.com/overlayd/overlayd/control/controltest"
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// TestEntryGoneBeforeItWasSeen is put back, although no list and no event has shown it.
+func TestEntryGoneBeforeItWasSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.memory.SetConfig(t, []byte(oneNet))
+		cfg := b.config(hastyStore{b.memory.Open(t), b.memory, t})
+		cfg.Network, _ = cfg.Store.Network(t.Context())
+		b.run(controller.New(cfg))
+		time.Sleep(2 * time.Second)
+		if got, _ := b.memory.GetRaw(t, ownKey); len(got) == 0 {
+			t.Errorf("there are %v", b.memory.Keys(t))
+		}
+	})
+}
+
+// hastyStore is a Store of which somebody deletes each entry as soon as it is written.
+type hastyStore struct {
+	control.Store
+	memory *controltest.Memory
+	t      *testing.T
+}
+
+func (s hastyStore) Acquire(ctx context.Context, n control.Node, vteps []dataplane.VTEP) (control.Lease, error) {
+	l, err := s.Store.Acquire(ctx, n, vteps)
+	s.memory.DeleteRaw(s.t, l.Key())
+	return l, err
+}

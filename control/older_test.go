@@ -1,0 +1,57 @@
+package control
+
+import "testing"
+
+// TestOlder: after the store went back to an earlier state, the nodes that had subnets before stay in their places until
+// they have put their entries back, or for as long as what is kept. What comes later counts again.
+func TestOlder(t *testing.T) {
+	at := func(l Lease, revision int64) Lease { l.ModRevision = revision; return l }
+	a, b, c := at(lease("10.3.2.0/24", 2, 53), 53), at(lease("10.3.3.0/24", 3, 54), 54), at(lease("10.3.4.0/24", 4, 55), 55)
+	former := at(lease("10.3.3.0/24", 4, 20), 20) // of the node of c, in the place of b
+	reset := func(older bool, leases ...Lease) Update { return Update{Reset: true, Older: older, Leases: leases} }
+	for _, tt := range []struct {
+		name    string
+		updates []Update
+		kept    int
+		node    int // that 10.3.3.0/24 leads to; 0: none
+	}{
+		{"no restore", []Update{reset(false, a, former)}, 1, 4},
+		{"a restore", []Update{reset(true, a, former)}, 2, 3},
+		{"and a reset", []Update{reset(true, a, former), reset(false, a, former)}, 2, 3},
+		{"the holder puts its entry back", []Update{reset(true, a, former), {Leases: []Lease{c, at(b, 30)}}}, 0, 3},
+		{"the former holder writes its entry", []Update{reset(true, a, former), {Leases: []Lease{c, at(former, 30)}}}, 0, 4},
+		{"the former holder deletes its entry", []Update{reset(true, a, former), {Leases: []Lease{c}, Deleted: []string{former.Key()}}}, 1, 3},
+		{"facts of the former holder", []Update{reset(true, a, former), {Leases: []Lease{c, former}}}, 1, 3},
+		{"the same node", []Update{reset(true, a, at(b, 20), c)}, 0, 3},
+	} {
+		r := NewRIB(network(t, `{"Network":"10.3.0.0/16"}`))
+		r.Apply(reset(false, a, b, c))
+		for _, u := range tt.updates {
+			r.Settle()
+			r.Apply(u)
+		}
+		if got := nodeOf(r, b.Subnet.String()); got != tt.node || r.Kept() != tt.kept {
+			t.Errorf("%s: %d kept, the subnet is of node %d, want %d and %d", tt.name, r.Kept(), got, tt.kept, tt.node)
+		}
+	}
+	r := NewRIB(network(t, `{"Network":"10.3.0.0/16"}`))
+	r.Apply(reset(false, a, b, c))
+	r.Apply(reset(true, a, former))
+	r.DropKept()
+	if got := nodeOf(r, b.Subnet.String()); got != 4 || r.Kept() != 0 {
+		t.Errorf("at the end %d are kept, the subnet is of node %d, want 0 and 4", r.Kept(), got)
+	}
+}
+
+// nodeOf returns the last byte of the address that a subnet leads to.
+func nodeOf(r *RIB, subnet string) int {
+	peers, _ := r.Peers(newcomer())
+	for _, p := range peers {
+		for _, s := range p.Subnets {
+			if s.String() == subnet {
+				return int(p.Addr.As4()[3])
+			}
+		}
+	}
+	return 0
+}
