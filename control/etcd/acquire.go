@@ -13,6 +13,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcdkeys"
+	"github.com/overlayd/overlayd/control/etcdrpc"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
@@ -41,19 +43,26 @@ type acquisition struct {
 
 	id      leaseID // of the etcd lease that the entry gets; 0: none yet
 	expires time.Time
+
+	recordLease leaseID   // granted for the record; 0: none, or the record has it
+	retired     []leaseID // which may have nothing any more that hangs on them
 }
 
 // Acquire implements control.Store. The etcd lease that the entry is attached to
 // is new each time, and so proves which acquisition wrote the entry. That does not
 // end an earlier process of this node that is still there: its next Renew takes the
-// entry over with its new etcd lease, as it says what that process wrote (see judge).
+// entry over with its new etcd lease, because that still says what that process wrote (see judge).
 func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplane.VTEP) (control.Lease, error) {
 	a := &acquisition{Store: s, given: node, vteps: vteps, former: node.Former}
 	for again := raceBackoff(); ; {
 		l, err := a.try(ctx)
+		if err == nil && hasEnded(l) {
+			err = rpctypes.ErrLeaseNotFound
+		}
 		switch {
 		case err == nil:
-			a.leave(ctx)
+			a.hold(l)
+			a.tidy(ctx)
 			return l, nil
 		case errors.Is(err, control.ErrTaken):
 			a.leave(ctx) // who has the address now may be waiting for the one that this node has left
@@ -72,17 +81,23 @@ func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplan
 	}
 }
 
+// hasEnded reports whether l ended before etcd had answered all that was asked of it: its entry may be gone since, and with
+// it the proof that no other overlaps it.
+func hasEnded(l control.Lease) bool { return !l.Expires.IsZero() && !time.Now().Before(l.Expires) }
+
 func (a *acquisition) giveUp(ctx context.Context) {
-	if a.id != 0 {
-		a.abandon(ctx, a.id)
+	for _, id := range [...]*leaseID{&a.id, &a.recordLease} {
+		if *id != 0 {
+			a.rpc.Abandon(ctx, *id)
+		}
+		*id = 0
 	}
-	a.id = 0
 }
 
 // try goes once through what there is: a lease of this node, else its previous
 // subnet, else a free one. errRace: try again.
 func (a *acquisition) try(ctx context.Context) (control.Lease, error) {
-	n, err := a.Network(ctx)
+	n, err := a.networkAndLeases(ctx)
 	if err != nil {
 		return control.Lease{}, err
 	}
@@ -91,7 +106,9 @@ func (a *acquisition) try(ctx context.Context) (control.Lease, error) {
 	}
 	a.node = a.given
 	a.node.PublicIP, a.node.PublicIPv6 = a.offer.PublicIP, a.offer.PublicIPv6
-	if a.record, err = a.claim(ctx, a.node, a.offer.Identity()); err != nil {
+	recordLease := a.recordLease
+	a.recordLease = 0
+	if a.record, err = a.claim(ctx, a.node, a.offer.Identity(), recordLease); err != nil {
 		return control.Lease{}, err
 	}
 	c, err := a.census(ctx, n)
@@ -111,7 +128,7 @@ func (a *acquisition) try(ctx context.Context) (control.Lease, error) {
 	return l, a.yield(ctx, l)
 }
 
-// yield takes back a new entry l where an older one has a part of its subnets. errRace: it
+// yield takes back a new entry l if an older one has a part of its subnets. errRace: it
 // did. A transaction excludes another of the same key only, and of two nodes that choose
 // at once each may write a key that has the subnet of the other in one family. The
 // younger entry's node sees the older entry here, and nobody has used the younger one: see RIB.Peers.
@@ -119,11 +136,11 @@ func (a *acquisition) yield(ctx context.Context, l control.Lease) error {
 	if !l.Subnet.IsValid() || !l.IPv6Subnet.IsValid() {
 		return nil
 	}
-	older, err := a.rivals(ctx, l, control.AppendTaken)
+	older, err := a.rivals(ctx, l, taken)
 	if err != nil || len(older) == 0 {
 		return err
 	}
-	a.log.DebugContext(ctx, "lease yields to an older one", "subnet", l.CIDRs(), "older", older)
+	a.log.DebugContext(ctx, "lease yields to an older one", "subnet", l.CIDRs(), "older", a.keys.Names(older))
 	a.giveUp(ctx)
 	return errRace
 }
@@ -134,21 +151,21 @@ func (a *acquisition) cede(ctx context.Context, l control.Lease) error {
 	if !l.Subnet.IsValid() || !l.IPv6Subnet.IsValid() || l.Handle == 0 {
 		return nil
 	}
-	older, err := a.rivals(ctx, l, control.AppendHeld)
+	older, err := a.rivals(ctx, l, held)
 	if err != nil || len(older) == 0 {
 		return err
 	}
-	a.log.WarnContext(ctx, "own lease yields to an older one that overlaps it", "subnet", l.CIDRs(), "older", older)
+	a.log.WarnContext(ctx, "own lease yields to an older one that overlaps it", "subnet", l.CIDRs(), "older", a.keys.Names(older))
 	return a.discard(ctx, l)
 }
 
-// discard deletes an entry of this node: what was read is out of date then, which is
-// errRace. Its subnets are remembered: what is wrong with one costs the node nothing of the other.
+// discard deletes an entry of this node. What was read is out of date then: errRace. The subnets are
+// remembered: if one of them does not fit, the node can still get the other one again.
 func (a *acquisition) discard(ctx context.Context, l control.Lease) error {
 	if err := a.delete(ctx, l); err != nil {
 		return err
 	}
-	a.retire(ctx, leaseID(l.Handle))
+	a.rpc.Retire(ctx, leaseID(l.Handle))
 	for _, p := range [...]netip.Prefix{l.Subnet, l.IPv6Subnet} {
 		if p.IsValid() {
 			a.given.Previous = append(slices.Clip(a.given.Previous), p)
@@ -159,10 +176,10 @@ func (a *acquisition) discard(ctx context.Context, l control.Lease) error {
 
 // delete deletes an entry as it was read. errRace: it may be another now.
 func (s *Store) delete(ctx context.Context, l control.Lease) error {
-	key := s.keys.lease(l)
+	key := s.keys.Lease(l)
 	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", l.ModRevision)
-	resp, err := s.txn(ctx, "delete lease "+l.Key(), []clientv3.Cmp{unchanged}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
-	if err != nil && ambiguous(err) && ctx.Err() == nil || err == nil && !resp.Succeeded {
+	resp, err := s.rpc.Txn(ctx, "delete lease "+l.Key(), []clientv3.Cmp{unchanged}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
+	if err != nil && etcdrpc.Ambiguous(err) && ctx.Err() == nil || err == nil && !resp.Succeeded {
 		return errRace
 	}
 	return err
@@ -176,18 +193,26 @@ func (a *acquisition) resume(ctx context.Context, n control.Network, own []ownEn
 	}
 	old := a.preferred(own)
 	if a.id != 0 && leaseID(old.Handle) == a.id { // the transaction in doubt took effect
-		old.Expires = a.expires
+		old.Expires, old.Facts = a.expires, a.offer.Facts
 		return old.Lease, true, a.yield(ctx, old.Lease)
 	}
 	if err := a.cede(ctx, old.Lease); err != nil {
 		return control.Lease{}, false, err
 	}
-	l = a.given.KeepMACs(a.offer, old.Lease)
-	l.Subnet, l.IPv6Subnet, l.CreateRevision, l.ModRevision = old.Subnet, old.IPv6Subnet, old.CreateRevision, old.ModRevision
+	want := a.given.KeepMACs(a.offer, old.Lease)
+	want.Subnet, want.IPv6Subnet, want.CreateRevision, want.ModRevision = old.Subnet, old.IPv6Subnet, old.CreateRevision, old.ModRevision
+	if l, ok := a.succeed(ctx, old.Lease, want); ok {
+		a.giveUp(ctx)
+		return l, true, nil
+	}
 	if old.Handle == 0 {
-		l, err = a.write(ctx, a.record, l, old.while...)
+		l, err = a.write(ctx, a.record, want, old.while...)
 	} else {
-		l, err = a.put(ctx, l, old.while...)
+		l, err = a.put(ctx, want, old.while...)
+	}
+	if etcdrpc.Refused(err) {
+		l, err = a.goOn(ctx, old.Lease, want, err)
+		return l, err == nil, err
 	}
 	if err != nil {
 		return control.Lease{}, false, err
@@ -199,8 +224,26 @@ func (a *acquisition) resume(ctx context.Context, n control.Network, own []ownEn
 	if l.Handle == 0 {
 		a.giveUp(ctx) // what an earlier try may have granted
 	}
-	a.retire(ctx, leaseID(old.Handle))
+	a.retired = append(a.retired, leaseID(old.Handle))
 	return l, true, nil
+}
+
+// goOn returns l, which etcd refused to write, if that is what old, the entry of an earlier run of this
+// node, says: the node goes on with the etcd lease of that run. The id of that lease has the tag
+// of the node's ID, which the node file keeps: so the node knows it again.
+func (a *acquisition) goOn(ctx context.Context, old, l control.Lease, refusal error) (control.Lease, error) {
+	l.Handle = old.Handle
+	wrote := l.Handle == 0 || leaseID(l.Handle).HasTag(etcdrpc.LeaseTag(a.node.ID))
+	if !wrote || !etcdkeys.SameValue(old, l) {
+		return control.Lease{}, refusal
+	}
+	l, err := a.renew(ctx, a.record, l)
+	if err != nil {
+		return control.Lease{}, errors.Join(refusal, err)
+	}
+	a.giveUp(ctx)
+	a.logRefusal(ctx, "etcd refuses to write: going on with the lease of the last run as it is", refusal)
+	return l, nil
 }
 
 // preferred picks the one to take up: what this acquisition wrote itself, else a
@@ -254,13 +297,11 @@ func (a *acquisition) deleteUnfit(ctx context.Context, n control.Network, own []
 // put writes l under this acquisition's etcd lease, while the conditions hold.
 func (a *acquisition) put(ctx context.Context, l control.Lease, while ...clientv3.Cmp) (control.Lease, error) {
 	if a.id == 0 {
-		id := newLeaseID(a.node.ID)
-		expires, err := a.grant(ctx, id, a.cfg.LeaseTTL)
-		if err != nil {
-			a.abandon(ctx, id)
+		id := etcdrpc.NewLeaseID(a.node.ID)
+		if err := a.grantEntry(ctx, id); err != nil {
 			return control.Lease{}, err
 		}
-		a.id, a.expires = id, expires
+		a.id = id
 	}
 	l.Handle, l.Expires = int64(a.id), a.expires
 	return a.write(ctx, a.record, l, while...)
@@ -274,12 +315,12 @@ func (s *Store) write(ctx context.Context, r *nodeRecord, l control.Lease, while
 	if err != nil {
 		return control.Lease{}, err
 	}
-	key := s.keys.lease(l)
+	key := s.keys.Lease(l)
 	ifs = append(append(ifs, while...), clientv3.Compare(clientv3.ModRevision(key), "=", l.ModRevision))
 	then = append(then, clientv3.OpPut(key, string(l.Value()), clientv3.WithLease(clientv3.LeaseID(l.Handle))))
-	resp, err := s.txn(ctx, "write lease "+l.Key(), ifs, then, nil)
+	resp, err := s.rpc.Txn(ctx, "write lease "+l.Key(), ifs, then, nil)
 	switch {
-	case err != nil && ambiguous(err) && ctx.Err() == nil:
+	case err != nil && etcdrpc.Ambiguous(err) && ctx.Err() == nil:
 		s.log.DebugContext(ctx, "result of a transaction is not known: reading back", "subnet", l.CIDRs(), "err", err)
 		return control.Lease{}, errRace
 	case err != nil:

@@ -210,6 +210,9 @@ func TestReplyLost(t *testing.T) {
 			})
 			l := acquire(t, c.open(t), 1)
 			<-done
+			if l.Facts.V != control.FactsVersion {
+				t.Errorf("facts %+v", l.Facts)
+			}
 			if keys := c.Keys(t); len(keys) != 1 || keys[0] != l.Key() {
 				t.Errorf("keys %v, want %s alone", keys, l.Key())
 			}
@@ -252,6 +255,39 @@ func TestCloseDuringAcquire(t *testing.T) {
 		t.Logf("attempt %d left the record", i)
 	}
 	t.Error("the record outlives the Store")
+}
+
+// TestCloseDuringRenew closes the Store while a renewal writes the node's record again and again: it does not outlive the Store.
+func TestCloseDuringRenew(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	for range 10 {
+		s := c.open(t)
+		l := acquire(t, s, 1)
+		var renewals sync.WaitGroup
+		renewals.Go(func() {
+			for {
+				if _, err := s.Renew(t.Context(), l); err != nil {
+					return
+				}
+				if _, err := c.client.Delete(t.Context(), record1); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+		eventually(t, "the record is written again", func() bool {
+			kvs := c.do(t, clientv3.OpGet(record1)).Get().Kvs
+			return len(kvs) == 1 && kvs[0].CreateRevision > l.ModRevision
+		})
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		renewals.Wait()
+		if kvs := c.do(t, clientv3.OpGet(record1)).Get().Kvs; len(kvs) != 0 {
+			t.Fatalf("the record outlives the Store: %s", kvs[0].Value)
+		}
+	}
 }
 
 func TestTwoLiveNodesWithOnePublicIP(t *testing.T) {
@@ -314,6 +350,52 @@ func TestAcquireCedes(t *testing.T) {
 				t.Errorf("acquired %s, entries %v", got.Key(), c.Keys(t))
 			}
 		})
+	}
+}
+
+// TestAcquireCedesToOneOfTheSameAge: two entries that overlap in one family were written in one transaction, as
+// by a restore. The node that comes first cedes, and the other one, which may serve its subnets, keeps them.
+func TestAcquireCedesToOneOfTheSameAge(t *testing.T) {
+	keys := []string{"10.5.5.0-24&fd10:6:0:5::-64", "10.5.5.0-24&fd10:6:0:6::-64"}
+	for cedes := range keys {
+		c := newCluster(t)
+		c.SetConfig(t, []byte(`{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48"}`))
+		var puts []clientv3.Op
+		for i, key := range keys {
+			n, vteps := node(i)
+			l := control.Lease{PublicIP: n.PublicIP, BackendType: "vxlan", Backend: control.VTEPData{VNI: 1, MAC: vteps[0].MAC}}
+			grant, err := c.client.Grant(t.Context(), 60)
+			if err != nil {
+				t.Fatal(err)
+			}
+			puts = append(puts, clientv3.OpPut(prefix+"/subnets/"+key, string(l.Value()), clientv3.WithLease(grant.ID)))
+		}
+		c.do(t, clientv3.OpTxn(nil, puts, nil))
+		if got := acquire(t, c.open(t), cedes); got.Subnet.String() == "10.5.5.0/24" {
+			t.Errorf("node %d acquired %s, which overlaps that of the other", cedes, got.Key())
+		}
+		if got := acquire(t, c.open(t), 1-cedes); got.Key() != keys[1-cedes] {
+			t.Errorf("node %d acquired %s, want %s", 1-cedes, got.Key(), keys[1-cedes])
+		}
+	}
+}
+
+// TestAcquireOutlastsTheLease: etcd answers whether another entry overlaps the new one only after that has expired.
+func TestAcquireOutlastsTheLease(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.SetConfig(t, []byte(`{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48"}`))
+	c.cfg.LeaseTTL = time.Second
+	c.proxy.setTrap(prefix+"/subnets/10.5.", func(p *pair, request []byte) {
+		c.proxy.setTrap(prefix+"/subnets/", func(p *pair, request []byte) {
+			eventually(t, "the entry expires", func() bool { return len(c.Keys(t)) == 0 })
+			p.server.Write(request)
+		})
+		p.server.Write(request)
+		eventually(t, "the entry", func() bool { return len(c.Keys(t)) == 1 })
+	})
+	if l := acquire(t, c.open(t), 1); !time.Now().Before(l.Expires) {
+		t.Errorf("acquired a lease that ended %s ago", time.Since(l.Expires))
 	}
 }
 

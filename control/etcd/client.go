@@ -2,45 +2,21 @@ package etcd
 
 import (
 	"context"
-	"crypto/tls"
-	"errors"
-	"fmt"
 	"log/slog"
-	"strings"
-	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/overlayd/overlayd/control"
-)
-
-const (
-	// A half-open connection is found after both: within 15 s (facts F14). gRPC
-	// raises anything below 10 s.
-	keepAliveTime    = 10 * time.Second
-	keepAliveTimeout = 4 * time.Second
-	// rpcTimeout bounds every call: it is longer than etcd takes to elect a leader.
-	rpcTimeout = 5 * time.Second
-	// maxReconnectDelay bounds gRPC's own backoff. Together with maxWatchDelay, and both
-	// with their jitter, it makes a watch find an etcd that is back within 2 s.
-	maxReconnectDelay = time.Second
-	connectTimeout    = 2 * time.Second
+	"github.com/overlayd/overlayd/control/etcdkeys"
+	"github.com/overlayd/overlayd/control/etcdrpc"
 )
 
 // Client is one connection to etcd, shared by the Stores of all networks of a process. Its
 // methods may be called from several goroutines. Close it after its Stores.
 type Client struct {
-	cfg   Config // Prefix is that of all networks
-	tls   *tls.Config
-	conns *connTracker
-
-	turn   turn // of the fields below
-	client *clientv3.Client
-	cancel context.CancelFunc // ends client
-	closed bool               // no new client
+	cfg Config // Prefix is that of all networks
+	rpc *etcdrpc.Client
 }
 
 // OpenClient checks cfg and returns a Client. It reaches no server: the first call of a Store
@@ -51,32 +27,11 @@ func OpenClient(ctx context.Context, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := cfg.tlsConfig()
+	c, err := etcdrpc.Open(ctx, cfg.connection())
 	if err != nil {
 		return nil, err
 	}
-	warnOfEndpoints(ctx, cfg, t != nil)
-	return &Client{cfg: cfg, tls: t, conns: newConnTracker(credentialsFor(cfg.Endpoints[0], t)), turn: newTurn()}, ctx.Err()
-}
-
-// warnOfEndpoints logs which endpoints are reached over a network without encryption.
-func warnOfEndpoints(ctx context.Context, cfg Config, files bool) {
-	var clear []string
-	for _, e := range cfg.Endpoints {
-		if exposed(e) {
-			clear = append(clear, e)
-		}
-		if files && strings.HasPrefix(e, "http://") {
-			cfg.Log.WarnContext(ctx, "certificate files are not used for an http endpoint of etcd; use https", "endpoint", e)
-		}
-	}
-	switch {
-	case len(clear) == 0:
-	case cfg.Password != "":
-		cfg.Log.WarnContext(ctx, "connection to etcd is not encrypted, and the password is sent over it; use https", "endpoints", clear)
-	case !cfg.Quiet:
-		cfg.Log.WarnContext(ctx, "connection to etcd is not encrypted: anyone on the path can change routes; use https", "endpoints", clear)
-	}
+	return &Client{cfg: cfg, rpc: c}, nil
 }
 
 // Store returns the Store of a network: with name "" the one whose keys are right below
@@ -90,98 +45,11 @@ func (c *Client) Store(name string, log *slog.Logger) *Store {
 	if log == nil {
 		log = c.cfg.Log
 	}
-	return &Store{etcd: c, cfg: c.cfg, keys: keys{prefix: prefix}, log: log, claims: newTurn(),
-		StoreHealth: control.StoreHealth{Kind: "etcd"}}
+	s := &Store{etcd: c, cfg: c.cfg, keys: etcdkeys.Keys{Prefix: prefix}, log: log, claims: semaphore.NewWeighted(1),
+		early: map[string]*mvccpb.KeyValue{}, questions: map[string]question{}, StoreHealth: control.StoreHealth{Kind: "etcd"}}
+	s.rpc = c.rpc.Caller(prefix, c.cfg.Relist, &s.StoreHealth, log)
+	return s
 }
 
 // Close ends the connection. Every later call of a Store fails.
-func (c *Client) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), rpcTimeout)
-	defer cancel()
-	if err := c.turn.lock(ctx); err != nil {
-		return fmt.Errorf("close etcd client: %w", err)
-	}
-	defer c.turn.unlock()
-	e := c.client
-	c.client, c.closed = nil, true
-	if e == nil {
-		return nil
-	}
-	defer c.cancel()
-	if err := ignoreCanceled(e.Close()); err != nil {
-		return fmt.Errorf("close etcd client: %w", err)
-	}
-	return nil
-}
-
-// connect returns the client. It is made at the first call and not in OpenClient,
-// because with a user name the client asks the server for a token right away.
-func (c *Client) connect(ctx context.Context) (*clientv3.Client, error) {
-	if err := c.turn.lock(ctx); err != nil {
-		return nil, err
-	}
-	defer c.turn.unlock()
-	if c.closed {
-		return nil, errClosed
-	}
-	if c.client != nil {
-		return c.client, nil
-	}
-	base, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the client outlives ctx, but not its making
-	stop := context.AfterFunc(ctx, cancel)
-	e, err := clientv3.New(c.clientConfig(base))
-	switch interrupted := !stop(); {
-	case err != nil:
-		cancel()
-		return nil, err
-	case interrupted:
-		return nil, errors.Join(ctx.Err(), ignoreCanceled(e.Close()))
-	}
-	c.client, c.cancel = e, cancel
-	return e, nil
-}
-
-func (c *Client) clientConfig(base context.Context) clientv3.Config {
-	retry := backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnectDelay}
-	return clientv3.Config{
-		Context:              base,
-		Endpoints:            c.cfg.Endpoints,
-		DialTimeout:          rpcTimeout,
-		DialKeepAliveTime:    keepAliveTime,
-		DialKeepAliveTimeout: keepAliveTimeout,
-		TLS:                  c.tls,
-		Username:             c.cfg.Username,
-		Password:             c.cfg.Password,
-		MaxUnaryRetries:      5, // of reads, 25 ms apart; with the default of 100 the reason is lost in a timeout
-		Logger:               zap.NewNop(),
-		DialOptions: []grpc.DialOption{
-			grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: connectTimeout}),
-			grpc.WithTransportCredentials(c.conns), // in the place of clientv3's, which are the same but for the tracking
-			grpc.WithChainUnaryInterceptor(failFast),
-			grpc.WithStreamInterceptor(failFastStream), // and not clientv3's own, see there
-		},
-	}
-}
-
-// failFast and failFastStream undo clientv3's WaitForReady: without a connection a
-// call ends at once and says why ("connection refused"), and not with a timeout.
-//
-// failFastStream stands in the place of clientv3's stream interceptor, which asks for a new
-// token for each stream, and that costs etcd some 60 ms of a core (bcrypt). Here a stream uses
-// the token that there is, which clientv3 renews when a call that is not a stream finds it
-// invalid: the list before each watch is such a call, and see Store.refresh.
-func failFast(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	return invoke(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(false))...)
-}
-
-func failFastStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return open(ctx, desc, cc, method, append(opts, grpc.WaitForReady(false))...)
-}
-
-// ignoreCanceled drops the error that clientv3's Close returns for having closed.
-func ignoreCanceled(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
-}
+func (c *Client) Close() error { return c.rpc.Close() }

@@ -259,6 +259,22 @@ func TestWarnsOfTheClear(t *testing.T) {
 	}
 }
 
+// TestWarnsOfTheClearBesideFiles: certificate files encrypt what an endpoint does not say to be http.
+func TestWarnsOfTheClearBesideFiles(t *testing.T) {
+	ca := newAuthority(t)
+	for endpoint, want := range map[string]string{"192.0.2.1:2379": "", "https://192.0.2.1:2379": "", "http://192.0.2.1:2379": "not encrypted"} {
+		var log syncBuffer
+		s, err := etcd.Open(t.Context(), etcd.Config{Endpoints: []string{endpoint}, CAFile: ca.file, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		if text := log.String(); !strings.Contains(text, want) || want == "" && text != "" {
+			t.Errorf("%s: logs %q, want %q", endpoint, text, want)
+		}
+	}
+}
+
 // TestUnreachableHasReason: whichever endpoint was the last that failed, the reason is one.
 func TestUnreachableHasReason(t *testing.T) {
 	s, err := etcd.Open(t.Context(), etcd.Config{Endpoints: []string{"http://127.0.0.1:1", "http://127.0.0.1:2"}})

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane"
 )
 
@@ -37,7 +38,7 @@ func (p *plane) all() []dataplane.Wanted {
 }
 
 // runController runs a Controller of node i until the test ends.
-func runController(t *testing.T, c *cluster, i int, previous netip.Prefix) (*control.Controller, *plane) {
+func runController(t *testing.T, c *cluster, i int, previous netip.Prefix) (*controller.Controller, *plane) {
 	t.Helper()
 	s := c.open(t)
 	n, vteps := node(i)
@@ -47,7 +48,7 @@ func runController(t *testing.T, c *cluster, i int, previous netip.Prefix) (*con
 		t.Fatal(err)
 	}
 	p := &plane{vteps: vteps}
-	ctl := control.New(control.Config{Store: s, Overlay: p, Node: n, Network: network, MTU: 1450, Log: slog.New(slog.DiscardHandler)})
+	ctl := controller.New(controller.Config{Store: s, Overlay: p, Node: n, Network: network, MTU: 1450, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- ctl.Run(ctx) }()
@@ -104,7 +105,7 @@ func TestOperatorAndDaemons(t *testing.T) {
 }
 
 // leaseOf returns the lease that a Controller has now.
-func leaseOf(c *control.Controller) (l control.Lease, held bool) {
+func leaseOf(c *controller.Controller) (l control.Lease, held bool) {
 	s := c.Status()
 	return s.Lease, s.Held
 }

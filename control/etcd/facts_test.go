@@ -116,3 +116,21 @@ func foreign(i int) []byte {
 	n, _ := node(i)
 	return control.Lease{PublicIP: n.PublicIP, BackendType: "vxlan", Backend: control.VTEPData{VNI: 1, MAC: [6]byte{0x0e, 9}}}.Value()
 }
+
+// TestFactsBringNoLeaseBack: a record that changes says nothing of an entry that cannot be read.
+func TestFactsBringNoLeaseBack(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	l := acquire(t, c.open(t), 1)
+	updates := watch(t, c.open(t))
+	receive(t, updates)
+	c.do(t, clientv3.OpPut(prefix+"/subnets/"+l.Key(), "junk"))
+	if u := receive(t, updates); len(u.Bad) != 1 {
+		t.Fatalf("%+v, want a bad entry", u)
+	}
+	c.do(t, clientv3.OpPut(record1, `{"id":"id-1","v":1,"src4":"10.0.0.6"}`))
+	c.PutLeased(t, "10.5.99.0-24", foreign(9))
+	if u := receive(t, updates); len(u.Leases) != 1 || u.Leases[0].Key() != "10.5.99.0-24" {
+		t.Errorf("%+v, want the other lease alone", u)
+	}
+}

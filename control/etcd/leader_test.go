@@ -3,6 +3,7 @@ package etcd_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -63,7 +64,7 @@ type members struct {
 }
 
 // memberEnv makes this test binary be one member: its number, its data directory,
-// and the URLs of all, peers first.
+// and the URLs of all, those for peers first.
 const memberEnv = "OVERLAYD_TEST_ETCD_MEMBER"
 
 func startMembers(tb testing.TB) members {
@@ -120,6 +121,7 @@ func runMember(env string) error {
 		return err
 	}
 	var urls []url.URL
+	n := (len(args) - 2) / 2
 	var initial []string
 	for i, text := range args[2:] {
 		u, err := url.Parse(text)
@@ -127,14 +129,14 @@ func runMember(env string) error {
 			return err
 		}
 		urls = append(urls, *u)
-		if i < 3 {
+		if i < n {
 			initial = append(initial, fmt.Sprintf("m%d=%s", i, text))
 		}
 	}
 	cfg := embed.NewConfig()
 	cfg.Name, cfg.Dir = fmt.Sprintf("m%d", self), filepath.Join(args[1], "data")
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = urls[self:self+1], urls[self:self+1]
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = urls[3+self:4+self], urls[3+self:4+self]
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = urls[n+self:n+self+1], urls[n+self:n+self+1]
 	cfg.InitialCluster = strings.Join(initial, ",")
 	cfg.UnsafeNoFsync = true
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
@@ -145,7 +147,7 @@ func runMember(env string) error {
 	select {
 	case err := <-e.Err():
 		return err
-	case <-time.After(5 * time.Minute): // whoever was to kill it is dead
+	case <-time.After(20 * time.Minute): // whoever was to kill it is dead
 		return nil
 	}
 }
@@ -153,8 +155,10 @@ func runMember(env string) error {
 // freeURLs returns loopback URLs whose ports were free a moment ago.
 func freeURLs(tb testing.TB, n int) (urls []string) {
 	tb.Helper()
+	// No connection has this address as its source, and so none takes a port of it meanwhile.
+	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := net.Listen("tcp", host+":0")
 		if err != nil {
 			tb.Fatal(err)
 		}

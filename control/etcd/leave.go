@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/overlayd/overlayd/control/etcdkeys"
 )
 
 // leave deletes this node's records under public IPs that it has had, so that whoever gets one
@@ -17,7 +19,7 @@ func (a *acquisition) leave(ctx context.Context) {
 			continue
 		}
 		if err := a.leaveOne(ctx, ip); err != nil && ctx.Err() == nil {
-			a.log.WarnContext(ctx, "the next host with an earlier public IP of this one has to wait: its node record is not deleted",
+			a.log.WarnContext(ctx, "this host's node record under an earlier public IP is not deleted: the next host with that address has to wait",
 				"public_ip", ip, "for", a.cfg.NodeTTL, "err", err)
 		}
 	}
@@ -25,19 +27,22 @@ func (a *acquisition) leave(ctx context.Context) {
 
 // leaveOne deletes the record under an address if it is this node's.
 func (a *acquisition) leaveOne(ctx context.Context, ip netip.Addr) error {
-	key := a.keys.node(ip)
-	got, err := a.get(ctx, "read node record", key)
+	key := a.keys.Node(ip)
+	got, err := a.rpc.Get(ctx, "read node record", key)
 	if err != nil || len(got.Kvs) == 0 {
 		return err
 	}
 	kv := got.Kvs[0]
-	if n, ok := parseNode(kv.Value); !ok || n.ID != a.node.ID {
+	if n, ok := etcdkeys.ParseRecord(kv.Value); !ok || n.ID != a.node.ID {
 		return nil // the next host is there already
 	}
+	if _, live := etcdkeys.RecordOf(a.node).OriginalOf(kv); live {
+		return nil // it is of a living host, whose node file this host has a copy of
+	}
 	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", kv.ModRevision)
-	resp, err := a.txn(ctx, "delete node record", []clientv3.Cmp{unchanged}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
+	resp, err := a.rpc.Txn(ctx, "delete node record", []clientv3.Cmp{unchanged}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
 	if err == nil && resp.Succeeded {
-		a.retire(ctx, leaseID(kv.Lease))
+		a.rpc.Retire(ctx, leaseID(kv.Lease))
 	}
 	return err
 }

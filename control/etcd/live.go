@@ -5,17 +5,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+
+	"github.com/overlayd/overlayd/control/etcdkeys"
 )
 
 // LiveNode returns the ID and the host name of the node that publishes an address
 // and was alive within the last Config.NodeTTL; both are empty if no node does. A
 // flanneld leaves no such sign.
 func (s *Store) LiveNode(ctx context.Context, publicIP netip.Addr) (id, name string, err error) {
-	got, err := s.get(ctx, "read node record", s.keys.node(publicIP))
+	got, err := s.rpc.Get(ctx, "read node record", s.keys.Node(publicIP))
 	if err != nil || len(got.Kvs) == 0 {
 		return "", "", err
 	}
-	var n nodeJSON
+	var n etcdkeys.Record
 	if err := json.Unmarshal(got.Kvs[0].Value, &n); err != nil {
 		return "", "", fmt.Errorf("read node record of %s: %w", publicIP, err)
 	}

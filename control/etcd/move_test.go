@@ -15,11 +15,12 @@ var moveSubnet = netip.MustParsePrefix("10.5.7.0/24")
 
 const moveRecord = prefix + "/overlayd/nodes/192.0.0.1"
 
-// userspace is node id after its public IP has become that of node i, with the MAC that
-// is derived from it.
+// userspace is node id after its public IP has become that of node i from that of node 1, with the MAC
+// that is derived from it.
 func userspace(id string, i int) (control.Node, []dataplane.VTEP) {
+	was, _ := node(1)
 	n, vteps := node(i)
-	n.ID, n.Previous = id, []netip.Prefix{moveSubnet}
+	n.ID, n.Previous, n.Former = id, []netip.Prefix{moveSubnet}, []netip.Addr{was.PublicIP}
 	vteps[0].MAC = dataplane.MAC(n.PublicIP, 1)
 	return n, vteps
 }

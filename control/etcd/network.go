@@ -6,7 +6,15 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcdnets"
+	"github.com/overlayd/overlayd/control/etcdrpc"
 )
+
+// Networks sends the sorted names of all networks of the older layout, P/<name>/config with P the Store's prefix, first
+// and after every change: see etcdnets.Watch. Client.Store opens the store of such a network.
+func (s *Store) Networks(ctx context.Context) <-chan []string {
+	return etcdnets.Watch(ctx, s.rpc, s.keys.Prefix, s.log)
+}
 
 // WatchNetwork implements control.ConfigWatcher. A slow receiver gets only the latest config.
 func (s *Store) WatchNetwork(ctx context.Context) <-chan control.Network {
@@ -15,8 +23,8 @@ func (s *Store) WatchNetwork(ctx context.Context) <-chan control.Network {
 	var reported string
 	go func() { // ends with ctx, which the close of the channel tells the receiver
 		defer close(networks)
-		s.followKey(ctx, "network config", s.keys.config(), func(ctx context.Context) (int64, error) {
-			got, err := s.get(ctx, "read network config", s.keys.config())
+		s.followKey(ctx, "network config", s.keys.Config(), func(ctx context.Context) (int64, error) {
+			got, err := s.rpc.Get(ctx, "read network config", s.keys.Config())
 			if err != nil {
 				return 0, err
 			}
@@ -45,12 +53,12 @@ func (s *Store) WatchNetwork(ctx context.Context) <-chan control.Network {
 // followKey calls read, which returns the revision that it has read at, and again after every
 // change of the key.
 func (s *Store) followKey(ctx context.Context, what, key string, read func(context.Context) (int64, error)) {
-	s.sessions(ctx, what, func(ctx context.Context, listed func()) error {
+	s.rpc.Sessions(ctx, what, func(ctx context.Context, listed func()) error {
 		revision, err := read(ctx)
 		if err != nil {
 			return err
 		}
 		listed()
-		return s.stream(ctx, []keyRange{{from: key}}, revision+1, func([]*mvccpb.Event) error { return errRelist })
+		return s.rpc.Stream(ctx, []etcdrpc.KeyRange{{From: key}}, revision+1, func([]*mvccpb.Event) error { return etcdrpc.ErrRelist })
 	})
 }

@@ -24,7 +24,8 @@ func TestWatchNetwork(t *testing.T) {
 	c := newCluster(t)
 	var log syncBuffer
 	c.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
-	networks := c.open(t).WatchNetwork(t.Context())
+	s := c.open(t)
+	networks := s.WatchNetwork(t.Context())
 	drained(t, networks)
 	wants := func(mtu int) {
 		t.Helper()
@@ -46,9 +47,13 @@ func TestWatchNetwork(t *testing.T) {
 		c.SetConfig(t, []byte(`{"Network":"10.5.0.0/31"}`))
 		return strings.Count(log.String(), "not usable") >= 3
 	})
+	connected := s.Status()
 	c.SetConfig(t, nil)
 	c.SetConfig(t, text(1300))
 	wants(1300)
+	if now := s.Status(); !now.Connected || now.Since != connected.Since {
+		t.Errorf("changes of the config: %+v, was %+v", now, connected)
+	}
 	c.proxy.cut() // and what is compacted meanwhile
 	c.SetConfig(t, text(1200))
 	c.Compact(t)

@@ -6,12 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcdkeys"
+	"github.com/overlayd/overlayd/control/etcdrpc"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
@@ -21,61 +25,61 @@ type nodeRecord struct {
 	store    *Store
 	key      string
 	publicIP netip.Addr
-	node     nodeJSON
+	node     etcdkeys.Record
 	others   map[string]json.RawMessage // fields of the node's earlier record that this version does not know
 
-	stop context.CancelFunc // ends keep
-	done chan struct{}      // closed when keep has returned
+	stop  context.CancelFunc // ends keep
+	done  chan struct{}      // closed when keep has returned
+	ended atomic.Bool        // it is withdrawn: nobody writes it again
 
-	turn     turn    // of the fields below
-	lease    leaseID // 0: none
-	revision int64   // ModRevision of the key when it was last seen to be ours
+	look  chan struct{}                   // has room for one: there is a reason for a check
+	seen  atomic.Pointer[mvccpb.KeyValue] // the record as the watch has shown it; nil: it was checked
+	asked atomic.Int64                    // revision of the last question of a clone
+
+	// The next two are keep's.
+	doubt    bool  // the last check failed
+	answered int64 // asked, as answered last
+
+	turn     *semaphore.Weighted // of the fields below
+	lease    leaseID             // 0: none
+	revision int64               // ModRevision of the key when it was last seen to be ours
+	replaced leaseID             // of the record that this one has replaced, until it is retired
+	refusal  error               // etcd did not let us write it: it may be missing, or that of an earlier run
 }
-
-// turn is a mutex that can be held over calls, because waiting for it ends with a
-// context. It holds a token while it is free.
-type turn chan struct{}
-
-func newTurn() turn {
-	t := make(turn, 1)
-	t.unlock()
-	return t
-}
-
-func (t turn) lock(ctx context.Context) error {
-	select {
-	case <-t:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (t turn) unlock() { t <- struct{}{} }
 
 // claim makes sure that the record of node under ip is this process's, and keeps it alive
 // from then on. control.ErrTaken: another live node has it. An earlier process of
-// the same node loses it.
-func (s *Store) claim(ctx context.Context, node control.Node, ip netip.Addr) (*nodeRecord, error) {
+// the same node loses it. lease was granted for a new record; 0: none was.
+func (s *Store) claim(ctx context.Context, node control.Node, ip netip.Addr, lease leaseID) (*nodeRecord, error) {
+	spare := lease
+	defer func() {
+		if spare != 0 {
+			s.rpc.Abandon(ctx, spare)
+		}
+	}()
 	if node.ID == "" {
 		return nil, errors.New("node ID is empty")
 	}
-	if err := s.claims.lock(ctx); err != nil {
+	if err := s.claims.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
-	defer s.claims.unlock()
+	defer s.claims.Release(1)
 	if s.isClosing() {
-		return nil, errClosed
+		return nil, etcdrpc.ErrClosed
 	}
-	want := recordOf(node)
+	want := etcdkeys.RecordOf(node)
 	if r := s.record(); r != nil {
 		if r.publicIP == ip && r.node == want {
-			return r, r.claim(ctx)
+			return r, r.claimOrAdopt(ctx)
 		}
 		s.unclaim(ctx)
 	}
-	r := &nodeRecord{store: s, key: s.keys.node(ip), publicIP: ip, node: want, turn: newTurn()}
-	err := r.claim(ctx)
+	r := &nodeRecord{store: s, key: s.keys.Node(ip), publicIP: ip, node: want, look: make(chan struct{}, 1), turn: semaphore.NewWeighted(1)}
+	var err error
+	if !r.succeed(ctx, node.Handed) {
+		r.lease, spare = lease, 0
+		err = r.claimOrAdopt(ctx)
+	}
 	if err == nil {
 		err = s.start(ctx, r)
 	}
@@ -91,13 +95,16 @@ func (s *Store) start(ctx context.Context, r *nodeRecord) error {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stop, r.done = stop, make(chan struct{})
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.closing {
+		s.mu.Unlock()
 		stop()
-		return errClosed
+		return etcdrpc.ErrClosed
 	}
-	s.node = r
+	early := s.early
+	s.node, s.early = r, nil
+	s.mu.Unlock()
 	go r.keep(ctx) // unclaim waits for it
+	s.sawEarly(ctx, r, early)
 	return nil
 }
 
@@ -119,15 +126,56 @@ func (s *Store) unclaim(ctx context.Context) {
 	}
 	r.stop()
 	<-r.done
-	r.forget(ctx)
+	if !s.isBequeathed() {
+		r.end(ctx)
+	}
+}
+
+// errWithdrawn is the error of a claim of a record that this process has withdrawn.
+var errWithdrawn = errors.New("this node's record is withdrawn")
+
+// end withdraws the record for good. A claim that runs takes back what it has written.
+func (r *nodeRecord) end(ctx context.Context) {
+	r.ended.Store(true)
+	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), etcdrpc.CloseTimeout)
+	defer cancel()
+	if r.turn.Acquire(wait, 1) == nil { // else the claim that has the turn sees that the record has ended
+		defer r.turn.Release(1)
+		r.forget(ctx)
+	}
+}
+
+// claimOrAdopt is claim, or adopt if etcd does not write.
+func (r *nodeRecord) claimOrAdopt(ctx context.Context) error {
+	err := r.claim(ctx)
+	if etcdrpc.Refused(err) {
+		err = r.adopt(ctx)
+	}
+	return err
 }
 
 // claim writes the record, or finds it written.
 func (r *nodeRecord) claim(ctx context.Context) error {
-	if err := r.turn.lock(ctx); err != nil {
+	if err := r.turn.Acquire(ctx, 1); err != nil {
 		return err
 	}
-	defer r.turn.unlock()
+	defer r.turn.Release(1)
+	return r.claimInTurn(ctx)
+}
+
+func (r *nodeRecord) claimInTurn(ctx context.Context) (err error) {
+	if r.ended.Load() {
+		return errWithdrawn
+	}
+	defer func() {
+		if r.refusal = nil; etcdrpc.Refused(err) {
+			r.refusal = err
+		}
+		if r.ended.Load() {
+			r.forget(ctx)
+			err = errWithdrawn
+		}
+	}()
 	again := raceBackoff()
 	for try := 0; ; try++ {
 		err := r.write(ctx)
@@ -149,15 +197,14 @@ func (r *nodeRecord) claim(ctx context.Context) error {
 
 func (r *nodeRecord) write(ctx context.Context) error {
 	if r.lease == 0 {
-		id := newLeaseID(r.node.ID)
-		if _, err := r.store.grant(ctx, id, r.store.cfg.NodeTTL); err != nil {
-			r.store.abandon(ctx, id)
+		id := etcdrpc.NewLeaseID(r.node.ID)
+		if err := r.store.grantRecord(ctx, id); err != nil {
 			return err
 		}
 		r.lease = id
 	}
 	absent := clientv3.Compare(clientv3.CreateRevision(r.key), "=", 0)
-	resp, err := r.store.txn(ctx, "write node record", []clientv3.Cmp{absent}, []clientv3.Op{r.put()}, []clientv3.Op{clientv3.OpGet(r.key)})
+	resp, err := r.store.rpc.Txn(ctx, "write node record", []clientv3.Cmp{absent}, []clientv3.Op{r.put()}, []clientv3.Op{clientv3.OpGet(r.key)})
 	if err != nil {
 		return err
 	}
@@ -166,80 +213,118 @@ func (r *nodeRecord) write(ctx context.Context) error {
 		return nil
 	}
 	kv := resp.Responses[0].GetResponseRange().Kvs[0]
-	if leaseID(kv.Lease) == r.lease {
+	if leaseID(kv.Lease) == r.lease && r.refusal == nil {
 		r.revision = kv.ModRevision
 		return nil
 	}
 	return r.takeOver(ctx, kv)
 }
 
-// takeOver replaces a record unless it is the sign of life of another node.
-func (r *nodeRecord) takeOver(ctx context.Context, kv *mvccpb.KeyValue) error {
+// refusesRecord is the log line of a record that cannot be written. It costs no lease.
+const refusesRecord = "etcd refuses to write the node record: the lease is kept alive as it is"
+
+// adopt goes on with the record as an earlier run of this node left it, or without one, until etcd lets us write.
+func (r *nodeRecord) adopt(ctx context.Context) error {
+	got, err := r.store.rpc.Get(ctx, "read node record", r.key)
+	if err != nil || len(got.Kvs) == 0 {
+		return err
+	}
+	if err := r.checkOwner(ctx, got.Kvs[0]); err != nil {
+		return err
+	}
+	if err := r.turn.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer r.turn.Release(1)
+	r.lease, r.revision = leaseID(got.Kvs[0].Lease), got.Kvs[0].ModRevision
+	return nil
+}
+
+// checkOwner returns control.ErrTaken for a record that is the sign of life of another node.
+func (r *nodeRecord) checkOwner(ctx context.Context, kv *mvccpb.KeyValue) error {
 	if other, live := otherNode(kv, r.node.ID); live {
 		return fmt.Errorf("%w: %s belongs to host %.64q (node ID %.64q): give one of the two another public IP, or wait %s if that host is gone",
 			control.ErrTaken, r.publicIP, other.Name, other.ID, r.store.cfg.NodeTTL)
 	}
-	if was, ok := parseNode(kv.Value); ok && was.ID == r.node.ID {
-		r.others = unknownFields(kv.Value)
+	return r.checkClone(ctx, kv)
+}
+
+// prove makes sure that kv, which was just read, is this process's record; nil means that no record exists. Otherwise it writes
+// the record, and wrote is true. A refusal to write is logged, and is not an error: what needs the record fails by its fence.
+func (r *nodeRecord) prove(ctx context.Context, kv *mvccpb.KeyValue) (wrote bool, err error) {
+	if err := r.turn.Acquire(ctx, 1); err != nil {
+		return false, err
+	}
+	ours := kv != nil && leaseID(kv.Lease) == r.lease && r.refusal == nil
+	if ours {
+		r.revision = kv.ModRevision
+	}
+	r.turn.Release(1)
+	if ours {
+		return false, nil
+	}
+	if kv != nil {
+		if err := r.checkOwner(ctx, kv); err != nil {
+			return false, err
+		}
+	}
+	err = r.claim(ctx)
+	if etcdrpc.Refused(err) {
+		r.store.logRefusal(ctx, refusesRecord, err)
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// takeOver replaces a record unless it is the sign of life of another node.
+func (r *nodeRecord) takeOver(ctx context.Context, kv *mvccpb.KeyValue) error {
+	if err := r.checkOwner(ctx, kv); err != nil {
+		return err
+	}
+	if was, ok := etcdkeys.ParseRecord(kv.Value); ok && was.ID == r.node.ID {
+		r.others = etcdkeys.UnknownFields(kv.Value)
 	}
 	unchanged := clientv3.Compare(clientv3.ModRevision(r.key), "=", kv.ModRevision)
-	resp, err := r.store.txn(ctx, "take over node record", []clientv3.Cmp{unchanged}, []clientv3.Op{r.put()}, nil)
+	resp, err := r.store.rpc.Txn(ctx, "take over node record", []clientv3.Cmp{unchanged}, []clientv3.Op{r.put()}, nil)
 	switch {
 	case err != nil:
 		return err
 	case !resp.Succeeded:
 		return errRace
 	}
-	r.revision = resp.Header.Revision
-	r.store.retire(ctx, leaseID(kv.Lease))
+	r.revision, r.replaced = resp.Header.Revision, leaseID(kv.Lease)
 	return nil
+}
+
+// retire revokes the etcd lease of the record that this one has replaced.
+func (r *nodeRecord) retire(ctx context.Context) {
+	if r.turn.Acquire(ctx, 1) != nil {
+		return
+	}
+	id := r.replaced
+	r.replaced = 0
+	r.turn.Release(1)
+	r.store.rpc.Retire(ctx, id)
+}
+
+// grantRecord grants an etcd lease for a record.
+func (s *Store) grantRecord(ctx context.Context, id leaseID) error {
+	_, err := s.rpc.Grant(ctx, id, s.cfg.NodeTTL)
+	if err != nil {
+		s.rpc.Abandon(ctx, id)
+	}
+	return err
 }
 
 // otherNode returns the node that a record is the sign of life of. live is false for
 // the node with this id, and for what nobody keeps alive.
-func otherNode(kv *mvccpb.KeyValue, id string) (n nodeJSON, live bool) {
-	n, ok := parseNode(kv.Value)
+func otherNode(kv *mvccpb.KeyValue, id string) (n etcdkeys.Record, live bool) {
+	n, ok := etcdkeys.ParseRecord(kv.Value)
 	return n, ok && n.ID != id && kv.Lease != 0 // one without a lease would be alive for ever
 }
 
 func (r *nodeRecord) put() clientv3.Op {
-	return clientv3.OpPut(r.key, r.node.value(r.others), clientv3.WithLease(clientv3.LeaseID(r.lease)))
-}
-
-// keep keeps the record alive until ctx ends. An etcd that does not answer is for
-// those to report who wait for an answer; here it is a debug line.
-func (r *nodeRecord) keep(ctx context.Context) {
-	defer close(r.done)
-	var last string
-	every := pace.Backoff{Low: r.store.cfg.NodeTTL / 3, High: r.store.cfg.NodeTTL / 3}
-	for pace.Sleep(ctx, every.Next(), nil) {
-		err := r.beat(ctx)
-		switch {
-		case err == nil:
-			last = ""
-		case ctx.Err() != nil:
-		case errors.Is(err, control.ErrTaken) && err.Error() != last:
-			last = err.Error()
-			r.store.log.ErrorContext(ctx, "another node has taken over this node's record", "err", err)
-		default:
-			r.store.log.DebugContext(ctx, "node record not renewed", "err", err)
-		}
-	}
-}
-
-// beat extends the record's etcd lease, and writes the record again if that is gone.
-func (r *nodeRecord) beat(ctx context.Context) error {
-	if err := r.turn.lock(ctx); err != nil {
-		return err
-	}
-	id := r.lease
-	r.turn.unlock()
-	if id != 0 {
-		if _, err := r.store.refresh(ctx, id); !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-			return err
-		}
-	}
-	return r.claim(ctx)
+	return clientv3.OpPut(r.key, r.node.Value(r.others), clientv3.WithLease(clientv3.LeaseID(r.lease)))
 }
 
 // id is the node's. A nil record has none.
@@ -253,9 +338,9 @@ func (r *nodeRecord) id() string {
 // forget revokes the record's etcd lease, and with it deletes the record if it is ours.
 func (r *nodeRecord) forget(ctx context.Context) {
 	if r.lease != 0 {
-		r.store.abandon(ctx, r.lease)
+		r.store.rpc.Abandon(ctx, r.lease)
 	}
-	r.lease, r.revision = 0, -1 // no key has a revision below 0
+	r.lease, r.revision = 0, unfenced
 }
 
 // fence returns the comparison and the write that make a transaction exclude every
@@ -265,9 +350,12 @@ func (r *nodeRecord) fence(ctx context.Context) (ifs []clientv3.Cmp, then []clie
 	if r == nil {
 		return nil, nil, nil
 	}
-	if err := r.turn.lock(ctx); err != nil {
+	if err := r.turn.Acquire(ctx, 1); err != nil {
 		return nil, nil, err
 	}
-	defer r.turn.unlock()
+	defer r.turn.Release(1)
+	if r.refusal != nil {
+		return nil, nil, r.refusal
+	}
 	return []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(r.key), "=", r.revision)}, []clientv3.Op{r.put()}, nil
 }

@@ -9,13 +9,12 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/overlayd/overlayd/control"
 )
 
-// Entry is what stands below the prefix of all leases.
+// Entry is one entry below the prefix of all leases.
 type Entry struct {
 	Key      string        // below that prefix
 	Lease    control.Lease // unless Err
@@ -29,8 +28,8 @@ func (s *Store) Entries(ctx context.Context) ([]Entry, error) {
 	var entries []Entry
 	_, err := s.list(ctx, func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {
-			l, err := s.keys.parse(kv)
-			entries = append(entries, Entry{Key: s.keys.name(kv.Key), Lease: l, Err: err, Reserved: kv.Lease == 0})
+			l, err := s.keys.Parse(kv)
+			entries = append(entries, Entry{Key: s.keys.Name(kv.Key), Lease: l, Err: err, Reserved: kv.Lease == 0})
 			entries[len(entries)-1].Lease.Handle = kv.Lease
 		}
 	})
@@ -63,26 +62,22 @@ func (s *Store) readTTLs(ctx context.Context, entries []Entry) error {
 			continue
 		}
 		group.Go(func() error {
-			return s.call(ctx, "read TTL of "+e.Key, func(ctx context.Context, c *clientv3.Client) error {
-				resp, err := c.TimeToLive(ctx, clientv3.LeaseID(e.Lease.Handle))
-				if err == nil {
-					e.TTL = time.Duration(max(resp.TTL, 0)) * time.Second
-				}
-				return err
-			})
+			left, _, err := s.rpc.TimeLeft(ctx, leaseID(e.Lease.Handle))
+			e.TTL = max(left, 0)
+			return err
 		})
 	}
 	return group.Wait()
 }
 
-// find returns the entry of a subnet, or the one whose key name is.
+// find returns the entry that name tells, by its subnet or by its key.
 func (s *Store) find(ctx context.Context, name string) (*mvccpb.KeyValue, error) {
 	subnet, notPrefix := netip.ParsePrefix(name)
 	var found []*mvccpb.KeyValue
 	_, err := s.list(ctx, func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {
-			v4, v6, err := control.ParseKey(s.keys.name(kv.Key))
-			if s.keys.name(kv.Key) == name || notPrefix == nil && err == nil && (v4 == subnet || v6 == subnet) {
+			v4, v6, err := control.ParseKey(s.keys.Name(kv.Key))
+			if s.keys.Name(kv.Key) == name || notPrefix == nil && err == nil && (v4 == subnet || v6 == subnet) {
 				found = append(found, kv)
 			}
 		}
@@ -93,7 +88,7 @@ func (s *Store) find(ctx context.Context, name string) (*mvccpb.KeyValue, error)
 	case len(found) == 0:
 		return nil, fmt.Errorf("no entry for %.80q", name)
 	case len(found) > 1:
-		return nil, fmt.Errorf("%d entries for %s: give the key of one, such as %s", len(found), name, s.keys.name(found[0].Key))
+		return nil, fmt.Errorf("%d entries for %s: give the key of one, such as %s", len(found), name, s.keys.Name(found[0].Key))
 	}
 	return found[0], nil
 }

@@ -144,7 +144,7 @@ func TestReservation(t *testing.T) {
 		own.created != leased.created || own.value != leased.value || c.leases(t) != 2 {
 		t.Errorf("renewed %+v, %v, %d etcd leases", renewed, err, c.leases(t))
 	}
-	// And of that lease a reservation again, which is deleted where nobody lives.
+	// And of that lease a reservation again, which is deleted if no node lives there.
 	if err := operator.Reserve(t.Context(), l); err != nil {
 		t.Fatal(err)
 	}
@@ -288,5 +288,35 @@ func TestOperatorRaces(t *testing.T) {
 	}
 	if keys := c.Keys(t); len(keys) != 0 {
 		t.Errorf("entries %v", keys)
+	}
+}
+
+// TestOperatorOfAlloc: what is published with the backend alloc says no more than a reservation. An operator
+// revokes it all the same, and leaves it to its node when the reservation ends.
+func TestOperatorOfAlloc(t *testing.T) {
+	for _, isReserved := range []bool{false, true} {
+		c := newCluster(t)
+		c.SetConfig(t, []byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"alloc"}}`))
+		operator, s := c.open(t), c.open(t)
+		if isReserved {
+			if err := operator.Reserve(t.Context(), reserved(1, "10.5.5.0/24")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l := acquire(t, s, 1, netip.MustParsePrefix("10.5.5.0/24"))
+		if isReserved {
+			if _, deleted, err := operator.Unreserve(t.Context(), l.Key()); err != nil || deleted || !c.Expires(t, l.Key()) {
+				t.Errorf("unreserve: %v, deleted %v, has a TTL %v", err, deleted, c.Expires(t, l.Key()))
+			}
+			if err := operator.Reserve(t.Context(), reserved(1, "10.5.5.0/24")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := operator.Revoke(t.Context(), l.Key()); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.Renew(t.Context(), l); !errors.Is(err, control.ErrLost) || len(c.Keys(t)) != 0 {
+			t.Errorf("reserved %v: renewed %+v, %v, want ErrLost; entries %v", isReserved, got, err, c.Keys(t))
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcdrpc"
 )
 
 // errMoved says that an entry was changed between reading and writing it. Every write of an
@@ -25,19 +26,19 @@ func (s *Store) Reserve(ctx context.Context, l control.Lease) error {
 	if err != nil {
 		return err
 	}
-	key := s.keys.lease(l)
+	key := s.keys.Lease(l)
 	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", before.ModRevision)
-	resp, err := s.txn(ctx, "reserve "+l.Key(), []clientv3.Cmp{unchanged},
-		[]clientv3.Op{clientv3.OpPut(key, value), clientv3.OpDelete(s.keys.revoked(l), clientv3.WithPrevKV())}, nil)
+	resp, err := s.rpc.Txn(ctx, "reserve "+l.Key(), []clientv3.Cmp{unchanged},
+		[]clientv3.Op{clientv3.OpPut(key, value), clientv3.OpDelete(s.keys.Revoked(l), clientv3.WithPrevKV())}, nil)
 	switch {
 	case err != nil:
 		return err
 	case !resp.Succeeded:
 		return fmt.Errorf("reserve %s: %w", l.Key(), errMoved)
 	}
-	s.retire(ctx, leaseID(before.Handle))
+	s.rpc.Retire(ctx, leaseID(before.Handle))
 	for _, kv := range resp.Responses[1].GetResponseDeleteRange().PrevKvs {
-		s.retire(ctx, leaseID(kv.Lease))
+		s.rpc.Retire(ctx, leaseID(kv.Lease))
 	}
 	if before.ModRevision != 0 {
 		return nil
@@ -49,8 +50,8 @@ func (s *Store) Reserve(ctx context.Context, l control.Lease) error {
 	return nil
 }
 
-// reservable says what is to stand as the reservation l: what the node has there before, if
-// anything, or else the value of l. An error says why it cannot be reserved.
+// reservable returns the value that the reservation l gets: that of the entry which the node already has there,
+// if there is one, or else that of l. An error says why it cannot be reserved.
 func (s *Store) reservable(ctx context.Context, l control.Lease) (value string, before control.Lease, err error) {
 	n, err := s.Network(ctx)
 	if err != nil {
@@ -59,13 +60,13 @@ func (s *Store) reservable(ctx context.Context, l control.Lease) (value string, 
 	if !control.Compatible(n, l.Subnet, l.IPv6Subnet) {
 		return "", before, fmt.Errorf("%s does not fit the network: want %s", l.Key(), wanted(n))
 	}
-	got, err := s.get(ctx, "read lease "+l.Key(), s.keys.lease(l))
+	got, err := s.rpc.Get(ctx, "read lease "+l.Key(), s.keys.Lease(l))
 	if err != nil {
 		return "", before, err
 	}
 	value = string(l.Value())
 	if len(got.Kvs) > 0 {
-		before, err = s.keys.parse(got.Kvs[0])
+		before, err = s.keys.Parse(got.Kvs[0])
 		switch {
 		case err != nil:
 			return "", before, fmt.Errorf("%s is there and is no lease (%w): revoke it first", l.Key(), err)
@@ -92,8 +93,8 @@ func wanted(n control.Network) string {
 
 // refuseOverlap says which other entry takes a part of l, and is older if l is written.
 func (s *Store) refuseOverlap(ctx context.Context, l control.Lease) error {
-	keys, err := s.rivals(ctx, l, control.AppendTaken)
-	for _, key := range keys {
+	rivals, err := s.rivals(ctx, l, taken)
+	for _, key := range s.keys.Names(rivals) {
 		if key != l.Key() {
 			return fmt.Errorf("%s overlaps %s, which is taken", l.Key(), key)
 		}
@@ -103,20 +104,20 @@ func (s *Store) refuseOverlap(ctx context.Context, l control.Lease) error {
 
 // Unreserve ends the reservation of a subnet, given as such or by its key. The entry of a
 // node that is alive and has taken it up becomes a lease with a TTL, which the node then
-// renews; any other is deleted, and that says deleted.
+// renews; any other is deleted, and deleted is true.
 func (s *Store) Unreserve(ctx context.Context, name string) (l control.Lease, deleted bool, err error) {
 	kv, err := s.find(ctx, name)
 	if err != nil {
 		return l, false, err
 	}
-	l, err = s.keys.parse(kv)
+	l, err = s.keys.Parse(kv)
 	switch {
 	case err != nil:
-		return l, false, fmt.Errorf("%s is no lease: %w: revoke it", s.keys.name(kv.Key), err)
+		return l, false, fmt.Errorf("%s is no lease: %w: revoke it", s.keys.Name(kv.Key), err)
 	case kv.Lease != 0:
 		return l, false, fmt.Errorf("%s is a lease of %s and no reservation: it expires by itself, or can be revoked", l.Key(), l.Identity())
 	}
-	record, err := s.get(ctx, "read node record", s.keys.node(l.Identity()))
+	record, err := s.rpc.Get(ctx, "read node record", s.keys.Node(l.Identity()))
 	if err != nil {
 		return l, false, err
 	}
@@ -124,24 +125,41 @@ func (s *Store) Unreserve(ctx context.Context, name string) (l control.Lease, de
 	if len(record.Kvs) > 0 {
 		revision = record.Kvs[0].ModRevision
 	}
-	key := s.keys.lease(l)
+	taken, err := s.isTakenUp(ctx, l, revision)
+	if err != nil {
+		return l, false, err
+	}
+	key := s.keys.Lease(l)
 	// A record is rewritten by each write of its node, which so cannot come between unseen.
 	unchanged := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", kv.ModRevision),
-		clientv3.Compare(clientv3.ModRevision(s.keys.node(l.Identity())), "=", revision)}
+		clientv3.Compare(clientv3.ModRevision(s.keys.Node(l.Identity())), "=", revision)}
 	write := clientv3.OpDelete(key)
-	if deleted = revision == 0 || l.BackendType == ""; !deleted {
-		id := newLeaseID("")
-		if _, err := s.grant(ctx, id, s.cfg.LeaseTTL); err != nil {
+	if deleted = !taken; taken {
+		id := etcdrpc.NewLeaseID("")
+		if _, err := s.rpc.Grant(ctx, id, s.cfg.LeaseTTL); err != nil {
 			return l, false, err
 		}
-		defer s.retire(ctx, id) // unless the entry hangs on it
+		defer s.rpc.Retire(ctx, id) // unless the entry hangs on it
 		write = clientv3.OpPut(key, string(kv.Value), clientv3.WithLease(clientv3.LeaseID(id)))
 	}
-	resp, err := s.txn(ctx, "end the reservation of "+l.Key(), unchanged, []clientv3.Op{write}, nil)
+	resp, err := s.rpc.Txn(ctx, "end the reservation of "+l.Key(), unchanged, []clientv3.Op{write}, nil)
 	if err == nil && !resp.Succeeded {
 		err = fmt.Errorf("end the reservation of %s: %w", l.Key(), errMoved)
 	}
 	return l, deleted, err
+}
+
+// isTakenUp reports whether the node of a reservation lives, which the revision of its record says, and publishes
+// the subnet. With the backend alloc an entry that is published looks like one that is not: the node's life counts alone.
+func (s *Store) isTakenUp(ctx context.Context, l control.Lease, record int64) (bool, error) {
+	if record == 0 || l.BackendType != "" {
+		return record != 0, nil
+	}
+	n, err := s.Network(ctx)
+	if errors.Is(err, control.ErrNoNetwork) {
+		return false, nil
+	}
+	return n.Backend.Type == control.BackendAlloc, err
 }
 
 // revokedFor is how long the node that had a revoked subnet does not get it again. A node
@@ -158,33 +176,33 @@ func (s *Store) Revoke(ctx context.Context, name string) (key string, err error)
 	if err != nil {
 		return "", err
 	}
-	key = s.keys.name(kv.Key)
+	key = s.keys.Name(kv.Key)
 	unchanged := clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision)
 	then := []clientv3.Op{clientv3.OpDelete(string(kv.Key))}
-	if l, err := s.keys.parse(kv); err == nil && l.BackendType != "" {
-		id := newLeaseID("")
-		if _, err := s.grant(ctx, id, revokedFor); err != nil {
+	if l, err := s.keys.Parse(kv); err == nil { // else nobody puts it back
+		id := etcdrpc.NewLeaseID("")
+		if _, err := s.rpc.Grant(ctx, id, revokedFor); err != nil {
 			return key, err
 		}
-		defer s.retire(ctx, id) // unless the mark hangs on it
-		then = append(then, clientv3.OpPut(s.keys.revoked(l), string(l.Value()), clientv3.WithLease(clientv3.LeaseID(id))))
+		defer s.rpc.Retire(ctx, id) // unless the mark hangs on it
+		then = append(then, clientv3.OpPut(s.keys.Revoked(l), string(l.Value()), clientv3.WithLease(clientv3.LeaseID(id))))
 	}
-	resp, err := s.txn(ctx, "revoke "+key, []clientv3.Cmp{unchanged}, then, nil)
+	resp, err := s.rpc.Txn(ctx, "revoke "+key, []clientv3.Cmp{unchanged}, then, nil)
 	switch {
 	case err != nil:
 		return key, err
 	case !resp.Succeeded:
 		return key, fmt.Errorf("revoke %s: %w", key, errMoved)
 	}
-	s.retire(ctx, leaseID(kv.Lease))
+	s.rpc.Retire(ctx, leaseID(kv.Lease))
 	return key, nil
 }
 
 // revocations returns the leases that were revoked within revokedFor.
 func (s *Store) revocations(ctx context.Context) ([]control.Lease, error) {
-	prefix := s.keys.revokedPrefix()
+	prefix := s.keys.RevokedPrefix()
 	var resp *clientv3.GetResponse
-	err := s.call(ctx, "list revoked leases", func(ctx context.Context, c *clientv3.Client) (err error) {
+	err := s.rpc.Call(ctx, "list revoked leases", func(ctx context.Context, c *clientv3.Client) (err error) {
 		resp, err = c.Get(ctx, prefix, clientv3.WithPrefix())
 		return err
 	})
@@ -203,8 +221,8 @@ func (s *Store) revocations(ctx context.Context) ([]control.Lease, error) {
 // refuseRevoked is control.ErrLost if l was revoked. Else it returns the comparison that
 // holds as long as that does not change.
 func (s *Store) refuseRevoked(ctx context.Context, l control.Lease) (clientv3.Cmp, error) {
-	key := s.keys.revoked(l)
-	got, err := s.get(ctx, "look for a revocation", key)
+	key := s.keys.Revoked(l)
+	got, err := s.rpc.Get(ctx, "look for a revocation", key)
 	if err != nil {
 		return clientv3.Cmp{}, err
 	}

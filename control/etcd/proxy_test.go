@@ -2,19 +2,24 @@ package etcd_test
 
 import (
 	"bytes"
+	"io"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
-// proxy forwards TCP connections to a unix socket and can misbehave.
+// proxy forwards TCP connections to a unix socket, or to a host and port, and can misbehave.
 type proxy struct {
 	listener net.Listener
 	target   string
 	wg       sync.WaitGroup
 
 	accepted atomic.Int64 // connections so far
+	hole     atomic.Bool  // connections that are accepted from now on are black holes
+	delay    atomic.Int64 // each way of connections that are accepted from now on, in nanoseconds
 
 	mu     sync.Mutex
 	pairs  map[*pair]struct{}
@@ -53,6 +58,13 @@ func serveProxy(tb testing.TB, l net.Listener, target string) *proxy {
 	p.wg.Go(p.accept)
 	tb.Cleanup(p.close)
 	return p
+}
+
+func (p *proxy) network() string {
+	if strings.Contains(p.target, ":") {
+		return "tcp"
+	}
+	return "unix"
 }
 
 func (p *proxy) addr() string { return p.listener.Addr().String() }
@@ -97,12 +109,13 @@ func (p *proxy) accept() {
 			return
 		}
 		p.accepted.Add(1)
-		server, err := net.Dial("unix", p.target)
+		server, err := net.Dial(p.network(), p.target)
 		if err != nil {
 			client.Close()
 			continue
 		}
 		pair := &pair{client: client, server: server}
+		pair.frozen.Store(p.hole.Load())
 		p.mu.Lock()
 		p.pairs[pair] = struct{}{}
 		closed := p.closed
@@ -110,13 +123,57 @@ func (p *proxy) accept() {
 		if closed {
 			pair.close()
 		}
-		p.wg.Go(func() { p.forward(pair, server, client, true) })
-		p.wg.Go(func() { p.forward(pair, client, server, false) })
+		p.wg.Go(func() { p.forward(pair, p.late(server), client, true) })
+		p.wg.Go(func() { p.forward(pair, p.late(client), server, false) })
 	}
 }
 
-func (p *proxy) forward(pair *pair, to, from net.Conn, requests bool) {
+// late returns a writer to a connection that has the proxy's delay.
+func (p *proxy) late(to net.Conn) io.WriteCloser {
+	delay := time.Duration(p.delay.Load())
+	if delay == 0 {
+		return to
+	}
+	l := &late{to: to, delay: delay, queue: make(chan chunk, 1<<12)}
+	p.wg.Go(l.run)
+	return l
+}
+
+// late hands on what it is given after a delay, in order. One goroutine may write to it, and close it.
+type late struct {
+	to    net.Conn
+	delay time.Duration
+	queue chan chunk
+}
+
+// chunk is what was written at once, and when it is due.
+type chunk struct {
+	data []byte
+	due  time.Time
+}
+
+func (l *late) run() {
+	for c := range l.queue {
+		time.Sleep(time.Until(c.due)) // the delay
+		_, _ = l.to.Write(c.data)     // of a connection that has ended it is lost
+	}
+}
+
+// Write implements io.Writer.
+func (l *late) Write(b []byte) (int, error) {
+	l.queue <- chunk{bytes.Clone(b), time.Now().Add(l.delay)}
+	return len(b), nil
+}
+
+// Close implements io.Closer.
+func (l *late) Close() error {
+	close(l.queue)
+	return nil
+}
+
+func (p *proxy) forward(pair *pair, to io.WriteCloser, from net.Conn, requests bool) {
 	defer func() {
+		to.Close()
 		pair.close()
 		p.mu.Lock()
 		delete(p.pairs, pair)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -12,30 +11,36 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcdkeys"
+	"github.com/overlayd/overlayd/control/etcdrpc"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-// Renew implements control.Store. It extends the etcd lease and makes sure that the
-// entry hangs on it. An entry that is gone, or spoilt by what is no lease, is put
-// back; so is everything after a loss of etcd's data. An entry that is somebody
-// else's is left alone: control.ErrLost. A lease becomes a reservation, or a reservation
-// a lease, as soon as the entry is one.
+// Renew implements control.Store. It extends the etcd lease, and then reads whether the entry hangs
+// on it and says what it should: only that proves the right to the subnet, for as long as etcd
+// keeps the lease that was extended. It writes nothing that is as it should be. An entry that
+// is gone, or spoilt by what is no lease, is put back; so is everything after a loss of etcd's
+// data. control.ErrGone: etcd refuses that. An entry that is somebody else's is left alone:
+// control.ErrLost. A lease becomes a reservation, or a reservation a lease, as soon as the entry is one.
 func (s *Store) Renew(ctx context.Context, l control.Lease) (control.Lease, error) {
 	what := "renew lease " + l.Key()
 	r := s.record()
 	for again := raceBackoff(); ; {
-		if r != nil {
-			if err := r.claim(ctx); errors.Is(err, control.ErrTaken) {
-				return control.Lease{}, fmt.Errorf("%s: %w: %v", what, control.ErrLost, err)
-			} else if err != nil {
-				return control.Lease{}, fmt.Errorf("%s: %w", what, err)
-			}
-		}
 		renewed, err := s.renew(ctx, r, l)
+		if err == nil && hasEnded(renewed) {
+			err = errLate
+		}
 		switch {
 		case err == nil:
+			s.hold(renewed)
 			return renewed, nil
-		case !errors.Is(err, errRace):
+		case errors.Is(err, control.ErrTaken):
+			err = fmt.Errorf("%w: %v", control.ErrLost, err)
+		}
+		if errors.Is(err, control.ErrLost) {
+			s.hold(control.Lease{})
+		}
+		if !errors.Is(err, errRace) {
 			return control.Lease{}, fmt.Errorf("%s: %w", what, err)
 		}
 		if !pace.Sleep(ctx, again.Next(), nil) {
@@ -44,23 +49,26 @@ func (s *Store) Renew(ctx context.Context, l control.Lease) (control.Lease, erro
 	}
 }
 
+// errLate is the error of a renewal for which etcd took longer than the lease lasts.
+var errLate = errors.New("etcd answered only after the lease had ended")
+
 func (s *Store) renew(ctx context.Context, r *nodeRecord, l control.Lease) (control.Lease, error) {
 	expires, alive := time.Time{}, false
 	if l.Handle != 0 {
 		var err error
-		expires, err = s.refresh(ctx, leaseID(l.Handle))
+		expires, err = s.rpc.Refresh(ctx, leaseID(l.Handle))
 		if alive = err == nil; err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			return control.Lease{}, err
 		}
 	}
-	got, err := s.get(ctx, "read own lease", s.keys.lease(l))
+	kv, err := s.readOwn(ctx, r, l)
 	if err != nil {
 		return control.Lease{}, err
 	}
-	if len(got.Kvs) == 0 {
-		return s.putBack(ctx, r, l, alive)
+	if kv == nil {
+		l, err = s.putBack(ctx, r, l, alive)
+		return l, gone(err)
 	}
-	kv := got.Kvs[0]
 	state, entry := s.judge(kv, l, r != nil)
 	switch state {
 	case stateOwn:
@@ -81,159 +89,87 @@ func (s *Store) renew(ctx context.Context, r *nodeRecord, l control.Lease) (cont
 		if l.Handle == 0 {
 			return s.unreserved(ctx, r, l, entry)
 		}
-		if expires, err := s.refresh(ctx, leaseID(kv.Lease)); err == nil {
-			entry.Expires = expires
-			s.retire(ctx, leaseID(l.Handle))
+		if expires, err := s.rpc.Refresh(ctx, leaseID(kv.Lease)); err == nil {
+			entry.Expires, entry.Facts = expires, l.Facts
+			s.rpc.Retire(ctx, leaseID(l.Handle))
 			return entry, nil
 		}
 		fallthrough
 	case stateSpoilt:
-		l.CreateRevision, l.ModRevision = kv.CreateRevision, kv.ModRevision
-		return s.restore(ctx, r, l, alive)
+		l, err = s.mend(ctx, r, l, kv, alive)
+		return l, gone(err)
 	}
-	return control.Lease{}, fmt.Errorf("%w: it is held by %s", control.ErrLost, holder(entry))
+	if !isGhost(kv, l) {
+		return control.Lease{}, lostTo(l, entry)
+	}
+	l, err = s.takeBack(ctx, r, l, entry, alive)
+	return l, gone(err)
+}
+
+// gone is the error of an entry that does not stand in etcd: control.ErrGone if etcd refused to write it.
+func gone(err error) error {
+	if etcdrpc.Refused(err) {
+		return fmt.Errorf("%w: %w", control.ErrGone, err)
+	}
+	return err
+}
+
+// readOwn reads the entry of l and makes sure that the record is r's. Without an entry it returns nil.
+func (s *Store) readOwn(ctx context.Context, r *nodeRecord, l control.Lease) (entry *mvccpb.KeyValue, err error) {
+	reads := []clientv3.Op{clientv3.OpGet(s.keys.Lease(l))}
+	if r != nil {
+		reads = append(reads, clientv3.OpGet(r.key))
+	}
+	resp, err := s.rpc.Txn(ctx, "read own lease", nil, reads, nil)
+	if err != nil {
+		return nil, err
+	}
+	first := func(i int) *mvccpb.KeyValue {
+		if kvs := resp.Responses[i].GetResponseRange().Kvs; len(kvs) > 0 {
+			return kvs[0]
+		}
+		return nil
+	}
+	if r != nil {
+		wrote, err := r.prove(ctx, first(1))
+		if err != nil {
+			return nil, err
+		}
+		if wrote {
+			return nil, errRace // while there was no record, a clone may have taken the entry that was read with it
+		}
+	}
+	return first(0), nil
 }
 
 // reserve makes l the reservation that its entry is.
 func (s *Store) reserve(ctx context.Context, r *nodeRecord, l, entry control.Lease) (control.Lease, error) {
 	before := leaseID(l.Handle)
 	l.Handle, l.Expires, l.CreateRevision, l.ModRevision = 0, time.Time{}, entry.CreateRevision, entry.ModRevision
-	if !sameValue(entry, l) {
+	if !etcdkeys.SameValue(entry, l) {
 		var err error
 		if l, err = s.write(ctx, r, l); err != nil {
 			return control.Lease{}, err
 		}
 	}
-	s.retire(ctx, before)
+	s.rpc.Retire(ctx, before)
 	return l, nil
 }
 
 // unreserved makes the reservation l the lease that its entry is, with this node's own
 // TTL, which the operator who ended the reservation does not know.
 func (s *Store) unreserved(ctx context.Context, r *nodeRecord, l, entry control.Lease) (control.Lease, error) {
-	l.Handle, l.CreateRevision, l.ModRevision = int64(newLeaseID(r.id())), entry.CreateRevision, entry.ModRevision
-	defer s.retire(ctx, leaseID(l.Handle)) // unless the entry hangs on it
+	l.Handle, l.CreateRevision, l.ModRevision = int64(etcdrpc.NewLeaseID(r.id())), entry.CreateRevision, entry.ModRevision
+	defer s.rpc.Retire(ctx, leaseID(l.Handle)) // unless the entry hangs on it
 	var err error
-	if l.Expires, err = s.grant(ctx, leaseID(l.Handle), s.cfg.LeaseTTL); err != nil {
+	if l.Expires, err = s.rpc.Grant(ctx, leaseID(l.Handle), s.cfg.LeaseTTL); err != nil {
 		return control.Lease{}, err
 	}
 	if l, err = s.write(ctx, r, l); err != nil {
 		return control.Lease{}, err
 	}
-	s.retire(ctx, leaseID(entry.Handle))
+	s.rpc.Retire(ctx, leaseID(entry.Handle))
 	return l, nil
-}
-
-// entryState is what an entry under the key of our lease is to us.
-type entryState int
-
-const (
-	stateForeign  entryState = iota // another node's
-	stateOwn                        // hangs on our etcd lease and says what we wrote
-	stateReserved                   // a reservation for our public IP
-	stateRelated                    // says what we wrote, under an etcd lease that is ours but not known: see judge
-	stateOutdated                   // says what we wrote last, and we want to say something else
-	stateSpoilt                     // overwritten by what gives nobody a right
-)
-
-// judge decides whose an entry is. claimed says that this node's record is its
-// own, so that no other live overlayd publishes this address: an entry that says what
-// we wrote is then ours though its etcd lease is another, as it is when etcd was
-// restored from a backup, or when the reply to an earlier Renew was lost. What cannot be
-// read belongs to nobody, unless it is a new entry with an etcd lease of its own.
-func (s *Store) judge(kv *mvccpb.KeyValue, l control.Lease, claimed bool) (entryState, control.Lease) {
-	entry, err := s.keys.parse(kv)
-	reserved, ours := kv.Lease == 0, kv.Lease == l.Handle
-	switch {
-	case err != nil && (ours || kv.CreateRevision == l.CreateRevision || reserved): // by hand, as a daemon's write has an etcd lease
-		return stateSpoilt, entry
-	case err != nil:
-		return stateForeign, entry
-	case reserved && entry.SamePublicIP(l):
-		return stateReserved, entry
-	case reserved:
-		return stateForeign, entry
-	case ours && sameValue(entry, l):
-		return stateOwn, entry
-	case ours && kv.ModRevision == l.ModRevision:
-		return stateOutdated, entry
-	case ours:
-		return stateSpoilt, entry
-	case claimed && sameValue(entry, l):
-		return stateRelated, entry
-	}
-	return stateForeign, entry
-}
-
-// holder names who has an entry, for a message.
-func holder(l control.Lease) string {
-	if ip := l.Identity(); ip.IsValid() {
-		return ip.String()
-	}
-	return "an entry that cannot be read"
-}
-
-// putBack writes an entry that is gone, unless it was revoked or another one has come to
-// hold a part of it (control.AppendHeld).
-func (s *Store) putBack(ctx context.Context, r *nodeRecord, l control.Lease, alive bool) (control.Lease, error) {
-	notRevoked, err := s.refuseRevoked(ctx, l)
-	if err != nil {
-		return control.Lease{}, err
-	}
-	l.CreateRevision, l.ModRevision = 0, 0
-	if err := s.lost(ctx, l); err != nil {
-		return control.Lease{}, err
-	}
-	l, err = s.restore(ctx, r, l, alive, notRevoked)
-	if err != nil || !l.Subnet.IsValid() || !l.IPv6Subnet.IsValid() {
-		return l, err
-	}
-	if err := s.lost(ctx, l); err != nil { // see yield
-		s.abandon(ctx, leaseID(l.Handle))
-		return control.Lease{}, err
-	}
-	return l, nil
-}
-
-// lost says whether another entry holds a part of l, which was not in the store.
-func (s *Store) lost(ctx context.Context, l control.Lease) error {
-	keys, err := s.rivals(ctx, l, control.AppendHeld)
-	switch {
-	case err != nil || len(keys) == 0:
-		return err
-	case slices.Contains(keys, l.Key()):
-		return errRace
-	}
-	return fmt.Errorf("%w: %s overlaps it", control.ErrLost, keys[0])
-}
-
-// restore writes the entry over the revision l.ModRevision of it, under its etcd
-// lease if that is alive and else under a new one, while the conditions hold. A reservation
-// stays one unless it is gone.
-func (s *Store) restore(ctx context.Context, r *nodeRecord, l control.Lease, alive bool, while ...clientv3.Cmp) (control.Lease, error) {
-	var err error
-	if l.Handle == 0 && l.ModRevision != 0 {
-		alive = true
-	} else if alive {
-		l.Expires, err = s.refresh(ctx, leaseID(l.Handle))
-	} else {
-		l.Handle = int64(newLeaseID(r.id()))
-		l.Expires, err = s.grant(ctx, leaseID(l.Handle), s.cfg.LeaseTTL)
-	}
-	if err == nil {
-		var written control.Lease
-		if written, err = s.write(ctx, r, l, while...); err == nil {
-			s.log.WarnContext(ctx, "own lease was missing or overwritten: restored", "subnet", l.CIDRs())
-			return written, nil
-		}
-	}
-	if !alive {
-		s.retire(ctx, leaseID(l.Handle))
-	}
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		err = errRace // it, or the record's, expired between two calls
-	}
-	return control.Lease{}, err
 }
 
 // Release implements control.Store. It deletes the entry if it is still ours, and
@@ -242,16 +178,17 @@ func (s *Store) restore(ctx context.Context, r *nodeRecord, l control.Lease, ali
 // reservation the entry stays, without what peers need to send to the node.
 func (s *Store) Release(ctx context.Context, l control.Lease) error {
 	s.unclaim(ctx)
-	key := s.keys.lease(l)
+	s.hold(control.Lease{})
+	key := s.keys.Lease(l)
 	ours := []clientv3.Cmp{clientv3.Compare(clientv3.LeaseValue(key), "=", l.Handle)}
 	give := clientv3.OpDelete(key)
 	if l.Handle == 0 { // as that of any key without a TTL, and of none
 		ours = append(ours, clientv3.Compare(clientv3.Value(key), "=", string(l.Value())))
 		give = clientv3.OpPut(key, string(l.Reservation().Value()))
 	}
-	if _, err := s.txn(ctx, "release lease "+l.Key(), ours, []clientv3.Op{give}, nil); err != nil {
+	if _, err := s.rpc.Txn(ctx, "release lease "+l.Key(), ours, []clientv3.Op{give}, nil); err != nil {
 		return err
 	}
-	s.retire(ctx, leaseID(l.Handle))
+	s.rpc.Retire(ctx, leaseID(l.Handle))
 	return nil
 }

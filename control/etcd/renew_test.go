@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -80,6 +81,15 @@ func TestRenewAfter(t *testing.T) {
 			c.Expire(t, l.Key())
 			c.PutRaw(t, l.Subnet.Addr().String()+"-25", foreign(l).Value())
 		}, true, false},
+		{"junk over an overlapping lease after expiry", func(t *testing.T, c *cluster, l control.Lease) {
+			c.Expire(t, l.Key())
+			c.PutLeased(t, l.Subnet.Addr().String()+"-25", foreign(l).Value())
+			c.PutRaw(t, l.Subnet.Addr().String()+"-25", []byte(junk))
+		}, true, false},
+		{"junk that overlaps after expiry", func(t *testing.T, c *cluster, l control.Lease) {
+			c.Expire(t, l.Key())
+			c.PutRaw(t, l.Subnet.Addr().String()+"-25", []byte(junk))
+		}, false, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { renewAfter(t, tt.touch, tt.lost, tt.writes) })
@@ -110,11 +120,34 @@ func renewAfter(t *testing.T, touch func(*testing.T, *cluster, control.Lease), l
 	if after != (entry{string(l.Value()), got.CreateRevision, got.ModRevision, got.Handle}) {
 		t.Errorf("entry %+v does not fit %+v", after, got)
 	}
+	if got.Facts != l.Facts || got.Facts.V == 0 {
+		t.Errorf("facts %+v, want %+v", got.Facts, l.Facts)
+	}
 	if got.Handle == 0 && !got.Expires.IsZero() || got.Handle != 0 && got.Expires.Before(time.Now().Add(50*time.Second)) {
 		t.Errorf("expires %s", got.Expires)
 	}
 	if again, err := s.Renew(t.Context(), got); err != nil || again.ModRevision != got.ModRevision {
 		t.Errorf("second Renew: %v, at %d, want %d", err, again.ModRevision, got.ModRevision)
+	}
+}
+
+// TestRenewSpoiltBesideAnother: while the entry of two subnets was junk, another node has put back its own entry, which has
+// one of them.
+func TestRenewSpoiltBesideAnother(t *testing.T) {
+	c := newCluster(t)
+	c.SetConfig(t, []byte(`{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48"}`))
+	s := c.open(t)
+	l := acquire(t, s, 1)
+	other, vteps := node(2)
+	theirs := control.Lease{Subnet: l.Subnet, IPv6Subnet: netip.MustParsePrefix("fd10:6:0:ffff::/64"), PublicIP: other.PublicIP,
+		BackendType: "vxlan", Backend: control.VTEPData{VNI: 1, MAC: vteps[0].MAC}}
+	c.PutRaw(t, l.Key(), []byte("{"))
+	put(t, c, theirs)
+	if got, err := s.Renew(t.Context(), l); !errors.Is(err, control.ErrLost) {
+		t.Errorf("renewed %+v, %v, want ErrLost", got, err)
+	}
+	if got, _ := c.GetRaw(t, theirs.Key()); string(got) != string(theirs.Value()) {
+		t.Errorf("the other entry is now %s", got)
 	}
 }
 

@@ -2,36 +2,53 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcdkeys"
+	"github.com/overlayd/overlayd/control/etcdrpc"
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-const closeTimeout = 300 * time.Millisecond // of what is cleaned up when all else has ended
+// leaseID is the id of an etcd lease: the Handle of a lease.
+type leaseID = etcdrpc.LeaseID
 
 // Store is control.Store on etcd. Its methods may be called from several goroutines.
 type Store struct {
 	etcd  *Client
+	rpc   *etcdrpc.Caller
 	alone bool // nobody else uses etcd: it is closed with the Store
 	cfg   Config
-	keys  keys
+	keys  etcdkeys.Keys
 	log   *slog.Logger
 
-	claims turn // of whoever makes this node's record, or withdraws it for good
+	claims *semaphore.Weighted // of whoever makes this node's record, or withdraws it for good
 
 	mu      sync.Mutex  // of the fields below
 	closing bool        // Close has begun: no new record
-	closed  bool        // no more calls
 	node    *nodeRecord // nil before Acquire and after Release
+	// bequeathed says that another process goes on with the record and the lease: see Bequeath.
+	bequeathed bool
+	notices    pace.Notices
+	early      map[string]*mvccpb.KeyValue // what the watch has shown of the nodes' records; nil once there was a record of this one
+	// questions has what other hosts with this node's ID were asked, by the keys of their records.
+	questions map[string]question
+	held      control.Lease            // what the store has last said to be this node's
+	ghosts    map[string]ghost         // in the place of held, by key, since that was said
+	wentBack  int64                    // see noteWentBack; 0: not since held was said
+	listed    []control.Lease          // all entries as the watch showed them before there was held; see noteOwn
+	own       map[string]control.Lease // entries of this node's address beside held, by key; see noteOwn
+	ownSince  time.Time                // when they were first noted
 
+	clones cloneList
 	control.StoreHealth
 }
 
@@ -41,6 +58,7 @@ var (
 	_ control.ConfigWriter   = (*Store)(nil)
 	_ control.Publisher      = (*Store)(nil)
 	_ control.LiveNodeFinder = (*Store)(nil)
+	_ control.Bequeather     = (*Store)(nil)
 	_ control.StoreReporter  = (*Store)(nil)
 	_ io.Closer              = (*Store)(nil)
 )
@@ -65,17 +83,16 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()
-	s.etcd.conns.closeStale(s.log)
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	waited := s.claims.lock(ctx) == nil
+	s.etcd.rpc.CloseStale(s.log)
+	ctx, cancel := context.WithTimeout(context.Background(), etcdrpc.CloseTimeout)
+	waited := s.claims.Acquire(ctx, 1) == nil
+	s.dropQuestions(ctx)
 	s.unclaim(ctx)
 	if waited {
-		s.claims.unlock()
+		s.claims.Release(1)
 	}
 	cancel()
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
+	s.rpc.Close()
 	if s.alone {
 		return s.etcd.Close()
 	}
@@ -88,22 +105,9 @@ func (s *Store) isClosing() bool {
 	return s.closing
 }
 
-var errClosed = errors.New("etcd store is closed")
-
-// connect returns the client.
-func (s *Store) connect(ctx context.Context) (*clientv3.Client, error) {
-	s.mu.Lock()
-	closed := s.closed
-	s.mu.Unlock()
-	if closed {
-		return nil, errClosed
-	}
-	return s.etcd.connect(ctx)
-}
-
 // Network implements control.Store.
 func (s *Store) Network(ctx context.Context) (control.Network, error) {
-	got, err := s.get(ctx, "read network config", s.keys.config())
+	got, err := s.rpc.Get(ctx, "read network config", s.keys.Config())
 	if err != nil {
 		return control.Network{}, err
 	}
@@ -112,11 +116,11 @@ func (s *Store) Network(ctx context.Context) (control.Network, error) {
 
 func (s *Store) parseNetwork(got *clientv3.GetResponse) (control.Network, error) {
 	if len(got.Kvs) == 0 {
-		return control.Network{}, fmt.Errorf("%w: etcd at %s has no key %s", control.ErrNoNetwork, s.endpoints(), s.keys.config())
+		return control.Network{}, fmt.Errorf("%w: etcd at %s has no key %s", control.ErrNoNetwork, s.rpc.Endpoints(), s.keys.Config())
 	}
 	n, err := control.ParseNetwork(got.Kvs[0].Value)
 	if err != nil {
-		return control.Network{}, fmt.Errorf("key %s: %w", s.keys.config(), err)
+		return control.Network{}, fmt.Errorf("key %s: %w", s.keys.Config(), err)
 	}
 	return n, nil
 }
@@ -127,13 +131,33 @@ func (s *Store) Init(ctx context.Context, config []byte) (created bool, err erro
 	if _, err := control.ParseNetwork(config); err != nil {
 		return false, err
 	}
-	key := s.keys.config()
+	key := s.keys.Config()
 	absent := clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
-	resp, err := s.txn(ctx, "write network config", []clientv3.Cmp{absent}, []clientv3.Op{clientv3.OpPut(key, string(config))}, nil)
+	resp, err := s.rpc.Txn(ctx, "write network config", []clientv3.Cmp{absent}, []clientv3.Op{clientv3.OpPut(key, string(config))}, nil)
 	if err != nil {
 		return false, err
 	}
 	return resp.Succeeded, nil
 }
 
-func (s *Store) endpoints() string { return strings.Join(s.cfg.Endpoints, ",") }
+// logRefusal says that etcd does not write, once in a while.
+func (s *Store) logRefusal(ctx context.Context, text string, err error) {
+	if s.due(pace.Notice{Key: text, Text: err.Error()}) {
+		s.log.WarnContext(ctx, text, "err", err, "fix", "give etcd space and disarm its alarm, or give the user the right to write")
+	}
+}
+
+// due reports whether a fault is to be logged now.
+func (s *Store) due(n pace.Notice) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	due, _ := s.notices.Due(time.Now(), n)
+	return len(due) > 0
+}
+
+// Status implements control.StoreReporter.
+func (s *Store) Status() control.StoreStatus {
+	st := s.StoreHealth.Status()
+	st.Clones = s.clones.list()
+	return st
+}

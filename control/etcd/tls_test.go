@@ -41,7 +41,10 @@ func TestTLS(t *testing.T) {
 		}
 		p := serveProxy(t, l, c.socket())
 		get := func(cfg etcd.Config) error {
-			cfg.Endpoints, cfg.Prefix = []string{"https://" + p.addr()}, prefix
+			cfg.Prefix = prefix
+			if cfg.Endpoints == nil {
+				cfg.Endpoints = []string{"https://" + p.addr()}
+			}
 			s, err := etcd.Open(t.Context(), cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -52,6 +55,9 @@ func TestTLS(t *testing.T) {
 		}
 		if err := get(etcd.Config{CAFile: ca.file, CertFile: ca.file + ".client", KeyFile: ca.file + ".client.key"}); err != nil {
 			t.Errorf("%v, with a certificate: %v", auth, err)
+		}
+		if err := get(etcd.Config{Endpoints: []string{p.addr()}, CAFile: ca.file, CertFile: ca.file + ".client", KeyFile: ca.file + ".client.key"}); err != nil {
+			t.Errorf("%v, without a scheme: %v", auth, err)
 		}
 		if err := get(etcd.Config{CAFile: ca.file}); (err == nil) != (auth == tls.NoClientCert) {
 			t.Errorf("%v, with the CA alone: %v", auth, err)

@@ -3,18 +3,22 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcdkeys"
+	"github.com/overlayd/overlayd/control/etcdrpc"
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
 // Watch implements control.Store. A receiver that is slow is waited for: etcd keeps
 // what is missed, and what it no longer has comes as a Reset.
 func (s *Store) Watch(ctx context.Context) <-chan control.Update {
 	updates := make(chan control.Update)
-	w := &leaseWatch{Store: s, updates: updates, facts: s.newFactsTable(ctx)}
+	w := &leaseWatch{Store: s, updates: updates, facts: s.newFacts(ctx)}
 	go func() { // ends with ctx, which the close of the channel tells the receiver
 		defer close(updates)
 		w.run(ctx)
@@ -26,11 +30,11 @@ func (s *Store) Watch(ctx context.Context) <-chan control.Update {
 type leaseWatch struct {
 	*Store
 	updates chan<- control.Update
-	facts   *factsTable        // of the nodes
-	last    *pb.ResponseHeader // of the last list
+	facts   *etcdkeys.Facts    // of the nodes
+	last    *pb.ResponseHeader // of the last list, with the revision of the last event
 }
 
-func (w *leaseWatch) run(ctx context.Context) { w.sessions(ctx, "leases", w.session) }
+func (w *leaseWatch) run(ctx context.Context) { w.rpc.Sessions(ctx, "leases", w.session) }
 
 // session sends one list and then every change of it, until the stream ends. The nodes' records are
 // listed at the same revision and followed by the same stream.
@@ -38,7 +42,7 @@ func (w *leaseWatch) session(ctx context.Context, listed func()) error {
 	u := control.Update{Reset: true}
 	at, err := w.list(ctx, func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {
-			w.keys.add(&u, kv)
+			w.keys.Add(&u, kv)
 		}
 	})
 	if err != nil {
@@ -47,15 +51,20 @@ func (w *leaseWatch) session(ctx context.Context, listed func()) error {
 	if err := w.listRecords(ctx, at.Revision); err != nil {
 		return err
 	}
-	w.compare(ctx, at)
+	u.Older = w.compare(ctx, at)
+	w.noteOwn(u.Leases)
 	listed()
-	w.facts.complete(&u, nil)
+	w.facts.Complete(&u, nil)
 	if err := w.send(ctx, u); err != nil {
 		return err
 	}
-	ranges := []keyRange{prefixRange(w.keys.subnets()), prefixRange(w.keys.nodes())}
-	return w.stream(ctx, ranges, at.Revision+1, func(events []*mvccpb.Event) error {
-		if u, ok := w.facts.apply(w.keys, events); ok {
+	ranges := []etcdrpc.KeyRange{etcdrpc.PrefixRange(w.keys.Subnets()), etcdrpc.PrefixRange(w.keys.Nodes())}
+	return w.rpc.Stream(ctx, ranges, at.Revision+1, func(events []*mvccpb.Event) error {
+		for _, e := range events {
+			w.last.Revision = max(w.last.Revision, e.Kv.ModRevision)
+		}
+		w.sawEvents(ctx, events)
+		if u, ok := w.facts.Apply(w.keys, events); ok {
 			return w.send(ctx, u)
 		}
 		return nil
@@ -65,22 +74,26 @@ func (w *leaseWatch) session(ctx context.Context, listed func()) error {
 // listRecords reads the nodes' records as they stood at a revision.
 func (w *leaseWatch) listRecords(ctx context.Context, revision int64) error {
 	var records []*mvccpb.KeyValue
-	_, err := w.listRange(ctx, "list node records", prefixRange(w.keys.nodes()), revision, func(kvs []*mvccpb.KeyValue) {
+	_, err := w.rpc.List(ctx, "list node records", etcdrpc.PrefixRange(w.keys.Nodes()), revision, func(kvs []*mvccpb.KeyValue) {
 		records = append(records, kvs...)
 	})
 	if err == nil {
-		w.facts.reset(w.keys, records)
+		w.facts.Reset(w.keys, records)
+		w.sawRecords(ctx, records, revision)
 	}
 	return err
 }
 
-// compare says when etcd is not the one that it was.
-func (w *leaseWatch) compare(ctx context.Context, at *pb.ResponseHeader) {
+// compare says when etcd is not the one that it was, and reports whether it went back to an earlier state.
+func (w *leaseWatch) compare(ctx context.Context, at *pb.ResponseHeader) (older bool) {
 	if l := w.last; l != nil && (l.ClusterId != at.ClusterId || at.Revision < l.Revision) {
+		older = true
+		w.noteWentBack(at.Revision)
 		w.log.WarnContext(ctx, "etcd was replaced or restored from a backup", "revision", at.Revision, "was", l.Revision,
 			"cluster", fmt.Sprintf("%x", at.ClusterId), "cluster_was", fmt.Sprintf("%x", l.ClusterId))
 	}
 	w.last = at
+	return older
 }
 
 // send waits for the receiver.
@@ -91,4 +104,14 @@ func (w *leaseWatch) send(ctx context.Context, u control.Update) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// newFacts returns an empty table of what nodes say of themselves. A record that cannot be read is logged.
+func (s *Store) newFacts(ctx context.Context) *etcdkeys.Facts {
+	var notices pace.Notices
+	return etcdkeys.NewFacts(func(key string, err error) {
+		if due, _ := notices.Due(time.Now(), pace.Notice{Key: key}); len(due) > 0 {
+			s.log.WarnContext(ctx, "node record ignored", "key", key, "err", err)
+		}
+	})
 }

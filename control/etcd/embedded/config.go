@@ -7,15 +7,10 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strconv"
 	"syscall"
-	"time"
 
-	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/embed"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 )
 
@@ -55,8 +50,14 @@ func serverConfig(cfg Config, listen url.URL, advertise []url.URL, conns *connTr
 	}
 	// etcd serves both by default: /debug/vars holds the command line of the process.
 	c.UserHandlers = map[string]http.Handler{"/debug/": http.NotFoundHandler(), "/metrics": http.NotFoundHandler()}
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(cfg.Log))
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(cfg.Log, cfg.Fatal))
 	return c
+}
+
+// CheckListen refuses what cannot be a listen URL on any host.
+func CheckListen(text string) error {
+	_, err := parseListen(text)
+	return err
 }
 
 // parseListen checks a listen URL: what etcd accepts, less TLS, for which there
@@ -129,43 +130,6 @@ func texts(urls []url.URL) []string {
 	return s
 }
 
-// lockDir makes the data directory and takes it for this process. etcd itself
-// would wait for ever for another process to leave it.
-func lockDir(dir string) (*os.File, error) {
-	if dir == "" {
-		return nil, errors.New("data directory is empty: name one")
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("data directory %q: %w", dir, err)
-	}
-	f, err := os.OpenFile(filepath.Join(dir, "overlayd.lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("data directory %q cannot be written: %w", dir, err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("data directory %q is in use by another process", dir)
-		}
-		return nil, fmt.Errorf("lock data directory %q: %w", dir, err)
-	}
-	return f, nil
-}
-
-// checkDatabase says that an existing database is damaged before etcd finds it:
-// it opens the file in a goroutine of its own and panics there.
-func checkDatabase(dir string) error {
-	path := filepath.Join(dir, "member", "snap", "db")
-	if _, err := os.Stat(path); err != nil {
-		return nil // a new one is made
-	}
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
-	if err != nil {
-		return fmt.Errorf("data directory %q: open database %s: %w", dir, path, err)
-	}
-	return db.Close()
-}
-
 // ErrListen says that the listen address is taken, or does not belong to this host.
 var ErrListen = errors.New("listen address")
 
@@ -177,5 +141,9 @@ func explain(err error, cfg Config) error {
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return fmt.Errorf("%w %q is not an address of this host: %w", ErrListen, cfg.ListenClient, err)
 	}
-	return fmt.Errorf("start etcd server in data directory %q, listen address %q: %w", cfg.Dir, cfg.ListenClient, err)
+	err = fmt.Errorf("start etcd server in data directory %q, listen address %q: %w", cfg.Dir, cfg.ListenClient, err)
+	if !errors.As(err, new(syscall.Errno)) { // with one, something is wrong outside of the data
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return err
 }

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -130,56 +129,6 @@ func TestExplainKeepsTheCause(t *testing.T) {
 	}
 }
 
-func TestLockDirIsExclusive(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "a", "b")
-	first, err := lockDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("made with mode %v, %v, want 0700: the store is nobody else's", info.Mode(), err)
-	}
-	if second, err := lockDir(dir); err == nil {
-		second.Close()
-		t.Error("locked twice")
-	}
-	first.Close()
-	again, err := lockDir(dir)
-	if err != nil {
-		t.Fatalf("after the first has gone: %v", err)
-	}
-	again.Close()
-	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, "sub", "overlayd.lock"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if f, err := lockDir(filepath.Join(dir, "sub")); err == nil || !strings.Contains(err.Error(), "cannot be written") {
-		f.Close()
-		t.Errorf("the lock is a directory: %v", err)
-	}
-}
-
-func TestCheckDatabase(t *testing.T) {
-	dir := t.TempDir()
-	if err := checkDatabase(dir); err != nil {
-		t.Errorf("no database yet: %v", err)
-	}
-	db := filepath.Join(dir, "member", "snap", "db")
-	if err := os.MkdirAll(filepath.Dir(db), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range map[string]string{"junk": strings.Repeat("junk", 4096), "cut": "x"} {
-		if err := os.WriteFile(db, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := checkDatabase(dir); err == nil || !strings.Contains(err.Error(), db) {
-			t.Errorf("%s: %v, want an error with the path", name, err)
-		}
-	}
-}
-
 // TestEtcdsLogLevels: etcd warns at every start; only its errors concern the operator.
 func TestEtcdsLogLevels(t *testing.T) {
 	for _, c := range []struct {
@@ -197,12 +146,12 @@ func TestEtcdsLogLevels(t *testing.T) {
 		{"a skipped field", func(l *zap.Logger) { l.Error("bad", zap.Skip()) }, `level=WARN msg="etcd server: bad"`},
 	} {
 		var out bytes.Buffer
-		c.log(zapLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: dropTime}))))
+		c.log(zapLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: dropTime})), nil))
 		if got := strings.TrimSpace(out.String()); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
 	}
-	zapLogger(nil).Error("goes nowhere")
+	zapLogger(nil, nil).Error("goes nowhere")
 }
 
 func dropTime(_ []string, a slog.Attr) slog.Attr {
@@ -215,21 +164,42 @@ func dropTime(_ []string, a slog.Attr) slog.Attr {
 // TestEtcdsWarningsCostNothingAtLevelInfo: the core refuses them before their fields are made.
 func TestEtcdsWarningsCostNothingAtLevelInfo(t *testing.T) {
 	var out bytes.Buffer
-	l := zapLogger(slog.New(slog.NewTextHandler(&out, nil)))
+	l := zapLogger(slog.New(slog.NewTextHandler(&out, nil)), nil)
 	if l.Check(zap.WarnLevel, "slow") != nil || l.Check(zap.ErrorLevel, "bad") == nil {
 		t.Error("a warning is enabled, or an error is not")
 	}
 }
 
-// TestFatalOfEtcdPanics: os.Exit would take the daemon and its tunnels along.
-func TestFatalOfEtcdPanics(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("no panic")
+// TestFatalOfEtcd: os.Exit would hide why etcd ends. Whoever runs it is told, with the cause, or it panics.
+func TestFatalOfEtcd(t *testing.T) {
+	for name, end := range map[string]func(*zap.Logger){
+		"fatal": func(l *zap.Logger) { l.Fatal("failed to commit tx", zap.Int("n", 1), zap.Error(syscall.ENOSPC)) },
+		"panic": func(l *zap.Logger) { l.Panic("failed to commit tx", zap.Error(syscall.ENOSPC)) },
+	} {
+		for _, handled := range []bool{true, false} {
+			var out bytes.Buffer
+			var told, panicked error
+			var fatal func(error)
+			if handled {
+				fatal = func(err error) { told = err }
+			}
+			func() {
+				defer func() { panicked, _ = recover().(error) }()
+				end(zapLogger(slog.New(slog.NewTextHandler(&out, nil)), fatal))
+			}()
+			for _, err := range []error{told, panicked} {
+				if err == nil && !handled {
+					continue
+				}
+				if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "etcd server: failed to commit tx") {
+					t.Errorf("%s: told %v, panicked with %v", name, told, panicked)
+				}
+			}
+			if panicked == nil || out.Len() > 0 {
+				t.Errorf("%s: panicked with %v, logged %s", name, panicked, &out)
+			}
 		}
-	}()
-	var out bytes.Buffer
-	zapLogger(slog.New(slog.NewTextHandler(&out, nil))).Fatal("damaged")
+	}
 }
 
 func TestConnTracker(t *testing.T) {

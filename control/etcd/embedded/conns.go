@@ -50,7 +50,7 @@ func (t *connTracker) closeAll() {
 	t.conns = map[net.Conn]struct{}{}
 	t.mu.Unlock()
 	for c := range conns {
-		_ = c.Close() // what it says is of no use to anybody
+		_ = c.Close() // its error would help nobody
 	}
 }
 

@@ -1,6 +1,7 @@
-// Package embedded runs a single etcd server inside the process, so that one
-// host can start an overlay cluster with nothing else installed. Other hosts
-// join by naming its listen URL as their etcd endpoint.
+// Package embedded runs a single etcd server, so that one host can start an overlay
+// cluster with nothing else installed. Other hosts join by naming its listen URL as
+// their etcd endpoint. The daemon runs it in a process of its own: a disk that is full
+// or data that are damaged make etcd panic, also in goroutines of its own.
 //
 // The server is etcd's own (go.etcd.io/etcd/server/v3), of the same minor
 // version as the client. It exposes one listener for clients and none for
@@ -35,12 +36,15 @@ const (
 
 // Config says where the server keeps its data and where it listens.
 type Config struct {
-	Dir          string       // data directory; made if missing (mode 0700)
-	ListenClient string       // URL: http://<ip>:<port> or unix://<path>; "": DefaultListenClient
-	Prefix       string       // clients may use the keys below Prefix/ alone, and no RPC that concerns more; "": everything
-	Name         string       // of the member, in etcd's own logs; "": "overlayd"
-	Log          *slog.Logger // nil: etcd's errors are discarded
-	NoFsync      bool         // trade the data of a power failure for speed; for tests
+	Dir          string        // data directory; made if missing (mode 0700)
+	ListenClient string        // URL: http://<ip>:<port> or unix://<path>; "": DefaultListenClient
+	Prefix       string        // clients may use the keys below Prefix/ alone, and no RPC that concerns more; "": everything
+	Name         string        // of the member, in etcd's own logs; "": "overlayd"
+	Log          *slog.Logger  // nil: etcd's errors are discarded
+	NoFsync      bool          // trade the data of a power failure for speed; for tests
+	LockPatience time.Duration // how long to wait for another process to leave Dir, such as one that is about to end
+	// Fatal is called when etcd cannot go on, perhaps while Start runs, and must not return. nil: panic.
+	Fatal func(error)
 }
 
 // Server is a running etcd server.
@@ -75,9 +79,12 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Log != nil && !isLocal(listen) {
 		cfg.Log.Warn("anyone who reaches the embedded etcd can change the overlay: let only its hosts reach it", "listen", cfg.ListenClient)
 	}
-	lock, err := lockDir(cfg.Dir)
+	lock, err := lockDir(ctx, cfg.Dir, cfg.LockPatience)
 	if err != nil {
 		return nil, err
+	}
+	if err := tryDisk(cfg.Dir); err != nil {
+		return nil, errors.Join(err, lock.Close())
 	}
 	s := &Server{conns: newConnTracker(), lock: lock, urls: texts(advertise)}
 	if err = checkDatabase(cfg.Dir); err == nil {
@@ -114,7 +121,7 @@ func (s *Server) start(ctx context.Context, cfg Config, listen url.URL, advertis
 func startEtcd(cfg *embed.Config) (e *embed.Etcd, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("etcd cannot use what is in data directory %q: %v", cfg.Dir, p)
+			err = fmt.Errorf("%w: etcd cannot use what is in data directory %q: %v", ErrDamaged, cfg.Dir, p)
 		}
 	}()
 	return embed.StartEtcd(cfg)

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 
@@ -11,13 +12,31 @@ import (
 
 // zapLogger returns a logger for etcd that writes to log. etcd warns at every
 // start and about every slow disk access, so its warnings come as debug lines,
-// and only its errors as warnings.
-func zapLogger(log *slog.Logger) *zap.Logger {
+// and only its errors as warnings. It calls fatal if etcd cannot go on, such as on damaged
+// data: nobody else ends the process.
+func zapLogger(log *slog.Logger, fatal func(error)) *zap.Logger {
 	if log == nil {
-		return zap.NewNop()
+		log = slog.New(slog.DiscardHandler)
 	}
-	// etcd calls Fatal on damaged data: that must not end the process.
-	return zap.New(slogCore{log: log}, zap.WithFatalHook(zapcore.WriteThenPanic))
+	end := ending{fatal}
+	return zap.New(slogCore{log: log}, zap.WithFatalHook(end), zap.WithPanicHook(end))
+}
+
+// ending is what follows an entry with which etcd ends.
+type ending struct{ fatal func(error) }
+
+// OnWrite implements zapcore.CheckWriteHook.
+func (e ending) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
+	err := fmt.Errorf("etcd server: %s", entry.Message)
+	for _, f := range fields {
+		if cause, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType {
+			err = fmt.Errorf("%w: %w", err, cause)
+		}
+	}
+	if e.fatal != nil {
+		e.fatal(err)
+	}
+	panic(err)
 }
 
 // slogCore is a zapcore.Core that writes to a slog.Logger.
@@ -30,11 +49,18 @@ func level(l zapcore.Level) slog.Level {
 	return slog.LevelDebug
 }
 
-// harmless recognises what etcd calls an error and says of every new data directory
-// (the version is written with the first snapshot), and of every stop.
-func harmless(message string) bool {
-	return strings.HasPrefix(message, "failed to update storage version") ||
-		strings.HasPrefix(message, "setting up serving from embedded etcd failed")
+// needless are beginnings of what etcd calls an error and says of every new data directory (the version is
+// written with the first snapshot) and of every stop, and of what it says of a failed write before it ends because of it.
+var needless = [...]string{"failed to update storage version", "setting up serving from embedded etcd failed",
+	"writeAt failed", "writing data failed", "Committing transaction failed"}
+
+func isNeedless(message string) bool {
+	for _, n := range needless {
+		if strings.HasPrefix(message, n) {
+			return true
+		}
+	}
+	return false
 }
 
 // Enabled implements zapcore.LevelEnabler.
@@ -47,9 +73,9 @@ func (c slogCore) With(fields []zapcore.Field) zapcore.Core {
 	return slogCore{log: c.log.With(attrs(fields)...)}
 }
 
-// Check implements zapcore.Core.
+// Check implements zapcore.Core. What fatal gets is not logged too.
 func (c slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if c.Enabled(e.Level) {
+	if c.Enabled(e.Level) && e.Level < zapcore.DPanicLevel {
 		return ce.AddCore(e, c)
 	}
 	return ce
@@ -58,7 +84,7 @@ func (c slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Chec
 // Write implements zapcore.Core.
 func (c slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	to := level(e.Level)
-	if harmless(e.Message) {
+	if isNeedless(e.Message) {
 		to = slog.LevelDebug
 	}
 	c.log.Log(context.Background(), to, "etcd server: "+e.Message, attrs(fields)...)

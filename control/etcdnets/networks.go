@@ -1,8 +1,10 @@
-package etcd
+// Package etcdnets lists the networks below one prefix of etcd, in the older layout P/<name>/config, and follows them.
+package etcdnets
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -11,28 +13,29 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcdrpc"
 )
 
 // maxNames bounds the networks below one prefix.
 const maxNames = 4096
 
-// Networks sends the sorted names of all networks of the older layout, P/<name>/config with
-// P the Store's prefix: first those that exist, then all of them again after every
-// change, until ctx ends; then it closes the channel. Client.Store opens the store of such a
-// network. A name that control.CheckNetworkName refuses is logged and left out.
-func (s *Store) Networks(ctx context.Context) <-chan []string {
+// Watch sends the sorted names of all networks below prefix: first those that exist, then all of them again after every
+// change, until ctx ends; then it closes the channel. A name that control.CheckNetworkName refuses is logged and left out.
+func Watch(ctx context.Context, rpc *etcdrpc.Caller, prefix string, log *slog.Logger) <-chan []string {
 	sets := make(chan []string)
-	w := &networksWatch{Store: s, sets: sets}
+	w := &watch{rpc: rpc, prefix: prefix, log: log, sets: sets}
 	go func() { // ends with ctx, which the close of the channel tells the receiver
 		defer close(sets)
-		s.sessions(ctx, "networks", w.session)
+		rpc.Sessions(ctx, "networks", w.session)
 	}()
 	return sets
 }
 
-// networksWatch is one run of Networks.
-type networksWatch struct {
-	*Store
+// watch is one run of Watch.
+type watch struct {
+	rpc     *etcdrpc.Caller
+	prefix  string
+	log     *slog.Logger
 	sets    chan<- []string
 	names   map[string]struct{} // of all networks now, refused ones too
 	refused []string            // of those, sorted; logged already
@@ -41,7 +44,7 @@ type networksWatch struct {
 }
 
 // session lists the networks and then follows the changes, which cost no further reads.
-func (w *networksWatch) session(ctx context.Context, listed func()) error {
+func (w *watch) session(ctx context.Context, listed func()) error {
 	revision, err := w.listNames(ctx)
 	if err == nil {
 		err = w.send(ctx)
@@ -50,7 +53,7 @@ func (w *networksWatch) session(ctx context.Context, listed func()) error {
 		return err
 	}
 	listed()
-	return w.stream(ctx, []keyRange{prefixRange(w.keys.prefix + "/")}, revision+1, func(events []*mvccpb.Event) error {
+	return w.rpc.Stream(ctx, []etcdrpc.KeyRange{etcdrpc.PrefixRange(w.prefix + "/")}, revision+1, func(events []*mvccpb.Event) error {
 		if !w.apply(events) {
 			return nil
 		}
@@ -59,7 +62,7 @@ func (w *networksWatch) session(ctx context.Context, listed func()) error {
 }
 
 // apply takes events over and reports whether one of them was of a network's config.
-func (w *networksWatch) apply(events []*mvccpb.Event) (changed bool) {
+func (w *watch) apply(events []*mvccpb.Event) (changed bool) {
 	for _, e := range events {
 		name, key := w.split(e.Kv.Key)
 		switch {
@@ -76,9 +79,9 @@ func (w *networksWatch) apply(events []*mvccpb.Event) (changed bool) {
 }
 
 // send waits for the receiver, if the networks are not those that it got last.
-func (w *networksWatch) send(ctx context.Context) error {
+func (w *watch) send(ctx context.Context) error {
 	if len(w.names) > maxNames {
-		return fmt.Errorf("list networks: there are more than %d below %s", maxNames, w.keys.prefix)
+		return fmt.Errorf("list networks: there are more than %d below %s", maxNames, w.prefix)
 	}
 	names := w.check(ctx, slices.Sorted(maps.Keys(w.names)))
 	if w.sent && slices.Equal(names, w.last) {
@@ -95,7 +98,7 @@ func (w *networksWatch) send(ctx context.Context) error {
 
 // check returns those of sorted names that control.CheckNetworkName accepts. It logs each other one
 // once, until it has been gone.
-func (w *networksWatch) check(ctx context.Context, names []string) (good []string) {
+func (w *watch) check(ctx context.Context, names []string) (good []string) {
 	var refused []string
 	for _, name := range names {
 		err := control.CheckNetworkName(name)
@@ -114,8 +117,8 @@ func (w *networksWatch) check(ctx context.Context, names []string) (good []strin
 
 // split returns the name of the network that a key belongs to, and the rest of the key. A key
 // right below the prefix has no rest.
-func (w *networksWatch) split(key []byte) (name, rest string) {
-	name, rest, _ = strings.Cut(strings.TrimPrefix(string(key), w.keys.prefix+"/"), "/")
+func (w *watch) split(key []byte) (name, rest string) {
+	name, rest, _ = strings.Cut(strings.TrimPrefix(string(key), w.prefix+"/"), "/")
 	return name, rest
 }
 
@@ -128,9 +131,9 @@ const namePage = 1000
 // listNames reads the names of all networks, and returns the revision of that. It reads keys without
 // their values, a page at a time, and skips what a page shows of a network that is longer than
 // the page: so the leases of a large network cost one more read and not all of theirs.
-func (w *networksWatch) listNames(ctx context.Context) (revision int64, err error) {
+func (w *watch) listNames(ctx context.Context) (revision int64, err error) {
 	w.names = map[string]struct{}{}
-	prefix := w.keys.prefix + "/"
+	prefix := w.prefix + "/"
 	for from, end := prefix, clientv3.GetPrefixRangeEnd(prefix); ; {
 		resp, err := w.keysAt(ctx, from, revision, clientv3.WithRange(end), clientv3.WithLimit(namePage))
 		if err != nil {
@@ -152,21 +155,21 @@ func (w *networksWatch) listNames(ctx context.Context) (revision int64, err erro
 }
 
 // after returns the first key behind a key that can be a network's config.
-func (w *networksWatch) after(key []byte) string {
+func (w *watch) after(key []byte) string {
 	name, rest := w.split(key)
 	switch {
 	case rest == "":
 		return string(key) + "\x00"
 	case rest < "config" && !isReserved(name):
-		return w.keys.prefix + "/" + name + "/config"
+		return w.prefix + "/" + name + "/config"
 	}
-	return w.keys.prefix + "/" + name + "0" // what sorts behind all that begins with name/
+	return w.prefix + "/" + name + "0" // what sorts behind all that begins with name/
 }
 
 // keysAt reads keys without values, at a revision unless that is 0.
-func (s *Store) keysAt(ctx context.Context, from string, revision int64, opts ...clientv3.OpOption) (resp *clientv3.GetResponse, err error) {
+func (w *watch) keysAt(ctx context.Context, from string, revision int64, opts ...clientv3.OpOption) (resp *clientv3.GetResponse, err error) {
 	opts = append(opts, clientv3.WithKeysOnly(), clientv3.WithRev(revision))
-	err = s.call(ctx, "list networks", func(ctx context.Context, c *clientv3.Client) (err error) {
+	err = w.rpc.Call(ctx, "list networks", func(ctx context.Context, c *clientv3.Client) (err error) {
 		resp, err = c.Get(ctx, from, opts...)
 		return err
 	})

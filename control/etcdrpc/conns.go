@@ -1,4 +1,4 @@
-package etcd
+package etcdrpc
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"strings"
 	"sync"
 
 	"google.golang.org/grpc/credentials"
@@ -28,7 +27,7 @@ func newConnTracker(c credentials.TransportCredentials) *connTracker {
 
 // credentialsFor returns what clientv3 would choose: by the scheme of the first endpoint.
 func credentialsFor(endpoint string, t *tls.Config) credentials.TransportCredentials {
-	if strings.HasPrefix(endpoint, "https://") || t != nil && !strings.HasPrefix(endpoint, "http://") {
+	if encrypts(endpoint, t != nil) {
 		return credentials.NewTLS(t)
 	}
 	return insecure.NewCredentials()

@@ -1,21 +1,18 @@
-package etcd
+package etcdkeys
 
 import (
-	"context"
 	"net/netip"
 	"strings"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/overlayd/overlayd/control"
-	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-// factsTable puts what nodes say of themselves, in their records, into their leases. A record that
+// Facts puts what nodes say of themselves, in their records, into their leases. A record that
 // goes, because its daemon ended, leaves what it said for as long as the lease stays as
 // it is: the kernel of that node may forward on.
-type factsTable struct {
+type Facts struct {
 	records map[netip.Addr]*nodeFacts   // by public IP
 	leases  map[string]control.Lease    // by key, as last sent
 	bad     func(key string, err error) // told of a record that cannot be read
@@ -26,8 +23,8 @@ type nodeFacts struct {
 	gone bool
 }
 
-// reset begins again with the records that there are now. What is not among them is gone.
-func (t *factsTable) reset(keys keys, kvs []*mvccpb.KeyValue) {
+// Reset begins again with the records that there are now. What is not among them is gone.
+func (t *Facts) Reset(keys Keys, kvs []*mvccpb.KeyValue) {
 	for _, r := range t.records {
 		r.gone = true
 	}
@@ -37,8 +34,8 @@ func (t *factsTable) reset(keys keys, kvs []*mvccpb.KeyValue) {
 }
 
 // put takes over a record. It returns the address that it is of; ok is false if it is not one.
-func (t *factsTable) put(keys keys, kv *mvccpb.KeyValue) (ip netip.Addr, ok bool) {
-	if ip, ok = keys.parseNodeKey(kv.Key); !ok {
+func (t *Facts) put(keys Keys, kv *mvccpb.KeyValue) (ip netip.Addr, ok bool) {
+	if ip, ok = keys.ParseNodeKey(kv.Key); !ok {
 		return ip, false
 	}
 	facts, err := control.ParseNodeFacts(kv.Value)
@@ -50,9 +47,9 @@ func (t *factsTable) put(keys keys, kv *mvccpb.KeyValue) (ip netip.Addr, ok bool
 	return ip, true
 }
 
-// complete puts the facts into the leases of u, which is what the store says now, and adds those leases
+// Complete puts the facts into the leases of u, which is what the store says now, and adds those leases
 // whose node's record is among the changed ones.
-func (t *factsTable) complete(u *control.Update, changed map[netip.Addr]struct{}) {
+func (t *Facts) Complete(u *control.Update, changed map[netip.Addr]struct{}) {
 	before := t.leases
 	if u.Reset {
 		t.leases = make(map[string]control.Lease, len(u.Leases))
@@ -63,6 +60,9 @@ func (t *factsTable) complete(u *control.Update, changed map[netip.Addr]struct{}
 		old, had := before[key]
 		l.Facts = t.of(*l, old, had)
 		t.leases[key] = *l
+	}
+	for _, b := range u.Bad {
+		delete(t.leases, b.Key) // no change of the record brings the lease back
 	}
 	for _, key := range u.Deleted {
 		if old, had := before[key]; had {
@@ -78,14 +78,14 @@ func (t *factsTable) complete(u *control.Update, changed map[netip.Addr]struct{}
 	}
 }
 
-// of returns the facts of a lease. Those of a record that is gone are of the lease that there was.
-func (t *factsTable) of(l, old control.Lease, had bool) control.NodeFacts {
+// of returns the facts of a lease. Those of a record that is gone count only while the lease stays as it was.
+func (t *Facts) of(l, old control.Lease, had bool) control.NodeFacts {
 	ip := l.Identity()
 	r := t.records[ip]
 	switch {
 	case r == nil:
 		return control.NodeFacts{}
-	case r.gone && !(had && sameValue(old, l)):
+	case r.gone && !(had && SameValue(old, l)):
 		delete(t.records, ip)
 		return control.NodeFacts{}
 	}
@@ -93,14 +93,14 @@ func (t *factsTable) of(l, old control.Lease, had bool) control.NodeFacts {
 }
 
 // forget drops the facts of a node whose lease is gone, if its record is, too.
-func (t *factsTable) forget(l control.Lease) {
+func (t *Facts) forget(l control.Lease) {
 	if r := t.records[l.Identity()]; r != nil && r.gone {
 		delete(t.records, l.Identity())
 	}
 }
 
 // sweep drops the facts of records that are gone and have no lease.
-func (t *factsTable) sweep() {
+func (t *Facts) sweep() {
 	has := make(map[netip.Addr]struct{}, len(t.leases))
 	for _, l := range t.leases {
 		has[l.Identity()] = struct{}{}
@@ -113,7 +113,7 @@ func (t *factsTable) sweep() {
 }
 
 // addChanged adds to u the leases of the changed records that it does not have yet.
-func (t *factsTable) addChanged(u *control.Update, changed map[netip.Addr]struct{}) {
+func (t *Facts) addChanged(u *control.Update, changed map[netip.Addr]struct{}) {
 	for key, l := range t.leases {
 		ip := l.Identity()
 		if _, ok := changed[ip]; !ok || t.records[ip] == nil || t.records[ip].NodeFacts == l.Facts {
@@ -125,12 +125,12 @@ func (t *factsTable) addChanged(u *control.Update, changed map[netip.Addr]struct
 	}
 }
 
-// apply turns the events of one watch response into an Update, if they are worth one.
-func (t *factsTable) apply(keys keys, events []*mvccpb.Event) (u control.Update, ok bool) {
+// Apply turns the events of one watch response into an Update, if they are worth one.
+func (t *Facts) Apply(keys Keys, events []*mvccpb.Event) (u control.Update, ok bool) {
 	changed := map[netip.Addr]struct{}{}
 	leases := events[:0:0]
 	for _, e := range events {
-		if !strings.HasPrefix(string(e.Kv.Key), keys.nodes()) {
+		if !strings.HasPrefix(string(e.Kv.Key), keys.Nodes()) {
 			leases = append(leases, e)
 			continue
 		}
@@ -138,22 +138,16 @@ func (t *factsTable) apply(keys keys, events []*mvccpb.Event) (u control.Update,
 			if ip, ok := t.put(keys, e.Kv); ok {
 				changed[ip] = struct{}{}
 			}
-		} else if ip, ok := keys.parseNodeKey(e.Kv.Key); ok && t.records[ip] != nil {
+		} else if ip, ok := keys.ParseNodeKey(e.Kv.Key); ok && t.records[ip] != nil {
 			t.records[ip].gone = true
 		}
 	}
-	u = keys.update(leases)
-	t.complete(&u, changed)
+	u = keys.Update(leases)
+	t.Complete(&u, changed)
 	return u, len(u.Leases)+len(u.Deleted)+len(u.Bad) > 0
 }
 
-// newFactsTable returns an empty one that logs what it cannot read.
-func (s *Store) newFactsTable(ctx context.Context) *factsTable {
-	var notices pace.Notices
-	return &factsTable{records: map[netip.Addr]*nodeFacts{}, leases: map[string]control.Lease{},
-		bad: func(key string, err error) {
-			if due, _ := notices.Due(time.Now(), pace.Notice{Key: key}); len(due) > 0 {
-				s.log.WarnContext(ctx, "node record ignored", "key", key, "err", err)
-			}
-		}}
+// NewFacts returns an empty table, which tells bad of each record that it cannot read.
+func NewFacts(bad func(key string, err error)) *Facts {
+	return &Facts{records: map[netip.Addr]*nodeFacts{}, leases: map[string]control.Lease{}, bad: bad}
 }

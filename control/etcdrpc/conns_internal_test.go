@@ -1,4 +1,4 @@
-package etcd
+package etcdrpc
 
 import (
 	"log/slog"

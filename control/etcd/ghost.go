@@ -1,0 +1,158 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// A ghost is an entry that a restore of etcd from an older snapshot has brought back: its owner has lost the subnet
+// since, or has another one. A node takes the place of a ghost that stands where its own lease stood,
+// and deletes one of its own address (own.go).
+
+// isGhost reports whether an entry in the place of l is older than l. That shows that etcd went back: until then each
+// entry that replaces another is younger.
+func isGhost(kv *mvccpb.KeyValue, l control.Lease) bool {
+	return kv.ModRevision < l.ModRevision && kv.Lease != 0
+}
+
+// takeBack writes l over entry, which stands in its place and is older, once that gives way.
+func (s *Store) takeBack(ctx context.Context, r *nodeRecord, l, entry control.Lease, alive bool) (control.Lease, error) {
+	while, err := s.givesWay(ctx, l, entry)
+	if err != nil {
+		return control.Lease{}, err
+	}
+	if l.Subnet.IsValid() && l.IPv6Subnet.IsValid() {
+		if err := s.clear(ctx, l); err != nil {
+			return control.Lease{}, err
+		}
+	}
+	l.CreateRevision, l.ModRevision = entry.CreateRevision, entry.ModRevision
+	l, err = s.restore(ctx, r, l, alive, while...)
+	if err == nil {
+		s.log.WarnContext(ctx, "etcd went back to an older state: own lease put back in the place of one of a former holder",
+			"subnet", l.CIDRs(), "was", entry.Identity())
+		s.rpc.Retire(ctx, leaseID(entry.Handle))
+	}
+	return l, err
+}
+
+// evict deletes entry, which has a part of l and is older, once that gives way.
+func (s *Store) evict(ctx context.Context, l, entry control.Lease) error {
+	while, err := s.givesWay(ctx, l, entry)
+	if err != nil {
+		return err
+	}
+	key := s.keys.Lease(entry)
+	while = append(while, clientv3.Compare(clientv3.ModRevision(key), "=", entry.ModRevision))
+	resp, err := s.rpc.Txn(ctx, "delete lease "+entry.Key(), while, []clientv3.Op{clientv3.OpDelete(key)}, nil)
+	switch {
+	case err != nil:
+		return err
+	case !resp.Succeeded:
+		return errRace
+	}
+	s.log.WarnContext(ctx, "etcd went back to an older state: entry of a former holder deleted that overlaps the own lease",
+		"subnet", entry.CIDRs(), "was", entry.Identity(), "own", l.CIDRs())
+	s.rpc.Retire(ctx, leaseID(entry.Handle))
+	return nil
+}
+
+// givesWay returns what must hold for entry, a ghost in the place of l, to give way. It does if its node has another
+// entry, which is younger, or gives no sign of life for half a NodeTTL. control.ErrLost: it does
+// not, as its node lives and has nothing else, or has written it since. Any other error: that is not known yet.
+func (s *Store) givesWay(ctx context.Context, l, entry control.Lease) (while []clientv3.Cmp, err error) {
+	ip := entry.Identity()
+	since, isNew := s.sawGhost(entry, time.Now())
+	switch {
+	case entry.SamePublicIP(l):
+		return nil, nil
+	case !ip.IsValid() || isNew:
+		return nil, lostTo(l, entry)
+	}
+	other, err := s.younger(ctx, entry)
+	if err != nil {
+		return nil, err
+	}
+	if other.ModRevision != 0 {
+		return []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(s.keys.Lease(other)), "=", other.ModRevision)}, nil
+	}
+	wait := time.Until(since.Add(s.cfg.NodeTTL/2 + time.Second))
+	if wait > 0 {
+		return nil, fmt.Errorf("etcd went back to an older state, in which %s is of %s: waiting %s to see whether that node lives and has no other",
+			entry.CIDRs(), ip, wait.Round(time.Second))
+	}
+	revision, lives, err := s.livesAt(ctx, entry)
+	switch {
+	case err != nil:
+		return nil, err
+	case lives:
+		return nil, lostTo(l, entry)
+	}
+	return []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(s.keys.Node(ip)), "=", revision)}, nil
+}
+
+// ghost is what is remembered of one.
+type ghost struct {
+	revision int64 // its ModRevision
+	since    time.Time
+}
+
+// sawGhost returns since when an entry has been seen as a ghost. isNew reports that it is not a ghost: it was written after
+// that, or after the watch saw that etcd went back.
+func (s *Store) sawGhost(entry control.Lease, now time.Time) (since time.Time, isNew bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g, seen := s.ghosts[entry.Key()]
+	if !seen {
+		g = ghost{entry.ModRevision, now}
+		if s.ghosts == nil {
+			s.ghosts = map[string]ghost{}
+		}
+		s.ghosts[entry.Key()] = g
+	}
+	return g.since, g.revision != entry.ModRevision || s.wentBack != 0 && entry.ModRevision > s.wentBack
+}
+
+// noteWentBack notes the revision of the first list after etcd went back to an older state.
+func (s *Store) noteWentBack(revision int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wentBack = revision
+}
+
+// younger returns the entry of entry's node that has been written after it, or none.
+func (s *Store) younger(ctx context.Context, entry control.Lease) (other control.Lease, err error) {
+	_, err = s.list(ctx, func(kvs []*mvccpb.KeyValue) {
+		for _, kv := range kvs {
+			if kv.ModRevision <= entry.ModRevision || kv.Lease == 0 {
+				continue
+			}
+			if l, err := s.keys.Parse(kv); err == nil && l.SamePublicIP(entry) {
+				other = l
+			}
+		}
+	})
+	return other, err
+}
+
+// livesAt reports whether somebody keeps the record of entry's node alive, and returns its revision, 0 for none. A
+// node that is no overlayd has no record, and lives for all that anybody knows.
+func (s *Store) livesAt(ctx context.Context, entry control.Lease) (revision int64, lives bool, err error) {
+	got, err := s.rpc.Get(ctx, "read node record", s.keys.Node(entry.Identity()))
+	if err != nil {
+		return 0, false, err
+	}
+	if len(got.Kvs) == 0 {
+		v := entry.VTEP(!entry.PublicIP.IsValid())
+		return 0, !dataplane.IsDerived(v.MAC, v.Addr, v.VNI), nil
+	}
+	left, granted, err := s.rpc.TimeLeft(ctx, leaseID(got.Kvs[0].Lease))
+	return got.Kvs[0].ModRevision, 2*(left+time.Second) > granted, err // left is rounded down; a record is kept alive each third of its time
+}

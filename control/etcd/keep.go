@@ -1,0 +1,188 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcdkeys"
+	"github.com/overlayd/overlayd/control/etcdrpc"
+	"github.com/overlayd/overlayd/dataplane/pace"
+)
+
+// keep keeps the record alive until ctx ends, and has it checked when the watch shows something of it. If etcd does not
+// answer, whoever waits for an answer reports that; here it is a debug line.
+func (r *nodeRecord) keep(ctx context.Context) {
+	defer close(r.done)
+	var last string
+	every := pace.Backoff{Low: r.store.cfg.NodeTTL / 3, High: r.store.cfg.NodeTTL / 3}
+	beat := time.NewTimer(every.Next())
+	defer beat.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+			if err = r.beat(ctx); err == nil && r.doubt {
+				err = r.check(ctx)
+			}
+			if err == nil {
+				r.retire(ctx)
+			}
+			r.deleteOwn(ctx)
+			beat.Reset(every.Next())
+		case <-r.look:
+			if err = r.check(ctx); errors.Is(err, errRace) {
+				pace.Wake(r.look)
+			}
+			pace.Sleep(ctx, lookGap, nil)
+		}
+		last = r.report(ctx, err, last)
+	}
+}
+
+// lookGap is the least time between two checks: whoever may write to etcd can cause them.
+const lookGap = 50 * time.Millisecond
+
+// report logs how a beat or a check went. last is the error that it logged last, and so is what it returns.
+func (r *nodeRecord) report(ctx context.Context, err error, last string) string {
+	switch {
+	case err == nil:
+		return ""
+	case ctx.Err() != nil:
+	case etcdrpc.Refused(err):
+		r.store.logRefusal(ctx, refusesRecord, err)
+	case errors.Is(err, control.ErrTaken) && err.Error() != last:
+		r.store.log.ErrorContext(ctx, "another node has taken over this node's record", "err", err)
+		return err.Error()
+	default:
+		r.store.log.DebugContext(ctx, "node record not renewed", "err", err)
+	}
+	return last
+}
+
+// beat extends the record's etcd lease, and writes the record again if that is gone.
+func (r *nodeRecord) beat(ctx context.Context) error {
+	if err := r.turn.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	id, refusal := r.lease, r.refusal
+	r.turn.Release(1)
+	if id != 0 {
+		_, err := r.store.rpc.Refresh(ctx, id)
+		if isGone := errors.Is(err, rpctypes.ErrLeaseNotFound); !isGone && (err != nil || refusal == nil) {
+			return err
+		}
+	}
+	return r.reclaim(ctx)
+}
+
+// saw has the keeper check the record if the watch shows that it is not as it should be. A record that is gone has no value.
+func (r *nodeRecord) saw(kv *mvccpb.KeyValue) {
+	r.seen.Store(kv)
+	pace.Wake(r.look)
+}
+
+// wasAsked has the keeper answer a question of a revision.
+func (r *nodeRecord) wasAsked(revision int64) {
+	for asked := r.asked.Load(); revision > asked && !r.asked.CompareAndSwap(asked, revision); asked = r.asked.Load() {
+	}
+	pace.Wake(r.look)
+}
+
+// check makes sure that the record is there and this process's, and that it was written since somebody asked for it. It
+// reads the record only if what the watch has shown is a reason to.
+func (r *nodeRecord) check(ctx context.Context) error {
+	asked, seen := r.asked.Load(), r.seen.Swap(nil)
+	if err := r.turn.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	asShould := seen == nil || r.isOurs(seen) || seen.ModRevision < r.revision
+	r.turn.Release(1)
+	if asShould && asked <= r.answered && !r.doubt {
+		return nil
+	}
+	r.doubt = true
+	if err := r.mend(ctx, asked); err != nil {
+		return err
+	}
+	r.doubt, r.answered = false, asked
+	return nil
+}
+
+// isOurs reports whether kv, the record, is of this process. The caller has the turn.
+func (r *nodeRecord) isOurs(kv *mvccpb.KeyValue) bool {
+	return r.lease != 0 && leaseID(kv.Lease) == r.lease
+}
+
+// mend writes the record again if it is gone, overwritten, or older than a question of a revision.
+func (r *nodeRecord) mend(ctx context.Context, asked int64) error {
+	got, err := r.store.rpc.Get(ctx, "read node record", r.key)
+	if err != nil {
+		return err
+	}
+	text, host := "this node's record was missing in etcd: written again", ""
+	if len(got.Kvs) > 0 {
+		kv := got.Kvs[0]
+		if ours, err := r.answer(ctx, kv, asked); ours || err != nil {
+			return err
+		}
+		if err := r.checkOwner(ctx, kv); err != nil {
+			return err
+		}
+		other, _ := etcdkeys.ParseRecord(kv.Value)
+		text, host = "this node's record was overwritten in etcd: written again", printable(other.Name)
+	}
+	if err := r.reclaim(ctx); err != nil {
+		return err
+	}
+	if r.store.due(pace.Notice{Key: host, Text: text}) {
+		r.store.log.WarnContext(ctx, text, "public_ip", r.publicIP, "host", host)
+	}
+	return nil
+}
+
+// answer writes kv again, if that is this process's record and not younger than a question of a revision. The new
+// revision is the answer.
+func (r *nodeRecord) answer(ctx context.Context, kv *mvccpb.KeyValue, asked int64) (ours bool, err error) {
+	if err := r.turn.Acquire(ctx, 1); err != nil {
+		return false, err
+	}
+	defer r.turn.Release(1)
+	switch {
+	case !r.isOurs(kv):
+		return false, nil
+	case kv.ModRevision > asked:
+		return true, nil
+	case r.refusal != nil:
+		return true, r.refusal
+	}
+	unchanged := clientv3.Compare(clientv3.ModRevision(r.key), "=", kv.ModRevision)
+	resp, err := r.store.rpc.Txn(ctx, "answer another host with this node's ID", []clientv3.Cmp{unchanged}, []clientv3.Op{r.put()}, nil)
+	r.revision = unfenced
+	if err == nil && !resp.Succeeded {
+		err = errRace
+	}
+	return true, err
+}
+
+// unfenced is the revision of a record that the keeper has written: no key has one below 0. An acquisition or a renewal that
+// runs meanwhile then begins again, and reads before it writes what an earlier transaction, thought lost, has done.
+const unfenced = -1
+
+// reclaim is claim for the keeper.
+func (r *nodeRecord) reclaim(ctx context.Context) error {
+	if err := r.turn.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer r.turn.Release(1)
+	err := r.claimInTurn(ctx)
+	r.revision = unfenced
+	return err
+}

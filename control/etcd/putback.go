@@ -1,0 +1,113 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcdrpc"
+)
+
+// putBack writes an entry that is gone, unless it was revoked or another one has come to
+// hold a part of it.
+func (s *Store) putBack(ctx context.Context, r *nodeRecord, l control.Lease, alive bool) (control.Lease, error) {
+	notRevoked, err := s.refuseRevoked(ctx, l)
+	if err != nil {
+		return control.Lease{}, err
+	}
+	if err := s.clear(ctx, l); err != nil {
+		return control.Lease{}, err
+	}
+	l.CreateRevision, l.ModRevision = 0, 0
+	return s.logRestored(ctx)(s.restore(ctx, r, l, alive, notRevoked))
+}
+
+// mend writes an entry that is spoilt. What spoils it may keep nobody from its subnets, so that another entry may have
+// come to hold one of two; one is held by its key.
+func (s *Store) mend(ctx context.Context, r *nodeRecord, l control.Lease, kv *mvccpb.KeyValue, alive bool) (control.Lease, error) {
+	if l.Subnet.IsValid() && l.IPv6Subnet.IsValid() {
+		if err := s.clear(ctx, l); err != nil {
+			return control.Lease{}, err
+		}
+	}
+	l.CreateRevision, l.ModRevision = kv.CreateRevision, kv.ModRevision
+	return s.logRestored(ctx)(s.restore(ctx, r, l, alive))
+}
+
+func (s *Store) logRestored(ctx context.Context) func(control.Lease, error) (control.Lease, error) {
+	return func(l control.Lease, err error) (control.Lease, error) {
+		if err == nil {
+			s.log.WarnContext(ctx, "own lease was missing or overwritten: restored", "subnet", l.CIDRs())
+		}
+		return l, err
+	}
+}
+
+// clear is nil if no other entry holds a part of l, whose own entry gives it no right, or once those that do, of
+// former holders, are deleted.
+func (s *Store) clear(ctx context.Context, l control.Lease) error {
+	rivals, err := s.rivalsBefore(ctx, l, math.MaxInt64)
+	for _, kv := range rivals {
+		entry, _ := s.keys.Parse(kv) // one that cannot be read holds it, too
+		if !isGhost(kv, l) {
+			return lostTo(l, entry)
+		}
+		if err := s.evict(ctx, l, entry); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// rivalsBefore returns the other entries that hold a part of l and are older than a revision.
+func (s *Store) rivalsBefore(ctx context.Context, l control.Lease, revision int64) ([]*mvccpb.KeyValue, error) {
+	l.CreateRevision = revision
+	return s.rivals(ctx, l, claimed)
+}
+
+// restore writes the entry over the revision l.ModRevision of it, under its etcd
+// lease if that is alive and else under a new one, while the conditions hold. A reservation
+// stays one unless it is gone.
+func (s *Store) restore(ctx context.Context, r *nodeRecord, l control.Lease, alive bool, while ...clientv3.Cmp) (control.Lease, error) {
+	var err error
+	if l.Handle == 0 && l.ModRevision != 0 {
+		alive = true
+	} else if alive {
+		l.Expires, err = s.rpc.Refresh(ctx, leaseID(l.Handle))
+	} else {
+		l.Handle = int64(etcdrpc.NewLeaseID(r.id()))
+		l.Expires, err = s.rpc.Grant(ctx, leaseID(l.Handle), s.cfg.LeaseTTL)
+	}
+	if err == nil {
+		var written control.Lease
+		if written, err = s.write(ctx, r, l, while...); err == nil {
+			return written, s.recheck(ctx, written)
+		}
+	}
+	if !alive {
+		s.rpc.Retire(ctx, leaseID(l.Handle))
+	}
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		err = errRace // it, or the record's, expired between two calls
+	}
+	return control.Lease{}, err
+}
+
+// recheck takes l, which was just written, back if an older entry has a part of it: see yield.
+func (s *Store) recheck(ctx context.Context, l control.Lease) error {
+	if !l.Subnet.IsValid() || !l.IPv6Subnet.IsValid() || l.Handle == 0 {
+		return nil
+	}
+	rivals, err := s.rivalsBefore(ctx, l, l.ModRevision)
+	if err != nil || len(rivals) == 0 {
+		return err
+	}
+	s.rpc.Abandon(ctx, leaseID(l.Handle))
+	entry, _ := s.keys.Parse(rivals[0])
+	return lostTo(l, entry)
+}

@@ -1,0 +1,188 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcdkeys"
+	"github.com/overlayd/overlayd/dataplane/pace"
+)
+
+// The watch of leases shows every change below nodes() as well. So it costs no call, on a cluster of any size, to see at once
+// that this node's record was deleted or overwritten, that a clone asks, or that one runs under another address.
+
+// sawRecords takes over what a list shows below nodes(), which is all that there was at a revision.
+func (s *Store) sawRecords(ctx context.Context, kvs []*mvccpb.KeyValue, revision int64) {
+	r := s.recordOr(func(early map[string]*mvccpb.KeyValue) {
+		clear(early)
+		for _, kv := range kvs {
+			early[string(kv.Key)] = kv
+		}
+	})
+	if r == nil {
+		return
+	}
+	isThere := false
+	var clones []string
+	for _, kv := range kvs {
+		if s.sawRecord(ctx, r, kv) {
+			clones = append(clones, string(kv.Key))
+		}
+		isThere = isThere || string(kv.Key) == r.key
+	}
+	if !isThere {
+		r.saw(&mvccpb.KeyValue{Key: []byte(r.key), ModRevision: revision})
+	}
+	s.clones.leave(func(key string) bool { return !slices.Contains(clones, key) })
+}
+
+// sawEvents takes over what the watch shows of changes.
+func (s *Store) sawEvents(ctx context.Context, events []*mvccpb.Event) {
+	r := s.recordOr(func(early map[string]*mvccpb.KeyValue) {
+		for _, e := range events {
+			if key := string(e.Kv.Key); strings.HasPrefix(key, s.keys.Nodes()) {
+				early[key] = e.Kv
+			}
+			if e.Type == mvccpb.DELETE {
+				delete(early, string(e.Kv.Key))
+			}
+		}
+	})
+	if r == nil {
+		return
+	}
+	for _, e := range events {
+		if bytes.HasPrefix(e.Kv.Key, []byte(s.keys.Nodes())) && !s.sawRecord(ctx, r, e.Kv) {
+			s.clones.leave(func(key string) bool { return key == string(e.Kv.Key) })
+		}
+	}
+}
+
+// recordOr returns this node's record. Before there is one, what the watch shows is kept for it: keep does that.
+func (s *Store) recordOr(keep func(early map[string]*mvccpb.KeyValue)) *nodeRecord {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.node == nil && s.early != nil {
+		keep(s.early)
+	}
+	return s.node
+}
+
+// sawEarly takes over what the watch showed before there was a record. It knows better than the watch whether r is there.
+func (s *Store) sawEarly(ctx context.Context, r *nodeRecord, early map[string]*mvccpb.KeyValue) {
+	for key, kv := range early {
+		if key != r.key {
+			s.sawRecord(ctx, r, kv)
+		}
+	}
+}
+
+// sawRecord takes over one key, without a value if it is gone. It reports whether a clone of this node wrote it.
+func (s *Store) sawRecord(ctx context.Context, r *nodeRecord, kv *mvccpb.KeyValue) bool {
+	if string(kv.Key) == r.key {
+		r.saw(kv)
+	}
+	c, ok := r.cloneIn(kv)
+	if !ok {
+		return false
+	}
+	s.clones.saw(string(kv.Key), c)
+	if s.due(noticeOf(c)) {
+		s.log.WarnContext(ctx, "another host runs with a copy of this node's file", "host", c.Host, "public_ip", c.PublicIP, "boot", c.Boot, "fix", fixClone)
+	}
+	if strings.HasPrefix(string(kv.Key), r.key+"/") {
+		r.wasAsked(kv.ModRevision)
+	}
+	return true
+}
+
+// noticeOf is the notice of a clone, which has one line whichever way it was found.
+func noticeOf(c control.Clone) pace.Notice {
+	return pace.Notice{Key: c.PublicIP.String() + " " + c.Boot, Text: c.Host}
+}
+
+// cloneIn reads a key below nodes(). ok is false if no clone of this node has written it, or none that lives.
+func (r *nodeRecord) cloneIn(kv *mvccpb.KeyValue) (c control.Clone, ok bool) {
+	if kv.Lease == 0 || len(kv.Value) > etcdkeys.MaxRecord || !bytes.Contains(kv.Value, []byte(r.node.ID)) {
+		return c, false
+	}
+	n, ok := etcdkeys.ParseRecord(kv.Value)
+	if !ok || n.ID != r.node.ID || r.node.IsHere(kv.Value) {
+		return c, false
+	}
+	c = control.Clone{Host: printable(n.Name), Boot: printable(etcdkeys.ParseProcess(kv.Value).Boot), Since: time.Now()}
+	if c.PublicIP, ok = r.store.keys.ParseNodeKey(kv.Key); !ok {
+		var q struct {
+			From netip.Addr `json:"from"`
+		}
+		_ = json.Unmarshal(kv.Value, &q) // without an address the host is known by its name
+		c.PublicIP = q.From.WithZone("")
+	}
+	return c, true
+}
+
+// printable makes a text from etcd safe to print.
+func printable(text string) string { return control.Printable(text, 64) }
+
+// maxClones bounds the clones that are remembered.
+const maxClones = 8
+
+// cloneList has the clones that were seen, the first ones first.
+type cloneList struct {
+	mu  sync.Mutex
+	all []seenClone
+}
+
+type seenClone struct {
+	control.Clone
+	keys []string // that it has in etcd
+}
+
+// saw notes a clone that lives.
+func (l *cloneList) saw(key string, c control.Clone) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.all {
+		if known := &l.all[i]; known.Host == c.Host && known.PublicIP == c.PublicIP && known.Boot == c.Boot {
+			if known.Gone = (time.Time{}); !slices.Contains(known.keys, key) {
+				known.keys = append(known.keys, key)
+			}
+			return
+		}
+	}
+	if len(l.all) == maxClones {
+		l.all = slices.Delete(l.all, 0, 1)
+	}
+	l.all = append(l.all, seenClone{c, []string{key}})
+}
+
+// leave notes which keys are gone. A clone is gone with its last one.
+func (l *cloneList) leave(isGone func(key string) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.all {
+		c := &l.all[i]
+		if c.keys = slices.DeleteFunc(c.keys, isGone); len(c.keys) == 0 && c.Gone.IsZero() {
+			c.Gone = time.Now()
+		}
+	}
+}
+
+// list returns them as they are now.
+func (l *cloneList) list() (clones []control.Clone) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.all {
+		clones = append(clones, c.Clone)
+	}
+	return clones
+}

@@ -1,0 +1,128 @@
+package etcdrpc
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+)
+
+// Config says which etcd to use and how to reach it. Secrets in it are never logged.
+type Config struct {
+	Endpoints []string // http://host:port, https://host:port, host:port or unix://path; at least one. The first that answers is used
+
+	CertFile string // client certificate and its key, PEM: both or none
+	KeyFile  string
+	CAFile   string // who may have signed the server's certificate, PEM; "": the system's authorities
+	Username string
+	Password string
+
+	Quiet bool // for a command: do not warn of a connection without encryption if no password goes over it; the daemon warns
+	Log   *slog.Logger
+}
+
+// check refuses what cannot be used.
+func (c Config) check() error {
+	if c.Password != "" && c.Username == "" {
+		return errors.New("etcd password given without a user name")
+	}
+	return checkEndpoints(c.Endpoints)
+}
+
+// checkEndpoints refuses what the client would not dial as meant: it takes the
+// decision for or against TLS from the first endpoint alone.
+func checkEndpoints(endpoints []string) error {
+	if len(endpoints) == 0 {
+		return errors.New("no etcd endpoint: want at least one, such as http://127.0.0.1:2379")
+	}
+	var secure []string
+	for _, e := range endpoints {
+		u, err := parseEndpoint(e)
+		if err != nil {
+			return err
+		}
+		if u.Scheme == "https" {
+			secure = append(secure, e)
+		}
+	}
+	if len(secure) > 0 && len(secure) < len(endpoints) {
+		return fmt.Errorf("etcd endpoints %s: some are https and some are not", strings.Join(endpoints, ","))
+	}
+	return nil
+}
+
+func parseEndpoint(e string) (*url.URL, error) {
+	text := e
+	if !strings.Contains(e, "://") {
+		text = "http://" + e
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil: // its text is left out: it may hold a password
+		return nil, errors.New("etcd endpoint cannot be read as a URL: want http://host:port")
+	case u.User != nil:
+		return nil, fmt.Errorf("etcd endpoint %q: give user and password apart, not in the URL", u.Redacted())
+	case u.Scheme == "unix" && u.Host+u.Path != "":
+		return u, nil
+	case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "":
+		return u, nil
+	}
+	return nil, fmt.Errorf("etcd endpoint %q: want http://host:port, https://host:port or unix://path", e)
+}
+
+// encrypts reports whether connections by this endpoint use TLS, as clientv3 chooses: without a scheme they do if
+// there are certificate files.
+func encrypts(endpoint string, files bool) bool {
+	return strings.HasPrefix(endpoint, "https://") || files && !strings.HasPrefix(endpoint, "http://")
+}
+
+// exposed reports whether traffic to this endpoint crosses a network unencrypted.
+func exposed(endpoint string, files bool) bool {
+	u, err := parseEndpoint(endpoint)
+	if err != nil || u.Scheme != "http" || encrypts(endpoint, files) || u.Hostname() == "localhost" {
+		return false
+	}
+	a, err := netip.ParseAddr(u.Hostname())
+	return err != nil || !a.IsLoopback()
+}
+
+// tlsConfig returns nil if cfg names no file: https endpoints are then checked
+// against the system's authorities. The certificate is read again for every
+// handshake, so that a renewed one is taken up without a restart.
+func (c Config) tlsConfig() (*tls.Config, error) {
+	if c.CAFile == "" && c.CertFile == "" && c.KeyFile == "" {
+		return nil, nil
+	}
+	t := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.CAFile != "" {
+		pem, err := os.ReadFile(c.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("read etcd CA file: %w", err)
+		}
+		t.RootCAs = x509.NewCertPool()
+		if !t.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("etcd CA file %q holds no PEM certificate", c.CAFile)
+		}
+	}
+	if (c.CertFile == "") != (c.KeyFile == "") {
+		return nil, fmt.Errorf("etcd certificate file %q and key file %q: want both or none", c.CertFile, c.KeyFile)
+	}
+	if c.CertFile == "" {
+		return t, nil
+	}
+	load := func() (*tls.Certificate, error) {
+		cert, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("load etcd certificate file %q and key file %q: %w", c.CertFile, c.KeyFile, err)
+		}
+		return &cert, nil
+	}
+	t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
+	_, err := load()
+	return t, err
+}

@@ -1,0 +1,132 @@
+package etcdrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/overlayd/overlayd/dataplane/pace"
+)
+
+const (
+	minWatchDelay = 50 * time.Millisecond // before the first retry
+	maxWatchDelay = 500 * time.Millisecond
+	outageLogged  = 10 * time.Minute // how often an outage that lasts is logged
+)
+
+// ErrRelist ends a session that is to be followed by another at once.
+var ErrRelist = errors.New("time to read again")
+
+// Sessions runs session again and again until ctx ends, after a pause if it
+// failed. session reads what there is, calls listed, and follows the changes; what names them.
+func (c *Caller) Sessions(ctx context.Context, what string, session func(ctx context.Context, listed func()) error) {
+	var outage outage
+	again := pace.Backoff{Low: minWatchDelay, High: maxWatchDelay}
+	listed := func() {
+		again.Reset()
+		if lasted, ok := outage.over(time.Now()); ok {
+			c.log.InfoContext(ctx, "watch of the "+what+" resumed", "gap", lasted.Round(time.Millisecond))
+		}
+	}
+	for ctx.Err() == nil {
+		err := session(ctx, listed)
+		if ctx.Err() != nil || errors.Is(err, ErrRelist) {
+			continue
+		}
+		if outage.due(time.Now()) {
+			c.log.WarnContext(ctx, "watch of the "+what+" interrupted: keeping what is known", "err", err)
+		}
+		if !pace.Sleep(ctx, again.Next(), nil) {
+			return
+		}
+	}
+}
+
+// Stream hands out the changes of some keys from a revision on. It always ends with an error: that of
+// changed, ErrRelist when it has been trusted for long enough, or what is wrong.
+func (c *Caller) Stream(ctx context.Context, keys []KeyRange, from int64, changed func([]*mvccpb.Event) error) error {
+	trusted := c.relist*9/10 + rand.N(c.relist/5)
+	sctx, cancel := context.WithTimeoutCause(ctx, trusted, ErrRelist) // its end is that of the stream
+	defer cancel()
+	var refusal error // of changed: it says nothing about etcd
+	err := c.receive(sctx, keys, from, func(events []*mvccpb.Event) error {
+		refusal = changed(events)
+		return refusal
+	})
+	if refusal == nil {
+		c.noteAnswer(sctx, 0, err)
+	}
+	if errors.Is(context.Cause(sctx), ErrRelist) {
+		return ErrRelist
+	}
+	return err
+}
+
+func (c *Caller) receive(ctx context.Context, keys []KeyRange, from int64, changed func([]*mvccpb.Event) error) error {
+	what := "watch " + keys[0].From
+	cctx, cancel := context.WithTimeout(ctx, rpcTimeout)
+	e, err := c.connect(cctx)
+	if cancel(); err != nil {
+		return c.explain(ctx, what, err)
+	}
+	stream, err := pb.NewWatchClient(e.ActiveConnection()).Watch(clientv3.WithRequireLeader(ctx),
+		grpc.MaxCallRecvMsgSize(math.MaxInt32))
+	if err != nil {
+		return c.explain(ctx, what, rpctypes.Error(err))
+	}
+	for _, k := range keys {
+		create := &pb.WatchCreateRequest{Key: []byte(k.From), RangeEnd: []byte(k.End), StartRevision: from}
+		if err := stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
+			return c.explain(ctx, what, rpctypes.Error(err))
+		}
+	}
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			return c.explain(ctx, what, rpctypes.Error(err))
+		}
+		c.noteAnswer(ctx, resp.Header.Revision, nil)
+		switch {
+		case resp.CompactRevision != 0:
+			return fmt.Errorf("%s from revision %d: etcd has compacted all before %d", what, from, resp.CompactRevision)
+		case resp.Canceled:
+			return fmt.Errorf("%s: etcd at %s ended the watch: %.120q", what, c.Endpoints(), resp.CancelReason)
+		case len(resp.Events) == 0:
+			continue
+		}
+		if err := changed(resp.Events); err != nil {
+			return err
+		}
+	}
+}
+
+// outage says when a state of failure is worth a line: at its start, and while it
+// lasts once in ten minutes.
+type outage struct{ since, logged time.Time }
+
+func (o *outage) due(now time.Time) bool {
+	if o.since.IsZero() {
+		o.since = now
+	}
+	if !o.logged.IsZero() && now.Sub(o.logged) < outageLogged {
+		return false
+	}
+	o.logged = now
+	return true
+}
+
+// over ends the outage. ok is false if there was none.
+func (o *outage) over(now time.Time) (lasted time.Duration, ok bool) {
+	lasted, ok = now.Sub(o.since), !o.since.IsZero()
+	*o = outage{}
+	return lasted, ok
+}
