@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -95,6 +96,20 @@ func setUserTimeout(_, _ string, conn syscall.RawConn) error {
 		return fmt.Errorf("set TCP_USER_TIMEOUT: %w", err)
 	}
 	return nil
+}
+
+// ServerHost returns the name or address of the API server, whether it comes from a kubeconfig file, a URL or the pod's
+// environment; "" if that cannot be told.
+func (c Config) ServerHost() string {
+	r, err := c.credentials()
+	if err != nil {
+		return "" // Open has the error
+	}
+	u, _, err := rest.DefaultServerURL(r.Host, r.APIPath, schema.GroupVersion{}, true)
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
 }
 
 func (c Config) credentials() (*rest.Config, error) {

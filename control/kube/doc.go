@@ -24,8 +24,11 @@
 // differs from what it should say, and with its UID, so that a Node which was deleted and
 // made again is never given what was meant for the earlier one. Annotations of others
 // stay. In a dual-stack network, data with a blank in front say the same: flanneld notices a
-// change of one family only if the other one's annotations differ, too. Acquire, Renew and MarkReady all look at the whole; the watch has Renew called
-// when the own Node does not say what it should.
+// change of one family only if the other one's annotations differ, too. Acquire, Renew and MarkReady all
+// look at the whole; the watch has Renew called when the own Node does not say what it should.
+//
+// There are no clones as in etcd: who a host is says its Node name, not its node file. Two hosts with one Node name are for kubelet and kubeadm
+// to refuse. Their overlayds publish on one Node in turn, and each logs the address of the other.
 //
 // # Reading
 //

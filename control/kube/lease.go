@@ -185,7 +185,7 @@ func readVTEP(a map[string]string, ip, data string, bits int) (netip.Addr, contr
 	if err != nil {
 		return netip.Addr{}, control.VTEPData{}, err
 	}
-	if addr.IsUnspecified() || d == (control.VTEPData{}) { // with which flannel says elsewhere that a family is missing
+	if addr.IsUnspecified() || d == (control.VTEPData{}) { // flannel writes these for a family that is missing
 		return netip.Addr{}, control.VTEPData{}, nil
 	}
 	return addr, d, nil
@@ -264,7 +264,7 @@ func (r reader) says(n *corev1.Node, l control.Lease) bool {
 		now.PublicIPv6 == l.PublicIPv6 && now.BackendV6 == l.BackendV6
 }
 
-// annotations returns the annotations that l consists of; one without a value is to go.
+// annotations returns the annotations that l consists of. Of those that names.written has, the others are to be removed.
 func (r reader) annotations(l control.Lease) map[string]string {
 	l = l.WithStandIns()
 	a := map[string]string{r.names.managed: "true", r.names.backendType: l.BackendType}

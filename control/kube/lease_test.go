@@ -206,7 +206,7 @@ func TestChangesThatFlanneldSees(t *testing.T) {
 		}
 		return l
 	}
-	n := annotate("public-ipv6", "", "backend-v6-data", "") // as overlayd wrote it that knew no stand-ins
+	n := annotate("public-ipv6", "", "backend-v6-data", "") // as an overlayd wrote it that did not know stand-ins
 	for i, l := range []control.Lease{
 		lease("192.0.2.1", ""), lease("192.0.2.1", "2001:db8::1"), lease("192.0.2.1", "2001:db8::2"), lease("192.0.2.7", "2001:db8::2"),
 		lease("192.0.2.8", "2001:db8::3"), lease("", "2001:db8::3"), lease("192.0.2.8", "2001:db8::3"),

@@ -5,12 +5,16 @@ package kube_test
 import (
 	"bytes"
 	"encoding/json"
+	"log/slog"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -152,4 +156,80 @@ func apply(t *testing.T, path string) {
 			t.Errorf("create %s %s: %v", kind.Kind, o.GetName(), err)
 		}
 	}
+}
+
+// TestMayListAndNotWatch: a right that is missing is one log line, beside one that is there.
+func TestMayListAndNotWatch(t *testing.T) {
+	h := newHarness(t)
+	h.SetConfig(t, []byte(netConf))
+	var log lockedBuffer
+	s := h.store(t, "host", func(c *kube.Config) {
+		c.Kubeconfig = shared.Kubeconfig(t, "", lister(t))
+		c.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	follow(t, s)
+	attempts := func() int { return strings.Count(log.String(), "level=DEBUG") } // client-go has a line for each
+	for deadline := time.Now().Add(20 * time.Second); attempts() < 8; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d attempts:\n%s", attempts(), log.String())
+		}
+	}
+	text := log.String()
+	if warned, said := strings.Count(text, "level=WARN"), strings.Count(text, "level=INFO"); warned != 1 || said != 0 || !strings.Contains(text, "watch nodes: trying again") {
+		t.Errorf("%d warnings and %d other lines, want one warning:\n%s", warned, said, text)
+	}
+}
+
+// lister returns a token of a user who may list Nodes and not watch them.
+func lister(t *testing.T) (token string) {
+	t.Helper()
+	meta := metav1.ObjectMeta{Name: "lister"}
+	_, err := shared.client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta,
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list"}}}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = shared.client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: meta,
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: meta.Name, Namespace: "default"}}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	accounts := shared.client.CoreV1().ServiceAccounts("default")
+	if _, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	made, err := accounts.CreateToken(t.Context(), meta.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(shared.RESTConfig(made.Status.Token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) { // the authorizer learns of the role
+		if _, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{}); err == nil {
+			return made.Status.Token
+		} else if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// lockedBuffer is a log that is read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

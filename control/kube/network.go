@@ -31,11 +31,16 @@ func (s *Store) pollNetwork(ctx context.Context, out chan<- control.Network) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err != nil && err.Error() != reported:
-			reported = err.Error()
-			s.cfg.Log.WarnContext(ctx, "network config is not usable: keeping the last one", "err", err)
-		case err == nil && n != last:
+		case err != nil:
+			if err.Error() != reported {
+				reported = err.Error()
+				s.cfg.Log.WarnContext(ctx, "network config is not usable: keeping the last one", "err", err)
+			}
+		default:
 			reported = ""
+			if n == last {
+				break
+			}
 			select {
 			case out <- n:
 				last = n

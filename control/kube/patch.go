@@ -56,9 +56,9 @@ func change(n *corev1.Node, keys []string, want map[string]string, ready bool, n
 	return text, nil
 }
 
-// markChange gives the data of a family that does not change another spelling where the other family's
-// address or data change: a blank in front, or none. In a dual-stack network flanneld (v0.28.4)
-// takes an update of a Node for a change only if both families differ from before.
+// markChange changes the spelling of one family's data, by a blank in front of it or none, if that family does
+// not change and the other one does. In a dual-stack network flanneld (v0.28.4) takes an update of a Node for
+// a change only if both families differ from before.
 func (n names) markChange(have, want map[string]string) {
 	if want[n.data] == "" || want[n.dataV6] == "" {
 		return
@@ -71,9 +71,8 @@ func (n names) markChange(have, want map[string]string) {
 		data         string
 		this, others bool
 	}{{n.data, v4, v6}, {n.dataV6, v6, v4}} {
-		switch plain := want[f.data]; {
-		case f.this || !f.others && have[f.data] == plain:
-		case f.others && have[f.data] == plain, !f.others:
+		plain := want[f.data]
+		if isPlain := have[f.data] == plain; !f.this && isPlain == f.others { // another spelling than now, or the same
 			want[f.data] = " " + plain
 		}
 	}

@@ -41,6 +41,7 @@ type Store struct {
 	node      string        // the own Node's name; "" before it is known
 	published control.Lease // what the last Acquire was to publish, before overwrites and without subnets
 	ready     bool          // MarkReady was called
+	rivals    pace.Notices  // see logRival
 }
 
 var (
@@ -142,7 +143,7 @@ func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplan
 
 // Renew implements control.Store: it puts right what the own Node does not say as it
 // should, and takes over what an overwrite annotation says now. ErrLost: the Node has
-// other podCIDRs, for it was deleted and made again. A Node that is gone is not a loss.
+// other podCIDRs, because it was deleted and made again. A Node that is gone is not a loss.
 func (s *Store) Renew(ctx context.Context, l control.Lease) (control.Lease, error) {
 	network, err := s.Network(ctx)
 	if err != nil {
@@ -162,7 +163,28 @@ func (s *Store) Renew(ctx context.Context, l control.Lease) (control.Lease, erro
 	case now.Subnet != l.Subnet || now.IPv6Subnet != l.IPv6Subnet:
 		return control.Lease{}, fmt.Errorf("%w: node %s has podCIDRs %q now", control.ErrLost, quote(n.Name), n.Spec.PodCIDRs)
 	}
+	s.logRival(ctx, n, l)
 	return s.publish(ctx, n, now)
+}
+
+// logRival says that n, the own Node, publishes another address than l, which this process has published last: it
+// is mostly that of another host with the same Node name.
+func (s *Store) logRival(ctx context.Context, n *corev1.Node, l control.Lease) {
+	name, own := s.names.publicIP, l.PublicIP
+	if !own.IsValid() {
+		name, own = s.names.publicIPv6, l.PublicIPv6
+	}
+	other := n.Annotations[name]
+	if other == "" || other == own.String() {
+		return
+	}
+	s.mu.Lock()
+	due, _ := s.rivals.Due(time.Now(), pace.Notice{Key: other})
+	s.mu.Unlock()
+	for range due {
+		s.cfg.Log.WarnContext(ctx, "something else has published another address on this Node: written again",
+			"node", quote(n.Name), "public_ip", own, "was", quote(other), "fix", "give each host a Node name of its own")
+	}
 }
 
 // own returns the own Node and the lease that it is to have.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"strings"
@@ -261,7 +262,10 @@ func TestOwnNodeIsRepaired(t *testing.T) {
 	h := newHarness(t)
 	h.SetConfig(t, []byte(netConf))
 	kubetest.Create(t, shared.client, kubetest.NewNode("host", nil, "10.3.5.0/24"))
-	s := h.store(t, "host", func(c *kube.Config) { c.SetNodeNetworkUnavailable = true })
+	var log lockedBuffer
+	s := h.store(t, "host", func(c *kube.Config) {
+		c.SetNodeNetworkUnavailable, c.Log = true, slog.New(slog.NewTextHandler(&log, nil))
+	})
 	l := acquire(t, s)
 	if err := s.MarkReady(t.Context()); err != nil {
 		t.Fatal(err)
@@ -299,6 +303,9 @@ func TestOwnNodeIsRepaired(t *testing.T) {
 		checkAnnotations(t, "host", c.want)
 		checkAvailable(t, "host")
 		v.has(t, l.Key(), func(now control.Lease) bool { return string(now.Value()) == string(l.Value()) && now.Facts == l.Facts })
+	}
+	if text := log.String(); strings.Count(text, "another address on this Node") != 1 || !strings.Contains(text, "192.0.2.66") {
+		t.Errorf("the log has not the other address, and that alone:\n%s", text)
 	}
 	kubetest.Delete(t, shared.client, "host")
 	if _, err := s.Renew(t.Context(), l); err == nil || errors.Is(err, control.ErrLost) {

@@ -138,8 +138,8 @@ func (t *nodeTable) Replace(objs []any, _ string) error {
 // Resync implements cache.ReflectorStore.
 func (t *nodeTable) Resync() error { return nil }
 
-// place gives what cannot be read a key: that of the Node's subnets, or where these cannot be
-// read either the one that it had, old's. What was known under it stays.
+// place gives a lease that cannot be read a key: that of the Node's subnets, or else, if these cannot be
+// read either, the one that old had. What was known under it stays.
 func (c *nodeLease) place(old *nodeLease) {
 	switch {
 	case c.key != "":

@@ -106,14 +106,14 @@ func (t *nodeTable) send(ctx context.Context, out chan<- control.Update) {
 // listWatch is how the Reflector reads Nodes: trimmed as soon as they are decoded, and
 // with failures logged once a minute and not once an attempt.
 func (s *Store) listWatch(r reader) *cache.ListWatch {
-	f := &failures{log: s.cfg.Log}
+	lists, watches := &failures{log: s.cfg.Log}, &failures{log: s.cfg.Log} // a service account may have one right and not the other
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			if o.ResourceVersion == "0" {
 				o.ResourceVersion = "" // from 0 the server's answer comes in one piece, whatever the limit
 			}
 			list, err := s.api.Nodes().List(ctx, o)
-			f.note(ctx, "list nodes", err)
+			lists.note(ctx, "list nodes", err)
 			s.noteAnswer(ctx, list, err)
 			if err != nil {
 				return nil, err
@@ -129,14 +129,14 @@ func (s *Store) listWatch(r reader) *cache.ListWatch {
 			if err == nil {
 				w, err = s.api.Nodes().Watch(ctx, o)
 			}
-			f.note(ctx, "watch nodes", err)
+			watches.note(ctx, "watch nodes", err)
 			s.noteAnswer(ctx, nil, err)
 			return w, err
 		},
 	}
 }
 
-// checkVersion returns 410 Gone for a version that the server has not reached. That is so where
+// checkVersion returns 410 Gone for a version that the server has not reached. That is so if
 // its etcd was wiped or restored: the server would accept the watch, and send nothing until
 // the version is reached.
 func (s *Store) checkVersion(ctx context.Context, version string) error {
