@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/userspace"
 )
 
@@ -93,12 +94,12 @@ func BenchmarkDecap(b *testing.B) {
 }
 
 // datagrams returns what 64 peers send to node 0.
-func datagrams(tb testing.TB, size int) (ds []userspace.Datagram) {
+func datagrams(tb testing.TB, size int) (ds []carrier.Arrival) {
 	for i := 1; i <= 64; i++ {
 		peer := node(tb, i)
 		peer.Load(udpPacket(overlay(i, 7), overlay(0, 5), size))
 		peer.OnDatagram = func(d []byte, _ netip.Addr) {
-			ds = append(ds, userspace.Datagram{Payload: append([]byte(nil), d...), From: peer.VTEPs()[0].Addr})
+			ds = append(ds, carrier.Arrival{Payload: append([]byte(nil), d...), From: peer.VTEPs()[0].Addr})
 		}
 		peer.Send(1)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/userspace"
 	"github.com/overlayd/overlayd/encap"
 )
@@ -78,7 +79,7 @@ func BenchmarkSendSuperpacket(b *testing.B) {
 func BenchmarkReceiveSegments(b *testing.B) {
 	from, to := fastNode(b, 1, 2), fastNode(b, 2, 1)
 	p, o := tcpSuperpacket(b)
-	var received userspace.Datagram
+	var received carrier.Arrival
 	from.OnDatagram = func(d []byte, _ netip.Addr) {
 		if received.Payload == nil {
 			received.GRO = len(d)

@@ -20,7 +20,7 @@ import (
 const agentCommand = "agent"
 
 // Agent is the first process of a host. It has a network, process and mount
-// namespace of its own (the parent's clone flags), runs the host's daemons and
+// namespace of its own (the parent's clone flags), and runs the host's daemons and
 // traffic. All of them end with it, whatever ends it. Its methods are called by
 // net/rpc over its standard input and output.
 type Agent struct {

@@ -89,7 +89,7 @@ func (p *pair) close() error {
 	return errors.Join(errs...)
 }
 
-// reachTimeout is for an overlay to carry the first packets: for handshakes.
+// reachTimeout is how long an overlay may take to carry the first packets: some make handshakes.
 const reachTimeout = 15 * time.Second
 
 // reach waits until pings come back in both directions.

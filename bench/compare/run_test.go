@@ -81,6 +81,40 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// cancelAt is a writer that calls cancel when text is written.
+type cancelAt struct {
+	text   string
+	cancel func()
+}
+
+func (c cancelAt) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(c.text)) {
+		c.cancel()
+	}
+	return len(b), nil
+}
+
+// TestRunEndsJustAfterASetup: hosts that are up but not measured yet end too.
+func TestRunEndsJustAfterASetup(t *testing.T) {
+	r, _ := newTestRun(t, "default/veth")
+	ctx, cancel := context.WithCancel(t.Context())
+	r.out = cancelAt{"veth is up", cancel}
+	list := candidates("/nonexistent/overlayd", kernelVersion(), []tier{{}})[:1]
+	var made *pair
+	list[0].setup = func(ctx context.Context, p *pair) error {
+		made = p
+		return setupVeth(ctx, p)
+	}
+	if _, err := r.all(ctx, list); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v", err)
+	}
+	for _, h := range made.hosts() {
+		if h.agent.ProcessState == nil {
+			t.Errorf("host %s has not ended", h.name)
+		}
+	}
+}
+
 // TestSetupThatFailsIsMissing: the others are measured all the same.
 func TestSetupThatFailsIsMissing(t *testing.T) {
 	r, out := newTestRun(t, "default/veth")

@@ -8,8 +8,8 @@ type job struct {
 	candidates []candidate // with the rows that are measured
 }
 
-// selectJobs returns the rows that only matches as <underlay>/<row>, nil matching
-// all, and the reference wherever there is anything to relate to it.
+// selectJobs returns the rows whose <underlay>/<row> the expression only matches (nil matches all), and the
+// reference on each underlay that has such a row.
 func selectJobs(only *regexp.Regexp, list []candidate) (jobs []job) {
 	for _, u := range underlays() {
 		j := job{underlay: u}

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// setupTimeout is for one candidate; setupAtOnce of them are set up at a time.
+// setupTimeout is how long one candidate may take; setupAtOnce of them are set up at a time.
 const (
 	setupTimeout = 40 * time.Second
 	setupAtOnce  = 3
@@ -39,8 +39,10 @@ func (r *run) setUp(ctx context.Context, j job) (stands []*stand, err error) {
 		group.Go(func() error {
 			p, err := r.setUpOne(ctx, j.underlay, c)
 			if ctx.Err() != nil {
-				err = errors.Join(context.Cause(ctx), err)
-				return err
+				if p != nil {
+					err = p.close()
+				}
+				return errors.Join(context.Cause(ctx), err)
 			}
 			if err != nil {
 				r.say("%s: %s: missing: %v", j.underlay.name, c.name, err)

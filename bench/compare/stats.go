@@ -30,7 +30,7 @@ type summary struct {
 	Min    float64   `json:"min"`
 	Max    float64   `json:"max"`
 	Values []float64 `json:"values"` // by round; those that failed are left out
-	// Ratio is the median by the reference's of the same underlay; 0 if that is not known.
+	// Ratio is the median divided by that of the reference on the same underlay; 0 if that is not known.
 	Ratio float64 `json:"ratio,omitempty"`
 }
 

@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -44,7 +45,13 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if *seed == 0 {
 		*seed = uint64(rand.Uint32())
 	}
-	drawn := rows()
+	drawn := slices.DeleteFunc(rows(), func(r row) bool {
+		why := r.missing()
+		if why != "" {
+			fmt.Fprintf(out, "left out: %s: %s\n", r.name, why)
+		}
+		return why != ""
+	})
 	if *length != "all" {
 		limit, err := time.ParseDuration(*length)
 		if err != nil {

@@ -2,6 +2,9 @@ package main
 
 import (
 	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -20,21 +23,38 @@ func rows() []row {
 	add := func(name, pkg string, takes time.Duration, env []string, args ...string) {
 		list = append(list, row{name, pkg, takes, env, args})
 	}
+	race := []string{"CGO_ENABLED=1"} // the race detector needs it
 	for _, run := range []string{"default_offloads", "damage"} {
 		add("soak: "+run, "./cmd/overlayd", 150*time.Second, []string{"OVERLAYD_SOAK=2m"}, "-run", "^TestSoak$/^"+run+"$")
 	}
 	add("configs: what flanneld serves", "./cmd/overlayd", 60*time.Second, []string{"OVERLAYD_CONFIGS=all"}, "-parallel", "4", "-run", "^TestConfigs$")
 	add("chaos: connections to etcd cut at random", "./control/etcd", 70*time.Second, nil, "-run", "^TestConnectionsCutAtRandom$", "-count", "15")
+	add("histories: leases under a checker", "./control/etcd/history", 6*time.Minute, []string{"OVERLAYD_HISTORIES=200"}, "-run", "^TestHistories$")
+	add("histories: seeded bugs are found", "./control/etcd/history", 8*time.Minute, []string{"OVERLAYD_HISTORIES=200"}, "-run", "^TestSeededBugs$")
 	add("chaos: etcd half open, leader killed", "./control/etcd", 90*time.Second, nil, "-run", "^Test(HalfOpenConnection|LeaderKilled)$", "-count", "3")
+	add("faults of etcd: this module's", "./control/etcd", 2*time.Minute, []string{"OVERLAYD_FAULT=60s"}, "-parallel", "20", "-run", "^TestFaults$")
+	add("faults of etcd: Debian's", "./control/etcd", 2*time.Minute, []string{"OVERLAYD_FAULT=60s"}, "-parallel", "20", "-tags", "oldetcd", "-run", "^TestOtherEtcdFaults$")
 	add("moves: addresses change hands at random", "./cmd/overlayd", 60*time.Second, []string{"OVERLAYD_MOVES=40"}, "-run", "^TestMovesAtRandom$")
-	add("repeat: controller, RIB, allocation", "./control", 60*time.Second, nil, "-race", "-count", "20")
-	add("repeat: datapath in memory", "./encap", 60*time.Second, nil, "-race", "-count", "20")
+	add("swaps: flanneld and both dataplanes at random", "./cmd/overlayd", 150*time.Second, []string{"OVERLAYD_SWAPS=50"},
+		"-tags", "kube,flannel,oldetcd", "-run", "^TestFlanneldSwapsAtRandom$")
+	add("repeat: RIB, allocation", "./control", 60*time.Second, race, "-race", "-count", "20")
+	add("repeat: controller", "./control/controller", 60*time.Second, race, "-race", "-count", "20")
+	add("clones: of hosts that run, are stopped or dead", "./cmd/overlayd", 2*time.Minute, []string{"OVERLAYD_CLONES=all"}, "-run", "^TestClones$")
+	add("disks: full and read-only for five minutes", "./cmd/overlayd", 6*time.Minute, []string{"OVERLAYD_DISKS=5m"}, "-parallel", "12", "-run", "^TestDisks$")
+	add("drift: a fault every four seconds", "./cmd/overlayd", 220*time.Second, []string{"OVERLAYD_DRIFT=3m"}, "-parallel", "5", "-run", "^Test(Drift|TUNDeletedAgain)$")
+	add("mass loss: every lease at once", "./cmd/overlayd", 100*time.Second, []string{"OVERLAYD_LOSS=60s"}, "-parallel", "6", "-run", "^TestMassLoss$")
+	add("replace: userspace and kernel daemons in a row", "./cmd/overlayd", 60*time.Second, []string{"OVERLAYD_REPLACEMENTS=20"}, "-run", "^TestReplace(UnderStream)?$")
+	add("restarts: under a supervisor that keeps files", "./cmd/overlayd", 90*time.Second, []string{"OVERLAYD_RESTARTS=20"}, "-run", "^TestSupervised")
+	add("crashes: 50 in each dataplane", "./cmd/overlayd", 90*time.Second, []string{"OVERLAYD_RESTARTS=50"}, "-run", "^TestSupervised$/killed")
+	add("replace: a daemon of an earlier version", "./cmd/overlayd", 60*time.Second, []string{"OVERLAYD_UPGRADE=" + strings.Join(upgraded(), ",")},
+		"-tags", "upgrade", "-run", "^TestReplaceVersion$")
+	add("repeat: datapath in memory", "./encap", 60*time.Second, race, "-race", "-count", "20")
 	add("repeat: kernel dataplane under churn", "./dataplane/kernel", 60*time.Second, nil, "-run", "Churn|Repairs|Restores", "-count", "5")
 	add("repeat: masquerade rules restored", "./dataplane/masq", 90*time.Second, nil, "-run", "Restores|Takeover|Switch", "-count", "3")
 	for _, f := range []struct{ pkg, target string }{
-		{"./control", "FuzzParseNetwork"}, {"./control", "FuzzFollow"}, {"./control", "FuzzParseKey"}, {"./control", "FuzzParseLease"},
-		{"./dataplane/nft", "FuzzParse"}, {"./dataplane/kernel", "FuzzParse"}, {"./dataplane/fib", "FuzzTable"},
-		{"./dataplane/userspace", "FuzzReceive"}, {"./dataplane/hostroute", "FuzzConcerns"},
+		{"./control", "FuzzParseNetwork"}, {"./control/controller", "FuzzFollow"}, {"./control", "FuzzParseKey"}, {"./control", "FuzzParseLease"},
+		{"./dataplane/nft", "FuzzParse"}, {"./dataplane/kernel", "FuzzParse"}, {"./dataplane/rtmsg", "FuzzAnswer"}, {"./dataplane/fib", "FuzzTable"},
+		{"./dataplane/userspace", "FuzzReceive"}, {"./dataplane/hostroute", "FuzzConcerns"}, {"./cmd/internal/flags", "FuzzNormalize"}, {"./dataplane/userspace", "FuzzSourceCheck"},
 		{"./encap", "FuzzPutTooBig"}, {"./encap", "FuzzDecap"}, {"./encap", "FuzzParseIP"}, {"./encap", "FuzzSum"},
 		{"./encap", "FuzzSplit"}, {"./encap", "FuzzSplitCoalesce"}, {"./encap", "FuzzCoalesce"},
 	} {
@@ -42,6 +62,19 @@ func rows() []row {
 			"-run", "^$", "-fuzz", "^"+f.target+"$", "-fuzztime", "45s", "-fuzzminimizetime", "10x")
 	}
 	return list
+}
+
+// upgraded returns the commits from which a running daemon is replaced.
+func upgraded() []string { return []string{"84cb893", "5706a5c"} }
+
+// missing says why this clone cannot run the row; "": it can.
+func (r row) missing() string {
+	for _, commit := range upgraded() {
+		if slices.Contains(r.args, "upgrade") && exec.Command("git", "cat-file", "-e", commit+"^{commit}").Run() != nil {
+			return "this clone has no commit " + commit + ": git fetch --unshallow"
+		}
+	}
+	return ""
 }
 
 // command is what go is called with.

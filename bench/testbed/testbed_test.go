@@ -109,7 +109,7 @@ func TestPodBehindAHost(t *testing.T) {
 	bed := newBed(t, "overlayd-podtest-", 1)
 	h := bed.Hosts[0]
 	program := filepath.Join(t.TempDir(), "ready")
-	script := "#!/bin/sh\nprintf 'FLANNEL_SUBNET=10.244.7.1/24\\nFLANNEL_MTU=1400\\n' > \"$2.part\"; mv \"$2.part\" \"$2\"\ntrap 'exit 0' TERM\nwhile :; do sleep 0.05; done\n"
+	script := "#!/bin/sh\ntrap 'exit 0' TERM\nprintf 'FLANNEL_SUBNET=10.244.7.1/24\\nFLANNEL_MTU=1400\\n' > \"$2.part\"; mv \"$2.part\" \"$2\"\nwhile :; do sleep 0.05; done\n"
 	if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
