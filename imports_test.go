@@ -44,15 +44,29 @@ var layers = []string{"encap", "dataplane", "control", "cmd"}
 
 // siblings are the imports between packages of one folder that the house allows.
 var siblings = map[string][]string{
-	"dataplane/userspace": {"dataplane/device", "dataplane/fib", "dataplane/tun", "dataplane/udp"},
+	"dataplane/userspace": {"dataplane/carrier", "dataplane/device", "dataplane/fib", "dataplane/inherit", "dataplane/tun"},
+	"dataplane/inherit":   {"dataplane/carrier", "dataplane/tun", "dataplane/udp"},
+	"dataplane/carrier":   {"dataplane/udp"},
 	"dataplane/device":    {"dataplane/rtnl", "dataplane/tun", "dataplane/udp", "dataplane/watch"},
-	"dataplane/kernel":    {"dataplane/rtnl", "dataplane/watch"},
-	"dataplane/udp":       {"dataplane/rtnl"},
+	"dataplane/kernel":    {"dataplane/rtmsg", "dataplane/rtnl", "dataplane/watch"},
+	"dataplane/sysctl":    {"dataplane/rtnl", "dataplane/watch"},
+	"dataplane/rtmsg":     {"dataplane/watch"},
+	"dataplane/rtnl":      {"dataplane/rtmsg"},
+	"dataplane/udp":       {"dataplane/nft", "dataplane/rtnl"},
 	"dataplane/hostroute": {"dataplane/rtnl", "dataplane/watch"},
 	"dataplane/masq":      {"dataplane/nft", "dataplane/watch"},
 	"dataplane/underlay":  {"dataplane/watch"},
-	"cmd/internal/node":   {"cmd/internal/claim", "cmd/internal/status"},
-	"cmd/internal/flags":  {"cmd/internal/node"},
+	"control/etcd":        {"control/etcdkeys", "control/etcdnets", "control/etcdrpc"},
+	"control/etcdkeys":    {"control/etcdrpc"},
+	"control/etcdnets":    {"control/etcdrpc"},
+	"cmd/internal/node": {"cmd/internal/claim", "cmd/internal/fit", "cmd/internal/leftovers", "cmd/internal/nodefile",
+		"cmd/internal/handover", "cmd/internal/sharedport", "cmd/internal/status"},
+	"cmd/internal/sharedport": {"cmd/internal/handover"},
+	"cmd/internal/handover":   {"cmd/internal/claim", "cmd/internal/nodefile"},
+	"cmd/internal/leftovers":  {"cmd/internal/claim", "cmd/internal/handover", "cmd/internal/nodefile"},
+	"cmd/internal/nodefile":   {"cmd/internal/claim"},
+	"cmd/internal/child":      {"cmd/internal/status"},
+	"cmd/internal/flags":      {"cmd/internal/fit", "cmd/internal/node"},
 }
 
 // TestImportsPointDown checks the arrows of the house: layers import lower ones
@@ -91,11 +105,13 @@ func forbidden(from, to string) string {
 		return "imports point down"
 	case strings.HasPrefix(from, "cmd/internal/") && strings.HasPrefix(to, "cmd/overlayd"):
 		return "imports point down"
+	case strings.HasPrefix(from, "cmd/internal/") && to == "control/controller":
+		return "" // no store: what makes any store's leases true on this host, and says how that goes
 	case strings.HasPrefix(from, "cmd/internal/") && strings.HasPrefix(to, "control/"):
 		return "only cmd/overlayd knows which stores there are"
 	case to == "dataplane/pace" && lower <= upper:
 		return "" // needs nothing, and everybody retries
-	case from == "control" && to == "dataplane/subnetfile":
+	case from == "control/controller" && to == "dataplane/subnetfile":
 		return "" // a file of this host that tells who has which subnet
 	case lower < upper && top(from) != "cmd" && to != top(to):
 		return "only cmd wires packages of another layer"
@@ -117,6 +133,10 @@ func TestForbidden(t *testing.T) {
 		{"dataplane", "dataplane/fib", false},
 		{"dataplane/userspace", "dataplane/fib", true},
 		{"dataplane/fib", "dataplane/userspace", false},
+		{"dataplane/userspace", "dataplane/carrier", true},
+		{"dataplane/carrier", "dataplane/userspace", false},
+		{"dataplane/carrier", "dataplane/udp", true},
+		{"dataplane/userspace", "dataplane/udp", false},
 		{"dataplane/kernel", "dataplane/fib", false},
 		{"control", "dataplane", true},
 		{"control", "dataplane/kernel", false},
@@ -124,6 +144,9 @@ func TestForbidden(t *testing.T) {
 		{"dataplane/kernel", "dataplane/pace", true},
 		{"encap", "dataplane/pace", false},
 		{"control/etcd", "control", true},
+		{"control/etcd", "control/etcdrpc", true},
+		{"control/etcdkeys", "control/etcd", false},
+		{"control/etcdrpc", "control/etcd", false},
 		{"control", "control/etcd", false},
 		{"cmd/overlayd", "dataplane/kernel", true},
 		{"cmd/overlayd", "bench/testbed", true},
@@ -132,6 +155,11 @@ func TestForbidden(t *testing.T) {
 		{"cmd/internal/node", "dataplane/kernel", true},
 		{"cmd/internal/node", "control", true},
 		{"cmd/internal/node", "control/etcd", false},
+		{"cmd/internal/node", "control/controller", true},
+		{"control", "control/controller", false},
+		{"control/etcd", "control/controller", false},
+		{"control/controller", "dataplane/subnetfile", true},
+		{"control/etcd", "dataplane/subnetfile", false},
 		{"cmd/internal/node", "cmd/internal/status", true},
 		{"cmd/internal/node", "cmd/internal/flags", false},
 		{"cmd/internal/status", "cmd/internal/node", false},
@@ -161,9 +189,13 @@ func TestNoGopacketInTheDaemon(t *testing.T) {
 // run in seconds.
 func TestSmallTests(t *testing.T) {
 	for pkg, never := range map[string][]string{
-		"./cmd/internal/status": {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
-		"./cmd/internal/node":   {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
-		"./cmd/internal/flags":  {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/cobra"},
+		"./cmd/internal/status":    {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
+		"./cmd/internal/node":      {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
+		"./cmd/internal/child":     {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
+		"./cmd/internal/fit":       {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
+		"./cmd/internal/nodefile":  {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
+		"./cmd/internal/leftovers": {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
+		"./cmd/internal/flags":     {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/cobra"},
 	} {
 		for _, p := range list(t, "-deps", "-test", pkg) {
 			if slices.ContainsFunc(never, func(prefix string) bool { return strings.HasPrefix(p.ImportPath, prefix) }) {

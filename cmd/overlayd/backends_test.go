@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -54,7 +55,7 @@ func TestHostGW(t *testing.T) {
 	}
 }
 
-// TestHostGWDualStack: the subnets of each family are routed by way of the addresses of that family.
+// TestHostGWDualStack: the routes to IPv4 subnets have IPv4 gateways, and those to IPv6 subnets IPv6 ones.
 func TestHostGWDualStack(t *testing.T) {
 	t.Parallel()
 	c := newClusterOn(t, []string{under4, under6}, 2, hostGWDual)
@@ -103,5 +104,70 @@ func TestNoBackendIsWarnedOf(t *testing.T) {
 	h.up("--dataplane", modeUserspace)
 	if n := strings.Count(h.daemon.text(), "flanneld would run udp"); n != 1 {
 		t.Errorf("warned %d times:\n%s", n, h.daemon.text())
+	}
+}
+
+// TestHostGWNetworks: one daemon serves several networks with the backend host-gw; the routes of one that goes leave
+// those of the other alone.
+func TestHostGWNetworks(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2, "")
+	for network, prefix := range map[string]string{"red": "10.5.0.0/16", "blue": "10.6.0.0/16"} {
+		c.put("/coreos.com/network/"+network+"/config", `{"Network":"`+prefix+`","Backend":{"Type":"host-gw"}}`)
+	}
+	dirs := []string{t.TempDir(), t.TempDir()}
+	for i, h := range c.hosts {
+		h.daemon = h.overlayd("--etcd-endpoints", c.url, "--watch-networks", "--subnet-dir", dirs[i], "--healthz-port", "8081")
+	}
+	for i, network := range []string{"red", "blue"} {
+		var pods [2]*pod
+		for j, h := range c.hosts {
+			n := h.on(dirs[j], network)
+			n.daemon.waitLog("msg=ready network="+network, patience)
+			pods[j] = n.pod(i, 0)
+		}
+		warmUp(t, pods[0], pods[1])
+		warmUp(t, pods[1], pods[0])
+	}
+	h := c.hosts[0]
+	before := h.Run("ip", "route", "show", "root", "10.5.0.0/16", "proto", "211")
+	c.delete("/coreos.com/network/blue/config")
+	eventually(t, patience, "the routes of blue are gone", func() error {
+		if left := h.Run("ip", "route", "show", "root", "10.6.0.0/16", "proto", "211"); left != "" {
+			return fmt.Errorf("routes: %s", left)
+		}
+		return nil
+	})
+	if after := h.Run("ip", "route", "show", "root", "10.5.0.0/16", "proto", "211"); after != before || before == "" {
+		t.Errorf("routes of red:\n%s\nbefore:\n%s", after, before)
+	}
+}
+
+// TestBackendsWithOneFamily: in a dual-stack network a host with one family of underlay has subnets of both with the backend alloc.
+// With host-gw it has none, as with flannel, and says which family is missing; the others do not notice.
+func TestBackendsWithOneFamily(t *testing.T) {
+	t.Parallel()
+	for _, config := range []string{strings.Replace(hostGWDual, "host-gw", "alloc", 1), hostGWDual} {
+		c := newClusterOn(t, []string{under4, under6}, 2, config)
+		whole, half := c.hosts[0], c.hosts[1]
+		half.Run("ip", "-6", "addr", "flush", "dev", "eth0", "scope", "global")
+		up := c.hosts
+		if config == hostGWDual {
+			up = c.hosts[:1]
+		}
+		for _, h := range up {
+			h.up()
+			if h.env("FLANNEL_SUBNET") == "" || h.env("FLANNEL_IPV6_SUBNET") == "" {
+				t.Errorf("%s: %s has no subnet of one family", config, h.name)
+			}
+		}
+		if config != hostGWDual {
+			continue
+		}
+		half.start()
+		half.daemon.waitLog("network fd10:5::/48: this node has no address of the network's family to publish: backend host-gw needs one of each family", patience)
+		if _, err := os.Stat(half.subnetFile); err == nil || c.get(whole.key()) == "" {
+			t.Errorf("a subnet file is there, or the lease of the other host is not: %v", err)
+		}
 	}
 }

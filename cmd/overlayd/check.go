@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/flags"
-	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
@@ -162,36 +162,36 @@ func effective(n control.Network) effectiveConfig {
 }
 
 // dataplanesFor lists the dataplanes that can carry a network; host-gw and alloc use none.
-func dataplanesFor(n control.Network) []node.Mode {
+func dataplanesFor(n control.Network) []fit.Mode {
 	if !n.Backend.IsVXLAN() {
-		return []node.Mode{}
+		return []fit.Mode{}
 	}
 	if n.Backend.GBP || n.Backend.Learning {
-		return []node.Mode{node.Kernel}
+		return []fit.Mode{fit.Kernel}
 	}
-	return []node.Mode{node.Kernel, node.Userspace}
+	return []fit.Mode{fit.Kernel, fit.Userspace}
 }
 
 // foresee returns what this host would do with a network; nil if nobody asks.
-func foresee(ctx context.Context, n control.Network, onHost bool, o underlay.Options) (*node.Forecast, error) {
+func foresee(ctx context.Context, n control.Network, onHost bool, o underlay.Options) (*fit.Forecast, error) {
 	if !onHost {
 		return nil, nil
 	}
-	f, err := node.Foresee(ctx, n, o)
+	f, err := fit.Foresee(ctx, n, o)
 	return &f, err
 }
 
 // printConfig prints a config as a table, or as JSON with the dataplanes that can carry it, and what
 // this host would do unless forecast is nil.
-func printConfig(w io.Writer, n control.Network, forecast *node.Forecast, output string) error {
+func printConfig(w io.Writer, n control.Network, forecast *fit.Forecast, output string) error {
 	c := effective(n)
 	if output == "json" {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
 		return e.Encode(struct {
 			effectiveConfig
-			Dataplanes []node.Mode
-			Host       *node.Forecast `json:",omitempty"`
+			Dataplanes []fit.Mode
+			Host       *fit.Forecast `json:",omitempty"`
 		}{c, dataplanesFor(n), forecast})
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

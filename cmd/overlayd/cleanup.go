@@ -7,7 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/overlayd/overlayd/cmd/internal/flags"
-	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/cmd/internal/leftovers"
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 )
 
 // newCleanupCommand makes `overlayd cleanup`. It needs no store: it only looks at this host.
@@ -35,7 +36,7 @@ and so does the data directory of an embedded etcd, which belongs to the cluster
 			if subnetFile == "" {
 				return usagef("--subnet-file: \"\": want a path")
 			}
-			c := node.Cleanup{SubnetFiles: []string{subnetFile}, RulesOnly: rules}
+			c := leftovers.Cleanup{SubnetFiles: []string{subnetFile}, RulesOnly: rules}
 			for _, v := range vnis {
 				if v >= 1<<24 {
 					return usagef("--vni: %d: want 0 to 16777215", v)
@@ -43,7 +44,7 @@ and so does the data directory of an embedded etcd, which belongs to the cluster
 				c.VNIs = append(c.VNIs, uint32(v))
 			}
 			if len(vnis) == 0 {
-				c.SubnetFiles = append(c.SubnetFiles, node.SubnetFilesIn(subnetDir)...)
+				c.SubnetFiles = append(c.SubnetFiles, nodefile.SubnetFilesIn(subnetDir)...)
 			} else if !given {
 				c.SubnetFiles = nil
 			}

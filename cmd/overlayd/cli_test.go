@@ -64,6 +64,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"--etcd-endpoints", "ftp://192.0.2.1"}, []string{"ftp"}},
 		{[]string{"--etcd-endpoints", "https://h:1", "--etcd-cafile", bad}, []string{bad}},
 		{[]string{"--etcd-embedded", "--etcd-listen-client-url", "https://127.0.0.1:1"}, []string{"--etcd-listen-client-url", "https://127.0.0.1:1"}},
+		{[]string{"--etcd-embedded", "--etcd-listen-client-url", "http://host.example:2379"}, []string{"--etcd-listen-client-url", "host.example", "<ip>"}},
 		{[]string{"--etcd-embedded", "--etcd-data-dir", ""}, []string{"--etcd-data-dir"}},
 		{[]string{"--etcd-endpoints", "https://h:1", "--etcd-cafile", filepath.Join(dir, "none")}, []string{"--etcd-cafile", "none"}},
 		{[]string{"--subnet-file", dir}, []string{"--subnet-file", dir}},

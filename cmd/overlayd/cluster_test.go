@@ -15,7 +15,6 @@ import (
 	"github.com/vishvananda/netlink"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
@@ -39,6 +38,7 @@ type cluster struct {
 	client *clientv3.Client // speaks to etcd from the under namespace
 	url    string
 	path   string // the hosts' PATH, if not that of the test
+	etcd   *process
 }
 
 // testNetwork leaves 10.5.64.0 and above to the leases that tests write by hand.
@@ -79,13 +79,18 @@ func newClusterOn(t *testing.T, under []string, n int, config string) *cluster {
 		netnstest.Number(c.under, prefix, namespaces...)
 	}
 	c.url = "http://" + netip.AddrPortFrom(netip.MustParsePrefix(under[0]).Addr().Next(), 2379).String()
-	etcd := start(t, c.under, "etcd", append(os.Environ(), asEtcd+"="+t.TempDir()+" "+c.url))
-	t.Cleanup(func() { etcd.stop(unix.SIGKILL) })
-	c.connect()
+	c.startEtcd()
 	if config != "" {
 		c.put("/coreos.com/network/config", config)
 	}
 	return c
+}
+
+// startEtcd starts an empty etcd, and connects to it.
+func (c *cluster) startEtcd() {
+	c.t.Helper()
+	c.etcd = start(c.t, c.under, "etcd", append(os.Environ(), asEtcd+"="+c.t.TempDir()+" "+c.url))
+	c.connect()
 }
 
 // addHost makes one more host, without links.
@@ -369,7 +374,7 @@ func addRoute(link string, dst netip.Prefix) error {
 	return netlink.RouteReplace(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: d, Scope: netlink.SCOPE_LINK})
 }
 
-// durationFrom returns the duration that an environment variable has, or the usual one.
+// durationFrom returns the duration in an environment variable, or the usual one.
 func durationFrom(t *testing.T, variable string, usual time.Duration) time.Duration {
 	t.Helper()
 	v, ok := os.LookupEnv(variable)

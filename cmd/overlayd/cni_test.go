@@ -153,7 +153,7 @@ func (s *site) checkRepair(filter packetFilter, host int) {
 		}
 		s.Run("sh", "-c", command)
 		began := time.Now()
-		// Where the kernel says nothing of it, 1s of this is --iptables-resync.
+		// If the kernel does not tell of it, 1s of this is --iptables-resync.
 		eventually(t, promised(2*time.Second), s.name+": "+command, func() error {
 			if got := s.ruleset(); got != want {
 				return fmt.Errorf("the rules are\n%s\nwant\n%s", got, want)

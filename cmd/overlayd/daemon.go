@@ -13,13 +13,21 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/flags"
+	"github.com/overlayd/overlayd/cmd/internal/handover"
 	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/control/etcd/embedded"
 )
 
 // runDaemon runs the daemon until ctx ends, SIGUSR1 has drained it or SIGUSR2 has handed it over to
 // the kernel.
 func runDaemon(ctx context.Context, o *flags.Flags) (err error) {
+	if o.Etcd.Embedded {
+		if err := embedded.CheckListen(o.Etcd.ListenURL); err != nil {
+			return usagef("--etcd-listen-client-url: %w", err)
+		}
+	}
 	c := withStores(o)
 	slog.SetDefault(c.Log)
 	if o.Kube.Enabled {
@@ -32,8 +40,10 @@ func runDaemon(ctx context.Context, o *flags.Flags) (err error) {
 		return fmt.Errorf("read host name: %w", err)
 	}
 	if o.Process.HealthzPort != 0 {
+		c.ListenAt = net.JoinHostPort(o.Process.HealthzIP, strconv.Itoa(o.Process.HealthzPort))
 		c.Listen = func() (net.Listener, error) { return listenHealth(&o.Process) }
 	}
+	c.Keeper, c.Left = handover.OpenKeeper(c.Log)
 	c.Notify = func(state string) { sd.SdNotify(false, state) }
 	d := node.New(c)
 	defer onSignal(unix.SIGUSR1, d.Drain)()
@@ -78,7 +88,7 @@ func onSignal(sig os.Signal, what func()) (stop func()) {
 
 // The values of --dataplane.
 const (
-	modeAuto      = string(node.Auto)
-	modeKernel    = string(node.Kernel)
-	modeUserspace = string(node.Userspace)
+	modeAuto      = string(fit.Auto)
+	modeKernel    = string(fit.Kernel)
+	modeUserspace = string(fit.Userspace)
 )

@@ -17,7 +17,7 @@ import (
 // drainTimeout bounds how long drain waits for the daemon to give its lease back.
 const drainTimeout = 15 * time.Second
 
-// newDrainCommand makes `overlayd drain`. It has the daemon's flags, for the case that none runs.
+// newDrainCommand makes `overlayd drain`. It has the daemon's flags, in case none runs.
 func newDrainCommand() *cobra.Command {
 	o := new(flags.Flags)
 	var to string

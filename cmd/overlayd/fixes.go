@@ -10,10 +10,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/cmd/internal/child"
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/flags"
+	"github.com/overlayd/overlayd/cmd/internal/leftovers"
 	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/control"
-	"github.com/overlayd/overlayd/control/etcd/embedded"
 	"github.com/overlayd/overlayd/dataplane/device"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
@@ -36,14 +39,15 @@ func fixOf(o *flags.Flags, network string, err error) string {
 		is  error
 		fix string
 	}{
-		{node.ErrKernelOnly, "--dataplane=kernel"},
+		{control.ErrCloned, "on the host that is the copy: remove <subnet file>.node, and give the host an address of its own"},
+		{fit.ErrKernelOnly, "--dataplane=kernel"},
 		{masq.ErrNoIptables, "as the error tells, or do without rules: --iptables-forward-rules=false, and no --ip-masq"},
-		{node.ErrOtherPIDNamespace, "run overlayd drain in that namespace, for example with docker exec"},
-		{node.ErrTwoDaemons, "choose one with --networks, or for overlayd lease with --subnet-file"},
+		{nodefile.ErrOtherPIDNamespace, "run overlayd drain in that namespace, for example with docker exec"},
+		{nodefile.ErrTwoDaemons, "choose one with --networks, or for overlayd lease with --subnet-file"},
 		{node.ErrNotHandedOver, "run overlayd drain --to=kernel again, with the daemon's flags"},
 		{node.ErrNotGivenBack, "run overlayd drain again, with the daemon's flags"},
 		{node.ErrAliveElsewhere, "drain that daemon with its own --subnet-file"},
-		{embedded.ErrListen, "stop that process, or give another address by --etcd-listen-client-url"},
+		{leftovers.ErrFlanneldRuns, "stop flanneld first, or run overlayd cleanup, which leaves flanneld what is flanneld's"},
 		{userspace.ErrNoTUN, "docker run --device /dev/net/tun"},
 		{userspace.ErrNoModule, "modprobe tun"},
 		{userspace.ErrPermission, fixPermission},
@@ -55,7 +59,10 @@ func fixOf(o *flags.Flags, network string, err error) string {
 			return f.fix
 		}
 	}
-	if other := new(node.RunningError); errors.As(err, &other) {
+	if e := new(child.Error); errors.As(err, &e) && o != nil {
+		return fixOfEtcd(&o.Etcd, e)
+	}
+	if other := new(nodefile.RunningError); errors.As(err, &other) {
 		return "stop it first, or give this daemon a --subnet-file, prefix and VNI of its own"
 	}
 	if s := new(underlay.SelectError); errors.As(err, &s) {
@@ -72,6 +79,32 @@ func fixOf(o *flags.Flags, network string, err error) string {
 	}
 	if p := new(node.PartError); errors.As(err, &p) && p.Part == node.RulesPart {
 		return "as the error tells, or do without rules: --iptables-forward-rules=false"
+	}
+	return ""
+}
+
+// fixOfEtcd says what brings the embedded etcd back.
+func fixOfEtcd(o *flags.Etcd, err *child.Error) string {
+	switch err.Reason {
+	case etcdFull:
+		return "make room on the disk of --etcd-data-dir " + o.DataDir
+	case etcdReadOnly:
+		return "make --etcd-data-dir writable: mount -o remount,rw, once the disk is sound: " + o.DataDir
+	case etcdDenied:
+		return "give this user the right to write --etcd-data-dir " + o.DataDir
+	case etcdInUse:
+		return "stop that process, or give another --etcd-data-dir than " + o.DataDir
+	case etcdListen:
+		return "stop that process, or give another address by --etcd-listen-client-url"
+	case etcdMembers:
+		return "etcdctl member remove, then member add on one of the others: this member gets its data from them"
+	case etcdAside:
+		return "look at the disk, and remove these directories"
+	case etcdDamaged, child.ReasonCrash:
+		if o.Rebuild {
+			return ""
+		}
+		return "start the daemon with --etcd-embedded-rebuild: it moves the data aside, and every node puts its lease back"
 	}
 	return ""
 }
@@ -105,7 +138,7 @@ func fixOfUnderlay(err *underlay.SelectError) string {
 	return "correct " + strings.Join(flags, ", ")
 }
 
-// fixOfSource says what lets packets from another address than the peer's in.
+// fixOfSource says how to let in packets that come from another address than the peer's.
 func fixOfSource(err *userspace.SourceError) string {
 	if err.Sender.IsValid() || !err.Peer.IsValid() {
 		return ""

@@ -8,8 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/node"
-	"github.com/overlayd/overlayd/control/etcd/embedded"
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/dataplane/device"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
@@ -41,12 +42,11 @@ func TestFixesNameFlags(t *testing.T) {
 		{unix.EPERM, "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
 		{&node.PartError{Part: node.RulesPart, Err: errors.New("broken")}, "as the error tells, or do without rules: --iptables-forward-rules=false"},
 		{&node.PartError{Part: "other", Err: errors.New("broken")}, ""},
-		{node.ErrKernelOnly, "--dataplane=kernel"},
-		{&node.RunningError{SubnetFile: "x", PID: 7}, "stop it first, or give this daemon a --subnet-file, prefix and VNI of its own"},
+		{fit.ErrKernelOnly, "--dataplane=kernel"},
+		{&nodefile.RunningError{SubnetFile: "x", PID: 7}, "stop it first, or give this daemon a --subnet-file, prefix and VNI of its own"},
 		{userspace.ErrNoTUN, "docker run --device /dev/net/tun"},
 		{fmt.Errorf("open /dev/net/tun: %w (%w)", userspace.ErrNoTUN, unix.EPERM), "docker run --device /dev/net/tun"},
 		{fmt.Errorf("open /dev/net/tun: %w (%w)", userspace.ErrNoTUN, unix.EACCES), "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
-		{fmt.Errorf("start embedded etcd: %w", embedded.ErrListen), "stop that process, or give another address by --etcd-listen-client-url"},
 		{userspace.ErrNoModule, "modprobe tun"},
 		{userspace.ErrPermission, "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
 		{userspace.ErrDeviceBusy, "stop the other overlayd of this host"},

@@ -21,15 +21,21 @@ func (h *host) flanneld(more ...string) {
 	h.daemon.waitLog("watching for new subnet leases", patience)
 }
 
-// flanneldWith starts a real flanneld with these environment variables and arguments besides the
-// usual ones. OVERLAYD_FLANNELD is the program; make test-flannel builds it.
-func (h *host) flanneldWith(env []string, args ...string) {
-	h.c.t.Helper()
+// flanneldProgram is OVERLAYD_FLANNELD, which make test-flannel builds.
+func flanneldProgram(t *testing.T) string {
+	t.Helper()
 	program := os.Getenv("OVERLAYD_FLANNELD")
 	if program == "" {
-		h.c.t.Fatal("OVERLAYD_FLANNELD is not set: run make test-flannel")
+		t.Fatal("OVERLAYD_FLANNELD is not set: run make test-flannel")
 	}
-	cmd := exec.Command(program, append(args, "-iface", "eth0", "-ip-masq", "-subnet-file", h.subnetFile)...)
+	return program
+}
+
+// flanneldWith starts a real flanneld with these environment variables and arguments besides the
+// usual ones.
+func (h *host) flanneldWith(env []string, args ...string) {
+	h.c.t.Helper()
+	cmd := exec.Command(flanneldProgram(h.c.t), append(args, "-iface", "eth0", "-ip-masq", "-subnet-file", h.subnetFile)...)
 	path := "/usr/sbin:/sbin:" + os.Getenv("PATH") // iptables
 	if h.c.path != "" {
 		path = h.c.path + ":" + path

@@ -41,8 +41,14 @@ func recipe(t *testing.T) (commands []string) {
 // back is a host that goes from flanneld to overlayd and back.
 type back struct {
 	*host
-	t    *testing.T
-	mode string
+	t                      *testing.T
+	mode                   string
+	overlaydOn, flanneldOn func(h *host) // start one
+}
+
+// backOnEtcd is a host whose leases are in etcd.
+func backOnEtcd(t *testing.T, h *host, mode string) *back {
+	return &back{h, t, mode, func(h *host) { h.up("--dataplane", mode, "--ip-masq") }, func(h *host) { h.flanneld() }}
 }
 
 // do does what a command of the recipe says.
@@ -50,13 +56,17 @@ func (b *back) do(command string) {
 	b.t.Helper()
 	switch command {
 	case "systemctl stop flanneld", "systemctl stop overlayd":
+		if command == "systemctl stop overlayd" && b.mode == modeUserspace {
+			b.drainToKernel()
+			return
+		}
 		if code := b.daemon.stop(unix.SIGTERM); code != 0 {
 			b.t.Errorf("%s: exit code %d", command, code)
 		}
 	case "systemctl start overlayd":
-		b.up("--dataplane", b.mode, "--ip-masq")
+		b.overlaydOn(b.host)
 	case "systemctl start flanneld":
-		b.flanneld()
+		b.flanneldOn(b.host)
 	case "overlayd cleanup":
 		b.cleanup()
 	default:
@@ -72,13 +82,10 @@ func (b *back) cleanup() {
 		b.t.Errorf("cleanup: exit code %d", code)
 	}
 	b.t.Logf("cleanup:\n%s", p.text())
-	for _, want := range []string{"kept " + b.subnetFile + ": flanneld uses it (process "} {
+	for _, want := range []string{"kept " + b.subnetFile + ": flanneld uses it (process ", "kept device flannel.1: flanneld uses it ("} {
 		if !strings.Contains(p.text(), want) {
 			b.t.Errorf("cleanup did not say %q", want)
 		}
-	}
-	if b.mode == modeKernel && !strings.Contains(p.text(), "kept device flannel.1: flanneld uses it (") {
-		b.t.Error("cleanup did not say why it keeps the device")
 	}
 	if left, err := filepath.Glob(filepath.Dir(b.subnetFile) + "/*"); err != nil || len(left) != 1 {
 		b.t.Errorf("files %q, %v", left, err)
@@ -104,7 +111,7 @@ func (b *back) comparable() string {
 }
 
 // TestFlanneldAndBack: README's recipe from a real flanneld to overlayd and back. With the kernel
-// dataplane no datagram of 100 a second in three directions is lost. Then the host is as before.
+// dataplane no datagram of 100 a second in three directions is lost, with userspace hardly any. Then the host is as before.
 func TestFlanneldAndBack(t *testing.T) {
 	for _, c := range []struct {
 		name, mode string
@@ -122,42 +129,47 @@ func TestFlanneldAndBack(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			cluster := newClusterOn(t, c.under, 3, c.filter.in(c.config))
 			c.filter.use(cluster)
-			h, peer, third := &back{cluster.hosts[0], t, c.mode}, cluster.hosts[1], cluster.hosts[2]
+			h := backOnEtcd(t, cluster.hosts[0], c.mode)
 			h.flanneld()
-			peer.flanneld()
-			third.up("--dataplane", modeKernel, "--ip-masq")
-			a, p, q := h.pod(0, 0), peer.pod(0, 0), third.pod(0, 0)
-			warmUp(t, a, p)
-			warmUp(t, a, q)
-			before := h.comparable()
-			var meters []*meter
-			for _, way := range [][2]*pod{{a, p}, {p, a}, {q, a}} {
-				to := way[1].addrs[len(way[1].addrs)-1]
-				m, err := startMeter(way[0].NS, way[1].NS, to, 10*time.Millisecond)
-				if err != nil {
-					t.Fatal(err)
-				}
-				meters = append(meters, m)
-			}
-			for _, command := range recipe(t) {
-				h.do(command)
-				for _, m := range meters {
-					if c.mode == modeKernel || strings.Contains(command, "start") { // a stopped userspace dataplane forwards nothing
-						waitTraffic(t, m, 30)
-					}
-				}
-			}
-			for i, m := range meters {
-				lost := m.finish()
-				t.Logf("direction %d: %d of %d lost, longest gap %s", i, lost, m.sent.Load(), time.Duration(m.gap.Load()))
-				if lost > 0 && c.mode == modeKernel {
-					t.Errorf("direction %d: %d of %d lost", i, lost, m.sent.Load())
-				}
-			}
-			if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(h.comparable(), "\n")); diff != "" {
-				t.Errorf("the host after the way back (-only ever flanneld +now):\n%s", diff)
-			}
+			cluster.hosts[1].flanneld()
+			cluster.hosts[2].up("--dataplane", modeKernel, "--ip-masq")
+			h.goAndReturn(cluster.hosts[1], cluster.hosts[2])
 		})
+	}
+}
+
+// goAndReturn follows the recipe, while a pod of the host, which flanneld serves, talks with those of two others in three directions.
+func (b *back) goAndReturn(peer, third *host) {
+	b.t.Helper()
+	a, p, q := b.pod(0, 0), peer.pod(0, 0), third.pod(0, 0)
+	warmUp(b.t, a, p)
+	warmUp(b.t, a, q)
+	before := b.comparable()
+	var meters []*meter
+	for _, way := range [][2]*pod{{a, p}, {p, a}, {q, a}} {
+		to := way[1].addrs[len(way[1].addrs)-1]
+		m, err := startMeter(way[0].NS, way[1].NS, to, pace100)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		meters = append(meters, m)
+	}
+	for _, command := range recipe(b.t) {
+		b.do(command)
+		for _, m := range meters {
+			waitTraffic(b.t, m, 30)
+		}
+	}
+	limit := mayLose(modeFlanneld, b.mode) + mayLose(b.mode, modeFlanneld)
+	for i, m := range meters {
+		lost := m.finish()
+		b.t.Logf("direction %d: %d of %d lost, longest gap %s", i, lost, m.sent.Load(), time.Duration(m.gap.Load()))
+		if lost > limit {
+			b.t.Errorf("direction %d: %d of %d lost, want at most %d", i, lost, m.sent.Load(), limit)
+		}
+	}
+	if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(b.comparable(), "\n")); diff != "" {
+		b.t.Errorf("the host after the way back (-only ever flanneld +now):\n%s", diff)
 	}
 }
 
@@ -177,7 +189,7 @@ func TestFlanneldAfterOverlayd(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			cluster := newClusterOn(t, c.under, 2, c.filter.in(c.config))
 			c.filter.use(cluster)
-			h, peer := &back{cluster.hosts[0], t, modeKernel}, cluster.hosts[1]
+			h, peer := backOnEtcd(t, cluster.hosts[0], modeKernel), cluster.hosts[1]
 			peer.flanneld()
 			h.do("systemctl start overlayd")
 			a, p := h.pod(0, 0), peer.pod(0, 0)

@@ -21,7 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/cmd/internal/leftovers"
 	"github.com/overlayd/overlayd/control/kube/kubetest"
 	"github.com/overlayd/overlayd/dataplane"
 )
@@ -293,7 +293,7 @@ func TestKubeScale(t *testing.T) {
 			}
 			h.daemon.stop(unix.SIGTERM)
 			if err := h.Do(func() error {
-				return node.Cleanup{SubnetFiles: []string{h.subnetFile}}.Run(t.Context(), func(string) {})
+				return leftovers.Cleanup{SubnetFiles: []string{h.subnetFile}}.Run(t.Context(), func(string) {})
 			}); err != nil {
 				t.Errorf("cleanup: %v", err)
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/overlayd/overlayd/cmd/internal/flags"
-	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 )
 
 // leaseFlags say which etcd the lease commands ask.
@@ -20,8 +20,9 @@ type leaseFlags struct {
 	subnetFile string
 }
 
-// complete takes the flags of the daemon on this host, but for those that are given in f, or else
-// the defaults. If f says which etcd to ask, the daemon's are not used at all: its password is not for another one.
+// complete takes the flags that are given in f. The others are those of the daemon on this host, or if none runs
+// the defaults. If f says which etcd to ask, the daemon's are not used at all: its password is not for another
+// etcd.
 func (o *leaseFlags) complete(f *pflag.FlagSet, log *slog.Logger) error {
 	if err := flags.ApplyEnv(f, os.LookupEnv); err != nil {
 		return usageError{err}
@@ -29,13 +30,13 @@ func (o *leaseFlags) complete(f *pflag.FlagSet, log *slog.Logger) error {
 	if !slices.ContainsFunc([]string{"etcd-endpoints", "etcd-embedded", "etcd-listen-client-url"}, f.Changed) {
 		d, err := o.ofDaemon(f)
 		switch {
-		case errors.As(err, new(usageError)) || errors.Is(err, node.ErrTwoDaemons):
+		case errors.As(err, new(usageError)) || errors.Is(err, nodefile.ErrTwoDaemons):
 			return err
 		case err != nil:
 			log.Warn("the flags of the daemon on this host are not known", "err", err, "fix", "--etcd-endpoints and --etcd-prefix")
 		case d != nil:
+			d.Quiet = true
 			o.etcd = d
-			o.etcd.Quiet = true
 			return nil
 		}
 	}
@@ -50,9 +51,9 @@ func (o *leaseFlags) complete(f *pflag.FlagSet, log *slog.Logger) error {
 func (o *leaseFlags) ofDaemon(f *pflag.FlagSet) (*flags.Etcd, error) {
 	files := []string{o.subnetFile}
 	if !f.Changed("subnet-file") {
-		files = append(files, node.SubnetFilesIn(flags.DefaultSubnetDir)...)
+		files = append(files, nodefile.SubnetFilesIn(flags.DefaultSubnetDir)...)
 	}
-	pid, err := node.RunningDaemon(files)
+	pid, _, err := nodefile.FindDaemon(files)
 	if err != nil || pid == 0 {
 		return nil, err
 	}
@@ -66,8 +67,8 @@ func (o *leaseFlags) ofDaemon(f *pflag.FlagSet) (*flags.Etcd, error) {
 	return &d.Etcd, nil
 }
 
-// flagsOfProcess returns the flags of a daemon, with those in given instead of its own. It is nil if the process
-// is a command that ends soon, such as a drain.
+// flagsOfProcess returns the flags of a daemon, with those in given instead of its own. It returns nil if the
+// process is a command that ends soon, such as a drain.
 func flagsOfProcess(pid int, given *pflag.FlagSet) (*flags.Flags, error) {
 	args, err := procStrings(pid, "cmdline")
 	if err != nil {
@@ -102,7 +103,7 @@ func flagsOfProcess(pid int, given *pflag.FlagSet) (*flags.Flags, error) {
 	})
 }
 
-// procStrings reads a list of strings that the kernel has of a process.
+// procStrings reads a list of strings that the kernel keeps for a process.
 func procStrings(pid int, name string) ([]string, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
 	if err != nil {

@@ -4,8 +4,9 @@
 //
 // This package holds what concerns people: one file per subcommand, exit codes, and what to do
 // about an error (fixes.go). It also chooses the stores (stores.go). The flags are package
-// cmd/internal/flags, and what the daemon does is package cmd/internal/node: its doc.go is where to
-// follow a lease through the daemon. This file holds the only os.Exit of the program.
+// cmd/internal/flags, and what the daemon does is package cmd/internal/node: its doc.go tells how to
+// follow a lease through the daemon. This file holds the only os.Exit of the program but for that
+// of an etcd which cannot go on (etcd.go).
 package main
 
 import (
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/cmd/internal/flags"
+	"github.com/overlayd/overlayd/control"
 )
 
 // The exit codes besides 0. A supervisor need not restart after exitUsage.
@@ -37,7 +39,7 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 
 func main() { os.Exit(run(os.Args[1:])) }
 
-// run is the program but for the exit, so that tests can be the program.
+// run is the whole program except the exit, so that tests can be the program.
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	// With the first signal the default handling is back, so that a second one kills.
@@ -53,11 +55,13 @@ func run(args []string) int {
 	case errors.As(err, new(usageError)):
 		fmt.Fprintf(os.Stderr, "overlayd: %v\nRun '%s --help' for the flags.\n", err, cmd.CommandPath())
 		return exitUsage
-	default:
-		fmt.Fprintf(os.Stderr, "overlayd: %v\n", err)
-		if fix := fixOf(nil, "", err); fix != "" {
-			fmt.Fprintf(os.Stderr, "fix: %s\n", fix)
-		}
-		return exitFailure
 	}
+	fmt.Fprintf(os.Stderr, "overlayd: %v\n", err)
+	if fix := fixOf(nil, "", err); fix != "" {
+		fmt.Fprintf(os.Stderr, "fix: %s\n", fix)
+	}
+	if errors.Is(err, control.ErrCloned) { // the node file is wrong
+		return exitUsage
+	}
+	return exitFailure
 }

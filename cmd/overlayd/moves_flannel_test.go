@@ -27,16 +27,6 @@ func TestFlanneldSeesMoves(t *testing.T) {
 	}
 	pods = append(pods, flanneld.pod(0, 0))
 	meet(t, patience, pods...)
-	check := func(began moment) {
-		t.Helper()
-		meet(t, patience, pods...)
-		took := began.passed(t)
-		t.Logf("all pairs after %s", took)
-		if took > soon {
-			t.Errorf("all pairs reach each other after %s, want %s", took, soon)
-		}
-	}
-
 	for _, h := range c.hosts[:2] {
 		h.daemon.stop(unix.SIGKILL)
 	}
@@ -46,7 +36,7 @@ func TestFlanneldSeesMoves(t *testing.T) {
 		began = now(t)
 		h.start("--dataplane", modes[i])
 	}
-	check(began)
+	meetSoon(t, began, pods...)
 
 	mover, next := c.hosts[0], c.hosts[2]
 	was := mover.addr
@@ -58,7 +48,7 @@ func TestFlanneldSeesMoves(t *testing.T) {
 	began = now(t)
 	next.up("--dataplane", modes[2])
 	pods = append(pods, next.pod(0, 0))
-	check(began)
+	meetSoon(t, began, pods...)
 	c.checkMACs(c.hosts[:3]...)
 }
 
@@ -85,12 +75,7 @@ func TestFlanneldKeepsMAC(t *testing.T) {
 			began := now(t)
 			ours.up("--dataplane", mode)
 			a, b := ours.pod(0, 0), flanneld.pod(0, 0)
-			meet(t, patience, a, b)
-			took := began.passed(t)
-			t.Logf("all pairs after %s", took)
-			if took > soon {
-				t.Errorf("all pairs reach each other after %s, want %s", took, soon)
-			}
+			meetSoon(t, began, a, b)
 			if v := c.get(ours.key()); !strings.Contains(v, dataplane.NthMAC(ours.addr, 1, 1).String()) {
 				t.Errorf("overlayd publishes %s", v)
 			}

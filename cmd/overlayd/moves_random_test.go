@@ -19,18 +19,13 @@ type movesAtRandom struct {
 	began  time.Time // of the last start or move
 }
 
-// TestMovesAtRandom takes OVERLAYD_MOVES=25 random steps, by OVERLAYD_MOVES_SEED. After each of them
-// all pods reach each other, and every host has its subnet and the MAC of its address.
+// TestMovesAtRandom takes three random steps, or as many as OVERLAYD_MOVES says, as in make test-long.
+// After each of them all pods reach each other, and every host has its subnet and the MAC of its
+// address. OVERLAYD_SEED repeats a run.
 func TestMovesAtRandom(t *testing.T) {
-	steps, err := strconv.Atoi(os.Getenv("OVERLAYD_MOVES"))
-	if err != nil {
-		t.Skip("OVERLAYD_MOVES is not set: a long test")
-	}
-	seed, err := strconv.ParseUint(os.Getenv("OVERLAYD_MOVES_SEED"), 10, 64)
-	if err != nil {
-		seed = rand.Uint64()
-	}
-	t.Logf("OVERLAYD_MOVES_SEED=%d repeats this", seed)
+	t.Parallel()
+	steps, seed := numberFrom(t, "OVERLAYD_MOVES", 3), numberFrom(t, "OVERLAYD_SEED", rand.Uint64())
+	t.Logf("OVERLAYD_SEED=%d repeats this", seed)
 	m := &movesAtRandom{cluster: newCluster(t, 4, testNetwork), rnd: rand.New(rand.NewPCG(seed, 0)),
 		unused: netip.MustParseAddr("192.0.2.50")}
 	var pods []*pod
@@ -54,6 +49,20 @@ func TestMovesAtRandom(t *testing.T) {
 			t.FailNow()
 		}
 	}
+}
+
+// numberFrom returns the number that an environment variable holds, or otherwise if it is not set.
+func numberFrom(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
 }
 
 // step does one thing, and says what.

@@ -84,6 +84,17 @@ func (c *cluster) checkMACs(hosts ...*host) {
 // soon is how long it may take until everybody reaches everybody after the last daemon was started.
 const soon = 2 * time.Second
 
+// meetSoon wants all pods to reach each other soon after began.
+func meetSoon(t *testing.T, began moment, pods ...*pod) {
+	t.Helper()
+	meet(t, patience, pods...)
+	took := began.passed(t)
+	t.Logf("all pairs after %s", took)
+	if took > soon {
+		t.Errorf("all pairs reach each other after %s, want %s", took, soon)
+	}
+}
+
 // TestAddressesExchanged: hosts that come to each other's addresses, while their daemons run or do not,
 // keep their subnets, and all reach each other soon after the last start.
 func TestAddressesExchanged(t *testing.T) {
@@ -123,12 +134,7 @@ func TestAddressesExchanged(t *testing.T) {
 					began = now(t)
 				}
 			}
-			meet(t, patience, pods...)
-			took := began.passed(t)
-			t.Logf("all pairs after %s", took)
-			if took > soon {
-				t.Errorf("all pairs reach each other after %s, want %s", took, soon)
-			}
+			meetSoon(t, began, pods...)
 			for i, h := range c.hosts {
 				if got := h.gateway(); got != had[i] {
 					t.Errorf("%s has %s, had %s", h.name, got, had[i])
@@ -175,12 +181,7 @@ func TestAddressRecycled(t *testing.T) {
 			began := now(t)
 			next.up("--dataplane", tt.new)
 			pods = append(pods, next.pod(0, 0))
-			meet(t, patience, pods...)
-			took := began.passed(t)
-			t.Logf("all pairs after %s", took)
-			if took > soon {
-				t.Errorf("all pairs reach each other after %s, want %s", took, soon)
-			}
+			meetSoon(t, began, pods...)
 			if got := mover.gateway(); got != subnet {
 				t.Errorf("the mover has %s, had %s", got, subnet)
 			}

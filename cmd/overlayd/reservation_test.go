@@ -55,10 +55,10 @@ func (h *host) lease(args ...string) {
 	}
 }
 
-// TestReservation: a subnet that is reserved for a host is its, and stays reserved, while the
-// host renews what else it has, when it starts anew, and when it has been away for longer than
-// all that it had; then nobody else gets it, though no other is free. Where the
-// reservation is made and ended beside the running host, no packet is lost.
+// TestReservation: a subnet that is reserved for a host is its own, and stays reserved while other entries are
+// renewed, when the host starts again, and when it has been away until its record has expired: nobody else
+// gets it, though no other is free. If the reservation is made and ended beside the running host, no packet
+// is lost.
 func TestReservation(t *testing.T) {
 	t.Parallel()
 	const ttl = 5 * time.Second

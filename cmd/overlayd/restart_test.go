@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +85,26 @@ func TestPeerRemovedWhileDown(t *testing.T) {
 	c.hosts[0].up("--dataplane", modeKernel)
 	if err := counts(objects(t, c.hosts[0]), 1); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestKilledBeforeItTakesPlace: a device that was to take the place of another when its daemon was killed is in
+// nobody's way, whichever dataplane comes next, and goes.
+func TestKilledBeforeItTakesPlace(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{modeKernel, modeUserspace} {
+		c := newCluster(t, 1, testNetwork)
+		h := c.hosts[0]
+		for _, command := range []string{
+			"link add ovl.1 type vxlan id 1 local 192.0.2.2 dev eth0 dstport 8472", "link set ovl.1 alias overlayd up",
+			"tuntap add ovl.t1 mode tun multi_queue vnet_hdr", // not even marked
+		} {
+			h.Run("ip", strings.Fields(command)...)
+		}
+		h.up("--dataplane", mode)
+		if links := h.Run("ip", "-br", "link"); strings.Contains(links, "ovl.") {
+			t.Errorf("%s: still there:\n%s", mode, links)
+		}
 	}
 }
 

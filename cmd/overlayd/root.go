@@ -17,7 +17,7 @@ Every flag can also come from the environment: --etcd-endpoints from
 OVERLAYD_ETCD_ENDPOINTS or FLANNELD_ETCD_ENDPOINTS. A flag wins over OVERLAYD_, and
 OVERLAYD_ over FLANNELD_. Flags take one dash or two.`
 
-const examples = `  # The first host, with an etcd inside overlayd that others join:
+const examples = `  # The first host, with an etcd of its own that others join:
   overlayd --etcd-embedded --etcd-listen-client-url http://192.0.2.11:2379 --network 10.5.0.0/16
   # Every other host:
   overlayd --etcd-endpoints http://192.0.2.11:2379
@@ -55,7 +55,7 @@ func newRootCommand() *cobra.Command {
 	o.Register(root.Flags())
 	root.Flags().BoolVar(&o.Process.Version, "version", false, "print the version to standard error and exit")
 	root.SetUsageFunc(usage)
-	root.AddCommand(newVersionCommand(), newDrainCommand(), newCleanupCommand(), newCheckCommand(), newLeaseCommand(), newDemoCommand())
+	root.AddCommand(newVersionCommand(), newDrainCommand(), newCleanupCommand(), newCheckCommand(), newLeaseCommand(), newDemoCommand(), newEtcdCommand())
 	return root
 }
 

@@ -11,7 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sys/unix"
 
-	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/cmd/internal/leftovers"
 )
 
 // TestScale: how long after the start of the process everything that is in the
@@ -61,7 +61,7 @@ func (h *host) startWith(n int, mode string, limit time.Duration) time.Duration 
 	h.c.t.Logf("%d leases after %s", n, took)
 	h.daemon.stop(unix.SIGTERM)
 	if err := h.Do(func() error {
-		return node.Cleanup{SubnetFiles: []string{h.subnetFile}}.Run(h.c.t.Context(), func(string) {})
+		return leftovers.Cleanup{SubnetFiles: []string{h.subnetFile}}.Run(h.c.t.Context(), func(string) {})
 	}); err != nil {
 		h.c.t.Errorf("cleanup: %v", err)
 	}

@@ -105,8 +105,8 @@ func TestDrainBetweenSessions(t *testing.T) {
 	}
 }
 
-// TestDrainOneOfTwo: of two daemons that share a directory for their networks drain stops the one
-// that is meant, and neither if that is not said.
+// TestDrainOneOfTwo: if two daemons share a directory for their networks, drain stops the one that is named,
+// and neither of them if none is named.
 func TestDrainOneOfTwo(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "")

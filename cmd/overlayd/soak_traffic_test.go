@@ -207,7 +207,7 @@ func (s *soakTraffic) ping(from, to *pod) error {
 	return nil
 }
 
-// answer waits for the echo reply to a request. That none comes is no error.
+// answer waits for the echo reply to a request. It is not an error if none comes.
 func (s *soakTraffic) answer(conn *icmp.PacketConn, buf []byte, id, seq int, payload []byte) error {
 	for {
 		n, _, err := conn.ReadFrom(buf)

@@ -205,7 +205,7 @@ func TestDrain(t *testing.T) {
 	key = h.key()
 	h.daemon.stop(unix.SIGKILL)
 	given(key)
-	given(key) // twice is no error
+	given(key) // twice is not an error
 }
 
 // TestDrainWithoutConfig: a lease of an earlier run is given back by a daemon that

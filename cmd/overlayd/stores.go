@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"log/slog"
-	"net"
 	"net/url"
 	"os"
 	"runtime/debug"
@@ -14,7 +13,6 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcd"
-	"github.com/overlayd/overlayd/control/etcd/embedded"
 	"github.com/overlayd/overlayd/control/kube"
 )
 
@@ -30,7 +28,7 @@ func withStores(o *flags.Flags) node.Config {
 		c.OpenNetworks = s.openNetworks
 	}
 	if o.Etcd.Embedded {
-		c.StartEtcd = s.startEtcd
+		c.StartEtcd = func(ctx context.Context) node.Server { return startEtcd(ctx, o, c.Log) }
 	}
 	c.Fix = func(network string, err error) string { return fixOf(o, network, err) }
 	return c
@@ -62,13 +60,15 @@ func (s *stores) open(ctx context.Context, network string, log *slog.Logger) (co
 	return e, nil
 }
 
-// storeHosts returns the hosts of the store's URLs. That of a kubeconfig file is not among them.
+// storeHosts returns the hosts of the store's URLs.
 func storeHosts(o *flags.Flags) (hosts []string) {
-	urls := o.Etcd.Endpoints
 	if o.Kube.Enabled {
-		urls = []string{o.Kube.APIURL, "https://" + net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), "443")}
+		if host := kubeConfig(o, nil).ServerHost(); host != "" {
+			hosts = append(hosts, host)
+		}
+		return hosts
 	}
-	for _, text := range urls {
+	for _, text := range o.Etcd.Endpoints {
 		if u, err := url.Parse(text); err == nil && u.Hostname() != "" {
 			hosts = append(hosts, u.Hostname())
 		}
@@ -77,7 +77,7 @@ func storeHosts(o *flags.Flags) (hosts []string) {
 }
 
 // openNetworks connects the stores of all networks to one etcd, and returns the list of the networks:
-// as they come and go below the prefix, or as the flags have them.
+// as they come and go below the prefix, or as the flags name them.
 func (s *stores) openNetworks(ctx context.Context) (node.NetworkLister, error) {
 	c, err := etcd.OpenClient(ctx, etcdConfig(&s.flags.Etcd, "", s.log))
 	if err != nil {
@@ -103,15 +103,6 @@ func (l networkList) Networks(ctx context.Context) <-chan []string {
 	names <- l.names
 	context.AfterFunc(ctx, func() { close(names) })
 	return names
-}
-
-// startEtcd starts the embedded etcd. Clients may change only what is below the prefix.
-func (s *stores) startEtcd(ctx context.Context) (node.Server, error) {
-	e, err := embedded.Start(ctx, embedded.Config{Dir: s.flags.Etcd.DataDir, ListenClient: s.flags.Etcd.ListenURL, Prefix: s.flags.Etcd.Prefix, Log: s.log})
-	if err != nil {
-		return nil, err
-	}
-	return e, nil
 }
 
 // openEtcd opens one network's store with a connection of its own.

@@ -22,11 +22,7 @@ func TestKubeSwapMatrix(t *testing.T) {
 		t.Run("kube/"+m.name, func(t *testing.T) {
 			alone(t)
 			k := newKubeClusterOn(t, m.under, 3, m.config)
-			for i, h := range k.hosts {
-				cidrs := []string{fmt.Sprintf("10.5.%d.0/24", i+1), fmt.Sprintf("fd00:5:0:%d::/64", i+1)}
-				// Every Node of a real cluster has annotations, and flanneld panics without.
-				kubetest.Create(t, k.client, kubetest.NewNode(h.name, map[string]string{"node.alpha.kubernetes.io/ttl": "0"}, cidrs[:len(m.under)]...))
-			}
+			k.dualNodes(len(m.under))
 			s := &swaps{t: t, host: k.hosts[0]}
 			s.begin(modeFlanneld, modeFlanneld, func(h *host, mode string) {
 				if mode == modeFlanneld {
@@ -39,6 +35,16 @@ func TestKubeSwapMatrix(t *testing.T) {
 				s.to(mode)
 			}
 		})
+	}
+}
+
+// dualNodes makes the Nodes of all hosts, with a podCIDR in each of that many families, for a flanneld.
+func (k *kubeCluster) dualNodes(families int) {
+	k.t.Helper()
+	for i, h := range k.hosts {
+		cidrs := []string{fmt.Sprintf("10.5.%d.0/24", i+1), fmt.Sprintf("fd00:5:0:%d::/64", i+1)}
+		// Every Node of a real cluster has annotations, and flanneld panics without.
+		kubetest.Create(k.t, k.client, kubetest.NewNode(h.name, map[string]string{"node.alpha.kubernetes.io/ttl": "0"}, cidrs[:families]...))
 	}
 }
 

@@ -171,8 +171,8 @@ func datagrams(from, to *netnstest.NS, addr netip.Addr, size, count int) error {
 	return nil
 }
 
-// twoSockets returns two UDP sockets: an echo that comes too late for the first one, on a busy
-// machine, is no answer to what the second one sends.
+// twoSockets returns two UDP sockets. On a busy machine an echo may come too late for the first one: it must
+// not count as an answer to what the second one sends.
 func twoSockets(ns *netnstest.NS) (first, second net.PacketConn, err error) {
 	err = ns.Do(func() (err error) {
 		if first, err = net.ListenPacket("udp", ":0"); err != nil {

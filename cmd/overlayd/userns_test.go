@@ -63,7 +63,7 @@ func TestUserNamespace(t *testing.T) {
 }
 
 // requireUserNamespaces skips the test if the kernel refuses them even to root, as
-// it does in a chroot (user_namespaces(7)); where OVERLAYD_REQUIRE_ROOT=1 says
+// it does in a chroot (user_namespaces(7)); if OVERLAYD_REQUIRE_ROOT=1 says
 // that nothing may be skipped, it fails instead.
 func requireUserNamespaces(t *testing.T) {
 	t.Helper()

@@ -59,13 +59,21 @@ func (d Devices) Claim(vni uint32) (*Device, error) {
 	return &Device{vni, f}, nil
 }
 
-// open opens and locks the file of a claim.
+// open opens and locks the file of a claim, in the first directory that is usable and has room for it.
 func (d Devices) open(netns uint64, vni uint32) (*os.File, error) {
-	dir, err := d.usable()
-	if err != nil {
-		return nil, err
+	errs := []error{ErrNoDir}
+	for _, dir := range d.Dirs {
+		err := usable(dir)
+		if err == nil {
+			var f *os.File
+			f, err = Open(filepath.Join(dir, fmt.Sprintf("%d.%d", netns, vni)))
+			if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+				return f, err
+			}
+		}
+		errs = append(errs, err)
 	}
-	return Open(filepath.Join(dir, fmt.Sprintf("%d.%d", netns, vni)))
+	return nil, errors.Join(errs...)
 }
 
 // ServedError says that another daemon serves the device of a VNI.
@@ -85,26 +93,19 @@ func (c *Device) Release() {
 		return
 	}
 	os.Remove(c.file.Name()) // still locked: whoever opened it before sees that it has gone
-	c.file.Close()
+	Close(c.file)
 }
 
-// usable returns the first directory that exists or can be made, and in which nobody else can write.
-func (d Devices) usable() (string, error) {
-	errs := []error{ErrNoDir}
-	for _, dir := range d.Dirs {
-		err := os.MkdirAll(filepath.Dir(dir), 0o755)
-		if err == nil {
-			err = os.Mkdir(dir, 0o700)
-		}
-		if err == nil || errors.Is(err, os.ErrExist) {
-			err = checkOwner(dir)
-		}
-		if err == nil {
-			return dir, nil
-		}
-		errs = append(errs, err)
+// usable makes a directory unless it exists, and refuses one in which somebody else can write, or this process cannot.
+func usable(dir string) error {
+	err := os.MkdirAll(filepath.Dir(dir), 0o755)
+	if err == nil {
+		err = os.Mkdir(dir, 0o700)
 	}
-	return "", errors.Join(errs...)
+	if err == nil || errors.Is(err, os.ErrExist) {
+		err = checkOwner(dir)
+	}
+	return err
 }
 
 // checkOwner refuses a directory in which another user can write.
@@ -129,7 +130,7 @@ func NetNS() (uint64, error) {
 	return ino, nil
 }
 
-// NetNSOf is that of the network namespace file at path.
+// NetNSOf is the inode of the network namespace whose file is at path.
 func NetNSOf(path string) (uint64, error) {
 	var s unix.Stat_t
 	err := unix.Stat(path, &s)
@@ -203,4 +204,11 @@ func isHeld(path string) (bool, error) {
 	defer f.Close()
 	h, err := HolderOf(f)
 	return h.Held && !h.Reader, err
+}
+
+// ReleaseAll gives up several claims.
+func ReleaseAll(claims []*Device) {
+	for _, d := range claims {
+		d.Release()
+	}
 }

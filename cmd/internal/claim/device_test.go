@@ -2,13 +2,17 @@ package claim
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
-// TestDeviceClaim: of one network namespace and VNI one daemon has the device, until it releases it.
+// TestDeviceClaim: one daemon has the device of a network namespace and VNI, until it releases it.
 func TestDeviceClaim(t *testing.T) {
 	d := Devices{[]string{filepath.Join(t.TempDir(), "run", "overlayd")}}
 	first, err := d.Claim(1)
@@ -73,12 +77,36 @@ func TestClaimDir(t *testing.T) {
 		own: true, filepath.Join(dir, "a", "b"): true, make("group", 0o770, 0): false, make("other", 0o700, 65534): false,
 		make("everybody", os.ModeSticky|0o777, 0): false, file: false, link: false,
 	} {
-		got, err := Devices{[]string{path}}.usable()
-		if (err == nil) != ok || ok && got != path || !ok && !errors.Is(err, ErrNoDir) {
-			t.Errorf("%s: %q, %v, want %v", filepath.Base(path), got, err, ok)
+		if err := usable(path); (err == nil) != ok {
+			t.Errorf("%s: %v, want %v", filepath.Base(path), err, ok)
 		}
 	}
-	if got, err := (Devices{[]string{file, own}}).usable(); got != own || err != nil {
-		t.Errorf("second directory: %q, %v", got, err)
+	second := Devices{[]string{file, fullDisk(t), own}}
+	c, err := second.Claim(7)
+	if err != nil || filepath.Dir(c.file.Name()) != own {
+		t.Fatalf("beside a file and a full disk: %v", err)
 	}
+	defer c.Release()
+	if _, err := second.Claim(7); !errors.As(err, new(*ServedError)) {
+		t.Errorf("a second claim: %v", err)
+	}
+}
+
+// fullDisk mounts a directory that has no room for one more file.
+func fullDisk(t *testing.T) string { return netnstest.SmallDisk(t, "size=16k,nr_inodes=1,mode=700") }
+
+// TestNoClaimDir: a daemon that can claim no device says so once for each, and serves it.
+func TestNoClaimDir(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := Devices{Dirs: []string{filepath.Join(file, "a"), file}}
+	if c, err := d.Claim(7); !errors.Is(err, ErrNoDir) || c != nil || !strings.Contains(fmt.Sprint(err), file) {
+		t.Errorf("got %+v, %v", c, err)
+	}
+	if served, err := d.Served(); len(served) > 0 || err != nil {
+		t.Errorf("served %q, %v", served, err)
+	}
+	(*Device)(nil).Release()
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/carrier"
 )
 
 // A claim is an open-file-description lock (fcntl(2), F_OFD_SETLK) on a file that only the
@@ -19,13 +21,13 @@ import (
 // of whoever asks. The POSIX locks of older daemons are on the whole file and exclude both.
 const nameByte = 1 << 40
 
-// maxContent bounds how much is copied of a locked file, in bytes: more than one has.
+// maxContent bounds how much is copied of a locked file, in bytes. No file of a claim is that long.
 const maxContent = 4096
 
 // errLocked says that another process holds the lock.
 var errLocked = errors.New("locked by another process")
 
-// lock claims f for this process: with errLocked, another one has it.
+// lock claims f for this process. errLocked: another process has it.
 func lock(f *os.File) error {
 	if err := setLock(f, unix.F_OFD_SETLK, 0, nameByte); err != nil {
 		return err
@@ -69,8 +71,8 @@ func HolderOf(f *os.File) (h Holder, err error) {
 	return h, nil
 }
 
-// Open opens the file of a claim, creates it if it is missing, and locks it. It is the
-// caller's to close. *LockedError: another process has it.
+// Open opens the file of a claim, creates it if it is missing, and locks it. The caller ends the claim
+// by Close. *LockedError: another process has it.
 func Open(path string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
@@ -81,11 +83,41 @@ func Open(path string) (*os.File, error) {
 		if done && err == nil {
 			return f, nil
 		}
-		f.Close()
+		Close(f)
 		if err != nil {
 			return nil, err
 		}
 	}
+}
+
+// OpenWith is Open with locks of the file that another process has handed over: the first that fits is the claim,
+// and the others are closed.
+func OpenWith(path string, locks []carrier.Export) (*os.File, error) {
+	var found *os.File
+	for _, l := range locks {
+		if found == nil && IsAt(l.File, path) && lock(l.File) == nil {
+			found = l.File
+			continue
+		}
+		l.File.Close()
+	}
+	if found == nil {
+		return Open(path)
+	}
+	if _, err := found.Seek(0, io.SeekStart); err != nil {
+		found.Close()
+		return nil, err
+	}
+	return found, nil
+}
+
+// Close ends the claim of a file that Open returned. To close the file is not enough: a child of this process
+// has a copy of it until the child calls exec(2), and the copy keeps the lock. The name is freed first: after the
+// claim it would pass for that of another holder.
+func Close(f *os.File) error {
+	free := unix.Flock_t{Type: unix.F_UNLCK, Whence: io.SeekStart}
+	err := unix.FcntlFlock(f.Fd(), unix.F_SETLK, &free)
+	return errors.Join(err, unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &free), f.Close())
 }
 
 // settle locks f, which was opened as path. It reports false if path has to be opened again.
@@ -106,28 +138,33 @@ func settle(f *os.File, path string) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if !sameFile(f, path) { // somebody removed it before it was locked
+	if !IsAt(f, path) { // somebody removed it before it was locked
 		return false, nil
 	}
 	return true, f.Chmod(0o600) // older daemons made it readable for everybody
 }
 
-// LockedError is errLocked with the pid of the holder; 0 if that is in another pid namespace.
+// LockedError is errLocked with the pid of the holder; 0 if that is in another pid namespace, or about to end.
 type LockedError struct{ PID int }
 
 // Error implements error.
-func (e *LockedError) Error() string { return fmt.Sprintf("%v (pid %d)", errLocked, e.PID) }
+func (e *LockedError) Error() string {
+	if e.PID == 0 {
+		return errLocked.Error()
+	}
+	return fmt.Sprintf("%v (pid %d)", errLocked, e.PID)
+}
 
 // Unwrap lets errors.Is and errors.As see the cause.
 func (e *LockedError) Unwrap() error { return errLocked }
 
-// replace puts a copy of f, which others can lock, in the place of it, which they cannot even open.
+// replace puts a copy in the place of f: others can lock f, and cannot even open the copy.
 func replace(f *os.File, path string) error {
 	next, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
-	defer next.Close()
+	defer Close(next)
 	err = setLock(next, unix.F_OFD_SETLK, 0, nameByte)
 	if errors.Is(err, errLocked) {
 		// Another process is about to rename it. To wait for its lock would be to wait for the end
@@ -138,10 +175,10 @@ func replace(f *os.File, path string) error {
 	if err != nil {
 		return err
 	}
-	if !sameFile(next, next.Name()) { // another process has done it
+	if !IsAt(next, next.Name()) { // another process has done it
 		return nil
 	}
-	if !sameFile(f, path) { // the same, before next was made
+	if !IsAt(f, path) { // the same, before next was made
 		return os.Remove(next.Name())
 	}
 	if err := next.Truncate(0); err != nil {
@@ -153,8 +190,8 @@ func replace(f *os.File, path string) error {
 	return os.Rename(next.Name(), path)
 }
 
-// sameFile reports whether path still names the file that is open as f.
-func sameFile(f *os.File, path string) bool {
+// IsAt reports whether path still names the file that is open as f.
+func IsAt(f *os.File, path string) bool {
 	a, err := f.Stat()
 	if err != nil {
 		return false

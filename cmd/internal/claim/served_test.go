@@ -88,8 +88,8 @@ func TestServedIgnores(t *testing.T) {
 	}
 }
 
-// TestRemovedFile: a file that is removed and made again is another one, and a lock of the removed
-// one no claim.
+// TestRemovedFile: a file that is removed and made again is another one, and a lock of the removed one is not
+// a claim.
 func TestRemovedFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	stale, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/node"
 )
 
@@ -43,7 +44,7 @@ func TestHelp(t *testing.T) {
 			seen[u] = flag.Name
 		}
 	})
-	for name := range strings.SplitSeq("vmodule log_backtrace_at debug-offloads", " ") {
+	for name := range strings.SplitSeq("vmodule log_backtrace_at debug-offloads debug-events", " ") {
 		if !f.Lookup(name).Hidden {
 			t.Errorf("--%s is shown", name)
 		}
@@ -110,7 +111,7 @@ func TestDefaultConfig(t *testing.T) {
 	}
 	want := node.Config{
 		Log: got.Log, SubnetFile: "/run/flannel/subnet.env", SubnetDir: "/run/flannel/networks",
-		Mode: node.Auto, Offloads: got.Offloads, RenewMargin: time.Hour,
+		Mode: fit.Auto, Offloads: got.Offloads, RenewMargin: time.Hour,
 		Rules: node.RuleConfig{Forward: true, Resync: 5 * time.Second},
 	}
 	if !sameButFuncs(got, want) {
@@ -160,6 +161,7 @@ func everyFlag(t *testing.T) map[string]struct {
 		"source-check":                 {"inner", "--peer-cidr=10.0.0.0/8"},
 		"peer-cidr":                    {"10.0.0.0/8", "--source-check=inner"},
 		"debug-offloads":               {"none", ""},
+		"debug-events":                 {"off", ""},
 		"network":                      {"10.7.0.0/16", ""},
 		"net-config-path":              {config, ""},
 		"subnet-file":                  {filepath.Join(dir, "s.env"), ""},
@@ -176,6 +178,7 @@ func everyFlag(t *testing.T) map[string]struct {
 		"etcd-password-file":           {password, "--etcd-username=u"},
 		"etcd-password":                {"hush", "--etcd-username=u"},
 		"etcd-embedded":                {"true", ""},
+		"etcd-embedded-rebuild":        {"true", "--etcd-embedded"},
 		"etcd-data-dir":                {dir, ""},
 		"etcd-listen-client-url":       {"http://192.0.2.1:2379", ""},
 		"lease-ttl":                    {"1h", ""},
@@ -198,6 +201,7 @@ func everyFlag(t *testing.T) map[string]struct {
 		"remove-rules-on-exit":         {"true", ""},
 		"healthz-ip":                   {"127.0.0.1", ""},
 		"healthz-port":                 {"8081", ""},
+		"replace":                      {"true", ""},
 		"log-format":                   {"json", ""},
 		"v":                            {"1", ""},
 		"vmodule":                      {"x=1", ""},
@@ -259,7 +263,7 @@ func effect(o *Flags) string {
 // TestEveryFieldIsSet: no flag is missing either: each field of what a daemon is told comes from a
 // flag, but for those that cmd/overlayd fills in.
 func TestEveryFieldIsSet(t *testing.T) {
-	callers := []string{"Hostname", "Version", "OpenStore", "StoreHosts", "OpenNetworks", "StartEtcd", "Listen", "Notify", "Fix", "Underlay.IPv4", "Underlay.IPv6"}
+	callers := []string{"Hostname", "Version", "OpenStore", "StoreHosts", "OpenNetworks", "StartEtcd", "Listen", "ListenAt", "Keeper", "Left", "Notify", "Fix", "Underlay.IPv4", "Underlay.IPv6"}
 	changed := map[string]bool{}
 	note := func(o *Flags) {
 		var walk func(path string, v reflect.Value)
@@ -359,6 +363,7 @@ func TestRefusals(t *testing.T) {
 		{"--source-check=inner --peer-cidr=10.0.0.0", "peer-cidr", "10.0.0.0", "want a network"},
 		{"--df=set --dataplane=kernel", "df", "set", "--dataplane=userspace"},
 		{"--debug-offloads=-none-such", "debug-offloads", "-none-such", ""},
+		{"--debug-events=no", "debug-events", "no", "want on or off"},
 		{"--network=10.5.0.0", "network", "10.5.0.0", "want a network such as"},
 		{"--network=10.5.0.0/31", "network", "10.5.0.0/31", ""},
 		{"--network=fd00::/48,fd01::/48", "network", "fd00::/48,fd01::/48", "one of each"},
@@ -383,6 +388,7 @@ func TestRefusals(t *testing.T) {
 		{"--etcd-embedded --etcd-listen-client-url=https://127.0.0.1:2379", "etcd-listen-client-url", "https://127.0.0.1:2379", "want http://"},
 		{"--etcd-embedded --etcd-listen-client-url=127.0.0.1:2379", "etcd-listen-client-url", "127.0.0.1:2379", "want http://"},
 		{"--etcd-embedded --etcd-data-dir=", "etcd-data-dir", "", "want a directory"},
+		{"--etcd-embedded --etcd-embedded-rebuild --etcd-endpoints=http://h:1,http://i:1", "etcd-embedded-rebuild", "true", "names 2 servers"},
 		{"--lease-ttl=4s", "lease-ttl", "4s", "from 5s to"},
 		{"--lease-ttl=1500ms", "lease-ttl", "1.5s", "whole seconds"},
 		{"--lease-ttl=5500ms", "lease-ttl", "5.5s", "whole seconds"},

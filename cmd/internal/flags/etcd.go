@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Etcd says which etcd keeps the leases, or that this process runs one. Its exported fields are valid
+// Etcd says which etcd keeps the leases, or that this daemon runs one. Its exported fields are valid
 // once the flags are complete.
 type Etcd struct {
 	Endpoints []string // each with its scheme
@@ -23,6 +23,7 @@ type Etcd struct {
 	Username  string
 	Password  string // also if it came from a file
 	Embedded  bool
+	Rebuild   bool
 	DataDir   string
 	ListenURL string
 	LeaseTTL  time.Duration
@@ -45,7 +46,8 @@ func (o *Etcd) Register(f *pflag.FlagSet) {
 	f.StringVar(&o.Username, "etcd-username", "", "etcd user")
 	f.StringVar(&o.passwordFile, "etcd-password-file", "", "file whose first line is the password of the etcd user")
 	f.StringVar(&o.Password, "etcd-password", "", "the password itself; better in the environment: everybody on this host can see a flag in ps")
-	f.BoolVar(&o.Embedded, "etcd-embedded", false, "run an etcd server inside this process, for a cluster without one")
+	f.BoolVar(&o.Embedded, "etcd-embedded", false, "run an etcd server beside this daemon, for a cluster without one")
+	f.BoolVar(&o.Rebuild, "etcd-embedded-rebuild", false, "if the data of the embedded etcd are damaged, move them aside and start with none: every node puts its lease back")
 	f.StringVar(&o.DataDir, "etcd-data-dir", "/var/lib/overlayd/etcd", "data directory of the embedded etcd")
 	f.StringVar(&o.ListenURL, "etcd-listen-client-url", "http://127.0.0.1:2379", "URL on which the embedded etcd listens; give this host's address so that others can join")
 	f.DurationVar(&o.LeaseTTL, "lease-ttl", 24*time.Hour, "how long this node keeps its subnet after it is gone; short for short-lived containers")
@@ -79,7 +81,14 @@ func (o *Etcd) check(p *problems) {
 // checkEmbedded checks the flags of the embedded etcd, which is the store unless endpoints were given.
 func (o *Etcd) checkEmbedded(p *problems) {
 	if !o.Embedded {
+		if o.Rebuild {
+			p.warn("--etcd-embedded-rebuild has no effect", "--etcd-embedded too")
+		}
 		return
+	}
+	if n := strings.Count(o.endpoints, ",") + 1; o.Rebuild && o.endpointsGiven && n > 1 {
+		p.bad("etcd-embedded-rebuild", true, fmt.Sprintf("--etcd-endpoints names %d servers, and an empty one beside them would be another store: "+
+			"take a damaged member out of its cluster (etcdctl member remove) and add it again", n))
 	}
 	if u, err := url.ParseRequestURI(o.ListenURL); err != nil || u.User != nil || (u.Scheme != "http" && u.Scheme != "unix") {
 		p.bad("etcd-listen-client-url", o.ListenURL, "want http://<ip>:<port> or unix://<path>")

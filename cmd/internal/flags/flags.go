@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/dataplane/userspace"
 )
@@ -110,9 +111,11 @@ func (o *Flags) Config() node.Config {
 		Log:             o.Process.Logger(),
 		FirstConfig:     o.Network.firstConfig,
 		Networks:        o.Network.Names,
+		Replace:         o.Process.Replace,
 		SubnetFile:      o.Network.SubnetFile,
 		SubnetDir:       o.Network.SubnetDir,
-		Mode:            node.Mode(o.Dataplane.mode),
+		Mode:            fit.Mode(o.Dataplane.mode),
+		Deaf:            o.Dataplane.events == eventsOff,
 		DF:              o.Dataplane.df == dfSet,
 		Offloads:        o.Dataplane.offloads,
 		AnyPeerFrom:     o.Dataplane.anyPeerFrom,
@@ -130,10 +133,17 @@ type dataplaneFlags struct {
 	sourceCheck string
 	peerCIDRs   []string
 	offloadList string
+	events      string
 
 	offloads    userspace.Offloads // made by check
 	anyPeerFrom []netip.Prefix     // likewise
 }
+
+// The values of --debug-events.
+const (
+	eventsOn  = "on"
+	eventsOff = "off"
+)
 
 // The values of --df.
 const (
@@ -148,25 +158,31 @@ const (
 )
 
 func (o *dataplaneFlags) register(f *pflag.FlagSet) {
-	f.StringVar(&o.mode, "dataplane", string(node.Auto), "kernel: program the kernel's vxlan device; userspace: forward packets in this process; auto: kernel if it works, else userspace")
+	f.StringVar(&o.mode, "dataplane", string(fit.Auto), "kernel: program the kernel's vxlan device; userspace: forward packets in this process; auto: kernel if it works, else userspace")
 	f.StringVar(&o.df, "df", dfClear, "clear: the underlay may fragment tunnel packets, as with flannel; set: it may not, and hosts learn what each path takes (userspace dataplane only)")
 	f.StringVar(&o.sourceCheck, "source-check", sourceOuter, "outer: a peer's packets come from its own address; inner: also from any address in --peer-cidr, if their inner source is in some peer's subnet, for peers behind a NAT (userspace dataplane only)")
 	f.StringArrayVar(&o.peerCIDRs, "peer-cidr", nil, "network such as 10.0.0.0/16 with the addresses that packets of peers come from; repeatable, with --source-check=inner")
 	f.StringVar(&o.offloadList, "debug-offloads", "all", "offloads that the userspace dataplane may use: all, none, or a list such as -udp-gro,-coalesce")
-	f.Lookup("debug-offloads").Hidden = true
+	f.StringVar(&o.events, "debug-events", eventsOn, "on: repair when the kernel tells of a change; off: do without, and look every few seconds")
+	for _, name := range []string{"debug-offloads", "debug-events"} {
+		f.Lookup(name).Hidden = true
+	}
 }
 
 func (o *dataplaneFlags) check(p *problems) {
-	switch node.Mode(o.mode) {
-	case node.Auto, node.Kernel, node.Userspace:
+	switch fit.Mode(o.mode) {
+	case fit.Auto, fit.Kernel, fit.Userspace:
 	default:
 		p.bad("dataplane", o.mode, "want auto, kernel or userspace")
 	}
 	switch {
 	case o.df != dfClear && o.df != dfSet:
 		p.bad("df", o.df, "want clear or set")
-	case o.df == dfSet && o.mode != string(node.Userspace):
+	case o.df == dfSet && o.mode != string(fit.Userspace):
 		p.bad("df", o.df, "only the userspace dataplane can do this: give --dataplane=userspace too")
+	}
+	if o.events != eventsOn && o.events != eventsOff {
+		p.bad("debug-events", o.events, "want on or off")
 	}
 	o.checkSources(p)
 	var err error
@@ -182,7 +198,7 @@ func (o *dataplaneFlags) checkSources(p *problems) {
 		p.bad("source-check", o.sourceCheck, "want outer or inner")
 	case o.sourceCheck == sourceInner && len(o.peerCIDRs) == 0:
 		p.bad("source-check", o.sourceCheck, "say from which addresses packets of peers may come, by --peer-cidr")
-	case o.sourceCheck == sourceInner && o.mode == string(node.Kernel):
+	case o.sourceCheck == sourceInner && o.mode == string(fit.Kernel):
 		p.bad("source-check", o.sourceCheck, "the kernel dataplane takes packets from every address: leave this out")
 	case o.sourceCheck == sourceOuter && len(o.peerCIDRs) > 0:
 		p.bad("peer-cidr", strings.Join(o.peerCIDRs, ","), "needs --source-check=inner")

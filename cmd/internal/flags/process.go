@@ -14,6 +14,7 @@ type Process struct {
 	HealthzPort int    // 0: none
 	LogFormat   string // text or json
 	Version     bool   // print it and exit
+	Replace     bool   // take the place of a running daemon
 	verbosity   int
 	vmodule     string
 	backtraceAt string
@@ -22,6 +23,7 @@ type Process struct {
 func (o *Process) register(f *pflag.FlagSet) {
 	f.StringVar(&o.HealthzIP, "healthz-ip", "0.0.0.0", "address or name for --healthz-port; empty: every address of this host")
 	f.IntVar(&o.HealthzPort, "healthz-port", 0, "TCP port that answers GET /healthz (200 while the process runs) and /readyz (200 or 503); 0: none")
+	f.BoolVar(&o.Replace, "replace", false, "take the place of the overlayd that runs with the same --subnet-file or --networks: with --dataplane=userspace it hands over its packets, and none is lost")
 	f.StringVar(&o.LogFormat, "log-format", "text", "text or json, on standard error")
 	f.IntVar(&o.verbosity, "v", 0, "log level: 1 or more also logs debug messages")
 	f.StringVar(&o.vmodule, "vmodule", "", "log levels of flannel's source files, without effect")

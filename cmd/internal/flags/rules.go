@@ -9,7 +9,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/node"
 )
 
-// Rules say what happens to packets besides being carried.
+// ruleFlags say what happens to packets besides being carried.
 type ruleFlags struct {
 	ipMasq           bool
 	ipMasqNotRandom  bool

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/underlay"
@@ -46,11 +47,20 @@ func (s *Session) watchChanges(ctx context.Context) error {
 	return group.Wait()
 }
 
+// watchNeeds takes over what this host needs of the underlay when that changes.
+func (s *Session) watchNeeds(ctx context.Context) error {
+	n := s.network
+	return fit.WatchNeeds(ctx, s.iface, n.cfg.StoreHosts, n.node.Underlay, func(u control.Underlay) {
+		n.log.Info("what this host needs of the underlay has changed: which leases can be used is decided again", "needs", u.Needs, "on_link", u.OnLink)
+		s.controller.SetUnderlay(u)
+	})
+}
+
 // applyChanges calls setMTU for each change that the session can take over, until there is another
 // one or ctx ends.
 func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Interface, configs <-chan control.Network, setMTU func(int)) error {
 	n, config, iface := s.network, s.config, s.iface
-	last := overlayMTU(config, iface)
+	last := fit.MTU(config, iface)
 	for {
 		nextConfig, nextIface := config, iface
 		select {
@@ -69,11 +79,11 @@ func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Inter
 		if err := changed(config, nextConfig, n.underlays(config, iface), n.underlays(config, nextIface)); err != nil {
 			return err
 		}
-		if err := checkMTU(nextConfig, nextIface); err != nil {
+		if err := fit.CheckMTU(nextConfig, nextIface); err != nil {
 			return fmt.Errorf("%w: %w", errUnderlayChanged, err)
 		}
 		config, iface = nextConfig, nextIface
-		mtu := overlayMTU(config, iface)
+		mtu := fit.MTU(config, iface)
 		if mtu == last {
 			continue
 		}

@@ -10,7 +10,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/overlayd/overlayd/cmd/internal/fit"
+	"github.com/overlayd/overlayd/cmd/internal/handover"
+	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 	"github.com/overlayd/overlayd/dataplane/userspace"
 )
@@ -24,24 +28,32 @@ type Config struct {
 
 	OpenStore    OpenStore    // must be set
 	OpenNetworks OpenNetworks // nil: serve the one network that has no name
-	StartEtcd    StartEtcd    // nil: run no etcd in this process
+	StartEtcd    StartEtcd    // nil: run no etcd
 	StoreHosts   []string     // names or addresses at which stores are reached: no subnet may hold one
 	FirstConfig  []byte       // network config in flannel's JSON, written if the store has none
 
-	// Listen opens the listener of the health endpoint; nil: no endpoint. It is called once
-	// nothing else can refuse the start.
-	Listen func() (net.Listener, error)
+	// Listen opens the listener of the health endpoint; nil: no endpoint. It is called after the subnet
+	// file is claimed, and before etcd and the networks start.
+	Listen   func() (net.Listener, error)
+	ListenAt string // what Listen listens at, by which another daemon knows the listener again
 	// Notify tells the service manager a state of sd_notify(3); nil: no service manager.
 	Notify func(state string)
 	// Fix says what to do about an error that is going to be logged; nil, or empty: nothing.
 	Fix func(network string, err error) string
 
+	// Replace lets the daemon take the place of the one that runs with SubnetFile, without a loss of packets.
+	Replace bool
+	// Keeper is the service manager if that keeps open files for the next daemon, and Left what it has kept for this one.
+	Keeper *handover.Keeper
+	Left   []carrier.Export
+
 	Networks   []string // of those that OpenNetworks finds, serve only these; empty: all
 	SubnetFile string   // of the one network; must be set unless OpenNetworks is
 	SubnetDir  string   // directory of <network>.env if OpenNetworks is set
 
-	Mode     Mode // must be set
-	DF       bool // userspace dataplane: the underlay may not fragment
+	Mode     fit.Mode // must be set
+	Deaf     bool     // repair what others change by looking every few seconds, without the kernel's notices: for tests
+	DF       bool     // userspace dataplane: the underlay may not fragment
 	Offloads userspace.Offloads
 	// AnyPeerFrom: the userspace dataplane takes packets of any peer from addresses in these.
 	AnyPeerFrom []netip.Prefix
@@ -78,24 +90,14 @@ type NetworkLister interface {
 	io.Closer
 }
 
-// StartEtcd starts an etcd server inside this process.
-type StartEtcd func(ctx context.Context) (Server, error)
+// StartEtcd starts an etcd server as a process of its own. It returns once that serves or cannot, or when ctx ends.
+type StartEtcd func(ctx context.Context) Server
 
-// Server is a running server.
+// Server is a server that is started again whenever it ends.
 type Server interface {
-	Err() <-chan error // sends once if the server dies
+	Status() status.Server // may be called at any time
 	Stop() error
 }
-
-// Mode says which dataplane carries the packets.
-type Mode string
-
-// The modes. Auto takes the kernel's dataplane if it can be opened, and else the userspace one.
-const (
-	Auto      Mode = "auto"
-	Kernel    Mode = "kernel"
-	Userspace Mode = "userspace"
-)
 
 // several reports whether the daemon serves networks that have names.
 func (c *Config) several() bool { return c.OpenNetworks != nil }

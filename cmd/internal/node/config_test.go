@@ -2,7 +2,10 @@ package node
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -36,5 +39,30 @@ func TestSubnetFiles(t *testing.T) {
 	}
 	if !c.concerns("red") || c.concerns("blue") || !new(Config).concerns("blue") {
 		t.Error("want red alone, and every network if none is named")
+	}
+}
+
+// TestServedFiles: the networks that a daemon has served are those with a node file, but for those that
+// are not wanted.
+func TestServedFiles(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"b.env", "b.env.node", "a.env.node", "c.env"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := Config{SubnetDir: dir}
+	for names, want := range map[string]string{"": "a b", "b": "b", "b,a": "a b", "c": ""} {
+		c.Networks = nil
+		if names != "" {
+			c.Networks = strings.Split(names, ",")
+		}
+		var got []string
+		for _, file := range c.servedFiles() {
+			got = append(got, networkOf(file))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("networks %q: %q, want %q", names, got, want)
+		}
 	}
 }

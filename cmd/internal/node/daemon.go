@@ -4,42 +4,63 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
+	"github.com/overlayd/overlayd/cmd/internal/fit"
+	"github.com/overlayd/overlayd/cmd/internal/handover"
+	"github.com/overlayd/overlayd/cmd/internal/sharedport"
 	"github.com/overlayd/overlayd/cmd/internal/status"
-	"github.com/overlayd/overlayd/control"
 )
 
 // Daemon is what lives as long as the process and is shared by the networks that it serves:
 // the list of them, their UDP ports, the embedded etcd, the health endpoint.
 type Daemon struct {
 	cfg     Config
-	process control.Process
+	estate  handover.Estate // of the daemon before this one
 	expects *expected
-	ports   portPool
-	served  servedConfigs
-	claimed claimedDevices
+	ports   sharedport.Pool
+	served  fit.Served
+	claimed sharedport.Claimed
+	health  net.Listener                         // nil: there is no health endpoint
 	parts   func(s *Session, mtu int) []partSpec // the list of parts of an overlay
+
+	giver giver
 
 	drain     chan struct{} // closed by Drain
 	drainOnce sync.Once
 
-	end atomic.Pointer[context.CancelCauseFunc] // of Run; nil before it
+	run  atomic.Pointer[running] // nil before Run
+	etcd atomic.Pointer[Server]  // nil: none, or not yet
 }
 
 // New returns a Daemon that does nothing before Run.
 func New(cfg Config) *Daemon {
-	return &Daemon{cfg: cfg, process: thisProcess(cfg.Version), expects: newExpected(), parts: (*Session).parts, drain: make(chan struct{})}
+	d := &Daemon{cfg: cfg, expects: newExpected(), parts: (*Session).parts, drain: make(chan struct{})}
+	d.estate.Log, d.estate.Keeper, d.estate.Process = cfg.Log, cfg.Keeper, handover.ThisProcess(cfg.Version)
+	d.estate.Add(cfg.Left)
+	d.ports.Estate, d.ports.Forget = &d.estate, d.forget
+	d.giver.daemon, d.giver.patience = d, givePatience
+	return d
 }
 
 // Drain makes Run give the leases back and return. It may be called at any time, more than once.
 func (d *Daemon) Drain() { d.drainOnce.Do(func() { close(d.drain) }) }
 
 // Status returns how each network is, by name. It may be called at any time.
-func (d *Daemon) Status() []status.Network { return d.expects.status() }
+func (d *Daemon) Status() []status.Network {
+	all := d.expects.status()
+	if e := d.etcd.Load(); e != nil {
+		s := (*e).Status()
+		for i := range all {
+			all[i].Etcd = &s
+		}
+	}
+	return all
+}
 
 // Ready reports whether it is known which networks there are, and all of them are ready.
 func (d *Daemon) Ready() bool { return d.expects.ready() }
@@ -49,38 +70,46 @@ func (d *Daemon) Ready() bool { return d.expects.ready() }
 func (d *Daemon) Run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	d.end.Store(&fail)
+	d.run.Store(&running{fail, ctx.Err})
+	defer d.estate.DropLater()()
 	var only *Network
 	if !d.cfg.several() {
 		only = d.newNetwork("")
-		if err := only.claim(); err != nil {
+		if err := only.claimOrReplace(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil // asked to stop meanwhile
+			}
 			return err
 		}
 		defer only.release()
+	} else if d.cfg.Replace {
+		if err := d.replaceOthers(ctx); err != nil {
+			return err
+		}
 	}
 	stopHealth, err := d.serveHealth(fail)
 	if err != nil {
 		return err
 	}
 	defer stopHealth()
+	if only != nil {
+		defer d.serveHandover(only)()
+	}
 	if d.cfg.StartEtcd != nil {
-		stop, err := d.startEtcd(ctx, fail)
-		if err != nil {
-			return err
-		}
-		defer stop()
+		defer d.startEtcd(ctx)()
 	}
 	switch {
 	case ctx.Err() != nil: // asked to stop, or told that there is no reason to begin
 	case only != nil:
-		err = only.serve(ctx)
-		only.stopped()
+		if err = only.serve(ctx); context.Cause(ctx) != errReplaced {
+			only.stopped()
+		}
 	default:
 		err = d.serveNetworks(ctx)
 	}
 	d.cfg.notify(sd.SdNotifyStopping)
 	d.cfg.Log.Info("stopped")
-	if cause := context.Cause(ctx); errors.Is(cause, errEtcdDied) || errors.Is(cause, errHealthDied) || errors.Is(cause, errHandover) {
+	if cause := context.Cause(ctx); errors.Is(cause, errNotReplaced) || errors.Is(cause, errHealthDied) || errors.Is(cause, errHandover) {
 		return cause
 	}
 	return err
@@ -95,10 +124,7 @@ func (d *Daemon) draining() bool {
 	}
 }
 
-var (
-	errEtcdDied   = errors.New("embedded etcd died")
-	errHealthDied = errors.New("health endpoint died")
-)
+var errHealthDied = errors.New("health endpoint died")
 
 // serveHealth answers on the listener of the health endpoint until stop is called. It calls fail
 // if the server dies before that.
@@ -106,38 +132,23 @@ func (d *Daemon) serveHealth(fail context.CancelCauseFunc) (stop func(), err err
 	if d.cfg.Listen == nil {
 		return func() {}, nil
 	}
-	l, err := d.cfg.Listen()
+	l, err := d.estate.Listen(d.cfg.ListenAt, d.cfg.Listen)
 	if err != nil {
 		return nil, err
 	}
+	d.health = l
 	return status.Serve(l, status.Handler(d.Ready), func(err error) {
 		fail(fmt.Errorf("%w: %w", errHealthDied, err))
 	}), nil
 }
 
-// startEtcd starts the embedded server. It calls fail if that dies later.
-func (d *Daemon) startEtcd(ctx context.Context, fail context.CancelCauseFunc) (stop func(), err error) {
-	server, err := d.cfg.StartEtcd(ctx)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return func() {}, nil // asked to stop meanwhile
-	case err != nil:
-		return nil, fmt.Errorf("start embedded etcd: %w", err)
-	}
-	var watch sync.WaitGroup
-	stopped := make(chan struct{})
-	watch.Go(func() {
-		select {
-		case err := <-server.Err():
-			fail(fmt.Errorf("%w: %w", errEtcdDied, err))
-		case <-stopped:
-		}
-	})
+// startEtcd starts the embedded server. Nothing that happens to it ends the daemon: the overlay goes on without.
+func (d *Daemon) startEtcd(ctx context.Context) (stop func()) {
+	server := d.cfg.StartEtcd(ctx)
+	d.etcd.Store(&server)
 	return func() {
-		close(stopped)
-		watch.Wait()
 		if err := server.Stop(); err != nil {
 			d.cfg.Log.Error("embedded etcd did not stop cleanly", "err", err)
 		}
-	}, nil
+	}
 }

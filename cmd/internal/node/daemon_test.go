@@ -17,8 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/control/controltest"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
@@ -27,7 +29,7 @@ import (
 
 // daemonSpec is a daemon that a process of its own runs on a store in memory.
 type daemonSpec struct {
-	Mode       Mode
+	Mode       fit.Mode
 	Config     string // of the network
 	SubnetFile string
 	Entries    map[string]string // of the store: keys and values
@@ -186,10 +188,10 @@ func leaseOf(subnet, public string) (key, value string) {
 func TestDaemonStatus(t *testing.T) {
 	netnstest.RequireRoot(t)
 	for _, c := range []struct {
-		mode  Mode
-		state control.PeerState
+		mode  fit.Mode
+		state controller.PeerState
 		back  string
-	}{{Kernel, control.PeerUp, ""}, {Userspace, control.PeerUp, ""}, {Kernel, control.PeerDirect, `,"Backend":{"Type":"vxlan","DirectRouting":true}`}} {
+	}{{fit.Kernel, controller.PeerUp, ""}, {fit.Userspace, controller.PeerUp, ""}, {fit.Kernel, controller.PeerDirect, `,"Backend":{"Type":"vxlan","DirectRouting":true}`}} {
 		t.Run(string(c.mode)+" "+string(c.state), func(t *testing.T) {
 			hosts := []*netnstest.NS{netnstest.New(t), netnstest.New(t)}
 			netnstest.LAN(t, "192.0.2.0/24", hosts...)
@@ -213,7 +215,7 @@ func TestDaemonStatus(t *testing.T) {
 				}
 			}
 			exchange(t, hosts, "10.5.1.0", "10.5.2.0")
-			if n := daemons[0].status(""); c.state == control.PeerUp && n.Counters["tx_packets"] == 0 {
+			if n := daemons[0].status(""); c.state == controller.PeerUp && n.Counters["tx_packets"] == 0 {
 				t.Errorf("nothing was counted: %v", n.Counters)
 			}
 			n := daemons[0].status("drain")
@@ -227,7 +229,7 @@ func TestDaemonStatus(t *testing.T) {
 	}
 }
 
-func checkStatus(t *testing.T, n status.Network, mode Mode, subnet netip.Prefix, public netip.Addr) {
+func checkStatus(t *testing.T, n status.Network, mode fit.Mode, subnet netip.Prefix, public netip.Addr) {
 	t.Helper()
 	if n.V != status.Version || n.Mode != string(mode) || n.VNI != 1 || n.Port != 8472 || n.MTU != 1450 || n.Err != "" ||
 		n.SessionStart.IsZero() || n.ReadySince.Before(n.SessionStart) {
@@ -247,7 +249,7 @@ func checkStatus(t *testing.T, n status.Network, mode Mode, subnet netip.Prefix,
 			t.Errorf("part %+v", p)
 		}
 	}
-	if len(parts) != 4 || parts[0] != "dummy" {
+	if len(parts) != 5 || parts[0] != "dummy" {
 		t.Errorf("parts %q", parts)
 	}
 	if u := n.Underlay; u == nil || u.Interface != "eth0" || u.MTU != 1500 || len(u.Ends) != 1 || u.Ends[0].Public != public {

@@ -5,10 +5,10 @@
 //
 // # What outlives what
 //
-//	Daemon    daemon.go    the process: health endpoint, embedded etcd, UDP ports (ports.go, room.go),
-//	                       the configs that are served (overlapping.go), the networks (networks.go)
-//	Network   network.go   one overlay network: its store, the claims of its subnet file and device,
-//	                       the ID of this node, what the last session left (leftovers.go)
+//	Daemon    daemon.go    the process: health endpoint, the etcd that it runs, UDP ports (package sharedport, room.go),
+//	                       the configs that are served (fit.Served), the networks (networks.go)
+//	Network   network.go   one overlay network: its store, the claims of its subnet file and device, the
+//	                       ID of this node, what the last session left (claims.go; package nodefile)
 //	Session   session.go   one network config on one underlay: controller and overlay
 //	Overlay   overlay.go   the parts, from the moment they are opened until their Run has ended
 //	Sync                   what is wanted now; the parts remember it themselves
@@ -16,7 +16,8 @@
 // Each row owns what is written beside it, and ends what is below it before it ends itself. A
 // session ends when its config or its underlay changes in more than the MTU (changes.go); the next
 // one waits for a usable config (await.go), chooses the underlay (underlay.go), reads what this host
-// needs of it (needs.go) and opens an overlay. forecast.go says without a session what one would do.
+// needs of it and opens an overlay. Package fit tells which configs this host can carry, and what a
+// session would do with one before any is opened.
 // Devices, routes and rules outlive all rows: traffic goes on while a daemon restarts. The next session
 // takes over what it needs and removes the rest.
 //
@@ -27,14 +28,14 @@
 //
 // # One Sync
 //
-//  1. The controller has a new lease or new peers, or an MTU: control.Controller calls Overlay.Sync.
+//  1. The controller has a new lease or new peers, or an MTU: controller.Controller calls Overlay.Sync.
 //     When routing on the host changes, a part asks for a Sync of what was last wanted: Overlay.resync.
 //  2. Sync of each part, in order. It adds and changes, and hands on what is left to do: the direct
 //     routes mark their peers, and the dataplane gives those no route of its own.
 //  3. Prune of each part, in reverse order. It removes what is no longer wanted, unless a part after
 //     it failed as a whole: that one may still rely on it.
 //  4. The errors are joined. One of a single peer leaves the others alone. One of an optional part is
-//     logged once and makes it degraded (slot.go): that is the rules if nobody asked to masquerade.
+//     logged once and makes it degraded (slot.go). Only the rules are optional, if nobody asked to masquerade.
 //
 // # How to add a part
 //
@@ -50,22 +51,35 @@
 //
 // # Who owns the claims
 //
-// A Network claims its subnet file (nodefile.go) for as long as it is served, and the device of its
+// A Network claims its subnet file (package nodefile) for as long as it is served, and the device of its
 // VNI from its first session until it wants another device. Both are locks (package claim) on files
-// that only the daemon's user can open, and end with the process. Cleanup claims what it
-// removes, and Drain the subnet file of a daemon that does not run.
+// that only the daemon's user can open, and end with the process. Cleanup claims what it removes, and
+// Drain the subnet file of a daemon that does not run.
 //
 // # How the kernel takes over
 //
-// Daemon.StopToKernel (handover.go) opens a kernel dataplane beside each userspace one, ends that and
-// syncs the kernel with what was last wanted; then Run ends. DrainToKernel (drain_kernel.go) has a daemon
+// Daemon.StopToKernel (handover.go) opens a kernel dataplane beside each userspace one, and has these free the UDP
+// port and go on forwarding. It syncs the kernel with what was last wanted, gives it what comes to the
+// port, and ends the userspace dataplanes; then Run ends. DrainToKernel (drain_kernel.go) has a daemon
 // do so by a signal, or runs one by itself. In the other direction the userspace dataplane opens beside the
 // kernel's devices and takes their place in its first Sync.
 //
+// # How another daemon takes over
+//
+// A daemon listens at a socket beside each of its subnet files (package handover). One that is started with Config.Replace
+// finds a subnet file claimed, makes sure that it can serve the network, and asks there (replace.go). The running
+// daemon stops forwarding and hands over its TUN queues and UDP sockets, if it has any, the listener of its health endpoint,
+// the locks of its subnet files, its nonce and the handles of what it has in the store (give.go), and ends as at the end
+// of its context, but withdraws nothing: lease, record, rules and routes stay. The new one waits for that end, and
+// starts as usual; its dataplane reads from its first Sync on, and what has come meanwhile waits in the kernel. Several networks
+// that share a port wait for each other there. Of a daemon too old to be asked the new one takes duplicates of the
+// queues and sockets, and stops it.
+//
+// Without a daemon in between, as after a crash, the service manager keeps queues, sockets and listener (keep.go). It is given
+// them when a session is ready, and gives them up when the session ends before the process does.
+//
 // # What cleanup leaves
 //
-// A device keeps overlayd's alias after a flanneld has taken it over. Therefore Cleanup, and a session that
-// removes what the last one left, look for what overlayd never makes (others.go): routes of other
-// protocols, flannel's rules, a running flanneld, a subnet file that another has written (written.go). From
-// such a device they remove only what overlayd alone needs (leave.go).
+// Package leftovers removes what the last session, or any overlayd, has left on this host, and leaves what
+// somebody else has made its own.
 package node

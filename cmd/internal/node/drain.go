@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/cmd/internal/leftovers"
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
@@ -32,11 +34,9 @@ type GivenLease struct {
 
 // The errors of Drain that need something from the user.
 var (
-	ErrOtherPIDNamespace = errors.New("the daemon runs in another pid namespace")
-	ErrNotGivenBack      = errors.New("the daemon has stopped without giving its lease back")
-	ErrNotHandedOver     = errors.New("the daemon has stopped without handing over to the kernel")
-	ErrTwoDaemons        = errors.New("two daemons are running")
-	ErrAliveElsewhere    = errors.New("a daemon that publishes the same address is alive, or was seconds ago")
+	ErrNotGivenBack   = errors.New("the daemon has stopped without giving its lease back")
+	ErrNotHandedOver  = errors.New("the daemon has stopped without handing over to the kernel")
+	ErrAliveElsewhere = errors.New("a daemon that publishes the same address is alive, or was seconds ago")
 )
 
 // Drain gives this host's leases back. The daemon with the same subnet file, or which serves one of
@@ -44,7 +44,7 @@ var (
 // needs neither Listen nor StartEtcd.
 func Drain(ctx context.Context, cfg Config) (Drained, error) {
 	files := cfg.claimedFiles()
-	pid, held, err := findDaemon(files)
+	pid, held, err := nodefile.FindDaemon(files)
 	switch {
 	case err != nil:
 		return Drained{}, err
@@ -75,38 +75,12 @@ func (c *Config) claimedFiles() []string {
 
 // servedFiles returns the subnet files of the wanted networks that a daemon has served.
 func (c *Config) servedFiles() []string {
-	return slices.DeleteFunc(SubnetFilesIn(c.SubnetDir), func(file string) bool { return !c.concerns(networkOf(file)) })
+	return slices.DeleteFunc(nodefile.SubnetFilesIn(c.SubnetDir), func(file string) bool { return !c.concerns(networkOf(file)) })
 }
 
 // networkOf returns the name of the network that a subnet file of several is for.
 func networkOf(subnetFile string) string {
 	return strings.TrimSuffix(filepath.Base(subnetFile), ".env")
-}
-
-// RunningDaemon returns the pid of the daemon that holds one of these subnet files; 0 if none does.
-// Its errors are ErrTwoDaemons, ErrOtherPIDNamespace, and that a file cannot be read.
-func RunningDaemon(subnetFiles []string) (pid int, err error) {
-	pid, _, err = findDaemon(subnetFiles)
-	return pid, err
-}
-
-// findDaemon finds the daemon of these subnet files, and which of them it holds: none, if none
-// is running. With several daemons it is an error, because only one can have been meant.
-func findDaemon(files []string) (pid int, held []string, err error) {
-	for _, file := range files {
-		now, is, err := running(file)
-		switch {
-		case err != nil:
-			return 0, nil, fmt.Errorf("find the daemon: %w", err)
-		case is && now == 0:
-			return 0, nil, ErrOtherPIDNamespace
-		case is && len(held) > 0 && now != pid:
-			return 0, nil, fmt.Errorf("%w: that of %s (pid %d) and that of %s (pid %d)", ErrTwoDaemons, held[0], pid, file, now)
-		case is:
-			pid, held = now, append(held, file)
-		}
-	}
-	return pid, held, nil
 }
 
 // drainDaemon has the daemon give back its leases, on the subnets of these files.
@@ -130,7 +104,7 @@ func stopDaemon(ctx context.Context, pid int, how unix.Signal, files []string) e
 	}
 	for _, file := range files {
 		for {
-			now, held, err := running(file)
+			now, held, err := nodefile.Holder(file)
 			if err == nil && (!held || now != pid) {
 				break
 			}
@@ -154,14 +128,17 @@ func drainStore(ctx context.Context, cfg Config, name string) (given GivenLease,
 	if err != nil && !errors.Is(err, control.ErrNoNetwork) && !errors.As(err, new(*control.NetworkError)) {
 		return given, err
 	}
+	if err := leftovers.CheckFlanneld(n.subnetFile, config.Prefixes()); err != nil {
+		return given, err
+	}
 	if err := n.chooseUnderlay(ctx, config); err != nil {
 		return given, err
 	}
-	if n.file, err = claimNode(n.subnetFile); err != nil { // no daemon starts meanwhile
+	if n.file, err = nodefile.Claim(n.subnetFile); err != nil { // no daemon starts meanwhile
 		return given, err
 	}
 	defer n.release()
-	n.node.ID = n.file.id
+	n.node.ID = n.file.ID
 	given.Public = n.published(config)
 	if err := n.checkAlone(ctx, given.Public); err != nil {
 		return given, err
@@ -169,7 +146,7 @@ func drainStore(ctx context.Context, cfg Config, name string) (given GivenLease,
 	if given.Keys, err = releaseOf(ctx, n.store, n.node); err != nil {
 		return given, err
 	}
-	n.left = n.file.left
+	n.left = n.file.Left
 	n.removeRules()
 	if err := os.Remove(n.subnetFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return given, err
@@ -201,7 +178,7 @@ func (n *Network) checkAlone(ctx context.Context, published []netip.Addr) error 
 		if err != nil {
 			return err
 		}
-		if id != "" && id != n.file.id {
+		if id != "" && id != n.file.ID {
 			return fmt.Errorf("%w: %s on host %s", ErrAliveElsewhere, public, host)
 		}
 	}

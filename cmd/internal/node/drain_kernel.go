@@ -1,14 +1,18 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/cmd/internal/claim"
+	"github.com/overlayd/overlayd/cmd/internal/fit"
+	"github.com/overlayd/overlayd/cmd/internal/leftovers"
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
@@ -19,11 +23,16 @@ import (
 // as soon as it is ready. It returns the pid of the daemon, 0 if none was running. A kernel
 // that has no vxlan is an error, and then nothing has happened.
 func DrainToKernel(ctx context.Context, cfg Config) (pid int, err error) {
-	pid, held, err := findDaemon(cfg.claimedFiles())
+	pid, held, err := nodefile.FindDaemon(cfg.claimedFiles())
 	if err != nil {
 		return 0, err
 	}
 	if len(held) == 0 {
+		for _, file := range cfg.claimedFiles() {
+			if err := leftovers.CheckFlanneld(file, nil); err != nil {
+				return 0, err
+			}
+		}
 		return 0, programKernel(ctx, cfg)
 	}
 	here := sameNetNS(pid) // else this process sees other devices
@@ -40,7 +49,7 @@ func DrainToKernel(ctx context.Context, cfg Config) (pid int, err error) {
 
 // programKernel serves the networks by the kernel dataplane until they are ready.
 func programKernel(ctx context.Context, cfg Config) error {
-	cfg.Mode = Kernel
+	cfg.Mode = fit.Kernel
 	d := New(cfg)
 	inner, stop := context.WithCancel(ctx)
 	defer stop()
@@ -50,7 +59,7 @@ func programKernel(ctx context.Context, cfg Config) error {
 		select {
 		case err := <-ended:
 			if err == nil {
-				err = fmt.Errorf("the networks were not ready in time: %w", context.Cause(ctx))
+				err = fmt.Errorf("the networks were not ready in time: %w", cmp.Or(context.Cause(ctx), errors.New("the daemon has ended")))
 			}
 			return err
 		case <-time.After(10 * time.Millisecond):
@@ -65,8 +74,8 @@ func programKernel(ctx context.Context, cfg Config) error {
 // sameNetNS reports whether a process is in the network namespace of this one, as far as it can be
 // known.
 func sameNetNS(pid int) bool {
-	mine, err := os.Readlink("/proc/self/ns/net")
-	its, err2 := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
+	mine, err := claim.NetNSOf("/proc/self/ns/net")
+	its, err2 := claim.NetNSOf(fmt.Sprintf("/proc/%d/ns/net", pid))
 	return err == nil && err2 == nil && mine == its
 }
 
@@ -79,15 +88,18 @@ func checkHandedOver(pid int, files []string) error {
 	}
 	defer rt.Close()
 	for _, file := range files {
-		n, err := claimNode(file)
-		if errors.As(err, new(*RunningError)) {
-			continue // the next daemon has started already
-		}
+		left, err := nodefile.LastLeft(file)
 		if err != nil {
 			return err
 		}
-		n.release()
-		for _, vni := range n.left.vnis {
+		_, held, err := nodefile.Holder(file)
+		if err != nil {
+			return err
+		}
+		if held {
+			continue // the next daemon has started already
+		}
+		for _, vni := range left.VNIs {
 			l, err := rt.Link(dataplane.DeviceName(vni))
 			if err == nil && l.Type() != "vxlan" {
 				return fmt.Errorf("%w (pid %d): %s is a %s device: see its log", ErrNotHandedOver, pid, l.Attrs().Name, l.Type())

@@ -17,6 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
+	"github.com/overlayd/overlayd/cmd/internal/processtest"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
@@ -30,7 +32,7 @@ func holdUntilDrained(files string) {
 	signal.Notify(signals, unix.SIGUSR1)
 	var err error
 	for file := range strings.SplitSeq(files, ",") {
-		_, cerr := claimNode(file)
+		_, cerr := nodefile.Claim(file)
 		err = errors.Join(err, cerr)
 	}
 	fmt.Println(os.Getpid(), err)
@@ -74,7 +76,7 @@ func TestDrainOfDaemon(t *testing.T) {
 				w.several()
 				w.cfg.SubnetDir = dir
 			}
-			line, _ := other(t, asDrained, strings.Join(files, ","))
+			line, _ := processtest.Run(t, asDrained, strings.Join(files, ","))
 			d, err := Drain(t.Context(), w.cfg)
 			if !errors.Is(err, c.want) || line != fmt.Sprintf("%d <nil>", d.PID) || len(d.Leases) > 0 {
 				t.Errorf("daemon %q: %+v, %v; want %v", line, d, err, c.want)
@@ -90,53 +92,13 @@ func TestDrainOfDaemon(t *testing.T) {
 func TestDrainInTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	line, _ := other(t, asHolder, w.cfg.SubnetFile)
+	line, _ := processtest.Run(t, asHolder, w.cfg.SubnetFile)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err := Drain(ctx, w.cfg)
 	pid, _, _ := strings.Cut(line, " ")
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "(pid "+pid+") has not stopped in time") {
 		t.Errorf("got %v, want pid %s", err, pid)
-	}
-}
-
-// TestFindDaemonOfSeveral: one daemon may hold several files; with two it is not known which was
-// meant, and both are named.
-func TestFindDaemonOfSeveral(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	file := func(name string) string { return filepath.Join(dir, name+".env") }
-	pidOf := func(files ...string) int {
-		line, _ := other(t, asDrained, strings.Join(files, ","))
-		var pid int
-		if _, err := fmt.Sscanf(line, "%d <nil>", &pid); err != nil {
-			t.Fatalf("%q: %v", line, err)
-		}
-		return pid
-	}
-	first, second := pidOf(file("a"), file("b")), pidOf(file("c"))
-	free, err := claimNode(file("free"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	free.release()
-	for _, c := range []struct {
-		files []string
-		pid   int
-		held  []string
-		says  string
-	}{
-		{nil, 0, nil, ""},
-		{[]string{file("none"), file("free")}, 0, nil, ""},
-		{[]string{file("a")}, first, []string{file("a")}, ""},
-		{[]string{file("a"), file("free"), file("b")}, first, []string{file("a"), file("b")}, ""},
-		{[]string{file("c"), file("none")}, second, []string{file("c")}, ""},
-		{[]string{file("a"), file("c")}, 0, nil, fmt.Sprintf("that of %s (pid %d) and that of %s (pid %d)", file("a"), first, file("c"), second)},
-	} {
-		pid, held, err := findDaemon(c.files)
-		if pid != c.pid || !slices.Equal(held, c.held) || (err == nil) != (c.says == "") || err != nil && (!errors.Is(err, ErrTwoDaemons) || !strings.Contains(err.Error(), c.says)) {
-			t.Errorf("%q: %d, %q, %v; want %d, %q, %q", c.files, pid, held, err, c.pid, c.held, c.says)
-		}
 	}
 }
 
@@ -157,7 +119,7 @@ func (l *living) LiveNode(_ context.Context, public netip.Addr) (id, name string
 // known there that a daemon with another node file lives.
 func TestDrainWithoutDaemon(t *testing.T) {
 	needUnderlay(t)
-	own := strings.Repeat("0c", idLen/2)
+	own := strings.Repeat("0c", 32/2)
 	for _, c := range []struct {
 		name     string
 		config   string // bad or none, if not the world's
@@ -171,7 +133,7 @@ func TestDrainWithoutDaemon(t *testing.T) {
 		{name: "the daemon of this file lived seconds ago", config: "good", id: own},
 		{name: "no config", config: ""},
 		{name: "a bad config", config: `{"Network":"10.5"}`},
-		{name: "alive elsewhere", config: "good", id: strings.Repeat("0d", idLen/2), want: ErrAliveElsewhere, keepFile: true},
+		{name: "alive elsewhere", config: "good", id: strings.Repeat("0d", 32/2), want: ErrAliveElsewhere, keepFile: true},
 		{name: "not known who lives", config: "good", err: errDown, want: errDown, keepFile: true},
 		{name: "the store is down", config: "good", down: errDown, want: errDown, keepFile: true},
 	} {
@@ -185,7 +147,7 @@ func TestDrainWithoutDaemon(t *testing.T) {
 				w.setConfig(c.config)
 			}
 			mine, others := w.lease("10.5.7.0/24", "192.0.2.1"), w.lease("10.5.8.0/24", "192.0.2.2")
-			for path, text := range map[string]string{nodePath(w.cfg.SubnetFile): own + "\n", w.cfg.SubnetFile: ""} {
+			for path, text := range map[string]string{nodefile.Path(w.cfg.SubnetFile): own + "\n", w.cfg.SubnetFile: ""} {
 				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -223,7 +185,7 @@ func TestDrainWithoutDaemon(t *testing.T) {
 			if store.closed.Load() != 1 {
 				t.Error("the store is left open")
 			}
-			if _, held, err := running(w.cfg.SubnetFile); held || err != nil {
+			if _, held, err := nodefile.Holder(w.cfg.SubnetFile); held || err != nil {
 				t.Errorf("the claim is left: %v", err)
 			}
 		})
@@ -250,10 +212,10 @@ func TestDrainOfSeveral(t *testing.T) {
 		w.several()
 		w.cfg.Networks = c.wanted
 		for _, name := range []string{"red", "blue"} {
-			if n, err := claimNode(w.cfg.subnetFileOf(name)); err != nil {
+			if n, err := nodefile.Claim(w.cfg.subnetFileOf(name)); err != nil {
 				t.Fatal(err)
 			} else {
-				n.release()
+				n.Release()
 			}
 			w.memory(name).SetConfig(nil, []byte(w.config(0, "")))
 			if name == c.down {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 
@@ -42,6 +43,13 @@ func (e *expected) complete() {
 	e.known = true
 }
 
+// all returns the networks.
+func (e *expected) all() []*Network {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Collect(maps.Values(e.networks))
+}
+
 func (e *expected) ready() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -66,12 +74,7 @@ func (e *expected) unclaimed() bool {
 }
 
 func (e *expected) status() []status.Network {
-	e.mu.Lock()
-	networks := make([]*Network, 0, len(e.networks))
-	for _, n := range e.networks {
-		networks = append(networks, n)
-	}
-	e.mu.Unlock()
+	networks := e.all()
 	slices.SortFunc(networks, func(a, b *Network) int { return cmp.Compare(a.name, b.name) })
 	out := make([]status.Network, 0, len(networks))
 	for _, n := range networks {

@@ -6,23 +6,28 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/kernel"
+	"github.com/overlayd/overlayd/dataplane/userspace"
 )
 
 // errHandover says that this process forwards no more, and the kernel does not either.
 var errHandover = errors.New("hand over to the kernel")
 
-// handoverTimeout bounds how long the kernel is programmed.
-const handoverTimeout = 10 * time.Second
+const (
+	syncPatience    = 15 * time.Second      // bounds how long to wait for a Sync that runs, before anything is stopped
+	handoverTimeout = 10 * time.Second      // bounds how long it takes to program the kernel
+	handoverRest    = 50 * time.Millisecond // for what is still in the queues of this process when the kernel forwards
+)
 
 // StopToKernel ends Run as the end of its context does, and leaves the kernel forwarding: vxlan
 // devices with the MACs that this node publishes stand in the place of TUN devices, and leases and
-// subnet files stay. Whoever starts next on this host adopts them, flanneld too. It returns why the
-// kernel cannot do that, and then Run goes on; if it turns out too late, Run returns that.
+// subnet files stay. Whoever starts next on this host adopts them, flanneld too. If the kernel cannot do that,
+// StopToKernel returns why, and Run goes on. If that shows too late to go on, Run ends and returns it too.
 func (d *Daemon) StopToKernel() error {
-	end := d.end.Load()
-	if end == nil {
+	run := d.run.Load()
+	if run == nil {
 		return errors.New("the daemon has not begun")
 	}
 	sessions := d.expects.forwarding()
@@ -35,24 +40,71 @@ func (d *Daemon) StopToKernel() error {
 		defer k.Close()
 		kernels[i] = k
 	}
-	// Until Run has been told to end, nobody syncs what no longer forwards.
-	for _, s := range sessions {
-		s.overlay.mu.Lock()
-		defer s.overlay.mu.Unlock()
+	unlock, err := run.holdSyncs(sessions, syncPatience)
+	if err != nil {
+		return err
 	}
-	// All of them first: networks may share the UDP port, which the kernel needs.
-	for _, s := range sessions {
-		s.stopForwarding()
+	if err := d.cfg.Keeper.End(); err != nil { // the kernel needs the UDP port
+		unlock()
+		return err
 	}
-	var errs []error
+	defer unlock() // when Run has been told to end
+	err = handOverAll(sessions, kernels)
+	run.end(err)
+	return err
+}
+
+// handOverAll makes the kernel forward for all sessions, beside their own dataplanes if that is possible, then ends
+// these, and has the kernel's devices take the places of theirs.
+func handOverAll(sessions []*Session, kernels []*kernel.Dataplane) error {
+	makeRoom(sessions) // all of them first: networks may share the UDP port, which the kernel needs
+	errs := make([]error, len(sessions))
 	for i, s := range sessions {
-		if err := s.handOver(kernels[i]); err != nil {
-			errs = append(errs, fmt.Errorf("%w: VNI %d: %w", errHandover, s.config.Backend.VNI, err))
+		errs[i] = s.handOver(kernels[i])
+	}
+	for _, s := range sessions {
+		s.userspace().LetGo()
+	}
+	time.Sleep(handoverRest)
+	for i, s := range sessions {
+		s.stopForwarding()
+		if errs[i] == nil {
+			errs[i] = s.takePlace(kernels[i])
+		}
+		if errs[i] != nil {
+			errs[i] = fmt.Errorf("%w: VNI %d: %w", errHandover, s.config.Backend.VNI, errs[i])
 		}
 	}
-	err := errors.Join(errs...)
-	(*end)(err)
-	return err
+	return errors.Join(errs...)
+}
+
+// makeRoom frees the UDP ports of sessions, which go on forwarding. If one cannot be freed, none of them goes on.
+func makeRoom(sessions []*Session) {
+	for _, s := range sessions {
+		if err := s.userspace().MakeRoom(); err != nil {
+			s.network.log.Info("the UDP port changes hands without a detour: a few packets may be lost", "why", err)
+			for _, s := range sessions {
+				s.stopForwarding()
+			}
+			return
+		}
+	}
+}
+
+// userspace returns the dataplane of one of the sessions that Daemon.forwarding returns.
+func (s *Session) userspace() *userspace.Dataplane {
+	return s.overlay.forward.Dataplane.(*userspace.Dataplane)
+}
+
+// takePlace gives the kernel's devices the names of the TUN devices.
+func (s *Session) takePlace(k *kernel.Dataplane) error {
+	if s.overlay.reached.Load() == nil {
+		return nil // it has not forwarded, and k does not
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), handoverTimeout)
+	defer cancel()
+	_, whole := dataplane.PeerErrors(k.TakePlace(ctx))
+	return whole
 }
 
 // forwarding returns the sessions whose packets this process forwards.
@@ -60,15 +112,15 @@ func (e *expected) forwarding() (all []*Session) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, n := range e.networks {
-		if s := n.snapshot.Load().session; s != nil && s.overlay.mode() == Userspace {
+		if s := n.snapshot.Load().session; s != nil && s.overlay.mode() == fit.Userspace {
 			all = append(all, s)
 		}
 	}
 	return all
 }
 
-// handoverConfig is that of a kernel dataplane whose VTEPs are as this node publishes them, and which
-// is opened while this process forwards.
+// handoverConfig configures a kernel dataplane that is opened while this process still forwards, with the
+// VTEPs that this node publishes.
 func (s *Session) handoverConfig() kernel.Config {
 	c := s.kernelConfig(s.controller.Status().MTU)
 	c.Later = true
@@ -102,10 +154,13 @@ func (s *Session) handOver(k *kernel.Dataplane) error {
 	ctx, cancel := context.WithTimeout(context.Background(), handoverTimeout)
 	defer cancel()
 	_, err := k.Sync(ctx, *w)
-	peers, err := dataplane.PeerErrors(err)
+	peers, whole := dataplane.PeerErrors(err)
 	for _, p := range peers {
 		s.network.log.Warn("the kernel cannot reach a peer", "err", p)
 	}
+	if whole != nil {
+		return whole
+	}
 	s.network.log.Info("handed over to the kernel", "vni", s.config.Backend.VNI, "peers", len(w.Peers)-len(peers))
-	return err
+	return nil
 }

@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
 	"github.com/overlayd/overlayd/cmd/internal/claim"
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 )
 
 // TestSessionLife: a daemon that is told to stop closes what it opened and leaves what makes
@@ -23,7 +25,7 @@ func TestSessionLife(t *testing.T) {
 	if st.VNI != w.vni || st.Mode != "kernel" || st.Lease == nil || st.MTU != 1450 || st.Store == nil || st.Store.Kind != "memory" || st.Counters["rx_packets"] != 4 {
 		t.Errorf("status %+v", st)
 	}
-	if pid, held, err := running(w.cfg.SubnetFile); !held || err != nil || pid != os.Getpid() && pid != 0 {
+	if pid, held, err := nodefile.Holder(w.cfg.SubnetFile); !held || err != nil || pid != os.Getpid() && pid != 0 {
 		t.Errorf("the subnet file is not claimed: %d, %v, %v", pid, held, err)
 	}
 	w.cancel()
@@ -42,10 +44,10 @@ func TestSessionLife(t *testing.T) {
 	if w.daemon.Ready() {
 		t.Error("ready after its end")
 	}
-	if n, err := claimNode(w.cfg.SubnetFile); err != nil || !slices.Equal(n.left.vnis, []uint32{w.vni}) {
+	if n, err := nodefile.Claim(w.cfg.SubnetFile); err != nil || !slices.Equal(n.Left.VNIs, []uint32{w.vni}) {
 		t.Errorf("the next daemon: %+v, %v; want to be told of VNI %d", n, err, w.vni)
 	} else {
-		n.release()
+		n.Release()
 	}
 	if w.log.count("msg=stats") != 1 || w.log.count("rx_packets=4") != 1 || w.log.count("msg=stopped") != 1 {
 		t.Error("the log does not end with the statistics")
@@ -89,7 +91,7 @@ func TestNetworkChange(t *testing.T) {
 		}
 		c.Release()
 	}
-	if b, err := os.ReadFile(nodePath(w.cfg.SubnetFile)); err != nil || strings.Count(string(b), "vni ") != 1 {
+	if b, err := os.ReadFile(nodefile.Path(w.cfg.SubnetFile)); err != nil || strings.Count(string(b), "vni ") != 1 {
 		t.Errorf("node file: %s, %v; want the VNI of this session only", b, err)
 	}
 }
@@ -161,8 +163,32 @@ func TestDataplaneDies(t *testing.T) {
 	if _, n := w.store(); n != 1 {
 		t.Errorf("%d stores, want one that stays open", n)
 	}
-	if w.log.count("session ended: starting it again") < 2 || w.log.count("after=") < 2 {
-		t.Error("the pauses are not logged")
+	if n := w.log.count("session ended: "); n != 2 {
+		t.Errorf("%d faults are logged, want 2", n)
+	}
+}
+
+// TestOverlayAfterALongWait: an overlay that could not be opened is tried again less and less often, however long the
+// session had waited for its config, and that is logged once.
+func TestOverlayAfterALongWait(t *testing.T) {
+	t.Parallel()
+	w := readyWorld(t)
+	w.locked(func() { w.refuse = errDown })
+	w.memory("").SetDown(errDown)
+	w.forward().die <- errors.New("sockets have died")
+	w.await("waiting", func() bool { return w.log.count("waiting for the network config") > 0 })
+	waited := time.Now()
+	w.await("waiting for long", func() bool { return time.Since(waited) > time.Second })
+	w.memory("").SetDown(nil)
+	w.await("refused", func() bool { return w.opens() >= 3 })
+	var said []string
+	for line := range strings.Lines(w.log.text()) {
+		if strings.Contains(line, "open dataplane: down") {
+			said = append(said, line)
+		}
+	}
+	if len(said) != 1 || !strings.Contains(said[0], "trying again until the overlay works") {
+		t.Errorf("logged %q", said)
 	}
 }
 

@@ -9,17 +9,17 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
-	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 )
 
-// The test binary is also another process that claims a subnet file, or asks for who has it.
+// The test binary is also another process that claims a subnet file, or drains.
 const (
 	asHolder  = "OVERLAYD_TEST_HOLD" // its value: the subnet file
-	asAsker   = "OVERLAYD_TEST_ASK"
 	asDrainer = "OVERLAYD_TEST_DRAIN"
 )
 
@@ -28,11 +28,6 @@ const inNamespace = "OVERLAYD_TEST_IN_NAMESPACE" // set: the tests run in a netw
 func TestMain(m *testing.M) {
 	if file := os.Getenv(asHolder); file != "" {
 		hold(file)
-		os.Exit(0)
-	}
-	if file := os.Getenv(asAsker); file != "" {
-		pid, held, err := running(file)
-		fmt.Println(pid, held, err)
 		os.Exit(0)
 	}
 	if file := os.Getenv(asDrainer); file != "" {
@@ -79,39 +74,7 @@ func rerun() int {
 // hold claims a subnet file, reports that on standard output, and ends with standard input.
 func hold(file string) {
 	signal.Ignore(unix.SIGUSR1)
-	_, err := claimNode(file)
+	_, err := nodefile.Claim(file)
 	fmt.Println(os.Getpid(), err)
 	bufio.NewReader(os.Stdin).ReadByte()
-}
-
-// other runs this test binary with a variable set, and returns the first line that it prints and
-// what ends it.
-func other(t *testing.T, variable, value string, change ...func(*exec.Cmd)) (line string, end func()) {
-	t.Helper()
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), variable+"="+value)
-	for _, c := range change {
-		c(cmd)
-	}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	end = func() {
-		in.Close()
-		cmd.Wait()
-	}
-	t.Cleanup(end)
-	line, err = bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatalf("read what %s printed: %v", variable, err)
-	}
-	return strings.TrimSpace(line), end
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/cmd/internal/claim"
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/dataplane/underlay"
@@ -26,18 +27,21 @@ type Network struct {
 	log        *slog.Logger
 	subnetFile string
 	node       control.Node
-	file       *nodeFile     // claim of subnetFile
-	device     *claim.Device // of the last session's device: kept while no other is wanted
-	claimed    atomic.Bool   // a device was claimed, since the subnet file was
+	file       *nodefile.File // claim of subnetFile
+	device     *claim.Device  // of the last session's device: kept while no other is wanted
+	claimed    atomic.Bool    // a device was claimed, since the subnet file was
 
 	store    control.Store      // nil while it is closed
 	iface    underlay.Interface // of the current session
 	chosenBy underlay.Options   // what chose it
-	left     leftovers          // of the last session, even if that was another process's
+	left     nodefile.Left      // of the last session, even if that was another process's
 	opened   bool               // an overlay was open once: from now on nothing ends serve
 	refused  refusal
+	retry    pace.Backoff // after a session whose overlay failed
+	notices  pace.Notices // of these, and of what each session may meet again
 
 	snapshot atomic.Pointer[snapshot] // never nil
+	sessions atomic.Uint64            // that were opened
 }
 
 // refusal is a network config that no dataplane here can carry, and why.
@@ -61,7 +65,8 @@ func (r refusal) of(c control.Network) error {
 
 // newNetwork returns a network that the daemon is expected to serve from now on.
 func (d *Daemon) newNetwork(name string) *Network {
-	n := &Network{daemon: d, cfg: &d.cfg, name: name, log: d.cfg.Log, subnetFile: d.cfg.subnetFileOf(name)}
+	n := &Network{daemon: d, cfg: &d.cfg, name: name, log: d.cfg.Log, subnetFile: d.cfg.subnetFileOf(name),
+		retry: pace.Backoff{Low: 100 * time.Millisecond, High: retryPeriod}}
 	if name != "" {
 		n.log = d.cfg.Log.With("network", name)
 	}
@@ -75,20 +80,22 @@ func (n *Network) attrs(err error) []any { return n.cfg.attrs(n.name, err) }
 
 // claim makes the subnet file this process's, and learns the node's ID from the file beside it.
 func (n *Network) claim() (err error) {
-	n.node = control.Node{ID: newNodeID(), Name: n.cfg.Hostname, Process: n.daemon.process}
-	n.file, err = claimNode(n.subnetFile)
+	n.node = control.Node{ID: nodefile.NewID(), Name: n.cfg.Hostname}
+	n.node.Process, n.node.Handed = n.daemon.estate.Identity()
+	n.file, err = nodefile.Claim(n.subnetFile, n.daemon.estate.TakeNamed(nodefile.LockName(n.subnetFile))...)
 	switch {
-	case errors.As(err, new(*RunningError)):
+	case errors.As(err, new(*nodefile.RunningError)):
 		return err
 	case err != nil:
 		n.log.Warn("no node file: drain and cleanup cannot see this daemon, and after a crash its address is free only when its record has expired", "err", err)
 	default:
-		n.node.ID, n.left = n.file.id, n.file.left
+		n.node.ID, n.left = n.file.ID, n.file.Left
+		n.settleFile()
 	}
 	return nil
 }
 
-// stopped is called at the end of the process, while the network has its claims.
+// stopped is called at the end of the process, while the network still has the claim of its device.
 func (n *Network) stopped() {
 	if n.cfg.Rules.Remove && n.claimed.Load() {
 		n.removeRules()
@@ -97,14 +104,16 @@ func (n *Network) stopped() {
 
 // release gives up the claims, after the last session has ended.
 func (n *Network) release() {
+	n.closeStore()
 	n.releaseDevice()
 	n.claimed.Store(false) // the others wait for it again
-	n.file.release()
+	n.file.Release()
 }
 
 // serve runs one session after the other until ctx ends. Only the first may end it, and only if
 // this machine lacks the interface or the dataplane: later it waits for whatever broke, such as an
-// underlay link that somebody deleted.
+// underlay link that somebody deleted. Any session ends it if another host lives that has the node file
+// and the address of this one (control.ErrCloned): people must say which of the two is the node.
 func (n *Network) serve(ctx context.Context) error {
 	defer n.closeStore()
 	again := pace.Backoff{Low: 500 * time.Millisecond, High: 30 * time.Second}
@@ -120,6 +129,8 @@ func (n *Network) serve(ctx context.Context) error {
 			return nil
 		case n.daemon.draining():
 			return n.giveBack(ctx, err)
+		case errors.Is(err, control.ErrCloned):
+			return err
 		case errors.Is(err, errUnfit):
 			continue // waitForConfig logs the reason
 		case !n.opened && !changedInStore(err):
@@ -152,12 +163,38 @@ func (n *Network) pause(again *pace.Backoff, lasted time.Duration, err error) ti
 		}
 		return again.Next()
 	}
+	if o := (overlayError{}); errors.As(err, &o) {
+		return n.pauseOfOverlay(o.lasted, err)
+	}
 	if lasted > again.High {
 		again.Reset()
 	}
 	pause := again.Next()
 	n.log.Error("session ended: starting it again", append(n.attrs(err), "after", pause)...)
 	return pause
+}
+
+// overlayError is a fault of the overlay on this host, and not of the store. It has a shorter pause (pauseOfOverlay).
+type overlayError struct {
+	error
+	lasted time.Duration // since it was opened; 0: it was not
+}
+
+// Unwrap returns the fault itself.
+func (e overlayError) Unwrap() error { return e.error }
+
+// pauseOfOverlay returns how long to wait after the overlay failed. If the session lasted, as when somebody has
+// deleted the device, the next one begins at once. If not, the pause is short: the obstacle may go at any time.
+func (n *Network) pauseOfOverlay(lasted time.Duration, err error) time.Duration {
+	if lasted > time.Second {
+		n.retry.Reset()
+		n.log.Error("session ended: starting it again", n.attrs(err)...)
+		return 0
+	}
+	if due, _ := n.notices.Due(time.Now(), pace.Notice{Key: "overlay", Text: err.Error()}); len(due) > 0 {
+		n.log.Error("session ended: trying again until the overlay works", n.attrs(err)...)
+	}
+	return n.retry.Next()
 }
 
 // giveBack ends a drain: the subnet is nobody's, so its file goes. If the session ended before it

@@ -2,6 +2,8 @@ package node
 
 import (
 	"errors"
+	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -81,3 +83,33 @@ type closingStore struct {
 }
 
 func (s *closingStore) Close() error { s.closed = true; return nil }
+
+// TestPauseOfOverlay: an overlay that worked is opened again at once, however often that happens; one that
+// does not work is tried again every other second at the latest, and that is logged once.
+func TestPauseOfOverlay(t *testing.T) {
+	d := newTestDaemon(false)
+	var log logBuffer
+	d.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	n := d.newNetwork("")
+	again := pace.Backoff{Low: 500 * time.Millisecond, High: 30 * time.Second}
+	broken := func(lasted time.Duration) error {
+		return fmt.Errorf("session: %w", overlayError{errors.New("device deleted"), lasted})
+	}
+	for range 20 {
+		if got := n.pause(&again, 5*time.Second, broken(5*time.Second)); got != 0 {
+			t.Errorf("after 5 s: %s", got)
+		}
+	}
+	for i := range 20 {
+		// Before it was opened, the session may have waited for a config.
+		if got := n.pause(&again, time.Minute, broken(time.Duration(i%2)*10*time.Millisecond)); got == 0 || got > 2*time.Second {
+			t.Errorf("in vain: %s", got)
+		}
+	}
+	if got := n.pause(&again, time.Minute, errors.New("store")); got > 700*time.Millisecond {
+		t.Errorf("another fault: %s", got)
+	}
+	if log.count("starting it again") != 21 || log.count("trying again until") != 1 {
+		t.Errorf("log:\n%s", log.text())
+	}
+}

@@ -10,6 +10,8 @@ import (
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
+	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
@@ -23,7 +25,13 @@ func (d *Daemon) serveNetworks(ctx context.Context) error {
 	}
 	defer list.Close()
 	s := serving{daemon: d, running: map[string]*runningNetwork{}}
-	defer s.group.Wait() // the networks end with ctx, or once they have drained
+	process, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	defer context.AfterFunc(ctx, func() {
+		d.ports.Still() // before the first network goes: what comes for it is for the next daemon
+		end(context.Cause(ctx))
+	})()
+	defer s.group.Wait() // the networks end with process, or once they have drained
 	inner, cancel := context.WithCancel(ctx)
 	names := list.Networks(inner)
 	defer func() {
@@ -42,7 +50,7 @@ func (d *Daemon) serveNetworks(ctx context.Context) error {
 				return nil
 			}
 			wanted := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !d.cfg.concerns(name) })
-			s.update(ctx, wanted)
+			s.update(process, wanted)
 			if d.expects.complete(); len(wanted) == 0 {
 				d.cfg.notify(sd.SdNotifyReady) // there is nothing to wait for
 			}
@@ -99,7 +107,7 @@ func (n *Network) serveWhileWanted(ctx, process context.Context) {
 	// The device stays claimed between two tries: the other networks may need it gone to come up.
 	defer n.releaseDevice()
 	defer func() {
-		if process.Err() != nil {
+		if process.Err() != nil && context.Cause(process) != errReplaced {
 			n.stopped()
 		}
 	}()
@@ -107,11 +115,13 @@ func (n *Network) serveWhileWanted(ctx, process context.Context) {
 	for {
 		err := n.claim()
 		if err == nil {
+			stop := n.daemon.serveHandover(n)
 			err = n.serve(ctx)
+			stop()
 			if process.Err() == nil && ctx.Err() != nil {
 				n.remove(process)
 			}
-			n.file.release()
+			n.file.Release()
 		}
 		if ctx.Err() != nil || n.daemon.draining() {
 			if err != nil {
@@ -131,8 +141,10 @@ func (n *Network) serveWhileWanted(ctx, process context.Context) {
 // network that comes back has the same subnet.
 func (n *Network) remove(ctx context.Context) {
 	n.removeLeft(ctx)
-	n.remember(leftovers{})
-	if err := os.Remove(n.subnetFile); err != nil && !errors.Is(err, os.ErrNotExist) {
-		n.log.Error("cannot remove subnet file", "err", err)
+	n.remember(nodefile.Left{})
+	for _, file := range [...]string{n.subnetFile, controller.LeasesFile(n.subnetFile)} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			n.log.Error("cannot remove a file of the network", "err", err)
+		}
 	}
 }

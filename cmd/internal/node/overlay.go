@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,32 +12,37 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
 // Overlay is everything that carries one network on this host: a list of parts. Their order is
 // the order in which they are opened, synced and run; they are pruned and closed in the reverse one.
-// For control it is one thing, a control.Overlay.
+// For control it is one thing, a controller.Overlay.
 type Overlay struct {
 	log     *slog.Logger
 	parts   []*slot
 	forward *forwarding   // one of parts; nil: this overlay carries no packets
 	again   chan struct{} // somebody asks for a Sync of all parts
 	retry   pace.Backoff  // of such a Sync
+	notices pace.Notices  // of its failures
 
 	mu   sync.Mutex // one Sync at a time
 	last *dataplane.Wanted
 
 	closed sync.Once
 
-	reached atomic.Pointer[dataplane.Wanted] // what forward, or without it nobody, was last given; nil before that
+	reached atomic.Pointer[dataplane.Wanted] // what forward was last given; without it, what the last part left; nil before that
 }
+
+// retryPeriod is the time, before jitter, between two tries of what an obstacle on this host keeps from working:
+// the obstacle may have gone.
+const retryPeriod = 1500 * time.Millisecond
 
 // openOverlay opens the parts in their order. attrs returns the attributes of a log line about an error.
 func openOverlay(log *slog.Logger, attrs func(error) []any, specs []partSpec) (*Overlay, error) {
-	o := &Overlay{log: log, again: make(chan struct{}, 1), retry: pace.Backoff{Low: time.Second, High: 30 * time.Second}}
+	o := &Overlay{log: log, again: make(chan struct{}, 1), retry: pace.Backoff{Low: time.Second, High: retryPeriod}}
 	for _, spec := range specs {
 		s := &slot{spec: spec, log: log, attrs: attrs}
 		if err := s.open(); err != nil {
@@ -53,7 +57,7 @@ func openOverlay(log *slog.Logger, attrs func(error) []any, specs []partSpec) (*
 	return o, nil
 }
 
-// VTEPs implements control.Overlay.
+// VTEPs implements controller.Overlay.
 func (o *Overlay) VTEPs() []dataplane.VTEP {
 	if o.forward == nil {
 		return nil
@@ -61,7 +65,7 @@ func (o *Overlay) VTEPs() []dataplane.VTEP {
 	return o.forward.VTEPs()
 }
 
-// Sync implements control.Overlay.
+// Sync implements controller.Overlay.
 func (o *Overlay) Sync(ctx context.Context, w dataplane.Wanted) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -137,9 +141,10 @@ func (o *Overlay) resync(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			pause := o.retry.Next()
-			o.log.Warn("resync failed: trying again", "err", err, "after", pause)
-			timer = time.After(pause)
+			timer = time.After(o.retry.Next())
+			if due, _ := o.notices.Due(time.Now(), pace.Notice{Key: "resync", Text: err.Error()}); len(due) > 0 {
+				o.log.Warn("resync failed: trying again until it works", "err", err)
+			}
 			continue
 		case len(peers) > 0:
 			o.log.Warn("resync: peers cannot be reached", "peers", len(peers), "first", peers[0])
@@ -159,38 +164,11 @@ func (o *Overlay) syncLast(ctx context.Context) (peers []*dataplane.PeerError, e
 }
 
 // mode returns the mode of the part that forwards; empty without one.
-func (o *Overlay) mode() Mode {
+func (o *Overlay) mode() fit.Mode {
 	if o.forward == nil {
 		return ""
 	}
 	return o.forward.mode
-}
-
-// markDirect returns peers with those marked that a direct route leads to. It changes no peer of
-// its argument.
-func (o *Overlay) markDirect(peers []control.PeerStatus) []control.PeerStatus {
-	w := o.reached.Load()
-	if w == nil {
-		return peers
-	}
-	direct := map[netip.Prefix]bool{}
-	for _, p := range w.Peers {
-		for _, subnet := range p.Subnets {
-			if p.Direct {
-				direct[subnet] = true
-			}
-		}
-	}
-	if len(direct) == 0 {
-		return peers
-	}
-	peers = slices.Clone(peers)
-	for i := range peers {
-		if peers[i].State == control.PeerUp && direct[peers[i].Subnet] {
-			peers[i].State = control.PeerDirect
-		}
-	}
-	return peers
 }
 
 // Status returns how the parts are, in their order.

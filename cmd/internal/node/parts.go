@@ -9,11 +9,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/hostroute"
+	"github.com/overlayd/overlayd/dataplane/inherit"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
+	"github.com/overlayd/overlayd/dataplane/sysctl"
 	"github.com/overlayd/overlayd/dataplane/userspace"
 	"github.com/overlayd/overlayd/encap"
 )
@@ -31,6 +34,9 @@ func (s *Session) parts(mtu int) []partSpec {
 	specs := []partSpec{
 		{name: RulesPart, open: s.openRules, lack: noRules},
 		{name: "direct routes", open: s.openRoutes},
+	}
+	if s.config.Backend.Type != control.BackendAlloc {
+		specs = append(specs, partSpec{name: "settings", open: s.openSettings})
 	}
 	if !s.config.Backend.IsVXLAN() {
 		return specs // nothing is forwarded but by routes (host-gw), or not at all (alloc)
@@ -51,11 +57,22 @@ func (s *Session) openRules() (dataplane.Part, error) {
 		Forward:     c.Forward,
 		RandomFully: !c.KeepPorts,
 		Resync:      c.Resync,
+		Deaf:        s.network.cfg.Deaf,
 	})
 	if err != nil {
 		return nil, err // not r: a nil *masq.Rules makes an interface that is not nil
 	}
 	return r, nil
+}
+
+// openSettings opens the kernel's settings that forwarding relies on.
+func (s *Session) openSettings() (dataplane.Part, error) {
+	c := sysctl.Config{Log: s.network.log, VNI: s.config.Backend.VNI, IPv4: s.config.EnableIPv4, IPv6: s.config.EnableIPv6, Deaf: s.network.cfg.Deaf}
+	k, err := sysctl.Open(c)
+	if err != nil {
+		return nil, err
+	}
+	return k, nil
 }
 
 // openRoutes opens the direct and blackhole routes. The part is there even if the config wants none of
@@ -68,6 +85,7 @@ func (s *Session) openRoutes() (dataplane.Part, error) {
 		Only:      only,
 		Blackhole: s.network.cfg.Rules.Blackhole,
 		Resync:    s.network.cfg.Rules.Resync,
+		Deaf:      s.network.cfg.Deaf,
 	})
 	if err != nil {
 		return nil, err
@@ -78,7 +96,7 @@ func (s *Session) openRoutes() (dataplane.Part, error) {
 // forwarding is the part that carries the packets.
 type forwarding struct {
 	dataplane.Dataplane
-	mode     Mode
+	mode     fit.Mode
 	shared   *userspace.Port // with other networks; nil: it has its own
 	giveBack func()          // of shared
 	quit     func()          // ends Run before its context ends
@@ -86,7 +104,7 @@ type forwarding struct {
 	ended    chan struct{}   // closed when Run has returned
 }
 
-func newForwarding(d dataplane.Dataplane, mode Mode, shared *userspace.Port, giveBack func()) *forwarding {
+func newForwarding(d dataplane.Dataplane, mode fit.Mode, shared *userspace.Port, giveBack func()) *forwarding {
 	quitted := make(chan struct{})
 	return &forwarding{d, mode, shared, giveBack, sync.OnceFunc(func() { close(quitted) }), quitted, make(chan struct{})}
 }
@@ -122,15 +140,15 @@ var errUnfit = errors.New("network config")
 // real, device and all; whatever refuses that is the reason to take the userspace one.
 func (s *Session) openForwarding(mtu int) (dataplane.Part, error) {
 	mode := s.network.cfg.Mode
-	if mode == Userspace {
+	if mode == fit.Userspace {
 		return s.openUserspace(mtu)
 	}
 	c := s.config
-	k, err := kernel.Open(s.kernelConfig(mtu))
+	k, err := s.openKernel(mtu)
 	switch {
 	case err == nil:
-		return newForwarding(k, Kernel, nil, func() {}), nil
-	case mode == Kernel:
+		return newForwarding(k, fit.Kernel, nil, func() {}), nil
+	case mode == fit.Kernel:
 		return nil, err
 	case c.Backend.GBP || c.Backend.Learning:
 		return nil, fmt.Errorf("%w: GBP and Learning need the kernel dataplane, which does not work here: %w", errUnfit, err)
@@ -141,6 +159,19 @@ func (s *Session) openForwarding(mtu int) (dataplane.Part, error) {
 		return nil, fmt.Errorf("neither dataplane works: kernel: %w; userspace: %w", err, uerr)
 	}
 	return u, nil
+}
+
+// openKernel opens the kernel dataplane, which needs the UDP port that another daemon may have handed over. In auto
+// mode that is kept if the kernel has no vxlan.
+func (s *Session) openKernel(mtu int) (*kernel.Dataplane, error) {
+	n := s.network
+	if n.daemon.estate.Has(inherit.IsTraffic) {
+		if err := kernel.Available(); err != nil && n.cfg.Mode == fit.Auto {
+			return nil, err
+		}
+		n.daemon.estate.Drop("the kernel dataplane needs the UDP port", inherit.IsTraffic)
+	}
+	return kernel.Open(s.kernelConfig(mtu))
 }
 
 // kernelConfig is what the kernel dataplane of the session is opened with.
@@ -154,6 +185,7 @@ func (s *Session) kernelConfig(mtu int) kernel.Config {
 		MTU:       mtu,
 		GBP:       c.Backend.GBP,
 		Learning:  c.Backend.Learning,
+		Deaf:      s.network.cfg.Deaf,
 	}
 }
 
@@ -171,12 +203,14 @@ func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
 		DF:          n.cfg.DF,
 		AnyPeerFrom: n.cfg.AnyPeerFrom,
 		LogAttrs:    n.attrs,
+		Deaf:        n.cfg.Deaf,
 	}
+	config.Inherited, config.Unfit = n.takeInherited(config.VNI)
 	giveBack, open := func() {}, userspace.Open
 	var err error
 	if n.cfg.several() {
 		open = n.openBesideOthers
-		if config.Shared, giveBack, err = n.daemon.ports.take(config, n.cfg.Log); err != nil {
+		if config.Shared, giveBack, err = n.daemon.ports.Take(config, n.cfg.Log); err != nil {
 			return nil, err
 		}
 	}
@@ -185,5 +219,5 @@ func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
 		giveBack()
 		return nil, err
 	}
-	return newForwarding(d, Userspace, config.Shared, giveBack), nil
+	return newForwarding(d, fit.Userspace, config.Shared, giveBack), nil
 }

@@ -16,6 +16,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
+	"github.com/overlayd/overlayd/cmd/internal/processtest"
+	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
 )
 
@@ -170,7 +173,7 @@ func TestNetworkThatGoes(t *testing.T) {
 	l.names <- []string{"red", "blue"}
 	w.await("ready", func() bool { return w.names() == "blue red" && w.daemon.Ready() })
 	red, blue := filepath.Join(w.cfg.SubnetDir, "red.env"), filepath.Join(w.cfg.SubnetDir, "blue.env")
-	if got := SubnetFilesIn(w.cfg.SubnetDir); !slices.Equal(got, []string{blue, red}) {
+	if got := nodefile.SubnetFilesIn(w.cfg.SubnetDir); !slices.Equal(got, []string{blue, red}) {
 		t.Errorf("subnet files %q", got)
 	}
 	began := w.daemon.Status()[0].SessionStart
@@ -216,79 +219,48 @@ func TestNetworksThatOverlap(t *testing.T) {
 	w.await("served", func() bool { return w.names() == "blue" && w.daemon.Ready() })
 }
 
-// server is a process that a daemon runs.
+// server stands for a process that a daemon runs.
 type server struct {
-	died    chan error
 	refuse  error // of Stop
 	stopped int
 }
 
-func (s *server) Err() <-chan error { return s.died }
-func (s *server) Stop() error       { s.stopped++; return s.refuse }
+func (s *server) Status() status.Server { return status.Server{Starts: 1, Err: "down"} }
+func (s *server) Stop() error           { s.stopped++; return s.refuse }
 
-// TestEmbeddedEtcd: the daemon starts it before a store, stops it last, and ends if it dies.
+// TestEmbeddedEtcd: the daemon starts it before a store, serves whatever becomes of it, says how it is, and stops
+// it last.
 func TestEmbeddedEtcd(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		start  error
-		cancel bool // while it starts
-		die    error
-		refuse error
-		says   string // what Run returns; empty: nil
-		logs   string
-	}{
-		{name: "all well"},
-		{name: "not started", start: errDown, says: "start embedded etcd: down"},
-		{name: "asked to stop meanwhile", start: context.Canceled, cancel: true},
-		{name: "dies", die: errDown, says: "embedded etcd died: down"},
-		{name: "does not stop", refuse: errDown, logs: "embedded etcd did not stop cleanly"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				s := &server{died: make(chan error, 1), refuse: c.refuse}
-				started := false
-				w.cfg.StartEtcd = func(context.Context) (Server, error) {
-					if c.cancel {
-						w.cancel()
-					}
-					if c.start != nil {
-						return nil, c.start
-					}
-					started = true
-					return s, nil
-				}
-				open := w.cfg.OpenStore
-				w.cfg.OpenStore = func(ctx context.Context, network string, log *slog.Logger) (control.Store, error) {
-					if !started {
-						t.Error("the store is opened before etcd runs")
-					}
-					return open(ctx, network, log)
-				}
-				l := w.several() // no network, so that nothing else ends Run
-				w.start()
-				synctest.Wait()
-				if c.start == nil {
-					l.names <- nil
-					synctest.Wait()
-				}
-				if c.die != nil {
-					s.died <- c.die
-				} else {
-					w.cancel()
-				}
-				err := w.ended()
-				if (err == nil) != (c.says == "") || err != nil && err.Error() != c.says {
-					t.Errorf("ended with %v, want %q", err, c.says)
-				}
-				if want := map[bool]int{true: 1}[c.start == nil]; s.stopped != want {
-					t.Errorf("stopped %d times, want %d", s.stopped, want)
-				}
-				if c.logs != "" && w.log.count(c.logs) != 1 {
-					t.Errorf("log:\n%s", w.log.text())
-				}
-			})
-		})
+	t.Parallel()
+	needUnderlay(t)
+	for _, refuse := range []error{nil, errDown} {
+		w := newWorld(t)
+		s := &server{refuse: refuse}
+		started := false
+		w.cfg.StartEtcd = func(context.Context) Server { started = true; return s }
+		open := w.cfg.OpenStore
+		w.cfg.OpenStore = func(ctx context.Context, network string, log *slog.Logger) (control.Store, error) {
+			if !started {
+				t.Error("the store is opened before etcd runs")
+			}
+			return open(ctx, network, log)
+		}
+		w.setConfig(w.config(0, ""))
+		w.start()
+		w.awaitReady()
+		if st := w.daemon.Status(); len(st) != 1 || st[0].Etcd == nil || st[0].Etcd.Err != "down" {
+			t.Errorf("status %+v", st)
+		}
+		if s.stopped > 0 {
+			t.Error("stopped too early")
+		}
+		w.cancel()
+		if err := w.ended(); err != nil || s.stopped != 1 {
+			t.Errorf("ended with %v, stopped %d times", err, s.stopped)
+		}
+		if n := w.log.count("embedded etcd did not stop cleanly"); (n == 1) != (refuse != nil) {
+			t.Errorf("log:\n%s", w.log.text())
+		}
 	}
 }
 
@@ -337,29 +309,29 @@ func TestRefusedStart(t *testing.T) {
 			w := newWorld(t)
 			var begun []string
 			w.cfg.Listen = func() (net.Listener, error) { begun = append(begun, "endpoint"); return nil, errDown }
-			w.cfg.StartEtcd = func(context.Context) (Server, error) { begun = append(begun, "etcd"); return nil, errDown }
+			w.cfg.StartEtcd = func(context.Context) Server { begun = append(begun, "etcd"); return nil }
 			w.cfg.OpenStore = func(context.Context, string, *slog.Logger) (control.Store, error) {
 				begun = append(begun, "store")
 				return nil, errDown
 			}
 			want := []string{"endpoint"}
 			if name == "subnet file" {
-				other(t, asHolder, w.cfg.SubnetFile)
+				processtest.Run(t, asHolder, w.cfg.SubnetFile)
 				want = nil
 			}
 			w.start()
 			err := w.ended()
-			if running := errors.As(err, new(*RunningError)); running != (name == "subnet file") || !running && !errors.Is(err, errDown) {
+			if running := errors.As(err, new(*nodefile.RunningError)); running != (name == "subnet file") || !running && !errors.Is(err, errDown) {
 				t.Errorf("ended with %v", err)
 			}
 			if !slices.Equal(begun, want) {
 				t.Errorf("begun %q, want %q", begun, want)
 			}
 			if name != "subnet file" {
-				if n, err := claimNode(w.cfg.SubnetFile); err != nil {
+				if n, err := nodefile.Claim(w.cfg.SubnetFile); err != nil {
 					t.Errorf("the claim is left: %v", err)
 				} else {
-					n.release()
+					n.Release()
 				}
 			}
 		})

@@ -9,9 +9,11 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
-	"github.com/overlayd/overlayd/dataplane/rtnl"
+	"github.com/overlayd/overlayd/control/controller"
+	"github.com/overlayd/overlayd/dataplane/inherit"
 	"github.com/overlayd/overlayd/dataplane/subnetfile"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
@@ -25,7 +27,7 @@ type Session struct {
 	iface      underlay.Interface
 	began      time.Time
 	overlay    *Overlay
-	controller *control.Controller
+	controller *controller.Controller
 }
 
 // runSession waits for a usable network config, chooses the underlay, opens the overlay for both
@@ -37,14 +39,14 @@ func (n *Network) runSession(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if n.iface == (underlay.Interface{}) { // a drain that comes before there is a config gives back what these publish
+	if n.iface == (underlay.Interface{}) { // a drain before there is a config gives back the leases of these addresses
 		n.node.PublicIP, n.node.PublicIPv6 = first.IPv4.Public, first.IPv6.Public
 	}
 	config, err := n.waitForConfig(ctx)
 	if err != nil {
 		return err
 	}
-	giveBack, err := n.daemon.served.add(n.name, config)
+	giveBack, err := n.daemon.served.Add(n.name, config)
 	if err != nil {
 		return err
 	}
@@ -52,24 +54,26 @@ func (n *Network) runSession(ctx context.Context) error {
 	if err := n.takeDevice(ctx, config); err != nil {
 		return err
 	}
-	if config.Backend.Type != control.BackendAlloc {
-		rtnl.EnableForwarding(n.log, config.EnableIPv4, config.EnableIPv6)
-	}
-	if n.node.Underlay, err = readNeeds(ctx, n.iface, n.cfg.StoreHosts); err != nil {
+	defer n.forgetFiles(config) // after the overlay was closed
+	if n.node.Underlay, err = fit.Needs(ctx, n.iface, n.cfg.StoreHosts); err != nil {
 		n.log.Warn("the gateways of this host are not known: a subnet that holds one is not refused", "err", err)
 	}
 	s := &Session{network: n, config: config, iface: n.iface, began: time.Now()}
-	mtu := overlayMTU(config, n.iface)
+	mtu := fit.MTU(config, n.iface)
 	s.overlay, err = openOverlay(n.log, n.attrs, n.daemon.parts(s, mtu))
 	if errors.Is(err, errUnfit) {
 		n.refused = refusal{config, err, time.Now()}
 		return err
 	}
 	if err != nil {
-		return fmt.Errorf("open dataplane: %w", err)
+		return overlayError{error: fmt.Errorf("open dataplane: %w", err)}
 	}
 	defer s.overlay.Close()
 	n.opened = true
+	if !n.cfg.several() {
+		n.daemon.estate.Drop("the network config is another one", inherit.IsTraffic)
+	}
+	n.sessions.Add(1)
 	s.logBackend(mtu)
 	err = s.run(ctx, mtu)
 	n.log.Info("stats", statsAttrs(s.overlay)...)
@@ -94,32 +98,39 @@ func (s *Session) logBackend(mtu int) {
 	}
 }
 
-// run runs what the session consists of until ctx ends or one of it does.
+// run runs the overlay, the controller and what watches for changes, until ctx ends or one of them does.
 func (s *Session) run(ctx context.Context, mtu int) error {
 	n := s.network
 	ready := make(chan struct{})
 	s.controller = n.newController(s.config, mtu, s.overlay, func() { close(ready) })
 	n.publish(snapshot{session: s})
+	opened := time.Now()
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.overlay.Run(ctx) })
+	group.Go(func() error {
+		if err := s.overlay.Run(ctx); err != nil {
+			return overlayError{err, time.Since(opened)}
+		}
+		return nil
+	})
 	group.Go(func() error { return s.controller.Run(ctx) })
 	group.Go(func() error { return s.tellReady(ctx, ready) })
+	group.Go(func() error { return s.leaveFiles(ctx, ready) })
 	group.Go(func() error { return s.drainOnRequest(ctx) })
 	group.Go(func() error { return s.watchChanges(ctx) })
+	group.Go(func() error { return s.watchNeeds(ctx) })
+	group.Go(func() error { return s.keepFiles(ctx) })
 	return group.Wait()
 }
 
 // newController makes the controller of a session, which acquires the lease when it runs.
-func (n *Network) newController(config control.Network, mtu int, o *Overlay, ready func()) *control.Controller {
+func (n *Network) newController(config control.Network, mtu int, o *Overlay, ready func()) *controller.Controller {
 	previous, err := subnetfile.Read(n.subnetFile)
 	if err != nil {
 		n.log.Warn("previous subnet unknown", "err", err)
 	}
 	n.node.Previous = previous
-	if n.node.Former, err = n.file.publish(n.published(config)); err != nil {
-		n.log.Warn("if the address of this host changes while no daemon runs, its next owner has to wait for it", "err", err)
-	}
-	return control.New(control.Config{
+	n.node.Former, _ = n.file.Publish(n.published(config)) // settleFile tries again, and warns
+	return controller.New(controller.Config{
 		Store:           n.store,
 		Overlay:         o,
 		Node:            n.node,
@@ -130,7 +141,7 @@ func (n *Network) newController(config control.Network, mtu int, o *Overlay, rea
 		IPMasq:          n.cfg.Rules.Masquerade,
 		WorkloadAddress: n.cfg.WorkloadAddress,
 		RenewMargin:     n.cfg.RenewMargin,
-		SharedMACs:      o.mode() == Userspace,
+		SharedMACs:      o.mode() == fit.Userspace,
 		Log:             n.log,
 		Ready:           ready,
 	})

@@ -11,7 +11,7 @@ import (
 
 // snapshot is how a network is: an immutable value, replaced at every event of its session and
 // never changed, so that whoever reads it waits for nobody. What changes with every Sync is not
-// copied into it: the controller publishes that itself, as such a value (control.Status), and
+// copied into it: the controller publishes that itself, as such a value (controller.Status), and
 // Status puts both together.
 type snapshot struct {
 	session *Session // nil between two sessions
@@ -35,7 +35,7 @@ func (n *Network) isReady() bool { return !n.snapshot.Load().ready.IsZero() }
 // Status returns how the network is. It may be called at any time.
 func (n *Network) Status() status.Network {
 	s := n.snapshot.Load()
-	st := status.Network{V: status.Version, Name: n.name, Ready: !s.ready.IsZero(), ReadySince: s.ready}
+	st := status.Network{V: status.Version, Name: n.name, Sessions: n.sessions.Load(), Ready: !s.ready.IsZero(), ReadySince: s.ready}
 	if r, ok := s.store.(control.StoreReporter); ok {
 		store := r.Status()
 		st.Store = &store
@@ -73,7 +73,7 @@ func (s *Session) report(st *status.Network) {
 		st.Lease = leaseStatus(c.Lease)
 	}
 	st.LeaseFault, st.SyncFault = c.LeaseFault, c.SyncFault
-	st.Peers = s.overlay.markDirect(c.Peers)
+	st.Peers = s.overlay.markDirect(s.overlay.markFaults(c.Peers))
 	st.Rejected, st.Bad, st.Control = c.Rejected, c.Bad, c.Stats
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/pace"
@@ -84,7 +85,7 @@ func (n *Network) chooseUnderlay(ctx context.Context, config control.Network) er
 	return nil
 }
 
-// sourceOf returns the source of what leaves by e, if it is not the public address: not valid else.
+// sourceOf returns the source address of what leaves by e. It is not valid if that is the public address.
 func sourceOf(e underlay.End) netip.Addr {
 	if e.Local == e.Public {
 		return netip.Addr{}
@@ -96,8 +97,13 @@ func sourceOf(e underlay.End) netip.Addr {
 // userspace dataplane share sockets, so these are of both families; what a network does not need
 // it does not publish.
 func (n *Network) underlays(config control.Network, iface underlay.Interface) []dataplane.Underlay {
-	if n.cfg.several() && n.cfg.Mode != Kernel {
+	if n.cfg.several() && n.cfg.Mode != fit.Kernel {
 		return iface.Underlays(true, true)
 	}
 	return iface.Underlays(config.EnableIPv4, config.EnableIPv6)
+}
+
+// host is what a network config has to fit.
+func (n *Network) host() fit.Host {
+	return fit.Host{Mode: n.cfg.Mode, WorkloadAddress: n.cfg.WorkloadAddress, Underlay: n.iface}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/controltest"
@@ -64,7 +65,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, vni: 100 + vnis.Add(10), configs: make(chan struct{}, 1), memories: map[string]*controltest.Memory{}}
 	dir := t.TempDir()
 	w.cfg = Config{
-		Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Hostname: "host", Mode: Kernel,
+		Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Hostname: "host", Mode: fit.Kernel,
 		SubnetFile: filepath.Join(dir, "subnet.env"), SubnetDir: filepath.Join(dir, "networks"),
 		OpenStore: w.openStore,
 		Notify:    func(state string) { w.locked(func() { w.states = append(w.states, state) }) },

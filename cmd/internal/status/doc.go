@@ -5,11 +5,14 @@
 // Every field of [Network] has one source:
 //
 //	session_start, mode, vni, port, underlay        node.Session, which does not change while it runs
+//	sessions                                        node.Network
 //	ready, ready_since, err, err_since              the events of a session: node.snapshot
-//	mtu, lease, lease_fault, sync_fault, peers,     the controller of the session: control.Status, published
+//	mtu, lease, lease_fault, sync_fault, peers,     the controller of the session: controller.Status, published
 //	rejected, bad, control                          after every Sync and every fault
 //	state "direct" of a peer                        the Wanted that the dataplane was given last
+//	state "failed" of a peer                        the dataplane's own Status: it tries again by itself
 //	parts                                           each part's own Status, in the order of the overlay
 //	counters, shared_port                           the dataplane's Stats, and those of the UDP port that it shares
 //	store                                           the store's own Status, if it has one
+//	etcd                                            the process of the embedded etcd, if this daemon runs one: node.Server
 package status

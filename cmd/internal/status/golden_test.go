@@ -14,29 +14,32 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane"
 )
 
 // full is a network of which every field is set.
 func full() Network {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	fault := control.Fault{Reason: "lost", Err: "somebody else has it", Since: at}
+	fault := controller.Fault{Reason: "lost", Err: "somebody else has it", Since: at}
 	subnet := netip.MustParsePrefix("10.5.1.0/24")
 	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
 	return Network{
-		V: Version, Name: "red", SessionStart: at, Err: "down", ErrSince: at, Ready: true, ReadySince: at,
+		V: Version, Name: "red", SessionStart: at, Sessions: 2, Err: "down", ErrSince: at, Ready: true, ReadySince: at,
 		Mode: "kernel", VNI: 1, Port: 8472, MTU: 1450,
 		Underlay:   &Underlay{Interface: "eth0", MTU: 1500, Ends: []End{{Local: v4, Public: v4}, {Local: v6, Public: v6}}},
 		Lease:      &Lease{Key: "10.5.1.0-24", Subnets: []netip.Prefix{subnet}, VTEPs: []VTEP{{Public: v4, MAC: "02:00:00:00:00:01"}}, Expires: at},
 		LeaseFault: fault, SyncFault: fault,
-		Peers:    []control.PeerStatus{{Subnet: subnet, VTEP: v6, State: control.PeerFailed, Reason: "refused", Err: "no route", Since: at}},
-		Rejected: []control.EntryStatus{{Key: "10.5.2.0-24", Subnet: subnet, Node: netip.MustParseAddr("192.0.2.7"), Fault: fault}},
-		Bad:      []control.EntryStatus{{Key: "x", Node: netip.MustParseAddr("192.0.2.8"), Fault: fault}},
-		Control: control.Stats{Leases: 1, Bad: 2, Rejected: 3, Peers: 4, BadUpdates: 5, Syncs: 6, SyncFailures: 7,
+		Peers:    []controller.PeerStatus{{Subnet: subnet, VTEP: v6, State: controller.PeerFailed, Reason: "refused", Err: "no route", Since: at}},
+		Rejected: []controller.EntryStatus{{Key: "10.5.2.0-24", Subnet: subnet, Node: netip.MustParseAddr("192.0.2.7"), Fault: fault}},
+		Bad:      []controller.EntryStatus{{Key: "x", Node: netip.MustParseAddr("192.0.2.8"), Fault: fault}},
+		Control: controller.Stats{Leases: 1, Bad: 2, Rejected: 3, Peers: 4, BadUpdates: 5, Syncs: 6, SyncFailures: 7,
 			Renewals: 8, RenewFails: 9, Losses: 10, FileRepairs: 11, MACChanges: 12},
 		Parts: []dataplane.PartStatus{{Name: "rules", State: dataplane.StateDegraded, Err: "down", Since: at,
 			Objects: []dataplane.ObjectStatus{{Kind: "route", Wanted: 3, Have: 2, Repairs: 1, LastRepair: at}}}},
-		Store:    &control.StoreStatus{Kind: "etcd", Connected: true, Err: "down", Since: at, Revision: 7, LastAnswer: at},
+		Store: &control.StoreStatus{Kind: "etcd", Connected: true, Err: "down", Since: at, Revision: 7, LastAnswer: at,
+			Clones: []control.Clone{{Host: "vm", PublicIP: v4, Boot: "b", Since: at, Gone: at}}},
+		Etcd:     &Server{Running: true, PID: 7, Since: at, Starts: 2, Err: "down"},
 		Counters: map[string]uint64{"tx_packets": 1}, SharedPort: map[string]uint64{"rx_packets": 2},
 	}
 }
@@ -47,6 +50,7 @@ const golden = `{
  "v": 1,
  "name": "red",
  "session_start": "2026-01-02T03:04:05Z",
+ "sessions": 2,
  "err": "down",
  "err_since": "2026-01-02T03:04:05Z",
  "ready": true,
@@ -158,7 +162,23 @@ const golden = `{
   "err": "down",
   "since": "2026-01-02T03:04:05Z",
   "revision": 7,
-  "last_answer": "2026-01-02T03:04:05Z"
+  "last_answer": "2026-01-02T03:04:05Z",
+  "clones": [
+   {
+    "host": "vm",
+    "public_ip": "192.0.2.1",
+    "boot": "b",
+    "since": "2026-01-02T03:04:05Z",
+    "gone": "2026-01-02T03:04:05Z"
+   }
+  ]
+ },
+ "etcd": {
+  "running": true,
+  "pid": 7,
+  "since": "2026-01-02T03:04:05Z",
+  "starts": 2,
+  "err": "down"
  },
  "counters": {
   "tx_packets": 1

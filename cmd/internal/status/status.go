@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane"
 )
 
@@ -18,6 +19,7 @@ type Network struct {
 	Name string `json:"name,omitempty"` // empty if the daemon serves one network
 
 	SessionStart time.Time `json:"session_start,omitzero"` // zero: there is no session now
+	Sessions     uint64    `json:"sessions"`               // so far: another one begins when config or underlay change, or the device has gone
 	Err          string    `json:"err,omitempty"`          // why no session runs
 	ErrSince     time.Time `json:"err_since,omitzero"`     // when the last session ended
 	Ready        bool      `json:"ready"`
@@ -29,21 +31,31 @@ type Network struct {
 	MTU      int       `json:"mtu,omitempty"`  // of the overlay, in bytes
 	Underlay *Underlay `json:"underlay,omitempty"`
 
-	Lease      *Lease               `json:"lease,omitempty"`      // nil: this node has none now
-	LeaseFault control.Fault        `json:"lease_fault,omitzero"` // why there is none, or why it cannot be renewed now
-	SyncFault  control.Fault        `json:"sync_fault,omitzero"`  // why the last Sync failed as a whole
-	Peers      []control.PeerStatus `json:"peers,omitempty"`
+	Lease      *Lease                  `json:"lease,omitempty"`      // nil: this node has none now
+	LeaseFault controller.Fault        `json:"lease_fault,omitzero"` // why this node has no lease, or cannot renew it now
+	SyncFault  controller.Fault        `json:"sync_fault,omitzero"`  // why the last Sync failed as a whole
+	Peers      []controller.PeerStatus `json:"peers,omitempty"`
 
-	Rejected []control.EntryStatus  `json:"rejected,omitempty"` // leases that are not used
-	Bad      []control.EntryStatus  `json:"bad,omitempty"`      // entries of the store that cannot be read
-	Control  control.Stats          `json:"control"`
-	Parts    []dataplane.PartStatus `json:"parts,omitempty"` // in their order
-	Store    *control.StoreStatus   `json:"store,omitempty"`
-	Counters map[string]uint64      `json:"counters,omitempty"` // of the dataplane, since it was opened: see Counters
+	Rejected []controller.EntryStatus `json:"rejected,omitempty"` // leases that are not used
+	Bad      []controller.EntryStatus `json:"bad,omitempty"`      // entries of the store that cannot be read
+	Control  controller.Stats         `json:"control"`
+	Parts    []dataplane.PartStatus   `json:"parts,omitempty"` // in their order
+	Store    *control.StoreStatus     `json:"store,omitempty"`
+	Etcd     *Server                  `json:"etcd,omitempty"`     // that this daemon runs, for all its networks; nil: none
+	Counters map[string]uint64        `json:"counters,omitempty"` // of the dataplane, since it was opened: see Counters
 
 	// SharedPort has the counters of the UDP port that several networks share: what arrived there
 	// before it was known for which of them. Empty if this network has a port of its own.
 	SharedPort map[string]uint64 `json:"shared_port,omitempty"`
+}
+
+// Server is how a server is that the daemon runs in a process of its own.
+type Server struct {
+	Running bool      `json:"running"`
+	PID     int       `json:"pid,omitempty"`  // of the process, if Running
+	Since   time.Time `json:"since,omitzero"` // when Running became what it is; zero: nothing is known yet
+	Starts  uint64    `json:"starts"`         // how often it was started
+	Err     string    `json:"err,omitempty"`  // why it does not run
 }
 
 // Underlay is the interface that carries the overlay.

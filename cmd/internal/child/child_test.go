@@ -1,0 +1,239 @@
+package child
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/cmd/internal/processtest"
+)
+
+// asParent makes this program a daemon with a child.
+const asParent = "OVERLAYD_TEST_PARENT"
+
+// The test binary is the child too: its first argument says what that does.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "child" {
+		err := Serve(context.Background(), false, children[os.Args[2]])
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "overlayd:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if os.Getenv(asParent) != "" {
+		os.Exit(parent())
+	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector's second at exit is not the child's
+	goleak.VerifyTestMain(m)
+}
+
+// children are what children do.
+var children = map[string]func(context.Context, *Parent) error{
+	"serves": func(ctx context.Context, p *Parent) error { p.Ready(); <-ctx.Done(); return nil },
+	"fails": func(_ context.Context, p *Parent) error {
+		p.Failed(&Error{"full", "no room"})
+		return errors.New("no room")
+	},
+	"refuses": func(context.Context, *Parent) error { return errors.New("no such thing") },
+	"panics":  func(_ context.Context, p *Parent) error { p.Ready(); go panic("a damaged page"); select {} },
+	"faults":  func(ctx context.Context, _ *Parent) error { var none func(context.Context) error; return none(ctx) },
+	"hangs":   func(_ context.Context, p *Parent) error { p.Ready(); return forever() },
+	"talks": func(ctx context.Context, p *Parent) error {
+		for range 100 {
+			p.Log.Warn("slow", "ms", 7, "k", "a b", "more", []int{1}, "event", "ready")
+		}
+		p.Log.Debug("unseen")
+		p.Log.Warn(strings.Repeat("x", 3*maxLine))
+		fmt.Println("no record")
+		p.Log.Info("last")
+		p.Ready()
+		<-ctx.Done()
+		return nil
+	},
+}
+
+// buffer is a log.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) text() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// run starts a child that does one of children, and later the next.
+func run(t *testing.T, does ...string) (*Process, *buffer) {
+	log := new(buffer)
+	n := 0
+	p := Start(Config{
+		Name: "part",
+		Args: func(*Error, int) []string { n++; return []string{"child", does[min(n, len(does))-1]} },
+		Log:  slog.New(slog.NewTextHandler(log, nil)),
+		Fix: func(err error) string {
+			if e := new(Error); errors.As(err, &e) && e.Reason == "full" {
+				return "make room"
+			}
+			return ""
+		},
+	})
+	stop := sync.OnceFunc(func() { p.Stop() })
+	t.Cleanup(stop)
+	return p, log
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+// A child that ends is named once with why and the remedy, and another one is started until it works.
+func TestStartedAgain(t *testing.T) {
+	for does, want := range map[string][]string{
+		"fails":   {`err="no room"`, `fix="make room"`},
+		"refuses": {`err="overlayd: no such thing"`},
+		"panics":  {`err="panic: a damaged page`},
+		"faults":  {`err="panic: runtime error: invalid memory address`},
+	} {
+		t.Run(does, func(t *testing.T) {
+			t.Parallel()
+			p, log := run(t, does, does, does, "serves")
+			<-p.First()
+			eventually(t, "a child that works", func() bool { s := p.Status(); return s.Running && s.Starts == 4 })
+			if s := p.Status(); s.Err != "" || s.Since.IsZero() {
+				t.Errorf("status %+v", s)
+			}
+			if err := p.Stop(); err != nil {
+				t.Error(err)
+			}
+			text := log.text()
+			for _, w := range append(want, "level=ERROR", "part runs") {
+				if !strings.Contains(text, w) {
+					t.Errorf("the log lacks %s:\n%s", w, text)
+				}
+			}
+			if n := strings.Count(text, "does not run"); n != 1 {
+				t.Errorf("reported %d times:\n%s", n, text)
+			}
+		})
+	}
+}
+
+// A child that is killed is replaced within a second.
+func TestKilled(t *testing.T) {
+	p, _ := run(t, "serves")
+	<-p.First()
+	for range 3 {
+		starts := p.Status().Starts
+		unix.Kill(p.Status().PID, unix.SIGKILL)
+		began := time.Now()
+		eventually(t, "another child", func() bool { s := p.Status(); return s.Running && s.Starts > starts })
+		t.Logf("after %s", time.Since(began))
+	}
+}
+
+// What the child logs comes once for each text, with its attributes, and long lines are no obstacle.
+func TestLog(t *testing.T) {
+	p, log := run(t, "talks")
+	<-p.First()
+	p.Stop()
+	text := log.text()
+	if n := strings.Count(text, `level=WARN msg=slow ms=7 k="a b" more=[1] event=ready`); n != 1 {
+		t.Errorf("%d times:\n%s", n, text)
+	}
+	for want, n := range map[string]int{"msg=last": 1, "unseen": 0, `msg="part printed" line="{`: 1, "no record": 0, "part runs": 1} {
+		if got := strings.Count(text, want); got != n {
+			t.Errorf("%s: %d times, want %d:\n%.2000s", want, got, n, text)
+		}
+	}
+}
+
+// Signals to all processes of the daemon leave the child alone; Stop ends it, or else kills it.
+func TestStop(t *testing.T) {
+	p, log := run(t, "serves")
+	<-p.First()
+	pid := p.Status().PID
+	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP} {
+		unix.Kill(pid, sig)
+	}
+	time.Sleep(50 * time.Millisecond) // for one that does end it
+	if s := p.Status(); !s.Running || s.Starts != 1 {
+		t.Errorf("status %+v:\n%s", s, log.text())
+	}
+	began := time.Now()
+	if err := p.Stop(); err != nil || time.Since(began) > time.Second {
+		t.Errorf("stopped after %s: %v", time.Since(began), err)
+	}
+	p, _ = run(t, "hangs")
+	<-p.First()
+	if err := p.Stop(); err == nil || !strings.Contains(err.Error(), "was killed") {
+		t.Errorf("one that hangs: %v", err)
+	}
+}
+
+// forever does not return. Go ends a process of which every goroutine waits for nothing: so this waits for a time.
+func forever() error {
+	for {
+		time.Sleep(time.Hour)
+	}
+}
+
+// parent runs a child until it is killed.
+func parent() int {
+	p := Start(Config{Name: "part", Args: func(*Error, int) []string { return []string{"child", "serves"} },
+		Log: slog.New(slog.DiscardHandler), Fix: func(error) string { return "" }})
+	<-p.First()
+	fmt.Println(p.Status().PID)
+	select {}
+}
+
+// When somebody kills the daemon, the child ends.
+func TestEndsWithTheDaemon(t *testing.T) {
+	var daemon *exec.Cmd
+	line, _ := processtest.Run(t, asParent, "1", func(c *exec.Cmd) { daemon = c })
+	daemon.Process.Kill()
+	eventually(t, "the child ends", func() bool {
+		stat, err := os.ReadFile(filepath.Join("/proc", line, "stat"))
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	})
+}
+
+// Whoever has no daemon is told so.
+func TestNeedsADaemon(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe", "child", "serves")
+	if out, _ := cmd.CombinedOutput(); !strings.Contains(string(out), ErrNoParent.Error()) {
+		t.Errorf("%s", out)
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	got := environment([]string{"A=1", "OVERLAYD_ETCD_PASSWORD=x", "FLANNELD_ETCD_PASSWORD=x", "NOTIFY_SOCKET=y", "B=PASSWORD"})
+	if fmt.Sprint(got) != "[A=1 B=PASSWORD]" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,235 @@
+package child
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/dataplane/pace"
+)
+
+// Config says what to run.
+type Config struct {
+	Name string // for the log, such as "embedded etcd"
+	// Args returns the arguments of this program. last is why the child before has ended, nil for the first
+	// one; times is how many have ended for that reason one after the other.
+	Args func(last *Error, times int) []string
+	Log  *slog.Logger
+	Fix  func(error) string // what to do about an error; "": nothing
+}
+
+const (
+	// The pause before another child is short enough that the part is back in five seconds after an
+	// obstacle, such as a full disk, has gone.
+	againLow, againHigh = 100 * time.Millisecond, 2 * time.Second
+	settled             = time.Minute             // a child that ran for so long has worked
+	stopPatience        = 1500 * time.Millisecond // from the end of its input to its own end
+)
+
+// Process is a part of the daemon that runs in a process of its own.
+type Process struct {
+	cfg    Config
+	cancel context.CancelFunc
+	done   chan struct{}
+	first  chan struct{} // closed when the first child is ready or has ended
+	once   sync.Once     // closes first
+
+	mu      sync.Mutex
+	status  status.Server
+	ran     bool  // a child was ready once
+	said    bool  // that none is
+	stopErr error // of the last child
+
+	failures pace.Notices
+	records  pace.Notices
+}
+
+// Start starts the child, and from then on another one whenever it has ended. Its end is no error of the daemon:
+// it is logged, and Status has it. The caller must Stop it.
+func Start(cfg Config) *Process {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Process{cfg: cfg, cancel: cancel, done: make(chan struct{}), first: make(chan struct{})}
+	go p.run(ctx)
+	return p
+}
+
+// First is closed when the first child is ready, or has ended before it was.
+func (p *Process) First() <-chan struct{} { return p.first }
+
+// Status returns how the part is. It may be called at any time.
+func (p *Process) Status() status.Server {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status
+}
+
+// Stop ends the child and waits for that. An error means that it had to be killed.
+func (p *Process) Stop() error {
+	p.cancel()
+	<-p.done
+	return p.stopErr
+}
+
+// run runs one child after the other until ctx ends.
+func (p *Process) run(ctx context.Context) {
+	defer close(p.done)
+	again := pace.Backoff{Low: againLow, High: againHigh}
+	var last *Error
+	for times := 0; ; {
+		began := time.Now()
+		err := p.runOnce(ctx, last, times)
+		if ctx.Err() != nil {
+			p.stopErr = err
+			return
+		}
+		e := asError(err)
+		if time.Since(began) > settled {
+			last, times = nil, 0
+			again.Reset()
+		}
+		if last != nil && last.Reason != e.Reason {
+			times = 0
+		}
+		last, times = e, times+1
+		p.failed(e)
+		if !pace.Sleep(ctx, again.Next(), nil) {
+			return
+		}
+	}
+}
+
+// runOnce runs one child, and returns why it has ended.
+func (p *Process) runOnce(ctx context.Context, last *Error, times int) error {
+	p.mu.Lock()
+	p.status.Starts++
+	p.mu.Unlock()
+	cmd := exec.Command("/proc/self/exe", p.cfg.Args(last, times)...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Env = environment(os.Environ())
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	errs, err := cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.cfg.Name, err)
+	}
+	var read sync.WaitGroup
+	var why *Error
+	var crash string
+	read.Go(func() { why = p.readOut(out, cmd.Process.Pid) })
+	read.Go(func() { crash = readCrash(errs) })
+	stopped := make(chan bool, 1) // whether it had to be killed
+	ended := make(chan struct{})
+	go func() { stopped <- stop(ctx, ended, in.Close, cmd.Process.Kill) }()
+	read.Wait()
+	close(ended)
+	err = cmd.Wait()
+	if killed := <-stopped; killed {
+		return fmt.Errorf("%s did not end within %s, and was killed", p.cfg.Name, stopPatience)
+	}
+	return p.why(ctx, why, crash, err)
+}
+
+// stop ends a child when ctx does, unless that has ended before, and reports whether it had to be killed.
+func stop(ctx context.Context, ended <-chan struct{}, end, kill func() error) (killed bool) {
+	select {
+	case <-ended:
+		return false
+	case <-ctx.Done():
+	}
+	_ = end() // an error would mean that the pipe is closed
+	patience := time.NewTimer(stopPatience)
+	defer patience.Stop()
+	select {
+	case <-ended:
+		return false
+	case <-patience.C:
+		_ = kill() // an error would mean that it has ended
+		return true
+	}
+}
+
+// why returns the error of a child that has ended: what it said itself, or what Go printed, or how it ended.
+func (p *Process) why(ctx context.Context, said *Error, crash string, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case said != nil:
+		return said
+	case crash != "":
+		return crashError(crash)
+	case err != nil:
+		return fmt.Errorf("%s ended: %w", p.cfg.Name, err)
+	}
+	return errors.New(p.cfg.Name + " ended by itself")
+}
+
+// failed logs that there is no child for now, once for each reason in a while.
+func (p *Process) failed(err *Error) {
+	p.mu.Lock()
+	p.noteRunning(false)
+	p.status.PID, p.status.Err = 0, err.Text
+	p.mu.Unlock()
+	due, _ := p.failures.Due(time.Now(), pace.Notice{Key: err.Reason, Text: err.stable()})
+	if len(due) > 0 {
+		attrs := []any{"err", err.Text}
+		if fix := p.cfg.Fix(err); fix != "" {
+			attrs = append(attrs, "fix", fix)
+		}
+		p.cfg.Log.Error(p.cfg.Name+" does not run: starting it again until it does; forwarding goes on", attrs...)
+		p.mu.Lock()
+		p.said = true
+		p.mu.Unlock()
+	}
+	p.once.Do(func() { close(p.first) })
+}
+
+// ready notes that the child works, and logs it the first time and after a failure that was logged.
+func (p *Process) ready(pid int) {
+	p.mu.Lock()
+	first, again, since := !p.ran, p.said, p.status.Since
+	p.noteRunning(true)
+	p.status.PID = pid
+	p.status.Err, p.ran, p.said = "", true, false
+	p.mu.Unlock()
+	switch {
+	case first:
+		p.cfg.Log.Info(p.cfg.Name+" runs", "pid", pid)
+	case again:
+		p.cfg.Log.Info(p.cfg.Name+" runs again", "pid", pid, "gap", time.Since(since).Round(time.Millisecond))
+	}
+	p.once.Do(func() { close(p.first) })
+}
+
+// noteRunning is called with mu held.
+func (p *Process) noteRunning(running bool) {
+	if p.status.Running != running || p.status.Since.IsZero() {
+		p.status.Running, p.status.Since = running, time.Now()
+	}
+}
+
+// environment leaves out what the child has no need to know: passwords, and the socket of the service manager.
+func environment(env []string) (kept []string) {
+	for _, v := range env {
+		name, _, _ := strings.Cut(v, "=")
+		if !strings.Contains(name, "PASSWORD") && name != "NOTIFY_SOCKET" {
+			kept = append(kept, v)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,224 @@
+package leftovers
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/overlayd/overlayd/cmd/internal/claim"
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
+	"github.com/overlayd/overlayd/dataplane/kernel"
+	"github.com/overlayd/overlayd/dataplane/masq"
+	"github.com/overlayd/overlayd/dataplane/subnetfile"
+)
+
+// others is what a flanneld, or whoever else was started in place of an overlayd, has made its own in the
+// network namespace of the calling thread. The alias of a device proves nothing: it outlives that.
+type others struct {
+	networks  []netip.Prefix // of flannel's traffic rules
+	flannelds []flanneld
+	files     []foreignFile
+}
+
+// foreignFile is a subnet file that overlayd has not written.
+type foreignFile struct {
+	path    string
+	subnets []netip.Prefix // none if it has not been written yet
+	mtu     int            // 0: not known
+}
+
+func readForeignFile(path, from string) (f foreignFile, err error) {
+	f.path = path
+	f.subnets, err = subnetfile.Read(from)
+	f.mtu = mtuIn(from)
+	return f, err
+}
+
+// flanneld is a running process.
+type flanneld struct {
+	pid         int
+	foreignFile // its path is as flanneld names it
+}
+
+// findOthers finds what others have made their own. The node files tell which of subnetFiles overlayd has written.
+func findOthers(subnetFiles []string, claims map[string]*nodefile.File) (o others, err error) {
+	if o.networks, err = masq.FlannelNetworks(); err != nil {
+		return o, err
+	}
+	if o.flannelds, err = findFlannelds("/proc"); err != nil {
+		return o, err
+	}
+	for _, file := range subnetFiles {
+		if claims[file].HasWritten(file) {
+			continue
+		}
+		f, err := readForeignFile(file, file)
+		if err != nil {
+			return o, err
+		}
+		o.files = append(o.files, f)
+	}
+	return o, nil
+}
+
+// use returns who else uses a device and how that shows; "" if nobody does. A device that is not a vxlan
+// device is a TUN of ours, which nobody else can use.
+func (o others) use(l netlink.Link, addrs []netip.Addr) (string, error) {
+	if l.Type() != "vxlan" {
+		return "", nil
+	}
+	var signs []string
+	who := "somebody else"
+	protocols, err := kernel.OthersRoutes(l.Attrs().Index)
+	if err != nil {
+		return "", err
+	}
+	if len(protocols) > 0 {
+		signs = append(signs, "routes of protocol "+strings.Join(protocols, ", "))
+	}
+	for _, n := range o.networks {
+		if slices.ContainsFunc(addrs, n.Contains) {
+			who, signs = "flanneld", append(signs, "traffic rules for "+n.String())
+			break
+		}
+	}
+	for _, f := range o.files {
+		if isOf(f.subnets, addrs) {
+			signs = append(signs, "subnet file "+f.path)
+		}
+	}
+	for _, f := range o.flannelds {
+		if len(f.subnets) == 0 || isOf(f.subnets, addrs) {
+			who, signs = "flanneld", append(signs, fmt.Sprintf("process %d", f.pid))
+		}
+	}
+	if len(signs) == 0 {
+		return "", nil
+	}
+	return fmt.Sprintf("%s uses it (%s)", who, strings.Join(signs, "; ")), nil
+}
+
+// isOf reports whether a device with these addresses is that of one of the subnets: it has the first
+// address of it.
+func isOf(subnets []netip.Prefix, addrs []netip.Addr) bool {
+	return slices.ContainsFunc(subnets, func(s netip.Prefix) bool { return slices.Contains(addrs, s.Masked().Addr()) })
+}
+
+// mtu returns the MTU that others have written for the device with these addresses; 0: none.
+func (o others) mtu(addrs []netip.Addr) (mtu int) {
+	files := slices.Clone(o.files)
+	for _, f := range o.flannelds {
+		files = append(files, f.foreignFile)
+	}
+	for _, f := range files {
+		if isOf(f.subnets, addrs) {
+			mtu = max(mtu, f.mtu)
+		}
+	}
+	return mtu
+}
+
+// keeps returns why a subnet file stays; "" if it is overlayd's alone.
+func (o others) keeps(file string, kept []netip.Addr) string {
+	for _, f := range o.flannelds {
+		if f.path == file {
+			return fmt.Sprintf("flanneld uses it (process %d)", f.pid)
+		}
+	}
+	if slices.ContainsFunc(o.files, func(f foreignFile) bool { return f.path == file }) {
+		return "overlayd has not written it"
+	}
+	if subnets, err := subnetfile.Read(file); err == nil && isOf(subnets, kept) {
+		return "its subnet is that of a kept device"
+	}
+	return ""
+}
+
+// ErrFlanneldRuns says that what is overlayd's to give away has become flanneld's.
+var ErrFlanneldRuns = errors.New("a flanneld has the lease of this host by now")
+
+// CheckFlanneld returns [ErrFlanneldRuns] if a flanneld that runs here has this subnet file, or a subnet in one of the
+// networks: then lease, device and file are no longer overlayd's to give away.
+func CheckFlanneld(subnetFile string, networks []netip.Prefix) error {
+	found, err := findFlannelds("/proc")
+	for _, f := range found {
+		inside := func(s netip.Prefix) bool { return slices.ContainsFunc(networks, s.Overlaps) }
+		if f.path == subnetFile || slices.ContainsFunc(f.subnets, inside) {
+			return fmt.Errorf("%w (process %d)", ErrFlanneldRuns, f.pid)
+		}
+	}
+	return err
+}
+
+// findFlannelds finds the processes of that name in the network namespace of the calling thread that are root's or
+// this user's: any other user can give a process that name, and a command line of his choice. proc is where the
+// process file system is mounted.
+func findFlannelds(proc string) (found []flanneld, err error) {
+	here, err := claim.NetNS()
+	if err != nil {
+		return nil, err
+	}
+	names, err := filepath.Glob(filepath.Join(proc, "[0-9]*", "comm"))
+	for _, name := range names {
+		dir := filepath.Dir(name)
+		if b, err := os.ReadFile(name); err != nil || string(b) != "flanneld\n" { // err: it has ended meanwhile
+			continue
+		}
+		if ns, err := claim.NetNSOf(filepath.Join(dir, "ns/net")); err != nil || ns != here || !isTrusted(dir) {
+			continue
+		}
+		var f flanneld
+		f.pid, _ = strconv.Atoi(filepath.Base(dir)) // the pattern wants digits
+		path := subnetFileOf(readList(dir, "cmdline"), readList(dir, "environ"))
+		f.foreignFile, _ = readForeignFile(path, filepath.Join(dir, "root", path)) // one that cannot be read is not known
+		found = append(found, f)
+	}
+	return found, err
+}
+
+// isTrusted reports whether a process runs for root or this user, and was started by one of them: a program with the
+// set-user-ID bit has the arguments of whoever started it.
+func isTrusted(dir string) bool {
+	b, err := os.ReadFile(filepath.Join(dir, "status")) // the owner of dir says less: root, if the process cannot be traced
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(b), "\nUid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	uids := strings.Fields(line)
+	self := strconv.Itoa(os.Geteuid())
+	return len(uids) > 0 && !slices.ContainsFunc(uids, func(uid string) bool { return uid != "0" && uid != self })
+}
+
+// readList reads a file of a process that has texts with a zero byte behind each.
+func readList(dir, name string) []string {
+	b, _ := os.ReadFile(filepath.Join(dir, name)) // without it the defaults hold
+	return strings.Split(string(b), "\x00")
+}
+
+// subnetFileOf returns the subnet file of a flanneld with these arguments and environment.
+func subnetFileOf(args, environ []string) string {
+	for i, arg := range args {
+		name, value, ok := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if name != "subnet-file" || !strings.HasPrefix(arg, "-") {
+			continue
+		}
+		if !ok && i+1 < len(args) {
+			value = args[i+1]
+		}
+		return value
+	}
+	for _, e := range environ {
+		if value, ok := strings.CutPrefix(e, "FLANNELD_SUBNET_FILE="); ok && value != "" {
+			return value
+		}
+	}
+	return "/run/flannel/subnet.env"
+}

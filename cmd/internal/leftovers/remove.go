@@ -1,0 +1,77 @@
+package leftovers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/hostroute"
+	"github.com/overlayd/overlayd/dataplane/kernel"
+	"github.com/overlayd/overlayd/dataplane/masq"
+)
+
+// Remove removes what is left, but for what somebody else has made its own, and returns in words what it
+// removed and kept. It goes on after an error.
+func Remove(ctx context.Context, l nodefile.Left) (removed, kept []string, err error) {
+	o, err := findOthers(nil, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	done, err := removeLeft(ctx, l, o)
+	return done.removed, done.kept, err
+}
+
+// removeLeft removes all of l, except what o says that others use.
+func removeLeft(ctx context.Context, l nodefile.Left, o others) (done report, err error) {
+	if len(l.Networks) > 0 {
+		err = withdrawRoutes(ctx, l.Networks)
+	}
+	if len(l.VNIs) == 0 {
+		return done, err
+	}
+	rules, merr := masq.Cleanup(ctx, l.VNIs...)
+	done.removed = append(done.removed, rules...)
+	concerns := func(name string) bool {
+		vni, ok := dataplane.DeviceVNI(name)
+		return ok && slices.Contains(l.VNIs, vni)
+	}
+	derr := withDevices(func(d *ourDevices) error {
+		if err := d.divide(concerns, o); err != nil {
+			return err
+		}
+		return errors.Join(d.remove(&done), d.leave(ctx, &done))
+	})
+	return done, errors.Join(err, merr, derr)
+}
+
+// withdrawRoutes removes the direct routes and blackholes inside networks.
+func withdrawRoutes(ctx context.Context, networks []netip.Prefix) error {
+	r, err := hostroute.Open(hostroute.Config{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	w := dataplane.Wanted{Networks: networks}
+	_, err = r.Sync(ctx, w)
+	return errors.Join(err, r.Prune(ctx, w))
+}
+
+// removeAll removes what every overlayd has left in this network namespace, except what o says that others use.
+func removeAll(ctx context.Context, o others) (done report, err error) {
+	rules, err := masq.Cleanup(ctx)
+	routes, rerr := hostroute.Cleanup()
+	done.removed = append(rules, routes...)
+	derr := withDevices(func(d *ourDevices) error {
+		if err := d.divide(func(string) bool { return true }, o); err != nil {
+			return err
+		}
+		gone, err := kernel.Cleanup(d.isKept)
+		done.removed = append(done.removed, gone...)
+		return errors.Join(err, d.leave(ctx, &done))
+	})
+	return done, errors.Join(err, rerr, derr)
+}

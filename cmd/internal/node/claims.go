@@ -1,0 +1,172 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/overlayd/overlayd/cmd/internal/claim"
+	"github.com/overlayd/overlayd/cmd/internal/leftovers"
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/masq"
+	"github.com/overlayd/overlayd/dataplane/pace"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
+)
+
+// takeDevice claims the device of the session that begins, unless it is the last one's, and removes
+// what the last session left and this one does not take over.
+func (n *Network) takeDevice(ctx context.Context, c control.Network) error {
+	vni := c.Backend.VNI
+	if n.device != nil && n.device.VNI != vni {
+		n.releaseDevice()
+	}
+	if n.device == nil {
+		if err := n.claimDevice(vni); err != nil {
+			return err
+		}
+		if n.device != nil {
+			n.removeTemporary(vni)
+		}
+	}
+	n.claimed.Store(true)
+	now := nodefile.Left{VNIs: []uint32{vni}, Networks: c.Prefixes()}
+	n.left = n.left.Without(now)
+	n.removeLeft(ctx)
+	n.remember(now)
+	return nil
+}
+
+// claimDevice claims the device of a VNI. It is no error if this host has no directory for that now: keepFiles tries again.
+func (n *Network) claimDevice(vni uint32) error {
+	c, err := n.devices().Claim(vni)
+	if errors.Is(err, claim.ErrNoDir) {
+		n.warnOnce("no claim of the overlay device: trying again. Until then nothing keeps another overlayd from serving it too", err)
+		return nil
+	}
+	if err == nil {
+		n.device = c
+		n.daemon.claimed.Add(vni)
+	}
+	return err
+}
+
+// removeTemporary removes the devices that a process which was killed was about to put in the place of others.
+func (n *Network) removeTemporary(vni uint32) {
+	removed, err := rtnl.RemoveTemporary(vni)
+	if err != nil {
+		n.log.Warn("cannot remove a device that an overlayd left when it was killed", "err", err)
+	}
+	if len(removed) > 0 {
+		n.log.Info("removed devices that an overlayd left when it was killed", "devices", removed)
+	}
+}
+
+// releaseDevice gives up the claim of the last session's device.
+func (n *Network) releaseDevice() {
+	if n.device != nil {
+		n.daemon.claimed.Remove(n.device.VNI)
+	}
+	n.device.Release()
+	n.device = nil
+}
+
+func (n *Network) devices() claim.Devices { return claim.Beside(n.subnetFile) }
+
+// remember notes l as what the session that begins will leave, for the next process too.
+func (n *Network) remember(l nodefile.Left) {
+	n.left = l
+	_ = n.file.Remember(l) // settleFile tries again, and warns
+}
+
+// wroteSubnetFile notes which subnet file is this daemon's work.
+func (n *Network) wroteSubnetFile(modified time.Time) {
+	_ = n.file.Wrote(modified) // settleFile tries again, and warns
+}
+
+// filesPeriod is how often files that could not be written are tried again.
+const filesPeriod = 2 * time.Second
+
+// settleFile writes the node file if that was not possible before, as on a full disk.
+func (n *Network) settleFile() {
+	if err := n.file.Settle(); err != nil {
+		n.warnOnce("node file not written: trying again. Until then a daemon that starts, and cleanup, do not know what this one has made", err)
+	}
+}
+
+// keepFiles writes the node file and claims the device, if that was not possible before, until ctx ends.
+func (s *Session) keepFiles(ctx context.Context) error {
+	n, vni := s.network, s.config.Backend.VNI
+	for pace.Sleep(ctx, filesPeriod, nil) {
+		n.settleFile()
+		if n.device != nil {
+			continue
+		}
+		if err := n.claimDevice(vni); err != nil {
+			n.warnOnce("the overlay device is another daemon's too", err)
+		}
+	}
+	return nil
+}
+
+// warnOnce logs a fault that is met again and again, such as a full disk, once in ten minutes.
+func (n *Network) warnOnce(text string, err error) {
+	if due, _ := n.notices.Due(time.Now(), pace.Notice{Key: text, Text: err.Error()}); len(due) > 0 {
+		n.log.Warn(text, "err", err)
+	}
+}
+
+// removeLeft removes what the last session left, but for the devices that somebody else serves by now.
+func (n *Network) removeLeft(ctx context.Context) {
+	l := n.left
+	n.left = nodefile.Left{}
+	var claims []*claim.Device
+	l.VNIs, claims = n.claimAll(l.VNIs)
+	defer claim.ReleaseAll(claims)
+	if len(l.VNIs) == 0 && len(l.Networks) == 0 {
+		return
+	}
+	removed, kept, err := leftovers.Remove(ctx, l)
+	if err != nil {
+		n.log.Error("overlay of the last network config not wholly removed", "err", err)
+	}
+	n.log.Info("removed what the last network config left", "vni", l.VNIs, "network", l.Networks, "removed", removed, "kept", kept)
+}
+
+// claimAll claims the devices of vnis that are not the session's anyway. It returns the VNIs without those
+// that another daemon serves, of which it warns.
+func (n *Network) claimAll(vnis []uint32) (mine []uint32, claims []*claim.Device) {
+	for _, vni := range vnis {
+		if n.device == nil || n.device.VNI != vni {
+			c, err := n.devices().Claim(vni)
+			if err != nil && !errors.Is(err, claim.ErrNoDir) {
+				n.log.Warn("overlay of the last network config is left", "err", err)
+				continue
+			}
+			claims = append(claims, c)
+		}
+		mine = append(mine, vni)
+	}
+	return mine, claims
+}
+
+// rulesPatience bounds how long the end of a daemon waits for the lock of iptables.
+const rulesPatience = 3 * time.Second
+
+// removeRules removes the traffic rules of the last session. Devices, routes and entries stay.
+func (n *Network) removeRules() {
+	vnis, claims := n.claimAll(n.left.VNIs)
+	defer claim.ReleaseAll(claims)
+	if len(vnis) == 0 { // without VNIs Cleanup would mean all
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), rulesPatience)
+	defer cancel()
+	removed, err := masq.Cleanup(ctx, vnis...)
+	if err != nil {
+		n.log.Error("traffic rules not wholly removed", "err", err, "fix", "overlayd cleanup --rules")
+	}
+	if len(removed) > 0 {
+		n.log.Info("removed the traffic rules", "removed", removed)
+	}
+}

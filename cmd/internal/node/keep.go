@@ -1,0 +1,72 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/overlayd/overlayd/cmd/internal/fit"
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/carrier"
+	"github.com/overlayd/overlayd/dataplane/inherit"
+	"github.com/overlayd/overlayd/dataplane/pace"
+)
+
+// What the daemon before this one has left, and what this one leaves to the next.
+
+// forget has the service manager close files, unless they are for the next process.
+func (d *Daemon) forget(names []string) {
+	if r := d.run.Load(); r != nil && r.ended() != nil && !d.draining() {
+		return
+	}
+	d.estate.Unkeep(names)
+}
+
+// takeInherited returns what the userspace dataplane of a VNI may go on with, and what closes it elsewhere.
+func (n *Network) takeInherited(vni uint32) (exports []carrier.Export, unfit func()) {
+	if n.cfg.several() { // the sockets are the port's
+		return n.daemon.estate.Inherit(func(name string) bool { return name == inherit.QueueName(vni) })
+	}
+	return n.daemon.estate.Inherit(inherit.IsTraffic)
+}
+
+// forgetFiles is forget for what a session of c has read from.
+func (n *Network) forgetFiles(c control.Network) {
+	names := []string{inherit.QueueName(c.Backend.VNI)}
+	if !n.cfg.several() {
+		names = append(names, inherit.SocketNames(n.underlays(c, n.iface), c.Backend.Port)...)
+	}
+	n.daemon.forget(names)
+}
+
+// leaveFiles has the service manager keep what the session reads from, once it is ready: while no daemon runs,
+// packets wait there, and the next one goes on with them.
+func (s *Session) leaveFiles(ctx context.Context, ready <-chan struct{}) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-ready:
+	}
+	n := s.network
+	if n.cfg.Keeper == nil || s.overlay.mode() != fit.Userspace {
+		return nil
+	}
+	for again := (pace.Backoff{Low: 100 * time.Millisecond, High: retryPeriod}); ; {
+		exports, err := s.userspace().Export()
+		if shared := s.overlay.forward.shared; err == nil && shared != nil {
+			var more []carrier.Export
+			more, err = shared.Export()
+			exports = append(exports, more...)
+		}
+		if err == nil {
+			err = n.cfg.Keeper.Put(exports)
+		}
+		carrier.CloseExports(exports)
+		if err == nil {
+			return nil
+		}
+		n.warnOnce("packets that come between two daemons are lost: the service manager does not keep what they are read from", err)
+		if !pace.Sleep(ctx, again.Next(), nil) {
+			return nil
+		}
+	}
+}

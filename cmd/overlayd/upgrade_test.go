@@ -1,0 +1,78 @@
+//go:build upgrade
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestReplaceVersion: daemons of earlier commits are replaced. Those that know the hand-over lose nothing, and one from before it
+// what it has read. It is for make test-long: the commits have to be built, and are in no shallow clone.
+func TestReplaceVersion(t *testing.T) {
+	commits := os.Getenv("OVERLAYD_UPGRADE")
+	if commits == "" {
+		t.Fatal("OVERLAYD_UPGRADE names no commits: see bench/long")
+	}
+	alone(t)
+	for commit := range strings.SplitSeq(commits, ",") {
+		t.Run(commit, func(t *testing.T) {
+			older := buildCommit(t, commit)
+			c := newCluster(t, 2, testNetwork)
+			c.hosts[1].up("--dataplane", modeKernel)
+			h := c.hosts[0]
+			var lost, sent uint64
+			for range replacements(t) {
+				args := []string{"--etcd-endpoints", c.url, "--subnet-file", h.subnetFile, "--dataplane", modeUserspace}
+				before := startCommand(t, h.NS, commit, exec.Command(older, args...))
+				before.waitLog("msg=ready", patience)
+				a, b := h.pod(0, 0), c.hosts[1].pod(0, 0)
+				warmUp(t, a, b)
+				there, back := startMeters(t, a, b)
+				waitTraffic(t, there, 100)
+				h.up("--dataplane", modeUserspace, "--replace")
+				if code := before.wait(patience); code != 0 {
+					t.Errorf("exit code %d of the daemon that was replaced", code)
+				}
+				waitTraffic(t, back, 100)
+				lost += there.finish() + back.finish()
+				sent += there.sent.Load() + back.sent.Load()
+				if text := h.daemon.text(); strings.Contains(text, "packets are lost") {
+					t.Errorf("logged:\n%s", text)
+				}
+				h.daemon.stop(unix.SIGTERM)
+				for _, host := range c.hosts {
+					host.Run("ip", "link", "del", "pod0")
+				}
+			}
+			t.Logf("%d of %d datagrams lost in %d upgrades", lost, sent, replacements(t))
+			limit := uint64(0)
+			if commit == "5706a5c" { // it knows no hand-over
+				limit = 10 * replacements(t)
+			}
+			if lost > limit {
+				t.Errorf("%d datagrams lost, want at most %d", lost, limit)
+			}
+		})
+	}
+}
+
+// buildCommit builds overlayd as it was.
+func buildCommit(t *testing.T, commit string) (program string) {
+	t.Helper()
+	tree, archive := t.TempDir(), filepath.Join(t.TempDir(), "tree.tar")
+	program = filepath.Join(t.TempDir(), "overlayd-"+commit)
+	for _, args := range [][]string{
+		{"git", "-C", "../..", "archive", "-o", archive, commit},
+		{"tar", "-xf", archive, "-C", tree},
+		{"go", "-C", tree, "build", "-o", program, "./cmd/overlayd"},
+	} {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	return program
+}
