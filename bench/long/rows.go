@@ -64,13 +64,23 @@ func rows() []row {
 	return list
 }
 
-// upgraded returns the commits from which a running daemon is replaced.
-func upgraded() []string { return []string{"84cb893", "5706a5c"} }
+// upgraded returns the commits from which a running daemon is replaced: the first that knows the hand-over, and one from before.
+func upgraded() []string {
+	commits := []string{"5706a5c"}
+	out, err := exec.Command("git", "log", "--diff-filter=A", "--format=%h", "--", ":/cmd/internal/handover/handover.go").Output()
+	if added := strings.Fields(string(out)); err == nil && len(added) > 0 {
+		commits = append(commits, added[len(added)-1])
+	}
+	return commits
+}
 
 // missing says why this clone cannot run the row; "": it can.
 func (r row) missing() string {
+	if !slices.Contains(r.args, "upgrade") {
+		return ""
+	}
 	for _, commit := range upgraded() {
-		if slices.Contains(r.args, "upgrade") && exec.Command("git", "cat-file", "-e", commit+"^{commit}").Run() != nil {
+		if exec.Command("git", "cat-file", "-e", commit+"^{commit}").Run() != nil {
 			return "this clone has no commit " + commit + ": git fetch --unshallow"
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestReplaceVersion: daemons of earlier commits are replaced. Those that know the hand-over lose nothing, and one from before it
