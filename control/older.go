@@ -1,5 +1,20 @@
 package control
 
+// isBefore reports whether the store shows an entry as it was before it was written last. This tells that the store went back even if
+// so much has been written since that its revision is ahead again.
+func (r *RIB) isBefore(leases []Lease) bool {
+	if len(r.leases) == 0 {
+		return false
+	}
+	for i := range leases {
+		l := &leases[i]
+		if known, ok := r.leases[l.Key()]; ok && !known.kept && known.ModRevision > l.ModRevision {
+			return true
+		}
+	}
+	return false
+}
+
 // staysBefore reports whether known, of another node than l, stays in its place for now. It does if the store went back to a
 // time before known: its node most likely lives, and puts its entry back. Known is kept and l is remembered
 // until then, or until DropKept.

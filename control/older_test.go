@@ -15,7 +15,8 @@ func TestOlder(t *testing.T) {
 		kept    int
 		node    int // that 10.3.3.0/24 leads to; 0: none
 	}{
-		{"no restore", []Update{reset(false, a, former)}, 1, 4},
+		{"another node, later", []Update{reset(false, a, at(former, 60))}, 1, 4},
+		{"a restore that the store does not tell", []Update{reset(false, a, former)}, 2, 3},
 		{"a restore", []Update{reset(true, a, former)}, 2, 3},
 		{"and a reset", []Update{reset(true, a, former), reset(false, a, former)}, 2, 3},
 		{"the holder puts its entry back", []Update{reset(true, a, former), {Leases: []Lease{c, at(b, 30)}}}, 0, 3},

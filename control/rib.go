@@ -64,6 +64,7 @@ func NewRIB(n Network) *RIB {
 func (r *RIB) Apply(u Update) (changed bool) {
 	old := r.leases
 	if u.Reset {
+		u.Older = u.Older || r.isBefore(u.Leases)
 		r.leases = make(map[string]*ribLease, len(u.Leases))
 		clear(r.bad)
 	}

@@ -24,6 +24,13 @@ func (s *Store) hold(l control.Lease) {
 	}
 }
 
+// heldRevision returns the revision at which this node's lease was written last, 0 if it has none.
+func (s *Store) heldRevision() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held.ModRevision
+}
+
 // noteOwn notes which of all entries are this node's own beside its lease: a restore of an older snapshot has brought
 // them back. What another daemon has written under the same address, with a MAC of its own, is not.
 func (s *Store) noteOwn(all []control.Lease) {

@@ -39,7 +39,7 @@ func (w *leaseWatch) run(ctx context.Context) { w.rpc.Sessions(ctx, "leases", w.
 // session sends one list and then every change of it, until the stream ends. The nodes' records are
 // listed at the same revision and followed by the same stream.
 func (w *leaseWatch) session(ctx context.Context, listed func()) error {
-	u := control.Update{Reset: true}
+	u, wrote := control.Update{Reset: true}, w.heldRevision()
 	at, err := w.list(ctx, func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {
 			w.keys.Add(&u, kv)
@@ -51,7 +51,7 @@ func (w *leaseWatch) session(ctx context.Context, listed func()) error {
 	if err := w.listRecords(ctx, at.Revision); err != nil {
 		return err
 	}
-	u.Older = w.compare(ctx, at)
+	u.Older = w.compare(ctx, at, wrote)
 	w.noteOwn(u.Leases)
 	listed()
 	w.facts.Complete(&u, nil)
@@ -84,13 +84,17 @@ func (w *leaseWatch) listRecords(ctx context.Context, revision int64) error {
 	return err
 }
 
-// compare says when etcd is not the one that it was, and reports whether it went back to an earlier state.
-func (w *leaseWatch) compare(ctx context.Context, at *pb.ResponseHeader) (older bool) {
-	if l := w.last; l != nil && (l.ClusterId != at.ClusterId || at.Revision < l.Revision) {
-		older = true
+// compare says when etcd is not the one that it was, and reports whether it went back to an earlier state. wrote is the
+// revision of what this node had written before the list, which the watch may not have shown yet.
+func (w *leaseWatch) compare(ctx context.Context, at *pb.ResponseHeader, wrote int64) (older bool) {
+	cluster, was := at.ClusterId, wrote
+	if w.last != nil {
+		cluster, was = w.last.ClusterId, max(w.last.Revision, wrote)
+	}
+	if older = cluster != at.ClusterId || at.Revision < was; older {
 		w.noteWentBack(at.Revision)
-		w.log.WarnContext(ctx, "etcd was replaced or restored from a backup", "revision", at.Revision, "was", l.Revision,
-			"cluster", fmt.Sprintf("%x", at.ClusterId), "cluster_was", fmt.Sprintf("%x", l.ClusterId))
+		w.log.WarnContext(ctx, "etcd was replaced or restored from a backup", "revision", at.Revision, "was", was,
+			"cluster", fmt.Sprintf("%x", at.ClusterId), "cluster_was", fmt.Sprintf("%x", cluster))
 	}
 	w.last = at
 	return older
