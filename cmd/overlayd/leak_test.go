@@ -220,7 +220,10 @@ const crossings = 1000
 func (h *host) cross(device string, to netip.AddrPort, mark uint32) error {
 	var conn net.PacketConn
 	dial := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
-		cerr := raw.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), device) })
+		cerr := raw.Control(func(fd uintptr) {
+			// What waits for a neighbour that nobody has must not keep the others from being sent.
+			err = errors.Join(unix.BindToDevice(int(fd), device), unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 4<<20))
+		})
 		return errors.Join(cerr, err)
 	}}
 	if err := h.Do(func() (err error) { conn, err = dial.ListenPacket(h.c.t.Context(), "udp4", ":0"); return err }); err != nil {

@@ -19,6 +19,7 @@ import (
 )
 
 func TestWhatIsWritten(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	s := c.open(t)
@@ -111,6 +112,7 @@ func TestThousandAcquirers(t *testing.T) {
 
 // TestAcquireExactlyAllSubnets makes every acquirer lose races.
 func TestAcquireExactlyAllSubnets(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(`{"Network":"10.5.0.0/18","SubnetMin":"10.5.0.0"}`)) // 64 subnets
 	var wg sync.WaitGroup
@@ -139,6 +141,7 @@ func TestAcquireExactlyAllSubnets(t *testing.T) {
 }
 
 func TestAcquireAgainLeavesNoEtcdLeases(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	first := acquire(t, c.open(t), 1)
@@ -154,6 +157,7 @@ func TestAcquireAgainLeavesNoEtcdLeases(t *testing.T) {
 }
 
 func TestAcquireAmongJunk(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	for key, value := range map[string]string{
@@ -181,6 +185,7 @@ func TestAcquireAmongJunk(t *testing.T) {
 // request itself, or both for now: the request reaches etcd only after the node has
 // got its subnet by another one. It has one subnet each time.
 func TestReplyLost(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name   string
 		sprung func(c *cluster, p *pair, request []byte)
@@ -227,6 +232,7 @@ func TestReplyLost(t *testing.T) {
 // record does not outlive it. Close gives etcd 300 ms for that, so that a busy machine
 // may need another attempt.
 func TestCloseDuringAcquire(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	for i := range 5 {
@@ -259,6 +265,7 @@ func TestCloseDuringAcquire(t *testing.T) {
 
 // TestCloseDuringRenew closes the Store while a renewal writes the node's record again and again: it does not outlive the Store.
 func TestCloseDuringRenew(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	for range 10 {
@@ -291,6 +298,7 @@ func TestCloseDuringRenew(t *testing.T) {
 }
 
 func TestTwoLiveNodesWithOnePublicIP(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	c.cfg.NodeTTL = time.Second
@@ -322,6 +330,7 @@ func TestTwoLiveNodesWithOnePublicIP(t *testing.T) {
 // TestAcquireCedes: an entry of two families that an earlier run has left, a part of which
 // an older entry holds. The node keeps the other part.
 func TestAcquireCedes(t *testing.T) {
+	t.Parallel()
 	const older, own = "10.5.5.0-24&fd10:6:0:5::-64", "10.5.5.0-24&fd10:6:0:6::-64"
 	for _, tt := range []struct {
 		name         string
@@ -356,6 +365,7 @@ func TestAcquireCedes(t *testing.T) {
 // TestAcquireCedesToOneOfTheSameAge: two entries that overlap in one family were written in one transaction, as
 // by a restore. The node that comes first cedes, and the other one, which may serve its subnets, keeps them.
 func TestAcquireCedesToOneOfTheSameAge(t *testing.T) {
+	t.Parallel()
 	keys := []string{"10.5.5.0-24&fd10:6:0:5::-64", "10.5.5.0-24&fd10:6:0:6::-64"}
 	for cedes := range keys {
 		c := newCluster(t)
@@ -401,6 +411,7 @@ func TestAcquireOutlastsTheLease(t *testing.T) {
 
 // TestReservationBySpelling: an operator may write an address as he likes.
 func TestReservationBySpelling(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	c.PutRaw(t, "10.5.5.0-24", []byte(`{"PublicIP":"0.0.0.0","PublicIPv6":"2001:DB8:0:0::0001"}`))

@@ -28,6 +28,7 @@ func openClient(t *testing.T, cfg etcd.Config) *etcd.Client {
 // TestManyNetworksOneConnection: the stores of a client share one connection, and a change of
 // one network costs one read, however many there are.
 func TestManyNetworksOneConnection(t *testing.T) {
+	t.Parallel()
 	const many = 120
 	c := newCluster(t)
 	client := openClient(t, c.cfg)
@@ -70,6 +71,7 @@ func TestManyNetworksOneConnection(t *testing.T) {
 
 // TestStoresCloseApart: a Store that is closed answers nothing more, and the others go on.
 func TestStoresCloseApart(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	client := openClient(t, c.cfg)
 	red, blue := client.Store("red", nil), client.Store("blue", nil)

@@ -270,6 +270,7 @@ func TestCloneOfADeadHost(t *testing.T) {
 
 // TestProcessOfTheSameHost: a later process of one host is not a clone. It takes up the lease at once, whatever its address is.
 func TestProcessOfTheSameHost(t *testing.T) {
+	t.Parallel()
 	for _, at := range []int{1, 2} {
 		c := newCluster(t)
 		c.SetConfig(t, []byte(config))

@@ -16,6 +16,7 @@ import (
 )
 
 func TestOpenErrorsNameSettingAndValue(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "junk.pem")
 	if err := os.WriteFile(file, []byte("junk"), 0o600); err != nil {
 		t.Fatal(err)
@@ -62,6 +63,7 @@ func TestOpenErrorsNameSettingAndValue(t *testing.T) {
 }
 
 func TestNetworkAndInit(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	s := c.open(t)
 	if _, err := s.Network(t.Context()); !errors.Is(err, control.ErrNoNetwork) || !strings.Contains(err.Error(), prefix+"/config") {
@@ -86,6 +88,7 @@ func TestNetworkAndInit(t *testing.T) {
 }
 
 func TestNobodyAnswers(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -113,6 +116,7 @@ func TestNobodyAnswers(t *testing.T) {
 // TestSilentServer accepts connections and says nothing: calls end with their
 // context at once, and Close soon after.
 func TestSilentServer(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -138,6 +142,7 @@ func TestSilentServer(t *testing.T) {
 }
 
 func TestPassword(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	ctx := t.Context()
 	if _, err := c.client.UserAdd(ctx, "root", "right-secret"); err != nil {
@@ -188,6 +193,7 @@ func TestPassword(t *testing.T) {
 
 // TestEndpoints: each form of them, and one that answers is enough.
 func TestEndpoints(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
@@ -224,6 +230,7 @@ func TestEndpoints(t *testing.T) {
 }
 
 func TestWarnsOfTheClear(t *testing.T) {
+	t.Parallel()
 	for endpoint, want := range map[string]int{
 		"http://192.0.2.1:2379": 1, "http://etcd.example:2379": 1, "192.0.2.1:2379": 1, "http://192.0.2.1:2379,http://192.0.2.2:2379": 1,
 		"http://[2001:db8::1]:2379": 1, "http://127.0.0.1:2379": 0, "http://localhost:2379": 0, "http://[::1]:2379": 0,
@@ -261,6 +268,7 @@ func TestWarnsOfTheClear(t *testing.T) {
 
 // TestWarnsOfTheClearBesideFiles: certificate files encrypt what an endpoint does not say to be http.
 func TestWarnsOfTheClearBesideFiles(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t)
 	for endpoint, want := range map[string]string{"192.0.2.1:2379": "", "https://192.0.2.1:2379": "", "http://192.0.2.1:2379": "not encrypted"} {
 		var log syncBuffer
@@ -277,6 +285,7 @@ func TestWarnsOfTheClearBesideFiles(t *testing.T) {
 
 // TestUnreachableHasReason: whichever endpoint was the last that failed, the reason is one.
 func TestUnreachableHasReason(t *testing.T) {
+	t.Parallel()
 	s, err := etcd.Open(t.Context(), etcd.Config{Endpoints: []string{"http://127.0.0.1:1", "http://127.0.0.1:2"}})
 	if err != nil {
 		t.Fatal(err)

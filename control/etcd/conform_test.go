@@ -7,5 +7,6 @@ import (
 )
 
 func TestConform(t *testing.T) {
+	t.Parallel()
 	controltest.Conform(t, func(tb testing.TB) controltest.Harness { return newCluster(tb) })
 }

@@ -65,6 +65,7 @@ func runController(t *testing.T, c *cluster, i int, previous netip.Prefix) (*con
 // TestOperatorAndDaemons: what an operator does, and what the daemons make of it. Only a
 // revocation changes anything for the dataplanes.
 func TestOperatorAndDaemons(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	operator := c.open(t)

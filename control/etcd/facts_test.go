@@ -19,6 +19,7 @@ const record1 = prefix + "/overlayd/nodes/192.0.0.1"
 // TestNodeRecord: all its fields, and those of an earlier record of the same node that this version
 // does not know stay; those that it does know do not.
 func TestNodeRecord(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	c.do(t, clientv3.OpPut(record1, `{"id":"id-1","name":"old","later":{"a":[1]},"src6":"fd00::9"}`))
@@ -50,6 +51,7 @@ func TestNodeRecord(t *testing.T) {
 // TestFactsOfNodes: what a node says of itself comes with its lease, and stays with it when the daemon
 // has gone, until the lease is another.
 func TestFactsOfNodes(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	n, vteps := node(1)
@@ -119,6 +121,7 @@ func foreign(i int) []byte {
 
 // TestFactsBringNoLeaseBack: a record that changes says nothing of an entry that cannot be read.
 func TestFactsBringNoLeaseBack(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	l := acquire(t, c.open(t), 1)

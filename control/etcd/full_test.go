@@ -29,6 +29,7 @@ func (c *cluster) alarm(t *testing.T, action pb.AlarmRequest_AlarmAction) {
 // TestFullEtcdCostsNoLease: an etcd that answers and does not write keeps the lease alive, over a restart
 // of the daemon too. Only a lease whose entry is gone ends.
 func TestFullEtcdCostsNoLease(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	var log syncBuffer
@@ -81,6 +82,7 @@ func renew(t *testing.T, s control.Store, l control.Lease) control.Lease {
 
 // TestRenewWritesNothing: etcd applies nothing for a renewal of what is as it should be.
 func TestRenewWritesNothing(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	s := c.open(t)

@@ -39,6 +39,7 @@ func inherited(t *testing.T, c *cluster, change func(*control.Node)) (before, af
 // TestBequeath: the next process goes on with lease and record of the one before, and writes nothing that is as it
 // should be.
 func TestBequeath(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		change                func(*control.Node)
 		sameEntry, sameRecord bool

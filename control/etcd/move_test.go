@@ -47,6 +47,7 @@ func putOld(t *testing.T, c *cluster) control.Lease {
 
 // TestMoveLeavesNothing: no entry, record or etcd lease of the earlier address stays.
 func TestMoveLeavesNothing(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	s := c.open(t)
@@ -63,6 +64,7 @@ func TestMoveLeavesNothing(t *testing.T) {
 
 // TestMoveBesideRecord: a record that nobody keeps alive is no sign of life. The own one is deleted.
 func TestMoveBesideRecord(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name, value string
 		leased      bool
@@ -100,6 +102,7 @@ func TestMoveBesideRecord(t *testing.T) {
 // TestMoveAndOwnerReturns: another node gives its sign of life under the earlier address
 // after it was looked for and before the entry is written.
 func TestMoveAndOwnerReturns(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	old := putOld(t, c)
@@ -133,6 +136,7 @@ func TestMoveAndOwnerReturns(t *testing.T) {
 // TestPublishedAfterExchange: a host that has come to the address of another one has its own lease still,
 // and not that of the other one. Without a lease of its own it has that of its address.
 func TestPublishedAfterExchange(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	var had [3]control.Lease

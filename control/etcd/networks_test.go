@@ -21,6 +21,7 @@ func drained[T any](t *testing.T, values <-chan T) {
 }
 
 func TestWatchNetwork(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	var log syncBuffer
 	c.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
@@ -61,6 +62,7 @@ func TestWatchNetwork(t *testing.T) {
 }
 
 func TestNetworks(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	var log syncBuffer
 	c.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
@@ -104,6 +106,7 @@ func TestNetworks(t *testing.T) {
 
 // TestNetworkIsSeenSoon: among many leases, which cost it no reads.
 func TestNetworkIsSeenSoon(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.cfg.Endpoints = []string{c.url()}
 	for i := range 2000 {

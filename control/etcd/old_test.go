@@ -32,6 +32,7 @@ func TestOtherEtcdFaults(t *testing.T) { testFaults(t, theOtherEtcd(t)) }
 // TestOtherEtcdTokenLost: an etcd that has forgotten all tokens, because it was started again, and one whose password
 // was another for a time, get the node back.
 func TestOtherEtcdTokenLost(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, theOtherEtcd(t), 1)
 	p.SetConfig(t, []byte(config))
 	p.allow(t)

@@ -26,6 +26,7 @@ func reserved(i int, subnets ...string) control.Lease {
 }
 
 func TestEntries(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	s := c.open(t)
@@ -54,6 +55,7 @@ func TestEntries(t *testing.T) {
 }
 
 func TestReserveRefuses(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	s := c.open(t)
 	if err := s.Reserve(t.Context(), reserved(1, "10.5.5.0/24")); !errors.Is(err, control.ErrNoNetwork) {
@@ -100,6 +102,7 @@ func TestReserveRefuses(t *testing.T) {
 // TestReservation is Accept 7: from nothing to its owner, over everything that the owner
 // may do, and back.
 func TestReservation(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	operator := c.open(t)
@@ -160,6 +163,7 @@ func TestReservation(t *testing.T) {
 }
 
 func TestUnreserveRefuses(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	s := c.open(t)
@@ -185,6 +189,7 @@ func TestUnreserveRefuses(t *testing.T) {
 // TestRevoke: the owner loses its lease and does not come back to it, alive or not, until it
 // is reserved for it; another node may have it at once.
 func TestRevoke(t *testing.T) {
+	t.Parallel()
 	for _, running := range []bool{true, false} {
 		c := newCluster(t)
 		c.SetConfig(t, []byte(`{"Network":"10.5.0.0/22"}`)) // three subnets
@@ -232,6 +237,7 @@ func TestRevoke(t *testing.T) {
 }
 
 func TestRevokeJunk(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	s := c.open(t)
 	for _, key := range []string{"garbage", "10.5.9.0-24", "10.5.9.0-24hi"} {
@@ -245,6 +251,7 @@ func TestRevokeJunk(t *testing.T) {
 // TestOperatorRaces has the owner renew while an operator reserves, ends the reservation and
 // revokes: no write of either is undone by the other, and the owner ends without the subnet.
 func TestOperatorRaces(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	s, operator := c.open(t), c.open(t)
@@ -294,6 +301,7 @@ func TestOperatorRaces(t *testing.T) {
 // TestOperatorOfAlloc: what is published with the backend alloc says no more than a reservation. An operator
 // revokes it all the same, and leaves it to its node when the reservation ends.
 func TestOperatorOfAlloc(t *testing.T) {
+	t.Parallel()
 	for _, isReserved := range []bool{false, true} {
 		c := newCluster(t)
 		c.SetConfig(t, []byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"alloc"}}`))

@@ -19,6 +19,7 @@ func put(t *testing.T, c *cluster, l control.Lease) {
 
 // TestRenewAfter is what Renew does about an entry that somebody has touched.
 func TestRenewAfter(t *testing.T) {
+	t.Parallel()
 	const junk = "{"
 	foreign := func(l control.Lease) control.Lease {
 		other, vteps := node(2)
@@ -134,6 +135,7 @@ func renewAfter(t *testing.T, touch func(*testing.T, *cluster, control.Lease), l
 // TestRenewSpoiltBesideAnother: while the entry of two subnets was junk, another node has put back its own entry, which has
 // one of them.
 func TestRenewSpoiltBesideAnother(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(`{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48"}`))
 	s := c.open(t)
@@ -153,6 +155,7 @@ func TestRenewSpoiltBesideAnother(t *testing.T) {
 
 // TestReleaseOfSharedEtcdLease: an operator has put another node's entry on the same one.
 func TestReleaseOfSharedEtcdLease(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	s := c.open(t)
@@ -172,6 +175,7 @@ func TestReleaseOfSharedEtcdLease(t *testing.T) {
 // TestEarlierProcessShares is what Acquire says of an earlier process of this node
 // that is still there.
 func TestEarlierProcessShares(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	a, b := c.open(t), c.open(t)
@@ -189,6 +193,7 @@ func TestEarlierProcessShares(t *testing.T) {
 // TestPausedPastTTL is a process that is stopped while its lease and its sign of
 // life expire and another node gets its subnet, the only one.
 func TestPausedPastTTL(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(`{"Network":"10.5.0.0/16","SubnetMin":"10.5.7.0","SubnetMax":"10.5.7.0"}`))
 	a, b := c.open(t), c.open(t)
@@ -215,6 +220,7 @@ func TestPausedPastTTL(t *testing.T) {
 // TestCloneTakesOverWhilePaused is the case that the values cannot tell apart: a
 // node with the same public IP has the same MAC too.
 func TestCloneTakesOverWhilePaused(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	a, b := c.open(t), c.open(t)
@@ -242,6 +248,7 @@ func TestCloneTakesOverWhilePaused(t *testing.T) {
 }
 
 func TestRecordIsKeptAlive(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	c.cfg.NodeTTL = time.Second

@@ -69,6 +69,7 @@ func value(i int) []byte {
 func key(i int) string { return fmt.Sprintf("10.5.%d.0-24", i) }
 
 func TestWatchNeverReadAndCompacted(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	updates := watch(t, c.open(t))
 	c.PutRaw(t, key(1), value(1))
@@ -86,6 +87,7 @@ func TestWatchNeverReadAndCompacted(t *testing.T) {
 
 // TestWatchCompactedInAGap compacts what a watch would have to resume from.
 func TestWatchCompactedInAGap(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	updates := watch(t, c.open(t))
 	tb := table{}
@@ -105,6 +107,7 @@ func TestWatchCompactedInAGap(t *testing.T) {
 }
 
 func TestWatchServerStopsAndStarts(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	var log syncBuffer
@@ -134,6 +137,7 @@ func TestWatchServerStopsAndStarts(t *testing.T) {
 
 // TestStoreWiped loses all of etcd's data under a running node (facts F07).
 func TestStoreWiped(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	var log syncBuffer
@@ -173,6 +177,7 @@ func TestStoreWiped(t *testing.T) {
 }
 
 func TestWatchListsAgain(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.cfg.Relist = time.Second
 	s := c.open(t)
@@ -185,6 +190,7 @@ func TestWatchListsAgain(t *testing.T) {
 }
 
 func TestWatchBatchesAndFillsIn(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	s := c.open(t)
 	updates := watch(t, s)
