@@ -28,7 +28,6 @@ func openClient(t *testing.T, cfg etcd.Config) *etcd.Client {
 // TestManyNetworksOneConnection: the stores of a client share one connection, and a change of
 // one network costs one read, however many there are.
 func TestManyNetworksOneConnection(t *testing.T) {
-	t.Parallel()
 	const many = 120
 	c := newCluster(t)
 	client := openClient(t, c.cfg)

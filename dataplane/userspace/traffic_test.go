@@ -19,7 +19,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
-const transferBytes = 8 << 20
+const transferBytes = 4 << 20
 
 // transfer moves transferBytes by TCP from one namespace to an address of
 // another and as many back, and compares hashes.
