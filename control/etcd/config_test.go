@@ -88,7 +88,6 @@ func TestNetworkAndInit(t *testing.T) {
 }
 
 func TestNobodyAnswers(t *testing.T) {
-	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +115,6 @@ func TestNobodyAnswers(t *testing.T) {
 // TestSilentServer accepts connections and says nothing: calls end with their
 // context at once, and Close soon after.
 func TestSilentServer(t *testing.T) {
-	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +140,6 @@ func TestSilentServer(t *testing.T) {
 }
 
 func TestPassword(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t)
 	ctx := t.Context()
 	if _, err := c.client.UserAdd(ctx, "root", "right-secret"); err != nil {

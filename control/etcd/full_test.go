@@ -82,7 +82,6 @@ func renew(t *testing.T, s control.Store, l control.Lease) control.Lease {
 
 // TestRenewWritesNothing: etcd applies nothing for a renewal of what is as it should be.
 func TestRenewWritesNothing(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	s := c.open(t)

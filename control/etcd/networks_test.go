@@ -106,7 +106,6 @@ func TestNetworks(t *testing.T) {
 
 // TestNetworkIsSeenSoon: among many leases, which cost it no reads.
 func TestNetworkIsSeenSoon(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t)
 	c.cfg.Endpoints = []string{c.url()}
 	for i := range 2000 {

@@ -193,7 +193,6 @@ func TestEarlierProcessShares(t *testing.T) {
 // TestPausedPastTTL is a process that is stopped while its lease and its sign of
 // life expire and another node gets its subnet, the only one.
 func TestPausedPastTTL(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(`{"Network":"10.5.0.0/16","SubnetMin":"10.5.7.0","SubnetMax":"10.5.7.0"}`))
 	a, b := c.open(t), c.open(t)
@@ -220,7 +219,6 @@ func TestPausedPastTTL(t *testing.T) {
 // TestCloneTakesOverWhilePaused is the case that the values cannot tell apart: a
 // node with the same public IP has the same MAC too.
 func TestCloneTakesOverWhilePaused(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	a, b := c.open(t), c.open(t)
@@ -248,7 +246,6 @@ func TestCloneTakesOverWhilePaused(t *testing.T) {
 }
 
 func TestRecordIsKeptAlive(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	c.cfg.NodeTTL = time.Second

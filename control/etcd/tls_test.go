@@ -21,7 +21,6 @@ import (
 
 // TestTLS has a server that wants a certificate of its clients, or none.
 func TestTLS(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	ca := newAuthority(t)
