@@ -7,12 +7,14 @@ BENCHTIME ?= 1s
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 
-export GOFLAGS := -trimpath $(GOFLAGS)
+export GOFLAGS := -trimpath -ldflags=-w $(GOFLAGS)
 # One build of every package serves the daemon, which is static, and the tests.
 export CGO_ENABLED := 0
 
-# Packages whose tests measure rates and times: one at a time, and none beside them. The others mostly wait.
+# Packages whose tests measure rates and times: one at a time, and none beside them. The others mostly wait, the slow ones from the beginning.
 ALONE    := ./bench/compare ./cmd/overlayd ./dataplane/userspace
+SLOW     := ./dataplane/masq ./control/etcd ./dataplane/kernel ./control/etcd/history
+TOGETHER = $(SLOW) $(filter-out $(SLOW) $(ALONE),$(PACKAGES))
 PACKAGES = $(patsubst $(MODULE)%,.%,$(shell $(GO) list ./...))
 MODULE   = $(shell $(GO) list -m)
 
@@ -58,7 +60,7 @@ demo: build ## Three hosts on this machine reach each other; as root, about half
 
 test: build ## Every test that a change should pass; as root, in network namespaces of their own, six minutes
 	$(call need,$(TEST_TOOLS))
-	$(GO) test -vet=off -p 4 -parallel 4 -shuffle=on -timeout 10m $(filter-out $(ALONE),$(PACKAGES))
+	$(GO) test -vet=off -p 4 -parallel 4 -shuffle=on -timeout 10m $(TOGETHER)
 	$(GO) test -vet=off -p 1 -parallel 4 -shuffle=on -timeout 20m $(ALONE)
 
 test-long: $(FLANNELD) $(ETCD) ## Soak, chaos, fuzzing: what LONG=15m draws by a seed, or LONG=all (SEED=<n> repeats a run)
@@ -104,7 +106,7 @@ $(FLANNELD): # its udp backend needs cgo, and nothing else: with these tags the 
 
 race: ## All tests with the race detector
 	$(call need,$(TEST_TOOLS) gcc:gcc gcc:libc6-dev)
-	CGO_ENABLED=1 $(GO) test -p 4 -parallel 4 -race -shuffle=on -timeout 15m $(filter-out $(ALONE),$(PACKAGES))
+	CGO_ENABLED=1 $(GO) test -p 4 -parallel 4 -race -shuffle=on -timeout 15m $(TOGETHER)
 	CGO_ENABLED=1 $(GO) test -p 1 -parallel 4 -race -shuffle=on -timeout 25m $(ALONE)
 
 fuzz: ## Every fuzz target for FUZZTIME (30s)

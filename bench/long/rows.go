@@ -28,6 +28,7 @@ func rows() []row {
 		add("soak: "+run, "./cmd/overlayd", 150*time.Second, []string{"OVERLAYD_SOAK=2m"}, "-run", "^TestSoak$/^"+run+"$")
 	}
 	add("configs: what flanneld serves", "./cmd/overlayd", 60*time.Second, []string{"OVERLAYD_CONFIGS=all"}, "-parallel", "4", "-run", "^TestConfigs$")
+	add("scale: 100 000 leases", "./cmd/overlayd", 60*time.Second, []string{"OVERLAYD_SCALE=100000"}, "-run", "^TestScale$")
 	add("chaos: connections to etcd cut at random", "./control/etcd", 70*time.Second, nil, "-run", "^TestConnectionsCutAtRandom$", "-count", "15")
 	add("histories: leases under a checker", "./control/etcd/history", 6*time.Minute, []string{"OVERLAYD_HISTORIES=200"}, "-run", "^TestHistories$")
 	add("histories: seeded bugs are found", "./control/etcd/history", 8*time.Minute, []string{"OVERLAYD_HISTORIES=200"}, "-run", "^TestSeededBugs$")
