@@ -24,10 +24,14 @@ func (s *Store) hold(l control.Lease) {
 	}
 }
 
-// heldRevision returns the revision at which this node's lease was written last, 0 if it has none.
+// heldRevision returns the revision at which this node's lease was written last; 0: it has none, or etcd is known to have gone back
+// since, and so that revision tells nothing any more.
 func (s *Store) heldRevision() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.wentBack != 0 {
+		return 0
+	}
 	return s.held.ModRevision
 }
 

@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -221,30 +222,48 @@ func TestRestoredEntryOfALivingHolder(t *testing.T) {
 	}
 }
 
-// TestEmptyEtcd: another node has got the subnet after etcd had lost everything. Its entry is old by its revision only.
+// TestEmptyEtcd: another node has got the subnet after etcd had lost everything. Its entry is old by its revision only, also
+// after etcd was restarted.
 func TestEmptyEtcd(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.SetConfig(t, []byte(twoSubnets))
-	log := c.shortLived()
-	c.cfg.NodeTTL = time.Minute // nobody waits for it
-	holder, other := c.open(t), c.open(t)
-	drain(t, holder)
-	for range 50 {
-		c.SetConfig(t, []byte(twoSubnets)) // the new etcd's revisions are far below
-	}
-	l := mustDerive(t, holder, 1, "10.5.3.0/24")
-	c.stop(t)
-	c.start(t, "empty")
-	c.SetConfig(t, []byte(twoSubnets))
-	connected(t, []*etcd.Store{holder, other})
-	eventually(t, "the watch has seen it", func() bool { return lines(log, "etcd was replaced or restored") > 0 })
-	theirs := mustDerive(t, other, 2, "10.5.3.0/24")
-	if _, err := holder.Renew(t.Context(), l); !errors.Is(err, control.ErrLost) {
-		t.Errorf("Renew: %v, want ErrLost", err)
-	}
-	if got := c.entry(t, l.Key()); got.lease != theirs.Handle {
-		t.Errorf("the entry is %+v, want that of %+v", got, theirs)
+	for _, restarted := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restarted %v", restarted), func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.SetConfig(t, []byte(twoSubnets))
+			log := c.shortLived()
+			c.cfg.NodeTTL = time.Minute // nobody waits for it
+			holder, other := c.open(t), c.open(t)
+			updates := watch(t, holder)
+			for range 50 {
+				c.SetConfig(t, []byte(twoSubnets)) // the new etcd's revisions are far below
+			}
+			l := mustDerive(t, holder, 1, "10.5.3.0/24")
+			c.stop(t)
+			c.start(t, "empty")
+			c.SetConfig(t, []byte(twoSubnets))
+			connected(t, []*etcd.Store{holder, other})
+			for lines(log, "etcd was replaced or restored") == 0 {
+				receive(t, updates)
+			}
+			theirs := mustDerive(t, other, 2, "10.5.3.0/24")
+			if restarted {
+				c.stop(t)
+				c.start(t, "empty")
+				connected(t, []*etcd.Store{holder, other})
+				for u := (control.Update{}); !u.Reset || len(u.Leases) == 0; u = receive(t, updates) {
+				}
+			}
+			if _, err := holder.Renew(t.Context(), l); !errors.Is(err, control.ErrLost) {
+				t.Errorf("Renew: %v, want ErrLost", err)
+			}
+			if got := c.entry(t, l.Key()); got.lease != theirs.Handle {
+				t.Errorf("the entry is %+v, want that of %+v", got, theirs)
+			}
+			if n := lines(log, "etcd was replaced or restored"); n != 1 {
+				t.Errorf("%d lines about the loss, want one", n)
+			}
+		})
 	}
 }
 

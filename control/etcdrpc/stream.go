@@ -100,6 +100,8 @@ func (c *Caller) receive(ctx context.Context, keys []KeyRange, from int64, chang
 			return fmt.Errorf("%s from revision %d: etcd has compacted all before %d", what, from, resp.CompactRevision)
 		case resp.Canceled:
 			return fmt.Errorf("%s: etcd at %s ended the watch: %.120q", what, c.Endpoints(), resp.CancelReason)
+		case resp.Created && resp.Header.Revision < from-1: // it would be silent until it is there again
+			return fmt.Errorf("%s from revision %d: etcd at %s is at revision %d: it went back to an older state, or lags behind", what, from, c.Endpoints(), resp.Header.Revision)
 		case len(resp.Events) == 0:
 			continue
 		}
