@@ -5,6 +5,7 @@
 //	step.go   Step, Commit: changes that happen all at once or not at all
 //	hold.go   Hold: tables that go with the process
 //	read.go   Read, Reader: the present tables, chains and rules
+//	set.go    what a set or a map has for a key
 //	rule.go   Rule, Chain, as the kernel reports them (parse.go)
 //	expr.go   expressions of rules, encoded with google/nftables/expr
 //
@@ -19,9 +20,10 @@ type Family uint8
 
 // The families of tables.
 const (
-	Inet Family = unix.NFPROTO_INET // both
-	IPv4 Family = unix.NFPROTO_IPV4
-	IPv6 Family = unix.NFPROTO_IPV6
+	Inet   Family = unix.NFPROTO_INET // both
+	IPv4   Family = unix.NFPROTO_IPV4
+	IPv6   Family = unix.NFPROTO_IPV6
+	Netdev Family = unix.NFPROTO_NETDEV // what passes one interface
 )
 
 // String returns the name that the nft command has for the family.
@@ -31,6 +33,8 @@ func (f Family) String() string {
 		return "ip6"
 	case Inet:
 		return "inet"
+	case Netdev:
+		return "netdev"
 	}
 	return "ip"
 }

@@ -98,7 +98,7 @@ func TestReadTellsWhatWasWritten(t *testing.T) {
 				t.Fatalf("chains %v, %v", chains, err)
 			}
 			for _, c := range chains {
-				if c.Drops != (c.Name == "f") || (c.Hook == "") != (c.Name == "d") || !c.Exists {
+				if (c.Base != nil && c.Base.Drop) != (c.Name == "f") || (c.Base == nil) != (c.Name == "d") || (c.Hook == "") != (c.Name == "d") || !c.Exists {
 					t.Errorf("got %+v", c)
 				}
 			}

@@ -10,32 +10,60 @@ import (
 
 func parseChain(b []byte) (Chain, error) {
 	c := Chain{Exists: true}
-	forward, policy := false, uint32(verdictAccept)
+	var base Hook
 	err := decode(b, func(d *netlink.AttributeDecoder) {
 		switch d.Type() {
 		case unix.NFTA_CHAIN_TABLE:
 			c.Table = d.String()
 		case unix.NFTA_CHAIN_NAME:
 			c.Name = d.String()
+		case unix.NFTA_CHAIN_USE:
+			c.Uses = int(d.Uint32())
 		case unix.NFTA_CHAIN_POLICY:
-			policy = d.Uint32()
+			base.Drop = d.Uint32() == verdictDrop
 			c.Hook += string(d.Bytes())
 		case unix.NFTA_CHAIN_TYPE:
+			base.Type = d.String()
 			c.Hook += string(d.Bytes())
 		case unix.NFTA_CHAIN_HOOK:
 			c.Hook += string(d.Bytes())
+			d.Nested(func(d *netlink.AttributeDecoder) error { return parseHook(d, &base, &c) })
+		}
+	})
+	if c.Hook != "" {
+		c.Base = &base
+	}
+	return c, err
+}
+
+// Of struct nft_hook, which x/sys does not have (linux/netfilter/nf_tables.h).
+const (
+	hookDevices = 4 // NFTA_HOOK_DEVS
+	deviceName  = 1 // NFTA_DEVICE_NAME
+)
+
+// parseHook reads where a base chain is.
+func parseHook(d *netlink.AttributeDecoder, h *Hook, c *Chain) error {
+	for d.Next() {
+		switch d.Type() {
+		case unix.NFTA_HOOK_HOOKNUM:
+			h.Number = d.Uint32()
+		case unix.NFTA_HOOK_PRIORITY:
+			h.Priority = int32(d.Uint32())
+		case unix.NFTA_HOOK_DEV:
+			c.Devices = append(c.Devices, d.String())
+		case hookDevices:
 			d.Nested(func(d *netlink.AttributeDecoder) error {
 				for d.Next() {
-					if d.Type() == unix.NFTA_HOOK_HOOKNUM {
-						forward = d.Uint32() == unix.NF_INET_FORWARD
+					if d.Type() == deviceName {
+						c.Devices = append(c.Devices, d.String())
 					}
 				}
 				return nil
 			})
 		}
-	})
-	c.Drops = forward && policy == verdictDrop
-	return c, err
+	}
+	return nil
 }
 
 func parseRule(b []byte) (r Rule, err error) {

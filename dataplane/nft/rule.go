@@ -97,8 +97,10 @@ func (r Rule) Target(f Family) string {
 type Chain struct {
 	Table, Name string
 	Exists      bool
-	Hook        string // of a base chain: type, hook, priority and policy, not decoded
-	Drops       bool   // it is in the forward hook and drops by policy
+	Hook        string   // of a base chain: type, hook, priority and policy, not decoded
+	Base        *Hook    // the same, decoded; nil unless it is a base chain
+	Devices     []string // of a base chain of one or more interfaces
+	Uses        int      // rules that it has, and jumps to it
 	Rules       []Rule
 }
 
