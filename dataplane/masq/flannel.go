@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane/nft"
+	"github.com/overlayd/overlayd/dataplane/xtables"
 )
 
 // FlannelNetworks returns the networks and subnets that flannel's rules name in the network namespace of the
@@ -56,27 +57,22 @@ func flannelInNFT(f family) (found []netip.Prefix, err error) {
 
 // flannelIn returns the prefixes that the rules of flannel's chains name in a legacy table. A chain
 // reaches from the rule with its name to that of the next one.
-func flannelIn(f family, entries []byte) (found []netip.Prefix) {
+func flannelIn(t xtables.Table) (found []netip.Prefix) {
+	if !slices.ContainsFunc(t.Chains(), isFlannels) {
+		return nil
+	}
 	inside := false
-	eachEntry(f, entries, func(e []byte) {
-		if name, ok := chainName(f, e); ok {
-			inside = isFlannels(name)
-			return
-		}
-		if !inside {
-			return
-		}
-		// struct ipt_ip and ip6t_ip6: source, destination, and the masks of both
-		n := 4
-		if f == ipv6 {
-			n = 16
-		}
-		for i := range 2 {
-			a, _ := netip.AddrFromSlice(e[i*n:][:n])
-			if bits, _ := net.IPMask(e[(2+i)*n:][:n]).Size(); bits > 0 { // 0 also if the mask has holes
-				found = append(found, netip.PrefixFrom(a, bits))
+	for _, r := range t.Rules() {
+		switch {
+		case r.Chain != "":
+			inside = isFlannels(r.Chain)
+		case inside:
+			for _, a := range []xtables.Address{r.Src, r.Dst} {
+				if bits, _ := net.IPMask(a.Mask).Size(); bits > 0 { // 0 also if the mask has holes
+					found = append(found, netip.PrefixFrom(a.Addr, bits))
+				}
 			}
 		}
-	})
+	}
 	return found
 }

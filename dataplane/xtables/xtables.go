@@ -1,12 +1,11 @@
-package masq
+// Package xtables reads the tables of iptables-legacy from the kernel, without a process, as libiptc does
+// (linux/netfilter_ipv4/ip_tables.h, since 2.4; the structures are aligned as the machine's C does). Nothing is written.
+package xtables
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
-	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"unsafe"
 
@@ -15,33 +14,32 @@ import (
 	"github.com/overlayd/overlayd/dataplane/nft"
 )
 
-// The tables of iptables-legacy are read from the kernel without a process, as
-// libiptc reads them (linux/netfilter_ipv4/ip_tables.h, since 2.4; the structures
-// are aligned as the machine's C does). They are only compared and searched.
+// Family is the address family of a table: nft.IPv4 or nft.IPv6.
+type Family = nft.Family
 
-// xtCounters is struct xt_counters.
-type xtCounters [2]uint64 // packets, bytes
+// counters is struct xt_counters.
+type counters [2]uint64 // packets, bytes
 
-// iptEntry is struct ipt_entry: a rule without its matches and target.
-type iptEntry struct {
-	_            [84]byte // addresses, interfaces and protocol
+// ipt4Entry is struct ipt_entry: a rule without its matches and target.
+type ipt4Entry struct {
+	_            [84]byte // struct ipt_ip: addresses, interfaces and protocol
 	_            uint32
 	target, next uint16 // offsets of the target and of the next rule
 	_            uint32
-	counters     xtCounters
+	counters     counters
 }
 
-// ip6tEntry is struct ip6t_entry.
-type ip6tEntry struct {
-	_            [136]byte
+// ipt6Entry is struct ip6t_entry.
+type ipt6Entry struct {
+	_            [136]byte // struct ip6t_ip6
 	_            uint32
 	target, next uint16
 	_            uint32
-	counters     xtCounters
+	counters     counters
 }
 
-// iptInfo is struct ipt_getinfo.
-type iptInfo struct {
+// info is struct ipt_getinfo.
+type info struct {
 	name            [32]byte
 	valid           uint32
 	hook, underflow [5]uint32
@@ -53,87 +51,75 @@ const (
 	getEntries = 65 // IPT_SO_GET_ENTRIES, IP6T_SO_GET_ENTRIES
 )
 
-// legacyTables is what iptables-legacy has in one family, both tables of interest.
-type legacyTables struct {
-	text   string   // all rules without counters; "" without a table
-	chains []string // those that are not built in
-	drops  bool     // FORWARD drops by policy
+// readTries bounds how often a reading is repeated because the table has grown meanwhile.
+const readTries = 10
 
-	flannel []netip.Prefix // that rules of flannel name
+// Table is the content of one table of one family.
+type Table struct {
+	Family  Family
+	Name    string
+	Entries []byte // all rules as the kernel has them, their counters zero
+	info    info
 }
 
-// mentions reports whether there are chains of ours or of flannel.
-func (l legacyTables) mentions() bool {
-	return l.hasOurs() || slices.ContainsFunc(l.chains, isFlannels)
-}
-
-// hasOurs reports whether there are chains of ours, of any network.
-func (l legacyTables) hasOurs() bool { return slices.ContainsFunc(l.chains, isOurChain) }
-
-// readLegacy reads the tables that are in use in the calling thread's namespace.
-// A table that is not in use is not touched: the kernel would make it.
-func readLegacy(f family) (l legacyTables, err error) {
-	file := fmt.Sprintf("/proc/thread-self/net/%s_tables_names", f)
-	b, err := os.ReadFile(file)
+// Names lists the tables that are in use in the calling thread's namespace. A table that is not in use is
+// not to be read: the kernel would make it.
+func Names(f Family) ([]string, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/thread-self/net/%s_tables_names", f))
 	if os.IsNotExist(err) {
-		return l, nil // a kernel without iptables-legacy
+		return nil, nil // a kernel without iptables-legacy
 	}
 	if err != nil {
-		return l, fmt.Errorf("list legacy iptables tables: %w", err)
+		return nil, fmt.Errorf("list legacy iptables tables: %w", err)
 	}
-	for _, table := range []string{natTable, filterTable} {
-		if !slices.Contains(strings.Fields(string(b)), table) {
-			continue
-		}
-		entries, drops, err := readLegacyTable(f, table)
-		if err != nil {
-			return legacyTables{}, fmt.Errorf("read legacy table %s: %w", table, err)
-		}
-		l.text += table + "\n" + string(entries)
-		l.chains = append(l.chains, chainsIn(f, entries)...)
-		l.flannel = append(l.flannel, flannelIn(f, entries)...)
-		l.drops = l.drops || drops
-	}
-	return l, nil
+	return strings.Fields(string(b)), nil
 }
 
-func readLegacyTable(f family, table string) (entries []byte, drops bool, err error) {
+// Read reads one of Names.
+func Read(f Family, name string) (Table, error) {
+	t := Table{Family: f, Name: name}
+	if err := t.read(); err != nil {
+		return Table{}, fmt.Errorf("read legacy table %s: %w", name, err)
+	}
+	return t, nil
+}
+
+func (t *Table) read() error {
 	domain, level := unix.AF_INET, unix.SOL_IP
-	if f == ipv6 {
+	if t.Family == nft.IPv6 {
 		domain, level = unix.AF_INET6, unix.SOL_IPV6
 	}
 	// Any IP socket does; a raw one, as libiptc opens, would need CAP_NET_RAW.
 	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, false, fmt.Errorf("open socket: %w", err)
+		return fmt.Errorf("open socket: %w", err)
 	}
 	defer unix.Close(fd)
-	const info, head = int(unsafe.Sizeof(iptInfo{})), 32 + 4 // struct ipt_get_entries: name, size
-	for range 10 {
-		buf := make([]byte, info)
-		copy(buf, table)
+	const head = 32 + 4 // struct ipt_get_entries: name, size
+	for range readTries {
+		buf := make([]byte, unsafe.Sizeof(info{}))
+		copy(buf, t.Name)
 		if err := getsockopt(fd, level, getInfo, buf); err != nil {
-			return nil, false, err
+			return err
 		}
-		i := *(*iptInfo)(unsafe.Pointer(unsafe.SliceData(buf)))
-		align := int(unsafe.Alignof(xtCounters{}))
+		t.info = *(*info)(unsafe.Pointer(unsafe.SliceData(buf)))
+		align := int(unsafe.Alignof(counters{}))
 		start := (head + align - 1) / align * align
-		buf = make([]byte, start+int(i.size))
-		copy(buf, table)
-		*(*uint32)(unsafe.Pointer(&buf[32])) = i.size
+		buf = make([]byte, start+int(t.info.size))
+		copy(buf, t.Name)
+		*(*uint32)(unsafe.Pointer(&buf[32])) = t.info.size
 		err := getsockopt(fd, level, getEntries, buf)
 		if err == unix.EAGAIN { // it grew in between
 			continue
 		}
 		if err != nil {
-			return nil, false, err
+			return err
 		}
-		entries = buf[start:]
-		clearCounters(f, entries)
-		const forward = 2 // NF_INET_FORWARD
-		return entries, i.valid&(1<<forward) != 0 && isDrop(f, entries, i.underflow[forward]), nil
+		t.Entries = buf[start:]
+		t.clearCounters()
+		return nil
 	}
-	return nil, false, nft.ErrChanging
+	return nft.ErrChanging
 }
 
 func getsockopt(fd, level, option int, buf []byte) error {
@@ -146,53 +132,56 @@ func getsockopt(fd, level, option int, buf []byte) error {
 	return nil
 }
 
-// entryOffsets returns where the offsets and the counters are in a rule.
-func entryOffsets(f family) (target, next, counters, size int) {
-	if f == ipv6 {
-		var e ip6tEntry
-		return int(unsafe.Offsetof(e.target)), int(unsafe.Offsetof(e.next)), int(unsafe.Offsetof(e.counters)), int(unsafe.Sizeof(e))
+// layout says where the fields of a rule are, in bytes.
+type layout struct{ target, next, counters, size int }
+
+func layoutOf(f Family) layout {
+	if f == nft.IPv6 {
+		var e ipt6Entry
+		return layout{int(unsafe.Offsetof(e.target)), int(unsafe.Offsetof(e.next)), int(unsafe.Offsetof(e.counters)), int(unsafe.Sizeof(e))}
 	}
-	var e iptEntry
-	return int(unsafe.Offsetof(e.target)), int(unsafe.Offsetof(e.next)), int(unsafe.Offsetof(e.counters)), int(unsafe.Sizeof(e))
+	var e ipt4Entry
+	return layout{int(unsafe.Offsetof(e.target)), int(unsafe.Offsetof(e.next)), int(unsafe.Offsetof(e.counters)), int(unsafe.Sizeof(e))}
 }
 
-// eachEntry calls do with the bytes of each rule: the entry, its matches, such as a comment, and
-// its target.
-func eachEntry(f family, entries []byte, do func(entry []byte)) {
-	_, next, _, size := entryOffsets(f)
-	for len(entries) >= size {
-		n := int(*(*uint16)(unsafe.Pointer(&entries[next])))
-		if n < size || n > len(entries) {
+func uint16At(b []byte, at int) int { return int(*(*uint16)(unsafe.Pointer(&b[at]))) }
+
+// Each calls do with the bytes of each rule: the entry, its matches, such as a comment, and its target.
+func (t Table) Each(do func(entry []byte)) {
+	l := layoutOf(t.Family)
+	for rest := t.Entries; len(rest) >= l.size; {
+		n := uint16At(rest, l.next)
+		if n < l.size || n > len(rest) {
 			return
 		}
-		do(entries[:n])
-		entries = entries[n:]
+		do(rest[:n])
+		rest = rest[n:]
 	}
 }
 
-func clearCounters(f family, entries []byte) {
-	_, _, counters, _ := entryOffsets(f)
-	eachEntry(f, entries, func(e []byte) { clear(e[counters : counters+int(unsafe.Sizeof(xtCounters{}))]) })
+func (t Table) clearCounters() {
+	at := layoutOf(t.Family).counters
+	t.Each(func(e []byte) { clear(e[at : at+int(unsafe.Sizeof(counters{}))]) })
 }
 
-// chainsIn returns the chains that are not built in. Each begins with a rule that cannot match,
-// whose target is ERROR with the name of the chain; so ends the table, with the name ERROR.
-func chainsIn(f family, entries []byte) (names []string) {
-	eachEntry(f, entries, func(e []byte) {
-		if name, ok := chainName(f, e); ok && name != errorTarget {
+// errorTarget is the target of a rule that cannot match. Each chain that is not built in begins with one, which holds
+// its name, and so ends the table, with the name ERROR.
+const errorTarget = "ERROR"
+
+// Chains returns the chains that are not built in.
+func (t Table) Chains() (names []string) {
+	t.Each(func(e []byte) {
+		if name, ok := ChainName(t.Family, e); ok && name != errorTarget {
 			names = append(names, name)
 		}
 	})
 	return names
 }
 
-const errorTarget = "ERROR"
-
-// chainName returns the name that a rule has if it begins a chain, or ends the table.
-func chainName(f family, entry []byte) (name string, ok bool) {
+// ChainName returns the name that a rule has if it begins a chain, or ends the table.
+func ChainName(f Family, entry []byte) (name string, ok bool) {
 	const nameAt, nameLen = 32, 30 // struct xt_error_target
-	target, _, _, _ := entryOffsets(f)
-	t := int(*(*uint16)(unsafe.Pointer(&entry[target])))
+	t := uint16At(entry, layoutOf(f).target)
 	if t+nameAt+nameLen > len(entry) || !bytes.HasPrefix(entry[t+2:], []byte(errorTarget+"\x00")) {
 		return "", false
 	}
@@ -200,18 +189,12 @@ func chainName(f family, entry []byte) (name string, ok bool) {
 	return name, true
 }
 
-// isDrop reports whether the rule at an offset, which holds a policy, drops.
-func isDrop(f family, entries []byte, at uint32) bool {
-	target, _, _, size := entryOffsets(f)
-	if int(at)+size > len(entries) {
+// Drops reports whether the built-in chain at a hook, such as unix.NF_INET_FORWARD, drops by policy.
+func (t Table) Drops(hook uint32) bool {
+	_, policy, ok := t.First(hook)
+	if !ok {
 		return false
 	}
-	e := entries[at:]
-	t := int(*(*uint16)(unsafe.Pointer(&e[target])))
-	const verdict = 32 // after struct xt_entry_target
-	if t+verdict+4 > len(e) {
-		return false
-	}
-	drop := binary.NativeEndian.AppendUint32(nil, ^uint32(0)) // -NF_DROP-1
-	return bytes.Equal(e[t+verdict:t+verdict+4], drop)
+	r, ok := t.ruleAt(policy)
+	return ok && r.Target.Name == "" && r.Verdict == Drop
 }
