@@ -48,8 +48,26 @@ type PartStatus struct {
 	Err     string         `json:"err,omitempty"` // why State is not ok
 	Since   time.Time      `json:"since"`         // when State or Err became what they are
 	Objects []ObjectStatus `json:"objects,omitempty"`
-	Peers   []PeerFault    `json:"-"` // those that do not work now
+	// Warnings are what the part sees on this host that keeps packets from the overlay and that is not overlayd's to change.
+	Warnings []Warning   `json:"warnings,omitempty"`
+	Peers    []PeerFault `json:"-"` // those that do not work now
 }
+
+// Warning is something on this host that its user has to put right.
+type Warning struct {
+	ID    string    `json:"id"`   // in snake_case, stable: that of the check of overlayd doctor which explains it
+	Text  string    `json:"text"` // what is wrong, and what that does
+	Fix   string    `json:"fix"`  // what to do
+	Since time.Time `json:"since"`
+}
+
+// The IDs of warnings.
+const (
+	WarnForward    = "forward_chains" // a chain of the packet filter drops what this host forwards for the overlay
+	WarnPort       = "udp_port"       // a chain of the packet filter drops the datagrams of VXLAN
+	WarnForwarding = "forwarding"     // this host, or an interface of it, does not forward
+	WarnReturnPath = "rp_filter"      // the kernel drops what peers send, because the way back is another
+)
 
 // PeerFault is why a peer does not work now.
 type PeerFault struct {

@@ -28,6 +28,7 @@ type Reporter struct {
 	fights  pace.Fights
 	holds   pace.Holds
 	repairs map[string]repairCount // by kind
+	warned  warnings
 }
 
 type repairCount struct {
@@ -68,11 +69,22 @@ func (r *Reporter) Publish(state State, err error, objects ...ObjectStatus) {
 	defer r.mu.Unlock()
 	before := r.status.Load()
 	s := &PartStatus{Name: before.Name, State: state, Err: reason(err), Since: before.Since,
-		Objects: r.counted(objects, before.Objects), Peers: peerFaults(err, before.Peers, time.Now())}
+		Objects: r.counted(objects, before.Objects), Warnings: before.Warnings, Peers: peerFaults(err, before.Peers, time.Now())}
 	if s.State != before.State || s.Err != before.Err {
 		s.Since = time.Now()
 	}
 	r.status.Store(s)
+}
+
+// Warn makes list the warnings of the part's status, and logs those that are new and those that are over. Since is set
+// here.
+func (r *Reporter) Warn(list ...Warning) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.warned.tell(r.log, time.Now(), list)
+	s := *r.status.Load()
+	s.Warnings = r.warned.now
+	r.status.Store(&s)
 }
 
 // peerFaults returns the peers that err is about. Since stays while the error of a peer does.

@@ -177,3 +177,51 @@ func TestReporterIsForSeveralGoroutines(t *testing.T) {
 		t.Errorf("%d repairs", got)
 	}
 }
+
+// A warning is one line when it comes and one when it goes, whatever is said in between, and since tells when it came.
+func TestWarnings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, log := newReporter()
+		start := time.Now()
+		a, b := Warning{ID: "a", Text: "a is wrong", Fix: "do a"}, Warning{ID: "b", Text: "b is wrong"}
+		for range 3 {
+			r.Warn(a)
+			time.Sleep(time.Second)
+		}
+		r.Warn(a, b)
+		if w := r.Status().Warnings; len(w) != 2 || !w[0].Since.Equal(start) || w[1].Since.Sub(start) != 3*time.Second || w[0].Fix != "do a" {
+			t.Errorf("got %+v", w)
+		}
+		r.Publish(StateOK, nil)
+		if w := r.Status().Warnings; len(w) != 2 {
+			t.Errorf("gone with another status: %+v", w)
+		}
+		r.Warn(b)
+		r.Warn()
+		if w := r.Status().Warnings; len(w) != 0 {
+			t.Errorf("got %+v", w)
+		}
+		text := log.String()
+		for part, want := range map[string]int{`level=WARN msg="a is wrong" id=a fix="do a"`: 1, `level=INFO msg="it is no longer so: a is wrong" id=a`: 1, "b is wrong": 2, "\n": 4} {
+			if got := strings.Count(text, part); got != want {
+				t.Errorf("%q: %d times, want %d:\n%s", part, got, want, text)
+			}
+		}
+	})
+}
+
+// A warning that comes and goes all the time fills no log.
+func TestWarningsThatComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, log := newReporter()
+		for range 500 {
+			r.Warn(Warning{ID: "a", Text: "a is wrong"})
+			time.Sleep(time.Second)
+			r.Warn()
+			time.Sleep(time.Second)
+		}
+		if n := strings.Count(log.String(), "\n"); n > 14 {
+			t.Errorf("%d lines:\n%s", n, log)
+		}
+	})
+}

@@ -36,7 +36,8 @@ func full() Network {
 		Control: controller.Stats{Leases: 1, Bad: 2, Rejected: 3, Peers: 4, BadUpdates: 5, Syncs: 6, SyncFailures: 7,
 			Renewals: 8, RenewFails: 9, Losses: 10, FileRepairs: 11, MACChanges: 12},
 		Parts: []dataplane.PartStatus{{Name: "rules", State: dataplane.StateDegraded, Err: "down", Since: at,
-			Objects: []dataplane.ObjectStatus{{Kind: "route", Wanted: 3, Have: 2, Repairs: 1, LastRepair: at}}}},
+			Objects:  []dataplane.ObjectStatus{{Kind: "route", Wanted: 3, Have: 2, Repairs: 1, LastRepair: at}},
+			Warnings: []dataplane.Warning{{ID: "rp_filter", Text: "strict", Fix: "sysctl", Since: at}}}},
 		Store: &control.StoreStatus{Kind: "etcd", Connected: true, Err: "down", Since: at, Revision: 7, LastAnswer: at,
 			Clones: []control.Clone{{Host: "vm", PublicIP: v4, Boot: "b", Since: at, Gone: at}}},
 		Etcd:     &Server{Running: true, PID: 7, Since: at, Starts: 2, Err: "down"},
@@ -152,6 +153,14 @@ const golden = `{
      "have": 2,
      "repairs": 1,
      "last_repair": "2026-01-02T03:04:05Z"
+    }
+   ],
+   "warnings": [
+    {
+     "id": "rp_filter",
+     "text": "strict",
+     "fix": "sysctl",
+     "since": "2026-01-02T03:04:05Z"
     }
    ]
   }
