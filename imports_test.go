@@ -54,7 +54,9 @@ var siblings = map[string][]string{
 	"dataplane/rtnl":      {"dataplane/rtmsg"},
 	"dataplane/udp":       {"dataplane/nft", "dataplane/rtnl"},
 	"dataplane/hostroute": {"dataplane/rtnl", "dataplane/watch"},
-	"dataplane/masq":      {"dataplane/nft", "dataplane/watch"},
+	"dataplane/masq":      {"dataplane/nft", "dataplane/watch", "dataplane/xtables"},
+	"dataplane/firewall":  {"dataplane/nft", "dataplane/watch", "dataplane/xtables"},
+	"dataplane/xtables":   {"dataplane/nft"},
 	"dataplane/underlay":  {"dataplane/watch"},
 	"control/etcd":        {"control/etcdkeys", "control/etcdnets", "control/etcdrpc"},
 	"control/etcdkeys":    {"control/etcdrpc"},
@@ -66,6 +68,7 @@ var siblings = map[string][]string{
 	"cmd/internal/leftovers":  {"cmd/internal/claim", "cmd/internal/handover", "cmd/internal/nodefile"},
 	"cmd/internal/nodefile":   {"cmd/internal/claim"},
 	"cmd/internal/child":      {"cmd/internal/status"},
+	"cmd/internal/doctor":     {"cmd/internal/nodefile", "cmd/internal/status"},
 	"cmd/internal/flags":      {"cmd/internal/fit", "cmd/internal/node"},
 }
 

@@ -3,7 +3,6 @@ package masq
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -139,22 +138,8 @@ func (k *keeper) tryNFT(ctx context.Context, w nftWant) (wrote bool, err error) 
 			return true, nft.ErrChanging
 		}
 	}
-	k.warnDroppers()
 	k.known = s.text()
 	return true, nil
-}
-
-// warnDroppers warns of other chains that drop the overlay's packets.
-func (k *keeper) warnDroppers() {
-	if len(k.want.forward) == 0 {
-		return
-	}
-	list, err := droppers(k.family)
-	if err == nil && len(list) > 0 && k.isNews("drops", fmt.Sprint(list)) {
-		rule := "nft add rule " + list[0] + " " + map[family]string{ipv4: "ip", ipv6: "ip6"}[k.family]
-		k.config.Log.Warn("a firewall drops forwarded packets by policy: it must accept those of the overlay network itself",
-			"chains", list, "fix", fmt.Sprintf("%[1]s saddr %[2]s accept; %[1]s daddr %[2]s accept", rule, k.want.network))
-	}
 }
 
 // isNews reports whether a fault has to be logged.

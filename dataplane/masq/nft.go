@@ -159,26 +159,6 @@ func removeChain(f family, c, base nft.Chain) (list []nft.Step) {
 	return append(list, nft.DeleteRule(f, c.Table, c.Name, 0), nft.DeleteChain(f, c.Table, c.Name))
 }
 
-// droppers returns the chains other than FORWARD that drop forwarded packets. A firewall manages
-// these, so they get no accept rules of ours.
-func droppers(f family) (list []string, err error) {
-	for _, f := range []family{f, unix.NFPROTO_INET} {
-		err := nft.Read(f, func(r nft.Reader) error {
-			chains, err := r.Chains()
-			for _, c := range chains {
-				if c.Drops && (c.Table != filterTable || c.Name != forwardChain || f == unix.NFPROTO_INET) {
-					list = append(list, fmt.Sprintf("%s %s %s", f, c.Table, c.Name))
-				}
-			}
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
-}
-
 // flannels returns the steps that remove flannel's rules for a network; the tables of
 // iptables-nft are left out if foreign is true.
 func flannels(f family, network netip.Prefix, foreign bool) (list []nft.Step, err error) {

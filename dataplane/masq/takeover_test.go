@@ -245,27 +245,6 @@ func TestLegacyFails(t *testing.T) {
 	}
 }
 
-// TestFirewallDrops: of a firewall that drops what is forwarded is warned, with what to do.
-func TestFirewallDrops(t *testing.T) {
-	h := newHost(t, nftVariant)
-	h.dropForward(false) // this one gets the accept rules
-	h.nft("add table inet fw")
-	h.nft("add chain inet fw forwarding { type filter hook forward priority 0; policy drop; }")
-	h.nft("add chain inet fw in { type filter hook input priority 0; policy drop; }")
-	var log strings.Builder
-	c := h.config()
-	c.Log = slog.New(slog.NewTextHandler(&log, nil))
-	h.sync(c, wanted())
-	for _, want := range []string{"nft add rule inet fw forwarding ip saddr 10.244.0.0/16 accept", "nft add rule inet fw forwarding ip6 daddr fd00:244::/48 accept"} {
-		if !strings.Contains(log.String(), want) {
-			t.Errorf("the log lacks %q:\n%s", want, log.String())
-		}
-	}
-	if strings.Contains(log.String(), "fw in]") || strings.Contains(log.String(), "FORWARD") {
-		t.Errorf("the log names chains that are no trouble:\n%s", log.String())
-	}
-}
-
 func TestOpenInvalid(t *testing.T) {
 	for _, c := range []Config{{VNI: 1}, {VNI: 1 << 24, Port: 1}, {VNI: 1, Port: 1, Resync: -1}} {
 		if _, err := Open(c); err == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/firewall"
 	"github.com/overlayd/overlayd/dataplane/hostroute"
 	"github.com/overlayd/overlayd/dataplane/inherit"
 	"github.com/overlayd/overlayd/dataplane/kernel"
@@ -36,7 +37,8 @@ func (s *Session) parts(mtu int) []partSpec {
 		{name: "direct routes", open: s.openRoutes},
 	}
 	if s.config.Backend.Type != control.BackendAlloc {
-		specs = append(specs, partSpec{name: "settings", open: s.openSettings})
+		specs = append(specs, partSpec{name: "settings", open: s.openSettings},
+			partSpec{name: "firewall", open: s.openFirewall, lack: "chains of a firewall that drop the overlay's packets are not reported"})
 	}
 	if !s.config.Backend.IsVXLAN() {
 		return specs // nothing is forwarded but by routes (host-gw), or not at all (alloc)
@@ -67,12 +69,29 @@ func (s *Session) openRules() (dataplane.Part, error) {
 
 // openSettings opens the kernel's settings that forwarding relies on.
 func (s *Session) openSettings() (dataplane.Part, error) {
-	c := sysctl.Config{Log: s.network.log, VNI: s.config.Backend.VNI, IPv4: s.config.EnableIPv4, IPv6: s.config.EnableIPv6, Deaf: s.network.cfg.Deaf}
+	c := sysctl.Config{Log: s.network.log, VNI: s.config.Backend.VNI, IPv4: s.config.EnableIPv4, IPv6: s.config.EnableIPv6,
+		Underlay: s.iface.Name, Deaf: s.network.cfg.Deaf}
 	k, err := sysctl.Open(c)
 	if err != nil {
 		return nil, err
 	}
 	return k, nil
+}
+
+// openFirewall opens what reports the chains of others that drop the overlay's packets.
+func (s *Session) openFirewall() (dataplane.Part, error) {
+	c := firewall.Config{Log: s.network.log, VNI: s.config.Backend.VNI, Device: s.iface.Name, Forward: true, Deaf: s.network.cfg.Deaf}
+	if s.config.Backend.IsVXLAN() {
+		c.Port = s.config.Backend.Port
+		for _, u := range s.network.underlays(s.config, s.iface) {
+			c.Locals = append(c.Locals, u.Local)
+		}
+	}
+	w, err := firewall.Open(c)
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
 }
 
 // openRoutes opens the direct and blackhole routes. The part is there even if the config wants none of
