@@ -40,6 +40,7 @@ type Config struct {
 	Log        *slog.Logger
 	VNI        uint32 // its devices, if they are there
 	IPv4, IPv6 bool   // families of the overlay
+	Underlay   string // interface whose way back is looked at; empty: none
 	Deaf       bool   // without the kernel's notices: for tests
 }
 
@@ -55,6 +56,7 @@ type Settings struct {
 	mu      sync.Mutex
 	settled map[string]bool // as wanted when they were last looked at, by path
 	notices pace.Notices
+	back    wayBack
 }
 
 // Open subscribes to the kernel's notices, in the network namespace of the calling thread. It writes nothing.
@@ -104,6 +106,9 @@ func exists(path string) bool {
 // Sync implements dataplane.Part. What cannot be set is logged and reported by Status, and is no error: a host
 // that carries only its own traffic works without.
 func (s *Settings) Sync(_ context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
+	s.mu.Lock()
+	s.back.know(w.Peers)
+	s.mu.Unlock()
 	s.look()
 	return w, nil
 }
@@ -142,12 +147,17 @@ func (s *Settings) look() {
 	defer s.mu.Unlock()
 	var changes []dataplane.Change
 	var errs []error
+	var warnings []dataplane.Warning
 	wanted := s.wanted()
 	for _, w := range wanted {
 		was, err := s.set(w)
 		if err != nil {
 			errs = append(errs, err)
-			s.say(w, err)
+			if w.path == ipForward || w.path == ip6Forward {
+				warnings = append(warnings, NotForwarding(w.path == ip6Forward, err.Error()))
+			} else {
+				s.say(w, err)
+			}
 		} else if was != w.value && s.settled[w.path] {
 			changes = append(changes, dataplane.Change{Op: dataplane.OpReplace, Kind: "sysctl", Key: w.path, Was: was, Is: w.value})
 		}
@@ -168,6 +178,7 @@ func (s *Settings) look() {
 	}
 	s.report.Publish(state, err, dataplane.ObjectStatus{Kind: "sysctl", Wanted: len(wanted), Have: len(wanted) - len(errs)})
 	s.report.Repaired(changes...)
+	s.report.Warn(append(warnings, s.back.look(time.Now(), s.cfg.Underlay)...)...)
 }
 
 // set gives one setting its value, and returns the one it had.
@@ -189,21 +200,25 @@ func (s *Settings) set(w setting) (was string, err error) {
 	return was, err
 }
 
-// say reports once what cannot be set, what does not work now, and how the user can set it.
-func (s *Settings) say(w setting, err error) {
-	due, _ := s.notices.Due(time.Now(), pace.Notice{Key: w.path, Text: err.Error()})
-	if len(due) == 0 {
-		return
+// NotForwarding is that this host does not forward the packets of a family, and why not.
+func NotForwarding(ipv6 bool, why string) dataplane.Warning {
+	family, path := "IPv4", ipForward
+	if ipv6 {
+		family, path = "IPv6", ip6Forward
 	}
-	name := rtnl.SysctlName(w.path) + "=" + w.value
-	fix := "sysctl -w " + name + " on the host, or docker run --sysctl " + name
-	switch w.path {
-	case ipForward, ip6Forward:
-		family := map[string]string{ipForward: "IPv4", ip6Forward: "IPv6"}[w.path]
-		s.cfg.Log.Error(family+" forwarding is off and cannot be turned on: only this host itself is reachable over the overlay, nothing behind it",
-			"err", err, "fix", fix)
-	default:
-		s.cfg.Log.Warn("a setting of the overlay device cannot be made as it should be", "err", err, "fix", fix)
+	name := rtnl.SysctlName(path) + "=1"
+	return dataplane.Warning{ID: dataplane.WarnForwarding, Fix: howToSet(name),
+		Text: family + " forwarding is off and cannot be turned on: only this host itself is reachable over the overlay, nothing behind it: " + why}
+}
+
+func howToSet(name string) string {
+	return "sysctl -w " + name + " on the host, or docker run --sysctl " + name
+}
+
+// say reports once what of the overlay device cannot be set, and how the user can set it.
+func (s *Settings) say(w setting, err error) {
+	if due, _ := s.notices.Due(time.Now(), pace.Notice{Key: w.path, Text: err.Error()}); len(due) > 0 {
+		s.cfg.Log.Warn("a setting of the overlay device cannot be made as it should be", "err", err, "fix", howToSet(rtnl.SysctlName(w.path)+"="+w.value))
 	}
 }
 
