@@ -80,3 +80,9 @@ type Clone struct {
 	Since    time.Time  `json:"since"`          // when it was seen first
 	Gone     time.Time  `json:"gone,omitzero"`  // when it ceased to live; zero: it has not
 }
+
+// Versioner is a Store that knows the version of its server.
+type Versioner interface {
+	// ServerVersion asks the server. Whoever may not be told gets an error.
+	ServerVersion(ctx context.Context) (string, error)
+}

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -121,19 +122,41 @@ func syncDir(dir string) error {
 // list of several subnets give none. An error means that the file is there and
 // cannot be read; the caller can go on without it.
 func Read(path string) ([]netip.Prefix, error) {
-	f, err := Open(path)
+	f, err := Load(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	return f.Subnets(), err
+}
+
+// Load returns what path says, the subnets and networks masked. What it does not say, or not as flannel does, is zero. A
+// missing file is fs.ErrNotExist.
+func Load(path string) (File, error) {
+	f, err := Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("read subnet file: %w", err)
+		return File{}, fmt.Errorf("read subnet file: %w", err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxLen))
 	if err != nil {
-		return nil, fmt.Errorf("read subnet file: %w", err)
+		return File{}, fmt.Errorf("read subnet file: %w", err)
 	}
 	return parse(text), nil
+}
+
+// Subnets returns those of both families, IPv4 first.
+func (f File) Subnets() []netip.Prefix { return both(f.Subnet, f.IPv6Subnet) }
+
+// Networks returns those of both families, IPv4 first.
+func (f File) Networks() []netip.Prefix { return both(f.Network, f.IPv6Network) }
+
+func both(v4, v6 netip.Prefix) (list []netip.Prefix) {
+	for _, p := range []netip.Prefix{v4, v6} {
+		if p.IsValid() {
+			list = append(list, p)
+		}
+	}
+	return list
 }
 
 // Open opens a subnet file to read it. The name may be somebody else's choice, so that it must not wait for a writer
@@ -155,31 +178,42 @@ func Open(path string) (*os.File, error) {
 }
 
 // parse reads shell-like assignments; the last one of a key counts.
-func parse(text []byte) []netip.Prefix {
-	var v4, v6 netip.Prefix
+func parse(text []byte) (f File) {
 	for s := bufio.NewScanner(bytes.NewReader(text)); s.Scan(); {
 		key, value, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(s.Text()), "export "), "=")
 		if !ok {
 			continue
 		}
 		value, _, _ = strings.Cut(value, " #")
-		p, err := netip.ParsePrefix(strings.Trim(strings.TrimSpace(value), `"'`))
-		if err != nil {
-			p = netip.Prefix{}
-		}
+		value = strings.Trim(strings.TrimSpace(value), `"'`)
+		v4, v6 := prefixIn(value)
 		switch strings.TrimSpace(key) {
+		case "FLANNEL_NETWORK":
+			f.Network = v4
 		case "FLANNEL_SUBNET":
-			v4 = p.Masked()
+			f.Subnet = v4
+		case "FLANNEL_IPV6_NETWORK":
+			f.IPv6Network = v6
 		case "FLANNEL_IPV6_SUBNET":
-			v6 = p.Masked()
+			f.IPv6Subnet = v6
+		case "FLANNEL_MTU":
+			f.MTU, _ = strconv.Atoi(value)
+		case "FLANNEL_IPMASQ":
+			f.IPMasq = value == "true"
 		}
 	}
-	var previous []netip.Prefix
-	if v4.Addr().Is4() {
-		previous = append(previous, v4)
+	return f
+}
+
+// prefixIn returns a prefix as that of its family, masked.
+func prefixIn(text string) (v4, v6 netip.Prefix) {
+	p, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil || p.Addr().Is4In6():
+	case p.Addr().Is4():
+		v4 = p.Masked()
+	default:
+		v6 = p.Masked()
 	}
-	if v6.Addr().Is6() && !v6.Addr().Is4In6() {
-		previous = append(previous, v6)
-	}
-	return previous
+	return v4, v6
 }
