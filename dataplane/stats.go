@@ -22,6 +22,29 @@ type OffloadStats struct {
 	Fallbacks      uint64 // times that the kernel refused an offload and the work was done without it
 }
 
+// Add adds what t has counted.
+func (s *Stats) Add(t Stats) {
+	s.TxPackets += t.TxPackets
+	s.TxBytes += t.TxBytes
+	s.RxPackets += t.RxPackets
+	s.RxBytes += t.RxBytes
+	s.TxWriteErrors += t.TxWriteErrors
+	for reason, n := range t.Drops {
+		s.Drops[reason] += n
+	}
+	s.Offload.add(t.Offload)
+}
+
+func (o *OffloadStats) add(p OffloadStats) {
+	o.TxSuperpackets += p.TxSuperpackets
+	o.TxSegments += p.TxSegments
+	o.TxBatches += p.TxBatches
+	o.RxSuperpackets += p.RxSuperpackets
+	o.RxSegments += p.RxSegments
+	o.RxBatches += p.RxBatches
+	o.Fallbacks += p.Fallbacks
+}
+
 // Drop is the reason why a packet was not forwarded. Its value is an index
 // into Stats.Drops.
 type Drop uint8

@@ -42,6 +42,19 @@ type Stats struct {
 	MACChanges   uint64 `json:"mac_changes"`  // of the own lease, because another host publishes the same MAC
 }
 
+// Plus returns s with what a Controller before has counted added. What is of now stays: leases, bad, rejected, peers.
+func (s Stats) Plus(before Stats) Stats {
+	s.BadUpdates += before.BadUpdates
+	s.Syncs += before.Syncs
+	s.SyncFailures += before.SyncFailures
+	s.Renewals += before.Renewals
+	s.RenewFails += before.RenewFails
+	s.Losses += before.Losses
+	s.FileRepairs += before.FileRepairs
+	s.MACChanges += before.MACChanges
+	return s
+}
+
 // Fault is something that does not work now. The zero value: it works.
 type Fault struct {
 	Reason string    `json:"reason,omitempty"` // stable id in snake_case

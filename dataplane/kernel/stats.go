@@ -6,12 +6,7 @@ import "github.com/overlayd/overlayd/dataplane"
 // of their IP packets, drops and errors under DropDevice.
 func (d *Dataplane) Stats() (sum dataplane.Stats) {
 	for _, t := range d.tunnels {
-		s := t.stats.Read(d.rt, int(t.watched.Load()))
-		sum.TxPackets += s.TxPackets
-		sum.TxBytes += s.TxBytes
-		sum.RxPackets += s.RxPackets
-		sum.RxBytes += s.RxBytes
-		sum.Drops[dataplane.DropDevice] += s.Drops[dataplane.DropDevice]
+		sum.Add(t.stats.Read(d.rt, int(t.watched.Load())))
 	}
 	return sum
 }

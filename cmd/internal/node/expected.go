@@ -15,22 +15,46 @@ type expected struct {
 	mu       sync.Mutex
 	known    bool // which networks there are
 	networks map[string]*Network
+	past     map[string]totals // of networks that have gone: one that comes back goes on counting
 }
 
-func newExpected() *expected { return &expected{networks: map[string]*Network{}} }
+// maxPast bounds how many networks that have gone are remembered: whoever writes the network configs names them.
+const maxPast = 1 << 12
 
-// add expects a network from now on. The one that has no name is the only one.
+func newExpected() *expected {
+	return &expected{networks: map[string]*Network{}, past: map[string]totals{}}
+}
+
+// add expects a network from now on, whose counters go on from those of the one before it. The one that has no name is
+// the only one.
 func (e *expected) add(n *Network) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	past := e.past[n.name]
+	if before := e.networks[n.name]; before != nil { // it is about to go
+		past = before.snapshot.Load().totals()
+	}
+	n.snapshot.Store(&snapshot{ended: past})
 	e.networks[n.name] = n
 	e.known = e.known || n.name == ""
+}
+
+// begin is called before a network begins, when those of its name before it have gone.
+func (e *expected) begin(n *Network) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if past, ok := e.past[n.name]; ok {
+		n.snapshot.Store(&snapshot{ended: past})
+	}
 }
 
 // remove expects a network no longer, unless another of its name has taken its place.
 func (e *expected) remove(n *Network) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if _, ok := e.past[n.name]; ok || len(e.past) < maxPast {
+		e.past[n.name] = n.snapshot.Load().totals()
+	}
 	if e.networks[n.name] == n {
 		delete(e.networks, n.name)
 	}

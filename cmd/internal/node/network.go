@@ -41,7 +41,6 @@ type Network struct {
 	notices  pace.Notices // of these, and of what each session may meet again
 
 	snapshot atomic.Pointer[snapshot] // never nil
-	sessions atomic.Uint64            // that were opened
 }
 
 // refusal is a network config that no dataplane here can carry, and why.
@@ -70,7 +69,6 @@ func (d *Daemon) newNetwork(name string) *Network {
 	if name != "" {
 		n.log = d.cfg.Log.With("network", name)
 	}
-	n.snapshot.Store(&snapshot{})
 	d.expects.add(n)
 	return n
 }

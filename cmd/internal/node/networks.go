@@ -103,6 +103,7 @@ func (s *serving) update(ctx context.Context, names []string) {
 // serveWhileWanted serves a network until ctx ends or the daemon has drained. If ctx ends before
 // process does, the network has gone: then everything that was made for it is removed.
 func (n *Network) serveWhileWanted(ctx, process context.Context) {
+	n.daemon.expects.begin(n)
 	defer n.daemon.expects.remove(n)
 	// The device stays claimed between two tries: the other networks may need it gone to come up.
 	defer n.releaseDevice()

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
+	"github.com/overlayd/overlayd/cmd/internal/sharedport"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/firewall"
@@ -116,14 +117,14 @@ func (s *Session) openRoutes() (dataplane.Part, error) {
 type forwarding struct {
 	dataplane.Dataplane
 	mode     fit.Mode
-	shared   *userspace.Port // with other networks; nil: it has its own
-	giveBack func()          // of shared
-	quit     func()          // ends Run before its context ends
-	quitted  <-chan struct{} // closed by quit
-	ended    chan struct{}   // closed when Run has returned
+	shared   *sharedport.Port // with other networks; nil: it has its own
+	giveBack func()           // of shared
+	quit     func()           // ends Run before its context ends
+	quitted  <-chan struct{}  // closed by quit
+	ended    chan struct{}    // closed when Run has returned
 }
 
-func newForwarding(d dataplane.Dataplane, mode fit.Mode, shared *userspace.Port, giveBack func()) *forwarding {
+func newForwarding(d dataplane.Dataplane, mode fit.Mode, shared *sharedport.Port, giveBack func()) *forwarding {
 	quitted := make(chan struct{})
 	return &forwarding{d, mode, shared, giveBack, sync.OnceFunc(func() { close(quitted) }), quitted, make(chan struct{})}
 }
@@ -226,17 +227,19 @@ func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
 	}
 	config.Inherited, config.Unfit = n.takeInherited(config.VNI)
 	giveBack, open := func() {}, userspace.Open
+	var shared *sharedport.Port
 	var err error
 	if n.cfg.several() {
 		open = n.openBesideOthers
-		if config.Shared, giveBack, err = n.daemon.ports.Take(config, n.cfg.Log); err != nil {
+		if shared, giveBack, err = n.daemon.ports.Take(config, n.cfg.Log); err != nil {
 			return nil, err
 		}
+		config.Shared = shared.Port
 	}
 	d, err := open(config)
 	if err != nil {
 		giveBack()
 		return nil, err
 	}
-	return newForwarding(d, fit.Userspace, config.Shared, giveBack), nil
+	return newForwarding(d, fit.Userspace, shared, giveBack), nil
 }

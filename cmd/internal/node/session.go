@@ -73,7 +73,6 @@ func (n *Network) runSession(ctx context.Context) error {
 	if !n.cfg.several() {
 		n.daemon.estate.Drop("the network config is another one", inherit.IsTraffic)
 	}
-	n.sessions.Add(1)
 	s.logBackend(mtu)
 	err = s.run(ctx, mtu)
 	n.log.Info("stats", statsAttrs(s.overlay)...)

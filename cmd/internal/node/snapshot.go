@@ -19,11 +19,19 @@ type snapshot struct {
 	at      time.Time
 	ready   time.Time // when everything worked in this session; zero: it has not yet
 	store   control.Store
+	ended   totals // of the sessions before this one
 }
 
-// publish makes s how the network is.
+// totals returns what was counted so far.
+func (s *snapshot) totals() totals { return s.ended.plus(s.session) }
+
+// publish makes s how the network is. The session before, if there was one, has ended.
 func (n *Network) publish(s snapshot) {
-	s.at, s.store = time.Now(), n.store
+	before := n.snapshot.Load()
+	s.at, s.store, s.ended = time.Now(), n.store, before.ended
+	if before.session != s.session {
+		s.ended = before.totals()
+	}
 	n.snapshot.Store(&s)
 }
 
@@ -35,7 +43,7 @@ func (n *Network) isReady() bool { return !n.snapshot.Load().ready.IsZero() }
 // Status returns how the network is. It may be called at any time.
 func (n *Network) Status() status.Network {
 	s := n.snapshot.Load()
-	st := status.Network{V: status.Version, Name: n.name, Sessions: n.sessions.Load(), Ready: !s.ready.IsZero(), ReadySince: s.ready}
+	st := status.Network{V: status.Version, Name: n.name, Ready: !s.ready.IsZero(), ReadySince: s.ready}
 	if r, ok := s.store.(control.StoreReporter); ok {
 		store := r.Status()
 		st.Store = &store
@@ -46,6 +54,7 @@ func (n *Network) Status() status.Network {
 	if s.session != nil {
 		s.session.report(&st)
 	}
+	s.totals().report(&st)
 	return st
 }
 
@@ -61,11 +70,8 @@ func (s *Session) report(st *status.Network) {
 		st.Underlay.Ends = append(st.Underlay.Ends, status.End{Local: u.Local, Public: u.Public})
 	}
 	st.Parts = s.overlay.Status()
-	if f := s.overlay.forward; f != nil {
-		st.Counters = countersByName(f.Stats())
-		if f.shared != nil {
-			st.SharedPort = countersByName(f.shared.Stats())
-		}
+	if f := s.overlay.forward; f != nil && f.shared != nil {
+		st.SharedPort = countersByName(f.shared.Stats())
 	}
 	c := s.controller.Status()
 	st.MTU = c.MTU
@@ -74,7 +80,7 @@ func (s *Session) report(st *status.Network) {
 	}
 	st.LeaseFault, st.SyncFault = c.LeaseFault, c.SyncFault
 	st.Peers = s.overlay.markDirect(s.overlay.markFaults(c.Peers))
-	st.Rejected, st.Bad, st.Control = c.Rejected, c.Bad, c.Stats
+	st.Rejected, st.Bad = c.Rejected, c.Bad
 }
 
 func countersByName(s dataplane.Stats) map[string]uint64 {

@@ -45,6 +45,8 @@ type world struct {
 	opened   []*fakeForward                 // the same
 	refuse   error                          // of whoever opens the dataplane
 	states   []string                       // told to the service manager
+
+	wrap func(*fakeForward) dataplane.Dataplane // nil: the fake is the dataplane; called with mu held
 }
 
 var vnis atomic.Uint32 // that tests have taken
@@ -122,7 +124,11 @@ func (w *world) parts(s *Session, _ int) []partSpec {
 			f.vteps = append(f.vteps, dataplane.VTEP{Addr: u.Public, VNI: s.config.Backend.VNI, MAC: dataplane.MAC(u.Public, s.config.Backend.VNI)})
 		}
 		w.opened = append(w.opened, f)
-		return newForwarding(f, s.network.cfg.Mode, nil, func() {}), nil
+		var d dataplane.Dataplane = f
+		if w.wrap != nil {
+			d = w.wrap(f)
+		}
+		return newForwarding(d, s.network.cfg.Mode, nil, func() {}), nil
 	}}}
 }
 

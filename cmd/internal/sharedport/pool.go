@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/overlayd/overlayd/cmd/internal/handover"
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/inherit"
 	"github.com/overlayd/overlayd/dataplane/userspace"
@@ -22,11 +23,25 @@ type Pool struct {
 	Forget func(names []string) // is called when sockets of these names were closed
 
 	mu    sync.Mutex
-	ports map[string]*pooledPort // by port and underlays
+	ports map[string]*pooledPort     // by port and underlays
+	past  map[string]dataplane.Stats // likewise: what those counted that were closed
+}
+
+// Port is a UDP port that networks share.
+type Port struct {
+	*userspace.Port
+	before dataplane.Stats // what those counted that had this place
+}
+
+// Stats returns what this port has counted, and those before it of this process.
+func (p *Port) Stats() dataplane.Stats {
+	s := p.before
+	s.Add(p.Port.Stats())
+	return s
 }
 
 type pooledPort struct {
-	*userspace.Port
+	*Port
 	users int
 	names []string // of the sockets
 	stop  context.CancelFunc
@@ -36,7 +51,7 @@ type pooledPort struct {
 // Take returns the port for a network of c, and what gives it back. It makes the port that
 // does not exist yet. A port whose sockets have died ends its networks; once all of them have given it back, the
 // next one to come makes another.
-func (p *Pool) Take(c userspace.Config, log *slog.Logger) (port *userspace.Port, giveBack func(), err error) {
+func (p *Pool) Take(c userspace.Config, log *slog.Logger) (port *Port, giveBack func(), err error) {
 	key := fmt.Sprint(c.Port, c.Underlays)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +66,7 @@ func (p *Pool) Take(c userspace.Config, log *slog.Logger) (port *userspace.Port,
 			return nil, nil, err
 		}
 		ctx, stop := context.WithCancel(context.Background())
-		e = &pooledPort{Port: port, names: names, stop: stop, done: make(chan struct{})}
+		e = &pooledPort{Port: &Port{port, p.past[key]}, names: names, stop: stop, done: make(chan struct{})}
 		go func() { // put waits for it
 			defer close(e.done)
 			if err := port.Run(ctx); err != nil {
@@ -77,7 +92,22 @@ func (p *Pool) put(key string, e *pooledPort) {
 	delete(p.ports, key)
 	e.stop()
 	<-e.done
+	p.remember(key, e.Stats())
 	p.Forget(e.names)
+}
+
+// maxPast bounds how many places counters are kept of: whoever writes the network configs chooses the ports.
+const maxPast = 1 << 12
+
+// remember keeps what a port has counted for the next one in its place. The caller holds mu.
+func (p *Pool) remember(key string, s dataplane.Stats) {
+	if _, ok := p.past[key]; !ok && len(p.past) >= maxPast {
+		return
+	}
+	if p.past == nil {
+		p.past = map[string]dataplane.Stats{}
+	}
+	p.past[key] = s
 }
 
 // Export returns what the ports read from.

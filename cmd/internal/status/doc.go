@@ -12,7 +12,9 @@
 //	state "direct" of a peer                        the Wanted that the dataplane was given last
 //	state "failed" of a peer                        the dataplane's own Status: it tries again by itself
 //	parts                                           each part's own Status, in the order of the overlay
-//	counters, shared_port                           the dataplane's Stats, and those of the UDP port that it shares
+//	repairs                                         the parts' Status, summed up over the sessions: node.totals
+//	counters                                        the dataplane's Stats, and so is what counts in control: likewise
+//	shared_port                                     the Stats of the UDP port that the dataplane shares: sharedport.Port
 //	store                                           the store's own Status, if it has one
 //	etcd                                            the process of the embedded etcd, if this daemon runs one: node.Server
 package status

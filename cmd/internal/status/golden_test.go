@@ -35,6 +35,7 @@ func full() Network {
 		Bad:      []controller.EntryStatus{{Key: "x", Node: netip.MustParseAddr("192.0.2.8"), Fault: fault}},
 		Control: controller.Stats{Leases: 1, Bad: 2, Rejected: 3, Peers: 4, BadUpdates: 5, Syncs: 6, SyncFailures: 7,
 			Renewals: 8, RenewFails: 9, Losses: 10, FileRepairs: 11, MACChanges: 12},
+		Repairs: []Repairs{{Part: "rules", Kind: "route", Count: 4, Last: at}},
 		Parts: []dataplane.PartStatus{{Name: "rules", State: dataplane.StateDegraded, Err: "down", Since: at,
 			Objects:  []dataplane.ObjectStatus{{Kind: "route", Wanted: 3, Have: 2, Repairs: 1, LastRepair: at}},
 			Warnings: []dataplane.Warning{{ID: "rp_filter", Text: "strict", Fix: "sysctl", Since: at}}}},
@@ -140,6 +141,14 @@ const golden = `{
   "file_repairs": 11,
   "mac_changes": 12
  },
+ "repairs": [
+  {
+   "part": "rules",
+   "kind": "route",
+   "count": 4,
+   "last": "2026-01-02T03:04:05Z"
+  }
+ ],
  "parts": [
   {
    "name": "rules",

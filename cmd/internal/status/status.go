@@ -19,7 +19,7 @@ type Network struct {
 	Name string `json:"name,omitempty"` // empty if the daemon serves one network
 
 	SessionStart time.Time `json:"session_start,omitzero"` // zero: there is no session now
-	Sessions     uint64    `json:"sessions"`               // so far: another one begins when config or underlay change, or the device has gone
+	Sessions     uint64    `json:"sessions"`               // of this process so far: another one begins when config or underlay change, or the device has gone
 	Err          string    `json:"err,omitempty"`          // why no session runs
 	ErrSince     time.Time `json:"err_since,omitzero"`     // when the last session ended
 	Ready        bool      `json:"ready"`
@@ -38,15 +38,25 @@ type Network struct {
 
 	Rejected []controller.EntryStatus `json:"rejected,omitempty"` // leases that are not used
 	Bad      []controller.EntryStatus `json:"bad,omitempty"`      // entries of the store that cannot be read
-	Control  controller.Stats         `json:"control"`
+	Control  controller.Stats         `json:"control"`            // what counts does so since the process began; the rest is of now
+	Repairs  []Repairs                `json:"repairs,omitempty"`
 	Parts    []dataplane.PartStatus   `json:"parts,omitempty"` // in their order
 	Store    *control.StoreStatus     `json:"store,omitempty"`
 	Etcd     *Server                  `json:"etcd,omitempty"`     // that this daemon runs, for all its networks; nil: none
-	Counters map[string]uint64        `json:"counters,omitempty"` // of the dataplane, since it was opened: see Counters
+	Counters map[string]uint64        `json:"counters,omitempty"` // of the dataplanes of this process: see Counters
 
 	// SharedPort has the counters of the UDP port that several networks share: what arrived there
 	// before it was known for which of them. Empty if this network has a port of its own.
 	SharedPort map[string]uint64 `json:"shared_port,omitempty"`
+}
+
+// Repairs counts the objects of one kind that others changed and a part put right, since the process began. Those of
+// the present session are in Parts too.
+type Repairs struct {
+	Part  string    `json:"part"`
+	Kind  string    `json:"kind"`
+	Count uint64    `json:"count"`
+	Last  time.Time `json:"last"`
 }
 
 // Server is how a server is that the daemon runs in a process of its own.

@@ -1,0 +1,63 @@
+package node
+
+import (
+	"slices"
+
+	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/control/controller"
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// totals are what the sessions of a network have counted that have ended. The parts, the dataplane and the controller
+// count from zero in each session; whoever reads the status wants counters that never fall. totals is a value in the
+// snapshot, so that no reader adds a session twice or leaves it out.
+type totals struct {
+	sessions uint64
+	control  controller.Stats
+	carried  bool // at least one session had a dataplane, which counters are of
+	counters dataplane.Stats
+	repairs  []status.Repairs // nobody changes one that is there
+}
+
+// plus returns t with what a session has counted so far; nil is one that has counted nothing.
+func (t totals) plus(s *Session) totals {
+	if s == nil {
+		t.control = controller.Stats{}.Plus(t.control) // without what was true of the last session
+		return t
+	}
+	t.sessions++
+	t.control = s.controller.Status().Stats.Plus(t.control)
+	if f := s.overlay.forward; f != nil {
+		t.carried = true
+		t.counters.Add(f.Stats())
+	}
+	t.repairs = slices.Clone(t.repairs)
+	for _, p := range s.overlay.Status() {
+		for _, o := range p.Objects {
+			t.repaired(status.Repairs{Part: p.Name, Kind: o.Kind, Count: o.Repairs, Last: o.LastRepair})
+		}
+	}
+	return t
+}
+
+// repaired adds repairs; those of no object are left out.
+func (t *totals) repaired(r status.Repairs) {
+	if r.Count == 0 {
+		return
+	}
+	i := slices.IndexFunc(t.repairs, func(have status.Repairs) bool { return have.Part == r.Part && have.Kind == r.Kind })
+	if i < 0 {
+		t.repairs = append(t.repairs, r)
+		return
+	}
+	t.repairs[i].Count += r.Count
+	t.repairs[i].Last = r.Last
+}
+
+// report fills in the counters.
+func (t totals) report(st *status.Network) {
+	st.Sessions, st.Control, st.Repairs = t.sessions, t.control, t.repairs
+	if t.carried {
+		st.Counters = countersByName(t.counters)
+	}
+}
