@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
-	"strconv"
 	"sync"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -39,10 +37,7 @@ func runDaemon(ctx context.Context, o *flags.Flags) (err error) {
 	if c.Hostname, err = os.Hostname(); err != nil {
 		return fmt.Errorf("read host name: %w", err)
 	}
-	if o.Process.HealthzPort != 0 {
-		c.ListenAt = net.JoinHostPort(o.Process.HealthzIP, strconv.Itoa(o.Process.HealthzPort))
-		c.Listen = func() (net.Listener, error) { return listenHealth(&o.Process) }
-	}
+	c.Endpoints = endpoints(&o.Process)
 	c.Keeper, c.Left = handover.OpenKeeper(c.Log)
 	c.Notify = func(state string) { sd.SdNotify(false, state) }
 	d := node.New(c)
@@ -53,15 +48,6 @@ func runDaemon(ctx context.Context, o *flags.Flags) (err error) {
 		}
 	})()
 	return d.Run(ctx)
-}
-
-// listenHealth opens the port of the health endpoint. Its error names the flags.
-func listenHealth(o *flags.Process) (net.Listener, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(o.HealthzIP, strconv.Itoa(o.HealthzPort)))
-	if err != nil {
-		return nil, fmt.Errorf("--healthz-ip %s --healthz-port %d: %w", o.HealthzIP, o.HealthzPort, err)
-	}
-	return l, nil
 }
 
 // onSignal calls what whenever a signal comes, until the function that it returns is called.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -32,10 +33,7 @@ type Config struct {
 	StoreHosts   []string     // names or addresses at which stores are reached: no subnet may hold one
 	FirstConfig  []byte       // network config in flannel's JSON, written if the store has none
 
-	// Listen opens the listener of the health endpoint; nil: no endpoint. It is called after the subnet
-	// file is claimed, and before etcd and the networks start.
-	Listen   func() (net.Listener, error)
-	ListenAt string // what Listen listens at, by which another daemon knows the listener again
+	Endpoints []Endpoint
 	// Notify tells the service manager a state of sd_notify(3); nil: no service manager.
 	Notify func(state string)
 	// Fix says what to do about an error that is going to be logged; nil, or empty: nothing.
@@ -73,6 +71,14 @@ type RuleConfig struct {
 	Blackhole  bool          // drop what is sent to an address of the own subnet that no pod has
 	Remove     bool          // remove the rules when the daemon stops
 	Resync     time.Duration // between checks of what the kernel gives no notice of; 0: each part's own
+}
+
+// Endpoint is a TCP port at which the daemon answers from before etcd and the networks start until it ends.
+type Endpoint struct {
+	At string // what Listen listens at, by which another daemon knows the listener again
+	// Listen is called after the subnet file is claimed, unless another daemon has handed over the listener.
+	Listen  func() (net.Listener, error)
+	Handler func(*Daemon) http.Handler
 }
 
 // OpenStore opens the store of a network; "" is the one that has no name. It asks no server.

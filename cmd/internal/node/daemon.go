@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -17,7 +18,7 @@ import (
 )
 
 // Daemon is what lives as long as the process and is shared by the networks that it serves:
-// the list of them, their UDP ports, the embedded etcd, the health endpoint.
+// the list of them, their UDP ports, the embedded etcd, the endpoints.
 type Daemon struct {
 	cfg     Config
 	estate  handover.Estate // of the daemon before this one
@@ -25,7 +26,7 @@ type Daemon struct {
 	ports   sharedport.Pool
 	served  fit.Served
 	claimed sharedport.Claimed
-	health  net.Listener                         // nil: there is no health endpoint
+	listens []net.Listener                       // those of cfg.Endpoints, in their order
 	parts   func(s *Session, mtu int) []partSpec // the list of parts of an overlay
 
 	giver giver
@@ -65,6 +66,9 @@ func (d *Daemon) Status() []status.Network {
 // Ready reports whether it is known which networks there are, and all of them are ready.
 func (d *Daemon) Ready() bool { return d.expects.ready() }
 
+// Checks returns what Ready is made of.
+func (d *Daemon) Checks() []status.Check { return status.Checks(d.expects.isKnown(), d.Status()) }
+
 // Run claims the subnet file, starts what the networks share, and serves them until ctx ends or
 // the daemon has drained. It is called once.
 func (d *Daemon) Run(ctx context.Context) error {
@@ -87,11 +91,11 @@ func (d *Daemon) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	stopHealth, err := d.serveHealth(fail)
+	stopEndpoints, err := d.serveEndpoints(fail)
+	defer stopEndpoints()
 	if err != nil {
 		return err
 	}
-	defer stopHealth()
 	if only != nil {
 		defer d.serveHandover(only)()
 	}
@@ -109,7 +113,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	d.cfg.notify(sd.SdNotifyStopping)
 	d.cfg.Log.Info("stopped")
-	if cause := context.Cause(ctx); errors.Is(cause, errNotReplaced) || errors.Is(cause, errHealthDied) || errors.Is(cause, errHandover) {
+	if cause := context.Cause(ctx); errors.Is(cause, errNotReplaced) || errors.Is(cause, errEndpointDied) || errors.Is(cause, errHandover) {
 		return cause
 	}
 	return err
@@ -124,22 +128,28 @@ func (d *Daemon) draining() bool {
 	}
 }
 
-var errHealthDied = errors.New("health endpoint died")
+var errEndpointDied = errors.New("endpoint died")
 
-// serveHealth answers on the listener of the health endpoint until stop is called. It calls fail
-// if the server dies before that.
-func (d *Daemon) serveHealth(fail context.CancelCauseFunc) (stop func(), err error) {
-	if d.cfg.Listen == nil {
-		return func() {}, nil
+// serveEndpoints answers at the endpoints until stop is called, also if not all of them could be opened. It calls fail
+// if one of the servers dies before that.
+func (d *Daemon) serveEndpoints(fail context.CancelCauseFunc) (stop func(), err error) {
+	var stops []func()
+	stop = func() {
+		for _, s := range slices.Backward(stops) {
+			s()
+		}
 	}
-	l, err := d.estate.Listen(d.cfg.ListenAt, d.cfg.Listen)
-	if err != nil {
-		return nil, err
+	for _, e := range d.cfg.Endpoints {
+		l, err := d.estate.Listen(e.At, e.Listen)
+		if err != nil {
+			return stop, err
+		}
+		d.listens = append(d.listens, l)
+		stops = append(stops, status.Serve(l, e.Handler(d), func(err error) {
+			fail(fmt.Errorf("%w: %s: %w", errEndpointDied, e.At, err))
+		}))
 	}
-	d.health = l
-	return status.Serve(l, status.Handler(d.Ready), func(err error) {
-		fail(fmt.Errorf("%w: %w", errHealthDied, err))
-	}), nil
+	return stop, nil
 }
 
 // startEtcd starts the embedded server. Nothing that happens to it ends the daemon: the overlay goes on without.

@@ -5,7 +5,7 @@
 //
 // # What outlives what
 //
-//	Daemon    daemon.go    the process: health endpoint, the etcd that it runs, UDP ports (package sharedport, room.go),
+//	Daemon    daemon.go    the process: endpoints, the etcd that it runs, UDP ports (package sharedport, room.go),
 //	                       the configs that are served (fit.Served), the networks (networks.go)
 //	Network   network.go   one overlay network: its store, the claims of its subnet file and device, the
 //	                       ID of this node, what the last session left (claims.go; package nodefile)
@@ -68,7 +68,7 @@
 //
 // A daemon listens at a socket beside each of its subnet files (package handover). One that is started with Config.Replace
 // finds a subnet file claimed, makes sure that it can serve the network, and asks there (replace.go). The running
-// daemon stops forwarding and hands over its TUN queues and UDP sockets, if it has any, the listener of its health endpoint,
+// daemon stops forwarding and hands over its TUN queues and UDP sockets, if it has any, the listeners of its endpoints,
 // the locks of its subnet files, its nonce and the handles of what it has in the store (give.go), and ends as at the end
 // of its context, but withdraws nothing: lease, record, rules and routes stay. The new one waits for that end, and
 // starts as usual; its dataplane reads from its first Sync on, and what has come meanwhile waits in the kernel. Several networks

@@ -41,7 +41,7 @@ var (
 
 // Drain gives this host's leases back. The daemon with the same subnet file, or which serves one of
 // cfg.Networks, does it and stops; if none is running, it is done through the stores. Of cfg it
-// needs neither Listen nor StartEtcd.
+// needs neither Endpoints nor StartEtcd.
 func Drain(ctx context.Context, cfg Config) (Drained, error) {
 	files := cfg.claimedFiles()
 	pid, held, err := nodefile.FindDaemon(files)

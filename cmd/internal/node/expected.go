@@ -74,6 +74,12 @@ func (e *expected) all() []*Network {
 	return slices.Collect(maps.Values(e.networks))
 }
 
+func (e *expected) isKnown() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.known
+}
+
 func (e *expected) ready() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -92,8 +92,10 @@ func (d *Daemon) legacy(q handover.Question, sessions []*Session) (l handover.Le
 		}
 	}
 	add(d.ports.Export())
-	if q.All && d.health != nil {
-		add(handover.ExportListener(d.health, d.cfg.ListenAt))
+	if q.All {
+		for i, l := range d.listens {
+			add(handover.ExportListener(l, d.cfg.Endpoints[i].At))
+		}
 	}
 	return l
 }

@@ -274,7 +274,9 @@ func TestHealth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.cfg.Listen = func() (net.Listener, error) { return l, nil }
+	w.cfg.Endpoints = []Endpoint{{Listen: func() (net.Listener, error) { return l, nil }, Handler: func(d *Daemon) http.Handler {
+		return status.Handler(d.Ready, d.Checks)
+	}}}
 	w.start()
 	get := func(path string) string {
 		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
@@ -297,7 +299,7 @@ func TestHealth(t *testing.T) {
 		}
 	}
 	l.Close()
-	if err := w.ended(); !errors.Is(err, errHealthDied) || !errors.Is(err, net.ErrClosed) {
+	if err := w.ended(); !errors.Is(err, errEndpointDied) || !errors.Is(err, net.ErrClosed) {
 		t.Errorf("after the death of the endpoint: %v", err)
 	}
 }
@@ -308,7 +310,7 @@ func TestRefusedStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			var begun []string
-			w.cfg.Listen = func() (net.Listener, error) { begun = append(begun, "endpoint"); return nil, errDown }
+			w.cfg.Endpoints = []Endpoint{{Listen: func() (net.Listener, error) { begun = append(begun, "endpoint"); return nil, errDown }}}
 			w.cfg.StartEtcd = func(context.Context) Server { begun = append(begun, "etcd"); return nil }
 			w.cfg.OpenStore = func(context.Context, string, *slog.Logger) (control.Store, error) {
 				begun = append(begun, "store")

@@ -291,11 +291,11 @@ func TestCounterOrder(t *testing.T) {
 // whether the daemon is ready. Nobody else is asked.
 func TestMethodsAndPaths(t *testing.T) {
 	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE", "BREW"} {
-		for _, path := range []string{"/livez", "/healthz", "/readyz", "/", "/readyz/", "/metrics", "/debug/pprof/", "/livez?verbose", "/READYZ"} {
+		for _, path := range []string{"/livez", "/healthz", "/readyz", "/", "/readyz/", "/metrics", "/debug/pprof/", "/livez?v", "/READYZ"} {
 			for _, ready := range []bool{false, true} {
 				asked := 0
 				r := httptest.NewRecorder()
-				Handler(func() bool { asked++; return ready }).ServeHTTP(r, httptest.NewRequest(method, path, nil))
+				Handler(func() bool { asked++; return ready }, noChecks).ServeHTTP(r, httptest.NewRequest(method, path, nil))
 				want, asks := 404, 0
 				switch plain, _, _ := strings.Cut(path, "?"); {
 				case method != "GET" && method != "HEAD":
@@ -319,7 +319,7 @@ func TestMethodsAndPaths(t *testing.T) {
 // TestReadinessIsLive: each request asks again.
 func TestReadinessIsLive(t *testing.T) {
 	ready := false
-	h := Handler(func() bool { return ready })
+	h := Handler(func() bool { return ready }, noChecks)
 	for i, want := range []int{503, 200, 503, 200} {
 		ready = i%2 == 1
 		r := httptest.NewRecorder()

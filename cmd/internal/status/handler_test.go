@@ -10,6 +10,8 @@ import (
 	"time"
 )
 
+func noChecks() []Check { return nil }
+
 // TestHandler: the answers of flannel, to requests that read.
 func TestHandler(t *testing.T) {
 	for _, c := range []struct {
@@ -29,7 +31,7 @@ func TestHandler(t *testing.T) {
 		{"GET", "/readyz/", true, 404, "there are /livez, /healthz and /readyz\n"},
 	} {
 		r := httptest.NewRecorder()
-		Handler(func() bool { return c.ready }).ServeHTTP(r, httptest.NewRequest(c.method, c.path, nil))
+		Handler(func() bool { return c.ready }, noChecks).ServeHTTP(r, httptest.NewRequest(c.method, c.path, nil))
 		if r.Code != c.code || r.Body.String() != c.text {
 			t.Errorf("%s %s: %d %q, want %d %q", c.method, c.path, r.Code, r.Body, c.code, c.text)
 		}
@@ -50,7 +52,7 @@ func TestServe(t *testing.T) {
 	}
 	l := listen()
 	died := make(chan error, 1)
-	stop := Serve(l, Handler(func() bool { return true }), func(err error) { died <- err })
+	stop := Serve(l, Handler(func() bool { return true }, noChecks), func(err error) { died <- err })
 	resp, err := http.Get("http://" + l.Addr().String() + "/readyz")
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +76,7 @@ func TestServe(t *testing.T) {
 	default:
 	}
 	l = listen()
-	stop = Serve(l, Handler(func() bool { return true }), func(err error) { died <- err })
+	stop = Serve(l, Handler(func() bool { return true }, noChecks), func(err error) { died <- err })
 	l.Close()
 	if err := <-died; err == nil {
 		t.Error("died without an error")

@@ -1,0 +1,106 @@
+package tcpport
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/overlayd/overlayd/control"
+)
+
+// Holder returns who listens at an address of this network namespace, or at all of them if it is unspecified: the
+// name of a program and its process, as in `nginx (pid 12)`. It is empty if no process that this one can see does.
+func Holder(at netip.AddrPort) string {
+	inodes := map[string]bool{}
+	for _, table := range []string{"tcp", "tcp6"} {
+		listening(filepath.Join("/proc/thread-self/net", table), at, inodes)
+	}
+	if len(inodes) == 0 {
+		return ""
+	}
+	for _, pid := range processes() {
+		if hasSocket(pid, inodes) {
+			name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+			if err != nil {
+				continue
+			}
+			return fmt.Sprintf("%s (pid %d)", control.Printable(strings.TrimSpace(string(name)), 64), pid)
+		}
+	}
+	return ""
+}
+
+// listening adds the sockets of a table that keep others from at.
+func listening(table string, at netip.AddrPort, inodes map[string]bool) {
+	f, err := os.Open(table)
+	if err != nil {
+		return // a kernel without IPv6 has no tcp6
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if have, inode, ok := parseListener(s.Text()); ok && collide(have, at) {
+			inodes["socket:["+inode+"]"] = true
+		}
+	}
+}
+
+// parseListener reads a line of /proc/net/tcp or tcp6 (Linux, Documentation/networking/proc_net_tcp.rst): number, local
+// address, remote address, state, and the inode as the tenth field.
+func parseListener(line string) (at netip.AddrPort, inode string, ok bool) {
+	const listen = "0A" // TCP_LISTEN
+	fields := strings.Fields(line)
+	if len(fields) < 10 || fields[3] != listen {
+		return at, "", false
+	}
+	addr, port, _ := strings.Cut(fields[1], ":")
+	p, perr := strconv.ParseUint(port, 16, 16)
+	b, err := hex.DecodeString(addr)
+	if err != nil || perr != nil || len(b)%4 != 0 {
+		return at, "", false
+	}
+	for i := 0; i < len(b); i += 4 { // each word is a number of this machine, whose memory is in network order
+		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
+	}
+	ip, ok := netip.AddrFromSlice(b)
+	return netip.AddrPortFrom(ip.Unmap(), uint16(p)), fields[9], ok
+}
+
+// collide reports whether two sockets cannot listen beside each other.
+func collide(a, b netip.AddrPort) bool {
+	every := func(a netip.Addr) bool { return !a.IsValid() || a.IsUnspecified() }
+	x, y := a.Addr().Unmap(), b.Addr().Unmap()
+	return a.Port() == b.Port() && (x == y || every(x) || every(y))
+}
+
+// processes returns the pids that there are, the lowest first: a parent comes before those that have its sockets from it.
+func processes() (pids []int) {
+	entries, _ := os.ReadDir("/proc") // without it nobody is found
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	slices.SortFunc(pids, cmp.Compare)
+	return pids
+}
+
+// hasSocket reports whether a process has one of the sockets open. Of other users' processes that is known to root only.
+func hasSocket(pid int, sockets map[string]bool) bool {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(files, func(f os.DirEntry) bool {
+		link, err := os.Readlink(filepath.Join(dir, f.Name()))
+		return err == nil && sockets[link]
+	})
+}
