@@ -49,6 +49,9 @@ func (m MAC) String() string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
 }
 
+// MarshalText implements encoding.TextMarshaler: in JSON a MAC is the text of [MAC.String].
+func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
 // IsUnicast reports whether m can be the address of one station: not zero, and
 // without the group bit (IEEE 802-2014 section 8.2.2), which broadcast has too.
 func (m MAC) IsUnicast() bool { return m != MAC{} && m[0]&1 == 0 }

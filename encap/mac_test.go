@@ -1,6 +1,9 @@
 package encap
 
-import "testing"
+import (
+	"encoding/json"
+	"testing"
+)
 
 func TestParseMAC(t *testing.T) {
 	for _, tt := range []struct {
@@ -47,6 +50,19 @@ func TestMACIsUnicast(t *testing.T) {
 	} {
 		if got := m.IsUnicast(); got != want {
 			t.Errorf("%s: IsUnicast = %v, want %v", m, got, want)
+		}
+	}
+}
+
+// TestMACInJSON: a MAC is text in JSON, by itself, in a list and as a key.
+func TestMACInJSON(t *testing.T) {
+	m := MAC{0x0e, 0x2a, 0, 0, 0, 1}
+	for _, c := range []struct {
+		value any
+		want  string
+	}{{m, `"0e:2a:00:00:00:01"`}, {[]MAC{m}, `["0e:2a:00:00:00:01"]`}, {map[MAC]int{m: 1}, `{"0e:2a:00:00:00:01":1}`}} {
+		if got, err := json.Marshal(c.value); err != nil || string(got) != c.want {
+			t.Errorf("%T: %s, %v, want %s", c.value, got, err, c.want)
 		}
 	}
 }
