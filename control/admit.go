@@ -198,7 +198,7 @@ func (a *admission) admitMACs(claims []claim, admitted []int32, last []dataplane
 		has := a.macs[vtepMAC{c.vtep.MAC, c.vtep.Addr.Is6()}]
 		if has.vtep.Addr != c.vtep.Addr {
 			a.reject(c.rec, c.subnet, refuse("mac_in_use", "VtepMAC %s with PublicIP %s belongs to lease %s with PublicIP %s",
-				c.vtep.MAC, c.vtep.Addr, has.rec.key, has.vtep.Addr))
+				c.vtep.MAC, c.vtep.Addr, has.rec.CIDRs(), has.vtep.Addr))
 			continue
 		}
 		left = append(left, i)
@@ -232,10 +232,10 @@ func hasVTEP(peers []dataplane.Peer, v dataplane.VTEP) bool {
 // errOverlap names the older lease that p overlaps.
 func (a *admission) errOverlap(p netip.Prefix) error {
 	for q, key := range a.subnets.Supernets(p) {
-		return refuse("overlaps_older", "subnet %s overlaps %s of the older lease %s", p, q, key)
+		return refuse("overlaps_older", "subnet %s overlaps %s of the older lease %s", p, q, CIDRsOf(key))
 	}
 	for q, key := range a.subnets.Subnets(p) {
-		return refuse("overlaps_older", "subnet %s overlaps %s of the older lease %s", p, q, key)
+		return refuse("overlaps_older", "subnet %s overlaps %s of the older lease %s", p, q, CIDRsOf(key))
 	}
 	return refuse("overlaps_older", "subnet %s overlaps an older lease", p)
 }

@@ -32,7 +32,7 @@ func (a *admission) checkUnderlay(c claim) error {
 func (a *admission) admitUnderlay(c *claim) error {
 	for p, key := range a.publics.Subnets(c.subnet) {
 		if a.covers(c.subnet, p.Addr()) {
-			return refuse(reasonHoldsUnderlay, "subnet %s holds PublicIP %s of the older lease %s", c.subnet, p.Addr(), key)
+			return refuse(reasonHoldsUnderlay, "subnet %s holds PublicIP %s of the older lease %s", c.subnet, p.Addr(), CIDRsOf(key))
 		}
 	}
 	ip := c.vtep.Addr
@@ -41,7 +41,7 @@ func (a *admission) admitUnderlay(c *claim) error {
 	}
 	for s, key := range a.subnets.Supernets(single(ip)) {
 		if a.covers(s, ip) {
-			return refuse(reasonInOverlay, "PublicIP %s is inside subnet %s of the older lease %s", ip, s, key)
+			return refuse(reasonInOverlay, "PublicIP %s is inside subnet %s of the older lease %s", ip, s, CIDRsOf(key))
 		}
 	}
 	a.publics.Insert(single(ip), c.rec.key)

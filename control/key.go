@@ -32,6 +32,16 @@ func (l Lease) Key() string {
 	return string(b)
 }
 
+// CIDRsOf returns the subnets in a key, as Lease.CIDRs does: for log lines and messages. What is not the key of a lease stays
+// as it is.
+func CIDRsOf(key string) string {
+	v4, v6, err := ParseKey(key)
+	if err != nil {
+		return key
+	}
+	return Lease{Subnet: v4, IPv6Subnet: v6}.CIDRs()
+}
+
 func appendKey(b []byte, p netip.Prefix) []byte {
 	b = append(p.Addr().AppendTo(b), '-')
 	return strconv.AppendInt(b, int64(p.Bits()), 10)

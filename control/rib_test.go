@@ -102,7 +102,7 @@ func TestPeersAdmission(t *testing.T) {
 		{"multicast", bad(ip("239.1.2.3")), nil, []string{`10.3.3.0-24: PublicIP 239.1.2.3 is multicast`}},
 		{"link-local", bad(ip("169.254.1.1")), nil, []string{`10.3.3.0-24: PublicIP 169.254.1.1 is link-local`}},
 		{"broadcast", bad(ip("255.255.255.255")), nil, []string{`10.3.3.0-24: PublicIP 255.255.255.255 is broadcast`}},
-		{"recursion", bad(ip("10.3.2.7")), nil, []string{`10.3.3.0-24: PublicIP 10.3.2.7 is inside subnet 10.3.2.0/24 of the older lease 10.3.2.0-24`}},
+		{"recursion", bad(ip("10.3.2.7")), nil, []string{`10.3.3.0-24: PublicIP 10.3.2.7 is inside subnet 10.3.2.0/24 of the older lease 10.3.2.0/24`}},
 		{"no address", bad(func(l *Lease) { l.PublicIP = netip.Addr{} }), nil, []string{`10.3.3.0-24: subnet 10.3.3.0/24: no public IP with backend data in a family in which this node has them too`}},
 		{"no data", bad(func(l *Lease) { l.Backend = VTEPData{} }), nil, []string{`10.3.3.0-24: subnet 10.3.3.0/24: no public IP with backend data in a family in which this node has them too`}},
 		{"the other family's VTEP only", bad(func(l *Lease) {
@@ -114,16 +114,16 @@ func TestPeersAdmission(t *testing.T) {
 		{"IPv6 in an IPv4 network", bad(func(l *Lease) {
 			l.IPv6Subnet, l.PublicIPv6, l.BackendV6 = prefix("fd10:6:0:8::/64"), addr("fd99::3"), l.Backend
 		}), []dataplane.Peer{peer(3, "10.3.3.0/24")}, []string{`10.3.3.0-24&fd10:6:0:8::-64: subnet fd10:6:0:8::/64: the network has no such family`}},
-		{"more specific of an older", []Lease{lease("10.3.2.128/25", 3, 7)}, nil, []string{`10.3.2.128-25: subnet 10.3.2.128/25 overlaps 10.3.2.0/24 of the older lease 10.3.2.0-24`}},
-		{"around an older", []Lease{lease("10.3.2.0/23", 3, 7)}, nil, []string{`10.3.2.0-23: subnet 10.3.2.0/23 overlaps 10.3.2.0/24 of the older lease 10.3.2.0-24`}},
+		{"more specific of an older", []Lease{lease("10.3.2.128/25", 3, 7)}, nil, []string{`10.3.2.128-25: subnet 10.3.2.128/25 overlaps 10.3.2.0/24 of the older lease 10.3.2.0/24`}},
+		{"around an older", []Lease{lease("10.3.2.0/23", 3, 7)}, nil, []string{`10.3.2.0-23: subnet 10.3.2.0/23 overlaps 10.3.2.0/24 of the older lease 10.3.2.0/24`}},
 		{"duplicate MAC", []Lease{with(lease("10.3.3.0/24", 2, 7), ip("192.168.0.3"))}, nil, []string{
-			`10.3.3.0-24: VtepMAC ` + nodeMAC(2).String() + ` with PublicIP 192.168.0.3 belongs to lease 10.3.2.0-24 with PublicIP 192.168.0.2`}},
+			`10.3.3.0-24: VtepMAC ` + nodeMAC(2).String() + ` with PublicIP 192.168.0.3 belongs to lease 10.3.2.0/24 with PublicIP 192.168.0.2`}},
 		{"ties by key", []Lease{lease("10.3.8.0/24", 5, 9), lease("10.3.8.0/25", 6, 9)}, []dataplane.Peer{peer(5, "10.3.8.0/24")}, []string{
-			`10.3.8.0-25: subnet 10.3.8.0/25 overlaps 10.3.8.0/24 of the older lease 10.3.8.0-24`}},
+			`10.3.8.0-25: subnet 10.3.8.0/25 overlaps 10.3.8.0/24 of the older lease 10.3.8.0/24`}},
 		{"a rejected one claims nothing", []Lease{
 			with(lease("10.3.2.128/25", 4, 7), ip("192.168.0.77")), // loses by overlap ...
 			lease("10.3.4.0/24", 4, 8),                             // ... so that its MAC is free
-		}, []dataplane.Peer{peer(4, "10.3.4.0/24")}, []string{`10.3.2.128-25: subnet 10.3.2.128/25 overlaps 10.3.2.0/24 of the older lease 10.3.2.0-24`}},
+		}, []dataplane.Peer{peer(4, "10.3.4.0/24")}, []string{`10.3.2.128-25: subnet 10.3.2.128/25 overlaps 10.3.2.0/24 of the older lease 10.3.2.0/24`}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

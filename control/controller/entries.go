@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -58,20 +59,28 @@ func (f *follower) logBad(ctx context.Context) {
 // logEntries logs those of entries that are due, by their subnets or else by their keys.
 func (f *follower) logEntries(ctx context.Context, notices *pace.Notices, entries []EntryStatus, text string) {
 	current := make([]pace.Notice, 0, len(entries))
-	field := "key"
 	for _, e := range entries {
-		n := pace.Notice{Key: e.Key, Text: e.Err}
+		n := pace.Notice{Key: control.CIDRsOf(e.Key), Text: e.Err}
 		if e.Subnet.IsValid() {
-			field, n.Key = "subnet", e.Subnet.String()
+			n.Key = e.Subnet.String()
 		}
 		current = append(current, n)
 	}
 	due, more := notices.Due(time.Now(), current...)
 	for _, n := range due {
+		field := "subnet"
+		if first, _, _ := strings.Cut(n.Key, ","); !isPrefix(first) {
+			field = "key"
+		}
 		f.c.cfg.Log.WarnContext(ctx, text, field, n.Key, "err", n.Text)
 	}
 	what, _, _ := strings.Cut(text, ":")
 	f.logMore(ctx, what, more)
+}
+
+func isPrefix(s string) bool {
+	_, err := netip.ParsePrefix(s)
+	return err == nil
 }
 
 func (f *follower) logMore(ctx context.Context, what string, more int) {

@@ -86,7 +86,7 @@ func (c *Controller) tryAcquire(ctx context.Context, node control.Node) (control
 	node.Network = c.cfg.Network
 	l, err := c.cfg.Store.Acquire(ctx, node, c.cfg.Overlay.VTEPs())
 	if err == nil && !control.Compatible(c.cfg.Network, l.Subnet, l.IPv6Subnet) {
-		err = fmt.Errorf("%w: lease %s is not of %v", control.ErrNetworkChanged, l.Key(), c.cfg.Network.Prefixes())
+		err = fmt.Errorf("%w: lease %s is not of %v", control.ErrNetworkChanged, l.CIDRs(), c.cfg.Network.Prefixes())
 	}
 	return l, err
 }

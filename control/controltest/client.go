@@ -184,7 +184,7 @@ func (c *client) Renew(ctx context.Context, l control.Lease) (control.Lease, err
 	now, err := e.lease(key)
 	switch {
 	case err == nil && !now.SamePublicIP(l):
-		return control.Lease{}, fmt.Errorf("%w: %s belongs to %s", control.ErrLost, key, now.Identity())
+		return control.Lease{}, fmt.Errorf("%w: %s belongs to %s", control.ErrLost, l.CIDRs(), now.Identity())
 	case e.handle == 0 && err == nil: // a reservation for this node
 	case err != nil && e.handle == 0: // junk by hand
 		e.handle = l.Handle

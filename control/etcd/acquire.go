@@ -140,7 +140,7 @@ func (a *acquisition) yield(ctx context.Context, l control.Lease) error {
 	if err != nil || len(older) == 0 {
 		return err
 	}
-	a.log.DebugContext(ctx, "lease yields to an older one", "subnet", l.CIDRs(), "older", a.keys.Names(older))
+	a.log.DebugContext(ctx, "lease yields to an older one", "subnet", l.CIDRs(), "older", a.keys.CIDRs(older))
 	a.giveUp(ctx)
 	return errRace
 }
@@ -155,7 +155,7 @@ func (a *acquisition) cede(ctx context.Context, l control.Lease) error {
 	if err != nil || len(older) == 0 {
 		return err
 	}
-	a.log.WarnContext(ctx, "own lease yields to an older one that overlaps it", "subnet", l.CIDRs(), "older", a.keys.Names(older))
+	a.log.WarnContext(ctx, "own lease yields to an older one that overlaps it", "subnet", l.CIDRs(), "older", a.keys.CIDRs(older))
 	return a.discard(ctx, l)
 }
 
@@ -178,7 +178,7 @@ func (a *acquisition) discard(ctx context.Context, l control.Lease) error {
 func (s *Store) delete(ctx context.Context, l control.Lease) error {
 	key := s.keys.Lease(l)
 	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", l.ModRevision)
-	resp, err := s.rpc.Txn(ctx, "delete lease "+l.Key(), []clientv3.Cmp{unchanged}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
+	resp, err := s.rpc.Txn(ctx, "delete lease "+l.CIDRs(), []clientv3.Cmp{unchanged}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
 	if err != nil && etcdrpc.Ambiguous(err) && ctx.Err() == nil || err == nil && !resp.Succeeded {
 		return errRace
 	}
@@ -318,7 +318,7 @@ func (s *Store) write(ctx context.Context, r *nodeRecord, l control.Lease, while
 	key := s.keys.Lease(l)
 	ifs = append(append(ifs, while...), clientv3.Compare(clientv3.ModRevision(key), "=", l.ModRevision))
 	then = append(then, clientv3.OpPut(key, string(l.Value()), clientv3.WithLease(clientv3.LeaseID(l.Handle))))
-	resp, err := s.rpc.Txn(ctx, "write lease "+l.Key(), ifs, then, nil)
+	resp, err := s.rpc.Txn(ctx, "write lease "+l.CIDRs(), ifs, then, nil)
 	switch {
 	case err != nil && etcdrpc.Ambiguous(err) && ctx.Err() == nil:
 		s.log.DebugContext(ctx, "result of a transaction is not known: reading back", "subnet", l.CIDRs(), "err", err)

@@ -51,7 +51,7 @@ func (s *Store) evict(ctx context.Context, l, entry control.Lease) error {
 	}
 	key := s.keys.Lease(entry)
 	while = append(while, clientv3.Compare(clientv3.ModRevision(key), "=", entry.ModRevision))
-	resp, err := s.rpc.Txn(ctx, "delete lease "+entry.Key(), while, []clientv3.Op{clientv3.OpDelete(key)}, nil)
+	resp, err := s.rpc.Txn(ctx, "delete lease "+entry.CIDRs(), while, []clientv3.Op{clientv3.OpDelete(key)}, nil)
 	switch {
 	case err != nil:
 		return err

@@ -61,5 +61,5 @@ func lostTo(l, entry control.Lease) error {
 	case entry.Key() == l.Key():
 		return fmt.Errorf("%w: it is held by %s", control.ErrLost, ip)
 	}
-	return fmt.Errorf("%w: %s of %s overlaps it", control.ErrLost, entry.Key(), ip)
+	return fmt.Errorf("%w: %s of %s overlaps it", control.ErrLost, entry.CIDRs(), ip)
 }

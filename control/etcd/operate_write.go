@@ -28,13 +28,13 @@ func (s *Store) Reserve(ctx context.Context, l control.Lease) error {
 	}
 	key := s.keys.Lease(l)
 	unchanged := clientv3.Compare(clientv3.ModRevision(key), "=", before.ModRevision)
-	resp, err := s.rpc.Txn(ctx, "reserve "+l.Key(), []clientv3.Cmp{unchanged},
+	resp, err := s.rpc.Txn(ctx, "reserve "+l.CIDRs(), []clientv3.Cmp{unchanged},
 		[]clientv3.Op{clientv3.OpPut(key, value), clientv3.OpDelete(s.keys.Revoked(l), clientv3.WithPrevKV())}, nil)
 	switch {
 	case err != nil:
 		return err
 	case !resp.Succeeded:
-		return fmt.Errorf("reserve %s: %w", l.Key(), errMoved)
+		return fmt.Errorf("reserve %s: %w", l.CIDRs(), errMoved)
 	}
 	s.rpc.Retire(ctx, leaseID(before.Handle))
 	for _, kv := range resp.Responses[1].GetResponseDeleteRange().PrevKvs {
@@ -58,9 +58,9 @@ func (s *Store) reservable(ctx context.Context, l control.Lease) (value string, 
 		return "", before, err
 	}
 	if !control.Compatible(n, l.Subnet, l.IPv6Subnet) {
-		return "", before, fmt.Errorf("%s does not fit the network: want %s", l.Key(), wanted(n))
+		return "", before, fmt.Errorf("%s does not fit the network: want %s", l.CIDRs(), wanted(n))
 	}
-	got, err := s.rpc.Get(ctx, "read lease "+l.Key(), s.keys.Lease(l))
+	got, err := s.rpc.Get(ctx, "read lease "+l.CIDRs(), s.keys.Lease(l))
 	if err != nil {
 		return "", before, err
 	}
@@ -69,9 +69,9 @@ func (s *Store) reservable(ctx context.Context, l control.Lease) (value string, 
 		before, err = s.keys.Parse(got.Kvs[0])
 		switch {
 		case err != nil:
-			return "", before, fmt.Errorf("%s is there and is no lease (%w): revoke it first", l.Key(), err)
+			return "", before, fmt.Errorf("%s is there and is no lease (%w): revoke it first", l.CIDRs(), err)
 		case !before.SamePublicIP(l):
-			return "", before, fmt.Errorf("%s belongs to %s", l.Key(), before.Identity())
+			return "", before, fmt.Errorf("%s belongs to %s", l.CIDRs(), before.Identity())
 		}
 		value = string(got.Kvs[0].Value)
 	}
@@ -94,9 +94,9 @@ func wanted(n control.Network) string {
 // refuseOverlap says which other entry takes a part of l, and is older if l is written.
 func (s *Store) refuseOverlap(ctx context.Context, l control.Lease) error {
 	rivals, err := s.rivals(ctx, l, taken)
-	for _, key := range s.keys.Names(rivals) {
-		if key != l.Key() {
-			return fmt.Errorf("%s overlaps %s, which is taken", l.Key(), key)
+	for _, subnets := range s.keys.CIDRs(rivals) {
+		if subnets != l.CIDRs() {
+			return fmt.Errorf("%s overlaps %s, which is taken", l.CIDRs(), subnets)
 		}
 	}
 	return err
@@ -113,9 +113,9 @@ func (s *Store) Unreserve(ctx context.Context, name string) (l control.Lease, de
 	l, err = s.keys.Parse(kv)
 	switch {
 	case err != nil:
-		return l, false, fmt.Errorf("%s is no lease: %w: revoke it", s.keys.Name(kv.Key), err)
+		return l, false, fmt.Errorf("%s is no lease: %w: revoke it", control.CIDRsOf(s.keys.Name(kv.Key)), err)
 	case kv.Lease != 0:
-		return l, false, fmt.Errorf("%s is a lease of %s and no reservation: it expires by itself, or can be revoked", l.Key(), l.Identity())
+		return l, false, fmt.Errorf("%s is a lease of %s and no reservation: it expires by itself, or can be revoked", l.CIDRs(), l.Identity())
 	}
 	record, err := s.rpc.Get(ctx, "read node record", s.keys.Node(l.Identity()))
 	if err != nil {
@@ -142,9 +142,9 @@ func (s *Store) Unreserve(ctx context.Context, name string) (l control.Lease, de
 		defer s.rpc.Retire(ctx, id) // unless the entry hangs on it
 		write = clientv3.OpPut(key, string(kv.Value), clientv3.WithLease(clientv3.LeaseID(id)))
 	}
-	resp, err := s.rpc.Txn(ctx, "end the reservation of "+l.Key(), unchanged, []clientv3.Op{write}, nil)
+	resp, err := s.rpc.Txn(ctx, "end the reservation of "+l.CIDRs(), unchanged, []clientv3.Op{write}, nil)
 	if err == nil && !resp.Succeeded {
-		err = fmt.Errorf("end the reservation of %s: %w", l.Key(), errMoved)
+		err = fmt.Errorf("end the reservation of %s: %w", l.CIDRs(), errMoved)
 	}
 	return l, deleted, err
 }

@@ -106,7 +106,7 @@ func (r *nodeRecord) deleteOne(ctx context.Context, l, held control.Lease) (done
 	key, ownKey := s.keys.Lease(l), s.keys.Lease(held)
 	ifs := []clientv3.Cmp{clientv3.Compare(clientv3.LeaseValue(r.key), "=", record), clientv3.Compare(clientv3.ModRevision(key), "=", l.ModRevision),
 		clientv3.Compare(clientv3.LeaseValue(ownKey), "=", held.Handle), clientv3.Compare(clientv3.CreateRevision(ownKey), ">", 0)}
-	resp, err := s.rpc.Txn(ctx, "delete lease "+l.Key(), ifs, []clientv3.Op{clientv3.OpDelete(key)}, []clientv3.Op{clientv3.OpGet(key)})
+	resp, err := s.rpc.Txn(ctx, "delete lease "+l.CIDRs(), ifs, []clientv3.Op{clientv3.OpDelete(key)}, []clientv3.Op{clientv3.OpGet(key)})
 	if err != nil {
 		return false, err
 	}
@@ -117,7 +117,7 @@ func (r *nodeRecord) deleteOne(ctx context.Context, l, held control.Lease) (done
 	}
 	kvs := resp.Responses[0].GetResponseRange().Kvs
 	if len(kvs) > 0 && kvs[0].ModRevision == l.ModRevision {
-		return false, fmt.Errorf("the node's own lease %s or its record is not back yet", held.Key())
+		return false, fmt.Errorf("the node's own lease %s or its record is not back yet", held.CIDRs())
 	}
 	return true, nil // whoever has the subnet now has written it
 }

@@ -23,7 +23,7 @@ import (
 // data. control.ErrGone: etcd refuses that. An entry that is somebody else's is left alone:
 // control.ErrLost. A lease becomes a reservation, or a reservation a lease, as soon as the entry is one.
 func (s *Store) Renew(ctx context.Context, l control.Lease) (control.Lease, error) {
-	what := "renew lease " + l.Key()
+	what := "renew lease " + l.CIDRs()
 	r := s.record()
 	for again := raceBackoff(); ; {
 		renewed, err := s.renew(ctx, r, l)
@@ -186,7 +186,7 @@ func (s *Store) Release(ctx context.Context, l control.Lease) error {
 		ours = append(ours, clientv3.Compare(clientv3.Value(key), "=", string(l.Value())))
 		give = clientv3.OpPut(key, string(l.Reservation().Value()))
 	}
-	if _, err := s.rpc.Txn(ctx, "release lease "+l.Key(), ours, []clientv3.Op{give}, nil); err != nil {
+	if _, err := s.rpc.Txn(ctx, "release lease "+l.CIDRs(), ours, []clientv3.Op{give}, nil); err != nil {
 		return err
 	}
 	s.rpc.Retire(ctx, leaseID(l.Handle))

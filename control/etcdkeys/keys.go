@@ -95,10 +95,10 @@ func (k Keys) Update(events []*mvccpb.Event) control.Update {
 // SameValue reports whether an entry says what l says, in whatever spelling.
 func SameValue(entry, l control.Lease) bool { return bytes.Equal(entry.Value(), l.Value()) }
 
-// Names returns the keys of entries, for a message.
-func (k Keys) Names(kvs []*mvccpb.KeyValue) (names []string) {
+// CIDRs returns the subnets of entries, for a message.
+func (k Keys) CIDRs(kvs []*mvccpb.KeyValue) (subnets []string) {
 	for _, kv := range kvs {
-		names = append(names, k.Name(kv.Key))
+		subnets = append(subnets, control.CIDRsOf(k.Name(kv.Key)))
 	}
-	return names
+	return subnets
 }

@@ -266,5 +266,5 @@ func (t *nodeTable) addTo(u *control.Update, key string) {
 		return
 	}
 	u.Bad = append(u.Bad, control.BadLease{Key: key, Err: control.WithReason("duplicate_pod_cidr",
-		fmt.Errorf("node %s: podCIDR of %s belongs to the older node %s", quote(name), c.key, quote(t.keys[c.key].winner.node)))})
+		fmt.Errorf("node %s: podCIDR of %s belongs to the older node %s", quote(name), control.CIDRsOf(c.key), quote(t.keys[c.key].winner.node)))})
 }

@@ -143,7 +143,7 @@ func TestTableSaysWhoWasFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	u, _ := tb.take()
-	if len(u.Bad) != 1 || !strings.Contains(u.Bad[0].Err.Error(), `node "young": podCIDR of 10.3.1.0-24 belongs to the older node "old"`) {
+	if len(u.Bad) != 1 || !strings.Contains(u.Bad[0].Err.Error(), `node "young": podCIDR of 10.3.1.0/24 belongs to the older node "old"`) {
 		t.Errorf("%+v", u.Bad)
 	}
 	if err := tb.Add(&corev1.Pod{}); err == nil || !strings.Contains(err.Error(), "Pod") {
