@@ -34,6 +34,7 @@ type Controller struct {
 	check   chan struct{} // follow → keep: the store's entry of the lease is not as it should be
 	drain   chan struct{} // closed by Drain
 	done    chan struct{} // closed when Run returns
+	pings   chan struct{} // taken by whoever follows the store, between two of its steps
 
 	drainOnce sync.Once
 
@@ -53,6 +54,7 @@ func New(cfg Config) *Controller {
 		check:   make(chan struct{}, 1),
 		drain:   make(chan struct{}),
 		done:    make(chan struct{}),
+		pings:   make(chan struct{}),
 	}
 	c.underlay.Store(&c.cfg.Node.Underlay)
 	c.status.Store(&Status{MTU: cfg.MTU})
@@ -108,6 +110,18 @@ func (c *Controller) Drain(ctx context.Context) error {
 	}
 	if s := c.Status(); s.Held && !s.Released {
 		return errors.New("stopped before the lease was given back")
+	}
+	return nil
+}
+
+// Ping waits until the loop that follows the store and calls Overlay.Sync comes round, which shows that it is not stuck, or
+// until Run has returned. If ctx ends before, Ping returns its error.
+func (c *Controller) Ping(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case c.pings <- struct{}{}:
+	case <-c.done:
 	}
 	return nil
 }

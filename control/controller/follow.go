@@ -36,8 +36,9 @@ type follower struct {
 
 	file          subnetfile.Keeper
 	fileFights    pace.Fights // over the file
-	leasesAt      time.Time   // of the next write of the leases file; zero: none is due
-	leasesWritten time.Time   // last
+	peerLog       peerLog
+	leasesAt      time.Time // of the next write of the leases file; zero: none is due
+	leasesWritten time.Time // last
 
 	badDue, rejectedDue, limitDue, familyDue, syncDue, fileDue, leasesDue, macDue pace.Notices
 }
@@ -46,6 +47,7 @@ func newFollower(c *Controller) *follower {
 	f := &follower{c: c, rib: control.NewRIB(c.cfg.Network), file: subnetfile.Keeper{Path: c.cfg.SubnetFile, Wrote: c.cfg.WroteSubnetFile},
 		again: pace.Backoff{Low: 100 * time.Millisecond, High: 30 * time.Second}}
 	f.rib.SharedMACs = c.cfg.SharedMACs
+	f.peerLog.log = c.cfg.Log
 	f.recall()
 	return f
 }
@@ -74,6 +76,7 @@ func (f *follower) awaitLease(ctx context.Context, in *inbox) bool {
 		case <-f.c.changed:
 			f.leaseChanged()
 			return true
+		case <-f.c.pings:
 		case <-in.wake:
 			f.apply(ctx, in.take())
 		}
@@ -87,50 +90,58 @@ func (f *follower) loop(ctx context.Context, in *inbox) {
 		if f.dirty {
 			f.sync(ctx)
 		}
-		retry, stop := timerAt(f.retryAt)
-		drop, stopDrop := timerAt(f.dropAt)
-		yield, stopYield := timerAt(f.yieldAt)
-		calm, stopCalm := timerAt(f.calmAt)
-		leases, stopLeases := timerAt(f.leasesAt)
-		doubt, stopDoubt := timerAt(f.doubtAt)
-		own, stopOwn := timerAt(f.ownAt)
-		stopAll := func() {
-			stop()
-			stopDrop()
-			stopYield()
-			stopCalm()
-			stopLeases()
-			stopDoubt()
-			stopOwn()
-		}
+		alarm, stop := timerAt(f.next())
 		select {
 		case <-ctx.Done():
-			stopAll()
+			stop()
 			return
 		case <-in.wake:
 			f.apply(ctx, in.take())
 		case <-f.c.changed:
 			f.leaseChanged()
-		case <-retry:
-			f.dirty = true
-		case <-yield:
-			f.dirty = true
-		case <-leases:
-			f.writeLeases(ctx)
-		case <-calm:
-			f.rib.Settle()
-			f.calmAt = time.Time{}
-			f.noteLeases()
-		case <-drop:
-			f.drop(ctx)
-		case <-doubt:
-			f.resolve()
-		case <-own:
-			f.checkOwn(true)
+		case <-f.c.pings:
+		case <-alarm:
+			f.due(ctx, time.Now())
 		case <-look:
 			f.restoreSubnetFile(ctx)
 		}
-		stopAll()
+		stop()
+	}
+}
+
+// next returns when something is due; zero: nothing is.
+func (f *follower) next() (first time.Time) {
+	for _, at := range [...]time.Time{f.retryAt, f.yieldAt, f.dropAt, f.doubtAt, f.calmAt, f.leasesAt, f.ownAt, f.peerLog.at} {
+		if first.IsZero() || !at.IsZero() && at.Before(first) {
+			first = at
+		}
+	}
+	return first
+}
+
+// due does what is due now.
+func (f *follower) due(ctx context.Context, now time.Time) {
+	is := func(at time.Time) bool { return !at.IsZero() && !now.Before(at) }
+	f.dirty = f.dirty || is(f.retryAt) || is(f.yieldAt)
+	if is(f.doubtAt) {
+		f.resolve()
+	}
+	if is(f.dropAt) {
+		f.drop(ctx)
+	}
+	if is(f.calmAt) {
+		f.rib.Settle()
+		f.calmAt = time.Time{}
+		f.noteLeases()
+	}
+	if is(f.leasesAt) {
+		f.writeLeases(ctx)
+	}
+	if is(f.ownAt) {
+		f.checkOwn(true)
+	}
+	if is(f.peerLog.at) {
+		f.peerLog.rest(ctx)
 	}
 }
 

@@ -51,7 +51,9 @@ func (f *follower) sync(ctx context.Context) {
 		return
 	}
 	failed, down := dataplane.PeerErrors(err)
-	report.down = down != nil
+	if report.down = down != nil; !report.down {
+		f.peerLog.note(ctx, time.Now(), peers)
+	}
 	if down == nil && held {
 		down = f.writeSubnetFile(self, w.MTU)
 	}
