@@ -54,6 +54,28 @@ type Bequeather interface {
 	Bequeath() []int64
 }
 
+// CertificateReader is a Store that reaches its server by certificates in files.
+type CertificateReader interface {
+	// ReadCertificates reads the files again. If one is another, the store connects anew. If one cannot be used,
+	// it goes on with those that were read before, and the error names it.
+	ReadCertificates() (CertificateState, error)
+}
+
+// CertificateState says what there is to read.
+type CertificateState int
+
+// The states, in an order: of several stores the last one counts.
+const (
+	CertificatesNone    CertificateState = iota // the store has no files
+	CertificatesSame                            // they are as they were
+	CertificatesChanged                         // the store connects anew
+)
+
+// String returns the state as the log has it.
+func (s CertificateState) String() string {
+	return [...]string{"none", "the same", "others: connecting anew"}[s]
+}
+
 // StoreReporter is a Store that says how it is.
 type StoreReporter interface {
 	// Status may be called at any time and waits for nothing.

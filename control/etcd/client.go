@@ -51,5 +51,10 @@ func (c *Client) Store(name string, log *slog.Logger) *Store {
 	return s
 }
 
+// ReadCertificates implements control.CertificateReader, for all Stores of the Client.
+func (s *Store) ReadCertificates() (control.CertificateState, error) {
+	return s.etcd.rpc.ReadCertificates()
+}
+
 // Close ends the connection. Every later call of a Store fails.
 func (c *Client) Close() error { return c.rpc.Close() }

@@ -60,7 +60,10 @@ var (
 	_ control.LiveNodeFinder = (*Store)(nil)
 	_ control.Bequeather     = (*Store)(nil)
 	_ control.StoreReporter  = (*Store)(nil)
-	_ io.Closer              = (*Store)(nil)
+
+	_ control.CertificateReader = (*Store)(nil)
+
+	_ io.Closer = (*Store)(nil)
 )
 
 // Open returns the Store of the network whose keys are right below Config.Prefix, with a Client

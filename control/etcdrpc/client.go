@@ -2,7 +2,6 @@ package etcdrpc
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,7 +33,7 @@ const (
 // Client is one connection to etcd. Its methods may be called from several goroutines.
 type Client struct {
 	cfg   Config
-	tls   *tls.Config
+	files *certFiles // nil: there are none
 	conns *connTracker
 
 	turn   *semaphore.Weighted // of the fields below
@@ -51,12 +50,12 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	t, err := cfg.tlsConfig()
+	files, err := openFiles(cfg)
 	if err != nil {
 		return nil, err
 	}
-	warnOfEndpoints(ctx, cfg, t != nil)
-	return &Client{cfg: cfg, tls: t, conns: newConnTracker(credentialsFor(cfg.Endpoints[0], t)), turn: semaphore.NewWeighted(1)}, ctx.Err()
+	warnOfEndpoints(ctx, cfg, files != nil)
+	return &Client{cfg: cfg, files: files, conns: newConnTracker(cfg.Endpoints[0], files, cfg.Log), turn: semaphore.NewWeighted(1)}, ctx.Err()
 }
 
 // warnOfEndpoints logs which endpoints are reached over a network without encryption.
@@ -87,6 +86,22 @@ func (c *Client) Caller(prefix string, relist time.Duration, health *control.Sto
 
 // CloseStale closes the connections whose local address this host no longer has.
 func (c *Client) CloseStale(log *slog.Logger) { c.conns.closeStale(log) }
+
+// ReadCertificates reads the certificate files again, and closes connections that were made with others: they are made
+// again at once. An error names the file that cannot be used, and closes nothing.
+func (c *Client) ReadCertificates() (control.CertificateState, error) {
+	if c.files == nil {
+		return control.CertificatesNone, nil
+	}
+	now, err := c.files.read()
+	if err != nil {
+		return control.CertificatesSame, err
+	}
+	if c.conns.closeOthers(now.sum) == 0 {
+		return control.CertificatesSame, nil
+	}
+	return control.CertificatesChanged, nil
+}
 
 // Close ends the connection. Every later call of a Caller fails.
 func (c *Client) Close() error {
@@ -150,7 +165,7 @@ func (c *Client) clientConfig(base context.Context) clientv3.Config {
 		DialTimeout:          rpcTimeout,
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
-		TLS:                  c.tls,
+		TLS:                  c.files.tls(),
 		Username:             c.cfg.Username,
 		Password:             c.cfg.Password,
 		MaxUnaryRetries:      5, // of reads, 25 ms apart; with the default of 100 the reason is lost in a timeout

@@ -1,14 +1,11 @@
 package etcdrpc
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 )
 
@@ -89,40 +86,4 @@ func exposed(endpoint string, files bool) bool {
 	}
 	a, err := netip.ParseAddr(u.Hostname())
 	return err != nil || !a.IsLoopback()
-}
-
-// tlsConfig returns nil if cfg names no file: https endpoints are then checked
-// against the system's authorities. The certificate is read again for every
-// handshake, so that a renewed one is taken up without a restart.
-func (c Config) tlsConfig() (*tls.Config, error) {
-	if c.CAFile == "" && c.CertFile == "" && c.KeyFile == "" {
-		return nil, nil
-	}
-	t := &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.CAFile != "" {
-		pem, err := os.ReadFile(c.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("read etcd CA file: %w", err)
-		}
-		t.RootCAs = x509.NewCertPool()
-		if !t.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("etcd CA file %q holds no PEM certificate", c.CAFile)
-		}
-	}
-	if (c.CertFile == "") != (c.KeyFile == "") {
-		return nil, fmt.Errorf("etcd certificate file %q and key file %q: want both or none", c.CertFile, c.KeyFile)
-	}
-	if c.CertFile == "" {
-		return t, nil
-	}
-	load := func() (*tls.Certificate, error) {
-		cert, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("load etcd certificate file %q and key file %q: %w", c.CertFile, c.KeyFile, err)
-		}
-		return &cert, nil
-	}
-	t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
-	_, err := load()
-	return t, err
 }

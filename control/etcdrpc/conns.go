@@ -2,7 +2,6 @@ package etcdrpc
 
 import (
 	"context"
-	"crypto/tls"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -16,32 +15,35 @@ import (
 // closed. It sits at the TLS handshake, where gRPC shows each connection.
 type connTracker struct {
 	credentials.TransportCredentials
+	files *certFiles // nil: the credentials are all there is
+	log   *slog.Logger
 
 	mu    sync.Mutex
-	conns map[net.Conn]struct{}
+	conns map[net.Conn]fileSum // by what each was made
 }
 
-func newConnTracker(c credentials.TransportCredentials) *connTracker {
-	return &connTracker{TransportCredentials: c, conns: map[net.Conn]struct{}{}}
-}
-
-// credentialsFor returns what clientv3 would choose: by the scheme of the first endpoint.
-func credentialsFor(endpoint string, t *tls.Config) credentials.TransportCredentials {
-	if encrypts(endpoint, t != nil) {
-		return credentials.NewTLS(t)
+// newConnTracker returns one with the credentials that clientv3 would choose: by the scheme of the first endpoint.
+func newConnTracker(endpoint string, files *certFiles, log *slog.Logger) *connTracker {
+	t := &connTracker{TransportCredentials: insecure.NewCredentials(), log: log, conns: map[net.Conn]fileSum{}}
+	if encrypts(endpoint, files != nil) {
+		t.TransportCredentials, t.files = credentials.NewTLS(files.tls()), files
 	}
-	return insecure.NewCredentials()
+	return t
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
 func (t *connTracker) ClientHandshake(ctx context.Context, authority string, c net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	tracked := &trackedConn{Conn: c, tracker: t}
+	conn, with, sum := &trackedConn{Conn: c, tracker: t}, t.TransportCredentials, fileSum{}
+	if t.files != nil {
+		now := t.files.current(t.log)
+		with, sum = credentials.NewTLS(now.tls), now.sum
+	}
 	t.mu.Lock()
-	t.conns[tracked] = struct{}{}
+	t.conns[conn] = sum
 	t.mu.Unlock()
-	secured, info, err := t.TransportCredentials.ClientHandshake(ctx, authority, tracked)
+	secured, info, err := with.ClientHandshake(ctx, authority, conn)
 	if err != nil {
-		t.forget(tracked)
+		t.forget(conn)
 	}
 	return secured, info, err
 }
@@ -62,18 +64,34 @@ func (t *connTracker) closeStale(log *slog.Logger) {
 		log.Warn("connections to etcd are kept: cannot list the addresses of this host", "err", err)
 		return
 	}
+	stale := func(c net.Conn, _ fileSum) bool { return isStale(c.LocalAddr(), addrs) }
+	t.closeWhere(stale, func(c net.Conn) {
+		log.Info("connection to etcd closed: its address is gone", "local", c.LocalAddr())
+	})
+}
+
+// closeOthers closes the connections that were made with other certificate files than those with this sum, and returns how
+// many there were.
+func (t *connTracker) closeOthers(sum fileSum) int {
+	other := func(_ net.Conn, made fileSum) bool { return made != sum }
+	return t.closeWhere(other, func(net.Conn) {})
+}
+
+// closeWhere closes the connections for which is reports true, after it has told about each.
+func (t *connTracker) closeWhere(is func(net.Conn, fileSum) bool, tell func(net.Conn)) int {
 	t.mu.Lock()
 	var gone []net.Conn
-	for c := range t.conns {
-		if isStale(c.LocalAddr(), addrs) {
+	for c, sum := range t.conns {
+		if is(c, sum) {
 			gone = append(gone, c)
 		}
 	}
 	t.mu.Unlock()
 	for _, c := range gone {
-		log.Info("connection to etcd closed: its address is gone", "local", c.LocalAddr())
+		tell(c)
 		_ = c.Close() // an error would be about a connection that is dead
 	}
+	return len(gone)
 }
 
 // isStale reports whether local is a TCP address that is not one of addrs.

@@ -4,8 +4,6 @@ import (
 	"log/slog"
 	"net"
 	"testing"
-
-	"google.golang.org/grpc/credentials/insecure"
 )
 
 func TestIsStale(t *testing.T) {
@@ -46,7 +44,7 @@ func (a at) LocalAddr() net.Addr { return a.local }
 
 // TestCloseStale: only the connection whose address is gone is closed, and closed ones are forgotten.
 func TestCloseStale(t *testing.T) {
-	tracker := newConnTracker(insecure.NewCredentials())
+	tracker := newConnTracker("http://etcd", nil, slog.New(slog.DiscardHandler))
 	var conns []net.Conn
 	for _, ip := range []string{"127.0.0.1", "192.0.2.77"} {
 		here, there := net.Pipe()
