@@ -40,7 +40,7 @@ func TestHostGW(t *testing.T) {
 	}
 	checkPair(t, h, a, c.hosts[1], b, 10<<20)
 	h.daemon.waitLog("peer 198.51.100.9", patience)
-	if n := strings.Count(h.daemon.text(), "198.51.100.9"); n != 1 || !strings.Contains(h.daemon.text(), "backend host-gw") {
+	if n := linesWith(h.daemon.text(), "peer 198.51.100.9"); n != 1 || !strings.Contains(h.daemon.text(), "backend host-gw") {
 		t.Errorf("the peer off the link is named %d times:\n%s", n, h.daemon.text())
 	}
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -84,6 +85,42 @@ func TestUsageErrors(t *testing.T) {
 		}
 		if strings.Contains(out, "secret") {
 			t.Errorf("%v shows a secret:\n%s", c.args, out)
+		}
+	}
+}
+
+// TestErrorsInJSON: with --log-format=json the error that ends the program is a line of the log, whatever is wrong, and
+// in text it is as ever.
+func TestErrorsInJSON(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		code int
+		says string
+		fix  string
+	}{
+		{"--log-format=json --subnet-file=", 2, "--subnet-file", "Run 'overlayd --help' for the flags."},
+		{"-log-format=json --no-such-flag", 2, "no-such-flag", "Run 'overlayd --help' for the flags."},
+		{"--no-such-flag --x y -v 1 --log-format json", 2, "no-such-flag", "Run 'overlayd --help' for the flags."},
+		{"--log-format json --iface none", 1, "none", "correct --iface"},
+		{"drain --to=x --log-format=json", 2, "--to", "Run 'overlayd drain --help' for the flags."},
+	} {
+		code, out := overlayd(t, strings.Fields(c.args)...)
+		if code != c.code {
+			t.Errorf("%s: exit code %d, want %d:\n%s", c.args, code, c.code, out)
+		}
+		var last struct{ Level, Msg, Err, Fix string }
+		for line := range strings.Lines(out) {
+			if err := json.Unmarshal([]byte(line), &last); err != nil {
+				t.Errorf("%s: %v: %s", c.args, err, line)
+			}
+		}
+		if last.Level != "ERROR" || !strings.Contains(last.Err, c.says) || last.Fix != c.fix {
+			t.Errorf("%s: got %+v, want %q and %q", c.args, last, c.says, c.fix)
+		}
+	}
+	for _, args := range []string{"--log-format=jsn", "lease list x", "--no-such-flag"} {
+		if _, out := overlayd(t, strings.Fields(args)...); !strings.HasPrefix(out, "overlayd: ") {
+			t.Errorf("%s: %s", args, out)
 		}
 	}
 }

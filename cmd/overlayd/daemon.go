@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
@@ -19,8 +20,8 @@ import (
 )
 
 // runDaemon runs the daemon until ctx ends, SIGUSR1 has drained it or SIGUSR2 has handed it over to
-// the kernel.
-func runDaemon(ctx context.Context, o *flags.Flags) (err error) {
+// the kernel. SIGHUP ends nothing: see reloader. f are the flags of o.
+func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error) {
 	if o.Etcd.Embedded {
 		if err := embedded.CheckListen(o.Etcd.ListenURL); err != nil {
 			return usagef("--etcd-listen-client-url: %w", err)
@@ -41,8 +42,13 @@ func runDaemon(ctx context.Context, o *flags.Flags) (err error) {
 	c.Keeper, c.Left = handover.OpenKeeper(c.Log)
 	c.Notify = func(state string) { sd.SdNotify(false, state) }
 	d := node.New(c)
-	defer onSignal(unix.SIGUSR1, d.Drain)()
+	defer onSignal(unix.SIGHUP, (&reloader{c, d, o, f}).reload)()
+	defer onSignal(unix.SIGUSR1, func() {
+		c.Log.Info("SIGUSR1, as overlayd drain sends it: giving the subnet back, then stopping")
+		d.Drain()
+	})()
 	defer onSignal(unix.SIGUSR2, func() {
+		c.Log.Info("SIGUSR2, as overlayd drain --to=kernel sends it: handing over to the kernel, then stopping")
 		if err := d.StopToKernel(); err != nil {
 			c.Log.Error("not drained to the kernel", "err", err)
 		}

@@ -86,11 +86,11 @@ func printDrained(w io.Writer, d node.Drained, subnetDir string) (err error) {
 		if l.Network != "" {
 			fmt.Fprintf(w, "%s: ", l.Network)
 		}
-		if len(l.Keys) == 0 {
+		if len(l.Subnets) == 0 {
 			_, err = fmt.Fprintf(w, "no daemon is running and %s has no lease: nothing to give back\n", l.Public[0])
 			continue
 		}
-		_, err = fmt.Fprintf(w, "lease on %s given back; no daemon was running\n", strings.Join(l.Keys, ", "))
+		_, err = fmt.Fprintf(w, "lease on %s given back; no daemon was running\n", strings.Join(l.Subnets, ", "))
 	}
 	return err
 }

@@ -217,7 +217,7 @@ func TestKubeDrain(t *testing.T) {
 		t.Errorf("the session has ended:\n%s", k.hosts[0].daemon.text())
 	}
 	k.hosts[0].daemon.stop(unix.SIGKILL)
-	for _, says := range []string{"10.5.1.0-24 given back", "nothing to give back"} {
+	for _, says := range []string{"10.5.1.0/24 given back", "nothing to give back"} {
 		p := k.startDrain(0)
 		if code := p.wait(patience); code != 0 || !strings.Contains(p.text(), says) {
 			t.Errorf("exit code %d, want %q:\n%s", code, says, p.text())

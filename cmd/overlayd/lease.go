@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"time"
@@ -51,8 +52,7 @@ func leaseCommand(cmd *cobra.Command, do func(ctx context.Context, s *etcd.Store
 		cmd.Flags().Lookup(name).Hidden = true // read from the environment with the others, and not used
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		process := flags.Process{LogFormat: "text"}
-		log := process.Logger()
+		log := new(flags.Process).Logger(slog.LevelInfo)
 		if err := o.complete(cmd.Flags(), log); err != nil {
 			return err
 		}

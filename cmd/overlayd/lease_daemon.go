@@ -78,10 +78,9 @@ func flagsOfProcess(pid int, given *pflag.FlagSet) (*flags.Flags, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, f := new(flags.Flags), pflag.NewFlagSet("overlayd", pflag.ContinueOnError)
-	o.Register(f)
-	if err := f.Parse(flags.Normalize(f, args[1:])); err != nil {
-		return nil, fmt.Errorf("command line of pid %d: %w", pid, flags.WithoutSecrets(err))
+	o, f, err := flags.Parse(args[1:])
+	if err != nil {
+		return nil, fmt.Errorf("command line of pid %d: %w", pid, err)
 	}
 	if f.NArg() > 0 {
 		return nil, nil
@@ -94,13 +93,17 @@ func flagsOfProcess(pid int, given *pflag.FlagSet) (*flags.Flags, error) {
 	if err != nil {
 		return nil, err
 	}
-	return o, o.Etcd.Complete(f, func(key string) (string, bool) {
+	env, _, err := flags.WithEnvFile(f, func(key string) (string, bool) {
 		i := slices.IndexFunc(environ, func(s string) bool { return strings.HasPrefix(s, key+"=") })
 		if i < 0 {
 			return "", false
 		}
 		return environ[i][len(key)+1:], true
 	})
+	if err != nil {
+		return nil, err
+	}
+	return o, o.Etcd.Complete(f, env)
 }
 
 // procStrings reads a list of strings that the kernel keeps for a process.

@@ -47,20 +47,14 @@ func run(args []string) int {
 	defer stop()
 
 	root := newRootCommand()
-	root.SetArgs(flags.Normalize(root.Flags(), args))
+	args = flags.Normalize(root.Flags(), args)
+	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
-	switch {
-	case err == nil:
+	if err == nil {
 		return 0
-	case errors.As(err, new(usageError)):
-		fmt.Fprintf(os.Stderr, "overlayd: %v\nRun '%s --help' for the flags.\n", err, cmd.CommandPath())
-		return exitUsage
 	}
-	fmt.Fprintf(os.Stderr, "overlayd: %v\n", err)
-	if fix := fixOf(nil, "", err); fix != "" {
-		fmt.Fprintf(os.Stderr, "fix: %s\n", fix)
-	}
-	if errors.Is(err, control.ErrCloned) { // the node file is wrong
+	complain(cmd, args, err)
+	if errors.As(err, new(usageError)) || errors.Is(err, control.ErrCloned) { // then the node file is wrong
 		return exitUsage
 	}
 	return exitFailure

@@ -47,7 +47,7 @@ func newRootCommand() *cobra.Command {
 			if err := o.Complete(cmd.Flags(), os.LookupEnv); err != nil {
 				return usageError{err}
 			}
-			return runDaemon(cmd.Context(), o)
+			return runDaemon(cmd.Context(), o, cmd.Flags())
 		},
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true

@@ -28,7 +28,7 @@ func TestJunk(t *testing.T) {
 				c.put(subnets+junk.key, junk.value)
 			}
 			for _, junk := range junkLeases(own) {
-				// What cannot be read is named by its key, a lease that is refused by its subnet.
+				// What is not below a subnet's key is named by its key.
 				key, subnet := "key="+junk.key+" ", "subnet="+strings.Replace(junk.key, "-", "/", 1)+" "
 				eventually(t, patience, "one log line names "+junk.key, func() error {
 					if n := linesWith(c.hosts[0].daemon.text(), key) + linesWith(c.hosts[0].daemon.text(), subnet); n != 1 {

@@ -110,7 +110,7 @@ func TestDefaultConfig(t *testing.T) {
 		t.Error("no log")
 	}
 	want := node.Config{
-		Log: got.Log, SubnetFile: "/run/flannel/subnet.env", SubnetDir: "/run/flannel/networks",
+		Log: got.Log, LogLevel: got.LogLevel, SubnetFile: "/run/flannel/subnet.env", SubnetDir: "/run/flannel/networks",
 		Mode: fit.Auto, Offloads: got.Offloads, RenewMargin: time.Hour,
 		Rules: node.RuleConfig{Forward: true, Resync: 5 * time.Second},
 	}
@@ -202,6 +202,7 @@ func everyFlag(t *testing.T) map[string]struct {
 		"healthz-ip":                   {"127.0.0.1", ""},
 		"healthz-port":                 {"8081", ""},
 		"replace":                      {"true", ""},
+		"env-file":                     {file("env", "OVERLAYD_PUBLIC_IP=203.0.113.9\n"), ""},
 		"log-format":                   {"json", ""},
 		"v":                            {"1", ""},
 		"vmodule":                      {"x=1", ""},

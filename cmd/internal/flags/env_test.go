@@ -53,3 +53,31 @@ func TestBadEnvironment(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestLogFormat: the format is known though the command line is wrong otherwise.
+func TestLogFormat(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		env  map[string]string
+		want string
+	}{
+		{"", nil, ""},
+		{"--log-format=json", nil, "json"},
+		{"--log-format json --unknown", nil, "json"},
+		{"--unknown value -x --log-format=json", nil, "json"},
+		{"--help --log-format=json", nil, ""},
+		{"-- --log-format=json", nil, ""},
+		{"", map[string]string{"FLANNELD_LOG_FORMAT": "json"}, "json"},
+		{"--log-format=text", map[string]string{"OVERLAYD_LOG_FORMAT": "json"}, "text"},
+	} {
+		_, f := registered()
+		env := func(k string) (string, bool) { v, ok := c.env[k]; return v, ok }
+		if got := LogFormat(f, Normalize(f, strings.Fields(c.args)), env); got != c.want {
+			t.Errorf("%q %v: %q, want %q", c.args, c.env, got, c.want)
+		}
+		none := pflag.NewFlagSet("version", pflag.ContinueOnError)
+		if got := LogFormat(none, strings.Fields(c.args), env); got != "" {
+			t.Errorf("%q of a command without the flag: %q", c.args, got)
+		}
+	}
+}

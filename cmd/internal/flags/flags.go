@@ -6,6 +6,7 @@ package flags
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -51,9 +52,31 @@ func (o *Flags) Register(f *pflag.FlagSet) {
 	}
 }
 
+// Parse reads the arguments of a daemon. Complete still has to be called with the flags that it returns.
+func Parse(args []string) (*Flags, *pflag.FlagSet, error) {
+	o, f := new(Flags), pflag.NewFlagSet("overlayd", pflag.ContinueOnError)
+	o.Register(f)
+	err := f.Parse(Normalize(f, args))
+	return o, f, WithoutSecrets(err)
+}
+
+// Differences returns the names of the flags that have another value in b than in a.
+func Differences(a, b *pflag.FlagSet) (names []string) {
+	b.VisitAll(func(flag *pflag.Flag) {
+		if was := a.Lookup(flag.Name); was != nil && was.Value.String() != flag.Value.String() {
+			names = append(names, flag.Name)
+		}
+	})
+	return names
+}
+
 // Complete fills in from the environment the flags that were not given, and checks all of them.
 // Its errors name the flag, or the variable, and the value.
 func (o *Flags) Complete(f *pflag.FlagSet, env func(string) (string, bool)) error {
+	env, file, err := WithEnvFile(f, env)
+	if err != nil {
+		return err
+	}
 	o.Etcd.endpointsGiven = Given(f, env, "etcd-endpoints")
 	o.Network.subnetFileGiven = Given(f, env, "subnet-file")
 	var p problems
@@ -61,6 +84,7 @@ func (o *Flags) Complete(f *pflag.FlagSet, env func(string) (string, bool)) erro
 		p.warn("the etcd password is on the command line, where everybody on this host can see it",
 			"--etcd-password-file, or the variable OVERLAYD_ETCD_PASSWORD")
 	}
+	warnOfUnknown(f, file, &p)
 	if applyEnv(f, env, &p); len(p.errs) == 0 {
 		o.Kube.fromEnv(env)
 		o.check(&p)
@@ -107,8 +131,11 @@ func (o *Flags) checkStores(p *problems) {
 
 // Config returns what the flags tell a daemon. Its functions, but for the log, are the caller's.
 func (o *Flags) Config() node.Config {
+	level := new(slog.LevelVar)
+	level.Set(o.Process.Level())
 	return node.Config{
-		Log:             o.Process.Logger(),
+		Log:             o.Process.Logger(level),
+		LogLevel:        level,
 		FirstConfig:     o.Network.firstConfig,
 		Networks:        o.Network.Names,
 		Replace:         o.Process.Replace,

@@ -1,6 +1,7 @@
 package flags
 
 import (
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -82,7 +83,7 @@ func TestFlannelFlags(t *testing.T) {
 			def: func(o *Flags) bool { return o.Kube.SetAvailable }},
 		{flag: "healthz-ip", value: "127.0.0.1", effect: func(o *Flags) bool { return o.Process.HealthzIP == "127.0.0.1" }, def: func(o *Flags) bool { return o.Process.HealthzIP == "0.0.0.0" }},
 		{flag: "healthz-port", value: "8081", effect: func(o *Flags) bool { return o.Process.HealthzPort == 8081 }, def: func(o *Flags) bool { return o.Process.HealthzPort == 0 }},
-		{flag: "v", value: "2", effect: func(o *Flags) bool { return o.Process.Logger().Enabled(t.Context(), -4) }, def: func(o *Flags) bool { return !o.Process.Logger().Enabled(t.Context(), -4) }},
+		{flag: "v", value: "2", effect: func(o *Flags) bool { return o.Process.Level() == slog.LevelDebug }, def: func(o *Flags) bool { return o.Process.Level() == slog.LevelInfo }},
 		{flag: "vmodule", value: "etcd=2", effect: warns("no level per file")},
 		{flag: "log_backtrace_at", value: "main.go:7", effect: warns("no stack traces")},
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"github.com/spf13/pflag"
+
+	"github.com/overlayd/overlayd/cmd/internal/logs"
 )
 
 // Process concerns the process and not the overlay.
@@ -13,6 +15,7 @@ type Process struct {
 	HealthzIP   string
 	HealthzPort int    // 0: none
 	LogFormat   string // text or json
+	EnvFile     string // see WithEnvFile
 	Version     bool   // print it and exit
 	Replace     bool   // take the place of a running daemon
 	verbosity   int
@@ -20,11 +23,18 @@ type Process struct {
 	backtraceAt string
 }
 
+// The values of --log-format.
+const (
+	formatText = "text"
+	formatJSON = "json"
+)
+
 func (o *Process) register(f *pflag.FlagSet) {
 	f.StringVar(&o.HealthzIP, "healthz-ip", "0.0.0.0", "address or name for --healthz-port; empty: every address of this host")
 	f.IntVar(&o.HealthzPort, "healthz-port", 0, "TCP port that answers GET /healthz (200 while the process runs) and /readyz (200 or 503); 0: none")
 	f.BoolVar(&o.Replace, "replace", false, "take the place of the overlayd that runs with the same --subnet-file or --networks: with --dataplane=userspace it hands over its packets, and none is lost")
-	f.StringVar(&o.LogFormat, "log-format", "text", "text or json, on standard error")
+	f.StringVar(&o.EnvFile, EnvFlag, "", "file with lines such as OVERLAYD_ETCD_ENDPOINTS=http://192.0.2.11:2379, which win over the environment; SIGHUP has it read again; with a - before its path it may be missing")
+	f.StringVar(&o.LogFormat, "log-format", formatText, "text or json, on standard error")
 	f.IntVar(&o.verbosity, "v", 0, "log level: 1 or more also logs debug messages")
 	f.StringVar(&o.vmodule, "vmodule", "", "log levels of flannel's source files, without effect")
 	f.StringVar(&o.backtraceAt, "log_backtrace_at", "", "lines of flannel's source that log a stack trace, without effect")
@@ -39,7 +49,7 @@ func (o *Process) check(p *problems) {
 	if o.HealthzPort = max(o.HealthzPort, 0); o.HealthzPort > 65535 {
 		p.bad("healthz-port", o.HealthzPort, "want a TCP port, or 0 for none")
 	}
-	if o.LogFormat != "text" && o.LogFormat != "json" {
+	if o.LogFormat != formatText && o.LogFormat != formatJSON {
 		p.bad("log-format", o.LogFormat, "want text or json")
 	}
 	if o.vmodule != "" {
@@ -50,14 +60,38 @@ func (o *Process) check(p *problems) {
 	}
 }
 
-// Logger returns the log of the process, on standard error.
-func (o *Process) Logger() *slog.Logger {
-	opts := &slog.HandlerOptions{Level: slog.LevelInfo}
+// Level returns the level of the log that the flags ask for.
+func (o *Process) Level() slog.Level {
 	if o.verbosity > 0 {
-		opts.Level = slog.LevelDebug
+		return slog.LevelDebug
 	}
-	if o.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, opts))
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, opts))
+	return slog.LevelInfo
 }
+
+// Logger returns the log of the process, on standard error, with that level. The journal of systemd is told priorities.
+func (o *Process) Logger(level slog.Leveler) *slog.Logger {
+	return logs.New(os.Stderr, logs.Config{JSON: o.LogsJSON(), Journal: LogsToJournal(), Level: level})
+}
+
+// LogsJSON reports whether the log is JSON.
+func (o *Process) LogsJSON() bool { return o.LogFormat == formatJSON }
+
+// LogFormat returns the --log-format of a command line, which may be wrong otherwise, so that an error of it is in the
+// format of the log. f are the flags of the command, and args are normalized: see Normalize. It is empty if the
+// command has no such flag.
+func LogFormat(f *pflag.FlagSet, args []string, env func(string) (string, bool)) (format string) {
+	if f.Lookup("log-format") == nil {
+		return ""
+	}
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	own.ParseErrorsAllowlist.UnknownFlags, own.Usage = true, func() {}
+	own.StringVar(&format, "log-format", "", "")
+	own.String(EnvFlag, "", "")
+	_ = own.Parse(args) // the command has the error
+	env, _, _ = WithEnvFile(own, env)
+	_ = ApplyEnv(own, env) // a text cannot be wrong
+	return format
+}
+
+// LogsToJournal reports whether standard error is the journal of systemd.
+func LogsToJournal() bool { return logs.ToJournal(os.Stderr, os.Getenv("JOURNAL_STREAM")) }

@@ -23,9 +23,10 @@ import (
 // Config is everything that a Daemon is told: plain values, and functions for what would link a
 // server or a client of one. Fields may be zero unless their comment says otherwise.
 type Config struct {
-	Log      *slog.Logger // must be set
-	Hostname string       // name of this node, for messages
-	Version  string       // of this program, for messages
+	Log      *slog.Logger   // must be set
+	LogLevel *slog.LevelVar // of Log, which may change at any time; nil: it never does
+	Hostname string         // name of this node, for messages
+	Version  string         // of this program, for messages
 
 	OpenStore    OpenStore    // must be set
 	OpenNetworks OpenNetworks // nil: serve the one network that has no name

@@ -29,7 +29,7 @@ type Drained struct {
 type GivenLease struct {
 	Network string       // "" if the daemon serves one network
 	Public  []netip.Addr // that this host publishes in it
-	Keys    []string     // of the leases; empty if there was none
+	Subnets []string     // of the leases, each as Lease.CIDRs; empty if there was none
 }
 
 // The errors of Drain that need something from the user.
@@ -143,7 +143,7 @@ func drainStore(ctx context.Context, cfg Config, name string) (given GivenLease,
 	if err := n.checkAlone(ctx, given.Public); err != nil {
 		return given, err
 	}
-	if given.Keys, err = releaseOf(ctx, n.store, n.node); err != nil {
+	if given.Subnets, err = releaseOf(ctx, n.store, n.node); err != nil {
 		return given, err
 	}
 	n.left = n.file.Left

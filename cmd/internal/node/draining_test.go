@@ -166,12 +166,12 @@ func TestDrainWithoutDaemon(t *testing.T) {
 				t.Fatalf("got %+v, %v; want %v", d, err, c.want)
 			}
 			w.memory("").SetDown(nil)
-			left, keys := []string{others}, []string{mine}
+			left, given := []string{others}, []string{"10.5.7.0/24"}
 			if c.want != nil {
-				left, keys = []string{mine, others}, nil
+				left, given = []string{mine, others}, nil
 			}
-			if got := w.leases(); !slices.Equal(got, left) || !slices.Equal(d.Leases[0].Keys, keys) {
-				t.Errorf("given back %q, left %q; want %q, %q", d.Leases[0].Keys, got, keys, left)
+			if got := w.leases(); !slices.Equal(got, left) || !slices.Equal(d.Leases[0].Subnets, given) {
+				t.Errorf("given back %q, left %q; want %q, %q", d.Leases[0].Subnets, got, given, left)
 			}
 			if c.down == nil && (!slices.Equal(d.Leases[0].Public, []netip.Addr{mustAddr("192.0.2.1")}) || !slices.Equal(store.asked, d.Leases[0].Public)) {
 				t.Errorf("addresses %v, asked for %v", d.Leases[0].Public, store.asked)

@@ -226,6 +226,9 @@ func (n *Network) openStore(ctx context.Context) error {
 		return err
 	}
 	n.store = s
+	now := *n.snapshot.Load()
+	now.store = s
+	n.snapshot.Store(&now)
 	return nil
 }
 

@@ -16,7 +16,7 @@ func (n *Network) watchConfig(ctx context.Context) <-chan control.Network {
 	return nil
 }
 
-// releaseOf gives back every lease that node publishes and returns their keys.
+// releaseOf gives back every lease that node publishes and returns their subnets.
 func releaseOf(ctx context.Context, store control.Store, node control.Node) (given []string, err error) {
 	p, ok := store.(control.Publisher)
 	if !ok {
@@ -28,9 +28,9 @@ func releaseOf(ctx context.Context, store control.Store, node control.Node) (giv
 	}
 	for _, l := range leases {
 		if err := store.Release(ctx, l); err != nil {
-			return given, fmt.Errorf("give back %s: %w", l.Key(), err)
+			return given, fmt.Errorf("give back %s: %w", l.CIDRs(), err)
 		}
-		given = append(given, l.Key())
+		given = append(given, l.CIDRs())
 	}
 	return given, nil
 }

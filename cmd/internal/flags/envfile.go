@@ -1,0 +1,105 @@
+package flags
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// EnvFlag is the flag that names a file with variables.
+const EnvFlag = "env-file"
+
+// maxEnvFile bounds the file, in bytes.
+const maxEnvFile = 1 << 20
+
+// WithEnvFile returns env with the variables of the file that --env-file names, in f or in env, before its own. file
+// has what is in the file; nil: there is none. An error names the file and the line, and no value: it may be a password.
+func WithEnvFile(f *pflag.FlagSet, env func(string) (string, bool)) (both func(string) (string, bool), file map[string]string, err error) {
+	name, mayLack := strings.CutPrefix(envFileOf(f, env), "-")
+	if name == "" {
+		return env, nil, nil
+	}
+	if !filepath.IsAbs(name) { // overlayd lease reads it too, elsewhere
+		return env, nil, fmt.Errorf("--%s: %q: want an absolute path", EnvFlag, name)
+	}
+	text, err := os.ReadFile(name)
+	switch {
+	case mayLack && errors.Is(err, fs.ErrNotExist):
+		return env, nil, nil
+	case err != nil:
+		return env, nil, fmt.Errorf("--%s: %w", EnvFlag, err)
+	case len(text) > maxEnvFile:
+		return env, nil, fmt.Errorf("--%s: %s has %d bytes, want at most %d", EnvFlag, name, len(text), maxEnvFile)
+	}
+	if file, err = parseEnv(string(text)); err != nil {
+		return env, nil, fmt.Errorf("--%s: %s: %w", EnvFlag, name, err)
+	}
+	return func(key string) (string, bool) {
+		if v, ok := file[key]; ok {
+			return v, true
+		}
+		return env(key)
+	}, file, nil
+}
+
+// envFileOf returns the value of --env-file; f need not have the flag.
+func envFileOf(f *pflag.FlagSet, env func(string) (string, bool)) string {
+	if flag := f.Lookup(EnvFlag); flag != nil && flag.Changed {
+		return flag.Value.String()
+	}
+	for _, name := range EnvNames(EnvFlag) {
+		if v, ok := env(name); ok && v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// parseEnv reads lines of NAME=value, as systemd's EnvironmentFile has them: quotes around a value are
+// left out, and so are empty lines and those that begin with # or ;.
+func parseEnv(text string) (map[string]string, error) {
+	isName := regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	vars, n := map[string]string{}, 0
+	for line := range strings.Lines(text) {
+		n++
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' || line[0] == ';' {
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		value = strings.TrimSpace(value)
+		switch {
+		case !ok || !isName.MatchString(name):
+			return nil, fmt.Errorf("line %d: want NAME=value", n)
+		case strings.HasSuffix(value, "\\"):
+			return nil, fmt.Errorf("line %d: a value cannot go on in the next line", n)
+		}
+		if len(value) >= 2 && (value[0] == '"' || value[0] == '\'') {
+			if value[len(value)-1] != value[0] {
+				return nil, fmt.Errorf("line %d: the quote at the beginning of the value has no end", n)
+			}
+			value = value[1 : len(value)-1]
+		}
+		vars[name] = value
+	}
+	return vars, nil
+}
+
+// warnOfUnknown warns of variables of a file that are meant for overlayd, and that no flag is named after.
+func warnOfUnknown(f *pflag.FlagSet, file map[string]string, p *problems) {
+	for _, name := range slices.Sorted(maps.Keys(file)) {
+		flag, ours := strings.CutPrefix(name, "OVERLAYD_")
+		if flag = strings.ToLower(flag); !ours || f.Lookup(flag) != nil || f.Lookup(strings.ReplaceAll(flag, "_", "-")) != nil {
+			continue
+		}
+		p.warn(fmt.Sprintf("--%s: %s has no effect: there is no such flag", EnvFlag, name), "overlayd --help lists the flags")
+	}
+}
