@@ -44,9 +44,9 @@ var layers = []string{"encap", "dataplane", "control", "cmd"}
 
 // siblings are the imports between packages of one folder that the house allows.
 var siblings = map[string][]string{
-	"dataplane/userspace": {"dataplane/carrier", "dataplane/device", "dataplane/fib", "dataplane/inherit", "dataplane/tun"},
+	"dataplane/userspace": {"dataplane/capture", "dataplane/carrier", "dataplane/device", "dataplane/fib", "dataplane/inherit", "dataplane/tun"},
 	"dataplane/inherit":   {"dataplane/carrier", "dataplane/tun", "dataplane/udp"},
-	"dataplane/carrier":   {"dataplane/udp"},
+	"dataplane/carrier":   {"dataplane/capture", "dataplane/udp"},
 	"dataplane/device":    {"dataplane/rtnl", "dataplane/tun", "dataplane/udp", "dataplane/watch"},
 	"dataplane/kernel":    {"dataplane/rtmsg", "dataplane/rtnl", "dataplane/watch"},
 	"dataplane/sysctl":    {"dataplane/rtnl", "dataplane/watch"},

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/capture"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -110,7 +111,7 @@ func (b *batcher) Flush(c *Counters) {
 // payload is not copied.
 func (b *batcher) split(p *Packet, e *Entry, port int, c *Counters) {
 	if b.splitter.InitOffload(p.IP(), p.Offload) != nil {
-		c.Drop(dataplane.DropBadHeader)
+		c.DropPacket(p.IP(), e.Peer.Addr, dataplane.DropBadHeader)
 		return
 	}
 	size := encap.HeaderLen + b.splitter.HeaderLen() + int(p.Size)
@@ -184,6 +185,19 @@ func (b *batcher) newRun(port int, e *Entry, ecn encap.ECN, size int) *run {
 	}
 	b.tail[port] = i
 	return r
+}
+
+// drop counts the packets of a run that is not sent, and shows its datagrams.
+func (b *batcher) drop(r *run, why dataplane.Drop, c *Counters) {
+	c.DropAll(r.packets, why)
+	t := c.Tap()
+	if t == nil {
+		return
+	}
+	m := capture.Meta{Verdict: capture.Dropped(why), Form: capture.Datagram, Peer: r.entry.Peer.Addr}
+	for i := r.first; i != 0; i = b.segments[i].next {
+		t.Show(m, b.segments[i].head, b.segments[i].payload)
+	}
 }
 
 func (b *batcher) add(r *run, head, payload []byte) {

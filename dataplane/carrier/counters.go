@@ -1,11 +1,13 @@
 package carrier
 
 import (
+	"net/netip"
 	"sync/atomic"
 
 	"golang.org/x/sys/cpu"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/capture"
 )
 
 // publishEvery is the number of packets after which Counters publish what they
@@ -14,8 +16,10 @@ const publishEvery = 64
 
 // Counters are those of one worker. Only its goroutine counts; anybody may add
 // them up. They count in plain memory and publish when the worker is idle, because two
-// atomic additions cost as much as all the headers of a packet.
+// atomic additions cost as much as all the headers of a packet. Beside them is the Point where
+// the worker shows its packets to captures.
 type Counters struct {
+	capture.Point
 	packets, bytes uint64                 // counted, not yet published
 	Offload        dataplane.OffloadStats // likewise; its worker adds to the fields
 
@@ -46,6 +50,15 @@ func (c *Counters) Drop(why dataplane.Drop) { c.DropAll(1, why) }
 // DropAll counts packets dropped for the given reason.
 func (c *Counters) DropAll(packets int, why dataplane.Drop) {
 	c.published.drops[why].Add(uint64(packets))
+}
+
+// DropPacket counts one IP packet dropped for the given reason, and shows it. to is the VTEP that it is for,
+// if it is for one.
+func (c *Counters) DropPacket(ip []byte, to netip.Addr, why dataplane.Drop) {
+	c.Drop(why)
+	if t := c.Tap(); t != nil {
+		t.Show(capture.Meta{Verdict: capture.Dropped(why), Form: capture.IP, Peer: to}, ip)
+	}
 }
 
 // Dropped returns how many packets were dropped for the given reason.

@@ -8,7 +8,7 @@
 //   - [Entry] and [Peer]: where it goes. An entry is for one lease and lives until the next Sync; a peer
 //     is for one VTEP, knows its path MTU and lives as long as it is wanted
 //   - [Datagram]: what came from the underlay, with all that its receiver knows of it
-//   - [Counters]: what became of them
+//   - [Counters]: what became of them; captures see it there, too (dataplane/capture)
 //
 // Packets and datagrams are values that only their readers make, and they are borrowed until the
 // reading end calls flush. So nothing on the way is allocated, locked or handed to another goroutine.

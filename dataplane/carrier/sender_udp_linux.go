@@ -244,9 +244,9 @@ func (u *udpTransmitter) refused(b *batcher, r *run, fd int, errno unix.Errno, c
 	case 0:
 		c.CarriedAll(r.packets, r.carried)
 	case unix.EMSGSIZE:
-		c.DropAll(r.packets, dataplane.DropTooBig)
+		b.drop(r, dataplane.DropTooBig, c)
 	default:
-		c.DropAll(r.packets, dataplane.DropWriteError)
+		b.drop(r, dataplane.DropWriteError, c)
 	}
 }
 

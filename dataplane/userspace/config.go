@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/capture"
 	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/inherit"
 	"github.com/overlayd/overlayd/encap"
@@ -41,6 +42,9 @@ type Config struct {
 	// LogAttrs makes the attributes of a log line about an error; nil: its text alone. The errors are
 	// of type *SourceError.
 	LogAttrs func(error) []any
+
+	// Captures, if not nil, may see each packet and what became of it.
+	Captures *capture.Hub
 
 	// Shared, if not nil, is a Port that several networks share: it has the sockets. It was
 	// made for the same Port and the same Local addresses.

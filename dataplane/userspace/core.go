@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/capture"
 	"github.com/overlayd/overlayd/dataplane/carrier"
 )
 
@@ -15,13 +16,14 @@ type core struct {
 	anyFrom    []netip.Prefix          // see Config.AnyPeerFrom
 	vteps      []dataplane.VTEP        // as they were made; see published
 	forwarding atomic.Pointer[forwarding]
+	captures   *capture.Hub
 	send       []sendWorker
 	lanes      []*lane // one for each receiveWorker of the Port
 }
 
 // newCore makes n sendWorkers, without what they work on.
 func newCore(cfg Config, carriers []carrier.Description, n int) *core {
-	c := &core{locals: newLocals(cfg, carriers), anyFrom: slices.Clone(cfg.AnyPeerFrom), send: make([]sendWorker, n)}
+	c := &core{locals: newLocals(cfg, carriers), anyFrom: slices.Clone(cfg.AnyPeerFrom), captures: cfg.Captures, send: make([]sendWorker, n)}
 	for _, u := range cfg.Underlays {
 		c.vteps = append(c.vteps, dataplane.VTEP{Addr: u.Public, MAC: c.locals[carrier.FamilyOf(u.Local)].mac, VNI: cfg.VNI})
 	}
@@ -60,6 +62,18 @@ func (c *core) sync(w dataplane.Wanted) error {
 	f, err := newForwarding(c.forwarding.Load(), &c.locals, w)
 	c.forwarding.Store(f)
 	return err
+}
+
+// show lets captures see what the workers do, until leave is called.
+func (c *core) show() (leave func()) {
+	var points []*capture.Point
+	for i := range c.send {
+		points = append(points, &c.send[i].Point)
+	}
+	for _, l := range c.lanes {
+		points = append(points, &l.Point)
+	}
+	return c.captures.Join(c.vteps[0].VNI, points...)
 }
 
 // addTo adds the counters of all workers to s.

@@ -25,6 +25,7 @@ type Dataplane struct {
 	sources sourceLog // of Run
 
 	entered chan struct{}  // closed once the port was entered: there is traffic from then on
+	hide    func()         // then constant: captures see nothing any more
 	in      *inherit.Files // what another process handed over; nil: nothing
 
 	mu      sync.Mutex // of all below, and of changes to the host
@@ -80,6 +81,7 @@ func (d *Dataplane) attach() {
 		out := queues[w.index%len(queues)].newWriter()
 		w.attach(d.vni(), d.core.newLane(w.family, w.receiver, out))
 	}
+	d.hide = d.core.show()
 }
 
 // describe returns what those of the ends that are Describers can do.
@@ -167,6 +169,7 @@ func (d *Dataplane) Close() error {
 	d.closed = true
 	if isClosed(d.entered) {
 		d.port.exit(d.vni())
+		d.hide()
 	}
 	if !d.shared && d.port.runs.CompareAndSwap(false, true) {
 		d.port.end()

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/capture"
 	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/encap"
 )
@@ -59,12 +60,12 @@ func (w *receiveWorker) receive(d *carrier.Datagram) {
 	}
 	vni, err := encap.ParseVXLAN(d.Buf)
 	if err == encap.ErrShort {
-		w.Drop(dataplane.DropBadHeader)
+		w.drop(d, dataplane.DropBadHeader)
 		return
 	}
 	l := w.lane(vni)
 	if err != nil || l == nil {
-		w.Drop(dataplane.DropBadVNI)
+		w.drop(d, dataplane.DropBadVNI)
 		return
 	}
 	if !l.queued {
@@ -72,6 +73,14 @@ func (w *receiveWorker) receive(d *carrier.Datagram) {
 		w.touched = append(w.touched, l) // there is room for all lanes
 	}
 	l.receive(d)
+}
+
+// drop counts a datagram that is of no network, and shows it.
+func (w *receiveWorker) drop(d *carrier.Datagram, why dataplane.Drop) {
+	w.Drop(why)
+	if t := w.Tap(); t != nil {
+		t.Show(capture.Meta{Verdict: capture.Dropped(why), Form: capture.Arrival, Peer: d.From}, d.Buf)
+	}
 }
 
 // lane returns the lane of a network, or nil.

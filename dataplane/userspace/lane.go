@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/capture"
 	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/encap"
 )
@@ -36,7 +37,7 @@ func (l *lane) flush() {
 func (l *lane) receive(d *carrier.Datagram) {
 	f := l.forwarding.Load()
 	if why, ok := l.accept(f, d); !ok {
-		l.Drop(why)
+		l.drop(f, d, why)
 		return
 	}
 	// The datagram's VXLAN and Ethernet headers become the packet's headroom, and
@@ -45,16 +46,33 @@ func (l *lane) receive(d *carrier.Datagram) {
 	p := &l.packet
 	p.Buf, p.At, p.Offload = d.Buf[:encap.HeaderLen+l.ip.Len], encap.HeaderLen, d.Offload
 	if !encap.DecapECN(p.IP(), d.ECN) {
-		l.Drop(dataplane.DropCongestion)
+		l.drop(f, d, dataplane.DropCongestion)
 		return
 	}
 	if !d.Exact && l.guesser != nil {
 		if why, ok := l.guesser.Guess(p, &l.ip, f.mtu); !ok {
-			l.Drop(why)
+			l.drop(f, d, why)
 			return
 		}
 	}
+	if t := l.Tap(); t != nil {
+		t.Show(capture.Meta{Verdict: capture.Received, Form: capture.Datagram, Peer: f.subnets.Lookup(l.ip.Src).Peer.Addr}.With(&p.Offload), p.Datagram())
+	}
 	l.writer.Write(p, &l.ip, &l.Counters)
+}
+
+// drop counts a datagram that is not delivered, and shows it as from the peer that has its outer source.
+func (l *lane) drop(f *forwarding, d *carrier.Datagram, why dataplane.Drop) {
+	l.Drop(why)
+	t := l.Tap()
+	if t == nil {
+		return
+	}
+	m := capture.Meta{Verdict: capture.Dropped(why), Form: capture.Arrival, Peer: d.From}
+	if e := f.vteps.Lookup(d.From); e != nil {
+		m.Peer = e.Peer.Addr
+	}
+	t.Show(m, d.Buf)
 }
 
 // accept decides whether the datagram is from a known VTEP, for this one, and

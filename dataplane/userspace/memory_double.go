@@ -27,7 +27,7 @@ type Memory struct {
 	scratch []byte
 }
 
-// NewMemory makes a Memory of Underlays, VNI, Port, AnyPeerFrom and Offloads of cfg; it receives
+// NewMemory makes a Memory of Underlays, VNI, Port, AnyPeerFrom, Captures and Offloads of cfg; it receives
 // over the first of the underlays. With UDPSegment superpackets are split and sent in batches, with
 // TUNVnet packets are delivered with what Coalesce makes of them.
 func NewMemory(cfg Config) *Memory {
@@ -43,6 +43,8 @@ func NewMemory(cfg Config) *Memory {
 	m.core.send[0].queue, m.core.send[0].senders = &m.end, senders
 	m.worker.receiver = m.Receiver()
 	m.worker.attach(cfg.VNI, m.core.newLane(carriers[0].Family, m.worker.receiver, m.end.newWriter()))
+	m.core.show()
+	cfg.Captures.Join(0, &m.worker.Point)
 	return m
 }
 

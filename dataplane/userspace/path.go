@@ -26,8 +26,8 @@ func newAnswerer(headroom int) answerer {
 // tooBig drops p, which is longer than the path takes, and tells its sender. The
 // answer comes from where p was going, as those of the kernel's tunnels do
 // (iptunnel_pmtud_build_icmp): from an address of its own the host would refuse it.
-func (w *sendWorker) tooBig(p *carrier.Packet, mtu int) {
-	w.Drop(dataplane.DropTooBig)
+func (w *sendWorker) tooBig(p *carrier.Packet, e *carrier.Entry, mtu int) {
+	w.DropPacket(p.IP(), e.Peer.Addr, dataplane.DropTooBig)
 	var ip encap.IP
 	if encap.ParseIP(p.IP(), &ip) != nil {
 		return

@@ -2,6 +2,7 @@ package userspace
 
 import (
 	"io"
+	"net/netip"
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/carrier"
@@ -23,7 +24,7 @@ func newPlain(device io.Writer) *plain {
 // is dropped if the device refuses one of its segments.
 func (d *plain) Write(p *carrier.Packet, _ *encap.IP, c *carrier.Counters) {
 	if err := d.write(p); err != nil {
-		c.Drop(dataplane.DropWriteError)
+		c.DropPacket(p.IP(), netip.Addr{}, dataplane.DropWriteError)
 		return
 	}
 	c.Carried(len(p.IP()))

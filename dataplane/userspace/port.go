@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/capture"
 	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/encap"
 )
@@ -32,11 +33,13 @@ type Port struct {
 	opened   chan struct{}     // closed once there are carriers
 	carriers []carrier.Carrier // then constant, in the order of openers
 	workers  []*portWorker     // then constant
-	ended    chan struct{}     // closed once Run has ended; with the last network the carriers are
-	gate     *gate             // what comes waits behind it
-	still    atomic.Bool       // the end of Run is no fault
-	inherits bool              // the carriers are bound already
-	runs     atomic.Bool       // Run was called, and ends the port; or it was ended without
+	captures *capture.Hub
+	hide     func()        // then constant: captures see nothing any more
+	ended    chan struct{} // closed once Run has ended; with the last network the carriers are
+	gate     *gate         // what comes waits behind it
+	still    atomic.Bool   // the end of Run is no fault
+	inherits bool          // the carriers are bound already
+	runs     atomic.Bool   // Run was called, and ends the port; or it was ended without
 
 	opening sync.Mutex // held from a look at the port's holders until enter has replaced them
 
@@ -60,7 +63,7 @@ var (
 
 // newPort makes a Port for cfg over the given carriers.
 func newPort(cfg Config, openers ...carrier.Opener) *Port {
-	return &Port{log: cfg.Log, locals: cfg.locals(), openers: openers, opened: make(chan struct{}), ended: make(chan struct{}), inherits: cfg.in != nil, gate: newGate(cfg)}
+	return &Port{log: cfg.Log, locals: cfg.locals(), openers: openers, captures: cfg.Captures, opened: make(chan struct{}), ended: make(chan struct{}), inherits: cfg.in != nil, gate: newGate(cfg)}
 }
 
 // isFor reports whether networks of cfg may use the port.
@@ -193,6 +196,7 @@ func (p *Port) enter(vni uint32, workers int, e entrance) error {
 		e.attach()
 	}
 	if !p.isOpen() {
+		p.hide = p.show()
 		close(p.opened)
 	}
 	p.vnis = append(p.vnis, vni)
@@ -245,6 +249,15 @@ func (p *Port) abandon() {
 	p.carriers, p.workers, p.inherits = nil, nil, false
 }
 
+// show lets captures see datagrams of no network, until leave is called.
+func (p *Port) show() (leave func()) {
+	points := make([]*capture.Point, 0, len(p.workers))
+	for _, w := range p.workers {
+		points = append(points, &w.Point)
+	}
+	return p.captures.Join(0, points...)
+}
+
 // exit takes away a network that entered, and its lanes. Nothing uses these any more
 // when it returns.
 func (p *Port) exit(vni uint32) {
@@ -284,6 +297,9 @@ func (p *Port) end() {
 }
 
 func (p *Port) close() {
+	if p.isOpen() {
+		p.hide()
+	}
 	for _, c := range p.carriers {
 		c.Close()
 	}

@@ -2,9 +2,11 @@ package userspace
 
 import (
 	"context"
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/capture"
 	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/encap"
 )
@@ -52,21 +54,24 @@ func (w *sendWorker) flush() {
 func (w *sendWorker) send(p *carrier.Packet) {
 	dst, etherType, ok := encap.Destination(p.IP())
 	if !ok {
-		w.Drop(dataplane.DropBadHeader)
+		w.DropPacket(p.IP(), netip.Addr{}, dataplane.DropBadHeader)
 		return
 	}
 	e := w.forwarding.Load().subnets.Lookup(dst)
 	if e == nil {
-		w.Drop(dataplane.DropNoRoute)
+		w.DropPacket(p.IP(), netip.Addr{}, dataplane.DropNoRoute)
 		return
 	}
 	fragment := false
 	if mtu := e.MTU(); mtu != 0 && p.WireLen(p.IP()) > mtu {
 		if fragment = p.Fragmentable(p.IP()); !fragment {
-			w.tooBig(p, mtu)
+			w.tooBig(p, e, mtu)
 			return
 		}
 	}
 	e.Template.Put(p.Datagram(), etherType)
+	if t := w.Tap(); t != nil {
+		t.Show(capture.Meta{Verdict: capture.Sent, Form: capture.Datagram, Peer: e.Peer.Addr}.With(&p.Offload), p.Datagram())
+	}
 	w.senders[e.Carrier].Send(p, e, fragment, &w.Counters)
 }

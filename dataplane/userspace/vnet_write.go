@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/capture"
 	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/encap"
 )
@@ -65,6 +66,9 @@ func (w *vnetWriter) deliver(item *encap.Item, c *carrier.Counters) {
 	}
 	if !ok {
 		c.DropAll(n, dataplane.DropWriteError)
+		if t := c.Tap(); t != nil {
+			t.Show(capture.Meta{Verdict: capture.Dropped(dataplane.DropWriteError), Form: capture.IP}.With(&item.Offload), item.Parts...)
+		}
 		return
 	}
 	c.CarriedAll(n, item.Len+(n-1)*int(item.HdrLen))
