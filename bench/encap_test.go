@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/capture"
 	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/userspace"
 )
@@ -16,12 +17,15 @@ import (
 const benchPeers = 1000
 
 // node makes node i of a full mesh: 10.0.0.0/8 in /24s, node i has the i-th.
-func node(tb testing.TB, i int) *userspace.Memory {
-	m := newNode(i)
+func node(tb testing.TB, i int) *userspace.Memory { return nodeWith(tb, i, nil) }
+
+// nodeWith is node with captures.
+func nodeWith(tb testing.TB, i int, hub *capture.Hub) *userspace.Memory {
+	m := newNode(i, hub)
 	w := dataplane.Wanted{MTU: 1450, Subnets: []netip.Prefix{netip.PrefixFrom(overlay(i, 0), 24)}}
 	for p := range benchPeers {
 		if p != i {
-			w.Peers = append(w.Peers, dataplane.Peer{VTEP: newNode(p).VTEPs()[0], Subnets: []netip.Prefix{netip.PrefixFrom(overlay(p, 0), 24)}})
+			w.Peers = append(w.Peers, dataplane.Peer{VTEP: newNode(p, nil).VTEPs()[0], Subnets: []netip.Prefix{netip.PrefixFrom(overlay(p, 0), 24)}})
 		}
 	}
 	if err := m.Sync(w); err != nil {
@@ -30,9 +34,9 @@ func node(tb testing.TB, i int) *userspace.Memory {
 	return m
 }
 
-func newNode(i int) *userspace.Memory {
+func newNode(i int, hub *capture.Hub) *userspace.Memory {
 	addr := netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)})
-	return userspace.NewMemory(userspace.Config{Underlays: []dataplane.Underlay{{Local: addr, Public: addr}}, VNI: 1, Port: 8472, MTU: 1450})
+	return userspace.NewMemory(userspace.Config{Underlays: []dataplane.Underlay{{Local: addr, Public: addr}}, VNI: 1, Port: 8472, MTU: 1450, Captures: hub})
 }
 
 // spread returns one packet for each of 256 peers, in an order without a pattern.
@@ -69,6 +73,37 @@ func BenchmarkEncap(b *testing.B) {
 				b.Fatalf("%d of %d packets sent", got, b.N+1000)
 			}
 			report(b, size)
+		})
+	}
+}
+
+// BenchmarkCapture is BenchmarkEncap while somebody captures 128 bytes of each packet: what is copied, and what is lost
+// because the ring is full.
+func BenchmarkCapture(b *testing.B) {
+	for _, full := range []bool{false, true} {
+		b.Run(map[bool]string{false: "copied", true: "full"}[full], func(b *testing.B) {
+			var hub capture.Hub
+			m := nodeWith(b, 0, &hub)
+			m.Load(spread(0, 1400, func(i int) (src, dst netip.Addr) { return overlay(0, 5), overlay(i, 7) })...)
+			c, err := hub.Start(capture.Filter{Snap: 128})
+			if err != nil {
+				b.Fatal(err)
+			}
+			const burst = 10_000
+			for m.Send(burst); full && c.Lost() == 0; m.Send(burst) {
+			}
+			buf := make([]byte, 0, burst*256)
+			b.ResetTimer()
+			for n := b.N; n > 0; n -= burst {
+				m.Send(min(n, burst))
+				if !full {
+					b.StopTimer()
+					buf = c.Append(buf[:0], cap(buf))
+					b.StartTimer()
+				}
+			}
+			b.StopTimer()
+			report(b, 1400)
 		})
 	}
 }
