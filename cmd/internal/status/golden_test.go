@@ -30,7 +30,11 @@ func full() Network {
 		Underlay:   &Underlay{Interface: "eth0", MTU: 1500, Ends: []End{{Local: v4, Public: v4}, {Local: v6, Public: v6}}},
 		Lease:      &Lease{Key: "10.5.1.0-24", Subnets: []netip.Prefix{subnet}, VTEPs: []VTEP{{Public: v4, MAC: "02:00:00:00:00:01"}}, Expires: at},
 		LeaseFault: fault, SyncFault: fault,
-		Peers:    []controller.PeerStatus{{Subnet: subnet, VTEP: v6, State: controller.PeerFailed, Reason: "refused", Err: "no route", Since: at}},
+		Peers: []controller.PeerStatus{{Subnet: subnet, VTEP: v6, State: controller.PeerFailed, Reason: "refused", Err: "no route", Since: at}},
+		Probes: &Probes{IntervalMS: 1, RoundMS: 2, Err: "no socket", Fix: "as root",
+			Counts: ProbeCounts{Sent: 3, Answered: 4, Lost: 5, Unsent: 6, Forged: 7, Changes: 8, RTTs: [RTTBuckets]uint64{13}, RTTMicros: 14},
+			Peers: []Probe{{Subnet: subnet, VTEP: v6, State: ProbeDegraded, Reason: ReasonPathMTU, Err: "too big", Fix: "ip link", Since: at, Last: at,
+				RTTMicros: 9, SmoothMicros: 10, Tries: 12, Lost: 11, MTU: MTUTooSmall, PathMTU: 1400, Forwards: ForwardsYes}}},
 		Rejected: []controller.EntryStatus{{Key: "10.5.2.0-24", Subnet: subnet, Node: netip.MustParseAddr("192.0.2.7"), Fault: fault}},
 		Bad:      []controller.EntryStatus{{Key: "x", Node: netip.MustParseAddr("192.0.2.8"), Fault: fault}},
 		Control: controller.Stats{Leases: 1, Bad: 2, Rejected: 3, Peers: 4, BadUpdates: 5, Syncs: 6, SyncFailures: 7,
@@ -108,6 +112,56 @@ const golden = `{
    "since": "2026-01-02T03:04:05Z"
   }
  ],
+ "probes": {
+  "interval_ms": 1,
+  "round_ms": 2,
+  "err": "no socket",
+  "fix": "as root",
+  "counts": {
+   "sent": 3,
+   "answered": 4,
+   "lost": 5,
+   "unsent": 6,
+   "forged": 7,
+   "changes": 8,
+   "rtts": [
+    13,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0
+   ],
+   "rtt_sum_us": 14
+  },
+  "peers": [
+   {
+    "subnet": "10.5.1.0/24",
+    "vtep": "2001:db8::1",
+    "state": "degraded",
+    "reason": "path_mtu",
+    "err": "too big",
+    "fix": "ip link",
+    "since": "2026-01-02T03:04:05Z",
+    "last": "2026-01-02T03:04:05Z",
+    "rtt_us": 9,
+    "rtt_smooth_us": 10,
+    "tries": 12,
+    "lost": 11,
+    "mtu": "too_small",
+    "path_mtu": 1400,
+    "forwards": "yes"
+   }
+  ]
+ },
  "rejected": [
   {
    "key": "10.5.2.0-24",
