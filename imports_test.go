@@ -62,7 +62,8 @@ var siblings = map[string][]string{
 	"control/etcdkeys":    {"control/etcdrpc"},
 	"control/etcdnets":    {"control/etcdrpc"},
 	"cmd/internal/node": {"cmd/internal/claim", "cmd/internal/fit", "cmd/internal/leftovers", "cmd/internal/nodefile",
-		"cmd/internal/handover", "cmd/internal/sharedport", "cmd/internal/status"},
+		"cmd/internal/handover", "cmd/internal/probe", "cmd/internal/sharedport", "cmd/internal/status"},
+	"cmd/internal/probe":      {"cmd/internal/status"},
 	"cmd/internal/sharedport": {"cmd/internal/handover"},
 	"cmd/internal/handover":   {"cmd/internal/claim", "cmd/internal/nodefile"},
 	"cmd/internal/leftovers":  {"cmd/internal/claim", "cmd/internal/handover", "cmd/internal/nodefile"},
@@ -193,6 +194,7 @@ func TestNoGopacketInTheDaemon(t *testing.T) {
 func TestSmallTests(t *testing.T) {
 	for pkg, never := range map[string][]string{
 		"./cmd/internal/status":    {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
+		"./cmd/internal/probe":     {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
 		"./cmd/internal/node":      {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
 		"./cmd/internal/child":     {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
 		"./cmd/internal/fit":       {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},

@@ -1,0 +1,83 @@
+package probe
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"github.com/overlayd/overlayd/control/controller"
+)
+
+// Few peers are asked everything at each turn; of more, what is not an echo takes a part of the rate only.
+const (
+	fewPeers    = 100
+	extraPeriod = time.Minute
+	extraRate   = 20 // peers a second
+)
+
+// minExtra keeps apart what hosts answer only once a second (net.ipv4.icmp_ratelimit).
+const minExtra = 2 * time.Second
+
+// follow makes the peers those of the latest status, and keeps what is known of those that are the same.
+func (p *Prober) follow() {
+	s := p.cfg.Status()
+	if s == p.followed {
+		return
+	}
+	p.followed = s
+	now := p.now()
+	seen := make(map[netip.Prefix]bool, len(s.Peers))
+	p.peers = p.peers[:0]
+	for i := range s.Peers {
+		if of := &s.Peers[i]; s.Held && isProbed(of) && !seen[of.Subnet] {
+			seen[of.Subnet] = true
+			p.peers = append(p.peers, p.known(of, len(s.Peers), now))
+		}
+	}
+	for subnet, q := range p.bySubnet {
+		if !seen[subnet] {
+			p.queue.remove(q)
+			delete(p.bySubnet, subnet)
+		}
+	}
+	p.setExtra()
+}
+
+// isProbed reports whether packets are meant to reach a peer.
+func isProbed(of *controller.PeerStatus) bool {
+	return of.State != controller.PeerRefused && of.State != controller.PeerFailed && of.VTEP.IsValid()
+}
+
+// known returns the peer with that subnet and VTEP. If it is new, its first echo comes soon: of many, one after the other.
+func (p *Prober) known(of *controller.PeerStatus, peers int, now time.Duration) *peer {
+	q := p.bySubnet[of.Subnet]
+	if q != nil && q.vtep == of.VTEP {
+		return q
+	}
+	if q != nil {
+		p.queue.remove(q)
+	}
+	addr := of.Subnet.Addr()
+	if !p.cfg.Tunnel { // no host has the base address
+		addr = of.VTEP
+	}
+	spread := min(p.rules.interval, p.rules.patience+time.Duration(peers)*time.Second/perSecond)
+	q = newPeer(of.Subnet, of.VTEP, addr, now, now+rand.N(spread))
+	p.bySubnet[of.Subnet] = q
+	p.queue.add(q)
+	return q
+}
+
+// setExtra decides how often other kinds than an echo are sent.
+func (p *Prober) setExtra() {
+	n := len(p.peers)
+	p.rules.extra, p.rules.many = max(p.rules.interval, minExtra), n > fewPeers
+	if p.rules.many {
+		p.rules.extra = max(p.rules.extra, extraPeriod, time.Duration(n)*time.Second/extraRate)
+	}
+}
+
+// facts returns what texts need besides a peer.
+func (p *Prober) facts() *facts {
+	return &facts{Tunnel: p.cfg.Tunnel, Port: p.cfg.Port, MTU: p.followed.MTU}
+}

@@ -1,0 +1,92 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/controller"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
+)
+
+// manyPeers is the status of a node with n peers, all of which have addresses in 10.0.0.0/8 and 172.16.0.0/12.
+func manyPeers(n int) *controller.Status {
+	s := &controller.Status{Held: true, MTU: 1450, Lease: control.Lease{Subnet: netip.MustParsePrefix("10.0.0.0/24")}, Peers: make([]controller.PeerStatus, n)}
+	for i := range s.Peers {
+		s.Peers[i] = controller.PeerStatus{Subnet: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i>>8) + 1, byte(i), 0}), 24),
+			VTEP: netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)}), State: controller.PeerUp}
+	}
+	return s
+}
+
+// TestTenThousandPeers: they take at most 10 MB, with the status of all of them, and a hundredth of a processor, with the kernel's
+// part of sending and answering on this host. It must not run in parallel with others of this package.
+func TestTenThousandPeers(t *testing.T) {
+	const peers, during = 10_000, 3 * time.Second
+	h := &host{NS: netnstest.New(t), t: t}
+	for _, prefix := range []string{"10.0.0.0/8", "172.16.0.0/12"} { // every address is this host's
+		h.Run("ip", "route", "add", "local", prefix, "dev", "lo")
+	}
+	s := manyPeers(peers)
+	before := heapInUse()
+	p := New(Config{Log: slog.New(slog.DiscardHandler), Interval: interval, Limit: NewLimit(), Status: func() *controller.Status { return s },
+		Local: []netip.Addr{netip.MustParseAddr("172.16.255.1")}, Tunnel: true, Port: testPort})
+	p.open = h.openSocket
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { p.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	for p.Status().Counts.Answered < perSecond { // it has begun
+		time.Sleep(5 * time.Millisecond)
+	}
+	sent := p.Status().Counts.Sent
+	cpu := netnstest.CPUTime(t, func() { time.Sleep(during) })
+	n := p.Status().Counts.Sent - sent
+	report := p.Status()
+	size := int64(heapInUse()) - int64(before)
+	t.Logf("%d probes in %s: %s of CPU (%.2f %%), %.1f MB", n, during, cpu, 100*cpu.Seconds()/during.Seconds(), float64(size)/1e6)
+	if len(report.Peers) != peers || report.Counts.Forged+report.Counts.Unsent > 0 {
+		t.Errorf("%d peers, %d forged, %d unsent", len(report.Peers), report.Counts.Forged, report.Counts.Unsent)
+	}
+	runtime.KeepAlive(s)
+	if size > 10e6 {
+		t.Errorf("%d bytes", size)
+	}
+	if n < perSecond/2*3 || n > perSecond*4 {
+		t.Errorf("%d probes in %s", n, during)
+	}
+	if cpu > during/20 { // a hundredth on a quiet machine, without -race
+		t.Errorf("%s of CPU in %s", cpu, during)
+	}
+}
+
+// heapInUse returns the size of what is in use, in bytes.
+func heapInUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// BenchmarkStatus is the status of ten thousand peers that are down, which have the longest texts.
+func BenchmarkStatus(b *testing.B) {
+	s := manyPeers(10_000)
+	p := New(Config{Log: slog.New(slog.DiscardHandler), Interval: interval, Limit: NewLimit(), Status: func() *controller.Status { return s }, Tunnel: true})
+	p.follow()
+	for _, q := range p.peers {
+		q.state, q.reason = status.ProbeDown, status.ReasonTunnelBlocked
+	}
+	for b.Loop() {
+		if n := len(p.Status().Peers); n != 10_000 {
+			b.Fatal(fmt.Sprint(n))
+		}
+	}
+}
