@@ -111,7 +111,7 @@ func TestDefaultConfig(t *testing.T) {
 	}
 	want := node.Config{
 		Log: got.Log, LogLevel: got.LogLevel, SubnetFile: "/run/flannel/subnet.env", SubnetDir: "/run/flannel/networks",
-		Mode: fit.Auto, Offloads: got.Offloads, RenewMargin: time.Hour,
+		Mode: fit.Auto, Offloads: got.Offloads, RenewMargin: time.Hour, ProbeInterval: 10 * time.Second,
 		Rules: node.RuleConfig{Forward: true, Resync: 5 * time.Second},
 	}
 	if !sameButFuncs(got, want) {
@@ -128,7 +128,7 @@ func TestDefaultConfig(t *testing.T) {
 	if want := (kubeFlags{AnnotationPrefix: "flannel.alpha.coreos.com", SetAvailable: true}); o.Kube != want {
 		t.Errorf("kube: got %+v, want %+v", o.Kube, want)
 	}
-	if want := (Process{HealthzIP: "0.0.0.0", LogFormat: "text"}); o.Process != want {
+	if want := (Process{HealthzIP: "0.0.0.0", LogFormat: "text", probeInterval: 10 * time.Second}); o.Process != want {
 		t.Errorf("process: got %+v, want %+v", o.Process, want)
 	}
 }
@@ -203,6 +203,7 @@ func everyFlag(t *testing.T) map[string]struct {
 		"healthz-port":                 {"8081", ""},
 		"replace":                      {"true", ""},
 		"env-file":                     {file("env", "OVERLAYD_PUBLIC_IP=203.0.113.9\n"), ""},
+		"probe-interval":               {"1m", ""},
 		"log-format":                   {"json", ""},
 		"v":                            {"1", ""},
 		"vmodule":                      {"x=1", ""},
@@ -406,6 +407,9 @@ func TestRefusals(t *testing.T) {
 		{"--public-ipv6=::", "public-ipv6", "::", "want an IPv6 address"},
 		{"--public-ipv6=::ffff:192.0.2.1", "public-ipv6", "::ffff:192.0.2.1", "want an IPv6 address"},
 		{"--healthz-port=65536", "healthz-port", "65536", "want a TCP port"},
+		{"--probe-interval=99ms", "probe-interval", "99ms", "from 100ms to 1h"},
+		{"--probe-interval=-10s", "probe-interval", "-10s", "or 0 for none"},
+		{"--probe-interval=61m", "probe-interval", "1h1m0s", "from 100ms to 1h"},
 		{"--log-format=xml", "log-format", "xml", "text or json"},
 	} {
 		_, err := parsed(strings.Fields(c.args), nil)
@@ -428,7 +432,7 @@ func TestRefusals(t *testing.T) {
 func TestLimits(t *testing.T) {
 	for _, args := range []string{
 		"--lease-ttl=5s", "--lease-ttl=87600h", "--subnet-lease-renew-margin=1", "--subnet-lease-renew-margin=1439",
-		"--healthz-port=65535", "--healthz-port=0", "--healthz-ip=::", "--healthz-ip=localhost",
+		"--probe-interval=0", "--probe-interval=100ms", "--probe-interval=1h", "--healthz-port=65535", "--healthz-port=0", "--healthz-ip=::", "--healthz-ip=localhost",
 		"--etcd-prefix=a", "--etcd-endpoints=unix:///run/etcd.sock", "--etcd-endpoints=https://[2001:db8::1]:2379",
 		"--etcd-embedded --etcd-listen-client-url=unix:///run/etcd.sock", "--etcd-embedded=false --etcd-data-dir=",
 		"--source-check=inner --peer-cidr=0.0.0.0/0 --peer-cidr=fd00::/8", "--source-check=outer --dataplane=kernel",

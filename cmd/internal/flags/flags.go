@@ -147,6 +147,7 @@ func (o *Flags) Config() node.Config {
 		Offloads:        o.Dataplane.offloads,
 		AnyPeerFrom:     o.Dataplane.anyPeerFrom,
 		Underlay:        o.Underlay.Options(),
+		ProbeInterval:   o.Process.probeInterval,
 		WorkloadAddress: o.Network.workloadAddress,
 		RenewMargin:     time.Duration(o.Etcd.renewMarginMin) * time.Minute,
 		Rules:           o.Rules.config(),

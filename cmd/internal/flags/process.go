@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -18,9 +19,11 @@ type Process struct {
 	EnvFile     string // see WithEnvFile
 	Version     bool   // print it and exit
 	Replace     bool   // take the place of a running daemon
-	verbosity   int
-	vmodule     string
-	backtraceAt string
+
+	probeInterval time.Duration // 0: none
+	verbosity     int
+	vmodule       string
+	backtraceAt   string
 }
 
 // The values of --log-format.
@@ -34,6 +37,7 @@ func (o *Process) register(f *pflag.FlagSet) {
 	f.IntVar(&o.HealthzPort, "healthz-port", 0, "TCP port that answers GET /healthz (200 while the process runs) and /readyz (200 or 503); 0: none")
 	f.BoolVar(&o.Replace, "replace", false, "take the place of the overlayd that runs with the same --subnet-file or --networks: with --dataplane=userspace it hands over its packets, and none is lost")
 	f.StringVar(&o.EnvFile, EnvFlag, "", "file with lines such as OVERLAYD_ETCD_ENDPOINTS=http://192.0.2.11:2379, which win over the environment; SIGHUP has it read again; with a - before its path it may be missing")
+	f.DurationVar(&o.probeInterval, "probe-interval", 10*time.Second, "time between two ICMP echo requests to each peer, by which log and status tell whether it can be reached; 0: send none")
 	f.StringVar(&o.LogFormat, "log-format", formatText, "text or json, on standard error")
 	f.IntVar(&o.verbosity, "v", 0, "log level: 1 or more also logs debug messages")
 	f.StringVar(&o.vmodule, "vmodule", "", "log levels of flannel's source files, without effect")
@@ -43,11 +47,20 @@ func (o *Process) register(f *pflag.FlagSet) {
 	}
 }
 
+// The bounds of --probe-interval.
+const (
+	minProbeInterval = 100 * time.Millisecond
+	maxProbeInterval = time.Hour
+)
+
 // check checks the flags. --healthz-ip is checked when the port is opened: like flanneld's it may be a
 // name, or empty for every address.
 func (o *Process) check(p *problems) {
 	if o.HealthzPort = max(o.HealthzPort, 0); o.HealthzPort > 65535 {
 		p.bad("healthz-port", o.HealthzPort, "want a TCP port, or 0 for none")
+	}
+	if d := o.probeInterval; d != 0 && (d < minProbeInterval || d > maxProbeInterval) {
+		p.bad("probe-interval", d, fmt.Sprintf("want a time from %s to %s, such as 10s, or 0 for none", minProbeInterval, maxProbeInterval))
 	}
 	if o.LogFormat != formatText && o.LogFormat != formatJSON {
 		p.bad("log-format", o.LogFormat, "want text or json")

@@ -10,9 +10,11 @@ import (
 	"sync/atomic"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/time/rate"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/handover"
+	"github.com/overlayd/overlayd/cmd/internal/probe"
 	"github.com/overlayd/overlayd/cmd/internal/sharedport"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 )
@@ -26,6 +28,7 @@ type Daemon struct {
 	ports   sharedport.Pool
 	served  fit.Served
 	claimed sharedport.Claimed
+	probes  *rate.Limiter                        // of the probes of all networks
 	listens []net.Listener                       // those of cfg.Endpoints, in their order
 	parts   func(s *Session, mtu int) []partSpec // the list of parts of an overlay
 
@@ -40,7 +43,7 @@ type Daemon struct {
 
 // New returns a Daemon that does nothing before Run.
 func New(cfg Config) *Daemon {
-	d := &Daemon{cfg: cfg, expects: newExpected(), parts: (*Session).parts, drain: make(chan struct{})}
+	d := &Daemon{cfg: cfg, expects: newExpected(), probes: probe.NewLimit(), parts: (*Session).parts, drain: make(chan struct{})}
 	d.estate.Log, d.estate.Keeper, d.estate.Process = cfg.Log, cfg.Keeper, handover.ThisProcess(cfg.Version)
 	d.estate.Add(cfg.Left)
 	d.ports.Estate, d.ports.Forget = &d.estate, d.forget

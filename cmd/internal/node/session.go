@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
+	"github.com/overlayd/overlayd/cmd/internal/probe"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/controller"
@@ -28,6 +29,7 @@ type Session struct {
 	began      time.Time
 	overlay    *Overlay
 	controller *controller.Controller
+	prober     *probe.Prober // nil: nobody asks the peers
 }
 
 // runSession waits for a usable network config, chooses the underlay, opens the overlay for both
@@ -102,6 +104,7 @@ func (s *Session) run(ctx context.Context, mtu int) error {
 	n := s.network
 	ready := make(chan struct{})
 	s.controller = n.newController(s.config, mtu, s.overlay, func() { close(ready) })
+	s.prober = s.newProber()
 	n.publish(snapshot{session: s})
 	opened := time.Now()
 	group, ctx := errgroup.WithContext(ctx)
@@ -118,6 +121,9 @@ func (s *Session) run(ctx context.Context, mtu int) error {
 	group.Go(func() error { return s.watchChanges(ctx) })
 	group.Go(func() error { return s.watchNeeds(ctx) })
 	group.Go(func() error { return s.keepFiles(ctx) })
+	if s.prober != nil {
+		group.Go(func() error { s.prober.Run(ctx); return nil })
+	}
 	return group.Wait()
 }
 

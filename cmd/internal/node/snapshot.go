@@ -81,6 +81,9 @@ func (s *Session) report(st *status.Network) {
 	st.LeaseFault, st.SyncFault = c.LeaseFault, c.SyncFault
 	st.Peers = s.overlay.markDirect(s.overlay.markFaults(c.Peers))
 	st.Rejected, st.Bad = c.Rejected, c.Bad
+	if s.prober != nil {
+		st.Probes = s.prober.Status()
+	}
 }
 
 func countersByName(s dataplane.Stats) map[string]uint64 {

@@ -16,6 +16,8 @@ type totals struct {
 	control  controller.Stats
 	carried  bool // at least one session had a dataplane, which counters are of
 	counters dataplane.Stats
+	probed   bool // at least one session had a prober
+	probes   status.ProbeCounts
 	repairs  []status.Repairs // nobody changes one that is there
 }
 
@@ -30,6 +32,10 @@ func (t totals) plus(s *Session) totals {
 	if f := s.overlay.forward; f != nil {
 		t.carried = true
 		t.counters.Add(f.Stats())
+	}
+	if s.prober != nil {
+		t.probed = true
+		t.probes = t.probes.Plus(s.prober.Counts())
 	}
 	t.repairs = slices.Clone(t.repairs)
 	for _, p := range s.overlay.Status() {
@@ -59,5 +65,11 @@ func (t totals) report(st *status.Network) {
 	st.Sessions, st.Control, st.Repairs = t.sessions, t.control, t.repairs
 	if t.carried {
 		st.Counters = countersByName(t.counters)
+	}
+	if t.probed {
+		if st.Probes == nil {
+			st.Probes = new(status.Probes)
+		}
+		st.Probes.Counts = t.probes
 	}
 }
