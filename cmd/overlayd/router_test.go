@@ -47,7 +47,7 @@ func TestDirectRoutingOnAndOffLink(t *testing.T) {
 			var pods []*pod
 			for _, h := range c.hosts {
 				nft(t, h.NS, countWire)
-				h.up("--dataplane", mode)
+				h.up("--dataplane", mode, "--probe-interval=0") // packets are counted
 				pods = append(pods, h.pod(0, 0))
 			}
 			for _, pair := range []struct {
