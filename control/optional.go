@@ -84,7 +84,8 @@ type StoreReporter interface {
 
 // StoreStatus is how a store is: a value.
 type StoreStatus struct {
-	Kind       string    `json:"kind"` // "etcd" or "kubernetes"
+	Kind       string    `json:"kind"`               // "etcd" or "kubernetes"
+	Endpoint   string    `json:"endpoint,omitempty"` // URLs at which it is reached, comma-separated and without a password
 	Connected  bool      `json:"connected"`
 	Err        string    `json:"err,omitempty"`        // of the last request, if it failed
 	Since      time.Time `json:"since,omitzero"`       // when Connected or Err became what they are

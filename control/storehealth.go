@@ -6,9 +6,10 @@ import (
 )
 
 // StoreHealth keeps the StoreStatus of a Store, which reports each answer to it. The zero
-// value, with Kind set, has not heard from the store yet. It may be used by several goroutines.
+// value, with Kind and Endpoint set, has not heard from the store yet. It may be used by several goroutines.
 type StoreHealth struct {
-	Kind string // see StoreStatus
+	Kind     string // see StoreStatus
+	Endpoint string // see StoreStatus
 
 	mu     sync.Mutex
 	status StoreStatus
@@ -49,6 +50,6 @@ func (h *StoreHealth) Status() StoreStatus {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.status
-	s.Kind = h.Kind
+	s.Kind, s.Endpoint = h.Kind, h.Endpoint
 	return s
 }

@@ -77,9 +77,10 @@ const (
 
 // PeerStatus is how one subnet of one peer is.
 type PeerStatus struct {
-	Subnet netip.Prefix `json:"subnet"` // of the lease: the key of a peer
-	VTEP   netip.Addr   `json:"vtep"`   // the underlay address by which it is reached; not valid for some that are refused
-	MAC    encap.MAC    `json:"-"`      // of the VTEP
+	Subnet netip.Prefix `json:"subnet"`         // of the lease: the key of a peer
+	VTEP   netip.Addr   `json:"vtep"`           // the underlay address by which it is reached; not valid for some that are refused
+	MAC    encap.MAC    `json:"-"`              // of the VTEP
+	Name   string       `json:"name,omitempty"` // of its node, safe to print; added by whoever knows it
 	State  PeerState    `json:"state"`
 	Reason string       `json:"reason,omitempty"` // stable id in snake_case; if State is up or direct, what fails all the same
 	Err    string       `json:"err,omitempty"`    // the same for people

@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"log/slog"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"golang.org/x/sync/semaphore"
@@ -46,7 +47,7 @@ func (c *Client) Store(name string, log *slog.Logger) *Store {
 		log = c.cfg.Log
 	}
 	s := &Store{etcd: c, cfg: c.cfg, keys: etcdkeys.Keys{Prefix: prefix}, log: log, claims: semaphore.NewWeighted(1),
-		early: map[string]*mvccpb.KeyValue{}, questions: map[string]question{}, StoreHealth: control.StoreHealth{Kind: "etcd"}}
+		early: map[string]*mvccpb.KeyValue{}, questions: map[string]question{}, StoreHealth: control.StoreHealth{Kind: "etcd", Endpoint: strings.Join(c.cfg.Endpoints, ",")}}
 	s.rpc = c.rpc.Caller(prefix, c.cfg.Relist, &s.StoreHealth, log)
 	return s
 }

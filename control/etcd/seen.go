@@ -22,6 +22,9 @@ import (
 
 // sawRecords takes over what a list shows below nodes(), which is all that there was at a revision.
 func (s *Store) sawRecords(ctx context.Context, kvs []*mvccpb.KeyValue, revision int64) {
+	for _, kv := range kvs {
+		s.sawName(kv)
+	}
 	r := s.recordOr(func(early map[string]*mvccpb.KeyValue) {
 		clear(early)
 		for _, kv := range kvs {
@@ -47,6 +50,9 @@ func (s *Store) sawRecords(ctx context.Context, kvs []*mvccpb.KeyValue, revision
 
 // sawEvents takes over what the watch shows of changes.
 func (s *Store) sawEvents(ctx context.Context, events []*mvccpb.Event) {
+	for _, e := range events {
+		s.sawName(e.Kv)
+	}
 	r := s.recordOr(func(early map[string]*mvccpb.KeyValue) {
 		for _, e := range events {
 			if key := string(e.Kv.Key); strings.HasPrefix(key, s.keys.Nodes()) {
@@ -64,6 +70,17 @@ func (s *Store) sawEvents(ctx context.Context, events []*mvccpb.Event) {
 		if bytes.HasPrefix(e.Kv.Key, []byte(s.keys.Nodes())) && !s.sawRecord(ctx, r, e.Kv) {
 			s.clones.leave(func(key string) bool { return key == string(e.Kv.Key) })
 		}
+	}
+}
+
+// sawName takes over the name in a record; what is gone has none.
+func (s *Store) sawName(kv *mvccpb.KeyValue) {
+	public, ok := s.keys.ParseNodeKey(kv.Key)
+	if !ok || len(kv.Value) == 0 || len(kv.Value) > etcdkeys.MaxRecord {
+		return
+	}
+	if r, ok := etcdkeys.ParseRecord(kv.Value); ok {
+		s.SawNode(public, r.Name)
 	}
 }
 

@@ -50,6 +50,7 @@ type Store struct {
 
 	clones cloneList
 	control.StoreHealth
+	control.NodeNames
 }
 
 var (
@@ -62,6 +63,7 @@ var (
 	_ control.StoreReporter  = (*Store)(nil)
 
 	_ control.CertificateReader = (*Store)(nil)
+	_ control.NodeNamer         = (*Store)(nil)
 
 	_ io.Closer = (*Store)(nil)
 )

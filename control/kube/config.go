@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"syscall"
 	"time"
 
@@ -105,11 +106,28 @@ func (c Config) ServerHost() string {
 	if err != nil {
 		return "" // Open has the error
 	}
+	if u := serverURL(r); u != nil {
+		return u.Hostname()
+	}
+	return ""
+}
+
+// serverURL returns the URL of the API server; nil if that cannot be told.
+func serverURL(r *rest.Config) *url.URL {
 	u, _, err := rest.DefaultServerURL(r.Host, r.APIPath, schema.GroupVersion{}, true)
 	if err != nil {
+		return nil
+	}
+	return u
+}
+
+// endpointOf returns the URL of the API server for people, without user and password.
+func endpointOf(r *rest.Config) string {
+	u := serverURL(r)
+	if u == nil {
 		return ""
 	}
-	return u.Hostname()
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
 }
 
 func (c Config) credentials() (*rest.Config, error) {

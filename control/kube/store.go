@@ -36,6 +36,7 @@ type Store struct {
 	api   corev1client.CoreV1Interface
 	http  *http.Client // of api
 	control.StoreHealth
+	control.NodeNames
 
 	mu        sync.Mutex
 	node      string        // the own Node's name; "" before it is known
@@ -51,6 +52,7 @@ var (
 	_ control.ReadyMarker   = (*Store)(nil)
 	_ control.AddressSource = (*Store)(nil)
 	_ control.StoreReporter = (*Store)(nil)
+	_ control.NodeNamer     = (*Store)(nil)
 	_ io.Closer             = (*Store)(nil)
 )
 
@@ -78,7 +80,7 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("use API server %q: %w", r.Host, err)
 	}
 	return &Store{cfg: cfg, names: n, api: api, http: client, node: cfg.NodeName,
-		StoreHealth: control.StoreHealth{Kind: "kubernetes"}}, nil
+		StoreHealth: control.StoreHealth{Kind: "kubernetes", Endpoint: endpointOf(r)}}, nil
 }
 
 // Close ends the connections to the API server. Watches must have been ended through their

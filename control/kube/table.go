@@ -20,6 +20,7 @@ import (
 type nodeTable struct {
 	reader reader
 	seen   func(*corev1.Node) // called for each event; may be nil
+	names  *control.NodeNames // is told the name of each Node with a lease; may be nil
 	wake   chan struct{}      // has room for one: there is something to take
 
 	mu    sync.Mutex
@@ -77,6 +78,10 @@ func (t *nodeTable) leaseOf(obj any) (*nodeLease, error) {
 	c := &nodeLease{node: n.Name}
 	if c.lease, c.ours, c.err = t.reader.lease(n); c.lease.Subnet.IsValid() || c.lease.IPv6Subnet.IsValid() {
 		c.key = c.lease.Key()
+	}
+	if t.names != nil {
+		t.names.SawNode(c.lease.PublicIP, n.Name)
+		t.names.SawNode(c.lease.PublicIPv6, n.Name)
 	}
 	return c, nil
 }
