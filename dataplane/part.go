@@ -82,6 +82,7 @@ type ObjectStatus struct {
 	Have       int       `json:"have"`    // of those wanted
 	Repairs    uint64    `json:"repairs"` // objects that others changed and the part put right
 	LastRepair time.Time `json:"last_repair,omitzero"`
+	Lately     uint64    `json:"repairs_lately,omitempty"` // of Repairs those of the last ten minutes
 }
 
 // Op is what a Change does.

@@ -21,7 +21,7 @@ const repairLines = 5
 // from several goroutines.
 type Reporter struct {
 	log    *slog.Logger
-	status atomic.Pointer[PartStatus]
+	status atomic.Pointer[reported]
 
 	mu      sync.Mutex // held by whoever publishes, never for long
 	notices pace.Notices
@@ -31,15 +31,22 @@ type Reporter struct {
 	warned  warnings
 }
 
+// reported is an immutable value.
+type reported struct {
+	PartStatus
+	lately map[string]lately // repairs, by kind
+}
+
 type repairCount struct {
-	n    uint64
-	last time.Time
+	n      uint64
+	last   time.Time
+	lately lately
 }
 
 // NewReporter returns the Reporter of a part of that name, whose state is ok.
 func NewReporter(log *slog.Logger, name string) *Reporter {
 	r := &Reporter{log: log, repairs: map[string]repairCount{}}
-	r.status.Store(&PartStatus{Name: name, State: StateOK, Since: time.Now()})
+	r.status.Store(&reported{PartStatus: PartStatus{Name: name, State: StateOK, Since: time.Now()}})
 	return r
 }
 
@@ -48,7 +55,36 @@ func NewReporter(log *slog.Logger, name string) *Reporter {
 func (r *Reporter) Polls(every time.Duration) { r.fights.Within = every + 2*time.Second }
 
 // Status returns the last published status. It waits for nothing.
-func (r *Reporter) Status() PartStatus { return *r.status.Load() }
+func (r *Reporter) Status() PartStatus {
+	s := r.status.Load()
+	if len(s.lately) == 0 {
+		return s.PartStatus
+	}
+	st, now := s.PartStatus, time.Now()
+	st.Objects = slices.Clone(st.Objects)
+	for i := range st.Objects {
+		st.Objects[i].Lately = s.lately[st.Objects[i].Kind].sum(now)
+	}
+	return st
+}
+
+// store makes s the status, with the repairs so far. The caller holds mu.
+func (r *Reporter) store(s PartStatus) {
+	next := &reported{PartStatus: s}
+	next.Objects = slices.Clone(s.Objects)
+	for i := range next.Objects {
+		o := &next.Objects[i]
+		c := r.repairs[o.Kind]
+		o.Repairs, o.LastRepair = c.n, c.last
+	}
+	if len(r.repairs) > 0 {
+		next.lately = map[string]lately{}
+	}
+	for kind, c := range r.repairs {
+		next.lately[kind] = c.lately
+	}
+	r.status.Store(next)
+}
 
 // StateOf returns the state of a part whose Sync returned err: degraded if only single peers
 // failed.
@@ -68,12 +104,15 @@ func (r *Reporter) Publish(state State, err error, objects ...ObjectStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.status.Load()
-	s := &PartStatus{Name: before.Name, State: state, Err: reason(err), Since: before.Since,
-		Objects: r.counted(objects, before.Objects), Warnings: before.Warnings, Peers: peerFaults(err, before.Peers, time.Now())}
+	if len(objects) == 0 {
+		objects = before.Objects
+	}
+	s := PartStatus{Name: before.Name, State: state, Err: reason(err), Since: before.Since,
+		Objects: objects, Warnings: before.Warnings, Peers: peerFaults(err, before.Peers, time.Now())}
 	if s.State != before.State || s.Err != before.Err {
 		s.Since = time.Now()
 	}
-	r.status.Store(s)
+	r.store(s)
 }
 
 // Warn makes list the warnings of the part's status, and logs those that are new and those that are over. Since is set
@@ -82,9 +121,9 @@ func (r *Reporter) Warn(list ...Warning) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.warned.tell(r.log, time.Now(), list)
-	s := *r.status.Load()
+	s := r.status.Load().PartStatus
 	s.Warnings = r.warned.now
-	r.status.Store(&s)
+	r.store(s)
 }
 
 // peerFaults returns the peers that err is about. Since stays while the error of a peer does.
@@ -115,19 +154,6 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// counted returns objects, or before if there are none, with the repairs so far. The caller holds mu.
-func (r *Reporter) counted(objects, before []ObjectStatus) []ObjectStatus {
-	if len(objects) == 0 {
-		objects = before
-	}
-	objects = slices.Clone(objects)
-	for i := range objects {
-		c := r.repairs[objects[i].Kind]
-		objects[i].Repairs, objects[i].LastRepair = c.n, c.last
-	}
-	return objects
-}
-
 // Repaired counts and logs changes that put right what others had changed: each of the first few of one
 // look, and of the others the number. If somebody keeps undoing one of them, that is logged instead, once in
 // ten minutes, and the next repair of the same object is Held.
@@ -139,8 +165,8 @@ func (r *Reporter) Repaired(changes ...Change) {
 	defer r.mu.Unlock()
 	now, fought := time.Now(), false
 	for i, c := range changes {
-		n := r.repairs[c.Kind].n + 1
-		r.repairs[c.Kind] = repairCount{n, now}
+		before := r.repairs[c.Kind]
+		r.repairs[c.Kind] = repairCount{before.n + 1, now, before.lately.add(now, 1)}
 		if i < repairLines && r.repaired(now, c) {
 			fought = true
 		}
@@ -148,9 +174,7 @@ func (r *Reporter) Repaired(changes ...Change) {
 	if more := len(changes) - repairLines; more > 0 && !fought {
 		r.log.Warn("repaired more objects that others had changed", "part", r.Status().Name, "more", more, "kinds", r.kinds(changes))
 	}
-	s := *r.status.Load()
-	s.Objects = r.counted(s.Objects, s.Objects)
-	r.status.Store(&s)
+	r.store(r.status.Load().PartStatus)
 }
 
 // repaired logs one repair, and reports whether it is fought over. The caller holds mu.

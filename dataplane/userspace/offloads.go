@@ -31,18 +31,22 @@ func offloadNames() [6]string {
 // has reports whether all of b are in o.
 func (o Offloads) has(b Offloads) bool { return o&b == b }
 
-// String returns the names of the set, comma-separated, or "none".
-func (o Offloads) String() string {
-	var names []string
+// Names returns the names of the set.
+func (o Offloads) Names() (names []string) {
 	for i, name := range offloadNames() {
 		if o&(1<<i) != 0 {
 			names = append(names, name)
 		}
 	}
-	if len(names) == 0 {
+	return names
+}
+
+// String returns the names of the set, comma-separated, or "none".
+func (o Offloads) String() string {
+	if o == 0 {
 		return "none"
 	}
-	return strings.Join(names, ",")
+	return strings.Join(o.Names(), ",")
 }
 
 // ParseOffloads reads a comma-separated list: "all", "none" or its synonym
