@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/dataplane/carrier"
 )
 
@@ -70,14 +71,8 @@ var ErrPeer = errors.New("the other process is neither root's nor this user's")
 
 // checkPeer refuses other users.
 func checkPeer(c *net.UnixConn) error {
-	raw, err := c.SyscallConn()
+	cred, err := claim.Peer(c)
 	if err != nil {
-		return err
-	}
-	var cred *unix.Ucred
-	var cerr error
-	err = raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err = errors.Join(err, cerr); err != nil {
 		return fmt.Errorf("ask who is there: %w", err)
 	}
 	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {

@@ -1,7 +1,6 @@
 package handover
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,11 +8,9 @@ import (
 	"net"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/dataplane/carrier"
 )
 
@@ -46,17 +43,11 @@ func serve(path string, log *slog.Logger, g Giver, patience time.Duration) (*Ser
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	// The mode of the socket before it is bound becomes that of the file.
-	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		var cerr error
-		err := c.Control(func(fd uintptr) { cerr = unix.Fchmod(int(fd), 0o600) })
-		return errors.Join(err, cerr)
-	}}
-	l, err := config.Listen(context.Background(), "unixpacket", path)
+	l, err := claim.Listen("unixpacket", path)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{l: l.(*net.UnixListener), log: log, giver: g, patience: patience}
+	s := &Server{l: l, log: log, giver: g, patience: patience}
 	s.done.Go(s.serve)
 	return s, nil
 }
