@@ -110,6 +110,17 @@ func unknownKeys(keys []configKey) (found []positionError) {
 	return found
 }
 
+// nearest returns that of names which differs least from name; empty if none is similar.
+func nearest(name string, names []string) (found string) {
+	best := 1 + len(name)/3
+	for _, n := range names {
+		if d := distance(n, name); d < best || d == best && found == "" {
+			best, found = d, n
+		}
+	}
+	return found
+}
+
 // nearestKey returns the known key that differs least from a name; empty if none is similar.
 func nearestKey(name string) (nearest string) {
 	last := name[strings.LastIndexByte(name, '.')+1:]

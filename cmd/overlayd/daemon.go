@@ -7,15 +7,18 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/cmd/internal/admin"
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/handover"
 	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control/etcd/embedded"
 )
 
@@ -41,6 +44,8 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 	c.Endpoints = endpoints(&o.Process)
 	c.Keeper, c.Left = handover.OpenKeeper(c.Log)
 	c.Notify = func(state string) { sd.SdNotify(false, state) }
+	process := status.Process{Host: c.Hostname, Version: version, PID: os.Getpid(), Start: time.Now()}
+	c.Admin.Routes = func(d *node.Daemon) []admin.Route { return adminRoutes(d, process, c.LogLevel, c.Log) }
 	d := node.New(c)
 	defer onSignal(unix.SIGHUP, (&reloader{c, d, o, f}).reload)()
 	defer onSignal(unix.SIGUSR1, func() {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/cmd/internal/admin"
 	"github.com/overlayd/overlayd/cmd/internal/child"
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/flags"
@@ -40,6 +41,10 @@ func fixOf(o *flags.Flags, network string, err error) string {
 		fix string
 	}{
 		{control.ErrCloned, "on the host that is the copy: remove <subnet file>.node, and give the host an address of its own"},
+		{admin.ErrNoDaemon, "start overlayd, or say which one is meant: --subnet-file, or --subnet-dir for one of several networks"},
+		{admin.ErrNoRight, "run this as root, or as a member of the group that the daemon is given by --admin-group"},
+		{admin.ErrVersion, "restart the daemon with this version, or run the overlayd that it is of: /proc/<pid>/exe"},
+		{admin.ErrAnswer, "try again; if it stays so, restart the daemon, and look at its log"},
 		{fit.ErrKernelOnly, "--dataplane=kernel"},
 		{masq.ErrNoIptables, "as the error tells, or do without rules: --iptables-forward-rules=false, and no --ip-masq"},
 		{nodefile.ErrOtherPIDNamespace, "run overlayd drain in that namespace, for example with docker exec"},

@@ -18,14 +18,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/cmd/internal/admin"
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/control"
 )
 
 // The exit codes besides 0. A supervisor need not restart after exitUsage.
 const (
-	exitFailure = 1 // this machine or network lacks something
-	exitUsage   = 2 // a flag, an environment variable or a local file is wrong
+	exitFailure  = 1 // this machine or network lacks something
+	exitUsage    = 2 // a flag, an environment variable or a local file is wrong
+	exitNoDaemon = 3 // there is none to ask
 )
 
 // usageError marks an error that whoever called the program has to correct.
@@ -50,12 +52,18 @@ func run(args []string) int {
 	args = flags.Normalize(root.Flags(), args)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
+	switch {
+	case err == nil:
 		return 0
+	case errors.Is(err, errUnwell): // it was said
+		return exitFailure
 	}
 	complain(cmd, args, err)
-	if errors.As(err, new(usageError)) || errors.Is(err, control.ErrCloned) { // then the node file is wrong
+	switch {
+	case errors.As(err, new(usageError)), errors.Is(err, control.ErrCloned): // then the node file is wrong
 		return exitUsage
+	case errors.Is(err, admin.ErrNoDaemon):
+		return exitNoDaemon
 	}
 	return exitFailure
 }

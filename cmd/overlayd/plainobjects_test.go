@@ -153,11 +153,12 @@ func (w *world) files(h *plainHost, o *plainOverlay, n int) (lines []string) {
 }
 
 // mayBe are the files that may lie there too: an overlayd notes the leases from time to time, and one of
-// one network has a socket at which another one can take its place, which stays if it is killed.
+// one network has a socket at which another one can take its place, and every one its admin socket; they stay if it is killed.
 func (w *world) mayBe(i int) (lines []string) {
 	for n, o := range w.hosts[i].overlays {
 		if name := cmp.Or(w.networks[n].name, "subnet"); o.node {
-			lines = append(lines, fmt.Sprintf("file %s.env.leases 0600: leases", name), fmt.Sprintf("file %s.env.handover 0600: socket", name))
+			lines = append(lines, fmt.Sprintf("file %s.env.leases 0600: leases", name), fmt.Sprintf("file %s.env.handover 0600: socket", name),
+				fmt.Sprintf("file %s.env.sock 0660: socket", name), "file overlayd.sock 0660: socket")
 		}
 	}
 	return lines

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 )
@@ -26,7 +29,11 @@ const examples = `  # The first host, with an etcd of its own that others join:
   # In Kubernetes, for every node:
   kubectl apply -f deploy/kubernetes/overlayd.yml
   # All of it on this machine, to see it work:
-  overlayd demo`
+  overlayd demo
+  # How this host's daemon is, and what to do about it:
+  overlayd status
+  # Complete commands, flags and their values:
+  source <(overlayd completion bash)`
 
 // newRootCommand makes the command that is the daemon itself, with all subcommands.
 func newRootCommand() *cobra.Command {
@@ -50,12 +57,12 @@ func newRootCommand() *cobra.Command {
 			return runDaemon(cmd.Context(), o, cmd.Flags())
 		},
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
 	o.Register(root.Flags())
 	root.Flags().BoolVar(&o.Process.Version, "version", false, "print the version to standard error and exit")
 	root.SetUsageFunc(usage)
-	root.AddCommand(newVersionCommand(), newDrainCommand(), newCleanupCommand(), newCheckCommand(), newLeaseCommand(), newDemoCommand(), newEtcdCommand())
+	root.AddCommand(newVersionCommand(), newStatusCommand(), newDrainCommand(), newCleanupCommand(), newCheckCommand(), newLeaseCommand(), newDemoCommand(), newEtcdCommand())
+	completeValues(root)
 	return root
 }
 
@@ -73,8 +80,27 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if len(names) == 0 {
 		return usagef("%q: %s takes no argument", args[0], cmd.CommandPath())
 	}
-	return usagef("%q is not a command of %s: the commands are %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
+	meant := ""
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		meant = fmt.Sprintf(": do you mean %q?", near[0])
+	}
+	return usagef("%q is not a command of %s%s The commands are %s", args[0], cmd.CommandPath(), cmp.Or(meant, "."), strings.Join(names, ", "))
 }
 
-// flagError returns an error of the command line as it may be shown.
-func flagError(_ *cobra.Command, err error) error { return usageError{flags.WithoutSecrets(err)} }
+// flagError returns an error of the command line as it may be shown. For a flag that there is not it names the one that
+// was probably meant.
+func flagError(cmd *cobra.Command, err error) error {
+	if unknown := new(pflag.NotExistError); errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1 {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
+		if near := nearest(unknown.GetSpecifiedName(), names); near != "" {
+			return usagef("%w: do you mean --%s?", err, near)
+		}
+	}
+	return usageError{flags.WithoutSecrets(err)}
+}

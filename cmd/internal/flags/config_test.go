@@ -112,7 +112,7 @@ func TestDefaultConfig(t *testing.T) {
 	want := node.Config{
 		Log: got.Log, LogLevel: got.LogLevel, SubnetFile: "/run/flannel/subnet.env", SubnetDir: "/run/flannel/networks",
 		Mode: fit.Auto, Offloads: got.Offloads, RenewMargin: time.Hour, ProbeInterval: 10 * time.Second,
-		Rules: node.RuleConfig{Forward: true, Resync: 5 * time.Second},
+		Rules: node.RuleConfig{Forward: true, Resync: 5 * time.Second}, Admin: node.AdminConfig{Group: -1},
 	}
 	if !sameButFuncs(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -128,7 +128,7 @@ func TestDefaultConfig(t *testing.T) {
 	if want := (kubeFlags{AnnotationPrefix: "flannel.alpha.coreos.com", SetAvailable: true}); o.Kube != want {
 		t.Errorf("kube: got %+v, want %+v", o.Kube, want)
 	}
-	if want := (Process{HealthzIP: "0.0.0.0", LogFormat: "text", probeInterval: 10 * time.Second}); o.Process != want {
+	if want := (Process{HealthzIP: "0.0.0.0", LogFormat: "text", AdminGroup: -1, probeInterval: 10 * time.Second}); o.Process != want {
 		t.Errorf("process: got %+v, want %+v", o.Process, want)
 	}
 }
@@ -204,6 +204,7 @@ func everyFlag(t *testing.T) map[string]struct {
 		"replace":                      {"true", ""},
 		"env-file":                     {file("env", "OVERLAYD_PUBLIC_IP=203.0.113.9\n"), ""},
 		"probe-interval":               {"1m", ""},
+		"admin-group":                  {"1000", ""},
 		"log-format":                   {"json", ""},
 		"v":                            {"1", ""},
 		"vmodule":                      {"x=1", ""},
@@ -265,7 +266,7 @@ func effect(o *Flags) string {
 // TestEveryFieldIsSet: no flag is missing either: each field of what a daemon is told comes from a
 // flag, but for those that cmd/overlayd fills in.
 func TestEveryFieldIsSet(t *testing.T) {
-	callers := []string{"Hostname", "Version", "OpenStore", "StoreHosts", "OpenNetworks", "StartEtcd", "Endpoints", "Keeper", "Left", "Notify", "Fix", "Underlay.IPv4", "Underlay.IPv6"}
+	callers := []string{"Hostname", "Version", "OpenStore", "StoreHosts", "OpenNetworks", "StartEtcd", "Endpoints", "Keeper", "Left", "Notify", "Fix", "Admin.Routes", "Underlay.IPv4", "Underlay.IPv6"}
 	changed := map[string]bool{}
 	note := func(o *Flags) {
 		var walk func(path string, v reflect.Value)

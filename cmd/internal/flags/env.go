@@ -94,6 +94,9 @@ func Normalize(f *pflag.FlagSet, args []string) []string {
 			break
 		}
 		name, _, _ := strings.Cut(strings.TrimPrefix(a, "-"), "=")
+		if name == "" || name[0] >= '0' && name[0] <= '9' { // a negative number
+			continue
+		}
 		if strings.HasPrefix(a, "-") && !strings.HasPrefix(name, "-") && name != "h" && (len(name) > 1 || f.Lookup(name) != nil) {
 			out[i] = "-" + a
 		}

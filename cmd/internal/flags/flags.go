@@ -139,6 +139,7 @@ func (o *Flags) Config() node.Config {
 		FirstConfig:     o.Network.firstConfig,
 		Networks:        o.Network.Names,
 		Replace:         o.Process.Replace,
+		Admin:           node.AdminConfig{Group: o.Process.AdminGroup},
 		SubnetFile:      o.Network.SubnetFile,
 		SubnetDir:       o.Network.SubnetDir,
 		Mode:            fit.Mode(o.Dataplane.mode),

@@ -1,9 +1,12 @@
 package flags
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"os/user"
+	"strconv"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -19,7 +22,9 @@ type Process struct {
 	EnvFile     string // see WithEnvFile
 	Version     bool   // print it and exit
 	Replace     bool   // take the place of a running daemon
+	AdminGroup  int    // number of the group that may use the admin socket; -1: the process's own
 
+	adminGroup    string
 	probeInterval time.Duration // 0: none
 	verbosity     int
 	vmodule       string
@@ -36,6 +41,7 @@ func (o *Process) register(f *pflag.FlagSet) {
 	f.StringVar(&o.HealthzIP, "healthz-ip", "0.0.0.0", "address or name for --healthz-port; empty: every address of this host")
 	f.IntVar(&o.HealthzPort, "healthz-port", 0, "TCP port that answers GET /healthz (200 while the process runs) and /readyz (200 or 503); 0: none")
 	f.BoolVar(&o.Replace, "replace", false, "take the place of the overlayd that runs with the same --subnet-file or --networks: with --dataplane=userspace it hands over its packets, and none is lost")
+	f.StringVar(&o.adminGroup, "admin-group", "", "group, by name or number, that may use the admin socket, as overlayd status does; without it that is for root")
 	f.StringVar(&o.EnvFile, EnvFlag, "", "file with lines such as OVERLAYD_ETCD_ENDPOINTS=http://192.0.2.11:2379, which win over the environment; SIGHUP has it read again; with a - before its path it may be missing")
 	f.DurationVar(&o.probeInterval, "probe-interval", 10*time.Second, "time between two ICMP echo requests to each peer, by which log and status tell whether it can be reached; 0: send none")
 	f.StringVar(&o.LogFormat, "log-format", formatText, "text or json, on standard error")
@@ -62,6 +68,9 @@ func (o *Process) check(p *problems) {
 	if d := o.probeInterval; d != 0 && (d < minProbeInterval || d > maxProbeInterval) {
 		p.bad("probe-interval", d, fmt.Sprintf("want a time from %s to %s, such as 10s, or 0 for none", minProbeInterval, maxProbeInterval))
 	}
+	if err := o.findGroup(); err != nil {
+		p.bad("admin-group", o.adminGroup, err.Error())
+	}
 	if o.LogFormat != formatText && o.LogFormat != formatJSON {
 		p.bad("log-format", o.LogFormat, "want text or json")
 	}
@@ -71,6 +80,28 @@ func (o *Process) check(p *problems) {
 	if o.backtraceAt != "" && o.backtraceAt != ":0" { // klog's default
 		p.warn(fmt.Sprintf("--log_backtrace_at %s has no effect: this log writes no stack traces", o.backtraceAt), "-v 1")
 	}
+}
+
+// findGroup makes AdminGroup of --admin-group.
+func (o *Process) findGroup() error {
+	o.AdminGroup = -1
+	if o.adminGroup == "" {
+		return nil
+	}
+	number := o.adminGroup
+	if _, err := strconv.Atoi(number); err != nil {
+		g, err := user.LookupGroup(o.adminGroup)
+		if err != nil {
+			return errors.New("want the name or the number of a group of this host")
+		}
+		number = g.Gid
+	}
+	gid, err := strconv.ParseUint(number, 10, 31)
+	if err != nil {
+		return errors.New("want the number of a group")
+	}
+	o.AdminGroup = int(gid)
+	return nil
 }
 
 // Level returns the level of the log that the flags ask for.

@@ -14,10 +14,12 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/overlayd/overlayd/cmd/internal/admin"
 	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/cmd/internal/handover"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
@@ -86,6 +88,7 @@ func (c Cleanup) remove(ctx context.Context, claims map[string]*nodefile.File) (
 		err = errors.Join(err, removeFile(file, o.keeps(file, done.addrs), &done))
 		if claims[file] != nil {
 			os.Remove(handover.Path(file)) // of a daemon that was killed; usually it has gone
+			err = errors.Join(err, admin.RemoveDead(admin.Path(file)), admin.RemoveDead(admin.PathIn(filepath.Dir(file))))
 			err = errors.Join(err, claims[file].Remove())
 		}
 		if lerr := os.Remove(controller.LeasesFile(file)); !errors.Is(lerr, os.ErrNotExist) {

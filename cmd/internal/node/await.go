@@ -21,6 +21,7 @@ func (n *Network) waitForConfig(ctx context.Context) (control.Network, error) {
 			return config, err
 		}
 		if ctx.Err() == nil {
+			n.publishNoSession(err)
 			if due, _ := notices.Due(time.Now(), pace.Notice{Text: control.Kind(err)}); len(due) > 0 {
 				n.log.Error("not ready: waiting for the network config", n.attrs(err)...)
 			}

@@ -35,6 +35,7 @@ type Config struct {
 	FirstConfig  []byte       // network config in flannel's JSON, written if the store has none
 
 	Endpoints []Endpoint
+	Admin     AdminConfig
 	// Notify tells the service manager a state of sd_notify(3); nil: no service manager.
 	Notify func(state string)
 	// Fix says what to do about an error that is going to be logged; nil, or empty: nothing.

@@ -12,6 +12,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/time/rate"
 
+	"github.com/overlayd/overlayd/cmd/internal/admin"
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/handover"
 	"github.com/overlayd/overlayd/cmd/internal/probe"
@@ -33,6 +34,7 @@ type Daemon struct {
 	parts   func(s *Session, mtu int) []partSpec // the list of parts of an overlay
 
 	giver giver
+	admin atomic.Pointer[admin.Server] // nil: there is no admin socket now
 
 	drain     chan struct{} // closed by Drain
 	drainOnce sync.Once
@@ -79,6 +81,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer fail(nil)
 	d.run.Store(&running{fail, ctx.Err})
 	defer d.estate.DropLater()()
+	defer d.stopAdmin(ctx) // if it does not get further
 	var only *Network
 	if !d.cfg.several() {
 		only = d.newNetwork("")
@@ -89,11 +92,13 @@ func (d *Daemon) Run(ctx context.Context) error {
 			return err
 		}
 		defer only.release()
+		defer d.stopAdmin(ctx) // while nobody else can claim the subnet file
 	} else if d.cfg.Replace {
 		if err := d.replaceOthers(ctx); err != nil {
 			return err
 		}
 	}
+	d.serveAdmin(ctx, false)
 	stopEndpoints, err := d.serveEndpoints(fail)
 	defer stopEndpoints()
 	if err != nil {

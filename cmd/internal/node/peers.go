@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane"
 )
@@ -60,6 +61,15 @@ func (o *Overlay) markFaults(peers []controller.PeerStatus) []controller.PeerSta
 		case !bad && hasFailed(*p):
 			p.State, p.Reason, p.Err, p.Since = controller.PeerUp, "", "", now.Since
 		}
+	}
+	return peers
+}
+
+// named returns peers with the names of their nodes. It changes no peer of its argument.
+func named(peers []controller.PeerStatus, namer control.NodeNamer) []controller.PeerStatus {
+	peers = slices.Clone(peers)
+	for i := range peers {
+		peers[i].Name = namer.NodeName(peers[i].VTEP)
 	}
 	return peers
 }

@@ -66,6 +66,7 @@ func (n *Network) replace(ctx context.Context, running error) (err error) {
 	}
 	n.log.Info("taking the place of the running overlayd", "files", len(l.Exports))
 	n.daemon.estate.Succeed(l)
+	n.daemon.serveAdmin(ctx, true)
 	ctx, cancel := context.WithTimeout(ctx, roomForReplacing)
 	defer cancel()
 	l.Wait(ctx)

@@ -7,6 +7,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/userspace"
 )
 
 // snapshot is how a network is: an immutable value, replaced at every event of its session and
@@ -32,10 +33,13 @@ func (n *Network) publish(s snapshot) {
 	if before.session != s.session {
 		s.ended = before.totals()
 	}
+	if s.fault != nil && before.fault != nil && s.fault.Error() == before.fault.Error() {
+		s.at = before.at
+	}
 	n.snapshot.Store(&s)
 }
 
-// publishNoSession notes that the session has ended, and why.
+// publishNoSession notes that there is no session, and why. The time stays while the reason does.
 func (n *Network) publishNoSession(err error) { n.publish(snapshot{fault: err}) }
 
 func (n *Network) isReady() bool { return !n.snapshot.Load().ready.IsZero() }
@@ -55,6 +59,9 @@ func (n *Network) Status() status.Network {
 		s.session.report(&st)
 	}
 	s.totals().report(&st)
+	if namer, ok := s.store.(control.NodeNamer); ok {
+		st.Peers = named(st.Peers, namer)
+	}
 	return st
 }
 
@@ -70,8 +77,13 @@ func (s *Session) report(st *status.Network) {
 		st.Underlay.Ends = append(st.Underlay.Ends, status.End{Local: u.Local, Public: u.Public})
 	}
 	st.Parts = s.overlay.Status()
-	if f := s.overlay.forward; f != nil && f.shared != nil {
-		st.SharedPort = countersByName(f.shared.Stats())
+	if f := s.overlay.forward; f != nil {
+		if u, ok := f.Dataplane.(*userspace.Dataplane); ok {
+			st.Offloads, st.SourceCheck = u.Offloads().Names(), s.sourceCheck()
+		}
+		if f.shared != nil {
+			st.SharedPort = countersByName(f.shared.Stats())
+		}
 	}
 	c := s.controller.Status()
 	st.MTU = c.MTU
@@ -84,6 +96,14 @@ func (s *Session) report(st *status.Network) {
 	if s.prober != nil {
 		st.Probes = s.prober.Status()
 	}
+}
+
+// sourceCheck is the value of --source-check.
+func (s *Session) sourceCheck() string {
+	if len(s.network.cfg.AnyPeerFrom) > 0 {
+		return "inner"
+	}
+	return "outer"
 }
 
 func countersByName(s dataplane.Stats) map[string]uint64 {

@@ -27,10 +27,11 @@ func full() Network {
 	return Network{
 		V: Version, Name: "red", SessionStart: at, Sessions: 2, Err: "down", ErrSince: at, Ready: true, ReadySince: at,
 		Mode: "kernel", VNI: 1, Port: 8472, MTU: 1450,
+		Offloads: []string{"tun-vnet"}, SourceCheck: "outer",
 		Underlay:   &Underlay{Interface: "eth0", MTU: 1500, Ends: []End{{Local: v4, Public: v4}, {Local: v6, Public: v6}}},
 		Lease:      &Lease{Key: "10.5.1.0-24", Subnets: []netip.Prefix{subnet}, VTEPs: []VTEP{{Public: v4, MAC: "02:00:00:00:00:01"}}, Expires: at},
 		LeaseFault: fault, SyncFault: fault,
-		Peers: []controller.PeerStatus{{Subnet: subnet, VTEP: v6, State: controller.PeerFailed, Reason: "refused", Err: "no route", Since: at}},
+		Peers: []controller.PeerStatus{{Subnet: subnet, VTEP: v6, Name: "two", State: controller.PeerFailed, Reason: "refused", Err: "no route", Since: at}},
 		Probes: &Probes{IntervalMS: 1, RoundMS: 2, Err: "no socket", Fix: "as root",
 			Counts: ProbeCounts{Sent: 3, Answered: 4, Lost: 5, Unsent: 6, Forged: 7, Changes: 8, RTTs: [RTTBuckets]uint64{13}, RTTMicros: 14},
 			Peers: []Probe{{Subnet: subnet, VTEP: v6, State: ProbeDegraded, Reason: ReasonPathMTU, Err: "too big", Fix: "ip link", Since: at, Last: at,
@@ -41,9 +42,9 @@ func full() Network {
 			Renewals: 8, RenewFails: 9, Losses: 10, FileRepairs: 11, MACChanges: 12},
 		Repairs: []Repairs{{Part: "rules", Kind: "route", Count: 4, Last: at}},
 		Parts: []dataplane.PartStatus{{Name: "rules", State: dataplane.StateDegraded, Err: "down", Since: at,
-			Objects:  []dataplane.ObjectStatus{{Kind: "route", Wanted: 3, Have: 2, Repairs: 1, LastRepair: at}},
+			Objects:  []dataplane.ObjectStatus{{Kind: "route", Wanted: 3, Have: 2, Repairs: 1, LastRepair: at, Lately: 1}},
 			Warnings: []dataplane.Warning{{ID: "rp_filter", Text: "strict", Fix: "sysctl", Since: at}}}},
-		Store: &control.StoreStatus{Kind: "etcd", Connected: true, Err: "down", Since: at, Revision: 7, LastAnswer: at,
+		Store: &control.StoreStatus{Kind: "etcd", Endpoint: "http://192.0.2.1:2379", Connected: true, Err: "down", Since: at, Revision: 7, LastAnswer: at,
 			Clones: []control.Clone{{Host: "vm", PublicIP: v4, Boot: "b", Since: at, Gone: at}}},
 		Etcd:     &Server{Running: true, PID: 7, Since: at, Starts: 2, Err: "down"},
 		Counters: map[string]uint64{"tx_packets": 1}, SharedPort: map[string]uint64{"rx_packets": 2},
@@ -79,6 +80,10 @@ const golden = `{
    }
   ]
  },
+ "offloads": [
+  "tun-vnet"
+ ],
+ "source_check": "outer",
  "lease": {
   "key": "10.5.1.0-24",
   "subnets": [
@@ -106,6 +111,7 @@ const golden = `{
   {
    "subnet": "10.5.1.0/24",
    "vtep": "2001:db8::1",
+   "name": "two",
    "state": "failed",
    "reason": "refused",
    "err": "no route",
@@ -215,7 +221,8 @@ const golden = `{
      "wanted": 3,
      "have": 2,
      "repairs": 1,
-     "last_repair": "2026-01-02T03:04:05Z"
+     "last_repair": "2026-01-02T03:04:05Z",
+     "repairs_lately": 1
     }
    ],
    "warnings": [
@@ -230,6 +237,7 @@ const golden = `{
  ],
  "store": {
   "kind": "etcd",
+  "endpoint": "http://192.0.2.1:2379",
   "connected": true,
   "err": "down",
   "since": "2026-01-02T03:04:05Z",

@@ -31,6 +31,11 @@ type Network struct {
 	MTU      int       `json:"mtu,omitempty"`  // of the overlay, in bytes
 	Underlay *Underlay `json:"underlay,omitempty"`
 
+	// Offloads are those that the userspace dataplane uses now, in the words of --debug-offloads, and SourceCheck is how it
+	// tells whose packets are a peer's: "outer" or "inner". Both are empty in kernel mode.
+	Offloads    []string `json:"offloads,omitempty"`
+	SourceCheck string   `json:"source_check,omitempty"`
+
 	Lease      *Lease                  `json:"lease,omitempty"`      // nil: this node has none now
 	LeaseFault controller.Fault        `json:"lease_fault,omitzero"` // why this node has no lease, or cannot renew it now
 	SyncFault  controller.Fault        `json:"sync_fault,omitzero"`  // why the last Sync failed as a whole

@@ -1,0 +1,274 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/overlayd/overlayd/control/controller"
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// State is how well a daemon does its work.
+type State string
+
+// The states of a daemon, from good to bad.
+const (
+	Healthy  State = "healthy"
+	Degraded State = "degraded"  // packets are forwarded, but not to every peer, or something keeps changes from being seen
+	NotReady State = "not_ready" // a network is not forwarded, or was not yet
+)
+
+func (s State) grade() int { return slices.Index([]State{Healthy, Degraded, NotReady}, s) }
+
+// String returns the state for people.
+func (s State) String() string { return strings.ReplaceAll(string(s), "_", " ") }
+
+// Verdict is the state of a daemon, and why it is not healthy.
+type Verdict struct {
+	State State  `json:"state"`
+	Why   string `json:"why,omitempty"`  // the first reason
+	More  int    `json:"more,omitempty"` // how many more there are
+}
+
+// String returns the verdict in one line.
+func (v Verdict) String() string {
+	text := v.State.String()
+	if v.Why != "" {
+		text += ": " + v.Why
+	}
+	if v.More > 0 {
+		text += fmt.Sprintf(" (and %d more)", v.More)
+	}
+	return text
+}
+
+// Warning is something that is not as it should be.
+type Warning struct {
+	ID      string    `json:"id"`                // stable, in snake_case
+	State   State     `json:"state"`             // that it brings the daemon into
+	Network string    `json:"network,omitempty"` // empty: the only one, or all
+	Text    string    `json:"text"`              // what is wrong, for people
+	Fix     string    `json:"fix,omitempty"`     // what to do next
+	Since   time.Time `json:"since,omitzero"`
+}
+
+func verdictOf(warnings []Warning) Verdict {
+	v := Verdict{State: Healthy}
+	for _, w := range warnings {
+		if w.State.grade() > v.State.grade() {
+			v.State = w.State
+		}
+	}
+	for _, w := range warnings {
+		switch {
+		case w.State == Healthy:
+		case v.Why == "":
+			v.Why = w.Text
+			if w.Network != "" {
+				v.Why = "network " + w.Network + ": " + w.Text
+			}
+		default:
+			v.More++
+		}
+	}
+	return v
+}
+
+// Judge returns what is not as it should be, the gravest first. A new kind of fault is a line in the list.
+func Judge(d Daemon) (all []Warning) {
+	if !d.Ready && len(d.Networks) == 0 {
+		all = append(all, Warning{ID: "networks_unknown", State: NotReady, Text: "it is not known yet which networks there are", Fix: fixStore})
+	}
+	for i := range d.Networks {
+		n := &d.Networks[i]
+		for _, check := range []func(*Network, time.Time) []Warning{
+			judgeReady, judgeStore, judgeLease, judgeParts, judgePeers, judgeEntries,
+		} {
+			for _, w := range check(n, d.At) {
+				w.Network = n.Name
+				all = append(all, w)
+			}
+		}
+	}
+	if len(d.Networks) > 0 {
+		all = append(all, judgeEtcd(d.Networks[0].Etcd)...)
+	}
+	slices.SortStableFunc(all, func(a, b Warning) int { return b.State.grade() - a.State.grade() })
+	return all
+}
+
+// What to do about faults whose own text does not say it.
+const (
+	fixStore   = "look at the store and the way to it; the log has each error"
+	fixLog     = "the log of this daemon has each try, and what to do"
+	fixEntries = "overlayd lease list shows them; overlayd lease revoke SUBNET removes one"
+)
+
+// judgeReady says why a network is not ready.
+func judgeReady(n *Network, _ time.Time) []Warning {
+	if n.Ready {
+		return nil
+	}
+	w := Warning{ID: "not_ready", State: NotReady, Fix: fixLog}
+	switch {
+	case n.Err != "":
+		w.ID, w.Text, w.Since = "no_session", n.Err, n.ErrSince
+	case n.LeaseFault.Err != "":
+		w.ID, w.Text, w.Since = "no_lease", "no lease: "+n.LeaseFault.Err, n.LeaseFault.Since
+	case n.SyncFault.Err != "":
+		w.ID, w.Text, w.Since = "not_synced", "the dataplane cannot be set up: "+n.SyncFault.Err, n.SyncFault.Since
+	case n.SessionStart.IsZero():
+		w.Text = "starting: the network config and the underlay are not known yet"
+	default:
+		w.Text, w.Since = "starting: there is no lease yet, or not every peer was attempted", n.SessionStart
+	}
+	return []Warning{w}
+}
+
+// judgeStore says what is wrong with the store.
+func judgeStore(n *Network, now time.Time) (all []Warning) {
+	s := n.Store
+	if s == nil {
+		return nil
+	}
+	name := strings.TrimSpace(s.Kind + " " + s.Endpoint)
+	switch {
+	case s.Since.IsZero():
+	case !s.Connected:
+		text := fmt.Sprintf("%s does not answer", name)
+		if !s.LastAnswer.IsZero() {
+			text = fmt.Sprintf("%s has not answered for %s: packets are forwarded, and changes of others are not seen", name, Short(now.Sub(s.LastAnswer)))
+		}
+		all = append(all, Warning{ID: "store_unreachable", State: Degraded, Text: text, Fix: fixStore, Since: s.Since})
+	case s.Err != "":
+		all = append(all, Warning{ID: "store_refuses", State: Degraded, Text: s.Err, Fix: fixStore, Since: s.Since})
+	}
+	for _, c := range s.Clones {
+		if c.Gone.IsZero() {
+			all = append(all, Warning{ID: "clone", State: Degraded, Since: c.Since, Text: fmt.Sprintf("host %s (%s) runs with a copy of this node's file", c.Host, c.PublicIP),
+				Fix: "on the host that is the copy: remove <subnet file>.node, and start overlayd again"})
+		}
+	}
+	return all
+}
+
+// judgeLease says what is wrong with the lease and the last Sync of a network that was ready.
+func judgeLease(n *Network, _ time.Time) (all []Warning) {
+	if !n.Ready {
+		return nil
+	}
+	if f := n.LeaseFault; f.Err != "" {
+		w := Warning{ID: "lease_not_renewed", State: Degraded, Text: "the lease cannot be renewed: " + f.Err, Fix: fixStore, Since: f.Since}
+		if n.Lease == nil {
+			w.ID, w.State, w.Text = "lease_lost", NotReady, "the lease is lost: "+f.Err
+		}
+		all = append(all, w)
+	}
+	if f := n.SyncFault; f.Err != "" {
+		all = append(all, Warning{ID: "not_synced", State: Degraded, Text: "the dataplane cannot be changed: " + f.Err, Fix: fixLog, Since: f.Since})
+	}
+	return all
+}
+
+// judgeParts says which parts do not work, unless only for peers, which are named there, and what they warn of.
+func judgeParts(n *Network, _ time.Time) (all []Warning) {
+	failed := slices.ContainsFunc(n.Peers, func(p controller.PeerStatus) bool { return p.State == controller.PeerFailed })
+	for _, p := range n.Parts {
+		for _, w := range p.Warnings {
+			all = append(all, Warning{ID: w.ID, State: Degraded, Text: w.Text, Fix: w.Fix, Since: w.Since})
+		}
+		if p.State == dataplane.StateOK || p.State == dataplane.StateDegraded && failed {
+			continue
+		}
+		all = append(all, Warning{ID: "part_" + string(p.State), State: Degraded, Text: fmt.Sprintf("%s: %s", p.Name, p.Err), Fix: fixLog, Since: p.Since})
+	}
+	return all
+}
+
+// judgePeers says which peers cannot be reached, one line for each kind of fault.
+func judgePeers(n *Network, _ time.Time) (all []Warning) {
+	for _, kind := range []struct {
+		id, text, fix string
+		is            func(controller.PeerStatus) bool
+	}{
+		{"peers_failed", "cannot be reached", fixLog, func(p controller.PeerStatus) bool { return p.State == controller.PeerFailed }},
+		{"peers_unknown", "not set up yet", fixLog, func(p controller.PeerStatus) bool { return p.State == controller.PeerUnknown }},
+		{"peers_kept", "used though the store has lost their leases", fixStore, func(p controller.PeerStatus) bool { return p.State == controller.PeerKept }},
+		{"peers_limited", "reached in part", fixLog, func(p controller.PeerStatus) bool {
+			return p.Reason != "" && (p.State == controller.PeerUp || p.State == controller.PeerDirect)
+		}},
+	} {
+		if w, ok := countPeers(n.Peers, kind.is); ok {
+			w.ID, w.State, w.Fix, w.Text = kind.id, Degraded, kind.fix, strings.Replace(w.Text, "%", kind.text, 1)
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+// countPeers counts the peers of one kind of fault, and names the first. A % in the text is for the fault.
+func countPeers(peers []controller.PeerStatus, is func(controller.PeerStatus) bool) (w Warning, ok bool) {
+	count, first := 0, controller.PeerStatus{}
+	for _, p := range peers {
+		if !is(p) {
+			continue
+		}
+		if count++; count == 1 {
+			first = p
+		}
+		if w.Since.IsZero() || p.Since.Before(w.Since) {
+			w.Since = p.Since
+		}
+	}
+	if count == 0 {
+		return w, false
+	}
+	w.Text = fmt.Sprintf("%d of %d peers %%: %s: %s", count, len(peers), PeerName(first), first.Err)
+	return w, true
+}
+
+// PeerName returns the name of a peer for people.
+func PeerName(p controller.PeerStatus) string {
+	if p.Name == "" {
+		return p.Subnet.String()
+	}
+	return fmt.Sprintf("%s (%s)", p.Name, p.Subnet)
+}
+
+// judgeEntries says which entries of the store are not used.
+func judgeEntries(n *Network, _ time.Time) (all []Warning) {
+	if len(n.Rejected) > 0 {
+		first := n.Rejected[0]
+		all = append(all, Warning{ID: "leases_refused", State: Degraded, Fix: fixEntries, Since: first.Since,
+			Text: fmt.Sprintf("%d leases are not used: %s of %s: %s", len(n.Rejected), first.Key, first.Node, first.Err)})
+	}
+	if len(n.Bad) > 0 {
+		first := n.Bad[0]
+		all = append(all, Warning{ID: "entries_unreadable", State: Healthy, Fix: fixEntries, Since: first.Since,
+			Text: fmt.Sprintf("%d entries of the store cannot be read: %s: %s", len(n.Bad), first.Key, first.Err)})
+	}
+	return all
+}
+
+// judgeEtcd says that the embedded etcd does not run.
+func judgeEtcd(e *Server) []Warning {
+	if e == nil || e.Running || e.Since.IsZero() && e.Err == "" {
+		return nil
+	}
+	return []Warning{{ID: "etcd_down", State: Degraded, Text: "the embedded etcd does not run: " + e.Err, Fix: fixLog, Since: e.Since}}
+}
+
+// Short is a duration for people: 12s, 3m, 5h, 4d.
+func Short(d time.Duration) string {
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", max(d, 0)/time.Second)
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}

@@ -1,0 +1,19 @@
+package main
+
+import (
+	"log/slog"
+	"net/http"
+	"slices"
+
+	"github.com/overlayd/overlayd/cmd/internal/admin"
+	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/cmd/internal/status"
+)
+
+// adminRoutes lists what a daemon answers at its admin socket. One more endpoint is one more line.
+func adminRoutes(d *node.Daemon, p status.Process, level *slog.LevelVar, log *slog.Logger) []admin.Route {
+	return slices.Concat([]admin.Route{
+		{Pattern: "GET /v1/status", Handler: admin.JSON(func(*http.Request) any { return status.Report(p, d.Ready(), d.Status()).Bounded() })},
+		{Pattern: "GET /v1/peers", Handler: admin.JSON(func(r *http.Request) any { return status.FindPeers(d.Status(), r.FormValue("peer")) })},
+	}, admin.LogLevelRoutes(level, log), admin.ProfileRoutes())
+}
