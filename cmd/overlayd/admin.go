@@ -13,7 +13,15 @@ import (
 // adminRoutes lists what a daemon answers at its admin socket. One more endpoint is one more line.
 func adminRoutes(d *node.Daemon, p status.Process, level *slog.LevelVar, log *slog.Logger) []admin.Route {
 	return slices.Concat([]admin.Route{
-		{Pattern: "GET /v1/status", Handler: admin.JSON(func(*http.Request) any { return status.Report(p, d.Ready(), d.Status()).Bounded() })},
+		{Pattern: "GET /v1/status", Handler: admin.JSON(func(*http.Request) any { return reportOf(d, p) })},
 		{Pattern: "GET /v1/peers", Handler: admin.JSON(func(r *http.Request) any { return status.FindPeers(d.Status(), r.FormValue("peer")) })},
 	}, admin.LogLevelRoutes(level, log), admin.ProfileRoutes())
+}
+
+// reportOf returns how a daemon is, as it tells others.
+func reportOf(d *node.Daemon, p status.Process) status.Daemon {
+	r := status.Report(p, d.Ready(), d.Status()).Bounded()
+	stats := d.AdminStats()
+	r.Admin = &stats
+	return r
 }

@@ -147,9 +147,9 @@ func (o *statusFlags) showPeer(ctx context.Context, w io.Writer, c *admin.Client
 	}
 	found, works := 0, true
 	for _, n := range list.Networks {
-		for _, p := range n.Peers {
+		for i := range n.Peers {
 			found++
-			works = works && status.Works(p)
+			works = works && n.Peers[i].Works()
 		}
 	}
 	if found == 0 {

@@ -9,6 +9,8 @@ import (
 	"net/http/pprof"
 	"strings"
 	"sync"
+
+	"github.com/overlayd/overlayd/cmd/internal/status"
 )
 
 // Route is one thing that can be asked for.
@@ -38,7 +40,7 @@ func (s *Server) only(route Route) http.Handler {
 			route.Handler.ServeHTTP(w, r)
 			return
 		}
-		s.count(func(st *Stats) { st.Refused++ })
+		s.count(func(st *status.Admin) { st.Refused++ })
 		s.warn("a request at the admin socket is refused", fmt.Errorf("%s %s is for root", r.Method, r.URL.Path), "uid", who.UID, "pid", who.PID)
 		http.Error(w, fmt.Sprintf("%s %s is for root: you have uid %d", r.Method, r.URL.Path, who.UID), http.StatusForbidden)
 	})
@@ -52,12 +54,12 @@ func (s *Server) shield(h http.Handler) http.Handler {
 		}
 		defer func() {
 			if p := recover(); p != nil && p != http.ErrAbortHandler {
-				s.count(func(st *Stats) { st.Panics++ })
+				s.count(func(st *status.Admin) { st.Panics++ })
 				s.warn("a request at the admin socket failed", fmt.Errorf("%s %s: %v", r.Method, r.URL.Path, p), "fix", "report it: this is a fault of overlayd")
 				panic(http.ErrAbortHandler) // the connection ends, and nothing else
 			}
 		}()
-		s.count(func(st *Stats) { st.Requests++ })
+		s.count(func(st *status.Admin) { st.Requests++ })
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		h.ServeHTTP(w, r)
 	})

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
@@ -51,16 +52,7 @@ type Server struct {
 
 	mu      sync.Mutex // of the fields below
 	notices pace.Notices
-	stats   Stats
-}
-
-// Stats counts what a Server has done since its start.
-type Stats struct {
-	Requests uint64 `json:"requests"`
-	Refused  uint64 `json:"refused"`  // requests of who has no right
-	Dropped  uint64 `json:"dropped"`  // connections, to make room for others
-	Panics   uint64 `json:"panics"`   // of a handler
-	Restored uint64 `json:"restored"` // sockets that somebody had removed
+	stats   status.Admin
 }
 
 // Start serves at cfg.Path until Stop. With takePlace the daemon that listens there is about to end, and this one takes
@@ -104,7 +96,7 @@ func (s *Server) ensure(takePlace bool) bool {
 	}
 	if s.listener != nil {
 		s.listener.Close()
-		s.count(func(st *Stats) { st.Restored++ })
+		s.count(func(st *status.Admin) { st.Restored++ })
 		s.warn("the admin socket was lost: made again", errors.New("somebody removed "+s.cfg.Path+", or it failed"))
 	}
 	s.listener, s.at = l, at
@@ -137,7 +129,7 @@ func (s *Server) end(leave bool) {
 }
 
 // Stats returns what the server has done so far.
-func (s *Server) Stats() Stats {
+func (s *Server) Stats() status.Admin {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.stats
@@ -145,7 +137,7 @@ func (s *Server) Stats() Stats {
 	return st
 }
 
-func (s *Server) count(add func(*Stats)) {
+func (s *Server) count(add func(*status.Admin)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	add(&s.stats)

@@ -100,7 +100,7 @@ func TestServe(t *testing.T) {
 	if p, err := s.Peers(t.Context(), "nobody & co"); err != nil || len(p.Networks) != 1 || len(p.Networks[0].Peers) > 0 {
 		t.Errorf("peers %+v, %v", p, err)
 	}
-	if got := s.Stats(); got.Requests != 2 || got != (Stats{Requests: 2}) {
+	if got := s.Stats(); got.Requests != 2 || got != (status.Admin{Requests: 2}) {
 		t.Errorf("stats %+v", got)
 	}
 	s.Stop(false)

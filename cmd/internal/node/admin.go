@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/overlayd/overlayd/cmd/internal/admin"
+	"github.com/overlayd/overlayd/cmd/internal/status"
 )
 
 // AdminConfig says what a daemon answers at its admin socket.
@@ -32,9 +33,9 @@ func (d *Daemon) stopAdmin(ctx context.Context) {
 }
 
 // AdminStats returns what the admin socket has done so far.
-func (d *Daemon) AdminStats() admin.Stats {
+func (d *Daemon) AdminStats() status.Admin {
 	if s := d.admin.Load(); s != nil {
 		return s.Stats()
 	}
-	return admin.Stats{}
+	return status.Admin{}
 }

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -187,54 +188,49 @@ func judgeParts(n *Network, _ time.Time) (all []Warning) {
 	return all
 }
 
-// judgePeers says which peers cannot be reached, one line for each kind of fault.
+// judgePeers says which peers do not work, one line for each reason.
 func judgePeers(n *Network, _ time.Time) (all []Warning) {
-	for _, kind := range []struct {
-		id, text, fix string
-		is            func(controller.PeerStatus) bool
-	}{
-		{"peers_failed", "cannot be reached", fixLog, func(p controller.PeerStatus) bool { return p.State == controller.PeerFailed }},
-		{"peers_unknown", "not set up yet", fixLog, func(p controller.PeerStatus) bool { return p.State == controller.PeerUnknown }},
-		{"peers_kept", "used though the store has lost their leases", fixStore, func(p controller.PeerStatus) bool { return p.State == controller.PeerKept }},
-		{"peers_limited", "reached in part", fixLog, func(p controller.PeerStatus) bool {
-			return p.Reason != "" && (p.State == controller.PeerUp || p.State == controller.PeerDirect)
-		}},
-	} {
-		if w, ok := countPeers(n.Peers, kind.is); ok {
-			w.ID, w.State, w.Fix, w.Text = kind.id, Degraded, kind.fix, strings.Replace(w.Text, "%", kind.text, 1)
-			all = append(all, w)
-		}
-	}
-	return all
-}
-
-// countPeers counts the peers of one kind of fault, and names the first. A % in the text is for the fault.
-func countPeers(peers []controller.PeerStatus, is func(controller.PeerStatus) bool) (w Warning, ok bool) {
-	count, first := 0, controller.PeerStatus{}
-	for _, p := range peers {
-		if !is(p) {
+	peers := n.AllPeers()
+	at := map[string]int{} // of all, by ID
+	counts := map[string]int{}
+	for i := range peers {
+		p := &peers[i]
+		if p.Works() || p.State == controller.PeerRefused { // those are entries of the store
 			continue
 		}
-		if count++; count == 1 {
-			first = p
+		reason, why, fix := p.Why()
+		id := "peers_" + cmp.Or(reason, string(p.State))
+		if counts[id]++; counts[id] == 1 {
+			at[id] = len(all)
+			all = append(all, Warning{ID: id, State: Degraded, Text: p.Title() + ": " + why, Fix: cmp.Or(fix, fixLog), Since: p.since()})
+			continue
 		}
-		if w.Since.IsZero() || p.Since.Before(w.Since) {
-			w.Since = p.Since
+		if w := &all[at[id]]; p.since().Before(w.Since) {
+			w.Since = p.since()
 		}
 	}
-	if count == 0 {
-		return w, false
+	for id, i := range at {
+		if more := counts[id] - 1; more > 0 {
+			all[i].Text = fmt.Sprintf("%d of %d peers: %s", counts[id], len(peers), all[i].Text)
+		}
 	}
-	w.Text = fmt.Sprintf("%d of %d peers %%: %s: %s", count, len(peers), PeerName(first), first.Err)
-	return w, true
+	return append(all, judgeProbes(n.Probes)...)
 }
 
-// PeerName returns the name of a peer for people.
-func PeerName(p controller.PeerStatus) string {
-	if p.Name == "" {
-		return p.Subnet.String()
+// since tells when what Why says became so.
+func (p *Peer) since() time.Time {
+	if p.Err == "" && p.Probe != nil {
+		return p.Probe.Since
 	}
-	return fmt.Sprintf("%s (%s)", p.Name, p.Subnet)
+	return p.Since
+}
+
+// judgeProbes says that no peer can be probed, which is no fault of the overlay.
+func judgeProbes(p *Probes) []Warning {
+	if p == nil || p.Err == "" {
+		return nil
+	}
+	return []Warning{{ID: "probes", State: Healthy, Text: "it is not known which peers can be reached: " + p.Err, Fix: p.Fix}}
 }
 
 // judgeEntries says which entries of the store are not used.
@@ -242,14 +238,22 @@ func judgeEntries(n *Network, _ time.Time) (all []Warning) {
 	if len(n.Rejected) > 0 {
 		first := n.Rejected[0]
 		all = append(all, Warning{ID: "leases_refused", State: Degraded, Fix: fixEntries, Since: first.Since,
-			Text: fmt.Sprintf("%d leases are not used: %s of %s: %s", len(n.Rejected), first.Key, first.Node, first.Err)})
+			Text: fmt.Sprintf("%s not used: %s of %s: %s", isOrAre(len(n.Rejected), "lease", "leases"), first.Key, first.Node, first.Err)})
 	}
 	if len(n.Bad) > 0 {
 		first := n.Bad[0]
 		all = append(all, Warning{ID: "entries_unreadable", State: Healthy, Fix: fixEntries, Since: first.Since,
-			Text: fmt.Sprintf("%d entries of the store cannot be read: %s: %s", len(n.Bad), first.Key, first.Err)})
+			Text: fmt.Sprintf("%s unreadable: %s: %s", isOrAre(len(n.Bad), "key of the store", "keys of the store"), first.Key, first.Err)})
 	}
 	return all
+}
+
+// isOrAre is a number with its noun and verb.
+func isOrAre(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one + " is"
+	}
+	return fmt.Sprintf("%d %s are", n, many)
 }
 
 // judgeEtcd says that the embedded etcd does not run.
