@@ -6,7 +6,7 @@ package control
 type loss struct {
 	mass   int64                // of the leases up to this CreateRevision most were lost: whatever else of these goes is kept
 	before int                  // how many leases there were
-	newest int64                // the highest CreateRevision of them; a younger lease that goes does not count
+	newest int64                // the highest CreateRevision of them; a younger lease that goes does not count, but is kept with the others
 	leases map[string]*ribLease // lost since, not back, and not kept yet
 }
 
@@ -27,7 +27,7 @@ func (r *RIB) lose(rec *ribLease, before int) {
 		r.loss.before, r.loss.newest, r.loss.leases = before, r.newest, map[string]*ribLease{}
 	}
 	if rec.CreateRevision > r.loss.newest {
-		r.forget(rec)
+		r.doubt(rec)
 		return
 	}
 	r.loss.leases[rec.key] = rec
@@ -38,7 +38,12 @@ func (r *RIB) lose(rec *ribLease, before int) {
 	for _, lost := range r.loss.leases {
 		r.retain(lost)
 	}
-	r.loss = loss{mass: r.loss.newest} // what comes back, and goes again, is another loss
+	for _, lost := range r.leases {
+		if lost.doubted {
+			r.retain(lost)
+		}
+	}
+	r.loss = loss{mass: r.newest} // what comes back, and goes again, is another loss
 }
 
 // doubt goes on using a lease that the store has lost, until Resolve.

@@ -14,7 +14,7 @@ func TestKeepOneByOne(t *testing.T) {
 		return u
 	}
 	again := Update{Leases: []Lease{lease("10.3.2.0/24", 2, 73), lease("10.3.3.0/24", 3, 74), lease("10.3.4.0/24", 4, 75), lease("10.3.5.0/24", 5, 76)}}
-	young := lease("10.3.6.0/24", 6, 90)
+	young, second := lease("10.3.6.0/24", 6, 90), lease("10.3.2.0/24", 2, 91)
 	for _, tt := range []struct {
 		name    string
 		updates []Update
@@ -32,26 +32,35 @@ func TestKeepOneByOne(t *testing.T) {
 		{"all, back, and all again", []Update{all, gone(a, b, c, d), again, gone(a), gone(b), gone(c), gone(d)}, 4, 4},
 		{"all, back but for one, and all again by resets", []Update{all, gone(a, b, c, d), again, {Deleted: []string{d.Key()}}, {Reset: true}}, 3, 3},
 		{"all, back, and one goes", []Update{all, gone(a, b, c, d), again, gone(a)}, 0, 3},
+		{"one goes, comes back, and goes with all", []Update{all, gone(a), {Leases: []Lease{second}}, gone(second, b, c, d)}, 4, 4},
+		{"one goes, comes back, and goes after most", []Update{all, gone(a), {Leases: []Lease{second}}, gone(b, c, d), gone(second)}, 4, 4},
+		{"one goes, comes back, and goes", []Update{all, gone(a), {Leases: []Lease{second}}, gone(second)}, 0, 3},
+		{"what comes and goes, and then most", []Update{all, gone(a), {Leases: []Lease{young}}, gone(young, b, c)}, 4, 5},
 		{"one node leaves the other alone", []Update{{Reset: true, Leases: []Lease{a}}, gone(a)}, 0, 0},
 	} {
-		r := NewRIB(network(t, `{"Network":"10.3.0.0/16"}`))
-		for _, u := range tt.updates {
-			r.Apply(u)
-			if before, _ := r.Len(); r.Doubted()+r.Kept() > before {
-				t.Errorf("%s: %d of %d are doubted, %d kept", tt.name, r.Doubted(), before, r.Kept())
+		for _, slowly := range []bool{false, true} { // Resolve comes after each update
+			r := NewRIB(network(t, `{"Network":"10.3.0.0/16"}`))
+			for _, u := range tt.updates {
+				r.Apply(u)
+				if before, _ := r.Len(); r.Doubted()+r.Kept() > before {
+					t.Errorf("%s: %d of %d are doubted, %d kept", tt.name, r.Doubted(), before, r.Kept())
+				}
+				if slowly {
+					r.Resolve()
+				}
 			}
-		}
-		if all, _ := r.Peers(newcomer()); len(all) != tt.peers+r.Doubted() {
-			t.Errorf("%s: %d peers before Resolve, want %d and %d", tt.name, len(all), tt.peers, r.Doubted())
-		}
-		r.Resolve()
-		if peers, _ := r.Peers(newcomer()); r.Kept() != tt.kept || len(peers) != tt.peers {
-			t.Errorf("%s: %d kept, %d peers, want %d and %d", tt.name, r.Kept(), len(peers), tt.kept, tt.peers)
-		}
-		r.DropKept()
-		r.Settle()
-		if before, _ := r.Len(); before > 1 && r.Lost() {
-			t.Errorf("%s: after Settle a loss goes on", tt.name)
+			if all, _ := r.Peers(newcomer()); len(all) != tt.peers+r.Doubted() {
+				t.Errorf("%s: %d peers before Resolve, want %d and %d", tt.name, len(all), tt.peers, r.Doubted())
+			}
+			r.Resolve()
+			if peers, _ := r.Peers(newcomer()); r.Kept() != tt.kept || r.Doubted() != 0 || len(peers) != tt.peers {
+				t.Errorf("%s: %d kept, %d doubted, %d peers, want %d, none and %d", tt.name, r.Kept(), r.Doubted(), len(peers), tt.kept, tt.peers)
+			}
+			r.DropKept()
+			r.Settle()
+			if before, _ := r.Len(); before > 1 && r.Lost() {
+				t.Errorf("%s: after Settle a loss goes on", tt.name)
+			}
 		}
 	}
 }

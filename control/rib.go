@@ -171,6 +171,7 @@ func (r *RIB) back(rec *ribLease, u Update) {
 
 func (r *RIB) forget(rec *ribLease) {
 	r.uncount(rec)
+	rec.kept, rec.doubted = false, false // if most follow, it is kept all the same
 	delete(r.leases, rec.key)
 }
 
