@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	checkGap     = time.Second // between renewals that the watch asks for
-	drainGrace   = time.Second // from the release of the lease to the end of Run
+	checkGap     = doubtTime / 2 // between renewals that the watch asks for: peers use a lease that is gone for doubtTime
+	fightGap     = time.Second   // the same while somebody keeps undoing them
+	drainGrace   = time.Second   // from the release of the lease to the end of Run
 	acquireHigh  = 2 * time.Second
 	takenHigh    = 500 * time.Millisecond // while another node has the address, which it may leave at any time
 	repeatLoudly = time.Minute            // of an unchanged reason to have no lease
@@ -93,12 +94,14 @@ func (c *Controller) tryAcquire(ctx context.Context, node control.Node) (control
 
 // holding is the state of hold. A lease without an end is renewed only when the watch asks.
 type holding struct {
-	lease control.Lease
-	next  time.Time // of the next renewal; zero: none is due
-	last  time.Time // of the last attempt
-	again pace.Backoff
-	due   pace.Notices
-	gone  error // the entry was missing and could not be written when the store last answered; nil: it was not
+	lease  control.Lease
+	next   time.Time     // of the next renewal; zero: none is due
+	asked  time.Time     // when the last attempt was due that the watch has asked for
+	gap    time.Duration // from then to the next one
+	fights pace.Fights
+	again  pace.Backoff
+	due    pace.Notices
+	gone   error // the entry was missing and could not be written when the store last answered; nil: it was not
 }
 
 // hasEnded reports whether the lease is gone from the store and its time over.
@@ -112,6 +115,18 @@ func (h *holding) take(l control.Lease, margin time.Duration) {
 	if !l.Expires.IsZero() {
 		ttl := time.Until(l.Expires)
 		h.next, h.again = time.Now().Add(renewIn(ttl, margin)), renewRetry(ttl)
+	}
+}
+
+// ask plans a renewal because the watch shows that the entry is not as it should be.
+func (h *holding) ask(now time.Time) {
+	soon := later(now, h.asked.Add(h.gap))
+	if !h.next.IsZero() && !soon.Before(h.next) {
+		return
+	}
+	h.next, h.asked, h.gap = soon, soon, checkGap
+	if h.fights.Repaired(soon, h.lease.Key()) {
+		h.gap = fightGap
 	}
 }
 
@@ -138,9 +153,7 @@ func (c *Controller) hold(ctx context.Context, l control.Lease) (lost error) {
 			return nil
 		case <-c.check:
 			stop()
-			if soon := later(time.Now(), h.last.Add(checkGap)); h.next.IsZero() || soon.Before(h.next) {
-				h.next = soon
-			}
+			h.ask(time.Now())
 		case <-timer:
 			if lost := c.renew(ctx, &h); lost != nil {
 				return lost
@@ -152,7 +165,7 @@ func (c *Controller) hold(ctx context.Context, l control.Lease) (lost error) {
 // renew makes one attempt.
 func (c *Controller) renew(ctx context.Context, h *holding) (lost error) {
 	l, err := c.askToRenew(ctx, h)
-	h.last = time.Now()
+	now := time.Now()
 	switch {
 	case err == nil:
 		c.cfg.Log.DebugContext(ctx, "lease renewed", "subnet", l.CIDRs(), expiry(l))
@@ -165,7 +178,7 @@ func (c *Controller) renew(ctx context.Context, h *holding) (lost error) {
 		return err
 	case ctx.Err() != nil:
 		return nil
-	case h.hasEnded(h.last):
+	case h.hasEnded(now):
 		c.cfg.Log.ErrorContext(ctx, "lease has ended and cannot be written again: withdrawing its subnet until it can be",
 			"subnet", h.lease.CIDRs(), "err", printable(h.gone.Error()))
 		return h.gone
@@ -176,10 +189,10 @@ func (c *Controller) renew(ctx context.Context, h *holding) (lost error) {
 		s.Stats.RenewFails++
 		s.LeaseFault.set(err)
 	})
-	if h.next = h.last.Add(h.again.Next()); h.hasEnded(h.next) {
+	if h.next = now.Add(h.again.Next()); h.hasEnded(h.next) {
 		h.next = h.lease.Expires
 	}
-	if due, _ := h.due.Due(h.last, pace.Notice{Key: h.lease.Key(), Text: control.Kind(err)}); len(due) > 0 {
+	if due, _ := h.due.Due(now, pace.Notice{Key: h.lease.Key(), Text: control.Kind(err)}); len(due) > 0 {
 		c.cfg.Log.WarnContext(ctx, "renew lease: trying again", "subnet", h.lease.CIDRs(), expiry(h.lease), "err", printable(err.Error()))
 	}
 	return nil

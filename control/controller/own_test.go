@@ -27,6 +27,41 @@ func TestEntryGoneBeforeItWasSeen(t *testing.T) {
 	})
 }
 
+// TestDeletedEntryIsBackInTime: an entry that is deleted just after a renewal, or twice, is there again before the peers have
+// forgotten it, which they do after 0.6 s. Whoever deletes it all the time does not keep the store busy.
+func TestDeletedEntryIsBackInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.memory = controltest.NewMemory(time.Minute)
+		b.held(oneNet)
+		renewals := func() uint64 { return b.ctl.Status().Stats.Renewals }
+		deleted := func(when string) {
+			t.Helper()
+			b.memory.DeleteRaw(t, ownKey)
+			time.Sleep(500 * time.Millisecond)
+			if _, ok := b.memory.GetRaw(t, ownKey); !ok {
+				t.Errorf("deleted %s: not there", when)
+			}
+		}
+		for renewals() == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		deleted("after a renewal")
+		time.Sleep(3 * time.Second)
+		b.memory.DeleteRaw(t, ownKey)
+		time.Sleep(10 * time.Millisecond)
+		deleted("again")
+		before := renewals()
+		for range 200 {
+			b.memory.DeleteRaw(t, ownKey)
+			time.Sleep(50 * time.Millisecond)
+		}
+		if n := renewals() - before; n > 20 {
+			t.Errorf("%d renewals in ten seconds", n)
+		}
+	})
+}
+
 // hastyStore is a Store of which somebody deletes each entry as soon as it is written.
 type hastyStore struct {
 	control.Store
