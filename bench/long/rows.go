@@ -27,6 +27,8 @@ func rows() []row {
 	for _, run := range []string{"default_offloads", "damage"} {
 		add("soak: "+run, "./cmd/overlayd", 150*time.Second, []string{"OVERLAYD_SOAK=2m"}, "-run", "^TestSoak$/^"+run+"$")
 	}
+	add("endurance: ten hosts for ten minutes", "./cmd/overlayd", 11*time.Minute, []string{"OVERLAYD_ENDURANCE=10m"}, "-v", "-run", "^TestEndurance$")
+	add("endurance: ten hosts for half an hour", "./cmd/overlayd", 31*time.Minute, []string{"OVERLAYD_ENDURANCE=30m"}, "-v", "-run", "^TestEndurance$")
 	add("configs: what flanneld serves", "./cmd/overlayd", 60*time.Second, []string{"OVERLAYD_CONFIGS=all"}, "-parallel", "4", "-run", "^TestConfigs$")
 	add("scale: 100 000 leases", "./cmd/overlayd", 60*time.Second, []string{"OVERLAYD_SCALE=100000"}, "-run", "^TestScale$")
 	add("chaos: connections to etcd cut at random", "./control/etcd", 70*time.Second, nil, "-run", "^TestConnectionsCutAtRandom$", "-count", "15")

@@ -39,6 +39,7 @@ type cluster struct {
 	url    string
 	path   string // the hosts' PATH, if not that of the test
 	etcd   *process
+	data   string // of etcd
 }
 
 // testNetwork leaves 10.5.64.0 and above to the leases that tests write by hand.
@@ -89,8 +90,15 @@ func newClusterOn(t *testing.T, under []string, n int, config string) *cluster {
 // startEtcd starts an empty etcd, and connects to it.
 func (c *cluster) startEtcd() {
 	c.t.Helper()
-	c.etcd = start(c.t, c.under, "etcd", append(os.Environ(), asEtcd+"="+c.t.TempDir()+" "+c.url))
+	c.data = c.t.TempDir()
+	c.runEtcd()
 	c.connect()
+}
+
+// runEtcd starts etcd with the data that it has.
+func (c *cluster) runEtcd() {
+	c.t.Helper()
+	c.etcd = start(c.t, c.under, "etcd", append(os.Environ(), asEtcd+"="+c.data+" "+c.url))
 }
 
 // addHost makes one more host, without links.
@@ -121,6 +129,12 @@ func (c *cluster) connect() {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() { c.client.Close() })
+	c.waitEtcd()
+}
+
+// waitEtcd waits until etcd answers.
+func (c *cluster) waitEtcd() {
+	c.t.Helper()
 	eventually(c.t, patience, "etcd answers", func() error {
 		ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
 		defer cancel()

@@ -26,6 +26,9 @@ const scratch = "OVERLAYD_TEST_SCRATCH"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asOverlayd) != "" {
+		if os.Getenv(asGauged) != "" {
+			onSignal(unix.SIGWINCH, gauge)
+		}
 		os.Exit(run(os.Args[1:]))
 	}
 	if v := os.Getenv(asEtcd); v != "" {

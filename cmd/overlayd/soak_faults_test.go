@@ -152,7 +152,7 @@ func (c *cluster) faults() (all []string) {
 	return all
 }
 
-// freeze lets no packet through any more, and waits until those on their way have arrived.
+// freeze lets no packet through any more.
 func (c *cluster) freeze() {
 	c.t.Helper()
 	var s strings.Builder
@@ -161,6 +161,12 @@ func (c *cluster) freeze() {
 	}
 	c.nft(s.String())
 	c.under.Run("tc", "qdisc", "del", "dev", "slow0", "root")
+	c.quiet()
+}
+
+// quiet waits until the packets that are on their way have arrived.
+func (c *cluster) quiet() {
+	c.t.Helper()
 	last, since := uint64(0), time.Now()
 	eventually(c.t, patience, "the daemons have read all", func() error {
 		sum := uint64(0)

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -90,7 +88,7 @@ func soak(t *testing.T, length time.Duration, damage bool) {
 			t.Errorf("%s: resident memory grew by %d kB", h.name, grown)
 		}
 		if soakHosts()[i][1] == modeUserspace {
-			h.checkBooks(damage)
+			h.checkBooks(damage, 0)
 		}
 	}
 }
@@ -99,14 +97,7 @@ func soak(t *testing.T, length time.Duration, damage bool) {
 func (c *cluster) residentMemory() (kb []int) {
 	c.t.Helper()
 	for _, h := range c.hosts {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.daemon.cmd.Process.Pid))
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		n := 0
-		_, rest, _ := strings.Cut(string(b), "VmRSS:")
-		fmt.Sscan(rest, &n)
-		kb = append(kb, n)
+		kb = append(kb, h.daemon.resident())
 	}
 	return kb
 }

@@ -214,6 +214,7 @@ func randomBytes(n int) []byte {
 // what arrives: the loss meter of tests that break something meanwhile.
 type meter struct {
 	sent, received, foreign atomic.Uint64
+	arrived                 arrivals
 	gap                     atomic.Int64 // longest time between two arrivals, ns
 	stop                    chan struct{}
 	wg                      sync.WaitGroup
@@ -281,6 +282,7 @@ func (m *meter) receive(conn net.PacketConn, magic []byte) {
 			continue
 		}
 		m.received.Add(1)
+		m.arrived.add(binary.BigEndian.Uint64(buf[16:]))
 		now := time.Now()
 		m.gap.Store(max(m.gap.Load(), int64(now.Sub(last))))
 		last = now
@@ -297,4 +299,39 @@ func (m *meter) finish() (lost uint64) {
 		c.Close()
 	}
 	return m.sent.Load() - m.received.Load()
+}
+
+// arrivals tells which of a meter's datagrams have arrived. They are numbered from 1.
+type arrivals struct {
+	mu      sync.Mutex
+	seen    []uint64 // a bit for each
+	doubled uint64
+}
+
+func (a *arrivals) add(n uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for uint64(len(a.seen)) <= n/64 {
+		a.seen = append(a.seen, 0)
+	}
+	if a.has(n) {
+		a.doubled++
+	}
+	a.seen[n/64] |= 1 << (n % 64)
+}
+
+func (a *arrivals) has(n uint64) bool {
+	return n/64 < uint64(len(a.seen)) && a.seen[n/64]&(1<<(n%64)) != 0
+}
+
+// missing returns how many of those after the first number, up to the last one, have not arrived.
+func (a *arrivals) missing(after, last uint64) (n uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := after + 1; i <= last; i++ {
+		if !a.has(i) {
+			n++
+		}
+	}
+	return n
 }
