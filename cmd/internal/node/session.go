@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -21,7 +23,7 @@ import (
 
 // Session is one network config on one underlay, with the overlay that carries it and the lease
 // that this node has in it. It ends when either changes in anything but its MTU. Its fields do
-// not change while it runs.
+// not change while it runs, but for those that say what it counted.
 type Session struct {
 	network    *Network
 	config     control.Network
@@ -30,6 +32,10 @@ type Session struct {
 	overlay    *Overlay
 	controller *controller.Controller
 	prober     *probe.Prober // nil: nobody asks the peers
+
+	over  atomic.Bool // it is not the session of the snapshot any more: set once
+	final sync.Once
+	sum   totals // what it counted; final sets it, when it is over
 }
 
 // runSession waits for a usable network config, chooses the underlay, opens the overlay for both

@@ -31,6 +31,9 @@ func (n *Network) publish(s snapshot) {
 	before := n.snapshot.Load()
 	s.at, s.store, s.ended = time.Now(), n.store, before.ended
 	if before.session != s.session {
+		if before.session != nil {
+			before.session.over.Store(true)
+		}
 		s.ended = before.totals()
 	}
 	if s.fault != nil && before.fault != nil && s.fault.Error() == before.fault.Error() {

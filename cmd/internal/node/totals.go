@@ -27,17 +27,40 @@ func (t totals) plus(s *Session) totals {
 		t.control = controller.Stats{}.Plus(t.control) // without what was true of the last session
 		return t
 	}
-	t.sessions++
-	t.control = s.controller.Status().Stats.Plus(t.control)
+	own := s.counted()
+	t.sessions += own.sessions
+	t.control = own.control.Plus(t.control)
+	t.carried = t.carried || own.carried
+	t.counters.Add(own.counters)
+	t.probed = t.probed || own.probed
+	t.probes = t.probes.Plus(own.probes)
+	t.repairs = slices.Clone(t.repairs)
+	for _, r := range own.repairs {
+		t.repaired(r)
+	}
+	return t
+}
+
+// counted returns what a session has counted: the same for everybody when it is over. A reader that began before may
+// have read more than the snapshots that follow have, so that it looks again.
+func (s *Session) counted() totals {
+	now := s.count()
+	if !s.over.Load() {
+		return now
+	}
+	s.final.Do(func() { s.sum = s.count() })
+	return s.sum
+}
+
+// count asks all of a session that counts.
+func (s *Session) count() totals {
+	t := totals{sessions: 1, control: s.controller.Status().Stats}
 	if f := s.overlay.forward; f != nil {
-		t.carried = true
-		t.counters.Add(f.Stats())
+		t.carried, t.counters = true, f.Stats()
 	}
 	if s.prober != nil {
-		t.probed = true
-		t.probes = t.probes.Plus(s.prober.Counts())
+		t.probed, t.probes = true, s.prober.Counts()
 	}
-	t.repairs = slices.Clone(t.repairs)
 	for _, p := range s.overlay.Status() {
 		for _, o := range p.Objects {
 			t.repaired(status.Repairs{Part: p.Name, Kind: o.Kind, Count: o.Repairs, Last: o.LastRepair})

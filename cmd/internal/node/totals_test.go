@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane"
@@ -105,6 +106,20 @@ func TestCountersNeverFall(t *testing.T) {
 	}
 	if again := w.status(); !reflect.DeepEqual(n, again) {
 		t.Errorf("what has ended counts on: %+v, then %+v", n, again)
+	}
+}
+
+// TestLateReaderOfASession: a reader that has the snapshot of a session that has just ended reads no more than those
+// that come after it.
+func TestLateReaderOfASession(t *testing.T) {
+	n := newTestDaemon(true).newNetwork("a")
+	counts := newForwarding(&counting{fakeForward: &fakeForward{}}, fit.Kernel, nil, func() {})
+	n.publish(snapshot{session: &Session{network: n, overlay: &Overlay{forward: counts}, controller: controller.New(controller.Config{})}})
+	late := n.snapshot.Load()
+	n.publishNoSession(nil)
+	read, after := late.totals().counters.TxPackets, n.snapshot.Load().totals().counters.TxPackets
+	if read > after || after == 0 {
+		t.Errorf("the late reader got %d, the next %d", read, after)
 	}
 }
 
