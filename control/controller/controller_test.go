@@ -34,13 +34,13 @@ func TestNoSyncBeforeFirstReset(t *testing.T) {
 		}
 		updates <- control.Update{} // out of contract, and still no reason to withdraw
 		synctest.Wait()
-		if b.plane.syncs != 0 {
-			t.Fatalf("%d Syncs before the first Reset", b.plane.syncs)
+		if b.plane.count() != 0 {
+			t.Fatalf("%d Syncs before the first Reset", b.plane.count())
 		}
 		updates <- control.Update{Reset: true}
 		synctest.Wait()
-		if b.plane.syncs != 1 {
-			t.Errorf("%d Syncs after the first Reset", b.plane.syncs)
+		if b.plane.count() != 1 {
+			t.Errorf("%d Syncs after the first Reset", b.plane.count())
 		}
 	})
 }
@@ -103,8 +103,8 @@ func TestWatchThatEndsEarly(t *testing.T) {
 		b.run(controller.New(b.config(&watchStore{Store: b.memory.Open(t), updates: []chan control.Update{ended}})))
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(b.plane.last.Peers) != 1 {
-			t.Errorf("peers %v", b.plane.last.Peers)
+		if len(b.plane.wanted().Peers) != 1 {
+			t.Errorf("peers %v", b.plane.wanted().Peers)
 		}
 	})
 }
@@ -122,7 +122,7 @@ func TestTwoNodesOfOnePublicIP(t *testing.T) {
 		c := controller.New(cfg)
 		second.run(c)
 		time.Sleep(10 * time.Second)
-		if _, ok := leaseOf(c); ok || second.plane.syncs != 0 {
+		if _, ok := leaseOf(c); ok || second.plane.count() != 0 {
 			t.Fatal("two nodes with one public IP have leases")
 		}
 		if log := strings.Join(second.events.take(), "\n"); strings.Count(log, "level=ERROR") != 1 || !strings.Contains(log, "host-1") {
@@ -236,10 +236,8 @@ func TestFiveThousandLeasesAtStart(t *testing.T) {
 		t.Fatal("not ready")
 	}
 	t.Logf("ready after %v", time.Since(begin))
-	b.plane.mu.Lock()
-	defer b.plane.mu.Unlock()
-	if len(b.plane.last.Peers) != 5000 {
-		t.Errorf("%d peers", len(b.plane.last.Peers))
+	if len(b.plane.wanted().Peers) != 5000 {
+		t.Errorf("%d peers", len(b.plane.wanted().Peers))
 	}
 }
 
@@ -286,8 +284,8 @@ func followOps(t *testing.T, ops []byte) {
 	rib := control.NewRIB(b.config(nil).Network)
 	rib.Apply(<-b.memory.Open(t).Watch(ctx))
 	want, _ := rib.Peers(l)
-	if got := fmt.Sprint(b.plane.last.Peers); got != fmt.Sprint(want) || b.plane.last.Subnets[0] != l.Subnet {
-		t.Errorf("own %v, peers %v\nwant %v, %v", b.plane.last.Subnets, got, l.Subnet, want)
+	if got := fmt.Sprint(b.plane.wanted().Peers); got != fmt.Sprint(want) || b.plane.wanted().Subnets[0] != l.Subnet {
+		t.Errorf("own %v, peers %v\nwant %v, %v", b.plane.wanted().Subnets, got, l.Subnet, want)
 	}
 }
 

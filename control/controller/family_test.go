@@ -162,8 +162,8 @@ func TestSetMTU(t *testing.T) {
 		synctest.Wait()
 		c.SetMTU(1390) // and before there is a lease: what the last run has left stays
 		synctest.Wait()
-		if _, err := os.Stat(b.file); err != nil || b.plane.syncs != 0 {
-			t.Errorf("without a lease yet: %v, %d Syncs", err, b.plane.syncs)
+		if _, err := os.Stat(b.file); err != nil || b.plane.count() != 0 {
+			t.Errorf("without a lease yet: %v, %d Syncs", err, b.plane.count())
 		}
 		b.memory.SetDown(nil)
 		time.Sleep(5 * time.Second)
@@ -171,12 +171,12 @@ func TestSetMTU(t *testing.T) {
 			c.SetMTU(mtu)
 			synctest.Wait()
 			text, _ := os.ReadFile(b.file)
-			if b.plane.last.MTU != mtu || !strings.Contains(string(text), fmt.Sprintf("FLANNEL_MTU=%d\n", mtu)) {
-				t.Errorf("after SetMTU(%d) number %d: told %d, subnet file %q", mtu, syncs, b.plane.last.MTU, text)
+			if b.plane.wanted().MTU != mtu || !strings.Contains(string(text), fmt.Sprintf("FLANNEL_MTU=%d\n", mtu)) {
+				t.Errorf("after SetMTU(%d) number %d: told %d, subnet file %q", mtu, syncs, b.plane.wanted().MTU, text)
 			}
 		}
-		if b.plane.syncs != 3 {
-			t.Errorf("%d Syncs, want one per MTU", b.plane.syncs)
+		if b.plane.count() != 3 {
+			t.Errorf("%d Syncs, want one per MTU", b.plane.count())
 		}
 	})
 }
@@ -199,8 +199,8 @@ func TestSetUnderlay(t *testing.T) {
 			if used := strings.Contains(told, "10.3.2.0/24"); used != (needs == nil) || !strings.Contains(told, "10.3.3.0/24") {
 				t.Errorf("needs %v: told %s", needs, told)
 			}
-			if len(rejected) != len(needs) || len(b.plane.last.Underlay) != len(needs) {
-				t.Errorf("needs %v: rejected %v, the dataplane was told of %v", needs, rejected, b.plane.last.Underlay)
+			if len(rejected) != len(needs) || len(b.plane.wanted().Underlay) != len(needs) {
+				t.Errorf("needs %v: rejected %v, the dataplane was told of %v", needs, rejected, b.plane.wanted().Underlay)
 			}
 		}
 	})

@@ -136,7 +136,7 @@ func otherKey(i int) string { return fmt.Sprintf("10.4.%d.0-24", i) }
 func (b *bench) wantPeers(what string, want int) {
 	b.t.Helper()
 	synctest.Wait()
-	if got := len(b.plane.last.Peers); got != want {
+	if got := len(b.plane.wanted().Peers); got != want {
 		b.t.Errorf("%s: %d peers, want %d", what, got, want)
 	}
 }
@@ -275,7 +275,7 @@ func TestNetworkChangedAndLeaseLost(t *testing.T) {
 		if keys := b.memory.Keys(t); len(keys) != 2 || keys[0] != ownKey || keys[1] != "10.3.9.0-24" {
 			t.Errorf("entries %v, want none of this node", keys)
 		}
-		if w := b.plane.last; len(w.Subnets) != 0 || len(w.Peers) == 0 {
+		if w := b.plane.wanted(); len(w.Subnets) != 0 || len(w.Peers) == 0 {
 			t.Errorf("the dataplane has own %v, peers %v", w.Subnets, w.Peers)
 		}
 		if _, err := os.Stat(b.file); !errors.Is(err, os.ErrNotExist) {
@@ -300,8 +300,8 @@ func TestClonedHostEnds(t *testing.T) {
 		}
 		b.cancel()
 		b.cancel = nil
-		if st := b.ctl.Status(); st.Held || st.LeaseFault.Reason != "cloned" || len(b.plane.last.Subnets) != 0 {
-			t.Errorf("status %+v, the dataplane has %v", st, b.plane.last.Subnets)
+		if st := b.ctl.Status(); st.Held || st.LeaseFault.Reason != "cloned" || len(b.plane.wanted().Subnets) != 0 {
+			t.Errorf("status %+v, the dataplane has %v", st, b.plane.wanted().Subnets)
 		}
 		if _, err := os.Stat(b.file); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("subnet file: %v", err)
@@ -336,8 +336,8 @@ func TestNetworkChangedBeforeFirstLease(t *testing.T) {
 		b.run(controller.New(cfg))
 		b.wantChanged()
 		text, err := os.ReadFile(b.file)
-		if keys := b.memory.Keys(t); len(keys) != 0 || b.plane.syncs != 0 || string(text) != file {
-			t.Errorf("entries %v, %d Syncs, subnet file %q, %v", keys, b.plane.syncs, text, err)
+		if keys := b.memory.Keys(t); len(keys) != 0 || b.plane.count() != 0 || string(text) != file {
+			t.Errorf("entries %v, %d Syncs, subnet file %q, %v", keys, b.plane.count(), text, err)
 		}
 	})
 }

@@ -211,6 +211,20 @@ func (r *recorder) Sync(ctx context.Context, w dataplane.Wanted) error {
 	return errors.Join(errs...)
 }
 
+// wanted returns what the last Sync was told.
+func (r *recorder) wanted() dataplane.Wanted {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
+}
+
+// count returns how many Syncs there were.
+func (r *recorder) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.syncs
+}
+
 // goodLease is the value of a lease of node i.
 func goodLease(i int) []byte {
 	return control.Lease{Subnet: netip.MustParsePrefix("10.3.0.0/24"), PublicIP: publicIP(i), BackendType: "vxlan",
