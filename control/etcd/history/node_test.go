@@ -147,7 +147,8 @@ func (p *process) connect() (err error) {
 	if h.bug.rpc != nil {
 		change = h.bug.rpc(p)
 	}
-	if p.link, err = newLink(path, h.world.conn, change, &h.outage, func(w write) { h.add(p.m.name(), w) }); err != nil {
+	name := p.host.name() // what is under way when the process ends is still noted
+	if p.link, err = newLink(path, h.world.conn, change, &h.outage, func(w write) { h.add(name, w) }); err != nil {
 		return err
 	}
 	p.store, err = etcd.Open(context.Background(), etcd.Config{Endpoints: []string{"unix://" + path}, Prefix: h.prefix,
