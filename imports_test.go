@@ -67,6 +67,7 @@ var siblings = map[string][]string{
 	"cmd/internal/probe":      {"cmd/internal/status"},
 	"cmd/internal/sharedport": {"cmd/internal/handover"},
 	"cmd/internal/handover":   {"cmd/internal/claim", "cmd/internal/nodefile"},
+	"cmd/internal/tap":        {"cmd/internal/admin", "cmd/internal/status", "cmd/internal/stream"},
 	"cmd/internal/statustext": {"cmd/internal/status"},
 	"cmd/internal/leftovers":  {"cmd/internal/admin", "cmd/internal/claim", "cmd/internal/handover", "cmd/internal/nodefile"},
 	"cmd/internal/nodefile":   {"cmd/internal/claim"},
@@ -197,6 +198,8 @@ func TestSmallTests(t *testing.T) {
 	for pkg, never := range map[string][]string{
 		"./cmd/internal/status":    {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
 		"./cmd/internal/probe":     {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
+		"./cmd/internal/stream":    {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/", "net/http"},
+		"./cmd/internal/tap":       {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
 		"./cmd/internal/admin":     {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
 		"./cmd/internal/node":      {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
 		"./cmd/internal/child":     {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},

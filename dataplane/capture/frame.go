@@ -16,7 +16,8 @@ import (
 //
 // Verdict, form and GSO are 0 unless it is a packet. Behind them, by kind:
 //
-//	hello, end   u32 length of the text, text, padding
+//	hello, end,
+//	names        u32 length of the text, text, padding
 //	lost         u64 how many packets the capture has lost so far
 //	packet       the header below, bytes of the packet, padding
 //
@@ -38,8 +39,9 @@ const (
 	frameAlign   = 8
 	// maxPacket is the longest packet, behind a VXLAN and an Ethernet header.
 	maxPacket = 1<<16 - 1 + encap.HeaderLen
-	// MaxFrame is the longest frame of a stream, in bytes.
+	// MaxFrame is the longest frame of a stream, in bytes, and MaxText the longest text in one.
 	MaxFrame = 1 << 17
+	MaxText  = MaxFrame - frameHeader - 4
 
 	flagPartial = 1
 )
@@ -53,6 +55,7 @@ const (
 	IsPacket Kind = 2
 	Lost     Kind = 3
 	End      Kind = 4 // why the stream ends here: text
+	Names    Kind = 5 // text that tells more of packets which come later
 	padding  Kind = 0xff
 )
 
@@ -116,9 +119,9 @@ func putPacket(b []byte, m *Meta, vni uint32, ns int64, whole, n int) {
 // timeOf returns the time of a packet's frame.
 func timeOf(b []byte) int64 { return int64(binary.LittleEndian.Uint64(b[8:])) }
 
-// AppendText appends a frame of kind Hello or End. What does not fit a frame is cut.
+// AppendText appends a frame of kind Hello, Names or End. What does not fit a frame is cut.
 func AppendText(b []byte, k Kind, text string) []byte {
-	text = text[:min(len(text), MaxFrame-frameHeader-4)]
+	text = text[:min(len(text), MaxText)]
 	at, n := len(b), frameLen(frameHeader+4+len(text))
 	b = append(b, make([]byte, n)...)
 	putFrame(b[at:], k)
@@ -134,4 +137,16 @@ func AppendLost(b []byte, n uint64) []byte {
 	putFrame(b[at:], Lost)
 	binary.LittleEndian.PutUint64(b[at+frameHeader:], n)
 	return b
+}
+
+// Limit returns how many packets the frames of b hold, at most n, and b up to the end of the last one of these.
+func Limit(b []byte, n int) (first []byte, packets int) {
+	at := 0
+	for at < len(b) && packets < n {
+		if Kind(b[at+4]) == IsPacket {
+			packets++
+		}
+		at += int(binary.LittleEndian.Uint32(b[at:]))
+	}
+	return b[:at], packets
 }

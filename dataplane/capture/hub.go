@@ -115,6 +115,9 @@ func (h *Hub) Captures() int {
 
 // Close ends all captures, and lets none begin.
 func (h *Hub) Close() {
+	if h == nil {
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true

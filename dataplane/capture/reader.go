@@ -24,7 +24,7 @@ type Frame struct {
 	Kind   Kind
 	Packet Packet
 	Lost   uint64 // packets that the capture has lost so far
-	Text   string // of Hello and End
+	Text   string // of Hello, Names and End
 }
 
 // Reader reads a stream. It trusts nobody: it never holds more than one frame, of MaxFrame bytes at
@@ -52,7 +52,7 @@ func (r *Reader) Next(f *Frame) error {
 		switch f.Kind {
 		case IsPacket:
 			return f.Packet.parse(b)
-		case Hello, End:
+		case Hello, Names, End:
 			f.Text, err = parseText(b)
 			return err
 		case Lost:

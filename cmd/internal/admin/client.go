@@ -26,6 +26,9 @@ var (
 	ErrNoRight  = errors.New("no right to use the admin socket")
 	ErrVersion  = errors.New("the overlayd that runs is of another version")
 	ErrAnswer   = errors.New("the answer of the admin socket cannot be used")
+	ErrRequest  = errors.New("the daemon refuses the request")
+	ErrForRoot  = errors.New("only root may do this")
+	ErrNotNow   = errors.New("the daemon cannot do this")
 )
 
 const (
@@ -166,7 +169,11 @@ func (c *Client) refusal(answer *http.Response) error {
 	case http.StatusNotFound:
 		return fmt.Errorf("%w: the one at %s does not know %s", ErrVersion, c.path, answer.Request.URL.Path)
 	case http.StatusForbidden:
-		return fmt.Errorf("%w: %s", ErrNoRight, said)
+		return fmt.Errorf("%w: %s", ErrForRoot, said)
+	case http.StatusBadRequest:
+		return fmt.Errorf("%w: %s", ErrRequest, said)
+	case http.StatusConflict, http.StatusServiceUnavailable:
+		return fmt.Errorf("%w: %s", ErrNotNow, said)
 	}
 	return fmt.Errorf("%w: %s: %s", ErrAnswer, answer.Status, said)
 }

@@ -27,6 +27,7 @@ func (d *Daemon) serveAdmin(ctx context.Context, takePlace bool) {
 
 // stopAdmin closes the admin socket if it is open. A daemon that takes the place of this one has its own there already.
 func (d *Daemon) stopAdmin(ctx context.Context) {
+	d.cfg.Captures.Close() // their clients are told, and keep no connection open
 	if s := d.admin.Swap(nil); s != nil {
 		s.Stop(context.Cause(ctx) == errReplaced)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/handover"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/capture"
 	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 	"github.com/overlayd/overlayd/dataplane/userspace"
@@ -36,6 +37,7 @@ type Config struct {
 
 	Endpoints []Endpoint
 	Admin     AdminConfig
+	Captures  *capture.Hub // of the packets of the userspace dataplane, closed by Run; nil: none can be captured
 	// Notify tells the service manager a state of sd_notify(3); nil: no service manager.
 	Notify func(state string)
 	// Fix says what to do about an error that is going to be logged; nil, or empty: nothing.

@@ -224,6 +224,7 @@ func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
 		AnyPeerFrom: n.cfg.AnyPeerFrom,
 		LogAttrs:    n.attrs,
 		Deaf:        n.cfg.Deaf,
+		Captures:    n.cfg.Captures,
 	}
 	config.Inherited, config.Unfit = n.takeInherited(config.VNI)
 	giveBack, open := func() {}, userspace.Open
