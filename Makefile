@@ -52,8 +52,8 @@ SEED ?= 0
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## Build bin/overlayd, static
-	$(GO) build -ldflags '$(LDFLAGS)' -o bin/overlayd ./cmd/overlayd
+build: ## Build bin/overlayd and bin/overlayd-capture, static
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/overlayd ./cmd/overlayd-capture
 
 demo: build ## Three hosts on this machine reach each other; as root, about half a minute
 	bin/overlayd demo

@@ -1,21 +1,24 @@
 package main
 
 import (
-	"log/slog"
 	"net/http"
 	"slices"
 
 	"github.com/overlayd/overlayd/cmd/internal/admin"
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/cmd/internal/stream"
+	"github.com/overlayd/overlayd/cmd/internal/tap"
 )
 
 // adminRoutes lists what a daemon answers at its admin socket. One more endpoint is one more line.
-func adminRoutes(d *node.Daemon, p status.Process, level *slog.LevelVar, log *slog.Logger) []admin.Route {
+func adminRoutes(d *node.Daemon, c *node.Config, p status.Process) []admin.Route {
+	captures := tap.Server{Hub: c.Captures, Hello: stream.Hello{Host: p.Host, Version: p.Version}, Networks: d.Status, Log: c.Log}
 	return slices.Concat([]admin.Route{
 		{Pattern: "GET /v1/status", Handler: admin.JSON(func(*http.Request) any { return reportOf(d, p) })},
 		{Pattern: "GET /v1/peers", Handler: admin.JSON(func(r *http.Request) any { return status.FindPeers(d.Status(), r.FormValue("peer")) })},
-	}, admin.LogLevelRoutes(level, log), admin.ProfileRoutes())
+		captures.Route(),
+	}, admin.LogLevelRoutes(c.LogLevel, c.Log), admin.ProfileRoutes())
 }
 
 // reportOf returns how a daemon is, as it tells others.

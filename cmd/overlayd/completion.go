@@ -47,7 +47,7 @@ func completeValues(cmd *cobra.Command) {
 			return
 		}
 		complete := func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-			return slices.DeleteFunc(slices.Clone(c(cmd)), func(v string) bool { return !strings.HasPrefix(v, begun) }), cobra.ShellCompDirectiveNoFileComp
+			return beginning(c(cmd), begun), cobra.ShellCompDirectiveNoFileComp
 		}
 		_ = cmd.RegisterFlagCompletionFunc(f.Name, complete) // the flag is there, and this is its only function
 	})
@@ -63,6 +63,19 @@ func interfaceNames(*cobra.Command) (names []string) {
 		names = append(names, i.Name)
 	}
 	return names
+}
+
+// completePeer offers the peers as an argument.
+func completePeer(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return beginning(peerNames(cmd), begun), cobra.ShellCompDirectiveNoFileComp
+}
+
+// beginning returns the values that begin so.
+func beginning(values []string, begun string) []string {
+	return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return !strings.HasPrefix(v, begun) })
 }
 
 // completionTimeout bounds how long a shell waits for the daemon.

@@ -20,6 +20,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control/etcd/embedded"
+	"github.com/overlayd/overlayd/dataplane/capture"
 )
 
 // runDaemon runs the daemon until ctx ends, SIGUSR1 has drained it or SIGUSR2 has handed it over to
@@ -44,8 +45,9 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 	c.Endpoints = endpoints(&o.Process)
 	c.Keeper, c.Left = handover.OpenKeeper(c.Log)
 	c.Notify = func(state string) { sd.SdNotify(false, state) }
+	c.Captures = new(capture.Hub)
 	process := status.Process{Host: c.Hostname, Version: version, PID: os.Getpid(), Start: time.Now()}
-	c.Admin.Routes = func(d *node.Daemon) []admin.Route { return adminRoutes(d, process, c.LogLevel, c.Log) }
+	c.Admin.Routes = func(d *node.Daemon) []admin.Route { return adminRoutes(d, &c, process) }
 	d := node.New(c)
 	defer onSignal(unix.SIGHUP, (&reloader{c, d, o, f}).reload)()
 	defer onSignal(unix.SIGUSR1, func() {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/admin"
 	"github.com/overlayd/overlayd/cmd/internal/flags"
+	"github.com/overlayd/overlayd/cmd/internal/tap"
 	"github.com/overlayd/overlayd/control"
 )
 
@@ -55,12 +56,12 @@ func run(args []string) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errUnwell): // it was said
+	case errors.Is(err, errUnwell), errors.Is(err, tap.ErrSaid): // it was said
 		return exitFailure
 	}
 	complain(cmd, args, err)
 	switch {
-	case errors.As(err, new(usageError)), errors.Is(err, control.ErrCloned): // then the node file is wrong
+	case errors.As(err, new(usageError)), errors.Is(err, admin.ErrRequest), errors.Is(err, control.ErrCloned): // then the node file is wrong
 		return exitUsage
 	case errors.Is(err, admin.ErrNoDaemon):
 		return exitNoDaemon

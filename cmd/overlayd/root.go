@@ -32,6 +32,8 @@ const examples = `  # The first host, with an etcd of its own that others join:
   overlayd demo
   # How this host's daemon is, and what to do about it:
   overlayd status
+  # Which packets it drops, and why:
+  overlayd trace --drops
   # Complete commands, flags and their values:
   source <(overlayd completion bash)`
 
@@ -61,7 +63,7 @@ func newRootCommand() *cobra.Command {
 	o.Register(root.Flags())
 	root.Flags().BoolVar(&o.Process.Version, "version", false, "print the version to standard error and exit")
 	root.SetUsageFunc(usage)
-	root.AddCommand(newVersionCommand(), newStatusCommand(), newDrainCommand(), newCleanupCommand(), newCheckCommand(), newLeaseCommand(), newDemoCommand(), newEtcdCommand())
+	root.AddCommand(newVersionCommand(), newStatusCommand(), newCaptureCommand(), newTraceCommand(), newDrainCommand(), newCleanupCommand(), newCheckCommand(), newLeaseCommand(), newDemoCommand(), newEtcdCommand())
 	completeValues(root)
 	return root
 }
