@@ -71,9 +71,14 @@ test-long: $(FLANNELD) $(ETCD) ## Soak, chaos, fuzzing: what LONG=15m draws by a
 flanneld: $(FLANNELD) # what the targets below need, built once
 kube-apiserver: $(KUBE_APISERVER)
 
-test-kube: $(KUBE_APISERVER) ## Tests with a real kube-apiserver, which the first run builds in five minutes
-	$(call need,$(TEST_TOOLS))
+test-kube: test-kube-store test-kube-daemon ## Tests with a real kube-apiserver, which the first run builds in five minutes
+
+.PHONY: test-kube-store test-kube-daemon
+test-kube-store: $(KUBE_APISERVER)
 	OVERLAYD_KUBE_APISERVER=$< $(GO) test -vet=off -tags $(TAGS) -shuffle=on -timeout 20m ./control/kube
+
+test-kube-daemon: $(KUBE_APISERVER)
+	$(call need,$(TEST_TOOLS))
 	OVERLAYD_KUBE_APISERVER=$< $(GO) test -vet=off -tags $(TAGS) -shuffle=on -timeout 20m -run '^TestKube' -skip '$(WITH_BOTH)' ./cmd/overlayd
 
 $(KUBE_APISERVER):
@@ -95,7 +100,7 @@ test-flannel: $(FLANNELD) ## Tests with a real flanneld, which the first run bui
 
 test-swap: $(FLANNELD) $(KUBE_APISERVER) ## Nodes that change between flanneld and both dataplanes in place (test-flannel: with etcd)
 	$(call need,$(TEST_TOOLS))
-	OVERLAYD_FLANNELD=$(FLANNELD) OVERLAYD_KUBE_APISERVER=$(KUBE_APISERVER) $(GO) test -vet=off -tags $(TAGS) -v -timeout 20m -run '$(WITH_BOTH)' ./cmd/overlayd
+	OVERLAYD_FLANNELD=$(FLANNELD) OVERLAYD_KUBE_APISERVER=$(KUBE_APISERVER) $(GO) test -vet=off -tags $(TAGS) -v -parallel 2 -timeout 20m -run '$(WITH_BOTH)' ./cmd/overlayd
 
 $(FLANNELD): # its udp backend needs cgo, and nothing else: with these tags the standard library is built as without
 	$(call need,gcc:gcc gcc:libc6-dev)

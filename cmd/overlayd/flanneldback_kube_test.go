@@ -13,6 +13,7 @@ import (
 
 // TestKubeFlanneldAndBack is TestFlanneldAndBack with leases that are annotations of Nodes. The Node, too, is as before.
 func TestKubeFlanneldAndBack(t *testing.T) {
+	alone(t)
 	for _, c := range []struct {
 		name, mode, config string
 		under              []string
@@ -23,7 +24,7 @@ func TestKubeFlanneldAndBack(t *testing.T) {
 		{"userspace", modeUserspace, testNetwork, []string{under4}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			alone(t)
+			t.Parallel()
 			k := newKubeClusterOn(t, c.under, 3, c.config)
 			k.dualNodes(len(c.under))
 			overlayd := func(h *host) { k.up(slices.Index(k.hosts, h), "--dataplane", c.mode, "--ip-masq") }

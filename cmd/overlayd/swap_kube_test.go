@@ -12,6 +12,7 @@ import (
 
 // TestKubeSwapMatrix is TestFlanneldSwapMatrix with leases that are annotations of Nodes.
 func TestKubeSwapMatrix(t *testing.T) {
+	alone(t)
 	for _, m := range []struct {
 		name, config string
 		under        []string
@@ -20,7 +21,7 @@ func TestKubeSwapMatrix(t *testing.T) {
 		{"dual", dualNetwork, []string{under4, under6}},
 	} {
 		t.Run("kube/"+m.name, func(t *testing.T) {
-			alone(t)
+			t.Parallel()
 			k := newKubeClusterOn(t, m.under, 3, m.config)
 			k.dualNodes(len(m.under))
 			s := &swaps{t: t, host: k.hosts[0]}
