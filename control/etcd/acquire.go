@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -136,7 +137,7 @@ func (a *acquisition) yield(ctx context.Context, l control.Lease) error {
 	if !l.Subnet.IsValid() || !l.IPv6Subnet.IsValid() {
 		return nil
 	}
-	older, err := a.rivals(ctx, l, taken)
+	older, err := a.standing(ctx, l, l.CreateRevision, taken)
 	if err != nil || len(older) == 0 {
 		return err
 	}
@@ -146,16 +147,21 @@ func (a *acquisition) yield(ctx context.Context, l control.Lease) error {
 }
 
 // cede is yield for the entry of an earlier run, which may have ended before it could: it was
-// killed, or etcd did not answer. Pods have used it since, and so only a lease makes it cede.
+// killed, or etcd did not answer. Pods have used it since, and so only a lease makes it cede. An entry that the
+// node does not remember cedes to a younger one, too: a restore of etcd may have brought it back.
 func (a *acquisition) cede(ctx context.Context, l control.Lease) error {
 	if !l.Subnet.IsValid() || !l.IPv6Subnet.IsValid() || l.Handle == 0 {
 		return nil
 	}
-	older, err := a.rivals(ctx, l, held)
-	if err != nil || len(older) == 0 {
+	created := int64(math.MaxInt64)
+	if a.hadBefore(l.Subnet) || a.hadBefore(l.IPv6Subnet) {
+		created = l.CreateRevision
+	}
+	rivals, err := a.standing(ctx, l, created, held)
+	if err != nil || len(rivals) == 0 {
 		return err
 	}
-	a.log.WarnContext(ctx, "own lease yields to an older one that overlaps it", "subnet", l.CIDRs(), "older", a.keys.CIDRs(older))
+	a.log.WarnContext(ctx, "own lease yields to one that overlaps it", "subnet", l.CIDRs(), "other", a.keys.CIDRs(rivals))
 	return a.discard(ctx, l)
 }
 

@@ -345,7 +345,7 @@ func TestAcquireCedes(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t)
-			c.SetConfig(t, []byte(`{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48"}`))
+			c.SetConfig(t, []byte(dualConfig))
 			n, vteps := node(1)
 			l := control.Lease{PublicIP: n.PublicIP, BackendType: "vxlan", Backend: control.VTEPData{VNI: 1, MAC: vteps[0].MAC}}
 			tt.first(c, control.Lease{PublicIP: netip.MustParseAddr("192.0.0.9"), BackendType: "vxlan", Backend: control.VTEPData{VNI: 1, MAC: encap.MAC{2, 9}}})
@@ -369,7 +369,7 @@ func TestAcquireCedesToOneOfTheSameAge(t *testing.T) {
 	keys := []string{"10.5.5.0-24&fd10:6:0:5::-64", "10.5.5.0-24&fd10:6:0:6::-64"}
 	for cedes := range keys {
 		c := newCluster(t)
-		c.SetConfig(t, []byte(`{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48"}`))
+		c.SetConfig(t, []byte(dualConfig))
 		var puts []clientv3.Op
 		for i, key := range keys {
 			n, vteps := node(i)
@@ -390,11 +390,77 @@ func TestAcquireCedesToOneOfTheSameAge(t *testing.T) {
 	}
 }
 
+// TestAcquireWhileEtcdIsRestored: while an acquisition looks for older entries that overlap its own, all entries are put back
+// from a backup, and with them one that had gone when it was written.
+func TestAcquireWhileEtcdIsRestored(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.SetConfig(t, []byte(dualConfig))
+	var key string
+	c.proxy.setTrap(prefix+"/subnets/10.5.", func(p *pair, request []byte) {
+		c.proxy.setTrap(prefix+"/subnets/", func(p *pair, request []byte) {
+			key = c.putBackBeside(t, 9)
+			p.server.Write(request)
+		})
+		p.server.Write(request)
+		eventually(t, "the entry", func() bool { return len(c.Keys(t)) == 1 })
+	})
+	if l := acquire(t, c.open(t), 1); key == "" || overlapsIn4(l.Key(), key) {
+		t.Errorf("acquired %s, which %s overlaps", l.Key(), key)
+	}
+}
+
+// TestRenewAfterRestore: all entries were put back from a backup, and with them one that overlaps an own one.
+func TestRenewAfterRestore(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.SetConfig(t, []byte(dualConfig))
+	s := c.open(t)
+	l := acquire(t, s, 1)
+	key := c.putBackBeside(t, 9)
+	if now, err := s.Renew(t.Context(), l); !errors.Is(err, control.ErrLost) {
+		t.Errorf("renewed %s (%v), which %s overlaps", now.Key(), err, key)
+	}
+	if again := acquire(t, s, 1); overlapsIn4(again.Key(), key) {
+		t.Errorf("then acquired %s", again.Key())
+	}
+}
+
+// dualConfig is a network of both families.
+const dualConfig = `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48"}`
+
+// putBackBeside writes the only entry there is again, in one transaction with one of node i that has the same IPv4 subnet,
+// and returns the key of that.
+func (c *cluster) putBackBeside(t *testing.T, i int) (key string) {
+	t.Helper()
+	own := c.Keys(t)[0]
+	e := c.entry(t, own)
+	v4, _, _ := strings.Cut(own, "&")
+	key = v4 + "&fd10:6:0:ffff::-64"
+	n, vteps := node(i)
+	other := control.Lease{PublicIP: n.PublicIP, BackendType: "vxlan", Backend: control.VTEPData{VNI: 1, MAC: vteps[0].MAC}}
+	grant, err := c.client.Grant(t.Context(), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := prefix + "/subnets/"
+	c.do(t, clientv3.OpDelete(name+own))
+	c.do(t, clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut(name+own, e.value, clientv3.WithLease(clientv3.LeaseID(e.lease))),
+		clientv3.OpPut(name+key, string(other.Value()), clientv3.WithLease(grant.ID))}, nil))
+	return key
+}
+
+// overlapsIn4 reports whether two keys have the same IPv4 subnet.
+func overlapsIn4(a, b string) bool {
+	v4, _, _ := strings.Cut(a, "&")
+	return strings.HasPrefix(b, v4+"&")
+}
+
 // TestAcquireOutlastsTheLease: etcd answers whether another entry overlaps the new one only after that has expired.
 func TestAcquireOutlastsTheLease(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.SetConfig(t, []byte(`{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48"}`))
+	c.SetConfig(t, []byte(dualConfig))
 	c.cfg.LeaseTTL = time.Second
 	c.proxy.setTrap(prefix+"/subnets/10.5.", func(p *pair, request []byte) {
 		c.proxy.setTrap(prefix+"/subnets/", func(p *pair, request []byte) {

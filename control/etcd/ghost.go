@@ -127,6 +127,13 @@ func (s *Store) noteWentBack(revision int64) {
 	s.wentBack = revision
 }
 
+// hasGoneBack reports whether the watch saw that since the store last said what is this node's.
+func (s *Store) hasGoneBack() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wentBack != 0
+}
+
 // younger returns the entry of entry's node that has been written after it, or none.
 func (s *Store) younger(ctx context.Context, entry control.Lease) (other control.Lease, err error) {
 	_, err = s.list(ctx, func(kvs []*mvccpb.KeyValue) {

@@ -166,14 +166,28 @@ func claimed(n control.Network, key string, kv *mvccpb.KeyValue) []netip.Prefix 
 	return held(n, key, kv)
 }
 
-// rivals returns the other entries that take a part of l's subnets and are not younger than
-// l. An l without a CreateRevision is younger than all. As old as l is what was written with it, as when
-// everything was put back in one transaction.
-func (s *Store) rivals(ctx context.Context, l control.Lease, takes takes) (rivals []*mvccpb.KeyValue, err error) {
+// standing returns the rivals of l while that stands in etcd as it says. errRace: it does not, and so its revisions tell
+// nothing beside those of others.
+func (s *Store) standing(ctx context.Context, l control.Lease, created int64, takes takes) (rivals []*mvccpb.KeyValue, err error) {
+	rivals, stands, err := s.rivals(ctx, l, created, takes)
+	if err == nil && stands != l.ModRevision {
+		return nil, errRace
+	}
+	return rivals, err
+}
+
+// rivals returns the other entries that take a part of l's subnets and were created at a revision or before, and the
+// revision at which l's own entry stands; 0: there is none. As old as l is what was written with it, as when everything
+// was put back in one transaction.
+func (s *Store) rivals(ctx context.Context, l control.Lease, created int64, takes takes) (rivals []*mvccpb.KeyValue, stands int64, err error) {
 	var candidates []*mvccpb.KeyValue
 	_, err = s.list(ctx, func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {
-			if l.CreateRevision != 0 && (kv.CreateRevision > l.CreateRevision || s.keys.Name(kv.Key) == l.Key()) {
+			if s.keys.Name(kv.Key) == l.Key() {
+				stands = kv.ModRevision
+				continue
+			}
+			if kv.CreateRevision > created {
 				continue
 			}
 			if v4, v6, err := control.ParseKey(s.keys.Name(kv.Key)); err == nil && overlap(l, v4, v6) {
@@ -182,15 +196,15 @@ func (s *Store) rivals(ctx context.Context, l control.Lease, takes takes) (rival
 		}
 	})
 	if err != nil || len(candidates) == 0 {
-		return nil, err
+		return nil, stands, err
 	}
 	n, err := s.Network(ctx) // without it nobody can say what an entry takes
 	if err != nil {
-		return nil, err
+		return nil, stands, err
 	}
 	return slices.DeleteFunc(candidates, func(kv *mvccpb.KeyValue) bool {
 		return !overlap(l, takes(n, s.keys.Name(kv.Key), kv)...)
-	}), nil
+	}), stands, nil
 }
 
 // overlap reports whether one of others overlaps a subnet of l.

@@ -1,9 +1,11 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -93,7 +95,8 @@ func wanted(n control.Network) string {
 
 // refuseOverlap says which other entry takes a part of l, and is older if l is written.
 func (s *Store) refuseOverlap(ctx context.Context, l control.Lease) error {
-	rivals, err := s.rivals(ctx, l, taken)
+	created := cmp.Or(l.CreateRevision, math.MaxInt64)
+	rivals, _, err := s.rivals(ctx, l, created, taken)
 	for _, subnets := range s.keys.CIDRs(rivals) {
 		if subnets != l.CIDRs() {
 			return fmt.Errorf("%s overlaps %s, which is taken", l.CIDRs(), subnets)

@@ -51,7 +51,28 @@ func (s *Store) logRestored(ctx context.Context) func(control.Lease, error) (con
 // clear is nil if no other entry holds a part of l, whose own entry gives it no right, or once those that do, of
 // former holders, are deleted.
 func (s *Store) clear(ctx context.Context, l control.Lease) error {
-	rivals, err := s.rivalsBefore(ctx, l, math.MaxInt64)
+	rivals, _, err := s.rivals(ctx, l, math.MaxInt64, claimed)
+	if err != nil {
+		return err
+	}
+	return s.evictAll(ctx, l, rivals)
+}
+
+// confirm is clear for a lease whose entry stands, after a restore of etcd gave it another revision or went back: other
+// entries may be back with it that hold a part of it.
+func (s *Store) confirm(ctx context.Context, l control.Lease) error {
+	if !l.Subnet.IsValid() || !l.IPv6Subnet.IsValid() || l.Handle == 0 {
+		return nil // one subnet is held by its key
+	}
+	rivals, err := s.standing(ctx, l, l.CreateRevision, claimed)
+	if err != nil {
+		return err
+	}
+	return s.evictAll(ctx, l, rivals)
+}
+
+// evictAll deletes the entries of former holders. control.ErrLost: one of rivals is not of such.
+func (s *Store) evictAll(ctx context.Context, l control.Lease, rivals []*mvccpb.KeyValue) error {
 	for _, kv := range rivals {
 		entry, _ := s.keys.Parse(kv) // one that cannot be read holds it, too
 		if !isGhost(kv, l) {
@@ -61,13 +82,7 @@ func (s *Store) clear(ctx context.Context, l control.Lease) error {
 			return err
 		}
 	}
-	return err
-}
-
-// rivalsBefore returns the other entries that hold a part of l and are older than a revision.
-func (s *Store) rivalsBefore(ctx context.Context, l control.Lease, revision int64) ([]*mvccpb.KeyValue, error) {
-	l.CreateRevision = revision
-	return s.rivals(ctx, l, claimed)
+	return nil
 }
 
 // restore writes the entry over the revision l.ModRevision of it, under its etcd
@@ -103,7 +118,7 @@ func (s *Store) recheck(ctx context.Context, l control.Lease) error {
 	if !l.Subnet.IsValid() || !l.IPv6Subnet.IsValid() || l.Handle == 0 {
 		return nil
 	}
-	rivals, err := s.rivalsBefore(ctx, l, l.ModRevision)
+	rivals, err := s.standing(ctx, l, l.ModRevision, claimed)
 	if err != nil || len(rivals) == 0 {
 		return err
 	}

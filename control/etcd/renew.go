@@ -71,18 +71,12 @@ func (s *Store) renew(ctx context.Context, r *nodeRecord, l control.Lease) (cont
 	}
 	state, entry := s.judge(kv, l, r != nil)
 	switch state {
-	case stateOwn:
-		if alive {
-			l.CreateRevision, l.ModRevision, l.Expires = kv.CreateRevision, kv.ModRevision, expires
-			return l, nil
+	case stateOwn, stateOutdated:
+		if !alive {
+			return control.Lease{}, errRace // it expired between the two calls
 		}
-		return control.Lease{}, errRace // it expired between the two calls
-	case stateOutdated:
-		if alive {
-			l.Expires = expires
-			return s.write(ctx, r, l)
-		}
-		return control.Lease{}, errRace
+		l.Expires = expires
+		return s.goesOn(ctx, r, l, kv, state)
 	case stateReserved:
 		return s.reserve(ctx, r, l, entry)
 	case stateRelated:
@@ -104,6 +98,21 @@ func (s *Store) renew(ctx context.Context, r *nodeRecord, l control.Lease) (cont
 	}
 	l, err = s.takeBack(ctx, r, l, entry, alive)
 	return l, gone(err)
+}
+
+// goesOn returns l, whose entry stands, with its revisions, and makes the entry say what it should.
+func (s *Store) goesOn(ctx context.Context, r *nodeRecord, l control.Lease, kv *mvccpb.KeyValue, state entryState) (control.Lease, error) {
+	restored := kv.ModRevision != l.ModRevision || s.hasGoneBack()
+	l.CreateRevision, l.ModRevision = kv.CreateRevision, kv.ModRevision
+	if restored {
+		if err := s.confirm(ctx, l); err != nil {
+			return control.Lease{}, err
+		}
+	}
+	if state == stateOutdated {
+		return s.write(ctx, r, l)
+	}
+	return l, nil
 }
 
 // gone is the error of an entry that does not stand in etcd: control.ErrGone if etcd refused to write it.
