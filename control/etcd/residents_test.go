@@ -56,9 +56,11 @@ func (f *faulty) join(previous ...netip.Prefix) *resident {
 		s.Close()
 	}
 	f.t.Cleanup(r.end)
-	eventually(f.t, "a lease", func() bool { return len(r.plane.all()) > 0 })
-	l, _ := leaseOf(r.ctl)
-	r.subnet = l.Subnet
+	eventually(f.t, "a lease", func() bool {
+		l, held := leaseOf(r.ctl) // after the dataplane was told: the status follows
+		r.subnet = l.Subnet
+		return held && len(r.plane.all()) > 0
+	})
 	return r
 }
 
