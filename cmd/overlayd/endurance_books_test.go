@@ -135,13 +135,13 @@ func (l *ledger) enter(when string, from, to marks, may limit) (wrong []string) 
 	return wrong
 }
 
-// end ends all flows. They have ended when wait returns.
-func (fs flows) end() (wait func()) {
+// end ends all flows, and waits for what is on its way.
+func (fs flows) end() {
 	var ended sync.WaitGroup
 	for _, f := range fs {
 		ended.Go(func() { f.finish() })
 	}
-	return ended.Wait
+	ended.Wait()
 }
 
 // totals returns how much was sent, lost, and received twice.

@@ -200,13 +200,23 @@ func (e *endurance) finish() {
 			e.t.Errorf("%s is not as it was:\n%s", m.name, strings.Join(d, "\n"))
 		}
 	}
-	wait := e.books.end()
-	e.quiet()
-	wait()
+	e.books.end()
+	e.silence()
 	sent, lost, doubled := e.books.totals()
 	e.t.Logf("%d faults: %s", len(e.faults), strings.Join(e.faults, "; "))
 	e.t.Logf("%d datagrams sent, %d lost: %v, %d received twice", sent, lost, e.books.costs(), doubled)
 	e.close()
+}
+
+// silence lets no daemon hear of the others any more, so that no probe is on its way when one ends.
+func (e *endurance) silence() {
+	var s strings.Builder
+	s.WriteString("table netdev silence {\n")
+	for i := range e.hosts {
+		fmt.Fprintf(&s, "chain port%d { type filter hook ingress device port%[1]d priority 0; udp dport 8472 drop; }\n", i)
+	}
+	e.nft(s.String() + "}\n")
+	e.quiet()
 }
 
 // checkReadings waits until the daemons that never ended are as they should be.
