@@ -39,15 +39,19 @@ FLANNELD         := $(PEERS)/flanneld-v$(FLANNELD_VERSION)/flanneld
 # Debian's etcd, unpacked and not installed.
 ETCD := $(PEERS)/etcd-debian/usr/bin/etcd
 
+# Debian's programs that read what overlayd writes, likewise, with the libraries that they need.
+TOOLS := $(PEERS)/tools-debian
+TOOL_PACKAGES := tshark tcpdump
+
 # All tests that need a program which is not this module's: one build serves every target with -tags. `make lint` vets.
-TAGS      := kube,flannel,oldetcd,upgrade
+TAGS      := kube,flannel,oldetcd,upgrade,tools
 WITH_BOTH := ^TestKube(SwapMatrix|FlanneldAndBack)$$
 
 # What make test-long may take, or all. SEED=<n> repeats a run.
 LONG ?= 15m
 SEED ?= 0
 
-.PHONY: help build test test-long test-kube test-etcd test-flannel test-swap race fuzz bench demo lint clean
+.PHONY: help build test test-long test-kube test-etcd test-flannel test-swap test-tools race fuzz bench demo lint clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,6 +112,17 @@ $(FLANNELD): # its udp backend needs cgo, and nothing else: with these tags the 
 	cd bench/peers/flanneld && CGO_ENABLED=1 $(GO) build -buildvcs=false -tags netgo,osusergo \
 		-ldflags '-s -w -X github.com/flannel-io/flannel/pkg/version.Version=v$(FLANNELD_VERSION)' \
 		-o $@.part github.com/flannel-io/flannel && mv $@.part $@
+
+test-tools: $(TOOLS) ## Tests with Debian's tshark and tcpdump, which read what overlayd writes
+	$(call need,$(TEST_TOOLS))
+	PATH="$(TOOLS)/usr/bin:$$PATH" LD_LIBRARY_PATH=$(TOOLS)/usr/lib/$(shell uname -m)-linux-gnu \
+		$(GO) test -vet=off -tags $(TAGS) -timeout 10m -run '^TestTools' ./cmd/overlayd
+
+$(TOOLS):
+	rm -rf $@.part && mkdir -p $@.part/partial && apt-get update -qq
+	apt-get install -qq -y --no-install-recommends --reinstall --download-only -o Dir::Cache::archives=$@.part $(TOOL_PACKAGES)
+	cd $@.part && for p in *.deb; do dpkg -x $$p . && rm $$p; done
+	mv $@.part $@
 
 race: ## All tests with the race detector
 	$(call need,$(TEST_TOOLS) gcc:gcc gcc:libc6-dev)

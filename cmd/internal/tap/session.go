@@ -41,9 +41,6 @@ type session struct {
 
 // run writes until ctx ends or the capture does. It returns why it ends, nil if the client wants no more.
 func (s *session) run(ctx context.Context, hello stream.Hello) error {
-	if err := s.control.SetReadDeadline(time.Time{}); err != nil { // the server's is for the request
-		return err
-	}
 	s.buf = hello.Append(nil)
 	tick := time.NewTicker(pollPeriod)
 	defer tick.Stop()
