@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -234,6 +235,28 @@ func TestErrors(t *testing.T) {
 		if err := run(bytes.NewReader(b), full, os.Stderr, text); err == nil || err.Error() != "write /dev/full: no space left on device" {
 			t.Errorf("a full disk: %v", err)
 		}
+	}
+}
+
+// TestHostilePacket: an sFlow packet that claims 16 Gi samples takes no memory for them, as it would if gopacket read all
+// that it can.
+func TestHostilePacket(t *testing.T) {
+	flow := make([]byte, 100)
+	copy(flow, []byte{0, 0, 0, 5, 0, 0, 0, 1, 10, 0, 0, 1})
+	for i := 24; i < len(flow); i++ {
+		flow[i] = 0xff
+	}
+	b := vxlan(t, 1, layers.EthernetTypeIPv4, ip4(layers.IPProtocolUDP), &layers.UDP{SrcPort: 6343, DstPort: 6343}, gopacket.Payload(flow))
+	p := stream.Packet{Packet: &capture.Packet{Meta: capture.Meta{Form: capture.Arrival}, VNI: 1, Length: len(b), Data: b}, Verdict: "rx"}
+	tr := newTrace(io.Discard)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if err := tr.Packet(&p); err != nil || !strings.Contains(string(tr.line), "udp len 100") {
+		t.Errorf("%s, %v", tr.line, err)
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
+		t.Errorf("%d bytes were allocated", n)
 	}
 }
 

@@ -132,6 +132,9 @@ func TestCapture(t *testing.T) {
 		return nil
 	})
 
+	if p := c.overlayd("__complete", "trace", "--subnet-file", c.subnetFile, ""); p.wait(patience) != 0 || !strings.Contains(p.text(), peer.gateway().Masked().String()+"\n") {
+		t.Errorf("completion:\n%s", p.text())
+	}
 	last := c.begin("trace")
 	c.daemon.stop(unix.SIGTERM)
 	if code := last.wait(patience); code != exitFailure || !strings.Contains(last.text(), "the daemon is about to end") {
