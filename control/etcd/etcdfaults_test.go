@@ -1,13 +1,14 @@
 package etcd_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"testing"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/overlayd/overlayd/control/etcd/etcdtest"
 )
 
 // faultLasts is how long a fault lasts that lasts. OVERLAYD_FAULT is another time, such as 60s.
@@ -37,13 +38,13 @@ type etcdFault struct {
 
 func etcdFaults(path string) []etcdFault {
 	return []etcdFault{
-		{name: "restart", do: func(f *faulty) { f.restart(f.t) }},
+		{name: "restart", do: func(f *faulty) { f.Restart(f.t) }},
 		{name: "wipe", do: (*faulty).wiped},
 		{name: "older snapshot", soon: 12 * time.Second, do: (*faulty).restored}, // 11 s show whether a former holder lives
 		{name: "no space", expires: true, do: func(f *faulty) {
-			f.alarm(f.t, pb.AlarmRequest_ACTIVATE)
+			etcdtest.Alarm(f.t, f.client, pb.AlarmRequest_ACTIVATE)
 			f.lasts()
-			f.alarm(f.t, pb.AlarmRequest_DEACTIVATE)
+			etcdtest.Alarm(f.t, f.client, pb.AlarmRequest_DEACTIVATE)
 		}},
 		// From 3.7 on etcd keeps no lease alive for a user who may not write.
 		{name: "no right to write", auth: true, expires: path != "", do: func(f *faulty) {
@@ -111,8 +112,7 @@ func newFaulty(t *testing.T, path string, fault etcdFault, auth bool) *faulty {
 func (f *faulty) lasts() { time.Sleep(faultLasts(f.t)) }
 
 func (f *faulty) wiped() {
-	f.root = false
-	f.restart(f.t, func() { f.replaceData(f.t, "") })
+	f.Wipe(f.t)
 	f.SetConfig(f.t, []byte(config))
 	if f.auth {
 		f.allow(f.t)
@@ -122,7 +122,7 @@ func (f *faulty) wiped() {
 // restored restores a snapshot in which one who stays has a subnet that another has by now.
 func (f *faulty) restored() {
 	f.t.Helper()
-	snapshot := f.snapshot(f.t)
+	snapshot := f.Snapshot(f.t)
 	owner := f.stay[0]
 	was := owner.subnet
 	eventually(f.t, "a subnet is revoked", func() bool {
@@ -138,18 +138,13 @@ func (f *faulty) restored() {
 	}
 	f.stay = append(f.stay, taker)
 	f.see(f.stay)
-	f.restart(f.t, func() { f.replaceData(f.t, snapshot) })
+	f.Restore(f.t, snapshot)
 }
 
 func (f *faulty) otherPassword() {
-	for _, password := range []string{"other", "u"} {
-		if _, err := f.connect(f.t, "root").UserChangePassword(f.t.Context(), "u", password); err != nil {
-			f.t.Fatal(err)
-		}
-		if password != "u" {
-			f.lasts()
-		}
-	}
+	f.SetPassword(f.t, "other")
+	f.lasts()
+	f.SetPassword(f.t, etcdtest.User)
 }
 
 func (f *faulty) blackHole() {
@@ -177,11 +172,11 @@ func (f *faulty) leadersKilled() {
 	begin := time.Now()
 	var guests []*resident
 	for {
-		f.killLeader()
+		f.KillLeader(f.t)
 		for range 5 {
 			guests = append(guests, f.join())
 		}
-		f.run(f.t)
+		f.Run(f.t)
 		if len(guests) > 15 {
 			for _, g := range guests[:5] {
 				g.end()
@@ -193,22 +188,4 @@ func (f *faulty) leadersKilled() {
 		}
 		time.Sleep(faultLasts(f.t) / 6) // the fault's rate
 	}
-}
-
-func (f *faulty) killLeader() {
-	f.t.Helper()
-	eventually(f.t, "the leader is dead", func() bool {
-		for i, e := range f.client.Endpoints() {
-			ctx, cancel := context.WithTimeout(f.t.Context(), time.Second)
-			st, err := f.client.Status(ctx, e)
-			cancel()
-			if err == nil && st.Leader == st.Header.MemberId && f.cmds[i] != nil {
-				_ = f.cmds[i].Process.Kill()
-				_ = f.cmds[i].Wait() // it says that it was killed
-				f.cmds[i] = nil
-				return true
-			}
-		}
-		return false
-	})
 }

@@ -11,20 +11,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcd/etcdtest"
 )
-
-// alarm raises etcd's alarm that its space is used up, or disarms it.
-func (c *cluster) alarm(t *testing.T, action pb.AlarmRequest_AlarmAction) {
-	t.Helper()
-	st, err := c.client.Status(t.Context(), c.client.Endpoints()[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	alarm := &pb.AlarmRequest{Action: action, MemberID: st.Header.MemberId, Alarm: pb.AlarmType_NOSPACE}
-	if _, err := pb.NewMaintenanceClient(c.client.ActiveConnection()).Alarm(t.Context(), alarm); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // TestFullEtcdCostsNoLease: an etcd that answers and does not write keeps the lease alive, over a restart
 // of the daemon too. Only a lease whose entry is gone ends.
@@ -37,7 +25,7 @@ func TestFullEtcdCostsNoLease(t *testing.T) {
 	first := c.open(t)
 	l := acquire(t, first, 1)
 	before := c.entry(t, l.Key())
-	c.alarm(t, pb.AlarmRequest_ACTIVATE)
+	etcdtest.Alarm(t, c.client, pb.AlarmRequest_ACTIVATE)
 	renewed := renew(t, first, l)
 	if again := acquire(t, first, 1, l.Subnet); again.Key() != l.Key() || again.Handle != l.Handle {
 		t.Errorf("another session of the daemon gets %+v, want %+v", again, renewed)
@@ -60,7 +48,7 @@ func TestFullEtcdCostsNoLease(t *testing.T) {
 	if _, err := second.Renew(t.Context(), again); !errors.Is(err, control.ErrGone) || errors.Is(err, control.ErrLost) {
 		t.Errorf("renewal of what is gone: %v, want ErrGone", err)
 	}
-	c.alarm(t, pb.AlarmRequest_DEACTIVATE)
+	etcdtest.Alarm(t, c.client, pb.AlarmRequest_DEACTIVATE)
 	again = renew(t, second, again)
 	if got, _ := c.GetRaw(t, l.Key()); !bytes.Equal(got, l.Value()) || again.Key() != l.Key() {
 		t.Errorf("afterwards the entry is %s, the lease %+v", got, again)

@@ -22,18 +22,13 @@ import (
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcd"
 	"github.com/overlayd/overlayd/control/etcd/embedded"
+	"github.com/overlayd/overlayd/control/etcd/etcdtest"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/encap"
 )
 
 func TestMain(m *testing.M) {
-	if env := os.Getenv(memberEnv); env != "" {
-		if err := runMember(env); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
+	etcdtest.Main()
 	goleak.VerifyTestMain(m)
 }
 

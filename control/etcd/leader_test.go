@@ -5,20 +5,17 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcd"
+	"github.com/overlayd/overlayd/control/etcd/etcdtest"
 )
 
 // TestLeaderKilled has three members, each a process, and kills -9 the leader.
@@ -63,17 +60,13 @@ type members struct {
 	processes []*exec.Cmd
 }
 
-// memberEnv makes this test binary be one member: its number, its data directory,
-// and the URLs of all, those for peers first.
-const memberEnv = "OVERLAYD_TEST_ETCD_MEMBER"
-
 func startMembers(tb testing.TB) members {
 	tb.Helper()
 	urls := freeURLs(tb, 6)
 	m := members{endpoints: urls[3:]}
+	all := etcdtest.Members{Dirs: []string{tb.TempDir(), tb.TempDir(), tb.TempDir()}, Peers: urls[:3], Clients: urls[3:]}
 	for i := range 3 {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s %s", memberEnv, i, tb.TempDir(), strings.Join(urls, " ")))
+		cmd := all.Command(i)
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			tb.Fatal(err)
@@ -111,45 +104,6 @@ func (m members) kill(tb testing.TB, client *clientv3.Client) {
 		tb.Fatal(err)
 	}
 	_ = m.processes[leader].Wait() // it says that it was killed
-}
-
-// runMember is a member's process. It ends by being killed.
-func runMember(env string) error {
-	args := strings.Fields(env)
-	var self int
-	if _, err := fmt.Sscan(args[0], &self); err != nil {
-		return err
-	}
-	var urls []url.URL
-	n := (len(args) - 2) / 2
-	var initial []string
-	for i, text := range args[2:] {
-		u, err := url.Parse(text)
-		if err != nil {
-			return err
-		}
-		urls = append(urls, *u)
-		if i < n {
-			initial = append(initial, fmt.Sprintf("m%d=%s", i, text))
-		}
-	}
-	cfg := embed.NewConfig()
-	cfg.Name, cfg.Dir = fmt.Sprintf("m%d", self), filepath.Join(args[1], "data")
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = urls[self:self+1], urls[self:self+1]
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = urls[n+self:n+self+1], urls[n+self:n+self+1]
-	cfg.InitialCluster = strings.Join(initial, ",")
-	cfg.UnsafeNoFsync = true
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	e, err := embed.StartEtcd(cfg)
-	if err != nil {
-		return err
-	}
-	select {
-	case err := <-e.Err():
-		return err
-	case <-time.After(20 * time.Minute): // whoever was to kill it is dead
-		return nil
-	}
 }
 
 // freeURLs returns loopback URLs whose ports were free a moment ago.

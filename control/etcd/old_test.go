@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcd/etcdtest"
 )
 
 // otherEtcd is the environment variable with the path of an etcd of another version, such as that of Debian 12.
@@ -53,18 +54,12 @@ func TestOtherEtcdTokenLost(t *testing.T) {
 			t.Errorf("%s: a renewal took %s, want 10s", what, took)
 		}
 	}
-	p.restart(t)
+	p.Restart(t)
 	back("restart")
 
-	root := p.connect(t, "root")
-	for _, password := range []string{"other", "u"} {
-		if _, err := root.UserChangePassword(t.Context(), "u", password); err != nil {
-			t.Fatal(err)
-		}
-		if password != "u" {
-			eventually(t, "a refusal", func() bool { _, err := s.Network(t.Context()); return err != nil })
-		}
-	}
+	p.SetPassword(t, "other")
+	eventually(t, "a refusal", func() bool { _, err := s.Network(t.Context()); return err != nil })
+	p.SetPassword(t, etcdtest.User)
 	back("password")
 }
 
