@@ -38,6 +38,7 @@ type Client struct {
 
 	turn   *semaphore.Weighted // of the fields below
 	client *clientv3.Client
+	made   time.Time          // client, and its first token
 	cancel context.CancelFunc // ends client
 	check  *check             // of client's server
 	closed bool               // no new client
@@ -153,7 +154,7 @@ func (c *Client) connect(ctx context.Context) (*clientv3.Client, *check, error) 
 	case interrupted:
 		return nil, nil, errors.Join(ctx.Err(), ignoreCanceled(e.Close()))
 	}
-	c.client, c.cancel, c.check = e, cancel, startCheck(base, e)
+	c.client, c.made, c.cancel, c.check = e, time.Now(), cancel, startCheck(base, e)
 	return e, c.check, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -20,6 +21,7 @@ type connTracker struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]fileSum // by what each was made
+	last  time.Time            // when the newest was made
 }
 
 // newConnTracker returns one with the credentials that clientv3 would choose: by the scheme of the first endpoint.
@@ -39,7 +41,7 @@ func (t *connTracker) ClientHandshake(ctx context.Context, authority string, c n
 		with, sum = credentials.NewTLS(now.tls), now.sum
 	}
 	t.mu.Lock()
-	t.conns[conn] = sum
+	t.conns[conn], t.last = sum, time.Now()
 	t.mu.Unlock()
 	secured, info, err := with.ClientHandshake(ctx, authority, conn)
 	if err != nil {
@@ -50,6 +52,13 @@ func (t *connTracker) ClientHandshake(ctx context.Context, authority string, c n
 
 // Clone implements credentials.TransportCredentials. A copy would not see the connections.
 func (t *connTracker) Clone() credentials.TransportCredentials { return t }
+
+// newest returns when the newest connection was made.
+func (t *connTracker) newest() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last
+}
 
 func (t *connTracker) forget(c net.Conn) {
 	t.mu.Lock()

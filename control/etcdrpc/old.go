@@ -2,49 +2,15 @@ package etcdrpc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
-// This file has what etcd 3.4 needs, which Debian 12 has. It refuses older ones.
-
-// staleToken is the text of errors that say that etcd does not know the token of a client any more, and
-// that the client cannot get another one.
-const staleToken = "etcd does not know the token of this connection any more"
-
-// breakLoop replaces an error of Authenticate which clientv3 answers with another Authenticate. An etcd before
-// 3.5 gives it if the connection has a stale token, which it looks at in that call too. clientv3 would call again
-// with the same token, and again from within that call, until the time of the first call is over.
-func breakLoop(method string, err error) error {
-	if method == pb.Auth_Authenticate_FullMethodName && errors.Is(rpctypes.Error(err), rpctypes.ErrInvalidAuthToken) {
-		return status.Error(codes.FailedPrecondition, staleToken)
-	}
-	return err
-}
-
-func isStaleToken(err error) bool { return err != nil && strings.Contains(err.Error(), staleToken) }
-
-// drop ends a client that cannot get a token, so that the next call makes another, which has none.
-func (c *Client) drop(ctx context.Context, e *clientv3.Client) error {
-	if err := c.turn.Acquire(ctx, 1); err != nil {
-		return err
-	}
-	defer c.turn.Release(1)
-	if c.client != e {
-		return nil // somebody else was faster
-	}
-	return c.end()
-}
-
-// oldestMinor is the oldest minor version of etcd 3 that is known to work.
+// oldestMinor is the oldest minor version of etcd 3 that is known to work: Debian 12 has it.
 const oldestMinor = 4
 
 // check finds out whether an etcd is too old.

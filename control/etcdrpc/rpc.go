@@ -57,6 +57,11 @@ func (c *Caller) call(ctx context.Context, what string, reads bool, f func(conte
 			_, err = c.try(rctx, reads, f)
 		}
 	}
+	if err != nil && ctx.Err() == nil && rctx.Err() != nil {
+		if failed := c.client.dropAwaited(e); failed != nil {
+			err = errors.Join(err, failed)
+		}
+	}
 	err = c.explain(ctx, what, err)
 	c.noteAnswer(ctx, 0, err)
 	return err
