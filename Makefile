@@ -91,7 +91,7 @@ $(KUBE_APISERVER):
 		-o $@.part k8s.io/kubernetes/cmd/kube-apiserver && mv $@.part $@
 
 test-etcd: $(ETCD) ## Tests with Debian's etcd, which is 3.4, beside those with this module's own
-	OVERLAYD_ETCD=$< $(GO) test -vet=off -tags $(TAGS) -shuffle=on -parallel 8 -timeout 10m -run '^TestOtherEtcd' ./control/etcd
+	OVERLAYD_ETCD=$< $(GO) test -vet=off -tags $(TAGS) -shuffle=on -parallel 8 -timeout 10m -run '^TestOtherEtcd' ./control/etcd ./cmd/overlayd
 
 $(ETCD):
 	rm -rf $(PEERS)/etcd-debian && mkdir -p $(PEERS)/etcd-debian.part

@@ -37,6 +37,8 @@ func rows() []row {
 	add("chaos: etcd half open, leader killed", "./control/etcd", 90*time.Second, nil, "-run", "^Test(HalfOpenConnection|LeaderKilled)$", "-count", "3")
 	add("faults of etcd: this module's", "./control/etcd", 2*time.Minute, []string{"OVERLAYD_FAULT=60s"}, "-parallel", "20", "-run", "^TestFaults$")
 	add("faults of etcd: Debian's", "./control/etcd", 2*time.Minute, []string{"OVERLAYD_FAULT=60s"}, "-parallel", "20", "-tags", "oldetcd", "-run", "^TestOtherEtcdFaults$")
+	add("traffic beside faults of etcd: this module's", "./cmd/overlayd", 3*time.Minute, []string{"OVERLAYD_FAULT=60s"}, "-parallel", "20", "-run", "^TestStoreFaults$")
+	add("traffic beside faults of etcd: Debian's", "./cmd/overlayd", 3*time.Minute, []string{"OVERLAYD_FAULT=60s"}, "-parallel", "20", "-tags", "oldetcd", "-run", "^TestOtherEtcdStoreFaults$")
 	add("moves: addresses change hands at random", "./cmd/overlayd", 60*time.Second, []string{"OVERLAYD_MOVES=40"}, "-run", "^TestMovesAtRandom$")
 	add("swaps: flanneld and both dataplanes at random", "./cmd/overlayd", 150*time.Second, []string{"OVERLAYD_SWAPS=50"},
 		"-tags", "kube,flannel,oldetcd", "-run", "^TestFlanneldSwapsAtRandom$")

@@ -62,6 +62,17 @@ func newCluster(t *testing.T, n int, config string) *cluster {
 // etcd is reached.
 func newClusterOn(t *testing.T, under []string, n int, config string) *cluster {
 	t.Helper()
+	c := newHosts(t, under, n)
+	c.startEtcd()
+	if config != "" {
+		c.put("/coreos.com/network/config", config)
+	}
+	return c
+}
+
+// newHosts is a cluster without etcd.
+func newHosts(t *testing.T, under []string, n int) *cluster {
+	t.Helper()
 	c := &cluster{t: t}
 	var namespaces []*netnstest.NS
 	for i := range n {
@@ -80,10 +91,6 @@ func newClusterOn(t *testing.T, under []string, n int, config string) *cluster {
 		netnstest.Number(c.under, prefix, namespaces...)
 	}
 	c.url = "http://" + netip.AddrPortFrom(netip.MustParsePrefix(under[0]).Addr().Next(), 2379).String()
-	c.startEtcd()
-	if config != "" {
-		c.put("/coreos.com/network/config", config)
-	}
 	return c
 }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/control/etcd/embedded"
+	"github.com/overlayd/overlayd/control/etcd/etcdtest"
 )
 
 // The test binary is also the programs that the tests run: overlayd itself, so
@@ -31,6 +32,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(run(os.Args[1:]))
 	}
+	etcdtest.Main()
 	if v := os.Getenv(asEtcd); v != "" {
 		os.Exit(runEtcd(v))
 	}
