@@ -3,8 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -165,9 +167,13 @@ func (s *storeTest) join(h *host, mode string) {
 func (s *storeTest) recovers() {
 	s.t.Helper()
 	began := now(s.t)
-	subnet := "10.5.200.0/24"
+	free := 200
+	for s.isHeld(fmt.Sprintf("%s10.5.%d.0-24", subnets, free)) {
+		free++
+	}
+	subnet := fmt.Sprintf("10.5.%d.0/24", free)
 	value := `{"PublicIP":"192.0.2.200","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"0e:00:00:00:02:c8"}}`
-	s.put(subnets+"10.5.200.0-24", value)
+	s.put(fmt.Sprintf("%s10.5.%d.0-24", subnets, free), value)
 	for h := range s.keys {
 		eventually(s.t, patience, h.name+" has the new peer and is ready", func() error { return s.usesEtcd(h, subnet) })
 	}
@@ -191,6 +197,11 @@ func (s *storeTest) recovers() {
 	if lost > 0 {
 		s.t.Errorf("%d datagrams lost", lost)
 	}
+}
+
+// isHeld reports whether one who stays has a lease with that key.
+func (s *storeTest) isHeld(key string) bool {
+	return slices.Contains(slices.Collect(maps.Values(s.keys)), key)
 }
 
 // usesEtcd checks that a daemon has a peer, and no fault.
