@@ -144,7 +144,11 @@ func manyPeers(n int) []dataplane.Peer {
 // TestSyncOfManyPeersIsFast holds the times that issue 2 asks for. The machine may be busy with
 // other tests: processor time counts, and the best of a few tries.
 func TestSyncOfManyPeersIsFast(t *testing.T) {
-	const peers, maxCold, maxRestart = 5000, 350 * time.Millisecond, 100 * time.Millisecond
+	const peers = 5000
+	maxCold, maxRestart := 350*time.Millisecond, 100*time.Millisecond
+	if netnstest.Raced {
+		maxCold, maxRestart = 3*maxCold, 3*maxRestart
+	}
 	w := wanted(manyPeers(peers)...)
 	var cold, restart time.Duration
 	for range 5 {
