@@ -42,11 +42,11 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 	if c.Hostname, err = os.Hostname(); err != nil {
 		return fmt.Errorf("read host name: %w", err)
 	}
-	c.Endpoints = endpoints(&o.Process)
 	c.Keeper, c.Left = handover.OpenKeeper(c.Log)
 	c.Notify = func(state string) { sd.SdNotify(false, state) }
 	c.Captures = new(capture.Hub)
 	process := status.Process{Host: c.Hostname, Version: version, PID: os.Getpid(), Start: time.Now()}
+	c.Endpoints = endpoints(&o.Process, process)
 	c.Admin.Routes = func(d *node.Daemon) []admin.Route { return adminRoutes(d, &c, process) }
 	d := node.New(c)
 	defer onSignal(unix.SIGHUP, (&reloader{c, d, o, f}).reload)()

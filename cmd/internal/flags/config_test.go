@@ -128,7 +128,7 @@ func TestDefaultConfig(t *testing.T) {
 	if want := (kubeFlags{AnnotationPrefix: "flannel.alpha.coreos.com", SetAvailable: true}); o.Kube != want {
 		t.Errorf("kube: got %+v, want %+v", o.Kube, want)
 	}
-	if want := (Process{HealthzIP: "0.0.0.0", LogFormat: "text", AdminGroup: -1, probeInterval: 10 * time.Second}); o.Process != want {
+	if want := (Process{HealthzIP: "0.0.0.0", MetricsIP: "127.0.0.1", MetricsPeers: "top", LogFormat: "text", AdminGroup: -1, probeInterval: 10 * time.Second}); o.Process != want {
 		t.Errorf("process: got %+v, want %+v", o.Process, want)
 	}
 }
@@ -201,6 +201,9 @@ func everyFlag(t *testing.T) map[string]struct {
 		"remove-rules-on-exit":         {"true", ""},
 		"healthz-ip":                   {"127.0.0.1", ""},
 		"healthz-port":                 {"8081", ""},
+		"metrics-ip":                   {"0.0.0.0", ""},
+		"metrics-port":                 {"9799", ""},
+		"metrics-peers":                {"on", ""},
 		"replace":                      {"true", ""},
 		"env-file":                     {file("env", "OVERLAYD_PUBLIC_IP=203.0.113.9\n"), ""},
 		"probe-interval":               {"1m", ""},
@@ -408,6 +411,10 @@ func TestRefusals(t *testing.T) {
 		{"--public-ipv6=::", "public-ipv6", "::", "want an IPv6 address"},
 		{"--public-ipv6=::ffff:192.0.2.1", "public-ipv6", "::ffff:192.0.2.1", "want an IPv6 address"},
 		{"--healthz-port=65536", "healthz-port", "65536", "want a TCP port"},
+		{"--metrics-port=65536", "metrics-port", "65536", "want a TCP port"},
+		{"--metrics-port=-1", "metrics-port", "-1", "want a TCP port"},
+		{"--healthz-port=8081 --metrics-port=8081", "metrics-port", "8081", "want another port than that of --healthz-port"},
+		{"--metrics-peers=all", "metrics-peers", "all", "want on, top or off"},
 		{"--probe-interval=99ms", "probe-interval", "99ms", "from 100ms to 1h"},
 		{"--probe-interval=-10s", "probe-interval", "-10s", "or 0 for none"},
 		{"--probe-interval=61m", "probe-interval", "1h1m0s", "from 100ms to 1h"},

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,13 +17,16 @@ import (
 
 // Process concerns the process and not the overlay.
 type Process struct {
-	HealthzIP   string
-	HealthzPort int    // 0: none
-	LogFormat   string // text or json
-	EnvFile     string // see WithEnvFile
-	Version     bool   // print it and exit
-	Replace     bool   // take the place of a running daemon
-	AdminGroup  int    // number of the group that may use the admin socket; -1: the process's own
+	HealthzIP    string
+	HealthzPort  int // 0: none
+	MetricsIP    string
+	MetricsPort  int    // 0: none
+	MetricsPeers string // on, top or off
+	LogFormat    string // text or json
+	EnvFile      string // see WithEnvFile
+	Version      bool   // print it and exit
+	Replace      bool   // take the place of a running daemon
+	AdminGroup   int    // number of the group that may use the admin socket; -1: the process's own
 
 	adminGroup    string
 	probeInterval time.Duration // 0: none
@@ -40,6 +44,9 @@ const (
 func (o *Process) register(f *pflag.FlagSet) {
 	f.StringVar(&o.HealthzIP, "healthz-ip", "0.0.0.0", "address or name for --healthz-port; empty: every address of this host")
 	f.IntVar(&o.HealthzPort, "healthz-port", 0, "TCP port that answers GET /healthz (200 while the process runs) and /readyz (200 or 503); 0: none")
+	f.StringVar(&o.MetricsIP, "metrics-ip", "127.0.0.1", "address or name for --metrics-port; empty: every address of this host")
+	f.IntVar(&o.MetricsPort, "metrics-port", 0, "TCP port that answers GET /metrics (for Prometheus), / (how this daemon is, for browsers) and /v1/status (the same as JSON); 0: none")
+	f.StringVar(&o.MetricsPeers, "metrics-peers", "top", "which peers have metrics of their own: on (all), top (the 100 that need attention first) or off (none)")
 	f.BoolVar(&o.Replace, "replace", false, "take the place of the overlayd that runs with the same --subnet-file or --networks: with --dataplane=userspace it hands over its packets, and none is lost")
 	f.StringVar(&o.adminGroup, "admin-group", "", "group, by name or number, that may use the admin socket, as overlayd status does; without it that is for root")
 	f.StringVar(&o.EnvFile, EnvFlag, "", "file with lines such as OVERLAYD_ETCD_ENDPOINTS=http://192.0.2.11:2379, which win over the environment; SIGHUP has it read again; with a - before its path it may be missing")
@@ -64,6 +71,15 @@ const (
 func (o *Process) check(p *problems) {
 	if o.HealthzPort = max(o.HealthzPort, 0); o.HealthzPort > 65535 {
 		p.bad("healthz-port", o.HealthzPort, "want a TCP port, or 0 for none")
+	}
+	if o.MetricsPort < 0 || o.MetricsPort > 65535 {
+		p.bad("metrics-port", o.MetricsPort, "want a TCP port, or 0 for none")
+	}
+	if o.MetricsPort != 0 && o.MetricsPort == o.HealthzPort {
+		p.bad("metrics-port", o.MetricsPort, "want another port than that of --healthz-port")
+	}
+	if !slices.Contains([]string{"on", "top", "off"}, o.MetricsPeers) {
+		p.bad("metrics-peers", o.MetricsPeers, "want on, top or off")
 	}
 	if d := o.probeInterval; d != 0 && (d < minProbeInterval || d > maxProbeInterval) {
 		p.bad("probe-interval", d, fmt.Sprintf("want a time from %s to %s, such as 10s, or 0 for none", minProbeInterval, maxProbeInterval))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/overlayd/overlayd/cmd/internal/status"
 )
@@ -15,7 +16,24 @@ func (p printer) network(n *status.Network) {
 	if n.Name != "" {
 		fmt.Fprintf(p, "network %s\n", safe(n.Name))
 	}
-	for _, l := range []struct{ key, text string }{
+	for _, f := range p.facts(n) {
+		fmt.Fprintf(p, "%-10s %s\n", f.Key, f.Text)
+	}
+	p.peers(n.AllPeers())
+	p.entries("LEASE NOT USED", n.Rejected)
+	if p.wide {
+		p.entries("CANNOT BE READ", n.Bad)
+	}
+}
+
+// Fact is one line about a network.
+type Fact struct{ Key, Text string }
+
+// Facts says in a few lines how a network is, but for its peers.
+func Facts(n *status.Network, now time.Time) []Fact { return printer{now: now}.facts(n) }
+
+func (p printer) facts(n *status.Network) []Fact {
+	all := []Fact{
 		{"lease", p.lease(n)},
 		{"store", p.store(n)},
 		{"etcd", p.etcd(n.Etcd)},
@@ -24,16 +42,11 @@ func (p printer) network(n *status.Network) {
 		{"parts", parts(n)},
 		{"repairs", p.repairs(n)},
 		{"traffic", traffic(n)},
-	} {
-		if l.text != "" {
-			fmt.Fprintf(p, "%-10s %s\n", l.key, safe(l.text))
-		}
 	}
-	p.peers(n.AllPeers())
-	p.entries("LEASE NOT USED", n.Rejected)
-	if p.wide {
-		p.entries("CANNOT BE READ", n.Bad)
+	for i := range all {
+		all[i].Text = safe(all[i].Text)
 	}
+	return slices.DeleteFunc(all, func(f Fact) bool { return f.Text == "" })
 }
 
 func (p printer) lease(n *status.Network) string {
