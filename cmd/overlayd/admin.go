@@ -5,7 +5,9 @@ import (
 	"slices"
 
 	"github.com/overlayd/overlayd/cmd/internal/admin"
+	"github.com/overlayd/overlayd/cmd/internal/doctor"
 	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/cmd/internal/stream"
 	"github.com/overlayd/overlayd/cmd/internal/tap"
@@ -15,16 +17,27 @@ import (
 func adminRoutes(d *node.Daemon, c *node.Config, p status.Process) []admin.Route {
 	captures := tap.Server{Hub: c.Captures, Hello: stream.Hello{Host: p.Host, Version: p.Version}, Networks: d.Status, Log: c.Log}
 	return slices.Concat([]admin.Route{
-		{Pattern: "GET /v1/status", Handler: admin.JSON(func(*http.Request) any { return reportOf(d, p) })},
+		{Pattern: "GET /v1/status", Handler: admin.JSON(func(*http.Request) any { return reportOf(d, p).Bounded() })},
 		{Pattern: "GET /v1/peers", Handler: admin.JSON(func(r *http.Request) any { return status.FindPeers(d.Status(), r.FormValue("peer")) })},
+		{Pattern: "GET /v1/checks", Handler: admin.JSON(func(r *http.Request) any { return checksOf(d, c, p, r.FormValue("peer")) })},
 		captures.Route(),
 	}, admin.LogLevelRoutes(c.LogLevel, c.Log), admin.ProfileRoutes())
 }
 
-// reportOf returns how a daemon is, as it tells others.
+// reportOf returns how a daemon is.
 func reportOf(d *node.Daemon, p status.Process) status.Daemon {
-	r := status.Report(p, d.Ready(), d.Status()).Bounded()
+	r := status.Report(p, d.Ready(), d.Status())
 	stats := d.AdminStats()
 	r.Admin = &stats
 	return r
+}
+
+// checksOf returns what overlayd doctor would find.
+func checksOf(d *node.Daemon, c *node.Config, p status.Process, peer string) findings {
+	report := reportOf(d, p)
+	files := []string{c.SubnetFile}
+	if c.SubnetDir != "" {
+		files = nodefile.SubnetFilesIn(c.SubnetDir)
+	}
+	return findings{V: status.Version, Checks: doctor.Run(doctor.Scene{Daemon: &report, Files: files, Peer: peer})}
 }

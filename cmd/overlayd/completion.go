@@ -20,19 +20,20 @@ func oneOf(values ...string) completer { return func(*cobra.Command) []string { 
 // completers has those of all flags, by name. What the flag does not accept must not be offered.
 func completers() map[string]completer {
 	return map[string]completer{
-		"dataplane":    oneOf(modeAuto, modeKernel, modeUserspace),
-		"df":           oneOf("clear", "set"),
-		"source-check": oneOf("outer", "inner"),
-		"log-format":   oneOf("text", "json"),
-		"to":           oneOf(modeKernel),
-		"iface":        interfaceNames,
-		"peer":         peerNames,
+		"dataplane":     oneOf(modeAuto, modeKernel, modeUserspace),
+		"df":            oneOf("clear", "set"),
+		"source-check":  oneOf("outer", "inner"),
+		"log-format":    oneOf("text", "json"),
+		"metrics-peers": oneOf("on", "top", "off"),
+		"to":            oneOf(modeKernel),
+		"iface":         interfaceNames,
+		"peer":          peerNames,
 	}
 }
 
 // outputs are the values of -o, which differ by command.
 func outputs() map[string]completer {
-	return map[string]completer{"status": oneOf("text", "wide", "json"), "list": oneOf("table", "json"), "config": oneOf("table", "json")}
+	return map[string]completer{"status": oneOf("text", "wide", "json"), "doctor": oneOf("text", "json"), "list": oneOf("table", "json"), "config": oneOf("table", "json")}
 }
 
 // completeValues has shells complete the values of the flags of a command and of all below it.

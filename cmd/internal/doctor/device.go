@@ -1,0 +1,94 @@
+package doctor
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/encap"
+)
+
+const restart = "restart overlayd, which makes it again; pods keep their addresses"
+
+// checkDevice looks for a device that is up and has the base address of each own subnet.
+func checkDevice(o *overlay) (all []Result) {
+	if o.status != nil && o.status.VNI == 0 {
+		return ok("this backend has no device")
+	}
+	if len(o.devices) == 0 {
+		return fail("there is no overlay device", restart)
+	}
+	missing := o.subnets()
+	for _, l := range o.devices {
+		a := l.Attrs()
+		if a.Flags&net.FlagUp == 0 {
+			all = append(all, fail(a.Name+" is down", "ip link set "+a.Name+" up")...)
+		}
+		addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+		if err != nil {
+			return unreadable("the addresses of "+a.Name, err)
+		}
+		missing = slices.DeleteFunc(slices.Clone(missing), func(p netip.Prefix) bool {
+			return slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(net.IP(p.Addr().AsSlice())) })
+		})
+	}
+	if len(missing) > 0 {
+		all = append(all, fail(fmt.Sprintf("%s has no address of %s", strings.Join(o.deviceNames(), ", "), joined(missing)), restart)...)
+	}
+	if all == nil {
+		all = ok(fmt.Sprintf("%s is up, with the address of %s", strings.Join(o.deviceNames(), ", "), joined(o.subnets())))
+	}
+	return all
+}
+
+// checkMAC compares the MACs that this node has published with those of its devices. A TUN device has none.
+func checkMAC(o *overlay) []Result {
+	if o.status == nil || o.status.Lease == nil {
+		return unknown(noDaemon)
+	}
+	var have []string
+	for _, l := range o.devices {
+		if _, isVxlan := l.(*netlink.Vxlan); isVxlan {
+			have = append(have, l.Attrs().HardwareAddr.String())
+		}
+	}
+	if len(have) == 0 {
+		return ok("the userspace dataplane answers for the published MAC")
+	}
+	for _, v := range o.status.Lease.VTEPs {
+		if v.MAC != "" && !slices.Contains(have, v.MAC) {
+			return fail(fmt.Sprintf("peers send to MAC %s, and the devices have %s", v.MAC, strings.Join(have, ", ")),
+				"see who changes the MAC: systemd-udevd does so if a .link file says MACAddressPolicy=persistent; overlayd puts it back")
+		}
+	}
+	return ok("the devices have the published MAC")
+}
+
+// checkMTU looks whether packets of the overlay's MTU fit the underlay interface, and the way to each peer.
+func checkMTU(o *overlay) []Result {
+	if found := o.warned("peers_" + status.ReasonPathMTU); found != nil {
+		return found
+	}
+	under, err := netlink.LinkByName(o.device)
+	if err != nil || len(o.devices) == 0 {
+		return unknown("the underlay interface or the overlay device is not known")
+	}
+	room, mtu := under.Attrs().MTU, 0
+	for _, l := range o.devices {
+		mtu = max(mtu, l.Attrs().MTU)
+	}
+	overhead := encap.Overhead(netip.IPv4Unspecified())
+	if o.port == 0 {
+		overhead = 0
+	}
+	if mtu+overhead > room {
+		return fail(fmt.Sprintf("packets of %d bytes take %d in VXLAN, and %s has MTU %d", mtu, mtu+overhead, o.device, room),
+			fmt.Sprintf("ip link set %s mtu %d, or restart overlayd, which then takes MTU %d", o.device, mtu+overhead, room-overhead))
+	}
+	return ok(fmt.Sprintf("packets of %d bytes fit %s, whose MTU is %d", mtu, o.device, room))
+}

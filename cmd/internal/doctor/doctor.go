@@ -1,0 +1,107 @@
+// Package doctor looks for what keeps an overlay from working on this host. It only reads. It needs no daemon: what only that
+// can tell is unknown without.
+//
+//	doctor.go    Result, and Run: the list of checks
+//	scene.go     what the checks look at: the daemon's status, the subnet file, the devices
+//	daemon.go    checks of what the daemon says: itself, its store, lease, peers
+//	device.go    checks of the overlay device, its MTU and its MAC
+//	rules.go     checks of firewalls, forwarding and routes
+//	host.go      checks of the host: bridge, buffers, checksums, clock
+//
+// docs/doctor.md explains each check to users.
+package doctor
+
+import (
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// State is the outcome of a check.
+type State string
+
+// The outcomes.
+const (
+	OK      State = "ok"
+	Unknown State = "unknown" // it cannot be told
+	Warn    State = "warn"    // it may cost packets, or makes faults hard to find
+	Fail    State = "fail"    // it costs packets, or keeps changes from being made
+)
+
+// Result is what a check has found. A check has one or more.
+type Result struct {
+	ID      string `json:"id"`                // of the check: stable, in snake_case
+	Network string `json:"network,omitempty"` // empty if there is one
+	State   State  `json:"state"`
+	Text    string `json:"text"`          // what was seen
+	Fix     string `json:"fix,omitempty"` // what to do, if State is warn or fail
+}
+
+// Fails reports whether one of the results is a failure.
+func Fails(all []Result) bool {
+	for _, r := range all {
+		if r.State == Fail {
+			return true
+		}
+	}
+	return false
+}
+
+// check looks at one overlay, or at the host if perHost is set.
+type check struct {
+	id      string
+	perHost bool
+	run     func(o *overlay) []Result
+}
+
+// checks are all, in the order in which they are told.
+func checks() []check {
+	return []check{
+		{"daemon", true, checkDaemon},
+		{"store", false, checkStore},
+		{"lease", false, checkLease},
+		{"duplicate_ip", false, checkClones},
+		{"device", false, checkDevice},
+		{"mac", false, checkMAC},
+		{"path_mtu", false, checkMTU},
+		{dataplane.WarnPort, false, checkPort},
+		{dataplane.WarnForwarding, false, checkForwarding},
+		{dataplane.WarnReturnPath, false, checkReturnPath},
+		{dataplane.WarnForward, false, checkForwardChains},
+		{"foreign_routes", false, checkRoutes},
+		{"cni_mtu", false, checkPods},
+		{"br_netfilter", false, checkBridge},
+		{"receive_buffer", false, checkBuffer},
+		{"checksum_offload", false, checkChecksums},
+		{"peers", false, checkPeers},
+		{"clock", true, checkClock},
+	}
+}
+
+// Run makes all checks in the network namespace of the calling thread.
+func Run(s Scene) (all []Result) {
+	overlays := s.overlays()
+	for _, c := range checks() {
+		on := overlays
+		if c.perHost || len(on) == 0 {
+			on = []overlay{{scene: &s}}
+		}
+		for i := range on {
+			if !c.perHost && len(overlays) == 0 {
+				all = append(all, Result{ID: c.id, State: Unknown, Text: "there is no overlay: no daemon answers, and no subnet file tells of one"})
+				continue
+			}
+			for _, r := range c.run(&on[i]) {
+				r.ID, r.Network = c.id, on[i].name
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
+
+func ok(text string) []Result        { return []Result{{State: OK, Text: text}} }
+func unknown(text string) []Result   { return []Result{{State: Unknown, Text: text}} }
+func fail(text, fix string) []Result { return []Result{{State: Fail, Text: text, Fix: fix}} }
+func warn(text, fix string) []Result { return []Result{{State: Warn, Text: text, Fix: fix}} }
+func unreadable(what string, err error) []Result {
+	return unknown(what + " cannot be read: " + err.Error())
+}

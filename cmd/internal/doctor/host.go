@@ -1,0 +1,79 @@
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// checkBridge looks whether packets between pods of this host pass iptables, where kube-proxy has its rules.
+func checkBridge(o *overlay) []Result {
+	l := o.podLink()
+	if l == nil || l.Type() != "bridge" {
+		return ok("no bridge has the pods of this host")
+	}
+	const path = "/proc/sys/net/bridge/bridge-nf-call-iptables"
+	if value, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(value)) == "0" {
+		return warn("packets between pods of this host do not pass iptables: with kube-proxy, Services fail between them",
+			"modprobe br_netfilter, and sysctl -w net.bridge.bridge-nf-call-iptables=1; nothing if you have no kube-proxy")
+	}
+	return ok("packets between pods of this host pass iptables")
+}
+
+// checkBuffer looks whether the kernel dropped datagrams before the userspace dataplane read them.
+func checkBuffer(o *overlay) []Result {
+	if o.status == nil {
+		return unknown(noDaemon)
+	}
+	lost := o.status.Counters["drops_"+dataplane.DropQueueFull.String()] + o.status.SharedPort["drops_"+dataplane.DropQueueFull.String()]
+	if lost > 0 {
+		return warn(fmt.Sprintf("%d datagrams were dropped because the receive buffer was full", lost),
+			"give the daemon more CPU time, or raise the buffer: sysctl -w net.core.rmem_max=16777216, and restart it")
+	}
+	return ok("no datagram was dropped because a receive buffer was full")
+}
+
+// checkChecksums looks for kernels that send wrong checksums if a vxlan device computes them and masquerading chooses the
+// port at random (mended in Linux 5.7).
+func checkChecksums(o *overlay) []Result {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return unreadable("the version of the kernel", err)
+	}
+	release := unix.ByteSliceToString(u.Release[:])
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
+		return unknown("the version of the kernel is " + release)
+	}
+	for _, l := range o.devices {
+		if _, isVxlan := l.(*netlink.Vxlan); isVxlan && (major < 5 || major == 5 && minor < 7) {
+			return warn(fmt.Sprintf("Linux %s can send wrong checksums through %s: connections to Services then take a minute", release, l.Attrs().Name),
+				"ethtool -K "+l.Attrs().Name+" tx-checksum-ip-generic off, or a newer kernel")
+		}
+	}
+	return ok("Linux " + release + " sends right checksums")
+}
+
+// earliest is before any run of this version.
+func earliest() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+// checkClock looks at the time of this host.
+func checkClock(*overlay) []Result {
+	const fix = "run a time service, such as systemd-timesyncd or chrony"
+	if now := time.Now(); now.Before(earliest()) {
+		return fail("this host believes that it is "+now.UTC().Format(time.DateOnly)+": certificates are not valid yet", fix)
+	}
+	var t unix.Timex
+	if state, err := unix.Adjtimex(&t); err != nil {
+		return unreadable("the state of the clock", err)
+	} else if state == unix.TIME_ERROR {
+		return warn("no time service keeps the clock of this host: the times in its log may be wrong", fix)
+	}
+	return ok("a time service keeps the clock")
+}

@@ -1,0 +1,180 @@
+package doctor
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/firewall"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
+	"github.com/overlayd/overlayd/dataplane/sysctl"
+)
+
+// checkPort looks for firewalls that drop the datagrams of VXLAN.
+func checkPort(o *overlay) []Result {
+	if o.port == 0 {
+		return ok("this backend uses no UDP port")
+	}
+	locals := o.locals()
+	if len(locals) == 0 {
+		return unknown("the addresses of the underlay are not known")
+	}
+	var packets []firewall.Packet
+	for _, local := range locals {
+		packets = append(packets, firewall.Tunnel(o.device, local, netip.Addr{}, o.port)...)
+		for _, peer := range o.vteps() {
+			if peer.Is4() == local.Is4() && len(packets) < 64 {
+				packets = append(packets, firewall.Tunnel(o.device, local, peer, o.port)...)
+			}
+		}
+	}
+	return o.dropped(fmt.Sprintf("no firewall of this host drops UDP port %d", o.port), packets, firewall.Received, firewall.Sent)
+}
+
+// checkForwardChains looks for firewalls that drop what this host forwards for its pods.
+func checkForwardChains(o *overlay) []Result {
+	packets := firewall.Overlay(o.subnets(), o.file.Networks(), o.deviceNames())
+	return o.dropped("no firewall of this host drops what it forwards for the overlay", packets, firewall.Forwarded)
+}
+
+// dropped says which chains drop packets, for sure or perhaps.
+func (o *overlay) dropped(fine string, packets []firewall.Packet, paths ...firewall.Path) (all []Result) {
+	drops, err := firewall.Find(packets...)
+	for _, path := range paths {
+		of := func(sure bool) []firewall.Drop {
+			return slices.DeleteFunc(slices.Clone(drops), func(d firewall.Drop) bool { return d.Packet.Path != path || d.Sure != sure })
+		}
+		if sure := of(true); len(sure) > 0 {
+			w := firewall.Warn(sure, o.file.Networks(), o.port)
+			all = append(all, Result{State: Fail, Text: w.Text, Fix: w.Fix})
+			continue
+		}
+		if perhaps := of(false); len(perhaps) > 0 {
+			all = append(all, Result{State: Warn, Text: fmt.Sprintf("%s may drop packets of the overlay: %s", firewall.Names(perhaps), perhaps[0].Rule), Fix: "see whether that rule means these packets"})
+		}
+	}
+	switch {
+	case all != nil:
+		return all
+	case err != nil:
+		return unreadable("the rules", err)
+	}
+	return ok(fine)
+}
+
+// checkForwarding looks whether this host forwards, in each family of the overlay.
+func checkForwarding(o *overlay) (all []Result) {
+	for _, p := range o.subnets() {
+		path, ipv6 := "net/ipv4/ip_forward", p.Addr().Is6()
+		if ipv6 {
+			path = "net/ipv6/conf/all/forwarding"
+		}
+		value, err := os.ReadFile("/proc/sys/" + path)
+		if err != nil {
+			return unreadable(path, err)
+		}
+		if strings.TrimSpace(string(value)) == "0" {
+			w := sysctl.NotForwarding(ipv6, "it is 0")
+			all = append(all, Result{State: Fail, Text: w.Text, Fix: w.Fix})
+		}
+	}
+	if all == nil {
+		all = o.warned(dataplane.WarnForwarding) // of one interface
+	}
+	if all == nil {
+		all = ok("this host forwards")
+	}
+	return all
+}
+
+// checkReturnPath looks for strict rp_filter where the way back is another.
+func checkReturnPath(o *overlay) []Result {
+	if found := o.warned(dataplane.WarnReturnPath); found != nil {
+		return found
+	}
+	if o.device == "" {
+		return unknown("the underlay interface is not known")
+	}
+	strict, err := sysctl.IsStrict(o.device)
+	if err != nil {
+		return unreadable("rp_filter of "+o.device, err)
+	}
+	if !strict {
+		return ok("rp_filter of " + o.device + " is not strict")
+	}
+	list, err := sysctl.Detours(o.device, o.vteps(), 0)
+	switch {
+	case err != nil:
+		return unreadable("the routes to peers", err)
+	case len(list) > 0:
+		w := sysctl.ReturnPathWarning(o.device, list)
+		return fail(w.Text, w.Fix)
+	}
+	return ok("rp_filter of " + o.device + " is strict, and this host sends to its peers by that interface")
+}
+
+// checkRoutes looks for routes to subnets of the overlay that lead elsewhere.
+func checkRoutes(o *overlay) []Result {
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return unreadable("the routes", err)
+	}
+	var foreign []string
+	for _, r := range routes {
+		if dst := rtnl.Prefix(r.Dst); o.isForeign(r, dst) {
+			text := dst.String()
+			if l, err := netlink.LinkByIndex(r.LinkIndex); err == nil {
+				text += " dev " + l.Attrs().Name
+			}
+			foreign = append(foreign, text)
+		}
+	}
+	if len(foreign) > 0 {
+		return warn("routes into the overlay lead elsewhere: "+strings.Join(foreign[:min(len(foreign), 5)], ", "), "remove them, or choose another network for the overlay: ip route del "+foreign[0])
+	}
+	return ok("all routes into the overlay are its own")
+}
+
+// isForeign reports whether a route takes packets of the overlay elsewhere.
+func (o *overlay) isForeign(r netlink.Route, dst netip.Prefix) bool {
+	if !dst.IsValid() || r.Protocol == rtnl.RouteProtocol || r.Type != unix.RTN_UNICAST ||
+		slices.ContainsFunc(o.devices, func(l netlink.Link) bool { return l.Attrs().Index == r.LinkIndex }) {
+		return false
+	}
+	inside := func(outer netip.Prefix) bool { return outer.Bits() <= dst.Bits() && outer.Contains(dst.Addr()) }
+	return slices.ContainsFunc(o.file.Networks(), inside) && !slices.ContainsFunc(o.subnets(), inside)
+}
+
+// checkPods looks whether pods send larger packets than the overlay takes.
+func checkPods(o *overlay) []Result {
+	l := o.podLink()
+	if l == nil {
+		return unknown("no device of pods is there yet")
+	}
+	mtu := o.file.MTU
+	if o.status != nil && o.status.MTU > 0 {
+		mtu = o.status.MTU
+	}
+	if a := l.Attrs(); mtu > 0 && a.MTU > mtu {
+		return fail(fmt.Sprintf("pods behind %s send packets of up to %d bytes, and the overlay takes %d", a.Name, a.MTU, mtu),
+			fmt.Sprintf("give the CNI plugin that MTU: flannel's takes FLANNEL_MTU of the subnet file; until then ip link set %s mtu %d", a.Name, mtu))
+	}
+	return ok(fmt.Sprintf("pods behind %s send packets that the overlay takes", l.Attrs().Name))
+}
+
+// podLink is the device behind which the pods are; nil if there is none.
+func (o *overlay) podLink() netlink.Link {
+	for _, own := range o.subnets() {
+		if l, err := netlink.LinkByName(firewall.PodDevice(own, o.deviceNames())); err == nil && l.Attrs().Flags&net.FlagLoopback == 0 {
+			return l
+		}
+	}
+	return nil
+}

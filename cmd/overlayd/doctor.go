@@ -1,0 +1,118 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/overlayd/overlayd/cmd/internal/admin"
+	"github.com/overlayd/overlayd/cmd/internal/doctor"
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
+	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/control"
+)
+
+const longDoctor = `Looks for what keeps the overlay from working on this host, and says what to do: store, lease,
+device, MAC, MTU, UDP port, firewalls, forwarding, rp_filter, routes, pods, peers. It only reads,
+and needs no daemon: what only the daemon can tell is unknown without. Run it as root.
+
+Each line is a check: ok, unknown, warn or fail, its id, and what was seen. docs/doctor.md
+explains each.
+
+Exit codes: 0 no check fails, 1 one does, 2 a wrong flag.`
+
+// newDoctorCommand makes `overlayd doctor`.
+func newDoctorCommand() *cobra.Command {
+	var output, peer string
+	cmd := &cobra.Command{
+		Use:   "doctor [flags]",
+		Short: "Look for what keeps the overlay from working on this host, and say what to do",
+		Long:  longDoctor,
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "text" && output != "json" {
+				return usagef("-o %q: want text or json", output)
+			}
+			c, err := adminClient(cmd.Flags())
+			if err != nil {
+				return err
+			}
+			s := doctor.Scene{Files: subnetFiles(cmd.Flags()), Peer: peer}
+			d, err := c.Status(cmd.Context())
+			if err == nil {
+				s.Daemon = &d
+			}
+			s.Absent = err
+			if errors.Is(err, admin.ErrNoRight) {
+				return err
+			}
+			found := doctor.Run(s)
+			if peer != "" && s.Daemon != nil && !slices.ContainsFunc(found, func(r doctor.Result) bool { return r.ID == "peers" }) {
+				return usagef("--peer %q: the daemon knows no such peer: want a node's name, its subnet, its VTEP or an address in its subnet, as overlayd status -o wide lists them", peer)
+			}
+			return printFindings(cmd.OutOrStdout(), found, output)
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVarP(&output, "output", "o", "text", "text or json")
+	f.StringVar(&peer, "peer", "", "look at one peer: its name, subnet, VTEP or an address in its subnet")
+	registerAdmin(f)
+	return cmd
+}
+
+// subnetFiles are the subnet files that the flags of adminClient mean.
+func subnetFiles(f *pflag.FlagSet) []string {
+	one, dir := f.Lookup("subnet-file").Value.String(), f.Lookup("subnet-dir").Value.String()
+	if admin.Listens(admin.PathIn(dir)) && !admin.Listens(admin.Path(one)) || f.Changed("subnet-dir") && !f.Changed("subnet-file") {
+		return nodefile.SubnetFilesIn(dir)
+	}
+	return []string{one}
+}
+
+// findings are the answer of GET /v1/checks, and what -o json prints.
+type findings struct {
+	V      int             `json:"v"`
+	Checks []doctor.Result `json:"checks"`
+}
+
+// printFindings prints what the checks found. errUnwell: one fails.
+func printFindings(w io.Writer, found []doctor.Result, output string) error {
+	if output == "json" {
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		if err := e.Encode(findings{V: status.Version, Checks: found}); err != nil {
+			return err
+		}
+	} else if err := printChecks(w, found); err != nil {
+		return err
+	}
+	if doctor.Fails(found) {
+		return errUnwell
+	}
+	return nil
+}
+
+func printChecks(w io.Writer, found []doctor.Result) error {
+	for _, r := range found {
+		text := r.Text
+		if r.Network != "" {
+			text = "network " + r.Network + ": " + text
+		}
+		if _, err := fmt.Fprintf(w, "%-7s  %-16s  %s\n", r.State, r.ID, control.Printable(text, 2048)); err != nil {
+			return err
+		}
+		if r.Fix != "" && (r.State == doctor.Fail || r.State == doctor.Warn) {
+			if _, err := fmt.Fprintf(w, "%27snext: %s\n", "", control.Printable(r.Fix, 2048)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
