@@ -24,8 +24,9 @@ func newLeaseListCommand() *cobra.Command {
 	cmd = leaseCommand(&cobra.Command{
 		Use:   "list",
 		Short: "List leases, reservations and invalid entries",
-		Long: `Lists every entry below <prefix>/subnets/, and when it expires unless it is renewed.
-Invalid entries, which every overlayd ignores, come last, each with the reason.`,
+		Long: `Lists every entry below <prefix>/subnets/, when it expires unless it is renewed, what nodes make of
+it (used, refused or reserved), and whether its node gives signs of life (a flanneld never does). Leases
+that are refused and entries that cannot be read come last, each with the reason that nodes log.`,
 	}, func(ctx context.Context, s *etcd.Store, args []string) error {
 		switch {
 		case len(args) > 0:
@@ -49,11 +50,13 @@ Invalid entries, which every overlayd ignores, come last, each with the reason.`
 // printLeases prints a table of the leases and reservations, and below it one of the invalid entries.
 func printLeases(w io.Writer, entries []etcd.Entry) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "SUBNET\tPUBLIC-IP\tBACKEND\tVNI\tVTEP-MAC\tEXPIRES-IN")
+	fmt.Fprintln(t, "SUBNET\tPUBLIC-IP\tBACKEND\tVNI\tVTEP-MAC\tEXPIRES-IN\tSTATE\tALIVE\tNODE")
 	bad := 0
 	for _, e := range entries {
-		if e.Err != nil {
+		if e.Why != "" {
 			bad++
+		}
+		if e.Err != nil {
 			continue
 		}
 		l := e.Lease
@@ -67,16 +70,16 @@ func printLeases(w io.Writer, entries []etcd.Entry) error {
 			}
 			macs = append(macs, d.MAC.String())
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", subnetText(l), ipText(l), orDash(shownKey(l.BackendType)),
-			orDash(strings.Join(vnis, ",")), orDash(strings.Join(macs, ",")), expiryText(e))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", subnetText(l), ipText(l), orDash(shownKey(l.BackendType)),
+			orDash(strings.Join(vnis, ",")), orDash(strings.Join(macs, ",")), expiryText(e), e.State, e.Alive, orDash(e.Node))
 	}
 	if err := t.Flush(); err != nil || bad == 0 {
 		return err
 	}
-	fmt.Fprintln(t, "\nNO LEASE\tEXPIRES-IN\tREASON")
+	fmt.Fprintln(t, "\nNOT USED\tSTATE\tEXPIRES-IN\tREASON")
 	for _, e := range entries {
-		if e.Err != nil {
-			fmt.Fprintf(t, "%s\t%s\t%s\n", shownKey(e.Key), expiryText(e), shownKey(e.Err.Error()))
+		if e.Why != "" {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", shownKey(e.Key), e.State, expiryText(e), shownKey(e.Why))
 		}
 	}
 	return t.Flush()
@@ -133,7 +136,11 @@ type leaseRow struct {
 	BackendData   *vtepData `json:",omitempty"`
 	BackendV6Data *vtepData `json:",omitempty"`
 	Reserved      bool
-	TTLSeconds    int64  // until it expires unless it is renewed; 0 for a reservation
+	TTLSeconds    int64 // until it expires unless it is renewed; 0 for a reservation
+	State         string
+	Why           string `json:",omitempty"` // State is refused or unreadable
+	Alive         string // its node gives signs of life: yes, no or unknown
+	Node          string `json:",omitempty"` // its name
 	Error         string `json:",omitempty"` // why it is not a lease
 }
 
@@ -146,7 +153,8 @@ type vtepData struct {
 func printLeasesJSON(w io.Writer, entries []etcd.Entry) error {
 	rows := make([]leaseRow, 0, len(entries))
 	for _, e := range entries {
-		row := leaseRow{Key: e.Key, Reserved: e.Reserved, TTLSeconds: int64(e.TTL.Seconds())}
+		row := leaseRow{Key: e.Key, Reserved: e.Reserved, TTLSeconds: int64(e.TTL.Seconds()),
+			State: string(e.State), Why: e.Why, Alive: e.Alive, Node: e.Node}
 		if e.Err != nil {
 			row.Error = e.Err.Error()
 			rows = append(rows, row)

@@ -112,16 +112,19 @@ func TestLeaseCommands(t *testing.T) {
 	b.acquire(2, "10.5.9.0/24")
 	b.put(subnets+"10.5.40.0-24", `{"PublicIP":"192.0.2.7","PublicIPv6":null}`)
 	b.put(subnets+"gar\x1b[31mbage", "x")
+	b.put(subnets+"10.5.8.0-23", `{"PublicIP":"192.0.2.8","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:04:00:00:00:08"}}`)
 	got, err := b.run("list")
-	want := `SUBNET        PUBLIC-IP  BACKEND  VNI  VTEP-MAC           EXPIRES-IN
-10.5.9.0/24   192.0.2.2  vxlan    1    02:04:00:00:00:02  24h0m0s
-10.5.34.0/24  192.0.2.1  vxlan    1    02:04:00:00:00:01  reserved
-10.5.40.0/24  192.0.2.7  -        -    -                  reserved
+	want := `SUBNET        PUBLIC-IP  BACKEND  VNI  VTEP-MAC           EXPIRES-IN  STATE     ALIVE    NODE
+10.5.8.0/23   192.0.2.8  vxlan    1    02:04:00:00:00:08  reserved    refused   unknown  -
+10.5.9.0/24   192.0.2.2  vxlan    1    02:04:00:00:00:02  24h0m0s     used      yes      host
+10.5.34.0/24  192.0.2.1  vxlan    1    02:04:00:00:00:01  reserved    reserved  yes      host
+10.5.40.0/24  192.0.2.7  -        -    -                  reserved    reserved  unknown  -
 
-NO LEASE         EXPIRES-IN  REASON
-gar\x1b[31mbage  never       key "gar\\x1b[31mbage": "gar\\x1b[31mbage" is not <address>-<length>
+NOT USED         STATE       EXPIRES-IN  REASON
+10.5.8.0-23      refused     reserved    subnet 10.5.8.0/23 overlaps 10.5.9.0/24 of the older lease 10.5.9.0/24
+gar\x1b[31mbage  unreadable  never       key "gar\\x1b[31mbage": "gar\\x1b[31mbage" is not <address>-<length>
 `
-	if err != nil || regexp.MustCompile("23h59m5[0-9]s").ReplaceAllString(got, "24h0m0s") != want {
+	if err != nil || regexp.MustCompile("23h59m5[0-9]s").ReplaceAllString(got, "24h0m0s  ") != want {
 		t.Errorf("list: %v\n%s\nwant\n%s", err, got, want)
 	}
 	b.says("reservation of 10.5.34.0/24 ended: 192.0.2.1 keeps it as a lease", "release", "10.5.34.0/24")
@@ -155,7 +158,7 @@ func TestLeaseListJSON(t *testing.T) {
 	}
 	if r := rows[0]; r.Key != l.Key() || r.Subnet != "10.5.9.0/24" || r.IPv6Subnet != "fd10:5:0:9::/64" || r.PublicIP != "192.0.2.1" ||
 		r.PublicIPv6 != "2001:db8::1" || r.BackendType != "vxlan" || *r.BackendData != (vtepData{1, "02:04:00:00:00:01"}) ||
-		*r.BackendV6Data != (vtepData{1, "02:06:00:00:00:01"}) || r.Reserved || r.TTLSeconds < 86300 || r.Error != "" {
+		*r.BackendV6Data != (vtepData{1, "02:06:00:00:00:01"}) || r.Reserved || r.TTLSeconds < 86300 || r.Error != "" || r.State != "used" || r.Alive != "yes" || r.Node != "host" {
 		t.Errorf("lease %+v", r)
 	}
 	if r := rows[1]; r.Key != "10.5.34.0-24&fd10:5:0:34::-64" || !r.Reserved || r.TTLSeconds != 0 || r.BackendData != nil {

@@ -3,6 +3,7 @@ package etcd
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -21,6 +22,10 @@ type Entry struct {
 	Err      error         // why it cannot be read
 	Reserved bool          // it never expires
 	TTL      time.Duration // until it expires unless renewed, whole seconds; 0: never, or not known
+	State    EntryState
+	Why      string // State is refused or unreadable
+	Node     string // name of its node, safe to print; empty if that is not known
+	Alive    string // its node gives signs of life: yes, no or unknown
 }
 
 // Entries returns all entries, sorted by subnet; what is no lease comes last.
@@ -36,7 +41,7 @@ func (s *Store) Entries(ctx context.Context) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.readTTLs(ctx, entries); err != nil {
+	if err := errors.Join(s.readTTLs(ctx, entries), s.judgeEntries(ctx, entries)); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(entries, func(a, b Entry) int {
