@@ -41,7 +41,8 @@ func newCheckConfigCommand() *cobra.Command {
 		Long: `Checks a network config such as the one in etcd under <prefix>/config or in
 net-conf.json; - is standard input. It prints the config with every default filled in
 and the dataplanes that can carry it, or each mistake with its place, and then exits
-with 1. Unknown keys are mistakes here, while flannel and the daemon ignore them.
+with 2; -o json prints mistakes as {line, column, key, message}. Unknown keys are mistakes
+here, while flannel and the daemon ignore them.
 
 With one of the underlay's flags, such as --iface eth0, it also says what this host would
 do with the config: the address that it would publish, its routes, and why a dataplane
@@ -61,9 +62,9 @@ could not carry the network. It exits with 1 if none could.`,
 			if err != nil {
 				return usageError{err}
 			}
-			n, err := checkConfig(args[0], text)
-			if err != nil {
-				return err
+			n, problems := checkConfig(text)
+			if len(problems) > 0 {
+				return printProblems(cmd.OutOrStdout(), args[0], problems, output)
 			}
 			forecast, err := foresee(cmd.Context(), n, onHost, host.Options())
 			if err != nil {
@@ -96,24 +97,61 @@ func readConfigFile(name string, stdin io.Reader) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxConfigFile))
 }
 
-// checkConfig parses a network config. Its error has one line per problem, with the line
-// and the column of the key.
-func checkConfig(file string, text []byte) (control.Network, error) {
+// configProblem is one mistake in a network config.
+type configProblem struct {
+	Line    int    `json:"line"`   // from 1
+	Column  int    `json:"column"` // in bytes, from 1
+	Key     string `json:"key"`    // in the file's own spelling, such as Backend.vni; empty if it is about the file as a whole
+	Message string `json:"message"`
+}
+
+// checkConfig parses a network config.
+func checkConfig(text []byte) (n control.Network, problems []configProblem) {
+	add := func(offset int64, keys []configKey, err error) {
+		p := configProblem{Message: err.Error()}
+		p.Line, p.Column = position(text, offset)
+		for _, k := range keys {
+			if k.offset == offset {
+				p.Key = k.path
+			}
+		}
+		problems = append(problems, p)
+	}
 	keys, err := configKeys(text)
 	var at *positionError
 	if errors.As(err, &at) {
-		return control.Network{}, fmt.Errorf("%s:%s: %w", file, position(text, at.offset), at.err)
+		add(at.offset, nil, at.err)
+		return n, problems
+	}
+	for _, p := range unknownKeys(keys) {
+		add(p.offset, keys, p.err)
+	}
+	n, err = control.ParseNetwork(text)
+	if bad := new(control.NetworkError); errors.As(err, &bad) {
+		add(offsetOf(keys, bad.Err.Error()), keys, bad.Err)
+	} else if err != nil {
+		add(0, nil, err)
+	}
+	return n, problems
+}
+
+// printProblems prints mistakes as JSON, or makes an error of them with a line for each.
+func printProblems(w io.Writer, file string, problems []configProblem, output string) error {
+	if output == "json" {
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return errors.Join(e.Encode(map[string][]configProblem{"errors": problems}), errBadConfig)
 	}
 	var errs []error
-	for _, p := range unknownKeys(keys) {
-		errs = append(errs, fmt.Errorf("%s:%s: %w", file, position(text, p.offset), p.err))
+	for _, p := range problems {
+		errs = append(errs, fmt.Errorf("%s:%d:%d: %s", file, p.Line, p.Column, p.Message))
 	}
-	n, err := control.ParseNetwork(text)
-	if bad := new(control.NetworkError); errors.As(err, &bad) {
-		err = fmt.Errorf("%s:%s: %w", file, position(text, offsetOf(keys, bad.Err.Error())), bad.Err)
-	}
-	return n, errors.Join(append(errs, err)...)
+	return usageError{errors.Join(errs...)}
 }
+
+// errBadConfig is the end of `overlayd check config -o json`, which has printed what is wrong.
+var errBadConfig = errors.New("the config is wrong")
 
 // effectiveConfig is a network config with every default filled in, in flannel's keys.
 type effectiveConfig struct {

@@ -77,11 +77,10 @@ func jsonError(text []byte, offset int64, err error) error {
 	return &positionError{offset, err}
 }
 
-// position returns line:column of an offset, both from 1, the column in bytes.
-func position(text []byte, offset int64) string {
+// position returns line and column of an offset, both from 1, the column in bytes.
+func position(text []byte, offset int64) (line, column int) {
 	before := text[:min(max(offset, 0), int64(len(text)))]
-	line := bytes.Count(before, []byte("\n"))
-	return fmt.Sprintf("%d:%d", line+1, len(before)-bytes.LastIndexByte(before, '\n'))
+	return 1 + bytes.Count(before, []byte("\n")), len(before) - bytes.LastIndexByte(before, '\n')
 }
 
 // knownKeys are those that control.ParseNetwork reads, and those of flannel's Windows backend.

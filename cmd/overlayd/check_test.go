@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -20,28 +22,28 @@ func TestCheckConfig(t *testing.T) {
 		{"any case", `{"network":"10.5.0.0/16","BACKEND":{"vni":7}}`, 0, []string{"Backend.VNI 7"}},
 		{"IPv6 only", `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00:5::/48"}`, 0, []string{"IPv6SubnetLen 64", "IPv6SubnetMin fd00:5:0:1::"}},
 		{"kernel only", `{"Network":"10.5.0.0/16","Backend":{"GBP":true}}`, 0, []string{"dataplanes [kernel]"}},
-		{"empty", ``, 1, []string{":1:1: read JSON: it ends before"}},
-		{"cut off", "{\n  \"Network\": \"10.5.0.0/16\",\n", 1, []string{":3:1: read JSON: it ends before"}},
-		{"comma missing", "{\n  \"Network\": \"10.5.0.0/16\"\n  \"SubnetLen\": 24\n}", 1, []string{":3:3: read JSON: invalid character"}},
-		{"comma too many", "{\"Network\": \"10.5.0.0/16\",}", 1, []string{":1:"}},
-		{"two values", `{"Network":"10.5.0.0/16"} x`, 1, []string{":1:27: read JSON"}},
-		{"a list", `[]`, 1, []string{":1:1: \"top level\": want an object"}},
-		{"unknown", "{\"Network\":\"10.5.0.0/16\",\n \"Subnetlen\": 24, \"Subnetmn\": \"10.5.9.0\",\n\"Backend\":{\"Typ\":\"vxlan\", \"zzz\": 1}}", 1,
+		{"empty", ``, 2, []string{":1:1: read JSON: it ends before"}},
+		{"cut off", "{\n  \"Network\": \"10.5.0.0/16\",\n", 2, []string{":3:1: read JSON: it ends before"}},
+		{"comma missing", "{\n  \"Network\": \"10.5.0.0/16\"\n  \"SubnetLen\": 24\n}", 2, []string{":3:3: read JSON: invalid character"}},
+		{"comma too many", "{\"Network\": \"10.5.0.0/16\",}", 2, []string{":1:"}},
+		{"two values", `{"Network":"10.5.0.0/16"} x`, 2, []string{":1:27: read JSON"}},
+		{"a list", `[]`, 2, []string{":1:1: \"top level\": want an object"}},
+		{"unknown", "{\"Network\":\"10.5.0.0/16\",\n \"Subnetlen\": 24, \"Subnetmn\": \"10.5.9.0\",\n\"Backend\":{\"Typ\":\"vxlan\", \"zzz\": 1}}", 2,
 			[]string{`:2:19: "Subnetmn" is not a key`, `do you mean "SubnetMin"?`, `:3:12: "Backend.Typ" is not a key`, `do you mean "Backend.Type"?`, `:3:27: "Backend.zzz" is not a key of a network config`}},
-		{"at the wrong level", `{"Network":"10.5.0.0/16","VNI":3,"Backend":{"SubnetLen":25}}`, 1, []string{`do you mean "Backend.VNI"?`, `do you mean "SubnetLen"?`}},
-		{"twice", `{"Network":"10.5.0.0/16","Backend":{"VNI":2,"vni":3}}`, 1, []string{`:1:37: "Backend.VNI" is given again later`}},
-		{"wrong type", "{\"Network\":\"10.5.0.0/16\",\n\"SubnetLen\":\"24\"}", 1, []string{`:2:1: "SubnetLen": want a whole number from 0, got JSON string`}},
-		{"backend's wrong type", "{\"Network\":\"10.5.0.0/16\",\n\"Backend\":{\n  \"Port\":\"x\"}}", 1, []string{`:3:3: "Backend.Port"`}},
-		{"out of range", "{\"Network\":\"10.5.0.0/16\",\n\"Backend\":{\n  \"vni\":16777216}}", 1, []string{`:3:3: Backend.VNI 16777216 is not in`}},
-		{"does not fit", "{\"SubnetMin\":\"10.6.0.0\",\n\"Network\":\"10.5.0.0/16\"}", 1, []string{`:1:2: SubnetMin is not in the range`}},
-		{"too few subnets", "{\"Network\":\"10.5.0.0/16\",\n\"SubnetLen\":17}", 1, []string{`:2:1: network must be able`}},
-		{"too few IPv6 subnets", "{\"Network\":\"10.5.0.0/16\",\"EnableIPv6\":true,\n\"IPv6Network\":\"fd00::/48\",\n\"IPv6SubnetLen\":49}", 1, []string{`:3:1: IPv6Network must be able`}},
-		{"IPv6 network too small", "{\"Network\":\"10.5.0.0/16\",\"EnableIPv6\":true,\n\"IPv6Network\":\"fd00::/125\"}", 1, []string{`:2:1: IPv6Network is too small`}},
-		{"no network", `{}`, 1, []string{`:1:1: please define a correct Network`}},
-		{"backend type", "{\"Network\":\"10.5.0.0/16\",\n\"Backend\":{\"Type\":\"ipip\"}}", 1, []string{`:2:12: backend type "ipip"`, "DirectRouting"}},
+		{"at the wrong level", `{"Network":"10.5.0.0/16","VNI":3,"Backend":{"SubnetLen":25}}`, 2, []string{`do you mean "Backend.VNI"?`, `do you mean "SubnetLen"?`}},
+		{"twice", `{"Network":"10.5.0.0/16","Backend":{"VNI":2,"vni":3}}`, 2, []string{`:1:37: "Backend.VNI" is given again later`}},
+		{"wrong type", "{\"Network\":\"10.5.0.0/16\",\n\"SubnetLen\":\"24\"}", 2, []string{`:2:1: "SubnetLen": want a whole number from 0, got JSON string`}},
+		{"backend's wrong type", "{\"Network\":\"10.5.0.0/16\",\n\"Backend\":{\n  \"Port\":\"x\"}}", 2, []string{`:3:3: "Backend.Port"`}},
+		{"out of range", "{\"Network\":\"10.5.0.0/16\",\n\"Backend\":{\n  \"vni\":16777216}}", 2, []string{`:3:3: Backend.VNI 16777216 is not in`}},
+		{"does not fit", "{\"SubnetMin\":\"10.6.0.0\",\n\"Network\":\"10.5.0.0/16\"}", 2, []string{`:1:2: SubnetMin is not in the range`}},
+		{"too few subnets", "{\"Network\":\"10.5.0.0/16\",\n\"SubnetLen\":17}", 2, []string{`:2:1: network must be able`}},
+		{"too few IPv6 subnets", "{\"Network\":\"10.5.0.0/16\",\"EnableIPv6\":true,\n\"IPv6Network\":\"fd00::/48\",\n\"IPv6SubnetLen\":49}", 2, []string{`:3:1: IPv6Network must be able`}},
+		{"IPv6 network too small", "{\"Network\":\"10.5.0.0/16\",\"EnableIPv6\":true,\n\"IPv6Network\":\"fd00::/125\"}", 2, []string{`:2:1: IPv6Network is too small`}},
+		{"no network", `{}`, 2, []string{`:1:1: please define a correct Network`}},
+		{"backend type", "{\"Network\":\"10.5.0.0/16\",\n\"Backend\":{\"Type\":\"ipip\"}}", 2, []string{`:2:12: backend type "ipip"`, "DirectRouting"}},
 		{"host-gw", `{"Network":"10.5.0.0/16","Backend":{"Type":"host-gw"}}`, 0, []string{"Backend.Type host-gw dataplanes []"}},
 		{"no backend", `{"Network":"10.5.0.0/16"}`, 0, []string{"Backend.Type vxlan", "without a Backend flanneld runs udp"}},
-		{"deep", strings.Repeat("[", 20000), 1, []string{":1:"}},
+		{"deep", strings.Repeat("[", 20000), 2, []string{":1:"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			file := filepath.Join(dir, "config.json")
@@ -60,7 +62,18 @@ func TestCheckConfig(t *testing.T) {
 			}
 		})
 	}
-	code, out := overlayd(t, "check", "config", "-o", "json", filepath.Join(dir, "none"))
+	file := filepath.Join(dir, "config.json")
+	if err := os.WriteFile(file, []byte("{\"Network\":\"10.5.0.0/16\",\n \"Subnetmn\":1, \"SubnetLen\":\"24\"}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out := overlayd(t, "check", "config", "-o", "json", file)
+	var got struct{ Errors []configProblem }
+	err := json.Unmarshal([]byte(out), &got)
+	want := []configProblem{{2, 2, "Subnetmn", `"Subnetmn" is not a key of a network config: do you mean "SubnetMin"?`}, {2, 16, "SubnetLen", `"SubnetLen": want a whole number from 0, got JSON string`}}
+	if code != exitUsage || err != nil || !slices.Equal(got.Errors, want) {
+		t.Errorf("exit code %d, %v: %s", code, err, out)
+	}
+	code, out = overlayd(t, "check", "config", "-o", "json", filepath.Join(dir, "none"))
 	if code != exitUsage || !strings.Contains(out, "none") {
 		t.Errorf("missing file: exit code %d: %s", code, out)
 	}

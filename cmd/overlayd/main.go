@@ -58,6 +58,8 @@ func run(args []string) int {
 		return 0
 	case errors.Is(err, errUnwell), errors.Is(err, tap.ErrSaid): // it was said
 		return exitFailure
+	case errors.Is(err, errBadConfig): // likewise
+		return exitUsage
 	}
 	complain(cmd, args, err)
 	switch {
