@@ -44,6 +44,9 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 	}
 	c.Keeper, c.Left = handover.OpenKeeper(c.Log)
 	c.Notify = func(state string) { sd.SdNotify(false, state) }
+	if c.Watchdog, err = sd.SdWatchdogEnabled(false); err != nil {
+		return usagef("WATCHDOG_USEC, WATCHDOG_PID: %w", err)
+	}
 	c.Captures = new(capture.Hub)
 	process := status.Process{Host: c.Hostname, Version: version, PID: os.Getpid(), Start: time.Now()}
 	c.Endpoints = endpoints(&o.Process, process)

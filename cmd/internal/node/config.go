@@ -39,7 +39,8 @@ type Config struct {
 	Admin     AdminConfig
 	Captures  *capture.Hub // of the packets of the userspace dataplane, closed by Run; nil: none can be captured
 	// Notify tells the service manager a state of sd_notify(3); nil: no service manager.
-	Notify func(state string)
+	Notify   func(state string)
+	Watchdog time.Duration // the service manager ends a daemon that it has not heard from for so long; 0: never
 	// Fix says what to do about an error that is going to be logged; nil, or empty: nothing.
 	Fix func(network string, err error) string
 

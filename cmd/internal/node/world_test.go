@@ -44,7 +44,9 @@ type world struct {
 	stores   []*fakeStore                   // in the order of their opening
 	opened   []*fakeForward                 // the same
 	refuse   error                          // of whoever opens the dataplane
-	states   []string                       // told to the service manager
+	states   []string                       // told to the service manager, but for
+	verdict  string                         // the last STATUS=
+	beats    int                            // and how often WATCHDOG=1 was told
 
 	wrap func(*fakeForward) dataplane.Dataplane // nil: the fake is the dataplane; called with mu held
 }
@@ -70,10 +72,25 @@ func newWorld(t *testing.T) *world {
 		Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Hostname: "host", Mode: fit.Kernel,
 		SubnetFile: filepath.Join(dir, "subnet.env"), SubnetDir: filepath.Join(dir, "networks"),
 		OpenStore: w.openStore,
-		Notify:    func(state string) { w.locked(func() { w.states = append(w.states, state) }) },
+		Notify:    w.notified,
 	}
 	w.cfg.Underlay.Iface = []string{"under0"}
 	return w
+}
+
+// notified is told what the service manager is.
+func (w *world) notified(state string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	verdict, isVerdict := strings.CutPrefix(state, "STATUS=")
+	switch {
+	case isVerdict:
+		w.verdict = verdict
+	case state == "WATCHDOG=1":
+		w.beats++
+	default:
+		w.states = append(w.states, state)
+	}
 }
 
 func (w *world) locked(f func()) {
