@@ -41,7 +41,8 @@ ETCD := $(PEERS)/etcd-debian/usr/bin/etcd
 
 # Debian's programs that read what overlayd writes, likewise, with the libraries that they need.
 TOOLS := $(PEERS)/tools-debian
-TOOL_PACKAGES := tshark tcpdump
+TOOL_LIBS     := $(TOOLS)/usr/lib/$(shell uname -m)-linux-gnu
+TOOL_PACKAGES := tshark tcpdump prometheus chromium-headless-shell
 
 # All tests that need a program which is not this module's: one build serves every target with -tags. `make lint` vets.
 TAGS      := kube,flannel,oldetcd,upgrade,tools
@@ -113,9 +114,9 @@ $(FLANNELD): # its udp backend needs cgo, and nothing else: with these tags the 
 		-ldflags '-s -w -X github.com/flannel-io/flannel/pkg/version.Version=v$(FLANNELD_VERSION)' \
 		-o $@.part github.com/flannel-io/flannel && mv $@.part $@
 
-test-tools: $(TOOLS) ## Tests with Debian's tshark and tcpdump, which read what overlayd writes
+test-tools: $(TOOLS) ## Tests with Debian's tshark, tcpdump, promtool and Chromium, which read what overlayd writes
 	$(call need,$(TEST_TOOLS))
-	PATH="$(TOOLS)/usr/bin:$$PATH" LD_LIBRARY_PATH=$(TOOLS)/usr/lib/$(shell uname -m)-linux-gnu \
+	PATH="$(TOOLS)/usr/bin:$(TOOLS)/usr/lib/chromium:$$PATH" LD_LIBRARY_PATH=$(TOOL_LIBS):$(TOOL_LIBS)/pulseaudio \
 		$(GO) test -vet=off -tags $(TAGS) -timeout 10m -run '^TestTools' ./cmd/overlayd
 
 $(TOOLS):
