@@ -194,6 +194,9 @@ func (s *Settings) set(w setting) (was string, err error) {
 	if err = rtnl.SetSysctl(w.path, w.value); err == nil && routers != nil {
 		s.sayRouters(routers)
 	}
+	if err == nil && w.path == ipForward {
+		err = forwardEverywhere()
+	}
 	if errors.Is(err, os.ErrNotExist) && w.path != ipForward && w.path != ip6Forward {
 		return w.value, nil // the device has gone
 	}

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"os/exec"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -200,5 +203,47 @@ func TestReadOnly(t *testing.T) {
 	}
 	if log.Count("IPv4 forwarding is off and cannot be turned on") != 1 || log.Count("sysctl -w net.ipv4.conf.flannel/7.rp_filter=2") != 1 {
 		t.Errorf("log:\n%s", log.String())
+	}
+}
+
+// TestTwoTurnForwardingOn: if two daemons turn forwarding on at once, every interface forwards, and each that comes later.
+func TestTwoTurnForwardingOn(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	ns.Run("ip", "link", "add", "eth7", "type", "bridge")
+	var both [2]*Settings
+	for i := range both {
+		ns.Must(func() (err error) {
+			both[i], err = Open(Config{Log: slog.New(slog.DiscardHandler), VNI: uint32(7 + i), IPv4: true})
+			return err
+		})
+		defer both[i].Close()
+	}
+	var busy atomic.Bool
+	busy.Store(true)
+	var wait sync.WaitGroup
+	wait.Go(func() { // somebody has the kernel's lock now and then
+		for busy.Load() {
+			ns.Must(func() error {
+				return exec.Command("sh", "-c", "for i in 1 2 3 4 5 6 7 8; do ip link add x type veth peer name y; ip link del x; done").Run()
+			})
+		}
+	})
+	defer wait.Wait()
+	defer busy.Store(false)
+	for range 100 {
+		ns.Must(func() error { return os.WriteFile("/proc/sys/"+ipForward, []byte("0"), 0) })
+		var syncs sync.WaitGroup
+		for _, s := range both {
+			syncs.Go(func() {
+				ns.Must(func() error { _, err := s.Sync(t.Context(), dataplane.Wanted{}); return err })
+			})
+		}
+		syncs.Wait()
+		for _, path := range []string{ipForward, ip4Conf + "/default/forwarding", ip4Conf + "/eth7/forwarding"} {
+			if got := (setting{path, "1"}).in(ns); got != "1" {
+				t.Fatalf("%s is %s", path, got)
+			}
+		}
 	}
 }
