@@ -190,12 +190,17 @@ func (k *keeper) applyLegacy(ctx context.Context) (wrote bool, err error) {
 		}
 		return k.writeLegacy(ctx, k.main, k.toolWant(), have)
 	}
-	if err == nil && k.blob == have.text {
+	if err != nil { // as for a user who may not read /proc/net/ip_tables_names
+		if ctx.Err() == nil && k.isNews("legacy", err.Error()) {
+			k.config.Log.Warn("it is not known whether iptables-legacy drops packets of the overlay: its tables cannot be read",
+				"family", k.family.String(), "err", err, "fix", "run overlayd as root, if iptables-legacy is in use")
+		}
 		return false, nil
 	}
-	if err == nil {
-		wrote, err = k.applySide(ctx, have)
+	if k.blob == have.text {
+		return false, nil
 	}
+	wrote, err = k.applySide(ctx, have)
 	if err != nil && ctx.Err() == nil && k.isNews("legacy", err.Error()) {
 		k.config.Log.Warn("legacy iptables tables are in use, and only iptables-legacy with CAP_NET_RAW can write them",
 			"family", k.family.String(), "drops_forwarded_packets", have.drops, "err", err,

@@ -160,6 +160,9 @@ func openError(err error) error {
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) {
 		why = ErrNoModule
 	}
+	if info, serr := os.Stat(Path); serr == nil && errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("open %s, whose mode is %v, as user %d: %w (%w)", Path, info.Mode().Perm(), os.Geteuid(), why, err)
+	}
 	return fmt.Errorf("open %s: %w (%w)", Path, why, err)
 }
 
