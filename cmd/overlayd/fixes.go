@@ -17,6 +17,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/leftovers"
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
+	"github.com/overlayd/overlayd/cmd/internal/probe"
 	"github.com/overlayd/overlayd/cmd/internal/tap"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/device"
@@ -44,6 +45,7 @@ func fixOf(o *flags.Flags, network string, err error) string {
 		{control.ErrCloned, "on the host that is the copy: remove <subnet file>.node, and give the host an address of its own"},
 		{admin.ErrNoDaemon, "start overlayd, or say which one is meant: --subnet-file, or --subnet-dir for one of several networks"},
 		{admin.ErrNoRight, "run this as root, or as a member of the group that the daemon is given by --admin-group"},
+		{probe.ErrNoSocket, "run this as root, or let your group have such sockets: sysctl net.ipv4.ping_group_range"},
 		{admin.ErrForRoot, "run this as root"},
 		{tap.ErrNoProgram, "install overlayd-capture, which comes with overlayd: make build makes bin/overlayd-capture"},
 		{admin.ErrVersion, "restart the daemon with this version, or run the overlayd that it is of: /proc/<pid>/exe"},

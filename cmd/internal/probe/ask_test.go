@@ -71,7 +71,7 @@ func TestAsk(t *testing.T) {
 func TestAskFails(t *testing.T) {
 	run(t, 1, func(w *world) {
 		q := w.question(0, 3)
-		if _, err := ask(w.t.Context(), q, func(bool) (transport, error) { return nil, errNoSocket }); !errors.Is(err, errNoSocket) {
+		if _, err := ask(w.t.Context(), q, func(bool) (transport, error) { return nil, ErrNoSocket }); !errors.Is(err, ErrNoSocket) {
 			t.Errorf("no socket: %v", err)
 		}
 		w.mu.Lock()

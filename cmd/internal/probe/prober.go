@@ -155,7 +155,7 @@ func (p *Prober) lose(t transport, err error) {
 	defer p.mu.Unlock()
 	for i := range p.transports {
 		if p.transports[i] == t {
-			p.transports[i], p.openErrs[i] = nil, fmt.Errorf("%w: %w", errNoSocket, err)
+			p.transports[i], p.openErrs[i] = nil, fmt.Errorf("%w: %w", ErrNoSocket, err)
 			p.openAgain = p.now() + p.rules.patience
 			t.close()
 		}

@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNoSocket says that this host gives this process no ICMP socket.
-var errNoSocket = errors.New("no ICMP socket")
+// ErrNoSocket says that this host gives this process no ICMP socket.
+var ErrNoSocket = errors.New("no ICMP socket")
 
 // fixOf says what to do about an error of a socket.
 func fixOf(err error) string {
 	switch {
-	case errors.Is(err, errNoSocket):
+	case errors.Is(err, ErrNoSocket):
 		return "give overlayd CAP_NET_RAW, or its group a place in sysctl net.ipv4.ping_group_range; --probe-interval=0 does without"
 	case errors.Is(err, unix.EPERM):
 		return "let the firewall of this host pass ICMP echo requests"
@@ -41,7 +41,7 @@ type socket struct {
 }
 
 // openSocket opens a socket in the network namespace of the calling thread: a datagram socket, for which no
-// capability is needed, if net.ipv4.ping_group_range allows that, else a raw one. Its error wraps errNoSocket.
+// capability is needed, if net.ipv4.ping_group_range allows that, else a raw one. Its error wraps ErrNoSocket.
 func openSocket(v6 bool) (transport, error) {
 	family, proto := unix.AF_INET, unix.IPPROTO_ICMP
 	if v6 {
@@ -60,12 +60,12 @@ func openSocket(v6 bool) (transport, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNoSocket, err)
+		return nil, fmt.Errorf("%w: %w", ErrNoSocket, err)
 	}
 	s.file = os.NewFile(uintptr(fd), "icmp")
 	if s.raw, err = s.file.SyscallConn(); err != nil {
 		s.file.Close()
-		return nil, fmt.Errorf("%w: %w", errNoSocket, err)
+		return nil, fmt.Errorf("%w: %w", ErrNoSocket, err)
 	}
 	return s, nil
 }

@@ -24,7 +24,7 @@ func (q *peer) verdict() (status.ProbeState, string) {
 		return q.verdictHeard()
 	case e.losses < named:
 		return q.state, q.reason
-	case errors.Is(e.err, errNoSocket):
+	case errors.Is(e.err, ErrNoSocket):
 		return status.ProbeUnknown, status.ReasonNoSocket
 	case e.err != nil:
 		return status.ProbeUnknown, status.ReasonNotSent

@@ -149,7 +149,7 @@ func TestNoSocket(t *testing.T) {
 		if s := w.prober.Status(); s.Err != "" {
 			t.Errorf("still %s", s.Err)
 		}
-	}, func(w *world) { w.refuse = errNoSocket })
+	}, func(w *world) { w.refuse = ErrNoSocket })
 }
 
 // TestSocketDies: a socket that receives nothing any more is replaced, and no peer is blamed.
