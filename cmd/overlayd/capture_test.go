@@ -110,6 +110,12 @@ func TestCapture(t *testing.T) {
 		t.Fatal(err)
 	}
 	drops.waitLog("drop:bad_source "+name+" 10.5.63.9:", patience)
+	eventually(t, patience, "all drops are printed", func() error {
+		if n := strings.Count(drops.text(), "drop:bad_source"); n != crossings {
+			return fmt.Errorf("%d of %d", n, crossings)
+		}
+		return nil
+	})
 	for _, p := range []*process{file, drops} {
 		if code := p.stop(unix.SIGINT); code != 0 || !strings.Contains(p.text(), "packets captured, ") {
 			t.Errorf("%s: exit code %d:\n%s", p.name, code, p.text())

@@ -43,7 +43,9 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 		return fmt.Errorf("read host name: %w", err)
 	}
 	c.Keeper, c.Left = handover.OpenKeeper(c.Log)
-	c.Notify = func(state string) { sd.SdNotify(false, state) }
+	if os.Getenv("NOTIFY_SOCKET") != "" { // sd_notify(3)
+		c.Notify = func(state string) { sd.SdNotify(false, state) }
+	}
 	if c.Watchdog, err = sd.SdWatchdogEnabled(false); err != nil {
 		return usagef("WATCHDOG_USEC, WATCHDOG_PID: %w", err)
 	}

@@ -153,9 +153,13 @@ func TestNoNetworkOfInterest(t *testing.T) {
 	c.hosts[0].overlaydWith([]string{"NOTIFY_SOCKET=" + path}, "--etcd-endpoints", c.url,
 		"--watch-networks", "--networks", "mine", "--subnet-dir", t.TempDir())
 	l.SetReadDeadline(time.Now().Add(5 * time.Second))
-	b := make([]byte, 100)
-	n, _, err := l.ReadFrom(b)
-	if got := string(b[:n]); got != "READY=1" {
-		t.Errorf("got %q, %v", got, err)
+	b := make([]byte, 1000)
+	for {
+		n, _, err := l.ReadFrom(b)
+		if got := string(b[:n]); err != nil || got != "READY=1" && !strings.HasPrefix(got, "STATUS=") {
+			t.Fatalf("got %q, %v", got, err)
+		} else if got == "READY=1" {
+			return
+		}
 	}
 }

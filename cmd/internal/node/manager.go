@@ -12,8 +12,8 @@ import (
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-// verdictPeriod is how often the service manager may be told another verdict.
-const verdictPeriod = 2 * time.Second
+// verdictPeriod is how often the service manager may be told another verdict: with many peers that takes milliseconds.
+const verdictPeriod = 5 * time.Second
 
 // tellManager tells the service manager, until ctx ends or stop is called, how the daemon is (STATUS=), and that its loops
 // come round (WATCHDOG=1), if it asks for that: it ends a daemon which it does not hear from.

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestManyPeersAreSeen: with 10 000 peers `overlayd status` takes 200 ms, a scrape 100 ms, and probes 1 % of a processor and
+// 10 MB. OVERLAYD_SEEN, as in make test-long, is more peers than the usual 1000, and has the times checked.
+func TestManyPeersAreSeen(t *testing.T) {
+	t.Parallel()
+	peers := int(numberFrom(t, "OVERLAYD_SEEN", 1000))
+	strict := peers >= 10_000
+	c := newCluster(t, 1, `{"Network":"11.0.0.0/8","SubnetLen":26,"Backend":{"Type":"vxlan"}}`)
+	c.fill(peers)
+	h := c.hosts[0]
+	run := func(args ...string) (cpu float64, rss int) {
+		h.up(append([]string{"--dataplane", modeUserspace, "--metrics-port=9799"}, args...)...)
+		time.Sleep(2 * time.Second) // it has started
+		before := h.cpuTime()
+		const during = 10 * time.Second
+		time.Sleep(during) // the cost of this time
+		return (h.cpuTime() - before).Seconds() / during.Seconds(), h.daemon.resident()
+	}
+	idle, small := run("--probe-interval=0")
+	h.daemon.stop(unix.SIGTERM)
+	busy, large := run("--probe-interval=10s")
+	status, scraped := time.Hour, time.Hour
+	for range 5 {
+		began := time.Now()
+		if code, out := overlayd(t, "status", "--subnet-file", h.subnetFile); code > exitFailure {
+			t.Fatalf("status: %d %s", code, out)
+		}
+		status = min(status, time.Since(began))
+		began = time.Now()
+		scrape(t, h)
+		scraped = min(scraped, time.Since(began))
+	}
+	t.Logf("%d peers: status %s, scrape %s, probes %.2f %% of a processor and %.1f MB", peers, status.Round(time.Millisecond), scraped.Round(time.Millisecond),
+		100*(busy-idle), float64(large-small)/1000)
+	if strict && (status > 200*time.Millisecond || scraped > 100*time.Millisecond || busy-idle > 0.01*float64(runtime.NumCPU()) || large-small > 10_000) {
+		t.Error("want 200ms, 100ms, 1 % and 10 MB")
+	}
+}
+
+// cpuTime returns how long processors have worked for the daemon, in ticks of 10 ms (proc(5)).
+func (h *host) cpuTime() time.Duration {
+	h.c.t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", h.daemon.cmd.Process.Pid))
+	if err != nil {
+		h.c.t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(b), ") ")
+	var ticks time.Duration
+	for _, field := range strings.Fields(rest)[11:13] { // utime, stime
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			h.c.t.Fatal(err)
+		}
+		ticks += time.Duration(n)
+	}
+	return ticks * 10 * time.Millisecond
+}
