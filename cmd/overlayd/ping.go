@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,8 +17,9 @@ import (
 	"github.com/overlayd/overlayd/control/controller"
 )
 
-const longPing = `Asks one peer by ICMP echo, three times: through the overlay with a small packet, then with one of the
-overlay's MTU that nobody may fragment, and at its underlay address. It says which way packets go.
+const longPing = `Asks one peer by ICMP echo: through the overlay with small packets and with those of the overlay's MTU
+that nobody may fragment, an address behind it, and its underlay address. It says which way packets go,
+what works, and what to do if something does not.
 
 PEER is its name, subnet, VTEP or an address in its subnet, as overlayd status -o wide lists them. It
 needs CAP_NET_RAW, or a place in sysctl net.ipv4.ping_group_range.
@@ -28,7 +29,7 @@ an unknown peer; 3 no daemon.`
 
 // newPingCommand makes `overlayd ping`.
 func newPingCommand() *cobra.Command {
-	var wait time.Duration
+	var count int
 	cmd := &cobra.Command{
 		Use:               "ping PEER [flags]",
 		Short:             "Ask one peer whether it answers, and which way packets go",
@@ -38,40 +39,42 @@ func newPingCommand() *cobra.Command {
 			switch {
 			case len(args) != 1 || args[0] == "":
 				return usagef("want one peer: its name, subnet, VTEP or an address in its subnet")
-			case wait <= 0 || wait > time.Minute:
-				return usagef("--wait %s: want a time of at most a minute, such as 1s", wait)
+			case count < 1 || count > 1000:
+				return usagef("-c %d: want a number from 1 to 1000", count)
 			}
 			c, err := adminClient(cmd.Flags())
 			if err != nil {
 				return err
 			}
-			return ping(cmd.Context(), cmd.OutOrStdout(), c, args[0], wait)
+			return ping(cmd.Context(), cmd.OutOrStdout(), c, args[0], count)
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.DurationVarP(&wait, "wait", "W", time.Second, "how long to wait for each answer")
+	f.IntVarP(&count, "count", "c", 3, "how many requests of each kind")
 	registerAdmin(f)
 	return cmd
 }
 
 // ping asks the peers that name means. errUnwell: one of them does not answer as it should.
-func ping(ctx context.Context, w io.Writer, c *admin.Client, name string, wait time.Duration) error {
+func ping(ctx context.Context, w io.Writer, c *admin.Client, name string, count int) error {
 	d, err := c.Status(ctx)
 	if err != nil {
 		return err
 	}
 	found, well := 0, true
 	for i := range d.Networks {
-		n := &d.Networks[i]
 		for _, list := range status.FindPeers(d.Networks[i:i+1], name).Networks {
 			for j := range list.Peers {
 				found++
-				ok, err := pingPeer(ctx, w, n, &list.Peers[j], wait)
+				r, err := probe.Ask(ctx, question(&d.Networks[i], &list.Peers[j], count))
+				if err == nil {
+					err = printPing(w, &d.Networks[i], &list.Peers[j], r)
+				}
 				if err != nil {
 					return err
 				}
-				well = well && ok
+				well = well && r.State == status.ProbeOK
 			}
 		}
 	}
@@ -84,51 +87,70 @@ func ping(ctx context.Context, w io.Writer, c *admin.Client, name string, wait t
 	return nil
 }
 
-// pingPeer asks one peer and prints a line for each answer. ok: it answers through the overlay.
-func pingPeer(ctx context.Context, w io.Writer, n *status.Network, p *status.Peer, wait time.Duration) (ok bool, err error) {
+// question is what is asked of a peer.
+func question(n *status.Network, p *status.Peer, count int) probe.Question {
+	q := probe.Question{Subnet: p.Subnet, VTEP: p.VTEP, MTU: n.MTU, Tunnel: n.VNI > 0, Port: n.Port, Count: count}
+	if n.Lease != nil {
+		i := slices.IndexFunc(n.Lease.Subnets, func(own netip.Prefix) bool { return own.Addr().Is4() == p.Subnet.Addr().Is4() })
+		if i >= 0 {
+			q.From = n.Lease.Subnets[i].Addr()
+		}
+	}
+	if n.Underlay != nil {
+		q.UnderMTU = n.Underlay.MTU
+		i := slices.IndexFunc(n.Underlay.Ends, func(e status.End) bool { return e.Local.Is4() == p.VTEP.Is4() })
+		if i >= 0 {
+			q.Local = n.Underlay.Ends[i].Local
+		}
+	}
+	return q
+}
+
+// printPing prints a line for each kind of request, and what they tell.
+func printPing(w io.Writer, n *status.Network, p *status.Peer, r *probe.Result) error {
 	way := fmt.Sprintf("through VXLAN to %s, UDP port %d", p.VTEP, n.Port)
 	if p.State == controller.PeerDirect || n.VNI == 0 {
 		way = fmt.Sprintf("by a direct route to %s", p.VTEP)
 	}
-	base, ok := p.Subnet.Addr(), true
-	for _, q := range []struct {
-		what     string
-		from, to netip.Addr
-		size     int
-		counts   bool
-	}{
-		{"small, " + way, ownBase(n, base), base, 0, true},
-		{fmt.Sprintf("%d bytes, %s", n.MTU, way), ownBase(n, base), base, n.MTU, true},
-		{"small, underlay", netip.Addr{}, p.VTEP, 0, false},
-	} {
-		if !q.to.IsValid() {
+	text := fmt.Sprintf("%s %s\n", control.Printable(p.Title(), 128), way)
+	for _, l := range r.Lines {
+		if l.Sent == 0 {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(ctx, wait)
-		rtt, err := probe.Once(ctx, q.from, q.to, q.size)
-		cancel()
-		text := fmt.Sprintf("%.2f ms", float64(rtt.Microseconds())/1000)
-		if err != nil {
-			text, ok = err.Error(), ok && !q.counts
+		what := "underlay"
+		switch {
+		case l.Hop:
+			what = "behind it"
+		case l.Overlay:
+			what = "overlay"
 		}
-		if errors.Is(err, probe.ErrNoSocket) {
-			return false, err
-		}
-		if _, err := fmt.Fprintf(w, "%s: %s: %s\n", control.Printable(p.Title(), 128), q.what, text); err != nil {
-			return false, err
-		}
+		text += fmt.Sprintf("%-9s  %-15s  %4d bytes  %s\n", what, l.To, l.Size, answersOf(&l))
 	}
-	return ok, nil
+	switch {
+	case r.Err == "":
+		text += string(r.State) + "\n"
+	default:
+		text += fmt.Sprintf("%s: %s\n  next: %s\n", r.State, r.Err, r.Fix)
+	}
+	_, err := io.WriteString(w, text)
+	return err
 }
 
-// ownBase is this host's overlay address of the same family, if it has one.
-func ownBase(n *status.Network, to netip.Addr) netip.Addr {
-	if n.Lease != nil {
-		for _, own := range n.Lease.Subnets {
-			if own.Addr().Is4() == to.Is4() {
-				return own.Addr()
-			}
+// answersOf says how requests of one kind were answered.
+func answersOf(l *probe.Line) string {
+	if len(l.RTTs) == 0 {
+		switch {
+		case l.PathMTU > 0:
+			return fmt.Sprintf("too large: a router says that the path takes %d", l.PathMTU)
+		case l.Err != nil:
+			return l.Err.Error()
 		}
+		return "no answer"
 	}
-	return netip.Addr{}
+	var sum time.Duration
+	for _, rtt := range l.RTTs {
+		sum += rtt
+	}
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	return fmt.Sprintf("%d of %d answered, %.2f ms (%.2f to %.2f)", len(l.RTTs), l.Sent, ms(sum/time.Duration(len(l.RTTs))), ms(slices.Min(l.RTTs)), ms(slices.Max(l.RTTs)))
 }
