@@ -34,6 +34,27 @@ type ReadyMarker interface {
 	MarkReady(ctx context.Context) error
 }
 
+// Event is something about this node that people who look at the store should see.
+type Event struct {
+	Reason string // stable, in CamelCase: the Event* constants
+	Text   string // for people
+	Over   bool   // what was told before is no longer so
+}
+
+// The reasons of events.
+const (
+	EventLeaseLost       = "LeaseLost"
+	EventPeerUnreachable = "PeerUnreachable"
+	EventMTUMismatch     = "MTUMismatch"
+	EventConfigInvalid   = "ConfigInvalid"
+)
+
+// EventTeller is a Store that shows events to people.
+type EventTeller interface {
+	// Tell adds an event. A store that may not do that says so once, and Tell does nothing from then on.
+	Tell(ctx context.Context, e Event) error
+}
+
 // AddressSource is a Store that holds the public addresses of this node.
 type AddressSource interface {
 	// PublicIPs returns them; an invalid address means that the store has none of that family.

@@ -75,6 +75,7 @@ func storeWith(t *testing.T, h *harness, token string) {
 		t.Error(err)
 	}
 	checkAvailable(t, "host")
+	tellsEvent(t, s)
 	v := follow(t, s)
 	v.has(t, l.Key(), func(control.Lease) bool { return true })
 	if _, err := s.Renew(t.Context(), l); err != nil {
@@ -87,6 +88,21 @@ func storeWith(t *testing.T, h *harness, token string) {
 		t.Error(err)
 	}
 	v.until(t, 10*time.Second, "release", func() bool { return len(v.leases) == 0 })
+}
+
+// tellsEvent writes an event about the Node of s.
+func tellsEvent(t *testing.T, s *kube.Store) {
+	t.Helper()
+	if err := s.Tell(t.Context(), control.Event{Reason: control.EventLeaseLost, Text: "a test\x1b"}); err != nil {
+		t.Fatal(err)
+	}
+	events, err := shared.client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=host"})
+	if err != nil || len(events.Items) != 1 {
+		t.Fatalf("%v, %v", events, err)
+	}
+	if e := events.Items[0]; e.Reason != control.EventLeaseLost || e.Type != "Warning" || e.Source.Component != "overlayd" || strings.Contains(e.Message, "\x1b") || !strings.HasPrefix(e.Message, "a test") {
+		t.Errorf("event %+v", e)
+	}
 }
 
 // onlyWhatItNeeds fails if the token is good for more.
@@ -177,6 +193,14 @@ func TestMayListAndNotWatch(t *testing.T) {
 	text := log.String()
 	if warned, said := strings.Count(text, "level=WARN"), strings.Count(text, "level=INFO"); warned != 1 || said != 0 || !strings.Contains(text, "watch nodes: trying again") {
 		t.Errorf("%d warnings and %d other lines, want one warning:\n%s", warned, said, text)
+	}
+	for range 2 { // it may not, which is no error
+		if err := s.Tell(t.Context(), control.Event{Reason: control.EventLeaseLost}); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := strings.Count(log.String(), "no events about this node are written"); n != 1 {
+		t.Errorf("%d lines say that events may not be written", n)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
@@ -34,7 +35,8 @@ type Store struct {
 	cfg   Config
 	names names
 	api   corev1client.CoreV1Interface
-	http  *http.Client // of api
+	auth  authorizationv1client.AuthorizationV1Interface
+	http  *http.Client // of both
 	control.StoreHealth
 	control.NodeNames
 
@@ -43,6 +45,7 @@ type Store struct {
 	published control.Lease // what the last Acquire was to publish, before overwrites and without subnets
 	ready     bool          // MarkReady was called
 	rivals    pace.Notices  // see logRival
+	tells     *bool         // see mayTell; nil: not known
 }
 
 var (
@@ -50,6 +53,7 @@ var (
 	_ control.ConfigWatcher = (*Store)(nil)
 	_ control.Publisher     = (*Store)(nil)
 	_ control.ReadyMarker   = (*Store)(nil)
+	_ control.EventTeller   = (*Store)(nil)
 	_ control.AddressSource = (*Store)(nil)
 	_ control.StoreReporter = (*Store)(nil)
 	_ control.NodeNamer     = (*Store)(nil)
@@ -76,10 +80,11 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("use API server %q: %w", r.Host, err)
 	}
 	api, err := corev1client.NewForConfigAndClient(r, client)
-	if err != nil {
+	auth, aerr := authorizationv1client.NewForConfigAndClient(r, client)
+	if err = errors.Join(err, aerr); err != nil {
 		return nil, fmt.Errorf("use API server %q: %w", r.Host, err)
 	}
-	return &Store{cfg: cfg, names: n, api: api, http: client, node: cfg.NodeName,
+	return &Store{cfg: cfg, names: n, api: api, auth: auth, http: client, node: cfg.NodeName,
 		StoreHealth: control.StoreHealth{Kind: "kubernetes", Endpoint: endpointOf(r)}}, nil
 }
 

@@ -99,7 +99,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		}
 	}
 	d.serveAdmin(ctx, false)
-	defer d.tellManager(ctx)()
+	defer d.tellOthers(ctx)()
 	stopEndpoints, err := d.serveEndpoints(fail)
 	defer stopEndpoints()
 	if err != nil {

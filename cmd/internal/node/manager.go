@@ -15,9 +15,9 @@ import (
 // verdictPeriod is how often the service manager may be told another verdict: with many peers that takes milliseconds.
 const verdictPeriod = 5 * time.Second
 
-// tellManager tells the service manager, until ctx ends or stop is called, how the daemon is (STATUS=), and that its loops
-// come round (WATCHDOG=1), if it asks for that: it ends a daemon which it does not hear from.
-func (d *Daemon) tellManager(ctx context.Context) (stop func()) {
+// tellOthers tells the service manager, until ctx ends or stop is called, how the daemon is (STATUS=), and that its loops
+// come round (WATCHDOG=1), if it asks for that: it ends a daemon which it does not hear from. It tells stores of events.
+func (d *Daemon) tellOthers(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wait sync.WaitGroup
 	if d.cfg.Notify != nil {
@@ -26,6 +26,7 @@ func (d *Daemon) tellManager(ctx context.Context) (stop func()) {
 	if d.cfg.Notify != nil && d.cfg.Watchdog > 0 {
 		wait.Go(func() { d.feedWatchdog(ctx, d.cfg.Watchdog/3) })
 	}
+	wait.Go(func() { d.tellEvents(ctx) })
 	return func() {
 		cancel()
 		wait.Wait()

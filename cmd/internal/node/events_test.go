@@ -1,0 +1,64 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/control"
+)
+
+// board is a store's place for events.
+type board struct {
+	events []string
+	err    error
+}
+
+// Tell implements control.EventTeller.
+func (b *board) Tell(_ context.Context, e control.Event) error {
+	if b.err == nil {
+		b.events = append(b.events, fmt.Sprint(e.Reason, " ", e.Over))
+	}
+	return b.err
+}
+
+// TestEvents: what is wrong is told once, tried again if that fails, and so is its end; one that keeps coming and going is
+// told once in a while.
+func TestEvents(t *testing.T) {
+	e, b := &events{told: map[string]string{}}, new(board)
+	steps := []struct {
+		now  map[string]string
+		err  error
+		want []string
+	}{
+		{map[string]string{"LeaseLost": "a"}, errors.New("down"), nil},
+		{map[string]string{}, nil, nil},
+		{map[string]string{"MTUMismatch": "a"}, nil, []string{"MTUMismatch false"}},
+		{map[string]string{"MTUMismatch": "b"}, nil, nil},
+		{map[string]string{}, nil, []string{"MTUMismatch true"}},
+		{map[string]string{"MTUMismatch": "c"}, nil, nil}, // it has been told a moment ago
+	}
+	for i, s := range steps {
+		b.events, b.err = nil, s.err
+		if err := e.tell(t.Context(), b, s.now); !errors.Is(err, s.err) || !slices.Equal(b.events, s.want) {
+			t.Errorf("step %d: %q, %v; want %q", i, b.events, err, s.want)
+		}
+	}
+}
+
+// TestEventsIn: some warnings, and a config that cannot be used, are events.
+func TestEventsIn(t *testing.T) {
+	warnings := []status.Warning{{ID: "lease_lost"}, {ID: "peers_path_mtu"}, {ID: "peers_tunnel_blocked"}, {ID: "peers_host_down"}, {ID: "store_unreachable"}}
+	got := eventsIn(warnings, fmt.Errorf("wait: %w", &control.NetworkError{Err: errors.New("bad")}))
+	want := []string{control.EventConfigInvalid, control.EventLeaseLost, control.EventMTUMismatch, control.EventPeerUnreachable}
+	if reasons := slices.Sorted(maps.Keys(got)); !slices.Equal(reasons, want) {
+		t.Errorf("%q, want %q", reasons, want)
+	}
+	if got := eventsIn(nil, nil); len(got) > 0 {
+		t.Errorf("%q", got)
+	}
+}
