@@ -11,6 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/cmd/internal/admin"
+	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
@@ -87,7 +89,7 @@ func TestFlannelPeer(t *testing.T) {
 				t.Parallel()
 				c := newCluster(t, 2, testNetwork)
 				h := c.hosts[0]
-				h.up("--dataplane", mode)
+				h.up("--dataplane", mode, "--probe-interval=500ms")
 				peer := makePeer(t, c.hosts[1], h, "10.5.250.0", csum)
 				c.put(peer.key, peer.value)
 				a := h.pod(0, 0)
@@ -104,6 +106,7 @@ func TestFlannelPeer(t *testing.T) {
 				if got != want {
 					t.Errorf("lease\n%s, want\n%s", got, want)
 				}
+				eventually(t, patience, "the peer is probed", func() error { return seen(h, peer) })
 			})
 		}
 	}
@@ -158,4 +161,19 @@ func putLatency(c *cluster, h *host, at *netnstest.NS, i int) (time.Duration, er
 		}
 	}
 	return 0, fmt.Errorf("lease %s is not forwarded on after 5 s", key)
+}
+
+// seen checks what is known of a peer that is no overlayd and forwards nothing: it answers, and the rest is unknown.
+func seen(h *host, peer *handMadePeer) error {
+	list, err := admin.NewClient(admin.Path(h.subnetFile)).Peers(h.c.t.Context(), peer.addr.String())
+	if err != nil {
+		return err
+	}
+	if len(list.Networks) != 1 || len(list.Networks[0].Peers) != 1 || list.Networks[0].Peers[0].Probe == nil {
+		return fmt.Errorf("peers %+v", list)
+	}
+	if p := list.Networks[0].Peers[0].Probe; p.State != status.ProbeOK || p.RTTMicros == 0 || p.MTU != status.MTUOK || p.Forwards != status.Unknown {
+		return fmt.Errorf("probe %+v", *p)
+	}
+	return nil
 }
