@@ -9,37 +9,19 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
-
-// logBuffer keeps a log.
-type logBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
 
 // served is a Server of a test.
 type served struct {
 	*Server
 	*Client
 	path  string
-	log   *logBuffer
+	log   *netnstest.Log
 	level *slog.LevelVar
 }
 
@@ -58,8 +40,8 @@ func socketPath(t *testing.T) string {
 }
 
 // configAt is a Config with every route that this package has.
-func configAt(path string, more ...Route) (Config, *logBuffer, *slog.LevelVar) {
-	level, text := new(slog.LevelVar), new(logBuffer)
+func configAt(path string, more ...Route) (Config, *netnstest.Log, *slog.LevelVar) {
+	level, text := new(slog.LevelVar), new(netnstest.Log)
 	log := slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{Level: level}))
 	networks := []status.Network{{V: status.Version, Ready: true}}
 	routes := append(LogLevelRoutes(level, log), ProfileRoutes()...)

@@ -37,34 +37,16 @@ type daemon struct {
 	capture.Hub
 	capture.Point
 	*admin.Client
-	log *logBuffer
+	log *netnstest.Log
 
 	mu       sync.Mutex
 	networks []status.Network
 }
 
-// logBuffer keeps a log.
-type logBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
 func newDaemon(t *testing.T) *daemon {
 	t.Helper()
 	netnstest.RequireRoot(t)
-	d := &daemon{log: new(logBuffer)}
+	d := &daemon{log: new(netnstest.Log)}
 	peer := func(name, subnet string, vtep netip.Addr, s controller.PeerState) controller.PeerStatus {
 		return controller.PeerStatus{Name: name, Subnet: netip.MustParsePrefix(subnet), VTEP: vtep, State: s}
 	}
