@@ -66,15 +66,21 @@ func (s *Store) evict(ctx context.Context, l, entry control.Lease) error {
 
 // givesWay returns what must hold for entry, a ghost in the place of l, to give way. It does if its node has another
 // entry, which is younger, or gives no sign of life for half a NodeTTL. control.ErrLost: it does
-// not, as its node lives and has nothing else, or has written it since. Any other error: that is not known yet.
+// not, as its node lives and has nothing else, or has ended or has written it since. Any other error: that is not known yet.
 func (s *Store) givesWay(ctx context.Context, l, entry control.Lease) (while []clientv3.Cmp, err error) {
 	ip := entry.Identity()
-	since, isNew := s.sawGhost(entry, time.Now())
+	g, isNew := s.sawGhost(entry, time.Now())
 	switch {
 	case entry.SamePublicIP(l):
 		return nil, nil
 	case !ip.IsValid() || isNew:
 		return nil, lostTo(l, entry)
+	}
+	if !g.asked {
+		if g.record, _, err = s.livesAt(ctx, entry); err != nil {
+			return nil, err
+		}
+		s.noteRecord(entry, g.record)
 	}
 	other, err := s.younger(ctx, entry)
 	if err != nil {
@@ -83,7 +89,7 @@ func (s *Store) givesWay(ctx context.Context, l, entry control.Lease) (while []c
 	if other.ModRevision != 0 {
 		return []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(s.keys.Lease(other)), "=", other.ModRevision)}, nil
 	}
-	wait := time.Until(since.Add(s.cfg.NodeTTL/2 + time.Second))
+	wait := time.Until(g.since.Add(s.cfg.NodeTTL/2 + time.Second))
 	if wait > 0 {
 		return nil, fmt.Errorf("etcd went back to an older state, in which %s is of %s: waiting %s to see whether that node lives and has no other",
 			entry.CIDRs(), ip, wait.Round(time.Second))
@@ -92,7 +98,7 @@ func (s *Store) givesWay(ctx context.Context, l, entry control.Lease) (while []c
 	switch {
 	case err != nil:
 		return nil, err
-	case lives:
+	case lives, revision == 0 && g.record != 0: // not: it has ended since, and its dataplane goes on
 		return nil, lostTo(l, entry)
 	}
 	return []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(s.keys.Node(ip)), "=", revision)}, nil
@@ -102,22 +108,34 @@ func (s *Store) givesWay(ctx context.Context, l, entry control.Lease) (while []c
 type ghost struct {
 	revision int64 // its ModRevision
 	since    time.Time
+	asked    bool  // record is known
+	record   int64 // revision of its node's record when it was seen first; 0: there was none
 }
 
-// sawGhost returns since when an entry has been seen as a ghost. isNew reports that it is not a ghost: it was written after
+// noteRecord notes the record of an entry's node.
+func (s *Store) noteRecord(entry control.Lease, revision int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g, seen := s.ghosts[entry.Key()]; seen {
+		g.asked, g.record = true, revision
+		s.ghosts[entry.Key()] = g
+	}
+}
+
+// sawGhost returns what is remembered of an entry that is seen as a ghost. isNew reports that it is not a ghost: it was written after
 // that, or after the watch saw that etcd went back.
-func (s *Store) sawGhost(entry control.Lease, now time.Time) (since time.Time, isNew bool) {
+func (s *Store) sawGhost(entry control.Lease, now time.Time) (g ghost, isNew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g, seen := s.ghosts[entry.Key()]
 	if !seen {
-		g = ghost{entry.ModRevision, now}
+		g = ghost{revision: entry.ModRevision, since: now}
 		if s.ghosts == nil {
 			s.ghosts = map[string]ghost{}
 		}
 		s.ghosts[entry.Key()] = g
 	}
-	return g.since, g.revision != entry.ModRevision || s.wentBack != 0 && entry.ModRevision > s.wentBack
+	return g, g.revision != entry.ModRevision || s.wentBack != 0 && entry.ModRevision > s.wentBack
 }
 
 // noteWentBack notes the revision of the first list after etcd went back to an older state.

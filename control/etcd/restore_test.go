@@ -158,6 +158,7 @@ func TestRestoredEntryOfADeadHolder(t *testing.T) {
 		c := newCluster(t)
 		c.SetConfig(t, []byte(twoSubnets))
 		log := c.shortLived()
+		c.cfg.NodeTTL = 4 * time.Second // the record that comes back lasts longer than the holder waits
 		var ghost control.Lease
 		if flanneld {
 			n, vteps := node(1)
@@ -219,6 +220,38 @@ func TestRestoredEntryOfALivingHolder(t *testing.T) {
 		if got := c.entry(t, l.Key()); got.lease != again.Handle {
 			t.Errorf("the entry is %+v, want that of %+v", got, again)
 		}
+	}
+}
+
+// TestRestoredEntryOfOneWhoEnds: the node of the entry took it up after the restore, and its daemon has ended: its dataplane
+// goes on, and so it keeps the subnet.
+func TestRestoredEntryOfOneWhoEnds(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.SetConfig(t, []byte(twoSubnets))
+	log := c.shortLived()
+	former, holder := c.open(t), c.open(t)
+	ghost := mustDerive(t, former, 1, "10.5.3.0/24")
+	c.snapshot(t, former)
+	if err := former.Release(t.Context(), ghost); err != nil {
+		t.Fatal(err)
+	}
+	l := mustDerive(t, holder, 2, "10.5.3.0/24")
+	c.restore(t, former, holder)
+	again := mustDerive(t, former, 1)
+	if _, err := holder.Renew(t.Context(), l); err == nil || errors.Is(err, control.ErrLost) {
+		t.Errorf("first renewal: %v, want an error that says to wait", err)
+	}
+	if err := former.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	eventually(t, "a decision", func() bool {
+		_, err = holder.Renew(t.Context(), l)
+		return err == nil || errors.Is(err, control.ErrLost)
+	})
+	if got := c.entry(t, l.Key()); !errors.Is(err, control.ErrLost) || got.lease != again.Handle {
+		t.Errorf("%v, and the entry is %+v, want that of %+v:\n%s", err, got, again, log.String())
 	}
 }
 
