@@ -85,6 +85,9 @@ func (s *Store) renew(ctx context.Context, r *nodeRecord, l control.Lease) (cont
 		}
 		if expires, err := s.rpc.Refresh(ctx, leaseID(kv.Lease)); err == nil {
 			entry.Expires, entry.Facts = expires, l.Facts
+			if err := s.recheck(ctx, entry); err != nil { // it may be that of a write whose reply was lost, and with it what follows
+				return control.Lease{}, err
+			}
 			s.rpc.Retire(ctx, leaseID(l.Handle))
 			return entry, nil
 		}

@@ -3,6 +3,7 @@ package etcd_test
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -262,4 +263,30 @@ func TestRecordIsKeptAlive(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the record is back", func() bool { return len(c.do(t, clientv3.OpGet(key)).Get().Kvs) == 1 })
+}
+
+// TestRenewWhatWasWrittenInDoubt: the reply to a write was lost, and nobody has looked whether an older entry has one of the
+// two subnets. The next renewal does.
+func TestRenewWhatWasWrittenInDoubt(t *testing.T) {
+	t.Parallel()
+	for _, older := range []bool{false, true} {
+		c := newCluster(t)
+		c.SetConfig(t, []byte(twoOfEach))
+		s := c.open(t)
+		l := mustDerive(t, s, 1, "10.5.3.0/24", "fd05:0:0:3::/64")
+		other, vteps := node(2)
+		rival := l
+		rival.PublicIP, rival.Backend.MAC, rival.IPv6Subnet = other.PublicIP, vteps[0].MAC, netip.MustParsePrefix("fd05:0:0:2::/64")
+		c.DeleteRaw(t, l.Key())
+		if older {
+			put(t, c, rival)
+		}
+		put(t, c, l) // by another etcd lease, as the write in doubt has
+		if _, err := s.Renew(t.Context(), l); errors.Is(err, control.ErrLost) != older || !older && err != nil {
+			t.Errorf("older entry %v: %v", older, err)
+		}
+		if got := slices.Contains(c.Keys(t), l.Key()); got == older {
+			t.Errorf("older entry %v: the own one is there: %v", older, got)
+		}
+	}
 }
