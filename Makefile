@@ -63,7 +63,7 @@ build: ## Build bin/overlayd and bin/overlayd-capture, static
 demo: build ## Three hosts on this machine reach each other; as root, about half a minute
 	bin/overlayd demo
 
-test: build ## Every test that a change should pass; as root, in network namespaces of their own, six minutes
+test: build ## Every test that a change should pass; as root, in network namespaces of their own, seven minutes
 	$(call need,$(TEST_TOOLS))
 	$(GO) test -vet=off -p 4 -parallel 4 -shuffle=on -timeout 10m $(TOGETHER)
 	$(GO) test -vet=off -p 1 -parallel 4 -shuffle=on -timeout 20m $(ALONE)
