@@ -69,6 +69,7 @@ var siblings = map[string][]string{
 	"cmd/internal/handover":   {"cmd/internal/claim", "cmd/internal/nodefile"},
 	"cmd/internal/tap":        {"cmd/internal/admin", "cmd/internal/status", "cmd/internal/stream"},
 	"cmd/internal/metrics":    {"cmd/internal/status"},
+	"cmd/internal/netconf":    {"cmd/internal/fit"},
 	"cmd/internal/statuspage": {"cmd/internal/status", "cmd/internal/statustext"},
 	"cmd/internal/statustext": {"cmd/internal/status"},
 	"cmd/internal/leftovers":  {"cmd/internal/admin", "cmd/internal/claim", "cmd/internal/handover", "cmd/internal/nodefile"},

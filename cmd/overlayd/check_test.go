@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/overlayd/overlayd/cmd/internal/netconf"
 )
 
 // TestCheckConfig: a good config is printed with its defaults, and of a bad one every
@@ -67,25 +69,14 @@ func TestCheckConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, out := overlayd(t, "check", "config", "-o", "json", file)
-	var got struct{ Errors []configProblem }
+	var got struct{ Errors []netconf.Problem }
 	err := json.Unmarshal([]byte(out), &got)
-	want := []configProblem{{2, 2, "Subnetmn", `"Subnetmn" is not a key of a network config: do you mean "SubnetMin"?`}, {2, 16, "SubnetLen", `"SubnetLen": want a whole number from 0, got JSON string`}}
+	want := []netconf.Problem{{Line: 2, Column: 2, Key: "Subnetmn", Message: `"Subnetmn" is not a key of a network config: do you mean "SubnetMin"?`}, {Line: 2, Column: 16, Key: "SubnetLen", Message: `"SubnetLen": want a whole number from 0, got JSON string`}}
 	if code != exitUsage || err != nil || !slices.Equal(got.Errors, want) {
 		t.Errorf("exit code %d, %v: %s", code, err, out)
 	}
 	code, out = overlayd(t, "check", "config", "-o", "json", filepath.Join(dir, "none"))
 	if code != exitUsage || !strings.Contains(out, "none") {
 		t.Errorf("missing file: exit code %d: %s", code, out)
-	}
-}
-
-func TestDistance(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"subnetmin", "subnetmn", 1}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}} {
-		if got := distance(c.a, c.b); got != c.want {
-			t.Errorf("%q, %q: got %d, want %d", c.a, c.b, got, c.want)
-		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/overlayd/overlayd/cmd/internal/flags"
+	"github.com/overlayd/overlayd/cmd/internal/netconf"
 )
 
 const longHelp = `overlayd joins this host to a VXLAN overlay network that is described in etcd or
@@ -100,7 +101,7 @@ func flagError(cmd *cobra.Command, err error) error {
 				names = append(names, f.Name)
 			}
 		})
-		if near := nearest(unknown.GetSpecifiedName(), names); near != "" {
+		if near := netconf.Nearest(unknown.GetSpecifiedName(), names); near != "" {
 			return usagef("%w: do you mean --%s?", err, near)
 		}
 	}

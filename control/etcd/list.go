@@ -176,9 +176,9 @@ func (s *Store) standing(ctx context.Context, l control.Lease, created int64, ta
 	return rivals, err
 }
 
-// rivals returns the other entries that take a part of l's subnets and were created at a revision or before, and the
-// revision at which l's own entry stands; 0: there is none. As old as l is what was written with it, as when everything
-// was put back in one transaction.
+// rivals returns the other entries that take a part of l's subnets and were created at the revision created or before. An
+// entry of the same revision counts, too: a restore can write all entries in one transaction. stands is the revision of l's
+// own entry, or 0 if etcd has none.
 func (s *Store) rivals(ctx context.Context, l control.Lease, created int64, takes takes) (rivals []*mvccpb.KeyValue, stands int64, err error) {
 	var candidates []*mvccpb.KeyValue
 	_, err = s.list(ctx, func(kvs []*mvccpb.KeyValue) {

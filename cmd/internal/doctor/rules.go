@@ -169,7 +169,7 @@ func checkPods(o *overlay) []Result {
 	return ok(fmt.Sprintf("pods behind %s send packets that the overlay takes", l.Attrs().Name))
 }
 
-// podLink is the device behind which the pods are; nil if there is none.
+// podLink returns the device that leads to the pods, or nil.
 func (o *overlay) podLink() netlink.Link {
 	for _, own := range o.subnets() {
 		if l, err := netlink.LinkByName(firewall.PodDevice(own, o.deviceNames())); err == nil && l.Attrs().Flags&net.FlagLoopback == 0 {

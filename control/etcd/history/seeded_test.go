@@ -15,7 +15,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/overlayd/overlayd/control"
-	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
 // bug is a mistake that is put into every node of a history: between it and etcd, or around its
@@ -189,9 +188,6 @@ func (s stubborn) Renew(ctx context.Context, l control.Lease) (control.Lease, er
 // TestSeededBugs: the checker finds each of the mistakes; with a few histories, the first.
 func TestSeededBugs(t *testing.T) {
 	seed, w, all := seedOf(t), newWorld(t), bugs()
-	if netnstest.Raced {
-		t.Skip("the race detector makes the checker wait for minutes, and looks for something else")
-	}
 	if _, many := histories(t); !many {
 		all = all[:1]
 	}

@@ -1,4 +1,4 @@
-package main
+package netconf
 
 import (
 	"bytes"
@@ -109,8 +109,8 @@ func unknownKeys(keys []configKey) (found []positionError) {
 	return found
 }
 
-// nearest returns that of names which differs least from name; empty if none is similar.
-func nearest(name string, names []string) (found string) {
+// Nearest returns that of names which differs least from name; empty if none is similar.
+func Nearest(name string, names []string) (found string) {
 	best := 1 + len(name)/3
 	for _, n := range names {
 		if d := distance(n, name); d < best || d == best && found == "" {
