@@ -41,3 +41,8 @@ func adminClient(f *pflag.FlagSet) (*admin.Client, error) {
 	}
 	return admin.NewClient(one), nil
 }
+
+// unknownPeer is the error of a peer that the daemon does not have. flag is what stood before the name.
+func unknownPeer(flag, name string) error {
+	return usagef("%s%q: the daemon knows no such peer: want a node's name, its subnet, its VTEP or an address in its subnet, as overlayd status -o wide lists them", flag, name)
+}

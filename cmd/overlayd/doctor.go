@@ -53,7 +53,7 @@ func newDoctorCommand() *cobra.Command {
 			}
 			found := doctor.Run(s)
 			if peer != "" && s.Daemon != nil && !slices.ContainsFunc(found, func(r doctor.Result) bool { return r.ID == "peers" }) {
-				return usagef("--peer %q: the daemon knows no such peer: want a node's name, its subnet, its VTEP or an address in its subnet, as overlayd status -o wide lists them", peer)
+				return unknownPeer("--peer ", peer)
 			}
 			return printFindings(cmd.OutOrStdout(), found, output)
 		},

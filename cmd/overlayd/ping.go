@@ -80,7 +80,7 @@ func ping(ctx context.Context, w io.Writer, c *admin.Client, name string, count 
 	}
 	switch {
 	case found == 0:
-		return usagef("%q: the daemon knows no such peer: want a node's name, its subnet, its VTEP or an address in its subnet, as overlayd status -o wide lists them", name)
+		return unknownPeer("", name)
 	case !well:
 		return errUnwell
 	}

@@ -153,7 +153,7 @@ func (o *statusFlags) showPeer(ctx context.Context, w io.Writer, c *admin.Client
 		}
 	}
 	if found == 0 {
-		return usagef("--peer %q: the daemon knows no such peer: want a node's name, its subnet, its VTEP or an address in its subnet, as overlayd status -o wide lists them", o.peer)
+		return unknownPeer("--peer ", o.peer)
 	}
 	if o.output == "json" {
 		err = o.printJSON(w, list)
