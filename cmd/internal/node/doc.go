@@ -48,6 +48,8 @@
 // together when somebody asks: the events of the session from an immutable snapshot, the leases and
 // peers from the value that the controller publishes after every Sync, and the rest from the parts.
 // Nobody who asks waits for a Sync. /readyz and the notice to systemd read the same snapshot.
+// The service manager is told the verdict, and that no loop is stuck (manager.go); a store that shows events to people is told
+// what is wrong with this node (events.go).
 //
 // # Who owns the claims
 //
