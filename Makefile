@@ -60,13 +60,13 @@ help: ## Show this list
 build: ## Build bin/overlayd and bin/overlayd-capture, static
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/overlayd ./cmd/overlayd-capture
 
-demo: build ## Three hosts on this machine reach each other; as root, about half a minute
+demo: build ## Three hosts on this machine reach each other; as root, about ten seconds
 	bin/overlayd demo
 
-test: build ## Every test that a change should pass; as root, in network namespaces of their own, seven minutes
+test: build ## Every test that a change should pass; as root, in network namespaces of their own, six minutes
 	$(call need,$(TEST_TOOLS))
 	$(GO) test -vet=off -p 4 -parallel 4 -shuffle=on -timeout 10m $(TOGETHER)
-	$(GO) test -vet=off -p 1 -parallel 4 -shuffle=on -timeout 20m $(ALONE)
+	$(GO) test -vet=off -p 1 -parallel 6 -shuffle=on -timeout 20m $(ALONE)
 
 test-long: $(FLANNELD) $(ETCD) ## Soak, chaos, fuzzing: what LONG=15m draws by a seed, or LONG=all (SEED=<n> repeats a run)
 	$(call need,$(TEST_TOOLS) gcc:gcc gcc:libc6-dev)

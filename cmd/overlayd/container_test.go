@@ -141,7 +141,7 @@ func TestContainer(t *testing.T) {
 			}
 			a, b := h.pod(0, 0), c.hosts[1].pod(0, 0)
 			warmUp(t, a, b)
-			checkPair(t, h, a, c.hosts[1], b, transferSize)
+			checkPair(t, h, a, c.hosts[1], b, transferSize(t))
 			if log := h.daemon.text(); strings.Contains(log, "level=ERROR") {
 				t.Errorf("errors in the log:\n%s", log)
 			}

@@ -22,7 +22,7 @@ const (
 	demoHosts   = 3
 
 	demoPings   = 50               // per pair
-	demoStream  = 2 * time.Second  // of TCP per ordered pair of pods
+	demoStream  = time.Second      // of TCP per ordered pair of pods
 	demoTimeout = 40 * time.Second // for everything but taking it down
 )
 

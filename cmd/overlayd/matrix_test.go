@@ -24,13 +24,14 @@ func TestMatrix(t *testing.T) {
 			for _, mtu := range []int{0, 1400} {
 				index := mtu / 1400 // another pod for another MTU
 				a, b := c.hosts[0].pod(index, mtu), c.hosts[1].pod(index, mtu)
-				t.Run(fmt.Sprintf("mtu=%d", mtu), func(t *testing.T) { checkPair(t, c.hosts[0], a, c.hosts[1], b, transferSize) })
+				t.Run(fmt.Sprintf("mtu=%d", mtu), func(t *testing.T) { checkPair(t, c.hosts[0], a, c.hosts[1], b, transferSize(t)) })
 			}
 		})
 	}
 }
 
-const transferSize = 100 << 20
+// transferSize is how much goes each way between two hosts. OVERLAYD_TRANSFER, as in make test-long, is more.
+func transferSize(t *testing.T) int64 { return int64(numberFrom(t, "OVERLAYD_TRANSFER", 16<<20)) }
 
 // dualNetwork is testNetwork with the other family.
 const dualNetwork = `{"Network":"10.5.0.0/16","SubnetMax":"10.5.63.0","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"vxlan"}}`
@@ -69,7 +70,7 @@ func TestFamilyMatrix(t *testing.T) {
 							t.Errorf("MTU %s, want %s", got, want)
 						}
 					}
-					checkPair(t, c.hosts[0], a, c.hosts[1], b, 8<<20)
+					checkPair(t, c.hosts[0], a, c.hosts[1], b, 2<<20)
 				})
 			}
 		}

@@ -108,7 +108,7 @@ func TestNineFaults(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, 2, testNetwork)
-			n := &nineFaults{cluster: c, mode: mode, suffers: c.hosts[0], guilty: c.hosts[1], interval: durationFrom(t, "OVERLAYD_PROBES", time.Second).String()}
+			n := &nineFaults{cluster: c, mode: mode, suffers: c.hosts[0], guilty: c.hosts[1], interval: durationFrom(t, "OVERLAYD_PROBES", 400*time.Millisecond).String()}
 			for _, h := range c.hosts {
 				n.up(h)
 			}

@@ -177,10 +177,11 @@ func setPriority(t *testing.T, nice int) {
 	}
 }
 
-// eventually polls until ok returns nil.
+// eventually polls until ok returns nil: the longer it takes, the less often, since the tests beside it need the processors, too.
 func eventually(t *testing.T, limit time.Duration, what string, ok func() error) {
 	t.Helper()
-	deadline := time.Now().Add(limit)
+	began := time.Now()
+	deadline := began.Add(limit)
 	for {
 		err := ok()
 		if err == nil {
@@ -189,6 +190,6 @@ func eventually(t *testing.T, limit time.Duration, what string, ok func() error)
 		if time.Now().After(deadline) {
 			t.Fatalf("not within %s: %s: %v", limit, what, err)
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(min(5*time.Millisecond+time.Since(began)/10, 100*time.Millisecond, time.Until(deadline)+time.Millisecond))
 	}
 }

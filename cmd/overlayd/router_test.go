@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -59,6 +60,7 @@ func TestDirectRoutingOnAndOffLink(t *testing.T) {
 					ends := []*host{c.hosts[pair.a], c.hosts[pair.b]}
 					awaitAll(t, ends[0].NS, b)
 					awaitAll(t, ends[1].NS, a)
+					eventually(t, patience, "the way that was chosen", func() error { return takesOneWay(ends, a, b, pair.plain) })
 					before := []wire{ends[0].wire(), ends[1].wire()}
 					checkPair(t, ends[0], a, ends[1], b, 8<<20)
 					for i, h := range ends {
@@ -72,6 +74,23 @@ func TestDirectRoutingOnAndOffLink(t *testing.T) {
 			}
 		})
 	}
+}
+
+// takesOneWay returns an error if what the pods send each other is encapsulated though it should be plain, or the other way round:
+// a route by the underlay comes after the peer's other routes.
+func takesOneWay(ends []*host, a, b *pod, plain bool) error {
+	before := []wire{ends[0].wire(), ends[1].wire()}
+	for i, addr := range b.addrs {
+		if err := errors.Join(echoWithin(a.NS, addr, 56, time.Second), echoWithin(b.NS, a.addrs[i], 56, time.Second)); err != nil {
+			return err
+		}
+	}
+	for i, h := range ends {
+		if now := h.wire(); now.plain != before[i].plain && !plain || now.encap != before[i].encap && plain {
+			return fmt.Errorf("%s: %+v, before %+v", h.name, now, before[i])
+		}
+	}
+	return nil
 }
 
 // awaitAll waits until each address of to is reached by large packets. The first of IPv6 is

@@ -52,7 +52,7 @@ func TestUserNamespace(t *testing.T) {
 				b := c.hosts[i].pod(0, 0)
 				t.Run("with "+peer, func(t *testing.T) {
 					warmUp(t, a, b)
-					checkPair(t, h, a, c.hosts[i], b, transferSize)
+					checkPair(t, h, a, c.hosts[i], b, transferSize(t))
 				})
 			}
 			if code := h.daemon.stop(unix.SIGTERM); code != 0 {

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -47,7 +48,10 @@ func Run(t *testing.T, variable, value string, change ...func(*exec.Cmd)) (line 
 func Flanneld(t *testing.T, start func(*exec.Cmd) error, args ...string) (pid int) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "flanneld")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\necho up\nread x\n"), 0o755); err != nil {
+	syscall.ForkLock.RLock() // a child that inherits the file while it is written keeps it from being executed
+	err := os.WriteFile(program, []byte("#!/bin/sh\necho up\nread x\n"), 0o755)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, args...)
