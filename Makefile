@@ -12,8 +12,8 @@ export GOFLAGS := -trimpath -ldflags=-w $(GOFLAGS)
 export CGO_ENABLED := 0
 
 # Packages whose tests measure rates and times: one at a time, and none beside them. The others mostly wait, the slow ones from the beginning.
-ALONE    := ./bench/compare ./cmd/overlayd ./dataplane/userspace
-SLOW     := ./dataplane/masq ./control/etcd ./dataplane/kernel ./control/etcd/history
+ALONE    := ./bench/compare ./cmd/overlayd
+SLOW     := ./dataplane/masq ./control/etcd ./dataplane/userspace ./dataplane/kernel ./control/etcd/history
 TOGETHER = $(SLOW) $(filter-out $(SLOW) $(ALONE),$(PACKAGES))
 PACKAGES = $(patsubst $(MODULE)%,.%,$(shell $(GO) list ./...))
 MODULE   = $(shell $(GO) list -m)
@@ -65,7 +65,7 @@ demo: build ## Three hosts on this machine reach each other; as root, about ten 
 
 test: build ## Every test that a change should pass; as root, in network namespaces of their own, six minutes
 	$(call need,$(TEST_TOOLS))
-	$(GO) test -vet=off -p 4 -parallel 4 -shuffle=on -timeout 10m $(TOGETHER)
+	$(GO) test -vet=off -p 5 -parallel 6 -shuffle=on -timeout 10m $(TOGETHER)
 	$(GO) test -vet=off -p 1 -parallel 6 -shuffle=on -timeout 20m $(ALONE)
 
 test-long: $(FLANNELD) $(ETCD) ## Soak, chaos, fuzzing: what LONG=15m draws by a seed, or LONG=all (SEED=<n> repeats a run)

@@ -113,6 +113,7 @@ func ping(tb testing.TB, from *netnstest.NS, to netip.Addr) {
 
 // TestTrafficOverEachUnderlay has both families inside, over each and both outside.
 func TestTrafficOverEachUnderlay(t *testing.T) {
+	t.Parallel()
 	for name, under := range map[string][]int{"v4": {4}, "v6": {6}, "dual": {4, 6}} {
 		for _, peer := range []string{"kernel", "userspace"} {
 			t.Run(name+"/"+peer, func(t *testing.T) {
@@ -134,6 +135,7 @@ func TestTrafficOverEachUnderlay(t *testing.T) {
 
 // TestTrafficOverIPv6WithoutOffloads has each offload switched off over IPv6.
 func TestTrafficOverIPv6WithoutOffloads(t *testing.T) {
+	t.Parallel()
 	sets := []Offloads{0, TUNVnet | UDPGRO}
 	for bit := Offloads(1); bit&AllOffloads != 0; bit <<= 1 {
 		sets = append(sets, AllOffloads&^bit)

@@ -52,6 +52,7 @@ func TestPathMTUIsLearned(t *testing.T) {
 // overlay's MTU and its overhead, or 1300: then not even the least packet that every
 // IPv6 host may send gets through whole, and the underlay has to fragment it.
 func TestPathMTUOverIPv6(t *testing.T) {
+	t.Parallel()
 	for _, mtu := range []int{1400, 1300} {
 		for _, offloads := range []Offloads{AllOffloads, 0} {
 			t.Run(fmt.Sprintf("%d/%s", mtu, offloads), func(t *testing.T) {
