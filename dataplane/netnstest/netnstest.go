@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 // NS is one host: a network namespace with its loopback up.
 type NS struct {
 	tb     testing.TB
+	mu     sync.RWMutex // a connection that is still dialed when the test ends must not enter what has the file's number then
 	handle netns.NsHandle
 }
 
@@ -69,7 +71,11 @@ func New(tb testing.TB) *NS {
 	if err != nil {
 		tb.Fatalf("make network namespace: %v", err)
 	}
-	tb.Cleanup(func() { n.handle.Close() })
+	tb.Cleanup(func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.handle.Close()
+	})
 	n.Must(func() error { return up("lo") })
 	return n
 }
@@ -91,11 +97,17 @@ func onOwnThread(f func() error) error {
 // show another namespace; use netlink, or /proc/thread-self/net.
 func (n *NS) Do(f func() error) error {
 	return onOwnThread(func() error {
-		if err := netns.Set(n.handle); err != nil {
+		if err := n.enter(); err != nil {
 			return fmt.Errorf("enter namespace: %w", err)
 		}
 		return f()
 	})
+}
+
+func (n *NS) enter() error {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return netns.Set(n.handle)
 }
 
 // Must is Do for what may not fail.

@@ -185,24 +185,6 @@ func (s stubborn) Renew(ctx context.Context, l control.Lease) (control.Lease, er
 	return l, nil
 }
 
-// TestSeededBugs: the checker finds each of the mistakes; with a few histories, the first.
-func TestSeededBugs(t *testing.T) {
-	seed, w, all := seedOf(t), newWorld(t), bugs()
-	if _, many := histories(t); !many {
-		all = all[:1]
-	}
-	for n, b := range all {
-		t.Run(strings.ReplaceAll(b.name, " ", "_"), func(t *testing.T) {
-			const most = 100 // histories
-			ran, found := w.find(t, most*(n+1), most, seed, b)
-			if found == "" {
-				t.Errorf("not found in %d histories", ran)
-			}
-			t.Logf("%d histories: %s", ran, found)
-		})
-	}
-}
-
 // find runs histories with a bug until one shows it.
 func (w *world) find(t *testing.T, number, most int, seed uint64, b bug) (ran int, found string) {
 	const atOnce = 8
