@@ -43,6 +43,49 @@ func TestFileIsReplaced(t *testing.T) {
 	}
 }
 
+// What the file has already is not written, which would wait for the disk when a daemon starts: unless somebody took the file away,
+// opened it to others or changed it.
+func TestFileIsLeftAlone(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "subnet.env")
+	path, left := Path(file), Left{VNIs: []uint32{7}}
+	n, err := Claim(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Release()
+	write := func() os.FileInfo {
+		t.Helper()
+		if err := n.Remember(left); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil || info.Mode() != 0o600 {
+			t.Fatalf("%v, %v", info, err)
+		}
+		return info
+	}
+	now := write()
+	if again := write(); !os.SameFile(now, again) {
+		t.Error("it was written again")
+	}
+	for what, do := range map[string]func() error{
+		"removed":  func() error { return os.Remove(path) },
+		"readable": func() error { return os.Chmod(path, 0o644) },
+		"replaced": func() error {
+			return errors.Join(os.WriteFile(path+".x", []byte("x"), 0o600), os.Rename(path+".x", path))
+		},
+		"changed": func() error { return os.Truncate(path, 3) },
+	} {
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+		write()
+		if b, err := os.ReadFile(path); err != nil || !strings.HasPrefix(string(b), n.ID+"\n") {
+			t.Errorf("%s: the file has %q, %v", what, b, err)
+		}
+	}
+}
+
 // While a daemon writes its file again and again, nobody finds it without a holder or gets the claim.
 func TestClaimHoldsWhileItIsWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "subnet.env")
