@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -154,27 +153,8 @@ func (p *process) wait(limit time.Duration) int {
 // ends, this process and those that it starts run ahead of what else runs on the machine.
 func alone(t *testing.T) {
 	t.Helper()
-	setPriority(t, -15)
-	t.Cleanup(func() { setPriority(t, 0) })
-}
-
-// setPriority sets the nice value of each thread; new threads and processes inherit it.
-func setPriority(t *testing.T, nice int) {
-	t.Helper()
 	netnstest.RequireRoot(t)
-	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, thread := range threads {
-		id, err := strconv.Atoi(thread.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Setpriority(unix.PRIO_PROCESS, id, nice); err != nil && err != unix.ESRCH { // some have ended
-			t.Fatalf("set priority: %v", err)
-		}
-	}
+	netnstest.First(t)
 }
 
 // eventually polls until ok returns nil: the longer it takes, the less often, since the tests beside it need the processors, too.

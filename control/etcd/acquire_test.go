@@ -14,6 +14,7 @@ import (
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/encap"
 )
@@ -66,6 +67,7 @@ func TestThousandAcquirers(t *testing.T) {
 	if testing.Short() || raced {
 		n = 100
 	}
+	netnstest.First(t) // a thousand hosts have more processors
 	c := newCluster(t)
 	c.cfg.Endpoints = []string{c.url()}
 	c.SetConfig(t, []byte(`{"Network":"10.16.0.0/12"}`))

@@ -16,7 +16,7 @@ func checkDaemon(o *overlay) []Result {
 	if d == nil {
 		text := "no daemon answers"
 		if o.scene.Absent != nil {
-			text += ": " + o.scene.Absent.Error()
+			text = o.scene.Absent.Error()
 		}
 		return fail(text, "start overlayd, such as by systemctl start overlayd; its log says why it ended")
 	}

@@ -88,7 +88,7 @@ func Judge(d Daemon) (all []Warning) {
 			judgeReady, judgeStore, judgeLease, judgeParts, judgePeers, judgeEntries,
 		} {
 			for _, w := range check(n, d.At) {
-				w.Network = n.Name
+				w.Network, w.Text = n.Name, strings.ReplaceAll(w.Text, "\n", "; ") // of several errors
 				all = append(all, w)
 			}
 		}
