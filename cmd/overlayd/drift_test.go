@@ -127,7 +127,7 @@ func (d *drift) back(what string, within time.Duration) {
 	d.c.t.Helper()
 	began := now(d.c.t)
 	for d.kept() != d.healthy {
-		if took := began.passed(d.c.t); took > within {
+		if took := began.passed(d.c.t); took > promised(within) {
 			d.c.t.Fatalf("%s: not back after %s:\n%s", what, took, differencesOf(d.healthy, d.kept()))
 		}
 		time.Sleep(5 * time.Millisecond)

@@ -90,7 +90,7 @@ func meetSoon(t *testing.T, began moment, pods ...*pod) {
 	meet(t, patience, pods...)
 	took := began.passed(t)
 	t.Logf("all pairs after %s", took)
-	if took > soon {
+	if took > promised(soon) {
 		t.Errorf("all pairs reach each other after %s, want %s", took, soon)
 	}
 }

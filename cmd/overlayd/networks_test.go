@@ -168,7 +168,7 @@ func TestNetworksChangeDataplane(t *testing.T) {
 		}
 		took := began.passed(c.t)
 		t.Logf("%s: both ready after %s", mode, took.Round(time.Millisecond))
-		if took > 2*time.Second && !raceEnabled {
+		if took > promised(2*time.Second) && !raceEnabled {
 			t.Errorf("%s: ready after %s, want 2s at most:\n%s", mode, took, h.daemon.text())
 		}
 	}

@@ -54,7 +54,7 @@ func TestKillUserspace(t *testing.T) {
 	began := now(t)
 	c.hosts[0].start("--dataplane", modeUserspace)
 	eventually(t, patience, "traffic arrives again", func() error { return above(there.received.Load(), before) })
-	if took := began.passed(t); took > time.Second {
+	if took := began.passed(t); took > promised(time.Second) {
 		t.Errorf("traffic came back %s after the restart", took)
 	}
 	there.finish()
@@ -149,7 +149,7 @@ func TestStop(t *testing.T) {
 			a, b := c.upPair([2]string{mode, modeKernel})
 			began := now(t)
 			code := c.hosts[0].daemon.stop(unix.SIGTERM)
-			if took := began.passed(t); code != 0 || took > time.Second {
+			if took := began.passed(t); code != 0 || took > promised(time.Second) {
 				t.Fatalf("exit code %d after %s", code, took)
 			}
 			if mode == modeKernel {
