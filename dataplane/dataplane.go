@@ -70,3 +70,11 @@ type Dataplane interface {
 	// Stats returns the counters since Open. It may be called at any time.
 	Stats() Stats
 }
+
+// Resumer is a Dataplane that goes on with what another process has left open and working, as after a crash.
+type Resumer interface {
+	// Resume forwards at once, as w wants, what waits in what was inherited: device, addresses, routes and the objects of
+	// the other parts are in the kernel from before. It is called once, before the first Sync of any part, which looks at
+	// all of these. What keeps it from forwarding is an error of that Sync.
+	Resume(w Wanted)
+}

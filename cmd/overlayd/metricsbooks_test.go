@@ -50,7 +50,7 @@ func TestMetricsAddUp(t *testing.T) {
 				}
 				check()
 				nowhere := netip.MustParseAddr("10.5.200.9") // of no peer
-				send(t, a, nowhere, 100) // first: a device's queue that is full takes nothing more
+				send(t, a, nowhere, 100)                     // first: a device's queue that is full takes nothing more
 				send(t, a, b.addr, 2000)
 				check()
 				send(t, b, nowhere, 100)

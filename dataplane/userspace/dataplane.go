@@ -44,7 +44,7 @@ func newDataplane(cfg Config, h host, p *Port) (*Dataplane, error) {
 		core: newCore(cfg, p.descriptions(), len(h.queues())), host: h,
 		port: p, shared: cfg.Shared != nil, entered: make(chan struct{}), in: cfg.in,
 	}
-	if d.in != nil { // what has come meanwhile waits for the first Sync: there is no route yet
+	if d.in != nil { // what has come meanwhile waits for Resume or the first Sync: there is no route yet
 		return d, nil
 	}
 	if s, ok := h.(successor); ok && len(s.predecessors()) > 0 {

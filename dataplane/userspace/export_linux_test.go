@@ -94,6 +94,9 @@ func TestHandOver(t *testing.T) {
 				before := there.arrived.Load() + back.arrived.Load()
 				da = a.handOver(da, stop, func(*Config) {})
 				stop = a.run(da)
+				a.Must(func() error { da.Resume(a.wanted(b)); return nil })
+				eventually(t, "traffic goes on before the first Sync", func() bool { return there.arrived.Load()+back.arrived.Load() > before+100 })
+				before = there.arrived.Load() + back.arrived.Load()
 				a.sync(da, b)
 				eventually(t, "traffic goes on", func() bool { return there.arrived.Load()+back.arrived.Load() > before+100 })
 			}

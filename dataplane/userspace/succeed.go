@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/overlayd/overlayd/dataplane"
 )
 
 // The forwarder changes without a gap. The old one forwards until the new one forwards all, and what takes time
@@ -28,7 +30,20 @@ func (d *Dataplane) syncAll() error {
 	return err
 }
 
-// enterLate enters the port: what is inherited waits for the first Sync.
+// Resume implements dataplane.Resumer.
+func (d *Dataplane) Resume(w dataplane.Wanted) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || d.in == nil || isClosed(d.entered) {
+		return
+	}
+	if s, ok := d.host.(successor); ok && len(s.predecessors()) > 0 {
+		return // the kernel forwards
+	}
+	_, _ = d.core.sync(w), d.enterLate() // Sync does both again, and has the errors
+}
+
+// enterLate enters the port: what is inherited waits for Resume or the first Sync.
 func (d *Dataplane) enterLate() error {
 	d.port.opening.Lock()
 	defer d.port.opening.Unlock()

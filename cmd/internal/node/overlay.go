@@ -69,6 +69,11 @@ func (o *Overlay) VTEPs() []dataplane.VTEP {
 func (o *Overlay) Sync(ctx context.Context, w dataplane.Wanted) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.last == nil && o.forward != nil {
+		if r, ok := o.forward.Dataplane.(dataplane.Resumer); ok {
+			r.Resume(w)
+		}
+	}
 	o.last = &w
 	return o.sync(ctx, w)
 }

@@ -64,6 +64,35 @@ var (
 
 func testAttrs(err error) []any { return []any{"err", err} }
 
+// left is a dataplane that another process has left working.
+type left struct{ dummy }
+
+func (l *left) VTEPs() []dataplane.VTEP   { return nil }
+func (l *left) Stats() dataplane.Stats    { return dataplane.Stats{} }
+func (l *left) Resume(w dataplane.Wanted) { l.note(fmt.Sprint("resume ", len(w.Networks))) }
+
+// TestResume: what another process has left working goes on before any part is synced, once.
+func TestResume(t *testing.T) {
+	var calls []string
+	rules := &dummy{name: "rules", calls: &calls}
+	forward := partSpec{name: "forwarding", open: func() (dataplane.Part, error) {
+		return newForwarding(&left{dummy{name: "tun", calls: &calls}}, fit.Userspace, nil, func() {}), nil
+	}}
+	o, err := openOverlay(slog.New(slog.DiscardHandler), testAttrs, []partSpec{rules.spec(""), forward})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := o.Sync(t.Context(), dataplane.Wanted{Networks: []netip.Prefix{netip.MustParsePrefix("10.5.0.0/16")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const once = "sync 1 rules, sync 2 tun, prune 2 tun, prune 1 rules"
+	if got, want := strings.Join(calls, ", "), "open rules, resume 1 tun, "+once+", "+once; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 // TestOrderOfParts: parts are opened and synced in order, each with what the one before it leaves,
 // and pruned and closed in the reverse order, each with what it was given. A part whose successor
 // failed as a whole is not pruned.
