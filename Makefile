@@ -116,7 +116,7 @@ $(FLANNELD): # its udp backend needs cgo, and nothing else: with these tags the 
 
 test-tools: $(TOOLS) ## Tests with Debian's tshark, tcpdump, promtool and Chromium, which read what overlayd writes
 	$(call need,$(TEST_TOOLS))
-	PATH="$(TOOLS)/usr/bin:$(TOOLS)/usr/lib/chromium:$$PATH" LD_LIBRARY_PATH=$(TOOL_LIBS):$(TOOL_LIBS)/pulseaudio \
+	PATH="$(TOOLS)/usr/lib/chromium:$(TOOLS)/usr/bin:$$PATH" LD_LIBRARY_PATH=$(TOOL_LIBS):$(TOOL_LIBS)/pulseaudio \
 		$(GO) test -vet=off -tags $(TAGS) -timeout 10m -run '^TestTools' ./cmd/overlayd
 
 $(TOOLS):

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,6 +41,24 @@ func TestToolsShowPage(t *testing.T) {
 	eventually(t, patience, "a page with the fault", func() error {
 		return shows(h, `<h1 class="degraded">`, `<li class="bad"`, "its host answers at "+peer.addr.String(), "next: see whether overlayd runs there")
 	})
+}
+
+// TestToolsShowFaults: the page has the verdict of each of the nine faults within five seconds.
+func TestToolsShowFaults(t *testing.T) {
+	for _, mode := range []string{modeKernel, modeUserspace} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			seedFaults(t, mode, func(suffers *host, verdict string) {
+				state, why, _ := strings.Cut(verdict, ": ")
+				if why, _, _ = strings.Cut(why, " for "); state == "healthy" { // the rest is how long; and how many peers are right is in the matrix
+					why = state
+				}
+				eventually(t, promised(5*time.Second), "the page says "+verdict, func() error {
+					return shows(suffers, `<h1 class="`+state+`">`, strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(why))
+				})
+			})
+		})
+	}
 }
 
 // shows has a browser on a host load the page, and waits five seconds for what its script shows.

@@ -25,10 +25,11 @@ type seededFault struct {
 // nineFaults are two hosts, the second of which is guilty.
 type nineFaults struct {
 	*cluster
-	mode             string
-	suffers, guilty  *host
-	interval         string
-	subnet, peerAddr string // of the guilty one
+	mode            string
+	suffers, guilty *host
+	interval        string
+	subnet          string                              // of the guilty one
+	also            func(suffers *host, verdict string) // may be nil
 }
 
 func seededFaults() []seededFault {
@@ -104,19 +105,25 @@ func TestNineFaults(t *testing.T) {
 	for _, mode := range []string{modeKernel, modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			c := newCluster(t, 2, testNetwork)
-			n := &nineFaults{cluster: c, mode: mode, suffers: c.hosts[0], guilty: c.hosts[1], interval: durationFrom(t, "OVERLAYD_PROBES", 400*time.Millisecond).String()}
-			for _, h := range c.hosts {
-				n.up(h)
-			}
-			n.subnet, n.peerAddr = n.guilty.gateway().Masked().String(), n.guilty.addr.String()
-			n.healthy("at first")
-			for _, f := range seededFaults() {
-				if f.only == "" || f.only == mode {
-					n.check(f)
-				}
-			}
+			seedFaults(t, mode, nil)
 		})
+	}
+}
+
+// seedFaults seeds one fault after the other. also looks at what the host that suffers says besides, whose status has that verdict.
+func seedFaults(t *testing.T, mode string, also func(suffers *host, verdict string)) {
+	t.Helper()
+	c := newCluster(t, 2, testNetwork)
+	n := &nineFaults{cluster: c, mode: mode, also: also, suffers: c.hosts[0], guilty: c.hosts[1], interval: durationFrom(t, "OVERLAYD_PROBES", 400*time.Millisecond).String()}
+	for _, h := range c.hosts {
+		n.up(h)
+	}
+	n.subnet = n.guilty.gateway().Masked().String()
+	n.healthy("at first")
+	for _, f := range seededFaults() {
+		if f.only == "" || f.only == mode {
+			n.check(f)
+		}
 	}
 }
 
@@ -130,16 +137,20 @@ func (n *nineFaults) check(f seededFault) {
 		h = n.guilty
 	}
 	n.named(f, h)
+	if n.also != nil {
+		_, text := n.run(h, "status", "--brief")
+		n.also(h, strings.TrimSpace(text))
+	}
 	n.t.Logf("%s: named after %s", f.name, time.Since(begin).Round(10*time.Millisecond))
 	undo()
 	n.healthy(f.name + " is over")
 }
 
 // run runs a command of overlayd on a host.
-func (n *nineFaults) run(h *host, command string) (code int, text string) {
+func (n *nineFaults) run(h *host, command string, args ...string) (code int, text string) {
 	n.t.Helper()
 	var out strings.Builder
-	cmd := exec.Command("/proc/self/exe", command, "--subnet-file", h.subnetFile)
+	cmd := exec.Command("/proc/self/exe", append([]string{command, "--subnet-file", h.subnetFile}, args...)...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), asOverlayd+"=1"), &out, &out
 	h.Must(cmd.Start)
 	_ = cmd.Wait() // its exit code says more
@@ -163,7 +174,7 @@ func (n *nineFaults) healthy(when string) {
 }
 
 func (n *nineFaults) args() []string {
-	return []string{"--dataplane", n.mode, "--probe-interval", n.interval}
+	return []string{"--dataplane", n.mode, "--probe-interval", n.interval, "--metrics-port=9799"}
 }
 
 func (n *nineFaults) up(h *host) { h.up(n.args()...) }
