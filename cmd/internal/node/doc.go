@@ -73,8 +73,8 @@
 // daemon stops forwarding and hands over its TUN queues and UDP sockets, if it has any, the listeners of its endpoints,
 // the locks of its subnet files, its nonce and the handles of what it has in the store (give.go), and ends as at the end
 // of its context, but withdraws nothing: lease, record, rules and routes stay. The new one waits for that end, and
-// starts as usual; its dataplane reads from its first Sync on, and what has come meanwhile waits in the kernel. Several networks
-// that share a port wait for each other there. Of a daemon too old to be asked the new one takes duplicates of the
+// starts as usual. What has come meanwhile waits in the kernel until the first Overlay.Sync: that has the dataplane read at once
+// (dataplane.Resumer), before it looks at any part. Several networks that share a port wait for each other there. Of a daemon too old to be asked the new one takes duplicates of the
 // queues and sockets, and stops it.
 //
 // Without a daemon in between, as after a crash, the service manager keeps queues, sockets and listener (keep.go). It is given
