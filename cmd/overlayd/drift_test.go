@@ -114,7 +114,7 @@ func (d *drift) fault(name string, f fault, within time.Duration) {
 	if f.quiet {
 		return
 	}
-	eventually(t, time.Second, name+": a line in the log", func() error {
+	eventually(t, promised(time.Second), name+": a line in the log", func() error {
 		if d.lines() == before {
 			return fmt.Errorf("no line of %s", name)
 		}

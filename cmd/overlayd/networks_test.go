@@ -52,7 +52,7 @@ func TestNetworks(t *testing.T) {
 			config("blue", `{"Network":"10.6.0.0/16","Backend":{"Type":"vxlan","VNI":12}}`)
 			blue := [2]*host{c.hosts[0].on(dirs[0], "blue"), c.hosts[1].on(dirs[1], "blue")}
 			for _, h := range blue {
-				h.daemon.waitLog("msg=ready network=blue", 2*time.Second)
+				h.daemon.waitLog("msg=ready network=blue", promised(2*time.Second))
 			}
 			x, y := blue[0].pod(1, 0), blue[1].pod(1, 0)
 			warmUp(t, x, y)
@@ -63,7 +63,7 @@ func TestNetworks(t *testing.T) {
 			}
 			c.delete("/coreos.com/network/blue/config")
 			for i, h := range c.hosts {
-				eventually(t, 2*time.Second, "blue is gone", func() error {
+				eventually(t, promised(2*time.Second), "blue is gone", func() error {
 					if _, err := os.Stat(filepath.Join(dirs[i], "blue.env")); err == nil {
 						return fmt.Errorf("its subnet file is left")
 					}

@@ -95,7 +95,7 @@ func TestReservation(t *testing.T) {
 	released := func() {
 		t.Helper()
 		owner.lease("release", "10.5.34.0/24")
-		eventually(t, 2*time.Second, "a lease of the owner's TTL", func() error {
+		eventually(t, promised(2*time.Second), "a lease of the owner's TTL", func() error {
 			if left := c.ttl(key); left <= 0 || left > ttl {
 				return fmt.Errorf("TTL %s", left)
 			}
