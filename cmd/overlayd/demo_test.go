@@ -1,48 +1,50 @@
 package main
 
 import (
-	"errors"
+	"net"
+	"os"
+	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/overlayd/overlayd/bench/testbed"
 )
 
-func TestDemoEnv(t *testing.T) {
-	got := demoEnv([]string{"PATH=/bin", "OVERLAYD_IFACE=eth7", "FLANNELD_PUBLIC_IP=192.0.2.1", "NOTIFY_SOCKET=/run/s", "OVERLAYD_OTHER=1"})
-	if want := []string{"PATH=/bin", "OVERLAYD_OTHER=1"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func TestDemoTableAndFailure(t *testing.T) {
-	ms := time.Millisecond
-	pair := func(from, to, path string) testbed.Pair { return testbed.Pair{From: from, To: to, Path: path} }
-	results := []testbed.Result{
-		{Pair: pair("pod1", "pod2", "kernel → userspace"), Ping: testbed.Pinged{Sent: 20, RTT: ms / 4}, Gbit: 5.128},
-		{Pair: pair("host1", "pod3", "kernel → userspace"), Ping: testbed.Pinged{Sent: 20, Lost: 1, RTT: 12 * ms}},
-	}
-	want := `  pair          dataplanes                RTT  Gbit/s  loss
-  pod1 → pod2   kernel → userspace   0.250 ms    5.13   0 %
-  host1 → pod3  kernel → userspace  12.000 ms       –   5 %
-`
-	if got := demoTable(results); got != want {
-		t.Errorf("table:\n%s\nwant:\n%s", got, want)
-	}
-	if err := demoFailure(results); err != nil {
-		t.Errorf("one lost ping in twenty fails: %v", err)
-	}
-	results[1].Ping.Lost = 3
-	results = append(results, testbed.Result{Pair: pair("pod3", "pod1", "userspace → kernel"), Err: errors.New("unreachable")})
-	err := demoFailure(results)
-	for _, part := range []string{"2 of 3 pairs failed", "host1 → pod3 (kernel → userspace): 3 of 20 pings", "pod3 → pod1 (userspace → kernel): unreachable"} {
-		if err == nil || !strings.Contains(err.Error(), part) {
-			t.Errorf("error %v does not say %q", err, part)
+// TestDemo: the whole demo succeeds and leaves nothing behind.
+func TestDemo(t *testing.T) {
+	namespaces := func() []string {
+		names, err := filepath.Glob("/run/netns/*")
+		if err != nil {
+			t.Fatal(err)
 		}
+		return names
 	}
-	if lines := strings.Split(demoTable(results), "\n"); !strings.HasSuffix(lines[3], "–       –  100 %") {
-		t.Errorf("line of an unreachable pair: %q", lines[3])
+	links := func() (names []string) {
+		all, err := net.Interfaces()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range all {
+			names = append(names, l.Name)
+		}
+		return names
+	}
+	namespacesBefore, linksBefore := namespaces(), links()
+	began := time.Now()
+	if code, out := overlayd(t, "demo"); code != 0 {
+		t.Fatalf("exit code %d:\n%s", code, out)
+	} else {
+		t.Logf("after %s:\n%s", time.Since(began), out)
+	}
+	if took := time.Since(began); took > 90*time.Second {
+		t.Errorf("took %s", took)
+	}
+	if after := namespaces(); !slices.Equal(after, namespacesBefore) {
+		t.Errorf("namespaces %v, were %v", after, namespacesBefore)
+	}
+	if after := links(); !slices.Equal(after, linksBefore) {
+		t.Errorf("links %v, were %v", after, linksBefore)
+	}
+	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "overlayd-demo*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -11,13 +11,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/overlayd/overlayd/bench/testbed"
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 )
 
-// demoHost is one host of the demo.
-type demoHost struct {
+// host is one host of the demo.
+type host struct {
 	*testbed.Host
-	want string // --dataplane
+	want fit.Mode // --dataplane
 }
 
 // startDaemons starts the first host's daemon, which runs etcd, and then the others.
@@ -26,12 +27,12 @@ func (d *demo) startDaemons(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find own program: %w", err)
 	}
-	env := demoEnv(os.Environ())
+	env := daemonEnv(os.Environ())
 	endpoint := fmt.Sprintf("http://%s:2379", d.hosts[0].Addr)
 	for i, h := range d.hosts {
-		args := []string{"--dataplane", h.want, "--etcd-endpoints", endpoint}
+		args := []string{"--dataplane", string(h.want), "--etcd-endpoints", endpoint}
 		if i == 0 {
-			args = []string{"--dataplane", h.want, "--etcd-embedded", "--etcd-listen-client-url", endpoint, "--network", demoNetwork}
+			args = []string{"--dataplane", string(h.want), "--etcd-embedded", "--etcd-listen-client-url", endpoint, "--network", network}
 		}
 		d.step("%s: overlayd %s", h.Name, strings.Join(args, " "))
 		args = append(args, "--iface", "eth0", "--etcd-data-dir", filepath.Join(h.Dir, "etcd"))
@@ -66,24 +67,24 @@ func (d *demo) awaitReady(ctx context.Context) error {
 }
 
 // readDataplane finds out from the device which dataplane runs.
-func (h *demoHost) readDataplane() error {
+func (h *host) readDataplane() error {
 	l, err := h.NS.Link("flannel.1")
 	if err != nil {
 		return err
 	}
-	h.Dataplane = modeUserspace
+	h.Dataplane = string(fit.Userspace)
 	if l.Type() == "vxlan" {
-		h.Dataplane = modeKernel
+		h.Dataplane = string(fit.Kernel)
 	}
-	if h.want != modeAuto && h.want != h.Dataplane {
+	if h.want != fit.Auto && string(h.want) != h.Dataplane {
 		return fmt.Errorf("runs dataplane %s although %s was asked for", h.Dataplane, h.want)
 	}
 	return nil
 }
 
-// demoEnv leaves out what would change the daemon's flags, or tell systemd that
+// daemonEnv leaves out what would change the daemon's flags, or tell systemd that
 // the service that happens to run the demo is ready.
-func demoEnv(env []string) []string {
+func daemonEnv(env []string) []string {
 	drop := map[string]bool{"NOTIFY_SOCKET": true}
 	set := pflag.NewFlagSet("", pflag.ContinueOnError)
 	new(flags.Flags).Register(set)

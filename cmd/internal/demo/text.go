@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"errors"
@@ -9,8 +9,8 @@ import (
 	"github.com/overlayd/overlayd/bench/testbed"
 )
 
-// demoTable is one line per pair, with aligned columns.
-func demoTable(results []testbed.Result) string {
+// table is one line per pair, with aligned columns.
+func table(results []testbed.Result) string {
 	rows := [][]string{{"pair", "dataplanes", "RTT", "Gbit/s", "loss"}}
 	for _, r := range results {
 		row := []string{r.From + " → " + r.To, r.Path, "–", "–", "–"}
@@ -54,18 +54,18 @@ func alignColumns(rows [][]string) string {
 	return b.String()
 }
 
-// maxDemoLoss is the percentage of pings that a pair may lose: a machine that is
+// maxLoss is the percentage of pings that a pair may lose: a machine that is
 // busy with something else may lose one.
-const maxDemoLoss = 10
+const maxLoss = 10
 
-// demoFailure names every pair that failed; nil if no pair did.
-func demoFailure(results []testbed.Result) error {
+// failure names every pair that failed; nil if no pair did.
+func failure(results []testbed.Result) error {
 	var errs []error
 	for _, r := range results {
 		switch {
 		case r.Err != nil:
 			errs = append(errs, fmt.Errorf("%s → %s (%s): %w", r.From, r.To, r.Path, r.Err))
-		case 100*r.Ping.Lost > maxDemoLoss*r.Ping.Sent:
+		case 100*r.Ping.Lost > maxLoss*r.Ping.Sent:
 			errs = append(errs, fmt.Errorf("%s → %s (%s): %d of %d pings were lost", r.From, r.To, r.Path, r.Ping.Lost, r.Ping.Sent))
 		}
 	}
@@ -75,13 +75,13 @@ func demoFailure(results []testbed.Result) error {
 	return fmt.Errorf("%d of %d pairs failed:\n%w", len(errs), len(results), errors.Join(errs...))
 }
 
-// demoLogLines is how much of each log a failure shows.
-const demoLogLines = 12
+// logLines is how much of each log a failure shows.
+const logLines = 12
 
 // showLogs prints the end of every daemon's log.
 func (d *demo) showLogs() {
 	for _, h := range d.hosts {
-		if logs := h.Logs(demoLogLines); logs != "" {
+		if logs := h.Logs(logLines); logs != "" {
 			fmt.Fprintf(d.out, "\nThe end of the log of %s:\n%s", h.Name, logs)
 		}
 	}
@@ -96,5 +96,5 @@ It stays up. The hosts are network namespaces %shost1 to %[2]d, the pods %[1]spo
   ip netns exec %[1]spod1 ping %[3]s
 Logs and subnet files: %[4]s
 Remove it with: overlayd demo --cleanup   (another overlayd demo also removes it first)
-`, demoPrefix, demoHosts, last.Lease.Pod(), d.bed.Dir)
+`, prefix, hosts, last.Lease.Pod(), d.bed.Dir)
 }
