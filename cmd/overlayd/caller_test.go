@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/overlayd/overlayd/dataplane/netnstest"
@@ -12,11 +13,12 @@ import (
 // caller opens UDP connections at a steady pace, each from a port of its own and with one
 // datagram, and keeps account of who the other end takes them for.
 type caller struct {
-	stop    chan struct{}
-	wg      sync.WaitGroup
-	server  net.PacketConn
-	sent    int
-	sources map[netip.Addr]int
+	stop             chan struct{}
+	sender, receiver sync.WaitGroup
+	server           net.PacketConn
+	sent             int
+	received         atomic.Uint64
+	sources          map[netip.Addr]int // of what is received; only for the receiver while it runs
 }
 
 // startCaller calls addr in another namespace every period.
@@ -29,8 +31,8 @@ func startCaller(from, to *netnstest.NS, addr netip.Addr, period time.Duration) 
 		return nil, err
 	}
 	holdMuch(c.server)
-	c.wg.Go(c.receive)
-	c.wg.Go(func() { from.Do(func() error { return c.send(period) }) })
+	c.receiver.Go(c.receive)
+	c.sender.Go(func() { from.Do(func() error { return c.send(period) }) })
 	return c, nil
 }
 
@@ -61,6 +63,7 @@ func (c *caller) receive() {
 			return
 		}
 		c.sources[netip.MustParseAddrPort(from.String()).Addr().Unmap()]++
+		c.received.Add(1)
 	}
 }
 
@@ -68,8 +71,9 @@ func (c *caller) receive() {
 // sent, and how many came from where.
 func (c *caller) finish() (sent int, sources map[netip.Addr]int) {
 	close(c.stop)
-	c.server.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
-	c.wg.Wait()
+	c.sender.Wait()
+	netnstest.AwaitArrival(uint64(c.sent), c.received.Load)
 	c.server.Close()
+	c.receiver.Wait()
 	return c.sent, c.sources
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -136,7 +137,8 @@ func (s *soakTraffic) stream(from, to *pod) error {
 			s.sent.Add(1)
 		}
 	}
-	server.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+	netnstest.AwaitArrival(s.sent.Load(), s.received.Load)
+	server.SetReadDeadline(time.Now())
 	return <-received
 }
 

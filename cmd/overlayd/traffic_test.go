@@ -218,7 +218,7 @@ type meter struct {
 	arrived                 arrivals
 	gap                     atomic.Int64 // longest time between two arrivals, ns
 	stop                    chan struct{}
-	wg                      sync.WaitGroup
+	sender, receiver        sync.WaitGroup
 	conns                   []net.PacketConn
 }
 
@@ -238,8 +238,8 @@ func startMeter(from, to *netnstest.NS, addr netip.Addr, period time.Duration) (
 	holdMuch(server)
 	m := &meter{stop: make(chan struct{}), conns: []net.PacketConn{server, client}}
 	magic := randomBytes(16)
-	m.wg.Go(func() { m.receive(server, magic) })
-	m.wg.Go(func() { m.send(client, server.LocalAddr(), magic, period) })
+	m.receiver.Go(func() { m.receive(server, magic) })
+	m.sender.Go(func() { m.send(client, server.LocalAddr(), magic, period) })
 	return m, nil
 }
 
@@ -272,7 +272,7 @@ func (m *meter) receive(conn net.PacketConn, magic []byte) {
 	last := time.Now()
 	for {
 		n, _, err := conn.ReadFrom(buf)
-		if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
+		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
@@ -294,11 +294,12 @@ func (m *meter) receive(conn net.PacketConn, magic []byte) {
 // many were lost.
 func (m *meter) finish() (lost uint64) {
 	close(m.stop)
-	m.conns[0].SetReadDeadline(time.Now().Add(300 * time.Millisecond))
-	m.wg.Wait()
+	m.sender.Wait()
+	netnstest.AwaitArrival(m.sent.Load(), m.received.Load)
 	for _, c := range m.conns {
 		c.Close()
 	}
+	m.receiver.Wait()
 	return m.sent.Load() - m.received.Load()
 }
 

@@ -42,7 +42,7 @@ func (s *Store) Tell(ctx context.Context, e control.Event) error {
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if _, err := s.api.Events(eventNamespace).Create(call, event, metav1.CreateOptions{}); err != nil {
+	if _, err := s.api.events(eventNamespace).Create(call, event, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("write event %s of node %s: %w", e.Reason, quote(node.Name), err)
 	}
 	return nil
@@ -58,7 +58,7 @@ func (s *Store) mayTell(ctx context.Context) (bool, error) {
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	review, err := s.auth.SelfSubjectAccessReviews().Create(call, &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+	review, err := s.api.reviews().Create(call, &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: eventNamespace, Verb: "create", Resource: "events", Version: "v1"},
 	}}, metav1.CreateOptions{})
 	if err != nil {

@@ -15,8 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/overlayd/overlayd/control"
@@ -34,9 +32,8 @@ const (
 type Store struct {
 	cfg   Config
 	names names
-	api   corev1client.CoreV1Interface
-	auth  authorizationv1client.AuthorizationV1Interface
-	http  *http.Client // of both
+	api   *client
+	http  *http.Client // of api
 	control.StoreHealth
 	control.NodeNames
 
@@ -75,16 +72,15 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := rest.HTTPClientFor(r)
+	h, err := rest.HTTPClientFor(r)
 	if err != nil {
 		return nil, fmt.Errorf("use API server %q: %w", r.Host, err)
 	}
-	api, err := corev1client.NewForConfigAndClient(r, client)
-	auth, aerr := authorizationv1client.NewForConfigAndClient(r, client)
-	if err = errors.Join(err, aerr); err != nil {
+	api, err := newClient(r, h)
+	if err != nil {
 		return nil, fmt.Errorf("use API server %q: %w", r.Host, err)
 	}
-	return &Store{cfg: cfg, names: n, api: api, auth: auth, http: client, node: cfg.NodeName,
+	return &Store{cfg: cfg, names: n, api: api, http: h, node: cfg.NodeName,
 		StoreHealth: control.StoreHealth{Kind: "kubernetes", Endpoint: endpointOf(r)}}, nil
 }
 

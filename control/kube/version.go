@@ -8,7 +8,7 @@ import (
 
 // ServerVersion implements control.Versioner. Everybody who has an account may ask for it.
 func (s *Store) ServerVersion(ctx context.Context) (string, error) {
-	text, err := s.api.RESTClient().Get().AbsPath("/version").DoRaw(ctx)
+	text, err := s.api.core.Get().AbsPath("/version").DoRaw(ctx)
 	if err != nil {
 		return "", fmt.Errorf("read the version of the API server: %w", err)
 	}

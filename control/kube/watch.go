@@ -113,7 +113,7 @@ func (s *Store) listWatch(r reader) *cache.ListWatch {
 			if o.ResourceVersion == "0" {
 				o.ResourceVersion = "" // from 0 the server's answer comes in one piece, whatever the limit
 			}
-			list, err := s.api.Nodes().List(ctx, o)
+			list, err := s.api.nodes.List(ctx, o)
 			lists.note(ctx, "list nodes", err)
 			s.noteAnswer(ctx, list, err)
 			if err != nil {
@@ -128,7 +128,7 @@ func (s *Store) listWatch(r reader) *cache.ListWatch {
 			err := s.checkVersion(ctx, o.ResourceVersion)
 			var w watch.Interface
 			if err == nil {
-				w, err = s.api.Nodes().Watch(ctx, o)
+				w, err = s.api.nodes.Watch(ctx, o)
 			}
 			watches.note(ctx, "watch nodes", err)
 			s.noteAnswer(ctx, nil, err)
@@ -147,7 +147,7 @@ func (s *Store) checkVersion(ctx context.Context, version string) error {
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	list, err := s.api.Nodes().List(call, metav1.ListOptions{Limit: 1})
+	list, err := s.api.nodes.List(call, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return err
 	}

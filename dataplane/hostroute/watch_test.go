@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
 const blackhole4 = "blackhole 10.5.1.0/24 metric 1048576"
@@ -211,6 +213,7 @@ func TestRunEnds(t *testing.T) {
 // many were sent and arrived, and the longest time without one.
 func stream(a, b *net.UDPConn, stop chan struct{}) (sent, received int, gap time.Duration, err error) {
 	done := make(chan struct{})
+	var got atomic.Uint64
 	go func() {
 		defer close(done)
 		buf, last := make([]byte, 64), time.Now()
@@ -223,7 +226,7 @@ func stream(a, b *net.UDPConn, stop chan struct{}) (sent, received int, gap time
 				continue
 			}
 			gap, last = max(gap, time.Since(last)), time.Now()
-			received++
+			got.Add(1)
 		}
 	}()
 	tick := time.NewTicker(time.Millisecond)
@@ -239,9 +242,10 @@ func stream(a, b *net.UDPConn, stop chan struct{}) (sent, received int, gap time
 			sent++
 		}
 	}
-	b.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	netnstest.AwaitArrival(uint64(sent), got.Load)
+	b.SetReadDeadline(time.Now())
 	<-done
-	return sent, received, gap, err
+	return sent, int(got.Load()), gap, err
 }
 
 // A peer comes on-link and goes off it again, under traffic: nothing may be lost.

@@ -6,10 +6,12 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
 // join opens both hosts with the subnets 10.5.1.0/24 and 10.5.2.0/24 and makes
@@ -100,18 +102,15 @@ func TestTrafficWithAHandMadeFlannelPeer(t *testing.T) {
 	}
 }
 
-// stream sends numbered datagrams from a to b until stop is closed, and reports
+// stream sends a datagram from a to b each millisecond until stop is closed, and reports
 // how many were sent and arrived.
 func stream(a, b *net.UDPConn, begun func(), stop chan struct{}) (sent, received int, err error) {
-	done := make(chan error, 1)
+	var got atomic.Uint64
 	go func() {
-		buf := make([]byte, 64)
-		for {
+		for buf := make([]byte, 64); ; got.Add(1) {
 			if _, err := b.Read(buf); err != nil {
-				done <- err
 				return
 			}
-			received++
 		}
 	}()
 	tick := time.NewTicker(time.Millisecond)
@@ -128,9 +127,9 @@ func stream(a, b *net.UDPConn, begun func(), stop chan struct{}) (sent, received
 			begun()
 		}
 	}
-	b.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
-	<-done
-	return sent, received, nil
+	netnstest.AwaitArrival(uint64(sent), got.Load)
+	b.SetReadDeadline(time.Now())
+	return sent, int(got.Load()), nil
 }
 
 // withStream runs change while datagrams go from a to b, and fails the test if any is lost.
