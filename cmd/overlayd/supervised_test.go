@@ -53,12 +53,8 @@ func supervisorDelay(t *testing.T) time.Duration {
 func (h *host) supervise(args ...string) *supervised {
 	t := h.c.t
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := &supervised{t: t}
-	argv := append([]string{exe, "--etcd-endpoints", h.c.url}, args...)
+	argv := append([]string{shipped(t), "--etcd-endpoints", h.c.url}, args...)
 	if !strings.Contains(strings.Join(args, " "), "--subnet-dir") {
 		argv = append(argv, "--subnet-file", h.subnetFile)
 	}
@@ -80,6 +76,19 @@ func (h *host) supervise(args ...string) *supervised {
 	})
 	s.waitReady()
 	return s
+}
+
+// shipped returns the program as it is shipped, which starts faster than this test's; with the race detector this test's.
+func shipped(t *testing.T) string {
+	t.Helper()
+	if !raceEnabled {
+		return staticBinary(t)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exe
 }
 
 // Write implements io.Writer.
@@ -179,7 +188,7 @@ func TestSupervised(t *testing.T) {
 			if lost > test.may*uint64(restarts(t)) && gap < holds {
 				t.Errorf("%d of %d datagrams lost in %d restarts", lost, sent, restarts(t))
 			}
-			// A machine that does nothing else takes 60 ms.
+			// A machine that does nothing else takes 60 ms, and 90 in the longest of 400.
 			if limit := supervisorDelay(t) + promised(200*time.Millisecond); test.mode == modeUserspace && gap > limit && !raceEnabled {
 				t.Errorf("the longest gap is %s, want %s", gap, limit)
 			}
