@@ -71,6 +71,13 @@ type Dataplane interface {
 	Stats() Stats
 }
 
+// PeerCounter is a Dataplane that counts for each VTEP. The kernel's vxlan device does not.
+type PeerCounter interface {
+	// Traffic returns what was counted for each VTEP that is a peer now, by its address, since it became one. It may be
+	// called at any time.
+	Traffic() map[netip.Addr]Traffic
+}
+
 // Resumer is a Dataplane that goes on with what another process has left open and working, as after a crash.
 type Resumer interface {
 	// Resume forwards at once, as w wants, what waits in what was inherited: device, addresses, routes and the objects of

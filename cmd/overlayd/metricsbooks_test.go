@@ -109,7 +109,11 @@ func (r *rising) look(t *testing.T) (text string) {
 		now[m[1]] = v
 	}
 	for name, v := range r.last {
-		if is, there := now[name]; !there || is < v {
+		is, there := now[name]
+		if !there && strings.HasPrefix(name, "overlayd_peer_") { // it is no peer now
+			now[name], is, there = v, v, true
+		}
+		if !there || is < v {
 			t.Errorf("%s: %s was %v and is %v", r.name, name, v, is)
 		}
 	}
@@ -123,6 +127,15 @@ func (r *rising) addUp(t *testing.T, mode string) error {
 	text := r.look(t)
 	packets := func(direction string) uint64 {
 		return uint64(series(t, text, `overlayd_dataplane_packets_total{direction="`+direction+`",network=""}`))
+	}
+	var peers [2]uint64 // what went to the peer, and came from it
+	for name, v := range r.last {
+		switch metric, _, _ := strings.Cut(name, "{"); metric {
+		case "overlayd_peer_tx_packets_total":
+			peers[0] += uint64(v)
+		case "overlayd_peer_rx_packets_total":
+			peers[1] += uint64(v)
+		}
 	}
 	var dropped [2]uint64 // on the way out, and in
 	for name, v := range r.last {
@@ -144,6 +157,9 @@ func (r *rising) addUp(t *testing.T, mode string) error {
 		err = errors.Join(err, fmt.Errorf("%d packets received and %d dropped, the kernel counts %d datagrams", packets("rx"), dropped[1], arrived))
 	}
 	if mode == modeUserspace {
+		if peers != [2]uint64{packets("tx"), packets("rx")} {
+			err = errors.Join(err, fmt.Errorf("%d packets sent and %d received, and %v with all peers", packets("tx"), packets("rx"), peers))
+		}
 		if given := r.given(); packets("tx")+dropped[0] != given || dropped[0] == 0 {
 			err = errors.Join(err, fmt.Errorf("%d packets sent and %d dropped, the kernel gave %d to the device", packets("tx"), dropped[0], given))
 		}

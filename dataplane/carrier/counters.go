@@ -81,6 +81,32 @@ func (c *Counters) Publish() {
 	}
 }
 
+// Account is what one worker has to count for a peer. It is kept in plain memory for as long as the next packet is of the
+// same peer, as those of a batch mostly are. Only the worker's goroutine uses it.
+type Account struct {
+	of             *Way
+	packets, bytes uint64
+}
+
+// Add counts a packet of n bytes for w.
+func (a *Account) Add(w *Way, n int) {
+	if a.of != w || a.packets >= publishEvery {
+		a.Settle()
+		a.of = w
+	}
+	a.packets++
+	a.bytes += uint64(n)
+}
+
+// Settle makes everything counted visible to the readers.
+func (a *Account) Settle() {
+	if a.packets > 0 {
+		a.of.packets.Add(a.packets)
+		a.of.bytes.Add(a.bytes)
+		a.packets, a.bytes = 0, 0
+	}
+}
+
 const numOffloadStats = 7
 
 // offloadFields lists the fields of s, so that they can be added up in a loop.

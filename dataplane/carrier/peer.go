@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/udp"
 	"github.com/overlayd/overlayd/encap"
 )
@@ -21,6 +22,17 @@ type Peer struct {
 	mtu atomic.Int32
 
 	entry atomic.Pointer[Entry] // the first of those of the last Sync
+
+	Sent, Received Way // inner packets
+}
+
+// Way counts the packets that go one way between this host and a peer. Workers add to it by an Account.
+type Way struct{ packets, bytes atomic.Uint64 }
+
+// Traffic returns what was counted both ways.
+func (p *Peer) Traffic() dataplane.Traffic {
+	return dataplane.Traffic{TxPackets: p.Sent.packets.Load(), TxBytes: p.Sent.bytes.Load(),
+		RxPackets: p.Received.packets.Load(), RxBytes: p.Received.bytes.Load()}
 }
 
 // NewPeer makes the peer whose datagrams go to that address and port.

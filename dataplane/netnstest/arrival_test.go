@@ -35,7 +35,7 @@ func TestAwaitArrival(t *testing.T) {
 				began := time.Now()
 				AwaitArrival(10, received.Load)
 				took := time.Since(began)
-				if got := received.Load(); got != tt.counts || (took - tt.takes).Abs() > 20*time.Millisecond {
+				if got := received.Load(); got != tt.counts || (took-tt.takes).Abs() > 20*time.Millisecond {
 					t.Errorf("%d have arrived after %s, want %d after %s", got, took, tt.counts, tt.takes)
 				}
 			})

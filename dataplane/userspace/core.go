@@ -76,6 +76,17 @@ func (c *core) show() (leave func()) {
 	return c.captures.Join(c.vteps[0].VNI, points...)
 }
 
+// traffic returns what was counted for each peer.
+func (c *core) traffic() map[netip.Addr]dataplane.Traffic {
+	f := c.forwarding.Load()
+	all := make(map[netip.Addr]dataplane.Traffic, len(f.entries))
+	for i := range f.entries {
+		p := f.entries[i].Peer
+		all[p.Addr] = p.Traffic() // of all its leases
+	}
+	return all
+}
+
 // addTo adds the counters of all workers to s.
 func (c *core) addTo(s *dataplane.Stats) {
 	for i := range c.send {

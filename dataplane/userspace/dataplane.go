@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -157,6 +158,14 @@ func (d *Dataplane) Stats() (s dataplane.Stats) {
 		d.port.addTo(&s)
 	}
 	return s
+}
+
+// Traffic implements dataplane.PeerCounter.
+func (d *Dataplane) Traffic() map[netip.Addr]dataplane.Traffic {
+	if !isClosed(d.entered) {
+		return nil
+	}
+	return d.core.traffic()
 }
 
 // Close implements dataplane.Part. The device, its addresses and its route stay.

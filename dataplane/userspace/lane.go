@@ -22,12 +22,15 @@ type lane struct {
 	samples    samples         // of what was dropped for its source
 	packet     carrier.Packet
 	ip         encap.IP
+	from       *carrier.Peer // whose it is, if it is accepted
+	account    carrier.Account
 	queued     bool // since the last flush
 }
 
 // flush hands the host what the writer has put off.
 func (l *lane) flush() {
 	l.writer.Flush(&l.Counters)
+	l.account.Settle()
 	l.Publish()
 	l.queued = false
 }
@@ -56,8 +59,9 @@ func (l *lane) receive(d *carrier.Datagram) {
 		}
 	}
 	if t := l.Tap(); t != nil {
-		t.Show(capture.Meta{Verdict: capture.Received, Form: capture.Datagram, Peer: f.subnets.Lookup(l.ip.Src).Peer.Addr}.With(&p.Offload), p.Datagram())
+		t.Show(capture.Meta{Verdict: capture.Received, Form: capture.Datagram, Peer: l.from.Addr}.With(&p.Offload), p.Datagram())
 	}
+	l.account.Add(&l.from.Received, l.ip.Len)
 	l.writer.Write(p, &l.ip, &l.Counters)
 }
 
@@ -76,7 +80,7 @@ func (l *lane) drop(f *forwarding, d *carrier.Datagram, why dataplane.Drop) {
 }
 
 // accept decides whether the datagram is from a known VTEP, for this one, and
-// carries what that VTEP may send; if not, why. It leaves the inner header in l.ip. An outer source
+// carries what that VTEP may send; if not, why. It leaves the inner header in l.ip, and the VTEP in l.from. An outer source
 // that several VTEPs may have does not tell which VTEP it is: then the packet may be of any of them.
 func (l *lane) accept(f *forwarding, d *carrier.Datagram) (why dataplane.Drop, ok bool) {
 	vtep := f.vteps.Lookup(d.From)
@@ -94,9 +98,11 @@ func (l *lane) accept(f *forwarding, d *carrier.Datagram) (why dataplane.Drop, o
 		return dataplane.DropBadHeader, false
 	}
 	// Peers are compared and not entries: a VTEP has an entry for each of its leases.
-	if from := f.subnets.Lookup(l.ip.Src); from == nil || vtep != nil && from.Peer != vtep.Peer {
+	from := f.subnets.Lookup(l.ip.Src)
+	if from == nil || vtep != nil && from.Peer != vtep.Peer {
 		return l.dropSource(f, d, dataplane.DropBadSource)
 	}
+	l.from = from.Peer
 	if !f.isOwn(l.ip.Dst) {
 		return dataplane.DropBadDestination, false
 	}

@@ -41,6 +41,9 @@ func sample(peers int) status.Daemon {
 			n.Peers = append(n.Peers, controller.PeerStatus{Subnet: subnet, VTEP: vtep, Name: fmt.Sprint("n", i), State: controller.PeerUp})
 			n.Probes.Peers = append(n.Probes.Peers, status.Probe{Subnet: subnet, VTEP: vtep, State: status.ProbeOK, SmoothMicros: int64(i), Tries: 4, Lost: 1})
 		}
+		if peers > 0 {
+			n.Traffic = []status.PeerTraffic{{VTEP: netip.MustParseAddr("192.0.2.1"), Traffic: dataplane.Traffic{TxPackets: 1, TxBytes: 2, RxPackets: 3, RxBytes: 4}}}
+		}
 		networks = append(networks, n)
 	}
 	return status.Report(status.Process{Host: "h", Version: "v1"}, true, networks)
@@ -81,6 +84,10 @@ func TestSeries(t *testing.T) {
 		`overlayd_probed_peers{network="blue",state="ok"} 3`,
 		`overlayd_peer_rtt_seconds{network="blue",peer="n2",subnet="10.0.2.0/24"} 2e-06`,
 		`overlayd_peer_loss_ratio{network="blue",peer="n2",subnet="10.0.2.0/24"} 0.25`,
+		`overlayd_peer_tx_packets_total{network="blue",peer="n0",vtep="192.0.2.1"} 1`,
+		`overlayd_peer_tx_bytes_total{network="blue",peer="n0",vtep="192.0.2.1"} 2`,
+		`overlayd_peer_rx_packets_total{network="blue",peer="n0",vtep="192.0.2.1"} 3`,
+		`overlayd_peer_rx_bytes_total{network="blue",peer="n0",vtep="192.0.2.1"} 4`,
 		`overlayd_probe_rtt_seconds_count{network="blue"} 3`,
 		`overlayd_probe_rtt_seconds_sum{network="blue"} 3`,
 		`overlayd_probe_rtt_seconds_bucket{network="blue",le="+Inf"} 3`,
@@ -90,6 +97,9 @@ func TestSeries(t *testing.T) {
 		if !strings.Contains(text, "\n"+want) {
 			t.Errorf("no %s", want)
 		}
+	}
+	if n := strings.Count(text, "\noverlayd_peer_rx_bytes_total{"); n != 2 {
+		t.Errorf("a VTEP of several subnets is there %d times in two networks", n)
 	}
 	if n := strings.Count(text, "\noverlayd_shared_port_packets_total"); n != 1 {
 		t.Errorf("a port that two networks share is there %d times", n)

@@ -69,7 +69,7 @@ func peerFamilies(which Peers) []family {
 			}
 		}
 	}
-	return append(all,
+	return append(append(all,
 		family{"peer_up", "1 if packets reach a peer, as far as this host knows.", gauge, labels, each(func(p *status.Peer) (float64, bool) { return number(p.Works()), true })},
 		family{"peer_rtt_seconds", "Moving average of the round trip through the overlay.", gauge, labels, each(func(p *status.Peer) (float64, bool) {
 			return float64(rtt(p)) / 1e6, rtt(p) > 0
@@ -80,7 +80,33 @@ func peerFamilies(which Peers) []family {
 			}
 			return float64(p.Probe.Lost) / float64(p.Probe.Tries), true
 		})},
-	)
+	), trafficFamilies()...)
+}
+
+// trafficFamilies are what the userspace dataplane counts for each VTEP. Of a VTEP with several subnets there is one series.
+func trafficFamilies() (all []family) {
+	for _, c := range []struct {
+		name, help string
+		value      func(t *status.PeerTraffic) uint64
+	}{
+		{"peer_tx_packets_total", "Inner packets sent to a VTEP.", func(t *status.PeerTraffic) uint64 { return t.TxPackets }},
+		{"peer_tx_bytes_total", "Bytes of these.", func(t *status.PeerTraffic) uint64 { return t.TxBytes }},
+		{"peer_rx_packets_total", "Inner packets accepted from a VTEP.", func(t *status.PeerTraffic) uint64 { return t.RxPackets }},
+		{"peer_rx_bytes_total", "Bytes of these.", func(t *status.PeerTraffic) uint64 { return t.RxBytes }},
+	} {
+		all = append(all, family{c.name, c.help, counter, []string{network, "peer", "vtep"}, func(d *view, add emit) {
+			for i, peers := range d.shown {
+				seen := map[*status.PeerTraffic]bool{nil: true}
+				for _, p := range peers {
+					if !seen[p.Traffic] {
+						seen[p.Traffic] = true
+						add(float64(c.value(p.Traffic)), d.Networks[i].Name, p.Name, p.VTEP.String())
+					}
+				}
+			}
+		}})
+	}
+	return all
 }
 
 func probedPeers(n *status.Network, add emit) {

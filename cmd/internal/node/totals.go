@@ -1,6 +1,8 @@
 package node
 
 import (
+	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/overlayd/overlayd/cmd/internal/status"
@@ -16,7 +18,8 @@ type totals struct {
 	control  controller.Stats
 	carried  bool // at least one session had a dataplane, which counters are of
 	counters dataplane.Stats
-	probed   bool // at least one session had a prober
+	traffic  map[netip.Addr]dataplane.Traffic // by VTEP, of the peers of the last session; nobody changes one that is there
+	probed   bool                             // at least one session had a prober
 	probes   status.ProbeCounts
 	repairs  []status.Repairs // nobody changes one that is there
 }
@@ -32,6 +35,7 @@ func (t totals) plus(s *Session) totals {
 	t.control = own.control.Plus(t.control)
 	t.carried = t.carried || own.carried
 	t.counters.Add(own.counters)
+	t.traffic = plusTraffic(own.traffic, t.traffic)
 	t.probed = t.probed || own.probed
 	t.probes = t.probes.Plus(own.probes)
 	t.repairs = slices.Clone(t.repairs)
@@ -57,6 +61,9 @@ func (s *Session) count() totals {
 	t := totals{sessions: 1, control: s.controller.Status().Stats}
 	if f := s.overlay.forward; f != nil {
 		t.carried, t.counters = true, f.Stats()
+		if c, ok := f.Dataplane.(dataplane.PeerCounter); ok {
+			t.traffic = c.Traffic()
+		}
 	}
 	if s.prober != nil {
 		t.probed, t.probes = true, s.prober.Counts()
@@ -67,6 +74,18 @@ func (s *Session) count() totals {
 		}
 	}
 	return t
+}
+
+// plusTraffic returns the traffic of the peers that are there now, with what was counted for them before.
+func plusTraffic(now, before map[netip.Addr]dataplane.Traffic) map[netip.Addr]dataplane.Traffic {
+	if len(before) == 0 {
+		return now
+	}
+	sum := maps.Clone(now)
+	for vtep, t := range now {
+		sum[vtep] = t.Plus(before[vtep])
+	}
+	return sum
 }
 
 // repaired adds repairs; those of no object are left out.
@@ -89,6 +108,12 @@ func (t totals) report(st *status.Network) {
 	if t.carried {
 		st.Counters = countersByName(t.counters)
 	}
+	for vtep, traffic := range t.traffic {
+		if traffic != (dataplane.Traffic{}) {
+			st.Traffic = append(st.Traffic, status.PeerTraffic{VTEP: vtep, Traffic: traffic})
+		}
+	}
+	slices.SortFunc(st.Traffic, func(a, b status.PeerTraffic) int { return a.VTEP.Compare(b.VTEP) })
 	if t.probed {
 		if st.Probes == nil {
 			st.Probes = new(status.Probes)

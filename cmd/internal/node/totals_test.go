@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"sync/atomic"
@@ -18,6 +19,10 @@ import (
 type counting struct {
 	*fakeForward
 	asked atomic.Uint64
+}
+
+func (c *counting) Traffic() map[netip.Addr]dataplane.Traffic {
+	return map[netip.Addr]dataplane.Traffic{netip.MustParseAddr("192.0.2.9"): {RxBytes: c.asked.Add(1)}, netip.MustParseAddr("192.0.2.10"): {}}
 }
 
 func (c *counting) Stats() dataplane.Stats {
@@ -41,6 +46,9 @@ func countersOf(n status.Network) map[string]uint64 {
 	}
 	for name, value := range n.Counters {
 		all[name] = value
+	}
+	for _, p := range n.Traffic {
+		all["from "+p.VTEP.String()] = p.RxBytes
 	}
 	for _, r := range n.Repairs {
 		all[r.Part+" "+r.Kind] += r.Count
@@ -89,7 +97,7 @@ func TestCountersNeverFall(t *testing.T) {
 		w.setConfig(w.config(uint32(i+1), ""))
 	}
 	w.await("in the last session", func() bool { return watch() && w.daemon.Ready() && w.status().VNI == w.vni+rounds })
-	if last["sessions"] != rounds+1 || last["Syncs"] < rounds+1 || last["tx_packets"] == 0 || last["forwarding route"] == 0 {
+	if last["sessions"] != rounds+1 || last["Syncs"] < rounds+1 || last["tx_packets"] == 0 || last["from 192.0.2.9"] < rounds+1 || len(w.status().Traffic) != 1 || last["forwarding route"] == 0 {
 		t.Errorf("got %v", last)
 	}
 	w.cancel()

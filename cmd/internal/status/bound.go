@@ -2,11 +2,11 @@ package status
 
 import "github.com/overlayd/overlayd/control/controller"
 
-// What an answer has at most, in bytes: enough for 13 000 peers that are up, and for 3000 with a reason each.
+// What an answer has at most, in bytes: enough for 10 000 peers that are up, and for 3000 with a reason each.
 const (
 	maxPeerBytes  = 6 << 20
 	maxEntryBytes = 512 << 10 // of each kind
-	baseBytes     = 450       // of a peer without its texts, at most
+	baseBytes     = 580       // of a peer without its texts, at most
 )
 
 // budget is the room that is left in one answer.
@@ -41,10 +41,16 @@ func (b *budget) network(n *Network) {
 // setPeers makes these the peers of n.
 func (n *Network) setPeers(peers []Peer) {
 	n.Peers = make([]controller.PeerStatus, len(peers))
+	n.Traffic = nil
 	var probes []Probe
+	listed := map[*PeerTraffic]bool{}
 	for i, p := range peers {
 		if n.Peers[i] = p.PeerStatus; p.Probe != nil {
 			probes = append(probes, *p.Probe)
+		}
+		if p.Traffic != nil && !listed[p.Traffic] {
+			listed[p.Traffic] = true // for all subnets of the VTEP
+			n.Traffic = append(n.Traffic, *p.Traffic)
 		}
 	}
 	if n.Probes != nil {

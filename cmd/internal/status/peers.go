@@ -6,23 +6,35 @@ import (
 	"strings"
 
 	"github.com/overlayd/overlayd/control/controller"
+	"github.com/overlayd/overlayd/dataplane"
 )
+
+// PeerTraffic is what went both ways between this host and one VTEP, with all of its subnets, since the process began.
+type PeerTraffic struct {
+	VTEP netip.Addr `json:"vtep"` // its underlay address
+	dataplane.Traffic
+}
 
 // Peer is all that is known of one subnet of one peer.
 type Peer struct {
 	controller.PeerStatus
-	Probe *Probe `json:"probe,omitempty"` // nil: it is not probed
+	Probe   *Probe       `json:"probe,omitempty"`   // nil: it is not probed
+	Traffic *PeerTraffic `json:"traffic,omitempty"` // of its VTEP; nil: none, or nobody counts it
 }
 
-// AllPeers returns the peers of a network, in their order, each with its probe.
+// AllPeers returns the peers of a network, in their order, each with its probe and its traffic.
 func (n *Network) AllPeers() []Peer {
 	all := make([]Peer, len(n.Peers))
+	traffic := make(map[netip.Addr]*PeerTraffic, len(n.Traffic))
+	for i := range n.Traffic {
+		traffic[n.Traffic[i].VTEP] = &n.Traffic[i]
+	}
 	var probes []Probe
 	if n.Probes != nil {
 		probes = n.Probes.Peers
 	}
 	for i, p := range n.Peers {
-		all[i].PeerStatus = p
+		all[i].PeerStatus, all[i].Traffic = p, traffic[p.VTEP]
 		if len(probes) > 0 && probes[0].Subnet == p.Subnet && probes[0].VTEP == p.VTEP { // of the others there is none
 			all[i].Probe, probes = &probes[0], probes[1:]
 		}

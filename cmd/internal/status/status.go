@@ -40,7 +40,8 @@ type Network struct {
 	LeaseFault controller.Fault        `json:"lease_fault,omitzero"` // why this node has no lease, or cannot renew it now
 	SyncFault  controller.Fault        `json:"sync_fault,omitzero"`  // why the last Sync failed as a whole
 	Peers      []controller.PeerStatus `json:"peers,omitempty"`
-	Probes     *Probes                 `json:"probes,omitempty"` // how the peers answer; nil: nobody asks them
+	Probes     *Probes                 `json:"probes,omitempty"`  // how the peers answer; nil: nobody asks them
+	Traffic    []PeerTraffic           `json:"traffic,omitempty"` // with the peers that had any, by VTEP; none in kernel mode, where nobody counts it
 
 	Rejected []controller.EntryStatus `json:"rejected,omitempty"` // leases that are not used
 	Bad      []controller.EntryStatus `json:"bad,omitempty"`      // entries of the store that cannot be read

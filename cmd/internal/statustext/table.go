@@ -66,7 +66,7 @@ func order(p *status.Peer) int {
 	return 0
 }
 
-// table prints peers. What nobody has probed has no columns for that.
+// table prints peers. What nobody has probed has no columns for that, nor has what nobody counts.
 func (p printer) table(peers []status.Peer) {
 	probed := slices.ContainsFunc(peers, func(p status.Peer) bool { return p.Probe != nil })
 	columns := []string{"NODE", "SUBNET", "VTEP", "STATE", "SINCE"}
@@ -76,16 +76,20 @@ func (p printer) table(peers []status.Peer) {
 	if probed && p.wide {
 		columns = append(columns, "LAST", "FULL MTU", "FORWARDS")
 	}
+	counted := slices.ContainsFunc(peers, func(p status.Peer) bool { return p.Traffic != nil })
+	if counted {
+		columns = append(columns, "SENT", "RECEIVED")
+	}
 	var t table
 	t.row(append(columns, "WHY NOT")...)
 	for i := range peers {
-		t.row(p.row(&peers[i], probed)...)
+		t.row(p.row(&peers[i], probed, counted)...)
 	}
 	t.print(p)
 }
 
 // row is a line of the table.
-func (p printer) row(s *status.Peer, probed bool) []string {
+func (p printer) row(s *status.Peer, probed, counted bool) []string {
 	vtep := ""
 	if s.VTEP.IsValid() {
 		vtep = s.VTEP.String()
@@ -93,6 +97,9 @@ func (p printer) row(s *status.Peer, probed bool) []string {
 	cells := []string{safe(s.Name), s.Subnet.String(), vtep, string(s.State), p.since(s.Since)}
 	if probed {
 		cells = append(cells, p.answers(s.Probe)...)
+	}
+	if counted {
+		cells = append(cells, sentReceived(s.Traffic)...)
 	}
 	reason, why, _ := s.Why()
 	if p.wide && reason != "" {
@@ -126,6 +133,14 @@ func (p printer) answers(r *status.Probe) []string {
 		mtu += fmt.Sprintf(" (path %d)", r.PathMTU)
 	}
 	return append(cells, last, mtu, r.Forwards)
+}
+
+// sentReceived are the cells of what went each way.
+func sentReceived(t *status.PeerTraffic) []string {
+	if t == nil {
+		return []string{"", ""}
+	}
+	return []string{bytes(t.TxBytes), bytes(t.RxBytes)}
 }
 
 // answer says whether a peer answers: what is not known is neither yes nor no.
