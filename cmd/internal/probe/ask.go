@@ -63,14 +63,10 @@ type asker struct {
 func Ask(ctx context.Context, q Question) (*Result, error) { return ask(ctx, q, openSocket) }
 
 func ask(ctx context.Context, q Question, open func(v6 bool) (transport, error)) (*Result, error) {
-	addr := q.Subnet.Addr()
-	if !q.Tunnel {
-		addr = q.VTEP
-	}
-	a := &asker{q: q, peer: newPeer(q.Subnet, q.VTEP, addr, 0, 0), transports: map[bool]transport{}, answers: make(chan answer, 64)}
+	a := &asker{q: q, peer: newPeer(q.Subnet, q.VTEP, q.Tunnel, 0, 0), transports: map[bool]transport{}, answers: make(chan answer, 64)}
 	var wait sync.WaitGroup
 	defer wait.Wait()
-	for _, to := range []netip.Addr{addr, q.VTEP} {
+	for _, to := range []netip.Addr{a.peer.target(echo), q.VTEP} {
 		if a.transports[to.Is6()] != nil {
 			continue
 		}
@@ -199,9 +195,9 @@ func (a *asker) take(got *answer, rtt time.Duration) bool {
 func (a *asker) result() *Result {
 	for k := range a.peer.checks {
 		c, l := &a.peer.checks[k], &a.lines[k]
-		c.err = l.Err
+		c.unsent = unsentFor(l.Err)
 		if c.ever = len(l.RTTs) > 0; c.ever {
-			c.refused, c.err = false, nil
+			c.refused, c.unsent = false, nil
 			if kind(k) != under {
 				a.peer.silent = false
 			}
@@ -215,7 +211,7 @@ func (a *asker) result() *Result {
 	if !a.peer.silent { // a hop is an answer too
 		a.peer.checks[echo].losses, a.peer.heard = 0, 1
 	}
-	a.peer.pathMTU = a.lines[full].PathMTU
+	a.peer.pathMTU = int32(a.lines[full].PathMTU)
 	a.peer.judge(0)
 	r := &Result{Lines: a.lines[:], State: a.peer.state, Reason: a.peer.reason}
 	r.Err, r.Fix = a.peer.explain(&facts{Tunnel: a.q.Tunnel, Port: a.q.Port, MTU: a.q.MTU})

@@ -57,12 +57,8 @@ func (p *Prober) known(of *controller.PeerStatus, peers int, now time.Duration) 
 	if q != nil {
 		p.queue.remove(q)
 	}
-	addr := of.Subnet.Addr()
-	if !p.cfg.Tunnel { // no host has the base address
-		addr = of.VTEP
-	}
 	spread := min(p.rules.interval, p.rules.patience+time.Duration(peers)*time.Second/perSecond)
-	q = newPeer(of.Subnet, of.VTEP, addr, now, now+rand.N(spread))
+	q = newPeer(of.Subnet, of.VTEP, p.cfg.Tunnel, now, now+rand.N(spread))
 	p.bySubnet[of.Subnet] = q
 	p.queue.add(q)
 	return q

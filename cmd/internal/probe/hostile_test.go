@@ -58,23 +58,23 @@ func TestForgedAnswers(t *testing.T) {
 // TestErrorsOfStrangers: errors that quote a request are believed only from who can know.
 func TestErrorsOfStrangers(t *testing.T) {
 	stranger, router := netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("192.0.2.1")
-	q := newPeer(netip.MustParsePrefix("10.1.0.0/24"), netip.MustParseAddr("172.16.0.1"), netip.MustParseAddr("10.1.0.0"), 0, 0)
+	q := newPeer(netip.MustParsePrefix("10.1.0.0/24"), netip.MustParseAddr("172.16.0.1"), true, 0, 0)
 	for _, c := range []struct {
 		kind    kind
 		outcome outcome
 		from    netip.Addr
 		ok      bool
 	}{
-		{hop, expired, q.addr, true},
+		{hop, expired, q.subnet.Addr(), true},
 		{hop, expired, q.vtep, true},
 		{hop, expired, netip.MustParseAddr("10.1.0.1"), true},
 		{hop, expired, router, false}, // the packet did not take the tunnel
-		{echo, expired, q.addr, false},
+		{echo, expired, q.subnet.Addr(), false},
 		{under, expired, router, false},
 		{under, unreachable, router, true},
 		{echo, unreachable, router, false},
 		{full, unreachable, stranger, false},
-		{hop, unreachable, q.addr, true},
+		{hop, unreachable, q.subnet.Addr(), true},
 		{hop, unreachable, router, false},
 		{full, tooBig, router, true},
 		{echo, tooBig, router, false},

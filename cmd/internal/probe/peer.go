@@ -28,43 +28,55 @@ type check struct {
 	due     time.Duration // when the next one is to be sent; it waits while one is away
 	sent    time.Duration // when the last one was
 	last    time.Duration // when one was last answered
-	err     error         // why the last one could not be sent
+	unsent  *unsent       // why the last one could not be sent
 	losses  uint8         // in a row, up to named
 	ever    bool          // one was answered
 	away    bool          // one was sent, and has neither an answer nor timed out
 	refused bool          // some host says that there is none at this address
 }
 
+// unsent is why a probe could not be sent. There are many checks, and few have one: a pointer takes half the room.
+type unsent struct{ error }
+
+func unsentFor(err error) *unsent {
+	if err == nil {
+		return nil
+	}
+	return &unsent{err}
+}
+
+// Unwrap returns the error of the transport.
+func (u *unsent) Unwrap() error { return u.error }
+
 // lose counts a loss.
 func (c *check) lose() { c.losses = min(c.losses+1, named) }
 
-// peer is what is known of one subnet of a peer.
+// peer is what is known of one subnet of a peer. There may be 10 000: it fits 320 bytes.
 type peer struct {
 	subnet netip.Prefix
 	vtep   netip.Addr
-	addr   netip.Addr // of the peer in the overlay; without a tunnel the same as vtep
-	behind netip.Addr // an address that the peer forwards to; not valid: there is none
 
 	checks  [kinds]check
 	heard   time.Duration // when it last answered through the overlay; 0: never
 	failing time.Duration // when the first echo was sent of those that are lost now
-	silent  bool          // it does not answer through the overlay, or has not yet
 
 	rtt, smooth time.Duration
 	tries       uint32 // echoes
 	lostTries   uint32 // of the last 32, the last one in the lowest bit
-	pathMTU     int    // what a router says; 0: nothing
+	pathMTU     int32  // what a router says; 0: nothing
+	at          int32  // in the queue
 
 	state  status.ProbeState
 	reason string
 	since  time.Duration
 	told   bool // the log says that something is wrong
-	at     int  // in the queue
+	silent bool // it does not answer through the overlay, or has not yet
+	direct bool // it is reached without a tunnel: no host has the base address of its subnet
 }
 
 // newPeer returns a peer of which nothing is known yet, and which is asked first at due.
-func newPeer(subnet netip.Prefix, vtep, addr netip.Addr, now, due time.Duration) *peer {
-	q := &peer{subnet: subnet, vtep: vtep, addr: addr, behind: behind(subnet), silent: true,
+func newPeer(subnet netip.Prefix, vtep netip.Addr, tunnel bool, now, due time.Duration) *peer {
+	q := &peer{subnet: subnet, vtep: vtep, direct: !tunnel, silent: true,
 		state: status.ProbeUnknown, reason: status.ReasonNotProbed, since: now}
 	for k := range q.checks {
 		q.checks[k].due = never
@@ -103,17 +115,20 @@ func (q *peer) next() (next kind, due time.Duration) {
 func (q *peer) target(k kind) netip.Addr {
 	switch k {
 	case hop:
-		return q.behind
+		return behind(q.subnet)
 	case under:
 		return q.vtep
 	}
-	return q.addr
+	if q.direct {
+		return q.vtep
+	}
+	return q.subnet.Addr()
 }
 
 // sending notes that a probe is sent. err is why it could not be: then it will be lost.
 func (q *peer) sending(k kind, now time.Duration, err error) {
 	c := &q.checks[k]
-	c.away, c.sent, c.err = true, now, err
+	c.away, c.sent, c.unsent = true, now, unsentFor(err)
 	if k == echo {
 		q.tries++
 		q.lostTries <<= 1
@@ -123,7 +138,7 @@ func (q *peer) sending(k kind, now time.Duration, err error) {
 // answered notes that f was answered, maybe too late.
 func (q *peer) answered(f *flight, now time.Duration, r *rules) {
 	c := &q.checks[f.kind]
-	c.losses, c.last, c.ever, c.refused, c.err = 0, now, true, false, nil
+	c.losses, c.last, c.ever, c.refused, c.unsent = 0, now, true, false, nil
 	if f.kind != under {
 		q.hear(now, r)
 	}
@@ -161,7 +176,7 @@ func (q *peer) hear(now time.Duration, r *rules) {
 	q.silent = false
 	for _, k := range [...]kind{full, hop, under} {
 		c := &q.checks[k]
-		if c.losses = 0; k == hop && !q.behind.IsValid() || k == under && c.ever {
+		if c.losses = 0; k == hop && !behind(q.subnet).IsValid() || k == under && c.ever {
 			continue
 		}
 		if c.due = now; r.many {
@@ -221,7 +236,7 @@ func (q *peer) lostEcho(f *flight, now time.Duration) {
 	}
 	q.checks[under].due = min(q.checks[under].due, soon)
 	// Hosts limit such answers to one a second (net.ipv4.icmp_ratelimit).
-	if h := &q.checks[hop]; q.behind.IsValid() && (h.sent == 0 || now-h.sent >= time.Second) {
+	if h := &q.checks[hop]; behind(q.subnet).IsValid() && (h.sent == 0 || now-h.sent >= time.Second) {
 		h.due = min(h.due, soon)
 	}
 }

@@ -31,11 +31,11 @@ func (h *queue) add(q *peer) {
 // fix puts a peer in its place after what is due of it has changed.
 func (h *queue) fix(q *peer) {
 	_, (*h)[q.at].due = q.next()
-	heap.Fix(h, q.at)
+	heap.Fix(h, int(q.at))
 }
 
 // remove removes a peer.
-func (h *queue) remove(q *peer) { heap.Remove(h, q.at) }
+func (h *queue) remove(q *peer) { heap.Remove(h, int(q.at)) }
 
 // Len implements heap.Interface.
 func (h queue) Len() int { return len(h) }
@@ -46,13 +46,13 @@ func (h queue) Less(i, j int) bool { return h[i].due < h[j].due }
 // Swap implements heap.Interface.
 func (h queue) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].peer.at, h[j].peer.at = i, j
+	h[i].peer.at, h[j].peer.at = int32(i), int32(j)
 }
 
 // Push implements heap.Interface.
 func (h *queue) Push(x any) {
 	e := x.(entry)
-	e.peer.at = len(*h)
+	e.peer.at = int32(len(*h))
 	*h = append(*h, e)
 }
 

@@ -23,7 +23,7 @@ func (p *Prober) Status() *status.Probes {
 
 func (p *Prober) report(q *peer, f *facts) status.Probe {
 	r := status.Probe{Subnet: q.subnet, VTEP: q.vtep, State: q.state, Reason: q.reason, Since: p.start.Add(q.since),
-		RTTMicros: q.rtt.Microseconds(), SmoothMicros: q.smooth.Microseconds(), MTU: q.mtu(), PathMTU: q.pathMTU, Forwards: q.forwards()}
+		RTTMicros: q.rtt.Microseconds(), SmoothMicros: q.smooth.Microseconds(), MTU: q.mtu(), PathMTU: int(q.pathMTU), Forwards: q.forwards()}
 	r.Err, r.Fix = q.explain(f)
 	r.Lost, r.Tries = q.loss()
 	if q.heard > 0 {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
@@ -88,5 +89,12 @@ func BenchmarkStatus(b *testing.B) {
 		if n := len(p.Status().Peers); n != 10_000 {
 			b.Fatal(fmt.Sprint(n))
 		}
+	}
+}
+
+// TestPeersAreSmall: what is known of a peer fits one of the sizes that Go allocates (320 bytes).
+func TestPeersAreSmall(t *testing.T) {
+	if n := unsafe.Sizeof(peer{}); n > 320 {
+		t.Errorf("a peer takes %d bytes", n)
 	}
 }

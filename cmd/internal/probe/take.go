@@ -25,7 +25,7 @@ func (p *Prober) take(a *answer) bool {
 	q, now := f.peer, p.now()
 	switch {
 	case a.outcome == tooBig:
-		q.pathMTU = a.mtu
+		q.pathMTU = int32(a.mtu)
 	case a.outcome == unreachable && f.kind == under:
 		q.checks[under].refused = true
 	default:
@@ -67,7 +67,7 @@ func (p *Prober) expire() {
 		if f.open = false; f.peer.gone() {
 			continue
 		}
-		if f.peer.checks[f.kind].err == nil {
+		if f.peer.checks[f.kind].unsent == nil {
 			p.counts.Lost++
 		}
 		f.peer.lost(f, now, &p.rules)

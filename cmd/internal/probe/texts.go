@@ -64,7 +64,7 @@ func (q *peer) explainMTU(f *facts) (text, fix string) {
 // explainUnsent says why this host cannot ask.
 func (q *peer) explainUnsent() (text, fix string) {
 	for k := range q.checks {
-		if err := q.checks[k].err; err != nil {
+		if err := q.checks[k].unsent; err != nil {
 			return fmt.Sprintf("this host cannot ask %s: %v", q.target(kind(k)), err), fixOf(err)
 		}
 	}

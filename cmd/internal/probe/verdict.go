@@ -24,9 +24,9 @@ func (q *peer) verdict() (status.ProbeState, string) {
 		return q.verdictHeard()
 	case e.losses < named:
 		return q.state, q.reason
-	case errors.Is(e.err, ErrNoSocket):
+	case e.unsent != nil && errors.Is(e.unsent, ErrNoSocket):
 		return status.ProbeUnknown, status.ReasonNoSocket
-	case e.err != nil:
+	case e.unsent != nil:
 		return status.ProbeUnknown, status.ReasonNotSent
 	}
 	return q.verdictSilent()
@@ -58,7 +58,7 @@ func (q *peer) verdictSilent() (status.ProbeState, string) {
 		return q.state, q.reason
 	case u.refused:
 		return status.ProbeDown, status.ReasonHostDown
-	case u.err != nil:
+	case u.unsent != nil:
 		return state, status.ReasonNotSent
 	case u.ever:
 		return status.ProbeDown, status.ReasonHostDown
