@@ -23,7 +23,7 @@
 //  3. send.go, (*sendWorker).send: one loop, one goroutine, one queue
 //  4. encap/packet.go: bounds-checked destination; a bad packet is DropBadHeader
 //  5. forwarding.go: the destination's entry, which has the [encap.Template], the peer and
-//     the carrier; no entry is DropNoRoute
+//     the carrier; no entry is DropNoRoute. carrier/counters.go, Account: the packet counts for its peer
 //  6. encap/vxlan.go, Template: VXLAN and Ethernet header into the headroom
 //  7. carrier/batch.go, (*batcher).Send of the entry's carrier: encap/flow.go hashes the flow
 //     to one of 16 source ports; encap/offload.go completes a partial checksum; encap/split.go makes
@@ -43,7 +43,7 @@
 //     this port (port.go). Each network has a lane of its own at each worker
 //  4. lane.go, (*lane).accept: the outer source is a known VTEP (or one of Config.AnyPeerFrom), the MAC ours,
 //     the inner source in a subnet of that VTEP (or any), the inner destination in a subnet of this
-//     host; samples.go notes what is dropped for its source, and logs it later
+//     host. What is accepted counts for its peer; samples.go notes what is dropped for its source, and logs it later
 //  5. encap/ecn.go: congestion that the underlay marked goes inside (RFC 6040)
 //  6. carrier/guess.go, socketGuesser: a partial checksum or a superpacket? A socket does not tell. If
 //     the datagram is not Exact, the lane asks the receiver
@@ -70,7 +70,7 @@
 //     it until Run of the Port has ended and the last network is closed.
 //   - The TUN queues belong to the host, and the host to its [Dataplane]: from Open to Close. The
 //     device itself outlives the process.
-//   - A peer (its path MTU) outlives a Sync: newForwarding takes over those that are still wanted.
+//   - A peer (its path MTU and its traffic) outlives a Sync: newForwarding takes over those that are still wanted.
 //     Entries and tables do not: a Sync makes new ones, and they never change.
 //   - A packet or datagram lives until the next flush.
 //   - Queues and the sockets that receive can outlive the process: Export duplicates them for another one, and
