@@ -160,8 +160,15 @@ func (a *admission) checkPublicIP(ip netip.Addr) error {
 		kind = "link-local"
 	case ip.Is4() && ip.As4() == [4]byte{255, 255, 255, 255}:
 		kind = "broadcast"
+	case ip.Is4() && ip.As4()[0] >= 240: // RFC 1112 section 4
+		kind = "reserved"
 	case ip.Zone() != "" || ip.Is4In6():
 		kind = "zoned or IPv4-mapped"
+	case a.underlay.isOwn(ip):
+		kind = "an address of this host"
+	}
+	if p, ok := a.underlay.broadcasts(ip); ok {
+		kind = "the first or last address of " + p.String()
 	}
 	if kind != "" {
 		return refuse("public_ip_unusable", "PublicIP %s is %s", ip, kind)

@@ -102,6 +102,8 @@ func TestPeersAdmission(t *testing.T) {
 		{"multicast", bad(ip("239.1.2.3")), nil, []string{`10.3.3.0-24: PublicIP 239.1.2.3 is multicast`}},
 		{"link-local", bad(ip("169.254.1.1")), nil, []string{`10.3.3.0-24: PublicIP 169.254.1.1 is link-local`}},
 		{"broadcast", bad(ip("255.255.255.255")), nil, []string{`10.3.3.0-24: PublicIP 255.255.255.255 is broadcast`}},
+		{"reserved", bad(ip("248.1.2.3")), nil, []string{`10.3.3.0-24: PublicIP 248.1.2.3 is reserved`}},
+		{"reserved, as a stand-in is", bad(ip("240.1.2.3")), nil, []string{`10.3.3.0-24: PublicIP 240.1.2.3 is reserved`}},
 		{"recursion", bad(ip("10.3.2.7")), nil, []string{`10.3.3.0-24: PublicIP 10.3.2.7 is inside subnet 10.3.2.0/24 of the older lease 10.3.2.0/24`}},
 		{"no address", bad(func(l *Lease) { l.PublicIP = netip.Addr{} }), nil, []string{`10.3.3.0-24: subnet 10.3.3.0/24: no public IP with backend data in a family in which this node has them too`}},
 		{"no data", bad(func(l *Lease) { l.Backend = VTEPData{} }), nil, []string{`10.3.3.0-24: subnet 10.3.3.0/24: no public IP with backend data in a family in which this node has them too`}},
@@ -303,8 +305,7 @@ func TestKeep(t *testing.T) {
 }
 
 // slowPeers is the obvious reference of the conflict rules for leases that are good
-// in themselves: oldest first, each held against every one admitted before; then each against all
-// others for its MAC.
+// in themselves: oldest first, each held against every one admitted before; then each MAC is one node's.
 func slowPeers(leases []Lease) (admitted []Lease) {
 	leases = slices.Clone(leases)
 	slices.SortFunc(leases, func(a, b Lease) int {
@@ -321,25 +322,24 @@ func slowPeers(leases []Lease) (admitted []Lease) {
 		}
 	}
 	var left []Lease
-	for i, l := range admitted {
-		if !slices.ContainsFunc(admitted[:i], func(m Lease) bool { return beatsSlowly(m, l, true) }) &&
-			!slices.ContainsFunc(admitted[i:], func(m Lease) bool { return beatsSlowly(m, l, false) }) {
+	for _, l := range admitted {
+		if macHolder(admitted, l.Backend.MAC) == l.PublicIP {
 			left = append(left, l)
 		}
 	}
 	return left
 }
 
-// beatsSlowly reports whether m, which is the older one or not, gets the MAC that both have.
-func beatsSlowly(m, l Lease, older bool) bool {
-	derived := func(l Lease) bool { return l.Backend.MAC == dataplane.MAC(l.PublicIP, 1) }
-	switch {
-	case m.PublicIP == l.PublicIP || m.Backend.MAC != l.Backend.MAC:
-		return false
-	case derived(m) != derived(l):
-		return derived(m)
+// macHolder returns the node that gets a MAC: the oldest one whose address it is derived from, else the oldest one.
+func macHolder(admitted []Lease, mac encap.MAC) netip.Addr {
+	has := func(l Lease) bool { return l.Backend.MAC == mac }
+	derived := func(l Lease) bool { return has(l) && mac == dataplane.MAC(l.PublicIP, 1) }
+	for _, first := range []func(Lease) bool{derived, has} {
+		if i := slices.IndexFunc(admitted, first); i >= 0 {
+			return admitted[i].PublicIP
+		}
 	}
-	return older
+	return netip.Addr{}
 }
 
 func TestPeersAgainstReference(t *testing.T) {

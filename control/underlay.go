@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -29,6 +30,7 @@ type Need struct {
 	What string // for messages, such as "the default gateway"
 	// Yields: a lease may hold it, and it is an overlay address then: a name server may be a pod.
 	Yields bool
+	Own    bool // it is this host's
 }
 
 // String returns the address and what it is.
@@ -42,6 +44,29 @@ func (u *Underlay) blocks(s netip.Prefix) (Need, bool) {
 		}
 	}
 	return Need{}, false
+}
+
+// isOwn reports whether an address is this host's.
+func (u *Underlay) isOwn(a netip.Addr) bool {
+	return slices.ContainsFunc(u.Needs, func(n Need) bool { return n.Own && n.Addr == a })
+}
+
+// broadcasts returns the on-link prefix of which an address is the first or the last one: what is sent there goes to all hosts, or to
+// none (RFC 1122 section 3.2.1.3). Prefixes of two addresses or one have neither (RFC 3021), nor has IPv6.
+func (u *Underlay) broadcasts(a netip.Addr) (p netip.Prefix, ok bool) {
+	i := slices.IndexFunc(u.OnLink, func(p netip.Prefix) bool {
+		if !a.Is4() || p.Bits() > 30 || !p.Contains(a) {
+			return false
+		}
+		host := uint32(1)<<(32-p.Bits()) - 1
+		b := a.As4()
+		at := binary.BigEndian.Uint32(b[:]) & host
+		return at == 0 || at == host
+	})
+	if i < 0 {
+		return p, false
+	}
+	return u.OnLink[i], true
 }
 
 // keeps reports whether packets to a, an address of s, stay on the underlay beside a route to s: the

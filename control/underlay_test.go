@@ -17,7 +17,7 @@ const wideNetwork = `{"Network":"10.0.0.0/8","SubnetLen":20,"SubnetMin":"10.10.0
 // inWide is the underlay of host 1 in wideNetwork.
 func inWide(onLink ...string) Underlay {
 	return Underlay{OnLink: prefixes(onLink), Needs: []Need{
-		{Addr: addr("10.99.0.1"), What: "the underlay address of this host"},
+		{Addr: addr("10.99.0.1"), What: "the underlay address of this host", Own: true},
 		{Addr: addr("10.99.7.254"), What: "the default gateway of this host"},
 		{Addr: addr("10.200.0.53"), What: "a name server of this host", Yields: true},
 	}}
@@ -49,6 +49,13 @@ func TestPeersOnAnUnderlayInside(t *testing.T) {
 		{"in the own subnet", "10.99.0.0/16", []Lease{at("10.10.32.0/20", 3, 1, "10.10.1.1")}, 0, "PublicIP 10.10.1.1 is inside this node's own subnet 10.10.0.0/20"},
 		{"holds a name server", "10.99.0.0/16", []Lease{at("10.200.0.0/20", 3, 7, "192.0.2.3")}, 1, ""},
 		{"on link without known hosts", "10.99.0.0/16", []Lease{at("10.99.32.0/20", 3, 7, "10.99.0.3")}, 1, ""},
+		{"a further address of this host", "10.99.0.0/16", []Lease{at("10.10.32.0/20", 3, 1, "192.0.2.200")}, 0, "PublicIP 192.0.2.200 is an address of this host"},
+		{"the gateway", "10.99.0.0/16", []Lease{at("10.10.32.0/20", 3, 7, "10.99.7.254")}, 1, ""}, // it may be a node
+		{"broadcast on link", "10.99.0.0/16", []Lease{at("10.10.32.0/20", 3, 1, "10.99.255.255")}, 0, "PublicIP 10.99.255.255 is the first or last address of 10.99.0.0/16"},
+		{"the network on link", "10.99.0.0/16", []Lease{at("10.10.32.0/20", 3, 1, "10.99.0.0")}, 0, "PublicIP 10.99.0.0 is the first or last address of 10.99.0.0/16"},
+		{"the last of a /31", "10.99.3.0/31", []Lease{at("10.10.32.0/20", 3, 7, "10.99.3.1")}, 1, ""},
+		{"the last of a /30", "10.99.3.0/30", []Lease{at("10.10.32.0/20", 3, 7, "10.99.3.3")}, 0, "PublicIP 10.99.3.3 is the first or last address of 10.99.3.0/30"},
+		{"broadcast elsewhere", "10.99.0.0/16", []Lease{at("10.10.32.0/20", 3, 7, "10.98.255.255")}, 1, ""}, // nobody here knows
 		{"around the on-link prefix", "10.99.0.0/21", []Lease{at("10.99.0.0/20", 3, 7, "10.99.0.3")}, 1, ""},
 		{"around it, but not around the gateway's", "10.99.0.0/22", []Lease{at("10.99.0.0/20", 3, 7, "10.99.0.3")}, 0, "holds 10.99.7.254, "},
 		{"a refused one's address is nobody's", "10.99.0.0/16", []Lease{
@@ -56,6 +63,7 @@ func TestPeersOnAnUnderlayInside(t *testing.T) {
 	} {
 		r := NewRIB(network(t, wideNetwork))
 		r.Underlay = inWide(tt.onLink)
+		r.Underlay.Needs = append(r.Underlay.Needs, Need{Addr: addr("192.0.2.200"), What: "the public IP of this host", Own: true})
 		r.Apply(Update{Reset: true, Leases: append([]Lease{self, good}, tt.leases...)})
 		peers, rejected := r.Peers(self)
 		if !slices.ContainsFunc(peers, func(p dataplane.Peer) bool { return p.Addr == good.PublicIP }) || len(peers) != 1+tt.peers {

@@ -97,6 +97,9 @@ func needsOf(i underlay.Interface, routes underlay.Needs, stores, resolvers []ne
 	}
 	add("the underlay address of this host", false, i.IPv4.Local, i.IPv6.Local)
 	add("the public IP of this host", false, i.IPv4.Public, i.IPv6.Public)
+	for i := range u.Needs {
+		u.Needs[i].Own = true
+	}
 	add("the default gateway of this host", false, routes.Gateways...)
 	add("an address of the store", false, stores...)
 	add("a name server of this host", true, resolvers...)
