@@ -68,6 +68,7 @@ func TestSyncTouchesNothingForeign(t *testing.T) {
 	} {
 		h.Run("ip", append([]string{"route", "add"}, strings.Fields(r)...)...)
 	}
+	h.AwaitAddrs()
 	before := h.Run("ip", "route", "show", "table", "all")
 	h.cfg.Blackhole = true
 	h.open()

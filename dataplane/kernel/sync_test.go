@@ -160,6 +160,7 @@ func TestSyncTouchesNothingForeign(t *testing.T) {
 			h.Run("ip", "-4", "neigh", "show", "nud", "permanent"), h.Run("ip", "-4", "addr", "show", "dev", "flannel.1")}, "\n--\n")
 	}
 	h.sync(wanted())
+	h.AwaitAddrs()
 	before := list()
 	h.sync(wanted(peerB, peerC))
 	h.sync(wanted())
@@ -381,12 +382,7 @@ func TestIPv6Device(t *testing.T) {
 		if !strings.HasPrefix(h.Run("ip", "-6", "route", "show", "proto", "211"), "fd00:0:0:2::/64 ") {
 			t.Errorf("plain %v: %s", plain, h.Run("ip", "-6", "route"))
 		}
-		for deadline := time.Now().Add(10 * time.Second); h.Run("ip", "-6", "addr", "show", "tentative") != ""; {
-			if time.Now().After(deadline) {
-				t.Fatal("link-local address stays tentative")
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
+		h.AwaitAddrs()
 		events := h.recorder()
 		h.dp.Close()
 		events()

@@ -168,6 +168,16 @@ func (n *NS) Addr(link, addr string) {
 	})
 }
 
+// AwaitAddrs waits until the kernel knows that no other host has the IPv6 addresses: only then they have routes.
+func (n *NS) AwaitAddrs() {
+	n.tb.Helper()
+	for deadline := time.Now().Add(30 * time.Second); n.Run("ip", "-6", "addr", "show", "tentative") != ""; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			n.tb.Fatal("an IPv6 address stays tentative")
+		}
+	}
+}
+
 // DefaultRoute routes everything else through a gateway.
 func (n *NS) DefaultRoute(gateway string) {
 	n.tb.Helper()

@@ -25,17 +25,23 @@ func (p *Prober) follow() {
 		return
 	}
 	p.followed = s
+	p.turn++
 	now := p.now()
-	seen := make(map[netip.Prefix]bool, len(s.Peers))
+	if len(p.bySubnet) == 0 { // of many peers no memory is left behind
+		p.bySubnet, p.peers, p.queue = make(map[netip.Prefix]*peer, len(s.Peers)), make([]*peer, 0, len(s.Peers)), make(queue, 0, len(s.Peers))
+	}
 	p.peers = p.peers[:0]
 	for i := range s.Peers {
-		if of := &s.Peers[i]; s.Held && isProbed(of) && !seen[of.Subnet] {
-			seen[of.Subnet] = true
-			p.peers = append(p.peers, p.known(of, len(s.Peers), now))
+		of := &s.Peers[i]
+		if q := p.bySubnet[of.Subnet]; !s.Held || !isProbed(of) || q != nil && q.turn == p.turn { // a subnet that changes hands is there twice
+			continue
 		}
+		q := p.known(of, len(s.Peers), now)
+		q.turn = p.turn
+		p.peers = append(p.peers, q)
 	}
 	for subnet, q := range p.bySubnet {
-		if !seen[subnet] {
+		if q.turn != p.turn {
 			p.queue.remove(q)
 			delete(p.bySubnet, subnet)
 		}

@@ -69,9 +69,10 @@ type peer struct {
 	state  status.ProbeState
 	reason string
 	since  time.Duration
-	told   bool // the log says that something is wrong
-	silent bool // it does not answer through the overlay, or has not yet
-	direct bool // it is reached without a tunnel: no host has the base address of its subnet
+	turn   uint32 // the last one of Prober.follow that had it
+	told   bool   // the log says that something is wrong
+	silent bool   // it does not answer through the overlay, or has not yet
+	direct bool   // it is reached without a tunnel: no host has the base address of its subnet
 }
 
 // newPeer returns a peer of which nothing is known yet, and which is asked first at due.

@@ -67,6 +67,7 @@ type Prober struct {
 	mu         sync.Mutex // of all below; nobody who has it waits for anything
 	rules      rules
 	followed   *controller.Status
+	turn       uint32  // of follow
 	peers      []*peer // in the order of the status
 	bySubnet   map[netip.Prefix]*peer
 	queue      queue
