@@ -45,17 +45,15 @@ func (o *OffloadStats) add(p OffloadStats) {
 	o.Fallbacks += p.Fallbacks
 }
 
-// Traffic counts what went both ways between this host and one VTEP: inner packets and their bytes.
+// Traffic is what went both ways between this host and one VTEP, in bytes of inner packets.
 type Traffic struct {
-	TxPackets uint64 `json:"tx_packets"` // given to the underlay; what that refuses is in Stats.Drops too
-	TxBytes   uint64 `json:"tx_bytes"`
-	RxPackets uint64 `json:"rx_packets"` // accepted as the VTEP's
-	RxBytes   uint64 `json:"rx_bytes"`
+	TxBytes uint64 `json:"tx_bytes"` // sent to the VTEP
+	RxBytes uint64 `json:"rx_bytes"` // accepted as the VTEP's; what the overlay device refuses is in Stats.Drops too
 }
 
 // Plus returns both together.
 func (t Traffic) Plus(u Traffic) Traffic {
-	return Traffic{t.TxPackets + u.TxPackets, t.TxBytes + u.TxBytes, t.RxPackets + u.RxPackets, t.RxBytes + u.RxBytes}
+	return Traffic{t.TxBytes + u.TxBytes, t.RxBytes + u.RxBytes}
 }
 
 // Drop is the reason why a packet was not forwarded. Its value is an index

@@ -131,9 +131,9 @@ func (r *rising) addUp(t *testing.T, mode string) error {
 	var peers [2]uint64 // what went to the peer, and came from it
 	for name, v := range r.last {
 		switch metric, _, _ := strings.Cut(name, "{"); metric {
-		case "overlayd_peer_tx_packets_total":
+		case "overlayd_peer_tx_bytes_total":
 			peers[0] += uint64(v)
-		case "overlayd_peer_rx_packets_total":
+		case "overlayd_peer_rx_bytes_total":
 			peers[1] += uint64(v)
 		}
 	}
@@ -157,8 +157,10 @@ func (r *rising) addUp(t *testing.T, mode string) error {
 		err = errors.Join(err, fmt.Errorf("%d packets received and %d dropped, the kernel counts %d datagrams", packets("rx"), dropped[1], arrived))
 	}
 	if mode == modeUserspace {
-		if peers != [2]uint64{packets("tx"), packets("rx")} {
-			err = errors.Join(err, fmt.Errorf("%d packets sent and %d received, and %v with all peers", packets("tx"), packets("rx"), peers))
+		for i, direction := range []string{"tx", "rx"} {
+			if all := uint64(series(t, text, `overlayd_dataplane_bytes_total{direction="`+direction+`",network=""}`)); peers[i] != all {
+				err = errors.Join(err, fmt.Errorf("%s: %d bytes, and %d with all peers", direction, all, peers[i]))
+			}
 		}
 		if given := r.given(); packets("tx")+dropped[0] != given || dropped[0] == 0 {
 			err = errors.Join(err, fmt.Errorf("%d packets sent and %d dropped, the kernel gave %d to the device", packets("tx"), dropped[0], given))

@@ -22,6 +22,7 @@ type Counters struct {
 	capture.Point
 	packets, bytes uint64                 // counted, not yet published
 	Offload        dataplane.OffloadStats // likewise; its worker adds to the fields
+	to             *Peer                  // that the packets were sent to; nil: they were delivered
 
 	_         cpu.CacheLinePad // readers must not take the line that every packet writes
 	published struct {
@@ -32,16 +33,25 @@ type Counters struct {
 	_ cpu.CacheLinePad
 }
 
-// Carried counts a packet of n bytes that was sent or delivered.
+// Carried counts a packet of n bytes that was delivered.
 func (c *Counters) Carried(n int) { c.CarriedAll(1, n) }
 
-// CarriedAll counts packets with that number of bytes together.
+// CarriedAll counts packets with that number of bytes together that were delivered.
 func (c *Counters) CarriedAll(packets, bytes int) {
 	c.packets += uint64(packets)
 	c.bytes += uint64(bytes)
 	if c.packets >= publishEvery {
 		c.Publish()
 	}
+}
+
+// Sent counts packets with that number of bytes together that were sent to p.
+func (c *Counters) Sent(p *Peer, packets, bytes int) {
+	if c.to != p {
+		c.Publish() // what was sent to another one
+		c.to = p
+	}
+	c.CarriedAll(packets, bytes)
 }
 
 // Drop counts one packet dropped for the given reason.
@@ -69,6 +79,9 @@ func (c *Counters) Publish() {
 	if c.packets > 0 {
 		c.published.packets.Add(c.packets)
 		c.published.bytes.Add(c.bytes)
+		if c.to != nil {
+			c.to.sent.Add(c.bytes)
+		}
 		c.packets, c.bytes = 0, 0
 	}
 	if c.Offload != (dataplane.OffloadStats{}) {
@@ -81,29 +94,27 @@ func (c *Counters) Publish() {
 	}
 }
 
-// Account is what one worker has to count for a peer. It is kept in plain memory for as long as the next packet is of the
+// Received counts what one worker accepts from peers: in plain memory for as long as the next packet is of the
 // same peer, as those of a batch mostly are. Only the worker's goroutine uses it.
-type Account struct {
-	of             *Way
-	packets, bytes uint64
+type Received struct {
+	from  *Peer
+	bytes uint64
 }
 
-// Add counts a packet of n bytes for w.
-func (a *Account) Add(w *Way, n int) {
-	if a.of != w || a.packets >= publishEvery {
-		a.Settle()
-		a.of = w
+// Add counts a packet of n bytes from p.
+func (r *Received) Add(p *Peer, n int) {
+	if r.from != p {
+		r.Publish()
+		r.from = p
 	}
-	a.packets++
-	a.bytes += uint64(n)
+	r.bytes += uint64(n)
 }
 
-// Settle makes everything counted visible to the readers.
-func (a *Account) Settle() {
-	if a.packets > 0 {
-		a.of.packets.Add(a.packets)
-		a.of.bytes.Add(a.bytes)
-		a.packets, a.bytes = 0, 0
+// Publish makes everything counted visible to the readers.
+func (r *Received) Publish() {
+	if r.bytes > 0 {
+		r.from.received.Add(r.bytes)
+		r.bytes = 0
 	}
 }
 

@@ -23,16 +23,12 @@ type Peer struct {
 
 	entry atomic.Pointer[Entry] // the first of those of the last Sync
 
-	Sent, Received Way // inner packets
+	sent, received atomic.Uint64 // bytes of inner packets: see Counters.Sent and Received
 }
 
-// Way counts the packets that go one way between this host and a peer. Workers add to it by an Account.
-type Way struct{ packets, bytes atomic.Uint64 }
-
-// Traffic returns what was counted both ways.
+// Traffic returns what went both ways.
 func (p *Peer) Traffic() dataplane.Traffic {
-	return dataplane.Traffic{TxPackets: p.Sent.packets.Load(), TxBytes: p.Sent.bytes.Load(),
-		RxPackets: p.Received.packets.Load(), RxBytes: p.Received.bytes.Load()}
+	return dataplane.Traffic{TxBytes: p.sent.Load(), RxBytes: p.received.Load()}
 }
 
 // NewPeer makes the peer whose datagrams go to that address and port.

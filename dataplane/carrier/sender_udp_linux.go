@@ -216,7 +216,7 @@ func (u *udpTransmitter) send(b *batcher, fd int, c *Counters) {
 		if errno == 0 {
 			for ; n > 0; n, i = n-1, i+1 {
 				r := &b.runs[u.runs[i]]
-				c.CarriedAll(r.packets, r.carried)
+				c.Sent(r.entry.Peer, r.packets, r.carried)
 			}
 			continue
 		}
@@ -242,7 +242,7 @@ func (u *udpTransmitter) refused(b *batcher, r *run, fd int, errno unix.Errno, c
 	}
 	switch errno {
 	case 0:
-		c.CarriedAll(r.packets, r.carried)
+		c.Sent(r.entry.Peer, r.packets, r.carried)
 	case unix.EMSGSIZE:
 		b.drop(r, dataplane.DropTooBig, c)
 	default:

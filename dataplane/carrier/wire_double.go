@@ -103,7 +103,7 @@ func (w *wireReceiver) Stop() { w.Rewind(0) }
 // wireSender is the sender of a Wire, and its transmitter.
 type wireSender Wire
 
-// Send implements Sender.
+// Send implements Sender. It counts for no peer, as a transmitter does for each run.
 func (s *wireSender) Send(p *Packet, e *Entry, _ bool, c *Counters) {
 	if s.OnDatagram != nil {
 		s.OnDatagram(p.Datagram(), e.Peer.Addr)
@@ -123,7 +123,7 @@ func (s *wireSender) transmit(b *batcher, c *Counters) {
 				s.scratch = append(append(s.scratch[:0], b.segments[j].head...), b.segments[j].payload...)
 				s.OnDatagram(s.scratch, r.entry.Peer.Addr)
 			}
-			c.CarriedAll(r.packets, r.carried)
+			c.Sent(r.entry.Peer, r.packets, r.carried)
 		}
 	}
 }

@@ -23,7 +23,7 @@
 //  3. send.go, (*sendWorker).send: one loop, one goroutine, one queue
 //  4. encap/packet.go: bounds-checked destination; a bad packet is DropBadHeader
 //  5. forwarding.go: the destination's entry, which has the [encap.Template], the peer and
-//     the carrier; no entry is DropNoRoute. carrier/counters.go, Account: the packet counts for its peer
+//     the carrier; no entry is DropNoRoute
 //  6. encap/vxlan.go, Template: VXLAN and Ethernet header into the headroom
 //  7. carrier/batch.go, (*batcher).Send of the entry's carrier: encap/flow.go hashes the flow
 //     to one of 16 source ports; encap/offload.go completes a partial checksum; encap/split.go makes
@@ -31,7 +31,8 @@
 //     read; datagrams of one size to one VTEP become a run
 //  8. carrier/sender_udp_linux.go, (*udpTransmitter).transmit, when no packet is ready any more (the
 //     queue calls the worker's flush within Read): one UDP_SEGMENT message per run, one sendmmsg
-//     per socket. What the kernel refuses as a run goes out as single datagrams
+//     per socket. What the kernel refuses as a run goes out as single datagrams. What was sent counts for its
+//     peer (carrier/counters.go)
 //
 // # One packet, wire to TUN
 //

@@ -23,14 +23,14 @@ type lane struct {
 	packet     carrier.Packet
 	ip         encap.IP
 	from       *carrier.Peer // whose it is, if it is accepted
-	account    carrier.Account
+	received   carrier.Received
 	queued     bool // since the last flush
 }
 
 // flush hands the host what the writer has put off.
 func (l *lane) flush() {
 	l.writer.Flush(&l.Counters)
-	l.account.Settle()
+	l.received.Publish()
 	l.Publish()
 	l.queued = false
 }
@@ -61,7 +61,7 @@ func (l *lane) receive(d *carrier.Datagram) {
 	if t := l.Tap(); t != nil {
 		t.Show(capture.Meta{Verdict: capture.Received, Form: capture.Datagram, Peer: l.from.Addr}.With(&p.Offload), p.Datagram())
 	}
-	l.account.Add(&l.from.Received, l.ip.Len)
+	l.received.Add(l.from, l.ip.Len)
 	l.writer.Write(p, &l.ip, &l.Counters)
 }
 

@@ -19,7 +19,6 @@ type sendWorker struct {
 	queue      queue
 	senders    []carrier.Sender // one for each carrier
 	answer     answerer
-	account    carrier.Account
 }
 
 // run sends until ctx ends, or the queue does. The queue calls flush, within Read, when it has
@@ -46,7 +45,6 @@ func (w *sendWorker) flush() {
 	for _, s := range w.senders {
 		s.Flush(&w.Counters)
 	}
-	w.account.Settle()
 	w.Publish()
 }
 
@@ -75,6 +73,5 @@ func (w *sendWorker) send(p *carrier.Packet) {
 	if t := w.Tap(); t != nil {
 		t.Show(capture.Meta{Verdict: capture.Sent, Form: capture.Datagram, Peer: e.Peer.Addr}.With(&p.Offload), p.Datagram())
 	}
-	w.account.Add(&e.Peer.Sent, len(p.IP()))
 	w.senders[e.Carrier].Send(p, e, fragment, &w.Counters)
 }

@@ -89,10 +89,8 @@ func trafficFamilies() (all []family) {
 		name, help string
 		value      func(t *status.PeerTraffic) uint64
 	}{
-		{"peer_tx_packets_total", "Inner packets sent to a VTEP.", func(t *status.PeerTraffic) uint64 { return t.TxPackets }},
-		{"peer_tx_bytes_total", "Bytes of these.", func(t *status.PeerTraffic) uint64 { return t.TxBytes }},
-		{"peer_rx_packets_total", "Inner packets accepted from a VTEP.", func(t *status.PeerTraffic) uint64 { return t.RxPackets }},
-		{"peer_rx_bytes_total", "Bytes of these.", func(t *status.PeerTraffic) uint64 { return t.RxBytes }},
+		{"peer_tx_bytes_total", "Bytes of inner packets sent to a VTEP.", func(t *status.PeerTraffic) uint64 { return t.TxBytes }},
+		{"peer_rx_bytes_total", "Bytes of inner packets accepted from a VTEP.", func(t *status.PeerTraffic) uint64 { return t.RxBytes }},
 	} {
 		all = append(all, family{c.name, c.help, counter, []string{network, "peer", "vtep"}, func(d *view, add emit) {
 			for i, peers := range d.shown {
