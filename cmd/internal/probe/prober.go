@@ -19,7 +19,7 @@ import (
 // The rate of all probes of a process: so many a second, and so many at once.
 const (
 	perSecond = 200
-	burst     = 5
+	burst     = 10
 )
 
 // NewLimit returns what bounds the rate of all probers of a process together.
@@ -191,7 +191,7 @@ func (p *Prober) receive(t transport) {
 
 // step sends what is due, and returns how long there is nothing to do.
 func (p *Prober) step() time.Duration {
-	const idle, busy = time.Second, 20 * time.Millisecond // the rate allows burst in longer
+	const idle, busy = time.Second, 45 * time.Millisecond // the rate allows burst in longer
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.follow()
