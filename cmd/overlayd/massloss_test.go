@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -128,11 +130,14 @@ func startAll(t *testing.T, a *pod, others ...*pod) (all meters) {
 	return all
 }
 
-func (all meters) finish() (lost uint64) {
-	for _, m := range all {
-		lost += m.finish()
+func (all meters) finish() uint64 {
+	var lost atomic.Uint64
+	var done sync.WaitGroup
+	for _, m := range all { // at once: what one waits for must not be more time for the others
+		done.Go(func() { lost.Add(m.finish()) })
 	}
-	return lost
+	done.Wait()
+	return lost.Load()
 }
 
 // hasLine reports whether a file has a line with that text.
