@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/carrier"
@@ -91,25 +92,8 @@ func (d *dummyCarrier) Receive(dg *carrier.Datagram, flush func()) error {
 // TestDummyHostAndCarrier runs traffic between two dataplanes of dummies: nothing else is needed
 // for another host or another carrier.
 func TestDummyHostAndCarrier(t *testing.T) {
-	wire := [2]chan carrier.Datagram{make(chan carrier.Datagram, 10), make(chan carrier.Datagram, 10)}
-	subnets := [2]netip.Prefix{subnetA, subnetB}
-	var hosts [2]*dummyHost
-	var ds [2]*Dataplane
-	for i := range ds {
-		addr := netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
-		cfg := Config{Log: slog.New(slog.DiscardHandler), VNI: testVNI, Port: testPort, MTU: testMTU, Underlays: []dataplane.Underlay{{Local: addr, Public: addr}}}
-		hosts[i] = &dummyHost{out: make(chan []byte, 10), in: make(chan []byte, 10), done: make(chan struct{})}
-		c := &dummyCarrier{from: addr, out: wire[i], in: wire[1-i], done: make(chan struct{})}
-		var err error
-		if ds[i], err = newDataplane(cfg, hosts[i], newPort(cfg, c.opener(carrier.Family4))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i, d := range ds {
-		w := dataplane.Wanted{MTU: testMTU, Subnets: []netip.Prefix{subnets[i]}, Peers: []dataplane.Peer{{VTEP: ds[1-i].VTEPs()[0], Subnets: []netip.Prefix{subnets[1-i]}}}}
-		if _, err := d.Sync(t.Context(), w); err != nil || !slices.Equal(hosts[i].wanted.Subnets, w.Subnets) {
-			t.Fatalf("Sync: %v, the host got %v", err, hosts[i].wanted)
-		}
+	hosts, ds := dummyPair(t, func(h *dummyHost) host { return h })
+	for _, d := range ds {
 		runUntilEnd(t, d)
 	}
 	ping, pong := udpPacket(podA, podB, 1, 2, []byte("ping")), makePartial(udpPacket(podB, podA, 2, 1, []byte("pong")))
@@ -120,6 +104,74 @@ func TestDummyHostAndCarrier(t *testing.T) {
 	hosts[1].out <- pong
 	if got := <-hosts[0].in; !bytes.Equal(got, pong) { // exact: nobody guesses that its checksum is partial
 		t.Errorf("got %x, want %x", got, pong)
+	}
+}
+
+// dummyPair makes two dataplanes of dummies that know each other. wrap makes what they take for their hosts.
+func dummyPair(t *testing.T, wrap func(*dummyHost) host) (hosts [2]*dummyHost, ds [2]*Dataplane) {
+	t.Helper()
+	wire := [2]chan carrier.Datagram{make(chan carrier.Datagram, 10), make(chan carrier.Datagram, 10)}
+	subnets := [2]netip.Prefix{subnetA, subnetB}
+	for i := range ds {
+		addr := netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
+		cfg := Config{Log: slog.New(slog.DiscardHandler), VNI: testVNI, Port: testPort, MTU: testMTU, Underlays: []dataplane.Underlay{{Local: addr, Public: addr}}}
+		hosts[i] = &dummyHost{out: make(chan []byte, 10), in: make(chan []byte, 10), done: make(chan struct{})}
+		c := &dummyCarrier{from: addr, out: wire[i], in: wire[1-i], done: make(chan struct{})}
+		var err error
+		if ds[i], err = newDataplane(cfg, wrap(hosts[i]), newPort(cfg, c.opener(carrier.Family4))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, d := range ds {
+		w := dataplane.Wanted{MTU: testMTU, Subnets: []netip.Prefix{subnets[i]}, Peers: []dataplane.Peer{{VTEP: ds[1-i].VTEPs()[0], Subnets: []netip.Prefix{subnets[1-i]}}}}
+		if _, err := d.Sync(t.Context(), w); err != nil || !slices.Equal(hosts[i].wanted.Subnets, w.Subnets) {
+			t.Fatalf("Sync: %v, the host got %v", err, hosts[i].wanted)
+		}
+	}
+	return hosts, ds
+}
+
+// lingeringHost looks after itself for longer than it should.
+type lingeringHost struct {
+	*dummyHost
+	lingers, free chan struct{}
+}
+
+func (h lingeringHost) watch(ctx context.Context, _ func() error) error {
+	<-ctx.Done()
+	h.lingers <- struct{}{}
+	<-h.free
+	return nil
+}
+
+// TestTrafficEndsLast: packets are forwarded for as long as the host needs to end, which may wait for the kernel.
+func TestTrafficEndsLast(t *testing.T) {
+	lingers, free := make(chan struct{}), make(chan struct{})
+	hosts, ds := dummyPair(t, func(h *dummyHost) host { return lingeringHost{h, lingers, free} })
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, len(ds))
+	for _, d := range ds {
+		go func() { ended <- d.Run(ctx, func() {}) }()
+	}
+	cancel()
+	for range ds {
+		<-lingers
+	}
+	ping := udpPacket(podA, podB, 1, 2, []byte("ping"))
+	hosts[0].out <- ping
+	select {
+	case got := <-hosts[1].in:
+		if !bytes.Equal(got, ping) {
+			t.Errorf("got %x, want %x", got, ping)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("nothing is forwarded while the host ends")
+	}
+	close(free)
+	for range ds {
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
 	}
 }
 

@@ -24,12 +24,31 @@ const (
 )
 
 // Run implements dataplane.Part: one goroutine for each sendWorker, one that looks
-// after the device twice a second, and those of the Port if it is not shared. It
-// returns within 100 ms after ctx ended. A read error that may pass is logged and waited
-// out; an error is returned when the device or a carrier is gone or a shared Port has
-// ended, after which the dataplane has to be opened again. The device, its addresses and
+// after the device twice a second, and those of the Port if it is not shared. When ctx ends, packets are
+// forwarded until nothing looks after the device any more, which may wait for the kernel; then Run returns within
+// 100 ms. A read error that may pass is logged and waited out; an error is returned when the device or a carrier is
+// gone or a shared Port has ended, after which the dataplane has to be opened again. The device, its addresses and
 // its route stay, so that a restart sends no packet of a pod out by the default route.
 func (d *Dataplane) Run(ctx context.Context, _ func()) error {
+	return errors.Join(pace.Last(ctx, d.lookAfter, d.carry), d.Close())
+}
+
+// lookAfter looks after the host.
+func (d *Dataplane) lookAfter(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	if w, ok := d.host.(watcher); ok {
+		g.Go(func() error { return w.watch(ctx, d.repair) })
+	}
+	g.Go(func() error {
+		tick := time.NewTicker(resyncPeriod)
+		defer tick.Stop()
+		return d.resync(ctx, tick.C)
+	})
+	return g.Wait()
+}
+
+// carry forwards packets.
+func (d *Dataplane) carry(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	if d.shared {
 		g.Go(func() error { return d.port.wait(ctx) })
@@ -47,19 +66,14 @@ func (d *Dataplane) Run(ctx context.Context, _ func()) error {
 			return d.core.send[i].run(ctx, waitOut(d.log, "was "+name+" deleted?"))
 		})
 	}
-	if w, ok := d.host.(watcher); ok {
-		g.Go(func() error { return w.watch(ctx, d.repair) })
-	}
 	g.Go(func() error {
-		tick := time.NewTicker(resyncPeriod)
-		defer tick.Stop()
-		err := d.resync(ctx, tick.C)
+		<-ctx.Done()
 		for _, q := range d.host.queues() {
 			q.stop()
 		}
-		return err
+		return nil
 	})
-	return errors.Join(g.Wait(), d.Close())
+	return g.Wait()
 }
 
 // resync repairs the device and reports dropped sources at each tick, until ctx ends or the device has gone.

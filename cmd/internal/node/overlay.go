@@ -116,17 +116,24 @@ func (o *Overlay) sync(ctx context.Context, w dataplane.Wanted) error {
 	return errors.Join(errs...)
 }
 
-// Run carries traffic and repairs until ctx ends or a part cannot go on.
+// Run carries traffic and repairs until ctx ends or a part cannot go on. Traffic ends last.
 func (o *Overlay) Run(ctx context.Context) error {
 	defer o.Close()
-	group, ctx := errgroup.WithContext(ctx)
-	for _, s := range o.parts {
-		if s.part != nil {
-			group.Go(func() error { return s.part.Run(ctx, func() { pace.Wake(o.again) }) })
+	run := func(ctx context.Context, p dataplane.Part) error { return p.Run(ctx, func() { pace.Wake(o.again) }) }
+	rest := func(ctx context.Context) error {
+		group, ctx := errgroup.WithContext(ctx)
+		for _, s := range o.parts {
+			if s.part != nil && s.part != o.forward {
+				group.Go(func() error { return run(ctx, s.part) })
+			}
 		}
+		group.Go(func() error { o.resync(ctx); return nil })
+		return group.Wait()
 	}
-	group.Go(func() error { o.resync(ctx); return nil })
-	return group.Wait()
+	if o.forward == nil {
+		return rest(ctx)
+	}
+	return pace.Last(ctx, rest, func(ctx context.Context) error { return run(ctx, o.forward) })
 }
 
 // resync syncs all parts with what was last wanted whenever one of them asks for it, until ctx

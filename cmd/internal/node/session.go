@@ -17,6 +17,7 @@ import (
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane/inherit"
+	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/dataplane/subnetfile"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
@@ -105,7 +106,8 @@ func (s *Session) logBackend(mtu int) {
 	}
 }
 
-// run runs the overlay, the controller and what watches for changes, until ctx ends or one of them does.
+// run runs the overlay, the controller and what watches for changes, until ctx ends or one of them does. The
+// overlay ends last.
 func (s *Session) run(ctx context.Context, mtu int) error {
 	n := s.network
 	ready := make(chan struct{})
@@ -113,13 +115,18 @@ func (s *Session) run(ctx context.Context, mtu int) error {
 	s.prober = s.newProber()
 	n.publish(snapshot{session: s})
 	opened := time.Now()
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
+	rest := func(ctx context.Context) error { return s.control(ctx, ready) }
+	return pace.Last(ctx, rest, func(ctx context.Context) error {
 		if err := s.overlay.Run(ctx); err != nil {
 			return overlayError{err, time.Since(opened)}
 		}
 		return nil
 	})
+}
+
+// control runs all but the overlay.
+func (s *Session) control(ctx context.Context, ready <-chan struct{}) error {
+	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.controller.Run(ctx) })
 	group.Go(func() error { return s.tellReady(ctx, ready) })
 	group.Go(func() error { return s.leaveFiles(ctx, ready) })

@@ -36,6 +36,7 @@ type world struct {
 	daemon  *Daemon
 	log     logBuffer
 	configs chan struct{} // the config is another one
+	lingers chan struct{} // if not nil, MarkReady ends late: it says so, and waits for an answer
 	cancel  context.CancelFunc
 	done    chan error // what Run returned
 
@@ -286,7 +287,15 @@ func (s *fakeStore) Published(ctx context.Context, node control.Node) (own []con
 	return slices.DeleteFunc(u.Leases, func(l control.Lease) bool { return l.PublicIP != node.PublicIP }), nil
 }
 
-func (s *fakeStore) MarkReady(context.Context) error { s.marked.Add(1); return nil }
+func (s *fakeStore) MarkReady(ctx context.Context) error {
+	s.marked.Add(1)
+	if s.world.lingers != nil {
+		<-ctx.Done()
+		s.world.lingers <- struct{}{}
+		<-s.world.lingers
+	}
+	return nil
+}
 
 func (s *fakeStore) Status() control.StoreStatus {
 	return control.StoreStatus{Kind: "memory", Connected: true}
@@ -297,7 +306,8 @@ func (s *fakeStore) Close() error { s.closed.Add(1); return nil }
 // fakeForward is a dataplane that remembers what it was told.
 type fakeForward struct {
 	vteps []dataplane.VTEP
-	die   chan error // what Run returns
+	die   chan error  // what Run returns
+	told  atomic.Bool // its context has ended
 
 	mu     sync.Mutex
 	last   dataplane.Wanted
@@ -318,6 +328,7 @@ func (f *fakeForward) Prune(context.Context, dataplane.Wanted) error { return ni
 func (f *fakeForward) Run(ctx context.Context, _ func()) error {
 	select {
 	case <-ctx.Done():
+		f.told.Store(true)
 		return nil
 	case err := <-f.die:
 		return err
