@@ -55,7 +55,7 @@ func driftFaults(mode string, filter packetFilter) map[string]fault {
 		"route deleted":   "ip route del NET metric 1048576",
 		"route 6 deleted": "ip route del NET6 metric 1048576",
 		"route replaced":  "ip route replace NET via 192.0.2.1 metric 1048576; sleep 0.3; ip route del NET via 192.0.2.1",
-		"moved away":      "unshare -n sleep 2 >/dev/null 2>&1 & sleep 0.05; ip link set flannel.1 netns $!",
+		"moved away":      "unshare -n sleep 2 >/dev/null 2>&1 & " + unshared + "ip link set flannel.1 netns $!",
 	}
 	if mode == modeKernel {
 		own = map[string]string{

@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// unshared waits until the last command in the background has a network namespace of its own.
+const unshared = `while [ "$(readlink /proc/$!/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do sleep 0.01; done; `
+
 // obstacle is something that somebody else puts in the way of what overlayd keeps.
 type obstacle struct {
 	name   string
@@ -31,7 +34,7 @@ func obstacles(mode string) []obstacle {
 	return append(all,
 		obstacle{"route to a peer", "ip route replace SUBNET via 192.0.2.1 dev eth0", "somebody else has a route to it", "ip route del SUBNET"},
 		obstacle{"blackhole", "ip route replace blackhole SUBNET", "SUBNET: somebody else has a route to it", "ip route del blackhole SUBNET"},
-		obstacle{"moved away", "unshare -n sleep 60 >/dev/null 2>&1 & echo $! > FILE.pid; sleep 0.05; ip link set flannel.1 netns $!",
+		obstacle{"moved away", "unshare -n sleep 60 >/dev/null 2>&1 & echo $! > FILE.pid; " + unshared + "ip link set flannel.1 netns $!",
 			"UDP port is in use", "nsenter -t $(cat FILE.pid) -n ip link del flannel.1; kill $(cat FILE.pid)"})
 }
 
