@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -70,11 +71,14 @@ func seededFaults() []seededFault {
 			return func() { n.delete(key) }
 		}, seen: true},
 		{name: "strict rp_filter", do: func(n *nineFaults) func() {
+			// rp_filter drops ARP requests too. What is said of the peer would depend on when the neighbour entry ages.
+			n.keepNeighbour("permanent")
 			n.guilty.Run("ip", "link", "add", "aside", "type", "veth", "peer", "name", "besides")
 			n.guilty.Run("ip", "link", "set", "aside", "up")
 			n.guilty.Run("sysctl", "-qw", "net.ipv4.conf.eth0.rp_filter=1", "net.ipv4.conf.all.rp_filter=1")
 			n.guilty.Run("ip", "route", "add", n.suffers.addr.String(), "dev", "aside")
 			return func() {
+				n.keepNeighbour("stale")
 				n.guilty.Run("ip", "link", "del", "aside")
 				n.guilty.Run("sysctl", "-qw", "net.ipv4.conf.eth0.rp_filter=0", "net.ipv4.conf.all.rp_filter=0")
 			}
@@ -183,6 +187,11 @@ func (n *nineFaults) up(h *host) { h.up(n.args()...) }
 func (n *nineFaults) drops(chain string) (undo func()) {
 	nft(n.t, n.guilty.NS, "table inet seeded { chain c { "+chain+" }; }")
 	return func() { n.guilty.Run("nft", "delete", "table", "inet", "seeded") }
+}
+
+// keepNeighbour gives the suffering host's entry of the guilty one another state.
+func (n *nineFaults) keepNeighbour(state string) {
+	n.suffers.Run("sh", "-c", fmt.Sprintf("set -- $(ip neigh show %[1]s dev eth0); ip neigh replace %[1]s lladdr $3 dev eth0 nud %[2]s", n.guilty.addr, state))
 }
 
 // setMTU makes the way to the guilty host narrower, and neither end knows.
