@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Last runs both functions until ctx ends or one of them returns an error, which it returns. The context of last ends
-// only after rest has ended, which may take long: it may wait for a lock of the kernel that all network
-// namespaces of the machine share.
+// Last runs both functions until both have ended, and returns the first error of them. The context of rest ends with
+// ctx, or when last returns an error. That of last ends only when rest has ended, which may take seconds after ctx: rest
+// may wait for a lock of the kernel that all network namespaces of the machine share.
 func Last(ctx context.Context, rest, last func(context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	until, stop := context.WithCancel(context.WithoutCancel(ctx))
