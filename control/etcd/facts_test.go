@@ -14,9 +14,6 @@ import (
 	"github.com/overlayd/overlayd/control"
 )
 
-// lowHalf gives no node the subnets that the tests write for others.
-const lowHalf = `{"Network":"10.5.0.0/16","SubnetMax":"10.5.63.0","Backend":{"Type":"vxlan"}}`
-
 const record1 = prefix + "/overlayd/nodes/192.0.0.1"
 
 // TestNodeRecord: all its fields, and those of an earlier record of the same node that this version
@@ -56,7 +53,7 @@ func TestNodeRecord(t *testing.T) {
 func TestFactsOfNodes(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.SetConfig(t, []byte(lowHalf))
+	c.SetConfig(t, []byte(config))
 	n, vteps := node(1)
 	n.Source = netip.MustParseAddr("10.0.0.5")
 	owner := c.open(t)
@@ -126,7 +123,7 @@ func foreign(i int) []byte {
 func TestFactsBringNoLeaseBack(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.SetConfig(t, []byte(lowHalf))
+	c.SetConfig(t, []byte(config))
 	l := acquire(t, c.open(t), 1)
 	updates := watch(t, c.open(t))
 	receive(t, updates)

@@ -225,7 +225,8 @@ func (c *cluster) applied(tb testing.TB) uint64 {
 	return st.RaftAppliedIndex
 }
 
-const config = `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}`
+// config gives no node the subnets above 10.5.63.0, which the tests write for others.
+const config = `{"Network":"10.5.0.0/16","SubnetMax":"10.5.63.0","Backend":{"Type":"vxlan"}}`
 
 // node returns node number i and its VTEP.
 func node(i int) (control.Node, []dataplane.VTEP) {

@@ -37,7 +37,7 @@ func TestLeaderKilled(t *testing.T) {
 
 	members.kill(t, client)
 	eventually(t, "a put after the election", func() bool {
-		_, err := client.Put(t.Context(), prefix+"/subnets/"+key(2), string(value(2)))
+		_, err := client.Put(t.Context(), prefix+"/subnets/"+key(200), string(value(2)))
 		return err == nil
 	})
 	follow(t, c, updates, tb)

@@ -71,7 +71,7 @@ func TestReserveRefuses(t *testing.T) {
 		l    control.Lease
 		want string
 	}{
-		{reserved(1, "10.6.5.0/24"), "does not fit the network: want a /24 of 10.5.0.0/16 from 10.5.1.0 to 10.5.255.0"},
+		{reserved(1, "10.6.5.0/24"), "does not fit the network: want a /24 of 10.5.0.0/16 from 10.5.1.0 to 10.5.63.0"},
 		{reserved(1, "10.5.0.0/24"), "does not fit the network"},
 		{reserved(1, "10.5.5.0/25"), "does not fit the network"},
 		{reserved(1, "10.5.5.0/24", "fd10::/64"), "does not fit the network"},
