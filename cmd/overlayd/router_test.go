@@ -102,13 +102,15 @@ func awaitAll(t *testing.T, from *netnstest.NS, to *pod) {
 	}
 }
 
-// countWire counts what leaves by eth0, and belongs to the overlay.
+// countWire counts what leaves by eth0, and belongs to the overlay. nftables would take random bytes of a later fragment for
+// the destination port.
 const countWire = `table inet wire {
 	counter plain { }
 	counter encap { }
 	chain out {
 		type filter hook postrouting priority 300; policy accept;
-		oifname "eth0" udp dport 8472 counter name encap
+		oifname "eth0" ip frag-off & 0x1fff == 0 udp dport 8472 counter name encap
+		oifname "eth0" ip6 nexthdr udp udp dport 8472 counter name encap
 		oifname "eth0" ip daddr 10.5.0.0/16 counter name plain
 		oifname "eth0" ip6 daddr fd00:5::/48 counter name plain
 	}
