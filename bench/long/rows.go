@@ -32,7 +32,7 @@ func rows() []row {
 	add("configs: what flanneld serves", "./cmd/overlayd", 60*time.Second, []string{"OVERLAYD_CONFIGS=all"}, "-parallel", "4", "-run", "^TestConfigs$")
 	add("matrix: 100 MB each way", "./cmd/overlayd", 90*time.Second, []string{"OVERLAYD_TRANSFER=104857600"}, "-run", "^Test(Matrix|Container|UserNamespace)$")
 	add("leaks: a million datagrams in two networks", "./cmd/overlayd", 60*time.Second, []string{"OVERLAYD_FLOOD=250000"}, "-run", "^TestNetworksDoNotLeak$")
-	add("seen: 10 000 peers", "./cmd/overlayd", 100*time.Second, []string{"OVERLAYD_SEEN=10000"}, "-v", "-run", "^TestManyPeersAreSeen$")
+	add("seen: 10 000 peers", "./cmd/overlayd", 160*time.Second, []string{"OVERLAYD_SEEN=10000"}, "-v", "-run", "^TestManyPeersAreSeen$")
 	add("scale: 100 000 leases", "./cmd/overlayd", 60*time.Second, []string{"OVERLAYD_SCALE=100000"}, "-run", "^TestScale$")
 	add("chaos: connections to etcd cut at random", "./control/etcd", 70*time.Second, nil, "-run", "^TestConnectionsCutAtRandom$", "-count", "15")
 	add("histories: leases under a checker", "./control/etcd/history", 6*time.Minute, []string{"OVERLAYD_HISTORIES=200"}, "-run", "^TestHistories$")
