@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/overlayd/overlayd/control"
@@ -23,10 +24,10 @@ func (s *Store) WatchNetwork(ctx context.Context) <-chan control.Network {
 	var reported string
 	go func() { // ends with ctx, which the close of the channel tells the receiver
 		defer close(networks)
-		s.followKey(ctx, "network config", s.keys.Config(), func(ctx context.Context) (int64, error) {
+		s.followKey(ctx, "network config", s.keys.Config(), func(ctx context.Context) (*pb.ResponseHeader, error) {
 			got, err := s.rpc.Get(ctx, "read network config", s.keys.Config())
 			if err != nil {
-				return 0, err
+				return nil, err
 			}
 			n, err := s.parseNetwork(got)
 			if err != nil {
@@ -34,7 +35,7 @@ func (s *Store) WatchNetwork(ctx context.Context) <-chan control.Network {
 					reported = err.Error()
 					s.log.WarnContext(ctx, "network config is not usable: keeping the last one", "err", err)
 				}
-				return got.Header.Revision, nil
+				return got.Header, nil
 			}
 			reported = ""
 			if n != last {
@@ -44,21 +45,21 @@ func (s *Store) WatchNetwork(ctx context.Context) <-chan control.Network {
 				case <-ctx.Done():
 				}
 			}
-			return got.Header.Revision, nil
+			return got.Header, nil
 		})
 	}()
 	return networks
 }
 
-// followKey calls read, which returns the revision that it has read at, and again after every
+// followKey calls read, which returns the header of the answer, and again after every
 // change of the key.
-func (s *Store) followKey(ctx context.Context, what, key string, read func(context.Context) (int64, error)) {
+func (s *Store) followKey(ctx context.Context, what, key string, read func(context.Context) (*pb.ResponseHeader, error)) {
 	s.rpc.Sessions(ctx, what, func(ctx context.Context, listed func()) error {
-		revision, err := read(ctx)
+		at, err := read(ctx)
 		if err != nil {
 			return err
 		}
 		listed()
-		return s.rpc.Stream(ctx, []etcdrpc.KeyRange{{From: key}}, revision+1, func([]*mvccpb.Event) error { return etcdrpc.ErrRelist })
+		return s.rpc.Stream(ctx, []etcdrpc.KeyRange{{From: key}}, at, 0, func([]*mvccpb.Event) error { return etcdrpc.ErrRelist })
 	})
 }

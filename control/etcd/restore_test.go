@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcd"
 	"github.com/overlayd/overlayd/dataplane"
@@ -267,7 +269,9 @@ func TestEmptyEtcd(t *testing.T) {
 			log := c.shortLived()
 			c.cfg.NodeTTL = time.Minute // nobody waits for it
 			holder, other := c.open(t), c.open(t)
-			updates := watch(t, holder)
+			before := c.do(t, clientv3.OpGet("x")).Get().Header.Revision
+			updates := watch(t, holder) // its stream begins once somebody receives: in the new etcd, after a list of the old one
+			eventually(t, "a list", func() bool { return holder.Status().Revision >= before })
 			for range 50 {
 				c.SetConfig(t, []byte(twoSubnets)) // the new etcd's revisions are far below
 			}

@@ -59,7 +59,7 @@ func (w *leaseWatch) session(ctx context.Context, listed func()) error {
 		return err
 	}
 	ranges := []etcdrpc.KeyRange{etcdrpc.PrefixRange(w.keys.Subnets()), etcdrpc.PrefixRange(w.keys.Nodes())}
-	return w.rpc.Stream(ctx, ranges, at.Revision+1, func(events []*mvccpb.Event) error {
+	return w.rpc.Stream(ctx, ranges, at, w.heldRevision(), func(events []*mvccpb.Event) error {
 		for _, e := range events {
 			w.last.Revision = max(w.last.Revision, e.Kv.ModRevision)
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -45,7 +46,7 @@ type watch struct {
 
 // session lists the networks and then follows the changes, which cost no further reads.
 func (w *watch) session(ctx context.Context, listed func()) error {
-	revision, err := w.listNames(ctx)
+	at, err := w.listNames(ctx)
 	if err == nil {
 		err = w.send(ctx)
 	}
@@ -53,7 +54,7 @@ func (w *watch) session(ctx context.Context, listed func()) error {
 		return err
 	}
 	listed()
-	return w.rpc.Stream(ctx, []etcdrpc.KeyRange{etcdrpc.PrefixRange(w.prefix + "/")}, revision+1, func(events []*mvccpb.Event) error {
+	return w.rpc.Stream(ctx, []etcdrpc.KeyRange{etcdrpc.PrefixRange(w.prefix + "/")}, at, 0, func(events []*mvccpb.Event) error {
 		if !w.apply(events) {
 			return nil
 		}
@@ -128,19 +129,20 @@ func isReserved(name string) bool { return name == "subnets" || name == "overlay
 // namePage is how many keys one Range of listNames returns: about 100 kB.
 const namePage = 1000
 
-// listNames reads the names of all networks, and returns the revision of that. It reads keys without
+// listNames reads the names of all networks, and returns the header of the first answer. It reads keys without
 // their values, a page at a time, and skips what a page shows of a network that is longer than
 // the page: so the leases of a large network cost one more read and not all of theirs.
-func (w *watch) listNames(ctx context.Context) (revision int64, err error) {
+func (w *watch) listNames(ctx context.Context) (at *pb.ResponseHeader, err error) {
+	var revision int64 // at first the present one
 	w.names = map[string]struct{}{}
 	prefix := w.prefix + "/"
 	for from, end := prefix, clientv3.GetPrefixRangeEnd(prefix); ; {
 		resp, err := w.keysAt(ctx, from, revision, clientv3.WithRange(end), clientv3.WithLimit(namePage))
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		if revision == 0 {
-			revision = resp.Header.Revision
+		if at == nil {
+			at, revision = resp.Header, resp.Header.Revision
 		}
 		for _, kv := range resp.Kvs {
 			if name, rest := w.split(kv.Key); rest == "config" && !isReserved(name) {
@@ -148,7 +150,7 @@ func (w *watch) listNames(ctx context.Context) (revision int64, err error) {
 			}
 		}
 		if !resp.More || len(resp.Kvs) == 0 || len(w.names) > maxNames {
-			return revision, nil
+			return at, nil
 		}
 		from = w.after(resp.Kvs[len(resp.Kvs)-1].Key)
 	}

@@ -51,14 +51,15 @@ func (c *Caller) Sessions(ctx context.Context, what string, session func(ctx con
 	}
 }
 
-// Stream hands out the changes of some keys from a revision on. It always ends with an error: that of
+// Stream hands out the changes of some keys after a list, whose header is at. known is a revision that etcd has reached
+// since, or 0: an etcd that has not is another one, or an older state of it. Stream always ends with an error: that of
 // changed, ErrRelist when it has been trusted for long enough, or what is wrong.
-func (c *Caller) Stream(ctx context.Context, keys []KeyRange, from int64, changed func([]*mvccpb.Event) error) error {
+func (c *Caller) Stream(ctx context.Context, keys []KeyRange, at *pb.ResponseHeader, known int64, changed func([]*mvccpb.Event) error) error {
 	trusted := c.relist*9/10 + rand.N(c.relist/5)
 	sctx, cancel := context.WithTimeoutCause(ctx, trusted, ErrRelist) // its end is that of the stream
 	defer cancel()
 	var refusal error // of changed: it says nothing about etcd
-	err := c.receive(sctx, keys, from, func(events []*mvccpb.Event) error {
+	err := c.receive(sctx, keys, at, known, func(events []*mvccpb.Event) error {
 		refusal = changed(events)
 		return refusal
 	})
@@ -71,8 +72,9 @@ func (c *Caller) Stream(ctx context.Context, keys []KeyRange, from int64, change
 	return err
 }
 
-func (c *Caller) receive(ctx context.Context, keys []KeyRange, from int64, changed func([]*mvccpb.Event) error) error {
-	what := "watch " + keys[0].From
+func (c *Caller) receive(ctx context.Context, keys []KeyRange, at *pb.ResponseHeader, known int64, changed func([]*mvccpb.Event) error) error {
+	what, from := "watch "+keys[0].From, at.Revision+1
+	known = max(known, at.Revision)
 	cctx, cancel := context.WithTimeout(ctx, rpcTimeout)
 	e, err := c.connect(cctx)
 	if cancel(); err != nil {
@@ -100,8 +102,11 @@ func (c *Caller) receive(ctx context.Context, keys []KeyRange, from int64, chang
 			return fmt.Errorf("%s from revision %d: etcd has compacted all before %d", what, from, resp.CompactRevision)
 		case resp.Canceled:
 			return fmt.Errorf("%s: etcd at %s ended the watch: %.120q", what, c.Endpoints(), resp.CancelReason)
-		case resp.Created && resp.Header.Revision < from-1: // it would be silent until it is there again
-			return fmt.Errorf("%s from revision %d: etcd at %s is at revision %d: it went back to an older state, or lags behind", what, from, c.Endpoints(), resp.Header.Revision)
+		case resp.Created && resp.Header.ClusterId != at.ClusterId:
+			return fmt.Errorf("%s from revision %d: etcd at %s is of cluster %x, and the list was of cluster %x", what, from, c.Endpoints(), resp.Header.ClusterId, at.ClusterId)
+		case resp.Created && resp.Header.Revision < known: // it would be silent about what it has lost, and what came instead
+			return fmt.Errorf("%s from revision %d: etcd at %s is at revision %d, and was at %d: it went back to an older state, or lags behind",
+				what, from, c.Endpoints(), resp.Header.Revision, known)
 		case len(resp.Events) == 0:
 			continue
 		}
