@@ -65,22 +65,21 @@ func (s *Store) evict(ctx context.Context, l, entry control.Lease) error {
 }
 
 // givesWay returns what must hold for entry, a ghost in the place of l, to give way. It does if its node has another
-// entry, which is younger, or gives no sign of life for half a NodeTTL. control.ErrLost: it does
+// entry, which is younger, or gives no sign of life for half a NodeTTL: it keeps neither its record nor the entry alive. control.ErrLost: it does
 // not, as its node lives and has nothing else, or has ended or has written it since. Any other error: that is not known yet.
 func (s *Store) givesWay(ctx context.Context, l, entry control.Lease) (while []clientv3.Cmp, err error) {
 	ip := entry.Identity()
-	g, isNew := s.sawGhost(entry, time.Now())
+	g, isNew := s.sawGhost(entry)
 	switch {
 	case entry.SamePublicIP(l):
 		return nil, nil
 	case !ip.IsValid() || isNew:
 		return nil, lostTo(l, entry)
 	}
-	if !g.asked {
-		if g.record, _, err = s.livesAt(ctx, entry); err != nil {
+	if g.asked.IsZero() {
+		if g, err = s.askGhost(ctx, g, entry); err != nil {
 			return nil, err
 		}
-		s.noteRecord(entry, g.record)
 	}
 	other, err := s.younger(ctx, entry)
 	if err != nil {
@@ -89,16 +88,20 @@ func (s *Store) givesWay(ctx context.Context, l, entry control.Lease) (while []c
 	if other.ModRevision != 0 {
 		return []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(s.keys.Lease(other)), "=", other.ModRevision)}, nil
 	}
-	wait := time.Until(g.since.Add(s.cfg.NodeTTL/2 + time.Second))
+	wait := time.Until(g.asked.Add(s.cfg.NodeTTL/2 + time.Second))
 	if wait > 0 {
 		return nil, fmt.Errorf("etcd went back to an older state, in which %s is of %s: waiting %s to see whether that node lives and has no other",
 			entry.CIDRs(), ip, wait.Round(time.Second))
+	}
+	kept, err := s.keptAlive(ctx, g, entry)
+	if err != nil {
+		return nil, err
 	}
 	revision, lives, err := s.livesAt(ctx, entry)
 	switch {
 	case err != nil:
 		return nil, err
-	case lives, revision == 0 && g.record != 0: // not: it has ended since, and its dataplane goes on
+	case lives, kept, revision == 0 && g.record != 0: // not: it has ended since, and its dataplane goes on
 		return nil, lostTo(l, entry)
 	}
 	return []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(s.keys.Node(ip)), "=", revision)}, nil
@@ -106,30 +109,45 @@ func (s *Store) givesWay(ctx context.Context, l, entry control.Lease) (while []c
 
 // ghost is what is remembered of one.
 type ghost struct {
-	revision int64 // its ModRevision
-	since    time.Time
-	asked    bool  // record is known
-	record   int64 // revision of its node's record when it was seen first; 0: there was none
+	revision int64         // its ModRevision
+	asked    time.Time     // when record and left were read; zero: not yet
+	record   int64         // revision of its node's record; 0: there was none
+	left     time.Duration // of its etcd lease, in whole seconds
 }
 
-// noteRecord notes the record of an entry's node.
-func (s *Store) noteRecord(entry control.Lease, revision int64) {
+// askGhost returns and notes g with what etcd says of it now.
+func (s *Store) askGhost(ctx context.Context, g ghost, entry control.Lease) (_ ghost, err error) {
+	if g.record, _, err = s.livesAt(ctx, entry); err != nil {
+		return g, err
+	}
+	if g.left, _, err = s.rpc.TimeLeft(ctx, leaseID(entry.Handle)); err != nil {
+		return g, err
+	}
+	g.asked = time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if g, seen := s.ghosts[entry.Key()]; seen {
-		g.asked, g.record = true, revision
+	if _, seen := s.ghosts[entry.Key()]; seen {
 		s.ghosts[entry.Key()] = g
 	}
+	return g, nil
+}
+
+// keptAlive reports whether somebody has extended the etcd lease of entry since g was asked for: more of it is left than
+// could be otherwise. g.left is rounded down.
+func (s *Store) keptAlive(ctx context.Context, g ghost, entry control.Lease) (bool, error) {
+	passed := time.Since(g.asked)
+	left, _, err := s.rpc.TimeLeft(ctx, leaseID(entry.Handle))
+	return left >= 0 && left >= g.left+time.Second-passed, err
 }
 
 // sawGhost returns what is remembered of an entry that is seen as a ghost. isNew reports that it is not a ghost: it was written after
 // that, or after the watch saw that etcd went back.
-func (s *Store) sawGhost(entry control.Lease, now time.Time) (g ghost, isNew bool) {
+func (s *Store) sawGhost(entry control.Lease) (g ghost, isNew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g, seen := s.ghosts[entry.Key()]
 	if !seen {
-		g = ghost{revision: entry.ModRevision, since: now}
+		g = ghost{revision: entry.ModRevision}
 		if s.ghosts == nil {
 			s.ghosts = map[string]ghost{}
 		}

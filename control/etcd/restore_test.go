@@ -191,6 +191,39 @@ func TestRestoredEntryOfADeadHolder(t *testing.T) {
 	}
 }
 
+// TestRestoredEntryThatIsKeptAlive: the node of the entry has no record, but keeps the entry's etcd lease alive. It lives.
+func TestRestoredEntryThatIsKeptAlive(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.SetConfig(t, []byte(twoSubnets))
+	log := c.shortLived()
+	n, _ := node(1)
+	ghost := control.Lease{Subnet: netip.MustParsePrefix("10.5.3.0/24"), PublicIP: n.PublicIP, BackendType: "vxlan",
+		Backend: control.VTEPData{VNI: 1, MAC: dataplane.MAC(n.PublicIP, 1)}}
+	c.PutLeased(t, ghost.Key(), ghost.Value())
+	c.snapshot(t)
+	c.DeleteRaw(t, ghost.Key())
+	holder := c.open(t)
+	l := mustDerive(t, holder, 2, "10.5.3.0/24")
+	c.restore(t, holder)
+	var err error
+	eventually(t, "a decision", func() bool {
+		keepAlive(t, c, c.entry(t, ghost.Key()).lease)
+		_, err = holder.Renew(t.Context(), l)
+		return err == nil || errors.Is(err, control.ErrLost)
+	})
+	if !errors.Is(err, control.ErrLost) {
+		t.Errorf("the holder renews with %v:\n%s", err, log.String())
+	}
+}
+
+func keepAlive(t *testing.T, c *cluster, lease int64) {
+	t.Helper()
+	if _, err := c.client.KeepAliveOnce(t.Context(), clientv3.LeaseID(lease)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestRestoredEntryOfALivingHolder: the node of the entry lives and has nothing else. It keeps it, whether it takes it up
 // before or after the other one first looks.
 func TestRestoredEntryOfALivingHolder(t *testing.T) {
