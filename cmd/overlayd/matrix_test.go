@@ -18,12 +18,11 @@ func TestMatrix(t *testing.T) {
 		t.Run(modes[0]+"-"+modes[1], func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, 2, testNetwork)
-			for i, h := range c.hosts {
-				h.up("--dataplane", modes[i])
-			}
-			for _, mtu := range []int{0, 1400} {
-				index := mtu / 1400 // another pod for another MTU
-				a, b := c.hosts[0].pod(index, mtu), c.hosts[1].pod(index, mtu)
+			a, b := c.upPair(modes)
+			for i, mtu := range []int{0, 1400} {
+				if mtu != 0 { // other pods
+					a, b = c.hosts[0].pod(i, mtu), c.hosts[1].pod(i, mtu)
+				}
 				t.Run(fmt.Sprintf("mtu=%d", mtu), func(t *testing.T) { checkPair(t, c.hosts[0], a, c.hosts[1], b, transferSize(t)) })
 			}
 		})
