@@ -30,7 +30,7 @@ func (s *Store) judge(kv *mvccpb.KeyValue, l control.Lease, claimed bool) (entry
 	entry, err := s.keys.Parse(kv)
 	reserved, ours := kv.Lease == 0, kv.Lease == l.Handle
 	switch {
-	case err != nil && (ours || kv.CreateRevision == l.CreateRevision):
+	case err != nil && (ours || kv.CreateRevision == l.CreateRevision && !s.hasGoneBack()): // revisions come again once it has
 		return stateSpoilt, entry
 	case err != nil && reserved && kv.Version == 1: // by hand: a daemon's entry is first written with an etcd lease
 		return stateSpoilt, entry

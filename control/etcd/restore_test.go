@@ -191,6 +191,41 @@ func TestRestoredEntryOfADeadHolder(t *testing.T) {
 	}
 }
 
+// TestSpoiltEntryOfAnotherAfterARestore: etcd went back, another node got the subnet at the very revision at which this one
+// had got it, and its entry was overwritten by what is no lease. It is not this node's to mend.
+func TestSpoiltEntryOfAnotherAfterARestore(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.SetConfig(t, []byte(twoSubnets))
+	log := c.shortLived()
+	holder, other := c.open(t), c.open(t)
+	updates := watch(t, holder)
+	receive(t, updates)
+	c.snapshot(t, holder, other)
+	grow := func(to int64) {
+		for c.do(t, clientv3.OpPut("x", "")).Put().Header.Revision < to {
+		}
+	}
+	grow(c.do(t, clientv3.OpGet("x")).Get().Header.Revision + 20)
+	l := mustDerive(t, holder, 1, "10.5.3.0/24")
+	c.restore(t, holder, other)
+	for lines(log, "etcd was replaced or restored") == 0 {
+		receive(t, updates)
+	}
+	eventually(t, "the record is back", func() bool {
+		return len(c.do(t, clientv3.OpGet(prefix+"/overlayd/nodes/", clientv3.WithPrefix())).Get().Kvs) == 1
+	})
+	grow(l.CreateRevision - 2) // a node writes its record, and then both
+	theirs := mustDerive(t, other, 2, "10.5.3.0/24")
+	if theirs.CreateRevision != l.CreateRevision {
+		t.Fatalf("the entries were made at %d and %d, want one revision", l.CreateRevision, theirs.CreateRevision)
+	}
+	c.PutRaw(t, l.Key(), []byte("spoilt"))
+	if _, err := holder.Renew(t.Context(), l); !errors.Is(err, control.ErrLost) {
+		t.Errorf("Renew: %v, want ErrLost:\n%s", err, log.String())
+	}
+}
+
 // TestRestoredEntryThatIsKeptAlive: the node of the entry has no record, but keeps the entry's etcd lease alive. It lives.
 func TestRestoredEntryThatIsKeptAlive(t *testing.T) {
 	t.Parallel()
