@@ -81,7 +81,12 @@ func (d *Device) open(cfg Config) error {
 	name := d.name
 	l, err := d.conn.Link(name)
 	if cfg.Attached != nil {
-		return d.adopt(l, *cfg.Attached, err)
+		if err != nil {
+			return err
+		}
+		d.mode = *cfg.Attached
+		d.found(l, cfg.Log)
+		return nil
 	}
 	if d.fresh = errors.Is(err, rtnl.ErrNotFound); err != nil && !d.fresh {
 		return err
@@ -102,25 +107,28 @@ func (d *Device) open(cfg Config) error {
 		d.remove()
 		return err
 	}
-	d.setIndex(l)
+	d.found(l, cfg.Log)
 	// What a router of the overlay announced would be a route that nobody wanted.
 	_ = rtnl.SetSysctl("net/ipv6/conf/"+name+"/accept_ra", "0") // no IPv6, or /proc/sys read-only: harmless
 	return nil
 }
 
-// adopt takes the device whose queues the caller has. err is the error of looking it up.
-func (d *Device) adopt(l netlink.Link, mode tun.Mode, err error) error {
-	if err != nil {
-		return err
-	}
-	d.mode = mode
-	d.setIndex(l)
-	return nil
-}
+// plainQueue is how many packets may wait in a device without vnet headers until they are read. Each is one packet there,
+// where other devices hold 500 superpackets: 500 are less than one connection has under way, and on a
+// busy machine all that come meanwhile are dropped.
+const plainQueue = 4096
 
-func (d *Device) setIndex(l netlink.Link) {
+// found notes which device it is, and makes room for bursts.
+func (d *Device) found(l netlink.Link, log *slog.Logger) {
 	d.index = l.Attrs().Index
 	d.routes.index = uint32(d.index)
+	if d.mode.Vnet || l.Attrs().TxQLen >= plainQueue {
+		return
+	}
+	if err := d.conn.Handle().LinkSetTxQLen(l, plainQueue); err != nil {
+		log.Warn("queue of the device not lengthened: a burst may lose packets while this process waits for a processor",
+			"device", l.Attrs().Name, "length", l.Attrs().TxQLen, "wanted", plainQueue, "err", err)
+	}
 }
 
 // make makes the device, in place of another one if need be.

@@ -543,3 +543,25 @@ func TestPredecessorForwardsAfterFailedSync(t *testing.T) {
 	a.requireSynced()
 	echo(t, a.pod, b.pod, b.podAddr())
 }
+
+// TestPlainQueueHoldsABurst has a device without vnet headers, and nobody who reads from it yet: more than TCP has under way waits.
+func TestPlainQueueHoldsABurst(t *testing.T) {
+	t.Parallel()
+	h := newHosts(t, 1, testMTU)[0]
+	h.offloads = AllOffloads &^ TUNVnet
+	d := h.open()
+	h.sync(d)
+	defer d.Close()
+	const burst = 3000
+	var c net.Conn
+	h.Must(func() (err error) { c, err = net.Dial("udp4", "10.42.9.9:9"); return err })
+	defer c.Close()
+	for range burst {
+		if _, err := c.Write(make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := h.link().Attrs().Statistics; s.TxDropped > 0 {
+		t.Errorf("%d of %d packets dropped while nobody read", s.TxDropped, burst)
+	}
+}
