@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -173,6 +174,22 @@ func TestSocketComesBack(t *testing.T) {
 	s.Stop(false)
 	if _, err := os.Stat(s.path); err != nil {
 		t.Errorf("another's file: %v", err)
+	}
+}
+
+// TestPublishReplacesNobody: who takes the path after it was found free keeps it.
+func TestPublishReplacesNobody(t *testing.T) {
+	t.Parallel()
+	path := socketPath(t)
+	listenAt(t, path)
+	was, err := os.Lstat(path)
+	check(t, err)
+	listenAt(t, path+suffixNew)
+	if _, err := publish(path+suffixNew, path, -1, false); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("got %v, want %v", err, fs.ErrExist)
+	}
+	if !isAt(was, path) {
+		t.Error("the other's socket was replaced")
 	}
 }
 

@@ -32,7 +32,8 @@ const (
 // listen opens a socket at path, for its owner and a group; -1: no other group than the process has. It takes the place of
 // a socket at which nobody listens, and with takePlace of any. It returns what stands at path then.
 func listen(path string, group int, takePlace bool) (*net.UnixListener, os.FileInfo, error) {
-	if err := checkFree(path, takePlace); err != nil {
+	there, err := checkFree(path, takePlace)
+	if err != nil {
 		return nil, nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -47,17 +48,21 @@ func listen(path string, group int, takePlace bool) (*net.UnixListener, os.FileI
 		return nil, nil, err
 	}
 	l.SetUnlinkOnClose(false) // the path may be another process's by then
-	info, err := publish(temporary, path, group)
+	info, err := publish(temporary, path, group, there || takePlace)
 	if err != nil {
 		l.Close()
 		os.Remove(temporary)
+		if _, taken := checkFree(path, takePlace); errors.Is(err, fs.ErrExist) && taken != nil {
+			err = taken
+		}
 		return nil, nil, err
 	}
 	return l, info, nil
 }
 
-// publish gives a socket its group and mode, and then its name.
-func publish(temporary, path string, group int) (os.FileInfo, error) {
+// publish gives a socket its group and mode, and then its name. It replaces what has that name only if replace is true:
+// otherwise another process has taken it meanwhile.
+func publish(temporary, path string, group int, replace bool) (os.FileInfo, error) {
 	if group >= 0 {
 		if err := os.Lchown(temporary, -1, group); err != nil {
 			return nil, fmt.Errorf("give the admin socket to group %d: %w", group, err)
@@ -70,23 +75,30 @@ func publish(temporary, path string, group int) (os.FileInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return info, os.Rename(temporary, path)
+	if replace {
+		return info, os.Rename(temporary, path)
+	}
+	err = os.Link(temporary, path) // a rename would replace
+	if err == nil {
+		err = os.Remove(temporary)
+	}
+	return info, err
 }
 
-// checkFree returns why path cannot be used.
-func checkFree(path string, takePlace bool) error {
+// checkFree returns why path cannot be used, or else whether there is a socket to replace.
+func checkFree(path string, takePlace bool) (there bool, err error) {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil
+		return false, nil
 	case err != nil:
-		return err
+		return false, err
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("%w: %s is no socket", ErrTaken, path)
+		return true, fmt.Errorf("%w: %s is no socket", ErrTaken, path)
 	case !takePlace && Listens(path):
-		return fmt.Errorf("%w: another process listens at %s", ErrTaken, path)
+		return true, fmt.Errorf("%w: another process listens at %s", ErrTaken, path)
 	}
-	return nil
+	return true, nil
 }
 
 // Listens reports whether a process listens at a path. Only a refusal by the kernel proves that none does.
