@@ -75,7 +75,7 @@ func (n *Network) runSession(ctx context.Context) error {
 		return err
 	}
 	if err != nil {
-		return overlayError{error: fmt.Errorf("open dataplane: %w", err)}
+		return overlayError{error: fmt.Errorf("open dataplane: %w", nameHolder(config.Backend.Port, err))}
 	}
 	defer s.overlay.Close()
 	n.opened = true
