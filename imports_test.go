@@ -64,7 +64,7 @@ var siblings = map[string][]string{
 	"cmd/internal/demo":   {"cmd/internal/fit", "cmd/internal/flags"},
 	"cmd/internal/admin":  {"cmd/internal/claim", "cmd/internal/status"},
 	"cmd/internal/node": {"cmd/internal/admin", "cmd/internal/claim", "cmd/internal/fit", "cmd/internal/leftovers", "cmd/internal/nodefile",
-		"cmd/internal/handover", "cmd/internal/probe", "cmd/internal/sharedport", "cmd/internal/status"},
+		"cmd/internal/handover", "cmd/internal/probe", "cmd/internal/sharedport", "cmd/internal/status", "cmd/internal/tcpport"},
 	"cmd/internal/probe":      {"cmd/internal/status"},
 	"cmd/internal/sharedport": {"cmd/internal/handover"},
 	"cmd/internal/handover":   {"cmd/internal/claim", "cmd/internal/nodefile"},

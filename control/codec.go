@@ -9,8 +9,10 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-// maxValue bounds a lease's value in bytes: a real one has below 300.
-const maxValue = 64 << 10
+const (
+	maxValue       = 64 << 10 // bounds a lease's value in bytes: a real one has below 300
+	maxBackendType = 256      // in bytes: it is kept
+)
 
 // leaseJSON and vtepJSON are a lease's value with flannel's field order.
 type leaseJSON struct {
@@ -84,13 +86,15 @@ func ParseLease(key string, value []byte) (Lease, error) {
 // parseValue reads a lease without its subnets.
 func parseValue(value []byte) (l Lease, err error) {
 	if len(value) > maxValue {
-		return Lease{}, fmt.Errorf("value has %d bytes, want at most %d", len(value), maxValue)
+		return Lease{}, fmt.Errorf("value has more than %d bytes", maxValue)
 	}
 	var in leaseJSON
 	if err := unmarshal("", value, &in); err != nil {
 		return Lease{}, err
 	}
-	l.BackendType = in.BackendType
+	if l.BackendType = in.BackendType; len(l.BackendType) > maxBackendType {
+		return Lease{}, fmt.Errorf("BackendType has %d bytes, want at most %d", len(l.BackendType), maxBackendType)
+	}
 	if l.PublicIP, err = ParseAddr("PublicIP", in.PublicIP, 32); err != nil {
 		return Lease{}, err
 	}

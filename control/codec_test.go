@@ -110,7 +110,7 @@ func TestParseLeaseErrors(t *testing.T) {
 		{`{"PublicIP":"1.2.3.4","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:00:00:01"}}`,
 			`BackendData.VtepMAC: parse MAC "02:00:00:00:00:00:00:01": want six hexadecimal bytes joined by colons, such as 0e:2a:00:00:00:01`},
 		{strings.Repeat("[", 20000), "read JSON: invalid character '[' exceeded max depth"},
-		{strings.Repeat(" ", maxValue+1), "value has 65537 bytes, want at most 65536"},
+		{strings.Repeat(" ", maxValue+1), "value has more than 65536 bytes"},
 	}
 	for _, tt := range tests {
 		if _, err := ParseLease("10.5.34.0-24", []byte(tt.value)); err == nil || err.Error() != tt.want {

@@ -46,7 +46,7 @@ func (f NodeFacts) JSON() string {
 // ParseNodeFacts reads the facts of a node's record. An error names the field and the value.
 func ParseNodeFacts(record []byte) (f NodeFacts, err error) {
 	if len(record) > maxValue {
-		return NodeFacts{}, fmt.Errorf("record has %d bytes, want at most %d", len(record), maxValue)
+		return NodeFacts{}, fmt.Errorf("record has more than %d bytes", maxValue)
 	}
 	var in factsJSON
 	if err := unmarshal("", record, &in); err != nil {

@@ -20,7 +20,7 @@ type RIB struct {
 	SharedMACs bool
 
 	leases  map[string]*ribLease // by key
-	bad     map[string]BadLease  // unreadable now, by key; leases may hold what was read before
+	bad     badEntries           // unreadable now; leases may hold what was read before
 	kept    int                  // leases that are kept though the store has lost them
 	doubted int                  // further ones that are used until Resolve
 	newest  int64                // the highest CreateRevision that the store has shown
@@ -50,7 +50,7 @@ type Rejection struct {
 
 // NewRIB returns an empty table for the leases of n.
 func NewRIB(n Network) *RIB {
-	return &RIB{network: n, leases: map[string]*ribLease{}, bad: map[string]BadLease{}}
+	return &RIB{network: n, leases: map[string]*ribLease{}, bad: newBadEntries()}
 }
 
 // Apply takes u over and reports whether that changed anything that Peers
@@ -66,10 +66,10 @@ func (r *RIB) Apply(u Update) (changed bool) {
 	if u.Reset {
 		u.Older = u.Older || r.isBefore(u.Leases)
 		r.leases = make(map[string]*ribLease, len(u.Leases))
-		clear(r.bad)
+		r.bad = newBadEntries()
 	}
 	for _, b := range u.Bad {
-		r.bad[b.Key] = b
+		r.bad.put(b)
 		if known, ok := old[b.Key]; ok {
 			r.back(known, u)
 			r.leases[b.Key] = known
@@ -80,7 +80,7 @@ func (r *RIB) Apply(u Update) (changed bool) {
 	all := make([]ribLease, len(u.Leases)) // one allocation for all
 	for i, l := range u.Leases {
 		key := l.Key()
-		delete(r.bad, key)
+		r.bad.remove(key)
 		delete(r.loss.leases, key)
 		newest = max(newest, l.CreateRevision)
 		known, ok := old[key]
@@ -110,7 +110,7 @@ func (r *RIB) Apply(u Update) (changed bool) {
 	}
 	r.newest = max(r.newest, newest)
 	for _, key := range u.Deleted {
-		delete(r.bad, key)
+		r.bad.remove(key)
 		if r.isOlderGone(key) {
 			continue
 		}
@@ -222,7 +222,7 @@ func (r *RIB) KeptSubnets() map[netip.Prefix]struct{} {
 }
 
 // Len returns the number of leases, and of entries that are unreadable now.
-func (r *RIB) Len() (leases, bad int) { return len(r.leases), len(r.bad) }
+func (r *RIB) Len() (leases, bad int) { return len(r.leases), r.bad.len() }
 
 // Leases returns all leases in no certain order, those that are kept included, and those that the store has lost since
 // the last Settle: if more follow, they are kept, too.
@@ -238,13 +238,13 @@ func (r *RIB) Leases() iter.Seq[Lease] {
 	}
 }
 
-// Bad returns the entries that are unreadable now, in no certain order.
-func (r *RIB) Bad() []BadLease { return slices.Collect(maps.Values(r.bad)) }
+// Bad returns the entries that are unreadable now, in no certain order, 1000 at most.
+func (r *RIB) Bad() []BadLease { return slices.Collect(maps.Values(r.bad.told)) }
 
 // Holds reports whether the store's entry of l is there and says what l says.
 func (r *RIB) Holds(l Lease) bool {
 	key := l.Key()
-	if _, bad := r.bad[key]; bad {
+	if r.bad.has(key) {
 		return false
 	}
 	known, ok := r.leases[key]
@@ -260,8 +260,7 @@ func (r *RIB) Holds(l Lease) bool {
 // Lacks reports whether the store has nothing under the key of l.
 func (r *RIB) Lacks(l Lease) bool {
 	known, ok := r.leases[l.Key()]
-	_, bad := r.bad[l.Key()]
-	return !bad && (!ok || known.kept)
+	return !r.bad.has(l.Key()) && (!ok || known.kept)
 }
 
 // Peers returns every VTEP other than the node's own with the subnets behind it,

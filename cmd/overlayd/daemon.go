@@ -31,6 +31,9 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 			return usagef("--etcd-listen-client-url: %w", err)
 		}
 	}
+	if err := checkFiles(o); err != nil {
+		return err
+	}
 	c := withStores(o)
 	slog.SetDefault(c.Log)
 	if o.Kube.Enabled {
@@ -53,6 +56,7 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 	process := status.Process{Host: c.Hostname, Version: version, PID: os.Getpid(), Start: time.Now()}
 	c.Endpoints = endpoints(&o.Process, process)
 	c.Admin.Routes = func(d *node.Daemon) []admin.Route { return adminRoutes(d, &c, process) }
+	c.Settled = func(port uint16) { giveUpRights(o, c, port) }
 	d := node.New(c)
 	defer onSignal(unix.SIGHUP, (&reloader{c, d, o, f}).reload)()
 	defer onSignal(unix.SIGUSR1, func() {

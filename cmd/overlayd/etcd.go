@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/child"
 	"github.com/overlayd/overlayd/cmd/internal/flags"
+	"github.com/overlayd/overlayd/cmd/internal/rights"
 	"github.com/overlayd/overlayd/control/etcd/embedded"
 )
 
@@ -78,7 +80,14 @@ func newEtcdCommand() *cobra.Command {
 		Hidden: true,
 		Args:   noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := child.Serve(cmd.Context(), debug, func(ctx context.Context, p *child.Parent) error { return serveEtcd(ctx, p, cfg, setAside) })
+			err := child.Serve(cmd.Context(), debug, func(ctx context.Context, p *child.Parent) error {
+				keep := forDirs(p.Log, filepath.Dir(cfg.Dir), cfg.Dir)
+				if isPrivileged(cfg.ListenClient) {
+					keep |= rights.NetBindService
+				}
+				keepRights(p.Log, keep)
+				return serveEtcd(ctx, p, cfg, setAside)
+			})
 			if errors.Is(err, child.ErrNoParent) {
 				return usageError{err}
 			}

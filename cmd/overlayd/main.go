@@ -40,7 +40,10 @@ func (e usageError) Unwrap() error { return e.error }
 // usagef makes a usageError.
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() {
+	hidePassword()
+	os.Exit(run(os.Args[1:]))
+}
 
 // run is the whole program except the exit, so that tests can be the program.
 func run(args []string) int {

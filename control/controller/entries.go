@@ -78,6 +78,28 @@ func (f *follower) logEntries(ctx context.Context, notices *pace.Notices, entrie
 	f.logMore(ctx, what, more)
 }
 
+// heldLines are notices and what they are about.
+type heldLines struct {
+	*pace.Notices
+	what string
+}
+
+// heldBack returns the notices of the lines that a store can cause.
+func (f *follower) heldBack() [4]heldLines {
+	return [...]heldLines{{&f.badDue, "entry ignored"}, {&f.rejectedDue, "lease not used"},
+		{&f.limitDue, "source of a peer's packets not accepted"}, {&f.syncDue, "sync"}}
+}
+
+// tellMore logs how many lines were held back, where that is due.
+func (f *follower) tellMore(ctx context.Context, now time.Time) {
+	for _, h := range f.heldBack() {
+		if at := h.Next(); !at.IsZero() && !now.Before(at) {
+			_, more := h.Due(now)
+			f.logMore(ctx, h.what, more)
+		}
+	}
+}
+
 func isPrefix(s string) bool {
 	_, err := netip.ParsePrefix(s)
 	return err == nil

@@ -116,6 +116,11 @@ func (f *follower) next() (first time.Time) {
 			first = at
 		}
 	}
+	for _, h := range f.heldBack() {
+		if at := h.Next(); first.IsZero() || !at.IsZero() && at.Before(first) {
+			first = at
+		}
+	}
 	return first
 }
 
@@ -143,6 +148,7 @@ func (f *follower) due(ctx context.Context, now time.Time) {
 	if is(f.peerLog.at) {
 		f.peerLog.rest(ctx)
 	}
+	f.tellMore(ctx, now)
 }
 
 // apply takes updates over and has the lease checked if its entry is not as it should be.

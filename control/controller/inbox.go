@@ -11,21 +11,43 @@ import (
 )
 
 // inbox is the queue between a Watch and the loop that follows it. It takes
-// updates while the loop is in a Sync, so that the next round has all of them.
+// updates while the loop is in a Sync, so that the next round has all of them. When it has enough it makes the store
+// wait, which then keeps what is missed: so nobody fills the memory by writing to the store.
 type inbox struct {
 	wake chan struct{} // has room for one: something is pending
+	room chan struct{} // has room for one: something was taken
 
 	mu      sync.Mutex
 	pending []control.Update
+	entries int // in pending
 }
 
-func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
+// maxPending is how many entries the inbox has when it takes no further update: an update is taken as a whole.
+const maxPending = 1 << 14
 
-func (i *inbox) put(u control.Update) {
-	i.mu.Lock()
-	i.pending = append(i.pending, u)
-	i.mu.Unlock()
+func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1), room: make(chan struct{}, 1)} }
+
+// put adds an update when there is room. It does nothing if ctx ends first.
+func (i *inbox) put(ctx context.Context, u control.Update) {
+	for !i.add(u) {
+		select {
+		case <-i.room:
+		case <-ctx.Done():
+			return
+		}
+	}
 	pace.Wake(i.wake)
+}
+
+func (i *inbox) add(u control.Update) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.entries >= maxPending {
+		return false
+	}
+	i.pending = append(i.pending, u)
+	i.entries += len(u.Leases) + len(u.Deleted) + len(u.Bad) + 1
+	return true
 }
 
 // take returns what is pending, oldest first.
@@ -33,7 +55,8 @@ func (i *inbox) take() []control.Update {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	p := i.pending
-	i.pending = nil
+	i.pending, i.entries = nil, 0
+	pace.Wake(i.room)
 	return p
 }
 
@@ -43,7 +66,7 @@ func (i *inbox) fill(ctx context.Context, s control.Store, log *slog.Logger) {
 	again := pace.Backoff{Low: 100 * time.Millisecond, High: 5 * time.Second}
 	for {
 		for u := range s.Watch(ctx) {
-			i.put(u)
+			i.put(ctx, u)
 			again.Reset()
 		}
 		if ctx.Err() != nil || !pace.Sleep(ctx, again.Next(), nil) {

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -9,6 +10,7 @@ import (
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcdnets"
 	"github.com/overlayd/overlayd/control/etcdrpc"
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
 // Networks sends the sorted names of all networks of the older layout, P/<name>/config with P the Store's prefix, first
@@ -22,7 +24,8 @@ func (s *Store) WatchNetwork(ctx context.Context) <-chan control.Network {
 	networks := make(chan control.Network)
 	var last control.Network
 	var reported string
-	go func() { // ends with ctx, which the close of the channel tells the receiver
+	var lines pace.Lines // a config that changes to and fro is a few lines
+	go func() {          // ends with ctx, which the close of the channel tells the receiver
 		defer close(networks)
 		s.followKey(ctx, "network config", s.keys.Config(), func(ctx context.Context) (*pb.ResponseHeader, error) {
 			got, err := s.rpc.Get(ctx, "read network config", s.keys.Config())
@@ -33,7 +36,11 @@ func (s *Store) WatchNetwork(ctx context.Context) <-chan control.Network {
 			if err != nil {
 				if err.Error() != reported {
 					reported = err.Error()
-					s.log.WarnContext(ctx, "network config is not usable: keeping the last one", "err", err)
+					if now := time.Now(); lines.Due(now) {
+						s.log.WarnContext(ctx, "network config is not usable: keeping the last one", "err", err)
+					} else if more := lines.More(now); more > 0 {
+						s.log.WarnContext(ctx, "network config is not usable: and more", "count", more)
+					}
 				}
 				return got.Header, nil
 			}

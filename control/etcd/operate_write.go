@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/overlayd/overlayd/control"
@@ -204,21 +205,15 @@ func (s *Store) Revoke(ctx context.Context, name string) (key string, err error)
 // revocations returns the leases that were revoked within revokedFor.
 func (s *Store) revocations(ctx context.Context) ([]control.Lease, error) {
 	prefix := s.keys.RevokedPrefix()
-	var resp *clientv3.GetResponse
-	err := s.rpc.Call(ctx, "list revoked leases", func(ctx context.Context, c *clientv3.Client) (err error) {
-		resp, err = c.Get(ctx, prefix, clientv3.WithPrefix())
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
 	var leases []control.Lease
-	for _, kv := range resp.Kvs {
-		if l, err := control.ParseLease(string(kv.Key[len(prefix):]), kv.Value); err == nil {
-			leases = append(leases, l)
+	_, err := s.rpc.List(ctx, "list revoked leases", etcdrpc.PrefixRange(prefix), 0, func(kvs []*mvccpb.KeyValue) {
+		for _, kv := range kvs {
+			if l, err := control.ParseLease(string(kv.Key[len(prefix):]), kv.Value); err == nil {
+				leases = append(leases, l)
+			}
 		}
-	}
-	return leases, nil
+	})
+	return leases, err
 }
 
 // refuseRevoked is control.ErrLost if l was revoked. Else it returns the comparison that

@@ -20,32 +20,60 @@ import (
 // The watch of leases shows every change below nodes() as well. So it costs no call, on a cluster of any size, to see at once
 // that this node's record was deleted or overwritten, that a clone asks, or that one runs under another address.
 
-// sawRecords takes over what a list shows below nodes(), which is all that there was at a revision.
-func (s *Store) sawRecords(ctx context.Context, kvs []*mvccpb.KeyValue, revision int64) {
+// seenRecords takes over what a list shows below nodes(), page by page.
+type seenRecords struct {
+	*Store
+	record  *nodeRecord // this node's, when the list began; nil: there was none
+	isThere bool
+	clones  []string
+}
+
+// seeRecords begins a list of all that there is at a revision.
+func (s *Store) seeRecords() *seenRecords {
+	return &seenRecords{Store: s, record: s.recordOr(func(early map[string]*mvccpb.KeyValue) { clear(early) })}
+}
+
+func (s *seenRecords) add(ctx context.Context, kvs []*mvccpb.KeyValue) {
 	for _, kv := range kvs {
 		s.sawName(kv)
 	}
 	r := s.recordOr(func(early map[string]*mvccpb.KeyValue) {
-		clear(early)
 		for _, kv := range kvs {
-			early[string(kv.Key)] = kv
+			keepEarly(early, kv)
 		}
 	})
 	if r == nil {
 		return
 	}
-	isThere := false
-	var clones []string
 	for _, kv := range kvs {
 		if s.sawRecord(ctx, r, kv) {
-			clones = append(clones, string(kv.Key))
+			s.clones = append(s.clones, string(kv.Key))
 		}
-		isThere = isThere || string(kv.Key) == r.key
+		s.isThere = s.isThere || string(kv.Key) == r.key
 	}
-	if !isThere {
-		r.saw(&mvccpb.KeyValue{Key: []byte(r.key), ModRevision: revision})
+}
+
+// end follows the last page. What the list lacks has gone.
+func (s *seenRecords) end(revision int64) {
+	if s.record == nil {
+		return
 	}
-	s.clones.leave(func(key string) bool { return !slices.Contains(clones, key) })
+	if !s.isThere {
+		s.record.saw(&mvccpb.KeyValue{Key: []byte(s.record.key), ModRevision: revision})
+	}
+	s.Store.clones.leave(func(key string) bool { return !slices.Contains(s.clones, key) })
+}
+
+const (
+	maxEarly   = 1 << 14 // records that are kept until there is one of this node
+	earlyBytes = 1 << 10 // of the value of each: a real one has 300
+)
+
+// keepEarly keeps a record, unless there is too much already: then the list that follows in ten minutes finds a clone.
+func keepEarly(early map[string]*mvccpb.KeyValue, kv *mvccpb.KeyValue) {
+	if _, known := early[string(kv.Key)]; (known || len(early) < maxEarly) && len(kv.Key) <= earlyBytes && len(kv.Value) <= earlyBytes {
+		early[string(kv.Key)] = kv
+	}
 }
 
 // sawEvents takes over what the watch shows of changes.
@@ -56,7 +84,7 @@ func (s *Store) sawEvents(ctx context.Context, events []*mvccpb.Event) {
 	r := s.recordOr(func(early map[string]*mvccpb.KeyValue) {
 		for _, e := range events {
 			if key := string(e.Kv.Key); strings.HasPrefix(key, s.keys.Nodes()) {
-				early[key] = e.Kv
+				keepEarly(early, e.Kv)
 			}
 			if e.Type == mvccpb.DELETE {
 				delete(early, string(e.Kv.Key))

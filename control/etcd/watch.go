@@ -73,13 +73,14 @@ func (w *leaseWatch) session(ctx context.Context, listed func()) error {
 
 // listRecords reads the nodes' records as they stood at a revision.
 func (w *leaseWatch) listRecords(ctx context.Context, revision int64) error {
-	var records []*mvccpb.KeyValue
+	w.facts.Reset()
+	seen := w.seeRecords()
 	_, err := w.rpc.List(ctx, "list node records", etcdrpc.PrefixRange(w.keys.Nodes()), revision, func(kvs []*mvccpb.KeyValue) {
-		records = append(records, kvs...)
+		w.facts.Add(w.keys, kvs)
+		seen.add(ctx, kvs)
 	})
 	if err == nil {
-		w.facts.Reset(w.keys, records)
-		w.sawRecords(ctx, records, revision)
+		seen.end(revision)
 	}
 	return err
 }
@@ -114,8 +115,12 @@ func (w *leaseWatch) send(ctx context.Context, u control.Update) error {
 func (s *Store) newFacts(ctx context.Context) *etcdkeys.Facts {
 	var notices pace.Notices
 	return etcdkeys.NewFacts(func(key string, err error) {
-		if due, _ := notices.Due(time.Now(), pace.Notice{Key: key}); len(due) > 0 {
-			s.log.WarnContext(ctx, "node record ignored", "key", key, "err", err)
+		due, more := notices.Due(time.Now(), pace.Notice{Key: control.Printable(key, 160)})
+		for _, n := range due {
+			s.log.WarnContext(ctx, "node record ignored", "key", n.Key, "err", err)
+		}
+		if more > 0 {
+			s.log.WarnContext(ctx, "node record ignored: and more", "count", more)
 		}
 	})
 }

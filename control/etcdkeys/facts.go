@@ -23,11 +23,15 @@ type nodeFacts struct {
 	gone bool
 }
 
-// Reset begins again with the records that there are now. What is not among them is gone.
-func (t *Facts) Reset(keys Keys, kvs []*mvccpb.KeyValue) {
+// Reset begins again: what is not among the records that are added from here on is gone.
+func (t *Facts) Reset() {
 	for _, r := range t.records {
 		r.gone = true
 	}
+}
+
+// Add takes over records that there are now.
+func (t *Facts) Add(keys Keys, kvs []*mvccpb.KeyValue) {
 	for _, kv := range kvs {
 		t.put(keys, kv)
 	}

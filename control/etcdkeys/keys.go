@@ -49,8 +49,15 @@ func (k Keys) RevokedPrefix() string { return k.Prefix + "/overlayd/revoked/" }
 // Revoked names the mark of a lease.
 func (k Keys) Revoked(l control.Lease) string { return k.RevokedPrefix() + l.Key() }
 
-// Name returns a lease's own key from one below Subnets().
-func (k Keys) Name(key []byte) string { return strings.TrimPrefix(string(key), k.Subnets()) }
+// maxName bounds the name of an entry, in bytes: that of a lease has 65 at most.
+const maxName = 256
+
+// Name returns a lease's own key from one below Subnets(). One that is too long for any lease is cut, so that those that
+// begin alike count as one: etcd takes keys of a megabyte.
+func (k Keys) Name(key []byte) string {
+	name := bytes.TrimPrefix(key, []byte(k.Subnets()))
+	return string(name[:min(len(name), maxName)])
+}
 
 // Parse reads an entry below Subnets().
 func (k Keys) Parse(kv *mvccpb.KeyValue) (control.Lease, error) {

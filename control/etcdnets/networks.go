@@ -3,25 +3,22 @@ package etcdnets
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
+	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcdrpc"
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-// maxNames bounds the networks below one prefix.
-const maxNames = 4096
-
-// Watch sends the sorted names of all networks below prefix: first those that exist, then all of them again after every
+// Watch sends the sorted names of the networks below prefix: first those that exist, then all of them again after every
 // change, until ctx ends; then it closes the channel. A name that control.CheckNetworkName refuses is logged and left out.
+// Of networks with a config that can be read it sends the 4096 oldest, and of others the 16 oldest: nobody who writes names
+// there takes the place of a network that works.
 func Watch(ctx context.Context, rpc *etcdrpc.Caller, prefix string, log *slog.Logger) <-chan []string {
 	sets := make(chan []string)
 	w := &watch{rpc: rpc, prefix: prefix, log: log, sets: sets}
@@ -34,57 +31,94 @@ func Watch(ctx context.Context, rpc *etcdrpc.Caller, prefix string, log *slog.Lo
 
 // watch is one run of Watch.
 type watch struct {
-	rpc     *etcdrpc.Caller
-	prefix  string
-	log     *slog.Logger
-	sets    chan<- []string
-	names   map[string]struct{} // of all networks now, refused ones too
-	refused []string            // of those, sorted; logged already
-	last    []string            // what was sent last
-	sent    bool
+	rpc    *etcdrpc.Caller
+	prefix string
+	log    *slog.Logger
+	sets   chan<- []string
+	all    networks
+	last   []string // what was sent last
+	sent   bool
+
+	badNames, badConfigs, tooMany pace.Notices
 }
 
 // session lists the networks and then follows the changes, which cost no further reads.
 func (w *watch) session(ctx context.Context, listed func()) error {
-	at, err := w.listNames(ctx)
-	if err == nil {
-		err = w.send(ctx)
-	}
+	found := newNetworks()
+	at, err := w.rpc.Scan(ctx, "list networks", etcdrpc.PrefixRange(w.prefix+"/"), namePage, 0, func(kvs []*mvccpb.KeyValue) string {
+		for _, kv := range kvs {
+			w.put(ctx, found, kv)
+		}
+		return w.after(kvs[len(kvs)-1].Key)
+	})
 	if err != nil {
+		return err
+	}
+	w.all = found
+	if err := w.send(ctx); err != nil {
 		return err
 	}
 	listed()
 	return w.rpc.Stream(ctx, []etcdrpc.KeyRange{etcdrpc.PrefixRange(w.prefix + "/")}, at, 0, func(events []*mvccpb.Event) error {
-		if !w.apply(events) {
+		if !w.apply(ctx, events) {
 			return nil
 		}
 		return w.send(ctx)
 	})
 }
 
-// apply takes events over and reports whether one of them was of a network's config.
-func (w *watch) apply(events []*mvccpb.Event) (changed bool) {
+// apply takes events over and reports whether one of them changes what is to be sent.
+func (w *watch) apply(ctx context.Context, events []*mvccpb.Event) (changed bool) {
 	for _, e := range events {
-		name, key := w.split(e.Kv.Key)
-		switch {
-		case key != "config" || isReserved(name):
-			continue
-		case e.Type == mvccpb.Event_DELETE:
-			delete(w.names, name)
-		default:
-			w.names[name] = struct{}{}
+		if e.Type != mvccpb.Event_DELETE {
+			changed = w.put(ctx, w.all, e.Kv) || changed
+		} else if name, key := w.split(e.Kv.Key); key == "config" {
+			w.all.remove(name)
+			_, served := slices.BinarySearch(w.last, name)
+			changed = changed || served
 		}
-		changed = true
 	}
 	return changed
 }
 
+// put adds a key to all if it is a network's config, and reports whether that changes what is to be sent. A network that had
+// a usable config is served on whatever it has now.
+func (w *watch) put(ctx context.Context, all networks, kv *mvccpb.KeyValue) (changed bool) {
+	name, key := w.split(kv.Key)
+	if key != "config" || isReserved(name) {
+		return false
+	}
+	if err := control.CheckNetworkName(name); err != nil {
+		w.warn(ctx, &w.badNames, "network ignored", name, err)
+		return false
+	}
+	if _, err := control.ParseNetwork(kv.Value); err != nil && w.all.usable[name] != kv.CreateRevision {
+		w.warn(ctx, &w.badConfigs, "network config is not usable", name, err)
+		return all.putBad(name, kv.CreateRevision)
+	}
+	return all.put(name, kv.CreateRevision)
+}
+
+// warn logs what is wrong with a network, as often as notices allow.
+func (w *watch) warn(ctx context.Context, notices *pace.Notices, text, name string, err error) {
+	fault := control.Printable(err.Error(), control.FaultBytes)
+	due, more := notices.Due(time.Now(), pace.Notice{Key: control.Printable(name, 80), Text: fault})
+	for _, n := range due {
+		w.log.WarnContext(ctx, text, "network", n.Key, "err", n.Text)
+	}
+	if more > 0 {
+		w.log.WarnContext(ctx, text+": and more", "count", more)
+	}
+}
+
 // send waits for the receiver, if the networks are not those that it got last.
 func (w *watch) send(ctx context.Context) error {
-	if len(w.names) > maxNames {
-		return fmt.Errorf("list networks: there are more than %d below %s", maxNames, w.prefix)
+	names, left := w.all.names()
+	if left > 0 {
+		if due, _ := w.tooMany.Due(time.Now(), pace.Notice{}); len(due) > 0 {
+			w.log.WarnContext(ctx, "more networks than are served: the oldest are", "served", len(names), "not_served", left, "fix", "remove those that nobody needs")
+		}
 	}
-	names := w.check(ctx, slices.Sorted(maps.Keys(w.names)))
 	if w.sent && slices.Equal(names, w.last) {
 		return nil
 	}
@@ -97,25 +131,6 @@ func (w *watch) send(ctx context.Context) error {
 	}
 }
 
-// check returns those of sorted names that control.CheckNetworkName accepts. It logs each other one
-// once, until it has been gone.
-func (w *watch) check(ctx context.Context, names []string) (good []string) {
-	var refused []string
-	for _, name := range names {
-		err := control.CheckNetworkName(name)
-		if err == nil {
-			good = append(good, name)
-			continue
-		}
-		refused = append(refused, name)
-		if _, logged := slices.BinarySearch(w.refused, name); !logged {
-			w.log.WarnContext(ctx, "network ignored", "err", err)
-		}
-	}
-	w.refused = refused
-	return good
-}
-
 // split returns the name of the network that a key belongs to, and the rest of the key. A key
 // right below the prefix has no rest.
 func (w *watch) split(key []byte) (name, rest string) {
@@ -126,54 +141,18 @@ func (w *watch) split(key []byte) (name, rest string) {
 // isReserved reports whether what is below P/<name>/ belongs to the network at P itself.
 func isReserved(name string) bool { return name == "subnets" || name == "overlayd" }
 
-// namePage is how many keys one Range of listNames returns: about 100 kB.
+// namePage is how many keys one Range reads: about 300 kB. It shows the configs of many networks, and what a page shows of one
+// network is skipped if it is longer than the page: so the leases of a large network cost one more read and not all of theirs.
 const namePage = 1000
-
-// listNames reads the names of all networks, and returns the header of the first answer. It reads keys without
-// their values, a page at a time, and skips what a page shows of a network that is longer than
-// the page: so the leases of a large network cost one more read and not all of theirs.
-func (w *watch) listNames(ctx context.Context) (at *pb.ResponseHeader, err error) {
-	var revision int64 // at first the present one
-	w.names = map[string]struct{}{}
-	prefix := w.prefix + "/"
-	for from, end := prefix, clientv3.GetPrefixRangeEnd(prefix); ; {
-		resp, err := w.keysAt(ctx, from, revision, clientv3.WithRange(end), clientv3.WithLimit(namePage))
-		if err != nil {
-			return nil, err
-		}
-		if at == nil {
-			at, revision = resp.Header, resp.Header.Revision
-		}
-		for _, kv := range resp.Kvs {
-			if name, rest := w.split(kv.Key); rest == "config" && !isReserved(name) {
-				w.names[name] = struct{}{}
-			}
-		}
-		if !resp.More || len(resp.Kvs) == 0 || len(w.names) > maxNames {
-			return at, nil
-		}
-		from = w.after(resp.Kvs[len(resp.Kvs)-1].Key)
-	}
-}
 
 // after returns the first key behind a key that can be a network's config.
 func (w *watch) after(key []byte) string {
 	name, rest := w.split(key)
 	switch {
 	case rest == "":
-		return string(key) + "\x00"
+		return etcdrpc.After(key)
 	case rest < "config" && !isReserved(name):
 		return w.prefix + "/" + name + "/config"
 	}
 	return w.prefix + "/" + name + "0" // what sorts behind all that begins with name/
-}
-
-// keysAt reads keys without values, at a revision unless that is 0.
-func (w *watch) keysAt(ctx context.Context, from string, revision int64, opts ...clientv3.OpOption) (resp *clientv3.GetResponse, err error) {
-	opts = append(opts, clientv3.WithKeysOnly(), clientv3.WithRev(revision))
-	err = w.rpc.Call(ctx, "list networks", func(ctx context.Context, c *clientv3.Client) (err error) {
-		resp, err = c.Get(ctx, from, opts...)
-		return err
-	})
-	return resp, err
 }

@@ -167,6 +167,7 @@ func (c *Client) clientConfig(base context.Context) clientv3.Config {
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
 		TLS:                  c.files.tls(),
+		MaxCallRecvMsgSize:   maxAnswer,
 		Username:             c.cfg.Username,
 		Password:             c.cfg.Password,
 		MaxUnaryRetries:      5, // of reads, 25 ms apart; with the default of 100 the reason is lost in a timeout

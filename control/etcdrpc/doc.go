@@ -7,4 +7,5 @@
 //	rpc.go                           one call: its timeout, its error in one sentence, its report to control.StoreHealth
 //	lease.go                         etcd leases, whose ids this program chooses
 //	list.go, stream.go               what there is at one revision, and what changes from there on
+//	size.go                          how much one answer may have, and a value in it
 package etcdrpc

@@ -16,22 +16,37 @@ func PrefixRange(prefix string) KeyRange {
 	return KeyRange{prefix, clientv3.GetPrefixRangeEnd(prefix)}
 }
 
-// pageSize is how many entries one Range returns: about 2 MB of leases.
+// pageSize is how many entries one Range returns at most: about 2 MB of leases.
 const pageSize = 10000
 
 // List calls page with all keys of a range, in key order and as they stood at a revision (0: the
-// present one), and returns the header of that revision.
+// present one), and returns the header of that revision. Of large values see MaxValue.
 func (c *Caller) List(ctx context.Context, what string, keys KeyRange, revision int64, page func([]*mvccpb.KeyValue)) (at *pb.ResponseHeader, err error) {
+	return c.Scan(ctx, what, keys, pageSize, revision, func(kvs []*mvccpb.KeyValue) string {
+		page(kvs)
+		return After(kvs[len(kvs)-1].Key)
+	})
+}
+
+// After returns the first key behind a key.
+func After(key []byte) string { return string(key) + "\x00" }
+
+// Scan is List with pages of a size. page is called with at least one key, and returns the key to go on from. A page of more
+// bytes than one answer may have is asked for again with half as many keys or fewer, and the next ones are as long until there is room.
+func (c *Caller) Scan(ctx context.Context, what string, keys KeyRange, size int64, revision int64, page func([]*mvccpb.KeyValue) (next string)) (at *pb.ResponseHeader, err error) {
 	from := keys.From
-	for {
-		opts := []clientv3.OpOption{clientv3.WithRange(keys.End), clientv3.WithLimit(pageSize), clientv3.WithRev(revision)}
-		var resp *clientv3.GetResponse
-		err := c.Call(ctx, what, func(ctx context.Context, e *clientv3.Client) (err error) {
-			resp, err = e.Get(ctx, from, opts...)
-			return err
-		})
-		if err != nil {
+	for limit := size; ; {
+		resp, bytes, err := c.readPage(ctx, what, from, clientv3.WithRange(keys.End), clientv3.WithLimit(limit), clientv3.WithRev(revision))
+		switch {
+		case err != nil:
 			return nil, err
+		case resp == nil && limit > 1:
+			limit = max(1, min(limit/2, limit*maxAnswer/2/bytes))
+			continue
+		case resp == nil: // a single key: its name is all that is read
+			if resp, err = c.readName(ctx, what, from, keys.End, revision); err != nil {
+				return nil, err
+			}
 		}
 		if at == nil {
 			at = resp.Header
@@ -40,10 +55,48 @@ func (c *Caller) List(ctx context.Context, what string, keys KeyRange, revision 
 			}
 			c.noteAnswer(ctx, at.Revision, nil)
 		}
-		page(resp.Kvs)
-		if !resp.More || len(resp.Kvs) == 0 {
+		if len(resp.Kvs) == 0 {
 			return at, nil
 		}
-		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+		cutValues(resp.Kvs)
+		if from = page(resp.Kvs); !resp.More {
+			return at, nil
+		}
+		if bytes < maxAnswer/4 {
+			limit = min(2*limit, size)
+		}
 	}
+}
+
+// readPage reads some keys. It returns no answer if that has too many bytes, which says nothing bad of etcd, and how many it has.
+func (c *Caller) readPage(ctx context.Context, what, from string, opts ...clientv3.OpOption) (resp *clientv3.GetResponse, bytes int64, err error) {
+	err = c.Call(ctx, what, func(ctx context.Context, e *clientv3.Client) (err error) {
+		resp, err = e.Get(ctx, from, opts...)
+		if long, is := tooLong(err); is {
+			resp, bytes, err = nil, long, nil
+		}
+		return err
+	})
+	if resp != nil {
+		for _, kv := range resp.Kvs {
+			bytes += int64(len(kv.Key) + len(kv.Value))
+		}
+	}
+	return resp, bytes, err
+}
+
+// readName reads one key, whose value is too long.
+func (c *Caller) readName(ctx context.Context, what, from, end string, revision int64) (*clientv3.GetResponse, error) {
+	var resp *clientv3.GetResponse
+	err := c.Call(ctx, what, func(ctx context.Context, e *clientv3.Client) (err error) {
+		resp, err = e.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(1), clientv3.WithRev(revision), clientv3.WithKeysOnly())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, kv := range resp.Kvs {
+		kv.Value = oversized
+	}
+	return resp, nil
 }

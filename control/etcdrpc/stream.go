@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"time"
 
@@ -81,12 +80,12 @@ func (c *Caller) receive(ctx context.Context, keys []KeyRange, at *pb.ResponseHe
 		return c.explain(ctx, what, err)
 	}
 	stream, err := pb.NewWatchClient(e.ActiveConnection()).Watch(clientv3.WithRequireLeader(ctx),
-		grpc.MaxCallRecvMsgSize(math.MaxInt32))
+		grpc.MaxCallRecvMsgSize(maxEvents))
 	if err != nil {
 		return c.explain(ctx, what, rpctypes.Error(err))
 	}
 	for _, k := range keys {
-		create := &pb.WatchCreateRequest{Key: []byte(k.From), RangeEnd: []byte(k.End), StartRevision: from}
+		create := &pb.WatchCreateRequest{Key: []byte(k.From), RangeEnd: []byte(k.End), StartRevision: from, Fragment: true}
 		if err := stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
 			return c.explain(ctx, what, rpctypes.Error(err))
 		}
@@ -109,6 +108,9 @@ func (c *Caller) receive(ctx context.Context, keys []KeyRange, at *pb.ResponseHe
 				what, from, c.Endpoints(), resp.Header.Revision, known)
 		case len(resp.Events) == 0:
 			continue
+		}
+		for _, e := range resp.Events {
+			cutValues([]*mvccpb.KeyValue{e.Kv})
 		}
 		if err := changed(resp.Events); err != nil {
 			return err

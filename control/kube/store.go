@@ -76,6 +76,7 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("use API server %q: %w", r.Host, err)
 	}
+	h.Transport = bounded{h.Transport}
 	api, err := newClient(r, h)
 	if err != nil {
 		return nil, fmt.Errorf("use API server %q: %w", r.Host, err)

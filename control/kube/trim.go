@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -21,7 +23,7 @@ func (r reader) trim(n *corev1.Node) *corev1.Node {
 	t.Annotations = make(map[string]string, len(keys))
 	for _, k := range keys {
 		if v, ok := n.Annotations[k]; ok {
-			t.Annotations[k] = v[:min(len(v), maxAnnotation)]
+			t.Annotations[k] = strings.Clone(v[:min(len(v), maxAnnotation)]) // or the rest would stay in memory
 		}
 	}
 	return t

@@ -77,9 +77,12 @@ func (s *Store) watchReader(ctx context.Context) reader {
 func (s *Store) ignored(ctx context.Context) func(string, error) {
 	var notices pace.Notices
 	return func(node string, err error) {
-		due, _ := notices.Due(time.Now(), pace.Notice{Key: node, Text: err.Error()})
+		due, more := notices.Due(time.Now(), pace.Notice{Key: node, Text: err.Error()})
 		for range due {
 			s.cfg.Log.WarnContext(ctx, "what a node says of itself is ignored", "node", quote(node), "err", err)
+		}
+		if more > 0 {
+			s.cfg.Log.WarnContext(ctx, "what a node says of itself is ignored: and more", "count", more)
 		}
 	}
 }
@@ -113,7 +116,7 @@ func (s *Store) listWatch(r reader) *cache.ListWatch {
 			if o.ResourceVersion == "0" {
 				o.ResourceVersion = "" // from 0 the server's answer comes in one piece, whatever the limit
 			}
-			list, err := s.api.nodes.List(ctx, o)
+			list, err := s.listNodes(ctx, o)
 			lists.note(ctx, "list nodes", err)
 			s.noteAnswer(ctx, list, err)
 			if err != nil {

@@ -4,7 +4,6 @@ import "time"
 
 const (
 	noticeRepeat = 10 * time.Minute // an unchanged fault is reported again after this
-	noticeBurst  = 100              // lines at once; of the rest only the number is reported
 	noticeKept   = 1024             // remembered before old ones are forgotten
 )
 
@@ -12,15 +11,16 @@ const (
 type Notice struct{ Key, Text string }
 
 // Notices decides which of the present faults to report now. A fault that comes and goes
-// is reported once in Repeat, so that nobody can fill the log by causing it. The zero
-// value is ready; it is for one goroutine.
+// is reported once in Repeat, and of all together no more than [Lines] allows, so that nobody
+// can fill the log by causing them. The zero value is ready; it is for one goroutine.
 type Notices struct {
 	Repeat   time.Duration // an unchanged fault is reported again after this; 0: 10 minutes
 	reported map[Notice]time.Time
+	lines    Lines
 }
 
-// Due returns those of current that are new, changed or due again, at most 100 of them, and
-// how many more there are.
+// Due returns those of current that are new, changed or due again, as far as they may be reported now, and
+// how many more there were, now or before: that number comes once in a minute at most.
 func (n *Notices) Due(now time.Time, current ...Notice) (report []Notice, more int) {
 	if n.reported == nil {
 		n.reported = map[Notice]time.Time{}
@@ -30,16 +30,22 @@ func (n *Notices) Due(now time.Time, current ...Notice) (report []Notice, more i
 			continue
 		}
 		n.reported[c] = now
-		if len(report) == noticeBurst {
-			more++
-			continue
+		if n.lines.Due(now) {
+			report = append(report, c)
 		}
-		report = append(report, c)
 	}
 	if len(n.reported) > noticeKept+len(current) {
 		n.forget(now, current)
 	}
-	return report, more
+	return report, n.lines.More(now)
+}
+
+// Next returns when the number of those that Due has held back can be had, by a Due without any; zero: it held back none.
+func (n *Notices) Next() (at time.Time) {
+	if n.lines.held == 0 {
+		return time.Time{}
+	}
+	return n.lines.Next()
 }
 
 func (n *Notices) repeat() time.Duration {

@@ -52,7 +52,7 @@ func TestNoticesAreBounded(t *testing.T) {
 	for i := range many {
 		many[i].Key = fmt.Sprint(i)
 	}
-	if say, more := n.Due(now, many...); len(say) != noticeBurst || more != len(many)-noticeBurst {
+	if say, more := n.Due(now, many...); len(say) != linesBurst || more != len(many)-linesBurst {
 		t.Errorf("says %d and %d more", len(say), more)
 	}
 	for i := range 5000 { // one fault whose text never stays the same

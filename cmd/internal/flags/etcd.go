@@ -45,7 +45,7 @@ func (o *Etcd) Register(f *pflag.FlagSet) {
 	f.StringVar(&o.KeyFile, "etcd-keyfile", "", "private key of the client certificate, PEM")
 	f.StringVar(&o.Username, "etcd-username", "", "etcd user")
 	f.StringVar(&o.passwordFile, "etcd-password-file", "", "file whose first line is the password of the etcd user")
-	f.StringVar(&o.Password, "etcd-password", "", "the password itself; better in the environment: everybody on this host can see a flag in ps")
+	f.StringVar(&o.Password, "etcd-password", "", "the password itself; better in a file or in the environment: everybody on this host can see a flag in ps, if only for a moment")
 	f.BoolVar(&o.Embedded, "etcd-embedded", false, "run an etcd server beside this daemon, for a cluster without one")
 	f.BoolVar(&o.Rebuild, "etcd-embedded-rebuild", false, "if the data of the embedded etcd are damaged, move them aside and start with none: every node puts its lease back")
 	f.StringVar(&o.DataDir, "etcd-data-dir", "/var/lib/overlayd/etcd", "data directory of the embedded etcd")
@@ -73,6 +73,8 @@ func (o *Etcd) check(p *problems) {
 		p.bad("lease-ttl", o.LeaseTTL, fmt.Sprintf("want whole seconds, from %s to %s", minLeaseTTL, maxLeaseTTL))
 	}
 	p.add(o.readPassword())
+	p.warnOfReaders("etcd-password-file", o.passwordFile)
+	p.warnOfReaders("etcd-keyfile", o.KeyFile)
 	o.checkEmbedded(p)
 	o.checkEndpoints(p)
 	o.checkFiles(p)
@@ -132,6 +134,7 @@ func (o *Etcd) PrefixOf(network string) string {
 // command that has no other flags.
 func (o *Etcd) Complete(f *pflag.FlagSet, env func(string) (string, bool)) error {
 	o.endpointsGiven = Given(f, env, "etcd-endpoints")
+	applyPassword(f, env)
 	var p problems
 	if applyEnv(f, env, &p); len(p.errs) == 0 {
 		o.check(&p)

@@ -73,6 +73,7 @@ func Differences(a, b *pflag.FlagSet) (names []string) {
 // Complete fills in from the environment the flags that were not given, and checks all of them.
 // Its errors name the flag, or the variable, and the value.
 func (o *Flags) Complete(f *pflag.FlagSet, env func(string) (string, bool)) error {
+	applyPassword(f, env)
 	env, file, err := WithEnvFile(f, env)
 	if err != nil {
 		return err
@@ -81,8 +82,11 @@ func (o *Flags) Complete(f *pflag.FlagSet, env func(string) (string, bool)) erro
 	o.Network.subnetFileGiven = Given(f, env, "subnet-file")
 	var p problems
 	if f.Changed("etcd-password") {
-		p.warn("the etcd password is on the command line, where everybody on this host can see it",
+		p.warn("the etcd password is given on the command line, where everybody on this host could see it for a moment",
 			"--etcd-password-file, or the variable OVERLAYD_ETCD_PASSWORD")
+	}
+	if file != nil {
+		p.warnOfReaders(EnvFlag, strings.TrimPrefix(envFileOf(f, env), "-"))
 	}
 	warnOfUnknown(f, file, &p)
 	if applyEnv(f, env, &p); len(p.errs) == 0 {

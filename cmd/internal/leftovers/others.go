@@ -171,13 +171,19 @@ func findFlannelds(proc string) (found []flanneld, err error) {
 		if b, err := os.ReadFile(name); err != nil || string(b) != "flanneld\n" { // err: it has ended meanwhile
 			continue
 		}
-		if ns, err := claim.NetNSOf(filepath.Join(dir, "ns/net")); err != nil || ns != here || !isTrusted(dir) {
+		ns, err := claim.NetNSOf(filepath.Join(dir, "ns/net"))
+		unknown := errors.Is(err, os.ErrPermission) // a daemon that is set up has no right to see it: it may be here
+		if err != nil && !unknown || err == nil && ns != here || !isTrusted(dir) {
 			continue
 		}
 		var f flanneld
 		f.pid, _ = strconv.Atoi(filepath.Base(dir)) // the pattern wants digits
 		path := subnetFileOf(readList(dir, "cmdline"), readList(dir, "environ"))
-		f.foreignFile, _ = readForeignFile(path, filepath.Join(dir, "root", path)) // one that cannot be read is not known
+		root := filepath.Join(dir, "root", path)
+		if unknown {
+			root = path
+		}
+		f.foreignFile, _ = readForeignFile(path, root) // one that cannot be read is not known
 		found = append(found, f)
 	}
 	return found, err

@@ -35,6 +35,10 @@ type Config struct {
 	StoreHosts   []string     // names or addresses at which stores are reached: no subnet may hold one
 	FirstConfig  []byte       // network config in flannel's JSON, written if the store has none
 
+	// Settled is called once, when a network is ready for the first time: what the process needs to be set up it needs no more.
+	// port is the UDP port of VXLAN. It may be nil.
+	Settled func(port uint16)
+
 	Endpoints []Endpoint
 	Admin     AdminConfig
 	Captures  *capture.Hub // of the packets of the userspace dataplane, closed by Run; nil: none can be captured

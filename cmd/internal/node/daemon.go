@@ -38,6 +38,7 @@ type Daemon struct {
 
 	drain     chan struct{} // closed by Drain
 	drainOnce sync.Once
+	settled   sync.Once // a network was ready
 
 	run  atomic.Pointer[running] // nil before Run
 	etcd atomic.Pointer[Server]  // nil: none, or not yet

@@ -131,7 +131,7 @@ func (n *Network) serve(ctx context.Context) error {
 			return err
 		case errors.Is(err, errUnfit):
 			continue // waitForConfig logs the reason
-		case !n.opened && !changedInStore(err):
+		case !n.opened && !changedInStore(err) && !isPortTaken(err):
 			return err
 		}
 		if pause := n.pause(&again, time.Since(began), err); pause > 0 && !pace.Sleep(ctx, pause, n.daemon.drain) {

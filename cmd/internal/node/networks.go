@@ -73,8 +73,12 @@ type runningNetwork struct {
 
 // update serves exactly the networks with these names.
 func (s *serving) update(ctx context.Context, names []string) {
+	wanted := make(map[string]struct{}, len(names))
+	for _, name := range names {
+		wanted[name] = struct{}{}
+	}
 	for name, r := range s.running {
-		if !slices.Contains(names, name) && !r.gone {
+		if _, ok := wanted[name]; !ok && !r.gone {
 			s.daemon.cfg.Log.Info("network has gone", "network", name)
 			r.stop()
 			r.gone = true

@@ -168,7 +168,7 @@ func (s *Session) openForwarding(mtu int) (dataplane.Part, error) {
 	switch {
 	case err == nil:
 		return newForwarding(k, fit.Kernel, nil, func() {}), nil
-	case mode == fit.Kernel:
+	case mode == fit.Kernel || isPortTaken(err): // the other one needs the port, too
 		return nil, err
 	case c.Backend.GBP || c.Backend.Learning:
 		return nil, fmt.Errorf("%w: GBP and Learning need the kernel dataplane, which does not work here: %w", errUnfit, err)

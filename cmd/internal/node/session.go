@@ -75,7 +75,7 @@ func (n *Network) runSession(ctx context.Context) error {
 		return err
 	}
 	if err != nil {
-		return overlayError{error: fmt.Errorf("open dataplane: %w", err)}
+		return overlayError{error: fmt.Errorf("open dataplane: %w", nameHolder(config.Backend.Port, err))}
 	}
 	defer s.overlay.Close()
 	n.opened = true
@@ -173,6 +173,11 @@ func (s *Session) tellReady(ctx context.Context, ready <-chan struct{}) error {
 	case <-ready:
 	}
 	n := s.network
+	n.daemon.settled.Do(func() {
+		if n.cfg.Settled != nil {
+			n.cfg.Settled(s.config.Backend.Port)
+		}
+	})
 	n.log.Info("ready")
 	n.publish(snapshot{session: s, ready: time.Now()})
 	// Of several networks the first counts: the service manager would end all of them because of

@@ -18,11 +18,30 @@ import (
 
 // Holder returns who listens at an address of this network namespace, or at all of them if it is unspecified: the
 // name of a program and its process, as in `nginx (pid 12)`. It is empty if no process that this one can see does.
-func Holder(at netip.AddrPort) string {
+func Holder(at netip.AddrPort) string { return holder("tcp", at) }
+
+// HolderUDP returns who has a UDP port of this network namespace at any address. If a process has it that this one cannot
+// see, it says so; it is empty if no process has it, as when a device of the kernel has.
+func HolderUDP(port uint16) string {
+	at := netip.AddrPortFrom(netip.IPv4Unspecified(), port)
+	if len(sockets("udp", at)) == 0 {
+		return ""
+	}
+	return cmp.Or(holder("udp", at), "a process that this one cannot see")
+}
+
+// sockets returns the inodes of the sockets of a protocol that keep others from at. The kernel's own have none.
+func sockets(protocol string, at netip.AddrPort) map[string]bool {
 	inodes := map[string]bool{}
-	for _, table := range []string{"tcp", "tcp6"} {
+	for _, table := range []string{protocol, protocol + "6"} {
 		listening(filepath.Join("/proc/thread-self/net", table), at, inodes)
 	}
+	delete(inodes, "socket:[0]")
+	return inodes
+}
+
+func holder(protocol string, at netip.AddrPort) string {
+	inodes := sockets(protocol, at)
 	if len(inodes) == 0 {
 		return ""
 	}
@@ -52,12 +71,12 @@ func listening(table string, at netip.AddrPort, inodes map[string]bool) {
 	}
 }
 
-// parseListener reads a line of /proc/net/tcp or tcp6 (Linux, Documentation/networking/proc_net_tcp.rst): number, local
-// address, remote address, state, and the inode as the tenth field.
+// parseListener reads a line of /proc/net/tcp or tcp6 (Linux, Documentation/networking/proc_net_tcp.rst), or of udp or udp6:
+// number, local address, remote address, state, and the inode as the tenth field.
 func parseListener(line string) (at netip.AddrPort, inode string, ok bool) {
-	const listen = "0A" // TCP_LISTEN
+	const listen, bound = "0A", "07" // TCP_LISTEN, and what a UDP socket has that is bound
 	fields := strings.Fields(line)
-	if len(fields) < 10 || fields[3] != listen {
+	if len(fields) < 10 || fields[3] != listen && fields[3] != bound {
 		return at, "", false
 	}
 	addr, port, _ := strings.Cut(fields[1], ":")

@@ -92,3 +92,21 @@ func TestParseListener(t *testing.T) {
 		}
 	}
 }
+
+// TestHolderOfUDP: whoever has a UDP port is named, at whatever address, and nobody if nobody has it.
+func TestHolderOfUDP(t *testing.T) {
+	for _, at := range []string{"127.0.0.1:0", "[::]:0"} {
+		c, err := net.ListenPacket("udp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+		if got := HolderUDP(port); !strings.HasSuffix(got, fmt.Sprintf(" (pid %d)", os.Getpid())) {
+			t.Errorf("%s: %q", at, got)
+		}
+		c.Close()
+		if got := HolderUDP(port); got != "" {
+			t.Errorf("%s, closed: %q", at, got)
+		}
+	}
+}

@@ -1,4 +1,4 @@
-// Package tcpport opens the TCP ports of a daemon, and says who has one that is taken.
+// Package tcpport opens the TCP ports of a daemon, and says who has a port that is taken.
 package tcpport
 
 import (

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+)
+
+// asLocalUser makes the test binary a process of another user; its value is what it does, and where.
+const asLocalUser = "OVERLAYD_TEST_AS_LOCAL_USER"
+
+// localUser is that process. It ends with its parent.
+func localUser(task string) int {
+	what, where, _ := strings.Cut(task, " ")
+	if what == "bind" {
+		var socket net.PacketConn
+		for socket == nil {
+			socket, _ = net.ListenPacket("udp", where)
+		}
+		fmt.Println("bound")
+		select {}
+	}
+	seize(where)
+	fmt.Println("seized")
+	for {
+		seize(where)
+	}
+}
+
+// seize takes all that a user can get of what a daemon has below a directory and in the host's network namespace.
+func seize(dir string) {
+	var held []interface{ Close() error }
+	defer func() {
+		for _, h := range held {
+			h.Close()
+		}
+	}()
+	hold := func(c interface{ Close() error }, err error) {
+		if err == nil {
+			held = append(held, c)
+		}
+	}
+	for _, name := range []string{"@overlayd/flannel.1", "@flannel.1"} {
+		l, err := net.ListenPacket("unixgram", name)
+		hold(l, err)
+	}
+	for _, d := range []string{dir, "/run/flannel", "/run/flannel/overlayd"} {
+		filepath.WalkDir(d, func(path string, e fs.DirEntry, err error) error {
+			if err != nil {
+				return nil
+			}
+			if e.IsDir() {
+				hold(os.OpenFile(filepath.Join(path, "mine"), os.O_CREATE|os.O_RDWR, 0o600))
+				return nil
+			}
+			for range 100 {
+				c, err := net.Dial("unix", path)
+				if hold(c, err); err != nil {
+					break
+				}
+			}
+			for _, flags := range []int{os.O_RDWR, os.O_RDONLY} {
+				f, err := os.OpenFile(path, flags|unix.O_NONBLOCK, 0)
+				if hold(f, err); err == nil {
+					unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+					unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK})
+				}
+			}
+			return nil
+		})
+	}
+	for range 200 {
+		c, err := net.DialTimeout("tcp", "127.0.0.1:8081", 100*time.Millisecond)
+		if hold(c, err); err != nil {
+			break
+		}
+	}
+	time.Sleep(5 * time.Millisecond)
+}
+
+// startUser starts a process of another user on the host, and waits until it has done its task for the first time.
+func (h *host) startUser(task, said string) *process {
+	t := h.c.t
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	program := filepath.Join(dir, "stranger")
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(exe, program); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), asLocalUser+"="+task)
+	cmd.SysProcAttr = &unix.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	p := startCommand(t, h.NS, "another user", cmd)
+	p.waitLog(said, patience)
+	return p
+}
+
+// TestPortTaken: the UDP port that another user has taken is waited for, before the first session and between two; log and
+// status name the process, and the overlay is there soon after it has gone.
+func TestPortTaken(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{modeKernel, modeUserspace, modeAuto} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, 1, testNetwork)
+			h := c.hosts[0]
+			waits := func(user *process, port, n int) {
+				t.Helper()
+				says := fmt.Sprintf("stranger (pid %d) has UDP port %d", user.cmd.Process.Pid, port)
+				h.daemon.waitLog(says, patience)
+				eventually(t, patience, "status says so", func() error {
+					if _, out := overlayd(t, "status", "--subnet-file", h.subnetFile); !strings.Contains(out, says) {
+						return fmt.Errorf("%s", out)
+					}
+					return nil
+				})
+				user.stop(unix.SIGKILL)
+				eventually(t, promised(4*time.Second), "the overlay", func() error {
+					if got := linesWith(h.daemon.text(), "msg=ready"); got != n {
+						return fmt.Errorf("ready %d times, want %d", got, n)
+					}
+					return nil
+				})
+				if lines := linesWith(h.daemon.text(), says); lines > 2 {
+					t.Errorf("%d lines of the port", lines)
+				}
+			}
+			user := h.startUser("bind 192.0.2.2:8472", "bound")
+			h.start("--dataplane", mode)
+			waits(user, 8472, 1)
+			user = h.startUser("bind 192.0.2.2:4789", "bound")
+			c.put(storePrefix+"config", strings.Replace(testNetwork, `"vxlan"`, `"vxlan","Port":4789`, 1))
+			waits(user, 4789, 2)
+		})
+	}
+}
+
+// TestLocalUser: a user of the host who takes whatever he can get, all the time, keeps no daemon from starting and no session
+// from beginning, and costs no packet.
+func TestLocalUser(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{modeKernel, modeUserspace} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, 2, testNetwork)
+			h := c.hosts[0]
+			dir := filepath.Dir(h.subnetFile)
+			for d := dir; d != os.TempDir(); d = filepath.Dir(d) {
+				if err := os.Chmod(d, 0o755); err != nil { // as /run/flannel is
+					t.Fatal(err)
+				}
+			}
+			h.startUser("seize "+dir, "seized")
+			a, b := c.upPair([2]string{mode, modeKernel}, "--healthz-port=8081")
+			there, back := startMeters(t, a, b)
+			waitTraffic(t, there, 300)
+			waitTraffic(t, back, 300)
+			if lost := there.finish() + back.finish(); lost > 0 {
+				t.Errorf("%d packets lost", lost)
+			}
+			h.restartSessions(2)
+			h.daemon.stop(unix.SIGTERM)
+			h.up("--dataplane", mode, "--healthz-port=8081")
+			h.daemon.stop(unix.SIGKILL)
+			h.up("--dataplane", mode, "--healthz-port=8081")
+			eventually(t, patience, "the other daemon follows", func() error {
+				if n := linesWith(c.hosts[1].daemon.text(), "msg=ready"); n < 2 {
+					return fmt.Errorf("%d sessions", n)
+				}
+				return nil
+			})
+			warmUp(t, a, b)
+			if code, out := overlayd(t, "status", "--subnet-file", h.subnetFile); code != 0 {
+				t.Errorf("status: %d %s", code, out)
+			}
+		})
+	}
+}
+
+// TestPasswordIsNoArgument: the password that was one is none any more, and those who could read it there find it.
+func TestPasswordIsNoArgument(t *testing.T) {
+	t.Parallel()
+	const secret = "s3cr3t"
+	c := newCluster(t, 1, testNetwork)
+	h := c.hosts[0]
+	for _, args := range [][]string{{"--etcd-password=" + secret}, {"--etcd-password", secret}, {"-etcd-password", secret}} {
+		h.up(append([]string{"--dataplane", modeUserspace, "--etcd-username=root"}, args...)...)
+		pid := h.daemon.cmd.Process.Pid
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil || len(line) == 0 || strings.Contains(string(line), secret) || strings.Contains(string(line), "etcd-password") || !strings.Contains(string(line), "--etcd-username") {
+			t.Errorf("%q, %v", line, err)
+		}
+		if o, err := flagsOfProcess(pid, pflag.NewFlagSet("", pflag.ContinueOnError)); err != nil || o.Etcd.Password != secret || o.Etcd.Username != "root" {
+			t.Errorf("flags of the process: %v, %v", o, err)
+		}
+		h.daemon.cmd.Process.Signal(unix.SIGHUP)
+		h.daemon.waitLog("SIGHUP: read again", patience)
+		if text := h.daemon.text(); strings.Contains(text, "after_a_restart") || strings.Contains(text, secret) || linesWith(text, "the etcd password is given on the command line") != 1 {
+			t.Error(text)
+		}
+		if code := h.daemon.stop(unix.SIGTERM); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+	}
+}

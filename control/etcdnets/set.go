@@ -1,0 +1,60 @@
+package etcdnets
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+const (
+	maxNetworks = 4096 // that are served
+	maxBad      = 16   // of those without a usable config, which are served so that their status says so
+	maxKnownBad = 1024 // of those that are remembered, to take the place of one that goes
+)
+
+// networks are the networks that there are, by name, with the revisions at which their configs were created.
+type networks struct {
+	usable map[string]int64 // that have or had a config that can be read
+	bad    map[string]int64
+}
+
+func newNetworks() networks { return networks{map[string]int64{}, map[string]int64{}} }
+
+// put adds a network with a usable config. It reports whether that may change names.
+func (n networks) put(name string, created int64) (changed bool) {
+	_, known := n.usable[name]
+	delete(n.bad, name)
+	n.usable[name] = created
+	return !known && len(n.usable) <= maxNetworks+1 // one more, to say so
+}
+
+// putBad adds a network without a usable config. It reports whether that may change names.
+func (n networks) putBad(name string, created int64) (changed bool) {
+	_, known := n.bad[name]
+	_, was := n.usable[name] // one that was deleted and created again within one read
+	delete(n.usable, name)
+	if known || len(n.bad) < maxKnownBad {
+		n.bad[name] = created
+	}
+	return was || !known && len(n.bad) <= maxBad
+}
+
+func (n networks) remove(name string) {
+	delete(n.usable, name)
+	delete(n.bad, name)
+}
+
+// names returns the names of the networks to serve, sorted, and how many with a usable config are left out.
+func (n networks) names() (names []string, left int) {
+	names = append(oldest(n.usable, maxNetworks), oldest(n.bad, maxBad)...)
+	slices.Sort(names)
+	return names, max(len(n.usable)-maxNetworks, 0)
+}
+
+// oldest returns up to limit names.
+func oldest(created map[string]int64, limit int) []string {
+	names := slices.SortedFunc(maps.Keys(created), func(a, b string) int {
+		return cmp.Or(cmp.Compare(created[a], created[b]), cmp.Compare(a, b))
+	})
+	return names[:min(len(names), limit)]
+}
