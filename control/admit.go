@@ -130,7 +130,7 @@ func (a *admission) check(c claim) error {
 		return err
 	}
 	if !c.rec.kept {
-		a.rivals = append(a.rivals, Rival{c.vtep, c.subnet, c.rec.key, c.rec.CreateRevision})
+		a.rivals = append(a.rivals, Rival{VTEP: c.vtep, Subnet: c.subnet, key: c.rec.key, created: c.rec.CreateRevision})
 	}
 	if a.shared {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/encap"
 )
 
 // RIB is the table of all leases in the store, the node's own one included. It
@@ -27,9 +28,10 @@ type RIB struct {
 	loss    loss                 // the leases that went lately
 	older   map[string]Lease     // see RIB.staysBefore
 
-	rivals []Rival          // of the last call of Peers
-	last   []dataplane.Peer // what it returned
-	limits []Rejection      // see Limits
+	rivals  []Rival          // of the last call of Peers
+	ownMACs [2]encap.MAC     // of the node then, by family
+	last    []dataplane.Peer // what it returned
+	limits  []Rejection      // see Limits
 }
 
 // ribLease is a lease with its key, which is expensive to build.
@@ -300,7 +302,8 @@ func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 	for _, list := range [...][]Rejection{a.rejected, r.limits} {
 		slices.SortStableFunc(list, func(x, y Rejection) int { return cmp.Compare(x.Key, y.Key) })
 	}
-	r.last, r.rivals = mergePeers(claims, admitted), a.rivals
+	r.last = mergePeers(claims, admitted)
+	r.noteRivals(&self, a.rivals)
 	return r.last, a.rejected
 }
 
