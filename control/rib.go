@@ -17,6 +17,8 @@ type RIB struct {
 	network Network
 	// Underlay is what this node needs: Peers refuses a lease that takes it away.
 	Underlay Underlay
+	// Lengths are those that a lease may have besides the network's; nil: any.
+	Lengths *Lengths
 	// SharedMACs: the dataplane knows VTEPs by their addresses, and so their MACs may be alike.
 	SharedMACs bool
 
@@ -275,7 +277,7 @@ func (r *RIB) Lacks(l Lease) bool {
 // from its own address holds, else the one that the last call has returned, else
 // the one of the oldest lease. The same MAC, VNI and public IP in several leases make one Peer.
 func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
-	a := newAdmission(r.network, &r.Underlay, self)
+	a := newAdmission(r, self)
 	a.shared = r.SharedMACs || !r.network.Backend.IsVXLAN()
 	claims := make([]claim, 0, len(r.leases))
 	for _, rec := range r.leases {

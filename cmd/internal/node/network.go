@@ -37,6 +37,7 @@ type Network struct {
 	left     nodefile.Left      // of the last session, even if that was another process's
 	opened   bool               // an overlay was open once: from now on nothing ends serve
 	refused  refusal
+	lengths  control.Lengths // of the subnets of all configs that were in force
 	retry    pace.Backoff // after a session whose overlay failed
 	notices  pace.Notices // of these, and of what each session may meet again
 

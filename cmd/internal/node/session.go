@@ -147,6 +147,9 @@ func (n *Network) newController(config control.Network, mtu int, o *Overlay, rea
 		n.log.Warn("previous subnet unknown", "err", err)
 	}
 	n.node.Previous = previous
+	known := n.lengths
+	n.node.Lengths = &known
+	n.lengths.AddNetwork(config)
 	n.node.Former, _ = n.file.Publish(n.published(config)) // settleFile tries again, and warns
 	return controller.New(controller.Config{
 		Store:           n.store,
