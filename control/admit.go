@@ -170,6 +170,8 @@ func (a *admission) checkPublicIP(ip netip.Addr) error {
 		kind = "zoned or IPv4-mapped"
 	case a.underlay.isOwn(ip):
 		kind = "an address of this host"
+	case !a.underlay.isPublic(ip):
+		return refuse("public_ip_not_allowed", "PublicIP %s is outside of what peers may have here: %s", ip, a.underlay.Public)
 	}
 	if p, ok := a.underlay.broadcasts(ip); ok {
 		kind = "the first or last address of " + p.String()

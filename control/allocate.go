@@ -133,9 +133,9 @@ func (r subnetRange) allocate(node Node, taken []netip.Prefix, pick func(n int) 
 // prefix, nor in what the node is to avoid. ErrNoSubnet: nothing is free.
 func (r subnetRange) freeFor(node Node, taken []netip.Prefix) ([]span, error) {
 	u := &node.Underlay
-	needed := u.addrs(r.length)
+	needed := u.held(r.length)
 	taken = slices.Concat(taken, needed)
-	for _, avoid := range [...][]netip.Prefix{slices.Concat(u.OnLink, node.Avoid), u.OnLink, node.Avoid, nil} {
+	for _, avoid := range [...][]netip.Prefix{slices.Concat(u.shared(), node.Avoid), u.shared(), node.Avoid, nil} {
 		if free := r.free(slices.Concat(taken, avoid)); len(free) > 0 {
 			return free, nil
 		}

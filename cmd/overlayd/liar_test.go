@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -66,6 +67,73 @@ func TestOlderNodeTakesMAC(t *testing.T) {
 		for i, h := range c.hosts {
 			h.daemon.stop(unix.SIGKILL)
 			h.up("--dataplane", modes[i])
+		}
+		warmUp(t, a, b)
+	})
+}
+
+// farStore is the address of an etcd that the hosts reach by their default gateway.
+const farStore = "10.98.0.1"
+
+// newFarCluster is newCluster with etcd at farStore.
+func newFarCluster(t *testing.T, n int, config string) *cluster {
+	t.Helper()
+	c := newHosts(t, []string{under4}, n)
+	c.under.Addr("lo", farStore+"/32")
+	for _, h := range c.hosts {
+		h.DefaultRoute("192.0.2.1")
+	}
+	c.url = "http://" + farStore + ":2379"
+	c.startEtcd()
+	c.put("/coreos.com/network/config", config)
+	return c
+}
+
+// TestLeasesThatLie: in a network that holds the store, leases which would take the store, a link of the host or half of the network
+// away, or send VXLAN where no peer is, are refused by name and cost nobody a packet; the next good lease works at once.
+func TestLeasesThatLie(t *testing.T) {
+	bothWays(t, func(t *testing.T, modes [2]string) {
+		c := newFarCluster(t, 3, `{"Network":"10.98.0.0/16","SubnetMin":"10.98.32.0","SubnetMax":"10.98.63.0","Backend":{"Type":"vxlan"}}`)
+		h := c.hosts[0]
+		h.Must(func() error { return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}) })
+		h.Run("ip", "link", "set", "br0", "up")
+		h.Addr("br0", "10.98.70.1/24")
+		lies := []struct{ key, public, says string }{
+			{"10.98.0.0-17", "192.0.2.200", "is not of length 24"},
+			{"10.98.128.0-17", "192.0.2.201", "is not of length 24"},
+			{"10.98.0.0-24", "192.0.2.202", "holds 10.98.0.1, an address of the store"},
+			{"10.98.70.0-24", "192.0.2.203", "covers 10.98.70.0/24, a local link of br0"},
+			{"10.98.71.0-24", "192.0.2.255", "is the first or last address of 192.0.2.0/24"},
+			{"10.98.72.0-24", "10.98.70.1", "is an address of this host"},
+			{"10.98.73.0-24", "8.8.8.8", "PublicIP 8.8.8.8 is outside of what peers may have here"},
+			{"10.98.74.0-24", "240.0.0.7", "PublicIP 240.0.0.7 is reserved"},
+		}
+		put := func(i int) {
+			c.put(subnets+lies[i].key, vxlanValue(lies[i].public, fmt.Sprintf("0e:00:00:00:03:%02x", i)))
+		}
+		put(0)
+		put(1) // before there is any other lease
+		a, b := c.upPair(modes, "--peer-cidr", under4)
+		there, back := startMeters(t, a, b)
+		for i := range lies {
+			put(i)
+		}
+		peer := makePeer(t, c.hosts[2], h, "10.98.250.0", true)
+		began := now(t)
+		c.put(peer.key, peer.value)
+		eventually(t, patience, "the next good lease works", func() error { return echoWithin(a.NS, peer.addr, 56, 20*time.Millisecond) })
+		if took := began.passed(t); took > promised(200*time.Millisecond) {
+			t.Errorf("the next good lease worked after %s", took)
+		}
+		for _, lie := range lies {
+			h.daemon.waitLog(lie.says, patience)
+		}
+		if lost := there.finish() + back.finish(); lost > 0 {
+			t.Errorf("%d datagrams lost", lost)
+		}
+		for i, h := range c.hosts[:2] {
+			h.daemon.stop(unix.SIGKILL)
+			h.up("--dataplane", modes[i], "--peer-cidr", under4)
 		}
 		warmUp(t, a, b)
 	})

@@ -62,6 +62,7 @@ var (
 	_ control.LiveNodeFinder = (*Store)(nil)
 	_ control.Bequeather     = (*Store)(nil)
 	_ control.StoreReporter  = (*Store)(nil)
+	_ control.RemoteLister   = (*Store)(nil)
 
 	_ control.CertificateReader = (*Store)(nil)
 	_ control.NodeNamer         = (*Store)(nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -50,10 +51,28 @@ func (s *Session) watchChanges(ctx context.Context) error {
 // watchNeeds takes over what this host needs of the underlay when that changes.
 func (s *Session) watchNeeds(ctx context.Context) error {
 	n := s.network
-	return fit.WatchNeeds(ctx, s.iface, n.cfg.StoreHosts, n.node.Underlay, func(u control.Underlay) {
-		n.log.Info("what this host needs of the underlay has changed: which leases can be used is decided again", "needs", u.Needs, "on_link", u.OnLink)
+	now := n.node.Underlay
+	now.Public = nil
+	return fit.WatchNeeds(ctx, s.iface, n.reachesStore(), now, func(u control.Underlay) {
+		level := slog.LevelDebug // an address or link more: mostly a bridge that somebody has made
+		if !slices.Equal(u.Needs, now.Needs) || !slices.Equal(u.OnLink, now.OnLink) {
+			level = slog.LevelInfo
+		}
+		now = u
+		n.log.Log(ctx, level, "what this host needs of the underlay has changed: which leases can be used is decided again",
+			"needs", u.Needs, "on_link", u.OnLink, "links", u.Links)
+		u.Public = n.cfg.PeerCIDRs
 		s.controller.SetUnderlay(u)
 	})
+}
+
+// reachesStore says where this host reaches its store.
+func (n *Network) reachesStore() fit.Store {
+	s := fit.Store{Hosts: n.cfg.StoreHosts}
+	if r, ok := n.store.(control.RemoteLister); ok {
+		s.Remotes = r.Remotes
+	}
+	return s
 }
 
 // applyChanges calls setMTU for each change that the session can take over, until there is another

@@ -61,6 +61,8 @@ type Config struct {
 	// AnyPeerFrom: the userspace dataplane takes packets of any peer from addresses in these.
 	AnyPeerFrom []netip.Prefix
 
+	PeerCIDRs []netip.Prefix // in which peers publish their addresses; empty: they may publish any
+
 	Underlay underlay.Options // the families are filled in from the network config
 
 	ProbeInterval   time.Duration // between two questions to a peer whether it can be reached; 0: none are asked

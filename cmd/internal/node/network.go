@@ -38,8 +38,8 @@ type Network struct {
 	opened   bool               // an overlay was open once: from now on nothing ends serve
 	refused  refusal
 	lengths  control.Lengths // of the subnets of all configs that were in force
-	retry    pace.Backoff // after a session whose overlay failed
-	notices  pace.Notices // of these, and of what each session may meet again
+	retry    pace.Backoff    // after a session whose overlay failed
+	notices  pace.Notices    // of these, and of what each session may meet again
 
 	snapshot atomic.Pointer[snapshot] // never nil
 }

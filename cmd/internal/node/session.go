@@ -64,9 +64,10 @@ func (n *Network) runSession(ctx context.Context) error {
 		return err
 	}
 	defer n.forgetFiles(config) // after the overlay was closed
-	if n.node.Underlay, err = fit.Needs(ctx, n.iface, n.cfg.StoreHosts); err != nil {
+	if n.node.Underlay, err = fit.Needs(ctx, n.iface, n.reachesStore()); err != nil {
 		n.log.Warn("the gateways of this host are not known: a subnet that holds one is not refused", "err", err)
 	}
+	n.node.Underlay.Public = n.cfg.PeerCIDRs
 	s := &Session{network: n, config: config, iface: n.iface, began: time.Now()}
 	mtu := fit.MTU(config, n.iface)
 	s.overlay, err = openOverlay(n.log, n.attrs, n.daemon.parts(s, mtu))
