@@ -138,3 +138,65 @@ func TestLeasesThatLie(t *testing.T) {
 		warmUp(t, a, b)
 	})
 }
+
+// overlayConfig is a network config with that network.
+func overlayConfig(network string) string { return `{"Network":"` + network + `","Backend":{"Type":"vxlan"}}` }
+
+// TestConfigExcursion: a network config that covers the store, or under which the subnets do not fit, stands for 6 s, and costs no lease,
+// no packet and no host its store; one that this host cannot carry costs nothing for as long as it stands. Log and status say so.
+func TestConfigExcursion(t *testing.T) {
+	bothWays(t, func(t *testing.T, modes [2]string) {
+		const key, network = "/coreos.com/network/config", "10.42.0.0/16"
+		c := newFarCluster(t, 2, overlayConfig(network))
+		a, b := c.upPair(modes)
+		h := c.hosts[0]
+		lease := c.get(h.key())
+		there, back := startMeters(t, a, b)
+		c.put(key, overlayConfig("10.98.0.0/16"))
+		h.daemon.waitLog("network config is not applied yet", patience)
+		p := h.overlayd("status", "--subnet-file", h.subnetFile)
+		if p.wait(patience); !strings.Contains(p.text(), "does not fit this node's subnets") {
+			t.Errorf("status does not say that the config is held:\n%s", p.text())
+		}
+		time.Sleep(6 * time.Second) // the excursion itself
+		c.put(key, `{"Network":"10.42.0.0/16","SubnetMin":"10.42.9.0","SubnetMax":"10.42.9.0","Backend":{"Type":"vxlan"}}`)
+		c.put(key, `{"Network":"192.0.2.0/24","Backend":{"Type":"vxlan","VNI":10000000}}`)
+		h.daemon.waitLog("this host cannot carry it", patience)
+		c.put(key, overlayConfig(network))
+		h.daemon.waitLog("is again the one that is applied", patience)
+		c.put(key, strings.Replace(overlayConfig(network), `"vxlan"`, `"vxlan","MTU":1400`, 1)) // what concerns no lease is applied at once
+		h.daemon.waitLog("msg=MTU overlay=1350", patience)
+		if got := c.get(h.key()); got != lease {
+			t.Errorf("the lease is %q, was %q", got, lease)
+		}
+		if lost := there.finish() + back.finish(); lost > 0 {
+			t.Errorf("%d datagrams lost", lost)
+		}
+	})
+}
+
+// TestConfigStands: a config under which the subnets do not fit is applied once it has stood for long enough: by a daemon that runs, and by one
+// that starts with the subnet file of its last run.
+func TestConfigStands(t *testing.T) {
+	t.Parallel()
+	const key, hold = "/coreos.com/network/config", 2 * time.Second
+	c := newCluster(t, 1, overlayConfig("10.42.0.0/16"))
+	h := c.hosts[0]
+	args := []string{"--dataplane", modeUserspace, "--config-hold", hold.String()}
+	h.up(args...)
+	for i, network := range []string{"10.43.0.0/16", "10.44.0.0/16"} {
+		running := i == 0
+		if !running {
+			h.daemon.stop(unix.SIGTERM)
+		}
+		began := now(t)
+		c.put(key, overlayConfig(network))
+		if !running {
+			h.start(args...)
+		}
+		h.daemon.waitLog("msg=\"lease acquired\" subnet="+strings.TrimSuffix(network, "0.0/16"), patience)
+		if took := began.passed(t); took < hold || took > promised(hold+3*time.Second) {
+			t.Errorf("applied after %s, want %s", took, hold)
+		}
+	}
+}

@@ -166,6 +166,7 @@ func everyFlag(t *testing.T) map[string]struct {
 		"net-config-path":              {config, ""},
 		"subnet-file":                  {filepath.Join(dir, "s.env"), ""},
 		"workload-address":             {"true", ""},
+		"config-hold":                  {"1m", ""},
 		"networks":                     {"red", ""},
 		"watch-networks":               {"true", ""},
 		"subnet-dir":                   {dir, ""},

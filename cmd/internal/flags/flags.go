@@ -149,6 +149,7 @@ func (o *Flags) Config() node.Config {
 		PeerCIDRs:       o.Dataplane.peers,
 		Underlay:        o.Underlay.Options(),
 		ProbeInterval:   o.Process.probeInterval,
+		ConfigHold:      o.Network.configHold,
 		WorkloadAddress: o.Network.workloadAddress,
 		RenewMargin:     time.Duration(o.Etcd.renewMarginMin) * time.Minute,
 		Rules:           o.Rules.config(),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -80,17 +81,28 @@ func (n *Network) reachesStore() fit.Store {
 func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Interface, configs <-chan control.Network, setMTU func(int)) error {
 	n, config, iface := s.network, s.config, s.iface
 	last := fit.MTU(config, iface)
+	stood := time.NewTimer(0) // of a config that is held
+	defer stood.Stop()
+	stood.Stop()
 	for {
 		nextConfig, nextIface := config, iface
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-stood.C:
+			return fmt.Errorf("%w: it has stood for %s", control.ErrNetworkChanged, n.cfg.ConfigHold)
 		case nextIface = <-ifaces:
 		case got, ok := <-configs:
 			if !ok {
 				return nil // ctx has ended
 			}
-			nextConfig = got
+			stood.Stop()
+			apply, wait := s.consider(ctx, iface, config, got)
+			if apply {
+				nextConfig = got
+			} else if wait > 0 {
+				stood.Reset(wait)
+			}
 		}
 		if nextConfig == config && nextIface == iface {
 			continue

@@ -80,6 +80,7 @@ func (n *Network) runSession(ctx context.Context) error {
 	}
 	defer s.overlay.Close()
 	n.opened = true
+	n.inForce(ctx, config)
 	if !n.cfg.several() {
 		n.daemon.estate.Drop("the network config is another one", inherit.IsTraffic)
 	}
