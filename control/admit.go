@@ -34,6 +34,7 @@ type admission struct {
 	network  Network
 	prefixes []netip.Prefix // of network
 	underlay *Underlay
+	lengths  *Lengths
 	self     Lease
 	ownKey   string
 	publics  bart.Table[string] // admitted public IPs inside the network, with the key of their lease
@@ -44,8 +45,8 @@ type admission struct {
 	rejected []Rejection
 }
 
-func newAdmission(n Network, u *Underlay, self Lease) *admission {
-	return &admission{network: n, prefixes: n.Prefixes(), underlay: u, self: self, ownKey: self.Key()}
+func newAdmission(r *RIB, self Lease) *admission {
+	return &admission{network: r.network, prefixes: r.network.Prefixes(), underlay: &r.Underlay, lengths: r.Lengths, self: self, ownKey: self.Key()}
 }
 
 func (a *admission) reject(rec *ribLease, subnet netip.Prefix, err error) {
@@ -126,11 +127,14 @@ func (a *admission) check(c claim) error {
 	if err := a.checkPublicIP(c.vtep.Addr); err != nil {
 		return err
 	}
-	if err := a.checkUnderlay(c); err != nil || c.vtep.MAC != own.MAC || !a.network.Backend.IsVXLAN() {
+	if err := a.checkUnderlay(c); err != nil {
 		return err
 	}
+	if c.vtep.MAC != own.MAC || !a.network.Backend.IsVXLAN() || !r.hasLength(c.subnet, a.lengths) {
+		return nil // admit refuses another length
+	}
 	if !c.rec.kept {
-		a.rivals = append(a.rivals, Rival{c.vtep, c.subnet, c.rec.key, c.rec.CreateRevision})
+		a.rivals = append(a.rivals, Rival{VTEP: c.vtep, Subnet: c.subnet, key: c.rec.key, created: c.rec.CreateRevision})
 	}
 	if a.shared {
 		return nil
@@ -166,6 +170,8 @@ func (a *admission) checkPublicIP(ip netip.Addr) error {
 		kind = "zoned or IPv4-mapped"
 	case a.underlay.isOwn(ip):
 		kind = "an address of this host"
+	case !a.underlay.isPublic(ip):
+		return refuse("public_ip_not_allowed", "PublicIP %s is outside of what peers may have here: %s", ip, a.underlay.Public)
 	}
 	if p, ok := a.underlay.broadcasts(ip); ok {
 		kind = "the first or last address of " + p.String()
@@ -180,6 +186,9 @@ func (a *admission) checkPublicIP(ip netip.Addr) error {
 func (a *admission) admit(c *claim) error {
 	if a.subnets.OverlapsPrefix(c.subnet) {
 		return a.errOverlap(c.subnet)
+	}
+	if r, _ := a.network.family(c.subnet); !r.hasLength(c.subnet, a.lengths) {
+		return refuse("subnet_length", "subnet %s is not of length %d, which the network config has, nor of one that it is known to have had", c.subnet, r.length)
 	}
 	if err := a.admitUnderlay(c); err != nil {
 		return err

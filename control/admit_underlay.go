@@ -14,6 +14,9 @@ func (a *admission) checkUnderlay(c claim) error {
 	if need, ok := a.underlay.blocks(c.subnet); ok {
 		return refuse(reasonHoldsUnderlay, "subnet %s holds %s", c.subnet, need)
 	}
+	if link, ok := a.underlay.covered(c.subnet); ok {
+		return refuse(reasonHoldsUnderlay, "subnet %s covers %s", c.subnet, link)
+	}
 	ip := c.vtep.Addr
 	if !a.inNetwork(ip) {
 		return nil

@@ -70,7 +70,8 @@ func AppendHeld(held []netip.Prefix, n Network, key string, value []byte) []neti
 // fits the network as it is now and overlaps nothing in taken, else one of all the free
 // subnets, each as likely as any other; free are those between Min and Max that overlap
 // nothing in taken. A subnet that holds what the node needs of its underlay is not picked, and one in
-// an on-link prefix of the underlay only if no other is free: that may have hosts nobody here knows.
+// an on-link prefix of the underlay only if no other is free: that may have hosts nobody here knows. So it is with
+// one in Node.Avoid.
 // The prefixes in Previous and taken may be of any family and length: those that
 // Network.Contains refuses are skipped, because the RIB refuses them too. pick returns a
 // number in [0, n), as rand.IntN does. ErrNoSubnet: a family has none free.
@@ -109,7 +110,7 @@ func (r subnetRange) allocate(node Node, taken []netip.Prefix, pick func(n int) 
 	if p := r.resume(node, taken); p.IsValid() {
 		return p, nil
 	}
-	free, err := r.freeFor(&node.Underlay, taken)
+	free, err := r.freeFor(node, taken)
 	if err != nil {
 		return netip.Prefix{}, err
 	}
@@ -129,15 +130,15 @@ func (r subnetRange) allocate(node Node, taken []netip.Prefix, pick func(n int) 
 }
 
 // freeFor returns what is free for a node on that underlay: if possible, none of it in an on-link
-// prefix. ErrNoSubnet: nothing is free.
-func (r subnetRange) freeFor(u *Underlay, taken []netip.Prefix) ([]span, error) {
-	needed := u.addrs(r.length)
+// prefix, nor in what the node is to avoid. ErrNoSubnet: nothing is free.
+func (r subnetRange) freeFor(node Node, taken []netip.Prefix) ([]span, error) {
+	u := &node.Underlay
+	needed := u.held(r.length)
 	taken = slices.Concat(taken, needed)
-	if free := r.free(slices.Concat(taken, u.OnLink)); len(free) > 0 {
-		return free, nil
-	}
-	if free := r.free(taken); len(free) > 0 {
-		return free, nil
+	for _, avoid := range [...][]netip.Prefix{slices.Concat(u.shared(), node.Avoid), u.shared(), node.Avoid, nil} {
+		if free := r.free(slices.Concat(taken, avoid)); len(free) > 0 {
+			return free, nil
+		}
 	}
 	if len(r.free(taken[:len(taken)-len(needed)])) > 0 {
 		return nil, fmt.Errorf("%w: every subnet that is left holds an address that this host needs of its underlay, as %s: other bounds or a longer SubnetLen leave more", ErrNoSubnet, u.text())

@@ -39,18 +39,25 @@ func isStale(m encap.MAC, v dataplane.VTEP, former []netip.Addr) bool {
 
 // Rival is a lease of another address with the MAC of this node's VTEP.
 type Rival struct {
-	VTEP    dataplane.VTEP
-	Subnet  netip.Prefix // of the lease
+	VTEP   dataplane.VTEP
+	Subnet netip.Prefix // of the lease
+	// Elder: it had the MAC before this node published it. Any other rival has come with a MAC that was in use, and
+	// costs this node nothing, however old its lease is.
+	Elder   bool
 	key     string
 	created int64
 }
 
 // beats reports whether the rival keeps the MAC that it has in common with the own VTEP of the
-// lease self. Both nodes judge alike: who has derived it from its own address keeps it, else the older lease.
+// lease self. Both nodes judge alike: who has derived it from its own address keeps it, else who had it first,
+// else the older lease.
 func (r *Rival) beats(self *Lease) bool {
 	own := self.VTEP(r.VTEP.Addr.Is6())
 	if theirs := isDerivedFromOwn(r.VTEP); theirs != isDerivedFromOwn(own) {
 		return theirs
+	}
+	if !r.Elder {
+		return false
 	}
 	if r.created != self.CreateRevision {
 		return r.created < self.CreateRevision
@@ -63,14 +70,27 @@ func isDerivedFromOwn(v dataplane.VTEP) bool { return dataplane.IsDerived(v.MAC,
 // Rivals returns the leases that have a MAC of the node's own, as the last Peers found them.
 func (r *RIB) Rivals() []Rival { return r.rivals }
 
+// noteRivals takes over whom Peers has found with a MAC of self, and finds out which of them had it first: those that
+// were there when self had that MAC for the first time.
+func (r *RIB) noteRivals(self *Lease, rivals []Rival) {
+	for i := range rivals {
+		v := &rivals[i]
+		f := familyIndex(v.VTEP.Addr)
+		was := slices.IndexFunc(r.rivals, func(w Rival) bool { return w.VTEP == v.VTEP && w.key == v.key && w.created == v.created })
+		v.Elder = r.ownMACs[f] != v.VTEP.MAC || was >= 0 && r.rivals[was].Elder
+	}
+	r.rivals = rivals
+	r.ownMACs = [2]encap.MAC{self.VTEP(false).MAC, self.VTEP(true).MAC}
+}
+
 // GiveWay returns self with other MACs in the place of those that it has in common with a rival
-// that beats it, or with any rival if all is true. to is the last rival that got its way; ok is
-// false if no MAC has changed, also because each one is in use.
-func (r *RIB) GiveWay(self Lease, all bool) (l Lease, to Rival, ok bool) {
+// that beats it, or with any that had it before if late is true: that one may be unable to change it, as a flanneld
+// is. to is the last rival that got its way; ok is false if no MAC has changed, also because each one is in use.
+func (r *RIB) GiveWay(self Lease, late bool) (l Lease, to Rival, ok bool) {
 	l = self
 	for _, v := range r.rivals {
 		own := l.VTEP(v.VTEP.Addr.Is6())
-		if own.MAC != v.VTEP.MAC || !all && !v.beats(&self) {
+		if own.MAC != v.VTEP.MAC || !v.beats(&self) && !(late && v.Elder) {
 			continue
 		}
 		mac, free := r.freeMAC(own)

@@ -119,6 +119,53 @@ func TestGiveWay(t *testing.T) {
 	}
 }
 
+// TestLateClaims: whoever begins to publish a MAC that is in use costs its owner neither the MAC nor a peer, however old
+// his lease is; the one of them that is derived from its own address has it all the same.
+func TestLateClaims(t *testing.T) {
+	random := encap.MAC{2, 9}
+	for _, tt := range []struct {
+		name       string
+		owner, was encap.MAC // of the node that is copied, and of the one that copies before it does
+		own        bool      // the owner is the node itself
+		wins       bool      // the one that copies, because the MAC is its by its address
+	}{
+		{"a derived one", nodeMAC(1), nodeMAC(2), true, false},
+		{"that of a flanneld", random, nodeMAC(2), true, false},
+		{"by a flanneld", nodeMAC(1), encap.MAC{2, 7}, true, false},
+		{"its own one back", nodeMAC(2), encap.MAC{2, 7}, true, true},
+		{"a derived one of a peer", nodeMAC(1), nodeMAC(2), false, false},
+		{"that of a peer's flanneld", random, nodeMAC(2), false, false},
+		{"its own one back from a peer", nodeMAC(2), encap.MAC{2, 7}, false, true},
+	} {
+		for _, age := range []int64{4, 6} {
+			owner := with(lease("10.3.1.0/24", 1, 5), func(l *Lease) { l.Backend.MAC = tt.owner })
+			other := with(lease("10.3.2.0/24", 2, age), func(l *Lease) { l.Backend.MAC = tt.was })
+			self := newcomer()
+			if tt.own {
+				self = owner
+			}
+			r := NewRIB(network(t, `{"Network":"10.3.0.0/16"}`))
+			r.Apply(Update{Reset: true, Leases: []Lease{owner, other}})
+			if _, rejected := r.Peers(self); len(rejected) > 0 {
+				t.Fatalf("%s: rejected %v before", tt.name, rejected)
+			}
+			r.Apply(Update{Leases: []Lease{with(other, func(l *Lease) { l.Backend.MAC, l.ModRevision = tt.owner, 9 })}})
+			for range 3 {
+				peers, rejected := r.Peers(self)
+				loser := map[bool]netip.Addr{true: owner.PublicIP, false: other.PublicIP}[tt.wins]
+				if !tt.own && (len(peers) != 1 || peers[0].Addr == loser || len(rejected) != 1) {
+					t.Errorf("%s, age %d: peers %v, rejected %v, want that %s is refused", tt.name, age, peers, rejected, loser)
+				}
+				for _, late := range []bool{false, true} {
+					if _, _, ok := r.GiveWay(self, late); tt.own && ok != tt.wins {
+						t.Errorf("%s, age %d, late %v: gives way: %v, want %v", tt.name, age, late, ok, tt.wins)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestGiveWayAtLast: with every MAC in use a node keeps the one that it has.
 func TestGiveWayAtLast(t *testing.T) {
 	self := with(lease("10.3.1.0/24", 1, 5), func(l *Lease) { l.Backend.MAC = nodeMAC(2) })

@@ -97,6 +97,12 @@ func (s CertificateState) String() string {
 	return [...]string{"none", "the same", "others: connecting anew"}[s]
 }
 
+// RemoteLister is a Store that knows which addresses it is connected to.
+type RemoteLister interface {
+	// Remotes returns them, sorted. It may be called at any time and waits for nothing.
+	Remotes() []netip.Addr
+}
+
 // StoreReporter is a Store that says how it is.
 type StoreReporter interface {
 	// Status may be called at any time and waits for nothing.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/encap"
 )
 
 // RIB is the table of all leases in the store, the node's own one included. It
@@ -16,6 +17,8 @@ type RIB struct {
 	network Network
 	// Underlay is what this node needs: Peers refuses a lease that takes it away.
 	Underlay Underlay
+	// Lengths are those that a lease may have besides the network's; nil: any.
+	Lengths *Lengths
 	// SharedMACs: the dataplane knows VTEPs by their addresses, and so their MACs may be alike.
 	SharedMACs bool
 
@@ -27,9 +30,10 @@ type RIB struct {
 	loss    loss                 // the leases that went lately
 	older   map[string]Lease     // see RIB.staysBefore
 
-	rivals []Rival          // of the last call of Peers
-	last   []dataplane.Peer // what it returned
-	limits []Rejection      // see Limits
+	rivals  []Rival          // of the last call of Peers
+	ownMACs [2]encap.MAC     // of the node then, by family
+	last    []dataplane.Peer // what it returned
+	limits  []Rejection      // see Limits
 }
 
 // ribLease is a lease with its key, which is expensive to build.
@@ -272,7 +276,7 @@ func (r *RIB) Lacks(l Lease) bool {
 // from its own address holds, else the one that the last call has returned, else
 // the one of the oldest lease. The same MAC, VNI and public IP in several leases make one Peer.
 func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
-	a := newAdmission(r.network, &r.Underlay, self)
+	a := newAdmission(r, self)
 	a.shared = r.SharedMACs || !r.network.Backend.IsVXLAN()
 	claims := make([]claim, 0, len(r.leases))
 	for _, rec := range r.leases {
@@ -299,7 +303,8 @@ func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 	for _, list := range [...][]Rejection{a.rejected, r.limits} {
 		slices.SortStableFunc(list, func(x, y Rejection) int { return cmp.Compare(x.Key, y.Key) })
 	}
-	r.last, r.rivals = mergePeers(claims, admitted), a.rivals
+	r.last = mergePeers(claims, admitted)
+	r.noteRivals(&self, a.rivals)
 	return r.last, a.rejected
 }
 

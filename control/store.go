@@ -65,6 +65,8 @@ type Node struct {
 	Process    Process
 	Handed     []int64        // handles of what the process before has handed over to this one in the store
 	Previous   []netip.Prefix // subnets of the last run, from the subnet file; masked
+	Lengths    *Lengths       // of subnets under earlier configs; nil: a lease may have any length
+	Avoid      []netip.Prefix // in which it gets a new subnet only if there is no other
 	Former     []netip.Addr   // public IPs that it has had and has no more
 	Underlay   Underlay       // what no subnet may take away from it
 	Network    Network        // the only config in which it wants a lease; zero: whichever the store has

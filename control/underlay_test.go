@@ -19,7 +19,7 @@ func inWide(onLink ...string) Underlay {
 	return Underlay{OnLink: prefixes(onLink), Needs: []Need{
 		{Addr: addr("10.99.0.1"), What: "the underlay address of this host", Own: true},
 		{Addr: addr("10.99.7.254"), What: "the default gateway of this host"},
-		{Addr: addr("10.200.0.53"), What: "a name server of this host", Yields: true},
+		{Addr: addr("10.200.0.53"), What: "the metadata service of clouds", Yields: true},
 	}}
 }
 
@@ -47,7 +47,7 @@ func TestPeersOnAnUnderlayInside(t *testing.T) {
 		{"holds itself", "10.99.0.0/16", []Lease{at("10.98.0.0/20", 3, 1, "10.98.0.3")}, 0, "subnet 10.98.0.0/20 holds PublicIP 10.98.0.3 of the same lease"},
 		{"in an older subnet", "10.99.0.0/16", []Lease{at("10.10.32.0/20", 3, 7, "10.10.17.1")}, 0, "PublicIP 10.10.17.1 is inside subnet 10.10.16.0/20 of the older lease 10.10.16.0/20"},
 		{"in the own subnet", "10.99.0.0/16", []Lease{at("10.10.32.0/20", 3, 1, "10.10.1.1")}, 0, "PublicIP 10.10.1.1 is inside this node's own subnet 10.10.0.0/20"},
-		{"holds a name server", "10.99.0.0/16", []Lease{at("10.200.0.0/20", 3, 7, "192.0.2.3")}, 1, ""},
+		{"holds what yields", "10.99.0.0/16", []Lease{at("10.200.0.0/20", 3, 7, "192.0.2.3")}, 1, ""},
 		{"on link without known hosts", "10.99.0.0/16", []Lease{at("10.99.32.0/20", 3, 7, "10.99.0.3")}, 1, ""},
 		{"a further address of this host", "10.99.0.0/16", []Lease{at("10.10.32.0/20", 3, 1, "192.0.2.200")}, 0, "PublicIP 192.0.2.200 is an address of this host"},
 		{"the gateway", "10.99.0.0/16", []Lease{at("10.10.32.0/20", 3, 7, "10.99.7.254")}, 1, ""}, // it may be a node

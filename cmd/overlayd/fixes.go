@@ -153,6 +153,6 @@ func fixOfSource(err *userspace.SourceError) string {
 	if err.Sender.IsValid() || !err.Peer.IsValid() {
 		return ""
 	}
-	return fmt.Sprintf("if that address is right: run overlayd on %s too, or --source-check=inner --peer-cidr=%s",
+	return fmt.Sprintf("if that address is right: run overlayd on %s too, or --source-check=inner --peer-cidr=%s, and --peer-cidr for the public IPs of all peers",
 		err.Peer, netip.PrefixFrom(err.Outer, err.Outer.BitLen()))
 }

@@ -236,7 +236,7 @@ func TestSourceCheckInner(t *testing.T) {
 		return nil
 	})
 	h.daemon.stop(unix.SIGTERM)
-	h.up("--dataplane", modeUserspace, "--source-check=inner", "--peer-cidr=172.31.0.2/32")
+	h.up("--dataplane", modeUserspace, "--source-check=inner", "--peer-cidr=172.31.0.2/32", "--peer-cidr=192.0.2.0/24")
 	warmUp(t, a, b)
 	checkPair(t, h, a, far, b, 4<<20)
 }

@@ -40,7 +40,7 @@ func TestConfigChangedWhileDown(t *testing.T) {
 	}
 	c.put("/coreos.com/network/config", `{"Network":"10.9.0.0/16","Backend":{"Type":"vxlan","VNI":7}}`)
 	for _, h := range c.hosts {
-		h.up("--dataplane", modeKernel)
+		h.up("--dataplane", modeKernel, "--config-hold", "0")
 		h.Must(func() error {
 			if _, err := netlink.LinkByName("flannel.1"); err == nil {
 				return fmt.Errorf("flannel.1 is left")

@@ -10,8 +10,9 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-// rivalTime is how long this node keeps its MAC while another node that has the same MAC should change
-// its own. An overlayd does that at once, and a flanneld never.
+// rivalTime is how long this node keeps its MAC while another node that had it first should change
+// its own. An overlayd does that at once, and a flanneld never. It is also how long one that did not have it first has
+// to change its own, before that is logged.
 const rivalTime = time.Second
 
 // ownMACs are the MACs that the own lease is to have: of its IPv4 VTEP and of its IPv6 one.
@@ -31,7 +32,9 @@ func (m *ownMACs) in(l control.Lease) control.Lease {
 }
 
 // contend has the own lease published with another MAC if another lease has the same MAC and this node
-// must give way: at once if the other lease has the better right to it, else if that one does not change in time.
+// must give way: at once if the other lease has the better right to it, else if that one had it first and does not change in
+// time. To any other claim this node does not give way: whoever may write one lease could else have it change its MAC, which
+// costs packets, as often as he likes.
 func (f *follower) contend(ctx context.Context, self control.Lease, held bool) {
 	if !held || len(f.rib.Rivals()) == 0 {
 		f.yieldAt = time.Time{}
@@ -41,7 +44,12 @@ func (f *follower) contend(ctx context.Context, self control.Lease, held bool) {
 	late := !f.yieldAt.IsZero() && !now.Before(f.yieldAt)
 	l, to, ok := f.rib.GiveWay(self, late)
 	if !ok && late {
-		f.logRival(ctx, "no MAC is left for this node: remove the lease of one of these hosts", f.rib.Rivals()[0])
+		r := f.rib.Rivals()[0]
+		text := "another host publishes the MAC that this node had first: this node keeps it"
+		if r.Elder {
+			text = "no MAC is left for this node: remove the lease of one of these hosts"
+		}
+		f.logRival(ctx, text, r)
 	}
 	switch {
 	case late && !ok:

@@ -48,7 +48,7 @@ func newFollower(c *Controller) *follower {
 		again: pace.Backoff{Low: 100 * time.Millisecond, High: 30 * time.Second}}
 	f.rib.SharedMACs = c.cfg.SharedMACs
 	f.peerLog.log = c.cfg.Log
-	f.recall()
+	f.noteLengths(f.recall())
 	return f
 }
 

@@ -21,8 +21,8 @@ import (
 
 // The leases file has all leases as this node saw them last. If the store has lost its data when a daemon
 // starts, the daemon knows from the file what there was, and keeps it until the nodes register again: see
-// control.RIB.Apply. The first line names the networks. Then there is a line for each lease: revision, key, value
-// and facts.
+// control.RIB.Apply. The first line names the networks. The second one has the lengths that subnets have had (control.Lengths);
+// older versions skip it. Then there is a line for each lease: revision, key, value and facts.
 
 // LeasesFile returns the path of the leases file that belongs to a subnet file.
 func LeasesFile(subnetFile string) string { return subnetFile + ".leases" }
@@ -35,30 +35,46 @@ const (
 	maxLeaseLine = 128 << 10              // longer ones end the reading
 	maxLeases    = 1 << 20                // more are not read
 	leasesHead   = "overlayd leases 1 %s" // and the networks
+	lengthsHead  = "lengths "
 )
 
-// recall gives the RIB the leases of the file. Without a file, or with one of another network, it knows none.
-func (f *follower) recall() {
+// recall gives the RIB the leases of the file, and returns the lengths in it. Without a file, or with one of another network, it
+// knows none.
+func (f *follower) recall() (lengths control.Lengths) {
 	if f.c.cfg.SubnetFile == "" {
-		return
+		return lengths
 	}
 	file, err := os.Open(f.leasesPath())
 	if err != nil {
-		return // mostly the first start; and nothing depends on it
+		return lengths // mostly the first start; and nothing depends on it
 	}
 	defer file.Close()
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, maxLeaseLine)
 	if !lines.Scan() || lines.Text() != f.leasesHead() {
-		return
+		return lengths
 	}
 	var leases []control.Lease
 	for lines.Scan() && len(leases) < maxLeases {
-		if l, ok := parseLeaseLine(lines.Text()); ok {
+		if text, ok := strings.CutPrefix(lines.Text(), lengthsHead); ok {
+			lengths.AddAll(control.ParseLengths(text))
+		} else if l, ok := parseLeaseLine(lines.Text()); ok {
 			leases = append(leases, l)
 		}
 	}
 	f.rib.Apply(control.Update{Reset: true, Leases: leases})
+	return lengths
+}
+
+// noteLengths adds what is known of the lengths of earlier configs to what Config has, for the RIB and for Store.Acquire.
+func (f *follower) noteLengths(recalled control.Lengths) {
+	node := &f.c.cfg.Node
+	if node.Lengths == nil {
+		return
+	}
+	recalled.AddAll(*node.Lengths)
+	recalled.Add(node.Previous...)
+	node.Lengths, f.rib.Lengths = &recalled, &recalled
 }
 
 func (f *follower) leasesPath() string { return LeasesFile(f.c.cfg.SubnetFile) }
@@ -103,6 +119,11 @@ func (f *follower) writeLeases(ctx context.Context) {
 	leases := slices.SortedFunc(f.rib.Leases(), func(a, b control.Lease) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
 	var text bytes.Buffer
 	fmt.Fprintln(&text, f.leasesHead())
+	if f.rib.Lengths != nil {
+		lengths := *f.rib.Lengths
+		lengths.AddNetwork(f.c.cfg.Network)
+		fmt.Fprintln(&text, lengthsHead+lengths.String())
+	}
 	for _, l := range leases {
 		fmt.Fprintf(&text, "%d\t%s\t%s\t%s\n", l.CreateRevision, l.Key(), l.Value(), l.Facts.JSON())
 	}

@@ -17,6 +17,8 @@ type client struct {
 	m     *Memory
 	alive netip.Addr // the public IP whose sign of life this client gives; guarded by m.mu
 	id    string     // of the node that acquired last; guarded by m.mu
+
+	lengths *control.Lengths // of that node
 }
 
 // begin locks the memory; end unlocks it.
@@ -87,7 +89,7 @@ func (c *client) Acquire(ctx context.Context, node control.Node, vteps []datapla
 	if c.m.full != nil {
 		return control.Lease{}, c.m.full
 	}
-	c.id = node.ID
+	c.id, c.lengths = node.ID, node.Lengths
 	if l.Subnet, l.IPv6Subnet, err = c.choose(n, node, vteps); err != nil {
 		return control.Lease{}, err
 	}
@@ -131,6 +133,7 @@ func (c *client) choose(n control.Network, node control.Node, vteps []dataplane.
 		l := own[max(slices.IndexFunc(own, had), 0)]
 		return l.Subnet, l.IPv6Subnet, nil
 	}
+	taken, node.Avoid = n.Oversized(taken, node.Lengths)
 	return control.Allocate(n, node, taken, rand.IntN)
 }
 
@@ -201,7 +204,7 @@ func (c *client) putBack(l control.Lease) (control.Lease, error) {
 		return control.Lease{}, err
 	}
 	for _, key := range c.m.sorted() {
-		for _, p := range control.AppendHeld(nil, n, key, c.m.entries[key].value) {
+		for _, p := range n.Rightful(control.AppendHeld(nil, n, key, c.m.entries[key].value), c.lengths) {
 			if p.Overlaps(l.Subnet) || p.Overlaps(l.IPv6Subnet) {
 				return control.Lease{}, fmt.Errorf("%w: %s overlaps it", control.ErrLost, key)
 			}

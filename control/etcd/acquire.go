@@ -55,6 +55,9 @@ type acquisition struct {
 // entry over with its new etcd lease, because that still says what that process wrote (see judge).
 func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplane.VTEP) (control.Lease, error) {
 	a := &acquisition{Store: s, given: node, vteps: vteps, former: node.Former}
+	s.mu.Lock()
+	s.lengths = node.Lengths
+	s.mu.Unlock()
 	for again := raceBackoff(); ; {
 		l, err := a.try(ctx)
 		if err == nil && hasEnded(l) {
@@ -120,7 +123,9 @@ func (a *acquisition) try(ctx context.Context) (control.Lease, error) {
 		return l, err
 	}
 	l := a.offer
-	if l.Subnet, l.IPv6Subnet, err = control.Allocate(n, a.node, c.taken, rand.IntN); err != nil {
+	var taken []netip.Prefix
+	taken, a.node.Avoid = n.Oversized(c.taken, a.node.Lengths)
+	if l.Subnet, l.IPv6Subnet, err = control.Allocate(n, a.node, taken, rand.IntN); err != nil {
 		return control.Lease{}, err
 	}
 	if l, err = a.put(ctx, l); err != nil {

@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -56,6 +57,9 @@ func (c *Client) Store(name string, log *slog.Logger) *Store {
 func (s *Store) ReadCertificates() (control.CertificateState, error) {
 	return s.etcd.rpc.ReadCertificates()
 }
+
+// Remotes implements control.RemoteLister.
+func (s *Store) Remotes() []netip.Addr { return s.etcd.rpc.Remotes() }
 
 // Close ends the connection. Every later call of a Store fails.
 func (c *Client) Close() error { return c.rpc.Close() }

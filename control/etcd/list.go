@@ -202,8 +202,11 @@ func (s *Store) rivals(ctx context.Context, l control.Lease, created int64, take
 	if err != nil {
 		return nil, stands, err
 	}
+	s.mu.Lock()
+	lengths := s.lengths
+	s.mu.Unlock()
 	return slices.DeleteFunc(candidates, func(kv *mvccpb.KeyValue) bool {
-		return !overlap(l, takes(n, s.keys.Name(kv.Key), kv)...)
+		return !overlap(l, n.Rightful(takes(n, s.keys.Name(kv.Key), kv), lengths)...)
 	}), stands, nil
 }
 

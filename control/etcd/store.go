@@ -41,6 +41,7 @@ type Store struct {
 	early      map[string]*mvccpb.KeyValue // what the watch has shown of the nodes' records; nil once there was a record of this one
 	// questions has what other hosts with this node's ID were asked, by the keys of their records.
 	questions map[string]question
+	lengths   *control.Lengths         // of the node's Acquire
 	held      control.Lease            // what the store has last said to be this node's
 	ghosts    map[string]ghost         // in the place of held, by key, since that was said
 	wentBack  int64                    // see noteWentBack; 0: not since held was said
@@ -61,6 +62,7 @@ var (
 	_ control.LiveNodeFinder = (*Store)(nil)
 	_ control.Bequeather     = (*Store)(nil)
 	_ control.StoreReporter  = (*Store)(nil)
+	_ control.RemoteLister   = (*Store)(nil)
 
 	_ control.CertificateReader = (*Store)(nil)
 	_ control.NodeNamer         = (*Store)(nil)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -84,6 +85,9 @@ func warnOfEndpoints(ctx context.Context, cfg Config, files bool) {
 func (c *Client) Caller(prefix string, relist time.Duration, health *control.StoreHealth, log *slog.Logger) *Caller {
 	return &Caller{client: c, prefix: prefix, relist: relist, health: health, log: log}
 }
+
+// Remotes returns the addresses of the servers that the Client is connected to, sorted.
+func (c *Client) Remotes() []netip.Addr { return c.conns.remotes() }
 
 // CloseStale closes the connections whose local address this host no longer has.
 func (c *Client) CloseStale(log *slog.Logger) { c.conns.closeStale(log) }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -64,6 +65,19 @@ func (t *connTracker) forget(c net.Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.conns, c)
+}
+
+// remotes returns the addresses of the other ends, sorted.
+func (t *connTracker) remotes() (all []netip.Addr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for c := range t.conns {
+		if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+			all = append(all, tcp.AddrPort().Addr().Unmap().WithZone(""))
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all)
 }
 
 // closeStale closes the connections whose local address this host no longer has.

@@ -34,6 +34,8 @@ type Store struct {
 	names names
 	api   *client
 	http  *http.Client // of api
+
+	remotes *remotes // of http
 	control.StoreHealth
 	control.NodeNames
 
@@ -72,6 +74,8 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	conns := new(remotes)
+	r.Dial = conns.dial(r.Dial)
 	h, err := rest.HTTPClientFor(r)
 	if err != nil {
 		return nil, fmt.Errorf("use API server %q: %w", r.Host, err)
@@ -81,7 +85,7 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("use API server %q: %w", r.Host, err)
 	}
-	return &Store{cfg: cfg, names: n, api: api, http: h, node: cfg.NodeName,
+	return &Store{cfg: cfg, names: n, api: api, http: h, remotes: conns, node: cfg.NodeName,
 		StoreHealth: control.StoreHealth{Kind: "kubernetes", Endpoint: endpointOf(r)}}, nil
 }
 

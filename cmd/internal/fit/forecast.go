@@ -62,7 +62,7 @@ func Foresee(ctx context.Context, c control.Network, o underlay.Options) (Foreca
 	if err != nil {
 		return Forecast{}, fmt.Errorf("choose underlay interface: %w", err)
 	}
-	u, err := Needs(ctx, iface, nil)
+	u, err := Needs(ctx, iface, Store{})
 	if err != nil {
 		return Forecast{}, err
 	}

@@ -21,31 +21,42 @@ import (
 	"github.com/overlayd/overlayd/dataplane/watch"
 )
 
+// Store is where a host reaches its store.
+type Store struct {
+	Hosts   []string            // names or addresses
+	Remotes func() []netip.Addr // at the other end of its connections, whatever a name leads to now; nil: not known
+}
+
 // Needs reads what this host needs of its underlay. With an error it lacks what only the routes
 // tell.
-func Needs(ctx context.Context, i underlay.Interface, storeHosts []string) (control.Underlay, error) {
-	n := needs{iface: i, hosts: storeHosts}
+func Needs(ctx context.Context, i underlay.Interface, store Store) (control.Underlay, error) {
+	n := needs{iface: i, store: store}
 	n.lookUp(ctx)
 	return n.read()
 }
 
 // needs reads what a host needs again and again. The addresses of names are remembered in between.
 type needs struct {
-	iface  underlay.Interface
-	hosts  []string // of the store
-	stores []netip.Addr
+	iface underlay.Interface
+	store Store
+	named []netip.Addr // what the store's names lead to
 }
 
 // lookUp finds the addresses of the store. If it finds nothing, the last ones stay.
 func (n *needs) lookUp(ctx context.Context) {
-	if found := addressesOf(ctx, n.hosts); len(found) > 0 {
-		n.stores = found
+	if found := AddressesOf(ctx, n.store.Hosts); len(found) > 0 {
+		n.named = found
 	}
 }
 
 func (n *needs) read() (control.Underlay, error) {
-	routes, err := underlay.ReadNeeds(n.iface, rtnl.RouteProtocol)
-	return needsOf(n.iface, routes, n.stores, nameServers(resolvConf)), err
+	stores := slices.Clone(n.named)
+	if n.store.Remotes != nil {
+		stores = append(stores, n.store.Remotes()...)
+	}
+	resolvers := nameServers(resolvConf)
+	routes, err := underlay.ReadNeeds(n.iface, rtnl.RouteProtocol, slices.Concat(stores, resolvers)...)
+	return needsOf(n.iface, routes, stores, resolvers), err
 }
 
 const (
@@ -54,13 +65,14 @@ const (
 )
 
 // WatchNeeds calls changed whenever Needs would return something else than now, until ctx ends.
-func WatchNeeds(ctx context.Context, i underlay.Interface, storeHosts []string, now control.Underlay, changed func(control.Underlay)) error {
-	s, err := watch.Open(watch.Groups{Protocol: unix.NETLINK_ROUTE, Must: []int{unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_LINK}})
+func WatchNeeds(ctx context.Context, i underlay.Interface, store Store, now control.Underlay, changed func(control.Underlay)) error {
+	s, err := watch.Open(watch.Groups{Protocol: unix.NETLINK_ROUTE, Must: []int{unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+		unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_LINK}})
 	if err != nil {
 		return fmt.Errorf("watch routes: %w", err)
 	}
 	defer s.Close()
-	n, stale := needs{iface: i, hosts: storeHosts}, atomic.Bool{}
+	n, stale := needs{iface: i, store: store}, atomic.Bool{}
 	stale.Store(true)
 	look := func(ctx context.Context) error {
 		if stale.Swap(false) {
@@ -85,35 +97,54 @@ func concernsNeeds(h unix.NlMsghdr, body []byte) bool {
 	return !isRoute || len(body) <= protocol || body[protocol] != rtnl.RouteProtocol
 }
 
-// needsOf puts together what a host needs. A single address is named by its most important use.
+// needsOf puts together what a host needs. A single address is named by its most important use. The ways of routes are those to the
+// stores, and then to the resolvers. Of these an address of this host itself is not listed: no route leads it away.
 func needsOf(i underlay.Interface, routes underlay.Needs, stores, resolvers []netip.Addr) (u control.Underlay) {
-	add := func(what string, yields bool, addrs ...netip.Addr) {
+	add := func(what string, route netip.Prefix, addrs ...netip.Addr) {
 		for _, a := range addrs {
 			known := func(n control.Need) bool { return n.Addr == a }
 			if a.IsValid() && !a.IsLoopback() && !slices.ContainsFunc(u.Needs, known) {
-				u.Needs = append(u.Needs, control.Need{Addr: a, What: what, Yields: yields})
+				u.Needs = append(u.Needs, control.Need{Addr: a, What: what, Route: route})
 			}
 		}
 	}
-	add("the underlay address of this host", false, i.IPv4.Local, i.IPv6.Local)
-	add("the public IP of this host", false, i.IPv4.Public, i.IPv6.Public)
+	reached := func(what string, addrs []netip.Addr, ways []underlay.Way) {
+		for n, a := range addrs {
+			var way underlay.Way
+			if n < len(ways) {
+				way = ways[n]
+			}
+			if !slices.Contains(routes.Locals, a) {
+				add(what, way.Route, a)
+				add("the next hop to "+what, netip.Prefix{}, way.Gateways...)
+			}
+		}
+	}
+	add("the underlay address of this host", netip.Prefix{}, i.IPv4.Local, i.IPv6.Local)
+	add("the public IP of this host", netip.Prefix{}, i.IPv4.Public, i.IPv6.Public)
 	for i := range u.Needs {
 		u.Needs[i].Own = true
 	}
-	add("the default gateway of this host", false, routes.Gateways...)
-	add("an address of the store", false, stores...)
-	add("a name server of this host", true, resolvers...)
-	add("the metadata service of clouds", true, netip.AddrFrom4([4]byte{169, 254, 169, 254}))
-	u.OnLink = routes.OnLink
+	add("the default gateway of this host", netip.Prefix{}, routes.Gateways...)
+	reached("an address of the store", stores, routes.Ways)
+	reached("a name server of this host", resolvers, routes.Ways[min(len(stores), len(routes.Ways)):])
+	add("the metadata service of clouds", netip.Prefix{}, metadata)
+	u.Needs[len(u.Needs)-1].Yields = u.Needs[len(u.Needs)-1].Addr == metadata
+	u.OnLink, u.Locals = routes.OnLink, routes.Locals
+	for _, l := range routes.Links {
+		u.Links = append(u.Links, control.Link(l))
+	}
 	return u
 }
+
+var metadata = netip.AddrFrom4([4]byte{169, 254, 169, 254})
 
 // lookupPatience bounds how long a session waits for the addresses of the store's hosts.
 const lookupPatience = 2 * time.Second
 
-// addressesOf returns the addresses of hosts that are given by name or address. One that cannot be
+// AddressesOf returns the addresses of hosts that are given by name or address. One that cannot be
 // found now is passed over: its store is asked again and again anyway.
-func addressesOf(ctx context.Context, hosts []string) (addrs []netip.Addr) {
+func AddressesOf(ctx context.Context, hosts []string) (addrs []netip.Addr) {
 	ctx, cancel := context.WithTimeout(ctx, lookupPatience)
 	defer cancel()
 	for _, host := range hosts {

@@ -26,7 +26,7 @@ func TestNeeds(t *testing.T) {
 	}
 	i := underlay.Interface{IPv4: underlay.End{Local: netip.MustParseAddr("192.0.2.2"), Public: netip.MustParseAddr("203.0.113.2")}, IPv6: underlay.End{Local: netip.MustParseAddr("2001:db8::2"), Public: netip.MustParseAddr("2001:db8::2")}}
 	routes := underlay.Needs{Gateways: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, OnLink: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
-	stores := addressesOf(t.Context(), []string{"192.0.2.7", "::1", "::ffff:192.0.2.8", "no such host."})
+	stores := AddressesOf(t.Context(), []string{"192.0.2.7", "::1", "::ffff:192.0.2.8", "no such host."})
 	var got []string
 	u := needsOf(i, routes, stores, nameServers(file))
 	for _, n := range u.Needs {
@@ -40,7 +40,7 @@ func TestNeeds(t *testing.T) {
 		"192.0.2.2, the underlay address of this host", "2001:db8::2, the underlay address of this host",
 		"203.0.113.2, the public IP of this host", "192.0.2.1, the default gateway of this host",
 		"192.0.2.7, an address of the store", "192.0.2.8, an address of the store",
-		"192.0.2.53, a name server of this host (yields)", "fe80::1, a name server of this host (yields)",
+		"192.0.2.53, a name server of this host", "fe80::1, a name server of this host",
 		"169.254.169.254, the metadata service of clouds (yields)",
 	}
 	if !slices.Equal(got, want) || !slices.Equal(u.OnLink, routes.OnLink) {
@@ -67,12 +67,12 @@ func TestWatchNeeds(t *testing.T) {
 				return err
 			}
 			iface.Index = l.Attrs().Index
-			now, err := Needs(ctx, iface, nil)
+			now, err := Needs(ctx, iface, Store{})
 			close(began)
 			if err != nil {
 				return err
 			}
-			return WatchNeeds(ctx, iface, nil, now, func(u control.Underlay) { changes <- u })
+			return WatchNeeds(ctx, iface, Store{}, now, func(u control.Underlay) { changes <- u })
 		})
 	}()
 	<-began

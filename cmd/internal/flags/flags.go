@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -151,8 +150,10 @@ func (o *Flags) Config() node.Config {
 		DF:              o.Dataplane.df == dfSet,
 		Offloads:        o.Dataplane.offloads,
 		AnyPeerFrom:     o.Dataplane.anyPeerFrom,
+		PeerCIDRs:       o.Dataplane.peers,
 		Underlay:        o.Underlay.Options(),
 		ProbeInterval:   o.Process.probeInterval,
+		ConfigHold:      o.Network.configHold,
 		WorkloadAddress: o.Network.workloadAddress,
 		RenewMargin:     time.Duration(o.Etcd.renewMarginMin) * time.Minute,
 		Rules:           o.Rules.config(),
@@ -170,6 +171,7 @@ type dataplaneFlags struct {
 
 	offloads    userspace.Offloads // made by check
 	anyPeerFrom []netip.Prefix     // likewise
+	peers       []netip.Prefix     // likewise
 }
 
 // The values of --debug-events.
@@ -194,7 +196,7 @@ func (o *dataplaneFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&o.mode, "dataplane", string(fit.Auto), "kernel: program the kernel's vxlan device; userspace: forward packets in this process; auto: kernel if it works, else userspace")
 	f.StringVar(&o.df, "df", dfClear, "clear: the underlay may fragment tunnel packets, as with flannel; set: it may not, and hosts learn what each path takes (userspace dataplane only)")
 	f.StringVar(&o.sourceCheck, "source-check", sourceOuter, "outer: a peer's packets come from its own address; inner: also from any address in --peer-cidr, if their inner source is in some peer's subnet, for peers behind a NAT (userspace dataplane only)")
-	f.StringArrayVar(&o.peerCIDRs, "peer-cidr", nil, "network such as 10.0.0.0/16 with the addresses that packets of peers come from; repeatable, with --source-check=inner")
+	f.StringArrayVar(&o.peerCIDRs, "peer-cidr", nil, "network such as 10.0.0.0/16: peers have public IPs in these only, and with --source-check=inner their packets come from there; repeatable (default: any public IP)")
 	f.StringVar(&o.offloadList, "debug-offloads", "all", "offloads that the userspace dataplane may use: all, none, or a list such as -udp-gro,-coalesce")
 	f.StringVar(&o.events, "debug-events", eventsOn, "on: repair when the kernel tells of a change; off: do without, and look every few seconds")
 	for _, name := range []string{"debug-offloads", "debug-events"} {
@@ -233,8 +235,6 @@ func (o *dataplaneFlags) checkSources(p *problems) {
 		p.bad("source-check", o.sourceCheck, "say from which addresses packets of peers may come, by --peer-cidr")
 	case o.sourceCheck == sourceInner && o.mode == string(fit.Kernel):
 		p.bad("source-check", o.sourceCheck, "the kernel dataplane takes packets from every address: leave this out")
-	case o.sourceCheck == sourceOuter && len(o.peerCIDRs) > 0:
-		p.bad("peer-cidr", strings.Join(o.peerCIDRs, ","), "needs --source-check=inner")
 	}
 	for _, text := range o.peerCIDRs {
 		c, err := netip.ParsePrefix(text)
@@ -242,6 +242,7 @@ func (o *dataplaneFlags) checkSources(p *problems) {
 			p.bad("peer-cidr", text, "want a network such as 10.0.0.0/16, without bits beyond its length")
 			continue
 		}
+		o.peers = append(o.peers, c)
 		if o.sourceCheck == sourceInner {
 			o.anyPeerFrom = append(o.anyPeerFrom, c)
 		}

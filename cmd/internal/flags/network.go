@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -23,6 +24,7 @@ type networkFlags struct {
 
 	network         string
 	workloadAddress bool
+	configHold      time.Duration
 	firstConfig     []byte // made by check: the config to write if the store has none; nil: none
 	subnetFileGiven bool   // made by Complete
 }
@@ -38,16 +40,22 @@ func (o *networkFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&o.ConfigPath, "net-config-path", "", "file with a network config in JSON: written if etcd has none; with --kube-subnet-mgr it is the config (default /etc/kube-flannel/net-conf.json)")
 	f.StringVar(&o.SubnetFile, "subnet-file", DefaultSubnetFile, "file that tells a CNI plugin or Docker the subnet and MTU")
 	f.BoolVar(&o.workloadAddress, "workload-address", false, "give the overlay device the first address of the subnet too, for programs in this network namespace")
+	f.DurationVar(&o.configHold, "config-hold", 30*time.Second, "how long a network config must stand before it is applied if this node's subnet does not fit it, so that its pods would lose their addresses; 0: not at all")
 	f.StringSliceVar(&o.Names, "networks", nil, "comma-separated names: serve these networks, each configured below <etcd-prefix>/<name>")
 	f.BoolVar(&o.Watch, "watch-networks", false, "serve every network below the prefix, or those of --networks, as they come and go")
 	f.StringVar(&o.SubnetDir, "subnet-dir", DefaultSubnetDir, "directory for <name>.env of each of several networks")
 }
+
+const maxConfigHold = 24 * time.Hour
 
 // Several reports whether the daemon serves networks that have names.
 func (o *networkFlags) Several() bool { return len(o.Names) > 0 || o.Watch }
 
 // check checks the files that are to be written, and reads the first network config.
 func (o *networkFlags) check(p *problems, kube bool) {
+	if o.configHold < 0 || o.configHold > maxConfigHold {
+		p.bad("config-hold", o.configHold.String(), "want 0 to 24h")
+	}
 	switch {
 	case o.Several():
 		o.checkNames(p)

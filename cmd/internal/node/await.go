@@ -35,7 +35,7 @@ func (n *Network) waitForConfig(ctx context.Context) (control.Network, error) {
 	}
 }
 
-// usableConfig returns the config once this host can carry it, and chooses the underlay for it.
+// usableConfig returns the config once this host can carry it and it is not held, and chooses the underlay for it.
 func (n *Network) usableConfig(ctx context.Context) (control.Network, error) {
 	config, err := n.loadConfig(ctx)
 	if err != nil {
@@ -44,7 +44,10 @@ func (n *Network) usableConfig(ctx context.Context) (control.Network, error) {
 	if err := n.chooseUnderlay(ctx, config); err != nil {
 		return config, err
 	}
-	return config, n.host().Carries(config)
+	if err := n.carries(ctx, n.host(), config); err != nil {
+		return config, err
+	}
+	return config, n.holdAtStart(ctx, config)
 }
 
 // loadConfig reads the config. If the store has no config, loadConfig writes the one that the user gave, if the user gave one and

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -50,10 +52,28 @@ func (s *Session) watchChanges(ctx context.Context) error {
 // watchNeeds takes over what this host needs of the underlay when that changes.
 func (s *Session) watchNeeds(ctx context.Context) error {
 	n := s.network
-	return fit.WatchNeeds(ctx, s.iface, n.cfg.StoreHosts, n.node.Underlay, func(u control.Underlay) {
-		n.log.Info("what this host needs of the underlay has changed: which leases can be used is decided again", "needs", u.Needs, "on_link", u.OnLink)
+	now := n.node.Underlay
+	now.Public = nil
+	return fit.WatchNeeds(ctx, s.iface, n.reachesStore(), now, func(u control.Underlay) {
+		level := slog.LevelDebug // an address or link more: mostly a bridge that somebody has made
+		if !slices.Equal(u.Needs, now.Needs) || !slices.Equal(u.OnLink, now.OnLink) {
+			level = slog.LevelInfo
+		}
+		now = u
+		n.log.Log(ctx, level, "what this host needs of the underlay has changed: which leases can be used is decided again",
+			"needs", u.Needs, "on_link", u.OnLink, "links", u.Links)
+		u.Public = n.cfg.PeerCIDRs
 		s.controller.SetUnderlay(u)
 	})
+}
+
+// reachesStore says where this host reaches its store.
+func (n *Network) reachesStore() fit.Store {
+	s := fit.Store{Hosts: n.cfg.StoreHosts}
+	if r, ok := n.store.(control.RemoteLister); ok {
+		s.Remotes = r.Remotes
+	}
+	return s
 }
 
 // applyChanges calls setMTU for each change that the session can take over, until there is another
@@ -61,17 +81,28 @@ func (s *Session) watchNeeds(ctx context.Context) error {
 func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Interface, configs <-chan control.Network, setMTU func(int)) error {
 	n, config, iface := s.network, s.config, s.iface
 	last := fit.MTU(config, iface)
+	stood := time.NewTimer(0) // of a config that is held
+	defer stood.Stop()
+	stood.Stop()
 	for {
 		nextConfig, nextIface := config, iface
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-stood.C:
+			return fmt.Errorf("%w: it has stood for %s", control.ErrNetworkChanged, n.cfg.ConfigHold)
 		case nextIface = <-ifaces:
 		case got, ok := <-configs:
 			if !ok {
 				return nil // ctx has ended
 			}
-			nextConfig = got
+			stood.Stop()
+			apply, wait := s.consider(ctx, iface, config, got)
+			if apply {
+				nextConfig = got
+			} else if wait > 0 {
+				stood.Reset(wait)
+			}
 		}
 		if nextConfig == config && nextIface == iface {
 			continue

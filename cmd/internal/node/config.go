@@ -65,9 +65,12 @@ type Config struct {
 	// AnyPeerFrom: the userspace dataplane takes packets of any peer from addresses in these.
 	AnyPeerFrom []netip.Prefix
 
+	PeerCIDRs []netip.Prefix // in which peers publish their addresses; empty: they may publish any
+
 	Underlay underlay.Options // the families are filled in from the network config
 
 	ProbeInterval   time.Duration // between two questions to a peer whether it can be reached; 0: none are asked
+	ConfigHold      time.Duration // how long a network config has to stand before it is applied, if this node's subnets do not fit it
 	WorkloadAddress bool          // give the device the first usable address of the subnet too
 	RenewMargin     time.Duration // renew a lease this long before it ends; 0: an hour
 	Rules           RuleConfig

@@ -12,6 +12,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
+	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/dataplane/underlay"
@@ -37,10 +38,15 @@ type Network struct {
 	left     nodefile.Left      // of the last session, even if that was another process's
 	opened   bool               // an overlay was open once: from now on nothing ends serve
 	refused  refusal
-	retry    pace.Backoff // after a session whose overlay failed
-	notices  pace.Notices // of these, and of what each session may meet again
+	lengths  control.Lengths // of the subnets of all configs that were in force
+	held     held            // what the store has now, if that is not in force
+	applied  control.Network // of the last session
+	retry    pace.Backoff    // after a session whose overlay failed
+	notices  pace.Notices    // of these, and of what each session may meet again
 
-	snapshot atomic.Pointer[snapshot] // never nil
+	holdNotices pace.Notices                      // of held; for whoever of the session and waitForConfig runs
+	heldStatus  atomic.Pointer[status.HeldConfig] // held, for others; nil: nothing is held
+	snapshot    atomic.Pointer[snapshot]          // never nil
 }
 
 // refusal is a network config that no dataplane here can carry, and why.

@@ -143,6 +143,9 @@ func (n *Network) rehearse(ctx context.Context) (config control.Network, err err
 	if err := n.host().Carries(config); err != nil {
 		return config, err
 	}
+	if err := n.holdAtStart(ctx, config); err != nil {
+		return config, err
+	}
 	if n.cfg.Mode == fit.Kernel && config.Backend.IsVXLAN() {
 		return config, kernel.Available()
 	}

@@ -64,9 +64,10 @@ func (n *Network) runSession(ctx context.Context) error {
 		return err
 	}
 	defer n.forgetFiles(config) // after the overlay was closed
-	if n.node.Underlay, err = fit.Needs(ctx, n.iface, n.cfg.StoreHosts); err != nil {
+	if n.node.Underlay, err = fit.Needs(ctx, n.iface, n.reachesStore()); err != nil {
 		n.log.Warn("the gateways of this host are not known: a subnet that holds one is not refused", "err", err)
 	}
+	n.node.Underlay.Public = n.cfg.PeerCIDRs
 	s := &Session{network: n, config: config, iface: n.iface, began: time.Now()}
 	mtu := fit.MTU(config, n.iface)
 	s.overlay, err = openOverlay(n.log, n.attrs, n.daemon.parts(s, mtu))
@@ -79,6 +80,7 @@ func (n *Network) runSession(ctx context.Context) error {
 	}
 	defer s.overlay.Close()
 	n.opened = true
+	n.inForce(ctx, config)
 	if !n.cfg.several() {
 		n.daemon.estate.Drop("the network config is another one", inherit.IsTraffic)
 	}
@@ -147,6 +149,9 @@ func (n *Network) newController(config control.Network, mtu int, o *Overlay, rea
 		n.log.Warn("previous subnet unknown", "err", err)
 	}
 	n.node.Previous = previous
+	known := n.lengths
+	n.node.Lengths = &known
+	n.lengths.AddNetwork(config)
 	n.node.Former, _ = n.file.Publish(n.published(config)) // settleFile tries again, and warns
 	return controller.New(controller.Config{
 		Store:           n.store,

@@ -50,7 +50,7 @@ func (n *Network) isReady() bool { return !n.snapshot.Load().ready.IsZero() }
 // Status returns how the network is. It may be called at any time.
 func (n *Network) Status() status.Network {
 	s := n.snapshot.Load()
-	st := status.Network{V: status.Version, Name: n.name, Ready: !s.ready.IsZero(), ReadySince: s.ready}
+	st := status.Network{V: status.Version, Name: n.name, Ready: !s.ready.IsZero(), ReadySince: s.ready, ConfigHeld: n.heldStatus.Load()}
 	if r, ok := s.store.(control.StoreReporter); ok {
 		store := r.Status()
 		st.Store = &store

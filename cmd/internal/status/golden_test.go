@@ -26,6 +26,7 @@ func full() Network {
 	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
 	return Network{
 		V: Version, Name: "red", SessionStart: at, Sessions: 2, Err: "down", ErrSince: at, Ready: true, ReadySince: at,
+		ConfigHeld: &HeldConfig{Networks: []netip.Prefix{subnet}, Why: "does not fit", Since: at, Until: at},
 		Mode: "kernel", VNI: 1, Port: 8472, MTU: 1450,
 		Offloads: []string{"tun-vnet"}, SourceCheck: "outer",
 		Underlay:   &Underlay{Interface: "eth0", MTU: 1500, Ends: []End{{Local: v4, Public: v4}, {Local: v6, Public: v6}}},
@@ -63,6 +64,14 @@ const golden = `{
  "err_since": "2026-01-02T03:04:05Z",
  "ready": true,
  "ready_since": "2026-01-02T03:04:05Z",
+ "config_held": {
+  "networks": [
+   "10.5.1.0/24"
+  ],
+  "why": "does not fit",
+  "since": "2026-01-02T03:04:05Z",
+  "until": "2026-01-02T03:04:05Z"
+ },
  "mode": "kernel",
  "vni": 1,
  "port": 8472,

@@ -25,6 +25,8 @@ type Network struct {
 	Ready        bool      `json:"ready"`
 	ReadySince   time.Time `json:"ready_since,omitzero"`
 
+	ConfigHeld *HeldConfig `json:"config_held,omitempty"` // nil: what the store has is in force
+
 	Mode     string    `json:"mode,omitempty"` // "kernel" or "userspace"; empty if nothing forwards
 	VNI      uint32    `json:"vni,omitempty"`
 	Port     uint16    `json:"port,omitempty"` // UDP
@@ -55,6 +57,14 @@ type Network struct {
 	// SharedPort has the counters of the UDP port that several networks share: what arrived there
 	// before it was known for which of them. Empty if this network has a port of its own.
 	SharedPort map[string]uint64 `json:"shared_port,omitempty"`
+}
+
+// HeldConfig is a network config that the store has and that is not in force.
+type HeldConfig struct {
+	Networks []netip.Prefix `json:"networks"`
+	Why      string         `json:"why"`
+	Since    time.Time      `json:"since"`
+	Until    time.Time      `json:"until,omitzero"` // when it is applied if it still stands then; zero: this host cannot carry it
 }
 
 // Repairs counts the objects of one kind that others changed and a part put right, since the process began. Those of

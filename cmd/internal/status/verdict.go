@@ -85,7 +85,7 @@ func Judge(d Daemon) (all []Warning) {
 	for i := range d.Networks {
 		n := &d.Networks[i]
 		for _, check := range []func(*Network, time.Time) []Warning{
-			judgeReady, judgeStore, judgeLease, judgeParts, judgePeers, judgeEntries,
+			judgeReady, judgeStore, judgeConfig, judgeLease, judgeParts, judgePeers, judgeEntries,
 		} {
 			for _, w := range check(n, d.At) {
 				w.Network, w.Text = n.Name, strings.ReplaceAll(w.Text, "\n", "; ") // of several errors
@@ -153,6 +153,20 @@ func judgeStore(n *Network, now time.Time) (all []Warning) {
 		}
 	}
 	return all
+}
+
+// judgeConfig says that the network config in the store is not in force.
+func judgeConfig(n *Network, now time.Time) []Warning {
+	h := n.ConfigHeld
+	switch {
+	case h == nil:
+		return nil
+	case h.Until.IsZero():
+		return []Warning{{ID: "config_refused", State: Degraded, Since: h.Since, Text: "the network config in the store is not applied: " + h.Why,
+			Fix: "overlayd check config says what this host can carry; put such a config into the store"}}
+	}
+	return []Warning{{ID: "config_held", State: Degraded, Since: h.Since, Text: fmt.Sprintf("%s: it is applied in %s if it still stands then", h.Why, Short(h.Until.Sub(now))),
+		Fix: "if it is not meant, put the one before back into the store until then"}}
 }
 
 // judgeLease says what is wrong with the lease and the last Sync of a network that was ready.

@@ -1,0 +1,149 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/overlayd/overlayd/cmd/internal/fit"
+	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/pace"
+	"github.com/overlayd/overlayd/dataplane/subnetfile"
+	"github.com/overlayd/overlayd/dataplane/underlay"
+)
+
+// A network config under which this node's subnets do not fit would cost all pods of this host their addresses. It is applied only
+// when it has stood for Config.ConfigHold: whoever writes it by mistake has the time to put the old one back. One that this host
+// cannot carry at all ends no session. All else is applied at once.
+
+// held is a config that the store has and that is not in force; the zero value: there is none.
+type held struct {
+	network control.Network
+	since   time.Time
+}
+
+// unfit returns why a config has no place for the node's subnets; nil if it has, or the node has none.
+func unfit(c control.Network, own []netip.Prefix) error {
+	var v4, v6 netip.Prefix
+	for _, p := range own {
+		if p.Addr().Is6() {
+			v6 = p
+		} else {
+			v4 = p
+		}
+	}
+	if len(own) == 0 || control.Compatible(c, v4, v6) {
+		return nil
+	}
+	return fmt.Errorf("the network config in the store, of %v, does not fit this node's subnets %v", c.Prefixes(), own)
+}
+
+// hold notes that c is not applied because of why, and returns how long it has to stand until it is. forever: it never is.
+func (n *Network) hold(ctx context.Context, c control.Network, why error, forever bool) time.Duration {
+	if n.held.network != c {
+		n.held = held{c, time.Now()}
+	}
+	st := &status.HeldConfig{Networks: c.Prefixes(), Why: why.Error(), Since: n.held.since}
+	attrs, text := []any{"err", why}, "network config is not applied: this host cannot carry it"
+	if !forever {
+		st.Until = n.held.since.Add(n.cfg.ConfigHold)
+		attrs = append(attrs, "until", st.Until, "fix", "if it is not meant, put the one before back into the store until then")
+		text = "network config is not applied yet"
+	}
+	n.heldStatus.Store(st)
+	n.sayHold(ctx, text, attrs...)
+	return time.Until(st.Until)
+}
+
+// letGo notes that no config is held any more. back: the one that is in force is in the store again.
+func (n *Network) letGo(ctx context.Context, back bool) {
+	if n.held == (held{}) {
+		return
+	}
+	n.held = held{}
+	n.heldStatus.Store(nil)
+	if back {
+		n.sayHold(ctx, "network config is again the one that is applied")
+	}
+}
+
+// sayHold logs a line, once a minute at most: whoever writes configs to and fro does not fill the log.
+func (n *Network) sayHold(ctx context.Context, text string, attrs ...any) {
+	n.holdNotices.Repeat = time.Minute
+	if due, _ := n.holdNotices.Due(time.Now(), pace.Notice{Text: text}); len(due) > 0 {
+		n.log.WarnContext(ctx, text, attrs...)
+	}
+}
+
+// holdAtStart returns why c is not applied yet by a daemon that starts with the subnet file of its last run; nil if it is.
+func (n *Network) holdAtStart(ctx context.Context, c control.Network) error {
+	own, _ := subnetfile.Read(n.subnetFile) // newController warns
+	why := unfit(c, own)
+	if why == nil || c == n.applied || n.cfg.ConfigHold <= 0 {
+		return nil
+	}
+	if left := n.hold(ctx, c, why, false); left > 0 {
+		return fmt.Errorf("%w: it is applied at %s if it still stands then", why, n.held.since.Add(n.cfg.ConfigHold).Format(time.TimeOnly))
+	}
+	return nil
+}
+
+// inForce notes that a session has begun with c.
+func (n *Network) inForce(ctx context.Context, c control.Network) {
+	n.applied = c
+	n.letGo(ctx, false)
+}
+
+// consider says whether a session with the config now takes over next, or ends by it. If not, wait is when it does, if next still stands; 0:
+// never.
+func (s *Session) consider(ctx context.Context, iface underlay.Interface, now, next control.Network) (apply bool, wait time.Duration) {
+	n := s.network
+	if changed(now, next, nil, nil) == nil && fit.CheckMTU(next, iface) == nil {
+		n.letGo(ctx, true)
+		return true, 0
+	}
+	host := n.host()
+	host.Underlay = iface
+	if host.Mode == fit.Auto && s.overlay != nil {
+		host.Mode = s.overlay.mode() // the other one did not work here
+	}
+	if err := n.carries(ctx, host, next); err != nil {
+		n.hold(ctx, next, err, true)
+		return false, 0
+	}
+	why := unfit(next, s.ownSubnets())
+	if why == nil || n.cfg.ConfigHold <= 0 {
+		n.letGo(ctx, false)
+		return true, 0
+	}
+	return false, max(n.hold(ctx, next, why, false), time.Nanosecond)
+}
+
+// ownSubnets returns the subnets of the lease that this node has.
+func (s *Session) ownSubnets() []netip.Prefix {
+	if s.controller == nil {
+		return nil
+	}
+	c := s.controller.Status()
+	if !c.Held {
+		return nil
+	}
+	return slices.DeleteFunc([]netip.Prefix{c.Lease.Subnet, c.Lease.IPv6Subnet}, func(p netip.Prefix) bool { return !p.IsValid() })
+}
+
+// carries returns why this host cannot serve a config: no dataplane can, or every subnet that there could be would take something
+// away that this host needs of its underlay.
+func (n *Network) carries(ctx context.Context, h fit.Host, c control.Network) error {
+	if err := h.Carries(c); err != nil || c.SubnetLen+c.IPv6SubnetLen == 0 {
+		return err
+	}
+	u, err := fit.Needs(ctx, h.Underlay, n.reachesStore())
+	if err != nil {
+		return nil // newController's Acquire finds out
+	}
+	_, _, err = control.Allocate(c, control.Node{Underlay: u}, nil, func(int) int { return 0 })
+	return err
+}
