@@ -101,6 +101,7 @@ func (o *Flags) check(p *problems) {
 		o.Kube.check(p)
 	} else {
 		o.Etcd.check(p)
+		o.Etcd.checkListen(p)
 	}
 	o.Underlay.check(p)
 	o.Rules.check(p)
