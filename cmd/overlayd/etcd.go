@@ -134,12 +134,20 @@ func serveEtcd(ctx context.Context, p *child.Parent, cfg embedded.Config, dir pk
 	}
 	ready.Store(true)
 	p.Ready()
-	select {
-	case <-ctx.Done():
-	case err = <-s.Err():
-		p.Failed(etcdError(err, true))
+	for tick, told := time.NewTicker(time.Second), uint64(0); ; {
+		select {
+		case <-ctx.Done():
+			return s.Stop()
+		case err = <-s.Err():
+			p.Failed(etcdError(err, true))
+			return errors.Join(err, s.Stop())
+		case <-tick.C:
+			if n := s.Refused(); n != told {
+				told = n
+				p.Refused(n)
+			}
+		}
 	}
-	return errors.Join(err, s.Stop())
 }
 
 // etcdError returns the reason of an error of etcd. What etcd cannot use before it is ready is damaged,

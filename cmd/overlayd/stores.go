@@ -11,6 +11,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcd"
 	"github.com/overlayd/overlayd/control/kube"
@@ -24,6 +25,7 @@ func withStores(o *flags.Flags) node.Config {
 	s := &stores{flags: o, log: c.Log}
 	c.OpenStore = s.open
 	c.StoreHosts = storeHosts(o)
+	c.Certificates = func() []status.Certificate { return certificates(o) }
 	if o.Network.Several() {
 		c.OpenNetworks = s.openNetworks
 	}

@@ -135,7 +135,7 @@ func TestDefaultConfig(t *testing.T) {
 
 // sameButFuncs compares configs whose functions are the caller's.
 func sameButFuncs(a, b node.Config) bool {
-	if a.OpenStore != nil || a.OpenNetworks != nil || a.StartEtcd != nil || a.Endpoints != nil || a.Notify != nil || a.Fix != nil {
+	if a.OpenStore != nil || a.Certificates != nil || a.OpenNetworks != nil || a.StartEtcd != nil || a.Endpoints != nil || a.Notify != nil || a.Fix != nil {
 		return false
 	}
 	return reflect.DeepEqual(a, b)
@@ -272,7 +272,7 @@ func effect(o *Flags) string {
 // TestEveryFieldIsSet: no flag is missing either: each field of what a daemon is told comes from a
 // flag, but for those that cmd/overlayd fills in.
 func TestEveryFieldIsSet(t *testing.T) {
-	callers := []string{"Hostname", "Version", "OpenStore", "StoreHosts", "OpenNetworks", "StartEtcd", "Endpoints", "Keeper", "Left", "Notify", "Watchdog", "Fix", "Captures", "Admin.Routes", "Underlay.IPv4", "Underlay.IPv6"}
+	callers := []string{"Hostname", "Version", "OpenStore", "StoreHosts", "Certificates", "OpenNetworks", "StartEtcd", "Endpoints", "Keeper", "Left", "Notify", "Watchdog", "Fix", "Captures", "Admin.Routes", "Underlay.IPv4", "Underlay.IPv6"}
 	changed := map[string]bool{}
 	note := func(o *Flags) {
 		var walk func(path string, v reflect.Value)

@@ -214,6 +214,16 @@ func startEtcd(cfg *embed.Config) (e *embed.Etcd, err error) {
 // on all addresses has one for each address of the host.
 func (s *Server) URLs() []string { return append([]string(nil), s.urls...) }
 
+// Refused returns how many connections were refused so far.
+func (s *Server) Refused() uint64 {
+	if s.front == nil {
+		return 0
+	}
+	s.front.mu.Lock()
+	defer s.front.mu.Unlock()
+	return s.front.refused
+}
+
 // Err is sent an error when the server stops serving by itself. It is closed
 // after Stop.
 func (s *Server) Err() <-chan error { return s.etcd.Err() }
