@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,27 +25,70 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/pki"
 )
 
+// readme returns the commands of a section of the README, in their order.
+func readme(t *testing.T, section string) (commands []string) {
+	t.Helper()
+	b, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, found := strings.Cut(string(b), section)
+	text, _, _ = strings.Cut(text, "\n#")
+	for i, block := range strings.Split(text, "```\n") {
+		if i%2 == 1 {
+			for line := range strings.Lines(strings.TrimSpace(block)) {
+				command, _, _ := strings.Cut(line, "#") // what follows is for people
+				commands = append(commands, strings.TrimSpace(command))
+			}
+		}
+	}
+	if !found {
+		t.Fatalf("README has no %q", section)
+	}
+	return commands
+}
+
+// The commands of the README, in the order of their section.
+const (
+	cmdInit = iota
+	cmdFirst
+	cmdJoinFile
+	cmdCopy
+	cmdOther
+	cmdRotate
+	cmdJoinFileAgain
+	cmdFinish
+	cmdEtcdctl // for an etcd of one's own
+	cmdCount
+)
+
 // secured is a cluster whose first host has the authority and etcd, and whose other hosts join by files.
 type secured struct {
 	*first
-	pki   string
-	joins []string // of the hosts
+	commands []string
+	root     string // of the files of all hosts
+	pki      string
+	joins    []string // of the hosts, in their place there
 }
 
 // newSecured runs the commands of the README on n hosts.
 func newSecured(t *testing.T, n int, args ...string) *secured {
 	t.Helper()
 	c, dir := newHosts(t, []string{under4}, n), t.TempDir()
-	s := &secured{first: &first{host: c.hosts[0], dir: filepath.Join(dir, "etcd"), url: "https://192.0.2.2:2379"}, pki: filepath.Join(dir, "pki"), joins: make([]string, n)}
-	s.must("init")
-	s.args = append([]string{"--etcd-embedded", "--etcd-listen-client-url", s.url, "--pki-dir", s.pki, "--etcd-data-dir", s.dir,
-		"--network", "10.5.0.0/16", "--subnet-file", s.subnetFile}, args...)
-	s.run().waitLog("msg=ready", patience)
-	for i := 1; i < n; i++ {
-		s.joins[i] = filepath.Join(dir, c.hosts[i].name+".pem")
-		s.issue(i)
-		h := c.hosts[i]
-		h.daemon = h.overlayd("--etcd-endpoints", s.url, "--join-file", s.joins[i], "--subnet-file", h.subnetFile, "--dataplane", modeKernel)
+	s := &secured{first: &first{host: c.hosts[0], dir: filepath.Join(dir, "etcd"), url: "https://192.0.2.2:2379"}, root: dir, pki: filepath.Join(dir, "pki"), joins: make([]string, n)}
+	if s.commands = readme(t, "## Start a cluster\n"); len(s.commands) != cmdCount {
+		t.Fatalf("README has the commands %q", s.commands)
+	}
+	s.must(cmdInit, 0)
+	s.daemon = s.overlaydWith([]string{"OVERLAYD_PKI_DIR=" + s.pki, "OVERLAYD_ETCD_DATA_DIR=" + s.dir, "OVERLAYD_SUBNET_FILE=" + s.subnetFile}, append(s.words(cmdFirst, 0)[1:], args...)...)
+	s.daemon.waitLog("msg=ready", patience)
+	for i, h := range c.hosts[1:] {
+		s.joins[i+1] = filepath.Join(dir, h.name, "etc/overlayd.pem")
+		if err := os.MkdirAll(filepath.Dir(s.joins[i+1]), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		s.issue(i + 1)
+		h.daemon = h.overlaydWith([]string{"OVERLAYD_SUBNET_FILE=" + h.subnetFile}, append(s.words(cmdOther, i+1)[1:], "--dataplane", modeKernel)...)
 	}
 	for _, h := range c.hosts[1:] {
 		h.daemon.waitLog("msg=ready", patience)
@@ -52,20 +96,33 @@ func newSecured(t *testing.T, n int, args ...string) *secured {
 	return s
 }
 
-// must runs a command of the authority.
-func (s *secured) must(args ...string) string {
-	s.c.t.Helper()
-	code, out := overlayd(s.c.t, append([]string{"pki", "--pki-dir", s.pki}, args...)...)
-	if code != 0 {
-		s.c.t.Fatalf("pki %v: exit code %d: %s", args, code, out)
-	}
-	return out
+// words are those of a command of the README, with the addresses and files of the test.
+func (s *secured) words(command, i int) []string {
+	name := s.c.hosts[i].name
+	return strings.Fields(strings.NewReplacer("192.0.2.11", s.addr.String(), "root@node2:", filepath.Join(s.root, name), "--join-file /", "--join-file "+filepath.Join(s.root, name)+"/",
+		"node2.pem", filepath.Join(s.root, name+".pem"), "node2", name, "scp ", "cp -p ").Replace(s.commands[command]))
 }
 
-// issue makes a join file for a host, and puts it in its place.
+// must runs a command of the README to its end.
+func (s *secured) must(command, i int) {
+	s.c.t.Helper()
+	words := s.words(command, i)
+	code, out := 0, ""
+	if words[0] == "overlayd" {
+		code, out = overlayd(s.c.t, append(words[1:], "--pki-dir", s.pki)...)
+	} else if b, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+		code, out = -1, fmt.Sprint(err, string(b))
+	}
+	if code != 0 {
+		s.c.t.Fatalf("%q: exit code %d: %s", words, code, out)
+	}
+}
+
+// issue makes a join file for a host, and copies it there.
 func (s *secured) issue(i int) {
 	s.c.t.Helper()
-	s.must("join-file", s.c.hosts[i].name, "-o", s.joins[i])
+	s.must(cmdJoinFile, i)
+	s.must(cmdCopy, i)
 }
 
 // dial connects to etcd from the underlay, where nobody of the cluster is.
@@ -216,8 +273,11 @@ func TestCertificatesChange(t *testing.T) {
 	s.adds(1)
 	s.sees(1, 1)
 
-	s.must("rotate")
+	s.must(cmdRotate, 0)
 	s.daemon.waitLog("authorities=2", patience)
+	if s.commands[cmdJoinFileAgain] != s.commands[cmdJoinFile] {
+		t.Errorf("the README has %q", s.commands)
+	}
 	s.issue(1)
 	one.daemon.cmd.Process.Signal(unix.SIGHUP)
 	one.daemon.waitLog(`certificates="others: connecting anew"`, patience)
@@ -225,7 +285,7 @@ func TestCertificatesChange(t *testing.T) {
 	s.sees(1, 2)
 	s.sees(2, 2)
 
-	s.must("rotate", "--finish")
+	s.must(cmdFinish, 0)
 	s.daemon.waitLog("its certificate is no longer taken", patience)
 	if text := s.daemon.text(); !strings.Contains(text, "client="+two.name) || strings.Contains(text, "client="+one.name) {
 		t.Errorf("the wrong one was closed:\n%s", text)
