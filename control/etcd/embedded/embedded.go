@@ -53,7 +53,9 @@ type Config struct {
 	NoFsync      bool          // trade the data of a power failure for speed; for tests
 	LockPatience time.Duration // how long to wait for another process to leave Dir, such as one that is about to end
 
-	greeting, recheck time.Duration // of front; 0: its own
+	greeting, recheck  time.Duration // of front; 0: its own
+	maxUsed, maxLeases int64         // of space; 0: its own
+	spacePeriod        time.Duration // likewise
 
 	// Fatal is called when etcd cannot go on, perhaps while Start runs, and must not return. nil: panic.
 	Fatal func(error)
@@ -69,6 +71,9 @@ type Server struct {
 	conns *connTracker
 	lock  *os.File
 	urls  []string
+
+	tidying     sync.WaitGroup // space.run
+	stopTidying func()         // nil: it does not run
 
 	stopOnce sync.Once
 	stopErr  error
@@ -174,7 +179,7 @@ func (s *Server) start(ctx context.Context, cfg Config, listen url.URL, advertis
 	defer timeout.Stop()
 	select {
 	case g := <-s.grpc: // it is ready then
-		s.serve(g)
+		s.serve(cfg, g)
 		return nil
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -187,9 +192,14 @@ func (s *Server) start(ctx context.Context, cfg Config, listen url.URL, advertis
 }
 
 // serve lets clients in.
-func (s *Server) serve(g *grpc.Server) {
+func (s *Server) serve(cfg Config, g *grpc.Server) {
 	if s.guard != nil {
-		s.guard.open(s.etcd.Server)
+		r := newSpace(cfg, s.etcd.Server)
+		ctx, stop := context.WithCancel(context.Background())
+		r.countLeases(ctx)
+		s.guard.space.Store(r)
+		s.tidying.Go(func() { r.run(ctx) })
+		s.stopTidying = stop
 	}
 	if s.front == nil {
 		return
@@ -250,9 +260,13 @@ func (s *Server) stopEtcd() bool {
 		s.front.close()
 	}
 	s.conns.closeAll()
+	if s.stopTidying != nil {
+		s.stopTidying()
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		s.tidying.Wait()
 		s.etcd.Close()
 	}()
 	timeout := time.NewTimer(stopTimeout)

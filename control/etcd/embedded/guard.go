@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -25,16 +26,8 @@ const maxPut = 64 << 10
 // for good.
 type guard struct {
 	first, end []byte                // clients may use the keys from first up to but without end
-	store      atomic.Pointer[store] // nil: not ready
+	space      atomic.Pointer[space] // of the server behind it; nil: that is not ready
 }
-
-// store is what the guard asks the server.
-type store interface {
-	LeaseTimeToLive(context.Context, *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error)
-}
-
-// open lets clients in, after which the guard can look at what there is.
-func (g *guard) open(s store) { g.store.Store(&s) }
 
 // newGuard returns the guard that confines clients to the keys below prefix.
 func newGuard(prefix string) *guard {
@@ -67,7 +60,7 @@ func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	if err := g.check(req); err != nil {
 		return nil, err
 	}
-	if err := g.checkLease(ctx, req); err != nil {
+	if err := g.checkServer(ctx, req); err != nil {
 		return nil, err
 	}
 	return handle(ctx, req)
@@ -129,24 +122,43 @@ func (g *guard) check(req any) error {
 	return nil
 }
 
-// checkLease judges what concerns all keys of a lease: to end it deletes them, and to ask for them names them.
-func (g *guard) checkLease(ctx context.Context, req any) error {
-	var id int64
+// checkServer judges what depends on what the server has.
+func (g *guard) checkServer(ctx context.Context, req any) error {
+	fits := true
 	switch r := req.(type) {
 	case *pb.LeaseRevokeRequest:
-		id = r.ID
+		return g.checkLease(ctx, r.ID)
 	case *pb.LeaseTimeToLiveRequest:
-		if id = r.ID; !r.Keys {
-			return nil
+		if r.Keys {
+			return g.checkLease(ctx, r.ID)
 		}
-	default:
-		return nil
+	case *pb.LeaseGrantRequest:
+		fits = g.space.Load().grant()
+	case *pb.PutRequest:
+		fits = !g.space.Load().isFull()
+	case *pb.TxnRequest:
+		fits = !puts(r) || !g.space.Load().isFull()
 	}
-	s := g.store.Load()
-	if s == nil {
+	if !fits {
+		return rpctypes.ErrGRPCNoSpace
+	}
+	return nil
+}
+
+// puts reports whether a transaction may write.
+func puts(r *pb.TxnRequest) bool {
+	return slices.ContainsFunc(slices.Concat(r.Success, r.Failure), func(op *pb.RequestOp) bool {
+		return op.GetRequestPut() != nil || op.GetRequestTxn() != nil && puts(op.GetRequestTxn())
+	})
+}
+
+// checkLease judges what concerns all keys of a lease: to end it deletes them, and to ask for them names them.
+func (g *guard) checkLease(ctx context.Context, id int64) error {
+	space := g.space.Load()
+	if space == nil {
 		return status.Error(codes.Unavailable, "the embedded etcd is starting")
 	}
-	l, err := (*s).LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: id, Keys: true})
+	l, err := space.server.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: id, Keys: true})
 	switch {
 	case errors.Is(err, lease.ErrLeaseNotFound):
 		return nil // as etcd will say
