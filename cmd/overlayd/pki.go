@@ -18,7 +18,7 @@ commands there, as root:
 
   overlayd pki init                             # once: the certificate authority
   overlayd pki join-file NODE -o NODE.pem       # for each other host: what it needs to join
-  scp NODE.pem NODE:/etc/overlayd/join.pem      # its --join-file
+  scp NODE.pem root@NODE:/etc/overlayd.pem      # its --join-file
 
 A join file is valid for a year; overlayd doctor warns 30 days before its end. A new one that is put in
 its place takes effect at the next connection, or when the daemon gets SIGHUP.

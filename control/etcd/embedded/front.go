@@ -13,9 +13,12 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
 	"github.com/overlayd/overlayd/dataplane/pace"
@@ -25,7 +28,7 @@ const (
 	// greeting is how long a client may take from the connection to its first bytes, TLS included.
 	greeting = 5 * time.Second
 	// recheck is how often the certificates of connections are looked at again.
-	recheck = 2 * time.Second
+	recheck = time.Second
 
 	maxGreeting = 256  // connections that have not sent their first bytes
 	maxGuests   = 8192 // connections that have
@@ -59,11 +62,20 @@ func openFront(cfg Config, address string, secure func() (*tls.Config, error)) (
 	if err != nil {
 		return nil, err
 	}
-	f := &front{listener: l, tls: secure, log: cfg.Log, greeted: newCrowd(maxGreeting), guests: newCrowd(maxGuests),
+	f := &front{listener: l, tls: secure, log: cfg.Log, greeted: newCrowd(maxGreeting), guests: newCrowd(guestsFor(maxGuests)),
 		greeting: cmp.Or(cfg.greeting, greeting), again: cmp.Or(cfg.recheck, recheck)}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.grpc, f.http = newFeed(f.ctx, l.Addr()), newFeed(f.ctx, l.Addr())
 	return f, nil
+}
+
+// guestsFor returns how many connections there may be: half of the files that this process may open, at most n.
+func guestsFor(n int) int {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Cur/2 > uint64(n) {
+		return n
+	}
+	return int(limit.Cur / 2)
 }
 
 // serve gives connections to the two servers until close.
@@ -170,14 +182,31 @@ func (f *front) recheck() {
 		if err != nil {
 			continue // it is logged where it is read
 		}
-		changed := last != config
+		f.closeStale(config, last != config)
 		last = config
-		for _, g := range f.guests.all() {
-			if leaf := g.leaf.Load(); leaf != nil && (changed || time.Now().After(leaf.NotAfter)) && !admits(config, leaf) {
-				f.refuse("its certificate is no longer taken", leaf.Subject.CommonName, nil)
-				g.Close()
-			}
+	}
+}
+
+// maxNamed bounds the names in a line of the log.
+const maxNamed = 50
+
+// closeStale closes the connections whose certificate has ended, or is of no authority of config if that has changed.
+func (f *front) closeStale(config *tls.Config, changed bool) {
+	var names []string
+	for _, g := range f.guests.all() {
+		leaf := g.leaf.Load()
+		if leaf == nil || !changed && !time.Now().After(leaf.NotAfter) || admits(config, leaf) {
+			continue
 		}
+		if name := leaf.Subject.CommonName; len(names) < maxNamed && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		_ = g.Close() // an error would be about a connection that is dead
+	}
+	if len(names) > 0 && f.log != nil {
+		slices.Sort(names)
+		f.log.Warn("embedded etcd has closed connections: their certificates are no longer taken", "clients", strings.Join(names, ","),
+			"fix", "give these hosts another file of overlayd pki join-file")
 	}
 }
 
