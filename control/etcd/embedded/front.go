@@ -62,7 +62,7 @@ func openFront(cfg Config, address string, secure func() (*tls.Config, error)) (
 	if err != nil {
 		return nil, err
 	}
-	f := &front{listener: l, tls: secure, log: cfg.Log, greeted: newCrowd(maxGreeting), guests: newCrowd(guestsFor(maxGuests)),
+	f := &front{listener: l, tls: secure, log: cfg.Log, greeted: newCrowd(maxGreeting, false), guests: newCrowd(guestsFor(maxGuests), true),
 		greeting: cmp.Or(cfg.greeting, greeting), again: cmp.Or(cfg.recheck, recheck)}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.grpc, f.http = newFeed(f.ctx, l.Addr()), newFeed(f.ctx, l.Addr())
@@ -114,12 +114,13 @@ func (f *front) accept() {
 			continue
 		}
 		again.Reset()
-		g := f.greeted.admit(c)
-		if g == nil {
+		g, dropped := f.greeted.admit(c)
+		if dropped {
 			f.refuse("too many connections have sent nothing yet", "", nil)
-			continue
 		}
-		f.wait.Go(func() { f.greet(g) })
+		if g != nil {
+			f.wait.Go(func() { f.greet(g) })
+		}
 	}
 }
 
@@ -133,22 +134,25 @@ func (f *front) greet(g *guest) {
 	conn, leaf, err := f.identify(g)
 	if err != nil {
 		g.Close()
-		f.refuseTLS(g, err)
+		f.refuseBroken(g, "it has no certificate of this cluster", err)
 		return
 	}
 	first := bufio.NewReaderSize(conn, 64)
 	begin, err := first.Peek(3)
 	if err != nil || g.SetDeadline(time.Time{}) != nil {
 		g.Close()
+		f.refuseBroken(g, "it has sent nothing in time", err)
 		return
 	}
 	to := f.http
 	if string(begin) == "PRI" { // of the preface of HTTP/2 (RFC 9113, section 3.4)
 		to = f.grpc
 	}
-	in := f.guests.admit(g.raw)
-	if in == nil {
+	in, dropped := f.guests.admit(g.raw)
+	if dropped {
 		f.refuse("too many connections", g.from.String(), nil)
+	}
+	if in == nil {
 		return
 	}
 	in.Conn = readAhead{conn, first}
@@ -216,12 +220,12 @@ func admits(config *tls.Config, leaf *x509.Certificate) bool {
 	return err == nil
 }
 
-// refuseTLS tells of a client without the right certificate. One that says nothing, such as a port scan, is not worth a line.
-func (f *front) refuseTLS(g *guest, err error) {
-	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || f.ctx.Err() != nil {
+// refuseBroken tells of a connection that has failed, unless it was closed, as by a port scan, or to make room.
+func (f *front) refuseBroken(g *guest, why string, err error) {
+	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, unix.ECONNRESET) || f.ctx.Err() != nil {
 		return
 	}
-	f.refuse("it has no certificate of this cluster", g.from.String(), err)
+	f.refuse(why, g.from.String(), err)
 }
 
 // refuse logs that a client was refused: one line for each reason in a while.
@@ -297,18 +301,11 @@ func (l feed) Close() error {
 // Addr implements net.Listener.
 func (l feed) Addr() net.Addr { return l.addr }
 
-// sourceOf is whose connection it is, as far as connections are counted: an address, or an IPv6 network of a link,
-// in which one host may have as many as it likes.
+// sourceOf is whose connection it is, as far as connections are counted.
 func sourceOf(c net.Conn) netip.Addr {
 	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}
 	}
-	a := tcp.AddrPort().Addr().Unmap().WithZone("")
-	if a.Is6() {
-		if p, err := a.Prefix(64); err == nil {
-			return p.Addr()
-		}
-	}
-	return a
+	return tcp.AddrPort().Addr().Unmap()
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"math/big"
@@ -353,55 +354,53 @@ func TestSilentConnections(t *testing.T) {
 	}
 }
 
-// TestCrowd: who has most makes room.
+// TestCrowd: who has most makes room; if several have, who came last, or who has been there for longest.
 func TestCrowd(t *testing.T) {
-	c := newCrowd(4)
-	conns := map[string][]*fakeConn{}
-	add := func(addr string) bool {
-		f := &fakeConn{from: netip.AddrPortFrom(netip.MustParseAddr(addr), 1)}
-		conns[addr] = append(conns[addr], f)
-		return c.admit(f) != nil
+	type step struct {
+		from string
+		lost string // which connection makes room, by its number; "": there is room
 	}
-	for _, step := range []struct {
-		from  string
-		in    bool
-		open  int    // of all
-		loser string // who has lost one so far, the newcomer included
+	for _, tt := range []struct {
+		name  string
+		keeps bool
+		steps []step
 	}{
-		{"192.0.2.1", true, 1, ""}, {"192.0.2.9", true, 2, ""}, {"192.0.2.9", true, 3, ""}, {"192.0.2.9", true, 4, ""},
-		{"192.0.2.9", false, 4, "192.0.2.9"}, {"192.0.2.2", true, 4, "192.0.2.9"}, {"192.0.2.3", true, 4, "192.0.2.9"}, {"192.0.2.9", false, 4, "192.0.2.9"},
+		{"one has most", true, []step{{"192.0.2.1", ""}, {"192.0.2.9", ""}, {"192.0.2.9", ""}, {"192.0.2.9", ""}, {"192.0.2.9", "4"}, {"192.0.2.2", "1"}, {"192.0.2.3", "2"}, {"192.0.2.9", "7"}}},
+		{"one has most, and the oldest goes", false, []step{{"192.0.2.1", ""}, {"192.0.2.9", ""}, {"192.0.2.9", ""}, {"192.0.2.9", ""}, {"192.0.2.9", "1"}, {"192.0.2.2", "2"}, {"192.0.2.3", "3"}, {"192.0.2.9", "4"}}},
+		{"all have one", true, []step{{"2001:db8::1", ""}, {"2001:db8::2", ""}, {"2001:db8::3", ""}, {"2001:db8::4", ""}, {"2001:db8::5", "4"}}},
+		{"all have one, and the oldest goes", false, []step{{"2001:db8::1", ""}, {"2001:db8::2", ""}, {"2001:db8::3", ""}, {"2001:db8::4", ""}, {"2001:db8::5", "0"}, {"2001:db8::2", "1"}}},
 	} {
-		if in := add(step.from); in != step.in || c.count != step.open {
-			t.Errorf("%+v: admitted %v, %d open", step, in, c.count)
-		}
-		for from, all := range conns {
-			for _, f := range all {
-				if f.closed && from != step.loser {
-					t.Errorf("%+v: %s lost one", step, from)
+		c := newCrowd(4, tt.keeps)
+		var conns []*fakeConn
+		closed := func() (numbers string) {
+			for i, f := range conns {
+				if f.closed {
+					numbers += fmt.Sprint(i)
 				}
 			}
+			return numbers
 		}
-	}
-	if !conns["192.0.2.9"][0].closed || conns["192.0.2.9"][2].closed {
-		t.Error("not the oldest was closed")
-	}
-	same := newCrowd(3)
-	for _, addr := range []string{"2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"} {
-		same.admit(&fakeConn{from: netip.AddrPortFrom(netip.MustParseAddr(addr), 1)})
-	}
-	if len(same.bySource) != 2 {
-		t.Errorf("%d sources, want an IPv6 network to be one", len(same.bySource))
-	}
-	for _, g := range c.all() {
-		g.Close()
-		g.Close()
-	}
-	if c.count != 0 || len(c.bySource) != 0 {
-		t.Errorf("%d left, %v", c.count, c.bySource)
-	}
-	c.close()
-	if add("192.0.2.1") {
-		t.Error("admitted after close")
+		for i, s := range tt.steps {
+			f := &fakeConn{from: netip.AddrPortFrom(netip.MustParseAddr(s.from), 1)}
+			before := closed()
+			conns = append(conns, f)
+			g, dropped := c.admit(f)
+			lost := strings.Trim(closed(), before)
+			if lost != s.lost || dropped != (lost != "") || (g == nil) != f.closed || c.count > 4 {
+				t.Errorf("%s: step %d: lost %q, want %q; admitted %v, dropped %v, %d open", tt.name, i, lost, s.lost, g != nil, dropped, c.count)
+			}
+		}
+		for _, g := range c.all() {
+			g.Close()
+			g.Close()
+		}
+		if c.count != 0 || len(c.bySource) != 0 {
+			t.Errorf("%s: %d left, %v", tt.name, c.count, c.bySource)
+		}
+		c.close()
+		if g, _ := c.admit(&fakeConn{}); g != nil {
+			t.Errorf("%s: admitted after close", tt.name)
+		}
 	}
 }
 
