@@ -77,7 +77,7 @@ var siblings = map[string][]string{
 	"cmd/internal/nodefile":   {"cmd/internal/claim"},
 	"cmd/internal/child":      {"cmd/internal/status"},
 	"cmd/internal/doctor":     {"cmd/internal/nodefile", "cmd/internal/status"},
-	"cmd/internal/flags":      {"cmd/internal/fit", "cmd/internal/logs", "cmd/internal/node"},
+	"cmd/internal/flags":      {"cmd/internal/fit", "cmd/internal/logs", "cmd/internal/node", "cmd/internal/pki"},
 }
 
 // TestImportsPointDown checks the arrows of the house: layers import lower ones

@@ -31,7 +31,7 @@ func setupOverlayd(ctx context.Context, p *pair, program string, modes [2]string
 	for i, h := range p.hosts() {
 		args := []string{program, "--dataplane", modes[i], "--iface", underlayLink, "--subnet-file", h.path("subnet.env")}
 		if i == 0 {
-			args = append(args, "--etcd-embedded", "--etcd-listen-client-url", etcd, "--etcd-data-dir", h.path("etcd"), "--network", overlayNetwork)
+			args = append(args, "--etcd-embedded", "--etcd-embedded-insecure", "--etcd-listen-client-url", etcd, "--etcd-data-dir", h.path("etcd"), "--network", overlayNetwork)
 		} else {
 			args = append(args, "--etcd-endpoints", etcd)
 		}

@@ -16,7 +16,11 @@ import (
 // a log in JSON.
 func complain(cmd *cobra.Command, args []string, err error) {
 	fix, text := fixOf(nil, "", err), ""
-	if errors.As(err, new(usageError)) {
+	usage := errors.As(err, new(usageError))
+	if usage {
+		fix = fixOfUsage(err)
+	}
+	if usage && fix == "" {
 		fix = fmt.Sprintf("Run '%s --help' for the flags.", cmd.CommandPath())
 		text = fmt.Sprintf("overlayd: %v\n%s\n", err, fix)
 	} else if text = fmt.Sprintf("overlayd: %v\n", err); fix != "" {

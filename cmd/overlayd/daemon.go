@@ -42,6 +42,7 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 	for _, w := range o.Warnings {
 		c.Log.Warn(w.Text, "fix", w.Fix)
 	}
+	warnOfCertificates(c.Log, certificates(o), time.Now())
 	if c.Hostname, err = os.Hostname(); err != nil {
 		return fmt.Errorf("read host name: %w", err)
 	}

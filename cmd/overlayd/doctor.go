@@ -17,8 +17,8 @@ import (
 	"github.com/overlayd/overlayd/control"
 )
 
-const longDoctor = `Looks for what keeps the overlay from working on this host, and says what to do: store, lease,
-device, MAC, MTU, UDP port, firewalls, forwarding, rp_filter, routes, pods, peers. It only reads,
+const longDoctor = `Looks for what keeps the overlay from working on this host, and says what to do: store,
+certificates, lease, device, MAC, MTU, UDP port, firewalls, forwarding, rp_filter, routes, pods, peers. It only reads,
 and needs no daemon: what only the daemon can tell is unknown without. Run it as root.
 
 Each line is a check: ok, unknown, warn or fail, its id, and what was seen. docs/doctor.md

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/child"
 	"github.com/overlayd/overlayd/cmd/internal/flags"
+	"github.com/overlayd/overlayd/cmd/internal/pki"
 	"github.com/overlayd/overlayd/cmd/internal/rights"
 	"github.com/overlayd/overlayd/control/etcd/embedded"
 )
@@ -29,6 +31,7 @@ const (
 	etcdDamaged  = "damaged"
 	etcdMembers  = "members"
 	etcdAside    = "aside_before"
+	etcdPKI      = "certificates"
 )
 
 const (
@@ -60,7 +63,7 @@ func startEtcd(ctx context.Context, o *flags.Flags, log *slog.Logger) *child.Pro
 
 // etcdArgs are the arguments of the process. Clients may change only what is below the prefix.
 func etcdArgs(o *flags.Etcd, debug, setAside bool) []string {
-	return []string{"etcd", "--dir=" + o.DataDir, "--listen=" + o.ListenURL, "--prefix=" + o.Prefix,
+	return []string{"etcd", "--dir=" + o.DataDir, "--listen=" + o.ListenURL, "--prefix=" + o.Prefix, "--pki-dir=" + o.PKIDir,
 		"--debug=" + strconv.FormatBool(debug), "--set-aside=" + strconv.FormatBool(setAside)}
 }
 
@@ -73,6 +76,7 @@ func isDamaged(last *child.Error, times int) bool {
 // newEtcdCommand makes `overlayd etcd`, which only the daemon runs.
 func newEtcdCommand() *cobra.Command {
 	var cfg embedded.Config
+	var dir string
 	var debug, setAside bool
 	cmd := &cobra.Command{
 		Use:    "etcd",
@@ -86,7 +90,7 @@ func newEtcdCommand() *cobra.Command {
 					keep |= rights.NetBindService
 				}
 				keepRights(p.Log, keep)
-				return serveEtcd(ctx, p, cfg, setAside)
+				return serveEtcd(ctx, p, cfg, pki.Dir(dir), setAside)
 			})
 			if errors.Is(err, child.ErrNoParent) {
 				return usageError{err}
@@ -97,13 +101,14 @@ func newEtcdCommand() *cobra.Command {
 	cmd.Flags().StringVar(&cfg.Dir, "dir", "", "data directory")
 	cmd.Flags().StringVar(&cfg.ListenClient, "listen", "", "URL on which to listen")
 	cmd.Flags().StringVar(&cfg.Prefix, "prefix", "", "prefix of the keys that clients may use")
+	cmd.Flags().StringVar(&dir, "pki-dir", "", "directory of the authority, for https")
 	cmd.Flags().BoolVar(&debug, "debug", false, "log debug messages")
 	cmd.Flags().BoolVar(&setAside, "set-aside", false, "move the data aside, which are damaged")
 	return cmd
 }
 
 // serveEtcd runs etcd until ctx ends, or etcd cannot go on.
-func serveEtcd(ctx context.Context, p *child.Parent, cfg embedded.Config, setAside bool) error {
+func serveEtcd(ctx context.Context, p *child.Parent, cfg embedded.Config, dir pki.Dir, setAside bool) error {
 	var ready atomic.Bool
 	cfg.Log, cfg.LockPatience = p.Log, etcdLockPatience
 	cfg.Fatal = func(err error) { // in a goroutine of etcd, which must not go on
@@ -118,6 +123,14 @@ func serveEtcd(ctx context.Context, p *child.Parent, cfg embedded.Config, setAsi
 		}
 		p.Log.Warn("embedded etcd starts with no data: the damaged ones are kept aside. Every node puts its lease back, and reservations have to be made again", "aside", aside)
 	}
+	if strings.HasPrefix(cfg.ListenClient, "https://") {
+		s, err := pki.OpenServer(dir, p.Log)
+		if err != nil {
+			p.Failed(&child.Error{Reason: etcdPKI, Text: err.Error()})
+			return err
+		}
+		cfg.TLS = s.Config
+	}
 	s, err := embedded.Start(ctx, cfg)
 	if ctx.Err() != nil {
 		return nil
@@ -128,12 +141,20 @@ func serveEtcd(ctx context.Context, p *child.Parent, cfg embedded.Config, setAsi
 	}
 	ready.Store(true)
 	p.Ready()
-	select {
-	case <-ctx.Done():
-	case err = <-s.Err():
-		p.Failed(etcdError(err, true))
+	for tick, told := time.NewTicker(time.Second), uint64(0); ; {
+		select {
+		case <-ctx.Done():
+			return s.Stop()
+		case err = <-s.Err():
+			p.Failed(etcdError(err, true))
+			return errors.Join(err, s.Stop())
+		case <-tick.C:
+			if n := s.Refused(); n != told {
+				told = n
+				p.Refused(n)
+			}
+		}
 	}
-	return errors.Join(err, s.Stop())
 }
 
 // etcdError returns the reason of an error of etcd. What etcd cannot use before it is ready is damaged,

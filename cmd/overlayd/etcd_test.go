@@ -33,7 +33,7 @@ type first struct {
 func newFirst(t *testing.T, n int, args ...string) *first {
 	c := newCluster(t, n, "")
 	f := &first{host: c.hosts[0], dir: filepath.Join(t.TempDir(), "etcd"), url: "http://192.0.2.2:2379"}
-	f.args = append([]string{"--etcd-embedded", "--etcd-listen-client-url", f.url, "--etcd-data-dir", f.dir,
+	f.args = append([]string{"--etcd-embedded", "--etcd-embedded-insecure", "--etcd-listen-client-url", f.url, "--etcd-data-dir", f.dir,
 		"--network", "10.5.0.0/16", "--subnet-file", f.subnetFile}, args...)
 	return f
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/leftovers"
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
+	"github.com/overlayd/overlayd/cmd/internal/pki"
 	"github.com/overlayd/overlayd/cmd/internal/probe"
 	"github.com/overlayd/overlayd/cmd/internal/tap"
 	"github.com/overlayd/overlayd/control"
@@ -108,6 +109,8 @@ func fixOfEtcd(o *flags.Etcd, err *child.Error) string {
 		return "stop that process, or give another address by --etcd-listen-client-url"
 	case etcdMembers:
 		return "etcdctl member remove, then member add on one of the others: this member gets its data from them"
+	case etcdPKI:
+		return "put back what was in --pki-dir " + o.PKIDir + ", or make another authority by overlayd pki init, and a join file for each host"
 	case etcdAside:
 		return "look at the disk, and remove these directories"
 	case etcdDamaged, child.ReasonCrash:
@@ -115,6 +118,23 @@ func fixOfEtcd(o *flags.Etcd, err *child.Error) string {
 			return ""
 		}
 		return "start the daemon with --etcd-embedded-rebuild: it moves the data aside, and every node puts its lease back"
+	}
+	return ""
+}
+
+// fixOfUsage is what to do about a wrong flag or file, if that is more than to look at the flags.
+func fixOfUsage(err error) string {
+	switch {
+	case errors.Is(err, flags.ErrExposed):
+		return "overlayd pki init, and https:// in --etcd-listen-client-url; or --etcd-embedded-insecure, if only hosts of this cluster reach that address"
+	case errors.Is(err, pki.ErrNone):
+		return "overlayd pki init"
+	case errors.Is(err, pki.ErrExists):
+		return "overlayd pki rotate replaces it"
+	case errors.Is(err, pki.ErrRotating):
+		return "give every host a file of overlayd pki join-file, then overlayd pki rotate --finish"
+	case errors.Is(err, pki.ErrNotRotating):
+		return "overlayd pki rotate makes it"
 	}
 	return ""
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,21 +17,7 @@ import (
 // recipe returns the commands of README's section on flanneld and back, in their order.
 func recipe(t *testing.T) (commands []string) {
 	t.Helper()
-	b, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, text, found := strings.Cut(string(b), "### From flanneld to overlayd, and back\n")
-	text, _, _ = strings.Cut(text, "\n#")
-	for i, block := range strings.Split(text, "```\n") {
-		if i%2 == 1 {
-			for line := range strings.Lines(strings.TrimSpace(block)) {
-				command, _, _ := strings.Cut(line, "#") // what follows is for people
-				commands = append(commands, strings.TrimSpace(command))
-			}
-		}
-	}
-	if !found || len(commands) != 5 {
+	if commands = readme(t, "### From flanneld to overlayd, and back\n"); len(commands) != 5 {
 		t.Fatalf("README has the commands %q", commands)
 	}
 	return commands

@@ -11,7 +11,7 @@ func TestLeaseOnTheFirstHost(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "")
 	h := c.hosts[0]
-	h.daemon = h.overlaydWith([]string{"FLANNELD_ETCD_PREFIX=/else/where"}, "--etcd-embedded", "--etcd-listen-client-url", "http://192.0.2.2:2379",
+	h.daemon = h.overlaydWith([]string{"FLANNELD_ETCD_PREFIX=/else/where"}, "--etcd-embedded", "--etcd-embedded-insecure", "--etcd-listen-client-url", "http://192.0.2.2:2379",
 		"--etcd-data-dir", t.TempDir(), "--network", "10.5.0.0/16", "--subnet-file", h.subnetFile, "--dataplane", modeUserspace)
 	h.daemon.waitLog("msg=ready", patience)
 	subnet := h.gateway().Masked().String()

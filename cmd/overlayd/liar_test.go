@@ -140,7 +140,9 @@ func TestLeasesThatLie(t *testing.T) {
 }
 
 // overlayConfig is a network config with that network.
-func overlayConfig(network string) string { return `{"Network":"` + network + `","Backend":{"Type":"vxlan"}}` }
+func overlayConfig(network string) string {
+	return `{"Network":"` + network + `","Backend":{"Type":"vxlan"}}`
+}
 
 // TestConfigExcursion: a network config that covers the store, or under which the subnets do not fit, stands for 6 s, and costs no lease,
 // no packet and no host its store; one that this host cannot carry costs nothing for as long as it stands. Log and status say so.

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"slices"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -37,13 +38,14 @@ func (r *reloader) reload() {
 	}
 	level := o.Process.Level()
 	r.cfg.LogLevel.Set(level)
-	certificates, err := r.daemon.ReadCertificates()
+	warnOfCertificates(log, certificates(o), time.Now())
+	read, err := r.daemon.ReadCertificates()
 	if err != nil {
 		log.Error("SIGHUP: log level taken over, certificates not: going on with those that were read before", "log_level", level, "err", err,
 			"fix", "correct it, and send SIGHUP again")
 		return
 	}
-	attrs := []any{"log_level", level, "certificates", certificates}
+	attrs := []any{"log_level", level, "certificates", read}
 	if later := slices.DeleteFunc(flags.Differences(r.flags, f), func(name string) bool { return name == "v" }); len(later) > 0 {
 		attrs = append(attrs, "after_a_restart", later)
 	}

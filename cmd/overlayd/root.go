@@ -22,10 +22,11 @@ OVERLAYD_ETCD_ENDPOINTS or FLANNELD_ETCD_ENDPOINTS. A flag wins over OVERLAYD_, 
 OVERLAYD_ over FLANNELD_. Flags take one dash or two.`
 
 const examples = `  # The first host, with an etcd of its own that others join:
-  overlayd --etcd-embedded --etcd-listen-client-url http://192.0.2.11:2379 --network 10.5.0.0/16
-  # Every other host:
-  overlayd --etcd-endpoints http://192.0.2.11:2379
-  # In a container without the vxlan module:
+  overlayd pki init
+  overlayd --etcd-embedded --etcd-listen-client-url https://192.0.2.11:2379 --network 10.5.0.0/16
+  # Every other host, with a file that overlayd pki join-file has made on the first one:
+  overlayd --etcd-endpoints https://192.0.2.11:2379 --join-file /etc/overlayd.pem
+  # With an etcd that there is, in a container without the vxlan module:
   overlayd --dataplane userspace --etcd-endpoints http://192.0.2.11:2379
   # In Kubernetes, for every node:
   kubectl apply -f deploy/kubernetes/overlayd.yml
@@ -64,7 +65,7 @@ func newRootCommand() *cobra.Command {
 	o.Register(root.Flags())
 	root.Flags().BoolVar(&o.Process.Version, "version", false, "print the version to standard error and exit")
 	root.SetUsageFunc(usage)
-	root.AddCommand(newVersionCommand(), newStatusCommand(), newDoctorCommand(), newPingCommand(), newCaptureCommand(), newTraceCommand(), newDrainCommand(), newCleanupCommand(), newCheckCommand(), newLeaseCommand(), newDemoCommand(), newEtcdCommand())
+	root.AddCommand(newVersionCommand(), newStatusCommand(), newDoctorCommand(), newPingCommand(), newCaptureCommand(), newTraceCommand(), newDrainCommand(), newCleanupCommand(), newCheckCommand(), newLeaseCommand(), newPKICommand(), newDemoCommand(), newEtcdCommand())
 	completeValues(root)
 	return root
 }

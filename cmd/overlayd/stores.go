@@ -11,6 +11,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcd"
 	"github.com/overlayd/overlayd/control/kube"
@@ -24,6 +25,7 @@ func withStores(o *flags.Flags) node.Config {
 	s := &stores{flags: o, log: c.Log}
 	c.OpenStore = s.open
 	c.StoreHosts = storeHosts(o)
+	c.Certificates = func() []status.Certificate { return certificates(o) }
 	if o.Network.Several() {
 		c.OpenNetworks = s.openNetworks
 	}
@@ -117,16 +119,17 @@ func openEtcd(ctx context.Context, o *flags.Etcd, network string, log *slog.Logg
 // etcdConfig is what the flags say about etcd, for the network with this name.
 func etcdConfig(o *flags.Etcd, network string, log *slog.Logger) etcd.Config {
 	return etcd.Config{
-		Endpoints: o.Endpoints,
-		Prefix:    o.PrefixOf(network),
-		CertFile:  o.CertFile,
-		KeyFile:   o.KeyFile,
-		CAFile:    o.CAFile,
-		Username:  o.Username,
-		Password:  o.Password,
-		LeaseTTL:  o.LeaseTTL,
-		Quiet:     o.Quiet,
-		Log:       log,
+		Endpoints:  o.Endpoints,
+		Prefix:     o.PrefixOf(network),
+		CertFile:   o.CertFile,
+		KeyFile:    o.KeyFile,
+		CAFile:     o.CAFile,
+		ServerName: o.ServerName,
+		Username:   o.Username,
+		Password:   o.Password,
+		LeaseTTL:   o.LeaseTTL,
+		Quiet:      o.Quiet,
+		Log:        log,
 	}
 }
 

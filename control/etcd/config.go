@@ -25,9 +25,11 @@ type Config struct {
 
 	CertFile string // client certificate and its key, PEM: both or none
 	KeyFile  string
-	CAFile   string // who may have signed the server's certificate, PEM; "": the system's authorities
+	CAFile   string // who may have signed the server's certificate, PEM; "": the system's authorities. If it is CertFile, those in it
 	Username string
 	Password string
+
+	ServerName string // that the server's certificate is for; "": the host of the endpoint
 
 	LeaseTTL time.Duration // how long a lease holds unless renewed, whole seconds; 0: DefaultLeaseTTL
 	NodeTTL  time.Duration // how long a dead node blocks its public IP, whole seconds; 0: DefaultNodeTTL
@@ -64,7 +66,7 @@ func (c Config) withDefaults() (Config, error) {
 
 // connection returns what concerns the way to etcd.
 func (c Config) connection() etcdrpc.Config {
-	return etcdrpc.Config{Endpoints: c.Endpoints, CertFile: c.CertFile, KeyFile: c.KeyFile, CAFile: c.CAFile,
+	return etcdrpc.Config{Endpoints: c.Endpoints, CertFile: c.CertFile, KeyFile: c.KeyFile, CAFile: c.CAFile, ServerName: c.ServerName,
 		Username: c.Username, Password: c.Password, Quiet: c.Quiet, Log: c.Log}
 }
 

@@ -15,9 +15,11 @@ type Config struct {
 
 	CertFile string // client certificate and its key, PEM: both or none
 	KeyFile  string
-	CAFile   string // who may have signed the server's certificate, PEM; "": the system's authorities
+	CAFile   string // who may have signed the server's certificate, PEM; "": the system's authorities. If it is CertFile, those in it
 	Username string
 	Password string
+
+	ServerName string // that the server's certificate is for; "": the host of the endpoint
 
 	Quiet bool // for a command: do not warn of a connection without encryption if no password goes over it; the daemon warns
 	Log   *slog.Logger

@@ -4,10 +4,12 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -73,10 +75,15 @@ func (f *certFiles) current(log *slog.Logger) contents {
 
 // read reads the files. An error names the one that cannot be used.
 func (f *certFiles) read() (c contents, err error) {
-	c.tls = &tls.Config{MinVersion: tls.VersionTLS12}
+	c.tls = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.cfg.ServerName}
 	var pems [3][]byte
-	for i, name := range [...]string{f.cfg.CAFile, f.cfg.CertFile, f.cfg.KeyFile} {
+	names := [...]string{f.cfg.CAFile, f.cfg.CertFile, f.cfg.KeyFile}
+	for i, name := range names {
 		if name == "" {
+			continue
+		}
+		if same := slices.Index(names[:i], name); same >= 0 { // read once, so that all of it is of one time
+			pems[i] = pems[same]
 			continue
 		}
 		if pems[i], err = os.ReadFile(name); err != nil {
@@ -99,10 +106,23 @@ func (f *certFiles) trust(t *tls.Config, ca []byte) error {
 		return nil
 	}
 	t.RootCAs = x509.NewCertPool()
+	if f.cfg.CAFile == f.cfg.CertFile {
+		ca = authorities(ca)
+	}
 	if !t.RootCAs.AppendCertsFromPEM(ca) {
 		return fmt.Errorf("etcd CA file %q holds no PEM certificate", f.cfg.CAFile)
 	}
 	return nil
+}
+
+// authorities returns the certificates of authorities in a file that has others too.
+func authorities(text []byte) (ca []byte) {
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil && c.IsCA {
+			ca = append(ca, pem.EncodeToMemory(block)...)
+		}
+	}
+	return ca
 }
 
 // identify has t show servers the certificate, if there is one.

@@ -51,6 +51,11 @@ var children = map[string]func(context.Context, *Parent) error{
 	"panics":  func(_ context.Context, p *Parent) error { p.Ready(); go panic("a damaged page"); select {} },
 	"faults":  func(ctx context.Context, _ *Parent) error { var none func(context.Context) error; return none(ctx) },
 	"hangs":   func(_ context.Context, p *Parent) error { p.Ready(); return forever() },
+	"counts": func(_ context.Context, p *Parent) error {
+		p.Refused(2)
+		p.Refused(5)
+		return errors.New("over")
+	},
 	"talks": func(ctx context.Context, p *Parent) error {
 		for range 100 {
 			p.Log.Warn("slow", "ms", 7, "k", "a b", "more", []int{1}, "event", "ready")
@@ -170,6 +175,20 @@ func TestLog(t *testing.T) {
 		if got := strings.Count(text, want); got != n {
 			t.Errorf("%s: %d times, want %d:\n%.2000s", want, got, n, text)
 		}
+	}
+}
+
+// Clients that were refused are counted over all children.
+func TestRefused(t *testing.T) {
+	p, log := run(t, "counts")
+	for end := time.Now().Add(20 * time.Second); p.Status().Starts < 3; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(log.text())
+		}
+	}
+	p.Stop()
+	if s := p.Status(); s.Refused < 5*(s.Starts-1) || s.Refused > 5*s.Starts {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -8,15 +8,17 @@ import (
 
 // event is what the child tells besides its log.
 type event struct {
-	Event  string `json:"event"`            // eventReady or eventFailed
+	Event  string `json:"event"`            // eventReady, eventFailed or eventRefused
 	Reason string `json:"reason,omitempty"` // of a failure: see Error
 	Err    string `json:"err,omitempty"`
+	Count  uint64 `json:"count,omitempty"` // of eventRefused: since the child began
 }
 
 // The values of event.Event.
 const (
-	eventReady  = "ready"
-	eventFailed = "failed"
+	eventReady   = "ready"
+	eventFailed  = "failed"
+	eventRefused = "refused"
 )
 
 // parseEvent reads a line that begins as an event does.
@@ -25,7 +27,7 @@ func parseEvent(line []byte) (e event, ok bool) {
 		return e, false
 	}
 	err := json.Unmarshal(line, &e)
-	return e, err == nil && (e.Event == eventReady || e.Event == eventFailed)
+	return e, err == nil && (e.Event == eventReady || e.Event == eventFailed || e.Event == eventRefused)
 }
 
 // record is a line of the child's log.

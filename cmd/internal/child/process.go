@@ -47,6 +47,8 @@ type Process struct {
 	said    bool  // that none is
 	stopErr error // of the last child
 
+	refusals uint64 // of this child
+
 	failures pace.Notices
 	records  pace.Notices
 }
@@ -109,6 +111,7 @@ func (p *Process) run(ctx context.Context) {
 func (p *Process) runOnce(ctx context.Context, last *Error, times int) error {
 	p.mu.Lock()
 	p.status.Starts++
+	p.refusals = 0
 	p.mu.Unlock()
 	cmd := exec.Command("/proc/self/exe", p.cfg.Args(last, times)...)
 	cmd.Args[0] = os.Args[0]
@@ -214,6 +217,13 @@ func (p *Process) ready(pid int) {
 		p.cfg.Log.Info(p.cfg.Name+" runs again", "pid", pid, "gap", time.Since(since).Round(time.Millisecond))
 	}
 	p.once.Do(func() { close(p.first) })
+}
+
+// refused notes how many clients this child has refused. Those of the children before are counted too.
+func (p *Process) refused(n uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.status.Refused, p.refusals = p.status.Refused+n-p.refusals, n
 }
 
 // noteRunning is called with mu held.

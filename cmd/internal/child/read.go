@@ -37,9 +37,12 @@ func lines(r io.Reader, each func(line []byte)) {
 func (p *Process) readOut(r io.Reader, pid int) (why *Error) {
 	lines(r, func(line []byte) {
 		if e, ok := parseEvent(line); ok {
-			if e.Event == eventReady {
+			switch {
+			case e.Event == eventReady:
 				p.ready(pid)
-			} else if why == nil {
+			case e.Event == eventRefused:
+				p.refused(e.Count)
+			case why == nil:
 				why = &Error{e.Reason, e.Err}
 			}
 			return

@@ -33,6 +33,9 @@ func (p *Parent) Failed(err *Error) {
 	p.tell(event{Event: eventFailed, Reason: err.Reason, Err: err.Text})
 }
 
+// Refused tells how many clients were refused so far.
+func (p *Parent) Refused(n uint64) { p.tell(event{Event: eventRefused, Count: n}) }
+
 func (p *Parent) tell(e event) {
 	line, err := json.Marshal(e)
 	if err != nil {

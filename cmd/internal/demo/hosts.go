@@ -32,7 +32,7 @@ func (d *demo) startDaemons(ctx context.Context) error {
 	for i, h := range d.hosts {
 		args := []string{"--dataplane", string(h.want), "--etcd-endpoints", endpoint}
 		if i == 0 {
-			args = []string{"--dataplane", string(h.want), "--etcd-embedded", "--etcd-listen-client-url", endpoint, "--network", network}
+			args = []string{"--dataplane", string(h.want), "--etcd-embedded", "--etcd-embedded-insecure", "--etcd-listen-client-url", endpoint, "--network", network}
 		}
 		d.step("%s: overlayd %s", h.Name, strings.Join(args, " "))
 		args = append(args, "--iface", "eth0", "--etcd-data-dir", filepath.Join(h.Dir, "etcd"))

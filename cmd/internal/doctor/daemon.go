@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/overlayd/overlayd/cmd/internal/status"
 )
@@ -67,6 +68,22 @@ func checkStore(o *overlay) []Result {
 		return unknown("the store has not answered yet")
 	}
 	return ok(fmt.Sprintf("%s answers", strings.TrimSpace(s.Kind+" "+s.Endpoint)))
+}
+
+// checkCertificates looks for certificates that end soon.
+func checkCertificates(o *overlay) []Result {
+	d := o.scene.Daemon
+	if d == nil || len(d.Networks) == 0 {
+		return unknown(noDaemon)
+	}
+	if found := warned(d, "", func(id string) bool { return strings.HasPrefix(id, "certificate_") }); found != nil {
+		return found
+	}
+	if len(d.Networks[0].Certificates) == 0 {
+		return ok("the daemon needs none")
+	}
+	first := slices.MinFunc(d.Networks[0].Certificates, func(a, b status.Certificate) int { return a.Expires.Compare(b.Expires) })
+	return ok(fmt.Sprintf("the first to end, on %s, is in %s", first.Expires.UTC().Format(time.DateOnly), first.File))
 }
 
 func checkLease(o *overlay) []Result {

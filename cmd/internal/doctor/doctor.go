@@ -57,6 +57,7 @@ func checks() []check {
 	return []check{
 		{"daemon", true, checkDaemon},
 		{"store", false, checkStore},
+		{"certificates", true, checkCertificates},
 		{"lease", false, checkLease},
 		{"duplicate_ip", false, checkClones},
 		{"device", false, checkDevice},

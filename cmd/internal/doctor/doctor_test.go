@@ -64,6 +64,7 @@ func TestWarningsHaveTheirCheck(t *testing.T) {
 	for warning, check := range map[string]string{
 		"networks_unknown": "daemon", "not_ready": "daemon", "no_session": "daemon", "not_synced": "daemon", "part_failed": "daemon", "etcd_down": "daemon",
 		"store_unreachable": "store", "store_refuses": "store", "no_lease": "lease", "lease_lost": "lease", "lease_not_renewed": "lease", "leases_refused": "lease",
+		"certificate_expires": "certificates", "certificate_expired": "certificates", "certificate_unreadable": "certificates",
 		"clone": "duplicate_ip", "peers_path_mtu": "path_mtu", "peers_tunnel_blocked": "peers", "peers_failed": "peers",
 	} {
 		d := status.Daemon{At: time.Now(), Networks: []status.Network{{VNI: 7_654_321}}}

@@ -120,7 +120,7 @@ func TestDefaultConfig(t *testing.T) {
 	wantEtcd := Etcd{
 		Endpoints: []string{"http://127.0.0.1:4001", "http://127.0.0.1:2379"}, Prefix: "/coreos.com/network",
 		endpoints: "http://127.0.0.1:4001,http://127.0.0.1:2379",
-		DataDir:   "/var/lib/overlayd/etcd", ListenURL: "http://127.0.0.1:2379", LeaseTTL: 24 * time.Hour, renewMarginMin: 60,
+		DataDir:   "/var/lib/overlayd/etcd", PKIDir: "/etc/overlayd/pki", ListenURL: "http://127.0.0.1:2379", LeaseTTL: 24 * time.Hour, renewMarginMin: 60,
 	}
 	if !reflect.DeepEqual(o.Etcd, wantEtcd) {
 		t.Errorf("etcd: got %+v, want %+v", o.Etcd, wantEtcd)
@@ -135,7 +135,7 @@ func TestDefaultConfig(t *testing.T) {
 
 // sameButFuncs compares configs whose functions are the caller's.
 func sameButFuncs(a, b node.Config) bool {
-	if a.OpenStore != nil || a.OpenNetworks != nil || a.StartEtcd != nil || a.Endpoints != nil || a.Notify != nil || a.Fix != nil {
+	if a.OpenStore != nil || a.Certificates != nil || a.OpenNetworks != nil || a.StartEtcd != nil || a.Endpoints != nil || a.Notify != nil || a.Fix != nil {
 		return false
 	}
 	return reflect.DeepEqual(a, b)
@@ -175,11 +175,14 @@ func everyFlag(t *testing.T) map[string]struct {
 		"etcd-cafile":                  {pem, "--etcd-endpoints=https://192.0.2.1:2379"},
 		"etcd-certfile":                {pem, "--etcd-endpoints=https://192.0.2.1:2379 --etcd-keyfile=" + password},
 		"etcd-keyfile":                 {pem, "--etcd-endpoints=https://192.0.2.1:2379 --etcd-certfile=" + password},
+		"join-file":                    {joinFile(t, dir), "--etcd-endpoints=https://192.0.2.1:2379"},
 		"etcd-username":                {"u", ""},
 		"etcd-password-file":           {password, "--etcd-username=u"},
 		"etcd-password":                {"hush", "--etcd-username=u"},
 		"etcd-embedded":                {"true", ""},
 		"etcd-embedded-rebuild":        {"true", "--etcd-embedded"},
+		"etcd-embedded-insecure":       {"true", "--etcd-embedded"},
+		"pki-dir":                      {dir, ""},
 		"etcd-data-dir":                {dir, ""},
 		"etcd-listen-client-url":       {"http://192.0.2.1:2379", ""},
 		"lease-ttl":                    {"1h", ""},
@@ -270,7 +273,7 @@ func effect(o *Flags) string {
 // TestEveryFieldIsSet: no flag is missing either: each field of what a daemon is told comes from a
 // flag, but for those that cmd/overlayd fills in.
 func TestEveryFieldIsSet(t *testing.T) {
-	callers := []string{"Hostname", "Version", "OpenStore", "StoreHosts", "OpenNetworks", "StartEtcd", "Endpoints", "Keeper", "Left", "Notify", "Watchdog", "Fix", "Captures", "Admin.Routes", "Underlay.IPv4", "Underlay.IPv6"}
+	callers := []string{"Hostname", "Version", "OpenStore", "StoreHosts", "Certificates", "OpenNetworks", "StartEtcd", "Endpoints", "Keeper", "Left", "Notify", "Watchdog", "Fix", "Captures", "Admin.Routes", "Underlay.IPv4", "Underlay.IPv6"}
 	changed := map[string]bool{}
 	note := func(o *Flags) {
 		var walk func(path string, v reflect.Value)
@@ -358,6 +361,8 @@ func TestRefusals(t *testing.T) {
 	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	join := joinFile(t, t.TempDir())
+	authority := filepath.Dir(join)
 	for _, c := range []struct{ args, flag, value, want string }{
 		{"--dataplane=both", "dataplane", "both", "auto, kernel or userspace"},
 		{"--df=maybe", "df", "maybe", "clear or set"},
@@ -391,8 +396,17 @@ func TestRefusals(t *testing.T) {
 		{"--etcd-endpoints=http://192.0.2.1:2379,https://192.0.2.2:2379", "etcd-endpoints", "1 of 2", "all of them or none"},
 		{"--etcd-endpoints=https://h:1 --etcd-keyfile=" + dir + "/none --etcd-certfile=" + file, "etcd-keyfile", dir + "/none", "no such file"},
 		{"--etcd-endpoints=https://h:1 --etcd-cafile=" + dir + "/none", "etcd-cafile", dir + "/none", "no such file"},
-		{"--etcd-embedded --etcd-listen-client-url=https://127.0.0.1:2379", "etcd-listen-client-url", "https://127.0.0.1:2379", "want http://"},
-		{"--etcd-embedded --etcd-listen-client-url=127.0.0.1:2379", "etcd-listen-client-url", "127.0.0.1:2379", "want http://"},
+		{"--etcd-embedded --etcd-listen-client-url=ftp://127.0.0.1:2379", "etcd-listen-client-url", "ftp://127.0.0.1:2379", "want https://"},
+		{"--etcd-embedded --etcd-listen-client-url=127.0.0.1:2379", "etcd-listen-client-url", "127.0.0.1:2379", "want https://"},
+		{"--etcd-embedded --etcd-listen-client-url=http://192.0.2.1:2379", "etcd-listen-client-url", "http://192.0.2.1:2379", ErrExposed.Error()},
+		{"--etcd-embedded --etcd-listen-client-url=http://[::]:2379", "etcd-listen-client-url", "http://[::]:2379", ErrExposed.Error()},
+		{"--etcd-embedded --etcd-listen-client-url=https://127.0.0.1:2379 --pki-dir=" + dir, "pki-dir", dir, "no certificate authority"},
+		{"--etcd-embedded --etcd-listen-client-url=https://127.0.0.1:2379 --pki-dir=" + authority + " --etcd-data-dir=/" + strings.Repeat("d", 100), "etcd-data-dir", "ddd", "at most 95 bytes"},
+		{"--etcd-endpoints=https://h:1 --join-file=" + dir + "/none", "join-file", dir + "/none", "no such file"},
+		{"--etcd-endpoints=https://h:1 --join-file=" + file, "join-file", file, "is no join file"},
+		{"--etcd-endpoints=http://h:1 --join-file=" + join, "join-file", join, "want https://"},
+		{"--etcd-endpoints=https://h:1 --etcd-cafile=" + file + " --join-file=" + join, "join-file", join, "--etcd-cafile " + file},
+		{"--etcd-endpoints=https://h:1 --etcd-certfile=" + file + " --etcd-keyfile=" + join + " --join-file=" + join, "join-file", join, "--etcd-certfile " + file},
 		{"--etcd-embedded --etcd-data-dir=", "etcd-data-dir", "", "want a directory"},
 		{"--etcd-embedded --etcd-embedded-rebuild --etcd-endpoints=http://h:1,http://i:1", "etcd-embedded-rebuild", "true", "names 2 servers"},
 		{"--lease-ttl=4s", "lease-ttl", "4s", "from 5s to"},
@@ -443,6 +457,8 @@ func TestLimits(t *testing.T) {
 		"--probe-interval=0", "--probe-interval=100ms", "--probe-interval=1h", "--healthz-port=65535", "--healthz-port=0", "--healthz-ip=::", "--healthz-ip=localhost",
 		"--etcd-prefix=a", "--etcd-endpoints=unix:///run/etcd.sock", "--etcd-endpoints=https://[2001:db8::1]:2379",
 		"--etcd-embedded --etcd-listen-client-url=unix:///run/etcd.sock", "--etcd-embedded=false --etcd-data-dir=",
+		"--etcd-embedded --etcd-listen-client-url=http://[::1]:2379", "--etcd-embedded --etcd-listen-client-url=http://localhost:2379",
+		"--etcd-embedded --etcd-embedded-insecure --etcd-listen-client-url=http://0.0.0.0:2379", "--etcd-listen-client-url=http://0.0.0.0:2379",
 		"--source-check=inner --peer-cidr=0.0.0.0/0 --peer-cidr=fd00::/8", "--source-check=outer --dataplane=kernel",
 		"--df=set --dataplane=userspace", "--df=clear --dataplane=kernel", "--iface-can-reach=2001:db8::1", "--public-ip=10.0.0.1",
 		"--kube-subnet-mgr --etcd-prefix=", "--kube-subnet-mgr --etcd-endpoints=", "--kube-subnet-mgr --net-config-path=/none",
@@ -521,7 +537,7 @@ func TestEndpointsOfEmbedded(t *testing.T) {
 		want []string
 	}{
 		{[]string{"--etcd-embedded"}, nil, []string{"http://127.0.0.1:2379"}},
-		{[]string{"--etcd-embedded", "--etcd-listen-client-url=" + listen}, nil, []string{listen}},
+		{[]string{"--etcd-embedded", "--etcd-embedded-insecure", "--etcd-listen-client-url=" + listen}, nil, []string{listen}},
 		{[]string{"--etcd-embedded", "--etcd-endpoints=http://h:1, http://h:2"}, nil, []string{"http://h:1", "http://h:2"}},
 		{[]string{"--etcd-embedded"}, map[string]string{"FLANNELD_ETCD_ENDPOINTS": "http://h:1"}, []string{"http://h:1"}},
 		{nil, map[string]string{"OVERLAYD_ETCD_EMBEDDED": "true"}, []string{"http://127.0.0.1:2379"}},

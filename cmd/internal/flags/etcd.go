@@ -6,10 +6,13 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/overlayd/overlayd/cmd/internal/pki"
 )
 
 // Etcd says which etcd keeps the leases, or that this daemon runs one. Its exported fields are valid
@@ -20,13 +23,18 @@ type Etcd struct {
 	KeyFile   string
 	CertFile  string
 	CAFile    string
+	JoinFile  string // KeyFile, CertFile and CAFile in one; they are it then
 	Username  string
 	Password  string // also if it came from a file
 	Embedded  bool
 	Rebuild   bool
 	DataDir   string
 	ListenURL string
+	Insecure  bool   // ListenURL may be http for other hosts
+	PKIDir    string // of the authority, if ListenURL is https
 	LeaseTTL  time.Duration
+
+	ServerName string // that the server's certificate has to be for; "": the host of the endpoint; no flag
 
 	Quiet bool // for a command, which does not repeat what the daemon has warned of; no flag
 
@@ -43,13 +51,16 @@ func (o *Etcd) Register(f *pflag.FlagSet) {
 	f.StringVar(&o.CAFile, "etcd-cafile", "", "certificate authority of the etcd servers, PEM; enough for https by itself")
 	f.StringVar(&o.CertFile, "etcd-certfile", "", "client certificate, PEM")
 	f.StringVar(&o.KeyFile, "etcd-keyfile", "", "private key of the client certificate, PEM")
+	f.StringVar(&o.JoinFile, "join-file", "", "file of overlayd pki join-file, by which this host joins an embedded etcd; in place of --etcd-cafile, --etcd-certfile and --etcd-keyfile")
 	f.StringVar(&o.Username, "etcd-username", "", "etcd user")
 	f.StringVar(&o.passwordFile, "etcd-password-file", "", "file whose first line is the password of the etcd user")
 	f.StringVar(&o.Password, "etcd-password", "", "the password itself; better in a file or in the environment: everybody on this host can see a flag in ps, if only for a moment")
 	f.BoolVar(&o.Embedded, "etcd-embedded", false, "run an etcd server beside this daemon, for a cluster without one")
 	f.BoolVar(&o.Rebuild, "etcd-embedded-rebuild", false, "if the data of the embedded etcd are damaged, move them aside and start with none: every node puts its lease back")
 	f.StringVar(&o.DataDir, "etcd-data-dir", "/var/lib/overlayd/etcd", "data directory of the embedded etcd")
-	f.StringVar(&o.ListenURL, "etcd-listen-client-url", "http://127.0.0.1:2379", "URL on which the embedded etcd listens; give this host's address so that others can join")
+	f.StringVar(&o.ListenURL, "etcd-listen-client-url", "http://127.0.0.1:2379", "URL on which the embedded etcd listens; give https:// and this host's address so that others can join, after overlayd pki init")
+	f.StringVar(&o.PKIDir, "pki-dir", string(pki.DefaultDir), "directory of overlayd pki, for an embedded etcd that listens on https")
+	f.BoolVar(&o.Insecure, "etcd-embedded-insecure", false, "let the embedded etcd listen on http:// for other hosts: whoever reaches it can change leases")
 	f.DurationVar(&o.LeaseTTL, "lease-ttl", 24*time.Hour, "how long this node keeps its subnet after it is gone; short for short-lived containers")
 	f.IntVar(&o.renewMarginMin, "subnet-lease-renew-margin", 60, "renew the lease this many minutes before it ends; half-way if the lease is too short for that")
 }
@@ -76,6 +87,7 @@ func (o *Etcd) check(p *problems) {
 	p.warnOfReaders("etcd-password-file", o.passwordFile)
 	p.warnOfReaders("etcd-keyfile", o.KeyFile)
 	o.checkEmbedded(p)
+	o.checkJoinFile(p)
 	o.checkEndpoints(p)
 	o.checkFiles(p)
 }
@@ -86,19 +98,27 @@ func (o *Etcd) checkEmbedded(p *problems) {
 		if o.Rebuild {
 			p.warn("--etcd-embedded-rebuild has no effect", "--etcd-embedded too")
 		}
+		if o.Insecure {
+			p.warn("--etcd-embedded-insecure has no effect", "--etcd-embedded too")
+		}
 		return
 	}
 	if n := strings.Count(o.endpoints, ",") + 1; o.Rebuild && o.endpointsGiven && n > 1 {
 		p.bad("etcd-embedded-rebuild", true, fmt.Sprintf("--etcd-endpoints names %d servers, and an empty one beside them would be another store: "+
 			"take a damaged member out of its cluster (etcdctl member remove) and add it again", n))
 	}
-	if u, err := url.ParseRequestURI(o.ListenURL); err != nil || u.User != nil || (u.Scheme != "http" && u.Scheme != "unix") {
-		p.bad("etcd-listen-client-url", o.ListenURL, "want http://<ip>:<port> or unix://<path>")
+	u, err := url.ParseRequestURI(o.ListenURL)
+	if err != nil || u.User != nil || !slices.Contains([]string{"http", "https", "unix"}, u.Scheme) {
+		p.bad("etcd-listen-client-url", o.ListenURL, "want https://<ip>:<port>, http://<ip>:<port> or unix://<path>")
 	}
 	if o.DataDir == "" {
 		p.bad("etcd-data-dir", "", "want a directory")
 	}
-	if !o.endpointsGiven {
+	switch {
+	case o.endpointsGiven:
+	case strings.HasPrefix(o.ListenURL, "https://"):
+		o.endpoints = o.ownSocket(p)
+	default:
 		o.endpoints = o.ListenURL
 	}
 }

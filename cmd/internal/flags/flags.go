@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -104,6 +105,7 @@ func (o *Flags) check(p *problems) {
 		o.Kube.check(p)
 	} else {
 		o.Etcd.check(p)
+		o.Etcd.checkListen(p)
 	}
 	o.Underlay.check(p)
 	o.Rules.check(p)

@@ -21,6 +21,16 @@ func daemonFamilies() []family {
 		{"warnings", "What is not as it should be, by the id that overlayd status -o json has.", gauge, []string{network, "id"}, warnings},
 		{"etcd_running", "1 if the embedded etcd runs.", gauge, nil, ofEtcd(func(e *status.Server) float64 { return number(e.Running) })},
 		{"etcd_starts_total", "How often the embedded etcd was started.", counter, nil, ofEtcd(func(e *status.Server) float64 { return float64(e.Starts) })},
+		{"etcd_refused_connections_total", "Connections that the embedded etcd refused, such as those without the right certificate.", counter, nil, ofEtcd(func(e *status.Server) float64 { return float64(e.Refused) })},
+		{"certificate_expiry_timestamp_seconds", "When a certificate of the way to etcd ends, in seconds since 1970.", gauge, []string{"file"}, func(d *view, add emit) {
+			if len(d.Networks) > 0 {
+				for _, c := range d.Networks[0].Certificates {
+					if !c.Expires.IsZero() {
+						add(float64(c.Expires.Unix()), c.File)
+					}
+				}
+			}
+		}},
 		{"admin_requests_total", "Requests at the admin socket.", counter, nil, ofAdmin(func(a *status.Admin) uint64 { return a.Requests })},
 		{"admin_refused_total", "Requests at the admin socket of users without the right.", counter, nil, ofAdmin(func(a *status.Admin) uint64 { return a.Refused })},
 		{"admin_dropped_connections_total", "Connections to the admin socket that had to make room.", counter, nil, ofAdmin(func(a *status.Admin) uint64 { return a.Dropped })},

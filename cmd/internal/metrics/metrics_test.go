@@ -31,9 +31,10 @@ func sample(peers int) status.Daemon {
 		n := status.Network{
 			Name: name, Ready: true, Mode: "userspace", Port: 8472, MTU: 1450, Counters: counters, SharedPort: counters,
 			Lease: &status.Lease{Expires: time.Unix(1e9, 0)}, Control: controller.Stats{Syncs: 5, SyncFailures: 2},
-			Store: &control.StoreStatus{Connected: true, LastAnswer: time.Unix(1e9, 0)}, Etcd: &status.Server{Running: true, Starts: 2},
-			Parts:   []dataplane.PartStatus{{Name: "masq", State: dataplane.StateOK}},
-			Repairs: []status.Repairs{{Part: "kernel", Kind: "route", Count: 4}}, Probes: &status.Probes{},
+			Store: &control.StoreStatus{Connected: true, LastAnswer: time.Unix(1e9, 0)}, Etcd: &status.Server{Running: true, Starts: 2, Refused: 3},
+			Certificates: []status.Certificate{{File: "/etc/join.pem", Expires: time.Unix(4e9, 0)}},
+			Parts:        []dataplane.PartStatus{{Name: "masq", State: dataplane.StateOK}},
+			Repairs:      []status.Repairs{{Part: "kernel", Kind: "route", Count: 4}}, Probes: &status.Probes{},
 		}
 		n.Probes.Counts.RTTs[0], n.Probes.Counts.RTTs[status.RTTBuckets-1], n.Probes.Counts.RTTMicros = 2, 1, 3e6
 		for i := range peers {
@@ -74,6 +75,8 @@ func TestSeries(t *testing.T) {
 	text := scrape(t, d, PeersOn)
 	for _, want := range []string{
 		`overlayd_state{state="healthy"} 1`,
+		`overlayd_etcd_refused_connections_total 3`,
+		`overlayd_certificate_expiry_timestamp_seconds{file="/etc/join.pem"} 4e+09`,
 		`overlayd_dataplane_packets_total{direction="tx",network="blue"} 7`,
 		`overlayd_dataplane_dropped_packets_total{network="red",reason="no_route"} 3`,
 		`overlayd_shared_port_dropped_packets_total{port="8472",reason="no_route"} 3`,

@@ -29,11 +29,12 @@ type Config struct {
 	Hostname string         // name of this node, for messages
 	Version  string         // of this program, for messages
 
-	OpenStore    OpenStore    // must be set
-	OpenNetworks OpenNetworks // nil: serve the one network that has no name
-	StartEtcd    StartEtcd    // nil: run no etcd
-	StoreHosts   []string     // names or addresses at which stores are reached: no subnet may hold one
-	FirstConfig  []byte       // network config in flannel's JSON, written if the store has none
+	OpenStore    OpenStore                   // must be set
+	OpenNetworks OpenNetworks                // nil: serve the one network that has no name
+	StartEtcd    StartEtcd                   // nil: run no etcd
+	Certificates func() []status.Certificate // of the way to the store, as they are now; nil: none
+	StoreHosts   []string                    // names or addresses at which stores are reached: no subnet may hold one
+	FirstConfig  []byte                      // network config in flannel's JSON, written if the store has none
 
 	// Settled is called once, when a network is ready for the first time: what the process needs to be set up it needs no more.
 	// port is the UDP port of VXLAN. It may be nil.

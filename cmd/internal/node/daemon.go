@@ -66,6 +66,12 @@ func (d *Daemon) Status() []status.Network {
 			all[i].Etcd = &s
 		}
 	}
+	if d.cfg.Certificates != nil && len(all) > 0 {
+		certificates := d.cfg.Certificates()
+		for i := range all {
+			all[i].Certificates = certificates
+		}
+	}
 	return all
 }
 

@@ -19,5 +19,6 @@
 //	counters                                        the dataplane's Stats, and so is what counts in control: likewise
 //	shared_port                                     the Stats of the UDP port that the dataplane shares: sharedport.Port
 //	store                                           the store's own Status, if it has one
+//	certificates                                    the files that the flags name: node.Config.Certificates
 //	etcd                                            the process of the embedded etcd, if this daemon runs one: node.Server
 package status

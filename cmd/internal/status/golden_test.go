@@ -27,7 +27,7 @@ func full() Network {
 	return Network{
 		V: Version, Name: "red", SessionStart: at, Sessions: 2, Err: "down", ErrSince: at, Ready: true, ReadySince: at,
 		ConfigHeld: &HeldConfig{Networks: []netip.Prefix{subnet}, Why: "does not fit", Since: at, Until: at},
-		Mode: "kernel", VNI: 1, Port: 8472, MTU: 1450,
+		Mode:       "kernel", VNI: 1, Port: 8472, MTU: 1450,
 		Offloads: []string{"tun-vnet"}, SourceCheck: "outer",
 		Underlay:   &Underlay{Interface: "eth0", MTU: 1500, Ends: []End{{Local: v4, Public: v4}, {Local: v6, Public: v6}}},
 		Lease:      &Lease{Key: "10.5.1.0-24", Subnets: []netip.Prefix{subnet}, VTEPs: []VTEP{{Public: v4, MAC: "02:00:00:00:00:01"}}, Expires: at},
@@ -48,8 +48,9 @@ func full() Network {
 			Warnings: []dataplane.Warning{{ID: "rp_filter", Text: "strict", Fix: "sysctl", Since: at}}}},
 		Store: &control.StoreStatus{Kind: "etcd", Endpoint: "http://192.0.2.1:2379", Connected: true, Err: "down", Since: at, Revision: 7, LastAnswer: at,
 			Clones: []control.Clone{{Host: "vm", PublicIP: v4, Boot: "b", Since: at, Gone: at}}},
-		Etcd:     &Server{Running: true, PID: 7, Since: at, Starts: 2, Err: "down"},
-		Counters: map[string]uint64{"tx_packets": 1}, SharedPort: map[string]uint64{"rx_packets": 2},
+		Etcd:         &Server{Running: true, PID: 7, Since: at, Starts: 2, Refused: 3, Err: "down"},
+		Certificates: []Certificate{{File: "/etc/join.pem", Expires: at, Err: "gone", Fix: "make it"}},
+		Counters:     map[string]uint64{"tx_packets": 1}, SharedPort: map[string]uint64{"rx_packets": 2},
 	}
 }
 
@@ -275,8 +276,17 @@ const golden = `{
   "pid": 7,
   "since": "2026-01-02T03:04:05Z",
   "starts": 2,
+  "refused": 3,
   "err": "down"
  },
+ "certificates": [
+  {
+   "file": "/etc/join.pem",
+   "expires": "2026-01-02T03:04:05Z",
+   "err": "gone",
+   "fix": "make it"
+  }
+ ],
  "counters": {
   "tx_packets": 1
  },

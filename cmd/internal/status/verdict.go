@@ -95,6 +95,7 @@ func Judge(d Daemon) (all []Warning) {
 	}
 	if len(d.Networks) > 0 {
 		all = append(all, judgeEtcd(d.Networks[0].Etcd)...)
+		all = append(all, judgeCertificates(d.Networks[0].Certificates, d.At)...)
 	}
 	slices.SortStableFunc(all, func(a, b Warning) int { return b.State.grade() - a.State.grade() })
 	return all

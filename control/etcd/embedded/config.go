@@ -9,9 +9,11 @@ import (
 	"net/url"
 	"strconv"
 	"syscall"
+	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 )
 
 // peerURL is the member's identity inside its own data. Nothing listens there,
@@ -25,10 +27,15 @@ const (
 	// A member alone waits for nobody's vote: a tenth of etcd's times is safe, and
 	// it is ready in a tenth of the time.
 	tickMs, electionMs = 10, 100
+
+	maxStreams = 16384 // of one connection: a daemon that watches networks has one or two for each
 )
 
-// serverConfig returns the configuration of a member that is alone.
-func serverConfig(cfg Config, listen url.URL, advertise []url.URL, conns *connTracker) *embed.Config {
+// keepAlive ends connections that nobody uses: a daemon always watches something. It finds those whose host is gone.
+var keepAlive = keepalive.ServerParameters{MaxConnectionIdle: 5 * time.Minute, Time: time.Minute, Timeout: 20 * time.Second}
+
+// config returns the configuration of a member that is alone.
+func (s *Server) config(cfg Config, listen url.URL, advertise []url.URL) *embed.Config {
 	peer, _ := url.Parse(peerURL)
 	c := embed.NewConfig()
 	c.Name = cfg.Name
@@ -44,10 +51,12 @@ func serverConfig(cfg Config, listen url.URL, advertise []url.URL, conns *connTr
 	c.AutoCompactionRetention = compactionHistory
 	c.QuotaBackendBytes = quotaBytes
 	c.UnsafeNoFsync = cfg.NoFsync
-	c.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.Creds(conns)}
-	if cfg.Prefix != "" {
-		c.GRPCAdditionalServerOptions = append(c.GRPCAdditionalServerOptions, newGuard(cfg.Prefix).options()...)
+	c.MaxConcurrentStreams = maxStreams
+	c.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.Creds(s.conns), grpc.ConnectionTimeout(greeting), grpc.KeepaliveParams(keepAlive)}
+	if s.guard != nil {
+		c.GRPCAdditionalServerOptions = append(c.GRPCAdditionalServerOptions, s.guard.options()...)
 	}
+	c.ServiceRegister = func(g *grpc.Server) { s.grpc <- g }
 	// etcd serves both by default: /debug/vars holds the command line of the process.
 	c.UserHandlers = map[string]http.Handler{"/debug/": http.NotFoundHandler(), "/metrics": http.NotFoundHandler()}
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(cfg.Log, cfg.Fatal))
@@ -60,8 +69,7 @@ func CheckListen(text string) error {
 	return err
 }
 
-// parseListen checks a listen URL: what etcd accepts, less TLS, for which there
-// is no certificate here, and less host names, which say nothing about what is listened on.
+// parseListen checks a listen URL: what etcd accepts, less host names, which say nothing about what is listened on.
 func parseListen(text string) (url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -73,18 +81,18 @@ func parseListen(text string) (url.URL, error) {
 			return url.URL{}, fmt.Errorf("listen address %q: want unix://<path>", text)
 		}
 		return *u, nil
-	case "http":
+	case "http", "https":
 	default:
-		return url.URL{}, fmt.Errorf("listen address %q: want http://<ip>:<port> or unix://<path>", text)
+		return url.URL{}, fmt.Errorf("listen address %q: want https://<ip>:<port>, http://<ip>:<port> or unix://<path>", text)
 	}
 	if (u.Path != "" && u.Path != "/") || u.RawQuery != "" || u.User != nil {
-		return url.URL{}, fmt.Errorf("listen address %q: want http://<ip>:<port> and nothing else", text)
+		return url.URL{}, fmt.Errorf("listen address %q: want %s://<ip>:<port> and nothing else", text, u.Scheme)
 	}
 	if u.Hostname() == "localhost" {
 		u.Host = net.JoinHostPort("127.0.0.1", u.Port())
 	}
 	if ap, err := netip.ParseAddrPort(u.Host); err != nil || ap.Port() == 0 {
-		return url.URL{}, fmt.Errorf("listen address %q: want http://<ip>:<port>, such as %s", text, DefaultListenClient)
+		return url.URL{}, fmt.Errorf("listen address %q: want %s://<ip>:<port>, such as %s", text, u.Scheme, DefaultListenClient)
 	}
 	u.Path = ""
 	return *u, nil
@@ -100,7 +108,7 @@ func isLocal(listen url.URL) bool {
 // every address of the host if it is the unspecified address.
 func advertised(listen url.URL) ([]url.URL, error) {
 	ap, err := netip.ParseAddrPort(listen.Host)
-	if listen.Scheme != "http" || err != nil || !ap.Addr().IsUnspecified() {
+	if listen.Scheme == "unix" || err != nil || !ap.Addr().IsUnspecified() {
 		return []url.URL{listen}, nil
 	}
 	addrs, err := net.InterfaceAddrs()

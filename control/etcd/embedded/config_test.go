@@ -30,6 +30,8 @@ func TestParseListen(t *testing.T) {
 		{"http://0.0.0.0:2379", "http://0.0.0.0:2379", false},
 		{"http://[::]:2379", "http://[::]:2379", false},
 		{"http://192.0.2.1:65535", "http://192.0.2.1:65535", false},
+		{"https://192.0.2.1:2379/", "https://192.0.2.1:2379", false},
+		{"https://[::1]:2379", "https://[::1]:2379", true},
 		{"unix:///run/e.sock", "unix:///run/e.sock", true},
 		{"unix://e.sock", "unix://e.sock", true},
 		{text: ""},
@@ -43,7 +45,7 @@ func TestParseListen(t *testing.T) {
 		{text: "http://::1:2379"},
 		{text: "http://127.0.0.1:1?x=y"},
 		{text: "http://user:pass@127.0.0.1:1"},
-		{text: "https://127.0.0.1:1"},
+		{text: "https://host.example:2379"},
 		{text: "tcp://127.0.0.1:1"},
 		{text: "http://127.0.0.1:1\x7f"},
 	} {
@@ -99,14 +101,18 @@ func TestAdvertised(t *testing.T) {
 func TestServerConfigHasNoPeers(t *testing.T) {
 	listen := url.URL{Scheme: "http", Host: "127.0.0.1:2379"}
 	for prefix, guarded := range map[string]bool{"": false, "/p": true} {
-		c := serverConfig(Config{Dir: "/x", Name: "n", Prefix: prefix}, listen, []url.URL{listen}, newConnTracker())
+		s := &Server{conns: newConnTracker()}
+		if guarded {
+			s.guard = newGuard(prefix)
+		}
+		c := s.config(Config{Dir: "/x", Name: "n", Prefix: prefix}, listen, []url.URL{listen})
 		if err := c.Validate(); err != nil {
 			t.Errorf("prefix %q: %v", prefix, err)
 		}
 		if len(c.ListenPeerUrls) != 0 || c.EnableGRPCGateway || len(c.ListenMetricsUrls) != 0 {
 			t.Errorf("prefix %q: listens for more than clients: %v, %v", prefix, c.ListenPeerUrls, c.ListenMetricsUrls)
 		}
-		if got := len(c.GRPCAdditionalServerOptions); (got > 1) != guarded {
+		if got := len(c.GRPCAdditionalServerOptions); (got > 3) != guarded {
 			t.Errorf("prefix %q: %d gRPC options, want a guard: %v", prefix, got, guarded)
 		}
 	}

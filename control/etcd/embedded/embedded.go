@@ -7,22 +7,28 @@
 // version as the client. It exposes one listener for clients and none for
 // peers: it is a cluster of one, and stays one.
 //
-// Clients are not authenticated. With Config.Prefix they can do what a control.Store needs and
-// nothing else (guard.go), and the listener answers no request for what the process is made of:
-// its command line may hold a password.
+// With an https URL clients need a certificate (Config.TLS), and without one they get no answer at all. With http
+// they are not authenticated. With Config.Prefix they can do what a control.Store needs and nothing else
+// (guard.go). Of HTTP there are /health and /version alone: the command line, which etcd would show, may hold a
+// password. A stranger's connections take no room from those of others (front.go, crowd.go).
 package embedded
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/etcdhttp"
+	"google.golang.org/grpc"
 )
 
 // DefaultListenClient is where the server listens unless told otherwise:
@@ -36,13 +42,21 @@ const (
 
 // Config says where the server keeps its data and where it listens.
 type Config struct {
-	Dir          string        // data directory; made if missing (mode 0700)
-	ListenClient string        // URL: http://<ip>:<port> or unix://<path>; "": DefaultListenClient
-	Prefix       string        // clients may use the keys below Prefix/ alone, and no RPC that concerns more; "": everything
-	Name         string        // of the member, in etcd's own logs; "": "overlayd"
-	Log          *slog.Logger  // nil: etcd's errors are discarded
+	Dir          string       // data directory; made if missing (mode 0700)
+	ListenClient string       // URL: http://<ip>:<port>, https://<ip>:<port> or unix://<path>; "": DefaultListenClient
+	Prefix       string       // clients may use the keys below Prefix/ alone, and no RPC that concerns more; "": everything
+	Name         string       // of the member, in etcd's own logs; "": "overlayd"
+	Log          *slog.Logger // nil: etcd's errors are discarded
+	// TLS returns the config for one handshake, the same one as long as nothing has changed: for an https URL. It wants
+	// certificates of clients, and its ClientCAs have signed them.
+	TLS          func() (*tls.Config, error)
 	NoFsync      bool          // trade the data of a power failure for speed; for tests
 	LockPatience time.Duration // how long to wait for another process to leave Dir, such as one that is about to end
+
+	greeting, recheck  time.Duration // of front; 0: its own
+	maxUsed, maxLeases int64         // of space; 0: its own
+	spacePeriod        time.Duration // likewise
+
 	// Fatal is called when etcd cannot go on, perhaps while Start runs, and must not return. nil: panic.
 	Fatal func(error)
 }
@@ -50,9 +64,16 @@ type Config struct {
 // Server is a running etcd server.
 type Server struct {
 	etcd  *embed.Etcd
+	front *front // nil: it listens on a Unix socket of the caller's choice
+	dir   *os.File
+	grpc  chan *grpc.Server
+	guard *guard // nil: clients may do everything
 	conns *connTracker
 	lock  *os.File
 	urls  []string
+
+	tidying     sync.WaitGroup // space.run
+	stopTidying func()         // nil: it does not run
 
 	stopOnce sync.Once
 	stopErr  error
@@ -76,8 +97,11 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Log != nil && !isLocal(listen) {
+	if cfg.Log != nil && !isLocal(listen) && listen.Scheme != "https" {
 		cfg.Log.Warn("anyone who reaches the embedded etcd can change the overlay: let only its hosts reach it", "listen", cfg.ListenClient)
+	}
+	if listen.Scheme == "https" && cfg.TLS == nil {
+		return nil, fmt.Errorf("listen address %q: there are no certificates for it", cfg.ListenClient)
 	}
 	lock, err := lockDir(ctx, cfg.Dir, cfg.LockPatience)
 	if err != nil {
@@ -86,26 +110,76 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err := tryDisk(cfg.Dir); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	s := &Server{conns: newConnTracker(), lock: lock, urls: texts(advertise)}
+	s := &Server{conns: newConnTracker(), lock: lock, urls: texts(advertise), grpc: make(chan *grpc.Server, 1)}
+	if cfg.Prefix != "" {
+		s.guard = newGuard(cfg.Prefix)
+	}
 	if err = checkDatabase(cfg.Dir); err == nil {
 		err = s.start(ctx, cfg, listen, advertise)
 	}
 	if err != nil {
-		return nil, errors.Join(err, lock.Close())
+		return nil, errors.Join(err, s.closeFront(), lock.Close())
 	}
 	return s, nil
 }
 
+// Socket returns the path of a Unix socket in the data directory dir, at which the server answers too if it listens on
+// TCP. Only the owner of the directory reaches it, so that it needs no certificate.
+func Socket(dir string) string { return filepath.Join(dir, socketName) }
+
+const socketName = "client.sock"
+
+// listen makes the front, and returns where etcd itself is to listen: behind it, in the data directory.
+func (s *Server) listen(cfg Config, listen url.URL) (behind url.URL, err error) {
+	if listen.Scheme == "unix" {
+		return listen, nil
+	}
+	if s.dir, err = os.Open(cfg.Dir); err != nil {
+		return listen, fmt.Errorf("data directory %q: %w", cfg.Dir, err)
+	}
+	var secure func() (*tls.Config, error)
+	if listen.Scheme == "https" {
+		secure = cfg.TLS
+	}
+	if s.front, err = openFront(cfg, listen.Host, secure); err != nil {
+		return listen, explain(err, cfg)
+	}
+	// A path of the directory itself may be longer than the address of a socket (108 bytes).
+	return url.URL{Scheme: "unix", Path: Socket(fmt.Sprintf("/proc/self/fd/%d", s.dir.Fd()))}, nil
+}
+
+// closeFront ends the front, if there is one.
+func (s *Server) closeFront() error {
+	if s.front != nil {
+		s.front.close()
+	}
+	if s.dir == nil {
+		return nil
+	}
+	return s.dir.Close()
+}
+
 func (s *Server) start(ctx context.Context, cfg Config, listen url.URL, advertise []url.URL) error {
-	e, err := startEtcd(serverConfig(cfg, listen, advertise, s.conns))
+	behind, err := s.listen(cfg, listen)
+	if err != nil {
+		return err
+	}
+	e, err := startEtcd(s.config(cfg, behind, advertise))
 	if err != nil {
 		return explain(err, cfg)
 	}
 	s.etcd = e
+	if s.front != nil {
+		if err := os.Chmod(Socket(cfg.Dir), 0o600); err != nil {
+			s.stopEtcd()
+			return fmt.Errorf("data directory %q: %w", cfg.Dir, err)
+		}
+	}
 	timeout := time.NewTimer(startTimeout)
 	defer timeout.Stop()
 	select {
-	case <-e.Server.ReadyNotify():
+	case g := <-s.grpc: // it is ready then
+		s.serve(cfg, g)
 		return nil
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -115,6 +189,25 @@ func (s *Server) start(ctx context.Context, cfg Config, listen url.URL, advertis
 	}
 	s.stopEtcd()
 	return fmt.Errorf("start etcd server in data directory %q: %w", cfg.Dir, err)
+}
+
+// serve lets clients in.
+func (s *Server) serve(cfg Config, g *grpc.Server) {
+	if s.guard != nil {
+		r := newSpace(cfg, s.etcd.Server)
+		ctx, stop := context.WithCancel(context.Background())
+		r.countLeases(ctx)
+		s.guard.space.Store(r)
+		s.tidying.Go(func() { r.run(ctx) })
+		s.stopTidying = stop
+	}
+	if s.front == nil {
+		return
+	}
+	mux := http.NewServeMux()
+	etcdhttp.HandleHealth(s.etcd.GetLogger(), mux, s.etcd.Server)
+	etcdhttp.HandleVersion(mux, s.etcd.Server)
+	s.front.serve(g, mux)
 }
 
 // startEtcd turns a panic, which is etcd's answer to damaged data, into an error.
@@ -131,6 +224,16 @@ func startEtcd(cfg *embed.Config) (e *embed.Etcd, err error) {
 // on all addresses has one for each address of the host.
 func (s *Server) URLs() []string { return append([]string(nil), s.urls...) }
 
+// Refused returns how many connections were refused so far.
+func (s *Server) Refused() uint64 {
+	if s.front == nil {
+		return 0
+	}
+	s.front.mu.Lock()
+	defer s.front.mu.Unlock()
+	return s.front.refused
+}
+
 // Err is sent an error when the server stops serving by itself. It is closed
 // after Stop.
 func (s *Server) Err() <-chan error { return s.etcd.Err() }
@@ -145,7 +248,7 @@ func (s *Server) Stop() error {
 			s.stopErr = fmt.Errorf("stop etcd server: not done after %s", stopTimeout)
 			return
 		}
-		s.stopErr = s.lock.Close()
+		s.stopErr = errors.Join(s.closeFront(), s.lock.Close())
 	})
 	return s.stopErr
 }
@@ -153,10 +256,17 @@ func (s *Server) Stop() error {
 // stopEtcd closes every connection before the server: etcd's own Close waits
 // for open watches to end, which they never do by themselves.
 func (s *Server) stopEtcd() bool {
+	if s.front != nil {
+		s.front.close()
+	}
 	s.conns.closeAll()
+	if s.stopTidying != nil {
+		s.stopTidying()
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		s.tidying.Wait()
 		s.etcd.Close()
 	}()
 	timeout := time.NewTimer(stopTimeout)

@@ -113,7 +113,7 @@ func TestStartErrorsNameFieldAndValue(t *testing.T) {
 		{"no directory", embedded.Config{}, []string{"data directory is empty"}},
 		{"file as directory", embedded.Config{Dir: file}, []string{"data directory", file}},
 		{"directory in use", embedded.Config{Dir: inUse}, []string{"data directory", inUse, "in use by another process"}},
-		{"https", embedded.Config{Dir: t.TempDir(), ListenClient: "https://127.0.0.1:1"}, []string{"listen address", "https://127.0.0.1:1", "want http://"}},
+		{"https", embedded.Config{Dir: t.TempDir(), ListenClient: "https://127.0.0.1:1"}, []string{"listen address", "https://127.0.0.1:1", "no certificates"}},
 		{"no port", embedded.Config{Dir: t.TempDir(), ListenClient: "http://127.0.0.1"}, []string{"listen address", "http://127.0.0.1"}},
 		{"path", embedded.Config{Dir: t.TempDir(), ListenClient: "http://127.0.0.1:1/x"}, []string{"listen address", "/x"}},
 		{"no URL", embedded.Config{Dir: t.TempDir(), ListenClient: "127.0.0.1:2379"}, []string{"listen address", "127.0.0.1:2379"}},

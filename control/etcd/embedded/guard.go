@@ -3,11 +3,16 @@ package embedded
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/lease"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -19,7 +24,10 @@ const maxPut = 64 << 10
 // guard lets clients do what a Store needs and nothing else. They are not authenticated, and a
 // single RPC to change the cluster's members or to enable authentication would end the cluster
 // for good.
-type guard struct{ first, end []byte } // clients may use the keys from first up to but without end
+type guard struct {
+	first, end []byte                // clients may use the keys from first up to but without end
+	space      atomic.Pointer[space] // of the server behind it; nil: that is not ready
+}
 
 // newGuard returns the guard that confines clients to the keys below prefix.
 func newGuard(prefix string) *guard {
@@ -32,14 +40,13 @@ func (g *guard) options() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(g.unary), grpc.ChainStreamInterceptor(g.stream)}
 }
 
-// isAllowed reports whether clients may call a method at all. Authenticate answers that there is
-// nothing to authenticate for, which a client with a user name needs to hear.
+// isAllowed reports whether clients may call a method at all.
 func isAllowed(method string) bool {
 	switch method {
 	case "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Put", "/etcdserverpb.KV/DeleteRange", "/etcdserverpb.KV/Txn",
 		"/etcdserverpb.Watch/Watch",
 		"/etcdserverpb.Lease/LeaseGrant", "/etcdserverpb.Lease/LeaseRevoke", "/etcdserverpb.Lease/LeaseKeepAlive", "/etcdserverpb.Lease/LeaseTimeToLive",
-		"/etcdserverpb.Auth/Authenticate", "/etcdserverpb.Maintenance/Status",
+		"/etcdserverpb.Maintenance/Status",
 		"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch":
 		return true
 	}
@@ -51,6 +58,9 @@ func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 		return nil, err
 	}
 	if err := g.check(req); err != nil {
+		return nil, err
+	}
+	if err := g.checkServer(ctx, req); err != nil {
 		return nil, err
 	}
 	return handle(ctx, req)
@@ -77,9 +87,14 @@ func (s guardedStream) RecvMsg(m any) error {
 	return s.guard.check(m)
 }
 
+// checkMethod refuses what is not allowed. A client with a user name has to hear that there is nothing to
+// authenticate for; etcd itself is not asked.
 func checkMethod(method string) error {
-	if isAllowed(method) {
+	switch {
+	case isAllowed(method):
 		return nil
+	case method == "/etcdserverpb.Auth/Authenticate":
+		return rpctypes.ErrGRPCAuthNotEnabled
 	}
 	return refusal("%s is not available to clients of an embedded etcd", strings.TrimPrefix(method, "/etcdserverpb."))
 }
@@ -102,6 +117,57 @@ func (g *guard) check(req any) error {
 	case *pb.WatchRequest:
 		if create := r.GetCreateRequest(); create != nil {
 			return g.checkKeys(create.Key, create.RangeEnd)
+		}
+	}
+	return nil
+}
+
+// checkServer judges what depends on what the server has.
+func (g *guard) checkServer(ctx context.Context, req any) error {
+	fits := true
+	switch r := req.(type) {
+	case *pb.LeaseRevokeRequest:
+		return g.checkLease(ctx, r.ID)
+	case *pb.LeaseTimeToLiveRequest:
+		if r.Keys {
+			return g.checkLease(ctx, r.ID)
+		}
+	case *pb.LeaseGrantRequest:
+		fits = g.space.Load().grant()
+	case *pb.PutRequest:
+		fits = !g.space.Load().isFull()
+	case *pb.TxnRequest:
+		fits = !puts(r) || !g.space.Load().isFull()
+	}
+	if !fits {
+		return rpctypes.ErrGRPCNoSpace
+	}
+	return nil
+}
+
+// puts reports whether a transaction may write.
+func puts(r *pb.TxnRequest) bool {
+	return slices.ContainsFunc(slices.Concat(r.Success, r.Failure), func(op *pb.RequestOp) bool {
+		return op.GetRequestPut() != nil || op.GetRequestTxn() != nil && puts(op.GetRequestTxn())
+	})
+}
+
+// checkLease judges what concerns all keys of a lease: to end it deletes them, and to ask for them names them.
+func (g *guard) checkLease(ctx context.Context, id int64) error {
+	space := g.space.Load()
+	if space == nil {
+		return status.Error(codes.Unavailable, "the embedded etcd is starting")
+	}
+	l, err := space.server.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: id, Keys: true})
+	switch {
+	case errors.Is(err, lease.ErrLeaseNotFound):
+		return nil // as etcd will say
+	case err != nil:
+		return status.Error(codes.Unavailable, "look at the keys of the lease: "+err.Error())
+	}
+	for _, key := range l.Keys {
+		if g.checkKeys(key, nil) != nil {
+			return refusal("lease %x has keys that are not below %s", id, g.first)
 		}
 	}
 	return nil
