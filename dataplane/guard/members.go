@@ -67,7 +67,10 @@ func (m *members) countPeers(list []dataplane.Peer, k kind, n int) {
 
 // adopt counts what an earlier run has left until the next prune.
 func (m *members) adopt(left keys) {
-	m.have = left
+	m.have = keys{}
+	for set, list := range left {
+		m.have[set] = maps.Clone(list)
+	}
 	for set, list := range left {
 		for key := range list {
 			m.count(set, key, 1)

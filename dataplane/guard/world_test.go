@@ -161,12 +161,7 @@ func (w *world) join() {
 
 func (h *host) sync() {
 	h.w.t.Helper()
-	v := dataplane.Wanted{VTEPs: h.dp.VTEPs(), Subnets: h.subnets(), Networks: testNetworks, MTU: 1500 - encap.Overhead(h.addr)}
-	for _, o := range h.w.hosts {
-		if o != h {
-			v.Peers = append(v.Peers, h.w.peer(o))
-		}
-	}
+	v := h.w.lastWanted(h)
 	if h.w.wanted != nil {
 		h.w.wanted(&v)
 	}
@@ -364,4 +359,21 @@ func (w *world) exchange(ns *netnstest.NS, src, dst netip.Addr, size int) error 
 		}
 		return err
 	})
+}
+
+func (w *world) lastWanted(h *host) dataplane.Wanted {
+	v := dataplane.Wanted{VTEPs: h.dp.VTEPs(), Subnets: h.subnets(), Networks: testNetworks, MTU: 1500 - encap.Overhead(h.addr)}
+	for _, o := range w.hosts {
+		if o != h {
+			v.Peers = append(v.Peers, w.peer(o))
+		}
+	}
+	return v
+}
+
+func expectError(err error) error {
+	if err == nil {
+		return errors.New("no error")
+	}
+	return nil
 }
