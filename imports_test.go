@@ -55,6 +55,7 @@ var siblings = map[string][]string{
 	"dataplane/udp":       {"dataplane/nft", "dataplane/rtnl"},
 	"dataplane/hostroute": {"dataplane/rtnl", "dataplane/watch"},
 	"dataplane/masq":      {"dataplane/nft", "dataplane/watch", "dataplane/xtables"},
+	"dataplane/guard":     {"dataplane/nft", "dataplane/watch"},
 	"dataplane/firewall":  {"dataplane/nft", "dataplane/watch", "dataplane/xtables"},
 	"dataplane/xtables":   {"dataplane/nft"},
 	"dataplane/underlay":  {"dataplane/watch"},

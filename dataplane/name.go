@@ -23,6 +23,19 @@ func DeviceName(vni uint32) string { return DevicePrefix + strconv.FormatUint(ui
 // DeviceNameV6 returns the name of the kernel's overlay device over IPv6.
 func DeviceNameV6(vni uint32) string { return DevicePrefixV6 + strconv.FormatUint(uint64(vni), 10) }
 
+// guardPrefix begins the names of the nftables tables of dataplane/guard; the VNI in decimal follows.
+const guardPrefix = "overlayd-guard-"
+
+// GuardTable returns the name of the table of family inet that guards the overlay of a VNI.
+func GuardTable(vni uint32) string { return guardPrefix + strconv.FormatUint(uint64(vni), 10) }
+
+// GuardedVNI returns the VNI of a table by its name; ok is false if no guard gives a table that name.
+func GuardedVNI(table string) (vni uint32, ok bool) {
+	n, err := strconv.ParseUint(strings.TrimPrefix(table, guardPrefix), 10, 24)
+	vni = uint32(n)
+	return vni, err == nil && table == GuardTable(vni)
+}
+
 // IsDeviceName reports whether a device of that name is an overlay device of overlayd or
 // flannel: one of the prefixes, and digits only behind it.
 func IsDeviceName(name string) bool {

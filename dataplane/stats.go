@@ -75,13 +75,18 @@ const (
 	DropWriteError                 // the underlay socket or the overlay device refused it; Stats.TxWriteErrors tells them apart
 	DropDevice                     // dropped by the kernel's device, which does not tell why
 	DropCongestion                 // the underlay marked congestion, and only loss can tell its sender (RFC 6040)
+	DropFragment                   // a fragment where none can be, or of what cannot be judged in pieces
+	DropPlainSource                // not encapsulated, by the underlay, with the source of a pod
+	DropEgress                     // to the port of a VTEP, from a process or a pod
+	DropFlood                      // of no known VTEP or of another network, more than are looked at (dataplane/guard)
 	NumDrops           = iota
 )
 
 // String returns the reason as it is written in logs and metrics.
 func (d Drop) String() string {
 	names := [NumDrops]string{"no_route", "bad_header", "bad_vni", "bad_mac", "unknown_vtep", "bad_source", "bad_destination",
-		"bad_checksum", "too_big", "queue_full", "write_error", "device", "congestion"}
+		"bad_checksum", "too_big", "queue_full", "write_error", "device", "congestion",
+		"fragment", "plain_source", "egress", "flood"}
 	if int(d) < len(names) {
 		return names[d]
 	}

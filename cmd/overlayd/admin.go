@@ -21,7 +21,7 @@ func adminRoutes(d *node.Daemon, c *node.Config, p status.Process) []admin.Route
 		{Pattern: "GET /v1/peers", Handler: admin.JSON(func(r *http.Request) any { return status.FindPeers(d.Status(), r.FormValue("peer")) })},
 		{Pattern: "GET /v1/checks", Handler: admin.JSON(func(r *http.Request) any { return checksOf(d, c, p, r.FormValue("peer")) })},
 		captures.Route(),
-	}, admin.LogLevelRoutes(c.LogLevel, c.Log), admin.ProfileRoutes())
+	}, guardRoutes(d, c), admin.LogLevelRoutes(c.LogLevel, c.Log), admin.ProfileRoutes())
 }
 
 // reportOf returns how a daemon is.

@@ -22,7 +22,8 @@ func completers() map[string]completer {
 	return map[string]completer{
 		"dataplane":     oneOf(modeAuto, modeKernel, modeUserspace),
 		"df":            oneOf("clear", "set"),
-		"source-check":  oneOf("outer", "inner"),
+		"source-check":  oneOf("strict", "overlay", "inner", "off"),
+		"plain-source":  oneOf("drop", "allow"),
 		"log-format":    oneOf("text", "json"),
 		"metrics-peers": oneOf("on", "top", "off"),
 		"to":            oneOf(modeKernel),

@@ -51,7 +51,7 @@ func openSendSockets(cfg UDPConfig) (*sendSockets, error) {
 		}
 		s.fds[i] = fd
 		_, err = udp.GrowBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sendBuffer)
-		if err := errors.Join(err, udp.ReceiveNothing(fd)); err != nil {
+		if err := errors.Join(err, udp.SetMark(fd, cfg.Mark), udp.ReceiveNothing(fd)); err != nil {
 			s.close()
 			return nil, fmt.Errorf("set up sending socket: %w", err)
 		}

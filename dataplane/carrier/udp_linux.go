@@ -43,6 +43,8 @@ type UDPConfig struct {
 	GRO     bool // many datagrams per receive (UDP_GRO), likewise
 	// DF is to be set on what is sent over IPv4. Over IPv6 nothing on the way fragments.
 	DF bool
+	// Mark is the packet mark (SO_MARK) of what is sent; 0: none.
+	Mark uint32
 
 	// Inherited are the sockets that receive, which another process has exported: one for each worker, or
 	// none. They are the carrier's, which closes them even if it cannot be opened.

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/nft"
 )
 
@@ -32,7 +33,7 @@ func readChains(r nft.Reader) (*chains, error) {
 	c := &chains{reader: r, byName: map[place]nft.Chain{}, rules: map[place][]nft.Rule{}}
 	for _, chain := range list {
 		c.byName[place{chain.Table, chain.Name}] = chain
-		if chain.Base != nil {
+		if _, guard := dataplane.GuardedVNI(chain.Table); chain.Base != nil && !guard { // it drops what is not the overlay's
 			c.bases = append(c.bases, chain)
 		}
 	}

@@ -74,6 +74,9 @@ func (t *tunnel) adjust(l netlink.Link, w dataplane.Wanted) error {
 			errs = append(errs, fmt.Errorf("set MAC of %s to %s: %w", t.name, t.mac, err))
 		}
 	}
+	if !t.mayBeUp() {
+		return errors.Join(append(errs, t.holdDown(l))...)
+	}
 	errs = append(errs,
 		explain(t.rt.SetLink(t.index, w.MTU, rtnl.Alias, true), t.cfg),
 		t.rt.AddAddrs(t.index, t.own(w.Subnets), t.own(w.Addrs)...))
@@ -82,6 +85,17 @@ func (t *tunnel) adjust(l netlink.Link, w dataplane.Wanted) error {
 		t.note(dataplane.OpReplace, "other MTU, state or addresses")
 	}
 	return errors.Join(errs...)
+}
+
+func (t *tunnel) mayBeUp() bool { return t.cfg.MayBeUp == nil || t.cfg.MayBeUp() }
+
+// holdDown sets the device down, and returns the error that this is.
+func (t *tunnel) holdDown(l netlink.Link) error {
+	t.emptied = true
+	if err := t.rt.Handle().LinkSetDown(l); err != nil {
+		return fmt.Errorf("set %s down: %w", t.name, err)
+	}
+	return fmt.Errorf("device %s: %w", t.name, ErrHeldDown)
 }
 
 // settle takes the place of the TUN device and removes unwanted overlay addresses. It is called after

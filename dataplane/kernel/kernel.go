@@ -29,6 +29,7 @@ type Config struct {
 	MTU       int                  // of the overlay devices, in bytes
 
 	Later    bool          // bring devices up in the first Sync, which needs the UDP port; TUN devices stay until TakePlace
+	MayBeUp  func() bool   // whether the devices may carry packets now; nil: always. If not they are down, and Sync fails
 	GBP      bool          // group based policy extension
 	Learning bool          // learn forwarding entries from received packets
 	Resync   time.Duration // between two comparisons with the kernel; 0 means a minute

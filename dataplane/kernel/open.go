@@ -98,7 +98,7 @@ func (t *tunnel) create(name string) error {
 // finish sets MTU and alias and brings the device up, unless that is left to the first Sync; the
 // kernel then binds its UDP port.
 func (t *tunnel) finish(index int) error {
-	if err := explain(t.rt.SetLink(index, t.cfg.MTU, rtnl.Alias, !t.cfg.Later), t.cfg); err != nil {
+	if err := explain(t.rt.SetLink(index, t.cfg.MTU, rtnl.Alias, !t.cfg.Later && t.mayBeUp()), t.cfg); err != nil {
 		return err
 	}
 	t.index = index

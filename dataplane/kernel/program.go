@@ -50,6 +50,10 @@ func (p *programmer) sync(ctx context.Context, w dataplane.Wanted, asked bool) (
 	if len(ends) == 0 {
 		return nil, nil, errDevice
 	}
+	if errors.Is(errDevice, ErrHeldDown) {
+		p.have, p.left = nil, nil // going down, it loses what was programmed
+		return nil, nil, errDevice
+	}
 	want, refused := compile(w, ends...)
 	for i := range want.targets {
 		want.targets[i].yields = !asked

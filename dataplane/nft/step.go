@@ -43,6 +43,9 @@ func commit(c *netlink.Conn, steps []Step) error {
 		msgs = append(msgs, s.message)
 	}
 	msgs = append(msgs, frame(unix.NFNL_MSG_BATCH_END))
+	if err := makeRoom(c, msgs); err != nil {
+		return err
+	}
 	if _, err := c.SendMessages(msgs); err != nil {
 		return fmt.Errorf("send rules: %w", err)
 	}
@@ -50,6 +53,24 @@ func commit(c *netlink.Conn, steps []Step) error {
 		if _, err := c.Receive(); err != nil {
 			return fmt.Errorf("%s: %w", s.what, err)
 		}
+	}
+	return nil
+}
+
+// usualBuffer is what a socket's send buffer holds at least, in bytes (net.core.wmem_default).
+const usualBuffer = 128 << 10
+
+// makeRoom lets the socket send all messages as one, which a batch has to be.
+func makeRoom(c *netlink.Conn, msgs []netlink.Message) error {
+	size := 0
+	for _, m := range msgs {
+		size += unix.SizeofNlMsghdr + len(m.Data)
+	}
+	if size < usualBuffer {
+		return nil
+	}
+	if err := c.SetWriteBuffer(2 * size); err != nil {
+		return fmt.Errorf("make room for %d bytes of rules: %w", size, err)
 	}
 	return nil
 }

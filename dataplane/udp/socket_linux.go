@@ -146,6 +146,19 @@ func GrowBuffer(fd, force, plain, size int) (int, error) {
 	return n / 2, os.NewSyscallError("getsockopt", err) // the kernel reports its double
 }
 
+// SetMark gives what a socket sends a packet mark; 0: none. Who may not do that has no guard either that asks for the mark:
+// that is no error.
+func SetMark(fd int, mark uint32) error {
+	if mark == 0 {
+		return nil
+	}
+	err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(mark))
+	if errors.Is(err, unix.EPERM) {
+		return nil
+	}
+	return os.NewSyscallError("setsockopt SO_MARK", err)
+}
+
 // ReceiveNothing makes a socket drop what arrives for it, and hold no memory for it.
 func ReceiveNothing(fd int) error {
 	filter := [1]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}}

@@ -31,6 +31,9 @@ type Config struct {
 	// what the path to a VTEP takes, if it is less than MTU. Over IPv6 they always are.
 	DF bool
 
+	// Mark is the packet mark of what is sent to the underlay; 0: none.
+	Mark uint32
+
 	// AnyPeerFrom are the networks from whose addresses any peer's packets may come, besides from its
 	// own address: those of NATs that no peer publishes. Of such packets only the inner source is
 	// checked: it has to be in some peer's subnet.

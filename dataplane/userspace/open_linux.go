@@ -65,7 +65,7 @@ func newUDPPort(cfg Config) *Port {
 	for _, local := range cfg.locals() {
 		openers = append(openers, carrier.UDP(carrier.UDPConfig{
 			Log: cfg.Log, Local: local, Segment: cfg.Offloads.has(UDPSegment), GRO: cfg.Offloads.has(UDPGRO), DF: cfg.DF,
-			Inherited: cfg.in.Of(inherit.SocketName(local)),
+			Inherited: cfg.in.Of(inherit.SocketName(local)), Mark: cfg.Mark,
 		}))
 	}
 	return newPort(cfg, openers...)

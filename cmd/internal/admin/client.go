@@ -81,6 +81,16 @@ func (c *Client) SetLogLevel(ctx context.Context, level string) error {
 	return err
 }
 
+// Guard returns whether the guard is "on" or "off". If to is one of these it is switched to that, for root.
+func (c *Client) Guard(ctx context.Context, to string) (string, error) {
+	method := http.MethodPut
+	if to == "" {
+		method = http.MethodGet
+	}
+	text, err := c.read(ctx, method, "/v1/guard", to)
+	return strings.TrimSpace(string(text)), err
+}
+
 // Get asks for any route, and returns the answer as it comes, of any length. The caller closes it.
 func (c *Client) Get(ctx context.Context, path string) (io.ReadCloser, error) {
 	return c.do(ctx, http.MethodGet, path, "")

@@ -7,6 +7,8 @@
 //	GET /v1/capture    packets, and what became of them (package stream), until the client wants no more: for root
 //	GET /v1/loglevel   debug, info, warn or error
 //	PUT /v1/loglevel   the same, to set it: for root
+//	GET /v1/guard      on or off: whether the rules that check where packets come from are switched on
+//	PUT /v1/guard      the same, to switch them: for root
 //	GET /debug/pprof/  profiles: for root, and never the command line
 //
 // The JSON is versioned: fields may be added, and "v" becomes another number if one is removed or changes its

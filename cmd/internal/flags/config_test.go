@@ -18,6 +18,8 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/guard"
 )
 
 func registered() (*Flags, *pflag.FlagSet) {
@@ -111,7 +113,7 @@ func TestDefaultConfig(t *testing.T) {
 	}
 	want := node.Config{
 		Log: got.Log, LogLevel: got.LogLevel, SubnetFile: "/run/flannel/subnet.env", SubnetDir: "/run/flannel/networks",
-		Mode: fit.Auto, Offloads: got.Offloads, RenewMargin: time.Hour, ProbeInterval: 10 * time.Second,
+		Mode: fit.Auto, Offloads: got.Offloads, SourceCheck: dataplane.SourceStrict, EgressMark: guard.DefaultMark, ConfigHold: 30 * time.Second, RenewMargin: time.Hour, ProbeInterval: 10 * time.Second,
 		Rules: node.RuleConfig{Forward: true, Resync: 5 * time.Second}, Admin: node.AdminConfig{Group: -1},
 	}
 	if !sameButFuncs(got, want) {
@@ -160,6 +162,8 @@ func everyFlag(t *testing.T) map[string]struct {
 		"df":                           {"set", "--dataplane=userspace"},
 		"source-check":                 {"inner", "--peer-cidr=10.0.0.0/8"},
 		"peer-cidr":                    {"10.0.0.0/8", "--source-check=inner"},
+		"plain-source":                 {"allow", ""},
+		"egress-mark":                  {"0x8000", ""},
 		"debug-offloads":               {"none", ""},
 		"debug-events":                 {"off", ""},
 		"network":                      {"10.7.0.0/16", ""},
@@ -273,7 +277,7 @@ func effect(o *Flags) string {
 // TestEveryFieldIsSet: no flag is missing either: each field of what a daemon is told comes from a
 // flag, but for those that cmd/overlayd fills in.
 func TestEveryFieldIsSet(t *testing.T) {
-	callers := []string{"Hostname", "Version", "OpenStore", "StoreHosts", "Certificates", "OpenNetworks", "StartEtcd", "Endpoints", "Keeper", "Left", "Notify", "Watchdog", "Fix", "Captures", "Admin.Routes", "Underlay.IPv4", "Underlay.IPv6"}
+	callers := []string{"Hostname", "Version", "OpenStore", "StoreHosts", "Certificates", "OpenNetworks", "StartEtcd", "Endpoints", "Keeper", "Left", "Notify", "Watchdog", "Fix", "Captures", "Settled", "Admin.Routes", "Underlay.IPv4", "Underlay.IPv6"}
 	changed := map[string]bool{}
 	note := func(o *Flags) {
 		var walk func(path string, v reflect.Value)
@@ -367,9 +371,12 @@ func TestRefusals(t *testing.T) {
 		{"--dataplane=both", "dataplane", "both", "auto, kernel or userspace"},
 		{"--df=maybe", "df", "maybe", "clear or set"},
 		{"--df=set", "df", "set", "--dataplane=userspace"},
-		{"--source-check=none", "source-check", "none", "outer or inner"},
+		{"--source-check=none", "source-check", "none", "strict, overlay, inner or off"},
+		{"--plain-source=none", "plain-source", "none", "drop or allow"},
+		{"--egress-mark=0", "egress-mark", "0", "one bit"},
+		{"--egress-mark=0x3", "egress-mark", "0x3", "one bit"},
+		{"--egress-mark=0x100000000", "egress-mark", "0x100000000", "one bit"},
 		{"--source-check=inner", "source-check", "inner", "--peer-cidr"},
-		{"--source-check=inner --peer-cidr=10.0.0.0/8 --dataplane=kernel", "source-check", "inner", "takes packets from every address"},
 		{"--source-check=inner --peer-cidr=10.0.0.1/8", "peer-cidr", "10.0.0.1/8", "bits beyond its length"},
 		{"--source-check=inner --peer-cidr=10.0.0.0", "peer-cidr", "10.0.0.0", "want a network"},
 		{"--df=set --dataplane=kernel", "df", "set", "--dataplane=userspace"},
@@ -460,6 +467,7 @@ func TestLimits(t *testing.T) {
 		"--etcd-embedded --etcd-listen-client-url=http://[::1]:2379", "--etcd-embedded --etcd-listen-client-url=http://localhost:2379",
 		"--etcd-embedded --etcd-embedded-insecure --etcd-listen-client-url=http://0.0.0.0:2379", "--etcd-listen-client-url=http://0.0.0.0:2379",
 		"--source-check=inner --peer-cidr=0.0.0.0/0 --peer-cidr=fd00::/8", "--source-check=outer --dataplane=kernel",
+		"--source-check=overlay", "--source-check=off --plain-source=allow --egress-mark=2097152", "--source-check=inner --peer-cidr=10.0.0.0/8 --dataplane=kernel",
 		"--df=set --dataplane=userspace", "--df=clear --dataplane=kernel", "--iface-can-reach=2001:db8::1", "--public-ip=10.0.0.1",
 		"--kube-subnet-mgr --etcd-prefix=", "--kube-subnet-mgr --etcd-endpoints=", "--kube-subnet-mgr --net-config-path=/none",
 	} {

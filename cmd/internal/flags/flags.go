@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/bits"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +19,8 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/guard"
 	"github.com/overlayd/overlayd/dataplane/userspace"
 )
 
@@ -151,8 +155,11 @@ func (o *Flags) Config() node.Config {
 		Deaf:            o.Dataplane.events == eventsOff,
 		DF:              o.Dataplane.df == dfSet,
 		Offloads:        o.Dataplane.offloads,
+		SourceCheck:     dataplane.SourceCheck(o.Dataplane.sourceCheck),
 		AnyPeerFrom:     o.Dataplane.anyPeerFrom,
 		PeerCIDRs:       o.Dataplane.peers,
+		PlainSource:     o.Dataplane.plainSource == plainAllow,
+		EgressMark:      o.Dataplane.mark,
 		Underlay:        o.Underlay.Options(),
 		ProbeInterval:   o.Process.probeInterval,
 		ConfigHold:      o.Network.configHold,
@@ -171,7 +178,11 @@ type dataplaneFlags struct {
 	offloadList string
 	events      string
 
+	plainSource string
+	egressMark  string
+
 	offloads    userspace.Offloads // made by check
+	mark        uint32             // likewise
 	anyPeerFrom []netip.Prefix     // likewise
 	peers       []netip.Prefix     // likewise
 }
@@ -188,17 +199,22 @@ const (
 	dfSet   = "set"
 )
 
-// The values of --source-check.
+// sourceOuter is what older overlayds called strict.
+const sourceOuter = "outer"
+
+// The values of --plain-source.
 const (
-	sourceOuter = "outer"
-	sourceInner = "inner"
+	plainDrop  = "drop"
+	plainAllow = "allow"
 )
 
 func (o *dataplaneFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&o.mode, "dataplane", string(fit.Auto), "kernel: program the kernel's vxlan device; userspace: forward packets in this process; auto: kernel if it works, else userspace")
 	f.StringVar(&o.df, "df", dfClear, "clear: the underlay may fragment tunnel packets, as with flannel; set: it may not, and hosts learn what each path takes (userspace dataplane only)")
-	f.StringVar(&o.sourceCheck, "source-check", sourceOuter, "outer: a peer's packets come from its own address; inner: also from any address in --peer-cidr, if their inner source is in some peer's subnet, for peers behind a NAT (userspace dataplane only)")
+	f.StringVar(&o.sourceCheck, "source-check", string(dataplane.SourceStrict), "strict: packets come from a peer's address, have a source of that peer's and are for a pod of this host; overlay: or a source outside of the overlay; inner: or any address in --peer-cidr and a source of some peer's, for peers behind a NAT; off: no check")
 	f.StringArrayVar(&o.peerCIDRs, "peer-cidr", nil, "network such as 10.0.0.0/16: peers have public IPs in these only, and with --source-check=inner their packets come from there; repeatable (default: any public IP)")
+	f.StringVar(&o.plainSource, "plain-source", plainDrop, "drop: nothing comes by the underlay with the source of a pod, unless it is encapsulated or a direct route leads there; allow: it may")
+	f.StringVar(&o.egressMark, "egress-mark", fmt.Sprintf("%#x", guard.DefaultMark), "bit of the packet mark by which this host's tunnel packets are known: nothing else may go to the VXLAN port of a peer")
 	f.StringVar(&o.offloadList, "debug-offloads", "all", "offloads that the userspace dataplane may use: all, none, or a list such as -udp-gro,-coalesce")
 	f.StringVar(&o.events, "debug-events", eventsOn, "on: repair when the kernel tells of a change; off: do without, and look every few seconds")
 	for _, name := range []string{"debug-offloads", "debug-events"} {
@@ -230,14 +246,27 @@ func (o *dataplaneFlags) check(p *problems) {
 
 // checkSources parses the networks that packets of any peer may come from.
 func (o *dataplaneFlags) checkSources(p *problems) {
-	switch {
-	case o.sourceCheck != sourceOuter && o.sourceCheck != sourceInner:
-		p.bad("source-check", o.sourceCheck, "want outer or inner")
-	case o.sourceCheck == sourceInner && len(o.peerCIDRs) == 0:
-		p.bad("source-check", o.sourceCheck, "say from which addresses packets of peers may come, by --peer-cidr")
-	case o.sourceCheck == sourceInner && o.mode == string(fit.Kernel):
-		p.bad("source-check", o.sourceCheck, "the kernel dataplane takes packets from every address: leave this out")
+	if o.sourceCheck == sourceOuter {
+		o.sourceCheck = string(dataplane.SourceStrict)
 	}
+	inner := o.sourceCheck == string(dataplane.SourceInner)
+	switch dataplane.SourceCheck(o.sourceCheck) {
+	case dataplane.SourceStrict, dataplane.SourceOverlay, dataplane.SourceInner, dataplane.SourceOff:
+	default:
+		p.bad("source-check", o.sourceCheck, "want strict, overlay, inner or off")
+	}
+	switch {
+	case inner && len(o.peerCIDRs) == 0:
+		p.bad("source-check", o.sourceCheck, "say from which addresses packets of peers may come, by --peer-cidr")
+	}
+	if o.plainSource != plainDrop && o.plainSource != plainAllow {
+		p.bad("plain-source", o.plainSource, "want drop or allow")
+	}
+	mark, err := strconv.ParseUint(o.egressMark, 0, 32)
+	if err != nil || bits.OnesCount64(mark) != 1 {
+		p.bad("egress-mark", o.egressMark, "want one bit of 32, such as 0x100000")
+	}
+	o.mark = uint32(mark)
 	for _, text := range o.peerCIDRs {
 		c, err := netip.ParsePrefix(text)
 		if err != nil || c.Addr().Is4In6() || c != c.Masked() {
@@ -245,7 +274,7 @@ func (o *dataplaneFlags) checkSources(p *problems) {
 			continue
 		}
 		o.peers = append(o.peers, c)
-		if o.sourceCheck == sourceInner {
+		if inner {
 			o.anyPeerFrom = append(o.anyPeerFrom, c)
 		}
 	}

@@ -72,7 +72,7 @@ func TestReadableKeys(t *testing.T) {
 		"--etcd-endpoints=https://h:1 --join-file=" + join:                                                          join,
 		"--etcd-embedded --etcd-listen-client-url=https://127.0.0.1:1 --etcd-data-dir=" + dir + " --pki-dir=" + dir: ca,
 	} {
-		for mode, warns := range map[os.FileMode]bool{0o600: false, 0o400: false, 0o640: true, 0o604: true} {
+		for mode, warns := range map[os.FileMode]bool{0o600: false, 0o400: false, 0o640: false, 0o604: true} {
 			if err := os.Chmod(file, mode); err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +80,7 @@ func TestReadableKeys(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := slices.ContainsFunc(o.Warnings, func(w Warning) bool { return strings.Contains(w.Text, file) && w.Fix == "chmod 600 "+file }); got != warns {
+			if got := slices.ContainsFunc(o.Warnings, func(w Warning) bool { return strings.Contains(w.Text, file) && w.Fix == "chmod o-rwx "+file }); got != warns {
 				t.Errorf("%s with mode %o: warned %v: %v", file, mode, got, o.Warnings)
 			}
 		}

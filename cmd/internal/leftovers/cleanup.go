@@ -24,7 +24,6 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/handover"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/control/controller"
-	"github.com/overlayd/overlayd/dataplane/masq"
 	"github.com/overlayd/overlayd/dataplane/subnetfile"
 )
 
@@ -61,7 +60,7 @@ func (c Cleanup) Run(ctx context.Context, say func(line string)) error {
 	}
 	var done report
 	if c.RulesOnly {
-		done.removed, err = masq.Cleanup(ctx, c.VNIs...)
+		done.removed, err = RemoveRules(ctx, c.VNIs...)
 		err = errors.Join(err, removeNew(claims))
 	} else {
 		done, err = c.remove(ctx, claims)

@@ -9,10 +9,19 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/guard"
 	"github.com/overlayd/overlayd/dataplane/hostroute"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
 )
+
+// RemoveRules removes the traffic rules and guards of these VNIs, or of all if none is given, and returns in words what it
+// removed. It goes on after an error.
+func RemoveRules(ctx context.Context, vnis ...uint32) (removed []string, err error) {
+	removed, err = masq.Cleanup(ctx, vnis...)
+	guards, gerr := guard.Cleanup(vnis...)
+	return append(removed, guards...), errors.Join(err, gerr)
+}
 
 // Remove removes what is left, but for what somebody else has made its own, and returns in words what it
 // removed and kept. It goes on after an error.
@@ -33,7 +42,7 @@ func removeLeft(ctx context.Context, l nodefile.Left, o others) (done report, er
 	if len(l.VNIs) == 0 {
 		return done, err
 	}
-	rules, merr := masq.Cleanup(ctx, l.VNIs...)
+	rules, merr := RemoveRules(ctx, l.VNIs...)
 	done.removed = append(done.removed, rules...)
 	concerns := func(name string) bool {
 		vni, ok := dataplane.DeviceVNI(name)
@@ -62,7 +71,7 @@ func withdrawRoutes(ctx context.Context, networks []netip.Prefix) error {
 
 // removeAll removes what every overlayd has left in this network namespace, except what o says that others use.
 func removeAll(ctx context.Context, o others) (done report, err error) {
-	rules, err := masq.Cleanup(ctx)
+	rules, err := RemoveRules(ctx)
 	routes, rerr := hostroute.Cleanup()
 	done.removed = append(rules, routes...)
 	derr := withDevices(func(d *ourDevices) error {

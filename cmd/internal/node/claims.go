@@ -9,7 +9,6 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/leftovers"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/control"
-	"github.com/overlayd/overlayd/dataplane/masq"
 	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
@@ -162,7 +161,7 @@ func (n *Network) removeRules() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), rulesPatience)
 	defer cancel()
-	removed, err := masq.Cleanup(ctx, vnis...)
+	removed, err := leftovers.RemoveRules(ctx, vnis...)
 	if err != nil {
 		n.log.Error("traffic rules not wholly removed", "err", err, "fix", "overlayd cleanup --rules")
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/handover"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/capture"
 	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/underlay"
@@ -59,12 +60,15 @@ type Config struct {
 	SubnetFile string   // of the one network; must be set unless OpenNetworks is
 	SubnetDir  string   // directory of <network>.env if OpenNetworks is set
 
-	Mode     fit.Mode // must be set
-	Deaf     bool     // repair what others change by looking every few seconds, without the kernel's notices: for tests
-	DF       bool     // userspace dataplane: the underlay may not fragment
-	Offloads userspace.Offloads
-	// AnyPeerFrom: the userspace dataplane takes packets of any peer from addresses in these.
+	Mode        fit.Mode // must be set
+	Deaf        bool     // repair what others change by looking every few seconds, without the kernel's notices: for tests
+	DF          bool     // userspace dataplane: the underlay may not fragment
+	Offloads    userspace.Offloads
+	SourceCheck dataplane.SourceCheck // empty: strict
+	// AnyPeerFrom: with SourceInner packets of any peer may come from addresses in these.
 	AnyPeerFrom []netip.Prefix
+	PlainSource bool   // packets that are not encapsulated may come by the underlay with the source of a pod
+	EgressMark  uint32 // bits of the packet mark that this host's tunnel packets have; 0: guard.DefaultMark
 
 	PeerCIDRs []netip.Prefix // in which peers publish their addresses; empty: they may publish any
 

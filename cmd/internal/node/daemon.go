@@ -33,6 +33,8 @@ type Daemon struct {
 	listens []net.Listener                       // those of cfg.Endpoints, in their order
 	parts   func(s *Session, mtu int) []partSpec // the list of parts of an overlay
 
+	guardOff atomic.Bool // no network has a guard
+
 	giver giver
 	admin atomic.Pointer[admin.Server] // nil: there is no admin socket now
 

@@ -153,6 +153,9 @@ func (s *Session) handOver(k *kernel.Dataplane) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), handoverTimeout)
 	defer cancel()
+	if err := s.guardKernel(*w); err != nil {
+		return err
+	}
 	_, err := k.Sync(ctx, *w)
 	peers, whole := dataplane.PeerErrors(err)
 	for _, p := range peers {

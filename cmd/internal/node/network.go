@@ -36,6 +36,7 @@ type Network struct {
 	iface    underlay.Interface // of the current session
 	chosenBy underlay.Options   // what chose it
 	left     nodefile.Left      // of the last session, even if that was another process's
+	settle   time.Duration      // of the guard of the next session
 	opened   bool               // an overlay was open once: from now on nothing ends serve
 	refused  refusal
 	lengths  control.Lengths // of the subnets of all configs that were in force

@@ -245,7 +245,7 @@ func TestReached(t *testing.T) {
 			t.Errorf("MTU %d, %v: reached %+v, want MTU %d and the mark of the first part", c.mtu, c.err, got, c.want)
 		}
 	}
-	if got := statsAttrs(o); o.mode() != fit.Kernel || len(o.VTEPs()) != 1 || fmt.Sprint(got) != "[tx_packets 3]" {
+	if got := (&Session{overlay: o}).statsAttrs(); o.mode() != fit.Kernel || len(o.VTEPs()) != 1 || fmt.Sprint(got) != "[tx_packets 3]" {
 		t.Errorf("mode %s, VTEPs %v, stats %v", o.mode(), o.VTEPs(), got)
 	}
 	if o.Close(); !slices.Equal(calls[len(calls)-3:], []string{"close b", "given back", "close a"}) {
@@ -288,7 +288,7 @@ func TestOverlayWithoutForwarding(t *testing.T) {
 	if err := o.Sync(t.Context(), dataplane.Wanted{}); err != nil {
 		t.Error(err)
 	}
-	if o.VTEPs() != nil || o.reached.Load() == nil || o.mode() != "" || statsAttrs(o) != nil {
+	if o.VTEPs() != nil || o.reached.Load() == nil || o.mode() != "" || (&Session{overlay: o}).statsAttrs() != nil {
 		t.Errorf("it forwards: %v, %v, %s", o.VTEPs(), o.reached.Load(), o.mode())
 	}
 }

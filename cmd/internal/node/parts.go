@@ -26,14 +26,15 @@ import (
 // RulesPart is the name of the part that keeps the traffic rules.
 const RulesPart = "rules"
 
-// parts lists the parts of an overlay, in their order. The rules come first, so that a packet
-// that is routed meets them, and the direct routes before the dataplane gives up its own.
+// parts lists the parts of an overlay, in their order. The guard comes first: it admits what a later part lets in. The rules
+// come next, so that a packet that is routed meets them, and the direct routes before the dataplane gives up its own.
 func (s *Session) parts(mtu int) []partSpec {
 	noRules := ""
 	if !s.network.cfg.Rules.Masquerade {
 		noRules = "no forward rules: if the FORWARD policy of this host is DROP, pods cannot be reached"
 	}
 	specs := []partSpec{
+		{name: guardPart, open: s.openGuard, lack: s.withoutGuard()},
 		{name: RulesPart, open: s.openRules, lack: noRules},
 		{name: "direct routes", open: s.openRoutes},
 	}
@@ -42,7 +43,7 @@ func (s *Session) parts(mtu int) []partSpec {
 			partSpec{name: "firewall", open: s.openFirewall, lack: "chains of a firewall that drop the overlay's packets are not reported"})
 	}
 	if !s.config.Backend.IsVXLAN() {
-		return specs // nothing is forwarded but by routes (host-gw), or not at all (alloc)
+		return specs[1:] // nothing is forwarded but by routes (host-gw), or not at all (alloc)
 	}
 	return append(specs, partSpec{name: "forwarding", open: func() (dataplane.Part, error) { return s.openForwarding(mtu) }})
 }
@@ -164,7 +165,7 @@ func (s *Session) openForwarding(mtu int) (dataplane.Part, error) {
 		return s.openUserspace(mtu)
 	}
 	c := s.config
-	k, err := s.openKernel(mtu)
+	k, err := s.openGuardedKernel(mtu)
 	switch {
 	case err == nil:
 		return newForwarding(k, fit.Kernel, nil, func() {}), nil
@@ -206,6 +207,7 @@ func (s *Session) kernelConfig(mtu int) kernel.Config {
 		GBP:       c.Backend.GBP,
 		Learning:  c.Backend.Learning,
 		Deaf:      s.network.cfg.Deaf,
+		MayBeUp:   s.guardHolds,
 	}
 }
 
@@ -213,6 +215,9 @@ func (s *Session) kernelConfig(mtu int) kernel.Config {
 // underlay share the sockets.
 func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
 	n := s.network
+	if s.guard != nil {
+		s.guard.Forwards(false)
+	}
 	config := userspace.Config{
 		Log:         n.log,
 		Underlays:   n.underlays(s.config, s.iface),
@@ -222,6 +227,7 @@ func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
 		Offloads:    n.cfg.Offloads,
 		DF:          n.cfg.DF,
 		AnyPeerFrom: n.cfg.AnyPeerFrom,
+		Mark:        n.cfg.egressMark(),
 		LogAttrs:    n.attrs,
 		Deaf:        n.cfg.Deaf,
 		Captures:    n.cfg.Captures,

@@ -16,6 +16,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/controller"
+	"github.com/overlayd/overlayd/dataplane/guard"
 	"github.com/overlayd/overlayd/dataplane/inherit"
 	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/dataplane/subnetfile"
@@ -33,6 +34,8 @@ type Session struct {
 	overlay    *Overlay
 	controller *controller.Controller
 	prober     *probe.Prober // nil: nobody asks the peers
+	guard      *guard.Guard  // nil: the kernel cannot have one
+	noGuard    error         // why not
 
 	over  atomic.Bool // it is not the session of the snapshot any more: set once
 	final sync.Once
@@ -86,7 +89,8 @@ func (n *Network) runSession(ctx context.Context) error {
 	}
 	s.logBackend(mtu)
 	err = s.run(ctx, mtu)
-	n.log.Info("stats", statsAttrs(s.overlay)...)
+	s.settleGuard(err)
+	n.log.Info("stats", s.statsAttrs()...)
 	return err
 }
 
@@ -214,11 +218,11 @@ func (s *Session) drainOnRequest(ctx context.Context) error {
 }
 
 // statsAttrs lists the counters that are not zero.
-func statsAttrs(o *Overlay) (attrs []any) {
-	if o.forward == nil {
+func (s *Session) statsAttrs() (attrs []any) {
+	if s.overlay.forward == nil {
 		return nil
 	}
-	for _, c := range status.Counters(o.forward.Stats()) {
+	for _, c := range status.Counters(s.stats()) {
 		if c.Value > 0 {
 			attrs = append(attrs, c.Name, c.Value)
 		}

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
@@ -82,8 +83,9 @@ func (s *Session) report(st *status.Network) {
 	st.Parts = s.overlay.Status()
 	if f := s.overlay.forward; f != nil {
 		if u, ok := f.Dataplane.(*userspace.Dataplane); ok {
-			st.Offloads, st.SourceCheck = u.Offloads().Names(), s.sourceCheck()
+			st.Offloads = u.Offloads().Names()
 		}
+		st.SourceCheck = string(s.sourceCheck())
 		if f.shared != nil {
 			st.SharedPort = countersByName(f.shared.Stats())
 		}
@@ -101,12 +103,12 @@ func (s *Session) report(st *status.Network) {
 	}
 }
 
-// sourceCheck is the value of --source-check.
-func (s *Session) sourceCheck() string {
-	if len(s.network.cfg.AnyPeerFrom) > 0 {
-		return "inner"
+// sourceCheck is the value of --source-check that is in force. Without a guard the kernel checks nothing.
+func (s *Session) sourceCheck() dataplane.SourceCheck {
+	if s.overlay.mode() == fit.Kernel && (s.guard == nil || s.guard.IsOff()) {
+		return dataplane.SourceOff
 	}
-	return "outer"
+	return s.network.cfg.sourceCheck()
 }
 
 func countersByName(s dataplane.Stats) map[string]uint64 {

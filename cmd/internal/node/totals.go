@@ -60,7 +60,7 @@ func (s *Session) counted() totals {
 func (s *Session) count() totals {
 	t := totals{sessions: 1, control: s.controller.Status().Stats}
 	if f := s.overlay.forward; f != nil {
-		t.carried, t.counters = true, f.Stats()
+		t.carried, t.counters = true, s.stats()
 		if c, ok := f.Dataplane.(dataplane.PeerCounter); ok {
 			t.traffic = c.Traffic()
 		}
@@ -74,6 +74,15 @@ func (s *Session) count() totals {
 		}
 	}
 	return t
+}
+
+// stats returns the counters of the dataplane, with what the guard has dropped before it.
+func (s *Session) stats() dataplane.Stats {
+	sum := s.overlay.forward.Stats()
+	if s.guard != nil {
+		sum.Add(dataplane.Stats{Drops: s.guard.Drops()})
+	}
+	return sum
 }
 
 // plusTraffic returns the traffic of the peers that are there now, with what was counted for them before.

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/overlayd/overlayd/cmd/internal/admin"
+	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/dataplane/guard"
+)
+
+const longGuard = `Switches off the rules that check where packets of the overlay come from, or on again, while the
+daemon goes on: for somebody whom a wrong rule keeps out. With no argument it says which of both it is.
+
+Off removes the tables overlayd-guard-<VNI> of nftables, and holds until on, or until the daemon
+starts again; --source-check=off is for longer. Without a daemon off removes the tables that one has
+left, and on needs one. The userspace dataplane goes on checking each packet itself.
+
+Exit codes: 0 done, 1 it failed, 2 a wrong argument, 3 on without a daemon.`
+
+// newGuardCommand makes `overlayd guard`.
+func newGuardCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:       "guard [on|off]",
+		Short:     "Switch the check of where packets come from off and on, without a restart",
+		Long:      longGuard,
+		ValidArgs: []string{"on", "off"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 || len(args) == 1 && args[0] != "on" && args[0] != "off" {
+				return usagef("%q: want on, off or nothing", strings.Join(args, " "))
+			}
+			c, err := adminClient(cmd.Flags())
+			if err != nil {
+				return err
+			}
+			return switchGuard(cmd.Context(), cmd.OutOrStdout(), c, strings.Join(args, ""))
+		},
+	}
+	registerAdmin(cmd.Flags())
+	return cmd
+}
+
+// switchGuard asks the daemon to switch the guard to a state, or removes what one has left.
+func switchGuard(ctx context.Context, w io.Writer, c *admin.Client, to string) error {
+	state, err := c.Guard(ctx, to)
+	if !errors.Is(err, admin.ErrNoDaemon) || to != "off" {
+		if err == nil {
+			_, err = fmt.Fprintln(w, "guard "+state)
+		}
+		return err
+	}
+	removed, err := guard.Cleanup()
+	for _, what := range removed {
+		fmt.Fprintln(w, "removed "+what)
+	}
+	if err == nil {
+		_, err = fmt.Fprintln(w, "no daemon runs: the next one that starts has a guard again, unless it has --source-check=off")
+	}
+	return err
+}
+
+// guardRoutes show and switch the guard.
+func guardRoutes(d *node.Daemon, c *node.Config) []admin.Route {
+	const path = "/v1/guard"
+	show := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, onOff(d.GuardIsOn())) }
+	set := func(w http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(r.Body)
+		to := strings.TrimSpace(string(text))
+		if err != nil || to != "on" && to != "off" {
+			http.Error(w, fmt.Sprintf("guard %.40q: want on or off", to), http.StatusBadRequest)
+			return
+		}
+		if err := d.SwitchGuard(to == "on"); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		c.Log.Warn("guard switched by a client of the admin socket", "to", to, "uid", admin.CallerOf(r).UID, "pid", admin.CallerOf(r).PID)
+		show(w, r)
+	}
+	return []admin.Route{
+		{Pattern: "GET " + path, Handler: http.HandlerFunc(show)},
+		{Pattern: "PUT " + path, Root: true, Handler: http.HandlerFunc(set)},
+	}
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}

@@ -1,0 +1,279 @@
+package guard
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/nft"
+)
+
+// cond is one condition of a rule, in the words of the nft command, and as the kernel takes it. A packet that is too short
+// for it does not meet it.
+type cond struct {
+	text  string
+	exprs []expr.Any
+}
+
+// family is one of the address families, of an outer or of an inner header.
+type family = nft.Family
+
+const (
+	ipv4 = nft.IPv4
+	ipv6 = nft.IPv6
+)
+
+func familyOf(a netip.Addr) family {
+	if a.Is4() {
+		return ipv4
+	}
+	return ipv6
+}
+
+// digit names a family in the name of a set.
+func digit(f family) string {
+	if f == ipv6 {
+		return "6"
+	}
+	return "4"
+}
+
+func bitsOf(f family) int {
+	if f == ipv6 {
+		return 8 * net.IPv6len
+	}
+	return 8 * net.IPv4len
+}
+
+// reg1 is the register into which a condition loads what it compares, and words the first of the
+// registers of 32 bits that are the same memory.
+const (
+	reg1  = unix.NFT_REG_1
+	words = unix.NFT_REG32_00
+)
+
+// field is an address in a packet.
+type field struct {
+	base   expr.PayloadBase
+	offset uint32
+	family family
+	text   string
+}
+
+// What is where in a datagram of VXLAN, in bytes from the UDP header (RFC 7348 section 5).
+const (
+	atFlags     = 8
+	atVNI       = 12
+	atEtherType = 28
+	atInner     = 30
+)
+
+func outerSource(f family) field {
+	return field{expr.PayloadBaseNetworkHeader, f.Source(), f, f.String() + " saddr"}
+}
+func outerDestination(f family) field {
+	return field{expr.PayloadBaseNetworkHeader, f.Destination(), f, f.String() + " daddr"}
+}
+
+func innerSource(f family) field      { return inner(f, f.Source()) }
+func innerDestination(f family) field { return inner(f, f.Destination()) }
+
+func inner(f family, offset uint32) field {
+	at := atInner + offset
+	return field{expr.PayloadBaseTransportHeader, at, f, fmt.Sprintf("@th,%d,%d", 8*at, bitsOf(f))}
+}
+
+// load loads the first bits of the field into registers from r on.
+func (d field) load(r uint32, bits int) []expr.Any {
+	n := uint32(bitsOf(d.family) / 8)
+	list := []expr.Any{&expr.Payload{DestRegister: r, Base: d.base, Offset: d.offset, Len: n}}
+	if bits < bitsOf(d.family) {
+		list = append(list, &expr.Bitwise{SourceRegister: r, DestRegister: r, Len: n, Mask: net.CIDRMask(bits, int(8*n)), Xor: make([]byte, n)})
+	}
+	return list
+}
+
+func masked(d field, bits int) string {
+	if bits == bitsOf(d.family) {
+		return d.text
+	}
+	return fmt.Sprintf("%s/%d", d.text, bits)
+}
+
+// within is the condition that the field is inside a prefix, or outside if not is true.
+func (d field) within(p netip.Prefix, not bool) cond {
+	op, sign := expr.CmpOpEq, "=="
+	if not {
+		op, sign = expr.CmpOpNeq, "!="
+	}
+	return cond{fmt.Sprintf("%s %s %s", d.text, sign, p), append(d.load(reg1, p.Bits()), &expr.Cmp{Op: op, Register: reg1, Data: p.Addr().AsSlice()})}
+}
+
+// isThere is the condition that the packet is long enough for the field.
+func (d field) isThere() cond {
+	n := bitsOf(d.family) / 8
+	c := cond{d.text + " is there", d.load(reg1, 0)}
+	c.exprs = append(c.exprs, nft.Equal(make([]byte, n)))
+	return c
+}
+
+// in is the condition that the first bits of the fields together are in a set, or are not.
+func in(set string, not bool, bits int, fields ...field) cond {
+	c, r := cond{}, uint32(words)
+	for i, d := range fields {
+		length := bitsOf(d.family)
+		if i == len(fields)-1 {
+			length = bits
+		}
+		c.exprs = append(c.exprs, d.load(r, length)...)
+		r += uint32(bitsOf(d.family) / 32)
+		if i > 0 {
+			c.text += " . "
+		}
+		c.text += masked(d, length)
+	}
+	sign := " @"
+	if not {
+		sign = " != @"
+	}
+	c.text += sign + set
+	c.exprs = append(c.exprs, &expr.Lookup{SourceRegister: words, SetName: set, Invert: not})
+	return c
+}
+
+// of is the condition that the packet is of that family.
+func of(f family) cond {
+	return cond{"nfproto " + f.String(), []expr.Any{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: reg1}, nft.Equal([]byte{byte(f)})}}
+}
+
+// innerIs is the condition that the inner frame has a packet of that family.
+func innerIs(f family) cond {
+	kind := uint16(unix.ETH_P_IP)
+	if f == ipv6 {
+		kind = unix.ETH_P_IPV6
+	}
+	return cond{fmt.Sprintf("@th,%d,16 == %#04x", 8*atEtherType, kind),
+		[]expr.Any{transport(atEtherType, 2), nft.Equal(binary.BigEndian.AppendUint16(nil, kind))}}
+}
+
+func transport(offset, n uint32) expr.Any {
+	return &expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: n}
+}
+
+// vniIs is the condition that the VXLAN header has that VNI, or has not.
+func vniIs(vni uint32, not bool) cond {
+	op, sign := expr.CmpOpEq, "=="
+	if not {
+		op, sign = expr.CmpOpNeq, "!="
+	}
+	mask := []byte{0xff, 0xff, 0xff, 0} // the last byte is reserved
+	return cond{fmt.Sprintf("vxlan vni %s %d", sign, vni), []expr.Any{transport(atVNI, 4),
+		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: mask, Xor: make([]byte, 4)},
+		&expr.Cmp{Op: op, Register: reg1, Data: binary.BigEndian.AppendUint32(nil, vni<<8)}}}
+}
+
+// plainFlags is the condition that the first word of the VXLAN header says that there is a VNI, and nothing else.
+func plainFlags() cond {
+	return cond{"vxlan flags == 0x08000000", []expr.Any{transport(atFlags, 4), nft.Equal([]byte{0x08, 0, 0, 0})}}
+}
+
+func isUDP(not bool) cond {
+	op, sign := expr.CmpOpEq, "=="
+	if not {
+		op, sign = expr.CmpOpNeq, "!="
+	}
+	return cond{"l4proto " + sign + " udp", []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1}, &expr.Cmp{Op: op, Register: reg1, Data: []byte{unix.IPPROTO_UDP}}}}
+}
+
+func toPort(port uint16, not bool) cond {
+	op, sign := expr.CmpOpEq, "=="
+	if not {
+		op, sign = expr.CmpOpNeq, "!="
+	}
+	return cond{fmt.Sprintf("udp dport %s %d", sign, port), []expr.Any{transport(2, 2), &expr.Cmp{Op: op, Register: reg1, Data: binary.BigEndian.AppendUint16(nil, port)}}}
+}
+
+// comesBy and leavesBy are about the name of the interface: that stays when a device is made again.
+func comesBy(name string, not bool) cond { return byName("iifname", expr.MetaKeyIIFNAME, name, not) }
+func leavesBy(name string) cond          { return byName("oifname", expr.MetaKeyOIFNAME, name, false) }
+
+func byName(word string, key expr.MetaKey, name string, not bool) cond {
+	op, sign := expr.CmpOpEq, "=="
+	if not {
+		op, sign = expr.CmpOpNeq, "!="
+	}
+	padded := make([]byte, unix.IFNAMSIZ)
+	copy(padded, name)
+	return cond{fmt.Sprintf("%s %s %q", word, sign, name), []expr.Any{&expr.Meta{Key: key, Register: reg1}, &expr.Cmp{Op: op, Register: reg1, Data: padded}}}
+}
+
+// metaIIFKind is NFT_META_IIFKIND of linux/netfilter/nf_tables.h (Linux 5.6), and behind it is that of the outgoing interface.
+const metaIIFKind = 26
+
+// comesByKind is the condition that the interface is a device of that kind, such as "veth".
+func comesByKind(kind string) cond { return byName("iifkind", metaIIFKind, kind, false) }
+
+func leavesByKind(kind string) cond { return byName("oifkind", metaIIFKind+1, kind, false) }
+
+// wayBack is the condition that this host would send to the packet's source by the interface that the packet came by, or would not.
+func wayBack(not bool) cond {
+	op, text := expr.CmpOpNeq, "fib saddr . iif oif exists"
+	if not {
+		op, text = expr.CmpOpEq, "fib saddr . iif oif missing"
+	}
+	return cond{text, []expr.Any{&expr.Fib{Register: reg1, FlagSADDR: true, FlagIIF: true, ResultOIF: true}, &expr.Cmp{Op: op, Register: reg1, Data: make([]byte, 4)}}}
+}
+
+// marked is the condition that one of the bits of mark is in the packet's mark, or none is.
+func marked(mark uint32, not bool) cond {
+	op, sign := expr.CmpOpNeq, "!="
+	if not {
+		op, sign = expr.CmpOpEq, "=="
+	}
+	return cond{fmt.Sprintf("mark & %#x %s 0", mark, sign), []expr.Any{&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1},
+		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: native(mark), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: op, Register: reg1, Data: make([]byte, 4)}}}
+}
+
+// setMark is no condition: it adds the bits to the packet's mark.
+func setMark(mark uint32) cond {
+	return cond{fmt.Sprintf("mark |= %#x", mark), []expr.Any{&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1},
+		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: native(^mark), Xor: native(mark)},
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1, SourceRegister: true}}}
+}
+
+// fromSocket is the condition that a process of this host has sent the packet: what the kernel encapsulates for pods has no
+// socket any more.
+func fromSocket() cond {
+	return cond{"skuid >= 0", []expr.Any{&expr.Meta{Key: expr.MetaKeySKUID, Register: reg1}, &expr.Cmp{Op: expr.CmpOpGte, Register: reg1, Data: make([]byte, 4)}}}
+}
+
+// isFragment is the condition that the packet is a fragment: of IPv4 it has an offset, or more to come, and of IPv6 the header
+// of fragments, which what was put together has not.
+func isFragment(f family) cond {
+	if f == ipv6 {
+		return cond{"exthdr frag exists", []expr.Any{&expr.Exthdr{DestRegister: reg1, Type: unix.IPPROTO_FRAGMENT, Len: 1, Flags: unix.NFT_EXTHDR_F_PRESENT}, nft.Equal([]byte{1})}}
+	}
+	return cond{"ip frag-off & 0x3fff != 0", []expr.Any{&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: 6, Len: 2},
+		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 2, Mask: []byte{0x3f, 0xff}, Xor: []byte{0, 0}},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: []byte{0, 0}}}}
+}
+
+// limited is the condition that there have been no more than so many packets in a second.
+func limited(perSecond uint32) cond {
+	return cond{fmt.Sprintf("limit %d/s", perSecond), []expr.Any{&expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(perSecond), Unit: expr.LimitTimeSecond, Burst: perSecond}}}
+}
+
+// tracked needs connection tracking, and so has the kernel put fragments together before any other hook sees them.
+func tracked() cond {
+	return cond{"ct state untracked", []expr.Any{&expr.Ct{Key: expr.CtKeySTATE, Register: reg1}, nft.Equal(native(untracked))}}
+}
+
+// untracked is IP_CT_UNTRACKED as a bit (linux/netfilter/nf_conntrack_common.h).
+const untracked = 1 << 6
+
+func native(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }

@@ -1,0 +1,51 @@
+// Package guard keeps the rules that let nobody into an overlay but its peers, and nobody on this host
+// send in its name. They are in nftables, written over netlink, in one table overlayd-guard-<VNI> of family inet.
+//
+// # What the rules do
+//
+// All base chains come before those of others (priority -310). A packet meets:
+//
+//	input    VXLAN of this network for this host: the outer source is a known VTEP, the inner source in a subnet of
+//	         that VTEP or its address, the inner destination in an own subnet. What a rule cannot read is dropped.
+//	         Other networks on the port have guards of their own.
+//	other    of these, what comes from a device such as pods are behind, in the name of a VTEP that is elsewhere
+//	inner    what comes out of the kernel's device: input sees only the first datagram of a superpacket (UDP_SEGMENT),
+//	         which the kernel splits behind it. The mark says that the first one was of this network
+//	plain    what comes by the underlay without encapsulation has no overlay address as its source
+//	spoof    what pods send into the overlay has no source of another host
+//	egress   pods do not send to the port of a VTEP
+//	output   processes do not: what the kernel encapsulates for them has the mark, and so have this process's sockets
+//
+// If this process forwards, input lets datagrams of VTEPs pass to its sockets, where each is judged (dataplane/userspace), and
+// drops others before they take room there. It lets a few a second of them pass too: these are counted and logged for
+// what they are, and the rest is a flood.
+//
+// Over IPv6 the kernel puts fragments together behind input. A rule that asks for the state of a connection makes it
+// do so before (chain defrag); the datagrams of the overlay themselves are not tracked.
+//
+// "Overlay address" means every address in the networks, or, if these hold addresses of the underlay, those in
+// leases only: a network over the underlay cuts nobody off.
+//
+// # What is left
+//
+// Whoever can send with the address of a VTEP on the link, and knows one of its subnets, is taken for that VTEP. Whoever may
+// open raw or packet sockets or set marks on a host (CAP_NET_RAW, CAP_NET_ADMIN) can send in its name. Rules about plain packets
+// are for the underlay interface only.
+//
+// # How it is kept
+//
+// Sync admits what is wanted beside what was, Prune forgets: a change is written by what differs, at once or not at all. Sets are hash sets
+// of single keys, one for each length of lease: no intervals, which cost each packet more. Devices are named, so
+// that one may be made again. Run compares when nftables has changed, and repairs. While the table cannot be written, Holds is
+// false, and the kernel's device is down. The table stays when the process ends; [Cleanup] removes it.
+//
+// # Files
+//
+//	guard.go    Config, Open, Sync, Prune
+//	facts.go    what the rules follow from (pure)
+//	rules.go    the rules (pure); cond.go: their conditions
+//	members.go  the keys of the sets, counted
+//	table.go    rules → netlink, and what the kernel has
+//	run.go      notices what others change, repairs, logs what was dropped
+//	books.go    the counters
+package guard

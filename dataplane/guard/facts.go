@@ -1,0 +1,147 @@
+package guard
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/nft"
+)
+
+// facts are what the rules follow from, besides Config: what is wanted, or what was and is.
+type facts struct {
+	kind
+	own      []netip.Prefix  // subnets and addresses of this host
+	networks []netip.Prefix  // of the overlay
+	sets     map[string]bool // by name: those that there are
+	settling bool            // packets may come without encapsulation for now
+}
+
+// kind is what decides which sets the rules look at.
+type kind struct {
+	kernel bool // the kernel forwards, else this process
+	mixed  bool // the networks hold addresses of the underlay: only what is leased is the overlay's
+}
+
+// pairSet is the set of the outer and inner sources that belong together, where the inner one is a prefix of that length.
+// That of single addresses of the outer family has all addresses of peers with themselves.
+func pairSet(outer, inner family, bits int) string {
+	return fmt.Sprintf("pair%s%s_%d", digit(outer), digit(inner), bits)
+}
+
+// leaseSet is the set of the subnets of peers that have that length.
+func leaseSet(f family, bits int) string { return fmt.Sprintf("lease%s_%d", digit(f), bits) }
+
+// vtepSet is the set of the addresses that the packets of peers come from, if there are no pairs.
+func vtepSet(f family) string { return "vteps" + digit(f) }
+
+// setOf returns how the kernel keeps the set of a name.
+func setOf(name string) nft.Set {
+	s := nft.Set{Name: name}
+	for _, c := range name {
+		switch c {
+		case '_':
+			return s
+		case '4':
+			s.Keys = append(s.Keys, nft.KeyIPv4)
+		case '6':
+			s.Keys = append(s.Keys, nft.KeyIPv6)
+		}
+	}
+	return s
+}
+
+// factsOf returns what w says of this host.
+func (c *Config) factsOf(w dataplane.Wanted, kernel bool) facts {
+	f := facts{networks: w.Networks, kind: kind{kernel: kernel}}
+	for _, p := range slices.Concat(w.Subnets, w.Addrs) {
+		if !slices.ContainsFunc(f.own, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() && o.Contains(p.Addr()) }) {
+			f.own = append(f.own, p.Masked())
+		}
+	}
+	for _, n := range w.Networks {
+		f.mixed = f.mixed || slices.ContainsFunc(w.Underlay, n.Overlaps)
+	}
+	return f
+}
+
+// hosts is the set in which each address of a peer is: once, or with itself.
+func (k kind) hosts(f family) string {
+	if k.kernel {
+		return pairSet(f, f, bitsOf(f))
+	}
+	return vtepSet(f)
+}
+
+// isPeer is the condition that an address is one of a peer's, or is none.
+func (k kind) isPeer(f family, d field, not bool) cond {
+	if k.kernel {
+		return in(k.hosts(f), not, bitsOf(f), d, d)
+	}
+	return in(k.hosts(f), not, bitsOf(f), d)
+}
+
+// eachKey calls do for each key that a peer has in a set. Its packets may come from either of its addresses, and have these
+// or its subnets inside.
+func (c *Config) eachKey(p *dataplane.Peer, k kind, do func(set, key string)) {
+	outer := []netip.Addr{p.Addr, p.Source}
+	if !p.Source.IsValid() || p.Source == p.Addr {
+		outer = outer[:1]
+	}
+	for _, o := range outer {
+		a := familyOf(o)
+		key := string(o.AsSlice())
+		if !k.kernel {
+			do(vtepSet(a), key)
+			continue
+		}
+		for _, s := range p.Subnets {
+			do(pairSet(a, familyOf(s.Addr()), s.Bits()), key+string(s.Addr().AsSlice()))
+		}
+		for _, host := range outer {
+			do(pairSet(a, a, bitsOf(a)), key+string(host.AsSlice()))
+		}
+	}
+	if k.mixed || c.Direct || c.Check == dataplane.SourceInner {
+		for _, s := range p.Subnets {
+			do(leaseSet(familyOf(s.Addr()), s.Bits()), string(s.Addr().AsSlice()))
+		}
+	}
+}
+
+// and returns the facts of both: the rules then admit what either of them admits.
+func (f facts) and(g facts) facts {
+	f.own, f.networks, f.mixed = join(f.own, g.own), join(f.networks, g.networks), f.mixed || g.mixed
+	return f
+}
+
+func join(a, b []netip.Prefix) []netip.Prefix {
+	all := slices.Clone(a)
+	for _, p := range b {
+		if !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// ofFamily returns the prefixes of one family.
+func ofFamily(list []netip.Prefix, f family) (of []netip.Prefix) {
+	for _, p := range list {
+		if familyOf(p.Addr()) == f {
+			of = append(of, p)
+		}
+	}
+	return of
+}
+
+// lengths returns the lengths of prefixes for which there is a set of that kind, those of single addresses last.
+func (f facts) lengths(name func(bits int) string, max int) (all []int) {
+	for bits := range max + 1 {
+		if f.sets[name(bits)] {
+			all = append(all, bits)
+		}
+	}
+	return all
+}

@@ -1,0 +1,136 @@
+package guard
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
+)
+
+// forged is one kind of inner packet, as told to a target by VXLAN.
+type forged struct {
+	name     string
+	src, dst netip.Addr
+	why      dataplane.Drop // from a VTEP
+}
+
+// kinds are the forged packets to host a, from b, whose subnets they do not have as a source, or not a's as a destination.
+func (w *world) kinds() (all []forged) {
+	a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
+	addr := netip.MustParseAddr
+	for i, v6 := range []bool{false, true} {
+		own, peer := a.podAddr(v6), b.podAddr(v6)
+		other, mapped := addr("8.8.8.8"), addr("0.0.0.0")
+		loop, multi, broad, unassigned := addr("127.0.0.1"), addr("224.0.0.1"), addr("255.255.255.255"), addr("10.42.200.1")
+		if v6 {
+			other, mapped = addr("2001:4860::8"), addr("::ffff:10.42.2.2")
+			loop, multi, broad, unassigned = addr("::1"), addr("ff02::1"), addr("fe80::1"), addr("fd42:0:0:99::1")
+		}
+		n := fmt.Sprintf("inner%d", 4+2*i)
+		all = append(all,
+			forged{n + " source of no peer", other, own, dataplane.DropBadSource},
+			forged{n + " source of another peer", c.podAddr(v6), own, dataplane.DropBadSource},
+			forged{n + " source that nobody has", unassigned, own, dataplane.DropBadSource},
+			forged{n + " source of the target's pod", own, a.overlay(v6), dataplane.DropBadSource},
+			forged{n + " source mapped or none", mapped, own, dataplane.DropBadSource},
+			forged{n + " source loopback", loop, own, dataplane.DropBadSource},
+			forged{n + " source multicast", multi, own, dataplane.DropBadSource},
+			forged{n + " source broadcast or link", broad, own, dataplane.DropBadSource},
+			forged{n + " to another pod by the target", peer, c.podAddr(v6), dataplane.DropBadDestination},
+			forged{n + " back to the sender", peer, b.overlay(v6), dataplane.DropBadDestination},
+			forged{n + " to loopback", peer, loop, dataplane.DropBadDestination},
+			forged{n + " to multicast", peer, multi, dataplane.DropBadDestination},
+			forged{n + " to broadcast or link", peer, broad, dataplane.DropBadDestination},
+			forged{n + " to somewhere else", peer, other, dataplane.DropBadDestination},
+		)
+		if v6 == w.v6 {
+			all = append(all,
+				forged{n + " to the underlay", peer, a.addr, dataplane.DropBadDestination},
+				forged{n + " source address of another VTEP", c.addr, own, dataplane.DropBadSource})
+		}
+	}
+	return all
+}
+
+// expect sends, and wants one packet dropped by h for that reason, and nothing of that text to arrive anywhere.
+func (w *world) expect(name string, h *host, why dataplane.Drop, send func(text []byte)) {
+	w.t.Helper()
+	h.dropped()
+	send([]byte(name))
+	var d Drops
+	eventually(w.t, name+" is dropped", func() bool {
+		for i, n := range h.dropped() {
+			d[i] += n
+		}
+		return d != Drops{} || w.place(name) != ""
+	})
+	if where := w.place(name); where != "" {
+		w.t.Errorf("%s: arrived at %s", name, where)
+	}
+	for i, n := range d {
+		if want := dataplane.Drop(i) == why; want != (n == 1) {
+			w.t.Errorf("%s: %d dropped as %s, want one as %s", name, n, dataplane.Drop(i), why)
+		}
+	}
+}
+
+// ways are how a datagram goes over the wire.
+var ways = map[string]func(b []byte) [][]byte{
+	"whole":      func(b []byte) [][]byte { return [][]byte{b} },
+	"8+rest":     func(b []byte) [][]byte { return fragments(b, 8) },
+	"48+rest":    func(b []byte) [][]byte { return fragments(b, 48) },
+	"one piece":  func(b []byte) [][]byte { return fragments(b, 0) }, // of IPv6 (RFC 6946)
+	"rest first": func(b []byte) [][]byte { f := fragments(b, 16); return [][]byte{f[1], f[0]} },
+}
+
+// TestForged: what strangers and VTEPs forge is dropped and counted under its reason, over either underlay, whole and in
+// fragments; what is left is a VTEP's address with one of its own pods'.
+func TestForged(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("over IPv%d", 4+2*family6(v6)), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, v6)
+			w.join()
+			a, b := w.hosts[0], w.hosts[1]
+			for way, cut := range ways {
+				if way == "one piece" && !v6 {
+					continue
+				}
+				send := func(from *netnstest.NS, outer netip.Addr, vni uint32, inner []byte) {
+					for _, f := range cut(packet(outer, a.addr, 30000, testPort, a.frame(vni, inner))) {
+						sendRaw(from, f)
+					}
+				}
+				for _, k := range w.kinds() {
+					w.expect(way+" from a stranger: "+k.name, a, dataplane.DropUnknownVTEP, func(text []byte) {
+						send(w.stranger, w.strange, 1, packet(k.src, k.dst, 1, receivePort, text))
+					})
+					w.expect(way+" from a VTEP: "+k.name, a, k.why, func(text []byte) {
+						send(w.stranger, b.addr, 1, packet(k.src, k.dst, 1, receivePort, text))
+					})
+				}
+				for _, inner6 := range []bool{false, true} {
+					for name, src := range map[string]netip.Addr{"pod": b.podAddr(inner6), "host": b.addr} {
+						if name == "host" && inner6 != v6 {
+							continue
+						}
+						text := fmt.Sprint(way, name, inner6)
+						send(w.stranger, b.addr, 1, packet(src, a.podAddr(inner6), 1, receivePort, []byte(text)))
+						eventually(t, "the documented residual arrives: "+text, func() bool { return w.place(text) != "" })
+					}
+				}
+				w.expect(way+" ARP", a, dataplane.DropBadHeader, func([]byte) {
+					for _, f := range cut(packet(b.addr, a.addr, 30000, testPort, a.frameOf(1, 0x0806, make([]byte, 46)))) {
+						sendRaw(w.stranger, f)
+					}
+				})
+			}
+			for name, short := range map[string][]byte{"no header": nil, "half a VXLAN header": {8, 0, 0}, "no inner header": a.frameOf(1, 0x800, nil),
+				"half an inner header": a.frameOf(1, 0x800, make([]byte, 19))} {
+				w.expect(name, a, dataplane.DropBadHeader, func([]byte) { sendRaw(w.stranger, packet(b.addr, a.addr, 30000, testPort, short)) })
+			}
+		})
+	}
+}

@@ -1,0 +1,301 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+func overBoth(t *testing.T, test func(t *testing.T, w *world)) {
+	for _, v6 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("over IPv%d", 4+2*family6(v6)), func(t *testing.T) {
+			t.Parallel()
+			test(t, newWorld(t, v6))
+		})
+	}
+}
+
+// TestTrafficPasses: packets of all sizes between pods and hosts are as without a guard.
+func TestTrafficPasses(t *testing.T) {
+	overBoth(t, func(t *testing.T, w *world) {
+		w.join()
+		w.check(56, 1400, 1500, 8000)
+	})
+}
+
+// check has pods and hosts exchange packets of these sizes, over the overlay and beside it.
+func (w *world) check(sizes ...int) {
+	w.t.Helper()
+	a, b := w.hosts[0], w.hosts[1]
+	for _, size := range sizes {
+		for _, v6 := range []bool{false, true} {
+			for name, err := range map[string]error{
+				"pod to pod":   w.exchange(a.pod, a.podAddr(v6), b.podAddr(v6), size),
+				"host to pod":  w.exchange(a.NS, a.overlay(v6), b.podAddr(v6), size),
+				"pod to host":  w.exchange(b.pod, b.podAddr(v6), a.overlay(v6), size),
+				"host to host": w.exchange(a.NS, a.overlay(v6), b.overlay(v6), size),
+			} {
+				if err != nil {
+					w.t.Errorf("%s, IPv6 %v, %d bytes: %v", name, v6, size, err)
+				}
+			}
+		}
+		if err := w.exchange(a.NS, a.addr, b.addr, size); err != nil {
+			w.t.Errorf("underlay, %d bytes: %v", size, err)
+		}
+	}
+}
+
+// TestSuperpackets: of datagrams that are sent at once input sees the first, and each is judged.
+func TestSuperpackets(t *testing.T) {
+	overBoth(t, func(t *testing.T, w *world) {
+		w.join()
+		a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
+		// b is a VTEP, of which a process may use its port: it is the sender that is judged here.
+		b.Must(func() error { _, err := Cleanup(1); return err })
+		good := func(text string) []byte {
+			return a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, []byte(text)))
+		}
+		for name, k := range map[string]forged{
+			"source of no peer":    {src: map[bool]netip.Addr{false: netip.MustParseAddr("8.8.8.8"), true: netip.MustParseAddr("2001:4860::8")}[w.v6], dst: a.podAddr(w.v6), why: dataplane.DropBadSource},
+			"source of the target": {src: a.podAddr(w.v6), dst: a.overlay(w.v6), why: dataplane.DropBadSource},
+			"to another pod":       {src: b.podAddr(w.v6), dst: c.podAddr(w.v6), why: dataplane.DropBadDestination},
+			"to the underlay":      {src: b.podAddr(w.v6), dst: a.addr, why: dataplane.DropBadDestination},
+		} {
+			name = fmt.Sprintf("%-22s", name) // all of one length
+			w.expect(name, a, k.why, func(text []byte) {
+				bad := a.frame(1, packet(k.src, k.dst, 1, receivePort, text))
+				if err := sendSegments(b.NS, b.addr, a.addr, good("good, before "+name[:9]), bad); err != nil {
+					t.Fatal(err)
+				}
+			})
+			eventually(t, "the first arrives", func() bool { return w.place("good, before "+name[:9]) != "" })
+		}
+		w.expect("hidden behind another network's", a, dataplane.DropUnknownVTEP, func(text []byte) {
+			bad := a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, text))
+			if err := sendSegments(w.stranger, w.strange, a.addr, a.frame(99, bad[22:]), bad); err != nil {
+				t.Fatal(err)
+			}
+		})
+	})
+}
+
+// TestEgress: processes and pods send nothing to the port of a VTEP, at none of its addresses, in no other name.
+func TestEgress(t *testing.T) {
+	overBoth(t, func(t *testing.T, w *world) {
+		w.join()
+		a, b := w.hosts[0], w.hosts[1]
+		second := netip.MustParseAddr("192.0.2.77")
+		if w.v6 {
+			second = netip.MustParseAddr("2001:db8::77")
+		}
+		a.Addr("eth0", netip.PrefixFrom(second, 24+40*family6(w.v6)).String())
+		datagram := func(text []byte) []byte {
+			return a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, text))
+		}
+		for _, to := range []netip.Addr{a.addr, second} {
+			w.expect("a process, to "+to.String(), b, dataplane.DropEgress, func(text []byte) {
+				if err := sendSegments(b.NS, b.addr, to, datagram(text)); !errors.Is(err, unix.EPERM) {
+					t.Errorf("a process may send: %v", err)
+				}
+			})
+			w.expect("a process, many at once, to "+to.String(), b, dataplane.DropEgress, func(text []byte) {
+				if err := sendSegments(b.NS, b.addr, to, datagram(text), datagram(text)); !errors.Is(err, unix.EPERM) {
+					t.Errorf("a process may send: %v", err)
+				}
+			})
+			w.expect("a pod, to "+to.String(), b, dataplane.DropEgress, func(text []byte) {
+				sendSegments(b.pod, b.podAddr(w.v6), to, datagram(text))
+			})
+		}
+		w.expect("a pod in the name of a VTEP", b, dataplane.DropEgress, func(text []byte) {
+			sendRaw(b.pod, packet(w.hosts[2].addr, a.addr, 1, testPort, datagram(text)))
+		})
+		why := dataplane.DropFragment
+		if w.v6 {
+			why = dataplane.DropEgress // they have been put together
+		}
+		w.expect("a pod, in fragments", b, why, func(text []byte) {
+			for _, f := range fragments(packet(b.podAddr(w.v6), second, 1, testPort, datagram(text)), 8) {
+				sendRaw(b.pod, f)
+			}
+		})
+		w.expect("a process to its own host", a, dataplane.DropEgress, func(text []byte) {
+			sendSegments(a.NS, a.addr, a.addr, datagram(text))
+		})
+		w.expect("a pod to its own host", a, dataplane.DropUnknownVTEP, func(text []byte) {
+			sendSegments(a.pod, a.podAddr(w.v6), a.addr, datagram(text))
+		})
+		w.expect("a pod to its own host in the name of a VTEP", a, dataplane.DropUnknownVTEP, func(text []byte) {
+			sendRaw(a.pod, packet(b.addr, a.addr, 1, testPort, datagram(text)))
+		})
+		w.expect("another network's port is free", b, dataplane.DropEgress, func(text []byte) {
+			other := a.frame(7, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, []byte("x")))
+			if err := sendSegments(b.NS, b.addr, w.strange, other); errors.Is(err, unix.EPERM) {
+				t.Error("a process may not send in another network")
+			}
+			sendSegments(b.NS, b.addr, w.strange, datagram(text))
+		})
+	})
+}
+
+// TestPlainAndSpoofed: the source of a pod comes neither without encapsulation nor from another host's pod.
+func TestPlainAndSpoofed(t *testing.T) {
+	overBoth(t, func(t *testing.T, w *world) {
+		w.join()
+		a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
+		for _, v6 := range []bool{false, true} {
+			n := fmt.Sprintf("IPv%d: ", 4+2*family6(v6))
+			if v6 == w.v6 {
+				w.stranger.Run("ip", "route", "replace", testNetworks[family6(v6)].String(), "via", a.addr.String())
+				plain := func(src, dst netip.Addr) func(text []byte) {
+					return func(text []byte) { sendRaw(w.stranger, packet(src, dst, 1, receivePort, text)) }
+				}
+				w.expect(n+"plain, a peer's pod", a, dataplane.DropPlainSource, plain(b.podAddr(v6), a.podAddr(v6)))
+				w.expect(n+"plain, own pod", a, dataplane.DropPlainSource, plain(a.podAddr(v6), a.overlay(v6)))
+				w.expect(n+"plain, to be encapsulated", a, dataplane.DropPlainSource, plain(a.podAddr(v6), b.podAddr(v6)))
+			}
+			spoof := func(src, dst netip.Addr) func(text []byte) {
+				return func(text []byte) { sendRaw(a.pod, packet(src, dst, 1, receivePort, text)) }
+			}
+			w.expect(n+"a pod with the source of another", a, dataplane.DropBadSource, spoof(c.podAddr(v6), b.podAddr(v6)))
+			w.expect(n+"a pod with the source of its peer", a, dataplane.DropBadSource, spoof(b.podAddr(v6), b.overlay(v6)))
+		}
+		w.check(100)
+	})
+}
+
+// TestDirectRoutes: with direct routes packets of peers come plainly, and those that no peer has do not.
+func TestDirectRoutes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	w.config = func(c *Config) { c.Direct = true }
+	w.join()
+	a, b := w.hosts[0], w.hosts[1]
+	for _, h := range []*host{a, b} {
+		o := map[*host]*host{a: b, b: a}[h]
+		h.Run("ip", "route", "replace", o.subnets()[0].String(), "via", o.addr.String())
+	}
+	for _, err := range []error{w.exchange(a.pod, a.podAddr(false), b.podAddr(false), 1400), w.exchange(a.NS, a.overlay(false), b.podAddr(false), 1400),
+		w.exchange(a.NS, a.addr, b.podAddr(false), 1400)} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	w.stranger.Run("ip", "route", "replace", "10.42.0.0/16", "via", a.addr.String())
+	w.expect("a source of no peer", a, dataplane.DropPlainSource, func(text []byte) {
+		sendRaw(w.stranger, packet(netip.MustParseAddr("10.42.200.1"), a.podAddr(false), 1, receivePort, text))
+	})
+	w.expect("the source of the target's pod", a, dataplane.DropPlainSource, func(text []byte) {
+		sendRaw(w.stranger, packet(a.podAddr(false), a.overlay(false), 1, receivePort, text))
+	})
+	w.expect("a pod spoofs by the direct route", a, dataplane.DropBadSource, func(text []byte) {
+		sendRaw(a.pod, packet(w.hosts[2].podAddr(false), b.podAddr(false), 1, receivePort, text))
+	})
+}
+
+// TestNetworkOverTheUnderlay: if the network holds the hosts, these go on as before, and pods are as safe as elsewhere.
+func TestNetworkOverTheUnderlay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	w.wanted = func(v *dataplane.Wanted) {
+		v.Networks, v.Underlay = prefixes("0.0.0.0/0"), prefixes("192.0.2.0/24", "8.8.8.8/32")
+		v.Subnets = v.Subnets[:1]
+		for i := range v.Peers {
+			v.Peers[i].Subnets = v.Peers[i].Subnets[:1]
+		}
+	}
+	w.join()
+	a, b := w.hosts[0], w.hosts[1]
+	for name, err := range map[string]error{
+		"pod to pod":            w.exchange(a.pod, a.podAddr(false), b.podAddr(false), 1000),
+		"host to pod":           w.exchange(a.NS, a.overlay(false), b.podAddr(false), 1000),
+		"host to host":          w.exchange(a.NS, a.addr, b.addr, 1000),
+		"a stranger to a host":  w.exchange(w.stranger, w.strange, a.addr, 1000),
+		"a host to a pod of it": w.exchange(a.NS, a.addr, a.podAddr(false), 1000),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, k := range w.kinds() {
+		if k.src.Is4() && k.dst.Is4() {
+			w.expect(k.name, a, k.why, func(text []byte) {
+				sendRaw(w.stranger, packet(b.addr, a.addr, 1, testPort, a.frame(1, packet(k.src, k.dst, 1, receivePort, text))))
+			})
+		}
+	}
+	w.stranger.Run("ip", "route", "replace", "10.42.0.0/16", "via", a.addr.String())
+	w.expect("plain", a, dataplane.DropPlainSource, func(text []byte) {
+		sendRaw(w.stranger, packet(b.podAddr(false), a.podAddr(false), 1, receivePort, text))
+	})
+	w.expect("a pod spoofs", a, dataplane.DropBadSource, func(text []byte) {
+		sendRaw(a.pod, packet(w.hosts[2].podAddr(false), b.podAddr(false), 1, receivePort, text))
+	})
+}
+
+// TestOtherChecks: what each of them admits besides.
+func TestOtherChecks(t *testing.T) {
+	for check, admitted := range map[dataplane.SourceCheck]map[string]bool{
+		dataplane.SourceStrict:  {"inside": false, "outside": false, "behind a NAT": false},
+		dataplane.SourceOverlay: {"outside": true, "never": false, "inside": false, "behind a NAT": false},
+		dataplane.SourceInner:   {"behind a NAT": true, "outside": false, "inside": false},
+		dataplane.SourceOff:     {"inside": true, "outside": true, "behind a NAT": true},
+	} {
+		t.Run(string(check), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, false)
+			w.config = func(c *Config) { c.Check, c.AnyPeerFrom = check, prefixes("192.0.2.5/32") }
+			w.join()
+			a, b := w.hosts[0], w.hosts[1]
+			for name, arrives := range admitted {
+				outer, inner := b.addr, map[string]netip.Addr{"inside": w.hosts[2].podAddr(false), "outside": netip.MustParseAddr("8.8.8.8"),
+					"never": netip.MustParseAddr("240.0.0.1"), "behind a NAT": b.podAddr(false)}[name]
+				if name == "behind a NAT" {
+					outer = w.strange
+				}
+				before := w.total(a)
+				sendRaw(w.stranger, packet(outer, a.addr, 1, testPort, a.frame(1, packet(inner, a.podAddr(false), 1, receivePort, []byte(name)))))
+				eventually(t, name, func() bool { return w.place(name) != "" || w.total(a) > before })
+				if got := w.place(name) != ""; got != arrives {
+					t.Errorf("%s: arrived %v, want %v", name, got, arrives)
+				}
+			}
+			w.check(100)
+		})
+	}
+}
+
+func (w *world) total(h *host) (n uint64) {
+	h.Must(func() error {
+		for _, d := range h.guard.Drops() {
+			n += d
+		}
+		return nil
+	})
+	return n
+}
+
+// TestOtherNetworksAreLeftAlone: two networks on one port, each with its guard.
+func TestOtherNetworksAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	w.join()
+	for _, h := range w.hosts {
+		o := map[int]*host{0: w.hosts[1], 1: w.hosts[0], 2: w.hosts[0]}[h.index]
+		h.Run("ip", "link", "add", "other", "type", "vxlan", "id", "77", "dstport", fmt.Sprint(testPort), "local", h.addr.String(), "remote", o.addr.String(), "dev", "eth0")
+		h.Run("ip", "link", "set", "other", "up")
+		h.Addr("other", fmt.Sprintf("172.31.0.%d/24", h.index+1))
+	}
+	for _, size := range []int{500, 8000} {
+		if err := w.exchange(w.hosts[0].NS, netip.MustParseAddr("172.31.0.1"), netip.MustParseAddr("172.31.0.2"), size); err != nil {
+			t.Error(err)
+		}
+	}
+	w.check(500)
+}

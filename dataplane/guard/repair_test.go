@@ -1,0 +1,231 @@
+package guard
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
+	"github.com/overlayd/overlayd/dataplane/nft"
+)
+
+// run runs the guard in a namespace until the test ends, and counts the calls of again.
+func (g *Guard) run(t *testing.T, ns *netnstest.NS, again func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- ns.Do(func() error { return g.Run(ctx, again) }) }()
+	t.Cleanup(func() {
+		if cancel(); <-done != nil {
+			t.Error("Run failed")
+		}
+	})
+}
+
+// TestRepairs: whatever others change of the table is as it was at once, and counted, and the counters go on.
+func TestRepairs(t *testing.T) {
+	t.Parallel()
+	for name, command := range map[string][]string{
+		"table deleted":   {"delete", "table", "inet", "overlayd-guard-1"},
+		"table flushed":   {"flush", "table", "inet", "overlayd-guard-1"},
+		"ruleset flushed": {"flush", "ruleset"},
+		"chain flushed":   {"flush", "chain", "inet", "overlayd-guard-1", "input"},
+		"rule added":      {"insert", "rule", "inet", "overlayd-guard-1", "input", "accept"},
+		"key deleted":     {"delete", "element", "inet", "overlayd-guard-1", "pair44_32", "{ 172.16.0.1 . 172.16.0.1 }"},
+		"key added":       {"add", "element", "inet", "overlayd-guard-1", "pair44_24", "{ 172.16.0.1 . 10.9.9.0 }"},
+		"chain added":     {"add", "chain", "inet", "overlayd-guard-1", "x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns := netnstest.New(t)
+			g := openIn(t, ns, testConfig(t))
+			g.sync(t, ns, manyPeers(3))
+			g.run(t, ns, func() { t.Error("again") })
+			want := sortedLines(ns.Run("nft", "list", "table", "inet", "overlayd-guard-1"))
+			ns.Run("nft", command...)
+			eventually(t, "it is as it was", func() bool {
+				got, _ := ns.Output("nft", "list", "table", "inet", "overlayd-guard-1")
+				return slices.Equal(sortedLines(got), want)
+			})
+			eventually(t, "it is counted", func() bool { s := g.Status(); return s.State == dataplane.StateOK && s.Objects[0].Repairs == 1 })
+		})
+	}
+}
+
+// sortedLines forgets the order of chains and sets, which is that in which they were made.
+func sortedLines(s string) []string { return slices.Sorted(strings.Lines(s)) }
+
+// TestOwnChangesAreNoRepairs: Sync and Prune cause notifications, and nothing to repair.
+func TestOwnChangesAreNoRepairs(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	g := openIn(t, ns, testConfig(t))
+	g.run(t, ns, func() { t.Error("again") })
+	for n := range 20 {
+		g.sync(t, ns, manyPeers(n))
+	}
+	ns.Must(func() error {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		same, err := g.compare()
+		if !same {
+			t.Error("the table is not as remembered")
+		}
+		return err
+	})
+	if n := g.Status().Objects[0].Repairs; n != 0 {
+		t.Errorf("%d repairs", n)
+	}
+}
+
+// TestDeviceIsDownWithoutTable: if the table cannot be written any more, the kernel's device is down until it can.
+func TestDeviceIsDownWithoutTable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	w.join()
+	a := w.hosts[0]
+	changed := make(chan bool, 10)
+	a.guard.run(t, a.NS, func() { changed <- a.guard.Holds() })
+	isUp := func() (up bool) {
+		a.Must(func() error {
+			l, err := netlink.LinkByName(a.device())
+			up = err == nil && l.Attrs().Flags&net.FlagUp != 0
+			return err
+		})
+		return up
+	}
+	if !isUp() {
+		t.Fatal("the device is down")
+	}
+	// Somebody puts a table of his own there, which nobody else can change.
+	var held *nft.Held
+	a.Must(func() (err error) {
+		if err = nft.Commit([]nft.Step{nft.DeleteTable(nft.Inet, a.guard.name)}); err != nil {
+			return err
+		}
+		held, err = nft.Hold(nft.NewOwnedTable(nft.Inet, a.guard.name))
+		return err
+	})
+	if <-changed {
+		t.Fatal("the guard holds")
+	}
+	last := w.lastWanted(a)
+	a.Must(func() error { _, err := a.dp.Sync(context.Background(), last); return expectError(err) })
+	if isUp() || a.guard.Status().State != dataplane.StateFailed {
+		t.Errorf("the device is up, or the guard says %+v", a.guard.Status())
+	}
+	held.Close()
+	if !<-changed {
+		t.Fatal("the guard does not hold")
+	}
+	a.Must(func() error { _, err := a.dp.Sync(context.Background(), last); return err })
+	if !isUp() {
+		t.Error("the device is still down")
+	}
+	w.check(100)
+}
+
+// TestBegins: what an earlier run has left stays until the first Sync, what it admitted until the first Prune; without a device
+// all is forbidden at first.
+func TestBegins(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	ns.Must(func() error {
+		g := openIn(t, ns, testConfig(t))
+		if c, err := read(g.name, true); err != nil || !c.exists || !g.Holds() {
+			t.Errorf("%+v, %v", c, err)
+		}
+		return nil
+	})
+	first := openIn(t, ns, testConfig(t))
+	first.sync(t, ns, manyPeers(5))
+	left := func() (n int) {
+		ns.Must(func() error {
+			c, err := read(first.name, true)
+			n = len(c.sets["pair44_24"])
+			return err
+		})
+		return n
+	}
+	second := openIn(t, ns, testConfig(t))
+	if n := left(); n != 5 {
+		t.Errorf("%d after Open", n)
+	}
+	w := manyPeers(1)
+	w.Peers[0].Subnets = append(w.Peers[0].Subnets, netip.MustParsePrefix("10.9.9.0/24"))
+	ns.Must(func() error { _, err := second.Sync(t.Context(), w); return err })
+	if n := left(); n != 6 {
+		t.Errorf("%d after Sync", n)
+	}
+	ns.Must(func() error { return second.Prune(t.Context(), w) })
+	if n := left(); n != 2 {
+		t.Errorf("%d after Prune", n)
+	}
+	ns.Must(func() error {
+		c, err := read(second.name, true)
+		if !c.sets.equal(second.members.have) {
+			t.Errorf("the kernel has %v, remembered is %v", c.sets, second.members.have)
+		}
+		return err
+	})
+}
+
+// TestSwitched: off removes the rules, also while others are synced, and on writes them again; the counters stay.
+func TestSwitched(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	off := false
+	w.config = func(c *Config) { c.Off = func() bool { return off } }
+	w.join()
+	a, b := w.hosts[0], w.hosts[1]
+	forge := func(text []byte) {
+		sendRaw(w.stranger, packet(b.addr, a.addr, 1, testPort, a.frame(1, packet(netip.MustParseAddr("8.8.8.8"), a.podAddr(false), 1, receivePort, text))))
+	}
+	w.expect("on", a, dataplane.DropBadSource, forge)
+	off = true
+	a.Must(a.guard.Switched)
+	a.sync()
+	forge([]byte("off"))
+	eventually(t, "it arrives", func() bool { return w.place("off") != "" })
+	if s := a.guard.Status(); s.State != dataplane.StateDegraded || !a.guard.IsOff() || !a.guard.Holds() || w.total(a) != 1 {
+		t.Errorf("%+v, %d dropped", s, w.total(a))
+	}
+	w.check(100)
+	off = false
+	a.Must(a.guard.Switched)
+	w.expect("on again", a, dataplane.DropBadSource, forge)
+	w.check(100)
+}
+
+// TestCleanup removes the tables of some networks, or of all, and none of others.
+func TestCleanup(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	for _, vni := range []uint32{1, 2, 3} {
+		c := testConfig(t)
+		c.VNI = vni
+		openIn(t, ns, c)
+	}
+	for _, name := range []string{"overlayd-guard-x", "overlayd-guard-01", "overlayd-1"} {
+		ns.Run("nft", "add", "table", "inet", name)
+	}
+	ns.Must(func() error {
+		for _, c := range []struct {
+			vnis []uint32
+			want int
+		}{{[]uint32{2}, 1}, {[]uint32{2}, 0}, {nil, 2}, {nil, 0}} {
+			if removed, err := Cleanup(c.vnis...); len(removed) != c.want || err != nil {
+				t.Errorf("%v: removed %q, %v", c.vnis, removed, err)
+			}
+		}
+		return nil
+	})
+	if n := len(ns.Run("nft", "list", "tables")); n < 40 {
+		t.Error("others' tables are gone")
+	}
+}

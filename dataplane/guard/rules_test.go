@@ -1,0 +1,141 @@
+package guard
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// rulesOf returns the rules of one chain, in words.
+func rulesOf(c Config, w dataplane.Wanted, kernel bool, name string) (rules []string) {
+	f := c.factsOf(w, kernel)
+	m := newMembers(&c, f.kind)
+	m.admit(w.Peers, f.kind)
+	f.sets = m.names()
+	for _, chain := range (builder{&c, f}).build() {
+		if chain.name != name {
+			continue
+		}
+		for _, r := range chain.rules {
+			rules = append(rules, r.String())
+		}
+	}
+	return rules
+}
+
+// TestRules: what follows from what is wanted.
+func TestRules(t *testing.T) {
+	base := manyPeers(2)
+	base.Networks, base.Subnets = prefixes("10.0.0.0/8"), prefixes("10.255.0.0/24")
+	mixed := base
+	mixed.Underlay = prefixes("10.200.0.1/32")
+	two := base
+	two.Peers = append(slices.Clone(base.Peers), dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.MustParseAddr("172.16.9.9")},
+		Source: netip.MustParseAddr("203.0.113.9"), Subnets: prefixes("10.8.0.0/20")})
+	strict := testConfig(t)
+	with := func(change func(*Config)) Config { c := strict; change(&c); return c }
+	to := "nfproto ip, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, "
+	head := "l4proto != udp, goto plain\nudp dport != 8472, goto plain\n"
+	for _, c := range []struct {
+		name   string
+		config Config
+		wanted dataplane.Wanted
+		user   bool
+		chain  string
+		want   string
+	}{
+		{"strict", strict, base, false, chainInput, head + `vxlan vni != 1, accept
+iifname != "eth0", jump other
+` + to + `ip saddr . @th,336,32/24 @pair44_24, mark |= 0x100000, accept
+` + to + `ip saddr . @th,336,32 @pair44_32, mark |= 0x100000, accept
+goto reason`},
+		{"leases of two lengths", strict, two, false, chainInput, head + `vxlan vni != 1, accept
+iifname != "eth0", jump other
+` + to + `ip saddr . @th,336,32/20 @pair44_20, mark |= 0x100000, accept
+` + to + `ip saddr . @th,336,32/24 @pair44_24, mark |= 0x100000, accept
+` + to + `ip saddr . @th,336,32 @pair44_32, mark |= 0x100000, accept
+goto reason`},
+		{"before there are peers", strict, dataplane.Wanted{}, false, chainInput, head + "vxlan vni != 1, accept\niifname != \"eth0\", jump other\ngoto reason"},
+		{"sockets", strict, base, true, chainInput, head + `vxlan vni != 1, accept
+iifname != "eth0", jump other
+nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr @vteps4, accept
+limit 50/s, accept
+drop flood`},
+		{"sockets of one network", with(func(c *Config) { c.Alone = true }), base, true, chainInput, head + `iifname != "eth0", jump other
+nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr @vteps4, accept
+limit 50/s, accept
+drop flood`},
+		{"plain", strict, base, false, chainPlain, `iifname == "flannel.1", goto inner
+iifname != "eth0", return
+nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
+nfproto ip, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, drop plain_source`},
+		{"plain is allowed", with(func(c *Config) { c.AllowPlain = true }), base, false, chainPlain, `iifname == "flannel.1", goto inner`},
+		{"plain, direct routes", with(func(c *Config) { c.Direct = true }), base, true, chainPlain, `iifname != "eth0", return
+nfproto ip, lease4_24 of ip saddr, return
+nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
+nfproto ip, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, drop plain_source`},
+		{"plain, over the underlay", strict, mixed, false, chainPlain, `iifname == "flannel.1", goto inner
+iifname != "eth0", return
+nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
+nfproto ip, ip saddr/24 @lease4_24, drop plain_source`},
+		{"spoof, over the underlay", strict, mixed, false, chainSpoof, `nfproto ip, ip saddr == 10.255.0.0/24, return
+nfproto ip, ip saddr/24 @lease4_24, drop bad_source`},
+		{"overlay", with(func(c *Config) { c.Check = dataplane.SourceOverlay }), base, false, chainInner, `mark & 0x100000 == 0, drop unknown_vtep
+nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
+nfproto ip, ip daddr == 10.255.0.0/24, ip saddr . ip saddr @pair44_32, accept
+nfproto ip, ip daddr == 10.255.0.0/24, ip saddr != 10.0.0.0/8, ip saddr != 0.0.0.0/8, ip saddr != 127.0.0.0/8, ip saddr != 224.0.0.0/3, accept
+nfproto ip, ip daddr != 10.255.0.0/24, drop bad_destination
+nfproto ip6, drop bad_destination
+drop bad_source`},
+		{"output", strict, base, false, chainOutput, `oifkind == "vxlan", mark |= 0x100000, accept
+l4proto == udp, udp dport == 8472, skuid >= 0, mark & 0x100000 == 0, goto own`},
+		{"output before 5.6", with(func(c *Config) { c.noKinds = true }), base, false, chainOutput, `oifname == "flannel.1", mark |= 0x100000, accept
+l4proto == udp, udp dport == 8472, skuid >= 0, mark & 0x100000 == 0, goto own`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			want := strings.ReplaceAll(c.want, "lease4_24 of ip saddr", "ip saddr/24 @lease4_24")
+			if diff := cmp.Diff(want, strings.Join(rulesOf(c.config, c.wanted, !c.user, c.chain), "\n")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestMembers: the keys are those that an obvious count gives, whatever comes and goes in whatever order.
+func TestMembers(t *testing.T) {
+	c := testConfig(t)
+	c.Direct = true
+	m := newMembers(&c, kind{kernel: true})
+	m.adopt(keys{"pair44_24": {"left": true}})
+	lists := [][]dataplane.Peer{manyPeers(3).Peers, manyPeers(5).Peers, nil, manyPeers(2).Peers, slices.Clone(manyPeers(6).Peers)}
+	slices.Reverse(lists[4])
+	for i, list := range lists {
+		k := kind{kernel: i != 3, mixed: i == 1}
+		m.admit(list, k)
+		if i == 1 {
+			continue // no Prune
+		}
+		m.forget()
+		want := keys{}
+		for j := range list {
+			c.eachKey(&list[j], k, func(set, key string) {
+				if want[set] == nil {
+					want[set] = map[string]bool{}
+				}
+				want[set][key] = true
+			})
+		}
+		if !m.all().equal(want) {
+			t.Errorf("list %d: got %v, want %v", i, m.all(), want)
+		}
+		m.written(m.names())
+		if !m.have.equal(want) {
+			t.Errorf("list %d: written %v, want %v", i, m.have, want)
+		}
+	}
+}

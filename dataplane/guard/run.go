@@ -1,0 +1,133 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/nft"
+	"github.com/overlayd/overlayd/dataplane/pace"
+	"github.com/overlayd/overlayd/dataplane/watch"
+)
+
+// Run repairs what others do to the rules, until ctx ends or Close. While the rules cannot be written, Holds is false: it
+// calls again whenever that changes, and the overlay device is down until then.
+func (g *Guard) Run(ctx context.Context, again func()) error {
+	if g.watch == nil {
+		<-ctx.Done()
+		return nil
+	}
+	settled := time.AfterFunc(time.Until(g.relaxed), g.settle)
+	defer settled.Stop()
+	return g.watch.Run(ctx, watch.Loop{
+		Concerns: func(h unix.NlMsghdr, body []byte) bool {
+			f, table, ok := nft.ChangedContent(h, body)
+			return ok && f == nft.Inet && table == g.name
+		},
+		Look:    func(context.Context) error { g.look(again); return nil },
+		Spread:  pace.Spread{Gather: 5 * time.Millisecond, Between: 50 * time.Millisecond, Rest: time.Second},
+		Resync:  g.cfg.Resync,
+		Pending: g.failed.Load,
+	})
+}
+
+// settle writes the rules again that were left out at first.
+func (g *Guard) settle() {
+	g.mu.Lock()
+	g.unsettled = g.synced
+	g.mu.Unlock()
+	g.watch.Wake()
+}
+
+// look compares the table with what was written, and repairs it.
+func (g *Guard) look(again func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.tell()
+	if g.isOff() || !g.synced {
+		return
+	}
+	held := g.open.Load()
+	if g.unsettled && !g.failed.Load() {
+		g.unsettled = false
+		g.faults.Tell(g.cfg.Log, g.ensure(g.wanted))
+	}
+	g.repair()
+	if g.open.Load() != held {
+		again()
+	}
+}
+
+func (g *Guard) repair() {
+	failed := g.failed.Load()
+	if !failed {
+		c, err := g.compare()
+		if err == nil && c {
+			return
+		}
+		change := dataplane.Change{Op: dataplane.OpReplace, Kind: kindTable, Key: g.name}
+		if left, held := g.report.Held(change); held && g.isThere() {
+			time.AfterFunc(left, g.watch.Wake) // of others' tables in our place
+			return
+		}
+		g.there = false
+		if err = g.ensure(g.wanted); err == nil {
+			g.report.Repaired(change)
+		}
+		g.faults.Tell(g.cfg.Log, err)
+		return
+	}
+	g.there = false
+	g.faults.Tell(g.cfg.Log, g.ensure(g.wanted))
+}
+
+// compare reports whether the kernel has what was written.
+func (g *Guard) compare() (same bool, err error) {
+	now, err := generation()
+	if err != nil {
+		return false, err
+	}
+	if g.there && now == g.seen {
+		return true, nil
+	}
+	c, err := read(g.name, true)
+	if errors.Is(err, nft.ErrChanging) {
+		g.watch.Wake()
+		return true, nil
+	}
+	if err != nil || !c.exists || c.text != g.text || !c.sets.equal(g.members.have) {
+		return false, err
+	}
+	g.seen = c.generation
+	return true, nil
+}
+
+// tell logs what was dropped since the last time, each reason once in ten minutes.
+func (g *Guard) tell() {
+	now := g.Drops()
+	for _, why := range reasons {
+		n := now[why] - g.told[why]
+		if n == 0 {
+			continue
+		}
+		if due, _ := g.notices.Due(time.Now(), pace.Notice{Key: "drop " + why.String(), Text: why.String()}); len(due) > 0 {
+			g.told[why] = now[why]
+			g.cfg.Log.Warn("packets dropped by the guard", "reason", why, "packets", n, "fix", fixes[why])
+		}
+	}
+}
+
+// fixes say what to do if good packets are dropped for a reason.
+var fixes = map[dataplane.Drop]string{
+	dataplane.DropUnknownVTEP:    "somebody who is no peer sends to the VXLAN port; if it is one, see `overlayd status` for its lease, and --source-check=inner for peers behind a NAT",
+	dataplane.DropBadSource:      "a pod or a peer uses a source that is not its own; --source-check=overlay admits sources outside of the overlay",
+	dataplane.DropBadDestination: "a peer sends what is for no pod of this host; see `overlayd status` on it",
+	dataplane.DropBadHeader:      "somebody sends to the VXLAN port what is no VXLAN",
+	dataplane.DropFragment:       "somebody sends fragments to the VXLAN port that nobody has to make",
+	dataplane.DropPlainSource:    "a host on the underlay uses addresses of pods; --plain-source=allow lets it",
+	dataplane.DropEgress:         "a process or pod of this host sends to the VXLAN port of a peer; if it may, have it set the mark of --egress-mark",
+	dataplane.DropFlood:          "somebody sends more to the VXLAN port than is looked at",
+}

@@ -1,0 +1,90 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
+)
+
+func testConfig(tb testing.TB) Config {
+	return Config{Log: slog.New(slog.NewTextHandler(tb.Output(), nil)), VNI: 1, Port: 8472, Check: dataplane.SourceStrict,
+		Mark: DefaultMark, Underlay: "eth0", IPv4: true}
+}
+
+// manyPeers is a network of n peers.
+func manyPeers(n int) dataplane.Wanted {
+	w := dataplane.Wanted{Networks: prefixes("10.0.0.0/8"), Subnets: prefixes("10.255.0.0/24"), MTU: 1450}
+	for i := range n {
+		w.Peers = append(w.Peers, dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)}), VNI: 1},
+			Subnets: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)}})
+	}
+	return w
+}
+
+// openIn opens a guard in a namespace.
+func openIn(tb testing.TB, ns *netnstest.NS, c Config) *Guard {
+	tb.Helper()
+	var g *Guard
+	ns.Must(func() (err error) { g, err = Open(c); return err })
+	tb.Cleanup(func() { g.Close() })
+	return g
+}
+
+func (g *Guard) sync(tb testing.TB, ns *netnstest.NS, w dataplane.Wanted) {
+	tb.Helper()
+	ns.Must(func() error {
+		_, err := g.Sync(context.Background(), w)
+		if err == nil {
+			err = g.Prune(context.Background(), w)
+		}
+		return err
+	})
+}
+
+// TestScale: the first write of many peers, and one change, are quick. Other tests take time of this machine too: the best
+// of several counts.
+func TestScale(t *testing.T) {
+	ns := netnstest.New(t)
+	const peers = 10_000
+	w := manyPeers(peers)
+	first, change := time.Hour, time.Hour
+	var g *Guard
+	for range 3 {
+		ns.Must(func() error { _, err := Cleanup(); return err })
+		g = openIn(t, ns, testConfig(t))
+		ns.Must(func() error {
+			start := time.Now()
+			_, err := g.Sync(context.Background(), w)
+			first = min(first, time.Since(start))
+			return err
+		})
+		ns.Must(func() error { return g.Prune(context.Background(), w) })
+	}
+	for i := range 20 {
+		w.Peers = slices.Clone(w.Peers)
+		w.Peers[7].Subnets = prefixes(fmt.Sprintf("10.200.%d.0/24", i))
+		ns.Must(func() error {
+			start := time.Now()
+			_, err := g.Sync(context.Background(), w)
+			change = min(change, time.Since(start))
+			return err
+		})
+		ns.Must(func() error { return g.Prune(context.Background(), w) })
+	}
+	t.Logf("first write %v, one change %v", first, change)
+	if first > 300*time.Millisecond || change > 5*time.Millisecond {
+		t.Errorf("first write %v, one change %v", first, change)
+	}
+	var c content
+	ns.Must(func() (err error) { c, err = read(g.name, true); return err })
+	if n := len(c.sets["pair44_24"]); n != peers || !c.sets.equal(g.members.have) {
+		t.Errorf("%d pairs, or other keys than are remembered", n)
+	}
+}
