@@ -220,7 +220,7 @@ func TestJoinByFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine.RootCAs = x509.NewCertPool() // as etcdctl and flanneld check it: by address
+	mine.RootCAs = x509.NewCertPool() // as others check it: by address
 	mine.RootCAs.AppendCertsFromPEM(text)
 	mine.NextProtos, mine.InsecureSkipVerify, mine.ServerName = nil, false, "192.0.2.2"
 	web := http.Client{Transport: &http.Transport{TLSClientConfig: mine, DisableKeepAlives: true, DialContext: func(context.Context, string, string) (conn net.Conn, err error) {
