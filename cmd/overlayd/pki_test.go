@@ -237,6 +237,10 @@ func TestJoinByFile(t *testing.T) {
 		}
 	}
 	for _, h := range []*host{s.host, s.c.hosts[1]} {
+		doctor := h.overlayd("doctor", "--subnet-file", h.subnetFile)
+		if doctor.wait(patience); linesWith(doctor.text(), "ok       certificates") != 1 {
+			t.Errorf("doctor on %s:\n%s", h.name, doctor.text())
+		}
 		p := h.overlayd("lease", "list", "--subnet-file", h.subnetFile)
 		if code := p.wait(patience); code != 0 || linesWith(p.text(), "192.0.2.") != 3 {
 			t.Errorf("lease list on %s: exit code %d:\n%s", h.name, code, p.text())
