@@ -48,7 +48,7 @@ func leaseCommand(cmd *cobra.Command, do func(ctx context.Context, s *etcd.Store
 	o := &leaseFlags{etcd: new(flags.Etcd)}
 	flags.RegisterGroup(cmd.Flags(), "etcd", o.etcd.Register)
 	cmd.Flags().StringVar(&o.subnetFile, "subnet-file", flags.DefaultSubnetFile, "subnet file of the daemon on this host")
-	for _, name := range []string{"etcd-data-dir", "subnet-lease-renew-margin"} {
+	for _, name := range []string{"etcd-data-dir", "pki-dir", "etcd-embedded-insecure", "subnet-lease-renew-margin"} {
 		cmd.Flags().Lookup(name).Hidden = true // read from the environment with the others, and not used
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -220,7 +220,7 @@ func TestJoinByFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine.RootCAs = x509.NewCertPool() // as etcdctl and flanneld check it: by address
+	mine.RootCAs = x509.NewCertPool() // as others check it: by address
 	mine.RootCAs.AppendCertsFromPEM(text)
 	mine.NextProtos, mine.InsecureSkipVerify, mine.ServerName = nil, false, "192.0.2.2"
 	web := http.Client{Transport: &http.Transport{TLSClientConfig: mine, DisableKeepAlives: true, DialContext: func(context.Context, string, string) (conn net.Conn, err error) {
@@ -237,6 +237,10 @@ func TestJoinByFile(t *testing.T) {
 		}
 	}
 	for _, h := range []*host{s.host, s.c.hosts[1]} {
+		doctor := h.overlayd("doctor", "--subnet-file", h.subnetFile)
+		if doctor.wait(patience); linesWith(doctor.text(), "ok       certificates") != 1 {
+			t.Errorf("doctor on %s:\n%s", h.name, doctor.text())
+		}
 		p := h.overlayd("lease", "list", "--subnet-file", h.subnetFile)
 		if code := p.wait(patience); code != 0 || linesWith(p.text(), "192.0.2.") != 3 {
 			t.Errorf("lease list on %s: exit code %d:\n%s", h.name, code, p.text())

@@ -191,10 +191,19 @@ func TestStrangersGetNothing(t *testing.T) {
 	checkStated(t, conn)
 }
 
-// TestStrangersGetWhatIsStated: without TLS a stranger has each RPC as a member has it.
+// TestStrangersGetWhatIsStated: without TLS a stranger has each RPC as a member has it. None of them keeps the server from
+// starting again, nor others out of it.
 func TestStrangersGetWhatIsStated(t *testing.T) {
 	t.Parallel()
-	checkStated(t, dial(t, serving(t, nil).address(), insecure.NewCredentials()))
+	s := serving(t, nil)
+	checkStated(t, dial(t, s.address(), insecure.NewCredentials()))
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	_, c, _ := small(t, Config{Dir: s.dir.Name()})
+	if _, err := c.Put(t.Context(), "/p/x", "y"); err != nil {
+		t.Error(err)
+	}
 }
 
 // checkStated calls every RPC with an empty request.
