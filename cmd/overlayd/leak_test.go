@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/guard"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/encap"
 )
@@ -265,7 +266,17 @@ func (h *host) inject(peer netip.Addr, vni uint32, from netip.Addr, to netip.Add
 	var conn net.PacketConn
 	if err := h.Do(func() (err error) {
 		conn, err = net.ListenPacket("udp4", netip.AddrPortFrom(h.addr, 0).String())
-		return err
+		if err != nil {
+			return err
+		}
+		raw, err := conn.(*net.UDPConn).SyscallConn()
+		if err != nil {
+			return err
+		}
+		cerr := raw.Control(func(fd uintptr) { // the guard takes it for overlayd's
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, guard.DefaultMark)
+		})
+		return errors.Join(cerr, err)
 	}); err != nil {
 		return err
 	}

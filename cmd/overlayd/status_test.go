@@ -50,7 +50,7 @@ func TestStatus(t *testing.T) {
 		return err
 	})
 	says(run(0), "healthy: 1 peer", "lease      "+h.gateway().Masked().String()+" as "+h.addr.String(), "store      etcd "+c.url, "dataplane  userspace, VNI 1",
-		"source check outer", "underlay   eth0", "parts      rules ok", name, peer.gateway().Masked().String(), peer.addr.String(), "up")
+		"source check strict", "underlay   eth0", "parts      guard ok, rules ok", name, peer.gateway().Masked().String(), peer.addr.String(), "up")
 	if out := run(0, "--brief"); out != "healthy: 1 peer\n" {
 		t.Errorf("brief: %q", out)
 	}

@@ -55,7 +55,7 @@ type Config struct {
 	Deaf bool
 
 	noKinds bool // the kernel cannot tell the kinds of devices (before 5.6)
-	extra   []string
+	extra   []string // names of Forwards
 }
 
 const defaultResync = 30 * time.Second
@@ -235,7 +235,7 @@ func explain(err error) error {
 }
 
 // Forwards says who forwards from the next Sync on: the kernel, which is so unless this says something else, or this process.
-// Names are those that the overlay devices have besides the usual ones, while they change.
+// Names are those that the overlay devices of the kernel have besides the usual ones, while this process forwards too.
 func (g *Guard) Forwards(kernel bool, names ...string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

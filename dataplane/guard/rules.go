@@ -279,7 +279,9 @@ func (b builder) inner() chain {
 	if !b.kernel {
 		return c // this process has judged it
 	}
-	c.drop(dataplane.DropUnknownVTEP, marked(b.Mark, true))
+	if len(b.extra) == 0 { // else this process forwards too, and what it judged has no mark
+		c.drop(dataplane.DropUnknownVTEP, marked(b.Mark, true))
+	}
 	for _, f := range []family{ipv4, ipv6} {
 		for _, own := range ofFamily(b.own, f) {
 			to := []cond{of(f), outerDestination(f).within(own, false)}

@@ -87,13 +87,16 @@ func (s *Session) openGuardedKernel(mtu int) (*kernel.Dataplane, error) {
 // guardHolds reports whether the kernel's devices may be up.
 func (s *Session) guardHolds() bool { return s.guard == nil || s.guard.Holds() }
 
-// guardKernel has the guard check for the kernel's devices, which are about to take the places of this process's.
-func (s *Session) guardKernel(w dataplane.Wanted) error {
+// guardKernel has the guard check for the kernel's devices, which take the places of this process's, or have done so.
+func (s *Session) guardKernel(w dataplane.Wanted, done bool) error {
 	if s.guard == nil {
 		return nil
 	}
-	vni := s.config.Backend.VNI
-	s.guard.Forwards(true, rtnl.TemporaryName(false, vni), rtnl.TemporaryName(true, vni))
+	var names []string
+	if vni := s.config.Backend.VNI; !done {
+		names = []string{rtnl.TemporaryName(false, vni), rtnl.TemporaryName(true, vni)}
+	}
+	s.guard.Forwards(true, names...)
 	return s.guard.Rewrite(w)
 }
 

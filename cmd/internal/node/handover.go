@@ -104,6 +104,9 @@ func (s *Session) takePlace(k *kernel.Dataplane) error {
 	ctx, cancel := context.WithTimeout(context.Background(), handoverTimeout)
 	defer cancel()
 	_, whole := dataplane.PeerErrors(k.TakePlace(ctx))
+	if whole == nil {
+		whole = s.guardKernel(*s.overlay.reached.Load(), true)
+	}
 	return whole
 }
 
@@ -153,7 +156,7 @@ func (s *Session) handOver(k *kernel.Dataplane) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), handoverTimeout)
 	defer cancel()
-	if err := s.guardKernel(*w); err != nil {
+	if err := s.guardKernel(*w, false); err != nil {
 		return err
 	}
 	_, err := k.Sync(ctx, *w)
