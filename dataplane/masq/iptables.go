@@ -81,10 +81,16 @@ func run(ctx context.Context, path, input string, args ...string) (string, error
 	var out, problem bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &problem
 	if err := cmd.Run(); err != nil {
+		if text := problem.String(); strings.Contains(text, "lock file") && strings.Contains(text, "Permission denied") {
+			err = fmt.Errorf("%w: %w", err, ErrLockFile)
+		}
 		return "", fmt.Errorf("run %s %s: %w: %s", path, strings.Join(args, " "), err, strings.TrimSpace(problem.String()))
 	}
 	return out.String(), nil
 }
+
+// ErrLockFile means that this user may not open the lock of iptables-legacy, which is root's.
+var ErrLockFile = errors.New("this user may not open the lock that all users of iptables share")
 
 func (t *tool) save(ctx context.Context) (map[string]savedTable, error) {
 	text, err := run(ctx, t.path+"-save", "")
