@@ -110,7 +110,8 @@ func TestDefaultConfig(t *testing.T) {
 		t.Error("no log")
 	}
 	want := node.Config{
-		Log: got.Log, LogLevel: got.LogLevel, SubnetFile: "/run/flannel/subnet.env", SubnetDir: "/run/flannel/networks",
+		ConfigHold: 30 * time.Second,
+		Log:        got.Log, LogLevel: got.LogLevel, SubnetFile: "/run/flannel/subnet.env", SubnetDir: "/run/flannel/networks",
 		Mode: fit.Auto, Offloads: got.Offloads, RenewMargin: time.Hour, ProbeInterval: 10 * time.Second,
 		Rules: node.RuleConfig{Forward: true, Resync: 5 * time.Second}, Admin: node.AdminConfig{Group: -1},
 	}
