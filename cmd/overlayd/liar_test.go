@@ -202,3 +202,22 @@ func TestConfigStands(t *testing.T) {
 		}
 	}
 }
+
+// TestRouteHidesStore: a daemon that starts beside a route of an earlier one which hides the store withdraws it, and says so; the
+// routes are back with the config.
+func TestRouteHidesStore(t *testing.T) {
+	t.Parallel()
+	c := newFarCluster(t, 2, overlayConfig("10.42.0.0/16"))
+	a, b := c.upPair([2]string{modeUserspace, modeKernel})
+	h := c.hosts[0]
+	h.daemon.stop(unix.SIGKILL)
+	h.Run("ip", "route", "add", "10.98.0.0/16", "dev", "flannel.1", "proto", "211") // as of a config that covers the store
+	h.up("--dataplane", modeUserspace)
+	if n := linesWith(h.daemon.text(), "route withdrawn: it hid the store"); n != 1 {
+		t.Errorf("that is logged %d times:\n%s", n, h.daemon.text())
+	}
+	warmUp(t, a, b)
+	if out := h.Run("ip", "route", "show", "10.42.0.0/16"); !strings.Contains(out, "flannel.1") {
+		t.Errorf("the route to the network is %q", out)
+	}
+}

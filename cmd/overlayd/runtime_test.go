@@ -110,7 +110,7 @@ func TestConfigChange(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, 2, testNetwork)
-			c.upPair([2]string{mode, modeKernel})
+			c.upPair([2]string{mode, modeKernel}, "--config-hold", "0")
 			c.put("/coreos.com/network/config", `{"Network":"10.9.0.0/16","Backend":{"Type":"vxlan","VNI":7,"Port":4789}}`)
 			for _, h := range c.hosts {
 				eventually(t, patience, "new subnet", func() error {

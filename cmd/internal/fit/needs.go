@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/control"
@@ -25,6 +26,7 @@ import (
 type Store struct {
 	Hosts   []string            // names or addresses
 	Remotes func() []netip.Addr // at the other end of its connections, whatever a name leads to now; nil: not known
+	Answers func() bool         // whether it does; nil: not known
 }
 
 // Needs reads what this host needs of its underlay. With an error it lacks what only the routes
@@ -62,6 +64,7 @@ func (n *needs) read() (control.Underlay, error) {
 const (
 	needsSettle  = 250 * time.Millisecond // a route is often replaced by deleting the old one first
 	needsRecheck = time.Minute            // names and files change without a notification
+	lostRecheck  = 2 * time.Second        // while the store does not answer: it may have moved to where an own route leads
 )
 
 // WatchNeeds calls changed whenever Needs would return something else than now, until ctx ends.
@@ -87,7 +90,32 @@ func WatchNeeds(ctx context.Context, i underlay.Interface, store Store, now cont
 		return nil
 	}
 	s.Wake() // something may have changed before there was a subscription
+	defer lookWhileLost(ctx, store, func() {
+		stale.Store(true)
+		s.Wake()
+	})()
 	return s.Run(ctx, watch.Loop{Concerns: concernsNeeds, Forget: func() { stale.Store(true) }, Look: look, Spread: pace.Spread{Gather: needsSettle}, Resync: needsRecheck})
+}
+
+// lookWhileLost calls look again and again while the store does not answer, until stop is called.
+func lookWhileLost(ctx context.Context, store Store, look func()) (stop func()) {
+	if store.Answers == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var group errgroup.Group
+	group.Go(func() error {
+		for pace.Sleep(ctx, lostRecheck, nil) {
+			if !store.Answers() {
+				look()
+			}
+		}
+		return nil
+	})
+	return func() {
+		cancel()
+		group.Wait() // it returns nil
+	}
 }
 
 // concernsNeeds ignores the overlay's own routes: there may be thousands.

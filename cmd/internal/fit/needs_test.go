@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,9 @@ func TestNeeds(t *testing.T) {
 	}
 	i := underlay.Interface{IPv4: underlay.End{Local: netip.MustParseAddr("192.0.2.2"), Public: netip.MustParseAddr("203.0.113.2")}, IPv6: underlay.End{Local: netip.MustParseAddr("2001:db8::2"), Public: netip.MustParseAddr("2001:db8::2")}}
 	routes := underlay.Needs{Gateways: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, OnLink: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
+	routes.Links, routes.Locals = []underlay.Link{{Prefix: netip.MustParsePrefix("10.5.50.0/24"), Name: "br0"}}, []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	route := netip.MustParsePrefix("192.0.2.0/29")
+	routes.Ways = []underlay.Way{1: {Route: route, Gateways: []netip.Addr{netip.MustParseAddr("192.0.2.3")}}}
 	stores := AddressesOf(t.Context(), []string{"192.0.2.7", "::1", "::ffff:192.0.2.8", "no such host."})
 	var got []string
 	u := needsOf(i, routes, stores, nameServers(file))
@@ -39,12 +43,18 @@ func TestNeeds(t *testing.T) {
 	want := []string{
 		"192.0.2.2, the underlay address of this host", "2001:db8::2, the underlay address of this host",
 		"203.0.113.2, the public IP of this host", "192.0.2.1, the default gateway of this host",
-		"192.0.2.7, an address of the store", "192.0.2.8, an address of the store",
+		"192.0.2.7, an address of the store", "192.0.2.8, an address of the store", "192.0.2.3, the next hop to an address of the store",
 		"192.0.2.53, a name server of this host", "fe80::1, a name server of this host",
 		"169.254.169.254, the metadata service of clouds (yields)",
 	}
 	if !slices.Equal(got, want) || !slices.Equal(u.OnLink, routes.OnLink) {
 		t.Errorf("needs %q\nwant  %q; on link %v", got, want, u.OnLink)
+	}
+	if i := slices.IndexFunc(u.Needs, func(n control.Need) bool { return n.Addr == stores[1] }); i < 0 || u.Needs[i].Route != route {
+		t.Errorf("needs %+v, want %s by %s", u.Needs, stores[1], route)
+	}
+	if want := []control.Link{{Prefix: netip.MustParsePrefix("10.5.50.0/24"), Name: "br0"}}; !slices.Equal(u.Links, want) || !slices.Equal(u.Locals, routes.Locals) {
+		t.Errorf("links %v, local addresses %v", u.Links, u.Locals)
 	}
 	if got := nameServers(file + "x"); got != nil {
 		t.Errorf("of no file: %v", got)
@@ -52,11 +62,19 @@ func TestNeeds(t *testing.T) {
 }
 
 // TestWatchNeeds: another default gateway and another prefix on the link are noticed at once, the overlay's own routes
-// are not.
+// are not; another address of a store that does not answer is noticed soon.
 func TestWatchNeeds(t *testing.T) {
 	ns := netnstest.New(t)
 	netnstest.LAN(t, "192.0.2.0/24", ns)
 	var iface underlay.Interface
+	moved := netip.MustParseAddr("10.7.0.7")
+	var remote atomic.Pointer[netip.Addr] // of a store that has stopped answering
+	store := Store{Answers: func() bool { return false }, Remotes: func() (all []netip.Addr) {
+		if a := remote.Load(); a != nil {
+			all = append(all, *a)
+		}
+		return all
+	}}
 	changes, ended := make(chan control.Underlay, 10), make(chan error, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	began := make(chan struct{})
@@ -67,12 +85,12 @@ func TestWatchNeeds(t *testing.T) {
 				return err
 			}
 			iface.Index = l.Attrs().Index
-			now, err := Needs(ctx, iface, Store{})
+			now, err := Needs(ctx, iface, store)
 			close(began)
 			if err != nil {
 				return err
 			}
-			return WatchNeeds(ctx, iface, Store{}, now, func(u control.Underlay) { changes <- u })
+			return WatchNeeds(ctx, iface, store, now, func(u control.Underlay) { changes <- u })
 		})
 	}()
 	<-began
@@ -97,6 +115,15 @@ func TestWatchNeeds(t *testing.T) {
 		case <-time.After(10 * time.Second):
 			t.Fatalf("%s: not noticed", c.command)
 		}
+	}
+	remote.Store(&moved)
+	select {
+	case u := <-changes:
+		if !slices.ContainsFunc(u.Needs, func(n control.Need) bool { return n.Addr == moved }) {
+			t.Errorf("needs %v, want %s", u.Needs, moved)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("another address of the store: not noticed")
 	}
 	stop()
 	if err := <-ended; err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
@@ -65,7 +66,29 @@ func (n *Network) loadConfig(ctx context.Context) (control.Network, error) {
 		config, err = n.store.Network(ctx)
 	}
 	if err != nil {
+		if !errors.Is(err, control.ErrNoNetwork) && !errors.As(err, new(*control.NetworkError)) {
+			n.unhideStore(ctx)
+		}
 		return config, err
 	}
 	return config, n.refused.of(config)
+}
+
+// unhideStore withdraws the routes of an overlay that lead to the store, which does not answer. A session that runs does so by itself:
+// it needs the store of its underlay (package fit).
+func (n *Network) unhideStore(ctx context.Context) {
+	if ctx.Err() != nil {
+		return
+	}
+	withdrawn, err := fit.Unhide(ctx, n.reachesStore())
+	for _, route := range withdrawn {
+		n.log.WarnContext(ctx, "route withdrawn: it hid the store, which does not answer", "route", route,
+			"fix", "if the network config holds the address of the store, put another Network into it; the routes come back with the config")
+	}
+	if err == nil {
+		return
+	}
+	if due, _ := n.notices.Due(time.Now(), pace.Notice{Key: "unhide", Text: err.Error()}); len(due) > 0 {
+		n.log.WarnContext(ctx, "cannot tell whether a route of the overlay hides the store", "err", err)
+	}
 }

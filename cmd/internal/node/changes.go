@@ -73,6 +73,9 @@ func (n *Network) reachesStore() fit.Store {
 	if r, ok := n.store.(control.RemoteLister); ok {
 		s.Remotes = r.Remotes
 	}
+	if r, ok := n.store.(control.StoreReporter); ok {
+		s.Answers = func() bool { return r.Status().Connected }
+	}
 	return s
 }
 
