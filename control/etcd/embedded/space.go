@@ -24,6 +24,7 @@ const (
 
 	spacePeriod   = time.Second
 	spacePatience = 5 * time.Second // with a call
+	idlePeriods   = 10              // a client has this long to put a key on its lease
 	reapers       = 64              // revocations at a time, which etcd writes to disk together
 )
 
@@ -38,7 +39,8 @@ type space struct {
 
 	compacted int64          // up to this revision
 	idle      map[int64]bool // leases without a key, when they were last looked at
-	said      bool           // that there is no room
+	looked    time.Time
+	said      bool // that there is no room
 }
 
 func newSpace(cfg Config, server *etcdserver.EtcdServer) *space {
@@ -120,10 +122,11 @@ func (s *space) disarm(ctx context.Context) {
 	}
 }
 
-// countLeases counts the leases if there may be too many, and removes those that have had no key since the last time.
+// countLeases counts the leases if there may be too many.
 func (s *space) countLeases(ctx context.Context) {
 	granted := s.granted.Load()
-	if granted < s.leases/100 && s.count.Load() < s.leases/2 {
+	early := time.Since(s.looked) < idlePeriods*s.period
+	if granted < s.leases/100 && (early || s.count.Load() < s.leases/2) {
 		return
 	}
 	all, err := s.server.LeaseLeases(ctx, &pb.LeaseLeasesRequest{})
@@ -136,10 +139,18 @@ func (s *space) countLeases(ctx context.Context) {
 		s.idle = nil
 		return
 	}
+	if !early {
+		s.looked = time.Now()
+		s.reap(ctx, all.Leases)
+	}
+}
+
+// reap removes the leases that had no key the last time, and have none now.
+func (s *space) reap(ctx context.Context, all []*pb.LeaseStatus) {
 	idle := map[int64]bool{}
 	var wait errgroup.Group
 	wait.SetLimit(reapers)
-	for _, l := range all.Leases {
+	for _, l := range all {
 		ttl, err := s.server.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: l.ID, Keys: true})
 		if err != nil || len(ttl.Keys) > 0 {
 			continue

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,21 +136,19 @@ func TestNobodyTakesAllLeases(t *testing.T) {
 	if _, err := c.Put(ctx, "/p/good", "y", clientv3.WithLease(good.ID)); err != nil {
 		t.Fatal(err)
 	}
-	refused := false
 	var wait sync.WaitGroup
-	var mu sync.Mutex
+	var refused atomic.Bool
 	for range 8 {
 		wait.Go(func() {
-			for range room {
-				_, err := c.Grant(ctx, 1<<30)
-				mu.Lock()
-				refused = refused || errors.Is(err, rpctypes.ErrNoSpace)
-				mu.Unlock()
+			for range 100 * room {
+				if _, err := c.Grant(ctx, 1<<30); errors.Is(err, rpctypes.ErrNoSpace) || refused.Load() {
+					refused.Store(true)
+					return
+				}
 			}
 		})
 	}
-	wait.Wait()
-	if !refused {
+	if wait.Wait(); !refused.Load() {
 		t.Error("none was refused")
 	}
 	soon(t, "another lease", func() error { _, err := c.Grant(ctx, 60); return err })
