@@ -22,6 +22,17 @@ type facts struct {
 type kind struct {
 	kernel bool // the kernel forwards, else this process
 	mixed  bool // the networks hold addresses of the underlay: only what is leased is the overlay's
+	// underlay are these addresses and prefixes. A lease may hold one whose own route is more specific.
+	underlay []netip.Prefix
+}
+
+func (k kind) same(o kind) bool {
+	return k.kernel == o.kernel && k.mixed == o.mixed && slices.Equal(k.underlay, o.underlay)
+}
+
+// isWide reports whether a lease holds something of the underlay: then its addresses are not all the overlay's.
+func (k kind) isWide(lease netip.Prefix) bool {
+	return slices.ContainsFunc(k.underlay, func(u netip.Prefix) bool { return lease.Bits() <= u.Bits() && lease.Contains(u.Addr()) })
 }
 
 // pairSet is the set of the outer and inner sources that belong together, where the inner one is a prefix of that length.
@@ -32,6 +43,9 @@ func pairSet(outer, inner family, bits int) string {
 
 // leaseSet is the set of the subnets of peers that have that length.
 func leaseSet(f family, bits int) string { return fmt.Sprintf("lease%s_%d", digit(f), bits) }
+
+// wideSet is the set of those that hold something of the underlay: packets of peers have sources in them, and others may, too.
+func wideSet(f family, bits int) string { return fmt.Sprintf("wide%s_%d", digit(f), bits) }
 
 // vtepSet is the set of the addresses that the packets of peers come from, if there are no pairs.
 func vtepSet(f family) string { return "vteps" + digit(f) }
@@ -62,6 +76,9 @@ func (c *Config) factsOf(w dataplane.Wanted, kernel bool) facts {
 	}
 	for _, n := range w.Networks {
 		f.mixed = f.mixed || slices.ContainsFunc(w.Underlay, n.Overlaps)
+	}
+	if f.mixed {
+		f.underlay = w.Underlay
 	}
 	return f
 }
@@ -105,7 +122,11 @@ func (c *Config) eachKey(p *dataplane.Peer, k kind, do func(set, key string)) {
 	}
 	if k.mixed || c.Direct || c.Check == dataplane.SourceInner {
 		for _, s := range p.Subnets {
-			do(leaseSet(familyOf(s.Addr()), s.Bits()), string(s.Addr().AsSlice()))
+			set := leaseSet
+			if k.isWide(s) {
+				set = wideSet
+			}
+			do(set(familyOf(s.Addr()), s.Bits()), string(s.Addr().AsSlice()))
 		}
 	}
 }
@@ -113,6 +134,7 @@ func (c *Config) eachKey(p *dataplane.Peer, k kind, do func(set, key string)) {
 // and returns the facts of both: the rules then admit what either of them admits.
 func (f facts) and(g facts) facts {
 	f.own, f.networks, f.mixed = join(f.own, g.own), join(f.networks, g.networks), f.mixed || g.mixed
+	f.underlay = join(f.underlay, g.underlay)
 	return f
 }
 

@@ -54,7 +54,7 @@ type Config struct {
 	// Deaf notices no changes of others but by Resync, which is a few seconds then: for tests.
 	Deaf bool
 
-	noKinds bool // the kernel cannot tell the kinds of devices (before 5.6)
+	noKinds bool     // the kernel cannot tell the kinds of devices (before 5.6)
 	extra   []string // names of Forwards
 }
 

@@ -88,7 +88,7 @@ func (m *members) adopt(left keys) {
 // admit adds what the peers want, beside what was there.
 func (m *members) admit(peers []dataplane.Peer, k kind) {
 	gone, new, was := m.peers, peers, m.kind
-	if k == was {
+	if k.same(was) {
 		gone, new = differing(m.peers, peers)
 	}
 	m.countPeers(new, k, 1)

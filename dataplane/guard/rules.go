@@ -190,8 +190,10 @@ func (b builder) pairs(c *chain, outer family) {
 				b.strangers(inner, innerSource(inner), func(outside ...cond) { admit(append([]cond{known}, outside...)...) })
 			}
 			for _, from := range b.anyPeerFrom(outer) {
-				for _, bits := range b.leaseLengths(inner) {
-					admit(outerSource(outer).within(from, false), in(leaseSet(inner, bits), false, bits, innerSource(inner)))
+				for _, set := range []func(family, int) string{leaseSet, wideSet} {
+					for _, bits := range b.lengths(func(bits int) string { return set(inner, bits) }, bitsOf(inner)) {
+						admit(outerSource(outer).within(from, false), in(set(inner, bits), false, bits, innerSource(inner)))
+					}
 				}
 			}
 		}
@@ -287,6 +289,9 @@ func (b builder) inner() chain {
 			to := []cond{of(f), outerDestination(f).within(own, false)}
 			admit := func(more ...cond) { c.add(accept, slices.Concat(to, more)...) }
 			b.peers(f, func(from ...cond) { admit(from...) })
+			for _, bits := range b.lengths(func(bits int) string { return wideSet(f, bits) }, bitsOf(f)) {
+				admit(in(wideSet(f, bits), false, bits, outerSource(f)))
+			}
 			if slices.Contains(b.families(), f) {
 				admit(b.isPeer(f, outerSource(f), false))
 			}

@@ -1,5 +1,5 @@
 // Package sysctl keeps what an overlay relies on in the kernel's settings: that this host forwards, and that
-// the overlay devices do, take packets whose way back is another, and follow no redirects.
+// the overlay devices do, take packets whose way back is another, and neither follow nor send redirects.
 //
 // The kernel tells of changes of forwarding and rp_filter (RTM_NEWNETCONF). It does not tell of the others: they
 // are looked at more than once a second, which costs a few system calls. Other interfaces are never written
@@ -85,7 +85,8 @@ func (s *Settings) wanted() (all []setting) {
 	}
 	for _, device := range s.devices() {
 		if dir := filepath.Join(ip4Conf, device); s.cfg.IPv4 && exists(dir) {
-			all = append(all, setting{dir + "/forwarding", "1"}, setting{dir + "/rp_filter", "2"}, setting{dir + "/accept_redirects", "0"})
+			all = append(all, setting{dir + "/forwarding", "1"}, setting{dir + "/rp_filter", "2"}, setting{dir + "/accept_redirects", "0"},
+				setting{dir + "/secure_redirects", "0"}, setting{dir + "/send_redirects", "0"})
 		}
 		if dir := filepath.Join(ip6Conf, device); s.cfg.IPv6 && exists(dir) {
 			all = append(all, setting{dir + "/forwarding", "1"}, setting{dir + "/accept_redirects", "0"}, setting{dir + "/accept_ra", "0"})

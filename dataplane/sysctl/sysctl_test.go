@@ -67,6 +67,7 @@ func TestSettingsStay(t *testing.T) {
 			ns, s, log := start(t, Config{IPv4: true, IPv6: true, Deaf: name == "no notices"})
 			all := []setting{{ipForward, "1"}, {ip6Forward, "1"}}
 			for _, path := range []string{"ipv4/conf/flannel.7/forwarding=1", "ipv4/conf/flannel.7/rp_filter=2", "ipv4/conf/flannel.7/accept_redirects=0",
+				"ipv4/conf/flannel.7/secure_redirects=0", "ipv4/conf/flannel.7/send_redirects=0",
 				"ipv6/conf/flannel.7/forwarding=1", "ipv6/conf/flannel.7/accept_redirects=0", "ipv6/conf/flannel.7/accept_ra=0"} {
 				path, value, _ := strings.Cut(path, "=")
 				all = append(all, setting{"net/" + path, value})
@@ -89,7 +90,7 @@ func TestSettingsStay(t *testing.T) {
 					}
 				}
 			}
-			if o := s.Status().Objects; len(o) != 1 || o[0].Wanted != 8 || o[0].Have != 8 || o[0].Repairs < 8 {
+			if o := s.Status().Objects; len(o) != 1 || o[0].Wanted != 10 || o[0].Have != 10 || o[0].Repairs < 10 {
 				t.Errorf("status %+v", s.Status())
 			}
 		})
