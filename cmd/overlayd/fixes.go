@@ -53,7 +53,6 @@ func fixOf(o *flags.Flags, network string, err error) string {
 		{admin.ErrAnswer, "try again; if it stays so, restart the daemon, and look at its log"},
 		{fit.ErrKernelOnly, "--dataplane=kernel"},
 		{masq.ErrNoIptables, "as the error tells, or do without rules: --iptables-forward-rules=false, and no --ip-masq"},
-		{masq.ErrLockFile, "set EnableNFTables to true in the network config, or give the daemon the variable XTABLES_LOCKFILE with a file of this user's"},
 		{nodefile.ErrOtherPIDNamespace, "run overlayd drain in that namespace, for example with docker exec"},
 		{nodefile.ErrTwoDaemons, "choose one with --networks, or for overlayd lease with --subnet-file"},
 		{node.ErrNotHandedOver, "run overlayd drain --to=kernel again, with the daemon's flags"},

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/cmd/internal/rights"
 )
@@ -32,7 +31,7 @@ func newUser(t *testing.T, h *host) *user {
 	if err := os.Chown(u.dir, nobody, nobody); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Link(staticBinary(t), filepath.Join(u.dir, "overlayd")); err != nil {
+	if err := os.Link(staticBinary(t), filepath.Join(u.dir, "program")); err != nil {
 		t.Fatal(err)
 	}
 	h.subnetFile = filepath.Join(u.dir, "subnet.env")
@@ -45,7 +44,7 @@ func (u *user) run(env []string, args ...string) *process {
 	t.Helper()
 	const script = `mount -t tmpfs none /dev/net && mknod /dev/net/tun c 10 200 && chmod 666 /dev/net/tun &&
 		exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps +net_admin,+net_raw --ambient-caps +net_admin,+net_raw "$0" "$@"`
-	cmd := exec.Command("unshare", append([]string{"-m", "sh", "-c", script, filepath.Join(u.dir, "overlayd")}, args...)...)
+	cmd := exec.Command("unshare", append([]string{"-m", "sh", "-c", script, filepath.Join(u.dir, "program")}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
 	return startCommand(t, u.NS, u.name, cmd)
 }
@@ -78,10 +77,10 @@ func TestNonRootDataplanes(t *testing.T) {
 			}
 			for _, fault := range []string{"ip link del flannel.1", "ip link set flannel.1 down", "ip addr flush dev flannel.1", "ip route flush dev flannel.1",
 				"nft flush ruleset", "sysctl -qw net.ipv4.ip_forward=0", "rm " + u.subnetFile, "ip link set flannel.1 mtu 1300"} {
-				u.Must(func() error { return exec.Command("sh", "-c", fault).Run() })
+				u.Must(func() error { return exec.Command("sh", "-c", fault+"; true").Run() }) // there may be none to flush
 				eventually(t, patience, fault+": repaired", func() error {
-					forward, err := os.ReadFile(u.subnetFile)
-					if err != nil || len(forward) == 0 {
+					file, err := os.ReadFile(u.subnetFile)
+					if err != nil || len(file) == 0 {
 						return fmt.Errorf("subnet file: %v", err)
 					}
 					if got := u.rules(); got != rules {
@@ -94,7 +93,7 @@ func TestNonRootDataplanes(t *testing.T) {
 				t.Error(err)
 			}
 			for _, line := range warnings(u.daemon) {
-				if strings.Contains(line, "permi") {
+				if strings.Contains(line, "permi") && !strings.Contains(line, "it is not known whether iptables-legacy drops packets") {
 					t.Error(line)
 				}
 			}
@@ -130,48 +129,40 @@ func holds(pid int, want rights.Set) error {
 	return err
 }
 
-// TestNonRootIptables: with a lock of its own the user has rules by iptables; without, that lock is named.
+// TestNonRootIptables: the user has rules by the iptables of nf_tables, and iptables-legacy, whose tables are for root, is refused by name.
 func TestNonRootIptables(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2, testNetwork)
-	path := filepath.Join(t.TempDir(), "bin") // whichever iptables the machine prefers
-	if err := os.Mkdir(path, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for dir := path; dir != os.TempDir(); dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil {
+	for i, kind := range []string{"nft", "legacy"} {
+		path, err := os.MkdirTemp("", "bin")
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	for _, name := range []string{"iptables", "ip6tables"} {
-		for _, suffix := range []string{"", "-save", "-restore"} {
-			legacy, err := exec.LookPath(name + "-legacy" + suffix)
-			if err != nil {
-				t.Skip(err)
-			}
-			if err := os.Symlink(legacy, filepath.Join(path, name+suffix)); err != nil {
-				t.Fatal(err)
+		t.Cleanup(func() { os.RemoveAll(path) })
+		if err := os.Chmod(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"iptables", "ip6tables"} {
+			for _, suffix := range []string{"", "-save", "-restore"} {
+				program, err := exec.LookPath(name + "-" + kind + suffix)
+				if err != nil {
+					t.Skip(err)
+				}
+				if err := os.Symlink(program, filepath.Join(path, name+suffix)); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
-	}
-	lock, err := os.OpenFile("/run/xtables.lock", os.O_CREATE, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lock.Close()
-	env := []string{"PATH=" + path + ":" + os.Getenv("PATH")}
-	u := newUser(t, c.hosts[0])
-	u.up(append(env, "XTABLES_LOCKFILE="+filepath.Join(u.dir, "xtables.lock")), "--dataplane", modeKernel, "--ip-masq")
-	u.Must(func() error {
-		out, err := exec.Command("iptables-legacy-save").Output()
-		if err == nil && !strings.Contains(string(out), "10.5.0.0/16") {
-			err = fmt.Errorf("no rules in %s", out)
+		u := newUser(t, c.hosts[i])
+		u.daemon = u.run([]string{"PATH=" + path + ":" + os.Getenv("PATH"), "XTABLES_LOCKFILE=" + filepath.Join(u.dir, "lock")},
+			"--etcd-endpoints", c.url, "--subnet-file", u.subnetFile, "--dataplane", modeKernel, "--ip-masq")
+		if kind == "legacy" {
+			u.daemon.waitLog("iptables is iptables-legacy here, whose tables the kernel lists to root alone", patience)
+			continue
 		}
-		return err
-	})
-	v := newUser(t, c.hosts[1])
-	v.daemon = v.run(env, "--etcd-endpoints", c.url, "--subnet-file", v.subnetFile, "--dataplane", modeKernel, "--ip-masq")
-	v.daemon.waitLog("/run/xtables.lock", patience)
-	v.daemon.waitLog("XTABLES_LOCKFILE", patience)
-	unix.Kill(v.daemon.cmd.Process.Pid, unix.SIGTERM)
+		u.daemon.waitLog("msg=ready", patience)
+		if rules := u.rules(); !strings.Contains(rules, "10.5.0.0/16") || !strings.Contains(rules, "OVERLAYD-1") {
+			t.Errorf("rules %s", rules)
+		}
+	}
 }

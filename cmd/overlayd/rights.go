@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/cmd/internal/rights"
@@ -41,11 +40,11 @@ func giveUpRights(o *flags.Flags, c node.Config, port uint16) {
 	if port > 0 && port < privilegedPorts || o.Etcd.Embedded && isPrivileged(o.Etcd.ListenURL) {
 		keep |= rights.NetBindService
 	}
-	dirs := []string{claim.Dir, o.Network.SubnetDir}
+	dir := o.Network.SubnetDir
 	if !o.Network.Several() {
-		dirs[1] = filepath.Dir(o.Network.SubnetFile)
+		dir = filepath.Dir(o.Network.SubnetFile)
 	}
-	keepRights(c.Log, keep|forDirs(c.Log, dirs...))
+	keepRights(c.Log, keep|forDirs(c.Log, dir))
 }
 
 // keepRights gives up all rights but some.
@@ -63,7 +62,7 @@ func keepRights(log *slog.Logger, keep rights.Set) {
 // forDirs returns the right to use files of others if one of dirs, in which this process makes files, is another user's.
 func forDirs(log *slog.Logger, dirs ...string) (keep rights.Set) {
 	for _, dir := range dirs {
-		if !rights.CanWrite(dir) {
+		if rights.Has(rights.DACOverride) && !rights.CanWrite(dir) {
 			log.Warn("the capability DAC_OVERRIDE is kept: files are made in a directory of another user", "dir", dir, "fix", "give it to this user with chown")
 			keep = rights.DACOverride
 		}

@@ -2,6 +2,7 @@ package firewall
 
 import (
 	"errors"
+	"io/fs"
 	"slices"
 
 	"github.com/overlayd/overlayd/dataplane/nft"
@@ -171,6 +172,9 @@ func device(d xtables.Interface, name string, ok bool) tri {
 // legacyDrops asks the tables of iptables-legacy that are in use in one family.
 func legacyDrops(f nft.Family, packets []Packet) (list []Drop, err error) {
 	names, err := xtables.Names(f)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, nil // they are listed to root alone: package masq tells of it
+	}
 	errs := []error{err}
 	for _, name := range names {
 		l, err := readLegacy(f, name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -103,6 +104,9 @@ func (c cleaner) nftSteps(r nft.Reader) (steps []nft.Step, removed []string, err
 
 func (c cleaner) legacy(ctx context.Context) (removed []string, err error) {
 	have, err := readLegacy(c.family)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, nil // nor could this user have written any
+	}
 	if err != nil || !have.hasOurs() {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package masq
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"slices"
@@ -24,7 +25,7 @@ func FlannelNetworks() ([]netip.Prefix, error) {
 			return nil, fmt.Errorf("look for rules of flannel: %w", err)
 		}
 		legacy, err := readLegacy(f)
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrPermission) { // a user to whom they are not listed can do nothing about them
 			return nil, fmt.Errorf("look for rules of flannel: %w", err)
 		}
 		all = slices.Concat(all, in, legacy.flannel)

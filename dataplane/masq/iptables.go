@@ -89,8 +89,11 @@ func run(ctx context.Context, path, input string, args ...string) (string, error
 	return out.String(), nil
 }
 
+// ErrLegacyHidden means that iptables is iptables-legacy, and this user is not root.
+var ErrLegacyHidden = errors.New("iptables is iptables-legacy here, whose tables the kernel lists to root alone: set EnableNFTables to true in the network config, or use the iptables of nf_tables")
+
 // ErrLockFile means that this user may not open the lock of iptables-legacy, which is root's.
-var ErrLockFile = errors.New("this user may not open the lock that all users of iptables share")
+var ErrLockFile = errors.New("this user may not open the lock of iptables-legacy: set EnableNFTables to true in the network config, or give the daemon the variable XTABLES_LOCKFILE with a file of this user's")
 
 func (t *tool) save(ctx context.Context) (map[string]savedTable, error) {
 	text, err := run(ctx, t.path+"-save", "")

@@ -3,6 +3,8 @@ package masq
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -185,6 +187,9 @@ func (k *keeper) replaceFlannels(foreign bool) (times uint32, err error) {
 func (k *keeper) applyLegacy(ctx context.Context) (wrote bool, err error) {
 	have, err := readLegacy(k.family)
 	if k.inLegacy() {
+		if errors.Is(err, fs.ErrPermission) {
+			return false, fmt.Errorf("%w: %w", ErrLegacyHidden, err)
+		}
 		if err != nil || k.blob != "" && k.blob == have.text {
 			return false, err
 		}

@@ -56,6 +56,12 @@ func read() (s sets, err error) {
 	return sets{join(d[0].Permitted, d[1].Permitted), join(d[0].Effective, d[1].Effective), join(d[0].Inheritable, d[1].Inheritable)}, nil
 }
 
+// Has reports whether this process has a capability.
+func Has(one Set) bool {
+	now, err := read()
+	return err == nil && now.effective&one != 0
+}
+
 func (s sets) data() *[2]unix.CapUserData {
 	part := func(shift int) unix.CapUserData {
 		return unix.CapUserData{Permitted: uint32(s.permitted >> shift), Effective: uint32(s.effective >> shift), Inheritable: uint32(s.inheritable >> shift)}

@@ -20,19 +20,22 @@ import (
 // name of a program and its process, as in `nginx (pid 12)`. It is empty if no process that this one can see does.
 func Holder(at netip.AddrPort) string { return holder("tcp", at) }
 
-// HolderUDP returns who has a UDP port of this network namespace at any address. If a process has it that this one cannot
-// see, it says so; it is empty if no process has it, as when a device of the kernel has.
+// HolderUDP returns who has a UDP port of this network namespace at any address. Of a process that this one cannot see it
+// tells the user; it is empty if no process has the port, as when a device of the kernel has.
 func HolderUDP(port uint16) string {
 	at := netip.AddrPortFrom(netip.IPv4Unspecified(), port)
-	if len(sockets("udp", at)) == 0 {
-		return ""
+	if name := holder("udp", at); name != "" {
+		return name
 	}
-	return cmp.Or(holder("udp", at), "a process that this one cannot see")
+	for _, uid := range sockets("udp", at) {
+		return "a process of user " + uid
+	}
+	return ""
 }
 
-// sockets returns the inodes of the sockets of a protocol that keep others from at. The kernel's own have none.
-func sockets(protocol string, at netip.AddrPort) map[string]bool {
-	inodes := map[string]bool{}
+// sockets returns the sockets of a protocol that keep others from at, and the uids of their users. The kernel's own are left out.
+func sockets(protocol string, at netip.AddrPort) map[string]string {
+	inodes := map[string]string{}
 	for _, table := range []string{protocol, protocol + "6"} {
 		listening(filepath.Join("/proc/thread-self/net", table), at, inodes)
 	}
@@ -58,7 +61,7 @@ func holder(protocol string, at netip.AddrPort) string {
 }
 
 // listening adds the sockets of a table that keep others from at.
-func listening(table string, at netip.AddrPort, inodes map[string]bool) {
+func listening(table string, at netip.AddrPort, inodes map[string]string) {
 	f, err := os.Open(table)
 	if err != nil {
 		return // a kernel without IPv6 has no tcp6
@@ -66,7 +69,7 @@ func listening(table string, at netip.AddrPort, inodes map[string]bool) {
 	defer f.Close()
 	for s := bufio.NewScanner(f); s.Scan(); {
 		if have, inode, ok := parseListener(s.Text()); ok && collide(have, at) {
-			inodes["socket:["+inode+"]"] = true
+			inodes["socket:["+inode+"]"] = strings.Fields(s.Text())[7] // uid
 		}
 	}
 }
@@ -112,7 +115,7 @@ func processes() (pids []int) {
 }
 
 // hasSocket reports whether a process has one of the sockets open. Of other users' processes that is known to root only.
-func hasSocket(pid int, sockets map[string]bool) bool {
+func hasSocket(pid int, sockets map[string]string) bool {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	files, err := os.ReadDir(dir)
 	if err != nil {
@@ -120,6 +123,6 @@ func hasSocket(pid int, sockets map[string]bool) bool {
 	}
 	return slices.ContainsFunc(files, func(f os.DirEntry) bool {
 		link, err := os.Readlink(filepath.Join(dir, f.Name()))
-		return err == nil && sockets[link]
+		return err == nil && sockets[link] != ""
 	})
 }
