@@ -20,6 +20,7 @@ type claim struct {
 	source  netip.Addr // outer source of its packets, if it is not vtep.Addr
 	created int64      // the lease's CreateRevision, here so that sorting the claims fetches no lease
 	kept    bool       // the lease is kept: see RIB.keep
+	late    bool       // it is judged after the others, though its lease may be older: see noteIncumbents
 }
 
 // vtepMAC is the MAC of one underlay family's device.
@@ -37,11 +38,12 @@ type admission struct {
 	lengths  *Lengths
 	self     Lease
 	ownKey   string
-	publics  bart.Table[string] // admitted public IPs inside the network, with the key of their lease
-	subnets  bart.Table[string] // admitted subnets, with the key of their lease
-	macs     map[vtepMAC]*claim // who has each MAC
-	rivals   []Rival            // have a MAC of self
-	shared   bool               // MACs may be alike
+	publics  bart.Table[string]        // admitted public IPs inside the network, with the key of their lease
+	subnets  bart.Table[string]        // admitted subnets, with the key of their lease
+	sources  map[netip.Addr]netip.Addr // of the packets of peers that were used: their addresses
+	macs     map[vtepMAC]*claim        // who has each MAC
+	rivals   []Rival                   // have a MAC of self
+	shared   bool                      // MACs may be alike
 	rejected []Rejection
 }
 
@@ -190,6 +192,9 @@ func (a *admission) admit(c *claim) error {
 	if r, _ := a.network.family(c.subnet); !r.hasLength(c.subnet, a.lengths) {
 		return refuse("subnet_length", "subnet %s is not of length %d, which the network config has, nor of one that it is known to have had", c.subnet, r.length)
 	}
+	if owner, ok := a.sources[c.vtep.Addr]; ok && owner != c.vtep.Addr {
+		return refuse("public_ip_in_use", "PublicIP %s is the source of the packets of %s", c.vtep.Addr, owner)
+	}
 	if err := a.admitUnderlay(c); err != nil {
 		return err
 	}
@@ -239,10 +244,19 @@ func (c *claim) takesMAC(older *claim, last []dataplane.Peer) bool {
 
 // hasVTEP looks for v in what RIB.Peers has returned.
 func hasVTEP(peers []dataplane.Peer, v dataplane.VTEP) bool {
-	_, found := slices.BinarySearchFunc(peers, v, func(p dataplane.Peer, v dataplane.VTEP) int {
+	_, found := peerOf(peers, v)
+	return found
+}
+
+// peerOf returns the peer of v of those that RIB.Peers has returned.
+func peerOf(peers []dataplane.Peer, v dataplane.VTEP) (p dataplane.Peer, found bool) {
+	i, found := slices.BinarySearchFunc(peers, v, func(p dataplane.Peer, v dataplane.VTEP) int {
 		return cmp.Or(p.Addr.Compare(v.Addr), slices.Compare(p.MAC[:], v.MAC[:]))
 	})
-	return found
+	if found {
+		p = peers[i]
+	}
+	return p, found
 }
 
 // errOverlap names the older lease that p overlaps.

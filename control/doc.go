@@ -17,8 +17,8 @@
 //     the table what there was.
 //  5. rib.go [RIB.Peers], admit.go: decides which leases are used, oldest first, and returns
 //     a sorted list of [dataplane.Peer]. admit_underlay.go refuses what would take an address away that
-//     is reached without the overlay (underlay.go). A refused lease is a [Rejection] and affects no other
-//     lease. vtep.go chooses the VTEP by which this node reaches the subnets of a lease. limits.go
+//     is reached without the overlay (underlay.go), and incumbent.go whatever an older lease begins to take from
+//     a younger one. A refused lease is a [Rejection] and affects no other lease. lengths.go says how long a subnet may be. vtep.go chooses the VTEP by which this node reaches the subnets of a lease. limits.go
 //     accepts the outer source that its node says to have (facts.go), and notes what does not
 //     work with a peer that is used; controller/families.go names the peers without a common family.
 //     controller/contend.go has the own lease published with another MAC if another node has the same.

@@ -60,6 +60,9 @@ func (l *limits) source(c *claim) netip.Addr {
 	switch {
 	case err != nil:
 		err = refuse("source_unusable", "packets of %s: %w", c.vtep.Addr, err)
+	case l.a.sources[s] == c.vtep.Addr: // it was used before
+	case l.a.sources[s].IsValid():
+		err = refuse("source_in_use", "packets of %s: their source %s is that of the node %s, which had it first", c.vtep.Addr, s, l.a.sources[s])
 	case published:
 		err = refuse("source_in_use", "packets of %s: their source %s is published by another node", c.vtep.Addr, s)
 	case taken && owner != c.vtep.Addr:

@@ -285,6 +285,7 @@ func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 		}
 		claims = a.appendClaims(claims, rec)
 	}
+	a.noteIncumbents(claims, r.last)
 	order := byAge(claims)
 	admitted := order[:0]
 	for _, i := range order {
@@ -312,7 +313,7 @@ func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 func (r *RIB) Limits() []Rejection { return r.limits }
 
 // byAge returns the numbers of the claims, oldest first. Those of kept leases come last: they give
-// way to whatever the store has. Numbers are sorted and not
+// way to whatever the store has. Late ones come after the others. Numbers are sorted and not
 // claims, whose pointers would cost a write barrier for each exchange.
 func byAge(claims []claim) []int32 {
 	order := make([]int32, len(claims))
@@ -323,6 +324,12 @@ func byAge(claims []claim) []int32 {
 		x, y := &claims[i], &claims[j]
 		if x.kept != y.kept {
 			if x.kept {
+				return 1
+			}
+			return -1
+		}
+		if x.late != y.late {
+			if x.late {
 				return 1
 			}
 			return -1

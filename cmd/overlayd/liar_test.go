@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -40,8 +41,8 @@ func bothWays(t *testing.T, run func(t *testing.T, modes [2]string)) {
 	}
 }
 
-// TestOlderNodeTakesMAC: an older node that publishes the MAC of a younger one, each time that this has another, costs it no
-// packet and not its MAC.
+// TestOlderNodeTakesMAC: an older node that publishes the MAC of a younger one, each time that this has another, or its address, or one of
+// its subnet, costs it no packet and not its MAC.
 func TestOlderNodeTakesMAC(t *testing.T) {
 	bothWays(t, func(t *testing.T, modes [2]string) {
 		c := newCluster(t, 2, testNetwork)
@@ -53,6 +54,10 @@ func TestOlderNodeTakesMAC(t *testing.T) {
 		for range 3 {
 			c.put(l.key, vxlanValue("192.0.2.240", vtepMAC(c.get(victim.key()))))
 			time.Sleep(lieTime / 2) // the time that the lie stands
+		}
+		for _, ip := range []netip.Addr{victim.addr, b.addr} {
+			c.put(l.key, vxlanValue(ip.String(), "0e:00:00:00:02:41"))
+			time.Sleep(lieTime / 5) // likewise
 		}
 		if lost := there.finish() + back.finish(); lost > 0 {
 			t.Errorf("%d datagrams lost", lost)
@@ -168,11 +173,21 @@ func TestConfigExcursion(t *testing.T) {
 		h.daemon.waitLog("is again the one that is applied", patience)
 		c.put(key, strings.Replace(overlayConfig(network), `"vxlan"`, `"vxlan","MTU":1400`, 1)) // what concerns no lease is applied at once
 		h.daemon.waitLog("msg=MTU overlay=1350", patience)
-		if got := c.get(h.key()); got != lease {
-			t.Errorf("the lease is %q, was %q", got, lease)
-		}
 		if lost := there.finish() + back.finish(); lost > 0 {
 			t.Errorf("%d datagrams lost", lost)
+		}
+		// A daemon that starts during an excursion waits for its end, too.
+		h.daemon.stop(unix.SIGTERM)
+		c.put(key, overlayConfig("10.98.0.0/16"))
+		h.start("--dataplane", modes[0]).waitLog("does not fit this node's subnets", patience)
+		if p := h.overlayd("--etcd-endpoints", c.url, "--subnet-file", h.subnetFile, "--replace"); p.wait(patience) == 0 || !strings.Contains(p.text(), "does not fit") {
+			t.Errorf("a daemon takes the place of one that holds a config:\n%s", p.text())
+		}
+		c.put(key, overlayConfig(network))
+		h.daemon.waitLog("msg=ready", patience)
+		warmUp(t, a, b)
+		if got := c.get(h.key()); got != lease {
+			t.Errorf("the lease is %q, was %q", got, lease)
 		}
 	})
 }

@@ -160,7 +160,7 @@ func TestRightsThatAreNeeded(t *testing.T) {
 		c := newHosts(t, []string{under4}, 1)
 		h := c.hosts[0]
 		c.url = "http://192.0.2.2:2379"
-		h.shipped("--dataplane", modeKernel, "--etcd-embedded", "--etcd-listen-client-url", c.url, "--etcd-data-dir", t.TempDir(), "--network", "10.5.0.0/16").waitLog("msg=ready", patience)
+		h.shipped("--dataplane", modeKernel, "--etcd-embedded", "--etcd-embedded-insecure", "--etcd-listen-client-url", c.url, "--etcd-data-dir", t.TempDir(), "--network", "10.5.0.0/16").waitLog("msg=ready", patience)
 		pid := h.etcdPID()
 		if err := has(pid, 0, 0); err != nil {
 			t.Error(err)

@@ -14,7 +14,7 @@
 //	Sync                   what is wanted now; the parts remember it themselves
 //
 // Each row owns what is written beside it, and ends what is below it before it ends itself. A
-// session ends when its config or its underlay changes in more than the MTU (changes.go); the next
+// session ends when its config or its underlay changes in more than the MTU (changes.go, hold.go); the next
 // one waits for a usable config (await.go), chooses the underlay (underlay.go), reads what this host
 // needs of it and opens an overlay. Package fit tells which configs this host can carry, and what a
 // session would do with one before any is opened.

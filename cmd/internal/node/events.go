@@ -76,6 +76,8 @@ func eventsIn(warnings []status.Warning, fault error) map[string]string {
 	for _, w := range warnings {
 		reason := ""
 		switch {
+		case w.ID == "config_held", w.ID == "config_refused":
+			reason = control.EventConfigInvalid
 		case w.ID == "lease_lost":
 			reason = control.EventLeaseLost
 		case w.ID == "peers_"+status.ReasonPathMTU:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/overlayd/overlayd/cmd/internal/status"
@@ -57,6 +58,9 @@ func TestEventsIn(t *testing.T) {
 	want := []string{control.EventConfigInvalid, control.EventLeaseLost, control.EventMTUMismatch, control.EventPeerUnreachable}
 	if reasons := slices.Sorted(maps.Keys(got)); !slices.Equal(reasons, want) {
 		t.Errorf("%q, want %q", reasons, want)
+	}
+	if got := eventsIn([]status.Warning{{ID: "config_held", Text: "a"}}, nil); !strings.HasPrefix(got[control.EventConfigInvalid], "a") {
+		t.Errorf("of a config that is held: %q", got)
 	}
 	if got := eventsIn(nil, nil); len(got) > 0 {
 		t.Errorf("%q", got)

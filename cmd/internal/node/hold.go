@@ -46,7 +46,7 @@ func (n *Network) hold(ctx context.Context, c control.Network, why error, foreve
 	if n.held.network != c {
 		n.held = held{c, time.Now()}
 	}
-	st := &status.HeldConfig{Networks: c.Prefixes(), Why: why.Error(), Since: n.held.since}
+	st := &status.HeldConfig{Networks: c.Prefixes(), Why: control.Printable(why.Error(), control.FaultBytes), Since: n.held.since}
 	attrs, text := []any{"err", why}, "network config is not applied: this host cannot carry it"
 	if !forever {
 		st.Until = n.held.since.Add(n.cfg.ConfigHold)
