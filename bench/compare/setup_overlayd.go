@@ -12,7 +12,7 @@ import (
 const overlayNetwork = "10.99.0.0/16"
 
 // overlaydCandidate is two daemons, the first with the etcd of both inside. The
-// tier's flags go to the hosts in userspace.
+// tier's flags go to the hosts in userspace, or to both if both have one dataplane.
 func overlaydCandidate(program, modeA, modeB string, t tier, rows ...row) candidate {
 	setup := func(ctx context.Context, p *pair) error {
 		return setupOverlayd(ctx, p, program, [2]string{modeA, modeB}, t.flags)
@@ -35,7 +35,7 @@ func setupOverlayd(ctx context.Context, p *pair, program string, modes [2]string
 		} else {
 			args = append(args, "--etcd-endpoints", etcd)
 		}
-		if modes[i] == "userspace" {
+		if modes[0] == modes[1] || modes[i] == "userspace" {
 			args = append(args, flags...)
 		}
 		if err := h.start(ctx, nil, args...); err != nil {

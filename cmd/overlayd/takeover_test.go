@@ -204,7 +204,7 @@ func (k *takeover) checkTaken() {
 			k.t.Errorf("subnet %s, want %s", got, k.subnets[i])
 		}
 	}
-	if rules := k.ruleset(); strings.Contains(rules, "flannel-") || strings.Contains(rules, "FLANNEL") || !strings.Contains(strings.ToLower(rules), "overlayd-1") {
+	if rules := k.ruleset(); strings.Contains(rules, "flannel-ip") || strings.Contains(rules, "FLANNEL") || !strings.Contains(strings.ToLower(rules), "overlayd-1") {
 		k.t.Errorf("want flannel's rules replaced by overlayd's:\n%s", rules)
 	}
 	if s := k.state(); strings.Contains(s, "10.5.9.") || strings.Contains(s, "fd00:5:0:9:") || strings.Contains(s, "02:00:00:00:00:09") {

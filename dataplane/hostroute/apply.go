@@ -90,8 +90,11 @@ func (o op) change() dataplane.Change {
 
 // describe returns a host route in words.
 func describe(r netlink.Route) string {
-	if r.Type == unix.RTN_BLACKHOLE {
+	switch r.Type {
+	case unix.RTN_BLACKHOLE:
 		return fmt.Sprintf("blackhole %s", r.Dst)
+	case unix.RTN_UNREACHABLE:
+		return fmt.Sprintf("unreachable route %s", r.Dst)
 	}
 	return fmt.Sprintf("direct route %s via %s", r.Dst, r.Gw)
 }

@@ -10,6 +10,7 @@
 //
 //	10.5.2.0/24 via 192.0.2.3 dev eth0 proto 211           a direct route
 //	blackhole 10.5.1.0/24 proto 211 metric 1048576         packets to pods that are not there
+//	unreachable 10.5.0.0/16 proto 211 metric 4294967294    packets to which no other route leads ([Nowhere], a part of its own)
 //
 // A peer is on-link, and gets direct routes, if the kernel's route to its VTEP's address
 // has no gateway and leads to a device that has neighbours and is not an overlay device.
@@ -37,5 +38,6 @@
 //	hostroute.go  Config, Open, Sync, Prune
 //	decide.go     peers → direct routes (pure); onlink.go asks the kernel
 //	plan.go       routes there and wanted → operations (pure); read.go lists, apply.go does them (Cleanup)
+//	nowhere.go    Nowhere: what no route leads to is unreachable
 //	watch.go      Run: notices what others change (event.go: the pure part), decides again, repairs
 package hostroute

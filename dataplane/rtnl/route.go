@@ -163,12 +163,12 @@ func MetricOf(dst netip.Prefix, priority int) int {
 // IsHostRoute reports whether r is a host route: one of [RouteProtocol] that does not lead to an
 // overlay device. These belong to dataplane/hostroute and not to a dataplane: direct routes,
 // whose gateway is an underlay address and needs no onlink flag (routes of the dataplanes
-// have no gateway, or the subnet's base address, on link), and blackholes.
+// have no gateway, or the subnet's base address, on link), blackholes, and what is unreachable.
 func IsHostRoute(r netlink.Route) bool {
 	if r.Protocol != RouteProtocol || r.Dst == nil {
 		return false
 	}
-	return r.Type == unix.RTN_BLACKHOLE || r.Type == unix.RTN_UNICAST && r.Gw != nil &&
+	return r.Type == unix.RTN_BLACKHOLE || r.Type == unix.RTN_UNREACHABLE || r.Type == unix.RTN_UNICAST && r.Gw != nil &&
 		r.Flags&unix.RTNH_F_ONLINK == 0 && !r.Gw.Equal(r.Dst.IP)
 }
 

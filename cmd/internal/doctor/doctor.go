@@ -6,6 +6,7 @@
 //	daemon.go    checks of what the daemon says: itself, its store, lease, peers
 //	device.go    checks of the overlay device, its MTU and its MAC
 //	rules.go     checks of firewalls, forwarding and routes
+//	guard.go     checks of the guard and its mark
 //	host.go      checks of the host: bridge, buffers, checksums, clock
 //
 // docs/doctor.md explains each check to users.
@@ -64,6 +65,7 @@ func checks() []check {
 		{"mac", false, checkMAC},
 		{"path_mtu", false, checkMTU},
 		{dataplane.WarnPort, false, checkPort},
+		{"guard", false, checkGuard},
 		{dataplane.WarnForwarding, false, checkForwarding},
 		{dataplane.WarnReturnPath, false, checkReturnPath},
 		{dataplane.WarnForward, false, checkForwardChains},

@@ -66,7 +66,7 @@ func withdrawRoutes(ctx context.Context, networks []netip.Prefix) error {
 	defer r.Close()
 	w := dataplane.Wanted{Networks: networks}
 	_, err = r.Sync(ctx, w)
-	return errors.Join(err, r.Prune(ctx, w))
+	return errors.Join(err, r.Prune(ctx, w), hostroute.Withdraw(networks))
 }
 
 // removeAll removes what every overlayd has left in this network namespace, except what o says that others use.

@@ -249,7 +249,7 @@ func checkStatus(t *testing.T, n status.Network, mode fit.Mode, subnet netip.Pre
 			t.Errorf("part %+v", p)
 		}
 	}
-	if len(parts) != 7 || parts[0] != "dummy" {
+	if len(parts) != 8 || parts[0] != "dummy" {
 		t.Errorf("parts %q", parts)
 	}
 	if u := n.Underlay; u == nil || u.Interface != "eth0" || u.MTU != 1500 || len(u.Ends) != 1 || u.Ends[0].Public != public {

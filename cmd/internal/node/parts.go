@@ -37,6 +37,7 @@ func (s *Session) parts(mtu int) []partSpec {
 		{name: guardPart, open: s.openGuard, lack: s.withoutGuard()},
 		{name: RulesPart, open: s.openRules, lack: noRules},
 		{name: "direct routes", open: s.openRoutes},
+		{name: "unreachable", open: s.openNowhere, lack: "overlay addresses without a route leave by the default route, in clear"},
 	}
 	if s.config.Backend.Type != control.BackendAlloc {
 		specs = append(specs, partSpec{name: "settings", open: s.openSettings},
@@ -108,6 +109,15 @@ func (s *Session) openRoutes() (dataplane.Part, error) {
 		Resync:    s.network.cfg.Rules.Resync,
 		Deaf:      s.network.cfg.Deaf,
 	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// openNowhere opens the routes that make what no other route leads to unreachable.
+func (s *Session) openNowhere() (dataplane.Part, error) {
+	r, err := hostroute.OpenNowhere(hostroute.Config{Log: s.network.log, Deaf: s.network.cfg.Deaf})
 	if err != nil {
 		return nil, err
 	}

@@ -85,7 +85,7 @@ func (s *Session) report(st *status.Network) {
 		if u, ok := f.Dataplane.(*userspace.Dataplane); ok {
 			st.Offloads = u.Offloads().Names()
 		}
-		st.SourceCheck = string(s.sourceCheck())
+		st.SourceCheck, st.EgressMark = string(s.sourceCheck()), s.network.cfg.egressMark()
 		if f.shared != nil {
 			st.SharedPort = countersByName(f.shared.Stats())
 		}

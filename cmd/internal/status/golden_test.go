@@ -28,7 +28,7 @@ func full() Network {
 		V: Version, Name: "red", SessionStart: at, Sessions: 2, Err: "down", ErrSince: at, Ready: true, ReadySince: at,
 		ConfigHeld: &HeldConfig{Networks: []netip.Prefix{subnet}, Why: "does not fit", Since: at, Until: at},
 		Mode:       "kernel", VNI: 1, Port: 8472, MTU: 1450,
-		Offloads: []string{"tun-vnet"}, SourceCheck: "outer",
+		Offloads: []string{"tun-vnet"}, SourceCheck: "strict", EgressMark: 0x100000,
 		Underlay:   &Underlay{Interface: "eth0", MTU: 1500, Ends: []End{{Local: v4, Public: v4}, {Local: v6, Public: v6}}},
 		Lease:      &Lease{Key: "10.5.1.0-24", Subnets: []netip.Prefix{subnet}, VTEPs: []VTEP{{Public: v4, MAC: "02:00:00:00:00:01"}}, Expires: at},
 		LeaseFault: fault, SyncFault: fault,
@@ -94,7 +94,8 @@ const golden = `{
  "offloads": [
   "tun-vnet"
  ],
- "source_check": "outer",
+ "source_check": "strict",
+ "egress_mark": 1048576,
  "lease": {
   "key": "10.5.1.0-24",
   "subnets": [

@@ -33,10 +33,12 @@ type Network struct {
 	MTU      int       `json:"mtu,omitempty"`  // of the overlay, in bytes
 	Underlay *Underlay `json:"underlay,omitempty"`
 
-	// Offloads are those that the userspace dataplane uses now, in the words of --debug-offloads, and SourceCheck is how it
-	// tells whose packets are a peer's: "outer" or "inner". Both are empty in kernel mode.
-	Offloads    []string `json:"offloads,omitempty"`
-	SourceCheck string   `json:"source_check,omitempty"`
+	// Offloads are those that the userspace dataplane uses now, in the words of --debug-offloads; none in kernel mode.
+	Offloads []string `json:"offloads,omitempty"`
+	// SourceCheck tells which packets are taken for a peer's, in the words of --source-check: "off" too if the guard was switched
+	// off, and the kernel forwards. EgressMark is the packet mark of this host's tunnel packets. Empty without VXLAN.
+	SourceCheck string `json:"source_check,omitempty"`
+	EgressMark  uint32 `json:"egress_mark,omitempty"`
 
 	Lease      *Lease                  `json:"lease,omitempty"`      // nil: this node has none now
 	LeaseFault controller.Fault        `json:"lease_fault,omitzero"` // why this node has no lease, or cannot renew it now
