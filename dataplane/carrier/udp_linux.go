@@ -44,6 +44,9 @@ type UDPConfig struct {
 	// DF is to be set on what is sent over IPv4. Over IPv6 nothing on the way fragments.
 	DF bool
 
+	// Mark is the firewall mark of what is sent; 0: none. A process that may set none goes on without.
+	Mark uint32
+
 	// Inherited are the sockets that receive, which another process has exported: one for each worker, or
 	// none. They are the carrier's, which closes them even if it cannot be opened.
 	Inherited []*os.File

@@ -71,6 +71,12 @@ func Open(local netip.AddrPort, o Option) (int, error) {
 	return fd, nil
 }
 
+// Mark gives what a socket sends a firewall mark (SO_MARK). The error is EPERM without CAP_NET_ADMIN; since
+// Linux 5.17 CAP_NET_RAW is enough, too.
+func Mark(fd int, mark uint32) error {
+	return os.NewSyscallError("setsockopt SO_MARK", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(mark)))
+}
+
 // LocalAddr returns what a socket is bound to.
 func LocalAddr(fd int) (netip.AddrPort, error) {
 	sa, err := unix.Getsockname(fd)

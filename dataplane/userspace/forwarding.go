@@ -15,25 +15,14 @@ import (
 // forwarding is what both directions forward by. It is immutable: a Sync makes a new
 // one and stores it in one piece, so that no packet is judged by two states.
 type forwarding struct {
+	sources
 	subnets fib.Table[carrier.Entry]    // overlay subnet, of either family → peer, of either
 	vteps   fib.Table[carrier.Entry]    // outer source of a peer's packets → itself: its address, and Peer.Source
-	own     []netip.Prefix              // where packets to this host may go: its subnets
 	macs    [carrier.Families]encap.MAC // of this host's VTEPs
 	mtu     int                         // of the overlay device
 
 	entries []carrier.Entry  // all that the two have
 	peers   []dataplane.Peer // those of entries, with the subnets that they have
-}
-
-// isOwn reports whether a packet from the underlay may go to dst. All else is somebody
-// else's: this host must not relay it, nor take it for itself.
-func (f *forwarding) isOwn(dst netip.Addr) bool {
-	for i := range f.own {
-		if f.own[i].Contains(dst) {
-			return true
-		}
-	}
-	return false
 }
 
 // local is this node's VTEP of one family.
@@ -70,7 +59,7 @@ func macsOf(locals *[carrier.Families]local) (macs [carrier.Families]encap.MAC) 
 // newForwarding makes what w wants, with the peers that were there before. A peer that it cannot
 // take, or a subnet of one, is left out and gets a *dataplane.PeerError.
 func newForwarding(before *forwarding, locals *[carrier.Families]local, w dataplane.Wanted) (*forwarding, error) {
-	f := &forwarding{mtu: w.MTU, own: ownPrefixes(w), macs: macsOf(locals)}
+	f := &forwarding{sources: newSources(locals, w), mtu: w.MTU, macs: macsOf(locals)}
 	f.entries = make([]carrier.Entry, 0, len(w.Peers)) // one block of memory; its addresses are kept
 	f.peers = make([]dataplane.Peer, 0, len(w.Peers))
 	routes := make([]fib.Route[carrier.Entry], 0, len(w.Peers))
@@ -155,18 +144,6 @@ func (f *forwarding) setPeers(before *forwarding, locals *[carrier.Families]loca
 			p.Adopt(v.Value, false)
 		}
 	}
-}
-
-// ownPrefixes returns the subnets of this host, and those of its further addresses that lie
-// outside.
-func ownPrefixes(w dataplane.Wanted) []netip.Prefix {
-	own := slices.Clone(w.Subnets)
-	for _, a := range w.Addrs {
-		if !slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.Contains(a.Addr()) }) {
-			own = append(own, netip.PrefixFrom(a.Addr(), a.Addr().BitLen()))
-		}
-	}
-	return own
 }
 
 // checkPeer returns those subnets of a peer that can be routed to it; err says why the others cannot.

@@ -85,7 +85,7 @@ func (d *Dataplane) resync(ctx context.Context, tick <-chan time.Time) error {
 			return nil
 		case now := <-tick:
 			if isClosed(d.entered) {
-				d.sources.report(now, d.core.forwarding.Load(), d.core.lanes)
+				d.sources.report(now, d.core)
 			}
 			if now.Before(rested) {
 				continue

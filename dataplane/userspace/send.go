@@ -19,6 +19,7 @@ type sendWorker struct {
 	queue      queue
 	senders    []carrier.Sender // one for each carrier
 	answer     answerer
+	samples    samples // of what was dropped for its source
 }
 
 // run sends until ctx ends, or the queue does. The queue calls flush, within Read, when it has
@@ -48,7 +49,7 @@ func (w *sendWorker) flush() {
 	w.Publish()
 }
 
-// send forwards one packet of the host: destination, route, header, underlay.
+// send forwards one packet of the host: destination, route, source, header, underlay.
 // Multicast and broadcast have no route. The TTL is left alone: the hosts' own
 // forwarding on either side counts it down, as with the kernel's vxlan device.
 func (w *sendWorker) send(p *carrier.Packet) {
@@ -57,9 +58,14 @@ func (w *sendWorker) send(p *carrier.Packet) {
 		w.DropPacket(p.IP(), netip.Addr{}, dataplane.DropBadHeader)
 		return
 	}
-	e := w.forwarding.Load().subnets.Lookup(dst)
+	f := w.forwarding.Load()
+	e := f.subnets.Lookup(dst)
 	if e == nil {
 		w.DropPacket(p.IP(), netip.Addr{}, dataplane.DropNoRoute)
+		return
+	}
+	if src := encap.Source(p.IP(), etherType); !f.maySend(src) {
+		w.dropSource(f, p, e, src)
 		return
 	}
 	fragment := false
