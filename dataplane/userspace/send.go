@@ -53,7 +53,8 @@ func (w *sendWorker) flush() {
 // Multicast and broadcast have no route. The TTL is left alone: the hosts' own
 // forwarding on either side counts it down, as with the kernel's vxlan device.
 func (w *sendWorker) send(p *carrier.Packet) {
-	dst, etherType, ok := encap.Destination(p.IP())
+	ip := p.IP()
+	dst, etherType, ok := encap.Destination(ip)
 	if !ok {
 		w.DropPacket(p.IP(), netip.Addr{}, dataplane.DropBadHeader)
 		return
@@ -64,8 +65,8 @@ func (w *sendWorker) send(p *carrier.Packet) {
 		w.DropPacket(p.IP(), netip.Addr{}, dataplane.DropNoRoute)
 		return
 	}
-	if src := encap.Source(p.IP(), etherType); !f.maySend(src) {
-		w.dropSource(f, p, e, src)
+	if !f.own4.sent(ip, etherType) && !f.maySend(encap.Source(ip, etherType)) {
+		w.dropSource(f, p, e, encap.Source(ip, etherType))
 		return
 	}
 	fragment := false
