@@ -23,9 +23,9 @@ import (
 // The sockets are not connected: a connected one would pay for an ICMP error of
 // an earlier datagram by losing the next.
 type sendSockets struct {
-	log *slog.Logger
-	fds [sourcePorts + 1]int // by source port
-	mtu *udp.PathProbe       // nil if outer packets may be fragmented (DF clear)
+	log   *slog.Logger
+	fds   [sourcePorts + 1]int // by source port
+	paths *paths               // nil if outer packets may be fragmented (DF clear)
 	// mark is that of all that is sent. It becomes 0 if this process may set none.
 	mark uint32
 	// segments is the number of datagrams that UDP_SEGMENT takes at once; 1 without.
@@ -60,7 +60,7 @@ func openSendSockets(cfg UDPConfig) (*sendSockets, error) {
 	}
 	if df {
 		var err error
-		if s.mtu, err = udp.OpenPathProbe(local); err != nil {
+		if s.paths, err = openPaths(cfg, s.mark); err != nil {
 			s.close()
 			return nil, err
 		}
@@ -92,8 +92,8 @@ func (s *sendSockets) close() {
 			unix.Close(fd)
 		}
 	}
-	if s.mtu != nil {
-		s.mtu.Close()
+	if s.paths != nil {
+		s.paths.close()
 	}
 }
 
@@ -253,8 +253,8 @@ func (u *udpTransmitter) refused(b *batcher, r *run, fd int, errno unix.Errno, c
 			errno = u.replay(b, r, fd, c)
 		}
 	}
-	if errno == unix.EMSGSIZE && u.sockets.mtu != nil {
-		learn(u.sockets.mtu, r.entry.Peer) // from the next packet on its sender is told
+	if errno == unix.EMSGSIZE && u.sockets.paths != nil {
+		u.sockets.paths.refused(r.entry.Peer) // from the next packet on its sender is told
 	}
 	switch errno {
 	case 0:

@@ -44,6 +44,8 @@ type UDPConfig struct {
 	// DF is to be set on what is sent over IPv4. Over IPv6 nothing on the way fragments.
 	DF bool
 
+	// MinPathMTU is the least MTU of a path, in bytes of the underlay, that is believed with DF and over IPv6; 0: DefaultMinPathMTU.
+	MinPathMTU int
 	// Mark is the firewall mark of what is sent; 0: none. A process that may set none goes on without.
 	Mark uint32
 
@@ -99,7 +101,9 @@ func (c *udpCarrier) Receivers() (rs []Receiver) {
 }
 
 // Refresh implements Carrier.
-func (c *udpCarrier) Refresh(entries []Entry, mtu int) { c.out.refresh(entries, mtu) }
+func (c *udpCarrier) Refresh(entries []Entry, mtu int) (soon bool) {
+	return c.out.paths != nil && c.out.paths.refresh(entries, mtu)
+}
 
 // AddTo implements Carrier.
 func (c *udpCarrier) AddTo(s *dataplane.Stats) {

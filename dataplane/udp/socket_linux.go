@@ -31,12 +31,14 @@ const (
 // SetDF is given, DF clear, as the kernel's vxlan device sends: the underlay
 // may fragment it, and this host believes no ICMP about the path (IP_PMTUDISC_OMIT, Linux
 // 3.15): with IP_PMTUDISC_DONT three forged packets make it fragment all it sends. Over IPv6
-// this host alone can fragment, to what it knows of the path.
+// this host alone can fragment, to what it knows of the path. With SetDF the kernel refuses only what
+// is longer than the MTU of the link (IP_PMTUDISC_PROBE): with IP_PMTUDISC_DO it would refuse what
+// ICMP says, and believe it for ten minutes. It still notes that, for PathProbe.
 func Open(local netip.AddrPort, o Option) (int, error) {
 	family := unix.AF_INET
 	discover, discover6 := unix.IP_PMTUDISC_OMIT, unix.IPV6_PMTUDISC_WANT
 	if o&SetDF != 0 {
-		discover, discover6 = unix.IP_PMTUDISC_DO, unix.IPV6_PMTUDISC_DO
+		discover, discover6 = unix.IP_PMTUDISC_PROBE, unix.IPV6_PMTUDISC_PROBE
 	}
 	options := []sockopt{{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, discover}, {unix.IPPROTO_IP, unix.IP_TTL, outerTTL}}
 	var sa unix.Sockaddr

@@ -31,6 +31,10 @@ type Config struct {
 	// what the path to a VTEP takes, if it is less than MTU. Over IPv6 they always are.
 	DF bool
 
+	// MinPathMTU is the least MTU of an underlay path, in bytes, that is believed with DF and over IPv6;
+	// 0: carrier.DefaultMinPathMTU.
+	MinPathMTU int
+
 	// SourceCheck is how the sources of packets are checked, in both directions; empty: SourceStrict, or
 	// SourceInner if there is an AnyPeerFrom. What is not for an own subnet is dropped with each of them:
 	// nothing that userspace forwarding does needs more, and a host that relays is an open router.

@@ -102,7 +102,9 @@
 // # Path MTU
 //
 // A carrier notes in a peer the longest packet that its path takes, if that is less than the device's
-// MTU; path.go tells the senders of longer ones (encap/icmp.go).
+// MTU; path.go tells the senders of longer ones (encap/icmp.go). run.go has the carriers look at the paths twice a second, and more often
+// while a probe is out (dataplane/carrier/path_linux.go). Such a probe goes from host to host in the overlay, as an echo
+// reply that nobody waits for (encap/probe.go).
 //
 // # The books
 //

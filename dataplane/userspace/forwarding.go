@@ -78,6 +78,7 @@ func newForwarding(before *forwarding, locals *[carrier.Families]local, w datapl
 		local := &locals[carrier.FamilyOf(p.Addr)]
 		f.entries = f.entries[:len(f.entries)+1]
 		e := &f.entries[len(f.entries)-1]
+		e.Self, e.Base = endsOf(w.Subnets, subnets)
 		e.Template, e.Carrier = encap.NewTemplate(p.VNI, p.MAC, local.mac), local.carrier
 		vteps = append(vteps, fib.Route[carrier.Entry]{Prefix: netip.PrefixFrom(p.Addr, p.Addr.BitLen()), Value: e})
 		for _, s := range subnets {
@@ -144,6 +145,18 @@ func (f *forwarding) setPeers(before *forwarding, locals *[carrier.Families]loca
 			p.Adopt(v.Value, false)
 		}
 	}
+}
+
+// endsOf returns the overlay addresses of this host and of a peer's, of one family.
+func endsOf(own, its []netip.Prefix) (self, base netip.Addr) {
+	for _, o := range own {
+		for _, s := range its {
+			if o.Addr().Is4() == s.Addr().Is4() {
+				return o.Addr(), s.Addr()
+			}
+		}
+	}
+	return self, base
 }
 
 // checkPeer returns those subnets of a peer that can be routed to it; err says why the others cannot.

@@ -313,12 +313,13 @@ func (p *Port) newSenders(i int) (out []carrier.Sender) {
 	return out
 }
 
-// refresh forgets what is no longer true of the paths to the peers of f.
-func (p *Port) refresh(f *forwarding) {
+// refresh finds out what the paths to the peers of f take, and reports whether to do so again soon.
+func (p *Port) refresh(f *forwarding) (soon bool) {
 	if !p.isOpen() {
-		return
+		return false
 	}
 	for _, c := range p.carriers {
-		c.Refresh(f.entries, f.mtu)
+		soon = c.Refresh(f.entries, f.mtu) || soon
 	}
+	return soon
 }

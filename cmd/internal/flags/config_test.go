@@ -158,6 +158,7 @@ func everyFlag(t *testing.T) map[string]struct {
 	return map[string]struct{ value, with string }{
 		"dataplane":                    {"kernel", ""},
 		"df":                           {"set", "--dataplane=userspace"},
+		"min-path-mtu":                 {"1300", ""},
 		"source-check":                 {"inner", "--peer-cidr=10.0.0.0/8"},
 		"peer-cidr":                    {"10.0.0.0/8", "--source-check=inner"},
 		"debug-offloads":               {"none", ""},
@@ -361,6 +362,8 @@ func TestRefusals(t *testing.T) {
 		{"--dataplane=both", "dataplane", "both", "auto, kernel or userspace"},
 		{"--df=maybe", "df", "maybe", "clear or set"},
 		{"--df=set", "df", "set", "--dataplane=userspace"},
+		{"--min-path-mtu=575", "min-path-mtu", "575", "want 576 to 65535"},
+		{"--min-path-mtu=1300 --dataplane=kernel", "min-path-mtu", "1300", "userspace"},
 		{"--source-check=none", "source-check", "none", "outer or inner"},
 		{"--source-check=inner", "source-check", "inner", "--peer-cidr"},
 		{"--source-check=inner --peer-cidr=10.0.0.0/8 --dataplane=kernel", "source-check", "inner", "takes packets from every address"},

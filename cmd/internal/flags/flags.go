@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/userspace"
 )
 
@@ -145,6 +147,7 @@ func (o *Flags) Config() node.Config {
 		Mode:            fit.Mode(o.Dataplane.mode),
 		Deaf:            o.Dataplane.events == eventsOff,
 		DF:              o.Dataplane.df == dfSet,
+		MinPathMTU:      o.Dataplane.minPathMTU,
 		Offloads:        o.Dataplane.offloads,
 		AnyPeerFrom:     o.Dataplane.anyPeerFrom,
 		Underlay:        o.Underlay.Options(),
@@ -159,6 +162,7 @@ func (o *Flags) Config() node.Config {
 type dataplaneFlags struct {
 	mode        string
 	df          string
+	minPathMTU  int
 	sourceCheck string
 	peerCIDRs   []string
 	offloadList string
@@ -180,6 +184,9 @@ const (
 	dfSet   = "set"
 )
 
+// minPathMTU is the least --min-path-mtu: what every host of IPv4 takes (RFC 791 section 3.1).
+const minPathMTU = 576
+
 // The values of --source-check.
 const (
 	sourceOuter = "outer"
@@ -189,6 +196,7 @@ const (
 func (o *dataplaneFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&o.mode, "dataplane", string(fit.Auto), "kernel: program the kernel's vxlan device; userspace: forward packets in this process; auto: kernel if it works, else userspace")
 	f.StringVar(&o.df, "df", dfClear, "clear: the underlay may fragment tunnel packets, as with flannel; set: it may not, and hosts learn what each path takes (userspace dataplane only)")
+	f.IntVar(&o.minPathMTU, "min-path-mtu", carrier.DefaultMinPathMTU, "least MTU of a path of the underlay, in bytes, that is believed when ICMP says so, over IPv6 and with --df=set (userspace dataplane only)")
 	f.StringVar(&o.sourceCheck, "source-check", sourceOuter, "outer: a peer's packets come from its own address; inner: also from any address in --peer-cidr, if their inner source is in some peer's subnet, for peers behind a NAT (userspace dataplane only)")
 	f.StringArrayVar(&o.peerCIDRs, "peer-cidr", nil, "network such as 10.0.0.0/16 with the addresses that packets of peers come from; repeatable, with --source-check=inner")
 	f.StringVar(&o.offloadList, "debug-offloads", "all", "offloads that the userspace dataplane may use: all, none, or a list such as -udp-gro,-coalesce")
@@ -209,6 +217,12 @@ func (o *dataplaneFlags) check(p *problems) {
 		p.bad("df", o.df, "want clear or set")
 	case o.df == dfSet && o.mode != string(fit.Userspace):
 		p.bad("df", o.df, "only the userspace dataplane can do this: give --dataplane=userspace too")
+	}
+	switch text := strconv.Itoa(o.minPathMTU); {
+	case o.minPathMTU < minPathMTU || o.minPathMTU > carrier.MaxPacket:
+		p.bad("min-path-mtu", text, fmt.Sprintf("want %d to %d", minPathMTU, carrier.MaxPacket))
+	case o.minPathMTU != carrier.DefaultMinPathMTU && o.mode == string(fit.Kernel):
+		p.bad("min-path-mtu", text, "only the userspace dataplane learns what paths take: leave this out")
 	}
 	if o.events != eventsOn && o.events != eventsOff {
 		p.bad("debug-events", o.events, "want on or off")

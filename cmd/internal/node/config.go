@@ -58,6 +58,8 @@ type Config struct {
 	Deaf     bool     // repair what others change by looking every few seconds, without the kernel's notices: for tests
 	DF       bool     // userspace dataplane: the underlay may not fragment
 	Offloads userspace.Offloads
+	// MinPathMTU: the userspace dataplane believes no path MTU below this, in bytes; 0: the default.
+	MinPathMTU int
 	// AnyPeerFrom: the userspace dataplane takes packets of any peer from addresses in these.
 	AnyPeerFrom []netip.Prefix
 

@@ -221,6 +221,7 @@ func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
 		MTU:         mtu,
 		Offloads:    n.cfg.Offloads,
 		DF:          n.cfg.DF,
+		MinPathMTU:  n.cfg.MinPathMTU,
 		AnyPeerFrom: n.cfg.AnyPeerFrom,
 		LogAttrs:    n.attrs,
 		Deaf:        n.cfg.Deaf,
