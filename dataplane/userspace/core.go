@@ -17,6 +17,7 @@ type core struct {
 	anyFrom    []netip.Prefix   // see Config.AnyPeerFrom
 	vteps      []dataplane.VTEP // as they were made; see published
 	forwarding atomic.Pointer[forwarding]
+	admit      func(sources []netip.Addr) // has the port take what comes from these; nil: from any
 	captures   *capture.Hub
 	send       []sendWorker
 	lanes      []*lane // one for each receiveWorker of the Port
@@ -62,6 +63,9 @@ func (c *core) sync(w dataplane.Wanted) error {
 	}
 	f, err := newForwarding(c.forwarding.Load(), &c.locals, w)
 	f.set(c.check, c.anyFrom)
+	if c.admit != nil {
+		c.admit(f.outerSources())
+	}
 	c.forwarding.Store(f)
 	return err
 }

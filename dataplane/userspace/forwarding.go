@@ -22,6 +22,7 @@ type forwarding struct {
 	mtu     int                         // of the overlay device
 
 	entries []carrier.Entry  // all that the two have
+	outer   []netip.Addr     // the addresses of vteps
 	peers   []dataplane.Peer // those of entries, with the subnets that they have
 }
 
@@ -89,6 +90,9 @@ func newForwarding(before *forwarding, locals *[carrier.Families]local, w datapl
 	f.vteps.Replace(vteps)
 	f.setPeers(before, locals, vteps)
 	errs = append(errs, f.addSources(locals, w, vteps)...)
+	for i := range f.entries {
+		f.outer = append(f.outer, f.entries[i].Peer.Addr)
+	}
 	return f, errors.Join(errs...)
 }
 
@@ -119,12 +123,21 @@ func (f *forwarding) addSources(locals *[carrier.Families]local, w dataplane.Wan
 			continue
 		}
 		owners[p.Source] = e.Peer
+		f.outer = append(f.outer, p.Source)
 		vteps = append(vteps, fib.Route[carrier.Entry]{Prefix: netip.PrefixFrom(p.Source, p.Source.BitLen()), Value: e})
 	}
 	if len(owners) > 0 {
 		f.vteps.Replace(vteps)
 	}
 	return errs
+}
+
+// outerSources returns from where packets may come; nil: from anywhere, or from too many to list.
+func (f *forwarding) outerSources() []netip.Addr {
+	if f.off || len(f.anyFrom) > 0 || len(f.outer) > 2*carrier.MaxFilterSources { // of both families
+		return nil
+	}
+	return append([]netip.Addr{}, f.outer...)
 }
 
 // setPeers gives all entries of one VTEP one peer: the one that was there before, or a new one.
