@@ -297,7 +297,7 @@ func slowJudge(check dataplane.SourceCheck, anyFrom []netip.Prefix, peers []data
 		if p.Addr == from {
 			sender = i
 		}
-		if p.Subnets[0].Contains(inner) {
+		if slices.ContainsFunc(p.Subnets, func(s netip.Prefix) bool { return s.Contains(inner) }) {
 			owner = i
 		}
 	}
@@ -319,7 +319,7 @@ func slowJudge(check dataplane.SourceCheck, anyFrom []netip.Prefix, peers []data
 			node = i
 		}
 	}
-	outside := owner < 0 && node < 0 && inner != netip.MustParseAddr("192.0.2.2") && !testNetwork.Contains(inner)
+	outside := owner < 0 && node < 0 && inner != netip.MustParseAddr("192.0.2.2") && inner.IsValid() && slowMaySend("", inner) && !subnetB.Contains(inner) && !subnetB6.Contains(inner)
 	switch {
 	case check == dataplane.SourceOff:
 		return "accepted"
