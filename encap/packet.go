@@ -91,6 +91,14 @@ func ipv4Lengths(b []byte) (header, total int) {
 	return int(b[0]&0x0f) * 4, int(binary.BigEndian.Uint16(b[2:4]))
 }
 
+// Source returns the source of a packet that Destination has taken, whose EtherType it returned.
+func Source(b []byte, etherType uint16) netip.Addr {
+	if etherType == EtherTypeIPv4 {
+		return netip.AddrFrom4([4]byte(b[12:16]))
+	}
+	return netip.AddrFrom16([16]byte(b[8:24]))
+}
+
 // Destination is the step of ParseIP that routing needs, for the path on which every packet
 // pays for each nanosecond. It checks version and lengths as ParseIP does,
 // IPv6 extension headers excepted, so that after ok the fixed header, the IPv4

@@ -37,9 +37,10 @@
 //
 // # Path MTU
 //
-// With UDPConfig.DF, and over IPv6 always, the underlay does not fragment. What the kernel
-// then refuses as too long makes path_linux.go ask it for the path's MTU (udp.PathProbe), which is noted
-// in the peer; the core tells the senders of longer packets. What may be fragmented leaves
+// With UDPConfig.DF, and over IPv6 always, the underlay does not fragment. The kernel notes what ICMP says about
+// paths, but sends all that the link takes (IP_PMTUDISC_PROBE). path_linux.go looks at the peers with traffic, and at what the kernel
+// noted (udp.PathProbe); before it believes that, it sends a probe and hears what ICMP says about it (udp.Trial), because anybody can forge
+// ICMP. What it believes is noted in the peer; the core tells the senders of longer packets. What may be fragmented leaves
 // by a socket of its own, without DF, as does an IPv6 packet that its sender need not
 // make any shorter. All other IPv4 sockets ignore ICMP about the path (IP_PMTUDISC_OMIT), which
 // anybody can forge.

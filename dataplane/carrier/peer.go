@@ -23,6 +23,9 @@ type Peer struct {
 
 	entry atomic.Pointer[Entry] // the first of those of the last Sync
 
+	turned atomic.Bool // see TurnAway
+	path   path        // of the paths of its carrier
+
 	sent, received atomic.Uint64 // bytes of inner packets: see Counters.Sent and Received
 }
 
@@ -30,6 +33,9 @@ type Peer struct {
 func (p *Peer) Traffic() dataplane.Traffic {
 	return dataplane.Traffic{TxBytes: p.sent.Load(), RxBytes: p.received.Load()}
 }
+
+// TurnAway notes that a packet to p is longer than its path is said to take: whoever knows may look again.
+func (p *Peer) TurnAway() { p.turned.Store(true) }
 
 // NewPeer makes the peer whose datagrams go to that address and port.
 func NewPeer(to netip.AddrPort) *Peer {
@@ -66,7 +72,10 @@ type Entry struct {
 	mtu      atomic.Int32   // that of the peer, here so that no packet has to fetch the peer
 	Template encap.Template // of the headers in front of the packet
 	Carrier  uint8          // by which it goes: an index among those of the core
-	next     *Entry         // of the same peer
+	// Self and Base are overlay addresses of this host and of the peer's, of one family: probes of the path go from one to
+	// the other. They are invalid if there are none.
+	Self, Base netip.Addr
+	next       *Entry // of the same peer
 }
 
 // MTU returns that of the peer, without a look at it.

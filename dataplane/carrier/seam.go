@@ -26,9 +26,9 @@ type Carrier interface {
 	NewSender(i int) Sender
 	// Receivers returns its receivers, always the same.
 	Receivers() []Receiver
-	// Refresh forgets what is no longer true of the paths to the peers of these entries. mtu is
-	// that of the host's device.
-	Refresh(entries []Entry, mtu int)
+	// Refresh finds out what the paths to the peers of these entries take. mtu is that of the host's device.
+	// It is called every now and then, and again soon if it says so.
+	Refresh(entries []Entry, mtu int) (soon bool)
 	// AddTo adds to s what the carrier counted itself: DropQueueFull and RxBatches.
 	AddTo(s *dataplane.Stats)
 	// Close releases everything, after the receivers were stopped.

@@ -65,6 +65,8 @@ type seat struct {
 	now     *socket                // at, for the others
 	stopped bool
 	dropped uint64 // at the sockets before
+
+	filtered *socket // the one that has the filter of shield_linux.go
 }
 
 // sit takes the first socket.
@@ -104,6 +106,17 @@ func (s *seat) drops() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.dropped + s.now.drops()
+}
+
+// filter has f change the filter of the socket, unless that was done with this one.
+func (s *seat) filter(again bool, f func(fd int) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.filtered == s.now && !again {
+		return nil
+	}
+	s.filtered = s.now
+	return s.now.setup(f)
 }
 
 // Stop implements Receiver.

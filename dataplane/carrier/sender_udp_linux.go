@@ -23,9 +23,11 @@ import (
 // The sockets are not connected: a connected one would pay for an ICMP error of
 // an earlier datagram by losing the next.
 type sendSockets struct {
-	log *slog.Logger
-	fds [sourcePorts + 1]int // by source port
-	mtu *udp.PathProbe       // nil if outer packets may be fragmented (DF clear)
+	log   *slog.Logger
+	fds   [sourcePorts + 1]int // by source port
+	paths *paths               // nil if outer packets may be fragmented (DF clear)
+	// mark is that of all that is sent. It becomes 0 if this process may set none.
+	mark uint32
 	// segments is the number of datagrams that UDP_SEGMENT takes at once; 1 without.
 	// It becomes 1 for good if the kernel refuses.
 	segments atomic.Int32
@@ -35,7 +37,7 @@ type sendSockets struct {
 func openSendSockets(cfg UDPConfig) (*sendSockets, error) {
 	local := cfg.Local.Addr()
 	df := cfg.DF || local.Is6()
-	s := &sendSockets{log: cfg.Log}
+	s := &sendSockets{log: cfg.Log, mark: cfg.Mark}
 	for i := range s.fds {
 		s.fds[i] = -1
 	}
@@ -51,14 +53,14 @@ func openSendSockets(cfg UDPConfig) (*sendSockets, error) {
 		}
 		s.fds[i] = fd
 		_, err = udp.GrowBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sendBuffer)
-		if err := errors.Join(err, udp.SetMark(fd, cfg.Mark), udp.ReceiveNothing(fd)); err != nil {
+		if err := errors.Join(err, udp.ReceiveNothing(fd), s.markFD(fd)); err != nil {
 			s.close()
 			return nil, fmt.Errorf("set up sending socket: %w", err)
 		}
 	}
 	if df {
 		var err error
-		if s.mtu, err = udp.OpenPathProbe(local); err != nil {
+		if s.paths, err = openPaths(cfg, s.mark); err != nil {
 			s.close()
 			return nil, err
 		}
@@ -70,14 +72,28 @@ func openSendSockets(cfg UDPConfig) (*sendSockets, error) {
 	return s, nil
 }
 
+// markFD marks what a socket sends. A process without the right to do so goes on without, and says so once.
+func (s *sendSockets) markFD(fd int) error {
+	if s.mark == 0 {
+		return nil
+	}
+	err := udp.Mark(fd, s.mark)
+	if errors.Is(err, unix.EPERM) {
+		s.log.Warn("VXLAN packets of this host have no mark: rules that tell them from those of other programs will drop them",
+			"mark", fmt.Sprintf("%#x", s.mark), "err", err, "fix", "give overlayd CAP_NET_ADMIN")
+		s.mark, err = 0, nil
+	}
+	return err
+}
+
 func (s *sendSockets) close() {
 	for _, fd := range s.fds {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
 	}
-	if s.mtu != nil {
-		s.mtu.Close()
+	if s.paths != nil {
+		s.paths.close()
 	}
 }
 
@@ -237,8 +253,8 @@ func (u *udpTransmitter) refused(b *batcher, r *run, fd int, errno unix.Errno, c
 			errno = u.replay(b, r, fd, c)
 		}
 	}
-	if errno == unix.EMSGSIZE && u.sockets.mtu != nil {
-		learn(u.sockets.mtu, r.entry.Peer) // from the next packet on its sender is told
+	if errno == unix.EMSGSIZE && u.sockets.paths != nil {
+		u.sockets.paths.refused(r.entry.Peer) // from the next packet on its sender is told
 	}
 	switch errno {
 	case 0:

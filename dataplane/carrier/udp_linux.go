@@ -1,6 +1,7 @@
 package carrier
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -28,6 +29,7 @@ type udpCarrier struct {
 	in     []*udpReceiver
 	gro    bool // the receivers have UDP_GRO
 	out    *sendSockets
+	shield *shield
 
 	cfg    UDPConfig
 	detour *udp.Detour       // from the port of cfg to the receivers, which have others; nil: they have the port (move_linux.go)
@@ -43,7 +45,10 @@ type UDPConfig struct {
 	GRO     bool // many datagrams per receive (UDP_GRO), likewise
 	// DF is to be set on what is sent over IPv4. Over IPv6 nothing on the way fragments.
 	DF bool
-	// Mark is the packet mark (SO_MARK) of what is sent; 0: none.
+
+	// MinPathMTU is the least MTU of a path, in bytes of the underlay, that is believed with DF and over IPv6; 0: DefaultMinPathMTU.
+	MinPathMTU int
+	// Mark is the firewall mark of what is sent; 0: none. A process that may set none goes on without.
 	Mark uint32
 
 	// Inherited are the sockets that receive, which another process has exported: one for each worker, or
@@ -76,7 +81,7 @@ func openUDPCarrier(cfg UDPConfig, at netip.AddrPort, workers int) (*udpCarrier,
 		return nil, err
 	}
 	cfg.Inherited = nil // the receivers have them: what is bound later is new
-	c := &udpCarrier{family: FamilyOf(cfg.Local.Addr()), in: in, gro: gro, cfg: cfg}
+	c := &udpCarrier{family: FamilyOf(cfg.Local.Addr()), in: in, gro: gro, cfg: cfg, shield: openShield(FamilyOf(cfg.Local.Addr()))}
 	if c.out, err = openSendSockets(cfg); err != nil {
 		c.Close()
 		return nil, err
@@ -98,12 +103,18 @@ func (c *udpCarrier) Receivers() (rs []Receiver) {
 }
 
 // Refresh implements Carrier.
-func (c *udpCarrier) Refresh(entries []Entry, mtu int) { c.out.refresh(entries, mtu) }
+func (c *udpCarrier) Refresh(entries []Entry, mtu int) (soon bool) {
+	return c.out.paths != nil && c.out.paths.refresh(entries, mtu)
+}
 
 // AddTo implements Carrier.
 func (c *udpCarrier) AddTo(s *dataplane.Stats) {
+	c.shield.mu.Lock()
+	defer c.shield.mu.Unlock()
+	c.shield.count(c)
+	s.Drops[dataplane.DropQueueFull] += c.shield.full
+	s.Drops[dropFlood] += c.shield.flood
 	for _, r := range c.in {
-		s.Drops[dataplane.DropQueueFull] += r.drops()
 		s.Offload.RxBatches += r.batches.Load()
 	}
 }
@@ -112,6 +123,7 @@ func (c *udpCarrier) AddTo(s *dataplane.Stats) {
 func (c *udpCarrier) Close() {
 	c.LetGo()
 	closeAll(c.in)
+	c.shield.close()
 	if c.out != nil {
 		c.out.close()
 	}
@@ -173,7 +185,10 @@ func bindSocket(cfg UDPConfig, at netip.AddrPort, i int) (_ *socket, gro bool, e
 	if i < len(cfg.Inherited) {
 		s, err := newSocket(cfg.Inherited[i])
 		if err == nil {
-			err = s.setup(func(fd int) error { gro = setGRO(fd, cfg.GRO); return receiveTOS(fd, at.Addr()) })
+			err = s.setup(func(fd int) error {
+				gro = setGRO(fd, cfg.GRO)
+				return errors.Join(udp.DetachFilter(fd), receiveTOS(fd, at.Addr())) // the process before may have ended in a flood
+			})
 		}
 		return s, gro, err
 	}

@@ -31,12 +31,14 @@ const (
 // SetDF is given, DF clear, as the kernel's vxlan device sends: the underlay
 // may fragment it, and this host believes no ICMP about the path (IP_PMTUDISC_OMIT, Linux
 // 3.15): with IP_PMTUDISC_DONT three forged packets make it fragment all it sends. Over IPv6
-// this host alone can fragment, to what it knows of the path.
+// this host alone can fragment, to what it knows of the path. With SetDF the kernel refuses only what
+// is longer than the MTU of the link (IP_PMTUDISC_PROBE): with IP_PMTUDISC_DO it would refuse what
+// ICMP says, and believe it for ten minutes. It still notes that, for PathProbe.
 func Open(local netip.AddrPort, o Option) (int, error) {
 	family := unix.AF_INET
 	discover, discover6 := unix.IP_PMTUDISC_OMIT, unix.IPV6_PMTUDISC_WANT
 	if o&SetDF != 0 {
-		discover, discover6 = unix.IP_PMTUDISC_DO, unix.IPV6_PMTUDISC_DO
+		discover, discover6 = unix.IP_PMTUDISC_PROBE, unix.IPV6_PMTUDISC_PROBE
 	}
 	options := []sockopt{{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, discover}, {unix.IPPROTO_IP, unix.IP_TTL, outerTTL}}
 	var sa unix.Sockaddr
@@ -69,6 +71,12 @@ func Open(local netip.AddrPort, o Option) (int, error) {
 		return -1, bindError(local, err)
 	}
 	return fd, nil
+}
+
+// Mark gives what a socket sends a firewall mark (SO_MARK). The error is EPERM without CAP_NET_ADMIN; since
+// Linux 5.17 CAP_NET_RAW is enough, too.
+func Mark(fd int, mark uint32) error {
+	return os.NewSyscallError("setsockopt SO_MARK", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(mark)))
 }
 
 // LocalAddr returns what a socket is bound to.
@@ -144,19 +152,6 @@ func GrowBuffer(fd, force, plain, size int) (int, error) {
 	}
 	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, plain)
 	return n / 2, os.NewSyscallError("getsockopt", err) // the kernel reports its double
-}
-
-// SetMark gives what a socket sends a packet mark; 0: none. Who may not do that has no guard either that asks for the mark:
-// that is no error.
-func SetMark(fd int, mark uint32) error {
-	if mark == 0 {
-		return nil
-	}
-	err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(mark))
-	if errors.Is(err, unix.EPERM) {
-		return nil
-	}
-	return os.NewSyscallError("setsockopt SO_MARK", err)
 }
 
 // ReceiveNothing makes a socket drop what arrives for it, and hold no memory for it.

@@ -31,13 +31,22 @@ type Config struct {
 	// what the path to a VTEP takes, if it is less than MTU. Over IPv6 they always are.
 	DF bool
 
-	// Mark is the packet mark of what is sent to the underlay; 0: none.
-	Mark uint32
+	// MinPathMTU is the least MTU of an underlay path, in bytes, that is believed with DF and over IPv6;
+	// 0: carrier.DefaultMinPathMTU.
+	MinPathMTU int
 
-	// AnyPeerFrom are the networks from whose addresses any peer's packets may come, besides from its
+	// SourceCheck is how the sources of packets are checked, in both directions; empty: SourceStrict, or
+	// SourceInner if there is an AnyPeerFrom. What is not for an own subnet is dropped with each of them:
+	// nothing that userspace forwarding does needs more, and a host that relays is an open router.
+	SourceCheck dataplane.SourceCheck
+	// AnyPeerFrom are, for SourceInner, the networks from whose addresses any peer's packets may come, besides from its
 	// own address: those of NATs that no peer publishes. Of such packets only the inner source is
 	// checked: it has to be in some peer's subnet.
 	AnyPeerFrom []netip.Prefix
+
+	// Mark is the firewall mark of all that the sockets send (SO_MARK), so that rules of this host can tell it from
+	// what other programs send; 0: none. It needs CAP_NET_ADMIN (since Linux 5.17 also CAP_NET_RAW).
+	Mark uint32
 
 	// Deaf is for tests: routes of others are only looked for every few seconds, without notifications.
 	Deaf bool
@@ -84,7 +93,11 @@ func (c Config) check() error {
 			return fmt.Errorf("config: AnyPeerFrom[%d] %s is not a masked prefix", i, p)
 		}
 	}
-	switch {
+	switch check := c.sourceCheck(); {
+	case !slices.Contains([]dataplane.SourceCheck{dataplane.SourceStrict, dataplane.SourceOverlay, dataplane.SourceInner, dataplane.SourceOff}, check):
+		return fmt.Errorf("config: SourceCheck is %q", check)
+	case (check == dataplane.SourceInner) != (len(c.AnyPeerFrom) > 0):
+		return fmt.Errorf("config: SourceCheck is %q, with %d networks in AnyPeerFrom", check, len(c.AnyPeerFrom))
 	case c.VNI > encap.MaxVNI:
 		return fmt.Errorf("config: VNI %d is more than %d", c.VNI, encap.MaxVNI)
 	case c.MTU < carrier.MinMTU || c.MTU > carrier.MaxPacket:
@@ -93,6 +106,17 @@ func (c Config) check() error {
 		return fmt.Errorf("config: Shared is for port %d of %s, not for Port %d of Underlays %s", c.Shared.locals[0].Port(), c.Shared.locals, c.Port, c.locals())
 	}
 	return nil
+}
+
+// sourceCheck is SourceCheck with its default.
+func (c Config) sourceCheck() dataplane.SourceCheck {
+	switch {
+	case c.SourceCheck != "":
+		return c.SourceCheck
+	case len(c.AnyPeerFrom) > 0:
+		return dataplane.SourceInner
+	}
+	return dataplane.SourceStrict
 }
 
 // checkPort is check for what a Port needs.

@@ -13,9 +13,11 @@ import (
 // core is what forwards, between the queues of a host and the carriers of a Port.
 type core struct {
 	locals     [carrier.Families]local // of whoever calls sync
-	anyFrom    []netip.Prefix          // see Config.AnyPeerFrom
-	vteps      []dataplane.VTEP        // as they were made; see published
+	check      dataplane.SourceCheck
+	anyFrom    []netip.Prefix   // see Config.AnyPeerFrom
+	vteps      []dataplane.VTEP // as they were made; see published
 	forwarding atomic.Pointer[forwarding]
+	admit      func(sources []netip.Addr) // has the port take what comes from these; nil: from any
 	captures   *capture.Hub
 	send       []sendWorker
 	lanes      []*lane // one for each receiveWorker of the Port
@@ -23,7 +25,7 @@ type core struct {
 
 // newCore makes n sendWorkers, without what they work on.
 func newCore(cfg Config, carriers []carrier.Description, n int) *core {
-	c := &core{locals: newLocals(cfg, carriers), anyFrom: slices.Clone(cfg.AnyPeerFrom), captures: cfg.Captures, send: make([]sendWorker, n)}
+	c := &core{locals: newLocals(cfg, carriers), check: cfg.sourceCheck(), anyFrom: slices.Clone(cfg.AnyPeerFrom), captures: cfg.Captures, send: make([]sendWorker, n)}
 	for _, u := range cfg.Underlays {
 		c.vteps = append(c.vteps, dataplane.VTEP{Addr: u.Public, MAC: c.locals[carrier.FamilyOf(u.Local)].mac, VNI: cfg.VNI})
 	}
@@ -37,7 +39,7 @@ func newCore(cfg Config, carriers []carrier.Description, n int) *core {
 
 // newLane makes the lane of a network for what comes by a receiver of that family.
 func (c *core) newLane(family int, r carrier.Receiver, w writer) *lane {
-	l := &lane{forwarding: &c.forwarding, writer: w, family: family, anyFrom: c.anyFrom}
+	l := &lane{forwarding: &c.forwarding, writer: w, family: family}
 	l.guesser, _ = r.(carrier.Guesser)
 	c.lanes = append(c.lanes, l)
 	return l
@@ -60,6 +62,10 @@ func (c *core) sync(w dataplane.Wanted) error {
 		}
 	}
 	f, err := newForwarding(c.forwarding.Load(), &c.locals, w)
+	f.set(c.check, c.anyFrom)
+	if c.admit != nil {
+		c.admit(f.outerSources())
+	}
 	c.forwarding.Store(f)
 	return err
 }

@@ -45,6 +45,11 @@ func newDataplane(cfg Config, h host, p *Port) (*Dataplane, error) {
 		core: newCore(cfg, p.descriptions(), len(h.queues())), host: h,
 		port: p, shared: cfg.Shared != nil, entered: make(chan struct{}), in: cfg.in,
 	}
+	d.core.admit = func(sources []netip.Addr) {
+		if isClosed(d.entered) {
+			p.admit(cfg.VNI, sources)
+		}
+	}
 	if d.in != nil { // what has come meanwhile waits for Resume or the first Sync: there is no route yet
 		return d, nil
 	}
@@ -67,6 +72,9 @@ func (d *Dataplane) enter(free func(family int) error) error {
 		return err
 	}
 	close(d.entered)
+	if d.wanted != nil { // it was synced before
+		d.port.admit(d.vni(), d.core.forwarding.Load().outerSources())
+	}
 	d.log.Info("offloads", describe(d.host, d.port.carriers[0])...)
 	return nil
 }

@@ -23,7 +23,8 @@
 //  3. send.go, (*sendWorker).send: one loop, one goroutine, one queue
 //  4. encap/packet.go: bounds-checked destination; a bad packet is DropBadHeader
 //  5. forwarding.go: the destination's entry, which has the [encap.Template], the peer and
-//     the carrier; no entry is DropNoRoute
+//     the carrier; no entry is DropNoRoute. sources.go: the source is one of this host, or not the overlay's;
+//     else it is DropBadSource, so that no pod sends in the name of another one
 //  6. encap/vxlan.go, Template: VXLAN and Ethernet header into the headroom
 //  7. carrier/batch.go, (*batcher).Send of the entry's carrier: encap/flow.go hashes the flow
 //     to one of 16 source ports; encap/offload.go completes a partial checksum; encap/split.go makes
@@ -42,9 +43,10 @@
 //  2. carrier/cut.go, cutter: what UDP_GRO joined, or a UDP superpacket that looks like it
 //  3. demux.go, (*receiveWorker).receive: the VXLAN header has to be exact, and the VNI that of a network on
 //     this port (port.go). Each network has a lane of its own at each worker
-//  4. lane.go, (*lane).accept: the outer source is a known VTEP (or one of Config.AnyPeerFrom), the MAC ours,
-//     the inner source in a subnet of that VTEP (or any), the inner destination in a subnet of this
-//     host. What is accepted counts for its peer; samples.go notes what is dropped for its source, and logs it later
+//  4. lane.go, (*lane).accept, with sources.go: the outer source is a known VTEP, the MAC ours, the inner source
+//     in a subnet of that VTEP or its own address, the inner destination in a subnet of this host. So nothing is relayed, sent back, or
+//     delivered to loopback, multicast or broadcast. Config.SourceCheck may take other sources, not other destinations.
+//     What is accepted counts for its peer; samples.go notes what is dropped for its source, and logs it later
 //  5. encap/ecn.go: congestion that the underlay marked goes inside (RFC 6040)
 //  6. carrier/guess.go, socketGuesser: a partial checksum or a superpacket? A socket does not tell. If
 //     the datagram is not Exact, the lane asks the receiver
@@ -100,7 +102,9 @@
 // # Path MTU
 //
 // A carrier notes in a peer the longest packet that its path takes, if that is less than the device's
-// MTU; path.go tells the senders of longer ones (encap/icmp.go).
+// MTU; path.go tells the senders of longer ones (encap/icmp.go). run.go has the carriers look at the paths twice a second, and more often
+// while a probe is out (dataplane/carrier/path_linux.go). Such a probe goes from host to host in the overlay, as an echo
+// reply that nobody waits for (encap/probe.go).
 //
 // # The books
 //

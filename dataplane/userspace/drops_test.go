@@ -87,6 +87,7 @@ func TestReceiveDrops(t *testing.T) {
 		"to broadcast":            {set(ip+16, 255, 255, 255, 255), dataplane.DropBadDestination},
 		"to the underlay address": {set(ip+16, 192, 0, 2, 2), dataplane.DropBadDestination},
 		"to another underlay":     {set(ip+16, 192, 0, 2, 9), dataplane.DropBadDestination},
+		"to the own broadcast":    {set(ip+16, 10, 42, 2, 255), dataplane.DropBadDestination},
 		"to a third subnet":       {set(ip+16, 10, 42, 3, 2), dataplane.DropBadDestination},
 		"back to the sender":      {set(ip+16, 10, 42, 1, 3), dataplane.DropBadDestination},
 		"to the underlay over v6": {inner6(netip.MustParseAddr("2001:db8::2")), dataplane.DropBadDestination},
@@ -322,10 +323,10 @@ func checkDelivered(m *Memory, payload, p []byte) string {
 	default:
 		return "EtherType and version"
 	}
-	if p, _ := subnet.Prefix(map[bool]int{true: 24, false: 64}[from.Is4()]); !p.Contains(from) {
+	if p, _ := subnet.Prefix(map[bool]int{true: 24, false: 64}[from.Is4()]); !p.Contains(from) && from != netip.MustParseAddr("192.0.2.1") {
 		return "inner source"
 	}
-	if !subnetB.Contains(to) && !subnetB6.Contains(to) {
+	if !subnetB.Contains(to) && !subnetB6.Contains(to) || to == netip.MustParseAddr("10.42.2.255") {
 		return "inner destination"
 	}
 	return ""

@@ -63,13 +63,13 @@ type dummyCarrier struct {
 	done    chan struct{}
 }
 
-func (d *dummyCarrier) NewSender(int) carrier.Sender  { return d }
-func (d *dummyCarrier) Receivers() []carrier.Receiver { return []carrier.Receiver{d} }
-func (d *dummyCarrier) Refresh([]carrier.Entry, int)  {}
-func (d *dummyCarrier) AddTo(s *dataplane.Stats)      { s.Offload.RxBatches++ }
-func (d *dummyCarrier) Close()                        {}
-func (d *dummyCarrier) Stop()                         { close(d.done) }
-func (d *dummyCarrier) Flush(*carrier.Counters)       {}
+func (d *dummyCarrier) NewSender(int) carrier.Sender      { return d }
+func (d *dummyCarrier) Receivers() []carrier.Receiver     { return []carrier.Receiver{d} }
+func (d *dummyCarrier) Refresh([]carrier.Entry, int) bool { return false }
+func (d *dummyCarrier) AddTo(s *dataplane.Stats)          { s.Offload.RxBatches++ }
+func (d *dummyCarrier) Close()                            {}
+func (d *dummyCarrier) Stop()                             { close(d.done) }
+func (d *dummyCarrier) Flush(*carrier.Counters)           {}
 func (d *dummyCarrier) opener(family int) carrier.Opener {
 	return carrier.Opener{Description: carrier.Description{Name: "dummy", Family: family, Headroom: dummyHeadroom}, Open: func(int) (carrier.Carrier, error) { return d, nil }}
 }

@@ -15,25 +15,15 @@ import (
 // forwarding is what both directions forward by. It is immutable: a Sync makes a new
 // one and stores it in one piece, so that no packet is judged by two states.
 type forwarding struct {
+	sources
 	subnets fib.Table[carrier.Entry]    // overlay subnet, of either family → peer, of either
 	vteps   fib.Table[carrier.Entry]    // outer source of a peer's packets → itself: its address, and Peer.Source
-	own     []netip.Prefix              // where packets to this host may go: its subnets
 	macs    [carrier.Families]encap.MAC // of this host's VTEPs
 	mtu     int                         // of the overlay device
 
 	entries []carrier.Entry  // all that the two have
+	outer   []netip.Addr     // the addresses of vteps
 	peers   []dataplane.Peer // those of entries, with the subnets that they have
-}
-
-// isOwn reports whether a packet from the underlay may go to dst. All else is somebody
-// else's: this host must not relay it, nor take it for itself.
-func (f *forwarding) isOwn(dst netip.Addr) bool {
-	for i := range f.own {
-		if f.own[i].Contains(dst) {
-			return true
-		}
-	}
-	return false
 }
 
 // local is this node's VTEP of one family.
@@ -70,7 +60,7 @@ func macsOf(locals *[carrier.Families]local) (macs [carrier.Families]encap.MAC) 
 // newForwarding makes what w wants, with the peers that were there before. A peer that it cannot
 // take, or a subnet of one, is left out and gets a *dataplane.PeerError.
 func newForwarding(before *forwarding, locals *[carrier.Families]local, w dataplane.Wanted) (*forwarding, error) {
-	f := &forwarding{mtu: w.MTU, own: ownPrefixes(w), macs: macsOf(locals)}
+	f := &forwarding{sources: newSources(locals, w), mtu: w.MTU, macs: macsOf(locals)}
 	f.entries = make([]carrier.Entry, 0, len(w.Peers)) // one block of memory; its addresses are kept
 	f.peers = make([]dataplane.Peer, 0, len(w.Peers))
 	routes := make([]fib.Route[carrier.Entry], 0, len(w.Peers))
@@ -89,6 +79,7 @@ func newForwarding(before *forwarding, locals *[carrier.Families]local, w datapl
 		local := &locals[carrier.FamilyOf(p.Addr)]
 		f.entries = f.entries[:len(f.entries)+1]
 		e := &f.entries[len(f.entries)-1]
+		e.Self, e.Base = endsOf(w.Subnets, subnets)
 		e.Template, e.Carrier = encap.NewTemplate(p.VNI, p.MAC, local.mac), local.carrier
 		vteps = append(vteps, fib.Route[carrier.Entry]{Prefix: netip.PrefixFrom(p.Addr, p.Addr.BitLen()), Value: e})
 		for _, s := range subnets {
@@ -99,6 +90,9 @@ func newForwarding(before *forwarding, locals *[carrier.Families]local, w datapl
 	f.vteps.Replace(vteps)
 	f.setPeers(before, locals, vteps)
 	errs = append(errs, f.addSources(locals, w, vteps)...)
+	for i := range f.entries {
+		f.outer = append(f.outer, f.entries[i].Peer.Addr)
+	}
 	return f, errors.Join(errs...)
 }
 
@@ -129,12 +123,21 @@ func (f *forwarding) addSources(locals *[carrier.Families]local, w dataplane.Wan
 			continue
 		}
 		owners[p.Source] = e.Peer
+		f.outer = append(f.outer, p.Source)
 		vteps = append(vteps, fib.Route[carrier.Entry]{Prefix: netip.PrefixFrom(p.Source, p.Source.BitLen()), Value: e})
 	}
 	if len(owners) > 0 {
 		f.vteps.Replace(vteps)
 	}
 	return errs
+}
+
+// outerSources returns from where packets may come; nil: from anywhere, or from too many to list.
+func (f *forwarding) outerSources() []netip.Addr {
+	if f.off || len(f.anyFrom) > 0 || len(f.outer) > 2*carrier.MaxFilterSources { // of both families
+		return nil
+	}
+	return append([]netip.Addr{}, f.outer...)
 }
 
 // setPeers gives all entries of one VTEP one peer: the one that was there before, or a new one.
@@ -157,16 +160,16 @@ func (f *forwarding) setPeers(before *forwarding, locals *[carrier.Families]loca
 	}
 }
 
-// ownPrefixes returns the subnets of this host, and those of its further addresses that lie
-// outside.
-func ownPrefixes(w dataplane.Wanted) []netip.Prefix {
-	own := slices.Clone(w.Subnets)
-	for _, a := range w.Addrs {
-		if !slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.Contains(a.Addr()) }) {
-			own = append(own, netip.PrefixFrom(a.Addr(), a.Addr().BitLen()))
+// endsOf returns the overlay addresses of this host and of a peer's, of one family.
+func endsOf(own, its []netip.Prefix) (self, base netip.Addr) {
+	for _, o := range own {
+		for _, s := range its {
+			if o.Addr().Is4() == s.Addr().Is4() {
+				return o.Addr(), s.Addr()
+			}
 		}
 	}
-	return own
+	return self, base
 }
 
 // checkPeer returns those subnets of a peer that can be routed to it; err says why the others cannot.

@@ -1,7 +1,6 @@
 package userspace
 
 import (
-	"net/netip"
 	"sync/atomic"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -18,7 +17,6 @@ type lane struct {
 	writer     writer
 	guesser    carrier.Guesser // of the receiver; nil if datagrams are exact
 	family     int             // of the receiver's carrier
-	anyFrom    []netip.Prefix  // see Config.AnyPeerFrom
 	samples    samples         // of what was dropped for its source
 	packet     carrier.Packet
 	ip         encap.IP
@@ -84,7 +82,7 @@ func (l *lane) drop(f *forwarding, d *carrier.Datagram, why dataplane.Drop) {
 // that several VTEPs may have does not tell which VTEP it is: then the packet may be of any of them.
 func (l *lane) accept(f *forwarding, d *carrier.Datagram) (why dataplane.Drop, ok bool) {
 	vtep := f.vteps.Lookup(d.From)
-	if vtep == nil && !l.isAnyPeer(d.From) {
+	if vtep == nil && !f.isAnyPeer(d.From) {
 		return l.dropSource(f, d, dataplane.DropUnknownVTEP)
 	}
 	dst, _, etherType, err := encap.ParseEthernet(d.Buf[encap.VXLANLen:])
@@ -97,26 +95,13 @@ func (l *lane) accept(f *forwarding, d *carrier.Datagram) (why dataplane.Drop, o
 	if encap.ParseIP(d.Buf[encap.HeaderLen:], &l.ip) != nil || etherType != etherTypeOf(l.ip.Version) {
 		return dataplane.DropBadHeader, false
 	}
-	// Peers are compared and not entries: a VTEP has an entry for each of its leases.
-	from := f.subnets.Lookup(l.ip.Src)
-	if from == nil || vtep != nil && from.Peer != vtep.Peer {
+	if l.from = f.sender(vtep, l.ip.Src); l.from == nil {
 		return l.dropSource(f, d, dataplane.DropBadSource)
 	}
-	l.from = from.Peer
 	if !f.isOwn(l.ip.Dst) {
 		return dataplane.DropBadDestination, false
 	}
 	return 0, true
-}
-
-// isAnyPeer reports whether any peer's packets may have that outer source, which is no peer's address.
-func (l *lane) isAnyPeer(from netip.Addr) bool {
-	for i := range l.anyFrom {
-		if l.anyFrom[i].Contains(from) {
-			return true
-		}
-	}
-	return false
 }
 
 // isBroadcast reports whether m is for every VTEP. The kernel's vxlan device

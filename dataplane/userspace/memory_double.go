@@ -27,7 +27,7 @@ type Memory struct {
 	scratch []byte
 }
 
-// NewMemory makes a Memory of Underlays, VNI, Port, AnyPeerFrom, Captures and Offloads of cfg; it receives
+// NewMemory makes a Memory of Underlays, VNI, Port, SourceCheck, AnyPeerFrom, Captures and Offloads of cfg; it receives
 // over the first of the underlays. With UDPSegment superpackets are split and sent in batches, with
 // TUNVnet packets are delivered with what Coalesce makes of them.
 func NewMemory(cfg Config) *Memory {

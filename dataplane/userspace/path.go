@@ -28,6 +28,7 @@ func newAnswerer(headroom int) answerer {
 // (iptunnel_pmtud_build_icmp): from an address of its own the host would refuse it.
 func (w *sendWorker) tooBig(p *carrier.Packet, e *carrier.Entry, mtu int) {
 	w.DropPacket(p.IP(), e.Peer.Addr, dataplane.DropTooBig)
+	e.Peer.TurnAway()
 	var ip encap.IP
 	if encap.ParseIP(p.IP(), &ip) != nil {
 		return

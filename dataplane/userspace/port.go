@@ -41,6 +41,8 @@ type Port struct {
 	inherits bool          // the carriers are bound already
 	runs     atomic.Bool   // Run was called, and ends the port; or it was ended without
 
+	flood flood // what is done against one
+
 	opening sync.Mutex // held from a look at the port's holders until enter has replaced them
 
 	mu   sync.Mutex // of all below, and of opening, ending and closing
@@ -63,7 +65,7 @@ var (
 
 // newPort makes a Port for cfg over the given carriers.
 func newPort(cfg Config, openers ...carrier.Opener) *Port {
-	return &Port{log: cfg.Log, locals: cfg.locals(), openers: openers, captures: cfg.Captures, opened: make(chan struct{}), ended: make(chan struct{}), inherits: cfg.in != nil, gate: newGate(cfg)}
+	return &Port{log: cfg.Log, locals: cfg.locals(), openers: openers, captures: cfg.Captures, opened: make(chan struct{}), ended: make(chan struct{}), inherits: cfg.in != nil, gate: newGate(cfg), flood: flood{log: cfg.Log}}
 }
 
 // isFor reports whether networks of cfg may use the port.
@@ -105,6 +107,10 @@ func (p *Port) Run(ctx context.Context) error {
 	for _, w := range p.workers {
 		g.Go(func() error { return w.run(ctx, waitOut(p.log, fmt.Sprintf("on UDP port %d", p.locals[0].Port()))) })
 	}
+	g.Go(func() error {
+		p.watchFlood(ctx)
+		return nil
+	})
 	g.Go(func() error {
 		<-ctx.Done()
 		for _, w := range p.workers {
@@ -200,6 +206,7 @@ func (p *Port) enter(vni uint32, workers int, e entrance) error {
 		close(p.opened)
 	}
 	p.vnis = append(p.vnis, vni)
+	p.admit(vni, nil) // until its first Sync
 	p.gate.pass(vni)
 	return nil
 }
@@ -264,6 +271,7 @@ func (p *Port) exit(vni uint32) {
 	for _, w := range p.workers {
 		w.detach(vni)
 	}
+	p.unadmit(vni)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.vnis = slices.DeleteFunc(p.vnis, func(v uint32) bool { return v == vni })
@@ -313,12 +321,13 @@ func (p *Port) newSenders(i int) (out []carrier.Sender) {
 	return out
 }
 
-// refresh forgets what is no longer true of the paths to the peers of f.
-func (p *Port) refresh(f *forwarding) {
+// refresh finds out what the paths to the peers of f take, and reports whether to do so again soon.
+func (p *Port) refresh(f *forwarding) (soon bool) {
 	if !p.isOpen() {
-		return
+		return false
 	}
 	for _, c := range p.carriers {
-		c.Refresh(f.entries, f.mtu)
+		soon = c.Refresh(f.entries, f.mtu) || soon
 	}
+	return soon
 }

@@ -44,7 +44,24 @@ func (d *Dataplane) lookAfter(ctx context.Context) error {
 		defer tick.Stop()
 		return d.resync(ctx, tick.C)
 	})
+	g.Go(func() error {
+		d.watchPaths(ctx)
+		return nil
+	})
 	return g.Wait()
+}
+
+// pathsSoon is the time between two looks at the paths to peers while something is found out about one.
+const pathsSoon = 20 * time.Millisecond
+
+// watchPaths finds out what the paths to peers take, until ctx ends.
+func (d *Dataplane) watchPaths(ctx context.Context) {
+	for wait := resyncPeriod; ctx.Err() == nil; pace.Sleep(ctx, wait, nil) {
+		wait = resyncPeriod
+		if d.port.refresh(d.core.forwarding.Load()) {
+			wait = pathsSoon
+		}
+	}
 }
 
 // carry forwards packets.
@@ -85,7 +102,7 @@ func (d *Dataplane) resync(ctx context.Context, tick <-chan time.Time) error {
 			return nil
 		case now := <-tick:
 			if isClosed(d.entered) {
-				d.sources.report(now, d.core.forwarding.Load(), d.core.lanes)
+				d.sources.report(now, d.core)
 			}
 			if now.Before(rested) {
 				continue
@@ -105,7 +122,6 @@ func (d *Dataplane) resync(ctx context.Context, tick <-chan time.Time) error {
 func (d *Dataplane) repair() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.port.refresh(d.core.forwarding.Load())
 	if d.wanted == nil || !isClosed(d.entered) { // before that nobody reads what a route to the device leads there
 		return nil
 	}

@@ -16,7 +16,7 @@ import (
 // SourceError says why packets from one outer source are dropped.
 type SourceError struct {
 	Reason dataplane.Drop // DropUnknownVTEP or DropBadSource
-	Outer  netip.Addr     // source of the datagram
+	Outer  netip.Addr     // source of the datagram; not valid if it is a packet of this host
 	Inner  netip.Addr     // source of the packet in it; not valid if it has no IP header
 	// Peer is the peer whose subnet holds Inner, and Sender the peer that has the address Outer: their
 	// published addresses, not valid if no peer does.
@@ -26,6 +26,10 @@ type SourceError struct {
 // Error implements error.
 func (e *SourceError) Error() string {
 	switch {
+	case !e.Outer.IsValid() && e.Peer.IsValid():
+		return fmt.Sprintf("this host sends packets with source %s, which is in a subnet of peer %s", e.Inner, e.Peer)
+	case !e.Outer.IsValid():
+		return fmt.Sprintf("this host sends packets with source %s, which is in no subnet of it", e.Inner)
 	case e.Sender.IsValid() && e.Peer.IsValid():
 		return fmt.Sprintf("peer %s sends packets with source %s, which is in a subnet of peer %s", e.Sender, e.Inner, e.Peer)
 	case e.Sender.IsValid():
@@ -38,24 +42,41 @@ func (e *SourceError) Error() string {
 	return fmt.Sprintf("packets come from %s, which is no peer", e.Outer)
 }
 
-// maxSamples is how many sources a lane notes between two looks at them.
+// source is the source that the packets are dropped for.
+func (e *SourceError) source() netip.Addr {
+	if e.Outer.IsValid() {
+		return e.Outer
+	}
+	return e.Inner
+}
+
+// maxSamples is how many sources a worker notes between two looks at them.
 const maxSamples = 8
 
-// samples are sources whose packets a lane has dropped. The lane's goroutine adds, one other takes.
-// Both only read entries below n, and only the lane writes those from n on.
+// samples are sources whose packets a worker has dropped. The worker's goroutine adds, one other takes.
+// Both only read entries below n, and only the worker writes those from n on.
 type samples struct {
 	n    atomic.Int32
 	list [maxSamples]SourceError
 }
 
-// has reports whether a source is noted, or there is no room for it.
-func (s *samples) has(n int32, outer netip.Addr, why dataplane.Drop) bool {
+// lacks reports whether a source is not noted yet, and there is room for it.
+func (s *samples) lacks(source netip.Addr, why dataplane.Drop) bool {
+	n := s.n.Load()
 	for i := range n {
-		if s.list[i].Outer == outer && s.list[i].Reason == why {
-			return true
+		if s.list[i].source() == source && s.list[i].Reason == why {
+			return false
 		}
 	}
-	return n == maxSamples
+	return n < maxSamples
+}
+
+// add notes a source that is lacking.
+func (s *samples) add(f *forwarding, e SourceError) {
+	e.judge(f)
+	n := s.n.Load()
+	s.list[n] = e
+	s.n.Store(n + 1)
 }
 
 // take returns what was noted since the last take, and perhaps some of what was before.
@@ -71,19 +92,22 @@ func (s *samples) take() (taken []SourceError) {
 
 // dropSource notes what is dropped for its source, as far as there is room.
 func (l *lane) dropSource(f *forwarding, d *carrier.Datagram, why dataplane.Drop) (dataplane.Drop, bool) {
-	s := &l.samples
-	n := s.n.Load()
-	if s.has(n, d.From, why) {
-		return why, false
+	if l.samples.lacks(d.From, why) {
+		e := SourceError{Reason: why, Outer: d.From}
+		if len(d.Buf) > encap.HeaderLen && encap.ParseIP(d.Buf[encap.HeaderLen:], &l.ip) == nil {
+			e.Inner = l.ip.Src
+		}
+		l.samples.add(f, e)
 	}
-	e := SourceError{Reason: why, Outer: d.From}
-	if len(d.Buf) > encap.HeaderLen && encap.ParseIP(d.Buf[encap.HeaderLen:], &l.ip) == nil {
-		e.Inner = l.ip.Src
-	}
-	e.judge(f)
-	s.list[n] = e
-	s.n.Store(n + 1)
 	return why, false
+}
+
+// dropSource drops a packet of this host that must not have that source, and notes it as far as there is room.
+func (w *sendWorker) dropSource(f *forwarding, p *carrier.Packet, e *carrier.Entry, src netip.Addr) {
+	w.DropPacket(p.IP(), e.Peer.Addr, dataplane.DropBadSource)
+	if w.samples.lacks(src, dataplane.DropBadSource) {
+		w.samples.add(f, SourceError{Reason: dataplane.DropBadSource, Inner: src})
+	}
 }
 
 // judge fills in which peers the sources belong to, and reports whether packets from them are
@@ -97,12 +121,16 @@ func (e *SourceError) judge(f *forwarding) (dropped bool) {
 	if inner != nil {
 		e.Peer = inner.Peer.Addr
 	}
-	sender := f.vteps.Lookup(e.Outer)
-	if sender == nil {
-		return inner == nil || e.Reason == dataplane.DropUnknownVTEP
+	if !e.Outer.IsValid() {
+		return !f.maySend(e.Inner)
 	}
-	e.Sender = sender.Peer.Addr
-	return inner == nil || inner.Peer != sender.Peer
+	sender := f.vteps.Lookup(e.Outer)
+	if sender != nil {
+		e.Sender = sender.Peer.Addr
+	} else if !f.isAnyPeer(e.Outer) {
+		return true
+	}
+	return !e.Inner.IsValid() || f.sender(sender, e.Inner) == nil
 }
 
 // The lines about dropped sources are bounded: nobody can fill the log by sending from ever new sources.
@@ -121,9 +149,10 @@ type sourceLog struct {
 	pending []SourceError
 }
 
-// report logs what the lanes had dropped by the last report and would drop still: packets of a new peer
+// report logs what the workers of c had dropped by the last report and would drop still: packets of a new peer
 // may arrive before its lease does.
-func (s *sourceLog) report(now time.Time, f *forwarding, lanes []*lane) {
+func (s *sourceLog) report(now time.Time, c *core) {
+	f := c.forwarding.Load()
 	if now.Sub(s.began) >= sourceSpan {
 		s.began, s.lines = now, 0
 	}
@@ -133,8 +162,11 @@ func (s *sourceLog) report(now time.Time, f *forwarding, lanes []*lane) {
 		}
 	}
 	s.pending = s.pending[:0]
-	for _, l := range lanes {
+	for _, l := range c.lanes {
 		s.pending = append(s.pending, l.samples.take()...)
+	}
+	for i := range c.send {
+		s.pending = append(s.pending, c.send[i].samples.take()...)
 	}
 }
 
@@ -142,7 +174,7 @@ func (s *sourceLog) line(now time.Time, e *SourceError) {
 	if s.lines > sourceLines {
 		return
 	}
-	if due, _ := s.notices.Due(now, pace.Notice{Key: e.Outer.String(), Text: e.Reason.String()}); len(due) == 0 {
+	if due, _ := s.notices.Due(now, pace.Notice{Key: e.source().String(), Text: e.Reason.String()}); len(due) == 0 {
 		return
 	}
 	if s.lines++; s.lines > sourceLines {
@@ -153,5 +185,5 @@ func (s *sourceLog) line(now time.Time, e *SourceError) {
 	if s.attrs != nil {
 		attrs = s.attrs(e)
 	}
-	s.log.Warn("packets dropped", append([]any{"reason", e.Reason, "source", e.Outer}, attrs...)...)
+	s.log.Warn("packets dropped", append([]any{"reason", e.Reason, "source", e.source()}, attrs...)...)
 }

@@ -19,6 +19,7 @@ type sendWorker struct {
 	queue      queue
 	senders    []carrier.Sender // one for each carrier
 	answer     answerer
+	samples    samples // of what was dropped for its source
 }
 
 // run sends until ctx ends, or the queue does. The queue calls flush, within Read, when it has
@@ -48,18 +49,24 @@ func (w *sendWorker) flush() {
 	w.Publish()
 }
 
-// send forwards one packet of the host: destination, route, header, underlay.
+// send forwards one packet of the host: destination, route, source, header, underlay.
 // Multicast and broadcast have no route. The TTL is left alone: the hosts' own
 // forwarding on either side counts it down, as with the kernel's vxlan device.
 func (w *sendWorker) send(p *carrier.Packet) {
-	dst, etherType, ok := encap.Destination(p.IP())
+	ip := p.IP()
+	dst, etherType, ok := encap.Destination(ip)
 	if !ok {
 		w.DropPacket(p.IP(), netip.Addr{}, dataplane.DropBadHeader)
 		return
 	}
-	e := w.forwarding.Load().subnets.Lookup(dst)
+	f := w.forwarding.Load()
+	e := f.subnets.Lookup(dst)
 	if e == nil {
 		w.DropPacket(p.IP(), netip.Addr{}, dataplane.DropNoRoute)
+		return
+	}
+	if !f.own4.sent(ip, etherType) && !f.maySend(encap.Source(ip, etherType)) {
+		w.dropSource(f, p, e, encap.Source(ip, etherType))
 		return
 	}
 	fragment := false

@@ -133,14 +133,171 @@ func TestSourceBecomesAddress(t *testing.T) {
 	}
 }
 
+// sourceChecks are all kinds of source check.
+var sourceChecks = []dataplane.SourceCheck{dataplane.SourceStrict, dataplane.SourceOverlay, dataplane.SourceInner, dataplane.SourceOff}
+
+// checkedNode is sourceNode with a kind of source check, and 10.42.0.0/16 for its network, unless w says else.
+func checkedNode(tb testing.TB, check dataplane.SourceCheck, w dataplane.Wanted) (*Memory, error) {
+	tb.Helper()
+	own := netip.MustParseAddr("192.0.2.2")
+	c := Config{Underlays: []dataplane.Underlay{{Local: own, Public: own}}, VNI: testVNI, Port: testPort, MTU: testMTU, SourceCheck: check}
+	if check == dataplane.SourceInner {
+		c.AnyPeerFrom = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("192.0.2.12/30")}
+	}
+	if w.Networks == nil {
+		w.Networks = []netip.Prefix{testNetwork}
+	}
+	w.MTU, w.Subnets = testMTU, []netip.Prefix{subnetB}
+	m := NewMemory(c)
+	return m, m.Sync(w)
+}
+
+// TestSourceChecks: which sources each kind of check takes, from whom.
+func TestSourceChecks(t *testing.T) {
+	peers := []dataplane.Peer{sourcePeer(1, ""), sourcePeer(3, "10.0.1.3")}
+	const yes, bad, unknown = "accepted", "bad_source", "unknown_vtep"
+	for _, tt := range []struct {
+		name, from, inner             string
+		strict, overlay, inside, none string
+	}{
+		{"its pod", "192.0.2.1", "10.42.1.2", yes, yes, yes, yes},
+		{"itself", "192.0.2.1", "192.0.2.1", yes, yes, yes, yes},
+		{"itself, behind a NAT", "10.0.1.3", "10.0.1.3", yes, yes, yes, yes},
+		{"itself, from its other address", "10.0.1.3", "192.0.2.3", yes, yes, yes, yes},
+		{"another pod", "192.0.2.1", "10.42.3.2", bad, bad, bad, yes},
+		{"another node", "192.0.2.1", "192.0.2.3", bad, bad, bad, yes},
+		{"another node's NAT", "192.0.2.1", "10.0.1.3", bad, bad, bad, yes},
+		{"a pod of this host", "192.0.2.1", "10.42.2.7", bad, bad, bad, yes},
+		{"this host", "192.0.2.1", "192.0.2.2", bad, bad, bad, yes},
+		{"the overlay's, of nobody", "192.0.2.1", "10.42.9.2", bad, bad, bad, yes},
+		{"outside", "192.0.2.1", "203.0.113.5", bad, yes, bad, yes},
+		{"loopback", "192.0.2.1", "127.0.0.1", bad, bad, bad, yes},
+		{"multicast", "192.0.2.1", "224.0.0.1", bad, bad, bad, yes},
+		{"broadcast", "192.0.2.1", "255.255.255.255", bad, bad, bad, yes},
+		{"reserved", "192.0.2.1", "240.0.0.1", bad, bad, bad, yes},
+		{"this network", "192.0.2.1", "0.0.0.0", bad, bad, bad, yes},
+		{"link-local", "192.0.2.1", "169.254.1.1", bad, bad, bad, yes},
+		{"a stranger as a pod", "10.9.0.1", "10.42.1.2", unknown, unknown, unknown, yes},
+		{"a stranger from outside", "10.9.0.1", "203.0.113.5", unknown, unknown, unknown, yes},
+		{"a NAT with a pod", "10.0.0.9", "10.42.1.2", unknown, unknown, yes, yes},
+		{"a NAT from outside", "10.0.0.9", "203.0.113.5", unknown, unknown, bad, yes},
+	} {
+		for i, want := range []string{tt.strict, tt.overlay, tt.inside, tt.none} {
+			m, err := checkedNode(t, sourceChecks[i], dataplane.Wanted{Peers: peers})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := judgeSource(t, m, netip.MustParseAddr(tt.from), netip.MustParseAddr(tt.inner)); got != want {
+				t.Errorf("%s (%s with %s), %s: %s, want %s", tt.name, tt.from, tt.inner, sourceChecks[i], got, want)
+			}
+		}
+	}
+}
+
+// TestNetworkOverUnderlay: if the network holds addresses of the underlay, only the leases in it are the overlay's.
+func TestNetworkOverUnderlay(t *testing.T) {
+	around := dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.MustParseAddr("10.42.200.1"), MAC: encap.MAC{2, 1, 5: 1}, VNI: testVNI},
+		Subnets: []netip.Prefix{netip.MustParsePrefix("10.42.1.0/24")}}
+	for name, w := range map[string]dataplane.Wanted{
+		"published address": {Peers: []dataplane.Peer{around}},
+		"on-link prefix":    {Peers: []dataplane.Peer{sourcePeer(1, "")}, Underlay: []netip.Prefix{netip.MustParsePrefix("10.42.200.0/24")}},
+	} {
+		m, err := checkedNode(t, dataplane.SourceOverlay, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := w.Peers[0].Addr
+		for inner, want := range map[string]string{"10.42.1.2": "accepted", "10.42.200.7": "accepted", "10.42.2.7": "bad_source"} {
+			if got := judgeSource(t, m, from, netip.MustParseAddr(inner)); got != want {
+				t.Errorf("%s: %s with %s: %s, want %s", name, from, inner, got, want)
+			}
+		}
+		if got := sendFrom(m, netip.MustParseAddr("10.42.200.7"), netip.MustParseAddr("10.42.1.2")); got != "sent" {
+			t.Errorf("%s: from the underlay to a pod: %s", name, got)
+		}
+	}
+}
+
+// sendFrom returns what becomes of a packet of m's host.
+func sendFrom(m *Memory, src, dst netip.Addr) string {
+	before := m.Stats()
+	if len(encapsulateAll(m, [][]byte{udpPacket(src, dst, 1, 2, nil)})) == 1 {
+		return "sent"
+	}
+	now := m.Stats()
+	for why := range now.Drops {
+		if now.Drops[why] > before.Drops[why] {
+			return dataplane.Drop(why).String()
+		}
+	}
+	return "lost"
+}
+
+// TestSourcesThatLeave: which sources packets of this host may have.
+func TestSourcesThatLeave(t *testing.T) {
+	for _, tt := range []struct{ name, src, want string }{
+		{"a pod", "10.42.2.7", "sent"},
+		{"the host by its device", "10.42.2.0", "sent"},
+		{"the host by its underlay address", "192.0.2.2", "sent"},
+		{"outside", "203.0.113.5", "sent"},
+		{"another node's pod", "10.42.1.7", "bad_source"},
+		{"the pod that it is for", "10.42.3.7", "bad_source"},
+		{"the overlay's, of nobody", "10.42.9.7", "bad_source"},
+		{"broadcast of the own subnet", "10.42.2.255", "bad_source"},
+		{"loopback", "127.0.0.1", "bad_source"},
+		{"multicast", "224.0.0.1", "bad_source"},
+	} {
+		for _, check := range sourceChecks {
+			m, err := checkedNode(t, check, dataplane.Wanted{Peers: []dataplane.Peer{sourcePeer(1, ""), sourcePeer(3, "")}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := tt.want
+			if check == dataplane.SourceOff {
+				want = "sent"
+			}
+			if got := sendFrom(m, netip.MustParseAddr(tt.src), netip.MustParseAddr("10.42.3.7")); got != want {
+				t.Errorf("%s (%s), %s: %s, want %s", tt.name, tt.src, check, got, want)
+			}
+		}
+	}
+	a, _ := testPair(t)
+	for src, want := range map[string]string{"fd42:0:0:1::9": "sent", "fd42:0:0:2::9": "bad_source", "::ffff:10.42.1.2": "bad_source", "::1": "bad_source", "2001:db8::1": "sent"} {
+		if got := sendFrom(a, netip.MustParseAddr(src), podB6); got != want {
+			t.Errorf("%s: %s, want %s", src, got, want)
+		}
+	}
+}
+
+// TestSourceCheckConfig: what makes no sense is named.
+func TestSourceCheckConfig(t *testing.T) {
+	own := netip.MustParseAddr("192.0.2.2")
+	nat := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}
+	for _, tt := range []struct {
+		check   dataplane.SourceCheck
+		anyFrom []netip.Prefix
+		err     string
+	}{
+		{"", nil, ""}, {"", nat, ""}, {"strict", nil, ""}, {"overlay", nil, ""}, {"inner", nat, ""}, {"off", nil, ""},
+		{"inner", nil, `SourceCheck is "inner", with 0 networks in AnyPeerFrom`},
+		{"strict", nat, `SourceCheck is "strict", with 1 networks in AnyPeerFrom`},
+		{"outer", nil, `SourceCheck is "outer"`},
+	} {
+		c := Config{Underlays: []dataplane.Underlay{{Local: own, Public: own}}, VNI: testVNI, Port: testPort, MTU: testMTU, SourceCheck: tt.check, AnyPeerFrom: tt.anyFrom}
+		if err := c.check(); (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%+v: %v", tt, err)
+		}
+	}
+}
+
 // slowJudge is the source check, slow and obvious.
-func slowJudge(anyFrom []netip.Prefix, peers []dataplane.Peer, from, inner netip.Addr) string {
+func slowJudge(check dataplane.SourceCheck, anyFrom []netip.Prefix, peers []dataplane.Peer, from, inner netip.Addr) string {
 	sender, owner := -1, -1
 	for i, p := range peers {
 		if p.Addr == from {
 			sender = i
 		}
-		if p.Subnets[0].Contains(inner) {
+		if slices.ContainsFunc(p.Subnets, func(s netip.Prefix) bool { return s.Contains(inner) }) {
 			owner = i
 		}
 	}
@@ -149,22 +306,44 @@ func slowJudge(anyFrom []netip.Prefix, peers []dataplane.Peer, from, inner netip
 			sender = i
 		}
 	}
-	loose := slices.ContainsFunc(anyFrom, func(p netip.Prefix) bool { return p.Contains(from) })
+	loose := check == dataplane.SourceInner && slices.ContainsFunc(anyFrom, func(p netip.Prefix) bool { return p.Contains(from) })
+	node := -1 // whose address or outer source the inner source is
+	for i, p := range peers {
+		if p.Source == inner && inner != netip.MustParseAddr("192.0.2.2") && !slices.ContainsFunc(peers, func(q dataplane.Peer) bool { return q.Addr == inner }) &&
+			!slices.ContainsFunc(peers[:i], func(q dataplane.Peer) bool { return q.Source == inner }) {
+			node = i
+		}
+	}
+	for i, p := range peers {
+		if p.Addr == inner {
+			node = i
+		}
+	}
+	outside := owner < 0 && node < 0 && inner != netip.MustParseAddr("192.0.2.2") && inner.IsValid() && slowMaySend("", inner) && !subnetB.Contains(inner) && !subnetB6.Contains(inner)
 	switch {
+	case check == dataplane.SourceOff:
+		return "accepted"
 	case sender < 0 && !loose:
 		return "unknown_vtep"
-	case owner < 0, sender >= 0 && sender != owner:
-		return "bad_source"
+	case owner >= 0 && (sender < 0 || sender == owner):
+		return "accepted"
+	case owner < 0 && sender >= 0 && node == sender:
+		return "accepted"
+	case check == dataplane.SourceOverlay && sender >= 0 && outside:
+		return "accepted"
 	}
-	return "accepted"
+	return "bad_source"
 }
 
 // FuzzSourceCheck has up to six peers, with and without sources that conflict, and compares the check with the slow one.
 func FuzzSourceCheck(f *testing.F) {
-	f.Add([]byte{1, 0, 3, 3, 4, 200}, byte(3), byte(3), true)
-	f.Add([]byte{1, 3, 3, 1}, byte(1), byte(3), false)
-	f.Add([]byte{3, 2, 4, 7, 5, 7}, byte(7), byte(5), true)
-	f.Fuzz(func(t *testing.T, data []byte, from, inner byte, loose bool) {
+	f.Add([]byte{1, 0, 3, 3, 4, 200}, byte(3), byte(3), byte(2))
+	f.Add([]byte{1, 3, 3, 1}, byte(1), byte(3), byte(0))
+	f.Add([]byte{3, 2, 4, 7, 5, 7}, byte(7), byte(5), byte(2))
+	f.Add([]byte{3, 2, 4, 7, 5, 7}, byte(4), byte(0x87), byte(0))
+	f.Add([]byte{3, 2, 4, 7, 5, 7}, byte(4), byte(0x92), byte(1))
+	f.Add([]byte{3, 2, 4, 7, 5, 7}, byte(9), byte(0x99), byte(3))
+	f.Fuzz(func(t *testing.T, data []byte, from, inner, kind byte) {
 		var peers []dataplane.Peer
 		seen := map[byte]bool{0: true, 2: true}
 		for ; len(data) >= 2 && len(peers) < 6; data = data[2:] {
@@ -178,14 +357,14 @@ func FuzzSourceCheck(f *testing.F) {
 			}
 			peers = append(peers, sourcePeer(int(data[0]%8), source))
 		}
-		var anyFrom []netip.Prefix
-		if loose {
-			anyFrom = append(anyFrom, netip.MustParsePrefix("192.0.2.4/30"), netip.MustParsePrefix("192.0.2.12/30"))
-		}
-		m, _ := sourceNode(t, anyFrom, peers...) // sources that conflict are errors
+		check := sourceChecks[kind%4]
+		m, _ := checkedNode(t, check, dataplane.Wanted{Peers: peers}) // sources that conflict are errors
 		a, i := netip.AddrFrom4([4]byte{192, 0, 2, from % 16}), netip.AddrFrom4([4]byte{10, 42, inner % 8, 9})
-		if got, want := judgeSource(t, m, a, i), slowJudge(anyFrom, peers, a, i); got != want {
-			t.Errorf("%s with %s of %+v: %s, want %s", a, i, peers, got, want)
+		if inner >= 0x80 { // an address of the underlay
+			i = netip.AddrFrom4([4]byte{192, 0, 2, inner % 32})
+		}
+		if got, want := judgeSource(t, m, a, i), slowJudge(check, m.core.anyFrom, peers, a, i); got != want {
+			t.Errorf("%s: %s with %s of %+v: %s, want %s", check, a, i, peers, got, want)
 		}
 	})
 }
@@ -202,7 +381,7 @@ func TestSourceLog(t *testing.T) {
 	tick := func() string {
 		text.Reset()
 		now = now.Add(time.Second)
-		s.report(now, m.core.forwarding.Load(), m.core.lanes)
+		s.report(now, m.core)
 		return text.String()
 	}
 	drop := func(from, inner string) {
@@ -225,6 +404,11 @@ func TestSourceLog(t *testing.T) {
 		if again := tick() + tick(); again != "" {
 			t.Errorf("logged again: %s", again)
 		}
+	}
+	sendFrom(m, netip.MustParseAddr("10.42.1.9"), netip.MustParseAddr("10.42.1.2"))
+	tick()
+	if got := tick(); !strings.Contains(got, `reason=bad_source source=10.42.1.9 err="this host sends packets with source 10.42.1.9, which is in a subnet of peer 192.0.2.1"`) {
+		t.Errorf("logged %q about a packet of this host", got)
 	}
 	drop("192.0.2.3", "10.42.3.2")
 	tick()

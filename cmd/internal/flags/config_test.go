@@ -160,6 +160,7 @@ func everyFlag(t *testing.T) map[string]struct {
 	return map[string]struct{ value, with string }{
 		"dataplane":                    {"kernel", ""},
 		"df":                           {"set", "--dataplane=userspace"},
+		"min-path-mtu":                 {"1300", ""},
 		"source-check":                 {"inner", "--peer-cidr=10.0.0.0/8"},
 		"peer-cidr":                    {"10.0.0.0/8", "--source-check=inner"},
 		"plain-source":                 {"allow", ""},
@@ -371,6 +372,8 @@ func TestRefusals(t *testing.T) {
 		{"--dataplane=both", "dataplane", "both", "auto, kernel or userspace"},
 		{"--df=maybe", "df", "maybe", "clear or set"},
 		{"--df=set", "df", "set", "--dataplane=userspace"},
+		{"--min-path-mtu=575", "min-path-mtu", "575", "want 576 to 65535"},
+		{"--min-path-mtu=1300 --dataplane=kernel", "min-path-mtu", "1300", "userspace"},
 		{"--source-check=none", "source-check", "none", "strict, overlay, inner or off"},
 		{"--plain-source=none", "plain-source", "none", "drop or allow"},
 		{"--egress-mark=0", "egress-mark", "0", "one bit"},

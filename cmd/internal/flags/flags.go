@@ -20,6 +20,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/guard"
 	"github.com/overlayd/overlayd/dataplane/userspace"
 )
@@ -154,6 +155,7 @@ func (o *Flags) Config() node.Config {
 		Mode:            fit.Mode(o.Dataplane.mode),
 		Deaf:            o.Dataplane.events == eventsOff,
 		DF:              o.Dataplane.df == dfSet,
+		MinPathMTU:      o.Dataplane.minPathMTU,
 		Offloads:        o.Dataplane.offloads,
 		SourceCheck:     dataplane.SourceCheck(o.Dataplane.sourceCheck),
 		AnyPeerFrom:     o.Dataplane.anyPeerFrom,
@@ -173,6 +175,7 @@ func (o *Flags) Config() node.Config {
 type dataplaneFlags struct {
 	mode        string
 	df          string
+	minPathMTU  int
 	sourceCheck string
 	peerCIDRs   []string
 	offloadList string
@@ -199,6 +202,9 @@ const (
 	dfSet   = "set"
 )
 
+// minPathMTU is the least --min-path-mtu: what every host of IPv4 takes (RFC 791 section 3.1).
+const minPathMTU = 576
+
 // sourceOuter is what older overlayds called strict.
 const sourceOuter = "outer"
 
@@ -211,6 +217,7 @@ const (
 func (o *dataplaneFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&o.mode, "dataplane", string(fit.Auto), "kernel: program the kernel's vxlan device; userspace: forward packets in this process; auto: kernel if it works, else userspace")
 	f.StringVar(&o.df, "df", dfClear, "clear: the underlay may fragment tunnel packets, as with flannel; set: it may not, and hosts learn what each path takes (userspace dataplane only)")
+	f.IntVar(&o.minPathMTU, "min-path-mtu", carrier.DefaultMinPathMTU, "least MTU of a path of the underlay, in bytes, that is believed when ICMP says so, over IPv6 and with --df=set (userspace dataplane only)")
 	f.StringVar(&o.sourceCheck, "source-check", string(dataplane.SourceStrict), "strict: packets come from a peer's address, have a source of that peer's and are for a pod of this host; overlay: or a source outside of the overlay; inner: or any address in --peer-cidr and a source of some peer's, for peers behind a NAT; off: no check")
 	f.StringArrayVar(&o.peerCIDRs, "peer-cidr", nil, "network such as 10.0.0.0/16: peers have public IPs in these only, and with --source-check=inner their packets come from there; repeatable (default: any public IP)")
 	f.StringVar(&o.plainSource, "plain-source", plainDrop, "drop: nothing comes by the underlay with the source of a pod, unless it is encapsulated or a direct route leads there; allow: it may")
@@ -233,6 +240,12 @@ func (o *dataplaneFlags) check(p *problems) {
 		p.bad("df", o.df, "want clear or set")
 	case o.df == dfSet && o.mode != string(fit.Userspace):
 		p.bad("df", o.df, "only the userspace dataplane can do this: give --dataplane=userspace too")
+	}
+	switch text := strconv.Itoa(o.minPathMTU); {
+	case o.minPathMTU < minPathMTU || o.minPathMTU > carrier.MaxPacket:
+		p.bad("min-path-mtu", text, fmt.Sprintf("want %d to %d", minPathMTU, carrier.MaxPacket))
+	case o.minPathMTU != carrier.DefaultMinPathMTU && o.mode == string(fit.Kernel):
+		p.bad("min-path-mtu", text, "only the userspace dataplane learns what paths take: leave this out")
 	}
 	if o.events != eventsOn && o.events != eventsOff {
 		p.bad("debug-events", o.events, "want on or off")

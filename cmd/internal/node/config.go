@@ -60,10 +60,12 @@ type Config struct {
 	SubnetFile string   // of the one network; must be set unless OpenNetworks is
 	SubnetDir  string   // directory of <network>.env if OpenNetworks is set
 
-	Mode        fit.Mode // must be set
-	Deaf        bool     // repair what others change by looking every few seconds, without the kernel's notices: for tests
-	DF          bool     // userspace dataplane: the underlay may not fragment
-	Offloads    userspace.Offloads
+	Mode     fit.Mode // must be set
+	Deaf     bool     // repair what others change by looking every few seconds, without the kernel's notices: for tests
+	DF       bool     // userspace dataplane: the underlay may not fragment
+	Offloads userspace.Offloads
+	// MinPathMTU: the userspace dataplane believes no path MTU below this, in bytes; 0: the default.
+	MinPathMTU  int
 	SourceCheck dataplane.SourceCheck // empty: strict
 	// AnyPeerFrom: with SourceInner packets of any peer may come from addresses in these.
 	AnyPeerFrom []netip.Prefix

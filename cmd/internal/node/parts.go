@@ -236,6 +236,8 @@ func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
 		MTU:         mtu,
 		Offloads:    n.cfg.Offloads,
 		DF:          n.cfg.DF,
+		MinPathMTU:  n.cfg.MinPathMTU,
+		SourceCheck: n.cfg.SourceCheck,
 		AnyPeerFrom: n.cfg.AnyPeerFrom,
 		Mark:        n.cfg.egressMark(),
 		LogAttrs:    n.attrs,

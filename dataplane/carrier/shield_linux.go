@@ -1,0 +1,147 @@
+package carrier
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/udp"
+)
+
+// dropFlood is the reason for what a filter drops.
+const dropFlood = dataplane.DropQueueFull
+
+// shield is the filter of the sockets of a udpCarrier, and who dropped what: the kernel has one count for a
+// full queue and for a filter.
+type shield struct {
+	mu      sync.Mutex
+	filter  *Filter
+	wrote   bool // the sockets may have a filter
+	buffers *os.File
+	last    struct{ drops, full uint64 } // when they were read last
+	full    uint64                       // datagrams that found a full queue
+	flood   uint64                       // datagrams that the filter dropped
+}
+
+// openShield opens what tells the two apart: how many datagrams of the whole network namespace found a full queue.
+func openShield(family int) *shield {
+	path := "/proc/thread-self/net/snmp"
+	if family == Family6 {
+		path = "/proc/thread-self/net/snmp6"
+	}
+	f, _ := os.Open(path) // without it all that is dropped while there is a filter counts for that
+	return &shield{buffers: f}
+}
+
+func (s *shield) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.buffers != nil {
+		s.buffers.Close()
+	}
+}
+
+// SetFilter implements Shield.
+func (c *udpCarrier) SetFilter(f *Filter) error {
+	s := c.shield
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f == nil && !s.wrote {
+		return nil
+	}
+	s.count(c)
+	if s.filter == nil {
+		s.last.full = s.readFull() // from now on
+	}
+	again := (f == nil) != (s.filter == nil) || f != nil && !f.Equal(*s.filter)
+	s.filter, s.wrote = f, f != nil
+	v6 := c.family == Family6
+	for _, r := range c.in {
+		err := r.filter(again, func(fd int) error {
+			if f == nil {
+				return udp.DetachFilter(fd)
+			}
+			err := f.Attach(fd, v6)
+			if err != nil && f.Sources != nil { // too long for net.core.optmem_max
+				err = Filter{VNIs: f.VNIs}.Attach(fd, v6)
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("filter UDP %s: %w", c.cfg.Local, err)
+		}
+	}
+	return nil
+}
+
+// Filtered implements Shield.
+func (c *udpCarrier) Filtered() uint64 {
+	c.shield.mu.Lock()
+	defer c.shield.mu.Unlock()
+	c.shield.count(c)
+	return c.shield.flood
+}
+
+// count shares out what the kernel has dropped since the last time. Of what other sockets of this host lose at the
+// same time as much may count for a full queue instead of the filter.
+func (s *shield) count(c *udpCarrier) {
+	var drops uint64
+	for _, r := range c.in {
+		drops += r.drops()
+	}
+	n := uint64(uint32(drops) - uint32(s.last.drops)) // the kernel counts in 32 bits
+	s.last.drops = drops
+	if s.filter == nil {
+		s.full += n
+		return
+	}
+	full := s.readFull()
+	here := min(n, full-s.last.full)
+	s.last.full = full
+	s.full += here
+	s.flood += n - here
+}
+
+// readFull reads RcvbufErrors of /proc/net/snmp, or Udp6RcvbufErrors of /proc/net/snmp6.
+func (s *shield) readFull() uint64 {
+	if s.buffers == nil {
+		return 0
+	}
+	all := make([]byte, 16<<10)
+	n, _ := s.buffers.ReadAt(all, 0)
+	if n == 0 {
+		return s.last.full
+	}
+	return rcvbufErrors(all[:n])
+}
+
+// rcvbufErrors finds the count in the text of either file.
+//
+//	Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors ...
+//	Udp: 5 0 0 5 0 ...
+//	Udp6RcvbufErrors                	0
+func rcvbufErrors(text []byte) uint64 {
+	var names [][]byte
+	for line := range bytes.Lines(text) {
+		fields := bytes.Fields(line)
+		switch {
+		case len(fields) == 2 && string(fields[0]) == "Udp6RcvbufErrors":
+			n, _ := strconv.ParseUint(string(fields[1]), 10, 64)
+			return n
+		case len(fields) == 0 || string(fields[0]) != "Udp:":
+		case names == nil:
+			names = fields
+		default:
+			for i := range min(len(names), len(fields)) {
+				if string(names[i]) == "RcvbufErrors" {
+					n, _ := strconv.ParseUint(string(fields[i]), 10, 64)
+					return n
+				}
+			}
+		}
+	}
+	return 0
+}

@@ -1,0 +1,150 @@
+package userspace
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
+	"github.com/overlayd/overlayd/dataplane/pace"
+)
+
+const (
+	floodLook  = 50 * time.Millisecond
+	floodBegin = 100 // datagrams between two looks that nobody could have wanted
+	floodEnd   = 10 * time.Second
+	// maxFilterVNIs bounds the length of a filter.
+	maxFilterVNIs = 256
+)
+
+// flood has the carriers drop what nobody could want before it is queued, for as long as much of that comes: it
+// would take the place of what peers send. Otherwise all is received, counted and logged by its reason; and in a
+// flood a sample still is.
+type flood struct {
+	log     *slog.Logger
+	notices pace.Notices
+
+	mu     sync.Mutex              // of all below
+	wanted map[uint32][]netip.Addr // by VNI: the outer sources that may come, sorted; nil: any
+	up     bool
+	seen   uint64    // what nobody could have wanted, at the last look
+	last   time.Time // when much of it came
+}
+
+// admit has datagrams of a network and these outer sources pass; nil: of any. It returns when they do.
+func (p *Port) admit(vni uint32, sources []netip.Addr) {
+	f := &p.flood
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.wanted == nil {
+		f.wanted = map[uint32][]netip.Addr{}
+	}
+	f.wanted[vni] = sources
+	p.setFilters()
+}
+
+// unadmit is for a network that has gone.
+func (p *Port) unadmit(vni uint32) {
+	f := &p.flood
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.wanted, vni)
+	p.setFilters()
+}
+
+// watchFlood looks for floods until ctx ends.
+func (p *Port) watchFlood(ctx context.Context) {
+	defer p.look(time.Now(), true)
+	for pace.Sleep(ctx, floodLook, nil) {
+		p.look(time.Now(), false)
+	}
+}
+
+// look begins to filter, or ends it.
+func (p *Port) look(now time.Time, end bool) {
+	f := &p.flood
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	seen := p.unwanted()
+	n := seen - f.seen
+	f.seen = seen
+	if n >= floodBegin {
+		f.last = now
+	}
+	was := f.up
+	f.up = !end && (n >= floodBegin || f.up && now.Sub(f.last) < floodEnd)
+	if f.up && !was {
+		if due, _ := f.notices.Due(now, pace.Notice{Key: "flood"}); len(due) > 0 {
+			f.log.Warn("a flood of datagrams that are of no peer or no network: most of them are dropped before they are queued", "per_second", n*uint64(time.Second/floodLook),
+				"fix", "the counters and lines of unknown_vtep, bad_vni and bad_header tell where samples come from")
+		}
+	}
+	if f.up || was {
+		p.setFilters()
+	}
+}
+
+// unwanted counts what came and nobody could have wanted.
+func (p *Port) unwanted() (n uint64) {
+	for _, w := range p.workers {
+		n += w.Dropped(dataplane.DropBadHeader) + w.Dropped(dataplane.DropBadVNI)
+		w.mu.Lock()
+		for _, l := range w.lanes {
+			n += l.lane.Dropped(dataplane.DropUnknownVTEP) + l.lane.Dropped(dataplane.DropBadHeader)
+		}
+		w.mu.Unlock()
+	}
+	for _, c := range p.carriers {
+		if s, ok := c.(carrier.Shield); ok {
+			n += s.Filtered()
+		}
+	}
+	return n
+}
+
+// setFilters gives the carriers their filters, or takes them away.
+func (p *Port) setFilters() {
+	if !p.isOpen() {
+		return
+	}
+	for i, c := range p.carriers {
+		s, ok := c.(carrier.Shield)
+		if !ok {
+			continue
+		}
+		if err := s.SetFilter(p.flood.filter(p.openers[i].Family)); err != nil {
+			if due, _ := p.flood.notices.Due(time.Now(), pace.Notice{Key: "filter", Text: err.Error()}); len(due) > 0 {
+				p.log.Warn("a flood is not dropped before it is queued", "err", err)
+			}
+		}
+	}
+}
+
+// filter returns what a carrier of that family is to take; nil: all.
+func (f *flood) filter(family int) *carrier.Filter {
+	if !f.up || len(f.wanted) > maxFilterVNIs {
+		return nil
+	}
+	out := &carrier.Filter{VNIs: slices.Sorted(maps.Keys(f.wanted)), Sources: []netip.Addr{}}
+	for _, sources := range f.wanted {
+		if sources == nil {
+			out.Sources = nil
+			return out
+		}
+		for _, s := range sources {
+			if carrier.FamilyOf(s) == family {
+				out.Sources = append(out.Sources, s)
+			}
+		}
+	}
+	slices.SortFunc(out.Sources, netip.Addr.Compare)
+	if out.Sources = slices.Compact(out.Sources); len(out.Sources) > carrier.MaxFilterSources {
+		out.Sources = nil
+	}
+	return out
+}
