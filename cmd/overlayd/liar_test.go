@@ -173,6 +173,14 @@ func TestConfigExcursion(t *testing.T) {
 		h.daemon.waitLog("is again the one that is applied", patience)
 		c.put(key, strings.Replace(overlayConfig(network), `"vxlan"`, `"vxlan","MTU":1400`, 1)) // what concerns no lease is applied at once
 		h.daemon.waitLog("msg=MTU overlay=1350", patience)
+		for i := range 40 { // to and fro
+			c.put(key, overlayConfig([]string{network, "10.98.0.0/16", "10.99.0.0/16"}[i%3]))
+		}
+		c.put(key, overlayConfig(network))
+		h.daemon.waitLog("msg=MTU overlay=1450", patience)
+		if n := linesWith(h.daemon.text(), "network config is"); n > 10 {
+			t.Errorf("%d lines about configs", n)
+		}
 		if lost := there.finish() + back.finish(); lost > 0 {
 			t.Errorf("%d datagrams lost", lost)
 		}
