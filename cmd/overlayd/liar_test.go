@@ -59,11 +59,21 @@ func TestOlderNodeTakesMAC(t *testing.T) {
 			c.put(l.key, vxlanValue(ip.String(), "0e:00:00:00:02:41"))
 			time.Sleep(lieTime / 5) // likewise
 		}
+		for range 100 { // to and fro
+			c.put(l.key, l.value)
+			c.put(l.key, vxlanValue("192.0.2.240", vtepMAC(before)))
+		}
 		if lost := there.finish() + back.finish(); lost > 0 {
 			t.Errorf("%d datagrams lost", lost)
 		}
 		if after := c.get(victim.key()); after != before {
 			t.Errorf("its lease is %s, was %s", after, before)
+		}
+		for _, h := range c.hosts {
+			text := h.daemon.text()
+			if n := linesWith(text, "lease not used") + linesWith(text, "another host publishes"); n > 10 {
+				t.Errorf("%s logs %d lines about the lies:\n%s", h.name, n, text)
+			}
 		}
 		if modes[0] == modeKernel {
 			c.hosts[0].daemon.waitLog("belongs to lease "+victim.gateway().Masked().String(), patience)
