@@ -59,11 +59,21 @@ func TestOlderNodeTakesMAC(t *testing.T) {
 			c.put(l.key, vxlanValue(ip.String(), "0e:00:00:00:02:41"))
 			time.Sleep(lieTime / 5) // likewise
 		}
+		for range 100 { // to and fro
+			c.put(l.key, l.value)
+			c.put(l.key, vxlanValue("192.0.2.240", vtepMAC(before)))
+		}
 		if lost := there.finish() + back.finish(); lost > 0 {
 			t.Errorf("%d datagrams lost", lost)
 		}
 		if after := c.get(victim.key()); after != before {
 			t.Errorf("its lease is %s, was %s", after, before)
+		}
+		for _, h := range c.hosts {
+			text := h.daemon.text()
+			if n := linesWith(text, "lease not used") + linesWith(text, "another host publishes"); n > 10 {
+				t.Errorf("%s logs %d lines about the lies:\n%s", h.name, n, text)
+			}
 		}
 		if modes[0] == modeKernel {
 			c.hosts[0].daemon.waitLog("belongs to lease "+victim.gateway().Masked().String(), patience)
@@ -173,6 +183,14 @@ func TestConfigExcursion(t *testing.T) {
 		h.daemon.waitLog("is again the one that is applied", patience)
 		c.put(key, strings.Replace(overlayConfig(network), `"vxlan"`, `"vxlan","MTU":1400`, 1)) // what concerns no lease is applied at once
 		h.daemon.waitLog("msg=MTU overlay=1350", patience)
+		for i := range 40 { // to and fro
+			c.put(key, overlayConfig([]string{network, "10.98.0.0/16", "10.99.0.0/16"}[i%3]))
+		}
+		c.put(key, overlayConfig(network))
+		h.daemon.waitLog("msg=MTU overlay=1450", patience)
+		if n := linesWith(h.daemon.text(), "network config is"); n > 10 {
+			t.Errorf("%d lines about configs", n)
+		}
 		if lost := there.finish() + back.finish(); lost > 0 {
 			t.Errorf("%d datagrams lost", lost)
 		}

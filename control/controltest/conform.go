@@ -62,6 +62,7 @@ func Conform(t *testing.T, open func(tb testing.TB) Harness) {
 		{"RenewAfterDeletion", renewAfterDeletion},
 		{"RenewAfterDeletionBesideWideJunk", renewAfterDeletionBesideWideJunk},
 		{"RenewAfterDeletionBesideOverlaps", renewAfterDeletionBesideOverlaps},
+		{"BesideOtherLengths", besideOtherLengths},
 		{"RenewAfterTakeover", renewAfterTakeover},
 		{"RenewAfterOverwrite", renewAfterOverwrite},
 		{"RenewAfterJunk", renewAfterJunk},

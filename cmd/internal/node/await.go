@@ -81,8 +81,13 @@ func (n *Network) unhideStore(ctx context.Context) {
 		return
 	}
 	withdrawn, err := fit.Unhide(ctx, n.reachesStore())
+	var news []pace.Notice
 	for _, route := range withdrawn {
-		n.log.WarnContext(ctx, "route withdrawn: it hid the store, which does not answer", "route", route,
+		news = append(news, pace.Notice{Key: "hides the store", Text: route})
+	}
+	due, _ := n.notices.Due(time.Now(), news...)
+	for _, route := range due {
+		n.log.WarnContext(ctx, "route withdrawn: it hid the store, which does not answer", "route", route.Text,
 			"fix", "if the network config holds the address of the store, put another Network into it; the routes come back with the config")
 	}
 	if err == nil {
