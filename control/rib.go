@@ -27,9 +27,10 @@ type RIB struct {
 	loss    loss                 // the leases that went lately
 	older   map[string]Lease     // see RIB.staysBefore
 
-	rivals []Rival          // of the last call of Peers
-	last   []dataplane.Peer // what it returned
-	limits []Rejection      // see Limits
+	rivals  []Rival          // of the last call of Peers
+	last    []dataplane.Peer // what it returned
+	limits  []Rejection      // see Limits
+	refused int              // see Refused
 }
 
 // ribLease is a lease with its key, which is expensive to build.
@@ -46,6 +47,8 @@ type Rejection struct {
 	Subnet netip.Prefix // of the family; of a lease that is refused as a whole, its IPv4 one if it has that
 	Node   netip.Addr   // Lease.Identity
 	Err    error        // names the field and the value; see Reason
+
+	created int64 // of the lease
 }
 
 // NewRIB returns an empty table for the leases of n.
@@ -295,13 +298,16 @@ func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 	}
 	l := limits{a: a, leases: r.leases}
 	l.apply(claims, admitted)
-	r.limits = l.found
+	r.limits, a.rejected = l.found, oldestRejected(a.rejected)
 	for _, list := range [...][]Rejection{a.rejected, r.limits} {
 		slices.SortStableFunc(list, func(x, y Rejection) int { return cmp.Compare(x.Key, y.Key) })
 	}
-	r.last, r.rivals = mergePeers(claims, admitted), a.rivals
+	r.last, r.rivals, r.refused = mergePeers(claims, admitted), a.rivals, a.refused
 	return r.last, a.rejected
 }
+
+// Refused returns how many leases, or families of one, the last Peers refused. It returns the 2000 oldest of them at most.
+func (r *RIB) Refused() int { return r.refused }
 
 // Limits returns what does not work with the peers that the last Peers returned, sorted by key.
 func (r *RIB) Limits() []Rejection { return r.limits }
