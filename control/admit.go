@@ -44,7 +44,8 @@ type admission struct {
 	macs     map[vtepMAC]*claim        // who has each MAC
 	rivals   []Rival                   // have a MAC of self
 	shared   bool                      // MACs may be alike
-	rejected []Rejection
+	rejected []Rejection               // the oldest of those that are refused, up to twice maxRejected
+	refused  int                       // all of them
 }
 
 func newAdmission(r *RIB, self Lease) *admission {
@@ -52,7 +53,11 @@ func newAdmission(r *RIB, self Lease) *admission {
 }
 
 func (a *admission) reject(rec *ribLease, subnet netip.Prefix, err error) {
-	a.rejected = append(a.rejected, Rejection{Key: rec.key, Subnet: subnet, Node: rec.Identity(), Err: err})
+	a.refused++
+	a.rejected = append(a.rejected, Rejection{Key: rec.key, Subnet: subnet, Node: rec.Identity(), Err: err, created: rec.CreateRevision})
+	if len(a.rejected) == 2*maxRejected {
+		a.rejected = oldestRejected(a.rejected)
+	}
 }
 
 // refuse makes the error of a Rejection; reason is its stable id.

@@ -1,5 +1,10 @@
 package control
 
+import (
+	"cmp"
+	"slices"
+)
+
 // maxBad bounds the unreadable entries that are known by what is wrong with them: who may write to the store can
 // make as many as they like.
 const maxBad = 1000
@@ -36,3 +41,17 @@ func (b *badEntries) has(key string) bool {
 }
 
 func (b *badEntries) len() int { return len(b.told) + len(b.rest) }
+
+// maxRejected bounds the leases of which it is known why they are refused: whoever writes them can make as many as they
+// like. They are the oldest ones; the others are counted.
+const maxRejected = 2000
+
+// oldestRejected returns as many of them as are known.
+func oldestRejected(all []Rejection) []Rejection {
+	if len(all) <= maxRejected {
+		return all
+	}
+	slices.SortFunc(all, func(x, y Rejection) int { return cmp.Or(cmp.Compare(x.created, y.created), cmp.Compare(x.Key, y.Key)) })
+	clear(all[maxRejected:])
+	return all[:maxRejected]
+}

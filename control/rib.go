@@ -34,6 +34,7 @@ type RIB struct {
 	ownMACs [2]encap.MAC     // of the node then, by family
 	last    []dataplane.Peer // what it returned
 	limits  []Rejection      // see Limits
+	refused int              // see Refused
 }
 
 // ribLease is a lease with its key, which is expensive to build.
@@ -50,6 +51,8 @@ type Rejection struct {
 	Subnet netip.Prefix // of the family; of a lease that is refused as a whole, its IPv4 one if it has that
 	Node   netip.Addr   // Lease.Identity
 	Err    error        // names the field and the value; see Reason
+
+	created int64 // of the lease
 }
 
 // NewRIB returns an empty table for the leases of n.
@@ -300,14 +303,17 @@ func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 	}
 	l := limits{a: a, leases: r.leases}
 	l.apply(claims, admitted)
-	r.limits = l.found
+	r.limits, a.rejected = l.found, oldestRejected(a.rejected)
 	for _, list := range [...][]Rejection{a.rejected, r.limits} {
 		slices.SortStableFunc(list, func(x, y Rejection) int { return cmp.Compare(x.Key, y.Key) })
 	}
-	r.last = mergePeers(claims, admitted)
+	r.last, r.refused = mergePeers(claims, admitted), a.refused
 	r.noteRivals(&self, a.rivals)
 	return r.last, a.rejected
 }
+
+// Refused returns how many leases, or families of one, the last Peers refused. It returns the 2000 oldest of them at most.
+func (r *RIB) Refused() int { return r.refused }
 
 // Limits returns what does not work with the peers that the last Peers returned, sorted by key.
 func (r *RIB) Limits() []Rejection { return r.limits }

@@ -12,6 +12,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
 
 	"github.com/overlayd/overlayd/cmd/internal/admin"
 	"github.com/overlayd/overlayd/cmd/internal/fit"
@@ -36,8 +37,9 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 	}
 	c := withStores(o)
 	slog.SetDefault(c.Log)
+	keepSmall()
 	if o.Kube.Enabled {
-		keepKubeSmall(c.Log)
+		klog.SetSlogLogger(c.Log) // client-go has one log per process
 	}
 	for _, w := range o.Warnings {
 		c.Log.Warn(w.Text, "fix", w.Fix)

@@ -7,8 +7,6 @@ import (
 	"os"
 	"runtime/debug"
 
-	"k8s.io/klog/v2"
-
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/cmd/internal/status"
@@ -148,10 +146,9 @@ func kubeConfig(o *flags.Flags, log *slog.Logger) kube.Config {
 	}
 }
 
-// keepKubeSmall sets what client-go has once per process: its log, and how much garbage a list of
-// thousands of Nodes may leave; it is collected twice as often unless GOGC says otherwise.
-func keepKubeSmall(log *slog.Logger) {
-	klog.SetSlogLogger(log)
+// keepSmall bounds how much garbage there may be: whoever writes to the store decides how much a daemon has to remember, and
+// lists of it leave as much again. It is collected twice as often as usual, unless GOGC says otherwise.
+func keepSmall() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}

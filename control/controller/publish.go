@@ -44,6 +44,7 @@ type peerReport struct {
 	kept     map[netip.Prefix]struct{} // subnets that only the RIB still has
 	down     bool                      // the Sync failed as a whole: it says nothing about any peer
 	rejected []EntryStatus
+	refused  int           // of which rejected are the first
 	limits   []EntryStatus // what does not work with peers that are programmed
 }
 

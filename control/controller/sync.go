@@ -37,7 +37,7 @@ func (f *follower) sync(ctx context.Context) {
 	w := f.wanted(self, peers)
 	f.dirty = false
 	report := peerReport{peers: peers, kept: f.rib.KeptSubnets(),
-		rejected: entriesOf(f.c.Status().Rejected, rejected), limits: entriesOf(f.limits, f.rib.Limits())}
+		rejected: entriesOf(f.c.Status().Rejected, rejected), refused: f.rib.Refused(), limits: entriesOf(f.limits, f.rib.Limits())}
 	f.logFamilies(ctx, self, report)
 	f.logEntries(ctx, &f.rejectedDue, withoutFamilies(withoutRivals(report.rejected)), "lease not used")
 	f.logEntries(ctx, &f.limitDue, withoutFamilies(report.limits), "source of a peer's packets not accepted")
@@ -105,7 +105,7 @@ func (f *follower) publishSync(report peerReport, failed []*dataplane.PeerError,
 func (f *follower) publishPeers(report peerReport) {
 	report.failed = f.failed
 	last := f.c.Status()
-	if slices.Equal(last.Rejected, report.rejected) && slices.Equal(f.limits, report.limits) && len(report.kept) == 0 && !f.hadKept {
+	if last.Stats.Rejected == report.refused && slices.Equal(last.Rejected, report.rejected) && slices.Equal(f.limits, report.limits) && len(report.kept) == 0 && !f.hadKept {
 		return
 	}
 	f.limits, f.hadKept = report.limits, len(report.kept) > 0
@@ -115,7 +115,7 @@ func (f *follower) publishPeers(report peerReport) {
 
 func (s *Status) setPeers(report peerReport, statuses []PeerStatus) {
 	s.Peers, s.Rejected = statuses, report.rejected
-	s.Stats.Peers, s.Stats.Rejected = len(report.peers), len(report.rejected)
+	s.Stats.Peers, s.Stats.Rejected = len(report.peers), report.refused
 }
 
 // sameWanted compares all but what one Controller never changes, and what follows from the rest.
