@@ -211,6 +211,18 @@ func byName(word string, key expr.MetaKey, name string, not bool) cond {
 	return cond{fmt.Sprintf("%s %s %q", word, sign, name), []expr.Any{&expr.Meta{Key: key, Register: reg1}, &expr.Cmp{Op: op, Register: reg1, Data: padded}}}
 }
 
+// comesByIndex and leavesByIndex cost less.
+func comesByIndex(index int, not bool) cond { return byIndex("iif", expr.MetaKeyIIF, index, not) }
+func leavesByIndex(index int) cond          { return byIndex("oif", expr.MetaKeyOIF, index, false) }
+
+func byIndex(word string, key expr.MetaKey, index int, not bool) cond {
+	op, sign := expr.CmpOpEq, "=="
+	if not {
+		op, sign = expr.CmpOpNeq, "!="
+	}
+	return cond{fmt.Sprintf("%s %s %d", word, sign, index), []expr.Any{&expr.Meta{Key: key, Register: reg1}, &expr.Cmp{Op: op, Register: reg1, Data: native(uint32(index))}}}
+}
+
 // metaIIFKind is NFT_META_IIFKIND of linux/netfilter/nf_tables.h (Linux 5.6), and behind it is that of the outgoing interface.
 const metaIIFKind = 26
 

@@ -15,6 +15,7 @@ type facts struct {
 	own      []netip.Prefix  // subnets and addresses of this host
 	networks []netip.Prefix  // of the overlay
 	sets     map[string]bool // by name: those that there are
+	indices  []int           // indices of the overlay devices that there are now
 	settling bool            // packets may come without encapsulation for now
 }
 

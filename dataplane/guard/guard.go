@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -39,6 +40,7 @@ type Config struct {
 	Mark uint32
 	// Underlay is the interface of the underlay, and IPv4 and IPv6 are the families that VTEPs have there.
 	Underlay   string
+	Link       int // index of Underlay; 0: not known
 	IPv4, IPv6 bool
 	// Direct says that packets of peers may come without encapsulation, by direct routes.
 	Direct bool
@@ -77,6 +79,16 @@ func (c *Config) devices() []string {
 		names = append(names, dataplane.DeviceNameV6(c.VNI))
 	}
 	return append(names, c.extra...)
+}
+
+// links are the indices of the overlay devices that there are.
+func (c *Config) links() (all []int) {
+	for _, name := range c.devices() {
+		if l, err := net.InterfaceByName(name); err == nil {
+			all = append(all, l.Index)
+		}
+	}
+	return all
 }
 
 func (c *Config) anyPeerFrom(f family) []netip.Prefix {
@@ -343,6 +355,7 @@ func (g *Guard) publish(err error) {
 // write makes the rules of f and the members true. The caller holds mu.
 func (g *Guard) write(f facts) error {
 	f.sets, f.settling = g.members.names(), time.Now().Before(g.relaxed)
+	f.indices = g.cfg.links()
 	chains, err := g.cfg.encode(f)
 	if err != nil {
 		return err

@@ -105,10 +105,7 @@ func TestDeviceIsDownWithoutTable(t *testing.T) {
 	// Somebody puts a table of his own there, which nobody else can change.
 	var held *nft.Held
 	a.Must(func() (err error) {
-		if err = nft.Commit([]nft.Step{nft.DeleteTable(nft.Inet, a.guard.name)}); err != nil {
-			return err
-		}
-		held, err = nft.Hold(nft.NewOwnedTable(nft.Inet, a.guard.name))
+		held, err = nft.Hold(nft.DeleteTable(nft.Inet, a.guard.name), nft.NewOwnedTable(nft.Inet, a.guard.name))
 		return err
 	})
 	if <-changed {

@@ -116,7 +116,8 @@ const (
 	chainSpoof   = "spoof"   // what it forwards into the overlay
 	chainEgress  = "egress"  // what it forwards to the port
 	chainOutput  = "output"  // what processes of this host send
-	chainOwn     = "own"     // what they send to the port
+	chainToPort  = "to_port" // what leaves for the port
+	chainOwn     = "own"     // what processes send to the port
 	chainDefrag  = "defrag"
 	chainRawIn   = "raw_in"
 	chainRawOut  = "raw_out"
@@ -130,7 +131,7 @@ type builder struct {
 
 // build returns all chains, each behind those that it names.
 func (b builder) build() []chain {
-	chains := []chain{b.reason(), b.inner(), b.plain(), b.spoof(), b.egress(), b.processes(), b.other(), b.input(), b.forward(), b.output()}
+	chains := []chain{b.reason(), b.inner(), b.plain(), b.spoof(), b.egress(), b.processes(), b.toPort(), b.other(), b.input(), b.forward(), b.output()}
 	if slices.Contains(b.families(), ipv6) {
 		chains = append(chains, b.defrag()...)
 	}
@@ -149,7 +150,7 @@ func (b builder) input() chain {
 	if b.kernel || !b.Alone {
 		c.add(accept, vniIs(b.VNI, true)) // another network's: it has a guard of its own, or wants none
 	}
-	c.jumpTo(chainOther, comesBy(b.Underlay, true))
+	c.jumpTo(chainOther, b.byUnderlay(true))
 	if !b.kernel {
 		b.known(&c)
 		return c
@@ -328,11 +329,23 @@ func (b builder) peers(f family, are func(...cond)) {
 	}
 }
 
+// byUnderlay is the condition that a packet comes by the interface of the underlay, or does not. A session ends when that is
+// made again.
+func (b builder) byUnderlay(not bool) cond {
+	if b.Link != 0 {
+		return comesByIndex(b.Link, not)
+	}
+	return comesBy(b.Underlay, not)
+}
+
 // plain is for what is no datagram of the overlay. What comes by the underlay has no overlay address, unless direct routes
 // lead there.
 func (b builder) plain() chain {
 	c := chain{name: chainPlain}
 	if b.kernel {
+		for _, l := range b.indices { // an index costs less than a name, which stays when a device is made again
+			c.goTo(chainInner, comesByIndex(l, false))
+		}
 		for _, d := range b.devices() {
 			c.goTo(chainInner, comesBy(d, false))
 		}
@@ -340,7 +353,7 @@ func (b builder) plain() chain {
 	if b.AllowPlain || b.settling {
 		return c
 	}
-	c.add(back, comesBy(b.Underlay, true))
+	c.add(back, b.byUnderlay(true))
 	for _, f := range []family{ipv4, ipv6} {
 		if b.Direct {
 			for _, bits := range b.leaseLengths(f) {
@@ -360,15 +373,22 @@ func (b builder) plain() chain {
 // forward judges what this host forwards. What comes by the underlay is plain even if it goes into the overlay.
 func (b builder) forward() chain {
 	c := chain{name: chainForward, hook: base(unix.NF_INET_FORWARD, first)}
-	for _, d := range b.devices() {
+	from := func(from cond) {
 		if b.kernel {
-			c.goTo(chainInner, comesBy(d, false))
+			c.goTo(chainInner, from)
 		} else {
-			c.add(accept, comesBy(d, false))
+			c.add(accept, from)
 		}
 	}
-	c.goTo(chainPlain, comesBy(b.Underlay, false))
+	for _, l := range b.indices {
+		from(comesByIndex(l, false))
+	}
+	c.goTo(chainPlain, b.byUnderlay(false))
+	for _, l := range b.indices {
+		c.goTo(chainSpoof, leavesByIndex(l))
+	}
 	for _, d := range b.devices() {
+		from(comesBy(d, false))
 		c.goTo(chainSpoof, leavesBy(d))
 	}
 	if b.Direct {
@@ -410,20 +430,34 @@ func (b builder) egress() chain {
 // output marks what goes into the overlay: the kernel keeps the mark when it encapsulates, and so lets its datagram pass.
 func (b builder) output() chain {
 	c := chain{name: chainOutput, hook: base(unix.NF_INET_LOCAL_OUT, first)}
+	c.goTo(chainToPort, isUDP(false), toPort(b.Port, false))
+	b.marks(&c)
+	return c
+}
+
+// marks marks what processes send into an overlay: of other networks too, which may send to the same VTEPs.
+func (b builder) marks(c *chain) {
 	if !b.noKinds {
-		c.add(accept, leavesByKind("vxlan"), setMark(b.Mark)) // other networks may send to the same VTEPs
-	} else {
-		for _, d := range b.devices() {
-			c.add(accept, leavesBy(d), setMark(b.Mark))
-		}
+		c.add(accept, leavesByKind("vxlan"), setMark(b.Mark))
+		return
 	}
-	c.goTo(chainOwn, isUDP(false), toPort(b.Port, false), fromSocket(), marked(b.Mark, true))
+	for _, d := range b.devices() {
+		c.add(accept, leavesBy(d), setMark(b.Mark))
+	}
+}
+
+// toPort passes what the kernel has encapsulated for pods, which is the most.
+func (b builder) toPort() chain {
+	c := chain{name: chainToPort}
+	c.goTo(chainOwn, fromSocket())
 	return c
 }
 
 // processes drops what processes send to a VTEP, or to any address in the name of this network.
 func (b builder) processes() chain {
 	c := chain{name: chainOwn}
+	b.marks(&c) // a process sends to this port of a pod
+	c.add(accept, marked(b.Mark, false))
 	for _, f := range b.families() {
 		c.drop(dataplane.DropEgress, of(f), b.isPeer(f, outerDestination(f), false))
 	}

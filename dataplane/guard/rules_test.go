@@ -92,10 +92,14 @@ nfproto ip, ip daddr == 10.255.0.0/24, ip saddr != 10.0.0.0/8, ip saddr != 0.0.0
 nfproto ip, ip daddr != 10.255.0.0/24, drop bad_destination
 nfproto ip6, drop bad_destination
 drop bad_source`},
-		{"output", strict, base, false, chainOutput, `oifkind == "vxlan", mark |= 0x100000, accept
-l4proto == udp, udp dport == 8472, skuid >= 0, mark & 0x100000 == 0, goto own`},
-		{"output before 5.6", with(func(c *Config) { c.noKinds = true }), base, false, chainOutput, `oifname == "flannel.1", mark |= 0x100000, accept
-l4proto == udp, udp dport == 8472, skuid >= 0, mark & 0x100000 == 0, goto own`},
+		{"output", strict, base, false, chainOutput, `l4proto == udp, udp dport == 8472, goto to_port
+oifkind == "vxlan", mark |= 0x100000, accept`},
+		{"output before 5.6", with(func(c *Config) { c.noKinds = true }), base, false, chainOutput, `l4proto == udp, udp dport == 8472, goto to_port
+oifname == "flannel.1", mark |= 0x100000, accept`},
+		{"the link is known", with(func(c *Config) { c.Link = 3 }), base, false, chainForward, `iif == 3, goto plain
+iifname == "flannel.1", goto inner
+oifname == "flannel.1", goto spoof
+l4proto == udp, udp dport == 8472, goto egress`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			want := strings.ReplaceAll(c.want, "lease4_24 of ip saddr", "ip saddr/24 @lease4_24")

@@ -10,6 +10,7 @@ import (
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/guard"
+	"github.com/overlayd/overlayd/dataplane/hostroute"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
@@ -37,6 +38,7 @@ func (s *Session) openGuard() (dataplane.Part, error) {
 		AllowPlain:  n.cfg.PlainSource,
 		Mark:        n.cfg.egressMark(),
 		Underlay:    s.iface.Name,
+		Link:        s.iface.Index,
 		Direct:      b.DirectRouting,
 		Alone:       !n.cfg.several(),
 		Settle:      n.settle,
@@ -67,6 +69,14 @@ func (s *Session) settleGuard(err error) {
 		if s.guard != nil {
 			s.guard.Relax()
 		}
+	}
+}
+
+// leaveTunnel removes what only a tunnel needs: the network may have had one before.
+func (s *Session) leaveTunnel() {
+	_, err := guard.Cleanup(s.config.Backend.VNI)
+	if err = errors.Join(err, hostroute.Withdraw(s.config.Prefixes())); err != nil {
+		s.network.log.Warn("what an earlier network config needed is left, and may keep packets out", "err", err, "fix", "overlayd guard off")
 	}
 }
 

@@ -37,7 +37,6 @@ func (s *Session) parts(mtu int) []partSpec {
 		{name: guardPart, open: s.openGuard, lack: s.withoutGuard()},
 		{name: RulesPart, open: s.openRules, lack: noRules},
 		{name: "direct routes", open: s.openRoutes},
-		{name: "unreachable", open: s.openNowhere, lack: "overlay addresses without a route leave by the default route, in clear"},
 	}
 	if s.config.Backend.Type != control.BackendAlloc {
 		specs = append(specs, partSpec{name: "settings", open: s.openSettings},
@@ -46,7 +45,8 @@ func (s *Session) parts(mtu int) []partSpec {
 	if !s.config.Backend.IsVXLAN() {
 		return specs[1:] // nothing is forwarded but by routes (host-gw), or not at all (alloc)
 	}
-	return append(specs, partSpec{name: "forwarding", open: func() (dataplane.Part, error) { return s.openForwarding(mtu) }})
+	return append(specs, partSpec{name: "unreachable", open: s.openNowhere, lack: "overlay addresses without a route leave by the default route, in clear"},
+		partSpec{name: "forwarding", open: func() (dataplane.Part, error) { return s.openForwarding(mtu) }})
 }
 
 // openRules opens masquerading and the rules of FORWARD.
@@ -101,6 +101,9 @@ func (s *Session) openFirewall() (dataplane.Part, error) {
 // them: then it removes those of an earlier run.
 func (s *Session) openRoutes() (dataplane.Part, error) {
 	only := s.config.Backend.Type == control.BackendHostGW
+	if !s.config.Backend.IsVXLAN() {
+		s.leaveTunnel()
+	}
 	r, err := hostroute.Open(hostroute.Config{
 		Log:       s.network.log,
 		Direct:    s.config.Backend.DirectRouting || only,

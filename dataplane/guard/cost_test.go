@@ -1,0 +1,123 @@
+package guard
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestCost prints what the guard costs, with OVERLAYD_GUARD_COST set to a number of rounds: packets of 64 bytes from pod to pod and from host
+// to pod, and TCP. Strict and off take turns; of short bursts the quickest counts, which the rest of the machine disturbs least.
+func TestCost(t *testing.T) {
+	var rounds int
+	if _, err := fmt.Sscan(os.Getenv("OVERLAYD_GUARD_COST"), &rounds); err != nil {
+		t.Skip("OVERLAYD_GUARD_COST is not set")
+	}
+	w := newWorld(t, false)
+	off := false
+	w.config = func(c *Config) { c.Off = func() bool { return off } }
+	w.join()
+	a, b := w.hosts[0], w.hosts[1]
+	target := netip.AddrPortFrom(b.podAddr(false), 7)
+	sink := listenTCP(t, b, target)
+	var full *net.UDPConn // nobody reads from it: the kernel drops what comes when it is full
+	b.pod.Must(func() (err error) { full, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(target)); return err })
+	t.Cleanup(func() { full.Close() })
+	kinds := []struct {
+		name  string
+		burst func() time.Duration
+	}{
+		{"64 bytes, pod to pod", func() time.Duration { return blast(t, a, true, target) }},
+		{"64 bytes, host to pod", func() time.Duration { return blast(t, a, false, target) }},
+		{"TCP, pod to pod", func() time.Duration { return stream(t, a, sink) }},
+	}
+	took := map[string][]time.Duration{}
+	for round := range rounds {
+		off = round%2 == 1
+		for _, h := range w.hosts[:2] {
+			h.Must(h.guard.Switched)
+		}
+		for _, k := range kinds {
+			for range 5 {
+				name := fmt.Sprint(k.name, off)
+				took[name] = append(took[name], k.burst())
+			}
+		}
+	}
+	for _, k := range kinds {
+		strict, none := took[k.name+"false"], took[k.name+"true"]
+		slices.Sort(strict)
+		slices.Sort(none)
+		ratio := func(at int) float64 { return float64(none[at]) / float64(strict[at]) }
+		t.Logf("%-22s strict %v, off %v: %.3f; of the fastest quarter %.3f, of the medians %.3f", k.name, strict[0], none[0], ratio(0), ratio(len(none)/8), ratio(len(none)/2))
+	}
+}
+
+// blast sends packets as fast as it can, and returns how long that took. On a veth link the sender does all the work.
+func blast(t *testing.T, a *host, pod bool, to netip.AddrPort) (took time.Duration) {
+	ns := a.NS
+	if pod {
+		ns = a.pod
+	}
+	ns.Must(func() error {
+		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		b, start := make([]byte, 64), time.Now()
+		for range 10_000 {
+			if _, err := c.Write(b); err != nil {
+				return err
+			}
+		}
+		took = time.Since(start)
+		return nil
+	})
+	return took
+}
+
+// stream sends a lot to a TCP port, and returns how long that took.
+func stream(t *testing.T, a *host, to net.Addr) (took time.Duration) {
+	a.pod.Must(func() error {
+		c, err := net.Dial("tcp", to.String())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		b, start := make([]byte, 256<<10), time.Now()
+		for range 400 {
+			if _, err := c.Write(b); err != nil {
+				return err
+			}
+		}
+		c.(*net.TCPConn).CloseWrite()
+		_, err = io.Copy(io.Discard, c)
+		took = time.Since(start)
+		return err
+	})
+	return took
+}
+
+// listenTCP takes what comes to a port of the pod, and closes when the other end does.
+func listenTCP(t *testing.T, b *host, at netip.AddrPort) net.Addr {
+	var l net.Listener
+	b.pod.Must(func() (err error) { l, err = net.Listen("tcp", at.String()); return err })
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			io.Copy(io.Discard, c)
+			c.Close()
+		}
+	}()
+	return l.Addr()
+}
