@@ -25,6 +25,8 @@
 // A carrier of UDP sockets can receive while the kernel's vxlan devices have its port: seat_linux.go moves
 // receivers from one socket to another, and move_linux.go sends datagrams by a detour (udp.Detour).
 //
+// In a flood a carrier can have the kernel drop what nobody wants before it is queued: shield_linux.go.
+//
 // # Partial checksums
 //
 // The kernel of a peer on this machine leaves inner checksums partial, and a UDP

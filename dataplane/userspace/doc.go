@@ -106,13 +106,22 @@
 // while a probe is out (dataplane/carrier/path_linux.go). Such a probe goes from host to host in the overlay, as an echo
 // reply that nobody waits for (encap/probe.go).
 //
+// # Floods
+//
+// What comes to the port shares the sockets' queues, honest or not. port_flood.go looks twenty times a second how much came that nobody could have
+// wanted. If that is much, it gives the carriers a filter (dataplane/udp/filter_linux.go, classic BPF): VXLAN of a network of the port, long enough, from a
+// known VTEP, if these are at most 200. All else the kernel drops before it is queued, but for one of 256 datagrams, by which the counters and log
+// lines still tell what comes. A Sync changes the filter before it changes the forwarding, so a new peer is never shut out. Ten seconds after the flood all is received again.
+// Of datagrams that UDP_GRO joined the filter sees only the first: the rest is judged here as ever.
+//
 // # The books
 //
 // Each packet read from the device is in TxPackets or in Drops, and each datagram
 // read from the socket in RxPackets or in Drops. On a Port that several networks
 // share, datagrams of none of them are in the Drops of the Port. A superpacket is one packet, however
 // many segments it is split into. What the kernel dropped before it could be read is
-// DropQueueFull, or counted by the device as its own.
+// DropQueueFull, or counted by the device as its own; what a filter dropped is told apart by the kernel's count of full queues, which is
+// one for all sockets of the host (dataplane/carrier/shield_linux.go).
 //
 // # One Sync
 //

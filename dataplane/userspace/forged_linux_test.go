@@ -320,3 +320,33 @@ func portsOf64Flows(t *testing.T, a, b *testHost, sink *net.UDPConn) int {
 	}
 	return len(ports)
 }
+
+// BenchmarkForgedICMP is one TCP stream from pod to pod, before and after a third host has forged ICMP for the known ports and
+// for all that there may be.
+func BenchmarkForgedICMP(b *testing.B) {
+	for _, family := range []int{4, 6} {
+		for _, df := range []bool{false, true} {
+			if family == 6 && !df {
+				continue // nobody fragments there
+			}
+			b.Run(fmt.Sprintf("IPv%d/df=%t", family, df), func(b *testing.B) {
+				hosts := newDualHosts(b, 3, family)
+				from, to, attacker := hosts[0], hosts[1], hosts[2]
+				from.df, to.df = df, df
+				connect(from, to, false)
+				const took = time.Second
+				goodput(b, from, to, took)
+				var before, after int64
+				for range b.N {
+					before += goodput(b, from, to, took)
+					attacker.Must(func() error {
+						return errors.Join(forgeTooBig(from.under[0], to.under[0], from.localPorts()), forgeTooBig(from.under[0], to.under[0], everyPort()))
+					})
+					after += goodput(b, from, to, took)
+				}
+				b.ReportMetric(float64(before*8)/float64(b.N)/float64(took.Nanoseconds()), "Gbit/s-before")
+				b.ReportMetric(float64(after*8)/float64(b.N)/float64(took.Nanoseconds()), "Gbit/s-after")
+			})
+		}
+	}
+}
