@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
 	"github.com/overlayd/overlayd/cmd/internal/rights"
@@ -84,7 +85,7 @@ func TestNonRootDataplanes(t *testing.T) {
 						return fmt.Errorf("subnet file: %v", err)
 					}
 					if got := u.rules(); got != rules {
-						return fmt.Errorf("rules %s", got)
+						return fmt.Errorf("rules differ (-want +got):\n%s", cmp.Diff(strings.Split(rules, "\n"), strings.Split(got, "\n")))
 					}
 					return echoWithin(a.NS, b.addr, 56, 100*time.Millisecond)
 				})
