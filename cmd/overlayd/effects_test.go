@@ -189,8 +189,10 @@ func TestPasswordIsNotShown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		onLine := strings.Contains(string(cmdline), "hush-hush")
-		if warned := strings.Contains(p.text(), "--etcd-password-file"); warned != onLine {
+		if strings.Contains(string(cmdline), "hush-hush") {
+			t.Errorf("%q: the command line is %q", args, cmdline)
+		}
+		if warned := strings.Contains(p.text(), "the etcd password is given on the command line"); warned != (args[0] == "--etcd-password") {
 			t.Errorf("%q: warned: %v", args, warned)
 		}
 		if strings.Contains(p.text(), "hush-hush") {

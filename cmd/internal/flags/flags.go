@@ -88,7 +88,7 @@ func (o *Flags) Complete(f *pflag.FlagSet, env func(string) (string, bool)) erro
 	var p problems
 	if f.Changed("etcd-password") {
 		p.warn("the etcd password is given on the command line, where everybody on this host could see it for a moment",
-			"--etcd-password-file, or the variable OVERLAYD_ETCD_PASSWORD")
+			"give it in a file, or in the variable OVERLAYD_ETCD_PASSWORD: see overlayd --help")
 	}
 	if file != nil {
 		p.warnOfReaders(EnvFlag, strings.TrimPrefix(envFileOf(f, env), "-"))

@@ -51,6 +51,12 @@
 // The service manager is told the verdict, and that no loop is stuck (manager.go); a store that shows events to people is told
 // what is wrong with this node (events.go).
 //
+// # What is waited for, and when the process is set up
+//
+// An overlay that cannot be opened ends the daemon in its first session, so that whoever started it sees why; but a UDP port
+// that somebody has is waited for (porttaken.go): any user of the host can take it. When a network is ready for the first time, Config.Settled
+// tells the caller, which then gives up the rights that the process needs no more (cmd/overlayd/rights.go).
+//
 // # Who owns the claims
 //
 // A Network claims its subnet file (package nodefile) for as long as it is served, and the device of its
