@@ -261,6 +261,9 @@ func (v *inventory) saved(where, text string) {
 // listed takes the lines that nft lists for a table.
 func (v *inventory) listed(table, text string) {
 	v.add("nft %s", table)
+	if strings.HasPrefix(table, "inet overlayd-guard-") {
+		return // its rules have tests of their own
+	}
 	chain, places := "", counted{}
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)

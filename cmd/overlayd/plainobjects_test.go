@@ -23,6 +23,9 @@ func (w *world) objects(i int) []string {
 			lines = append(lines, w.deviceObjects(o, n)...)
 		}
 		lines = append(lines, w.files(h, o, n)...)
+		if o.guard {
+			lines = append(lines, w.guardObjects(n)...)
+		}
 	}
 	return append(lines, w.rules(h)...)
 }
@@ -84,6 +87,15 @@ func (w *world) deviceObjects(o *plainOverlay, n int) (lines []string) {
 		for j, peer := range o.seen {
 			lines = append(lines, w.peerObjects(o, name, f, w.hosts[j].overlays[n].subnets[f], peer)...)
 		}
+	}
+	return lines
+}
+
+// guardObjects are what keeps others out of a network, and its packets in.
+func (w *world) guardObjects(n int) []string {
+	lines := []string{fmt.Sprintf("nft inet overlayd-guard-%d", w.networks[n].vni)}
+	for f := range w.families() {
+		lines = append(lines, fmt.Sprintf("route unreachable %s dev %s proto 211 metric 4294967294", w.networks[n].is[f], []string{"", "lo"}[f]))
 	}
 	return lines
 }

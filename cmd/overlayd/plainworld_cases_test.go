@@ -43,15 +43,19 @@ func TestPlainWorld(t *testing.T) {
 			link flannel.1 vxlan id 1 local 192.0.2.2 dev eth0 port 8472 mtu 1450 mac ` + macOf2 + ` alias overlayd up
 			neighbour flannel.1 10.5.2.0 mac ` + macOf3 + `
 			nexthop via 10.5.2.0 dev flannel.1 proto 211 onlink
-			route 10.5.2.0/24 via 10.5.2.0 dev flannel.1 proto 211 onlink`},
+			nft inet overlayd-guard-1
+			route 10.5.2.0/24 via 10.5.2.0 dev flannel.1 proto 211 onlink
+			route unreachable 10.5.0.0/16 dev  proto 211 metric 4294967294`},
 		{"overlayd, userspace, direct", func(w *world) { w.direct = true }, func(w *world) { w.starts(1, modeKernel); w.starts(0, modeUserspace) }, `
 			address flannel.1 10.5.1.0/32
 			claim 1
 			file subnet.env 0644: FLANNEL_NETWORK=10.5.0.0/16 FLANNEL_SUBNET=10.5.1.1/24 FLANNEL_MTU=1450 FLANNEL_IPMASQ=false
 			file subnet.env.node 0600: id, vni 1, network 10.5.0.0/16, public 192.0.2.2, wrote subnet.env
 			link flannel.1 tun mtu 1450 alias overlayd up
+			nft inet overlayd-guard-1
 			route 10.5.0.0/16 dev flannel.1 proto 211 metric 1048576
-			route 10.5.2.0/24 via 192.0.2.3 dev eth0 proto 211`},
+			route 10.5.2.0/24 via 192.0.2.3 dev eth0 proto 211
+			route unreachable 10.5.0.0/16 dev  proto 211 metric 4294967294`},
 		{"cleaned up", func(w *world) { w.masq = true }, func(w *world) { w.starts(0, modeUserspace); w.stops(0, true); w.cleansUp(0) }, ``},
 		{"killed", func(w *world) { w.direct = true }, func(w *world) { w.starts(0, modeUserspace); w.stops(0, true) }, `
 			address flannel.1 10.5.1.0/32
@@ -59,7 +63,9 @@ func TestPlainWorld(t *testing.T) {
 			file subnet.env 0644: FLANNEL_NETWORK=10.5.0.0/16 FLANNEL_SUBNET=10.5.1.1/24 FLANNEL_MTU=1450 FLANNEL_IPMASQ=false
 			file subnet.env.node 0600: id, vni 1, network 10.5.0.0/16, public 192.0.2.2, wrote subnet.env
 			link flannel.1 tun mtu 1450 alias overlayd up
-			route 10.5.0.0/16 dev flannel.1 proto 211 metric 1048576`},
+			nft inet overlayd-guard-1
+			route 10.5.0.0/16 dev flannel.1 proto 211 metric 1048576
+			route unreachable 10.5.0.0/16 dev  proto 211 metric 4294967294`},
 		{"flanneld, which leaves what a peer had before it moved", func(w *world) { w.filter = filterIPT }, func(w *world) {
 			w.starts(0, modeFlanneld)
 			w.learns(0, 0, 0, drawn)

@@ -53,6 +53,7 @@ type plainOverlay struct {
 	rules   bool             // of by
 	env     string           // whose the subnet file is, as by
 	node    bool             // there is a node file
+	guard   bool             // an overlayd has been here since the last cleanup: its guard stays, whoever comes
 }
 
 // sight is a host's lease as another one knows it.
@@ -146,6 +147,7 @@ func (w *world) startsOverlayd(h *plainHost, o *plainOverlay, vni int) {
 		o.mtu = 1430
 	}
 	o.device, o.alias, o.by, o.env, o.rules, o.node = "tun", true, modeKernel, modeKernel, true, true
+	o.guard = true
 	if h.daemon == modeKernel {
 		o.device = "vxlan"
 	}
@@ -195,7 +197,7 @@ func (w *world) cleansUp(i int) {
 	h := w.hosts[i]
 	h.claims = false
 	for _, o := range h.overlays {
-		o.node, o.former = false, nil
+		o.node, o.former, o.guard = false, nil, false
 		switch {
 		case o.by == modeFlanneld:
 			if o.alias && w.direct { // flanneld needs nothing on the device
