@@ -111,7 +111,7 @@ func TestDefaultConfig(t *testing.T) {
 	}
 	want := node.Config{
 		Log: got.Log, LogLevel: got.LogLevel, SubnetFile: "/run/flannel/subnet.env", SubnetDir: "/run/flannel/networks",
-		Mode: fit.Auto, Offloads: got.Offloads, RenewMargin: time.Hour, ProbeInterval: 10 * time.Second,
+		Mode: fit.Auto, Offloads: got.Offloads, MinPathMTU: 1280, RenewMargin: time.Hour, ProbeInterval: 10 * time.Second,
 		Rules: node.RuleConfig{Forward: true, Resync: 5 * time.Second}, Admin: node.AdminConfig{Group: -1},
 	}
 	if !sameButFuncs(got, want) {
