@@ -65,7 +65,7 @@ var (
 
 // newPort makes a Port for cfg over the given carriers.
 func newPort(cfg Config, openers ...carrier.Opener) *Port {
-	return &Port{log: cfg.Log, locals: cfg.locals(), openers: openers, captures: cfg.Captures, opened: make(chan struct{}), ended: make(chan struct{}), inherits: cfg.in != nil, gate: newGate(cfg), flood: flood{log: cfg.Log}}
+	return &Port{log: cfg.Log, locals: cfg.locals(), openers: openers, captures: cfg.Captures, opened: make(chan struct{}), ended: make(chan struct{}), inherits: cfg.in != nil, gate: newGate(cfg), flood: flood{log: cfg.Log, begin: floodBegin}}
 }
 
 // isFor reports whether networks of cfg may use the port.

@@ -28,6 +28,7 @@ const (
 type flood struct {
 	log     *slog.Logger
 	notices pace.Notices
+	begin   uint64 // floodBegin; tests change it before Run
 
 	mu     sync.Mutex              // of all below
 	wanted map[uint32][]netip.Addr // by VNI: the outer sources that may come, sorted; nil: any
@@ -73,11 +74,11 @@ func (p *Port) look(now time.Time, end bool) {
 	seen := p.unwanted()
 	n := seen - f.seen
 	f.seen = seen
-	if n >= floodBegin {
+	if n >= f.begin {
 		f.last = now
 	}
 	was := f.up
-	f.up = !end && (n >= floodBegin || f.up && now.Sub(f.last) < floodEnd)
+	f.up = !end && (n >= f.begin || f.up && now.Sub(f.last) < floodEnd)
 	if f.up && !was {
 		if due, _ := f.notices.Due(now, pace.Notice{Key: "flood"}); len(due) > 0 {
 			f.log.Warn("a flood of datagrams that are of no peer or no network: most of them are dropped before they are queued", "per_second", n*uint64(time.Second/floodLook),
