@@ -116,8 +116,9 @@ func (c *Config) check() error {
 // namespace.
 type Guard struct {
 	cfg    Config
-	name   string // of the table
-	watch  *watch.Subscription
+	name   string              // of the table
+	watch  *watch.Subscription // of changes of nftables
+	links  *watch.Subscription // of the overlay devices
 	report *dataplane.Reporter
 	books  books
 
@@ -132,6 +133,7 @@ type Guard struct {
 	members   members
 	chains    []encoded // that were written; nil: not known
 	there     bool      // the kernel had chains and members
+	indices   []int     // of the devices that chains name
 	text      string    // all of it but the members
 	seen      uint32    // the generation of nftables at which it had
 	relaxed   time.Time // until when AllowPlain holds
@@ -173,8 +175,12 @@ func Open(c Config) (*Guard, error) {
 		return nil, fmt.Errorf("open guard: %w", explain(err))
 	}
 	g.watch = w
-	if err := g.begin(); err != nil {
+	if g.links, err = watch.Open(watch.Groups{Protocol: unix.NETLINK_ROUTE, Must: []int{unix.RTNLGRP_LINK}, Deaf: c.Deaf}); err != nil {
 		w.Close()
+		return nil, fmt.Errorf("open guard: %w", err)
+	}
+	if err := g.begin(); err != nil {
+		g.Close()
 		return nil, fmt.Errorf("open guard: %w", explain(err))
 	}
 	return g, nil
@@ -356,6 +362,7 @@ func (g *Guard) publish(err error) {
 func (g *Guard) write(f facts) error {
 	f.sets, f.settling = g.members.names(), time.Now().Before(g.relaxed)
 	f.indices = g.cfg.links()
+	g.indices = f.indices
 	chains, err := g.cfg.encode(f)
 	if err != nil {
 		return err
@@ -430,7 +437,7 @@ func (g *Guard) Close() error {
 	if g.watch == nil {
 		return nil
 	}
-	return g.watch.Close()
+	return errors.Join(g.watch.Close(), g.links.Close())
 }
 
 // Switched removes the rules if Config.Off says so, or writes them again.

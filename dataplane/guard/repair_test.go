@@ -16,7 +16,7 @@ import (
 )
 
 // run runs the guard in a namespace until the test ends, and counts the calls of again.
-func (g *Guard) run(t *testing.T, ns *netnstest.NS, again func()) {
+func (g *Guard) keep(t *testing.T, ns *netnstest.NS, again func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- ns.Do(func() error { return g.Run(ctx, again) }) }()
@@ -45,7 +45,7 @@ func TestRepairs(t *testing.T) {
 			ns := netnstest.New(t)
 			g := openIn(t, ns, testConfig(t))
 			g.sync(t, ns, manyPeers(3))
-			g.run(t, ns, func() { t.Error("again") })
+			g.keep(t, ns, func() { t.Error("again") })
 			want := sortedLines(ns.Run("nft", "list", "table", "inet", "overlayd-guard-1"))
 			ns.Run("nft", command...)
 			eventually(t, "it is as it was", func() bool {
@@ -60,12 +60,30 @@ func TestRepairs(t *testing.T) {
 // sortedLines forgets the order of chains and sets, which is that in which they were made.
 func sortedLines(s string) []string { return slices.Sorted(strings.Lines(s)) }
 
+// TestDeviceMadeAgain: the rules name the devices that there are.
+func TestDeviceMadeAgain(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	g := openIn(t, ns, testConfig(t))
+	g.sync(t, ns, manyPeers(3))
+	g.keep(t, ns, func() { t.Error("again") })
+	for range 2 {
+		ns.Run("ip", "link", "add", "flannel.1", "type", "bridge")
+		eventually(t, "the device is named", func() bool { return strings.Contains(ns.Run("nft", "list", "ruleset"), `iif "flannel.1"`) })
+		ns.Run("ip", "link", "del", "flannel.1")
+		eventually(t, "it is not any more", func() bool { return !strings.Contains(ns.Run("nft", "list", "ruleset"), "iif ") })
+	}
+	if n := g.Status().Objects[0].Repairs; n != 0 {
+		t.Errorf("%d repairs", n)
+	}
+}
+
 // TestOwnChangesAreNoRepairs: Sync and Prune cause notifications, and nothing to repair.
 func TestOwnChangesAreNoRepairs(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	g := openIn(t, ns, testConfig(t))
-	g.run(t, ns, func() { t.Error("again") })
+	g.keep(t, ns, func() { t.Error("again") })
 	for n := range 20 {
 		g.sync(t, ns, manyPeers(n))
 	}
@@ -90,7 +108,7 @@ func TestDeviceIsDownWithoutTable(t *testing.T) {
 	w.join()
 	a := w.hosts[0]
 	changed := make(chan bool, 10)
-	a.guard.run(t, a.NS, func() { changed <- a.guard.Holds() })
+	a.guard.keep(t, a.NS, func() { changed <- a.guard.Holds() })
 	isUp := func() (up bool) {
 		a.Must(func() error {
 			l, err := netlink.LinkByName(a.device())

@@ -1,10 +1,13 @@
 package guard
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -20,6 +23,24 @@ func (g *Guard) Run(ctx context.Context, again func()) error {
 		<-ctx.Done()
 		return nil
 	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return g.runLinks(ctx) })
+	group.Go(func() error { return g.run(ctx, again) })
+	return group.Wait()
+}
+
+// runLinks has the rules written again when an overlay device has been made again.
+func (g *Guard) runLinks(ctx context.Context) error {
+	return g.links.Run(ctx, watch.Loop{
+		Concerns: func(_ unix.NlMsghdr, body []byte) bool {
+			return bytes.Contains(body, []byte(dataplane.DeviceName(g.cfg.VNI)+"\x00")) || bytes.Contains(body, []byte(dataplane.DeviceNameV6(g.cfg.VNI)+"\x00"))
+		},
+		Look:   func(context.Context) error { g.watch.Wake(); return nil },
+		Spread: pace.Spread{Gather: 5 * time.Millisecond},
+	})
+}
+
+func (g *Guard) run(ctx context.Context, again func()) error {
 	settled := time.AfterFunc(time.Until(g.relaxed), g.settle)
 	defer settled.Stop()
 	return g.watch.Run(ctx, watch.Loop{
@@ -64,6 +85,10 @@ func (g *Guard) look(again func()) {
 func (g *Guard) repair() {
 	failed := g.failed.Load()
 	if !failed {
+		if !slices.Equal(g.cfg.links(), g.indices) {
+			g.faults.Tell(g.cfg.Log, g.ensure(g.wanted))
+			return
+		}
 		c, err := g.compare()
 		if err == nil && c {
 			return

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
@@ -27,9 +26,9 @@ const nowhereMetric = 1<<32 - 2
 //
 //	unreachable 10.5.0.0/16 proto 211 metric 4294967294
 //
-// There is one for each network, or, if the networks hold addresses of the underlay, one for each lease which holds none.
+// There is one for each network, or, if that holds addresses of the underlay, one for each lease in it which holds none.
 type Nowhere struct {
-	log    *slog.Logger
+	leases func() bool
 	resync time.Duration
 	rt     *rtnl.Conn
 	watch  *watch.Subscription
@@ -44,8 +43,9 @@ type Nowhere struct {
 
 var _ dataplane.Part = (*Nowhere)(nil)
 
-// OpenNowhere connects to the network namespace of the calling thread. Of c it needs Log and Deaf. It changes nothing.
-func OpenNowhere(c Config) (*Nowhere, error) {
+// OpenNowhere connects to the network namespace of the calling thread. Of c it needs Log and Deaf. leases says at each Sync
+// whether the dataplane has a route to each lease, and none to whole networks. It changes nothing.
+func OpenNowhere(c Config, leases func() bool) (*Nowhere, error) {
 	rt, err := rtnl.Open()
 	if err != nil {
 		return nil, fmt.Errorf("open unreachable routes: %w", err)
@@ -55,7 +55,7 @@ func OpenNowhere(c Config) (*Nowhere, error) {
 		rt.Close()
 		return nil, fmt.Errorf("open unreachable routes: %w", err)
 	}
-	n := &Nowhere{log: c.Log, resync: defaultResync, rt: rt, watch: w, report: dataplane.NewReporter(c.Log, "unreachable")}
+	n := &Nowhere{leases: leases, resync: defaultResync, rt: rt, watch: w, report: dataplane.NewReporter(c.Log, "unreachable")}
 	if c.Deaf {
 		n.resync = watch.DeafResync
 		n.report.Polls(n.resync)
@@ -63,15 +63,24 @@ func OpenNowhere(c Config) (*Nowhere, error) {
 	return n, nil
 }
 
-// nowhere returns the destinations.
-func nowhere(w dataplane.Wanted) (dsts []netip.Prefix) {
-	if !slices.ContainsFunc(w.Networks, func(n netip.Prefix) bool { return slices.ContainsFunc(w.Underlay, n.Overlaps) }) {
-		return w.Networks
+// nowhere returns the destinations. Leases are left out if a dataplane may have one route to a whole network, which must
+// come first.
+func nowhere(w dataplane.Wanted, leases bool) (dsts []netip.Prefix) {
+	var mixed []netip.Prefix
+	for _, n := range w.Networks {
+		if slices.ContainsFunc(w.Underlay, n.Overlaps) {
+			mixed = append(mixed, n)
+		} else {
+			dsts = append(dsts, n)
+		}
+	}
+	if !leases {
+		return dsts
 	}
 	add := func(leases []netip.Prefix) {
 		for _, s := range leases {
 			holds := func(u netip.Prefix) bool { return s.Bits() <= u.Bits() && s.Contains(u.Addr()) }
-			if rtnl.Inside(s, w.Networks) && s == s.Masked() && !slices.ContainsFunc(w.Underlay, holds) {
+			if rtnl.Inside(s, mixed) && s == s.Masked() && !slices.ContainsFunc(w.Underlay, holds) {
 				dsts = append(dsts, s)
 			}
 		}
@@ -105,7 +114,7 @@ func (n *Nowhere) Sync(_ context.Context, w dataplane.Wanted) (dataplane.Wanted,
 	if n.closed {
 		return w, errClosed
 	}
-	n.wanted = append([]netip.Prefix{}, nowhere(w)...)
+	n.wanted = append([]netip.Prefix{}, nowhere(w, n.leases())...)
 	n.add(nil)
 	return w, n.err
 }

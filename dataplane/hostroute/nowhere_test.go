@@ -25,13 +25,18 @@ func prefixList(list ...string) (all []netip.Prefix) {
 func TestNowhereDestinations(t *testing.T) {
 	w := dataplane.Wanted{Networks: prefixList("10.0.0.0/8", "fd00::/48"), Subnets: prefixList("10.5.1.0/24"),
 		Peers: []dataplane.Peer{{Subnets: prefixList("10.5.2.0/24", "192.0.2.0/24")}, {Subnets: prefixList("10.96.0.0/14")}}}
-	for _, c := range []struct{ underlay, want []netip.Prefix }{
-		{nil, w.Networks},
-		{prefixList("192.0.2.0/24"), w.Networks},
-		{prefixList("10.99.0.1/32"), prefixList("10.5.1.0/24", "10.5.2.0/24")},
+	for _, c := range []struct {
+		underlay, want []netip.Prefix
+		leases         bool
+	}{
+		{nil, w.Networks, true},
+		{prefixList("192.0.2.0/24"), w.Networks, true},
+		{prefixList("10.99.0.1/32"), prefixList("fd00::/48", "10.5.1.0/24", "10.5.2.0/24"), true},
+		{prefixList("10.99.0.1/32"), prefixList("fd00::/48"), false},
+		{prefixList("fd00::1/128"), prefixList("10.0.0.0/8"), true},
 	} {
 		w.Underlay = c.underlay
-		if got := nowhere(w); !slices.Equal(got, c.want) {
+		if got := nowhere(w, c.leases); !slices.Equal(got, c.want) {
 			t.Errorf("underlay %v: got %v, want %v", c.underlay, got, c.want)
 		}
 	}
@@ -48,7 +53,10 @@ func TestNowhere(t *testing.T) {
 	ns.DefaultRoute("192.0.2.1")
 	ns.DefaultRoute("2001:db8::1")
 	var n *Nowhere
-	ns.Must(func() (err error) { n, err = OpenNowhere(Config{Log: slog.New(slog.DiscardHandler)}); return err })
+	ns.Must(func() (err error) {
+		n, err = OpenNowhere(Config{Log: slog.New(slog.DiscardHandler)}, func() bool { return true })
+		return err
+	})
 	w := dataplane.Wanted{Networks: prefixList("10.5.0.0/16", "fd00:5::/48")}
 	sync := func() {
 		ns.Must(func() error {

@@ -120,7 +120,8 @@ func (s *Session) openRoutes() (dataplane.Part, error) {
 
 // openNowhere opens the routes that make what no other route leads to unreachable.
 func (s *Session) openNowhere() (dataplane.Part, error) {
-	r, err := hostroute.OpenNowhere(hostroute.Config{Log: s.network.log, Deaf: s.network.cfg.Deaf})
+	kernel := func() bool { return s.overlay.mode() == fit.Kernel }
+	r, err := hostroute.OpenNowhere(hostroute.Config{Log: s.network.log, Deaf: s.network.cfg.Deaf}, kernel)
 	if err != nil {
 		return nil, err
 	}
