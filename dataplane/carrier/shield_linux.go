@@ -12,7 +12,7 @@ import (
 )
 
 // dropFlood is the reason for what a filter drops.
-const dropFlood = dataplane.DropQueueFull
+const dropFlood = dataplane.DropFlood
 
 // shield is the filter of the sockets of a udpCarrier, and who dropped what: the kernel has one count for a
 // full queue and for a filter.

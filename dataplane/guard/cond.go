@@ -240,6 +240,11 @@ func wayBack(not bool) cond {
 	return cond{text, []expr.Any{&expr.Fib{Register: reg1, FlagSADDR: true, FlagIIF: true, ResultOIF: true}, &expr.Cmp{Op: op, Register: reg1, Data: make([]byte, 4)}}}
 }
 
+// fromHere is the condition that the source is an address of this host.
+func fromHere() cond {
+	return cond{"fib saddr type local", []expr.Any{&expr.Fib{Register: reg1, FlagSADDR: true, ResultADDRTYPE: true}, nft.Equal(native(unix.RTN_LOCAL))}}
+}
+
 // marked is the condition that one of the bits of mark is in the packet's mark, or none is.
 func marked(mark uint32, not bool) cond {
 	op, sign := expr.CmpOpNeq, "!="
@@ -255,6 +260,13 @@ func marked(mark uint32, not bool) cond {
 func setMark(mark uint32) cond {
 	return cond{fmt.Sprintf("mark |= %#x", mark), []expr.Any{&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1},
 		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: native(^mark), Xor: native(mark)},
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1, SourceRegister: true}}}
+}
+
+// clearMark is no condition: it takes the bits from the packet's mark.
+func clearMark(mark uint32) cond {
+	return cond{fmt.Sprintf("mark &= ^%#x", mark), []expr.Any{&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1},
+		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: native(^mark), Xor: make([]byte, 4)},
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1, SourceRegister: true}}}
 }
 

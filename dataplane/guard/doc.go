@@ -8,11 +8,12 @@
 //	input    VXLAN of this network for this host: the outer source is a known VTEP, the inner source in a subnet of
 //	         that VTEP or its address, the inner destination in an own subnet. What a rule cannot read is dropped.
 //	         Other networks on the port have guards of their own.
-//	other    of these, what comes from a device such as pods are behind, in the name of a VTEP that is elsewhere
+//	other    of these, what comes from a device such as pods are behind, in the name of a VTEP that is elsewhere; and
+//	         what comes by the overlay itself: it would be another datagram of the overlay inside one
 //	inner    what comes out of the kernel's device: input sees only the first datagram of a superpacket (UDP_SEGMENT),
 //	         which the kernel splits behind it. The mark says that the first one was of this network
 //	plain    what comes by the underlay without encapsulation has no overlay address as its source
-//	spoof    what pods send into the overlay has no source of another host
+//	spoof    what pods send into the overlay has no source of another host, nor of this one
 //	egress   pods do not send to the port of a VTEP
 //	output   processes do not: what the kernel encapsulates for them has the mark, and so have this process's sockets
 //
@@ -28,7 +29,9 @@
 //
 // # What is left
 //
-// Whoever can send with the address of a VTEP on the link, and knows one of its subnets, is taken for that VTEP. Whoever may
+// Whoever can send with the address of a VTEP on the link, and knows one of its subnets, is taken for that VTEP. If the link carries
+// superpackets whole, as between virtual machines of one host, a VTEP can hide datagrams behind one of its own that have other overlay
+// addresses as their sources: inner does not know any more whom they come from. Whoever may
 // open raw or packet sockets or set marks on a host (CAP_NET_RAW, CAP_NET_ADMIN) can send in its name. Rules about plain packets
 // are for the underlay interface only.
 //

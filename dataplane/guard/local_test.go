@@ -85,6 +85,32 @@ func TestSuperpackets(t *testing.T) {
 	})
 }
 
+// TestTunnelInTunnel: who may send inside the overlay in the name of a VTEP, as its own processes may, or in a superpacket, does not
+// have another datagram of the overlay taken for that VTEP's.
+func TestTunnelInTunnel(t *testing.T) {
+	overBoth(t, func(t *testing.T, w *world) {
+		w.join()
+		a, b := w.hosts[0], w.hosts[1]
+		inside := func(text []byte) []byte {
+			return a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, text))
+		}
+		hidden := func(d []byte) []byte { return a.frame(99, d[22:]) }
+		for name, to := range map[string]netip.Addr{"to the device": a.overlay(w.v6), "to the gateway of pods": a.overlay(w.v6).Next()} {
+			w.expect("a process, by the overlay "+name, a, dataplane.DropBadDestination, func(text []byte) {
+				sendSegments(b.NS, b.addr, to, inside(text))
+			})
+			w.expect("a process, by the overlay, behind another VNI "+name, a, dataplane.DropBadDestination, func(text []byte) {
+				d := inside(text)
+				sendSegments(b.NS, b.addr, to, hidden(d), d)
+			})
+		}
+		w.expect("a stranger, behind another VNI", a, dataplane.DropBadDestination, func(text []byte) {
+			d := a.frame(1, packet(b.addr, a.overlay(w.v6).Next(), 1, testPort, inside(text)))
+			sendSegments(w.stranger, w.strange, a.addr, hidden(d), d)
+		})
+	})
+}
+
 // TestEgress: processes and pods send nothing to the port of a VTEP, at none of its addresses, in no other name.
 func TestEgress(t *testing.T) {
 	overBoth(t, func(t *testing.T, w *world) {
@@ -164,6 +190,9 @@ func TestPlainAndSpoofed(t *testing.T) {
 				return func(text []byte) { sendRaw(a.pod, packet(src, dst, 1, receivePort, text)) }
 			}
 			w.expect(n+"a pod with the source of another", a, dataplane.DropBadSource, spoof(c.podAddr(v6), b.podAddr(v6)))
+			if v6 && w.v6 { // the kernel drops IPv4 itself
+				w.expect(n+"a pod with the source of its host", a, dataplane.DropBadSource, spoof(a.addr, b.podAddr(v6)))
+			}
 			w.expect(n+"a pod with the source of its peer", a, dataplane.DropBadSource, spoof(b.podAddr(v6), b.overlay(v6)))
 		}
 		w.check(100)

@@ -40,7 +40,7 @@ func TestRules(t *testing.T) {
 	strict := testConfig(t)
 	with := func(change func(*Config)) Config { c := strict; change(&c); return c }
 	to := "nfproto ip, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, "
-	head := "l4proto != udp, goto plain\nudp dport != 8472, goto plain\n"
+	head := "l4proto != udp, goto plain\nudp dport != 8472, goto plain\niifname != \"eth0\", jump other\n"
 	for _, c := range []struct {
 		name   string
 		config Config
@@ -50,26 +50,28 @@ func TestRules(t *testing.T) {
 		want   string
 	}{
 		{"strict", strict, base, false, chainInput, head + `vxlan vni != 1, accept
-iifname != "eth0", jump other
 ` + to + `ip saddr . @th,336,32/24 @pair44_24, mark |= 0x100000, accept
 ` + to + `ip saddr . @th,336,32 @pair44_32, mark |= 0x100000, accept
 goto reason`},
 		{"leases of two lengths", strict, two, false, chainInput, head + `vxlan vni != 1, accept
-iifname != "eth0", jump other
 ` + to + `ip saddr . @th,336,32/20 @pair44_20, mark |= 0x100000, accept
 ` + to + `ip saddr . @th,336,32/24 @pair44_24, mark |= 0x100000, accept
 ` + to + `ip saddr . @th,336,32 @pair44_32, mark |= 0x100000, accept
 goto reason`},
-		{"before there are peers", strict, dataplane.Wanted{}, false, chainInput, head + "vxlan vni != 1, accept\niifname != \"eth0\", jump other\ngoto reason"},
+		{"before there are peers", strict, dataplane.Wanted{}, false, chainInput, head + "vxlan vni != 1, accept\ngoto reason"},
 		{"sockets", strict, base, true, chainInput, head + `vxlan vni != 1, accept
-iifname != "eth0", jump other
 nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr @vteps4, accept
 limit 50/s, accept
 drop flood`},
-		{"sockets of one network", with(func(c *Config) { c.Alone = true }), base, true, chainInput, head + `iifname != "eth0", jump other
-nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr @vteps4, accept
+		{"sockets of one network", with(func(c *Config) { c.Alone = true }), base, true, chainInput, head + `nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr @vteps4, accept
 limit 50/s, accept
 drop flood`},
+		{"other", strict, base, false, chainOther, `iifname == "flannel.1", drop bad_destination
+iifkind == "veth", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
+iifkind == "bridge", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
+iifkind == "tun", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
+iifkind == "vxlan", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
+iifkind == "vxlan", mark &= ^0x100000`},
 		{"plain", strict, base, false, chainPlain, `iifname == "flannel.1", goto inner
 iifname != "eth0", return
 nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
@@ -84,7 +86,8 @@ iifname != "eth0", return
 nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
 nfproto ip, ip saddr/24 @lease4_24, drop plain_source`},
 		{"spoof, over the underlay", strict, mixed, false, chainSpoof, `nfproto ip, ip saddr == 10.255.0.0/24, return
-nfproto ip, ip saddr/24 @lease4_24, drop bad_source`},
+nfproto ip, ip saddr/24 @lease4_24, drop bad_source
+fib saddr type local, drop bad_source`},
 		{"overlay", with(func(c *Config) { c.Check = dataplane.SourceOverlay }), base, false, chainInner, `mark & 0x100000 == 0, drop unknown_vtep
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr . ip saddr @pair44_32, accept

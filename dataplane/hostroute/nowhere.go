@@ -18,9 +18,6 @@ import (
 	"github.com/overlayd/overlayd/dataplane/watch"
 )
 
-// nowhereMetric makes a route give way to every other one. It is the largest but one that a route can have.
-const nowhereMetric = 1<<32 - 2
-
 // Nowhere keeps routes beneath all others that make overlay addresses unreachable: what is for an address to which no
 // route leads must not leave by the default route, in clear.
 //
@@ -93,14 +90,14 @@ func nowhere(w dataplane.Wanted, leases bool) (dsts []netip.Prefix) {
 }
 
 func nowhereRoute(dst netip.Prefix) netlink.Route {
-	return netlink.Route{Dst: rtnl.IPNet(dst), Type: unix.RTN_UNREACHABLE, Protocol: rtnl.RouteProtocol, Priority: nowhereMetric}
+	return netlink.Route{Dst: rtnl.IPNet(dst), Type: unix.RTN_UNREACHABLE, Protocol: rtnl.RouteProtocol, Priority: rtnl.NowhereMetric}
 }
 
 // listNowhere lists those routes of every overlay.
 func listNowhere(rt *rtnl.Conn) (dsts []netip.Prefix, err error) {
 	routes, err := rt.HostRoutes()
 	for _, r := range routes {
-		if r.Type == unix.RTN_UNREACHABLE && r.Priority == nowhereMetric {
+		if r.Type == unix.RTN_UNREACHABLE && r.Priority == rtnl.NowhereMetric {
 			dsts = append(dsts, rtnl.Prefix(r.Dst))
 		}
 	}

@@ -203,7 +203,7 @@ func (s *state) holds(a netip.Addr) bool {
 // parseRoute reads a route of the main table, but for the blackholes of dataplane/hostroute and what that makes unreachable.
 func parseRoute(body []byte) (k routeKey, r route, ok bool) {
 	h, rest := rtmsg.Split(body, unix.SizeofRtMsg)
-	if h == nil || h[4] != unix.RT_TABLE_MAIN || (h[7] == unix.RTN_BLACKHOLE || h[7] == unix.RTN_UNREACHABLE) && h[5] == rtnl.RouteProtocol ||
+	if h == nil || h[4] != unix.RT_TABLE_MAIN || h[7] == unix.RTN_BLACKHOLE && h[5] == rtnl.RouteProtocol ||
 		native.Uint32(h[8:])&unix.RTM_F_CLONED != 0 {
 		return k, r, false
 	}
@@ -229,5 +229,6 @@ func parseRoute(body []byte) (k routeKey, r route, ok bool) {
 	}
 	// As rtnl.IsHostRoute has it.
 	r.direct = r.protocol == rtnl.RouteProtocol && r.gateway.IsValid() && !r.onlink && r.nexthop == 0 && r.gateway != k.dst.Addr()
-	return k, r, k.dst.IsValid()
+	nowhere := h[7] == unix.RTN_UNREACHABLE && h[5] == rtnl.RouteProtocol && k.metric == rtnl.NowhereMetric
+	return k, r, k.dst.IsValid() && !nowhere
 }

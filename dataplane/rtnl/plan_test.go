@@ -92,7 +92,8 @@ func TestIsHostRoute(t *testing.T) {
 		"direct, and link is down":  {func(r *netlink.Route) { r.Gw, r.Flags = gw("192.0.2.3"), unix.RTNH_F_DEAD|unix.RTNH_F_LINKDOWN }, true},
 		"blackhole":                 {func(r *netlink.Route) { r.Type, r.LinkIndex = unix.RTN_BLACKHOLE, 0 }, true},
 		"foreign blackhole":         {func(r *netlink.Route) { r.Type, r.Protocol = unix.RTN_BLACKHOLE, 3 }, false},
-		"unreachable":               {func(r *netlink.Route) { r.Type, r.Gw = unix.RTN_UNREACHABLE, gw("192.0.2.3") }, true},
+		"unreachable":               {func(r *netlink.Route) { r.Type, r.Priority = unix.RTN_UNREACHABLE, NowhereMetric }, true},
+		"unreachable before others": {func(r *netlink.Route) { r.Type = unix.RTN_UNREACHABLE }, false},
 		"without a destination":     {func(r *netlink.Route) { r.Dst, r.Gw = nil, gw("192.0.2.3") }, false},
 	} {
 		if got := IsHostRoute(routeWith("10.5.3.0/24", c.change)); got != c.want {

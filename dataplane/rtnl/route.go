@@ -168,7 +168,7 @@ func IsHostRoute(r netlink.Route) bool {
 	if r.Protocol != RouteProtocol || r.Dst == nil {
 		return false
 	}
-	return r.Type == unix.RTN_BLACKHOLE || r.Type == unix.RTN_UNREACHABLE || r.Type == unix.RTN_UNICAST && r.Gw != nil &&
+	return r.Type == unix.RTN_BLACKHOLE || r.Type == unix.RTN_UNREACHABLE && r.Priority == NowhereMetric || r.Type == unix.RTN_UNICAST && r.Gw != nil &&
 		r.Flags&unix.RTNH_F_ONLINK == 0 && !r.Gw.Equal(r.Dst.IP)
 }
 
@@ -182,6 +182,10 @@ func Inside(p netip.Prefix, networks []netip.Prefix) bool {
 func isLinkRoute(r netlink.Route, index int) bool {
 	return r.LinkIndex == index && r.Gw == nil && (r.Scope == netlink.SCOPE_LINK || Prefix(r.Dst).Addr().Is6())
 }
+
+// NowhereMetric is that of the routes by which dataplane/hostroute makes overlay addresses unreachable: they give way to every
+// other one. It is the largest but one that a route can have.
+const NowhereMetric = 1<<32 - 2
 
 // heldMetric is that of the routes of HoldRoutes: every other route beats them.
 const heldMetric = 1<<20 + 1
