@@ -33,6 +33,9 @@ func (b builder) output() chain {
 
 // marks marks what processes send into an overlay: of other networks too, which may send to the same VTEPs.
 func (b builder) marks(c *chain) {
+	for _, l := range b.indices {
+		c.add(accept, leavesByIndex(l), setMark(b.Mark))
+	}
 	if !b.noKinds {
 		c.add(accept, leavesByKind("vxlan"), setMark(b.Mark))
 		return
@@ -52,8 +55,8 @@ func (b builder) toPort() chain {
 // processes drops what processes send to a VTEP, or to any address in the name of this network.
 func (b builder) processes() chain {
 	c := chain{name: chainOwn}
-	b.marks(&c) // a process sends to this port of a pod
 	c.add(accept, marked(b.Mark, false))
+	b.marks(&c) // a process sends to this port of a pod
 	for _, f := range b.families() {
 		c.drop(dataplane.DropEgress, of(f), b.isPeer(f, outerDestination(f), false))
 	}
