@@ -44,9 +44,12 @@
 //
 // # Files
 //
-//	guard.go    Config, Open, Sync, Prune
+//	config.go   Config
+//	guard.go    Sync, Prune; open.go: Open; switch.go: what others tell it while it runs
 //	facts.go    what the rules follow from (pure)
-//	rules.go    the rules (pure); cond.go: their conditions
+//	rules.go    the rules (pure), by hooks: rules_input.go, rules_forward.go, rules_output.go
+//	rule.go     what a rule is; cond.go: its conditions
+//	write.go    makes them true, by what differs
 //	members.go  the keys of the sets, counted
 //	table.go    rules → netlink, and what the kernel has
 //	run.go      notices what others change, repairs, logs what was dropped

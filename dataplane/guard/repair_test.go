@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -67,11 +68,12 @@ func TestDeviceMadeAgain(t *testing.T) {
 	g := openIn(t, ns, testConfig(t))
 	g.sync(t, ns, manyPeers(3))
 	g.keep(t, ns, func() { t.Error("again") })
+	gone := regexp.MustCompile(`iif \S+ goto`)
 	for range 2 {
 		ns.Run("ip", "link", "add", "flannel.1", "type", "bridge")
-		eventually(t, "the device is named", func() bool { return strings.Contains(ns.Run("nft", "list", "ruleset"), `iif "flannel.1"`) })
+		eventually(t, "the device is named", func() bool { return strings.Contains(ns.Run("nft", "list", "ruleset"), `iif "flannel.1" goto inner`) })
 		ns.Run("ip", "link", "del", "flannel.1")
-		eventually(t, "it is not any more", func() bool { return !strings.Contains(ns.Run("nft", "list", "ruleset"), "iif ") })
+		eventually(t, "it is not any more", func() bool { return !gone.MatchString(ns.Run("nft", "list", "ruleset")) })
 	}
 	if n := g.Status().Objects[0].Repairs; n != 0 {
 		t.Errorf("%d repairs", n)

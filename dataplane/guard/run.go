@@ -23,10 +23,16 @@ func (g *Guard) Run(ctx context.Context, again func()) error {
 		<-ctx.Done()
 		return nil
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return g.runLinks(ctx) })
-	group.Go(func() error { return g.run(ctx, again) })
-	return group.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var links errgroup.Group
+	links.Go(func() error {
+		defer cancel()
+		return g.runLinks(ctx)
+	})
+	err := g.run(ctx, again) // by this goroutine: its thread may have a network namespace of its own
+	cancel()
+	return errors.Join(err, links.Wait())
 }
 
 // runLinks has the rules written again when an overlay device has been made again.

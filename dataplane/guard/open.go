@@ -1,0 +1,121 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/nft"
+	"github.com/overlayd/overlayd/dataplane/watch"
+)
+
+// Open prepares for the rules. If the kernel cannot have them, it says why. If there is no overlay device yet, it
+// forbids all until the first Sync; what an earlier run has left is not touched before that.
+func Open(c Config) (*Guard, error) {
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("open guard: %w", err)
+	}
+	switch {
+	case c.Deaf:
+		c.Resync = watch.DeafResync
+	case c.Resync == 0:
+		c.Resync = defaultResync
+	}
+	g := &Guard{cfg: c, name: dataplane.GuardTable(c.VNI), report: dataplane.NewReporter(c.Log, "guard"), kernel: true, relaxed: time.Now().Add(c.Settle)}
+	if c.Deaf {
+		g.report.Polls(c.Resync)
+	}
+	g.members = newMembers(&g.cfg, kind{kernel: true})
+	if c.Check == dataplane.SourceOff {
+		g.open.Store(true)
+		_, err := Cleanup(c.VNI)
+		if err != nil {
+			c.Log.Warn("the guard of an earlier run may be left", "table", g.name, "err", err)
+		}
+		return g, nil
+	}
+	w, err := watch.Open(watch.Groups{Protocol: unix.NETLINK_NETFILTER, Must: []int{unix.NFNLGRP_NFTABLES}, Deaf: c.Deaf})
+	if err != nil {
+		return nil, fmt.Errorf("open guard: %w", explain(err))
+	}
+	g.watch = w
+	if g.links, err = watch.Open(watch.Groups{Protocol: unix.NETLINK_ROUTE, Must: []int{unix.RTNLGRP_LINK}, Deaf: c.Deaf}); err != nil {
+		w.Close()
+		return nil, fmt.Errorf("open guard: %w", err)
+	}
+	if err := g.begin(); err != nil {
+		g.Close()
+		return nil, fmt.Errorf("open guard: %w", explain(err))
+	}
+	return g, nil
+}
+
+// begin learns what an earlier run has left, and tries whether the kernel takes all that the rules need.
+func (g *Guard) begin() error {
+	c, err := read(g.name, true)
+	if err != nil {
+		return err
+	}
+	if err := g.try(); err != nil {
+		return err
+	}
+	if c.exists {
+		g.members.adopt(c.sets)
+		g.there, g.text = true, c.text
+		g.open.Store(true)
+		return g.books.begin(g.name)
+	}
+	for _, d := range g.cfg.devices() {
+		if _, err := netlink.LinkByName(d); err == nil {
+			g.open.Store(true) // it forwards already
+			return nil
+		}
+	}
+	return g.write(g.cfg.factsOf(dataplane.Wanted{}, true))
+}
+
+// try makes a table with every kind of expression, and removes it in the same batch.
+func (g *Guard) try() error {
+	name := g.name + "-try"
+	own, all := prefixes("192.0.2.0/24", "2001:db8::/64"), prefixes("192.0.2.0/23", "2001:db8::/48")
+	for _, kernel := range []bool{true, false} {
+		f := facts{own: own, networks: all, kind: kind{kernel: kernel}, sets: map[string]bool{}}
+		steps := newTable(name)
+		for _, u := range g.cfg.families() {
+			f.sets[f.hosts(u)] = true
+			f.sets[pairSet(u, ipv4, 24)] = true
+			f.sets[pairSet(u, ipv6, 64)] = true
+		}
+		for set := range f.sets {
+			steps = append(steps, nft.NewSet(nft.Inet, name, setOf(set), uint32(len(steps))))
+		}
+		chains, err := g.cfg.encode(f)
+		if err != nil {
+			return err
+		}
+		err = nft.Commit(append(append(steps, changeChains(name, nil, chains)...), nft.DeleteTable(nft.Inet, name)))
+		if errors.Is(err, unix.EOPNOTSUPP) && !g.cfg.noKinds {
+			g.cfg.noKinds = true
+			return g.try()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// explain adds a way to mend an error, if one is known.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w: run as root or with CAP_NET_ADMIN", err)
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EPROTONOSUPPORT):
+		return fmt.Errorf("%w: the kernel may lack nftables of family inet with sets, counters, limits and fib (modprobe nf_tables nft_fib_inet nft_ct nft_limit)", err)
+	}
+	return err
+}

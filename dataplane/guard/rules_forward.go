@@ -1,0 +1,126 @@
+package guard
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// inner judges each packet that comes out of the kernel's overlay device.
+func (b builder) inner() chain {
+	c := chain{name: chainInner}
+	if !b.kernel {
+		return c // this process has judged it
+	}
+	if len(b.extra) == 0 { // else this process forwards too, and what it judged has no mark
+		c.drop(dataplane.DropUnknownVTEP, marked(b.Mark, true))
+	}
+	for _, f := range []family{ipv4, ipv6} {
+		for _, own := range ofFamily(b.own, f) {
+			to := []cond{of(f), outerDestination(f).within(own, false)}
+			admit := func(more ...cond) { c.add(accept, slices.Concat(to, more)...) }
+			b.peers(f, func(from ...cond) { admit(from...) })
+			for _, bits := range b.lengths(func(bits int) string { return wideSet(f, bits) }, bitsOf(f)) {
+				admit(in(wideSet(f, bits), false, bits, outerSource(f)))
+			}
+			if slices.Contains(b.families(), f) {
+				admit(b.isPeer(f, outerSource(f), false))
+			}
+			if b.Check == dataplane.SourceOverlay {
+				b.strangers(f, outerSource(f), func(from ...cond) { admit(from...) })
+			}
+		}
+	}
+	for _, f := range []family{ipv4, ipv6} {
+		outside := []cond{of(f)}
+		for _, own := range ofFamily(b.own, f) {
+			outside = append(outside, outerDestination(f).within(own, true))
+		}
+		c.drop(dataplane.DropBadDestination, outside...)
+	}
+	c.drop(dataplane.DropBadSource)
+	return c
+}
+
+// byUnderlay is the condition that a packet comes by the interface of the underlay, or does not. A session ends when that is
+// made again.
+func (b builder) byUnderlay(not bool) cond {
+	if b.Link != 0 {
+		return comesByIndex(b.Link, not)
+	}
+	return comesBy(b.Underlay, not)
+}
+
+// plain is for what is no datagram of the overlay. What comes by the underlay has no overlay address, unless direct routes
+// lead there.
+func (b builder) plain() chain {
+	c := chain{name: chainPlain}
+	if b.kernel {
+		for _, l := range b.indices { // an index costs less than a name, which stays when a device is made again
+			c.goTo(chainInner, comesByIndex(l, false))
+		}
+		for _, d := range b.devices() {
+			c.goTo(chainInner, comesBy(d, false))
+		}
+	}
+	if b.AllowPlain || b.settling {
+		return c
+	}
+	c.add(back, b.byUnderlay(true))
+	for _, f := range []family{ipv4, ipv6} {
+		if b.Direct {
+			for _, bits := range b.leaseLengths(f) {
+				c.add(back, of(f), in(leaseSet(f, bits), false, bits, outerSource(f)))
+			}
+		}
+		for _, own := range ofFamily(b.own, f) {
+			c.drop(dataplane.DropPlainSource, of(f), outerSource(f).within(own, false))
+		}
+		if !b.mixed || !b.Direct {
+			b.peers(f, func(from ...cond) { c.drop(dataplane.DropPlainSource, append([]cond{of(f)}, from...)...) })
+		}
+	}
+	return c
+}
+
+// forward judges what this host forwards. What comes by the underlay is plain even if it goes into the overlay.
+func (b builder) forward() chain {
+	c := chain{name: chainForward, hook: base(unix.NF_INET_FORWARD, first)}
+	from := func(from cond) {
+		if b.kernel {
+			c.goTo(chainInner, from)
+		} else {
+			c.add(accept, from)
+		}
+	}
+	for _, l := range b.indices {
+		from(comesByIndex(l, false))
+	}
+	c.goTo(chainPlain, b.byUnderlay(false))
+	for _, l := range b.indices {
+		c.goTo(chainSpoof, leavesByIndex(l))
+	}
+	for _, d := range b.devices() {
+		from(comesBy(d, false))
+		c.goTo(chainSpoof, leavesBy(d))
+	}
+	if b.Direct {
+		c.jumpTo(chainSpoof, leavesBy(b.Underlay))
+	}
+	c.goTo(chainEgress, isUDP(false), toPort(b.Port, false))
+	return c
+}
+
+// spoof drops packets of pods that have a source of another host's.
+func (b builder) spoof() chain {
+	c := chain{name: chainSpoof}
+	for _, f := range []family{ipv4, ipv6} {
+		for _, own := range ofFamily(b.own, f) {
+			c.add(back, of(f), outerSource(f).within(own, false))
+		}
+		b.peers(f, func(from ...cond) { c.drop(dataplane.DropBadSource, append([]cond{of(f)}, from...)...) })
+	}
+	return c
+}

@@ -1,0 +1,120 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/nft"
+)
+
+// ensure makes the rules of f true, and publishes how that went. The caller holds mu.
+func (g *Guard) ensure(f facts) error {
+	if g.cfg.Check == dataplane.SourceOff {
+		g.report.Publish(dataplane.StateOK, nil)
+		return nil
+	}
+	if g.isOff() {
+		return g.remove()
+	}
+	err := g.write(f)
+	if err != nil {
+		err = fmt.Errorf("write guard %s: %w", g.name, explain(err))
+	}
+	g.failed.Store(err != nil)
+	g.publish(err)
+	return err
+}
+
+var errOff = errors.New("switched off by `overlayd guard off`: switch it on again by `overlayd guard on`, or restart")
+
+// Kinds of objects, as Status and the log of repairs name them.
+const (
+	kindTable = "guard table"
+	kindVTEP  = "guarded vtep"
+)
+
+func (g *Guard) publish(err error) {
+	vteps := 0
+	for _, u := range g.cfg.families() {
+		vteps += len(g.members.counts[g.members.kind.hosts(u)])
+	}
+	t, v := dataplane.ObjectStatus{Kind: kindTable, Wanted: 1}, dataplane.ObjectStatus{Kind: kindVTEP, Wanted: vteps}
+	if err == nil {
+		t.Have, v.Have = 1, vteps
+	}
+	g.report.Publish(dataplane.StateOf(err), err, t, v)
+}
+
+// write makes the rules of f and the members true. The caller holds mu.
+func (g *Guard) write(f facts) error {
+	f.sets, f.settling = g.members.names(), time.Now().Before(g.relaxed)
+	f.indices = g.cfg.links()
+	g.indices = f.indices
+	chains, err := g.cfg.encode(f)
+	if err != nil {
+		return err
+	}
+	if g.there && g.commit(nil, chains, f.sets) == nil {
+		return nil
+	}
+	// There is no table, or others have changed it.
+	g.there, g.chains = false, nil
+	g.members.lost()
+	g.books.keep(g.name)
+	if err := g.commit(newTable(g.name), chains, f.sets); err != nil {
+		g.open.Store(g.isThere())
+		return err
+	}
+	g.books.restart()
+	return nil
+}
+
+// isThere reports whether the kernel has the rules that were written last, as far as it can be told.
+func (g *Guard) isThere() bool {
+	c, err := read(g.name, false)
+	return err == nil && c.exists && (c.text == g.text || g.text == "")
+}
+
+// commit does the steps and all that is then missing or not wanted, in one go.
+func (g *Guard) commit(steps []nft.Step, chains []encoded, sets map[string]bool) error {
+	rules := changeChains(g.name, g.chains, chains)
+	grow, shrink := g.members.grow(g.name, sets), g.members.shrink(g.name, sets)
+	steps = slices.Concat(steps, grow, rules, shrink)
+	if len(steps) == 0 {
+		return nil
+	}
+	before, err := generation()
+	if err != nil {
+		return err
+	}
+	if err := nft.Commit(steps); err != nil {
+		return err
+	}
+	alone := g.there && before == g.seen // nobody else had changed anything
+	same := g.there && len(rules) == 0 && len(sets) == len(g.members.have)
+	g.members.written(sets)
+	g.chains, g.there = chains, true
+	g.open.Store(true)
+	if same {
+		if alone {
+			g.seen = before + 1
+		}
+		return nil
+	}
+	c, err := read(g.name, false)
+	if err != nil {
+		return err
+	}
+	if g.text = c.text; c.generation == before+1 {
+		g.seen = c.generation
+	}
+	return nil
+}
+
+func generation() (n uint32, err error) {
+	err = nft.Read(nft.Inet, func(r nft.Reader) (err error) { n, err = r.Generation(); return err })
+	return n, err
+}
