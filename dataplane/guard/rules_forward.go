@@ -113,7 +113,7 @@ func (b builder) forward() chain {
 	return c
 }
 
-// spoof drops packets of pods that have a source of another host's.
+// spoof drops packets of pods that have a source of another host's, or an address of this host, as the kernel itself does with IPv4.
 func (b builder) spoof() chain {
 	c := chain{name: chainSpoof}
 	for _, f := range []family{ipv4, ipv6} {
@@ -122,5 +122,6 @@ func (b builder) spoof() chain {
 		}
 		b.peers(f, func(from ...cond) { c.drop(dataplane.DropBadSource, append([]cond{of(f)}, from...)...) })
 	}
+	c.drop(dataplane.DropBadSource, fromHere())
 	return c
 }

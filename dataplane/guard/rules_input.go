@@ -13,10 +13,10 @@ func (b builder) input() chain {
 	c := chain{name: chainInput, hook: base(unix.NF_INET_LOCAL_IN, first)}
 	c.goTo(chainPlain, isUDP(true))
 	c.goTo(chainPlain, toPort(b.Port, true))
+	c.jumpTo(chainOther, b.byUnderlay(true))
 	if b.kernel || !b.Alone {
 		c.add(accept, vniIs(b.VNI, true)) // another network's: it has a guard of its own, or wants none
 	}
-	c.jumpTo(chainOther, b.byUnderlay(true))
 	if !b.kernel {
 		b.known(&c)
 		return c
@@ -67,16 +67,27 @@ func (b builder) pairs(c *chain, outer family) {
 	}
 }
 
-// other keeps pods from claiming the address of a VTEP: what comes from a device such as they are behind has to have a source
-// that is there.
+// other keeps pods, and who sends inside an overlay, from claiming the address of a VTEP: what comes from a device such as they
+// are behind has to have a source that is there. Nothing of the overlay comes by the overlay, of whatever VNI: a superpacket may
+// hide a datagram of this network.
 func (b builder) other() chain {
 	c := chain{name: chainOther}
+	if b.kernel {
+		for _, d := range b.devices() {
+			c.drop(dataplane.DropBadDestination, comesBy(d, false))
+		}
+	}
 	if b.noKinds {
 		return c
 	}
-	for _, kind := range []string{"veth", "bridge", "tun"} {
-		c.drop(dataplane.DropUnknownVTEP, comesByKind(kind), wayBack(true))
+	for _, kind := range []string{"veth", "bridge", "tun", "vxlan"} {
+		conds := []cond{comesByKind(kind), wayBack(true)}
+		if b.kernel { // the mark keeps out what a superpacket of another VNI hides; a socket takes all that comes
+			conds = append(conds, vniIs(b.VNI, false))
+		}
+		c.drop(dataplane.DropUnknownVTEP, conds...)
 	}
+	c.add(none, comesByKind("vxlan"), clearMark(b.Mark)) // it is of the packet that this one was in
 	return c
 }
 
