@@ -235,6 +235,7 @@ func fill(tb testing.TB, c *cluster, n int) {
 	}
 }
 
+// TestWatchHundredThousand: very many leases are listed, and deleted by one request, in a few seconds.
 func TestWatchHundredThousand(t *testing.T) {
 	c := newCluster(t)
 	n := 100_000
@@ -243,10 +244,25 @@ func TestWatchHundredThousand(t *testing.T) {
 	}
 	fill(t, c, n)
 	begin := time.Now()
-	u := receive(t, watch(t, c.open(t)))
+	updates := watch(t, c.open(t))
+	u := receive(t, updates)
 	t.Logf("first Reset of %d leases after %s", len(u.Leases), time.Since(begin))
 	if len(u.Leases) != n || len(u.Bad) != 0 {
 		t.Errorf("%d leases and %d bad, want %d and 0", len(u.Leases), len(u.Bad), n)
+	}
+	begin = time.Now()
+	if _, err := c.client.Delete(t.Context(), prefix+"/subnets/", clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	for gone := 0; gone < n; {
+		u := receive(t, updates)
+		if u.Reset || len(u.Deleted) == 0 {
+			t.Fatalf("update with %d leases, reset %v, want deleted ones", len(u.Leases), u.Reset)
+		}
+		gone += len(u.Deleted)
+	}
+	if took := time.Since(begin); took > 20*time.Second {
+		t.Errorf("deleted after %s: etcd cuts what it sends", took)
 	}
 }
 

@@ -85,7 +85,7 @@ func (c *Caller) receive(ctx context.Context, keys []KeyRange, at *pb.ResponseHe
 		return c.explain(ctx, what, rpctypes.Error(err))
 	}
 	for _, k := range keys {
-		create := &pb.WatchCreateRequest{Key: []byte(k.From), RangeEnd: []byte(k.End), StartRevision: from, Fragment: true}
+		create := &pb.WatchCreateRequest{Key: []byte(k.From), RangeEnd: []byte(k.End), StartRevision: from}
 		if err := stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
 			return c.explain(ctx, what, rpctypes.Error(err))
 		}

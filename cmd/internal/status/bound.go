@@ -19,8 +19,9 @@ func (d Daemon) Bounded() Daemon {
 	b := newBudget()
 	networks := make([]Network, len(d.Networks))
 	for i, n := range d.Networks {
-		all := len(n.Peers) + len(n.Rejected) + len(n.Bad)
+		peers, all := len(n.Peers), len(n.Peers)+len(n.Rejected)+len(n.Bad)
 		b.network(&n)
+		d.PeersLeftOut += peers - len(n.Peers)
 		d.LeftOut += all - len(n.Peers) - len(n.Rejected) - len(n.Bad)
 		networks[i] = n
 	}

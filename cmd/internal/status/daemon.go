@@ -13,6 +13,8 @@ type Daemon struct {
 	Networks []Network `json:"networks"`           // by name
 	Admin    *Admin    `json:"admin,omitempty"`
 	LeftOut  int       `json:"left_out,omitempty"` // peers and entries of the store that were too many to be listed
+	// PeersLeftOut is how many of LeftOut are peers.
+	PeersLeftOut int `json:"peers_left_out,omitempty"`
 }
 
 // Process is the process of a daemon.

@@ -68,7 +68,7 @@ func verdict(d status.Daemon) string {
 	if peers == 0 {
 		return text + " no other node yet"
 	}
-	return text + " " + count(peers+d.LeftOut, "peer")
+	return text + " " + count(peers+d.PeersLeftOut, "peer")
 }
 
 // warnings prints what is wrong, and what to do.
