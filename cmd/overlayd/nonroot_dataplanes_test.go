@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,7 +85,7 @@ func TestNonRootDataplanes(t *testing.T) {
 					if err != nil || len(file) == 0 {
 						return fmt.Errorf("subnet file: %v", err)
 					}
-					if got := u.rules(); got != rules {
+					if got := u.rules(); !slices.Equal(sortedLines(got), sortedLines(rules)) { // sets are listed as they were made
 						return fmt.Errorf("rules differ (-want +got):\n%s", cmp.Diff(strings.Split(rules, "\n"), strings.Split(got, "\n")))
 					}
 					return echoWithin(a.NS, b.addr, 56, 100*time.Millisecond)
@@ -118,6 +119,8 @@ func TestNonRootDataplanes(t *testing.T) {
 		})
 	}
 }
+
+func sortedLines(text string) []string { return slices.Sorted(strings.SplitSeq(text, "\n")) }
 
 // holds reports whether a process has exactly these capabilities, and hands them to the programs that it runs.
 func holds(pid int, want rights.Set) error {
