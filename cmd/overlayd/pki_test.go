@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +71,7 @@ type secured struct {
 	root     string // of the files of all hosts
 	pki      string
 	joins    []string // of the hosts, in their place there
+	base     int      // below the third byte of subnets that are free
 }
 
 // newSecured runs the commands of the README on n hosts.
@@ -94,7 +96,31 @@ func newSecured(t *testing.T, n int, args ...string) *secured {
 	for _, h := range c.hosts[1:] {
 		h.daemon.waitLog("msg=ready", patience)
 	}
+	s.base = s.free(10)
 	return s
+}
+
+// free returns a number below the first of n subnets in a row that no host has taken.
+func (s *secured) free(n int) int {
+	s.c.t.Helper()
+	var taken []int
+	for _, h := range s.c.hosts {
+		file, err := os.ReadFile(h.subnetFile)
+		if err != nil {
+			s.c.t.Fatal(err)
+		}
+		_, subnet, _ := strings.Cut(string(file), "FLANNEL_SUBNET=10.5.")
+		var third int
+		if _, err := fmt.Sscanf(subnet, "%d.", &third); err != nil {
+			s.c.t.Fatalf("%s: %v in %s", h.name, err, file)
+		}
+		taken = append(taken, third)
+	}
+	for base := 100; ; base += n {
+		if !slices.ContainsFunc(taken, func(third int) bool { return base < third && third <= base+n }) {
+			return base
+		}
+	}
 }
 
 // words are those of a command of the README, with the addresses and files of the test.
@@ -144,7 +170,7 @@ func certificate(t *testing.T, file string) *tls.Config {
 // sees waits until a host has a peer with this subnet: what etcd is told there reaches it.
 func (s *secured) sees(i, n int) {
 	s.c.t.Helper()
-	subnet := fmt.Sprintf("10.5.%d.0", 200+n)
+	subnet := fmt.Sprintf("10.5.%d.0", s.base+n)
 	h := s.c.hosts[i]
 	eventually(s.c.t, patience, h.name+" has a route to "+subnet, func() error {
 		if out := h.Run("ip", "route", "show", subnet+"/24"); !strings.Contains(out, subnet) {
@@ -165,7 +191,7 @@ func (s *secured) adds(n int) {
 	ctx, cancel := context.WithTimeout(s.c.t.Context(), patience)
 	defer cancel()
 	value := fmt.Sprintf(`{"PublicIP":"192.0.2.%d","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:%02x"}}`, 100+n, n)
-	if _, err := client.Put(ctx, fmt.Sprintf("/coreos.com/network/subnets/10.5.%d.0-24", 200+n), value); err != nil {
+	if _, err := client.Put(ctx, fmt.Sprintf("/coreos.com/network/subnets/10.5.%d.0-24", s.base+n), value); err != nil {
 		s.c.t.Fatal(err)
 	}
 }
@@ -303,7 +329,7 @@ func TestCertificatesChange(t *testing.T) {
 	}
 	s.adds(3)
 	s.sees(1, 3)
-	if out := two.Run("ip", "route", "show", "10.5.203.0/24"); out != "" {
+	if out := two.Run("ip", "route", "show", fmt.Sprintf("10.5.%d.0/24", s.base+3)); out != "" {
 		t.Errorf("%s was let in: %s", two.name, out)
 	}
 	s.issue(2)
