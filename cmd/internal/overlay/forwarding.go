@@ -29,7 +29,7 @@ func NewForwarding(d dataplane.Dataplane, mode fit.Mode, shared *sharedport.Port
 	return &Forwarding{d, mode, shared, giveBack, sync.OnceFunc(func() { close(quitted) }), quitted, make(chan struct{})}
 }
 
-// Run runs the dataplane until ctx ends or quit was called.
+// Run runs the dataplane until ctx ends or Stop is called.
 func (f *Forwarding) Run(ctx context.Context, again func()) error {
 	defer close(f.ended)
 	ctx, cancel := context.WithCancel(ctx)
