@@ -17,6 +17,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/leftovers"
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
+	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/cmd/internal/pki"
 	"github.com/overlayd/overlayd/cmd/internal/probe"
 	"github.com/overlayd/overlayd/cmd/internal/tap"
@@ -88,7 +89,7 @@ func fixOf(o *flags.Flags, network string, err error) string {
 	if s := new(userspace.SourceError); errors.As(err, &s) {
 		return fixOfSource(s)
 	}
-	if p := new(node.PartError); errors.As(err, &p) && p.Part == node.RulesPart {
+	if p := new(overlay.PartError); errors.As(err, &p) && p.Part == node.RulesPart {
 		return "as the error tells, or do without rules: --iptables-forward-rules=false"
 	}
 	return ""

@@ -15,6 +15,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/admin"
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/handover"
+	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/cmd/internal/probe"
 	"github.com/overlayd/overlayd/cmd/internal/sharedport"
 	"github.com/overlayd/overlayd/cmd/internal/status"
@@ -29,9 +30,9 @@ type Daemon struct {
 	ports   sharedport.Pool
 	served  fit.Served
 	claimed sharedport.Claimed
-	probes  *rate.Limiter                        // of the probes of all networks
-	listens []net.Listener                       // those of cfg.Endpoints, in their order
-	parts   func(s *Session, mtu int) []partSpec // the list of parts of an overlay
+	probes  *rate.Limiter                            // of the probes of all networks
+	listens []net.Listener                           // those of cfg.Endpoints, in their order
+	parts   func(s *Session, mtu int) []overlay.Spec // the list of parts of an overlay
 
 	guardOff atomic.Bool // no network has a guard
 

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
+	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/controller"
@@ -58,9 +59,9 @@ func runTestDaemon(text string) error {
 		OpenStore: func(context.Context, string, *slog.Logger) (control.Store, error) { return store.Open(noTB{}), nil },
 		Notify:    func(state string) { fmt.Fprintln(os.Stderr, "notify", state) },
 	})
-	var calls []string
-	extra := &dummy{name: "dummy", calls: &calls}
-	d.parts = func(s *Session, mtu int) []partSpec { return append([]partSpec{extra.spec("")}, s.parts(mtu)...) }
+	d.parts = func(s *Session, mtu int) []overlay.Spec {
+		return append([]overlay.Spec{{Name: "dummy", Open: func() (dataplane.Part, error) { return dummy{}, nil }}}, s.parts(mtu)...)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done := make(chan error, 1)
@@ -79,6 +80,18 @@ func runTestDaemon(text string) error {
 	}
 	cancel()
 	return <-done
+}
+
+// dummy is a part that does nothing.
+type dummy struct{}
+
+func (dummy) Sync(_ context.Context, w dataplane.Wanted) (dataplane.Wanted, error) { return w, nil }
+func (dummy) Prune(context.Context, dataplane.Wanted) error                        { return nil }
+func (dummy) Run(ctx context.Context, _ func()) error                              { <-ctx.Done(); return nil }
+func (dummy) Close() error                                                         { return nil }
+
+func (dummy) Status() dataplane.PartStatus {
+	return dataplane.PartStatus{Name: "dummy", State: dataplane.StateOK}
 }
 
 // noTB is enough of a test for a store.

@@ -10,7 +10,7 @@
 //	Network   network.go   one overlay network: its store, the claims of its subnet file and device, the
 //	                       ID of this node, what the last session left (claims.go; package nodefile)
 //	Session   session.go   one network config on one underlay: controller and overlay
-//	Overlay   overlay.go   the parts, from the moment they are opened until their Run has ended
+//	Overlay   overlay      a package: the parts, from the moment they are opened until their Run has ended
 //	Sync                   what is wanted now; the parts remember it themselves
 //
 // Each row owns what is written beside it, and ends what is below it before it ends itself. A
@@ -21,21 +21,9 @@
 // Devices, routes and rules outlive all rows: traffic goes on while a daemon restarts. The next session
 // takes over what it needs and removes the rest.
 //
-// # The order of the parts
+// # The order of the parts, and one Sync
 //
-// parts.go has the list. Parts are opened, synced and started in that order; they are pruned and
-// closed in the reverse one.
-//
-// # One Sync
-//
-//  1. The controller has a new lease or new peers, or an MTU: controller.Controller calls Overlay.Sync.
-//     When routing on the host changes, a part asks for a Sync of what was last wanted: Overlay.resync.
-//  2. Sync of each part, in order. It adds and changes, and hands on what is left to do: the direct
-//     routes mark their peers, and the dataplane gives those no route of its own.
-//  3. Prune of each part, in reverse order. It removes what is no longer wanted, unless a part after
-//     it failed as a whole: that one may still rely on it.
-//  4. The errors are joined. One of a single peer leaves the others alone. One of an optional part is
-//     logged once and makes it degraded (slot.go). Only the rules are optional, if nobody asked to masquerade.
+// parts.go has the list. Package overlay opens, syncs, runs, prunes and closes what is in it; its doc walks through one Sync.
 //
 // # How to add a part
 //

@@ -15,14 +15,14 @@ type expected struct {
 	mu       sync.Mutex
 	known    bool // which networks there are
 	networks map[string]*Network
-	past     map[string]totals // of networks that have gone: one that comes back goes on counting
+	past     map[string]status.Totals // of networks that have gone: one that comes back goes on counting
 }
 
 // maxPast bounds how many networks that have gone are remembered: whoever writes the network configs names them.
 const maxPast = 1 << 12
 
 func newExpected() *expected {
-	return &expected{networks: map[string]*Network{}, past: map[string]totals{}}
+	return &expected{networks: map[string]*Network{}, past: map[string]status.Totals{}}
 }
 
 // add expects a network from now on, whose counters go on from those of the one before it. The one that has no name is

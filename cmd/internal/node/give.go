@@ -87,7 +87,7 @@ func (d *Daemon) legacy(q handover.Question, sessions []*Session) (l handover.Le
 		l.Exports = append(l.Exports, exports...)
 	}
 	for _, s := range sessions {
-		if e, ok := s.overlay.forward.Dataplane.(carrier.Exporter); ok {
+		if e, ok := s.overlay.Forwarding().Dataplane.(carrier.Exporter); ok {
 			add(e.Export())
 		}
 	}

@@ -93,19 +93,19 @@ func makeRoom(sessions []*Session) {
 
 // userspace returns the dataplane of one of the sessions that Daemon.forwarding returns.
 func (s *Session) userspace() *userspace.Dataplane {
-	return s.overlay.forward.Dataplane.(*userspace.Dataplane)
+	return s.overlay.Forwarding().Dataplane.(*userspace.Dataplane)
 }
 
 // takePlace gives the kernel's devices the names of the TUN devices.
 func (s *Session) takePlace(k *kernel.Dataplane) error {
-	if s.overlay.reached.Load() == nil {
+	if s.overlay.Reached() == nil {
 		return nil // it has not forwarded, and k does not
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), handoverTimeout)
 	defer cancel()
 	_, whole := dataplane.PeerErrors(k.TakePlace(ctx))
 	if whole == nil {
-		whole = s.guardKernel(*s.overlay.reached.Load(), true)
+		whole = s.guardKernel(*s.overlay.Reached(), true)
 	}
 	return whole
 }
@@ -115,7 +115,7 @@ func (e *expected) forwarding() (all []*Session) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, n := range e.networks {
-		if s := n.snapshot.Load().session; s != nil && s.overlay.mode() == fit.Userspace {
+		if s := n.snapshot.Load().session; s != nil && s.overlay.Mode() == fit.Userspace {
 			all = append(all, s)
 		}
 	}
@@ -140,17 +140,14 @@ func (s *Session) handoverConfig() kernel.Config {
 
 // stopForwarding ends the dataplane and nothing else of the session.
 func (s *Session) stopForwarding() {
-	f := s.overlay.forward
-	f.quit()
-	<-f.ended
-	if err := f.Close(); err != nil {
+	if err := s.overlay.Forwarding().Stop(); err != nil {
 		s.network.log.Debug("cannot close dataplane", "err", err)
 	}
 }
 
 // handOver makes the kernel forward to all peers to which this process did.
 func (s *Session) handOver(k *kernel.Dataplane) error {
-	w := s.overlay.reached.Load()
+	w := s.overlay.Reached()
 	if w == nil {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/kernel"
@@ -30,8 +31,10 @@ func TestHandOverFails(t *testing.T) {
 			return err
 		}
 		local := underlay.End{Local: mustAddr("192.0.2.2"), Public: mustAddr("192.0.2.2")}
-		s := &Session{network: n, config: config, overlay: new(Overlay), iface: underlay.Interface{Name: "eth0", Index: link.Attrs().Index, MTU: 1500, IPv4: local}}
-		s.overlay.reached.Store(&dataplane.Wanted{MTU: 1450})
+		s := &Session{network: n, config: config, overlay: new(overlay.Overlay), iface: underlay.Interface{Name: "eth0", Index: link.Attrs().Index, MTU: 1500, IPv4: local}}
+		if err := s.overlay.Sync(t.Context(), dataplane.Wanted{MTU: 1450}); err != nil {
+			return err
+		}
 		c := s.kernelConfig(1450)
 		c.Later = true
 		k, err := kernel.Open(c)

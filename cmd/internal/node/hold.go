@@ -108,7 +108,7 @@ func (s *Session) consider(ctx context.Context, iface underlay.Interface, now, n
 	host := n.host()
 	host.Underlay = iface
 	if host.Mode == fit.Auto && s.overlay != nil {
-		host.Mode = s.overlay.mode() // the other one did not work here
+		host.Mode = s.overlay.Mode() // the other one did not work here
 	}
 	if err := n.carries(ctx, host, next); err != nil {
 		n.hold(ctx, next, err, true)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
+	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/inherit"
@@ -47,12 +48,12 @@ func (s *Session) leaveFiles(ctx context.Context, ready <-chan struct{}) error {
 	case <-ready:
 	}
 	n := s.network
-	if n.cfg.Keeper == nil || s.overlay.mode() != fit.Userspace {
+	if n.cfg.Keeper == nil || s.overlay.Mode() != fit.Userspace {
 		return nil
 	}
-	for again := (pace.Backoff{Low: 100 * time.Millisecond, High: retryPeriod}); ; {
+	for again := (pace.Backoff{Low: 100 * time.Millisecond, High: overlay.RetryPeriod}); ; {
 		exports, err := s.userspace().Export()
-		if shared := s.overlay.forward.shared; err == nil && shared != nil {
+		if shared := s.overlay.Forwarding().Shared; err == nil && shared != nil {
 			var more []carrier.Export
 			more, err = shared.Export()
 			exports = append(exports, more...)

@@ -1,9 +1,7 @@
 package node
 
 import (
-	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -13,9 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/overlayd/overlayd/cmd/internal/claim"
-	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
-	"github.com/overlayd/overlayd/dataplane"
 )
 
 // TestSessionLife: a daemon that is told to stop closes what it opened and leaves what makes
@@ -58,7 +54,7 @@ func TestSessionLife(t *testing.T) {
 	}
 }
 
-// TestTrafficEndsLast: the dataplane goes on for as long as anything else of a session, and any other part, needs to end.
+// TestTrafficEndsLast: the dataplane goes on for as long as anything else of a session needs to end.
 func TestTrafficEndsLast(t *testing.T) {
 	t.Parallel()
 	lingers := make(chan struct{})
@@ -80,43 +76,6 @@ func TestTrafficEndsLast(t *testing.T) {
 	if err := w.ended(); err != nil || !f.told.Load() {
 		t.Errorf("ended with %v, the dataplane was told: %v", err, f.told.Load())
 	}
-
-	part := &lingering{dummy{name: "rules", calls: new([]string)}, lingers}
-	o, err := openOverlay(slog.New(slog.DiscardHandler), testAttrs, []partSpec{
-		{name: part.name, open: func() (dataplane.Part, error) { return part, nil }},
-		{name: "forwarding", open: func() (dataplane.Part, error) {
-			f = new(fakeForward)
-			return newForwarding(f, fit.Userspace, nil, func() {}), nil
-		}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- o.Run(ctx) }()
-	cancel()
-	<-lingers
-	if f.told.Load() {
-		t.Error("the dataplane is told to end while another part still runs")
-	}
-	lingers <- struct{}{}
-	if err := <-ended; err != nil || !f.told.Load() {
-		t.Errorf("ended with %v, the dataplane was told: %v", err, f.told.Load())
-	}
-}
-
-// lingering is a part that needs long to end.
-type lingering struct {
-	dummy
-	lingers chan struct{}
-}
-
-func (l *lingering) Run(ctx context.Context, _ func()) error {
-	<-ctx.Done()
-	l.lingers <- struct{}{}
-	<-l.lingers
-	return nil
 }
 
 // TestSessionTakesMTU: another MTU in the config reaches the parts in the same session.

@@ -20,8 +20,8 @@ func TestManagerIsTold(t *testing.T) {
 	}
 	w.await("the verdict", func() bool { verdict, _ := told(); return verdict == "healthy" })
 	w.await("a beat", func() bool { _, beats := told(); return beats > 1 })
-	overlay := w.daemon.expects.all()[0].snapshot.Load().session.overlay
-	overlay.mu.Lock() // the next Sync waits for it
+	o := w.daemon.expects.all()[0].snapshot.Load().session.overlay
+	w.await("held", o.TryHold) // the next Sync waits for it
 	w.lease("10.5.77.0/24", "192.0.2.77")
 	w.await("a line", func() bool { return w.log.count("a loop of the daemon is stuck") > 0 })
 	_, before := told()
@@ -29,6 +29,6 @@ func TestManagerIsTold(t *testing.T) {
 	if _, after := told(); after != before {
 		t.Errorf("%d beats while a loop is stuck", after-before)
 	}
-	overlay.mu.Unlock()
+	o.LetGo()
 	w.await("a beat again", func() bool { _, beats := told(); return beats > before })
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
+	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/pace"
@@ -72,7 +73,7 @@ func (r refusal) of(c control.Network) error {
 // newNetwork returns a network that the daemon is expected to serve from now on.
 func (d *Daemon) newNetwork(name string) *Network {
 	n := &Network{daemon: d, cfg: &d.cfg, name: name, log: d.cfg.Log, subnetFile: d.cfg.subnetFileOf(name),
-		retry: pace.Backoff{Low: 100 * time.Millisecond, High: retryPeriod}}
+		retry: pace.Backoff{Low: 100 * time.Millisecond, High: overlay.RetryPeriod}}
 	if name != "" {
 		n.log = d.cfg.Log.With("network", name)
 	}

@@ -2,14 +2,11 @@ package node
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"sync"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
+	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/cmd/internal/sharedport"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
@@ -28,25 +25,25 @@ const RulesPart = "rules"
 
 // parts lists the parts of an overlay, in their order. The guard comes first: it admits what a later part lets in. The rules
 // come next, so that a packet that is routed meets them, and the direct routes before the dataplane gives up its own.
-func (s *Session) parts(mtu int) []partSpec {
+func (s *Session) parts(mtu int) []overlay.Spec {
 	noRules := ""
 	if !s.network.cfg.Rules.Masquerade {
 		noRules = "no forward rules: if the FORWARD policy of this host is DROP, pods cannot be reached"
 	}
-	specs := []partSpec{
-		{name: guardPart, open: s.openGuard, lack: s.withoutGuard()},
-		{name: RulesPart, open: s.openRules, lack: noRules},
-		{name: "direct routes", open: s.openRoutes},
+	specs := []overlay.Spec{
+		{Name: guardPart, Open: s.openGuard, Lack: s.withoutGuard()},
+		{Name: RulesPart, Open: s.openRules, Lack: noRules},
+		{Name: "direct routes", Open: s.openRoutes},
 	}
 	if s.config.Backend.Type != control.BackendAlloc {
-		specs = append(specs, partSpec{name: "settings", open: s.openSettings},
-			partSpec{name: "firewall", open: s.openFirewall, lack: "chains of a firewall that drop the overlay's packets are not reported"})
+		specs = append(specs, overlay.Spec{Name: "settings", Open: s.openSettings},
+			overlay.Spec{Name: "firewall", Open: s.openFirewall, Lack: "chains of a firewall that drop the overlay's packets are not reported"})
 	}
 	if !s.config.Backend.IsVXLAN() {
 		return specs[1:] // nothing is forwarded but by routes (host-gw), or not at all (alloc)
 	}
-	return append(specs, partSpec{name: "unreachable", open: s.openNowhere, lack: "overlay addresses without a route leave by the default route, in clear"},
-		partSpec{name: "forwarding", open: func() (dataplane.Part, error) { return s.openForwarding(mtu) }})
+	return append(specs, overlay.Spec{Name: "unreachable", Open: s.openNowhere, Lack: "overlay addresses without a route leave by the default route, in clear"},
+		overlay.Spec{Name: "forwarding", Open: func() (dataplane.Part, error) { return s.openForwarding(mtu) }})
 }
 
 // openRules opens masquerading and the rules of FORWARD.
@@ -120,52 +117,12 @@ func (s *Session) openRoutes() (dataplane.Part, error) {
 
 // openNowhere opens the routes that make what no other route leads to unreachable.
 func (s *Session) openNowhere() (dataplane.Part, error) {
-	kernel := func() bool { return s.overlay.mode() == fit.Kernel }
+	kernel := func() bool { return s.overlay.Mode() == fit.Kernel }
 	r, err := hostroute.OpenNowhere(hostroute.Config{Log: s.network.log, Deaf: s.network.cfg.Deaf}, kernel)
 	if err != nil {
 		return nil, err
 	}
 	return r, nil
-}
-
-// forwarding is the part that carries the packets.
-type forwarding struct {
-	dataplane.Dataplane
-	mode     fit.Mode
-	shared   *sharedport.Port // with other networks; nil: it has its own
-	giveBack func()           // of shared
-	quit     func()           // ends Run before its context ends
-	quitted  <-chan struct{}  // closed by quit
-	ended    chan struct{}    // closed when Run has returned
-}
-
-func newForwarding(d dataplane.Dataplane, mode fit.Mode, shared *sharedport.Port, giveBack func()) *forwarding {
-	quitted := make(chan struct{})
-	return &forwarding{d, mode, shared, giveBack, sync.OnceFunc(func() { close(quitted) }), quitted, make(chan struct{})}
-}
-
-// Run runs the dataplane until ctx ends or quit was called.
-func (f *forwarding) Run(ctx context.Context, again func()) error {
-	defer close(f.ended)
-	ctx, cancel := context.WithCancel(ctx)
-	var group errgroup.Group
-	group.Go(func() error {
-		defer cancel()
-		return f.Dataplane.Run(ctx, again)
-	})
-	select {
-	case <-ctx.Done():
-	case <-f.quitted:
-	}
-	cancel()
-	return group.Wait()
-}
-
-// Close closes the dataplane and gives back what it shares with others.
-func (f *forwarding) Close() error {
-	err := f.Dataplane.Close()
-	f.giveBack()
-	return err
 }
 
 // errUnfit says that the dataplane which works here cannot carry the network.
@@ -182,7 +139,7 @@ func (s *Session) openForwarding(mtu int) (dataplane.Part, error) {
 	k, err := s.openGuardedKernel(mtu)
 	switch {
 	case err == nil:
-		return newForwarding(k, fit.Kernel, nil, func() {}), nil
+		return overlay.NewForwarding(k, fit.Kernel, nil, func() {}), nil
 	case mode == fit.Kernel || isPortTaken(err): // the other one needs the port, too
 		return nil, err
 	case c.Backend.GBP || c.Backend.Learning:
@@ -264,5 +221,5 @@ func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
 		giveBack()
 		return nil, err
 	}
-	return newForwarding(d, fit.Userspace, shared, giveBack), nil
+	return overlay.NewForwarding(d, fit.Userspace, shared, giveBack), nil
 }

@@ -95,9 +95,9 @@ func TestGiveBesideSync(t *testing.T) {
 	w := userspaceWorld(t)
 	g := &giver{daemon: w.daemon, patience: 10 * time.Millisecond}
 	o := w.daemon.expects.forwarding()[0].overlay
-	o.mu.Lock()
+	w.await("held", o.TryHold)
 	_, err := g.Give(handover.Question{})
-	o.mu.Unlock()
+	o.LetGo()
 	if _, closes := w.forward().seen(); !errors.Is(err, errBusy) || closes > 0 || !w.daemon.Ready() {
 		t.Errorf("gave with %v, closed %d times, ready %v", err, closes, w.daemon.Ready())
 	}
@@ -132,7 +132,7 @@ func TestHandOverAtTheEnd(t *testing.T) {
 			t.Parallel()
 			w := userspaceWorld(t)
 			o := w.daemon.expects.forwarding()[0].overlay
-			o.mu.Lock()
+			w.await("held", o.TryHold)
 			answered := make(chan error, 1)
 			go func() { answered <- ask(w.daemon) }()
 			w.cancel()
@@ -144,7 +144,7 @@ func TestHandOverAtTheEnd(t *testing.T) {
 			case <-time.After(15 * time.Second):
 				t.Error("still waiting for the Sync")
 			}
-			o.mu.Unlock()
+			o.LetGo()
 			if err := w.ended(); err != nil {
 				t.Errorf("ended with %v", err)
 			}

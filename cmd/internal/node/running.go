@@ -25,7 +25,7 @@ var (
 func (r *running) holdSyncs(sessions []*Session, patience time.Duration) (unlock func(), err error) {
 	var held []*Session
 	for deadline := time.Now().Add(patience); len(held) < len(sessions); {
-		if s := sessions[len(held)]; s.overlay.mu.TryLock() {
+		if s := sessions[len(held)]; s.overlay.TryHold() {
 			held = append(held, s)
 			continue
 		}
@@ -36,7 +36,7 @@ func (r *running) holdSyncs(sessions []*Session, patience time.Duration) (unlock
 	}
 	unlock = func() {
 		for _, s := range held {
-			s.overlay.mu.Unlock()
+			s.overlay.LetGo()
 		}
 	}
 	over := func(s *Session) bool { return s.network.snapshot.Load().session != s }

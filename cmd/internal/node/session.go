@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
+	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/cmd/internal/probe"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
@@ -31,7 +32,7 @@ type Session struct {
 	config     control.Network
 	iface      underlay.Interface
 	began      time.Time
-	overlay    *Overlay
+	overlay    *overlay.Overlay
 	controller *controller.Controller
 	prober     *probe.Prober // nil: nobody asks the peers
 	guard      *guard.Guard  // nil: the kernel cannot have one
@@ -39,7 +40,7 @@ type Session struct {
 
 	over  atomic.Bool // it is not the session of the snapshot any more: set once
 	final sync.Once
-	sum   totals // what it counted; final sets it, when it is over
+	sum   status.Totals // what it counted; final sets it, when it is over
 }
 
 // runSession waits for a usable network config, chooses the underlay, opens the overlay for both
@@ -73,7 +74,7 @@ func (n *Network) runSession(ctx context.Context) error {
 	n.node.Underlay.Public = n.cfg.PeerCIDRs
 	s := &Session{network: n, config: config, iface: n.iface, began: time.Now()}
 	mtu := fit.MTU(config, n.iface)
-	s.overlay, err = openOverlay(n.log, n.attrs, n.daemon.parts(s, mtu))
+	s.overlay, err = overlay.Open(n.log, n.attrs, n.daemon.parts(s, mtu))
 	if errors.Is(err, errUnfit) {
 		n.refused = refusal{config, err, time.Now()}
 		return err
@@ -105,7 +106,7 @@ func (s *Session) logBackend(mtu int) {
 		log.Info("backend alloc: a subnet is leased, and nothing leads to those of others", "mtu", mtu)
 		return
 	}
-	log.Info("dataplane", "mode", s.overlay.mode(), "vni", b.VNI, "port", b.Port, "mtu", mtu)
+	log.Info("dataplane", "mode", s.overlay.Mode(), "vni", b.VNI, "port", b.Port, "mtu", mtu)
 	if b.Missing {
 		log.Warn("the network config has no Backend, which is vxlan here: a flanneld would run udp, and the two could not reach each other",
 			"fix", `write "Backend": {"Type": "vxlan"} into the network config`)
@@ -147,7 +148,7 @@ func (s *Session) control(ctx context.Context, ready <-chan struct{}) error {
 }
 
 // newController makes the controller of a session, which acquires the lease when it runs.
-func (n *Network) newController(config control.Network, mtu int, o *Overlay, ready func()) *controller.Controller {
+func (n *Network) newController(config control.Network, mtu int, o *overlay.Overlay, ready func()) *controller.Controller {
 	previous, err := subnetfile.Read(n.subnetFile)
 	if err != nil {
 		n.log.Warn("previous subnet unknown", "err", err)
@@ -168,7 +169,7 @@ func (n *Network) newController(config control.Network, mtu int, o *Overlay, rea
 		IPMasq:          n.cfg.Rules.Masquerade,
 		WorkloadAddress: n.cfg.WorkloadAddress,
 		RenewMargin:     n.cfg.RenewMargin,
-		SharedMACs:      o.mode() == fit.Userspace,
+		SharedMACs:      o.Mode() == fit.Userspace,
 		Log:             n.log,
 		Ready:           ready,
 	})
@@ -219,7 +220,7 @@ func (s *Session) drainOnRequest(ctx context.Context) error {
 
 // statsAttrs lists the counters that are not zero.
 func (s *Session) statsAttrs() (attrs []any) {
-	if s.overlay.forward == nil {
+	if s.overlay.Forwarding() == nil {
 		return nil
 	}
 	for _, c := range status.Counters(s.stats()) {

@@ -2,11 +2,13 @@ package node
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/userspace"
 )
@@ -21,11 +23,16 @@ type snapshot struct {
 	at      time.Time
 	ready   time.Time // when everything worked in this session; zero: it has not yet
 	store   control.Store
-	ended   totals // of the sessions before this one
+	ended   status.Totals // of the sessions before this one
 }
 
 // totals returns what was counted so far.
-func (s *snapshot) totals() totals { return s.ended.plus(s.session) }
+func (s *snapshot) totals() status.Totals {
+	if s.session == nil {
+		return s.ended.Past()
+	}
+	return s.ended.Plus(s.session.counted())
+}
 
 // publish makes s how the network is. The session before, if there was one, has ended.
 func (n *Network) publish(s snapshot) {
@@ -62,17 +69,26 @@ func (n *Network) Status() status.Network {
 	if s.session != nil {
 		s.session.report(&st)
 	}
-	s.totals().report(&st)
+	s.totals().Report(&st)
 	if namer, ok := s.store.(control.NodeNamer); ok {
 		st.Peers = named(st.Peers, namer)
 	}
 	return st
 }
 
+// named returns peers with the names of their nodes. It changes no peer of its argument.
+func named(peers []controller.PeerStatus, namer control.NodeNamer) []controller.PeerStatus {
+	peers = slices.Clone(peers)
+	for i := range peers {
+		peers[i].Name = namer.NodeName(peers[i].VTEP)
+	}
+	return peers
+}
+
 // report fills in what a session knows.
 func (s *Session) report(st *status.Network) {
 	b := s.config.Backend
-	st.SessionStart, st.Mode, st.Port = s.began, string(s.overlay.mode()), b.Port
+	st.SessionStart, st.Mode, st.Port = s.began, string(s.overlay.Mode()), b.Port
 	if b.IsVXLAN() {
 		st.VNI = b.VNI
 	}
@@ -81,13 +97,13 @@ func (s *Session) report(st *status.Network) {
 		st.Underlay.Ends = append(st.Underlay.Ends, status.End{Local: u.Local, Public: u.Public})
 	}
 	st.Parts = s.overlay.Status()
-	if f := s.overlay.forward; f != nil {
+	if f := s.overlay.Forwarding(); f != nil {
 		if u, ok := f.Dataplane.(*userspace.Dataplane); ok {
 			st.Offloads = u.Offloads().Names()
 		}
 		st.SourceCheck, st.EgressMark = string(s.sourceCheck()), s.network.cfg.egressMark()
-		if f.shared != nil {
-			st.SharedPort = countersByName(f.shared.Stats())
+		if f.Shared != nil {
+			st.SharedPort = status.CountersByName(f.Shared.Stats())
 		}
 	}
 	c := s.controller.Status()
@@ -96,7 +112,7 @@ func (s *Session) report(st *status.Network) {
 		st.Lease = leaseStatus(c.Lease)
 	}
 	st.LeaseFault, st.SyncFault = c.LeaseFault, c.SyncFault
-	st.Peers = s.overlay.markDirect(s.overlay.markFaults(c.Peers))
+	st.Peers = s.overlay.Marked(c.Peers)
 	st.Rejected, st.Bad = c.Rejected, c.Bad
 	if s.prober != nil {
 		st.Probes = s.prober.Status()
@@ -105,18 +121,10 @@ func (s *Session) report(st *status.Network) {
 
 // sourceCheck is the value of --source-check that is in force. Without a guard the kernel checks nothing.
 func (s *Session) sourceCheck() dataplane.SourceCheck {
-	if s.overlay.mode() == fit.Kernel && (s.guard == nil || s.guard.IsOff()) {
+	if s.overlay.Mode() == fit.Kernel && (s.guard == nil || s.guard.IsOff()) {
 		return dataplane.SourceOff
 	}
 	return s.network.cfg.sourceCheck()
-}
-
-func countersByName(s dataplane.Stats) map[string]uint64 {
-	m := map[string]uint64{}
-	for _, c := range status.Counters(s) {
-		m[c.Name] = c.Value
-	}
-	return m
 }
 
 // leaseStatus is a lease in the words of the status: a family that it does not have is left out.

@@ -2,14 +2,15 @@ package node
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"reflect"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
+	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane"
@@ -118,15 +119,36 @@ func TestCountersNeverFall(t *testing.T) {
 	}
 }
 
+// overlayOf is an overlay of that part only.
+func overlayOf(t *testing.T, p dataplane.Part) *overlay.Overlay {
+	t.Helper()
+	o, err := overlay.Open(slog.New(slog.DiscardHandler), nil, []overlay.Spec{{Name: "only", Open: func() (dataplane.Part, error) { return p, nil }}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestStatsAttrs: what is not zero is listed; an overlay that carries no packets has nothing to list.
+func TestStatsAttrs(t *testing.T) {
+	carries := overlay.NewForwarding(&fakeForward{}, fit.Kernel, nil, func() {})
+	if got := (&Session{overlay: overlayOf(t, carries)}).statsAttrs(); fmt.Sprint(got) != "[rx_packets 4]" {
+		t.Errorf("got %v", got)
+	}
+	if got := (&Session{overlay: overlayOf(t, dummy{})}).statsAttrs(); got != nil {
+		t.Errorf("without a dataplane: %v", got)
+	}
+}
+
 // TestLateReaderOfASession: a reader that has the snapshot of a session that has just ended reads no more than those
 // that come after it.
 func TestLateReaderOfASession(t *testing.T) {
 	n := newTestDaemon(true).newNetwork("a")
-	counts := newForwarding(&counting{fakeForward: &fakeForward{}}, fit.Kernel, nil, func() {})
-	n.publish(snapshot{session: &Session{network: n, overlay: &Overlay{forward: counts}, controller: controller.New(controller.Config{})}})
+	counts := overlay.NewForwarding(&counting{fakeForward: &fakeForward{}}, fit.Kernel, nil, func() {})
+	n.publish(snapshot{session: &Session{network: n, overlay: overlayOf(t, counts), controller: controller.New(controller.Config{})}})
 	late := n.snapshot.Load()
 	n.publishNoSession(nil)
-	read, after := late.totals().counters.TxPackets, n.snapshot.Load().totals().counters.TxPackets
+	read, after := late.totals().Counters.TxPackets, n.snapshot.Load().totals().Counters.TxPackets
 	if read > after || after == 0 {
 		t.Errorf("the late reader got %d, the next %d", read, after)
 	}
@@ -137,8 +159,8 @@ func TestNetworkCountsOn(t *testing.T) {
 	d := newTestDaemon(true)
 	counted := func() uint64 { return d.Status()[0].Control.Syncs }
 	session := func(n *Network, syncs uint64) *Session {
-		s := &Session{network: n, overlay: &Overlay{}, controller: controller.New(controller.Config{})}
-		n.snapshot.Store(&snapshot{session: s, ended: totals{control: controller.Stats{Syncs: n.snapshot.Load().ended.control.Syncs + syncs}}})
+		s := &Session{network: n, overlay: &overlay.Overlay{}, controller: controller.New(controller.Config{})}
+		n.snapshot.Store(&snapshot{session: s, ended: status.Totals{Control: controller.Stats{Syncs: n.snapshot.Load().ended.Control.Syncs + syncs}}})
 		return s
 	}
 	first := d.newNetwork("a")
@@ -170,23 +192,5 @@ func TestNetworkCountsOn(t *testing.T) {
 	}
 	if len(d.expects.past) != maxPast {
 		t.Errorf("%d networks are remembered, want %d", len(d.expects.past), maxPast)
-	}
-}
-
-// TestTotals: what counts is added up, by part and kind; what is of now is not.
-func TestTotals(t *testing.T) {
-	var sum totals
-	at := time.Unix(1, 0)
-	for _, r := range []status.Repairs{{Part: "a", Kind: "x", Count: 2, Last: at}, {Part: "a", Kind: "y"}, {Part: "b", Kind: "x", Count: 1, Last: at},
-		{Part: "a", Kind: "x", Count: 3, Last: at.Add(1)}} {
-		sum.repaired(r)
-	}
-	want := []status.Repairs{{Part: "a", Kind: "x", Count: 5, Last: at.Add(1)}, {Part: "b", Kind: "x", Count: 1, Last: at}}
-	if !slices.Equal(sum.repairs, want) {
-		t.Errorf("got %+v", sum.repairs)
-	}
-	sum.control = controller.Stats{Leases: 3, Peers: 2, Syncs: 4}
-	if got := sum.plus(nil).control; got != (controller.Stats{Syncs: 4}) {
-		t.Errorf("without a session: %+v", got)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
+	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/controltest"
@@ -51,6 +52,8 @@ type world struct {
 
 	wrap func(*fakeForward) dataplane.Dataplane // nil: the fake is the dataplane; called with mu held
 }
+
+var errDown = errors.New("down")
 
 var vnis atomic.Uint32 // that tests have taken
 
@@ -129,8 +132,8 @@ func (w *world) openStore(_ context.Context, network string, _ *slog.Logger) (co
 	return s, nil
 }
 
-func (w *world) parts(s *Session, _ int) []partSpec {
-	return []partSpec{{name: "forwarding", open: func() (dataplane.Part, error) {
+func (w *world) parts(s *Session, _ int) []overlay.Spec {
+	return []overlay.Spec{{Name: "forwarding", Open: func() (dataplane.Part, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.refuse != nil {
@@ -146,7 +149,7 @@ func (w *world) parts(s *Session, _ int) []partSpec {
 		if w.wrap != nil {
 			d = w.wrap(f)
 		}
-		return newForwarding(d, s.network.cfg.Mode, nil, func() {}), nil
+		return overlay.NewForwarding(d, s.network.cfg.Mode, nil, func() {}), nil
 	}}}
 }
 

@@ -15,7 +15,7 @@
 //	name of a peer                                  the store, if it is a control.NodeNamer
 //	offloads, source_check                          the userspace dataplane, and the flags
 //	parts                                           each part's own Status, in the order of the overlay
-//	repairs                                         the parts' Status, summed up over the sessions: node.totals
+//	repairs                                         the parts' Status, summed up over the sessions: Totals
 //	counters                                        the dataplane's Stats, and so is what counts in control: likewise
 //	shared_port                                     the Stats of the UDP port that the dataplane shares: sharedport.Port
 //	store                                           the store's own Status, if it has one

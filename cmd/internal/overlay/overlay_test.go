@@ -1,4 +1,4 @@
-package node
+package overlay
 
 import (
 	"context"
@@ -53,8 +53,8 @@ func (d *dummy) Status() dataplane.PartStatus {
 func (d *dummy) Close() error { d.note("close"); return nil }
 
 // spec is the line that adds the part to an overlay.
-func (d *dummy) spec(lack string) partSpec {
-	return partSpec{name: d.name, lack: lack, open: func() (dataplane.Part, error) { d.note("open"); return d, nil }}
+func (d *dummy) spec(lack string) Spec {
+	return Spec{Name: d.name, Lack: lack, Open: func() (dataplane.Part, error) { d.note("open"); return d, nil }}
 }
 
 var (
@@ -75,10 +75,10 @@ func (l *left) Resume(w dataplane.Wanted) { l.note(fmt.Sprint("resume ", len(w.N
 func TestResume(t *testing.T) {
 	var calls []string
 	rules := &dummy{name: "rules", calls: &calls}
-	forward := partSpec{name: "forwarding", open: func() (dataplane.Part, error) {
-		return newForwarding(&left{dummy{name: "tun", calls: &calls}}, fit.Userspace, nil, func() {}), nil
+	forward := Spec{Name: "forwarding", Open: func() (dataplane.Part, error) {
+		return NewForwarding(&left{dummy{name: "tun", calls: &calls}}, fit.Userspace, nil, func() {}), nil
 	}}
-	o, err := openOverlay(slog.New(slog.DiscardHandler), testAttrs, []partSpec{rules.spec(""), forward})
+	o, err := Open(slog.New(slog.DiscardHandler), testAttrs, []Spec{rules.spec(""), forward})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,12 +117,12 @@ func TestOrderOfParts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var calls []string
-			var specs []partSpec
+			var specs []Spec
 			for i, name := range []string{"a", "b", "c"} {
 				d := &dummy{name: name, calls: &calls, err: c.err[i], gone: c.gone[i]}
 				specs = append(specs, d.spec(map[bool]string{true: "without it nothing is dropped"}[c.optional[i]]))
 			}
-			o, err := openOverlay(slog.New(slog.DiscardHandler), testAttrs, specs)
+			o, err := Open(slog.New(slog.DiscardHandler), testAttrs, specs)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -163,16 +163,16 @@ func countDegraded(all []dataplane.PartStatus) (n int) {
 func TestPartThatCannotBeOpened(t *testing.T) {
 	var calls []string
 	a, c := &dummy{name: "a", calls: &calls}, &dummy{name: "c", calls: &calls}
-	broken := partSpec{name: "b", open: func() (dataplane.Part, error) { return nil, errDown }}
-	if _, err := openOverlay(slog.New(slog.DiscardHandler), testAttrs, []partSpec{a.spec(""), broken, c.spec("")}); !errors.Is(err, errDown) {
+	broken := Spec{Name: "b", Open: func() (dataplane.Part, error) { return nil, errDown }}
+	if _, err := Open(slog.New(slog.DiscardHandler), testAttrs, []Spec{a.spec(""), broken, c.spec("")}); !errors.Is(err, errDown) {
 		t.Errorf("got %v", err)
 	}
 	if want := []string{"open a", "close a"}; !slices.Equal(calls, want) {
 		t.Errorf("got %q, want %q", calls, want)
 	}
-	calls, broken.lack = nil, "without it nothing is dropped"
+	calls, broken.Lack = nil, "without it nothing is dropped"
 	var log strings.Builder
-	o, err := openOverlay(slog.New(slog.NewTextHandler(&log, nil)), testAttrs, []partSpec{a.spec(""), broken, c.spec("")})
+	o, err := Open(slog.New(slog.NewTextHandler(&log, nil)), testAttrs, []Spec{a.spec(""), broken, c.spec("")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestPartThatCannotBeOpened(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := strings.Count(log.String(), broken.lack); n != 1 {
+	if n := strings.Count(log.String(), broken.Lack); n != 1 {
 		t.Errorf("reported %d times, want once:\n%s", n, log.String())
 	}
 	if got := o.Status(); len(got) != 3 || got[1].Name != "b" || countDegraded(got) != 1 {
@@ -197,7 +197,7 @@ func TestOptionalPartRecovers(t *testing.T) {
 	var calls []string
 	var log strings.Builder
 	d := &dummy{name: "a", calls: &calls}
-	o, err := openOverlay(slog.New(slog.NewTextHandler(&log, nil)), testAttrs, []partSpec{d.spec("lacks")})
+	o, err := Open(slog.New(slog.NewTextHandler(&log, nil)), testAttrs, []Spec{d.spec("lacks")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,13 +225,13 @@ func (c carrying) Stats() dataplane.Stats { return dataplane.Stats{TxPackets: 3}
 func TestReached(t *testing.T) {
 	var calls []string
 	before, d := &dummy{name: "a", calls: &calls}, &dummy{name: "b", calls: &calls}
-	o, err := openOverlay(slog.New(slog.DiscardHandler), testAttrs, []partSpec{before.spec(""), {name: "forwarding", open: func() (dataplane.Part, error) {
-		return newForwarding(carrying{d}, fit.Kernel, nil, func() { calls = append(calls, "given back") }), nil
+	o, err := Open(slog.New(slog.DiscardHandler), testAttrs, []Spec{before.spec(""), {Name: "forwarding", Open: func() (dataplane.Part, error) {
+		return NewForwarding(carrying{d}, fit.Kernel, nil, func() { calls = append(calls, "given back") }), nil
 	}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.reached.Load() != nil {
+	if o.Reached() != nil {
 		t.Error("something was reached before a Sync")
 	}
 	for _, c := range []struct {
@@ -241,12 +241,12 @@ func TestReached(t *testing.T) {
 	}{{10, errPeer, 10}, {20, errDown, 10}, {30, nil, 30}} {
 		d.err = c.err
 		o.Sync(t.Context(), dataplane.Wanted{MTU: c.mtu})
-		if got := o.reached.Load(); got.MTU != c.want || len(got.Networks) != 1 {
+		if got := o.Reached(); got.MTU != c.want || len(got.Networks) != 1 {
 			t.Errorf("MTU %d, %v: reached %+v, want MTU %d and the mark of the first part", c.mtu, c.err, got, c.want)
 		}
 	}
-	if got := (&Session{overlay: o}).statsAttrs(); o.mode() != fit.Kernel || len(o.VTEPs()) != 1 || fmt.Sprint(got) != "[tx_packets 3]" {
-		t.Errorf("mode %s, VTEPs %v, stats %v", o.mode(), o.VTEPs(), got)
+	if got := o.Forwarding().Stats(); o.Mode() != fit.Kernel || len(o.VTEPs()) != 1 || got.TxPackets != 3 {
+		t.Errorf("mode %s, VTEPs %v, stats %v", o.Mode(), o.VTEPs(), got)
 	}
 	if o.Close(); !slices.Equal(calls[len(calls)-3:], []string{"close b", "given back", "close a"}) {
 		t.Errorf("got %q", calls)
@@ -280,7 +280,7 @@ func TestMarkDirect(t *testing.T) {
 func TestOverlayWithoutForwarding(t *testing.T) {
 	var calls []string
 	d := &dummy{name: "a", calls: &calls}
-	o, err := openOverlay(slog.New(slog.DiscardHandler), testAttrs, []partSpec{d.spec("")})
+	o, err := Open(slog.New(slog.DiscardHandler), testAttrs, []Spec{d.spec("")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,8 +288,8 @@ func TestOverlayWithoutForwarding(t *testing.T) {
 	if err := o.Sync(t.Context(), dataplane.Wanted{}); err != nil {
 		t.Error(err)
 	}
-	if o.VTEPs() != nil || o.reached.Load() == nil || o.mode() != "" || (&Session{overlay: o}).statsAttrs() != nil {
-		t.Errorf("it forwards: %v, %v, %s", o.VTEPs(), o.reached.Load(), o.mode())
+	if o.VTEPs() != nil || o.Reached() == nil || o.Mode() != "" || o.Forwarding() != nil {
+		t.Errorf("it forwards: %v, %v, %s", o.VTEPs(), o.Reached(), o.Mode())
 	}
 }
 
@@ -307,7 +307,7 @@ func TestResyncAfterRefusals(t *testing.T) {
 			t.Parallel()
 			var calls []string
 			d := &dummy{name: "a", calls: &calls, err: tc.err, ask: 1}
-			o, err := openOverlay(slog.New(slog.DiscardHandler), testAttrs, []partSpec{d.spec("")})
+			o, err := Open(slog.New(slog.DiscardHandler), testAttrs, []Spec{d.spec("")})
 			if err != nil {
 				t.Fatal(err)
 			}

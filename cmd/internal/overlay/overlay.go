@@ -1,4 +1,21 @@
-package node
+// Package overlay joins what carries one network on a host: a list of parts, each a dataplane.Part. What the parts are
+// is not its business: package node has the list.
+//
+// # The order of the parts
+//
+// Parts are opened, synced and started in the order of the list; they are pruned and closed in the reverse one.
+//
+// # One Sync
+//
+//  1. The controller has a new lease or new peers, or an MTU: controller.Controller calls Overlay.Sync.
+//     When routing on the host changes, a part asks for a Sync of what was last wanted: Overlay.resync.
+//  2. Sync of each part, in order. It adds and changes, and hands on what is left to do: the direct
+//     routes mark their peers, and the dataplane gives those no route of its own.
+//  3. Prune of each part, in reverse order. It removes what is no longer wanted, unless a part after
+//     it failed as a whole: that one may still rely on it.
+//  4. The errors are joined. One of a single peer leaves the others alone. One of an optional part (Spec.Lack) is
+//     logged once and makes it degraded (slot.go).
+package overlay
 
 import (
 	"context"
@@ -23,7 +40,7 @@ import (
 type Overlay struct {
 	log     *slog.Logger
 	parts   []*slot
-	forward *forwarding   // one of parts; nil: this overlay carries no packets
+	forward *Forwarding   // one of parts; nil: this overlay carries no packets
 	again   chan struct{} // somebody asks for a Sync of all parts
 	retry   pace.Backoff  // of such a Sync
 	notices pace.Notices  // of its failures
@@ -36,13 +53,14 @@ type Overlay struct {
 	reached atomic.Pointer[dataplane.Wanted] // what forward was last given; without it, what the last part left; nil before that
 }
 
-// retryPeriod is the time, before jitter, between two tries of what an obstacle on this host keeps from working:
+// RetryPeriod is the time, before jitter, between two tries of what an obstacle on this host keeps from working:
 // the obstacle may have gone.
-const retryPeriod = 1500 * time.Millisecond
+const RetryPeriod = 1500 * time.Millisecond
 
-// openOverlay opens the parts in their order. attrs returns the attributes of a log line about an error.
-func openOverlay(log *slog.Logger, attrs func(error) []any, specs []partSpec) (*Overlay, error) {
-	o := &Overlay{log: log, again: make(chan struct{}, 1), retry: pace.Backoff{Low: time.Second, High: retryPeriod}}
+// Open opens the parts in their order. It returns the error of a required part that cannot be opened, and closes those
+// before it. attrs returns the attributes of a log line about an error.
+func Open(log *slog.Logger, attrs func(error) []any, specs []Spec) (*Overlay, error) {
+	o := &Overlay{log: log, again: make(chan struct{}, 1), retry: pace.Backoff{Low: time.Second, High: RetryPeriod}}
 	for _, spec := range specs {
 		s := &slot{spec: spec, log: log, attrs: attrs}
 		if err := s.open(); err != nil {
@@ -50,7 +68,7 @@ func openOverlay(log *slog.Logger, attrs func(error) []any, specs []partSpec) (*
 			return nil, err
 		}
 		o.parts = append(o.parts, s)
-		if f, ok := s.part.(*forwarding); ok {
+		if f, ok := s.part.(*Forwarding); ok {
 			o.forward = f
 		}
 	}
@@ -105,7 +123,7 @@ func (o *Overlay) sync(ctx context.Context, w dataplane.Wanted) error {
 			continue
 		}
 		if err := s.part.Prune(ctx, given[i]); err != nil {
-			errs[i] = errors.Join(errs[i], fmt.Errorf("prune %s: %w", s.spec.name, err))
+			errs[i] = errors.Join(errs[i], fmt.Errorf("prune %s: %w", s.spec.Name, err))
 		}
 	}
 	for i, s := range o.parts {
@@ -175,13 +193,27 @@ func (o *Overlay) syncLast(ctx context.Context) (peers []*dataplane.PeerError, e
 	return dataplane.PeerErrors(o.sync(ctx, *o.last))
 }
 
-// mode returns the mode of the part that forwards; empty without one.
-func (o *Overlay) mode() fit.Mode {
+// Mode returns the mode of the part that forwards; empty without one.
+func (o *Overlay) Mode() fit.Mode {
 	if o.forward == nil {
 		return ""
 	}
-	return o.forward.mode
+	return o.forward.Mode
 }
+
+// Forwarding returns the part that carries the packets; nil: this overlay carries none.
+func (o *Overlay) Forwarding() *Forwarding { return o.forward }
+
+// Reached returns what the part that forwards was given last and did not refuse as a whole; without such a part, what
+// the last part left. It is nil before that. Nobody may change it.
+func (o *Overlay) Reached() *dataplane.Wanted { return o.reached.Load() }
+
+// TryHold keeps everybody from syncing the overlay until LetGo is called. It returns false at once if a Sync runs, or
+// somebody holds it already.
+func (o *Overlay) TryHold() bool { return o.mu.TryLock() }
+
+// LetGo ends what TryHold began.
+func (o *Overlay) LetGo() { o.mu.Unlock() }
 
 // Status returns how the parts are, in their order.
 func (o *Overlay) Status() []dataplane.PartStatus {
@@ -192,7 +224,7 @@ func (o *Overlay) Status() []dataplane.PartStatus {
 	return out
 }
 
-// Close releases what openOverlay acquired; Run does so at its end. Everything that the parts made
+// Close releases what Open acquired; Run does so at its end. Everything that the parts made
 // stays. It may be called more than once.
 func (o *Overlay) Close() {
 	o.closed.Do(func() {
@@ -201,7 +233,7 @@ func (o *Overlay) Close() {
 				continue
 			}
 			if err := s.part.Close(); err != nil {
-				o.log.Debug("cannot close part of the overlay", "part", s.spec.name, "err", err)
+				o.log.Debug("cannot close part of the overlay", "part", s.spec.Name, "err", err)
 			}
 		}
 	})

@@ -1,13 +1,18 @@
-package node
+package overlay
 
 import (
 	"net/netip"
 	"slices"
 
-	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane"
 )
+
+// Marked returns peers as the parts know them by now: those that a direct route leads to, and those that the part that
+// forwards has lost or got back. It changes no peer of its argument.
+func (o *Overlay) Marked(peers []controller.PeerStatus) []controller.PeerStatus {
+	return o.markDirect(o.markFaults(peers))
+}
 
 // markDirect returns peers with those marked that a direct route leads to. It changes no peer of
 // its argument.
@@ -61,15 +66,6 @@ func (o *Overlay) markFaults(peers []controller.PeerStatus) []controller.PeerSta
 		case !bad && hasFailed(*p):
 			p.State, p.Reason, p.Err, p.Since = controller.PeerUp, "", "", now.Since
 		}
-	}
-	return peers
-}
-
-// named returns peers with the names of their nodes. It changes no peer of its argument.
-func named(peers []controller.PeerStatus, namer control.NodeNamer) []controller.PeerStatus {
-	peers = slices.Clone(peers)
-	for i := range peers {
-		peers[i].Name = namer.NodeName(peers[i].VTEP)
 	}
 	return peers
 }

@@ -1,4 +1,4 @@
-package node
+package overlay
 
 import (
 	"errors"
@@ -29,7 +29,7 @@ func TestMarkFaults(t *testing.T) {
 		return controller.PeerStatus{Subnet: netip.MustParsePrefix(subnet), VTEP: vtep, State: state}
 	}
 	status := &dataplane.PartStatus{State: dataplane.StateOK}
-	o := &Overlay{forward: newForwarding(faulty{carrying{}, status}, fit.Kernel, nil, func() {})}
+	o := &Overlay{forward: NewForwarding(faulty{carrying{}, status}, fit.Kernel, nil, func() {})}
 	published := []controller.PeerStatus{peer("10.5.1.0/24", controller.PeerUp), peer("10.5.2.0/24", controller.PeerKept),
 		peer("10.5.3.0/24", controller.PeerFailed), peer("10.5.4.0/24", controller.PeerRefused)}
 	before := slices.Clone(published)

@@ -1,4 +1,4 @@
-package node
+package overlay
 
 import (
 	"log/slog"
@@ -8,13 +8,13 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 )
 
-// partSpec is one line of the list of parts.
-type partSpec struct {
-	name string
-	open func() (dataplane.Part, error)
-	// lack says what does not work without the part, if the overlay can go on without it. A part
-	// with an empty lack is required.
-	lack string
+// Spec is one line of the list of parts.
+type Spec struct {
+	Name string // as a person reads it in the status
+	Open func() (dataplane.Part, error)
+	// Lack says what does not work without the part, if the overlay can go on without it. A part
+	// with an empty Lack is required.
+	Lack string
 }
 
 // PartError is a fault of a part that the overlay can do without.
@@ -32,7 +32,7 @@ func (e *PartError) Unwrap() error { return e.Err }
 // slot is the place of a part in an overlay. If the part is optional, its faults are reported
 // once each and degrade the overlay instead of failing it.
 type slot struct {
-	spec  partSpec
+	spec  Spec
 	log   *slog.Logger
 	attrs func(error) []any // of a log line about an error
 	part  dataplane.Part    // nil if it is optional and could not be opened
@@ -42,11 +42,11 @@ type slot struct {
 	since time.Time // when fault became what it is
 }
 
-func (s *slot) optional() bool { return s.spec.lack != "" }
+func (s *slot) optional() bool { return s.spec.Lack != "" }
 
 // open opens the part. It returns an error only if the part is required.
 func (s *slot) open() error {
-	p, err := s.spec.open()
+	p, err := s.spec.Open()
 	if err != nil {
 		return s.judge(err)
 	}
@@ -70,14 +70,14 @@ func (s *slot) judge(err error) error {
 	}
 	s.fault, s.since = text, time.Now()
 	if err != nil {
-		s.log.Warn(s.spec.lack, s.attrs(&PartError{s.spec.name, err})...)
+		s.log.Warn(s.spec.Lack, s.attrs(&PartError{s.spec.Name, err})...)
 	}
 	return nil
 }
 
 // status returns how the part is: degraded if it is optional and has a fault.
 func (s *slot) status() dataplane.PartStatus {
-	st := dataplane.PartStatus{Name: s.spec.name}
+	st := dataplane.PartStatus{Name: s.spec.Name}
 	if s.part != nil {
 		st = s.part.Status()
 	}
