@@ -65,10 +65,8 @@ func TestSockets(t *testing.T) {
 		} {
 			before := d.Stats().Drops[f.why] + d.Stats().Drops[dataplane.DropBadHeader]
 			a.dropped()
-			for range many {
-				if err := sendSegments(w.stranger, w.strange, a.addr, f.frame); err != nil {
-					t.Fatal(err)
-				}
+			if err := sendMany(w.stranger, w.strange, a.addr, many, f.frame); err != nil {
+				t.Fatal(err)
 			}
 			var flood uint64
 			eventually(t, name, func() bool {

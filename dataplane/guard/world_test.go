@@ -328,6 +328,23 @@ func sendSegments(ns *netnstest.NS, src, dst netip.Addr, segments ...[]byte) err
 	})
 }
 
+// sendMany sends a datagram n times by one socket, which even a busy machine does within a moment.
+func sendMany(ns *netnstest.NS, src, dst netip.Addr, n int, datagram []byte) error {
+	return ns.Do(func() error {
+		c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(src, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, testPort)))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for range n {
+			if _, err := c.Write(datagram); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // eventually polls until ok, for what the kernel brings about.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
