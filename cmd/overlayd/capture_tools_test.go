@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/admin"
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/guard"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -35,7 +37,10 @@ func (h *host) sendUDP(from, to netip.Addr, tos int, datagrams ...[]byte) {
 		h.c.t.Fatal(err)
 	}
 	var serr error
-	if err := raw.Control(func(fd uintptr) { serr = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TOS, tos) }); err != nil || serr != nil {
+	if err := raw.Control(func(fd uintptr) {
+		serr = errors.Join(unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TOS, tos),
+			unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, guard.DefaultMark)) // past the guard of its own host
+	}); err != nil || serr != nil {
 		h.c.t.Fatal(err, serr)
 	}
 	for _, d := range datagrams {
