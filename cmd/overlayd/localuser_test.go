@@ -201,7 +201,7 @@ func TestLocalUser(t *testing.T) {
 	}
 }
 
-// TestPasswordIsNoArgument: the password that was one is none any more, and those who could read it there find it.
+// TestPasswordIsNoArgument: a password that was given as an argument is not in the command line, and those who have to read it still find it.
 func TestPasswordIsNoArgument(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cr3t"

@@ -240,7 +240,7 @@ func (s *paths) judge(p *Peer, now time.Time) bool {
 	return true
 }
 
-// listen notes whether somebody reports to ports from which nothing was sent: then a report that proves nothing is none.
+// listen notes whether somebody reports to ports from which nothing was sent: then reports that quote no probe are not believed.
 func (s *paths) listen(now time.Time) {
 	for _, i := range s.idle {
 		if s.trials[i-1].Heard() {

@@ -5,19 +5,15 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"testing"
 	"time"
 )
 
-// TestCost prints what the guard costs, with OVERLAYD_GUARD_COST set to a number of rounds: packets of 64 bytes from pod to pod and from host
+// BenchmarkCost prints what the guard costs, in -benchtime=<rounds>x: packets of 64 bytes from pod to pod and from host
 // to pod, and TCP. Strict and off take turns; of short bursts the quickest counts, which the rest of the machine disturbs least.
-func TestCost(t *testing.T) {
-	var rounds int
-	if _, err := fmt.Sscan(os.Getenv("OVERLAYD_GUARD_COST"), &rounds); err != nil {
-		t.Skip("OVERLAYD_GUARD_COST is not set")
-	}
+func BenchmarkCost(t *testing.B) {
+	rounds := max(2, t.N) // one of each
 	w := newWorld(t, false)
 	off := false
 	w.config = func(c *Config) { c.Off = func() bool { return off } }
@@ -59,7 +55,7 @@ func TestCost(t *testing.T) {
 }
 
 // blast sends packets as fast as it can, and returns how long that took. On a veth link the sender does all the work.
-func blast(t *testing.T, a *host, pod bool, to netip.AddrPort) (took time.Duration) {
+func blast(t testing.TB, a *host, pod bool, to netip.AddrPort) (took time.Duration) {
 	ns := a.NS
 	if pod {
 		ns = a.pod
@@ -83,7 +79,7 @@ func blast(t *testing.T, a *host, pod bool, to netip.AddrPort) (took time.Durati
 }
 
 // stream sends a lot to a TCP port, and returns how long that took.
-func stream(t *testing.T, a *host, to net.Addr) (took time.Duration) {
+func stream(t testing.TB, a *host, to net.Addr) (took time.Duration) {
 	a.pod.Must(func() error {
 		c, err := net.Dial("tcp", to.String())
 		if err != nil {
@@ -105,7 +101,7 @@ func stream(t *testing.T, a *host, to net.Addr) (took time.Duration) {
 }
 
 // listenTCP takes what comes to a port of the pod, and closes when the other end does.
-func listenTCP(t *testing.T, b *host, at netip.AddrPort) net.Addr {
+func listenTCP(t testing.TB, b *host, at netip.AddrPort) net.Addr {
 	var l net.Listener
 	b.pod.Must(func() (err error) { l, err = net.Listen("tcp", at.String()); return err })
 	t.Cleanup(func() { l.Close() })

@@ -19,7 +19,7 @@ import (
 // when it has stood for Config.ConfigHold: whoever writes it by mistake has the time to put the old one back. One that this host
 // cannot carry at all ends no session. All else is applied at once.
 
-// held is a config that the store has and that is not in force; the zero value: there is none.
+// held is a config that the store has and that is not in force yet. The zero value says that no config is held.
 type held struct {
 	network control.Network
 	since   time.Time
