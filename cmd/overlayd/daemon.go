@@ -40,7 +40,7 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 	if err := checkFiles(o); err != nil {
 		return err
 	}
-	c := configOf(o)
+	c := daemonConfig(o)
 	slog.SetDefault(c.Log)
 	keepSmall()
 	if o.Kube.Enabled {
@@ -80,8 +80,8 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 	return d.Run(ctx)
 }
 
-// configOf returns the config of a daemon with these flags, which can open its stores.
-func configOf(o *flags.Flags) node.Config {
+// daemonConfig returns the config of a daemon with these flags, which can open its stores.
+func daemonConfig(o *flags.Flags) node.Config {
 	c := o.Config()
 	c.Version = version
 	s := stores.New(o, c.Log)

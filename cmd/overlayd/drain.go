@@ -41,13 +41,13 @@ pods stay connected until flanneld, or an overlayd, starts on this host and adop
 			o.Etcd.Quiet = true
 			switch to {
 			case "":
-				d, err := node.Drain(ctx, configOf(o))
+				d, err := node.Drain(ctx, daemonConfig(o))
 				if err != nil {
 					return err
 				}
 				return printDrained(cmd.OutOrStdout(), d, o.Network.SubnetDir)
 			case modeKernel:
-				pid, err := node.DrainToKernel(ctx, configOf(o))
+				pid, err := node.DrainToKernel(ctx, daemonConfig(o))
 				if err != nil {
 					return err
 				}
