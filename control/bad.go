@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// maxBad bounds the unreadable entries that are known by what is wrong with them: who may write to the store can
+// maxBad bounds the unreadable entries that are known by what is wrong with them: whoever may write to the store can
 // make as many as they like.
 const maxBad = 1000
 

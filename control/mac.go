@@ -49,7 +49,7 @@ type Rival struct {
 }
 
 // beats reports whether the rival keeps the MAC that it has in common with the own VTEP of the
-// lease self. Both nodes judge alike: who has derived it from its own address keeps it, else who had it first,
+// lease self. Both nodes judge alike: the one that has derived it from its own address keeps it, else the one that had it first,
 // else the older lease.
 func (r *Rival) beats(self *Lease) bool {
 	own := self.VTEP(r.VTEP.Addr.Is6())

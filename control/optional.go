@@ -77,7 +77,7 @@ type Bequeather interface {
 
 // CertificateReader is a Store that reaches its server by certificates in files.
 type CertificateReader interface {
-	// ReadCertificates reads the files again. If one is another, the store connects anew. If one cannot be used,
+	// ReadCertificates reads the files again. If one has changed, the store connects again. If one cannot be used,
 	// it goes on with those that were read before, and the error names it.
 	ReadCertificates() (CertificateState, error)
 }
@@ -89,12 +89,12 @@ type CertificateState int
 const (
 	CertificatesNone    CertificateState = iota // the store has no files
 	CertificatesSame                            // they are as they were
-	CertificatesChanged                         // the store connects anew
+	CertificatesChanged                         // the store connects again
 )
 
 // String returns the state as the log has it.
 func (s CertificateState) String() string {
-	return [...]string{"none", "the same", "others: connecting anew"}[s]
+	return [...]string{"none", "the same", "others: connecting again"}[s]
 }
 
 // RemoteLister is a Store that knows which addresses it is connected to.

@@ -50,7 +50,7 @@ func NewReporter(log *slog.Logger, name string) *Reporter {
 	return r
 }
 
-// Polls says that the part notices what others change by looking so often, and not by notifications: whoever
+// Polls says that the part notices what others change by looking at that interval, and not by notifications: whoever
 // undoes the repair of every look is then taken for somebody who keeps undoing it. It is called before Repaired.
 func (r *Reporter) Polls(every time.Duration) { r.fights.Within = every + 2*time.Second }
 

@@ -185,7 +185,7 @@ func TestCompleteChecksumKeepsDamage(t *testing.T) {
 }
 
 // TestCompleteChecksumNeverZero finds a UDP payload whose sum is all ones: the
-// field must then be all ones too, for 0 would mean that there is none.
+// field must then be all ones too, for 0 would mean: no checksum.
 func TestCompleteChecksumNeverZero(t *testing.T) {
 	for _, version := range []int{4, 6} {
 		packet := udpPacket(t, version, []byte{0, 0})

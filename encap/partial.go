@@ -17,8 +17,8 @@ const (
 
 // locate finds the checksum of the packet b that ParseIP read into ip: the offset
 // in b of its field, and how many bytes from ip.HeaderLen on it covers. That is
-// 0 if there is none: in fragments, other protocols, headers
-// that do not fit, and UDP that has none (RFC 768: the field is 0; over IPv6
+// 0 if no checksum is to be made: in fragments, other protocols, headers
+// that do not fit, and UDP without a checksum (RFC 768: the field is 0; over IPv6
 // that is wrong, RFC 8200 section 8.1, which the receiving stack deals with).
 func locate(b []byte, ip *IP) (field, covered int) {
 	if ip.Fragment {
@@ -74,7 +74,7 @@ func VerifyChecksum(b []byte, ip *IP) bool {
 }
 
 // udpChecksum returns the field for a sum over pseudo-header and datagram. It is
-// never 0, which would say that there is none (RFC 768).
+// never 0, which would mean that the sender made none (RFC 768).
 func udpChecksum(sum uint16) uint16 {
 	if sum == 0xffff {
 		return 0xffff

@@ -21,7 +21,7 @@ func adminRoutes(d *node.Daemon, c *node.Config, p status.Process) []admin.Route
 		{Pattern: "GET /v1/peers", Handler: admin.JSON(func(r *http.Request) any { return status.FindPeers(d.Status(), r.FormValue("peer")) })},
 		{Pattern: "GET /v1/checks", Handler: admin.JSON(func(r *http.Request) any { return checksOf(d, c, p, r.FormValue("peer")) })},
 		captures.Route(),
-	}, guardRoutes(d, c), admin.LogLevelRoutes(c.LogLevel, c.Log), admin.ProfileRoutes())
+	}, admin.GuardRoutes(d, c.Log), admin.LogLevelRoutes(c.LogLevel, c.Log), admin.ProfileRoutes())
 }
 
 // reportOf returns how a daemon is.
@@ -33,11 +33,11 @@ func reportOf(d *node.Daemon, p status.Process) status.Daemon {
 }
 
 // checksOf returns what overlayd doctor would find.
-func checksOf(d *node.Daemon, c *node.Config, p status.Process, peer string) findings {
+func checksOf(d *node.Daemon, c *node.Config, p status.Process, peer string) doctor.Findings {
 	report := reportOf(d, p)
 	files := []string{c.SubnetFile}
 	if c.SubnetDir != "" {
 		files = nodefile.SubnetFilesIn(c.SubnetDir)
 	}
-	return findings{V: status.Version, Checks: doctor.Run(doctor.Scene{Daemon: &report, Files: files, Peer: peer})}
+	return doctor.Findings{V: status.Version, Checks: doctor.Run(doctor.Scene{Daemon: &report, Files: files, Peer: peer})}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 const longCapture = `Writes the packets of the userspace dataplane to a pcapng file, as they are inside of the overlay,
-with an interface for each thing that can become of a packet: tx, rx, and drop: with the reason.
+with one interface for each outcome: tx, rx, and drop: with the reason.
 A superpacket is one packet. It ends with Ctrl-C, and says how many packets were captured, and
 how many were lost because they came faster than they were read: no packet waits for a capture.
 

@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -54,7 +51,7 @@ could not carry the network. It exits with 1 if none could.`,
 			if output != "table" && output != "json" {
 				return usagef("-o %q: want table or json", output)
 			}
-			text, err := readConfigFile(args[0], cmd.InOrStdin())
+			text, err := netconf.Read(args[0], cmd.InOrStdin())
 			if err != nil {
 				return usageError{err}
 			}
@@ -64,7 +61,10 @@ could not carry the network. It exits with 1 if none could.`,
 			}
 			n, problems := netconf.Check(text)
 			if len(problems) > 0 {
-				return printProblems(cmd.OutOrStdout(), args[0], problems, output)
+				if output == "json" {
+					return errors.Join(netconf.PrintProblems(cmd.OutOrStdout(), problems), errBadConfig)
+				}
+				return usageError{netconf.Join(args[0], problems)}
 			}
 			forecast, err := foresee(cmd.Context(), n, onHost, host.Options())
 			if err != nil {
@@ -79,37 +79,6 @@ could not carry the network. It exits with 1 if none could.`,
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	flags.RegisterGroup(cmd.Flags(), "Underlay", host.Register)
 	return cmd
-}
-
-// maxConfigFile bounds how much is read, in bytes: more than a config may have.
-const maxConfigFile = 1 << 20
-
-// readConfigFile reads the file, or standard input if its name is -.
-func readConfigFile(name string, stdin io.Reader) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(io.LimitReader(stdin, maxConfigFile))
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxConfigFile))
-}
-
-// printProblems prints mistakes as JSON, or makes an error of them with a line for each.
-func printProblems(w io.Writer, file string, problems []netconf.Problem, output string) error {
-	if output == "json" {
-		e := json.NewEncoder(w)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		return errors.Join(e.Encode(map[string][]netconf.Problem{"errors": problems}), errBadConfig)
-	}
-	var errs []error
-	for _, p := range problems {
-		errs = append(errs, fmt.Errorf("%s:%d:%d: %s", file, p.Line, p.Column, p.Message))
-	}
-	return usageError{errors.Join(errs...)}
 }
 
 // errBadConfig is the end of `overlayd check config -o json`, which has printed what is wrong.

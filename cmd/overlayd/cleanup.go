@@ -24,7 +24,7 @@ rules that overlayd made in this network namespace, the subnet file and the file
 --subnet-dir. With --vni it removes only those of some networks, and the file that
 --subnet-file names, which also tells which direct and blackhole routes are theirs.
 With --rules it removes traffic rules and nothing else. A device or subnet file that
-flanneld uses by now stays as it needs it, and a line says so.
+flanneld has taken over stays as flanneld needs it, and a line says so.
 Running it twice is not an error. The lease stays until it expires (see overlayd drain),
 and so does the data directory of an embedded etcd, which belongs to the cluster.`,
 		Args: noArgs,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/overlayd/overlayd/cmd/internal/fixes"
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/logs"
 )
@@ -15,10 +16,10 @@ import (
 // complain writes the error that ends the program, and what to do about it: as text for people, or as the last line of
 // a log in JSON.
 func complain(cmd *cobra.Command, args []string, err error) {
-	fix, text := fixOf(nil, "", err), ""
+	fix, text := fixes.Of(nil, "", err), ""
 	usage := errors.As(err, new(usageError))
 	if usage {
-		fix = fixOfUsage(err)
+		fix = fixes.OfUsage(err)
 	}
 	if usage && fix == "" {
 		fix = fmt.Sprintf("Run '%s --help' for the flags.", cmd.CommandPath())

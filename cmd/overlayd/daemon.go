@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -15,11 +16,15 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/overlayd/overlayd/cmd/internal/admin"
+	"github.com/overlayd/overlayd/cmd/internal/etcdchild"
 	"github.com/overlayd/overlayd/cmd/internal/fit"
+	"github.com/overlayd/overlayd/cmd/internal/fixes"
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/handover"
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/cmd/internal/stores"
+	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcd/embedded"
 	"github.com/overlayd/overlayd/dataplane/capture"
 )
@@ -35,7 +40,7 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 	if err := checkFiles(o); err != nil {
 		return err
 	}
-	c := withStores(o)
+	c := daemonConfig(o)
 	slog.SetDefault(c.Log)
 	keepSmall()
 	if o.Kube.Enabled {
@@ -44,7 +49,7 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 	for _, w := range o.Warnings {
 		c.Log.Warn(w.Text, "fix", w.Fix)
 	}
-	warnOfCertificates(c.Log, certificates(o), time.Now())
+	flags.WarnOfCertificates(c.Log, o.Certificates(), time.Now())
 	if c.Hostname, err = os.Hostname(); err != nil {
 		return fmt.Errorf("read host name: %w", err)
 	}
@@ -73,6 +78,40 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 		}
 	})()
 	return d.Run(ctx)
+}
+
+// daemonConfig returns the config of a daemon with these flags, which can open its stores.
+func daemonConfig(o *flags.Flags) node.Config {
+	c := o.Config()
+	c.Version = version
+	s := stores.New(o, c.Log)
+	c.OpenStore = func(ctx context.Context, network string, log *slog.Logger) (control.Store, error) {
+		store, err := s.Open(ctx, network, log)
+		return store, asUsage(err)
+	}
+	c.StoreHosts = s.Hosts()
+	c.Certificates = o.Certificates
+	if o.Network.Several() {
+		c.OpenNetworks = func(ctx context.Context) (node.NetworkLister, error) {
+			list, err := s.OpenNetworks(ctx)
+			return list, asUsage(err)
+		}
+	}
+	c.Fix = func(network string, err error) string { return fixes.Of(o, network, err) }
+	if o.Etcd.Embedded {
+		c.StartEtcd = func(ctx context.Context) node.Server {
+			return etcdchild.Start(ctx, &o.Etcd, c.Log, func(err error) string { return fixes.Of(o, "", err) })
+		}
+	}
+	return c
+}
+
+// keepSmall bounds how much garbage there may be: whoever writes to the store decides how much a daemon has to remember, and
+// lists of it leave as much again. It is collected twice as often as usual, unless GOGC says otherwise.
+func keepSmall() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50)
+	}
 }
 
 // onSignal calls what whenever a signal comes, until the function that it returns is called.

@@ -151,7 +151,7 @@ func (d *diskTest) inMountNS(script string) {
 	}
 }
 
-// trouble has one for so long, and checks what the host does meanwhile and afterwards.
+// trouble has one for a while, and checks what the host does meanwhile and afterwards.
 func (d *diskTest) trouble(how string, lasts time.Duration) {
 	t := d.c.t
 	t.Helper()
@@ -230,7 +230,7 @@ func (d *diskTest) meters() (there, back *meter) {
 	return there, back
 }
 
-// write has overlayd and etcd write to the disks for so long, as far as they can.
+// write has overlayd and etcd write to the disks for that time, as far as they can.
 func (d *diskTest) write(how string, lasts time.Duration) {
 	if pid := d.etcd(); pid != 0 && how == "read-only" && slices.Contains(d.bad, "etcd") {
 		unix.Kill(pid, unix.SIGKILL) // what it has open it could go on writing

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -13,13 +10,11 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/admin"
 	"github.com/overlayd/overlayd/cmd/internal/doctor"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
-	"github.com/overlayd/overlayd/cmd/internal/status"
-	"github.com/overlayd/overlayd/control"
 )
 
 const longDoctor = `Looks for what keeps the overlay from working on this host, and says what to do: store,
 certificates, lease, device, MAC, MTU, UDP port, firewalls, forwarding, rp_filter, routes, pods, peers. It only reads,
-and needs no daemon: what only the daemon can tell is unknown without. Run it as root.
+and needs no daemon: without one, what only a daemon can tell is unknown. Run it as root.
 
 Each line is a check: ok, unknown, warn or fail, its id, and what was seen. docs/doctor.md
 explains each.
@@ -55,7 +50,13 @@ func newDoctorCommand() *cobra.Command {
 			if peer != "" && s.Daemon != nil && !slices.ContainsFunc(found, func(r doctor.Result) bool { return r.ID == "peers" }) {
 				return unknownPeer("--peer ", peer)
 			}
-			return printFindings(cmd.OutOrStdout(), found, output)
+			if err := doctor.Print(cmd.OutOrStdout(), found, output); err != nil {
+				return err
+			}
+			if doctor.Fails(found) {
+				return errUnwell
+			}
+			return nil
 		},
 	}
 	f := cmd.Flags()
@@ -73,46 +74,4 @@ func subnetFiles(f *pflag.FlagSet) []string {
 		return nodefile.SubnetFilesIn(dir)
 	}
 	return []string{one}
-}
-
-// findings are the answer of GET /v1/checks, and what -o json prints.
-type findings struct {
-	V      int             `json:"v"`
-	Checks []doctor.Result `json:"checks"`
-}
-
-// printFindings prints what the checks found. errUnwell: one fails.
-func printFindings(w io.Writer, found []doctor.Result, output string) error {
-	if output == "json" {
-		e := json.NewEncoder(w)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		if err := e.Encode(findings{V: status.Version, Checks: found}); err != nil {
-			return err
-		}
-	} else if err := printChecks(w, found); err != nil {
-		return err
-	}
-	if doctor.Fails(found) {
-		return errUnwell
-	}
-	return nil
-}
-
-func printChecks(w io.Writer, found []doctor.Result) error {
-	for _, r := range found {
-		text := r.Text
-		if r.Network != "" {
-			text = "network " + r.Network + ": " + text
-		}
-		if _, err := fmt.Fprintf(w, "%-7s  %-16s  %s\n", r.State, r.ID, control.Printable(text, 2048)); err != nil {
-			return err
-		}
-		if r.Fix != "" && (r.State == doctor.Fail || r.State == doctor.Warn) {
-			if _, err := fmt.Fprintf(w, "%27snext: %s\n", "", control.Printable(r.Fix, 2048)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

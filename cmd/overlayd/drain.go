@@ -25,7 +25,7 @@ func newDrainCommand() *cobra.Command {
 		Use:   "drain [flags]",
 		Short: "Give this host's subnet back, or forwarding to the kernel, then stop the daemon",
 		Long: `Gives the lease back, so that others may have the subnet at once, and stops the
-daemon that runs with the same --subnet-file or serves one of --networks. If none runs,
+daemon that runs with the same --subnet-file or serves one of --networks. If no daemon runs,
 the lease of this host is given back through the store; that needs the daemon's flags.
 
 With --to=kernel the lease stays, and so do the subnet and its file. The kernel's vxlan
@@ -41,13 +41,13 @@ pods stay connected until flanneld, or an overlayd, starts on this host and adop
 			o.Etcd.Quiet = true
 			switch to {
 			case "":
-				d, err := node.Drain(ctx, withStores(o))
+				d, err := node.Drain(ctx, daemonConfig(o))
 				if err != nil {
 					return err
 				}
 				return printDrained(cmd.OutOrStdout(), d, o.Network.SubnetDir)
 			case modeKernel:
-				pid, err := node.DrainToKernel(ctx, withStores(o))
+				pid, err := node.DrainToKernel(ctx, daemonConfig(o))
 				if err != nil {
 					return err
 				}

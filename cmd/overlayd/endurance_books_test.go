@@ -57,7 +57,7 @@ func (fs flows) marks() (all marks) {
 	return all
 }
 
-// What is sent may be on its way for so long, and if so many that were sent later have arrived it is lost.
+// A packet that has not arrived after inFlight is lost, and so is one after which later packets, or more, have arrived.
 const (
 	inFlight = 2 * time.Second
 	later    = 10

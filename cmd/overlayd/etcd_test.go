@@ -16,9 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-
-	"github.com/overlayd/overlayd/cmd/internal/child"
-	"github.com/overlayd/overlayd/cmd/internal/flags"
 )
 
 // first is the first host of a cluster whose etcd its daemon runs.
@@ -256,36 +253,6 @@ func TestEtcdNeedsItsDaemon(t *testing.T) {
 	}
 	if _, out := overlayd(t, "--help"); strings.Contains(out, "\n  etcd ") {
 		t.Errorf("shown:\n%s", out)
-	}
-}
-
-// TestFixesOfEtcd: each reason has a remedy.
-func TestFixesOfEtcd(t *testing.T) {
-	for reason, want := range map[string]string{
-		etcdFull: "make room on the disk of --etcd-data-dir /d", etcdReadOnly: "remount,rw", etcdDenied: "the right to write",
-		etcdInUse: "another --etcd-data-dir", etcdListen: "--etcd-listen-client-url", etcdMembers: "etcdctl member remove",
-		etcdAside: "remove these directories", etcdDamaged: "--etcd-embedded-rebuild", child.ReasonCrash: "--etcd-embedded-rebuild",
-	} {
-		o := &flags.Flags{Etcd: flags.Etcd{DataDir: "/d"}}
-		if got := fixOf(o, "", &child.Error{Reason: reason}); !strings.Contains(got, want) {
-			t.Errorf("%s: %q, want %q", reason, got, want)
-		}
-	}
-}
-
-// TestIsDamaged: data are moved aside only if they are to blame.
-func TestIsDamaged(t *testing.T) {
-	for _, c := range []struct {
-		reason string
-		times  int
-		want   bool
-	}{{etcdDamaged, 1, true}, {etcdFull, 9, false}, {"", 9, false}, {child.ReasonCrash, 2, false}, {child.ReasonCrash, 3, true}} {
-		if got := isDamaged(&child.Error{Reason: c.reason}, c.times); got != c.want {
-			t.Errorf("%q, %d times: %v", c.reason, c.times, got)
-		}
-	}
-	if isDamaged(nil, 0) {
-		t.Error("the first start")
 	}
 }
 

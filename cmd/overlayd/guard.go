@@ -5,18 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/overlayd/overlayd/cmd/internal/admin"
-	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/dataplane/guard"
 )
 
 const longGuard = `Switches off the rules that check where packets of the overlay come from, or on again, while the
-daemon goes on: for somebody whom a wrong rule keeps out. With no argument it says which of both it is.
+daemon goes on: use it if a wrong rule keeps somebody out. Without an argument it says which of the two it is.
 
 Off removes the tables overlayd-guard-<VNI> of nftables, and holds until on, or until the daemon
 starts again; --source-check=off is for longer. Without a daemon off removes the tables that one has
@@ -63,35 +61,4 @@ func switchGuard(ctx context.Context, w io.Writer, c *admin.Client, to string) e
 		_, err = fmt.Fprintln(w, "no daemon runs: the next one that starts has a guard again, unless it has --source-check=off")
 	}
 	return err
-}
-
-// guardRoutes show and switch the guard.
-func guardRoutes(d *node.Daemon, c *node.Config) []admin.Route {
-	const path = "/v1/guard"
-	show := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, onOff(d.GuardIsOn())) }
-	set := func(w http.ResponseWriter, r *http.Request) {
-		text, err := io.ReadAll(r.Body)
-		to := strings.TrimSpace(string(text))
-		if err != nil || to != "on" && to != "off" {
-			http.Error(w, fmt.Sprintf("guard %.40q: want on or off", to), http.StatusBadRequest)
-			return
-		}
-		if err := d.SwitchGuard(to == "on"); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		c.Log.Warn("guard switched by a client of the admin socket", "to", to, "uid", admin.CallerOf(r).UID, "pid", admin.CallerOf(r).PID)
-		show(w, r)
-	}
-	return []admin.Route{
-		{Pattern: "GET " + path, Handler: http.HandlerFunc(show)},
-		{Pattern: "PUT " + path, Root: true, Handler: http.HandlerFunc(set)},
-	}
-}
-
-func onOff(on bool) string {
-	if on {
-		return "on"
-	}
-	return "off"
 }

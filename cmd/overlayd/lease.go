@@ -5,14 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/overlayd/overlayd/cmd/internal/flags"
-	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/cmd/internal/leases"
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
+	"github.com/overlayd/overlayd/cmd/internal/stores"
 	"github.com/overlayd/overlayd/control/etcd"
 )
 
@@ -25,7 +25,7 @@ prints it. For one of several networks give the prefix of its keys: --etcd-prefi
 In Kubernetes a node's subnet is its podCIDR.
 
 Without --etcd-endpoints root uses those of the daemon on this host, the one with the same
---subnet-file, and its other flags of etcd; flags that are given here win over them.`
+--subnet-file, and its other etcd flags; flags that are given here win over them.`
 
 // newLeaseCommand makes `overlayd lease`, which only has subcommands.
 func newLeaseCommand() *cobra.Command {
@@ -45,26 +45,58 @@ func newLeaseCommand() *cobra.Command {
 // leaseCommand completes a subcommand: it has the flags of etcd, or takes those of the daemon on this
 // host, and runs do on an open store.
 func leaseCommand(cmd *cobra.Command, do func(ctx context.Context, s *etcd.Store, args []string) error) *cobra.Command {
-	o := &leaseFlags{etcd: new(flags.Etcd)}
-	flags.RegisterGroup(cmd.Flags(), "etcd", o.etcd.Register)
-	cmd.Flags().StringVar(&o.subnetFile, "subnet-file", flags.DefaultSubnetFile, "subnet file of the daemon on this host")
+	o := &leases.Flags{Etcd: new(flags.Etcd)}
+	flags.RegisterGroup(cmd.Flags(), "etcd", o.Etcd.Register)
+	cmd.Flags().StringVar(&o.SubnetFile, "subnet-file", flags.DefaultSubnetFile, "subnet file of the daemon on this host")
 	for _, name := range []string{"etcd-data-dir", "pki-dir", "etcd-embedded-insecure", "subnet-lease-renew-margin"} {
 		cmd.Flags().Lookup(name).Hidden = true // read from the environment with the others, and not used
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		log := new(flags.Process).Logger(slog.LevelInfo)
-		if err := o.complete(cmd.Flags(), log); err != nil {
+		if err := o.Complete(cmd.Flags(), log); errors.Is(err, nodefile.ErrTwoDaemons) {
 			return err
+		} else if err != nil {
+			return usageError{err}
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), leaseTimeout)
 		defer cancel()
-		s, err := openEtcd(ctx, o.etcd, "", log)
+		s, err := stores.OpenEtcd(ctx, o.Etcd, "", log)
 		if err != nil {
-			return err
+			return usageError{err}
 		}
 		defer s.Close()
 		return do(ctx, s, args)
 	}
+	return cmd
+}
+
+// newLeaseListCommand makes `overlayd lease list`.
+func newLeaseListCommand() *cobra.Command {
+	var output string
+	var cmd *cobra.Command
+	cmd = leaseCommand(&cobra.Command{
+		Use:   "list",
+		Short: "List leases, reservations and invalid entries",
+		Long: `Lists every entry below <prefix>/subnets/, when it expires unless it is renewed, what nodes make of
+it (used, refused or reserved), and whether its node gives signs of life (a flanneld never does). Leases
+that are refused and entries that cannot be read come last, each with the reason that nodes log.`,
+	}, func(ctx context.Context, s *etcd.Store, args []string) error {
+		switch {
+		case len(args) > 0:
+			return usagef("%q: %s takes no argument", args[0], cmd.CommandPath())
+		case output != "table" && output != "json":
+			return usagef("-o %q: want table or json", output)
+		}
+		entries, err := s.Entries(ctx)
+		if err != nil {
+			return err
+		}
+		if output == "json" {
+			return leases.PrintJSON(cmd.OutOrStdout(), entries)
+		}
+		return leases.Print(cmd.OutOrStdout(), entries)
+	})
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	return cmd
 }
 
@@ -81,59 +113,19 @@ start; a subnet that it already has becomes a reservation at once. In a network 
 families give one of each: 10.5.34.0/24,fd10:5:0:34::/64. Refused if the network config
 has no such subnets, or another entry overlaps one.`,
 	}, func(ctx context.Context, s *etcd.Store, args []string) error {
-		l, err := parseReservation(args, public, public6)
+		l, err := leases.ParseReservation(args, public, public6)
 		if err != nil {
 			return usageError{err}
 		}
 		if err := s.Reserve(ctx, l); err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "reserved %s for %s\n", subnetText(l), ipText(l))
+		fmt.Fprintf(cmd.OutOrStdout(), "reserved %s for %s\n", leases.Subnets(l), leases.PublicIPs(l))
 		return nil
 	})
 	cmd.Flags().StringVar(&public, "public-ip", "", "IPv4 address that the node publishes")
 	cmd.Flags().StringVar(&public6, "public-ipv6", "", "IPv6 address that the node publishes; enough for one without IPv4")
 	return cmd
-}
-
-// parseReservation reads one or two subnets, joined by a comma, and the public IPs.
-func parseReservation(args []string, public, public6 string) (l control.Lease, err error) {
-	if len(args) != 1 {
-		return l, errors.New("want one argument: SUBNET, or SUBNET,IPV6-SUBNET")
-	}
-	for text := range strings.SplitSeq(args[0], ",") {
-		p, err := netip.ParsePrefix(text)
-		switch {
-		case err != nil || p != p.Masked() || p.Addr().Is4In6():
-			return l, fmt.Errorf("%q is not a subnet: want one such as 10.5.34.0/24", text)
-		case p.Addr().Is4() && !l.Subnet.IsValid():
-			l.Subnet = p
-		case p.Addr().Is6() && !l.IPv6Subnet.IsValid():
-			l.IPv6Subnet = p
-		default:
-			return l, fmt.Errorf("%q: want one subnet of each family at most", args[0])
-		}
-	}
-	if public == "" && public6 == "" {
-		return l, errors.New("--public-ip, --public-ipv6: want the address that the node publishes")
-	}
-	if l.PublicIP, err = publicAddr("public-ip", public, netip.Addr.Is4); err != nil {
-		return l, err
-	}
-	l.PublicIPv6, err = publicAddr("public-ipv6", public6, func(a netip.Addr) bool { return a.Is6() && !a.Is4In6() && a.Zone() == "" })
-	return l, err
-}
-
-// publicAddr reads a public address, which other hosts must be able to send to; empty text means that no address is given.
-func publicAddr(flag, text string, ok func(netip.Addr) bool) (netip.Addr, error) {
-	if text == "" {
-		return netip.Addr{}, nil
-	}
-	a, err := netip.ParseAddr(text)
-	if err != nil || !ok(a) || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() {
-		return a, fmt.Errorf("--%s: %q: want a unicast address of its family", flag, text)
-	}
-	return a, nil
 }
 
 // newLeaseReleaseCommand makes `overlayd lease release`, the reverse of reserve.
@@ -154,9 +146,9 @@ that expires unless it is renewed; otherwise the subnet is free at once.`,
 		}
 		what := "the subnet is free"
 		if !deleted {
-			what = ipText(l) + " keeps it as a lease"
+			what = leases.PublicIPs(l) + " keeps it as a lease"
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "reservation of %s ended: %s\n", subnetText(l), what)
+		fmt.Fprintf(cmd.OutOrStdout(), "reservation of %s ended: %s\n", leases.Subnets(l), what)
 		return nil
 	})
 	return cmd
@@ -179,7 +171,7 @@ and takes the same subnet when it is started again.`,
 		}
 		key, err := s.Revoke(ctx, args[0])
 		if err == nil {
-			fmt.Fprintf(cmd.OutOrStdout(), "revoked %s\n", shownKey(key))
+			fmt.Fprintf(cmd.OutOrStdout(), "revoked %s\n", leases.Shown(key))
 		}
 		return err
 	})

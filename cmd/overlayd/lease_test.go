@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/overlayd/overlayd/cmd/internal/leases"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcd"
 	"github.com/overlayd/overlayd/control/etcd/embedded"
@@ -152,13 +153,13 @@ func TestLeaseListJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var rows []leaseRow
+	var rows []leases.Row
 	if err := json.Unmarshal([]byte(out), &rows); err != nil || len(rows) != 3 {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if r := rows[0]; r.Key != l.Key() || r.Subnet != "10.5.9.0/24" || r.IPv6Subnet != "fd10:5:0:9::/64" || r.PublicIP != "192.0.2.1" ||
-		r.PublicIPv6 != "2001:db8::1" || r.BackendType != "vxlan" || *r.BackendData != (vtepData{1, "02:04:00:00:00:01"}) ||
-		*r.BackendV6Data != (vtepData{1, "02:06:00:00:00:01"}) || r.Reserved || r.TTLSeconds < 86300 || r.Error != "" || r.State != "used" || r.Alive != "yes" || r.Node != "host" {
+		r.PublicIPv6 != "2001:db8::1" || r.BackendType != "vxlan" || *r.BackendData != (leases.VTEP{VNI: 1, VtepMAC: "02:04:00:00:00:01"}) ||
+		*r.BackendV6Data != (leases.VTEP{VNI: 1, VtepMAC: "02:06:00:00:00:01"}) || r.Reserved || r.TTLSeconds < 86300 || r.Error != "" || r.State != "used" || r.Alive != "yes" || r.Node != "host" {
 		t.Errorf("lease %+v", r)
 	}
 	if r := rows[1]; r.Key != "10.5.34.0-24&fd10:5:0:34::-64" || !r.Reserved || r.TTLSeconds != 0 || r.BackendData != nil {

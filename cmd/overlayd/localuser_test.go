@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/cmd/internal/leases"
 )
 
 // asLocalUser makes the test binary a process of another user; its value is what it does, and where.
@@ -214,7 +216,7 @@ func TestPasswordIsNoArgument(t *testing.T) {
 		if err != nil || len(line) == 0 || strings.Contains(string(line), secret) || strings.Contains(string(line), "etcd-password") || !strings.Contains(string(line), "--etcd-username") {
 			t.Errorf("%q, %v", line, err)
 		}
-		if o, err := flagsOfProcess(pid, pflag.NewFlagSet("", pflag.ContinueOnError)); err != nil || o.Etcd.Password != secret || o.Etcd.Username != "root" {
+		if o, err := leases.FlagsOfProcess(pid, pflag.NewFlagSet("", pflag.ContinueOnError)); err != nil || o.Etcd.Password != secret || o.Etcd.Username != "root" {
 			t.Errorf("flags of the process: %v, %v", o, err)
 		}
 		h.daemon.cmd.Process.Signal(unix.SIGHUP)

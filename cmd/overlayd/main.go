@@ -2,11 +2,11 @@
 // the leases of all other nodes, and makes their subnets reachable, either with the kernel's vxlan
 // device or by forwarding packets itself.
 //
-// This package holds what concerns people: one file per subcommand, exit codes, and what to do
-// about an error (fixes.go). It also chooses the stores (stores.go). The flags are package
-// cmd/internal/flags, and what the daemon does is package cmd/internal/node: its doc.go tells how to
-// follow a lease through the daemon. This file holds the only os.Exit of the program but for that
-// of an etcd which cannot go on (etcd.go).
+// This package holds what concerns people: one file per subcommand, and exit codes. Below it, in
+// cmd/internal, package flags has the flags, fixes says what to do about an error, stores opens the
+// stores, and node is what the daemon does: its doc.go tells how to follow a lease through the
+// daemon. This file holds the only os.Exit of the program but for that of an etcd which cannot go on
+// (package etcdchild).
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 const (
 	exitFailure  = 1 // this machine or network lacks something
 	exitUsage    = 2 // a flag, an environment variable or a local file is wrong
-	exitNoDaemon = 3 // there is none to ask
+	exitNoDaemon = 3 // no daemon answers
 )
 
 // usageError marks an error that whoever called the program has to correct.
@@ -39,6 +39,14 @@ func (e usageError) Unwrap() error { return e.error }
 
 // usagef makes a usageError.
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// asUsage marks an error as one that whoever called has to correct; nil stays nil.
+func asUsage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return usageError{err}
+}
 
 func main() {
 	hidePassword()

@@ -2,19 +2,13 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"net/netip"
-	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/overlayd/overlayd/cmd/internal/admin"
 	"github.com/overlayd/overlayd/cmd/internal/probe"
 	"github.com/overlayd/overlayd/cmd/internal/status"
-	"github.com/overlayd/overlayd/control"
-	"github.com/overlayd/overlayd/control/controller"
 )
 
 const longPing = `Asks one peer by ICMP echo: through the overlay with small packets and with those of the overlay's MTU
@@ -67,9 +61,9 @@ func ping(ctx context.Context, w io.Writer, c *admin.Client, name string, count 
 		for _, list := range status.FindPeers(d.Networks[i:i+1], name).Networks {
 			for j := range list.Peers {
 				found++
-				r, err := probe.Ask(ctx, question(&d.Networks[i], &list.Peers[j], count))
+				r, err := probe.Ask(ctx, probe.QuestionOf(&d.Networks[i], &list.Peers[j], count))
 				if err == nil {
-					err = printPing(w, &d.Networks[i], &list.Peers[j], r)
+					err = r.Print(w, &d.Networks[i], &list.Peers[j])
 				}
 				if err != nil {
 					return err
@@ -85,72 +79,4 @@ func ping(ctx context.Context, w io.Writer, c *admin.Client, name string, count 
 		return errUnwell
 	}
 	return nil
-}
-
-// question is what is asked of a peer.
-func question(n *status.Network, p *status.Peer, count int) probe.Question {
-	q := probe.Question{Subnet: p.Subnet, VTEP: p.VTEP, MTU: n.MTU, Tunnel: n.VNI > 0, Port: n.Port, Count: count}
-	if n.Lease != nil {
-		i := slices.IndexFunc(n.Lease.Subnets, func(own netip.Prefix) bool { return own.Addr().Is4() == p.Subnet.Addr().Is4() })
-		if i >= 0 {
-			q.From = n.Lease.Subnets[i].Addr()
-		}
-	}
-	if n.Underlay != nil {
-		q.UnderMTU = n.Underlay.MTU
-		i := slices.IndexFunc(n.Underlay.Ends, func(e status.End) bool { return e.Local.Is4() == p.VTEP.Is4() })
-		if i >= 0 {
-			q.Local = n.Underlay.Ends[i].Local
-		}
-	}
-	return q
-}
-
-// printPing prints a line for each kind of request, and what they tell.
-func printPing(w io.Writer, n *status.Network, p *status.Peer, r *probe.Result) error {
-	way := fmt.Sprintf("through VXLAN to %s, UDP port %d", p.VTEP, n.Port)
-	if p.State == controller.PeerDirect || n.VNI == 0 {
-		way = fmt.Sprintf("by a direct route to %s", p.VTEP)
-	}
-	text := fmt.Sprintf("%s %s\n", control.Printable(p.Title(), 128), way)
-	for _, l := range r.Lines {
-		if l.Sent == 0 {
-			continue
-		}
-		what := "underlay"
-		switch {
-		case l.Hop:
-			what = "behind it"
-		case l.Overlay:
-			what = "overlay"
-		}
-		text += fmt.Sprintf("%-9s  %-15s  %4d bytes  %s\n", what, l.To, l.Size, answersOf(&l))
-	}
-	switch {
-	case r.Err == "":
-		text += string(r.State) + "\n"
-	default:
-		text += fmt.Sprintf("%s: %s\n  next: %s\n", r.State, r.Err, r.Fix)
-	}
-	_, err := io.WriteString(w, text)
-	return err
-}
-
-// answersOf says how requests of one kind were answered.
-func answersOf(l *probe.Line) string {
-	if len(l.RTTs) == 0 {
-		switch {
-		case l.PathMTU > 0:
-			return fmt.Sprintf("too large: a router says that the path takes %d", l.PathMTU)
-		case l.Err != nil:
-			return l.Err.Error()
-		}
-		return "no answer"
-	}
-	var sum time.Duration
-	for _, rtt := range l.RTTs {
-		sum += rtt
-	}
-	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-	return fmt.Sprintf("%d of %d answered, %.2f ms (%.2f to %.2f)", len(l.RTTs), l.Sent, ms(sum/time.Duration(len(l.RTTs))), ms(slices.Min(l.RTTs)), ms(slices.Max(l.RTTs)))
 }

@@ -62,9 +62,9 @@ func newPKIInitCommand(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "init",
 		Short: "Make the certificate authority, on the first host",
-		Long: `Makes a certificate authority with an ECDSA key, in a directory that only root can read. Who has this
-key can let hosts in: keep a copy where nobody reads it, or none. The embedded etcd makes its own certificate
-of it at start, and whenever the addresses of the host change.`,
+		Long: `Makes a certificate authority with an ECDSA key, in a directory that only root can read. Whoever has this
+key can let hosts in: keep a copy where nobody can read it, or no copy. The embedded etcd makes its own certificate
+with it at start, and whenever the addresses of the host change.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := pki.Dir(*dir).Init(); err != nil {

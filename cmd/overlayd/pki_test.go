@@ -317,7 +317,7 @@ func TestCertificatesChange(t *testing.T) {
 	}
 	s.issue(1)
 	one.daemon.cmd.Process.Signal(unix.SIGHUP)
-	one.daemon.waitLog(`certificates="others: connecting anew"`, patience)
+	one.daemon.waitLog(`certificates="others: connecting again"`, patience)
 	s.adds(2)
 	s.sees(1, 2)
 	s.sees(2, 2)

@@ -38,7 +38,7 @@ func (r *reloader) reload() {
 	}
 	level := o.Process.Level()
 	r.cfg.LogLevel.Set(level)
-	warnOfCertificates(log, certificates(o), time.Now())
+	flags.WarnOfCertificates(log, o.Certificates(), time.Now())
 	read, err := r.daemon.ReadCertificates()
 	if err != nil {
 		log.Error("SIGHUP: log level taken over, certificates not: going on with those that were read before", "log_level", level, "err", err,

@@ -1,11 +1,7 @@
 package main
 
 import (
-	"errors"
-	"log/slog"
-	"net/url"
 	"path/filepath"
-	"strconv"
 
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/node"
@@ -37,47 +33,12 @@ func giveUpRights(o *flags.Flags, c node.Config, port uint16) {
 	if o.Process.AdminGroup >= 0 {
 		keep |= rights.Chown
 	}
-	if port > 0 && port < privilegedPorts || o.Etcd.Embedded && isPrivileged(o.Etcd.ListenURL) {
+	if port > 0 && port < rights.PrivilegedPorts || o.Etcd.Embedded && rights.BindsPrivileged(o.Etcd.ListenURL) {
 		keep |= rights.NetBindService
 	}
 	dir := o.Network.SubnetDir
 	if !o.Network.Several() {
 		dir = filepath.Dir(o.Network.SubnetFile)
 	}
-	keepRights(c.Log, keep|forDirs(c.Log, dir))
-}
-
-// keepRights gives up all rights but some.
-func keepRights(log *slog.Logger, keep rights.Set) {
-	switch left, err := rights.Keep(keep); {
-	case errors.Is(err, errors.ErrUnsupported):
-		log.Warn("this process keeps all capabilities that it has: it was built with cgo", "fix", "build it with CGO_ENABLED=0, as make build does")
-	case err != nil:
-		log.Error("not all capabilities given up", "err", err)
-	default:
-		log.Info("set up: all capabilities but these are given up", "kept", left)
-	}
-}
-
-// forDirs returns the right to use files of others if one of dirs, in which this process makes files, is another user's.
-func forDirs(log *slog.Logger, dirs ...string) (keep rights.Set) {
-	for _, dir := range dirs {
-		if rights.Has(rights.DACOverride) && !rights.CanWrite(dir) {
-			log.Warn("the capability DAC_OVERRIDE is kept: files are made in a directory of another user", "dir", dir, "fix", "give it to this user with chown")
-			keep = rights.DACOverride
-		}
-	}
-	return keep
-}
-
-// privilegedPorts are those below: to bind one takes a right (ip(7)).
-const privilegedPorts = 1024
-
-func isPrivileged(text string) bool {
-	u, err := url.Parse(text)
-	if err != nil {
-		return false
-	}
-	port, err := strconv.ParseUint(u.Port(), 10, 16)
-	return err == nil && port < privilegedPorts
+	rights.GiveUp(c.Log, keep|rights.ForDirs(c.Log, dir))
 }

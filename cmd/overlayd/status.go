@@ -61,7 +61,7 @@ func newStatusCommand() *cobra.Command {
 	f.StringVarP(&o.output, "output", "o", "text", "text, wide (every peer, and more of each) or json")
 	f.BoolVar(&o.brief, "brief", false, "print the verdict only")
 	f.BoolVarP(&o.watch, "watch", "w", false, "print again every two seconds, until a signal")
-	f.DurationVar(&o.wait, "wait", 0, "wait so long until the daemon is healthy")
+	f.DurationVar(&o.wait, "wait", 0, "wait until the daemon is healthy, but no longer than this")
 	f.StringVar(&o.peer, "peer", "", "show one peer: its name, subnet, VTEP or an address in its subnet; exit code 1 if it cannot be reached")
 	registerAdmin(f)
 	return cmd
@@ -85,10 +85,7 @@ func (o *statusFlags) check(cmd *cobra.Command) error {
 // errUnwell is the end of a command that has already printed what is wrong.
 var errUnwell = errors.New("the daemon is not healthy")
 
-const (
-	watchPeriod = 2 * time.Second
-	waitPeriod  = 250 * time.Millisecond
-)
+const watchPeriod = 2 * time.Second
 
 // run prints what is asked for, once or again and again.
 func (o *statusFlags) run(ctx context.Context, w io.Writer, c *admin.Client) error {
@@ -168,22 +165,11 @@ func (o *statusFlags) showPeer(ctx context.Context, w io.Writer, c *admin.Client
 
 // waitFor prints once the daemon is healthy, or how it is when the time is over. A daemon that does not run may start.
 func (o *statusFlags) waitFor(ctx context.Context, w io.Writer, c *admin.Client) error {
-	within, cancel := context.WithTimeout(ctx, o.wait)
-	defer cancel()
-	for {
-		d, err := c.Status(ctx)
-		if errors.Is(err, admin.ErrNoRight) || errors.Is(err, admin.ErrVersion) {
-			return err
-		}
-		healthy := err == nil && d.Verdict.State == status.Healthy
-		if !healthy && pace.Sleep(within, waitPeriod, nil) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		return o.print(w, d)
+	d, err := c.Await(ctx, o.wait)
+	if err != nil {
+		return err
 	}
+	return o.print(w, d)
 }
 
 // watchIt prints again and again until ctx ends. What fails is printed too: a daemon that is restarted comes back.

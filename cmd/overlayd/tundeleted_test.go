@@ -7,7 +7,7 @@ import (
 )
 
 // TestTUNDeletedAgain: each time that somebody deletes the TUN device costs less than a second of traffic, however
-// often he does. With OVERLAYD_DRIFT, as in make test-long, he does it every five seconds for so long.
+// often he does. With OVERLAYD_DRIFT, as in make test-long, he does it every five seconds for that time.
 func TestTUNDeletedAgain(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2, testNetwork)

@@ -98,7 +98,7 @@ func (c *Controller) Run(ctx context.Context) error {
 
 // Drain gives the lease back, keeps forwarding for drainGrace while the peers see
 // that and stop sending, and ends Run. It returns when Run has returned: nil if the
-// store has taken the lease back or there was none. A store that does not answer is
+// store has taken the lease back or this node had no lease. A store that does not answer is
 // asked again until Run's context ends; if ctx ends before, Drain returns its error
 // and the draining goes on.
 func (c *Controller) Drain(ctx context.Context) error {

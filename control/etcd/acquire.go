@@ -69,7 +69,7 @@ func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplan
 			a.tidy(ctx)
 			return l, nil
 		case errors.Is(err, control.ErrTaken):
-			a.leave(ctx) // who has the address now may be waiting for the one that this node has left
+			a.leave(ctx) // whoever has the address now may be waiting for the one that this node has left
 			a.giveUp(ctx)
 			return control.Lease{}, err
 		case errors.Is(err, rpctypes.ErrLeaseNotFound): // this or the record's, in a long fight or by a wipe

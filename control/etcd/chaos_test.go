@@ -56,7 +56,7 @@ func TestConnectionsCutAtRandom(t *testing.T) {
 		}
 	})
 	time.Sleep(3 * time.Second) // how long the faults last at least
-	eventually(t, "so many acquisitions", func() bool { return acquired.Load() >= enough })
+	eventually(t, "enough acquisitions", func() bool { return acquired.Load() >= enough })
 	cancel()
 	wg.Wait()
 	t.Logf("%d acquisitions", acquired.Load())

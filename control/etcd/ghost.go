@@ -111,7 +111,7 @@ func (s *Store) givesWay(ctx context.Context, l, entry control.Lease) (while []c
 type ghost struct {
 	revision int64         // its ModRevision
 	asked    time.Time     // when record and left were read; zero: not yet
-	record   int64         // revision of its node's record; 0: there was none
+	record   int64         // revision of its node's record; 0: it had no record
 	left     time.Duration // of its etcd lease, in whole seconds
 }
 

@@ -16,7 +16,7 @@ type process struct {
 	proxies []*proxy
 }
 
-// newProcess starts an etcd with so many members; path: of one of another version.
+// newProcess starts an etcd with that number of members; path is its program, or empty for the version that this program links.
 func newProcess(t *testing.T, path string, members int) *process {
 	t.Helper()
 	p := &process{cluster: &cluster{}}

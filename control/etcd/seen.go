@@ -23,7 +23,7 @@ import (
 // seenRecords takes over what a list shows below nodes(), page by page.
 type seenRecords struct {
 	*Store
-	record  *nodeRecord // this node's, when the list began; nil: there was none
+	record  *nodeRecord // this node's, when the list began; nil: it had no record
 	isThere bool
 	clones  []string
 }

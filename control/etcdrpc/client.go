@@ -34,7 +34,7 @@ const (
 // Client is one connection to etcd. Its methods may be called from several goroutines.
 type Client struct {
 	cfg   Config
-	files *certFiles // nil: there are none
+	files *certFiles // nil: no file is given
 	conns *connTracker
 
 	turn   *semaphore.Weighted // of the fields below
@@ -87,7 +87,7 @@ func (c *Client) Caller(prefix string, relist time.Duration, health *control.Sto
 }
 
 // Remotes returns the addresses of the servers that the Client is connected to, sorted.
-func (c *Client) Remotes() []netip.Addr { return c.conns.remotes() }
+func (c *Client) Remotes() []netip.Addr { return c.conns.conns.Remotes() }
 
 // CloseStale closes the connections whose local address this host no longer has.
 func (c *Client) CloseStale(log *slog.Logger) { c.conns.closeStale(log) }

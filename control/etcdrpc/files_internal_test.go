@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestOneFile: one file can hold the certificate, its key and the authorities. The certificate itself is none of these: who
-// has it must not be taken for the server.
+// TestOneFile: one file can hold the certificate, its key and the authorities. The certificate itself does not count as
+// an authority: whoever has its key must not be taken for the server.
 func TestOneFile(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 const MaxValue = 64 << 10
 
 const (
-	// maxAnswer bounds the answer to one call, in bytes: who may write to etcd must not be able to fill the memory of
+	// maxAnswer bounds the answer to one call, in bytes: whoever may write to etcd must not be able to fill the memory of
 	// all that read. It holds a page of leases of two families.
 	maxAnswer = 6 << 20
 	// maxEvents bounds one message of a stream, in bytes. A longer one ends the stream, and all is listed again. etcd is not asked

@@ -133,7 +133,7 @@ func (o *outage) due(now time.Time) bool {
 	return true
 }
 
-// over ends the outage. ok is false if there was none.
+// over ends the outage. ok is false if there was no outage.
 func (o *outage) over(now time.Time) (lasted time.Duration, ok bool) {
 	lasted, ok = now.Sub(o.since), !o.since.IsZero()
 	*o = outage{}

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +25,7 @@ import (
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/kube"
 	"github.com/overlayd/overlayd/control/kube/kubetest"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
 // TestManifest: the API server takes all of it and warns of nothing, its config is valid,
@@ -178,7 +178,7 @@ func apply(t *testing.T, path string) {
 func TestMayListAndNotWatch(t *testing.T) {
 	h := newHarness(t)
 	h.SetConfig(t, []byte(netConf))
-	var log lockedBuffer
+	var log netnstest.Log
 	s := h.store(t, "host", func(c *kube.Config) {
 		c.Kubeconfig = shared.Kubeconfig(t, "", lister(t))
 		c.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -238,22 +238,4 @@ func lister(t *testing.T) (token string) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// lockedBuffer is a log that is read while it is written.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -55,7 +55,7 @@ func TestLargeNodes(t *testing.T) {
 	}
 }
 
-// cost measures a process that reads so many Nodes that are leases, and others that are not.
+// cost measures a process that reads good Nodes with a lease, and junk Nodes without one.
 func cost(t *testing.T, h *harness, stream bool, good, junk int) {
 	t.Helper()
 	exe, err := os.Executable()

@@ -20,6 +20,7 @@ import (
 	"github.com/overlayd/overlayd/control/kube"
 	"github.com/overlayd/overlayd/control/kube/kubetest"
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -262,7 +263,7 @@ func TestOwnNodeIsRepaired(t *testing.T) {
 	h := newHarness(t)
 	h.SetConfig(t, []byte(netConf))
 	kubetest.Create(t, shared.client, kubetest.NewNode("host", nil, "10.3.5.0/24"))
-	var log lockedBuffer
+	var log netnstest.Log
 	s := h.store(t, "host", func(c *kube.Config) {
 		c.SetNodeNetworkUnavailable, c.Log = true, slog.New(slog.NewTextHandler(&log, nil))
 	})

@@ -23,7 +23,7 @@ type ring struct {
 
 func newRing(size int) *ring { return &ring{buf: make([]byte, size)} }
 
-// reserve returns room for a frame of n bytes in one piece, or nil if there is none.
+// reserve returns room for a frame of n bytes in one piece, or nil if the ring is too full.
 func (r *ring) reserve(n int) []byte {
 	head, size := r.head.Load(), uint64(len(r.buf))
 	at, skip := head&(size-1), uint64(0)

@@ -16,7 +16,7 @@ func fill(r *ring, number, n int) {
 	r.put(&Meta{}, 1, int64(number), maxPacket, [][]byte{b[:3], b[3:]})
 }
 
-// take releases the oldest frame and returns its packet; nil if there is none.
+// take releases the oldest frame and returns its packet; nil if the ring is empty.
 func take(t *testing.T, r *ring) *Packet {
 	t.Helper()
 	b := r.peek()

@@ -40,8 +40,8 @@ const (
 //
 // What this host knows itself, by its routes and links, holds at once. What ICMP says is only a reason to look, because
 // anybody can forge it: then a probe goes out, a packet of full length that the peer's host drops in silence, by a port that is new each
-// time. Only a report that quotes the probe is believed; or over IPv4, where a router may quote no more than a UDP header, one about each
-// of several in a row, if there is none at other ports from which nothing went out.
+// time. Only a report that quotes the probe is believed. Over IPv4 a router may quote no more than a UDP header: then it takes a report
+// about each of several probes in a row, and meanwhile no report about ports from which nothing went out.
 // Meanwhile packets go whole. So nobody who cannot see the probe makes this host send less, or tell pods to.
 type paths struct {
 	log   *slog.Logger

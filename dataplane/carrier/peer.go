@@ -73,7 +73,7 @@ type Entry struct {
 	Template encap.Template // of the headers in front of the packet
 	Carrier  uint8          // by which it goes: an index among those of the core
 	// Self and Base are overlay addresses of this host and of the peer's, of one family: probes of the path go from one to
-	// the other. They are invalid if there are none.
+	// the other. They are invalid if either side has no such address.
 	Self, Base netip.Addr
 	next       *Entry // of the same peer
 }

@@ -32,7 +32,7 @@ func newSocket(file *os.File) (*socket, error) {
 
 func (s *socket) close() { s.file.Close() }
 
-// stop wakes who reads in Go's poller.
+// stop wakes the reader in Go's poller.
 func (s *socket) stop() { s.file.SetReadDeadline(time.Unix(1, 0)) }
 
 // setup runs f with the socket.

@@ -18,7 +18,7 @@ type snapshot[T any] struct {
 	slots []*T
 	base  uint32
 	shift uint8
-	// rest holds the other prefixes; nil if there are none.
+	// rest holds the other prefixes; nil if all are in slots.
 	rest *bart.Fast[*T]
 }
 

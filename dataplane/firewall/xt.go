@@ -11,7 +11,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane/nft"
 )
 
-// extension is a match or target of iptables: what the kernel has of it in either kind of table.
+// extension is a match or target of iptables: as the kernel holds it in either kind of table.
 type extension struct {
 	name     string
 	revision uint32

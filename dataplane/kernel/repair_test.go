@@ -3,30 +3,12 @@ package kernel
 import (
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
-
-// lockedLog is a log that a test may read while the dataplane writes.
-type lockedLog struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lockedLog) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lockedLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 // objectOf returns the status of one kind.
 func objectOf(t *testing.T, s dataplane.PartStatus, kind string) dataplane.ObjectStatus {
@@ -60,7 +42,7 @@ func TestRepairsAreCountedAndLogged(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			log := &lockedLog{}
+			log := new(netnstest.Log)
 			h := newHosts(t, 1)[0]
 			h.cfg.Log = slog.New(slog.NewTextHandler(log, nil))
 			h.open()

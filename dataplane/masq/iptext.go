@@ -252,7 +252,7 @@ func (t savedTable) leave(network netip.Prefix) (lines []string) {
 	return lines
 }
 
-// restoreText frames the lines for iptables-restore; "" if there are none.
+// restoreText frames the lines for iptables-restore; "" without lines.
 func restoreText(table string, lines []string) string {
 	if len(lines) == 0 {
 		return ""

@@ -153,7 +153,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestRunOverrun: so many changes at once that the socket overruns.
+// TestRunOverrun: more changes at once than the socket holds.
 func TestRunOverrun(t *testing.T) {
 	h := newHost(t, nftVariant)
 	r := h.sync(h.config(), wanted())

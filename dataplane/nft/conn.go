@@ -49,8 +49,7 @@ func message(kind int, f Family, flags netlink.HeaderFlags, attrs []byte) netlin
 	}
 }
 
-// query returns the answers without their struct nfgenmsg. There are none if the object does
-// not exist.
+// query returns the answers without their struct nfgenmsg, and no answer if the object does not exist.
 func query(c *netlink.Conn, m netlink.Message) ([][]byte, error) {
 	msgs, err := c.Execute(m)
 	if errors.Is(err, unix.ENOENT) {

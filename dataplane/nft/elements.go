@@ -38,7 +38,7 @@ func (s Set) KeyLen() (n int) {
 	return n
 }
 
-// NewSet adds an empty set if there is none of that name. id tells it from the other sets of the batch.
+// NewSet adds an empty set, unless one with that name exists. id tells it from the other sets of the batch.
 func NewSet(f Family, table string, s Set, id uint32) Step {
 	const bitsPerType = 6 // of a concatenation (libnftables' TYPE_BITS)
 	shown := uint32(0)

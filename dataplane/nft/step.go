@@ -75,7 +75,7 @@ func makeRoom(c *netlink.Conn, msgs []netlink.Message) error {
 	return nil
 }
 
-// NewTable adds a table if there is none of that name.
+// NewTable adds a table, unless one with that name exists.
 func NewTable(f Family, table string) Step {
 	attrs := attributes(func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, table) })
 	return Step{message(unix.NFT_MSG_NEWTABLE, f, netlink.Create, attrs), fmt.Sprintf("add table %s %s", f, table)}
@@ -114,7 +114,7 @@ const (
 	verdictAccept = 1
 )
 
-// NewChain adds a chain if there is none of that name: a base chain, unless hook is nil.
+// NewChain adds a chain, unless one with that name exists: a base chain if hook is not nil.
 func NewChain(f Family, table, chain string, hook *Hook) Step {
 	attrs := attributes(func(e *netlink.AttributeEncoder) {
 		e.String(unix.NFTA_CHAIN_TABLE, table)

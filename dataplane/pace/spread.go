@@ -21,7 +21,7 @@ type Spread struct {
 // Wait returns how long to wait after a sign of a change that came at now.
 func (s *Spread) Wait(now time.Time) time.Duration { return max(s.Gather, s.rested.Sub(now)) }
 
-// Note takes into account a look that ended at now and took so long.
+// Note takes into account a look that ended at now and took that long.
 func (s *Spread) Note(took time.Duration, now time.Time) {
 	s.rested = now.Add(max(s.Between, min(10*took, s.Rest)))
 }

@@ -111,7 +111,7 @@ func (t *Trial) Heard() (heard bool) {
 }
 
 // next reads one message of the error queue, and hands on what is about a datagram that is too long. It returns
-// false if there is none.
+// false if the queue is empty.
 func (t *Trial) next(tooLong func(mtu int, quoted []byte)) bool {
 	var data [512]byte
 	var control [256]byte

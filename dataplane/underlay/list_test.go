@@ -75,7 +75,7 @@ func TestSelectUnreachable(t *testing.T) {
 	if _, err = selectIn(h, Options{}); err == nil {
 		t.Fatal("selected an interface")
 	}
-	wantParts(t, err, "default route: there is none in the main table")
+	wantParts(t, err, "default route: the main table has none")
 }
 
 // The lowest metric decides, routes that only look like a default do not, and

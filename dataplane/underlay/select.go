@@ -119,7 +119,7 @@ func (c criteria) defaultSteps(h host) (out []step) {
 		}
 	}
 	if len(out) == 0 {
-		out = append(out, step{"", defaultRoute, func() (pick, error) { return pick{}, errors.New("there is none in the main table") }})
+		out = append(out, step{"", defaultRoute, func() (pick, error) { return pick{}, errors.New("the main table has none") }})
 	}
 	return out
 }

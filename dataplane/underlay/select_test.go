@@ -48,7 +48,7 @@ func TestChoose(t *testing.T) {
 		{name: "first default route of no use", change: func(h *host) { h.defaults[0] = []egress{{6, netip.Addr{}}, {5, netip.Addr{}}, {3, netip.Addr{}}} },
 			want: "eth1 10.1.0.5 10.1.0.5"},
 		{name: "no default route", change: func(h *host) { h.defaults[0] = nil },
-			want: "default route: there is none|eth0 192.0.2.10 192.0.2.11|lo 127.0.0.1|is the loopback|bare0 no address|eth2 10.2.0.5, down"},
+			want: "default route: the main table has none|eth0 192.0.2.10 192.0.2.11|lo 127.0.0.1|is the loopback|bare0 no address|eth2 10.2.0.5, down"},
 		{name: "default route's interface gone", change: func(h *host) { h.defaults[0][0].index = 99 }, want: "interface number 99"},
 		{name: "no interface", change: func(h *host) { h.links = nil }, want: "network namespace has no interface"},
 

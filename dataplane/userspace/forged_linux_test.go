@@ -181,24 +181,7 @@ func fullWithDF(t *testing.T, a, b *testHost) {
 	defer sink.Close()
 	full := make([]byte, a.mtu()-28)
 	for range 10 { // the network may be flooded
-		err := a.pod.Do(func() error {
-			c, err := net.Dial("udp4", sink.LocalAddr().String())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			raw, err := c.(*net.UDPConn).SyscallConn()
-			if err != nil {
-				return err
-			}
-			_ = raw.Control(func(fd uintptr) {
-				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
-			})
-			if err == nil {
-				_, err = c.Write(full)
-			}
-			return err
-		})
+		err := a.pod.Do(func() error { return sendUDP(sink.LocalAddr().String(), full, unix.IP_PMTUDISC_DO) })
 		if err != nil {
 			t.Fatalf("a pod does not send %d bytes: %v", a.mtu(), err)
 		}
@@ -208,6 +191,26 @@ func fullWithDF(t *testing.T, a, b *testHost) {
 		}
 	}
 	t.Fatalf("a packet of %d bytes does not arrive", a.mtu())
+}
+
+// sendUDP sends a datagram by IPv4, with that IP_MTU_DISCOVER.
+func sendUDP(to string, data []byte, discover int) error {
+	c, err := net.Dial("udp4", to)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	raw, err := c.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	_ = raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, discover)
+	})
+	if err == nil {
+		_, err = c.Write(data)
+	}
+	return err
 }
 
 // packetTooBig is the ICMPv6 message (RFC 4443 section 3.2) that a router sends about a datagram from src to dst.
@@ -287,22 +290,7 @@ func portsOf64Flows(t *testing.T, a, b *testHost, sink *net.UDPConn) int {
 			size = 1380
 		}
 		a.pod.Must(func() error {
-			c, err := net.Dial("udp4", netip.AddrPortFrom(b.podAddr(), uint16(2000+flow)).String())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			raw, err := c.(*net.UDPConn).SyscallConn()
-			if err != nil {
-				return err
-			}
-			_ = raw.Control(func(fd uintptr) {
-				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
-			})
-			if err == nil {
-				_, err = c.Write(make([]byte, size))
-			}
-			return err
+			return sendUDP(netip.AddrPortFrom(b.podAddr(), uint16(2000+flow)).String(), make([]byte, size), unix.IP_PMTUDISC_DONT)
 		})
 		for {
 			buf := make([]byte, 2000)

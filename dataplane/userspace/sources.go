@@ -13,7 +13,7 @@ import (
 // ownPrefix is where packets to this host may go.
 type ownPrefix struct {
 	netip.Prefix
-	broadcast netip.Addr // the last address of an IPv4 subnet, which is nobody's; not valid if there is none
+	broadcast netip.Addr // the last address of an IPv4 subnet, which is nobody's; not valid if the prefix has none
 }
 
 // block4 is an IPv4 prefix, in numbers because that is 5 ns faster: all of its addresses but broadcast.

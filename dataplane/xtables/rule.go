@@ -134,7 +134,7 @@ func (t Table) rule(at int, e []byte) Rule {
 	return r
 }
 
-// extension reads struct xt_entry_match or xt_entry_target: its size, name, revision and data. The size is 0 if there is none.
+// extension reads struct xt_entry_match or xt_entry_target: its size, name, revision and data. The size is 0 if e does not hold all of it.
 func extension(e []byte, at int) (x Extension, size int) {
 	const nameAt, nameLen, head = 2, 29, 32
 	if at < 0 || at+head > len(e) {

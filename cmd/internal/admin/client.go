@@ -18,6 +18,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
 // The errors of a Client, each of which has another next step.
@@ -58,6 +59,27 @@ func (c *Client) Path() string { return c.path }
 // Status returns how the daemon is.
 func (c *Client) Status(ctx context.Context) (d status.Daemon, err error) {
 	return d, c.getJSON(ctx, "/v1/status", &d, &d.V)
+}
+
+// awaitPeriod is how often Await asks.
+const awaitPeriod = 250 * time.Millisecond
+
+// Await returns the status once the daemon is healthy, or the last answer when the time is over. A daemon that does not run
+// may start.
+func (c *Client) Await(ctx context.Context, patience time.Duration) (d status.Daemon, err error) {
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		d, err = c.Status(ctx)
+		switch {
+		case errors.Is(err, ErrNoRight) || errors.Is(err, ErrVersion):
+			return d, err
+		case err == nil && d.Verdict.State == status.Healthy:
+			return d, nil
+		case !pace.Sleep(within, awaitPeriod, nil):
+			return d, err
+		}
+	}
 }
 
 // Peers returns the peers of each network: those that name finds (status.FindPeers), or all of them if it is empty.

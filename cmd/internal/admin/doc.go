@@ -28,7 +28,7 @@
 //
 // # What one client can do to another
 //
-// Nothing. There are at most maxConns connections; who comes then takes the place of the oldest one of the user that
+// Nothing. There are at most maxConns connections; whoever comes then takes the place of the oldest one of the user that
 // has most (conns.go). A request has a header and a body of bounded size, and bounded time for each part (server.go).
 //
 // # How long the socket is there

@@ -29,7 +29,7 @@ func (s *Server) handler() http.Handler {
 	return s.shield(mux)
 }
 
-// only refuses who may not use a route.
+// only refuses callers that may not use a route.
 func (s *Server) only(route Route) http.Handler {
 	if !route.Root {
 		return route.Handler

@@ -46,7 +46,7 @@ type Server struct {
 	stop  chan struct{} // ends keep
 	once  sync.Once     // of Stop
 
-	listener *net.UnixListener // nil: there is none now; of Start, then of keep, then of Stop
+	listener *net.UnixListener // nil: nothing listens now; used by Start, then by keep, then by Stop
 	at       os.FileInfo       // of the listener
 	failed   atomic.Bool       // the listener accepts no more
 

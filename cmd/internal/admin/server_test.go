@@ -257,3 +257,29 @@ func TestRemoveDead(t *testing.T) {
 		t.Error("a file is gone")
 	}
 }
+
+// TestAwait: it returns as soon as the daemon is healthy, also one that starts meanwhile, else the last answer when time is up.
+func TestAwait(t *testing.T) {
+	t.Parallel()
+	path := socketPath(t)
+	if _, err := NewClient(path).Await(t.Context(), time.Millisecond); !errors.Is(err, ErrNoDaemon) {
+		t.Errorf("without a daemon: %v", err)
+	}
+	cfg, _, _ := configAt(path)
+	stop := time.AfterFunc(20*time.Millisecond, func() {
+		s := start(t.Context(), cfg, false, 10*time.Millisecond)
+		t.Cleanup(func() { s.Stop(false) })
+	})
+	defer stop.Stop()
+	if d, err := NewClient(path).Await(t.Context(), 10*time.Second); err != nil || d.Verdict.State != status.Healthy {
+		t.Errorf("%+v, %v", d.Verdict, err)
+	}
+	path = socketPath(t)
+	cfg, _, _ = configAt(path)
+	cfg.Routes = []Route{{Pattern: "GET /v1/status", Handler: JSON(func(*http.Request) any { return status.Report(status.Process{PID: 1}, false, nil) })}}
+	s := start(t.Context(), cfg, false, 10*time.Millisecond)
+	defer s.Stop(false)
+	if d, err := NewClient(path).Await(t.Context(), time.Millisecond); err != nil || d.Verdict.State == status.Healthy || d.Process.PID != 1 {
+		t.Errorf("not ready: %+v, %v", d, err)
+	}
+}

@@ -1,7 +1,6 @@
 package child
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/cmd/internal/processtest"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
 // asParent makes this program a daemon with a child.
@@ -70,27 +70,9 @@ var children = map[string]func(context.Context, *Parent) error{
 	},
 }
 
-// buffer is a log.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) text() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 // run starts a child that does one of children, and later the next.
-func run(t *testing.T, does ...string) (*Process, *buffer) {
-	log := new(buffer)
+func run(t *testing.T, does ...string) (*Process, *netnstest.Log) {
+	log := new(netnstest.Log)
 	n := 0
 	p := Start(Config{
 		Name: "part",
@@ -136,7 +118,7 @@ func TestStartedAgain(t *testing.T) {
 			if err := p.Stop(); err != nil {
 				t.Error(err)
 			}
-			text := log.text()
+			text := log.String()
 			for _, w := range append(want, "level=ERROR", "part runs") {
 				if !strings.Contains(text, w) {
 					t.Errorf("the log lacks %s:\n%s", w, text)
@@ -167,7 +149,7 @@ func TestLog(t *testing.T) {
 	p, log := run(t, "talks")
 	<-p.First()
 	p.Stop()
-	text := log.text()
+	text := log.String()
 	if n := strings.Count(text, `level=WARN msg=slow ms=7 k="a b" more=[1] event=ready`); n != 1 {
 		t.Errorf("%d times:\n%s", n, text)
 	}
@@ -183,7 +165,7 @@ func TestRefused(t *testing.T) {
 	p, log := run(t, "counts")
 	for end := time.Now().Add(20 * time.Second); p.Status().Starts < 3; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal(log.text())
+			t.Fatal(log.String())
 		}
 	}
 	p.Stop()
@@ -202,7 +184,7 @@ func TestStop(t *testing.T) {
 	}
 	time.Sleep(50 * time.Millisecond) // for one that does end it
 	if s := p.Status(); !s.Running || s.Starts != 1 {
-		t.Errorf("status %+v:\n%s", s, log.text())
+		t.Errorf("status %+v:\n%s", s, log.String())
 	}
 	began := time.Now()
 	if err := p.Stop(); err != nil || time.Since(began) > time.Second {

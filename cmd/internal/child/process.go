@@ -29,7 +29,7 @@ const (
 	// The pause before another child is short enough that the part is back in five seconds after an
 	// obstacle, such as a full disk, has gone.
 	againLow, againHigh = 100 * time.Millisecond, 2 * time.Second
-	settled             = time.Minute             // a child that ran for so long has worked
+	settled             = time.Minute             // a child that ran for that long has worked
 	stopPatience        = 1500 * time.Millisecond // from the end of its input to its own end
 )
 

@@ -8,6 +8,7 @@
 //	rules.go     checks of firewalls, forwarding and routes
 //	guard.go     checks of the guard and its mark
 //	host.go      checks of the host: bridge, buffers, checksums, clock
+//	print.go     Findings, and what overlayd doctor prints
 //
 // docs/doctor.md explains each check to users.
 package doctor

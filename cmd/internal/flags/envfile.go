@@ -21,7 +21,7 @@ const EnvFlag = "env-file"
 const maxEnvFile = 1 << 20
 
 // WithEnvFile returns env with the variables of the file that --env-file names, in f or in env, before its own. file
-// has what is in the file; nil: there is none. An error names the file and the line, and no value: it may be a password.
+// holds the variables of the file; nil: no file is named. An error names the file and the line, and no value: it may be a password.
 func WithEnvFile(f *pflag.FlagSet, env func(string) (string, bool)) (both func(string) (string, bool), file map[string]string, err error) {
 	name, mayLack := strings.CutPrefix(envFileOf(f, env), "-")
 	if name == "" {

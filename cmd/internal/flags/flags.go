@@ -1,6 +1,6 @@
 // Package flags holds the flags of the daemon: one group per file, registered in the order of
 // --help, filled in from the environment, checked, and turned into a node.Config. It knows no
-// store: cmd/overlayd makes their configs of the groups Etcd and Kube.
+// store: package stores makes their configs of the groups Etcd and Kube.
 package flags
 
 import (

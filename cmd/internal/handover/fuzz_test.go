@@ -87,7 +87,7 @@ func dial(t *testing.T, path string) *net.UnixConn {
 	return c.(*net.UnixConn)
 }
 
-// tell sends a message with so many files, which are pipes, and closes the connection.
+// tell sends a message with up to three files, which are pipes, and closes the connection.
 func tell(t *testing.T, c *net.UnixConn, message []byte, files uint8) {
 	defer c.Close()
 	var fds []int

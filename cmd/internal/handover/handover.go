@@ -3,7 +3,7 @@
 // beside the subnet file, and either side talks only to root and to its own user. And the service manager
 // keeps them from a daemon that has ended, in whatever way, to the one that it starts next (keeper.go).
 //
-// Either way they are an [Estate] then, from which takes who can go on with something. Nothing is taken for granted
+// Either way they are an [Estate] then, and whoever can go on with something takes it from there. Nothing is taken for granted
 // of them: whoever takes a file checks that it is what its name says.
 package handover
 
@@ -52,7 +52,7 @@ type Legacy struct {
 	Exports []carrier.Export `json:"exports,omitempty"` // with a file each
 	Nonce   string           `json:"nonce,omitempty"`   // by which the store knows the daemon
 	Start   time.Time        `json:"start,omitzero"`    // of the first daemon with that nonce
-	Leases  []int64          `json:"leases,omitempty"`  // handles of what it has in the store
+	Leases  []int64          `json:"leases,omitempty"`  // handles of its entries in the store
 
 	wait func(ctx context.Context) // see Wait
 }

@@ -118,7 +118,7 @@ func readQuestion(c *net.UnixConn) (q Question, err error) {
 	return q, nil
 }
 
-// CheckFit returns why a legacy with so many more files cannot be handed over.
+// CheckFit returns why the legacy cannot be handed over with that number of files more.
 func (l *Legacy) CheckFit(more int) error {
 	if n := len(l.Exports) + more; n > maxFiles {
 		return fmt.Errorf("%d files are to be handed over, and the kernel takes %d at once", n, maxFiles)

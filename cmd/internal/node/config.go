@@ -37,7 +37,7 @@ type Config struct {
 	StoreHosts   []string                    // names or addresses at which stores are reached: no subnet may hold one
 	FirstConfig  []byte                      // network config in flannel's JSON, written if the store has none
 
-	// Settled is called once, when a network is ready for the first time: what the process needs to be set up it needs no more.
+	// Settled is called once, when a network is ready for the first time: rights that only the set-up needs can be given up then.
 	// port is the UDP port of VXLAN. It may be nil.
 	Settled func(port uint16)
 
@@ -46,7 +46,7 @@ type Config struct {
 	Captures  *capture.Hub // of the packets of the userspace dataplane, closed by Run; nil: none can be captured
 	// Notify tells the service manager a state of sd_notify(3); nil: no service manager.
 	Notify   func(state string)
-	Watchdog time.Duration // the service manager ends a daemon that it has not heard from for so long; 0: never
+	Watchdog time.Duration // the service manager ends a daemon that it has not heard from for that long; 0: never
 	// Fix says what to do about an error that is going to be logged; nil, or empty: nothing.
 	Fix func(network string, err error) string
 

@@ -43,7 +43,7 @@
 //
 // An overlay that cannot be opened ends the daemon in its first session, so that whoever started it sees why; but a UDP port
 // that somebody has is waited for (porttaken.go): any user of the host can take it. When a network is ready for the first time, Config.Settled
-// tells the caller, which then gives up the rights that the process needs no more (cmd/overlayd/rights.go).
+// tells the caller, which then gives up the rights that the process no longer needs (cmd/overlayd/rights.go).
 //
 // # Who owns the claims
 //
@@ -65,7 +65,7 @@
 // A daemon listens at a socket beside each of its subnet files (package handover). One that is started with Config.Replace
 // finds a subnet file claimed, makes sure that it can serve the network, and asks there (replace.go). The running
 // daemon stops forwarding and hands over its TUN queues and UDP sockets, if it has any, the listeners of its endpoints,
-// the locks of its subnet files, its nonce and the handles of what it has in the store (give.go), and ends as at the end
+// the locks of its subnet files, its nonce and the handles of its entries in the store (give.go), and ends as at the end
 // of its context, but withdraws nothing: lease, record, rules and routes stay. The new one waits for that end, and
 // starts as usual. What has come meanwhile waits in the kernel until the first Overlay.Sync: that has the dataplane read at once
 // (dataplane.Resumer), before it looks at any part. Several networks that share a port wait for each other there. Of a daemon too old to be asked the new one takes duplicates of the

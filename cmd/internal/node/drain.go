@@ -29,7 +29,7 @@ type Drained struct {
 type GivenLease struct {
 	Network string       // "" if the daemon serves one network
 	Public  []netip.Addr // that this host publishes in it
-	Subnets []string     // of the leases, each as Lease.CIDRs; empty if there was none
+	Subnets []string     // of the leases, each as Lease.CIDRs; empty if this host had no lease
 }
 
 // The errors of Drain that need something from the user.

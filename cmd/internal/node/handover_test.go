@@ -14,6 +14,24 @@ import (
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
 
+// sessionOnEth0 returns a session of 10.5.0.0/16 on the underlay 192.0.2.2 of a namespace.
+func sessionOnEth0(ns *netnstest.NS, n *Network) (s *Session) {
+	ns.Must(func() error {
+		config, err := control.ParseNetwork([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}`))
+		if err != nil {
+			return err
+		}
+		link, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		local := underlay.End{Local: mustAddr("192.0.2.2"), Public: mustAddr("192.0.2.2")}
+		s = &Session{network: n, config: config, iface: underlay.Interface{Name: "eth0", Index: link.Attrs().Index, MTU: 1500, IPv4: local}}
+		return nil
+	})
+	return s
+}
+
 // TestHandOverFails: what the kernel could not take over is not logged as handed over.
 func TestHandOverFails(t *testing.T) {
 	t.Parallel()
@@ -21,17 +39,9 @@ func TestHandOverFails(t *testing.T) {
 	netnstest.LAN(t, "192.0.2.0/24", ns)
 	var log logBuffer
 	n := New(Config{Log: slog.New(slog.NewTextHandler(&log, nil))}).newNetwork("")
-	config, err := control.ParseNetwork([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := sessionOnEth0(ns, n)
+	s.overlay = new(overlay.Overlay)
 	ns.Must(func() error {
-		link, err := netlink.LinkByName("eth0")
-		if err != nil {
-			return err
-		}
-		local := underlay.End{Local: mustAddr("192.0.2.2"), Public: mustAddr("192.0.2.2")}
-		s := &Session{network: n, config: config, overlay: new(overlay.Overlay), iface: underlay.Interface{Name: "eth0", Index: link.Attrs().Index, MTU: 1500, IPv4: local}}
 		if err := s.overlay.Sync(t.Context(), dataplane.Wanted{MTU: 1450}); err != nil {
 			return err
 		}

@@ -41,7 +41,7 @@ type Network struct {
 	opened   bool               // an overlay was open once: from now on nothing ends serve
 	refused  refusal
 	lengths  control.Lengths // of the subnets of all configs that were in force
-	held     held            // what the store has now, if that is not in force
+	held     held            // the store's config, while another one is in force
 	applied  control.Network // of the last session
 	retry    pace.Backoff    // after a session whose overlay failed
 	notices  pace.Notices    // of these, and of what each session may meet again

@@ -7,7 +7,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/status"
 )
 
-// TestProbes: a session asks the peers of its controller, and none if nobody wants that. The next session starts anew, and counts on.
+// TestProbes: a session asks the peers of its controller, and none if nobody wants that. The next session asks from the start, and goes on counting.
 func TestProbes(t *testing.T) {
 	t.Parallel()
 	needUnderlay(t)

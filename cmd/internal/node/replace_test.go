@@ -10,18 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/handover"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/cmd/internal/processtest"
-	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/inherit"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
-	"github.com/overlayd/overlayd/dataplane/underlay"
 )
 
 // TestReplaceByAnUnfit: a daemon that could not serve the network does not end the one that runs.
@@ -191,17 +187,8 @@ func TestInheritedBesideKernel(t *testing.T) {
 			defer out.Close()
 			defer in.Close()
 			n.daemon.estate.Add([]carrier.Export{{Name: "udp pipe", File: in}})
-			config, err := control.ParseNetwork([]byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := sessionOnEth0(ns, n)
 			ns.Must(func() error {
-				link, err := netlink.LinkByName("eth0")
-				if err != nil {
-					return err
-				}
-				local := underlay.End{Local: mustAddr("192.0.2.2"), Public: mustAddr("192.0.2.2")}
-				s := &Session{network: n, config: config, iface: underlay.Interface{Name: "eth0", Index: link.Attrs().Index, MTU: 1500, IPv4: local}}
 				k, err := s.openKernel(1450)
 				if err == nil {
 					k.Close()

@@ -56,7 +56,7 @@ func (n *Network) underlayOptions(c control.Network) underlay.Options {
 // that this node publishes.
 func (n *Network) chooseUnderlay(ctx context.Context, config control.Network) error {
 	o := n.underlayOptions(config)
-	if a, ok := n.store.(control.AddressSource); ok { // what the store has wins over what the user gave
+	if a, ok := n.store.(control.AddressSource); ok { // an address from the store wins over one from the user
 		v4, v6, err := a.PublicIPs(ctx)
 		if err != nil {
 			return err

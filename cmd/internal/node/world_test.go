@@ -361,24 +361,11 @@ func (f *fakeForward) seen() (last dataplane.Wanted, closes int) {
 }
 
 // logBuffer holds what is logged.
-type logBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
+type logBuffer struct{ netnstest.Log }
 
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
+func (l *logBuffer) text() string { return l.String() }
 
-func (l *logBuffer) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func (l *logBuffer) count(what string) int { return strings.Count(l.text(), what) }
+func (l *logBuffer) count(what string) int { return l.Count(what) }
 
 var makeUnder0 = sync.OnceValue(func() error {
 	lo, err := netlink.LinkByName("lo")

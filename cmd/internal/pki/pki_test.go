@@ -134,8 +134,8 @@ func TestJoinFileHolds(t *testing.T) {
 	}
 }
 
-// TestJoinFilesThatAreNone: they are refused by name.
-func TestJoinFilesThatAreNone(t *testing.T) {
+// TestBadJoinFiles: each is refused by name.
+func TestBadJoinFiles(t *testing.T) {
 	d, other := newDir(t), newDir(t)
 	path, text := join(t, d, "a")
 	_, foreign := join(t, other, "a")

@@ -101,7 +101,7 @@ func (s *Server) make(now time.Time) (made, error) {
 		ClientAuth:   tls.RequireAndVerifyClientCert,
 		ClientCAs:    x509.NewCertPool(),
 		NextProtos:   []string{"h2", "http/1.1"},
-		// A ticket would let in who has a certificate that is no longer taken.
+		// A ticket would let in a client whose certificate is no longer taken.
 		SessionTicketsDisabled: true,
 	}
 	for _, a := range all {

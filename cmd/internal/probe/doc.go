@@ -10,7 +10,8 @@
 //	       does not is silent, and so is one that limits such answers: silence alone means nothing
 //	under  a small packet to the underlay address of the peer
 //
-// peer.go has what follows from the answers and their absence, verdict.go what that means, texts.go how it is said. Only a peer
+// peer.go has what follows from the answers and their absence, verdict.go what that means, texts.go how it is told, and print.go how overlayd ping
+// prints it. Only a peer
 // that answered, and no longer does, is down; of one that never did nothing is known, unless its underlay address answers or a
 // host on the way says that it is not there.
 //

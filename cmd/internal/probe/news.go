@@ -23,8 +23,8 @@ type change struct {
 type news struct {
 	changes []change
 	more    int       // that have no line of their own
-	began   time.Time // the second in which there are so many changes
-	count   int       // in that second
+	began   time.Time // when the second of count began
+	count   int       // of changes in that second
 }
 
 // add notes that a peer is in another state, after the last one has lasted for some time.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// cookie is what an answer has to repeat. Nobody can who has not seen the request.
+// cookie is what an answer has to repeat. Nobody who has not seen the request can do that.
 type cookie [8]byte
 
 // The lengths of headers, in bytes.

@@ -32,7 +32,7 @@ type check struct {
 	losses  uint8         // in a row, up to named
 	ever    bool          // one was answered
 	away    bool          // one was sent, and has neither an answer nor timed out
-	refused bool          // some host says that there is none at this address
+	refused bool          // some host says that no host has this address
 }
 
 // unsent is why a probe could not be sent. There are many checks, and few have one: a pointer takes half the room.
@@ -87,7 +87,7 @@ func newPeer(subnet netip.Prefix, vtep netip.Addr, tunnel bool, now, due time.Du
 }
 
 // behind returns an address of a subnet that is neither its base, nor the first one, nor broadcast, and that a pod
-// rarely has. It is not valid if there is none.
+// rarely has. It is not valid if the subnet is too small for one.
 func behind(subnet netip.Prefix) netip.Addr {
 	host := min(subnet.Addr().BitLen()-subnet.Bits(), 16)
 	if host < 2 {

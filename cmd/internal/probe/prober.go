@@ -16,7 +16,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-// The rate of all probes of a process: so many a second, and so many at once.
+// The rate of all probes of a process: how many a second, and how many at once.
 const (
 	perSecond = 200
 	burst     = 10
@@ -75,7 +75,7 @@ type Prober struct {
 	next       uint16       // sequence number
 	oldest     uint16       // no flight before it is open
 	transports [2]transport // IPv4, IPv6; nil: none now
-	openErrs   [2]error     // why there is none
+	openErrs   [2]error     // why a transport is nil
 	openAgain  time.Duration
 	noSocket   error         // why some peer could not be asked
 	round      time.Duration // between two echoes, as it is

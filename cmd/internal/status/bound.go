@@ -14,7 +14,7 @@ type budget struct{ peerBytes, rejectedBytes, badBytes int }
 
 func newBudget() *budget { return &budget{maxPeerBytes, maxEntryBytes, maxEntryBytes} }
 
-// Bounded returns d with at most so many peers and entries as one answer may have. Peers that work go first.
+// Bounded returns d with no more peers and entries than one answer may have. Peers that work are left out first.
 func (d Daemon) Bounded() Daemon {
 	b := newBudget()
 	networks := make([]Network, len(d.Networks))
@@ -96,7 +96,7 @@ func (p *Peer) bytes() int {
 	return n
 }
 
-// take takes n bytes of the room that is left, if there is so much.
+// take takes n bytes of the room that is left, if it has that many.
 func take(room *int, n int) bool {
 	if *room < n {
 		return false

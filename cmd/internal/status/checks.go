@@ -63,7 +63,7 @@ func (n *Network) leaseFault() string {
 	case n.LeaseFault.Err != "":
 		return n.LeaseFault.Err
 	case n.Lease == nil:
-		return "there is none yet"
+		return "this node has no lease yet"
 	}
 	return ""
 }

@@ -49,7 +49,7 @@ func TestVerbose(t *testing.T) {
 		"ended": {true, with(func(n *Network) { *n = Network{Err: "no interface\nhas it", Store: &control.StoreStatus{}} }),
 			ok + `[-]session failed: no interface\nhas it` + "\n[!]store failed, and the daemon stays ready: not connected\nreadyz check failed\n"},
 		"no lease yet": {true, with(func(n *Network) { n.Ready, n.Lease, n.Store, n.Parts = false, nil, nil, nil }),
-			ok + "[+]session ok\n[-]lease failed: there is none yet\n[+]sync ok\nreadyz check failed\n"},
+			ok + "[+]session ok\n[-]lease failed: this node has no lease yet\n[+]sync ok\nreadyz check failed\n"},
 		"no lease": {true, with(func(n *Network) {
 			n.Ready, n.Lease, n.Store, n.Parts, n.LeaseFault = false, nil, nil, nil, controller.Fault{Err: "no free subnet"}
 		}), ok + "[+]session ok\n[-]lease failed: no free subnet\n[+]sync ok\nreadyz check failed\n"},

@@ -28,7 +28,7 @@ type Process struct {
 // Admin counts what the admin socket of a daemon has done since its start.
 type Admin struct {
 	Requests uint64 `json:"requests"`
-	Refused  uint64 `json:"refused"`  // requests of who has no right
+	Refused  uint64 `json:"refused"`  // requests without the right to be answered
 	Dropped  uint64 `json:"dropped"`  // connections, to make room for others
 	Panics   uint64 `json:"panics"`   // faults of overlayd
 	Restored uint64 `json:"restored"` // sockets that somebody had removed

@@ -35,7 +35,7 @@ func (n *Network) AllPeers() []Peer {
 	}
 	for i, p := range n.Peers {
 		all[i].PeerStatus, all[i].Traffic = p, traffic[p.VTEP]
-		if len(probes) > 0 && probes[0].Subnet == p.Subnet && probes[0].VTEP == p.VTEP { // of the others there is none
+		if len(probes) > 0 && probes[0].Subnet == p.Subnet && probes[0].VTEP == p.VTEP { // the others have no probe
 			all[i].Probe, probes = &probes[0], probes[1:]
 		}
 	}

@@ -25,7 +25,7 @@ type Network struct {
 	Ready        bool      `json:"ready"`
 	ReadySince   time.Time `json:"ready_since,omitzero"`
 
-	ConfigHeld *HeldConfig `json:"config_held,omitempty"` // nil: what the store has is in force
+	ConfigHeld *HeldConfig `json:"config_held,omitempty"` // nil: the store's config is in force
 
 	Mode     string    `json:"mode,omitempty"` // "kernel" or "userspace"; empty if nothing forwards
 	VNI      uint32    `json:"vni,omitempty"`

@@ -21,7 +21,7 @@ import (
 //go:embed page.html
 var source string
 
-// Handler answers GET / with the page and GET /v1/status with the same as JSON. It answers to who asks for an IP address or
+// Handler answers GET / with the page and GET /v1/status with the same as JSON. It answers only requests for an IP address or
 // for localhost: a name could be that of another site, which has its visitors' browsers ask here.
 func Handler(report func() status.Daemon) http.Handler {
 	page, policy := template.Must(template.New("page").Funcs(functions()).Parse(source)), contentPolicy()

@@ -66,7 +66,7 @@ func order(p *status.Peer) int {
 	return 0
 }
 
-// table prints peers. What nobody has probed has no columns for that, nor has what nobody counts.
+// table prints peers. It has columns for probes and traffic only if somebody probes, or counts.
 func (p printer) table(peers []status.Peer) {
 	probed := slices.ContainsFunc(peers, func(p status.Peer) bool { return p.Probe != nil })
 	columns := []string{"NODE", "SUBNET", "VTEP", "STATE", "SINCE"}

@@ -3,10 +3,12 @@ package embedded
 import (
 	"errors"
 	"net"
-	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/overlayd/overlayd/control/conns"
 )
 
 // connTracker knows every client connection, so that all of them can be closed
@@ -15,26 +17,22 @@ import (
 type connTracker struct {
 	credentials.TransportCredentials // plain text
 
-	mu     sync.Mutex
-	conns  map[net.Conn]struct{}
-	closed bool
+	conns  conns.Set[struct{}]
+	closed atomic.Bool
 }
 
 func newConnTracker() *connTracker {
-	return &connTracker{TransportCredentials: insecure.NewCredentials(), conns: map[net.Conn]struct{}{}}
+	return &connTracker{TransportCredentials: insecure.NewCredentials()}
 }
 
 var errStopping = errors.New("server is stopping")
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (t *connTracker) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return nil, nil, errors.Join(errStopping, c.Close())
+	tracked := t.conns.Add(c, struct{}{})
+	if t.closed.Load() { // after Add: closeAll sees the connection, or this sees closeAll
+		return nil, nil, errors.Join(errStopping, tracked.Close())
 	}
-	tracked := &trackedConn{Conn: c, tracker: t}
-	t.conns[tracked] = struct{}{}
 	return t.TransportCredentials.ServerHandshake(tracked)
 }
 
@@ -44,26 +42,6 @@ func (t *connTracker) Clone() credentials.TransportCredentials { return t }
 
 // closeAll closes every connection and refuses new ones.
 func (t *connTracker) closeAll() {
-	t.mu.Lock()
-	t.closed = true
-	conns := t.conns
-	t.conns = map[net.Conn]struct{}{}
-	t.mu.Unlock()
-	for c := range conns {
-		_ = c.Close() // its error would help nobody
-	}
-}
-
-// trackedConn leaves the tracker when it is closed.
-type trackedConn struct {
-	net.Conn
-	tracker *connTracker
-}
-
-// Close closes the connection and forgets it.
-func (c *trackedConn) Close() error {
-	c.tracker.mu.Lock()
-	delete(c.tracker.conns, c)
-	c.tracker.mu.Unlock()
-	return c.Conn.Close()
+	t.closed.Store(true)
+	t.conns.CloseIf(func(net.Conn, struct{}) bool { return true }, func(net.Conn) {})
 }

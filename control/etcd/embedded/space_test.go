@@ -1,7 +1,6 @@
 package embedded
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,30 +15,14 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
-// lines is a log.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *lines) count(part string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), part)
-}
-
 // small starts a server with little room, and connects to it.
-func small(t *testing.T, cfg Config) (*Server, *clientv3.Client, *lines) {
+func small(t *testing.T, cfg Config) (*Server, *clientv3.Client, *netnstest.Log) {
 	t.Helper()
-	log := new(lines)
+	log := new(netnstest.Log)
 	cfg.ListenClient, cfg.Prefix, cfg.NoFsync, cfg.spacePeriod = "http://127.0.0.1:"+freePort(t), "/p", true, 20*time.Millisecond
 	cfg.Log = slog.New(slog.NewTextHandler(log, nil))
 	s, err := Start(t.Context(), cfg)
@@ -100,7 +83,7 @@ func TestNobodyFillsTheDatabase(t *testing.T) {
 		t.Errorf("a transaction: %v; a lease: %v", txn, grant)
 	}
 	soon(t, "a line in the log", func() error {
-		if log.count("takes no new entries") == 0 {
+		if log.Count("takes no new entries") == 0 {
 			return errors.New("none")
 		}
 		return nil
@@ -113,7 +96,7 @@ func TestNobodyFillsTheDatabase(t *testing.T) {
 	}
 	soon(t, "a write after that", func() error { _, err := c.Put(ctx, "/p/good", "y"); return err })
 	soon(t, "a line in the log", func() error {
-		if log.count("takes new entries again") != log.count("takes no new entries") {
+		if log.Count("takes new entries again") != log.Count("takes no new entries") {
 			return errors.New("none")
 		}
 		return nil

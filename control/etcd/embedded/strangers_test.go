@@ -217,7 +217,7 @@ func checkStated(t *testing.T, conn *grpc.ClientConn) {
 		"/etcdserverpb.Maintenance/Status":   codes.OK,
 		"/grpc.health.v1.Health/Check":       codes.OK,
 		"/grpc.health.v1.Health/Watch":       codes.OK,
-		"/etcdserverpb.Lease/LeaseKeepAlive": codes.OK, "/etcdserverpb.Lease/LeaseTimeToLive": codes.OK, // there is none
+		"/etcdserverpb.Lease/LeaseKeepAlive": codes.OK, "/etcdserverpb.Lease/LeaseTimeToLive": codes.OK, // of a lease that does not exist
 	}
 	for method, isStream := range served() {
 		if method == "/etcdserverpb.Watch/Watch" {

@@ -1,4 +1,4 @@
-package main
+package leases
 
 import (
 	"errors"
@@ -14,42 +14,39 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 )
 
-// leaseFlags say which etcd the lease commands ask.
-type leaseFlags struct {
-	etcd       *flags.Etcd
-	subnetFile string
+// Flags say which etcd the lease commands ask.
+type Flags struct {
+	Etcd       *flags.Etcd
+	SubnetFile string
 }
 
-// complete takes the flags that are given in f. The others are those of the daemon on this host, or if none runs
+// Complete takes the flags that are given in f. The others are those of the daemon on this host, or if none runs
 // the defaults. If f says which etcd to ask, the daemon's are not used at all: its password is not for another
-// etcd.
-func (o *leaseFlags) complete(f *pflag.FlagSet, log *slog.Logger) error {
+// etcd. An error that is not nodefile.ErrTwoDaemons is of a flag or a variable.
+func (o *Flags) Complete(f *pflag.FlagSet, log *slog.Logger) error {
 	if err := flags.ApplyEnv(f, os.LookupEnv); err != nil {
-		return usageError{err}
+		return err
 	}
 	if !slices.ContainsFunc([]string{"etcd-endpoints", "etcd-embedded", "etcd-listen-client-url"}, f.Changed) {
 		d, err := o.ofDaemon(f)
 		switch {
-		case errors.As(err, new(usageError)) || errors.Is(err, nodefile.ErrTwoDaemons):
+		case errors.As(err, new(kubeError)) || errors.Is(err, nodefile.ErrTwoDaemons):
 			return err
 		case err != nil:
 			log.Warn("the flags of the daemon on this host are not known", "err", err, "fix", "--etcd-endpoints and --etcd-prefix")
 		case d != nil:
 			d.Quiet = true
-			o.etcd = d
+			o.Etcd = d
 			return nil
 		}
 	}
-	o.etcd.Quiet = true
-	if err := o.etcd.Complete(f, os.LookupEnv); err != nil {
-		return usageError{err}
-	}
-	return nil
+	o.Etcd.Quiet = true
+	return o.Etcd.Complete(f, os.LookupEnv)
 }
 
 // ofDaemon returns the flags of the daemon on this host, nil if none runs.
-func (o *leaseFlags) ofDaemon(f *pflag.FlagSet) (*flags.Etcd, error) {
-	files := []string{o.subnetFile}
+func (o *Flags) ofDaemon(f *pflag.FlagSet) (*flags.Etcd, error) {
+	files := []string{o.SubnetFile}
 	if !f.Changed("subnet-file") {
 		files = append(files, nodefile.SubnetFilesIn(flags.DefaultSubnetDir)...)
 	}
@@ -57,19 +54,26 @@ func (o *leaseFlags) ofDaemon(f *pflag.FlagSet) (*flags.Etcd, error) {
 	if err != nil || pid == 0 {
 		return nil, err
 	}
-	d, err := flagsOfProcess(pid, f)
+	d, err := FlagsOfProcess(pid, f)
 	switch {
 	case err != nil || d == nil:
 		return nil, err
 	case d.Kube.Enabled:
-		return nil, usagef("the daemon (pid %d) has its subnet from Kubernetes, as the podCIDR of its Node: these commands are for etcd", pid)
+		return nil, kubeError(pid)
 	}
 	return &d.Etcd, nil
 }
 
-// flagsOfProcess returns the flags of a daemon, with those in given instead of its own. It returns nil if the
+// kubeError is a daemon, by its pid, whose subnet does not come from etcd.
+type kubeError int
+
+func (pid kubeError) Error() string {
+	return fmt.Sprintf("the daemon (pid %d) has its subnet from Kubernetes, as the podCIDR of its Node: these commands are for etcd", int(pid))
+}
+
+// FlagsOfProcess returns the flags of a daemon, with those in given instead of its own. It returns nil if the
 // process is a command that ends soon, such as a drain.
-func flagsOfProcess(pid int, given *pflag.FlagSet) (*flags.Flags, error) {
+func FlagsOfProcess(pid int, given *pflag.FlagSet) (*flags.Flags, error) {
 	args, err := procStrings(pid, "cmdline")
 	if err != nil {
 		return nil, err

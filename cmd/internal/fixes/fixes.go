@@ -1,4 +1,6 @@
-package main
+// Package fixes says what to do about an error, in the words of this program's flags and commands: nothing below
+// cmd/overlayd names them but this package and package flags.
+package fixes
 
 import (
 	"errors"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/admin"
 	"github.com/overlayd/overlayd/cmd/internal/child"
+	"github.com/overlayd/overlayd/cmd/internal/etcdchild"
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/leftovers"
@@ -30,15 +33,14 @@ import (
 	"github.com/overlayd/overlayd/dataplane/userspace"
 )
 
-// fixOf returns what to do about an error, in the words of this program's flags and commands:
-// nothing below this package names them. It is empty if the error says enough. o is nil for
+// Of returns what to do about an error. It is empty if the error says enough. o is nil for
 // commands that do not have the daemon's flags.
-func fixOf(o *flags.Flags, network string, err error) string {
+func Of(o *flags.Flags, network string, err error) string {
 	if errors.Is(err, control.ErrNoNetwork) && o != nil && !o.Kube.Enabled {
 		return fmt.Sprintf("put a network config under %s/config, or give --network to one daemon", o.Etcd.PrefixOf(network))
 	}
 	if errors.Is(err, userspace.ErrNoTUN) && errors.Is(err, unix.EACCES) { // its mode, and not a container, is in the way
-		return fixPermission
+		return permission
 	}
 	for _, f := range []struct {
 		is  error
@@ -62,9 +64,9 @@ func fixOf(o *flags.Flags, network string, err error) string {
 		{leftovers.ErrFlanneldRuns, "stop flanneld first, or run overlayd cleanup, which leaves flanneld what is flanneld's"},
 		{userspace.ErrNoTUN, "docker run --device /dev/net/tun"},
 		{userspace.ErrNoModule, "modprobe tun"},
-		{userspace.ErrPermission, fixPermission},
-		{kernel.ErrPermission, fixPermission},
-		{os.ErrPermission, fixPermission},
+		{userspace.ErrPermission, permission},
+		{kernel.ErrPermission, permission},
+		{os.ErrPermission, permission},
 		{userspace.ErrDeviceBusy, "stop the other overlayd of this host"},
 	} {
 		if errors.Is(err, f.is) {
@@ -72,22 +74,22 @@ func fixOf(o *flags.Flags, network string, err error) string {
 		}
 	}
 	if e := new(child.Error); errors.As(err, &e) && o != nil {
-		return fixOfEtcd(&o.Etcd, e)
+		return ofEtcd(&o.Etcd, e)
 	}
 	if other := new(nodefile.RunningError); errors.As(err, &other) {
 		return "stop it first, or give this daemon a --subnet-file, prefix and VNI of its own"
 	}
 	if s := new(underlay.SelectError); errors.As(err, &s) {
-		return fixOfUnderlay(s)
+		return ofUnderlay(s)
 	}
 	if taken := new(udp.PortTakenError); errors.As(err, &taken) {
-		return fixOfPort(taken)
+		return ofPort(taken)
 	}
 	if taken := new(device.NameTakenError); errors.As(err, &taken) {
 		return "ip link del " + taken.Name
 	}
 	if s := new(userspace.SourceError); errors.As(err, &s) {
-		return fixOfSource(s)
+		return ofSource(s)
 	}
 	if p := new(overlay.PartError); errors.As(err, &p) && p.Part == node.RulesPart {
 		return "as the error tells, or do without rules: --iptables-forward-rules=false"
@@ -95,26 +97,26 @@ func fixOf(o *flags.Flags, network string, err error) string {
 	return ""
 }
 
-// fixOfEtcd says what brings the embedded etcd back.
-func fixOfEtcd(o *flags.Etcd, err *child.Error) string {
+// ofEtcd says what brings the embedded etcd back.
+func ofEtcd(o *flags.Etcd, err *child.Error) string {
 	switch err.Reason {
-	case etcdFull:
+	case etcdchild.Full:
 		return "make room on the disk of --etcd-data-dir " + o.DataDir
-	case etcdReadOnly:
+	case etcdchild.ReadOnly:
 		return "make --etcd-data-dir writable: mount -o remount,rw, once the disk is sound: " + o.DataDir
-	case etcdDenied:
+	case etcdchild.Denied:
 		return "give this user the right to write --etcd-data-dir " + o.DataDir
-	case etcdInUse:
+	case etcdchild.InUse:
 		return "stop that process, or give another --etcd-data-dir than " + o.DataDir
-	case etcdListen:
+	case etcdchild.Listen:
 		return "stop that process, or give another address by --etcd-listen-client-url"
-	case etcdMembers:
+	case etcdchild.Members:
 		return "etcdctl member remove, then member add on one of the others: this member gets its data from them"
-	case etcdPKI:
+	case etcdchild.PKI:
 		return "put back what was in --pki-dir " + o.PKIDir + ", or make another authority by overlayd pki init, and a join file for each host"
-	case etcdAside:
+	case etcdchild.Aside:
 		return "look at the disk, and remove these directories"
-	case etcdDamaged, child.ReasonCrash:
+	case etcdchild.Damaged, child.ReasonCrash:
 		if o.Rebuild {
 			return ""
 		}
@@ -123,8 +125,8 @@ func fixOfEtcd(o *flags.Etcd, err *child.Error) string {
 	return ""
 }
 
-// fixOfUsage is what to do about a wrong flag or file, if that is more than to look at the flags.
-func fixOfUsage(err error) string {
+// OfUsage is what to do about a wrong flag or file, if that is more than to look at the flags.
+func OfUsage(err error) string {
 	switch {
 	case errors.Is(err, flags.ErrExposed):
 		return "overlayd pki init, and https:// in --etcd-listen-client-url; or --etcd-embedded-insecure, if only hosts of this cluster reach that address"
@@ -140,19 +142,19 @@ func fixOfUsage(err error) string {
 	return ""
 }
 
-// fixPermission gives this process the right to configure the network.
-const fixPermission = "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"
+// permission gives this process the right to configure the network.
+const permission = "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"
 
-// fixOfPort names the program or the device that has the port.
-func fixOfPort(err *udp.PortTakenError) string {
+// ofPort names the program or the device that has the port.
+func ofPort(err *udp.PortTakenError) string {
 	if len(err.Devices) == 0 {
 		return fmt.Sprintf("ss -lunp 'sport = :%d' names the program", err.Local.Port())
 	}
 	return fmt.Sprintf("if no other daemon needs the device: ip link del %s, or overlayd cleanup", err.Devices[0])
 }
 
-// fixOfUnderlay names the flags that led to no interface, or those that name one.
-func fixOfUnderlay(err *underlay.SelectError) string {
+// ofUnderlay names the flags that led to no interface, or those that name one.
+func ofUnderlay(err *underlay.SelectError) string {
 	if err.Unnamed {
 		return "choose one with --iface, --iface-regex or --iface-can-reach"
 	}
@@ -169,8 +171,8 @@ func fixOfUnderlay(err *underlay.SelectError) string {
 	return "correct " + strings.Join(flags, ", ")
 }
 
-// fixOfSource says how to let in packets that come from another address than the peer's.
-func fixOfSource(err *userspace.SourceError) string {
+// ofSource says how to let in packets that come from another address than the peer's.
+func ofSource(err *userspace.SourceError) string {
 	if err.Sender.IsValid() || !err.Peer.IsValid() {
 		return ""
 	}

@@ -1,14 +1,18 @@
-package main
+package fixes
 
 import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/cmd/internal/child"
+	"github.com/overlayd/overlayd/cmd/internal/etcdchild"
 	"github.com/overlayd/overlayd/cmd/internal/fit"
+	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/cmd/internal/overlay"
@@ -55,8 +59,22 @@ func TestFixesNameFlags(t *testing.T) {
 		{&udp.PortTakenError{Local: netip.MustParseAddrPort("192.0.2.1:8472"), Err: unix.EADDRINUSE}, "ss -lunp 'sport = :8472' names the program"},
 		{&udp.PortTakenError{Devices: []string{"flannel.9"}, Err: unix.EADDRINUSE}, "if no other daemon needs the device: ip link del flannel.9, or overlayd cleanup"},
 	} {
-		if got := fixOf(nil, "", fmt.Errorf("open: %w", tc.err)); got != tc.want {
+		if got := Of(nil, "", fmt.Errorf("open: %w", tc.err)); got != tc.want {
 			t.Errorf("%v: got %q, want %q", tc.err, got, tc.want)
+		}
+	}
+}
+
+// TestFixesOfEtcd: each reason has a remedy.
+func TestFixesOfEtcd(t *testing.T) {
+	for reason, want := range map[string]string{
+		etcdchild.Full: "make room on the disk of --etcd-data-dir /d", etcdchild.ReadOnly: "remount,rw", etcdchild.Denied: "the right to write",
+		etcdchild.InUse: "another --etcd-data-dir", etcdchild.Listen: "--etcd-listen-client-url", etcdchild.Members: "etcdctl member remove",
+		etcdchild.Aside: "remove these directories", etcdchild.Damaged: "--etcd-embedded-rebuild", child.ReasonCrash: "--etcd-embedded-rebuild",
+	} {
+		o := &flags.Flags{Etcd: flags.Etcd{DataDir: "/d"}}
+		if got := Of(o, "", &child.Error{Reason: reason}); !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", reason, got, want)
 		}
 	}
 }

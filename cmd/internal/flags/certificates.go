@@ -1,4 +1,4 @@
-package main
+package flags
 
 import (
 	"fmt"
@@ -6,13 +6,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/pki"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 )
 
-// certificates returns those by which a daemon with these flags reaches etcd, or lets others in, as they are now.
-func certificates(o *flags.Flags) (all []status.Certificate) {
+// Certificates returns those by which a daemon with these flags reaches etcd, or lets others in, as they are now.
+func (o *Flags) Certificates() (all []status.Certificate) {
 	if o.Kube.Enabled {
 		return nil
 	}
@@ -37,8 +36,8 @@ func certificates(o *flags.Flags) (all []status.Certificate) {
 	return all
 }
 
-// warnOfCertificates logs which of them end soon.
-func warnOfCertificates(log *slog.Logger, all []status.Certificate, now time.Time) {
+// WarnOfCertificates logs which of them end soon.
+func WarnOfCertificates(log *slog.Logger, all []status.Certificate, now time.Time) {
 	for _, c := range all {
 		if left := c.Expires.Sub(now); c.Err == "" && left <= status.CertificateNotice {
 			log.Warn(fmt.Sprintf("the certificate in %s ends soon, or has ended", c.File), "expires", c.Expires.UTC().Format(time.DateOnly), "fix", c.Fix)

@@ -1,7 +1,8 @@
-package main
+// Package leases is what `overlayd lease` needs besides its command line: which etcd it asks, reservations as people write
+// them, and leases as people and programs read them.
+package leases
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,44 +12,12 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/spf13/cobra"
-
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcd"
 )
 
-// newLeaseListCommand makes `overlayd lease list`.
-func newLeaseListCommand() *cobra.Command {
-	var output string
-	var cmd *cobra.Command
-	cmd = leaseCommand(&cobra.Command{
-		Use:   "list",
-		Short: "List leases, reservations and invalid entries",
-		Long: `Lists every entry below <prefix>/subnets/, when it expires unless it is renewed, what nodes make of
-it (used, refused or reserved), and whether its node gives signs of life (a flanneld never does). Leases
-that are refused and entries that cannot be read come last, each with the reason that nodes log.`,
-	}, func(ctx context.Context, s *etcd.Store, args []string) error {
-		switch {
-		case len(args) > 0:
-			return usagef("%q: %s takes no argument", args[0], cmd.CommandPath())
-		case output != "table" && output != "json":
-			return usagef("-o %q: want table or json", output)
-		}
-		entries, err := s.Entries(ctx)
-		if err != nil {
-			return err
-		}
-		if output == "json" {
-			return printLeasesJSON(cmd.OutOrStdout(), entries)
-		}
-		return printLeases(cmd.OutOrStdout(), entries)
-	})
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
-	return cmd
-}
-
-// printLeases prints a table of the leases and reservations, and below it one of the invalid entries.
-func printLeases(w io.Writer, entries []etcd.Entry) error {
+// Print prints a table of the leases and reservations, and below it one of the invalid entries.
+func Print(w io.Writer, entries []etcd.Entry) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "SUBNET\tPUBLIC-IP\tBACKEND\tVNI\tVTEP-MAC\tEXPIRES-IN\tSTATE\tALIVE\tNODE")
 	bad := 0
@@ -70,7 +39,7 @@ func printLeases(w io.Writer, entries []etcd.Entry) error {
 			}
 			macs = append(macs, d.MAC.String())
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", subnetText(l), ipText(l), orDash(shownKey(l.BackendType)),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", Subnets(l), PublicIPs(l), orDash(Shown(l.BackendType)),
 			orDash(strings.Join(vnis, ",")), orDash(strings.Join(macs, ",")), expiryText(e), e.State, e.Alive, orDash(e.Node))
 	}
 	if err := t.Flush(); err != nil || bad == 0 {
@@ -79,7 +48,7 @@ func printLeases(w io.Writer, entries []etcd.Entry) error {
 	fmt.Fprintln(t, "\nNOT USED\tSTATE\tEXPIRES-IN\tREASON")
 	for _, e := range entries {
 		if e.Why != "" {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", shownKey(e.Key), e.State, expiryText(e), shownKey(e.Why))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", Shown(e.Key), e.State, expiryText(e), Shown(e.Why))
 		}
 	}
 	return t.Flush()
@@ -104,19 +73,19 @@ func orDash(s string) string {
 	return s
 }
 
-// shownKey makes text of the store safe for a terminal: it escapes what cannot be printed.
-func shownKey(s string) string {
+// Shown makes text of the store safe for a terminal: it escapes what cannot be printed.
+func Shown(s string) string {
 	quoted := strconv.Quote(s)
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
-// subnetText is the subnets of a lease as `lease reserve` takes them.
-func subnetText(l control.Lease) string {
+// Subnets is the subnets of a lease as `lease reserve` takes them.
+func Subnets(l control.Lease) string {
 	return join(prefixText(l.Subnet), prefixText(l.IPv6Subnet))
 }
 
-// ipText is the public addresses of a lease.
-func ipText(l control.Lease) string {
+// PublicIPs is the public addresses of a lease.
+func PublicIPs(l control.Lease) string {
 	return orDash(join(addrText(l.PublicIP), addrText(l.PublicIPv6)))
 }
 
@@ -125,16 +94,16 @@ func join(texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), ",")
 }
 
-// leaseRow is an entry in JSON, with flannel's names if it has any.
-type leaseRow struct {
+// Row is an entry in JSON, with flannel's names if it has any.
+type Row struct {
 	Key           string
-	Subnet        string    `json:",omitempty"`
-	IPv6Subnet    string    `json:",omitempty"`
-	PublicIP      string    `json:",omitempty"`
-	PublicIPv6    string    `json:",omitempty"`
-	BackendType   string    `json:",omitempty"`
-	BackendData   *vtepData `json:",omitempty"`
-	BackendV6Data *vtepData `json:",omitempty"`
+	Subnet        string `json:",omitempty"`
+	IPv6Subnet    string `json:",omitempty"`
+	PublicIP      string `json:",omitempty"`
+	PublicIPv6    string `json:",omitempty"`
+	BackendType   string `json:",omitempty"`
+	BackendData   *VTEP  `json:",omitempty"`
+	BackendV6Data *VTEP  `json:",omitempty"`
 	Reserved      bool
 	TTLSeconds    int64 // until it expires unless it is renewed; 0 for a reservation
 	State         string
@@ -144,16 +113,17 @@ type leaseRow struct {
 	Error         string `json:",omitempty"` // why it is not a lease
 }
 
-type vtepData struct {
+// VTEP is a node's tunnel end in JSON.
+type VTEP struct {
 	VNI     uint32
 	VtepMAC string
 }
 
-// printLeasesJSON prints all entries in one list. An empty list is [], not null.
-func printLeasesJSON(w io.Writer, entries []etcd.Entry) error {
-	rows := make([]leaseRow, 0, len(entries))
+// PrintJSON prints all entries in one list. An empty list is [], not null.
+func PrintJSON(w io.Writer, entries []etcd.Entry) error {
+	rows := make([]Row, 0, len(entries))
 	for _, e := range entries {
-		row := leaseRow{Key: e.Key, Reserved: e.Reserved, TTLSeconds: int64(e.TTL.Seconds()),
+		row := Row{Key: e.Key, Reserved: e.Reserved, TTLSeconds: int64(e.TTL.Seconds()),
 			State: string(e.State), Why: e.Why, Alive: e.Alive, Node: e.Node}
 		if e.Err != nil {
 			row.Error = e.Err.Error()
@@ -173,11 +143,11 @@ func printLeasesJSON(w io.Writer, entries []etcd.Entry) error {
 }
 
 // vtepRow is a VTEP in JSON; nil, which is left out, if the lease has none of the family.
-func vtepRow(d control.VTEPData) *vtepData {
+func vtepRow(d control.VTEPData) *VTEP {
 	if d == (control.VTEPData{}) {
 		return nil
 	}
-	return &vtepData{d.VNI, d.MAC.String()}
+	return &VTEP{d.VNI, d.MAC.String()}
 }
 
 // prefixText is a prefix as text, empty if it is not valid.

@@ -1,4 +1,4 @@
-package main
+package flags
 
 import (
 	"bytes"
@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/pki"
 )
 
@@ -46,30 +45,30 @@ func TestCertificatesOfFlags(t *testing.T) {
 	}
 	soon, later := endingIn(t, 29*24*time.Hour), endingIn(t, 31*24*time.Hour)
 	for name, c := range map[string]struct {
-		etcd  flags.Etcd
+		etcd  Etcd
 		file  string
 		left  time.Duration
 		fix   string
 		warns bool
 	}{
-		"join file":     {flags.Etcd{JoinFile: soon, CertFile: soon}, soon, 29 * 24 * time.Hour, "overlayd pki join-file NODE, and copy the file to " + soon, true},
-		"a certificate": {flags.Etcd{CertFile: later}, later, 31 * 24 * time.Hour, "renew it", false},
-		"the authority": {flags.Etcd{Embedded: true, ListenURL: "https://192.0.2.1:2379", PKIDir: string(dir)}, string(dir), pki.AuthorityValidity, "overlayd pki rotate", false},
+		"join file":     {Etcd{JoinFile: soon, CertFile: soon}, soon, 29 * 24 * time.Hour, "overlayd pki join-file NODE, and copy the file to " + soon, true},
+		"a certificate": {Etcd{CertFile: later}, later, 31 * 24 * time.Hour, "renew it", false},
+		"the authority": {Etcd{Embedded: true, ListenURL: "https://192.0.2.1:2379", PKIDir: string(dir)}, string(dir), pki.AuthorityValidity, "overlayd pki rotate", false},
 	} {
-		all := certificates(&flags.Flags{Etcd: c.etcd})
+		all := (&Flags{Etcd: c.etcd}).Certificates()
 		if len(all) != 1 || all[0].File != c.file || all[0].Err != "" || !strings.Contains(all[0].Fix, c.fix) || (time.Until(all[0].Expires)-c.left).Abs() > time.Minute {
 			t.Errorf("%s: %+v", name, all)
 		}
 		var log bytes.Buffer
-		warnOfCertificates(slog.New(slog.NewTextHandler(&log, nil)), all, time.Now())
+		WarnOfCertificates(slog.New(slog.NewTextHandler(&log, nil)), all, time.Now())
 		if strings.Contains(log.String(), c.file) != c.warns {
 			t.Errorf("%s: warned %q, want %v", name, &log, c.warns)
 		}
 	}
-	if all := certificates(&flags.Flags{Etcd: flags.Etcd{CertFile: soon + ".none"}}); len(all) != 1 || !strings.Contains(all[0].Err, "no such file") {
+	if all := (&Flags{Etcd: Etcd{CertFile: soon + ".none"}}).Certificates(); len(all) != 1 || !strings.Contains(all[0].Err, "no such file") {
 		t.Errorf("a missing file: %+v", all)
 	}
-	if all := certificates(&flags.Flags{Etcd: flags.Etcd{Embedded: true, ListenURL: "http://127.0.0.1:2379"}}); len(all) != 0 {
+	if all := (&Flags{Etcd: Etcd{Embedded: true, ListenURL: "http://127.0.0.1:2379"}}).Certificates(); len(all) != 0 {
 		t.Errorf("without any: %+v", all)
 	}
 }
