@@ -1,6 +1,10 @@
 package encap
 
-import "testing"
+import (
+	"encoding/binary"
+	"net/netip"
+	"testing"
+)
 
 // FuzzDecap takes a datagram from the underlay through every step of the way in,
 // as the userspace dataplane does.
@@ -47,13 +51,24 @@ func FuzzParseIP(f *testing.F) {
 	f.Fuzz(fuzzPacket)
 }
 
+func addr4(n uint32) netip.Addr {
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], n)
+	return netip.AddrFrom4(b)
+}
+
 // fuzzPacket checks what the functions on a packet promise of each other.
 func fuzzPacket(t *testing.T, b []byte) {
 	var ip IP
 	err := ParseIP(b, &ip)
-	dst, _, ok := Destination(b)
+	dst, etherType, ok := Destination(b)
 	if ok {
 		QuickHash(b)
+	}
+	plain := ok && b[0] == 0x45
+	src4, dst4, ok4 := Ends4(b)
+	if ok4 != plain || ok4 && (Source(b, etherType) != addr4(src4) || dst != addr4(dst4)) {
+		t.Fatalf("Ends4 finds %s, %s, %v; Destination %s, %v", addr4(src4), addr4(dst4), ok4, dst, ok)
 	}
 	if err != nil {
 		return

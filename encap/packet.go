@@ -99,6 +99,16 @@ func Source(b []byte, etherType uint16) netip.Addr {
 	return netip.AddrFrom16([16]byte(b[8:24]))
 }
 
+// Ends4 is Source and Destination of an IPv4 packet without options, as numbers and without a call: almost all packets
+// are. Of any other packet ok is false, and Destination says more.
+func Ends4(b []byte) (src, dst uint32, ok bool) {
+	if len(b) < ipv4MinLen || b[0] != 4<<4|ipv4MinLen/4 {
+		return 0, 0, false
+	}
+	n := int(binary.BigEndian.Uint16(b[2:4]))
+	return binary.BigEndian.Uint32(b[12:16]), binary.BigEndian.Uint32(b[16:20]), n >= ipv4MinLen && n <= len(b)
+}
+
 // Destination is the step of ParseIP that routing needs, for the path on which every packet
 // pays for each nanosecond. It checks version and lengths as ParseIP does,
 // IPv6 extension headers excepted, so that after ok the fixed header, the IPv4

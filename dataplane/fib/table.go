@@ -41,6 +41,17 @@ func (t *Table[T]) Lookup(addr netip.Addr) *T {
 	return s.lookupRest(addr)
 }
 
+// Lookup4 is Lookup of an IPv4 address as a number, its first byte in the highest bits.
+func (t *Table[T]) Lookup4(addr uint32) *T {
+	if s := t.current.Load(); s != nil {
+		i, slots := uint(addr>>(s.shift&31)-s.base), s.slots
+		if i < uint(len(slots)) && slots[i] != nil {
+			return slots[i]
+		}
+	}
+	return t.Lookup(netip.AddrFrom4([4]byte{byte(addr >> 24), byte(addr >> 16), byte(addr >> 8), byte(addr)}))
+}
+
 // Replace makes routes the whole table, in one atomic store. Of two routes with
 // the same prefix the later one holds. An invalid prefix is ignored. The slice is
 // not kept; the values are.

@@ -35,6 +35,8 @@ func check(t *testing.T, table *Table[int], g golden, extra ...netip.Addr) {
 	for _, a := range extra {
 		if got, want := table.Lookup(a), g.lookup(a); got != want {
 			t.Fatalf("Lookup(%s) = %v, want %v; routes %v", a, text(got), text(want), g)
+		} else if a.Is4() && table.Lookup4(key(a)) != want {
+			t.Fatalf("Lookup4(%s) = %v, want %v; routes %v", a, text(table.Lookup4(key(a))), text(want), g)
 		}
 	}
 }
@@ -195,6 +197,8 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 		for _, a := range addrs {
 			table.Lookup(a)
 		}
+		table.Lookup4(key(addrs[0]))
+		table.Lookup4(key(addrs[3]))
 	}); n != 0 {
 		t.Errorf("Lookup allocates %v times", n)
 	}

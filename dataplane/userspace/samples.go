@@ -103,8 +103,8 @@ func (l *lane) dropSource(f *forwarding, d *carrier.Datagram, why dataplane.Drop
 }
 
 // dropSource drops a packet of this host that must not have that source, and notes it as far as there is room.
-func (w *sendWorker) dropSource(f *forwarding, p *carrier.Packet, e *carrier.Entry, src netip.Addr) {
-	w.DropPacket(p.IP(), e.Peer.Addr, dataplane.DropBadSource)
+func (w *sendWorker) dropSource(f *forwarding, ip []byte, e *carrier.Entry, src netip.Addr) {
+	w.DropPacket(ip, e.Peer.Addr, dataplane.DropBadSource)
 	if w.samples.lacks(src, dataplane.DropBadSource) {
 		w.samples.add(f, SourceError{Reason: dataplane.DropBadSource, Inner: src})
 	}

@@ -53,25 +53,20 @@ func (w *sendWorker) flush() {
 // Multicast and broadcast have no route. The TTL is left alone: the hosts' own
 // forwarding on either side counts it down, as with the kernel's vxlan device.
 func (w *sendWorker) send(p *carrier.Packet) {
-	ip := p.IP()
-	dst, etherType, ok := encap.Destination(ip)
-	if !ok {
-		w.DropPacket(p.IP(), netip.Addr{}, dataplane.DropBadHeader)
-		return
+	f, ip := w.forwarding.Load(), p.IP()
+	var e *carrier.Entry
+	etherType := uint16(encap.EtherTypeIPv4)
+	if src, dst, ok := encap.Ends4(ip); ok && f.own4.holds(src) {
+		e = f.subnets.Lookup4(dst)
 	}
-	f := w.forwarding.Load()
-	e := f.subnets.Lookup(dst)
 	if e == nil {
-		w.DropPacket(p.IP(), netip.Addr{}, dataplane.DropNoRoute)
-		return
-	}
-	if !f.own4.sent(ip, etherType) && !f.maySend(encap.Source(ip, etherType)) {
-		w.dropSource(f, p, e, encap.Source(ip, etherType))
-		return
+		if e, etherType = w.route(f, ip); e == nil {
+			return
+		}
 	}
 	fragment := false
-	if mtu := e.MTU(); mtu != 0 && p.WireLen(p.IP()) > mtu {
-		if fragment = p.Fragmentable(p.IP()); !fragment {
+	if mtu := e.MTU(); mtu != 0 && p.WireLen(ip) > mtu {
+		if fragment = p.Fragmentable(ip); !fragment {
 			w.tooBig(p, e, mtu)
 			return
 		}
@@ -81,4 +76,24 @@ func (w *sendWorker) send(p *carrier.Packet) {
 		t.Show(capture.Meta{Verdict: capture.Sent, Form: capture.Datagram, Peer: e.Peer.Addr}.With(&p.Offload), p.Datagram())
 	}
 	w.senders[e.Carrier].Send(p, e, fragment, &w.Counters)
+}
+
+// route returns by which entry any packet leaves. It drops the packet and returns nil if there is none, or if this host
+// may not send the source.
+func (w *sendWorker) route(f *forwarding, ip []byte) (*carrier.Entry, uint16) {
+	dst, etherType, ok := encap.Destination(ip)
+	if !ok {
+		w.DropPacket(ip, netip.Addr{}, dataplane.DropBadHeader)
+		return nil, 0
+	}
+	e := f.subnets.Lookup(dst)
+	if e == nil {
+		w.DropPacket(ip, netip.Addr{}, dataplane.DropNoRoute)
+		return nil, 0
+	}
+	if src := encap.Source(ip, etherType); !f.maySend(src) {
+		w.dropSource(f, ip, e, src)
+		return nil, 0
+	}
+	return e, etherType
 }
