@@ -48,8 +48,9 @@ TOOL_PACKAGES := tshark tcpdump prometheus chromium-headless-shell
 TAGS      := kube,flannel,oldetcd,upgrade,tools
 WITH_BOTH := ^TestKube(SwapMatrix|FlanneldAndBack)$$
 
-# What make test-long may take, or all. SEED=<n> repeats a run.
+# What make test-long may take, or all. SEED=<n> repeats a run; ONLY='^drift' runs the rows that it matches.
 LONG ?= 15m
+ONLY ?=
 SEED ?= 0
 
 .PHONY: help build test test-long test-kube test-etcd test-flannel test-swap test-tools race fuzz bench demo lint clean
@@ -70,7 +71,7 @@ test: build ## Every test that a change should pass; as root, in network namespa
 
 test-long: $(FLANNELD) $(ETCD) ## Soak, chaos, fuzzing: what LONG=15m draws by a seed, or LONG=all (SEED=<n> repeats a run)
 	$(call need,$(TEST_TOOLS) gcc:gcc gcc:libc6-dev)
-	OVERLAYD_FLANNELD=$(FLANNELD) OVERLAYD_ETCD=$(ETCD) $(GO) run ./bench/long --time $(LONG) --seed $(SEED)
+	OVERLAYD_FLANNELD=$(FLANNELD) OVERLAYD_ETCD=$(ETCD) $(GO) run ./bench/long --time $(LONG) --seed $(SEED) --only '$(ONLY)'
 
 .PHONY: flanneld kube-apiserver
 flanneld: $(FLANNELD) # what the targets below need, built once

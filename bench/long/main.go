@@ -4,6 +4,7 @@
 //
 //	go run ./bench/long --time 15m --seed 7
 //	go run ./bench/long --time all
+//	go run ./bench/long --time all --only '^(drift|disks)'
 //
 // It prints the seed. The same seed and time draw the same rows in the same order,
 // and every test gets the seed too (-shuffle, OVERLAYD_SEED).
@@ -19,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"regexp"
 	"slices"
 	"time"
 
@@ -38,14 +40,23 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("long", flag.ContinueOnError)
 	length := flags.String("time", "15m", "how long all rows may take, or all")
+	only := flags.String("only", "", "regular expression: the rows whose names it matches")
 	seed := flags.Uint64("seed", 0, "repeat the run of this seed; 0 chooses one")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	wanted, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("parse --only=%q: %w", *only, err)
+	}
 	if *seed == 0 {
 		*seed = uint64(rand.Uint32())
 	}
-	drawn := slices.DeleteFunc(rows(), func(r row) bool {
+	chosen := slices.DeleteFunc(rows(), func(r row) bool { return !wanted.MatchString(r.name) })
+	if len(chosen) == 0 {
+		return fmt.Errorf("--only=%q matches no row", *only)
+	}
+	drawn := slices.DeleteFunc(chosen, func(r row) bool {
 		why := r.missing()
 		if why != "" {
 			fmt.Fprintf(out, "left out: %s: %s\n", r.name, why)

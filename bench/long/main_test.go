@@ -73,6 +73,16 @@ func TestRowsExist(t *testing.T) {
 	}
 }
 
+// TestOnly: an expression that is none, or matches no row, is named.
+func TestOnly(t *testing.T) {
+	for _, only := range []string{"(", "no such row"} {
+		err := run(t.Context(), []string{"--only", only}, &bytes.Buffer{})
+		if err == nil || !strings.Contains(err.Error(), "--only") || !strings.Contains(err.Error(), only) {
+			t.Errorf("%q: %v", only, err)
+		}
+	}
+}
+
 // A row that fails is named with the seed, and the others run all the same.
 func TestFailureNamesRowAndSeed(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
