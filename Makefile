@@ -76,7 +76,7 @@ test-long: $(FLANNELD) $(ETCD) ## Soak, chaos, fuzzing: what LONG=15m draws by a
 	OVERLAYD_FLANNELD=$(FLANNELD) OVERLAYD_ETCD=$(ETCD) $(GO) run ./bench/long --time $(LONG) --seed $(SEED)
 
 .PHONY: flanneld kube-apiserver
-flanneld: $(FLANNELD) # what the targets below need, built once
+flanneld: $(FLANNELD) $(FLANNEL_CNI) # what the targets below need, built once
 kube-apiserver: $(KUBE_APISERVER)
 
 test-kube: test-kube-store test-kube-daemon ## Tests with a real kube-apiserver, which the first run builds in five minutes

@@ -199,11 +199,11 @@ func TestNoGopacketInTheDaemon(t *testing.T) {
 	}
 }
 
-// TestSmallPlugin: the CNI plugin is started for every pod, and links nothing that takes time to start, nor another
-// network's client.
+// TestSmallPlugin: the CNI plugin is started for every pod, and links neither a client of a store nor what the daemon has
+// for its work.
 func TestSmallPlugin(t *testing.T) {
 	for _, p := range list(t, "-deps", "./cmd/overlayd-cni") {
-		for _, never := range []string{"net/http", "go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/", "github.com/vishvananda/netlink"} {
+		for _, never := range []string{"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/", "github.com/vishvananda/netlink", module + "control"} {
 			if strings.HasPrefix(p.ImportPath, never) {
 				t.Errorf("overlayd-cni links %s", p.ImportPath)
 			}
