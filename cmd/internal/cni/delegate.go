@@ -61,7 +61,7 @@ func (p plugins) versions(ctx context.Context, name string) ([]string, error) {
 	}
 	info, err := invoke.GetVersionInfo(ctx, path, nil)
 	if err != nil {
-		return nil, by(name, err)
+		return nil, blame(name, err)
 	}
 	return info.SupportedVersions(), nil
 }
@@ -74,7 +74,7 @@ func (p plugins) add(ctx context.Context, o object) (types.Result, error) {
 		return nil, err
 	}
 	r, err := invoke.ExecPluginWithResult(ctx, path, encode(o), &invoke.DelegateArgs{Command: "ADD"}, nil)
-	return r, by(name, err)
+	return r, blame(name, err)
 }
 
 // run runs the delegate for a command that has no result.
@@ -84,11 +84,11 @@ func (p plugins) run(ctx context.Context, o object, args invoke.CNIArgs) error {
 	if err != nil {
 		return err
 	}
-	return by(name, invoke.ExecPluginWithoutResult(ctx, path, encode(o), args, nil))
+	return blame(name, invoke.ExecPluginWithoutResult(ctx, path, encode(o), args, nil))
 }
 
-// by says which plugin has failed. The code stays.
-func by(name string, err error) error {
+// blame says which plugin has failed. The code stays.
+func blame(name string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -142,8 +142,11 @@ func (p plugin) check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	if err := version.ParsePrevResult(&c.PluginConf); err != nil || c.PrevResult == nil {
-		return invalid("prevResult: CHECK wants the result of ADD: %v", err)
+	if err := version.ParsePrevResult(&c.PluginConf); err != nil {
+		return invalid("prevResult: %v", err)
+	}
+	if c.PrevResult == nil {
+		return invalid("prevResult: it is missing: CHECK wants the result of ADD")
 	}
 	r, err := store(c.DataDir).load(args.ContainerID, args.IfName)
 	if errors.Is(err, fs.ErrNotExist) {
