@@ -36,6 +36,9 @@ KUBE_GCFLAGS   := $(foreach m,kubernetes apiserver apiextensions-apiserver kube-
 FLANNELD_VERSION := 0.28.4
 FLANNELD         := $(PEERS)/flanneld-v$(FLANNELD_VERSION)/flanneld
 
+# Its CNI plugin: the last that is a module.
+FLANNEL_CNI := $(PEERS)/flannel-cni-v0.9.1/flannel
+
 # Debian's etcd, unpacked and not installed.
 ETCD := $(PEERS)/etcd-debian/usr/bin/etcd
 
@@ -58,8 +61,8 @@ SEED ?= 0
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## Build bin/overlayd and bin/overlayd-capture, static
-	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/overlayd ./cmd/overlayd-capture
+build: ## Build bin/overlayd, bin/overlayd-capture and bin/overlayd-cni, static
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/overlayd ./cmd/overlayd-capture ./cmd/overlayd-cni
 
 demo: build ## Three hosts on this machine reach each other; as root, about ten seconds
 	bin/overlayd demo
@@ -74,7 +77,7 @@ test-long: $(FLANNELD) $(ETCD) ## Soak, chaos, fuzzing: what LONG=15m draws by a
 	OVERLAYD_FLANNELD=$(FLANNELD) OVERLAYD_ETCD=$(ETCD) $(GO) run ./bench/long --time $(LONG) --seed $(SEED) --only '$(ONLY)'
 
 .PHONY: flanneld kube-apiserver
-flanneld: $(FLANNELD) # what the targets below need, built once
+flanneld: $(FLANNELD) $(FLANNEL_CNI) # what the targets below need, built once
 kube-apiserver: $(KUBE_APISERVER)
 
 test-kube: test-kube-store test-kube-daemon ## Tests with a real kube-apiserver, which the first run builds in five minutes
@@ -100,9 +103,9 @@ $(ETCD):
 	cd $(PEERS)/etcd-debian.part && apt-get update -qq && apt-get download -qq etcd-server && dpkg -x etcd-server_*.deb .
 	mv $(PEERS)/etcd-debian.part $(PEERS)/etcd-debian
 
-test-flannel: $(FLANNELD) ## Tests with a real flanneld, which the first run builds in two minutes
+test-flannel: $(FLANNELD) $(FLANNEL_CNI) ## Tests with a real flanneld and its CNI plugin, which the first run builds in two minutes
 	$(call need,$(TEST_TOOLS))
-	OVERLAYD_FLANNELD=$< $(GO) test -vet=off -tags $(TAGS) -shuffle=on -timeout 20m -run '^TestFlanneld' ./cmd/overlayd
+	OVERLAYD_FLANNELD=$< OVERLAYD_FLANNEL_CNI=$(FLANNEL_CNI) $(GO) test -vet=off -tags $(TAGS) -shuffle=on -timeout 20m -run '^TestFlanneld' ./cmd/overlayd
 
 test-swap: $(FLANNELD) $(KUBE_APISERVER) ## Nodes that change between flanneld and both dataplanes in place (test-flannel: with etcd)
 	$(call need,$(TEST_TOOLS))
@@ -114,6 +117,10 @@ $(FLANNELD): # its udp backend needs cgo, and nothing else: with these tags the 
 	cd bench/peers/flanneld && CGO_ENABLED=1 $(GO) build -buildvcs=false -tags netgo,osusergo \
 		-ldflags '-s -w -X github.com/flannel-io/flannel/pkg/version.Version=v$(FLANNELD_VERSION)' \
 		-o $@.part github.com/flannel-io/flannel && mv $@.part $@
+
+$(FLANNEL_CNI):
+	mkdir -p $(@D)
+	cd bench/peers/flannel-cni && $(GO) build -buildvcs=false -o $@.part github.com/containernetworking/plugins/plugins/meta/flannel && mv $@.part $@
 
 test-tools: $(TOOLS) ## Tests with Debian's tshark, tcpdump, promtool and Chromium, which read what overlayd writes
 	$(call need,$(TEST_TOOLS))

@@ -80,6 +80,7 @@ var siblings = map[string][]string{
 	"cmd/internal/leftovers":  {"cmd/internal/admin", "cmd/internal/claim", "cmd/internal/handover", "cmd/internal/nodefile"},
 	"cmd/internal/nodefile":   {"cmd/internal/claim"},
 	"cmd/internal/child":      {"cmd/internal/status"},
+	"cmd/internal/cniinstall": {"cmd/internal/cni"},
 	"cmd/internal/doctor":     {"cmd/internal/nodefile", "cmd/internal/status"},
 	"cmd/internal/flags":      {"cmd/internal/fit", "cmd/internal/logs", "cmd/internal/node", "cmd/internal/pki", "cmd/internal/status"},
 	"cmd/internal/stores":     {"cmd/internal/flags", "cmd/internal/node"},
@@ -212,6 +213,18 @@ func TestNoGopacketInTheDaemon(t *testing.T) {
 	}
 }
 
+// TestSmallPlugin: the CNI plugin is started for every pod, and links neither a client of a store nor what the daemon has
+// for its work.
+func TestSmallPlugin(t *testing.T) {
+	for _, p := range list(t, "-deps", "./cmd/overlayd-cni") {
+		for _, never := range []string{"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/", "github.com/vishvananda/netlink", module + "control"} {
+			if strings.HasPrefix(p.ImportPath, never) {
+				t.Errorf("overlayd-cni links %s", p.ImportPath)
+			}
+		}
+	}
+}
+
 // TestSmallTests: the daemon's own packages and their tests link neither an etcd server, nor a
 // client of etcd or Kubernetes, nor a command line; only the flags link flags. So they build and
 // run in seconds.
@@ -228,6 +241,7 @@ func TestSmallTests(t *testing.T) {
 		"./cmd/internal/fit":       {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
 		"./cmd/internal/nodefile":  {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
 		"./cmd/internal/leftovers": {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
+		"./cmd/internal/cni":       {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/"},
 		"./cmd/internal/flags":     {"go.etcd.io/", "k8s.io/", "google.golang.org/grpc", "github.com/spf13/cobra"},
 	} {
 		for _, p := range list(t, "-deps", "-test", pkg) {

@@ -20,6 +20,7 @@ func adminRoutes(d *node.Daemon, c *node.Config, p status.Process) []admin.Route
 		{Pattern: "GET /v1/status", Handler: admin.JSON(func(*http.Request) any { return reportOf(d, p).Bounded() })},
 		{Pattern: "GET /v1/peers", Handler: admin.JSON(func(r *http.Request) any { return status.FindPeers(d.Status(), r.FormValue("peer")) })},
 		{Pattern: "GET /v1/checks", Handler: admin.JSON(func(r *http.Request) any { return checksOf(d, c, p, r.FormValue("peer")) })},
+		{Pattern: "GET /readyz", Handler: healthHandler(d)}, // for the CNI plugin
 		captures.Route(),
 	}, admin.GuardRoutes(d, c.Log), admin.LogLevelRoutes(c.LogLevel, c.Log), admin.ProfileRoutes())
 }

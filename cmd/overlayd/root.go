@@ -65,7 +65,7 @@ func newRootCommand() *cobra.Command {
 	o.Register(root.Flags())
 	root.Flags().BoolVar(&o.Process.Version, "version", false, "print the version to standard error and exit")
 	root.SetUsageFunc(usage)
-	root.AddCommand(newVersionCommand(), newStatusCommand(), newDoctorCommand(), newPingCommand(), newCaptureCommand(), newTraceCommand(), newGuardCommand(), newDrainCommand(), newCleanupCommand(), newCheckCommand(), newLeaseCommand(), newPKICommand(), newDemoCommand(), newEtcdCommand())
+	root.AddCommand(newVersionCommand(), newStatusCommand(), newDoctorCommand(), newPingCommand(), newCaptureCommand(), newTraceCommand(), newGuardCommand(), newDrainCommand(), newCleanupCommand(), newCheckCommand(), newLeaseCommand(), newPKICommand(), newCNICommand(), newDemoCommand(), newEtcdCommand())
 	completeValues(root)
 	return root
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -132,16 +133,37 @@ func Read(path string) ([]netip.Prefix, error) {
 // Load returns what path says, the subnets and networks masked. What it does not say, or not as flannel does, is zero. A
 // missing file is fs.ErrNotExist.
 func Load(path string) (File, error) {
+	text, err := read(path)
+	if err != nil {
+		return File{}, err
+	}
+	return parse(text), nil
+}
+
+// Values returns what path says, unchecked: FLANNEL_SUBNET and so on. A missing file is fs.ErrNotExist.
+func Values(path string) (map[string]string, error) {
+	text, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]string{}
+	for key, value := range assignments(text) {
+		values[key] = value
+	}
+	return values, nil
+}
+
+func read(path string) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
-		return File{}, fmt.Errorf("read subnet file: %w", err)
+		return nil, fmt.Errorf("read subnet file: %w", err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxLen))
 	if err != nil {
-		return File{}, fmt.Errorf("read subnet file: %w", err)
+		return nil, fmt.Errorf("read subnet file: %w", err)
 	}
-	return parse(text), nil
+	return text, nil
 }
 
 // Subnets returns those of both families, IPv4 first.
@@ -177,17 +199,27 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// parse reads shell-like assignments; the last one of a key counts.
-func parse(text []byte) (f File) {
-	for s := bufio.NewScanner(bytes.NewReader(text)); s.Scan(); {
-		key, value, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(s.Text()), "export "), "=")
-		if !ok {
-			continue
+// assignments are those of a text as a shell reads them; the last one of a key counts.
+func assignments(text []byte) iter.Seq2[string, string] {
+	return func(yield func(key, value string) bool) {
+		for s := bufio.NewScanner(bytes.NewReader(text)); s.Scan(); {
+			key, value, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(s.Text()), "export "), "=")
+			if !ok {
+				continue
+			}
+			value, _, _ = strings.Cut(value, " #")
+			if !yield(strings.TrimSpace(key), strings.Trim(strings.TrimSpace(value), `"'`)) {
+				return
+			}
 		}
-		value, _, _ = strings.Cut(value, " #")
-		value = strings.Trim(strings.TrimSpace(value), `"'`)
+	}
+}
+
+// parse reads what flanneld or overlayd has written.
+func parse(text []byte) (f File) {
+	for key, value := range assignments(text) {
 		v4, v6 := prefixIn(value)
-		switch strings.TrimSpace(key) {
+		switch key {
 		case "FLANNEL_NETWORK":
 			f.Network = v4
 		case "FLANNEL_SUBNET":

@@ -4,6 +4,7 @@
 //	GET /v1/status     status.Daemon: verdict, warnings, and each network
 //	GET /v1/peers      status.PeerList: the peers alone; ?peer=X finds some by name, subnet or address
 //	GET /v1/checks     what overlayd doctor finds; ?peer=X looks at one peer
+//	GET /readyz        200 or 503, and with ?verbose a line for each check: the CNI plugin asks
 //	GET /v1/capture    packets, and what became of them (package stream), until the client wants no more: for root
 //	GET /v1/loglevel   debug, info, warn or error
 //	PUT /v1/loglevel   the same, to set it: for root

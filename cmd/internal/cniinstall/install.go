@@ -1,0 +1,186 @@
+package cniinstall
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/overlayd/overlayd/cmd/internal/cni"
+	"github.com/overlayd/overlayd/dataplane/pace"
+)
+
+// Config says what to install, and where.
+type Config struct {
+	Plugin     string   // the program
+	BinDir     string   // where to put it
+	Names      []string // how to call it there
+	Conf       Conf
+	ConfOut    string // where to put Conf; empty: nowhere
+	SubnetFile string // that Conf waits for, if it names none itself
+	Log        *slog.Logger
+}
+
+const (
+	period = time.Second // at which files and daemon are looked at
+	notice = 10 * time.Minute
+)
+
+// Installer installs what a Config says.
+type Installer struct {
+	cfg    Config
+	seen   map[string]fs.FileInfo // of each file when it was right
+	source fs.FileInfo            // of Config.Plugin then
+	said   string                 // the last thing that was waited for
+	saidAt time.Time
+}
+
+// New returns an Installer.
+func New(c Config) *Installer { return &Installer{cfg: c, seen: map[string]fs.FileInfo{}} }
+
+// Once installs plugin and config, and waits for what the config needs until ctx ends.
+func (i *Installer) Once(ctx context.Context) error {
+	for {
+		done, err := i.look()
+		if done || err != nil {
+			return err
+		}
+		if !pace.Sleep(ctx, period, nil) {
+			return fmt.Errorf("%s is not installed: %s", i.cfg.ConfOut, i.said)
+		}
+	}
+}
+
+// Keep installs as Once does, and then puts back what somebody removes or changes, until ctx ends. What fails is said and
+// tried again.
+func (i *Installer) Keep(ctx context.Context) {
+	for {
+		if _, err := i.look(); err != nil {
+			i.say("CNI files cannot be installed", err.Error(), "make the directories writable for overlayd cni install")
+		}
+		if !pace.Sleep(ctx, period, nil) {
+			return
+		}
+	}
+}
+
+// look installs what lacks, as far as it may be there now. done: all of it is.
+func (i *Installer) look() (done bool, err error) {
+	if err := i.plugins(); err != nil {
+		return false, err
+	}
+	if i.cfg.ConfOut == "" {
+		return true, nil
+	}
+	if _, installed := i.seen[i.cfg.ConfOut]; !installed { // then it stays
+		if lacks := i.lacks(); lacks != "" {
+			i.say("the CNI config waits for the daemon", lacks, "overlayd status says more")
+			return false, nil
+		}
+	}
+	return true, i.put(i.cfg.ConfOut, 0o644, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(i.cfg.Conf.text)), nil })
+}
+
+// plugins installs the program under each name. A newer program takes the place of the installed ones.
+func (i *Installer) plugins() error {
+	source, err := os.Stat(i.cfg.Plugin)
+	if err != nil {
+		return err
+	}
+	newer := !same(source, i.source)
+	i.source = source
+	for _, name := range i.cfg.Names {
+		path := filepath.Join(i.cfg.BinDir, name)
+		if newer {
+			delete(i.seen, path)
+		}
+		if err := i.put(path, 0o755, func() (io.ReadCloser, error) { return os.Open(i.cfg.Plugin) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lacks says what has to be there before the config is, empty if nothing lacks.
+func (i *Installer) lacks() string {
+	file := i.cfg.Conf.subnetFile(i.cfg.Names, i.cfg.SubnetFile)
+	if d := cni.Ask(file); d.Answers && !d.Ready {
+		return "overlayd is not ready: " + d.Why
+	}
+	if err := cni.CheckSubnetFile(file); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// put installs one file, if it is not as it was installed.
+func (i *Installer) put(path string, mode fs.FileMode, open func() (io.ReadCloser, error)) error {
+	before, known := i.seen[path]
+	if now, err := os.Stat(path); known && err == nil && same(now, before) {
+		return nil
+	}
+	from, err := open()
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	info, err := write(path, mode, from)
+	if err != nil {
+		return fmt.Errorf("install %s: %w", path, err)
+	}
+	i.seen[path] = info
+	if known {
+		i.cfg.Log.Warn("a CNI file was removed or changed, and is there again", "file", path, "fix", "find who changes it, or stop overlayd cni install")
+		return nil
+	}
+	i.cfg.Log.Info("CNI file installed", "file", path)
+	if path == i.cfg.ConfOut {
+		if all := i.cfg.Conf.lacking(i.cfg.BinDir, i.cfg.Names); len(all) > 0 {
+			i.cfg.Log.Warn("the CNI config names plugins that are not in the directory", "dir", i.cfg.BinDir, "plugins", strings.Join(all, " "),
+				"fix", "install containernetworking-plugins there, unless the runtime has another directory with them")
+		}
+	}
+	return nil
+}
+
+// same reports whether a file is the one that it was.
+func same(a, b fs.FileInfo) bool {
+	return b != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
+}
+
+// write puts a file in its place at once, and makes it outlive a power cut.
+func write(path string, mode fs.FileMode, from io.Reader) (fs.FileInfo, error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.CreateTemp(dir, ".overlayd-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(f.Name()) // fails once it is renamed
+	_, err = io.Copy(f, from)
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return nil, err
+	}
+	return os.Stat(path)
+}
+
+// say logs what is waited for, once for each reason, and again after a while.
+func (i *Installer) say(msg, reason, fix string) {
+	if reason == i.said && time.Since(i.saidAt) < notice {
+		return
+	}
+	i.said, i.saidAt = reason, time.Now()
+	i.cfg.Log.Warn(msg, "err", reason, "fix", fix)
+}
