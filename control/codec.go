@@ -92,7 +92,10 @@ func parseValue(value []byte) (l Lease, err error) {
 	if err := unmarshal("", value, &in); err != nil {
 		return Lease{}, err
 	}
-	if l.BackendType = in.BackendType; len(l.BackendType) > maxBackendType {
+	switch l.BackendType = in.BackendType; {
+	case l.BackendType == BackendVXLAN:
+		l.BackendType = BackendVXLAN // one string for all leases
+	case len(l.BackendType) > maxBackendType:
 		return Lease{}, fmt.Errorf("BackendType has %d bytes, want at most %d", len(l.BackendType), maxBackendType)
 	}
 	if l.PublicIP, err = ParseAddr("PublicIP", in.PublicIP, 32); err != nil {

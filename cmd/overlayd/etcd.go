@@ -85,6 +85,7 @@ func newEtcdCommand() *cobra.Command {
 		Args:   noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := child.Serve(cmd.Context(), debug, func(ctx context.Context, p *child.Parent) error {
+				unix.Umask(0o077) // its socket is there before it can have another mode
 				keep := forDirs(p.Log, filepath.Dir(cfg.Dir), cfg.Dir)
 				if isPrivileged(cfg.ListenClient) {
 					keep |= rights.NetBindService

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 
 	"github.com/overlayd/overlayd/cmd/internal/flags"
+	"github.com/overlayd/overlayd/cmd/internal/logs"
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
@@ -20,7 +21,8 @@ import (
 func withStores(o *flags.Flags) node.Config {
 	c := o.Config()
 	c.Version = version
-	s := &stores{flags: o, log: c.Log}
+	c.StoreLog = logs.NewBound(c.Log)
+	s := &stores{flags: o, log: c.StoreLog.Of(c.Log)}
 	c.OpenStore = s.open
 	c.StoreHosts = storeHosts(o)
 	c.Certificates = func() []status.Certificate { return certificates(o) }

@@ -54,6 +54,21 @@ func (t *connTracker) closeAll() {
 	}
 }
 
+// closeOf closes the connection of the client at an address and port.
+func (t *connTracker) closeOf(address string) {
+	t.mu.Lock()
+	var found net.Conn
+	for c := range t.conns {
+		if c.RemoteAddr().String() == address {
+			found = c
+		}
+	}
+	t.mu.Unlock()
+	if found != nil {
+		_ = found.Close() // its error would help nobody
+	}
+}
+
 // trackedConn leaves the tracker when it is closed.
 type trackedConn struct {
 	net.Conn

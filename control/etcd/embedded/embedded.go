@@ -14,6 +14,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -54,6 +55,7 @@ type Config struct {
 	LockPatience time.Duration // how long to wait for another process to leave Dir, such as one that is about to end
 
 	greeting, recheck  time.Duration // of front; 0: its own
+	takePatience       time.Duration // of answers; 0: its own
 	maxUsed, maxLeases int64         // of space; 0: its own
 	spacePeriod        time.Duration // likewise
 
@@ -113,6 +115,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s := &Server{conns: newConnTracker(), lock: lock, urls: texts(advertise), grpc: make(chan *grpc.Server, 1)}
 	if cfg.Prefix != "" {
 		s.guard = newGuard(cfg.Prefix)
+		s.guard.answers = newAnswers(cmp.Or(cfg.takePatience, takePatience), s.conns.closeOf)
 	}
 	if err = checkDatabase(cfg.Dir); err == nil {
 		err = s.start(ctx, cfg, listen, advertise)
