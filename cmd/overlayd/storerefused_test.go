@@ -35,7 +35,7 @@ func TestRefusedLeases(t *testing.T) {
 	strict := n >= 100_000
 	c := newLooseCluster(t, 2)
 	c.put(storePrefix+"config", testNetwork)
-	newLiar(c) // the older lease
+	c.put(subnets+"10.5.240.0-24", vxlanValue("192.0.2.240", "0e:00:00:00:03:01")) // the older lease
 	modes := [2]string{modeKernel, modeUserspace}
 	a, b := c.upPair(modes)
 	there, back := startMeters(t, a, b)
@@ -62,7 +62,7 @@ func TestRefusedLeases(t *testing.T) {
 	}()
 	var slowest time.Duration
 	for writing, i := true, 0; writing; i++ {
-		slowest = max(slowest, h.learns(i%64+64))
+		slowest = max(slowest, h.learns(i%32+64))
 		select {
 		case err := <-done:
 			if writing = false; err != nil {

@@ -39,7 +39,7 @@ const (
 type answers struct {
 	reading, sending *semaphore.Weighted
 	patience         time.Duration
-	hangUp           func(address string) // closes the connection of a client
+	find             func(address string) *trackedConn // the connection of a client
 
 	mu    sync.Mutex
 	turns map[netip.Addr]*turn
@@ -51,11 +51,11 @@ type turn struct {
 	users int
 }
 
-func newAnswers(patience time.Duration, hangUp func(address string)) *answers {
-	return &answers{reading: semaphore.NewWeighted(reading), sending: semaphore.NewWeighted(sending), patience: patience, hangUp: hangUp, turns: map[netip.Addr]*turn{}}
+func newAnswers(patience time.Duration, find func(address string) *trackedConn) *answers {
+	return &answers{reading: semaphore.NewWeighted(reading), sending: semaphore.NewWeighted(sending), patience: patience, find: find, turns: map[netip.Addr]*turn{}}
 }
 
-// answer is one answer until its client has taken it. It is in the context of the RPC.
+// answer is one answer until it waits in the connection of its client. It is in the context of the RPC.
 type answer struct {
 	mu   sync.Mutex
 	end  func() // nil: there is nothing to give back
@@ -64,23 +64,35 @@ type answer struct {
 
 type answerKey struct{}
 
+type connKey struct{}
+
 // TagRPC implements stats.Handler.
 func (a *answers) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
 	return context.WithValue(ctx, answerKey{}, new(answer))
 }
 
-// HandleRPC implements stats.Handler: it learns that the client has taken its answer.
+// HandleRPC implements stats.Handler: it learns what gRPC has to send.
 func (a *answers) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	if _, ended := s.(*stats.End); !ended {
-		return
-	}
-	if now, ok := ctx.Value(answerKey{}).(*answer); ok {
-		now.finish()
+	switch s := s.(type) {
+	case *stats.OutPayload:
+		if conn, ok := ctx.Value(connKey{}).(*trackedConn); ok {
+			conn.unsent.add(s.WireLength)
+		}
+	case *stats.End:
+		if now, ok := ctx.Value(answerKey{}).(*answer); ok {
+			now.finish()
+		}
 	}
 }
 
 // TagConn implements stats.Handler.
-func (a *answers) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (a *answers) TagConn(ctx context.Context, info *stats.ConnTagInfo) context.Context {
+	conn := a.find(info.RemoteAddr.String())
+	if conn == nil {
+		return ctx // a Unix socket: only the owner of the data reaches it
+	}
+	return context.WithValue(ctx, connKey{}, conn)
+}
 
 // HandleConn implements stats.Handler.
 func (a *answers) HandleConn(context.Context, stats.ConnStats) {}
@@ -114,8 +126,7 @@ func (a *answers) unary(ctx context.Context, req any, handle grpc.UnaryHandler) 
 	case reads == 0:
 		return handle(ctx, req)
 	}
-	from, address := client(ctx)
-	leave, err := a.enter(ctx, from, reads)
+	leave, err := a.enter(ctx, addressOf(ctx), reads)
 	if err != nil {
 		return nil, err
 	}
@@ -129,19 +140,22 @@ func (a *answers) unary(ctx context.Context, req any, handle grpc.UnaryHandler) 
 		leave()
 		return nil, err
 	}
-	a.untilTaken(ctx, a.patience+time.Duration(size)*time.Second/takeRate, address, leave)
+	untilTaken(ctx, a.patience+time.Duration(size)*time.Second/takeRate, leave)
 	return answer, nil
 }
 
 // untilTaken has end called when the client has taken its answer, and hangs up if that takes too long.
-func (a *answers) untilTaken(ctx context.Context, patience time.Duration, address string, end func()) {
-	now, ok := ctx.Value(answerKey{}).(*answer)
-	if !ok { // not by gRPC
+func untilTaken(ctx context.Context, patience time.Duration, end func()) {
+	now, isRPC := ctx.Value(answerKey{}).(*answer)
+	conn, isTracked := ctx.Value(connKey{}).(*trackedConn)
+	if !isRPC || !isTracked {
 		end()
 		return
 	}
-	slow := time.AfterFunc(patience, func() { a.hangUp(address) })
-	now.atEnd(func() { slow.Stop(); end() })
+	now.atEnd(func() {
+		slow := time.AfterFunc(patience, func() { _ = conn.Close() }) // its error would be about a connection that is dead
+		conn.unsent.atRest(func() { slow.Stop(); end() })
+	})
 }
 
 // large reads a range page by page, and takes room to send it, which the caller gives back.
@@ -188,17 +202,14 @@ func (a *answers) enter(ctx context.Context, from netip.Addr, reads int64) (leav
 	return func() { t.Release(reads); forget() }, nil
 }
 
-// client returns whose RPC it is: the address, and that of the connection.
-func client(ctx context.Context) (from netip.Addr, address string) {
-	p, ok := peer.FromContext(ctx)
-	if !ok || p.Addr == nil {
-		return from, ""
+// addressOf returns whose RPC it is.
+func addressOf(ctx context.Context) netip.Addr {
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		if ap, err := netip.ParseAddrPort(p.Addr.String()); err == nil {
+			return ap.Addr().Unmap()
+		}
 	}
-	ap, err := netip.ParseAddrPort(p.Addr.String())
-	if err != nil {
-		return from, "" // a Unix socket: only the owner of the data reaches it
-	}
-	return ap.Addr().Unmap(), p.Addr.String()
+	return netip.Addr{} // of the owner of the data, by a Unix socket
 }
 
 // readPages reads all of a range as it was at one moment, or as much as is asked for, and says how many bytes that is.

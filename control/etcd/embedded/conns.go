@@ -18,10 +18,12 @@ type connTracker struct {
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{}
 	closed bool
+
+	byAddress map[string]*trackedConn // of TCP
 }
 
 func newConnTracker() *connTracker {
-	return &connTracker{TransportCredentials: insecure.NewCredentials(), conns: map[net.Conn]struct{}{}}
+	return &connTracker{TransportCredentials: insecure.NewCredentials(), conns: map[net.Conn]struct{}{}, byAddress: map[string]*trackedConn{}}
 }
 
 var errStopping = errors.New("server is stopping")
@@ -35,6 +37,10 @@ func (t *connTracker) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInf
 	}
 	tracked := &trackedConn{Conn: c, tracker: t}
 	t.conns[tracked] = struct{}{}
+	if addr, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		tracked.address = addr.String()
+		t.byAddress[tracked.address] = tracked
+	}
 	return t.TransportCredentials.ServerHandshake(tracked)
 }
 
@@ -54,31 +60,36 @@ func (t *connTracker) closeAll() {
 	}
 }
 
-// closeOf closes the connection of the client at an address and port.
-func (t *connTracker) closeOf(address string) {
+// find returns the connection of the client at an address and port, nil if there is none.
+func (t *connTracker) find(address string) *trackedConn {
 	t.mu.Lock()
-	var found net.Conn
-	for c := range t.conns {
-		if c.RemoteAddr().String() == address {
-			found = c
-		}
-	}
-	t.mu.Unlock()
-	if found != nil {
-		_ = found.Close() // its error would help nobody
-	}
+	defer t.mu.Unlock()
+	return t.byAddress[address]
 }
 
 // trackedConn leaves the tracker when it is closed.
 type trackedConn struct {
 	net.Conn
 	tracker *connTracker
+	address string // of the client; "": not by TCP
+	unsent  unsent
+}
+
+// Write implements net.Conn.
+func (c *trackedConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.unsent.wrote(b[:n])
+	return n, err
 }
 
 // Close closes the connection and forgets it.
 func (c *trackedConn) Close() error {
 	c.tracker.mu.Lock()
 	delete(c.tracker.conns, c)
+	if c.tracker.byAddress[c.address] == c {
+		delete(c.tracker.byAddress, c.address)
+	}
 	c.tracker.mu.Unlock()
+	c.unsent.close()
 	return c.Conn.Close()
 }

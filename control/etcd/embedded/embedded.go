@@ -115,7 +115,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s := &Server{conns: newConnTracker(), lock: lock, urls: texts(advertise), grpc: make(chan *grpc.Server, 1)}
 	if cfg.Prefix != "" {
 		s.guard = newGuard(cfg.Prefix)
-		s.guard.answers = newAnswers(cmp.Or(cfg.takePatience, takePatience), s.conns.closeOf)
+		s.guard.answers = newAnswers(cmp.Or(cfg.takePatience, takePatience), s.conns.find)
 	}
 	if err = checkDatabase(cfg.Dir); err == nil {
 		err = s.start(ctx, cfg, listen, advertise)

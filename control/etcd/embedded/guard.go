@@ -33,7 +33,7 @@ type guard struct {
 // newGuard returns the guard that confines clients to the keys below prefix.
 func newGuard(prefix string) *guard {
 	below := strings.TrimRight(prefix, "/") + "/"
-	return &guard{first: []byte(below), end: []byte(clientv3.GetPrefixRangeEnd(below)), answers: newAnswers(takePatience, func(string) {})}
+	return &guard{first: []byte(below), end: []byte(clientv3.GetPrefixRangeEnd(below)), answers: newAnswers(takePatience, newConnTracker().find)}
 }
 
 // options returns the gRPC options that put the guard in front of every service.
