@@ -47,7 +47,7 @@ type admission struct {
 	rejected []Rejection               // the oldest of those that are refused, up to twice maxRejected
 	refused  int                       // all of them
 	lasting  []*ribLease               // those of which a family is refused for as long as nothing changes that this depends on
-	call     uint64                    // RIB.calls
+	call     uint32                    // RIB.calls
 }
 
 func newAdmission(r *RIB, self Lease) *admission {

@@ -25,7 +25,7 @@ type RIB struct {
 	leases  map[string]*ribLease // by key
 	live    map[string]*ribLease // those of them that are not on the shelf
 	shelf   shelf
-	calls   uint64             // of Peers, and how often it began again
+	calls   uint32             // of Peers, and how often it began again
 	public  map[netip.Addr]int // how many leases publish an address; nil: nobody has asked yet
 	bad     badEntries         // unreadable now; leases may hold what was read before
 	kept    int                // leases that are kept though the store has lost them
@@ -49,10 +49,10 @@ type ribLease struct {
 	doubted bool // kept, but only until Resolve
 
 	shelved  bool         // see shelf
-	refusals int          // of its families, in the last call of Peers that judged it
-	open     int          // its families that this call may admit yet, or that the next one may
+	refusals int8         // of its families, in the last call of Peers that judged it
+	open     int8         // its families that this call may admit yet, or that the next one may
 	behind   [2]*ribLease // by family: the older lease that it overlaps, if that alone is why it is refused
-	holds    [2]uint64    // by family: RIB.calls when it had its subnet before whatever is younger
+	holds    [2]uint32    // by family: RIB.calls when it had its subnet before whatever is younger
 }
 
 // Rejection says why a lease, or one family of it, is not used.

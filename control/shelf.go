@@ -52,7 +52,7 @@ func (r *RIB) emptyShelf() {
 func (r *RIB) shelve(rec *ribLease) {
 	rec.shelved = true
 	delete(r.live, rec.key)
-	r.shelf.count += rec.refusals
+	r.shelf.count += int(rec.refusals)
 	for family, older := range rec.behind {
 		if older != nil {
 			r.shelf.over[holder{older, family}] = struct{}{}
@@ -68,7 +68,7 @@ func (r *RIB) unshelve(rec *ribLease) {
 	s := &r.shelf
 	rec.shelved, rec.behind = false, [2]*ribLease{}
 	r.live[rec.key] = rec
-	s.count -= rec.refusals
+	s.count -= int(rec.refusals)
 	if known, ok := s.told[rec.key]; ok {
 		delete(s.told, rec.key)
 		s.named -= len(known)

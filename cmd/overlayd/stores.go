@@ -149,9 +149,9 @@ func kubeConfig(o *flags.Flags, log *slog.Logger) kube.Config {
 }
 
 // keepSmall bounds how much garbage there may be: whoever writes to the store decides how much a daemon has to remember, and
-// lists of it leave as much again. It is collected twice as often as usual, unless GOGC says otherwise.
+// lists of it leave as much again. It is collected four times as often as usual, unless GOGC says otherwise.
 func keepSmall() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50)
+		debug.SetGCPercent(25)
 	}
 }
