@@ -89,11 +89,11 @@ func TestRefusedLeases(t *testing.T) {
 	if lost := there.finish() + back.finish(); lost > 0 {
 		t.Errorf("%d datagrams lost", lost)
 	}
-	there, back = startMeters(t, a, b)
 	for i, h := range c.hosts {
-		before, peak, args := h.daemon, h.daemon.peak(), []string{"--dataplane", modes[i]}
+		there, back := startMeters(t, a, b)
+		peak, args := h.daemon.peak(), []string{"--dataplane", modes[i]}
 		if modes[i] == modeKernel {
-			before.stop(unix.SIGKILL)
+			h.daemon.stop(unix.SIGKILL)
 		} else {
 			args = append(args, "--replace")
 		}
@@ -102,12 +102,12 @@ func TestRefusedLeases(t *testing.T) {
 		if most := max(peak, h.daemon.peak()); most > maxResident && !raceEnabled {
 			t.Errorf("%s: %d kB of memory, want at most %d", modes[i], most, maxResident)
 		}
-		t.Logf("%s: %d kB of memory after a restart", modes[i], h.daemon.peak())
-	}
-	// The daemon that takes over forwards when it has listed all leases, and what comes meanwhile waits in queues of 500 packets.
-	if lost := there.finish() + back.finish(); lost > 0 && !strict {
-		t.Errorf("%d datagrams lost by restarts", lost)
-	} else {
-		t.Logf("%d datagrams lost by restarts", lost)
+		warmUp(t, a, b)
+		lost := there.finish() + back.finish()
+		t.Logf("%s: %d kB of memory after a restart, which cost %d datagrams", modes[i], h.daemon.peak(), lost)
+		// A daemon that takes over in userspace forwards when it has listed all leases, and what comes meanwhile waits in queues of 500 packets.
+		if lost > 0 && modes[i] == modeKernel {
+			t.Errorf("%d datagrams lost by a restart", lost)
+		}
 	}
 }

@@ -9,7 +9,7 @@
 //
 // With an https URL clients need a certificate (Config.TLS), and without one they get no answer at all. With http
 // they are not authenticated. With Config.Prefix they can do what a control.Store needs and nothing else
-// (guard.go). Of HTTP there are /health and /version alone: the command line, which etcd would show, may hold a
+// (guard.go), and what they read is bounded (answers.go). Of HTTP there are /health and /version alone: the command line, which etcd would show, may hold a
 // password. A stranger's connections take no room from those of others (front.go, crowd.go).
 package embedded
 
