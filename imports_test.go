@@ -66,7 +66,7 @@ var siblings = map[string][]string{
 	"control/etcdnets":    {"control/etcdrpc"},
 	"cmd/internal/demo":   {"cmd/internal/fit", "cmd/internal/flags"},
 	"cmd/internal/admin":  {"cmd/internal/claim", "cmd/internal/status"},
-	"cmd/internal/node": {"cmd/internal/admin", "cmd/internal/claim", "cmd/internal/fit", "cmd/internal/leftovers", "cmd/internal/nodefile",
+	"cmd/internal/node": {"cmd/internal/admin", "cmd/internal/claim", "cmd/internal/fit", "cmd/internal/leftovers", "cmd/internal/logs", "cmd/internal/nodefile",
 		"cmd/internal/handover", "cmd/internal/overlay", "cmd/internal/probe", "cmd/internal/sharedport", "cmd/internal/status", "cmd/internal/tcpport"},
 	"cmd/internal/overlay":    {"cmd/internal/fit", "cmd/internal/sharedport"},
 	"cmd/internal/probe":      {"cmd/internal/status"},

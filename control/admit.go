@@ -39,31 +39,41 @@ type admission struct {
 	self     Lease
 	ownKey   string
 	publics  bart.Table[string]        // admitted public IPs inside the network, with the key of their lease
-	subnets  bart.Table[string]        // admitted subnets, with the key of their lease
+	subnets  bart.Table[*claim]        // admitted subnets
 	sources  map[netip.Addr]netip.Addr // of the packets of peers that were used: their addresses
 	macs     map[vtepMAC]*claim        // who has each MAC
 	rivals   []Rival                   // have a MAC of self
 	shared   bool                      // MACs may be alike
 	rejected []Rejection               // the oldest of those that are refused, up to twice maxRejected
 	refused  int                       // all of them
+	lasting  []*ribLease               // those of which a family is refused for as long as nothing changes that this depends on
+	call     uint32                    // RIB.calls
 }
 
 func newAdmission(r *RIB, self Lease) *admission {
-	return &admission{network: r.network, prefixes: r.network.Prefixes(), underlay: &r.Underlay, lengths: r.Lengths, self: self, ownKey: self.Key()}
+	return &admission{network: r.network, prefixes: r.network.Prefixes(), underlay: &r.Underlay, lengths: r.Lengths, self: self, ownKey: self.Key(), call: r.calls}
 }
 
 func (a *admission) reject(rec *ribLease, subnet netip.Prefix, err error) {
 	a.refused++
-	a.rejected = append(a.rejected, Rejection{Key: rec.key, Subnet: subnet, Node: rec.Identity(), Err: err, created: rec.CreateRevision})
+	rec.refusals++
+	a.rejected = append(a.rejected, Rejection{Key: rec.key, Subnet: subnet, Node: rec.Identity(), Err: err, rec: rec})
 	if len(a.rejected) == 2*maxRejected {
 		a.rejected = oldestRejected(a.rejected)
 	}
 }
 
-// refuse makes the error of a Rejection; reason is its stable id.
-func refuse(reason, format string, args ...any) error {
-	return WithReason(reason, fmt.Errorf(format, args...))
+// refusal is the error of a Rejection. Its text is made when somebody reads it: most of many never are.
+type refusal struct {
+	reason, format string
+	args           []any
 }
+
+// Error implements error.
+func (r *refusal) Error() string { return fmt.Sprintf(r.format, r.args...) }
+
+// refuse makes the error of a Rejection; reason is its stable id. The args are values, which do not change.
+func refuse(reason, format string, args ...any) error { return &refusal{reason, format, args} }
 
 // isOwn reports whether rec stands in the place of the node's own lease. If somebody
 // else wrote it, that is for whoever renews the lease to find out.
@@ -71,36 +81,56 @@ func (a *admission) isOwn(rec *ribLease) bool { return rec.key == a.ownKey }
 
 // appendClaims adds the families of a lease that are good in themselves.
 func (a *admission) appendClaims(claims []claim, rec *ribLease) []claim {
+	rec.refusals, rec.open, rec.behind = 0, 0, [2]*ribLease{}
+	if a.isPossible(rec) {
+		for _, p := range [...]netip.Prefix{rec.Subnet, rec.IPv6Subnet} {
+			c := claim{rec: rec, subnet: p, created: rec.CreateRevision, kept: rec.kept}
+			switch {
+			case !p.IsValid():
+			case a.isComing(c):
+				rec.open++
+			case a.isGood(&c):
+				rec.open++
+				claims = append(claims, c)
+			}
+		}
+	}
+	a.noteLasting(rec)
+	return claims
+}
+
+// noteLasting notes that nothing is open of what a lease asks for. One that is kept is judged again each time.
+func (a *admission) noteLasting(rec *ribLease) {
+	if rec.open == 0 && !rec.kept {
+		a.lasting = append(a.lasting, rec)
+	}
+}
+
+// isPossible reports whether a lease asks for anything that this network can give.
+func (a *admission) isPossible(rec *ribLease) bool {
 	if rec.isReservation() {
-		return claims
+		return false
 	}
 	if want := a.network.Backend.leaseType(); rec.BackendType != want {
 		a.reject(rec, rec.anySubnet(), refuse("backend_type", "BackendType %.40q is not %q", rec.BackendType, want))
-		return claims
+		return false
 	}
-	if a.network.Backend.Type == BackendAlloc { // nothing leads to it
-		return claims
+	return a.network.Backend.Type != BackendAlloc // where nothing leads to it
+}
+
+// isGood completes a claim, and reports whether it is good in itself.
+func (a *admission) isGood(c *claim) bool {
+	vtep, ok := c.rec.route(&a.self, c.subnet.Addr().Is6())
+	if !ok {
+		a.reject(c.rec, c.subnet, refuse(ReasonNoCommonFamily, "subnet %s: no public IP with backend data in a family in which this node has them too", c.subnet))
+		return false
 	}
-	for _, p := range [...]netip.Prefix{rec.Subnet, rec.IPv6Subnet} {
-		if !p.IsValid() {
-			continue
-		}
-		vtep, ok := rec.route(&a.self, p.Addr().Is6())
-		if !ok {
-			a.reject(rec, p, refuse(ReasonNoCommonFamily, "subnet %s: no public IP with backend data in a family in which this node has them too", p))
-			continue
-		}
-		c := claim{rec: rec, subnet: p, vtep: vtep, created: rec.CreateRevision, kept: rec.kept}
-		if a.isComing(c) {
-			continue
-		}
-		if err := a.check(c); err != nil {
-			a.reject(rec, p, err)
-			continue
-		}
-		claims = append(claims, c)
+	c.vtep = vtep
+	if err := a.check(*c); err != nil {
+		a.reject(c.rec, c.subnet, err)
+		return false
 	}
-	return claims
+	return true
 }
 
 // isComing reports whether c is of the lease that this node, which has none, is about
@@ -109,7 +139,8 @@ func (a *admission) isComing(c claim) bool {
 	if a.self.Subnet.IsValid() || a.self.IPv6Subnet.IsValid() {
 		return false
 	}
-	return a.self.VTEP(c.vtep.Addr.Is6()) == c.vtep
+	vtep, ok := c.rec.route(&a.self, c.subnet.Addr().Is6())
+	return ok && a.self.VTEP(vtep.Addr.Is6()) == vtep
 }
 
 // check judges one claim without regard to other leases.
@@ -137,11 +168,14 @@ func (a *admission) check(c claim) error {
 	if err := a.checkUnderlay(c); err != nil {
 		return err
 	}
-	if c.vtep.MAC != own.MAC || !a.network.Backend.IsVXLAN() || !r.hasLength(c.subnet, a.lengths) {
-		return nil // admit refuses another length
+	if !r.hasLength(c.subnet, a.lengths) {
+		return refuse("subnet_length", "subnet %s is not of length %d, which the network config has, nor of one that it is known to have had", c.subnet, r.length)
+	}
+	if c.vtep.MAC != own.MAC || !a.network.Backend.IsVXLAN() {
+		return nil
 	}
 	if !c.rec.kept {
-		a.rivals = append(a.rivals, Rival{VTEP: c.vtep, Subnet: c.subnet, key: c.rec.key, created: c.rec.CreateRevision})
+		a.rivals = append(a.rivals, Rival{VTEP: c.vtep, Subnet: c.subnet, rec: c.rec})
 	}
 	if a.shared {
 		return nil
@@ -191,11 +225,13 @@ func (a *admission) checkPublicIP(ip netip.Addr) error {
 
 // admit judges a claim against those admitted before it, and remembers it.
 func (a *admission) admit(c *claim) error {
-	if a.subnets.OverlapsPrefix(c.subnet) {
-		return a.errOverlap(c.subnet)
-	}
-	if r, _ := a.network.family(c.subnet); !r.hasLength(c.subnet, a.lengths) {
-		return refuse("subnet_length", "subnet %s is not of length %d, which the network config has, nor of one that it is known to have had", c.subnet, r.length)
+	if older := a.overlapped(c.subnet); older != nil {
+		if older.outranks(c) {
+			c.rec.behind[familyIndex(c.subnet.Addr())] = older.rec
+			c.rec.open--
+			a.noteLasting(c.rec)
+		}
+		return refuse("overlaps_older", "subnet %s overlaps %s of the older lease %s", c.subnet, older.subnet, CIDRsOf(older.rec.key))
 	}
 	if owner, ok := a.sources[c.vtep.Addr]; ok && owner != c.vtep.Addr {
 		return refuse("public_ip_in_use", "PublicIP %s is the source of the packets of %s", c.vtep.Addr, owner)
@@ -203,7 +239,29 @@ func (a *admission) admit(c *claim) error {
 	if err := a.admitUnderlay(c); err != nil {
 		return err
 	}
-	a.subnets.Insert(c.subnet, c.rec.key)
+	a.subnets.Insert(c.subnet, c)
+	if !c.kept && !c.late {
+		c.rec.holds[familyIndex(c.subnet.Addr())] = a.call
+	}
+	return nil
+}
+
+// outranks reports whether c goes before a younger claim whatever becomes of that one.
+func (c *claim) outranks(younger *claim) bool {
+	return !c.kept && !c.late && cmp.Or(cmp.Compare(c.created, younger.created), cmp.Compare(c.rec.key, younger.rec.key)) < 0
+}
+
+// overlapped returns an admitted claim that a subnet overlaps, nil if there is none.
+func (a *admission) overlapped(p netip.Prefix) *claim {
+	if !a.subnets.OverlapsPrefix(p) {
+		return nil
+	}
+	for _, c := range a.subnets.Supernets(p) {
+		return c
+	}
+	for _, c := range a.subnets.Subnets(p) {
+		return c
+	}
 	return nil
 }
 
@@ -255,22 +313,14 @@ func hasVTEP(peers []dataplane.Peer, v dataplane.VTEP) bool {
 
 // peerOf returns the peer of v of those that RIB.Peers has returned.
 func peerOf(peers []dataplane.Peer, v dataplane.VTEP) (p dataplane.Peer, found bool) {
-	i, found := slices.BinarySearchFunc(peers, v, func(p dataplane.Peer, v dataplane.VTEP) int {
-		return cmp.Or(p.Addr.Compare(v.Addr), slices.Compare(p.MAC[:], v.MAC[:]))
-	})
+	i, found := slices.BinarySearchFunc(peers, v, func(p dataplane.Peer, v dataplane.VTEP) int { return comparePeers(&p, v) })
 	if found {
 		p = peers[i]
 	}
 	return p, found
 }
 
-// errOverlap names the older lease that p overlaps.
-func (a *admission) errOverlap(p netip.Prefix) error {
-	for q, key := range a.subnets.Supernets(p) {
-		return refuse("overlaps_older", "subnet %s overlaps %s of the older lease %s", p, q, CIDRsOf(key))
-	}
-	for q, key := range a.subnets.Subnets(p) {
-		return refuse("overlaps_older", "subnet %s overlaps %s of the older lease %s", p, q, CIDRsOf(key))
-	}
-	return refuse("overlaps_older", "subnet %s overlaps an older lease", p)
+// comparePeers is the order of what RIB.Peers returns.
+func comparePeers(p *dataplane.Peer, v dataplane.VTEP) int {
+	return cmp.Or(p.Addr.Compare(v.Addr), slices.Compare(p.MAC[:], v.MAC[:]))
 }

@@ -42,9 +42,9 @@ func (a *admission) admitUnderlay(c *claim) error {
 	if !a.inNetwork(ip) {
 		return nil
 	}
-	for s, key := range a.subnets.Supernets(single(ip)) {
+	for s, older := range a.subnets.Supernets(single(ip)) {
 		if a.covers(s, ip) {
-			return refuse(reasonInOverlay, "PublicIP %s is inside subnet %s of the older lease %s", ip, s, CIDRsOf(key))
+			return refuse(reasonInOverlay, "PublicIP %s is inside subnet %s of the older lease %s", ip, s, CIDRsOf(older.rec.key))
 		}
 	}
 	a.publics.Insert(single(ip), c.rec.key)

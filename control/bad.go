@@ -43,7 +43,7 @@ func (b *badEntries) has(key string) bool {
 func (b *badEntries) len() int { return len(b.told) + len(b.rest) }
 
 // maxRejected bounds the leases of which it is known why they are refused: whoever writes them can make as many as they
-// like. They are the oldest ones; the others are counted.
+// like. Of those that are refused at one time they are the oldest ones; the others are counted.
 const maxRejected = 2000
 
 // oldestRejected returns as many of them as are known.
@@ -51,7 +51,9 @@ func oldestRejected(all []Rejection) []Rejection {
 	if len(all) <= maxRejected {
 		return all
 	}
-	slices.SortFunc(all, func(x, y Rejection) int { return cmp.Or(cmp.Compare(x.created, y.created), cmp.Compare(x.Key, y.Key)) })
+	slices.SortFunc(all, func(x, y Rejection) int {
+		return cmp.Or(cmp.Compare(x.rec.CreateRevision, y.rec.CreateRevision), cmp.Compare(x.Key, y.Key))
+	})
 	clear(all[maxRejected:])
 	return all[:maxRejected]
 }

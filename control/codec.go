@@ -1,10 +1,12 @@
 package control
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 
 	"github.com/overlayd/overlayd/encap"
 )
@@ -88,11 +90,42 @@ func parseValue(value []byte) (l Lease, err error) {
 	if len(value) > maxValue {
 		return Lease{}, fmt.Errorf("value has more than %d bytes", maxValue)
 	}
+	if l, ok := parseUsual(value); ok {
+		return l, nil
+	}
+	return parseJSON(value)
+}
+
+// parseUsual reads a value that is, byte for byte, as Lease.Value writes the one of an IPv4 VTEP: with as many of them as a list has, JSON
+// would be most of the work. What differs in any way is left to parseJSON, which reads this form alike.
+func parseUsual(value []byte) (l Lease, ok bool) {
+	rest, ok := bytes.CutPrefix(value, []byte(`{"PublicIP":"`))
+	ip, rest, ok1 := bytes.Cut(rest, []byte(`","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":`))
+	number, rest, ok2 := bytes.Cut(rest, []byte(`,"VtepMAC":"`))
+	text, end, ok3 := bytes.Cut(rest, []byte(`"}}`))
+	if !ok || !ok1 || !ok2 || !ok3 || len(end) > 0 || len(number) > 1 && number[0] == '0' {
+		return Lease{}, false
+	}
+	public, err := ParseAddr("PublicIP", string(ip), 32)
+	vni, err1 := strconv.ParseUint(string(number), 10, 32)
+	mac, err2 := encap.ParseMAC(string(text))
+	if err != nil || err1 != nil || err2 != nil || vni > encap.MaxVNI || public.IsUnspecified() {
+		return Lease{}, false
+	}
+	l = Lease{PublicIP: public, BackendType: BackendVXLAN, Backend: VTEPData{VNI: uint32(vni), MAC: mac}}.WithoutStandIns()
+	return l, l.Backend != VTEPData{}
+}
+
+// parseJSON reads a lease without its subnets, whatever its spelling.
+func parseJSON(value []byte) (l Lease, err error) {
 	var in leaseJSON
 	if err := unmarshal("", value, &in); err != nil {
 		return Lease{}, err
 	}
-	if l.BackendType = in.BackendType; len(l.BackendType) > maxBackendType {
+	switch l.BackendType = in.BackendType; {
+	case l.BackendType == BackendVXLAN:
+		l.BackendType = BackendVXLAN // one string for all leases
+	case len(l.BackendType) > maxBackendType:
 		return Lease{}, fmt.Errorf("BackendType has %d bytes, want at most %d", len(l.BackendType), maxBackendType)
 	}
 	if l.PublicIP, err = ParseAddr("PublicIP", in.PublicIP, 32); err != nil {

@@ -162,7 +162,13 @@ func FuzzParseLease(f *testing.F) {
 	for _, tt := range golden() {
 		f.Add(tt.key, []byte(tt.value))
 	}
+	f.Add("10.5.34.0-24", []byte(`{"PublicIP":"192.0.2.1","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":01,"VtepMAC":"0E:00:00:00:02:40"}}`))
 	f.Fuzz(func(t *testing.T, key string, value []byte) {
+		if usual, ok := parseUsual(value); ok {
+			if slow, err := parseJSON(value); err != nil || usual != slow {
+				t.Fatalf("%q is read as %+v, want %+v, %v", value, usual, slow, err)
+			}
+		}
 		l, err := ParseLease(key, value)
 		if err != nil {
 			if len(err.Error()) > 512 {

@@ -9,7 +9,7 @@ import (
 
 // What a lease says beside its subnet can change at any time, and the lease is as old as before. So age does not
 // decide about such a claim if the last call of RIB.Peers knew better: who was used keeps what he has. In the first call
-// of a RIB there is age alone.
+// of a RIB there is age alone, unless it was told: see Incumbents.
 
 // noteIncumbents finds out what claims the last peers keep.
 func (a *admission) noteIncumbents(claims []claim, last []dataplane.Peer) {

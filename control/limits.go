@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -8,12 +9,11 @@ import (
 
 // limits says what does not work with the peers that are used, and which outer sources they have.
 type limits struct {
-	a         *admission
-	leases    map[string]*ribLease
-	published map[netip.Addr]struct{}   // public IPs of all leases; nil until somebody has another source
-	owner     map[netip.Addr]netip.Addr // of a source that was accepted: the VTEP that has it
-	refused   map[netip.Addr]struct{}   // VTEPs whose source was not
-	found     []Rejection
+	a       *admission
+	rib     *RIB
+	owner   map[netip.Addr]netip.Addr // of a source that was accepted: the VTEP that has it; nil until somebody has another source
+	refused map[netip.Addr]struct{}   // VTEPs whose source was not
+	found   []Rejection
 }
 
 // apply gives admitted claims, oldest first, their sources.
@@ -50,20 +50,19 @@ func (l *limits) source(c *claim) netip.Addr {
 	if s == c.vtep.Addr {
 		return netip.Addr{}
 	}
-	if l.published == nil {
-		l.published, l.owner, l.refused = publishedIPs(l.leases), map[netip.Addr]netip.Addr{}, map[netip.Addr]struct{}{}
+	if l.owner == nil {
+		l.owner, l.refused = map[netip.Addr]netip.Addr{}, map[netip.Addr]struct{}{}
 	}
 	own := l.a.self.VTEP(s.Is6()).Addr
-	_, published := l.published[s]
 	owner, taken := l.owner[s]
 	err := dataplane.CheckSource(s, own, l.a.self.Facts.source(s.Is6()))
 	switch {
 	case err != nil:
-		err = refuse("source_unusable", "packets of %s: %w", c.vtep.Addr, err)
+		err = WithReason("source_unusable", fmt.Errorf("packets of %s: %w", c.vtep.Addr, err))
 	case l.a.sources[s] == c.vtep.Addr: // it was used before
 	case l.a.sources[s].IsValid():
 		err = refuse("source_in_use", "packets of %s: their source %s is that of the node %s, which had it first", c.vtep.Addr, s, l.a.sources[s])
-	case published:
+	case l.rib.isPublished(s):
 		err = refuse("source_in_use", "packets of %s: their source %s is published by another node", c.vtep.Addr, s)
 	case taken && owner != c.vtep.Addr:
 		err = refuse("source_in_use", "packets of %s: their source %s is that of the older lease's node %s", c.vtep.Addr, s, owner)
@@ -77,13 +76,4 @@ func (l *limits) source(c *claim) netip.Addr {
 	}
 	l.owner[s] = c.vtep.Addr
 	return s
-}
-
-// publishedIPs returns the public IPs of all leases, used or not.
-func publishedIPs(leases map[string]*ribLease) map[netip.Addr]struct{} {
-	all := make(map[netip.Addr]struct{}, len(leases))
-	for _, rec := range leases {
-		all[rec.PublicIP], all[rec.PublicIPv6] = struct{}{}, struct{}{}
-	}
-	return all
 }

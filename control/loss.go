@@ -17,7 +17,7 @@ const minLoss = 2
 // before it; as long as that may come, until Resolve, it goes on using them. before is how many leases the store had.
 func (r *RIB) lose(rec *ribLease, before int) {
 	switch {
-	case rec.kept:
+	case rec.kept, rec.shelved:
 		r.forget(rec)
 		return
 	case rec.CreateRevision <= r.loss.mass:
@@ -38,7 +38,7 @@ func (r *RIB) lose(rec *ribLease, before int) {
 	for _, lost := range r.loss.leases {
 		r.retain(lost)
 	}
-	for _, lost := range r.leases {
+	for _, lost := range r.live {
 		if lost.doubted {
 			r.retain(lost)
 		}
@@ -57,7 +57,7 @@ func (r *RIB) Doubted() int { return r.doubted }
 
 // Resolve forgets the leases that are Doubted: the store has not lost most.
 func (r *RIB) Resolve() {
-	for _, rec := range r.leases {
+	for _, rec := range r.live {
 		if rec.doubted {
 			r.forget(rec)
 		}

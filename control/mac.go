@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -43,9 +44,8 @@ type Rival struct {
 	Subnet netip.Prefix // of the lease
 	// Elder: it had the MAC before this node published it. Any other rival has come with a MAC that was in use, and
 	// costs this node nothing, however old its lease is.
-	Elder   bool
-	key     string
-	created int64
+	Elder bool
+	rec   *ribLease
 }
 
 // beats reports whether the rival keeps the MAC that it has in common with the own VTEP of the
@@ -59,10 +59,10 @@ func (r *Rival) beats(self *Lease) bool {
 	if !r.Elder {
 		return false
 	}
-	if r.created != self.CreateRevision {
-		return r.created < self.CreateRevision
+	if r.rec.CreateRevision != self.CreateRevision {
+		return r.rec.CreateRevision < self.CreateRevision
 	}
-	return r.key < self.Key()
+	return r.rec.key < self.Key()
 }
 
 func isDerivedFromOwn(v dataplane.VTEP) bool { return dataplane.IsDerived(v.MAC, v.Addr, v.VNI) }
@@ -70,13 +70,30 @@ func isDerivedFromOwn(v dataplane.VTEP) bool { return dataplane.IsDerived(v.MAC,
 // Rivals returns the leases that have a MAC of the node's own, as the last Peers found them.
 func (r *RIB) Rivals() []Rival { return r.rivals }
 
+// maxRivals bounds the rivals: who may write leases can make as many as he likes.
+const maxRivals = 256
+
+// shelvedRivals returns those of the last call of Peers that are on the shelf.
+func (r *RIB) shelvedRivals() []Rival {
+	return slices.DeleteFunc(slices.Clone(r.rivals), func(v Rival) bool { return !v.rec.shelved || r.leases[v.rec.key] != v.rec })
+}
+
 // noteRivals takes over whom Peers has found with a MAC of self, and finds out which of them had it first: those that
-// were there when self had that MAC for the first time.
+// were there when self had that MAC for the first time. Of too many it takes those that have derived it, and then the oldest.
 func (r *RIB) noteRivals(self *Lease, rivals []Rival) {
+	slices.SortFunc(rivals, func(v, w Rival) int {
+		if x, y := isDerivedFromOwn(v.VTEP), isDerivedFromOwn(w.VTEP); x != y {
+			return map[bool]int{true: -1, false: 1}[x]
+		}
+		return cmp.Or(cmp.Compare(v.rec.CreateRevision, w.rec.CreateRevision), cmp.Compare(v.rec.key, w.rec.key))
+	})
+	rivals = rivals[:min(len(rivals), maxRivals)]
 	for i := range rivals {
 		v := &rivals[i]
 		f := familyIndex(v.VTEP.Addr)
-		was := slices.IndexFunc(r.rivals, func(w Rival) bool { return w.VTEP == v.VTEP && w.key == v.key && w.created == v.created })
+		was := slices.IndexFunc(r.rivals, func(w Rival) bool {
+			return w.VTEP == v.VTEP && w.rec.key == v.rec.key && w.rec.CreateRevision == v.rec.CreateRevision
+		})
 		v.Elder = r.ownMACs[f] != v.VTEP.MAC || was >= 0 && r.rivals[was].Elder
 	}
 	r.rivals = rivals

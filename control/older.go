@@ -18,19 +18,19 @@ func (r *RIB) isBefore(leases []Lease) bool {
 // staysBefore reports whether known, of another node than l, stays in its place for now. It does if the store went back to a
 // time before known: its node most likely lives, and puts its entry back. Known is kept and l is remembered
 // until then, or until DropKept.
-func (r *RIB) staysBefore(known *ribLease, l Lease, u Update) bool {
+func (r *RIB) staysBefore(known *ribLease, l *Lease, u Update) bool {
 	if was, ok := r.older[known.key]; ok && was.ModRevision == l.ModRevision && known.kept {
-		r.older[known.key] = l
+		r.older[known.key] = *l
 		return true
 	}
 	delete(r.older, known.key)
-	if !u.Older || known.kept || known.ModRevision <= l.ModRevision || known.SamePublicIP(l) {
+	if !u.Older || known.kept || known.shelved || known.ModRevision <= l.ModRevision || known.SamePublicIP(*l) {
 		return false
 	}
 	if r.older == nil {
 		r.older = map[string]Lease{}
 	}
-	r.older[known.key] = l
+	r.older[known.key] = *l
 	known.kept = true // keep counts it
 	return true
 }
@@ -45,7 +45,7 @@ func (r *RIB) isOlderGone(key string) bool {
 // useOlder puts what staysBefore has remembered in its place.
 func (r *RIB) useOlder() {
 	for key, l := range r.older {
-		r.leases[key] = &ribLease{Lease: l, key: key}
+		r.put(&ribLease{Lease: &l, key: key})
 	}
 	clear(r.older)
 }

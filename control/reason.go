@@ -49,6 +49,9 @@ func Reason(err error) string {
 	if with := (*reasonError)(nil); errors.As(err, &with) {
 		return with.reason
 	}
+	if with := (*refusal)(nil); errors.As(err, &with) {
+		return with.reason
+	}
 	for _, known := range [...]struct {
 		err    error
 		reason string

@@ -23,12 +23,16 @@ type RIB struct {
 	SharedMACs bool
 
 	leases  map[string]*ribLease // by key
-	bad     badEntries           // unreadable now; leases may hold what was read before
-	kept    int                  // leases that are kept though the store has lost them
-	doubted int                  // further ones that are used until Resolve
-	newest  int64                // the highest CreateRevision that the store has shown
-	loss    loss                 // the leases that went lately
-	older   map[string]Lease     // see RIB.staysBefore
+	live    map[string]*ribLease // those of them that are not on the shelf
+	shelf   shelf
+	calls   uint32             // of Peers, and how often it began again
+	public  map[netip.Addr]int // how many leases publish an address; nil: nobody has asked yet
+	bad     badEntries         // unreadable now; leases may hold what was read before
+	kept    int                // leases that are kept though the store has lost them
+	doubted int                // further ones that are used until Resolve
+	newest  int64              // the highest CreateRevision that the store has shown
+	loss    loss               // the leases that went lately
+	older   map[string]Lease   // see RIB.staysBefore
 
 	rivals  []Rival          // of the last call of Peers
 	ownMACs [2]encap.MAC     // of the node then, by family
@@ -37,12 +41,18 @@ type RIB struct {
 	refused int              // see Refused
 }
 
-// ribLease is a lease with its key, which is expensive to build.
+// ribLease is a lease with its key, which is expensive to build. The lease is shared with whoever made the Update: nobody changes it.
 type ribLease struct {
-	Lease
+	*Lease
 	key     string
 	kept    bool // see RIB.keep
 	doubted bool // kept, but only until Resolve
+
+	shelved  bool         // see shelf
+	refusals int8         // of its families, in the last call of Peers that judged it
+	open     int8         // its families that this call may admit yet, or that the next one may
+	behind   [2]*ribLease // by family: the older lease that it overlaps, if that alone is why it is refused
+	holds    [2]uint32    // by family: RIB.calls when it had its subnet before whatever is younger
 }
 
 // Rejection says why a lease, or one family of it, is not used.
@@ -52,12 +62,70 @@ type Rejection struct {
 	Node   netip.Addr   // Lease.Identity
 	Err    error        // names the field and the value; see Reason
 
-	created int64 // of the lease
+	rec *ribLease
 }
 
 // NewRIB returns an empty table for the leases of n.
 func NewRIB(n Network) *RIB {
-	return &RIB{network: n, leases: map[string]*ribLease{}, bad: newBadEntries()}
+	r := &RIB{network: n, bad: newBadEntries()}
+	r.clear()
+	return r
+}
+
+// clear forgets all leases.
+func (r *RIB) clear() {
+	judged := r.shelf
+	r.leases, r.live, r.public, r.shelf = map[string]*ribLease{}, map[string]*ribLease{}, nil, newShelf()
+	r.shelf.self, r.shelf.underlay, r.shelf.lengths = judged.self, judged.underlay, judged.lengths
+}
+
+// put makes rec the lease of its key, and has it judged.
+func (r *RIB) put(rec *ribLease) {
+	switch was := r.leases[rec.key]; was {
+	case rec:
+		r.unshelve(rec)
+		return
+	case nil:
+	default:
+		r.drop(was)
+	}
+	rec.shelved, rec.behind = false, [2]*ribLease{}
+	r.leases[rec.key], r.live[rec.key] = rec, rec
+	r.countPublic(rec, 1)
+}
+
+// drop forgets a lease.
+func (r *RIB) drop(rec *ribLease) {
+	if r.leases[rec.key] != rec {
+		return
+	}
+	r.unshelve(rec)
+	delete(r.leases, rec.key)
+	delete(r.live, rec.key)
+	r.countPublic(rec, -1)
+}
+
+// countPublic counts the addresses that a lease publishes.
+func (r *RIB) countPublic(rec *ribLease, n int) {
+	if r.public == nil {
+		return
+	}
+	for _, ip := range [...]netip.Addr{rec.PublicIP, rec.PublicIPv6} {
+		if r.public[ip] += n; r.public[ip] == 0 {
+			delete(r.public, ip)
+		}
+	}
+}
+
+// isPublished reports whether a lease publishes an address, used or not.
+func (r *RIB) isPublished(ip netip.Addr) bool {
+	if r.public == nil {
+		r.public = make(map[netip.Addr]int, len(r.leases))
+		for _, rec := range r.leases {
+			r.countPublic(rec, 1)
+		}
+	}
+	return r.public[ip] > 0
 }
 
 // Apply takes u over and reports whether that changed anything that Peers
@@ -72,40 +140,41 @@ func (r *RIB) Apply(u Update) (changed bool) {
 	old := r.leases
 	if u.Reset {
 		u.Older = u.Older || r.isBefore(u.Leases)
-		r.leases = make(map[string]*ribLease, len(u.Leases))
+		r.clear()
 		r.bad = newBadEntries()
 	}
 	for _, b := range u.Bad {
 		r.bad.put(b)
 		if known, ok := old[b.Key]; ok {
 			r.back(known, u)
-			r.leases[b.Key] = known
+			r.put(known)
 		}
 	}
 	newest := int64(0)
 	again := 0                             // entries that were written again
 	all := make([]ribLease, len(u.Leases)) // one allocation for all
-	for i, l := range u.Leases {
+	for i := range u.Leases {
+		l := &u.Leases[i]
 		key := l.Key()
 		r.bad.remove(key)
 		delete(r.loss.leases, key)
 		newest = max(newest, l.CreateRevision)
 		known, ok := old[key]
 		if ok && r.staysBefore(known, l, u) {
-			r.leases[key] = known
+			r.put(known)
 			continue
 		}
-		if !ok || !known.SamePeer(l) {
+		if !ok || !known.SamePeer(*l) {
 			changed = true
 		}
 		if ok {
-			if known.CreateRevision != l.CreateRevision && !known.kept {
+			if known.CreateRevision != l.CreateRevision && !known.kept && !known.shelved {
 				again++
 			}
 			r.back(known, u)
 		}
 		all[i] = ribLease{Lease: l, key: key}
-		r.leases[key] = &all[i]
+		r.put(&all[i])
 	}
 	if u.Reset {
 		if newest < r.newest {
@@ -122,7 +191,7 @@ func (r *RIB) Apply(u Update) (changed bool) {
 			continue
 		}
 		if known, ok := r.leases[key]; ok {
-			r.lose(known, len(r.leases)-r.kept-r.doubted)
+			r.lose(known, len(r.live)-r.kept-r.doubted)
 			changed = true
 		}
 	}
@@ -134,22 +203,27 @@ func (r *RIB) Apply(u Update) (changed bool) {
 // of an earlier time; else it loses each.
 func (r *RIB) keep(old map[string]*ribLease, again int, older bool) {
 	var lacking []*ribLease
-	before := len(old) - r.kept - r.doubted
+	before := -r.kept - r.doubted
 	r.kept, r.doubted = 0, 0
 	for key, rec := range old {
-		switch now, ok := r.leases[key]; {
+		now, ok := r.leases[key]
+		if rec.shelved && now != rec {
+			continue // nobody misses it
+		}
+		before++
+		switch {
 		case ok && now == rec && rec.kept:
 			r.count(rec)
 		case ok:
 		case rec.kept:
-			r.leases[key] = rec
+			r.put(rec)
 			r.count(rec)
 		default:
 			lacking = append(lacking, rec)
 		}
 	}
 	for _, rec := range lacking {
-		r.leases[rec.key] = rec
+		r.put(rec)
 		if older || 2*(len(lacking)+again) > before {
 			r.retain(rec)
 		} else {
@@ -164,7 +238,7 @@ func (r *RIB) retain(rec *ribLease) {
 		r.doubted--
 	}
 	rec.kept, rec.doubted = true, false
-	r.leases[rec.key] = rec
+	r.put(rec)
 	r.kept++
 }
 
@@ -179,7 +253,7 @@ func (r *RIB) back(rec *ribLease, u Update) {
 func (r *RIB) forget(rec *ribLease) {
 	r.uncount(rec)
 	rec.kept, rec.doubted = false, false // if most follow, it is kept all the same
-	delete(r.leases, rec.key)
+	r.drop(rec)
 }
 
 // count adds a lease to the number of those that are kept, or used until Resolve.
@@ -206,7 +280,7 @@ func (r *RIB) Kept() int { return r.kept }
 
 // DropKept forgets the leases that are kept though the store has lost them.
 func (r *RIB) DropKept() {
-	for _, rec := range r.leases {
+	for _, rec := range r.live {
 		if rec.kept {
 			r.forget(rec)
 		}
@@ -220,7 +294,7 @@ func (r *RIB) KeptSubnets() map[netip.Prefix]struct{} {
 		return nil
 	}
 	subnets := make(map[netip.Prefix]struct{}, r.kept+r.doubted)
-	for _, rec := range r.leases {
+	for _, rec := range r.live {
 		if rec.kept {
 			subnets[rec.Subnet], subnets[rec.IPv6Subnet] = struct{}{}, struct{}{}
 		}
@@ -231,13 +305,13 @@ func (r *RIB) KeptSubnets() map[netip.Prefix]struct{} {
 // Len returns the number of leases, and of entries that are unreadable now.
 func (r *RIB) Len() (leases, bad int) { return len(r.leases), r.bad.len() }
 
-// Leases returns all leases in no certain order, those that are kept included, and those that the store has lost since
-// the last Settle: if more follow, they are kept, too.
+// Leases returns the leases that may be used, in no certain order: those that are kept included, and those that the store has lost since
+// the last Settle: if more follow, they are kept, too. Those are left out that were refused for themselves, or for the sake of an older one.
 func (r *RIB) Leases() iter.Seq[Lease] {
 	return func(yield func(Lease) bool) {
-		for _, all := range [...]map[string]*ribLease{r.leases, r.loss.leases} {
+		for _, all := range [...]map[string]*ribLease{r.live, r.loss.leases} {
 			for _, rec := range all {
-				if !yield(rec.Lease) {
+				if !yield(*rec.Lease) {
 					return
 				}
 			}
@@ -258,7 +332,7 @@ func (r *RIB) Holds(l Lease) bool {
 	if !ok || known.kept {
 		return false
 	}
-	seen := known.Lease
+	seen := *known.Lease
 	seen.Facts = l.Facts // of the own node this process alone knows what is right
 	seen.CreateRevision, seen.ModRevision, seen.Expires, seen.Reserved = l.CreateRevision, l.ModRevision, l.Expires, l.Reserved
 	return seen == l
@@ -279,10 +353,39 @@ func (r *RIB) Lacks(l Lease) bool {
 // from its own address holds, else the one that the last call has returned, else
 // the one of the oldest lease. The same MAC, VNI and public IP in several leases make one Peer.
 func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
-	a := newAdmission(r, self)
-	a.shared = r.SharedMACs || !r.network.Backend.IsVXLAN()
-	claims := make([]claim, 0, len(r.leases))
-	for _, rec := range r.leases {
+	r.judge(&self)
+	a, claims, admitted := r.admit(&self)
+	for i := 0; r.releaseBehind(); i++ {
+		if i == maxReleases {
+			r.emptyShelf()
+		}
+		a, claims, admitted = r.admit(&self)
+	}
+	l := limits{a: a, rib: r}
+	l.apply(claims, admitted)
+	r.limits = l.found
+	sortByKey(r.limits)
+	r.last, r.refused = mergePeers(claims, admitted), a.refused+r.shelf.count
+	for _, rec := range a.lasting {
+		r.shelve(rec)
+	}
+	if len(a.lasting) > 0 && len(r.live) < len(r.leases)/2 {
+		r.live = maps.Collect(maps.All(r.live)) // a map that has lost most is as large as before
+	}
+	r.noteRivals(&self, a.rivals)
+	return r.last, r.shelf.with(r.shelf.tell(oldestRejected(a.rejected)))
+}
+
+// maxReleases is how often Peers begins again because leases on the shelf are to be judged again. Then it judges all of them.
+const maxReleases = 3
+
+// admit decides about the leases that are not on the shelf. admitted has the numbers of the claims that hold.
+func (r *RIB) admit(self *Lease) (a *admission, claims []claim, admitted []int32) {
+	r.calls++
+	a = newAdmission(r, *self)
+	a.shared, a.rivals = r.SharedMACs || !r.network.Backend.IsVXLAN(), r.shelvedRivals()
+	claims = make([]claim, 0, len(r.live))
+	for _, rec := range r.live {
 		if a.isOwn(rec) {
 			continue
 		}
@@ -290,7 +393,7 @@ func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 	}
 	a.noteIncumbents(claims, r.last)
 	order := byAge(claims)
-	admitted := order[:0]
+	admitted = order[:0]
 	for _, i := range order {
 		if err := a.admit(&claims[i]); err != nil {
 			a.reject(claims[i].rec, claims[i].subnet, err)
@@ -301,18 +404,11 @@ func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 	if !a.shared {
 		admitted = a.admitMACs(claims, admitted, r.last)
 	}
-	l := limits{a: a, leases: r.leases}
-	l.apply(claims, admitted)
-	r.limits, a.rejected = l.found, oldestRejected(a.rejected)
-	for _, list := range [...][]Rejection{a.rejected, r.limits} {
-		slices.SortStableFunc(list, func(x, y Rejection) int { return cmp.Compare(x.Key, y.Key) })
-	}
-	r.last, r.refused = mergePeers(claims, admitted), a.refused
-	r.noteRivals(&self, a.rivals)
-	return r.last, a.rejected
+	return a, claims, admitted
 }
 
-// Refused returns how many leases, or families of one, the last Peers refused. It returns the 2000 oldest of them at most.
+// Refused returns how many leases, or families of one, the last Peers refused. It returns 2000 of them at most: the oldest that it knew when there
+// was room.
 func (r *RIB) Refused() int { return r.refused }
 
 // Limits returns what does not work with the peers that the last Peers returned, sorted by key.

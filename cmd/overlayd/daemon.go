@@ -21,6 +21,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/fixes"
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/handover"
+	"github.com/overlayd/overlayd/cmd/internal/logs"
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/cmd/internal/stores"
@@ -84,7 +85,8 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 func daemonConfig(o *flags.Flags) node.Config {
 	c := o.Config()
 	c.Version = version
-	s := stores.New(o, c.Log)
+	c.StoreLog = logs.NewBound(c.Log)
+	s := stores.New(o, c.StoreLog.Of(c.Log))
 	c.OpenStore = func(ctx context.Context, network string, log *slog.Logger) (control.Store, error) {
 		store, err := s.Open(ctx, network, log)
 		return store, asUsage(err)
@@ -107,10 +109,10 @@ func daemonConfig(o *flags.Flags) node.Config {
 }
 
 // keepSmall bounds how much garbage there may be: whoever writes to the store decides how much a daemon has to remember, and
-// lists of it leave as much again. It is collected twice as often as usual, unless GOGC says otherwise.
+// lists of it leave as much again. It is collected four times as often as usual, unless GOGC says otherwise.
 func keepSmall() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50)
+		debug.SetGCPercent(25)
 	}
 }
 

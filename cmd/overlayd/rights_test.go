@@ -165,6 +165,9 @@ func TestRightsThatAreNeeded(t *testing.T) {
 		if err := has(pid, 0, 0); err != nil {
 			t.Error(err)
 		}
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err != nil || !strings.Contains(string(b), "\nUmask:\t0077\n") {
+			t.Errorf("etcd makes its socket with a mode that others may use for a moment: %v\n%s", err, b) // proc(5), Linux 4.7
+		}
 		unix.Kill(pid, unix.SIGKILL)
 		eventually(t, patience, "another etcd", func() error {
 			now := h.etcdPID()

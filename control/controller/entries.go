@@ -24,6 +24,22 @@ func (f *follower) badEntries() []EntryStatus {
 	return entries
 }
 
+// rejectedLogged is how often leases that are refused as before are looked at, because a fault that lasts is logged again and again.
+const rejectedLogged = time.Minute
+
+// rejectedEntries returns entriesOf for the leases that are not used. news reports whether some of them may have to be logged. Refused
+// leases are many if somebody wants that, and mostly those of before: then all of this costs nothing.
+func (f *follower) rejectedEntries(rejected []control.Rejection, now time.Time) (entries []EntryStatus, news bool) {
+	same := len(rejected) == len(f.rejections) && (len(rejected) == 0 || &rejected[0] == &f.rejections[0])
+	if !same {
+		f.rejections, f.rejected = rejected, entriesOf(f.rejected, rejected)
+	}
+	if news = !same || now.Sub(f.rejectedAt) >= rejectedLogged; news {
+		f.rejectedAt = now
+	}
+	return f.rejected, news
+}
+
 // entriesOf returns what the RIB says, which is sorted by key, with the times of before.
 func entriesOf(before []EntryStatus, rejected []control.Rejection) []EntryStatus {
 	now := time.Now()

@@ -34,6 +34,10 @@ type follower struct {
 	limits  []EntryStatus            // what does not work with the peers, as last published
 	hadKept bool                     // the Status has peers that are kept
 
+	rejections []control.Rejection // of the last Sync
+	rejected   []EntryStatus       // which say the same
+	rejectedAt time.Time           // when it was looked last which of them are to be logged
+
 	file          subnetfile.Keeper
 	fileFights    pace.Fights // over the file
 	peerLog       peerLog

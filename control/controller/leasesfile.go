@@ -2,7 +2,6 @@ package controller
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -19,10 +18,11 @@ import (
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-// The leases file has all leases as this node saw them last. If the store has lost its data when a daemon
+// The leases file has all leases that may be used as this node saw them last. If the store has lost its data when a daemon
 // starts, the daemon knows from the file what there was, and keeps it until the nodes register again: see
 // control.RIB.Apply. The first line names the networks. The second one has the lengths that subnets have had (control.Lengths);
-// older versions skip it. Then there is a line for each lease: revision, key, value and facts.
+// older versions skip it. So they do with the lines that tell what was in use (control.Incumbents): one with the MACs of this node, and one for
+// each peer. The others are a line for each lease: revision, key, value and facts.
 
 // LeasesFile returns the path of the leases file that belongs to a subnet file.
 func LeasesFile(subnetFile string) string { return subnetFile + ".leases" }
@@ -36,6 +36,7 @@ const (
 	maxLeases    = 1 << 20                // more are not read
 	leasesHead   = "overlayd leases 1 %s" // and the networks
 	lengthsHead  = "lengths "
+	usedHead     = "used "
 )
 
 // recall gives the RIB the leases of the file, and returns the lengths in it. Without a file, or with one of another network, it
@@ -55,14 +56,18 @@ func (f *follower) recall() (lengths control.Lengths) {
 		return lengths
 	}
 	var leases []control.Lease
+	var used control.Incumbents
 	for lines.Scan() && len(leases) < maxLeases {
 		if text, ok := strings.CutPrefix(lines.Text(), lengthsHead); ok {
 			lengths.AddAll(control.ParseLengths(text))
+		} else if text, ok := strings.CutPrefix(lines.Text(), usedHead); ok {
+			used.Parse(text)
 		} else if l, ok := parseLeaseLine(lines.Text()); ok {
 			leases = append(leases, l)
 		}
 	}
 	f.rib.Apply(control.Update{Reset: true, Leases: leases})
+	f.rib.SetIncumbents(used)
 	return lengths
 }
 
@@ -117,17 +122,21 @@ func (f *follower) writeLeases(ctx context.Context) {
 	}
 	f.leasesWritten = time.Now()
 	leases := slices.SortedFunc(f.rib.Leases(), func(a, b control.Lease) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
-	var text bytes.Buffer
-	fmt.Fprintln(&text, f.leasesHead())
-	if f.rib.Lengths != nil {
-		lengths := *f.rib.Lengths
-		lengths.AddNetwork(f.c.cfg.Network)
-		fmt.Fprintln(&text, lengthsHead+lengths.String())
+	write := func(w *bufio.Writer) {
+		fmt.Fprintln(w, f.leasesHead())
+		if f.rib.Lengths != nil {
+			lengths := *f.rib.Lengths
+			lengths.AddNetwork(f.c.cfg.Network)
+			fmt.Fprintln(w, lengthsHead+lengths.String())
+		}
+		for line := range f.rib.Incumbents().Lines() {
+			fmt.Fprintln(w, usedHead+line)
+		}
+		for _, l := range leases {
+			fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", l.CreateRevision, l.Key(), l.Value(), l.Facts.JSON())
+		}
 	}
-	for _, l := range leases {
-		fmt.Fprintf(&text, "%d\t%s\t%s\t%s\n", l.CreateRevision, l.Key(), l.Value(), l.Facts.JSON())
-	}
-	if err := replaceFile(f.leasesPath(), text.Bytes()); err != nil {
+	if err := replaceFile(f.leasesPath(), write); err != nil {
 		due, _ := f.leasesDue.Due(time.Now(), pace.Notice{Text: printable(err.Error())})
 		for _, n := range due {
 			f.c.cfg.Log.WarnContext(ctx, "leases file not written: trying again. Until then a restart beside a store that has lost its data drops the peers", "err", n.Text)
@@ -136,15 +145,16 @@ func (f *follower) writeLeases(ctx context.Context) {
 	}
 }
 
-// replaceFile makes path hold text: a reader sees the old file or the new one. What a power cut leaves of it does not
+// replaceFile makes path hold what write writes: a reader sees the old file or the new one. What a power cut leaves of it does not
 // matter: the dataplane is gone then too.
-func replaceFile(path string, text []byte) error {
+func replaceFile(path string, write func(*bufio.Writer)) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // of mode 0600
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, errors.Unwrap(err)) // without the random name
 	}
-	_, err = tmp.Write(text)
-	if err = errors.Join(err, tmp.Close()); err == nil {
+	w := bufio.NewWriterSize(tmp, 64<<10)
+	write(w)
+	if err = errors.Join(w.Flush(), tmp.Close()); err == nil {
 		err = os.Rename(tmp.Name(), path)
 	}
 	if err != nil {

@@ -36,10 +36,12 @@ func (f *follower) sync(ctx context.Context) {
 	f.contend(ctx, self, held)
 	w := f.wanted(self, peers)
 	f.dirty = false
-	report := peerReport{peers: peers, kept: f.rib.KeptSubnets(),
-		rejected: entriesOf(f.c.Status().Rejected, rejected), refused: f.rib.Refused(), limits: entriesOf(f.limits, f.rib.Limits())}
+	entries, news := f.rejectedEntries(rejected, time.Now())
+	report := peerReport{peers: peers, kept: f.rib.KeptSubnets(), rejected: entries, refused: f.rib.Refused(), limits: entriesOf(f.limits, f.rib.Limits())}
 	f.logFamilies(ctx, self, report)
-	f.logEntries(ctx, &f.rejectedDue, withoutFamilies(withoutRivals(report.rejected)), "lease not used")
+	if news {
+		f.logEntries(ctx, &f.rejectedDue, withoutFamilies(withoutRivals(entries)), "lease not used")
+	}
 	f.logEntries(ctx, &f.limitDue, withoutFamilies(report.limits), "source of a peer's packets not accepted")
 	if left == nil && f.done != nil && sameWanted(*f.done, w) {
 		f.publishPeers(report)
@@ -105,7 +107,10 @@ func (f *follower) publishSync(report peerReport, failed []*dataplane.PeerError,
 func (f *follower) publishPeers(report peerReport) {
 	report.failed = f.failed
 	last := f.c.Status()
-	if last.Stats.Rejected == report.refused && slices.Equal(last.Rejected, report.rejected) && slices.Equal(f.limits, report.limits) && len(report.kept) == 0 && !f.hadKept {
+	if slices.Equal(last.Rejected, report.rejected) && slices.Equal(f.limits, report.limits) && len(report.kept) == 0 && !f.hadKept {
+		if last.Stats.Rejected != report.refused { // of those that are too many to be named
+			f.c.publish(func(s *Status) { s.Stats.Rejected = report.refused })
+		}
 		return
 	}
 	f.limits, f.hadKept = report.limits, len(report.kept) > 0

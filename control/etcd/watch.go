@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -51,6 +52,7 @@ func (w *leaseWatch) session(ctx context.Context, listed func()) error {
 	if err := w.listRecords(ctx, at.Revision); err != nil {
 		return err
 	}
+	u.Leases = slices.Clone(u.Leases) // they stay, and what a slice that has grown has in vain would too
 	u.Older = w.compare(ctx, at, wrote)
 	w.noteOwn(u.Leases)
 	listed()

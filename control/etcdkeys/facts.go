@@ -14,7 +14,7 @@ import (
 // it is: the kernel of that node may forward on.
 type Facts struct {
 	records map[netip.Addr]*nodeFacts   // by public IP
-	leases  map[string]control.Lease    // by key, as last sent
+	leases  map[string]*control.Lease   // by key, as last sent: shared with the receiver, and so nobody changes one
 	bad     func(key string, err error) // told of a record that cannot be read
 }
 
@@ -56,14 +56,13 @@ func (t *Facts) put(keys Keys, kv *mvccpb.KeyValue) (ip netip.Addr, ok bool) {
 func (t *Facts) Complete(u *control.Update, changed map[netip.Addr]struct{}) {
 	before := t.leases
 	if u.Reset {
-		t.leases = make(map[string]control.Lease, len(u.Leases))
+		t.leases = make(map[string]*control.Lease, len(u.Leases))
 	}
 	for i := range u.Leases {
 		l := &u.Leases[i]
 		key := l.Key()
-		old, had := before[key]
-		l.Facts = t.of(*l, old, had)
-		t.leases[key] = *l
+		l.Facts = t.of(*l, before[key])
+		t.leases[key] = l
 	}
 	for _, b := range u.Bad {
 		delete(t.leases, b.Key) // no change of the record brings the lease back
@@ -82,14 +81,14 @@ func (t *Facts) Complete(u *control.Update, changed map[netip.Addr]struct{}) {
 	}
 }
 
-// of returns the facts of a lease. Those of a record that is gone count only while the lease stays as it was.
-func (t *Facts) of(l, old control.Lease, had bool) control.NodeFacts {
+// of returns the facts of a lease, which was old or not there. Those of a record that is gone count only while the lease stays as it was.
+func (t *Facts) of(l control.Lease, old *control.Lease) control.NodeFacts {
 	ip := l.Identity()
 	r := t.records[ip]
 	switch {
 	case r == nil:
 		return control.NodeFacts{}
-	case r.gone && !(had && SameValue(old, l)):
+	case r.gone && !(old != nil && SameValue(*old, l)):
 		delete(t.records, ip)
 		return control.NodeFacts{}
 	}
@@ -97,7 +96,7 @@ func (t *Facts) of(l, old control.Lease, had bool) control.NodeFacts {
 }
 
 // forget drops the facts of a node whose lease is gone, if its record is, too.
-func (t *Facts) forget(l control.Lease) {
+func (t *Facts) forget(l *control.Lease) {
 	if r := t.records[l.Identity()]; r != nil && r.gone {
 		delete(t.records, l.Identity())
 	}
@@ -123,9 +122,10 @@ func (t *Facts) addChanged(u *control.Update, changed map[netip.Addr]struct{}) {
 		if _, ok := changed[ip]; !ok || t.records[ip] == nil || t.records[ip].NodeFacts == l.Facts {
 			continue
 		}
-		l.Facts = t.records[ip].NodeFacts
-		t.leases[key] = l
-		u.Leases = append(u.Leases, l)
+		known := *l
+		known.Facts = t.records[ip].NodeFacts
+		t.leases[key] = &known
+		u.Leases = append(u.Leases, known)
 	}
 }
 
@@ -153,5 +153,5 @@ func (t *Facts) Apply(keys Keys, events []*mvccpb.Event) (u control.Update, ok b
 
 // NewFacts returns an empty table, which tells bad of each record that it cannot read.
 func NewFacts(bad func(key string, err error)) *Facts {
-	return &Facts{records: map[netip.Addr]*nodeFacts{}, leases: map[string]control.Lease{}, bad: bad}
+	return &Facts{records: map[netip.Addr]*nodeFacts{}, leases: map[string]*control.Lease{}, bad: bad}
 }

@@ -16,8 +16,8 @@ func PrefixRange(prefix string) KeyRange {
 	return KeyRange{prefix, clientv3.GetPrefixRangeEnd(prefix)}
 }
 
-// pageSize is how many entries one Range returns at most: about 2 MB of leases.
-const pageSize = 10000
+// pageSize is how many entries one Range returns at most: about half a MB of leases.
+const pageSize = 2500
 
 // List calls page with all keys of a range, in key order and as they stood at a revision (0: the
 // present one), and returns the header of that revision. Of large values see MaxValue.

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/overlayd/overlayd/cmd/internal/child"
 	"github.com/overlayd/overlayd/cmd/internal/pki"
 	"github.com/overlayd/overlayd/cmd/internal/rights"
@@ -29,6 +31,7 @@ type Config struct {
 // Serve is the process: it ends when the daemon that started it does. child.ErrNoParent: no daemon has.
 func Serve(ctx context.Context, c Config) error {
 	return child.Serve(ctx, c.Debug, func(ctx context.Context, p *child.Parent) error {
+		unix.Umask(0o077) // its socket is there before it can have another mode
 		keep := rights.ForDirs(p.Log, filepath.Dir(c.Etcd.Dir), c.Etcd.Dir)
 		if rights.BindsPrivileged(c.Etcd.ListenClient) {
 			keep |= rights.NetBindService

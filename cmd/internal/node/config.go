@@ -13,6 +13,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/handover"
+	"github.com/overlayd/overlayd/cmd/internal/logs"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
@@ -27,6 +28,7 @@ import (
 type Config struct {
 	Log      *slog.Logger   // must be set
 	LogLevel *slog.LevelVar // of Log, which may change at any time; nil: it never does
+	StoreLog *logs.Bound    // of the lines that whoever writes to the store can cause; nil: they have none in common
 	Hostname string         // name of this node, for messages
 	Version  string         // of this program, for messages
 

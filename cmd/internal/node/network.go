@@ -229,7 +229,7 @@ func (n *Network) openStore(ctx context.Context) error {
 	if n.store != nil {
 		return nil
 	}
-	s, err := n.cfg.OpenStore(ctx, n.name, n.log)
+	s, err := n.cfg.OpenStore(ctx, n.name, n.cfg.StoreLog.Of(n.log))
 	if err != nil {
 		return err
 	}

@@ -170,7 +170,7 @@ func (n *Network) newController(config control.Network, mtu int, o *overlay.Over
 		WorkloadAddress: n.cfg.WorkloadAddress,
 		RenewMargin:     n.cfg.RenewMargin,
 		SharedMACs:      o.Mode() == fit.Userspace,
-		Log:             n.log,
+		Log:             n.cfg.StoreLog.Of(n.log),
 		Ready:           ready,
 	})
 }

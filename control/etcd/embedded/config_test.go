@@ -223,12 +223,12 @@ func TestConnTracker(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := gone.Close(); err != nil || tracker.conns.Len() != 0 {
-			t.Errorf("closed by itself: %v, %d left", err, tracker.conns.Len())
+		if err := gone.Close(); err != nil || len(tracker.conns) != 0 {
+			t.Errorf("closed by itself: %v, %d left", err, len(tracker.conns))
 		}
 		_, client, err := accept()
-		if err != nil || tracker.conns.Len() != 1 {
-			t.Fatalf("%v, %d tracked", err, tracker.conns.Len())
+		if err != nil || len(tracker.conns) != 1 {
+			t.Fatalf("%v, %d tracked", err, len(tracker.conns))
 		}
 		tracker.closeAll()
 		if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {

@@ -3,12 +3,10 @@ package embedded
 import (
 	"errors"
 	"net"
-	"sync/atomic"
+	"sync"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-
-	"github.com/overlayd/overlayd/control/conns"
 )
 
 // connTracker knows every client connection, so that all of them can be closed
@@ -17,21 +15,31 @@ import (
 type connTracker struct {
 	credentials.TransportCredentials // plain text
 
-	conns  conns.Set[struct{}]
-	closed atomic.Bool
+	mu     sync.Mutex
+	conns  map[net.Conn]struct{}
+	closed bool
+
+	byAddress map[string]*trackedConn // of TCP
 }
 
 func newConnTracker() *connTracker {
-	return &connTracker{TransportCredentials: insecure.NewCredentials()}
+	return &connTracker{TransportCredentials: insecure.NewCredentials(), conns: map[net.Conn]struct{}{}, byAddress: map[string]*trackedConn{}}
 }
 
 var errStopping = errors.New("server is stopping")
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (t *connTracker) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	tracked := t.conns.Add(c, struct{}{})
-	if t.closed.Load() { // after Add: closeAll sees the connection, or this sees closeAll
-		return nil, nil, errors.Join(errStopping, tracked.Close())
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, nil, errors.Join(errStopping, c.Close())
+	}
+	tracked := &trackedConn{Conn: c, tracker: t}
+	t.conns[tracked] = struct{}{}
+	if addr, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		tracked.address = addr.String()
+		t.byAddress[tracked.address] = tracked
 	}
 	return t.TransportCredentials.ServerHandshake(tracked)
 }
@@ -42,6 +50,46 @@ func (t *connTracker) Clone() credentials.TransportCredentials { return t }
 
 // closeAll closes every connection and refuses new ones.
 func (t *connTracker) closeAll() {
-	t.closed.Store(true)
-	t.conns.CloseIf(func(net.Conn, struct{}) bool { return true }, func(net.Conn) {})
+	t.mu.Lock()
+	t.closed = true
+	conns := t.conns
+	t.conns = map[net.Conn]struct{}{}
+	t.mu.Unlock()
+	for c := range conns {
+		_ = c.Close() // its error would help nobody
+	}
+}
+
+// find returns the connection of the client at an address and port, nil if there is none.
+func (t *connTracker) find(address string) *trackedConn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byAddress[address]
+}
+
+// trackedConn leaves the tracker when it is closed.
+type trackedConn struct {
+	net.Conn
+	tracker *connTracker
+	address string // of the client; "": not by TCP
+	unsent  unsent
+}
+
+// Write implements net.Conn.
+func (c *trackedConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.unsent.wrote(b[:n])
+	return n, err
+}
+
+// Close closes the connection and forgets it.
+func (c *trackedConn) Close() error {
+	c.tracker.mu.Lock()
+	delete(c.tracker.conns, c)
+	if c.tracker.byAddress[c.address] == c {
+		delete(c.tracker.byAddress, c.address)
+	}
+	c.tracker.mu.Unlock()
+	c.unsent.close()
+	return c.Conn.Close()
 }

@@ -9,11 +9,12 @@
 //
 // With an https URL clients need a certificate (Config.TLS), and without one they get no answer at all. With http
 // they are not authenticated. With Config.Prefix they can do what a control.Store needs and nothing else
-// (guard.go). Of HTTP there are /health and /version alone: the command line, which etcd would show, may hold a
+// (guard.go), and what they read is bounded (answers.go). Of HTTP there are /health and /version alone: the command line, which etcd would show, may hold a
 // password. A stranger's connections take no room from those of others (front.go, crowd.go).
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -54,6 +55,7 @@ type Config struct {
 	LockPatience time.Duration // how long to wait for another process to leave Dir, such as one that is about to end
 
 	greeting, recheck  time.Duration // of front; 0: its own
+	takePatience       time.Duration // of answers; 0: its own
 	maxUsed, maxLeases int64         // of space; 0: its own
 	spacePeriod        time.Duration // likewise
 
@@ -113,6 +115,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s := &Server{conns: newConnTracker(), lock: lock, urls: texts(advertise), grpc: make(chan *grpc.Server, 1)}
 	if cfg.Prefix != "" {
 		s.guard = newGuard(cfg.Prefix)
+		s.guard.answers = newAnswers(cmp.Or(cfg.takePatience, takePatience), s.conns.find)
 	}
 	if err = checkDatabase(cfg.Dir); err == nil {
 		err = s.start(ctx, cfg, listen, advertise)

@@ -27,17 +27,18 @@ const maxPut = 64 << 10
 type guard struct {
 	first, end []byte                // clients may use the keys from first up to but without end
 	space      atomic.Pointer[space] // of the server behind it; nil: that is not ready
+	answers    *answers
 }
 
 // newGuard returns the guard that confines clients to the keys below prefix.
 func newGuard(prefix string) *guard {
 	below := strings.TrimRight(prefix, "/") + "/"
-	return &guard{first: []byte(below), end: []byte(clientv3.GetPrefixRangeEnd(below))}
+	return &guard{first: []byte(below), end: []byte(clientv3.GetPrefixRangeEnd(below)), answers: newAnswers(takePatience, newConnTracker().find)}
 }
 
 // options returns the gRPC options that put the guard in front of every service.
 func (g *guard) options() []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(g.unary), grpc.ChainStreamInterceptor(g.stream)}
+	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(g.unary), grpc.ChainStreamInterceptor(g.stream), grpc.StatsHandler(g.answers)}
 }
 
 // isAllowed reports whether clients may call a method at all.
@@ -63,7 +64,7 @@ func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	if err := g.checkServer(ctx, req); err != nil {
 		return nil, err
 	}
-	return handle(ctx, req)
+	return g.answers.unary(ctx, req, handle)
 }
 
 func (g *guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
