@@ -9,7 +9,7 @@
 //	guard.go     checks of the guard and its mark
 //	host.go      checks of the host: bridge, buffers, checksums, clock
 //
-// docs/doctor.md explains each check to users.
+// docs/troubleshooting.md explains each check to users.
 package doctor
 
 import (
