@@ -72,7 +72,11 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 			c.Log.Error("not drained to the kernel", "err", err)
 		}
 	})()
-	return d.Run(ctx)
+	err = d.Run(ctx)
+	if err == nil && o.Process.StandBy && d.LeaveToHeir() {
+		standBy(ctx, &c)
+	}
+	return err
 }
 
 // onSignal calls what whenever a signal comes, until the function that it returns is called.
