@@ -18,12 +18,12 @@ app.kubernetes.io/name: overlayd
 {{- else if eq (toString .Values.admissionPolicy) "true" }}true{{ end -}}
 {{- end }}
 
-{{- /* The network config, in flannel's form. */ -}}
+{{- /* The network config, in flannel's form. Traffic rules are always those of nftables: the image has no iptables. */ -}}
 {{- define "overlayd.netConf" -}}
 {{- $config := dict -}}
 {{- with .Values.podCidr }}{{ $_ := set $config "Network" . }}{{ else }}{{ $_ := set $config "EnableIPv4" false }}{{ end -}}
 {{- with .Values.podCidrv6 }}{{ $_ := set $config "IPv6Network" . }}{{ $_ := set $config "EnableIPv6" true }}{{ end -}}
-{{- if .Values.flannel.enableNFTables }}{{ $_ := set $config "EnableNFTables" true }}{{ end -}}
+{{- $_ := set $config "EnableNFTables" true -}}
 {{- $backend := dict "Type" .Values.flannel.backend -}}
 {{- if eq .Values.flannel.backend "vxlan" -}}
 {{- range $value, $key := dict "backendPort" "Port" "vni" "VNI" "mtu" "MTU" "GBP" "GBP" "directRouting" "DirectRouting" -}}
