@@ -264,7 +264,7 @@ func TestKubeChart(t *testing.T) {
 	for i, mode := range []string{modeKernel, modeUserspace} {
 		k.node(i, map[string]string{"example.com/other": "x"})
 		tokens = append(tokens, kubetest.TokenOn(t, k.client, "overlayd", "overlayd", k.hosts[i].name))
-		k.asPod(i, tokens[i], "--dataplane="+mode, "--probe-interval=100ms")
+		k.asPod(i, tokens[i], "--dataplane="+mode, "--probe-interval=100ms", "-v=1")
 	}
 	for _, h := range k.hosts {
 		h.daemon.waitLog("msg=ready", patience)
@@ -272,6 +272,7 @@ func TestKubeChart(t *testing.T) {
 	warmUp(t, k.hosts[0].pod(0, 0), k.hosts[1].pod(0, 0))
 	k.policy(tokens)
 
+	k.hosts[0].daemon.waitLog(`msg="peer answers"`, patience)
 	k.hosts[1].daemon.stop(9)
 	k.hosts[1].Run("ip", "link", "set", "eth0", "down")
 	eventually(t, patience, "an event", func() error {
