@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"regexp"
@@ -21,6 +22,12 @@ func TestMetricNames(t *testing.T) {
 	for _, h := range c.hosts { // repaired
 		h.Run("ip", "link", "set", "flannel.1", "down")
 		h.daemon.waitLog("repaired", patience)
+		eventually(t, patience, "peers are probed", func() error {
+			if !strings.Contains(scrape(t, h), "\noverlayd_peer_loss_ratio{") {
+				return errors.New("not yet")
+			}
+			return nil
+		})
 	}
 	live := map[string]bool{"up": true} // Prometheus makes that
 	for _, h := range c.hosts {

@@ -119,7 +119,7 @@ func TestDocumentedFlags(t *testing.T) {
 				t.Errorf("%s: there is no %s", name, b.test)
 			}
 			for _, c := range b.commands {
-				if _, words, ours := strings.Cut(c, "overlayd "); ours && regexp.MustCompile(`^(sudo |docker run .*)?overlayd `).MatchString(c) {
+				if _, words, ours := strings.Cut(c, "overlayd "); ours && regexp.MustCompile(`^(sudo |docker run .*|kubectl .* -- /usr/bin/)?overlayd `).MatchString(c) {
 					lines++
 					checkCommand(t, name, "overlayd "+words)
 				}

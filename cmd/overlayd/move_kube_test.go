@@ -104,7 +104,7 @@ func (m *move) goAndReturn() {
 	}
 	for _, command := range commands {
 		if m.mode == modeUserspace && strings.HasSuffix(command, "overlayd=no") && m.runs[h.host] == "overlayd" {
-			m.update(0, modeKernel)
+			m.drain(h.host)
 		}
 		m.kubectl(command)
 		m.reconcile()
@@ -198,15 +198,14 @@ func (m *move) token(namespace, account string, h *host) string {
 	return kubetest.TokenOn(m.t, m.client, namespace, account, h.name)
 }
 
-// update is a rolling update of a host's overlayd: the next pod beside this one, which goes when that is ready.
-func (m *move) update(i int, mode string) {
+// drain is the command of the page for a pod of the userspace dataplane.
+func (m *move) drain(h *host) {
 	m.t.Helper()
-	before := m.hosts[i].daemon
-	m.asPod(i, m.token("overlayd", "overlayd", m.hosts[i]), "--dataplane="+mode).waitLog("msg=ready", patience)
-	before.waitLog("standing by", patience)
-	if code := before.stop(unix.SIGTERM); code != 0 {
-		m.t.Errorf("the pod before the update ended with %d", code)
+	drain := h.overlaydWith([]string{"PATH=/nonexistent"}, "drain", "--to=kernel", "--subnet-file", h.subnetFile)
+	if code := drain.wait(patience); code != 0 {
+		m.t.Errorf("drain --to=kernel: exit code %d: %s", code, drain.text())
 	}
+	h.daemon.waitLog("the kernel forwards: standing by", patience)
 }
 
 // cleanup runs the command of the pod of deploy/kubernetes/cleanup.yml.

@@ -14,6 +14,8 @@ const (
 	standByPeriod = 200 * time.Millisecond
 	// standByPatience bounds how long the daemon that goes on may take to claim the subnet file.
 	standByPatience = 15 * time.Second
+	// standByDrained bounds how long whoever has drained the daemon to the kernel may take to have it stopped.
+	standByDrained = 2 * time.Minute
 )
 
 // standBy returns when the daemon that goes on in the place of this one has ended, or ctx has. If it were not for this, kubelet
