@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/signal"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -68,21 +67,18 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 		c.Log.Info("SIGUSR1, as overlayd drain sends it: giving the subnet back, then stopping")
 		d.Drain()
 	})()
-	var kernelForwards atomic.Bool
 	defer onSignal(unix.SIGUSR2, func() {
 		c.Log.Info("SIGUSR2, as overlayd drain --to=kernel sends it: handing over to the kernel, then stopping")
 		if err := d.StopToKernel(); err != nil {
 			c.Log.Error("not drained to the kernel", "err", err)
-			return
 		}
-		kernelForwards.Store(true)
 	})()
 	err = d.Run(ctx)
 	switch {
 	case err != nil || !o.Process.StandBy:
 	case d.LeaveToHeir():
 		standBy(ctx, &c)
-	case kernelForwards.Load():
+	case d.LeftToKernel():
 		c.Log.Info("the kernel forwards: standing by until this process is told to stop", "at_most", standByDrained)
 		pace.Sleep(ctx, standByDrained, nil)
 	}

@@ -43,7 +43,8 @@ type Daemon struct {
 	drainOnce sync.Once
 	settled   sync.Once // a network was ready
 
-	replaced atomic.Bool // see LeaveToHeir
+	replaced     atomic.Bool // see LeaveToHeir
+	leftToKernel atomic.Bool
 
 	run  atomic.Pointer[running] // nil before Run
 	etcd atomic.Pointer[Server]  // nil: none, or not yet
