@@ -97,6 +97,7 @@ func pages(t *testing.T) []string {
 func TestDocumentedFlags(t *testing.T) {
 	t.Parallel()
 	inline := regexp.MustCompile("`(overlayd [^`]+)`")
+	ours := regexp.MustCompile(`^(?:sudo |docker run .* |kubectl .* -- /usr/bin/)?(overlayd .*)`)
 	blocks, lines := 0, 0
 	for _, name := range pages(t) {
 		text, err := os.ReadFile(filepath.Join("../..", name))
@@ -119,9 +120,9 @@ func TestDocumentedFlags(t *testing.T) {
 				t.Errorf("%s: there is no %s", name, b.test)
 			}
 			for _, c := range b.commands {
-				if _, words, ours := strings.Cut(c, "overlayd "); ours && regexp.MustCompile(`^(sudo |docker run .*|kubectl .* -- /usr/bin/)?overlayd `).MatchString(c) {
+				if m := ours.FindStringSubmatch(c); m != nil {
 					lines++
-					checkCommand(t, name, "overlayd "+words)
+					checkCommand(t, name, m[1])
 				}
 			}
 		}
