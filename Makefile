@@ -107,7 +107,7 @@ test-flannel: $(FLANNELD) ## Tests with a real flanneld, which the first run bui
 	OVERLAYD_FLANNELD=$< $(GO) test -vet=off -tags $(TAGS) -shuffle=on -timeout 20m -run '^TestFlanneld' ./cmd/overlayd
 
 test-swap: $(FLANNELD) $(KUBE_APISERVER) $(HELM) ## Nodes that change between flanneld and both dataplanes in place (test-flannel: with etcd)
-	$(call need,$(TEST_TOOLS))
+	$(call need,$(TEST_TOOLS) kubectl:kubernetes-client)
 	OVERLAYD_FLANNELD=$(FLANNELD) OVERLAYD_KUBE_APISERVER=$(KUBE_APISERVER) OVERLAYD_HELM=$(HELM) $(GO) test -vet=off -tags $(TAGS) -v -parallel 2 -timeout 20m -run '$(WITH_BOTH)' ./cmd/overlayd
 
 $(FLANNELD): # its udp backend needs cgo, and nothing else: with these tags the standard library is built as without
