@@ -47,9 +47,12 @@ TOOLS := $(PEERS)/tools-debian
 TOOL_LIBS     := $(TOOLS)/usr/lib/$(shell uname -m)-linux-gnu
 TOOL_PACKAGES := tshark tcpdump prometheus chromium-headless-shell
 
+HELM_VERSION := 3.22.0
+HELM         := $(PEERS)/helm-v$(HELM_VERSION)/helm
+
 # All tests that need a program which is not this module's: one build serves every target with -tags. `make lint` vets.
 TAGS      := kube,flannel,oldetcd,upgrade,tools
-WITH_BOTH := ^TestKube(SwapMatrix|FlanneldAndBack)$$
+WITH_BOTH := ^TestKube(SwapMatrix|FlanneldAndBack|MoveFromFlannel)$$
 
 # What make test-long may take, or all. SEED=<n> repeats a run; ONLY='^drift' runs the rows that it matches.
 LONG ?= 15m
@@ -86,9 +89,9 @@ test-kube: test-kube-store test-kube-daemon ## Tests with a real kube-apiserver,
 test-kube-store: $(KUBE_APISERVER)
 	OVERLAYD_KUBE_APISERVER=$< $(GO) test -vet=off -tags $(TAGS) -shuffle=on -timeout 20m ./control/kube
 
-test-kube-daemon: $(KUBE_APISERVER)
-	$(call need,$(TEST_TOOLS))
-	OVERLAYD_KUBE_APISERVER=$< $(GO) test -vet=off -tags $(TAGS) -shuffle=on -timeout 20m -run '^TestKube' -skip '$(WITH_BOTH)' ./cmd/overlayd
+test-kube-daemon: $(KUBE_APISERVER) $(HELM)
+	$(call need,$(TEST_TOOLS) kubectl:kubernetes-client)
+	OVERLAYD_KUBE_APISERVER=$< OVERLAYD_HELM=$(HELM) $(GO) test -vet=off -tags $(TAGS) -shuffle=on -timeout 20m -run '^TestKube' -skip '$(WITH_BOTH)' ./cmd/overlayd
 
 $(KUBE_APISERVER):
 	mkdir -p $(@D)
@@ -107,9 +110,9 @@ test-flannel: $(FLANNELD) $(FLANNEL_CNI) ## Tests with a real flanneld and its C
 	$(call need,$(TEST_TOOLS))
 	OVERLAYD_FLANNELD=$< OVERLAYD_FLANNEL_CNI=$(FLANNEL_CNI) $(GO) test -vet=off -tags $(TAGS) -shuffle=on -timeout 20m -run '^TestFlanneld' ./cmd/overlayd
 
-test-swap: $(FLANNELD) $(KUBE_APISERVER) ## Nodes that change between flanneld and both dataplanes in place (test-flannel: with etcd)
-	$(call need,$(TEST_TOOLS))
-	OVERLAYD_FLANNELD=$(FLANNELD) OVERLAYD_KUBE_APISERVER=$(KUBE_APISERVER) $(GO) test -vet=off -tags $(TAGS) -v -parallel 2 -timeout 20m -run '$(WITH_BOTH)' ./cmd/overlayd
+test-swap: $(FLANNELD) $(KUBE_APISERVER) $(HELM) ## Nodes that change between flanneld and both dataplanes in place (test-flannel: with etcd)
+	$(call need,$(TEST_TOOLS) kubectl:kubernetes-client)
+	OVERLAYD_FLANNELD=$(FLANNELD) OVERLAYD_KUBE_APISERVER=$(KUBE_APISERVER) OVERLAYD_HELM=$(HELM) $(GO) test -vet=off -tags $(TAGS) -v -parallel 2 -timeout 20m -run '$(WITH_BOTH)' ./cmd/overlayd
 
 $(FLANNELD): # its udp backend needs cgo, and nothing else: with these tags the standard library is built as without
 	$(call need,gcc:gcc gcc:libc6-dev)
@@ -132,6 +135,8 @@ $(TOOLS):
 	apt-get install -qq -y --no-install-recommends --reinstall --download-only -o Dir::Cache::archives=$@.part $(TOOL_PACKAGES)
 	cd $@.part && for p in *.deb; do dpkg -x $$p . && rm $$p; done
 	mv $@.part $@
+
+include deploy/chart.mk
 
 race: ## All tests with the race detector
 	$(call need,$(TEST_TOOLS) gcc:gcc gcc:libc6-dev)

@@ -28,6 +28,7 @@ import (
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcd/embedded"
 	"github.com/overlayd/overlayd/dataplane/capture"
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
 // runDaemon runs the daemon until ctx ends, SIGUSR1 has drained it or SIGUSR2 has handed it over to
@@ -78,7 +79,16 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 			c.Log.Error("not drained to the kernel", "err", err)
 		}
 	})()
-	return d.Run(ctx)
+	err = d.Run(ctx)
+	switch {
+	case err != nil || !o.Process.StandBy:
+	case d.LeaveToHeir():
+		standBy(ctx, &c)
+	case d.LeftToKernel():
+		c.Log.Info("the kernel forwards: standing by until this process is told to stop", "at_most", standByDrained)
+		pace.Sleep(ctx, standByDrained, nil)
+	}
+	return err
 }
 
 // daemonConfig returns the config of a daemon with these flags, which can open its stores.

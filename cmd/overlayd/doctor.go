@@ -16,7 +16,7 @@ const longDoctor = `Looks for what keeps the overlay from working on this host, 
 certificates, lease, device, MAC, MTU, UDP port, firewalls, forwarding, rp_filter, routes, pods, peers. It only reads,
 and needs no daemon: without one, what only a daemon can tell is unknown. Run it as root.
 
-Each line is a check: ok, unknown, warn or fail, its id, and what was seen. docs/doctor.md
+Each line is a check: ok, unknown, warn or fail, its id, and what was seen. docs/troubleshooting.md
 explains each.
 
 Exit codes: 0 no check fails, 1 one does, 2 a wrong flag.`

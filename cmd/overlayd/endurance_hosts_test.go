@@ -139,7 +139,7 @@ func (m *member) replace() {
 	}
 }
 
-// change gives the host the other dataplane, as the README tells.
+// change gives the host the other dataplane, as docs/from-flannel.md tells.
 func (m *member) change() {
 	m.c.t.Helper()
 	if m.mode == modeUserspace {

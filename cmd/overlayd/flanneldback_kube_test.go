@@ -52,7 +52,7 @@ func (k *kubeCluster) annotations(h *host) map[string]string {
 	return n.Annotations
 }
 
-// forgetNode removes the annotation that the README tells to remove.
+// forgetNode removes the annotation that docs/from-flannel.md tells to remove.
 func (k *kubeCluster) forgetNode(h *host) {
 	k.t.Helper()
 	patch := `{"metadata":{"annotations":{"` + annotation + `overlayd-node":null}}}`

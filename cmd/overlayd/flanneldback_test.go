@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// recipe returns the commands of README's section on flanneld and back, in their order.
+// recipe returns the commands of docs/from-flannel.md on flanneld and back, in their order.
 func recipe(t *testing.T) (commands []string) {
 	t.Helper()
-	if commands = readme(t, "### From flanneld to overlayd, and back\n"); len(commands) != 5 {
-		t.Fatalf("README has the commands %q", commands)
+	if commands = documented(t, "docs/from-flannel.md", "TestFlanneldAndBack"); len(commands) != 5 {
+		t.Fatalf("docs/from-flannel.md has the commands %q", commands)
 	}
 	return commands
 }
@@ -95,7 +95,7 @@ func (b *back) comparable() string {
 	return strings.Join(lines, "\n") + "\ntable " + rules + "\n" + saved
 }
 
-// TestFlanneldAndBack: README's recipe from a real flanneld to overlayd and back. With the kernel
+// TestFlanneldAndBack: the recipe of docs/from-flannel.md from a real flanneld to overlayd and back. With the kernel
 // dataplane no datagram of 100 a second in three directions is lost, with userspace hardly any. Then the host is as before.
 func TestFlanneldAndBack(t *testing.T) {
 	for _, c := range []struct {

@@ -27,30 +27,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/pki"
 )
 
-// readme returns the commands of a section of the README, in their order.
-func readme(t *testing.T, section string) (commands []string) {
-	t.Helper()
-	b, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, text, found := strings.Cut(string(b), section)
-	text, _, _ = strings.Cut(text, "\n#")
-	for i, block := range strings.Split(text, "```\n") {
-		if i%2 == 1 {
-			for line := range strings.Lines(strings.TrimSpace(block)) {
-				command, _, _ := strings.Cut(line, "#") // what follows is for people
-				commands = append(commands, strings.TrimSpace(command))
-			}
-		}
-	}
-	if !found {
-		t.Fatalf("README has no %q", section)
-	}
-	return commands
-}
-
-// The commands of the README, in the order of their section.
+// The commands of docs/start.md that this test runs, in their order.
 const (
 	cmdInit = iota
 	cmdFirst
@@ -60,7 +37,6 @@ const (
 	cmdRotate
 	cmdJoinFileAgain
 	cmdFinish
-	cmdEtcdctl // for an etcd of one's own
 	cmdCount
 )
 
@@ -74,13 +50,16 @@ type secured struct {
 	base     int      // below the third byte of subnets that are free
 }
 
-// newSecured runs the commands of the README on n hosts.
+// newSecured runs the commands of docs/start.md on n hosts.
 func newSecured(t *testing.T, n int, args ...string) *secured {
 	t.Helper()
 	c, dir := newHosts(t, []string{under4}, n), t.TempDir()
 	s := &secured{first: &first{host: c.hosts[0], dir: filepath.Join(dir, "etcd"), url: "https://192.0.2.2:2379"}, root: dir, pki: filepath.Join(dir, "pki"), joins: make([]string, n)}
-	if s.commands = readme(t, "## Start a cluster\n"); len(s.commands) != cmdCount {
-		t.Fatalf("README has the commands %q", s.commands)
+	if first := documented(t, "README.md", "TestJoinByFile"); !slices.Equal(first, documented(t, "docs/start.md", "TestJoinByFile")[:len(first)]) {
+		t.Errorf("README.md begins with %q", first)
+	}
+	if s.commands = documented(t, "docs/start.md", "TestJoinByFile"); len(s.commands) != cmdCount {
+		t.Fatalf("docs/start.md has the commands %q", s.commands)
 	}
 	s.must(cmdInit, 0)
 	s.daemon = s.overlaydWith([]string{"OVERLAYD_PKI_DIR=" + s.pki, "OVERLAYD_ETCD_DATA_DIR=" + s.dir, "OVERLAYD_SUBNET_FILE=" + s.subnetFile}, append(s.words(cmdFirst, 0)[1:], args...)...)
@@ -123,14 +102,14 @@ func (s *secured) free(n int) int {
 	}
 }
 
-// words are those of a command of the README, with the addresses and files of the test.
+// words are those of a command of docs/start.md, with the addresses and files of the test.
 func (s *secured) words(command, i int) []string {
 	name := s.c.hosts[i].name
 	return strings.Fields(strings.NewReplacer("192.0.2.11", s.addr.String(), "root@node2:", filepath.Join(s.root, name), "--join-file /", "--join-file "+filepath.Join(s.root, name)+"/",
 		"node2.pem", filepath.Join(s.root, name+".pem"), "node2", name, "scp ", "cp -p ").Replace(s.commands[command]))
 }
 
-// must runs a command of the README to its end.
+// must runs a command of docs/start.md to its end.
 func (s *secured) must(command, i int) {
 	s.c.t.Helper()
 	words := s.words(command, i)
@@ -196,7 +175,7 @@ func (s *secured) adds(n int) {
 	}
 }
 
-// TestJoinByFile: three hosts make a cluster with the commands of the README, and nobody without a certificate gets an answer
+// TestJoinByFile: three hosts make a cluster with the commands of docs/start.md, and nobody without a certificate gets an answer
 // from its etcd.
 func TestJoinByFile(t *testing.T) {
 	t.Parallel()
@@ -313,7 +292,7 @@ func TestCertificatesChange(t *testing.T) {
 	s.must(cmdRotate, 0)
 	s.daemon.waitLog("authorities=2", patience)
 	if s.commands[cmdJoinFileAgain] != s.commands[cmdJoinFile] {
-		t.Errorf("the README has %q", s.commands)
+		t.Errorf("docs/start.md has %q", s.commands)
 	}
 	s.issue(1)
 	one.daemon.cmd.Process.Signal(unix.SIGHUP)

@@ -175,3 +175,32 @@ func TestReplaceIsAskedFor(t *testing.T) {
 		t.Errorf("exit code %d of the first daemon", code)
 	}
 }
+
+// TestStandBy: as kubelet's rolling update does with a Node, whose pods of before and after run beside each other: what starts again is
+// the program that was replaced, unless it stands by. It ends when it is told to, or when the other one has gone. Nothing is lost.
+func TestStandBy(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2, testNetwork)
+	args := []string{"--replace", "--stand-by"}
+	a, b := c.upPair([2]string{modeUserspace, modeKernel}, args...)
+	h := c.hosts[0]
+	there, back := startMeters(t, a, b)
+	first := h.daemon
+	h.up(append(args, "--dataplane", modeUserspace)...)
+	second := h.daemon
+	first.waitLog("standing by", patience)
+	waitTraffic(t, there, 100)
+	if code := first.stop(unix.SIGTERM); code != 0 {
+		t.Errorf("exit code %d of the one that stood by", code)
+	}
+	h.up(append(args, "--dataplane", modeUserspace)...)
+	second.waitLog("standing by", patience)
+	waitTraffic(t, back, 100)
+	if lost := there.finish() + back.finish(); lost > 0 {
+		t.Errorf("%d datagrams lost", lost)
+	}
+	h.daemon.stop(unix.SIGKILL)
+	if code := second.wait(patience); code != 0 {
+		t.Errorf("exit code %d of the one that stood by for one that was killed", code)
+	}
+}

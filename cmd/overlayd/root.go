@@ -26,7 +26,7 @@ const examples = `  # The first host, with an etcd of its own that others join:
   overlayd --etcd-embedded --etcd-listen-client-url https://192.0.2.11:2379 --network 10.5.0.0/16
   # Every other host, with a file that overlayd pki join-file has made on the first one:
   overlayd --etcd-endpoints https://192.0.2.11:2379 --join-file /etc/overlayd.pem
-  # With an etcd that there is, in a container without the vxlan module:
+  # With an etcd that runs already, in a container without the vxlan module:
   overlayd --dataplane userspace --etcd-endpoints http://192.0.2.11:2379
   # In Kubernetes, for every node:
   kubectl apply -f deploy/kubernetes/overlayd.yml

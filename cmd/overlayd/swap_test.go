@@ -86,7 +86,7 @@ func (s *swaps) waitFlows(all []direction, n uint64) {
 	waitTraffic(s.t, all[len(all)-1].meter, n)
 }
 
-// stop ends the daemon in the way that the README tells: from userspace the kernel takes over.
+// stop ends the daemon in the way that docs/from-flannel.md tells: from userspace the kernel takes over.
 func (s *swaps) stop() {
 	s.t.Helper()
 	if s.now != modeUserspace {

@@ -43,7 +43,7 @@ type swapHost struct {
 }
 
 // TestFlanneldSwapsAtRandom swaps what runs on five hosts, in OVERLAYD_SWAPS random steps: flannelds, overlayds
-// in either dataplane, or nothing, by every way that README names and by kill -9; and hosts change their
+// in either dataplane, or nothing, by every way that docs/from-flannel.md names and by kill -9; and hosts change their
 // addresses. After every step the pods of all hosts that run something reach each other, and every
 // link, address, route, nexthop, neighbour, FDB entry, traffic rule, file and key of the store is one that the plain
 // model wants, and all of these are there. OVERLAYD_SEED repeats a run.
@@ -162,7 +162,7 @@ func (s *swapsAtRandom) start(h *swapHost, daemon string) {
 	s.ready(h, daemon)
 }
 
-// becomesFlannelds starts flannelds. If the host was overlayd's, overlayd's traces go as README says.
+// becomesFlannelds starts flannelds. If the host was overlayd's, overlayd's traces go as docs/from-flannel.md says.
 func (s *swapsAtRandom) becomesFlannelds(h *swapHost) {
 	s.t.Helper()
 	ours := h.plain.overlays[0].by == modeKernel

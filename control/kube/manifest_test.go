@@ -45,13 +45,10 @@ func TestManifest(t *testing.T) {
 		t.Error(err)
 	}
 	h.SetConfig(t, []byte(conf.Data["net-conf.json"]))
-	token, err := core.ServiceAccounts("overlayd").CreateToken(t.Context(), "overlayd", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	kubetest.Create(t, shared.client, kubetest.NewNode("host", nil, "10.244.5.0/24"))
-	storeWith(t, h, token.Status.Token)
-	onlyWhatItNeeds(t, token.Status.Token)
+	token := kubetest.TokenOn(t, shared.client, "overlayd", "overlayd", "host")
+	storeWith(t, h, token)
+	onlyWhatItNeeds(t, token)
 }
 
 // storeWith does all that a Store does.
@@ -163,7 +160,7 @@ func apply(t *testing.T, path string) {
 			t.Fatal(err)
 		}
 		kind := o.GroupVersionKind()
-		resource := client.Resource(schema.GroupVersionResource{Group: kind.Group, Version: kind.Version, Resource: strings.ToLower(kind.Kind) + "s"})
+		resource := client.Resource(schema.GroupVersionResource{Group: kind.Group, Version: kind.Version, Resource: plural(kind.Kind)})
 		var to dynamic.ResourceInterface = resource
 		if o.GetNamespace() != "" {
 			to = resource.Namespace(o.GetNamespace())
@@ -172,6 +169,14 @@ func apply(t *testing.T, path string) {
 			t.Errorf("create %s %s: %v", kind.Kind, o.GetName(), err)
 		}
 	}
+}
+
+// plural is how the API server calls objects of a kind.
+func plural(kind string) string {
+	if stem, ok := strings.CutSuffix(strings.ToLower(kind), "y"); ok {
+		return stem + "ies"
+	}
+	return strings.ToLower(kind) + "s"
 }
 
 // TestMayListAndNotWatch: a right that is missing is one log line, beside one that is there.

@@ -10,7 +10,7 @@
 //	host.go      checks of the host: bridge, buffers, checksums, clock
 //	print.go     Findings, and what overlayd doctor prints
 //
-// docs/doctor.md explains each check to users.
+// docs/troubleshooting.md explains each check to users.
 package doctor
 
 import (

@@ -23,9 +23,9 @@ func states(all []Result) map[string]State {
 	return worst
 }
 
-// TestChecksAreDocumented: each check has an id of its own, a result without a daemon, and a row for users.
+// TestChecksAreDocumented: each check has an id of its own, a result without a daemon, and a section for users.
 func TestChecksAreDocumented(t *testing.T) {
-	doc, err := os.ReadFile("../../../docs/doctor.md")
+	doc, err := os.ReadFile("../../../docs/troubleshooting.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,8 +45,8 @@ func TestChecksAreDocumented(t *testing.T) {
 		if state != want {
 			t.Errorf("%s is %s without a daemon, want %s", id, state, want)
 		}
-		if !strings.Contains(string(doc), "\n| `"+id+"` |") {
-			t.Errorf("docs/doctor.md has no row for %s", id)
+		if !strings.Contains(string(doc), "\n### "+id+"\n") {
+			t.Errorf("docs/troubleshooting.md has no section %s", id)
 		}
 	}
 	for _, r := range all {
@@ -59,12 +59,18 @@ func TestChecksAreDocumented(t *testing.T) {
 	}
 }
 
-// TestWarningsHaveTheirCheck: what the daemon warns of is the result of the check that explains it.
+// TestWarningsHaveTheirCheck: what the daemon warns of is the result of the check that explains it, and its section for users names it.
 func TestWarningsHaveTheirCheck(t *testing.T) {
+	doc, err := os.ReadFile("../../../docs/troubleshooting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for warning, check := range map[string]string{
 		"networks_unknown": "daemon", "not_ready": "daemon", "no_session": "daemon", "not_synced": "daemon", "part_failed": "daemon", "etcd_down": "daemon",
 		"store_unreachable": "store", "store_refuses": "store", "no_lease": "lease", "lease_lost": "lease", "lease_not_renewed": "lease", "leases_refused": "lease",
 		"certificate_expires": "certificates", "certificate_expired": "certificates", "certificate_unreadable": "certificates",
+		"part_degraded": "daemon", "config_held": "daemon", "config_refused": "daemon", "entries_unreadable": "store", "probes": "peers",
+		"forwarding": "forwarding", "rp_filter": "rp_filter",
 		"clone": "duplicate_ip", "peers_path_mtu": "path_mtu", "peers_tunnel_blocked": "peers", "peers_failed": "peers",
 	} {
 		d := status.Daemon{At: time.Now(), Networks: []status.Network{{VNI: 7_654_321}}}
@@ -80,6 +86,10 @@ func TestWarningsHaveTheirCheck(t *testing.T) {
 		}
 		if !found {
 			t.Errorf("no check tells of %s", warning)
+		}
+		_, section, _ := strings.Cut(string(doc), "\n### "+check+"\n")
+		if section, _, _ = strings.Cut(section, "\n### "); !strings.Contains(section, "`"+warning+"`") {
+			t.Errorf("docs/troubleshooting.md does not name %s in section %s", warning, check)
 		}
 	}
 }

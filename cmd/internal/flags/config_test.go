@@ -215,6 +215,7 @@ func everyFlag(t *testing.T) map[string]struct {
 		"metrics-port":                 {"9799", ""},
 		"metrics-peers":                {"on", ""},
 		"replace":                      {"true", ""},
+		"stand-by":                     {"true", ""},
 		"env-file":                     {file("env", "OVERLAYD_PUBLIC_IP=203.0.113.9\n"), ""},
 		"probe-interval":               {"1m", ""},
 		"admin-group":                  {"1000", ""},

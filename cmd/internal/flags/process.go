@@ -26,6 +26,7 @@ type Process struct {
 	EnvFile      string // see WithEnvFile
 	Version      bool   // print it and exit
 	Replace      bool   // take the place of a running daemon
+	StandBy      bool   // do not end before the daemon that takes the place of this one
 	AdminGroup   int    // number of the group that may use the admin socket; -1: the process's own
 
 	adminGroup    string
@@ -48,6 +49,7 @@ func (o *Process) register(f *pflag.FlagSet) {
 	f.IntVar(&o.MetricsPort, "metrics-port", 0, "TCP port that answers GET /metrics (for Prometheus), / (how this daemon is, for browsers) and /v1/status (the same as JSON); 0: none")
 	f.StringVar(&o.MetricsPeers, "metrics-peers", "top", "which peers have metrics of their own: on (all), top (the 100 that need attention first) or off (none)")
 	f.BoolVar(&o.Replace, "replace", false, "take the place of the overlayd that runs with the same --subnet-file or --networks: with --dataplane=userspace it hands over its packets, and none is lost")
+	f.BoolVar(&o.StandBy, "stand-by", false, "do not end when another overlayd takes the place of this one, but with it, nor at once when it is drained to the kernel: for a supervisor that would start this one again, as kubelet does")
 	f.StringVar(&o.adminGroup, "admin-group", "", "group, by name or number, that may use the admin socket, as overlayd status does; without it that is for root")
 	f.StringVar(&o.EnvFile, EnvFlag, "", "file with lines such as OVERLAYD_ETCD_ENDPOINTS=http://192.0.2.11:2379, which win over the environment; SIGHUP has it read again; with a - before its path it may be missing")
 	f.DurationVar(&o.probeInterval, "probe-interval", 10*time.Second, "time between two ICMP echo requests to each peer, by which log and status tell whether it can be reached; 0: send none")

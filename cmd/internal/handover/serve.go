@@ -30,7 +30,7 @@ type Server struct {
 	giver    Giver
 	patience time.Duration // with the other side, each time it is waited for
 	done     sync.WaitGroup
-	heir     *net.UnixConn // open until this process ends, by which the other one notices
+	heir     *net.UnixConn // open until this process ends or LetGo, by which the other one notices
 }
 
 // Serve answers at path until Stop. A socket that a daemon has left there is replaced: the caller has
@@ -56,6 +56,13 @@ func serve(path string, log *slog.Logger, g Giver, patience time.Duration) (*Ser
 func (s *Server) Stop() {
 	s.l.Close()
 	s.done.Wait()
+}
+
+// LetGo tells the process that goes on that this one has ended, as far as it is concerned. It is called after Stop.
+func (s *Server) LetGo() {
+	if s.heir != nil {
+		s.heir.Close()
+	}
 }
 
 // serve answers one question after the other, until this daemon has given its place or the listener is closed.

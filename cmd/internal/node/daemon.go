@@ -43,6 +43,9 @@ type Daemon struct {
 	drainOnce sync.Once
 	settled   sync.Once // a network was ready
 
+	replaced     atomic.Bool // see LeaveToHeir
+	leftToKernel atomic.Bool
+
 	run  atomic.Pointer[running] // nil before Run
 	etcd atomic.Pointer[Server]  // nil: none, or not yet
 }
@@ -132,6 +135,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	d.cfg.notify(sd.SdNotifyStopping)
 	d.cfg.Log.Info("stopped")
+	d.replaced.Store(context.Cause(ctx) == errReplaced)
 	if cause := context.Cause(ctx); errors.Is(cause, errNotReplaced) || errors.Is(cause, errEndpointDied) || errors.Is(cause, errHandover) {
 		return cause
 	}

@@ -22,7 +22,24 @@ func (d *Daemon) serveHandover(n *Network) (stop func()) {
 		n.log.Warn("another daemon cannot take the place of this one without a loss of packets", "err", err)
 		return func() {}
 	}
+	d.giver.mu.Lock()
+	defer d.giver.mu.Unlock()
+	d.giver.servers = append(d.giver.servers, s)
 	return s.Stop
+}
+
+// LeaveToHeir reports whether Run has returned because another daemon goes on in the place of this one, and tells that one to go
+// on although this process does not end.
+func (d *Daemon) LeaveToHeir() bool {
+	if !d.replaced.Load() {
+		return false
+	}
+	d.giver.mu.Lock()
+	defer d.giver.mu.Unlock()
+	for _, s := range d.giver.servers {
+		s.LetGo()
+	}
+	return true
 }
 
 // giver gives the place of a daemon to another one, once.
@@ -33,6 +50,8 @@ type giver struct {
 	mu     sync.Mutex
 	given  bool
 	unlock func() // called when Run has been told to end
+
+	servers []*handover.Server // that have been asked, or may be
 }
 
 // errGiven says that a daemon is giving its place already.

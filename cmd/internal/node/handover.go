@@ -50,9 +50,13 @@ func (d *Daemon) StopToKernel() error {
 	}
 	defer unlock() // when Run has been told to end
 	err = handOverAll(sessions, kernels)
+	d.leftToKernel.Store(err == nil)
 	run.end(err)
 	return err
 }
+
+// LeftToKernel reports whether StopToKernel has ended Run, and the kernel forwards.
+func (d *Daemon) LeftToKernel() bool { return d.leftToKernel.Load() }
 
 // handOverAll makes the kernel forward for all sessions, beside their own dataplanes if that is possible, then ends
 // these, and has the kernel's devices take the places of theirs.
