@@ -7,6 +7,9 @@ BENCHTIME ?= 1s
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 
+# What is shipped: a main package in cmd/ each.
+PROGRAMS := overlayd overlayd-capture
+
 export GOFLAGS := -trimpath -ldflags=-w $(GOFLAGS)
 # One build of every package serves the daemon, which is static, and the tests.
 export CGO_ENABLED := 0
@@ -45,7 +48,7 @@ TOOL_LIBS     := $(TOOLS)/usr/lib/$(shell uname -m)-linux-gnu
 TOOL_PACKAGES := tshark tcpdump prometheus chromium-headless-shell
 
 # All tests that need a program which is not this module's: one build serves every target with -tags. `make lint` vets.
-TAGS      := kube,flannel,oldetcd,upgrade,tools
+TAGS      := kube,flannel,oldetcd,upgrade,tools,ship,manual
 WITH_BOTH := ^TestKube(SwapMatrix|FlanneldAndBack)$$
 
 # What make test-long may take, or all. SEED=<n> repeats a run.
@@ -57,8 +60,8 @@ SEED ?= 0
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## Build bin/overlayd and bin/overlayd-capture, static
-	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/overlayd ./cmd/overlayd-capture
+build: ## Build what is shipped to bin/: bin/overlayd and others, static
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS:%=./cmd/%)
 
 demo: build ## Three hosts on this machine reach each other; as root, about ten seconds
 	bin/overlayd demo
@@ -125,6 +128,8 @@ $(TOOLS):
 	cd $@.part && for p in *.deb; do dpkg -x $$p . && rm $$p; done
 	mv $@.part $@
 
+include deploy/ship.mk
+
 race: ## All tests with the race detector
 	$(call need,$(TEST_TOOLS) gcc:gcc gcc:libc6-dev)
 	CGO_ENABLED=1 $(GO) test -p 4 -parallel 4 -race -shuffle=on -timeout 15m $(TOGETHER)
@@ -157,4 +162,4 @@ lint: ## gofmt, vet (also for a laptop with macOS) and staticcheck
 	$(GO) tool staticcheck -tags $(TAGS) ./...
 
 clean: ## Remove what make built
-	rm -rf bin
+	rm -rf bin dist
