@@ -20,6 +20,7 @@ const maxExposure = "30"
 // TestShipUnits: systemd understands all of both units, and thinks that they may do little.
 func TestShipUnits(t *testing.T) {
 	root := unpacked(t)
+	command(t, "install", "-D", "/bin/kill", filepath.Join(root, "bin/kill")) // which is Debian's
 	dir := filepath.Join(root, "usr/lib/systemd/system")
 	for _, unit := range []string{"overlayd.service", "overlayd@.service"} {
 		cmd := exec.Command("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", "--root="+root, filepath.Join("/usr/lib/systemd/system", strings.Replace(unit, "@", "@blue", 1)))

@@ -1,7 +1,9 @@
 package manual
 
 import (
+	"bytes"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -23,7 +25,22 @@ func Man(root *cobra.Command, dir, version string, date time.Time) error {
 		return err
 	}
 	date = date.UTC()
-	return doc.GenManTree(root, &doc.GenManHeader{Section: section, Date: &date, Source: root.Name() + " " + version, Manual: root.Name()}, dir)
+	header := &doc.GenManHeader{Section: section, Date: &date, Source: root.Name() + " " + version, Manual: root.Name()}
+	if err := doc.GenManTree(root, header, dir); err != nil {
+		return err
+	}
+	return visit(root, func(cmd *cobra.Command) error {
+		return ragged(filepath.Join(dir, strings.ReplaceAll(cmd.CommandPath(), " ", "-")+"."+section))
+	})
+}
+
+// ragged has troff leave the right margin as it is: it cannot adjust a line with a long flag, and warns.
+func ragged(file string) error {
+	page, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, bytes.Replace(page, []byte("\n.SH NAME"), []byte("\n.ad l\n.SH NAME"), 1), 0o644)
 }
 
 // asMarkdown makes Markdown, which cobra/doc takes them for, of a command's texts.

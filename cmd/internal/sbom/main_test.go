@@ -72,3 +72,24 @@ func TestBillRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestNotices: the licenses of what is linked are there, with that of Go, and not those of what is not.
+func TestNotices(t *testing.T) {
+	t.Parallel()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if err := notices(&text, []string{exe}); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"==== std " + runtime.Version() + ": LICENSE\n", "==== github.com/CycloneDX/cyclonedx-go v", "Apache License"} {
+		if !strings.Contains(text.String(), part) {
+			t.Errorf("no %q", part)
+		}
+	}
+	if strings.Contains(text.String(), "==== k8s.io/client-go") {
+		t.Error("a license of what is not linked")
+	}
+}
