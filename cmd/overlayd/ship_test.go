@@ -126,3 +126,14 @@ func TestShipRefuses(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// unexpected are the warnings and errors of a log but that which etcd without TLS earns.
+func unexpected(log string) (lines []string) {
+	for line := range strings.Lines(log) {
+		bad := strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") || strings.Contains(line, "not permitted")
+		if bad && !strings.Contains(line, "connection to etcd is not encrypted") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
