@@ -65,7 +65,7 @@ func TestUnits(t *testing.T) {
 	}
 	one, each := settings("overlayd.service"), settings("overlayd@.service")
 	each = slices.DeleteFunc(each, func(line string) bool {
-		return line == "Environment=OVERLAYD_SUBNET_FILE=/run/flannel/%i.env OVERLAYD_ETCD_DATA_DIR=/var/lib/overlayd/%i"
+		return line == "Environment=OVERLAYD_SUBNET_FILE=/run/flannel/networks/%i.env OVERLAYD_ETCD_DATA_DIR=/var/lib/overlayd/%i"
 	})
 	if len(one) != len(each) {
 		t.Fatalf("%d settings, and %d", len(one), len(each))

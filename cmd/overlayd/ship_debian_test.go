@@ -258,7 +258,7 @@ func (d *debian) startBlue() {
 		d.c.t.Fatal(err)
 	}
 	d.must("systemctl", "enable", "--now", "overlayd@blue")
-	if env, err := readEnv(d.path("run/flannel/blue.env")); err != nil || env["FLANNEL_NETWORK"] != "10.9.0.0/16" {
+	if env, err := readEnv(d.path("run/flannel/networks/blue.env")); err != nil || env["FLANNEL_NETWORK"] != "10.9.0.0/16" {
 		d.c.t.Errorf("%v: %v", err, env)
 	}
 }

@@ -27,18 +27,13 @@ func release(t *testing.T) string {
 	return dir
 }
 
-var makeRelease = sync.OnceValues(func() (string, error) { return makeReleaseIn(filepath.Join(os.Getenv(scratch), "a")) })
-
-// makeReleaseIn is release, always the whole of it, in a directory that does not exist yet.
-func makeReleaseIn(dir string) (string, error) {
+var makeRelease = sync.OnceValues(func() (string, error) {
+	dir := filepath.Join(os.Getenv(scratch), "a")
 	if err := copyTree(dir); err != nil {
 		return "", err
 	}
-	if err := makeIn(dir, "release", "VERSION="+shipVersion); err != nil {
-		return "", err
-	}
-	return filepath.Join(dir, "dist", shipVersion), nil
-}
+	return filepath.Join(dir, "dist", shipVersion), makeIn(dir, "release", "VERSION="+shipVersion)
+})
 
 // copyTree copies the tracked files to a directory and commits them there, at a fixed time.
 func copyTree(dir string) error {
@@ -78,14 +73,16 @@ func command(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// TestShipReproducible: everything of a release is the same, byte for byte, if it is made in another directory at another time, and
+// TestShipReproducible: everything of a release is the same, byte for byte, if it is made in a clone elsewhere, at another time, and
 // has its checksums.
 func TestShipReproducible(t *testing.T) {
 	a := release(t)
-	b, err := makeReleaseIn(filepath.Join(os.Getenv(scratch), "elsewhere", "b"))
-	if err != nil {
+	clone := filepath.Join(t.TempDir(), "elsewhere", "b")
+	command(t, "git", "clone", "--quiet", filepath.Dir(filepath.Dir(a)), clone)
+	if err := makeIn(clone, "release", "VERSION="+shipVersion); err != nil {
 		t.Fatal(err)
 	}
+	b := filepath.Join(clone, "dist", shipVersion)
 	for _, dir := range []string{a, b} {
 		if out := command(t, "sh", "-c", `cd "$0" && sha256sum --strict --check SHA256SUMS`, dir); strings.Count(out, ": OK") != len(shippedFiles()) {
 			t.Errorf("%s", out)
@@ -107,6 +104,23 @@ func shippedFiles() []string {
 		"overlayd_0.0.1-1_amd64.deb", "overlayd_0.0.1-1_arm64.deb", "overlayd-0.0.1-1.x86_64.rpm", "overlayd-0.0.1-1.aarch64.rpm",
 		name + "-linux-amd64.tar.gz", name + "-linux-arm64.tar.gz", name + "-linux-amd64.cdx.json", name + "-linux-arm64.cdx.json",
 		name + "-image.tar", name + "-image.tar.digest", name + "-changelog.md",
+	}
+}
+
+// TestShipNotes: a release has the section of its version, or else what is not released yet, and the SBOM of what it ships.
+func TestShipNotes(t *testing.T) {
+	dir := release(t)
+	notes, err := os.ReadFile(filepath.Join(dir, "overlayd-"+shipVersion+"-changelog.md"))
+	if err != nil || !strings.HasPrefix(string(notes), "## "+shipVersion+" - 2025-11-24\n") || !strings.Contains(string(notes), "\n### Added\n") {
+		t.Errorf("%v\n%.300s", err, notes)
+	}
+	for _, arch := range []string{"amd64", "arm64"} {
+		bill, err := os.ReadFile(filepath.Join(dir, "overlayd-"+shipVersion+"-linux-"+arch+".cdx.json"))
+		for _, part := range []string{`"specVersion": "1.6"`, "pkg:golang/go.etcd.io/etcd/server/v3@", `"value": "` + arch + `"`} {
+			if err != nil || !strings.Contains(string(bill), part) {
+				t.Errorf("%s: %v, no %s", arch, err, part)
+			}
+		}
 	}
 }
 
