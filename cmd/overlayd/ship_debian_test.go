@@ -173,6 +173,7 @@ func TestShipDebian(t *testing.T) {
 			if state, err := d.do("systemctl", "is-active", "overlayd"); err == nil {
 				t.Errorf("overlayd is %s after it was installed", state)
 			}
+			d.refusesConfig()
 			config := fmt.Sprintf("OVERLAYD_ETCD_ENDPOINTS=%s\nOVERLAYD_DATAPLANE=%s\nOVERLAYD_IP_MASQ=true\n", c.url, mode)
 			if err := os.WriteFile(d.path("etc/overlayd.env"), []byte(config), 0o600); err != nil {
 				t.Fatal(err)
@@ -247,6 +248,22 @@ func (d *debian) isWell(version string) {
 		}
 		return err
 	})
+}
+
+// refusesConfig: a daemon with a wrong variable ends with 2, and systemd does not start it again.
+func (d *debian) refusesConfig() {
+	d.c.t.Helper()
+	if err := os.WriteFile(d.path("etc/overlayd.env"), []byte("OVERLAYD_DATAPLANE=dpdk\n"), 0o600); err != nil {
+		d.c.t.Fatal(err)
+	}
+	if _, err := d.do("systemctl", "start", "overlayd"); err == nil {
+		d.c.t.Error("a wrong variable is no error")
+	}
+	got := strings.Fields(d.must("systemctl", "show", "--property=ActiveState,NRestarts,ExecMainStatus", "overlayd"))
+	slices.Sort(got)
+	if want := []string{"ActiveState=failed", "ExecMainStatus=2", "NRestarts=0"}; !slices.Equal(got, want) {
+		d.c.t.Errorf("%v, want %v", got, want)
+	}
 }
 
 // startBlue starts overlayd@blue, for a network of its own: systemctl waits until it is ready.
