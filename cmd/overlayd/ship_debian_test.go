@@ -37,7 +37,9 @@ func bootDebian(t *testing.T, h *host) *debian {
 	}
 	group := fmt.Sprintf("overlayd-ship-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-"))
 	p := startCommand(t, h.NS, "Debian on "+h.name, exec.Command("testdata/boot-debian", d.root, group))
-	t.Cleanup(func() { removeGroup(group) })
+	t.Cleanup(func() {
+		eventually(t, patience, "all processes of the Debian end", func() error { return removeGroup(group) })
+	})
 	t.Cleanup(func() { p.stop(unix.SIGKILL) })
 	eventually(t, patience, "systemd runs", func() error {
 		children, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", p.cmd.Process.Pid))
@@ -57,8 +59,8 @@ func bootDebian(t *testing.T, h *host) *debian {
 // path returns where the host of the test sees a file of d.
 func (d *debian) path(file string) string { return fmt.Sprintf("/proc/%d/root/%s", d.init, file) }
 
-// removeGroup removes a control group, whose processes have ended, and all below it.
-func removeGroup(name string) {
+// removeGroup removes a control group and all below it, in which no process may be any more.
+func removeGroup(name string) (err error) {
 	for _, top := range []string{"/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
 		var dirs []string
 		filepath.WalkDir(filepath.Join(top, name), func(path string, e fs.DirEntry, err error) error {
@@ -67,11 +69,11 @@ func removeGroup(name string) {
 			}
 			return nil
 		})
-		slices.Reverse(dirs)
-		for _, dir := range dirs {
-			os.Remove(dir)
+		for _, dir := range slices.Backward(dirs) {
+			err = errors.Join(err, os.Remove(dir))
 		}
 	}
+	return err
 }
 
 // do runs a command in d, as root, and returns what it prints.
