@@ -7,6 +7,9 @@ BENCHTIME ?= 1s
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 
+# What is shipped: a main package in cmd/ each.
+PROGRAMS := overlayd overlayd-capture overlayd-cni
+
 export GOFLAGS := -trimpath -ldflags=-w $(GOFLAGS)
 # One build of every package serves the daemon, which is static, and the tests.
 export CGO_ENABLED := 0
@@ -51,7 +54,7 @@ HELM_VERSION := 3.22.0
 HELM         := $(PEERS)/helm-v$(HELM_VERSION)/helm
 
 # All tests that need a program which is not this module's: one build serves every target with -tags. `make lint` vets.
-TAGS      := kube,flannel,oldetcd,upgrade,tools
+TAGS      := kube,flannel,oldetcd,upgrade,tools,ship,manual
 WITH_BOTH := ^TestKube(SwapMatrix|FlanneldAndBack|MoveFromFlannel)$$
 
 # What make test-long may take, or all. SEED=<n> repeats a run; ONLY='^drift' runs the rows that it matches.
@@ -64,8 +67,8 @@ SEED ?= 0
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## Build bin/overlayd, bin/overlayd-capture and bin/overlayd-cni, static
-	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/overlayd ./cmd/overlayd-capture ./cmd/overlayd-cni
+build: ## Build what is shipped to bin/: bin/overlayd and others, static
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS:%=./cmd/%)
 
 demo: build ## Three hosts on this machine reach each other; as root, about ten seconds
 	bin/overlayd demo
@@ -137,6 +140,7 @@ $(TOOLS):
 	mv $@.part $@
 
 include deploy/chart.mk
+include deploy/ship.mk
 
 race: ## All tests with the race detector
 	$(call need,$(TEST_TOOLS) gcc:gcc gcc:libc6-dev)
@@ -170,4 +174,4 @@ lint: ## gofmt, vet (also for a laptop with macOS) and staticcheck
 	$(GO) tool staticcheck -tags $(TAGS) ./...
 
 clean: ## Remove what make built
-	rm -rf bin
+	rm -rf bin dist

@@ -66,6 +66,7 @@ func newRootCommand() *cobra.Command {
 	root.Flags().BoolVar(&o.Process.Version, "version", false, "print the version to standard error and exit")
 	root.SetUsageFunc(usage)
 	root.AddCommand(newVersionCommand(), newStatusCommand(), newDoctorCommand(), newPingCommand(), newCaptureCommand(), newTraceCommand(), newGuardCommand(), newDrainCommand(), newCleanupCommand(), newCheckCommand(), newLeaseCommand(), newPKICommand(), newCNICommand(), newDemoCommand(), newEtcdCommand())
+	root.AddCommand(moreCommands()...)
 	completeValues(root)
 	return root
 }

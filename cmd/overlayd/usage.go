@@ -17,7 +17,7 @@ func usage(cmd *cobra.Command) error {
 	if cmd.Example != "" {
 		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
 	}
-	if commands := slices.DeleteFunc(cmd.Commands(), func(c *cobra.Command) bool { return c.Hidden || !c.IsAvailableCommand() }); len(commands) > 0 {
+	if commands := slices.DeleteFunc(slices.Clone(cmd.Commands()), func(c *cobra.Command) bool { return c.Hidden || !c.IsAvailableCommand() }); len(commands) > 0 {
 		fmt.Fprintf(&b, "\nCommands:\n")
 		for _, c := range commands {
 			fmt.Fprintf(&b, "  %-10s %s\n", c.Name(), c.Short)
