@@ -22,13 +22,23 @@ type facts struct {
 // kind is what decides which sets the rules look at.
 type kind struct {
 	kernel bool // the kernel forwards, else this process
-	mixed  bool // the networks hold addresses of the underlay: only what is leased is the overlay's
+	// mixed4 and mixed6 say that the networks of a family hold addresses of the underlay: only what is leased is the
+	// overlay's there.
+	mixed4, mixed6 bool
 	// underlay are these addresses and prefixes. A lease may hold one whose own route is more specific.
 	underlay []netip.Prefix
 }
 
 func (k kind) same(o kind) bool {
-	return k.kernel == o.kernel && k.mixed == o.mixed && slices.Equal(k.underlay, o.underlay)
+	return k.kernel == o.kernel && k.mixed4 == o.mixed4 && k.mixed6 == o.mixed6 && slices.Equal(k.underlay, o.underlay)
+}
+
+// mixed reports whether only what is leased is the overlay's, of a family.
+func (k kind) mixed(f family) bool {
+	if f == ipv6 {
+		return k.mixed6
+	}
+	return k.mixed4
 }
 
 // isWide reports whether a lease holds something of the underlay: then its addresses are not all the overlay's.
@@ -75,11 +85,14 @@ func (c *Config) factsOf(w dataplane.Wanted, kernel bool) facts {
 			f.own = append(f.own, p.Masked())
 		}
 	}
-	for _, n := range w.Networks {
-		f.mixed = f.mixed || slices.ContainsFunc(w.Underlay, n.Overlaps)
+	over := func(u family) bool {
+		return slices.ContainsFunc(ofFamily(w.Networks, u), func(n netip.Prefix) bool { return slices.ContainsFunc(w.Underlay, n.Overlaps) })
 	}
-	if f.mixed {
-		f.underlay = w.Underlay
+	f.mixed4, f.mixed6 = over(ipv4), over(ipv6)
+	for _, u := range w.Underlay {
+		if f.mixed(familyOf(u.Addr())) {
+			f.underlay = append(f.underlay, u)
+		}
 	}
 	return f
 }
@@ -121,8 +134,8 @@ func (c *Config) eachKey(p *dataplane.Peer, k kind, do func(set, key string)) {
 			do(pairSet(a, a, bitsOf(a)), key+string(host.AsSlice()))
 		}
 	}
-	if k.mixed || c.Direct || c.Check == dataplane.SourceInner {
-		for _, s := range p.Subnets {
+	for _, s := range p.Subnets {
+		if k.mixed(familyOf(s.Addr())) || c.Direct || c.Check == dataplane.SourceInner {
 			set := leaseSet
 			if k.isWide(s) {
 				set = wideSet
@@ -134,7 +147,8 @@ func (c *Config) eachKey(p *dataplane.Peer, k kind, do func(set, key string)) {
 
 // and returns the facts of both: the rules then admit what either of them admits.
 func (f facts) and(g facts) facts {
-	f.own, f.networks, f.mixed = join(f.own, g.own), join(f.networks, g.networks), f.mixed || g.mixed
+	f.own, f.networks = join(f.own, g.own), join(f.networks, g.networks)
+	f.mixed4, f.mixed6 = f.mixed4 || g.mixed4, f.mixed6 || g.mixed6
 	f.underlay = join(f.underlay, g.underlay)
 	return f
 }

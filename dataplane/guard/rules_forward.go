@@ -78,7 +78,7 @@ func (b builder) plain() chain {
 		for _, own := range ofFamily(b.own, f) {
 			c.drop(dataplane.DropPlainSource, of(f), outerSource(f).within(own, false))
 		}
-		if !b.mixed || !b.Direct {
+		if !b.mixed(f) || !b.Direct {
 			b.peers(f, func(from ...cond) { c.drop(dataplane.DropPlainSource, append([]cond{of(f)}, from...)...) })
 		}
 	}
