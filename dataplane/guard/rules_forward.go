@@ -26,7 +26,7 @@ func (b builder) inner() chain {
 				admit(in(wideSet(f, bits), false, bits, outerSource(f)))
 			}
 			if slices.Contains(b.families(), f) {
-				admit(b.isPeer(f, outerSource(f), false))
+				admit(isPeer(f, outerSource(f), false))
 			}
 			if b.Check == dataplane.SourceOverlay {
 				b.strangers(f, outerSource(f), func(from ...cond) { admit(from...) })

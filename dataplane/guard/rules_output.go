@@ -10,7 +10,7 @@ import (
 func (b builder) egress() chain {
 	c := chain{name: chainEgress}
 	for _, f := range b.families() {
-		vtep := func(d field) cond { return b.isPeer(f, d, false) }
+		vtep := func(d field) cond { return isPeer(f, d, false) }
 		c.add(accept, of(f), vtep(outerDestination(f)), vtep(outerSource(f)), wayBack(false))
 		c.drop(dataplane.DropEgress, of(f), vtep(outerDestination(f)))
 	}
@@ -61,7 +61,7 @@ func (b builder) processes() chain {
 	c := chain{name: chainOwn}
 	b.marks(&c) // a process sends to this port of a pod
 	for _, f := range b.families() {
-		c.drop(dataplane.DropEgress, of(f), b.isPeer(f, outerDestination(f), false))
+		c.drop(dataplane.DropEgress, of(f), isPeer(f, outerDestination(f), false))
 	}
 	c.drop(dataplane.DropEgress, vniIs(b.VNI, false))
 	return c

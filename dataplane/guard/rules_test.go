@@ -62,10 +62,14 @@ goto reason`},
 goto reason`},
 		{"before there are peers", strict, dataplane.Wanted{}, false, chainInput, head + "vxlan vni != 1, accept\ngoto reason"},
 		{"sockets", strict, base, true, chainInput, head + `vxlan vni != 1, accept
-nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr @vteps4, accept
+nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair44_24, accept
+nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, accept
+nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr . ip saddr @pair44_32, limit 500/s, accept
 limit 50/s, accept
 drop flood`},
-		{"sockets of one network", with(func(c *Config) { c.Alone = true }), base, true, chainInput, head + `nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr @vteps4, accept
+		{"sockets of one network", with(func(c *Config) { c.Alone = true }), base, true, chainInput, head + `nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair44_24, accept
+nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, accept
+nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr . ip saddr @pair44_32, limit 500/s, accept
 limit 50/s, accept
 drop flood`},
 		{"other", strict, base, false, chainOther, `iifname == "flannel.1", drop bad_destination
@@ -127,12 +131,12 @@ l4proto == udp, udp dport == 8472, goto egress`},
 func TestMembers(t *testing.T) {
 	c := testConfig(t)
 	c.Direct = true
-	m := newMembers(&c, kind{kernel: true})
+	m := newMembers(&c, kind{})
 	m.adopt(keys{"pair44_24": {"left": true}})
 	lists := [][]dataplane.Peer{manyPeers(3).Peers, manyPeers(5).Peers, nil, manyPeers(2).Peers, slices.Clone(manyPeers(6).Peers)}
 	slices.Reverse(lists[4])
 	for i, list := range lists {
-		k := kind{kernel: i != 3, mixed4: i == 1}
+		k := kind{mixed4: i == 1}
 		m.admit(list, k)
 		if i == 1 {
 			continue // no Prune

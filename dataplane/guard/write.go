@@ -39,7 +39,7 @@ const (
 func (g *Guard) publish(err error) {
 	vteps := 0
 	for _, u := range g.cfg.families() {
-		vteps += len(g.members.counts[g.members.kind.hosts(u)])
+		vteps += len(g.members.counts[hostSet(u)])
 	}
 	t, v := dataplane.ObjectStatus{Kind: kindTable, Wanted: 1}, dataplane.ObjectStatus{Kind: kindVTEP, Wanted: vteps}
 	if err == nil {
