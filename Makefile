@@ -158,7 +158,7 @@ bench: ## Encap, decap and lookup throughput; needs no root
 	$(GO) test -run '^$$' -bench . -benchtime $(BENCHTIME) ./bench
 
 .PHONY: compare
-compare: build ## Beside kernel vxlan and the overlays that Debian packages; as root, ten minutes (COMPARE="--quick": one)
+compare: build ## Beside kernel vxlan and the overlays that Debian packages; as root, a quarter of an hour (COMPARE="--quick": two minutes)
 	@for p in ethtool:ethtool wireguard-go:wireguard-go wg:wireguard-tools nebula:nebula openvpn:openvpn tincd:tinc; do \
 		command -v $${p%:*} >/dev/null || missing="$$missing $${p#*:}"; \
 	done; \

@@ -53,6 +53,7 @@ func tiers() []tier {
 
 // candidates lists everything that is measured, in the order of the result.
 func candidates(overlayd, kernel string, tiers []tier) []candidate {
+	unguarded := tier{"unguarded", []string{"--source-check=off"}}
 	list := []candidate{
 		{name: "veth", versionText: kernel, note: "no overlay: the underlay itself", setup: setupVeth, rows: oneRow("veth, no overlay")},
 		{name: "vxlan", versionText: kernel, note: "device, neighbour, FDB and route as flannel makes them", setup: setupVXLAN, rows: oneRow(reference)},
@@ -61,7 +62,7 @@ func candidates(overlayd, kernel string, tiers []tier) []candidate {
 			note: "vxlan backend, etcd inside this program", setup: setupFlannel, rows: oneRow("flanneld"),
 		},
 		overlaydCandidate(overlayd, "kernel", "kernel", tier{}, row{name: "overlayd kernel"}),
-		overlaydCandidate(overlayd, "kernel", "kernel", tier{"unguarded", []string{"--source-check=off"}}, row{name: "overlayd kernel, no guard"}),
+		overlaydCandidate(overlayd, "kernel", "kernel", unguarded, row{name: "overlayd kernel, no guard"}),
 	}
 	for _, t := range tiers {
 		suffix := ""
@@ -73,6 +74,7 @@ func candidates(overlayd, kernel string, tiers []tier) []candidate {
 				row{name: "overlayd kernel→userspace" + suffix}, row{name: "overlayd userspace→kernel" + suffix, reversed: true}),
 			overlaydCandidate(overlayd, "userspace", "userspace", t, row{name: "overlayd userspace" + suffix}))
 	}
+	list = append(list, overlaydCandidate(overlayd, "userspace", "userspace", unguarded, row{name: "overlayd userspace, no guard"}))
 	return append(list, peerCandidates()...)
 }
 

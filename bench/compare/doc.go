@@ -7,8 +7,12 @@
 // measured in turn, round by round, so that other load on the machine meets
 // them all alike. The ends of the overlay are the hosts' own overlay addresses.
 //
+// Beside the rows there are checks: a figure must not fall far behind another one of the same round. They say what the guard
+// costs, and what attacks by a third host on the link do to a stream (attack.go).
+//
 // The walk: main.go (flags) → run.go (underlays, rounds) → pair.go (two hosts) →
 // candidates.go and setup_*.go (the overlay between them) → measure.go (one row of
 // one round) → agent.go and traffic_*.go (in the host's process) → report.go,
 // table.go (what came out).
+// checks.go compares rows, attack.go the same overlay with and without an attack.
 package main

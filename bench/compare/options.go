@@ -31,10 +31,10 @@ const (
 func parseOptions(args []string) (o options, err error) {
 	f := flag.NewFlagSet("compare", flag.ContinueOnError)
 	var only string
-	quick := f.Bool("quick", false, "one round in less than 90 seconds, to see that everything works")
+	quick := f.Bool("quick", false, "one round in about two minutes, to see that everything works")
 	f.IntVar(&o.rounds, "rounds", 0, fmt.Sprintf("rounds over all rows (default %d, with --quick %d)", fullRounds, quickRounds))
-	f.DurationVar(&o.budget, "budget", 0, fmt.Sprintf("time for everything, divided among rows and rounds (default %s, with --quick %s)", fullBudget, quickBudget))
-	f.StringVar(&only, "only", "", "regular expression: measure only these of <underlay>/<row>, such as '^default/.*userspace'; the reference always is")
+	f.DurationVar(&o.budget, "budget", 0, fmt.Sprintf("time for all rows, divided among them and the rounds (default %s, with --quick %s); attacks take 40 s for each round besides", fullBudget, quickBudget))
+	f.StringVar(&only, "only", "", "regular expression: measure only these of <underlay>/<row> and attack/<overlay>, such as '^default/.*userspace' or '^attack/'; the reference always is")
 	f.StringVar(&o.output, "o", "", "file to write all figures to, as JSON")
 	f.StringVar(&o.overlayd, "overlayd", "bin/overlayd", "the overlayd to measure")
 	o.tiers = tiers()

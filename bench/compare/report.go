@@ -22,6 +22,7 @@ type report struct {
 	Programs  []*program        `json:"programs"`
 	Metrics   map[string]string `json:"metrics"` // what each key means
 	Underlays []underlayReport  `json:"underlays"`
+	Checks    []check           `json:"checks,omitempty"`
 }
 
 // machine describes the machine and its load.

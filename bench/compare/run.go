@@ -23,6 +23,7 @@ type run struct {
 
 	mu       sync.Mutex // of what follows, and of out
 	programs []*program
+	checks   []check // but for those of attacks
 }
 
 // say prints progress, with the seconds since the start.
@@ -36,7 +37,7 @@ func (r *run) say(format string, args ...any) {
 func (r *run) all(ctx context.Context, list []candidate) (*report, error) {
 	rep := &report{Start: r.start, Rounds: r.rounds, Reference: reference, Machine: readMachine(), Metrics: meanings()}
 	jobs := selectJobs(r.only, list)
-	if len(jobs) == 0 {
+	if len(jobs) == 0 && !r.wantsAttacks() {
 		return nil, fmt.Errorf("--only: %q matches no row", r.only)
 	}
 	r.findPrograms(ctx, jobs)
@@ -56,7 +57,11 @@ func (r *run) all(ctx context.Context, list []candidate) (*report, error) {
 		}
 		rep.Underlays = append(rep.Underlays, u)
 	}
-	rep.Programs = r.programs
+	attacks, err := r.attackAll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rep.Programs, rep.Checks = r.programs, append(r.checks, attacks...)
 	rep.Seconds = time.Since(r.start).Seconds()
 	rep.Machine.LoadEnd = loadAverage()
 	return rep, nil
@@ -95,5 +100,10 @@ func (r *run) one(ctx context.Context, j job) (rep underlayReport, err error) {
 		}
 	}
 	rep.addRatios(reference)
+	var lines []*line
+	for _, s := range stands {
+		lines = append(lines, s.lines...)
+	}
+	r.checks = append(r.checks, costChecks(j.underlay.name, lines)...)
 	return rep, nil
 }

@@ -18,6 +18,9 @@ func (r *report) text() string {
 		}
 		b.WriteString(u.errorList())
 	}
+	if len(r.Checks) > 0 {
+		b.WriteString("\nWhat may cost no more; medians of the rounds' ratios\n\n" + checksText(r.Checks))
+	}
 	b.WriteString("\n" + programList(r.Programs))
 	return b.String()
 }

@@ -13,12 +13,15 @@ import (
 	"github.com/overlayd/overlayd/dataplane/guard"
 )
 
-const longGuard = `Switches off the rules that check where packets of the overlay come from, or on again, while the
-daemon goes on: use it if a wrong rule keeps somebody out. Without an argument it says which of the two it is.
+const longGuard = `Switches off all rules by which overlayd drops packets, or on again, while the daemon goes on: use it
+if a wrong rule keeps somebody out, whichever it is. Without an argument it says which of the two it is.
 
-Off removes the tables overlayd-guard-<VNI> of nftables, and holds until on, or until the daemon
-starts again; --source-check=off is for longer. Without a daemon off removes the tables that one has
-left, and on needs one. The userspace dataplane goes on checking each packet itself.
+Off removes the tables overlayd-guard-<VNI> of nftables, of all networks: the rules of --source-check
+and of --plain-source, those that keep pods and processes from sending in the name of others, and the
+limit of floods. It holds until on, or until the daemon starts again; --source-check=off is for longer,
+and --plain-source=allow for those rules alone. Without a daemon off removes the tables that one has
+left, and on needs one. The userspace dataplane goes on checking what comes encapsulated by
+--source-check: that is for pods, and keeps nobody from an address that the host has on the underlay.
 
 Exit codes: 0 done, 1 it failed, 2 a wrong argument, 3 on without a daemon.`
 

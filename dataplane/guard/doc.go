@@ -17,9 +17,9 @@
 //	egress   pods do not send to the port of a VTEP
 //	output   processes do not: what the kernel encapsulates for them has the mark, and so have this process's sockets
 //
-// If this process forwards, input lets datagrams of VTEPs pass to its sockets, where each is judged (dataplane/userspace), and
-// drops others before they take room there. It lets a few a second of them pass too: these are counted and logged for
-// what they are, and the rest is a flood.
+// If this process forwards, input lets the same pass to its sockets, where each datagram is judged again (dataplane/userspace), and
+// drops others before they take room there. It lets a few a second of them pass too, and more of VTEPs: these are counted and
+// logged for what they are, and the rest is a flood.
 //
 // Over IPv6 the kernel puts fragments together behind input. A rule that asks for the state of a connection makes it
 // do so before (chain defrag); the datagrams of the overlay themselves are not tracked.

@@ -12,6 +12,7 @@ import (
 // facts are what the rules follow from, besides Config: what is wanted, or what was and is.
 type facts struct {
 	kind
+	kernel   bool            // the kernel forwards, else this process
 	own      []netip.Prefix  // subnets and addresses of this host
 	networks []netip.Prefix  // of the overlay
 	sets     map[string]bool // by name: those that there are
@@ -21,14 +22,23 @@ type facts struct {
 
 // kind is what decides which sets the rules look at.
 type kind struct {
-	kernel bool // the kernel forwards, else this process
-	mixed  bool // the networks hold addresses of the underlay: only what is leased is the overlay's
+	// mixed4 and mixed6 say that the networks of a family hold addresses of the underlay: only what is leased is the
+	// overlay's there.
+	mixed4, mixed6 bool
 	// underlay are these addresses and prefixes. A lease may hold one whose own route is more specific.
 	underlay []netip.Prefix
 }
 
 func (k kind) same(o kind) bool {
-	return k.kernel == o.kernel && k.mixed == o.mixed && slices.Equal(k.underlay, o.underlay)
+	return k.mixed4 == o.mixed4 && k.mixed6 == o.mixed6 && slices.Equal(k.underlay, o.underlay)
+}
+
+// mixed reports whether only what is leased is the overlay's, of a family.
+func (k kind) mixed(f family) bool {
+	if f == ipv6 {
+		return k.mixed6
+	}
+	return k.mixed4
 }
 
 // isWide reports whether a lease holds something of the underlay: then its addresses are not all the overlay's.
@@ -48,9 +58,6 @@ func leaseSet(f family, bits int) string { return fmt.Sprintf("lease%s_%d", digi
 // wideSet is the set of those that hold something of the underlay: packets of peers have sources in them, and others may, too.
 func wideSet(f family, bits int) string { return fmt.Sprintf("wide%s_%d", digit(f), bits) }
 
-// vtepSet is the set of the addresses that the packets of peers come from, if there are no pairs.
-func vtepSet(f family) string { return "vteps" + digit(f) }
-
 // setOf returns how the kernel keeps the set of a name.
 func setOf(name string) nft.Set {
 	s := nft.Set{Name: name}
@@ -69,36 +76,29 @@ func setOf(name string) nft.Set {
 
 // factsOf returns what w says of this host.
 func (c *Config) factsOf(w dataplane.Wanted, kernel bool) facts {
-	f := facts{networks: w.Networks, kind: kind{kernel: kernel}}
+	f := facts{networks: w.Networks, kernel: kernel}
 	for _, p := range slices.Concat(w.Subnets, w.Addrs) {
 		if !slices.ContainsFunc(f.own, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() && o.Contains(p.Addr()) }) {
 			f.own = append(f.own, p.Masked())
 		}
 	}
-	for _, n := range w.Networks {
-		f.mixed = f.mixed || slices.ContainsFunc(w.Underlay, n.Overlaps)
+	over := func(u family) bool {
+		return slices.ContainsFunc(ofFamily(w.Networks, u), func(n netip.Prefix) bool { return slices.ContainsFunc(w.Underlay, n.Overlaps) })
 	}
-	if f.mixed {
-		f.underlay = w.Underlay
+	f.mixed4, f.mixed6 = over(ipv4), over(ipv6)
+	for _, u := range w.Underlay {
+		if f.mixed(familyOf(u.Addr())) {
+			f.underlay = append(f.underlay, u)
+		}
 	}
 	return f
 }
 
-// hosts is the set in which each address of a peer is: once, or with itself.
-func (k kind) hosts(f family) string {
-	if k.kernel {
-		return pairSet(f, f, bitsOf(f))
-	}
-	return vtepSet(f)
-}
+// hostSet is the set in which each address of a peer is with itself.
+func hostSet(f family) string { return pairSet(f, f, bitsOf(f)) }
 
 // isPeer is the condition that an address is one of a peer's, or is none.
-func (k kind) isPeer(f family, d field, not bool) cond {
-	if k.kernel {
-		return in(k.hosts(f), not, bitsOf(f), d, d)
-	}
-	return in(k.hosts(f), not, bitsOf(f), d)
-}
+func isPeer(f family, d field, not bool) cond { return in(hostSet(f), not, bitsOf(f), d, d) }
 
 // eachKey calls do for each key that a peer has in a set. Its packets may come from either of its addresses, and have these
 // or its subnets inside.
@@ -110,10 +110,6 @@ func (c *Config) eachKey(p *dataplane.Peer, k kind, do func(set, key string)) {
 	for _, o := range outer {
 		a := familyOf(o)
 		key := string(o.AsSlice())
-		if !k.kernel {
-			do(vtepSet(a), key)
-			continue
-		}
 		for _, s := range p.Subnets {
 			do(pairSet(a, familyOf(s.Addr()), s.Bits()), key+string(s.Addr().AsSlice()))
 		}
@@ -121,8 +117,8 @@ func (c *Config) eachKey(p *dataplane.Peer, k kind, do func(set, key string)) {
 			do(pairSet(a, a, bitsOf(a)), key+string(host.AsSlice()))
 		}
 	}
-	if k.mixed || c.Direct || c.Check == dataplane.SourceInner {
-		for _, s := range p.Subnets {
+	for _, s := range p.Subnets {
+		if k.mixed(familyOf(s.Addr())) || c.Direct || c.Check == dataplane.SourceInner {
 			set := leaseSet
 			if k.isWide(s) {
 				set = wideSet
@@ -134,7 +130,8 @@ func (c *Config) eachKey(p *dataplane.Peer, k kind, do func(set, key string)) {
 
 // and returns the facts of both: the rules then admit what either of them admits.
 func (f facts) and(g facts) facts {
-	f.own, f.networks, f.mixed = join(f.own, g.own), join(f.networks, g.networks), f.mixed || g.mixed
+	f.own, f.networks = join(f.own, g.own), join(f.networks, g.networks)
+	f.mixed4, f.mixed6 = f.mixed4 || g.mixed4, f.mixed6 || g.mixed6
 	f.underlay = join(f.underlay, g.underlay)
 	return f
 }

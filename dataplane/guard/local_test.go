@@ -199,32 +199,46 @@ func TestPlainAndSpoofed(t *testing.T) {
 	})
 }
 
-// TestDirectRoutes: with direct routes packets of peers come plainly, and those that no peer has do not.
+// TestDirectRoutes: with direct routes packets of peers come plainly, and those that no peer has do not. Pods send fragments
+// of what is longer than the overlay's packets, of which the underlay would take some whole.
 func TestDirectRoutes(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, false)
-	w.config = func(c *Config) { c.Direct = true }
-	w.join()
-	a, b := w.hosts[0], w.hosts[1]
-	for _, h := range []*host{a, b} {
-		o := map[*host]*host{a: b, b: a}[h]
-		h.Run("ip", "route", "replace", o.subnets()[0].String(), "via", o.addr.String())
-	}
-	for _, err := range []error{w.exchange(a.pod, a.podAddr(false), b.podAddr(false), 1400), w.exchange(a.NS, a.overlay(false), b.podAddr(false), 1400),
-		w.exchange(a.NS, a.addr, b.podAddr(false), 1400)} {
-		if err != nil {
-			t.Error(err)
+	overBoth(t, func(t *testing.T, w *world) {
+		w.config = func(c *Config) { c.Direct = true }
+		w.join()
+		a, b := w.hosts[0], w.hosts[1]
+		for _, h := range []*host{a, b} {
+			o := map[*host]*host{a: b, b: a}[h]
+			h.Run("ip", "route", "replace", o.subnets()[family6(w.v6)].String(), "via", o.addr.String())
 		}
-	}
-	w.stranger.Run("ip", "route", "replace", "10.42.0.0/16", "via", a.addr.String())
-	w.expect("a source of no peer", a, dataplane.DropPlainSource, func(text []byte) {
-		sendRaw(w.stranger, packet(netip.MustParseAddr("10.42.200.1"), a.podAddr(false), 1, receivePort, text))
-	})
-	w.expect("the source of the target's pod", a, dataplane.DropPlainSource, func(text []byte) {
-		sendRaw(w.stranger, packet(a.podAddr(false), a.overlay(false), 1, receivePort, text))
-	})
-	w.expect("a pod spoofs by the direct route", a, dataplane.DropBadSource, func(text []byte) {
-		sendRaw(a.pod, packet(w.hosts[2].podAddr(false), b.podAddr(false), 1, receivePort, text))
+		for _, size := range []int{100, 1390, 1450, 1460, 8000} {
+			for name, try := range map[string]func() error{
+				"pod to pod":            func() error { return w.exchange(a.pod, a.podAddr(w.v6), b.podAddr(w.v6), size) },
+				"pod to pod, back":      func() error { return w.exchange(b.pod, b.podAddr(w.v6), a.podAddr(w.v6), size) },
+				"host to pod":           func() error { return w.exchange(a.NS, a.overlay(w.v6), b.podAddr(w.v6), size) },
+				"pod to host":           func() error { return w.exchange(b.pod, b.podAddr(w.v6), a.addr, size) },
+				"host's address to pod": func() error { return w.exchange(a.NS, a.addr, b.podAddr(w.v6), size) },
+			} {
+				err := try()
+				if err != nil {
+					t.Logf("%s, %d bytes, first: %v", name, size, err)
+					err = try() // the first one may have told that the way to pods is narrow
+				}
+				if err != nil {
+					t.Errorf("%s, %d bytes: %v", name, size, err)
+				}
+			}
+		}
+		unassigned := netip.MustParseAddr(map[bool]string{false: "10.42.200.1", true: "fd42:0:0:99::1"}[w.v6])
+		w.stranger.Run("ip", "route", "replace", testNetworks[family6(w.v6)].String(), "via", a.addr.String())
+		w.expect("a source of no peer", a, dataplane.DropPlainSource, func(text []byte) {
+			sendRaw(w.stranger, packet(unassigned, a.podAddr(w.v6), 1, receivePort, text))
+		})
+		w.expect("the source of the target's pod", a, dataplane.DropPlainSource, func(text []byte) {
+			sendRaw(w.stranger, packet(a.podAddr(w.v6), a.overlay(w.v6), 1, receivePort, text))
+		})
+		w.expect("a pod spoofs by the direct route", a, dataplane.DropBadSource, func(text []byte) {
+			sendRaw(a.pod, packet(w.hosts[2].podAddr(w.v6), b.podAddr(w.v6), 1, receivePort, text))
+		})
 	})
 }
 

@@ -123,7 +123,7 @@ func samePeer(a, b *dataplane.Peer) bool {
 func (m *members) names() map[string]bool {
 	names := map[string]bool{}
 	for _, f := range m.cfg.families() {
-		names[m.kind.hosts(f)] = true
+		names[hostSet(f)] = true
 	}
 	for set, list := range m.counts {
 		if len(list) > 0 {

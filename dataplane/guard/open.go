@@ -29,7 +29,7 @@ func Open(c Config) (*Guard, error) {
 	if c.Deaf {
 		g.report.Polls(c.Resync)
 	}
-	g.members = newMembers(&g.cfg, kind{kernel: true})
+	g.members = newMembers(&g.cfg, kind{})
 	if c.Check == dataplane.SourceOff {
 		g.open.Store(true)
 		_, err := Cleanup(c.VNI)
@@ -83,10 +83,10 @@ func (g *Guard) try() error {
 	name := g.name + "-try"
 	own, all := prefixes("192.0.2.0/24", "2001:db8::/64"), prefixes("192.0.2.0/23", "2001:db8::/48")
 	for _, kernel := range []bool{true, false} {
-		f := facts{own: own, networks: all, kind: kind{kernel: kernel}, sets: map[string]bool{}}
+		f := facts{own: own, networks: all, kernel: kernel, sets: map[string]bool{}}
 		steps := newTable(name)
 		for _, u := range g.cfg.families() {
-			f.sets[f.hosts(u)] = true
+			f.sets[hostSet(u)] = true
 			f.sets[pairSet(u, ipv4, 24)] = true
 			f.sets[pairSet(u, ipv6, 64)] = true
 		}

@@ -203,19 +203,26 @@ func TestSwitched(t *testing.T) {
 	forge := func(text []byte) {
 		sendRaw(w.stranger, packet(b.addr, a.addr, 1, testPort, a.frame(1, packet(netip.MustParseAddr("8.8.8.8"), a.podAddr(false), 1, receivePort, text))))
 	}
+	w.stranger.Run("ip", "route", "replace", "10.42.0.0/16", "via", a.addr.String())
+	plain := func(text []byte) {
+		sendRaw(w.stranger, packet(b.podAddr(false), a.podAddr(false), 1, receivePort, text))
+	}
 	w.expect("on", a, dataplane.DropBadSource, forge)
+	w.expect("on, plain", a, dataplane.DropPlainSource, plain)
 	off = true
 	a.Must(a.guard.Switched)
 	a.sync()
 	forge([]byte("off"))
-	eventually(t, "it arrives", func() bool { return w.place("off") != "" })
-	if s := a.guard.Status(); s.State != dataplane.StateDegraded || !a.guard.IsOff() || !a.guard.Holds() || w.total(a) != 1 {
+	plain([]byte("off, plain"))
+	eventually(t, "they arrive", func() bool { return w.place("off") != "" && w.place("off, plain") != "" })
+	if s := a.guard.Status(); s.State != dataplane.StateDegraded || !a.guard.IsOff() || !a.guard.Holds() || w.total(a) != 2 {
 		t.Errorf("%+v, %d dropped", s, w.total(a))
 	}
 	w.check(100)
 	off = false
 	a.Must(a.guard.Switched)
 	w.expect("on again", a, dataplane.DropBadSource, forge)
+	w.expect("on again, plain", a, dataplane.DropPlainSource, plain)
 	w.check(100)
 }
 

@@ -51,7 +51,7 @@ func (b builder) leaseLengths(f family) []int {
 // strangers calls with the conditions under which a source is no overlay address, nor one that no packet may have.
 func (b builder) strangers(f family, source field, outside func(...cond)) {
 	var conds []cond
-	if b.mixed {
+	if b.mixed(f) {
 		for _, bits := range b.leaseLengths(f) {
 			conds = append(conds, in(leaseSet(f, bits), true, bits, source))
 		}
@@ -86,7 +86,7 @@ func prefixes(list ...string) (all []netip.Prefix) {
 
 // peers calls once for each set of conditions under which a source is an overlay address that is not this host's.
 func (b builder) peers(f family, are func(...cond)) {
-	if b.mixed {
+	if b.mixed(f) {
 		for _, bits := range b.leaseLengths(f) {
 			are(in(leaseSet(f, bits), false, bits, outerSource(f)))
 		}

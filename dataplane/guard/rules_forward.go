@@ -26,7 +26,7 @@ func (b builder) inner() chain {
 				admit(in(wideSet(f, bits), false, bits, outerSource(f)))
 			}
 			if slices.Contains(b.families(), f) {
-				admit(b.isPeer(f, outerSource(f), false))
+				admit(isPeer(f, outerSource(f), false))
 			}
 			if b.Check == dataplane.SourceOverlay {
 				b.strangers(f, outerSource(f), func(from ...cond) { admit(from...) })
@@ -78,7 +78,7 @@ func (b builder) plain() chain {
 		for _, own := range ofFamily(b.own, f) {
 			c.drop(dataplane.DropPlainSource, of(f), outerSource(f).within(own, false))
 		}
-		if !b.mixed || !b.Direct {
+		if !b.mixed(f) || !b.Direct {
 			b.peers(f, func(from ...cond) { c.drop(dataplane.DropPlainSource, append([]cond{of(f)}, from...)...) })
 		}
 	}

@@ -17,43 +17,47 @@ func (b builder) input() chain {
 	if b.kernel || !b.Alone {
 		c.add(accept, vniIs(b.VNI, true)) // another network's: it has a guard of its own, or wants none
 	}
-	if !b.kernel {
-		b.known(&c)
-		return c
-	}
 	for _, outer := range b.families() {
 		b.pairs(&c, outer)
 	}
-	c.goTo(chainReason)
+	if b.kernel {
+		c.goTo(chainReason)
+	} else {
+		b.samples(&c)
+	}
 	return c
 }
 
-// known admits datagrams of VTEPs to the sockets of this process, which judges what is in them. Of all others it gets a few,
-// so that it can log and count them under their own reasons.
-func (b builder) known(c *chain) {
-	const samples = 50
+// samples admits to the sockets of this process some of what is not as it has to be, so that it can log and count that for what it
+// is: more from VTEPs, of which one such datagram may be the first of a superpacket of good ones. The rest is a flood.
+func (b builder) samples(c *chain) {
+	const ofPeers, ofOthers = 500, 50
 	for _, f := range b.families() {
-		c.add(accept, of(f), plainFlags(), vniIs(b.VNI, false), b.isPeer(f, outerSource(f), false))
+		c.add(accept, of(f), plainFlags(), vniIs(b.VNI, false), isPeer(f, outerSource(f), false), limited(ofPeers))
 		for _, p := range b.anyPeerFrom(f) {
-			c.add(accept, of(f), plainFlags(), vniIs(b.VNI, false), outerSource(f).within(p, false))
+			c.add(accept, of(f), plainFlags(), vniIs(b.VNI, false), outerSource(f).within(p, false), limited(ofPeers))
 		}
 	}
-	c.add(accept, limited(samples))
+	c.add(accept, limited(ofOthers))
 	c.drop(dataplane.DropFlood)
 }
 
-// pairs admits what known VTEPs send from their own subnets and addresses to a subnet of this host. The mark tells what
+// pairs admits what known VTEPs send from their own subnets and addresses to a subnet of this host. The mark tells the kernel's device what
 // was in a superpacket behind a datagram of another network.
 func (b builder) pairs(c *chain, outer family) {
 	for _, inner := range []family{ipv4, ipv6} {
 		for _, own := range ofFamily(b.own, inner) {
-			to := []cond{of(outer), innerIs(inner), innerDestination(inner).within(own, false)}
-			admit := func(more ...cond) { c.add(accept, append(slices.Concat(to, more), setMark(b.Mark))...) }
+			to, then := []cond{of(outer)}, []cond{setMark(b.Mark)}
+			if !b.kernel { // a socket takes all that comes
+				to, then = append(to, plainFlags(), vniIs(b.VNI, false)), nil
+			}
+			to = append(to, innerIs(inner), innerDestination(inner).within(own, false))
+			admit := func(more ...cond) { c.add(accept, slices.Concat(to, more, then)...) }
 			for _, bits := range b.lengths(func(bits int) string { return pairSet(outer, inner, bits) }, bitsOf(inner)) {
 				admit(in(pairSet(outer, inner, bits), false, bits, outerSource(outer), innerSource(inner)))
 			}
 			if b.Check == dataplane.SourceOverlay {
-				known := b.isPeer(outer, outerSource(outer), false)
+				known := isPeer(outer, outerSource(outer), false)
 				b.strangers(inner, innerSource(inner), func(outside ...cond) { admit(append([]cond{known}, outside...)...) })
 			}
 			for _, from := range b.anyPeerFrom(outer) {
@@ -95,7 +99,7 @@ func (b builder) other() chain {
 func (b builder) reason() chain {
 	c := chain{name: chainReason}
 	for _, f := range b.families() {
-		unknown := []cond{of(f), b.isPeer(f, outerSource(f), true)}
+		unknown := []cond{of(f), isPeer(f, outerSource(f), true)}
 		for _, p := range b.anyPeerFrom(f) {
 			unknown = append(unknown, outerSource(f).within(p, true))
 		}

@@ -10,7 +10,7 @@ import (
 func (b builder) egress() chain {
 	c := chain{name: chainEgress}
 	for _, f := range b.families() {
-		vtep := func(d field) cond { return b.isPeer(f, d, false) }
+		vtep := func(d field) cond { return isPeer(f, d, false) }
 		c.add(accept, of(f), vtep(outerDestination(f)), vtep(outerSource(f)), wayBack(false))
 		c.drop(dataplane.DropEgress, of(f), vtep(outerDestination(f)))
 	}
@@ -23,19 +23,23 @@ func (b builder) egress() chain {
 	return c
 }
 
-// output marks what goes into the overlay: the kernel keeps the mark when it encapsulates, and so lets its datagram pass.
+// output marks what goes into the overlay: the kernel keeps the mark when it encapsulates, and so lets its datagram pass. What
+// there is most of comes first: each packet of a process passes here twice.
 func (b builder) output() chain {
 	c := chain{name: chainOutput, hook: base(unix.NF_INET_LOCAL_OUT, first)}
+	c.add(accept, marked(b.Mark, false))
+	if b.kernel {
+		for _, l := range b.indices {
+			c.add(accept, leavesByIndex(l), setMark(b.Mark))
+		}
+	}
 	c.goTo(chainToPort, isUDP(false), toPort(b.Port, false))
 	b.marks(&c)
 	return c
 }
 
-// marks marks what processes send into an overlay: of other networks too, which may send to the same VTEPs.
+// marks marks what processes send into an overlay of the kernel: of other networks too, which may send to the same VTEPs.
 func (b builder) marks(c *chain) {
-	for _, l := range b.indices {
-		c.add(accept, leavesByIndex(l), setMark(b.Mark))
-	}
 	if !b.noKinds {
 		c.add(accept, leavesByKind("vxlan"), setMark(b.Mark))
 		return
@@ -55,10 +59,9 @@ func (b builder) toPort() chain {
 // processes drops what processes send to a VTEP, or to any address in the name of this network.
 func (b builder) processes() chain {
 	c := chain{name: chainOwn}
-	c.add(accept, marked(b.Mark, false))
 	b.marks(&c) // a process sends to this port of a pod
 	for _, f := range b.families() {
-		c.drop(dataplane.DropEgress, of(f), b.isPeer(f, outerDestination(f), false))
+		c.drop(dataplane.DropEgress, of(f), isPeer(f, outerDestination(f), false))
 	}
 	c.drop(dataplane.DropEgress, vniIs(b.VNI, false))
 	return c

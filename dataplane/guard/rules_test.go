@@ -34,6 +34,8 @@ func TestRules(t *testing.T) {
 	base.Networks, base.Subnets = prefixes("10.0.0.0/8"), prefixes("10.255.0.0/24")
 	mixed := base
 	mixed.Underlay = prefixes("10.200.0.1/32")
+	split := mixed // IPv4 is over the underlay, IPv6 is not
+	split.Networks, split.Subnets = append(prefixes("fd00::/16"), mixed.Networks...), append(prefixes("fd00:0:0:ff::/64"), mixed.Subnets...)
 	two := base
 	two.Peers = append(slices.Clone(base.Peers), dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.MustParseAddr("172.16.9.9")},
 		Source: netip.MustParseAddr("203.0.113.9"), Subnets: prefixes("10.8.0.0/20")})
@@ -60,10 +62,14 @@ goto reason`},
 goto reason`},
 		{"before there are peers", strict, dataplane.Wanted{}, false, chainInput, head + "vxlan vni != 1, accept\ngoto reason"},
 		{"sockets", strict, base, true, chainInput, head + `vxlan vni != 1, accept
-nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr @vteps4, accept
+nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair44_24, accept
+nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, accept
+nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr . ip saddr @pair44_32, limit 500/s, accept
 limit 50/s, accept
 drop flood`},
-		{"sockets of one network", with(func(c *Config) { c.Alone = true }), base, true, chainInput, head + `nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr @vteps4, accept
+		{"sockets of one network", with(func(c *Config) { c.Alone = true }), base, true, chainInput, head + `nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair44_24, accept
+nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, accept
+nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr . ip saddr @pair44_32, limit 500/s, accept
 limit 50/s, accept
 drop flood`},
 		{"other", strict, base, false, chainOther, `iifname == "flannel.1", drop bad_destination
@@ -85,6 +91,12 @@ nfproto ip, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, drop plain_source
 iifname != "eth0", return
 nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
 nfproto ip, ip saddr/24 @lease4_24, drop plain_source`},
+		{"plain, one family over the underlay", strict, split, false, chainPlain, `iifname == "flannel.1", goto inner
+iifname != "eth0", return
+nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
+nfproto ip, ip saddr/24 @lease4_24, drop plain_source
+nfproto ip6, ip6 saddr == fd00:0:0:ff::/64, drop plain_source
+nfproto ip6, ip6 saddr == fd00::/16, ip6 saddr != fd00:0:0:ff::/64, drop plain_source`},
 		{"spoof, over the underlay", strict, mixed, false, chainSpoof, `nfproto ip, ip saddr == 10.255.0.0/24, return
 nfproto ip, ip saddr/24 @lease4_24, drop bad_source
 fib saddr type local, drop bad_source`},
@@ -95,9 +107,11 @@ nfproto ip, ip daddr == 10.255.0.0/24, ip saddr != 10.0.0.0/8, ip saddr != 0.0.0
 nfproto ip, ip daddr != 10.255.0.0/24, drop bad_destination
 nfproto ip6, drop bad_destination
 drop bad_source`},
-		{"output", strict, base, false, chainOutput, `l4proto == udp, udp dport == 8472, goto to_port
+		{"output", strict, base, false, chainOutput, `mark & 0x100000 != 0, accept
+l4proto == udp, udp dport == 8472, goto to_port
 oifkind == "vxlan", mark |= 0x100000, accept`},
-		{"output before 5.6", with(func(c *Config) { c.noKinds = true }), base, false, chainOutput, `l4proto == udp, udp dport == 8472, goto to_port
+		{"output before 5.6", with(func(c *Config) { c.noKinds = true }), base, false, chainOutput, `mark & 0x100000 != 0, accept
+l4proto == udp, udp dport == 8472, goto to_port
 oifname == "flannel.1", mark |= 0x100000, accept`},
 		{"the link is known", with(func(c *Config) { c.Link = 3 }), base, false, chainForward, `iif == 3, goto plain
 iifname == "flannel.1", goto inner
@@ -117,12 +131,12 @@ l4proto == udp, udp dport == 8472, goto egress`},
 func TestMembers(t *testing.T) {
 	c := testConfig(t)
 	c.Direct = true
-	m := newMembers(&c, kind{kernel: true})
+	m := newMembers(&c, kind{})
 	m.adopt(keys{"pair44_24": {"left": true}})
 	lists := [][]dataplane.Peer{manyPeers(3).Peers, manyPeers(5).Peers, nil, manyPeers(2).Peers, slices.Clone(manyPeers(6).Peers)}
 	slices.Reverse(lists[4])
 	for i, list := range lists {
-		k := kind{kernel: i != 3, mixed: i == 1}
+		k := kind{mixed4: i == 1}
 		m.admit(list, k)
 		if i == 1 {
 			continue // no Prune

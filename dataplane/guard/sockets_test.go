@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -55,17 +56,24 @@ func TestSockets(t *testing.T) {
 		a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
 		w.check(100, 1400, 8000)
 		const many = 300
+		b.Must(func() error { _, err := Cleanup(1); return err }) // b's processes may send as it does
+		stray := map[bool]netip.Addr{false: netip.MustParseAddr("8.8.8.8"), true: netip.MustParseAddr("2001:4860::8")}[w.v6]
 		for name, f := range map[string]struct {
 			frame []byte
 			why   dataplane.Drop // of the few
 		}{
-			"unknown VTEP":  {a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, []byte("flood"))), dataplane.DropUnknownVTEP},
-			"other network": {a.frame(2, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, []byte("flood"))), dataplane.DropBadVNI},
-			"garbage":       {[]byte("garbage"), dataplane.DropBadVNI},
+			"a VTEP, with another source": {a.frame(1, packet(stray, a.podAddr(w.v6), 1, receivePort, []byte("flood"))), dataplane.DropBadSource},
+			"unknown VTEP":                {a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, []byte("flood"))), dataplane.DropUnknownVTEP},
+			"other network":               {a.frame(2, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, []byte("flood"))), dataplane.DropBadVNI},
+			"garbage":                     {[]byte("garbage"), dataplane.DropBadVNI},
 		} {
 			before := d.Stats().Drops[f.why] + d.Stats().Drops[dataplane.DropBadHeader]
 			a.dropped()
-			if err := sendMany(w.stranger, w.strange, a.addr, many, f.frame); err != nil {
+			from, src, many := w.stranger, w.strange, uint64(many)
+			if f.why == dataplane.DropBadSource {
+				from, src, many = b.NS, b.addr, 10*many
+			}
+			if err := sendMany(from, src, a.addr, int(many), f.frame); err != nil {
 				t.Fatal(err)
 			}
 			var flood uint64

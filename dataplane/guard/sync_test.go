@@ -50,9 +50,15 @@ func (g *Guard) sync(tb testing.TB, ns *netnstest.NS, w dataplane.Wanted) {
 	})
 }
 
-// TestScale: the first write of many peers, and one change, are quick. Times are those of the processor, and the best of
-// several counts: other tests take time of this machine too.
+// TestScale: the first write of many peers, and one change, are quick, whoever forwards. Times are those of the processor, and the best
+// of several counts: other tests take time of this machine too.
 func TestScale(t *testing.T) {
+	for _, kernel := range []bool{true, false} {
+		t.Run(map[bool]string{true: "kernel", false: "userspace"}[kernel], func(t *testing.T) { scale(t, kernel) })
+	}
+}
+
+func scale(t *testing.T, kernel bool) {
 	ns := netnstest.New(t)
 	const peers = 10_000
 	w := manyPeers(peers)
@@ -61,6 +67,7 @@ func TestScale(t *testing.T) {
 	for range 3 {
 		ns.Must(func() error { _, err := Cleanup(); return err })
 		g = openIn(t, ns, testConfig(t))
+		g.Forwards(kernel)
 		ns.Must(func() error {
 			start := processorTime(t)
 			_, err := g.Sync(context.Background(), w)

@@ -142,12 +142,11 @@ func (w *world) join() {
 		if w.config != nil {
 			w.config(&c)
 		}
+		var eth0 *net.Interface
+		h.Must(func() (err error) { eth0, err = net.InterfaceByName("eth0"); return err })
+		c.Link = eth0.Index
 		h.guard = openIn(w.t, h.NS, c)
-		h.Must(func() error {
-			eth0, err := net.InterfaceByName("eth0")
-			if err != nil {
-				return err
-			}
+		h.Must(func() (err error) {
 			h.dp, err = kernel.Open(kernel.Config{Log: slog.New(slog.DiscardHandler), VNI: 1, Port: testPort, MTU: 1500 - encap.Overhead(h.addr), MayBeUp: h.guard.Holds,
 				Underlays: []dataplane.Underlay{{Link: eth0.Index, Local: h.addr, Public: h.addr}}})
 			return err

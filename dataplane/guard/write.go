@@ -28,7 +28,7 @@ func (g *Guard) ensure(f facts) error {
 	return err
 }
 
-var errOff = errors.New("switched off by `overlayd guard off`: switch it on again by `overlayd guard on`, or restart")
+var errOff = errors.New("all rules are switched off by `overlayd guard off`, those of --plain-source too: switch them on again by `overlayd guard on`, or restart")
 
 // Kinds of objects, as Status and the log of repairs name them.
 const (
@@ -39,7 +39,7 @@ const (
 func (g *Guard) publish(err error) {
 	vteps := 0
 	for _, u := range g.cfg.families() {
-		vteps += len(g.members.counts[g.members.kind.hosts(u)])
+		vteps += len(g.members.counts[hostSet(u)])
 	}
 	t, v := dataplane.ObjectStatus{Kind: kindTable, Wanted: 1}, dataplane.ObjectStatus{Kind: kindVTEP, Wanted: vteps}
 	if err == nil {

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// vxlanPort is what flannel and overlayd use.
+const vxlanPort = 8472
+
+// ForgeICMP asks for messages to To that the path from there to About is narrow, about datagrams of these ports and of all that
+// a kernel gives to sockets.
+type ForgeICMP struct {
+	To, About netip.Addr
+	Ports     []uint16
+}
+
+// UDPPorts returns the local ports of all UDP sockets of the host.
+func (a *Agent) UDPPorts(_ Nothing, ports *[]uint16) error {
+	for _, file := range []string{"/proc/net/udp", "/proc/net/udp6"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(text)) {
+			local := strings.Fields(line)[1]
+			if local == "local_address" {
+				continue
+			}
+			var port uint16
+			if _, err := fmt.Sscanf(local[strings.LastIndex(local, ":"):], ":%x", &port); err != nil {
+				return fmt.Errorf("%s: %q: %w", file, local, err)
+			}
+			*ports = append(*ports, port)
+		}
+	}
+	return nil
+}
+
+// ForgeICMP sends them all, and counts them.
+func (a *Agent) ForgeICMP(in ForgeICMP, sent *int) error {
+	family, proto := unix.AF_INET, unix.IPPROTO_ICMP
+	var to unix.Sockaddr
+	if in.To.Is4() {
+		to = &unix.SockaddrInet4{Addr: in.To.As4()}
+	} else {
+		family, proto = unix.AF_INET6, unix.IPPROTO_ICMPV6
+		to = &unix.SockaddrInet6{Addr: in.To.As16()}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_RAW, proto)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	send := func(port, mtu uint16, quote int) error {
+		*sent++
+		return unix.Sendto(fd, in.message(port, mtu, quote), 0, to)
+	}
+	for _, port := range in.Ports {
+		for _, mtu := range forgedMTUs {
+			for _, quote := range []int{8, 500} { // a router quotes no less, and many quote as much as fits
+				if err := send(port, mtu, quote); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for i, p := range rand.Perm(lastPort - firstPort + 1) {
+		if err := send(uint16(firstPort+p), forgedMTUs[i%len(forgedMTUs)], 8); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// firstPort and lastPort are net.ipv4.ip_local_port_range.
+const firstPort, lastPort = 32768, 60999
+
+var forgedMTUs = []uint16{68, 552, 1280, 1300}
+
+// message is "fragmentation needed" (RFC 792, RFC 1191) or "packet too big" (RFC 4443 section 3.2) about a datagram of 1400 bytes.
+// The kernel adds the checksum of ICMPv6.
+func (f ForgeICMP) message(port, mtu uint16, quote int) []byte {
+	quoted := datagram(f.To, f.About, port, vxlanPort, make([]byte, 1400))
+	if f.To.Is6() {
+		m := []byte{2, 0, 0, 0, 0, 0, byte(mtu >> 8), byte(mtu)}
+		return append(m, quoted[:40+quote]...)
+	}
+	m := append([]byte{3, 4, 0, 0, 0, 0, byte(mtu >> 8), byte(mtu)}, quoted[:20+quote]...)
+	binary.BigEndian.PutUint16(m[2:], ^onesSum(m))
+	return m
+}
+
+// datagram is an IP packet with a UDP datagram, without a checksum of that.
+func datagram(src, dst netip.Addr, srcPort, dstPort uint16, payload []byte) []byte {
+	length := 8 + len(payload)
+	var b []byte
+	if src.Is6() {
+		b = append(b, 0x60, 0, 0, 0, byte(length>>8), byte(length), unix.IPPROTO_UDP, 64)
+	} else {
+		total := 20 + length
+		b = append(b, 0x45, 0, byte(total>>8), byte(total), 0, 1, 0, 0, 64, unix.IPPROTO_UDP, 0, 0)
+	}
+	b = append(append(b, src.AsSlice()...), dst.AsSlice()...)
+	if src.Is4() {
+		binary.BigEndian.PutUint16(b[10:], ^onesSum(b[:20]))
+	}
+	b = binary.BigEndian.AppendUint16(b, srcPort)
+	b = binary.BigEndian.AppendUint16(b, dstPort)
+	b = binary.BigEndian.AppendUint16(b, uint16(length))
+	return append(append(b, 0, 0), payload...)
+}
+
+// onesSum is the sum of RFC 1071.
+func onesSum(b []byte) uint16 {
+	sum := uint32(0)
+	for i := range b {
+		sum += uint32(b[i]) << (8 * (1 - i%2))
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return uint16(sum)
+}

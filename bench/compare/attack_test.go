@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/netnstest"
+)
+
+// TestAttacksAreDistinct: names are keys of the report.
+func TestAttacksAreDistinct(t *testing.T) {
+	seen := map[string]bool{}
+	for _, a := range attackedOverlays() {
+		for _, k := range a.attacks() {
+			if seen[k.name] || !strings.HasPrefix(k.name, "attack/") || k.floor <= 0 {
+				t.Errorf("%+v", k)
+			}
+			seen[k.name] = true
+		}
+	}
+}
+
+// testStage is a stage whose overlay is the underlay.
+func testStage(t *testing.T) (context.Context, *stage) {
+	t.Helper()
+	netnstest.RequireRoot(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	s := &stage{pair: new(pair), mtu: 1500}
+	t.Cleanup(func() {
+		if err := s.close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	if err := s.build(ctx, filepath.Join(t.TempDir(), "stage")); err != nil {
+		t.Fatal(err)
+	}
+	s.overlay = s.under
+	return ctx, s
+}
+
+// TestStageMeasures: streams and packets of full length cross in both families, and nothing but what is sent.
+func TestStageMeasures(t *testing.T) {
+	ctx, s := testStage(t)
+	for family := range 2 {
+		if g, err := s.goodput(ctx, family, 100*time.Millisecond); err != nil || g <= 0 {
+			t.Errorf("family %d: %v Gbit/s, %v", family, g, err)
+		}
+		if err := s.full(ctx, family); err != nil {
+			t.Errorf("family %d: %v", family, err)
+		}
+	}
+	s.mtu = 1501
+	if err := s.full(ctx, 0); !errors.Is(err, unix.EMSGSIZE) && !strings.Contains(err.Error(), unix.EMSGSIZE.Error()) {
+		t.Errorf("a packet that is too long: %v", err)
+	}
+}
+
+// TestForgedICMPArrives: the target's kernel believes the messages, in both families.
+func TestForgedICMPArrives(t *testing.T) {
+	ctx, s := testStage(t)
+	for family := range 2 {
+		before := s.pathMTU(t, family)
+		f := ForgeICMP{To: s.under[0][family], About: s.under[1][family], Ports: []uint16{vxlanPort}}
+		s.listenUDP(t, s.a, netip.AddrPortFrom(f.To, vxlanPort))
+		var ports []uint16
+		if err := s.a.call(ctx, "UDPPorts", Nothing{}, &ports); err != nil || len(ports) == 0 {
+			t.Errorf("ports %v, %v", ports, err)
+		}
+		var sent int
+		if err := s.x.call(ctx, "ForgeICMP", f, &sent); err != nil || sent < lastPort-firstPort {
+			t.Errorf("%d were sent, %v", sent, err)
+		}
+		err := s.a.await(ctx, "a narrow path", func() bool { return s.pathMTU(t, family) < before })
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// pathMTU is what host a believes of the path to host b.
+func (s *stage) pathMTU(t *testing.T, family int) (mtu int) {
+	t.Helper()
+	err := s.a.ns.Do(func() error {
+		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(s.under[1][family], vxlanPort)))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		raw, err := c.SyscallConn()
+		if err != nil {
+			return err
+		}
+		level, option := unix.IPPROTO_IP, unix.IP_MTU
+		if family == 1 {
+			level, option = unix.IPPROTO_IPV6, unix.IPV6_MTU
+		}
+		var serr error
+		err = raw.Control(func(fd uintptr) { mtu, serr = unix.GetsockoptInt(int(fd), level, option) })
+		return errors.Join(err, serr)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mtu
+}
+
+func (s *stage) listenUDP(t *testing.T, h *host, at netip.AddrPort) (c *net.UDPConn) {
+	t.Helper()
+	if err := h.ns.Do(func() (err error) { c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at)); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// TestFloodsArrive: each kind comes to the port as it is meant, with the source that it is meant to have.
+func TestFloodsArrive(t *testing.T) {
+	ctx, s := testStage(t)
+	c := s.listenUDP(t, s.b, netip.AddrPortFrom(s.under[1][0], vxlanPort))
+	for _, kind := range floodKinds() {
+		f := kind.flood(s)
+		f.To, f.Time = netip.AddrPortFrom(s.under[1][0], vxlanPort), 50*time.Millisecond
+		var sent int64
+		var group errgroup.Group
+		group.Go(func() error { return s.x.call(ctx, "Flood", f, &sent) })
+		b := make([]byte, 2000)
+		ok := false
+		c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		for !ok {
+			n, from, err := c.ReadFromUDPAddrPort(b)
+			if err != nil {
+				t.Fatalf("%s: %v", kind.name, err)
+			}
+			ok = string(b[:n]) == string(f.Payload) && from.Addr() == f.From
+		}
+		if err := group.Wait(); err != nil || sent < 100 {
+			t.Errorf("%s: %d were sent, %v", kind.name, sent, err)
+		}
+	}
+}
+
+func TestReadSubnets(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "subnet.env")
+	for text, ok := range map[string]bool{
+		"FLANNEL_NETWORK=10.99.0.0/16\nFLANNEL_SUBNET=10.99.3.1/24\nFLANNEL_IPV6_SUBNET=fd42:99:0:7::1/64\nFLANNEL_MTU=1430\n": true,
+		"FLANNEL_SUBNET=10.99.3.1/24\nFLANNEL_MTU=1430\n":                                                                      false,
+		"FLANNEL_SUBNET=x\n": false,
+		"FLANNEL_MTU=x\n":    false,
+		"":                   false,
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		addrs, mtu, err := readSubnets(file)
+		if (err == nil) != ok {
+			t.Errorf("%q: %v", text, err)
+		}
+		if ok && (addrs != [2]netip.Addr{netip.MustParseAddr("10.99.3.0"), netip.MustParseAddr("fd42:99:0:7::")} || mtu != 1430) {
+			t.Errorf("%q: %v, MTU %d", text, addrs, mtu)
+		}
+	}
+}
+
+// TestFragments: both parts together are the payload of the packet.
+func TestFragments(t *testing.T) {
+	whole := datagram(netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), 1, 2, []byte("some payload"))
+	if onesSum(whole[:20]) != 0xffff {
+		t.Error("the header's checksum is wrong")
+	}
+	parts := fragment(whole)
+	if got := string(parts[0][20:]) + string(parts[1][20:]); got != string(whole[20:]) {
+		t.Errorf("got %q", got)
+	}
+	for i, want := range []uint16{0x2000, 1} {
+		if p := parts[i]; binary.BigEndian.Uint16(p[6:]) != want || int(binary.BigEndian.Uint16(p[2:])) != len(p) {
+			t.Errorf("part %d: % x", i, p[:20])
+		}
+	}
+}
