@@ -36,6 +36,7 @@ type Network struct {
 	store    control.Store      // nil while it is closed
 	iface    underlay.Interface // of the current session
 	chosenBy underlay.Options   // what chose it
+	kept     *Session           // the last one, if its dataplane goes on; else nil
 	left     nodefile.Left      // of the last session, even if that was another process's
 	settle   time.Duration      // of the guard of the next session
 	opened   bool               // an overlay was open once: from now on nothing ends serve
@@ -46,6 +47,7 @@ type Network struct {
 	retry    pace.Backoff    // after a session whose overlay failed
 	notices  pace.Notices    // of these, and of what each session may meet again
 
+	withdrawn   atomic.Uint64                     // routes that hid the store
 	holdNotices pace.Notices                      // of held; for whoever of the session and waitForConfig runs
 	heldStatus  atomic.Pointer[status.HeldConfig] // held, for others; nil: nothing is held
 	snapshot    atomic.Pointer[snapshot]          // never nil
@@ -122,6 +124,7 @@ func (n *Network) release() {
 // and the address of this one (control.ErrCloned): people must say which of the two is the node.
 func (n *Network) serve(ctx context.Context) error {
 	defer n.closeStore()
+	defer n.endKept()
 	again := pace.Backoff{Low: 500 * time.Millisecond, High: 30 * time.Second}
 	for {
 		began := time.Now()

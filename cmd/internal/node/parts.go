@@ -128,9 +128,13 @@ func (s *Session) openNowhere() (dataplane.Part, error) {
 // errUnfit says that the dataplane which works here cannot carry the network.
 var errUnfit = errors.New("network config")
 
-// openForwarding opens the dataplane that is asked for. In auto mode the kernel's is opened for
+// openForwarding opens the dataplane that is asked for, unless that of the last session goes on. In auto mode the kernel's is opened for
 // real, device and all; whatever refuses that is the reason to take the userspace one.
 func (s *Session) openForwarding(mtu int) (dataplane.Part, error) {
+	if f := s.takeKept(); f != nil {
+		s.forwardsItself()
+		return f, nil
+	}
 	mode := s.network.cfg.Mode
 	if mode == fit.Userspace {
 		return s.openUserspace(mtu)
@@ -186,9 +190,7 @@ func (s *Session) kernelConfig(mtu int) kernel.Config {
 // underlay share the sockets.
 func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
 	n := s.network
-	if s.guard != nil {
-		s.guard.Forwards(false)
-	}
+	s.forwardsItself()
 	config := userspace.Config{
 		Log:         n.log,
 		Underlays:   n.underlays(s.config, s.iface),
@@ -205,7 +207,7 @@ func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
 		Deaf:        n.cfg.Deaf,
 		Captures:    n.cfg.Captures,
 	}
-	config.Inherited, config.Unfit = n.takeInherited(config.VNI)
+	config.Inherited, config.Unfit = n.takeInherited(config.VNI), n.daemon.estate.Unkeep
 	giveBack, open := func() {}, userspace.Open
 	var shared *sharedport.Port
 	var err error
