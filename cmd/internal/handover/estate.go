@@ -11,7 +11,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane/inherit"
 )
 
-// Estate is what this daemon has of the one before it, or of a dataplane of its own that has ended, and has not taken yet. Its methods may be called at any time.
+// Estate is what this daemon has of the one before it and has not taken yet. Its methods may be called at any time.
 // Its exported fields are set before.
 type Estate struct {
 	Log     *slog.Logger

@@ -24,10 +24,12 @@ func (d *Daemon) forget(names []string) {
 
 // takeInherited returns what the userspace dataplane of a VNI may go on with.
 func (n *Network) takeInherited(vni uint32) []carrier.Export {
+	own := n.inherits
+	n.inherits = nil
 	if n.cfg.several() { // the sockets are the port's
-		return n.daemon.estate.TakeNamed(inherit.QueueName(vni))
+		return append(own, n.daemon.estate.TakeNamed(inherit.QueueName(vni))...)
 	}
-	return n.daemon.estate.Take(inherit.IsTraffic)
+	return append(own, n.daemon.estate.Take(inherit.IsTraffic)...)
 }
 
 // forgetFiles is forget for what a session of c has read from, unless its dataplane is kept.

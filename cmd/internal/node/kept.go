@@ -52,10 +52,10 @@ func (n *Network) filesOf(c control.Network, iface underlay.Interface) (names []
 
 // endKept ends the dataplane that is kept, if there is one. Its files of these names are for the next session.
 func (n *Network) endKept(names ...string) {
-	if n.kept == nil {
+	s := n.kept
+	if s == nil {
 		return
 	}
-	s := n.kept
 	n.kept = nil
 	var exports []carrier.Export
 	if e, ok := s.overlay.Forwarding().Dataplane.(carrier.Exporter); ok && len(names) > 0 {
@@ -70,7 +70,8 @@ func (n *Network) endKept(names ...string) {
 		return unwanted
 	})
 	n.daemon.forget(slices.DeleteFunc(n.filesOf(s.config, s.iface), func(name string) bool { return slices.Contains(names, name) }))
-	n.daemon.estate.Add(exports)
+	carrier.CloseExports(n.inherits)
+	n.inherits = exports
 }
 
 // takeKept has the session go on with the dataplane that is kept. nil: there is none, it has ended meanwhile, or it does not fit and

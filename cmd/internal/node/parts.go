@@ -10,6 +10,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/sharedport"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/firewall"
 	"github.com/overlayd/overlayd/dataplane/hostroute"
 	"github.com/overlayd/overlayd/dataplane/inherit"
@@ -106,6 +107,7 @@ func (s *Session) openRoutes() (dataplane.Part, error) {
 		Direct:    s.config.Backend.DirectRouting || only,
 		Only:      only,
 		Blackhole: s.network.cfg.Rules.Blackhole,
+		Settle:    s.network.settle,
 		Resync:    s.network.cfg.Rules.Resync,
 		Deaf:      s.network.cfg.Deaf,
 	})
@@ -161,11 +163,13 @@ func (s *Session) openForwarding(mtu int) (dataplane.Part, error) {
 // mode that is kept if the kernel has no vxlan.
 func (s *Session) openKernel(mtu int) (*kernel.Dataplane, error) {
 	n := s.network
-	if n.daemon.estate.Has(inherit.IsTraffic) {
+	if n.daemon.estate.Has(inherit.IsTraffic) || len(n.inherits) > 0 {
 		if err := kernel.Available(); err != nil && n.cfg.Mode == fit.Auto {
 			return nil, err
 		}
 		n.daemon.estate.Drop("the kernel dataplane needs the UDP port", inherit.IsTraffic)
+		carrier.CloseExports(n.inherits)
+		n.inherits = nil
 	}
 	return kernel.Open(s.kernelConfig(mtu))
 }
