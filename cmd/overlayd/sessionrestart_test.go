@@ -23,19 +23,27 @@ func withBackend(keys string) string {
 func TestSessionRestartLosesNothing(t *testing.T) {
 	t.Parallel()
 	const direct = `,"DirectRouting":true`
-	changes := map[string][]string{
-		"bounds":            {strings.Replace(testNetwork, "10.5.63.0", "10.5.62.0", 1), testNetwork},
-		"bounds, direct":    {strings.Replace(withBackend(direct), "10.5.63.0", "10.5.62.0", 1), withBackend(direct)},
-		"port, direct":      {withBackend(direct + `,"Port":8473`), withBackend(direct)},
-		"VNI, direct":       {withBackend(direct + `,"VNI":7`), withBackend(direct)},
-		"DirectRouting":     {withBackend(direct), testNetwork},
-		"IPv6 and nftables": {strings.Replace(testNetwork, `{`, `{"EnableNFTables":true,`, 1), testNetwork},
+	type change struct {
+		name  string
+		to    string // and back to from
+		from  string
+		other bool // the port is another one meanwhile
+	}
+	changes := []change{
+		{"bounds", strings.Replace(testNetwork, "10.5.63.0", "10.5.62.0", 1), testNetwork, false},
+		{"nftables", strings.Replace(testNetwork, `{`, `{"EnableNFTables":true,`, 1), testNetwork, false},
+		{"DirectRouting", withBackend(direct), testNetwork, false},
+		{"port, direct", withBackend(direct + `,"Port":8473`), withBackend(direct), true},
+		{"VNI, direct", withBackend(direct + `,"VNI":7`), withBackend(direct), false},
 	}
 	for _, modes := range [][2]string{{modeUserspace, modeUserspace}, {modeKernel, modeKernel}, {modeUserspace, modeKernel}} {
-		for name, configs := range changes {
-			t.Run(fmt.Sprintf("%s/%s-%s", name, modes[0], modes[1]), func(t *testing.T) {
+		if modes[0] != modes[1] {
+			changes = changes[:1]
+		}
+		for _, change := range changes {
+			t.Run(fmt.Sprintf("%s/%s-%s", change.name, modes[0], modes[1]), func(t *testing.T) {
 				t.Parallel()
-				c := newCluster(t, 2, configs[1])
+				c := newCluster(t, 2, change.from)
 				a, b := c.upPair(modes, "--ip-masq")
 				subnets := [2]netip.Prefix{c.hosts[0].gateway(), c.hosts[1].gateway()}
 				taken := c.hosts[0].grabsPort(8472)
@@ -47,7 +55,7 @@ func TestSessionRestartLosesNothing(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for i, config := range configs {
+				for i, config := range []string{change.to, change.from} {
 					waitTraffic(t, there, 30)
 					c.put("/coreos.com/network/config", config)
 					for _, h := range c.hosts {
@@ -61,11 +69,59 @@ func TestSessionRestartLosesNothing(t *testing.T) {
 				if got := [2]netip.Prefix{c.hosts[0].gateway(), c.hosts[1].gateway()}; got != subnets {
 					t.Errorf("the subnets are %s, were %s", got, subnets)
 				}
-				if n := taken(); n > 0 && modes[0] == modeUserspace && name != "port, direct" {
+				if n := taken(); n > 0 && modes[0] == modeUserspace && !change.other {
 					t.Errorf("a local user got the UDP port %d times", n)
 				}
 			})
 		}
+	}
+}
+
+// TestSessionRestartOfOneNetwork: of several networks of a daemon one has another config: neither it nor the one beside it loses anything, and
+// the port that they share is never free.
+func TestSessionRestartOfOneNetwork(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2, "")
+	names := []string{"blue", "red"}
+	blue := func(last string) string {
+		return `{"Network":"10.5.0.0/16","SubnetMax":"` + last + `","Backend":{"Type":"vxlan","VNI":10}}`
+	}
+	c.put("/coreos.com/network/blue/config", blue("10.5.63.0"))
+	c.put("/coreos.com/network/red/config", `{"Network":"10.6.0.0/16","Backend":{"Type":"vxlan","VNI":20}}`)
+	dirs := []string{t.TempDir(), t.TempDir()}
+	for i, h := range c.hosts {
+		h.daemon = h.overlayd("--dataplane", modeUserspace, "--networks=blue,red", "--subnet-dir", dirs[i], "--etcd-endpoints", c.url)
+	}
+	var meters []*meter
+	for i, name := range names {
+		var pods [2]*pod
+		for j, h := range c.hosts {
+			pods[j] = h.on(dirs[j], name).pod(i, 0)
+		}
+		warmUp(t, pods[0], pods[1])
+		for j := range pods {
+			m, err := startMeter(pods[j].NS, pods[1-j].NS, pods[1-j].addr, 10*time.Millisecond)
+			if err != nil {
+				t.Fatal(err)
+			}
+			meters = append(meters, m)
+		}
+	}
+	taken := c.hosts[0].grabsPort(8472)
+	for i, last := range []string{"10.5.62.0", "10.5.63.0"} {
+		c.put("/coreos.com/network/blue/config", blue(last))
+		for _, h := range c.hosts {
+			h.waitSessions(3 + i)
+		}
+		waitTraffic(t, meters[0], 50)
+	}
+	for i, m := range meters {
+		if lost := m.finish(); lost > 0 {
+			t.Errorf("flow %d: %d of %d datagrams are lost", i, lost, m.sent.Load())
+		}
+	}
+	if n := taken(); n > 0 {
+		t.Errorf("a local user got the UDP port %d times", n)
 	}
 }
 
