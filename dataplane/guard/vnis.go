@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -21,6 +22,9 @@ func (v vnis) equal(o vnis) bool { return v.any == o.any && slices.Equal(v.list,
 // otherVNIs lists all links.
 func (c *Config) otherVNIs() (v vnis) {
 	links, err := netlink.LinkList()
+	for try := 0; try < 3 && errors.Is(err, netlink.ErrDumpInterrupted); try++ { // links came or went meanwhile
+		links, err = netlink.LinkList()
+	}
 	v.any = err != nil
 	for _, l := range links {
 		d, ok := l.(*netlink.Vxlan)
