@@ -78,10 +78,11 @@ type PeerCounter interface {
 	Traffic() map[netip.Addr]Traffic
 }
 
-// Resumer is a Dataplane that goes on with what another process has left open and working, as after a crash.
+// Resumer is a Dataplane that goes on with what another process has left working, as after a crash.
 type Resumer interface {
-	// Resume forwards at once, as w wants, what waits in what was inherited: device, addresses, routes and the objects of
-	// the other parts are in the kernel from before. It is called once, before the first Sync of any part, which looks at
-	// all of these. What keeps it from forwarding is an error of that Sync.
+	// Resume forwards at once, as w wants, also what waits in what was inherited: device, addresses, routes and the objects of
+	// the other parts are in the kernel from before. It is called before the first Sync of any part, which looks at
+	// all of these; and perhaps earlier with what was known when the process before ended, if the store takes long to answer. What
+	// keeps it from forwarding is an error of that Sync.
 	Resume(w Wanted)
 }

@@ -7,6 +7,7 @@ type Stats struct {
 	RxPackets, RxBytes uint64 // underlay to overlay, inner packets and their bytes
 	Drops              [NumDrops]uint64
 	TxWriteErrors      uint64 // those of Drops[DropWriteError] that the underlay refused; the others were for the overlay
+	NarrowPaths        uint64 // times that ICMP said of a path that it takes less than is believed
 	Offload            OffloadStats
 }
 
@@ -29,10 +30,35 @@ func (s *Stats) Add(t Stats) {
 	s.RxPackets += t.RxPackets
 	s.RxBytes += t.RxBytes
 	s.TxWriteErrors += t.TxWriteErrors
+	s.NarrowPaths += t.NarrowPaths
 	for reason, n := range t.Drops {
 		s.Drops[reason] += n
 	}
 	s.Offload.add(t.Offload)
+}
+
+// Less takes away what t has counted, which s has counted too.
+func (s *Stats) Less(t Stats) {
+	s.TxPackets -= t.TxPackets
+	s.TxBytes -= t.TxBytes
+	s.RxPackets -= t.RxPackets
+	s.RxBytes -= t.RxBytes
+	s.TxWriteErrors -= t.TxWriteErrors
+	s.NarrowPaths -= t.NarrowPaths
+	for reason, n := range t.Drops {
+		s.Drops[reason] -= n
+	}
+	s.Offload.less(t.Offload)
+}
+
+func (o *OffloadStats) less(p OffloadStats) {
+	o.TxSuperpackets -= p.TxSuperpackets
+	o.TxSegments -= p.TxSegments
+	o.TxBatches -= p.TxBatches
+	o.RxSuperpackets -= p.RxSuperpackets
+	o.RxSegments -= p.RxSegments
+	o.RxBatches -= p.RxBatches
+	o.Fallbacks -= p.Fallbacks
 }
 
 func (o *OffloadStats) add(p OffloadStats) {

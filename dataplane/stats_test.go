@@ -25,13 +25,13 @@ func numbers(s *Stats, f func(reflect.Value)) {
 	walk(reflect.ValueOf(s).Elem())
 }
 
-// TestAddLeavesNoCounterOut: the sum has each counter of both, at its place.
+// TestAddLeavesNoCounterOut: the sum has each counter of both, at its place, and Less takes it away again.
 func TestAddLeavesNoCounterOut(t *testing.T) {
 	var a, b Stats
 	n := uint64(0)
 	numbers(&a, func(v reflect.Value) { n++; v.SetUint(n) })
 	numbers(&b, func(v reflect.Value) { n++; v.SetUint(n * n) })
-	before, i := n/2, uint64(0)
+	before, i, first := n/2, uint64(0), a
 	a.Add(b)
 	numbers(&a, func(v reflect.Value) {
 		i++
@@ -41,5 +41,8 @@ func TestAddLeavesNoCounterOut(t *testing.T) {
 	})
 	if i < NumDrops+8 {
 		t.Errorf("only %d counters were seen", i)
+	}
+	if a.Less(b); a != first {
+		t.Errorf("what was added is not taken away: %+v, want %+v", a, first)
 	}
 }

@@ -245,9 +245,12 @@ func TestRouteHidesStore(t *testing.T) {
 	h := c.hosts[0]
 	h.daemon.stop(unix.SIGKILL)
 	h.Run("ip", "route", "add", "10.98.0.0/16", "dev", "flannel.1", "proto", "211") // as of a config that covers the store
-	h.up("--dataplane", modeUserspace)
+	h.up("--dataplane", modeUserspace, "--metrics-port=9799")
 	if n := linesWith(h.daemon.text(), "route withdrawn: it hid the store"); n != 1 {
 		t.Errorf("that is logged %d times:\n%s", n, h.daemon.text())
+	}
+	if n := series(t, scrape(t, h), `overlayd_withdrawn_routes_total{network=""}`); n != 1 {
+		t.Errorf("%v withdrawn routes are counted, want 1", n)
 	}
 	warmUp(t, a, b)
 	if out := h.Run("ip", "route", "show", "10.42.0.0/16"); !strings.Contains(out, "flannel.1") {

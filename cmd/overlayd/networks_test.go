@@ -75,9 +75,12 @@ func TestNetworks(t *testing.T) {
 					})
 				})
 			}
-			if got := c.hosts[0].rules(); got != rules {
-				t.Errorf("rules\n%s\nbefore\n%s", got, rules)
-			}
+			eventually(t, promised(2*time.Second), "the rules of the other network are as before", func() error { // they name the VNIs of the host
+				if got := c.hosts[0].rules(); got != rules {
+					return fmt.Errorf("rules\n%s\nbefore\n%s", got, rules)
+				}
+				return nil
+			})
 			waitTraffic(t, there, 200)
 			if lost := there.finish() + back.finish(); lost > 0 {
 				t.Errorf("%d datagrams of the other network lost", lost)

@@ -12,9 +12,10 @@ import (
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
-// relay hands TCP connections on, with a delay each way.
+// relay hands TCP connections on, with a delay each way, or slowly.
 type relay struct {
 	delay atomic.Int64 // in nanoseconds
+	rate  atomic.Int64 // in bytes per second; 0: as fast as it can
 	ns    *netnstest.NS
 	to    netip.AddrPort
 	ends  sync.WaitGroup
@@ -85,6 +86,9 @@ func (r *relay) copy(to, from net.Conn) {
 		for c := range queue {
 			time.Sleep(time.Until(c.due)) // the delay
 			_, _ = to.Write(c.data)       // what a closed connection gets is lost
+			if rate := r.rate.Load(); rate > 0 {
+				time.Sleep(time.Duration(len(c.data)) * time.Second / time.Duration(rate))
+			}
 		}
 		to.Close()
 	})

@@ -209,10 +209,10 @@ func TestSupervisedUnfit(t *testing.T) {
 		says   string
 		change func(c *cluster, s *supervised) // between two daemons
 	}{
-		"another VNI": {"has 0 queues", func(c *cluster, _ *supervised) {
+		"another VNI": {"are not for this network", func(c *cluster, _ *supervised) {
 			c.put("/coreos.com/network/config", strings.Replace(testNetwork, `"vxlan"`, `"vxlan","VNI":7`, 1))
 		}},
-		"another port": {"has 0 sockets", func(c *cluster, _ *supervised) {
+		"another port": {"are not for this network", func(c *cluster, _ *supervised) {
 			c.put("/coreos.com/network/config", strings.Replace(testNetwork, `"vxlan"`, `"vxlan","Port":8473`, 1))
 		}},
 		"a queue too many":  {"queues, not", putNull("file=tun+flannel.1&index=9&flags=3f&version=1")},

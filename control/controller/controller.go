@@ -80,6 +80,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f := newFollower(c)
+	f.resume()
 	var group errgroup.Group
 	group.Go(func() error {
 		defer cancel()

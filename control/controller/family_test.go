@@ -202,6 +202,9 @@ func TestSetUnderlay(t *testing.T) {
 			if len(rejected) != len(needs) || len(b.plane.wanted().Underlay) != len(needs) {
 				t.Errorf("needs %v: rejected %v, the dataplane was told of %v", needs, rejected, b.plane.wanted().Underlay)
 			}
+			if n := c.Status().Stats.Withdrawn; n != 1 {
+				t.Errorf("needs %v: %d routes were withdrawn, want 1", needs, n)
+			}
 		}
 	})
 }

@@ -186,6 +186,65 @@ func TestLeasesFileBelongsToASubnetFile(t *testing.T) {
 	})
 }
 
+// resuming is an Overlay that can go on before its first Sync.
+type resuming struct{ *recorder }
+
+func (r resuming) Resume(w dataplane.Wanted) {
+	r.events.add(fmt.Sprintf("resume own=%v peers=%d mac=%v", w.Subnets, len(w.Peers), len(w.VTEPs)))
+}
+
+// TestResumesBeforeTheStoreAnswers: an Overlay that forwards by itself goes on with the leases of the file while the store is
+// silent, if this node still has the address and the subnet of its own one.
+func TestResumesBeforeTheStoreAnswers(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*controller.Config)
+		want   string
+	}{
+		"as it was":       {func(*controller.Config) {}, "resume own=[10.3.1.0/24] peers=2 mac=1"},
+		"another address": {func(c *controller.Config) { c.Node.PublicIP = publicIP(9) }, ""},
+		"no subnet file":  {func(c *controller.Config) { c.Node.Previous = nil }, ""},
+		"the kernel's":    {func(c *controller.Config) { c.SharedMACs = false }, ""},
+		"another network": {func(c *controller.Config) {
+			c.Network.Network = netip.MustParsePrefix("10.4.0.0/16")
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				for i := 2; i <= 3; i++ {
+					b.memory.PutRaw(t, fmt.Sprintf("10.3.%d.0-24", i), goodLease(i))
+				}
+				b.start(netip.MustParsePrefix("10.3.1.0/24"))
+				time.Sleep(leasesWritten)
+				b.kill()
+				b.events.take()
+				cfg := b.config(silentStore{b.memory.Open(t)})
+				cfg.SubnetFile, cfg.SharedMACs, cfg.Overlay = b.file, true, resuming{b.plane}
+				tt.change(&cfg)
+				b.run(controller.New(cfg))
+				synctest.Wait()
+				if got := strings.Join(b.events.take(), "; "); got != tt.want {
+					t.Errorf("got %q, want %q", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// silentStore answers nothing.
+type silentStore struct{ control.Store }
+
+func (silentStore) Acquire(ctx context.Context, _ control.Node, _ []dataplane.VTEP) (control.Lease, error) {
+	<-ctx.Done()
+	return control.Lease{}, ctx.Err()
+}
+
+func (silentStore) Watch(ctx context.Context) <-chan control.Update {
+	c := make(chan control.Update)
+	context.AfterFunc(ctx, func() { close(c) })
+	return c
+}
+
 // leasesWritten is more than it takes until the leases file is written.
 const leasesWritten = 15 * time.Second
 

@@ -83,6 +83,29 @@ func (r peerReport) statuses(before []PeerStatus, now time.Time) []PeerStatus {
 	return all
 }
 
+// withdrawn returns how many subnets were used before and are not now, because their leases are refused.
+func (r peerReport) withdrawn(before []PeerStatus) (n uint64) {
+	if len(r.rejected) == 0 {
+		return 0
+	}
+	gone := make(map[netip.Prefix]bool, len(before))
+	for _, p := range before {
+		gone[p.Subnet] = gone[p.Subnet] || p.State != PeerRefused
+	}
+	for _, p := range r.peers {
+		for _, s := range p.Subnets {
+			delete(gone, s)
+		}
+	}
+	for _, e := range r.rejected {
+		if gone[e.Subnet] {
+			n++
+			delete(gone, e.Subnet)
+		}
+	}
+	return n
+}
+
 // limitsBySubnet returns the first limit of each subnet that has one.
 func (r peerReport) limitsBySubnet() map[netip.Prefix]Fault {
 	if len(r.limits) == 0 {

@@ -40,6 +40,7 @@ type Stats struct {
 	Losses       uint64 `json:"losses"`       // of leases: to somebody else, or because they ended
 	FileRepairs  uint64 `json:"file_repairs"` // of the subnet file, which somebody else removed or changed
 	MACChanges   uint64 `json:"mac_changes"`  // of the own lease, because another host publishes the same MAC
+	Withdrawn    uint64 `json:"withdrawn"`    // routes to subnets of peers, because their leases are refused now, and such that hid the store
 }
 
 // Plus returns s with what a Controller before has counted added. What is of now stays: leases, bad, rejected, peers.
@@ -52,6 +53,7 @@ func (s Stats) Plus(before Stats) Stats {
 	s.Losses += before.Losses
 	s.FileRepairs += before.FileRepairs
 	s.MACChanges += before.MACChanges
+	s.Withdrawn += before.Withdrawn
 	return s
 }
 

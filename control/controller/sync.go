@@ -86,10 +86,12 @@ func (f *follower) publishSync(report peerReport, failed []*dataplane.PeerError,
 		}
 	}
 	f.failed, f.limits, f.hadKept = report.failed, report.limits, len(report.kept) > 0
-	statuses := report.statuses(f.c.Status().Peers, time.Now())
+	before := f.c.Status().Peers
+	statuses, withdrawn := report.statuses(before, time.Now()), report.withdrawn(before)
 	becameReady := false
 	f.c.publish(func(s *Status) {
 		s.setPeers(report, statuses)
+		s.Stats.Withdrawn += withdrawn
 		s.SyncFault.set(down)
 		s.Stats.Syncs++
 		if len(failed) > 0 || down != nil {

@@ -1,6 +1,9 @@
 package carrier
 
-import "os"
+import (
+	"os"
+	"slices"
+)
 
 // Export is one file that a process hands over to the next one, which goes on reading where it stopped:
 // what the kernel has queued there meanwhile is not lost.
@@ -18,6 +21,16 @@ const ExportVersion = 1
 type Exporter interface {
 	// Export returns duplicates of the files, which are the caller's. The exporter goes on.
 	Export() ([]Export, error)
+}
+
+// NamesOf returns the names of exports, each once.
+func NamesOf(exports []Export) (names []string) {
+	for _, e := range exports {
+		if !slices.Contains(names, e.Name) {
+			names = append(names, e.Name)
+		}
+	}
+	return names
 }
 
 // CloseExports closes the files of exports.

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 	"github.com/overlayd/overlayd/dataplane/udp"
@@ -140,6 +141,11 @@ func TestPathBelowFloor(t *testing.T) {
 	h.until("learnt", func() bool { return h.mtu() == DefaultMinPathMTU-50 })
 	h.aged()
 	h.until("confirmed", func() bool { return h.entries[0].Peer.path.trial == 0 && !h.entries[0].Peer.path.next.IsZero() })
+	var counted dataplane.Stats
+	(&udpCarrier{out: &sendSockets{paths: h.paths}, shield: openShield(Family4)}).AddTo(&counted)
+	if counted.NarrowPaths != h.paths.below.Load() {
+		t.Errorf("%d are in the counters, want %d", counted.NarrowPaths, h.paths.below.Load())
+	}
 	if n := strings.Count(h.log.String(), "not believed"); n != 1 || h.paths.below.Load() < 2 {
 		t.Errorf("%d lines, counted %d: %s", n, h.paths.below.Load(), &h.log)
 	}

@@ -29,7 +29,7 @@ type Carrier interface {
 	// Refresh finds out what the paths to the peers of these entries take. mtu is that of the host's device.
 	// It is called every now and then, and again soon if it says so.
 	Refresh(entries []Entry, mtu int) (soon bool)
-	// AddTo adds to s what the carrier counted itself: DropQueueFull and RxBatches.
+	// AddTo adds to s what the carrier counted itself: DropQueueFull, DropFlood, NarrowPaths and RxBatches.
 	AddTo(s *dataplane.Stats)
 	// Close releases everything, after the receivers were stopped.
 	Close()

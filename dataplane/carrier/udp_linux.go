@@ -114,6 +114,9 @@ func (c *udpCarrier) AddTo(s *dataplane.Stats) {
 	c.shield.count(c)
 	s.Drops[dataplane.DropQueueFull] += c.shield.full
 	s.Drops[dropFlood] += c.shield.flood
+	if c.out != nil && c.out.paths != nil {
+		s.NarrowPaths += c.out.paths.below.Load()
+	}
 	for _, r := range c.in {
 		s.Offload.RxBatches += r.batches.Load()
 	}

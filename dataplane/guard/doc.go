@@ -8,6 +8,7 @@
 //	input    VXLAN of this network for this host: the outer source is a known VTEP, the inner source in a subnet of
 //	         that VTEP or its address, the inner destination in an own subnet. What a rule cannot read is dropped.
 //	         Other networks on the port have guards of their own.
+//	stray    what has the VNI of no device here, which the kernel drops: it is counted
 //	other    of these, what comes from a device such as pods are behind, in the name of a VTEP that is elsewhere; and
 //	         what comes by the overlay itself: it would be another datagram of the overlay inside one
 //	inner    what comes out of the kernel's device: input sees only the first datagram of a superpacket (UDP_SEGMENT),
@@ -53,5 +54,6 @@
 //	members.go  the keys of the sets, counted
 //	table.go    rules → netlink, and what the kernel has
 //	run.go      notices what others change, repairs, logs what was dropped
+//	vnis.go     the networks that others have at the port
 //	books.go    the counters
 package guard

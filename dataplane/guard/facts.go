@@ -17,7 +17,8 @@ type facts struct {
 	networks []netip.Prefix  // of the overlay
 	sets     map[string]bool // by name: those that there are
 	indices  []int           // indices of the overlay devices that there are now
-	settling bool            // packets may come without encapsulation for now
+	others   vnis
+	settling bool // packets may come without encapsulation for now
 }
 
 // kind is what decides which sets the rules look at.

@@ -25,6 +25,8 @@ type Guard struct {
 	open   atomic.Bool // no guard is wanted, or it is in place
 	failed atomic.Bool // it could not be made as wanted
 
+	relinked atomic.Bool // others may be another now
+
 	mu        sync.Mutex
 	kernel    bool  // the kernel forwards
 	settled   facts // of the last Prune
@@ -34,6 +36,7 @@ type Guard struct {
 	chains    []encoded // that were written; nil: not known
 	there     bool      // the kernel had chains and members
 	indices   []int     // of the devices that chains name
+	others    vnis      // that chains name
 	text      string    // all of it but the members
 	seen      uint32    // the generation of nftables at which it had
 	relaxed   time.Time // until when AllowPlain holds

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -325,7 +326,7 @@ func (w *world) total(h *host) (n uint64) {
 	return n
 }
 
-// TestOtherNetworksAreLeftAlone: two networks on one port, each with its guard.
+// TestOtherNetworksAreLeftAlone: two networks on one port, each with its guard. What is of neither is counted.
 func TestOtherNetworksAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
@@ -342,4 +343,35 @@ func TestOtherNetworksAreLeftAlone(t *testing.T) {
 		}
 	}
 	w.check(500)
+	h := w.hosts[0]
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- h.Do(func() error { return h.guard.Run(ctx, func() {}) }) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	h.Run("ip", "link", "set", "other", "mtu", "1400") // it was made before the guard looked
+	eventually(t, "the other network is known", func() bool {
+		h.guard.mu.Lock()
+		defer h.guard.mu.Unlock()
+		return h.guard.others.equal(vnis{list: []uint32{77}})
+	})
+	drops := func() (n uint64) {
+		h.Must(func() error { n = h.guard.Drops()[dataplane.DropBadVNI]; return nil })
+		return n
+	}
+	before := drops()
+	const many = 20
+	for _, vni := range []uint32{77, 5} {
+		if err := sendMany(w.stranger, w.strange, h.addr, many, h.frame(vni, []byte("nothing"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "what is of no network is counted", func() bool { return drops() >= before+many })
+	if n := drops() - before; n != many {
+		t.Errorf("%d are counted, want %d", n, many)
+	}
 }

@@ -29,6 +29,7 @@ func Open(c Config) (*Guard, error) {
 	if c.Deaf {
 		g.report.Polls(c.Resync)
 	}
+	g.relinked.Store(true)
 	g.members = newMembers(&g.cfg, kind{})
 	if c.Check == dataplane.SourceOff {
 		g.open.Store(true)

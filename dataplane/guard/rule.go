@@ -12,7 +12,7 @@ import (
 // rule is one rule: all conditions must be met.
 type rule struct {
 	conds []cond
-	drop  dataplane.Drop // counted, if do is drop
+	drop  dataplane.Drop // counted, if do is drop or tally
 	do    verdict
 	to    string // the chain, if do is jump or go
 }
@@ -27,6 +27,7 @@ const (
 	jump
 	proceed
 	notrack
+	tally // count as dropped what the kernel drops
 )
 
 // String returns the rule much as the nft command writes it.
@@ -48,6 +49,8 @@ func (r rule) String() string {
 		words = append(words, "goto "+r.to)
 	case notrack:
 		words = append(words, "notrack")
+	case tally:
+		words = append(words, "count "+r.drop.String())
 	}
 	return strings.Join(words, ", ")
 }
@@ -71,6 +74,8 @@ func (r rule) encode() ([][]byte, error) {
 		list = append(list, &expr.Verdict{Kind: expr.VerdictGoto, Chain: r.to})
 	case notrack:
 		list = append(list, &expr.Notrack{})
+	case tally:
+		list = append(list, nft.Count(r.drop.String()))
 	}
 	return nft.Encode(nft.Inet, list...)
 }
@@ -95,6 +100,8 @@ func (c *chain) jumpTo(to string, conds ...cond) {
 func (c *chain) drop(why dataplane.Drop, conds ...cond) {
 	c.rules = append(c.rules, rule{conds: conds, do: drop, drop: why})
 }
+
+func (c *chain) count(why dataplane.Drop) { c.rules = append(c.rules, rule{do: tally, drop: why}) }
 
 func base(hook, priority int) *nft.Hook {
 	return &nft.Hook{Type: "filter", Number: uint32(hook), Priority: int32(priority)}

@@ -14,8 +14,11 @@ func (b builder) input() chain {
 	c.goTo(chainPlain, isUDP(true))
 	c.goTo(chainPlain, toPort(b.Port, true))
 	c.jumpTo(chainOther, b.byUnderlay(true))
-	if b.kernel || !b.Alone {
-		c.add(accept, vniIs(b.VNI, true)) // another network's: it has a guard of its own, or wants none
+	switch { // another network's has a guard of its own, or wants none
+	case b.kernel:
+		c.goTo(chainStray, vniIs(b.VNI, true))
+	case !b.Alone:
+		c.add(accept, vniIs(b.VNI, true))
 	}
 	for _, outer := range b.families() {
 		b.pairs(&c, outer)

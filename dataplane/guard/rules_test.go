@@ -51,16 +51,16 @@ func TestRules(t *testing.T) {
 		chain  string
 		want   string
 	}{
-		{"strict", strict, base, false, chainInput, head + `vxlan vni != 1, accept
+		{"strict", strict, base, false, chainInput, head + `vxlan vni != 1, goto stray
 ` + to + `ip saddr . @th,336,32/24 @pair44_24, mark |= 0x100000, accept
 ` + to + `ip saddr . @th,336,32 @pair44_32, mark |= 0x100000, accept
 goto reason`},
-		{"leases of two lengths", strict, two, false, chainInput, head + `vxlan vni != 1, accept
+		{"leases of two lengths", strict, two, false, chainInput, head + `vxlan vni != 1, goto stray
 ` + to + `ip saddr . @th,336,32/20 @pair44_20, mark |= 0x100000, accept
 ` + to + `ip saddr . @th,336,32/24 @pair44_24, mark |= 0x100000, accept
 ` + to + `ip saddr . @th,336,32 @pair44_32, mark |= 0x100000, accept
 goto reason`},
-		{"before there are peers", strict, dataplane.Wanted{}, false, chainInput, head + "vxlan vni != 1, accept\ngoto reason"},
+		{"before there are peers", strict, dataplane.Wanted{}, false, chainInput, head + "vxlan vni != 1, goto stray\ngoto reason"},
 		{"sockets", strict, base, true, chainInput, head + `vxlan vni != 1, accept
 nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair44_24, accept
 nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, accept

@@ -35,13 +35,14 @@ func (g *Guard) Run(ctx context.Context, again func()) error {
 	return errors.Join(err, links.Wait())
 }
 
-// runLinks has the rules written again when an overlay device has been made again.
+// runLinks has the rules written again when an overlay device has been made again, or there is another vxlan device.
 func (g *Guard) runLinks(ctx context.Context) error {
 	return g.links.Run(ctx, watch.Loop{
 		Concerns: func(_ unix.NlMsghdr, body []byte) bool {
-			return bytes.Contains(body, []byte(dataplane.DeviceName(g.cfg.VNI)+"\x00")) || bytes.Contains(body, []byte(dataplane.DeviceNameV6(g.cfg.VNI)+"\x00"))
+			return bytes.Contains(body, []byte(dataplane.DeviceName(g.cfg.VNI)+"\x00")) || bytes.Contains(body, []byte(dataplane.DeviceNameV6(g.cfg.VNI)+"\x00")) ||
+				bytes.Contains(body, []byte("vxlan\x00"))
 		},
-		Look:   func(context.Context) error { g.watch.Wake(); return nil },
+		Look:   func(context.Context) error { g.relinked.Store(true); g.watch.Wake(); return nil },
 		Spread: pace.Spread{Gather: 5 * time.Millisecond},
 	})
 }
@@ -91,7 +92,7 @@ func (g *Guard) look(again func()) {
 func (g *Guard) repair() {
 	failed := g.failed.Load()
 	if !failed {
-		if !slices.Equal(g.cfg.links(), g.indices) {
+		if !slices.Equal(g.cfg.links(), g.indices) || g.relinked.Load() && !g.cfg.otherVNIs().equal(g.others) {
 			g.faults.Tell(g.cfg.Log, g.ensure(g.wanted))
 			return
 		}
@@ -157,6 +158,7 @@ var fixes = map[dataplane.Drop]string{
 	dataplane.DropBadSource:      "a pod or a peer uses a source that is not its own; --source-check=overlay admits sources outside of the overlay",
 	dataplane.DropBadDestination: "a peer sends what is for no pod of this host; see `overlayd status` on it",
 	dataplane.DropBadHeader:      "somebody sends to the VXLAN port what is no VXLAN",
+	dataplane.DropBadVNI:         "a host that is set up for another network sends here, or somebody probes the VXLAN port",
 	dataplane.DropFragment:       "somebody sends fragments to the VXLAN port that nobody has to make",
 	dataplane.DropPlainSource:    "a host on the underlay uses addresses of pods; --plain-source=allow lets it",
 	dataplane.DropEgress:         "a process or pod of this host sends to the VXLAN port of a peer; if it may, have it set the mark of --egress-mark",

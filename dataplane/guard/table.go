@@ -41,7 +41,7 @@ func (c *Config) encode(f facts) (chains []encoded, err error) {
 // reasons are those that have a counter.
 var reasons = []dataplane.Drop{
 	dataplane.DropUnknownVTEP, dataplane.DropBadSource, dataplane.DropBadDestination, dataplane.DropBadHeader,
-	dataplane.DropFragment, dataplane.DropPlainSource, dataplane.DropEgress, dataplane.DropFlood,
+	dataplane.DropBadVNI, dataplane.DropFragment, dataplane.DropPlainSource, dataplane.DropEgress, dataplane.DropFlood,
 }
 
 // newTable returns the steps that make an empty table, whatever there is now.

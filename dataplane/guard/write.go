@@ -53,6 +53,10 @@ func (g *Guard) write(f facts) error {
 	f.sets, f.settling = g.members.names(), time.Now().Before(g.relaxed)
 	f.indices = g.cfg.links()
 	g.indices = f.indices
+	if g.relinked.Swap(false) {
+		g.others = g.cfg.otherVNIs()
+	}
+	f.others = g.others
 	chains, err := g.cfg.encode(f)
 	if err != nil {
 		return err

@@ -27,11 +27,14 @@ const defaultResync = time.Minute
 // flanneld, are removed.
 type Config struct {
 	Log       *slog.Logger
-	Direct    bool          // direct routes to on-link peers
-	Only      bool          // nothing else leads to the peers: Sync has an error for each that gets no direct route
-	Blackhole bool          // a blackhole for each own subnet
-	Resync    time.Duration // between two comparisons with the kernel; 0 means a minute
-	Deaf      bool          // notice no changes of others but by Resync, which is a few seconds then: for tests
+	Direct    bool // direct routes to on-link peers
+	Only      bool // nothing else leads to the peers: Sync has an error for each that gets no direct route
+	Blackhole bool // a blackhole for each own subnet
+	// Settle is how long after Open direct routes of an earlier run stay to subnets of nobody: when the network config has
+	// changed, peers publish their leases again a moment later.
+	Settle time.Duration
+	Resync time.Duration // between two comparisons with the kernel; 0 means a minute
+	Deaf   bool          // notice no changes of others but by Resync, which is a few seconds then: for tests
 }
 
 // Routes keeps the host routes of one overlay. Its methods may be called from several
@@ -44,6 +47,8 @@ type Routes struct {
 	report *dataplane.Reporter
 	scope  atomic.Pointer[scope] // selects notifications
 	dirty  atomic.Bool           // the remembered routes may be wrong
+
+	settled time.Time // when Config.Settle is over
 
 	mu         sync.Mutex
 	closed     bool
@@ -85,7 +90,7 @@ func Open(c Config) (*Routes, error) {
 		rt.Close()
 		return nil, fmt.Errorf("open host routes: %w", err)
 	}
-	r := &Routes{cfg: c, rt: rt, watch: w, report: dataplane.NewReporter(c.Log, "direct routes"), resolver: newResolver(rt)}
+	r := &Routes{cfg: c, rt: rt, watch: w, settled: time.Now().Add(c.Settle), report: dataplane.NewReporter(c.Log, "direct routes"), resolver: newResolver(rt)}
 	r.scope.Store(&scope{direct: c.Direct})
 	if c.Deaf {
 		r.report.Polls(c.Resync)

@@ -50,6 +50,7 @@ type goal struct {
 	direct     map[netip.Prefix]hop
 	blackholes []netip.Prefix
 	refused    map[netip.Prefix]bool // no route of flannel's to one of them becomes ours
+	settling   map[netip.Prefix]bool // the subnets of all: a direct route to what none of them holds stays for now; nil: it does not
 }
 
 // plan returns the additions and replacements that g needs. An unwanted direct route of
@@ -83,10 +84,23 @@ func plan(have []route, g goal) (ops []op) {
 	return ops
 }
 
+// isNobodys reports whether a direct route to dst stays for now, because that is in nobody's subnet.
+func (g *goal) isNobodys(dst netip.Prefix) bool {
+	if g.settling == nil {
+		return false
+	}
+	for bits := range dst.Bits() + 1 {
+		if g.settling[netip.PrefixFrom(dst.Addr(), bits).Masked()] {
+			return false
+		}
+	}
+	return true
+}
+
 // stale returns the removals that g needs.
 func stale(have []route, g goal) (ops []op) {
 	for _, r := range have {
-		wanted := g.direct[r.dst] != hop{} || r.owner == device
+		wanted := g.direct[r.dst] != hop{} || r.owner == device || g.isNobodys(r.dst)
 		if r.blackhole {
 			wanted = r.owner == ours && r.metric == blackholeMetric && slices.Contains(g.blackholes, r.dst)
 		}

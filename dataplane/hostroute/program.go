@@ -80,5 +80,16 @@ func (r *Routes) goal(w dataplane.Wanted, direct map[netip.Prefix]hop) goal {
 	if r.cfg.Blackhole {
 		g.blackholes = w.Subnets
 	}
+	if time.Now().Before(r.settled) {
+		g.settling = map[netip.Prefix]bool{}
+		for _, s := range w.Subnets {
+			g.settling[s] = true
+		}
+		for _, p := range w.Peers {
+			for _, s := range p.Subnets {
+				g.settling[s] = true
+			}
+		}
+	}
 	return g
 }

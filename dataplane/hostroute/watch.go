@@ -29,6 +29,7 @@ func (r *Routes) Run(ctx context.Context, again func()) error {
 	defer r.Close()
 	r.setRunning()
 	r.watch.Wake() // something may have changed before
+	defer time.AfterFunc(time.Until(r.settled), r.watch.Wake).Stop()
 	loop := watch.Loop{
 		Concerns: r.concerns,
 		Forget:   func() { r.dirty.Store(true) },

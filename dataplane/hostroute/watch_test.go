@@ -378,3 +378,20 @@ func TestRepairsAreCountedAndLogged(t *testing.T) {
 		}
 	}
 }
+
+// TestRoutesOfAnEarlierRunSettle: a direct route of an earlier run stays while its peer may publish its lease again, and goes
+// then if it has not.
+func TestRoutesOfAnEarlierRunSettle(t *testing.T) {
+	t.Parallel()
+	hosts, _ := newHosts(t, 1)
+	h := hosts[0].open()
+	h.sync(wanted(newPeer("192.0.2.3", "10.5.2.0/24"), newPeer("192.0.2.4", "10.5.4.0/24")))
+	h.r.Close()
+	h.cfg.Settle = 2 * time.Second
+	h.open()
+	now := wanted(newPeer("192.0.2.4", "10.5.4.0/24"))
+	h.sync(now)
+	h.expect(0, directB, "10.5.4.0/24 via 192.0.2.4 dev eth0")
+	h.run(&now)
+	h.expect(10*time.Second, "10.5.4.0/24 via 192.0.2.4 dev eth0")
+}

@@ -1,5 +1,5 @@
-// Package inherit decides whether a userspace dataplane can go on with the TUN queues and UDP sockets that another
-// process has left open. Nothing is taken for granted of them: a service manager, or whoever started this process,
+// Package inherit decides which of the TUN queues and UDP sockets that another process, or another dataplane of this one, has
+// left open a userspace dataplane can go on with. Nothing is taken for granted of them: a service manager, or whoever started this process,
 // may have handed over any file under any name.
 package inherit
 
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -123,77 +124,89 @@ func (f *Files) Close() {
 	}
 }
 
-// Take returns the exports if they are all that is wanted and nothing else, or why they are not. It closes nothing.
-func Take(exports []carrier.Export, w Want) (*Files, error) {
-	f := &Files{exports: exports}
-	for _, e := range exports {
-		if e.Version != carrier.ExportVersion {
-			return nil, fmt.Errorf("%q has version %d, not %d", e.Name, e.Version, carrier.ExportVersion)
+// Has reports whether there are files of one name.
+func (f *Files) Has(name string) bool { return len(f.Of(name)) > 0 }
+
+// Take returns the exports that are wanted and fit, nil if none does, and all others, of which err says why they are left. It
+// closes nothing. The queues of a device are taken all together or not at all, and so are the sockets of an address.
+func Take(exports []carrier.Export, w Want) (f *Files, left []carrier.Export, err error) {
+	f = &Files{}
+	multi := w.Multi
+	var errs []error
+	take := func(name string, check func(list []carrier.Export) error) {
+		of := func(e carrier.Export) bool { return e.Name == name }
+		if !slices.ContainsFunc(exports, of) {
+			return
 		}
+		list := slices.DeleteFunc(slices.Clone(exports), func(e carrier.Export) bool { return !of(e) })
+		if err := errors.Join(checkVersion(list), check(list)); err != nil {
+			errs, left = append(errs, err), append(left, list...)
+		} else {
+			f.exports = append(f.exports, list...)
+		}
+		exports = slices.DeleteFunc(slices.Clone(exports), of)
 	}
-	total, multi := 0, w.Multi
 	if w.Device {
-		n, err := f.takeQueues(w)
-		if err != nil {
-			return nil, err
-		}
-		total, multi = n, f.Mode.Multi
+		take(QueueName(w.VNI), func(list []carrier.Export) error { return f.checkQueues(w, list) })
 	}
-	n, err := f.checkSockets(w, w.Pairs(multi))
-	if err != nil {
-		return nil, err
+	if w.Device && f.Has(QueueName(w.VNI)) {
+		multi = f.Mode.Multi
 	}
-	if total += n; len(exports) != total {
-		return nil, fmt.Errorf("%d files are for this network, of %d", total, len(exports))
-	}
-	return f, nil
-}
-
-// takeQueues checks the queues of the device and finds the mode that this has.
-func (f *Files) takeQueues(w Want) (n int, err error) {
-	name := QueueName(w.VNI)
-	for _, e := range f.exports {
-		if e.Name != name {
-			continue
-		}
-		f.Mode = tun.Mode{Vnet: e.Flags&flagVnet != 0, Multi: e.Flags&flagMulti != 0}
-		if offloads := uint8(e.Flags); offloads != w.Offloads {
-			return 0, fmt.Errorf("%s has the offloads %s, not %s", name, w.Name(offloads), w.Name(w.Offloads))
-		}
-		n++
-	}
-	if want := w.Pairs(f.Mode.Multi); n != want {
-		return 0, fmt.Errorf("%s has %d queues, not %d", name, n, want)
-	}
-	return n, f.check(name, func(fd int) error { return tun.CheckQueue(fd, dataplane.DeviceName(w.VNI), f.Mode) })
-}
-
-// checkSockets checks the sockets, of which there is the same number for each address.
-func (f *Files) checkSockets(w Want, want int) (total int, err error) {
 	for _, local := range w.Locals {
-		name := SocketName(local)
-		if n := len(f.Of(name)); n != want {
-			return 0, fmt.Errorf("%s has %d sockets, not %d", name, n, want)
-		}
-		if err := f.check(name, func(fd int) error { return udp.CheckInherited(fd, local) }); err != nil {
-			return 0, err
-		}
-		total += want
+		take(SocketName(local), func(list []carrier.Export) error { return checkSockets(local, list, w.Pairs(multi)) })
 	}
-	return total, nil
+	if len(exports) > 0 {
+		errs, left = append(errs, fmt.Errorf("%d files are not for this network, the first is %q", len(exports), exports[0].Name)), append(left, exports...)
+	}
+	if len(f.exports) == 0 {
+		f = nil
+	}
+	return f, left, errors.Join(errs...)
 }
 
-// check runs a check of each file of one name.
-func (f *Files) check(name string, what func(fd int) error) error {
-	for i, file := range f.Of(name) {
-		conn, err := file.SyscallConn()
+func checkVersion(list []carrier.Export) error {
+	for _, e := range list {
+		if e.Version != carrier.ExportVersion {
+			return fmt.Errorf("%q has version %d, not %d", e.Name, e.Version, carrier.ExportVersion)
+		}
+	}
+	return nil
+}
+
+// checkQueues checks the queues of the device and finds the mode that this has.
+func (f *Files) checkQueues(w Want, list []carrier.Export) error {
+	name, flags := QueueName(w.VNI), list[len(list)-1].Flags
+	f.Mode = tun.Mode{Vnet: flags&flagVnet != 0, Multi: flags&flagMulti != 0}
+	for _, e := range list {
+		if offloads := uint8(e.Flags); offloads != w.Offloads {
+			return fmt.Errorf("%s has the offloads %s, not %s", name, w.Name(offloads), w.Name(w.Offloads))
+		}
+	}
+	if n, want := len(list), w.Pairs(f.Mode.Multi); n != want {
+		return fmt.Errorf("%s has %d queues, not %d", name, n, want)
+	}
+	return checkAll(list, func(fd int) error { return tun.CheckQueue(fd, dataplane.DeviceName(w.VNI), f.Mode) })
+}
+
+// checkSockets checks the sockets of an address, of which there is the same number for each.
+func checkSockets(local netip.AddrPort, list []carrier.Export, want int) error {
+	if n := len(list); n != want {
+		return fmt.Errorf("%s has %d sockets, not %d", SocketName(local), n, want)
+	}
+	return checkAll(list, func(fd int) error { return udp.CheckInherited(fd, local) })
+}
+
+// checkAll runs a check of each file of one name.
+func checkAll(list []carrier.Export, what func(fd int) error) error {
+	for i, e := range list {
+		conn, err := e.File.SyscallConn()
 		if err == nil {
 			var ferr error
 			err = conn.Control(func(fd uintptr) { ferr = what(int(fd)) })
 			err = errors.Join(err, ferr)
 		}
 		if err != nil {
-			return fmt.Errorf("file %d of %q: %w", i, name, err)
+			return fmt.Errorf("file %d of %q: %w", i, e.Name, err)
 		}
 	}
 	return nil

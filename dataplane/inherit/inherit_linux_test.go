@@ -88,8 +88,16 @@ func TestTake(t *testing.T) {
 			}
 			w := Want{VNI: 1, Device: true, Offloads: 3, Locals: []netip.AddrPort{local}, Pairs: func(bool) int { return 1 }}
 			var f *Files
+			var left []carrier.Export
 			var err error
-			ns.Must(func() error { f, err = Take(exports, w); return nil })
+			ns.Must(func() error { f, left, err = Take(exports, w); return nil })
+			kept := 0
+			for _, e := range exports {
+				kept += len(f.Of(e.Name))
+			}
+			if kept+len(left) != len(exports) || (len(left) > 0) != (err != nil) {
+				t.Errorf("%d files are kept and %d left, with %v", kept, len(left), err)
+			}
 			switch {
 			case test.want == "" && (err != nil || len(f.Of(QueueName(1))) != 1 || f.Mode != mode):
 				t.Errorf("got %+v, %v", f, err)

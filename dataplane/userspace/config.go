@@ -61,13 +61,13 @@ type Config struct {
 	// Shared, if not nil, is a Port that several networks share: it has the sockets. It was
 	// made for the same Port and the same Local addresses.
 	Shared *Port
-	// Inherited is what the Dataplane, or for NewPort the Port, of another process exported, which no
-	// longer forwards. If it fits, this one goes on with it, a Dataplane from its first Sync on; if not,
-	// it is closed. That of a Dataplane with Shared has no sockets.
+	// Inherited is what another Dataplane, or for NewPort the Port, of another process mostly, exported, which no
+	// longer forwards. What fits of it, the queues or the sockets of an address, this one goes on with, a Dataplane from its first
+	// Sync on; the rest is closed. That of a Dataplane with Shared has no sockets.
 	Inherited []carrier.Export
-	// Unfit, if not nil, is called when Inherited did not fit and was closed. It has whoever else has the
+	// Unfit, if not nil, is called with the names of what did not fit and was closed. It has whoever else has the
 	// files open close them: until then the device and the UDP port are busy.
-	Unfit func()
+	Unfit func(names []string)
 	// Awaited are, for NewPort with Inherited, the VNIs of the networks that are to enter: what comes
 	// to the sockets waits for all of them, for a short time.
 	Awaited []uint32
@@ -75,7 +75,7 @@ type Config struct {
 	// those of Config.VNI do, because this process is going to carry that network too.
 	Replaces func(vni uint32) bool
 
-	in *inherit.Files // Inherited, if it fits; set by Open
+	in *inherit.Files // what fits of Inherited; set by Open
 }
 
 // check names the first field that makes no sense.

@@ -22,7 +22,7 @@ func TestTUNConforms(t *testing.T) {
 				h := newHost(t)
 				h.offloads = offloads
 				var host *tunHost
-				h.Must(func() (err error) { host, err = openTUN(h.config(), headroom, false); return err })
+				h.Must(func() (err error) { host, err = openTUN(h.config(), headroom, h.config().locals()); return err })
 				t.Cleanup(func() { host.close() })
 				w := h.wanted()
 				w.Subnets = []netip.Prefix{netip.PrefixFrom(podA, 32)}

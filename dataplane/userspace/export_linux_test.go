@@ -111,19 +111,20 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// TestHandOverThatDoesNotFit: another config opens everything itself, says why, and works.
+// TestHandOverThatDoesNotFit: another config opens itself what does not fit, says why, closes that, and works.
 func TestHandOverThatDoesNotFit(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*Config)
 		why    string
+		inPart bool // the rest fits
 	}{
-		"another VNI":      {func(c *Config) { c.VNI++ }, "has 0 queues"},
-		"another port":     {func(c *Config) { c.Port++ }, "has 0 sockets"},
-		"other offloads":   {func(c *Config) { c.Offloads &^= TUNGSO }, "has the offloads"},
-		"fewer queues":     {func(c *Config) { c.Inherited = c.Inherited[1:] }, "queues, not"},
-		"a newer version":  {func(c *Config) { c.Inherited[0].Version++ }, "has version 2, not 1"},
-		"a file too many":  {func(c *Config) { c.Inherited[0].Name = "listener" }, "queues, not"},
-		"nothing is there": {func(c *Config) { c.Inherited = nil }, ""},
+		"another VNI":      {func(c *Config) { c.VNI++ }, "are not for this network", true},
+		"another port":     {func(c *Config) { c.Port++ }, "are not for this network", true},
+		"other offloads":   {func(c *Config) { c.Offloads &^= TUNGSO }, "has the offloads", true},
+		"fewer queues":     {func(c *Config) { c.Inherited = c.Inherited[1:] }, "queues, not", true},
+		"a newer version":  {func(c *Config) { c.Inherited[0].Version++ }, "has version 2, not 1", true},
+		"a file too many":  {func(c *Config) { c.Inherited[0].Name = "listener" }, "queues, not", true},
+		"nothing is there": {func(c *Config) { c.Inherited = nil }, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
@@ -144,9 +145,15 @@ func TestHandOverThatDoesNotFit(t *testing.T) {
 				t.Errorf("logged %q, want %q", log.String(), test.why)
 			}
 			for _, e := range all {
+				if next.in.Has(e.Name) {
+					continue
+				}
 				if err := e.File.Close(); err == nil {
 					t.Errorf("%s was still open", e.Name)
 				}
+			}
+			if taken := next.in != nil; taken != test.inPart {
+				t.Errorf("something was taken: %v", taken)
 			}
 			h.run(next)
 			h.Must(func() error { _, err := next.Sync(t.Context(), h.wanted()); return err })

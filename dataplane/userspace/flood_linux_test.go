@@ -134,6 +134,42 @@ func TestFloodIsFiltered(t *testing.T) {
 	}
 }
 
+// TestFloodOfNoNetwork: a flood of a VNI that none of several networks on a port has is dropped before it is queued, and both go on.
+func TestFloodOfNoNetwork(t *testing.T) {
+	t.Parallel()
+	hosts := newDualHosts(t, 3, 4)
+	attacker := hosts[2]
+	var networks [2][2]*testHost
+	for _, h := range hosts[:2] {
+		h.subnet6 = netip.Prefix{}
+		h.share()
+	}
+	for n := range networks {
+		var ds [2]*Dataplane
+		for i, h := range hosts[:2] {
+			networks[n][i] = h.on(uint32(1 + n))
+			ds[i] = networks[n][i].open()
+		}
+		for i, h := range networks[n] {
+			h.sync(ds[i], networks[n][1-i])
+			h.run(ds[i])
+		}
+	}
+	port := hosts[1].shared
+	payload := make([]byte, encap.HeaderLen, 400)
+	stray := encap.NewTemplate(9, encap.MAC{2}, encap.MAC{2, 9})
+	stray.Put(payload, encap.EtherTypeIPv4)
+	stop := flooder(t, attacker, payload[:cap(payload)], netip.AddrPortFrom(hosts[1].under[0], testPort))
+	defer stop()
+	eventually(t, "the flood is filtered", func() bool { return port.carriers[0].(carrier.Shield).Filtered() > 10_000 })
+	for _, ends := range networks {
+		echo(t, ends[0].NS, ends[1].NS, ends[1].subnet.Addr())
+	}
+	if port.Stats().Drops[dataplane.DropBadVNI] == 0 {
+		t.Error("no sample is counted")
+	}
+}
+
 // TestFilterOfFlood: what a filter takes is what the networks of the port want, as far as that fits.
 func TestFilterOfFlood(t *testing.T) {
 	a, b, c := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::1")

@@ -29,21 +29,21 @@ type tunEnd interface {
 	close()
 }
 
-// openTUN makes or finds the device and attaches to it. bound says that the sockets are bound
-// already. After an error everything is as it was, but for a TUN device that was in the way.
-func openTUN(cfg Config, headroom int, bound bool) (_ *tunHost, err error) {
+// openTUN makes or finds the device and attaches to it. Sockets are still to be bound to what is unbound. After an error everything is as it was, but for a TUN device that was in the way.
+func openTUN(cfg Config, headroom int, unbound []netip.AddrPort) (_ *tunHost, err error) {
 	h := &tunHost{name: inherit.QueueName(cfg.VNI), offloads: cfg.Offloads}
 	mode := tun.Mode{Vnet: cfg.Offloads.has(TUNVnet), Multi: cfg.Offloads.has(TUNMultiqueue)}
 	want := device.Config{Log: cfg.Log, VNI: cfg.VNI, Mode: mode, Replaces: cfg.Replaces, Deaf: cfg.Deaf}
-	if cfg.in != nil {
+	attached := cfg.in.Has(h.name)
+	if attached {
 		want.Attached = &cfg.in.Mode
-	} else if !bound {
-		want.Locals = cfg.locals()
+	} else {
+		want.Locals = unbound
 	}
 	if h.device, err = device.Open(want); err != nil {
 		return nil, err
 	}
-	if err = h.attach(cfg, headroom); err == nil && cfg.in == nil {
+	if err = h.attach(cfg, headroom); err == nil && !attached {
 		err = h.device.Mark(cfg.MTU)
 	}
 	if err != nil {

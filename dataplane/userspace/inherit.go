@@ -5,7 +5,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane/inherit"
 )
 
-// inherit decides whether to go on with Inherited, and logs why not. Then all of it is closed.
+// inherit decides what of Inherited to go on with, and logs why not all of it. The rest is closed.
 func (c *Config) inherit(device bool) {
 	if len(c.Inherited) == 0 {
 		return
@@ -17,14 +17,14 @@ func (c *Config) inherit(device bool) {
 	if c.Shared == nil {
 		w.Locals = c.locals()
 	}
-	in, err := inherit.Take(c.Inherited, w)
+	in, left, err := inherit.Take(c.Inherited, w)
+	c.in = in
 	if err == nil {
-		c.in = in
 		return
 	}
-	c.Log.Warn("cannot go on with the sockets and queues of the process before: packets are lost until all is open again", "err", err)
-	carrier.CloseExports(c.Inherited)
+	c.Log.Warn("cannot go on with all sockets and queues from before: packets are lost until all is open again", "err", err)
+	carrier.CloseExports(left)
 	if c.Unfit != nil {
-		c.Unfit()
+		c.Unfit(carrier.NamesOf(left))
 	}
 }

@@ -33,7 +33,7 @@ func Open(cfg Config) (*Dataplane, error) {
 		return nil, fmt.Errorf("open userspace dataplane: %w", err)
 	}
 	// The device comes first: a vxlan device whose place it takes holds the UDP port.
-	h, err := openTUN(cfg, maxHeadroom(port.descriptions()), len(port.unbound()) == 0)
+	h, err := openTUN(cfg, maxHeadroom(port.descriptions()), port.unbound())
 	if err != nil {
 		cfg.in.Close()
 		return nil, err

@@ -16,6 +16,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/capture"
 	"github.com/overlayd/overlayd/dataplane/carrier"
+	"github.com/overlayd/overlayd/dataplane/inherit"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -34,12 +35,12 @@ type Port struct {
 	carriers []carrier.Carrier // then constant, in the order of openers
 	workers  []*portWorker     // then constant
 	captures *capture.Hub
-	hide     func()        // then constant: captures see nothing any more
-	ended    chan struct{} // closed once Run has ended; with the last network the carriers are
-	gate     *gate         // what comes waits behind it
-	still    atomic.Bool   // the end of Run is no fault
-	inherits bool          // the carriers are bound already
-	runs     atomic.Bool   // Run was called, and ends the port; or it was ended without
+	hide     func()           // then constant: captures see nothing any more
+	ended    chan struct{}    // closed once Run has ended; with the last network the carriers are
+	gate     *gate            // what comes waits behind it
+	still    atomic.Bool      // the end of Run is no fault
+	bound    []netip.AddrPort // of locals, those whose sockets are inherited
+	runs     atomic.Bool      // Run was called, and ends the port; or it was ended without
 
 	flood flood // what is done against one
 
@@ -65,7 +66,13 @@ var (
 
 // newPort makes a Port for cfg over the given carriers.
 func newPort(cfg Config, openers ...carrier.Opener) *Port {
-	return &Port{log: cfg.Log, locals: cfg.locals(), openers: openers, captures: cfg.Captures, opened: make(chan struct{}), ended: make(chan struct{}), inherits: cfg.in != nil, gate: newGate(cfg), flood: flood{log: cfg.Log, begin: floodBegin}}
+	p := &Port{log: cfg.Log, locals: cfg.locals(), openers: openers, captures: cfg.Captures, opened: make(chan struct{}), ended: make(chan struct{}), gate: newGate(cfg), flood: flood{log: cfg.Log, begin: floodBegin}}
+	for _, local := range p.locals {
+		if cfg.in.Has(inherit.SocketName(local)) {
+			p.bound = append(p.bound, local)
+		}
+	}
+	return p
 }
 
 // isFor reports whether networks of cfg may use the port.
@@ -143,10 +150,10 @@ func (p *Port) addTo(s *dataplane.Stats) {
 
 // unbound returns what the carriers are still to be bound to.
 func (p *Port) unbound() []netip.AddrPort {
-	if p.isOpen() || p.inherits {
+	if p.isOpen() {
 		return nil
 	}
-	return p.locals
+	return slices.DeleteFunc(slices.Clone(p.locals), func(a netip.AddrPort) bool { return slices.Contains(p.bound, a) })
 }
 
 // isOpen reports whether there are carriers.
@@ -253,7 +260,7 @@ func (p *Port) add(family int, open func(workers int) (carrier.Carrier, error), 
 // abandon closes the carriers before anybody uses them.
 func (p *Port) abandon() {
 	p.close()
-	p.carriers, p.workers, p.inherits = nil, nil, false
+	p.carriers, p.workers, p.bound = nil, nil, nil
 }
 
 // show lets captures see datagrams of no network, until leave is called.

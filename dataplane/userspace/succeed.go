@@ -34,7 +34,7 @@ func (d *Dataplane) syncAll() error {
 func (d *Dataplane) Resume(w dataplane.Wanted) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed || d.in == nil || isClosed(d.entered) {
+	if d.closed || d.wanted != nil {
 		return
 	}
 	if s, ok := d.host.(successor); ok && len(s.predecessors()) > 0 {
@@ -80,7 +80,7 @@ func (d *Dataplane) enterBeside(s successor) error {
 	if err := s.prepare(d.wanted.MTU); err != nil {
 		return err
 	}
-	if d.in != nil {
+	if d.in != nil && len(d.port.unbound()) == 0 {
 		return nil // the inherited sockets have the port already
 	}
 	if err := d.port.openBeside(len(d.host.queues())); err != nil && !errors.Is(err, errPortClosed) { // of which enter tells

@@ -80,13 +80,6 @@ func (e *Estate) TakeNamed(name string) []carrier.Export {
 	return e.Take(func(n string) bool { return n == name })
 }
 
-// Inherit is Take, and returns what has the service manager close these files too.
-func (e *Estate) Inherit(wanted func(name string) bool) (exports []carrier.Export, unfit func()) {
-	exports = e.Take(wanted)
-	names := NamesOf(exports)
-	return exports, func() { e.Unkeep(names) }
-}
-
 // Unkeep has the service manager close files.
 func (e *Estate) Unkeep(names []string) {
 	if err := e.Keeper.Remove(names...); err != nil {
@@ -96,13 +89,14 @@ func (e *Estate) Unkeep(names []string) {
 
 // Drop closes files that are not needed, and says why.
 func (e *Estate) Drop(why string, wanted func(name string) bool) {
-	exports, unfit := e.Inherit(wanted)
+	exports := e.Take(wanted)
 	if len(exports) == 0 {
 		return
 	}
-	e.Log.Warn("what the daemon before handed over is not needed: packets are lost until this one forwards", "files", NamesOf(exports), "why", why)
+	names := carrier.NamesOf(exports)
+	e.Log.Warn("what the daemon before handed over is not needed: packets are lost until this one forwards", "files", names, "why", why)
 	carrier.CloseExports(exports)
-	unfit()
+	e.Unkeep(names)
 }
 
 // neededWithin is how long files wait for whoever goes on with them.
@@ -124,14 +118,4 @@ func (e *Estate) VNIs() (vnis []uint32) {
 		}
 	}
 	return vnis
-}
-
-// NamesOf returns the names of exports, each once.
-func NamesOf(exports []carrier.Export) (names []string) {
-	for _, x := range exports {
-		if !slices.Contains(names, x.Name) {
-			names = append(names, x.Name)
-		}
-	}
-	return names
 }

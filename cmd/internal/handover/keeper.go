@@ -105,7 +105,7 @@ func (k *Keeper) Put(exports []carrier.Export) error {
 		}
 	}
 	if err != nil {
-		_ = k.remove(NamesOf(exports))
+		_ = k.remove(carrier.NamesOf(exports))
 	}
 	return err
 }

@@ -31,14 +31,14 @@ func ExportListener(l net.Listener, at string) ([]carrier.Export, error) {
 // Listen takes the listener at an address, which the service manager may have too, or opens one and has it kept.
 func (e *Estate) Listen(at string, open func() (net.Listener, error)) (net.Listener, error) {
 	name := ListenerName(at)
-	exports, unfit := e.Inherit(func(n string) bool { return n == name })
+	exports := e.TakeNamed(name)
 	if len(exports) > 0 {
 		l, err := Listener(exports, at)
 		if err == nil {
 			return l, nil
 		}
 		e.Log.Warn("cannot go on with the listener of the process before: opening another", "err", err)
-		unfit()
+		e.Unkeep([]string{name})
 	}
 	l, err := open()
 	if err != nil {

@@ -52,6 +52,7 @@ func networkFamilies() []family {
 		{"lease_losses_total", "Leases lost: to somebody else, or because they ended.", counter, of, counting(func(n *status.Network) uint64 { return n.Control.Losses })},
 		{"lease_mac_changes_total", "Changes of the own MAC, because another host publishes it.", counter, of, counting(func(n *status.Network) uint64 { return n.Control.MACChanges })},
 		{"subnet_file_repairs_total", "How often the subnet file was written again after somebody had changed it.", counter, of, counting(func(n *status.Network) uint64 { return n.Control.FileRepairs })},
+		{"withdrawn_routes_total", "Routes that were withdrawn because the lease of their subnet is refused now, or because they hid the store.", counter, of, counting(func(n *status.Network) uint64 { return n.Control.Withdrawn })},
 		{"syncs_total", "Changes of the dataplane, by result.", counter, []string{network, "result"}, perNetwork(func(n *status.Network, add emit) {
 			add(float64(n.Control.Syncs)-float64(n.Control.SyncFailures), "ok")
 			add(float64(n.Control.SyncFailures), "failed")

@@ -81,6 +81,9 @@ func (n *Network) unhideStore(ctx context.Context) {
 		return
 	}
 	withdrawn, err := fit.Unhide(ctx, n.reachesStore())
+	if n.withdrawn.Add(uint64(len(withdrawn))); len(withdrawn) > 0 && n.kept != nil { // it would make them again
+		n.endKept(n.filesOf(n.kept.config, n.kept.iface)...)
+	}
 	var news []pace.Notice
 	for _, route := range withdrawn {
 		news = append(news, pace.Notice{Key: "hides the store", Text: route})

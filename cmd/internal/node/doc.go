@@ -18,6 +18,7 @@
 // one waits for a usable config (await.go), chooses the underlay (underlay.go), reads what this host
 // needs of it and opens an overlay. Package fit tells which configs this host can carry, and what a
 // session would do with one before any is opened.
+// A userspace dataplane forwards on from one session to the next, which goes on with it if it fits, or with its sockets and queues (kept.go).
 // Devices, routes and rules outlive all rows: traffic goes on while a daemon restarts. The next session
 // takes over what it needs and removes the rest.
 //
@@ -68,7 +69,7 @@
 // the locks of its subnet files, its nonce and the handles of its entries in the store (give.go), and ends as at the end
 // of its context, but withdraws nothing: lease, record, rules and routes stay. The new one waits for that end, and
 // starts as usual. What has come meanwhile waits in the kernel until the first Overlay.Sync: that has the dataplane read at once
-// (dataplane.Resumer), before it looks at any part. Several networks that share a port wait for each other there. Of a daemon too old to be asked the new one takes duplicates of the
+// (dataplane.Resumer), before it looks at any part; or the controller does so earlier, by the leases file, if the store takes long. Several networks that share a port wait for each other there. Of a daemon too old to be asked the new one takes duplicates of the
 // queues and sockets, and stops it.
 //
 // Without a daemon in between, as after a crash, the service manager keeps queues, sockets and listener (keep.go). It is given

@@ -94,6 +94,13 @@ func (s *Session) openGuardedKernel(mtu int) (*kernel.Dataplane, error) {
 	return s.openKernel(mtu)
 }
 
+// forwardsItself has the guard check for the sockets of this process.
+func (s *Session) forwardsItself() {
+	if s.guard != nil {
+		s.guard.Forwards(false)
+	}
+}
+
 // guardHolds reports whether the kernel's devices may be up.
 func (s *Session) guardHolds() bool { return s.guard == nil || s.guard.Holds() }
 

@@ -22,21 +22,21 @@ func (d *Daemon) forget(names []string) {
 	d.estate.Unkeep(names)
 }
 
-// takeInherited returns what the userspace dataplane of a VNI may go on with, and what closes it elsewhere.
-func (n *Network) takeInherited(vni uint32) (exports []carrier.Export, unfit func()) {
+// takeInherited returns what the userspace dataplane of a VNI may go on with.
+func (n *Network) takeInherited(vni uint32) []carrier.Export {
+	own := n.inherits
+	n.inherits = nil
 	if n.cfg.several() { // the sockets are the port's
-		return n.daemon.estate.Inherit(func(name string) bool { return name == inherit.QueueName(vni) })
+		return append(own, n.daemon.estate.TakeNamed(inherit.QueueName(vni))...)
 	}
-	return n.daemon.estate.Inherit(inherit.IsTraffic)
+	return append(own, n.daemon.estate.Take(inherit.IsTraffic)...)
 }
 
-// forgetFiles is forget for what a session of c has read from.
+// forgetFiles is forget for what a session of c has read from, unless its dataplane is kept.
 func (n *Network) forgetFiles(c control.Network) {
-	names := []string{inherit.QueueName(c.Backend.VNI)}
-	if !n.cfg.several() {
-		names = append(names, inherit.SocketNames(n.underlays(c, n.iface), c.Backend.Port)...)
+	if n.kept == nil {
+		n.daemon.forget(n.filesOf(c, n.iface))
 	}
-	n.daemon.forget(names)
 }
 
 // leaveFiles has the service manager keep what the session reads from, once it is ready: while no daemon runs,

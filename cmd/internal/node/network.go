@@ -15,6 +15,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
@@ -36,6 +37,8 @@ type Network struct {
 	store    control.Store      // nil while it is closed
 	iface    underlay.Interface // of the current session
 	chosenBy underlay.Options   // what chose it
+	kept     *Session           // the last one, if its dataplane goes on; else nil
+	inherits []carrier.Export   // what the next one can go on with, if not with kept
 	left     nodefile.Left      // of the last session, even if that was another process's
 	settle   time.Duration      // of the guard of the next session
 	opened   bool               // an overlay was open once: from now on nothing ends serve
@@ -46,6 +49,7 @@ type Network struct {
 	retry    pace.Backoff    // after a session whose overlay failed
 	notices  pace.Notices    // of these, and of what each session may meet again
 
+	withdrawn   atomic.Uint64                     // routes that hid the store
 	holdNotices pace.Notices                      // of held; for whoever of the session and waitForConfig runs
 	heldStatus  atomic.Pointer[status.HeldConfig] // held, for others; nil: nothing is held
 	snapshot    atomic.Pointer[snapshot]          // never nil
@@ -122,6 +126,10 @@ func (n *Network) release() {
 // and the address of this one (control.ErrCloned): people must say which of the two is the node.
 func (n *Network) serve(ctx context.Context) error {
 	defer n.closeStore()
+	defer func() {
+		n.endKept()
+		carrier.CloseExports(n.inherits)
+	}()
 	again := pace.Backoff{Low: 500 * time.Millisecond, High: 30 * time.Second}
 	for {
 		began := time.Now()

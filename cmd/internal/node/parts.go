@@ -10,6 +10,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/sharedport"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/firewall"
 	"github.com/overlayd/overlayd/dataplane/hostroute"
 	"github.com/overlayd/overlayd/dataplane/inherit"
@@ -106,6 +107,7 @@ func (s *Session) openRoutes() (dataplane.Part, error) {
 		Direct:    s.config.Backend.DirectRouting || only,
 		Only:      only,
 		Blackhole: s.network.cfg.Rules.Blackhole,
+		Settle:    s.network.settle,
 		Resync:    s.network.cfg.Rules.Resync,
 		Deaf:      s.network.cfg.Deaf,
 	})
@@ -128,9 +130,13 @@ func (s *Session) openNowhere() (dataplane.Part, error) {
 // errUnfit says that the dataplane which works here cannot carry the network.
 var errUnfit = errors.New("network config")
 
-// openForwarding opens the dataplane that is asked for. In auto mode the kernel's is opened for
+// openForwarding opens the dataplane that is asked for, unless that of the last session goes on. In auto mode the kernel's is opened for
 // real, device and all; whatever refuses that is the reason to take the userspace one.
 func (s *Session) openForwarding(mtu int) (dataplane.Part, error) {
+	if f := s.takeKept(); f != nil {
+		s.forwardsItself()
+		return f, nil
+	}
 	mode := s.network.cfg.Mode
 	if mode == fit.Userspace {
 		return s.openUserspace(mtu)
@@ -157,11 +163,13 @@ func (s *Session) openForwarding(mtu int) (dataplane.Part, error) {
 // mode that is kept if the kernel has no vxlan.
 func (s *Session) openKernel(mtu int) (*kernel.Dataplane, error) {
 	n := s.network
-	if n.daemon.estate.Has(inherit.IsTraffic) {
+	if n.daemon.estate.Has(inherit.IsTraffic) || len(n.inherits) > 0 {
 		if err := kernel.Available(); err != nil && n.cfg.Mode == fit.Auto {
 			return nil, err
 		}
 		n.daemon.estate.Drop("the kernel dataplane needs the UDP port", inherit.IsTraffic)
+		carrier.CloseExports(n.inherits)
+		n.inherits = nil
 	}
 	return kernel.Open(s.kernelConfig(mtu))
 }
@@ -186,9 +194,7 @@ func (s *Session) kernelConfig(mtu int) kernel.Config {
 // underlay share the sockets.
 func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
 	n := s.network
-	if s.guard != nil {
-		s.guard.Forwards(false)
-	}
+	s.forwardsItself()
 	config := userspace.Config{
 		Log:         n.log,
 		Underlays:   n.underlays(s.config, s.iface),
@@ -205,7 +211,7 @@ func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
 		Deaf:        n.cfg.Deaf,
 		Captures:    n.cfg.Captures,
 	}
-	config.Inherited, config.Unfit = n.takeInherited(config.VNI)
+	config.Inherited, config.Unfit = n.takeInherited(config.VNI), n.daemon.estate.Unkeep
 	giveBack, open := func() {}, userspace.Open
 	var shared *sharedport.Port
 	var err error

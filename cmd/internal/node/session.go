@@ -38,9 +38,12 @@ type Session struct {
 	guard      *guard.Guard  // nil: the kernel cannot have one
 	noGuard    error         // why not
 
+	before status.Totals // what its dataplane had counted already for the session before it
+
 	over  atomic.Bool // it is not the session of the snapshot any more: set once
 	final sync.Once
-	sum   status.Totals // what it counted; final sets it, when it is over
+	last  status.Totals // what its dataplane had counted then; final sets it, when it is over
+	sum   status.Totals // what it counted; likewise
 }
 
 // runSession waits for a usable network config, chooses the underlay, opens the overlay for both
@@ -64,6 +67,9 @@ func (n *Network) runSession(ctx context.Context) error {
 		return err
 	}
 	defer giveBack()
+	if n.kept != nil && !n.kept.carries(config) {
+		n.endKept(n.filesOf(config, n.iface)...)
+	}
 	if err := n.takeDevice(ctx, config); err != nil {
 		return err
 	}
@@ -83,6 +89,7 @@ func (n *Network) runSession(ctx context.Context) error {
 		return overlayError{error: fmt.Errorf("open dataplane: %w", nameHolder(config.Backend.Port, err))}
 	}
 	defer s.overlay.Close()
+	n.endKept() // what an overlay without forwarding does not take
 	n.opened = true
 	n.inForce(ctx, config)
 	if !n.cfg.several() {
@@ -122,7 +129,13 @@ func (s *Session) run(ctx context.Context, mtu int) error {
 	s.prober = s.newProber()
 	n.publish(snapshot{session: s})
 	opened := time.Now()
-	rest := func(ctx context.Context) error { return s.control(ctx, ready) }
+	rest := func(ctx context.Context) error {
+		err := s.control(ctx, ready)
+		if ctx.Err() == nil { // else the overlay cannot go on, or nobody goes on with it
+			s.keepForwarding(err)
+		}
+		return err
+	}
 	return pace.Last(ctx, rest, func(ctx context.Context) error {
 		if err := s.overlay.Run(ctx); err != nil {
 			return overlayError{err, time.Since(opened)}
@@ -220,10 +233,11 @@ func (s *Session) drainOnRequest(ctx context.Context) error {
 
 // statsAttrs lists the counters that are not zero.
 func (s *Session) statsAttrs() (attrs []any) {
-	if s.overlay.Forwarding() == nil {
+	t := s.carried()
+	if !t.Carried {
 		return nil
 	}
-	for _, c := range status.Counters(s.stats()) {
+	for _, c := range status.Counters(s.stats(t)) {
 		if c.Value > 0 {
 			attrs = append(attrs, c.Name, c.Value)
 		}

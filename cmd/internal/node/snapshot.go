@@ -70,6 +70,7 @@ func (n *Network) Status() status.Network {
 		s.session.report(&st)
 	}
 	s.totals().Report(&st)
+	st.Control.Withdrawn += n.withdrawn.Load()
 	if namer, ok := s.store.(control.NodeNamer); ok {
 		st.Peers = named(st.Peers, namer)
 	}

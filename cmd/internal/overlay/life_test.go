@@ -36,6 +36,59 @@ func TestTrafficEndsLast(t *testing.T) {
 	}
 }
 
+// TestKeptForwarding: a dataplane that is kept runs on when its overlay has ended, and ends with the next one, or when it is stopped.
+func TestKeptForwarding(t *testing.T) {
+	t.Parallel()
+	for _, stopped := range []bool{false, true} {
+		d := &told{carrying: carrying{&dummy{name: "forwarding", calls: new([]string)}}}
+		back := 0
+		f := NewForwarding(d, fit.Userspace, nil, func() { back++ })
+		run := func(keep bool) {
+			t.Helper()
+			o, err := Open(slog.New(slog.DiscardHandler), testAttrs, []Spec{{Name: "forwarding", Open: func() (dataplane.Part, error) { return f, nil }}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- o.Run(ctx) }()
+			if keep {
+				f.Keep()
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		run(true)
+		if d.told.Load() || back > 0 || len(*d.calls) > 0 || !f.Kept() {
+			t.Fatalf("the dataplane was told to end: %v, %v", d.told.Load(), *d.calls)
+		}
+		if stopped {
+			if err := f.Stop(); err != nil {
+				t.Error(err)
+			}
+		} else if !f.Taken() {
+			t.Error("a dataplane that runs cannot be taken")
+		} else {
+			run(false)
+		}
+		if !d.told.Load() || back != 1 || f.Taken() {
+			t.Errorf("stopped %v: the dataplane goes on", stopped)
+		}
+	}
+}
+
+// TestStopWithoutRun: what never ran can be stopped.
+func TestStopWithoutRun(t *testing.T) {
+	t.Parallel()
+	d := &dummy{name: "forwarding", calls: new([]string)}
+	f := NewForwarding(carrying{d}, fit.Userspace, nil, func() {})
+	if err := f.Stop(); err != nil || len(*d.calls) != 1 {
+		t.Errorf("%v, calls %v", err, *d.calls)
+	}
+}
+
 // lingering is a part that needs long to end.
 type lingering struct {
 	dummy

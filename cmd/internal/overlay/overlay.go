@@ -83,15 +83,28 @@ func (o *Overlay) VTEPs() []dataplane.VTEP {
 	return o.forward.VTEPs()
 }
 
+// Resume implements dataplane.Resumer, for the part that forwards.
+func (o *Overlay) Resume(w dataplane.Wanted) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.resume(w)
+}
+
+// resume is Resume, unless something was synced already.
+func (o *Overlay) resume(w dataplane.Wanted) {
+	if o.last != nil || o.forward == nil {
+		return
+	}
+	if r, ok := o.forward.Dataplane.(dataplane.Resumer); ok {
+		r.Resume(w)
+	}
+}
+
 // Sync implements controller.Overlay.
 func (o *Overlay) Sync(ctx context.Context, w dataplane.Wanted) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.last == nil && o.forward != nil {
-		if r, ok := o.forward.Dataplane.(dataplane.Resumer); ok {
-			r.Resume(w)
-		}
-	}
+	o.resume(w)
 	o.last = &w
 	return o.sync(ctx, w)
 }

@@ -59,7 +59,7 @@ func (p *Pool) Take(c userspace.Config, log *slog.Logger) (port *Port, giveBack 
 	if e == nil {
 		c.Log = log
 		names := inherit.SocketNames(c.Underlays, c.Port)
-		c.Inherited, c.Unfit = p.Estate.Inherit(func(name string) bool { return slices.Contains(names, name) })
+		c.Inherited, c.Unfit = p.Estate.Take(func(name string) bool { return slices.Contains(names, name) }), p.Estate.Unkeep
 		c.Awaited = p.Estate.VNIs()
 		port, err := userspace.NewPort(c)
 		if err != nil {

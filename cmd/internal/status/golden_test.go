@@ -41,7 +41,7 @@ func full() Network {
 		Rejected: []controller.EntryStatus{{Key: "10.5.2.0-24", Subnet: subnet, Node: netip.MustParseAddr("192.0.2.7"), Fault: fault}},
 		Bad:      []controller.EntryStatus{{Key: "x", Node: netip.MustParseAddr("192.0.2.8"), Fault: fault}},
 		Control: controller.Stats{Leases: 1, Bad: 2, Rejected: 3, Peers: 4, BadUpdates: 5, Syncs: 6, SyncFailures: 7,
-			Renewals: 8, RenewFails: 9, Losses: 10, FileRepairs: 11, MACChanges: 12},
+			Renewals: 8, RenewFails: 9, Losses: 10, FileRepairs: 11, MACChanges: 12, Withdrawn: 13},
 		Repairs: []Repairs{{Part: "rules", Kind: "route", Count: 4, Last: at}},
 		Parts: []dataplane.PartStatus{{Name: "rules", State: dataplane.StateDegraded, Err: "down", Since: at,
 			Objects:  []dataplane.ObjectStatus{{Kind: "route", Wanted: 3, Have: 2, Repairs: 1, LastRepair: at, Lately: 1}},
@@ -218,7 +218,8 @@ const golden = `{
   "renew_failures": 9,
   "losses": 10,
   "file_repairs": 11,
-  "mac_changes": 12
+  "mac_changes": 12,
+  "withdrawn": 13
  },
  "repairs": [
   {
@@ -359,7 +360,7 @@ func TestCounterOrder(t *testing.T) {
 		want = append(want, "drops_"+dataplane.Drop(reason).String())
 		s.Drops[reason] = uint64(100 + reason)
 	}
-	want = append(want, "tx_write_errors", "tx_superpackets", "tx_segments", "tx_batches", "rx_superpackets", "rx_segments", "rx_batches", "fallbacks")
+	want = append(want, "tx_write_errors", "tx_superpackets", "tx_segments", "tx_batches", "rx_superpackets", "rx_segments", "rx_batches", "fallbacks", "narrow_paths")
 	all := Counters(s)
 	if len(all) != len(want) {
 		t.Fatalf("%d counters, want %d", len(all), len(want))

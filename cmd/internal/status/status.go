@@ -136,5 +136,6 @@ func Counters(s dataplane.Stats) []Counter {
 		Counter{"rx_superpackets", s.Offload.RxSuperpackets},
 		Counter{"rx_segments", s.Offload.RxSegments},
 		Counter{"rx_batches", s.Offload.RxBatches},
-		Counter{"fallbacks", s.Offload.Fallbacks})
+		Counter{"fallbacks", s.Offload.Fallbacks},
+		Counter{"narrow_paths", s.NarrowPaths})
 }

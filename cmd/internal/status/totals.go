@@ -45,6 +45,30 @@ func (t Totals) Plus(own Totals) Totals {
 	return t
 }
 
+// Since returns what a dataplane has counted, t, without what it had counted before.
+func (t Totals) Since(before Totals) Totals {
+	t.Counters.Less(before.Counters)
+	if len(before.Traffic) > 0 {
+		t.Traffic = maps.Clone(t.Traffic)
+	}
+	for vtep, now := range t.Traffic {
+		if was := before.Traffic[vtep]; now.TxBytes >= was.TxBytes && now.RxBytes >= was.RxBytes && was != (dataplane.Traffic{}) {
+			t.Traffic[vtep] = dataplane.Traffic{TxBytes: now.TxBytes - was.TxBytes, RxBytes: now.RxBytes - was.RxBytes}
+		} // else it has become a peer again
+	}
+	all := t.Repairs
+	t.Repairs = nil
+	for _, r := range all {
+		if i := slices.IndexFunc(before.Repairs, r.sameObject); i >= 0 {
+			r.Count -= before.Repairs[i].Count
+		}
+		t.Repaired(r)
+	}
+	return t
+}
+
+func (r Repairs) sameObject(o Repairs) bool { return r.Part == o.Part && r.Kind == o.Kind }
+
 // plusTraffic returns the traffic of the peers that are there now, with what was counted for them before.
 func plusTraffic(now, before map[netip.Addr]dataplane.Traffic) map[netip.Addr]dataplane.Traffic {
 	if len(before) == 0 {
@@ -62,7 +86,7 @@ func (t *Totals) Repaired(r Repairs) {
 	if r.Count == 0 {
 		return
 	}
-	i := slices.IndexFunc(t.Repairs, func(have Repairs) bool { return have.Part == r.Part && have.Kind == r.Kind })
+	i := slices.IndexFunc(t.Repairs, r.sameObject)
 	if i < 0 {
 		t.Repairs = append(t.Repairs, r)
 		return

@@ -1,0 +1,55 @@
+package guard
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// A datagram of a VNI that no device of this host has is dropped by the kernel's vxlan, which does not count it. So it is counted here.
+
+// vnis are those of the other vxlan devices at the port, sorted.
+type vnis struct {
+	list []uint32
+	any  bool // one of them takes every VNI, or it is not known which there are
+}
+
+func (v vnis) equal(o vnis) bool { return v.any == o.any && slices.Equal(v.list, o.list) }
+
+// otherVNIs lists all links.
+func (c *Config) otherVNIs() (v vnis) {
+	links, err := netlink.LinkList()
+	for try := 0; try < 3 && errors.Is(err, netlink.ErrDumpInterrupted); try++ { // links came or went meanwhile
+		links, err = netlink.LinkList()
+	}
+	v.any = err != nil
+	for _, l := range links {
+		d, ok := l.(*netlink.Vxlan)
+		switch {
+		case !ok || d.Port != int(c.Port):
+		case d.FlowBased:
+			v.any = true
+		case d.VxlanId != int(c.VNI):
+			v.list = append(v.list, uint32(d.VxlanId))
+		}
+	}
+	slices.Sort(v.list)
+	v.list = slices.Compact(v.list) // one for each family
+	return v
+}
+
+// stray counts what has the VNI of no network here. Of the guards of several networks of this process the one of the lowest VNI does.
+func (b builder) stray() chain {
+	c := chain{name: chainStray}
+	if b.others.any || !b.Alone && len(b.others.list) > 0 && b.others.list[0] < b.VNI {
+		return c
+	}
+	for _, vni := range b.others.list {
+		c.add(accept, vniIs(vni, false))
+	}
+	c.count(dataplane.DropBadVNI)
+	return c
+}
