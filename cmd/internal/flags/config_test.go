@@ -280,7 +280,7 @@ func effect(o *Flags) string {
 // TestEveryFieldIsSet: no flag is missing either: each field of what a daemon is told comes from a
 // flag, but for those that cmd/overlayd fills in.
 func TestEveryFieldIsSet(t *testing.T) {
-	callers := []string{"Hostname", "Version", "OpenStore", "StoreHosts", "Certificates", "OpenNetworks", "StartEtcd", "Endpoints", "Keeper", "Left", "Notify", "Watchdog", "Fix", "Captures", "Settled", "Admin.Routes", "Underlay.IPv4", "Underlay.IPv6"}
+	callers := []string{"Hostname", "Version", "OpenStore", "StoreLog", "StoreHosts", "Certificates", "OpenNetworks", "StartEtcd", "Endpoints", "Keeper", "Left", "Notify", "Watchdog", "Fix", "Captures", "Settled", "Admin.Routes", "Underlay.IPv4", "Underlay.IPv6"}
 	changed := map[string]bool{}
 	note := func(o *Flags) {
 		var walk func(path string, v reflect.Value)

@@ -1,10 +1,13 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
+	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/cmd/internal/tcpport"
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/udp"
 )
@@ -22,6 +25,26 @@ func nameHolder(port uint16, err error) error {
 	}
 	if holder := tcpport.HolderUDP(port); holder != "" {
 		return fmt.Errorf("%w: %s has UDP port %d", err, holder, port)
+	}
+	return err
+}
+
+// naming is an overlay whose errors name who has its port: sockets that go on with inherited queues are bound by Sync.
+type naming struct {
+	*overlay.Overlay
+	port uint16
+}
+
+// Sync implements controller.Overlay.
+func (n naming) Sync(ctx context.Context, w dataplane.Wanted) error {
+	err := n.Overlay.Sync(ctx, w)
+	if !isPortTaken(err) {
+		return err
+	}
+	peers, rest := dataplane.PeerErrors(err)
+	err = nameHolder(n.port, rest)
+	for _, p := range peers {
+		err = errors.Join(err, p)
 	}
 	return err
 }

@@ -173,7 +173,7 @@ func (n *Network) newController(config control.Network, mtu int, o *overlay.Over
 	n.node.Former, _ = n.file.Publish(n.published(config)) // settleFile tries again, and warns
 	return controller.New(controller.Config{
 		Store:           n.store,
-		Overlay:         o,
+		Overlay:         naming{o, config.Backend.Port},
 		Node:            n.node,
 		Network:         config,
 		MTU:             mtu,
