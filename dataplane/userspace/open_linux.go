@@ -59,11 +59,15 @@ func NewPort(cfg Config) (*Port, error) {
 	return newUDPPort(cfg), nil
 }
 
-// newUDPPort makes a Port with a carrier of UDP sockets for each underlay.
+// newUDPPort makes a Port with a carrier for each underlay: of UDP sockets, and of an uplink beside them if that is wanted and there.
 func newUDPPort(cfg Config) *Port {
 	var openers []carrier.Opener
+	open := carrier.UDP
+	if cfg.Offloads.has(TUNVnet | TUNGSO | Tunnel) { // else there are no superpackets
+		open = carrier.Tunnel
+	}
 	for _, local := range cfg.locals() {
-		openers = append(openers, carrier.UDP(carrier.UDPConfig{
+		openers = append(openers, open(carrier.UDPConfig{
 			Log: cfg.Log, Local: local, Segment: cfg.Offloads.has(UDPSegment), GRO: cfg.Offloads.has(UDPGRO), DF: cfg.DF, Mark: cfg.Mark, MinPathMTU: cfg.MinPathMTU,
 			Inherited: cfg.in.Of(inherit.SocketName(local)),
 		}))
