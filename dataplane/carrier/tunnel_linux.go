@@ -1,6 +1,8 @@
 package carrier
 
 import (
+	"context"
+	"log/slog"
 	"math/rand/v2"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -44,7 +46,11 @@ func withUplink(c *udpCarrier, cfg UDPConfig) Carrier {
 		t.uplink, err = uplink.Open(uplink.Config{Log: cfg.Log, Local: cfg.Local.Addr(), Port: cfg.Local.Port(), TTL: udp.OuterTTL, DF: cfg.DF, Mark: c.out.mark})
 	}
 	if err != nil {
-		cfg.Log.Info("no tunnel offload here: superpackets go by UDP sockets, in segments", "err", err)
+		level, text := slog.LevelInfo, "no tunnel offload here: superpackets go by UDP sockets, in segments"
+		if cfg.ExpectTunnel {
+			level = slog.LevelWarn
+		}
+		cfg.Log.Log(context.Background(), level, text, "err", err, "fix", "Linux 6.17 with nft_fwd_netdev, CAP_NET_ADMIN and /dev/net/tun, or --offload=socket")
 		return c
 	}
 	return t

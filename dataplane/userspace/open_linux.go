@@ -49,7 +49,7 @@ func Open(cfg Config) (*Dataplane, error) {
 }
 
 // NewPort makes a Port of UDP sockets for networks whose Config has the same Port and the same Local
-// addresses. It uses Log, Underlays, Port, Offloads, DF, MinPathMTU, Mark and what is inherited of cfg; an error
+// addresses. It uses Log, Underlays, Port, Offloads, ExpectTunnel, DF, MinPathMTU, Mark and what is inherited of cfg; an error
 // names the field. Run has to be called, once: it releases what the networks made it acquire.
 func NewPort(cfg Config) (*Port, error) {
 	if err := cfg.checkPort(); err != nil {
@@ -68,7 +68,7 @@ func newUDPPort(cfg Config) *Port {
 	}
 	for _, local := range cfg.locals() {
 		openers = append(openers, open(carrier.UDPConfig{
-			Log: cfg.Log, Local: local, Segment: cfg.Offloads.has(UDPSegment), GRO: cfg.Offloads.has(UDPGRO), DF: cfg.DF, Mark: cfg.Mark, MinPathMTU: cfg.MinPathMTU,
+			Log: cfg.Log, Local: local, Segment: cfg.Offloads.has(UDPSegment), GRO: cfg.Offloads.has(UDPGRO), DF: cfg.DF, Mark: cfg.Mark, MinPathMTU: cfg.MinPathMTU, ExpectTunnel: cfg.ExpectTunnel,
 			Inherited: cfg.in.Of(inherit.SocketName(local)),
 		}))
 	}
