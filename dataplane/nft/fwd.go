@@ -20,7 +20,7 @@ const (
 
 const (
 	flagMap       = 0x8 // NFT_SET_MAP
-	interfaceType = 21  // of values, as libnftables numbers types: iface_index
+	interfaceType = 20  // of values, as libnftables numbers types: iface_index
 )
 
 // Hops are the two maps by which packets of a netdev table are given to other interfaces: from the destination to the
