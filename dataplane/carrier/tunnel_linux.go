@@ -43,7 +43,7 @@ func withUplink(c *udpCarrier, cfg UDPConfig) Carrier {
 	t := &tunnelCarrier{udpCarrier: c}
 	err := c.out.sourcePorts(&t.ports)
 	if err == nil {
-		t.uplink, err = uplink.Open(uplink.Config{Log: cfg.Log, Local: cfg.Local.Addr(), Port: cfg.Local.Port(), TTL: udp.OuterTTL, DF: cfg.DF, Mark: c.out.mark})
+		t.uplink, err = uplink.Open(uplink.Config{Log: cfg.Log, Local: cfg.Local.Addr(), Port: cfg.Local.Port(), TTL: udp.OuterTTL, DF: cfg.DF, Mark: c.out.mark, Always: cfg.ExpectTunnel})
 	}
 	if err != nil {
 		level, text := slog.LevelInfo, "no tunnel offload here: superpackets go by UDP sockets, in segments"

@@ -396,6 +396,27 @@ func TestTunnelFollowsRoutes(t *testing.T) {
 	}
 }
 
+// TestTunnelNeedsLink turns off what a link needs: then the sockets, which cut as fast, have superpackets; unless that is asked for.
+func TestTunnelNeedsLink(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("ethtool"); err != nil {
+		t.Skip("no ethtool")
+	}
+	for _, always := range []bool{false, true} {
+		h := newTunnelHosts(t, "IPv4", func(c *UDPConfig) { c.ExpectTunnel = always }).ready()
+		for _, feature := range []string{"tx-udp_tnl-csum-segmentation", "tx-tcp-segmentation"} {
+			h.a.Run("ethtool", "-K", "eth0", feature, "off")
+			if h.refresh(); (h.way() != nil) != always {
+				t.Errorf("%s off, always %t: the way is %+v", feature, always, h.way())
+			}
+			h.a.Run("ethtool", "-K", "eth0", feature, "on")
+			if h.refresh(); h.way() == nil {
+				t.Errorf("%s on again: there is no way", feature)
+			}
+		}
+	}
+}
+
 // TestTunnelLeavesIPsecAlone: policies of IPsec are for what sockets send.
 func TestTunnelLeavesIPsecAlone(t *testing.T) {
 	t.Parallel()

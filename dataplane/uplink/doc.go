@@ -19,11 +19,14 @@
 //
 // The kernel's routes say what the next hop is (routes_linux.go). They are asked again at the first Refresh after any of them, a rule, an
 // address or a link has changed. A destination that has no plain way is left to the sockets: one on this host, one with several
-// next hops (a socket spreads its flows), with an encapsulation, or with a next hop of the other family. While there are IPsec
+// next hops (a socket spreads its flows), with an encapsulation, or with a next hop of the other family. So is one whose link does not take
+// superpackets inside of tunnels (features_linux.go): the kernel would cut them, which is no faster than a send with UDP_SEGMENT, and on a veth with
+// these features off the receiver's GRO does not join the segments of a tunnel (measured: userspace to userspace 2.7 Gbit/s, by sockets 4.3). While there are IPsec
 // policies on this host nothing is taken: they apply to sockets, and not here.
 //
 //	uplink_linux.go   Uplink: Open, Refresh, Close
 //	frame_linux.go    the vnet header; Writer
 //	device_linux.go   the TAP device and its table
+//	features_linux.go what links do themselves
 //	routes_linux.go   what the kernel says about destinations
 package uplink

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -24,6 +25,7 @@ type route struct {
 var (
 	errNotPlain = errors.New("its route is not to one next hop on a link")
 	errNoLink   = errors.New("the link of its route is down")
+	errCuts     = errors.New("the kernel would cut superpackets for its link, which is no faster than to do so here")
 )
 
 const (
@@ -94,6 +96,7 @@ func parseRoute(body []byte, to netip.Addr) (r route, err error) {
 
 // link is what is needed of a network device.
 type link struct {
+	name       string
 	index, mtu int
 	flags      uint32 // IFF_UP and so on
 }
@@ -116,19 +119,26 @@ func linkOf(c *rtmsg.Conn, index int, name string) (l link, err error) {
 		}
 		l.index, l.flags = int(binary.NativeEndian.Uint32(h[4:])), binary.NativeEndian.Uint32(h[8:])
 		for typ, v := range rtmsg.Attrs(attrs) {
-			if typ == unix.IFLA_MTU {
+			switch typ {
+			case unix.IFLA_MTU:
 				l.mtu = int(rtmsg.Uint32(v))
+			case unix.IFLA_IFNAME:
+				l.name = strings.TrimRight(string(v), "\x00")
 			}
 		}
 	}), err)
 	return l, err
 }
 
-// linkMTU returns the MTU of a link that is up.
+// linkMTU returns the MTU of a link that is up and takes superpackets whole.
 func (u *Uplink) linkMTU(index int) (mtu int, err error) {
 	l, err := linkOf(u.conn, index, "")
-	if err == nil && (l.flags&unix.IFF_UP == 0 || l.flags&unix.IFF_LOOPBACK != 0) {
+	switch {
+	case err != nil:
+	case l.flags&unix.IFF_UP == 0 || l.flags&unix.IFF_LOOPBACK != 0:
 		err = errNoLink
+	case !u.cfg.Always && !u.features.takesWhole(l.name):
+		err = errCuts
 	}
 	return l.mtu, err
 }

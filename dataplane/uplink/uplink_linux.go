@@ -27,6 +27,8 @@ type Config struct {
 	TTL   uint8      // that they have on the wire, unless the route says another one
 	DF    bool       // over IPv4 nobody may fragment them
 	Mark  uint32     // that they have for the host's rules about what leaves; 0: none
+	// Always takes superpackets for links, too, for which the kernel then cuts them.
+	Always bool
 }
 
 // way is what the Uplink knows of a destination.
@@ -39,9 +41,10 @@ type way struct {
 
 // Uplink takes superpackets of one family. Refresh and the Writers may be used at the same time.
 type Uplink struct {
-	cfg    Config
-	conn   *rtmsg.Conn
-	xfrm   policies
+	cfg  Config
+	conn *rtmsg.Conn
+	xfrm policies
+	features
 	watch  *watch.Subscription
 	device atomic.Pointer[device] // nil: there is none that works
 
@@ -74,7 +77,7 @@ var (
 // Open makes the TAP device and its table in the network namespace of the calling thread. An error says what this
 // host lacks: Linux 6.17, nft_fwd_netdev, CAP_NET_ADMIN, /dev/net/tun.
 func Open(cfg Config) (*Uplink, error) {
-	u := &Uplink{cfg: cfg, xfrm: openPolicies(), ways: map[netip.Addr]*way{}, generation: 1,
+	u := &Uplink{cfg: cfg, xfrm: openPolicies(), features: openFeatures(), ways: map[netip.Addr]*way{}, generation: 1,
 		pause: pace.Backoff{Low: lookPeriod, High: time.Minute}}
 	if err := u.open(); err != nil {
 		u.Close()
@@ -133,6 +136,7 @@ func (u *Uplink) Close() {
 		u.conn.Close()
 	}
 	u.xfrm.close()
+	u.features.close()
 }
 
 // lose gives up a device that refuses what is written.
@@ -307,7 +311,11 @@ func (u *Uplink) resolve(list []Destination, now time.Time) {
 	for i, to := range ask {
 		r, err := routes[i], errs[i]
 		if _, ok := mtus[r.link]; err == nil && !ok {
-			mtus[r.link], _ = u.linkMTU(r.link) // 0: that is as good as no route
+			mtu, err := u.linkMTU(r.link)
+			if err != nil {
+				mtu = 0 // that is as good as no route
+			}
+			mtus[r.link] = mtu
 		}
 		mtu := mtus[r.link]
 		if r.mtu > 0 {

@@ -232,7 +232,7 @@ func (o *dataplaneFlags) register(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.peerCIDRs, "peer-cidr", nil, "network such as 10.0.0.0/16: peers have public IPs in these only, and with --source-check=inner their packets come from there; repeatable (default: any public IP)")
 	f.StringVar(&o.plainSource, "plain-source", plainDrop, "drop: nothing comes by the underlay with the source of a pod, unless it is encapsulated or a direct route leads there; allow: it may")
 	f.StringVar(&o.egressMark, "egress-mark", fmt.Sprintf("%#x", guard.DefaultMark), "bit of the packet mark by which this host's tunnel packets are known: nothing else may go to the VXLAN port of a peer")
-	f.StringVar(&o.offload, "offload", offloadAuto, "how the userspace dataplane hands superpackets to the kernel; auto: the fastest way that works; tunnel: whole, by a TAP device (Linux 6.17), and if that does not work it is a warning; socket: by UDP sockets alone; plain: not at all, one packet for each system call")
+	f.StringVar(&o.offload, "offload", offloadAuto, "how the userspace dataplane hands superpackets to the kernel; auto: the fastest way that works; tunnel: whole, by a TAP device (Linux 6.17), over any link, and if that does not work it is a warning; socket: by UDP sockets alone; plain: not at all, one packet for each system call")
 	f.StringVar(&o.offloadList, "debug-offloads", "all", "offloads that the userspace dataplane may use: all, none, or a list such as -udp-gro,-coalesce")
 	f.StringVar(&o.events, "debug-events", eventsOn, "on: repair when the kernel tells of a change; off: do without, and look every few seconds")
 	for _, name := range []string{"debug-offloads", "debug-events"} {
