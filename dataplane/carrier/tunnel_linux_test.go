@@ -339,6 +339,28 @@ func TestTunnelFallsBack(t *testing.T) {
 	}
 }
 
+// TestTunnelIsBounded has a link that takes nothing for a while: what is written then is dropped before it is much.
+func TestTunnelIsBounded(t *testing.T) {
+	t.Parallel()
+	h := newTunnelHosts(t, "IPv4", nil).ready()
+	if out, err := h.a.Output("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "8kbit", "burst", "100k", "limit", "1g"); err != nil {
+		t.Skipf("no tbf: %s", out)
+	}
+	const size, most = 60000, 400 // the kernel counts more for a superpacket than its bytes
+	dropped := func() uint64 { return h.counted.Dropped(dataplane.DropQueueFull) }
+	for range most {
+		if h.send(superFor(t, false, size, 1300)); dropped() > 0 {
+			break
+		}
+	}
+	if dropped() != 1 {
+		t.Errorf("%d superpackets of %d bytes wait for the link, and none was dropped", most, size)
+	}
+	if h.way() == nil {
+		t.Error("a full link ends the use of the uplink")
+	}
+}
+
 // TestTunnelWithoutDevice is a host that has no TAP devices: it forwards by sockets and says so once.
 func TestTunnelWithoutDevice(t *testing.T) {
 	t.Parallel()
