@@ -42,6 +42,12 @@ FLANNELD         := $(PEERS)/flanneld-v$(FLANNELD_VERSION)/flanneld
 # Its CNI plugin: the last that is a module.
 FLANNEL_CNI := $(PEERS)/flannel-cni-v0.9.1/flannel
 
+# The newest releases that `make compare` runs beside overlayd: Debian's are of 2022.
+WIREGUARD_VERSION := $(lastword $(shell sed -n 's/^.*golang.zx2c4.com\/wireguard \(v[^ ]*\).*/\1/p' bench/peers/wireguard-go/go.mod))
+WIREGUARD         := $(PEERS)/wireguard-go-$(WIREGUARD_VERSION)/wireguard-go
+NEBULA_VERSION    := 1.10.3
+NEBULA            := $(PEERS)/nebula-v$(NEBULA_VERSION)/nebula
+
 # Debian's etcd, unpacked and not installed.
 ETCD := $(PEERS)/etcd-debian/usr/bin/etcd
 
@@ -158,14 +164,24 @@ bench: ## Encap, decap and lookup throughput; needs no root
 	$(GO) test -run '^$$' -bench . -benchtime $(BENCHTIME) ./bench
 
 .PHONY: compare
-compare: build ## Beside kernel vxlan and the overlays that Debian packages; as root, a quarter of an hour (COMPARE="--quick": two minutes)
-	@for p in ethtool:ethtool wireguard-go:wireguard-go wg:wireguard-tools nebula:nebula openvpn:openvpn tincd:tinc; do \
+$(WIREGUARD):
+	mkdir -p $(@D)
+	cd bench/peers/wireguard-go && CGO_ENABLED=0 $(GO) build -buildvcs=false -o $@.part golang.zx2c4.com/wireguard && mv $@.part $@
+
+$(NEBULA): # with nebula-cert beside it
+	mkdir -p $(@D)
+	cd bench/peers/nebula && for p in nebula-cert nebula; do \
+		CGO_ENABLED=0 $(GO) build -buildvcs=false -ldflags '-X main.Build=$(NEBULA_VERSION)' -o $(@D)/$$p.part github.com/slackhq/nebula/cmd/$$p && mv $(@D)/$$p.part $(@D)/$$p || exit 1; \
+	done
+
+compare: build $(WIREGUARD) $(NEBULA) ## Beside kernel vxlan and other overlays; as root, a quarter of an hour (COMPARE="--quick": two minutes)
+	@for p in ethtool:ethtool wg:wireguard-tools openvpn:openvpn tincd:tinc; do \
 		command -v $${p%:*} >/dev/null || missing="$$missing $${p#*:}"; \
 	done; \
 	test -z "$$missing" || { apt-get update -qq; for p in $$missing; do \
 		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$p || echo "no package $$p: compare goes without"; \
 	done; }
-	PATH="$$PATH:$(dir $(FLANNELD))" $(GO) run ./bench/compare $(COMPARE)
+	PATH="$(dir $(WIREGUARD)):$(dir $(NEBULA)):$$PATH:$(dir $(FLANNELD))" $(GO) run ./bench/compare $(COMPARE)
 
 lint: ## gofmt, vet (also for a laptop with macOS) and staticcheck
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "gofmt would change these"; exit 1; }

@@ -46,7 +46,8 @@ var layers = []string{"encap", "dataplane", "control", "cmd"}
 var siblings = map[string][]string{
 	"dataplane/userspace": {"dataplane/capture", "dataplane/carrier", "dataplane/device", "dataplane/fib", "dataplane/inherit", "dataplane/tun"},
 	"dataplane/inherit":   {"dataplane/carrier", "dataplane/tun", "dataplane/udp"},
-	"dataplane/carrier":   {"dataplane/capture", "dataplane/udp"},
+	"dataplane/carrier":   {"dataplane/capture", "dataplane/udp", "dataplane/uplink"},
+	"dataplane/uplink":    {"dataplane/nft", "dataplane/rtmsg", "dataplane/tun", "dataplane/watch"},
 	"dataplane/device":    {"dataplane/rtnl", "dataplane/tun", "dataplane/udp", "dataplane/watch"},
 	"dataplane/kernel":    {"dataplane/rtmsg", "dataplane/rtnl", "dataplane/watch"},
 	"dataplane/sysctl":    {"dataplane/rtnl", "dataplane/watch"},

@@ -48,7 +48,7 @@ type tier struct {
 
 // tiers are the ones measured by default.
 func tiers() []tier {
-	return []tier{{}, {"plain", []string{"--debug-offloads=none"}}}
+	return []tier{{}, {"socket", []string{"--offload=socket"}}, {"plain", []string{"--offload=plain"}}}
 }
 
 // candidates lists everything that is measured, in the order of the result.
@@ -78,7 +78,7 @@ func candidates(overlayd, kernel string, tiers []tier) []candidate {
 	return append(list, peerCandidates()...)
 }
 
-// peerCandidates are the overlays that Debian packages.
+// peerCandidates are other overlays: the newest release of two (bench/peers), and what Debian packages of the others.
 func peerCandidates() []candidate {
 	return []candidate{
 		{

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"debug/buildinfo"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -52,9 +53,23 @@ func newProgram(ctx context.Context, c candidate) *program {
 	if c.version != nil {
 		// Some exit with 1 after printing it.
 		out, _ := exec.CommandContext(ctx, c.version[0], c.version[1:]...).CombinedOutput()
-		p.Version = firstVersion(string(out))
+		p.Version = firstVersion(string(out)) + moduleVersion(c.version[0])
 	}
 	return p
+}
+
+// moduleVersion returns the module version of a Go program that was built from a release, in brackets: what it says of itself may
+// be older.
+func moduleVersion(program string) string {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return ""
+	}
+	info, err := buildinfo.ReadFile(path)
+	if err != nil || info.Main.Version == "" || info.Main.Version == "(devel)" {
+		return ""
+	}
+	return " (" + info.Main.Path + " " + info.Main.Version + ")"
 }
 
 func (p *program) text() string {

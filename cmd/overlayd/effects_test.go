@@ -104,7 +104,7 @@ func TestDirectRouting(t *testing.T) {
 }
 
 // rules are the traffic rules of the host, as nft lists them without what they have counted.
-func (h *host) rules() string { return h.Run("nft", "--stateless", "list", "ruleset") }
+func (h *host) rules() string { return withoutHops(h.Run("nft", "--stateless", "list", "ruleset")) }
 
 func hasBlackhole(p netip.Prefix) error {
 	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Type: unix.RTN_BLACKHOLE, Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TYPE|netlink.RT_FILTER_TABLE)

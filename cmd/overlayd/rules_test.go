@@ -46,11 +46,21 @@ func (f packetFilter) use(c *cluster) {
 // warning is what nft writes to the standard error about tables of iptables-nft.
 var warning = regexp.MustCompile(`# Warning: [^\n]*(\n|$)`)
 
+var (
+	uplinkTable = regexp.MustCompile(`(?s)\ntable netdev overlayd-ovl\.up.*?\n}`)
+	elements    = regexp.MustCompile(`\n\t\telements = {[^}]*}`)
+)
+
+// withoutHops leaves out where the uplink's packets go (dataplane/uplink): that depends on the traffic so far.
+func withoutHops(rules string) string {
+	return uplinkTable.ReplaceAllStringFunc("\n"+rules, func(table string) string { return elements.ReplaceAllString(table, "") })
+}
+
 // ruleset is every rule of the host, of nftables and of either iptables, without counters and
 // handles, in an order that does not depend on when the tables and chains were made.
 func (h *host) ruleset() string {
 	h.c.t.Helper()
-	listed := warning.ReplaceAllString(h.Run("nft", "-s", "list", "ruleset"), "\n")
+	listed := withoutHops(warning.ReplaceAllString(h.Run("nft", "-s", "list", "ruleset"), "\n"))
 	tables := strings.Split("\n"+listed, "\ntable ")
 	for i, table := range tables {
 		chains := strings.Split(strings.TrimSuffix(strings.TrimSpace(table), "}"), "\tchain ")

@@ -1,6 +1,7 @@
 // Package carrier holds the ways by which the userspace dataplane's packets travel the underlay, and the
 // seam between them and the core that uses them (dataplane/userspace). A [Carrier] is one way to and
-// from the underlay of one family; the one that is here, [UDP], consists of UDP sockets (dataplane/udp).
+// from the underlay of one family: [UDP] consists of UDP sockets (dataplane/udp), [Tunnel] of these and of an uplink for
+// superpackets (dataplane/uplink).
 //
 // # What crosses the seam
 //
@@ -26,6 +27,14 @@
 // receivers from one socket to another, and move_linux.go sends datagrams by a detour (udp.Detour).
 //
 // In a flood a carrier can have the kernel drop what nobody wants before it is queued: shield_linux.go.
+//
+// # The carrier with an uplink
+//
+// tunnel_linux.go: superpackets leave whole, inside of the tunnel, by a TAP device, for peers whose way is known; sender_tunnel_linux.go
+// writes them. All else goes by the sockets, and so do superpackets for which there is no way, are too long for it or
+// are refused: nothing is lost by that. A flow's packets have one source port by either, that of a socket, and leave in their order: what a batch holds
+// of the port goes first. What comes is received by the sockets, which take a superpacket of a peer on the same machine whole: a packet socket is no faster
+// (bench/README.md), and sees packets before the guard does.
 //
 // # Partial checksums
 //

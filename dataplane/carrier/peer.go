@@ -6,6 +6,7 @@ import (
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/udp"
+	"github.com/overlayd/overlayd/dataplane/uplink"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -25,6 +26,10 @@ type Peer struct {
 
 	turned atomic.Bool // see TurnAway
 	path   path        // of the paths of its carrier
+
+	// way is that of superpackets by the uplink; nil: they go by sockets. A sender that misses it says so in wants.
+	way   atomic.Pointer[uplink.Way]
+	wants atomic.Bool
 
 	sent, received atomic.Uint64 // bytes of inner packets: see Counters.Sent and Received
 }

@@ -77,3 +77,9 @@ type Guesser interface {
 
 // Describer is a carrier or a host that can tell its abilities, as attributes of a log line.
 type Describer interface{ Describe() []any }
+
+// Keeper is a carrier that keeps objects on this host besides its sockets.
+type Keeper interface {
+	// Objects counts them, and returns what was repaired since the last call.
+	Objects() ([]dataplane.ObjectStatus, []dataplane.Change)
+}

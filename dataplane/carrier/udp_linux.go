@@ -43,6 +43,9 @@ type UDPConfig struct {
 
 	Segment bool // many datagrams per send (UDP_SEGMENT), if the kernel has it
 	GRO     bool // many datagrams per receive (UDP_GRO), likewise
+	// ExpectTunnel says for Tunnel that the lack of it is a warning, and that links for which the kernel then cuts superpackets are no
+	// reason to do without.
+	ExpectTunnel bool
 	// DF is to be set on what is sent over IPv4. Over IPv6 nothing on the way fragments.
 	DF bool
 

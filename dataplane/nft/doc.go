@@ -5,6 +5,7 @@
 //	step.go   Step, Commit: changes that happen all at once or not at all
 //	hold.go   Hold: tables that go with the process
 //	read.go   Read, Reader: the present tables, chains and rules
+//	fwd.go    maps, and rules that give packets to other interfaces
 //	set.go    what a set or a map has for a key
 //	rule.go   Rule, Chain, as the kernel reports them (parse.go)
 //	expr.go   expressions of rules, encoded with google/nftables/expr

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/mdlayher/netlink"
 )
@@ -20,6 +21,17 @@ func Hold(steps ...Step) (*Held, error) {
 		return nil, err
 	}
 	return &Held{c}, nil
+}
+
+// Commit is the function [Commit] for steps that change the tables: nobody else may.
+func (h *Held) Commit(steps []Step) error {
+	if len(steps) == 0 {
+		return nil
+	}
+	if err := h.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return fmt.Errorf("change rules: %w", err)
+	}
+	return commit(h.conn, steps)
 }
 
 // Close removes the tables: when it returns no packet meets their rules any more.

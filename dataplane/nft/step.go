@@ -106,6 +106,7 @@ type Hook struct {
 	Number   uint32 // unix.NF_INET_...
 	Priority int32  // of chains in one hook the lowest comes first
 	Drop     bool   // the policy is drop, not accept
+	Device   string // of a chain of family netdev: the interface
 }
 
 // Verdicts of netfilter (linux/netfilter.h).
@@ -130,6 +131,9 @@ func (h *Hook) encode(e *netlink.AttributeEncoder) {
 	e.Nested(unix.NFTA_CHAIN_HOOK, func(e *netlink.AttributeEncoder) error {
 		e.Uint32(unix.NFTA_HOOK_HOOKNUM, h.Number)
 		e.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(h.Priority))
+		if h.Device != "" {
+			e.String(unix.NFTA_HOOK_DEV, h.Device)
+		}
 		return nil
 	})
 	policy := uint32(verdictAccept)

@@ -16,7 +16,8 @@ import (
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
-const outerTTL = 64 // what the kernel's vxlan device sends with
+// OuterTTL is the TTL or hop limit of what the sockets send: that of the kernel's vxlan device.
+const OuterTTL = 64
 
 // Option is how a UDP socket differs from the usual.
 type Option uint8
@@ -40,7 +41,7 @@ func Open(local netip.AddrPort, o Option) (int, error) {
 	if o&SetDF != 0 {
 		discover, discover6 = unix.IP_PMTUDISC_PROBE, unix.IPV6_PMTUDISC_PROBE
 	}
-	options := []sockopt{{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, discover}, {unix.IPPROTO_IP, unix.IP_TTL, outerTTL}}
+	options := []sockopt{{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, discover}, {unix.IPPROTO_IP, unix.IP_TTL, OuterTTL}}
 	var sa unix.Sockaddr
 	if local.Addr().Is4() {
 		sa = &unix.SockaddrInet4{Addr: local.Addr().As4(), Port: int(local.Port())}
@@ -50,7 +51,7 @@ func Open(local netip.AddrPort, o Option) (int, error) {
 		options = []sockopt{
 			{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1},
 			{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, discover6},
-			{unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, outerTTL},
+			{unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, OuterTTL},
 		}
 	}
 	if o&SharePort != 0 {

@@ -26,6 +26,8 @@ type Config struct {
 	MTU       int    // of the overlay device in bytes, until the first Sync
 
 	Offloads Offloads // that may be used
+	// ExpectTunnel says that it is a warning if Tunnel does not work here; else it is a line of information.
+	ExpectTunnel bool
 
 	// DF is to be set on what is sent over an IPv4 underlay. Hosts are then told
 	// what the path to a VTEP takes, if it is less than MTU. Over IPv6 they always are.

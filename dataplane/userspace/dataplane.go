@@ -135,8 +135,10 @@ func (d *Dataplane) syncHost() ([]dataplane.Change, error) {
 	w := *d.wanted
 	w.Peers = d.core.forwarding.Load().peers
 	objects, changes, err := d.host.sync(w)
+	kept, repaired := d.port.objects()
 	peers, _ := dataplane.PeerErrors(errors.Join(d.refused, err))
 	objects = append(objects, dataplane.ObjectStatus{Kind: "peer", Wanted: len(d.wanted.Peers), Have: len(d.wanted.Peers) - len(peers)})
+	objects, changes = append(objects, kept...), append(changes, repaired...)
 	d.publish(err, objects...)
 	return changes, err
 }

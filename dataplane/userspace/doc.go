@@ -6,9 +6,9 @@
 //
 //	host     the side of this machine: a TUN device (host_tun_linux.go; dataplane/device)
 //	core     decides: workers, forwarding (core.go, send.go, demux.go, lane.go)
-//	carrier  one way to and from the underlay of one family: UDP sockets (dataplane/carrier)
+//	carrier  one way to and from the underlay of one family: UDP sockets, with an uplink for superpackets beside them (dataplane/carrier)
 //
-// It uses every offload that ordinary sockets and TUN devices have ([Offloads]), so
+// It uses every offload that sockets, TUN and TAP devices have ([Offloads]), so
 // that a system call carries up to 64 KB, or many packets. Each one is optional,
 // down to the plain tier of one packet per system call on the device (plain.go).
 //
@@ -29,7 +29,7 @@
 //  7. carrier/batch.go, (*batcher).Send of the entry's carrier: encap/flow.go hashes the flow
 //     to one of 16 source ports; encap/offload.go completes a partial checksum; encap/split.go makes
 //     headers for the segments of a superpacket, whose payload stays where it was
-//     read; datagrams of one size to one VTEP become a run
+//     read; datagrams of one size to one VTEP become a run. A superpacket whose peer has a way by the uplink goes there instead, at once and whole (carrier/sender_tunnel_linux.go)
 //  8. carrier/sender_udp_linux.go, (*udpTransmitter).transmit, when no packet is ready any more (the
 //     queue calls the worker's flush within Read): one UDP_SEGMENT message per run, one sendmmsg
 //     per socket. What the kernel refuses as a run goes out as single datagrams. What was sent counts for its
@@ -71,6 +71,8 @@
 //
 //   - The UDP sockets belong to a carrier, and the carriers to a [Port]: from the first network on
 //     it until Run of the Port has ended and the last network is closed.
+//   - An uplink belongs to its carrier, and its TAP device and table go with the process. It is no Part of its own, because nothing of it
+//     outlives the port: this Part's status counts its objects, and the same look twice a second repairs it (carrier.Keeper).
 //   - The TUN queues belong to the host, and the host to its [Dataplane]: from Open to Close. The
 //     device itself outlives the process.
 //   - A peer (its path MTU and its traffic) outlives a Sync: newForwarding takes over those that are still wanted.

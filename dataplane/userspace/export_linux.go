@@ -58,7 +58,7 @@ func exportAll(ends ...any) (all []carrier.Export, err error) {
 
 // Export implements carrier.Exporter.
 func (h *tunHost) Export() (exports []carrier.Export, err error) {
-	flags := inherit.Flags(uint8(h.offloads), h.device.Mode())
+	flags := inherit.Flags(h.offloads.OfFiles(), h.device.Mode())
 	for _, q := range h.qs {
 		e, err := carrier.ExportFile(q.source(), h.name, flags)
 		if err != nil {

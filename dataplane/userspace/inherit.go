@@ -11,7 +11,7 @@ func (c *Config) inherit(device bool) {
 		return
 	}
 	w := inherit.Want{
-		VNI: c.VNI, Device: device, Offloads: uint8(c.Offloads), Multi: c.Offloads.has(TUNVnet | TUNMultiqueue),
+		VNI: c.VNI, Device: device, Offloads: c.Offloads.OfFiles(), Multi: c.Offloads.has(TUNVnet | TUNMultiqueue),
 		Pairs: pairs, Name: func(o uint8) string { return Offloads(o).String() },
 	}
 	if c.Shared == nil {

@@ -11,7 +11,7 @@ func (d *Dataplane) Offloads() Offloads {
 
 // offloadsIn returns the offloads that describe tells of.
 func offloadsIn(attrs []any) (o Offloads) {
-	bits := map[any]Offloads{"tun_vnet": TUNVnet, "tun_mask": TUNGSO, "queues": TUNMultiqueue, "coalesce": Coalesce, "udp_segment": UDPSegment, "udp_gro": UDPGRO}
+	bits := map[any]Offloads{"tun_vnet": TUNVnet, "tun_mask": TUNGSO, "queues": TUNMultiqueue, "coalesce": Coalesce, "udp_segment": UDPSegment, "udp_gro": UDPGRO, "tunnel": Tunnel}
 	for i := 0; i+1 < len(attrs); i += 2 {
 		if isOn(attrs[i+1]) {
 			o |= bits[attrs[i]]

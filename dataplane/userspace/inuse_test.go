@@ -11,7 +11,8 @@ func TestOffloadsIn(t *testing.T) {
 		{nil, 0},
 		{[]any{"tun_vnet"}, 0},
 		{[]any{"tun_vnet", false, "tun_mask", "0x0", "queues", 1, "coalesce", false, "udp_segment", int32(1), "udp_gro", false}, 0},
-		{[]any{"tun_vnet", true, "tun_mask", "0x7", "queues", 2, "coalesce", true, "udp_segment", int32(64), "udp_gro", true}, AllOffloads},
+		{[]any{"tun_vnet", true, "tun_mask", "0x7", "queues", 2, "coalesce", true, "udp_segment", int32(64), "udp_gro", true, "tunnel", true}, AllOffloads},
+		{[]any{"tun_vnet", true, "tunnel", false}, TUNVnet},
 		{[]any{"tun_vnet", true, "queues", 1, "other", true, "udp_gro", nil}, TUNVnet},
 	} {
 		if got := offloadsIn(c.attrs); got != c.want {

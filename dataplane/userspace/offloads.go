@@ -19,17 +19,21 @@ const (
 	UDPSegment                         // many datagrams per send (UDP_SEGMENT, Linux 4.18)
 	UDPGRO                             // many datagrams per receive (UDP_GRO, Linux 5.0)
 	Coalesce                           // received packets are joined to superpackets; needs TUNVnet
+	Tunnel                             // superpackets leave whole, inside of the tunnel (Linux 6.17); needs TUNGSO
 
-	AllOffloads = TUNVnet | TUNGSO | TUNMultiqueue | UDPSegment | UDPGRO | Coalesce
+	AllOffloads = TUNVnet | TUNGSO | TUNMultiqueue | UDPSegment | UDPGRO | Coalesce | Tunnel
 )
 
 // offloadNames returns the names in the order of the bits.
-func offloadNames() [6]string {
-	return [...]string{"tun-vnet", "tun-gso", "tun-multiqueue", "udp-segment", "udp-gro", "coalesce"}
+func offloadNames() [7]string {
+	return [...]string{"tun-vnet", "tun-gso", "tun-multiqueue", "udp-segment", "udp-gro", "coalesce", "tunnel"}
 }
 
 // has reports whether all of b are in o.
 func (o Offloads) has(b Offloads) bool { return o&b == b }
+
+// OfFiles are those that what a process hands over depends on (dataplane/inherit).
+func (o Offloads) OfFiles() uint8 { return uint8(o &^ Tunnel) }
 
 // Names returns the names of the set.
 func (o Offloads) Names() (names []string) {

@@ -49,7 +49,7 @@ func Open(cfg Config) (*Dataplane, error) {
 }
 
 // NewPort makes a Port of UDP sockets for networks whose Config has the same Port and the same Local
-// addresses. It uses Log, Underlays, Port, Offloads, DF, MinPathMTU, Mark and what is inherited of cfg; an error
+// addresses. It uses Log, Underlays, Port, Offloads, ExpectTunnel, DF, MinPathMTU, Mark and what is inherited of cfg; an error
 // names the field. Run has to be called, once: it releases what the networks made it acquire.
 func NewPort(cfg Config) (*Port, error) {
 	if err := cfg.checkPort(); err != nil {
@@ -59,12 +59,16 @@ func NewPort(cfg Config) (*Port, error) {
 	return newUDPPort(cfg), nil
 }
 
-// newUDPPort makes a Port with a carrier of UDP sockets for each underlay.
+// newUDPPort makes a Port with a carrier for each underlay: of UDP sockets, and of an uplink beside them if that is wanted and there.
 func newUDPPort(cfg Config) *Port {
 	var openers []carrier.Opener
+	open := carrier.UDP
+	if cfg.Offloads.has(TUNVnet | TUNGSO | Tunnel) { // else there are no superpackets
+		open = carrier.Tunnel
+	}
 	for _, local := range cfg.locals() {
-		openers = append(openers, carrier.UDP(carrier.UDPConfig{
-			Log: cfg.Log, Local: local, Segment: cfg.Offloads.has(UDPSegment), GRO: cfg.Offloads.has(UDPGRO), DF: cfg.DF, Mark: cfg.Mark, MinPathMTU: cfg.MinPathMTU,
+		openers = append(openers, open(carrier.UDPConfig{
+			Log: cfg.Log, Local: local, Segment: cfg.Offloads.has(UDPSegment), GRO: cfg.Offloads.has(UDPGRO), DF: cfg.DF, Mark: cfg.Mark, MinPathMTU: cfg.MinPathMTU, ExpectTunnel: cfg.ExpectTunnel,
 			Inherited: cfg.in.Of(inherit.SocketName(local)),
 		}))
 	}

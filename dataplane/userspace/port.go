@@ -338,3 +338,30 @@ func (p *Port) refresh(f *forwarding) (soon bool) {
 	}
 	return soon
 }
+
+// objects counts what the carriers keep on this host, and returns what they have repaired.
+func (p *Port) objects() (objects []dataplane.ObjectStatus, repaired []dataplane.Change) {
+	if !p.isOpen() {
+		return nil, nil
+	}
+	for _, c := range p.carriers {
+		if k, ok := c.(carrier.Keeper); ok {
+			o, r := k.Objects()
+			objects, repaired = joinCounts(objects, o), append(repaired, r...)
+		}
+	}
+	return objects, repaired
+}
+
+// joinCounts adds the counts of two carriers that keep the same kinds.
+func joinCounts(a, b []dataplane.ObjectStatus) []dataplane.ObjectStatus {
+	for _, o := range b {
+		if i := slices.IndexFunc(a, func(x dataplane.ObjectStatus) bool { return x.Kind == o.Kind }); i >= 0 {
+			a[i].Wanted += o.Wanted
+			a[i].Have += o.Have
+		} else {
+			a = append(a, o)
+		}
+	}
+	return a
+}

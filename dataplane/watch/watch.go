@@ -2,7 +2,7 @@
 // calls back when it is time to compare the kernel's state with the wanted one. Each part of an
 // overlay that repairs changes of others has one:
 //
-//	watch.go  Subscription: the socket, its reader
+//	watch.go  Subscription: the socket, its reader, Drain
 //	loop.go   Run: when to look (how long to wait is pace.Spread's decision)
 //
 // A notification means only that something may have changed. Comparing and repairing is the
@@ -84,6 +84,26 @@ func subscribe(fd int, g Groups) error {
 // Wake asks Run for a look, as a notification does. It never waits, and may be called
 // before Run.
 func (s *Subscription) Wake() { pace.Wake(s.wake) }
+
+// Drain reports whether there were notifications since the last call. It never waits, and is for whoever looks every now and then
+// instead of calling Run.
+func (s *Subscription) Drain() (any bool) {
+	conn, err := s.file.SyscallConn()
+	if err != nil {
+		return false
+	}
+	buf := make([]byte, 64<<10)
+	_ = conn.Read(func(fd uintptr) bool {
+		for {
+			_, _, err := unix.Recvfrom(int(fd), buf, unix.MSG_DONTWAIT)
+			if err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR) {
+				return true
+			}
+			any = true
+		}
+	})
+	return any
+}
 
 // Close ends the subscription, and Run. It may be called more than once.
 func (s *Subscription) Close() error {

@@ -157,6 +157,7 @@ func (o *Flags) Config() node.Config {
 		DF:              o.Dataplane.df == dfSet,
 		MinPathMTU:      o.Dataplane.minPathMTU,
 		Offloads:        o.Dataplane.offloads,
+		ExpectTunnel:    o.Dataplane.offload == offloadTunnel,
 		SourceCheck:     dataplane.SourceCheck(o.Dataplane.sourceCheck),
 		AnyPeerFrom:     o.Dataplane.anyPeerFrom,
 		PeerCIDRs:       o.Dataplane.peers,
@@ -178,6 +179,7 @@ type dataplaneFlags struct {
 	minPathMTU  int
 	sourceCheck string
 	peerCIDRs   []string
+	offload     string
 	offloadList string
 	events      string
 
@@ -194,6 +196,14 @@ type dataplaneFlags struct {
 const (
 	eventsOn  = "on"
 	eventsOff = "off"
+)
+
+// The values of --offload.
+const (
+	offloadAuto   = "auto"
+	offloadTunnel = "tunnel"
+	offloadSocket = "socket"
+	offloadPlain  = "plain"
 )
 
 // The values of --df.
@@ -222,6 +232,7 @@ func (o *dataplaneFlags) register(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.peerCIDRs, "peer-cidr", nil, "network such as 10.0.0.0/16: peers have public IPs in these only, and with --source-check=inner their packets come from there; repeatable (default: any public IP)")
 	f.StringVar(&o.plainSource, "plain-source", plainDrop, "drop: nothing comes by the underlay with the source of a pod, unless it is encapsulated or a direct route leads there; allow: it may")
 	f.StringVar(&o.egressMark, "egress-mark", fmt.Sprintf("%#x", guard.DefaultMark), "bit of the packet mark by which this host's tunnel packets are known: nothing else may go to the VXLAN port of a peer")
+	f.StringVar(&o.offload, "offload", offloadAuto, "how the userspace dataplane hands superpackets to the kernel; auto: the fastest way that works; tunnel: whole, by a TAP device (Linux 6.17), over any link, and if that does not work it is a warning; socket: by UDP sockets alone; plain: not at all, one packet for each system call")
 	f.StringVar(&o.offloadList, "debug-offloads", "all", "offloads that the userspace dataplane may use: all, none, or a list such as -udp-gro,-coalesce")
 	f.StringVar(&o.events, "debug-events", eventsOn, "on: repair when the kernel tells of a change; off: do without, and look every few seconds")
 	for _, name := range []string{"debug-offloads", "debug-events"} {
@@ -254,6 +265,18 @@ func (o *dataplaneFlags) check(p *problems) {
 	var err error
 	if o.offloads, err = userspace.ParseOffloads(o.offloadList); err != nil {
 		p.bad("debug-offloads", o.offloadList, err.Error())
+	}
+	switch o.offload {
+	case offloadAuto, offloadTunnel:
+	case offloadSocket:
+		o.offloads &^= userspace.Tunnel
+	case offloadPlain:
+		o.offloads = 0
+	default:
+		p.bad("offload", o.offload, "want auto, tunnel, socket or plain")
+	}
+	if o.offload != offloadAuto && o.mode == string(fit.Kernel) {
+		p.bad("offload", o.offload, "only the userspace dataplane has these: leave this out")
 	}
 }
 

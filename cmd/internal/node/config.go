@@ -66,6 +66,8 @@ type Config struct {
 	Deaf     bool     // repair what others change by looking every few seconds, without the kernel's notices: for tests
 	DF       bool     // userspace dataplane: the underlay may not fragment
 	Offloads userspace.Offloads
+	// ExpectTunnel: it is a warning if the userspace dataplane cannot hand superpackets to the kernel inside of the tunnel.
+	ExpectTunnel bool
 	// MinPathMTU: the userspace dataplane believes no path MTU below this, in bytes; 0: the default.
 	MinPathMTU  int
 	SourceCheck dataplane.SourceCheck // empty: strict

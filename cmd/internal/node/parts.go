@@ -196,20 +196,21 @@ func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
 	n := s.network
 	s.forwardsItself()
 	config := userspace.Config{
-		Log:         n.log,
-		Underlays:   n.underlays(s.config, s.iface),
-		VNI:         s.config.Backend.VNI,
-		Port:        s.config.Backend.Port,
-		MTU:         mtu,
-		Offloads:    n.cfg.Offloads,
-		DF:          n.cfg.DF,
-		MinPathMTU:  n.cfg.MinPathMTU,
-		SourceCheck: n.cfg.SourceCheck,
-		AnyPeerFrom: n.cfg.AnyPeerFrom,
-		Mark:        n.cfg.egressMark(),
-		LogAttrs:    n.attrs,
-		Deaf:        n.cfg.Deaf,
-		Captures:    n.cfg.Captures,
+		Log:          n.log,
+		Underlays:    n.underlays(s.config, s.iface),
+		VNI:          s.config.Backend.VNI,
+		Port:         s.config.Backend.Port,
+		MTU:          mtu,
+		Offloads:     n.cfg.Offloads,
+		ExpectTunnel: n.cfg.ExpectTunnel,
+		DF:           n.cfg.DF,
+		MinPathMTU:   n.cfg.MinPathMTU,
+		SourceCheck:  n.cfg.SourceCheck,
+		AnyPeerFrom:  n.cfg.AnyPeerFrom,
+		Mark:         n.cfg.egressMark(),
+		LogAttrs:     n.attrs,
+		Deaf:         n.cfg.Deaf,
+		Captures:     n.cfg.Captures,
 	}
 	config.Inherited, config.Unfit = n.takeInherited(config.VNI), n.daemon.estate.Unkeep
 	giveBack, open := func() {}, userspace.Open

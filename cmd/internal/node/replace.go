@@ -108,7 +108,7 @@ func (n *Network) takeFromOlder(c control.Network, running error) (*handover.Leg
 		return err == nil && held && pid == other.PID
 	}
 	l, err := handover.TakeFrom(other.PID, still, func(fd int) (string, uint64, bool) {
-		return inherit.Identify(fd, c.Backend.VNI, c.Backend.Port, uint8(n.cfg.Offloads))
+		return inherit.Identify(fd, c.Backend.VNI, c.Backend.Port, n.cfg.Offloads.OfFiles())
 	})
 	if err != nil {
 		return nil, fmt.Errorf("it is of a version that cannot be asked, and its files cannot be taken: %w", err)

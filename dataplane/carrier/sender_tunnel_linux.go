@@ -1,0 +1,71 @@
+package carrier
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/uplink"
+	"github.com/overlayd/overlayd/encap"
+)
+
+// tunnelSender is a sender of superpackets by an uplink. All else goes by the sockets of its batcher, with the same
+// source ports.
+type tunnelSender struct {
+	*batcher
+	writer *uplink.Writer
+	ports  *[sourcePorts + 1]uint16 // of the sockets
+	room   int                      // the longest packet behind the VXLAN and Ethernet header that an IP packet holds
+	id     uint16                   // of the next outer IPv4 header
+	frame  uplink.Frame
+}
+
+// Send implements Sender.
+func (s *tunnelSender) Send(p *Packet, e *Entry, fragment bool, c *Counters) {
+	if p.GSO == encap.GSONone || fragment || !s.sendWhole(p, e, c) {
+		s.batcher.Send(p, e, fragment, c)
+	}
+}
+
+// sendWhole sends a superpacket by the uplink. It is false if that is for the sockets to do.
+func (s *tunnelSender) sendWhole(p *Packet, e *Entry, c *Counters) bool {
+	w := e.Peer.way.Load()
+	if w == nil {
+		if !e.Peer.wants.Load() {
+			e.Peer.wants.Store(true)
+		}
+		return false
+	}
+	ip := p.IP()
+	if p.At < uplink.Headroom+encap.HeaderLen || len(ip) > s.room || s.splitter.InitOffload(ip, p.Offload) != nil {
+		return false // the batcher drops what is none
+	}
+	n := s.splitter.HeaderLen()
+	if n+int(p.Size)+encap.Overhead(e.Peer.Addr) > w.MTU {
+		return false // the sockets know what to do with segments that are too long
+	}
+	hash := encap.QuickHash(ip)
+	port := int(hash % sourcePorts)
+	if s.batcher.ports&(1<<port) != 0 {
+		s.batcher.Flush(c) // what came before goes before
+	}
+	f := &s.frame
+	f.OuterFields = encap.OuterFields{Port: s.ports[port], ID: s.id, Label: hash, ECN: encap.PacketECN(ip)}
+	f.GSO, f.Size, f.CsumStart, f.HeaderLen = p.GSO, p.Size, p.CsumStart, n
+	f.CWR = p.GSO != encap.GSOUDP && ip[p.CsumStart+13]&0x80 != 0
+	at := p.At - encap.HeaderLen
+	start := w.Put(p.Buf, at, f)
+	switch s.writer.Write(p.Buf[start:]) {
+	case 0:
+		s.id += uint16(s.splitter.Segments())
+		c.Sent(e.Peer, 1, len(ip))
+		c.Offload.TxSuperpackets++
+		c.Offload.TxSegments += uint64(s.splitter.Segments())
+		c.Offload.TxBatches++
+	case unix.EAGAIN: // as of a full socket: the network card is slower than the host
+		c.DropPacket(ip, e.Peer.Addr, dataplane.DropQueueFull)
+	default:
+		c.Offload.Fallbacks++
+		return false
+	}
+	return true
+}

@@ -1,0 +1,104 @@
+package carrier
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/udp"
+	"github.com/overlayd/overlayd/dataplane/uplink"
+	"github.com/overlayd/overlayd/encap"
+)
+
+// tunnelCarrier sends superpackets whole, inside of the tunnel, by an uplink, and all else by the UDP sockets that it also
+// receives by: a socket takes superpackets of peers on the same machine whole, too.
+type tunnelCarrier struct {
+	*udpCarrier
+	uplink *uplink.Uplink
+	ports  [sourcePorts + 1]uint16
+}
+
+// Tunnel returns the opener of a carrier that hands superpackets to the kernel inside of the tunnel, if the kernel takes them (Linux
+// 6.17). If not, it logs why and is one of UDP sockets only.
+func Tunnel(cfg UDPConfig) Opener {
+	o := UDP(cfg)
+	o.Description.Name = "tunnel " + cfg.Local.String()
+	o.Description.Headroom = uplink.Headroom + encap.HeaderLen
+	with := func(open func(int) (Carrier, error)) func(int) (Carrier, error) {
+		return func(workers int) (Carrier, error) {
+			c, err := open(workers)
+			if err != nil {
+				return nil, err
+			}
+			return withUplink(c.(*udpCarrier), cfg), nil
+		}
+	}
+	o.Open, o.OpenBeside = with(o.Open), with(o.OpenBeside)
+	return o
+}
+
+// withUplink adds an uplink to a carrier of UDP sockets, or returns it as it is if there can be none.
+func withUplink(c *udpCarrier, cfg UDPConfig) Carrier {
+	t := &tunnelCarrier{udpCarrier: c}
+	err := c.out.sourcePorts(&t.ports)
+	if err == nil {
+		t.uplink, err = uplink.Open(uplink.Config{Log: cfg.Log, Local: cfg.Local.Addr(), Port: cfg.Local.Port(), TTL: udp.OuterTTL, DF: cfg.DF, Mark: c.out.mark, Always: cfg.ExpectTunnel})
+	}
+	if err != nil {
+		level, text := slog.LevelInfo, "no tunnel offload here: superpackets go by UDP sockets, in segments"
+		if cfg.ExpectTunnel {
+			level = slog.LevelWarn
+		}
+		cfg.Log.Log(context.Background(), level, text, "err", err, "fix", "Linux 6.17 with nft_fwd_netdev, CAP_NET_ADMIN and /dev/net/tun, or --offload=socket")
+		return c
+	}
+	return t
+}
+
+// sourcePorts stores the ports of the sockets.
+func (s *sendSockets) sourcePorts(ports *[sourcePorts + 1]uint16) error {
+	for i, fd := range s.fds {
+		at, err := udp.LocalAddr(fd)
+		if err != nil {
+			return err
+		}
+		ports[i] = at.Port()
+	}
+	return nil
+}
+
+// NewSender implements Carrier.
+func (t *tunnelCarrier) NewSender(i int) Sender {
+	room := MaxPacket - encap.Overhead(t.cfg.Local.Addr())
+	return &tunnelSender{batcher: t.udpCarrier.NewSender(i).(*batcher), writer: t.uplink.NewWriter(), ports: &t.ports, room: room, id: uint16(rand.Uint32())}
+}
+
+// Refresh implements Carrier: also of the ways by the uplink.
+func (t *tunnelCarrier) Refresh(entries []Entry, mtu int) (soon bool) {
+	var list []uplink.Destination
+	for i := range entries {
+		p := entries[i].Peer
+		if have := p.way.Load(); FamilyOf(p.Addr) == t.family && (have != nil || p.wants.Load()) {
+			list = append(list, uplink.Destination{Addr: p.Addr, Set: p.way.Store, Have: have})
+		}
+	}
+	t.uplink.Refresh(list)
+	return t.udpCarrier.Refresh(entries, mtu)
+}
+
+// Objects implements Keeper.
+func (t *tunnelCarrier) Objects() ([]dataplane.ObjectStatus, []dataplane.Change) {
+	return t.uplink.Objects()
+}
+
+// Close implements Carrier.
+func (t *tunnelCarrier) Close() {
+	t.uplink.Close()
+	t.udpCarrier.Close()
+}
+
+// Describe implements Describer.
+func (t *tunnelCarrier) Describe() []any {
+	return append(t.udpCarrier.Describe(), "tunnel", t.uplink.InUse() == nil)
+}

@@ -1,0 +1,110 @@
+package uplink
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/tun"
+	"github.com/overlayd/overlayd/encap"
+)
+
+// Headroom is what Put needs in front of the VXLAN header, in bytes.
+const Headroom = tun.TunnelHeaderLen + encap.MaxOuterLen
+
+// The bits of struct virtio_net_hdr and its later fields (linux/virtio_net.h).
+const (
+	needsChecksum  = 1
+	tunnelChecksum = 8 // the outer UDP checksum is partial, too
+	typeTunnel4    = 0x20
+	typeTunnel6    = 0x40
+	typeECN        = 0x80
+)
+
+// Frame is one superpacket for [Way.Put].
+type Frame struct {
+	encap.OuterFields
+	GSO       encap.GSO
+	Size      uint16 // payload of each segment
+	CsumStart uint16 // of the inner packet, as HeaderLen
+	HeaderLen int
+	CWR       bool // TCP's CWR is set: it is for the first segment only
+}
+
+// Put writes the vnet header and all outer headers in front of b[at:], which begins with the VXLAN header, and returns where
+// they begin.
+//
+//	 0      1         2        4         6           8            10        12      20               22              24
+//	+------+---------+--------+---------+-----------+------------+---------+-------+----------------+---------------+
+//	|flags | gso_type| hdr_len| gso_size| csum_start| csum_offset| buffers | hash  | outer_th_offset| inner_nh_offset|
+//	+------+---------+--------+---------+-----------+------------+---------+-------+----------------+---------------+
+//
+// The fields are little-endian on every machine that the device was not told otherwise on, and offsets count from the Ethernet header.
+func (w *Way) Put(b []byte, at int, f *Frame) (start int) {
+	n := w.outer.Len()
+	start = at - n - tun.TunnelHeaderLen
+	w.outer.Put(b[at-n:at], len(b)-at, f.OuterFields)
+	h := (*[tun.TunnelHeaderLen]byte)(b[start:])
+	*h = [tun.TunnelHeaderLen]byte{needsChecksum | tunnelChecksum, byte(f.GSO) | typeTunnel4}
+	if w.v6 {
+		h[1] = byte(f.GSO) | typeTunnel6
+	}
+	if f.CWR {
+		h[1] |= typeECN
+	}
+	inner := n + encap.HeaderLen
+	native := binary.NativeEndian
+	native.PutUint16(h[2:], uint16(inner+f.HeaderLen))
+	native.PutUint16(h[4:], f.Size)
+	native.PutUint16(h[6:], uint16(inner)+f.CsumStart)
+	offset := uint16(16) // RFC 9293 section 3.1
+	if f.GSO == encap.GSOUDP {
+		offset = 6 // RFC 768
+	}
+	native.PutUint16(h[8:], offset)
+	binary.LittleEndian.PutUint16(h[20:], uint16(w.outer.UDP())) // these two are of virtio 1: little-endian always
+	binary.LittleEndian.PutUint16(h[22:], uint16(inner))
+	return start
+}
+
+// Writer writes frames, on one goroutine.
+type Writer struct {
+	u     *Uplink
+	frame []byte
+	errno unix.Errno
+	write func(fd uintptr) bool // made once: a closure for each frame would be an allocation
+}
+
+// NewWriter returns one more way to write.
+func (u *Uplink) NewWriter() *Writer {
+	w := &Writer{u: u}
+	w.write = func(fd uintptr) bool {
+		for {
+			_, w.errno = write(fd, w.frame)
+			if w.errno != unix.EINTR {
+				return true // never wait: the sender drops what does not fit
+			}
+		}
+	}
+	return w
+}
+
+// Write hands a frame of Put to the kernel, with its vnet header. EAGAIN: too much of what was written has not left
+// yet. EINVAL is about this frame; any other errno is about the device, which is not used any more until a Refresh has made it again.
+func (w *Writer) Write(frame []byte) unix.Errno {
+	d := w.u.device.Load()
+	if d == nil {
+		return unix.ENODEV
+	}
+	w.frame = frame
+	if err := d.conn.Write(w.write); err != nil {
+		w.errno = unix.ENODEV // it is closed
+	}
+	w.frame = nil
+	switch w.errno {
+	case 0, unix.EAGAIN, unix.EINVAL:
+	default:
+		w.u.lose(d, w.errno)
+	}
+	return w.errno
+}

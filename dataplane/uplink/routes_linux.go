@@ -1,0 +1,194 @@
+package uplink
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/rtmsg"
+)
+
+// route is what the kernel's routes say about one destination.
+type route struct {
+	link     int
+	gateway  netip.Addr // invalid: the destination is on the link
+	mtu      int        // of the route; 0: that of the link
+	hopLimit int        // of the route; 0: the usual one
+}
+
+// The reasons why a destination is left to the sockets.
+var (
+	errNotPlain = errors.New("its route is not to one next hop on a link")
+	errNoLink   = errors.New("the link of its route is down")
+	errCuts     = errors.New("the kernel would cut superpackets for its link, which is no faster than to do so here")
+)
+
+const (
+	sizeofRtMsg     = unix.SizeofRtMsg
+	fibMatch        = unix.RTM_F_FIB_MATCH // the configured route, without what ICMP, which anybody can forge, says about it
+	sizeofIfInfomsg = unix.SizeofIfInfomsg
+)
+
+// ask asks for the routes of datagrams to the destinations.
+func (u *Uplink) ask(to []netip.Addr) (routes []route, errs []error) {
+	routes, errs = make([]route, len(to)), make([]error, len(to))
+	err := u.conn.Transact(context.Background(), len(to), func(i int, b []byte) []byte {
+		family := make([]byte, sizeofRtMsg)
+		family[0], family[1] = rtmsg.Family(to[i]), byte(to[i].BitLen())
+		family[2] = byte(u.cfg.Local.BitLen())
+		binary.NativeEndian.PutUint32(family[8:], fibMatch)
+		start := len(b)
+		b = rtmsg.Begin(b, unix.RTM_GETROUTE, 0, family)
+		b = rtmsg.AttrAddr(b, unix.RTA_DST, to[i])
+		b = rtmsg.AttrAddr(b, unix.RTA_SRC, u.cfg.Local)
+		b = rtmsg.AttrUint32(b, unix.RTA_MARK, u.cfg.Mark)
+		b = rtmsg.Attr(b, unix.RTA_IP_PROTO, []byte{unix.IPPROTO_UDP})
+		b = rtmsg.Attr(b, unix.RTA_DPORT, binary.BigEndian.AppendUint16(nil, u.cfg.Port))
+		return rtmsg.Finish(b, start)
+	}, func(i int, reply []byte, err error) {
+		if errs[i] = err; err == nil {
+			routes[i], errs[i] = parseRoute(reply, to[i])
+		}
+	})
+	if err != nil {
+		for i := range errs {
+			errs[i] = err
+		}
+	}
+	return routes, errs
+}
+
+// parseRoute reads the body of RTM_NEWROUTE.
+func parseRoute(body []byte, to netip.Addr) (r route, err error) {
+	h, attrs := rtmsg.Split(body, sizeofRtMsg)
+	if h == nil || h[7] != unix.RTN_UNICAST {
+		return r, errNotPlain
+	}
+	for typ, v := range rtmsg.Attrs(attrs) {
+		switch typ {
+		case unix.RTA_OIF:
+			r.link = int(rtmsg.Uint32(v))
+		case unix.RTA_GATEWAY:
+			r.gateway, _ = netip.AddrFromSlice(v)
+		case unix.RTA_MULTIPATH, unix.RTA_VIA, unix.RTA_ENCAP:
+			return r, errNotPlain
+		case unix.RTA_METRICS:
+			for metric, v := range rtmsg.Attrs(v) {
+				switch metric {
+				case unix.RTAX_MTU:
+					r.mtu = int(rtmsg.Uint32(v))
+				case unix.RTAX_HOPLIMIT:
+					r.hopLimit = int(rtmsg.Uint32(v))
+				}
+			}
+		}
+	}
+	if r.link == 0 || r.gateway.IsValid() && r.gateway.Is4() != to.Is4() {
+		return r, errNotPlain
+	}
+	return r, nil
+}
+
+// link is what is needed of a network device.
+type link struct {
+	name       string
+	index, mtu int
+	flags      uint32 // IFF_UP and so on
+}
+
+// linkOf asks for a device, by its index or its name.
+func linkOf(c *rtmsg.Conn, index int, name string) (l link, err error) {
+	err = errors.Join(c.Transact(context.Background(), 1, func(_ int, b []byte) []byte {
+		family := make([]byte, sizeofIfInfomsg)
+		binary.NativeEndian.PutUint32(family[4:], uint32(index))
+		start := len(b)
+		b = rtmsg.Begin(b, unix.RTM_GETLINK, 0, family)
+		if name != "" {
+			b = rtmsg.Attr(b, unix.IFLA_IFNAME, append([]byte(name), 0))
+		}
+		return rtmsg.Finish(b, start)
+	}, func(_ int, reply []byte, e error) {
+		h, attrs := rtmsg.Split(reply, sizeofIfInfomsg)
+		if err = e; e != nil || h == nil {
+			return
+		}
+		l.index, l.flags = int(binary.NativeEndian.Uint32(h[4:])), binary.NativeEndian.Uint32(h[8:])
+		for typ, v := range rtmsg.Attrs(attrs) {
+			switch typ {
+			case unix.IFLA_MTU:
+				l.mtu = int(rtmsg.Uint32(v))
+			case unix.IFLA_IFNAME:
+				l.name = strings.TrimRight(string(v), "\x00")
+			}
+		}
+	}), err)
+	return l, err
+}
+
+// linkMTU returns the MTU of a link that is up and takes superpackets whole.
+func (u *Uplink) linkMTU(index int) (mtu int, err error) {
+	l, err := linkOf(u.conn, index, "")
+	switch {
+	case err != nil:
+	case l.flags&unix.IFF_UP == 0 || l.flags&unix.IFF_LOOPBACK != 0:
+		err = errNoLink
+	case !u.cfg.Always && !u.features.takesWhole(l.name):
+		err = errCuts
+	}
+	return l.mtu, err
+}
+
+// policies asks for IPsec policies. Its socket is opened once.
+type policies struct{ fd int }
+
+func openPolicies() policies {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_XFRM)
+	if err != nil {
+		return policies{-1} // the kernel has none
+	}
+	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1})
+	return policies{fd}
+}
+
+func (p policies) close() {
+	if p.fd >= 0 {
+		unix.Close(p.fd)
+	}
+}
+
+// Of linux/xfrm.h: the attribute is struct xfrmu_spdinfo, whose second number is that of policies for what goes out.
+const (
+	getPolicyInfo = 0x25 // XFRM_MSG_GETSPDINFO
+	policyInfo    = 1    // XFRMA_SPD_INFO
+)
+
+// out returns how many policies there are for what this host sends.
+func (p policies) out() (n int, err error) {
+	if p.fd < 0 {
+		return 0, nil
+	}
+	m := rtmsg.Finish(rtmsg.Begin(nil, getPolicyInfo, 0, make([]byte, 4)), 0)
+	if err := unix.Sendto(p.fd, m, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return 0, fmt.Errorf("ask for IPsec policies: %w", err)
+	}
+	b := make([]byte, 4096)
+	read, _, err := unix.Recvfrom(p.fd, b, 0)
+	if err != nil {
+		return 0, fmt.Errorf("ask for IPsec policies: %w", err)
+	}
+	const header = unix.SizeofNlMsghdr + 4
+	if read < header || binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_ERROR {
+		return 0, fmt.Errorf("ask for IPsec policies: %w", unix.EPROTO)
+	}
+	for typ, v := range rtmsg.Attrs(b[header:read]) {
+		if typ == policyInfo && len(v) >= 8 {
+			n = int(binary.NativeEndian.Uint32(v[4:]))
+		}
+	}
+	return n, nil
+}

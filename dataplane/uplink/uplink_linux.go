@@ -1,0 +1,390 @@
+package uplink
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/nft"
+	"github.com/overlayd/overlayd/dataplane/pace"
+	"github.com/overlayd/overlayd/dataplane/rtmsg"
+	"github.com/overlayd/overlayd/dataplane/watch"
+	"github.com/overlayd/overlayd/encap"
+)
+
+// Config says whose datagrams an Uplink takes.
+type Config struct {
+	Log   *slog.Logger
+	Local netip.Addr // their source
+	Port  uint16     // that they go to
+	TTL   uint8      // that they have on the wire, unless the route says another one
+	DF    bool       // over IPv4 nobody may fragment them
+	Mark  uint32     // that they have for the host's rules about what leaves; 0: none
+	// Always takes superpackets for links, too, for which the kernel then cuts them.
+	Always bool
+}
+
+// way is what the Uplink knows of a destination.
+type way struct {
+	route
+	out        *Way   // nil: it is left to the sockets
+	generation uint64 // of the routes, when they were asked
+	seen       time.Time
+}
+
+// Uplink takes superpackets of one family. Refresh and the Writers may be used at the same time.
+type Uplink struct {
+	cfg  Config
+	conn *rtmsg.Conn
+	xfrm policies
+	features
+	watch  *watch.Subscription
+	device atomic.Pointer[device] // nil: there is none that works
+
+	lost atomic.Uint32 // the errno that a device was given up for; 0: none
+
+	mu         sync.Mutex // of all below
+	closed     bool
+	why        error // why nothing is taken; nil: it is
+	generation uint64
+	looked     time.Time
+	ways       map[netip.Addr]*way
+	pause      pace.Backoff
+	made       time.Time // the device
+	retry      time.Time // not before that
+	notices    pace.Notices
+	changes    []dataplane.Change
+}
+
+const (
+	lookPeriod = 400 * time.Millisecond // between two looks at the device
+	wayKept    = time.Minute            // a destination that nobody has asked for is forgotten after that
+	pauseOver  = 2 * time.Minute        // a device that has worked for so long is made again at once
+)
+
+var (
+	errClosed = errors.New("the uplink is closed")
+	errIPsec  = errors.New("this host has IPsec policies, which do not see what goes by the uplink")
+)
+
+// Open makes the TAP device and its table in the network namespace of the calling thread. An error says what this
+// host lacks: Linux 6.17, nft_fwd_netdev, CAP_NET_ADMIN, /dev/net/tun.
+func Open(cfg Config) (*Uplink, error) {
+	u := &Uplink{cfg: cfg, xfrm: openPolicies(), features: openFeatures(), ways: map[netip.Addr]*way{}, generation: 1,
+		pause: pace.Backoff{Low: lookPeriod, High: time.Minute}}
+	if err := u.open(); err != nil {
+		u.Close()
+		return nil, fmt.Errorf("open uplink: %w", err)
+	}
+	return u, nil
+}
+
+func (u *Uplink) open() (err error) {
+	if u.conn, err = rtmsg.Open(); err != nil {
+		return err
+	}
+	if u.watch, err = watch.Open(watch.Groups{Protocol: unix.NETLINK_ROUTE, Must: []int{unix.RTNLGRP_LINK},
+		May: []int{unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEXTHOP}}); err != nil {
+		return err
+	}
+	d, err := openDevice(u.conn, u.cfg.Local.Is6(), u.cfg.Mark)
+	if err != nil {
+		return err
+	}
+	u.device.Store(d)
+	return u.try()
+}
+
+// try writes a superpacket to nowhere: a kernel may lack what it did not refuse.
+func (u *Uplink) try() error {
+	const payload, size = 3000, 1000
+	w := u.newWay(netip.Addr{}, route{}, 0)
+	b := make([]byte, Headroom+encap.HeaderLen+20+20+payload)
+	encap.PutVXLAN(b[Headroom:], 0)
+	ip := b[Headroom+encap.HeaderLen:]
+	encap.PutEthernet(b[Headroom+encap.VXLANLen:], encap.MAC{}, encap.MAC{}, encap.EtherTypeIPv4)
+	ip[0], ip[2], ip[3], ip[9], ip[20+12] = 0x45, byte(len(ip)>>8), byte(len(ip)&0xff), encap.ProtoTCP, 5<<4
+	start := w.Put(b, Headroom, &Frame{GSO: encap.GSOTCPv4, Size: size, CsumStart: 20, HeaderLen: 40})
+	if errno := u.NewWriter().Write(b[start:]); errno != 0 {
+		return fmt.Errorf("write to %s: %w", u.device.Load().name, errno)
+	}
+	return nil
+}
+
+// Close removes what Open made. It may be called more than once; Writers get ENODEV.
+func (u *Uplink) Close() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed {
+		return
+	}
+	u.closed, u.why = true, errClosed
+	if d := u.device.Swap(nil); d != nil {
+		d.close()
+	}
+	if u.watch != nil {
+		u.watch.Close()
+	}
+	if u.conn != nil {
+		u.conn.Close()
+	}
+	u.xfrm.close()
+	u.features.close()
+}
+
+// lose gives up a device that refuses what is written.
+func (u *Uplink) lose(d *device, errno unix.Errno) {
+	if u.device.CompareAndSwap(d, nil) {
+		u.lost.Store(uint32(errno))
+		d.close() // nothing else uses it: a write that goes on ends first
+	}
+}
+
+// InUse returns why nothing is taken now; nil: superpackets are.
+func (u *Uplink) InUse() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.why
+}
+
+// Destination is one that superpackets are to go to.
+type Destination struct {
+	Addr netip.Addr
+	Set  func(*Way) // is told the way, nil for none, if that has changed; never nil
+	Have *Way       // that it was told last
+}
+
+// Refresh looks at the device and the routes, and tells each of the destinations its way. It is called twice a second, with all
+// that want one.
+func (u *Uplink) Refresh(list []Destination) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	now := time.Now()
+	u.look(now)
+	if u.why != nil {
+		for _, d := range list {
+			if d.Have != nil {
+				d.Set(nil)
+			}
+		}
+		return
+	}
+	u.resolve(list, now)
+	for _, d := range list {
+		if w := u.ways[d.Addr]; w != nil && w.out != d.Have {
+			d.Set(w.out)
+		}
+	}
+	u.forget(now)
+}
+
+// Hurry has the next Refresh look at once, and not spare a device that was made again a short time ago. It is for tests.
+func (u *Uplink) Hurry() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.looked, u.retry = time.Time{}, time.Time{}
+}
+
+// look finds out whether superpackets are taken, at most once in a lookPeriod.
+func (u *Uplink) look(now time.Time) {
+	if u.closed || now.Sub(u.looked) < lookPeriod {
+		return
+	}
+	u.looked = now
+	if u.watch.Drain() {
+		u.generation++
+	}
+	before := u.why
+	u.why = u.keep(now)
+	if n, err := u.xfrm.out(); u.why == nil && err != nil {
+		u.why = err
+	} else if u.why == nil && n > 0 {
+		u.why = errIPsec
+	}
+	switch {
+	case u.why != nil && (before == nil || before.Error() != u.why.Error()):
+		if due, _ := u.notices.Due(now, pace.Notice{Key: "uplink", Text: u.why.Error()}); len(due) > 0 {
+			u.cfg.Log.Warn("tunnel offload not used now: superpackets go by UDP sockets, in segments", "err", u.why)
+		}
+	case u.why == nil && before != nil:
+		u.cfg.Log.Info("tunnel offload used again")
+	}
+}
+
+// keep has a device that works.
+func (u *Uplink) keep(now time.Time) error {
+	d := u.device.Load()
+	was := ""
+	if d != nil {
+		err := d.isThere(u.conn)
+		if errors.Is(err, errDown) {
+			if err := d.start(u.conn); err != nil {
+				return err
+			}
+			u.repaired(dataplane.OpReplace, d.name, "down", "up")
+			return nil
+		}
+		if err == nil {
+			return nil
+		}
+		was = err.Error()
+		if u.device.CompareAndSwap(d, nil) {
+			d.close()
+		}
+	} else if errno := u.lost.Load(); errno != 0 {
+		was = unix.Errno(errno).Error()
+	}
+	if now.Before(u.retry) {
+		return errors.New("the uplink is to be made again: " + was)
+	}
+	if now.Sub(u.made) > pauseOver {
+		u.pause.Reset()
+	}
+	u.retry = now.Add(u.pause.Next())
+	d, err := openDevice(u.conn, u.cfg.Local.Is6(), u.cfg.Mark)
+	if err != nil {
+		return fmt.Errorf("make uplink again: %w", err)
+	}
+	clear(u.ways) // the new table has no hops
+	u.made = now
+	u.device.Store(d)
+	u.lost.Store(0)
+	u.repaired(dataplane.OpReplace, d.name, was, "made again")
+	return nil
+}
+
+func (u *Uplink) repaired(op dataplane.Op, key, was, is string) {
+	u.changes = append(u.changes, dataplane.Change{Op: op, Kind: kindDevice, Key: key, Was: was, Is: is})
+}
+
+// The kinds of objects.
+const (
+	kindDevice = "uplink"
+	kindWay    = "uplink next hop"
+)
+
+// Objects counts what the Uplink keeps, and returns what it has repaired since the last call.
+func (u *Uplink) Objects() (objects []dataplane.ObjectStatus, repaired []dataplane.Change) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	device, ways := dataplane.ObjectStatus{Kind: kindDevice, Wanted: 1}, dataplane.ObjectStatus{Kind: kindWay, Wanted: len(u.ways)}
+	if u.why == nil {
+		device.Have = 1
+		for _, w := range u.ways {
+			if w.out != nil {
+				ways.Have++
+			}
+		}
+	}
+	repaired, u.changes = u.changes, nil
+	return []dataplane.ObjectStatus{device, ways}, repaired
+}
+
+// resolve has every destination's way be that of the routes as they are now.
+func (u *Uplink) resolve(list []Destination, now time.Time) {
+	var ask []netip.Addr
+	for _, d := range list {
+		w := u.ways[d.Addr]
+		if w == nil {
+			w = &way{}
+			u.ways[d.Addr] = w
+		}
+		w.seen = now
+		if w.generation != u.generation {
+			w.generation = u.generation
+			ask = append(ask, d.Addr)
+		}
+	}
+	if len(ask) == 0 {
+		return
+	}
+	routes, errs := u.ask(ask)
+	mtus := map[int]int{}
+	var steps []nft.Step
+	for i, to := range ask {
+		r, err := routes[i], errs[i]
+		if _, ok := mtus[r.link]; err == nil && !ok {
+			mtu, err := u.linkMTU(r.link)
+			if err != nil {
+				mtu = 0 // that is as good as no route
+			}
+			mtus[r.link] = mtu
+		}
+		mtu := mtus[r.link]
+		if r.mtu > 0 {
+			mtu = min(mtu, r.mtu)
+		}
+		steps = append(steps, u.change(to, r, mtu, err == nil && mtu > 0)...)
+	}
+	u.commit(steps)
+}
+
+// change makes the way of a destination what a route says, and returns the steps that let the table follow.
+func (u *Uplink) change(to netip.Addr, r route, mtu int, ok bool) (steps []nft.Step) {
+	w, hops := u.ways[to], u.device.Load()
+	if hops == nil || w.out != nil && ok && w.route == r && w.out.MTU == mtu {
+		return nil
+	}
+	if w.out != nil {
+		steps = nft.DeleteHop(hops.hops, to)
+	}
+	w.out, w.route = nil, r
+	if ok {
+		gateway := r.gateway
+		if !gateway.IsValid() {
+			gateway = to
+		}
+		w.out = u.newWay(to, r, mtu)
+		steps = append(steps, nft.AddHop(hops.hops, to, nft.Hop{Link: r.link, Gateway: gateway})...)
+	}
+	return steps
+}
+
+// newWay makes the headers to a destination. The rule that forwards counts the TTL down by one.
+func (u *Uplink) newWay(to netip.Addr, r route, mtu int) *Way {
+	ttl := u.cfg.TTL
+	if r.hopLimit > 0 && r.hopLimit < 255 {
+		ttl = uint8(r.hopLimit)
+	}
+	if !to.IsValid() {
+		to = u.cfg.Local
+	}
+	return &Way{MTU: mtu, v6: to.Is6(), outer: encap.NewOuter(u.cfg.Local, netip.AddrPortFrom(to, u.cfg.Port), ttl+1, u.cfg.DF)}
+}
+
+// commit changes the table. If the kernel refuses that, the device is made again: nobody knows what the table has.
+func (u *Uplink) commit(steps []nft.Step) {
+	d := u.device.Load()
+	if d == nil {
+		return
+	}
+	if err := d.rules.Commit(steps); err != nil {
+		if u.device.CompareAndSwap(d, nil) {
+			d.close()
+		}
+		clear(u.ways)
+		u.why = fmt.Errorf("change rules of %s: %w", d.name, err)
+	}
+}
+
+// forget removes ways that nobody has asked for.
+func (u *Uplink) forget(now time.Time) {
+	var steps []nft.Step
+	for to, w := range u.ways {
+		if now.Sub(w.seen) < wayKept {
+			continue
+		}
+		if d := u.device.Load(); d != nil && w.out != nil {
+			steps = append(steps, nft.DeleteHop(d.hops, to)...)
+		}
+		delete(u.ways, to)
+	}
+	u.commit(steps)
+}
