@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// TestUplink: --offload says whether there is a TAP device for superpackets, and nothing of it is left however the daemon ends.
+func TestUplink(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, testNetwork)
+	h := c.hosts[0]
+	for _, offload := range []string{"auto", "tunnel", "socket", "plain"} {
+		h.up("--dataplane", modeUserspace, "--offload", offload)
+		want := 2 // the device and its table
+		if offload == "socket" || offload == "plain" {
+			want = 0
+		} else if strings.Contains(h.daemon.text(), "no tunnel offload") {
+			t.Skip("this kernel has no tunnel offload")
+		}
+		if got := h.uplinks(); len(got) != want {
+			t.Errorf("--offload=%s: %v", offload, got)
+		}
+		h.daemon.stop(unix.SIGKILL)
+		eventually(t, patience, "nothing of the uplink is left", func() error {
+			if got := h.uplinks(); len(got) > 0 {
+				return fmt.Errorf("left: %v", got)
+			}
+			return nil
+		})
+	}
+	h.up("--dataplane", modeKernel)
+	if got := h.uplinks(); len(got) > 0 {
+		t.Errorf("in kernel mode: %v", got)
+	}
+}
+
+// uplinks lists devices and tables of dataplane/uplink.
+func (h *host) uplinks() (found []string) {
+	h.Must(func() error {
+		links, err := netlink.LinkList()
+		for _, l := range links {
+			if strings.HasPrefix(l.Attrs().Name, "ovl.up") {
+				found = append(found, "device "+l.Attrs().Name)
+			}
+		}
+		return err
+	})
+	for line := range strings.Lines(h.Run("nft", "list", "tables")) {
+		if strings.Contains(line, "ovl.up") {
+			found = append(found, strings.TrimSpace(line))
+		}
+	}
+	return found
+}
