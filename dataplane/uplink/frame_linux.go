@@ -39,7 +39,7 @@ type Frame struct {
 //	|flags | gso_type| hdr_len| gso_size| csum_start| csum_offset| buffers | hash  | outer_th_offset| inner_nh_offset|
 //	+------+---------+--------+---------+-----------+------------+---------+-------+----------------+---------------+
 //
-// The fields are little-endian on every machine that the device was not told otherwise on, and offsets count from the Ethernet header.
+// The first fields are in host byte order, the last two little-endian. Offsets count from the Ethernet header.
 func (w *Way) Put(b []byte, at int, f *Frame) (start int) {
 	n := w.outer.Len()
 	start = at - n - tun.TunnelHeaderLen
@@ -62,7 +62,7 @@ func (w *Way) Put(b []byte, at int, f *Frame) (start int) {
 		offset = 6 // RFC 768
 	}
 	native.PutUint16(h[8:], offset)
-	binary.LittleEndian.PutUint16(h[20:], uint16(w.outer.UDP())) // these two are of virtio 1: little-endian always
+	binary.LittleEndian.PutUint16(h[20:], uint16(w.outer.UDP()))
 	binary.LittleEndian.PutUint16(h[22:], uint16(inner))
 	return start
 }

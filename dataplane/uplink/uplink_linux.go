@@ -306,24 +306,41 @@ func (u *Uplink) resolve(list []Destination, now time.Time) {
 		return
 	}
 	routes, errs := u.ask(ask)
-	mtus := map[int]int{}
+	links := map[int]linkFound{}
 	var steps []nft.Step
 	for i, to := range ask {
 		r, err := routes[i], errs[i]
-		if _, ok := mtus[r.link]; err == nil && !ok {
-			mtu, err := u.linkMTU(r.link)
-			if err != nil {
-				mtu = 0 // that is as good as no route
-			}
-			mtus[r.link] = mtu
+		l, ok := links[r.link]
+		if err == nil && !ok {
+			l.mtu, l.err = u.linkMTU(r.link)
+			links[r.link] = l
 		}
-		mtu := mtus[r.link]
+		if err == nil {
+			err = l.err
+		}
 		if r.mtu > 0 {
-			mtu = min(mtu, r.mtu)
+			l.mtu = min(l.mtu, r.mtu)
 		}
-		steps = append(steps, u.change(to, r, mtu, err == nil && mtu > 0)...)
+		u.tell(now, to, err)
+		steps = append(steps, u.change(to, r, l.mtu, err == nil)...)
 	}
 	u.commit(steps)
+}
+
+// linkFound is what a look at a link has found.
+type linkFound struct {
+	mtu int
+	err error
+}
+
+// tell logs why a destination is left to the sockets, if it is.
+func (u *Uplink) tell(now time.Time, to netip.Addr, err error) {
+	if err == nil {
+		return
+	}
+	if due, _ := u.notices.Due(now, pace.Notice{Key: "way", Text: err.Error()}); len(due) > 0 { // once for all that have the same reason
+		u.cfg.Log.Info("superpackets to peers go by UDP sockets, in segments", "first", to, "err", err)
+	}
 }
 
 // change makes the way of a destination what a route says, and returns the steps that let the table follow.
