@@ -26,14 +26,16 @@ func CanWrite(dir string) bool {
 	return !errors.Is(err, fs.ErrPermission)
 }
 
-// without calls do in a thread that has given up some capabilities, and ends afterwards.
+// without calls do in a thread that does not use some capabilities, and ends afterwards. It still has them: Keep, which may
+// run before the thread has ended, changes all threads alike or ends the process.
 func without(some Set, do func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocks: the thread ends with the goroutine
 		now, err := read()
 		if err == nil {
-			err = unix.Capset(header(), &now.and(^some).data()[0])
+			now.effective &^= some
+			err = unix.Capset(header(), &now.data()[0])
 		}
 		if err == nil {
 			err = do()
