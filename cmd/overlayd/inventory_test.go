@@ -85,6 +85,9 @@ func (v *inventory) links() {
 	v.read(&links, "ip -j -d addr")
 	for _, l := range links {
 		kind, data := l.Info.Kind, l.Info.Data
+		if strings.HasPrefix(l.Name, "ovl.up") {
+			continue // it goes with its process: TestUplink
+		}
 		switch {
 		case kind == "":
 			kind = l.Type
@@ -260,6 +263,9 @@ func (v *inventory) saved(where, text string) {
 
 // listed takes the lines that nft lists for a table.
 func (v *inventory) listed(table, text string) {
+	if strings.HasPrefix(table, "netdev overlayd-ovl.up") {
+		return // it goes with its process: TestUplink
+	}
 	v.add("nft %s", table)
 	if strings.HasPrefix(table, "inet overlayd-guard-") {
 		return // its rules have tests of their own
