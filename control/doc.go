@@ -15,7 +15,7 @@
 //     store loses its data, at once or one lease after the other (loss.go), the table keeps the leases for a
 //     minute, so that the nodes can register again. After a restart controller/leasesfile.go tells
 //     the table what there was.
-//  5. rib.go [RIB.Peers], admit.go: decides which leases are used, oldest first, and returns
+//  5. rib_peers.go [RIB.Peers], admit.go: decides which leases are used, oldest first, and returns
 //     a sorted list of [dataplane.Peer]. admit_underlay.go refuses what would take an address away that
 //     is reached without the overlay (underlay.go), and incumbent.go whatever an older lease begins to take from
 //     a younger one. A refused lease is a [Rejection] and affects no other lease. lengths.go says how long a subnet may be. vtep.go chooses the VTEP by which this node reaches the subnets of a lease. limits.go

@@ -73,7 +73,7 @@ func TestRowsExist(t *testing.T) {
 	}
 }
 
-// TestOnly: an expression that is none, or matches no row, is named.
+// TestOnly: an invalid expression, and one that matches no row, is named.
 func TestOnly(t *testing.T) {
 	for _, only := range []string{"(", "no such row"} {
 		err := run(t.Context(), []string{"--only", only}, &bytes.Buffer{})

@@ -37,7 +37,7 @@ func (s *tunnelSender) sendWhole(p *Packet, e *Entry, c *Counters) bool {
 	}
 	ip := p.IP()
 	if p.At < uplink.Headroom+encap.HeaderLen || len(ip) > s.room || s.splitter.InitOffload(ip, p.Offload) != nil {
-		return false // the batcher drops what is none
+		return false // the batcher drops what is no packet
 	}
 	n := s.splitter.HeaderLen()
 	if n+int(p.Size)+encap.Overhead(e.Peer.Addr) > w.MTU {

@@ -40,6 +40,15 @@ func RequireRoot(tb testing.TB) {
 	tb.Skip("needs root")
 }
 
+// Lacks skips the test because this machine lacks something; with OVERLAYD_REQUIRE_ROOT=1 it fails instead.
+func Lacks(tb testing.TB, what string) {
+	tb.Helper()
+	if os.Getenv("OVERLAYD_REQUIRE_ROOT") == "1" {
+		tb.Fatalf("this machine has no %s, and OVERLAYD_REQUIRE_ROOT=1 forbids to skip the test", what)
+	}
+	tb.Skip("no " + what)
+}
+
 // CPUTime returns the processor time that f takes, that of the kernel for it included. It is
 // the same on a busy machine. The test must not run in parallel with others of its package.
 func CPUTime(tb testing.TB, f func()) time.Duration {

@@ -74,7 +74,7 @@ func (n *Network) endKept(names ...string) {
 	n.inherits = exports
 }
 
-// takeKept has the session go on with the dataplane that is kept. nil: there is none, it has ended meanwhile, or it does not fit and
+// takeKept has the session go on with the dataplane that is kept. nil: no dataplane is kept, it has ended meanwhile, or it does not fit and
 // was ended.
 func (s *Session) takeKept() *overlay.Forwarding {
 	n := s.network

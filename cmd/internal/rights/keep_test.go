@@ -4,6 +4,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
 // alone is set for a process of its own, as Keep changes all of it.
@@ -20,7 +22,7 @@ func TestKeepBesideWithout(t *testing.T) {
 		return
 	}
 	if !Has(DACOverride) {
-		t.Skip("this process has no capability to do without")
+		netnstest.Lacks(t, "capability to do without")
 	}
 	inside, done, ended := make(chan bool), make(chan struct{}), make(chan error)
 	go func() {

@@ -69,7 +69,7 @@ func directories(paths map[string]bool) (all []directory, err error) {
 		}
 	}
 	for path := range paths {
-		return nil, fmt.Errorf("%s is linked, but not in go.mod: build the programs anew", path)
+		return nil, fmt.Errorf("%s is linked, but not in go.mod: build the programs again", path)
 	}
 	return all, nil
 }
