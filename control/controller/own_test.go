@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,6 +59,24 @@ func TestDeletedEntryIsBackInTime(t *testing.T) {
 		}
 		if n := renewals() - before; n > 20 {
 			t.Errorf("%d renewals in ten seconds", n)
+		}
+	})
+}
+
+// TestRenewedSoonAfterAnOutage: however long the store was away, a lease is renewed within seconds of its return, even one that lasts a day.
+func TestRenewedSoonAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.held(oneNet)
+		b.memory.SetDown(errors.New("etcd does not answer"))
+		for b.ctl.Status().Stats.RenewFails == 0 {
+			time.Sleep(time.Minute)
+		}
+		time.Sleep(10 * time.Minute)
+		b.memory.SetDown(nil)
+		time.Sleep(5 * time.Second)
+		if s := b.ctl.Status(); s.Stats.Renewals == 0 || s.LeaseFault.Reason != "" {
+			t.Errorf("five seconds after the outage: %d renewals, fault %+v", s.Stats.Renewals, s.LeaseFault)
 		}
 	})
 }

@@ -15,9 +15,13 @@ func renewIn(ttl, margin time.Duration) time.Duration {
 	return wait - rand.N(wait/20+1)
 }
 
-// renewRetry returns the delays after a failed renewal of a lease that lasts ttl:
-// up to a minute, but for short leases often enough to get several attempts in.
+// retryHigh is the longest pause between attempts to renew. With the time of an attempt that etcd does not answer it stays below
+// the 10 s in which a node uses a store that is back.
+const retryHigh = 4 * time.Second
+
+// renewRetry returns the delays after a failed renewal of a lease that lasts ttl: for short leases often enough to get several
+// attempts in.
 func renewRetry(ttl time.Duration) pace.Backoff {
-	high := min(max(ttl/20, 100*time.Millisecond), time.Minute)
+	high := min(max(ttl/20, 100*time.Millisecond), retryHigh)
 	return pace.Backoff{Low: min(250*time.Millisecond, high), High: high}
 }

@@ -25,7 +25,7 @@ func TestRenewIn(t *testing.T) {
 			t.Errorf("renewIn(%v, %v) = %v, want %v less up to 5 %%", tt.ttl, tt.margin, got, tt.want)
 		}
 	}
-	for ttl, high := range map[time.Duration]time.Duration{24 * time.Hour: time.Minute, time.Minute: 3 * time.Second, 0: 100 * time.Millisecond} {
+	for ttl, high := range map[time.Duration]time.Duration{24 * time.Hour: 4 * time.Second, time.Minute: 3 * time.Second, 0: 100 * time.Millisecond} {
 		if b := renewRetry(ttl); b.High != high || b.Low > b.High {
 			t.Errorf("renewRetry(%v) = %v..%v, want up to %v", ttl, b.Low, b.High, high)
 		}
