@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/overlayd/overlayd/bench/compare/agent"
 )
 
 // attacked is an overlay that is attacked: dual-stack, of two hosts and a third one on the same link, which is no
@@ -196,14 +198,16 @@ func (s *stage) goodput(ctx context.Context, family int, d time.Duration) (float
 	ctx, cancel := context.WithTimeoutCause(ctx, d+callPatience, errors.New("the stream stalled"))
 	defer cancel()
 	to := netip.AddrPortFrom(s.overlay[1][family], tcpPort)
-	var got Received
+	var got agent.Received
 	var group errgroup.Group
-	group.Go(func() error { return s.b.call(ctx, "Drain", Drain{to, d}, &got) })
-	group.Go(func() error { return s.a.call(ctx, "Pour", Pour{to, d + attackMargin}, new(Nothing)) })
+	group.Go(func() error { return s.b.call(ctx, "Drain", agent.Drain{At: to, Time: d}, &got) })
+	group.Go(func() error {
+		return s.a.call(ctx, "Pour", agent.Pour{To: to, Time: d + attackMargin}, new(agent.Nothing))
+	})
 	if err := group.Wait(); err != nil {
 		return 0, err
 	}
-	return got.gbit() / got.Elapsed.Seconds(), nil
+	return got.Gbit() / got.Elapsed.Seconds(), nil
 }
 
 // forgedICMP measures before and after the third host has told host a that the path to b is narrow.
@@ -211,8 +215,8 @@ func (s *stage) forgedICMP(ctx context.Context, family int) (after, before float
 	if before, err = s.goodput(ctx, family, attackTime); err != nil {
 		return 0, 0, err
 	}
-	f := ForgeICMP{To: s.under[0][family], About: s.under[1][family]}
-	if err := s.a.call(ctx, "UDPPorts", Nothing{}, &f.Ports); err != nil {
+	f := agent.ForgeICMP{To: s.under[0][family], About: s.under[1][family]}
+	if err := s.a.call(ctx, "UDPPorts", agent.Nothing{}, &f.Ports); err != nil {
 		return 0, 0, err
 	}
 	if err := s.x.call(ctx, "ForgeICMP", f, new(int)); err != nil {
@@ -230,8 +234,8 @@ func (s *stage) full(ctx context.Context, family int) error {
 	defer cancel()
 	at := netip.AddrPortFrom(s.overlay[1][family], udpPort)
 	var group errgroup.Group
-	group.Go(func() error { return s.b.call(ctx, "AwaitFull", Full{at, s.mtu}, new(Nothing)) })
-	group.Go(func() error { return s.a.call(ctx, "SendFull", Full{at, s.mtu}, new(Nothing)) })
+	group.Go(func() error { return s.b.call(ctx, "AwaitFull", agent.Full{At: at, Length: s.mtu}, new(agent.Nothing)) })
+	group.Go(func() error { return s.a.call(ctx, "SendFull", agent.Full{At: at, Length: s.mtu}, new(agent.Nothing)) })
 	return group.Wait()
 }
 

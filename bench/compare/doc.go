@@ -12,7 +12,6 @@
 //
 // The walk: main.go (flags) → run.go (underlays, rounds) → pair.go (two hosts) →
 // candidates.go and setup_*.go (the overlay between them) → measure.go (one row of
-// one round) → agent.go and traffic_*.go (in the host's process) → report.go,
-// table.go (what came out).
+// one round) → package agent (in the host's process) → report.go, table.go (what came out).
 // checks.go compares rows, attack.go the same overlay with and without an attack.
 package main

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/bench/compare/agent"
 	"github.com/overlayd/overlayd/bench/testbed"
 )
 
@@ -40,7 +41,7 @@ func newHost(name, dir string, underlay netip.Addr) (h *host, err error) {
 		return nil, err
 	}
 	h = &host{name: name, dir: dir, underlay: underlay}
-	h.agent = exec.Command("/proc/self/exe", agentCommand)
+	h.agent = exec.Command("/proc/self/exe", agent.Argument)
 	h.agent.Env = agentEnv(os.Environ())
 	h.agent.Stderr = os.Stderr
 	// A group of its own: Ctrl-C reaches only the parent, which then ends the hosts. Not a session:
@@ -101,19 +102,19 @@ func (h *host) call(ctx context.Context, method string, in, out any) error {
 
 // run runs a program in the host to its end.
 func (h *host) run(ctx context.Context, argv ...string) (out string, err error) {
-	err = h.call(ctx, "Exec", Command{Argv: argv, Dir: h.dir}, &out)
+	err = h.call(ctx, "Exec", agent.Command{Argv: argv, Dir: h.dir}, &out)
 	return out, err
 }
 
 // start starts a daemon in the host. Its output goes to <program>.log.
 func (h *host) start(ctx context.Context, env []string, argv ...string) error {
 	log := h.path(filepath.Base(argv[0]) + ".log")
-	return h.call(ctx, "Start", Command{Argv: argv, Env: env, Dir: h.dir, Log: log}, new(Nothing))
+	return h.call(ctx, "Start", agent.Command{Argv: argv, Env: env, Dir: h.dir, Log: log}, new(agent.Nothing))
 }
 
 // check fails if a daemon of the host has ended.
 func (h *host) check(ctx context.Context) error {
-	return h.call(ctx, "Check", Nothing{}, new(Nothing))
+	return h.call(ctx, "Check", agent.Nothing{}, new(agent.Nothing))
 }
 
 func (h *host) path(name string) string { return filepath.Join(h.dir, name) }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/bench/compare/agent"
 )
 
 func main() {
@@ -25,8 +27,8 @@ func main() {
 // dispatch tells the comparison from the programs that it runs in its hosts.
 func dispatch(args []string) error {
 	switch {
-	case len(args) == 1 && args[0] == agentCommand:
-		return runAgent()
+	case len(args) == 1 && args[0] == agent.Argument:
+		return agent.Run()
 	case len(args) == 3 && args[0] == etcdCommand:
 		return runEtcd(args[1], args[2])
 	}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/overlayd/overlayd/bench/compare/agent"
 	"github.com/overlayd/overlayd/bench/testbed"
 )
 
@@ -65,13 +66,16 @@ func (w way) measure(ctx context.Context, s schedule) (figures, error) {
 }
 
 // tcp moves TCP and returns what arrived.
-func (w way) tcp(ctx context.Context, streams int, d time.Duration) (got Received, err error) {
+func (w way) tcp(ctx context.Context, streams int, d time.Duration) (got agent.Received, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d+callPatience, errors.New("the streams stalled"))
 	defer cancel()
 	var group errgroup.Group // both ends time out by themselves, and are to be done before the next step
-	group.Go(func() error { return w.to.call(ctx, "ReceiveTCP", ReceiveTCP{tcpPort, streams}, &got) })
 	group.Go(func() error {
-		return w.from.call(ctx, "SendTCP", SendTCP{netip.AddrPortFrom(w.to.overlay, tcpPort), streams, d}, new(Nothing))
+		return w.to.call(ctx, "ReceiveTCP", agent.ReceiveTCP{Port: tcpPort, Streams: streams}, &got)
+	})
+	group.Go(func() error {
+		to := netip.AddrPortFrom(w.to.overlay, tcpPort)
+		return w.from.call(ctx, "SendTCP", agent.SendTCP{To: to, Streams: streams, Time: d}, new(agent.Nothing))
 	})
 	if err := group.Wait(); err != nil {
 		return got, err
@@ -81,8 +85,6 @@ func (w way) tcp(ctx context.Context, streams int, d time.Duration) (got Receive
 	}
 	return got, nil
 }
-
-func (r Received) gbit() float64 { return float64(r.Bytes) * 8 / 1e9 }
 
 func (w way) tcp1(ctx context.Context, d time.Duration, f figures) error {
 	pids := []int{w.from.agent.Process.Pid, w.to.agent.Process.Pid}
@@ -99,16 +101,16 @@ func (w way) tcp1(ctx context.Context, d time.Duration, f figures) error {
 		return err
 	}
 	used := after.sub(before)
-	f["tcp1_gbit_s"] = got.gbit() / got.Elapsed.Seconds()
-	f["cpu_processes_s_gbit"] = used.processes / got.gbit()
-	f["cpu_machine_s_gbit"] = used.machine / got.gbit()
+	f["tcp1_gbit_s"] = got.Gbit() / got.Elapsed.Seconds()
+	f["cpu_processes_s_gbit"] = used.processes / got.Gbit()
+	f["cpu_machine_s_gbit"] = used.machine / got.Gbit()
 	return nil
 }
 
 func (w way) tcp8(ctx context.Context, d time.Duration, f figures) error {
 	got, err := w.tcp(ctx, 8, d)
 	if err == nil {
-		f["tcp8_gbit_s"] = got.gbit() / got.Elapsed.Seconds()
+		f["tcp8_gbit_s"] = got.Gbit() / got.Elapsed.Seconds()
 	}
 	return err
 }
@@ -118,15 +120,15 @@ func (w way) tcp8(ctx context.Context, d time.Duration, f figures) error {
 func (w way) udp(ctx context.Context, size int, s schedule, f figures, key string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.udp+callPatience, errors.New("no end of the packets"))
 	defer cancel()
-	if err := w.to.call(ctx, "ListenUDP", uint16(udpPort), new(Nothing)); err != nil {
+	if err := w.to.call(ctx, "ListenUDP", uint16(udpPort), new(agent.Nothing)); err != nil {
 		return err
 	}
-	var got Received
+	var got agent.Received
 	var group errgroup.Group
-	group.Go(func() error { return w.to.call(ctx, "ReceiveUDP", ReceiveUDP{s.udp}, &got) })
+	group.Go(func() error { return w.to.call(ctx, "ReceiveUDP", agent.ReceiveUDP{Time: s.udp}, &got) })
 	group.Go(func() error {
 		to := netip.AddrPortFrom(w.to.overlay, udpPort)
-		return w.from.call(ctx, "SendUDP", SendUDP{to, size, s.udp + s.udpTail()}, new(int64))
+		return w.from.call(ctx, "SendUDP", agent.SendUDP{To: to, Size: size, Time: s.udp + s.udpTail()}, new(int64))
 	})
 	if err := group.Wait(); err != nil {
 		return err
@@ -139,10 +141,10 @@ func (w way) udp(ctx context.Context, size int, s schedule, f figures, key strin
 	return nil
 }
 
-func (w way) ping(ctx context.Context, d, gap time.Duration) (got Pinged, err error) {
+func (w way) ping(ctx context.Context, d, gap time.Duration) (got agent.Pinged, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d+callPatience, errors.New("the pings do not end"))
 	defer cancel()
-	if err := w.from.call(ctx, "Ping", Ping{w.to.overlay, d, gap}, &got); err != nil {
+	if err := w.from.call(ctx, "Ping", agent.Ping{To: w.to.overlay, Time: d, Gap: gap}, &got); err != nil {
 		return got, err
 	}
 	if got.Lost == got.Sent {
@@ -170,7 +172,7 @@ func (w way) idle(ctx context.Context, d time.Duration, f figures) error {
 
 // load pings while one stream runs, which starts a little earlier and ends later.
 func (w way) load(ctx context.Context, s schedule, f figures) error {
-	var got Pinged
+	var got agent.Pinged
 	var group errgroup.Group
 	group.Go(func() error {
 		_, err := w.tcp(ctx, 1, s.load+2*s.loadMargin())

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/overlayd/overlayd/bench/compare/agent"
 )
 
 // underlay is how the hosts' links are set.
@@ -98,8 +100,8 @@ func (p *pair) reach(ctx context.Context) error {
 	defer cancel()
 	for _, way := range []struct{ from, to *host }{{p.a, p.b}, {p.b, p.a}} {
 		err := way.from.await(ctx, "a ping of "+way.to.overlay.String(), func() bool {
-			var pinged Pinged
-			err := way.from.call(ctx, "Ping", Ping{To: way.to.overlay, Time: time.Millisecond}, &pinged)
+			var pinged agent.Pinged
+			err := way.from.call(ctx, "Ping", agent.Ping{To: way.to.overlay, Time: time.Millisecond}, &pinged)
 			return err == nil && pinged.Lost < pinged.Sent // "no route" comes while the peer is not known
 		})
 		if err != nil {

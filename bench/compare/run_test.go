@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlayd/overlayd/bench/compare/agent"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
 // TestMain makes the test program the agent of the hosts that it starts.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == agentCommand {
+	if len(os.Args) == 2 && os.Args[1] == agent.Argument {
 		if err := dispatch(os.Args[1:]); err != nil {
 			os.Stderr.WriteString(err.Error() + "\n")
 			os.Exit(1)

@@ -1,28 +1,6 @@
 package main
 
-import (
-	"cmp"
-	"math"
-	"slices"
-	"time"
-)
-
-// mean of v, which is not empty.
-func mean(v []time.Duration) time.Duration {
-	var sum time.Duration
-	for _, d := range v {
-		sum += d
-	}
-	return sum / time.Duration(len(v))
-}
-
-// percentile sorts v, which is not empty, and returns the value that p percent
-// of it do not exceed (nearest rank).
-func percentile[T cmp.Ordered](v []T, p float64) T {
-	slices.Sort(v)
-	rank := int(math.Ceil(p / 100 * float64(len(v))))
-	return v[min(max(rank, 1), len(v))-1]
-}
+import "slices"
 
 // summary is what several rounds say about one figure.
 type summary struct {

@@ -3,13 +3,11 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -132,40 +130,6 @@ func TestUnknownFiguresAreNotZero(t *testing.T) {
 	b, err := json.Marshal(u)
 	if err != nil || strings.Contains(string(b), "ratio") || strings.Contains(string(b), "tcp8") {
 		t.Errorf("%s, %v", b, err)
-	}
-}
-
-// TestCallsOfTheAgent: what an agent refuses names the reason.
-func TestCallsOfTheAgent(t *testing.T) {
-	a := new(Agent)
-	if err := a.ReceiveUDP(ReceiveUDP{}, new(Received)); err == nil || !strings.Contains(err.Error(), "nothing listens") {
-		t.Errorf("ReceiveUDP before ListenUDP: %v", err)
-	}
-	var out string
-	if err := a.Exec(Command{Argv: []string{"sh", "-c", "echo $X; pwd"}, Env: []string{"X=y"}, Dir: "/"}, &out); err != nil || out != "y\n/" {
-		t.Errorf("Exec: %q, %v", out, err)
-	}
-	if err := a.Start(Command{Argv: []string{"true"}, Log: "/nonexistent/log"}, new(Nothing)); err == nil {
-		t.Error("started without its log")
-	}
-	if err := a.Check(Nothing{}, new(Nothing)); err != nil {
-		t.Errorf("no daemon has ended: %v", err)
-	}
-	if err := a.ListenUDP(0, new(Nothing)); err != nil {
-		t.Fatal(err)
-	}
-	to, err := a.udp[0].Local()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var sent int64
-	target := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), to.Port())
-	if err := a.SendUDP(SendUDP{To: target, Size: 64, Time: 20 * time.Millisecond}, &sent); err != nil || sent <= udpPerClock || sent%udpPerClock != 0 {
-		t.Errorf("sent %d packets, %v, want a multiple of %d, after which the clock is read", sent, err, udpPerClock)
-	}
-	var got Received
-	if err := a.ReceiveUDP(ReceiveUDP{Time: 1}, &got); err != nil || got.Packets != udpPerClock || got.Bytes != got.Packets*(64-udpHeaders) {
-		t.Errorf("received %+v, %v, want %d packets of 64 bytes after the first, which starts the clock", got, err, udpPerClock)
 	}
 }
 

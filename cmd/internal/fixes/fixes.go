@@ -21,6 +21,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/cmd/internal/overlay"
+	"github.com/overlayd/overlayd/cmd/internal/parts"
 	"github.com/overlayd/overlayd/cmd/internal/pki"
 	"github.com/overlayd/overlayd/cmd/internal/probe"
 	"github.com/overlayd/overlayd/cmd/internal/tap"
@@ -91,7 +92,7 @@ func Of(o *flags.Flags, network string, err error) string {
 	if s := new(userspace.SourceError); errors.As(err, &s) {
 		return ofSource(s)
 	}
-	if p := new(overlay.PartError); errors.As(err, &p) && p.Part == node.RulesPart {
+	if p := new(overlay.PartError); errors.As(err, &p) && p.Part == parts.Rules {
 		return "as the error tells, or do without rules: --iptables-forward-rules=false"
 	}
 	return ""

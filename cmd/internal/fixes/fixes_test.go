@@ -13,9 +13,9 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/etcdchild"
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/flags"
-	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/cmd/internal/overlay"
+	"github.com/overlayd/overlayd/cmd/internal/parts"
 	"github.com/overlayd/overlayd/dataplane/device"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
@@ -45,7 +45,7 @@ func TestFixesNameFlags(t *testing.T) {
 		{masq.ErrNoIptables, "as the error tells, or do without rules: --iptables-forward-rules=false, and no --ip-masq"},
 		{kernel.ErrPermission, "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
 		{unix.EPERM, "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
-		{&overlay.PartError{Part: node.RulesPart, Err: errors.New("broken")}, "as the error tells, or do without rules: --iptables-forward-rules=false"},
+		{&overlay.PartError{Part: parts.Rules, Err: errors.New("broken")}, "as the error tells, or do without rules: --iptables-forward-rules=false"},
 		{&overlay.PartError{Part: "other", Err: errors.New("broken")}, ""},
 		{fit.ErrKernelOnly, "--dataplane=kernel"},
 		{&nodefile.RunningError{SubnetFile: "x", PID: 7}, "stop it first, or give this daemon a --subnet-file, prefix and VNI of its own"},

@@ -18,6 +18,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/cmd/internal/parts"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/guard"
@@ -114,8 +115,10 @@ func TestDefaultConfig(t *testing.T) {
 	}
 	want := node.Config{
 		Log: got.Log, LogLevel: got.LogLevel, SubnetFile: "/run/flannel/subnet.env", SubnetDir: "/run/flannel/networks",
-		Mode: fit.Auto, Offloads: got.Offloads, SourceCheck: dataplane.SourceStrict, EgressMark: guard.DefaultMark, MinPathMTU: carrier.DefaultMinPathMTU, ConfigHold: 30 * time.Second, RenewMargin: time.Hour, ProbeInterval: 10 * time.Second,
-		Rules: node.RuleConfig{Forward: true, Resync: 5 * time.Second}, Admin: node.AdminConfig{Group: -1},
+		Options: parts.Options{Mode: fit.Auto, Offloads: got.Offloads, SourceCheck: dataplane.SourceStrict, EgressMark: guard.DefaultMark,
+			MinPathMTU: carrier.DefaultMinPathMTU, Rules: parts.RuleConfig{Forward: true, Resync: 5 * time.Second}},
+		ConfigHold: 30 * time.Second, RenewMargin: time.Hour, ProbeInterval: 10 * time.Second,
+		Admin: node.AdminConfig{Group: -1},
 	}
 	if !sameButFuncs(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

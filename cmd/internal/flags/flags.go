@@ -19,6 +19,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/cmd/internal/parts"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/guard"
@@ -144,31 +145,33 @@ func (o *Flags) Config() node.Config {
 	level := new(slog.LevelVar)
 	level.Set(o.Process.Level())
 	return node.Config{
-		Log:             o.Process.Logger(level),
-		LogLevel:        level,
-		FirstConfig:     o.Network.firstConfig,
-		Networks:        o.Network.Names,
-		Replace:         o.Process.Replace,
-		Admin:           node.AdminConfig{Group: o.Process.AdminGroup},
-		SubnetFile:      o.Network.SubnetFile,
-		SubnetDir:       o.Network.SubnetDir,
-		Mode:            fit.Mode(o.Dataplane.mode),
-		Deaf:            o.Dataplane.events == eventsOff,
-		DF:              o.Dataplane.df == dfSet,
-		MinPathMTU:      o.Dataplane.minPathMTU,
-		Offloads:        o.Dataplane.offloads,
-		ExpectTunnel:    o.Dataplane.offload == offloadTunnel,
-		SourceCheck:     dataplane.SourceCheck(o.Dataplane.sourceCheck),
-		AnyPeerFrom:     o.Dataplane.anyPeerFrom,
+		Log:         o.Process.Logger(level),
+		LogLevel:    level,
+		FirstConfig: o.Network.firstConfig,
+		Networks:    o.Network.Names,
+		Replace:     o.Process.Replace,
+		Admin:       node.AdminConfig{Group: o.Process.AdminGroup},
+		SubnetFile:  o.Network.SubnetFile,
+		SubnetDir:   o.Network.SubnetDir,
+		Options: parts.Options{
+			Mode:         fit.Mode(o.Dataplane.mode),
+			Deaf:         o.Dataplane.events == eventsOff,
+			DF:           o.Dataplane.df == dfSet,
+			MinPathMTU:   o.Dataplane.minPathMTU,
+			Offloads:     o.Dataplane.offloads,
+			ExpectTunnel: o.Dataplane.offload == offloadTunnel,
+			SourceCheck:  dataplane.SourceCheck(o.Dataplane.sourceCheck),
+			AnyPeerFrom:  o.Dataplane.anyPeerFrom,
+			PlainSource:  o.Dataplane.plainSource == plainAllow,
+			EgressMark:   o.Dataplane.mark,
+			Rules:        o.Rules.config(),
+		},
 		PeerCIDRs:       o.Dataplane.peers,
-		PlainSource:     o.Dataplane.plainSource == plainAllow,
-		EgressMark:      o.Dataplane.mark,
 		Underlay:        o.Underlay.Options(),
 		ProbeInterval:   o.Process.probeInterval,
 		ConfigHold:      o.Network.configHold,
 		WorkloadAddress: o.Network.workloadAddress,
 		RenewMargin:     time.Duration(o.Etcd.renewMarginMin) * time.Minute,
-		Rules:           o.Rules.config(),
 	}
 }
 

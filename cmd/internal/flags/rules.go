@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/cmd/internal/parts"
 )
 
 // ruleFlags say what happens to packets besides being carried.
@@ -39,8 +39,8 @@ func (o *ruleFlags) check(p *problems) {
 	}
 }
 
-func (o *ruleFlags) config() node.RuleConfig {
-	return node.RuleConfig{
+func (o *ruleFlags) config() parts.RuleConfig {
+	return parts.RuleConfig{
 		Masquerade: o.ipMasq,
 		KeepPorts:  o.ipMasqNotRandom,
 		Forward:    o.iptablesForward,

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/overlayd/overlayd/cmd/internal/parts"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
@@ -227,8 +228,8 @@ func TestRefusalHolds(t *testing.T) {
 		w := newWorld(t)
 		w.setConfig(w.config(0, `,"GBP":true`))
 		n, _ := w.waiting()
-		w.daemon.parts = w.parts
-		w.refuse = errUnfit
+		w.daemon.specs = w.specs
+		w.refuse = parts.ErrUnfit
 		if err := n.claim(); err != nil {
 			t.Fatal(err)
 		}

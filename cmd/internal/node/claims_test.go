@@ -13,6 +13,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
+	"github.com/overlayd/overlayd/cmd/internal/parts"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
@@ -64,7 +65,7 @@ func TestRulesOnExit(t *testing.T) {
 	for _, remove := range []bool{false, true} {
 		ns := netnstest.New(t)
 		ns.Must(func() error {
-			d := New(Config{Log: slog.New(slog.DiscardHandler), SubnetFile: filepath.Join(t.TempDir(), "subnet.env"), Rules: RuleConfig{Remove: remove}})
+			d := New(Config{Log: slog.New(slog.DiscardHandler), SubnetFile: filepath.Join(t.TempDir(), "subnet.env"), Options: parts.Options{Rules: parts.RuleConfig{Remove: remove}}})
 			n := d.newNetwork("")
 			if err := n.claim(); err != nil {
 				return err

@@ -11,16 +11,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/handover"
 	"github.com/overlayd/overlayd/cmd/internal/logs"
+	"github.com/overlayd/overlayd/cmd/internal/parts"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
-	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/capture"
 	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/underlay"
-	"github.com/overlayd/overlayd/dataplane/userspace"
 )
 
 // Config is everything that a Daemon is told: plain values, and functions for what would link a
@@ -62,19 +60,7 @@ type Config struct {
 	SubnetFile string   // of the one network; must be set unless OpenNetworks is
 	SubnetDir  string   // directory of <network>.env if OpenNetworks is set
 
-	Mode     fit.Mode // must be set
-	Deaf     bool     // repair what others change by looking every few seconds, without the kernel's notices: for tests
-	DF       bool     // userspace dataplane: the underlay may not fragment
-	Offloads userspace.Offloads
-	// ExpectTunnel: it is a warning if the userspace dataplane cannot hand superpackets to the kernel inside of the tunnel.
-	ExpectTunnel bool
-	// MinPathMTU: the userspace dataplane believes no path MTU below this, in bytes; 0: the default.
-	MinPathMTU  int
-	SourceCheck dataplane.SourceCheck // empty: strict
-	// AnyPeerFrom: with SourceInner packets of any peer may come from addresses in these.
-	AnyPeerFrom []netip.Prefix
-	PlainSource bool   // packets that are not encapsulated may come by the underlay with the source of a pod
-	EgressMark  uint32 // bits of the packet mark that this host's tunnel packets have; 0: guard.DefaultMark
+	parts.Options // of all networks
 
 	PeerCIDRs []netip.Prefix // in which peers publish their addresses; empty: they may publish any
 
@@ -84,17 +70,6 @@ type Config struct {
 	ConfigHold      time.Duration // how long a network config has to stand before it is applied, if this node's subnets do not fit it
 	WorkloadAddress bool          // give the device the first usable address of the subnet too
 	RenewMargin     time.Duration // renew a lease this long before it ends; 0: an hour
-	Rules           RuleConfig
-}
-
-// RuleConfig says what happens to packets besides being carried.
-type RuleConfig struct {
-	Masquerade bool          // translate what leaves the overlay network
-	KeepPorts  bool          // masquerading keeps source ports if it can, instead of random ones
-	Forward    bool          // accept packets of the overlay network in FORWARD
-	Blackhole  bool          // drop what is sent to an address of the own subnet that no pod has
-	Remove     bool          // remove the rules when the daemon stops
-	Resync     time.Duration // between checks of what the kernel gives no notice of; 0: each part's own
 }
 
 // Endpoint is a TCP port at which the daemon answers from before etcd and the networks start until it ends.

@@ -32,7 +32,7 @@ type Daemon struct {
 	claimed sharedport.Claimed
 	probes  *rate.Limiter                            // of the probes of all networks
 	listens []net.Listener                           // those of cfg.Endpoints, in their order
-	parts   func(s *Session, mtu int) []overlay.Spec // the list of parts of an overlay
+	specs   func(s *Session, mtu int) []overlay.Spec // the list of parts of an overlay
 
 	guardOff atomic.Bool // no network has a guard
 
@@ -52,7 +52,7 @@ type Daemon struct {
 
 // New returns a Daemon that does nothing before Run.
 func New(cfg Config) *Daemon {
-	d := &Daemon{cfg: cfg, expects: newExpected(), probes: probe.NewLimit(), parts: (*Session).parts, drain: make(chan struct{})}
+	d := &Daemon{cfg: cfg, expects: newExpected(), probes: probe.NewLimit(), specs: (*Session).specs, drain: make(chan struct{})}
 	d.estate.Log, d.estate.Keeper, d.estate.Process = cfg.Log, cfg.Keeper, handover.ThisProcess(cfg.Version)
 	d.estate.Add(cfg.Left)
 	d.ports.Estate, d.ports.Forget = &d.estate, d.forget

@@ -19,6 +19,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/overlay"
+	"github.com/overlayd/overlayd/cmd/internal/parts"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/controller"
@@ -55,12 +56,12 @@ func runTestDaemon(text string) error {
 		return err
 	}
 	d := New(Config{
-		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Hostname: "host", Mode: spec.Mode, SubnetFile: spec.SubnetFile, Offloads: offloads,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Hostname: "host", SubnetFile: spec.SubnetFile, Options: parts.Options{Mode: spec.Mode, Offloads: offloads},
 		OpenStore: func(context.Context, string, *slog.Logger) (control.Store, error) { return store.Open(noTB{}), nil },
 		Notify:    func(state string) { fmt.Fprintln(os.Stderr, "notify", state) },
 	})
-	d.parts = func(s *Session, mtu int) []overlay.Spec {
-		return append([]overlay.Spec{{Name: "dummy", Open: func() (dataplane.Part, error) { return dummy{}, nil }}}, s.parts(mtu)...)
+	d.specs = func(s *Session, mtu int) []overlay.Spec {
+		return append([]overlay.Spec{{Name: "dummy", Open: func() (dataplane.Part, error) { return dummy{}, nil }}}, s.parts.Specs(mtu)...)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

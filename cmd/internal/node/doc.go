@@ -5,12 +5,13 @@
 //
 // # What outlives what
 //
-//	Daemon    daemon.go    the process: endpoints, the etcd that it runs, UDP ports (package sharedport, room.go),
+//	Daemon    daemon.go    the process: endpoints, the etcd that it runs, UDP ports (package sharedport),
 //	                       the configs that are served (fit.Served), the networks (networks.go)
 //	Network   network.go   one overlay network: its store, the claims of its subnet file and device, the
 //	                       ID of this node, what the last session left (claims.go; package nodefile)
 //	Session   session.go   one network config on one underlay: controller and overlay
-//	Overlay   overlay      a package: the parts, from the moment they are opened until their Run has ended
+//	Overlay   overlay      a package: the parts, from the moment they are opened until their Run has ended. Package parts
+//	                       has their list and opens them (carried.go tells it for what)
 //	Sync                   what is wanted now; the parts remember it themselves
 //
 // Each row owns what is written beside it, and ends what is below it before it ends itself. A
@@ -24,11 +25,11 @@
 //
 // # The order of the parts, and one Sync
 //
-// parts.go has the list. Package overlay opens, syncs, runs, prunes and closes what is in it; its doc walks through one Sync.
+// Package parts has the list. Package overlay opens, syncs, runs, prunes and closes what is in it; its doc walks through one Sync.
 //
 // # How to add a part
 //
-// Write a dataplane.Part, and add a line to the list in parts.go. Say in it what does not work
+// Write a dataplane.Part, and add a line to the list in package parts (list.go). Say in it what does not work
 // without the part, if the overlay can do without.
 //
 // # Where a status field comes from
@@ -43,7 +44,7 @@
 // # What is waited for, and when the process is set up
 //
 // An overlay that cannot be opened ends the daemon in its first session, so that whoever started it sees why; but a UDP port
-// that somebody has is waited for (porttaken.go): any user of the host can take it. When a network is ready for the first time, Config.Settled
+// that somebody has is waited for (parts.IsPortTaken): any user of the host can take it. When a network is ready for the first time, Config.Settled
 // tells the caller, which then gives up the rights that the process no longer needs (cmd/overlayd/rights.go).
 //
 // # Who owns the claims

@@ -1,13 +1,11 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
-	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/userspace"
 )
@@ -16,9 +14,8 @@ import (
 var errHandover = errors.New("hand over to the kernel")
 
 const (
-	syncPatience    = 15 * time.Second      // bounds how long to wait for a Sync that runs, before anything is stopped
-	handoverTimeout = 10 * time.Second      // bounds how long it takes to program the kernel
-	handoverRest    = 50 * time.Millisecond // for what is still in the queues of this process when the kernel forwards
+	syncPatience = 15 * time.Second      // bounds how long to wait for a Sync that runs, before anything is stopped
+	handoverRest = 50 * time.Millisecond // for what is still in the queues of this process when the kernel forwards
 )
 
 // StopToKernel ends Run as the end of its context does, and leaves the kernel forwarding: vxlan
@@ -33,7 +30,7 @@ func (d *Daemon) StopToKernel() error {
 	sessions := d.expects.forwarding()
 	kernels := make([]*kernel.Dataplane, len(sessions))
 	for i, s := range sessions {
-		k, err := kernel.Open(s.handoverConfig())
+		k, err := s.parts.OpenBeside(s.controller.Status().MTU, s.overlay.VTEPs())
 		if err != nil {
 			return err
 		}
@@ -64,7 +61,7 @@ func handOverAll(sessions []*Session, kernels []*kernel.Dataplane) error {
 	makeRoom(sessions) // all of them first: networks may share the UDP port, which the kernel needs
 	errs := make([]error, len(sessions))
 	for i, s := range sessions {
-		errs[i] = s.handOver(kernels[i])
+		errs[i] = s.parts.HandOver(kernels[i], s.overlay.Reached())
 	}
 	for _, s := range sessions {
 		s.userspace().LetGo()
@@ -73,7 +70,7 @@ func handOverAll(sessions []*Session, kernels []*kernel.Dataplane) error {
 	for i, s := range sessions {
 		s.stopForwarding()
 		if errs[i] == nil {
-			errs[i] = s.takePlace(kernels[i])
+			errs[i] = s.parts.TakePlace(kernels[i], s.overlay.Reached())
 		}
 		if errs[i] != nil {
 			errs[i] = fmt.Errorf("%w: VNI %d: %w", errHandover, s.config.Backend.VNI, errs[i])
@@ -100,20 +97,6 @@ func (s *Session) userspace() *userspace.Dataplane {
 	return s.overlay.Forwarding().Dataplane.(*userspace.Dataplane)
 }
 
-// takePlace gives the kernel's devices the names of the TUN devices.
-func (s *Session) takePlace(k *kernel.Dataplane) error {
-	if s.overlay.Reached() == nil {
-		return nil // it has not forwarded, and k does not
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), handoverTimeout)
-	defer cancel()
-	_, whole := dataplane.PeerErrors(k.TakePlace(ctx))
-	if whole == nil {
-		whole = s.guardKernel(*s.overlay.Reached(), true)
-	}
-	return whole
-}
-
 // forwarding returns the sessions whose packets this process forwards.
 func (e *expected) forwarding() (all []*Session) {
 	e.mu.Lock()
@@ -126,48 +109,9 @@ func (e *expected) forwarding() (all []*Session) {
 	return all
 }
 
-// handoverConfig configures a kernel dataplane that is opened while this process still forwards, with the
-// VTEPs that this node publishes.
-func (s *Session) handoverConfig() kernel.Config {
-	c := s.kernelConfig(s.controller.Status().MTU)
-	c.Later = true
-	for i := range c.Underlays {
-		u := &c.Underlays[i]
-		for _, v := range s.overlay.VTEPs() {
-			if v.Addr == u.Public {
-				u.MAC = v.MAC
-			}
-		}
-	}
-	return c
-}
-
 // stopForwarding ends the dataplane and nothing else of the session.
 func (s *Session) stopForwarding() {
 	if err := s.overlay.Forwarding().Stop(); err != nil {
 		s.network.log.Debug("cannot close dataplane", "err", err)
 	}
-}
-
-// handOver makes the kernel forward to all peers to which this process did.
-func (s *Session) handOver(k *kernel.Dataplane) error {
-	w := s.overlay.Reached()
-	if w == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), handoverTimeout)
-	defer cancel()
-	if err := s.guardKernel(*w, false); err != nil {
-		return err
-	}
-	_, err := k.Sync(ctx, *w)
-	peers, whole := dataplane.PeerErrors(err)
-	for _, p := range peers {
-		s.network.log.Warn("the kernel cannot reach a peer", "err", p)
-	}
-	if whole != nil {
-		return whole
-	}
-	s.network.log.Info("handed over to the kernel", "vni", s.config.Backend.VNI, "peers", len(w.Peers)-len(peers))
-	return nil
 }

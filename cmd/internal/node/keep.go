@@ -8,7 +8,6 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/carrier"
-	"github.com/overlayd/overlayd/dataplane/inherit"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
@@ -20,16 +19,6 @@ func (d *Daemon) forget(names []string) {
 		return
 	}
 	d.estate.Unkeep(names)
-}
-
-// takeInherited returns what the userspace dataplane of a VNI may go on with.
-func (n *Network) takeInherited(vni uint32) []carrier.Export {
-	own := n.inherits
-	n.inherits = nil
-	if n.cfg.several() { // the sockets are the port's
-		return append(own, n.daemon.estate.TakeNamed(inherit.QueueName(vni))...)
-	}
-	return append(own, n.daemon.estate.Take(inherit.IsTraffic)...)
 }
 
 // forgetFiles is forget for what a session of c has read from, unless its dataplane is kept.

@@ -70,8 +70,7 @@ func (n *Network) endKept(names ...string) {
 		return unwanted
 	})
 	n.daemon.forget(slices.DeleteFunc(n.filesOf(s.config, s.iface), func(name string) bool { return slices.Contains(names, name) }))
-	carrier.CloseExports(n.inherits)
-	n.inherits = exports
+	n.inherits.Leave(exports)
 }
 
 // takeKept has the session go on with the dataplane that is kept. nil: no dataplane is kept, it has ended meanwhile, or it does not fit and

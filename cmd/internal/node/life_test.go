@@ -12,6 +12,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
+	"github.com/overlayd/overlayd/cmd/internal/parts"
 )
 
 // TestSessionLife: a daemon that is told to stop closes what it opened and leaves what makes
@@ -261,7 +262,7 @@ func TestUnfitConfig(t *testing.T) {
 	t.Parallel()
 	needUnderlay(t)
 	w := newWorld(t)
-	w.refuse = errors.Join(errUnfit, errors.New("GBP needs the kernel"))
+	w.refuse = errors.Join(parts.ErrUnfit, errors.New("GBP needs the kernel"))
 	w.setConfig(w.config(0, `,"GBP":true`))
 	w.start()
 	w.await("refused", func() bool { return strings.Contains(w.log.text(), "not ready: waiting for the network config") })

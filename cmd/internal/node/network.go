@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/cmd/internal/claim"
+	"github.com/overlayd/overlayd/cmd/internal/handover"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/cmd/internal/overlay"
+	"github.com/overlayd/overlayd/cmd/internal/parts"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
-	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
@@ -34,14 +35,14 @@ type Network struct {
 	device     *claim.Device  // of the last session's device: kept while no other is wanted
 	claimed    atomic.Bool    // a device was claimed, since the subnet file was
 
-	store    control.Store      // nil while it is closed
-	iface    underlay.Interface // of the current session
-	chosenBy underlay.Options   // what chose it
-	kept     *Session           // the last one, if its dataplane goes on; else nil
-	inherits []carrier.Export   // what the next one can go on with, if not with kept
-	left     nodefile.Left      // of the last session, even if that was another process's
-	settle   time.Duration      // of the guard of the next session
-	opened   bool               // an overlay was open once: from now on nothing ends serve
+	store    control.Store        // nil while it is closed
+	iface    underlay.Interface   // of the current session
+	chosenBy underlay.Options     // what chose it
+	kept     *Session             // the last one, if its dataplane goes on; else nil
+	inherits handover.Inheritance // what the next one can go on with, if not with kept
+	left     nodefile.Left        // of the last session, even if that was another process's
+	settle   time.Duration        // of the guard of the next session
+	opened   bool                 // an overlay was open once: from now on nothing ends serve
 	refused  refusal
 	lengths  control.Lengths // of the subnets of all configs that were in force
 	held     held            // the store's config, while another one is in force
@@ -77,7 +78,8 @@ func (r refusal) of(c control.Network) error {
 // newNetwork returns a network that the daemon is expected to serve from now on.
 func (d *Daemon) newNetwork(name string) *Network {
 	n := &Network{daemon: d, cfg: &d.cfg, name: name, log: d.cfg.Log, subnetFile: d.cfg.subnetFileOf(name),
-		retry: pace.Backoff{Low: 100 * time.Millisecond, High: overlay.RetryPeriod}}
+		inherits: handover.Inheritance{Estate: &d.estate, Several: d.cfg.several()},
+		retry:    pace.Backoff{Low: 100 * time.Millisecond, High: overlay.RetryPeriod}}
 	if name != "" {
 		n.log = d.cfg.Log.With("network", name)
 	}
@@ -128,7 +130,7 @@ func (n *Network) serve(ctx context.Context) error {
 	defer n.closeStore()
 	defer func() {
 		n.endKept()
-		carrier.CloseExports(n.inherits)
+		n.inherits.Leave(nil)
 	}()
 	again := pace.Backoff{Low: 500 * time.Millisecond, High: 30 * time.Second}
 	for {
@@ -145,9 +147,9 @@ func (n *Network) serve(ctx context.Context) error {
 			return n.giveBack(ctx, err)
 		case errors.Is(err, control.ErrCloned):
 			return err
-		case errors.Is(err, errUnfit):
+		case errors.Is(err, parts.ErrUnfit):
 			continue // waitForConfig logs the reason
-		case !n.opened && !changedInStore(err) && !isPortTaken(err):
+		case !n.opened && !changedInStore(err) && !parts.IsPortTaken(err):
 			return err
 		}
 		if pause := n.pause(&again, time.Since(began), err); pause > 0 && !pace.Sleep(ctx, pause, n.daemon.drain) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlayd/overlayd/cmd/internal/parts"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
@@ -15,7 +16,7 @@ import (
 // TestRefusal: a config that could not be carried is tried again, and another at once.
 func TestRefusal(t *testing.T) {
 	c := control.Network{EnableIPv4: true}
-	r := refusal{c, errUnfit, time.Now()}
+	r := refusal{c, parts.ErrUnfit, time.Now()}
 	if r.of(c) == nil {
 		t.Error("the same config is not refused")
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,10 +13,6 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/handover"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/cmd/internal/processtest"
-	"github.com/overlayd/overlayd/dataplane"
-	"github.com/overlayd/overlayd/dataplane/carrier"
-	"github.com/overlayd/overlayd/dataplane/inherit"
-	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
 // TestReplaceByAnUnfit: a daemon that could not serve the network does not end the one that runs.
@@ -39,7 +34,7 @@ func TestReplaceByAnUnfit(t *testing.T) {
 		cfg.Replace = true
 		c.change(&cfg)
 		d := New(cfg)
-		d.parts = w.parts
+		d.specs = w.specs
 		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 		err := d.Run(ctx)
 		if cancel(); !errors.As(err, new(*nodefile.RunningError)) || !strings.Contains(err.Error(), c.says) {
@@ -161,46 +156,4 @@ func userspaceWorld(t *testing.T) *world {
 	w.start()
 	w.awaitReady()
 	return w
-}
-
-// TestInheritedBesideKernel: in auto mode what was handed over is kept for the userspace dataplane if the kernel has
-// no vxlan, and closed, which is said, if it has.
-func TestInheritedBesideKernel(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		mode  fit.Mode
-		vxlan bool
-		kept  bool
-	}{{fit.Auto, false, true}, {fit.Auto, true, false}, {fit.Kernel, false, false}} {
-		t.Run(fmt.Sprint(c.mode, c.vxlan), func(t *testing.T) {
-			ns := netnstest.New(t)
-			netnstest.LAN(t, "192.0.2.0/24", ns)
-			if !c.vxlan { // the device that kernel.Available tries is there
-				ns.Run("ip", "link", "add", "taken", "type", "vxlan", "id", fmt.Sprint(dataplane.MaxDeviceVNI), "dstport", "65535", "dev", "lo", "local", "127.0.0.1")
-			}
-			var log logBuffer
-			n := New(Config{Log: slog.New(slog.NewTextHandler(&log, nil)), Mode: c.mode}).newNetwork("")
-			in, out, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer out.Close()
-			defer in.Close()
-			n.daemon.estate.Add([]carrier.Export{{Name: "udp pipe", File: in}})
-			s := sessionOnEth0(ns, n)
-			ns.Must(func() error {
-				k, err := s.openKernel(1450)
-				if err == nil {
-					k.Close()
-				}
-				if kept := n.daemon.estate.Has(inherit.IsTraffic); kept != c.kept || kept != (err != nil) {
-					t.Errorf("kept %v, %v", kept, err)
-				}
-				return nil
-			})
-			if said := log.count("packets are lost"); said == 1 == c.kept {
-				t.Errorf("log:\n%s", log.text())
-			}
-		})
-	}
 }

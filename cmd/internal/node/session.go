@@ -13,11 +13,11 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/overlay"
+	"github.com/overlayd/overlayd/cmd/internal/parts"
 	"github.com/overlayd/overlayd/cmd/internal/probe"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/controller"
-	"github.com/overlayd/overlayd/dataplane/guard"
 	"github.com/overlayd/overlayd/dataplane/inherit"
 	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/dataplane/subnetfile"
@@ -32,11 +32,10 @@ type Session struct {
 	config     control.Network
 	iface      underlay.Interface
 	began      time.Time
+	parts      parts.List // of overlay
 	overlay    *overlay.Overlay
 	controller *controller.Controller
 	prober     *probe.Prober // nil: nobody asks the peers
-	guard      *guard.Guard  // nil: the kernel cannot have one
-	noGuard    error         // why not
 
 	before status.Totals // what its dataplane had counted already for the session before it
 
@@ -79,14 +78,15 @@ func (n *Network) runSession(ctx context.Context) error {
 	}
 	n.node.Underlay.Public = n.cfg.PeerCIDRs
 	s := &Session{network: n, config: config, iface: n.iface, began: time.Now()}
+	s.parts = s.carriedBy()
 	mtu := fit.MTU(config, n.iface)
-	s.overlay, err = overlay.Open(n.log, n.attrs, n.daemon.parts(s, mtu))
-	if errors.Is(err, errUnfit) {
+	s.overlay, err = overlay.Open(n.log, n.attrs, n.daemon.specs(s, mtu))
+	if errors.Is(err, parts.ErrUnfit) {
 		n.refused = refusal{config, err, time.Now()}
 		return err
 	}
 	if err != nil {
-		return overlayError{error: fmt.Errorf("open dataplane: %w", nameHolder(config.Backend.Port, err))}
+		return overlayError{error: fmt.Errorf("open dataplane: %w", parts.NameHolder(config.Backend.Port, err))}
 	}
 	defer s.overlay.Close()
 	n.endKept() // what an overlay without forwarding does not take
@@ -173,7 +173,7 @@ func (n *Network) newController(config control.Network, mtu int, o *overlay.Over
 	n.node.Former, _ = n.file.Publish(n.published(config)) // settleFile tries again, and warns
 	return controller.New(controller.Config{
 		Store:           n.store,
-		Overlay:         naming{o, config.Backend.Port},
+		Overlay:         parts.Naming{Overlay: o, Port: config.Backend.Port},
 		Node:            n.node,
 		Network:         config,
 		MTU:             mtu,

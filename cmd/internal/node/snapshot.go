@@ -5,11 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/controller"
-	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/userspace"
 )
 
@@ -102,7 +100,7 @@ func (s *Session) report(st *status.Network) {
 		if u, ok := f.Dataplane.(*userspace.Dataplane); ok {
 			st.Offloads = u.Offloads().Names()
 		}
-		st.SourceCheck, st.EgressMark = string(s.sourceCheck()), s.network.cfg.egressMark()
+		st.SourceCheck, st.EgressMark = string(s.parts.CheckInForce(s.overlay.Mode())), s.parts.Mark()
 		if f.Shared != nil {
 			st.SharedPort = status.CountersByName(f.Shared.Stats())
 		}
@@ -118,14 +116,6 @@ func (s *Session) report(st *status.Network) {
 	if s.prober != nil {
 		st.Probes = s.prober.Status()
 	}
-}
-
-// sourceCheck is the value of --source-check that is in force. Without a guard the kernel checks nothing.
-func (s *Session) sourceCheck() dataplane.SourceCheck {
-	if s.overlay.Mode() == fit.Kernel && (s.guard == nil || s.guard.IsOff()) {
-		return dataplane.SourceOff
-	}
-	return s.network.cfg.sourceCheck()
 }
 
 // leaseStatus is a lease in the words of the status: a family that it does not have is left out.

@@ -68,8 +68,8 @@ func noteRepairs(t *status.Totals, p dataplane.PartStatus) {
 // stats returns the counters of the dataplane, when it has counted that, with what the guard has dropped before it.
 func (s *Session) stats(carried status.Totals) dataplane.Stats {
 	sum := carried.Since(s.before).Counters
-	if s.guard != nil && carried.Carried {
-		sum.Add(dataplane.Stats{Drops: s.guard.Drops()})
+	if g := s.parts.Guard(); g != nil && carried.Carried {
+		sum.Add(dataplane.Stats{Drops: g.Drops()})
 	}
 	return sum
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/overlay"
+	"github.com/overlayd/overlayd/cmd/internal/parts"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/controltest"
@@ -73,7 +74,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, vni: 100 + vnis.Add(10), configs: make(chan struct{}, 1), memories: map[string]*controltest.Memory{}}
 	dir := t.TempDir()
 	w.cfg = Config{
-		Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Hostname: "host", Mode: fit.Kernel,
+		Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Hostname: "host", Options: parts.Options{Mode: fit.Kernel},
 		SubnetFile: filepath.Join(dir, "subnet.env"), SubnetDir: filepath.Join(dir, "networks"),
 		OpenStore: w.openStore,
 		Notify:    w.notified,
@@ -132,7 +133,7 @@ func (w *world) openStore(_ context.Context, network string, _ *slog.Logger) (co
 	return s, nil
 }
 
-func (w *world) parts(s *Session, _ int) []overlay.Spec {
+func (w *world) specs(s *Session, _ int) []overlay.Spec {
 	return []overlay.Spec{{Name: "forwarding", Open: func() (dataplane.Part, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -157,7 +158,7 @@ func (w *world) parts(s *Session, _ int) []overlay.Spec {
 func (w *world) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.daemon, w.cancel, w.done = New(w.cfg), cancel, make(chan error, 1)
-	w.daemon.parts = w.parts
+	w.daemon.specs = w.specs
 	go func() { w.done <- w.daemon.Run(ctx) }()
 	w.t.Cleanup(func() {
 		cancel()

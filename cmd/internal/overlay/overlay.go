@@ -1,5 +1,5 @@
 // Package overlay joins what carries one network on a host: a list of parts, each a dataplane.Part. What the parts are
-// is not its business: package node has the list.
+// is not its business: package parts has the list.
 //
 // # The order of the parts
 //

@@ -1,4 +1,4 @@
-package main
+package agent
 
 import (
 	"encoding/binary"
@@ -9,10 +9,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-)
 
-// vxlanPort is what flannel and overlayd use.
-const vxlanPort = 8472
+	"github.com/overlayd/overlayd/encap"
+)
 
 // ForgeICMP asks for messages to To that the path from there to About is narrow, about datagrams of these ports and of all that
 // a kernel gives to sockets.
@@ -87,7 +86,7 @@ var forgedMTUs = []uint16{68, 552, 1280, 1300}
 // message is "fragmentation needed" (RFC 792, RFC 1191) or "packet too big" (RFC 4443 section 3.2) about a datagram of 1400 bytes.
 // The kernel adds the checksum of ICMPv6.
 func (f ForgeICMP) message(port, mtu uint16, quote int) []byte {
-	quoted := datagram(f.To, f.About, port, vxlanPort, make([]byte, 1400))
+	quoted := Datagram(f.To, f.About, port, encap.DefaultPort, make([]byte, 1400))
 	if f.To.Is6() {
 		m := []byte{2, 0, 0, 0, 0, 0, byte(mtu >> 8), byte(mtu)}
 		return append(m, quoted[:40+quote]...)
@@ -95,36 +94,4 @@ func (f ForgeICMP) message(port, mtu uint16, quote int) []byte {
 	m := append([]byte{3, 4, 0, 0, 0, 0, byte(mtu >> 8), byte(mtu)}, quoted[:20+quote]...)
 	binary.BigEndian.PutUint16(m[2:], ^onesSum(m))
 	return m
-}
-
-// datagram is an IP packet with a UDP datagram, without a checksum of that.
-func datagram(src, dst netip.Addr, srcPort, dstPort uint16, payload []byte) []byte {
-	length := 8 + len(payload)
-	var b []byte
-	if src.Is6() {
-		b = append(b, 0x60, 0, 0, 0, byte(length>>8), byte(length), unix.IPPROTO_UDP, 64)
-	} else {
-		total := 20 + length
-		b = append(b, 0x45, 0, byte(total>>8), byte(total), 0, 1, 0, 0, 64, unix.IPPROTO_UDP, 0, 0)
-	}
-	b = append(append(b, src.AsSlice()...), dst.AsSlice()...)
-	if src.Is4() {
-		binary.BigEndian.PutUint16(b[10:], ^onesSum(b[:20]))
-	}
-	b = binary.BigEndian.AppendUint16(b, srcPort)
-	b = binary.BigEndian.AppendUint16(b, dstPort)
-	b = binary.BigEndian.AppendUint16(b, uint16(length))
-	return append(append(b, 0, 0), payload...)
-}
-
-// onesSum is the sum of RFC 1071.
-func onesSum(b []byte) uint16 {
-	sum := uint32(0)
-	for i := range b {
-		sum += uint32(b[i]) << (8 * (1 - i%2))
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return uint16(sum)
 }

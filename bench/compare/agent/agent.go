@@ -1,4 +1,10 @@
-package main
+// Package agent is the first process of each host that bench/compare makes: it runs the host's daemons and its traffic. It
+// is the same program, started again with [Argument], and does what it is called for over its standard input and output
+// (net/rpc). What a call asks for and what it answers are the types here.
+//
+// agent.go has the process and its daemons; ping.go, tcp.go and udp.go the traffic that is measured; stream.go, icmp.go,
+// flood.go and packet.go what attacks need.
+package agent
 
 import (
 	"errors"
@@ -16,8 +22,8 @@ import (
 	"github.com/overlayd/overlayd/bench/testbed"
 )
 
-// agentCommand as first argument makes this program the agent of one host.
-const agentCommand = "agent"
+// Argument as the only argument makes this program the agent of one host.
+const Argument = "agent"
 
 // Agent is the first process of a host. It has a network, process and mount
 // namespace of its own (the parent's clone flags), and runs the host's daemons and
@@ -25,12 +31,12 @@ const agentCommand = "agent"
 // net/rpc over its standard input and output.
 type Agent struct {
 	mu      sync.Mutex
-	daemons []*agentDaemon
+	daemons []*daemon
 	udp     []testbed.Socket // listening, not yet read
 }
 
-// agentDaemon is one started process; state is set when it has ended.
-type agentDaemon struct {
+// daemon is one started process; state is set when it has ended.
+type daemon struct {
 	name  string
 	state string
 }
@@ -38,8 +44,8 @@ type agentDaemon struct {
 // Nothing is the empty argument or result of a call.
 type Nothing struct{}
 
-// runAgent serves until its parent closes the pipe, or ends.
-func runAgent() error {
+// Run serves until its parent closes the pipe, or ends.
+func Run() error {
 	if err := prepareHost(); err != nil {
 		return err
 	}
@@ -128,7 +134,7 @@ func (a *Agent) Start(c Command, _ *Nothing) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", c.Argv[0], err)
 	}
-	d := &agentDaemon{name: c.Argv[0]}
+	d := &daemon{name: c.Argv[0]}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.daemons = append(a.daemons, d)
@@ -148,7 +154,7 @@ func (a *Agent) Start(c Command, _ *Nothing) error {
 func (a *Agent) Check(_ Nothing, _ *Nothing) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	i := slices.IndexFunc(a.daemons, func(d *agentDaemon) bool { return d.state != "" })
+	i := slices.IndexFunc(a.daemons, func(d *daemon) bool { return d.state != "" })
 	if i < 0 {
 		return nil
 	}

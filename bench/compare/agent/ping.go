@@ -1,8 +1,11 @@
-package main
+package agent
 
 import (
+	"cmp"
+	"math"
 	"net/netip"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/overlayd/overlayd/bench/testbed"
@@ -49,4 +52,21 @@ func (a *Agent) Ping(in Ping, out *Pinged) error {
 	}
 	out.Mean, out.P50, out.P99 = mean(rtts), percentile(rtts, 50), percentile(rtts, 99)
 	return nil
+}
+
+// mean of v, which is not empty.
+func mean(v []time.Duration) time.Duration {
+	var sum time.Duration
+	for _, d := range v {
+		sum += d
+	}
+	return sum / time.Duration(len(v))
+}
+
+// percentile sorts v, which is not empty, and returns the value that p percent
+// of it do not exceed (nearest rank).
+func percentile[T cmp.Ordered](v []T, p float64) T {
+	slices.Sort(v)
+	rank := int(math.Ceil(p / 100 * float64(len(v))))
+	return v[min(max(rank, 1), len(v))-1]
 }

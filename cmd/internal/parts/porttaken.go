@@ -1,4 +1,4 @@
-package node
+package parts
 
 import (
 	"context"
@@ -12,15 +12,15 @@ import (
 	"github.com/overlayd/overlayd/dataplane/udp"
 )
 
-// isPortTaken reports whether somebody else has the UDP port of the overlay, in whichever dataplane. Any user of the host can
-// bind it while no daemon runs: that is waited out, for a daemon that ends because of it has to be started by hand.
-func isPortTaken(err error) bool {
+// IsPortTaken reports whether somebody else has the UDP port of the overlay, in whichever dataplane. Any user of the host can
+// bind it while no daemon runs: that is waited out, because a daemon that ended would have to be started by hand.
+func IsPortTaken(err error) bool {
 	return errors.Is(err, kernel.ErrPortInUse) || errors.As(err, new(*udp.PortTakenError))
 }
 
-// nameHolder adds to the error of a taken port who has it.
-func nameHolder(port uint16, err error) error {
-	if !isPortTaken(err) {
+// NameHolder adds to the error of a taken port who has it.
+func NameHolder(port uint16, err error) error {
+	if !IsPortTaken(err) {
 		return err
 	}
 	if holder := tcpport.HolderUDP(port); holder != "" {
@@ -29,20 +29,20 @@ func nameHolder(port uint16, err error) error {
 	return err
 }
 
-// naming is an overlay whose errors name who has its port: sockets that go on with inherited queues are bound by Sync.
-type naming struct {
+// Naming is an overlay whose errors name who has its port: sockets that go on with inherited queues are bound by Sync.
+type Naming struct {
 	*overlay.Overlay
-	port uint16
+	Port uint16 // of the overlay, UDP
 }
 
 // Sync implements controller.Overlay.
-func (n naming) Sync(ctx context.Context, w dataplane.Wanted) error {
+func (n Naming) Sync(ctx context.Context, w dataplane.Wanted) error {
 	err := n.Overlay.Sync(ctx, w)
-	if !isPortTaken(err) {
+	if !IsPortTaken(err) {
 		return err
 	}
 	peers, rest := dataplane.PeerErrors(err)
-	err = nameHolder(n.port, rest)
+	err = NameHolder(n.Port, rest)
 	for _, p := range peers {
 		err = errors.Join(err, p)
 	}

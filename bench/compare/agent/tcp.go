@@ -1,4 +1,4 @@
-package main
+package agent
 
 import (
 	"errors"
@@ -66,6 +66,9 @@ type Received struct {
 	Packets int64 // of UDP
 	Elapsed time.Duration
 }
+
+// Gbit is the payload in gigabits.
+func (r Received) Gbit() float64 { return float64(r.Bytes) * 8 / 1e9 }
 
 // ReceiveTCP counts payload as the receiving application gets it.
 func (a *Agent) ReceiveTCP(in ReceiveTCP, out *Received) error {
