@@ -23,6 +23,10 @@ const never time.Duration = math.MaxInt64
 // urgency is how far a probe that may not wait is put before all others.
 const urgency = time.Hour
 
+// hopGap is the least time between two hops to a peer: hosts limit the answers to one a second (net.ipv4.icmp_ratelimit), and
+// those who ask more often take them for losses.
+const hopGap = 1250 * time.Millisecond
+
 // check is one kind of probe of one peer.
 type check struct {
 	due     time.Duration // when the next one is to be sent; it waits while one is away
@@ -155,6 +159,14 @@ func (q *peer) answered(f *flight, now time.Duration, r *rules) {
 	}
 }
 
+// hopAt returns when a hop may be sent that is wanted at due.
+func (q *peer) hopAt(due time.Duration) time.Duration {
+	if h := &q.checks[hop]; h.sent > 0 {
+		return max(due, h.sent+hopGap)
+	}
+	return due
+}
+
 // bitOf returns the bit of an echo in lostTries; 0: it is too old.
 func (q *peer) bitOf(f *flight) uint32 { return uint32(1) << (q.tries - f.try) } // a shift of 32 or more is 0
 
@@ -183,6 +195,9 @@ func (q *peer) hear(now time.Duration, r *rules) {
 		if c.due = now; r.many {
 			c.due += rand.N(r.extra)
 		}
+		if k == hop {
+			c.due = q.hopAt(c.due)
+		}
 	}
 }
 
@@ -194,6 +209,8 @@ func (q *peer) after(k kind, r *rules) time.Duration {
 		return sent + jitter(r.interval)
 	case q.silent, k == under && q.checks[under].ever:
 		return never
+	case k == hop:
+		return q.hopAt(sent + jitter(r.extra))
 	}
 	return sent + jitter(r.extra)
 }
@@ -236,9 +253,8 @@ func (q *peer) lostEcho(f *flight, now time.Duration) {
 		q.checks[full].due = never
 	}
 	q.checks[under].due = min(q.checks[under].due, soon)
-	// Hosts limit such answers to one a second (net.ipv4.icmp_ratelimit).
-	if h := &q.checks[hop]; behind(q.subnet).IsValid() && (h.sent == 0 || now-h.sent >= time.Second) {
-		h.due = min(h.due, soon)
+	if h := &q.checks[hop]; behind(q.subnet).IsValid() {
+		h.due = min(h.due, q.hopAt(soon))
 	}
 }
 
@@ -261,6 +277,9 @@ func (q *peer) lostExtra(f *flight, now time.Duration, r *rules) {
 	}
 	if c.losses < named {
 		c.due, e.due = now-urgency, now-urgency
+	}
+	if f.kind == hop {
+		c.due = q.hopAt(c.due)
 	}
 }
 

@@ -3,8 +3,11 @@ package probe
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/overlayd/overlayd/cmd/internal/status"
 )
@@ -32,6 +35,30 @@ func TestRate(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLimitedAnswers: a host that answers a used-up TTL once a second, as Linux does, forwards for all that, also if some of its
+// answers are late and it is asked again.
+func TestLimitedAnswers(t *testing.T) {
+	quick := func(w *world) {
+		w.prober.rules = rules{interval: 500 * time.Millisecond, patience: 500 * time.Millisecond}
+		w.host(0, func(h *fakeHost) { h.limit = rate.NewLimiter(1, 6) })
+	}
+	run(t, 1, func(w *world) {
+		w.await("ok", 5*time.Second, w.is(status.ProbeOK, ""))
+		for range 100 {
+			w.host(0, func(h *fakeHost) { h.noForwarding = true })
+			time.Sleep(2 * time.Second)
+			w.host(0, func(h *fakeHost) { h.noForwarding = false })
+			time.Sleep(3 * time.Second)
+			if p := w.probe(0); p.State != status.ProbeOK {
+				t.Fatalf("%+v\n%s", p, w.log.String())
+			}
+		}
+		if text := w.log.String(); strings.Contains(text, "WARN") {
+			t.Error(text)
+		}
+	}, quick)
 }
 
 // checkTurns looks at what was sent since a time.

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/controller"
@@ -51,6 +53,7 @@ type fakeHost struct {
 	owns         bool // the address behind it is its own
 	pathMTU      int  // larger packets are lost; 0: none are
 	saysMTU      bool // and a router says so
+	limit        *rate.Limiter // of the answers that the TTL is used up; nil: none
 	rtt          time.Duration
 }
 
@@ -105,7 +108,7 @@ func (h *fakeHost) answer(r *request) (answer, bool) {
 	case h.pathMTU > 0 && r.size > h.pathMTU:
 		return answer{outcome: tooBig, from: netip.MustParseAddr("198.51.100.1"), to: r.to, mtu: h.pathMTU}, h.saysMTU
 	case r.ttl == 1 && !h.owns:
-		return answer{outcome: expired, from: h.subnet.Addr(), to: r.to}, !h.noForwarding
+		return answer{outcome: expired, from: h.subnet.Addr(), to: r.to}, !h.noForwarding && (h.limit == nil || h.limit.Allow())
 	}
 	return answer{outcome: reply, from: r.to, size: size}, !h.noEcho
 }
