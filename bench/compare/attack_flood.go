@@ -8,7 +8,7 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-// floodKind is one kind of what a host that is no peer sends to a VXLAN port.
+// floodKind is one kind of what a host that is not a peer sends to a VXLAN port.
 type floodKind struct {
 	name  string
 	flood func(*stage) agent.Flood // all but where to, and how long

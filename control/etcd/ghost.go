@@ -186,7 +186,7 @@ func (s *Store) younger(ctx context.Context, entry control.Lease) (other control
 }
 
 // livesAt reports whether somebody keeps the record of entry's node alive, and returns its revision, 0 for none. A
-// node that is no overlayd has no record, and lives for all that anybody knows.
+// node that is not an overlayd has no record, and lives for all that anybody knows.
 func (s *Store) livesAt(ctx context.Context, entry control.Lease) (revision int64, lives bool, err error) {
 	got, err := s.rpc.Get(ctx, "read node record", s.keys.Node(entry.Identity()))
 	if err != nil {

@@ -110,9 +110,9 @@ func TestPlaceOfSocket(t *testing.T) {
 		{"half a socket of a process that was killed", func(t *testing.T, path string) { listenAt(t, path+suffixNew).Close() }, false, ""},
 		{"a live socket", func(t *testing.T, path string) { listenAt(t, path) }, false, "another process listens"},
 		{"that of the daemon before", func(t *testing.T, path string) { listenAt(t, path) }, true, ""},
-		{"a file", func(t *testing.T, path string) { check(t, os.WriteFile(path, nil, 0o600)) }, true, "is no socket"},
-		{"a directory", func(t *testing.T, path string) { check(t, os.Mkdir(path, 0o700)) }, true, "is no socket"},
-		{"a link", func(t *testing.T, path string) { check(t, os.Symlink("/dev/null", path)) }, true, "is no socket"},
+		{"a file", func(t *testing.T, path string) { check(t, os.WriteFile(path, nil, 0o600)) }, true, "is not a socket"},
+		{"a directory", func(t *testing.T, path string) { check(t, os.Mkdir(path, 0o700)) }, true, "is not a socket"},
+		{"a link", func(t *testing.T, path string) { check(t, os.Symlink("/dev/null", path)) }, true, "is not a socket"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -53,7 +53,7 @@ type Process struct {
 	records  pace.Notices
 }
 
-// Start starts the child, and from then on another one whenever it has ended. Its end is no error of the daemon:
+// Start starts the child, and from then on another one whenever it has ended. Its end is not an error of the daemon:
 // it is logged, and Status has it. The caller must Stop it.
 func Start(cfg Config) *Process {
 	ctx, cancel := context.WithCancel(context.Background())

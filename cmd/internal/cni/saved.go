@@ -160,7 +160,7 @@ func decode(raw json.RawMessage, to any) error {
 	return json.Unmarshal(raw, to)
 }
 
-// inodeOf returns the inode of a network namespace, 0 if there is none at path.
+// inodeOf returns the inode of the network namespace at path, or 0 if nothing can be read there.
 func inodeOf(path string) uint64 {
 	var st unix.Stat_t
 	if unix.Stat(path, &st) != nil {
