@@ -32,7 +32,7 @@ func floodKinds() []floodKind {
 	}
 }
 
-// vni and vxlanPort are what flannel and overlayd have if nothing else is said.
+// vni and vxlanPort are what flannel and overlayd have by default.
 const (
 	vni       = 1
 	vxlanPort = encap.DefaultPort

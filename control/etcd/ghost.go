@@ -163,7 +163,7 @@ func (s *Store) noteWentBack(revision int64) {
 	s.wentBack = revision
 }
 
-// hasGoneBack reports whether the watch saw that since the store last said what is this node's.
+// hasGoneBack reports whether the watch saw etcd go back since held was set.
 func (s *Store) hasGoneBack() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -44,7 +44,7 @@ type Process struct {
 	mu      sync.Mutex
 	status  status.Server
 	ran     bool  // a child was ready once
-	said    bool  // that none is
+	said    bool  // the log says that no child is ready
 	stopErr error // of the last child
 
 	refusals uint64 // of this child

@@ -105,8 +105,8 @@ func (s store) load(container, ifName string) (*saved, error) {
 	return r, err
 }
 
-// all returns what is saved of all attachments, of every network. Damaged files are left out, and said. It removes what a
-// process has left that was killed while it wrote.
+// all returns what is saved of all attachments, of every network. Damaged files are left out, and say is told of them. It removes
+// what a process left that was killed while it wrote.
 func (s store) all(say func(error)) (list []*saved, err error) {
 	entries, err := os.ReadDir(string(s))
 	if errors.Is(err, fs.ErrNotExist) {
