@@ -158,7 +158,7 @@ func FuzzQuery(f *testing.F) {
 		}
 		q, err := ParseQuery(v)
 		if err != nil {
-			if q != (Query{}) || len(err.Error()) > 200 {
+			if q != (Query{}) || len(err.Error()) > 1000 {
 				t.Fatalf("%q: %+v, %v", raw, q, err)
 			}
 			return
