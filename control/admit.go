@@ -251,7 +251,7 @@ func (c *claim) outranks(younger *claim) bool {
 	return !c.kept && !c.late && cmp.Or(cmp.Compare(c.created, younger.created), cmp.Compare(c.rec.key, younger.rec.key)) < 0
 }
 
-// overlapped returns an admitted claim that a subnet overlaps, nil if there is none.
+// overlapped returns an admitted claim whose subnet overlaps p, or nil if no such claim exists.
 func (a *admission) overlapped(p netip.Prefix) *claim {
 	if !a.subnets.OverlapsPrefix(p) {
 		return nil

@@ -53,7 +53,7 @@ func (l Lengths) String() string {
 	return strings.Join(all, " ")
 }
 
-// ParseLengths reads what String returns. What is no length is skipped.
+// ParseLengths reads what String returns. What is not a length is skipped.
 func ParseLengths(text string) (l Lengths) {
 	for word := range strings.FieldsSeq(text) {
 		if p, err := netip.ParsePrefix(word); err == nil && !p.Addr().Is4In6() {

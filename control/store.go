@@ -23,8 +23,8 @@ type Store interface {
 	// node has had are free for others afterwards.
 	// A reservation of the node stays one: the lease never expires.
 	// A subnet that Node.CheckSubnets refuses is neither taken up nor chosen.
-	// ErrTaken: another live node has the same public IP. It is ErrCloned too if that node also has the ID of this one: to
-	// try again is of no use. ErrNoSubnet: none is free.
+	// ErrTaken: another live node has the same public IP. It is ErrCloned too if that node also has the ID of this one:
+	// trying again does not help. ErrNoSubnet: no subnet is free.
 	Acquire(ctx context.Context, node Node, vteps []dataplane.VTEP) (Lease, error)
 	// Renew extends a lease that Acquire or Renew returned, and puts it back if
 	// it has expired and is still free. Its MACs may be others than before: they are then

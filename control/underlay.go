@@ -175,7 +175,7 @@ func (u *Underlay) Inside(networks []netip.Prefix, peers []dataplane.Peer) (out 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // CheckSubnets returns why the node cannot have these subnets: the first one that holds an address
-// which the node needs of the underlay, or a link. Invalid ones are skipped. The bridge of the node's pods is no such link: it
+// which the node needs of the underlay, or a link. Invalid ones are skipped. The bridge of the node's pods is not such a link: it
 // lies in a subnet that the node had, or is all of it. Nor does the node need an address behind it.
 func (n *Node) CheckSubnets(subnets ...netip.Prefix) error {
 	for _, s := range subnets {

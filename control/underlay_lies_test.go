@@ -62,7 +62,7 @@ func TestLeasesThatLie(t *testing.T) {
 }
 
 // TestOwnSubnetBesideLinks: no subnet that a node chooses, nor an entry of its own that somebody has written for it, covers a link or holds
-// what it needs. The bridge of its own pods is no obstacle.
+// what it needs. The bridge of its own pods is not an obstacle.
 func TestOwnSubnetBesideLinks(t *testing.T) {
 	n := network(t, `{"Network":"10.3.0.0/16"}`)
 	node := Node{Underlay: besides(), Previous: prefixes([]string{"10.3.51.0/24"})}

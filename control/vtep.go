@@ -31,8 +31,8 @@ func (l *Lease) setVTEP(v dataplane.VTEP, public netip.Addr) {
 	}
 }
 
-// route returns the VTEP of the lease by which self reaches a subnet of one family: the
-// one of that family if both have one, else the other's if both have that. So a normal
+// route returns the VTEP of l to which self sends packets for a subnet of one family: the VTEP of that
+// family if both leases have one, else the VTEP of the other family if both have that. So a normal
 // dual-stack cluster does what flannel does, and an overlay of one family runs over an
 // underlay of the other, too. In host-gw, where the VTEP is the next hop, it is of that family.
 // ok is false if the two have no family in common.

@@ -7,7 +7,7 @@ type Stats struct {
 	RxPackets, RxBytes uint64 // underlay to overlay, inner packets and their bytes
 	Drops              [NumDrops]uint64
 	TxWriteErrors      uint64 // those of Drops[DropWriteError] that the underlay refused; the others were for the overlay
-	NarrowPaths        uint64 // times that ICMP said of a path that it takes less than is believed
+	NarrowPaths        uint64 // ICMP messages about a path that told of an MTU too small to be believed
 	Offload            OffloadStats
 }
 

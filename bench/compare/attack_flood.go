@@ -8,7 +8,7 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-// floodKind is one kind of what a host that is no peer sends to a VXLAN port.
+// floodKind is one kind of what a host that is not a peer sends to a VXLAN port.
 type floodKind struct {
 	name  string
 	flood func(*stage) agent.Flood // all but where to, and how long
@@ -32,7 +32,7 @@ func floodKinds() []floodKind {
 	}
 }
 
-// vni and vxlanPort are what flannel and overlayd have if nothing else is said.
+// vni and vxlanPort are what flannel and overlayd have by default.
 const (
 	vni       = 1
 	vxlanPort = encap.DefaultPort

@@ -1,6 +1,6 @@
 // Command long runs the tests that take longer the more one wants to know: soak and
-// chaos tests, fuzz targets and repetitions with the race detector. Each is a row of
-// rows.go. It draws rows by a seed until the given time is spent, or runs them all:
+// chaos tests, every fuzz target (fuzz.go) and repetitions with the race detector. Each is a
+// row (rows.go). It draws rows by a seed until the given time is spent, or runs them all:
 //
 //	go run ./bench/long --time 15m --seed 7
 //	go run ./bench/long --time all
@@ -52,7 +52,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if *seed == 0 {
 		*seed = uint64(rand.Uint32())
 	}
-	chosen := slices.DeleteFunc(rows(), func(r row) bool { return !wanted.MatchString(r.name) })
+	all, err := rows(".")
+	if err != nil {
+		return err
+	}
+	total := len(all)
+	chosen := slices.DeleteFunc(all, func(r row) bool { return !wanted.MatchString(r.name) })
 	if len(chosen) == 0 {
 		return fmt.Errorf("--only=%q matches no row", *only)
 	}
@@ -70,7 +75,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 		drawn = draw(drawn, limit, *seed)
 	}
-	fmt.Fprintf(out, "seed %d, %d of %d rows\n", *seed, len(drawn), len(rows()))
+	fmt.Fprintf(out, "seed %d, %d of %d rows\n", *seed, len(drawn), total)
 	return runAll(ctx, out, drawn, *seed)
 }
 

@@ -17,9 +17,8 @@ type row struct {
 	args  []string // of go test
 }
 
-// rows lists everything there is to run.
-func rows() []row {
-	var list []row
+// rows lists everything there is to run, in the module whose directory is root.
+func rows(root string) (list []row, err error) {
 	add := func(name, pkg string, takes time.Duration, env []string, args ...string) {
 		list = append(list, row{name, pkg, takes, env, args})
 	}
@@ -63,17 +62,11 @@ func rows() []row {
 	add("repeat: datapath in memory", "./encap", 60*time.Second, race, "-race", "-count", "20")
 	add("repeat: kernel dataplane under churn", "./dataplane/kernel", 60*time.Second, nil, "-run", "Churn|Repairs|Restores", "-count", "5")
 	add("repeat: masquerade rules restored", "./dataplane/masq", 90*time.Second, nil, "-run", "Restores|Takeover|Switch", "-count", "3")
-	for _, f := range []struct{ pkg, target string }{
-		{"./control", "FuzzParseNetwork"}, {"./control/controller", "FuzzFollow"}, {"./control", "FuzzParseKey"}, {"./control", "FuzzParseLease"},
-		{"./dataplane/nft", "FuzzParse"}, {"./dataplane/kernel", "FuzzParse"}, {"./dataplane/rtmsg", "FuzzAnswer"}, {"./dataplane/fib", "FuzzTable"},
-		{"./dataplane/userspace", "FuzzReceive"}, {"./dataplane/hostroute", "FuzzConcerns"}, {"./cmd/internal/flags", "FuzzNormalize"}, {"./dataplane/userspace", "FuzzSourceCheck"},
-		{"./encap", "FuzzPutTooBig"}, {"./encap", "FuzzDecap"}, {"./encap", "FuzzParseIP"}, {"./encap", "FuzzSum"},
-		{"./encap", "FuzzSplit"}, {"./encap", "FuzzSplitCoalesce"}, {"./encap", "FuzzCoalesce"},
-	} {
-		add("fuzz: "+f.pkg+" "+f.target, f.pkg, 70*time.Second, nil,
-			"-run", "^$", "-fuzz", "^"+f.target+"$", "-fuzztime", "45s", "-fuzzminimizetime", "10x")
+	targets, err := fuzzTargets(root)
+	for _, t := range targets {
+		list = append(list, t.row())
 	}
-	return list
+	return list, err
 }
 
 // upgraded returns the commits from which a running daemon is replaced: the first that knows the hand-over, and one from before.

@@ -48,7 +48,7 @@ func template(t *testing.T, version string, args ...string) (string, error) {
 		"--api-versions", "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"}, args...)...)
 }
 
-// flannelValues are those of flannel's chart of v0.28.9, with other than the default values where it has some.
+// flannelValues are those of flannel's chart of v0.28.9, with values other than the defaults if it has any.
 const flannelValues = `
 global:
   imagePullSecrets:

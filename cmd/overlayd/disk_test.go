@@ -107,7 +107,7 @@ var troubles = map[string]func(d *diskTest, dir string) (end func()){
 		}
 		return func() { d.inMountNS("rm " + insideOf(dir) + "/full*") }
 	},
-	// A mount that is read-only lies above the disk, for a disk with files that are open to be written does not
+	// A mount that is read-only lies above the disk, because a disk with files that are open to be written does not
 	// become read-only by itself.
 	"read-only": func(d *diskTest, dir string) func() {
 		dir = insideOf(dir)

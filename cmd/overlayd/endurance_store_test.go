@@ -167,7 +167,7 @@ func (e *endurance) strangers() {
 	e.transact(deletes)
 }
 
-// junk writes what is no lease, and deletes it.
+// junk writes what is not a lease, and deletes it.
 func (e *endurance) junk(m *member) {
 	own, _, _ := strings.Cut(strings.TrimPrefix(m.key, subnets), "-")
 	all := junkLeases(own)

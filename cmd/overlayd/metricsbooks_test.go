@@ -110,7 +110,7 @@ func (r *rising) look(t *testing.T) (text string) {
 	}
 	for name, v := range r.last {
 		is, there := now[name]
-		if !there && strings.HasPrefix(name, "overlayd_peer_") { // it is no peer now
+		if !there && strings.HasPrefix(name, "overlayd_peer_") { // it is not a peer now
 			now[name], is, there = v, v, true
 		}
 		if !there || is < v {

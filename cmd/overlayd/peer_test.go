@@ -163,7 +163,7 @@ func putLatency(c *cluster, h *host, at *netnstest.NS, i int) (time.Duration, er
 	return 0, fmt.Errorf("lease %s is not forwarded on after 5 s", key)
 }
 
-// seen checks what is known of a peer that is no overlayd and forwards nothing: it answers, and the rest is unknown.
+// seen checks what is known of a peer that is not an overlayd and forwards nothing: it answers, and the rest is unknown.
 func seen(h *host, peer *handMadePeer) error {
 	list, err := admin.NewClient(admin.Path(h.subnetFile)).Peers(h.c.t.Context(), peer.addr.String())
 	if err != nil {

@@ -17,12 +17,12 @@ import (
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
-// patience is how long a test waits for what has to come, if the time is no promise: a machine that is
+// patience is how long a test waits for what has to come, if the time is not a promise: a machine that is
 // busy, or tests with the race detector, take long.
 const patience = 30 * time.Second
 
 // promised returns how long a test waits for what has to come within limit: patience on a busy
-// machine, for limit is a promise about one that has time.
+// machine, because limit is a promise about a machine that has time.
 func promised(limit time.Duration) time.Duration {
 	var info unix.Sysinfo_t
 	const one = 1 << 16 // process of the load average

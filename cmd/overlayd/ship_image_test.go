@@ -137,7 +137,7 @@ type dockerRun struct {
 	tmpfs    []string
 }
 
-// readmeRun reads the line. What it does not know is an error, for the container would not be as README says.
+// readmeRun reads the line. What it does not know is an error, because the container would not be as README says.
 func readmeRun(t *testing.T) (d dockerRun) {
 	t.Helper()
 	b, err := os.ReadFile("../../README.md")

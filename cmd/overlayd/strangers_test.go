@@ -20,12 +20,12 @@ func TestStatusOfStrangers(t *testing.T) {
 		exit   int
 		says   string
 	}{
-		"half of it":      {`{"v":1,"verdict":{"state":"hea`, http.StatusOK, exitFailure, "is no status: unexpected end"},
+		"half of it":      {`{"v":1,"verdict":{"state":"hea`, http.StatusOK, exitFailure, "is not a status: unexpected end"},
 		"too much":        {`{"v":1,"host":"` + strings.Repeat("x", 10<<20) + `"}`, http.StatusOK, exitFailure, "more than 8 MB"},
-		"no JSON":         {"<html>", http.StatusOK, exitFailure, "is no status"},
+		"no JSON":         {"<html>", http.StatusOK, exitFailure, "is not a status"},
 		"an older daemon": {"404 page not found", http.StatusNotFound, exitFailure, "does not know /v1/status"},
 		"another version": {`{"v":99}`, http.StatusOK, exitFailure, "version 99"},
-		"nothing":         {"", http.StatusOK, exitFailure, "is no status"},
+		"nothing":         {"", http.StatusOK, exitFailure, "is not a status"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

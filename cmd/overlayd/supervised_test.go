@@ -217,7 +217,7 @@ func TestSupervisedUnfit(t *testing.T) {
 		}},
 		"a queue too many":  {"queues, not", putNull("file=tun+flannel.1&index=9&flags=3f&version=1")},
 		"a strange name":    {"not overlayd's", putNull("stored")},
-		"a dead TUN device": {"no queue of a TUN device", func(c *cluster, _ *supervised) { c.hosts[0].Run("ip", "link", "del", "flannel.1") }},
+		"a dead TUN device": {"not a queue of a TUN device", func(c *cluster, _ *supervised) { c.hosts[0].Run("ip", "link", "del", "flannel.1") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

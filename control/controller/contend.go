@@ -18,7 +18,7 @@ const rivalTime = time.Second
 // ownMACs are the MACs that the own lease is to have: of its IPv4 VTEP and of its IPv6 one.
 type ownMACs [2]encap.MAC
 
-// in returns l with them. Without any, it is l.
+// in returns l with these MACs, or l as it is if m is nil.
 func (m *ownMACs) in(l control.Lease) control.Lease {
 	if m == nil {
 		return l

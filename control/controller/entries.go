@@ -106,7 +106,7 @@ func (f *follower) heldBack() [4]heldLines {
 		{&f.limitDue, "source of a peer's packets not accepted"}, {&f.syncDue, "sync"}}
 }
 
-// tellMore logs how many lines were held back, where that is due.
+// tellMore logs how many lines were held back, if that is due.
 func (f *follower) tellMore(ctx context.Context, now time.Time) {
 	for _, h := range f.heldBack() {
 		if at := h.Next(); !at.IsZero() && !now.Before(at) {

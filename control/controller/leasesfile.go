@@ -86,7 +86,7 @@ func (f *follower) leasesPath() string { return LeasesFile(f.c.cfg.SubnetFile) }
 
 func (f *follower) leasesHead() string { return fmt.Sprintf(leasesHead, f.c.cfg.Network.Prefixes()) }
 
-// parseLeaseLine reads a line of the file; ok is false if the line is no lease, such as a line that was cut off.
+// parseLeaseLine reads a line of the file; ok is false if the line is not a lease, such as a line that was cut off.
 func parseLeaseLine(line string) (l control.Lease, ok bool) {
 	fields := strings.Split(line, "\t")
 	if len(fields) != 4 {

@@ -60,7 +60,7 @@ func renewAfter(t *testing.T, h Harness, gone func(key string)) {
 	}
 }
 
-// renewAfterDeletionBesideWideJunk: what no node uses is no reason to lose a subnet.
+// renewAfterDeletionBesideWideJunk: what no node uses is not a reason to lose a subnet.
 func renewAfterDeletionBesideWideJunk(t *testing.T, h Harness) {
 	wideJunk(t, h)
 	h.SetConfig(t, []byte(config))
@@ -163,7 +163,7 @@ func releaseAndAgain(t *testing.T, h Harness) {
 	watcher, _ := acquire(t, h, 2)
 	v := watch(t, watcher)
 	v.sees(t, l.Key(), l.Value())
-	for range 2 { // what is gone is no error
+	for range 2 { // what is gone is not an error
 		if err := s.Release(t.Context(), l); err != nil {
 			t.Fatal(err)
 		}

@@ -122,7 +122,7 @@ func TestCloneOfBeforeTheRecord(t *testing.T) {
 }
 
 // TestClonesAreReported: the original logs each clone once, and its status has it, and when it has gone. What else is below
-// the records is no clone.
+// the records is not a clone.
 func TestClonesAreReported(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -163,7 +163,7 @@ func (s *Store) noteWentBack(revision int64) {
 	s.wentBack = revision
 }
 
-// hasGoneBack reports whether the watch saw that since the store last said what is this node's.
+// hasGoneBack reports whether the watch saw etcd go back since held was set.
 func (s *Store) hasGoneBack() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +186,7 @@ func (s *Store) younger(ctx context.Context, entry control.Lease) (other control
 }
 
 // livesAt reports whether somebody keeps the record of entry's node alive, and returns its revision, 0 for none. A
-// node that is no overlayd has no record, and lives for all that anybody knows.
+// node that is not an overlayd has no record, and lives for all that anybody knows.
 func (s *Store) livesAt(ctx context.Context, entry control.Lease) (revision int64, lives bool, err error) {
 	got, err := s.rpc.Get(ctx, "read node record", s.keys.Node(entry.Identity()))
 	if err != nil {

@@ -247,7 +247,7 @@ func acquire(tb testing.TB, s *etcd.Store, i int, previous ...netip.Prefix) cont
 }
 
 // hang is how long a test waits for what must happen before it says that it hangs.
-// It is no measure: the machine may be busy.
+// It is not a measure: the machine may be busy.
 const hang = time.Minute
 
 // eventually polls until ok, or fails.

@@ -62,7 +62,7 @@ func TestMoveLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestMoveBesideRecord: a record that nobody keeps alive is no sign of life. The own one is deleted.
+// TestMoveBesideRecord: a record that nobody keeps alive is not a sign of life. The own one is deleted.
 func TestMoveBesideRecord(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

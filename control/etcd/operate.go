@@ -28,7 +28,7 @@ type Entry struct {
 	Alive    string // its node gives signs of life: yes, no or unknown
 }
 
-// Entries returns all entries, sorted by subnet; what is no lease comes last.
+// Entries returns all entries, sorted by subnet; what is not a lease comes last.
 func (s *Store) Entries(ctx context.Context) ([]Entry, error) {
 	var entries []Entry
 	_, err := s.list(ctx, func(kvs []*mvccpb.KeyValue) {
@@ -75,7 +75,7 @@ func (s *Store) readTTLs(ctx context.Context, entries []Entry) error {
 	return group.Wait()
 }
 
-// find returns the entry that name tells, by its subnet or by its key.
+// find returns the entry that name means: name is a subnet or a key.
 func (s *Store) find(ctx context.Context, name string) (*mvccpb.KeyValue, error) {
 	subnet, notPrefix := netip.ParsePrefix(name)
 	var found []*mvccpb.KeyValue

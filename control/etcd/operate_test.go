@@ -78,7 +78,7 @@ func TestReserveRefuses(t *testing.T) {
 		{reserved(1, "10.5.6.0/24"), "10.5.6.0/24 belongs to 192.0.0.2"},
 		{reserved(1, "10.5.7.0/24"), "10.5.7.0/24 belongs to 192.0.0.3"},
 		{reserved(1, "10.5.8.0/24"), "10.5.8.0/24 overlaps 10.5.8.128/25, which is taken"},
-		{reserved(1, "10.5.9.0/24"), "is no lease"},
+		{reserved(1, "10.5.9.0/24"), "is not a lease"},
 	} {
 		if err := s.Reserve(t.Context(), tt.l); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", tt.l.Key(), err, tt.want)
@@ -175,7 +175,7 @@ func TestUnreserveRefuses(t *testing.T) {
 		"10.5.5.0/24": "is a lease of 192.0.0.1 and no reservation",
 		"10.5.7.0/24": `no entry for "10.5.7.0/24"`,
 		"10.5.6.0/24": "2 entries for 10.5.6.0/24: give the key of one",
-		"10.5.9.0/24": "is no lease",
+		"10.5.9.0/24": "is not a lease",
 	} {
 		if _, _, err := s.Unreserve(t.Context(), name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)

@@ -72,7 +72,7 @@ func (s *Store) reservable(ctx context.Context, l control.Lease) (value string, 
 		before, err = s.keys.Parse(got.Kvs[0])
 		switch {
 		case err != nil:
-			return "", before, fmt.Errorf("%s is there and is no lease (%w): revoke it first", l.CIDRs(), err)
+			return "", before, fmt.Errorf("%s exists and is not a lease (%w): revoke it first", l.CIDRs(), err)
 		case !before.SamePublicIP(l):
 			return "", before, fmt.Errorf("%s belongs to %s", l.CIDRs(), before.Identity())
 		}
@@ -117,7 +117,7 @@ func (s *Store) Unreserve(ctx context.Context, name string) (l control.Lease, de
 	l, err = s.keys.Parse(kv)
 	switch {
 	case err != nil:
-		return l, false, fmt.Errorf("%s is no lease: %w: revoke it", control.CIDRsOf(s.keys.Name(kv.Key)), err)
+		return l, false, fmt.Errorf("%s is not a lease: %w: revoke it", control.CIDRsOf(s.keys.Name(kv.Key)), err)
 	case kv.Lease != 0:
 		return l, false, fmt.Errorf("%s is a lease of %s and no reservation: it expires by itself, or can be revoked", l.CIDRs(), l.Identity())
 	}
@@ -171,7 +171,7 @@ func (s *Store) isTakenUp(ctx context.Context, l control.Lease, record int64) (b
 const revokedFor = 24 * time.Hour
 
 // Revoke deletes the entry of a subnet, given as such or by its key, whoever has it and
-// even if it is no lease. An overlayd that runs takes that for the loss of its lease and acquires
+// even if it is not a lease. An overlayd that runs takes that for the loss of its lease and acquires
 // another; for revokedFor it does not get the same one, unless that is reserved
 // for it: P/overlayd/revoked/<key> says so. A flanneld ends, and takes the same subnet
 // again when it is started again.

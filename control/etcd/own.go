@@ -11,7 +11,7 @@ import (
 	"github.com/overlayd/overlayd/control/etcdrpc"
 )
 
-// hold notes what the store has said to be this node's lease; the zero value: it has none.
+// hold notes the lease that this node has according to the store. The zero value means that it has no lease.
 func (s *Store) hold(l control.Lease) {
 	s.mu.Lock()
 	s.held, s.wentBack = l, 0

@@ -19,7 +19,7 @@ import (
 // Renew implements control.Store. It extends the etcd lease, and then reads whether the entry hangs
 // on it and says what it should: only that proves the right to the subnet, for as long as etcd
 // keeps the lease that was extended. It writes nothing that is as it should be. An entry that
-// is gone, or spoilt by what is no lease, is put back; so is everything after a loss of etcd's
+// is gone, or spoilt by what is not a lease, is put back; so is everything after a loss of etcd's
 // data. control.ErrGone: etcd refuses that. An entry that is somebody else's is left alone:
 // control.ErrLost. A lease becomes a reservation, or a reservation a lease, as soon as the entry is one.
 func (s *Store) Renew(ctx context.Context, l control.Lease) (control.Lease, error) {

@@ -192,7 +192,7 @@ func TestRestoredEntryOfADeadHolder(t *testing.T) {
 }
 
 // TestSpoiltEntryOfAnotherAfterARestore: etcd went back, another node got the subnet at the very revision at which this one
-// had got it, and its entry was overwritten by what is no lease. It is not this node's to mend.
+// had got it, and its entry was overwritten by what is not a lease. It is not this node's to mend.
 func TestSpoiltEntryOfAnotherAfterARestore(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -42,9 +42,9 @@ type Store struct {
 	// questions has what other hosts with this node's ID were asked, by the keys of their records.
 	questions map[string]question
 	lengths   *control.Lengths         // of the node's Acquire
-	held      control.Lease            // what the store has last said to be this node's
-	ghosts    map[string]ghost         // in the place of held, by key, since that was said
-	wentBack  int64                    // see noteWentBack; 0: not since held was said
+	held      control.Lease            // the lease of this node, as the store last answered
+	ghosts    map[string]ghost         // in the place of held, by key, since that answer
+	wentBack  int64                    // see noteWentBack; 0: not since held was set
 	listed    []control.Lease          // all entries as the watch showed them before there was held; see noteOwn
 	own       map[string]control.Lease // entries of this node's address beside held, by key; see noteOwn
 	ownSince  time.Time                // when they were first noted

@@ -10,7 +10,7 @@ import (
 )
 
 // Facts puts what nodes say of themselves, in their records, into their leases. A record that
-// goes, because its daemon ended, leaves what it said for as long as the lease stays as
+// goes, because its daemon ended, leaves its facts for as long as the lease stays as
 // it is: the kernel of that node may forward on.
 type Facts struct {
 	records map[netip.Addr]*nodeFacts   // by public IP

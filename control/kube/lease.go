@@ -129,7 +129,7 @@ func (r reader) vteps(n *corev1.Node, l *control.Lease) (err error) {
 	switch t := a[r.names.backendType]; t {
 	case control.BackendVXLAN:
 		l.BackendType = control.BackendVXLAN // and not a part of what was read
-	case control.BackendHostGW, "": // of alloc, or not said
+	case control.BackendHostGW, "": // of alloc, or not given
 		if t != "" {
 			l.BackendType = control.BackendHostGW
 		}

@@ -199,7 +199,7 @@ func TestMayListAndNotWatch(t *testing.T) {
 	if warned, said := strings.Count(text, "level=WARN"), strings.Count(text, "level=INFO"); warned != 1 || said != 0 || !strings.Contains(text, "watch nodes: trying again") {
 		t.Errorf("%d warnings and %d other lines, want one warning:\n%s", warned, said, text)
 	}
-	for range 2 { // it may not, which is no error
+	for range 2 { // it may not, which is not an error
 		if err := s.Tell(t.Context(), control.Event{Reason: control.EventLeaseLost}); err != nil {
 			t.Error(err)
 		}

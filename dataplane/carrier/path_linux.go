@@ -249,7 +249,7 @@ func (s *paths) listen(now time.Time) {
 	}
 }
 
-// pass is for a probe about which nothing was said.
+// pass notes that no ICMP message came about a probe.
 func (s *paths) pass(p *Peer, now time.Time) {
 	st := &p.path
 	st.hints = 0

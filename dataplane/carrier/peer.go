@@ -39,7 +39,7 @@ func (p *Peer) Traffic() dataplane.Traffic {
 	return dataplane.Traffic{TxBytes: p.sent.Load(), RxBytes: p.received.Load()}
 }
 
-// TurnAway notes that a packet to p is longer than its path is said to take: whoever knows may look again.
+// TurnAway notes that a packet to p is longer than its path takes, as far as is known: whoever knows may look again.
 func (p *Peer) TurnAway() { p.turned.Store(true) }
 
 // NewPeer makes the peer whose datagrams go to that address and port.

@@ -314,20 +314,9 @@ func (x *rule) unknownData(n uint32) {
 
 // immediate loads a value, or ends the rule with a verdict.
 func (x *rule) immediate(b []byte) {
-	d, err := netlink.NewAttributeDecoder(b)
-	if err != nil {
-		x.condition(maybe)
-		return
-	}
-	var data []byte
-	for d.Next() {
-		if d.Type() == unix.NFTA_IMMEDIATE_DATA {
-			data = d.Bytes()
-		}
-	}
-	value, v, err := nft.ParseData(data)
+	value, v, err := nft.ParseImmediate(b)
 	switch {
-	case err != nil || d.Err() != nil:
+	case err != nil:
 		x.condition(maybe)
 	case v != nil:
 		x.becomes(*v)

@@ -21,11 +21,15 @@ func readLegacy(f nft.Family, name string) (*legacy, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newLegacy(t), nil
+}
+
+func newLegacy(t xtables.Table) *legacy {
 	l := &legacy{table: t, rules: t.Rules(), at: map[int]int{}}
 	for i, r := range l.rules {
 		l.at[r.At] = i
 	}
-	return l, nil
+	return l
 }
 
 // builtIn are the names of the chains at the hooks, in the order of their numbers.

@@ -47,7 +47,7 @@ func (p Packet) hooks() []uint32 {
 	return []uint32{unix.NF_INET_PRE_ROUTING, unix.NF_INET_FORWARD, unix.NF_INET_POST_ROUTING}
 }
 
-// device returns the hook of family netdev that sees the packet, and the interface.
+// device returns the hook of the family netdev that sees the packet, and the interface on which it does.
 func (p Packet) device() (hook uint32, name string) {
 	if p.Path == Sent {
 		return unix.NF_NETDEV_EGRESS, p.Out

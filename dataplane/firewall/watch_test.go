@@ -105,7 +105,7 @@ func await(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestWatchAtStart: what drops when the daemon starts is reported too, without a notice of the kernel, and what is no trouble is not.
+// TestWatchAtStart: what drops when the daemon starts is reported too, without a notice of the kernel, and what is harmless is not.
 func TestWatchAtStart(t *testing.T) {
 	t.Parallel()
 	ns, w, log := start(t, config(), `nft add table inet fw

@@ -68,10 +68,10 @@ func TestTake(t *testing.T) {
 		want          string // part of the error
 	}{
 		"both fit":                   {good, goodSocket, ""},
-		"a file is no queue":         {null, goodSocket, "no queue of a TUN device"},
-		"a socket is no queue":       {goodSocket, goodSocket, "no queue of a TUN device"},
+		"a file is no queue":         {null, goodSocket, "not a queue of a TUN device"},
+		"a socket is no queue":       {goodSocket, goodSocket, "not a queue of a TUN device"},
 		"of another device":          {queue(t, ns, "flannel.2", mode), goodSocket, `it is a queue of "flannel.2"`},
-		"of a device that is gone":   {dead, goodSocket, "no queue of a TUN device"},
+		"of a device that is gone":   {dead, goodSocket, "not a queue of a TUN device"},
 		"of another mode":            {queue(t, elsewhere, "flannel.1", tun.Mode{}), goodSocket, "has the mode"},
 		"in another namespace":       {queue(t, netnstest.New(t), "flannel.1", mode), goodSocket, "another network namespace"},
 		"a file is no socket":        {good, null, "SO_TYPE"},

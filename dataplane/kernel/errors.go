@@ -18,7 +18,7 @@ var (
 	// ErrUnderlayGone: the underlay link was removed, and the device with it. Run returns it: a
 	// new link has another index, and must be passed to Open.
 	ErrUnderlayGone = errors.New("underlay link is gone")
-	// ErrHeldDown: Config.MayBeUp has said no.
+	// ErrHeldDown: Config.MayBeUp returned false.
 	ErrHeldDown = errors.New("it is held down until its guard is in place")
 )
 

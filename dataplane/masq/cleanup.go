@@ -95,7 +95,7 @@ func (c cleaner) nftSteps(r nft.Reader) (steps []nft.Step, removed []string, err
 		if err != nil {
 			return nil, nil, err
 		}
-		steps = append(steps, deleteRules(c.family, chain.Table, jumps(c.family, nft.Chain{Rules: rules}, chain.Name))...)
+		steps = append(steps, deleteRules(c.family, chain.Table, jumps(nft.Chain{Rules: rules}, chain.Name))...)
 		steps = append(steps, nft.DeleteRule(c.family, chain.Table, chain.Name, 0), nft.DeleteChain(c.family, chain.Table, chain.Name))
 		removed = append(removed, fmt.Sprintf("chain %s %s %s", c.family, chain.Table, chain.Name))
 	}

@@ -26,7 +26,7 @@ const (
 	iptNFT        variant = "iptables-nft"    // iptables mode
 	iptLegacy     variant = "iptables-legacy" // iptables mode
 	noIptables    variant = "nft, no iptables"
-	patience              = 10 * time.Second // it is no measure: the machine may be busy; cmd/overlayd's TestDrift has that
+	patience              = 10 * time.Second // it is not a measure: the machine may be busy; cmd/overlayd's TestDrift has that
 	testNetwork           = "10.244.0.0/16"
 	testNetwork6          = "fd00:244::/48"
 	testSubnet            = "10.244.1.0/24"

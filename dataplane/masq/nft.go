@@ -63,8 +63,8 @@ func readNFT(f family, n names) (s nftState, err error) {
 }
 
 // jumps returns the rules of a base chain that jump to a chain.
-func jumps(f family, base nft.Chain, to string) []nft.Rule {
-	return slices.DeleteFunc(slices.Clone(base.Rules), func(r nft.Rule) bool { return r.Target(f) != to })
+func jumps(base nft.Chain, to string) []nft.Rule {
+	return slices.DeleteFunc(slices.Clone(base.Rules), func(r nft.Rule) bool { return r.Target() != to })
 }
 
 // text is the state that matters: it changes only if somebody changes our tables or chains, or
@@ -75,7 +75,7 @@ func (s nftState) text() string {
 	for _, c := range []nft.Chain{s.own, s.nat, s.fwd} {
 		b.WriteString(c.Text())
 	}
-	for _, r := range append(jumps(s.family, s.post, s.names.masq), jumps(s.family, s.front, s.names.fwd)...) {
+	for _, r := range append(jumps(s.post, s.names.masq), jumps(s.front, s.names.fwd)...) {
 		b.WriteString("jump " + r.Text())
 	}
 	return b.String()
@@ -123,7 +123,7 @@ func (s nftState) forwardSteps(w nftWant) ([]nft.Step, error) {
 		return nil, err
 	}
 	list = append(list, rules...)
-	have := jumps(f, s.front, chain)
+	have := jumps(s.front, chain)
 	if len(have) == 1 && have[0].IsPlainJump() && have[0].Comment == forwardComment {
 		return list, nil
 	}
@@ -153,7 +153,7 @@ func removeChain(f family, c, base nft.Chain) (list []nft.Step) {
 	if !c.Exists {
 		return nil
 	}
-	for _, r := range jumps(f, base, c.Name) {
+	for _, r := range jumps(base, c.Name) {
 		list = append(list, nft.DeleteRule(f, base.Table, base.Name, r.Handle))
 	}
 	return append(list, nft.DeleteRule(f, c.Table, c.Name, 0), nft.DeleteChain(f, c.Table, c.Name))

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 )
 
 // Expr is one expression of a rule, its data not decoded.
@@ -80,13 +81,12 @@ func (r Rule) Prefixes(f Family) []netip.Prefix {
 }
 
 // Target returns the chain that the rule jumps or goes to, or "".
-func (r Rule) Target(f Family) string {
+func (r Rule) Target() string {
 	for _, x := range r.Exprs {
 		if x.Name != "immediate" {
 			continue
 		}
-		var v expr.Verdict
-		if expr.Unmarshal(uint8(f), x.Data, &v) == nil && (v.Kind == expr.VerdictJump || v.Kind == expr.VerdictGoto) {
+		if _, v, err := ParseImmediate(x.Data); err == nil && v != nil && (v.Code == unix.NFT_JUMP || v.Code == unix.NFT_GOTO) {
 			return v.Chain
 		}
 	}

@@ -127,3 +127,15 @@ func ParseData(b []byte) (value []byte, v *Verdict, err error) {
 	})
 	return value, v, errors.Join(err, nested)
 }
+
+// ParseImmediate parses an expression of that name: its value or verdict. (expr.Verdict of google/nftables v0.3.0 panics if there is less than
+// it expects.)
+func ParseImmediate(b []byte) (value []byte, v *Verdict, err error) {
+	var nested error
+	err = decode(b, func(d *netlink.AttributeDecoder) {
+		if d.Type() == unix.NFTA_IMMEDIATE_DATA {
+			value, v, nested = ParseData(d.Bytes())
+		}
+	})
+	return value, v, errors.Join(err, nested)
+}

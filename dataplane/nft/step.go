@@ -154,7 +154,7 @@ func DeleteChain(f Family, table, chain string) Step {
 }
 
 // NewRule appends a rule of encoded expressions (see [Encode]) to a chain. The comment says whose
-// it is; "" is no comment, and more than 254 bytes are cut off.
+// it is; "" is not a comment, and more than 254 bytes are cut off.
 func NewRule(f Family, table, chain string, exprs [][]byte, comment string) Step {
 	attrs := attributes(func(e *netlink.AttributeEncoder) {
 		e.String(unix.NFTA_RULE_TABLE, table)

@@ -40,7 +40,7 @@ func (n *Notices) Due(now time.Time, current ...Notice) (report []Notice, more i
 	return report, n.lines.More(now)
 }
 
-// Next returns when the number of those that Due has held back can be had, by a Due without any; zero: it held back none.
+// Next returns when a call of Due, even one without notices, will report how many notices were held back. It is zero if none were held back.
 func (n *Notices) Next() (at time.Time) {
 	if n.lines.held == 0 {
 		return time.Time{}

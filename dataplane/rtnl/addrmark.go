@@ -24,7 +24,7 @@ func (c *Conn) addAddr(index int, p netip.Prefix) error {
 	return c.putAddr(index, p, []byte{RouteProtocol})
 }
 
-// putAddr adds an address, or changes one that is there, with this mark; nil is no mark, and makes
+// putAddr adds an address, or changes one that is there, with this mark; nil is not a mark, and makes
 // it an address as others add it.
 func (c *Conn) putAddr(index int, p netip.Prefix, mark []byte) error {
 	msg := nl.NewIfAddrmsg(nl.FAMILY_V4)

@@ -119,7 +119,7 @@ func syncDir(dir string) error {
 }
 
 // Read returns the subnets that path names, masked, for control.Node.Previous.
-// As with flannel a missing file, a line that is no assignment or no subnet, and a
+// As with flannel a missing file, a line that is not an assignment or no subnet, and a
 // list of several subnets give none. An error means that the file is there and
 // cannot be read; the caller can go on without it.
 func Read(path string) ([]netip.Prefix, error) {

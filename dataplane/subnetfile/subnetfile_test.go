@@ -79,7 +79,7 @@ func TestRemoveSubnetFile(t *testing.T) {
 	if err := Write(path, File{Network: prefix("10.6.0.0/16"), Subnet: prefix("10.6.10.0/24"), MTU: 1450}); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // what is gone is no error
+	for range 2 { // what is gone is not an error
 		if err := Remove(path); err != nil {
 			t.Fatal(err)
 		}

@@ -95,7 +95,7 @@ func TestWayBackOnLink(t *testing.T) {
 	})
 }
 
-// A route that leads elsewhere is no fault as long as nothing is dropped, and drops without such a route are not of peers.
+// A route that leads elsewhere is not a fault as long as nothing is dropped, and drops without such a route are not of peers.
 func TestWayBackNeedsBoth(t *testing.T) {
 	t.Parallel()
 	host, peer := asymmetric(t, false)

@@ -104,7 +104,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Sync implements dataplane.Part. What cannot be set is logged and reported by Status, and is no error: a host
+// Sync implements dataplane.Part. What cannot be set is logged and reported by Status, and is not an error: a host
 // that carries only its own traffic works without.
 func (s *Settings) Sync(_ context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
 	s.mu.Lock()

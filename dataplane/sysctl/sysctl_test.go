@@ -135,7 +135,7 @@ func readOnly(path string) error {
 	return unix.Mount("", path, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
 }
 
-// An interface that cannot go on taking router advertisements is named, and is no reason to say that forwarding is off.
+// An interface that cannot go on taking router advertisements is named, and is not a reason to say that forwarding is off.
 func TestRouterAdvertisementsCannotBeKept(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CheckQueue returns why a file that another process has opened is no queue of the TUN device of that name and mode,
+// CheckQueue returns why a file that another process has opened is not a queue of the TUN device of that name and mode,
 // in the network namespace of the calling thread: it may be any file, or the device may be gone.
 func CheckQueue(fd int, name string, mode Mode) error {
 	got, flags, err := queue(fd)
@@ -36,7 +36,7 @@ func queue(fd int) (name string, flags uint16, err error) {
 		return "", 0, err
 	}
 	if err := unix.IoctlIfreq(fd, unix.TUNGETIFF, req); err != nil {
-		return "", 0, fmt.Errorf("it is no queue of a TUN device that is there: %w", os.NewSyscallError("ioctl TUNGETIFF", err))
+		return "", 0, fmt.Errorf("it is not a queue of a TUN device that exists: %w", os.NewSyscallError("ioctl TUNGETIFF", err))
 	}
 	const known = unix.IFF_TUN | unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_MULTI_QUEUE | unix.IFF_DETACH_QUEUE
 	return req.Name(), req.Uint16() & known, nil

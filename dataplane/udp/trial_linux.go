@@ -89,18 +89,21 @@ type Report struct {
 // section 4.3.2.3, RFC 4443 section 2.4 (c)), at least the first proof bytes of the payload have to be right, or it counts for nothing.
 // One that quotes only UDP's header, as RFC 792 has it, proves no more than that somebody knows the port.
 func (t *Trial) Report(proof int) (r Report) {
-	for t.next(func(mtu int, quoted []byte) {
-		n := min(len(quoted), len(t.sent))
-		switch {
-		case !bytes.Equal(quoted[:n], t.sent[:n]):
-		case n >= proof:
-			r = Report{mtu, true}
-		case !r.Proven:
-			r = Report{mtu, false}
-		}
-	}) {
+	for t.next(func(mtu int, quoted []byte) { r.take(mtu, quoted, t.sent, proof) }) {
 	}
 	return r
+}
+
+// take takes one message about the datagram into account.
+func (r *Report) take(mtu int, quoted, sent []byte, proof int) {
+	n := min(len(quoted), len(sent))
+	switch {
+	case !bytes.Equal(quoted[:n], sent[:n]):
+	case n >= proof:
+		*r = Report{mtu, true}
+	case !r.Proven:
+		*r = Report{mtu, false}
+	}
 }
 
 // Heard reports whether ICMP said that something was too long since the last Report, and empties the queue.
@@ -119,13 +122,18 @@ func (t *Trial) next(tooLong func(mtu int, quoted []byte)) bool {
 	if err != nil {
 		return err == unix.EINTR
 	}
-	msgs, _ := unix.ParseSocketControlMessage(control[:cn])
+	readError(data[:max(n, 0)], control[:cn], tooLong)
+	return true
+}
+
+// readError hands on what a message of the error queue says about a datagram that is too long.
+func readError(quoted, control []byte, tooLong func(mtu int, quoted []byte)) {
+	msgs, _ := unix.ParseSocketControlMessage(control)
 	for _, m := range msgs {
 		if mtu, ok := tooLongMTU(m); ok {
-			tooLong(mtu, data[:max(n, 0)])
+			tooLong(mtu, quoted)
 		}
 	}
-	return true
 }
 
 // tooLongMTU reads struct sock_extended_err of IP_RECVERR and IPV6_RECVERR: the next hop's MTU that ICMP type 3 code 4

@@ -46,7 +46,7 @@ type Uplink struct {
 	xfrm policies
 	features
 	watch  *watch.Subscription
-	device atomic.Pointer[device] // nil: there is none that works
+	device atomic.Pointer[device] // nil: no device works
 
 	lost atomic.Uint32 // the errno that a device was given up for; 0: none
 

@@ -19,7 +19,7 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-// floods are what a host that is no peer sends to the port of to, and the reason that samples of it are dropped for. The last
+// floods are what a host that is not a peer sends to the port of to, and the reason that samples of it are dropped for. The last
 // goes to a port that is closed.
 func floods(to *testHost) map[string]struct {
 	payload []byte

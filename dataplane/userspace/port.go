@@ -38,7 +38,7 @@ type Port struct {
 	hide     func()           // then constant: captures see nothing any more
 	ended    chan struct{}    // closed once Run has ended; with the last network the carriers are
 	gate     *gate            // what comes waits behind it
-	still    atomic.Bool      // the end of Run is no fault
+	still    atomic.Bool      // the end of Run is not a fault
 	bound    []netip.AddrPort // of locals, those whose sockets are inherited
 	runs     atomic.Bool      // Run was called, and ends the port; or it was ended without
 

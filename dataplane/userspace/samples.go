@@ -37,9 +37,9 @@ func (e *SourceError) Error() string {
 	case e.Peer.IsValid():
 		return fmt.Sprintf("packets of peer %s come from %s: behind a NAT? Its node has to say that this is its source", e.Peer, e.Outer)
 	case e.Inner.IsValid():
-		return fmt.Sprintf("packets come from %s, which is no peer, and their source %s is in no peer's subnet", e.Outer, e.Inner)
+		return fmt.Sprintf("packets come from %s, which is not a peer, and their source %s is in no peer's subnet", e.Outer, e.Inner)
 	}
-	return fmt.Sprintf("packets come from %s, which is no peer", e.Outer)
+	return fmt.Sprintf("packets come from %s, which is not a peer", e.Outer)
 }
 
 // source is the source that the packets are dropped for.

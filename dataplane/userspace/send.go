@@ -78,8 +78,8 @@ func (w *sendWorker) send(p *carrier.Packet) {
 	w.senders[e.Carrier].Send(p, e, fragment, &w.Counters)
 }
 
-// route returns by which entry any packet leaves. It drops the packet and returns nil if there is none, or if this host
-// may not send the source.
+// route returns the entry by which a packet leaves, and its EtherType. If no entry has the destination, or if this host may
+// not send from the source, route drops the packet and returns nil.
 func (w *sendWorker) route(f *forwarding, ip []byte) (*carrier.Entry, uint16) {
 	dst, etherType, ok := encap.Destination(ip)
 	if !ok {

@@ -95,7 +95,7 @@ func (s *sources) isOwnSlow(dst netip.Addr) bool {
 	return false
 }
 
-// isAnyPeer reports whether any peer's packets may have that outer source, which is no peer's address.
+// isAnyPeer reports whether any peer's packets may have that outer source, which is not a peer's address.
 func (s *sources) isAnyPeer(from netip.Addr) bool { return s.off || contain(s.anyFrom, from) }
 
 // sender returns whose packet it is that has the inner source src and came from vtep, or from a source that

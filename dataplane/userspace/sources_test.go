@@ -389,7 +389,7 @@ func TestSourceLog(t *testing.T) {
 	}
 	for _, tt := range []struct{ from, inner, want string }{
 		{"10.0.0.1", "10.42.1.2", `reason=unknown_vtep source=10.0.0.1 err="packets of peer 192.0.2.1 come from 10.0.0.1: behind a NAT? Its node has to say that this is its source"`},
-		{"10.0.0.7", "10.9.1.2", `reason=unknown_vtep source=10.0.0.7 err="packets come from 10.0.0.7, which is no peer, and their source 10.9.1.2 is in no peer's subnet"`},
+		{"10.0.0.7", "10.9.1.2", `reason=unknown_vtep source=10.0.0.7 err="packets come from 10.0.0.7, which is not a peer, and their source 10.9.1.2 is in no peer's subnet"`},
 		{"192.0.2.1", "10.9.1.2", `reason=bad_source source=192.0.2.1 err="peer 192.0.2.1 sends packets with source 10.9.1.2, which is in no peer's subnet"`},
 	} {
 		drop(tt.from, tt.inner)

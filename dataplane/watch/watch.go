@@ -26,6 +26,10 @@ import (
 // peers causes notifications faster than anybody reads them.
 const receiveBuffer = 4 << 20
 
+// readBuffer is the room for one notification at first, in bytes: a daemon has a dozen of these. Nearly all are shorter than NLMSG_GOODSIZE,
+// which the kernel makes them of (linux/netlink.h: a page, or 8 KiB); a link with many virtual functions has longer ones.
+const readBuffer = 8 << 10
+
 // DeafResync is the Resync of a part whose Groups are Deaf.
 const DeafResync = 5 * time.Second
 
@@ -92,7 +96,7 @@ func (s *Subscription) Drain() (any bool) {
 	if err != nil {
 		return false
 	}
-	buf := make([]byte, 64<<10)
+	buf := make([]byte, 1) // the rest of each is dropped
 	_ = conn.Read(func(fd uintptr) bool {
 		for {
 			_, _, err := unix.Recvfrom(int(fd), buf, unix.MSG_DONTWAIT)
@@ -118,9 +122,13 @@ func (s *Subscription) SyscallConn() (syscall.RawConn, error) { return s.file.Sy
 
 // read passes notifications to l until the socket is closed or its deadline has passed.
 func (s *Subscription) read(l *Loop) error {
-	buf := make([]byte, 64<<10)
+	buf := make([]byte, readBuffer)
 	for {
 		n, err := s.file.Read(buf)
+		if n == len(buf) { // maybe there was more of it, which is then lost
+			buf = make([]byte, 2*len(buf))
+			err = unix.ENOBUFS
+		}
 		switch {
 		case errors.Is(err, unix.ENOBUFS): // the kernel dropped notifications; the socket goes on
 			l.forget()

@@ -84,6 +84,15 @@ func Read(f Family, name string) (Table, error) {
 	return t, nil
 }
 
+// Parse returns the table of which the kernel says that: about is struct ipt_getinfo, entries are those of struct ipt_get_entries. The
+// table keeps the entries, and clears their counters.
+func Parse(f Family, name string, about, entries []byte) Table {
+	t := Table{Family: f, Name: name, Entries: entries}
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&t.info)), unsafe.Sizeof(t.info)), about)
+	t.clearCounters()
+	return t
+}
+
 func (t *Table) read() error {
 	domain, level := unix.AF_INET, unix.SOL_IP
 	if t.Family == nft.IPv6 {
@@ -97,17 +106,17 @@ func (t *Table) read() error {
 	defer unix.Close(fd)
 	const head = 32 + 4 // struct ipt_get_entries: name, size
 	for range readTries {
-		buf := make([]byte, unsafe.Sizeof(info{}))
-		copy(buf, t.Name)
-		if err := getsockopt(fd, level, getInfo, buf); err != nil {
+		about := make([]byte, unsafe.Sizeof(info{}))
+		copy(about, t.Name)
+		if err := getsockopt(fd, level, getInfo, about); err != nil {
 			return err
 		}
-		t.info = *(*info)(unsafe.Pointer(unsafe.SliceData(buf)))
+		size := Parse(t.Family, t.Name, about, nil).info.size
 		align := int(unsafe.Alignof(counters{}))
 		start := (head + align - 1) / align * align
-		buf = make([]byte, start+int(t.info.size))
+		buf := make([]byte, start+int(size))
 		copy(buf, t.Name)
-		*(*uint32)(unsafe.Pointer(&buf[32])) = t.info.size
+		*(*uint32)(unsafe.Pointer(&buf[32])) = size
 		err := getsockopt(fd, level, getEntries, buf)
 		if err == unix.EAGAIN { // it grew in between
 			continue
@@ -115,8 +124,7 @@ func (t *Table) read() error {
 		if err != nil {
 			return err
 		}
-		t.Entries = buf[start:]
-		t.clearCounters()
+		*t = Parse(t.Family, t.Name, about, buf[start:])
 		return nil
 	}
 	return nft.ErrChanging

@@ -110,27 +110,33 @@ func TestReadFails(t *testing.T) {
 	})
 }
 
-// FuzzRules: whatever bytes a table is, reading it ends, and its rules lie inside.
+// FuzzRules: whatever the kernel says that a table is, reading it ends, and its rules lie inside. The corpus has tables of Linux 6.18.
 func FuzzRules(f *testing.F) {
-	f.Add([]byte{}, true)
-	f.Add(make([]byte, 400), false)
-	f.Fuzz(func(t *testing.T, b []byte, six bool) {
-		table := Table{Family: nft.IPv4, Entries: b}
+	f.Add([]byte{}, []byte{}, true)
+	f.Add(make([]byte, 100), make([]byte, 400), false)
+	f.Fuzz(func(t *testing.T, about, entries []byte, six bool) {
+		family := nft.IPv4
 		if six {
-			table.Family = nft.IPv6
+			family = nft.IPv6
 		}
+		table := Parse(family, "filter", about, entries)
 		end := 0
 		for _, r := range table.Rules() {
-			if r.At != end || r.Next <= r.At || r.Next > len(b) {
-				t.Fatalf("rule at %d, next %d, of %d bytes", r.At, r.Next, len(b))
+			if r.At != end || r.Next <= r.At || r.Next > len(entries) {
+				t.Fatalf("rule at %d, next %d, of %d bytes", r.At, r.Next, len(entries))
 			}
 			end = r.Next
 		}
+		for hook := range uint32(6) {
+			table.Drops(hook)
+		}
 		table.info.valid = 1 << unix.NF_INET_FORWARD
-		for at := range uint32(len(b)) {
+		for at := range uint32(len(entries)) {
 			table.info.underflow[unix.NF_INET_FORWARD] = at
 			table.Drops(unix.NF_INET_FORWARD)
 		}
-		table.Chains()
+		if n := len(table.Chains()); n > len(table.Rules()) {
+			t.Fatalf("%d chains of %d rules", n, len(table.Rules()))
+		}
 	})
 }

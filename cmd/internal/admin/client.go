@@ -127,7 +127,7 @@ func (c *Client) getJSON(ctx context.Context, path string, to any, v *int) error
 	if err := json.Unmarshal(text, to); err != nil {
 		var head struct{ V int }
 		if json.Unmarshal(text, &head) != nil || head.V == status.Version || head.V == 0 {
-			return fmt.Errorf("%w: %s of %s is no status: %w", ErrAnswer, path, c.path, err)
+			return fmt.Errorf("%w: %s of %s is not a status: %w", ErrAnswer, path, c.path, err)
 		}
 		*v = head.V
 	}

@@ -16,6 +16,7 @@ func FuzzRequests(f *testing.F) {
 	for _, seed := range []string{
 		"", "GET /v1/status HTTP/1.1\r\nHost: overlayd\r\n\r\n", "GET /v1/peers?peer=10.5.1.0/24 HTTP/1.1\r\nHost: x\r\n\r\n",
 		"PUT /v1/loglevel HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\ndebug", "PUT /v1/loglevel HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\ndebug\r\n0\r\n\r\n",
+		"PUT /v1/guard HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n off", "GET /v1/guard HTTP/1.1\r\nHost: x\r\n\r\n",
 		"GET /../..//v1/status HTTP/1.0\r\n\r\n", "GET http://[::1]:0/v1/peers?%zz HTTP/1.1\r\nHost: \x00\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\x16\x03\x01\x02\x00\x01",
 		"POST /v1/status HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n", "GET /" + strings.Repeat("a", 1<<16) + " HTTP/1.1\r\n\r\n",
 	} {

@@ -9,7 +9,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,12 +42,18 @@ func socketPath(t *testing.T) string {
 	return filepath.Join(dir, "subnet.env.sock")
 }
 
+// guardSwitch is a Guard that is only a switch.
+type guardSwitch struct{ on atomic.Bool }
+
+func (g *guardSwitch) GuardIsOn() bool           { return g.on.Load() }
+func (g *guardSwitch) SwitchGuard(on bool) error { g.on.Store(on); return nil }
+
 // configAt is a Config with every route that this package has.
 func configAt(path string, more ...Route) (Config, *netnstest.Log, *slog.LevelVar) {
 	level, text := new(slog.LevelVar), new(netnstest.Log)
 	log := slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{Level: level}))
 	networks := []status.Network{{V: status.Version, Ready: true}}
-	routes := append(LogLevelRoutes(level, log), ProfileRoutes()...)
+	routes := slices.Concat(LogLevelRoutes(level, log), ProfileRoutes(), GuardRoutes(new(guardSwitch), log))
 	routes = append(routes,
 		Route{Pattern: "GET /v1/status", Handler: JSON(func(*http.Request) any { return status.Report(status.Process{PID: 1}, true, networks) })},
 		Route{Pattern: "GET /v1/peers", Handler: JSON(func(r *http.Request) any { return status.FindPeers(networks, r.FormValue("peer")) })})
@@ -110,9 +118,9 @@ func TestPlaceOfSocket(t *testing.T) {
 		{"half a socket of a process that was killed", func(t *testing.T, path string) { listenAt(t, path+suffixNew).Close() }, false, ""},
 		{"a live socket", func(t *testing.T, path string) { listenAt(t, path) }, false, "another process listens"},
 		{"that of the daemon before", func(t *testing.T, path string) { listenAt(t, path) }, true, ""},
-		{"a file", func(t *testing.T, path string) { check(t, os.WriteFile(path, nil, 0o600)) }, true, "is no socket"},
-		{"a directory", func(t *testing.T, path string) { check(t, os.Mkdir(path, 0o700)) }, true, "is no socket"},
-		{"a link", func(t *testing.T, path string) { check(t, os.Symlink("/dev/null", path)) }, true, "is no socket"},
+		{"a file", func(t *testing.T, path string) { check(t, os.WriteFile(path, nil, 0o600)) }, true, "is not a socket"},
+		{"a directory", func(t *testing.T, path string) { check(t, os.Mkdir(path, 0o700)) }, true, "is not a socket"},
+		{"a link", func(t *testing.T, path string) { check(t, os.Symlink("/dev/null", path)) }, true, "is not a socket"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

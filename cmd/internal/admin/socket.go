@@ -94,7 +94,7 @@ func checkFree(path string, takePlace bool) (there bool, err error) {
 	case err != nil:
 		return false, err
 	case info.Mode().Type() != fs.ModeSocket:
-		return true, fmt.Errorf("%w: %s is no socket", ErrTaken, path)
+		return true, fmt.Errorf("%w: %s is not a socket", ErrTaken, path)
 	case !takePlace && Listens(path):
 		return true, fmt.Errorf("%w: another process listens at %s", ErrTaken, path)
 	}

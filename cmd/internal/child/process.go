@@ -44,7 +44,7 @@ type Process struct {
 	mu      sync.Mutex
 	status  status.Server
 	ran     bool  // a child was ready once
-	said    bool  // that none is
+	said    bool  // the log says that no child is ready
 	stopErr error // of the last child
 
 	refusals uint64 // of this child
@@ -53,7 +53,7 @@ type Process struct {
 	records  pace.Notices
 }
 
-// Start starts the child, and from then on another one whenever it has ended. Its end is no error of the daemon:
+// Start starts the child, and from then on another one whenever it has ended. Its end is not an error of the daemon:
 // it is logged, and Status has it. The caller must Stop it.
 func Start(cfg Config) *Process {
 	ctx, cancel := context.WithCancel(context.Background())

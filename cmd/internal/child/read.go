@@ -15,7 +15,7 @@ import (
 // maxLine bounds a line of the child, in bytes. What is longer is cut off.
 const maxLine = 16 << 10
 
-// maxShown bounds what is shown of a line that is no record, in bytes.
+// maxShown bounds what is shown of a line that is not a record, in bytes.
 const maxShown = 200
 
 // lines calls each with every line of r until that ends.

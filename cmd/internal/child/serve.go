@@ -15,7 +15,7 @@ import (
 )
 
 // ErrNoParent says that no daemon has started this process.
-var ErrNoParent = errors.New("the standard input is no pipe: only the daemon starts this")
+var ErrNoParent = errors.New("the standard input is not a pipe: only the daemon starts this")
 
 // Parent is the child's way to the daemon.
 type Parent struct {

@@ -28,7 +28,7 @@ type plugin struct {
 	out, notes io.Writer
 }
 
-// say writes what is no error of this call.
+// say writes what is not an error of this call.
 func (p plugin) say(err error) { fmt.Fprintf(p.notes, "overlayd-cni: %v\n", err) }
 
 func (p plugin) add(args *skel.CmdArgs) error {
@@ -173,7 +173,7 @@ func (p plugin) check(args *skel.CmdArgs) error {
 	return by.run(ctx, r.conf, &invoke.DelegateArgs{Command: "CHECK"})
 }
 
-// prevResult returns the result of the ADD in version v, with the gateway of each route. Where that is left out it is the
+// prevResult returns the result of the ADD in version v, with the gateway of each route. If that is left out, it is the
 // address's, but Debian's bridge and ptp (1.1.1) look for a route without a gateway then.
 func (c *config) prevResult(v string) (types.Result, error) {
 	r, err := types100.NewResultFromResult(c.PrevResult)

@@ -81,6 +81,6 @@ func (o object) lacks(key string, value any) {
 
 // text returns a key's string, "" if it has none.
 func (o object) text(key string) (s string) {
-	_ = json.Unmarshal(o[key], &s) // another kind of value is no string
+	_ = json.Unmarshal(o[key], &s) // another kind of value is not a string
 	return s
 }

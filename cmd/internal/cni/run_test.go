@@ -220,7 +220,7 @@ func TestAddCheckDel(t *testing.T) {
 					pod.Run("ip", "addr", "flush", "eth0")
 					n.run("CHECK", n.conf(v, more+`,"prevResult":`+string(out)), at...).refusal(t, "CHECK without addresses")
 				}
-				for range 2 { // what is gone is no error
+				for range 2 { // what is gone is not an error
 					if out := n.run("DEL", n.conf(v, more), at...).must(t, "DEL"); len(out) > 0 {
 						t.Errorf("DEL printed %s", out)
 					}

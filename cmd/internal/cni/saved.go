@@ -105,8 +105,8 @@ func (s store) load(container, ifName string) (*saved, error) {
 	return r, err
 }
 
-// all returns what is saved of all attachments, of every network. Damaged files are left out, and said. It removes what a
-// process has left that was killed while it wrote.
+// all returns what is saved of all attachments, of every network. Damaged files are left out, and say is told of them. It removes
+// what a process left that was killed while it wrote.
 func (s store) all(say func(error)) (list []*saved, err error) {
 	entries, err := os.ReadDir(string(s))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -160,7 +160,7 @@ func decode(raw json.RawMessage, to any) error {
 	return json.Unmarshal(raw, to)
 }
 
-// inodeOf returns the inode of a network namespace, 0 if there is none at path.
+// inodeOf returns the inode of the network namespace at path, or 0 if nothing can be read there.
 func inodeOf(path string) uint64 {
 	var st unix.Stat_t
 	if unix.Stat(path, &st) != nil {

@@ -41,9 +41,9 @@ func (p plugin) status(args *skel.CmdArgs) error {
 	return nil
 }
 
-// Daemon is what an overlayd says of itself.
+// Daemon is what an overlayd tells about itself.
 type Daemon struct {
-	Answers bool // false: none runs, or flanneld, or one that has no time
+	Answers bool // false: no overlayd answers in time; flanneld may run here
 	Ready   bool
 	Why     string // it is not ready
 }

@@ -31,7 +31,7 @@ func serve(t *testing.T, path string, code int, text string) {
 // TestAsk: what a daemon says of its networks becomes the answer about one of them.
 func TestAsk(t *testing.T) {
 	t.Parallel()
-	const several = "[+]networks ok\n[-]red/lease failed: there is none yet\n[+]blue/lease ok\n[!]blue/store failed, and the daemon stays ready: x\nreadyz check failed\n"
+	const several = "[+]networks ok\n[-]red/lease failed: this node has no lease yet\n[+]blue/lease ok\n[!]blue/store failed, and the daemon stays ready: x\nreadyz check failed\n"
 	for name, c := range map[string]struct {
 		code int
 		text string
@@ -60,7 +60,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestAskGarbage: what is no HTTP is no answer.
+// TestAskGarbage: what is no HTTP is not an answer.
 func TestAskGarbage(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "x", "HTTP/1.1", "HTTP/1.1 abc\r\n\r\n", "\x00\xff\r\n\r\n[-]x"} {

@@ -58,7 +58,7 @@ func (i *Installer) Once(ctx context.Context) error {
 	}
 }
 
-// Keep installs as Once does, and then puts back what somebody removes or changes, until ctx ends. What fails is said and
+// Keep installs as Once does, and then puts back what somebody removes or changes, until ctx ends. What fails is logged and
 // tried again.
 func (i *Installer) Keep(ctx context.Context) {
 	for {

@@ -421,7 +421,7 @@ func TestRefusals(t *testing.T) {
 		{"--etcd-embedded --etcd-listen-client-url=https://127.0.0.1:2379 --pki-dir=" + dir, "pki-dir", dir, "no certificate authority"},
 		{"--etcd-embedded --etcd-listen-client-url=https://127.0.0.1:2379 --pki-dir=" + authority + " --etcd-data-dir=/" + strings.Repeat("d", 100), "etcd-data-dir", "ddd", "at most 95 bytes"},
 		{"--etcd-endpoints=https://h:1 --join-file=" + dir + "/none", "join-file", dir + "/none", "no such file"},
-		{"--etcd-endpoints=https://h:1 --join-file=" + file, "join-file", file, "is no join file"},
+		{"--etcd-endpoints=https://h:1 --join-file=" + file, "join-file", file, "is not a join file"},
 		{"--etcd-endpoints=http://h:1 --join-file=" + join, "join-file", join, "want https://"},
 		{"--etcd-endpoints=https://h:1 --etcd-cafile=" + file + " --join-file=" + join, "join-file", join, "--etcd-cafile " + file},
 		{"--etcd-endpoints=https://h:1 --etcd-certfile=" + file + " --etcd-keyfile=" + join + " --join-file=" + join, "join-file", join, "--etcd-certfile " + file},

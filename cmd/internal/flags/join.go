@@ -80,7 +80,7 @@ func (o *Etcd) checkListen(p *problems) {
 	}
 }
 
-// isLoopback reports whether only this host reaches what listens on a host. What is no address is refused later.
+// isLoopback reports whether only this host reaches what listens on a host. What is not an address is refused later.
 func isLoopback(host string) bool {
 	a, err := netip.ParseAddr(host)
 	return err != nil || a.Unmap().IsLoopback()

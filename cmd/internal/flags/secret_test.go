@@ -57,7 +57,7 @@ func TestFilesThatOthersCanRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, flag := range []string{"etcd-password-file", "etcd-keyfile", "env-file", "etcd-certfile"} {
-			want := mode&4 != 0 && flag != "etcd-certfile" // that is no secret
+			want := mode&4 != 0 && flag != "etcd-certfile" // that is not a secret
 			file := filepath.Join(dir, flag)
 			said := slices.ContainsFunc(o.Warnings, func(w Warning) bool {
 				return strings.HasPrefix(w.Text, "--"+flag+": "+file+" has mode 06") && w.Fix == "chmod o-rwx "+file

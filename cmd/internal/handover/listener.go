@@ -81,7 +81,7 @@ func Listener(exports []carrier.Export, at string) (net.Listener, error) {
 	return l, nil
 }
 
-// checkListens returns why a file is no socket that listens in the network namespace of the calling thread.
+// checkListens returns why a file is not a socket that listens in the network namespace of the calling thread.
 func checkListens(fd int) error {
 	listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
 	if err != nil {

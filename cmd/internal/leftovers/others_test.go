@@ -157,7 +157,7 @@ func asStranger(start func(*exec.Cmd) error) func(*exec.Cmd) error {
 	}
 }
 
-// TestSubnetFileIsFIFO: a flanneld whose subnet file is no file keeps nobody waiting.
+// TestSubnetFileIsFIFO: a flanneld whose subnet file is not a file keeps nobody waiting.
 func TestSubnetFileIsFIFO(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)

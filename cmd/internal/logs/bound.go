@@ -12,7 +12,7 @@ import (
 
 const (
 	boundSpan = time.Minute
-	// boundEach lines of each kind are written in a span whatever else there is: so much is said of everything.
+	// boundEach lines of each kind are written in a span, however many lines of other kinds there are.
 	boundEach = 2
 	// boundAll further lines are written in a span, of all kinds together. There are about twenty kinds that a store can cause, and so
 	// fewer than 100 lines.

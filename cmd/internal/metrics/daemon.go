@@ -39,7 +39,7 @@ func daemonFamilies() []family {
 		{"shared_port_packets_total", "Inner packets that arrived at a UDP port of several networks.", counter, []string{"port"}, func(d *view, add emit) {
 			ofSharedPorts(d, func(port string, c map[string]uint64) { add(float64(c["rx_packets"]), port) })
 		}},
-		{"shared_port_narrow_paths_total", "Times that ICMP said of a path that it takes less than --min-path-mtu, which is not believed, at a UDP port of several networks.", counter, []string{"port"}, func(d *view, add emit) {
+		{"shared_port_narrow_paths_total", "ICMP messages that were not believed because they told of a path MTU below --min-path-mtu, at a UDP port of several networks.", counter, []string{"port"}, func(d *view, add emit) {
 			ofSharedPorts(d, func(port string, c map[string]uint64) { add(float64(c["narrow_paths"]), port) })
 		}},
 		{"shared_port_dropped_packets_total", "Packets dropped at a UDP port of several networks, before it was known for which.", counter, []string{"port", "reason"}, func(d *view, add emit) {

@@ -43,7 +43,7 @@ func dataplaneFamilies() []family {
 		{"dataplane_superpackets_total", "Superpackets of the host that were split (tx), or that were handed to it (rx).", counter, directed, ways("superpackets")},
 		{"dataplane_segments_total", "Packets that superpackets were split into (tx), or that were joined to them (rx).", counter, directed, ways("segments")},
 		{"dataplane_batches_total", "Times that packets were sent or received together.", counter, directed, ways("batches")},
-		{"dataplane_narrow_paths_total", "Times that ICMP said of a path that it takes less than --min-path-mtu, which is not believed.", counter, of, one("narrow_paths")},
+		{"dataplane_narrow_paths_total", "ICMP messages that were not believed because they told of a path MTU below --min-path-mtu.", counter, of, one("narrow_paths")},
 		{"dataplane_offload_fallbacks_total", "Times that the kernel refused an offload.", counter, of, one("fallbacks")},
 	}
 }

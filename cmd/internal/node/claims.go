@@ -36,7 +36,7 @@ func (n *Network) takeDevice(ctx context.Context, c control.Network) error {
 	return nil
 }
 
-// claimDevice claims the device of a VNI. It is no error if this host has no directory for that now: keepFiles tries again.
+// claimDevice claims the device of a VNI. It is not an error if this host has no directory for that now: keepFiles tries again.
 func (n *Network) claimDevice(vni uint32) error {
 	c, err := n.devices().Claim(vni)
 	if errors.Is(err, claim.ErrNoDir) {

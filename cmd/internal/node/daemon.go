@@ -47,7 +47,7 @@ type Daemon struct {
 	leftToKernel atomic.Bool
 
 	run  atomic.Pointer[running] // nil before Run
-	etcd atomic.Pointer[Server]  // nil: none, or not yet
+	etcd atomic.Pointer[Server]  // nil: this process runs no etcd, or has not started it yet
 }
 
 // New returns a Daemon that does nothing before Run.

@@ -61,7 +61,7 @@ func Holder(subnetFile string) (pid int, held bool, err error) {
 	}
 }
 
-// FindDaemon finds the daemon of these subnet files, and which of them it holds: none, if none is running.
+// FindDaemon finds the daemon of these subnet files, and which of them it holds. If no daemon runs, held is empty.
 // Its errors are ErrTwoDaemons (only one can have been meant), ErrOtherPIDNamespace, and that of a file that
 // cannot be read.
 func FindDaemon(files []string) (pid int, held []string, err error) {

@@ -86,7 +86,7 @@ func Claim(subnetFile string, locks ...carrier.Export) (*File, error) {
 // maxNodeFile bounds how much is read of a node file, in bytes. No daemon writes that much.
 const maxNodeFile = 4096
 
-// read reads the ID and the leftovers, and makes an ID if the file has no ID. It is no error if that
+// read reads the ID and the leftovers, and makes an ID if the file has no ID. It is not an error if that
 // cannot be written: Settle says so.
 func (n *File) read() error {
 	text, err := n.text()

@@ -53,7 +53,7 @@ func ReadJoinFile(path string) (f JoinFile, err error) {
 		return f, err
 	}
 	if f, err = parseJoinFile(text); err != nil {
-		return f, fmt.Errorf("%s is no join file: %w", path, err)
+		return f, fmt.Errorf("%s is not a join file: %w", path, err)
 	}
 	return f, nil
 }

@@ -76,7 +76,7 @@ func TestDir(t *testing.T) {
 	}
 }
 
-// TestAuthorityFiles: what is no authority is refused by the name of its file, and shows no key.
+// TestAuthorityFiles: what is not an authority is refused by the name of its file, and shows no key.
 func TestAuthorityFiles(t *testing.T) {
 	d, other := newDir(t), newDir(t)
 	good, err := os.ReadFile(d.present())
@@ -161,7 +161,7 @@ func TestBadJoinFiles(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadJoinFile(path); err == nil || !strings.Contains(err.Error(), path+" is no join file") {
+		if _, err := ReadJoinFile(path); err == nil || !strings.Contains(err.Error(), path+" is not a join file") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

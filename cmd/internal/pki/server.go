@@ -72,7 +72,7 @@ func (s *Server) Config() (*tls.Config, error) {
 	return s.made.config, nil
 }
 
-// make returns what there is if it is right, and else another. The caller holds mu.
+// make returns the present certificate if it is still right, and else makes another. The caller holds mu.
 func (s *Server) make(now time.Time) (made, error) {
 	all, err := s.dir.load()
 	if err != nil {

@@ -24,5 +24,5 @@
 // # Who is believed
 //
 // An answer counts if it comes from the address that was asked, and repeats the random cookie of a request that is less than some
-// seconds old (flight.go). An error has to quote the request. What an attacker who sees the packets can do is no concern here.
+// seconds old (flight.go). An error has to quote the request. What an attacker who sees the packets can do does not matter here.
 package probe

@@ -90,7 +90,7 @@ func TestErrorsOfStrangers(t *testing.T) {
 	}
 }
 
-// TestDoubledAnswer: the second copy of an answer is no forgery, and changes nothing.
+// TestDoubledAnswer: the second copy of an answer is not a forgery, and changes nothing.
 func TestDoubledAnswer(t *testing.T) {
 	run(t, 1, func(w *world) {
 		w.await("ok", 5*time.Second, w.is(status.ProbeOK, ""))

@@ -50,8 +50,8 @@ func (n *news) add(log *slog.Logger, q *peer, lasted time.Duration, f *facts) {
 	n.changes = append(n.changes, change{level, text, append(attrs, "after", lasted.Round(time.Millisecond))})
 }
 
-// tone returns how loud a change is, and what is said of it. That a peer which nobody has missed answers, or has
-// never answered, is for debugging.
+// tone returns the level and the text of the line about a change. The level is Debug if a peer answers that nobody has missed,
+// or if it is not known yet whether a peer answers.
 func tone(q *peer) (slog.Level, string) {
 	switch {
 	case q.state == status.ProbeOK && q.told:

@@ -106,6 +106,6 @@ type Probe struct {
 	Tries        int    `json:"tries"`                   // how many of the last requests Lost is about
 	Lost         int    `json:"lost"`                    // of these, through the overlay
 	MTU          string `json:"mtu"`                     // packets of the overlay's MTU arrive: ok, too_small or unknown
-	PathMTU      int    `json:"path_mtu,omitempty"`      // what a router says the path takes, in bytes; 0: nobody has said
+	PathMTU      int    `json:"path_mtu,omitempty"`      // what a router says the path takes, in bytes; 0: no router has told it
 	Forwards     string `json:"forwards"`                // the host forwards to its pods: yes, no or unknown
 }

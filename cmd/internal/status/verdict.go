@@ -240,7 +240,7 @@ func (p *Peer) since() time.Time {
 	return p.Since
 }
 
-// judgeProbes says that no peer can be probed, which is no fault of the overlay.
+// judgeProbes says that no peer can be probed, which is not a fault of the overlay.
 func judgeProbes(p *Probes) []Warning {
 	if p == nil || p.Err == "" {
 		return nil

@@ -1,5 +1,5 @@
 // Package statustext prints how a daemon is, for people: the verdict first, then each network, and what to do last. It only
-// formats: what to make of a status is decided where that is made (status.Judge).
+// formats: package status decides what to make of a status (status.Judge).
 package statustext
 
 import (

@@ -146,6 +146,36 @@ func TestQuery(t *testing.T) {
 	}
 }
 
+// FuzzQuery: whatever a client asks for is refused, or within the limits, and means the same when it is written again.
+func FuzzQuery(f *testing.F) {
+	for _, raw := range []string{"", "peer=host+b%26c", "drops=1&count=5&snap=262144", "snap=1&snap=2", "count=-1", "size=1", "%zz"} {
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		v, err := url.ParseQuery(raw)
+		if err != nil {
+			return
+		}
+		q, err := ParseQuery(v)
+		if err != nil {
+			if q != (Query{}) || len(err.Error()) > 1000 {
+				t.Fatalf("%q: %+v, %v", raw, q, err)
+			}
+			return
+		}
+		if q.Count < 0 || q.Snap < 0 || q.Snap > MaxSnap || len(q.Peer) > maxName {
+			t.Fatalf("%q: %+v", raw, q)
+		}
+		again, err := url.ParseQuery(strings.TrimPrefix(q.String(), "?"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ParseQuery(again); err != nil || got != q {
+			t.Fatalf("%q: %+v, written %q, read %+v, %v", raw, q, q, got, err)
+		}
+	})
+}
+
 // FuzzStream: whatever comes is an error or packets that can be used.
 func FuzzStream(f *testing.F) {
 	f.Add(capture.AppendText(append(Names{}.Update(hello("tx", "rx"), Names{peerA: "a"}), packets(f, 0, 1)...), capture.End, ""))

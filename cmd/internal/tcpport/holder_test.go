@@ -34,7 +34,7 @@ func TestListenSaysWhoHasIt(t *testing.T) {
 	}
 }
 
-// TestListen: a port that is free is opened, and what is no address of this host is refused without a holder.
+// TestListen: a port that is free is opened, and what is not an address of this host is refused without a holder.
 func TestListen(t *testing.T) {
 	l, err := Listen("127.0.0.1", 0)
 	if err != nil {

@@ -60,7 +60,7 @@ func (t *connTracker) closeAll() {
 	}
 }
 
-// find returns the connection of the client at an address and port, nil if there is none.
+// find returns the connection of the client at address, which has a port too, or nil if that client has no connection.
 func (t *connTracker) find(address string) *trackedConn {
 	t.mu.Lock()
 	defer t.mu.Unlock()

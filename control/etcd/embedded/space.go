@@ -40,7 +40,7 @@ type space struct {
 	compacted int64          // up to this revision
 	idle      map[int64]bool // leases without a key, when they were last looked at
 	looked    time.Time
-	said      bool // that there is no room
+	said      bool // the log says that there is no room
 }
 
 func newSpace(cfg Config, server *etcdserver.EtcdServer) *space {

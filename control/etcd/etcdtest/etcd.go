@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// hang is how long an etcd may take for what must happen. It is no measure: the machine may be busy.
+// hang is how long an etcd may take for what must happen. It is not a measure: the machine may be busy.
 const hang = time.Minute
 
 // Etcd is one that runs, to which a test does harm.

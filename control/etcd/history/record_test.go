@@ -190,7 +190,7 @@ func (r *recorder) list(names map[string]bool, lines ...line) string {
 	return text.String()
 }
 
-// TestLapsedWhenAnswered: a lease that has ended by its node's own clock when the store gives it is no second owner, and leaves none.
+// TestLapsedWhenAnswered: a lease that has ended by its node's own clock when the store gives it is not a second owner, and leaves none.
 func TestLapsedWhenAnswered(t *testing.T) {
 	p := netip.MustParsePrefix("10.5.1.0/24")
 	r := &recorder{takes: []taking{{host{machine: 1}, p, 0, 1, 5}, {host{machine: 2}, p, 2, 8, 4}, {host{machine: 3}, p, 9, 10, 0}}}

@@ -18,7 +18,7 @@ import (
 )
 
 // bug is a mistake that is put into every node of a history: between it and etcd, or around its
-// Store. The zero value is no bug.
+// Store. The zero value is not a bug.
 type bug struct {
 	name        string
 	clones      bool   // is seen with clones only

@@ -61,7 +61,7 @@ func (h *history) deleteEntry(m *machine) (func(), time.Duration) {
 	})
 }
 
-// spoilEntry writes what is no lease. The subnets of such a key stay its owner's; see control.AppendTaken.
+// spoilEntry writes what is not a lease. The subnets of such a key stay its owner's; see control.AppendTaken.
 func (h *history) spoilEntry(m *machine) (func(), time.Duration) {
 	return h.disown("entry spoilt", m, func(ctx context.Context, key string) (bool, error) {
 		_, err := h.world.client.Put(ctx, key, "spoilt")

@@ -41,7 +41,7 @@ app.kubernetes.io/name: overlayd
 {{- if not (contains "/" $prefix) }}{{ $prefix }}/{{ else if hasSuffix "/" $prefix }}{{ $prefix }}{{ else if hasSuffix "-" $prefix }}{{ $prefix }}{{ else }}{{ $prefix }}-{{ end -}}
 {{- end }}
 
-{{- /* The port for Prometheus, empty if there is none. */ -}}
+{{- /* The port for Prometheus, empty if no port is set. */ -}}
 {{- define "overlayd.metricsPort" -}}
 {{- if .Values.metrics.port }}{{ int .Values.metrics.port }}{{ else if .Values.podMonitor.enabled }}9799{{ end -}}
 {{- end }}
