@@ -102,10 +102,26 @@ func (h *host) kept() string {
 		nft list tables | grep overlayd- | while read t; do nft -s list $t | sed "s/^/$t /"; done 2>/dev/null; true`, "sh", h.subnetFile).Output()
 		return err
 	})
-	lines := strings.Split(string(out), "\n")
-	for i, l := range lines {
-		lines[i] = strings.Join(strings.Fields(numbers.ReplaceAllString(l, "")), " ")
+	var lines []string
+	for line := range strings.Lines(string(out)) {
+		for _, l := range elementsOf(line) {
+			lines = append(lines, strings.Join(strings.Fields(numbers.ReplaceAllString(l, "")), " "))
+		}
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
+}
+
+// elementsOf gives each element of a set that nft lists a line of its own, whatever stands before and behind it.
+func elementsOf(line string) []string {
+	if !strings.HasPrefix(line, "table ") {
+		return []string{line}
+	}
+	f := strings.Fields(line)
+	table, rest := strings.Join(f[:3], " "), strings.Join(f[3:], " ")
+	parts := strings.Split(strings.TrimSuffix(strings.TrimPrefix(rest, "elements = { "), " }"), ",")
+	for i := range parts {
+		parts[i] = table + " " + parts[i]
+	}
+	return slices.DeleteFunc(parts, func(p string) bool { return p == table+" " })
 }

@@ -157,7 +157,7 @@ func (e *endurance) forge(m *member) {
 	peer := e.otherThan(m)
 	var conn net.PacketConn
 	peer.Must(func() (err error) {
-		conn, err = net.ListenPacket("udp4", netip.AddrPortFrom(peer.addr, 0).String())
+		conn, err = peer.pastGuard()
 		return err
 	})
 	defer conn.Close()
@@ -183,7 +183,7 @@ func (e *endurance) comeAndLeave(m *member) {
 	p := h.pod(0, 0)
 	reach(e.t, p, m.pod.addr)
 	reach(e.t, e.otherThan(m).pod, p.addr)
-	e.left = append(e.left, dataplane.MAC(h.addr, 1).String())
+	e.left = append(e.left, dataplane.MAC(h.addr, 1).String(), h.addr.String())
 	for _, gateway := range h.gateways() {
 		e.left = append(e.left, gateway.Masked().Addr().String())
 	}

@@ -155,7 +155,7 @@ func (e *endurance) strangers() {
 		l.Backend = control.VTEPData{VNI: 1, MAC: dataplane.MAC(l.PublicIP, 1)}
 		puts = append(puts, clientv3.OpPut(subnets+l.Key(), string(l.Value())))
 		deletes = append(deletes, clientv3.OpDelete(subnets+l.Key()))
-		e.left = append(e.left, l.Subnet.Addr().String(), l.IPv6Subnet.Addr().String(), l.Backend.MAC.String())
+		e.left = append(e.left, l.Subnet.Addr().String(), l.IPv6Subnet.Addr().String(), l.Backend.MAC.String(), l.PublicIP.String())
 	}
 	e.transact(puts)
 	eventually(e.t, patience, "a route to another one", func() error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -265,18 +266,8 @@ func (h *host) checkDropped(reason string) {
 func (h *host) inject(peer netip.Addr, vni uint32, from netip.Addr, to netip.AddrPort) error {
 	var conn net.PacketConn
 	if err := h.Do(func() (err error) {
-		conn, err = net.ListenPacket("udp4", netip.AddrPortFrom(h.addr, 0).String())
-		if err != nil {
-			return err
-		}
-		raw, err := conn.(*net.UDPConn).SyscallConn()
-		if err != nil {
-			return err
-		}
-		cerr := raw.Control(func(fd uintptr) { // the guard takes it for overlayd's
-			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, guard.DefaultMark)
-		})
-		return errors.Join(cerr, err)
+		conn, err = h.pastGuard()
+		return err
 	}); err != nil {
 		return err
 	}
@@ -289,6 +280,15 @@ func (h *host) inject(peer netip.Addr, vni uint32, from netip.Addr, to netip.Add
 		}
 	}
 	return nil
+}
+
+// pastGuard returns a socket that the guard of its own host takes for overlayd's. It must be called in the host's namespace.
+func (h *host) pastGuard() (net.PacketConn, error) {
+	l := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+		cerr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, guard.DefaultMark) })
+		return errors.Join(cerr, err)
+	}}
+	return l.ListenPacket(context.Background(), "udp4", netip.AddrPortFrom(h.addr, 0).String())
 }
 
 // vxlanFrame are the headers of a VXLAN payload that carries an IPv4 packet (RFC 7348 section 5).

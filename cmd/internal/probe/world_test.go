@@ -49,10 +49,10 @@ type fakeHost struct {
 	noUnder      bool // nothing arrives at the underlay address
 	noEcho       bool // it answers no echo
 	noForwarding bool
-	unreachable  bool // a router says that it is not there
-	owns         bool // the address behind it is its own
-	pathMTU      int  // larger packets are lost; 0: none are
-	saysMTU      bool // and a router says so
+	unreachable  bool          // a router says that it is not there
+	owns         bool          // the address behind it is its own
+	pathMTU      int           // larger packets are lost; 0: none are
+	saysMTU      bool          // and a router says so
 	limit        *rate.Limiter // of the answers that the TTL is used up; nil: none
 	rtt          time.Duration
 }
