@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,7 +31,13 @@ func dispatch(args []string) error {
 	case len(args) == 1 && args[0] == agent.Argument:
 		return agent.Run()
 	case len(args) == 3 && args[0] == etcdCommand:
-		return runEtcd(args[1], args[2])
+		return runEtcd(args[1], args[2], 0)
+	case len(args) == 4 && args[0] == etcdCommand:
+		peers, err := strconv.Atoi(args[3])
+		if err != nil {
+			return fmt.Errorf("peers: %w", err)
+		}
+		return runEtcd(args[1], args[2], peers)
 	}
 	o, err := parseOptions(args)
 	if err != nil {

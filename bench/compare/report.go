@@ -23,6 +23,7 @@ type report struct {
 	Metrics   map[string]string `json:"metrics"` // what each key means
 	Underlays []underlayReport  `json:"underlays"`
 	Checks    []check           `json:"checks,omitempty"`
+	Memory    []memoryReport    `json:"memory,omitempty"`
 }
 
 // machine describes the machine and its load.

@@ -37,7 +37,7 @@ func (r *run) say(format string, args ...any) {
 func (r *run) all(ctx context.Context, list []candidate) (*report, error) {
 	rep := &report{Start: r.start, Rounds: r.rounds, Reference: reference, Machine: readMachine(), Metrics: meanings()}
 	jobs := selectJobs(r.only, list)
-	if len(jobs) == 0 && !r.wantsAttacks() {
+	if len(jobs) == 0 && !r.wantsAttacks() && !r.wantsMemory() {
 		return nil, fmt.Errorf("--only: %q matches no row", r.only)
 	}
 	r.findPrograms(ctx, jobs)
@@ -59,6 +59,9 @@ func (r *run) all(ctx context.Context, list []candidate) (*report, error) {
 	}
 	attacks, err := r.attackAll(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if rep.Memory, err = r.memoryAll(ctx); err != nil {
 		return nil, err
 	}
 	rep.Programs, rep.Checks = r.programs, append(r.checks, attacks...)

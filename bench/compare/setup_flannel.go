@@ -16,7 +16,7 @@ import (
 )
 
 // etcdCommand as first argument makes this program an etcd server with a network
-// config for flanneld: compare etcd <directory> <client URL>.
+// config for flanneld: compare etcd <directory> <client URL>; with the leases of that many peers: … <peers>.
 const etcdCommand = "etcd"
 
 func setupFlannel(ctx context.Context, p *pair) error {
@@ -40,7 +40,7 @@ func setupFlannel(ctx context.Context, p *pair) error {
 }
 
 // runEtcd serves until it is told to stop; <directory>/ready says that the config is there.
-func runEtcd(dir, url string) (err error) {
+func runEtcd(dir, url string, peers int) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
@@ -54,9 +54,16 @@ func runEtcd(dir, url string) (err error) {
 		return err
 	}
 	defer client.Close()
-	config := fmt.Sprintf(`{"Network": %q, "Backend": {"Type": "vxlan"}}`, overlayNetwork)
+	network := overlayNetwork
+	if peers > 0 {
+		network = memoryNetwork
+	}
+	config := fmt.Sprintf(`{"Network": %q, "Backend": {"Type": "vxlan"}}`, network)
 	if _, err := client.Put(ctx, "/coreos.com/network/config", config); err != nil {
 		return fmt.Errorf("write network config: %w", err)
+	}
+	if err := putLeases(ctx, client, peers); err != nil {
+		return err
 	}
 	if err := os.WriteFile(dir+"/ready", nil, 0o644); err != nil {
 		return err

@@ -21,6 +21,9 @@ func (r *report) text() string {
 	if len(r.Checks) > 0 {
 		b.WriteString("\nWhat may cost no more; medians of the rounds' ratios\n\n" + checksText(r.Checks))
 	}
+	if len(r.Memory) > 0 {
+		b.WriteString("\nMemory of a daemon with so many peers\n\n" + memoryText(r.Memory))
+	}
 	b.WriteString("\n" + programList(r.Programs))
 	return b.String()
 }

@@ -96,7 +96,7 @@ func (c *Caller) readName(ctx context.Context, what, from, end string, revision 
 		return nil, err
 	}
 	for _, kv := range resp.Kvs {
-		kv.Value = oversized
+		kv.Value = oversized[:]
 	}
 	return resp, nil
 }

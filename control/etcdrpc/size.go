@@ -25,13 +25,13 @@ const (
 )
 
 // oversized stands for each value that is too long. Nobody writes to it.
-var oversized = make([]byte, MaxValue+1)
+var oversized [MaxValue + 1]byte
 
 // cutValues puts oversized in the place of what is too long.
 func cutValues(kvs []*mvccpb.KeyValue) {
 	for _, kv := range kvs {
 		if len(kv.Value) > MaxValue {
-			kv.Value = oversized
+			kv.Value = oversized[:]
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -35,8 +36,10 @@ type Conn struct {
 	Port uint32   // netlink address, which the kernel names as the cause of a notification
 	seq  uint32
 	out  []byte
-	in   []byte
 }
+
+// inputs are the buffers for answers. A daemon has several sockets, and one of them waits for an answer now and then.
+var inputs = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
 // Open opens a netlink socket in the network namespace of the calling thread.
 func Open() (*Conn, error) {
@@ -44,7 +47,7 @@ func Open() (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
-	c := &Conn{file: os.NewFile(uintptr(fd), "netlink"), in: make([]byte, 64<<10)}
+	c := &Conn{file: os.NewFile(uintptr(fd), "netlink")}
 	if err := c.prepare(fd); err != nil {
 		c.file.Close()
 		return nil, fmt.Errorf("prepare netlink socket: %w", err)
@@ -189,8 +192,10 @@ func (c *Conn) receive(each func(h unix.NlMsghdr, body []byte) (end bool)) error
 	if err := c.file.SetReadDeadline(time.Now().Add(answerTimeout)); err != nil {
 		return fmt.Errorf("receive from netlink: %w", err)
 	}
+	in := inputs.Get().(*[]byte)
+	defer inputs.Put(in)
 	for {
-		n, err := c.file.Read(c.in)
+		n, err := c.file.Read(*in)
 		if errors.Is(err, unix.ENOBUFS) {
 			return ErrOverrun
 		}
@@ -198,7 +203,7 @@ func (c *Conn) receive(each func(h unix.NlMsghdr, body []byte) (end bool)) error
 			return fmt.Errorf("receive from netlink: %w", err)
 		}
 		end := false
-		watch.Messages(c.in[:n], func(h unix.NlMsghdr, body []byte) { end = each(h, body) || end })
+		watch.Messages((*in)[:n], func(h unix.NlMsghdr, body []byte) { end = each(h, body) || end })
 		if end {
 			return nil
 		}

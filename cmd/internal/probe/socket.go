@@ -36,9 +36,12 @@ type socket struct {
 	plain bool // a datagram socket: it has no IP header, and its identifier is the kernel's choice
 	id    uint16
 
-	buf [1 << 16]byte // a datagram socket tells the length of what fits only
+	buf []byte // a datagram socket tells the length of what fits only
 	oob [512]byte
 }
+
+// firstBuf is longer than what arrives by a link with jumbo frames, in bytes. Some links have an MTU of up to 64 KiB.
+const firstBuf = 16 << 10
 
 // openSocket opens a socket in the network namespace of the calling thread: a datagram socket, for which no
 // capability is needed, if net.ipv4.ping_group_range allows that, else a raw one. Its error wraps ErrNoSocket.
@@ -47,7 +50,7 @@ func openSocket(v6 bool) (transport, error) {
 	if v6 {
 		family, proto = unix.AF_INET6, unix.IPPROTO_ICMPV6
 	}
-	s := &socket{v6: v6, plain: true, id: uint16(rand.Uint32())}
+	s := &socket{v6: v6, plain: true, id: uint16(rand.Uint32()), buf: make([]byte, firstBuf)}
 	const flags = unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|flags, proto)
 	if err != nil {
@@ -190,11 +193,15 @@ func (s *socket) receive() (a answer, err error) {
 
 // take reads one reply, or else one error.
 func (s *socket) take(fd int) (a answer, empty bool) {
-	n, _, _, from, err := unix.Recvmsg(fd, s.buf[:], nil, unix.MSG_DONTWAIT)
+	n, _, _, from, err := unix.Recvmsg(fd, s.buf, nil, unix.MSG_DONTWAIT)
+	if err == nil && n == len(s.buf) { // maybe there was more of it; the next one is read whole
+		s.buf = make([]byte, 2*len(s.buf))
+		return answer{}, false
+	}
 	if err == nil {
 		return s.readReply(s.buf[:n], addrOf(from)), false
 	}
-	n, oobn, _, to, failed := unix.Recvmsg(fd, s.buf[:], s.oob[:], unix.MSG_DONTWAIT|unix.MSG_ERRQUEUE)
+	n, oobn, _, to, failed := unix.Recvmsg(fd, s.buf, s.oob[:], unix.MSG_DONTWAIT|unix.MSG_ERRQUEUE)
 	if failed == nil {
 		return s.readError(s.buf[:n], s.oob[:oobn], addrOf(to)), false
 	}
