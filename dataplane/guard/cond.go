@@ -62,6 +62,8 @@ type field struct {
 	offset uint32
 	family family
 	text   string
+
+	secmark bool // not in the packet: see origin
 }
 
 // What is where in a datagram of VXLAN, in bytes from the UDP header (RFC 7348 section 5).
@@ -73,10 +75,10 @@ const (
 )
 
 func outerSource(f family) field {
-	return field{expr.PayloadBaseNetworkHeader, f.Source(), f, f.String() + " saddr"}
+	return field{base: expr.PayloadBaseNetworkHeader, offset: f.Source(), family: f, text: f.String() + " saddr"}
 }
 func outerDestination(f family) field {
-	return field{expr.PayloadBaseNetworkHeader, f.Destination(), f, f.String() + " daddr"}
+	return field{base: expr.PayloadBaseNetworkHeader, offset: f.Destination(), family: f, text: f.String() + " daddr"}
 }
 
 func innerSource(f family) field      { return inner(f, f.Source()) }
@@ -84,11 +86,14 @@ func innerDestination(f family) field { return inner(f, f.Destination()) }
 
 func inner(f family, offset uint32) field {
 	at := atInner + offset
-	return field{expr.PayloadBaseTransportHeader, at, f, fmt.Sprintf("@th,%d,%d", 8*at, bitsOf(f))}
+	return field{base: expr.PayloadBaseTransportHeader, offset: at, family: f, text: fmt.Sprintf("@th,%d,%d", 8*at, bitsOf(f))}
 }
 
 // load loads the first bits of the field into registers from r on.
 func (d field) load(r uint32, bits int) []expr.Any {
+	if d.secmark {
+		return []expr.Any{&expr.Meta{Key: unix.NFT_META_SECMARK, Register: r}}
+	}
 	n := uint32(bitsOf(d.family) / 8)
 	list := []expr.Any{&expr.Payload{DestRegister: r, Base: d.base, Offset: d.offset, Len: n}}
 	if bits < bitsOf(d.family) {

@@ -46,8 +46,11 @@ type Config struct {
 	// Deaf notices no changes of others but by Resync, which is a few seconds then: for tests.
 	Deaf bool
 
-	noKinds bool     // the kernel cannot tell the kinds of devices (before 5.6)
-	extra   []string // names of Forwards
+	lackOrigins bool     // for tests: the kernel lacks what they need
+	noKinds     bool     // the kernel cannot tell the kinds of devices (before 5.6)
+	noOrigins   bool     // it has no secmark, or no hash for IPv6
+	seed        uint32   // of the hash of origins
+	extra       []string // names of Forwards
 }
 
 const defaultResync = 30 * time.Second

@@ -12,7 +12,7 @@
 //	other    of these, what comes from a device such as pods are behind, in the name of a VTEP that is elsewhere; and
 //	         what comes by the overlay itself: it would be another datagram of the overlay inside one
 //	inner    what comes out of the kernel's device: input sees only the first datagram of a superpacket (UDP_SEGMENT),
-//	         which the kernel splits behind it. The mark says that the first one was of this network
+//	         which the kernel splits behind it. The secmark says which VTEP all of it is from
 //	plain    what comes by the underlay without encapsulation has no overlay address as its source
 //	spoof    what pods send into the overlay has no source of another host, nor of this one
 //	egress   pods do not send to the port of a VTEP
@@ -32,7 +32,9 @@
 //
 // Whoever can send with the address of a VTEP on the link, and knows one of its subnets, is taken for that VTEP. If the link carries
 // superpackets whole, as between virtual machines of one host, a VTEP can hide datagrams behind one of its own that have other overlay
-// addresses as their sources: inner does not know any more whom they come from. Whoever may
+// addresses as their sources, where inner does not know whom they come from: with SourceInner, on a kernel without secmarks
+// (CONFIG_NETWORK_SECMARK, and CONFIG_NFT_HASH for an underlay of IPv6), and while this process forwards too. What it hides may also be a
+// fragment of another's packet, if it guesses the identification of that, as anybody can who may send inside of a network. Whoever may
 // open raw or packet sockets or set marks on a host (CAP_NET_RAW, CAP_NET_ADMIN) can send in its name. Rules about plain packets
 // are for the underlay interface only.
 //
@@ -49,6 +51,7 @@
 //	guard.go    Sync, Prune; open.go: Open; switch.go: what others tell it while it runs
 //	facts.go    what the rules follow from (pure)
 //	rules.go    the rules (pure), by hooks: rules_input.go, rules_forward.go, rules_output.go
+//	origin.go   which VTEP a packet is from, behind the kernel's device
 //	rule.go     what a rule is; cond.go: its conditions
 //	write.go    makes them true, by what differs
 //	members.go  the keys of the sets, counted

@@ -118,6 +118,7 @@ func (c *Config) eachKey(p *dataplane.Peer, k kind, do func(set, key string)) {
 			do(pairSet(a, a, bitsOf(a)), key+string(host.AsSlice()))
 		}
 	}
+	c.eachOrigin(p, outer, do)
 	for _, s := range p.Subnets {
 		if k.mixed(familyOf(s.Addr())) || c.Direct || c.Check == dataplane.SourceInner {
 			set := leaseSet

@@ -14,6 +14,8 @@ type forged struct {
 	name     string
 	src, dst netip.Addr
 	why      dataplane.Drop // from a VTEP
+
+	ofVTEP, outside bool // src is another VTEP's, or outside of the overlay
 }
 
 // kinds are the forged packets to host a, from b, whose subnets they do not have as a source, or not a's as a destination.
@@ -30,25 +32,25 @@ func (w *world) kinds() (all []forged) {
 		}
 		n := fmt.Sprintf("inner%d", 4+2*i)
 		all = append(all,
-			forged{n + " source of no peer", other, own, dataplane.DropBadSource},
-			forged{n + " source of another peer", c.podAddr(v6), own, dataplane.DropBadSource},
-			forged{n + " source that nobody has", unassigned, own, dataplane.DropBadSource},
-			forged{n + " source of the target's pod", own, a.overlay(v6), dataplane.DropBadSource},
-			forged{n + " source mapped or none", mapped, own, dataplane.DropBadSource},
-			forged{n + " source loopback", loop, own, dataplane.DropBadSource},
-			forged{n + " source multicast", multi, own, dataplane.DropBadSource},
-			forged{n + " source broadcast or link", broad, own, dataplane.DropBadSource},
-			forged{n + " to another pod by the target", peer, c.podAddr(v6), dataplane.DropBadDestination},
-			forged{n + " back to the sender", peer, b.overlay(v6), dataplane.DropBadDestination},
-			forged{n + " to loopback", peer, loop, dataplane.DropBadDestination},
-			forged{n + " to multicast", peer, multi, dataplane.DropBadDestination},
-			forged{n + " to broadcast or link", peer, broad, dataplane.DropBadDestination},
-			forged{n + " to somewhere else", peer, other, dataplane.DropBadDestination},
+			forged{name: n + " source of no peer", src: other, dst: own, why: dataplane.DropBadSource},
+			forged{name: n + " source of another peer", src: c.podAddr(v6), dst: own, why: dataplane.DropBadSource},
+			forged{name: n + " source that nobody has", src: unassigned, dst: own, why: dataplane.DropBadSource},
+			forged{name: n + " source of the target's pod", src: own, dst: a.overlay(v6), why: dataplane.DropBadSource},
+			forged{name: n + " source mapped or none", src: mapped, dst: own, why: dataplane.DropBadSource},
+			forged{name: n + " source loopback", src: loop, dst: own, why: dataplane.DropBadSource},
+			forged{name: n + " source multicast", src: multi, dst: own, why: dataplane.DropBadSource},
+			forged{name: n + " source broadcast or link", src: broad, dst: own, why: dataplane.DropBadSource},
+			forged{name: n + " to another pod by the target", src: peer, dst: c.podAddr(v6), why: dataplane.DropBadDestination},
+			forged{name: n + " back to the sender", src: peer, dst: b.overlay(v6), why: dataplane.DropBadDestination},
+			forged{name: n + " to loopback", src: peer, dst: loop, why: dataplane.DropBadDestination},
+			forged{name: n + " to multicast", src: peer, dst: multi, why: dataplane.DropBadDestination},
+			forged{name: n + " to broadcast or link", src: peer, dst: broad, why: dataplane.DropBadDestination},
+			forged{name: n + " to somewhere else", src: peer, dst: other, why: dataplane.DropBadDestination},
 		)
 		if v6 == w.v6 {
 			all = append(all,
-				forged{n + " to the underlay", peer, a.addr, dataplane.DropBadDestination},
-				forged{n + " source address of another VTEP", c.addr, own, dataplane.DropBadSource})
+				forged{name: n + " to the underlay", src: peer, dst: a.addr, why: dataplane.DropBadDestination},
+				forged{name: n + " source address of another VTEP", src: c.addr, dst: own, why: dataplane.DropBadSource})
 		}
 	}
 	return all

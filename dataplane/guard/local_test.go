@@ -54,28 +54,48 @@ func (w *world) check(sizes ...int) {
 
 // TestSuperpackets: of datagrams that are sent at once input sees the first, and each is judged.
 func TestSuperpackets(t *testing.T) {
+	for name, check := range map[string]dataplane.SourceCheck{"strict": dataplane.SourceStrict, "overlay": dataplane.SourceOverlay} {
+		t.Run(name, func(t *testing.T) { superpackets(t, func(c *Config) { c.Check = check }) })
+	}
+}
+
+// TestSuperpacketsWithoutOrigins: on a kernel without a secmark what is no VTEP's is dropped, and traffic passes.
+func TestSuperpacketsWithoutOrigins(t *testing.T) {
+	superpackets(t, func(c *Config) { c.lackOrigins = true })
+}
+
+func superpackets(t *testing.T, config func(*Config)) {
 	overBoth(t, func(t *testing.T, w *world) {
+		w.config = config
 		w.join()
+		w.check(100, 8000)
 		a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
 		// b is a VTEP, of which a process may use its port: it is the sender that is judged here.
 		b.Must(func() error { _, err := Cleanup(1); return err })
-		good := func(text string) []byte {
-			return a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, []byte(text)))
+		good := func(text string) []byte { // no shorter than those behind it
+			return a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, fmt.Appendf(nil, "%-50s", text)))
 		}
 		for name, k := range map[string]forged{
-			"source of no peer":    {src: map[bool]netip.Addr{false: netip.MustParseAddr("8.8.8.8"), true: netip.MustParseAddr("2001:4860::8")}[w.v6], dst: a.podAddr(w.v6), why: dataplane.DropBadSource},
+			"source of no peer":    {src: map[bool]netip.Addr{false: netip.MustParseAddr("8.8.8.8"), true: netip.MustParseAddr("2001:4860::8")}[w.v6], dst: a.podAddr(w.v6), why: dataplane.DropBadSource, outside: true},
 			"source of the target": {src: a.podAddr(w.v6), dst: a.overlay(w.v6), why: dataplane.DropBadSource},
+			"another VTEP's pod":   {src: c.podAddr(w.v6), dst: a.podAddr(w.v6), why: dataplane.DropBadSource, ofVTEP: true},
+			"another's, to a host": {src: c.podAddr(w.v6), dst: a.overlay(w.v6), why: dataplane.DropBadSource, ofVTEP: true},
+			"VTEP that is another": {src: c.addr, dst: a.podAddr(w.v6), why: dataplane.DropBadSource, ofVTEP: true, outside: true},
+			"pod of the other IP":  {src: c.podAddr(!w.v6), dst: a.podAddr(!w.v6), why: dataplane.DropBadSource, ofVTEP: true},
 			"to another pod":       {src: b.podAddr(w.v6), dst: c.podAddr(w.v6), why: dataplane.DropBadDestination},
 			"to the underlay":      {src: b.podAddr(w.v6), dst: a.addr, why: dataplane.DropBadDestination},
 		} {
+			if k.ofVTEP && a.guard.cfg.noOrigins || k.outside && a.guard.cfg.Check == dataplane.SourceOverlay {
+				continue
+			}
 			name = fmt.Sprintf("%-22s", name) // all of one length
 			w.expect(name, a, k.why, func(text []byte) {
 				bad := a.frame(1, packet(k.src, k.dst, 1, receivePort, text))
-				if err := sendSegments(b.NS, b.addr, a.addr, good("good, before "+name[:9]), bad); err != nil {
+				if err := sendSegments(b.NS, b.addr, a.addr, good("good, before "+name), bad); err != nil {
 					t.Fatal(err)
 				}
 			})
-			eventually(t, "the first arrives", func() bool { return w.place("good, before "+name[:9]) != "" })
+			eventually(t, "the first arrives", func() bool { return w.place(fmt.Sprintf("%-50s", "good, before "+name)) != "" })
 		}
 		w.expect("hidden behind another network's", a, dataplane.DropUnknownVTEP, func(text []byte) {
 			bad := a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, text))

@@ -3,6 +3,7 @@ package guard
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -25,6 +26,7 @@ func Open(c Config) (*Guard, error) {
 	case c.Resync == 0:
 		c.Resync = defaultResync
 	}
+	c.seed = rand.Uint32()
 	g := &Guard{cfg: c, name: dataplane.GuardTable(c.VNI), report: dataplane.NewReporter(c.Log, "guard"), kernel: true, relaxed: time.Now().Add(c.Settle)}
 	if c.Deaf {
 		g.report.Polls(c.Resync)
@@ -51,6 +53,10 @@ func Open(c Config) (*Guard, error) {
 	if err := g.begin(); err != nil {
 		g.Close()
 		return nil, fmt.Errorf("open guard: %w", explain(err))
+	}
+	if g.cfg.noOrigins {
+		c.Log.Info("the kernel cannot note by whom a packet was sent: a peer on the same machine can hide packets with sources of other peers behind its own",
+			"fix", "use a kernel with CONFIG_NETWORK_SECMARK and CONFIG_NFT_HASH, or --dataplane=userspace")
 	}
 	return g, nil
 }
@@ -79,8 +85,24 @@ func (g *Guard) begin() error {
 	return g.write(g.cfg.factsOf(dataplane.Wanted{}, true))
 }
 
-// try makes a table with every kind of expression, and removes it in the same batch.
+// try finds out which of the expressions that the rules can do without the kernel has.
 func (g *Guard) try() error {
+	c, first := &g.cfg, error(nil)
+	for _, lacks := range []struct{ origins, kinds bool }{{}, {origins: true}, {kinds: true}, {true, true}} {
+		c.noOrigins, c.noKinds = lacks.origins || c.lackOrigins, lacks.kinds
+		err := g.tryAll()
+		if err == nil || !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// tryAll makes a table with every kind of expression, and removes it in the same batch.
+func (g *Guard) tryAll() error {
 	name := g.name + "-try"
 	own, all := prefixes("192.0.2.0/24", "2001:db8::/64"), prefixes("192.0.2.0/23", "2001:db8::/48")
 	for _, kernel := range []bool{true, false} {
@@ -90,6 +112,7 @@ func (g *Guard) try() error {
 			f.sets[hostSet(u)] = true
 			f.sets[pairSet(u, ipv4, 24)] = true
 			f.sets[pairSet(u, ipv6, 64)] = true
+			f.sets[originSet(u, ipv4, 24)] = true
 		}
 		for set := range f.sets {
 			steps = append(steps, nft.NewSet(nft.Inet, name, setOf(set), uint32(len(steps))))
@@ -98,12 +121,7 @@ func (g *Guard) try() error {
 		if err != nil {
 			return err
 		}
-		err = nft.Commit(append(append(steps, changeChains(name, nil, chains)...), nft.DeleteTable(nft.Inet, name)))
-		if errors.Is(err, unix.EOPNOTSUPP) && !g.cfg.noKinds {
-			g.cfg.noKinds = true
-			return g.try()
-		}
-		if err != nil {
+		if err := nft.Commit(append(append(steps, changeChains(name, nil, chains)...), nft.DeleteTable(nft.Inet, name))); err != nil {
 			return err
 		}
 	}

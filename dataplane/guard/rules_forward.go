@@ -14,9 +14,51 @@ func (b builder) inner() chain {
 	if !b.kernel {
 		return c // this process has judged it
 	}
-	if len(b.extra) == 0 { // else this process forwards too, and what it judged has no mark
+	switch alone := len(b.extra) == 0; { // else this process forwards too, and what it judged has neither origin nor mark
+	case b.origins() && alone:
+		b.ofOrigin(&c)
+	case b.origins():
+		c.add(none, clearOrigin())
+		b.ofAnyPeer(&c)
+	case alone:
 		c.drop(dataplane.DropUnknownVTEP, marked(b.Mark, true))
+		fallthrough
+	default:
+		b.ofAnyPeer(&c)
 	}
+	for _, f := range []family{ipv4, ipv6} {
+		outside := []cond{of(f)}
+		for _, own := range ofFamily(b.own, f) {
+			outside = append(outside, outerDestination(f).within(own, true))
+		}
+		c.drop(dataplane.DropBadDestination, outside...)
+	}
+	c.drop(dataplane.DropBadSource)
+	return c
+}
+
+// ofOrigin admits what has a source of the VTEP that it is from.
+func (b builder) ofOrigin(c *chain) {
+	for _, f := range []family{ipv4, ipv6} {
+		for _, own := range ofFamily(b.own, f) {
+			admit := func(from ...cond) {
+				c.add(accept, slices.Concat([]cond{of(f), outerDestination(f).within(own, false)}, from, []cond{clearOrigin()})...)
+			}
+			for _, outer := range b.families() {
+				for _, bits := range b.lengths(func(bits int) string { return originSet(outer, f, bits) }, bitsOf(f)) {
+					admit(in(originSet(outer, f, bits), false, bits, origin(), outerSource(f)))
+				}
+				if b.Check == dataplane.SourceOverlay && (outer == ipv4 || b.sets[vtepSet]) {
+					b.strangers(f, outerSource(f), func(outside ...cond) { admit(append([]cond{isVTEP(outer)}, outside...)...) })
+				}
+			}
+		}
+	}
+	c.drop(dataplane.DropUnknownVTEP, originless())
+}
+
+// ofAnyPeer admits what has a source of some VTEP.
+func (b builder) ofAnyPeer(c *chain) {
 	for _, f := range []family{ipv4, ipv6} {
 		for _, own := range ofFamily(b.own, f) {
 			to := []cond{of(f), outerDestination(f).within(own, false)}
@@ -33,15 +75,6 @@ func (b builder) inner() chain {
 			}
 		}
 	}
-	for _, f := range []family{ipv4, ipv6} {
-		outside := []cond{of(f)}
-		for _, own := range ofFamily(b.own, f) {
-			outside = append(outside, outerDestination(f).within(own, true))
-		}
-		c.drop(dataplane.DropBadDestination, outside...)
-	}
-	c.drop(dataplane.DropBadSource)
-	return c
 }
 
 // byUnderlay is the condition that a packet comes by the interface of the underlay, or does not. A session ends when that is

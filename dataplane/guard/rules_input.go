@@ -45,14 +45,17 @@ func (b builder) samples(c *chain) {
 	c.drop(dataplane.DropFlood)
 }
 
-// pairs admits what known VTEPs send from their own subnets and addresses to a subnet of this host. The mark tells the kernel's device what
-// was in a superpacket behind a datagram of another network.
+// pairs admits what known VTEPs send from their own subnets and addresses to a subnet of this host. The origin tells inner whom a datagram
+// is from that was behind another one in a superpacket; without origins the mark tells that the first one was of this network.
 func (b builder) pairs(c *chain, outer family) {
 	for _, inner := range []family{ipv4, ipv6} {
 		for _, own := range ofFamily(b.own, inner) {
 			to, then := []cond{of(outer)}, []cond{setMark(b.Mark)}
-			if !b.kernel { // a socket takes all that comes
+			switch {
+			case !b.kernel: // a socket takes all that comes
 				to, then = append(to, plainFlags(), vniIs(b.VNI, false)), nil
+			case b.origins():
+				then = []cond{b.setOrigin(outer)}
 			}
 			to = append(to, innerIs(inner), innerDestination(inner).within(own, false))
 			admit := func(more ...cond) { c.add(accept, slices.Concat(to, more, then)...) }
@@ -61,7 +64,7 @@ func (b builder) pairs(c *chain, outer family) {
 			}
 			if b.Check == dataplane.SourceOverlay {
 				known := isPeer(outer, outerSource(outer), false)
-				b.strangers(inner, innerSource(inner), func(outside ...cond) { admit(append([]cond{known}, outside...)...) })
+				b.strangers(inner, innerSource(inner), func(outside ...cond) { admit(append(outside, known)...) })
 			}
 			for _, from := range b.anyPeerFrom(outer) {
 				for _, set := range []func(family, int) string{leaseSet, wideSet} {
@@ -94,7 +97,11 @@ func (b builder) other() chain {
 		}
 		c.drop(dataplane.DropUnknownVTEP, conds...)
 	}
-	c.add(none, comesByKind("vxlan"), clearMark(b.Mark)) // it is of the packet that this one was in
+	clear := clearMark(b.Mark)
+	if b.origins() {
+		clear = clearOrigin()
+	}
+	c.add(none, comesByKind("vxlan"), clear) // it is of the packet that this one was in
 	return c
 }
 

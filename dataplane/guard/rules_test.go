@@ -42,6 +42,9 @@ func TestRules(t *testing.T) {
 	strict := testConfig(t)
 	with := func(change func(*Config)) Config { c := strict; change(&c); return c }
 	to := "nfproto ip, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, "
+	outside := "nfproto ip, ip daddr != 10.255.0.0/24, drop bad_destination\nnfproto ip6, drop bad_destination\ndrop bad_source"
+	both := two
+	both.Peers = append(slices.Clone(two.Peers), dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.MustParseAddr("2001:db8::9")}, Subnets: prefixes("10.9.0.0/28")})
 	head := "l4proto != udp, goto plain\nudp dport != 8472, goto plain\niifname != \"eth0\", jump other\n"
 	for _, c := range []struct {
 		name   string
@@ -51,14 +54,36 @@ func TestRules(t *testing.T) {
 		chain  string
 		want   string
 	}{
-		{"strict", strict, base, false, chainInput, head + `vxlan vni != 1, goto stray
+		{"without a secmark", with(func(c *Config) { c.noOrigins = true }), base, false, chainInput, head + `vxlan vni != 1, goto stray
 ` + to + `ip saddr . @th,336,32/24 @pair44_24, mark |= 0x100000, accept
 ` + to + `ip saddr . @th,336,32 @pair44_32, mark |= 0x100000, accept
 goto reason`},
+		{"inner, without a secmark", with(func(c *Config) { c.noOrigins = true }), base, false, chainInner, `mark & 0x100000 == 0, drop unknown_vtep
+nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
+nfproto ip, ip daddr == 10.255.0.0/24, ip saddr . ip saddr @pair44_32, accept
+` + outside},
+		{"inner", strict, base, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair44_24, secmark = 0, accept
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, secmark = 0, accept
+secmark == 0, drop unknown_vtep
+` + outside},
+		{"inner, over both", with(func(c *Config) { c.IPv6 = true }), both, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/20 @pair44_20, secmark = 0, accept
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair44_24, secmark = 0, accept
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, secmark = 0, accept
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/28 @origin44_28, secmark = 0, accept
+secmark == 0, drop unknown_vtep
+` + outside},
+		{"inner, behind a NAT", with(func(c *Config) { c.Check, c.AnyPeerFrom = dataplane.SourceInner, prefixes("192.0.2.0/24") }), base, false, chainInner, `mark & 0x100000 == 0, drop unknown_vtep
+nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
+nfproto ip, ip daddr == 10.255.0.0/24, ip saddr . ip saddr @pair44_32, accept
+` + outside},
+		{"strict", strict, base, false, chainInput, head + `vxlan vni != 1, goto stray
+` + to + `ip saddr . @th,336,32/24 @pair44_24, secmark = ip saddr, accept
+` + to + `ip saddr . @th,336,32 @pair44_32, secmark = ip saddr, accept
+goto reason`},
 		{"leases of two lengths", strict, two, false, chainInput, head + `vxlan vni != 1, goto stray
-` + to + `ip saddr . @th,336,32/20 @pair44_20, mark |= 0x100000, accept
-` + to + `ip saddr . @th,336,32/24 @pair44_24, mark |= 0x100000, accept
-` + to + `ip saddr . @th,336,32 @pair44_32, mark |= 0x100000, accept
+` + to + `ip saddr . @th,336,32/20 @pair44_20, secmark = ip saddr, accept
+` + to + `ip saddr . @th,336,32/24 @pair44_24, secmark = ip saddr, accept
+` + to + `ip saddr . @th,336,32 @pair44_32, secmark = ip saddr, accept
 goto reason`},
 		{"before there are peers", strict, dataplane.Wanted{}, false, chainInput, head + "vxlan vni != 1, goto stray\ngoto reason"},
 		{"sockets", strict, base, true, chainInput, head + `vxlan vni != 1, accept
@@ -77,7 +102,7 @@ iifkind == "veth", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vte
 iifkind == "bridge", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
 iifkind == "tun", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
 iifkind == "vxlan", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
-iifkind == "vxlan", mark &= ^0x100000`},
+iifkind == "vxlan", secmark = 0`},
 		{"plain", strict, base, false, chainPlain, `iifname == "flannel.1", goto inner
 iifname != "eth0", return
 nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
@@ -100,13 +125,11 @@ nfproto ip6, ip6 saddr == fd00::/16, ip6 saddr != fd00:0:0:ff::/64, drop plain_s
 		{"spoof, over the underlay", strict, mixed, false, chainSpoof, `nfproto ip, ip saddr == 10.255.0.0/24, return
 nfproto ip, ip saddr/24 @lease4_24, drop bad_source
 fib saddr type local, drop bad_source`},
-		{"overlay", with(func(c *Config) { c.Check = dataplane.SourceOverlay }), base, false, chainInner, `mark & 0x100000 == 0, drop unknown_vtep
-nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
-nfproto ip, ip daddr == 10.255.0.0/24, ip saddr . ip saddr @pair44_32, accept
-nfproto ip, ip daddr == 10.255.0.0/24, ip saddr != 10.0.0.0/8, ip saddr != 0.0.0.0/8, ip saddr != 127.0.0.0/8, ip saddr != 224.0.0.0/3, accept
-nfproto ip, ip daddr != 10.255.0.0/24, drop bad_destination
-nfproto ip6, drop bad_destination
-drop bad_source`},
+		{"overlay", with(func(c *Config) { c.Check = dataplane.SourceOverlay }), base, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair44_24, secmark = 0, accept
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, secmark = 0, accept
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . secmark @pair44_32, ip saddr != 10.0.0.0/8, ip saddr != 0.0.0.0/8, ip saddr != 127.0.0.0/8, ip saddr != 224.0.0.0/3, secmark = 0, accept
+secmark == 0, drop unknown_vtep
+` + outside},
 		{"output", strict, base, false, chainOutput, `mark & 0x100000 != 0, accept
 l4proto == udp, udp dport == 8472, goto to_port
 oifkind == "vxlan", mark |= 0x100000, accept`},

@@ -1,0 +1,125 @@
+package guard
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/bits"
+	"net/netip"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/nft"
+)
+
+// The origin of a datagram is the VTEP that it is from. input writes it into the packet's secmark, of 32 bits, which the kernel copies to
+// each packet that it splits from a superpacket and keeps when it takes the outer headers off. inner looks it up with the inner source and
+// takes it off again, before security modules look. 0 is nobody. That of IPv4 is the outer source itself. That of IPv6 is a hash of it,
+// with a seed that only this process knows: no VTEP can choose an address that has another's.
+
+// origins reports whether inner asks for the origin: any VTEP may be behind a NAT.
+func (c *Config) origins() bool { return !c.noOrigins && c.Check != dataplane.SourceInner }
+
+// originSet is the set of origins and inner sources that belong together, where the inner one is a prefix of that length.
+func originSet(outer, inner family, bits int) string {
+	if outer == ipv4 {
+		return pairSet(outer, inner, bits)
+	}
+	return fmt.Sprintf("origin4%s_%d", digit(inner), bits)
+}
+
+// vtepSet is the set of the origins of VTEPs over IPv6.
+const vtepSet = "vtep4_32"
+
+// origin is the field of the origin.
+func origin() field { return field{family: ipv4, text: "secmark", secmark: true} }
+
+// isVTEP is the condition that the origin is a VTEP.
+func isVTEP(outer family) cond {
+	if outer == ipv4 {
+		return in(hostSet(outer), false, bitsOf(ipv4), origin(), origin())
+	}
+	return in(vtepSet, false, bitsOf(ipv4), origin())
+}
+
+// originless is the condition that input has not accepted the packet.
+func originless() cond {
+	return cond{"secmark == 0", append(origin().load(reg1, bitsOf(ipv4)), nft.Equal(make([]byte, 4)))}
+}
+
+// setOrigin is no condition: it notes the outer source, which the registers still have of the condition before. That has looked it up as
+// the first of its fields.
+func (c *Config) setOrigin(outer family) cond {
+	then := cond{text: "secmark = ip saddr"}
+	if outer == ipv6 {
+		then.text = "secmark = jhash ip6 saddr"
+		then.exprs = append(then.exprs, &expr.Hash{SourceRegister: words, DestRegister: words, Length: uint32(bitsOf(outer) / 8), Modulus: math.MaxUint32, Seed: c.seed, Offset: 1, Type: expr.HashTypeJenkins})
+	}
+	then.exprs = append(then.exprs, toSecmark(words))
+	return then
+}
+
+// clearOrigin is no condition.
+func clearOrigin() cond {
+	return cond{"secmark = 0", []expr.Any{&expr.Immediate{Register: reg1, Data: make([]byte, 4)}, toSecmark(reg1)}}
+}
+
+func toSecmark(r uint32) expr.Any {
+	return &expr.Meta{Key: unix.NFT_META_SECMARK, Register: r, SourceRegister: true}
+}
+
+// eachOrigin calls do for each key of a peer over IPv6. Those over IPv4 have theirs in the pair sets.
+func (c *Config) eachOrigin(p *dataplane.Peer, outer []netip.Addr, do func(set, key string)) {
+	if !c.origins() {
+		return
+	}
+	for _, o := range outer {
+		if o.Is4() {
+			continue
+		}
+		key := string(native(originOf(o, c.seed)))
+		for _, s := range p.Subnets {
+			do(originSet(ipv6, familyOf(s.Addr()), s.Bits()), key+string(s.Addr().AsSlice()))
+		}
+		for _, host := range outer {
+			do(originSet(ipv6, ipv6, bitsOf(ipv6)), key+string(host.AsSlice()))
+		}
+		if c.Check == dataplane.SourceOverlay {
+			do(vtepSet, key)
+		}
+	}
+}
+
+// originOf is what the kernel's hash expression makes of an address: 1 and more.
+func originOf(a netip.Addr, seed uint32) uint32 {
+	b := a.As16()
+	return uint32(uint64(jenkins(b, seed))*math.MaxUint32>>32) + 1
+}
+
+// jenkins is Bob Jenkins' hash lookup3 of 16 bytes (burtleburtle.net/bob/c/lookup3.c), as the kernel's jhash: 12 bytes are mixed, and the
+// last four finish.
+func jenkins(k [16]byte, seed uint32) uint32 {
+	word := func(i int) uint32 { return binary.NativeEndian.Uint32(k[4*i:]) }
+	rol := bits.RotateLeft32
+	start := 0xdeadbeef + uint32(len(k)) + seed
+	x, y, z := start+word(0), start+word(1), start+word(2)
+	for _, by := range [2][3]int{{4, 6, 8}, {16, 19, 4}} {
+		x, z = (x-z)^rol(z, by[0]), z+y
+		y, x = (y-x)^rol(x, by[1]), x+z
+		z, y = (z-y)^rol(y, by[2]), y+x
+	}
+	x += binary.LittleEndian.Uint32(k[12:])
+	for i, by := range [7]int{14, 11, 25, 16, 4, 14, 24} {
+		switch i % 3 {
+		case 0:
+			z = (z ^ y) - rol(y, by)
+		case 1:
+			x = (x ^ z) - rol(z, by)
+		case 2:
+			y = (y ^ x) - rol(x, by)
+		}
+	}
+	return z
+}
