@@ -114,7 +114,7 @@ func TestDefaultConfig(t *testing.T) {
 	}
 	want := node.Config{
 		Log: got.Log, LogLevel: got.LogLevel, SubnetFile: "/run/flannel/subnet.env", SubnetDir: "/run/flannel/networks",
-		Mode: fit.Auto, Offloads: got.Offloads, SourceCheck: dataplane.SourceStrict, EgressMark: guard.DefaultMark, MinPathMTU: carrier.DefaultMinPathMTU, ConfigHold: 30 * time.Second, RenewMargin: time.Hour, ProbeInterval: 10 * time.Second,
+		Mode: fit.Auto, Offloads: got.Offloads, WantTunnel: true, SourceCheck: dataplane.SourceStrict, EgressMark: guard.DefaultMark, MinPathMTU: carrier.DefaultMinPathMTU, ConfigHold: 30 * time.Second, RenewMargin: time.Hour, ProbeInterval: 10 * time.Second,
 		Rules: node.RuleConfig{Forward: true, Resync: 5 * time.Second}, Admin: node.AdminConfig{Group: -1},
 	}
 	if !sameButFuncs(got, want) {

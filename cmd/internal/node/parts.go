@@ -203,6 +203,7 @@ func (s *Session) openUserspace(mtu int) (dataplane.Part, error) {
 		MTU:          mtu,
 		Offloads:     n.cfg.Offloads,
 		ExpectTunnel: n.cfg.ExpectTunnel,
+		WantTunnel:   n.cfg.WantTunnel,
 		DF:           n.cfg.DF,
 		MinPathMTU:   n.cfg.MinPathMTU,
 		SourceCheck:  n.cfg.SourceCheck,
