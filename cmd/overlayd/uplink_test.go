@@ -35,6 +35,17 @@ func TestUplink(t *testing.T) {
 			return nil
 		})
 	}
+	h.up("--dataplane", modeUserspace, "--debug-offloads=-tunnel") // as a kernel without it
+	said := 0
+	for line := range strings.Lines(h.daemon.text()) {
+		if strings.Contains(line, "no tunnel offload") && strings.Contains(line, "turned off: tunnel") {
+			said++
+		}
+	}
+	if got := h.uplinks(); len(got) > 0 || said != 1 {
+		t.Errorf("--debug-offloads=-tunnel: %v, and %d lines that say why", got, said)
+	}
+	h.daemon.stop(unix.SIGTERM)
 	h.up("--dataplane", modeKernel)
 	if got := h.uplinks(); len(got) > 0 {
 		t.Errorf("in kernel mode: %v", got)

@@ -28,6 +28,8 @@ type Config struct {
 	Offloads Offloads // that may be used
 	// ExpectTunnel says that it is a warning if Tunnel does not work here; else it is a line of information.
 	ExpectTunnel bool
+	// WantTunnel says that Tunnel was asked for: if Offloads lacks what that needs, a line says so, too.
+	WantTunnel bool
 
 	// DF is to be set on what is sent over an IPv4 underlay. Hosts are then told
 	// what the path to a VTEP takes, if it is less than MTU. Over IPv6 they always are.

@@ -1,7 +1,9 @@
 package userspace
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 
 	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/inherit"
@@ -49,7 +51,7 @@ func Open(cfg Config) (*Dataplane, error) {
 }
 
 // NewPort makes a Port of UDP sockets for networks whose Config has the same Port and the same Local
-// addresses. It uses Log, Underlays, Port, Offloads, ExpectTunnel, DF, MinPathMTU, Mark and what is inherited of cfg; an error
+// addresses. It uses Log, Underlays, Port, Offloads, ExpectTunnel, WantTunnel, DF, MinPathMTU, Mark and what is inherited of cfg; an error
 // names the field. Run has to be called, once: it releases what the networks made it acquire.
 func NewPort(cfg Config) (*Port, error) {
 	if err := cfg.checkPort(); err != nil {
@@ -63,8 +65,15 @@ func NewPort(cfg Config) (*Port, error) {
 func newUDPPort(cfg Config) *Port {
 	var openers []carrier.Opener
 	open := carrier.UDP
-	if cfg.Offloads.has(TUNVnet | TUNGSO | Tunnel) { // else there are no superpackets
+	if lacks := (TUNVnet | TUNGSO | Tunnel) &^ cfg.Offloads; lacks == 0 {
 		open = carrier.Tunnel
+	} else if cfg.WantTunnel { // as if the kernel had none
+		level := slog.LevelInfo
+		if cfg.ExpectTunnel {
+			level = slog.LevelWarn
+		}
+		cfg.Log.Log(context.Background(), level, "no tunnel offload here: superpackets go by UDP sockets, in segments",
+			"err", "turned off: "+lacks.String(), "fix", "leave out --debug-offloads, or say --offload=socket")
 	}
 	for _, local := range cfg.locals() {
 		openers = append(openers, open(carrier.UDPConfig{

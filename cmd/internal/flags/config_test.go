@@ -115,7 +115,7 @@ func TestDefaultConfig(t *testing.T) {
 	}
 	want := node.Config{
 		Log: got.Log, LogLevel: got.LogLevel, SubnetFile: "/run/flannel/subnet.env", SubnetDir: "/run/flannel/networks",
-		Options: parts.Options{Mode: fit.Auto, Offloads: got.Offloads, SourceCheck: dataplane.SourceStrict, EgressMark: guard.DefaultMark,
+		Options: parts.Options{Mode: fit.Auto, Offloads: got.Offloads, WantTunnel: true, SourceCheck: dataplane.SourceStrict, EgressMark: guard.DefaultMark,
 			MinPathMTU: carrier.DefaultMinPathMTU, Rules: parts.RuleConfig{Forward: true, Resync: 5 * time.Second}},
 		ConfigHold: 30 * time.Second, RenewMargin: time.Hour, ProbeInterval: 10 * time.Second,
 		Admin: node.AdminConfig{Group: -1},

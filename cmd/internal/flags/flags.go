@@ -160,6 +160,7 @@ func (o *Flags) Config() node.Config {
 			MinPathMTU:   o.Dataplane.minPathMTU,
 			Offloads:     o.Dataplane.offloads,
 			ExpectTunnel: o.Dataplane.offload == offloadTunnel,
+			WantTunnel:   o.Dataplane.offload == offloadTunnel || o.Dataplane.offload == offloadAuto,
 			SourceCheck:  dataplane.SourceCheck(o.Dataplane.sourceCheck),
 			AnyPeerFrom:  o.Dataplane.anyPeerFrom,
 			PlainSource:  o.Dataplane.plainSource == plainAllow,

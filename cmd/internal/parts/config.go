@@ -24,6 +24,8 @@ type Options struct {
 	Offloads userspace.Offloads
 	// ExpectTunnel: it is a warning if the userspace dataplane cannot hand superpackets to the kernel inside of the tunnel.
 	ExpectTunnel bool
+	// WantTunnel: it was asked for, so a line says so if Offloads leaves it out.
+	WantTunnel bool
 	// MinPathMTU: the userspace dataplane believes no path MTU below this, in bytes; 0: the default.
 	MinPathMTU  int
 	SourceCheck dataplane.SourceCheck // empty: strict

@@ -23,6 +23,7 @@ func (l *List) openUserspace(mtu int) (*overlay.Forwarding, error) {
 		MTU:          mtu,
 		Offloads:     l.Offloads,
 		ExpectTunnel: l.ExpectTunnel,
+		WantTunnel:   l.WantTunnel,
 		DF:           l.DF,
 		MinPathMTU:   l.MinPathMTU,
 		SourceCheck:  l.SourceCheck,
