@@ -15,4 +15,5 @@
 // one round) → agent.go and traffic_*.go (in the host's process) → report.go,
 // table.go (what came out).
 // checks.go compares rows, attack.go the same overlay with and without an attack.
+// memory.go is apart from all that: what a daemon with many peers takes.
 package main
