@@ -127,7 +127,7 @@ func TestInterruptedDump(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Conn{file: os.NewFile(uintptr(fds[0]), "ours"), in: make([]byte, 4096)}
+	c := &Conn{file: os.NewFile(uintptr(fds[0]), "ours")}
 	defer c.Close()
 	defer unix.Close(fds[1])
 	for _, flags := range []uint16{0, unix.NLM_F_DUMP_INTR} {
