@@ -14,4 +14,5 @@
 // candidates.go and setup_*.go (the overlay between them) → measure.go (one row of
 // one round) → package agent (in the host's process) → report.go, table.go (what came out).
 // checks.go compares rows, attack.go the same overlay with and without an attack.
+// memory.go is apart from all that: what a daemon with many peers takes.
 package main
