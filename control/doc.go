@@ -18,14 +18,15 @@
 //  5. rib_peers.go [RIB.Peers], admit.go: decides which leases are used, oldest first, and returns
 //     a sorted list of [dataplane.Peer]. admit_underlay.go refuses what would take an address away that
 //     is reached without the overlay (underlay.go), and incumbent.go whatever an older lease begins to take from
-//     a younger one. A refused lease is a [Rejection] and affects no other lease. lengths.go says how long a subnet may be. vtep.go chooses the VTEP by which this node reaches the subnets of a lease. limits.go
-//     accepts the outer source that its node says to have (facts.go), and notes what does not
-//     work with a peer that is used; controller/families.go names the peers without a common family.
+//     a younger one. A refused lease is a [Rejection] and affects no other lease. lengths.go says how long a subnet may be.
+//  6. What else is known of each: vtep.go chooses the VTEP by which this node reaches the subnets of a lease, limits.go
+//     accepts the outer source that its node says to have (facts.go) and notes what does not work with a peer that is used,
+//     and controller/families.go names the peers without a common family.
 //     controller/contend.go has the own lease published with another MAC if another node has the same.
-//  6. controller/sync.go (*follower).sync: passes one complete [dataplane.Wanted] to controller.Overlay,
+//  7. controller/sync.go (*follower).sync: passes one complete [dataplane.Wanted] to controller.Overlay,
 //     then dataplane/subnetfile writes the subnet file. What failed is tried again
 //     later; each fault is logged once (package pace).
-//  7. controller/publish.go: makes the new controller.Status.
+//  8. controller/publish.go: makes the new controller.Status.
 //
 // Who owns the own lease, and where a field of the Status comes from, is in the doc of control/controller.
 //

@@ -1,0 +1,5 @@
+//go:build !cgo
+
+package rights
+
+const withCgo = false
