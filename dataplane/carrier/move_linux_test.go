@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
@@ -81,6 +83,33 @@ func TestPortChangesHands(t *testing.T) {
 			c.Close()
 			from.Close()
 		})
+	}
+}
+
+// TestClosedTwice: the second time closes nothing, although others have descriptors of the same numbers by then. It runs alone, so
+// that these are its own.
+func TestClosedTwice(t *testing.T) {
+	for _, open := range []func(UDPConfig) Opener{UDP, Tunnel} {
+		c, err := open(UDPConfig{Log: slog.New(slog.DiscardHandler), Local: netip.MustParseAddrPort("127.0.0.1:0"), DF: true}).Open(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		var files []*os.File
+		for range 100 {
+			f, err := os.Open(os.DevNull)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			files = append(files, f)
+		}
+		c.Close()
+		for _, f := range files {
+			if _, err := unix.FcntlInt(f.Fd(), unix.F_GETFD, 0); err != nil {
+				t.Errorf("%T has closed descriptor %d of somebody else: %v", c, f.Fd(), err)
+			}
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ type Carrier interface {
 	Refresh(entries []Entry, mtu int) (soon bool)
 	// AddTo adds to s what the carrier counted itself: DropQueueFull, DropFlood, NarrowPaths and RxBatches.
 	AddTo(s *dataplane.Stats)
-	// Close releases everything, after the receivers were stopped.
+	// Close releases everything, after the receivers were stopped. It may be called more than once.
 	Close()
 }
 

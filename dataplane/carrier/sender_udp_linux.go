@@ -86,11 +86,13 @@ func (s *sendSockets) markFD(fd int) error {
 	return err
 }
 
+// close may be called more than once: by then others may have descriptors of the same numbers.
 func (s *sendSockets) close() {
-	for _, fd := range s.fds {
+	for i, fd := range s.fds {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
+		s.fds[i] = -1
 	}
 	if s.paths != nil {
 		s.paths.close()

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -26,7 +27,7 @@ func Open(c Config) (*Guard, error) {
 	case c.Resync == 0:
 		c.Resync = defaultResync
 	}
-	c.seed = rand.Uint32()
+	c.seed = rand.Uint32() | 1
 	g := &Guard{cfg: c, name: dataplane.GuardTable(c.VNI), report: dataplane.NewReporter(c.Log, "guard"), kernel: true, relaxed: time.Now().Add(c.Settle)}
 	if c.Deaf {
 		g.report.Polls(c.Resync)
@@ -71,6 +72,7 @@ func (g *Guard) begin() error {
 		return err
 	}
 	if c.exists {
+		g.cfg.seed = cmp.Or(c.seed, g.cfg.seed)
 		g.members.adopt(c.sets)
 		g.there, g.text = true, c.text
 		g.open.Store(true)

@@ -17,7 +17,8 @@ import (
 // The origin of a datagram is the VTEP that it is from. input writes it into the packet's secmark, of 32 bits, which the kernel copies to
 // each packet that it splits from a superpacket and keeps when it takes the outer headers off. inner looks it up with the inner source and
 // takes it off again, before security modules look. 0 is nobody. That of IPv4 is the outer source itself. That of IPv6 is a hash of it,
-// with a seed that only this process knows: no VTEP can choose an address that has another's.
+// with a seed that only this host knows: no VTEP can choose an address that has another's. The seed stays while the table does, so
+// that neither a new session nor a new daemon changes the origin of a packet on its way.
 
 // origins reports whether inner asks for the origin: any VTEP may be behind a NAT.
 func (c *Config) origins() bool { return !c.noOrigins && c.Check != dataplane.SourceInner }
@@ -90,6 +91,17 @@ func (c *Config) eachOrigin(p *dataplane.Peer, outer []netip.Addr, do func(set, 
 			do(vtepSet, key)
 		}
 	}
+}
+
+// seedOf returns the seed of the hash that a rule has; 0: it has none.
+func seedOf(r nft.Rule) uint32 {
+	for _, x := range r.Exprs {
+		var h expr.Hash
+		if x.Name == "hash" && expr.Unmarshal(uint8(nft.Inet), x.Data, &h) == nil {
+			return h.Seed
+		}
+	}
+	return 0
 }
 
 // originOf is what the kernel's hash expression makes of an address: 1 and more.

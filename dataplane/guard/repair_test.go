@@ -192,6 +192,24 @@ func TestBegins(t *testing.T) {
 	})
 }
 
+// TestOriginsStay: another guard of the same table makes the same origins, so that packets on their way are known, and what others
+// have noted of the table stays true.
+func TestOriginsStay(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	c := testConfig(t)
+	c.IPv4, c.IPv6 = false, true
+	w := manyPeers(1)
+	w.Peers[0].Addr = netip.MustParseAddr("2001:db8::7")
+	list := func() string { return ns.Run("nft", "-s", "list", "table", "inet", dataplane.GuardTable(c.VNI)) }
+	openIn(t, ns, c).sync(t, ns, w)
+	first := list()
+	openIn(t, ns, c).sync(t, ns, w)
+	if again := list(); again != first || !strings.Contains(first, "seed") {
+		t.Errorf("was\n%s\nis\n%s", first, again)
+	}
+}
+
 // TestSwitched: off removes the rules, also while others are synced, and on writes them again; the counters stay.
 func TestSwitched(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -76,6 +77,7 @@ type content struct {
 	exists     bool
 	text       string // of chains, rules and the names of sets
 	sets       keys
+	seed       uint32 // of the hash of origins; 0: no rule has one
 	generation uint32 // how often nftables had changed before it was read
 }
 
@@ -119,6 +121,7 @@ func (c *content) read(r nft.Reader, name string, elements bool) error {
 	}
 	for _, rule := range rules {
 		b.WriteString(rule.Chain + " " + rule.Text())
+		c.seed = cmp.Or(c.seed, seedOf(rule))
 	}
 	names, err := r.Sets(name)
 	if err != nil {
