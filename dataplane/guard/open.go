@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -14,6 +15,9 @@ import (
 	"github.com/overlayd/overlayd/dataplane/nft"
 	"github.com/overlayd/overlayd/dataplane/watch"
 )
+
+// processSeed is the seed of all tables that this process makes: those of a later session have the same origins.
+var processSeed = sync.OnceValue(func() uint32 { return rand.Uint32() | 1 })
 
 // Open prepares for the rules. If the kernel cannot have them, it says why. If there is no overlay device yet, it
 // forbids all until the first Sync; what an earlier run has left is not touched before that.
@@ -27,7 +31,7 @@ func Open(c Config) (*Guard, error) {
 	case c.Resync == 0:
 		c.Resync = defaultResync
 	}
-	c.seed = rand.Uint32() | 1
+	c.seed = processSeed()
 	g := &Guard{cfg: c, name: dataplane.GuardTable(c.VNI), report: dataplane.NewReporter(c.Log, "guard"), kernel: true, relaxed: time.Now().Add(c.Settle)}
 	if c.Deaf {
 		g.report.Polls(c.Resync)
