@@ -79,8 +79,9 @@ func TestReplace(t *testing.T) {
 				}
 				waitTraffic(t, back, 100)
 			}
-			if lost := there.finish() + back.finish(); lost > 0 {
-				t.Errorf("%d datagrams lost", lost)
+			gap := time.Duration(max(there.gap.Load(), back.gap.Load()))
+			if lost := there.finish() + back.finish(); lost > 0 && (gap < queueHolds || mode == modeKernel) {
+				t.Errorf("%d datagrams lost, longest gap %s", lost, gap)
 			}
 			if got := h.gateway(); got != subnet {
 				t.Errorf("subnet is %s, was %s", got, subnet)
