@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -128,13 +129,12 @@ iptables -P FORWARD DROP; iptables -A FORWARD -s 10.5.0.0/16 -j ACCEPT; iptables
 func TestWatchIgnoresStorms(t *testing.T) {
 	t.Parallel()
 	ns, w, log := start(t, config(), "true")
-	for range 20 {
-		ns.Run("sh", "-ec", "nft add table inet fw; nft add chain inet fw c '{ type filter hook forward priority 0; policy drop; }'; nft delete table inet fw")
+	for i := range 20 { // by a name of its own: a chain that is made again within a look seems to have stayed
+		ns.Run("sh", "-ec", "nft add table inet fw; nft add chain inet fw c"+strconv.Itoa(i)+" '{ type filter hook forward priority 0; policy drop; }'; nft delete table inet fw")
 	}
 	ns.Run("sh", "-ec", "nft add table inet fw; nft add chain inet fw c '{ type filter hook forward priority 0; policy drop; }'")
 	await(t, "reported", func() bool { return len(w.Status().Warnings) == 1 })
-	// On a busy machine a chain or two of the storm stay long enough to be reported.
-	if n := log.Count("level=WARN"); n > 3 {
+	if n := log.Count("level=WARN"); n != 1 {
 		t.Errorf("%d lines:\n%s", n, log)
 	}
 }
