@@ -35,6 +35,7 @@ type Guard struct {
 	members   members
 	chains    []encoded // that were written; nil: not known
 	there     bool      // the kernel had chains and members
+	tried     bool      // what the kernel lacks is known
 	indices   []int     // of the devices that chains name
 	others    vnis      // that chains name
 	text      string    // all of it but the members

@@ -59,28 +59,26 @@ func Open(c Config) (*Guard, error) {
 		g.Close()
 		return nil, fmt.Errorf("open guard: %w", explain(err))
 	}
-	if g.cfg.noOrigins {
-		c.Log.Info("the kernel cannot note by whom a packet was sent: a peer on the same machine can hide packets with sources of other peers behind its own",
-			"fix", "use a kernel with CONFIG_NETWORK_SECMARK and CONFIG_NFT_HASH, or --dataplane=userspace")
-	}
 	return g, nil
 }
 
-// begin learns what an earlier run has left, and tries whether the kernel takes all that the rules need.
+// begin learns what an earlier run has left. If there is nothing, it tries whether the kernel takes all that the rules need, which
+// takes 20 ms or more: after a crash packets wait for them.
 func (g *Guard) begin() error {
 	c, err := read(g.name, true)
 	if err != nil {
 		return err
 	}
-	if err := g.try(); err != nil {
-		return err
-	}
 	if c.exists {
+		g.cfg.noOrigins = g.cfg.lackOrigins
 		g.cfg.seed = cmp.Or(c.seed, g.cfg.seed)
 		g.members.adopt(c.sets)
 		g.there, g.text = true, c.text
 		g.open.Store(true)
 		return g.books.begin(g.name)
+	}
+	if err := g.try(); err != nil {
+		return err
 	}
 	for _, d := range g.cfg.devices() {
 		if _, err := netlink.LinkByName(d); err == nil {
@@ -91,13 +89,26 @@ func (g *Guard) begin() error {
 	return g.write(g.cfg.factsOf(dataplane.Wanted{}, true))
 }
 
+// lacks reports whether err may say that the kernel lacks an expression.
+func lacks(err error) bool { return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) }
+
 // try finds out which of the expressions that the rules can do without the kernel has.
 func (g *Guard) try() error {
+	g.tried = true
+	err := g.tryEach()
+	if err == nil && g.cfg.noOrigins {
+		g.cfg.Log.Info("the kernel cannot note by whom a packet was sent: a peer on the same machine can hide packets with sources of other peers behind its own",
+			"fix", "use a kernel with CONFIG_NETWORK_SECMARK and CONFIG_NFT_HASH, or --dataplane=userspace")
+	}
+	return err
+}
+
+func (g *Guard) tryEach() error {
 	c, first := &g.cfg, error(nil)
-	for _, lacks := range []struct{ origins, kinds bool }{{}, {origins: true}, {kinds: true}, {true, true}} {
-		c.noOrigins, c.noKinds = lacks.origins || c.lackOrigins, lacks.kinds
+	for _, without := range []struct{ origins, kinds bool }{{}, {origins: true}, {kinds: true}, {true, true}} {
+		c.noOrigins, c.noKinds = without.origins || c.lackOrigins, without.kinds
 		err := g.tryAll()
-		if err == nil || !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOENT) {
+		if err == nil || !lacks(err) {
 			return err
 		}
 		if first == nil {

@@ -192,6 +192,22 @@ func TestBegins(t *testing.T) {
 	})
 }
 
+// TestOpenWritesNothing: a daemon that comes back does not try again what the kernel can: packets wait for it.
+func TestOpenWritesNothing(t *testing.T) {
+	ns := netnstest.New(t)
+	openIn(t, ns, testConfig(t)).sync(t, ns, manyPeers(3))
+	count := func() (n uint32) {
+		ns.Must(func() (err error) { n, err = generation(); return err })
+		return n
+	}
+	before := count()
+	g := openIn(t, ns, testConfig(t))
+	if now := count(); now != before || !g.Holds() {
+		t.Errorf("nftables changed %d times, and the guard is in place: %v", now-before, g.Holds())
+	}
+	g.sync(t, ns, manyPeers(4))
+}
+
 // TestOriginsStay: another guard of the same table makes the same origins, so that packets on their way are known, and what others
 // have noted of the table stays true.
 func TestOriginsStay(t *testing.T) {

@@ -68,7 +68,14 @@ func (g *Guard) write(f facts) error {
 	g.there, g.chains = false, nil
 	g.members.lost()
 	g.books.keep(g.name)
-	if err := g.commit(newTable(g.name), chains, f.sets); err != nil {
+	err = g.commit(newTable(g.name), chains, f.sets)
+	if lacks(err) && !g.tried { // the table of an earlier run did without
+		if err := g.try(); err != nil {
+			return err
+		}
+		return g.write(f)
+	}
+	if err != nil {
 		g.open.Store(g.isThere())
 		return err
 	}
