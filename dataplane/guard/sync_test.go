@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
@@ -50,7 +48,7 @@ func (g *Guard) sync(tb testing.TB, ns *netnstest.NS, w dataplane.Wanted) {
 	})
 }
 
-// TestScale: the first write of many peers, and one change, are quick, whoever forwards. Times are those of the processor, and the best
+// TestScale: the first write of many peers, and one change, are quick, whoever forwards. Times are those of the processor for the thread of the call, and the best
 // of several counts: other tests take time of this machine too.
 func TestScale(t *testing.T) {
 	for _, kernel := range []bool{true, false} {
@@ -69,9 +67,9 @@ func scale(t *testing.T, kernel bool) {
 		g = openIn(t, ns, testConfig(t))
 		g.Forwards(kernel)
 		ns.Must(func() error {
-			start := processorTime(t)
+			start := threadTime(t)
 			_, err := g.Sync(context.Background(), w)
-			first = min(first, processorTime(t)-start)
+			first = min(first, threadTime(t)-start)
 			return err
 		})
 		ns.Must(func() error { return g.Prune(context.Background(), w) })
@@ -80,9 +78,9 @@ func scale(t *testing.T, kernel bool) {
 		w.Peers = slices.Clone(w.Peers)
 		w.Peers[7].Subnets = prefixes(fmt.Sprintf("10.200.%d.0/24", i))
 		ns.Must(func() error {
-			start := processorTime(t)
+			start := threadTime(t)
 			_, err := g.Sync(context.Background(), w)
-			change = min(change, processorTime(t)-start)
+			change = min(change, threadTime(t)-start)
 			return err
 		})
 		ns.Must(func() error { return g.Prune(context.Background(), w) })
@@ -96,14 +94,4 @@ func scale(t *testing.T, kernel bool) {
 	if n := len(c.sets["pair44_24"]); n != peers || !c.sets.equal(g.members.have) {
 		t.Errorf("%d pairs, or other keys than are remembered", n)
 	}
-}
-
-// processorTime is what this process has used, in the kernel too.
-func processorTime(t *testing.T) time.Duration {
-	t.Helper()
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
