@@ -49,7 +49,7 @@ func (o *Process) register(f *pflag.FlagSet) {
 	f.IntVar(&o.MetricsPort, "metrics-port", 0, "TCP port that answers GET /metrics (for Prometheus), / (status page for browsers) and /v1/status (the same as JSON); 0: none")
 	f.StringVar(&o.MetricsPeers, "metrics-peers", "top", "which peers have metrics of their own: on (all), top (the 100 that need attention first) or off (none)")
 	f.BoolVar(&o.Replace, "replace", false, "take the place of the overlayd that runs with the same --subnet-file or --networks; it hands over its queues and sockets, so that no packet is lost")
-	f.BoolVar(&o.StandBy, "stand-by", false, "after another overlayd has taken the place of this one, stay and end with it; after drain --to=kernel, do not end at once. For a supervisor that restarts what ends, as kubelet does")
+	f.BoolVar(&o.StandBy, "stand-by", false, "stay when another overlayd has taken the place of this one, and end with it; after a drain to the kernel, do not end at once; for a supervisor that restarts what ends, as kubelet does")
 	f.StringVar(&o.adminGroup, "admin-group", "", "group, by name or number, whose members may read the admin socket, as overlayd status does (default: root only)")
 	f.StringVar(&o.EnvFile, EnvFlag, "", "file with lines such as OVERLAYD_ETCD_ENDPOINTS=http://192.0.2.11:2379, which override the environment; read again on SIGHUP; with a - before its path it may be missing")
 	f.DurationVar(&o.probeInterval, "probe-interval", 10*time.Second, "time between two ICMP echo requests to each peer, from which log and status say whether it can be reached; 0: send none")
