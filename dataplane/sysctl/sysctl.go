@@ -222,7 +222,7 @@ func howToSet(name string) string {
 // say reports once what of the overlay device cannot be set, and how the user can set it.
 func (s *Settings) say(w setting, err error) {
 	if due, _ := s.notices.Due(time.Now(), pace.Notice{Key: w.path, Text: err.Error()}); len(due) > 0 {
-		s.cfg.Log.Warn("a setting of the overlay device cannot be made as it should be", "err", err, "fix", howToSet(rtnl.SysctlName(w.path)+"="+w.value))
+		s.cfg.Log.Warn("cannot change a setting of the overlay device", "err", err, "fix", howToSet(rtnl.SysctlName(w.path)+"="+w.value))
 	}
 }
 
