@@ -1,12 +1,11 @@
-// Package dataplane defines what every dataplane of overlayd is: something that is
-// told the complete wanted state of the overlay and makes it true. The two that
-// exist are dataplane/kernel, which programs the kernel's vxlan device, and
-// dataplane/userspace, which forwards packets itself.
+// Package dataplane defines what a dataplane of overlayd is. A dataplane gets the complete
+// wanted state of the overlay, and makes it true. There are two: dataplane/kernel
+// programs the kernel's vxlan device, and dataplane/userspace forwards packets itself.
 //
-// Both are a [Part]: so are the traffic rules and the direct routes, which are
-// kept in step with them.
+// Both are a [Part]. So are the guard, the traffic rules and the direct routes, which
+// change in step with them.
 //
-// The package holds only what these share and what control speaks: their types, the checks of what
+// The package holds only what these share, and what control needs to talk to them: their types, the checks of what
 // others publish ([CheckPeer]), the names and MACs of the devices, and the [Reporter] of a part's status.
 package dataplane
 
@@ -23,8 +22,8 @@ type VTEP struct {
 	VNI  uint32     // 24-bit VXLAN network identifier
 }
 
-// Underlay is this host's end of the underlay in one address family: what a
-// dataplane makes one VTEP of.
+// Underlay is this host's end of the underlay in one address family. A dataplane
+// makes one VTEP from it.
 type Underlay struct {
 	Link   int        // interface index
 	Local  netip.Addr // address of that interface: source of outer packets
@@ -33,9 +32,8 @@ type Underlay struct {
 }
 
 // Peer is one remote VTEP of one family together with the overlay subnets that
-// are reached through it, which may be of either family. It is all that a
-// dataplane ever learns of others. A Peer is a value: whoever holds one must not
-// change its Subnets.
+// are reached through it, which may be of either family. A dataplane learns nothing
+// else about other nodes. A Peer is a value: nobody may change its Subnets.
 type Peer struct {
 	VTEP
 	// Source is the outer source of the VTEP's packets, of its family, if that is not Addr: it is
@@ -73,16 +71,16 @@ type Dataplane interface {
 
 // PeerCounter is a Dataplane that counts for each VTEP. The kernel's vxlan device does not.
 type PeerCounter interface {
-	// Traffic returns what was counted for each VTEP that is a peer now, by its address, since it became one. It may be
+	// Traffic returns the counts of each VTEP that is a peer now, by its address, since it became a peer. It may be
 	// called at any time.
 	Traffic() map[netip.Addr]Traffic
 }
 
-// Resumer is a Dataplane that goes on with what another process has left working, as after a crash.
+// Resumer is a Dataplane that goes on with what another process has left, as after a crash.
 type Resumer interface {
-	// Resume forwards at once, as w wants, also what waits in what was inherited: device, addresses, routes and the objects of
-	// the other parts are in the kernel from before. It is called before the first Sync of any part, which looks at
-	// all of these; and perhaps earlier with what was known when the process before ended, if the store takes long to answer. What
-	// keeps it from forwarding is an error of that Sync.
+	// Resume forwards at once, as w wants, and also forwards the packets that wait in inherited queues and sockets. It relies on the
+	// device, addresses, routes and the objects of other parts that are in the kernel from before. It is called before
+	// the first Sync of any part, which checks all of these. If the store takes long to answer, it is called earlier, with what was
+	// known when the earlier process ended. If it cannot forward, that Sync returns the error.
 	Resume(w Wanted)
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-// Faults holds why a part could not make things as wanted. A Sync returns that to its caller, and a repair logs it.
+// Faults holds the present errors of a part. A Sync returns them to its caller, and a repair logs them.
 // The zero value is ready; it is for one goroutine at a time.
 type Faults struct {
 	now     map[string]string // by the address of the peer, and under "" for all peers
-	told    map[string]bool   // of these, which the log or the caller of Sync was told
+	told    map[string]bool   // the errors of now that the log or the caller of Sync was told
 	comings pace.Fights       // how often each has come and gone
-	notices pace.Notices      // of those that come and go
+	notices pace.Notices      // limits the lines about errors that come and go
 }
 
 func faultsOf(err error) map[string]string {

@@ -48,12 +48,12 @@ type PartStatus struct {
 	Err     string         `json:"err,omitempty"` // why State is not ok
 	Since   time.Time      `json:"since"`         // when State or Err became what they are
 	Objects []ObjectStatus `json:"objects,omitempty"`
-	// Warnings are what the part sees on this host that keeps packets from the overlay and that is not overlayd's to change.
+	// Warnings are faults of this host that stop packets of the overlay and that overlayd must not mend itself.
 	Warnings []Warning   `json:"warnings,omitempty"`
 	Peers    []PeerFault `json:"-"` // those that do not work now
 }
 
-// Warning is something on this host that its user has to put right.
+// Warning is a fault of this host that its administrator has to mend.
 type Warning struct {
 	ID    string    `json:"id"`   // in snake_case, stable: that of the check of overlayd doctor which explains it
 	Text  string    `json:"text"` // what is wrong, and what that does
@@ -66,13 +66,13 @@ const (
 	WarnForward    = "forward_chains" // a chain of the packet filter drops what this host forwards for the overlay
 	WarnPort       = "udp_port"       // a chain of the packet filter drops the datagrams of VXLAN
 	WarnForwarding = "forwarding"     // this host, or an interface of it, does not forward
-	WarnReturnPath = "rp_filter"      // the kernel drops what peers send, because the way back is another
+	WarnReturnPath = "rp_filter"      // the kernel drops what peers send, because the way back uses another interface
 )
 
 // PeerFault is why a peer does not work now.
 type PeerFault struct {
 	*PeerError
-	Since time.Time // when it became that
+	Since time.Time // when it began
 }
 
 // ObjectStatus counts one kind of object that a part keeps, such as routes.

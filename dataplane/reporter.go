@@ -98,8 +98,8 @@ func StateOf(err error) State {
 	return StateFailed
 }
 
-// Publish makes a result the part's status. err is why state is not ok. objects are the
-// counts per kind, whose repairs are filled in; without any, those of before stay.
+// Publish sets the part's status. err is why state is not ok. objects are the counts per
+// kind; Publish fills in their repairs. Without objects the earlier counts stay.
 func (r *Reporter) Publish(state State, err error, objects ...ObjectStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

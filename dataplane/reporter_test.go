@@ -202,7 +202,7 @@ func TestWarnings(t *testing.T) {
 			t.Errorf("got %+v", w)
 		}
 		text := log.String()
-		for part, want := range map[string]int{`level=WARN msg="a is wrong" id=a fix="do a"`: 1, `level=INFO msg="it is no longer so: a is wrong" id=a`: 1, "b is wrong": 2, "\n": 4} {
+		for part, want := range map[string]int{`level=WARN msg="a is wrong" id=a fix="do a"`: 1, `level=INFO msg="resolved: a is wrong" id=a`: 1, "b is wrong": 2, "\n": 4} {
 			if got := strings.Count(text, part); got != want {
 				t.Errorf("%q: %d times, want %d:\n%s", part, got, want, text)
 			}

@@ -7,14 +7,14 @@ type Stats struct {
 	RxPackets, RxBytes uint64 // underlay to overlay, inner packets and their bytes
 	Drops              [NumDrops]uint64
 	TxWriteErrors      uint64 // those of Drops[DropWriteError] that the underlay refused; the others were for the overlay
-	NarrowPaths        uint64 // ICMP messages about a path that told of an MTU too small to be believed
+	NarrowPaths        uint64 // ICMP messages that were not believed, because the path MTU in them was too small
 	Offload            OffloadStats
 }
 
 // OffloadStats counts what offloads did for the userspace dataplane. The kernel's
 // counts nothing here.
 type OffloadStats struct {
-	TxSuperpackets uint64 // of the host, which left them for us to split
+	TxSuperpackets uint64 // superpackets from the host, for us to split
 	TxSegments     uint64 // that these were split into
 	TxBatches      uint64 // times that packets were sent together; packets per batch tell how well it works
 	RxSuperpackets uint64 // handed to the host
@@ -101,10 +101,10 @@ const (
 	DropWriteError                 // the underlay socket or the overlay device refused it; Stats.TxWriteErrors tells them apart
 	DropDevice                     // dropped by the kernel's device, which does not tell why
 	DropCongestion                 // the underlay marked congestion, and only loss can tell its sender (RFC 6040)
-	DropFragment                   // a fragment where none can be, or of what cannot be judged in pieces
-	DropPlainSource                // not encapsulated, by the underlay, with the source of a pod
-	DropEgress                     // to the port of a VTEP, from a process or a pod
-	DropFlood                      // of no known VTEP or of another network, more than are looked at (dataplane/guard)
+	DropFragment                   // a fragment where there should be none, or of a packet that cannot be checked in pieces
+	DropPlainSource                // from the underlay, with the source of a pod and no encapsulation
+	DropEgress                     // from a process or a pod, to the port of a VTEP
+	DropFlood                      // not from a known VTEP, or of another network: more than are let through as samples (dataplane/guard)
 	NumDrops           = iota
 )
 

@@ -40,7 +40,7 @@ func (w *warnings) tell(log *slog.Logger, now time.Time, list []Warning) {
 	for _, b := range before {
 		if w.told[b.key()] && !slices.ContainsFunc(w.now, func(n Warning) bool { return n.key() == b.key() }) {
 			delete(w.told, b.key())
-			log.Info("it is no longer so: "+b.Text, "id", b.ID)
+			log.Info("resolved: "+b.Text, "id", b.ID)
 		}
 	}
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/overlayd/overlayd/bench/compare/agent"
 )
 
-// attacked is an overlay that is attacked: dual-stack, of two hosts and a third one on the same link, which is no
+// attacked is an overlay under attack. It is dual-stack, has two hosts, and shares the link with a third host, which is not a
 // peer.
 type attacked struct {
 	name   string
-	mode   string // of both hosts
+	mode   string // dataplane of both hosts
 	flags  []string
 	floods bool // it is flooded, too
 }

@@ -7,12 +7,12 @@
 // measured in turn, round by round, so that other load on the machine meets
 // them all alike. The ends of the overlay are the hosts' own overlay addresses.
 //
-// Beside the rows there are checks: a figure must not fall far behind another one of the same round. They say what the guard
-// costs, and what attacks by a third host on the link do to a stream (attack.go).
+// Besides the rows there are checks: a figure must not fall far behind another figure of the same round. They show what the guard
+// costs, and how attacks by a third host on the link affect a stream (attack.go).
 //
 // The walk: main.go (flags) → run.go (underlays, rounds) → pair.go (two hosts) →
 // candidates.go and setup_*.go (the overlay between them) → measure.go (one row of
 // one round) → package agent (in the host's process) → report.go, table.go (what came out).
 // checks.go compares rows, attack.go the same overlay with and without an attack.
-// memory.go is apart from all that: what a daemon with many peers takes.
+// memory.go is separate: it measures the memory of a daemon with many peers.
 package main

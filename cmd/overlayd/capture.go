@@ -10,12 +10,13 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/tap"
 )
 
-const longCapture = `Writes the packets of the userspace dataplane to a pcapng file, as they are inside of the overlay,
-with one interface for each outcome: tx, rx, and drop: with the reason.
-A superpacket is one packet. It ends with Ctrl-C, and says how many packets were captured, and
-how many were lost because they came faster than they were read: no packet waits for a capture.
+const longCapture = `Writes the inner packets of the userspace dataplane to a pcapng file. The file has one interface for
+each outcome: tx, rx, and drop: with the reason. A superpacket is one packet.
 
-PEER is one peer: its name, subnet, VTEP or an address in its subnet. It is for root.`
+Ctrl-C ends the capture. It then prints how many packets were captured, and how many are missing
+because they came faster than they were read: forwarding never waits for a capture.
+
+PEER limits it to one peer: its name, subnet, VTEP or an address in its subnet. Run it as root.`
 
 const captureExamples = `  overlayd capture host-b -w host-b.pcapng
   overlayd capture --drops -w - | tcpdump -r -
@@ -45,9 +46,9 @@ const traceSnap = 192
 func newTraceCommand() *cobra.Command {
 	o := &captureFlags{file: "-", Query: stream.Query{Snap: traceSnap}}
 	cmd := &cobra.Command{Use: "trace [PEER] [flags]", Short: "Print a line for each packet: what became of it, peer, addresses",
-		Long: `Prints a line for each packet of the userspace dataplane: time, tx, rx or drop: with the reason,
-peer, addresses, protocol, length. It ends with Ctrl-C. PEER is one peer: its name, subnet, VTEP
-or an address in its subnet. It is for root.`}
+		Long: `Prints one line for each packet of the userspace dataplane: time, tx, rx or drop: with the reason,
+peer, addresses, protocol, length. Ctrl-C ends it. PEER limits it to one peer: its name, subnet, VTEP
+or an address in its subnet. Run it as root.`}
 	o.register(cmd, "--text")
 	return cmd
 }

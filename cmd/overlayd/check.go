@@ -35,15 +35,15 @@ func newCheckConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config FILE",
 		Short: "Check a network config and show its effective values",
-		Long: `Checks a network config such as the one in etcd under <prefix>/config or in
-net-conf.json; - is standard input. It prints the config with every default filled in
-and the dataplanes that can carry it, or each mistake with its place, and then exits
-with 2; -o json prints mistakes as {line, column, key, message}. Unknown keys are mistakes
-here, while flannel and the daemon ignore them.
+		Long: `Checks a network config, such as the one in etcd under <prefix>/config or in
+net-conf.json; - is standard input. If the config is right, it prints it with every default
+filled in, and the dataplanes that can carry it. Otherwise it prints each mistake with line
+and column, and exits with 2; -o json prints mistakes as {line, column, key, message}.
+An unknown key is a mistake here, while flannel and the daemon ignore it.
 
-With one of the underlay's flags, such as --iface eth0, it also says what this host would
-do with the config: the address that it would publish, its routes, and why a dataplane
-could not carry the network. It exits with 1 if none could.`,
+With a flag of the underlay, such as --iface eth0, it also says what this host would do
+with the config: the address that it would publish, its routes, and why a dataplane could
+not carry the network. It exits with 1 if no dataplane could.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usagef("want one file, or - for standard input")

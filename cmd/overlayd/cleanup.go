@@ -19,14 +19,17 @@ func newCleanupCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cleanup [flags]",
 		Short: "Remove everything overlayd has set up on this host",
-		Long: `Removes the overlay devices, routes, nexthops, neighbours, FDB entries and traffic
-rules that overlayd made in this network namespace, the subnet file and the files in
---subnet-dir. With --vni it removes only those of some networks, and the file that
---subnet-file names, which also tells which direct and blackhole routes are theirs.
-With --rules it removes traffic rules and nothing else. A device or subnet file that
-flanneld has taken over stays as flanneld needs it, and a line says so.
-Running it twice is not an error. The lease stays until it expires (see overlayd drain),
-and so does the data directory of an embedded etcd, which belongs to the cluster.`,
+		Long: `Removes everything overlayd has set up in this network namespace: overlay devices,
+routes, nexthops, neighbours, FDB entries and traffic rules, and the subnet file and
+the files in --subnet-dir.
+
+With --vni it removes only what belongs to those networks, and the subnet file that
+--subnet-file names; by that file it knows their direct and blackhole routes.
+With --rules it removes only traffic rules.
+
+It keeps a device or subnet file that flanneld has taken over, and says so. It keeps the
+lease until that expires (see overlayd drain), and the data directory of an embedded
+etcd, which belongs to the cluster. Running it twice is not an error.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			given := flags.Given(cmd.Flags(), os.LookupEnv, "subnet-file")

@@ -28,17 +28,17 @@ func newCNICommand() *cobra.Command {
 	return cmd
 }
 
-const longCNIInstall = `Copies the CNI plugin to the container runtime's directory of plugins, and then writes a config
-that names it: as soon as the daemon is ready and subnet.env is there, so that no pod is made before.
+const longCNIInstall = `Copies the CNI plugin to the container runtime's directory of plugins. Then it waits until the daemon
+is ready and subnet.env exists, and writes a CNI config, so that no pod is made before.
 
-The config is that of kube-flannel.yml, with the plugin's name, or that of --cni-conf. The key
-"cniVersion" 1.1.0 has a runtime that knows it ask the plugin whether the node is ready (STATUS)
-and clean up after lost pods (GC); then every other plugin of the list has to know 1.1.0 too.
+The config is that of kube-flannel.yml with the plugin's name, or the file of --cni-conf. With
+--cni-version 1.1.0 a runtime that knows that version asks the plugin whether the node is ready (STATUS),
+and lets it clean up after lost pods (GC). Every other plugin of the list then has to know 1.1.0, too.
 
-To take the place of flannel's plugin, which keeps every pod: --cni-as overlayd-cni,flannel
+To replace flannel's plugin and keep every pod: --cni-as overlayd-cni,flannel
 --cni-conf-out /etc/cni/net.d/10-flannel.conflist
 
-Exit codes: 0 installed, 1 not, 2 a wrong flag or config.`
+Exit codes: 0 installed, 1 not installed, 2 a wrong flag or config.`
 
 // cniInstallFlags are the flags of `overlayd cni install`.
 type cniInstallFlags struct {

@@ -12,21 +12,21 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 )
 
-const longDoctor = `Looks for what keeps the overlay from working on this host, and says what to do: store,
-certificates, lease, device, MAC, MTU, UDP port, firewalls, forwarding, rp_filter, routes, pods, peers. It only reads,
-and needs no daemon: without one, what only a daemon can tell is unknown. Run it as root.
+const longDoctor = `Checks this host for everything that can keep the overlay from working, and says what to do: store,
+certificates, lease, device, MAC, MTU, UDP port, firewalls, forwarding, rp_filter, routes, pods, peers.
+It changes nothing. It works without a daemon; checks that need one are then unknown. Run it as root.
 
-Each line is a check: ok, unknown, warn or fail, its id, and what was seen. docs/troubleshooting.md
-explains each.
+Each line is one check: its state (ok, unknown, warn or fail), its id, and what was found.
+docs/troubleshooting.md explains each check.
 
-Exit codes: 0 no check fails, 1 one does, 2 a wrong flag.`
+Exit codes: 0 no check fails, 1 a check fails, 2 a wrong flag.`
 
 // newDoctorCommand makes `overlayd doctor`.
 func newDoctorCommand() *cobra.Command {
 	var output, peer string
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
-		Short: "Look for what keeps the overlay from working on this host, and say what to do",
+		Short: "Check this host for what keeps the overlay from working, and say what to do",
 		Long:  longDoctor,
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

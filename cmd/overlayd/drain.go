@@ -23,14 +23,14 @@ func newDrainCommand() *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
 		Use:   "drain [flags]",
-		Short: "Give this host's subnet back, or forwarding to the kernel, then stop the daemon",
-		Long: `Gives the lease back, so that others may have the subnet at once, and stops the
-daemon that runs with the same --subnet-file or serves one of --networks. If no daemon runs,
-the lease of this host is given back through the store; that needs the daemon's flags.
+		Short: "Give this host's subnet back, or let the kernel forward, and stop the daemon",
+		Long: `Gives the lease back, so that another node can have the subnet at once, and stops the
+daemon that has the same --subnet-file or serves one of --networks. If no daemon runs,
+drain itself gives the lease back to the store; for that give it the daemon's flags.
 
-With --to=kernel the lease stays, and so do the subnet and its file. The kernel's vxlan
-device takes the place of the userspace dataplane and forwards from then on, so that the
-pods stay connected until flanneld, or an overlayd, starts on this host and adopts it.`,
+With --to=kernel the lease, the subnet and its file stay. The kernel's vxlan device
+takes the place of the userspace dataplane and forwards from then on. The pods stay
+connected until flanneld, or an overlayd, starts on this host and adopts the device.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Complete(cmd.Flags(), os.LookupEnv); err != nil {

@@ -13,23 +13,25 @@ import (
 	"github.com/overlayd/overlayd/dataplane/guard"
 )
 
-const longGuard = `Switches off all rules by which overlayd drops packets, or on again, while the daemon goes on: use it
-if a wrong rule keeps somebody out, whichever it is. Without an argument it says which of the two it is.
+const longGuard = `Switches all rules that drop packets (the guard) off, or on again, while the daemon runs. Use it if
+a rule locks you out: you need not know which one. Without an argument it prints on or off.
 
-Off removes the tables overlayd-guard-<VNI> of nftables, of all networks: the rules of --source-check
-and of --plain-source, those that keep pods and processes from sending in the name of others, and the
-limit of floods. It holds until on, or until the daemon starts again; --source-check=off is for longer,
-and --plain-source=allow for those rules alone. Without a daemon off removes the tables that one has
-left, and on needs one. The userspace dataplane goes on checking what comes encapsulated by
---source-check: that is for pods, and keeps nobody from an address that the host has on the underlay.
+off removes the nftables tables overlayd-guard-<VNI> of all networks. They hold the rules of --source-check
+and --plain-source, the rules that keep pods and processes from sending in the name of others, and the
+limit for floods. The guard stays off until you switch it on or the daemon restarts. To switch it off
+for longer, use --source-check=off; to switch off only the rules for plain packets, --plain-source=allow.
+The userspace dataplane still applies --source-check to encapsulated packets. That protects pods, and
+blocks no packet to the host's own underlay address.
 
-Exit codes: 0 done, 1 it failed, 2 a wrong argument, 3 on without a daemon.`
+Without a daemon, off removes the tables that a daemon has left, and on fails.
+
+Exit codes: 0 done, 1 failed, 2 a wrong argument, 3 on without a daemon.`
 
 // newGuardCommand makes `overlayd guard`.
 func newGuardCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:       "guard [on|off]",
-		Short:     "Switch the check of where packets come from off and on, without a restart",
+		Short:     "Switch the rules that drop packets off or on, without a restart",
 		Long:      longGuard,
 		ValidArgs: []string{"on", "off"},
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -19,13 +19,13 @@ import (
 // leaseTimeout bounds a lease command.
 const leaseTimeout = 30 * time.Second
 
-const longLease = `Shows and changes the leases in etcd, of any node, safely while the daemons that own
-them run. SUBNET is a subnet such as 10.5.34.0/24, or the key of an entry as list -o json
-prints it. For one of several networks give the prefix of its keys: --etcd-prefix P/NETWORK.
-In Kubernetes a node's subnet is its podCIDR.
+const longLease = `Shows and changes the leases of all nodes in etcd. It is safe while the daemons run.
+SUBNET is a subnet such as 10.5.34.0/24, or the key of an entry as list -o json prints it.
+For one of several networks give the prefix of its keys: --etcd-prefix P/NETWORK.
+In Kubernetes there is nothing to change: a node's subnet is its podCIDR.
 
-Without --etcd-endpoints root uses those of the daemon on this host, the one with the same
---subnet-file, and its other etcd flags; flags that are given here win over them.`
+Without --etcd-endpoints root uses the etcd flags of the daemon on this host that has the
+same --subnet-file. Flags given here override them.`
 
 // newLeaseCommand makes `overlayd lease`, which only has subcommands.
 func newLeaseCommand() *cobra.Command {
@@ -77,7 +77,7 @@ func newLeaseListCommand() *cobra.Command {
 	cmd = leaseCommand(&cobra.Command{
 		Use:   "list",
 		Short: "List leases, reservations and invalid entries",
-		Long: `Lists every entry below <prefix>/subnets/, when it expires unless it is renewed, what nodes make of
+		Long: `Lists every entry below <prefix>/subnets/: when it expires unless it is renewed, what nodes do with
 it (used, refused or reserved), and whether its node gives signs of life (a flanneld never does). Leases
 that are refused and entries that cannot be read come last, each with the reason that nodes log.`,
 	}, func(ctx context.Context, s *etcd.Store, args []string) error {
@@ -106,7 +106,7 @@ func newLeaseReserveCommand() *cobra.Command {
 	var cmd *cobra.Command
 	cmd = leaseCommand(&cobra.Command{
 		Use:   "reserve SUBNET --public-ip IP",
-		Short: "Reserve a subnet for the node with a public IP",
+		Short: "Reserve a subnet for the node that has a public IP",
 		Long: `Reserves a subnet for the node that publishes the given address: nobody else gets it,
 and it never expires. The node takes it when it next acquires a lease, for example at its
 start; a subnet that it already has becomes a reservation at once. In a network with both
@@ -134,8 +134,8 @@ func newLeaseReleaseCommand() *cobra.Command {
 	cmd = leaseCommand(&cobra.Command{
 		Use:   "release SUBNET",
 		Short: "End the reservation of a subnet",
-		Long: `Ends a reservation. If its node is alive and has taken the subnet, it keeps it as a lease
-that expires unless it is renewed; otherwise the subnet is free at once.`,
+		Long: `Ends a reservation. If its node is alive and has taken the subnet, the node keeps it as a
+lease, which expires unless it is renewed. Otherwise the subnet is free at once.`,
 	}, func(ctx context.Context, s *etcd.Store, args []string) error {
 		if len(args) != 1 {
 			return usagef("want one argument: SUBNET")
@@ -159,7 +159,7 @@ func newLeaseRevokeCommand() *cobra.Command {
 	var cmd *cobra.Command
 	cmd = leaseCommand(&cobra.Command{
 		Use:   "revoke SUBNET",
-		Short: "Take a subnet from the node that has it",
+		Short: "Take a subnet away from its node",
 		Long: `Deletes the entry of a subnet: a lease, even if its node is alive, a reservation, or an
 invalid entry. An overlayd that has the lease withdraws the subnet and acquires another at
 once; its pods need new addresses. It does not get this subnet again within a day unless

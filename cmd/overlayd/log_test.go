@@ -62,7 +62,7 @@ func TestSignalsInTheLog(t *testing.T) {
 	h.daemon.waitLog(`"log_level":"DEBUG"`, patience)
 	write("OVERLAYD_LEASE_TTL=1ms\n")
 	h.daemon.cmd.Process.Signal(unix.SIGHUP)
-	h.daemon.waitLog("nothing is taken over", patience)
+	h.daemon.waitLog("nothing is applied", patience)
 	c.delete(h.key()) // it is renewed, which is a line of debugging
 	h.daemon.waitLog(`"level":"DEBUG","msg":"lease renewed"`, patience)
 	if code := peer.daemon.stop(unix.SIGUSR1); code != 0 || linesWith(peer.daemon.text(), "SIGUSR1, as overlayd drain sends it") != 1 {
@@ -77,7 +77,7 @@ func TestSignalsInTheLog(t *testing.T) {
 	if l := jsonLines(t, text, "SIGHUP: read again"); len(l) != 1 || l[0].Certificates != "none" || strings.Join(l[0].AfterARestart, " ") != "iface" {
 		t.Errorf("read again: %+v", l)
 	}
-	if l := jsonLines(t, text, "SIGHUP: nothing is taken over"); len(l) != 1 || l[0].Level != "ERROR" || !strings.Contains(l[0].Err, "--lease-ttl") {
+	if l := jsonLines(t, text, "SIGHUP: nothing is applied"); len(l) != 1 || l[0].Level != "ERROR" || !strings.Contains(l[0].Err, "--lease-ttl") {
 		t.Errorf("not taken over: %+v", l)
 	}
 	if l := jsonLines(t, text, "lease acquired"); len(l) != 1 || l[0].Subnet != subnet {

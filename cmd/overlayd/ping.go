@@ -11,14 +11,14 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/status"
 )
 
-const longPing = `Asks one peer by ICMP echo: through the overlay with small packets and with those of the overlay's MTU
-that nobody may fragment, an address behind it, and its underlay address. It says which way packets go,
-what works, and what to do if something does not.
+const longPing = `Tests one peer by ICMP echo: through the overlay with small packets, and with packets of the overlay's
+MTU that must not be fragmented; an address behind the peer; and its underlay address. It prints which
+way packets go, what works, and what to do if something does not.
 
-PEER is its name, subnet, VTEP or an address in its subnet, as overlayd status -o wide lists them. It
-needs CAP_NET_RAW, or a place in sysctl net.ipv4.ping_group_range.
+PEER is the peer's name, subnet, VTEP or an address in its subnet, as overlayd status -o wide lists them.
+It needs CAP_NET_RAW, or a group in sysctl net.ipv4.ping_group_range.
 
-Exit codes: 0 the peer answers through the overlay, with full packets too; 1 it does not; 2 a wrong flag or
+Exit codes: 0 the peer answers through the overlay, also full packets; 1 it does not; 2 a wrong flag or
 an unknown peer; 3 no daemon.`
 
 // newPingCommand makes `overlayd ping`.
@@ -26,7 +26,7 @@ func newPingCommand() *cobra.Command {
 	var count int
 	cmd := &cobra.Command{
 		Use:               "ping PEER [flags]",
-		Short:             "Ask one peer whether it answers, and which way packets go",
+		Short:             "Test whether one peer answers, and show which way packets go",
 		Long:              longPing,
 		ValidArgsFunction: completePeer,
 		RunE: func(cmd *cobra.Command, args []string) error {

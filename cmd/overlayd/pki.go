@@ -13,17 +13,17 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/pki"
 )
 
-const longPKI = `Makes the certificates by which other hosts reach the embedded etcd of the first one. Run these
-commands there, as root:
+const longPKI = `Makes the certificates with which other hosts reach the embedded etcd of the first host. Run these
+commands on the first host, as root:
 
   overlayd pki init                             # once: the certificate authority
   overlayd pki join-file NODE -o NODE.pem       # for each other host: what it needs to join
   scp NODE.pem root@NODE:/etc/overlayd.pem      # its --join-file
 
-A join file is valid for a year; overlayd doctor warns 30 days before its end. A new one that is put in
-its place takes effect at the next connection, or when the daemon gets SIGHUP.
+A join file is valid for a year; overlayd doctor warns 30 days before it ends. To renew it, put a new file
+in its place: the daemon uses it from the next connection on, or from SIGHUP on.
 
-The authority is replaced, such as after a join file was stolen, without a restart:
+To replace the authority, for example after a join file was stolen (nothing is restarted):
 
   overlayd pki rotate                           # the next authority: both are trusted
   overlayd pki join-file NODE -o NODE.pem       # again, for each other host
@@ -34,7 +34,7 @@ func newPKICommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "pki",
-		Short: "Make the certificates by which hosts join an embedded etcd",
+		Short: "Make the certificates with which hosts join an embedded etcd",
 		Long:  longPKI,
 		Args:  noArgs,
 		RunE:  func(*cobra.Command, []string) error { return usagef("want a subcommand: init, join-file or rotate") },
@@ -62,8 +62,8 @@ func newPKIInitCommand(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "init",
 		Short: "Make the certificate authority, on the first host",
-		Long: `Makes a certificate authority with an ECDSA key, in a directory that only root can read. Whoever has this
-key can let hosts in: keep a copy where nobody can read it, or no copy. The embedded etcd makes its own certificate
+		Long: `Makes a certificate authority with an ECDSA key, in a directory that only root can read. Anyone who has
+this key can let hosts in: keep a copy in a safe place, or no copy. The embedded etcd makes its own certificate
 with it at start, and whenever the addresses of the host change.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -81,10 +81,10 @@ func newPKIJoinFileCommand(dir *string) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "join-file NODE",
-		Short: "Make the file by which another host joins",
-		Long: `Makes a file with a certificate for NODE, its key, and the certificate of the authority. It is printed, or
-written by -o, readable by its owner alone. NODE is a name for people: the log of the first host has it. The file
-is valid for a year.`,
+		Short: "Make the file with which another host joins",
+		Long: `Makes a file with a certificate for NODE, its key, and the certificate of the authority. It prints the file,
+or writes it to -o, readable only by its owner. NODE is any name; it appears in the log of the first host. The
+file is valid for a year.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usagef("want one argument: NODE")
@@ -109,9 +109,9 @@ func newPKIRotateCommand(dir *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate",
 		Short: "Replace the certificate authority, in two steps",
-		Long: `Makes the next certificate authority. The embedded etcd then takes join files of both, and those that are made
-from now on are of the next one. When every host has such a file, --finish removes the old authority: connections
-with its files are closed, and hosts that have no other are not let in until they get one. Nothing is restarted.`,
+		Long: `Makes the next certificate authority. The embedded etcd then accepts join files of both authorities, and new join
+files are of the next one. When every host has a new file, --finish removes the old authority: it closes connections
+that use an old file, and lets those hosts in again only with a new one. Nothing is restarted.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			do, done := pki.Dir.Rotate, "made the next certificate authority: both are trusted\nnext: overlayd pki join-file NODE, for each other host, then overlayd pki rotate --finish"

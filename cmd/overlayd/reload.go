@@ -28,7 +28,7 @@ func (r *reloader) reload() {
 		err = o.Complete(f, os.LookupEnv)
 	}
 	if err != nil {
-		log.Error("SIGHUP: nothing is taken over", "err", err, "fix", "correct it, and send SIGHUP again")
+		log.Error("SIGHUP: nothing is applied", "err", err, "fix", "correct it, and send SIGHUP again")
 		return
 	}
 	for _, w := range o.Warnings {
@@ -41,7 +41,7 @@ func (r *reloader) reload() {
 	flags.WarnOfCertificates(log, o.Certificates(), time.Now())
 	read, err := r.daemon.ReadCertificates()
 	if err != nil {
-		log.Error("SIGHUP: log level taken over, certificates not: going on with those that were read before", "log_level", level, "err", err,
+		log.Error("SIGHUP: log level applied, certificates not: going on with the previous ones", "log_level", level, "err", err,
 			"fix", "correct it, and send SIGHUP again")
 		return
 	}

@@ -24,7 +24,7 @@ OVERLAYD_ over FLANNELD_. Flags take one dash or two.`
 const examples = `  # The first host, with an etcd of its own that others join:
   overlayd pki init
   overlayd --etcd-embedded --etcd-listen-client-url https://192.0.2.11:2379 --network 10.5.0.0/16
-  # Every other host, with a file that overlayd pki join-file has made on the first one:
+  # Every other host, with a file from overlayd pki join-file on the first host:
   overlayd --etcd-endpoints https://192.0.2.11:2379 --join-file /etc/overlayd.pem
   # With an etcd that runs already, in a container without the vxlan module:
   overlayd --dataplane userspace --etcd-endpoints http://192.0.2.11:2379
@@ -32,7 +32,7 @@ const examples = `  # The first host, with an etcd of its own that others join:
   kubectl apply -f deploy/kubernetes/overlayd.yml
   # All of it on this machine, to see it work:
   overlayd demo
-  # How this host's daemon is, and what to do about it:
+  # Does it work, and if not, what to do?
   overlayd status
   # Which packets it drops, and why:
   overlayd trace --drops

@@ -18,13 +18,13 @@ import (
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-const longStatus = `Asks the daemon on this host how it is, and prints the verdict first: healthy, degraded or
-not ready, and why. Then, for each network: lease, store, dataplane, underlay, the parts and
-what they repaired in the last ten minutes, every peer; and last what to do.
+const longStatus = `Prints the state of the daemon on this host. First the verdict: healthy, degraded or not ready, and
+why. Then, for each network: lease, store, dataplane, underlay, the parts and what they repaired in
+the last ten minutes, and every peer. At the end: what to do.
 
-The daemon is that of --subnet-file, or the one of several networks in --subnet-dir. Its admin
-socket, <subnet file>.sock or <subnet dir>/overlayd.sock, is for root, and for the group that the
-daemon was given by --admin-group.
+--subnet-file names the daemon, or --subnet-dir if it serves several networks. status asks it at its
+admin socket, <subnet file>.sock or <subnet dir>/overlayd.sock, which root and the group of the
+daemon's --admin-group may use.
 
 Exit codes: 0 healthy, 1 degraded or not ready, 2 a wrong flag or an unknown peer, 3 no daemon.`
 
@@ -42,7 +42,7 @@ func newStatusCommand() *cobra.Command {
 	o := new(statusFlags)
 	cmd := &cobra.Command{
 		Use:   "status [flags]",
-		Short: "Show how the daemon on this host is: verdict, networks, peers, what to do",
+		Short: "Show the state of the daemon on this host: verdict, networks, peers, what to do",
 		Long:  longStatus,
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

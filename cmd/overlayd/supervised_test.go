@@ -203,7 +203,7 @@ func TestSupervised(t *testing.T) {
 			if got := h.gateway(); got != subnet {
 				t.Errorf("subnet is %s, was %s", got, subnet)
 			}
-			if text := s.text(); strings.Contains(text, "cannot go on") || len(s.Files()) != files {
+			if text := s.text(); strings.Contains(text, "cannot take over") || len(s.Files()) != files {
 				t.Errorf("the supervisor has %d files, had %d", len(s.Files()), files)
 			}
 		})
@@ -308,7 +308,7 @@ func TestSupervisedNetworks(t *testing.T) {
 		}
 	}
 	for name, text := range map[string]string{"supervised": s.text(), "replacing": c.hosts[1].daemon.text()} {
-		if linesWith(text, "cannot go on")+linesWith(text, "level=ERROR") > 0 {
+		if linesWith(text, "cannot take over")+linesWith(text, "level=ERROR") > 0 {
 			t.Errorf("the %s daemon logged:\n%s", name, text)
 		}
 	}

@@ -24,11 +24,11 @@ func (f *follower) badEntries() []EntryStatus {
 	return entries
 }
 
-// rejectedLogged is how often leases that are refused as before are looked at, because a fault that lasts is logged again and again.
+// rejectedLogged is how often unchanged refused leases are checked, because a lasting fault is logged again and again.
 const rejectedLogged = time.Minute
 
-// rejectedEntries returns entriesOf for the leases that are not used. news reports whether some of them may have to be logged. Refused
-// leases are many if somebody wants that, and mostly those of before: then all of this costs nothing.
+// rejectedEntries returns entriesOf for the leases that are not used. news reports whether some of them may have to be logged. An
+// attacker can cause many refused leases. While they do not change, this function costs nothing.
 func (f *follower) rejectedEntries(rejected []control.Rejection, now time.Time) (entries []EntryStatus, news bool) {
 	same := len(rejected) == len(f.rejections) && (len(rejected) == 0 || &rejected[0] == &f.rejections[0])
 	if !same {
@@ -40,7 +40,7 @@ func (f *follower) rejectedEntries(rejected []control.Rejection, now time.Time) 
 	return f.rejected, news
 }
 
-// entriesOf returns what the RIB says, which is sorted by key, with the times of before.
+// entriesOf returns the entries of the RIB, which are sorted by key, with the times of the earlier entries.
 func entriesOf(before []EntryStatus, rejected []control.Rejection) []EntryStatus {
 	now := time.Now()
 	entries := make([]EntryStatus, 0, len(rejected))
@@ -51,8 +51,8 @@ func entriesOf(before []EntryStatus, rejected []control.Rejection) []EntryStatus
 	return entryStatuses(before, entries)
 }
 
-// entryStatuses returns next, which is sorted by key, with the Since of those of before that
-// are refused for the same reason.
+// entryStatuses returns next, which is sorted by key. An entry that was refused before for the same reason keeps
+// its Since.
 func entryStatuses(before, next []EntryStatus) []EntryStatus {
 	for i := range next {
 		n := &next[i]

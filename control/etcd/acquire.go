@@ -28,8 +28,8 @@ const (
 // raceBackoff returns the delays after lost races.
 func raceBackoff() pace.Backoff { return pace.Backoff{Low: raceDelay, High: maxRaceDelay} }
 
-// errRace says that a transaction did not find what it compares, or that it is
-// not known whether it took effect: read and decide again.
+// errRace says that a transaction did not find the values that it compares, or that it is
+// unknown whether it took effect. The caller has to read and decide again.
 var errRace = errors.New("somebody else was faster")
 
 // acquisition is one run of Acquire.
@@ -49,10 +49,10 @@ type acquisition struct {
 	retired     []leaseID // which may have nothing any more that hangs on them
 }
 
-// Acquire implements control.Store. The etcd lease that the entry is attached to
-// is new each time, and so proves which acquisition wrote the entry. That does not
-// end an earlier process of this node that is still there: its next Renew takes the
-// entry over with its new etcd lease, because that still says what that process wrote (see judge).
+// Acquire implements control.Store. It attaches the entry to a new etcd lease each
+// time, which proves which acquisition wrote the entry. If an earlier process of this
+// node still runs, it goes on: its next Renew takes the entry over with the new etcd
+// lease, because the entry still says what that process wrote (see judge).
 func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplane.VTEP) (control.Lease, error) {
 	a := &acquisition{Store: s, given: node, vteps: vteps, former: node.Former}
 	s.mu.Lock()
@@ -134,10 +134,10 @@ func (a *acquisition) try(ctx context.Context) (control.Lease, error) {
 	return l, a.yield(ctx, l)
 }
 
-// yield takes back a new entry l if an older one has a part of its subnets. errRace: it
-// did. A transaction excludes another of the same key only, and of two nodes that choose
-// at once each may write a key that has the subnet of the other in one family. The
-// younger entry's node sees the older entry here, and nobody has used the younger one: see RIB.Peers.
+// yield deletes the new entry l if an older entry has a part of its subnets, and then returns
+// errRace. A transaction excludes only another one for the same key. If two nodes choose at
+// the same time, their keys may differ and their subnets overlap in one family. The node of
+// the younger entry sees the older one here. Nobody has used the younger entry yet: see RIB.Peers.
 func (a *acquisition) yield(ctx context.Context, l control.Lease) error {
 	if !l.Subnet.IsValid() || !l.IPv6Subnet.IsValid() {
 		return nil
@@ -151,9 +151,9 @@ func (a *acquisition) yield(ctx context.Context, l control.Lease) error {
 	return errRace
 }
 
-// cede is yield for the entry of an earlier run, which may have ended before it could: it was
-// killed, or etcd did not answer. Pods have used it since, and so only a lease makes it cede. An entry that the
-// node does not remember cedes to a younger one, too: a restore of etcd may have brought it back.
+// cede does what yield does, for the entry of an earlier run that ended before it could yield: it was
+// killed, or etcd did not answer. Pods have used the entry since, and so it cedes only to a lease. An entry that the
+// node does not remember also cedes to a younger one, because a restore of etcd may have brought it back.
 func (a *acquisition) cede(ctx context.Context, l control.Lease) error {
 	if !l.Subnet.IsValid() || !l.IPv6Subnet.IsValid() || l.Handle == 0 {
 		return nil
@@ -239,9 +239,9 @@ func (a *acquisition) resume(ctx context.Context, n control.Network, own []ownEn
 	return l, true, nil
 }
 
-// goOn returns l, which etcd refused to write, if that is what old, the entry of an earlier run of this
-// node, says: the node goes on with the etcd lease of that run. The id of that lease has the tag
-// of the node's ID, which the node file keeps: so the node knows it again.
+// goOn handles a lease l that etcd refused to write. If old, the entry of an earlier run of this node, says the
+// same as l, the node goes on with the etcd lease of that run, and goOn returns l. The node recognises that etcd lease
+// by its id, which has the tag of the node's ID in the node file.
 func (a *acquisition) goOn(ctx context.Context, old, l control.Lease, refusal error) (control.Lease, error) {
 	l.Handle = old.Handle
 	wrote := l.Handle == 0 || leaseID(l.Handle).HasTag(etcdrpc.LeaseTag(a.node.ID))
@@ -282,8 +282,8 @@ func (a *acquisition) preferred(own []ownEntry) ownEntry {
 	})
 }
 
-// deleteUnfit deletes what does not fit the network any more, and returns the rest. A
-// reservation is left to whoever made it. errRace: something was deleted.
+// deleteUnfit deletes entries that no longer fit the network, and returns the rest. It leaves
+// reservations to the operator who made them. errRace: something was deleted.
 func (a *acquisition) deleteUnfit(ctx context.Context, n control.Network, own []ownEntry) (fit []ownEntry, err error) {
 	for _, l := range own {
 		unfit := a.node.CheckSubnets(l.Subnet, l.IPv6Subnet)

@@ -20,11 +20,11 @@ import (
 // A clone is a host that has a copy of another's node file, and so its ID. The boot ID and the network
 // namespace in a record tell it from an earlier process of the same host, which may be succeeded at once.
 //
-// Whoever finds a record of its own ID from elsewhere asks whether that host lives, by a key beside the record. A
-// daemon that lives sees the key in its watch, logs it, and writes its record again, which is the answer. Then
-// the lease is that host's; whoever asked takes another one, or ends if it has the same address too: control.ErrCloned. A host
-// that is gone does not answer, and its record expires within Config.NodeTTL. A host that does not answer and keeps its
-// record alive, such as an overlayd of before there were questions, has its lease left, too.
+// A node that finds a record with its own ID from elsewhere asks whether that host lives: it writes a key beside the record. A
+// living daemon sees the key in its watch, logs it, and writes its record again. That is the answer. Then the lease stays that
+// host's. The asking node takes another lease, or, if it also has the same address, ends with control.ErrCloned. A host
+// that is gone does not answer, and its record expires within Config.NodeTTL. A host that does not answer but keeps its
+// record alive, such as an older overlayd that knows no questions, keeps its lease, too.
 
 // notCloned returns what of own is not the lease of another host that lives and has this node's ID. own
 // are leases that a node with this ID has written under an earlier public IP. While it is not known

@@ -64,9 +64,10 @@ func (s *Store) evict(ctx context.Context, l, entry control.Lease) error {
 	return nil
 }
 
-// givesWay returns what must hold for entry, a ghost in the place of l, to give way. It does if its node has another
-// entry, which is younger, or gives no sign of life for half a NodeTTL: it keeps neither its record nor the entry alive. control.ErrLost: it does
-// not, as its node lives and has nothing else, or has ended or has written it since. Any other error: that is not known yet.
+// givesWay decides whether entry, a ghost in the place of l, gives way, and returns the conditions for that. It does if its node has
+// a younger entry, or gives no sign of life for half a NodeTTL: the node keeps neither its record nor the entry alive. It does
+// not if its node lives and has no other entry, or has ended or has written the entry since: then the error is control.ErrLost. Any
+// other error means that it is not known yet.
 func (s *Store) givesWay(ctx context.Context, l, entry control.Lease) (while []clientv3.Cmp, err error) {
 	ip := entry.Identity()
 	g, isNew := s.sawGhost(entry)

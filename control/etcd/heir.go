@@ -12,8 +12,8 @@ import (
 	"github.com/overlayd/overlayd/control/etcdrpc"
 )
 
-// A process that hands over to another one of this node leaves its lease and its record as they are, and tells the
-// handles of both. The next process goes on with them: nothing is withdrawn, and peers see no event.
+// A process that hands over to another process of this node leaves its lease and its record unchanged, and passes the
+// handles of both on. The next process goes on with them. Nothing is withdrawn, and peers see no event.
 
 // Bequeath implements control.Bequeather.
 func (s *Store) Bequeath() []int64 {

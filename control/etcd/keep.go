@@ -15,8 +15,8 @@ import (
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-// keep keeps the record alive until ctx ends, and has it checked when the watch shows something of it. If etcd does not
-// answer, whoever waits for an answer reports that; here it is a debug line.
+// keep keeps the record alive until ctx ends, and checks it when the watch shows a change of it. If etcd does not
+// answer, keep logs only a debug line: those who wait for an answer report it.
 func (r *nodeRecord) keep(ctx context.Context) {
 	defer close(r.done)
 	var last string
@@ -83,13 +83,13 @@ func (r *nodeRecord) beat(ctx context.Context) error {
 	return r.reclaim(ctx)
 }
 
-// saw has the keeper check the record if the watch shows that it is not as it should be. A record that is gone has no value.
+// saw makes the keeper check the record if the watch shows an unexpected value. A deleted record has no value.
 func (r *nodeRecord) saw(kv *mvccpb.KeyValue) {
 	r.seen.Store(kv)
 	pace.Wake(r.look)
 }
 
-// wasAsked has the keeper answer a question of a revision.
+// wasAsked makes the keeper answer a question that was written at a revision.
 func (r *nodeRecord) wasAsked(revision int64) {
 	for asked := r.asked.Load(); revision > asked && !r.asked.CompareAndSwap(asked, revision); asked = r.asked.Load() {
 	}

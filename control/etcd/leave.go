@@ -10,9 +10,9 @@ import (
 	"github.com/overlayd/overlayd/control/etcdkeys"
 )
 
-// leave deletes this node's records under public IPs that it has had, so that whoever gets one
-// of them need not wait until the record has expired. It is called when the lease says
-// the new one: whoever gets the old one does not take the lease for its own.
+// leave deletes this node's records under its earlier public IPs, so that the next node with one
+// of them need not wait until the record has expired. It is called when the lease already has
+// the new public IP, so that the next node with the old one does not take the lease for its own.
 func (a *acquisition) leave(ctx context.Context) {
 	for i, ip := range a.former {
 		if !ip.IsValid() || ip == a.offer.Identity() || slices.Contains(a.former[:i], ip) {

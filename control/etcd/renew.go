@@ -16,12 +16,12 @@ import (
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-// Renew implements control.Store. It extends the etcd lease, and then reads whether the entry hangs
-// on it and says what it should: only that proves the right to the subnet, for as long as etcd
-// keeps the lease that was extended. It writes nothing that is as it should be. An entry that
-// is gone, or spoilt by what is not a lease, is put back; so is everything after a loss of etcd's
-// data. control.ErrGone: etcd refuses that. An entry that is somebody else's is left alone:
-// control.ErrLost. A lease becomes a reservation, or a reservation a lease, as soon as the entry is one.
+// Renew implements control.Store. It extends the etcd lease, and then reads whether the entry is attached
+// to it and has the right value. Only that proves the right to the subnet, for as long as etcd
+// keeps the extended lease. If everything is right, it writes nothing. If the entry is gone, or
+// overwritten by junk, it writes it again; so it does with everything after a loss of etcd's
+// data. If etcd refuses that, the error is control.ErrGone. If the entry belongs to another node, Renew leaves
+// it alone, and the error is control.ErrLost. When the entry becomes a reservation, or a lease again, so does l.
 func (s *Store) Renew(ctx context.Context, l control.Lease) (control.Lease, error) {
 	what := "renew lease " + l.CIDRs()
 	r := s.record()
@@ -168,7 +168,7 @@ func (s *Store) reserve(ctx context.Context, r *nodeRecord, l, entry control.Lea
 	return l, nil
 }
 
-// unreserved makes the reservation l the lease that its entry is, with this node's own
+// unreserved turns the reservation l into a lease, as its entry has become one. The lease gets this node's own
 // TTL, which the operator who ended the reservation does not know.
 func (s *Store) unreserved(ctx context.Context, r *nodeRecord, l, entry control.Lease) (control.Lease, error) {
 	l.Handle, l.CreateRevision, l.ModRevision = int64(etcdrpc.NewLeaseID(r.id())), entry.CreateRevision, entry.ModRevision
@@ -185,9 +185,9 @@ func (s *Store) unreserved(ctx context.Context, r *nodeRecord, l, entry control.
 }
 
 // Release implements control.Store. It deletes the entry if it is still ours, and
-// withdraws this node's sign of life. The etcd lease goes with it unless something else
-// hangs on that too, which an operator can make so: two nodes' entries, for one. Of a
-// reservation the entry stays, without what peers need to send to the node.
+// withdraws this node's sign of life. It also ends the etcd lease, unless an operator has attached
+// something else to it, for example another node's entry. The entry of a
+// reservation stays, without the data that peers need to send to the node.
 func (s *Store) Release(ctx context.Context, l control.Lease) error {
 	s.unclaim(ctx)
 	s.hold(control.Lease{})

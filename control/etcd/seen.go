@@ -17,8 +17,8 @@ import (
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-// The watch of leases shows every change below nodes() as well. So it costs no call, on a cluster of any size, to see at once
-// that this node's record was deleted or overwritten, that a clone asks, or that one runs under another address.
+// The watch of leases also shows every change below nodes(). So this node sees at once, without any call, that its record was
+// deleted or overwritten, that a clone asks, or that a clone runs under another address.
 
 // seenRecords takes over what a list shows below nodes(), page by page.
 type seenRecords struct {

@@ -75,8 +75,8 @@ func (s *Store) judgeEntries(ctx context.Context, entries []Entry) error {
 	return nil
 }
 
-// refusals returns why leases are refused, by key, as a node sees it that has none itself. known is false if there is no
-// network to judge by.
+// refusals returns why leases are refused, by key, from the view of a node without a lease. known is false if there is no
+// network config to judge by.
 func (s *Store) refusals(ctx context.Context, entries []Entry) (refused map[string]string, known bool) {
 	n, err := s.Network(ctx)
 	if err != nil {

@@ -38,7 +38,7 @@ func (k Keys) ParseNodeKey(key []byte) (publicIP netip.Addr, ok bool) {
 	return ip, err == nil && ip.String() == text
 }
 
-// Question names a question to the node with a record; id is that of the etcd lease that it hangs on. It is no name of a record.
+// Question returns the key of a question to the node with that record. id is the etcd lease of the question. No record has such a key.
 func (k Keys) Question(record string, id etcdrpc.LeaseID) string {
 	return fmt.Sprintf("%s/%x", record, int64(id))
 }

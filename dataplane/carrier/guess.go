@@ -14,12 +14,12 @@ const guessedMTU = 1280
 // tcpMinLen is the length of a TCP header without options, in bytes.
 const tcpMinLen = 20
 
-// socketGuesser is the guesser of a socket. Between hosts of one machine checksums are partial
-// and superpackets whole (CHECKSUM_PARTIAL and GSO survive veth). A socket tells this only of UDP
+// socketGuesser is the guesser of a socket. Between hosts on one machine checksums stay partial
+// and superpackets whole (CHECKSUM_PARTIAL and GSO survive veth). A socket reports this only for UDP
 // superpackets, by Offload.Size.
 type socketGuesser struct{}
 
-// Guess implements Guesser. It is not ok for a superpacket that nobody can split, or whose
+// Guess implements Guesser. It returns false for a superpacket that cannot be split, or whose
 // checksum is wrong.
 func (socketGuesser) Guess(p *Packet, ip *encap.IP, mtu int) (why dataplane.Drop, ok bool) {
 	b := p.IP()
@@ -40,9 +40,9 @@ func (socketGuesser) Guess(p *Packet, ip *encap.IP, mtu int) (why dataplane.Drop
 	return dataplane.DropBadHeader, ok
 }
 
-// guessPartial finds what the partial checksum of a packet that fits the device leaves to be
-// done. The packet is from this machine, and may be a superpacket of two small segments, of
-// which neither may be longer than maxLen.
+// guessPartial finds out which offloads a packet with a partial checksum that fits the device still needs.
+// The packet is from this machine. It may be a superpacket of two small segments; neither
+// may be longer than maxLen.
 func guessPartial(p *Packet, ip *encap.IP, maxLen int) (ok bool) {
 	b := p.IP()
 	if p.Offload, ok = encap.PartialOffload(b, ip); !ok {

@@ -9,13 +9,13 @@ import (
 	"github.com/overlayd/overlayd/dataplane/udp"
 )
 
-// A udpCarrier can receive while somebody else has its port: it has sockets of another port then, and
-// what comes to the port makes a detour to these.
+// A udpCarrier can receive while somebody else has its port. It then has sockets of another port, and
+// datagrams to the port make a detour to these.
 
-// anyPort is the address of sockets of whichever port is free.
+// anyPort is the address for sockets of any free port.
 func (c *UDPConfig) anyPort() netip.AddrPort { return netip.AddrPortFrom(c.Local.Addr(), 0) }
 
-// openUDPCarrierBeside is openUDPCarrier while others have the port.
+// openUDPCarrierBeside does what openUDPCarrier does, while others have the port.
 func openUDPCarrierBeside(cfg UDPConfig, workers int) (*udpCarrier, error) {
 	c, err := openUDPCarrier(cfg, cfg.anyPort(), workers)
 	if err != nil {
@@ -28,14 +28,14 @@ func openUDPCarrierBeside(cfg UDPConfig, workers int) (*udpCarrier, error) {
 	return c, nil
 }
 
-// quiet is the config of sockets that come later: all there is to say about them has been logged.
+// quiet is the config of later sockets, which log nothing: everything about them has been logged.
 func (c *udpCarrier) quiet() UDPConfig {
 	cfg := c.cfg
 	cfg.Log = slog.New(slog.DiscardHandler)
 	return cfg
 }
 
-// detourTo has what comes to the port go to the port of s.
+// detourTo sends datagrams that arrive at the port to the port of s.
 func (c *udpCarrier) detourTo(s *socket) error {
 	at, err := s.addr()
 	if err == nil {
@@ -49,7 +49,7 @@ func (c *udpCarrier) Leave() error {
 	if c.detour != nil {
 		return nil
 	}
-	if err := c.settle(); err != nil { // what has come to sockets that they are yet to read would be lost
+	if err := c.settle(); err != nil { // otherwise datagrams that wait in the old sockets would be lost
 		return err
 	}
 	sockets, _, err := bindSockets(c.quiet(), c.cfg.anyPort(), len(c.in))
@@ -64,7 +64,7 @@ func (c *udpCarrier) Leave() error {
 	return c.settle()
 }
 
-// movePatience bounds how long a receiver may take to read what is left at its socket.
+// movePatience bounds how long a receiver may take to read the rest at its socket.
 const movePatience = time.Second
 
 var errNotMoved = errors.New("the UDP port is still in use: its receivers are busy")
@@ -86,12 +86,12 @@ func (c *udpCarrier) Arrive() error {
 // LetGo implements Mover.
 func (c *udpCarrier) LetGo() {
 	if c.detour != nil {
-		_ = c.detour.Close() // its rules are gone even if the socket does not close well
+		_ = c.detour.Close() // its rules are gone even if closing the socket fails
 		c.detour = nil
 	}
 }
 
-// move has each receiver go on at one of the sockets.
+// move makes each receiver go on at one of the sockets.
 func (c *udpCarrier) move(sockets []*socket) {
 	c.moved = nil
 	for i, r := range c.in {

@@ -36,13 +36,13 @@ const (
 	pathTrials = 8 // probes at a time
 )
 
-// paths finds out what the paths to peers of one family take, if the underlay may not fragment.
+// paths finds out the path MTU to the peers of one family, if the underlay may not fragment.
 //
-// What this host knows itself, by its routes and links, holds at once. What ICMP says is only a reason to look, because
-// anybody can forge it: then a probe goes out, a packet of full length that the peer's host drops in silence, by a port that is new each
-// time. Only a report that quotes the probe is believed. Over IPv4 a router may quote no more than a UDP header: then it takes a report
-// about each of several probes in a row, and meanwhile no report about ports from which nothing went out.
-// Meanwhile packets go whole. So nobody who cannot see the probe makes this host send less, or tell pods to.
+// What this host knows from its own routes and links holds at once. Anybody can forge ICMP, so an ICMP report is only a reason to
+// send a probe: a packet of full length from a new port, which the peer's host drops in silence. Only a report that quotes the probe
+// is believed. Some IPv4 routers quote only a UDP header. Then there must be a report about each of several probes in a row, and
+// meanwhile no report about ports from which nothing was sent. Until a report is believed, packets are sent whole. So nobody who cannot
+// see the probe can make this host send shorter packets, or make it tell pods to.
 type paths struct {
 	log   *slog.Logger
 	probe *udp.PathProbe

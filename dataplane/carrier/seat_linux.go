@@ -17,7 +17,7 @@ import (
 type socket struct {
 	file *os.File // non-blocking: Go's poller waits
 	conn syscall.RawConn
-	left chan struct{} // closed once the receiver reads another one, and this one is closed
+	left chan struct{} // closed once the receiver reads another socket and this one is closed
 }
 
 func newSocket(file *os.File) (*socket, error) {
@@ -42,7 +42,7 @@ func (s *socket) setup(f func(fd int) error) error {
 	return errors.Join(err, ferr)
 }
 
-// addr returns what it is bound to.
+// addr returns the address to which it is bound.
 func (s *socket) addr() (at netip.AddrPort, err error) {
 	err = s.setup(func(fd int) (err error) {
 		at, err = udp.LocalAddr(fd)
@@ -57,23 +57,23 @@ func (s *socket) drops() (n uint64) {
 	return n
 }
 
-// seat is the socket at which a receiver is, and the one to which it is to move.
+// seat has the socket that a receiver reads, and the one to which it is to move.
 type seat struct {
 	at      *socket                // of the receiver's goroutine
-	next    atomic.Pointer[socket] // where it is to move; nil: it stays
+	next    atomic.Pointer[socket] // the socket to move to; nil: it stays
 	mu      sync.Mutex             // of all below
-	now     *socket                // at, for the others
+	now     *socket                // the same as at, for other goroutines
 	stopped bool
-	dropped uint64 // at the sockets before
+	dropped uint64 // at earlier sockets
 
-	filtered *socket // the one that has the filter of shield_linux.go
+	filtered *socket // the socket that has the filter of shield_linux.go
 }
 
 // sit takes the first socket.
 func (s *seat) sit(at *socket) { s.at, s.now = at, at }
 
-// moveTo has the receiver go on at another socket, once it has read all of the one that it has, which it
-// then closes: nothing may arrive there any more. The channel is closed once it has moved.
+// moveTo makes the receiver go on at another socket. It first reads everything at its present socket, and then closes
+// that. Nothing may arrive at the present socket any more. The channel is closed once the receiver has moved.
 func (s *seat) moveTo(next *socket) (moved <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +86,7 @@ func (s *seat) moveTo(next *socket) (moved <-chan struct{}) {
 
 func (s *seat) isToMove() bool { return s.next.Load() != nil }
 
-// move has the receiver go on at the next socket, and closes the one that it had.
+// move makes the receiver go on at the next socket, and closes the present one.
 func (s *seat) move() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *seat) drops() uint64 {
 	return s.dropped + s.now.drops()
 }
 
-// filter has f change the filter of the socket, unless that was done with this one.
+// filter calls f to change the filter of the socket, unless this socket has that filter already.
 func (s *seat) filter(again bool, f func(fd int) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

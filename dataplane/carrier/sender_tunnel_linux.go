@@ -8,13 +8,13 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-// tunnelSender is a sender of superpackets by an uplink. All else goes by the sockets of its batcher, with the same
+// tunnelSender sends superpackets by an uplink, and all other packets by the sockets of its batcher. Both have the same
 // source ports.
 type tunnelSender struct {
 	*batcher
 	writer *uplink.Writer
 	ports  *[sourcePorts + 1]uint16 // of the sockets
-	room   int                      // the longest packet behind the VXLAN and Ethernet header that an IP packet holds
+	room   int                      // the longest inner packet that fits an outer IP packet
 	id     uint16                   // of the next outer IPv4 header
 	frame  uplink.Frame
 }
@@ -26,7 +26,7 @@ func (s *tunnelSender) Send(p *Packet, e *Entry, fragment bool, c *Counters) {
 	}
 }
 
-// sendWhole sends a superpacket by the uplink. It is false if that is for the sockets to do.
+// sendWhole sends a superpacket by the uplink. It returns false if the sockets have to send it.
 func (s *tunnelSender) sendWhole(p *Packet, e *Entry, c *Counters) bool {
 	w := e.Peer.way.Load()
 	if w == nil {
@@ -37,16 +37,16 @@ func (s *tunnelSender) sendWhole(p *Packet, e *Entry, c *Counters) bool {
 	}
 	ip := p.IP()
 	if p.At < uplink.Headroom+encap.HeaderLen || len(ip) > s.room || s.splitter.InitOffload(ip, p.Offload) != nil {
-		return false // the batcher drops what is no packet
+		return false // not a packet: the batcher drops it
 	}
 	n := s.splitter.HeaderLen()
 	if n+int(p.Size)+encap.Overhead(e.Peer.Addr) > w.MTU {
-		return false // the sockets know what to do with segments that are too long
+		return false // the segments are too long: the sockets handle that
 	}
 	hash := encap.QuickHash(ip)
 	port := int(hash % sourcePorts)
 	if s.batcher.ports&(1<<port) != 0 {
-		s.batcher.Flush(c) // what came before goes before
+		s.batcher.Flush(c) // earlier packets leave first
 	}
 	f := &s.frame
 	f.OuterFields = encap.OuterFields{Port: s.ports[port], ID: s.id, Label: hash, ECN: encap.PacketECN(ip)}
@@ -61,7 +61,7 @@ func (s *tunnelSender) sendWhole(p *Packet, e *Entry, c *Counters) bool {
 		c.Offload.TxSuperpackets++
 		c.Offload.TxSegments += uint64(s.splitter.Segments())
 		c.Offload.TxBatches++
-	case unix.EAGAIN: // as of a full socket: the network card is slower than the host
+	case unix.EAGAIN: // as with a full socket: the network card is slower than the host
 		c.DropPacket(ip, e.Peer.Addr, dataplane.DropQueueFull)
 	default:
 		c.Offload.Fallbacks++

@@ -11,11 +11,11 @@ import (
 	"github.com/overlayd/overlayd/dataplane/udp"
 )
 
-// dropFlood is the reason for what a filter drops.
+// dropFlood is the reason of datagrams that a filter drops.
 const dropFlood = dataplane.DropFlood
 
-// shield is the filter of the sockets of a udpCarrier, and who dropped what: the kernel has one count for a
-// full queue and for a filter.
+// shield is the filter of the sockets of a udpCarrier. It also tells what the filter dropped from what a full queue dropped: the
+// kernel has one count for both.
 type shield struct {
 	mu      sync.Mutex
 	filter  *Filter
@@ -26,13 +26,13 @@ type shield struct {
 	flood   uint64                       // datagrams that the filter dropped
 }
 
-// openShield opens what tells the two apart: how many datagrams of the whole network namespace found a full queue.
+// openShield opens the count that tells the two apart: how many datagrams in the whole network namespace found a full queue.
 func openShield(family int) *shield {
 	path := "/proc/thread-self/net/snmp"
 	if family == Family6 {
 		path = "/proc/thread-self/net/snmp6"
 	}
-	f, _ := os.Open(path) // without it all that is dropped while there is a filter counts for that
+	f, _ := os.Open(path) // without it all drops while there is a filter count as the filter's
 	return &shield{buffers: f}
 }
 
@@ -54,7 +54,7 @@ func (c *udpCarrier) SetFilter(f *Filter) error {
 	}
 	s.count(c)
 	if s.filter == nil {
-		s.last.full = s.readFull() // from now on
+		s.last.full = s.readFull() // count from now on
 	}
 	again := (f == nil) != (s.filter == nil) || f != nil && !f.Equal(*s.filter)
 	s.filter, s.wrote = f, f != nil
@@ -85,8 +85,8 @@ func (c *udpCarrier) Filtered() uint64 {
 	return c.shield.flood
 }
 
-// count shares out what the kernel has dropped since the last time. Of what other sockets of this host lose at the
-// same time as much may count for a full queue instead of the filter.
+// count divides the kernel's drops since the last time between full queue and filter. If other sockets of this host lose datagrams at the
+// same time, that many drops may count for the full queue instead of the filter.
 func (s *shield) count(c *udpCarrier) {
 	var drops uint64
 	for _, r := range c.in {

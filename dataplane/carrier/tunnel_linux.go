@@ -11,8 +11,8 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-// tunnelCarrier sends superpackets whole, inside of the tunnel, by an uplink, and all else by the UDP sockets that it also
-// receives by: a socket takes superpackets of peers on the same machine whole, too.
+// tunnelCarrier sends superpackets whole, inside of the tunnel, by an uplink, and all other packets by UDP sockets. It receives by
+// these sockets only: a socket takes superpackets from peers on the same machine whole, too.
 type tunnelCarrier struct {
 	*udpCarrier
 	uplink *uplink.Uplink
@@ -20,7 +20,7 @@ type tunnelCarrier struct {
 }
 
 // Tunnel returns the opener of a carrier that hands superpackets to the kernel inside of the tunnel, if the kernel takes them (Linux
-// 6.17). If not, it logs why and is one of UDP sockets only.
+// 6.17). If it does not, the opener logs why and opens a carrier that has only UDP sockets.
 func Tunnel(cfg UDPConfig) Opener {
 	o := UDP(cfg)
 	o.Description.Name = "tunnel " + cfg.Local.String()
@@ -38,7 +38,7 @@ func Tunnel(cfg UDPConfig) Opener {
 	return o
 }
 
-// withUplink adds an uplink to a carrier of UDP sockets, or returns it as it is if there can be none.
+// withUplink adds an uplink to a carrier of UDP sockets. If the uplink cannot be opened, it returns the carrier unchanged.
 func withUplink(c *udpCarrier, cfg UDPConfig) Carrier {
 	t := &tunnelCarrier{udpCarrier: c}
 	err := c.out.sourcePorts(&t.ports)
@@ -74,7 +74,7 @@ func (t *tunnelCarrier) NewSender(i int) Sender {
 	return &tunnelSender{batcher: t.udpCarrier.NewSender(i).(*batcher), writer: t.uplink.NewWriter(), ports: &t.ports, room: room, id: uint16(rand.Uint32())}
 }
 
-// Refresh implements Carrier: also of the ways by the uplink.
+// Refresh implements Carrier. It also refreshes the ways by the uplink.
 func (t *tunnelCarrier) Refresh(entries []Entry, mtu int) (soon bool) {
 	var list []uplink.Destination
 	for i := range entries {

@@ -39,23 +39,23 @@ type udpCarrier struct {
 // UDPConfig tells what UDP sockets a carrier is made of.
 type UDPConfig struct {
 	Log   *slog.Logger
-	Local netip.AddrPort // that the VTEPs send to
+	Local netip.AddrPort // the address and port to which the VTEPs send
 
 	Segment bool // many datagrams per send (UDP_SEGMENT), if the kernel has it
 	GRO     bool // many datagrams per receive (UDP_GRO), likewise
-	// ExpectTunnel says for Tunnel that the lack of it is a warning, and that links for which the kernel then cuts superpackets are no
-	// reason to do without.
+	// ExpectTunnel makes Tunnel warn if it does not work, and use it also for links for which the kernel splits
+	// superpackets.
 	ExpectTunnel bool
-	// DF is to be set on what is sent over IPv4. Over IPv6 nothing on the way fragments.
+	// DF sets Don't Fragment over IPv4. Over IPv6 no router fragments.
 	DF bool
 
-	// MinPathMTU is the least MTU of a path, in bytes of the underlay, that is believed with DF and over IPv6; 0: DefaultMinPathMTU.
+	// MinPathMTU is the smallest path MTU, in bytes of the underlay, that is believed, with DF and over IPv6; 0: DefaultMinPathMTU.
 	MinPathMTU int
-	// Mark is the firewall mark of what is sent; 0: none. A process that may set none goes on without.
+	// Mark is the firewall mark of sent packets; 0: none. A process that may not set marks sends without.
 	Mark uint32
 
-	// Inherited are the sockets that receive, which another process has exported: one for each worker, or
-	// none. They are the carrier's, which closes them even if it cannot be opened.
+	// Inherited has the receiving sockets that another process has exported: one for each worker, or
+	// none. They belong to the carrier, which closes them even if it cannot be opened.
 	Inherited []*os.File
 }
 

@@ -1,6 +1,6 @@
-// Package firewall tells what of a host's packet filter drops a packet: it reads nftables and the tables of
-// iptables-legacy, follows a packet that exists on paper only through their chains, and names the chain that drops it, and
-// the command that would let it pass. It writes nothing, sends nothing, and executes no process.
+// Package firewall says which chain of a host's packet filter would drop a packet, and which command would let it pass.
+// It reads nftables and the tables of iptables-legacy, and follows an imagined packet through their chains. It writes
+// nothing, sends nothing, and executes no process.
 //
 //	packet.go   Packet: what is known of it, as the bytes that rules look at
 //	outcome.go  what a chain may do with it
@@ -11,6 +11,6 @@
 //	find.go     Find: all of it for several packets
 //	watch.go    Watch: a part of an overlay that reports what drops its packets while it runs
 //
-// Not everything can be foreseen: a rule may ask for a limit, or for something of a packet that this one does not say. Such
-// a condition is unknown, and both ways are followed. A packet is dropped for sure if every way ends so ([Drop.Sure]).
+// Some conditions cannot be foreseen: a rule may have a rate limit, or ask for a property that the imagined packet does not
+// have. Such a condition is unknown, and both branches are followed. A drop is sure if every branch ends in one ([Drop.Sure]).
 package firewall

@@ -89,7 +89,7 @@ func TestWatchReports(t *testing.T) {
 			}
 			ns.Run("sh", "-ec", c.undo)
 			await(t, "over", func() bool { return len(w.Status().Warnings) == 0 })
-			if a, b := log.Count("level=WARN"), log.Count("it is no longer so: "); a != 1 || b != 1 {
+			if a, b := log.Count("level=WARN"), log.Count("resolved: "); a != 1 || b != 1 {
 				t.Errorf("%d and %d lines:\n%s", a, b, log)
 			}
 		})

@@ -10,15 +10,15 @@ import (
 // Drops counts dropped packets by their reasons.
 type Drops = [dataplane.NumDrops]uint64
 
-// books keep the counters over the tables that come and go.
+// books sum up the counters of the present table and of earlier ones.
 type books struct {
 	mu    sync.Mutex
-	gone  Drops // of tables before the present one
-	start Drops // what the present one had counted when this process began
-	last  Drops // what the present one has counted, when it was last read
+	gone  Drops // counts of earlier tables
+	start Drops // count of the present table when this process began
+	last  Drops // count of the present table when it was last read
 }
 
-// begin leaves out what the table has counted so far.
+// begin excludes what the table has counted so far.
 func (b *books) begin(table string) (err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -27,14 +27,14 @@ func (b *books) begin(table string) (err error) {
 	return err
 }
 
-// keep notes what the table has counted before it goes.
+// keep stores what the table has counted, before the table is removed.
 func (b *books) keep(table string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.read(table)
 }
 
-// restart is called when another table has begun to count from zero.
+// restart is called when a new table has begun to count from zero.
 func (b *books) restart() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,7 +55,7 @@ func (b *books) sum(table string) (sum Drops) {
 	return sum
 }
 
-// read reads the table. A counter that is lower than before is of another table, which somebody else has put there.
+// read reads the counters of the table. If one is lower than before, somebody else has put another table there; then the earlier count stays.
 func (b *books) read(table string) {
 	now, err := counters(table)
 	if err != nil {

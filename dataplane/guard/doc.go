@@ -1,48 +1,53 @@
-// Package guard keeps the rules that let nobody into an overlay but its peers, and nobody on this host
-// send in its name. They are in nftables, written over netlink, in one table overlayd-guard-<VNI> of family inet.
+// Package guard keeps the rules that let only packets of peers into an overlay, and that keep everything else on this host
+// from sending in its name. The rules are in nftables, in one table overlayd-guard-<VNI> of family inet. They are written over netlink.
 //
 // # What the rules do
 //
-// All base chains come before those of others (priority -310). A packet meets:
+// All base chains have priority -310, so that they come before those of others. The chains:
 //
-//	input    VXLAN of this network for this host: the outer source is a known VTEP, the inner source in a subnet of
-//	         that VTEP or its address, the inner destination in an own subnet. What a rule cannot read is dropped.
-//	         Other networks on the port have guards of their own.
-//	stray    what has the VNI of no device here, which the kernel drops: it is counted
-//	other    of these, what comes from a device such as pods are behind, in the name of a VTEP that is elsewhere; and
-//	         what comes by the overlay itself: it would be another datagram of the overlay inside one
-//	inner    what comes out of the kernel's device: input sees only the first datagram of a superpacket (UDP_SEGMENT),
-//	         which the kernel splits behind it. The secmark says which VTEP all of it is from
-//	plain    what comes by the underlay without encapsulation has no overlay address as its source
-//	spoof    what pods send into the overlay has no source of another host, nor of this one
-//	egress   pods do not send to the port of a VTEP
-//	output   processes do not: what the kernel encapsulates for them has the mark, and so have this process's sockets
+//	input    checks VXLAN packets of this network to this host. The outer source must be a known VTEP, the inner source
+//	         must be in a subnet of that VTEP or be its address, and the inner destination must be in an own subnet.
+//	         A packet that the rules cannot read is dropped. Other networks on the port have guards of their own.
+//	other    checks datagrams to the port that come by another interface than the underlay's. It drops those that come from
+//	         a device with pods behind it in the name of a VTEP that is elsewhere, and those that come out of the overlay
+//	         itself: each would be a datagram of the overlay inside another one.
+//	stray    counts datagrams with a VNI that no network here has. The kernel drops them.
+//	inner    checks what comes out of the kernel's device. input sees only the first datagram of a superpacket (UDP_SEGMENT),
+//	         because the kernel splits it later. The secmark says from which VTEP the whole superpacket came.
+//	plain    drops packets from the underlay that have an overlay address as their source and no encapsulation.
+//	spoof    drops packets that pods send into the overlay with a source of another host, or of this host.
+//	egress   drops packets from pods to the port of a VTEP.
+//	output   drops packets from processes to the port of a VTEP. The packets that the kernel encapsulates for them have the
+//	         mark, and so have those of this process's sockets.
 //
-// If this process forwards, input lets the same pass to its sockets, where each datagram is judged again (dataplane/userspace), and
-// drops others before they take room there. It lets a few a second of them pass too, and more of VTEPs: these are counted and
-// logged for what they are, and the rest is a flood.
+// If this process forwards, input lets good packets pass to its sockets. There dataplane/userspace checks each datagram again.
+// input drops the other packets before they take room in the sockets' queues. It lets a few of them a second pass, and more of
+// those from VTEPs, so that userspace can count and log them by their own reason. The rest is a flood.
 //
-// Over IPv6 the kernel puts fragments together behind input. A rule that asks for the state of a connection makes it
-// do so before (chain defrag); the datagrams of the overlay themselves are not tracked.
+// Over IPv6 the kernel puts fragments together only after input. A rule that asks for the state of a connection makes it
+// do so before (chain defrag). The datagrams of the overlay themselves are not tracked.
 //
-// "Overlay address" means every address in the networks, or, if these hold addresses of the underlay, those in
-// leases only: a network over the underlay cuts nobody off.
+// "Overlay address" means every address in the networks. If the networks hold addresses of the underlay, it means only
+// the addresses in leases, so that such a network cuts nobody off.
 //
-// # What is left
+// # What the rules cannot stop
 //
-// Whoever can send with the address of a VTEP on the link, and knows one of its subnets, is taken for that VTEP. If the link carries
-// superpackets whole, as between virtual machines of one host, a VTEP can hide datagrams behind one of its own that have other overlay
-// addresses as their sources, where inner does not know whom they come from: with SourceInner, on a kernel without secmarks
-// (CONFIG_NETWORK_SECMARK, and CONFIG_NFT_HASH for an underlay of IPv6), and while this process forwards too. What it hides may also be a
-// fragment of another's packet, if it guesses the identification of that, as anybody can who may send inside of a network. Whoever may
-// open raw or packet sockets or set marks on a host (CAP_NET_RAW, CAP_NET_ADMIN) can send in its name. Rules about plain packets
-// are for the underlay interface only.
+//   - A host on the link that can send with the address of a VTEP, and knows one of its subnets, is taken for that VTEP.
+//   - If the link carries superpackets whole, as between virtual machines of one host, a VTEP can hide datagrams behind one of
+//     its own. The hidden datagrams can have inner sources of other hosts. Chain inner finds them by the secmark. It cannot with
+//     SourceInner, on a kernel without secmarks (CONFIG_NETWORK_SECMARK, and CONFIG_NFT_HASH for an underlay of IPv6), or
+//     while this process forwards too.
+//   - A hidden datagram may also be a fragment of another host's packet, if the sender guesses its identification. Anybody who
+//     may send inside of a network can do that.
+//   - A process that may open raw or packet sockets or set marks (CAP_NET_RAW, CAP_NET_ADMIN) can send in the name of its host.
+//   - Rules about plain packets apply to the underlay interface only.
 //
-// # How it is kept
+// # How the table is kept
 //
-// Sync admits what is wanted beside what was, Prune forgets: a change is written by what differs, at once or not at all. Sets are hash sets
-// of single keys, one for each length of lease: no intervals, which cost each packet more. Devices are named, so
-// that one may be made again. Run compares when nftables has changed, and repairs. While the table cannot be written, Holds is
+// Sync admits what is wanted and keeps what was admitted; Prune removes what is no longer wanted. Each writes only the
+// differences, in one transaction. Sets are hash sets of single keys, one set for each length of lease: intervals would cost each
+// packet more. Rules name devices by name, so that they still apply when a device is made again. Run compares the table
+// with the rules when nftables has changed, and repairs it. While the table cannot be written, Holds is
 // false, and the kernel's device is down. The table stays when the process ends; [Cleanup] removes it.
 //
 // # Files
@@ -53,7 +58,7 @@
 //	rules.go    the rules (pure), by hooks: rules_input.go, rules_forward.go, rules_output.go
 //	origin.go   which VTEP a packet is from, behind the kernel's device
 //	rule.go     what a rule is; cond.go: its conditions
-//	write.go    makes them true, by what differs
+//	write.go    writes the differences
 //	members.go  the keys of the sets, counted
 //	table.go    rules → netlink, and what the kernel has
 //	run.go      notices what others change, repairs, logs what was dropped

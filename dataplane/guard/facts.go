@@ -9,24 +9,24 @@ import (
 	"github.com/overlayd/overlayd/dataplane/nft"
 )
 
-// facts are what the rules follow from, besides Config: what is wanted, or what was and is.
+// facts are, besides Config, the input of the rules: what is wanted, or what was wanted before together with that.
 type facts struct {
 	kind
 	kernel   bool            // the kernel forwards, else this process
 	own      []netip.Prefix  // subnets and addresses of this host
 	networks []netip.Prefix  // of the overlay
-	sets     map[string]bool // by name: those that there are
-	indices  []int           // indices of the overlay devices that there are now
+	sets     map[string]bool // the names of the sets that exist
+	indices  []int           // the indices of the overlay devices that exist now
 	others   vnis
 	settling bool // packets may come without encapsulation for now
 }
 
-// kind is what decides which sets the rules look at.
+// kind decides which sets the rules use.
 type kind struct {
-	// mixed4 and mixed6 say that the networks of a family hold addresses of the underlay: only what is leased is the
-	// overlay's there.
+	// mixed4 and mixed6 say that the networks of a family hold addresses of the underlay. Then only leased subnets belong to
+	// the overlay.
 	mixed4, mixed6 bool
-	// underlay are these addresses and prefixes. A lease may hold one whose own route is more specific.
+	// underlay has those addresses and prefixes. A lease may hold one of them if that has a more specific route.
 	underlay []netip.Prefix
 }
 
@@ -34,7 +34,7 @@ func (k kind) same(o kind) bool {
 	return k.mixed4 == o.mixed4 && k.mixed6 == o.mixed6 && slices.Equal(k.underlay, o.underlay)
 }
 
-// mixed reports whether only what is leased is the overlay's, of a family.
+// mixed reports whether, in a family, only leased subnets belong to the overlay.
 func (k kind) mixed(f family) bool {
 	if f == ipv6 {
 		return k.mixed6
@@ -42,24 +42,24 @@ func (k kind) mixed(f family) bool {
 	return k.mixed4
 }
 
-// isWide reports whether a lease holds something of the underlay: then its addresses are not all the overlay's.
+// isWide reports whether a lease holds an address of the underlay. Then not all of its addresses belong to the overlay.
 func (k kind) isWide(lease netip.Prefix) bool {
 	return slices.ContainsFunc(k.underlay, func(u netip.Prefix) bool { return lease.Bits() <= u.Bits() && lease.Contains(u.Addr()) })
 }
 
-// pairSet is the set of the outer and inner sources that belong together, where the inner one is a prefix of that length.
-// That of single addresses of the outer family has all addresses of peers with themselves.
+// pairSet names the set of pairs of an outer and an inner source that belong together. The inner source is a prefix of that length.
+// The set for single addresses of the outer family also pairs each address of a peer with the peer's addresses.
 func pairSet(outer, inner family, bits int) string {
 	return fmt.Sprintf("pair%s%s_%d", digit(outer), digit(inner), bits)
 }
 
-// leaseSet is the set of the subnets of peers that have that length.
+// leaseSet names the set of the subnets of peers that have that prefix length.
 func leaseSet(f family, bits int) string { return fmt.Sprintf("lease%s_%d", digit(f), bits) }
 
-// wideSet is the set of those that hold something of the underlay: packets of peers have sources in them, and others may, too.
+// wideSet names the set of those subnets that hold an address of the underlay. Packets of peers may have sources in them, and so may other packets.
 func wideSet(f family, bits int) string { return fmt.Sprintf("wide%s_%d", digit(f), bits) }
 
-// setOf returns how the kernel keeps the set of a name.
+// setOf returns the set with that name as the kernel keeps it.
 func setOf(name string) nft.Set {
 	s := nft.Set{Name: name}
 	for _, c := range name {
@@ -75,7 +75,7 @@ func setOf(name string) nft.Set {
 	return s
 }
 
-// factsOf returns what w says of this host.
+// factsOf returns what w says about this host.
 func (c *Config) factsOf(w dataplane.Wanted, kernel bool) facts {
 	f := facts{networks: w.Networks, kernel: kernel}
 	for _, p := range slices.Concat(w.Subnets, w.Addrs) {
@@ -95,14 +95,14 @@ func (c *Config) factsOf(w dataplane.Wanted, kernel bool) facts {
 	return f
 }
 
-// hostSet is the set in which each address of a peer is with itself.
+// hostSet names the set that pairs each address of a peer with itself.
 func hostSet(f family) string { return pairSet(f, f, bitsOf(f)) }
 
-// isPeer is the condition that an address is one of a peer's, or is none.
+// isPeer is the condition that an address is an address of a peer, or with not that it is not.
 func isPeer(f family, d field, not bool) cond { return in(hostSet(f), not, bitsOf(f), d, d) }
 
-// eachKey calls do for each key that a peer has in a set. Its packets may come from either of its addresses, and have these
-// or its subnets inside.
+// eachKey calls do for each key that a peer has in a set. The peer's packets may come from either of its addresses. Their inner source
+// may be one of these or in one of its subnets.
 func (c *Config) eachKey(p *dataplane.Peer, k kind, do func(set, key string)) {
 	outer := []netip.Addr{p.Addr, p.Source}
 	if !p.Source.IsValid() || p.Source == p.Addr {
@@ -130,7 +130,7 @@ func (c *Config) eachKey(p *dataplane.Peer, k kind, do func(set, key string)) {
 	}
 }
 
-// and returns the facts of both: the rules then admit what either of them admits.
+// and returns f and g together: the rules then admit what either of them admits.
 func (f facts) and(g facts) facts {
 	f.own, f.networks = join(f.own, g.own), join(f.networks, g.networks)
 	f.mixed4, f.mixed6 = f.mixed4 || g.mixed4, f.mixed6 || g.mixed6
@@ -158,7 +158,7 @@ func ofFamily(list []netip.Prefix, f family) (of []netip.Prefix) {
 	return of
 }
 
-// lengths returns the lengths of prefixes for which there is a set of that kind, those of single addresses last.
+// lengths returns the prefix lengths for which there is a set of that kind, in ascending order; single addresses come last.
 func (f facts) lengths(name func(bits int) string, max int) (all []int) {
 	for bits := range max + 1 {
 		if f.sets[name(bits)] {

@@ -11,7 +11,7 @@ import (
 // keys are those of each set, by its name.
 type keys map[string]map[string]bool
 
-// equal reports whether both have the same keys. An empty set is like none: its name is part of the text of a table.
+// equal reports whether both have the same keys. An empty set equals a missing one: the text of a table has the names of the sets.
 func (k keys) equal(o keys) bool {
 	within := func(a, b keys) bool {
 		for set, list := range a {
@@ -29,8 +29,8 @@ func (k keys) equal(o keys) bool {
 	return within(k, o) && within(o, k)
 }
 
-// members are the keys that the sets are to have, how many want each, and what the kernel has. So one change of one peer
-// costs as much with many peers as with one.
+// members are the wanted keys of the sets, how many peers want each key, and the keys that the kernel has. With these counts a change of one
+// peer costs the same with many peers as with one.
 type members struct {
 	cfg    *Config
 	kind   kind
@@ -45,7 +45,7 @@ func newMembers(c *Config, k kind) members {
 	return members{cfg: c, kind: k, counts: map[string]map[string]int{}, have: keys{}, dirty: keys{}}
 }
 
-// count adds n to how many want a key.
+// count adds n to the number of those that want a key.
 func (m *members) count(set, key string, n int) {
 	if m.counts[set] == nil {
 		m.counts[set] = map[string]int{}
@@ -65,7 +65,7 @@ func (m *members) countPeers(list []dataplane.Peer, k kind, n int) {
 	}
 }
 
-// adopt counts what an earlier run has left until the next prune.
+// adopt counts the keys that an earlier run has left as wanted, until the next Prune.
 func (m *members) adopt(left keys) {
 	m.have = keys{}
 	for set, list := range left {
@@ -85,7 +85,7 @@ func (m *members) adopt(left keys) {
 	})
 }
 
-// admit adds what the peers want, beside what was there.
+// admit adds the keys of the peers, and keeps those that were there.
 func (m *members) admit(peers []dataplane.Peer, k kind) {
 	gone, new, was := m.peers, peers, m.kind
 	if k.same(was) {
@@ -96,7 +96,7 @@ func (m *members) admit(peers []dataplane.Peer, k kind) {
 	m.peers, m.kind = peers, k
 }
 
-// forget takes back what only earlier peers wanted.
+// forget removes the keys that only earlier peers wanted.
 func (m *members) forget() {
 	for _, take := range m.leave {
 		take()
@@ -104,7 +104,7 @@ func (m *members) forget() {
 	m.leave = nil
 }
 
-// differing returns both lists without what they begin and end with alike.
+// differing returns both lists without their common beginning and end.
 func differing(a, b []dataplane.Peer) (onlyA, onlyB []dataplane.Peer) {
 	for len(a) > 0 && len(b) > 0 && samePeer(&a[0], &b[0]) {
 		a, b = a[1:], b[1:]
@@ -119,7 +119,7 @@ func samePeer(a, b *dataplane.Peer) bool {
 	return a.Addr == b.Addr && a.Source == b.Source && slices.Equal(a.Subnets, b.Subnets)
 }
 
-// names are the sets that there are to be: those with keys, and that of the peers' addresses.
+// names are the wanted sets: those with keys, and the set of the peers' addresses.
 func (m *members) names() map[string]bool {
 	names := map[string]bool{}
 	for _, f := range m.cfg.families() {
@@ -145,8 +145,8 @@ func (m *members) all() keys {
 	return all
 }
 
-// grow returns the steps that make sets and keys which are missing, and shrink those that remove what is not wanted. A set
-// can go only if no rule names it any more.
+// grow returns the steps that make missing sets and keys. shrink returns those that remove unwanted ones. A set
+// can be removed only after the last rule that names it.
 func (m *members) grow(table string, names map[string]bool) (steps []nft.Step) {
 	for i, set := range slices.Sorted(maps.Keys(names)) {
 		if m.have[set] == nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/overlayd/overlayd/dataplane/watch"
 )
 
-// Run repairs what others do to the rules, until ctx ends or Close. While the rules cannot be written, Holds is false: it
-// calls again whenever that changes, and the overlay device is down until then.
+// Run repairs what others change in the rules, until ctx ends or Close. While the rules cannot be written, Holds is false and
+// the overlay device is down. Run calls again whenever Holds changes.
 func (g *Guard) Run(ctx context.Context, again func()) error {
 	if g.watch == nil {
 		<-ctx.Done()
@@ -30,12 +30,12 @@ func (g *Guard) Run(ctx context.Context, again func()) error {
 		defer cancel()
 		return g.runLinks(ctx)
 	})
-	err := g.run(ctx, again) // by this goroutine: its thread may have a network namespace of its own
+	err := g.run(ctx, again) // in this goroutine, because its thread may have a network namespace of its own
 	cancel()
 	return errors.Join(err, links.Wait())
 }
 
-// runLinks has the rules written again when an overlay device has been made again, or there is another vxlan device.
+// runLinks has the rules written again when an overlay device is made again, or another vxlan device appears.
 func (g *Guard) runLinks(ctx context.Context) error {
 	return g.links.Run(ctx, watch.Loop{
 		Concerns: func(_ unix.NlMsghdr, body []byte) bool {
@@ -62,7 +62,7 @@ func (g *Guard) run(ctx context.Context, again func()) error {
 	})
 }
 
-// settle writes the rules again that were left out at first.
+// settle has the rules written that were left out at first.
 func (g *Guard) settle() {
 	g.mu.Lock()
 	g.unsettled = g.synced
@@ -102,7 +102,7 @@ func (g *Guard) repair() {
 		}
 		change := dataplane.Change{Op: dataplane.OpReplace, Kind: kindTable, Key: g.name}
 		if left, held := g.report.Held(change); held && g.isThere() {
-			time.AfterFunc(left, g.watch.Wake) // of others' tables in our place
+			time.AfterFunc(left, g.watch.Wake) // somebody keeps undoing the repair: wait
 			return
 		}
 		g.there = false
@@ -137,7 +137,7 @@ func (g *Guard) compare() (same bool, err error) {
 	return true, nil
 }
 
-// tell logs what was dropped since the last time, each reason once in ten minutes.
+// tell logs how many packets were dropped since the last line, for each reason at most once in ten minutes.
 func (g *Guard) tell() {
 	now := g.Drops()
 	for _, why := range reasons {
@@ -152,15 +152,15 @@ func (g *Guard) tell() {
 	}
 }
 
-// fixes say what to do if good packets are dropped for a reason.
+// fixes say, for each reason, what to do if the dropped packets are good.
 var fixes = map[dataplane.Drop]string{
-	dataplane.DropUnknownVTEP:    "somebody who is no peer sends to the VXLAN port; if it is one, see `overlayd status` for its lease, and --source-check=inner for peers behind a NAT",
+	dataplane.DropUnknownVTEP:    "a host that is not a peer sends to the VXLAN port; if it should be a peer, see `overlayd status` for its lease, and --source-check=inner for peers behind a NAT",
 	dataplane.DropBadSource:      "a pod or a peer uses a source that is not its own; --source-check=overlay admits sources outside of the overlay",
-	dataplane.DropBadDestination: "a peer sends what is for no pod of this host; see `overlayd status` on it",
-	dataplane.DropBadHeader:      "somebody sends to the VXLAN port what is no VXLAN",
+	dataplane.DropBadDestination: "a peer sends packets that are for no pod of this host; see `overlayd status` on that peer",
+	dataplane.DropBadHeader:      "a host sends packets to the VXLAN port that are not VXLAN",
 	dataplane.DropBadVNI:         "a host that is set up for another network sends here, or somebody probes the VXLAN port",
-	dataplane.DropFragment:       "somebody sends fragments to the VXLAN port that nobody has to make",
-	dataplane.DropPlainSource:    "a host on the underlay uses addresses of pods; --plain-source=allow lets it",
+	dataplane.DropFragment:       "a host sends fragments to the VXLAN port, which no peer needs to do",
+	dataplane.DropPlainSource:    "a host on the underlay uses addresses of pods; --plain-source=allow permits that",
 	dataplane.DropEgress:         "a process or pod of this host sends to the VXLAN port of a peer; if it may, have it set the mark of --egress-mark",
-	dataplane.DropFlood:          "somebody sends more to the VXLAN port than is looked at",
+	dataplane.DropFlood:          "a host floods the VXLAN port; find it, and close the port to strangers",
 }

@@ -1,6 +1,6 @@
-// Package inherit decides which of the TUN queues and UDP sockets that another process, or another dataplane of this one, has
-// left open a userspace dataplane can go on with. Nothing is taken for granted of them: a service manager, or whoever started this process,
-// may have handed over any file under any name.
+// Package inherit decides which open TUN queues and UDP sockets a userspace dataplane can go on with. They come from another
+// process, or from another dataplane of this process. It checks each file, because a service manager, or whoever started
+// this process, may have handed over any file under any name.
 package inherit
 
 import (

@@ -1,5 +1,5 @@
-// Package subnetfile reads, writes and keeps subnet.env, by which this node tells its CNI plugin, and its
-// own next run, what subnet it has.
+// Package subnetfile reads, writes and keeps subnet.env. This file tells the CNI plugin of this node, and the
+// daemon's own next run, which subnet the node has.
 package subnetfile
 
 import (

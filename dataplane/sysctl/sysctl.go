@@ -1,9 +1,9 @@
-// Package sysctl keeps what an overlay relies on in the kernel's settings: that this host forwards, and that
-// the overlay devices do, take packets whose way back is another, and neither follow nor send redirects.
+// Package sysctl keeps the kernel settings on which an overlay relies: this host forwards, and the
+// overlay devices forward, accept packets whose way back is a different one, and neither follow nor send redirects.
 //
-// The kernel tells of changes of forwarding and rp_filter (RTM_NEWNETCONF). It does not tell of the others: they
-// are looked at more than once a second, which costs a few system calls. Other interfaces are never written
-// to, except for what turning forwarding on needs (routers.go): one that does not forward is reported.
+// The kernel reports changes of forwarding and rp_filter (RTM_NEWNETCONF). It does not report the other settings, so they
+// are read more than once a second, which costs a few system calls. Settings of other interfaces are never
+// written, except for what turning forwarding on needs (routers.go). An interface that does not forward is reported.
 package sysctl
 
 import (
@@ -222,7 +222,7 @@ func howToSet(name string) string {
 // say reports once what of the overlay device cannot be set, and how the user can set it.
 func (s *Settings) say(w setting, err error) {
 	if due, _ := s.notices.Due(time.Now(), pace.Notice{Key: w.path, Text: err.Error()}); len(due) > 0 {
-		s.cfg.Log.Warn("a setting of the overlay device cannot be made as it should be", "err", err, "fix", howToSet(rtnl.SysctlName(w.path)+"="+w.value))
+		s.cfg.Log.Warn("cannot change a setting of the overlay device", "err", err, "fix", howToSet(rtnl.SysctlName(w.path)+"="+w.value))
 	}
 }
 

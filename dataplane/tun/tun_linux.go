@@ -40,7 +40,7 @@ func Probe(want Mode) (m Mode, err error) {
 	defer unix.Close(fd)
 	features, err := unix.IoctlGetUint32(fd, unix.TUNGETFEATURES)
 	if err != nil {
-		return m, nil // of before Linux 2.6.27, or of no Linux
+		return m, nil // older than Linux 2.6.27, or not Linux
 	}
 	m.Vnet = want.Vnet && features&unix.IFF_VNET_HDR != 0
 	m.Multi = m.Vnet && want.Multi && features&unix.IFF_MULTI_QUEUE != 0

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CheckInherited returns why a file that another process has opened is no UDP socket which is bound to local and
-// takes datagrams of everybody, in the network namespace of the calling thread: it may be any file.
+// CheckInherited checks that a file which another process has opened is a UDP socket that is bound to local, in the network
+// namespace of the calling thread, and takes datagrams from everybody. The file may be any file. The error says what is wrong.
 func CheckInherited(fd int, local netip.AddrPort) error {
 	for _, o := range []struct {
 		name, want int

@@ -1,11 +1,11 @@
 // Package underlay chooses the interface and the addresses that carry the overlay,
-// and tells when they have changed.
+// and reports when they change.
 //
 //	underlay.go  Options, Interface, Select
 //	options.go   checks Options; errors.go: the errors, which name fields and no flags
 //	list.go      reads interfaces and routes from the kernel
 //	select.go    chooses from them (pure); link.go: one interface
-//	needs.go     what else of the underlay no overlay may take away
+//	needs.go     which other addresses of the underlay an overlay must not hide
 //	watch.go     selects again when the kernel reports a change
 package underlay
 

@@ -20,7 +20,7 @@ const (
 	namePattern = "ovl.up%d"
 	tablePrefix = "overlayd-"
 	chain       = "out"
-	// sendBuffer bounds what was written and has not left this host, in bytes: as much as of one socket.
+	// sendBuffer bounds the bytes that were written and have not left this host. It is as large as that of one socket.
 	sendBuffer = 8 << 20
 	noAddress  = 1 // IN6_ADDR_GEN_MODE_NONE of linux/if_link.h
 )
@@ -57,7 +57,7 @@ func openDevice(c *rtmsg.Conn, v6 bool, mark uint32) (_ *device, err error) {
 	return d, d.start(c)
 }
 
-// hold makes the table. All its frames are dropped until there are hops.
+// hold makes the table. Until it has next hops, it drops every frame.
 func (d *device) hold(mark uint32) error {
 	d.hops.Table = tablePrefix + d.name
 	forward, err := nft.Forward(d.hops, mark)
@@ -74,12 +74,12 @@ func (d *device) hold(mark uint32) error {
 
 func (d *device) close() {
 	if d.rules != nil {
-		_ = d.rules.Close() // the table goes with the device at the latest
+		_ = d.rules.Close() // if this fails, the table disappears with the device
 	}
 	d.file.Close()
 }
 
-// isThere returns why the device does not work: nil if it does.
+// isThere returns why the device does not work; nil: it works.
 func (d *device) isThere(c *rtmsg.Conn) error {
 	there := false
 	if err := d.conn.Control(func(fd uintptr) { there = tun.Attached(int(fd)) }); err != nil || !there {
@@ -100,8 +100,8 @@ var (
 	errDown = errors.New("the device is down")
 )
 
-// start brings the device up: what is written to one that is down is an error. It gets no address of IPv6, for which
-// nobody would read what the kernel sends.
+// start brings the device up, because writing to a device that is down is an error. The device gets no IPv6 address: nobody
+// would read what the kernel sends for it.
 func (d *device) start(c *rtmsg.Conn) error {
 	l, err := linkOf(c, 0, d.name)
 	if err != nil {
@@ -119,7 +119,7 @@ func (d *device) start(c *rtmsg.Conn) error {
 	return nil
 }
 
-// change sets those flags of the device that are in mask, and attributes.
+// change sets the flags of the device that are in mask, and the attributes.
 func (d *device) change(c *rtmsg.Conn, flags, mask uint32, attrs []byte) (err error) {
 	return errors.Join(c.Transact(context.Background(), 1, func(_ int, b []byte) []byte {
 		family := make([]byte, unix.SizeofIfInfomsg)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// features asks what links do themselves (ethtool -k). Its socket is opened once.
+// features asks which offloads links have (ethtool -k). Its socket is opened once.
 type features struct{ fd int }
 
 func openFeatures() features {
@@ -81,7 +81,7 @@ func (f features) takesWhole(link string) bool {
 	return true
 }
 
-// ask does one ioctl of ethtool, whose answer replaces the question.
+// ask makes one ethtool ioctl. The kernel puts the answer in place of the question.
 func (f features) ask(link string, question []byte) error {
 	req := struct { // struct ifreq
 		name [unix.IFNAMSIZ]byte

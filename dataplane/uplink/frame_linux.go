@@ -72,10 +72,10 @@ type Writer struct {
 	u     *Uplink
 	frame []byte
 	errno unix.Errno
-	write func(fd uintptr) bool // made once: a closure for each frame would be an allocation
+	write func(fd uintptr) bool // made once, because a closure for each frame would be an allocation
 }
 
-// NewWriter returns one more way to write.
+// NewWriter returns a Writer of its own for one goroutine.
 func (u *Uplink) NewWriter() *Writer {
 	w := &Writer{u: u}
 	w.write = func(fd uintptr) bool {
@@ -89,8 +89,8 @@ func (u *Uplink) NewWriter() *Writer {
 	return w
 }
 
-// Write hands a frame of Put to the kernel, with its vnet header. EAGAIN: too much of what was written has not left
-// yet. EINVAL is about this frame; any other errno is about the device, which is not used any more until a Refresh has made it again.
+// Write hands a frame that Put has made to the kernel, with its vnet header. EAGAIN means that too many written bytes have not left
+// yet. EINVAL concerns this frame. Any other errno concerns the device, which is then not used until a Refresh has made it again.
 func (w *Writer) Write(frame []byte) unix.Errno {
 	d := w.u.device.Load()
 	if d == nil {

@@ -30,11 +30,11 @@ var (
 
 const (
 	sizeofRtMsg     = unix.SizeofRtMsg
-	fibMatch        = unix.RTM_F_FIB_MATCH // the configured route, without what ICMP, which anybody can forge, says about it
+	fibMatch        = unix.RTM_F_FIB_MATCH // the configured route, without what ICMP says about it, because anybody can forge ICMP
 	sizeofIfInfomsg = unix.SizeofIfInfomsg
 )
 
-// ask asks for the routes of datagrams to the destinations.
+// ask asks the kernel for the routes to the destinations.
 func (u *Uplink) ask(to []netip.Addr) (routes []route, errs []error) {
 	routes, errs = make([]route, len(to)), make([]error, len(to))
 	err := u.conn.Transact(context.Background(), len(to), func(i int, b []byte) []byte {
@@ -94,14 +94,14 @@ func parseRoute(body []byte, to netip.Addr) (r route, err error) {
 	return r, nil
 }
 
-// link is what is needed of a network device.
+// link has the properties of a network device that matter here.
 type link struct {
 	name       string
 	index, mtu int
 	flags      uint32 // IFF_UP and so on
 }
 
-// linkOf asks for a device, by its index or its name.
+// linkOf asks the kernel for a device, by index or name.
 func linkOf(c *rtmsg.Conn, index int, name string) (l link, err error) {
 	err = errors.Join(c.Transact(context.Background(), 1, func(_ int, b []byte) []byte {
 		family := make([]byte, sizeofIfInfomsg)
@@ -143,7 +143,7 @@ func (u *Uplink) linkMTU(index int) (mtu int, err error) {
 	return l.mtu, err
 }
 
-// policies asks for IPsec policies. Its socket is opened once.
+// policies asks for the number of IPsec policies. Its socket is opened once.
 type policies struct{ fd int }
 
 func openPolicies() policies {
@@ -161,13 +161,13 @@ func (p policies) close() {
 	}
 }
 
-// Of linux/xfrm.h: the attribute is struct xfrmu_spdinfo, whose second number is that of policies for what goes out.
+// From linux/xfrm.h. The attribute is struct xfrmu_spdinfo; its second number counts the outbound policies.
 const (
 	getPolicyInfo = 0x25 // XFRM_MSG_GETSPDINFO
 	policyInfo    = 1    // XFRMA_SPD_INFO
 )
 
-// out returns how many policies there are for what this host sends.
+// out returns the number of outbound policies.
 func (p policies) out() (n int, err error) {
 	if p.fd < 0 {
 		return 0, nil

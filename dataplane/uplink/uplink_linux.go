@@ -19,23 +19,23 @@ import (
 	"github.com/overlayd/overlayd/encap"
 )
 
-// Config says whose datagrams an Uplink takes.
+// Config says which datagrams an Uplink sends.
 type Config struct {
 	Log   *slog.Logger
-	Local netip.Addr // their source
-	Port  uint16     // that they go to
-	TTL   uint8      // that they have on the wire, unless the route says another one
-	DF    bool       // over IPv4 nobody may fragment them
-	Mark  uint32     // that they have for the host's rules about what leaves; 0: none
-	// Always takes superpackets for links, too, for which the kernel then cuts them.
+	Local netip.Addr // their source address
+	Port  uint16     // their destination port
+	TTL   uint8      // on the wire, unless the route has another one
+	DF    bool       // IPv4: Don't Fragment is set
+	Mark  uint32     // packet mark, for the host's rules about outgoing packets; 0: none
+	// Always also takes superpackets for links that cannot carry them whole; the kernel then splits them.
 	Always bool
 }
 
-// way is what the Uplink knows of a destination.
+// way is what the Uplink knows about a destination.
 type way struct {
 	route
-	out        *Way   // nil: it is left to the sockets
-	generation uint64 // of the routes, when they were asked
+	out        *Way   // nil: the destination is left to the sockets
+	generation uint64 // generation of the routes that it follows from
 	seen       time.Time
 }
 
@@ -48,25 +48,25 @@ type Uplink struct {
 	watch  *watch.Subscription
 	device atomic.Pointer[device] // nil: no device works
 
-	lost atomic.Uint32 // the errno that a device was given up for; 0: none
+	lost atomic.Uint32 // the errno for which a device was given up; 0: none
 
 	mu         sync.Mutex // of all below
 	closed     bool
-	why        error // why nothing is taken; nil: it is
+	why        error // why no superpacket is taken; nil: they are
 	generation uint64
 	looked     time.Time
 	ways       map[netip.Addr]*way
 	pause      pace.Backoff
-	made       time.Time // the device
-	retry      time.Time // not before that
+	made       time.Time // when the device was made
+	retry      time.Time // when to make a device again, at the earliest
 	notices    pace.Notices
 	changes    []dataplane.Change
 }
 
 const (
 	lookPeriod = 400 * time.Millisecond // between two looks at the device
-	wayKept    = time.Minute            // a destination that nobody has asked for is forgotten after that
-	pauseOver  = 2 * time.Minute        // a device that has worked for so long is made again at once
+	wayKept    = time.Minute            // how long a destination is kept that nobody asks for
+	pauseOver  = 2 * time.Minute        // a device that has worked this long is made again without a pause
 )
 
 var (
@@ -75,7 +75,7 @@ var (
 )
 
 // Open makes the TAP device and its table in the network namespace of the calling thread. An error says what this
-// host lacks: Linux 6.17, nft_fwd_netdev, CAP_NET_ADMIN, /dev/net/tun.
+// host lacks: Linux 6.17, nft_fwd_netdev, CAP_NET_ADMIN or /dev/net/tun.
 func Open(cfg Config) (*Uplink, error) {
 	u := &Uplink{cfg: cfg, xfrm: openPolicies(), features: openFeatures(), ways: map[netip.Addr]*way{}, generation: 1,
 		pause: pace.Backoff{Low: lookPeriod, High: time.Minute}}
@@ -102,7 +102,7 @@ func (u *Uplink) open() (err error) {
 	return u.try()
 }
 
-// try writes a superpacket to nowhere: a kernel may lack what it did not refuse.
+// try writes a superpacket to no destination, because a kernel may accept the settings and still lack the feature.
 func (u *Uplink) try() error {
 	const payload, size = 3000, 1000
 	w := u.newWay(netip.Addr{}, route{}, 0)
@@ -139,30 +139,30 @@ func (u *Uplink) Close() {
 	u.features.close()
 }
 
-// lose gives up a device that refuses what is written.
+// lose gives up a device that refuses frames.
 func (u *Uplink) lose(d *device, errno unix.Errno) {
 	if u.device.CompareAndSwap(d, nil) {
 		u.lost.Store(uint32(errno))
-		d.close() // nothing else uses it: a write that goes on ends first
+		d.close() // it waits for a write that is under way; nobody else uses the device
 	}
 }
 
-// InUse returns why nothing is taken now; nil: superpackets are.
+// InUse returns why no superpackets are taken now; nil: they are.
 func (u *Uplink) InUse() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.why
 }
 
-// Destination is one that superpackets are to go to.
+// Destination is a destination of superpackets.
 type Destination struct {
 	Addr netip.Addr
-	Set  func(*Way) // is told the way, nil for none, if that has changed; never nil
-	Have *Way       // that it was told last
+	Set  func(*Way) // is called with the way, or nil for none, if that has changed; Set is never nil
+	Have *Way       // the way of the last call
 }
 
-// Refresh looks at the device and the routes, and tells each of the destinations its way. It is called twice a second, with all
-// that want one.
+// Refresh checks the device and the routes, and calls Set of each destination whose way has changed. It is called twice a second, with all
+// destinations that want a way.
 func (u *Uplink) Refresh(list []Destination) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -185,14 +185,14 @@ func (u *Uplink) Refresh(list []Destination) {
 	u.forget(now)
 }
 
-// Hurry has the next Refresh look at once, and not spare a device that was made again a short time ago. It is for tests.
+// Hurry makes the next Refresh look at once, and make a device again without a pause. It is for tests.
 func (u *Uplink) Hurry() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.looked, u.retry = time.Time{}, time.Time{}
 }
 
-// look finds out whether superpackets are taken, at most once in a lookPeriod.
+// look finds out whether superpackets can be taken, at most once in a lookPeriod.
 func (u *Uplink) look(now time.Time) {
 	if u.closed || now.Sub(u.looked) < lookPeriod {
 		return
@@ -218,7 +218,7 @@ func (u *Uplink) look(now time.Time) {
 	}
 }
 
-// keep has a device that works.
+// keep makes sure that there is a working device.
 func (u *Uplink) keep(now time.Time) error {
 	d := u.device.Load()
 	was := ""
@@ -270,7 +270,7 @@ const (
 	kindWay    = "uplink next hop"
 )
 
-// Objects counts what the Uplink keeps, and returns what it has repaired since the last call.
+// Objects counts the objects of the Uplink, and returns the repairs since the last call.
 func (u *Uplink) Objects() (objects []dataplane.ObjectStatus, repaired []dataplane.Change) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -287,7 +287,7 @@ func (u *Uplink) Objects() (objects []dataplane.ObjectStatus, repaired []datapla
 	return []dataplane.ObjectStatus{device, ways}, repaired
 }
 
-// resolve has every destination's way be that of the routes as they are now.
+// resolve makes every destination's way follow from the present routes.
 func (u *Uplink) resolve(list []Destination, now time.Time) {
 	var ask []netip.Addr
 	for _, d := range list {
@@ -327,23 +327,23 @@ func (u *Uplink) resolve(list []Destination, now time.Time) {
 	u.commit(steps)
 }
 
-// linkFound is what a look at a link has found.
+// linkFound is the result of checking a link.
 type linkFound struct {
 	mtu int
 	err error
 }
 
-// tell logs why a destination is left to the sockets, if it is.
+// tell logs why a destination is left to the sockets.
 func (u *Uplink) tell(now time.Time, to netip.Addr, err error) {
 	if err == nil {
 		return
 	}
-	if due, _ := u.notices.Due(now, pace.Notice{Key: "way", Text: err.Error()}); len(due) > 0 { // once for all that have the same reason
+	if due, _ := u.notices.Due(now, pace.Notice{Key: "way", Text: err.Error()}); len(due) > 0 { // one line for all destinations with the same reason
 		u.cfg.Log.Info("superpackets to peers go by UDP sockets, in segments", "first", to, "err", err)
 	}
 }
 
-// change makes the way of a destination what a route says, and returns the steps that let the table follow.
+// change sets the way of a destination from a route, and returns the steps that change the table accordingly.
 func (u *Uplink) change(to netip.Addr, r route, mtu int, ok bool) (steps []nft.Step) {
 	w, hops := u.ways[to], u.device.Load()
 	if hops == nil || w.out != nil && ok && w.route == r && w.out.MTU == mtu {
@@ -364,7 +364,7 @@ func (u *Uplink) change(to netip.Addr, r route, mtu int, ok bool) (steps []nft.S
 	return steps
 }
 
-// newWay makes the headers to a destination. The rule that forwards counts the TTL down by one.
+// newWay makes the headers to a destination. Their TTL is one higher, because the forwarding rule decrements it.
 func (u *Uplink) newWay(to netip.Addr, r route, mtu int) *Way {
 	ttl := u.cfg.TTL
 	if r.hopLimit > 0 && r.hopLimit < 255 {
@@ -376,7 +376,7 @@ func (u *Uplink) newWay(to netip.Addr, r route, mtu int) *Way {
 	return &Way{MTU: mtu, v6: to.Is6(), outer: encap.NewOuter(u.cfg.Local, netip.AddrPortFrom(to, u.cfg.Port), ttl+1, u.cfg.DF)}
 }
 
-// commit changes the table. If the kernel refuses that, the device is made again: nobody knows what the table has.
+// commit changes the table. If the kernel refuses, the device is made again, because the state of the table is unknown.
 func (u *Uplink) commit(steps []nft.Step) {
 	d := u.device.Load()
 	if d == nil {
@@ -391,7 +391,7 @@ func (u *Uplink) commit(steps []nft.Step) {
 	}
 }
 
-// forget removes ways that nobody has asked for.
+// forget removes ways that nobody has asked for lately.
 func (u *Uplink) forget(now time.Time) {
 	var steps []nft.Step
 	for to, w := range u.ways {

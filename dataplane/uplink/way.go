@@ -2,9 +2,9 @@ package uplink
 
 import "github.com/overlayd/overlayd/encap"
 
-// Way is how superpackets get to one destination. It is immutable.
+// Way has the headers and the MTU for superpackets to one destination. It is immutable.
 type Way struct {
-	MTU   int // the longest packet of the underlay that gets there, in bytes
+	MTU   int // path MTU of the underlay, in bytes
 	v6    bool
 	outer encap.Outer
 }

@@ -18,65 +18,65 @@ import (
 // dataplane has them.
 type Config struct {
 	Log *slog.Logger
-	// Underlays are one or two, then of different families. Overlay packets of either
-	// family go over either. Link is not looked at: the sockets are bound to Local.
+	// Underlays has one or two underlays; two are of different families. Overlay packets of either
+	// family go over either. Link is not used: the sockets are bound to Local.
 	Underlays []dataplane.Underlay
 	VNI       uint32 // 24 bits
 	Port      uint16 // UDP port of every VTEP
 	MTU       int    // of the overlay device in bytes, until the first Sync
 
-	Offloads Offloads // that may be used
-	// ExpectTunnel says that it is a warning if Tunnel does not work here; else it is a line of information.
+	Offloads Offloads // the offloads that may be used
+	// ExpectTunnel makes it a warning in the log if Tunnel does not work here; else it is only information.
 	ExpectTunnel bool
-	// WantTunnel says that Tunnel was asked for: if Offloads lacks what that needs, a line says so, too.
+	// WantTunnel says that Tunnel was asked for. Then a log line says if Offloads lacks what Tunnel needs.
 	WantTunnel bool
 
-	// DF is to be set on what is sent over an IPv4 underlay. Hosts are then told
-	// what the path to a VTEP takes, if it is less than MTU. Over IPv6 they always are.
+	// DF sets Don't Fragment on packets over an IPv4 underlay. Hosts are then told the
+	// path MTU to a VTEP, if it is less than MTU. Over IPv6 they always are.
 	DF bool
 
-	// MinPathMTU is the least MTU of an underlay path, in bytes, that is believed with DF and over IPv6;
+	// MinPathMTU is the smallest MTU of an underlay path, in bytes, that is believed, with DF and over IPv6;
 	// 0: carrier.DefaultMinPathMTU.
 	MinPathMTU int
 
-	// SourceCheck is how the sources of packets are checked, in both directions; empty: SourceStrict, or
-	// SourceInner if there is an AnyPeerFrom. What is not for an own subnet is dropped with each of them:
-	// nothing that userspace forwarding does needs more, and a host that relays is an open router.
+	// SourceCheck says how the sources of packets are checked, in both directions; empty: SourceStrict, or
+	// SourceInner if there is an AnyPeerFrom. With each of them packets for other subnets than the own ones are dropped:
+	// userspace forwarding never needs those, and a host that relays them is an open router.
 	SourceCheck dataplane.SourceCheck
-	// AnyPeerFrom are, for SourceInner, the networks from whose addresses any peer's packets may come, besides from its
-	// own address: those of NATs that no peer publishes. Of such packets only the inner source is
+	// AnyPeerFrom has, for SourceInner, the networks of NATs that no peer publishes. Packets of any peer may come from addresses in
+	// them, besides from the peer's own address. Of such packets only the inner source is
 	// checked: it has to be in some peer's subnet.
 	AnyPeerFrom []netip.Prefix
 
-	// Mark is the firewall mark of all that the sockets send (SO_MARK), so that rules of this host can tell it from
-	// what other programs send; 0: none. It needs CAP_NET_ADMIN (since Linux 5.17 also CAP_NET_RAW).
+	// Mark is the firewall mark of the packets that the sockets send (SO_MARK), by which rules of this host tell them from
+	// packets of other programs; 0: none. It needs CAP_NET_ADMIN (since Linux 5.17 also CAP_NET_RAW).
 	Mark uint32
 
-	// Deaf is for tests: routes of others are only looked for every few seconds, without notifications.
+	// Deaf is for tests: without notifications, routes of others are found only every few seconds.
 	Deaf bool
 
 	// LogAttrs makes the attributes of a log line about an error; nil: its text alone. The errors are
 	// of type *SourceError.
 	LogAttrs func(error) []any
 
-	// Captures, if not nil, may see each packet and what became of it.
+	// Captures, if not nil, may see each packet and its outcome.
 	Captures *capture.Hub
 
-	// Shared, if not nil, is a Port that several networks share: it has the sockets. It was
+	// Shared, if not nil, is a Port that several networks share, and that has the sockets. It was
 	// made for the same Port and the same Local addresses.
 	Shared *Port
-	// Inherited is what another Dataplane, or for NewPort the Port, of another process mostly, exported, which no
-	// longer forwards. What fits of it, the queues or the sockets of an address, this one goes on with, a Dataplane from its first
-	// Sync on; the rest is closed. That of a Dataplane with Shared has no sockets.
+	// Inherited has the exported files of another Dataplane, or for NewPort of another Port. That one is mostly in another process,
+	// and no longer forwards. This one goes on with the files that fit, that is the queues, or the sockets of an address. A Dataplane
+	// does so from its first Sync on. The rest is closed. The export of a Dataplane with Shared has no sockets.
 	Inherited []carrier.Export
-	// Unfit, if not nil, is called with the names of what did not fit and was closed. It has whoever else has the
-	// files open close them: until then the device and the UDP port are busy.
+	// Unfit, if not nil, is called with the names of the files that did not fit and were closed. It makes other processes that have
+	// these files open close them, too: until then the device and the UDP port are busy.
 	Unfit func(names []string)
-	// Awaited are, for NewPort with Inherited, the VNIs of the networks that are to enter: what comes
+	// Awaited has, for NewPort with Inherited, the VNIs of the networks that are going to enter. What comes
 	// to the sockets waits for all of them, for a short time.
 	Awaited []uint32
-	// Replaces, if not nil, reports whether the vxlan devices of a VNI make room for the sockets, as
-	// those of Config.VNI do, because this process is going to carry that network too.
+	// Replaces, if not nil, reports whether the vxlan devices of a VNI make room for the sockets, because
+	// this process is going to carry that network, too. The devices of Config.VNI always do.
 	Replaces func(vni uint32) bool
 
 	in *inherit.Files // what fits of Inherited; set by Open

@@ -141,7 +141,7 @@ func TestHandOverThatDoesNotFit(t *testing.T) {
 					carrier.CloseExports(all[:len(all)-len(c.Inherited)])
 				}
 			})
-			if !strings.Contains(log.String(), test.why) || (test.why != "") != strings.Contains(log.String(), "cannot go on") {
+			if !strings.Contains(log.String(), test.why) || (test.why != "") != strings.Contains(log.String(), "cannot take over") {
 				t.Errorf("logged %q, want %q", log.String(), test.why)
 			}
 			for _, e := range all {

@@ -13,13 +13,13 @@ import (
 	"github.com/overlayd/overlayd/dataplane/tun"
 )
 
-// tunHost is the host that is a TUN device of this machine's kernel.
+// tunHost is the host on a TUN device of this machine's kernel.
 type tunHost struct {
 	device   *device.Device
-	name     string // of its queues, as they are exported
+	name     string // name of its queues for an export
 	qs       []tunEnd
-	mask     int      // the offloads of TUNSETOFFLOAD that the device has
-	offloads Offloads // that were asked for
+	mask     int      // the flags of TUNSETOFFLOAD that the device has
+	offloads Offloads // the offloads that were asked for
 }
 
 // tunEnd is a queue of a TUN device, which has a file to close.
@@ -29,7 +29,8 @@ type tunEnd interface {
 	close()
 }
 
-// openTUN makes or finds the device and attaches to it. Sockets are still to be bound to what is unbound. After an error everything is as it was, but for a TUN device that was in the way.
+// openTUN makes or finds the device and attaches to it. unbound has the addresses to which sockets are still to be bound. After an error everything is
+// as it was, except that a TUN device that was in the way is gone.
 func openTUN(cfg Config, headroom int, unbound []netip.AddrPort) (_ *tunHost, err error) {
 	h := &tunHost{name: inherit.QueueName(cfg.VNI), offloads: cfg.Offloads}
 	mode := tun.Mode{Vnet: cfg.Offloads.has(TUNVnet), Multi: cfg.Offloads.has(TUNMultiqueue)}
@@ -53,7 +54,7 @@ func openTUN(cfg Config, headroom int, unbound []netip.AddrPort) (_ *tunHost, er
 	return h, nil
 }
 
-// attach opens the queues, or takes those that are inherited.
+// attach opens the queues, or takes inherited ones.
 func (h *tunHost) attach(cfg Config, headroom int) error {
 	name, mode, files := h.device.Name(), h.device.Mode(), cfg.in.Of(h.name)
 	if !mode.Vnet {
@@ -85,14 +86,14 @@ func (h *tunHost) Describe() []any {
 	return []any{"tun_vnet", m.Vnet, "tun_mask", fmt.Sprintf("%#x", h.mask), "queues", len(h.qs), "coalesce", m.Vnet && h.offloads.has(Coalesce)}
 }
 
-// close implements host. A device that has not taken the place of its predecessors is removed.
+// close implements host. It removes a device that has not taken the place of its predecessors.
 func (h *tunHost) close() error {
 	h.closeQueues()
 	h.device.Close()
 	return nil
 }
 
-// undo is close, and also removes a device that openTUN made.
+// undo does what close does, and also removes a device that openTUN made.
 func (h *tunHost) undo() {
 	h.closeQueues()
 	h.device.Undo()

@@ -22,7 +22,7 @@ func (c *Config) inherit(device bool) {
 	if err == nil {
 		return
 	}
-	c.Log.Warn("cannot go on with all sockets and queues from before: packets are lost until all is open again", "err", err)
+	c.Log.Warn("cannot take over all sockets and queues of the previous daemon: packets are lost until they are open again", "err", err)
 	carrier.CloseExports(left)
 	if c.Unfit != nil {
 		c.Unfit(carrier.NamesOf(left))

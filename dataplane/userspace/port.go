@@ -21,36 +21,36 @@ import (
 )
 
 // Port is one UDP port of this host, with the carriers that VXLAN networks with this
-// port need. A [Dataplane] has one of its own, unless Config.Shared names one that
-// several networks share: what is received is given to the network of its VNI,
-// and a network can come and go without a packet of the others being lost.
+// port need. A [Dataplane] has a Port of its own, unless Config.Shared names one that
+// several networks share. Each received datagram goes to the network of its VNI.
+// Networks can come and go, and the others lose no packet.
 //
 // The carriers are opened with the first network, whose device may have to make room for
-// them. Those of two processes cannot have one port.
+// them. Two processes cannot have the same port.
 type Port struct {
 	log      *slog.Logger
-	locals   []netip.AddrPort  // that it receives at, IPv4 first
+	locals   []netip.AddrPort  // the addresses at which it receives, IPv4 first
 	openers  []carrier.Opener  // of the carriers
 	opened   chan struct{}     // closed once there are carriers
 	carriers []carrier.Carrier // then constant, in the order of openers
 	workers  []*portWorker     // then constant
 	captures *capture.Hub
-	hide     func()           // then constant: captures see nothing any more
-	ended    chan struct{}    // closed once Run has ended; with the last network the carriers are
-	gate     *gate            // what comes waits behind it
+	hide     func()           // then constant: hides the port's datagrams from captures
+	ended    chan struct{}    // closed once Run has ended; the carriers close with the last network
+	gate     *gate            // received datagrams wait behind it
 	still    atomic.Bool      // the end of Run is not a fault
-	bound    []netip.AddrPort // of locals, those whose sockets are inherited
-	runs     atomic.Bool      // Run was called, and ends the port; or it was ended without
+	bound    []netip.AddrPort // the addresses of locals whose sockets are inherited
+	runs     atomic.Bool      // Run was called, and ends the port; or the port was ended without Run
 
-	flood flood // what is done against one
+	flood flood // protects against floods
 
-	opening sync.Mutex // held from a look at the port's holders until enter has replaced them
+	opening sync.Mutex // held from the check of who has the port until enter has replaced them
 
 	mu   sync.Mutex // of all below, and of opening, ending and closing
-	vnis []uint32   // of the networks
+	vnis []uint32   // VNIs of the networks
 }
 
-// portWorker is a receiveWorker of one of the carriers.
+// portWorker is a receiveWorker of one carrier.
 type portWorker struct {
 	receiveWorker
 	family int // of the carrier
@@ -58,7 +58,7 @@ type portWorker struct {
 }
 
 var (
-	// ErrVNITaken says that a network with that VNI is on the port already.
+	// ErrVNITaken says that the port already has a network with that VNI.
 	ErrVNITaken = errors.New("another network of this port has the VNI")
 
 	errPortClosed = errors.New("the port is closed: its Run has ended")
@@ -78,7 +78,7 @@ func newPort(cfg Config, openers ...carrier.Opener) *Port {
 // isFor reports whether networks of cfg may use the port.
 func (p *Port) isFor(cfg Config) bool { return slices.Equal(p.locals, cfg.locals()) }
 
-// descriptions returns those of the carriers, which need not be open.
+// descriptions returns the descriptions of the carriers, which need not be open.
 func (p *Port) descriptions() (ds []carrier.Description) {
 	for _, o := range p.openers {
 		ds = append(ds, o.Description)
@@ -95,10 +95,10 @@ func maxHeadroom(carriers []carrier.Description) int {
 	return n
 }
 
-// Run receives for the networks until ctx ends and then returns nil, within 100 ms.
-// A read error that may pass is logged and waited out; an error is returned when a
-// carrier is unusable. The Run of a network that is still there ends with an error then,
-// because it would receive nothing.
+// Run receives for the networks until ctx ends, and then returns nil within 100 ms.
+// It logs a temporary read error and tries again. If a carrier is unusable, it returns an
+// error. Then the Run of each remaining network also ends with an error, because that
+// network would receive nothing.
 func (p *Port) Run(ctx context.Context) error {
 	if !p.runs.CompareAndSwap(false, true) {
 		return errPortClosed
@@ -128,9 +128,9 @@ func (p *Port) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Stats returns what the networks' own do not have: DropBadVNI, DropQueueFull,
-// DropBadHeader of what is too short for a VNI, and RxBatches. Those of a Port that
-// is not shared are in [Dataplane.Stats].
+// Stats returns the counts that belong to no single network: DropBadVNI, DropQueueFull,
+// DropBadHeader of datagrams too short for a VNI, and RxBatches. If the Port is not
+// shared, they are in [Dataplane.Stats].
 func (p *Port) Stats() (s dataplane.Stats) {
 	p.addTo(&s)
 	return s
@@ -148,7 +148,7 @@ func (p *Port) addTo(s *dataplane.Stats) {
 	}
 }
 
-// unbound returns what the carriers are still to be bound to.
+// unbound returns the addresses to which the carriers are still to be bound.
 func (p *Port) unbound() []netip.AddrPort {
 	if p.isOpen() {
 		return nil
@@ -168,7 +168,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// check returns why a network cannot enter.
+// check returns why a network cannot enter; nil: it can.
 func (p *Port) check(vni uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -191,8 +191,8 @@ type entrance struct {
 	attach func()                 // attaches the network, before anything is received; nil: it is attached later
 }
 
-// enter makes room for a network: the carriers are open when it returns, with that number of
-// workers if it is the first network.
+// enter adds a network. When it returns, the carriers are open. The first network decides
+// their number of workers.
 func (p *Port) enter(vni uint32, workers int, e entrance) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -257,13 +257,13 @@ func (p *Port) add(family int, open func(workers int) (carrier.Carrier, error), 
 	return nil
 }
 
-// abandon closes the carriers before anybody uses them.
+// abandon closes the carriers before a network uses them.
 func (p *Port) abandon() {
 	p.close()
 	p.carriers, p.workers, p.bound = nil, nil, nil
 }
 
-// show lets captures see datagrams of no network, until leave is called.
+// show makes datagrams of no network visible to captures, until leave is called.
 func (p *Port) show() (leave func()) {
 	points := make([]*capture.Point, 0, len(p.workers))
 	for _, w := range p.workers {
@@ -272,8 +272,8 @@ func (p *Port) show() (leave func()) {
 	return p.captures.Join(0, points...)
 }
 
-// exit takes away a network that entered, and its lanes. Nothing uses these any more
-// when it returns.
+// exit removes a network that entered, and its lanes. When it returns, nothing uses them
+// any more.
 func (p *Port) exit(vni uint32) {
 	for _, w := range p.workers {
 		w.detach(vni)
@@ -287,7 +287,7 @@ func (p *Port) exit(vni uint32) {
 	}
 }
 
-// wait returns nil when ctx ends, an error when Run has ended before.
+// wait returns nil when ctx ends, or an error if Run ends before.
 func (p *Port) wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -328,7 +328,7 @@ func (p *Port) newSenders(i int) (out []carrier.Sender) {
 	return out
 }
 
-// refresh finds out what the paths to the peers of f take, and reports whether to do so again soon.
+// refresh finds out the path MTU to each peer of f, and reports whether to do so again soon.
 func (p *Port) refresh(f *forwarding) (soon bool) {
 	if !p.isOpen() {
 		return false
@@ -339,7 +339,7 @@ func (p *Port) refresh(f *forwarding) (soon bool) {
 	return soon
 }
 
-// objects counts what the carriers keep on this host, and returns what they have repaired.
+// objects counts the objects of the carriers on this host, and returns their repairs.
 func (p *Port) objects() (objects []dataplane.ObjectStatus, repaired []dataplane.Change) {
 	if !p.isOpen() {
 		return nil, nil

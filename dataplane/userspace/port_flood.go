@@ -16,28 +16,28 @@ import (
 
 const (
 	floodLook  = 50 * time.Millisecond
-	floodBegin = 100 // datagrams between two looks that nobody could have wanted
+	floodBegin = 100 // unwanted datagrams between two looks
 	floodEnd   = 10 * time.Second
 	// maxFilterVNIs bounds the length of a filter.
 	maxFilterVNIs = 256
 )
 
-// flood has the carriers drop what nobody could want before it is queued, for as long as much of that comes: it
-// would take the place of what peers send. Otherwise all is received, counted and logged by its reason; and in a
-// flood a sample still is.
+// flood makes the carriers drop unwanted datagrams before they are queued, for as long as many of them come. Otherwise they
+// would take the place of what peers send. Without a flood all datagrams are received, and the unwanted ones counted and
+// logged by reason. In a flood this is done with a sample.
 type flood struct {
 	log     *slog.Logger
 	notices pace.Notices
 	begin   uint64 // floodBegin; tests change it before Run
 
 	mu     sync.Mutex              // of all below
-	wanted map[uint32][]netip.Addr // by VNI: the outer sources that may come, sorted; nil: any
+	wanted map[uint32][]netip.Addr // by VNI: the outer sources to accept, sorted; nil: any
 	up     bool
-	seen   uint64    // what nobody could have wanted, at the last look
-	last   time.Time // when much of it came
+	seen   uint64    // unwanted datagrams at the last look
+	last   time.Time // when many of them came
 }
 
-// admit has datagrams of a network and these outer sources pass; nil: of any. It returns when they do.
+// admit lets datagrams of a network from these outer sources pass; nil: from any source. They pass when it returns.
 func (p *Port) admit(vni uint32, sources []netip.Addr) {
 	f := &p.flood
 	f.mu.Lock()
@@ -49,7 +49,7 @@ func (p *Port) admit(vni uint32, sources []netip.Addr) {
 	p.setFilters()
 }
 
-// unadmit is for a network that has gone.
+// unadmit forgets a network that has gone.
 func (p *Port) unadmit(vni uint32) {
 	f := &p.flood
 	f.mu.Lock()
@@ -66,7 +66,7 @@ func (p *Port) watchFlood(ctx context.Context) {
 	}
 }
 
-// look begins to filter, or ends it.
+// look starts or ends the filter.
 func (p *Port) look(now time.Time, end bool) {
 	f := &p.flood
 	f.mu.Lock()
@@ -81,7 +81,7 @@ func (p *Port) look(now time.Time, end bool) {
 	f.up = !end && (n >= f.begin || f.up && now.Sub(f.last) < floodEnd)
 	if f.up && !was {
 		if due, _ := f.notices.Due(now, pace.Notice{Key: "flood"}); len(due) > 0 {
-			f.log.Warn("a flood of datagrams that are of no peer or no network: most of them are dropped before they are queued", "per_second", n*uint64(time.Second/floodLook),
+			f.log.Warn("flood of datagrams from no peer or for no network: most are dropped before they are queued", "per_second", n*uint64(time.Second/floodLook),
 				"fix", "the counters and lines of unknown_vtep, bad_vni and bad_header tell where samples come from")
 		}
 	}
@@ -90,7 +90,7 @@ func (p *Port) look(now time.Time, end bool) {
 	}
 }
 
-// unwanted counts what came and nobody could have wanted.
+// unwanted counts the datagrams that no network could have wanted.
 func (p *Port) unwanted() (n uint64) {
 	for _, w := range p.workers {
 		n += w.Dropped(dataplane.DropBadHeader) + w.Dropped(dataplane.DropBadVNI)
@@ -108,7 +108,7 @@ func (p *Port) unwanted() (n uint64) {
 	return n
 }
 
-// setFilters gives the carriers their filters, or takes them away.
+// setFilters gives the carriers their filters, or removes them.
 func (p *Port) setFilters() {
 	if !p.isOpen() {
 		return
@@ -126,7 +126,7 @@ func (p *Port) setFilters() {
 	}
 }
 
-// filter returns what a carrier of that family is to take; nil: all.
+// filter returns what a carrier of that family is to accept; nil: everything.
 func (f *flood) filter(family int) *carrier.Filter {
 	if !f.up || len(f.wanted) > maxFilterVNIs {
 		return nil

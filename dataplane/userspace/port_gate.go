@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// gatePatience bounds how long networks that are there wait for the others.
+// gatePatience bounds how long the present networks wait for the others.
 const gatePatience = 2 * time.Second
 
-// gate is where what comes to inherited sockets waits for the networks that the process before had: what comes for
-// a network that is not there yet would be dropped.
+// gate makes datagrams in inherited sockets wait until all networks of the previous process are there. Datagrams for a
+// network that is not there yet would be dropped.
 type gate struct {
 	log  *slog.Logger
 	open chan struct{} // closed once nobody is awaited
@@ -29,7 +29,7 @@ func newGate(cfg Config) *gate {
 	return g
 }
 
-// pass notes that a network is there.
+// pass records that a network is there.
 func (g *gate) pass(vni uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -39,7 +39,7 @@ func (g *gate) pass(vni uint32) {
 	}
 }
 
-// await returns when all are there, or it has taken too long.
+// await returns when all networks are there, or after gatePatience.
 func (g *gate) await(ctx context.Context) {
 	select {
 	case <-g.open:
@@ -47,10 +47,10 @@ func (g *gate) await(ctx context.Context) {
 	case <-time.After(gatePatience):
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.log.Warn("not all networks of the process before are up: what comes for them is dropped until they are", "vni", g.awaited)
+		g.log.Warn("not all networks of the previous process are up: packets for the others are dropped until they are", "vni", g.awaited)
 	}
 }
 
-// Still has the networks take the end of Run for no fault: they end by themselves. Until then nothing that comes
-// is lost to whoever goes on with what was exported.
+// Still says that the end of Run is not a fault: the networks end by themselves. Until then no datagram is lost for the process
+// that goes on with the exported sockets.
 func (p *Port) Still() { p.still.Store(true) }

@@ -6,16 +6,16 @@ import (
 	"github.com/overlayd/overlayd/dataplane/carrier"
 )
 
-// errNoDetour says that a Port has a carrier which needs the port for itself.
+// errNoDetour says that a carrier of the Port needs the port for itself.
 var errNoDetour = errors.New("not every carrier can receive beside others")
 
-// openBeside opens the carriers while others have the port, if they can do so. What is received waits until a
+// openBeside opens the carriers while others have the port, if they can do so. Received datagrams wait until a
 // network enters.
 func (p *Port) openBeside(workers int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if isClosed(p.ended) {
-		return errPortClosed // nobody would close the carriers
+		return errPortClosed // else nobody would close the carriers
 	}
 	if p.workers != nil {
 		return nil
@@ -33,7 +33,7 @@ func (p *Port) openBeside(workers int) error {
 	return nil
 }
 
-// arrive has each carrier take its port, once free has made room for it. A carrier that has it already stays.
+// arrive makes each carrier take its port, once free has made room for it. A carrier that already has it stays.
 func (p *Port) arrive(free func(family int) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,7 +52,7 @@ func (p *Port) arrive(free func(family int) error) error {
 	return nil
 }
 
-// leave frees the port, and goes on receiving what comes to it until letGo.
+// leave frees the port. Until letGo the Port still receives what comes to it.
 func (p *Port) leave() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,7 +68,7 @@ func (p *Port) leave() error {
 	return nil
 }
 
-// letGo gives what comes to the port to whoever has it.
+// letGo ends that: from then on the owner of the port gets what comes to it.
 func (p *Port) letGo() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,12 +23,13 @@ const (
 	resyncShare  = 50
 )
 
-// Run implements dataplane.Part: one goroutine for each sendWorker, one that looks
-// after the device twice a second, and those of the Port if it is not shared. When ctx ends, packets are
-// forwarded until nothing looks after the device any more, which may wait for the kernel; then Run returns within
-// 100 ms. A read error that may pass is logged and waited out; an error is returned when the device or a carrier is
-// gone or a shared Port has ended, after which the dataplane has to be opened again. The device, its addresses and
-// its route stay, so that a restart sends no packet of a pod out by the default route.
+// Run implements dataplane.Part. It runs one goroutine for each sendWorker, one that checks the device
+// twice a second, and those of the Port if it is not shared.
+//
+// When ctx ends, Run forwards until the goroutine that checks the device has ended, which may have to wait for the
+// kernel. Then it returns within 100 ms. It logs a temporary read error and tries again. It returns an error when the
+// device or a carrier is gone, or a shared Port has ended. Then the dataplane has to be opened again. The device, its addresses and
+// its route stay, so that during a restart no packet of a pod leaves by the default route.
 func (d *Dataplane) Run(ctx context.Context, _ func()) error {
 	return errors.Join(pace.Last(ctx, d.lookAfter, d.carry), d.Close())
 }

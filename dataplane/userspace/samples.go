@@ -178,7 +178,7 @@ func (s *sourceLog) line(now time.Time, e *SourceError) {
 		return
 	}
 	if s.lines++; s.lines > sourceLines {
-		s.log.Warn("packets dropped: from more sources, which are not logged for now", "span", sourceSpan)
+		s.log.Warn("packets dropped from more sources, which are not logged for now", "span", sourceSpan)
 		return
 	}
 	attrs := []any{"err", e}

@@ -5,7 +5,7 @@
 //	GET /v1/peers      status.PeerList: the peers alone; ?peer=X finds some by name, subnet or address
 //	GET /v1/checks     what overlayd doctor finds; ?peer=X looks at one peer
 //	GET /readyz        200 or 503, and with ?verbose a line for each check: the CNI plugin asks
-//	GET /v1/capture    packets, and what became of them (package stream), until the client wants no more: for root
+//	GET /v1/capture    packets and their outcome (package stream), until the client closes: for root
 //	GET /v1/loglevel   debug, info, warn or error
 //	PUT /v1/loglevel   the same, to set it: for root
 //	GET /v1/guard      on or off: whether the rules that check where packets come from are switched on
@@ -13,14 +13,14 @@
 //	GET /debug/pprof/  profiles: for root, and never the command line
 //
 // The JSON is versioned: fields may be added, and "v" becomes another number if one is removed or changes its
-// meaning. Nothing that the socket tells is a secret.
+// meaning. No answer contains a secret.
 //
 //	curl --unix-socket /run/flannel/subnet.env.sock http://overlayd/v1/status
 //
 // # Who may ask
 //
-// The mode of the socket is 0660: its owner is the user of the daemon, and its group that of --admin-group. The kernel
-// lets nobody else connect. A route that is for root asks the kernel who has connected (SO_PEERCRED).
+// The mode of the socket is 0660. Its owner is the user of the daemon, and its group that of --admin-group. The kernel
+// lets nobody else connect. A route for root asks the kernel who has connected (SO_PEERCRED).
 //
 // # How to add a route
 //
@@ -29,12 +29,12 @@
 //
 // # What one client can do to another
 //
-// Nothing. There are at most maxConns connections; whoever comes then takes the place of the oldest one of the user that
-// has most (conns.go). A request has a header and a body of bounded size, and bounded time for each part (server.go).
+// Nothing. There are at most maxConns connections. A further one replaces the oldest connection of the user who
+// has most (conns.go). The size of header and body, and the time for each part of a request, are bounded (server.go).
 //
 // # How long the socket is there
 //
-// From the claim of the subnet file to the end of the daemon. It is made under another name and renamed: what stands at
-// the path listens already. It takes the place of one that a crash has left and of that of a daemon which hands over,
-// and of no other (socket.go). If somebody removes it, it is there again within keepPeriod.
+// From the claim of the subnet file to the end of the daemon. It is made under another name and then renamed, so that a socket at
+// the path always listens. It replaces a socket that a crash has left, or that of a daemon that hands over,
+// and no other (socket.go). If somebody removes it, it is made again within keepPeriod.
 package admin

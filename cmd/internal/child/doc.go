@@ -3,10 +3,10 @@
 // and carries what it logs into the daemon's log. [Serve] is the child's end.
 //
 // The standard input of the child is a pipe that the daemon holds open and never writes to. When the pipe
-// closes, the child ends: the daemon stops it so, and if somebody kills the daemon, the kernel closes the pipe.
-// The child ignores the signals that stop a daemon. A service manager sends those to all its processes at once,
-// and the daemon needs the child until it has given back what it has there.
+// closes, the child ends. The daemon stops it in this way; if somebody kills the daemon, the kernel closes the pipe.
+// The child ignores the signals that stop a daemon: a service manager sends them to all its processes at once,
+// but the daemon needs the child until it has given back its lease.
 //
-// The standard output of the child has a line of JSON for each [event] and for each record of its log. On
-// its standard error is what Go prints of a panic.
+// On its standard output the child writes a line of JSON for each [event] and for each record of its log. On
+// its standard error Go prints a panic.
 package child

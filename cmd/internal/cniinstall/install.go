@@ -71,7 +71,7 @@ func (i *Installer) Keep(ctx context.Context) {
 	}
 }
 
-// look installs what lacks, as far as it may be there now. done: all of it is.
+// look installs missing files, as far as they may be installed now. done reports whether all are installed.
 func (i *Installer) look() (done bool, err error) {
 	if err := i.plugins(); err != nil {
 		return false, err

@@ -1,5 +1,5 @@
-// Package doctor looks for what keeps an overlay from working on this host. It only reads. It needs no daemon: what only that
-// can tell is unknown without.
+// Package doctor checks this host for what keeps an overlay from working. It changes nothing. It works without a daemon;
+// checks that need one are then unknown.
 //
 //	doctor.go    Result, and Run: the list of checks
 //	scene.go     what the checks look at: the daemon's status, the subnet file, the devices

@@ -1,5 +1,5 @@
-// Package fit tells what this host can carry: which network configs, by which dataplane, with which MTU,
-// and which addresses of the underlay no subnet may hold. It opens no dataplane and changes nothing.
+// Package fit says what this host can carry: which network configs, with which dataplane and MTU. It also says
+// which addresses of the underlay no subnet may hold. It opens no dataplane and changes nothing.
 package fit
 
 import (

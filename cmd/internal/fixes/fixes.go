@@ -1,5 +1,5 @@
-// Package fixes says what to do about an error, in the words of this program's flags and commands: nothing below
-// cmd/overlayd names them but this package and package flags.
+// Package fixes says what to do about an error, in terms of this program's flags and commands. Below cmd/overlayd
+// only this package and package flags name those.
 package fixes
 
 import (

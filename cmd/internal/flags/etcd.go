@@ -51,18 +51,18 @@ func (o *Etcd) Register(f *pflag.FlagSet) {
 	f.StringVar(&o.CAFile, "etcd-cafile", "", "certificate authority of the etcd servers, PEM; enough for https by itself")
 	f.StringVar(&o.CertFile, "etcd-certfile", "", "client certificate, PEM")
 	f.StringVar(&o.KeyFile, "etcd-keyfile", "", "private key of the client certificate, PEM")
-	f.StringVar(&o.JoinFile, "join-file", "", "file of overlayd pki join-file, by which this host joins an embedded etcd; in place of --etcd-cafile, --etcd-certfile and --etcd-keyfile")
+	f.StringVar(&o.JoinFile, "join-file", "", "file from overlayd pki join-file, to join an embedded etcd; replaces --etcd-cafile, --etcd-certfile and --etcd-keyfile")
 	f.StringVar(&o.Username, "etcd-username", "", "etcd user")
 	f.StringVar(&o.passwordFile, "etcd-password-file", "", "file whose first line is the password of the etcd user")
-	f.StringVar(&o.Password, "etcd-password", "", "the password itself; better in a file or in the environment: everybody on this host can see a flag in ps, if only for a moment")
+	f.StringVar(&o.Password, "etcd-password", "", "password of the etcd user; a file or the environment is safer: for a moment everybody on this host can see a flag in ps")
 	f.BoolVar(&o.Embedded, "etcd-embedded", false, "run an etcd server beside this daemon, for a cluster without one")
-	f.BoolVar(&o.Rebuild, "etcd-embedded-rebuild", false, "if the data of the embedded etcd are damaged, move them aside and start with none: every node puts its lease back")
+	f.BoolVar(&o.Rebuild, "etcd-embedded-rebuild", false, "if the data of the embedded etcd are damaged, move them aside and start empty; every node then writes its lease again")
 	f.StringVar(&o.DataDir, "etcd-data-dir", "/var/lib/overlayd/etcd", "data directory of the embedded etcd")
-	f.StringVar(&o.ListenURL, "etcd-listen-client-url", "http://127.0.0.1:2379", "URL on which the embedded etcd listens; give https:// and this host's address so that others can join, after overlayd pki init")
+	f.StringVar(&o.ListenURL, "etcd-listen-client-url", "http://127.0.0.1:2379", "URL on which the embedded etcd listens; to let other hosts join, run overlayd pki init, then give https:// and this host's address here")
 	f.StringVar(&o.PKIDir, "pki-dir", string(pki.DefaultDir), "directory of overlayd pki, for an embedded etcd that listens on https")
 	f.BoolVar(&o.Insecure, "etcd-embedded-insecure", false, "let the embedded etcd listen on http:// for other hosts: whoever reaches it can change leases")
 	f.DurationVar(&o.LeaseTTL, "lease-ttl", 24*time.Hour, "how long this node keeps its subnet after it is gone; short for short-lived containers")
-	f.IntVar(&o.renewMarginMin, "subnet-lease-renew-margin", 60, "renew the lease this many minutes before it ends; half-way if the lease is too short for that")
+	f.IntVar(&o.renewMarginMin, "subnet-lease-renew-margin", 60, "renew the lease this many minutes before it ends; a lease too short for that is renewed half-way")
 }
 
 // A lease shorter than an election of etcd (1 s) and its renewal would expire meanwhile.

@@ -230,13 +230,13 @@ const (
 
 func (o *dataplaneFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&o.mode, "dataplane", string(fit.Auto), "kernel: program the kernel's vxlan device; userspace: forward packets in this process; auto: kernel if it works, else userspace")
-	f.StringVar(&o.df, "df", dfClear, "clear: the underlay may fragment tunnel packets, as with flannel; set: it may not, and hosts learn what each path takes (userspace dataplane only)")
-	f.IntVar(&o.minPathMTU, "min-path-mtu", carrier.DefaultMinPathMTU, "least MTU of a path of the underlay, in bytes, that is believed when ICMP says so, over IPv6 and with --df=set (userspace dataplane only)")
-	f.StringVar(&o.sourceCheck, "source-check", string(dataplane.SourceStrict), "strict: packets come from a peer's address, have a source of that peer's and are for a pod of this host; overlay: or a source outside of the overlay; inner: or any address in --peer-cidr and a source of some peer's, for peers behind a NAT; off: no check")
-	f.StringArrayVar(&o.peerCIDRs, "peer-cidr", nil, "network such as 10.0.0.0/16: peers have public IPs in these only, and with --source-check=inner their packets come from there; repeatable (default: any public IP)")
-	f.StringVar(&o.plainSource, "plain-source", plainDrop, "drop: nothing comes by the underlay with the source of a pod, unless it is encapsulated or a direct route leads there; allow: it may")
-	f.StringVar(&o.egressMark, "egress-mark", fmt.Sprintf("%#x", guard.DefaultMark), "bit of the packet mark by which this host's tunnel packets are known: nothing else may go to the VXLAN port of a peer")
-	f.StringVar(&o.offload, "offload", offloadAuto, "how the userspace dataplane hands superpackets to the kernel; auto: the fastest way that works; tunnel: whole, by a TAP device (Linux 6.17), over any link, and if that does not work it is a warning; socket: by UDP sockets alone; plain: not at all, one packet for each system call")
+	f.StringVar(&o.df, "df", dfClear, "outer Don't Fragment bit; clear: the underlay may fragment tunnel packets, as with flannel; set: it may not, and hosts learn the MTU of each path (userspace dataplane only)")
+	f.IntVar(&o.minPathMTU, "min-path-mtu", carrier.DefaultMinPathMTU, "smallest path MTU, in bytes, that is believed when ICMP reports it, over IPv6 and with --df=set (userspace dataplane only)")
+	f.StringVar(&o.sourceCheck, "source-check", string(dataplane.SourceStrict), "which packets to accept; strict: from a peer's address, with a source in that peer's subnet, for a pod of this host; overlay: also with a source outside of the overlay; inner: also from any address in --peer-cidr, with a source in some peer's subnet, for peers behind a NAT; off: all")
+	f.StringArrayVar(&o.peerCIDRs, "peer-cidr", nil, "network such as 10.0.0.0/16: use only peers with a public IP in these networks; --source-check=inner accepts packets from them; repeatable (default: any public IP)")
+	f.StringVar(&o.plainSource, "plain-source", plainDrop, "packets from the underlay that have the source of a pod and no encapsulation; drop: drop them, unless a direct route leads to the pod; allow: let them in")
+	f.StringVar(&o.egressMark, "egress-mark", fmt.Sprintf("%#x", guard.DefaultMark), "bit of the packet mark that this host's tunnel packets have; packets without it may not go to the VXLAN port of a peer")
+	f.StringVar(&o.offload, "offload", offloadAuto, "how the userspace dataplane hands superpackets to the kernel; auto: the fastest way that works; tunnel: whole, by a TAP device (Linux 6.17), over any link, with a warning if that does not work; socket: by UDP sockets only; plain: no superpackets, one packet for each system call")
 	f.StringVar(&o.offloadList, "debug-offloads", "all", "offloads that the userspace dataplane may use: all, none, or a list such as -udp-gro,-coalesce")
 	f.StringVar(&o.events, "debug-events", eventsOn, "on: repair when the kernel tells of a change; off: do without, and look every few seconds")
 	for _, name := range []string{"debug-offloads", "debug-events"} {

@@ -27,7 +27,7 @@ const DefaultAnnotationPrefix = "flannel.alpha.coreos.com"
 
 func (o *kubeFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.Enabled, "kube-subnet-mgr", false, "use the Kubernetes API instead of etcd; the node is $NODE_NAME, or that of the pod $POD_NAME in $POD_NAMESPACE")
-	f.StringVar(&o.APIURL, "kube-api-url", "", "URL of the API server; without it and without --kubeconfig-file that of the pod's service account")
+	f.StringVar(&o.APIURL, "kube-api-url", "", "URL of the API server (default: that of --kubeconfig-file, or else of the pod's service account)")
 	f.StringVar(&o.Kubeconfig, "kubeconfig-file", "", "kubeconfig file")
 	f.StringVar(&o.AnnotationPrefix, "kube-annotation-prefix", DefaultAnnotationPrefix, "prefix of the Node annotations")
 	f.BoolVar(&o.SetAvailable, "set-node-network-unavailable", true, "set the Node's condition NetworkUnavailable to False when ready")

@@ -36,11 +36,11 @@ const (
 )
 
 func (o *networkFlags) register(f *pflag.FlagSet) {
-	f.StringVar(&o.network, "network", "", "overlay network such as 10.5.0.0/16, or one of IPv6, or both with a comma: written as the network config if etcd has none")
+	f.StringVar(&o.network, "network", "", "overlay network such as 10.5.0.0/16 or fd10:5::/48, or both with a comma; written as the network config if etcd has none")
 	f.StringVar(&o.ConfigPath, "net-config-path", "", "file with a network config in JSON: written if etcd has none; with --kube-subnet-mgr it is the config (default /etc/kube-flannel/net-conf.json)")
 	f.StringVar(&o.SubnetFile, "subnet-file", DefaultSubnetFile, "file that tells a CNI plugin or Docker the subnet and MTU")
 	f.BoolVar(&o.workloadAddress, "workload-address", false, "give the overlay device the first address of the subnet too, for programs in this network namespace")
-	f.DurationVar(&o.configHold, "config-hold", 30*time.Second, "how long a network config must stand before it is applied if this node's subnet does not fit it, so that its pods would lose their addresses; 0: not at all")
+	f.DurationVar(&o.configHold, "config-hold", 30*time.Second, "how long to wait before applying a network config that this node's subnet does not fit, because its pods lose their addresses then; 0: apply it at once")
 	f.StringSliceVar(&o.Names, "networks", nil, "comma-separated names: serve these networks, each configured below <etcd-prefix>/<name>")
 	f.BoolVar(&o.Watch, "watch-networks", false, "serve every network below the prefix, or those of --networks, as they come and go")
 	f.StringVar(&o.SubnetDir, "subnet-dir", DefaultSubnetDir, "directory for <name>.env of each of several networks")

@@ -23,7 +23,7 @@ func (o *ruleFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.ipMasq, "ip-masq", false, "masquerade traffic that leaves the overlay network")
 	f.BoolVar(&o.ipMasqNotRandom, "ip-masq-fully-random-disable", false, "let masquerading keep source ports if it can, instead of choosing them at random")
 	f.BoolVar(&o.iptablesForward, "iptables-forward-rules", true, "accept packets from and to the overlay network in FORWARD, whatever its policy")
-	f.BoolVar(&o.removeOnExit, "remove-rules-on-exit", false, "remove the traffic rules when the daemon stops; without it they outlive it, as devices and routes do")
+	f.BoolVar(&o.removeOnExit, "remove-rules-on-exit", false, "remove the traffic rules when the daemon stops; otherwise they stay, as devices and routes do")
 	f.IntVar(&o.iptablesResync, "iptables-resync", 5, "seconds between checks of rules and routes whose changes the kernel does not report")
 	f.BoolVar(&o.ipBlackholeRoute, "ip-blackhole-route", false, "drop traffic to addresses of this node's subnet that no pod has")
 }

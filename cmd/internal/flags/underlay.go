@@ -25,8 +25,8 @@ type Underlay struct {
 // Register adds the flags to f.
 func (o *Underlay) Register(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.iface, "iface", nil, "name or address of the underlay interface; repeatable, the first match wins")
-	f.StringArrayVar(&o.ifaceRegex, "iface-regex", nil, "regular expression on interface addresses, then names; repeatable, tried after --iface")
-	f.StringVar(&o.ifaceCanReach, "iface-can-reach", "", "address: take the interface that the route to it uses; tried after --iface and --iface-regex")
+	f.StringArrayVar(&o.ifaceRegex, "iface-regex", nil, "regular expression for interface addresses, then names; repeatable, tried after --iface")
+	f.StringVar(&o.ifaceCanReach, "iface-can-reach", "", "take the interface of the route to this address; tried after --iface and --iface-regex")
 	f.StringVar(&o.publicIP, "public-ip", "", "IPv4 address that other nodes send to; may be one that this host does not own (NAT)")
 	f.StringVar(&o.publicIPv6, "public-ipv6", "", "the same for IPv6")
 }

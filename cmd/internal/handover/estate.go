@@ -94,7 +94,7 @@ func (e *Estate) Drop(why string, wanted func(name string) bool) {
 		return
 	}
 	names := carrier.NamesOf(exports)
-	e.Log.Warn("what the daemon before handed over is not needed: packets are lost until this one forwards", "files", names, "why", why)
+	e.Log.Warn("cannot use what the previous daemon handed over: packets are lost until this one forwards", "files", names, "why", why)
 	carrier.CloseExports(exports)
 	e.Unkeep(names)
 }

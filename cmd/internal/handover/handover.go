@@ -1,10 +1,11 @@
-// Package handover carries open files from one daemon to the next, in two ways. A daemon that runs gives them
-// to the one that takes its place (handover.go, serve.go): one question and one answer on a Unix socket of mode 0600
-// beside the subnet file, and either side talks only to root and to its own user. And the service manager
-// keeps them from a daemon that has ended, in whatever way, to the one that it starts next (keeper.go).
+// Package handover carries open files from one daemon to the next. There are two ways:
 //
-// Either way they are an [Estate] then, and whoever can go on with something takes it from there. Nothing is taken for granted
-// of them: whoever takes a file checks that it is what its name says.
+//   - A running daemon gives them to the daemon that takes its place (handover.go, serve.go), with one question and one answer on
+//     a Unix socket of mode 0600 beside the subnet file. Each side talks only to root and to its own user.
+//   - The service manager keeps the files of a daemon that has ended, in whatever way, for the daemon that it starts next (keeper.go).
+//
+// In both ways the files form an [Estate], from which each user takes what it can go on with. A user of a file first
+// checks that the file is what its name says.
 package handover
 
 import (

@@ -37,7 +37,7 @@ func (e *Estate) Listen(at string, open func() (net.Listener, error)) (net.Liste
 		if err == nil {
 			return l, nil
 		}
-		e.Log.Warn("cannot go on with the listener of the process before: opening another", "err", err)
+		e.Log.Warn("cannot take over the listener of the previous process: opening another", "err", err)
 		e.Unkeep([]string{name})
 	}
 	l, err := open()

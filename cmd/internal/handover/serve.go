@@ -80,7 +80,7 @@ func (s *Server) serve() {
 		}
 		c.Close()
 		if err != nil {
-			s.log.Warn("another process was refused to take this one's place", "err", err)
+			s.log.Warn("another process asked to take the place of this one, and was refused", "err", err)
 		}
 	}
 }

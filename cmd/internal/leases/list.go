@@ -1,5 +1,5 @@
-// Package leases is what `overlayd lease` needs besides its command line: which etcd it asks, reservations as people write
-// them, and leases as people and programs read them.
+// Package leases does the work of `overlayd lease`: it finds the etcd to ask, reads reservations as people write
+// them, and prints leases for people and for programs.
 package leases
 
 import (

@@ -1,6 +1,6 @@
 // Package metrics shows the status of a daemon to Prometheus, in the names that Prometheus asks for
-// (https://prometheus.io/docs/practices/naming). Each series is made of one value of the status when somebody asks: nothing is
-// counted here, and a daemon that nobody asks pays nothing.
+// (https://prometheus.io/docs/practices/naming). When somebody asks, each series is made from one value of the status. Nothing is
+// counted here, so a daemon that nobody asks does no work for metrics.
 package metrics
 
 import (

@@ -40,7 +40,7 @@ func (n *Network) takeDevice(ctx context.Context, c control.Network) error {
 func (n *Network) claimDevice(vni uint32) error {
 	c, err := n.devices().Claim(vni)
 	if errors.Is(err, claim.ErrNoDir) {
-		n.warnOnce("no claim of the overlay device: trying again. Until then nothing keeps another overlayd from serving it too", err)
+		n.warnOnce("cannot claim the overlay device: trying again. Until then another overlayd could serve it too", err)
 		return nil
 	}
 	if err == nil {
@@ -139,7 +139,7 @@ func (n *Network) claimAll(vnis []uint32) (mine []uint32, claims []*claim.Device
 		if n.device == nil || n.device.VNI != vni {
 			c, err := n.devices().Claim(vni)
 			if err != nil && !errors.Is(err, claim.ErrNoDir) {
-				n.log.Warn("overlay of the last network config is left", "err", err)
+				n.log.Warn("overlay of the last network config is not removed", "err", err)
 				continue
 			}
 			claims = append(claims, c)

@@ -141,7 +141,7 @@ func TestLeftoversOfAnotherDaemon(t *testing.T) {
 	if got := ns.Run("ip", "-br", "link", "show", "type", "vxlan"); strings.Contains(got, "flannel.7") || strings.Count(got, "flannel.") != 2 {
 		t.Errorf("links %q: want 7 to go, 8 to stay with its daemon, 9 because overlayd has not made it", got)
 	}
-	if log.count("overlay of the last network config is left") != 1 || log.count("removed what the last network config left") != 1 {
+	if log.count("overlay of the last network config is not removed") != 1 || log.count("removed what the last network config left") != 1 {
 		t.Errorf("log:\n%s", log.text())
 	}
 }

@@ -59,7 +59,7 @@ func (e *events) tell(ctx context.Context, t control.EventTeller, now map[string
 		if _, still := now[reason]; still {
 			continue
 		}
-		if err := t.Tell(ctx, control.Event{Reason: reason, Text: "it is no longer so: " + text, Over: true}); err != nil {
+		if err := t.Tell(ctx, control.Event{Reason: reason, Text: "resolved: " + text, Over: true}); err != nil {
 			return err
 		}
 		delete(e.told, reason)

@@ -54,7 +54,7 @@ func (s *Session) leaveFiles(ctx context.Context, ready <-chan struct{}) error {
 		if err == nil {
 			return nil
 		}
-		n.warnOnce("packets that come between two daemons are lost: the service manager does not keep what they are read from", err)
+		n.warnOnce("packets that arrive between two daemons are lost: the service manager does not keep the sockets and queues", err)
 		if !pace.Sleep(ctx, again.Next(), nil) {
 			return nil
 		}

@@ -1,6 +1,6 @@
-// Package nodefile is the file beside a subnet file that makes it one daemon's: who this node is, what
-// its last session has left and published, and when the subnet file was written. Its lock lasts as long as
-// the daemon, so that others see that one runs ([Holder]).
+// Package nodefile reads, writes and locks the node file, which stands beside a subnet file. The node file says which node
+// this is, what its last session has left and published, and when the subnet file was written. The daemon holds its
+// lock for as long as it lives, so that others see that a daemon serves the subnet file ([Holder]).
 package nodefile
 
 import (

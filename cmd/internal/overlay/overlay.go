@@ -1,5 +1,5 @@
-// Package overlay joins what carries one network on a host: a list of parts, each a dataplane.Part. What the parts are
-// is not its business: package parts has the list.
+// Package overlay runs the parts that carry one network on a host. Each part is a dataplane.Part. Package parts
+// has the list of them; this package does not know what they are.
 //
 // # The order of the parts
 //
@@ -9,12 +9,12 @@
 //
 //  1. The controller has a new lease or new peers, or an MTU: controller.Controller calls Overlay.Sync.
 //     When routing on the host changes, a part asks for a Sync of what was last wanted: Overlay.resync.
-//  2. Sync of each part, in order. It adds and changes, and hands on what is left to do: the direct
-//     routes mark their peers, and the dataplane gives those no route of its own.
-//  3. Prune of each part, in reverse order. It removes what is no longer wanted, unless a part after
-//     it failed as a whole: that one may still rely on it.
-//  4. The errors are joined. One of a single peer leaves the others alone. One of an optional part (Spec.Lack) is
-//     logged once and makes it degraded (slot.go).
+//  2. Sync of each part, in order. It adds and changes, and passes the rest on to the next part. For example, the direct
+//     routes mark their peers, and the dataplane then makes no route to those.
+//  3. Prune of each part, in reverse order. It removes what is no longer wanted, except if a later
+//     part failed as a whole: that part may still rely on it.
+//  4. The errors are joined. An error of one peer does not affect the other peers. An error of an optional part (Spec.Lack) is
+//     logged once and makes that part degraded (slot.go).
 package overlay
 
 import (

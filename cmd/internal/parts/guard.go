@@ -59,7 +59,7 @@ func (l *List) openGuard() (dataplane.Part, error) {
 func (l *List) leaveTunnel() {
 	_, err := guard.Cleanup(l.Network.Backend.VNI)
 	if err = errors.Join(err, hostroute.Withdraw(l.Network.Prefixes())); err != nil {
-		l.Log.Warn("what an earlier network config needed is left, and may keep packets out", "err", err, "fix", "overlayd guard off")
+		l.Log.Warn("guard rules or unreachable routes of an earlier network config are left, and may drop packets", "err", err, "fix", "overlayd guard off")
 	}
 }
 

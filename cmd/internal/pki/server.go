@@ -66,7 +66,7 @@ func (s *Server) Config() (*tls.Config, error) {
 		return nil, err
 	default:
 		if due, _ := s.notices.Due(now, pace.Notice{Text: err.Error()}); len(due) > 0 {
-			s.log.Warn("certificates of the embedded etcd cannot be made: going on with those of before", "err", err)
+			s.log.Warn("certificates of the embedded etcd cannot be made: going on with the previous ones", "err", err)
 		}
 	}
 	return s.made.config, nil

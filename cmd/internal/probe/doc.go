@@ -10,16 +10,15 @@
 //	       does not is silent, and so is one that limits such answers: silence alone means nothing
 //	under  a small packet to the underlay address of the peer
 //
-// peer.go has what follows from the answers and their absence, verdict.go what that means, texts.go how it is told, and print.go how overlayd ping
-// prints it. Only a peer
-// that answered, and no longer does, is down; of one that never did nothing is known, unless its underlay address answers or a
-// host on the way says that it is not there.
+// peer.go decides what follows from the answers and their absence, verdict.go what that means, texts.go what the log and the status
+// say, and print.go what overlayd ping prints. Only a peer that answered before, and no longer does, is down. Nothing is known of a
+// peer that never answered, unless its underlay address answers or a host on the way says that it is not there.
 //
 // # How often
 //
-// Each peer gets an echo once an interval. One that is lost is sent again after a second; after three losses the state changes, and
-// the first answer changes it back. While there are few peers, full and hop go with each echo, else once a minute or less. All
-// together are bounded by a rate: with many peers a turn over all takes longer than the interval (prober.go).
+// Each peer gets an echo once per interval. A lost echo is sent again after a second. After three losses the state changes, and
+// the first answer changes it back. With few peers, full and hop go with each echo; else once a minute or less. The total
+// rate is bounded, so with many peers a round takes longer than the interval (prober.go).
 //
 // # Who is believed
 //

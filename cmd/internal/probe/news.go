@@ -63,7 +63,7 @@ func tone(q *peer) (slog.Level, string) {
 	case q.state == status.ProbeDown:
 		return slog.LevelWarn, "peer cannot be reached"
 	case q.reason == status.ReasonNotSent:
-		return slog.LevelWarn, "peer cannot be asked"
+		return slog.LevelWarn, "peer cannot be probed"
 	}
 	return slog.LevelDebug, "peer is not known to answer"
 }
@@ -81,12 +81,12 @@ func (p *Prober) tell() {
 		p.cfg.Log.Log(context.Background(), c.level, c.text, c.attrs...)
 	}
 	if more > 0 {
-		p.cfg.Log.Warn("more peers have changed, without a line for each", "peers", more)
+		p.cfg.Log.Warn("more peers have changed: not logged one by one", "peers", more)
 	}
 	if err == nil {
 		return
 	}
 	if due, _ := p.notices.Due(time.Now(), pace.Notice{Text: err.Error()}); len(due) > 0 {
-		p.cfg.Log.Warn("peers cannot be asked whether they can be reached", "err", err, "fix", fixOf(err))
+		p.cfg.Log.Warn("peers cannot be probed", "err", err, "fix", fixOf(err))
 	}
 }

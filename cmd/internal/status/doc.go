@@ -1,5 +1,5 @@
-// Package status holds what a running daemon says of itself: values with JSON tags, and the HTTP
-// handler of its health. Fields may be added; those that are there keep their name and meaning as
+// Package status holds what a running daemon reports about itself: values with JSON tags, and the HTTP
+// handler of its health. Fields may be added. Existing fields keep their name and meaning as
 // long as [Version] is the same.
 //
 // Every field of [Network] has one source:

@@ -1,8 +1,8 @@
-// Package stores opens the stores that the flags of a daemon mean: etcd or Kubernetes. It is the only package below
-// cmd/overlayd that knows which kinds of store there are, besides etcdchild, which runs an etcd, and leases, whose commands
-// are for etcd alone.
+// Package stores opens the stores that the flags of a daemon name: etcd or Kubernetes. Only three packages below
+// cmd/overlayd know which kinds of store there are: this one, etcdchild, which runs an etcd, and leases, whose commands
+// are for etcd only.
 //
-// No error of this package comes from a server: what it refuses is a flag or a file.
+// It asks no server. So each of its errors is about a flag or a file.
 package stores
 
 import (

@@ -1,4 +1,4 @@
-// Package stream is what the daemon and the program that decodes captures agree on: the question (GET /v1/capture of the
+// Package stream is the protocol between the daemon and the program that decodes captures: the request (GET /v1/capture on the
 // admin socket) and the answer. It links neither gopacket nor the daemon.
 //
 // The answer is a sequence of frames, whose bytes package dataplane/capture describes:

@@ -9,12 +9,12 @@ import (
 	"sync/atomic"
 )
 
-// crowd bounds the open connections. If there is no room for another one, it takes the place of one of the address that
-// has most: a host with a few connections keeps them however many a stranger opens.
+// crowd bounds the open connections. If there is no room, a new connection replaces one of the address that
+// has most. So a host with a few connections keeps them, however many a stranger opens.
 type crowd struct {
 	max int
-	// keeps says who stays if several have most, as when a stranger has as many addresses as he likes: who is there, because
-	// he uses his connection, or else who comes, because the oldest one should be done by now.
+	// keeps decides if several addresses have most, as when a stranger has as many addresses as he likes. If it is true, the existing
+	// connections stay, because they are in use; else the new one comes in, because the oldest one should be done by now.
 	keeps bool
 
 	mu       sync.Mutex

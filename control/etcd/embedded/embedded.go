@@ -1,16 +1,16 @@
 // Package embedded runs a single etcd server, so that one host can start an overlay
 // cluster with nothing else installed. Other hosts join by naming its listen URL as
-// their etcd endpoint. The daemon runs it in a process of its own: a disk that is full
-// or data that are damaged make etcd panic, also in goroutines of its own.
+// their etcd endpoint. The daemon runs it in a process of its own, because a full disk
+// or damaged data make etcd panic, also in its own goroutines.
 //
 // The server is etcd's own (go.etcd.io/etcd/server/v3), of the same minor
 // version as the client. It exposes one listener for clients and none for
 // peers: it is a cluster of one, and stays one.
 //
-// With an https URL clients need a certificate (Config.TLS), and without one they get no answer at all. With http
-// they are not authenticated. With Config.Prefix they can do what a control.Store needs and nothing else
-// (guard.go), and what they read is bounded (answers.go). Of HTTP there are /health and /version alone: the command line, which etcd would show, may hold a
-// password. A stranger's connections take no room from those of others (front.go, crowd.go).
+// With an https URL clients need a certificate (Config.TLS); clients without one get no answer. With http
+// they are not authenticated. With Config.Prefix they can do only what a control.Store needs
+// (guard.go), and the size of what they read is bounded (answers.go). HTTP has only /health and /version, because etcd's other pages
+// show the command line, which may hold a password. A stranger's connections take no room from those of others (front.go, crowd.go).
 package embedded
 
 import (

@@ -53,7 +53,7 @@ func newSpace(cfg Config, server *etcdserver.EtcdServer) *space {
 	return s
 }
 
-// isFull reports whether there is no room for a write. While nobody knows, there is.
+// isFull reports whether there is no room for a write. It is false as long as the size is not known.
 func (s *space) isFull() bool { return s != nil && s.server.Backend().SizeInUse() > s.used }
 
 // grant reports whether there is room for a lease, and takes it.
@@ -88,8 +88,8 @@ func (s *space) compact(ctx context.Context) {
 	}
 }
 
-// stir writes something if there is no room: the database counts what was deleted as free after the next write, and
-// clients write nothing now.
+// stir writes something if there is no room. The database frees deleted data only at the next write, and
+// clients cannot write now.
 func (s *space) stir(ctx context.Context) {
 	if !s.isFull() {
 		return

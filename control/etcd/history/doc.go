@@ -21,21 +21,21 @@
 // that was answered, and the TTL. record_test.go makes operations of that, model_test.go is the
 // register of one owner that they must be operations of, for each subnet alone.
 //
-// An entry that is taken out of the store under its owner's feet, by a wipe, a restore or an
-// operator, ends the owner's right: nothing tells it, and no store could. From then on it must not
-// be renewed while another has the subnet.
+// A wipe, a restore or an operator may remove an entry from the store without its owner's
+// knowledge. That ends the owner's right, though nothing can tell it so. From then on the owner must not
+// be able to renew it while another node has the subnet.
 //
-// A host that others may take for dead, as it has given no sign of life for a while, may be succeeded by one
-// with its node file or its address: in some histories machines are cloned (clones_test.go). Nobody
-// else may take its subnet before the lease has ended, and no clone may take that of a living original.
+// If a host has given no sign of life for a while, others may take it for dead. Then a host with its node file or
+// its address may succeed it: in some histories machines are cloned (clones_test.go). Nobody
+// else may take its subnet before the lease has ended, and no clone may take the subnet of a living original.
 //
-// After the faults, everything is mended, and the nodes must come to agree with the store: whoever
-// serves a subnet has the entry, and no two serve the same.
+// At the end all faults are mended, and the nodes must come to agree with the store: each node that
+// serves a subnet has its entry, and no two nodes serve the same subnet.
 //
 // # Seeded bugs
 //
 // seeded_test.go and mistakes_test.go put known mistakes between the nodes and etcd or the Store and the Controller,
-// and expects the checker to find each within a bounded number of histories.
+// and expect the checker to find each within a bounded number of histories.
 //
 // # Repeating a run
 //
