@@ -80,7 +80,7 @@ func TestReplace(t *testing.T) {
 				waitTraffic(t, back, 100)
 			}
 			gap := time.Duration(max(there.gap.Load(), back.gap.Load()))
-			if lost := there.finish() + back.finish(); lost > 0 {
+			if lost := there.finish() + back.finish(); lost > 0 && (gap < queueHolds || !overloaded()) {
 				t.Errorf("%d datagrams lost, longest gap %s", lost, gap)
 			}
 			if got := h.gateway(); got != subnet {

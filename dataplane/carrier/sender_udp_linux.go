@@ -153,7 +153,7 @@ func (ctl *sendControl) put(off, level, kind, n int) (data unsafe.Pointer, next 
 }
 
 func sendmmsg(fd int, msgs []mmsghdr) (int, unix.Errno) {
-	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&msgs[0])), uintptr(len(msgs)), unix.MSG_DONTWAIT, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&msgs[0])), uintptr(len(msgs)), unix.MSG_DONTWAIT, 0, 0)
 	return int(n), errno
 }
 

@@ -133,6 +133,6 @@ func (d *device) change(c *rtmsg.Conn, flags, mask uint32, attrs []byte) (err er
 
 // write is write(2).
 func write(fd uintptr, b []byte) (int, unix.Errno) {
-	n, _, errno := unix.Syscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+	n, _, errno := unix.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
 	return int(n), errno
 }

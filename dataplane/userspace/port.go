@@ -315,7 +315,15 @@ func (p *Port) close() {
 	if p.isOpen() {
 		p.hide()
 	}
-	for _, c := range p.carriers {
+	if p.still.Load() { // the next process waits, and an uplink is closed under the kernel's lock of the network configuration
+		go closeAll(p.carriers)
+		return
+	}
+	closeAll(p.carriers)
+}
+
+func closeAll(carriers []carrier.Carrier) {
+	for _, c := range carriers {
 		c.Close()
 	}
 }

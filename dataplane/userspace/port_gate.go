@@ -52,5 +52,5 @@ func (g *gate) await(ctx context.Context) {
 }
 
 // Still says that the end of Run is not a fault: the networks end by themselves. Until then no datagram is lost for the process
-// that goes on with the exported sockets.
+// that goes on with the exported sockets, and that process does not wait until the carriers are closed.
 func (p *Port) Still() { p.still.Store(true) }

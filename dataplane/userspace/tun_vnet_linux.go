@@ -134,21 +134,22 @@ func (q *vnetQueue) Read(flush func()) (*carrier.Packet, error) {
 func (q *vnetQueue) tryRead(fd uintptr) bool {
 	for end := 0; q.n < batchPackets && end < batchBytes; {
 		start := end + q.headroom - vnetLen
-		n, err := unix.Read(int(fd), q.arena[start:start+vnetLen+carrier.MaxPacket])
-		if err == unix.EINTR {
+		b := q.arena[start : start+vnetLen+carrier.MaxPacket]
+		n, _, errno := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+		if errno == unix.EINTR {
 			continue
 		}
-		if err != nil {
+		if errno != 0 {
 			q.err = nil
-			if err != unix.EAGAIN && q.n == 0 { // else it comes again
-				q.err = err
+			if errno != unix.EAGAIN && q.n == 0 { // else it comes again
+				q.err = errno
 				return true
 			}
 			return q.n > 0
 		}
-		q.packets[q.n] = [2]int{end, start + max(n, vnetLen)}
+		q.packets[q.n] = [2]int{end, start + max(int(n), vnetLen)}
 		q.n++
-		end = (start + n + 63) &^ 63 // each packet begins a cache line
+		end = (start + int(n) + 63) &^ 63 // each packet begins a cache line
 	}
 	q.err = nil
 	return true
@@ -186,7 +187,7 @@ func (d *tunDevice) writeParts(h *[vnetLen]byte, parts [][]byte) (ok, refused bo
 		d.iovs[i+1].SetLen(len(b))
 	}
 	for {
-		_, _, errno := unix.Syscall(unix.SYS_WRITEV, uintptr(d.fd), uintptr(unsafe.Pointer(&d.iovs[0])), uintptr(len(parts)+1))
+		_, _, errno := unix.RawSyscall(unix.SYS_WRITEV, uintptr(d.fd), uintptr(unsafe.Pointer(&d.iovs[0])), uintptr(len(parts)+1))
 		if errno != unix.EINTR {
 			return errno == 0, errno == unix.EINVAL
 		}
