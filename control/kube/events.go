@@ -42,7 +42,7 @@ func (s *Store) Tell(ctx context.Context, e control.Event) error {
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if _, err := s.api.events(eventNamespace).Create(call, event, metav1.CreateOptions{}); err != nil {
+	if err := s.api.createEvent(call, event); err != nil {
 		return fmt.Errorf("write event %s of node %s: %w", e.Reason, quote(node.Name), err)
 	}
 	return nil
@@ -58,13 +58,10 @@ func (s *Store) mayTell(ctx context.Context) (bool, error) {
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	review, err := s.api.reviews().Create(call, &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: eventNamespace, Verb: "create", Resource: "events", Version: "v1"},
-	}}, metav1.CreateOptions{})
+	may, err := s.api.mayUser(call, authorizationv1.ResourceAttributes{Namespace: eventNamespace, Verb: "create", Resource: "events", Version: "v1"})
 	if err != nil {
 		return false, fmt.Errorf("ask whether events may be written: %w", err)
 	}
-	may := review.Status.Allowed
 	s.mu.Lock()
 	s.tells = &may
 	s.mu.Unlock()

@@ -8,8 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/overlayd/overlayd/control"
 )
@@ -40,7 +38,7 @@ func (s *Store) patch(ctx context.Context, node *corev1.Node, want map[string]st
 func (s *Store) send(ctx context.Context, node *corev1.Node, text []byte) (*corev1.Node, error) {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	patched, err := s.api.nodes.Patch(call, node.Name, types.StrategicMergePatchType, text, metav1.PatchOptions{}, "status")
+	patched, err := s.api.patchStatus(call, node.Name, text)
 	s.noteAnswer(ctx, patched, err)
 	if err != nil {
 		return nil, ended(ctx, fmt.Errorf("patch node %s: %w", quote(node.Name), err))
@@ -56,7 +54,7 @@ func (s *Store) get(ctx context.Context) (*corev1.Node, error) {
 	if err != nil {
 		return nil, ended(ctx, err)
 	}
-	node, err := s.api.nodes.Get(call, name, metav1.GetOptions{})
+	node, err := s.api.node(call, name)
 	s.noteAnswer(ctx, node, err)
 	if err != nil {
 		return nil, ended(ctx, fmt.Errorf("get node %s: %w", quote(name), err))
@@ -72,7 +70,7 @@ func (s *Store) nodeName(ctx context.Context) (string, error) {
 	if name != "" {
 		return name, nil
 	}
-	pod, err := s.api.pods(s.cfg.PodNamespace).Get(ctx, s.cfg.PodName, metav1.GetOptions{})
+	pod, err := s.api.pod(ctx, s.cfg.PodNamespace, s.cfg.PodName)
 	s.noteAnswer(ctx, pod, err)
 	if apierrors.IsForbidden(err) {
 		return "", fmt.Errorf("%w: POD_NAME tells the node's name only with the right to get pods: give it to the service account, or set NODE_NAME from the pod's spec.nodeName", err)

@@ -44,7 +44,7 @@ func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.RoundTripper
 // listNodes lists Nodes. A page that is too long is asked for again with half as many.
 func (s *Store) listNodes(ctx context.Context, o metav1.ListOptions) (*corev1.NodeList, error) {
 	for {
-		list, err := s.api.nodes.List(ctx, o)
+		list, err := s.api.nodes(ctx, o)
 		if !apierrors.IsRequestEntityTooLargeError(err) || o.Limit <= 1 {
 			return list, err
 		}

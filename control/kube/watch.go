@@ -131,7 +131,7 @@ func (s *Store) listWatch(r reader) *cache.ListWatch {
 			err := s.checkVersion(ctx, o.ResourceVersion)
 			var w watch.Interface
 			if err == nil {
-				w, err = s.api.nodes.Watch(ctx, o)
+				w, err = s.api.watchNodes(ctx, o)
 			}
 			watches.note(ctx, "watch nodes", err)
 			s.noteAnswer(ctx, nil, err)
@@ -150,7 +150,7 @@ func (s *Store) checkVersion(ctx context.Context, version string) error {
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	list, err := s.api.nodes.List(call, metav1.ListOptions{Limit: 1})
+	list, err := s.api.nodes(call, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return err
 	}
