@@ -21,17 +21,23 @@ import (
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
+// TestRunStopsWithin100ms takes the best of three, as the next test does: others may have the kernel's lock of the network configuration.
 func TestRunStopsWithin100ms(t *testing.T) {
+	const limit = slowdown * 100 * time.Millisecond
 	h := newHost(t)
-	d := h.open()
-	h.sync(d)
-	stop := h.run(d)
-	start := time.Now()
-	if err := stop(); err != nil {
-		t.Error(err)
+	best := time.Hour
+	for i := 0; i < 3 && best > limit; i++ {
+		d := h.open()
+		h.sync(d)
+		stop := h.run(d)
+		start := time.Now()
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		best = min(best, time.Since(start))
 	}
-	if took := time.Since(start); took > 100*time.Millisecond {
-		t.Errorf("Run took %v to stop", took)
+	if best > limit {
+		t.Errorf("Run took %v to stop", best)
 	}
 }
 
