@@ -72,11 +72,15 @@ func (d *device) hold(mark uint32) error {
 	return err
 }
 
+// close does not wait until the kernel has removed the device. That takes a lock that every change of the network configuration of
+// this machine takes, and 25 ms without anybody else; meanwhile a worker would not forward, and a daemon not end.
 func (d *device) close() {
-	if d.rules != nil {
-		_ = d.rules.Close() // if this fails, the table disappears with the device
-	}
-	d.file.Close()
+	go func() {
+		if d.rules != nil {
+			_ = d.rules.Close() // if this fails, the table disappears with the device
+		}
+		d.file.Close()
+	}()
 }
 
 // isThere returns why the device does not work; nil: it works.

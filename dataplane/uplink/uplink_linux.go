@@ -118,7 +118,7 @@ func (u *Uplink) try() error {
 	return nil
 }
 
-// Close removes what Open made. It may be called more than once; Writers get ENODEV.
+// Close removes what Open made; the device may be there for some milliseconds more. It may be called more than once; Writers get ENODEV.
 func (u *Uplink) Close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -143,7 +143,7 @@ func (u *Uplink) Close() {
 func (u *Uplink) lose(d *device, errno unix.Errno) {
 	if u.device.CompareAndSwap(d, nil) {
 		u.lost.Store(uint32(errno))
-		d.close() // it waits for a write that is under way; nobody else uses the device
+		d.close() // the kernel waits for a write that is under way; nobody else uses the device
 	}
 }
 

@@ -315,15 +315,7 @@ func (p *Port) close() {
 	if p.isOpen() {
 		p.hide()
 	}
-	if p.still.Load() { // the next process waits, and an uplink is closed under the kernel's lock of the network configuration
-		go closeAll(p.carriers)
-		return
-	}
-	closeAll(p.carriers)
-}
-
-func closeAll(carriers []carrier.Carrier) {
-	for _, c := range carriers {
+	for _, c := range p.carriers {
 		c.Close()
 	}
 }

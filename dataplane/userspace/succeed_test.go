@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/carrier"
@@ -85,44 +84,5 @@ func TestEndedPortSucceedsNobody(t *testing.T) {
 	}
 	if _, err := d.Sync(t.Context(), dataplane.Wanted{MTU: testMTU}); !errors.Is(err, errPortClosed) || opened > 0 || h.wanted.MTU != 0 {
 		t.Errorf("Sync: %v; %d carriers opened, the host got %+v", err, opened, h.wanted)
-	}
-}
-
-// slowCarrier takes long to close, as an uplink does while others have the kernel's lock of the network configuration.
-type slowCarrier struct {
-	*dummyCarrier
-	closing, free chan struct{}
-}
-
-func (s slowCarrier) Close() { close(s.closing); <-s.free }
-
-// TestStillDoesNotWaitForCarriers: whoever hands over has stopped to forward and does not let the next process wait until
-// carriers are closed.
-func TestStillDoesNotWaitForCarriers(t *testing.T) {
-	addr := netip.MustParseAddr("192.0.2.1")
-	cfg := Config{Log: slog.New(slog.DiscardHandler), VNI: testVNI, Port: testPort, MTU: testMTU, Underlays: []dataplane.Underlay{{Local: addr, Public: addr}}}
-	s := slowCarrier{&dummyCarrier{from: addr, done: make(chan struct{})}, make(chan struct{}), make(chan struct{})}
-	defer close(s.free)
-	o := s.opener(carrier.Family4)
-	o.Open = func(int) (carrier.Carrier, error) { return s, nil }
-	p := newPort(cfg, o)
-	d, err := newDataplane(cfg, &dummyHost{done: make(chan struct{})}, p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Still()
-	closed := make(chan error)
-	go func() { closed <- d.Close() }()
-	for range 2 {
-		select {
-		case err := <-closed:
-			if closed = nil; err != nil {
-				t.Error(err)
-			}
-		case <-s.closing:
-			s.closing = nil
-		case <-time.After(10 * time.Second):
-			t.Fatalf("Close has returned: %v; the carrier is being closed: %v", closed == nil, s.closing == nil)
-		}
 	}
 }

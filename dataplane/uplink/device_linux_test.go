@@ -1,0 +1,61 @@
+package uplink
+
+import (
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestCloseDoesNotWait: a worker that gives up its device, and a daemon that ends, do not wait for the kernel. The close(2) of a TCP
+// socket with SO_LINGER waits for its peer, as that of a TAP does for the kernel's lock of the network configuration.
+func TestCloseDoesNotWait(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	out, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := out.(*net.TCPConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, out)
+	out.Close()
+	if err := unix.SetsockoptLinger(int(file.Fd()), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 60}); err != nil {
+		t.Fatal(err)
+	}
+	u := &Uplink{}
+	d := &device{file: file}
+	u.device.Store(d)
+	closed := make(chan struct{})
+	go func() { u.lose(d, unix.EIO); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Error("whoever gives up a device waits for the kernel")
+	}
+	in.Close() // with unread bytes: a reset, which ends the wait
+	<-closed
+}
+
+// fill writes until nothing more fits.
+func fill(t *testing.T, c net.Conn) {
+	t.Helper()
+	c.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
+	for err := error(nil); !errors.Is(err, os.ErrDeadlineExceeded); {
+		if _, err = c.Write(make([]byte, 1<<20)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal(err)
+		}
+	}
+}
