@@ -35,10 +35,13 @@ func (h *testHost) handOver(d *Dataplane, stop func() error, change func(*Config
 	return next
 }
 
-// meter counts datagrams that are sent one in a millisecond, and those that arrive.
+// meter counts datagrams that are sent one in a millisecond, and those that arrive. While mostUnderWay are on their way, none is sent: a TUN
+// queue holds 500, and what a machine that is slow to take over loses there is nobody's fault.
 type meter struct {
 	sent, arrived atomic.Uint64
 }
+
+const mostUnderWay = 400
 
 // measure sends from one namespace to an address of another until stop is called.
 func measure(t *testing.T, from, to *netnstest.NS, dst netip.Addr) (m *meter, stop func()) {
@@ -64,6 +67,9 @@ func measure(t *testing.T, from, to *netnstest.NS, dst netip.Addr) (m *meter, st
 			case <-quit:
 				return
 			case <-tick.C:
+				if m.sent.Load()-m.arrived.Load() >= mostUnderWay {
+					continue
+				}
 				if _, err := out.Write(make([]byte, 56)); err == nil {
 					m.sent.Add(1)
 				}
@@ -73,9 +79,6 @@ func measure(t *testing.T, from, to *netnstest.NS, dst netip.Addr) (m *meter, st
 	t.Cleanup(func() { in.Close(); out.Close() })
 	return m, func() { close(quit); <-ended }
 }
-
-// queueHolds is for how long a TUN queue of 500 packets takes what measure sends.
-const queueHolds = 400 * time.Millisecond
 
 // TestHandOver: one dataplane takes the queues and sockets of another again and again, and no packet is
 // lost, whichever way it goes.
@@ -93,13 +96,11 @@ func TestHandOver(t *testing.T) {
 			echo(t, a.pod, b.pod, b.podAddr()) // neighbours are known
 			there, stopThere := measure(t, a.pod, b.pod, b.podAddr())
 			back, stopBack := measure(t, b.pod, a.pod, a.podAddr())
-			var slowest time.Duration
 			for range 5 {
-				before, began := there.arrived.Load()+back.arrived.Load(), time.Now()
+				before := there.arrived.Load() + back.arrived.Load()
 				da = a.handOver(da, stop, func(*Config) {})
 				stop = a.run(da)
 				a.Must(func() error { da.Resume(a.wanted(b)); return nil })
-				slowest = max(slowest, time.Since(began))
 				eventually(t, "traffic goes on before the first Sync", func() bool { return there.arrived.Load()+back.arrived.Load() > before+100 })
 				before = there.arrived.Load() + back.arrived.Load()
 				a.sync(da, b)
@@ -108,9 +109,7 @@ func TestHandOver(t *testing.T) {
 			stopThere()
 			stopBack()
 			for name, m := range map[string]*meter{"there": there, "back": back} {
-				if slowest < queueHolds { // else the machine has something else to do
-					eventually(t, "all that was sent "+name+" arrives", func() bool { return m.arrived.Load() >= m.sent.Load() })
-				}
+				eventually(t, "all that was sent "+name+" arrives", func() bool { return m.arrived.Load() >= m.sent.Load() })
 				t.Logf("%s: %d of %d arrived", name, m.arrived.Load(), m.sent.Load())
 			}
 			transfer(t, a.pod, b.pod, b.podAddr())
