@@ -1,6 +1,7 @@
 package parts
 
 import (
+	"errors"
 	"log/slog"
 	"syscall"
 	"unsafe"
@@ -16,13 +17,16 @@ func batch(log *slog.Logger) {
 	if err == nil && has.Policy != unix.SCHED_NORMAL {
 		return
 	}
+	fix := "allow sched_setscheduler in the seccomp profile, or set the policy batch from outside"
 	if err == nil {
 		var priority int32 // struct sched_param: 0, which is the only one of this policy
 		_, _, errno := syscall.AllThreadsSyscall(unix.SYS_SCHED_SETSCHEDULER, 0, unix.SCHED_BATCH, uintptr(unsafe.Pointer(&priority)))
-		if err = errno; errno == 0 || errno == syscall.ENOTSUP { // a program with cgo has threads that Go does not know
+		switch err = errno; errno {
+		case 0:
 			return
+		case syscall.ENOTSUP: // a program with cgo has threads that Go does not know
+			err, fix = errors.New("this process was built with cgo"), "build it with CGO_ENABLED=0, as make build does, or set the policy batch from outside"
 		}
 	}
-	log.Info("scheduling policy not changed: carrying packets interrupts the programs that send them, which costs throughput", "err", err,
-		"fix", "allow sched_setscheduler in the seccomp profile, or set the policy batch from outside")
+	log.Info("scheduling policy not changed: carrying packets interrupts the programs that send them, which costs throughput", "err", err, "fix", fix)
 }
