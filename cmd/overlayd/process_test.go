@@ -24,18 +24,12 @@ const patience = 30 * time.Second
 // promised returns how long a test waits for what has to come within limit: patience on a busy
 // machine, because limit is a promise about a machine that has time.
 func promised(limit time.Duration) time.Duration {
-	if overloaded() {
+	var info unix.Sysinfo_t
+	const one = 1 << 16 // process of the load average
+	if err := unix.Sysinfo(&info); err == nil && info.Loads[0] > uint64(3*runtime.NumCPU())*one {
 		return patience
 	}
 	return limit
-}
-
-// overloaded reports whether more than three times as many processes want to run as there are processors.
-func overloaded() bool {
-	var info unix.Sysinfo_t
-	const one = 1 << 16 // process of the load average
-	err := unix.Sysinfo(&info)
-	return err == nil && info.Loads[0] > uint64(3*runtime.NumCPU())*one
 }
 
 // process is a child in a namespace whose standard error is kept.

@@ -70,6 +70,9 @@ func TestReplace(t *testing.T) {
 			h := c.hosts[0]
 			subnet := h.gateway()
 			there, back := startMeters(t, a, b)
+			for _, m := range []*meter{there, back} {
+				m.most.Store(400) // a TUN queue holds 500: what overflows it while a loaded machine starts a process is not the daemons' loss
+			}
 			for range replacements(t) {
 				waitTraffic(t, there, 100)
 				before := h.daemon
@@ -80,7 +83,7 @@ func TestReplace(t *testing.T) {
 				waitTraffic(t, back, 100)
 			}
 			gap := time.Duration(max(there.gap.Load(), back.gap.Load()))
-			if lost := there.finish() + back.finish(); lost > 0 && (gap < queueHolds || !overloaded()) {
+			if lost := there.finish() + back.finish(); lost > 0 {
 				t.Errorf("%d datagrams lost, longest gap %s", lost, gap)
 			}
 			if got := h.gateway(); got != subnet {

@@ -216,7 +216,8 @@ func randomBytes(n int) []byte {
 type meter struct {
 	sent, received, foreign atomic.Uint64
 	arrived                 arrivals
-	gap                     atomic.Int64 // longest time between two arrivals, ns
+	gap                     atomic.Int64  // longest time between two arrivals, ns
+	most                    atomic.Uint64 // nothing is sent while so many are on their way; 0: no limit
 	stop                    chan struct{}
 	sender, receiver        sync.WaitGroup
 	conns                   []net.PacketConn
@@ -261,6 +262,9 @@ func (m *meter) send(conn net.PacketConn, to net.Addr, magic []byte, period time
 		case <-m.stop:
 			return
 		case <-tick.C:
+		}
+		if most := m.most.Load(); most > 0 && m.sent.Load()-m.received.Load() >= most {
+			continue
 		}
 		b := binary.BigEndian.AppendUint64(bytes.Clone(magic), m.sent.Add(1))
 		conn.WriteTo(b, to) // a refusal shows as loss
