@@ -2,4 +2,7 @@
 
 package main
 
-const raceEnabled = false
+const (
+	raceEnabled = false
+	slowdown    = 1 // by how much the race detector stretches what is waited for
+)

@@ -19,7 +19,7 @@ import (
 
 // patience is how long a test waits for what has to come, if the time is not a promise: a machine that is
 // busy, or tests with the race detector, take long.
-const patience = 30 * time.Second
+const patience = slowdown * 30 * time.Second
 
 // promised returns how long a test waits for what has to come within limit: patience on a busy
 // machine, because limit is a promise about a machine that has time.

@@ -2,4 +2,7 @@
 
 package main
 
-const raceEnabled = true
+const (
+	raceEnabled = true
+	slowdown    = 4 // by how much the race detector stretches what is waited for
+)

@@ -48,11 +48,8 @@ func TestLargeValues(t *testing.T) {
 	c := newLooseCluster(t, 2)
 	c.put(storePrefix+"config", testNetwork)
 	a, b := c.upPair([2]string{modeUserspace, modeKernel})
-	large, many := strings.Repeat("x", 1<<20), 300
-	if raceEnabled {
-		many = 64 // the etcd is in this process, and ten times as slow
-	}
-	for i := range many {
+	large := strings.Repeat("x", 1<<20)
+	for i := range 300 {
 		c.put(fmt.Sprintf("%s10.5.%d.0-24", subnets, 64+i%64)+strings.Repeat("?", i/64), large)
 	}
 	for i := range 30 {

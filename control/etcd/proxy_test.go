@@ -20,6 +20,7 @@ type proxy struct {
 	accepted atomic.Int64 // connections so far
 	hole     atomic.Bool  // connections that are accepted from now on are black holes
 	delay    atomic.Int64 // each way of connections that are accepted from now on, in nanoseconds
+	pace     atomic.Int64 // time that a byte of an answer takes, in nanoseconds
 
 	mu     sync.Mutex
 	pairs  map[*pair]struct{}
@@ -191,6 +192,9 @@ func (p *proxy) forward(pair *pair, to io.WriteCloser, from net.Conn, requests b
 		if t := p.match(requests, buf[:n]); t != nil {
 			t.sprung(pair, buf[:n])
 			return
+		}
+		if !requests {
+			time.Sleep(time.Duration(p.pace.Load() * int64(n)))
 		}
 		if _, err := to.Write(buf[:n]); err != nil && requests {
 			return // replies to a client that has gone are dropped: its requests may still be coming

@@ -286,3 +286,23 @@ func BenchmarkFirstReset5000(b *testing.B) {
 
 // syncBuffer is a log that may be read while it is written.
 type syncBuffer = netnstest.Log
+
+// TestWatchOverASlowWay: a page of leases that takes longer to arrive than a call may is read in smaller pages.
+func TestWatchOverASlowWay(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	var puts []clientv3.Op
+	bytes := 0
+	for i := range 1500 {
+		p := clientv3.OpPut(prefix+"/subnets/"+fmt.Sprintf("10.%d.%d.0-24", 5+i/256, i%256), string(value(i%200)))
+		if puts, bytes = append(puts, p), bytes+len(p.KeyBytes())+len(p.ValueBytes()); len(puts) == 100 {
+			if _, err := c.client.Txn(t.Context()).Then(puts...).Commit(); err != nil {
+				t.Fatal(err)
+			}
+			puts = nil
+		}
+	}
+	s := c.open(t)
+	c.proxy.pace.Store(int64(7*time.Second) / int64(bytes))
+	follow(t, c, watch(t, s), table{})
+}

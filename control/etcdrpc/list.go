@@ -2,10 +2,12 @@ package etcdrpc
 
 import (
 	"context"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 )
 
 // KeyRange is the keys from From on, up to but without End. With End "" it is From alone.
@@ -18,6 +20,9 @@ func PrefixRange(prefix string) KeyRange {
 
 // pageSize is how many entries one Range returns at most: about half a MB of leases.
 const pageSize = 2500
+
+// minPage is how many keys are asked for at least after a page that came too late, which may have had other reasons.
+const minPage = 4
 
 // List calls page with all keys of a range, in key order and as they stood at a revision (0: the
 // present one), and returns the header of that revision. Of large values see MaxValue.
@@ -32,10 +37,22 @@ func (c *Caller) List(ctx context.Context, what string, keys KeyRange, revision 
 func After(key []byte) string { return string(key) + "\x00" }
 
 // Scan is List with pages of a size. page is called with at least one key, and returns the key to go on from. A page of more
-// bytes than one answer may have is asked for again with half as many keys or fewer, and the next ones are as long until there is room.
+// bytes than one answer may have is asked for again with half as many keys or fewer. A page that does not come in time is an error, and
+// the next Scan asks for a quarter: so a slow way to etcd, or large values, end no list for ever. The pages after that get longer
+// again while they are small and come soon.
 func (c *Caller) Scan(ctx context.Context, what string, keys KeyRange, size int64, revision int64, page func([]*mvccpb.KeyValue) (next string)) (at *pb.ResponseHeader, err error) {
-	from := keys.From
-	for limit := size; ; {
+	from, limit := keys.From, size
+	if l := c.limit.Load(); l > 0 {
+		limit = min(l, size)
+	}
+	defer func() {
+		if code(err) == codes.DeadlineExceeded && ctx.Err() == nil {
+			limit = max(limit/4, minPage)
+		}
+		c.limit.Store(limit)
+	}()
+	for {
+		began := time.Now()
 		resp, bytes, err := c.readPage(ctx, what, from, clientv3.WithRange(keys.End), clientv3.WithLimit(limit), clientv3.WithRev(revision))
 		switch {
 		case err != nil:
@@ -62,7 +79,7 @@ func (c *Caller) Scan(ctx context.Context, what string, keys KeyRange, size int6
 		if from = page(resp.Kvs); !resp.More {
 			return at, nil
 		}
-		if bytes < maxAnswer/4 {
+		if bytes < maxAnswer/4 && time.Since(began) < rpcTimeout/4 {
 			limit = min(2*limit, size)
 		}
 	}

@@ -29,6 +29,7 @@ type Caller struct {
 	health *control.StoreHealth
 	log    *slog.Logger
 	closed atomic.Bool
+	limit  atomic.Int64 // how many keys the next Scan asks for first; 0: as many as it may
 }
 
 // Close ends the calls that begin from now on, and leaves the connection to others.
