@@ -48,8 +48,8 @@ func (g *Guard) sync(tb testing.TB, ns *netnstest.NS, w dataplane.Wanted) {
 	})
 }
 
-// TestScale: the first write of many peers, and one change, are quick, whoever forwards. Times are those of the processor for the thread of the call, and the best
-// of several counts: other tests take time of this machine too.
+// TestScale: the first write of many peers takes 100 ms, and one change 1 ms, whoever forwards. Times are those that the calling thread has the
+// processor, and the best of several counts: other tests take time of this machine too.
 func TestScale(t *testing.T) {
 	for _, kernel := range []bool{true, false} {
 		t.Run(map[bool]string{true: "kernel", false: "userspace"}[kernel], func(t *testing.T) { scale(t, kernel) })
@@ -86,7 +86,7 @@ func scale(t *testing.T, kernel bool) {
 		ns.Must(func() error { return g.Prune(context.Background(), w) })
 	}
 	t.Logf("first write %v, one change %v", first, change)
-	if first > 300*time.Millisecond || change > 5*time.Millisecond {
+	if first > slowdown*100*time.Millisecond || change > slowdown*time.Millisecond {
 		t.Errorf("first write %v, one change %v", first, change)
 	}
 	var c content
