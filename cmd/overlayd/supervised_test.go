@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/bench/testbed"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
 // supervised is a daemon under a supervisor that keeps files for it, as systemd does.
@@ -176,6 +177,9 @@ func TestSupervised(t *testing.T) {
 			kept := []string{"listener"}
 			if test.mode == modeUserspace {
 				kept = append(kept, "tun+flannel.1", "udp+192.0.2.2%3A8472")
+				if !strings.Contains(s.text(), "no tunnel offload") {
+					kept = append(kept, "uplink+192.0.2.2%3A8472")
+				}
 			}
 			s.waitKept(kept...)
 			subnet, files := h.gateway(), len(s.Files())
@@ -241,6 +245,51 @@ func TestSupervisedUnfit(t *testing.T) {
 			c.hosts[1].up("--dataplane", modeKernel)
 			warmUp(t, h.pod(0, 0), c.hosts[1].pod(0, 0))
 			s.waitKept("tun+flannel.", "udp+192.0.2.2%3A847")
+		})
+	}
+}
+
+// TestSupervisedUplink: a supervisor keeps the uplink too, because a process that dies with it ends 25 ms later. The next daemon
+// goes on with it, or nothing of it is left.
+func TestSupervisedUplink(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(c *cluster) // between two daemons
+		same   bool             // the device stays
+	}{
+		"it stays":       {func(*cluster) {}, true},
+		"it was deleted": {func(c *cluster) { c.hosts[0].Run("ip", "link", "del", "ovl.up0") }, false},
+		"it is down":     {func(c *cluster) { c.hosts[0].Run("ip", "link", "set", "ovl.up0", "down") }, true},
+		"another port": {func(c *cluster) {
+			c.put("/coreos.com/network/config", strings.Replace(testNetwork, `"vxlan"`, `"vxlan","Port":8473`, 1))
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, 2, testNetwork)
+			h := c.hosts[0]
+			s := h.supervise("--dataplane", modeUserspace)
+			if strings.Contains(s.text(), "no tunnel offload") {
+				netnstest.Lacks(t, "kernel with the tunnel offload (Linux 6.17)")
+			}
+			s.waitKept("uplink+192.0.2.2%3A8472")
+			before := h.uplink()
+			s.Between(func() { test.change(c) })
+			s.again(unix.SIGKILL)
+			eventually(t, patience, "there is one uplink", func() error {
+				if found := h.uplinks(); len(found) != 2 {
+					return fmt.Errorf("found %v", found)
+				}
+				return nil
+			})
+			if after := h.uplink(); (after == before) != test.same {
+				t.Errorf("the device has index %d, had %d", after, before)
+			}
+			s.waitKept("uplink+192.0.2.2%3A847")
+			c.hosts[1].up("--dataplane", modeUserspace)
+			a, b := h.pod(0, 0), c.hosts[1].pod(0, 0)
+			warmUp(t, a, b)
+			checkPair(t, h, a, c.hosts[1], b, 4<<20)
 		})
 	}
 }

@@ -52,6 +52,20 @@ func TestUplink(t *testing.T) {
 	}
 }
 
+// uplink returns the index of the device of dataplane/uplink; 0: there is none.
+func (h *host) uplink() (index int) {
+	h.Must(func() error {
+		links, err := netlink.LinkList()
+		for _, l := range links {
+			if strings.HasPrefix(l.Attrs().Name, "ovl.up") {
+				index = l.Attrs().Index
+			}
+		}
+		return err
+	})
+	return index
+}
+
 // uplinks lists devices and tables of dataplane/uplink.
 func (h *host) uplinks() (found []string) {
 	h.Must(func() error {

@@ -1,6 +1,7 @@
 package carrier
 
 import (
+	"net/netip"
 	"os"
 	"slices"
 )
@@ -13,6 +14,9 @@ type Export struct {
 	Version int      `json:"version"` // of the meaning of Name and Flags
 	File    *os.File `json:"-"`       // a duplicate: the exporter's own stays open
 }
+
+// UplinkName is the name of the file of the uplink of a carrier for a local address.
+func UplinkName(local netip.AddrPort) string { return "uplink " + local.String() }
 
 // ExportVersion is the Version of what this package and dataplane/userspace export.
 const ExportVersion = 1

@@ -43,7 +43,7 @@ func withUplink(c *udpCarrier, cfg UDPConfig) Carrier {
 	t := &tunnelCarrier{udpCarrier: c}
 	err := c.out.sourcePorts(&t.ports)
 	if err == nil {
-		t.uplink, err = uplink.Open(uplink.Config{Log: cfg.Log, Local: cfg.Local.Addr(), Port: cfg.Local.Port(), TTL: udp.OuterTTL, DF: cfg.DF, Mark: c.out.mark, Always: cfg.ExpectTunnel})
+		t.uplink, err = uplink.Open(uplink.Config{Log: cfg.Log, Local: cfg.Local.Addr(), Port: cfg.Local.Port(), TTL: udp.OuterTTL, DF: cfg.DF, Mark: c.out.mark, Always: cfg.ExpectTunnel, Inherited: cfg.InheritedUplink})
 	}
 	if err != nil {
 		level, text := slog.LevelInfo, "no tunnel offload here: superpackets go by UDP sockets, in segments"
@@ -90,6 +90,17 @@ func (t *tunnelCarrier) Refresh(entries []Entry, mtu int) (soon bool) {
 // Objects implements Keeper.
 func (t *tunnelCarrier) Objects() ([]dataplane.ObjectStatus, []dataplane.Change) {
 	return t.uplink.Objects()
+}
+
+// Export implements Exporter. The uplink is exported because a process that dies with the last file of its device ends 25 ms later.
+func (t *tunnelCarrier) Export() ([]Export, error) {
+	exports, err := t.udpCarrier.Export()
+	if f := t.uplink.File(); err == nil && f != nil {
+		if e, err := ExportFile(f, UplinkName(t.cfg.Local), 0); err == nil { // else it has been closed: nothing waits in it
+			exports = append(exports, e)
+		}
+	}
+	return exports, err
 }
 
 // Close implements Carrier.

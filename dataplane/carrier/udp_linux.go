@@ -57,6 +57,8 @@ type UDPConfig struct {
 	// Inherited has the receiving sockets that another process has exported: one for each worker, or
 	// none. They belong to the carrier, which closes them even if it cannot be opened.
 	Inherited []*os.File
+	// InheritedUplink is the file of the uplink of another process, or nil. It is closed.
+	InheritedUplink *os.File
 }
 
 // UDP returns the opener of a carrier of UDP sockets. Its datagrams may be of any VNI.

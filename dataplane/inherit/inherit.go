@@ -28,6 +28,7 @@ const (
 const (
 	queuePrefix  = "tun "
 	socketPrefix = "udp "
+	uplinkPrefix = "uplink " // see carrier.UplinkName
 )
 
 // QueueName is the name of the queues of a network's TUN device.
@@ -36,18 +37,21 @@ func QueueName(vni uint32) string { return queuePrefix + dataplane.DeviceName(vn
 // SocketName is the name of the sockets that receive at an address.
 func SocketName(local netip.AddrPort) string { return socketPrefix + local.String() }
 
-// SocketNames are those of a port of underlays.
-func SocketNames(underlays []dataplane.Underlay, port uint16) (names []string) {
+// PortNames are those of the sockets and uplinks of a port of underlays.
+func PortNames(underlays []dataplane.Underlay, port uint16) (names []string) {
 	for _, u := range underlays {
-		names = append(names, SocketName(netip.AddrPortFrom(u.Local, port)))
+		local := netip.AddrPortFrom(u.Local, port)
+		names = append(names, SocketName(local), carrier.UplinkName(local))
 	}
 	return names
 }
 
-// IsTraffic reports whether packets come by a file of that name.
+// IsTraffic reports whether packets come or go by a file of that name.
 func IsTraffic(name string) bool {
-	return strings.HasPrefix(name, queuePrefix) || strings.HasPrefix(name, socketPrefix)
+	return strings.HasPrefix(name, queuePrefix) || strings.HasPrefix(name, socketPrefix) || isUplink(name)
 }
+
+func isUplink(name string) bool { return strings.HasPrefix(name, uplinkPrefix) }
 
 // VNI returns whose queue a file of that name is.
 func VNI(name string) (vni uint32, ok bool) {
@@ -93,6 +97,7 @@ type Want struct {
 	Offloads uint8 // of the device
 
 	Locals []netip.AddrPort     // that sockets are bound to
+	Tunnel bool                 // there are uplinks, too
 	Multi  bool                 // as many sockets as a device has queues; without Device
 	Pairs  func(multi bool) int // how many queues a device has, and sockets an address
 	Name   func(offloads uint8) string
@@ -101,6 +106,7 @@ type Want struct {
 // Files are what a dataplane goes on with.
 type Files struct {
 	exports []carrier.Export
+	uplinks []carrier.Export
 	Mode    tun.Mode // of the device
 }
 
@@ -117,18 +123,34 @@ func (f *Files) Of(name string) (files []*os.File) {
 	return files
 }
 
+// Uplink returns the file of the uplink for a local address, or nil.
+func (f *Files) Uplink(local netip.AddrPort) *os.File {
+	if f != nil {
+		for _, e := range f.uplinks {
+			if e.Name == carrier.UplinkName(local) {
+				return e.File
+			}
+		}
+	}
+	return nil
+}
+
 // Close closes the files, if they are still open.
 func (f *Files) Close() {
 	if f != nil {
 		carrier.CloseExports(f.exports)
+		carrier.CloseExports(f.uplinks)
 	}
 }
 
 // Has reports whether there are files of one name.
-func (f *Files) Has(name string) bool { return len(f.Of(name)) > 0 }
+func (f *Files) Has(name string) bool {
+	return len(f.Of(name)) > 0 || f != nil && slices.Contains(carrier.NamesOf(f.uplinks), name)
+}
 
 // Take returns the exports that are wanted and fit, nil if none does, and all others, of which err says why they are left. It
-// closes nothing. The queues of a device are taken all together or not at all, and so are the sockets of an address.
+// closes nothing. The queues of a device are taken all together or not at all, and so are the sockets of an address. An uplink is
+// taken only with sockets, and one that is left is no error: nothing waits in it.
 func Take(exports []carrier.Export, w Want) (f *Files, left []carrier.Export, err error) {
 	f = &Files{}
 	multi := w.Multi
@@ -154,6 +176,23 @@ func Take(exports []carrier.Export, w Want) (f *Files, left []carrier.Export, er
 	}
 	for _, local := range w.Locals {
 		take(SocketName(local), func(list []carrier.Export) error { return checkSockets(local, list, w.Pairs(multi)) })
+	}
+	var uplinks []carrier.Export
+	exports = slices.DeleteFunc(slices.Clone(exports), func(e carrier.Export) bool {
+		if isUplink(e.Name) {
+			uplinks = append(uplinks, e)
+		}
+		return isUplink(e.Name)
+	})
+	for _, e := range uplinks {
+		fits := func(local netip.AddrPort) bool {
+			return f.Has(SocketName(local)) && f.Uplink(local) == nil && e.Name == carrier.UplinkName(local)
+		}
+		if w.Tunnel && checkVersion([]carrier.Export{e}) == nil && slices.ContainsFunc(w.Locals, fits) {
+			f.uplinks = append(f.uplinks, e)
+		} else {
+			left = append(left, e)
+		}
 	}
 	if len(exports) > 0 {
 		errs, left = append(errs, fmt.Errorf("%d files are not for this network, the first is %q", len(exports), exports[0].Name)), append(left, exports...)

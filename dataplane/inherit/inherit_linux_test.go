@@ -108,6 +108,39 @@ func TestTake(t *testing.T) {
 	}
 }
 
+// TestTakeUplink: an uplink is taken with the sockets of its address only, and one that is left is no error.
+func TestTakeUplink(t *testing.T) {
+	ns := netnstest.New(t)
+	other := netip.MustParseAddrPort("127.0.0.1:8474")
+	file, uplink := socket(t, ns, local), os.Stdin // whatever it is: the carrier checks it
+	for name, test := range map[string]struct {
+		change func(w *Want, exports *[]carrier.Export)
+		want   bool
+	}{
+		"it fits":             {func(*Want, *[]carrier.Export) {}, true},
+		"of another address":  {func(_ *Want, e *[]carrier.Export) { (*e)[0].Name = carrier.UplinkName(other) }, false},
+		"of another version":  {func(_ *Want, e *[]carrier.Export) { (*e)[0].Version++ }, false},
+		"without a socket":    {func(_ *Want, e *[]carrier.Export) { *e = (*e)[:1] }, false},
+		"no uplink is wanted": {func(w *Want, _ *[]carrier.Export) { w.Tunnel = false }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			exports := []carrier.Export{
+				{Name: carrier.UplinkName(local), Version: carrier.ExportVersion, File: uplink},
+				{Name: SocketName(local), Version: carrier.ExportVersion, File: file},
+			}
+			w := Want{Tunnel: true, Locals: []netip.AddrPort{local}, Pairs: func(bool) int { return 1 }}
+			test.change(&w, &exports)
+			var f *Files
+			var left []carrier.Export
+			var err error
+			ns.Must(func() error { f, left, err = Take(exports, w); return nil })
+			if got := f.Uplink(local); err != nil || (got == uplink) != test.want || (len(left) == 0) != test.want {
+				t.Errorf("taken: %v, %d are left, %v", got, len(left), err)
+			}
+		})
+	}
+}
+
 // TestVNI: the names of queues, and no others, tell a VNI.
 func TestVNI(t *testing.T) {
 	for name, want := range map[string]int{

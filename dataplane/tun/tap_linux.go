@@ -1,6 +1,7 @@
 package tun
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -37,7 +38,50 @@ func OpenTunnelTAP(name string, buffer int) (file *os.File, device string, err e
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
 		return nil, "", attachError(name, err)
 	}
-	device = req.Name()
+	if err := setTunnel(fd, buffer); err != nil {
+		return nil, "", fmt.Errorf("set up %s: %w", req.Name(), err)
+	}
+	return os.NewFile(uintptr(fd), req.Name()), req.Name(), nil
+}
+
+// TakeTunnelTAP returns a duplicate of a file that another process got from OpenTunnelTAP, and the name of its device. The error says
+// why it is not such a file: it may be any file, or the device may be gone or in another network namespace.
+func TakeTunnelTAP(given *os.File, buffer int) (file *os.File, device string, err error) {
+	conn, err := given.SyscallConn()
+	if err != nil {
+		return nil, "", err
+	}
+	fd := -1
+	cerr := conn.Control(func(own uintptr) {
+		if device, err = checkTunnel(int(own)); err == nil {
+			fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0)
+		}
+	})
+	if err = errors.Join(cerr, err); err != nil {
+		return nil, "", err
+	}
+	file = os.NewFile(uintptr(fd), device)
+	if err := setTunnel(fd, buffer); err != nil {
+		file.Close()
+		return nil, "", fmt.Errorf("set up %s: %w", device, err)
+	}
+	return file, device, nil
+}
+
+// checkTunnel returns the name of the device of a file of OpenTunnelTAP.
+func checkTunnel(fd int) (device string, err error) {
+	device, flags, err := queue(fd)
+	switch {
+	case err != nil:
+		return "", err
+	case flags != tapMode:
+		return "", fmt.Errorf("%s has the mode %#x, not %#x", device, flags, tapMode)
+	}
+	return device, checkNetNS(fd)
+}
+
+// setTunnel makes a file of a TAP device one that takes superpackets inside of tunnels.
+func setTunnel(fd, buffer int) error {
 	for _, set := range []struct {
 		what string
 		do   func() error
@@ -48,10 +92,10 @@ func OpenTunnelTAP(name string, buffer int) (file *os.File, device string, err e
 		{"TUNSETCARRIER", func() error { return unix.IoctlSetPointerInt(fd, unix.TUNSETCARRIER, 0) }}, // nothing is to leave by it
 	} {
 		if err := set.do(); err != nil {
-			return nil, "", fmt.Errorf("set up %s: %w", device, os.NewSyscallError("ioctl "+set.what, err))
+			return os.NewSyscallError("ioctl "+set.what, err)
 		}
 	}
-	return os.NewFile(uintptr(fd), device), device, nil
+	return nil
 }
 
 // Attached reports whether a file is of a device that is still there.

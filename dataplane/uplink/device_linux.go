@@ -35,13 +35,24 @@ type device struct {
 	rules *nft.Held
 }
 
-func openDevice(c *rtmsg.Conn, v6 bool, mark uint32) (_ *device, err error) {
+// openDevice goes on with the device whose file another process had, which it closes, or makes one. given may be nil.
+func openDevice(c *rtmsg.Conn, cfg Config, given *os.File) (_ *device, err error) {
 	d := &device{hops: nft.Hops{Family: nft.IPv4}}
-	if v6 {
+	if cfg.Local.Is6() {
 		d.hops.Family = nft.IPv6
 	}
-	if d.file, d.name, err = tun.OpenTunnelTAP(namePattern, sendBuffer); err != nil {
-		return nil, err
+	if given != nil {
+		if d.file, d.name, err = tun.TakeTunnelTAP(given, sendBuffer); err != nil {
+			cfg.Log.Info("uplink of the previous daemon not used: this one makes its own", "err", err)
+			go given.Close() // see close
+		} else {
+			given.Close() // this process has a duplicate
+		}
+	}
+	if d.file == nil {
+		if d.file, d.name, err = tun.OpenTunnelTAP(namePattern, sendBuffer); err != nil {
+			return nil, err
+		}
 	}
 	defer func() {
 		if err != nil {
@@ -51,15 +62,25 @@ func openDevice(c *rtmsg.Conn, v6 bool, mark uint32) (_ *device, err error) {
 	if d.conn, err = d.file.SyscallConn(); err != nil {
 		return nil, fmt.Errorf("open %s: %w", d.name, err)
 	}
-	if err := d.hold(mark); err != nil {
+	if err := d.hold(cfg.Mark); err != nil {
 		return nil, fmt.Errorf("rules of %s: %w", d.name, err)
 	}
 	return d, d.start(c)
 }
 
-// hold makes the table. Until it has next hops, it drops every frame.
-func (d *device) hold(mark uint32) error {
-	d.hops.Table = tablePrefix + d.name
+// hold makes the table. The process before this one may still have a table of that device: then this one has another name.
+func (d *device) hold(mark uint32) (err error) {
+	for _, suffix := range []string{"", "-b"} {
+		d.hops.Table = tablePrefix + d.name + suffix
+		if err = d.holdTable(mark); !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EEXIST) {
+			break
+		}
+	}
+	return err
+}
+
+// holdTable makes the table of the name in hops. Until it has next hops, it drops every frame.
+func (d *device) holdTable(mark uint32) error {
 	forward, err := nft.Forward(d.hops, mark)
 	if err != nil {
 		return err
@@ -133,6 +154,16 @@ func (d *device) change(c *rtmsg.Conn, flags, mask uint32, attrs []byte) (err er
 		start := len(b)
 		return rtmsg.Finish(append(rtmsg.Begin(b, unix.RTM_NEWLINK, 0, family), attrs...), start)
 	}, func(_ int, _ []byte, e error) { err = e }), err)
+}
+
+// deleteLink deletes a link, if it still exists.
+func deleteLink(c *rtmsg.Conn, index int) {
+	_ = c.Transact(context.Background(), 1, func(_ int, b []byte) []byte {
+		family := make([]byte, unix.SizeofIfInfomsg)
+		binary.NativeEndian.PutUint32(family[4:], uint32(index))
+		start := len(b)
+		return rtmsg.Finish(rtmsg.Begin(b, unix.RTM_DELLINK, 0, family), start)
+	}, func(int, []byte, error) {})
 }
 
 // write is write(2).

@@ -13,7 +13,8 @@
 //
 // There is one TAP device without an address, ovl.up<n>, and one table of family netdev with the same name. This process owns the
 // table (nft.Hold), and nobody else can change it. Both disappear with the process, however it ends, so cleanup finds
-// nothing. Refresh checks that the device exists and is up, and makes it again if not.
+// nothing. If another process has the file of the device, the device stays, and Open goes on with it: a service manager keeps the file
+// between two daemons (Config.Inherited), because the kernel takes 25 ms to remove the device while the process ends. Refresh checks that the device exists and is up, and makes it again if not.
 //
 // # Routes
 //

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,8 @@ type Config struct {
 	TTL   uint8      // on the wire, unless the route has another one
 	DF    bool       // IPv4: Don't Fragment is set
 	Mark  uint32     // packet mark, for the host's rules about outgoing packets; 0: none
+	// Inherited is the file of another process's uplink, or nil. Open goes on with its device if it can, and closes the file.
+	Inherited *os.File
 	// Always also takes superpackets for links that cannot carry them whole; the kernel then splits them.
 	Always bool
 }
@@ -39,6 +42,12 @@ type way struct {
 	seen       time.Time
 }
 
+// loss is a device that refused a frame.
+type loss struct {
+	errno unix.Errno
+	index int
+}
+
 // Uplink takes superpackets of one family. Refresh and the Writers may be used at the same time.
 type Uplink struct {
 	cfg  Config
@@ -48,7 +57,7 @@ type Uplink struct {
 	watch  *watch.Subscription
 	device atomic.Pointer[device] // nil: no device works
 
-	lost atomic.Uint32 // the errno for which a device was given up; 0: none
+	lost atomic.Pointer[loss] // the device that was given up; nil: none
 
 	mu         sync.Mutex // of all below
 	closed     bool
@@ -94,7 +103,7 @@ func (u *Uplink) open() (err error) {
 		May: []int{unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEXTHOP}}); err != nil {
 		return err
 	}
-	d, err := openDevice(u.conn, u.cfg.Local.Is6(), u.cfg.Mark)
+	d, err := openDevice(u.conn, u.cfg, u.cfg.Inherited)
 	if err != nil {
 		return err
 	}
@@ -142,9 +151,17 @@ func (u *Uplink) Close() {
 // lose gives up a device that refuses frames.
 func (u *Uplink) lose(d *device, errno unix.Errno) {
 	if u.device.CompareAndSwap(d, nil) {
-		u.lost.Store(uint32(errno))
+		u.lost.Store(&loss{errno, d.index})
 		d.close() // the kernel waits for a write that is under way; nobody else uses the device
 	}
+}
+
+// File returns the file of the device, for Config.Inherited of another process; nil: there is none.
+func (u *Uplink) File() *os.File {
+	if d := u.device.Load(); d != nil {
+		return d.file
+	}
+	return nil
 }
 
 // InUse returns why no superpackets are taken now; nil: they are.
@@ -238,8 +255,10 @@ func (u *Uplink) keep(now time.Time) error {
 		if u.device.CompareAndSwap(d, nil) {
 			d.close()
 		}
-	} else if errno := u.lost.Load(); errno != 0 {
-		was = unix.Errno(errno).Error()
+	}
+	lost := u.lost.Load()
+	if lost != nil {
+		was = lost.errno.Error()
 	}
 	if now.Before(u.retry) {
 		return errors.New("the uplink is to be made again: " + was)
@@ -248,14 +267,17 @@ func (u *Uplink) keep(now time.Time) error {
 		u.pause.Reset()
 	}
 	u.retry = now.Add(u.pause.Next())
-	d, err := openDevice(u.conn, u.cfg.Local.Is6(), u.cfg.Mark)
+	if lost != nil {
+		deleteLink(u.conn, lost.index) // a service manager may have its file open
+	}
+	d, err := openDevice(u.conn, u.cfg, nil)
 	if err != nil {
 		return fmt.Errorf("make uplink again: %w", err)
 	}
 	clear(u.ways) // the new table has no hops
 	u.made = now
 	u.device.Store(d)
-	u.lost.Store(0)
+	u.lost.Store(nil)
 	u.repaired(dataplane.OpReplace, d.name, was, "made again")
 	return nil
 }

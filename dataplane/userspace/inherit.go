@@ -11,7 +11,7 @@ func (c *Config) inherit(device bool) {
 		return
 	}
 	w := inherit.Want{
-		VNI: c.VNI, Device: device, Offloads: c.Offloads.OfFiles(), Multi: c.Offloads.has(TUNVnet | TUNMultiqueue),
+		VNI: c.VNI, Device: device, Offloads: c.Offloads.OfFiles(), Tunnel: c.Offloads.has(tunnelNeeds), Multi: c.Offloads.has(TUNVnet | TUNMultiqueue),
 		Pairs: pairs, Name: func(o uint8) string { return Offloads(o).String() },
 	}
 	if c.Shared == nil {
@@ -19,12 +19,11 @@ func (c *Config) inherit(device bool) {
 	}
 	in, left, err := inherit.Take(c.Inherited, w)
 	c.in = in
-	if err == nil {
-		return
+	if err != nil {
+		c.Log.Warn("cannot take over all sockets and queues of the previous daemon: packets are lost until they are open again", "err", err)
 	}
-	c.Log.Warn("cannot take over all sockets and queues of the previous daemon: packets are lost until they are open again", "err", err)
 	carrier.CloseExports(left)
-	if c.Unfit != nil {
+	if c.Unfit != nil && len(left) > 0 {
 		c.Unfit(carrier.NamesOf(left))
 	}
 }

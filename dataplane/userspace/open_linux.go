@@ -61,11 +61,14 @@ func NewPort(cfg Config) (*Port, error) {
 	return newUDPPort(cfg), nil
 }
 
+// tunnelNeeds are the offloads without which there is no uplink.
+const tunnelNeeds = TUNVnet | TUNGSO | Tunnel
+
 // newUDPPort makes a Port with a carrier for each underlay: of UDP sockets, and of an uplink beside them if that is wanted and there.
 func newUDPPort(cfg Config) *Port {
 	var openers []carrier.Opener
 	open := carrier.UDP
-	if lacks := (TUNVnet | TUNGSO | Tunnel) &^ cfg.Offloads; lacks == 0 {
+	if lacks := tunnelNeeds &^ cfg.Offloads; lacks == 0 {
 		open = carrier.Tunnel
 	} else if cfg.WantTunnel { // as if the kernel had none
 		level := slog.LevelInfo
@@ -78,7 +81,7 @@ func newUDPPort(cfg Config) *Port {
 	for _, local := range cfg.locals() {
 		openers = append(openers, open(carrier.UDPConfig{
 			Log: cfg.Log, Local: local, Segment: cfg.Offloads.has(UDPSegment), GRO: cfg.Offloads.has(UDPGRO), DF: cfg.DF, Mark: cfg.Mark, MinPathMTU: cfg.MinPathMTU, ExpectTunnel: cfg.ExpectTunnel,
-			Inherited: cfg.in.Of(inherit.SocketName(local)),
+			Inherited: cfg.in.Of(inherit.SocketName(local)), InheritedUplink: cfg.in.Uplink(local),
 		}))
 	}
 	return newPort(cfg, openers...)

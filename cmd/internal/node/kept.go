@@ -45,7 +45,7 @@ func (n *Network) filesOf(c control.Network, iface underlay.Interface) (names []
 	}
 	names = []string{inherit.QueueName(c.Backend.VNI)}
 	if !n.cfg.several() {
-		names = append(names, inherit.SocketNames(n.underlays(c, iface), c.Backend.Port)...)
+		names = append(names, inherit.PortNames(n.underlays(c, iface), c.Backend.Port)...)
 	}
 	return names
 }

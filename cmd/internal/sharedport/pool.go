@@ -58,7 +58,7 @@ func (p *Pool) Take(c userspace.Config, log *slog.Logger) (port *Port, giveBack 
 	e := p.ports[key]
 	if e == nil {
 		c.Log = log
-		names := inherit.SocketNames(c.Underlays, c.Port)
+		names := inherit.PortNames(c.Underlays, c.Port)
 		c.Inherited, c.Unfit = p.Estate.Take(func(name string) bool { return slices.Contains(names, name) }), p.Estate.Unkeep
 		c.Awaited = p.Estate.VNIs()
 		port, err := userspace.NewPort(c)
