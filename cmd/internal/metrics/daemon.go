@@ -31,6 +31,16 @@ func daemonFamilies() []family {
 				}
 			}
 		}},
+		{"endpoint_listening", "1 if the daemon listens at the TCP port of these flags, 0 while somebody else has that.", gauge, []string{"endpoint", "address"}, func(d *view, add emit) {
+			for _, e := range d.Endpoints {
+				add(number(e.Listening), e.Name, e.Address)
+			}
+		}},
+		{"endpoint_tries_total", "How often the daemon has tried to listen at a TCP port.", counter, []string{"endpoint", "address"}, func(d *view, add emit) {
+			for _, e := range d.Endpoints {
+				add(float64(e.Tries), e.Name, e.Address)
+			}
+		}},
 		{"admin_requests_total", "Requests at the admin socket.", counter, nil, ofAdmin(func(a *status.Admin) uint64 { return a.Requests })},
 		{"admin_refused_total", "Requests at the admin socket of users without the right.", counter, nil, ofAdmin(func(a *status.Admin) uint64 { return a.Refused })},
 		{"admin_dropped_connections_total", "Connections to the admin socket that had to make room.", counter, nil, ofAdmin(func(a *status.Admin) uint64 { return a.Dropped })},
