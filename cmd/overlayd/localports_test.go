@@ -196,3 +196,33 @@ func TestReplaceWithPortTaken(t *testing.T) {
 		})
 	}
 }
+
+// TestEtcdPortOfUser: a daemon whose etcd's port another user has is ready all the same, with its own etcd, and does not take the
+// stranger for the store; other hosts join once the port is free.
+func TestEtcdPortOfUser(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"listen", "silent"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			f := newFirst(t, 2, "--dataplane", modeUserspace)
+			user := f.startUser(how+" 192.0.2.2:2379", "has all")
+			f.run().waitLog("msg=ready", patience)
+			holder := fmt.Sprintf("(pid %d) of user %d", user.cmd.Process.Pid, nobody)
+			const warning = "embedded etcd serves this host alone"
+			if text := f.daemon.text(); !strings.Contains(text, warning) || !strings.Contains(text, holder) || !strings.Contains(text, "another address by --etcd-listen-client-url") {
+				t.Error("the log does not say whose the port is, and what to do")
+			}
+			f.says(exitFailure, "the embedded etcd serves this host alone", holder)
+			user.stop(unix.SIGKILL)
+			f.daemon.waitLog("embedded etcd has its TCP port", promised(4*time.Second))
+			f.join()
+			f.says(0)
+			if text := f.daemon.text(); linesWith(text, warning) != 1 || linesWith(text, "does not run") > 0 {
+				t.Errorf("log:\n%s", text)
+			}
+			if code := f.daemon.stop(unix.SIGTERM); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+		})
+	}
+}

@@ -93,6 +93,7 @@ func TestSeries(t *testing.T) {
 		`overlayd_probe_rtt_seconds_sum{network="blue"} 3`,
 		`overlayd_probe_rtt_seconds_bucket{network="blue",le="+Inf"} 3`,
 		`overlayd_etcd_starts_total 2`,
+		`overlayd_etcd_listening 1`,
 		`overlayd_endpoint_listening{address="127.0.0.1:8081",endpoint="healthz"} 1`,
 		`overlayd_endpoint_tries_total{address="127.0.0.1:8081",endpoint="healthz"} 2`,
 		"go_goroutines ", "process_open_fds ",

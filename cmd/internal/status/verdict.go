@@ -272,8 +272,11 @@ func isOrAre(n int, one, many string) string {
 	return fmt.Sprintf("%d %s are", n, many)
 }
 
-// judgeEtcd says that the embedded etcd does not run.
+// judgeEtcd says that the embedded etcd does not run, or that other hosts cannot reach it.
 func judgeEtcd(e *Server) []Warning {
+	if e != nil && e.Running && e.Closed != "" {
+		return []Warning{{ID: "etcd_closed", State: Degraded, Text: "the embedded etcd serves this host alone: " + e.Closed, Fix: fixLog}}
+	}
 	if e == nil || e.Running || e.Since.IsZero() && e.Err == "" {
 		return nil
 	}

@@ -50,7 +50,12 @@ type Config struct {
 	Log          *slog.Logger // nil: etcd's errors are discarded
 	// TLS returns the config for one handshake, the same one as long as nothing has changed: for an https URL. It wants
 	// certificates of clients, and its ClientCAs have signed them.
-	TLS          func() (*tls.Config, error)
+	TLS func() (*tls.Config, error)
+	// Waits is asked when another process has the TCP port, as err says. If it returns true, the server serves at its Socket alone
+	// until the port is free, and then calls Opened. nil: it never waits, and Start fails.
+	Waits  func(err error) bool
+	Opened func()
+
 	NoFsync      bool          // trade the data of a power failure for speed; for tests
 	LockPatience time.Duration // how long to wait for another process to leave Dir, such as one that is about to end
 
