@@ -121,6 +121,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Prefix != "" {
 		s.guard = newGuard(cfg.Prefix)
 		s.guard.answers = newAnswers(cmp.Or(cfg.takePatience, takePatience), s.conns.find)
+		s.conns.ended = s.guard.answers.sources.forget
 	}
 	if err = checkDatabase(cfg.Dir); err == nil {
 		err = s.start(ctx, cfg, listen, advertise)
@@ -151,6 +152,12 @@ func (s *Server) listen(cfg Config, listen url.URL) (behind url.URL, err error) 
 	}
 	if s.front, err = openFront(cfg, listen.Host, secure); err != nil {
 		return listen, explain(err, cfg)
+	}
+	if s.guard != nil {
+		s.guard.answers.sources.refuse = s.front.refuse
+		if secure != nil {
+			s.guard.answers.sources.max = trustedUnits
+		}
 	}
 	// A path of the directory itself may be longer than the address of a socket (108 bytes).
 	return url.URL{Scheme: "unix", Path: Socket(fmt.Sprintf("/proc/self/fd/%d", s.dir.Fd()))}, nil

@@ -32,6 +32,7 @@ const (
 
 	maxGreeting = 256  // connections that have not sent their first bytes
 	maxGuests   = 8192 // connections that have
+	maxFromOne  = 512  // of those, from one address
 )
 
 // front is the listener that other hosts reach. It stands before etcd, which would wait for ever for a client's first
@@ -74,6 +75,7 @@ func openFront(cfg Config, address string, secure func() (*tls.Config, error)) (
 	}
 	f := &front{address: address, listener: l, opened: cfg.Opened, tls: secure, log: cfg.Log, greeted: newCrowd(maxGreeting, false), guests: newCrowd(guestsFor(maxGuests), true),
 		greeting: cmp.Or(cfg.greeting, greeting), again: cmp.Or(cfg.recheck, recheck)}
+	f.guests.each = maxFromOne
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.grpc, f.http = newFeed(f.ctx, addr), newFeed(f.ctx, addr)
 	return f, nil
