@@ -68,7 +68,7 @@ var siblings = map[string][]string{
 	"cmd/internal/demo":   {"cmd/internal/fit", "cmd/internal/flags"},
 	"cmd/internal/admin":  {"cmd/internal/claim", "cmd/internal/status"},
 	"cmd/internal/node": {"cmd/internal/admin", "cmd/internal/claim", "cmd/internal/fit", "cmd/internal/leftovers", "cmd/internal/logs", "cmd/internal/nodefile",
-		"cmd/internal/handover", "cmd/internal/overlay", "cmd/internal/parts", "cmd/internal/probe", "cmd/internal/sharedport", "cmd/internal/status"},
+		"cmd/internal/handover", "cmd/internal/overlay", "cmd/internal/parts", "cmd/internal/probe", "cmd/internal/sharedport", "cmd/internal/status", "cmd/internal/tcpport"},
 	"cmd/internal/parts":      {"cmd/internal/fit", "cmd/internal/handover", "cmd/internal/overlay", "cmd/internal/sharedport", "cmd/internal/tcpport"},
 	"cmd/internal/overlay":    {"cmd/internal/fit", "cmd/internal/sharedport"},
 	"cmd/internal/probe":      {"cmd/internal/status"},
@@ -87,9 +87,9 @@ var siblings = map[string][]string{
 	"cmd/internal/flags":      {"cmd/internal/fit", "cmd/internal/logs", "cmd/internal/node", "cmd/internal/parts", "cmd/internal/pki", "cmd/internal/status"},
 	"cmd/internal/stores":     {"cmd/internal/flags", "cmd/internal/node"},
 	"cmd/internal/leases":     {"cmd/internal/flags", "cmd/internal/nodefile"},
-	"cmd/internal/etcdchild":  {"cmd/internal/child", "cmd/internal/flags", "cmd/internal/pki", "cmd/internal/rights"},
+	"cmd/internal/etcdchild":  {"cmd/internal/child", "cmd/internal/flags", "cmd/internal/pki", "cmd/internal/rights", "cmd/internal/tcpport"},
 	"cmd/internal/fixes": {"cmd/internal/admin", "cmd/internal/child", "cmd/internal/etcdchild", "cmd/internal/fit", "cmd/internal/flags", "cmd/internal/leftovers",
-		"cmd/internal/node", "cmd/internal/nodefile", "cmd/internal/overlay", "cmd/internal/parts", "cmd/internal/pki", "cmd/internal/probe", "cmd/internal/tap"},
+		"cmd/internal/node", "cmd/internal/nodefile", "cmd/internal/overlay", "cmd/internal/parts", "cmd/internal/pki", "cmd/internal/probe", "cmd/internal/tap", "cmd/internal/tcpport"},
 }
 
 // storeUsers are the packages below cmd/overlayd that know which stores there are.

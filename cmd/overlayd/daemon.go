@@ -66,8 +66,9 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 	process := status.Process{Host: c.Hostname, Version: version, PID: os.Getpid(), Start: time.Now()}
 	c.Endpoints = endpoints(&o.Process, process)
 	c.Admin.Routes = func(d *node.Daemon) []admin.Route { return adminRoutes(d, &c, process) }
-	c.Settled = func(port uint16) { giveUpRights(o, c, port) }
-	d := node.New(c)
+	var d *node.Daemon
+	c.Settled = func(port uint16) { giveUpRights(o, c, d, port) }
+	d = node.New(c)
 	defer onSignal(unix.SIGHUP, (&reloader{c, d, o, f}).reload)()
 	defer onSignal(unix.SIGUSR1, func() {
 		c.Log.Info("SIGUSR1, as overlayd drain sends it: giving the subnet back, then stopping")

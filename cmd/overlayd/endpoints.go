@@ -29,7 +29,7 @@ func endpoints(o *flags.Process, p status.Process) (all []node.Endpoint) {
 
 // endpoint is the port of two flags that begin with name. An error of its listener names them.
 func endpoint(name, ip string, port int, handler func(*node.Daemon) http.Handler) node.Endpoint {
-	return node.Endpoint{At: net.JoinHostPort(ip, strconv.Itoa(port)), Handler: handler, Listen: func() (net.Listener, error) {
+	return node.Endpoint{Name: name, At: net.JoinHostPort(ip, strconv.Itoa(port)), Handler: handler, Listen: func() (net.Listener, error) {
 		l, err := tcpport.Listen(ip, port)
 		if err != nil {
 			return nil, fmt.Errorf("--%s-ip %s --%s-port %d: %w", name, ip, name, port, err)

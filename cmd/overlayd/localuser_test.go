@@ -24,7 +24,10 @@ const asLocalUser = "OVERLAYD_TEST_AS_LOCAL_USER"
 // localUser is that process. It ends with its parent.
 func localUser(task string) int {
 	what, where, _ := strings.Cut(task, " ")
-	if what == "bind" {
+	switch what {
+	case "listen", "silent", "snatch":
+		takePorts(what, strings.Split(where, ","))
+	case "bind":
 		var socket net.PacketConn
 		for socket == nil {
 			socket, _ = net.ListenPacket("udp", where)

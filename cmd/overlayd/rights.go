@@ -2,10 +2,12 @@ package main
 
 import (
 	"path/filepath"
+	"slices"
 
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/cmd/internal/rights"
+	"github.com/overlayd/overlayd/cmd/internal/status"
 )
 
 // checkFiles refuses a file that this process can read only because root may read any: it is read again while the daemon
@@ -25,13 +27,17 @@ func checkFiles(o *flags.Flags) error {
 }
 
 // giveUpRights keeps what the daemon needs from now on, and gives up all other rights for good. port is the UDP port of VXLAN.
-func giveUpRights(o *flags.Flags, c node.Config, port uint16) {
+func giveUpRights(o *flags.Flags, c node.Config, d *node.Daemon, port uint16) {
 	keep := rights.NetAdmin
 	if c.ProbeInterval > 0 || c.Rules.Masquerade || c.Rules.Forward { // the rules may need iptables, which has raw sockets
 		keep |= rights.NetRaw
 	}
 	if o.Process.AdminGroup >= 0 {
 		keep |= rights.Chown
+	}
+	waits := func(e status.Endpoint) bool { return !e.Listening && rights.BindsPrivileged("tcp://"+e.Address) }
+	if slices.ContainsFunc(d.Endpoints(), waits) {
+		keep |= rights.NetBindService
 	}
 	if port > 0 && port < rights.PrivilegedPorts || o.Etcd.Embedded && rights.BindsPrivileged(o.Etcd.ListenURL) {
 		keep |= rights.NetBindService

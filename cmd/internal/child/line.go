@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
+	"slices"
 )
 
 // event is what the child tells besides its log.
 type event struct {
-	Event  string `json:"event"`            // eventReady, eventFailed or eventRefused
-	Reason string `json:"reason,omitempty"` // of a failure: see Error
+	Event  string `json:"event"`            // one of those below
+	Reason string `json:"reason,omitempty"` // of a failure, or of a closed port: see Error
 	Err    string `json:"err,omitempty"`
 	Count  uint64 `json:"count,omitempty"` // of eventRefused: since the child began
 }
@@ -19,6 +20,8 @@ const (
 	eventReady   = "ready"
 	eventFailed  = "failed"
 	eventRefused = "refused"
+	eventClosed  = "closed"
+	eventOpened  = "opened"
 )
 
 // parseEvent reads a line that begins as an event does.
@@ -27,7 +30,7 @@ func parseEvent(line []byte) (e event, ok bool) {
 		return e, false
 	}
 	err := json.Unmarshal(line, &e)
-	return e, err == nil && (e.Event == eventReady || e.Event == eventFailed || e.Event == eventRefused)
+	return e, err == nil && slices.Contains([]string{eventReady, eventFailed, eventRefused, eventClosed, eventOpened}, e.Event)
 }
 
 // record is a line of the child's log.

@@ -23,6 +23,8 @@ type Config struct {
 	Args func(last *Error, times int) []string
 	Log  *slog.Logger
 	Fix  func(error) string // what to do about an error; "": nothing
+	// Holder says who has the TCP port of the child: the daemon may see more than a child without rights. nil: it has none.
+	Holder func() string
 }
 
 const (
@@ -111,6 +113,7 @@ func (p *Process) run(ctx context.Context) {
 func (p *Process) runOnce(ctx context.Context, last *Error, times int) error {
 	p.mu.Lock()
 	p.status.Starts++
+	p.status.Closed = ""
 	p.refusals = 0
 	p.mu.Unlock()
 	cmd := exec.Command("/proc/self/exe", p.cfg.Args(last, times)...)
@@ -186,7 +189,7 @@ func (p *Process) why(ctx context.Context, said *Error, crash string, err error)
 func (p *Process) failed(err *Error) {
 	p.mu.Lock()
 	p.noteRunning(false)
-	p.status.PID, p.status.Err = 0, err.Text
+	p.status.PID, p.status.Err, p.status.Closed = 0, err.Text, ""
 	p.mu.Unlock()
 	due, _ := p.failures.Due(time.Now(), pace.Notice{Key: err.Reason, Text: err.stable()})
 	if len(due) > 0 {
@@ -217,6 +220,34 @@ func (p *Process) ready(pid int) {
 		p.cfg.Log.Info(p.cfg.Name+" runs again", "pid", pid, "gap", time.Since(since).Round(time.Millisecond))
 	}
 	p.once.Do(func() { close(p.first) })
+}
+
+// closed notes and logs that the child works without its port.
+func (p *Process) closed(err *Error) {
+	holder := err.Text
+	if p.cfg.Holder != nil {
+		holder = p.cfg.Holder() + " has the port"
+	}
+	p.mu.Lock()
+	p.status.Closed = holder
+	p.mu.Unlock()
+	due, _ := p.failures.Due(time.Now(), pace.Notice{Key: "port", Text: err.stable()})
+	if len(due) == 0 {
+		return
+	}
+	attrs := []any{"err", err.Text, "holder", holder}
+	if fix := p.cfg.Fix(err); fix != "" {
+		attrs = append(attrs, "fix", fix)
+	}
+	p.cfg.Log.Warn(p.cfg.Name+" serves this host alone: another user has its TCP port. Trying again until it is free; all else goes on", attrs...)
+}
+
+// opened notes that the child has its port after all.
+func (p *Process) opened() {
+	p.mu.Lock()
+	p.status.Closed = ""
+	p.mu.Unlock()
+	p.cfg.Log.Info(p.cfg.Name + " has its TCP port: other hosts reach it")
 }
 
 // refused notes how many clients this child has refused. Those of the children before are counted too.

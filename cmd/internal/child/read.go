@@ -42,6 +42,10 @@ func (p *Process) readOut(r io.Reader, pid int) (why *Error) {
 				p.ready(pid)
 			case e.Event == eventRefused:
 				p.refused(e.Count)
+			case e.Event == eventClosed:
+				p.closed(&Error{e.Reason, e.Err})
+			case e.Event == eventOpened:
+				p.opened()
 			case why == nil:
 				why = &Error{e.Reason, e.Err}
 			}

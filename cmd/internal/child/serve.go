@@ -36,6 +36,14 @@ func (p *Parent) Failed(err *Error) {
 // Refused tells how many clients were refused so far.
 func (p *Parent) Refused(n uint64) { p.tell(event{Event: eventRefused, Count: n}) }
 
+// Closed tells that the child works without its TCP port, which another user has, and waits for it.
+func (p *Parent) Closed(err *Error) {
+	p.tell(event{Event: eventClosed, Reason: err.Reason, Err: err.Text})
+}
+
+// Opened tells that the child has its port after all.
+func (p *Parent) Opened() { p.tell(event{Event: eventOpened}) }
+
 func (p *Parent) tell(e event) {
 	line, err := json.Marshal(e)
 	if err != nil {

@@ -3,6 +3,7 @@ package etcdchild
 import (
 	"context"
 	"errors"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/child"
 	"github.com/overlayd/overlayd/cmd/internal/pki"
 	"github.com/overlayd/overlayd/cmd/internal/rights"
+	"github.com/overlayd/overlayd/cmd/internal/tcpport"
 	"github.com/overlayd/overlayd/control/etcd/embedded"
 )
 
@@ -31,6 +33,7 @@ type Config struct {
 // Serve is the process: it ends when the daemon that started it does. child.ErrNoParent: no daemon has.
 func Serve(ctx context.Context, c Config) error {
 	return child.Serve(ctx, c.Debug, func(ctx context.Context, p *child.Parent) error {
+		go embedded.KeepSmall(ctx)
 		unix.Umask(0o077) // its socket is there before it can have another mode
 		keep := rights.ForDirs(p.Log, filepath.Dir(c.Etcd.Dir), c.Etcd.Dir)
 		if rights.BindsPrivileged(c.Etcd.ListenClient) {
@@ -66,6 +69,17 @@ func (c Config) serve(ctx context.Context, p *child.Parent) error {
 		}
 		cfg.TLS = s.Config
 	}
+	if at := address(cfg.ListenClient); at != "" {
+		cfg.Opened = p.Opened
+		cfg.Waits = func(err error) bool {
+			taken := new(tcpport.TakenError)
+			if err = tcpport.Explain(at, err); !errors.As(err, &taken) || taken.IsOurs() {
+				return false
+			}
+			p.Closed(&child.Error{Reason: Listen, Text: err.Error()})
+			return true
+		}
+	}
 	s, err := embedded.Start(ctx, cfg)
 	if ctx.Err() != nil {
 		return nil
@@ -77,6 +91,15 @@ func (c Config) serve(ctx context.Context, p *child.Parent) error {
 	ready.Store(true)
 	p.Ready()
 	return watch(ctx, p, s)
+}
+
+// address returns the TCP address of a URL; empty if it has none.
+func address(listen string) string {
+	u, err := url.Parse(listen)
+	if err != nil || u.Scheme == "unix" {
+		return ""
+	}
+	return u.Host
 }
 
 // watch tells the daemon how many requests are refused, until ctx ends or etcd cannot go on.

@@ -2,12 +2,16 @@ package etcdchild
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strconv"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/overlayd/overlayd/cmd/internal/child"
 	"github.com/overlayd/overlayd/cmd/internal/flags"
+	"github.com/overlayd/overlayd/cmd/internal/tcpport"
 )
 
 const (
@@ -26,6 +30,13 @@ func Start(ctx context.Context, o *flags.Etcd, log *slog.Logger, fix func(error)
 		},
 		Log: log,
 		Fix: fix,
+		Holder: func() string {
+			taken, err := new(tcpport.TakenError), tcpport.Explain(address(o.ListenURL), unix.EADDRINUSE)
+			if !errors.As(err, &taken) {
+				return err.Error()
+			}
+			return taken.Holder()
+		},
 	})
 	select {
 	case <-p.First():

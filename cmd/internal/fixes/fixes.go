@@ -25,6 +25,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/pki"
 	"github.com/overlayd/overlayd/cmd/internal/probe"
 	"github.com/overlayd/overlayd/cmd/internal/tap"
+	"github.com/overlayd/overlayd/cmd/internal/tcpport"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/device"
 	"github.com/overlayd/overlayd/dataplane/kernel"
@@ -85,6 +86,9 @@ func Of(o *flags.Flags, network string, err error) string {
 	}
 	if taken := new(udp.PortTakenError); errors.As(err, &taken) {
 		return ofPort(taken)
+	}
+	if taken := new(tcpport.TakenError); errors.As(err, &taken) {
+		return fmt.Sprintf("stop that program, which ss -Htanp 'sport = :%d' names, or choose another port", taken.Port)
 	}
 	if taken := new(device.NameTakenError); errors.As(err, &taken) {
 		return "ip link del " + taken.Name

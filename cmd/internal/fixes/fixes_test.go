@@ -16,6 +16,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/cmd/internal/parts"
+	"github.com/overlayd/overlayd/cmd/internal/tcpport"
 	"github.com/overlayd/overlayd/dataplane/device"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
@@ -56,6 +57,7 @@ func TestFixesNameFlags(t *testing.T) {
 		{userspace.ErrPermission, "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
 		{userspace.ErrDeviceBusy, "stop the other overlayd of this host"},
 		{&device.NameTakenError{Name: "flannel.1", Type: "bridge"}, "ip link del flannel.1"},
+		{fmt.Errorf("listen: %w", &tcpport.TakenError{Port: 8081}), "stop that program, which ss -Htanp 'sport = :8081' names, or choose another port"},
 		{&udp.PortTakenError{Local: netip.MustParseAddrPort("192.0.2.1:8472"), Err: unix.EADDRINUSE}, "ss -lunp 'sport = :8472' names the program"},
 		{&udp.PortTakenError{Devices: []string{"flannel.9"}, Err: unix.EADDRINUSE}, "if no other daemon needs the device: ip link del flannel.9, or overlayd cleanup"},
 	} {

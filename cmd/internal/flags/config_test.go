@@ -547,19 +547,25 @@ func TestPasswordFile(t *testing.T) {
 	}
 }
 
-// TestEndpointsOfEmbedded: a daemon that runs etcd uses it, unless it is told another.
+// TestEndpointsOfEmbedded: a daemon that runs etcd uses it, unless it is told another. It asks at the socket in the data directory:
+// who takes the TCP port is not the store.
 func TestEndpointsOfEmbedded(t *testing.T) {
-	const listen = "http://192.0.2.1:2379"
+	const (
+		listen = "http://192.0.2.1:2379"
+		own    = "unix:///var/lib/overlayd/etcd/client.sock"
+	)
 	for _, c := range []struct {
 		args []string
 		env  map[string]string
 		want []string
 	}{
-		{[]string{"--etcd-embedded"}, nil, []string{"http://127.0.0.1:2379"}},
-		{[]string{"--etcd-embedded", "--etcd-embedded-insecure", "--etcd-listen-client-url=" + listen}, nil, []string{listen}},
+		{[]string{"--etcd-embedded"}, nil, []string{own}},
+		{[]string{"--etcd-embedded", "--etcd-data-dir=/x"}, nil, []string{"unix:///x/client.sock"}},
+		{[]string{"--etcd-embedded", "--etcd-listen-client-url=unix:///y"}, nil, []string{"unix:///y"}},
+		{[]string{"--etcd-embedded", "--etcd-embedded-insecure", "--etcd-listen-client-url=" + listen}, nil, []string{own}},
 		{[]string{"--etcd-embedded", "--etcd-endpoints=http://h:1, http://h:2"}, nil, []string{"http://h:1", "http://h:2"}},
 		{[]string{"--etcd-embedded"}, map[string]string{"FLANNELD_ETCD_ENDPOINTS": "http://h:1"}, []string{"http://h:1"}},
-		{nil, map[string]string{"OVERLAYD_ETCD_EMBEDDED": "true"}, []string{"http://127.0.0.1:2379"}},
+		{nil, map[string]string{"OVERLAYD_ETCD_EMBEDDED": "true"}, []string{own}},
 	} {
 		if o, err := parsed(c.args, c.env); err != nil || !slices.Equal(o.Etcd.Endpoints, c.want) {
 			t.Errorf("%q %v: %q, %v; want %q", c.args, c.env, o.Etcd.Endpoints, err, c.want)
@@ -576,7 +582,7 @@ func TestCompleteOfOneGroup(t *testing.T) {
 	if err := o.Complete(f, func(k string) (string, bool) { v, ok := env[k]; return v, ok }); err != nil {
 		t.Fatal(err)
 	}
-	if o.Prefix != "/x/y" || o.PrefixOf("red") != "/x/y/red" || o.PrefixOf("") != "/x/y" || !slices.Equal(o.Endpoints, []string{o.ListenURL}) {
+	if o.Prefix != "/x/y" || o.PrefixOf("red") != "/x/y/red" || o.PrefixOf("") != "/x/y" || !slices.Equal(o.Endpoints, []string{"unix://" + o.DataDir + "/client.sock"}) {
 		t.Errorf("got %+v", o)
 	}
 	env["OVERLAYD_LEASE_TTL"] = "1s"

@@ -116,10 +116,10 @@ func (o *Etcd) checkEmbedded(p *problems) {
 	}
 	switch {
 	case o.endpointsGiven:
-	case strings.HasPrefix(o.ListenURL, "https://"):
-		o.endpoints = o.ownSocket(p)
-	default:
+	case strings.HasPrefix(o.ListenURL, "unix://"):
 		o.endpoints = o.ListenURL
+	default: // whoever has the port instead is not the store
+		o.endpoints = o.ownSocket(p)
 	}
 }
 

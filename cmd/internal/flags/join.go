@@ -17,7 +17,7 @@ var ErrExposed = errors.New("whoever reaches that address could change the overl
 // maxSocketPath is how long the path of a Unix socket may be, in bytes (unix(7), less the zero at its end).
 const maxSocketPath = 107
 
-// ownSocket is where this host itself reaches an embedded etcd with TLS: in its data directory, without a certificate.
+// ownSocket is where this host itself reaches an embedded etcd: in its data directory, which is its user's alone, without a certificate.
 // package embedded calls it client.sock.
 func (o *Etcd) ownSocket(p *problems) string {
 	dir, err := filepath.Abs(o.DataDir)

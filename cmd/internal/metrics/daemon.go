@@ -20,6 +20,7 @@ func daemonFamilies() []family {
 		}},
 		{"warnings", "What is not as it should be, by the id that overlayd status -o json has.", gauge, []string{network, "id"}, warnings},
 		{"etcd_running", "1 if the embedded etcd runs.", gauge, nil, ofEtcd(func(e *status.Server) float64 { return number(e.Running) })},
+		{"etcd_listening", "1 if the embedded etcd runs and has its TCP port, 0 while somebody else has that.", gauge, nil, ofEtcd(func(e *status.Server) float64 { return number(e.Running && e.Closed == "") })},
 		{"etcd_starts_total", "How often the embedded etcd was started.", counter, nil, ofEtcd(func(e *status.Server) float64 { return float64(e.Starts) })},
 		{"etcd_refused_connections_total", "Connections that the embedded etcd refused, such as those without the right certificate.", counter, nil, ofEtcd(func(e *status.Server) float64 { return float64(e.Refused) })},
 		{"certificate_expiry_timestamp_seconds", "When a certificate of the way to etcd ends, in seconds since 1970.", gauge, []string{"file"}, func(d *view, add emit) {
@@ -29,6 +30,16 @@ func daemonFamilies() []family {
 						add(float64(c.Expires.Unix()), c.File)
 					}
 				}
+			}
+		}},
+		{"endpoint_listening", "1 if the daemon listens at the TCP port of these flags, 0 while somebody else has that.", gauge, []string{"endpoint", "address"}, func(d *view, add emit) {
+			for _, e := range d.Endpoints {
+				add(number(e.Listening), e.Name, e.Address)
+			}
+		}},
+		{"endpoint_tries_total", "How often the daemon has tried to listen at a TCP port.", counter, []string{"endpoint", "address"}, func(d *view, add emit) {
+			for _, e := range d.Endpoints {
+				add(float64(e.Tries), e.Name, e.Address)
 			}
 		}},
 		{"admin_requests_total", "Requests at the admin socket.", counter, nil, ofAdmin(func(a *status.Admin) uint64 { return a.Requests })},

@@ -47,7 +47,7 @@ func sample(peers int) status.Daemon {
 		}
 		networks = append(networks, n)
 	}
-	return status.Report(status.Process{Host: "h", Version: "v1"}, true, networks)
+	return status.Report(status.Process{Host: "h", Version: "v1"}, true, networks, status.Endpoint{Name: "healthz", Address: "127.0.0.1:8081", Listening: true, Tries: 2})
 }
 
 func scrape(t testing.TB, d status.Daemon, peers Peers) string {
@@ -93,6 +93,9 @@ func TestSeries(t *testing.T) {
 		`overlayd_probe_rtt_seconds_sum{network="blue"} 3`,
 		`overlayd_probe_rtt_seconds_bucket{network="blue",le="+Inf"} 3`,
 		`overlayd_etcd_starts_total 2`,
+		`overlayd_etcd_listening 1`,
+		`overlayd_endpoint_listening{address="127.0.0.1:8081",endpoint="healthz"} 1`,
+		`overlayd_endpoint_tries_total{address="127.0.0.1:8081",endpoint="healthz"} 2`,
 		"go_goroutines ", "process_open_fds ",
 	} {
 		if !strings.Contains(text, "\n"+want) {

@@ -74,8 +74,10 @@ type Config struct {
 
 // Endpoint is a TCP port at which the daemon answers from before etcd and the networks start until it ends.
 type Endpoint struct {
-	At string // what Listen listens at, by which another daemon knows the listener again
-	// Listen is called after the subnet file is claimed, unless another daemon has handed over the listener.
+	Name string // for people
+	At   string // what Listen listens at, by which another daemon knows the listener again
+	// Listen is called after the subnet file is claimed, unless another daemon has handed over the listener. A *tcpport.TakenError
+	// that is another user's fault is no end: the port is waited for.
 	Listen  func() (net.Listener, error)
 	Handler func(*Daemon) http.Handler
 }

@@ -3,9 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -31,10 +28,11 @@ type Daemon struct {
 	served  fit.Served
 	claimed sharedport.Claimed
 	probes  *rate.Limiter                            // of the probes of all networks
-	listens []net.Listener                           // those of cfg.Endpoints, in their order
 	specs   func(s *Session, mtu int) []overlay.Spec // the list of parts of an overlay
 
 	guardOff atomic.Bool // no network has a guard
+
+	endpoints []*endpoint // of cfg, in their order
 
 	giver giver
 	admin atomic.Pointer[admin.Server] // nil: there is no admin socket now
@@ -55,6 +53,9 @@ func New(cfg Config) *Daemon {
 	d := &Daemon{cfg: cfg, expects: newExpected(), probes: probe.NewLimit(), specs: (*Session).specs, drain: make(chan struct{})}
 	d.estate.Log, d.estate.Keeper, d.estate.Process = cfg.Log, cfg.Keeper, handover.ThisProcess(cfg.Version)
 	d.estate.Add(cfg.Left)
+	for _, e := range cfg.Endpoints {
+		d.endpoints = append(d.endpoints, &endpoint{Endpoint: e, status: status.Endpoint{Name: e.Name, Address: e.At}})
+	}
 	d.ports.Estate, d.ports.Forget = &d.estate, d.forget
 	d.giver.daemon, d.giver.patience = d, givePatience
 	return d
@@ -113,7 +114,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	d.serveAdmin(ctx, false)
 	defer d.tellOthers(ctx)()
-	stopEndpoints, err := d.serveEndpoints(fail)
+	stopEndpoints, err := d.serveEndpoints(ctx, fail)
 	defer stopEndpoints()
 	if err != nil {
 		return err
@@ -149,30 +150,6 @@ func (d *Daemon) draining() bool {
 	default:
 		return false
 	}
-}
-
-var errEndpointDied = errors.New("endpoint died")
-
-// serveEndpoints answers at the endpoints until stop is called, also if not all of them could be opened. It calls fail
-// if one of the servers dies before that.
-func (d *Daemon) serveEndpoints(fail context.CancelCauseFunc) (stop func(), err error) {
-	var stops []func()
-	stop = func() {
-		for _, s := range slices.Backward(stops) {
-			s()
-		}
-	}
-	for _, e := range d.cfg.Endpoints {
-		l, err := d.estate.Listen(e.At, e.Listen)
-		if err != nil {
-			return stop, err
-		}
-		d.listens = append(d.listens, l)
-		stops = append(stops, status.Serve(l, e.Handler(d), func(err error) {
-			fail(fmt.Errorf("%w: %s: %w", errEndpointDied, e.At, err))
-		}))
-	}
-	return stop, nil
 }
 
 // startEtcd starts the embedded server. Nothing that happens to it ends the daemon: the overlay goes on without.

@@ -84,6 +84,9 @@ func (g *giver) Give(q handover.Question) (l handover.Legacy, err error) {
 	if err := l.CheckFit(len(d.expects.all())); err != nil {
 		unlock()
 		carrier.CloseExports(l.Exports)
+		for _, e := range d.endpoints {
+			e.letGo()
+		}
 		return handover.Legacy{}, err
 	}
 	g.given, g.unlock = true, unlock
@@ -111,11 +114,7 @@ func (d *Daemon) legacy(q handover.Question, sessions []*Session) (l handover.Le
 		}
 	}
 	add(d.ports.Export())
-	if q.All {
-		for i, l := range d.listens {
-			add(handover.ExportListener(l, d.cfg.Endpoints[i].At))
-		}
-	}
+	d.exportEndpoints(add, q.All)
 	return l
 }
 

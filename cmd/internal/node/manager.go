@@ -36,7 +36,7 @@ func (d *Daemon) tellOthers(ctx context.Context) (stop func()) {
 func (d *Daemon) tellVerdict(ctx context.Context) {
 	told := ""
 	for ok := true; ok; ok = pace.Sleep(ctx, verdictPeriod, nil) {
-		text := control.Printable(status.Report(status.Process{}, d.Ready(), d.Status()).Verdict.String(), 512)
+		text := control.Printable(status.Report(status.Process{}, d.Ready(), d.Status(), d.Endpoints()...).Verdict.String(), 512)
 		if text != told {
 			told = text
 			d.cfg.notify("STATUS=" + text)

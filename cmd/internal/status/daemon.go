@@ -12,7 +12,10 @@ type Daemon struct {
 	Warnings []Warning `json:"warnings,omitempty"` // the gravest first
 	Networks []Network `json:"networks"`           // by name
 	Admin    *Admin    `json:"admin,omitempty"`
-	LeftOut  int       `json:"left_out,omitempty"` // peers and entries of the store that were too many to be listed
+
+	Endpoints []Endpoint `json:"endpoints,omitempty"` // of the flags, in their order
+
+	LeftOut int `json:"left_out,omitempty"` // peers and entries of the store that were too many to be listed
 	// PeersLeftOut is how many of LeftOut are peers.
 	PeersLeftOut int `json:"peers_left_out,omitempty"`
 }
@@ -34,9 +37,20 @@ type Admin struct {
 	Restored uint64 `json:"restored"` // sockets that somebody had removed
 }
 
+// Endpoint is a TCP port at which the daemon answers.
+type Endpoint struct {
+	Name      string    `json:"name"` // what its flags begin with
+	Address   string    `json:"address"`
+	Listening bool      `json:"listening"`
+	Since     time.Time `json:"since,omitzero"` // when Listening became what it is; zero: it was not tried yet
+	Tries     uint64    `json:"tries"`          // to listen, the last of which has worked if Listening
+	Err       string    `json:"err,omitempty"`  // why it does not listen
+	Fix       string    `json:"fix,omitempty"`
+}
+
 // Report returns how a daemon with these networks is, and what to make of it.
-func Report(p Process, ready bool, networks []Network) Daemon {
-	d := Daemon{V: Version, Process: p, At: time.Now(), Ready: ready, Networks: networks}
+func Report(p Process, ready bool, networks []Network, endpoints ...Endpoint) Daemon {
+	d := Daemon{V: Version, Process: p, At: time.Now(), Ready: ready, Networks: networks, Endpoints: endpoints}
 	d.Warnings = Judge(d)
 	d.Verdict = verdictOf(d.Warnings)
 	return d

@@ -48,7 +48,7 @@ func full() Network {
 			Warnings: []dataplane.Warning{{ID: "rp_filter", Text: "strict", Fix: "sysctl", Since: at}}}},
 		Store: &control.StoreStatus{Kind: "etcd", Endpoint: "http://192.0.2.1:2379", Connected: true, Err: "down", Since: at, Revision: 7, LastAnswer: at,
 			Clones: []control.Clone{{Host: "vm", PublicIP: v4, Boot: "b", Since: at, Gone: at}}},
-		Etcd:         &Server{Running: true, PID: 7, Since: at, Starts: 2, Refused: 3, Err: "down"},
+		Etcd:         &Server{Running: true, PID: 7, Since: at, Starts: 2, Refused: 3, Err: "down", Closed: "nc has the port"},
 		Certificates: []Certificate{{File: "/etc/join.pem", Expires: at, Err: "gone", Fix: "make it"}},
 		Counters:     map[string]uint64{"tx_packets": 1}, SharedPort: map[string]uint64{"rx_packets": 2},
 	}
@@ -279,7 +279,8 @@ const golden = `{
   "since": "2026-01-02T03:04:05Z",
   "starts": 2,
   "refused": 3,
-  "err": "down"
+  "err": "down",
+  "closed": "nc has the port"
  },
  "certificates": [
   {

@@ -82,11 +82,12 @@ type Repairs struct {
 // Server is how a server is that the daemon runs in a process of its own.
 type Server struct {
 	Running bool      `json:"running"`
-	PID     int       `json:"pid,omitempty"`  // of the process, if Running
-	Since   time.Time `json:"since,omitzero"` // when Running became what it is; zero: nothing is known yet
-	Starts  uint64    `json:"starts"`         // how often it was started
-	Refused uint64    `json:"refused"`        // connections that were refused, such as those without the right certificate
-	Err     string    `json:"err,omitempty"`  // why it does not run
+	PID     int       `json:"pid,omitempty"`    // of the process, if Running
+	Since   time.Time `json:"since,omitzero"`   // when Running became what it is; zero: nothing is known yet
+	Starts  uint64    `json:"starts"`           // how often it was started
+	Refused uint64    `json:"refused"`          // connections that were refused, such as those without the right certificate
+	Err     string    `json:"err,omitempty"`    // why it does not run
+	Closed  string    `json:"closed,omitempty"` // why it runs without its TCP port: who has that
 }
 
 // Underlay is the interface that carries the overlay.

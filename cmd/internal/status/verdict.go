@@ -97,6 +97,7 @@ func Judge(d Daemon) (all []Warning) {
 		all = append(all, judgeEtcd(d.Networks[0].Etcd)...)
 		all = append(all, judgeCertificates(d.Networks[0].Certificates, d.At)...)
 	}
+	all = append(all, judgeEndpoints(d.Endpoints)...)
 	slices.SortStableFunc(all, func(a, b Warning) int { return b.State.grade() - a.State.grade() })
 	return all
 }
@@ -271,12 +272,26 @@ func isOrAre(n int, one, many string) string {
 	return fmt.Sprintf("%d %s are", n, many)
 }
 
-// judgeEtcd says that the embedded etcd does not run.
+// judgeEtcd says that the embedded etcd does not run, or that other hosts cannot reach it.
 func judgeEtcd(e *Server) []Warning {
+	if e != nil && e.Running && e.Closed != "" {
+		return []Warning{{ID: "etcd_closed", State: Degraded, Text: "the embedded etcd serves this host alone: " + e.Closed, Fix: fixLog}}
+	}
 	if e == nil || e.Running || e.Since.IsZero() && e.Err == "" {
 		return nil
 	}
 	return []Warning{{ID: "etcd_down", State: Degraded, Text: "the embedded etcd does not run: " + e.Err, Fix: fixLog, Since: e.Since}}
+}
+
+// judgeEndpoints says at which TCP ports nobody answers.
+func judgeEndpoints(endpoints []Endpoint) (all []Warning) {
+	for _, e := range endpoints {
+		if !e.Listening && e.Err != "" {
+			all = append(all, Warning{ID: "endpoint_closed", State: Degraded, Fix: cmp.Or(e.Fix, fixLog), Since: e.Since,
+				Text: fmt.Sprintf("%s does not listen at %s: %s", e.Name, e.Address, e.Err)})
+		}
+	}
+	return all
 }
 
 // Short is a duration for people: 12s, 3m, 5h, 4d.

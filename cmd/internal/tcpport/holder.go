@@ -18,16 +18,17 @@ import (
 
 // Holder returns who listens at an address of this network namespace, or at all of them if it is unspecified: the
 // name of a program and its process, as in `nginx (pid 12)`. It is empty if no process that this one can see does.
-func Holder(at netip.AddrPort) string { return holder("tcp", at) }
+func Holder(at netip.AddrPort) string { return program(sockets("tcp", at)) }
 
 // HolderUDP returns who has a UDP port of this network namespace at any address. Of a process that this one cannot see it
 // tells the user; it is empty if no process has the port, as when a device of the kernel has.
 func HolderUDP(port uint16) string {
-	at := netip.AddrPortFrom(netip.IPv4Unspecified(), port)
-	if name := holder("udp", at); name != "" {
+	at := netip.AddrPortFrom(netip.IPv6Unspecified(), port)
+	holders := sockets("udp", at)
+	if name := program(holders); name != "" {
 		return name
 	}
-	for _, uid := range sockets("udp", at) {
+	for _, uid := range holders {
 		return "a process of user " + uid
 	}
 	return ""
@@ -43,8 +44,8 @@ func sockets(protocol string, at netip.AddrPort) map[string]string {
 	return inodes
 }
 
-func holder(protocol string, at netip.AddrPort) string {
-	inodes := sockets(protocol, at)
+// program returns which process has one of the sockets, as in `nginx (pid 12)`; empty if this process sees none.
+func program(inodes map[string]string) string {
 	if len(inodes) == 0 {
 		return ""
 	}
@@ -97,9 +98,13 @@ func parseListener(line string) (at netip.AddrPort, inode string, ok bool) {
 
 // collide reports whether two sockets cannot listen beside each other.
 func collide(a, b netip.AddrPort) bool {
-	every := func(a netip.Addr) bool { return !a.IsValid() || a.IsUnspecified() }
 	x, y := a.Addr().Unmap(), b.Addr().Unmap()
-	return a.Port() == b.Port() && (x == y || every(x) || every(y))
+	return a.Port() == b.Port() && (x == y || covers(x, y) || covers(y, x))
+}
+
+// covers reports whether a stands for every address of a host, b among them: 0.0.0.0 has those of IPv4 alone.
+func covers(a, b netip.Addr) bool {
+	return !a.IsValid() || a.IsUnspecified() && (a.Is6() || b.Is4() || !b.IsValid() || b.IsUnspecified())
 }
 
 // processes returns the pids that there are, the lowest first: a parent comes before those that have its sockets from it.

@@ -2,9 +2,7 @@
 package tcpport
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
 	"net"
 	"strconv"
 
@@ -12,16 +10,24 @@ import (
 )
 
 // Listen opens a port at an address of this host, which may be a name, or empty for every address. If another process
-// has the port, the error names that.
+// has the port, the error is a *TakenError.
 func Listen(host string, port int) (net.Listener, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	at := net.JoinHostPort(host, strconv.Itoa(port))
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		return nil, Explain(at, err)
+	}
+	return l, nil
+}
+
+// Explain returns a *TakenError for the error of a listener whose port is taken, and other errors as they are.
+func Explain(at string, err error) error {
 	if !errors.Is(err, unix.EADDRINUSE) {
-		return l, err
+		return err
 	}
-	addr, rerr := net.ResolveTCPAddr("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	addr, rerr := net.ResolveTCPAddr("tcp", at)
 	if rerr != nil {
-		return nil, err
+		return err
 	}
-	holder := cmp.Or(Holder(addr.AddrPort()), "a process that this one cannot see")
-	return nil, fmt.Errorf("%w: %s has it", err, holder)
+	return newTaken(err, addr.AddrPort())
 }

@@ -26,8 +26,8 @@ const (
 	atOnce = 32
 	// reading and sending bound, in bytes, what all clients have together: what is being read, and what waits until its client takes it,
 	// there twice.
-	reading = 2 * maxAnswer
-	sending = 2 * maxAnswer
+	reading = maxAnswer
+	sending = maxAnswer
 
 	// A client that takes its answer more slowly is closed, so that it keeps no room from others.
 	takePatience = 2 * time.Second
@@ -40,6 +40,7 @@ type answers struct {
 	reading, sending *semaphore.Weighted
 	patience         time.Duration
 	find             func(address string) *trackedConn // the connection of a client
+	sources          sources
 
 	mu    sync.Mutex
 	turns map[netip.Addr]*turn
@@ -52,11 +53,14 @@ type turn struct {
 }
 
 func newAnswers(patience time.Duration, find func(address string) *trackedConn) *answers {
-	return &answers{reading: semaphore.NewWeighted(reading), sending: semaphore.NewWeighted(sending), patience: patience, find: find, turns: map[netip.Addr]*turn{}}
+	return &answers{reading: semaphore.NewWeighted(reading), sending: semaphore.NewWeighted(sending), patience: patience, find: find, turns: map[netip.Addr]*turn{},
+		sources: sources{max: maxUnits, all: map[netip.Addr]*source{}}}
 }
 
 // answer is one answer until it waits in the connection of its client. It is in the context of the RPC.
 type answer struct {
+	units int // that the RPC counts for
+
 	mu   sync.Mutex
 	end  func() // nil: there is nothing to give back
 	over bool   // the RPC is
@@ -67,19 +71,24 @@ type answerKey struct{}
 type connKey struct{}
 
 // TagRPC implements stats.Handler.
-func (a *answers) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
-	return context.WithValue(ctx, answerKey{}, new(answer))
+func (a *answers) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
+	return context.WithValue(ctx, answerKey{}, &answer{units: unitsOf(info.FullMethodName)})
 }
 
 // HandleRPC implements stats.Handler: it learns what gRPC has to send.
 func (a *answers) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	conn, isTracked := ctx.Value(connKey{}).(*trackedConn)
+	now, isRPC := ctx.Value(answerKey{}).(*answer)
 	switch s := s.(type) {
 	case *stats.OutPayload:
-		if conn, ok := ctx.Value(connKey{}).(*trackedConn); ok {
+		if isTracked {
 			conn.unsent.add(s.WireLength)
 		}
 	case *stats.End:
-		if now, ok := ctx.Value(answerKey{}).(*answer); ok {
+		if isTracked && isRPC && now.units > 0 {
+			a.sources.end(conn, now.units)
+		}
+		if isRPC {
 			now.finish()
 		}
 	}
@@ -136,7 +145,11 @@ func (a *answers) unary(ctx context.Context, req any, handle grpc.UnaryHandler) 
 	} else if answer, size, err = a.large(ctx, req.(*pb.RangeRequest), handle); err == nil {
 		leave = func(leave func()) func() { return func() { a.sending.Release(size); leave() } }(leave)
 	}
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil && reads >= atOnce: // it was read in vain, perhaps again and again
+		time.AfterFunc(lossPause, leave)
+		return nil, err
+	case err != nil:
 		leave()
 		return nil, err
 	}
@@ -154,8 +167,20 @@ func untilTaken(ctx context.Context, patience time.Duration, end func()) {
 	}
 	now.atEnd(func() {
 		slow := time.AfterFunc(patience, func() { _ = conn.Close() }) // its error would be about a connection that is dead
-		conn.unsent.atRest(func() { slow.Stop(); end() })
+		conn.unsent.atRest(func() { slow.Stop(); afterLoss(conn, end) })
 	})
+}
+
+// lossPause is how long the room of an answer stays taken whose client has hung up: its memory is not free at once.
+const lossPause = 200 * time.Millisecond
+
+// afterLoss calls end, later if the connection has ended before its client took what it had asked for.
+func afterLoss(conn *trackedConn, end func()) {
+	if conn.unsent.isLost() {
+		time.AfterFunc(lossPause, end)
+		return
+	}
+	end()
 }
 
 // large reads a range page by page, and takes room to send it, which the caller gives back.

@@ -28,6 +28,9 @@ const (
 	// it is ready in a tenth of the time.
 	tickMs, electionMs = 10, 100
 
+	// gRPC has buffers of 32 KiB each for every connection: a stranger may have thousands.
+	readBuffer, writeBuffer = 1 << 10, 4 << 10
+
 	maxStreams = 16384 // of one connection: a daemon that watches networks has one or two for each
 )
 
@@ -52,7 +55,8 @@ func (s *Server) config(cfg Config, listen url.URL, advertise []url.URL) *embed.
 	c.QuotaBackendBytes = quotaBytes
 	c.UnsafeNoFsync = cfg.NoFsync
 	c.MaxConcurrentStreams = maxStreams
-	c.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.Creds(s.conns), grpc.ConnectionTimeout(greeting), grpc.KeepaliveParams(keepAlive)}
+	c.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.Creds(s.conns), grpc.ConnectionTimeout(greeting), grpc.KeepaliveParams(keepAlive),
+		grpc.ReadBufferSize(readBuffer), grpc.WriteBufferSize(writeBuffer)}
 	if s.guard != nil {
 		c.GRPCAdditionalServerOptions = append(c.GRPCAdditionalServerOptions, s.guard.options()...)
 	}

@@ -3,6 +3,7 @@ package embedded
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"sync"
 
 	"google.golang.org/grpc/credentials"
@@ -20,6 +21,8 @@ type connTracker struct {
 	closed bool
 
 	byAddress map[string]*trackedConn // of TCP
+
+	ended func(*trackedConn) // called when a connection has; nil: nobody wants to know
 }
 
 func newConnTracker() *connTracker {
@@ -38,7 +41,7 @@ func (t *connTracker) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInf
 	tracked := &trackedConn{Conn: c, tracker: t}
 	t.conns[tracked] = struct{}{}
 	if addr, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-		tracked.address = addr.String()
+		tracked.address, tracked.from = addr.String(), sourceOf(c)
 		t.byAddress[tracked.address] = tracked
 	}
 	return t.TransportCredentials.ServerHandshake(tracked)
@@ -72,6 +75,8 @@ type trackedConn struct {
 	net.Conn
 	tracker *connTracker
 	address string // of the client; "": not by TCP
+	from    netip.Addr
+	gone    bool // it is closed; of sources
 	unsent  unsent
 }
 
@@ -91,5 +96,8 @@ func (c *trackedConn) Close() error {
 	}
 	c.tracker.mu.Unlock()
 	c.unsent.close()
+	if c.tracker.ended != nil {
+		c.tracker.ended(c)
+	}
 	return c.Conn.Close()
 }

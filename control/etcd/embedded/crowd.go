@@ -16,6 +16,8 @@ type crowd struct {
 	// keeps decides if several addresses have most, as when a stranger has as many addresses as he likes. If it is true, the existing
 	// connections stay, because they are in use; else the new one comes in, because the oldest one should be done by now.
 	keeps bool
+	// each is how many connections one address may have; 0: as many as there is room.
+	each int
 
 	mu       sync.Mutex
 	count    int
@@ -73,6 +75,9 @@ func (c *crowd) admit(conn net.Conn) (g *guest, dropped bool) {
 // victim returns the connection that makes room for g, nil if there is room. The caller holds mu.
 func (c *crowd) victim(g *guest) *guest {
 	if c.closed {
+		return g
+	}
+	if c.each > 0 && len(c.bySource[g.from]) >= c.each {
 		return g
 	}
 	if c.count < c.max {

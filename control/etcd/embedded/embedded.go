@@ -50,7 +50,12 @@ type Config struct {
 	Log          *slog.Logger // nil: etcd's errors are discarded
 	// TLS returns the config for one handshake, the same one as long as nothing has changed: for an https URL. It wants
 	// certificates of clients, and its ClientCAs have signed them.
-	TLS          func() (*tls.Config, error)
+	TLS func() (*tls.Config, error)
+	// Waits is asked when another process has the TCP port, as err says. If it returns true, the server serves at its Socket alone
+	// until the port is free, and then calls Opened. nil: it never waits, and Start fails.
+	Waits  func(err error) bool
+	Opened func()
+
 	NoFsync      bool          // trade the data of a power failure for speed; for tests
 	LockPatience time.Duration // how long to wait for another process to leave Dir, such as one that is about to end
 
@@ -116,6 +121,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Prefix != "" {
 		s.guard = newGuard(cfg.Prefix)
 		s.guard.answers = newAnswers(cmp.Or(cfg.takePatience, takePatience), s.conns.find)
+		s.conns.ended = s.guard.answers.sources.forget
 	}
 	if err = checkDatabase(cfg.Dir); err == nil {
 		err = s.start(ctx, cfg, listen, advertise)
@@ -146,6 +152,12 @@ func (s *Server) listen(cfg Config, listen url.URL) (behind url.URL, err error) 
 	}
 	if s.front, err = openFront(cfg, listen.Host, secure); err != nil {
 		return listen, explain(err, cfg)
+	}
+	if s.guard != nil {
+		s.guard.answers.sources.refuse = s.front.refuse
+		if secure != nil {
+			s.guard.answers.sources.max = trustedUnits
+		}
 	}
 	// A path of the directory itself may be longer than the address of a socket (108 bytes).
 	return url.URL{Scheme: "unix", Path: Socket(fmt.Sprintf("/proc/self/fd/%d", s.dir.Fd()))}, nil

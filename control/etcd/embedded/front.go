@@ -32,13 +32,16 @@ const (
 
 	maxGreeting = 256  // connections that have not sent their first bytes
 	maxGuests   = 8192 // connections that have
+	maxFromOne  = 512  // of those, from one address
 )
 
 // front is the listener that other hosts reach. It stands before etcd, which would wait for ever for a client's first
 // bytes, and serves its command line and metrics: here a client is identified, counted, and given to gRPC or to the
 // few paths of HTTP.
 type front struct {
-	listener net.Listener
+	address  string
+	listener net.Listener                // nil: another process has the port; then under mu
+	opened   func()                      // called when it is no longer nil
 	tls      func() (*tls.Config, error) // for a handshake now; nil: plain
 	log      *slog.Logger
 
@@ -58,14 +61,23 @@ type front struct {
 
 // openFront listens. Nobody is answered before serve.
 func openFront(cfg Config, address string, secure func() (*tls.Config, error)) (*front, error) {
+	var addr net.Addr
 	l, err := net.Listen("tcp", address)
-	if err != nil {
+	switch {
+	case err == nil:
+		addr = l.Addr()
+	case errors.Is(err, unix.EADDRINUSE) && cfg.Waits != nil && cfg.Waits(err):
+		if addr, err = net.ResolveTCPAddr("tcp", address); err != nil {
+			return nil, err
+		}
+	default:
 		return nil, err
 	}
-	f := &front{listener: l, tls: secure, log: cfg.Log, greeted: newCrowd(maxGreeting, false), guests: newCrowd(guestsFor(maxGuests), true),
+	f := &front{address: address, listener: l, opened: cfg.Opened, tls: secure, log: cfg.Log, greeted: newCrowd(maxGreeting, false), guests: newCrowd(guestsFor(maxGuests), true),
 		greeting: cmp.Or(cfg.greeting, greeting), again: cmp.Or(cfg.recheck, recheck)}
+	f.guests.each = maxFromOne
 	f.ctx, f.stop = context.WithCancel(context.Background())
-	f.grpc, f.http = newFeed(f.ctx, l.Addr()), newFeed(f.ctx, l.Addr())
+	f.grpc, f.http = newFeed(f.ctx, addr), newFeed(f.ctx, addr)
 	return f, nil
 }
 
@@ -85,7 +97,11 @@ func (f *front) serve(g *grpc.Server, h http.Handler) {
 	web.Protocols.SetHTTP1(true)
 	f.wait.Go(func() { _ = g.Serve(f.grpc) }) // they end with their listener
 	f.wait.Go(func() { _ = web.Serve(f.http) })
-	f.wait.Go(f.accept)
+	if l := f.listener; l != nil {
+		f.wait.Go(func() { f.accept(l) })
+	} else {
+		f.wait.Go(f.listenLater)
+	}
 	if f.tls != nil {
 		f.wait.Go(f.recheck)
 	}
@@ -94,16 +110,49 @@ func (f *front) serve(g *grpc.Server, h http.Handler) {
 // close ends all connections, and serve.
 func (f *front) close() {
 	f.stop()
-	f.listener.Close()
+	f.mu.Lock()
+	if f.listener != nil {
+		f.listener.Close()
+	}
+	f.mu.Unlock()
 	f.greeted.close()
 	f.guests.close()
 	f.wait.Wait()
 }
 
-func (f *front) accept() {
+// listenLater listens once the port is free, unless close comes before that.
+func (f *front) listenLater() {
+	again := pace.Backoff{Low: 100 * time.Millisecond, High: 1500 * time.Millisecond}
+	for pace.Sleep(f.ctx, again.Next(), nil) {
+		l, err := net.Listen("tcp", f.address)
+		if err != nil {
+			f.mu.Lock()
+			if due, _ := f.notices.Due(time.Now(), pace.Notice{Key: "listen", Text: err.Error()}); len(due) > 0 && f.log != nil && !errors.Is(err, unix.EADDRINUSE) {
+				f.log.Warn("embedded etcd cannot listen: trying again", "err", err)
+			}
+			f.mu.Unlock()
+			continue
+		}
+		f.mu.Lock()
+		if f.ctx.Err() != nil { // close saw no listener
+			f.mu.Unlock()
+			l.Close()
+			return
+		}
+		f.listener = l
+		f.mu.Unlock()
+		if f.opened != nil {
+			f.opened()
+		}
+		f.accept(l)
+		return
+	}
+}
+
+func (f *front) accept(l net.Listener) {
 	again := pace.Backoff{Low: 5 * time.Millisecond, High: time.Second}
 	for {
-		c, err := f.listener.Accept()
+		c, err := l.Accept()
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return

@@ -38,7 +38,7 @@ func newGuard(prefix string) *guard {
 
 // options returns the gRPC options that put the guard in front of every service.
 func (g *guard) options() []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(g.unary), grpc.ChainStreamInterceptor(g.stream), grpc.StatsHandler(g.answers)}
+	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(g.unary), grpc.ChainStreamInterceptor(g.stream), grpc.StatsHandler(g.answers), grpc.InTapHandle(g.answers.sources.admit)}
 }
 
 // isAllowed reports whether clients may call a method at all.
@@ -71,7 +71,9 @@ func (g *guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo
 	if err := checkMethod(info.FullMethod); err != nil {
 		return err
 	}
-	return handle(srv, guardedStream{s, g})
+	limited := &limitedStream{ServerStream: s, answers: g.answers}
+	defer limited.end()
+	return handle(srv, guardedStream{limited, g})
 }
 
 // guardedStream checks each message that a client sends.

@@ -110,6 +110,9 @@ type fakeStream struct {
 	err     error
 }
 
+// Context implements grpc.ServerStream: of no connection.
+func (fakeStream) Context() context.Context { return context.Background() }
+
 func (s fakeStream) RecvMsg(m any) error {
 	if s.err != nil {
 		return s.err

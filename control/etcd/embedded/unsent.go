@@ -62,6 +62,13 @@ func (u *unsent) wrote(b []byte) {
 	u.release(u.bytes <= fewUnsent)
 }
 
+// isLost reports whether the connection has ended.
+func (u *unsent) isLost() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.closed
+}
+
 func (u *unsent) close() {
 	u.mu.Lock()
 	u.closed = true

@@ -1,0 +1,214 @@
+package embedded
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/protobuf/proto"
+)
+
+// asServer makes the test binary a server, whose URL and directory are its value.
+const asServer = "OVERLAYD_TEST_EMBEDDED"
+
+// TestServerProcess is that process: it serves until its input ends.
+func TestServerProcess(t *testing.T) {
+	url, dir, ok := strings.Cut(os.Getenv(asServer), " ")
+	if !ok {
+		return
+	}
+	go KeepSmall(t.Context())
+	s, err := Start(t.Context(), Config{Dir: dir, ListenClient: url, Prefix: "/p", NoFsync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println("serves")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	_ = s.Stop()
+}
+
+// server is a server in a process of its own.
+type server struct {
+	t       *testing.T
+	pid     int
+	address string
+	client  *clientv3.Client // at its socket, as its daemon
+}
+
+func startProcess(t *testing.T) *server {
+	t.Helper()
+	s := &server{t: t, address: "127.0.0.1:" + freePort(t)}
+	dir := t.TempDir()
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestServerProcess$")
+	cmd.Env = append(os.Environ(), asServer+"=http://"+s.address+" "+dir)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the server: %v", err)
+		}
+	})
+	s.pid = cmd.Process.Pid
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "serves\n" {
+		t.Fatalf("the server says %q, %v", line, err)
+	}
+	s.client, err = clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + Socket(dir)}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.client.Close() })
+	return s
+}
+
+// peak returns the most memory that the server has had, in kB.
+func (s *server) peak() int {
+	s.t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.pid))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(b), "VmHWM:")
+	kb, err := strconv.Atoi(strings.Fields(rest)[0])
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return kb
+}
+
+// greedy opens a connection that takes no answer beyond the first 64 KiB, and sends the same request by n streams, with more messages in
+// each. An error means that the server has closed it.
+func (s *server) greedy(method string, n int, messages ...proto.Message) (net.Conn, error) {
+	conn, err := net.Dial("tcp", s.address)
+	if err != nil {
+		return nil, err
+	}
+	s.t.Cleanup(func() { conn.Close() })
+	w := bufio.NewWriterSize(conn, 64<<10)
+	if _, err := w.WriteString(http2.ClientPreface); err != nil {
+		return conn, err
+	}
+	framer := http2.NewFramer(w, conn)
+	if err := framer.WriteSettings(); err != nil {
+		return conn, err
+	}
+	var body []byte
+	for _, m := range messages {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			return conn, err
+		}
+		body = append(append(body, 0, 0, 0, byte(len(b)>>8), byte(len(b))), b...)
+	}
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	for i := range n {
+		id := uint32(2*i + 1)
+		block.Reset()
+		for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", "/etcdserverpb." + method}, {":authority", "x"},
+			{"content-type", "application/grpc"}, {"te", "trailers"}} {
+			if err := encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+				return conn, err
+			}
+		}
+		if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true}); err != nil {
+			return conn, err
+		}
+		if err := framer.WriteData(id, strings.HasPrefix(method, "KV"), body); err != nil {
+			return conn, err
+		}
+	}
+	return conn, w.Flush()
+}
+
+// each calls f n times, some at a time.
+func each(n int, f func()) {
+	var wait sync.WaitGroup
+	work := make(chan struct{})
+	for range 8 {
+		wait.Go(func() {
+			for range work {
+				f()
+			}
+		})
+	}
+	for range n {
+		work <- struct{}{}
+	}
+	close(work)
+	wait.Wait()
+}
+
+// maxMemory is what a server may need whatever strangers ask for, in kB.
+const maxMemory = 150_000
+
+// TestGreedyClients: whatever clients of one address open and ask for, and take nothing of, the memory stays small and the daemon of the host
+// is served meanwhile.
+func TestGreedyClients(t *testing.T) {
+	everything := &pb.RangeRequest{Key: []byte("/p/"), RangeEnd: []byte("/p0")}
+	one := &pb.RangeRequest{Key: []byte("/p/0001")}
+	watch := &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte("/p/"), RangeEnd: []byte("/p0"), StartRevision: 1}}}
+	var many []proto.Message
+	for range 500 {
+		many = append(many, watch)
+	}
+	for _, c := range []struct {
+		name           string
+		conns, streams int
+		method         string
+		messages       []proto.Message
+	}{
+		{"idle", 0, 0, "", nil},
+		{"connections", 10_000, 1, "KV/Range", []proto.Message{one}},
+		{"streams", 50, 20_000, "KV/Range", []proto.Message{everything}},
+		{"large answers", 200, 200, "KV/Range", []proto.Message{everything}},
+		{"watch streams", 20, 2000, "Watch/Watch", []proto.Message{watch}},
+		{"watchers", 10, 20, "Watch/Watch", many},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := startProcess(t)
+			fill(t, s.client, 100, maxPut)
+			before := s.peak()
+			var failed atomic.Int64
+			each(c.conns, func() {
+				if _, err := s.greedy(c.method, c.streams, c.messages...); err != nil {
+					failed.Add(1)
+				}
+			})
+			for range 10 {
+				if _, err := s.client.Put(t.Context(), "/p/x", strings.Repeat("x", maxPut)); err != nil {
+					t.Error(err)
+				}
+			}
+			most := s.peak()
+			t.Logf("%d kB before, %d kB at most; %d of %d connections failed", before, most, failed.Load(), c.conns)
+			if most > maxMemory && !raceEnabled {
+				t.Errorf("%d kB of memory, want at most %d", most, maxMemory)
+			}
+		})
+	}
+}
