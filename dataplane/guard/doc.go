@@ -11,7 +11,8 @@
 //	other    checks datagrams to the port that come by another interface than the underlay's. It drops those that come from
 //	         a device with pods behind it in the name of a VTEP that is elsewhere, and those that come out of the overlay
 //	         itself: each would be a datagram of the overlay inside another one.
-//	stray    counts datagrams with a VNI that no network here has. The kernel drops them.
+//	stray    counts datagrams with a VNI that no network here has. The kernel drops them. It takes from datagrams of any other VNI the
+//	         secmark of a VTEP that they are not from, which whoever is root of a network namespace of this kernel can have given them.
 //	inner    checks what comes out of the kernel's device. input sees only the first datagram of a superpacket (UDP_SEGMENT),
 //	         because the kernel splits it later. The secmark says from which VTEP the whole superpacket came.
 //	plain    drops packets from the underlay that have an overlay address as their source and no encapsulation.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/bits"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -50,6 +51,28 @@ func originless() cond {
 	return cond{"secmark == 0", append(origin().load(reg1, bitsOf(ipv4)), nft.Equal(make([]byte, 4)))}
 }
 
+// disown takes the origin of a VTEP from a datagram of another VNI that has another outer source. Root of any network namespace of this kernel,
+// such as a container's, can give a packet a secmark, and have a superpacket hide datagrams of this network behind the first one. An
+// origin that fits may be from another network's guard, whose chains come earlier or later than these.
+func (b builder) disown(c *chain) {
+	if !b.kernel || !b.origins() {
+		return
+	}
+	for _, of := range b.families() {
+		for _, outer := range b.families() {
+			if b.sets[originSet(of, of, bitsOf(of))] && (outer == ipv4 || b.sets[vtepSet]) {
+				c.add(none, misfits(of), isVTEP(outer), clearOrigin())
+			}
+		}
+	}
+}
+
+// misfits is the condition that the packet is of that family, and its origin is not that of the peer that has its outer source.
+func misfits(f family) cond {
+	is, not := of(f), in(originSet(f, f, bitsOf(f)), true, bitsOf(f), origin(), outerSource(f))
+	return cond{is.text + ", " + not.text, slices.Concat(is.exprs, not.exprs)}
+}
+
 // setOrigin is no condition: it notes the outer source, which the registers still have of the condition before. That has looked it up as
 // the first of its fields.
 func (c *Config) setOrigin(outer family) cond {
@@ -87,9 +110,7 @@ func (c *Config) eachOrigin(p *dataplane.Peer, outer []netip.Addr, do func(set, 
 		for _, host := range outer {
 			do(originSet(ipv6, ipv6, bitsOf(ipv6)), key+string(host.AsSlice()))
 		}
-		if c.Check == dataplane.SourceOverlay {
-			do(vtepSet, key)
-		}
+		do(vtepSet, key)
 	}
 }
 

@@ -92,10 +92,13 @@ func (b builder) other() chain {
 	}
 	for _, kind := range []string{"veth", "bridge", "tun", "vxlan"} {
 		conds := []cond{comesByKind(kind), wayBack(true)}
-		if b.kernel { // the mark keeps out what a superpacket of another VNI hides; a socket takes all that comes
+		if b.kernel { // the mark or the origin keeps out what a superpacket of another VNI hides; a socket takes all that comes
 			conds = append(conds, vniIs(b.VNI, false))
 		}
 		c.drop(dataplane.DropUnknownVTEP, conds...)
+		if b.kernel && b.origins() && kind != "vxlan" {
+			c.add(none, comesByKind(kind), wayBack(true), clearOrigin()) // whoever sent it can have given it the one that fits
+		}
 	}
 	clear := clearMark(b.Mark)
 	if b.origins() {

@@ -97,10 +97,21 @@ nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th
 nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr . ip saddr @pair44_32, limit 500/s, accept
 limit 50/s, accept
 drop flood`},
+		{"stray", strict, base, false, chainStray, `nfproto ip, secmark . ip saddr != @pair44_32, secmark . secmark @pair44_32, secmark = 0
+count bad_vni`},
+		{"stray, over IPv6 too", with(func(c *Config) { c.IPv6 = true }), both, false, chainStray, `nfproto ip, secmark . ip saddr != @pair44_32, secmark . secmark @pair44_32, secmark = 0
+nfproto ip, secmark . ip saddr != @pair44_32, secmark @vtep4_32, secmark = 0
+nfproto ip6, secmark . ip6 saddr != @origin46_128, secmark . secmark @pair44_32, secmark = 0
+nfproto ip6, secmark . ip6 saddr != @origin46_128, secmark @vtep4_32, secmark = 0
+count bad_vni`},
+		{"stray, without a secmark", with(func(c *Config) { c.noOrigins = true }), base, false, chainStray, "count bad_vni"},
 		{"other", strict, base, false, chainOther, `iifname == "flannel.1", drop bad_destination
 iifkind == "veth", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
+iifkind == "veth", fib saddr . iif oif missing, secmark = 0
 iifkind == "bridge", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
+iifkind == "bridge", fib saddr . iif oif missing, secmark = 0
 iifkind == "tun", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
+iifkind == "tun", fib saddr . iif oif missing, secmark = 0
 iifkind == "vxlan", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
 iifkind == "vxlan", secmark = 0`},
 		{"plain", strict, base, false, chainPlain, `iifname == "flannel.1", goto inner
