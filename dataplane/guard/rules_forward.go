@@ -91,9 +91,6 @@ func (b builder) byUnderlay(not bool) cond {
 func (b builder) plain() chain {
 	c := chain{name: chainPlain}
 	if b.kernel {
-		for _, l := range b.indices { // an index costs less than a name, which stays when a device is made again
-			c.goTo(chainInner, comesByIndex(l, false))
-		}
 		for _, d := range b.devices() {
 			c.goTo(chainInner, comesBy(d, false))
 		}
@@ -131,6 +128,12 @@ func (b builder) forward() chain {
 	for _, l := range b.indices {
 		from(comesByIndex(l, false))
 	}
+	for _, l := range b.indices { // what pods send, first what there is most of
+		for _, own := range b.own {
+			f := familyOf(own.Addr())
+			c.add(accept, leavesByIndex(l), b.byUnderlay(true), of(f), outerSource(f).within(own, false))
+		}
+	}
 	c.goTo(chainPlain, b.byUnderlay(false))
 	for _, l := range b.indices {
 		c.goTo(chainSpoof, leavesByIndex(l))
@@ -142,7 +145,7 @@ func (b builder) forward() chain {
 	if b.Direct {
 		c.jumpTo(chainSpoof, leavesBy(b.Underlay))
 	}
-	c.goTo(chainEgress, isUDP(false), toPort(b.Port, false))
+	c.goTo(chainEgress, toPort(b.Port, false), isUDP(false))
 	return c
 }
 

@@ -11,8 +11,13 @@ import (
 // input judges what is for this host. Of a superpacket, which the kernel splits later, it sees only the first datagram.
 func (b builder) input() chain {
 	c := chain{name: chainInput, hook: base(unix.NF_INET_LOCAL_IN, first)}
-	c.goTo(chainPlain, isUDP(true))
+	if b.kernel {
+		for _, l := range b.indices { // an index costs less than a name, which stays when a device is made again
+			c.goTo(chainInner, toPort(b.Port, true), comesByIndex(l, false))
+		}
+	}
 	c.goTo(chainPlain, toPort(b.Port, true))
+	c.goTo(chainPlain, isUDP(true))
 	c.jumpTo(chainOther, b.byUnderlay(true))
 	switch { // another network's has a guard of its own, or wants none
 	case b.kernel:

@@ -45,7 +45,7 @@ func TestRules(t *testing.T) {
 	outside := "nfproto ip, ip daddr != 10.255.0.0/24, drop bad_destination\nnfproto ip6, drop bad_destination\ndrop bad_source"
 	both := two
 	both.Peers = append(slices.Clone(two.Peers), dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.MustParseAddr("2001:db8::9")}, Subnets: prefixes("10.9.0.0/28")})
-	head := "l4proto != udp, goto plain\nudp dport != 8472, goto plain\niifname != \"eth0\", jump other\n"
+	head := "udp dport != 8472, goto plain\nl4proto != udp, goto plain\niifname != \"eth0\", jump other\n"
 	for _, c := range []struct {
 		name   string
 		config Config
@@ -150,7 +150,7 @@ oifname == "flannel.1", mark |= 0x100000, accept`},
 		{"the link is known", with(func(c *Config) { c.Link = 3 }), base, false, chainForward, `iif == 3, goto plain
 iifname == "flannel.1", goto inner
 oifname == "flannel.1", goto spoof
-l4proto == udp, udp dport == 8472, goto egress`},
+udp dport == 8472, l4proto == udp, goto egress`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			want := strings.ReplaceAll(c.want, "lease4_24 of ip saddr", "ip saddr/24 @lease4_24")
