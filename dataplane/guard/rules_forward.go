@@ -54,7 +54,7 @@ func (b builder) ofOrigin(c *chain) {
 			}
 		}
 	}
-	c.drop(dataplane.DropUnknownVTEP, originless())
+	c.drop(dataplane.DropUnknownVTEP, b.isNobodys()...)
 }
 
 // ofAnyPeer admits what has a source of some VTEP.

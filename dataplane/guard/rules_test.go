@@ -12,8 +12,9 @@ import (
 )
 
 // rulesOf returns the rules of one chain, in words.
-func rulesOf(c Config, w dataplane.Wanted, kernel bool, name string) (rules []string) {
+func rulesOf(c Config, w dataplane.Wanted, kernel bool, name string, devices ...int) (rules []string) {
 	f := c.factsOf(w, kernel)
+	f.indices = devices
 	m := newMembers(&c, f.kind)
 	m.admit(w.Peers, f.kind)
 	f.sets = m.names()
@@ -64,13 +65,13 @@ nfproto ip, ip daddr == 10.255.0.0/24, ip saddr . ip saddr @pair44_32, accept
 ` + outside},
 		{"inner", strict, base, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair44_24, secmark = 0, accept
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, secmark = 0, accept
-secmark == 0, drop unknown_vtep
+secmark . secmark != @pair44_32, drop unknown_vtep
 ` + outside},
 		{"inner, over both", with(func(c *Config) { c.IPv6 = true }), both, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/20 @pair44_20, secmark = 0, accept
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair44_24, secmark = 0, accept
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, secmark = 0, accept
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/28 @origin44_28, secmark = 0, accept
-secmark == 0, drop unknown_vtep
+secmark . secmark != @pair44_32, secmark != @vtep4_32, drop unknown_vtep
 ` + outside},
 		{"inner, behind a NAT", with(func(c *Config) { c.Check, c.AnyPeerFrom = dataplane.SourceInner, prefixes("192.0.2.0/24") }), base, false, chainInner, `mark & 0x100000 == 0, drop unknown_vtep
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
@@ -139,14 +140,26 @@ fib saddr type local, drop bad_source`},
 		{"overlay", with(func(c *Config) { c.Check = dataplane.SourceOverlay }), base, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair44_24, secmark = 0, accept
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, secmark = 0, accept
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . secmark @pair44_32, ip saddr != 10.0.0.0/8, ip saddr != 0.0.0.0/8, ip saddr != 127.0.0.0/8, ip saddr != 224.0.0.0/3, secmark = 0, accept
-secmark == 0, drop unknown_vtep
+secmark . secmark != @pair44_32, drop unknown_vtep
 ` + outside},
-		{"output", strict, base, false, chainOutput, `mark & 0x100000 != 0, accept
-l4proto == udp, udp dport == 8472, goto to_port
+		{"output", strict, base, false, chainOutput, `udp dport == 8472, secmark == ovl, accept
+udp dport == 8472, goto to_port
+oifkind == "vxlan", secmark = ovl, accept`},
+		{"output, with labels", with(func(c *Config) { c.labels = true }), base, false, chainOutput, `udp dport == 8472, mark & 0x100000 != 0, accept
+udp dport == 8472, goto to_port
 oifkind == "vxlan", mark |= 0x100000, accept`},
-		{"output before 5.6", with(func(c *Config) { c.noKinds = true }), base, false, chainOutput, `mark & 0x100000 != 0, accept
-l4proto == udp, udp dport == 8472, goto to_port
-oifname == "flannel.1", mark |= 0x100000, accept`},
+		{"output of this process", strict, base, true, chainOutput, `udp dport == 8472, mark & 0x100000 != 0, accept
+udp dport == 8472, goto to_port
+oifkind == "vxlan", secmark = ovl, accept`},
+		{"output before 5.6", with(func(c *Config) { c.noKinds = true }), base, false, chainOutput, `udp dport == 8472, secmark == ovl, accept
+udp dport == 8472, goto to_port
+oifname == "flannel.1", secmark = ovl, accept`},
+		{"processes", strict, base, false, chainOwn, `oifkind == "vxlan", secmark = ovl, accept
+l4proto != udp, accept
+mark & 0x100000 != 0, accept
+secmark == ovl, accept
+nfproto ip, ip daddr . ip daddr @pair44_32, drop egress
+vxlan vni == 1, drop egress`},
 		{"the link is known", with(func(c *Config) { c.Link = 3 }), base, false, chainForward, `iif == 3, goto plain
 iifname == "flannel.1", goto inner
 oifname == "flannel.1", goto spoof
@@ -158,6 +171,40 @@ udp dport == 8472, l4proto == udp, goto egress`},
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestRulesOfDevices: what the index of a device, which is cheaper than its name, decides first.
+func TestRulesOfDevices(t *testing.T) {
+	w := manyPeers(2)
+	w.Subnets = prefixes("10.255.0.0/24", "fd00:0:0:ff::/64")
+	c := testConfig(t)
+	c.Link = 3
+	for chain, want := range map[string]string{
+		chainForward: `iif == 9, goto inner
+oif == 9, iif != 3, nfproto ip, ip saddr == 10.255.0.0/24, accept
+oif == 9, iif != 3, nfproto ip6, ip6 saddr == fd00:0:0:ff::/64, accept
+iif == 3, goto plain
+oif == 9, goto spoof
+iifname == "flannel.1", goto inner
+oifname == "flannel.1", goto spoof
+udp dport == 8472, l4proto == udp, goto egress`,
+		chainInput: `udp dport != 8472, iif == 9, goto inner
+udp dport != 8472, goto plain
+l4proto != udp, goto plain
+iif != 3, jump other
+vxlan vni != 1, goto stray
+nfproto ip, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair44_24, secmark = ip saddr, accept
+nfproto ip, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, secmark = ip saddr, accept
+goto reason`,
+		chainOutput: `udp dport == 8472, secmark == ovl, accept
+udp dport == 8472, goto to_port
+oif == 9, secmark = ovl, accept
+oifkind == "vxlan", secmark = ovl, accept`,
+	} {
+		if diff := cmp.Diff(want, strings.Join(rulesOf(c, w, true, chain, 9), "\n")); diff != "" {
+			t.Errorf("%s: %s", chain, diff)
+		}
 	}
 }
 
