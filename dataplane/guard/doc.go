@@ -18,9 +18,9 @@
 //	plain    drops packets from the underlay that have an overlay address as their source and no encapsulation.
 //	spoof    drops packets that pods send into the overlay with a source of another host, or of this host.
 //	egress   drops packets from pods to the port of a VTEP.
-//	output   drops packets from processes to the port of a VTEP. It gives what they send into an overlay a secmark, the signature, which
-//	         the packet keeps when the kernel encapsulates it. With a security module that reads secmarks (SELinux, Smack) it is the mark.
-//	         Packets of this process's sockets have the mark.
+//	output   drops packets from processes to the port of a VTEP, behind the translation of addresses (postrouting). It gives what goes into
+//	         an overlay a secmark, the signature, which the packet keeps when the kernel encapsulates it. With a security module that
+//	         reads secmarks (SELinux, Smack) it is the mark. Packets of this process's sockets have the mark.
 //
 // If this process forwards, input lets good packets pass to its sockets. There dataplane/userspace checks each datagram again.
 // input drops the other packets before they take room in the sockets' queues. It lets a few of them a second pass, and more of

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"testing"
 
@@ -189,6 +190,47 @@ func TestEgress(t *testing.T) {
 			sendSegments(b.NS, b.addr, w.strange, datagram(text))
 		})
 	})
+}
+
+// TestServices: where addresses are translated, as a Service of Kubernetes has it, processes reach pods of other hosts, and do not reach the
+// port of a VTEP.
+func TestServices(t *testing.T) {
+	for name, config := range map[string]func(*Config){"by the secmark": nil, "by the mark": func(c *Config) { c.labels = true }} {
+		t.Run(name, func(t *testing.T) { overBoth(t, func(t *testing.T, w *world) { services(t, w, config) }) })
+	}
+}
+
+func services(t *testing.T, w *world, config func(*Config)) {
+	w.config = config
+	w.join()
+	a, b := w.hosts[0], w.hosts[1]
+	ip, pod, vtep := "ip", "172.30.0.1", "172.30.0.2"
+	if w.v6 {
+		ip, pod, vtep = "ip6", "fd30::1", "fd30::2"
+	}
+	to := func(a netip.Addr, port int) string { return netip.AddrPortFrom(a, uint16(port)).String() }
+	b.Run("nft", fmt.Sprintf(`add table %[1]s services
+	add chain %[1]s services out { type nat hook output priority -100; }
+	add rule %[1]s services out %[1]s daddr %[2]s udp dport %[3]d dnat to %[4]s
+	add rule %[1]s services out %[1]s daddr %[5]s udp dport { 53, %[6]d } dnat to %[7]s`, ip, pod, receivePort, to(a.podAddr(w.v6), receivePort), vtep, testPort, to(a.addr, testPort)))
+	if err := w.exchange(b.NS, b.overlay(w.v6), netip.MustParseAddr(pod), 100); err != nil {
+		t.Errorf("a process and a pod: %v", err)
+	}
+	for _, port := range []int{53, testPort} {
+		w.expect(fmt.Sprintf("a process to a VTEP by port %d", port), b, dataplane.DropEgress, func(text []byte) {
+			b.Must(func() error {
+				c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(vtep), uint16(port))))
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				if _, err := c.Write(a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, text))); !errors.Is(err, unix.EPERM) {
+					t.Errorf("a process may send: %v", err)
+				}
+				return nil
+			})
+		})
+	}
 }
 
 // TestPlainAndSpoofed: the source of a pod comes neither without encapsulation nor from another host's pod.

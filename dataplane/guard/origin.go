@@ -124,20 +124,20 @@ func (c *Config) eachOrigin(p *dataplane.Peer, outer []netip.Addr, do func(set, 
 	}
 }
 
-// signature is the secmark of what processes send into an overlay. As an origin it would be that of 0.111.118.108, which nobody has. Who can
-// set it can set the mark too: of what comes from another network namespace the rules for processes see nothing.
+// signature is the secmark of what goes into an overlay. As an origin it would be that of 0.111.118.108, which nobody has. A process that can
+// give its packets a secmark can mark them, too; and of what comes from another network namespace the rules for processes see nothing.
 var signature = []byte{0, 'o', 'v', 'l'}
 
 // secmarked reports whether datagrams of processes are known by their secmark. The mark costs more: the kernel looks up the route anew for each
 // packet that has one. It is the way where a security module may read the secmark.
 func (c *Config) secmarked() bool { return !c.noOrigins && !c.labels }
 
-// sign is no condition.
-func (c *Config) sign() cond {
+// sign signs what meets a condition. Pods' packets are not marked, and need not be.
+func (c *Config) sign(which cond) []cond {
 	if !c.secmarked() {
-		return setMark(c.Mark)
+		return []cond{which, fromSocket(), setMark(c.Mark)}
 	}
-	return cond{"secmark = ovl", []expr.Any{&expr.Immediate{Register: reg1, Data: signature}, toSecmark(reg1)}}
+	return []cond{which, {"secmark = ovl", []expr.Any{&expr.Immediate{Register: reg1, Data: signature}, toSecmark(reg1)}}}
 }
 
 // signed is the condition that sign was done to a packet.

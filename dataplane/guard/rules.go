@@ -22,7 +22,7 @@ const (
 	chainForward = "forward" // what this host forwards
 	chainSpoof   = "spoof"   // what it forwards into the overlay
 	chainEgress  = "egress"  // what it forwards to the port
-	chainOutput  = "output"  // what processes of this host send
+	chainOutput  = "output"  // what leaves this host
 	chainToPort  = "to_port" // what leaves for the port
 	chainOwn     = "own"     // what processes send to the port
 	chainDefrag  = "defrag"

@@ -23,37 +23,36 @@ func (b builder) egress() chain {
 	return c
 }
 
-// output signs what goes into the overlay: the kernel keeps that when it encapsulates, and so lets its datagram pass. What there is most of
-// comes first: each packet of a process passes here twice.
+// output signs what goes into the overlay: the kernel keeps that when it encapsulates, and so lets its datagram pass. It is where packets
+// leave, behind the translation of addresses, which may lead a packet into the overlay, or to the port of a VTEP. What there is most of comes
+// first: each packet of an overlay passes here twice.
 func (b builder) output() chain {
-	c := chain{name: chainOutput, hook: base(unix.NF_INET_LOCAL_OUT, first)}
-	if b.kernel {
-		c.add(accept, toPort(b.Port, false), b.signed())
-	} else {
-		c.add(accept, toPort(b.Port, false), marked(b.Mark, false))
-	}
-	c.goTo(chainToPort, toPort(b.Port, false))
+	c := chain{name: chainOutput, hook: base(unix.NF_INET_POST_ROUTING, first)}
+	known := marked(b.Mark, false)
 	if b.kernel {
 		for _, l := range b.indices {
-			c.add(accept, leavesByIndex(l), b.sign())
+			c.add(accept, b.sign(leavesByIndex(l))...)
 		}
+		known = b.signed()
 	}
+	c.add(accept, toPort(b.Port, false), known)
+	c.goTo(chainToPort, toPort(b.Port, false))
 	b.signs(&c)
 	return c
 }
 
-// signs signs what processes send into an overlay of the kernel: of other networks too, which may send to the same VTEPs.
+// signs signs what goes into an overlay of the kernel: of other networks too, which may send to the same VTEPs.
 func (b builder) signs(c *chain) {
 	if !b.noKinds {
-		c.add(accept, leavesByKind("vxlan"), b.sign())
+		c.add(accept, b.sign(leavesByKind("vxlan"))...)
 		return
 	}
 	for _, d := range b.devices() {
-		c.add(accept, leavesBy(d), b.sign())
+		c.add(accept, b.sign(leavesBy(d))...)
 	}
 }
 
-// toPort passes what the kernel has encapsulated for pods.
+// toPort passes what no process has sent: what the kernel has encapsulated for others, and what forward has judged.
 func (b builder) toPort() chain {
 	c := chain{name: chainToPort}
 	c.goTo(chainOwn, fromSocket())
@@ -63,7 +62,7 @@ func (b builder) toPort() chain {
 // processes drops what processes send to a VTEP, or to any address in the name of this network.
 func (b builder) processes() chain {
 	c := chain{name: chainOwn}
-	b.signs(&c) // a process sends to this port of a pod
+	b.signs(&c) // it is this port of a pod
 	c.add(accept, isUDP(true))
 	c.add(accept, marked(b.Mark, false))
 	if b.secmarked() {

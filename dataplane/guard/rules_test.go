@@ -147,7 +147,7 @@ udp dport == 8472, goto to_port
 oifkind == "vxlan", secmark = ovl, accept`},
 		{"output, with labels", with(func(c *Config) { c.labels = true }), base, false, chainOutput, `udp dport == 8472, mark & 0x100000 != 0, accept
 udp dport == 8472, goto to_port
-oifkind == "vxlan", mark |= 0x100000, accept`},
+oifkind == "vxlan", skuid >= 0, mark |= 0x100000, accept`},
 		{"output of this process", strict, base, true, chainOutput, `udp dport == 8472, mark & 0x100000 != 0, accept
 udp dport == 8472, goto to_port
 oifkind == "vxlan", secmark = ovl, accept`},
@@ -197,9 +197,9 @@ vxlan vni != 1, goto stray
 nfproto ip, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair44_24, secmark = ip saddr, accept
 nfproto ip, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, secmark = ip saddr, accept
 goto reason`,
-		chainOutput: `udp dport == 8472, secmark == ovl, accept
+		chainOutput: `oif == 9, secmark = ovl, accept
+udp dport == 8472, secmark == ovl, accept
 udp dport == 8472, goto to_port
-oif == 9, secmark = ovl, accept
 oifkind == "vxlan", secmark = ovl, accept`,
 	} {
 		if diff := cmp.Diff(want, strings.Join(rulesOf(c, w, true, chain, 9), "\n")); diff != "" {
