@@ -11,11 +11,6 @@ import (
 // input judges what is for this host. Of a superpacket, which the kernel splits later, it sees only the first datagram.
 func (b builder) input() chain {
 	c := chain{name: chainInput, hook: base(unix.NF_INET_LOCAL_IN, first)}
-	if b.kernel {
-		for _, l := range b.indices { // an index costs less than a name, which stays when a device is made again
-			c.goTo(chainInner, toPort(b.Port, true), comesByIndex(l, false))
-		}
-	}
 	c.goTo(chainPlain, toPort(b.Port, true))
 	c.goTo(chainPlain, isUDP(true))
 	c.jumpTo(chainOther, b.byUnderlay(true))

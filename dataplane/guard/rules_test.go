@@ -115,21 +115,18 @@ iifkind == "tun", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
 iifkind == "tun", fib saddr . iif oif missing, secmark = 0
 iifkind == "vxlan", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
 iifkind == "vxlan", secmark = 0`},
-		{"plain", strict, base, false, chainPlain, `iifname == "flannel.1", goto inner
-iifname != "eth0", return
+		{"plain", strict, base, false, chainPlain, `iifname != "eth0", return
 nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
 nfproto ip, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, drop plain_source`},
-		{"plain is allowed", with(func(c *Config) { c.AllowPlain = true }), base, false, chainPlain, `iifname == "flannel.1", goto inner`},
+		{"plain is allowed", with(func(c *Config) { c.AllowPlain = true }), base, false, chainPlain, ``},
 		{"plain, direct routes", with(func(c *Config) { c.Direct = true }), base, true, chainPlain, `iifname != "eth0", return
 nfproto ip, lease4_24 of ip saddr, return
 nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
 nfproto ip, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, drop plain_source`},
-		{"plain, over the underlay", strict, mixed, false, chainPlain, `iifname == "flannel.1", goto inner
-iifname != "eth0", return
+		{"plain, over the underlay", strict, mixed, false, chainPlain, `iifname != "eth0", return
 nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
 nfproto ip, ip saddr/24 @lease4_24, drop plain_source`},
-		{"plain, one family over the underlay", strict, split, false, chainPlain, `iifname == "flannel.1", goto inner
-iifname != "eth0", return
+		{"plain, one family over the underlay", strict, split, false, chainPlain, `iifname != "eth0", return
 nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
 nfproto ip, ip saddr/24 @lease4_24, drop plain_source
 nfproto ip6, ip6 saddr == fd00:0:0:ff::/64, drop plain_source
@@ -161,7 +158,7 @@ secmark == ovl, accept
 nfproto ip, ip daddr . ip daddr @pair44_32, drop egress
 vxlan vni == 1, drop egress`},
 		{"the link is known", with(func(c *Config) { c.Link = 3 }), base, false, chainForward, `iif == 3, goto plain
-iifname == "flannel.1", goto inner
+iifname == "flannel.1", accept
 oifname == "flannel.1", goto spoof
 udp dport == 8472, l4proto == udp, goto egress`},
 	} {
@@ -181,16 +178,17 @@ func TestRulesOfDevices(t *testing.T) {
 	c := testConfig(t)
 	c.Link = 3
 	for chain, want := range map[string]string{
-		chainForward: `iif == 9, goto inner
+		chainArrive: `iif == 9, goto inner
+iifname == "flannel.1", goto inner`,
+		chainForward: `iif == 9, accept
 oif == 9, iif != 3, nfproto ip, ip saddr == 10.255.0.0/24, accept
 oif == 9, iif != 3, nfproto ip6, ip6 saddr == fd00:0:0:ff::/64, accept
 iif == 3, goto plain
 oif == 9, goto spoof
-iifname == "flannel.1", goto inner
+iifname == "flannel.1", accept
 oifname == "flannel.1", goto spoof
 udp dport == 8472, l4proto == udp, goto egress`,
-		chainInput: `udp dport != 8472, iif == 9, goto inner
-udp dport != 8472, goto plain
+		chainInput: `udp dport != 8472, goto plain
 l4proto != udp, goto plain
 iif != 3, jump other
 vxlan vni != 1, goto stray
