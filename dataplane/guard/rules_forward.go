@@ -87,6 +87,9 @@ func (b builder) arrive() chain {
 	for _, l := range b.indices { // an index costs less than a name, which stays when a device is made again
 		c.goTo(chainInner, comesByIndex(l, false))
 	}
+	if b.Link != 0 { // of the rest it is most, and names cost more
+		c.add(accept, comesByIndex(b.Link, false))
+	}
 	for _, d := range b.devices() {
 		c.goTo(chainInner, comesBy(d, false))
 	}

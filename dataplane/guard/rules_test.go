@@ -179,6 +179,7 @@ func TestRulesOfDevices(t *testing.T) {
 	c.Link = 3
 	for chain, want := range map[string]string{
 		chainArrive: `iif == 9, goto inner
+iif == 3, accept
 iifname == "flannel.1", goto inner`,
 		chainForward: `iif == 9, accept
 oif == 9, iif != 3, nfproto ip, ip saddr == 10.255.0.0/24, accept
