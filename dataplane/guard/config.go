@@ -26,7 +26,7 @@ type Config struct {
 	AnyPeerFrom []netip.Prefix
 	// AllowPlain lets packets with overlay sources come by the underlay without encapsulation.
 	AllowPlain bool
-	// Mark has the bits of the packet mark that datagrams of this host have, one at least.
+	// Mark has the bits of the packet mark with which datagrams may leave for VTEPs, one at least.
 	Mark uint32
 	// Underlay is the interface of the underlay, and IPv4 and IPv6 are the families that VTEPs have there.
 	Underlay   string
@@ -49,6 +49,7 @@ type Config struct {
 	lackOrigins bool     // for tests: the kernel lacks what they need
 	noKinds     bool     // the kernel cannot tell the kinds of devices (before 5.6)
 	noOrigins   bool     // it has no secmark, or no hash for IPv6
+	labels      bool     // a security module may read secmarks
 	seed        uint32   // of the hash of origins
 	extra       []string // names of Forwards
 }

@@ -11,14 +11,17 @@
 //	other    checks datagrams to the port that come by another interface than the underlay's. It drops those that come from
 //	         a device with pods behind it in the name of a VTEP that is elsewhere, and those that come out of the overlay
 //	         itself: each would be a datagram of the overlay inside another one.
-//	stray    counts datagrams with a VNI that no network here has. The kernel drops them.
-//	inner    checks what comes out of the kernel's device. input sees only the first datagram of a superpacket (UDP_SEGMENT),
+//	stray    counts datagrams with a VNI that no network here has. The kernel drops them. It takes from datagrams of any other VNI the
+//	         secmark of a VTEP that they are not from, which whoever is root of a network namespace of this kernel can have given them.
+//	arrive   has inner check what comes out of the kernel's device, before addresses are translated (prerouting).
+//	inner    checks that. input sees only the first datagram of a superpacket (UDP_SEGMENT),
 //	         because the kernel splits it later. The secmark says from which VTEP the whole superpacket came.
 //	plain    drops packets from the underlay that have an overlay address as their source and no encapsulation.
 //	spoof    drops packets that pods send into the overlay with a source of another host, or of this host.
 //	egress   drops packets from pods to the port of a VTEP.
-//	output   drops packets from processes to the port of a VTEP. The packets that the kernel encapsulates for them have the
-//	         mark, and so have those of this process's sockets.
+//	output   drops packets from processes to the port of a VTEP, behind the translation of addresses (postrouting). It gives what goes into
+//	         an overlay a secmark, the signature, which the packet keeps when the kernel encapsulates it. With a security module that
+//	         reads secmarks (SELinux, Smack) it is the mark. Packets of this process's sockets have the mark.
 //
 // If this process forwards, input lets good packets pass to its sockets. There dataplane/userspace checks each datagram again.
 // input drops the other packets before they take room in the sockets' queues. It lets a few of them a second pass, and more of
@@ -56,8 +59,8 @@
 //	guard.go    Sync, Prune; open.go: Open; switch.go: what others tell it while it runs
 //	facts.go    what the rules follow from (pure)
 //	rules.go    the rules (pure), by hooks: rules_input.go, rules_forward.go, rules_output.go
-//	origin.go   which VTEP a packet is from, behind the kernel's device
-//	rule.go     what a rule is; cond.go: its conditions
+//	origin.go   secmarks: which VTEP a packet is from, behind the kernel's device, and what processes send
+//	rule.go     what a rule is; cond.go: its conditions, field.go: those about addresses
 //	write.go    writes the differences
 //	members.go  the keys of the sets, counted
 //	table.go    rules → netlink, and what the kernel has

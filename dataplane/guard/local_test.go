@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"testing"
 
@@ -125,7 +126,7 @@ func TestTunnelInTunnel(t *testing.T) {
 				sendSegments(b.NS, b.addr, to, hidden(d), d)
 			})
 		}
-		w.expect("a stranger, behind another VNI", a, dataplane.DropBadDestination, func(text []byte) {
+		w.expect("a stranger, behind another VNI", a, dataplane.DropUnknownVTEP, func(text []byte) {
 			d := a.frame(1, packet(b.addr, a.overlay(w.v6).Next(), 1, testPort, inside(text)))
 			sendSegments(w.stranger, w.strange, a.addr, hidden(d), d)
 		})
@@ -189,6 +190,62 @@ func TestEgress(t *testing.T) {
 			sendSegments(b.NS, b.addr, w.strange, datagram(text))
 		})
 	})
+}
+
+// TestServices: where addresses are translated, as a Service of Kubernetes has it, processes reach pods of other hosts, and do not reach the
+// port of a VTEP.
+func TestServices(t *testing.T) {
+	for name, config := range map[string]func(*Config){"by the secmark": nil, "by the mark": func(c *Config) { c.labels = true }} {
+		t.Run(name, func(t *testing.T) { overBoth(t, func(t *testing.T, w *world) { services(t, w, config) }) })
+	}
+}
+
+func services(t *testing.T, w *world, config func(*Config)) {
+	w.config = config
+	w.join()
+	a, b := w.hosts[0], w.hosts[1]
+	ip, pod, vtep := "ip", "172.30.0.1", "172.30.0.2"
+	if w.v6 {
+		ip, pod, vtep = "ip6", "fd30::1", "fd30::2"
+	}
+	to := func(a netip.Addr, port int) string { return netip.AddrPortFrom(a, uint16(port)).String() }
+	none, node := netip.IPv4Unspecified(), netip.MustParseAddr("192.0.2.78")
+	if w.v6 {
+		none, node = netip.IPv6Unspecified(), netip.MustParseAddr("2001:db8::78")
+	}
+	b.Addr("eth0", netip.PrefixFrom(node, 24+40*family6(w.v6)).String())
+	b.Run("nft", fmt.Sprintf(`add table %[1]s services
+	add chain %[1]s services pre { type nat hook prerouting priority -100; }
+	add chain %[1]s services post { type nat hook postrouting priority 100; }
+	add rule %[1]s services pre %[1]s daddr %[8]s udp dport %[3]d dnat to %[4]s
+	add chain %[1]s services out { type nat hook output priority -100; }
+	add rule %[1]s services out %[1]s daddr %[2]s udp dport %[3]d dnat to %[4]s
+	add rule %[1]s services out %[1]s daddr %[5]s udp dport { 53, %[6]d } dnat to %[7]s
+	add rule %[1]s services post oifname %[9]s %[1]s saddr != %[10]s masquerade`, ip, pod, receivePort, to(a.podAddr(w.v6), receivePort), vtep, testPort, to(a.addr, testPort), node, b.device(), b.overlay(w.v6)))
+	for name, err := range map[string]error{
+		"a process and a pod":              w.exchange(b.NS, b.overlay(w.v6), netip.MustParseAddr(pod), 100),
+		"a process and a pod, masqueraded": w.exchange(b.NS, none, netip.MustParseAddr(pod), 100),
+		"a stranger and a pod":             w.exchange(w.stranger, w.strange, node, 100),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, port := range []int{53, testPort} {
+		w.expect(fmt.Sprintf("a process to a VTEP by port %d", port), b, dataplane.DropEgress, func(text []byte) {
+			b.Must(func() error {
+				c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(vtep), uint16(port))))
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				if _, err := c.Write(a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, text))); !errors.Is(err, unix.EPERM) {
+					t.Errorf("a process may send: %v", err)
+				}
+				return nil
+			})
+		})
+	}
 }
 
 // TestPlainAndSpoofed: the source of a pod comes neither without encapsulation nor from another host's pod.

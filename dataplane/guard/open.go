@@ -31,7 +31,7 @@ func Open(c Config) (*Guard, error) {
 	case c.Resync == 0:
 		c.Resync = defaultResync
 	}
-	c.seed = processSeed()
+	c.seed, c.labels = processSeed(), c.labels || labels()
 	g := &Guard{cfg: c, name: dataplane.GuardTable(c.VNI), report: dataplane.NewReporter(c.Log, "guard"), kernel: true, relaxed: time.Now().Add(c.Settle)}
 	if c.Deaf {
 		g.report.Polls(c.Resync)

@@ -1,11 +1,14 @@
 package guard
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
 	"math/bits"
 	"net/netip"
+	"os"
+	"slices"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -45,9 +48,39 @@ func isVTEP(outer family) cond {
 	return in(vtepSet, false, bitsOf(ipv4), origin())
 }
 
-// originless is the condition that input has not accepted the packet.
-func originless() cond {
-	return cond{"secmark == 0", append(origin().load(reg1, bitsOf(ipv4)), nft.Equal(make([]byte, 4)))}
+// isNobodys are the conditions that the origin is no VTEP: input has not accepted the packet.
+func (b builder) isNobodys() (conds []cond) {
+	for _, outer := range b.families() {
+		switch {
+		case outer == ipv4:
+			conds = append(conds, in(hostSet(outer), true, bitsOf(ipv4), origin(), origin()))
+		case b.sets[vtepSet]:
+			conds = append(conds, in(vtepSet, true, bitsOf(ipv4), origin()))
+		}
+	}
+	return conds
+}
+
+// disown takes the origin of a VTEP from a datagram of another VNI that has another outer source. Root of any network namespace of this kernel,
+// such as a container's, can give a packet a secmark, and have a superpacket hide datagrams of this network behind the first one. An
+// origin that fits may be from another network's guard, whose chains come earlier or later than these.
+func (b builder) disown(c *chain) {
+	if !b.kernel || !b.origins() {
+		return
+	}
+	for _, of := range b.families() {
+		for _, outer := range b.families() {
+			if b.sets[originSet(of, of, bitsOf(of))] && (outer == ipv4 || b.sets[vtepSet]) {
+				c.add(none, misfits(of), isVTEP(outer), clearOrigin())
+			}
+		}
+	}
+}
+
+// misfits is the condition that the packet is of that family, and its origin is not that of the peer that has its outer source.
+func misfits(f family) cond {
+	is, not := of(f), in(originSet(f, f, bitsOf(f)), true, bitsOf(f), origin(), outerSource(f))
+	return cond{is.text + ", " + not.text, slices.Concat(is.exprs, not.exprs)}
 }
 
 // setOrigin is no condition: it notes the outer source, which the registers still have of the condition before. That has looked it up as
@@ -87,10 +120,39 @@ func (c *Config) eachOrigin(p *dataplane.Peer, outer []netip.Addr, do func(set, 
 		for _, host := range outer {
 			do(originSet(ipv6, ipv6, bitsOf(ipv6)), key+string(host.AsSlice()))
 		}
-		if c.Check == dataplane.SourceOverlay {
-			do(vtepSet, key)
-		}
+		do(vtepSet, key)
 	}
+}
+
+// signature is the secmark of what goes into an overlay. As an origin it would be that of 0.111.118.108, which nobody has. A process that can
+// give its packets a secmark can mark them, too; and of what comes from another network namespace the rules for processes see nothing.
+var signature = []byte{0, 'o', 'v', 'l'}
+
+// secmarked reports whether datagrams of processes are known by their secmark. The mark costs more: the kernel looks up the route anew for each
+// packet that has one. It is the way where a security module may read the secmark.
+func (c *Config) secmarked() bool { return !c.noOrigins && !c.labels }
+
+// sign signs what meets a condition. Pods' packets are not marked, and need not be.
+func (c *Config) sign(which cond) []cond {
+	if !c.secmarked() {
+		return []cond{which, fromSocket(), setMark(c.Mark)}
+	}
+	return []cond{which, {"secmark = ovl", []expr.Any{&expr.Immediate{Register: reg1, Data: signature}, toSecmark(reg1)}}}
+}
+
+// signed is the condition that sign was done to a packet.
+func (c *Config) signed() cond {
+	if !c.secmarked() {
+		return marked(c.Mark, false)
+	}
+	return cond{"secmark == ovl", append(origin().load(reg1, bitsOf(ipv4)), nft.Equal(signature))}
+}
+
+// labels reports whether a security module may read secmarks, or it is not known: SELinux and Smack do, each of which has a file system. AppArmor
+// does only for a profile with rules about labels, of which the signature is none.
+func labels() bool {
+	b, err := os.ReadFile("/proc/filesystems")
+	return err != nil || bytes.Contains(b, []byte("\tselinuxfs\n")) || bytes.Contains(b, []byte("\tsmackfs\n"))
 }
 
 // seedOf returns the seed of the hash that a rule has; 0: it has none.

@@ -17,12 +17,13 @@ const (
 	chainOther   = "other"   // datagrams of the overlay that come by another interface than the underlay's
 	chainStray   = "stray"   // datagrams of other VNIs
 	chainReason  = "reason"  // why a datagram is not accepted
+	chainArrive  = "arrive"  // all that comes
 	chainInner   = "inner"   // what comes out of the overlay device
 	chainPlain   = "plain"   // what is no datagram of the overlay
 	chainForward = "forward" // what this host forwards
 	chainSpoof   = "spoof"   // what it forwards into the overlay
 	chainEgress  = "egress"  // what it forwards to the port
-	chainOutput  = "output"  // what processes of this host send
+	chainOutput  = "output"  // what leaves this host
 	chainToPort  = "to_port" // what leaves for the port
 	chainOwn     = "own"     // what processes send to the port
 	chainDefrag  = "defrag"
@@ -38,7 +39,7 @@ type builder struct {
 
 // build returns all chains, each behind those that it names.
 func (b builder) build() []chain {
-	chains := []chain{b.reason(), b.inner(), b.plain(), b.spoof(), b.egress(), b.processes(), b.toPort(), b.other(), b.stray(), b.input(), b.forward(), b.output()}
+	chains := []chain{b.reason(), b.inner(), b.plain(), b.spoof(), b.egress(), b.processes(), b.toPort(), b.other(), b.stray(), b.arrive(), b.input(), b.forward(), b.output()}
 	if slices.Contains(b.families(), ipv6) {
 		chains = append(chains, b.defrag()...)
 	}

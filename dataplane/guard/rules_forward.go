@@ -54,7 +54,7 @@ func (b builder) ofOrigin(c *chain) {
 			}
 		}
 	}
-	c.drop(dataplane.DropUnknownVTEP, originless())
+	c.drop(dataplane.DropUnknownVTEP, b.isNobodys()...)
 }
 
 // ofAnyPeer admits what has a source of some VTEP.
@@ -77,6 +77,25 @@ func (b builder) ofAnyPeer(c *chain) {
 	}
 }
 
+// arrive has what comes out of the overlay judged as it came: later the translation of addresses may lead it elsewhere, as the answer
+// to a packet whose source was translated.
+func (b builder) arrive() chain {
+	c := chain{name: chainArrive, hook: base(unix.NF_INET_PRE_ROUTING, first)}
+	if !b.kernel {
+		return c
+	}
+	for _, l := range b.indices { // an index costs less than a name, which stays when a device is made again
+		c.goTo(chainInner, comesByIndex(l, false))
+	}
+	if b.Link != 0 { // of the rest it is most, and names cost more
+		c.add(accept, comesByIndex(b.Link, false))
+	}
+	for _, d := range b.devices() {
+		c.goTo(chainInner, comesBy(d, false))
+	}
+	return c
+}
+
 // byUnderlay is the condition that a packet comes by the interface of the underlay, or does not. A session ends when that is
 // made again.
 func (b builder) byUnderlay(not bool) cond {
@@ -90,14 +109,6 @@ func (b builder) byUnderlay(not bool) cond {
 // lead there.
 func (b builder) plain() chain {
 	c := chain{name: chainPlain}
-	if b.kernel {
-		for _, l := range b.indices { // an index costs less than a name, which stays when a device is made again
-			c.goTo(chainInner, comesByIndex(l, false))
-		}
-		for _, d := range b.devices() {
-			c.goTo(chainInner, comesBy(d, false))
-		}
-	}
 	if b.AllowPlain || b.settling {
 		return c
 	}
@@ -121,28 +132,27 @@ func (b builder) plain() chain {
 // forward judges what this host forwards. What comes by the underlay is plain even if it goes into the overlay.
 func (b builder) forward() chain {
 	c := chain{name: chainForward, hook: base(unix.NF_INET_FORWARD, first)}
-	from := func(from cond) {
-		if b.kernel {
-			c.goTo(chainInner, from)
-		} else {
-			c.add(accept, from)
-		}
+	for _, l := range b.indices { // it is judged
+		c.add(accept, comesByIndex(l, false))
 	}
-	for _, l := range b.indices {
-		from(comesByIndex(l, false))
+	for _, l := range b.indices { // what pods send, first what there is most of
+		for _, own := range b.own {
+			f := familyOf(own.Addr())
+			c.add(accept, leavesByIndex(l), b.byUnderlay(true), of(f), outerSource(f).within(own, false))
+		}
 	}
 	c.goTo(chainPlain, b.byUnderlay(false))
 	for _, l := range b.indices {
 		c.goTo(chainSpoof, leavesByIndex(l))
 	}
 	for _, d := range b.devices() {
-		from(comesBy(d, false))
+		c.add(accept, comesBy(d, false))
 		c.goTo(chainSpoof, leavesBy(d))
 	}
 	if b.Direct {
 		c.jumpTo(chainSpoof, leavesBy(b.Underlay))
 	}
-	c.goTo(chainEgress, isUDP(false), toPort(b.Port, false))
+	c.goTo(chainEgress, toPort(b.Port, false), isUDP(false))
 	return c
 }
 

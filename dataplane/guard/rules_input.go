@@ -11,8 +11,8 @@ import (
 // input judges what is for this host. Of a superpacket, which the kernel splits later, it sees only the first datagram.
 func (b builder) input() chain {
 	c := chain{name: chainInput, hook: base(unix.NF_INET_LOCAL_IN, first)}
-	c.goTo(chainPlain, isUDP(true))
 	c.goTo(chainPlain, toPort(b.Port, true))
+	c.goTo(chainPlain, isUDP(true))
 	c.jumpTo(chainOther, b.byUnderlay(true))
 	switch { // another network's has a guard of its own, or wants none
 	case b.kernel:
@@ -92,10 +92,13 @@ func (b builder) other() chain {
 	}
 	for _, kind := range []string{"veth", "bridge", "tun", "vxlan"} {
 		conds := []cond{comesByKind(kind), wayBack(true)}
-		if b.kernel { // the mark keeps out what a superpacket of another VNI hides; a socket takes all that comes
+		if b.kernel { // the mark or the origin keeps out what a superpacket of another VNI hides; a socket takes all that comes
 			conds = append(conds, vniIs(b.VNI, false))
 		}
 		c.drop(dataplane.DropUnknownVTEP, conds...)
+		if b.kernel && b.origins() && kind != "vxlan" {
+			c.add(none, comesByKind(kind), wayBack(true), clearOrigin()) // whoever sent it can have given it the one that fits
+		}
 	}
 	clear := clearMark(b.Mark)
 	if b.origins() {

@@ -23,33 +23,36 @@ func (b builder) egress() chain {
 	return c
 }
 
-// output marks what goes into the overlay: the kernel keeps the mark when it encapsulates, and so lets its datagram pass. What
-// there is most of comes first: each packet of a process passes here twice.
+// output signs what goes into the overlay: the kernel keeps that when it encapsulates, and so lets its datagram pass. It is where packets
+// leave, behind the translation of addresses, which may lead a packet into the overlay, or to the port of a VTEP. What there is most of comes
+// first: each packet of an overlay passes here twice.
 func (b builder) output() chain {
-	c := chain{name: chainOutput, hook: base(unix.NF_INET_LOCAL_OUT, first)}
-	c.add(accept, marked(b.Mark, false))
+	c := chain{name: chainOutput, hook: base(unix.NF_INET_POST_ROUTING, first)}
+	known := marked(b.Mark, false)
 	if b.kernel {
 		for _, l := range b.indices {
-			c.add(accept, leavesByIndex(l), setMark(b.Mark))
+			c.add(accept, b.sign(leavesByIndex(l))...)
 		}
+		known = b.signed()
 	}
-	c.goTo(chainToPort, isUDP(false), toPort(b.Port, false))
-	b.marks(&c)
+	c.add(accept, toPort(b.Port, false), known)
+	c.goTo(chainToPort, toPort(b.Port, false))
+	b.signs(&c)
 	return c
 }
 
-// marks marks what processes send into an overlay of the kernel: of other networks too, which may send to the same VTEPs.
-func (b builder) marks(c *chain) {
+// signs signs what goes into an overlay of the kernel: of other networks too, which may send to the same VTEPs.
+func (b builder) signs(c *chain) {
 	if !b.noKinds {
-		c.add(accept, leavesByKind("vxlan"), setMark(b.Mark))
+		c.add(accept, b.sign(leavesByKind("vxlan"))...)
 		return
 	}
 	for _, d := range b.devices() {
-		c.add(accept, leavesBy(d), setMark(b.Mark))
+		c.add(accept, b.sign(leavesBy(d))...)
 	}
 }
 
-// toPort passes what the kernel has encapsulated for pods, which is the most.
+// toPort passes what no process has sent: what the kernel has encapsulated for others, and what forward has judged.
 func (b builder) toPort() chain {
 	c := chain{name: chainToPort}
 	c.goTo(chainOwn, fromSocket())
@@ -59,7 +62,12 @@ func (b builder) toPort() chain {
 // processes drops what processes send to a VTEP, or to any address in the name of this network.
 func (b builder) processes() chain {
 	c := chain{name: chainOwn}
-	b.marks(&c) // a process sends to this port of a pod
+	b.signs(&c) // it is this port of a pod
+	c.add(accept, isUDP(true))
+	c.add(accept, marked(b.Mark, false))
+	if b.secmarked() {
+		c.add(accept, b.signed())
+	}
 	for _, f := range b.families() {
 		c.drop(dataplane.DropEgress, of(f), isPeer(f, outerDestination(f), false))
 	}

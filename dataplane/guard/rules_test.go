@@ -12,8 +12,9 @@ import (
 )
 
 // rulesOf returns the rules of one chain, in words.
-func rulesOf(c Config, w dataplane.Wanted, kernel bool, name string) (rules []string) {
+func rulesOf(c Config, w dataplane.Wanted, kernel bool, name string, devices ...int) (rules []string) {
 	f := c.factsOf(w, kernel)
+	f.indices = devices
 	m := newMembers(&c, f.kind)
 	m.admit(w.Peers, f.kind)
 	f.sets = m.names()
@@ -45,7 +46,7 @@ func TestRules(t *testing.T) {
 	outside := "nfproto ip, ip daddr != 10.255.0.0/24, drop bad_destination\nnfproto ip6, drop bad_destination\ndrop bad_source"
 	both := two
 	both.Peers = append(slices.Clone(two.Peers), dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.MustParseAddr("2001:db8::9")}, Subnets: prefixes("10.9.0.0/28")})
-	head := "l4proto != udp, goto plain\nudp dport != 8472, goto plain\niifname != \"eth0\", jump other\n"
+	head := "udp dport != 8472, goto plain\nl4proto != udp, goto plain\niifname != \"eth0\", jump other\n"
 	for _, c := range []struct {
 		name   string
 		config Config
@@ -64,13 +65,13 @@ nfproto ip, ip daddr == 10.255.0.0/24, ip saddr . ip saddr @pair44_32, accept
 ` + outside},
 		{"inner", strict, base, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair44_24, secmark = 0, accept
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, secmark = 0, accept
-secmark == 0, drop unknown_vtep
+secmark . secmark != @pair44_32, drop unknown_vtep
 ` + outside},
 		{"inner, over both", with(func(c *Config) { c.IPv6 = true }), both, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/20 @pair44_20, secmark = 0, accept
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair44_24, secmark = 0, accept
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, secmark = 0, accept
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/28 @origin44_28, secmark = 0, accept
-secmark == 0, drop unknown_vtep
+secmark . secmark != @pair44_32, secmark != @vtep4_32, drop unknown_vtep
 ` + outside},
 		{"inner, behind a NAT", with(func(c *Config) { c.Check, c.AnyPeerFrom = dataplane.SourceInner, prefixes("192.0.2.0/24") }), base, false, chainInner, `mark & 0x100000 == 0, drop unknown_vtep
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
@@ -97,27 +98,35 @@ nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th
 nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr . ip saddr @pair44_32, limit 500/s, accept
 limit 50/s, accept
 drop flood`},
+		{"stray", strict, base, false, chainStray, `nfproto ip, secmark . ip saddr != @pair44_32, secmark . secmark @pair44_32, secmark = 0
+count bad_vni`},
+		{"stray, over IPv6 too", with(func(c *Config) { c.IPv6 = true }), both, false, chainStray, `nfproto ip, secmark . ip saddr != @pair44_32, secmark . secmark @pair44_32, secmark = 0
+nfproto ip, secmark . ip saddr != @pair44_32, secmark @vtep4_32, secmark = 0
+nfproto ip6, secmark . ip6 saddr != @origin46_128, secmark . secmark @pair44_32, secmark = 0
+nfproto ip6, secmark . ip6 saddr != @origin46_128, secmark @vtep4_32, secmark = 0
+count bad_vni`},
+		{"stray, without a secmark", with(func(c *Config) { c.noOrigins = true }), base, false, chainStray, "count bad_vni"},
 		{"other", strict, base, false, chainOther, `iifname == "flannel.1", drop bad_destination
 iifkind == "veth", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
+iifkind == "veth", fib saddr . iif oif missing, secmark = 0
 iifkind == "bridge", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
+iifkind == "bridge", fib saddr . iif oif missing, secmark = 0
 iifkind == "tun", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
+iifkind == "tun", fib saddr . iif oif missing, secmark = 0
 iifkind == "vxlan", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
 iifkind == "vxlan", secmark = 0`},
-		{"plain", strict, base, false, chainPlain, `iifname == "flannel.1", goto inner
-iifname != "eth0", return
+		{"plain", strict, base, false, chainPlain, `iifname != "eth0", return
 nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
 nfproto ip, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, drop plain_source`},
-		{"plain is allowed", with(func(c *Config) { c.AllowPlain = true }), base, false, chainPlain, `iifname == "flannel.1", goto inner`},
+		{"plain is allowed", with(func(c *Config) { c.AllowPlain = true }), base, false, chainPlain, ``},
 		{"plain, direct routes", with(func(c *Config) { c.Direct = true }), base, true, chainPlain, `iifname != "eth0", return
 nfproto ip, lease4_24 of ip saddr, return
 nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
 nfproto ip, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, drop plain_source`},
-		{"plain, over the underlay", strict, mixed, false, chainPlain, `iifname == "flannel.1", goto inner
-iifname != "eth0", return
+		{"plain, over the underlay", strict, mixed, false, chainPlain, `iifname != "eth0", return
 nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
 nfproto ip, ip saddr/24 @lease4_24, drop plain_source`},
-		{"plain, one family over the underlay", strict, split, false, chainPlain, `iifname == "flannel.1", goto inner
-iifname != "eth0", return
+		{"plain, one family over the underlay", strict, split, false, chainPlain, `iifname != "eth0", return
 nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
 nfproto ip, ip saddr/24 @lease4_24, drop plain_source
 nfproto ip6, ip6 saddr == fd00:0:0:ff::/64, drop plain_source
@@ -128,18 +137,30 @@ fib saddr type local, drop bad_source`},
 		{"overlay", with(func(c *Config) { c.Check = dataplane.SourceOverlay }), base, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair44_24, secmark = 0, accept
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, secmark = 0, accept
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . secmark @pair44_32, ip saddr != 10.0.0.0/8, ip saddr != 0.0.0.0/8, ip saddr != 127.0.0.0/8, ip saddr != 224.0.0.0/3, secmark = 0, accept
-secmark == 0, drop unknown_vtep
+secmark . secmark != @pair44_32, drop unknown_vtep
 ` + outside},
-		{"output", strict, base, false, chainOutput, `mark & 0x100000 != 0, accept
-l4proto == udp, udp dport == 8472, goto to_port
-oifkind == "vxlan", mark |= 0x100000, accept`},
-		{"output before 5.6", with(func(c *Config) { c.noKinds = true }), base, false, chainOutput, `mark & 0x100000 != 0, accept
-l4proto == udp, udp dport == 8472, goto to_port
-oifname == "flannel.1", mark |= 0x100000, accept`},
+		{"output", strict, base, false, chainOutput, `udp dport == 8472, secmark == ovl, accept
+udp dport == 8472, goto to_port
+oifkind == "vxlan", secmark = ovl, accept`},
+		{"output, with labels", with(func(c *Config) { c.labels = true }), base, false, chainOutput, `udp dport == 8472, mark & 0x100000 != 0, accept
+udp dport == 8472, goto to_port
+oifkind == "vxlan", skuid >= 0, mark |= 0x100000, accept`},
+		{"output of this process", strict, base, true, chainOutput, `udp dport == 8472, mark & 0x100000 != 0, accept
+udp dport == 8472, goto to_port
+oifkind == "vxlan", secmark = ovl, accept`},
+		{"output before 5.6", with(func(c *Config) { c.noKinds = true }), base, false, chainOutput, `udp dport == 8472, secmark == ovl, accept
+udp dport == 8472, goto to_port
+oifname == "flannel.1", secmark = ovl, accept`},
+		{"processes", strict, base, false, chainOwn, `oifkind == "vxlan", secmark = ovl, accept
+l4proto != udp, accept
+mark & 0x100000 != 0, accept
+secmark == ovl, accept
+nfproto ip, ip daddr . ip daddr @pair44_32, drop egress
+vxlan vni == 1, drop egress`},
 		{"the link is known", with(func(c *Config) { c.Link = 3 }), base, false, chainForward, `iif == 3, goto plain
-iifname == "flannel.1", goto inner
+iifname == "flannel.1", accept
 oifname == "flannel.1", goto spoof
-l4proto == udp, udp dport == 8472, goto egress`},
+udp dport == 8472, l4proto == udp, goto egress`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			want := strings.ReplaceAll(c.want, "lease4_24 of ip saddr", "ip saddr/24 @lease4_24")
@@ -147,6 +168,42 @@ l4proto == udp, udp dport == 8472, goto egress`},
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestRulesOfDevices: what the index of a device, which is cheaper than its name, decides first.
+func TestRulesOfDevices(t *testing.T) {
+	w := manyPeers(2)
+	w.Subnets = prefixes("10.255.0.0/24", "fd00:0:0:ff::/64")
+	c := testConfig(t)
+	c.Link = 3
+	for chain, want := range map[string]string{
+		chainArrive: `iif == 9, goto inner
+iif == 3, accept
+iifname == "flannel.1", goto inner`,
+		chainForward: `iif == 9, accept
+oif == 9, iif != 3, nfproto ip, ip saddr == 10.255.0.0/24, accept
+oif == 9, iif != 3, nfproto ip6, ip6 saddr == fd00:0:0:ff::/64, accept
+iif == 3, goto plain
+oif == 9, goto spoof
+iifname == "flannel.1", accept
+oifname == "flannel.1", goto spoof
+udp dport == 8472, l4proto == udp, goto egress`,
+		chainInput: `udp dport != 8472, goto plain
+l4proto != udp, goto plain
+iif != 3, jump other
+vxlan vni != 1, goto stray
+nfproto ip, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair44_24, secmark = ip saddr, accept
+nfproto ip, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, secmark = ip saddr, accept
+goto reason`,
+		chainOutput: `oif == 9, secmark = ovl, accept
+udp dport == 8472, secmark == ovl, accept
+udp dport == 8472, goto to_port
+oifkind == "vxlan", secmark = ovl, accept`,
+	} {
+		if diff := cmp.Diff(want, strings.Join(rulesOf(c, w, true, chain, 9), "\n")); diff != "" {
+			t.Errorf("%s: %s", chain, diff)
+		}
 	}
 }
 

@@ -44,6 +44,7 @@ func (c *Config) otherVNIs() (v vnis) {
 // stray counts what has the VNI of no network here. Of the guards of several networks of this process the one of the lowest VNI does.
 func (b builder) stray() chain {
 	c := chain{name: chainStray}
+	b.disown(&c)
 	if b.others.any || !b.Alone && len(b.others.list) > 0 && b.others.list[0] < b.VNI {
 		return c
 	}

@@ -71,7 +71,7 @@ func (o *overlay) markClash() []Result {
 			mask = *r.Mask
 		}
 		if r.Mark != 0 && mask&mark != 0 {
-			return warn(fmt.Sprintf("a routing rule asks for the mark %#x/%#x, and the guard sets %#x", r.Mark, mask, mark), fix)
+			return warn(fmt.Sprintf("a routing rule asks for the mark %#x/%#x, and the guard uses %#x", r.Mark, mask, mark), fix)
 		}
 	}
 	return ok("table inet " + dataplane.GuardTable(o.vni) + " is there, and nobody else uses its mark")

@@ -32,7 +32,7 @@ type Options struct {
 	// AnyPeerFrom: with SourceInner packets of any peer may come from addresses in these.
 	AnyPeerFrom []netip.Prefix
 	PlainSource bool   // packets that are not encapsulated may come by the underlay with the source of a pod
-	EgressMark  uint32 // bits of the packet mark that this host's tunnel packets have; 0: guard.DefaultMark
+	EgressMark  uint32 // bits of the packet mark that let packets go to the VXLAN port of a peer; 0: guard.DefaultMark
 	Rules       RuleConfig
 }
 

@@ -68,7 +68,7 @@ func (o *Options) check() dataplane.SourceCheck {
 	return cmp.Or(o.SourceCheck, dataplane.SourceStrict)
 }
 
-// Mark returns the bits of the packet mark that this host's tunnel packets have.
+// Mark returns the bits of the packet mark that let packets go to the VXLAN port of a peer.
 func (o *Options) Mark() uint32 { return cmp.Or(o.EgressMark, guard.DefaultMark) }
 
 // CheckInForce returns what is checked when the dataplane has that mode. Without a guard the kernel checks nothing.

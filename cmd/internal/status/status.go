@@ -36,7 +36,7 @@ type Network struct {
 	// Offloads are those that the userspace dataplane uses now, in the words of --debug-offloads; none in kernel mode.
 	Offloads []string `json:"offloads,omitempty"`
 	// SourceCheck tells which packets are taken for a peer's, in the words of --source-check: "off" too if the guard was switched
-	// off, and the kernel forwards. EgressMark is the packet mark of this host's tunnel packets. Empty without VXLAN.
+	// off, and the kernel forwards. EgressMark is the packet mark that lets packets go to the VXLAN port of a peer. Empty without VXLAN.
 	SourceCheck string `json:"source_check,omitempty"`
 	EgressMark  uint32 `json:"egress_mark,omitempty"`
 
