@@ -86,7 +86,7 @@ func TestSessionRestartOfOneNetwork(t *testing.T) {
 	blue := func(last string) string {
 		return `{"Network":"10.5.0.0/16","SubnetMax":"` + last + `","Backend":{"Type":"vxlan","VNI":10}}`
 	}
-	c.put("/coreos.com/network/blue/config", blue("10.5.63.0"))
+	c.put("/coreos.com/network/blue/config", blue("10.5.62.0")) // every lease fits both
 	c.put("/coreos.com/network/red/config", `{"Network":"10.6.0.0/16","Backend":{"Type":"vxlan","VNI":20}}`)
 	dirs := []string{t.TempDir(), t.TempDir()}
 	for i, h := range c.hosts {
@@ -108,7 +108,7 @@ func TestSessionRestartOfOneNetwork(t *testing.T) {
 		}
 	}
 	taken := c.hosts[0].grabsPort(8472)
-	for i, last := range []string{"10.5.62.0", "10.5.63.0"} {
+	for i, last := range []string{"10.5.63.0", "10.5.62.0"} {
 		c.put("/coreos.com/network/blue/config", blue(last))
 		for _, h := range c.hosts {
 			h.waitSessions(3 + i)
