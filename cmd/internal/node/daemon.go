@@ -34,8 +34,9 @@ type Daemon struct {
 
 	endpoints []*endpoint // of cfg, in their order
 
-	giver giver
-	admin atomic.Pointer[admin.Server] // nil: there is no admin socket now
+	giver  giver
+	policy policy
+	admin  atomic.Pointer[admin.Server] // nil: there is no admin socket now
 
 	drain     chan struct{} // closed by Drain
 	drainOnce sync.Once

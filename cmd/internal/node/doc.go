@@ -74,7 +74,7 @@
 // A daemon listens at a socket beside each of its subnet files (package handover). A daemon that is started with Config.Replace
 // finds a subnet file claimed, makes sure that it can serve the network, and asks at that socket (replace.go).
 //
-// The running daemon stops forwarding and hands over (give.go): its TUN queues and UDP sockets, if it has any, the listeners of its
+// The running daemon hurries (policy.go), stops forwarding and hands over (give.go): its TUN queues and UDP sockets, if it has any, the listeners of its
 // endpoints, the locks of its subnet files, its nonce, and the handles of its entries in the store. It then ends as when its context
 // ends, but withdraws nothing: lease, record, rules and routes stay.
 //

@@ -90,6 +90,7 @@ func (g *giver) Give(q handover.Question) (l handover.Legacy, err error) {
 		return handover.Legacy{}, err
 	}
 	g.given, g.unlock = true, unlock
+	d.policy.hurry()
 	d.ports.Still() // before any network on them goes: what comes for that one is the next daemon's
 	for _, s := range sessions {
 		s.stopForwarding()

@@ -201,6 +201,9 @@ func (s *Session) tellReady(ctx context.Context, ready <-chan struct{}) error {
 			n.cfg.Settled(s.config.Backend.Port)
 		}
 	})
+	if s.overlay.Mode() == fit.Userspace {
+		n.daemon.policy.batch(n.log)
+	}
 	n.log.Info("ready")
 	n.publish(snapshot{session: s, ready: time.Now()})
 	// Of several networks the first counts: the service manager would end all of them because of

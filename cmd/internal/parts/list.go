@@ -6,7 +6,6 @@
 //	guard.go       the guard: who may send into the overlay
 //	forwarding.go  which dataplane carries the packets, and how the kernel's is opened
 //	userspace.go   how the userspace dataplane is opened, alone or beside other networks
-//	batch.go       its workers do not interrupt the programs whose packets they carry
 //	kernel.go      how the kernel takes over from a userspace dataplane that still forwards
 //	porttaken.go   who has the UDP port, if it is not free
 package parts

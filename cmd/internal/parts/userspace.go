@@ -15,7 +15,6 @@ import (
 // underlay share the sockets.
 func (l *List) openUserspace(mtu int) (*overlay.Forwarding, error) {
 	l.forwardsItself()
-	batch(l.Log)
 	config := userspace.Config{
 		Log:          l.Log,
 		Underlays:    l.Ends,
