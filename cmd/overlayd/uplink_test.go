@@ -52,7 +52,7 @@ func TestUplink(t *testing.T) {
 	}
 }
 
-// uplink returns the index of the device of dataplane/uplink; 0: there is none.
+// uplink returns the index of the device of dataplane/uplink, or 0 if the host has no such device.
 func (h *host) uplink() (index int) {
 	h.Must(func() error {
 		links, err := netlink.LinkList()

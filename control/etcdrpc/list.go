@@ -21,7 +21,7 @@ func PrefixRange(prefix string) KeyRange {
 // pageSize is how many entries one Range returns at most: about half a MB of leases.
 const pageSize = 2500
 
-// minPage is how many keys are asked for at least after a page that came too late, which may have had other reasons.
+// minPage bounds how short a page becomes after late ones: they may be late for other reasons than their length.
 const minPage = 4
 
 // List calls page with all keys of a range, in key order and as they stood at a revision (0: the
@@ -37,8 +37,8 @@ func (c *Caller) List(ctx context.Context, what string, keys KeyRange, revision 
 func After(key []byte) string { return string(key) + "\x00" }
 
 // Scan is List with pages of a size. page is called with at least one key, and returns the key to go on from. A page of more
-// bytes than one answer may have is asked for again with half as many keys or fewer. A page that does not come in time is an error, and
-// the next Scan asks for a quarter: so a slow way to etcd, or large values, end no list for ever. The pages after that get longer
+// bytes than one answer may have is asked for again with half as many keys or fewer. If a page does not come in time, Scan returns an error, and
+// the next Scan begins with a quarter of the keys, so that it can succeed over a slow connection. Later pages get longer
 // again while they are small and come soon.
 func (c *Caller) Scan(ctx context.Context, what string, keys KeyRange, size int64, revision int64, page func([]*mvccpb.KeyValue) (next string)) (at *pb.ResponseHeader, err error) {
 	from, limit := keys.From, size

@@ -92,7 +92,7 @@ func (t *tunnelCarrier) Objects() ([]dataplane.ObjectStatus, []dataplane.Change)
 	return t.uplink.Objects()
 }
 
-// Export implements Exporter. The uplink is exported because a process that dies with the last file of its device ends 25 ms later.
+// Export implements Exporter. It also exports the uplink: if a process dies with the last file of that device, it ends 25 ms later.
 func (t *tunnelCarrier) Export() ([]Export, error) {
 	exports, err := t.udpCarrier.Export()
 	if f := t.uplink.File(); err == nil && f != nil {

@@ -57,7 +57,7 @@ type UDPConfig struct {
 	// Inherited has the receiving sockets that another process has exported: one for each worker, or
 	// none. They belong to the carrier, which closes them even if it cannot be opened.
 	Inherited []*os.File
-	// InheritedUplink is the file of the uplink of another process, or nil. It is closed.
+	// InheritedUplink is the file of the uplink of another process, or nil. Like Inherited it belongs to the carrier.
 	InheritedUplink *os.File
 }
 

@@ -124,12 +124,12 @@ func (c *Config) eachOrigin(p *dataplane.Peer, outer []netip.Addr, do func(set, 
 	}
 }
 
-// signature is the secmark of what goes into an overlay. As an origin it would be that of 0.111.118.108, which nobody has. A process that can
-// give its packets a secmark can mark them, too; and of what comes from another network namespace the rules for processes see nothing.
+// signature is the secmark of packets that go into an overlay. As an origin it would be 0.111.118.108, which no host can have. A process that may
+// set a secmark may also set the mark. Packets from another network namespace do not meet the rules for processes.
 var signature = []byte{0, 'o', 'v', 'l'}
 
-// secmarked reports whether datagrams of processes are known by their secmark. The mark costs more: the kernel looks up the route anew for each
-// packet that has one. It is the way where a security module may read the secmark.
+// secmarked reports whether the guard recognises datagrams of processes by the secmark. If not, it uses the packet mark. That costs more, because
+// the kernel looks up the route again for each packet with a mark. But a security module may read the secmark, and then the guard leaves it alone.
 func (c *Config) secmarked() bool { return !c.noOrigins && !c.labels }
 
 // sign signs what meets a condition. Pods' packets are not marked, and need not be.
@@ -148,8 +148,8 @@ func (c *Config) signed() cond {
 	return cond{"secmark == ovl", append(origin().load(reg1, bitsOf(ipv4)), nft.Equal(signature))}
 }
 
-// labels reports whether a security module may read secmarks, or it is not known: SELinux and Smack do, each of which has a file system. AppArmor
-// does only for a profile with rules about labels, of which the signature is none.
+// labels reports whether a security module may read secmarks. SELinux and Smack do, and each of them has a file system. AppArmor reads only those
+// that a rule of its own has set. If /proc/filesystems cannot be read, labels returns true.
 func labels() bool {
 	b, err := os.ReadFile("/proc/filesystems")
 	return err != nil || bytes.Contains(b, []byte("\tselinuxfs\n")) || bytes.Contains(b, []byte("\tsmackfs\n"))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,16 +45,16 @@ func OpenTunnelTAP(name string, buffer int) (file *os.File, device string, err e
 	return os.NewFile(uintptr(fd), req.Name()), req.Name(), nil
 }
 
-// TakeTunnelTAP returns a duplicate of a file that another process got from OpenTunnelTAP, and the name of its device. The error says
-// why it is not such a file: it may be any file, or the device may be gone or in another network namespace.
-func TakeTunnelTAP(given *os.File, buffer int) (file *os.File, device string, err error) {
+// TakeTunnelTAP returns a duplicate of a file that another process got from OpenTunnelTAP with the same name, and the name of its device.
+// The file may be any file, and its device may be deleted or in another network namespace. Then the error says so, and nothing is changed.
+func TakeTunnelTAP(given *os.File, name string, buffer int) (file *os.File, device string, err error) {
 	conn, err := given.SyscallConn()
 	if err != nil {
 		return nil, "", err
 	}
 	fd := -1
 	cerr := conn.Control(func(own uintptr) {
-		if device, err = checkTunnel(int(own)); err == nil {
+		if device, err = checkTunnel(int(own), name); err == nil {
 			fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0)
 		}
 	})
@@ -69,11 +70,13 @@ func TakeTunnelTAP(given *os.File, buffer int) (file *os.File, device string, er
 }
 
 // checkTunnel returns the name of the device of a file of OpenTunnelTAP.
-func checkTunnel(fd int) (device string, err error) {
+func checkTunnel(fd int, name string) (device string, err error) {
 	device, flags, err := queue(fd)
 	switch {
 	case err != nil:
 		return "", err
+	case !strings.HasPrefix(device, strings.TrimSuffix(name, "%d")):
+		return "", fmt.Errorf("it is a queue of %q", device)
 	case flags != tapMode:
 		return "", fmt.Errorf("%s has the mode %#x, not %#x", device, flags, tapMode)
 	}

@@ -35,14 +35,14 @@ type device struct {
 	rules *nft.Held
 }
 
-// openDevice goes on with the device whose file another process had, which it closes, or makes one. given may be nil.
-func openDevice(c *rtmsg.Conn, cfg Config, given *os.File) (_ *device, err error) {
+// openDevice uses the device of cfg.Inherited, and closes that file. If it cannot, it makes a device.
+func openDevice(c *rtmsg.Conn, cfg Config) (_ *device, err error) {
 	d := &device{hops: nft.Hops{Family: nft.IPv4}}
 	if cfg.Local.Is6() {
 		d.hops.Family = nft.IPv6
 	}
-	if given != nil {
-		if d.file, d.name, err = tun.TakeTunnelTAP(given, sendBuffer); err != nil {
+	if given := cfg.Inherited; given != nil {
+		if d.file, d.name, err = tun.TakeTunnelTAP(given, namePattern, sendBuffer); err != nil {
 			cfg.Log.Info("uplink of the previous daemon not used: this one makes its own", "err", err)
 			go given.Close() // see close
 		} else {
@@ -68,7 +68,7 @@ func openDevice(c *rtmsg.Conn, cfg Config, given *os.File) (_ *device, err error
 	return d, d.start(c)
 }
 
-// hold makes the table. The process before this one may still have a table of that device: then this one has another name.
+// hold makes the table. If the previous process still has a table for the device, this one gets another name.
 func (d *device) hold(mark uint32) (err error) {
 	for _, suffix := range []string{"", "-b"} {
 		d.hops.Table = tablePrefix + d.name + suffix
@@ -93,8 +93,8 @@ func (d *device) holdTable(mark uint32) error {
 	return err
 }
 
-// close does not wait until the kernel has removed the device. That takes a lock that every change of the network configuration of
-// this machine takes, and 25 ms without anybody else; meanwhile a worker would not forward, and a daemon not end.
+// close does not wait until the kernel has removed the device, which takes 25 ms, and longer if others change the network
+// configuration of this machine. Else a worker would not forward meanwhile, and a daemon would not end.
 func (d *device) close() {
 	go func() {
 		if d.rules != nil {

@@ -13,8 +13,9 @@
 //
 // There is one TAP device without an address, ovl.up<n>, and one table of family netdev with the same name. This process owns the
 // table (nft.Hold), and nobody else can change it. Both disappear with the process, however it ends, so cleanup finds
-// nothing. If another process has the file of the device, the device stays, and Open goes on with it: a service manager keeps the file
-// between two daemons (Config.Inherited), because the kernel takes 25 ms to remove the device while the process ends. Refresh checks that the device exists and is up, and makes it again if not.
+// nothing. If another process also has the file, the device stays. A service manager keeps the file between two daemons, and the
+// next one uses it (Config.Inherited), because a process that removes the device ends 25 ms later. Refresh checks that the device
+// exists and is up, and makes it again if not.
 //
 // # Routes
 //

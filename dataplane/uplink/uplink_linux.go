@@ -28,7 +28,7 @@ type Config struct {
 	TTL   uint8      // on the wire, unless the route has another one
 	DF    bool       // IPv4: Don't Fragment is set
 	Mark  uint32     // packet mark, for the host's rules about outgoing packets; 0: none
-	// Inherited is the file of another process's uplink, or nil. Open goes on with its device if it can, and closes the file.
+	// Inherited is the file of another process's uplink, or nil. Open uses its device if it can, and closes the file.
 	Inherited *os.File
 	// Always also takes superpackets for links that cannot carry them whole; the kernel then splits them.
 	Always bool
@@ -103,7 +103,8 @@ func (u *Uplink) open() (err error) {
 		May: []int{unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEXTHOP}}); err != nil {
 		return err
 	}
-	d, err := openDevice(u.conn, u.cfg, u.cfg.Inherited)
+	d, err := openDevice(u.conn, u.cfg)
+	u.cfg.Inherited = nil // it is closed
 	if err != nil {
 		return err
 	}
@@ -156,7 +157,7 @@ func (u *Uplink) lose(d *device, errno unix.Errno) {
 	}
 }
 
-// File returns the file of the device, for Config.Inherited of another process; nil: there is none.
+// File returns the file of the device, for Config.Inherited of another process. It returns nil if no device works.
 func (u *Uplink) File() *os.File {
 	if d := u.device.Load(); d != nil {
 		return d.file
@@ -270,7 +271,7 @@ func (u *Uplink) keep(now time.Time) error {
 	if lost != nil {
 		deleteLink(u.conn, lost.index) // a service manager may have its file open
 	}
-	d, err := openDevice(u.conn, u.cfg, nil)
+	d, err := openDevice(u.conn, u.cfg)
 	if err != nil {
 		return fmt.Errorf("make uplink again: %w", err)
 	}

@@ -26,8 +26,8 @@ func (r inetDiag) Serialize() []byte {
 	return b
 }
 
-// silent returns the sockets that keep others from at although nobody listens there, with the uids of their users: those that are only
-// bound (Linux 6.8), and connections. /proc does not list the former. What the kernel does not tell is nobody's.
+// silent returns the sockets that occupy an address although nobody listens there, with the uids of their users: sockets that are only
+// bound, and connections. /proc does not list bound sockets; sock_diag does since Linux 6.8. silent leaves out what the kernel does not report.
 func silent(at netip.AddrPort) map[string]string {
 	const boundInactive = 13 // TCP_BOUND_INACTIVE
 	inodes := map[string]string{}

@@ -15,8 +15,8 @@ import (
 type TakenError struct {
 	Port    uint16
 	Program string   // as in `nginx (pid 12)`; empty if this process cannot see whose it is
-	Users   []string // uids of those who have it; empty if none is found
-	Listens bool     // they listen there: a socket may have a port without
+	Users   []string // uids of those who have it; empty if nobody is found
+	Listens bool     // they listen there; a socket can also have a port without listening
 
 	err error // of the kernel
 }
@@ -50,7 +50,7 @@ func (e *TakenError) Holder() string {
 	return fmt.Sprintf("%s of user %s", cmp.Or(e.Program, "a process"), strings.Join(e.Users, ", "))
 }
 
-// UIDs returns the uid of the holder, or of all if there are several; it is empty if none is found.
+// UIDs returns the uid of the holder, or of all if there are several; it is empty if nobody is found.
 func (e *TakenError) UIDs() string { return strings.Join(e.Users, ",") }
 
 // IsOurs reports whether root or the user of this process listens at the port: then the flags of the one or the other are

@@ -173,7 +173,7 @@ func (s *sources) sendingOf(conn *trackedConn) *semaphore.Weighted {
 	return nil
 }
 
-// limitedStream bounds what a client lets wait in a stream. Of one address a message is made when there is room for it.
+// limitedStream bounds how many bytes wait for a client in a stream. A message for an address waits until there is room for it.
 type limitedStream struct {
 	grpc.ServerStream
 	answers *answers
