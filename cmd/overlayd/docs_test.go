@@ -179,6 +179,12 @@ func words(line string) (all []string) {
 func TestDocumentedCommands(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2, testNetwork)
+	for i, h := range c.hosts { // they keep these, and none that the pages reserve
+		text := fmt.Sprintf("FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.%d.1/24\n", i+1)
+		if err := os.WriteFile(h.subnetFile, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	c.upPair([2]string{modeUserspace, modeKernel}, "--probe-interval=200ms", "--metrics-port=9799")
 	h, peer := c.hosts[0], c.hosts[1]
 	bin := t.TempDir()

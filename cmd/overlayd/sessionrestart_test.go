@@ -30,7 +30,7 @@ func TestSessionRestartLosesNothing(t *testing.T) {
 		other bool // the port is another one meanwhile
 	}
 	changes := []change{
-		{"bounds", strings.Replace(testNetwork, "10.5.63.0", "10.5.62.0", 1), testNetwork, false},
+		{"bounds", strings.Replace(testNetwork, "10.5.63.0", "10.5.64.0", 1), testNetwork, false}, // leases fit both
 		{"nftables", strings.Replace(testNetwork, `{`, `{"EnableNFTables":true,`, 1), testNetwork, false},
 		{"DirectRouting", withBackend(direct), testNetwork, false},
 		{"port, direct", withBackend(direct + `,"Port":8473`), withBackend(direct), true},
