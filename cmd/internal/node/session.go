@@ -204,8 +204,8 @@ func (s *Session) tellReady(ctx context.Context, ready <-chan struct{}) error {
 	if s.overlay.Mode() == fit.Userspace {
 		n.daemon.policy.batch(n.log)
 	}
-	n.log.Info("ready")
 	n.publish(snapshot{session: s, ready: time.Now()})
+	n.log.Info("ready") // and so is /readyz, for those who read the log
 	// Of several networks the first counts: the service manager would end all of them because of
 	// one that is never ready.
 	if n.daemon.Ready() || n.cfg.several() {
