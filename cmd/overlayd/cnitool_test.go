@@ -19,18 +19,24 @@ import (
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
-// asCNITool makes the test binary cnitool: a container runtime by the library that most of them use.
-const asCNITool = "OVERLAYD_TEST_AS_CNITOOL"
-
 // cniProgram builds the CNI plugin as a release has it, and returns its path.
-var cniProgram = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(os.Getenv(scratch), "overlayd-cni")
-	out, err := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, "../overlayd-cni").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("%w: %s", err, out)
-	}
-	return path, err
-})
+var cniProgram = built("overlayd-cni", "../overlayd-cni")
+
+// cniTool builds cnitool: a container runtime by the library that most of them use. The test binary as cnitool takes a second for each
+// command with the race detector.
+var cniTool = built("cnitool", "github.com/containernetworking/cni/cnitool")
+
+// built returns what builds a program once, and returns its path.
+func built(name, pkg string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		path := filepath.Join(os.Getenv(scratch), name)
+		out, err := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, pkg).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+		return path, err
+	})
+}
 
 // cniRuntime is a container runtime on a host: cnitool, and directories of its own.
 type cniRuntime struct {
@@ -70,12 +76,12 @@ func (r *cniRuntime) tool(v, bin, command string, ns *netnstest.NS) ([]byte, err
 	if err := os.WriteFile(filepath.Join(dir, "10-test.conflist"), []byte(conf), 0o644); err != nil {
 		r.c.t.Fatal(err)
 	}
-	exe, err := os.Executable()
+	program, err := cniTool()
 	if err != nil {
 		r.c.t.Fatal(err)
 	}
-	cmd := exec.Command(exe, command, r.network, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Handle()))
-	cmd.Env = append(r.c.env(), asCNITool+"=1", "NETCONFPATH="+dir, "CNI_PATH="+bin+":"+cniDir)
+	cmd := exec.Command(program, command, r.network, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Handle()))
+	cmd.Env = append(r.c.env(), "NETCONFPATH="+dir, "CNI_PATH="+bin+":"+cniDir)
 	var out, said strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &said
 	if err := r.Do(cmd.Run); err != nil {

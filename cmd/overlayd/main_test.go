@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"testing"
 
-	cnitool "github.com/containernetworking/cni/cnitool/cmd"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/control/etcd/embedded"
@@ -32,13 +31,6 @@ func TestMain(m *testing.M) {
 			onSignal(unix.SIGWINCH, gauge)
 		}
 		main()
-	}
-	if os.Getenv(asCNITool) != "" {
-		if err := cnitool.Execute(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
 	}
 	if task := os.Getenv(asLocalUser); task != "" {
 		os.Exit(localUser(task))
