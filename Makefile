@@ -148,6 +148,8 @@ $(TOOLS):
 include deploy/chart.mk
 include deploy/ship.mk
 
+# A process with the detector waits a second before it exits, for what other threads may still do. The tests run hundreds of commands.
+race: export GORACE := atexit_sleep_ms=10 $(GORACE)
 race: ## All tests with the race detector
 	$(call need,$(TEST_TOOLS) gcc:gcc gcc:libc6-dev)
 	CGO_ENABLED=1 $(GO) test -p 4 -parallel 4 -race -shuffle=on -timeout 15m ./bench/compare $(TOGETHER)
