@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -67,7 +66,10 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 	c.Endpoints = endpoints(&o.Process, process)
 	c.Admin.Routes = func(d *node.Daemon) []admin.Route { return adminRoutes(d, &c, process) }
 	var d *node.Daemon
-	c.Settled = func(port uint16) { giveUpRights(o, c, d, port) }
+	c.Settled = func(port uint16) {
+		giveUpRights(o, c, d, port)
+		giveBackMemory(c.Log)
+	}
 	d = node.New(c)
 	defer onSignal(unix.SIGHUP, (&reloader{c, d, o, f}).reload)()
 	defer onSignal(unix.SIGUSR1, func() {
@@ -117,14 +119,6 @@ func daemonConfig(o *flags.Flags) node.Config {
 		}
 	}
 	return c
-}
-
-// keepSmall bounds how much garbage there may be: whoever writes to the store decides how much a daemon has to remember, and
-// lists of it leave as much again. It is collected four times as often as usual, unless GOGC says otherwise.
-func keepSmall() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(25)
-	}
 }
 
 // onSignal calls what whenever a signal comes, until the function that it returns is called.

@@ -37,7 +37,7 @@ type Config struct {
 	StoreHosts   []string                    // names or addresses at which stores are reached: no subnet may hold one
 	FirstConfig  []byte                      // network config in flannel's JSON, written if the store has none
 
-	// Settled is called once, when a network is ready for the first time: rights that only the set-up needs can be given up then.
+	// Settled is called once, when a network is ready for the first time: what only the set-up needs can be given up then, such as rights.
 	// port is the UDP port of VXLAN. It may be nil.
 	Settled func(port uint16)
 
