@@ -127,15 +127,8 @@ func (r *run) memoryOf(ctx context.Context, dir string, m memoryRow) (rss, anon 
 	if err := p.b.awaitSubnet(ctx); err != nil {
 		return 0, 0, err
 	}
-	if m.routes {
-		err := p.b.await(ctx, "the routes to all peers", func() bool {
-			out, err := p.b.run(ctx, "sh", "-c", "ip -4 route show dev flannel.1 | wc -l")
-			n, _ := strconv.Atoi(strings.TrimSpace(out))
-			return err == nil && n >= m.peers
-		})
-		if err != nil {
-			return 0, 0, err
-		}
+	if err := p.b.await(ctx, "all peers", func() bool { return m.hasPeers(ctx, p.b) }); err != nil {
+		return 0, 0, err
 	}
 	select {
 	case <-ctx.Done():
@@ -143,6 +136,17 @@ func (r *run) memoryOf(ctx context.Context, dir string, m memoryRow) (rss, anon 
 	case <-time.After(memorySettle):
 	}
 	return memoryBelow(p.b.agent.Process.Pid, filepath.Base(m.argv[0]))
+}
+
+// hasPeers reports whether the daemon has all of its peers: as many routes, or a line of the log that says that it is ready.
+func (m memoryRow) hasPeers(ctx context.Context, h *host) bool {
+	if !m.routes {
+		_, err := h.run(ctx, "sh", "-c", "grep -q msg=ready "+h.path("*.log"))
+		return err == nil
+	}
+	out, err := h.run(ctx, "sh", "-c", "ip -4 route show dev flannel.1 | wc -l")
+	n, _ := strconv.Atoi(strings.TrimSpace(out))
+	return err == nil && n >= m.peers
 }
 
 // memoryBelow returns VmRSS and RssAnon of the child of that name, in MB.
