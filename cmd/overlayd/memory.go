@@ -71,8 +71,7 @@ func asInFile(smaps io.Reader, file string) (list []mapping, err error) {
 			if _, err := fmt.Sscanf(fields[0], "%x-%x", &m.start, &m.end); err != nil {
 				return nil, fmt.Errorf("smaps: %q: %w", lines.Text(), err)
 			}
-			is = fields[1] == "r-xp" || fields[1] == "r--p"
-			is = is && strings.HasSuffix(lines.Text(), " "+file)
+			is = (fields[1] == "r-xp" || fields[1] == "r--p") && strings.HasSuffix(lines.Text(), " "+file)
 		case is && len(fields) == 3 && fields[0] == "Anonymous:" && fields[1] == "0":
 			list = append(list, m)
 		}
