@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -167,7 +168,7 @@ func (d *diskTest) trouble(how string, lasts time.Duration) {
 		d.moveOn(&began)
 	}
 	there, back := d.meters()
-	if lease := fmt.Sprintf("10.5.%d.0-24", 200+d.vni); lasts > time.Minute && // the file with the leases is written after 10 s
+	if lease := d.free(); lasts > time.Minute && // the file with the leases is written after 10 s
 		d.put(subnets+lease, fmt.Sprintf(`{"PublicIP":"192.0.2.99","BackendType":"vxlan","BackendData":{"VNI":%d,"VtepMAC":"0e:00:00:00:00:99"}}`, d.vni)) == nil {
 		d.lease = lease
 	}
@@ -188,6 +189,16 @@ func (d *diskTest) trouble(how string, lasts time.Duration) {
 	t.Logf("%s: well %s after there is room", how, room.passed(t).Round(time.Millisecond))
 	if lost := there.finish() + back.finish(); lost > 0 {
 		t.Errorf("%s: %d datagrams lost", how, lost)
+	}
+}
+
+// free returns the key of a subnet that neither host has.
+func (d *diskTest) free() string {
+	for i := 200; ; i++ {
+		subnet := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 5, byte(i), 0}), 24)
+		if !subnet.Contains(d.a.addr) && !subnet.Contains(d.b.addr) {
+			return strings.Replace(subnet.String(), "/", "-", 1)
+		}
 	}
 }
 
