@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 	"github.com/overlayd/overlayd/dataplane/watch"
@@ -38,6 +39,9 @@ func (h *host) run() {
 // device what it should be.
 func (h *host) await(w dataplane.Wanted, within time.Duration) {
 	h.tb.Helper()
+	if netnstest.Raced {
+		within *= 4
+	}
 	deadline := time.Now().Add(within)
 	for {
 		diff := cmp.Diff(objectsOf(w, true), h.objects()) + h.deviceFaults(w)
