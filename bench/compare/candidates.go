@@ -75,6 +75,9 @@ func candidates(overlayd, kernel string, tiers []tier) []candidate {
 			overlaydCandidate(overlayd, "userspace", "userspace", t, row{name: "overlayd userspace" + suffix}))
 	}
 	list = append(list, overlaydCandidate(overlayd, "userspace", "userspace", unguarded, row{name: "overlayd userspace, no guard"}))
+	list = append(list,
+		copierCandidate(true, row{name: "copier kernel→userspace"}, row{name: "copier userspace→kernel", reversed: true}),
+		copierCandidate(false, row{name: "copier userspace"}))
 	return append(list, peerCandidates()...)
 }
 

@@ -35,19 +35,20 @@ func underlays() []underlay {
 
 // pair is two hosts with the veth pair between them.
 type pair struct {
-	a, b *host
+	underlay underlay
+	a, b     *host
 }
 
 // newPair makes the hosts 192.0.2.1 and 192.0.2.2.
 func newPair(ctx context.Context, dir string, u underlay) (*pair, error) {
-	p := new(pair)
-	if err := p.build(ctx, dir, u); err != nil {
+	p := &pair{underlay: u}
+	if err := p.build(ctx, dir); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
 	return p, nil
 }
 
-func (p *pair) build(ctx context.Context, dir string, u underlay) (err error) {
+func (p *pair) build(ctx context.Context, dir string) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -68,10 +69,10 @@ func (p *pair) build(ctx context.Context, dir string, u underlay) (err error) {
 		if err := h.setLink(underlayLink, netip.PrefixFrom(h.underlay, 24), 0); err != nil {
 			return err
 		}
-		if len(u.features) == 0 {
+		if len(p.underlay.features) == 0 {
 			continue
 		}
-		if _, err := h.run(ctx, append([]string{"ethtool", "-K", underlayLink}, u.features...)...); err != nil {
+		if _, err := h.run(ctx, append([]string{"ethtool", "-K", underlayLink}, p.underlay.features...)...); err != nil {
 			return err
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
-// TestMain makes the test program the agent of the hosts that it starts.
+// TestMain makes the test program what compare is in the hosts that it makes.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == agent.Argument {
+	if len(os.Args) > 1 && (os.Args[1] == agent.Argument || os.Args[1] == copierCommand) {
 		if err := dispatch(os.Args[1:]); err != nil {
 			os.Stderr.WriteString(err.Error() + "\n")
 			os.Exit(1)

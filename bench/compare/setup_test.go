@@ -233,6 +233,24 @@ func TestOverlaydHosts(t *testing.T) {
 	}
 }
 
+// TestCopiersCarry: TCP goes through copiers in both directions, between two and beside the kernel's vxlan.
+func TestCopiersCarry(t *testing.T) {
+	for _, kernel := range []bool{true, false} {
+		ctx, p := fakePair(t, nil)
+		if err := setupCopier(ctx, p, kernel); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.reach(ctx); err != nil {
+			t.Fatalf("%v\n%s", err, p.logs())
+		}
+		for _, w := range []way{{from: p.a, to: p.b}, {from: p.b, to: p.a}} {
+			if _, err := w.tcp(ctx, 2, 100*time.Millisecond); err != nil {
+				t.Errorf("vxlan on the first host: %v; TCP from %s: %v\n%s", kernel, w.from.name, err, p.logs())
+			}
+		}
+	}
+}
+
 // TestSetupErrorsNameTheHost: a broken subnet file is an error with the host, and a daemon that ends says how.
 func TestSetupErrorsNameTheHost(t *testing.T) {
 	ctx, p := fakePair(t, map[string]string{
