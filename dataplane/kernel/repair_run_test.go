@@ -115,11 +115,33 @@ func TestFight(t *testing.T) {
 	for _, o := range h.dp.Status().Objects {
 		repairs += o.Repairs
 	}
-	if n := log.Count("keeps undoing"); n != 1 || log.Count("repaired what") > 5 || repairs > 30 {
+	if n := log.Count("keeps undoing"); n != 1 || longestRun(t, log) > 5 || repairs > 30 {
 		t.Errorf("%d lines of the fight, %d repairs:\n%s", n, repairs, log.String())
 	}
 	h.Run("ip", "neigh", "del", "10.5.3.0", "dev", "flannel.1") // others did not take part in it
 	h.await(w, time.Second)
+}
+
+// longestRun returns how many lines about repairs follow each other, each within the time in which repairs belong together: on a busy
+// machine the other side of a fight may stop for longer.
+func longestRun(t *testing.T, log *netnstest.Log) (longest int) {
+	t.Helper()
+	n, last := 0, time.Time{}
+	for line := range strings.Lines(log.String()) {
+		if !strings.Contains(line, "repaired what") {
+			continue
+		}
+		var at time.Time
+		if text, _, ok := strings.Cut(strings.TrimPrefix(line, "time="), " "); !ok || at.UnmarshalText([]byte(text)) != nil {
+			t.Fatalf("no time in %q", line)
+		}
+		if at.Sub(last) > 2*time.Second {
+			n = 0
+		}
+		n, last = n+1, at
+		longest = max(longest, n)
+	}
+	return longest
 }
 
 // A fight over one object delays the repair of no other.
