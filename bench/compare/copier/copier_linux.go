@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -56,6 +57,8 @@ type copier struct {
 // Run copies until the process ends, or a file fails. The device has a queue for each processor, and each queue a thread for
 // either direction.
 func Run(cfg Config) error {
+	var priority int32                                                                                                        // struct sched_param
+	_, _, _ = syscall.AllThreadsSyscall(unix.SYS_SCHED_SETSCHEDULER, 0, unix.SCHED_BATCH, uintptr(unsafe.Pointer(&priority))) // as overlayd; a build with cgo cannot
 	queues := runtime.NumCPU()
 	runtime.GOMAXPROCS(queues + 2*queues) // each thread that waits in a system call keeps one of Go's processors for a while
 	fds, err := openTUN(cfg.Device, queues)
