@@ -177,7 +177,10 @@ func (s *sources) sendingOf(conn *trackedConn) *semaphore.Weighted {
 type limitedStream struct {
 	grpc.ServerStream
 	answers *answers
-	watches int // that were begun; of RecvMsg
+
+	mu      sync.Mutex // of both below: etcd still receives when the stream has ended
+	watches int        // that were begun
+	ended   bool
 }
 
 // RecvMsg implements grpc.ServerStream.
@@ -190,6 +193,11 @@ func (l *limitedStream) RecvMsg(m any) error {
 	if !isWatch || !isTracked || r.GetCreateRequest() == nil {
 		return nil
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended { // nobody would give back what it takes
+		return net.ErrClosed
+	}
 	err := l.answers.sources.take(conn, 1)
 	if err == nil {
 		l.watches++
@@ -199,7 +207,9 @@ func (l *limitedStream) RecvMsg(m any) error {
 
 // end is called when the stream has ended.
 func (l *limitedStream) end() {
-	if l.watches == 0 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended = true; l.watches == 0 {
 		return
 	}
 	if conn, isTracked := l.Context().Value(connKey{}).(*trackedConn); isTracked {

@@ -1,9 +1,14 @@
 package embedded
 
 import (
+	"context"
 	"net"
 	"net/netip"
+	"sync"
 	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
 )
 
 // TestSources: of an address that asks for too much the connection with most is closed, what is under way counts until it has ended, and
@@ -45,5 +50,47 @@ func TestSources(t *testing.T) {
 	s.end(other, 80)
 	if len(s.all) > 0 {
 		t.Errorf("%d addresses are remembered", len(s.all))
+	}
+}
+
+// endedStream is a stream from which etcd still receives after it has ended.
+type endedStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s endedStream) Context() context.Context { return s.ctx }
+
+func (s endedStream) RecvMsg(m any) error {
+	m.(*pb.WatchRequest).RequestUnion = &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{}}
+	return nil
+}
+
+// TestWatchAfterTheEnd: a watch that is begun while its stream ends is counted before that, and given back, or refused.
+func TestWatchAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	served := &answers{sources: sources{max: 80, all: map[netip.Addr]*source{}}}
+	s := &served.sources
+	tracker := newConnTracker()
+	tracker.ended = s.forget
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	conn := &trackedConn{Conn: a, tracker: tracker, address: "192.0.2.1", from: netip.MustParseAddr("192.0.2.1")}
+	if err := s.take(conn, 1); err != nil { // the connection has another RPC
+		t.Fatal(err)
+	}
+	l := &limitedStream{ServerStream: endedStream{ctx: context.WithValue(t.Context(), connKey{}, conn)}, answers: served}
+	if err := l.RecvMsg(new(pb.WatchRequest)); err != nil || s.all[conn.from].units != 2 {
+		t.Fatalf("a watch: %v, %d units, want 2", err, s.all[conn.from].units)
+	}
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() { _ = l.RecvMsg(new(pb.WatchRequest)) })
+	}
+	l.end()
+	group.Wait()
+	if err := l.RecvMsg(new(pb.WatchRequest)); err == nil || s.all[conn.from].units != 1 {
+		t.Errorf("after the end: %v, %d units, want 1", err, s.all[conn.from].units)
 	}
 }
