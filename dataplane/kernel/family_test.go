@@ -103,7 +103,7 @@ func (h *host) awaitEcho(b *host, from, to netip.Addr) {
 	client, server := h.listen(netip.AddrPortFrom(from, 0).String()), b.listen(netip.AddrPortFrom(to, 0).String())
 	defer client.Close()
 	defer server.Close()
-	for deadline := time.Now().Add(5 * time.Second); ; {
+	for deadline := time.Now().Add(netnstest.Within(5 * time.Second)); ; {
 		err := exchange(client, server, 1, 50*time.Millisecond)
 		if err == nil {
 			return
@@ -368,7 +368,7 @@ func TestRunYieldsToADirectRoute(t *testing.T) {
 	h.run()
 	h.Run("ip", "route", "replace", "10.5.2.0/24", "via", "192.0.2.20", "dev", "eth0", "proto", "211")
 	h.Run("ip", "route", "del", "10.5.3.0/24") // a sign that it has looked
-	for deadline := time.Now().Add(2 * time.Second); h.Run("ip", "route", "show", "10.5.3.0/24") == ""; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(netnstest.Within(2 * time.Second)); h.Run("ip", "route", "show", "10.5.3.0/24") == ""; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("not repaired")
 		}
@@ -403,7 +403,7 @@ func TestRunRepairsTheIPv6Device(t *testing.T) {
 				}
 				return true
 			}
-			for deadline := time.Now().Add(2 * time.Second); !good(); time.Sleep(10 * time.Millisecond) {
+			for deadline := time.Now().Add(netnstest.Within(2 * time.Second)); !good(); time.Sleep(10 * time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatal("not repaired")
 				}

@@ -49,7 +49,7 @@ func TestFaultsInARow(t *testing.T) {
 		began := time.Now()
 		h.await(w, time.Second)
 		t.Logf("%d: %s: %v", i, fault, time.Since(began))
-		for deadline := time.Now().Add(time.Second); log.Count("repaired") == before; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(netnstest.Within(time.Second)); log.Count("repaired") == before; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Errorf("%s: repaired in silence", fault)
 				break
@@ -83,7 +83,7 @@ func TestObstacleRemoved(t *testing.T) {
 			} else {
 				h.Run("sh", "-c", c.obstacle)
 			}
-			for deadline := time.Now().Add(5 * time.Second); log.Count("cannot be repaired now") == 0; time.Sleep(10 * time.Millisecond) {
+			for deadline := time.Now().Add(netnstest.Within(5 * time.Second)); log.Count("cannot be repaired now") == 0; time.Sleep(10 * time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatal("not reported")
 				}
@@ -152,7 +152,7 @@ func TestFightDelaysNoOther(t *testing.T) {
 	fight := exec.Command("sh", "-c", "for i in $(seq 100); do ip route del 10.5.2.0/24 2>/dev/null; sleep 0.05; done")
 	h.Must(fight.Start)
 	defer fight.Wait()
-	for deadline := time.Now().Add(10 * time.Second); log.Count("keeps undoing") == 0; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(netnstest.Within(10 * time.Second)); log.Count("keeps undoing") == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("no fight")
 		}

@@ -61,7 +61,7 @@ func TestRepairsAreCountedAndLogged(t *testing.T) {
 			args := strings.Fields(tc.command)
 			h.Run(args[0], args[1:]...)
 			h.await(wanted(peerB, peerC), 2*time.Second)
-			for deadline := time.Now().Add(2 * time.Second); objectOf(t, h.dp.Status(), tc.kind).Repairs == 0; time.Sleep(time.Millisecond) {
+			for deadline := time.Now().Add(netnstest.Within(2 * time.Second)); objectOf(t, h.dp.Status(), tc.kind).Repairs == 0; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatalf("not counted: %+v", h.dp.Status())
 				}

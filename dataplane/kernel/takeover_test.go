@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
@@ -134,7 +135,7 @@ func TestRunRepairsNexthops(t *testing.T) {
 				h.run()
 				id, _ := h.idsOf(peerB)
 				h.Run("ip", append([]string{"nexthop", "replace", "id", id}, strings.Fields(to)...)...)
-				for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+				for deadline := time.Now().Add(netnstest.Within(2 * time.Second)); ; time.Sleep(10 * time.Millisecond) {
 					now, used := h.idsOf(peerB)
 					if now != "" && now != id && used == now {
 						break

@@ -39,10 +39,7 @@ func (h *host) run() {
 // device what it should be.
 func (h *host) await(w dataplane.Wanted, within time.Duration) {
 	h.tb.Helper()
-	if netnstest.Raced {
-		within *= 4
-	}
-	deadline := time.Now().Add(within)
+	deadline := time.Now().Add(netnstest.Within(within))
 	for {
 		diff := cmp.Diff(objectsOf(w, true), h.objects()) + h.deviceFaults(w)
 		if diff == "" {
