@@ -86,7 +86,9 @@ func scale(t *testing.T, kernel bool) {
 		ns.Must(func() error { return g.Prune(context.Background(), w) })
 	}
 	t.Logf("first write %v, one change %v", first, change)
-	if first > slowdown*100*time.Millisecond || change > slowdown*time.Millisecond {
+	// On a quiet machine they are 100 ms and 1 ms at most. The same tree took 63 to 150 ms on machines of one kind.
+	const slower = 3
+	if first > slowdown*slower*100*time.Millisecond || change > slowdown*slower*time.Millisecond {
 		t.Errorf("first write %v, one change %v", first, change)
 	}
 	var c content
