@@ -29,34 +29,87 @@ func (k keys) equal(o keys) bool {
 	return within(k, o) && within(o, k)
 }
 
-// members are the wanted keys of the sets, how many peers want each key, and the keys that the kernel has. With these counts a change of one
+// member is one key of a set.
+type member struct {
+	key     string
+	wanted  int  // by how many peers
+	have    bool // the kernel has it
+	changed bool // it is in the list of that name
+}
+
+// memberSet is one set of members: those that somebody wants or the kernel has.
+type memberSet struct {
+	byKey   map[string]*member
+	wanted  int       // how many somebody wants
+	have    bool      // the kernel has the set
+	changed []*member // since the kernel was last written
+}
+
+// note puts a member on the list of those to look at in the next write.
+func (s *memberSet) note(e *member) {
+	if !e.changed {
+		e.changed = true
+		s.changed = append(s.changed, e)
+	}
+}
+
+// member returns the member with a key, a new one if there is none.
+func (s *memberSet) member(key string) *member {
+	e := s.byKey[key]
+	if e == nil {
+		e = &member{key: key}
+		s.byKey[key] = e
+	}
+	return e
+}
+
+// keys lists the keys of the changed members for which is holds.
+func (s *memberSet) keys(is func(*member) bool) (list []string) {
+	for _, e := range s.changed {
+		if is(e) {
+			list = append(list, e.key)
+		}
+	}
+	return list
+}
+
+// members are the keys of the sets: how many peers want each, and whether the kernel has it. With these counts a change of one
 // peer costs the same with many peers as with one.
 type members struct {
-	cfg    *Config
-	kind   kind
-	peers  []dataplane.Peer // counted
-	counts map[string]map[string]int
-	have   keys
-	dirty  keys     // that may be other in counts than in have
-	leave  []func() // take back what Sync has left, for Prune
+	cfg   *Config
+	kind  kind
+	peers []dataplane.Peer // counted
+	sets  map[string]*memberSet
+	leave []func() // take back what Sync has left, for Prune
 }
 
 func newMembers(c *Config, k kind) members {
-	return members{cfg: c, kind: k, counts: map[string]map[string]int{}, have: keys{}, dirty: keys{}}
+	return members{cfg: c, kind: k, sets: map[string]*memberSet{}}
+}
+
+func (m *members) set(name string) *memberSet {
+	s := m.sets[name]
+	if s == nil {
+		s = &memberSet{byKey: map[string]*member{}}
+		m.sets[name] = s
+	}
+	return s
 }
 
 // count adds n to the number of those that want a key.
 func (m *members) count(set, key string, n int) {
-	if m.counts[set] == nil {
-		m.counts[set] = map[string]int{}
+	s := m.set(set)
+	e := s.member(key)
+	before := e.wanted > 0
+	e.wanted += n
+	if now := e.wanted > 0; now != before {
+		s.note(e)
+		if now {
+			s.wanted++
+		} else {
+			s.wanted--
+		}
 	}
-	if m.counts[set][key] += n; m.counts[set][key] == 0 {
-		delete(m.counts[set], key)
-	}
-	if m.dirty[set] == nil {
-		m.dirty[set] = map[string]bool{}
-	}
-	m.dirty[set][key] = true
 }
 
 func (m *members) countPeers(list []dataplane.Peer, k kind, n int) {
@@ -67,19 +120,16 @@ func (m *members) countPeers(list []dataplane.Peer, k kind, n int) {
 
 // adopt counts the keys that an earlier run has left as wanted, until the next Prune.
 func (m *members) adopt(left keys) {
-	m.have = keys{}
-	for set, list := range left {
-		m.have[set] = maps.Clone(list)
-	}
-	for set, list := range left {
+	for name, list := range left {
 		for key := range list {
-			m.count(set, key, 1)
+			m.count(name, key, 1)
 		}
+		m.set(name).write()
 	}
 	m.leave = append(m.leave, func() {
-		for set, list := range left {
+		for name, list := range left {
 			for key := range list {
-				m.count(set, key, -1)
+				m.count(name, key, -1)
 			}
 		}
 	})
@@ -125,86 +175,102 @@ func (m *members) names() map[string]bool {
 	for _, f := range m.cfg.families() {
 		names[hostSet(f)] = true
 	}
-	for set, list := range m.counts {
-		if len(list) > 0 {
-			names[set] = true
+	for name, s := range m.sets {
+		if s.wanted > 0 {
+			names[name] = true
 		}
 	}
 	return names
 }
 
-// all returns the keys that are wanted.
-func (m *members) all() keys {
+// have returns the keys that the kernel has.
+func (m *members) have() keys {
 	all := keys{}
-	for set := range m.names() {
-		all[set] = map[string]bool{}
-		for key := range m.counts[set] {
-			all[set][key] = true
+	for name, s := range m.sets {
+		if s.have {
+			all[name] = map[string]bool{}
+			for key, e := range s.byKey {
+				if e.have {
+					all[name][key] = true
+				}
+			}
 		}
 	}
 	return all
 }
 
+// made counts the sets that the kernel has.
+func (m *members) made() (n int) {
+	for _, s := range m.sets {
+		if s.have {
+			n++
+		}
+	}
+	return n
+}
+
 // grow returns the steps that make missing sets and keys. shrink returns those that remove unwanted ones. A set
 // can be removed only after the last rule that names it.
 func (m *members) grow(table string, names map[string]bool) (steps []nft.Step) {
-	for i, set := range slices.Sorted(maps.Keys(names)) {
-		if m.have[set] == nil {
-			steps = append(steps, nft.NewSet(nft.Inet, table, setOf(set), uint32(i+1)))
+	for i, name := range slices.Sorted(maps.Keys(names)) {
+		s := m.set(name)
+		if !s.have {
+			steps = append(steps, nft.NewSet(nft.Inet, table, setOf(name), uint32(i+1)))
 		}
-		var missing []string
-		for key := range m.dirty[set] {
-			if m.counts[set][key] > 0 && !m.have[set][key] {
-				missing = append(missing, key)
-			}
-		}
-		slices.Sort(missing)
-		steps = append(steps, nft.AddElements(nft.Inet, table, set, missing)...)
+		missing := s.keys(func(e *member) bool { return e.wanted > 0 && !e.have })
+		steps = append(steps, nft.AddElements(nft.Inet, table, name, missing)...)
 	}
 	return steps
 }
 
 func (m *members) shrink(table string, names map[string]bool) (steps []nft.Step) {
-	for _, set := range slices.Sorted(maps.Keys(m.have)) {
-		if !names[set] {
-			steps = append(steps, nft.DeleteSet(nft.Inet, table, set))
+	for _, name := range slices.Sorted(maps.Keys(m.sets)) {
+		s := m.sets[name]
+		if !names[name] {
+			if s.have {
+				steps = append(steps, nft.DeleteSet(nft.Inet, table, name))
+			}
 			continue
 		}
-		var stale []string
-		for key := range m.dirty[set] {
-			if m.counts[set][key] == 0 && m.have[set][key] {
-				stale = append(stale, key)
-			}
-		}
-		slices.Sort(stale)
-		steps = append(steps, nft.DeleteElements(nft.Inet, table, set, stale)...)
+		stale := s.keys(func(e *member) bool { return e.wanted == 0 && e.have })
+		steps = append(steps, nft.DeleteElements(nft.Inet, table, name, stale)...)
 	}
 	return steps
 }
 
 // written notes that the kernel has what is wanted.
 func (m *members) written(names map[string]bool) {
-	for set := range m.have {
-		if !names[set] {
-			delete(m.have, set)
+	for name, s := range m.sets {
+		if !names[name] {
+			delete(m.sets, name)
+			continue
+		}
+		s.write()
+	}
+}
+
+// write notes that the kernel has the set, and of its members those that are wanted.
+func (s *memberSet) write() {
+	for _, e := range s.changed {
+		e.changed, e.have = false, e.wanted > 0
+		if !e.have {
+			delete(s.byKey, e.key)
 		}
 	}
-	for set := range names {
-		if m.have[set] == nil {
-			m.have[set] = map[string]bool{}
-		}
-		for key := range m.dirty[set] {
-			if m.counts[set][key] > 0 {
-				m.have[set][key] = true
-			} else {
-				delete(m.have[set], key)
-			}
-		}
-	}
-	m.dirty = keys{}
+	s.have, s.changed = true, nil
 }
 
 // lost notes that the kernel has nothing.
 func (m *members) lost() {
-	m.have, m.dirty = keys{}, m.all()
+	for _, s := range m.sets {
+		s.have, s.changed = false, nil
+		for key, e := range s.byKey {
+			e.have, e.changed = false, false
+			if e.wanted == 0 {
+				delete(s.byKey, key)
+			} else {
+				s.note(e)
+			}
+		}
+	}
 }

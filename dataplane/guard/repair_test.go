@@ -185,8 +185,8 @@ func TestBegins(t *testing.T) {
 	}
 	ns.Must(func() error {
 		c, err := read(second.name, true)
-		if !c.sets.equal(second.members.have) {
-			t.Errorf("the kernel has %v, remembered is %v", c.sets, second.members.have)
+		if !c.sets.equal(second.members.have()) {
+			t.Errorf("the kernel has %v, remembered is %v", c.sets, second.members.have())
 		}
 		return err
 	})

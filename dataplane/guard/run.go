@@ -130,7 +130,7 @@ func (g *Guard) compare() (same bool, err error) {
 		g.watch.Wake()
 		return true, nil
 	}
-	if err != nil || !c.exists || c.text != g.text || !c.sets.equal(g.members.have) {
+	if err != nil || !c.exists || c.text != g.text || !c.sets.equal(g.members.have()) {
 		return false, err
 	}
 	g.seen = c.generation

@@ -39,7 +39,7 @@ const (
 func (g *Guard) publish(err error) {
 	vteps := 0
 	for _, u := range g.cfg.families() {
-		vteps += len(g.members.counts[hostSet(u)])
+		vteps += g.members.set(hostSet(u)).wanted
 	}
 	t, v := dataplane.ObjectStatus{Kind: kindTable, Wanted: 1}, dataplane.ObjectStatus{Kind: kindVTEP, Wanted: vteps}
 	if err == nil {
@@ -105,7 +105,7 @@ func (g *Guard) commit(steps []nft.Step, chains []encoded, sets map[string]bool)
 		return err
 	}
 	alone := g.there && before == g.seen // nobody else had changed anything
-	same := g.there && len(rules) == 0 && len(sets) == len(g.members.have)
+	same := g.there && len(rules) == 0 && len(sets) == g.members.made()
 	g.members.written(sets)
 	g.chains, g.there = chains, true
 	g.open.Store(true)
