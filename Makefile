@@ -152,8 +152,8 @@ include deploy/ship.mk
 race: export GORACE := atexit_sleep_ms=10 $(GORACE)
 race: ## All tests with the race detector
 	$(call need,$(TEST_TOOLS) gcc:gcc gcc:libc6-dev)
-	CGO_ENABLED=1 $(GO) test -p 4 -parallel 4 -race -shuffle=on -timeout 15m ./bench/compare $(TOGETHER)
-	CGO_ENABLED=1 $(GO) test -p 1 -parallel 4 -race -shuffle=on -timeout 25m ./cmd/overlayd
+	CGO_ENABLED=1 $(GO) test -vet=off -p 4 -parallel 4 -race -shuffle=on -timeout 15m ./bench/compare $(TOGETHER)
+	CGO_ENABLED=1 $(GO) test -vet=off -p 1 -parallel 4 -race -shuffle=on -timeout 25m ./cmd/overlayd
 
 fuzz: ## Every fuzz target for FUZZTIME (30s)
 	@set -e; for pkg in $$($(GO) list ./...); do \

@@ -57,10 +57,12 @@ type copier struct {
 // Run copies until the process ends, or a file fails. The device has a queue for each processor, and each queue a thread for
 // either direction.
 func Run(cfg Config) error {
-	var priority int32                                                                                                        // struct sched_param
-	_, _, _ = syscall.AllThreadsSyscall(unix.SYS_SCHED_SETSCHEDULER, 0, unix.SCHED_BATCH, uintptr(unsafe.Pointer(&priority))) // as overlayd; a build with cgo cannot
+	// The policy of overlayd. A build with cgo cannot set it.
+	priority := int32(0) // struct sched_param
+	_, _, _ = syscall.AllThreadsSyscall(unix.SYS_SCHED_SETSCHEDULER, 0, unix.SCHED_BATCH, uintptr(unsafe.Pointer(&priority)))
 	queues := runtime.NumCPU()
-	runtime.GOMAXPROCS(queues + 2*queues) // each thread that waits in a system call keeps one of Go's processors for a while
+	// Each thread that waits in a system call keeps one of Go's processors for a while.
+	runtime.GOMAXPROCS(queues + 2*queues)
 	fds, err := openTUN(cfg.Device, queues)
 	if err != nil {
 		return err
