@@ -285,21 +285,39 @@ func BenchmarkFirstReset5000(b *testing.B) {
 // syncBuffer is a log that may be read while it is written.
 type syncBuffer = netnstest.Log
 
-// TestWatchOverASlowWay: a page of leases that takes longer to arrive than a call may is read in smaller pages.
-func TestWatchOverASlowWay(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
+// putLeases writes n leases with 16 bits of subnet from at on, with spaces behind each, and returns how many bytes they have.
+func (c *cluster) putLeases(t *testing.T, at, n int, spaces int) (bytes int) {
+	t.Helper()
 	var puts []clientv3.Op
-	bytes := 0
-	for i := range 1500 {
-		p := clientv3.OpPut(prefix+"/subnets/"+fmt.Sprintf("10.%d.%d.0-24", 5+i/256, i%256), string(value(i%200)))
-		if puts, bytes = append(puts, p), bytes+len(p.KeyBytes())+len(p.ValueBytes()); len(puts) == 100 {
+	for i := at; i < at+n; i++ {
+		p := clientv3.OpPut(prefix+"/subnets/"+fmt.Sprintf("10.%d.%d.0-24", 5+i/256, i%256), string(value(i%200))+strings.Repeat(" ", spaces))
+		puts, bytes = append(puts, p), bytes+len(p.KeyBytes())+len(p.ValueBytes())
+		if len(puts) == 100 || i == at+n-1 || spaces > 0 {
 			if _, err := c.client.Txn(t.Context()).Then(puts...).Commit(); err != nil {
 				t.Fatal(err)
 			}
 			puts = nil
 		}
 	}
+	return bytes
+}
+
+// TestWatchOverASlowWay: a page of leases that takes longer to arrive than a call may is read in smaller pages.
+func TestWatchOverASlowWay(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	bytes := c.putLeases(t, 0, 1500, 0)
+	s := c.open(t)
+	c.proxy.pace.Store(int64(7*time.Second) / int64(bytes))
+	follow(t, c, watch(t, s), table{})
+}
+
+// TestWatchOfLongValuesOverASlowWay: a page that is late because the values in it are long is read in smaller pages, wherever it is.
+func TestWatchOfLongValuesOverASlowWay(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.putLeases(t, 0, 2000, 0)
+	bytes := c.putLeases(t, 2000, 50, 60_000)
 	s := c.open(t)
 	c.proxy.pace.Store(int64(7*time.Second) / int64(bytes))
 	follow(t, c, watch(t, s), table{})

@@ -18,11 +18,15 @@ func PrefixRange(prefix string) KeyRange {
 	return KeyRange{prefix, clientv3.GetPrefixRangeEnd(prefix)}
 }
 
-// pageSize is how many entries one Range returns at most: about half a MB of leases.
-const pageSize = 2500
-
-// minPage bounds how short a page becomes after late ones: they may be late for other reasons than their length.
-const minPage = 4
+const (
+	// pageSize is how many entries one Range returns at most: about half a MB of leases.
+	pageSize = 2500
+	// firstPage is how many the first returns. Anybody who may write to etcd can put a MB into each of them, all of which etcd reads and sends
+	// before it is known that this is too much.
+	firstPage = 64
+	// minPage bounds how short a page becomes after late ones: they may be late for other reasons than their length.
+	minPage = 4
+)
 
 // List calls page with all keys of a range, in key order and as they stood at a revision (0: the
 // present one), and returns the header of that revision. Of large values see MaxValue.
@@ -36,24 +40,34 @@ func (c *Caller) List(ctx context.Context, what string, keys KeyRange, revision 
 // After returns the first key behind a key.
 func After(key []byte) string { return string(key) + "\x00" }
 
-// Scan is List with pages of a size. page is called with at least one key, and returns the key to go on from. A page of more
-// bytes than one answer may have is asked for again with half as many keys or fewer. If a page does not come in time, Scan returns an error, and
-// the next Scan begins with a quarter of the keys, so that it can succeed over a slow connection. Later pages get longer
-// again while they are small and come soon.
+// Scan is List with pages of up to a size. page is called with at least one key, and returns the key to go on from. Pages get longer while they are
+// small and come soon. A page of more bytes than one answer may have is asked for again with half as many keys or fewer. One that does not come in
+// time is asked for again with a quarter of the keys, and no page has more until a Scan has gone well, so that one can over a slow connection. If
+// the page before did not come in time either, or there was none, etcd may be away, and Scan returns an error.
 func (c *Caller) Scan(ctx context.Context, what string, keys KeyRange, size int64, revision int64, page func([]*mvccpb.KeyValue) (next string)) (at *pb.ResponseHeader, err error) {
-	from, limit := keys.From, size
-	if l := c.limit.Load(); l > 0 {
-		limit = min(l, size)
+	if most := c.most.Load(); most > 0 {
+		size = min(size, most)
 	}
+	from, limit := keys.From, min(firstPage, size)
+	answered, late := false, false // the page before, any page
 	defer func() {
-		if code(err) == codes.DeadlineExceeded && ctx.Err() == nil {
-			limit = max(limit/4, minPage)
+		if err == nil && !late {
+			c.most.Store(0)
 		}
-		c.limit.Store(limit)
 	}()
 	for {
 		began := time.Now()
 		resp, bytes, err := c.readPage(ctx, what, from, clientv3.WithRange(keys.End), clientv3.WithLimit(limit), clientv3.WithRev(revision))
+		if code(err) == codes.DeadlineExceeded && ctx.Err() == nil {
+			limit = max(limit/4, minPage)
+			size, late = limit, true
+			c.most.Store(size)
+			if answered {
+				answered = false
+				continue
+			}
+		}
+		answered = true
 		switch {
 		case err != nil:
 			return nil, err

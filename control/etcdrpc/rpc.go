@@ -29,7 +29,7 @@ type Caller struct {
 	health *control.StoreHealth
 	log    *slog.Logger
 	closed atomic.Bool
-	limit  atomic.Int64 // how many keys the next Scan asks for first; 0: as many as it may
+	most   atomic.Int64 // how many keys a page of the next Scan may have; 0: as many as its size
 }
 
 // Close ends the calls that begin from now on, and leaves the connection to others.
