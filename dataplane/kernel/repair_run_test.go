@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
@@ -161,8 +163,12 @@ func TestFightDelaysNoOther(t *testing.T) {
 	for range 9 {
 		h.Run("ip", "link", "set", "flannel.1", "mtu", "1300")
 		began := time.Now()
-		for strings.Contains(h.Run("ip", "link", "show", "flannel.1"), "mtu 1300") && time.Since(began) < 2*time.Second {
-			time.Sleep(5 * time.Millisecond)
+		for narrow := true; narrow && time.Since(began) < 2*time.Second; time.Sleep(time.Millisecond) {
+			h.Must(func() error {
+				l, err := netlink.LinkByName("flannel.1")
+				narrow = err == nil && l.Attrs().MTU == 1300
+				return err
+			})
 		}
 		took = append(took, time.Since(began))
 	}

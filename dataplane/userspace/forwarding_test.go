@@ -67,8 +67,8 @@ func TestTableOf5000PeersIsFast(t *testing.T) {
 			Subnets: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)},
 		})
 	}
-	best := time.Hour
-	for range 5 {
+	limit, best := slowdown*20*time.Millisecond, time.Hour
+	for tries := 0; tries < 5 || tries < 50 && best > limit; tries++ { // on a busy machine few are undisturbed
 		start := time.Now()
 		table, err := newForwarding(new(forwarding), &testLocals, w)
 		best = min(best, time.Since(start))
@@ -82,7 +82,7 @@ func TestTableOf5000PeersIsFast(t *testing.T) {
 		}
 	}
 	t.Logf("5000 peers: %v", best)
-	if limit := slowdown * 20 * time.Millisecond; best > limit {
+	if best > limit {
 		t.Errorf("5000 peers take %v, want at most %v", best, limit)
 	}
 }
