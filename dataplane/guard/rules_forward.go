@@ -37,12 +37,16 @@ func (b builder) inner() chain {
 	return c
 }
 
-// ofOrigin admits what has a source of the VTEP that it is from.
+// ofOrigin admits what has a source of the VTEP that it is from, and takes the origin off again if a security module may look at it.
 func (b builder) ofOrigin(c *chain) {
+	var then []cond
+	if b.labels {
+		then = append(then, clearOrigin())
+	}
 	for _, f := range []family{ipv4, ipv6} {
 		for _, own := range ofFamily(b.own, f) {
 			admit := func(from ...cond) {
-				c.add(accept, slices.Concat([]cond{of(f), outerDestination(f).within(own, false)}, from, []cond{clearOrigin()})...)
+				c.add(accept, slices.Concat([]cond{of(f), outerDestination(f).within(own, false)}, from, then)...)
 			}
 			for _, outer := range b.families() {
 				for _, bits := range b.lengths(func(bits int) string { return originSet(outer, f, bits) }, bitsOf(f)) {

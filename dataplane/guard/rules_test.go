@@ -63,15 +63,19 @@ goto reason`},
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr . ip saddr @pair44_32, accept
 ` + outside},
-		{"inner", strict, base, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair44_24, secmark = 0, accept
-nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, secmark = 0, accept
+		{"inner", strict, base, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair44_24, accept
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, accept
 secmark . secmark != @pair44_32, drop unknown_vtep
 ` + outside},
-		{"inner, over both", with(func(c *Config) { c.IPv6 = true }), both, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/20 @pair44_20, secmark = 0, accept
-nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair44_24, secmark = 0, accept
-nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, secmark = 0, accept
-nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/28 @origin44_28, secmark = 0, accept
+		{"inner, over both", with(func(c *Config) { c.IPv6 = true }), both, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/20 @pair44_20, accept
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair44_24, accept
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, accept
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/28 @origin44_28, accept
 secmark . secmark != @pair44_32, secmark != @vtep4_32, drop unknown_vtep
+` + outside},
+		{"inner, with labels", with(func(c *Config) { c.labels = true }), base, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair44_24, secmark = 0, accept
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, secmark = 0, accept
+secmark . secmark != @pair44_32, drop unknown_vtep
 ` + outside},
 		{"inner, behind a NAT", with(func(c *Config) { c.Check, c.AnyPeerFrom = dataplane.SourceInner, prefixes("192.0.2.0/24") }), base, false, chainInner, `mark & 0x100000 == 0, drop unknown_vtep
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
@@ -134,9 +138,9 @@ nfproto ip6, ip6 saddr == fd00::/16, ip6 saddr != fd00:0:0:ff::/64, drop plain_s
 		{"spoof, over the underlay", strict, mixed, false, chainSpoof, `nfproto ip, ip saddr == 10.255.0.0/24, return
 nfproto ip, ip saddr/24 @lease4_24, drop bad_source
 fib saddr type local, drop bad_source`},
-		{"overlay", with(func(c *Config) { c.Check = dataplane.SourceOverlay }), base, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair44_24, secmark = 0, accept
-nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, secmark = 0, accept
-nfproto ip, ip daddr == 10.255.0.0/24, secmark . secmark @pair44_32, ip saddr != 10.0.0.0/8, ip saddr != 0.0.0.0/8, ip saddr != 127.0.0.0/8, ip saddr != 224.0.0.0/3, secmark = 0, accept
+		{"overlay", with(func(c *Config) { c.Check = dataplane.SourceOverlay }), base, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair44_24, accept
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, accept
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . secmark @pair44_32, ip saddr != 10.0.0.0/8, ip saddr != 0.0.0.0/8, ip saddr != 127.0.0.0/8, ip saddr != 224.0.0.0/3, accept
 secmark . secmark != @pair44_32, drop unknown_vtep
 ` + outside},
 		{"output", strict, base, false, chainOutput, `udp dport == 8472, secmark == ovl, accept
