@@ -132,7 +132,7 @@ func checkUnderlayOpen(t *testing.T, c *cluster, under string, pods []*pod) {
 // network when it comes, and has its own one again when that has gone.
 func TestRoutesFollowOthers(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 2, `{"Network":"10.42.0.0/16"}`)
+	c := newCluster(t, 2, `{"Network":"10.42.0.0/16","SubnetMax":"10.42.254.0"}`)
 	a, b := c.upPair([2]string{modeUserspace, modeKernel})
 	h := c.hosts[0]
 	awaitAll(t, a.NS, b)

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -45,7 +46,7 @@ func (q Query) String() string {
 func ParseQuery(v url.Values) (q Query, err error) {
 	for name, values := range v {
 		if len(values) != 1 {
-			return Query{}, fmt.Errorf("%s is given %d times", name, len(values))
+			return Query{}, fmt.Errorf("%.40q is given %d times", name, len(values))
 		}
 		value := values[0]
 		switch name {
@@ -55,7 +56,9 @@ func ParseQuery(v url.Values) (q Query, err error) {
 				err = fmt.Errorf("want 1 to %d characters", maxName)
 			}
 		case "drops":
-			q.Drops, err = strconv.ParseBool(value)
+			if q.Drops, err = strconv.ParseBool(value); err != nil {
+				err = errors.New("want true or false") // the other has all of the value
+			}
 		case "count":
 			q.Count, err = positive(value, 1<<62)
 		case "snap":

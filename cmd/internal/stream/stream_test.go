@@ -133,7 +133,7 @@ func TestQuery(t *testing.T) {
 		"count=1e9":                        `count "1e9"`,
 		"snap=0":                           `snap "0"`,
 		"snap=262145":                      `snap "262145": want a number from 1 to 262144`,
-		"snap=1&snap=2":                    "snap is given 2 times",
+		"snap=1&snap=2":                    `"snap" is given 2 times`,
 		"size=1":                           `"size": want peer`,
 	} {
 		v, err := url.ParseQuery(raw)
@@ -148,7 +148,7 @@ func TestQuery(t *testing.T) {
 
 // FuzzQuery: whatever a client asks for is refused, or within the limits, and means the same when it is written again.
 func FuzzQuery(f *testing.F) {
-	for _, raw := range []string{"", "peer=host+b%26c", "drops=1&count=5&snap=262144", "snap=1&snap=2", "count=-1", "size=1", "%zz"} {
+	for _, raw := range []string{"", "peer=host+b%26c", "drops=1&count=5&snap=262144", "snap=1&snap=2", "count=-1", "size=1", "%zz", "drops=" + strings.Repeat("x", 2000), strings.Repeat("x", 2000) + "=&" + strings.Repeat("x", 2000) + "="} {
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
