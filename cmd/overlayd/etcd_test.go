@@ -278,7 +278,7 @@ func TestReplaceWithEtcd(t *testing.T) {
 	f.run().waitLog("msg=ready", patience)
 	a, b := f.join()
 	subnet := f.gateway()
-	there, back := startMeters(t, a, b)
+	there, back := startUnboundedMeters(t, a, b)
 	for range replacements(t) {
 		waitTraffic(t, there, 100)
 		before, etcd := f.daemon, f.etcd()

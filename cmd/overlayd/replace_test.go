@@ -70,9 +70,6 @@ func TestReplace(t *testing.T) {
 			h := c.hosts[0]
 			subnet := h.gateway()
 			there, back := startMeters(t, a, b)
-			for _, m := range []*meter{there, back} {
-				m.most.Store(400) // a TUN queue holds 500: what overflows it while a loaded machine starts a process is not the daemons' loss
-			}
 			for range replacements(t) {
 				waitTraffic(t, there, 100)
 				before := h.daemon
@@ -127,7 +124,7 @@ func TestReplaceUnderStream(t *testing.T) {
 
 // TestReplaceOlder: a daemon of a version that cannot be asked loses nothing but what it has read.
 func TestReplaceOlder(t *testing.T) {
-	alone(t) // a TUN queue holds 500 packets: half a second
+	alone(t)
 	c := newCluster(t, 2, testNetwork)
 	a, b := c.upPair([2]string{modeUserspace, modeKernel})
 	h := c.hosts[0]

@@ -190,7 +190,7 @@ func TestShipDebian(t *testing.T) {
 			}
 			d.isWell("v0.0.1")
 
-			there, back := startMeters(t, a, b)
+			there, back := startUnboundedMeters(t, a, b)
 			waitTraffic(t, there, 100)
 			d.must("systemctl", "reload", "overlayd")
 			d.must("systemctl", "restart", "overlayd")

@@ -183,7 +183,7 @@ func TestSupervised(t *testing.T) {
 			}
 			s.waitKept(kept...)
 			subnet, files := h.gateway(), len(s.Files())
-			there, back := startMeters(t, a, b)
+			there, back := startUnboundedMeters(t, a, b)
 			waitTraffic(t, there, 100)
 			var gaps []time.Duration
 			for range restarts(t) {

@@ -154,6 +154,7 @@ func (k *takeover) startTraffic() {
 			if err != nil {
 				k.t.Fatal(err)
 			}
+			m.most.Store(queueTakes)
 			k.meters = append(k.meters, m)
 		}
 		c, err := startCaller(k.a.NS, k.site.outside, k.site.beyond[i], time.Millisecond)

@@ -14,6 +14,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"golang.org/x/net/icmp"
@@ -340,4 +341,25 @@ func (a *arrivals) missing(after, last uint64) (n uint64) {
 		}
 	}
 	return n
+}
+
+// TestMeterWaits: what a userspace daemon forwards only after a second, because the machine does not run it, is not lost.
+func TestMeterWaits(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2, testNetwork)
+	a, b := c.upPair([2]string{modeUserspace, modeUserspace})
+	warmUp(t, a, b)
+	there, back := startMeters(t, a, b)
+	waitTraffic(t, there, 100)
+	daemon := c.hosts[0].daemon.cmd.Process
+	daemon.Signal(unix.SIGSTOP)
+	for _, m := range []*meter{there, back} {
+		eventually(t, patience, "nothing more is sent", func() error { return above(m.sent.Load()-m.received.Load(), queueTakes-1) })
+	}
+	time.Sleep(200 * time.Millisecond) // 200 more overflow the queue
+	daemon.Signal(unix.SIGCONT)
+	waitTraffic(t, there, 100)
+	if lost := [2]uint64{there.finish(), back.finish()}; lost != [2]uint64{} {
+		t.Errorf("%d datagrams lost", lost)
+	}
 }

@@ -12,7 +12,7 @@ func TestTUNDeletedAgain(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2, testNetwork)
 	a, b := c.upPair([2]string{modeUserspace, modeUserspace})
-	there, back := startMeters(t, a, b)
+	there, back := startUnboundedMeters(t, a, b)
 	every, until := 1200*time.Millisecond, time.Now().Add(3*time.Second)
 	if long := durationFrom(t, "OVERLAYD_DRIFT", 0); long > 0 {
 		every, until = 5*time.Second, time.Now().Add(long)

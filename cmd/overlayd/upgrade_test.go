@@ -33,7 +33,7 @@ func TestReplaceVersion(t *testing.T) {
 				before.waitLog("msg=ready", patience)
 				a, b := h.pod(0, 0), c.hosts[1].pod(0, 0)
 				warmUp(t, a, b)
-				there, back := startMeters(t, a, b)
+				there, back := startUnboundedMeters(t, a, b)
 				waitTraffic(t, there, 100)
 				h.up("--dataplane", modeUserspace, "--replace")
 				if code := before.wait(patience); code != 0 {
