@@ -46,6 +46,29 @@ func of(f family) cond {
 	return cond{"nfproto " + f.String(), []expr.Any{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: reg1}, nft.Equal([]byte{byte(f)})}}
 }
 
+// usualHeader is the condition that the packet is of that family, and that the first byte of its header is what it usually is: no options in IPv4, no
+// traffic class in IPv6. Before any hook the kernel drops packets with another version. This costs less than of.
+func usualHeader(f family) cond {
+	if f == ipv6 {
+		return header(0, 0x60)
+	}
+	return header(0, 0x45)
+}
+
+// thenUDP is the condition that in a packet with such a header UDP follows.
+func thenUDP(f family) cond {
+	if f == ipv6 {
+		return header(6, unix.IPPROTO_UDP)
+	}
+	return header(9, unix.IPPROTO_UDP)
+}
+
+// header is the condition that the IP header has that byte there.
+func header(offset uint32, is byte) cond {
+	return cond{fmt.Sprintf("@nh,%d,8 == %#02x", 8*offset, is),
+		[]expr.Any{&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 1}, nft.Equal([]byte{is})}}
+}
+
 // innerIs is the condition that the inner frame has a packet of that family.
 func innerIs(f family) cond {
 	kind := uint16(unix.ETH_P_IP)

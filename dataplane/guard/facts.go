@@ -167,3 +167,8 @@ func (f facts) lengths(name func(bits int) string, max int) (all []int) {
 	}
 	return all
 }
+
+// subnetLengths is lengths without that of single addresses.
+func (f facts) subnetLengths(name func(bits int) string, of family) []int {
+	return f.lengths(name, bitsOf(of)-1)
+}

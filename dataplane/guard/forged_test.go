@@ -88,6 +88,7 @@ var ways = map[string]func(b []byte) [][]byte{
 	"48+rest":    func(b []byte) [][]byte { return fragments(b, 48) },
 	"one piece":  func(b []byte) [][]byte { return fragments(b, 0) }, // of IPv6 (RFC 6946)
 	"rest first": func(b []byte) [][]byte { f := fragments(b, 16); return [][]byte{f[1], f[0]} },
+	"unusual":    func(b []byte) [][]byte { return [][]byte{unusual(b)} },
 }
 
 // TestForged: what strangers and VTEPs forge is dropped and counted under its reason, over either underlay, whole and in

@@ -11,7 +11,11 @@ import (
 // input judges what is for this host. Of a superpacket, which the kernel splits later, it sees only the first datagram.
 func (b builder) input() chain {
 	c := chain{name: chainInput, hook: base(unix.NF_INET_LOCAL_IN, first)}
+	c.add(accept, toPort(b.Port, true), b.byUnderlay(true))
 	c.goTo(chainPlain, toPort(b.Port, true))
+	for _, outer := range b.families() {
+		b.usualPairs(&c, outer)
+	}
 	c.goTo(chainPlain, isUDP(true))
 	c.jumpTo(chainOther, b.byUnderlay(true))
 	switch { // another network's has a guard of its own, or wants none
@@ -31,6 +35,35 @@ func (b builder) input() chain {
 	return c
 }
 
+// usualPairs admits most datagrams by one rule, of which the kernel finds each part fast. The rules behind it would admit them too.
+func (b builder) usualPairs(c *chain, f family) {
+	if b.Link == 0 {
+		return
+	}
+	is, then := b.ofNetwork(f)
+	if b.kernel {
+		is = append(is, vniIs(b.VNI, false))
+	}
+	for _, own := range ofFamily(b.own, f) {
+		to := slices.Concat([]cond{usualHeader(f), thenUDP(f), b.byUnderlay(false)}, is, []cond{innerIs(f), innerDestination(f).within(own, false)})
+		for _, bits := range b.subnetLengths(func(bits int) string { return pairSet(f, f, bits) }, f) {
+			c.add(accept, slices.Concat(to, []cond{in(pairSet(f, f, bits), false, bits, outerSource(f), innerSource(f))}, then)...)
+		}
+	}
+}
+
+// ofNetwork returns what is left to ask before a datagram is admitted, and what is then noted in it. The origin tells inner whom a datagram
+// is from that was behind another one in a superpacket; without origins the mark tells that the first one was of this network.
+func (b builder) ofNetwork(outer family) (is, then []cond) {
+	switch {
+	case !b.kernel: // a socket takes all that comes
+		return []cond{plainFlags(), vniIs(b.VNI, false)}, nil
+	case b.origins():
+		return nil, []cond{b.setOrigin(outer)}
+	}
+	return nil, []cond{setMark(b.Mark)}
+}
+
 // samples admits to the sockets of this process some of what is not as it has to be, so that it can log and count that for what it
 // is: more from VTEPs, of which one such datagram may be the first of a superpacket of good ones. The rest is a flood.
 func (b builder) samples(c *chain) {
@@ -45,19 +78,12 @@ func (b builder) samples(c *chain) {
 	c.drop(dataplane.DropFlood)
 }
 
-// pairs admits what known VTEPs send from their own subnets and addresses to a subnet of this host. The origin tells inner whom a datagram
-// is from that was behind another one in a superpacket; without origins the mark tells that the first one was of this network.
+// pairs admits what known VTEPs send from their own subnets and addresses to a subnet of this host.
 func (b builder) pairs(c *chain, outer family) {
+	is, then := b.ofNetwork(outer)
 	for _, inner := range []family{ipv4, ipv6} {
 		for _, own := range ofFamily(b.own, inner) {
-			to, then := []cond{of(outer)}, []cond{setMark(b.Mark)}
-			switch {
-			case !b.kernel: // a socket takes all that comes
-				to, then = append(to, plainFlags(), vniIs(b.VNI, false)), nil
-			case b.origins():
-				then = []cond{b.setOrigin(outer)}
-			}
-			to = append(to, innerIs(inner), innerDestination(inner).within(own, false))
+			to := slices.Concat([]cond{of(outer)}, is, []cond{innerIs(inner), innerDestination(inner).within(own, false)})
 			admit := func(more ...cond) { c.add(accept, slices.Concat(to, more, then)...) }
 			for _, bits := range b.lengths(func(bits int) string { return pairSet(outer, inner, bits) }, bitsOf(inner)) {
 				admit(in(pairSet(outer, inner, bits), false, bits, outerSource(outer), innerSource(inner)))

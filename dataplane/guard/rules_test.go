@@ -46,7 +46,7 @@ func TestRules(t *testing.T) {
 	outside := "nfproto ip, ip daddr != 10.255.0.0/24, drop bad_destination\nnfproto ip6, drop bad_destination\ndrop bad_source"
 	both := two
 	both.Peers = append(slices.Clone(two.Peers), dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.MustParseAddr("2001:db8::9")}, Subnets: prefixes("10.9.0.0/28")})
-	head := "udp dport != 8472, goto plain\nl4proto != udp, goto plain\niifname != \"eth0\", jump other\n"
+	head := "udp dport != 8472, iifname != \"eth0\", accept\nudp dport != 8472, goto plain\nl4proto != udp, goto plain\niifname != \"eth0\", jump other\n"
 	for _, c := range []struct {
 		name   string
 		config Config
@@ -182,8 +182,9 @@ func TestRulesOfDevices(t *testing.T) {
 	c := testConfig(t)
 	c.Link = 3
 	for chain, want := range map[string]string{
-		chainArrive: `iif == 9, goto inner
+		chainArrive: `ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, secmark . ip saddr/24 @pair44_24, accept
 iif == 3, accept
+iif == 9, goto inner
 iifname == "flannel.1", goto inner`,
 		chainForward: `iif == 9, accept
 oif == 9, iif != 3, nfproto ip, ip saddr == 10.255.0.0/24, accept
@@ -193,15 +194,17 @@ oif == 9, goto spoof
 iifname == "flannel.1", accept
 oifname == "flannel.1", goto spoof
 udp dport == 8472, l4proto == udp, goto egress`,
-		chainInput: `udp dport != 8472, goto plain
+		chainInput: `udp dport != 8472, iif != 3, accept
+udp dport != 8472, goto plain
+@nh,0,8 == 0x45, @nh,72,8 == 0x11, iif == 3, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair44_24, secmark = ip saddr, accept
 l4proto != udp, goto plain
 iif != 3, jump other
 vxlan vni != 1, goto stray
 nfproto ip, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair44_24, secmark = ip saddr, accept
 nfproto ip, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, secmark = ip saddr, accept
 goto reason`,
-		chainOutput: `oif == 9, secmark = ovl, accept
-udp dport == 8472, secmark == ovl, accept
+		chainOutput: `udp dport == 8472, secmark == ovl, accept
+oif == 9, secmark = ovl, accept
 udp dport == 8472, goto to_port
 oifkind == "vxlan", secmark = ovl, accept`,
 	} {

@@ -54,7 +54,7 @@ func newTable(name string) []nft.Step {
 	return steps
 }
 
-// changeChains returns the steps that write the chains of which a rule is not what it was.
+// changeChains returns the steps that write the chains of which a rule is not what it was. A base chain without rules is removed.
 func changeChains(table string, was, want []encoded) (steps []nft.Step) {
 	var changed []encoded
 	for _, c := range want {
@@ -63,6 +63,9 @@ func changeChains(table string, was, want []encoded) (steps []nft.Step) {
 		}
 		changed = append(changed, c)
 		steps = append(steps, nft.NewChain(nft.Inet, table, c.name, c.hook), nft.DeleteRule(nft.Inet, table, c.name, 0))
+		if c.hook != nil && len(c.rules) == 0 { // it would cost each packet something
+			steps = append(steps, nft.DeleteChain(nft.Inet, table, c.name))
+		}
 	}
 	for _, c := range changed {
 		for _, r := range c.rules {

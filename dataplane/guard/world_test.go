@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -270,6 +271,20 @@ func sendRaw(ns *netnstest.NS, b []byte) {
 		defer unix.Close(fd)
 		return unix.Sendto(fd, b, 0, dst)
 	})
+}
+
+// unusual gives an IP packet a header that few packets have: options in IPv4, a traffic class in IPv6.
+func unusual(b []byte) []byte {
+	if b[0]>>4 == 6 {
+		b[0] |= 0xb
+		return b
+	}
+	b = slices.Insert(b, 20, 1, 1, 1, 1) // no operation
+	b[0]++
+	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
+	binary.BigEndian.PutUint16(b[10:], 0)
+	binary.BigEndian.PutUint16(b[10:], ^onesSum(b[:24], 0))
+	return b
 }
 
 // fragments cuts an IP packet behind the first n bytes of its payload.
