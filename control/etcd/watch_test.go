@@ -286,7 +286,7 @@ func BenchmarkFirstReset5000(b *testing.B) {
 type syncBuffer = netnstest.Log
 
 // putLeases writes n leases with 16 bits of subnet from at on, with spaces behind each, and returns how many bytes they have.
-func (c *cluster) putLeases(t *testing.T, at, n int, spaces int) (bytes int) {
+func (c *cluster) putLeases(t *testing.T, at, n, spaces int) (bytes int) {
 	t.Helper()
 	var puts []clientv3.Op
 	for i := at; i < at+n; i++ {

@@ -57,7 +57,7 @@ func ParseQuery(v url.Values) (q Query, err error) {
 			}
 		case "drops":
 			if q.Drops, err = strconv.ParseBool(value); err != nil {
-				err = errors.New("want true or false") // the other has all of the value
+				err = errors.New("want true or false") // strconv's error repeats the whole value
 			}
 		case "count":
 			q.Count, err = positive(value, 1<<62)
