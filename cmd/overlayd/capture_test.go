@@ -110,10 +110,10 @@ func TestCapture(t *testing.T) {
 	}
 	pcapng := filepath.Join(t.TempDir(), "a.pcapng")
 	file, drops := c.begin("capture", "-s", "100", "-w", pcapng), c.begin("trace", "--drops")
-	if err := errors.Join(echo(a.NS, b.addr, 56), peer.inject(c.addr, 1, netip.MustParseAddr("10.5.63.9"), netip.AddrPortFrom(a.addr, 9))); err != nil {
+	if err := errors.Join(echo(a.NS, b.addr, 56), peer.inject(c.addr, 1, netip.MustParseAddr("10.5.200.9"), netip.AddrPortFrom(a.addr, 9))); err != nil {
 		t.Fatal(err)
 	}
-	drops.waitLog("drop:bad_source "+name+" 10.5.63.9:", patience)
+	drops.waitLog("drop:bad_source "+name+" 10.5.200.9:", patience)
 	eventually(t, patience, "all drops are printed", func() error {
 		if n := strings.Count(drops.text(), "drop:bad_source"); n != crossings {
 			return fmt.Errorf("%d of %d", n, crossings)

@@ -64,10 +64,10 @@ func sendWrong(t *testing.T, h, peer *host, a, b *pod) map[string]int {
 	good := frame(1, own, from, to)
 	peer.sendUDP(peer.addr, h.addr, 0, []byte{8, 0, 0}, good[:40], // bad_header twice
 		frame(77, own, from, to), frame(1, encap.MAC{2, 9}, from, to), // bad_vni, bad_mac
-		frame(1, own, netip.MustParseAddr("10.5.63.9"), to), frame(1, own, from, netip.MustParseAddrPort("10.5.63.9:9"))) // bad_source, bad_destination
+		frame(1, own, netip.MustParseAddr("10.5.200.9"), to), frame(1, own, from, netip.MustParseAddrPort("10.5.200.9:9"))) // bad_source, bad_destination
 	peer.sendUDP(stranger, h.addr, 0, good)
 	peer.sendUDP(peer.addr, h.addr, 3, good) // congestion, and the inner packet cannot say so
-	_ = echoWithin(a.NS, netip.MustParseAddr("10.5.60.1"), 56, 10*time.Millisecond)
+	_ = echoWithin(a.NS, netip.MustParseAddr("10.5.201.1"), 56, 10*time.Millisecond)
 	return map[string]int{"drop:bad_header": 2, "drop:bad_vni": 1, "drop:bad_mac": 1, "drop:bad_source": 1, "drop:bad_destination": 1,
 		"drop:unknown_vtep": 1, "drop:congestion": 1, "drop:no_route": 1}
 }

@@ -19,7 +19,7 @@ type fault struct {
 func driftFaults(mode string, filter packetFilter) map[string]fault {
 	faults := map[string]fault{
 		"address deleted":    {do: "ip addr flush dev flannel.1 scope global"},
-		"address added":      {do: "ip addr add 10.5.60.1/32 dev flannel.1"},
+		"address added":      {do: "ip addr add 10.5.201.1/32 dev flannel.1"},
 		"link down":          {do: "ip link set flannel.1 down"},
 		"link deleted":       {do: "ip link del flannel.1"},
 		"MTU changed":        {do: "ip link set flannel.1 mtu 1300"},

@@ -23,7 +23,7 @@ func TestManyPeersAreSeen(t *testing.T) {
 	if strict {
 		pairs, settle, during = 5, 5*time.Second, 10*time.Second // a round of probes
 	}
-	c := newCluster(t, 1, `{"Network":"11.0.0.0/8","SubnetLen":26,"Backend":{"Type":"vxlan"}}`)
+	c := newCluster(t, 1, wideNetwork)
 	c.fill(peers)
 	h := c.hosts[0]
 	run := func(args ...string) (cpu float64, rss int) {
