@@ -18,8 +18,8 @@ import (
 )
 
 // The origin of a datagram is the VTEP that it is from. input writes it into the packet's secmark, of 32 bits, which the kernel copies to
-// each packet that it splits from a superpacket and keeps when it takes the outer headers off. inner looks it up with the inner source. The packet
-// keeps it, which says nothing to anybody else: a secmark of a packet from elsewhere is never believed. If a security module may look, inner
+// each packet that it splits from a superpacket and keeps when it takes the outer headers off. arrive and inner look it up with the inner source. The packet
+// keeps it, which says nothing to anybody else: no packet from elsewhere is let in for its secmark. If a security module may look, inner
 // takes it off, which costs every packet something. 0 is nobody. That of IPv4 is the outer source itself. That of IPv6 is a hash of it,
 // with a seed that only this host knows: no VTEP can choose an address that has another's. The seed stays with the
 // process and with the table, so that neither a new session nor a new daemon changes the origin of a packet on its way.

@@ -37,12 +37,16 @@ func (b builder) inner() chain {
 	return c
 }
 
-// ofOrigin admits what has a source of the VTEP that it is from.
+// ofOrigin admits what has a source of the VTEP that it is from, and takes the origin off again if a security module may look at it.
 func (b builder) ofOrigin(c *chain) {
+	var then []cond
+	if b.labels {
+		then = append(then, clearOrigin())
+	}
 	for _, f := range []family{ipv4, ipv6} {
 		for _, own := range ofFamily(b.own, f) {
 			admit := func(from ...cond) {
-				c.add(accept, slices.Concat([]cond{of(f), outerDestination(f).within(own, false)}, from, b.judged())...)
+				c.add(accept, slices.Concat([]cond{of(f), outerDestination(f).within(own, false)}, from, then)...)
 			}
 			for _, outer := range b.families() {
 				for _, bits := range b.lengths(func(bits int) string { return originSet(outer, f, bits) }, bitsOf(f)) {
@@ -84,7 +88,7 @@ func (b builder) arrive() chain {
 	if !b.kernel {
 		return c
 	}
-	if b.origins() && len(b.extra) == 0 {
+	if b.origins() && len(b.extra) == 0 && !b.labels {
 		b.usualOrigins(&c)
 	}
 	if b.Link != 0 {
@@ -100,24 +104,16 @@ func (b builder) arrive() chain {
 }
 
 // usualOrigins admits most of what comes out of the overlay, as inner would. It need not ask for the device, because this chain admits what comes
-// by any other.
+// by any other, and leaves it as it is.
 func (b builder) usualOrigins(c *chain) {
 	for _, f := range b.families() {
 		for _, own := range ofFamily(b.own, f) {
 			for _, bits := range b.subnetLengths(func(bits int) string { return originSet(f, f, bits) }, f) {
 				from := in(originSet(f, f, bits), false, bits, origin(), outerSource(f))
-				c.add(accept, append([]cond{outerDestination(f).within(own, false), usualHeader(f), from}, b.judged()...)...)
+				c.add(accept, outerDestination(f).within(own, false), usualHeader(f), from)
 			}
 		}
 	}
-}
-
-// judged takes the origin off a packet if a security module may look at it.
-func (b builder) judged() []cond {
-	if b.labels {
-		return []cond{clearOrigin()}
-	}
-	return nil
 }
 
 // byUnderlay is the condition that a packet comes by the interface of the underlay, or does not. A session ends when that is

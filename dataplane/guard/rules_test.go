@@ -77,6 +77,10 @@ secmark . secmark != @pair44_32, secmark != @vtep4_32, drop unknown_vtep
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, secmark = 0, accept
 secmark . secmark != @pair44_32, drop unknown_vtep
 ` + outside},
+		{"arrive", strict, base, false, chainArrive, `ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, secmark . ip saddr/24 @pair44_24, accept
+iifname == "flannel.1", goto inner`},
+		{"arrive, with labels", with(func(c *Config) { c.labels = true }), base, false, chainArrive, `iifname == "flannel.1", goto inner`},
+		{"arrive, if this process forwards", strict, base, true, chainArrive, ``},
 		{"inner, behind a NAT", with(func(c *Config) { c.Check, c.AnyPeerFrom = dataplane.SourceInner, prefixes("192.0.2.0/24") }), base, false, chainInner, `mark & 0x100000 == 0, drop unknown_vtep
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr . ip saddr @pair44_32, accept
