@@ -67,9 +67,10 @@ func (p *legacyPass) chain(first, policy, depth int) (outcome, string) {
 	i, ok := p.at[first]
 	for ; ok && i < len(p.rules) && depth <= maxDepth; i++ {
 		r := p.rules[i]
-		if p.steps++; p.steps > maxSteps {
+		if p.steps == maxSteps {
 			return anything, w.rule
 		}
+		p.steps++
 		text := "a rule of table " + p.table.Name
 		if r.At == policy {
 			text = "policy drop"

@@ -95,9 +95,10 @@ func (p *pass) chain(at place, depth int) (outcome, string, error) {
 	}
 	var w walk
 	for _, r := range rules {
-		if p.steps++; p.steps > maxSteps {
+		if p.steps == maxSteps {
 			return accepted | dropped | onward, w.rule, errTooMany
 		}
+		p.steps++
 		x := rule{reader: p.chains.reader, family: p.chains.reader.Family, table: at.table, hook: p.hook, packet: p.packet}
 		match, v := x.evaluate(r)
 		text := describe(r)

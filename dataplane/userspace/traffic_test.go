@@ -337,18 +337,19 @@ func ethtool(link string, command, value uint32) error {
 }
 
 // TestSmallPodMTUKeepsRate compares a pod with MTU 1400 to one with all of it: a
-// segment size above what a pod takes would stop TCP nearly whole.
+// segment size above what a pod takes would stop TCP nearly whole. They take turns, more often on a busy machine.
 func TestSmallPodMTUKeepsRate(t *testing.T) {
-	var best [2]time.Duration
+	var hosts [2][]*testHost
 	for i, mtu := range []int{testMTU, 1400} {
-		hosts := newHosts(t, 2, mtu)
-		connect(hosts[0], hosts[1], true)
-		for range 5 {
+		hosts[i] = newHosts(t, 2, mtu)
+		connect(hosts[i][0], hosts[i][1], true)
+	}
+	best := [2]time.Duration{time.Hour, time.Hour}
+	for round := 0; round < 5 || round < 20 && best[1] > 2*best[0]; round++ {
+		for i, h := range hosts {
 			start := time.Now()
-			transfer(t, hosts[0].pod, hosts[1].pod, hosts[1].podAddr())
-			if took := time.Since(start); best[i] == 0 || took < best[i] {
-				best[i] = took
-			}
+			transfer(t, h[0].pod, h[1].pod, h[1].podAddr())
+			best[i] = min(best[i], time.Since(start))
 		}
 	}
 	if best[1] > 2*best[0] {
