@@ -256,19 +256,23 @@ func (h *host) up(args ...string) {
 	h.start(args...).waitLog(`msg=ready`, patience)
 }
 
-// env reads the subnet file, and waits until it is there: FLANNEL_SUBNET
-// and so on.
-func (h *host) env(key string) (value string) {
+// env is one value of the subnet file: FLANNEL_SUBNET and so on.
+func (h *host) env(key string) string {
 	h.c.t.Helper()
-	eventually(h.c.t, patience, h.subnetFile+" has "+key, func() error {
-		env, err := readEnv(h.subnetFile)
+	return h.envs(key)[key]
+}
+
+// envs waits until the subnet file is there and has key, and returns all values of that one reading.
+func (h *host) envs(key string) (env map[string]string) {
+	h.c.t.Helper()
+	eventually(h.c.t, patience, h.subnetFile+" has "+key, func() (err error) {
+		env, err = readEnv(h.subnetFile)
 		if err == nil && env[key] == "" {
 			err = fmt.Errorf("only %v", env)
 		}
-		value = env[key]
 		return err
 	})
-	return value
+	return env
 }
 
 func readEnv(path string) (map[string]string, error) {
@@ -289,11 +293,7 @@ func readEnv(path string) (map[string]string, error) {
 // lengths of the subnets.
 func (h *host) gateways() (all []netip.Prefix) {
 	h.c.t.Helper()
-	h.env("FLANNEL_MTU")
-	env, err := readEnv(h.subnetFile)
-	if err != nil {
-		h.c.t.Fatal(err)
-	}
+	env := h.envs("FLANNEL_MTU")
 	for _, key := range []string{"FLANNEL_SUBNET", "FLANNEL_IPV6_SUBNET"} {
 		if env[key] != "" {
 			all = append(all, netip.MustParsePrefix(env[key]))
