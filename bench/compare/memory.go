@@ -88,7 +88,12 @@ func (r *run) selectMemory() (wanted []memoryRow) {
 // memoryAll takes the rows one after the other, each once: memory hardly varies. Only the end of ctx is an error.
 func (r *run) memoryAll(ctx context.Context) (reports []memoryReport, err error) {
 	for i, m := range r.selectMemory() {
-		rep := memoryReport{Name: m.name(), MaxRSS: m.rss, MaxAnon: m.anon}
+		rep := memoryReport{Name: m.name(), MaxRSS: m.rss, MaxAnon: m.anon, Missing: lacks(m.argv[0])}
+		if rep.Missing != "" {
+			r.say("%s: %s", rep.Name, rep.verdict())
+			reports = append(reports, rep)
+			continue
+		}
 		if rep.RSS, rep.RssAnon, err = r.memoryOf(ctx, fmt.Sprint("memory", i), m); ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}

@@ -44,11 +44,8 @@ func (r *run) program(name string) *program {
 
 func newProgram(ctx context.Context, c candidate) *program {
 	p := &program{Name: c.name, Note: c.note, Version: c.versionText}
-	for _, need := range c.needs {
-		if _, err := exec.LookPath(need); err != nil {
-			p.Missing = fmt.Sprintf("no %s on this machine", need)
-			return p
-		}
+	if p.Missing = lacks(c.needs...); p.Missing != "" {
+		return p
 	}
 	if c.version != nil {
 		// Some exit with 1 after printing it.
@@ -56,6 +53,16 @@ func newProgram(ctx context.Context, c candidate) *program {
 		p.Version = firstVersion(string(out)) + moduleVersion(c.version[0])
 	}
 	return p
+}
+
+// lacks names the first of some programs (on PATH, or paths) that is not on this machine; it returns "" if all are.
+func lacks(programs ...string) string {
+	for _, name := range programs {
+		if _, err := exec.LookPath(name); err != nil {
+			return fmt.Sprintf("no %s on this machine", name)
+		}
+	}
+	return ""
 }
 
 // moduleVersion returns the module version of a Go program that was built from a release, in brackets: what it says of itself may

@@ -5,17 +5,19 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/overlayd/overlayd/bench/compare/agent"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
 // TestMain makes the test program what compare is in the hosts that it makes.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == agent.Argument || os.Args[1] == copierCommand) {
+	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-test.") {
 		if err := dispatch(os.Args[1:]); err != nil {
 			os.Stderr.WriteString(err.Error() + "\n")
 			os.Exit(1)
@@ -33,10 +35,20 @@ func newTestRun(t *testing.T, only string) (*run, *bytes.Buffer) {
 	return &run{options: o, out: out, dir: t.TempDir(), start: time.Now()}, out
 }
 
-// TestRunMeasuresEveryFigure runs what needs no other program, on both underlays.
+// TestRunMeasuresEveryFigure runs what needs no other program, on both underlays, and says of the rest that it is missing.
 func TestRunMeasuresEveryFigure(t *testing.T) {
 	r, out := newTestRun(t, "/(veth|flanneld)")
-	t.Setenv("PATH", "/nonexistent:"+os.Getenv("PATH"))
+	bin := t.TempDir()
+	for _, name := range []string{"ip", "ethtool"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(path, filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", bin)
 	list := candidates("/nonexistent/overlayd", kernelVersion(), []tier{{}})
 	rep, err := r.all(t.Context(), list)
 	if err != nil {
@@ -44,6 +56,14 @@ func TestRunMeasuresEveryFigure(t *testing.T) {
 	}
 	if len(rep.Underlays) != 2 {
 		t.Fatalf("%d underlays, want 2\n%s", len(rep.Underlays), out)
+	}
+	if len(rep.Memory) != 3 {
+		t.Errorf("%d rows of flanneld's memory, want 3", len(rep.Memory))
+	}
+	for _, m := range rep.Memory {
+		if m.Missing != "no flanneld on this machine" {
+			t.Errorf("%s: missing because of %q", m.Name, m.Missing)
+		}
 	}
 	for _, u := range rep.Underlays {
 		if len(u.Rows) < 2 {
