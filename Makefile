@@ -16,7 +16,7 @@ export CGO_ENABLED := 0
 
 # Packages whose tests measure rates and times: one at a time, and none beside them. The others mostly wait, the slow ones from the beginning.
 ALONE    := ./bench/compare ./cmd/overlayd
-SLOW     := ./dataplane/masq ./control/etcd ./dataplane/userspace ./dataplane/kernel ./control/etcd/history
+SLOW     := ./dataplane/masq ./control/etcd ./dataplane/userspace ./dataplane/guard ./dataplane/kernel ./control/etcd/history
 TOGETHER = $(SLOW) $(filter-out $(SLOW) $(ALONE),$(PACKAGES))
 PACKAGES = $(patsubst $(MODULE)%,.%,$(shell $(GO) list ./...))
 MODULE   = $(shell $(GO) list -m)
