@@ -2,9 +2,11 @@ package kernel
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -102,17 +104,20 @@ func TestTrafficWithAHandMadeFlannelPeer(t *testing.T) {
 	}
 }
 
-// stream sends a datagram from a to b each millisecond until stop is closed, and reports
-// how many were sent and arrived.
-func stream(a, b *net.UDPConn, begun func(), stop chan struct{}) (sent, received int, err error) {
+// stream sends a datagram from a to b each millisecond until stop is closed, and fails if one does not arrive, or none is sent.
+func stream(a, b *net.UDPConn, begun func(), stop chan struct{}) error {
 	var got atomic.Uint64
+	var arrived sync.Map // by number
 	go func() {
 		for buf := make([]byte, 64); ; got.Add(1) {
 			if _, err := b.Read(buf); err != nil {
 				return
 			}
+			arrived.Store(binary.BigEndian.Uint64(buf), true)
 		}
 	}()
+	start := time.Now()
+	var sent []time.Duration
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for running := true; running; {
@@ -120,16 +125,25 @@ func stream(a, b *net.UDPConn, begun func(), stop chan struct{}) (sent, received
 		case <-stop:
 			running = false
 		case <-tick.C:
-			if _, err := a.WriteTo([]byte{1}, b.LocalAddr()); err != nil {
-				return sent, received, err
+			if _, err := a.WriteTo(binary.BigEndian.AppendUint64(nil, uint64(len(sent))), b.LocalAddr()); err != nil {
+				return err
 			}
-			sent++
+			sent = append(sent, time.Since(start))
 			begun()
 		}
 	}
-	netnstest.AwaitArrival(uint64(sent), got.Load)
+	netnstest.AwaitArrival(uint64(len(sent)), got.Load)
 	b.SetReadDeadline(time.Now())
-	return sent, int(got.Load()), nil
+	var lost []string
+	for i, when := range sent {
+		if _, ok := arrived.Load(uint64(i)); !ok {
+			lost = append(lost, fmt.Sprintf("number %d, sent by %s", i, when))
+		}
+	}
+	if len(lost) > 0 || len(sent) == 0 {
+		return fmt.Errorf("%s to %s since %s: %d of %d lost: %s", a.LocalAddr(), b.LocalAddr(), start.Format(time.StampMicro), len(lost), len(sent), strings.Join(lost, "; "))
+	}
+	return nil
 }
 
 // withStream runs change while datagrams go from a to b, and fails the test if any is lost.
@@ -148,20 +162,16 @@ func withStreamOf(t testing.TB, a, b *host, from, to string, change func()) {
 	server.SetReadDeadline(time.Time{})
 	started, stop := make(chan struct{}), make(chan struct{})
 	begun := sync.OnceFunc(func() { close(started) })
-	result := make(chan string, 1)
+	result := make(chan error, 1)
 	go func() {
 		defer begun()
-		sent, received, err := stream(client, server, begun, stop)
-		if err != nil || sent != received || sent == 0 {
-			result <- fmt.Sprintf("sent %d, received %d, %v", sent, received, err)
-		}
-		close(result)
+		result <- stream(client, server, begun, stop)
 	}()
 	<-started // or the change may be over before
 	change()
 	close(stop)
-	if r, bad := <-result; bad {
-		t.Error(r)
+	if err := <-result; err != nil {
+		t.Error(err)
 	}
 }
 
