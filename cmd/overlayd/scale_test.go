@@ -18,7 +18,8 @@ import (
 const wideNetwork = `{"Network":"11.0.0.0/8","SubnetLen":26,"Backend":{"Type":"vxlan"}}`
 
 // TestScale: how long after the start of the process everything that is in the
-// store is forwarded to: within a limit, or in three times what a start with no lease takes on this machine.
+// store is forwarded to: within a limit, or on a slow machine in three times what a start with no lease takes there, but never more
+// than twice the limit.
 // OVERLAYD_SCALE=100000, as in make test-long, is more leases than the usual 5000.
 func TestScale(t *testing.T) {
 	alone(t)
@@ -49,7 +50,8 @@ func TestScale(t *testing.T) {
 			}
 			if took > limit { // on a machine where a start alone takes a third of that
 				empty := newCluster(t, 1, wideNetwork).hosts[0]
-				limit = max(limit, 3*min(empty.startWith(0, c.mode, patience), empty.startWith(0, c.mode, patience)))
+				slow := 3 * min(empty.startWith(0, c.mode, patience), empty.startWith(0, c.mode, patience))
+				limit = max(limit, min(slow, 2*limit))
 			}
 			if took > promised(limit) {
 				t.Errorf("%d leases after %s, want at most %s", c.leases, took, limit)
