@@ -18,7 +18,6 @@ import (
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
-	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
 // cluster is a real etcd and real overlayd processes on hosts made of network
@@ -337,14 +336,7 @@ func (h *host) pod(i, mtu int) *pod {
 		fmt.Sscan(h.env("FLANNEL_MTU"), &mtu)
 	}
 	name := fmt.Sprintf("pod%d", i)
-	// The links' own addresses work at once: nobody is asked whether they are duplicates.
-	dad := func(ns *netnstest.NS, value string) {
-		ns.Must(func() error { return rtnl.SetSysctl(ip6Conf+"/default/accept_dad", value) })
-	}
-	dad(h.NS, "0")
-	dad(p.NS, "0")
 	netnstest.Link(h.NS, name, p.NS, "eth0")
-	dad(h.NS, "1")
 	setMTU := func(link string) func() error {
 		return func() error {
 			l, err := netlink.LinkByName(link)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane/netnstest"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
 // twoNICs is a host with eth0 (192.0.2.2/24, default route) and eth1 (198.51.100.2/24).
@@ -185,6 +186,9 @@ func TestDumpIsRepeated(t *testing.T) {
 func TestSelectDualStack(t *testing.T) {
 	h := twoNICs(t)
 	h.Must(func() error { // not h.Addr: tentative, because the kernel looks for a duplicate
+		if err := rtnl.SetSysctl("net/ipv6/conf/eth0/accept_dad", "1"); err != nil {
+			return err
+		}
 		l, err := netlink.LinkByName("eth0")
 		if err != nil {
 			return err

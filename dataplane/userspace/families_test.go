@@ -93,11 +93,11 @@ func ping(tb testing.TB, from *netnstest.NS, to netip.Addr) {
 		binary.BigEndian.PutUint16(msg[2:], ^encap.Sum(msg, 0))
 	}
 	buf := make([]byte, 1500)
-	for range 20 {
+	for try := range 20 {
 		if _, err := c.WriteTo(msg, &net.IPAddr{IP: to.AsSlice()}); err != nil {
 			tb.Fatalf("ping %s: %v", to, err)
 		}
-		c.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		c.SetReadDeadline(time.Now().Add(patienceOf(try)))
 		for {
 			n, who, err := c.ReadFrom(buf)
 			if err != nil {

@@ -119,15 +119,18 @@ func echo(tb testing.TB, from, to *netnstest.NS, addr netip.Addr) {
 	}
 }
 
+// patienceOf is how long the try-th packet that is sent again and again may be on its way: the first may be lost to a path that is narrow.
+func patienceOf(try int) time.Duration { return min(40*time.Millisecond<<try, 600*time.Millisecond) }
+
 // echoOne sends one datagram, again if it is lost, and waits for it to come back.
 func echoOne(c net.PacketConn, to net.Addr, size int) error {
 	want, got := make([]byte, size), make([]byte, 1<<16)
 	stream(byte(size)).Read(want)
-	for range 20 {
+	for try := range 20 {
 		if _, err := c.WriteTo(want, to); err != nil {
 			return err
 		}
-		c.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		c.SetReadDeadline(time.Now().Add(patienceOf(try)))
 		for {
 			n, _, err := c.ReadFrom(got)
 			if errors.Is(err, os.ErrDeadlineExceeded) {
