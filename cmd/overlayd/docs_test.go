@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/pflag"
@@ -197,7 +198,10 @@ func TestDocumentedCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := fmt.Sprintf("#!/bin/sh\n%s=1 exec %s \"$@\"\n", asOverlayd, self)
-	if err := os.WriteFile(filepath.Join(bin, "overlayd"), []byte(program), 0o755); err != nil {
+	syscall.ForkLock.RLock() // a child that another test starts meanwhile would have the file open, and it could not be run
+	err = os.WriteFile(filepath.Join(bin, "overlayd"), []byte(program), 0o755)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	host1 := regexp.MustCompile(` host1\b( |$)`) // the peer of the pages; those of the test have one name, which is that of this machine

@@ -99,7 +99,7 @@ func (h *host) kept() string {
 		done 2>/dev/null; ip route show proto 211; ip -6 route show proto 211; ip nexthop show proto 211
 		sysctl net.ipv4.ip_forward net.ipv6.conf.all.forwarding; cat "$1"
 		for t in iptables ip6tables; do $t-save | grep -e '-A.*OVERLAYD' | sed "s/^/$t /"; done
-		nft list tables | grep overlayd- | while read t; do nft -s list $t | sed "s/^/$t /"; done 2>/dev/null; true`, "sh", h.subnetFile).Output()
+		nft list tables | grep overlayd- | grep -v 'ovl\.up' | while read t; do nft -s list $t | sed "s/^/$t /"; done 2>/dev/null; true`, "sh", h.subnetFile).Output()
 		return err
 	})
 	var lines []string

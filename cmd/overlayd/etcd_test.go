@@ -57,21 +57,27 @@ func (f *first) join() (a, b *pod) {
 // etcd returns the pid of the daemon's etcd, 0 if none runs.
 func (f *first) etcd() (pid int) {
 	f.c.t.Helper()
-	pids, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", f.daemon.cmd.Process.Pid))
-	if err != nil || len(pids) == 0 {
-		// Each thread has its own children.
-		all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", f.daemon.cmd.Process.Pid))
-		for _, file := range all {
-			if pids, err = os.ReadFile(file); err == nil && len(pids) > 0 {
-				break
-			}
-		}
+	var children []string
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", f.daemon.cmd.Process.Pid)) // each has its own
+	for _, file := range threads {
+		pids, _ := os.ReadFile(file)
+		children = append(children, strings.Fields(string(pids))...)
 	}
-	for _, text := range strings.Fields(string(pids)) {
+	for _, text := range children {
 		cmdline, err := os.ReadFile(filepath.Join("/proc", text, "cmdline"))
 		if err == nil && strings.Contains(string(cmdline), "\x00etcd\x00--dir="+f.dir+"\x00") {
 			fmt.Sscan(text, &pid)
 		}
+	}
+	return pid
+}
+
+// livingEtcd is etcd if it must run: a signal to 0 would go to the processes of this test.
+func (f *first) livingEtcd() int {
+	f.c.t.Helper()
+	pid := f.etcd()
+	if pid == 0 {
+		f.c.t.Fatal("the daemon has no etcd")
 	}
 	return pid
 }
@@ -114,7 +120,7 @@ func TestEtcdIsAProcess(t *testing.T) {
 	a, b := f.join()
 	there, back := startMeters(t, a, b)
 	subnet := f.gateway()
-	pid := f.etcd()
+	pid := f.livingEtcd()
 	unix.Kill(pid, unix.SIGKILL)
 	eventually(t, promised(2*time.Second), "another etcd", func() error {
 		if now := f.etcd(); now == 0 || now == pid {
@@ -128,7 +134,7 @@ func TestEtcdIsAProcess(t *testing.T) {
 		t.Errorf("%d datagrams lost", lost)
 	}
 
-	pid = f.etcd()
+	pid = f.livingEtcd()
 	f.daemon.stop(unix.SIGKILL)
 	f.run().waitLog("msg=ready", patience) // at once: the etcd before may not have ended
 	if f.gateway() != subnet {
@@ -138,7 +144,7 @@ func TestEtcdIsAProcess(t *testing.T) {
 		t.Errorf("etcd of the daemon that was killed runs")
 	}
 
-	etcd := f.etcd()
+	etcd := f.livingEtcd()
 	unix.Kill(etcd, unix.SIGTERM)
 	if code := f.daemon.stop(unix.SIGTERM); code != 0 || linesWith(f.daemon.text(), "level=ERROR") > 0 || strings.Contains(f.daemon.text(), "does not run") {
 		t.Errorf("exit code %d:\n%s", code, f.daemon.text())

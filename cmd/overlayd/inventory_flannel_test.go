@@ -50,7 +50,7 @@ func TestFlanneldInventorySees(t *testing.T) {
 			[]string{"has   fdb flannel.1 " + wrong + " dst 192.0.2.99"}},
 		{"a nexthop object", run("ip nexthop add id 7 via 192.0.2.1 dev eth0 proto 211"), run("ip nexthop del id 7"),
 			[]string{"has   nexthop via 192.0.2.1 dev eth0 proto 211"}},
-		{"an address", run("ip addr add 10.5.99.0/32 dev flannel.1"), run("ip addr del 10.5.99.0/32 dev flannel.1"), []string{"has   address flannel.1 10.5.99.0/32"}},
+		{"an address", run("ip addr add 10.5.0.9/32 dev flannel.1"), run("ip addr del 10.5.0.9/32 dev flannel.1"), []string{"has   address flannel.1 10.5.0.9/32"}},
 		{"a device", run("ip link add ovl.1 type vxlan id 9 dstport 8472"), run("ip link del ovl.1"), []string{"has   link ovl.1 vxlan id 9 "}},
 		{"an alias", run("ip link set flannel.1 alias overlayd"), run("ip link set flannel.1 alias ''"), []string{"has   link flannel.1 vxlan", "lacks link flannel.1 vxlan"}},
 		{"a routing rule", run("ip rule add pref 100 fwmark 7 table 100"), run("ip rule del pref 100"), []string{"has   rule inet 100 all table 100"}},

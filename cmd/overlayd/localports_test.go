@@ -124,6 +124,9 @@ func TestTCPPortTaken(t *testing.T) {
 				user.stop(unix.SIGKILL)
 				h.says(0)
 				h.answersAt(true, true)
+				eventually(t, patience, "two lines of free ports", func() error { // said after it is so
+					return above(uint64(linesWith(h.daemon.text(), "the TCP port is free: listening")), 1)
+				})
 				if n := linesWith(h.daemon.text(), "the TCP port is free: listening"); n != 2 {
 					t.Errorf("%d lines of free ports", n)
 				}
