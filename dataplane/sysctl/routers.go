@@ -2,11 +2,9 @@ package sysctl
 
 import (
 	"errors"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
@@ -30,13 +28,24 @@ func keepRouterAdvertisements() (err error) {
 	return err
 }
 
-// forwardEverywhere makes sure that all interfaces forward after ip_forward was turned on. If two processes do that at once,
-// the kernel may show one the value that the other has written and is about to take back until it has a lock; then
-// ip_forward is 1, and no interface forwards (devinet_sysctl_forward of net/ipv4/devinet.c, Linux 6.18).
-func forwardEverywhere() (err error) {
-	for try := 0; err == nil && try < 20 && is("/proc/sys/"+ip4Conf+"/default", "forwarding", "0"); try++ {
-		time.Sleep(rand.N(time.Millisecond)) // lest two of us disturb each other again
-		err = errors.Join(rtnl.SetSysctl(ipForward, "0"), rtnl.SetSysctl(ipForward, "1"))
+// forwardEverywhere makes sure that all interfaces forward, and each that comes later, after ip_forward was turned on. If two processes
+// do that at once, the kernel may show one the value that the other has written and is about to take back until it has a lock; then
+// ip_forward is 1, and no interface forwards (devinet_sysctl_forward of net/ipv4/devinet.c, Linux 6.18). To write ip_forward again would
+// disturb the other one again; to write the single values disturbs nobody.
+func forwardEverywhere() error {
+	if err := rtnl.SetSysctl(filepath.Join(ip4Conf, "default", "forwarding"), "1"); err != nil { // first: an interface that comes now has it
+		return err
+	}
+	interfaces, err := filepath.Glob("/proc/sys/" + ip4Conf + "/*")
+	for _, dir := range interfaces {
+		name := filepath.Base(dir)
+		if name == "all" || name == "default" {
+			continue
+		}
+		serr := rtnl.SetSysctl(filepath.Join(ip4Conf, name, "forwarding"), "1")
+		if !errors.Is(serr, os.ErrNotExist) { // the interface is gone
+			err = errors.Join(err, serr)
+		}
 	}
 	return err
 }

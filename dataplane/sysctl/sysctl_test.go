@@ -248,3 +248,38 @@ func TestTwoTurnForwardingOn(t *testing.T) {
 		}
 	}
 }
+
+// TestForwardEverywhere: what ip_forward left off is turned on, and no interface stops to forward meanwhile.
+func TestForwardEverywhere(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	ns.Run("sh", "-c", "ip link add eth7 type bridge; ip link add eth8 type bridge; sysctl -qw net.ipv4.ip_forward=1")
+	ns.Run("sysctl", "-qw", "net.ipv4.conf.default.forwarding=0", "net.ipv4.conf.eth7.forwarding=0")
+	var out netnstest.Log
+	monitor := exec.Command("ip", "monitor", "netconf")
+	monitor.Stdout, monitor.Stderr = &out, &out
+	if err := ns.Start(monitor); err != nil {
+		t.Fatal(err)
+	}
+	defer monitor.Wait()
+	defer monitor.Process.Kill()
+	await := func(what, change string) {
+		for deadline := time.Now().Add(patience); out.Count(what) == 0; time.Sleep(10 * time.Millisecond) {
+			ns.Run("sysctl", "-qw", change+"=2", change+"=1")
+			if time.Now().After(deadline) {
+				t.Fatalf("no %q in\n%s", what, out.String())
+			}
+		}
+	}
+	await("eth8 rp_filter strict", "net.ipv4.conf.eth8.rp_filter")
+	ns.Must(forwardEverywhere)
+	for _, path := range []string{ipForward, ip4Conf + "/default/forwarding", ip4Conf + "/eth7/forwarding", ip4Conf + "/eth8/forwarding"} {
+		if got := (setting{path, "1"}).in(ns); got != "1" {
+			t.Errorf("%s is %s", path, got)
+		}
+	}
+	await("lo rp_filter strict", "net.ipv4.conf.lo.rp_filter")
+	if out.Count("forwarding off") > 0 || out.Count("eth7 forwarding on") != 1 {
+		t.Error(out.String())
+	}
+}
