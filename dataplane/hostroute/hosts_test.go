@@ -160,7 +160,7 @@ func (h *host) awaitGiven(n int) {
 		defer h.r.mu.Unlock()
 		return len(h.r.given)
 	}
-	for deadline := time.Now().Add(2 * time.Second); given() != n; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(netnstest.Patient(2 * time.Second)); given() != n; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			h.tb.Fatalf("%d direct routes, not %d", given(), n)
 		}
@@ -180,13 +180,13 @@ func indexOf(fields []string, word string) int {
 func (h *host) expect(within time.Duration, want ...string) {
 	h.tb.Helper()
 	text := strings.Join(want, "\n")
-	for deadline := time.Now().Add(within); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(netnstest.Patient(within)); ; time.Sleep(10 * time.Millisecond) {
 		got := h.ours()
 		if got == text {
 			return
 		}
 		if time.Now().After(deadline) {
-			h.tb.Fatalf("after %v there is\n%s\nand not\n%s", within, got, text)
+			h.tb.Fatalf("after %v there is\n%s\nand not\n%s", netnstest.Patient(within), got, text)
 		}
 	}
 }
@@ -196,8 +196,10 @@ func (h *host) listen(a string) *net.UDPConn {
 	h.tb.Helper()
 	var c *net.UDPConn
 	h.Must(func() (err error) {
-		c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr(a), 0)))
-		return err
+		if c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr(a), 0))); err != nil {
+			return err
+		}
+		return netnstest.HoldBurst(c)
 	})
 	h.tb.Cleanup(func() { c.Close() })
 	return c

@@ -93,11 +93,11 @@ func TestNowhere(t *testing.T) {
 	if unreachable("10.5.9.9") || !unreachable("10.5.1.9") {
 		t.Errorf("with the underlay inside: %s, %s", to("10.5.9.9"), to("10.5.1.9"))
 	}
-	ns.Must(func() error { return Withdraw(w.Networks) })
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+	ns.Must(func() error { return Withdraw(w.Networks) }) // after Run, which would put back what is missing
 	if out := ns.Run("ip", "route", "show", "type", "unreachable"); strings.Contains(out, "10.5.") {
 		t.Error(out)
 	}

@@ -311,7 +311,7 @@ func TestSwitchingKeepsTraffic(t *testing.T) {
 // awaitWay waits until packets to an address go the way that `ip route get` says so of.
 func (h *host) awaitWay(to, way string) {
 	h.tb.Helper()
-	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(netnstest.Patient(2 * time.Second)); ; time.Sleep(10 * time.Millisecond) {
 		out, err := h.Output("ip", "route", "get", netip.MustParseAddr(to).String())
 		if err == nil && strings.Contains(out, way) {
 			return

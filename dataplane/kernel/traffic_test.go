@@ -33,8 +33,10 @@ func (h *host) listen(addr string) *net.UDPConn {
 	h.tb.Helper()
 	var c *net.UDPConn
 	h.Must(func() (err error) {
-		c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(addr)))
-		return err
+		if c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(addr))); err != nil {
+			return err
+		}
+		return netnstest.HoldBurst(c)
 	})
 	h.tb.Cleanup(func() { c.Close() })
 	return c

@@ -39,14 +39,14 @@ func (h *host) run() {
 // device what it should be.
 func (h *host) await(w dataplane.Wanted, within time.Duration) {
 	h.tb.Helper()
-	deadline := time.Now().Add(netnstest.Within(within))
+	deadline := time.Now().Add(netnstest.Patient(within))
 	for {
 		diff := cmp.Diff(objectsOf(w, true), h.objects()) + h.deviceFaults(w)
 		if diff == "" {
 			return
 		}
 		if time.Now().After(deadline) {
-			h.tb.Fatalf("not repaired in %v: want (-), got (+):\n%s", within, diff)
+			h.tb.Fatalf("not repaired in %v: want (-), got (+):\n%s", netnstest.Patient(within), diff)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -308,22 +308,25 @@ func TestTakeoverWithoutGap(t *testing.T) {
 func (w *world) unbroken(t *testing.T, a addrs, change func()) {
 	t.Helper()
 	counts := echo(t, w.outside, a.outside, echoPort)
-	var sent int64
+	var sent atomic.Int64
 	stop, done := make(chan struct{}), make(chan error, 1)
 	go func() { done <- w.pod.Do(func() error { return shower(a, stop, &sent) }) }()
+	for end := time.Now().Add(patience); sent.Load() < 10 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond) // or the change may be over before
+	}
 	change()
 	close(stop)
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
 	arrived := int64(0)
-	for end := time.Now().Add(2 * time.Second); arrived < sent && time.Now().Before(end); {
+	for end := time.Now().Add(2 * time.Second); arrived < sent.Load() && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if n, ok := counts.Load(netip.MustParseAddr(a.hostOutside)); ok {
 			arrived = n.(*atomic.Int64).Load()
 		}
 	}
-	if arrived != sent || sent < 10 {
-		t.Errorf("%s: %d of %d new connections arrived with the host's address", a.hostOutside, arrived, sent)
+	if arrived != sent.Load() || arrived < 10 {
+		t.Errorf("%s: %d of %d new connections arrived with the host's address", a.hostOutside, arrived, sent.Load())
 		counts.Range(func(k, v any) bool { t.Logf("from %v: %d", k, v.(*atomic.Int64).Load()); return true })
 	}
 }
@@ -385,7 +388,7 @@ func (h *host) stripComments() {
 }
 
 // shower opens one connection after the other until stop.
-func shower(a addrs, stop <-chan struct{}, sent *int64) error {
+func shower(a addrs, stop <-chan struct{}, sent *atomic.Int64) error {
 	for {
 		select {
 		case <-stop:
@@ -401,7 +404,7 @@ func shower(a addrs, stop <-chan struct{}, sent *int64) error {
 		if err != nil {
 			return err
 		}
-		*sent++
+		sent.Add(1)
 		time.Sleep(200 * time.Microsecond)
 	}
 }

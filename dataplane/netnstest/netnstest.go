@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -177,6 +178,21 @@ func (n *NS) Addr(link, addr string) {
 		}
 		return nil
 	})
+}
+
+// Patient returns how long a test waits for what should come within a time that is not its measure: the machine may be busy. How soon things
+// come is measured by TestDrift of cmd/overlayd, which runs alone.
+func Patient(within time.Duration) time.Duration { return Within(max(within, 10*time.Second)) }
+
+// HoldBurst lets a socket hold what comes while its reader has no processor for some seconds.
+func HoldBurst(c *net.UDPConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var serr error
+	err = raw.Control(func(fd uintptr) { serr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4<<20) })
+	return errors.Join(err, serr)
 }
 
 // AwaitAddrs waits until the kernel knows that no other host has the IPv6 addresses: only then they have routes.
