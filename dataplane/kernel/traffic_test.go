@@ -106,7 +106,7 @@ func TestTrafficWithAHandMadeFlannelPeer(t *testing.T) {
 	}
 }
 
-// stream sends a datagram from a to b each millisecond until stop is closed, and fails if one does not arrive, or none is sent.
+// stream sends a datagram from a to b each millisecond until stop is closed, and fails if one does not arrive, one arrives twice, or none is sent.
 func stream(a, b *net.UDPConn, begun func(), stop chan struct{}) error {
 	var got atomic.Uint64
 	var arrived sync.Map // by number
@@ -142,8 +142,9 @@ func stream(a, b *net.UDPConn, begun func(), stop chan struct{}) error {
 			lost = append(lost, fmt.Sprintf("number %d, sent by %s", i, when))
 		}
 	}
-	if len(lost) > 0 || len(sent) == 0 {
-		return fmt.Errorf("%s to %s since %s: %d of %d lost: %s", a.LocalAddr(), b.LocalAddr(), start.Format(time.StampMicro), len(lost), len(sent), strings.Join(lost, "; "))
+	if n := got.Load(); len(lost) > 0 || n != uint64(len(sent)) || n == 0 {
+		return fmt.Errorf("%s to %s since %s: sent %d, received %d, lost %d: %s",
+			a.LocalAddr(), b.LocalAddr(), start.Format(time.StampMicro), len(sent), n, len(lost), strings.Join(lost, "; "))
 	}
 	return nil
 }

@@ -181,7 +181,7 @@ func (n *NS) Addr(link, addr string) {
 }
 
 // Patient returns how long a test waits for what should come within a time that is not its measure: the machine may be busy. How soon things
-// come is measured by TestDrift of cmd/overlayd, which runs alone.
+// come is measured by TestDrift of cmd/overlayd, whose package runs alone.
 func Patient(within time.Duration) time.Duration { return Within(max(within, 10*time.Second)) }
 
 // HoldBurst lets a socket hold what comes while its reader has no processor for some seconds.
