@@ -74,7 +74,7 @@ func TestCNI(t *testing.T) {
 				h := cluster.hosts[i]
 				sites[i] = h.site(i)
 				for _, command := range []string{"iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"} {
-					h.Run(command, "-P", "FORWARD", "DROP")
+					h.Run(command, "-w", "-P", "FORWARD", "DROP")
 				}
 				h.up("--dataplane", mode, "--ip-masq", "--iptables-resync", "1")
 				sites[i].pods = [2]*pod{h.cniPod(), h.cniPod()}

@@ -99,7 +99,7 @@ func TestNetworks(t *testing.T) {
 			if code := drain.wait(patience); code != 0 {
 				t.Errorf("drain: exit code %d: %s", code, drain.text())
 			}
-			if code := c.hosts[0].daemon.wait(time.Second); code != 0 {
+			if code := c.hosts[0].daemon.wait(promised(time.Second)); code != 0 {
 				t.Errorf("drained daemon: exit code %d", code)
 			}
 			if code := c.hosts[1].daemon.stop(unix.SIGTERM); code != 0 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,12 +12,12 @@ import (
 // startAs starts overlayd on a host as a user with CAP_NET_ADMIN and CAP_NET_RAW alone, for whom /dev/net/tun has mode 0600.
 func startAs(t *testing.T, h *host, args ...string) *process {
 	t.Helper()
-	dir := filepath.Join(os.TempDir(), filepath.Base(t.TempDir())+h.name)
-	if err := os.Mkdir(dir, 0o777); err != nil {
+	dir, err := os.MkdirTemp("", "nonroot") // t.TempDir is below a directory of root's
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chown(dir, 65534, 65534); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chown(dir, 65534, 65534)); err != nil {
 		t.Fatal(err)
 	}
 	h.subnetFile = filepath.Join(dir, "subnet.env")

@@ -84,16 +84,7 @@ func (s *secured) free(n int) int {
 	s.c.t.Helper()
 	var taken []int
 	for _, h := range s.c.hosts {
-		file, err := os.ReadFile(h.subnetFile)
-		if err != nil {
-			s.c.t.Fatal(err)
-		}
-		_, subnet, _ := strings.Cut(string(file), "FLANNEL_SUBNET=10.5.")
-		var third int
-		if _, err := fmt.Sscanf(subnet, "%d.", &third); err != nil {
-			s.c.t.Fatalf("%s: %v in %s", h.name, err, file)
-		}
-		taken = append(taken, third)
+		taken = append(taken, int(h.gateway().Addr().As4()[2]))
 	}
 	for base := 100; ; base += n {
 		if !slices.ContainsFunc(taken, func(third int) bool { return base < third && third <= base+n }) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -24,13 +23,7 @@ const patience = slowdown * 30 * time.Second
 // promised returns how long a test waits for what has to come within limit: patience on a busy
 // machine, because limit is a promise about a machine that has time, and longer with the race detector.
 func promised(limit time.Duration) time.Duration {
-	b, err := os.ReadFile("/proc/loadavg") // such as "3.27 2.10 1.99 2/90 4711": over a minute, …, at this moment
-	var minute, five, fifteen float64
-	var running int
-	if err == nil {
-		_, err = fmt.Sscanf(string(b), "%f %f %f %d/", &minute, &five, &fifteen, &running)
-	}
-	if busy := 3 * runtime.NumCPU(); err == nil && (minute > float64(busy) || running > busy) {
+	if netnstest.Busy() {
 		return patience
 	}
 	return slowdown * limit

@@ -128,7 +128,7 @@ func TestDrainOneOfTwo(t *testing.T) {
 	if code, out := drain("--networks", "red"); code != 0 {
 		t.Errorf("drain of red: exit code %d: %s", code, out)
 	}
-	if code := daemons[1].wait(time.Second); code != 0 {
+	if code := daemons[1].wait(promised(time.Second)); code != 0 {
 		t.Errorf("red: exit code %d", code)
 	}
 	if code, out := drain("--networks", "green"); code != 0 || !strings.Contains(out, "nothing to give back") {
@@ -152,7 +152,7 @@ func TestNoNetworkOfInterest(t *testing.T) {
 	defer l.Close()
 	c.hosts[0].overlaydWith([]string{"NOTIFY_SOCKET=" + path}, "--etcd-endpoints", c.url,
 		"--watch-networks", "--networks", "mine", "--subnet-dir", t.TempDir())
-	l.SetReadDeadline(time.Now().Add(5 * time.Second))
+	l.SetReadDeadline(time.Now().Add(promised(5 * time.Second)))
 	b := make([]byte, 1000)
 	for {
 		n, _, err := l.ReadFrom(b)

@@ -197,7 +197,7 @@ func TestDrain(t *testing.T) {
 		t.Errorf("drain beside a daemon with another subnet file: exit code %d:\n%s", code, out)
 	}
 	given(key)
-	if code := h.daemon.wait(time.Second); code != 0 {
+	if code := h.daemon.wait(promised(time.Second)); code != 0 {
 		t.Errorf("daemon: exit code %d after drain", code)
 	}
 

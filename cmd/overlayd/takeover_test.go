@@ -81,10 +81,10 @@ func (k *takeover) furnish() {
 		"nft add table inet guard",
 		"nft add chain inet guard in { type filter hook input priority 10; }",
 		"nft add rule inet guard in tcp dport 9 drop",
-		"iptables -t nat -A POSTROUTING -s 172.17.0.0/16 -o eth0 -j MASQUERADE",
-		"iptables -A FORWARD -s 172.17.0.0/16 -j ACCEPT",
-		"ip6tables -t nat -A POSTROUTING -s fd00:17::/64 -o eth0 -j MASQUERADE",
-		"ip6tables -A FORWARD -s fd00:17::/64 -j ACCEPT",
+		"iptables -w -t nat -A POSTROUTING -s 172.17.0.0/16 -o eth0 -j MASQUERADE",
+		"iptables -w -A FORWARD -s 172.17.0.0/16 -j ACCEPT",
+		"ip6tables -w -t nat -A POSTROUTING -s fd00:17::/64 -o eth0 -j MASQUERADE",
+		"ip6tables -w -A FORWARD -s fd00:17::/64 -j ACCEPT",
 	} {
 		words := strings.Fields(command)
 		k.Run(words[0], words[1:]...)
@@ -93,8 +93,8 @@ func (k *takeover) furnish() {
 		return // flannel's accept there does not help against FORWARD DROP
 	}
 	for _, h := range []*host{k.host, k.peer.host} {
-		h.Run("iptables", "-P", "FORWARD", "DROP")
-		h.Run("ip6tables", "-P", "FORWARD", "DROP")
+		h.Run("iptables", "-w", "-P", "FORWARD", "DROP")
+		h.Run("ip6tables", "-w", "-P", "FORWARD", "DROP")
 	}
 }
 

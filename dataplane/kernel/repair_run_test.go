@@ -174,7 +174,12 @@ func TestFightDelaysNoOther(t *testing.T) {
 		}
 		took = append(took, time.Since(began))
 	}
-	if slices.Sort(took); took[0] > 200*time.Millisecond { // a fight that delayed others would delay all, by 375 ms and more
+	slices.Sort(took)
+	usual := took[len(took)/2]
+	if netnstest.Busy() { // a fight that delayed others would delay all, by 375 ms and more
+		usual = took[0]
+	}
+	if usual > 200*time.Millisecond {
 		t.Errorf("the MTU was back after %v", took)
 	}
 }

@@ -115,7 +115,7 @@ func echo(t *testing.T, ns *netnstest.NS, addr string, port int) (counts *sync.M
 		if c, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(addr), Port: port}); err != nil {
 			return err
 		}
-		return takeMany(c)
+		return netnstest.HoldBurst(c)
 	})
 	var wg sync.WaitGroup
 	counts = &sync.Map{}
@@ -133,18 +133,6 @@ func echo(t *testing.T, ns *netnstest.NS, addr string, port int) (counts *sync.M
 	})
 	t.Cleanup(func() { c.Close(); wg.Wait() })
 	return counts
-}
-
-// takeMany gives a socket room for what comes while a busy machine does not read: by default that
-// is 256 small datagrams.
-func takeMany(c *net.UDPConn) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var serr error
-	err = raw.Control(func(fd uintptr) { serr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20) })
-	return errors.Join(err, serr)
 }
 
 // ask sends to an echo and returns the source that it saw. Source port 0 is any.

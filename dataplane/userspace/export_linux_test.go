@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
@@ -53,12 +51,7 @@ func measure(t *testing.T, from, to *netnstest.NS, dst netip.Addr) (m *meter, st
 	var out net.Conn
 	to.Must(func() (err error) { in, err = net.ListenPacket("udp", netip.AddrPortFrom(dst, 0).String()); return err })
 	from.Must(func() (err error) { out, err = net.Dial("udp", in.LocalAddr().String()); return err })
-	raw, err := in.(*net.UDPConn).SyscallConn()
-	if err == nil { // what waits comes at once, and is not to be lost here
-		cerr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4<<20) })
-		err = errors.Join(cerr, err)
-	}
-	if err != nil {
+	if err := netnstest.HoldBurst(in.(*net.UDPConn)); err != nil { // what waits comes at once, and is not to be lost here
 		t.Fatal(err)
 	}
 	go func() {
