@@ -42,22 +42,17 @@ func checkBuffer(o *overlay) []Result {
 // checkChecksums looks for kernels that send wrong checksums if a vxlan device computes them and masquerading chooses the
 // port at random (mended in Linux 5.7).
 func checkChecksums(o *overlay) []Result {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return unreadable("the version of the kernel", err)
-	}
-	release := unix.ByteSliceToString(u.Release[:])
-	var major, minor int
-	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
-		return unknown("the version of the kernel is " + release)
+	release, err := dataplane.KernelRelease()
+	if err != nil {
+		return unreadable("the release of the kernel", err)
 	}
 	for _, l := range o.devices {
-		if _, isVxlan := l.(*netlink.Vxlan); isVxlan && (major < 5 || major == 5 && minor < 7) {
-			return warn(fmt.Sprintf("Linux %s can send wrong checksums through %s: connections to Services then take a minute", release, l.Attrs().Name),
+		if _, isVxlan := l.(*netlink.Vxlan); isVxlan && release.Before(5, 7) {
+			return warn(fmt.Sprintf("Linux %s can send wrong checksums through %s: connections to Services then take a minute", release.Text, l.Attrs().Name),
 				"ethtool -K "+l.Attrs().Name+" tx-checksum-ip-generic off, or a newer kernel")
 		}
 	}
-	return ok("Linux " + release + " sends right checksums")
+	return ok("Linux " + release.Text + " sends right checksums")
 }
 
 // earliest is before any run of this version.
