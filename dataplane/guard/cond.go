@@ -17,7 +17,7 @@ type cond struct {
 	exprs []expr.Any
 }
 
-// in is the condition that the first bits of the fields together are in a set, or are not.
+// in is the condition that the first bits of the fields together are in a set, or are not. With two fields that is a set of pairs.
 func in(set string, not bool, bits int, fields ...field) cond {
 	c, r := cond{}, uint32(words)
 	for i, d := range fields {
@@ -25,7 +25,11 @@ func in(set string, not bool, bits int, fields ...field) cond {
 		if i == len(fields)-1 {
 			length = bits
 		}
-		c.exprs = append(c.exprs, d.load(r, length)...)
+		if i > 0 && inParts(d.family, length) {
+			c.exprs = append(c.exprs, d.loadParts(r, length)...)
+		} else {
+			c.exprs = append(c.exprs, d.load(r, length)...)
+		}
 		r += uint32(bitsOf(d.family) / 32)
 		if i > 0 {
 			c.text += " . "
@@ -47,8 +51,8 @@ func of(f family) cond {
 }
 
 // usualHeader is the condition that the packet is of that family, and that the first byte of its header is what it usually is: no options in IPv4, no
-// traffic class of 16 and more in IPv6. It is for packets that have come: before prerouting the kernel drops those with another version. It costs
-// less than of.
+// traffic class of 16 and more in IPv6. It is for packets that have come: the kernel drops those with another version before, in the hook ingress
+// too. It costs less than of.
 func usualHeader(f family) cond {
 	if f == ipv6 {
 		return header(0, 0x60)

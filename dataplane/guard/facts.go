@@ -50,7 +50,7 @@ func (k kind) isWide(lease netip.Prefix) bool {
 // pairSet names the set of pairs of an outer and an inner source that belong together. The inner source is a prefix of that length.
 // The set for single addresses of the outer family also pairs each address of a peer with the peer's addresses.
 func pairSet(outer, inner family, bits int) string {
-	return fmt.Sprintf("pair%s%s_%d", digit(outer), digit(inner), bits)
+	return fmt.Sprintf("pair%s%s_%d", digit(outer), digits(inner, bits), bits)
 }
 
 // leaseSet names the set of the subnets of peers that have that prefix length.
@@ -112,7 +112,7 @@ func (c *Config) eachKey(p *dataplane.Peer, k kind, do func(set, key string)) {
 		a := familyOf(o)
 		key := string(o.AsSlice())
 		for _, s := range p.Subnets {
-			do(pairSet(a, familyOf(s.Addr()), s.Bits()), key+string(s.Addr().AsSlice()))
+			do(pairSet(a, familyOf(s.Addr()), s.Bits()), key+prefixKey(s))
 		}
 		for _, host := range outer {
 			do(pairSet(a, a, bitsOf(a)), key+string(host.AsSlice()))

@@ -94,6 +94,47 @@ func (d field) load(r uint32, bits int) []expr.Any {
 	return list
 }
 
+// inParts reports whether the prefix in a key of pairs is in parts of 16 bits, each in a register of 32. In a datagram the inner addresses are at an
+// odd multiple of two bytes, and to read all of one there costs the kernel as much as ten conditions.
+func inParts(f family, bits int) bool { return f == ipv4 && bits < bitsOf(f) }
+
+const partBits = 16
+
+// loadParts loads the first bits of an address of IPv4 in parts into registers from r on.
+func (d field) loadParts(r uint32, bits int) (list []expr.Any) {
+	for at := 0; at == 0 || at < bits; at += partBits {
+		part := min(bits-at, partBits)
+		n := uint32(max(1, (part+7)/8))
+		list = append(list, &expr.Payload{DestRegister: r, Base: d.base, Offset: d.offset + uint32(at/8), Len: n})
+		if part%8 != 0 || part == 0 { // of all of the register, which costs less than of its part
+			list = append(list, &expr.Bitwise{SourceRegister: r, DestRegister: r, Len: 4, Mask: net.CIDRMask(part, 32), Xor: make([]byte, 4)})
+		}
+		r++
+	}
+	return list
+}
+
+// prefixKey is what a key of pairs has of a prefix.
+func prefixKey(p netip.Prefix) string {
+	b := p.Addr().AsSlice()
+	if !inParts(familyOf(p.Addr()), p.Bits()) {
+		return string(b)
+	}
+	key := string(b[:2]) + "\x00\x00"
+	if p.Bits() > partBits {
+		key += string(b[2:]) + "\x00\x00"
+	}
+	return key
+}
+
+// digits name the parts of a prefix in the name of a set of pairs.
+func digits(f family, bits int) string {
+	if inParts(f, bits) && bits > partBits {
+		return digit(f) + digit(f)
+	}
+	return digit(f)
+}
+
 func masked(d field, bits int) string {
 	if bits == bitsOf(d.family) {
 		return d.text

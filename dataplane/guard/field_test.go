@@ -74,3 +74,60 @@ func TestWithin(t *testing.T) {
 		}
 	}
 }
+
+// key is what a lookup finds in its registers, as the kernel loads them.
+func key(t *testing.T, c cond, header []byte) string {
+	var regs [64]byte
+	end := 0
+	for _, x := range c.exprs {
+		switch x := x.(type) {
+		case *expr.Payload:
+			r := 4 * (x.DestRegister - words)
+			clear(regs[r:][:(x.Len+3)/4*4])
+			copy(regs[r:], header[x.Offset:][:x.Len])
+			end = int(r + (x.Len+3)/4*4)
+		case *expr.Bitwise:
+			for i := range x.Mask {
+				regs[4*(x.DestRegister-words):][i] &= x.Mask[i]
+			}
+		case *expr.Lookup:
+			return string(regs[:end])
+		default:
+			t.Fatalf("unexpected %T", x)
+		}
+	}
+	t.Fatal("no lookup")
+	return ""
+}
+
+// TestKeys: a lookup has the key that a peer has in the set, for every length of prefix, and only that; it is as long as the set's keys.
+func TestKeys(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	header := make([]byte, 100)
+	for i := range header {
+		header[i] = byte(random.Uint32())
+	}
+	for _, inner := range []family{ipv4, ipv6} {
+		f, outer := innerSource(inner), outerSource(ipv4)
+		n := bitsOf(inner)
+		for bits := range n + 1 {
+			set := pairSet(ipv4, inner, bits)
+			c := in(set, false, bits, outer, f)
+			addr, _ := netip.AddrFromSlice(header[f.offset:][:n/8])
+			p := netip.PrefixFrom(addr, bits).Masked()
+			want := string(header[outer.offset:][:4]) + prefixKey(p)
+			if got := setOf(set).KeyLen(); got != len(want) {
+				t.Errorf("/%d: keys of %d bytes, and %d in the set", bits, len(want), got)
+			}
+			for flip := -1; flip < n; flip++ {
+				changed := slices.Clone(header)
+				if flip >= 0 {
+					changed[int(f.offset)+flip/8] ^= 0x80 >> (flip % 8)
+				}
+				if got, same := key(t, c, changed), flip < 0 || flip >= bits; (got == want) != same {
+					t.Errorf("/%d, with bit %d other: key %x, of the peer %x", bits, flip, got, want)
+				}
+			}
+		}
+	}
+}

@@ -33,7 +33,7 @@ type Guard struct {
 	wanted    facts // of the last Sync, with settled
 	synced    bool
 	members   members
-	chains    []encoded // that were written; nil: not known
+	chains    []encoded // that were written, or were left by an earlier run
 	there     bool      // the kernel had chains and members
 	tried     bool      // what the kernel lacks is known
 	indices   []int     // of the devices that chains name

@@ -31,7 +31,7 @@ func Open(c Config) (*Guard, error) {
 	case c.Resync == 0:
 		c.Resync = defaultResync
 	}
-	c.seed, c.labels = processSeed(), c.labels || labels()
+	c.seed, c.labels, c.noIngress = processSeed(), c.labels || labels(), c.lackIngress || lacksIngress()
 	g := &Guard{cfg: c, name: dataplane.GuardTable(c.VNI), report: dataplane.NewReporter(c.Log, "guard"), kernel: true, relaxed: time.Now().Add(c.Settle)}
 	if c.Deaf {
 		g.report.Polls(c.Resync)
@@ -73,7 +73,7 @@ func (g *Guard) begin() error {
 		g.cfg.noOrigins = g.cfg.lackOrigins
 		g.cfg.seed = cmp.Or(c.seed, g.cfg.seed)
 		g.members.adopt(c.sets)
-		g.there, g.text = true, c.text
+		g.there, g.text, g.chains = true, c.text, named(c.chains)
 		g.open.Store(true)
 		return g.books.begin(g.name)
 	}
@@ -87,6 +87,13 @@ func (g *Guard) begin() error {
 		}
 	}
 	return g.write(g.cfg.factsOf(dataplane.Wanted{}, true))
+}
+
+// lacksIngress reports whether the kernel is too old to name in the hook ingress an interface that does not exist. Older ones remove the chain with its
+// interface, and some of them crash then (CVE-2024-26808), so this is not tried.
+func lacksIngress() bool {
+	r, err := dataplane.KernelRelease()
+	return err != nil || r.Before(6, 16)
 }
 
 // lacks reports whether err may say that the kernel lacks an expression.
@@ -105,8 +112,9 @@ func (g *Guard) try() error {
 
 func (g *Guard) tryEach() error {
 	c, first := &g.cfg, error(nil)
-	for _, without := range []struct{ origins, kinds bool }{{}, {origins: true}, {kinds: true}, {true, true}} {
-		c.noOrigins, c.noKinds = without.origins || c.lackOrigins, without.kinds
+	noIngress := c.noIngress
+	for _, without := range []struct{ ingress, origins, kinds bool }{{}, {ingress: true}, {origins: true}, {ingress: true, origins: true}, {ingress: true, kinds: true}, {true, true, true}} {
+		c.noIngress, c.noOrigins, c.noKinds = without.ingress || noIngress, without.origins || c.lackOrigins, without.kinds
 		err := g.tryAll()
 		if err == nil || !lacks(err) {
 			return err

@@ -32,7 +32,7 @@ func originSet(outer, inner family, bits int) string {
 	if outer == ipv4 {
 		return pairSet(outer, inner, bits)
 	}
-	return fmt.Sprintf("origin4%s_%d", digit(inner), bits)
+	return fmt.Sprintf("origin4%s_%d", digits(inner, bits), bits)
 }
 
 // vtepSet is the set of the origins of VTEPs over IPv6.
@@ -116,7 +116,7 @@ func (c *Config) eachOrigin(p *dataplane.Peer, outer []netip.Addr, do func(set, 
 		}
 		key := string(native(originOf(o, c.seed)))
 		for _, s := range p.Subnets {
-			do(originSet(ipv6, familyOf(s.Addr()), s.Bits()), key+string(s.Addr().AsSlice()))
+			do(originSet(ipv6, familyOf(s.Addr()), s.Bits()), key+prefixKey(s))
 		}
 		for _, host := range outer {
 			do(originSet(ipv6, ipv6, bitsOf(ipv6)), key+string(host.AsSlice()))

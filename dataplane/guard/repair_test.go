@@ -38,7 +38,7 @@ func TestRepairs(t *testing.T) {
 		"chain flushed":   {"flush", "chain", "inet", "overlayd-guard-1", "input"},
 		"rule added":      {"insert", "rule", "inet", "overlayd-guard-1", "input", "accept"},
 		"key deleted":     {"delete", "element", "inet", "overlayd-guard-1", "pair44_32", "{ 172.16.0.1 . 172.16.0.1 }"},
-		"key added":       {"add", "element", "inet", "overlayd-guard-1", "pair44_24", "{ 172.16.0.1 . 10.9.9.0 }"},
+		"key added":       {"add", "element", "inet", "overlayd-guard-1", "pair444_24", "{ 172.16.0.1 . 10.9.0.0 . 9.0.0.0 }"},
 		"chain added":     {"add", "chain", "inet", "overlayd-guard-1", "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,10 +68,10 @@ func TestDeviceMadeAgain(t *testing.T) {
 	g := openIn(t, ns, testConfig(t))
 	g.sync(t, ns, manyPeers(3))
 	g.keep(t, ns, func() { t.Error("again") })
-	gone := regexp.MustCompile(`iif \S+ goto`)
+	gone := regexp.MustCompile(`iif \S+ accept`)
 	for range 2 {
 		ns.Run("ip", "link", "add", "flannel.1", "type", "bridge")
-		eventually(t, "the device is named", func() bool { return strings.Contains(ns.Run("nft", "list", "ruleset"), `iif "flannel.1" goto inner`) })
+		eventually(t, "the device is named", func() bool { return strings.Contains(ns.Run("nft", "list", "ruleset"), `iif "flannel.1" accept`) })
 		ns.Run("ip", "link", "del", "flannel.1")
 		eventually(t, "it is not any more", func() bool { return !gone.MatchString(ns.Run("nft", "list", "ruleset")) })
 	}
@@ -164,7 +164,7 @@ func TestBegins(t *testing.T) {
 	left := func() (n int) {
 		ns.Must(func() error {
 			c, err := read(first.name, true)
-			n = len(c.sets["pair44_24"])
+			n = len(c.sets["pair444_24"])
 			return err
 		})
 		return n

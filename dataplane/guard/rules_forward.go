@@ -6,13 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/nft"
 )
 
 // inner judges each packet that comes out of the kernel's overlay device.
 func (b builder) inner() chain {
 	c := chain{name: chainInner}
 	if !b.kernel {
-		return c // this process has judged it
+		return c
 	}
 	switch alone := len(b.extra) == 0; { // else this process forwards too, and what it judged has neither origin nor mark
 	case b.origins() && alone:
@@ -82,15 +83,24 @@ func (b builder) ofAnyPeer(c *chain) {
 }
 
 // arrive has what comes out of the overlay judged as it came: later the translation of addresses may lead it elsewhere, as the answer
-// to a packet whose source was translated.
-func (b builder) arrive() chain {
-	c := chain{name: chainArrive, hook: base(unix.NF_INET_PRE_ROUTING, first)}
-	if !b.kernel {
-		return c
+// to a packet whose source was translated. In the hook ingress it costs nothing that comes by another interface.
+func (b builder) arrive() (chains []chain) {
+	if b.noIngress {
+		return []chain{b.arriveAnywhere()}
 	}
-	if b.origins() && len(b.extra) == 0 && !b.labels {
+	for _, d := range b.devices() {
+		c := chain{name: chainArrive + "_" + d, hook: &nft.Hook{Type: "filter", Number: nft.Ingress, Priority: first, Device: d}}
 		b.usualOrigins(&c)
+		c.goTo(chainInner)
+		chains = append(chains, c)
 	}
+	return chains
+}
+
+// arriveAnywhere is arrive in the hook prerouting, which all that comes passes.
+func (b builder) arriveAnywhere() chain {
+	c := chain{name: chainArrive, hook: base(unix.NF_INET_PRE_ROUTING, first)}
+	b.usualOrigins(&c)
 	if b.Link != 0 {
 		c.add(accept, comesByIndex(b.Link, false))
 	}
@@ -103,9 +113,12 @@ func (b builder) arrive() chain {
 	return c
 }
 
-// usualOrigins admits most of what comes out of the overlay, as inner would. It need not ask for the device, because this chain admits what comes
-// by any other, and leaves it as it is.
+// usualOrigins admits most of what comes out of the overlay, as inner would. It need not ask for the device, because arriveAnywhere admits what
+// comes by any other, and leaves it as it is.
 func (b builder) usualOrigins(c *chain) {
+	if !b.origins() || len(b.extra) > 0 || b.labels {
+		return
+	}
 	for _, f := range b.families() {
 		for _, own := range ofFamily(b.own, f) {
 			for _, bits := range b.subnetLengths(func(bits int) string { return originSet(f, f, bits) }, f) {

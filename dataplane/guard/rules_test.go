@@ -56,52 +56,58 @@ func TestRules(t *testing.T) {
 		want   string
 	}{
 		{"without a secmark", with(func(c *Config) { c.noOrigins = true }), base, false, chainInput, head + `vxlan vni != 1, goto stray
-` + to + `ip saddr . @th,336,32/24 @pair44_24, mark |= 0x100000, accept
+` + to + `ip saddr . @th,336,32/24 @pair444_24, mark |= 0x100000, accept
 ` + to + `ip saddr . @th,336,32 @pair44_32, mark |= 0x100000, accept
 goto reason`},
 		{"inner, without a secmark", with(func(c *Config) { c.noOrigins = true }), base, false, chainInner, `mark & 0x100000 == 0, drop unknown_vtep
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr . ip saddr @pair44_32, accept
 ` + outside},
-		{"inner", strict, base, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair44_24, accept
+		{"inner", strict, base, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, accept
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, accept
 secmark . secmark != @pair44_32, drop unknown_vtep
 ` + outside},
-		{"inner, over both", with(func(c *Config) { c.IPv6 = true }), both, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/20 @pair44_20, accept
-nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair44_24, accept
+		{"inner, over both", with(func(c *Config) { c.IPv6 = true }), both, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/20 @pair444_20, accept
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, accept
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, accept
-nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/28 @origin44_28, accept
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/28 @origin444_28, accept
 secmark . secmark != @pair44_32, secmark != @vtep4_32, drop unknown_vtep
 ` + outside},
-		{"inner, with labels", with(func(c *Config) { c.labels = true }), base, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair44_24, secmark = 0, accept
+		{"inner, with labels", with(func(c *Config) { c.labels = true }), base, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, secmark = 0, accept
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, secmark = 0, accept
 secmark . secmark != @pair44_32, drop unknown_vtep
 ` + outside},
-		{"arrive", strict, base, false, chainArrive, `ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, secmark . ip saddr/24 @pair44_24, accept
+		{"arrive", strict, base, false, chainArrive + "_flannel.1", `ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, secmark . ip saddr/24 @pair444_24, accept
+goto inner`},
+		{"arrive, over IPv6", with(func(c *Config) { c.IPv6 = true }), base, false, chainArrive + "_flannel-v6.1", `ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, secmark . ip saddr/24 @pair444_24, accept
+goto inner`},
+		{"arrive, with labels", with(func(c *Config) { c.labels = true }), base, false, chainArrive + "_flannel.1", `goto inner`},
+		{"arrive, if this process forwards", strict, base, true, chainArrive + "_flannel.1", ``},
+		{"arrive before 6.16", with(func(c *Config) { c.noIngress = true }), base, false, chainArrive, `ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, secmark . ip saddr/24 @pair444_24, accept
 iifname == "flannel.1", goto inner`},
-		{"arrive, with labels", with(func(c *Config) { c.labels = true }), base, false, chainArrive, `iifname == "flannel.1", goto inner`},
-		{"arrive, if this process forwards", strict, base, true, chainArrive, ``},
+		{"arrive before 6.16, with labels", with(func(c *Config) { c.labels, c.noIngress = true, true }), base, false, chainArrive, `iifname == "flannel.1", goto inner`},
+		{"arrive before 6.16, if this process forwards", with(func(c *Config) { c.noIngress = true }), base, true, chainArrive, ``},
 		{"inner, behind a NAT", with(func(c *Config) { c.Check, c.AnyPeerFrom = dataplane.SourceInner, prefixes("192.0.2.0/24") }), base, false, chainInner, `mark & 0x100000 == 0, drop unknown_vtep
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr . ip saddr @pair44_32, accept
 ` + outside},
 		{"strict", strict, base, false, chainInput, head + `vxlan vni != 1, goto stray
-` + to + `ip saddr . @th,336,32/24 @pair44_24, secmark = ip saddr, accept
+` + to + `ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
 ` + to + `ip saddr . @th,336,32 @pair44_32, secmark = ip saddr, accept
 goto reason`},
 		{"leases of two lengths", strict, two, false, chainInput, head + `vxlan vni != 1, goto stray
-` + to + `ip saddr . @th,336,32/20 @pair44_20, secmark = ip saddr, accept
-` + to + `ip saddr . @th,336,32/24 @pair44_24, secmark = ip saddr, accept
+` + to + `ip saddr . @th,336,32/20 @pair444_20, secmark = ip saddr, accept
+` + to + `ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
 ` + to + `ip saddr . @th,336,32 @pair44_32, secmark = ip saddr, accept
 goto reason`},
 		{"before there are peers", strict, dataplane.Wanted{}, false, chainInput, head + "vxlan vni != 1, goto stray\ngoto reason"},
 		{"sockets", strict, base, true, chainInput, head + `vxlan vni != 1, accept
-nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair44_24, accept
+nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, accept
 nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, accept
 nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr . ip saddr @pair44_32, limit 500/s, accept
 limit 50/s, accept
 drop flood`},
-		{"sockets of one network", with(func(c *Config) { c.Alone = true }), base, true, chainInput, head + `nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair44_24, accept
+		{"sockets of one network", with(func(c *Config) { c.Alone = true }), base, true, chainInput, head + `nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, accept
 nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, accept
 nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr . ip saddr @pair44_32, limit 500/s, accept
 limit 50/s, accept
@@ -142,7 +148,7 @@ nfproto ip6, ip6 saddr == fd00::/16, ip6 saddr != fd00:0:0:ff::/64, drop plain_s
 		{"spoof, over the underlay", strict, mixed, false, chainSpoof, `nfproto ip, ip saddr == 10.255.0.0/24, return
 nfproto ip, ip saddr/24 @lease4_24, drop bad_source
 fib saddr type local, drop bad_source`},
-		{"overlay", with(func(c *Config) { c.Check = dataplane.SourceOverlay }), base, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair44_24, accept
+		{"overlay", with(func(c *Config) { c.Check = dataplane.SourceOverlay }), base, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, accept
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, accept
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . secmark @pair44_32, ip saddr != 10.0.0.0/8, ip saddr != 0.0.0.0/8, ip saddr != 127.0.0.0/8, ip saddr != 224.0.0.0/3, accept
 secmark . secmark != @pair44_32, drop unknown_vtep
@@ -184,9 +190,9 @@ func TestRulesOfDevices(t *testing.T) {
 	w := manyPeers(2)
 	w.Subnets = prefixes("10.255.0.0/24", "fd00:0:0:ff::/64")
 	c := testConfig(t)
-	c.Link = 3
+	c.Link, c.noIngress = 3, true
 	for chain, want := range map[string]string{
-		chainArrive: `ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, secmark . ip saddr/24 @pair44_24, accept
+		chainArrive: `ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, secmark . ip saddr/24 @pair444_24, accept
 iif == 3, accept
 iif == 9, goto inner
 iifname == "flannel.1", goto inner`,
@@ -200,11 +206,11 @@ oifname == "flannel.1", goto spoof
 udp dport == 8472, l4proto == udp, goto egress`,
 		chainInput: `udp dport != 8472, iif != 3, accept
 udp dport != 8472, goto plain
-@nh,0,8 == 0x45, @nh,72,8 == 0x11, iif == 3, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair44_24, secmark = ip saddr, accept
+@nh,0,8 == 0x45, @nh,72,8 == 0x11, iif == 3, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
 l4proto != udp, goto plain
 iif != 3, jump other
 vxlan vni != 1, goto stray
-nfproto ip, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair44_24, secmark = ip saddr, accept
+nfproto ip, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
 nfproto ip, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, secmark = ip saddr, accept
 goto reason`,
 		chainOutput: `udp dport == 8472, secmark == ovl, accept
@@ -237,7 +243,7 @@ func TestMembers(t *testing.T) {
 	c := testConfig(t)
 	c.Direct = true
 	m := newMembers(&c, kind{})
-	m.adopt(keys{"pair44_24": {"left": true}})
+	m.adopt(keys{"pair444_24": {"left": true}})
 	lists := [][]dataplane.Peer{manyPeers(3).Peers, manyPeers(5).Peers, nil, manyPeers(2).Peers, slices.Clone(manyPeers(6).Peers)}
 	slices.Reverse(lists[4])
 	for i, list := range lists {

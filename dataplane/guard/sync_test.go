@@ -128,25 +128,30 @@ func scale(t *testing.T, kernel bool) {
 	}
 	var c content
 	ns.Must(func() (err error) { c, err = read(g.name, true); return err })
-	if n := len(c.sets["pair44_24"]); n != peers || !c.sets.equal(g.members.have()) {
+	if n := len(c.sets["pair444_24"]); n != peers || !c.sets.equal(g.members.have()) {
 		t.Errorf("%d pairs, or other keys than are remembered", n)
 	}
 }
 
 // TestHooks: the chain that checks what comes out of the kernel's device is there while the kernel forwards, and costs nothing while this
-// process does. That is so for a guard that finds the table of an earlier one, too.
+// process does. That is so for a guard that finds the table of an earlier one, too, also if that was on another kernel.
 func TestHooks(t *testing.T) {
 	ns := netnstest.New(t)
-	for i, kernel := range []bool{true, false, true, false, false} {
-		g := openIn(t, ns, testConfig(t))
+	for i, kernel := range []bool{true, false, true, true, true, false, false} {
+		c := testConfig(t)
+		c.lackIngress = i == 3
+		g := openIn(t, ns, c)
 		g.Forwards(!kernel)
 		if i%2 == 0 {
 			g.sync(t, ns, manyPeers(1))
 		}
 		g.Forwards(kernel)
 		g.sync(t, ns, manyPeers(2))
-		if got := strings.Contains(ns.Run("nft", "list", "table", "inet", g.name), "hook prerouting"); got != kernel {
-			t.Errorf("guard %d, kernel %v: the chain is there: %v", i, kernel, got)
+		want := map[string]bool{"hook prerouting": kernel && g.cfg.noIngress, `hook ingress device "flannel.1"`: kernel && !g.cfg.noIngress}
+		for hook, want := range want {
+			if got := strings.Contains(ns.Run("nft", "list", "table", "inet", g.name), hook); got != want {
+				t.Errorf("guard %d, kernel %v: %s: %v", i, kernel, hook, got)
+			}
 		}
 		if err := g.Close(); err != nil {
 			t.Fatal(err)

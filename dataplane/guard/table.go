@@ -54,8 +54,22 @@ func newTable(name string) []nft.Step {
 	return steps
 }
 
-// changeChains returns the steps that write the chains of which a rule is not what it was. A base chain without rules is removed.
+// named are chains of which no more is known than the names.
+func named(names []string) (list []encoded) {
+	unknown := [][][]byte{nil} // a rule such as no chain has
+	for _, n := range names {
+		list = append(list, encoded{name: n, rules: unknown})
+	}
+	return list
+}
+
+// changeChains returns the steps that write the chains of which a rule is not what it was, and remove those that are not wanted.
 func changeChains(table string, was, want []encoded) (steps []nft.Step) {
+	for _, c := range was {
+		if !slices.ContainsFunc(want, func(w encoded) bool { return w.name == c.name }) {
+			steps = append(steps, nft.DeleteRule(nft.Inet, table, c.name, 0), nft.DeleteChain(nft.Inet, table, c.name))
+		}
+	}
 	var changed []encoded
 	for _, c := range want {
 		if slices.ContainsFunc(was, c.same) {
@@ -63,9 +77,6 @@ func changeChains(table string, was, want []encoded) (steps []nft.Step) {
 		}
 		changed = append(changed, c)
 		steps = append(steps, nft.NewChain(nft.Inet, table, c.name, c.hook), nft.DeleteRule(nft.Inet, table, c.name, 0))
-		if c.hook != nil && len(c.rules) == 0 { // it would cost each packet something
-			steps = append(steps, nft.DeleteChain(nft.Inet, table, c.name))
-		}
 	}
 	for _, c := range changed {
 		for _, r := range c.rules {
@@ -79,6 +90,7 @@ func changeChains(table string, was, want []encoded) (steps []nft.Step) {
 type content struct {
 	exists     bool
 	text       string // of chains, rules and the names of sets
+	chains     []string
 	sets       keys
 	seed       uint32 // of the hash of origins; 0: no rule has one
 	generation uint32 // how often nftables had changed before it was read
@@ -116,6 +128,7 @@ func (c *content) read(r nft.Reader, name string, elements bool) error {
 	for _, chain := range chains {
 		if chain.Table == name {
 			b.WriteString(chain.Text())
+			c.chains = append(c.chains, chain.Name)
 		}
 	}
 	rules, err := r.Rules(name, "")
