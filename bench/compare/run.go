@@ -43,10 +43,10 @@ func (r *run) all(ctx context.Context, list []candidate) (*report, error) {
 	r.findPrograms(ctx, jobs)
 	r.left.setups = len(jobs)
 	for _, j := range jobs {
-		r.left.slots += j.rows() * r.rounds
+		r.left.slots += j.slots() * r.rounds
 	}
 	plan, fits := newSchedule(r.budget, r.left)
-	r.say("%d rows, %.1f s of traffic each in every round", r.left.slots/r.rounds, plan.total().Seconds())
+	r.say("%.1f s of traffic for each row in every round", plan.total().Seconds())
 	if !fits {
 		r.say("that takes longer than %s: --rounds or --only make it shorter", r.budget)
 	}
@@ -85,6 +85,7 @@ func (r *run) one(ctx context.Context, j job) (rep underlayReport, err error) {
 	if err != nil {
 		return rep, err
 	}
+	costs := findTurns(j.underlay.name, stands)
 	for round := range r.rounds {
 		start := time.Now()
 		r.plan, _ = newSchedule(r.budget-start.Sub(r.start), r.left)
@@ -95,7 +96,10 @@ func (r *run) one(ctx context.Context, j job) (rep underlayReport, err error) {
 				return rep, err
 			}
 		}
-		r.left.count(j.rows(), time.Since(start), r.plan)
+		if err := r.takeCosts(ctx, j.underlay, round, costs); err != nil {
+			return rep, err
+		}
+		r.left.count(j.slots(), time.Since(start), r.plan)
 	}
 	for _, s := range stands {
 		for _, l := range s.lines {
@@ -103,10 +107,11 @@ func (r *run) one(ctx context.Context, j job) (rep underlayReport, err error) {
 		}
 	}
 	rep.addRatios(reference)
-	var lines []*line
-	for _, s := range stands {
-		lines = append(lines, s.lines...)
+	for _, t := range costs {
+		for i := range t.checks {
+			t.checks[i].judge()
+		}
+		r.checks = append(r.checks, t.checks...)
 	}
-	r.checks = append(r.checks, costChecks(j.underlay.name, lines)...)
 	return rep, nil
 }

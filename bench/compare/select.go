@@ -36,10 +36,19 @@ func selectJobs(only *regexp.Regexp, list []candidate) (jobs []job) {
 	return jobs
 }
 
-// rows is how many rows a job has.
-func (j job) rows() (n int) {
+// slots is how many slots a round of a job has: one for each row, and those of the costs of which it has both rows.
+func (j job) slots() (n int) {
+	rows := map[string]bool{}
 	for _, c := range j.candidates {
-		n += len(c.rows)
+		for _, r := range c.rows {
+			rows[r.name] = true
+		}
+	}
+	n = len(rows)
+	for _, c := range costs() {
+		if rows[c.row] && rows[c.beside] {
+			n += costSlots
+		}
 	}
 	return n
 }

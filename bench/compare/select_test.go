@@ -41,8 +41,8 @@ func TestSelectJobs(t *testing.T) {
 					rows = append(rows, r.name)
 				}
 			}
-			if got := strings.Join(rows, "|"); got != c.want[j.underlay.name] || j.rows() != len(rows) {
-				t.Errorf("--only %q, %s: %d rows %s, want %s", c.only, j.underlay.name, j.rows(), got, c.want[j.underlay.name])
+			if got := strings.Join(rows, "|"); got != c.want[j.underlay.name] || j.slots() < len(rows) {
+				t.Errorf("--only %q, %s: %d slots, rows %s, want %s", c.only, j.underlay.name, j.slots(), got, c.want[j.underlay.name])
 			}
 		}
 	}

@@ -19,7 +19,7 @@ func (r *report) text() string {
 		b.WriteString(u.errorList())
 	}
 	if len(r.Checks) > 0 {
-		b.WriteString("\nWhat may cost no more; medians of the rounds' ratios\n\n" + checksText(r.Checks))
+		b.WriteString("\nWhat may cost no more; medians of the ratios\n\n" + checksText(r.Checks))
 	}
 	if len(r.Memory) > 0 {
 		b.WriteString("\nMemory of a daemon with so many peers\n\n" + memoryText(r.Memory))

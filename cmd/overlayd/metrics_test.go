@@ -52,11 +52,13 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s: %v, %v", h.name, problems, err)
 		}
 		warmUp(t, a, b)
-		after := scrape(t, h)
 		for _, name := range []string{`overlayd_dataplane_packets_total{direction="tx",network=""}`, `overlayd_dataplane_packets_total{direction="rx",network=""}`, `overlayd_dataplane_bytes_total{direction="tx",network=""}`} {
-			if was, is := series(t, before, name), series(t, after, name); is <= was {
-				t.Errorf("%s: %s was %v and is %v", h.name, name, was, is)
-			}
+			eventually(t, patience, h.name+" counts packets, a moment after they have passed", func() error {
+				if was, is := series(t, before, name), series(t, scrape(t, h), name); is <= was {
+					return fmt.Errorf("%s was %v and is %v", name, was, is)
+				}
+				return nil
+			})
 		}
 	}
 	first, second := c.hosts[0], c.hosts[1]

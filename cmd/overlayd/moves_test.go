@@ -197,9 +197,15 @@ func TestAddressRecycled(t *testing.T) {
 	}
 }
 
-// moved waits until a host's lease no longer has its earlier address.
+// moved waits until neither a host's lease nor its record has its earlier address.
 func (c *cluster) moved(h *host, was netip.Addr) {
 	c.t.Helper()
+	eventually(c.t, patience, h.name+" has no record of its earlier address", func() error {
+		if v := c.get(storePrefix + "overlayd/nodes/" + was.String()); v != "" {
+			return fmt.Errorf("it is %s", v)
+		}
+		return nil
+	})
 	eventually(c.t, patience, "the lease of "+h.name+" has the new address", func() error {
 		if v := c.get(h.key()); strings.Contains(v, fmt.Sprintf("%q", was)) {
 			return fmt.Errorf("it is %s", v)

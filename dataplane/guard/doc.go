@@ -13,8 +13,9 @@
 //	         itself: each would be a datagram of the overlay inside another one.
 //	stray    counts datagrams with a VNI that no network here has. The kernel drops them. It takes from datagrams of any other VNI the
 //	         secmark of a VTEP that they are not from, which whoever is root of a network namespace of this kernel can have given them.
-//	arrive   checks what comes out of the kernel's device, before addresses are translated (prerouting): most of it by a rule
-//	         for each own subnet.
+//	arrive_<device>
+//	         checks what comes out of the kernel's device, before addresses are translated (hook ingress): most of it by a rule
+//	         for each own subnet. Before Linux 6.16 that is the chain arrive in prerouting, which all other packets pass too.
 //	inner    checks the rest of it. input sees only the first datagram of a superpacket (UDP_SEGMENT),
 //	         because the kernel splits it later. The secmark says from which VTEP the whole superpacket came.
 //	plain    drops packets from the underlay that have an overlay address as their source and no encapsulation.
@@ -50,7 +51,8 @@
 //
 // Sync admits what is wanted and keeps what was admitted; Prune removes what is no longer wanted. Each writes only the
 // differences, in one transaction. Sets are hash sets of single keys, one set for each length of lease: intervals would cost each
-// packet more. Rules name devices by name, so that they still apply when a device is made again. Run compares the table
+// packet more. In a key of two addresses, a prefix of IPv4 that is longer than 16 bits is in two parts: 10.42.7.0/24 is
+// 10.42.0.0 . 7.0.0.0. Rules name devices by name, so that they still apply when a device is made again. Run compares the table
 // with the rules when nftables has changed, and repairs it. While the table cannot be written, Holds is
 // false, and the kernel's device is down. The table stays when the process ends; [Cleanup] removes it.
 //
