@@ -176,8 +176,24 @@ func (n *NS) Addr(link, addr string) {
 		if err := netlink.AddrReplace(l, a); err != nil {
 			return fmt.Errorf("add address %s to %s: %w", addr, link, err)
 		}
-		return nil
+		if a.Flags&unix.IFA_F_NODAD == 0 || l.Attrs().RawFlags&unix.IFF_RUNNING == 0 {
+			return nil
+		}
+		return awaitLocal(a.IP)
 	})
+}
+
+// awaitLocal waits until the kernel delivers packets to an address: it makes the route for one of IPv6 a moment after the address.
+func awaitLocal(ip net.IP) error {
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		routes, err := netlink.RouteGet(ip)
+		if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("no local route to %s: got %v, %w", ip, routes, err)
+		}
+	}
 }
 
 // Busy reports whether more processes want to run than the machine has time for: a promise about a time is not made for that.

@@ -19,16 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// freeURL returns a loopback listen URL whose port was free a moment ago.
-func freeURL(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return "http://" + l.Addr().String()
-}
+func freeURL(t *testing.T) string { return "http://" + embedded.FreeAddress(t) }
 
 func start(t *testing.T, cfg embedded.Config) *embedded.Server {
 	t.Helper()
@@ -135,7 +126,8 @@ func TestStartErrorsNameFieldAndValue(t *testing.T) {
 }
 
 func TestUnspecifiedAddressIsAdvertisedAsTheHosts(t *testing.T) {
-	port := freeURL(t)[len("http://127.0.0.1"):]
+	_, port, _ := net.SplitHostPort(embedded.FreeAddress(t))
+	port = ":" + port
 	s := start(t, embedded.Config{Dir: t.TempDir(), ListenClient: "http://0.0.0.0" + port})
 	var loopback bool
 	for _, u := range s.URLs() {

@@ -51,7 +51,7 @@ type server struct {
 
 func startProcess(t *testing.T) *server {
 	t.Helper()
-	s := &server{t: t, address: "127.0.0.1:" + freePort(t)}
+	s := &server{t: t, address: FreeAddress(t)}
 	dir := t.TempDir()
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestServerProcess$")
 	cmd.Env = append(os.Environ(), asServer+"=http://"+s.address+" "+dir)

@@ -23,7 +23,7 @@ import (
 func small(t *testing.T, cfg Config) (*Server, *clientv3.Client, *netnstest.Log) {
 	t.Helper()
 	log := new(netnstest.Log)
-	cfg.ListenClient, cfg.Prefix, cfg.NoFsync, cfg.spacePeriod = "http://127.0.0.1:"+freePort(t), "/p", true, 20*time.Millisecond
+	cfg.ListenClient, cfg.Prefix, cfg.NoFsync, cfg.spacePeriod = "http://"+FreeAddress(t), "/p", true, 20*time.Millisecond
 	cfg.Log = slog.New(slog.NewTextHandler(log, nil))
 	s, err := Start(t.Context(), cfg)
 	if err != nil {

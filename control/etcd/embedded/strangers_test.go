@@ -95,16 +95,11 @@ func (a *authority) client(valid time.Duration) *tls.Config {
 // serving starts a server on a port of this host. secure is nil, or what it asks for at each handshake.
 func serving(t *testing.T, secure func() (*tls.Config, error)) *Server {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
-	url := "http://" + l.Addr().String()
+	scheme := "http"
 	if secure != nil {
-		url = "https://" + l.Addr().String()
+		scheme = "https"
 	}
-	s, err := Start(t.Context(), Config{Dir: t.TempDir(), ListenClient: url, Prefix: "/p", TLS: secure, NoFsync: true, Log: slog.New(slog.DiscardHandler), greeting: 500 * time.Millisecond, recheck: 100 * time.Millisecond})
+	s, err := Start(t.Context(), Config{Dir: t.TempDir(), ListenClient: scheme + "://" + FreeAddress(t), Prefix: "/p", TLS: secure, NoFsync: true, Log: slog.New(slog.DiscardHandler), greeting: 500 * time.Millisecond, recheck: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -445,7 +440,7 @@ func (c *fakeConn) Close() error         { c.closed = true; return nil }
 // TestLongDirectory: the path of the data directory may be longer than that of a socket.
 func TestLongDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 120))
-	s, err := Start(t.Context(), Config{Dir: dir, ListenClient: "http://127.0.0.1:" + freePort(t), NoFsync: true})
+	s, err := Start(t.Context(), Config{Dir: dir, ListenClient: "http://" + FreeAddress(t), NoFsync: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -454,15 +449,18 @@ func TestLongDirectory(t *testing.T) {
 	}
 }
 
-func freePort(t *testing.T) string {
+// FreeAddress returns an address of this host with a port that was free a moment ago, and still is: nobody but this test uses that address,
+// and programs that connect to others use 127.0.0.1.
+func FreeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	r := make([]byte, 2)
+	rand.Read(r)
+	l, err := net.Listen("tcp", net.JoinHostPort(net.IPv4(127, 1+r[0]%254, r[1], 1).String(), "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
+	return l.Addr().String()
 }
 
 func mustParse(t *testing.T, text string) *url.URL {
