@@ -30,7 +30,7 @@ func (c *check) judge() {
 
 // checksText is a table of checks, and what went wrong.
 func checksText(checks []check) string {
-	rows := [][]string{{"", "ratio, median", "min–max", "at least", ""}}
+	rows := [][]string{{"", "ratios", "median", "min–max", "at least", ""}}
 	var errs strings.Builder
 	for _, c := range checks {
 		verdict := "FAIL"
@@ -41,7 +41,7 @@ func checksText(checks []check) string {
 		if len(c.Ratio.Values) > 0 {
 			median, spread = fmt.Sprintf("%.3f", c.Ratio.Median), fmt.Sprintf("%.2f–%.2f", c.Ratio.Min, c.Ratio.Max)
 		}
-		rows = append(rows, []string{c.Name, median, spread, fmt.Sprintf("%.2f", c.Floor), verdict})
+		rows = append(rows, []string{c.Name, fmt.Sprint(len(c.Ratio.Values)), median, spread, fmt.Sprintf("%.2f", c.Floor), verdict})
 		for _, e := range c.Errors {
 			fmt.Fprintf(&errs, "\n- %s: %s", c.Name, e)
 		}

@@ -15,7 +15,7 @@ func TestChecksText(t *testing.T) {
 		c.judge()
 	}
 	got := checksText([]check{good, bad, failed})
-	for _, want := range []string{`good\s+\|\s+0.935 \|\s+0.92–0.95 \|\s+0.90 \| PASS`, `bad\s+\|\s+0.500 .* FAIL`, `failed\s+\|\s+1.000 .* FAIL`, `- failed: round 1: it stalled`} {
+	for _, want := range []string{`good\s+\|\s+2 \|\s+0.935 \|\s+0.92–0.95 \|\s+0.90 \| PASS`, `bad\s+\|\s+1 \|\s+0.500 .* FAIL`, `failed\s+\|\s+1 \|\s+1.000 .* FAIL`, `- failed: round 1: it stalled`} {
 		if !regexp.MustCompile(want).MatchString(got) {
 			t.Errorf("no %s in\n%s", want, got)
 		}
