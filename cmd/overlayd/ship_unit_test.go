@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,6 +60,14 @@ func TestShipUnitRights(t *testing.T) {
 		if err := has(h.daemon.cmd.Process.Pid, rights.NetAdmin|rights.NetRaw, rights.NetAdmin|rights.NetRaw); err != nil {
 			t.Errorf("%s: %v", h.name, err)
 		}
+	}
+	for _, h := range c.hosts { // what a peer sends to a host that does not know it yet is a warning there
+		eventually(t, patience, h.name+" knows its peers", func() error {
+			if n := linesWith(h.daemon.text(), `msg="peer added"`); n < len(c.hosts)-1 {
+				return fmt.Errorf("%d of %d", n, len(c.hosts)-1)
+			}
+			return nil
+		})
 	}
 	for i, a := range pods {
 		for j, b := range pods[:i] {
