@@ -41,7 +41,13 @@ func TestSelectJobs(t *testing.T) {
 					rows = append(rows, r.name)
 				}
 			}
-			if got := strings.Join(rows, "|"); got != c.want[j.underlay.name] || j.slots() < len(rows) {
+			slots := len(rows)
+			for _, k := range costs() {
+				if slices.Contains(rows, k.row) && slices.Contains(rows, k.beside) {
+					slots += costSlots
+				}
+			}
+			if got := strings.Join(rows, "|"); got != c.want[j.underlay.name] || j.slots() != slots {
 				t.Errorf("--only %q, %s: %d slots, rows %s, want %s", c.only, j.underlay.name, j.slots(), got, c.want[j.underlay.name])
 			}
 		}

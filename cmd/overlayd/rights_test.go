@@ -94,8 +94,8 @@ func TestRights(t *testing.T) {
 				c.put(storePrefix+"config", strings.Replace(testNetwork, `"vxlan"`, backend, 1))
 				for i, h := range c.hosts {
 					eventually(t, patience, "another session", func() error {
-						if n := sessions(h); n <= before[i] {
-							return fmt.Errorf("%d sessions, as before", n)
+						if n := sessions(h); n != before[i]+1 {
+							return fmt.Errorf("%d sessions, %d before", n, before[i])
 						}
 						return nil
 					})
