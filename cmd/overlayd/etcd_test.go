@@ -57,16 +57,10 @@ func (f *first) join() (a, b *pod) {
 // etcd returns the pid of the daemon's etcd, 0 if none runs.
 func (f *first) etcd() (pid int) {
 	f.c.t.Helper()
-	var children []string
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", f.daemon.cmd.Process.Pid)) // each has its own
-	for _, file := range threads {
-		pids, _ := os.ReadFile(file)
-		children = append(children, strings.Fields(string(pids))...)
-	}
-	for _, text := range children {
-		cmdline, err := os.ReadFile(filepath.Join("/proc", text, "cmdline"))
+	for _, child := range f.daemon.children() {
+		cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child))
 		if err == nil && strings.Contains(string(cmdline), "\x00etcd\x00--dir="+f.dir+"\x00") {
-			fmt.Sscan(text, &pid)
+			pid = child
 		}
 	}
 	return pid
@@ -80,12 +74,6 @@ func (f *first) livingEtcd() int {
 		f.c.t.Fatal("the daemon has no etcd")
 	}
 	return pid
-}
-
-// lives reports whether a process runs. One for which nobody waits has no program any more.
-func lives(pid int) bool {
-	_, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-	return err == nil
 }
 
 // client returns a client of the daemon's etcd.

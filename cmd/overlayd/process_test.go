@@ -3,9 +3,12 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -54,7 +57,7 @@ func start(t *testing.T, ns *netnstest.NS, name string, env []string, args ...st
 }
 
 // startCommand starts cmd in ns. A process that the test leaves running is killed
-// with the test, and its log is shown if the test failed. It does not outlive the test
+// with the test, its children end before the test's files are removed, and its log is shown if the test failed. It does not outlive the test
 // binary either, however that ends.
 func startCommand(t *testing.T, ns *netnstest.NS, name string, cmd *exec.Cmd) *process {
 	t.Helper()
@@ -87,12 +90,41 @@ func startCommand(t *testing.T, ns *netnstest.NS, name string, cmd *exec.Cmd) *p
 	w.Close()
 	go p.read(r)
 	t.Cleanup(func() {
+		children := p.children()
 		p.stop(unix.SIGKILL)
+		for _, pid := range children {
+			eventually(t, patience, fmt.Sprintf("%s's child %d ends", name, pid), func() error {
+				if lives(pid) {
+					return errors.New("it lives")
+				}
+				return nil
+			})
+		}
 		if t.Failed() {
 			t.Logf("log of %s:\n%s", name, p.text())
 		}
 	})
 	return p
+}
+
+// children returns the pids of the children of all the process's threads; each thread has its own.
+func (p *process) children() (pids []int) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.cmd.Process.Pid))
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		for _, field := range strings.Fields(string(text)) {
+			if pid, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// lives reports whether a process runs. One for which nobody waits has no program any more.
+func lives(pid int) bool {
+	_, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	return err == nil
 }
 
 func (p *process) read(r *os.File) {

@@ -163,7 +163,11 @@ func TestRightsThatAreNeeded(t *testing.T) {
 		h := c.hosts[0]
 		c.url = "http://192.0.2.2:2379"
 		h.shipped("--dataplane", modeKernel, "--etcd-embedded", "--etcd-embedded-insecure", "--etcd-listen-client-url", c.url, "--etcd-data-dir", t.TempDir(), "--network", "10.5.0.0/16").waitLog("msg=ready", patience)
-		pid := h.etcdPID()
+		children := h.daemon.children()
+		if len(children) != 1 {
+			t.Fatalf("children: %v, want etcd", children)
+		}
+		pid := children[0]
 		if err := has(pid, 0, 0); err != nil {
 			t.Error(err)
 		}
@@ -172,26 +176,13 @@ func TestRightsThatAreNeeded(t *testing.T) {
 		}
 		unix.Kill(pid, unix.SIGKILL)
 		eventually(t, patience, "another etcd", func() error {
-			now := h.etcdPID()
-			if now == 0 || now == pid {
-				return errors.New("none")
+			children := h.daemon.children()
+			if len(children) != 1 || children[0] == pid {
+				return fmt.Errorf("children: %v", children)
 			}
-			return has(now, 0, rights.NetAdmin|rights.NetRaw) // the daemon has no right any more to give up more for it
+			return has(children[0], 0, rights.NetAdmin|rights.NetRaw) // the daemon has no right any more to give up more for it
 		})
 	})
-}
-
-// etcdPID returns the child of the daemon, 0 if it has none.
-func (h *host) etcdPID() (pid int) {
-	pidOfDaemon := h.daemon.cmd.Process.Pid
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pidOfDaemon, pidOfDaemon))
-	all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pidOfDaemon))
-	for _, file := range all {
-		more, _ := os.ReadFile(file)
-		b = append(b, more...)
-	}
-	fmt.Sscan(string(b), &pid)
-	return pid
 }
 
 // TestFilesOfOthers: a file that is read again later, and by then cannot be, is refused at once by its name.
