@@ -13,8 +13,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/etcdrpc"
 	"github.com/overlayd/overlayd/dataplane"
-	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/encap"
 )
@@ -67,7 +67,6 @@ func TestThousandAcquirers(t *testing.T) {
 	if testing.Short() || raced {
 		n = 100
 	}
-	netnstest.First(t) // a thousand hosts have more processors
 	c := newCluster(t)
 	c.cfg.Endpoints = []string{c.url()}
 	c.SetConfig(t, []byte(`{"Network":"10.16.0.0/12"}`))
@@ -265,11 +264,13 @@ func TestCloseDuringAcquire(t *testing.T) {
 	t.Error("the record outlives the Store")
 }
 
-// TestCloseDuringRenew closes the Store while a renewal writes the node's record again and again: it does not outlive the Store.
+// TestCloseDuringRenew closes the Store while a renewal writes the node's record again and again: it does not outlive the Store, unless
+// etcd has not answered within the time that Close gives it, as on a busy machine.
 func TestCloseDuringRenew(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
+	inTime := 0
 	for range 10 {
 		s := c.open(t)
 		l := acquire(t, s, 1)
@@ -289,13 +290,22 @@ func TestCloseDuringRenew(t *testing.T) {
 			kvs := c.do(t, clientv3.OpGet(record1)).Get().Kvs
 			return len(kvs) == 1 && kvs[0].CreateRevision > l.ModRevision
 		})
+		begin := time.Now()
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
+		late := time.Since(begin) >= etcdrpc.CloseTimeout
 		renewals.Wait()
+		if late {
+			continue
+		}
+		inTime++
 		if kvs := c.do(t, clientv3.OpGet(record1)).Get().Kvs; len(kvs) != 0 {
 			t.Fatalf("the record outlives the Store: %s", kvs[0].Value)
 		}
+	}
+	if inTime == 0 {
+		t.Errorf("etcd did not once answer within %s", etcdrpc.CloseTimeout)
 	}
 }
 

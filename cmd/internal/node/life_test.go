@@ -173,12 +173,14 @@ func TestDataplaneDies(t *testing.T) {
 	t.Parallel()
 	w := readyWorld(t)
 	key := w.leases()
-	w.locked(func() { w.refuse = errDown })
+	held := make(chan struct{})
+	w.locked(func() { w.refuse, w.held = errDown, held })
 	w.forward().die <- errors.New("sockets have died")
 	w.await("without a session", func() bool { return strings.Contains(w.status().Err, "sockets have died") })
 	if st := w.status(); st.Ready || !st.SessionStart.IsZero() || st.ErrSince.IsZero() || st.Lease != nil {
 		t.Errorf("status between sessions: %+v", st)
 	}
+	close(held)
 	w.await("refused", func() bool { return w.opens() == 2 && w.status().Err == "open dataplane: down" })
 	w.locked(func() { w.refuse = nil })
 	w.awaitReady()
