@@ -45,6 +45,7 @@ type Guard struct {
 	faults    dataplane.Faults
 	notices   pace.Notices
 	told      Drops // what the log has
+	joined    bool  // a peer has been admitted since
 }
 
 var _ dataplane.Part = (*Guard)(nil)
@@ -57,7 +58,9 @@ func (g *Guard) Sync(_ context.Context, w dataplane.Wanted) (dataplane.Wanted, e
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f := g.cfg.factsOf(w, g.kernel)
+	before := g.vteps()
 	g.members.admit(w.Peers, f.kind)
+	g.joined = g.joined || g.vteps() > before
 	g.wanted = f.and(g.settled)
 	g.synced = true
 	err := g.ensure(g.wanted)

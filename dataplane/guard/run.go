@@ -137,9 +137,17 @@ func (g *Guard) compare() (same bool, err error) {
 	return true, nil
 }
 
+// early is how many packets of a new peer may come before its lease is seen here, which takes some 50 ms. They alarm nobody.
+const early = 100
+
 // tell logs how many packets were dropped since the last line, for each reason at most once in ten minutes.
 func (g *Guard) tell() {
 	now := g.Drops()
+	if n := now[dataplane.DropUnknownVTEP] - g.told[dataplane.DropUnknownVTEP]; g.joined && n > 0 && n <= early {
+		g.told[dataplane.DropUnknownVTEP] += n
+		g.cfg.Log.Debug("packets dropped before the lease of a new peer was seen", "packets", n)
+	}
+	g.joined = false
 	for _, why := range reasons {
 		n := now[why] - g.told[why]
 		if n == 0 {

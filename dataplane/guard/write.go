@@ -37,15 +37,20 @@ const (
 )
 
 func (g *Guard) publish(err error) {
-	vteps := 0
-	for _, u := range g.cfg.families() {
-		vteps += g.members.set(hostSet(u)).wanted
-	}
+	vteps := g.vteps()
 	t, v := dataplane.ObjectStatus{Kind: kindTable, Wanted: 1}, dataplane.ObjectStatus{Kind: kindVTEP, Wanted: vteps}
 	if err == nil {
 		t.Have, v.Have = 1, vteps
 	}
 	g.report.Publish(dataplane.StateOf(err), err, t, v)
+}
+
+// vteps returns how many addresses of peers are admitted.
+func (g *Guard) vteps() (n int) {
+	for _, u := range g.cfg.families() {
+		n += g.members.set(hostSet(u)).wanted
+	}
+	return n
 }
 
 // write makes the rules of f and the members true. The caller holds mu.
