@@ -46,9 +46,34 @@ type tier struct {
 	flags []string
 }
 
+// suffix is what a row's name says of the tier.
+func (t tier) suffix() string {
+	if t.name == "" {
+		return ""
+	}
+	return ", " + t.name
+}
+
 // tiers are the ones measured by default.
 func tiers() []tier {
 	return []tier{{}, {"socket", []string{"--offload=socket"}}, {"plain", []string{"--offload=plain"}}}
+}
+
+// before is the end of the name of a row of an earlier overlayd.
+const before = ", before"
+
+// earlier are the candidates of an earlier overlayd: between two hosts with one dataplane.
+func earlier(overlayd string, tiers []tier) (list []candidate) {
+	add := func(dataplane, name string, t tier) {
+		c := overlaydCandidate(overlayd, dataplane, dataplane, t, row{name: name + before})
+		c.name += "-before"
+		list = append(list, c)
+	}
+	add("kernel", "overlayd kernel", tier{})
+	for _, t := range tiers {
+		add("userspace", "overlayd userspace"+t.suffix(), t)
+	}
+	return list
 }
 
 // candidates lists everything that is measured, in the order of the result.
@@ -65,10 +90,7 @@ func candidates(overlayd, kernel string, tiers []tier) []candidate {
 		overlaydCandidate(overlayd, "kernel", "kernel", unguarded, row{name: "overlayd kernel, no guard"}),
 	}
 	for _, t := range tiers {
-		suffix := ""
-		if t.name != "" {
-			suffix = ", " + t.name
-		}
+		suffix := t.suffix()
 		list = append(list,
 			overlaydCandidate(overlayd, "kernel", "userspace", t,
 				row{name: "overlayd kernel→userspace" + suffix}, row{name: "overlayd userspace→kernel" + suffix, reversed: true}),

@@ -9,7 +9,7 @@ import (
 // TestCostsNameRows: a row that is renamed loses its check, and a figure that has no floor is taken for nothing.
 func TestCostsNameRows(t *testing.T) {
 	rows := map[string]bool{}
-	for _, c := range candidates("overlayd", "Linux", tiers()) {
+	for _, c := range append(candidates("overlayd", "Linux", tiers()), earlier("old", tiers())...) {
 		for _, r := range c.rows {
 			rows[r.name] = true
 		}

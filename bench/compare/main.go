@@ -61,7 +61,11 @@ func compare(o options, args []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, work.remove()) }()
 	r := &run{options: o, out: os.Stderr, dir: work.path, start: time.Now()}
-	rep, err := r.all(ctx, candidates(o.overlayd, kernelVersion(), o.tiers))
+	list := candidates(o.overlayd, kernelVersion(), o.tiers)
+	if o.before != "" {
+		list = append(list, earlier(o.before, o.tiers)...)
+	}
+	rep, err := r.all(ctx, list)
 	if err != nil {
 		return err
 	}

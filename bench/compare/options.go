@@ -19,6 +19,7 @@ type options struct {
 	only     *regexp.Regexp
 	output   string
 	overlayd string
+	before   string // an earlier overlayd; "": none
 	tiers    []tier
 }
 
@@ -37,6 +38,7 @@ func parseOptions(args []string) (o options, err error) {
 	f.StringVar(&only, "only", "", "regular expression: measure only these of <underlay>/<row> attack/<overlay> and memory/<daemon>, such as '^default/.*userspace' or '^attack/'; the reference always is")
 	f.StringVar(&o.output, "o", "", "file to write all figures to, as JSON")
 	f.StringVar(&o.overlayd, "overlayd", "bin/overlayd", "the overlayd to measure")
+	f.StringVar(&o.before, "before", "", "an earlier overlayd: its rows end in \", before\", and overlayd has to reach 0.97 of them")
 	o.tiers = tiers()
 	f.Func("tier", "<name>=<flags of overlayd>: measure the userspace dataplane with these flags as well; repeatable", func(s string) error {
 		name, flags, ok := strings.Cut(s, "=")
@@ -86,6 +88,11 @@ func (o options) complete(quick bool, only string) (_ options, err error) {
 		}
 		o.only = re
 	}
-	o.overlayd, err = filepath.Abs(o.overlayd) // hosts have directories of their own
+	if o.before != "" {
+		if o.before, err = filepath.Abs(o.before); err != nil { // hosts have directories of their own
+			return o, fmt.Errorf("--before: %w", err)
+		}
+	}
+	o.overlayd, err = filepath.Abs(o.overlayd)
 	return o, err
 }

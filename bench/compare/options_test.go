@@ -35,6 +35,31 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// TestEarlierRows: an earlier program has rows of its own, which differ by the program alone.
+func TestEarlierRows(t *testing.T) {
+	o, err := parseOptions([]string{"--before", "old"})
+	if err != nil || !filepath.IsAbs(o.before) {
+		t.Fatalf("%q, %v", o.before, err)
+	}
+	rows := map[string]candidate{}
+	names := map[string]int{}
+	for _, c := range append(candidates("new", "Linux", o.tiers), earlier(o.before, o.tiers)...) {
+		names[c.name]++
+		rows[c.rows[0].name] = c
+	}
+	for name, n := range names {
+		if n > 1 {
+			t.Errorf("%d candidates %s", n, name)
+		}
+	}
+	for _, name := range []string{"overlayd kernel", "overlayd userspace", "overlayd userspace, socket", "overlayd userspace, plain"} {
+		now, then := rows[name], rows[name+before]
+		if now.needs[0] != "new" || then.setup == nil || then.needs[0] != o.before || then.note != now.note {
+			t.Errorf("%s: %v %q, before: %v %q", name, now.needs, now.note, then.needs, then.note)
+		}
+	}
+}
+
 func TestWrongOptionsAreNamed(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"--rounds -1", "--rounds: -1"},
