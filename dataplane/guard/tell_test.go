@@ -14,11 +14,13 @@ func TestEarlyPackets(t *testing.T) {
 	for name, c := range map[string]struct {
 		packets int
 		joins   bool
+		instead bool // of another
 		warns   bool
 	}{
-		"of a new peer":       {packets: 3, joins: true},
-		"of a stranger":       {packets: 3, warns: true},
-		"too many for a peer": {packets: early + 1, joins: true, warns: true},
+		"of a new peer":                {packets: 3, joins: true},
+		"of one that replaces another": {packets: 3, joins: true, instead: true},
+		"of a stranger":                {packets: 3, warns: true},
+		"too many for a peer":          {packets: early + 1, joins: true, warns: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, false)
@@ -34,6 +36,9 @@ func TestEarlyPackets(t *testing.T) {
 			h.until(func(d Drops) bool { return d[dataplane.DropUnknownVTEP] >= uint64(c.packets) })
 			if c.joins {
 				v := w.lastWanted(h)
+				if c.instead {
+					v.Peers = v.Peers[1:]
+				}
 				v.Peers = append(v.Peers, dataplane.Peer{VTEP: dataplane.VTEP{Addr: w.strange, MAC: dataplane.MAC(w.strange, 1), VNI: 1}, Subnets: prefixes("10.42.9.0/24")})
 				h.guard.sync(t, h.NS, v)
 			}

@@ -66,14 +66,14 @@ func (g *Guard) write(f facts) error {
 	if err != nil {
 		return err
 	}
-	if g.there && g.commit(nil, chains, f.sets) == nil {
+	if g.there && g.commit(false, chains, f.sets) == nil {
 		return nil
 	}
 	// There is no table, or others have changed it.
 	g.there, g.chains = false, nil
 	g.members.lost()
 	g.books.keep(g.name)
-	err = g.commit(newTable(g.name), chains, f.sets)
+	err = g.commit(true, chains, f.sets)
 	if lacks(err) && !g.tried { // the table of an earlier run did without
 		if err := g.try(); err != nil {
 			return err
@@ -82,10 +82,8 @@ func (g *Guard) write(f facts) error {
 	}
 	if err != nil {
 		g.open.Store(g.isThere())
-		return err
 	}
-	g.books.restart()
-	return nil
+	return err
 }
 
 // isThere reports whether the kernel has the rules that were written last, as far as it can be told.
@@ -94,8 +92,12 @@ func (g *Guard) isThere() bool {
 	return err == nil && c.exists && (c.text == g.text || g.text == "")
 }
 
-// commit does the steps and all that is then missing or not wanted, in one go.
-func (g *Guard) commit(steps []nft.Step, chains []encoded, sets map[string]bool) error {
+// commit makes a new table if it is to, and does all that is then missing or not wanted, in one go.
+func (g *Guard) commit(anew bool, chains []encoded, sets map[string]bool) error {
+	var steps []nft.Step
+	if anew {
+		steps = newTable(g.name)
+	}
 	rules := changeChains(g.name, g.chains, chains)
 	grow, shrink := g.members.grow(g.name, sets), g.members.shrink(g.name, sets)
 	steps = slices.Concat(steps, grow, rules, shrink)
@@ -108,6 +110,9 @@ func (g *Guard) commit(steps []nft.Step, chains []encoded, sets map[string]bool)
 	}
 	if err := nft.Commit(steps); err != nil {
 		return err
+	}
+	if anew {
+		g.books.restart() // it counts from zero, also if it cannot be read below
 	}
 	alone := g.there && before == g.seen // nobody else had changed anything
 	same := g.there && len(rules) == 0 && len(sets) == g.members.made()
