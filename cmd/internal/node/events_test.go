@@ -13,39 +13,46 @@ import (
 	"github.com/overlayd/overlayd/control"
 )
 
-// board is a store's place for events.
+// board is a store's place for events. It refuses those with the reason refuses, or all if that is "all".
 type board struct {
-	events []string
-	err    error
+	events  []string
+	refuses string
 }
+
+var errBoard = errors.New("down")
 
 // Tell implements control.EventTeller.
 func (b *board) Tell(_ context.Context, e control.Event) error {
-	if b.err == nil {
-		b.events = append(b.events, fmt.Sprint(e.Reason, " ", e.Over))
+	if b.refuses == "all" || b.refuses == e.Reason {
+		return errBoard
 	}
-	return b.err
+	b.events = append(b.events, fmt.Sprint(e.Reason, " ", e.Over))
+	return nil
 }
 
 // TestEvents: what is wrong is told once, tried again if that fails, and so is its end; one that keeps coming and going is
 // told once in a while.
 func TestEvents(t *testing.T) {
-	e, b := &events{told: map[string]string{}}, new(board)
+	e, b := newEvents(), new(board)
 	steps := []struct {
-		now  map[string]string
-		err  error
-		want []string
+		now     map[string]string
+		refuses string
+		want    []string
 	}{
-		{map[string]string{"LeaseLost": "a"}, errors.New("down"), nil},
-		{map[string]string{}, nil, nil},
-		{map[string]string{"MTUMismatch": "a"}, nil, []string{"MTUMismatch false"}},
-		{map[string]string{"MTUMismatch": "b"}, nil, nil},
-		{map[string]string{}, nil, []string{"MTUMismatch true"}},
-		{map[string]string{"MTUMismatch": "c"}, nil, nil}, // it has been told a moment ago
+		{map[string]string{"LeaseLost": "a"}, "all", nil},
+		{map[string]string{"LeaseLost": "a"}, "all", nil},
+		{map[string]string{"LeaseLost": "a"}, "", []string{"LeaseLost false"}}, // at once, when somebody listens again
+		{map[string]string{}, "all", nil},
+		{map[string]string{}, "", []string{"LeaseLost true"}},
+		{map[string]string{"MTUMismatch": "a", "ConfigInvalid": "a"}, "ConfigInvalid", []string{"MTUMismatch false"}}, // the one does not depend on the other
+		{map[string]string{"MTUMismatch": "b", "ConfigInvalid": "a"}, "", []string{"ConfigInvalid false"}},
+		{map[string]string{"ConfigInvalid": "a"}, "", []string{"MTUMismatch true"}},
+		{map[string]string{"MTUMismatch": "c", "ConfigInvalid": "a"}, "", nil}, // it has been told a moment ago
 	}
 	for i, s := range steps {
-		b.events, b.err = nil, s.err
-		if err := e.tell(t.Context(), b, s.now); !errors.Is(err, s.err) || !slices.Equal(b.events, s.want) {
+		b.events, b.refuses = nil, s.refuses
+		err := e.tell(t.Context(), b, s.now)
+		if errors.Is(err, errBoard) != (s.refuses != "") || !slices.Equal(b.events, s.want) {
 			t.Errorf("step %d: %q, %v; want %q", i, b.events, err, s.want)
 		}
 	}
