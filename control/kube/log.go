@@ -17,7 +17,8 @@ type failures struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
-	logged time.Time // zero: nothing failed last time
+	logged time.Time // the last failure that was
+	told   bool      // nothing has succeeded since
 }
 
 func (f *failures) note(ctx context.Context, what string, err error) {
@@ -25,11 +26,11 @@ func (f *failures) note(ctx context.Context, what string, err error) {
 	defer f.mu.Unlock()
 	switch {
 	case ctx.Err() != nil:
-	case err == nil && !f.logged.IsZero():
-		f.logged = time.Time{}
+	case err == nil && f.told:
+		f.told = false
 		f.log.InfoContext(ctx, what+": works again")
 	case err != nil && time.Since(f.logged) >= logAgain:
-		f.logged = time.Now()
+		f.logged, f.told = time.Now(), true
 		f.log.WarnContext(ctx, what+": trying again", "err", err)
 	}
 }

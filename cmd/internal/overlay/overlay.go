@@ -190,7 +190,9 @@ func (o *Overlay) resync(ctx context.Context) {
 			}
 			continue
 		case len(peers) > 0:
-			o.log.Warn("resync: peers cannot be reached", "peers", len(peers), "first", peers[0])
+			if due, _ := o.notices.Due(time.Now(), pace.Notice{Key: "peers", Text: peers[0].Error()}); len(due) > 0 {
+				o.log.Warn("resync: peers cannot be reached", "peers", len(peers), "first", peers[0])
+			}
 		}
 		o.retry.Reset()
 	}

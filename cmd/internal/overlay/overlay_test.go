@@ -14,6 +14,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
 // dummy is a part that notes what is done to it. It leaves a mark in what it hands on: one more
@@ -156,6 +157,44 @@ func countDegraded(all []dataplane.PartStatus) (n int) {
 		}
 	}
 	return n
+}
+
+// eager is a part that asks for another Sync after each one, and cannot reach a peer.
+type eager struct {
+	dummy
+	synced chan struct{}
+}
+
+func (e *eager) Sync(_ context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
+	pace.Wake(e.synced)
+	return w, errPeer
+}
+
+func (e *eager) Run(ctx context.Context, again func()) error {
+	for range e.ask {
+		<-e.synced
+		again()
+	}
+	<-e.synced
+	return errDown
+}
+
+// TestResyncsOfOnePeer: a peer that cannot be reached is logged once, however often a part asks for a Sync.
+func TestResyncsOfOnePeer(t *testing.T) {
+	var calls []string
+	e := &eager{dummy{name: "a", calls: &calls, ask: 20}, make(chan struct{}, 1)}
+	var log strings.Builder
+	o, err := Open(slog.New(slog.NewTextHandler(&log, nil)), testAttrs, []Spec{{Name: "a", Open: func() (dataplane.Part, error) { return e, nil }}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Sync(t.Context(), dataplane.Wanted{})
+	if err := o.Run(t.Context()); !errors.Is(err, errDown) {
+		t.Fatal(err)
+	}
+	if n := strings.Count(log.String(), "peers cannot be reached"); n != 1 {
+		t.Errorf("%d lines, want 1:\n%s", n, log.String())
+	}
 }
 
 // TestPartThatCannotBeOpened: one that is required ends the overlay and closes those before it; one
