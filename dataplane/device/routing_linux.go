@@ -31,6 +31,8 @@ type routing struct {
 	recheck time.Duration
 	index   uint32                  // of the device; set before run
 	reasons map[netip.Prefix]string // why a network has no route of its own; nil before the first decision
+	said    map[netip.Prefix]bool   // the log has that a network has none
+	lines   pace.Notices            // of that
 	others  atomic.Pointer[others]  // to networks; nil before the first decision
 	dirty   atomic.Bool             // others may be another now
 }
@@ -60,7 +62,7 @@ func openRouting(log *slog.Logger, deaf bool) (*routing, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &routing{log: log, notices: s, recheck: recheck}
+	r := &routing{log: log, notices: s, recheck: recheck, said: map[netip.Prefix]bool{}}
 	if deaf {
 		r.recheck = watch.DeafResync
 	}
@@ -73,10 +75,8 @@ func openRouting(log *slog.Logger, deaf bool) (*routing, error) {
 func (r *routing) wanted(conn *rtnl.Conn, w dataplane.Wanted, ours []int) (want rtnl.Routes, changed bool, err error) {
 	o := r.others.Load()
 	if r.dirty.Swap(false) || o == nil || !slices.Equal(o.networks, w.Networks) || !slices.Equal(o.own, w.Subnets) {
-		if o, err = read(conn, w); err != nil {
-			r.dirty.Store(true)
-		}
-		r.others.Store(o)
+		o, err = read(conn, w)
+		o = r.learn(o, err)
 	}
 	reasons := reasonsAgainst(w, o.routes)
 	changed = r.say(w.Networks, reasons)
@@ -89,6 +89,19 @@ func (r *routing) wanted(conn *rtnl.Conn, w dataplane.Wanted, ours []int) (want 
 		want.Subnets = append(want.Subnets, subnetsIn(n, w.Peers)...)
 	}
 	return want, changed, errors.Join(err, taken(w.Peers, o.routes, want, ours))
+}
+
+// learn takes over what was read, and returns what counts: if reading failed, that is what was known before, if anything was, because a route for
+// a whole network would take packets of somebody else.
+func (r *routing) learn(now *others, err error) *others {
+	if err != nil {
+		r.dirty.Store(true)
+		if before := r.others.Load(); before != nil {
+			return before
+		}
+	}
+	r.others.Store(now)
+	return now
 }
 
 // ReasonsForSubnetRoutes returns why this host would have a route for each subnet of a network of w
@@ -143,8 +156,15 @@ func (r *routing) say(networks []netip.Prefix, reasons map[netip.Prefix]string) 
 		switch why := reasons[n]; {
 		case why == r.reasons[n]:
 		case why == "":
-			r.log.Info("overlay routes: one for the whole network again", "network", n)
+			if r.said[n] {
+				r.log.Info("overlay routes: one for the whole network again", "network", n)
+			}
+			delete(r.said, n)
 		case r.reasons[n] == "":
+			if due, _ := r.lines.Due(time.Now(), pace.Notice{Key: n.String(), Text: why}); len(due) == 0 {
+				continue // somebody's route comes and goes
+			}
+			r.said[n] = true
 			r.log.Info("overlay routes: one for each subnet instead of one for the whole network", "network", n, "why", why)
 		}
 	}

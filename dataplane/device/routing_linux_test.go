@@ -1,7 +1,10 @@
 package device
 
 import (
+	"errors"
+	"log/slog"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -29,6 +32,39 @@ func TestReasonsAgainstOneRoute(t *testing.T) {
 		got := reasonsAgainst(w, c.others)
 		if got[network] != c.want4 || got[network6] != c.want6 {
 			t.Errorf("%s: %q", c.name, got)
+		}
+	}
+}
+
+// TestSaysOfARouteThatComesAndGoes: the log has a decision once, and its end, however often it changes.
+func TestSaysOfARouteThatComesAndGoes(t *testing.T) {
+	var log strings.Builder
+	r := &routing{log: slog.New(slog.NewTextHandler(&log, nil)), said: map[netip.Prefix]bool{}}
+	network := netip.MustParsePrefix("10.42.0.0/16")
+	for range 30 {
+		for _, reasons := range []map[netip.Prefix]string{{network: "somebody else has a route to it"}, {}} {
+			if !r.say([]netip.Prefix{network}, reasons) {
+				t.Error("a decision is taken for the last one")
+			}
+		}
+	}
+	if n := strings.Count(log.String(), "overlay routes: "); n != 2 {
+		t.Errorf("%d lines, want 2:\n%s", n, log.String())
+	}
+}
+
+// TestRoutesOfOthersThatCannotBeRead: those known before count, and they are read again.
+func TestRoutesOfOthersThatCannotBeRead(t *testing.T) {
+	errRead := errors.New("dump interrupted")
+	r := &routing{}
+	nothing, known, later := &others{}, &others{}, &others{}
+	for i, c := range []struct {
+		now, want *others
+		err       error
+	}{{nothing, nothing, errRead}, {known, known, nil}, {nothing, known, errRead}, {nothing, known, errRead}, {later, later, nil}} {
+		got := r.learn(c.now, c.err)
+		if again := r.dirty.Swap(false); got != c.want || r.others.Load() != c.want || again != (c.err != nil) {
+			t.Errorf("step %d: got %p, stored %p, another look: %v; want %p", i, got, r.others.Load(), again, c.want)
 		}
 	}
 }
