@@ -60,6 +60,9 @@ func (r *Rules) repair(ctx context.Context) {
 	for i, k := range r.keepers {
 		if left, held := r.report.Held(k.change()); held { // of the other family there is no fight
 			time.AfterFunc(left, r.watch.Wake)
+			if k.err != nil {
+				errs = append(errs, k.err)
+			}
 			continue
 		}
 		failed := k.err != nil

@@ -302,9 +302,19 @@ func TestStatusOfRefusedRules(t *testing.T) {
 	}
 	r := h.open(h.config())
 	h.Do(func() error { _, err := r.Sync(t.Context(), wanted()); return err })
-	if s := r.Status(); s.State != dataplane.StateFailed || !strings.Contains(s.Err, "iptables-save") || s.Objects[0].Have != 1 || s.Objects[0].Wanted != 2 {
-		t.Errorf("got %+v", s)
+	refused := func(when string) {
+		if s := r.Status(); s.State != dataplane.StateFailed || !strings.Contains(s.Err, "iptables-save") || s.Objects[0].Have != 1 || s.Objects[0].Wanted != 2 {
+			t.Errorf("%s: %+v", when, s)
+		}
 	}
+	refused("after Sync")
+	for _, k := range r.keepers { // somebody undoes each repair
+		for held := false; !held; _, held = r.report.Held(k.change()) {
+			r.report.Repaired(k.change())
+		}
+	}
+	h.Must(func() error { r.repair(t.Context()); return nil })
+	refused("while a repair waits")
 	h.become(iptNFT)
 	h.Must(func() error { _, err := r.Sync(t.Context(), wanted()); return err })
 	if s := r.Status(); s.State != dataplane.StateOK || s.Err != "" || s.Objects[0].Have != 2 {
