@@ -51,8 +51,8 @@ func of(f family) cond {
 }
 
 // usualHeader is the condition that the packet is of that family, and that the first byte of its header is what it usually is: no options in IPv4, no
-// traffic class of 16 and more in IPv6. It is for packets that have come: the kernel drops those with another version before, in the hook ingress
-// too. It costs less than of.
+// traffic class of 16 and more in IPv6. It is for packets that have come: before prerouting the kernel drops those with another version. It costs
+// less than of.
 func usualHeader(f family) cond {
 	if f == ipv6 {
 		return header(0, 0x60)

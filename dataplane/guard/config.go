@@ -47,8 +47,6 @@ type Config struct {
 	Deaf bool
 
 	lackOrigins bool     // for tests: the kernel lacks what they need
-	lackIngress bool     // for tests: noIngress, whatever the kernel
-	noIngress   bool     // it cannot name in the hook ingress an interface that does not exist (before 6.16)
 	noKinds     bool     // the kernel cannot tell the kinds of devices (before 5.6)
 	noOrigins   bool     // it has no secmark, or no hash for IPv6
 	labels      bool     // a security module may read secmarks

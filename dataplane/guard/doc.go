@@ -13,9 +13,8 @@
 //	         itself: each would be a datagram of the overlay inside another one.
 //	stray    counts datagrams with a VNI that no network here has. The kernel drops them. It takes from datagrams of any other VNI the
 //	         secmark of a VTEP that they are not from, which whoever is root of a network namespace of this kernel can have given them.
-//	arrive_<device>
-//	         checks what comes out of the kernel's device, before addresses are translated (hook ingress): most of it by a rule
-//	         for each own subnet. Before Linux 6.16 that is the chain arrive in prerouting, which all other packets pass too.
+//	arrive   checks what comes out of the kernel's device, before addresses are translated (hook prerouting): most of it by a rule
+//	         for each own subnet.
 //	inner    checks the rest of it. input sees only the first datagram of a superpacket (UDP_SEGMENT),
 //	         because the kernel splits it later. The secmark says from which VTEP the whole superpacket came.
 //	plain    drops packets from the underlay that have an overlay address as their source and no encapsulation.

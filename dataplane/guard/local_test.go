@@ -65,11 +65,6 @@ func TestSuperpacketsWithoutOrigins(t *testing.T) {
 	superpackets(t, func(c *Config) { c.lackOrigins = true })
 }
 
-// TestSuperpacketsOnOlderKernels: before Linux 6.16 what comes out of the overlay is judged in the hook prerouting.
-func TestSuperpacketsOnOlderKernels(t *testing.T) {
-	superpackets(t, func(c *Config) { c.lackIngress = true })
-}
-
 func superpackets(t *testing.T, config func(*Config)) {
 	overBoth(t, func(t *testing.T, w *world) {
 		w.config = config
@@ -105,12 +100,16 @@ func superpackets(t *testing.T, config func(*Config)) {
 			})
 			eventually(t, "the first arrives", func() bool { return w.place(fmt.Sprintf("%-50s", "good, before "+name)) != "" })
 		}
-		w.expect("hidden behind another network's", a, dataplane.DropUnknownVTEP, func(text []byte) {
-			bad := a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, text))
-			if err := sendSegments(w.stranger, w.strange, a.addr, a.frame(99, bad[22:]), bad); err != nil {
-				t.Fatal(err)
+		for _, tags := range [][]uint16{nil, {unix.ETH_P_8021Q}, {unix.ETH_P_8021Q, unix.ETH_P_8021Q}, {unix.ETH_P_8021AD, unix.ETH_P_8021Q}, {unix.ETH_P_8021Q, unix.ETH_P_8021Q, unix.ETH_P_8021Q}} {
+			for to, dst := range map[string]netip.Addr{"a pod": a.podAddr(w.v6), "the underlay": a.addr, "another host": c.podAddr(w.v6)} {
+				w.expect(fmt.Sprintf("hidden behind another network's, tags %x, to %s", tags, to), a, dataplane.DropUnknownVTEP, func(text []byte) {
+					bad := a.tagged(tags, packet(b.podAddr(w.v6), dst, 1, receivePort, text))
+					if err := sendSegments(w.stranger, w.strange, a.addr, a.frame(99, bad[22:]), bad); err != nil {
+						t.Fatal(err)
+					}
+				})
 			}
-		})
+		}
 	})
 }
 

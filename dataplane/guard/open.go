@@ -31,7 +31,7 @@ func Open(c Config) (*Guard, error) {
 	case c.Resync == 0:
 		c.Resync = defaultResync
 	}
-	c.seed, c.labels, c.noIngress = processSeed(), c.labels || labels(), c.lackIngress || lacksIngress()
+	c.seed, c.labels = processSeed(), c.labels || labels()
 	g := &Guard{cfg: c, name: dataplane.GuardTable(c.VNI), report: dataplane.NewReporter(c.Log, "guard"), kernel: true, relaxed: time.Now().Add(c.Settle)}
 	if c.Deaf {
 		g.report.Polls(c.Resync)
@@ -89,13 +89,6 @@ func (g *Guard) begin() error {
 	return g.write(g.cfg.factsOf(dataplane.Wanted{}, true))
 }
 
-// lacksIngress reports whether the kernel is too old to name in the hook ingress an interface that does not exist. Older ones remove the chain with its
-// interface, and some of them crash then (CVE-2024-26808), so this is not tried.
-func lacksIngress() bool {
-	r, err := dataplane.KernelRelease()
-	return err != nil || r.Before(6, 16)
-}
-
 // lacks reports whether err may say that the kernel lacks an expression.
 func lacks(err error) bool { return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) }
 
@@ -112,9 +105,8 @@ func (g *Guard) try() error {
 
 func (g *Guard) tryEach() error {
 	c, first := &g.cfg, error(nil)
-	noIngress := c.noIngress
-	for _, without := range []struct{ ingress, origins, kinds bool }{{}, {ingress: true}, {origins: true}, {ingress: true, origins: true}, {ingress: true, kinds: true}, {true, true, true}} {
-		c.noIngress, c.noOrigins, c.noKinds = without.ingress || noIngress, without.origins || c.lackOrigins, without.kinds
+	for _, without := range []struct{ origins, kinds bool }{{}, {origins: true}, {kinds: true}, {true, true}} {
+		c.noOrigins, c.noKinds = without.origins || c.lackOrigins, without.kinds
 		err := g.tryAll()
 		if err == nil || !lacks(err) {
 			return err

@@ -17,7 +17,7 @@ const (
 	chainOther   = "other"   // datagrams of the overlay that come by another interface than the underlay's
 	chainStray   = "stray"   // datagrams of other VNIs
 	chainReason  = "reason"  // why a datagram is not accepted
-	chainArrive  = "arrive"  // all that comes; behind this name "_" and that of a device: what comes by it
+	chainArrive  = "arrive"  // all that comes
 	chainInner   = "inner"   // what comes out of the overlay device
 	chainPlain   = "plain"   // what is no datagram of the overlay
 	chainForward = "forward" // what this host forwards
@@ -41,7 +41,7 @@ type builder struct {
 func (b builder) build() []chain {
 	chains := []chain{b.reason(), b.inner(), b.plain(), b.spoof(), b.egress(), b.processes(), b.toPort(), b.other(), b.stray(), b.input(), b.forward(), b.output()}
 	if b.kernel { // what this process forwards it has judged
-		chains = append(chains, b.arrive()...)
+		chains = append(chains, b.arrive())
 	}
 	if slices.Contains(b.families(), ipv6) {
 		chains = append(chains, b.defrag()...)

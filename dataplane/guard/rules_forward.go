@@ -6,7 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
-	"github.com/overlayd/overlayd/dataplane/nft"
 )
 
 // inner judges each packet that comes out of the kernel's overlay device.
@@ -83,22 +82,9 @@ func (b builder) ofAnyPeer(c *chain) {
 }
 
 // arrive has what comes out of the overlay judged as it came: later the translation of addresses may lead it elsewhere, as the answer
-// to a packet whose source was translated. In the hook ingress it costs nothing that comes by another interface.
-func (b builder) arrive() (chains []chain) {
-	if b.noIngress {
-		return []chain{b.arriveAnywhere()}
-	}
-	for _, d := range b.devices() {
-		c := chain{name: chainArrive + "_" + d, hook: &nft.Hook{Type: "filter", Number: nft.Ingress, Priority: first, Device: d}}
-		b.usualOrigins(&c)
-		c.goTo(chainInner)
-		chains = append(chains, c)
-	}
-	return chains
-}
-
-// arriveAnywhere is arrive in the hook prerouting, which all that comes passes.
-func (b builder) arriveAnywhere() chain {
+// to a packet whose source was translated. The hook ingress of the device alone would cost less, but the kernel passes over it what it finds to
+// be IP only later, behind two VLAN tags.
+func (b builder) arrive() chain {
 	c := chain{name: chainArrive, hook: base(unix.NF_INET_PRE_ROUTING, first)}
 	b.usualOrigins(&c)
 	if b.Link != 0 {
@@ -113,7 +99,7 @@ func (b builder) arriveAnywhere() chain {
 	return c
 }
 
-// usualOrigins admits most of what comes out of the overlay, as inner would. It need not ask for the device, because arriveAnywhere admits what
+// usualOrigins admits most of what comes out of the overlay, as inner would. It need not ask for the device, because arrive admits what
 // comes by any other, and leaves it as it is.
 func (b builder) usualOrigins(c *chain) {
 	if !b.origins() || len(b.extra) > 0 || b.labels {

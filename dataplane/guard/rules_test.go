@@ -77,16 +77,13 @@ secmark . secmark != @pair44_32, secmark != @vtep4_32, drop unknown_vtep
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, secmark = 0, accept
 secmark . secmark != @pair44_32, drop unknown_vtep
 ` + outside},
-		{"arrive", strict, base, false, chainArrive + "_flannel.1", `ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, secmark . ip saddr/24 @pair444_24, accept
-goto inner`},
-		{"arrive, over IPv6", with(func(c *Config) { c.IPv6 = true }), base, false, chainArrive + "_flannel-v6.1", `ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, secmark . ip saddr/24 @pair444_24, accept
-goto inner`},
-		{"arrive, with labels", with(func(c *Config) { c.labels = true }), base, false, chainArrive + "_flannel.1", `goto inner`},
-		{"arrive, if this process forwards", strict, base, true, chainArrive + "_flannel.1", ``},
-		{"arrive before 6.16", with(func(c *Config) { c.noIngress = true }), base, false, chainArrive, `ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, secmark . ip saddr/24 @pair444_24, accept
+		{"arrive", strict, base, false, chainArrive, `ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, secmark . ip saddr/24 @pair444_24, accept
 iifname == "flannel.1", goto inner`},
-		{"arrive before 6.16, with labels", with(func(c *Config) { c.labels, c.noIngress = true, true }), base, false, chainArrive, `iifname == "flannel.1", goto inner`},
-		{"arrive before 6.16, if this process forwards", with(func(c *Config) { c.noIngress = true }), base, true, chainArrive, ``},
+		{"arrive, over IPv6", with(func(c *Config) { c.IPv6 = true }), base, false, chainArrive, `ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, secmark . ip saddr/24 @pair444_24, accept
+iifname == "flannel.1", goto inner
+iifname == "flannel-v6.1", goto inner`},
+		{"arrive, with labels", with(func(c *Config) { c.labels = true }), base, false, chainArrive, `iifname == "flannel.1", goto inner`},
+		{"arrive, if this process forwards", strict, base, true, chainArrive, ``},
 		{"inner, behind a NAT", with(func(c *Config) { c.Check, c.AnyPeerFrom = dataplane.SourceInner, prefixes("192.0.2.0/24") }), base, false, chainInner, `mark & 0x100000 == 0, drop unknown_vtep
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr . ip saddr @pair44_32, accept
@@ -190,7 +187,7 @@ func TestRulesOfDevices(t *testing.T) {
 	w := manyPeers(2)
 	w.Subnets = prefixes("10.255.0.0/24", "fd00:0:0:ff::/64")
 	c := testConfig(t)
-	c.Link, c.noIngress = 3, true
+	c.Link = 3
 	for chain, want := range map[string]string{
 		chainArrive: `ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, secmark . ip saddr/24 @pair444_24, accept
 iif == 3, accept

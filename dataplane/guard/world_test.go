@@ -257,6 +257,15 @@ func (h *host) frameOf(vni uint32, etherType uint16, inner []byte) []byte {
 	return append(binary.BigEndian.AppendUint16(b, etherType), inner...)
 }
 
+// tagged is a datagram of VXLAN whose inner packet is behind VLAN tags of those kinds. Tags of VLAN 0 mean nothing, and the kernel takes them off.
+func (h *host) tagged(kinds []uint16, inner []byte) []byte {
+	d := h.frame(1, inner)
+	for _, k := range slices.Backward(kinds) {
+		d = slices.Insert(d, 20, byte(k>>8), byte(k), 0, 0)
+	}
+	return d
+}
+
 // sendRaw sends an IP packet as it is.
 func sendRaw(ns *netnstest.NS, b []byte) {
 	ns.Must(func() error {

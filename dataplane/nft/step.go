@@ -106,12 +106,8 @@ type Hook struct {
 	Number   uint32 // unix.NF_INET_...
 	Priority int32  // of chains in one hook the lowest comes first
 	Drop     bool   // the policy is drop, not accept
-	Device   string // of a chain of family netdev, or in the hook [Ingress]: the interface
+	Device   string // of a chain of family netdev: the interface
 }
-
-// Ingress is the hook of family inet in which a packet of one interface is before all others (NF_INET_INGRESS of linux/netfilter.h). A chain may
-// be there for an interface that does not exist, and stays when that goes, from Linux 6.16 on.
-const Ingress = unix.NF_INET_NUMHOOKS
 
 // Verdicts of netfilter (linux/netfilter.h).
 const (

@@ -1,5 +1,5 @@
 // Package sysctl keeps the kernel settings on which an overlay relies: this host forwards, and the
-// overlay devices forward, accept packets whose way back is a different one, and neither follow nor send redirects.
+// overlay devices forward, accept packets whose way back is a different one, neither follow nor send redirects, and answer no ARP.
 //
 // The kernel reports changes of forwarding and rp_filter (RTM_NEWNETCONF). It does not report the other settings, so they
 // are read more than once a second, which costs a few system calls. Settings of other interfaces are never
@@ -86,7 +86,8 @@ func (s *Settings) wanted() (all []setting) {
 	for _, device := range s.devices() {
 		if dir := filepath.Join(ip4Conf, device); s.cfg.IPv4 && exists(dir) {
 			all = append(all, setting{dir + "/forwarding", "1"}, setting{dir + "/rp_filter", "2"}, setting{dir + "/accept_redirects", "0"},
-				setting{dir + "/secure_redirects", "0"}, setting{dir + "/send_redirects", "0"})
+				setting{dir + "/secure_redirects", "0"}, setting{dir + "/send_redirects", "0"},
+				setting{dir + "/arp_ignore", "8"}) // nobody asks: the neighbours are known
 		}
 		if dir := filepath.Join(ip6Conf, device); s.cfg.IPv6 && exists(dir) {
 			all = append(all, setting{dir + "/forwarding", "1"}, setting{dir + "/accept_redirects", "0"}, setting{dir + "/accept_ra", "0"})

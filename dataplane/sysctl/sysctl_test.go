@@ -67,7 +67,7 @@ func TestSettingsStay(t *testing.T) {
 			ns, s, log := start(t, Config{IPv4: true, IPv6: true, Deaf: name == "no notices"})
 			all := []setting{{ipForward, "1"}, {ip6Forward, "1"}}
 			for _, path := range []string{"ipv4/conf/flannel.7/forwarding=1", "ipv4/conf/flannel.7/rp_filter=2", "ipv4/conf/flannel.7/accept_redirects=0",
-				"ipv4/conf/flannel.7/secure_redirects=0", "ipv4/conf/flannel.7/send_redirects=0",
+				"ipv4/conf/flannel.7/secure_redirects=0", "ipv4/conf/flannel.7/send_redirects=0", "ipv4/conf/flannel.7/arp_ignore=8",
 				"ipv6/conf/flannel.7/forwarding=1", "ipv6/conf/flannel.7/accept_redirects=0", "ipv6/conf/flannel.7/accept_ra=0"} {
 				path, value, _ := strings.Cut(path, "=")
 				all = append(all, setting{"net/" + path, value})
@@ -77,7 +77,7 @@ func TestSettingsStay(t *testing.T) {
 					t.Errorf("%s is %s", w.path, got)
 				}
 				before := log.Count("repaired what others had changed")
-				other := map[string]string{"1": "0", "0": "1", "2": "1"}[w.value]
+				other := map[string]string{"1": "0", "0": "1", "2": "1", "8": "0"}[w.value]
 				ns.Run("sh", "-c", "echo "+other+" > /proc/sys/"+w.path)
 				for deadline := time.Now().Add(patience); w.in(ns) != w.value; time.Sleep(10 * time.Millisecond) {
 					if time.Now().After(deadline) {
@@ -90,7 +90,7 @@ func TestSettingsStay(t *testing.T) {
 					}
 				}
 			}
-			if o := s.Status().Objects; len(o) != 1 || o[0].Wanted != 10 || o[0].Have != 10 || o[0].Repairs < 10 {
+			if o := s.Status().Objects; len(o) != 1 || o[0].Wanted != len(all) || o[0].Have != len(all) || o[0].Repairs < uint64(len(all)) {
 				t.Errorf("status %+v", s.Status())
 			}
 		})
