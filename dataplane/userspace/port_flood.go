@@ -89,9 +89,7 @@ func (p *Port) look(now time.Time, end bool) {
 				"fix", "the counters and lines of unknown_vtep, bad_vni and bad_header tell where samples come from")
 		}
 	}
-	if f.up || was {
-		p.setFilters()
-	}
+	p.setFilters() // without a flood, too: a carrier that could not remove its filter tries again
 }
 
 // unwanted counts the datagrams that no network could have wanted. It never becomes less.
