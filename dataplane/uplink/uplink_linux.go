@@ -115,7 +115,8 @@ func (u *Uplink) open() (err error) {
 // try writes a superpacket to no destination, because a kernel may accept the settings and still lack the feature.
 func (u *Uplink) try() error {
 	const payload, size = 3000, 1000
-	w := u.newWay(u.device.Load(), netip.Addr{}, route{}, 0)
+	d := u.device.Load()
+	w := u.newWay(d, netip.Addr{}, route{}, 0)
 	b := make([]byte, Headroom+encap.HeaderLen+20+20+payload)
 	encap.PutVXLAN(b[Headroom:], 0)
 	ip := b[Headroom+encap.HeaderLen:]
@@ -123,7 +124,7 @@ func (u *Uplink) try() error {
 	ip[0], ip[2], ip[3], ip[9], ip[20+12] = 0x45, byte(len(ip)>>8), byte(len(ip)&0xff), encap.ProtoTCP, 5<<4
 	start := w.Put(b, Headroom, &Frame{GSO: encap.GSOTCPv4, Size: size, CsumStart: 20, HeaderLen: 40})
 	if errno := u.NewWriter().Write(w, b[start:]); errno != 0 {
-		return fmt.Errorf("write to %s: %w", u.device.Load().name, errno)
+		return fmt.Errorf("write to %s: %w", d.name, errno) // by now there may be no device any more
 	}
 	return nil
 }
