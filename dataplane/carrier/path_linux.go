@@ -53,7 +53,8 @@ type paths struct {
 	mu      sync.Mutex // of all below, and of the path of each peer
 	sprayed time.Time  // when somebody last reported to a port from which nothing was sent
 	trials  []*udp.Trial
-	idle    []int // of trials: one more than the index
+	owners  []*Peer // of the probes that are out, by the index of their trial; nil: the trial is idle
+	idle    []int   // of trials: one more than the index
 	notices pace.Notices
 	closed  bool
 }
@@ -74,7 +75,7 @@ func openPaths(cfg UDPConfig, mark uint32) (*paths, error) {
 			s.close()
 			return nil, err
 		}
-		s.trials = append(s.trials, t)
+		s.trials, s.owners = append(s.trials, t), append(s.owners, nil)
 		s.idle = append(s.idle, len(s.trials))
 	}
 	return s, nil
@@ -107,24 +108,35 @@ func (s *paths) refused(p *Peer) {
 func (s *paths) refresh(entries []Entry, hostMTU int) (soon bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
 	now := time.Now()
+	s.judgeAll(now)
 	for i := range entries {
 		e := &entries[i]
-		if s.closed || e.Peer.Addr.Is6() != s.probe.IsIPv6() {
-			continue
-		}
-		if s.look(e, hostMTU, now) {
+		if e.Peer.Addr.Is6() == s.probe.IsIPv6() && s.look(e, hostMTU, now) {
 			soon = true
 		}
 	}
 	return soon
 }
 
+// judgeAll judges the probes that are out, whoever their peers are. A peer may have gone, and be in no entries any more: its trial would
+// never be idle again.
+func (s *paths) judgeAll(now time.Time) {
+	for _, p := range s.owners {
+		if p != nil {
+			s.judge(p, now)
+		}
+	}
+}
+
 // look looks at the path of one peer, and reports whether a probe is out.
 func (s *paths) look(e *Entry, hostMTU int, now time.Time) bool {
 	p := e.Peer
 	st := &p.path
-	if st.trial != 0 && !s.judge(p, now) {
+	if st.trial != 0 {
 		return true
 	}
 	if !st.again && now.Sub(st.looked) < pathPeriod {
@@ -199,7 +211,7 @@ func (s *paths) send(e *Entry, size int, now time.Time) bool {
 		}
 		return false
 	}
-	s.idle = s.idle[:len(s.idle)-1]
+	s.idle, s.owners[t-1] = s.idle[:len(s.idle)-1], p
 	st.trial, st.proof, st.until = t, encap.HeaderLen+encap.ProbeHeader(version(e.Self)), now.Add(pathWait)
 	return true
 }
@@ -211,19 +223,19 @@ func version(a netip.Addr) uint8 {
 	return 6
 }
 
-// judge looks what became of the probe that is out, and reports whether that is known.
-func (s *paths) judge(p *Peer, now time.Time) bool {
+// judge looks what became of the probe to p that is out. Once that is known, or its time is up, the trial is idle.
+func (s *paths) judge(p *Peer, now time.Time) {
 	st := &p.path
 	r := s.trials[st.trial-1].Report(st.proof)
 	if r.MTU != 0 && !r.Proven {
 		st.hint = r.MTU
 	}
 	if !r.Proven && now.Before(st.until) {
-		return false
+		return
 	}
 	hint := st.hint
 	s.listen(now)
-	s.idle = append(s.idle, st.trial)
+	s.idle, s.owners[st.trial-1] = append(s.idle, st.trial), nil
 	st.trial, st.hint = 0, 0
 	switch {
 	case r.Proven:
@@ -237,7 +249,6 @@ func (s *paths) judge(p *Peer, now time.Time) bool {
 	default:
 		st.hints, st.again = st.hints+1, true
 	}
-	return true
 }
 
 // listen notes whether somebody reports to ports from which nothing was sent: then reports that quote no probe are not believed.

@@ -151,6 +151,23 @@ func TestPathBelowFloor(t *testing.T) {
 	}
 }
 
+// TestProbesOfPeersThatLeave: a peer that goes while its probe is out leaves a probe to those that come. There are only a few at a time.
+func TestProbesOfPeersThatLeave(t *testing.T) {
+	t.Parallel()
+	h := newPathHost(t, Family6)
+	h.narrow(1300)
+	for range pathTrials + 1 { // the last one waits in vain if none is given back
+		h.until("a probe is out", func() bool { return h.entries[0].Peer.path.trial != 0 })
+		h.entries[0].Peer.path.until = time.Time{} // long ago
+		h.paths.refresh(nil, h.full())             // of another network, or after a Sync without the peer
+		if n := len(h.paths.idle); n != pathTrials {
+			t.Fatalf("%d probes of %d are to be had after the peer has gone", n, pathTrials)
+		}
+		NewPeer(netip.AddrPortFrom(h.entries[0].Peer.Addr, testPort)).Adopt(&h.entries[0], true)
+	}
+	h.until("learnt", func() bool { return h.mtu() == 1300-encap.Overhead(h.entries[0].Peer.Addr) })
+}
+
 // TestRouteMTU: what this host is configured to send needs no proof, and no floor.
 func TestRouteMTU(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package carrier
 
 import (
 	"net/netip"
+	"sync"
 	"sync/atomic"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -22,7 +23,8 @@ type Peer struct {
 	// nothing but the device's MTU is known.
 	mtu atomic.Int32
 
-	entry atomic.Pointer[Entry] // the first of those of the last Sync
+	mu    sync.Mutex // of entry, and of changes of the MTU: that of the entries is the same
+	entry *Entry     // the first of those of the last Sync
 
 	turned atomic.Bool // see TurnAway
 	path   path        // of the paths of its carrier
@@ -53,21 +55,25 @@ func (p *Peer) MTU() int { return int(p.mtu.Load()) }
 
 // SetMTU notes the longest inner packet that gets to p whole, in bytes; 0: that of the device.
 func (p *Peer) SetMTU(mtu int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.mtu.Store(int32(mtu))
-	for e := p.entry.Load(); e != nil; e = e.next {
+	for e := p.entry; e != nil; e = e.next {
 		e.mtu.Store(int32(mtu))
 	}
 }
 
 // Adopt makes e an entry of p: the first of a Sync, which takes the place of all those of the Sync
-// before, or one more. What SetMTU stores at the same time stays.
+// before, or one more. It gets the MTU of p, also that of a SetMTU at the same time.
 func (p *Peer) Adopt(e *Entry, first bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	e.Peer = p
 	if !first {
-		e.next = p.entry.Load()
+		e.next = p.entry
 	}
-	p.entry.Store(e)
-	e.mtu.CompareAndSwap(0, p.mtu.Load())
+	p.entry = e
+	e.mtu.Store(p.mtu.Load())
 }
 
 // Entry is all that a packet to one lease of a peer needs. It lives until the next Sync, and is

@@ -66,7 +66,7 @@ type seat struct {
 	stopped bool
 	dropped uint64 // at earlier sockets
 
-	filtered *socket // the socket that has the filter of shield_linux.go
+	filtered *socket // the socket that has the filter of shield_linux.go, as last wanted; nil: none, as after an error
 }
 
 // sit takes the first socket.
@@ -115,8 +115,12 @@ func (s *seat) filter(again bool, f func(fd int) error) error {
 	if s.filtered == s.now && !again {
 		return nil
 	}
-	s.filtered = s.now
-	return s.now.setup(f)
+	s.filtered = nil
+	err := s.now.setup(f)
+	if err == nil {
+		s.filtered = s.now
+	}
+	return err
 }
 
 // Stop implements Receiver.

@@ -54,7 +54,7 @@ func (s *tunnelSender) sendWhole(p *Packet, e *Entry, c *Counters) bool {
 	f.CWR = p.GSO != encap.GSOUDP && ip[p.CsumStart+13]&0x80 != 0
 	at := p.At - encap.HeaderLen
 	start := w.Put(p.Buf, at, f)
-	switch s.writer.Write(p.Buf[start:]) {
+	switch s.writer.Write(w, p.Buf[start:]) {
 	case 0:
 		s.id += uint16(s.splitter.Segments())
 		c.Sent(e.Peer, 1, len(ip))

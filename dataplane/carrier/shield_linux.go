@@ -2,6 +2,7 @@ package carrier
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -18,8 +19,8 @@ const dropFlood = dataplane.DropFlood
 // kernel has one count for both.
 type shield struct {
 	mu      sync.Mutex
-	filter  *Filter
-	wrote   bool // the sockets may have a filter
+	filter  *Filter // as last wanted
+	wrote   bool    // the sockets may have a filter
 	buffers *os.File
 	last    struct{ drops, full uint64 } // when they were read last
 	full    uint64                       // datagrams that found a full queue
@@ -53,28 +54,32 @@ func (c *udpCarrier) SetFilter(f *Filter) error {
 		return nil
 	}
 	s.count(c)
-	if s.filter == nil {
+	if !s.wrote {
 		s.last.full = s.readFull() // count from now on
 	}
 	again := (f == nil) != (s.filter == nil) || f != nil && !f.Equal(*s.filter)
-	s.filter, s.wrote = f, f != nil
-	v6 := c.family == Family6
-	for _, r := range c.in {
-		err := r.filter(again, func(fd int) error {
-			if f == nil {
-				return udp.DetachFilter(fd)
-			}
-			err := f.Attach(fd, v6)
-			if err != nil && f.Sources != nil { // too long for net.core.optmem_max
-				err = Filter{VNIs: f.VNIs}.Attach(fd, v6)
-			}
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("filter UDP %s: %w", c.cfg.Local, err)
-		}
+	s.filter, s.wrote = f, true
+	var errs []error
+	for _, r := range c.in { // the others, too, if one fails
+		errs = append(errs, r.filter(again, func(fd int) error { return setFilter(fd, f, c.family == Family6) }))
 	}
+	if err := errors.Join(errs...); err != nil { // the next call tries again
+		return fmt.Errorf("filter UDP %s: %w", c.cfg.Local, err)
+	}
+	s.wrote = f != nil
 	return nil
+}
+
+// setFilter gives a socket a filter; nil: takes it away.
+func setFilter(fd int, f *Filter, v6 bool) error {
+	if f == nil {
+		return udp.DetachFilter(fd)
+	}
+	err := f.Attach(fd, v6)
+	if err != nil && f.Sources != nil { // too long for net.core.optmem_max
+		err = Filter{VNIs: f.VNIs}.Attach(fd, v6)
+	}
+	return err
 }
 
 // Filtered implements Shield.
@@ -94,7 +99,7 @@ func (s *shield) count(c *udpCarrier) {
 	}
 	n := uint64(uint32(drops) - uint32(s.last.drops)) // the kernel counts in 32 bits
 	s.last.drops = drops
-	if s.filter == nil {
+	if !s.wrote {
 		s.full += n
 		return
 	}

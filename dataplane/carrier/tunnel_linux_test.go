@@ -76,10 +76,16 @@ func (h *tunnelHosts) way() *uplink.Way { return h.entries[0].Peer.way.Load() }
 // refresh is what the core does twice a second.
 func (h *tunnelHosts) refresh() {
 	h.t.Helper()
+	h.refreshOf(h.entries)
+}
+
+// refreshOf is the same by a network that has these entries.
+func (h *tunnelHosts) refreshOf(entries []Entry) {
+	h.t.Helper()
 	if t, ok := h.carrier.(*tunnelCarrier); ok {
 		t.uplink.Hurry()
 	}
-	h.a.Must(func() error { h.carrier.Refresh(h.entries, 1400); return nil })
+	h.a.Must(func() error { h.carrier.Refresh(entries, 1400); return nil })
 }
 
 func (h *tunnelHosts) send(p Packet) {
@@ -333,6 +339,45 @@ func TestTunnelFallsBack(t *testing.T) {
 			h.counted.Publish()
 			var s dataplane.Stats
 			if h.counted.AddTo(&s.TxPackets, &s.TxBytes, &s); s.Offload.Fallbacks != 1 || s.TxPackets != 3 {
+				t.Errorf("counted %+v", s)
+			}
+		})
+	}
+}
+
+// TestTunnelOfAnotherNetwork has two networks of a port share the uplink. Only the Refresh of the one sees a change: what the other sends
+// until its own takes the sockets, for the uplink has no next hop for it.
+func TestTunnelOfAnotherNetwork(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change []string
+		peers  int // of the one: it has the same as the other, or none
+	}{
+		"device made again": {[]string{"link", "del", "ovl.up0"}, 0},
+		"route withdrawn":   {[]string{"route", "replace", "192.0.2.2", "nexthop", "dev", "eth0", "nexthop", "dev", "eth0", "weight", "2"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newTunnelHosts(t, "IPv4", nil).ready()
+			h.cut()
+			next := h.listen("eth0")
+			one := make([]Entry, tt.peers)
+			for i := range one {
+				NewPeer(netip.AddrPortFrom(h.entries[0].Peer.Addr, testPort)).Adopt(&one[i], true)
+				one[i].Peer.wants.Store(true)
+			}
+			h.a.Run("ip", tt.change...)
+			h.refreshOf(one)
+			if h.way() == nil || h.carrier.(*tunnelCarrier).uplink.InUse() != nil {
+				t.Fatalf("the way of the other is %+v:\n%s", h.way(), h.log)
+			}
+			h.send(superFor(t, false, 3000, 1000))
+			if got := gather(next, 3); len(got) != 3 {
+				t.Errorf("%d of 3 segments arrived", len(got))
+			}
+			h.counted.Publish()
+			var s dataplane.Stats
+			if h.counted.AddTo(&s.TxPackets, &s.TxBytes, &s); s.Offload.Fallbacks != 1 {
 				t.Errorf("counted %+v", s)
 			}
 		})

@@ -3,7 +3,9 @@ package uplink
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,6 +49,25 @@ func TestCloseDoesNotWait(t *testing.T) {
 	}
 	in.Close() // with unread bytes: a reset, which ends the wait
 	<-closed
+}
+
+// TestTryOfBadDevice has a device that takes nothing at all: the error of the first write says so.
+func TestTryOfBadDevice(t *testing.T) {
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	defer out.Close()
+	conn, err := in.SyscallConn() // not for writing
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &Uplink{cfg: Config{Local: netip.MustParseAddr("192.0.2.1")}}
+	u.device.Store(&device{name: "ovl.up7", file: in, conn: conn})
+	if err := u.try(); !errors.Is(err, unix.EBADF) || !strings.Contains(err.Error(), "ovl.up7") {
+		t.Errorf("got %v", err)
+	}
 }
 
 // fill writes until nothing more fits.

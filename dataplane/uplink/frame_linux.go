@@ -89,11 +89,12 @@ func (u *Uplink) NewWriter() *Writer {
 	return w
 }
 
-// Write hands a frame that Put has made to the kernel, with its vnet header. EAGAIN means that too many written bytes have not left
-// yet. EINVAL concerns this frame. Any other errno concerns the device, which is then not used until a Refresh has made it again.
-func (w *Writer) Write(frame []byte) unix.Errno {
-	d := w.u.device.Load()
-	if d == nil {
+// Write hands a frame that Put of a way has made to the kernel, with its vnet header. EAGAIN means that too many written bytes have not
+// left yet. EINVAL concerns this frame. ENODEV means that the way has ended: a Refresh finds another one, or none. Any other errno concerns
+// the device, which is then not used until a Refresh has made it again.
+func (w *Writer) Write(way *Way, frame []byte) unix.Errno {
+	d := way.device.Load()
+	if d == nil || d != w.u.device.Load() { // a device that was made later drops what it has no next hop for
 		return unix.ENODEV
 	}
 	w.frame = frame

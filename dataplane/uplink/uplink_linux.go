@@ -115,15 +115,16 @@ func (u *Uplink) open() (err error) {
 // try writes a superpacket to no destination, because a kernel may accept the settings and still lack the feature.
 func (u *Uplink) try() error {
 	const payload, size = 3000, 1000
-	w := u.newWay(netip.Addr{}, route{}, 0)
+	d := u.device.Load()
+	w := u.newWay(d, netip.Addr{}, route{}, 0)
 	b := make([]byte, Headroom+encap.HeaderLen+20+20+payload)
 	encap.PutVXLAN(b[Headroom:], 0)
 	ip := b[Headroom+encap.HeaderLen:]
 	encap.PutEthernet(b[Headroom+encap.VXLANLen:], encap.MAC{}, encap.MAC{}, encap.EtherTypeIPv4)
 	ip[0], ip[2], ip[3], ip[9], ip[20+12] = 0x45, byte(len(ip)>>8), byte(len(ip)&0xff), encap.ProtoTCP, 5<<4
 	start := w.Put(b, Headroom, &Frame{GSO: encap.GSOTCPv4, Size: size, CsumStart: 20, HeaderLen: 40})
-	if errno := u.NewWriter().Write(b[start:]); errno != 0 {
-		return fmt.Errorf("write to %s: %w", u.device.Load().name, errno)
+	if errno := u.NewWriter().Write(w, b[start:]); errno != 0 {
+		return fmt.Errorf("write to %s: %w", d.name, errno) // by now there may be no device any more
 	}
 	return nil
 }
@@ -373,6 +374,7 @@ func (u *Uplink) change(to netip.Addr, r route, mtu int, ok bool) (steps []nft.S
 		return nil
 	}
 	if w.out != nil {
+		w.out.device.Store(nil) // its next hop goes, and not only this Refresh has the way
 		steps = nft.DeleteHop(hops.hops, to)
 	}
 	w.out, w.route = nil, r
@@ -381,14 +383,14 @@ func (u *Uplink) change(to netip.Addr, r route, mtu int, ok bool) (steps []nft.S
 		if !gateway.IsValid() {
 			gateway = to
 		}
-		w.out = u.newWay(to, r, mtu)
+		w.out = u.newWay(hops, to, r, mtu)
 		steps = append(steps, nft.AddHop(hops.hops, to, nft.Hop{Link: r.link, Gateway: gateway})...)
 	}
 	return steps
 }
 
-// newWay makes the headers to a destination. Their TTL is one higher, because the forwarding rule decrements it.
-func (u *Uplink) newWay(to netip.Addr, r route, mtu int) *Way {
+// newWay makes the headers to a destination by a device. Their TTL is one higher, because the forwarding rule decrements it.
+func (u *Uplink) newWay(d *device, to netip.Addr, r route, mtu int) *Way {
 	ttl := u.cfg.TTL
 	if r.hopLimit > 0 && r.hopLimit < 255 {
 		ttl = uint8(r.hopLimit)
@@ -396,7 +398,9 @@ func (u *Uplink) newWay(to netip.Addr, r route, mtu int) *Way {
 	if !to.IsValid() {
 		to = u.cfg.Local
 	}
-	return &Way{MTU: mtu, v6: to.Is6(), outer: encap.NewOuter(u.cfg.Local, netip.AddrPortFrom(to, u.cfg.Port), ttl+1, u.cfg.DF)}
+	w := &Way{MTU: mtu, v6: to.Is6(), outer: encap.NewOuter(u.cfg.Local, netip.AddrPortFrom(to, u.cfg.Port), ttl+1, u.cfg.DF)}
+	w.device.Store(d)
+	return w
 }
 
 // commit changes the table. If the kernel refuses, the device is made again, because the state of the table is unknown.
@@ -422,6 +426,7 @@ func (u *Uplink) forget(now time.Time) {
 			continue
 		}
 		if d := u.device.Load(); d != nil && w.out != nil {
+			w.out.device.Store(nil)
 			steps = append(steps, nft.DeleteHop(d.hops, to)...)
 		}
 		delete(u.ways, to)

@@ -115,9 +115,11 @@ func (w *receiveWorker) attach(vni uint32, l *lane) {
 	w.touched = make([]*lane, 0, len(w.lanes)) // empty: no batch is under way
 }
 
-// detach takes a network's lane away. When it returns nothing uses the lane any more.
-func (w *receiveWorker) detach(vni uint32) {
+// detach takes a network's lane away, and returns it; nil: there was none. When it returns nothing uses the lane any more.
+func (w *receiveWorker) detach(vni uint32) *lane {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	l := w.lane(vni)
 	w.lanes = slices.DeleteFunc(w.lanes, func(l vniLane) bool { return l.vni == vni })
+	return l
 }

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"math"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -167,6 +170,36 @@ func TestFloodOfNoNetwork(t *testing.T) {
 	}
 	if port.Stats().Drops[dataplane.DropBadVNI] == 0 {
 		t.Error("no sample is counted")
+	}
+}
+
+// TestNetworkThatLeavesIsNoFlood has a network of a port come and go, each time after a stray datagram, while others look for floods.
+func TestNetworkThatLeavesIsNoFlood(t *testing.T) {
+	w := &portWorker{family: carrier.Family4}
+	p := &Port{opened: make(chan struct{}), ended: make(chan struct{}), workers: []*portWorker{w},
+		flood: flood{log: slog.New(slog.DiscardHandler), begin: math.MaxUint64 / 2}} // more than come: only a count that goes back is a flood here
+	var looks sync.WaitGroup
+	defer looks.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	looks.Go(func() {
+		for ctx.Err() == nil {
+			p.look(time.Now(), false)
+		}
+	})
+	for range 1000 {
+		c, s := sinkNet(t, 1, dataplane.VTEP{Addr: netip.MustParseAddr("192.0.2.2")})
+		w.attach(1, c.newLane(carrier.Family4, nil, s))
+		w.receive(&carrier.Datagram{Buf: vniPacket(c, 1), From: netip.MustParseAddr("192.0.2.99")})
+		w.flush()
+		p.look(time.Now(), false)
+		p.exit(1)
+		p.look(time.Now(), false)
+	}
+	p.flood.mu.Lock()
+	defer p.flood.mu.Unlock()
+	if p.flood.up || p.flood.seen != 1000 {
+		t.Errorf("flood: %t, unwanted datagrams: %d, want 1000", p.flood.up, p.flood.seen)
 	}
 }
 

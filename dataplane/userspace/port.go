@@ -275,10 +275,7 @@ func (p *Port) show() (leave func()) {
 // exit removes a network that entered, and its lanes. When it returns, nothing uses them
 // any more.
 func (p *Port) exit(vni uint32) {
-	for _, w := range p.workers {
-		w.detach(vni)
-	}
-	p.unadmit(vni)
+	p.dismiss(vni)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.vnis = slices.DeleteFunc(p.vnis, func(v uint32) bool { return v == vni })

@@ -34,6 +34,7 @@ type flood struct {
 	wanted map[uint32][]netip.Addr // by VNI: the outer sources to accept, sorted; nil: any
 	up     bool
 	seen   uint64    // unwanted datagrams at the last look
+	gone   uint64    // those at networks that have left
 	last   time.Time // when many of them came
 }
 
@@ -49,11 +50,14 @@ func (p *Port) admit(vni uint32, sources []netip.Addr) {
 	p.setFilters()
 }
 
-// unadmit forgets a network that has gone.
-func (p *Port) unadmit(vni uint32) {
+// dismiss removes a network, and its lanes. No look comes in between: what the lanes have counted would be missing, as if less had come.
+func (p *Port) dismiss(vni uint32) {
 	f := &p.flood
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for _, w := range p.workers {
+		f.gone += w.detach(vni).unwanted()
+	}
 	delete(f.wanted, vni)
 	p.setFilters()
 }
@@ -85,18 +89,17 @@ func (p *Port) look(now time.Time, end bool) {
 				"fix", "the counters and lines of unknown_vtep, bad_vni and bad_header tell where samples come from")
 		}
 	}
-	if f.up || was {
-		p.setFilters()
-	}
+	p.setFilters() // without a flood, too: a carrier that could not remove its filter tries again
 }
 
-// unwanted counts the datagrams that no network could have wanted.
+// unwanted counts the datagrams that no network could have wanted. It never becomes less.
 func (p *Port) unwanted() (n uint64) {
+	n = p.flood.gone
 	for _, w := range p.workers {
 		n += w.Dropped(dataplane.DropBadHeader) + w.Dropped(dataplane.DropBadVNI)
 		w.mu.Lock()
 		for _, l := range w.lanes {
-			n += l.lane.Dropped(dataplane.DropUnknownVTEP) + l.lane.Dropped(dataplane.DropBadHeader)
+			n += l.lane.unwanted()
 		}
 		w.mu.Unlock()
 	}
@@ -106,6 +109,14 @@ func (p *Port) unwanted() (n uint64) {
 		}
 	}
 	return n
+}
+
+// unwanted counts those that came to a lane; nil: none.
+func (l *lane) unwanted() uint64 {
+	if l == nil {
+		return 0
+	}
+	return l.Dropped(dataplane.DropUnknownVTEP) + l.Dropped(dataplane.DropBadHeader)
 }
 
 // setFilters gives the carriers their filters, or removes them.

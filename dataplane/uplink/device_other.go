@@ -1,0 +1,6 @@
+//go:build !linux
+
+package uplink
+
+// device exists on Linux only.
+type device struct{}
