@@ -153,6 +153,9 @@ const metaIIFKind = 26
 // comesByKind is the condition that the interface is a device of that kind, such as "veth".
 func comesByKind(kind string) cond { return byName("iifkind", metaIIFKind, kind, false) }
 
+// comesByOtherKind is the condition that the interface is a device of some kind, and not of that one. A NIC has none.
+func comesByOtherKind(kind string) cond { return byName("iifkind", metaIIFKind, kind, true) }
+
 func leavesByKind(kind string) cond { return byName("oifkind", metaIIFKind+1, kind, false) }
 
 // wayBack is the condition that this host would send to the packet's source by the interface that the packet came by, or would not.

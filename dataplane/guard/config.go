@@ -32,6 +32,9 @@ type Config struct {
 	Underlay   string
 	Link       int // index of Underlay; 0: not known
 	IPv4, IPv6 bool
+	// Local are the addresses to which peers send, of each family the usual one first. What comes to another address of this host is dropped: nobody
+	// keeps pods and processes of peers from sending there. Without addresses of a family all are taken.
+	Local []netip.Addr
 	// Direct says that packets of peers may come without encapsulation, by direct routes.
 	Direct bool
 	// Alone says that this process has no other network on the port: then nothing else is for its sockets.

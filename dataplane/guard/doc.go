@@ -6,8 +6,11 @@
 // All base chains have priority -310, so that they come before those of others. The chains:
 //
 //	input    checks VXLAN packets of this network to this host. The outer source must be a known VTEP, the inner source
-//	         must be in a subnet of that VTEP or be its address, and the inner destination must be in an own subnet.
+//	         must be in a subnet of that VTEP or be its address, and the inner destination must be in an own subnet. The outer
+//	         destination must be an address to which peers send.
 //	         A packet that the rules cannot read is dropped. Other networks on the port have guards of their own.
+//	here     parts what else is for this host: plain for what comes by the underlay, pods for what comes by other interfaces.
+//	pods     drops what pods send to this host and to each other with the source of another host's pod.
 //	other    checks datagrams to the port that come by another interface than the underlay's. It drops those that come from
 //	         a device with pods behind it in the name of a VTEP that is elsewhere, and those that come out of the overlay
 //	         itself: each would be a datagram of the overlay inside another one.

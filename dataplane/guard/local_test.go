@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
 func overBoth(t *testing.T, test func(t *testing.T, w *world)) {
@@ -136,6 +137,115 @@ func TestTunnelInTunnel(t *testing.T) {
 			d := a.frame(1, packet(b.addr, a.overlay(w.v6).Next(), 1, testPort, inside(text)))
 			sendSegments(w.stranger, w.strange, a.addr, hidden(d), d)
 		})
+	})
+}
+
+// TestPodsOfOneHost: a pod has no address of another host's pod towards its own host and the pods there.
+func TestPodsOfOneHost(t *testing.T) {
+	for name, join := range map[string]func(*world){"kernel": (*world).join, "sockets": func(w *world) { w.joinSockets(true) }} {
+		t.Run(name, func(t *testing.T) {
+			overBoth(t, func(t *testing.T, w *world) {
+				join(w)
+				a, c := w.hosts[0], w.hosts[2]
+				beside := netnstest.New(t)
+				netnstest.Link(a.NS, "veth1", beside, "eth0")
+				for _, v6 := range []bool{false, true} {
+					addr := a.podAddr(v6).Next()
+					whole := netip.PrefixFrom(addr, addr.BitLen()).String()
+					beside.Addr("eth0", whole)
+					beside.Run("ip", "route", "add", netip.PrefixFrom(a.podAddr(v6), addr.BitLen()).String(), "dev", "eth0")
+					a.Run("ip", "route", "add", whole, "dev", "veth1")
+					a.pod.Run("ip", "route", "add", whole, "via", a.overlay(v6).Next().String())
+				}
+				a.Run("sysctl", "-wq", "net.ipv4.conf.veth1.proxy_arp=1", "net.ipv6.conf.veth1.proxy_ndp=1", "net.ipv4.conf.veth1.rp_filter=0")
+				a.Run("ip", "neigh", "add", "proxy", a.podAddr(true).String(), "dev", "veth1")
+				a.listen(beside, "beside")
+				for _, v6 := range []bool{false, true} {
+					if err := w.exchange(a.pod, a.podAddr(v6), a.podAddr(v6).Next(), 100); err != nil {
+						t.Error(err)
+					}
+					if err := w.exchange(a.pod, a.podAddr(v6), a.overlay(v6).Next(), 100); err != nil {
+						t.Error(err)
+					}
+					for to, dst := range map[string]netip.Addr{"another pod": a.podAddr(v6).Next(), "the gateway": a.overlay(v6).Next(), "the device": a.overlay(v6)} {
+						w.expect(fmt.Sprintf("a pod as another host's, IPv6 %v, to %s", v6, to), a, dataplane.DropBadSource, func(text []byte) {
+							sendRaw(a.pod, packet(c.podAddr(v6), dst, 1, receivePort, text))
+						})
+					}
+				}
+				w.expect("a pod as another host's, to the underlay", a, dataplane.DropBadSource, func(text []byte) {
+					sendRaw(a.pod, packet(c.podAddr(w.v6), a.addr, 1, receivePort, text))
+				})
+			})
+		})
+	}
+}
+
+// TestOtherKindsOfDevices: what pods are behind need not be a veth.
+func TestOtherKindsOfDevices(t *testing.T) {
+	w := newWorld(t, false)
+	w.join()
+	a, b, pod := w.hosts[0], w.hosts[1], netnstest.New(t)
+	netnstest.Link(a.NS, "p0", pod, "eth0")
+	a.Run("ip", "link", "add", "m0", "up", "link", "p0", "type", "macvlan", "mode", "bridge")
+	a.Addr("m0", "10.77.0.1/24")
+	a.Run("sysctl", "-wq", "net.ipv4.conf.m0.rp_filter=0")
+	pod.Addr("eth0", "10.77.0.2/24")
+	pod.DefaultRoute("10.77.0.1")
+	if err := w.exchange(pod, netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("10.77.0.1"), 100); err != nil {
+		t.Fatal(err)
+	}
+	w.expect("in the name of a VTEP", a, dataplane.DropUnknownVTEP, func(text []byte) {
+		sendRaw(pod, packet(b.addr, a.addr, 1, testPort, a.frame(1, packet(b.podAddr(false), a.podAddr(false), 1, receivePort, text))))
+	})
+	w.expect("as another host's pod", a, dataplane.DropBadSource, func(text []byte) {
+		sendRaw(pod, packet(b.podAddr(false), a.podAddr(false), 1, receivePort, text))
+	})
+}
+
+// TestOtherAddresses: what this host's pods and processes can send to another address of a VTEP than its public one, that VTEP does not take.
+func TestOtherAddresses(t *testing.T) {
+	overBoth(t, func(t *testing.T, w *world) {
+		w.join()
+		a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
+		second, container := netip.MustParseAddr("192.0.2.77"), netip.MustParseAddr("172.17.0.5")
+		command := "ip"
+		if w.v6 {
+			second, container, command = netip.MustParseAddr("2001:db8::77"), netip.MustParseAddr("fd99::5"), "ip6"
+		}
+		a.Addr("eth0", netip.PrefixFrom(second, 24+40*family6(w.v6)).String())
+		b.Run("ethtool", "-K", "eth0", "tx-udp-segmentation", "off") // b's rules see the first datagram, and a's each one
+		b.Run("nft", "add table "+command+" masq; add chain "+command+" masq post { type nat hook postrouting priority 100; }; add rule "+command+" masq post oifname eth0 masquerade")
+		whole := netip.PrefixFrom(container, container.BitLen()).String()
+		b.pod.Addr("lo", whole)
+		b.Run("ip", "route", "add", whole, "dev", "veth0")
+		datagram := func(text []byte) []byte {
+			return a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, text))
+		}
+		hidden := func(from *netnstest.NS, src, dst netip.Addr) func([]byte) {
+			return func(text []byte) {
+				d := datagram(text)
+				if err := sendSegments(from, src, dst, a.frame(7, d[22:]), d); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		sends := map[string]func([]byte){
+			"a process, behind another VNI": hidden(b.NS, b.addr, second),
+			"a pod, behind another VNI":     hidden(b.pod, b.podAddr(w.v6), second),
+			"a container of another bridge": func(text []byte) { sendSegments(b.pod, container, second, datagram(text)) },
+			"a pod in the name of a VTEP": func(text []byte) {
+				sendRaw(b.pod, packet(c.addr, second, 1, testPort, a.frame(1, packet(c.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, text))))
+			},
+			"a stranger in the name of a VTEP": func(text []byte) { sendRaw(w.stranger, packet(b.addr, second, 1, testPort, datagram(text))) },
+		}
+		if !w.v6 {
+			sends["a process, to all, behind another VNI"] = hidden(b.NS, b.addr, netip.MustParseAddr("192.0.2.255"))
+		}
+		for name, send := range sends {
+			w.expect(name, a, dataplane.DropBadDestination, send)
+		}
+		w.check(100)
 	})
 }
 

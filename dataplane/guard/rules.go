@@ -19,7 +19,9 @@ const (
 	chainReason  = "reason"  // why a datagram is not accepted
 	chainArrive  = "arrive"  // all that comes
 	chainInner   = "inner"   // what comes out of the overlay device
-	chainPlain   = "plain"   // what is no datagram of the overlay
+	chainHere    = "here"    // what is for this host, and no datagram of an overlay
+	chainPlain   = "plain"   // what comes by the underlay, and is no datagram of an overlay
+	chainPods    = "pods"    // what comes by other interfaces, and is no datagram of an overlay
 	chainForward = "forward" // what this host forwards
 	chainSpoof   = "spoof"   // what it forwards into the overlay
 	chainEgress  = "egress"  // what it forwards to the port
@@ -39,7 +41,7 @@ type builder struct {
 
 // build returns all chains, each behind those that it names.
 func (b builder) build() []chain {
-	chains := []chain{b.reason(), b.inner(), b.plain(), b.spoof(), b.egress(), b.processes(), b.toPort(), b.other(), b.stray(), b.input(), b.forward(), b.output()}
+	chains := []chain{b.reason(), b.inner(), b.plain(), b.pods(), b.here(), b.spoof(), b.egress(), b.processes(), b.toPort(), b.other(), b.stray(), b.input(), b.forward(), b.output()}
 	if b.kernel { // what this process forwards it has judged
 		chains = append(chains, b.arrive())
 	}

@@ -131,7 +131,6 @@ func (b builder) plain() chain {
 	if b.AllowPlain || b.settling {
 		return c
 	}
-	c.add(back, b.byUnderlay(true))
 	for _, f := range []family{ipv4, ipv6} {
 		if b.Direct {
 			for _, bits := range b.leaseLengths(f) {
@@ -171,6 +170,7 @@ func (b builder) forward() chain {
 	if b.Direct {
 		c.jumpTo(chainSpoof, leavesBy(b.Underlay))
 	}
+	c.jumpTo(chainPods)
 	c.goTo(chainEgress, toPort(b.Port, false), isUDP(false))
 	return c
 }

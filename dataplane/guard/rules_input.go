@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"net/netip"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -11,12 +12,11 @@ import (
 // input judges what is for this host. Of a superpacket, which the kernel splits later, it sees only the first datagram.
 func (b builder) input() chain {
 	c := chain{name: chainInput, hook: base(unix.NF_INET_LOCAL_IN, first)}
-	c.add(accept, toPort(b.Port, true), b.byUnderlay(true))
-	c.goTo(chainPlain, toPort(b.Port, true))
+	c.goTo(chainHere, toPort(b.Port, true))
 	for _, outer := range b.families() {
 		b.usualPairs(&c, outer)
 	}
-	c.goTo(chainPlain, isUDP(true))
+	c.goTo(chainHere, isUDP(true))
 	c.jumpTo(chainOther, b.byUnderlay(true))
 	switch { // another network's has a guard of its own, or wants none
 	case b.kernel:
@@ -25,6 +25,7 @@ func (b builder) input() chain {
 		c.add(accept, vniIs(b.VNI, true))
 	}
 	for _, outer := range b.families() {
+		b.elsewhere(&c, outer)
 		b.pairs(&c, outer)
 	}
 	if b.kernel {
@@ -35,6 +36,27 @@ func (b builder) input() chain {
 	return c
 }
 
+// elsewhere drops what is for an address to which no peer sends.
+func (b builder) elsewhere(c *chain, outer family) {
+	if to := b.local(outer); len(to) > 0 {
+		conds := []cond{of(outer)}
+		for _, a := range to {
+			conds = append(conds, outerDestination(outer).within(a, true))
+		}
+		c.drop(dataplane.DropBadDestination, conds...)
+	}
+}
+
+// local returns the addresses of a family to which peers send.
+func (c *Config) local(f family) (all []netip.Prefix) {
+	for _, a := range c.Local {
+		if familyOf(a) == f {
+			all = append(all, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	return all
+}
+
 // usualPairs admits most datagrams by one rule, of which the kernel finds each part fast. The rules behind it would admit them too.
 func (b builder) usualPairs(c *chain, f family) {
 	if b.Link == 0 {
@@ -43,6 +65,9 @@ func (b builder) usualPairs(c *chain, f family) {
 	is, then := b.ofNetwork(f)
 	if b.kernel {
 		is = append(is, vniIs(b.VNI, false))
+	}
+	for _, to := range b.local(f)[:min(1, len(b.local(f)))] {
+		is = append([]cond{outerDestination(f).within(to, false)}, is...)
 	}
 	for _, own := range ofFamily(b.own, f) {
 		to := slices.Concat([]cond{usualHeader(f), thenUDP(f), b.byUnderlay(false)}, is, []cond{innerIs(f), innerDestination(f).within(own, false)})
@@ -103,6 +128,50 @@ func (b builder) pairs(c *chain, outer family) {
 	}
 }
 
+// here judges what is for this host, and no datagram of an overlay.
+func (b builder) here() chain {
+	c := chain{name: chainHere}
+	for _, l := range b.indices { // it is judged
+		c.add(accept, comesByIndex(l, false))
+	}
+	c.goTo(chainPlain, b.byUnderlay(false))
+	for _, d := range b.devices() {
+		c.add(accept, comesBy(d, false))
+	}
+	c.goTo(chainPods)
+	return c
+}
+
+// fromPods are the conditions that a packet comes from a device such as pods are behind, and not from where its source is. A host may have several
+// interfaces on the underlay, and packets may come back by another one: those are NICs, or devices of such kinds as stand for them.
+func (b builder) fromPods() []cond {
+	var conds []cond
+	for _, kind := range []string{"bond", "team", "vlan", "vrf"} {
+		conds = append(conds, comesByOtherKind(kind))
+	}
+	return slices.Clip(append(conds, wayBack(true)))
+}
+
+// pods drops what pods send to this host and to each other in the name of pods of another host.
+func (b builder) pods() chain {
+	c := chain{name: chainPods}
+	if b.settling || b.noKinds {
+		return c
+	}
+	const loopback = 1 // its index in every network namespace
+	c.add(back, comesByIndex(loopback, false))
+	for _, own := range b.own {
+		f := familyOf(own.Addr())
+		c.add(back, of(f), outerSource(f).within(own, false))
+	}
+	for _, f := range []family{ipv4, ipv6} {
+		b.peers(f, func(from ...cond) {
+			c.drop(dataplane.DropBadSource, slices.Concat([]cond{of(f)}, from, b.fromPods())...)
+		})
+	}
+	return c
+}
+
 // other keeps pods, and who sends inside an overlay, from claiming the address of a VTEP: what comes from a device such as they
 // are behind has to have a source that is there. Nothing of the overlay comes by the overlay, of whatever VNI: a superpacket may
 // hide a datagram of this network.
@@ -116,15 +185,13 @@ func (b builder) other() chain {
 	if b.noKinds {
 		return c
 	}
-	for _, kind := range []string{"veth", "bridge", "tun", "vxlan"} {
-		conds := []cond{comesByKind(kind), wayBack(true)}
-		if b.kernel { // the mark or the origin keeps out what a superpacket of another VNI hides; a socket takes all that comes
-			conds = append(conds, vniIs(b.VNI, false))
+	if pods := b.fromPods(); b.kernel { // the mark or the origin keeps out what a superpacket of another VNI hides
+		c.drop(dataplane.DropUnknownVTEP, append(pods, vniIs(b.VNI, false))...)
+		if b.origins() { // whoever sent it can have given it the one that fits
+			c.add(none, append(pods, clearOrigin())...)
 		}
-		c.drop(dataplane.DropUnknownVTEP, conds...)
-		if b.kernel && b.origins() && kind != "vxlan" {
-			c.add(none, comesByKind(kind), wayBack(true), clearOrigin()) // whoever sent it can have given it the one that fits
-		}
+	} else { // a socket takes all that comes
+		c.drop(dataplane.DropUnknownVTEP, pods...)
 	}
 	clear := clearMark(b.Mark)
 	if b.origins() {

@@ -46,7 +46,7 @@ func TestRules(t *testing.T) {
 	outside := "nfproto ip, ip daddr != 10.255.0.0/24, drop bad_destination\nnfproto ip6, drop bad_destination\ndrop bad_source"
 	both := two
 	both.Peers = append(slices.Clone(two.Peers), dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.MustParseAddr("2001:db8::9")}, Subnets: prefixes("10.9.0.0/28")})
-	head := "udp dport != 8472, iifname != \"eth0\", accept\nudp dport != 8472, goto plain\nl4proto != udp, goto plain\niifname != \"eth0\", jump other\n"
+	head := "udp dport != 8472, goto here\nl4proto != udp, goto here\niifname != \"eth0\", jump other\n"
 	for _, c := range []struct {
 		name   string
 		config Config
@@ -118,27 +118,30 @@ nfproto ip6, secmark . ip6 saddr != @origin46_128, secmark @vtep4_32, secmark = 
 count bad_vni`},
 		{"stray, without a secmark", with(func(c *Config) { c.noOrigins = true }), base, false, chainStray, "count bad_vni"},
 		{"other", strict, base, false, chainOther, `iifname == "flannel.1", drop bad_destination
-iifkind == "veth", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
-iifkind == "veth", fib saddr . iif oif missing, secmark = 0
-iifkind == "bridge", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
-iifkind == "bridge", fib saddr . iif oif missing, secmark = 0
-iifkind == "tun", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
-iifkind == "tun", fib saddr . iif oif missing, secmark = 0
-iifkind == "vxlan", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
+iifkind != "bond", iifkind != "team", iifkind != "vlan", iifkind != "vrf", fib saddr . iif oif missing, vxlan vni == 1, drop unknown_vtep
+iifkind != "bond", iifkind != "team", iifkind != "vlan", iifkind != "vrf", fib saddr . iif oif missing, secmark = 0
 iifkind == "vxlan", secmark = 0`},
-		{"plain", strict, base, false, chainPlain, `iifname != "eth0", return
-nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
+		{"other, if this process forwards", strict, base, true, chainOther, `iifkind != "bond", iifkind != "team", iifkind != "vlan", iifkind != "vrf", fib saddr . iif oif missing, drop unknown_vtep
+iifkind == "vxlan", secmark = 0`},
+		{"here", strict, base, false, chainHere, `iifname == "eth0", goto plain
+iifname == "flannel.1", accept
+goto pods`},
+		{"pods", strict, base, false, chainPods, `iif == 1, return
+nfproto ip, ip saddr == 10.255.0.0/24, return
+nfproto ip, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, iifkind != "bond", iifkind != "team", iifkind != "vlan", iifkind != "vrf", fib saddr . iif oif missing, drop bad_source`},
+		{"pods, over the underlay", strict, mixed, false, chainPods, `iif == 1, return
+nfproto ip, ip saddr == 10.255.0.0/24, return
+nfproto ip, ip saddr/24 @lease4_24, iifkind != "bond", iifkind != "team", iifkind != "vlan", iifkind != "vrf", fib saddr . iif oif missing, drop bad_source`},
+		{"pods before 5.6", with(func(c *Config) { c.noKinds = true }), base, false, chainPods, ``},
+		{"plain", strict, base, false, chainPlain, `nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
 nfproto ip, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, drop plain_source`},
 		{"plain is allowed", with(func(c *Config) { c.AllowPlain = true }), base, false, chainPlain, ``},
-		{"plain, direct routes", with(func(c *Config) { c.Direct = true }), base, true, chainPlain, `iifname != "eth0", return
-nfproto ip, lease4_24 of ip saddr, return
+		{"plain, direct routes", with(func(c *Config) { c.Direct = true }), base, true, chainPlain, `nfproto ip, lease4_24 of ip saddr, return
 nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
 nfproto ip, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, drop plain_source`},
-		{"plain, over the underlay", strict, mixed, false, chainPlain, `iifname != "eth0", return
-nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
+		{"plain, over the underlay", strict, mixed, false, chainPlain, `nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
 nfproto ip, ip saddr/24 @lease4_24, drop plain_source`},
-		{"plain, one family over the underlay", strict, split, false, chainPlain, `iifname != "eth0", return
-nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
+		{"plain, one family over the underlay", strict, split, false, chainPlain, `nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
 nfproto ip, ip saddr/24 @lease4_24, drop plain_source
 nfproto ip6, ip6 saddr == fd00:0:0:ff::/64, drop plain_source
 nfproto ip6, ip6 saddr == fd00::/16, ip6 saddr != fd00:0:0:ff::/64, drop plain_source`},
@@ -171,6 +174,7 @@ vxlan vni == 1, drop egress`},
 		{"the link is known", with(func(c *Config) { c.Link = 3 }), base, false, chainForward, `iif == 3, goto plain
 iifname == "flannel.1", accept
 oifname == "flannel.1", goto spoof
+jump pods
 udp dport == 8472, l4proto == udp, goto egress`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -200,11 +204,15 @@ iif == 3, goto plain
 oif == 9, goto spoof
 iifname == "flannel.1", accept
 oifname == "flannel.1", goto spoof
+jump pods
 udp dport == 8472, l4proto == udp, goto egress`,
-		chainInput: `udp dport != 8472, iif != 3, accept
-udp dport != 8472, goto plain
+		chainHere: `iif == 9, accept
+iif == 3, goto plain
+iifname == "flannel.1", accept
+goto pods`,
+		chainInput: `udp dport != 8472, goto here
 @nh,0,8 == 0x45, @nh,72,8 == 0x11, iif == 3, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
-l4proto != udp, goto plain
+l4proto != udp, goto here
 iif != 3, jump other
 vxlan vni != 1, goto stray
 nfproto ip, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept

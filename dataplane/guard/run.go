@@ -164,7 +164,7 @@ func (g *Guard) tell() {
 var fixes = map[dataplane.Drop]string{
 	dataplane.DropUnknownVTEP:    "a host that is not a peer sends to the VXLAN port; if it should be a peer, see `overlayd status` for its lease, and --source-check=inner for peers behind a NAT",
 	dataplane.DropBadSource:      "a pod or a peer uses a source that is not its own; --source-check=overlay admits sources outside of the overlay",
-	dataplane.DropBadDestination: "a peer sends packets that are for no pod of this host; see `overlayd status` on that peer",
+	dataplane.DropBadDestination: "a peer sends packets that are for no pod of this host, or a host sends to an address of this one that is not its public one; see `overlayd status` on that peer",
 	dataplane.DropBadHeader:      "a host sends packets to the VXLAN port that are not VXLAN",
 	dataplane.DropBadVNI:         "a host that is set up for another network sends here, or somebody probes the VXLAN port",
 	dataplane.DropFragment:       "a host sends fragments to the VXLAN port, which no peer needs to do",

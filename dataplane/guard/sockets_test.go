@@ -23,7 +23,7 @@ func (w *world) joinSockets(alone bool) *userspace.Dataplane {
 	h.Run("ip", "link", "del", h.device())
 	h.Must(func() error { _, err := Cleanup(1); return err })
 	c := testConfig(w.t)
-	c.IPv4, c.IPv6, c.Alone = !w.v6, w.v6, alone
+	c.IPv4, c.IPv6, c.Local, c.Alone = !w.v6, w.v6, []netip.Addr{h.addr}, alone
 	h.guard = openIn(w.t, h.NS, c)
 	h.guard.Forwards(false)
 	var d *userspace.Dataplane

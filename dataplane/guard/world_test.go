@@ -139,7 +139,7 @@ func (w *world) peer(h *host) dataplane.Peer {
 func (w *world) join() {
 	for _, h := range w.hosts {
 		c := testConfig(w.t)
-		c.IPv4, c.IPv6 = !w.v6, w.v6
+		c.IPv4, c.IPv6, c.Local = !w.v6, w.v6, []netip.Addr{h.addr}
 		if w.config != nil {
 			w.config(&c)
 		}

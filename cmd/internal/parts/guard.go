@@ -45,6 +45,10 @@ func (l *List) openGuard() (dataplane.Part, error) {
 	}
 	for _, u := range l.Ends {
 		c.IPv4, c.IPv6 = c.IPv4 || u.Local.Is4(), c.IPv6 || u.Local.Is6()
+		c.Local = append(c.Local, u.Local)
+		if u.Public != u.Local {
+			c.Local = append(c.Local, u.Public)
+		}
 	}
 	g, err := guard.Open(c)
 	if err != nil {
