@@ -105,6 +105,7 @@ const (
 	DropPlainSource                // from the underlay, with the source of a pod and no encapsulation
 	DropEgress                     // from a process or a pod, to the port of a VTEP
 	DropFlood                      // not from a known VTEP, or of another network: more than are let through as samples (dataplane/guard)
+	DropNarrowPath                 // an ICMP message that told of a path to a VTEP below --min-path-mtu, and was kept from the kernel
 	NumDrops           = iota
 )
 
@@ -112,7 +113,7 @@ const (
 func (d Drop) String() string {
 	names := [NumDrops]string{"no_route", "bad_header", "bad_vni", "bad_mac", "unknown_vtep", "bad_source", "bad_destination",
 		"bad_checksum", "too_big", "queue_full", "write_error", "device", "congestion",
-		"fragment", "plain_source", "egress", "flood"}
+		"fragment", "plain_source", "egress", "flood", "narrow_path"}
 	if int(d) < len(names) {
 		return names[d]
 	}

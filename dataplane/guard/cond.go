@@ -84,6 +84,16 @@ func innerIs(f family) cond {
 		[]expr.Any{transport(atEtherType, 2), nft.Equal(binary.BigEndian.AppendUint16(nil, kind))}}
 }
 
+// tooBig is the condition that an ICMP message says that a packet is too big for a path (RFC 792: type 3, code 4), and mtuBelow that the MTU in it
+// is less than that (RFC 1191 section 4).
+func tooBig() cond {
+	return cond{"icmp type 3 code 4", []expr.Any{transport(0, 2), nft.Equal([]byte{3, 4})}}
+}
+
+func mtuBelow(mtu int) cond {
+	return cond{fmt.Sprintf("icmp mtu < %d", mtu), []expr.Any{transport(6, 2), &expr.Cmp{Op: expr.CmpOpLt, Register: reg1, Data: binary.BigEndian.AppendUint16(nil, uint16(mtu))}}}
+}
+
 func transport(offset, n uint32) expr.Any {
 	return &expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: n}
 }

@@ -35,6 +35,8 @@ type Config struct {
 	// Local are the addresses to which peers send, of each family the usual one first. What comes to another address of this host is dropped: nobody
 	// keeps pods and processes of peers from sending there. Without addresses of a family all are taken.
 	Local []netip.Addr
+	// MinPathMTU is the least MTU of a path to a VTEP of IPv4 that the kernel may believe when ICMP reports it, in bytes.
+	MinPathMTU int
 	// Direct says that packets of peers may come without encapsulation, by direct routes.
 	Direct bool
 	// Alone says that this process has no other network on the port: then nothing else is for its sockets.

@@ -76,6 +76,11 @@ func outerDestination(f family) field {
 func innerSource(f family) field      { return inner(f, f.Source()) }
 func innerDestination(f family) field { return inner(f, f.Destination()) }
 
+// quotedDestination is where the packet was going that an ICMP message quotes, behind eight bytes of its own.
+func quotedDestination() field {
+	return field{base: expr.PayloadBaseTransportHeader, offset: 8 + ipv4.Destination(), family: ipv4, text: "quoted ip daddr"}
+}
+
 func inner(f family, offset uint32) field {
 	at := atInner + offset
 	return field{base: expr.PayloadBaseTransportHeader, offset: at, family: f, text: fmt.Sprintf("@th,%d,%d", 8*at, bitsOf(f))}

@@ -2,10 +2,13 @@ package guard
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -201,6 +204,39 @@ func TestOtherKindsOfDevices(t *testing.T) {
 	w.expect("as another host's pod", a, dataplane.DropBadSource, func(text []byte) {
 		sendRaw(pod, packet(b.podAddr(false), a.podAddr(false), 1, receivePort, text))
 	})
+}
+
+// TestNarrowPaths: no ICMP message makes the kernel believe that the path to a peer is narrower than that may be, wherever it comes from and
+// whatever packet it quotes.
+func TestNarrowPaths(t *testing.T) {
+	w := newWorld(t, false)
+	w.config = func(c *Config) { c.MinPathMTU = 1280 }
+	w.join()
+	a, b := w.hosts[0], w.hosts[1]
+	tooBig := func(to netip.Addr, mtu uint16, quoted []byte) []byte {
+		m := append([]byte{3, 4, 0, 0, 0, 0, byte(mtu >> 8), byte(mtu)}, quoted[:min(len(quoted), 548)]...)
+		binary.BigEndian.PutUint16(m[2:], ^onesSum(m, 0))
+		return ipPacket(w.strange, to, unix.IPPROTO_ICMP, m)
+	}
+	mtuOf := func(to netip.Addr) string {
+		_, mtu, _ := strings.Cut(a.Run("ip", "route", "get", to.String()), " mtu ")
+		return strings.Join(strings.Fields(mtu)[:min(1, len(strings.Fields(mtu)))], "")
+	}
+	vxlan := packet(a.addr, b.addr, 40000, testPort, b.frame(1, packet(a.podAddr(false), b.podAddr(false), 1, 2, make([]byte, 600))))
+	for name, quoted := range map[string][]byte{"of the overlay": vxlan, "with options": unusual(slices.Clone(vxlan)), "of a process": packet(a.addr, b.addr, receivePort, 7, make([]byte, 20))} {
+		for _, mtu := range []uint16{0, 68, 552, 1279} {
+			w.expect(fmt.Sprintf("%s, %d", name, mtu), a, dataplane.DropNarrowPath, func([]byte) { sendRaw(w.stranger, tooBig(a.addr, mtu, quoted)) })
+		}
+	}
+	w.expect("through the overlay", a, dataplane.DropNarrowPath, func([]byte) {
+		sendRaw(b.pod, ipPacket(b.podAddr(false), a.overlay(false), unix.IPPROTO_ICMP, tooBig(a.addr, 552, vxlan)[20:]))
+	})
+	if got := mtuOf(b.addr); got != "" {
+		t.Errorf("path MTU to the peer: %s", got)
+	}
+	sendRaw(w.stranger, tooBig(a.addr, 1300, vxlan))
+	eventually(t, "a wider path is learnt", func() bool { return mtuOf(b.addr) == "1300" })
+	w.check(100, 8000)
 }
 
 // TestOtherAddresses: what this host's pods and processes can send to another address of a VTEP than its public one, that VTEP does not take.

@@ -131,6 +131,7 @@ func (b builder) pairs(c *chain, outer family) {
 // here judges what is for this host, and no datagram of an overlay.
 func (b builder) here() chain {
 	c := chain{name: chainHere}
+	b.narrow(&c)
 	for _, l := range b.indices { // it is judged
 		c.add(accept, comesByIndex(l, false))
 	}
@@ -140,6 +141,14 @@ func (b builder) here() chain {
 	}
 	c.goTo(chainPods)
 	return c
+}
+
+// narrow drops what tells the kernel of a path to a VTEP that is too narrow, from whomever and of whatever packet: who may forge that could make
+// packets of the overlay as small as 552 bytes. The kernel itself believes nothing below 1280 over IPv6. This process asks the path itself.
+func (b builder) narrow(c *chain) {
+	if b.kernel && b.IPv4 && b.MinPathMTU > 0 {
+		c.drop(dataplane.DropNarrowPath, header(9, unix.IPPROTO_ICMP), of(ipv4), tooBig(), mtuBelow(b.MinPathMTU), isPeer(ipv4, quotedDestination(), false))
+	}
 }
 
 // fromPods are the conditions that a packet comes from a device such as pods are behind, and not from where its source is. A host may have several

@@ -43,6 +43,7 @@ func (c *Config) encode(f facts) (chains []encoded, err error) {
 var reasons = []dataplane.Drop{
 	dataplane.DropUnknownVTEP, dataplane.DropBadSource, dataplane.DropBadDestination, dataplane.DropBadHeader,
 	dataplane.DropBadVNI, dataplane.DropFragment, dataplane.DropPlainSource, dataplane.DropEgress, dataplane.DropFlood,
+	dataplane.DropNarrowPath,
 }
 
 // newTable returns the steps that make an empty table, whatever there is now.

@@ -231,7 +231,7 @@ const (
 func (o *dataplaneFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&o.mode, "dataplane", string(fit.Auto), "kernel: program the kernel's vxlan device; userspace: forward packets in this process; auto: kernel if it works, else userspace")
 	f.StringVar(&o.df, "df", dfClear, "outer Don't Fragment bit; clear: the underlay may fragment tunnel packets, as with flannel; set: it may not, and hosts learn the MTU of each path (userspace dataplane only)")
-	f.IntVar(&o.minPathMTU, "min-path-mtu", carrier.DefaultMinPathMTU, "smallest path MTU, in bytes, that is believed when ICMP reports it, over IPv6 and with --df=set (userspace dataplane only)")
+	f.IntVar(&o.minPathMTU, "min-path-mtu", carrier.DefaultMinPathMTU, "smallest path MTU, in bytes, of a path to a peer that is believed when ICMP reports it")
 	f.StringVar(&o.sourceCheck, "source-check", string(dataplane.SourceStrict), "which packets to accept; strict: from a peer's address, with a source in that peer's subnet, for a pod of this host; overlay: also with a source outside of the overlay; inner: also from any address in --peer-cidr, with a source in some peer's subnet, for peers behind a NAT; off: all")
 	f.StringArrayVar(&o.peerCIDRs, "peer-cidr", nil, "network such as 10.0.0.0/16: use only peers with a public IP in these networks; --source-check=inner accepts packets from them; repeatable (default: any public IP)")
 	f.StringVar(&o.plainSource, "plain-source", plainDrop, "packets from the underlay that have the source of a pod and no encapsulation; drop: drop them, unless a direct route leads to the pod; allow: let them in")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/guard"
 	"github.com/overlayd/overlayd/dataplane/hostroute"
 	"github.com/overlayd/overlayd/dataplane/kernel"
@@ -39,6 +40,7 @@ func (l *List) openGuard() (dataplane.Part, error) {
 		Link:        l.Underlay.Index,
 		Direct:      b.DirectRouting,
 		Alone:       l.Others == nil,
+		MinPathMTU:  cmp.Or(l.MinPathMTU, carrier.DefaultMinPathMTU),
 		Settle:      l.Settle,
 		Off:         l.GuardOff,
 		Deaf:        l.Deaf,
