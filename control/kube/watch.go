@@ -3,6 +3,8 @@ package kube
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -42,8 +44,10 @@ func (s *Store) Watch(ctx context.Context) <-chan control.Update {
 		cache.ReflectorOptions{Logger: &log, Name: "nodes", Backoff: retry()})
 	reflector.WatchListPageSize = pageSize
 	out := make(chan control.Update)
+	end := s.noteWatch(t)
 	go func() { // its end is seen by the closed channel
 		defer close(out)
+		defer end()
 		var group wait.Group
 		defer group.Wait()
 		group.StartWithContext(klog.NewContext(ctx, log), reflector.RunWithContext)
@@ -52,25 +56,62 @@ func (s *Store) Watch(ctx context.Context) <-chan control.Update {
 	return out
 }
 
-// watchReader returns the reader of a watch. The lease that the own Node is to say is
-// the one of the last Acquire.
+// watchReader returns the reader of a watch.
 func (s *Store) watchReader(ctx context.Context) reader {
 	network, err := s.Network(ctx)
 	if err != nil {
 		network = control.Network{EnableIPv4: true, EnableIPv6: true}
 	}
 	r := s.reader(network)
-	r.ignored = s.ignored(ctx)
-	if err != nil {
-		return r
-	}
+	r.ignored, r.isOwn, r.wanted = s.ignored(ctx), s.isOwn, s.wanted
+	return r
+}
+
+// isOwn reports whether the own Node has this name.
+func (s *Store) isOwn(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if published := s.published; published != (control.Lease{}) {
-		r.ownName = s.node
-		r.wanted = func(n *corev1.Node) (control.Lease, error) { return s.reader(network).own(n, network, published) }
+	return name == s.node
+}
+
+// wanted returns the lease that n, the own Node, is to say now. ok is false if there is none, as before the first Acquire;
+// what is wrong with n is for Renew to say.
+func (s *Store) wanted(n *corev1.Node) (l control.Lease, ok bool) {
+	s.mu.Lock()
+	network, published := s.network, s.published
+	s.mu.Unlock()
+	if published == (control.Lease{}) {
+		return control.Lease{}, false
 	}
-	return r
+	l, err := s.reader(network).own(n, network, published)
+	return l, err == nil
+}
+
+// want makes published what the own Node is to say, and has all watches judge it by that. A watch may have been begun long
+// before, and have seen the Node already.
+func (s *Store) want(network control.Network, published control.Lease) {
+	s.mu.Lock()
+	s.network, s.published = network, published
+	watches := slices.Collect(maps.Keys(s.watches))
+	s.mu.Unlock()
+	for _, t := range watches {
+		t.judgeOwn()
+	}
+}
+
+// noteWatch notes a watch until it calls end.
+func (s *Store) noteWatch(t *nodeTable) (end func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.watches == nil {
+		s.watches = map[*nodeTable]struct{}{}
+	}
+	s.watches[t] = struct{}{}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.watches, t)
+	}
 }
 
 // ignored returns what logs that facts of a Node cannot be read, once while they stay the same.
