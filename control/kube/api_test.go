@@ -1,8 +1,10 @@
 package kube
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -20,6 +22,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
@@ -217,6 +220,17 @@ func (a *nodeAPI) now() (n *corev1.Node, changed <-chan struct{}) {
 	return a.node, a.changed
 }
 
+// noStreams is the answer of a server that streams no lists.
+func noStreams() *metav1.Status {
+	return &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: metav1.StatusReasonInvalid,
+		Code: http.StatusUnprocessableEntity}
+}
+
+// nodeList is a list of some Nodes.
+func nodeList(version string, nodes ...corev1.Node) *corev1.NodeList {
+	return &corev1.NodeList{TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: version}, Items: nodes}
+}
+
 // ServeHTTP implements http.Handler.
 func (a *nodeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
@@ -230,8 +244,7 @@ func (a *nodeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer, _ = a.now()
 	case q.Has("sendInitialEvents"):
 		w.WriteHeader(http.StatusUnprocessableEntity)
-		answer = &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: metav1.StatusReasonInvalid,
-			Code: http.StatusUnprocessableEntity}
+		answer = noStreams()
 	case q.Has("watch"):
 		for seen := q.Get("resourceVersion"); ; n, changed = a.now() {
 			if n.ResourceVersion != seen {
@@ -246,8 +259,7 @@ func (a *nodeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	case strings.HasSuffix(r.URL.Path, "/nodes"):
-		answer = &corev1.NodeList{TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"}, Items: []corev1.Node{*n},
-			ListMeta: metav1.ListMeta{ResourceVersion: n.ResourceVersion}}
+		answer = nodeList(n.ResourceVersion, *n)
 	}
 	json.NewEncoder(w).Encode(answer)
 }
@@ -334,6 +346,71 @@ func TestOwnNodeIsJudgedByThePresentLease(t *testing.T) {
 				}
 				awaitNode(t, updates, "the renewed lease", is(l))
 			}
+		})
+	}
+}
+
+// endless answers as an API server behind a proxy that ends each stream at once. It counts the lists.
+type endless struct {
+	streams bool // a list is streamed, and cut before its end; else it is given in pages
+	lists   int
+	enough  func() // ends the watch when a thousand were not enough
+}
+
+// RoundTrip implements http.RoundTripper.
+func (e *endless) RoundTrip(r *http.Request) (*http.Response, error) {
+	n, q := good("a"), r.URL.Query()
+	n.Kind, n.APIVersion = "Node", "v1"
+	if e.lists > 1000 {
+		e.enough()
+	}
+	status, answer := http.StatusOK, any(nil)
+	switch {
+	case q.Has("sendInitialEvents") && !e.streams:
+		status, answer = http.StatusUnprocessableEntity, noStreams()
+	case q.Has("sendInitialEvents"):
+		e.lists++
+		answer = map[string]any{"type": "ADDED", "object": n}
+	case q.Has("watch"):
+	case q.Get("limit") == "1": // checkVersion
+		answer = nodeList("77")
+	default:
+		e.lists++
+		answer = nodeList("77", *n)
+	}
+	var body []byte
+	if answer != nil {
+		body, _ = json.Marshal(answer)
+	}
+	header := http.Header{"Content-Type": {"application/json"}}
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
+}
+
+// TestStreamsThatEndAtOnce: all Nodes are not listed again and again.
+func TestStreamsThatEndAtOnce(t *testing.T) {
+	for name, streams := range map[string]bool{"listed in pages": false, "a list is streamed": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				proxy := &endless{streams: streams}
+				h := &http.Client{Transport: proxy}
+				api, err := newClient(&rest.Config{Host: "http://192.0.2.1"}, h)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n, err := newNames(DefaultAnnotationPrefix)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s := &Store{cfg: Config{NodeName: "a", NetConfigPath: "none", Log: slog.New(slog.DiscardHandler)}, names: n, api: api, http: h}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				proxy.enough = cancel
+				for range s.Watch(ctx) {
+				}
+				if proxy.lists < 10 || proxy.lists > 50 {
+					t.Errorf("%d lists in a minute", proxy.lists)
+				}
+			})
 		})
 	}
 }

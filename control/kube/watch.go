@@ -40,7 +40,7 @@ func (s *Store) Watch(ctx context.Context) <-chan control.Update {
 	t.names = &s.NodeNames
 	t.seen = func(n *corev1.Node) { s.noteAnswer(ctx, n, nil) }
 	log := klog.New(newSink(s.cfg.Log.Handler()))
-	reflector := cache.NewReflectorWithOptions(s.listWatch(r), &corev1.Node{}, t,
+	reflector := cache.NewReflectorWithOptions(s.listWatch(ctx, r), &corev1.Node{}, t,
 		cache.ReflectorOptions{Logger: &log, Name: "nodes", Backoff: retry()})
 	reflector.WatchListPageSize = pageSize
 	out := make(chan control.Update)
@@ -149,13 +149,17 @@ func (t *nodeTable) send(ctx context.Context, out chan<- control.Update) {
 }
 
 // listWatch is how the Reflector reads Nodes: trimmed as soon as they are decoded, and
-// with failures logged once a minute and not once an attempt.
-func (s *Store) listWatch(r reader) *cache.ListWatch {
+// with failures logged once a minute and not once an attempt, and lists not one after the other.
+func (s *Store) listWatch(all context.Context, r reader) *cache.ListWatch {
+	pause := newPauses()
 	lists, watches := &failures{log: s.cfg.Log}, &failures{log: s.cfg.Log} // a service account may have one right and not the other
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			if o.ResourceVersion == "0" {
 				o.ResourceVersion = "" // from 0 the server's answer comes in one piece, whatever the limit
+			}
+			if o.Continue == "" && !pause.wait(all) { // ctx has no end
+				return nil, all.Err()
 			}
 			list, err := s.listNodes(ctx, o)
 			lists.note(ctx, "list nodes", err)
@@ -163,22 +167,59 @@ func (s *Store) listWatch(r reader) *cache.ListWatch {
 			if err != nil {
 				return nil, err
 			}
+			pause.listed = time.Now()
 			for i := range list.Items {
 				list.Items[i] = *r.trim(&list.Items[i])
 			}
 			return list, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			streams := o.SendInitialEvents != nil && *o.SendInitialEvents // a list
+			if streams && !pause.wait(ctx) {
+				return nil, ctx.Err()
+			}
 			err := s.checkVersion(ctx, o.ResourceVersion)
 			var w watch.Interface
 			if err == nil {
 				w, err = s.api.watchNodes(ctx, o)
+			}
+			if streams && err == nil {
+				pause.listed = time.Now()
 			}
 			watches.note(ctx, "watch nodes", err)
 			s.noteAnswer(ctx, nil, err)
 			return w, err
 		},
 	}
+}
+
+// pauses keep one list of all Nodes from following another at once. client-go lists again without a pause if a stream
+// ends before its list is complete, as a proxy may end each. Lists that fail do not count: retry is for those.
+type pauses struct {
+	listed time.Time // when the last list succeeded; zero: none has since the last wait
+	again  pace.Backoff
+}
+
+// listsApart is how long after a list another one has no reason to wait.
+const listsApart = 10 * time.Second
+
+// newPauses returns the pauses of one watch.
+func newPauses() *pauses {
+	return &pauses{again: pace.Backoff{Low: 50 * time.Millisecond, High: 2 * time.Second}}
+}
+
+// wait waits until there may be a list. It returns false if ctx ends first.
+func (p *pauses) wait(ctx context.Context) bool {
+	listed := p.listed
+	p.listed = time.Time{}
+	switch {
+	case listed.IsZero():
+		return true
+	case time.Since(listed) >= listsApart:
+		p.again.Reset()
+		return true
+	}
+	return pace.Sleep(ctx, p.again.Next(), nil)
 }
 
 // checkVersion returns 410 Gone for a version that the server has not reached. That is so if
