@@ -31,7 +31,7 @@ func (n Node) Ownership(network Network, vteps []dataplane.VTEP, l Lease, wrote 
 	switch {
 	case l.SamePublicIP(Lease{PublicIP: n.PublicIP, PublicIPv6: n.PublicIPv6}):
 		return Own
-	case !Compatible(network, l.Subnet, l.IPv6Subnet) || !n.had(l.Subnet) || !n.had(l.IPv6Subnet):
+	case !Compatible(network, l.Subnet, l.IPv6Subnet) || !n.HadSubnets(l):
 		return NotOwn
 	case wrote || slices.ContainsFunc(vteps, l.hasMAC):
 		return Own
@@ -40,6 +40,9 @@ func (n Node) Ownership(network Network, vteps []dataplane.VTEP, l Lease, wrote 
 	}
 	return NotOwn
 }
+
+// HadSubnets reports whether the subnets of l are of the last run.
+func (n Node) HadSubnets(l Lease) bool { return n.had(l.Subnet) && n.had(l.IPv6Subnet) }
 
 // had reports whether p is of the last run. It is true for a family without a subnet.
 func (n Node) had(p netip.Prefix) bool { return !p.IsValid() || slices.Contains(n.Previous, p) }

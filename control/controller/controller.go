@@ -165,7 +165,7 @@ func (c *Controller) SetMTU(mtu int) {
 }
 
 // SetUnderlay changes what this host needs of the underlay: it is decided again which leases can be used. It may be
-// called at any time. An own subnet that holds an address which is needed now stays until it is lost.
+// called at any time. An own subnet that holds an address which is needed now stays until it is lost; the next one is chosen by u.
 func (c *Controller) SetUnderlay(u control.Underlay) {
 	c.underlay.Store(&u)
 	if c.Status().Lease != (control.Lease{}) { // before the first lease, changed says that there is one

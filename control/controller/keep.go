@@ -28,7 +28,6 @@ const (
 // lost. It returns nil when ctx ends or the node is drained, and ErrNetworkChanged or ErrCloned.
 func (c *Controller) keep(ctx context.Context) error {
 	node := c.cfg.Node
-	node.Underlay = *c.underlay.Load()
 	for {
 		l, ok, err := c.acquire(ctx, node)
 		if !ok {
@@ -82,9 +81,10 @@ func (c *Controller) acquire(ctx context.Context, node control.Node) (l control.
 	}
 }
 
-// tryAcquire makes one attempt. No lease is written of a network that this Controller cannot use.
+// tryAcquire makes one attempt. No lease is written of a network that this Controller cannot use. What the host needs of
+// the underlay may have changed since the last attempt.
 func (c *Controller) tryAcquire(ctx context.Context, node control.Node) (control.Lease, error) {
-	node.Network = c.cfg.Network
+	node.Network, node.Underlay = c.cfg.Network, *c.underlay.Load()
 	l, err := c.cfg.Store.Acquire(ctx, node, c.cfg.Overlay.VTEPs())
 	if err == nil && !control.Compatible(c.cfg.Network, l.Subnet, l.IPv6Subnet) {
 		err = fmt.Errorf("%w: lease %s is not of %v", control.ErrNetworkChanged, l.CIDRs(), c.cfg.Network.Prefixes())

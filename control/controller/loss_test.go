@@ -291,6 +291,38 @@ func TestLostSubnetIsNotTakenBack(t *testing.T) {
 	})
 }
 
+// TestNextLeaseBesideTheUnderlay: what this host has come to need of the underlay since the start counts for the lease
+// that it gets after a loss, and for its first one if the store was down until then.
+func TestNextLeaseBesideTheUnderlay(t *testing.T) {
+	const three = `{"Network":"10.3.0.0/16","SubnetMin":"10.3.1.0","SubnetMax":"10.3.3.0"}`
+	for name, start := range map[string]func(b *bench){
+		"after a loss": func(b *bench) { b.held(three) },
+		"the first": func(b *bench) {
+			b.memory.SetConfig(b.t, []byte(three))
+			b.memory.SetDown(os.ErrDeadlineExceeded)
+			b.run(controller.New(b.familyConfig(three, "4")))
+			synctest.Wait()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				b.memory.PutRaw(t, "10.3.3.0-24", goodLease(3))
+				start(b)
+				b.ctl.SetUnderlay(control.Underlay{Needs: []control.Need{{Addr: netip.MustParseAddr("10.3.2.1"), What: "the default gateway of this host"}}})
+				b.memory.PutRaw(t, ownKey, goodLease(2))
+				b.memory.SetDown(nil)
+				time.Sleep(10 * time.Second)
+				b.memory.DeleteRaw(t, "10.3.3.0-24")
+				time.Sleep(10 * time.Second)
+				if l, held := leaseOf(b.ctl); !held || l.Key() != "10.3.3.0-24" {
+					t.Errorf("lease %s, held %v; want the only one that holds no gateway", l.Key(), held)
+				}
+			})
+		})
+	}
+}
+
 // TestSubnetFileThatCannotBeRemoved is logged, and tried again.
 func TestSubnetFileThatCannotBeRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

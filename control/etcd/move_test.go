@@ -2,12 +2,14 @@ package etcd_test
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcd"
+	"github.com/overlayd/overlayd/control/etcdrpc"
 	"github.com/overlayd/overlayd/dataplane"
 )
 
@@ -131,6 +133,59 @@ func TestMoveAndOwnerReturns(t *testing.T) {
 	if after := c.entry(t, old.Key()); after != before {
 		t.Errorf("the other's entry became %+v", after)
 	}
+}
+
+// TestPublishedOfOneTag: of two nodes whose IDs have one tag neither has the other's lease. A node whose address has changed has its own
+// while it remembers the address or the subnet, or as long as its record lasts.
+func TestPublishedOfOneTag(t *testing.T) {
+	t.Parallel()
+	const id, other = "id-5156", "id-70347"
+	if etcdrpc.LeaseTag(id) != etcdrpc.LeaseTag(other) {
+		t.Fatal("the IDs have two tags")
+	}
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	var stores []*etcd.Store
+	var had []control.Lease
+	for i, id := range []string{id, other} {
+		s := c.open(t)
+		n, vteps := node(i + 1)
+		n.ID = id
+		l, err := s.Acquire(t.Context(), n, vteps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stores, had = append(stores, s), append(had, l)
+	}
+	published := func(what string, at int, remember func(n *control.Node), want ...control.Lease) {
+		t.Helper()
+		n, _ := node(at)
+		if n.ID = id; remember != nil {
+			remember(&n)
+		}
+		got, err := c.open(t).Published(t.Context(), n)
+		if err != nil || !slices.EqualFunc(got, want, func(a, b control.Lease) bool { return a.Key() == b.Key() }) {
+			t.Errorf("%s: %v, %v, want %v", what, got, err, want)
+		}
+	}
+	address := func(n *control.Node) { n.Former = []netip.Addr{had[0].PublicIP} }
+	subnet := func(n *control.Node) { n.Previous = []netip.Prefix{had[0].Subnet} }
+	published("at its address", 1, nil, had[0])
+	published("elsewhere, with a record", 3, nil, had[0])
+	for _, s := range stores {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, l := range had {
+		if id, _, err := c.open(t).LiveNode(t.Context(), l.PublicIP); id != "" || err != nil {
+			t.Fatalf("the record of %s is still there: %s, %v", l.PublicIP, id, err)
+		}
+	}
+	published("at its address, without a record", 1, nil, had[0])
+	published("elsewhere, with its address", 3, address, had[0])
+	published("elsewhere, with its subnet", 3, subnet, had[0])
+	published("elsewhere, and nothing is known", 3, nil)
 }
 
 // TestPublishedAfterExchange: a host that has come to the address of another one has its own lease still,

@@ -17,9 +17,11 @@ import (
 )
 
 const (
-	minWatchDelay = 50 * time.Millisecond // before the first retry
-	maxWatchDelay = 500 * time.Millisecond
-	outageLogged  = 10 * time.Minute // how often an outage that lasts is logged
+	minWatchDelay  = 50 * time.Millisecond // before the first retry
+	maxWatchDelay  = 500 * time.Millisecond
+	maxStreamDelay = 2 * time.Second // of a list that can be read while its stream does not last
+	streamLasts    = 10 * time.Second
+	outageLogged   = 10 * time.Minute // how often an outage that lasts is logged
 )
 
 // ErrRelist ends a session that is to be followed by another at once.
@@ -27,25 +29,48 @@ var ErrRelist = errors.New("time to read again")
 
 // Sessions runs session again and again until ctx ends, after a pause if it
 // failed. session reads what there is, calls listed, and follows the changes; what names them.
+// A list alone ends no outage: a proxy may let lists through, and no stream. The changes are followed
+// when a session has lasted for streamLasts after its list, or has ended with ErrRelist.
 func (c *Caller) Sessions(ctx context.Context, what string, session func(ctx context.Context, listed func()) error) {
 	var outage outage
-	again := pace.Backoff{Low: minWatchDelay, High: maxWatchDelay}
-	listed := func() {
-		again.Reset()
-		if lasted, ok := outage.over(time.Now()); ok {
+	unread := pace.Backoff{Low: minWatchDelay, High: maxWatchDelay}
+	unfollowed := pace.Backoff{Low: minWatchDelay, High: maxStreamDelay}
+	follows := func() {
+		unfollowed.Reset()
+		if lasted, ok := outage.over(); ok {
 			c.log.InfoContext(ctx, "watch of the "+what+" resumed", "gap", lasted.Round(time.Millisecond))
 		}
 	}
 	for ctx.Err() == nil {
-		err := session(ctx, listed)
-		if ctx.Err() != nil || errors.Is(err, ErrRelist) {
+		again, stop := &unread, func() {}
+		err := session(ctx, func() {
+			outage.listed(time.Now())
+			unread.Reset()
+			again, stop = &unfollowed, after(streamLasts, follows)
+		})
+		stop()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, ErrRelist):
+			follows()
 			continue
-		}
-		if outage.due(time.Now()) {
+		case outage.due(time.Now()):
 			c.log.WarnContext(ctx, "watch of the "+what+" interrupted: keeping what is known", "err", err)
 		}
 		if !pace.Sleep(ctx, again.Next(), nil) {
 			return
+		}
+	}
+}
+
+// after calls f in a while. When stop has returned f does not run, nor will it.
+func after(d time.Duration, f func()) (stop func()) {
+	done := make(chan struct{})
+	timer := time.AfterFunc(d, func() { defer close(done); f() })
+	return func() {
+		if !timer.Stop() {
+			<-done
 		}
 	}
 }
@@ -120,10 +145,13 @@ func (c *Caller) receive(ctx context.Context, keys []KeyRange, at *pb.ResponseHe
 
 // outage says when a state of failure is worth a line: at its start, and while it
 // lasts once in ten minutes.
-type outage struct{ since, logged time.Time }
+type outage struct {
+	since, logged time.Time
+	read          time.Time // the first list since the last failure; zero: there was none
+}
 
 func (o *outage) due(now time.Time) bool {
-	if o.since.IsZero() {
+	if o.read = (time.Time{}); o.since.IsZero() {
 		o.since = now
 	}
 	if !o.logged.IsZero() && now.Sub(o.logged) < outageLogged {
@@ -133,9 +161,16 @@ func (o *outage) due(now time.Time) bool {
 	return true
 }
 
+// listed notes a list: if the outage is over, it ended then.
+func (o *outage) listed(now time.Time) {
+	if o.read.IsZero() {
+		o.read = now
+	}
+}
+
 // over ends the outage. ok is false if there was no outage.
-func (o *outage) over(now time.Time) (lasted time.Duration, ok bool) {
-	lasted, ok = now.Sub(o.since), !o.since.IsZero()
+func (o *outage) over() (lasted time.Duration, ok bool) {
+	lasted, ok = o.read.Sub(o.since), !o.since.IsZero()
 	*o = outage{}
 	return lasted, ok
 }

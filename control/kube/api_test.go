@@ -1,21 +1,31 @@
 package kube
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
 )
 
 // fakeAPI answers for one Node, and counts the connections that are open.
@@ -166,5 +176,241 @@ func TestPodNameWithoutRight(t *testing.T) {
 	_, _, err = s.PublicIPs(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "right to get pods") || !strings.Contains(err.Error(), "NODE_NAME") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// nodeAPI has one Node, which it lists, watches and patches, as an API server that cannot stream lists.
+type nodeAPI struct {
+	*httptest.Server
+
+	mu      sync.Mutex
+	node    *corev1.Node
+	changed chan struct{} // closed at each change
+}
+
+func newNodeAPI(t *testing.T, n *corev1.Node) *nodeAPI {
+	a := &nodeAPI{node: n, changed: make(chan struct{})}
+	n.Kind, n.APIVersion = "Node", "v1"
+	a.Server = httptest.NewServer(a)
+	t.Cleanup(a.Close)
+	t.Cleanup(a.CloseClientConnections)
+	return a
+}
+
+// edit changes annotations; nil removes one.
+func (a *nodeAPI) edit(annotations map[string]*string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := a.node.DeepCopy()
+	for k, v := range annotations {
+		if delete(n.Annotations, k); v != nil {
+			n.Annotations[k] = *v
+		}
+	}
+	version, _ := strconv.Atoi(n.ResourceVersion)
+	n.ResourceVersion = strconv.Itoa(version + 1)
+	a.node = n
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+func (a *nodeAPI) now() (n *corev1.Node, changed <-chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.node, a.changed
+}
+
+// noStreams is the answer of a server that streams no lists.
+func noStreams() *metav1.Status {
+	return &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: metav1.StatusReasonInvalid,
+		Code: http.StatusUnprocessableEntity}
+}
+
+// nodeList is a list of some Nodes.
+func nodeList(version string, nodes ...corev1.Node) *corev1.NodeList {
+	return &corev1.NodeList{TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: version}, Items: nodes}
+}
+
+// ServeHTTP implements http.Handler.
+func (a *nodeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	n, changed := a.now()
+	answer, q := any(n), r.URL.Query()
+	switch {
+	case r.Method == http.MethodPatch:
+		var p patch
+		json.NewDecoder(r.Body).Decode(&p)
+		a.edit(p.Metadata.Annotations)
+		answer, _ = a.now()
+	case q.Has("sendInitialEvents"):
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		answer = noStreams()
+	case q.Has("watch"):
+		for seen := q.Get("resourceVersion"); ; n, changed = a.now() {
+			if n.ResourceVersion != seen {
+				seen = n.ResourceVersion
+				json.NewEncoder(w).Encode(map[string]any{"type": "MODIFIED", "object": n})
+			}
+			w.(http.Flusher).Flush()
+			select {
+			case <-changed:
+			case <-r.Context().Done():
+				return
+			}
+		}
+	case strings.HasSuffix(r.URL.Path, "/nodes"):
+		answer = nodeList(n.ResourceVersion, *n)
+	}
+	json.NewEncoder(w).Encode(answer)
+}
+
+// awaitNode takes updates of a cluster of one Node until one has a lease for which ok holds, or says with nil that it cannot be read.
+func awaitNode(t *testing.T, updates <-chan control.Update, what string, ok func(l *control.Lease) bool) {
+	t.Helper()
+	timeout := time.After(10 * time.Second)
+	var last control.Update
+	for {
+		select {
+		case last = <-updates:
+		case <-timeout:
+			t.Fatalf("not seen: %s; the last update was %+v", what, last)
+		}
+		if len(last.Bad) > 0 && ok(nil) || len(last.Leases) > 0 && ok(&last.Leases[0]) {
+			return
+		}
+	}
+}
+
+// TestOwnNodeIsJudgedByThePresentLease: whenever the watch was begun, and whatever lease an earlier session of the Store had, the own
+// Node is good when Acquire has returned, and is to be renewed when an operator sets an overwrite annotation or removes it.
+func TestOwnNodeIsJudgedByThePresentLease(t *testing.T) {
+	const v4, dual = `{"Network":"10.3.0.0/16"}`, `{"Network":"10.3.0.0/16","EnableIPv6":true,"IPv6Network":"fd10:6::/48"}`
+	node := control.Node{ID: "id", Name: "a", PublicIP: netip.MustParseAddr("192.0.2.9"), PublicIPv6: netip.MustParseAddr("2001:db8::9")}
+	vteps := []dataplane.VTEP{{Addr: node.PublicIP, MAC: dataV4.MAC, VNI: 1}, {Addr: node.PublicIPv6, MAC: dataV6.MAC, VNI: 1}}
+	for name, c := range map[string]struct {
+		configs []string // of the sessions
+		follow  bool     // the last one's watch begins before it acquires
+	}{
+		"acquired first":                 {[]string{v4}, false},
+		"followed first":                 {[]string{v4}, true},
+		"IPv6 in the next session":       {[]string{v4, dual}, true},
+		"no more IPv6":                   {[]string{dual, v4}, true},
+		"IPv6 and acquired first":        {[]string{v4, dual}, false},
+		"dual-stack, and followed first": {[]string{dual}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fresh := good("a")
+			fresh.Annotations = map[string]string{}
+			a, path := newNodeAPI(t, fresh), filepath.Join(t.TempDir(), "net-conf.json")
+			s, err := Open(t.Context(), Config{APIURL: a.URL, NodeName: "a", NetConfigPath: path, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			ctx, cancel := context.WithCancel(t.Context())
+			var updates <-chan control.Update
+			defer func() {
+				cancel()
+				for range updates {
+				}
+			}()
+			var l control.Lease
+			for i, config := range c.configs {
+				if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				last := i == len(c.configs)-1
+				if last && c.follow {
+					updates = s.Watch(ctx)
+					<-updates
+				}
+				if l, err = s.Acquire(t.Context(), node, vteps); err != nil {
+					t.Fatal(err)
+				}
+				if last && !c.follow {
+					updates = s.Watch(ctx)
+				}
+			}
+			is := func(l control.Lease) func(*control.Lease) bool {
+				return func(got *control.Lease) bool {
+					return got != nil && got.SamePublicIP(l) && slices.Equal(got.Value(), l.Value())
+				}
+			}
+			awaitNode(t, updates, "the lease", is(l))
+			for _, overwrite := range []*string{new("203.0.113.7"), nil} {
+				a.edit(map[string]*string{p + "public-ip-overwrite": overwrite})
+				awaitNode(t, updates, "that it is to be renewed", func(l *control.Lease) bool { return l == nil })
+				if l, err = s.Renew(t.Context(), l); err != nil {
+					t.Fatal(err)
+				}
+				awaitNode(t, updates, "the renewed lease", is(l))
+			}
+		})
+	}
+}
+
+// endless answers as an API server behind a proxy that ends each stream at once. It counts the lists.
+type endless struct {
+	streams bool // a list is streamed, and cut before its end; else it is given in pages
+	lists   int
+	enough  func() // ends the watch when a thousand were not enough
+}
+
+// RoundTrip implements http.RoundTripper.
+func (e *endless) RoundTrip(r *http.Request) (*http.Response, error) {
+	n, q := good("a"), r.URL.Query()
+	n.Kind, n.APIVersion = "Node", "v1"
+	if e.lists > 1000 {
+		e.enough()
+	}
+	status, answer := http.StatusOK, any(nil)
+	switch {
+	case q.Has("sendInitialEvents") && !e.streams:
+		status, answer = http.StatusUnprocessableEntity, noStreams()
+	case q.Has("sendInitialEvents"):
+		e.lists++
+		answer = map[string]any{"type": "ADDED", "object": n}
+	case q.Has("watch"):
+	case q.Get("limit") == "1": // checkVersion
+		answer = nodeList("77")
+	default:
+		e.lists++
+		answer = nodeList("77", *n)
+	}
+	var body []byte
+	if answer != nil {
+		body, _ = json.Marshal(answer)
+	}
+	header := http.Header{"Content-Type": {"application/json"}}
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
+}
+
+// TestStreamsThatEndAtOnce: all Nodes are not listed again and again.
+func TestStreamsThatEndAtOnce(t *testing.T) {
+	for name, streams := range map[string]bool{"listed in pages": false, "a list is streamed": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				proxy := &endless{streams: streams}
+				h := &http.Client{Transport: proxy}
+				api, err := newClient(&rest.Config{Host: "http://192.0.2.1"}, h)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n, err := newNames(DefaultAnnotationPrefix)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s := &Store{cfg: Config{NodeName: "a", NetConfigPath: "none", Log: slog.New(slog.DiscardHandler)}, names: n, api: api, http: h}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				proxy.enough = cancel
+				for range s.Watch(ctx) {
+				}
+				if proxy.lists < 10 || proxy.lists > 50 {
+					t.Errorf("%d lists in a minute", proxy.lists)
+				}
+			})
+		})
 	}
 }

@@ -14,9 +14,9 @@ import (
 type reader struct {
 	names      names
 	ipv4, ipv6 bool // families of the network; podCIDRs of another are not looked at
-	// ownName is the own Node's name and wanted what it is to say; without it "" and nil.
-	ownName string
-	wanted  func(*corev1.Node) (control.Lease, error)
+	// isOwn tells the own Node, and wanted what it is to say, unless ok is false. Both may be nil.
+	isOwn  func(name string) bool
+	wanted func(*corev1.Node) (l control.Lease, ok bool)
 	// ignored is told of facts that cannot be read; it may be nil.
 	ignored func(node string, err error)
 }
@@ -48,12 +48,12 @@ func (r reader) lease(n *corev1.Node) (l control.Lease, ok bool, err error) {
 // checkOwn refuses what the own Node says if an overwrite annotation says otherwise now:
 // the Controller then has the lease renewed.
 func (r reader) checkOwn(n *corev1.Node, l control.Lease) error {
-	if r.wanted == nil || n.Name != r.ownName {
+	if r.isOwn == nil || !r.isOwn(n.Name) {
 		return nil
 	}
-	w, err := r.wanted(n)
+	w, ok := r.wanted(n)
 	switch {
-	case err != nil: // for Renew to say
+	case !ok:
 	case w.PublicIP != l.PublicIP:
 		return fmt.Errorf("annotation %s %s is to be %s", r.names.publicIP, l.PublicIP, w.PublicIP)
 	case w.PublicIPv6 != l.PublicIPv6:

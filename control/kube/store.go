@@ -40,11 +40,13 @@ type Store struct {
 	control.NodeNames
 
 	mu        sync.Mutex
-	node      string        // the own Node's name; "" before it is known
-	published control.Lease // what the last Acquire was to publish, before overwrites and without subnets
-	ready     bool          // MarkReady was called
-	rivals    pace.Notices  // see logRival
-	tells     *bool         // see mayTell; nil: not known
+	node      string                  // the own Node's name; "" before it is known
+	network   control.Network         // of the last Acquire
+	published control.Lease           // what that was to publish, before overwrites and without subnets; zero: it has not succeeded
+	watches   map[*nodeTable]struct{} // which are to judge the own Node by that
+	ready     bool                    // MarkReady was called
+	rivals    pace.Notices            // see logRival
+	tells     *bool                   // see mayTell; nil: not known
 }
 
 var (
@@ -129,6 +131,7 @@ func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplan
 	if err != nil {
 		return control.Lease{}, err
 	}
+	s.want(control.Network{}, control.Lease{}) // an earlier Acquire of this Store may have had another config
 	l, n, err := s.own(ctx, network, published)
 	if err != nil {
 		return control.Lease{}, err
@@ -143,9 +146,7 @@ func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplan
 	if l, err = s.publish(ctx, n, l); err != nil {
 		return control.Lease{}, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.published = published
+	s.want(network, published)
 	return l, nil
 }
 

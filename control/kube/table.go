@@ -38,6 +38,7 @@ type nodeLease struct {
 	key   string        // of the lease; of what cannot be read see place
 	lease control.Lease // without err
 	err   error         // why it cannot be read
+	own   *corev1.Node  // the own Node, trimmed, to be judged again; nil: it is another one
 }
 
 // GetObjectMeta lets the Reflector gather leases in place of Nodes.
@@ -66,6 +67,9 @@ func (t *nodeTable) Transformer() cache.TransformFunc {
 // leaseOf returns the lease that a Node publishes.
 func (t *nodeTable) leaseOf(obj any) (*nodeLease, error) {
 	if c, ok := obj.(*nodeLease); ok {
+		if c.own != nil {
+			c = t.read(c.own) // it may be to say something else since
+		}
 		return c, nil
 	}
 	n, ok := obj.(*corev1.Node)
@@ -75,10 +79,7 @@ func (t *nodeTable) leaseOf(obj any) (*nodeLease, error) {
 	if t.seen != nil {
 		t.seen(n)
 	}
-	c := &nodeLease{node: n.Name}
-	if c.lease, c.ours, c.err = t.reader.lease(n); c.lease.Subnet.IsValid() || c.lease.IPv6Subnet.IsValid() {
-		c.key = c.lease.Key()
-	}
+	c := t.read(n)
 	if t.names != nil {
 		t.names.SawNode(c.lease.PublicIP, n.Name)
 		t.names.SawNode(c.lease.PublicIPv6, n.Name)
@@ -86,17 +87,41 @@ func (t *nodeTable) leaseOf(obj any) (*nodeLease, error) {
 	return c, nil
 }
 
+// read makes the lease of a Node.
+func (t *nodeTable) read(n *corev1.Node) *nodeLease {
+	c := &nodeLease{node: n.Name}
+	if c.lease, c.ours, c.err = t.reader.lease(n); c.lease.Subnet.IsValid() || c.lease.IPv6Subnet.IsValid() {
+		c.key = c.lease.Key()
+	}
+	if t.reader.isOwn != nil && t.reader.isOwn(n.Name) {
+		c.own = t.reader.trim(n)
+	}
+	return c
+}
+
+// judgeOwn judges the own Node again, when it is to say something else.
+func (t *nodeTable) judgeOwn() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.nodes {
+		if c.own != nil {
+			t.set(t.read(c.own))
+			return
+		}
+	}
+}
+
 // Add implements cache.ReflectorStore.
 func (t *nodeTable) Add(obj any) error { return t.Update(obj) }
 
 // Update implements cache.ReflectorStore.
 func (t *nodeTable) Update(obj any) error {
+	t.mu.Lock()
+	defer t.mu.Unlock() // from before the Node is judged, or judgeOwn could miss it
 	c, err := t.leaseOf(obj)
 	if err != nil {
 		return err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.set(c)
 	return nil
 }
@@ -160,6 +185,7 @@ func (t *nodeTable) set(c *nodeLease) {
 	old := t.nodes[c.node]
 	c.place(old)
 	if c.ours && old != nil && c.same(old) {
+		old.own = c.own
 		return // a heartbeat of its kubelet
 	}
 	t.remove(old)

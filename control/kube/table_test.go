@@ -1,7 +1,9 @@
 package kube
 
 import (
+	"errors"
 	"fmt"
+	"net/netip"
 	"runtime"
 	"slices"
 	"strings"
@@ -9,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/overlayd/overlayd/control"
 )
 
 // node makes a good IPv4 Node, created at second age.
@@ -148,6 +152,54 @@ func TestTableSaysWhoWasFirst(t *testing.T) {
 	}
 	if err := tb.Add(&corev1.Pod{}); err == nil || !strings.Contains(err.Error(), "Pod") {
 		t.Errorf("a pod: %v", err)
+	}
+}
+
+// TestOwnNodeIsJudgedAgain when it is to say something else, by all that was seen of it: as it is, and not as it was when its lease
+// changed last.
+func TestOwnNodeIsJudgedAgain(t *testing.T) {
+	r := testReader(t)
+	var wanted *control.Lease
+	r.isOwn = func(name string) bool { return name == "x" }
+	r.wanted = func(n *corev1.Node) (control.Lease, bool) {
+		if wanted == nil {
+			return control.Lease{}, false
+		}
+		l, err := r.own(n, control.Network{EnableIPv4: true, Network: netip.MustParsePrefix("10.3.0.0/16")}, *wanted)
+		return l, err == nil
+	}
+	overwritten := node("x", "10.3.1.0/24", 1)
+	overwritten.Annotations[p+"public-ip-overwrite"] = "203.0.113.7"
+	for name, see := range map[string]func(tb *nodeTable) error{
+		"an event": func(tb *nodeTable) error { return errors.Join(tb.Replace(nil, ""), tb.Add(overwritten)) },
+		"an event that changed no lease": func(tb *nodeTable) error {
+			return errors.Join(tb.Replace([]any{node("x", "10.3.1.0/24", 1)}, ""), tb.Update(overwritten))
+		},
+		"a list": func(tb *nodeTable) error { return tb.Replace([]any{overwritten}, "") },
+	} {
+		tb := newNodeTable(r)
+		wanted = nil
+		if err := see(tb); err != nil {
+			t.Fatal(err)
+		}
+		if got := text(tb); got != "reset, 10.3.1.0-24@1" {
+			t.Errorf("%s: %s", name, got)
+		}
+		wanted = &control.Lease{PublicIP: netip.MustParseAddr("192.0.2.1")}
+		tb.judgeOwn()
+		if got := text(tb); got != "bad 10.3.1.0-24" {
+			t.Errorf("%s, judged by the lease: %s", name, got)
+		}
+	}
+	wanted = nil
+	tb := newNodeTable(r)
+	gathered, err := tb.leaseOf(overwritten) // as the Reflector does, before it calls Replace
+	wanted = &control.Lease{PublicIP: netip.MustParseAddr("192.0.2.1")}
+	if err := errors.Join(err, tb.Replace([]any{gathered}, "")); err != nil {
+		t.Fatal(err)
+	}
+	if got := text(tb); got != "reset, bad 10.3.1.0-24" {
+		t.Errorf("gathered before there was a lease: %s", got)
 	}
 }
 

@@ -3,6 +3,8 @@ package kube
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -38,12 +40,14 @@ func (s *Store) Watch(ctx context.Context) <-chan control.Update {
 	t.names = &s.NodeNames
 	t.seen = func(n *corev1.Node) { s.noteAnswer(ctx, n, nil) }
 	log := klog.New(newSink(s.cfg.Log.Handler()))
-	reflector := cache.NewReflectorWithOptions(s.listWatch(r), &corev1.Node{}, t,
+	reflector := cache.NewReflectorWithOptions(s.listWatch(ctx, r), &corev1.Node{}, t,
 		cache.ReflectorOptions{Logger: &log, Name: "nodes", Backoff: retry()})
 	reflector.WatchListPageSize = pageSize
 	out := make(chan control.Update)
+	end := s.noteWatch(t)
 	go func() { // its end is seen by the closed channel
 		defer close(out)
+		defer end()
 		var group wait.Group
 		defer group.Wait()
 		group.StartWithContext(klog.NewContext(ctx, log), reflector.RunWithContext)
@@ -52,25 +56,62 @@ func (s *Store) Watch(ctx context.Context) <-chan control.Update {
 	return out
 }
 
-// watchReader returns the reader of a watch. The lease that the own Node is to say is
-// the one of the last Acquire.
+// watchReader returns the reader of a watch.
 func (s *Store) watchReader(ctx context.Context) reader {
 	network, err := s.Network(ctx)
 	if err != nil {
 		network = control.Network{EnableIPv4: true, EnableIPv6: true}
 	}
 	r := s.reader(network)
-	r.ignored = s.ignored(ctx)
-	if err != nil {
-		return r
-	}
+	r.ignored, r.isOwn, r.wanted = s.ignored(ctx), s.isOwn, s.wanted
+	return r
+}
+
+// isOwn reports whether the own Node has this name.
+func (s *Store) isOwn(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if published := s.published; published != (control.Lease{}) {
-		r.ownName = s.node
-		r.wanted = func(n *corev1.Node) (control.Lease, error) { return s.reader(network).own(n, network, published) }
+	return name == s.node
+}
+
+// wanted returns the lease that n, the own Node, is to say now. ok is false if there is none, as before the first Acquire;
+// what is wrong with n is for Renew to say.
+func (s *Store) wanted(n *corev1.Node) (l control.Lease, ok bool) {
+	s.mu.Lock()
+	network, published := s.network, s.published
+	s.mu.Unlock()
+	if published == (control.Lease{}) {
+		return control.Lease{}, false
 	}
-	return r
+	l, err := s.reader(network).own(n, network, published)
+	return l, err == nil
+}
+
+// want makes published what the own Node is to say, and has all watches judge it by that. A watch may have been begun long
+// before, and have seen the Node already.
+func (s *Store) want(network control.Network, published control.Lease) {
+	s.mu.Lock()
+	s.network, s.published = network, published
+	watches := slices.Collect(maps.Keys(s.watches))
+	s.mu.Unlock()
+	for _, t := range watches {
+		t.judgeOwn()
+	}
+}
+
+// noteWatch notes a watch until it calls end.
+func (s *Store) noteWatch(t *nodeTable) (end func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.watches == nil {
+		s.watches = map[*nodeTable]struct{}{}
+	}
+	s.watches[t] = struct{}{}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.watches, t)
+	}
 }
 
 // ignored returns what logs that facts of a Node cannot be read, once while they stay the same.
@@ -108,13 +149,17 @@ func (t *nodeTable) send(ctx context.Context, out chan<- control.Update) {
 }
 
 // listWatch is how the Reflector reads Nodes: trimmed as soon as they are decoded, and
-// with failures logged once a minute and not once an attempt.
-func (s *Store) listWatch(r reader) *cache.ListWatch {
+// with failures logged once a minute and not once an attempt, and lists not one after the other.
+func (s *Store) listWatch(all context.Context, r reader) *cache.ListWatch {
+	pause := newPauses()
 	lists, watches := &failures{log: s.cfg.Log}, &failures{log: s.cfg.Log} // a service account may have one right and not the other
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			if o.ResourceVersion == "0" {
 				o.ResourceVersion = "" // from 0 the server's answer comes in one piece, whatever the limit
+			}
+			if o.Continue == "" && !pause.wait(all) { // ctx has no end
+				return nil, all.Err()
 			}
 			list, err := s.listNodes(ctx, o)
 			lists.note(ctx, "list nodes", err)
@@ -122,22 +167,59 @@ func (s *Store) listWatch(r reader) *cache.ListWatch {
 			if err != nil {
 				return nil, err
 			}
+			pause.listed = time.Now()
 			for i := range list.Items {
 				list.Items[i] = *r.trim(&list.Items[i])
 			}
 			return list, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			streams := o.SendInitialEvents != nil && *o.SendInitialEvents // a list
+			if streams && !pause.wait(ctx) {
+				return nil, ctx.Err()
+			}
 			err := s.checkVersion(ctx, o.ResourceVersion)
 			var w watch.Interface
 			if err == nil {
 				w, err = s.api.watchNodes(ctx, o)
+			}
+			if streams && err == nil {
+				pause.listed = time.Now()
 			}
 			watches.note(ctx, "watch nodes", err)
 			s.noteAnswer(ctx, nil, err)
 			return w, err
 		},
 	}
+}
+
+// pauses keep one list of all Nodes from following another at once. client-go lists again without a pause if a stream
+// ends before its list is complete, as a proxy may end each. Lists that fail do not count: retry is for those.
+type pauses struct {
+	listed time.Time // when the last list succeeded; zero: none has since the last wait
+	again  pace.Backoff
+}
+
+// listsApart is how long after a list another one has no reason to wait.
+const listsApart = 10 * time.Second
+
+// newPauses returns the pauses of one watch.
+func newPauses() *pauses {
+	return &pauses{again: pace.Backoff{Low: 50 * time.Millisecond, High: 2 * time.Second}}
+}
+
+// wait waits until there may be a list. It returns false if ctx ends first.
+func (p *pauses) wait(ctx context.Context) bool {
+	listed := p.listed
+	p.listed = time.Time{}
+	switch {
+	case listed.IsZero():
+		return true
+	case time.Since(listed) >= listsApart:
+		p.again.Reset()
+		return true
+	}
+	return pace.Sleep(ctx, p.again.Next(), nil)
 }
 
 // checkVersion returns 410 Gone for a version that the server has not reached. That is so if

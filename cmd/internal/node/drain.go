@@ -143,7 +143,7 @@ func drainStore(ctx context.Context, cfg Config, name string) (given GivenLease,
 	if err := n.checkAlone(ctx, given.Public); err != nil {
 		return given, err
 	}
-	if given.Subnets, err = releaseOf(ctx, n.store, n.node); err != nil {
+	if given.Subnets, err = n.releaseOwn(ctx, given.Public); err != nil {
 		return given, err
 	}
 	n.left = n.file.Left

@@ -108,6 +108,12 @@ type living struct {
 	id, host string
 	err      error
 	asked    []netip.Addr
+	drained  control.Node // whose leases it was asked for
+}
+
+func (l *living) Published(ctx context.Context, node control.Node) ([]control.Lease, error) {
+	l.drained = node
+	return l.fakeStore.Published(ctx, node)
 }
 
 func (l *living) LiveNode(_ context.Context, public netip.Addr) (id, name string, err error) {
@@ -147,7 +153,8 @@ func TestDrainWithoutDaemon(t *testing.T) {
 				w.setConfig(c.config)
 			}
 			mine, others := w.lease("10.5.7.0/24", "192.0.2.1"), w.lease("10.5.8.0/24", "192.0.2.2")
-			for path, text := range map[string]string{nodefile.Path(w.cfg.SubnetFile): own + "\n", w.cfg.SubnetFile: ""} {
+			for path, text := range map[string]string{
+				nodefile.Path(w.cfg.SubnetFile): own + "\npublic 192.0.2.1\npublic 192.0.2.66\n", w.cfg.SubnetFile: "FLANNEL_SUBNET=10.5.7.1/24\n"} {
 				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -175,6 +182,10 @@ func TestDrainWithoutDaemon(t *testing.T) {
 			}
 			if c.down == nil && (!slices.Equal(d.Leases[0].Public, []netip.Addr{mustAddr("192.0.2.1")}) || !slices.Equal(store.asked, d.Leases[0].Public)) {
 				t.Errorf("addresses %v, asked for %v", d.Leases[0].Public, store.asked)
+			}
+			if n := store.drained; c.want == nil && (!slices.Equal(n.Former, []netip.Addr{mustAddr("192.0.2.66")}) ||
+				!slices.Equal(n.Previous, []netip.Prefix{netip.MustParsePrefix("10.5.7.0/24")})) {
+				t.Errorf("the store was told of former addresses %v and previous subnets %v", n.Former, n.Previous)
 			}
 			if _, err := os.Stat(w.cfg.SubnetFile); (err == nil) != c.keepFile {
 				t.Errorf("subnet file: %v, want kept %v", err, c.keepFile)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"sync/atomic"
 	"time"
@@ -220,7 +221,7 @@ func (n *Network) giveBack(ctx context.Context, err error) error {
 		if err := n.openStore(ctx); err != nil {
 			return fmt.Errorf("drain: %w", err)
 		}
-		if _, err := releaseOf(ctx, n.store, n.node); err != nil {
+		if _, err := n.releaseOwn(ctx, []netip.Addr{n.node.PublicIP, n.node.PublicIPv6}); err != nil {
 			return fmt.Errorf("drain: %w", err)
 		}
 	}

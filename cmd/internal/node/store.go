@@ -3,8 +3,10 @@ package node
 import (
 	"context"
 	"fmt"
+	"net/netip"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/subnetfile"
 )
 
 // watchConfig sends the network config whenever it is another one, until ctx ends; then it closes
@@ -14,6 +16,15 @@ func (n *Network) watchConfig(ctx context.Context) <-chan control.Network {
 		return w.WatchNetwork(ctx)
 	}
 	return nil
+}
+
+// releaseOwn gives back every lease that this host publishes, or has published under an earlier address, and returns their
+// subnets. Its files say what is known of an earlier address; what they do not say is left to expire.
+func (n *Network) releaseOwn(ctx context.Context, published []netip.Addr) (given []string, err error) {
+	node := n.node
+	node.Former = n.file.Former(published)
+	node.Previous, _ = subnetfile.Read(n.subnetFile)
+	return releaseOf(ctx, n.store, node)
 }
 
 // releaseOf gives back every lease that node publishes and returns their subnets.

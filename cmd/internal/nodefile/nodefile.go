@@ -148,14 +148,25 @@ func (n *File) Publish(addrs []netip.Addr) (former []netip.Addr, err error) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, a := range n.published {
-		if !slices.Contains(addrs, a) {
-			former = append(former, a)
-		}
-	}
+	former = n.former(addrs)
 	all := slices.Concat(addrs, former)
 	n.published = all[:min(len(all), maxPublished)]
 	return former, n.write()
+}
+
+// Former returns the addresses that an earlier session has published and that are not among addrs. It writes nothing.
+func (n *File) Former(addrs []netip.Addr) []netip.Addr {
+	if n == nil {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.former(addrs)
+}
+
+// former is called with mu held.
+func (n *File) former(addrs []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(n.published), func(a netip.Addr) bool { return slices.Contains(addrs, a) })
 }
 
 // parsePublished reads the addresses that write has written, and skips the rest.

@@ -209,6 +209,9 @@ func TestPublishedAddresses(t *testing.T) {
 		for _, i := range step.want {
 			want = append(want, addr(i))
 		}
+		if got := n.Former(now); !slices.Equal(got, want) {
+			t.Errorf("before it publishes %v: former %v, want %v", now, got, want)
+		}
 		got, err := n.Publish(now)
 		if err != nil || !slices.Equal(got, want) {
 			t.Errorf("publishes %v: former %v, %v, want %v", now, got, err, want)
@@ -222,5 +225,8 @@ func TestPublishedAddresses(t *testing.T) {
 	}
 	if former, err := (*File)(nil).Publish([]netip.Addr{addr(1)}); former != nil || err != nil {
 		t.Errorf("without a file: %v, %v", former, err)
+	}
+	if former := (*File)(nil).Former([]netip.Addr{addr(1)}); former != nil {
+		t.Errorf("without a file: %v", former)
 	}
 }
