@@ -22,7 +22,8 @@
 //	         because the kernel splits it later. The secmark says from which VTEP the whole superpacket came.
 //	plain    drops packets from the underlay that have an overlay address as their source and no encapsulation.
 //	spoof    drops packets that pods send into the overlay with a source of another host, or of this host.
-//	egress   drops packets from pods to the port of a VTEP.
+//	egress   drops packets from pods to the port of a VTEP. forward itself drops those to another port that are else datagrams of
+//	         the overlay: a pod can have the checksum, which is written later, be the port.
 //	output   drops packets from processes to the port of a VTEP, behind the translation of addresses (postrouting). It gives what goes into
 //	         an overlay a secmark, the signature, which the packet keeps when the kernel encapsulates it. With a security module that
 //	         reads secmarks (SELinux, Smack) it is the mark. Packets of this process's sockets have the mark.

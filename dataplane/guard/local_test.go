@@ -239,6 +239,31 @@ func TestNarrowPaths(t *testing.T) {
 	w.check(100, 8000)
 }
 
+// TestDisguised: a pod has the checksum, which is written behind all hooks, be the port of a VTEP.
+func TestDisguised(t *testing.T) {
+	overBoth(t, func(t *testing.T, w *world) {
+		w.join()
+		a, b := w.hosts[0], w.hosts[1]
+		b.Run("ethtool", "-K", "eth0", "tx-checksum-ip-generic", "off") // the kernel writes it, as a NIC does
+		command, at := "ip", 20
+		if w.v6 {
+			command, at = "ip6", 40
+		}
+		b.Run("nft", "add table "+command+" masq; add chain "+command+" masq post { type nat hook postrouting priority 100; }; add rule "+command+" masq post oifname eth0 masquerade")
+		w.expect("a pod", b, dataplane.DropEgress, func(text []byte) {
+			p := packet(b.podAddr(w.v6), a.addr, 30000, 0, a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, append(text, make([]byte, len(text)%2)...))))
+			binary.BigEndian.PutUint16(p[at+6:], 0)
+			// What is at the port is summed up, too: it makes of the rest the complement of the port.
+			rest := uint32(onesSum(p[at+2:], 0))
+			seed := uint32(^uint16(testPort)) + 0xffff - rest
+			binary.BigEndian.PutUint16(p[at+2:], uint16(seed>>16+seed&0xffff))
+			header := binary.NativeEndian.AppendUint16([]byte{unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, 0, 0, 0, 0, 0}, uint16(14+at+2)) // from the port on
+			b.sendFrame(append(header, 0, 0), p)
+		})
+		w.check(100)
+	})
+}
+
 // TestOtherAddresses: what this host's pods and processes can send to another address of a VTEP than its public one, that VTEP does not take.
 func TestOtherAddresses(t *testing.T) {
 	overBoth(t, func(t *testing.T, w *world) {

@@ -170,9 +170,18 @@ func (b builder) forward() chain {
 	if b.Direct {
 		c.jumpTo(chainSpoof, leavesBy(b.Underlay))
 	}
+	b.disguised(&c)
 	c.jumpTo(chainPods)
 	c.goTo(chainEgress, toPort(b.Port, false), isUDP(false))
 	return c
+}
+
+// disguised drops datagrams of the overlay to another port of a VTEP. Whoever may use packet sockets in a pod can have the checksum written, behind
+// all hooks, over the destination port, and choose what it comes to.
+func (b builder) disguised(c *chain) {
+	for _, f := range b.families() {
+		c.drop(dataplane.DropEgress, plainFlags(), vniIs(b.VNI, false), toPort(b.Port, true), isUDP(false), of(f), isPeer(f, outerDestination(f), false), isPeer(f, outerSource(f), true))
+	}
 }
 
 // spoof drops packets of pods that have a source of another host's, or an address of this host, as the kernel itself does with IPv4.

@@ -174,6 +174,7 @@ vxlan vni == 1, drop egress`},
 		{"the link is known", with(func(c *Config) { c.Link = 3 }), base, false, chainForward, `iif == 3, goto plain
 iifname == "flannel.1", accept
 oifname == "flannel.1", goto spoof
+vxlan flags == 0x08000000, vxlan vni == 1, udp dport != 8472, l4proto == udp, nfproto ip, ip daddr . ip daddr @pair44_32, ip saddr . ip saddr != @pair44_32, drop egress
 jump pods
 udp dport == 8472, l4proto == udp, goto egress`},
 	} {
@@ -204,6 +205,7 @@ iif == 3, goto plain
 oif == 9, goto spoof
 iifname == "flannel.1", accept
 oifname == "flannel.1", goto spoof
+vxlan flags == 0x08000000, vxlan vni == 1, udp dport != 8472, l4proto == udp, nfproto ip, ip daddr . ip daddr @pair44_32, ip saddr . ip saddr != @pair44_32, drop egress
 jump pods
 udp dport == 8472, l4proto == udp, goto egress`,
 		chainHere: `iif == 9, accept

@@ -282,6 +282,38 @@ func sendRaw(ns *netnstest.NS, b []byte) {
 	})
 }
 
+// sendFrame sends an IP packet from the pod by a packet socket, with the header of virtio_net_hdr before it.
+func (h *host) sendFrame(header, b []byte) {
+	var gateway net.HardwareAddr
+	h.Must(func() error {
+		i, err := net.InterfaceByName("veth0")
+		if err == nil {
+			gateway = i.HardwareAddr
+		}
+		return err
+	})
+	h.pod.Must(func() error {
+		i, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
+			return err
+		}
+		kind := uint16(unix.ETH_P_IP)
+		if b[0]>>4 == 6 {
+			kind = unix.ETH_P_IPV6
+		}
+		frame := binary.BigEndian.AppendUint16(slices.Concat(header, gateway, i.HardwareAddr), kind)
+		return unix.Sendto(fd, append(frame, b...), 0, &unix.SockaddrLinklayer{Ifindex: i.Index})
+	})
+}
+
 // unusual gives an IP packet a header that few packets have: options in IPv4, a traffic class in IPv6.
 func unusual(b []byte) []byte {
 	if b[0]>>4 == 6 {
