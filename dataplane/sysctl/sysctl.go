@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -55,6 +56,7 @@ type Settings struct {
 
 	mu      sync.Mutex
 	settled map[string]bool // as wanted when they were last looked at, by path
+	indices map[string]int  // of the devices then
 	notices pace.Notices
 	back    wayBack
 }
@@ -66,7 +68,7 @@ func Open(c Config) (*Settings, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open kernel settings: %w", err)
 	}
-	s := &Settings{cfg: c, watch: w, report: dataplane.NewReporter(c.Log, "settings"), settled: map[string]bool{}}
+	s := &Settings{cfg: c, watch: w, report: dataplane.NewReporter(c.Log, "settings"), settled: map[string]bool{}, indices: map[string]int{}}
 	s.noticed.Store(true)
 	return s, nil
 }
@@ -151,6 +153,7 @@ func (s *Settings) look() {
 	var errs []error
 	var warnings []dataplane.Warning
 	wanted := s.wanted()
+	s.forgetReplaced()
 	for _, w := range wanted {
 		was, err := s.set(w)
 		if err != nil {
@@ -170,6 +173,11 @@ func (s *Settings) look() {
 			delete(s.settled, path)
 		}
 	}
+	if again := s.forgetReplaced(); len(again) > 0 { // meanwhile: what was set has been what a new device has
+		changes = slices.DeleteFunc(changes, func(c dataplane.Change) bool {
+			return slices.Contains(again, filepath.Base(filepath.Dir(c.Key)))
+		})
+	}
 	if s.noticed.Swap(false) {
 		s.sayOthers()
 	}
@@ -181,6 +189,28 @@ func (s *Settings) look() {
 	s.report.Publish(state, err, dataplane.ObjectStatus{Kind: "sysctl", Wanted: len(wanted), Have: len(wanted) - len(errs)})
 	s.report.Repaired(changes...)
 	s.report.Warn(append(warnings, s.back.look(time.Now(), s.cfg.Underlay)...)...)
+}
+
+// forgetReplaced forgets the settings of devices in whose place there is another one, as when the dataplane changes: nobody has changed those. It
+// returns the names of the devices.
+func (s *Settings) forgetReplaced() (names []string) {
+	for _, d := range s.devices() {
+		index := 0
+		if l, err := netlink.LinkByName(d); err == nil {
+			index = l.Attrs().Index
+		}
+		if index == s.indices[d] {
+			continue
+		}
+		s.indices[d] = index
+		names = append(names, d)
+		for path := range s.settled {
+			if filepath.Base(filepath.Dir(path)) == d {
+				delete(s.settled, path)
+			}
+		}
+	}
+	return names
 }
 
 // set gives one setting its value, and returns the one it had.

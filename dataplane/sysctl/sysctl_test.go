@@ -97,6 +97,23 @@ func TestSettingsStay(t *testing.T) {
 	}
 }
 
+// A device in the place of another, as when the dataplane changes, gets its settings, and nobody is said to have changed them.
+func TestDeviceReplaced(t *testing.T) {
+	t.Parallel()
+	ns, s, log := start(t, Config{IPv4: true})
+	for range 5 {
+		ns.Run("sh", "-c", "printf 'link del flannel.7\nlink add flannel.7 type bridge\n' | ip -batch -")
+		for deadline := time.Now().Add(patience); (setting{ip4Conf + "/flannel.7/send_redirects", "0"}).in(ns) != "0"; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("not set")
+			}
+		}
+	}
+	if n := log.Count("repaired"); n > 0 || s.Status().Objects[0].Repairs > 0 {
+		t.Errorf("%d repairs:\n%s", n, log.String())
+	}
+}
+
 // Interfaces of others are reported, once, and not written.
 func TestOthersInterfacesStay(t *testing.T) {
 	t.Parallel()
