@@ -12,8 +12,23 @@ import (
 // ConfigWatcher is a Store that reports changes of the network config.
 type ConfigWatcher interface {
 	// WatchNetwork sends the config when it is another one, until ctx ends; then it closes the
-	// channel. A config that is missing or not valid is logged and not sent.
-	WatchNetwork(ctx context.Context) <-chan Network
+	// channel. That the config is missing or not valid is logged and sent too, and so is the
+	// one before when it is back. While the store does not answer nothing is sent.
+	WatchNetwork(ctx context.Context) <-chan StoredNetwork
+}
+
+// StoredNetwork is what a store has for a network config.
+type StoredNetwork struct {
+	Network Network
+	Err     error // why there is none that can be used, such as ErrNoNetwork or a *NetworkError; nil: there is
+}
+
+// Same reports whether a store that has other still has the same.
+func (n StoredNetwork) Same(other StoredNetwork) bool {
+	if n.Err == nil || other.Err == nil {
+		return n == other
+	}
+	return n.Err.Error() == other.Err.Error()
 }
 
 // ConfigWriter is a Store that takes a first network config.

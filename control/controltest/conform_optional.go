@@ -50,27 +50,45 @@ func checkConfigWriter(t *testing.T, s control.ConfigWriter) {
 	}
 }
 
-// checkConfigWatcher: the config is sent, a change of it too, and the channel is closed at the end.
+// checkConfigWatcher: the config is sent, a change of it, that there is none that can be used, and that it is back; the channel is
+// closed at the end.
 func checkConfigWatcher(t *testing.T, h Harness, s control.ConfigWatcher) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	networks := s.WatchNetwork(ctx)
-	for _, text := range []string{config, `{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","VNI":8}}`} {
-		h.SetConfig(t, []byte(text))
-		want, err := control.ParseNetwork([]byte(text))
-		if err != nil {
-			t.Fatal(err)
+	const other = `{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","VNI":8}}`
+	for i, text := range []string{config, other, `{"Network":`, other, `{"Network":"10.3.0.0/16","Backend":{"Type":"udp"}}`, "", other} {
+		if text == "" {
+			h.SetConfig(t, nil)
+		} else {
+			h.SetConfig(t, []byte(text))
 		}
-		select {
-		case got := <-networks:
-			if got.Backend != want.Backend || got.Network != want.Network {
-				t.Errorf("config %+v, want %+v", got, want)
+		want, unusable := control.ParseNetwork([]byte(text))
+		awaitConfig(t, networks, func(got control.StoredNetwork) bool {
+			if unusable != nil {
+				return got.Err != nil && got.Network == control.Network{}
 			}
-		case <-time.After(deadline):
-			t.Fatal("config not sent")
-		}
+			return got.Err == nil && got.Network.Backend == want.Backend && got.Network.Network == want.Network
+		}, "%d: %q", i, text)
 	}
 	cancel()
 	for range networks { // until it is closed
+	}
+}
+
+// awaitConfig waits for one that is wanted. A file may be seen half written, which is not.
+func awaitConfig(t *testing.T, networks <-chan control.StoredNetwork, wanted func(control.StoredNetwork) bool, format string, args ...any) {
+	t.Helper()
+	late := time.After(deadline)
+	for {
+		select {
+		case got := <-networks:
+			if wanted(got) {
+				return
+			}
+			t.Logf("config "+format+": sent %+v", append(args, got)...)
+		case <-late:
+			t.Fatalf("config not sent: "+format, args...)
+		}
 	}
 }

@@ -35,7 +35,7 @@ func TestManyNetworksOneConnection(t *testing.T) {
 		c.do(t, clientv3.OpPut(fmt.Sprintf("%s/net-%03d/config", prefix, i),
 			fmt.Sprintf(`{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","MTU":%d}}`, mtu)))
 	}
-	var configs []<-chan control.Network
+	var configs []<-chan control.StoredNetwork
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for i := range many {
@@ -56,8 +56,8 @@ func TestManyNetworksOneConnection(t *testing.T) {
 	}
 	before := c.served(t, "Range")
 	set(7, 1300)
-	if n := receive(t, configs[7]); n.Backend.MTU != 1300 {
-		t.Errorf("MTU %d", n.Backend.MTU)
+	if n := receive(t, configs[7]); n.Network.Backend.MTU != 1300 {
+		t.Errorf("MTU %d", n.Network.Backend.MTU)
 	}
 	set(many, 1400)
 	if got := receive(t, names); len(got) != many+1 {

@@ -20,10 +20,9 @@ func (s *Store) Networks(ctx context.Context) <-chan []string {
 }
 
 // WatchNetwork implements control.ConfigWatcher. A slow receiver gets only the latest config.
-func (s *Store) WatchNetwork(ctx context.Context) <-chan control.Network {
-	networks := make(chan control.Network)
-	var last control.Network
-	var reported string
+func (s *Store) WatchNetwork(ctx context.Context) <-chan control.StoredNetwork {
+	networks := make(chan control.StoredNetwork)
+	var last control.StoredNetwork
 	var lines pace.Lines // a config that changes to and fro is a few lines
 	go func() {          // ends with ctx, which the close of the channel tells the receiver
 		defer close(networks)
@@ -33,29 +32,31 @@ func (s *Store) WatchNetwork(ctx context.Context) <-chan control.Network {
 				return nil, err
 			}
 			n, err := s.parseNetwork(got)
-			if err != nil {
-				if err.Error() != reported {
-					reported = err.Error()
-					if now := time.Now(); lines.Due(now) {
-						s.log.WarnContext(ctx, "network config is not usable: keeping the last one", "err", err)
-					} else if more := lines.More(now); more > 0 {
-						s.log.WarnContext(ctx, "network config is not usable: and more", "count", more)
-					}
-				}
+			now := control.StoredNetwork{Network: n, Err: err}
+			if now.Same(last) {
 				return got.Header, nil
 			}
-			reported = ""
-			if n != last {
-				select {
-				case networks <- n:
-					last = n
-				case <-ctx.Done():
-				}
+			if err != nil {
+				s.logUnusable(ctx, &lines, err)
+			}
+			select {
+			case networks <- now:
+				last = now
+			case <-ctx.Done():
 			}
 			return got.Header, nil
 		})
 	}()
 	return networks
+}
+
+// logUnusable says that there is no network config that can be used.
+func (s *Store) logUnusable(ctx context.Context, lines *pace.Lines, err error) {
+	if now := time.Now(); lines.Due(now) {
+		s.log.WarnContext(ctx, "network config is not usable: keeping the last one", "err", err)
+	} else if more := lines.More(now); more > 0 {
+		s.log.WarnContext(ctx, "network config is not usable: and more", "count", more)
+	}
 }
 
 // followKey calls read, which returns the header of the answer, and again after every

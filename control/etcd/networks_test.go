@@ -30,26 +30,38 @@ func TestWatchNetwork(t *testing.T) {
 	drained(t, networks)
 	wants := func(mtu int) {
 		t.Helper()
-		if n := receive(t, networks); n.Backend.MTU != mtu {
-			t.Errorf("MTU %d, want %d", n.Backend.MTU, mtu)
+		if n := receive(t, networks); n.Err != nil || n.Network.Backend.MTU != mtu {
+			t.Errorf("got %+v, want MTU %d", n, mtu)
+		}
+	}
+	unusable := func(says string) {
+		t.Helper()
+		if n := receive(t, networks); n.Err == nil || !strings.Contains(n.Err.Error(), says) {
+			t.Errorf("got %+v, want %q", n, says)
+		}
+		if !strings.Contains(log.String(), says) {
+			t.Errorf("%q is not logged", says)
 		}
 	}
 	text := func(mtu int) []byte {
 		return fmt.Appendf(nil, `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","MTU":%d}}`, mtu)
 	}
-	eventually(t, "the missing config is logged", func() bool { return strings.Contains(log.String(), "no network config") })
+	unusable("no network config")
 	c.SetConfig(t, text(1400))
 	wants(1400)
 	c.SetConfig(t, append(text(1400), ' ')) // means the same
-	c.SetConfig(t, []byte(`{"Network":"10.5.0.0/31"}`))
-	eventually(t, "the bad config is logged", func() bool { return strings.Contains(log.String(), "10.5.0.0/31") })
-	eventually(t, "the bad config is logged again, after the good one", func() bool {
-		c.SetConfig(t, text(1400))
+	for range 2 {                           // the good one is sent again, and the bad one logged again
 		c.SetConfig(t, []byte(`{"Network":"10.5.0.0/31"}`))
-		return strings.Count(log.String(), "not usable") >= 3
-	})
+		unusable("10.5.0.0/31")
+		c.SetConfig(t, text(1400))
+		wants(1400)
+	}
+	if n := strings.Count(log.String(), "not usable"); n != 3 {
+		t.Errorf("logged %d times, want 3:\n%s", n, log.String())
+	}
 	connected := s.Status()
 	c.SetConfig(t, nil)
+	unusable("no network config")
 	c.SetConfig(t, text(1300))
 	wants(1300)
 	if now := s.Status(); !now.Connected || now.Since != connected.Since {

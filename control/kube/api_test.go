@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -124,7 +126,7 @@ func TestStoreStatus(t *testing.T) {
 	expect("away", false, 77, "refused")
 }
 
-// TestWatchNetwork: the file is read again and again; what is not usable is logged once each time that it becomes so, and not sent.
+// TestWatchNetwork: the file is read again and again; what is not usable is logged and sent, once each time that it becomes so.
 func TestWatchNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "net-conf.json")
@@ -141,18 +143,19 @@ func TestWatchNetwork(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(5 * time.Second)
-		write(`{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","MTU":1400}}`)
-		if n := <-networks; n.Backend.MTU != 1400 {
-			t.Errorf("MTU %d", n.Backend.MTU)
+		if n := <-networks; !errors.Is(n.Err, control.ErrNoNetwork) {
+			t.Errorf("without a file: %+v", n)
 		}
-		for _, text := range []string{`{`, `{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","MTU":1400}}`, `{`} {
-			write(text)
+		for _, mtu := range []int{1400, 0, 1400, 0, 1300} { // 0: what is not usable
+			text := fmt.Sprintf(`{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","MTU":%d}}`, mtu)
+			if mtu == 0 {
+				text = `{`
+			}
 			time.Sleep(5 * time.Second)
-		}
-		write(`{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","MTU":1300}}`)
-		if n := <-networks; n.Backend.MTU != 1300 {
-			t.Errorf("MTU %d", n.Backend.MTU)
+			write(text)
+			if n := <-networks; n.Network.Backend.MTU != mtu || errors.As(n.Err, new(*control.NetworkError)) != (mtu == 0) {
+				t.Errorf("got %+v, want MTU %d", n, mtu)
+			}
 		}
 		cancel()
 		if n, ok := <-networks; ok {

@@ -12,8 +12,8 @@ const configPoll = time.Second
 
 // WatchNetwork implements control.ConfigWatcher. It reads the file each second: a ConfigMap is
 // mounted by links, which are replaced.
-func (s *Store) WatchNetwork(ctx context.Context) <-chan control.Network {
-	out := make(chan control.Network)
+func (s *Store) WatchNetwork(ctx context.Context) <-chan control.StoredNetwork {
+	out := make(chan control.StoredNetwork)
 	go func() { // ends with ctx, which the close of the channel tells the receiver
 		defer close(out)
 		s.pollNetwork(ctx, out)
@@ -21,29 +21,22 @@ func (s *Store) WatchNetwork(ctx context.Context) <-chan control.Network {
 	return out
 }
 
-func (s *Store) pollNetwork(ctx context.Context, out chan<- control.Network) {
+func (s *Store) pollNetwork(ctx context.Context, out chan<- control.StoredNetwork) {
 	tick := time.NewTicker(configPoll)
 	defer tick.Stop()
-	var last control.Network
-	var reported string // the last error
+	var last control.StoredNetwork
 	for {
 		n, err := s.Network(ctx)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return
-		case err != nil:
-			if err.Error() != reported {
-				reported = err.Error()
+		}
+		if now := (control.StoredNetwork{Network: n, Err: err}); !now.Same(last) {
+			if err != nil {
 				s.cfg.Log.WarnContext(ctx, "network config is not usable: keeping the last one", "err", err)
 			}
-		default:
-			reported = ""
-			if n == last {
-				break
-			}
 			select {
-			case out <- n:
-				last = n
+			case out <- now:
+				last = now
 			case <-ctx.Done():
 				return
 			}

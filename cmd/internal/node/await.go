@@ -65,13 +65,20 @@ func (n *Network) loadConfig(ctx context.Context) (control.Network, error) {
 		}
 		config, err = n.store.Network(ctx)
 	}
-	if err != nil {
-		if !errors.Is(err, control.ErrNoNetwork) && !errors.As(err, new(*control.NetworkError)) {
-			n.unhideStore(ctx)
-		}
-		return config, err
+	switch {
+	case err == nil:
+		return config, n.refused.of(config)
+	case isUnusable(err):
+		n.letGo(ctx, false)
+	default:
+		n.unhideStore(ctx)
 	}
-	return config, n.refused.of(config)
+	return config, err
+}
+
+// isUnusable reports whether an error says that the store has no network config that can be used. Others say that it does not answer.
+func isUnusable(err error) bool {
+	return errors.Is(err, control.ErrNoNetwork) || errors.As(err, new(*control.NetworkError))
 }
 
 // unhideStore withdraws the routes of an overlay that lead to the store, which does not answer. A session that runs does so by itself:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -103,6 +104,42 @@ func TestWaitForConfig(t *testing.T) {
 				}
 				if asks := int(took.Seconds()) + 1; s.networks != asks {
 					t.Errorf("asked %d times in %s, want %d", s.networks, took, asks)
+				}
+			})
+		})
+	}
+}
+
+// TestHoldAtStart: a daemon whose last subnet does not fit the config waits until that has stood for long enough, from its last coming on.
+func TestHoldAtStart(t *testing.T) {
+	needUnderlay(t)
+	const hold = 30
+	for name, c := range map[string]struct {
+		gone   int // the second in which the store has something else; 0: it stands
+		put    string
+		usable int // the second from which it is applied
+	}{
+		"it stands": {0, "", hold}, "no JSON meanwhile": {10, "{", 11 + hold}, "deleted meanwhile": {10, "", 11 + hold},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.cfg.ConfigHold = hold * time.Second
+				if err := os.WriteFile(w.cfg.SubnetFile, []byte("FLANNEL_SUBNET=10.6.77.1/24\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				n, s := w.waiting()
+				s.before = func(second int) {
+					if w.setConfig(w.config(0, "")); c.gone > 0 && second == c.gone {
+						w.setConfig(c.put)
+					}
+				}
+				began := time.Now()
+				if _, err := n.waitForConfig(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took.Round(time.Second) != time.Duration(c.usable)*time.Second {
+					t.Errorf("applied after %s, want %d s", took, c.usable)
 				}
 			})
 		})

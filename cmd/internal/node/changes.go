@@ -81,7 +81,7 @@ func (n *Network) reachesStore() fit.Store {
 
 // applyChanges calls setMTU for each change that the session can take over, until there is another
 // one or ctx ends.
-func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Interface, configs <-chan control.Network, setMTU func(int)) error {
+func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Interface, configs <-chan control.StoredNetwork, setMTU func(int)) error {
 	n, config, iface := s.network, s.config, s.iface
 	last := fit.MTU(config, iface)
 	stood := time.NewTimer(0) // of a config that is held
@@ -93,7 +93,10 @@ func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Inter
 		case <-ctx.Done():
 			return nil
 		case <-stood.C:
-			return fmt.Errorf("%w: it has stood for %s", control.ErrNetworkChanged, n.cfg.ConfigHold)
+			if n.heldStands(ctx) {
+				return fmt.Errorf("%w: it has stood for %s", control.ErrNetworkChanged, n.cfg.ConfigHold)
+			}
+			stood.Reset(askAgain)
 		case nextIface = <-ifaces:
 		case got, ok := <-configs:
 			if !ok {
@@ -102,7 +105,7 @@ func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Inter
 			stood.Stop()
 			apply, wait := s.consider(ctx, iface, config, got)
 			if apply {
-				nextConfig = got
+				nextConfig = got.Network
 			} else if wait > 0 {
 				stood.Reset(wait)
 			}

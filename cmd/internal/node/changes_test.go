@@ -65,7 +65,7 @@ func TestApplyChanges(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := &Session{network: newTestDaemon(false).newNetwork(""), config: config, iface: iface}
-			ifaces, configs := make(chan underlay.Interface), make(chan control.Network)
+			ifaces, configs := make(chan underlay.Interface), make(chan control.StoredNetwork)
 			var mtus []int
 			done := make(chan error)
 			go func() {
@@ -76,7 +76,7 @@ func TestApplyChanges(t *testing.T) {
 				case underlay.Interface:
 					ifaces <- change
 				case control.Network:
-					configs <- change
+					configs <- control.StoredNetwork{Network: change}
 				}
 			}
 			if c.ends == nil {

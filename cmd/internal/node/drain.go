@@ -125,7 +125,7 @@ func drainStore(ctx context.Context, cfg Config, name string) (given GivenLease,
 	}
 	defer n.closeStore()
 	config, err := n.store.Network(ctx)
-	if err != nil && !errors.Is(err, control.ErrNoNetwork) && !errors.As(err, new(*control.NetworkError)) {
+	if err != nil && !isUnusable(err) {
 		return given, err
 	}
 	if err := leftovers.CheckFlanneld(n.subnetFile, config.Prefixes()); err != nil {

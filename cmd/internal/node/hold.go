@@ -58,6 +58,16 @@ func (n *Network) hold(ctx context.Context, c control.Network, why error, foreve
 	return time.Until(st.Until)
 }
 
+// askAgain is how soon the store is asked again whether it still has the config that is held.
+const askAgain = time.Second
+
+// heldStands reports whether the store has the config that is held now. If it does not answer, the config is held on: the session
+// that is to apply the config would not get it.
+func (n *Network) heldStands(ctx context.Context) bool {
+	got, err := n.store.Network(ctx)
+	return err == nil && got == n.held.network
+}
+
 // letGo notes that no config is held any more. back: the one that is in force is in the store again.
 func (n *Network) letGo(ctx context.Context, back bool) {
 	if n.held == (held{}) {
@@ -97,10 +107,14 @@ func (n *Network) inForce(ctx context.Context, c control.Network) {
 	n.letGo(ctx, false)
 }
 
-// consider says whether a session with the config now takes over next, or ends by it. If not, wait is when it does, if next still stands; 0:
-// never.
-func (s *Session) consider(ctx context.Context, iface underlay.Interface, now, next control.Network) (apply bool, wait time.Duration) {
-	n := s.network
+// consider says whether a session with the config now takes over what the store has, or ends by it. If not, wait is when it does, if that
+// still stands; 0: never. What cannot be used ends no session: the next one could not begin.
+func (s *Session) consider(ctx context.Context, iface underlay.Interface, now control.Network, stored control.StoredNetwork) (apply bool, wait time.Duration) {
+	n, next := s.network, stored.Network
+	if stored.Err != nil {
+		n.letGo(ctx, false)
+		return false, 0
+	}
 	if changed(now, next, nil, nil) == nil && fit.CheckMTU(next, iface) == nil {
 		n.letGo(ctx, true)
 		return true, 0

@@ -121,6 +121,64 @@ func TestNetworkChange(t *testing.T) {
 	}
 }
 
+// TestHeldConfigGoes: a config under which the own subnet does not fit, and that the store has no more when it would be applied, is never
+// applied: the session goes on, whatever is in its place.
+func TestHeldConfigGoes(t *testing.T) {
+	t.Parallel()
+	for name, next := range map[string]string{
+		"no JSON": `{"Network":`, "another backend": `{"Network":"10.5.0.0/16","Backend":{"Type":"udp"}}`, "deleted": "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := holdingWorld(t)
+			until := w.status().ConfigHeld.Until
+			w.setConfig(next)
+			w.await("held no longer", func() bool { h := w.status().ConfigHeld; return h == nil || h.Until.IsZero() })
+			w.await("at the time when it would be applied", func() bool { return time.Since(until) > 0 })
+			w.setConfig(w.config(0, `,"MTU":1400`))
+			w.await("told of the MTU", func() bool { last, _ := w.forward().seen(); return last.MTU == 1350 })
+			if w.opens() != 1 || !w.daemon.Ready() || w.log.count("session ended") > 0 {
+				t.Errorf("%d sessions, ready %v; want one that stays ready", w.opens(), w.daemon.Ready())
+			}
+		})
+	}
+}
+
+// TestHeldConfigOfAStoreThatIsAway: a config that has stood for long enough is applied only when the store still has it, so not while
+// the store does not answer: the next session would not begin.
+func TestHeldConfigOfAStoreThatIsAway(t *testing.T) {
+	t.Parallel()
+	w := holdingWorld(t)
+	until := w.status().ConfigHeld.Until
+	w.memory("").SetDown(errDown)
+	w.await("past the time when it would be applied", func() bool { return time.Since(until) > 200*time.Millisecond })
+	if w.opens() != 1 || !w.daemon.Ready() || w.log.count("session ended") > 0 {
+		t.Errorf("%d sessions, ready %v; want one that stays ready", w.opens(), w.daemon.Ready())
+	}
+	w.memory("").SetDown(nil)
+	w.await("applied", func() bool {
+		st := w.status()
+		return st.Ready && st.Lease != nil && strings.HasPrefix(st.Lease.Key, "10.6.")
+	})
+	if w.log.count("it has stood for") != 1 {
+		t.Error("the log does not say why another session begins")
+	}
+}
+
+// holdingWorld returns a daemon that is ready, and holds a config for a second.
+func holdingWorld(t *testing.T) *world {
+	t.Helper()
+	needUnderlay(t)
+	w := newWorld(t)
+	w.cfg.ConfigHold = time.Second
+	w.setConfig(w.config(0, ""))
+	w.start()
+	w.awaitReady()
+	w.setConfig(strings.Replace(w.config(0, ""), "10.5.", "10.6.", 1))
+	w.await("holding", func() bool { return w.status().ConfigHeld != nil })
+	return w
+}
+
 // TestUnderlayChange: another address takes another session, which publishes it, and another
 // connection to the store.
 func TestUnderlayChange(t *testing.T) {

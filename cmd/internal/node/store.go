@@ -9,9 +9,9 @@ import (
 	"github.com/overlayd/overlayd/dataplane/subnetfile"
 )
 
-// watchConfig sends the network config whenever it is another one, until ctx ends; then it closes
-// the channel. It returns nil if the store does not report changes.
-func (n *Network) watchConfig(ctx context.Context) <-chan control.Network {
+// watchConfig sends what the store has for a network config whenever it is something else, until ctx
+// ends; then it closes the channel. It returns nil if the store does not report changes.
+func (n *Network) watchConfig(ctx context.Context) <-chan control.StoredNetwork {
 	if w, ok := n.store.(control.ConfigWatcher); ok {
 		return w.WatchNetwork(ctx)
 	}

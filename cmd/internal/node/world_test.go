@@ -122,9 +122,13 @@ func (w *world) config(vni uint32, more string) string {
 	return fmt.Sprintf(`{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","VNI":%d%s}}`, w.vni+vni, more)
 }
 
-// setConfig writes a config and tells those who watch it.
+// setConfig writes a config, or removes it if the text is empty, and tells those who watch it.
 func (w *world) setConfig(text string) {
-	w.memory("").SetConfig(nil, []byte(text))
+	if text == "" {
+		w.memory("").SetConfig(nil, nil)
+	} else {
+		w.memory("").SetConfig(nil, []byte(text))
+	}
 	pace.Wake(w.configs)
 }
 
@@ -262,8 +266,8 @@ var (
 	_ io.Closer             = (*fakeStore)(nil)
 )
 
-func (s *fakeStore) WatchNetwork(ctx context.Context) <-chan control.Network {
-	out := make(chan control.Network)
+func (s *fakeStore) WatchNetwork(ctx context.Context) <-chan control.StoredNetwork {
+	out := make(chan control.StoredNetwork)
 	go func() {
 		defer close(out)
 		for {
@@ -272,11 +276,11 @@ func (s *fakeStore) WatchNetwork(ctx context.Context) <-chan control.Network {
 				return
 			case <-s.world.configs:
 				n, err := s.Network(ctx)
-				if err != nil {
+				if err != nil && !isUnusable(err) {
 					continue
 				}
 				select {
-				case out <- n:
+				case out <- control.StoredNetwork{Network: n, Err: err}:
 				case <-ctx.Done():
 					return
 				}
