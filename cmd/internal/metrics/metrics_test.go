@@ -72,9 +72,12 @@ func TestNames(t *testing.T) {
 func TestSeries(t *testing.T) {
 	d := sample(3)
 	d.Networks[1].Peers[2].Subnet = d.Networks[1].Peers[1].Subnet // it changes hands
+	d.Networks[0].ConfigHeld = &status.HeldConfig{Why: "read JSON"}
 	text := scrape(t, d, PeersOn)
 	for _, want := range []string{
 		`overlayd_state{state="healthy"} 1`,
+		`overlayd_config_held{network="blue"} 1`,
+		`overlayd_config_held{network="red"} 0`,
 		`overlayd_etcd_refused_connections_total 3`,
 		`overlayd_certificate_expiry_timestamp_seconds{file="/etc/join.pem"} 4e+09`,
 		`overlayd_dataplane_packets_total{direction="tx",network="blue"} 7`,

@@ -46,6 +46,7 @@ func (n *Network) usableConfig(ctx context.Context) (control.Network, error) {
 		return config, err
 	}
 	if err := n.carries(ctx, n.host(), config); err != nil {
+		n.noteHeld(config, err.Error(), 0)
 		return config, err
 	}
 	return config, n.holdAtStart(ctx, config)
@@ -67,9 +68,11 @@ func (n *Network) loadConfig(ctx context.Context) (control.Network, error) {
 	}
 	switch {
 	case err == nil:
-		return config, n.refused.of(config)
+		if err = n.refused.of(config); err != nil {
+			n.noteHeld(config, err.Error(), 0)
+		}
 	case isUnusable(err):
-		n.letGo(ctx, false)
+		n.noteUnusable(err)
 	default:
 		n.unhideStore(ctx)
 	}

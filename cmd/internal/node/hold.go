@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
@@ -19,9 +20,9 @@ import (
 // when it has stood for Config.ConfigHold: whoever writes it by mistake has the time to put the old one back. One that this host
 // cannot carry at all ends no session. All else is applied at once.
 
-// held is a config that the store has and that is not in force yet. The zero value says that no config is held.
+// held is what the store has in the place of the config in force. The zero value says that it has that one.
 type held struct {
-	network control.Network
+	network control.Network // zero: none that can be used
 	since   time.Time
 }
 
@@ -43,19 +44,33 @@ func unfit(c control.Network, own []netip.Prefix) error {
 
 // hold notes that c is not applied because of why, and returns how long it has to stand until it is. forever: it never is.
 func (n *Network) hold(ctx context.Context, c control.Network, why error, forever bool) time.Duration {
-	if n.held.network != c {
+	if forever {
+		n.noteHeld(c, why.Error(), 0)
+		n.sayHold(ctx, "network config is not applied: this host cannot carry it", "err", why)
+		return 0
+	}
+	until := n.noteHeld(c, why.Error(), n.cfg.ConfigHold)
+	n.sayHold(ctx, "network config is not applied yet", "err", why,
+		"until", until, "fix", "if it is not meant, put the one before back into the store until then")
+	return time.Until(until)
+}
+
+// noteHeld notes why the store's config, zero if it has none that can be used, is not in force, and returns until when: for a time since
+// it is there; 0: for ever.
+func (n *Network) noteHeld(c control.Network, why string, hold time.Duration) (until time.Time) {
+	if n.held.network != c || n.held.since.IsZero() {
 		n.held = held{c, time.Now()}
 	}
-	st := &status.HeldConfig{Networks: c.Prefixes(), Why: control.Printable(why.Error(), control.FaultBytes), Since: n.held.since}
-	attrs, text := []any{"err", why}, "network config is not applied: this host cannot carry it"
-	if !forever {
-		st.Until = n.held.since.Add(n.cfg.ConfigHold)
-		attrs = append(attrs, "until", st.Until, "fix", "if it is not meant, put the one before back into the store until then")
-		text = "network config is not applied yet"
+	if hold > 0 {
+		until = n.held.since.Add(hold)
 	}
-	n.heldStatus.Store(st)
-	n.sayHold(ctx, text, attrs...)
-	return time.Until(st.Until)
+	n.heldStatus.Store(&status.HeldConfig{Networks: append([]netip.Prefix{}, c.Prefixes()...), Why: control.Printable(why, control.FaultBytes), Since: n.held.since, Until: until})
+	return until
+}
+
+// noteUnusable notes why the store has no config that can be used. One that was held is held no longer. The store logs it.
+func (n *Network) noteUnusable(err error) {
+	n.noteHeld(control.Network{}, strings.TrimPrefix(err.Error(), control.ErrNoNetwork.Error()+": "), 0)
 }
 
 // askAgain is how soon the store is asked again whether it still has the config that is held.
@@ -68,7 +83,7 @@ func (n *Network) heldStands(ctx context.Context) bool {
 	return err == nil && got == n.held.network
 }
 
-// letGo notes that no config is held any more. back: the one that is in force is in the store again.
+// letGo notes that the store has the config in force, or the one that is about to be. back: it is in the store again.
 func (n *Network) letGo(ctx context.Context, back bool) {
 	if n.held == (held{}) {
 		return
@@ -93,6 +108,9 @@ func (n *Network) holdAtStart(ctx context.Context, c control.Network) error {
 	own, _ := subnetfile.Read(n.subnetFile) // newController warns
 	why := unfit(c, own)
 	if why == nil || c == n.applied || n.cfg.ConfigHold <= 0 {
+		if c != n.refused.network { // else whoever opens the dataplane decides
+			n.letGo(ctx, false)
+		}
 		return nil
 	}
 	if left := n.hold(ctx, c, why, false); left > 0 {
@@ -112,7 +130,7 @@ func (n *Network) inForce(ctx context.Context, c control.Network) {
 func (s *Session) consider(ctx context.Context, iface underlay.Interface, now control.Network, stored control.StoredNetwork) (apply bool, wait time.Duration) {
 	n, next := s.network, stored.Network
 	if stored.Err != nil {
-		n.letGo(ctx, false)
+		n.noteUnusable(stored.Err)
 		return false, 0
 	}
 	if changed(now, next, nil, nil) == nil && fit.CheckMTU(next, iface) == nil {

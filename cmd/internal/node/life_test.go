@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/cmd/internal/parts"
+	"github.com/overlayd/overlayd/cmd/internal/status"
 )
 
 // TestSessionLife: a daemon that is told to stop closes what it opened and leaves what makes
@@ -142,6 +144,59 @@ func TestHeldConfigGoes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestUnusableConfigIsShown: while the store has no config that can be used, status warns of it: of a session that goes on, and of a
+// daemon that waits for a config. With a good one the warning is gone.
+func TestUnusableConfigIsShown(t *testing.T) {
+	t.Parallel()
+	needUnderlay(t)
+	for name, c := range map[string]struct{ config, says string }{
+		"no JSON":           {`{"Network":`, "no usable network config in the store: network config: read JSON"},
+		"another backend":   {`{"Network":"10.5.0.0/16","Backend":{"Type":"udp"}}`, "no usable network config in the store: network config: backend type"},
+		"deleted":           {"", "no usable network config in the store"},
+		"not for this host": {`{"Network":"10.5.0.0/16","Backend":{"VNI":10000000}}`, "the network config in the store is not applied: network config: Backend.VNI"},
+	} {
+		for _, running := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, running %v", name, running), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				good := w.config(0, "")
+				if running {
+					w.setConfig(good)
+				} else {
+					w.setConfig(c.config)
+				}
+				w.start()
+				if running {
+					w.awaitReady()
+					w.setConfig(c.config)
+				}
+				w.await("warned of", func() bool { return strings.HasPrefix(w.configWarning().Text, c.says) })
+				if d := status.Report(status.Process{}, true, w.daemon.Status()); d.Verdict.State != map[bool]status.State{true: status.Degraded, false: status.NotReady}[running] {
+					t.Errorf("running %v: verdict %s", running, d.Verdict)
+				}
+				if got := w.configWarning(); !strings.Contains(got.Fix, "overlayd check config") || got.Since.IsZero() || got.State != status.Degraded {
+					t.Errorf("warning %+v", got)
+				}
+				w.setConfig(good)
+				w.await("well", func() bool { return w.daemon.Ready() && w.configWarning() == status.Warning{} })
+				if w.opens() != 1 {
+					t.Errorf("%d sessions, want one", w.opens())
+				}
+			})
+		}
+	}
+}
+
+// configWarning is what the status says of a config that is refused.
+func (w *world) configWarning() status.Warning {
+	for _, warning := range status.Report(status.Process{}, true, w.daemon.Status()).Warnings {
+		if warning.ID == "config_refused" {
+			return warning
+		}
+	}
+	return status.Warning{}
 }
 
 // TestHeldConfigOfAStoreThatIsAway: a config that has stood for long enough is applied only when the store still has it, so not while

@@ -46,14 +46,14 @@ type Network struct {
 	opened   bool                 // an overlay was open once: from now on nothing ends serve
 	refused  refusal
 	lengths  control.Lengths // of the subnets of all configs that were in force
-	held     held            // the store's config, while another one is in force
+	held     held            // what the store has, while another config is in force, or none
 	applied  control.Network // of the last session
 	retry    pace.Backoff    // after a session whose overlay failed
 	notices  pace.Notices    // of these, and of what each session may meet again
 
 	withdrawn   atomic.Uint64                     // routes that hid the store
 	holdNotices pace.Notices                      // of held; for whoever of the session and waitForConfig runs
-	heldStatus  atomic.Pointer[status.HeldConfig] // held, for others; nil: nothing is held
+	heldStatus  atomic.Pointer[status.HeldConfig] // held, for others; nil: it is zero
 	snapshot    atomic.Pointer[snapshot]          // never nil
 }
 

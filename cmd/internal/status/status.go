@@ -25,7 +25,7 @@ type Network struct {
 	Ready        bool      `json:"ready"`
 	ReadySince   time.Time `json:"ready_since,omitzero"`
 
-	ConfigHeld *HeldConfig `json:"config_held,omitempty"` // nil: the store's config is in force
+	ConfigHeld *HeldConfig `json:"config_held,omitempty"` // nil: the store's config is in force, or nothing is known of it
 
 	Mode     string    `json:"mode,omitempty"` // "kernel" or "userspace"; empty if nothing forwards
 	VNI      uint32    `json:"vni,omitempty"`
@@ -62,12 +62,12 @@ type Network struct {
 	SharedPort map[string]uint64 `json:"shared_port,omitempty"`
 }
 
-// HeldConfig is a network config that the store has and that is not in force.
+// HeldConfig is what the store has for a network config, and is not in force.
 type HeldConfig struct {
-	Networks []netip.Prefix `json:"networks"`
+	Networks []netip.Prefix `json:"networks"` // empty: there is no config that can be used
 	Why      string         `json:"why"`
 	Since    time.Time      `json:"since"`
-	Until    time.Time      `json:"until,omitzero"` // when it is applied if it still stands then; zero: this host cannot carry it
+	Until    time.Time      `json:"until,omitzero"` // when it is applied if it still stands then; zero: this host, or none, can carry it
 }
 
 // Repairs counts the objects of one kind that others changed and a part put right, since the process began. Those of

@@ -163,6 +163,9 @@ func judgeConfig(n *Network, now time.Time) []Warning {
 	switch {
 	case h == nil:
 		return nil
+	case len(h.Networks) == 0:
+		return []Warning{{ID: "config_refused", State: Degraded, Since: h.Since, Text: "no usable network config in the store: " + h.Why,
+			Fix: "put a right one into the store, or no daemon that starts becomes ready; overlayd check config says what is wrong with one"}}
 	case h.Until.IsZero():
 		return []Warning{{ID: "config_refused", State: Degraded, Since: h.Since, Text: "the network config in the store is not applied: " + h.Why,
 			Fix: "overlayd check config says what this host can carry; put such a config into the store"}}
