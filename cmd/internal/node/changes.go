@@ -120,6 +120,7 @@ func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Inter
 			return fmt.Errorf("%w: %w", errUnderlayChanged, err)
 		}
 		config, iface = nextConfig, nextIface
+		s.link.Store(&nextIface)
 		mtu := fit.MTU(config, iface)
 		if mtu == last {
 			continue

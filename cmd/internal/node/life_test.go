@@ -95,6 +95,36 @@ func TestSessionTakesMTU(t *testing.T) {
 	}
 }
 
+// TestSessionTakesMTUOfUnderlay: another MTU of the underlay's link reaches the parts in the same session, and the status shows both.
+func TestSessionTakesMTUOfUnderlay(t *testing.T) {
+	t.Parallel()
+	needUnderlay(t)
+	if err := makeUnderlay("mtu0", "192.0.2.97/28"); err != nil {
+		t.Fatal(err)
+	}
+	link, err := netlink.LinkByName("mtu0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { netlink.LinkDel(link) })
+	w := newWorld(t)
+	w.cfg.Underlay.Iface = []string{"mtu0"}
+	w.setConfig(w.config(0, ""))
+	w.start()
+	w.awaitReady()
+	if u := w.status().Underlay; u.Interface != "mtu0" || u.MTU != 1500 {
+		t.Errorf("underlay %+v", u)
+	}
+	if err := netlink.LinkSetMTU(link, 1400); err != nil {
+		t.Fatal(err)
+	}
+	w.await("told of the MTU", func() bool { return w.status().MTU == 1350 })
+	u := w.status().Underlay
+	if u.MTU != 1400 || len(u.Ends) != 1 || u.Ends[0].Local.String() != "192.0.2.97" || w.opens() != 1 || !w.daemon.Ready() {
+		t.Errorf("underlay %+v, %d sessions, ready %v; want an MTU of 1400 and one session that stays ready", u, w.opens(), w.daemon.Ready())
+	}
+}
+
 // TestNetworkChange: another VNI takes another session and another device, with the same store.
 func TestNetworkChange(t *testing.T) {
 	t.Parallel()

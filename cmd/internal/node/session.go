@@ -26,7 +26,7 @@ import (
 
 // Session is one network config on one underlay, with the overlay that carries it and the lease
 // that this node has in it. It ends when either changes in anything but its MTU. Its fields do
-// not change while it runs, but for those that say what it counted.
+// not change while it runs, but for those that say what it counted and how its interface is now.
 type Session struct {
 	network    *Network
 	config     control.Network
@@ -36,6 +36,8 @@ type Session struct {
 	overlay    *overlay.Overlay
 	controller *controller.Controller
 	prober     *probe.Prober // nil: nobody asks the peers
+
+	link atomic.Pointer[underlay.Interface] // iface as it is now, with another MTU; nil: as it was
 
 	before status.Totals // what its dataplane had counted already for the session before it
 

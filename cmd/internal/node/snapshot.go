@@ -91,8 +91,12 @@ func (s *Session) report(st *status.Network) {
 	if b.IsVXLAN() {
 		st.VNI = b.VNI
 	}
-	st.Underlay = &status.Underlay{Interface: s.iface.Name, MTU: s.iface.MTU}
-	for _, u := range s.network.underlays(s.config, s.iface) {
+	iface := s.iface
+	if now := s.link.Load(); now != nil {
+		iface = *now
+	}
+	st.Underlay = &status.Underlay{Interface: iface.Name, MTU: iface.MTU}
+	for _, u := range s.network.underlays(s.config, iface) {
 		st.Underlay.Ends = append(st.Underlay.Ends, status.End{Local: u.Local, Public: u.Public})
 	}
 	st.Parts = s.overlay.Status()
