@@ -39,7 +39,8 @@ func newCheckConfigCommand() *cobra.Command {
 net-conf.json; - is standard input. If the config is right, it prints it with every default
 filled in, and the dataplanes that can carry it. Otherwise it prints each mistake with line
 and column, and exits with 2; -o json prints mistakes as {line, column, key, message}.
-An unknown key is a mistake here, while flannel and the daemon ignore it.
+An unknown key is a mistake here, while flannel and the daemon ignore it. So is what no host
+can carry, such as a VNI that is too long for the name of a device.
 
 With a flag of the underlay, such as --iface eth0, it also says what this host would do
 with the config: the address that it would publish, its routes, and why a dataplane could

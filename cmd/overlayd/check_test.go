@@ -43,7 +43,9 @@ func TestCheckConfig(t *testing.T) {
 		{"IPv6 network too small", "{\"Network\":\"10.5.0.0/16\",\"EnableIPv6\":true,\n\"IPv6Network\":\"fd00::/125\"}", 2, []string{`:2:1: IPv6Network is too small`}},
 		{"no network", `{}`, 2, []string{`:1:1: please define a correct Network`}},
 		{"backend type", "{\"Network\":\"10.5.0.0/16\",\n\"Backend\":{\"Type\":\"ipip\"}}", 2, []string{`:2:12: backend type "ipip"`, "DirectRouting"}},
-		{"host-gw", `{"Network":"10.5.0.0/16","Backend":{"Type":"host-gw"}}`, 0, []string{"Backend.Type host-gw dataplanes []"}},
+		{"host-gw", `{"Network":"10.5.0.0/16","Backend":{"Type":"host-gw"}}`, 0, []string{"Backend.Type host-gw dataplanes none needed"}},
+		{"VNI of no device", "{\"Network\":\"10.5.0.0/16\",\n\"Backend\":{\n  \"vni\":16777215}}", 2, []string{`:3:3: Backend.VNI: 16777215: want at most 9999999`}},
+		{"IPv6 in few bytes", "{\"Network\":\"10.5.0.0/16\",\n\"EnableIPv6\":true,\"IPv6Network\":\"fd00::/48\",\"Backend\":{\"MTU\":1300}}", 2, []string{`:2:1: EnableIPv6: the overlay has an MTU of 1250`}},
 		{"no backend", `{"Network":"10.5.0.0/16"}`, 0, []string{"Backend.Type vxlan", "without a Backend flanneld runs udp"}},
 		{"deep", strings.Repeat("[", 20000), 2, []string{":1:"}},
 	} {
@@ -74,6 +76,14 @@ func TestCheckConfig(t *testing.T) {
 	want := []netconf.Problem{{Line: 2, Column: 2, Key: "Subnetmn", Message: `"Subnetmn" is not a key of a network config: do you mean "SubnetMin"?`}, {Line: 2, Column: 16, Key: "SubnetLen", Message: `"SubnetLen": want a whole number from 0, got JSON string`}}
 	if code != exitUsage || err != nil || !slices.Equal(got.Errors, want) {
 		t.Errorf("exit code %d, %v: %s", code, err, out)
+	}
+	for kind, want := range map[string]bool{"vxlan": true, "host-gw": false, "alloc": false} {
+		if err := os.WriteFile(file, []byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"`+kind+`"}}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if code, out := overlayd(t, "check", "config", "-o", "json", file); code != 0 || strings.Contains(out, `"Dataplanes"`) != want {
+			t.Errorf("%s: exit code %d, want dataplanes %v:\n%s", kind, code, want, out)
+		}
 	}
 	code, out = overlayd(t, "check", "config", "-o", "json", filepath.Join(dir, "none"))
 	if code != exitUsage || !strings.Contains(out, "none") {

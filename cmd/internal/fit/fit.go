@@ -5,6 +5,7 @@ package fit
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/overlayd/overlayd/control"
@@ -48,6 +49,27 @@ func (h Host) Carries(c control.Network) error {
 		return fmt.Errorf("network config: Backend.VNI: %d: want at most %d, or the name of the device is too long", b.VNI, h.maxVNI(c))
 	}
 	return CheckMTU(c, h.Underlay)
+}
+
+// Anywhere returns the dataplanes that can carry a network on the host that suits it best; none for a backend that needs none. An error
+// says why no host can carry it.
+func Anywhere(c control.Network) (modes []Mode, err error) {
+	h := Host{Mode: Auto, Underlay: widest()}
+	if err := h.Carries(c); err != nil || !c.Backend.IsVXLAN() {
+		return nil, err
+	}
+	for _, h.Mode = range []Mode{Kernel, Userspace} {
+		if h.Carries(c) == nil {
+			modes = append(modes, h.Mode)
+		}
+	}
+	return modes, nil
+}
+
+// widest is an underlay on which the most can be carried: IPv4 has the shorter headers, and longer VNIs.
+func widest() underlay.Interface {
+	local := netip.AddrFrom4([4]byte{192, 0, 2, 1})
+	return underlay.Interface{Name: "the widest link", MTU: 65535, IPv4: underlay.End{Local: local, Public: local}}
 }
 
 // carriesPlain is Carries for the backends without encapsulation.

@@ -3,6 +3,7 @@ package fit
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,6 +51,36 @@ func TestSupported(t *testing.T) {
 		}
 		if kernelOnly := strings.Contains(c.name, "GBP") || strings.Contains(c.name, "Learning"); errors.Is(err, ErrKernelOnly) != (kernelOnly && c.refused != "") {
 			t.Errorf("%s: %v: is it for the kernel only?", c.name, err)
+		}
+	}
+}
+
+// TestAnywhere: which dataplanes can carry a network on some host, and what none can.
+func TestAnywhere(t *testing.T) {
+	for _, c := range []struct {
+		name, config string
+		modes        []Mode
+		refused      string // empty: some host can carry it
+	}{
+		{"plain", `{"Network":"10.5.0.0/16"}`, []Mode{Kernel, Userspace}, ""},
+		{"GBP", `{"Network":"10.5.0.0/16","Backend":{"GBP":true}}`, []Mode{Kernel}, ""},
+		{"Learning", `{"Network":"10.5.0.0/16","Backend":{"Learning":true}}`, []Mode{Kernel}, ""},
+		{"long VNI", `{"Network":"10.5.0.0/16","Backend":{"VNI":9999999}}`, []Mode{Kernel, Userspace}, ""},
+		{"long VNI, IPv6 only", `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"VNI":10000}}`, []Mode{Kernel, Userspace}, ""},
+		{"longest VNI", `{"Network":"10.5.0.0/16","Backend":{"VNI":16777215}}`, nil, "Backend.VNI: 16777215: want at most 9999999"},
+		{"longest VNI in the kernel", `{"Network":"10.5.0.0/16","Backend":{"VNI":10000000,"GBP":true}}`, nil, "Backend.VNI: 10000000: want at most 9999999"},
+		{"IPv6 in few bytes", `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"MTU":1300}}`, nil, "IPv6 needs 1280"},
+		{"IPv6 in just enough", `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"MTU":1330}}`, []Mode{Kernel, Userspace}, ""},
+		{"host-gw", `{"Network":"10.5.0.0/16","Backend":{"Type":"host-gw"}}`, nil, ""},
+		{"alloc", `{"Network":"10.5.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:5::/48","Backend":{"Type":"alloc"}}`, nil, ""},
+	} {
+		config, err := control.ParseNetwork([]byte(c.config))
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		modes, err := Anywhere(config)
+		if !slices.Equal(modes, c.modes) || (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
+			t.Errorf("%s: got %v, %v; want %v, %q", c.name, modes, err, c.modes, c.refused)
 		}
 	}
 }

@@ -4,7 +4,9 @@ package netconf
 
 import (
 	"errors"
+	"strings"
 
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/control"
 )
 
@@ -16,7 +18,7 @@ type Problem struct {
 	Message string `json:"message"`
 }
 
-// Check parses a network config, and returns its mistakes, keys without effect among them.
+// Check parses a network config, and returns its mistakes, keys without effect and what no host can carry among them.
 func Check(text []byte) (n control.Network, problems []Problem) {
 	add := func(offset int64, keys []configKey, err error) {
 		p := Problem{Message: err.Error()}
@@ -42,6 +44,9 @@ func Check(text []byte) (n control.Network, problems []Problem) {
 		add(offsetOf(keys, bad.Err.Error()), keys, bad.Err)
 	} else if err != nil {
 		add(0, nil, err)
+	} else if _, err := fit.Anywhere(n); err != nil {
+		err = errors.New(strings.TrimPrefix(err.Error(), "network config: "))
+		add(offsetOf(keys, err.Error()), keys, err)
 	}
 	return n, problems
 }

@@ -56,29 +56,22 @@ func effective(n control.Network) effectiveConfig {
 	return c
 }
 
-// dataplanesFor lists the dataplanes that can carry a network; host-gw and alloc use none.
-func dataplanesFor(n control.Network) []fit.Mode {
-	if !n.Backend.IsVXLAN() {
-		return []fit.Mode{}
-	}
-	if n.Backend.GBP || n.Backend.Learning {
-		return []fit.Mode{fit.Kernel}
-	}
-	return []fit.Mode{fit.Kernel, fit.Userspace}
-}
-
 // Print prints a config as a table, or as JSON with the dataplanes that can carry it, and what
-// this host would do unless forecast is nil.
+// this host would do unless forecast is nil. A backend that needs no dataplane has none.
 func Print(w io.Writer, n control.Network, forecast *fit.Forecast, output string) error {
 	c := effective(n)
+	dataplanes, err := fit.Anywhere(n)
+	if err != nil {
+		return err
+	}
 	if output == "json" {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
 		return e.Encode(struct {
 			effectiveConfig
-			Dataplanes []fit.Mode
+			Dataplanes []fit.Mode    `json:",omitempty"`
 			Host       *fit.Forecast `json:",omitempty"`
-		}{c, dataplanesFor(n), forecast})
+		}{c, dataplanes, forecast})
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(key string, value any) { fmt.Fprintf(t, "%s\t%v\n", key, value) }
@@ -106,7 +99,11 @@ func Print(w io.Writer, n control.Network, forecast *fit.Forecast, output string
 		row("Backend.Learning", b.Learning)
 		row("Backend.DirectRouting", b.DirectRouting)
 	}
-	row("dataplanes", fmt.Sprint(dataplanesFor(n)))
+	if n.Backend.IsVXLAN() {
+		row("dataplanes", fmt.Sprint(dataplanes))
+	} else {
+		row("dataplanes", "none needed")
+	}
 	if forecast != nil {
 		row("interface", forecast.Interface)
 		row("public IPs", fmt.Sprint(forecast.PublicIPs))
