@@ -24,7 +24,11 @@ func (n *Network) waitForConfig(ctx context.Context) (control.Network, error) {
 		if ctx.Err() == nil {
 			n.publishNoSession(err)
 			if due, _ := notices.Due(time.Now(), pace.Notice{Text: control.Kind(err)}); len(due) > 0 {
-				n.log.Error("not ready: waiting for the network config", n.attrs(err)...)
+				if errors.As(err, new(carryError)) {
+					n.log.Error("not ready: this host cannot carry the network config", n.attrs(err)...)
+				} else {
+					n.log.Error("not ready: waiting for the network config", n.attrs(err)...)
+				}
 			}
 		}
 		if !pace.Sleep(ctx, period, n.daemon.drain) {
@@ -47,10 +51,16 @@ func (n *Network) usableConfig(ctx context.Context) (control.Network, error) {
 	}
 	if err := n.carries(ctx, n.host(), config); err != nil {
 		n.noteHeld(config, err.Error(), 0)
-		return config, err
+		return config, carryError{err}
 	}
 	return config, n.holdAtStart(ctx, config)
 }
+
+// carryError says why this host cannot carry a config that the store has.
+type carryError struct{ error }
+
+// Unwrap returns the reason itself.
+func (e carryError) Unwrap() error { return e.error }
 
 // loadConfig reads the config. If the store has no config, loadConfig writes the one that the user gave, if the user gave one and
 // the store takes it. A config that was refused a moment ago is refused again.
@@ -68,8 +78,9 @@ func (n *Network) loadConfig(ctx context.Context) (control.Network, error) {
 	}
 	switch {
 	case err == nil:
-		if err = n.refused.of(config); err != nil {
-			n.noteHeld(config, err.Error(), 0)
+		if refused := n.refused.of(config); refused != nil {
+			n.noteHeld(config, refused.Error(), 0)
+			err = carryError{refused}
 		}
 	case isUnusable(err):
 		n.noteUnusable(err)

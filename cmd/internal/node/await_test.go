@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,6 +65,7 @@ func TestWaitForConfig(t *testing.T) {
 		config func(w *world, second int) // writes the config of this second
 		usable int                        // the second from which it is; 0: never
 		logged int                        // lines within the first five minutes
+		says   string                     // in those lines; "": that it waits for the config
 	}{
 		{name: "none", config: func(*world, int) {}, logged: 5},
 		{name: "bad", config: func(w *world, _ int) { w.setConfig(bad) }, logged: 5},
@@ -81,7 +83,7 @@ func TestWaitForConfig(t *testing.T) {
 				w.setConfig(w.config(0, ""))
 			}
 		}},
-		{name: "not for this host", logged: 5, config: func(w *world, _ int) { w.setConfig(`{"Network":"10.5.0.0/16","Backend":{"VNI":10000000}}`) }},
+		{name: "not for this host", logged: 5, says: "not ready: this host cannot carry the network config\" err=\"network config: Backend.VNI: 10000000", config: func(w *world, _ int) { w.setConfig(`{"Network":"10.5.0.0/16","Backend":{"VNI":10000000}}`) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -99,7 +101,8 @@ func TestWaitForConfig(t *testing.T) {
 				if c.usable > 0 && (err != nil || got.Backend.VNI != w.vni || took.Round(time.Second) != time.Duration(c.usable)*time.Second) {
 					t.Errorf("got %+v, %v after %s; want VNI %d after %d s", got, err, took, w.vni, c.usable)
 				}
-				if lines := w.log.count("not ready: waiting for the network config"); lines != c.logged {
+				says := cmp.Or(c.says, "not ready: waiting for the network config")
+				if lines := w.log.count(says); lines != c.logged || w.log.count("not ready") != lines {
 					t.Errorf("logged %d times, want %d:\n%s", lines, c.logged, w.log.text())
 				}
 				if asks := int(took.Seconds()) + 1; s.networks != asks {
@@ -279,7 +282,7 @@ func TestRefusalHolds(t *testing.T) {
 		if got := w.opens(); got != 4 { // at 0, 31, 62 and 93 s
 			t.Errorf("opened %d times in 100 s, want four", got)
 		}
-		if got := w.log.count("waiting for the network config"); got != 4 && got != 2 {
+		if got := w.log.count("this host cannot carry the network config"); got != 4 && got != 2 {
 			t.Errorf("logged %d times:\n%s", got, w.log.text())
 		}
 	})

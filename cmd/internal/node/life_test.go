@@ -410,7 +410,9 @@ func TestUnfitConfig(t *testing.T) {
 	w.refuse = errors.Join(parts.ErrUnfit, errors.New("GBP needs the kernel"))
 	w.setConfig(w.config(0, `,"GBP":true`))
 	w.start()
-	w.await("refused", func() bool { return strings.Contains(w.log.text(), "not ready: waiting for the network config") })
+	w.await("refused", func() bool {
+		return strings.Contains(w.log.text(), "not ready: this host cannot carry the network config")
+	})
 	if w.opens() != 1 || w.daemon.Ready() || w.status().Err == "" {
 		t.Errorf("opened %d times, status %+v", w.opens(), w.status())
 	}
