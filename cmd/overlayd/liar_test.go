@@ -179,6 +179,19 @@ func TestConfigExcursion(t *testing.T) {
 		c.put(key, `{"Network":"10.42.0.0/16","SubnetMin":"10.42.0.0","SubnetMax":"10.42.0.0","Backend":{"Type":"vxlan"}}`)
 		c.put(key, `{"Network":"192.0.2.0/24","Backend":{"Type":"vxlan","VNI":10000000}}`)
 		h.daemon.waitLog("this host cannot carry it", patience)
+		for _, text := range []string{`{`, `{"Network":"10.42.0.0/16","Backend":{"Type":"udp"}}`} {
+			c.put(key, text)
+			eventually(t, patience, "the status warns of the config", func() error {
+				p := h.overlayd("status", "--subnet-file", h.subnetFile)
+				if code := p.wait(patience); code == 0 || !strings.Contains(p.text(), "no usable network config in the store") {
+					return fmt.Errorf("exit code %d:\n%s", code, p.text())
+				}
+				return nil
+			})
+			if p := h.overlayd("doctor", "--subnet-file", h.subnetFile); p.wait(patience) == 0 || !strings.Contains(p.text(), "overlayd check config") {
+				t.Errorf("doctor finds nothing:\n%s", p.text())
+			}
+		}
 		c.put(key, overlayConfig(network))
 		h.daemon.waitLog("is again the one that is applied", patience)
 		c.put(key, strings.Replace(overlayConfig(network), `"vxlan"`, `"vxlan","MTU":1400`, 1)) // what concerns no lease is applied at once
