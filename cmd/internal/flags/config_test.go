@@ -368,9 +368,11 @@ func TestAllBadVariables(t *testing.T) {
 // TestRefusals: a refusal names the flag, quotes the value and says what is wanted.
 func TestRefusals(t *testing.T) {
 	dir := t.TempDir()
-	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
+	file, nobodys := filepath.Join(dir, "file"), filepath.Join(dir, "nobodys")
+	for name, text := range map[string]string{file: "{", nobodys: `{"Network":"10.5.0.0/16","Backend":{"VNI":16777215}}`} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	join := joinFile(t, t.TempDir())
 	authority := filepath.Dir(join)
@@ -398,6 +400,7 @@ func TestRefusals(t *testing.T) {
 		{"--network=fd00::/48,fd01::/48", "network", "fd00::/48,fd01::/48", "one of each"},
 		{"--network=10.5.0.0/16 --net-config-path=" + file, "network", "", "give one of them"},
 		{"--net-config-path=" + file, "net-config-path", file, "network config"},
+		{"--net-config-path=" + nobodys, "net-config-path", nobodys, "Backend.VNI: 16777215: want at most 9999999"},
 		{"--net-config-path=" + dir + "/none", "net-config-path", dir + "/none", "no such file"},
 		{"--subnet-file=", "subnet-file", "", "want a path"},
 		{"--subnet-file=" + dir, "subnet-file", dir, "is a directory"},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/control"
 )
 
@@ -101,7 +102,7 @@ func (o *networkFlags) loadNetConfig() error {
 		if err != nil {
 			return err
 		}
-		if _, err := control.ParseNetwork(text); err != nil {
+		if err := checkConfig(text); err != nil {
 			return fmt.Errorf("--network: %q: %w", o.network, err)
 		}
 		o.firstConfig = text
@@ -110,12 +111,22 @@ func (o *networkFlags) loadNetConfig() error {
 		if err != nil {
 			return fmt.Errorf("--net-config-path: %w", err)
 		}
-		if _, err := control.ParseNetwork(b); err != nil {
+		if err := checkConfig(b); err != nil {
 			return fmt.Errorf("--net-config-path: %s: %w", o.ConfigPath, err)
 		}
 		o.firstConfig = b
 	}
 	return nil
+}
+
+// checkConfig refuses a network config that no host can carry: whoever writes it would keep all hosts from becoming ready.
+func checkConfig(text []byte) error {
+	n, err := control.ParseNetwork(text)
+	if err != nil {
+		return err
+	}
+	_, err = fit.Anywhere(n)
+	return err
 }
 
 // networkJSON is the network config for the value of --network.
