@@ -90,7 +90,11 @@ func Run(s Scene) (all []Result) {
 		}
 		for i := range on {
 			if !c.perHost && len(overlays) == 0 {
-				all = append(all, Result{ID: c.id, State: Unknown, Text: "there is no overlay: no daemon answers, and no subnet file tells of one"})
+				text := "there is no overlay: no daemon answers, and no subnet file tells of one"
+				if s.Daemon != nil {
+					text = noNetwork
+				}
+				all = append(all, Result{ID: c.id, State: Unknown, Text: text})
 				continue
 			}
 			for _, r := range c.run(&on[i]) {
