@@ -11,10 +11,34 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/underlay"
 	"github.com/overlayd/overlayd/encap"
 )
 
 const restart = "restart overlayd, which makes it again; pods keep their addresses"
+
+// checkUnderlay looks whether the interface to the other hosts can be used.
+func checkUnderlay(o *overlay) (all []Result) {
+	if found := o.warned(dataplane.WarnUnderlay); found != nil {
+		return found
+	}
+	if o.device == "" {
+		return unknown("the underlay interface is not known: " + o.todo())
+	}
+	locals := o.locals()
+	faults, err := underlay.Faults(underlay.Interface{Name: o.device}, locals)
+	if err != nil {
+		return unreadable("the underlay interface", err)
+	}
+	for _, w := range faults {
+		all = append(all, fail(w.Text, w.Fix)...)
+	}
+	if all == nil {
+		all = ok(strings.TrimSuffix(fmt.Sprintf("%s is up, with %s", o.device, joined(locals)), ", with "))
+	}
+	return all
+}
 
 // checkDevice looks for a device that is up and has the base address of each own subnet.
 func checkDevice(o *overlay) (all []Result) {

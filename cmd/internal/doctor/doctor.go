@@ -4,7 +4,7 @@
 //	doctor.go    Result, and Run: the list of checks
 //	scene.go     what the checks look at: the daemon's status, the subnet file, the devices
 //	daemon.go    checks of what the daemon says: itself, its store, lease, peers
-//	device.go    checks of the overlay device, its MTU and its MAC
+//	device.go    checks of the underlay interface, and of the overlay device, its MTU and its MAC
 //	rules.go     checks of firewalls, forwarding and routes
 //	guard.go     checks of the guard and its mark
 //	host.go      checks of the host: bridge, buffers, checksums, clock
@@ -57,6 +57,7 @@ type check struct {
 // checks are all, in the order in which they are told.
 func checks() []check {
 	return []check{
+		{dataplane.WarnUnderlay, false, checkUnderlay}, // much of what is wrong follows from it
 		{"daemon", true, checkDaemon},
 		{"store", false, checkStore},
 		{"certificates", true, checkCertificates},

@@ -75,7 +75,7 @@ func TestWarningsHaveTheirCheck(t *testing.T) {
 		"store_unreachable": "store", "store_refuses": "store", "no_lease": "lease", "lease_lost": "lease", "lease_not_renewed": "lease", "leases_refused": "lease",
 		"certificate_expires": "certificates", "certificate_expired": "certificates", "certificate_unreadable": "certificates",
 		"part_degraded": "daemon", "config_held": "daemon", "config_refused": "daemon", "entries_unreadable": "store", "probes": "peers",
-		"forwarding": "forwarding", "rp_filter": "rp_filter",
+		"forwarding": "forwarding", "underlay": "underlay", "rp_filter": "rp_filter",
 		"clone": "duplicate_ip", "peers_path_mtu": "path_mtu", "peers_tunnel_blocked": "peers", "peers_failed": "peers",
 	} {
 		d := status.Daemon{At: time.Now(), Networks: []status.Network{{VNI: 7_654_321}}}
@@ -117,9 +117,9 @@ func TestNothingUnseenIsOK(t *testing.T) {
 		want   map[string]State
 	}{
 		{"TUN device of a daemon that was killed", nil, true, "tuntap add flannel.7 mode tun", start,
-			map[string]State{"device": Fail, "udp_port": Unknown, "guard": Fail, "mac": Unknown, "path_mtu": Unknown, "rp_filter": Unknown, "peers": Unknown, "cni_mtu": Unknown}},
+			map[string]State{"device": Fail, "underlay": Unknown, "udp_port": Unknown, "guard": Fail, "mac": Unknown, "path_mtu": Unknown, "rp_filter": Unknown, "peers": Unknown, "cni_mtu": Unknown}},
 		{"vxlan device of a daemon that was killed", nil, true, "link add flannel.7 type vxlan id 7 local 192.0.2.2 dev lo dstport 8472", start,
-			map[string]State{"device": OK, "udp_port": OK, "guard": Fail, "mac": Unknown, "path_mtu": OK, "peers": Unknown}},
+			map[string]State{"device": OK, "underlay": Fail, "udp_port": OK, "guard": Fail, "mac": Unknown, "path_mtu": OK, "peers": Unknown}},
 		{"nothing but the file", nil, true, "", start,
 			map[string]State{"device": Unknown, "udp_port": Unknown, "guard": Unknown, "path_mtu": Unknown, "peers": Unknown}},
 		{"no session", daemon(status.Network{}), true, "tuntap add flannel.7 mode tun", session,
