@@ -24,6 +24,14 @@ func WithReason(reason string, err error) error { return &reasonError{reason, er
 // ReasonUnreachable is the Reason of an error of a Store that cannot be reached.
 const ReasonUnreachable = "store_unreachable"
 
+// What keeps a store from being asked though it may run: people have to change how it is reached. Errors with it have
+// ReasonUnreachable.
+var (
+	ErrUntrusted = errors.New("the certificate of the store is not trusted")
+	ErrNoAccess  = errors.New("the store wants another certificate of this host")
+	ErrScheme    = errors.New("the store may speak TLS where it is asked without, or the reverse")
+)
+
 // The Reasons of those rejections and limits of the RIB that are not logged like the others.
 const (
 	// ReasonOwnMAC is that of leases that have a MAC of this node.

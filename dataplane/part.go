@@ -67,6 +67,7 @@ const (
 	WarnPort       = "udp_port"       // a chain of the packet filter drops the datagrams of VXLAN
 	WarnForwarding = "forwarding"     // this host, or an interface of it, does not forward
 	WarnReturnPath = "rp_filter"      // the kernel drops what peers send, because the way back uses another interface
+	WarnUnderlay   = "underlay"       // the underlay interface is gone or down, or has no carrier or not its address
 )
 
 // PeerFault is why a peer does not work now.

@@ -12,8 +12,8 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 )
 
-const longDoctor = `Checks this host for everything that can keep the overlay from working, and says what to do: store,
-certificates, lease, device, MAC, MTU, UDP port, firewalls, forwarding, rp_filter, routes, pods, peers.
+const longDoctor = `Checks this host for everything that can keep the overlay from working, and says what to do: underlay,
+store, certificates, lease, device, MAC, MTU, UDP port, firewalls, forwarding, rp_filter, routes, pods, peers.
 It changes nothing. It works without a daemon; checks that need one are then unknown. Run it as root.
 
 Each line is one check: its state (ok, unknown, warn or fail), its id, and what was found.

@@ -85,12 +85,28 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if len(names) == 0 {
 		return usagef("%q: %s takes no argument", args[0], cmd.CommandPath())
 	}
+	if switched := switchBefore(cmd.Flags(), args[0]); switched != "" {
+		return usagef("%q belongs to no flag: a flag that is true or false has its value behind =, so write --%s=%s", args[0], switched, args[0])
+	}
 	meant := ""
 	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		meant = fmt.Sprintf(": do you mean %q?", near[0])
 	}
 	return usagef("%q is not a command of %s%s The commands are %s", args[0], cmd.CommandPath(), cmp.Or(meant, "."), strings.Join(names, ", "))
+}
+
+// switchBefore returns a flag that a word was meant for, if the word is true or false: that flag takes no word.
+func switchBefore(f *pflag.FlagSet, word string) (name string) {
+	if word != "true" && word != "false" {
+		return ""
+	}
+	f.Visit(func(flag *pflag.Flag) {
+		if flag.Value.Type() == "bool" && name == "" {
+			name = flag.Name
+		}
+	})
+	return name
 }
 
 // flagError returns an error of the command line as it may be shown. For a flag that there is not it names the one that

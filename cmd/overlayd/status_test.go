@@ -2,16 +2,20 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/cmd/internal/admin"
 	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
 // TestStatus: what `overlayd status` says of real daemons, in each of its forms, from before the first one to after its end.
@@ -137,5 +141,40 @@ func TestStatusFlags(t *testing.T) {
 	}
 	if code, out := overlayd(t, "statsu"); code != exitUsage || !strings.Contains(out, `do you mean "status"?`) {
 		t.Errorf("exit code %d:\n%s", code, out)
+	}
+}
+
+// TestUnderlayFaults: an underlay interface that is down or has lost its address is named within two seconds by status, doctor
+// and log, before what follows from it, and its end too.
+func TestUnderlayFaults(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{modeKernel, modeUserspace} {
+		c := newCluster(t, 1, testNetwork)
+		h := c.hosts[0]
+		h.up("--dataplane", mode)
+		addr := h.addr.String()
+		for _, f := range []struct{ breaks, mends, text string }{
+			{"link set eth0 down", "link set eth0 up", "the underlay interface eth0 is down"},
+			{"addr del " + addr + "/24 dev eth0", "addr add " + addr + "/24 dev eth0", "the underlay interface eth0 has lost its address " + addr},
+		} {
+			h.Run("ip", strings.Fields(f.breaks)...)
+			eventually(t, netnstest.Patient(2*time.Second), mode+": "+f.breaks, func() error {
+				told := h.overlayd("status", "--subnet-file", h.subnetFile)
+				told.wait(patience)
+				doctor := h.overlayd("doctor", "--subnet-file", h.subnetFile)
+				doctor.wait(patience)
+				if !strings.HasPrefix(told.text(), "degraded: "+f.text) || !strings.HasPrefix(doctor.text(), "fail     underlay          "+f.text) {
+					return fmt.Errorf("status:\n%sdoctor:\n%s", told.text(), doctor.text())
+				}
+				return nil
+			})
+			h.Run("ip", strings.Fields(f.mends)...)
+			eventually(t, patience, mode+": the end is told", func() error {
+				if log := h.daemon.text(); linesWith(log, `level=WARN msg="`+f.text) != 1 || linesWith(log, "resolved: "+f.text) != 1 {
+					return errors.New(log)
+				}
+				return nil
+			})
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcd"
 )
 
@@ -125,4 +127,49 @@ func (a *authority) sign(t *testing.T, cert *x509.Certificate, key *ecdsa.Privat
 		t.Fatal(err)
 	}
 	return text
+}
+
+// TestRefusedTLS: an etcd that runs is not said to be away if the two sides do not agree on TLS.
+func TestRefusedTLS(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	ca, stranger := newAuthority(t), newAuthority(t)
+	server := ca.issue(t, "server")
+	cert, err := tls.LoadX509KeyPair(server.cert, server.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := func(auth tls.ClientAuthType) string {
+		l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}, ClientAuth: auth,
+			MaxVersion: tls.VersionTLS12}) // it tells a client in the handshake that its certificate is wanted
+		if err != nil {
+			t.Fatal(err)
+		}
+		return serveProxy(t, l, c.socket()).addr()
+	}
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, endpoint, ca string
+		want               error
+	}{
+		{"no authority", "https://" + proxy(tls.NoClientCert), "", control.ErrUntrusted},
+		{"another authority", "https://" + proxy(tls.NoClientCert), stranger.file, control.ErrUntrusted},
+		{"no certificate", "https://" + proxy(tls.RequireAnyClientCert), ca.file, control.ErrNoAccess},
+		{"TLS without need", "https://" + serveProxy(t, plain, c.socket()).addr(), ca.file, control.ErrScheme},
+		{"no TLS", "http://" + proxy(tls.NoClientCert), "", control.ErrScheme},
+	} {
+		s, err := etcd.Open(t.Context(), etcd.Config{Endpoints: []string{tc.endpoint}, CAFile: tc.ca, Prefix: prefix})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Network(t.Context())
+		s.Close()
+		if !errors.Is(err, tc.want) || strings.Contains(err.Error(), "does not answer") || control.Reason(err) != control.ReasonUnreachable {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+	}
 }

@@ -133,13 +133,38 @@ func (c *Caller) explain(ctx context.Context, what string, err error) error {
 	text := fmt.Sprintf("%s: etcd at %s: %s", what, c.Endpoints(), reason)
 	switch status := code(err); {
 	case status == codes.Unavailable || status == codes.DeadlineExceeded:
-		err = control.WithReason(control.ReasonUnreachable, err)
 		text = fmt.Sprintf("%s: etcd at %s does not answer: %s (does it run, and are the endpoints right?)", what, c.Endpoints(), reason)
+		if why := refusedTLS(reason); why != nil {
+			text = fmt.Sprintf("%s: etcd at %s: %v: %s", what, c.Endpoints(), why, reason)
+			err = fmt.Errorf("%w: %w", why, err)
+		}
+		err = control.WithReason(control.ReasonUnreachable, err)
 	case errors.Is(err, rpctypes.ErrAuthFailed) || errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrPermissionDenied):
 		text = fmt.Sprintf("%s: etcd at %s refuses user %q: %s (check user name, password and the user's rights below %s/)",
 			what, c.Endpoints(), c.client.cfg.Username, reason, c.prefix)
 	}
 	return &callError{text: text, err: err}
+}
+
+// refusedTLS returns why the two sides do not agree on TLS; nil: it is not that. gRPC has the error of a connection as a text only.
+func refusedTLS(reason string) error {
+	for _, r := range []struct {
+		part string
+		why  error
+	}{
+		{"x509: ", control.ErrUntrusted},
+		{"tls: failed to verify certificate", control.ErrUntrusted},
+		{"remote error: tls: ", control.ErrNoAccess},
+		{"first record does not look like a TLS handshake", control.ErrScheme},
+		{"authentication handshake failed: EOF", control.ErrScheme},
+		{"error reading server preface: EOF", control.ErrScheme}, // of a server that closes what is no TLS
+		{"error reading server preface: http2: ", control.ErrScheme},
+	} {
+		if strings.Contains(reason, r.part) {
+			return r.why
+		}
+	}
+	return nil
 }
 
 // code returns the gRPC status of an error of the client in any of its forms.

@@ -1,5 +1,5 @@
 // Package underlay chooses the interface and the addresses that carry the overlay,
-// and reports when they change.
+// reports when they change, and warns while they cannot be used.
 //
 //	underlay.go  Options, Interface, Select
 //	options.go   checks Options; errors.go: the errors, which name fields and no flags
@@ -7,6 +7,7 @@
 //	select.go    chooses from them (pure); link.go: one interface
 //	needs.go     which other addresses of the underlay an overlay must not hide
 //	watch.go     selects again when the kernel reports a change
+//	health.go    Health: warns while the interface cannot carry packets
 package underlay
 
 import (

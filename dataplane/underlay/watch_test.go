@@ -3,13 +3,17 @@ package underlay
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/watch"
 )
 
@@ -110,5 +114,69 @@ func TestWatchReturnsTheErrorOfItsSocket(t *testing.T) {
 	defer cancel()
 	if err := follow(ctx, s, Options{}, Interface{}, func(Interface) {}); !errors.Is(err, unix.ENOTCONN) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestHealth: each fault of the interface is told once, with what to do, and that it is over; an address that is replaced is
+// none, nor is another interface.
+func TestHealth(t *testing.T) {
+	h, far := netnstest.New(t), netnstest.New(t)
+	for _, name := range []string{"eth0", "eth1"} {
+		netnstest.Link(far, name, h, name)
+	}
+	const addr = "192.0.2.2"
+	h.Addr("eth0", addr+"/24")
+	now, err := selectIn(h, Options{Iface: []string{"eth0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log netnstest.Log
+	health := NewHealth(slog.New(slog.NewTextHandler(&log, nil)), false)
+	carries := func(i Interface) {
+		h.Must(func() error { health.Carries(i, i.Underlays(true, false)); return nil })
+	}
+	carries(now)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.Do(func() error { return health.Run(ctx) }) }()
+	await := func(what, line string) {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); log.Count(line) != 1; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %q is not logged once:\n%s", what, line, log.String())
+			}
+		}
+	}
+	for _, c := range []struct {
+		name, breaks, mends string // commands of ip
+		in                  *netnstest.NS
+		text, fix           string
+	}{
+		{"down", "link set eth0 down", "link set eth0 up", h, "eth0 is down", "ip link set eth0 up"},
+		{"carrier", "link set eth0 down", "link set eth0 up", far, "eth0 has no carrier", "cable"},
+		{"address", "addr del " + addr + "/24 dev eth0", "addr add " + addr + "/24 dev eth0", h, "eth0 has lost its address " + addr, "ip addr add " + addr},
+	} {
+		c.in.Run("ip", strings.Fields(c.breaks)...)
+		await(c.name, `level=WARN msg="the underlay interface `+c.text)
+		if all := health.Warnings(); len(all) != 1 || all[0].ID != dataplane.WarnUnderlay || !strings.Contains(all[0].Fix, c.fix) || all[0].Since.IsZero() {
+			t.Errorf("%s: %+v", c.name, all)
+		}
+		c.in.Run("ip", strings.Fields(c.mends)...)
+		await(c.name, `level=INFO msg="resolved: the underlay interface `+c.text)
+	}
+	if all := health.Warnings(); len(all) != 0 {
+		t.Errorf("after all faults: %+v", all)
+	}
+	h.Run("sh", "-ec", "ip link set eth1 down; ip addr del "+addr+"/24 dev eth0; ip addr add "+addr+"/24 dev eth0")
+	h.Run("ip", "link", "del", "eth0")
+	await("gone", `level=WARN msg="the underlay interface eth0 is gone`)
+	carries(Interface{Name: "lo", Index: 1})
+	await("another one", `level=INFO msg="resolved: the underlay interface eth0 is gone`)
+	if log.Count("has lost its address") != 2 || log.Count("eth1") != 0 { // the beginning and the end of the fault
+		t.Errorf("more is told than the faults:\n%s", log.String())
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -9,7 +9,11 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/status"
 )
 
-const noDaemon = "only the daemon can tell"
+// noSubnet is why a check has nothing to look for; todo follows.
+const noSubnet = "the subnets and the network of this host are not known: "
+
+// noNetwork is why nothing of an overlay can be checked, though a daemon answers.
+const noNetwork = "the daemon serves no network yet"
 
 // checkDaemon looks at what is wrong as a whole.
 func checkDaemon(o *overlay) []Result {
@@ -58,7 +62,7 @@ func (o *overlay) warned(ids ...string) []Result {
 
 func checkStore(o *overlay) []Result {
 	if o.status == nil {
-		return unknown(noDaemon)
+		return unknown(o.untold())
 	}
 	if found := o.warned("store_unreachable", "store_refuses", "entries_unreadable"); found != nil {
 		return found
@@ -73,8 +77,11 @@ func checkStore(o *overlay) []Result {
 // checkCertificates looks for certificates that end soon.
 func checkCertificates(o *overlay) []Result {
 	d := o.scene.Daemon
-	if d == nil || len(d.Networks) == 0 {
-		return unknown(noDaemon)
+	switch {
+	case d == nil:
+		return unknown(o.untold())
+	case len(d.Networks) == 0:
+		return unknown(noNetwork)
 	}
 	if found := warned(d, "", func(id string) bool { return strings.HasPrefix(id, "certificate_") }); found != nil {
 		return found
@@ -88,10 +95,13 @@ func checkCertificates(o *overlay) []Result {
 
 func checkLease(o *overlay) []Result {
 	if o.status == nil {
-		return unknown(noDaemon)
+		return unknown(o.untold())
 	}
 	if found := o.warned("no_lease", "lease_lost", "lease_not_renewed", "leases_refused"); found != nil {
 		return found
+	}
+	if o.status.Lease == nil && !o.isServed() {
+		return unknown(o.untold())
 	}
 	if o.status.Lease == nil {
 		return fail("this node has no lease", "the log of the daemon says why")
@@ -102,10 +112,13 @@ func checkLease(o *overlay) []Result {
 // checkClones looks for another host that says that it is this node.
 func checkClones(o *overlay) []Result {
 	if o.status == nil {
-		return unknown(noDaemon)
+		return unknown(o.untold())
 	}
 	if found := o.warned("clone"); found != nil {
 		return found
+	}
+	if s := o.status.Store; s == nil || s.LastAnswer.IsZero() {
+		return unknown("the store has not answered yet")
 	}
 	return ok("no other host says that it is this node")
 }
@@ -113,9 +126,9 @@ func checkClones(o *overlay) []Result {
 // checkPeers looks at how the peers answer; at one alone if only that matters.
 func checkPeers(o *overlay) (all []Result) {
 	if o.status == nil {
-		return unknown(noDaemon)
+		return unknown(o.untold())
 	}
-	if name := o.scene.Peer; name != "" {
+	if name := o.scene.Peer; name != "" && o.isServed() {
 		for _, n := range status.FindPeers([]status.Network{*o.status}, name).Networks {
 			for i := range n.Peers {
 				all = append(all, onePeer(&n.Peers[i]))
@@ -124,10 +137,13 @@ func checkPeers(o *overlay) (all []Result) {
 		return all
 	}
 	all = o.peersWarned()
-	if all == nil {
-		all = ok(fmt.Sprintf("nothing is wrong with %d of them", len(o.status.Peers)))
+	switch {
+	case all != nil:
+		return all
+	case !o.isServed():
+		return unknown(o.untold())
 	}
-	return all
+	return ok(fmt.Sprintf("nothing is wrong with %d of them", len(o.status.Peers)))
 }
 
 // peersWarned is what the daemon warns of about peers, but for path_mtu, which has a check of its own.

@@ -8,26 +8,58 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/underlay"
 	"github.com/overlayd/overlayd/encap"
 )
 
 const restart = "restart overlayd, which makes it again; pods keep their addresses"
 
+// checkUnderlay looks whether the interface to the other hosts can be used.
+func checkUnderlay(o *overlay) (all []Result) {
+	if found := o.warned(dataplane.WarnUnderlay); found != nil {
+		return found
+	}
+	if o.device == "" {
+		return unknown("the underlay interface is not known: " + o.todo())
+	}
+	locals := o.locals()
+	faults, err := underlay.Faults(underlay.Interface{Name: o.device}, locals)
+	if err != nil {
+		return unreadable("the underlay interface", err)
+	}
+	for _, w := range faults {
+		all = append(all, fail(w.Text, w.Fix)...)
+	}
+	if all == nil {
+		all = ok(strings.TrimSuffix(fmt.Sprintf("%s is up, with %s", o.device, joined(locals)), ", with "))
+	}
+	return all
+}
+
 // checkDevice looks for a device that is up and has the base address of each own subnet.
 func checkDevice(o *overlay) (all []Result) {
-	if o.status != nil && o.status.VNI == 0 {
+	switch {
+	case o.isPlain():
 		return ok("this backend has no device")
-	}
-	if len(o.devices) == 0 {
+	case len(o.devices) == 0 && !o.isServed():
+		return unknown("there is no overlay device, and whether the backend needs one is not known: " + o.todo())
+	case len(o.devices) == 0:
 		return fail("there is no overlay device", restart)
 	}
-	missing := o.subnets()
+	missing, fix := o.subnets(), restart
+	if !o.isServed() {
+		fix = o.todo()
+	}
 	for _, l := range o.devices {
 		a := l.Attrs()
 		if a.Flags&net.FlagUp == 0 {
 			all = append(all, fail(a.Name+" is down", "ip link set "+a.Name+" up")...)
+		} else if a.RawFlags&unix.IFF_LOWER_UP == 0 {
+			all = append(all, fail(a.Name+" has no carrier: no process carries its packets", fix)...)
 		}
 		addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
 		if err != nil {
@@ -40,25 +72,39 @@ func checkDevice(o *overlay) (all []Result) {
 	if len(missing) > 0 {
 		all = append(all, fail(fmt.Sprintf("%s has no address of %s", strings.Join(o.deviceNames(), ", "), joined(missing)), restart)...)
 	}
-	if all == nil {
-		all = ok(fmt.Sprintf("%s is up, with the address of %s", strings.Join(o.deviceNames(), ", "), joined(o.subnets())))
+	if all != nil {
+		return all
 	}
-	return all
+	text := fmt.Sprintf("%s is up, with the address of %s", strings.Join(o.deviceNames(), ", "), joined(o.subnets()))
+	if o.scene.Daemon == nil && !slices.ContainsFunc(o.devices, isVxlan) {
+		return unknown(text + "; whether a process carries its packets " + o.untold()) // systemd may hold it meanwhile
+	}
+	return ok(text)
+}
+
+func isVxlan(l netlink.Link) bool {
+	_, is := l.(*netlink.Vxlan)
+	return is
 }
 
 // checkMAC compares the MACs that this node has published with those of its devices. A TUN device has none.
 func checkMAC(o *overlay) []Result {
-	if o.status == nil || o.status.Lease == nil {
-		return unknown(noDaemon)
+	switch {
+	case o.isPlain():
+		return ok("this backend publishes no MAC")
+	case o.status == nil || o.status.Lease == nil:
+		return unknown(o.untold())
+	case o.status.Mode == "userspace":
+		return ok("the userspace dataplane answers for the published MAC")
 	}
 	var have []string
 	for _, l := range o.devices {
-		if _, isVxlan := l.(*netlink.Vxlan); isVxlan {
+		if isVxlan(l) {
 			have = append(have, l.Attrs().HardwareAddr.String())
 		}
 	}
 	if len(have) == 0 {
-		return ok("the userspace dataplane answers for the published MAC")
+		return unknown("there is no overlay device")
 	}
 	for _, v := range o.status.Lease.VTEPs {
 		if v.MAC != "" && !slices.Contains(have, v.MAC) {
@@ -74,18 +120,18 @@ func checkMTU(o *overlay) []Result {
 	if found := o.warned("peers_" + status.ReasonPathMTU); found != nil {
 		return found
 	}
+	if o.isPlain() {
+		return ok("this backend adds nothing to packets")
+	}
 	under, err := netlink.LinkByName(o.device)
 	if err != nil || len(o.devices) == 0 {
-		return unknown("the underlay interface or the overlay device is not known")
+		return unknown("the underlay interface or the overlay device is not known: " + o.todo())
 	}
 	room, mtu := under.Attrs().MTU, 0
 	for _, l := range o.devices {
 		mtu = max(mtu, l.Attrs().MTU)
 	}
 	overhead := encap.Overhead(netip.IPv4Unspecified())
-	if o.port == 0 {
-		overhead = 0
-	}
 	if mtu+overhead > room {
 		return fail(fmt.Sprintf("packets of %d bytes take %d in VXLAN, and %s has MTU %d", mtu, mtu+overhead, o.device, room),
 			fmt.Sprintf("ip link set %s mtu %d, or restart overlayd, which then takes MTU %d", o.device, mtu+overhead, room-overhead))

@@ -4,7 +4,7 @@
 //	doctor.go    Result, and Run: the list of checks
 //	scene.go     what the checks look at: the daemon's status, the subnet file, the devices
 //	daemon.go    checks of what the daemon says: itself, its store, lease, peers
-//	device.go    checks of the overlay device, its MTU and its MAC
+//	device.go    checks of the underlay interface, and of the overlay device, its MTU and its MAC
 //	rules.go     checks of firewalls, forwarding and routes
 //	guard.go     checks of the guard and its mark
 //	host.go      checks of the host: bridge, buffers, checksums, clock
@@ -57,6 +57,7 @@ type check struct {
 // checks are all, in the order in which they are told.
 func checks() []check {
 	return []check{
+		{dataplane.WarnUnderlay, false, checkUnderlay}, // much of what is wrong follows from it
 		{"daemon", true, checkDaemon},
 		{"store", false, checkStore},
 		{"certificates", true, checkCertificates},
@@ -90,7 +91,11 @@ func Run(s Scene) (all []Result) {
 		}
 		for i := range on {
 			if !c.perHost && len(overlays) == 0 {
-				all = append(all, Result{ID: c.id, State: Unknown, Text: "there is no overlay: no daemon answers, and no subnet file tells of one"})
+				text := "there is no overlay: no daemon answers, and no subnet file tells of one"
+				if s.Daemon != nil {
+					text = noNetwork
+				}
+				all = append(all, Result{ID: c.id, State: Unknown, Text: text})
 				continue
 			}
 			for _, r := range c.run(&on[i]) {

@@ -2,13 +2,18 @@ package doctor
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
+	"github.com/overlayd/overlayd/dataplane/subnetfile"
 )
 
 // states returns the worst state of each check.
@@ -70,7 +75,7 @@ func TestWarningsHaveTheirCheck(t *testing.T) {
 		"store_unreachable": "store", "store_refuses": "store", "no_lease": "lease", "lease_lost": "lease", "lease_not_renewed": "lease", "leases_refused": "lease",
 		"certificate_expires": "certificates", "certificate_expired": "certificates", "certificate_unreadable": "certificates",
 		"part_degraded": "daemon", "config_held": "daemon", "config_refused": "daemon", "entries_unreadable": "store", "probes": "peers",
-		"forwarding": "forwarding", "rp_filter": "rp_filter",
+		"forwarding": "forwarding", "underlay": "underlay", "rp_filter": "rp_filter",
 		"clone": "duplicate_ip", "peers_path_mtu": "path_mtu", "peers_tunnel_blocked": "peers", "peers_failed": "peers",
 	} {
 		d := status.Daemon{At: time.Now(), Networks: []status.Network{{VNI: 7_654_321}}}
@@ -92,4 +97,92 @@ func TestWarningsHaveTheirCheck(t *testing.T) {
 			t.Errorf("docs/troubleshooting.md does not name %s in section %s", warning, check)
 		}
 	}
+}
+
+// TestNothingUnseenIsOK: a check that could not look is unknown and says what has to be done, whatever the backend may be.
+func TestNothingUnseenIsOK(t *testing.T) {
+	const start, session = "start overlayd", "see the check daemon"
+	daemon := func(n status.Network) *status.Daemon {
+		return &status.Daemon{At: time.Now(), Networks: []status.Network{n}}
+	}
+	subnet := netip.MustParsePrefix("10.5.7.0/24")
+	served := status.Network{SessionStart: time.Now(), Mode: "userspace", VNI: 7, Port: 8472, Lease: &status.Lease{Subnets: []netip.Prefix{subnet}}}
+	plain := status.Network{SessionStart: time.Now(), Lease: &status.Lease{Subnets: []netip.Prefix{subnet}}}
+	for _, c := range []struct {
+		name   string
+		daemon *status.Daemon
+		file   bool
+		device string // how flannel.7 is made; empty: it is not there
+		todo   string // of each check that is unknown for want of a session
+		want   map[string]State
+	}{
+		{"TUN device of a daemon that was killed", nil, true, "tuntap add flannel.7 mode tun", start,
+			map[string]State{"device": Fail, "underlay": Unknown, "udp_port": Unknown, "guard": Fail, "mac": Unknown, "path_mtu": Unknown, "rp_filter": Unknown, "peers": Unknown, "cni_mtu": Unknown}},
+		{"vxlan device of a daemon that was killed", nil, true, "link add flannel.7 type vxlan id 7 local 192.0.2.2 dev lo dstport 8472", start,
+			map[string]State{"device": OK, "underlay": Fail, "udp_port": OK, "guard": Fail, "mac": Unknown, "path_mtu": OK, "peers": Unknown}},
+		{"nothing but the file", nil, true, "", start,
+			map[string]State{"device": Unknown, "udp_port": Unknown, "guard": Unknown, "path_mtu": Unknown, "peers": Unknown}},
+		{"no session", daemon(status.Network{}), true, "tuntap add flannel.7 mode tun", session,
+			map[string]State{"device": Fail, "udp_port": Unknown, "guard": Fail, "cni_mtu": Unknown, "peers": Unknown, "lease": Unknown, "duplicate_ip": Unknown}},
+		{"no session and no file", daemon(status.Network{}), false, "", session,
+			map[string]State{"device": Unknown, "udp_port": Unknown, "guard": Unknown, "forwarding": Unknown, "forward_chains": Unknown, "foreign_routes": Unknown,
+				"br_netfilter": Unknown, "cni_mtu": Unknown, "peers": Unknown, "lease": Unknown}},
+		{"no network", &status.Daemon{At: time.Now()}, false, "", "", map[string]State{"device": Unknown, "peers": Unknown, "certificates": Unknown}},
+		{"session without its device", daemon(served), true, "", "", map[string]State{"device": Fail, "mac": OK, "peers": OK}},
+		{"session without a tunnel", daemon(plain), true, "", "",
+			map[string]State{"device": OK, "udp_port": OK, "guard": OK, "mac": OK, "path_mtu": OK, "peers": OK}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ns := netnstest.New(t)
+			scene := Scene{Daemon: c.daemon, Files: []string{filepath.Join(t.TempDir(), "subnet.env")}}
+			if c.file {
+				f := subnetfile.File{Network: netip.MustParsePrefix("10.5.0.0/16"), Subnet: subnet, MTU: 1450}
+				if err := subnetfile.Write(scene.Files[0], f); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.device != "" {
+				ns.Run("ip", strings.Fields(c.device)...)
+				ns.Run("ip", "link", "set", "flannel.7", "up")
+				ns.Addr("flannel.7", "10.5.7.0/32")
+			}
+			var all []Result
+			ns.Must(func() error { all = Run(scene); return nil })
+			got := states(all)
+			for id, want := range c.want {
+				if got[id] != want {
+					t.Errorf("%s is %s, want %s", id, got[id], want)
+				}
+			}
+			for _, r := range all {
+				other := r.ID == "duplicate_ip" || r.ID == "cni_mtu" // they wait for the store, and for pods
+				if r.State == Unknown && c.want[r.ID] == Unknown && !other && !strings.Contains(r.Text, c.todo) {
+					t.Errorf("%s does not say what to do: %s", r.ID, r.Text)
+				}
+			}
+		})
+	}
+}
+
+// TestHeldTUN: a TUN device that somebody holds without a daemon, as systemd does, is not taken for one whose packets are carried.
+func TestHeldTUN(t *testing.T) {
+	ns := netnstest.New(t)
+	file := filepath.Join(t.TempDir(), "subnet.env")
+	if err := subnetfile.Write(file, subnetfile.File{Network: netip.MustParsePrefix("10.5.0.0/16"), Subnet: netip.MustParsePrefix("10.5.7.0/24")}); err != nil {
+		t.Fatal(err)
+	}
+	held := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "flannel.7"}, Mode: netlink.TUNTAP_MODE_TUN, Queues: 1, NonPersist: true}
+	ns.Must(func() error { return errors.Join(netlink.LinkAdd(held), netlink.LinkSetUp(held)) })
+	for _, f := range held.Fds {
+		defer f.Close()
+	}
+	ns.Addr("flannel.7", "10.5.7.0/32")
+	ns.Must(func() error {
+		for _, r := range Run(Scene{Files: []string{file}}) {
+			if r.ID == "device" && (r.State != Unknown || !strings.Contains(r.Text, "start overlayd")) {
+				t.Errorf("%+v", r)
+			}
+		}
+		return nil
+	})
 }

@@ -13,8 +13,11 @@ import (
 
 // checkGuard looks for the table that checks where packets of the overlay come from.
 func checkGuard(o *overlay) []Result {
-	if o.port == 0 {
+	switch {
+	case o.isPlain():
 		return ok("this backend has no tunnel to guard")
+	case !o.isServed() && len(o.devices) == 0:
+		return unknown("the VNI is not known: " + o.todo())
 	}
 	if o.status != nil && o.status.SourceCheck == string(dataplane.SourceOff) {
 		return warn("nothing checks where packets of the overlay come from: anybody on the underlay can send to pods",

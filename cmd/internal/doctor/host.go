@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -15,7 +14,10 @@ import (
 // checkBridge looks whether packets between pods of this host pass iptables, where kube-proxy has its rules.
 func checkBridge(o *overlay) []Result {
 	l := o.podLink()
-	if l == nil || l.Type() != "bridge" {
+	switch {
+	case l == nil && o.isEmpty():
+		return unknown(noSubnet + o.todo())
+	case l == nil || l.Type() != "bridge":
 		return ok("no bridge has the pods of this host")
 	}
 	const path = "/proc/sys/net/bridge/bridge-nf-call-iptables"
@@ -29,7 +31,7 @@ func checkBridge(o *overlay) []Result {
 // checkBuffer looks whether the kernel dropped datagrams before the userspace dataplane read them.
 func checkBuffer(o *overlay) []Result {
 	if o.status == nil {
-		return unknown(noDaemon)
+		return unknown(o.untold())
 	}
 	lost := o.status.Counters["drops_"+dataplane.DropQueueFull.String()] + o.status.SharedPort["drops_"+dataplane.DropQueueFull.String()]
 	if lost > 0 {
@@ -46,13 +48,19 @@ func checkChecksums(o *overlay) []Result {
 	if err != nil {
 		return unreadable("the release of the kernel", err)
 	}
+	if !release.Before(5, 7) || o.isPlain() {
+		return ok("Linux " + release.Text + " sends right checksums")
+	}
+	if len(o.devices) == 0 {
+		return unknown("there is no overlay device: " + o.todo())
+	}
 	for _, l := range o.devices {
-		if _, isVxlan := l.(*netlink.Vxlan); isVxlan && release.Before(5, 7) {
+		if isVxlan(l) {
 			return warn(fmt.Sprintf("Linux %s can send wrong checksums through %s: connections to Services then take a minute", release.Text, l.Attrs().Name),
 				"ethtool -K "+l.Attrs().Name+" tx-checksum-ip-generic off, or a newer kernel")
 		}
 	}
-	return ok("Linux " + release.Text + " sends right checksums")
+	return ok("no vxlan device computes checksums")
 }
 
 // earliest is before any run of this version.

@@ -19,12 +19,15 @@ import (
 
 // checkPort looks for firewalls that drop the datagrams of VXLAN.
 func checkPort(o *overlay) []Result {
-	if o.port == 0 {
+	if o.isPlain() {
 		return ok("this backend uses no UDP port")
 	}
 	locals := o.locals()
-	if len(locals) == 0 {
-		return unknown("the addresses of the underlay are not known")
+	switch {
+	case o.port == 0:
+		return unknown("the UDP port is not known: " + o.todo())
+	case len(locals) == 0:
+		return unknown("the addresses of the underlay are not known: " + o.todo())
 	}
 	var packets []firewall.Packet
 	for _, local := range locals {
@@ -40,6 +43,9 @@ func checkPort(o *overlay) []Result {
 
 // checkForwardChains looks for firewalls that drop what this host forwards for its pods.
 func checkForwardChains(o *overlay) []Result {
+	if o.isEmpty() {
+		return unknown(noSubnet + o.todo())
+	}
 	packets := firewall.Overlay(o.subnets(), o.file.Networks(), o.deviceNames())
 	return o.dropped("no firewall of this host drops what it forwards for the overlay", packets, firewall.Forwarded)
 }
@@ -88,10 +94,13 @@ func checkForwarding(o *overlay) (all []Result) {
 	if all == nil {
 		all = o.warned(dataplane.WarnForwarding) // of one interface
 	}
-	if all == nil {
-		all = ok("this host forwards")
+	switch {
+	case all != nil:
+		return all
+	case len(o.subnets()) == 0:
+		return unknown(noSubnet + o.todo())
 	}
-	return all
+	return ok("this host forwards")
 }
 
 // checkReturnPath looks for strict rp_filter where the way back is another.
@@ -100,7 +109,7 @@ func checkReturnPath(o *overlay) []Result {
 		return found
 	}
 	if o.device == "" {
-		return unknown("the underlay interface is not known")
+		return unknown("the underlay interface is not known: " + o.todo())
 	}
 	strict, err := sysctl.IsStrict(o.device)
 	if err != nil {
@@ -109,7 +118,11 @@ func checkReturnPath(o *overlay) []Result {
 	if !strict {
 		return ok("rp_filter of " + o.device + " is not strict")
 	}
-	list, err := sysctl.Detours(o.device, o.vteps(), 0)
+	peers := o.vteps()
+	if len(peers) == 0 && !o.isServed() {
+		return unknown("rp_filter of " + o.device + " is strict, and the peers are not known: " + o.todo())
+	}
+	list, err := sysctl.Detours(o.device, peers, 0)
 	switch {
 	case err != nil:
 		return unreadable("the routes to peers", err)
@@ -122,6 +135,9 @@ func checkReturnPath(o *overlay) []Result {
 
 // checkRoutes looks for routes to subnets of the overlay that lead elsewhere.
 func checkRoutes(o *overlay) []Result {
+	if o.isEmpty() {
+		return unknown(noSubnet + o.todo())
+	}
 	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return unreadable("the routes", err)
@@ -162,7 +178,10 @@ func checkPods(o *overlay) []Result {
 	if o.status != nil && o.status.MTU > 0 {
 		mtu = o.status.MTU
 	}
-	if a := l.Attrs(); mtu > 0 && a.MTU > mtu {
+	if mtu == 0 {
+		return unknown("the MTU of the overlay is not known: " + o.todo())
+	}
+	if a := l.Attrs(); a.MTU > mtu {
 		return fail(fmt.Sprintf("pods behind %s send packets of up to %d bytes, and the overlay takes %d", a.Name, a.MTU, mtu),
 			fmt.Sprintf("give the CNI plugin that MTU: flannel's takes FLANNEL_MTU of the subnet file; until then ip link set %s mtu %d", a.Name, mtu))
 	}

@@ -31,8 +31,8 @@ type overlay struct {
 	file    subnetfile.File
 	fileErr error
 
-	vni     uint32
-	port    uint16
+	vni     uint32         // of devices, or of a session
+	port    uint16         // UDP; 0: it has none, if isPlain, else it is not known
 	devices []netlink.Link // of the overlay, that are there
 	device  string         // underlay interface
 }
@@ -80,12 +80,35 @@ func (s *Scene) overlay(file string, n *status.Network) overlay {
 	return o
 }
 
-// findDevices finds the overlay's devices: by its VNI, or by its addresses if no daemon says which that is.
+// isServed reports whether a session carries the overlay: only then the daemon says what its backend is.
+func (o *overlay) isServed() bool { return o.status != nil && !o.status.SessionStart.IsZero() }
+
+// isPlain reports whether the overlay is known to have no tunnel, as with the backends host-gw and alloc.
+func (o *overlay) isPlain() bool { return o.isServed() && o.status.Mode == "" }
+
+// isEmpty reports whether this host is not known to have a subnet, so that there is nothing to look for.
+func (o *overlay) isEmpty() bool { return len(o.subnets()) == 0 || len(o.file.Networks()) == 0 }
+
+// untold is why a check cannot be made that needs the daemon, and what has to be done.
+func (o *overlay) untold() string { return "only the daemon can tell: " + o.todo() }
+
+// todo is what has to be done so that the daemon can tell.
+func (o *overlay) todo() string {
+	switch {
+	case o.scene.Daemon == nil:
+		return "start overlayd"
+	case !o.isServed():
+		return "see the check daemon, which says why it does not carry this network now"
+	}
+	return "wait until it is ready"
+}
+
+// findDevices finds the overlay's devices: by its VNI, or by its addresses if no session says which that is.
 func (o *overlay) findDevices() {
 	links, _ := netlink.LinkList() // without any, each check says what it misses
 	for _, l := range links {
 		vni, ok := dataplane.DeviceVNI(l.Attrs().Name)
-		if !ok || o.status != nil && vni != o.vni || o.status == nil && !o.hasBase(l) {
+		if !ok || o.isPlain() || o.isServed() && vni != o.vni || !o.isServed() && !o.hasBase(l) {
 			continue
 		}
 		o.vni, o.devices = vni, append(o.devices, l)

@@ -17,6 +17,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/cmd/internal/parts"
 	"github.com/overlayd/overlayd/cmd/internal/tcpport"
+	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/device"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
@@ -49,6 +50,8 @@ func TestFixesNameFlags(t *testing.T) {
 		{&overlay.PartError{Part: parts.Rules, Err: errors.New("broken")}, "as the error tells, or do without rules: --iptables-forward-rules=false"},
 		{&overlay.PartError{Part: "other", Err: errors.New("broken")}, ""},
 		{fit.ErrKernelOnly, "--dataplane=kernel"},
+		{fmt.Errorf("etcd: %w", control.ErrUntrusted), "--join-file with the file that overlayd pki join-file made for this host, or --etcd-cafile with the authority of that etcd; see that the endpoints are those of its certificate"},
+		{fmt.Errorf("etcd: %w", control.ErrScheme), "see whether etcd runs there; https:// in --etcd-endpoints if it speaks TLS, with --join-file or --etcd-cafile, else http://"},
 		{&nodefile.RunningError{SubnetFile: "x", PID: 7}, "stop it first, or give this daemon a --subnet-file, prefix and VNI of its own"},
 		{userspace.ErrNoTUN, "docker run --device /dev/net/tun"},
 		{fmt.Errorf("open /dev/net/tun: %w (%w)", userspace.ErrNoTUN, unix.EPERM), "docker run --device /dev/net/tun"},

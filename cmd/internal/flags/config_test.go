@@ -594,7 +594,7 @@ func TestCompleteOfOneGroup(t *testing.T) {
 	}
 }
 
-// TestNormalize: one dash becomes two before a name, and nothing else changes.
+// TestNormalize: one dash becomes two before a name, and nothing else changes, such as the value behind a flag.
 func TestNormalize(t *testing.T) {
 	_, f := registered()
 	for in, want := range map[string]string{
@@ -613,6 +613,10 @@ func TestNormalize(t *testing.T) {
 		"-x":                          "-x",
 		"-debug-offloads=-udp-gro":    "--debug-offloads=-udp-gro",
 		"---iface":                    "---iface",
+		"--env-file -/o.env -ip-masq": "--env-file -/o.env --ip-masq",
+		"-env-file -/o.env":           "--env-file -/o.env",
+		"-iface -- -ip-masq":          "--iface -- --ip-masq",
+		"-ip-masq -iface -eth0":       "--ip-masq --iface -eth0", // ip-masq takes no word
 		"-public-ip=192.0.2.1 -v -h=": "--public-ip=192.0.2.1 --v -h=",
 	} {
 		args := strings.Fields(in)
@@ -642,7 +646,7 @@ func FuzzNormalize(f *testing.F) {
 			if got[i] != args[i] && (ended || got[i] != "-"+args[i] || !strings.HasPrefix(args[i], "-") || strings.HasPrefix(args[i], "--")) {
 				t.Errorf("%q became %q", args[i], got[i])
 			}
-			ended = ended || args[i] == "--"
+			ended = ended || args[i] == "--" && (i == 0 || !strings.HasPrefix(args[i-1], "-")) // else it may be a value
 		}
 		if again := Normalize(set, got); !slices.Equal(again, got) {
 			t.Errorf("%q became %q the second time", got, again)

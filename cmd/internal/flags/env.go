@@ -84,15 +84,21 @@ func WithoutSecrets(err error) error {
 }
 
 // Normalize gives flannel's single-dash long flags (-etcd-endpoints=…) the second dash that pflag
-// wants. A word that no flag of f is named after stays as it is.
+// wants. The value of a flag that is a word of its own stays as it is, whatever it begins with.
 func Normalize(f *pflag.FlagSet, args []string) []string {
 	out := make([]string, len(args))
+	isValue := false
 	for i, a := range args {
 		out[i] = a
+		if isValue {
+			isValue = false
+			continue
+		}
 		if a == "--" {
 			copy(out[i:], args[i:])
 			break
 		}
+		isValue = takesNext(f, a)
 		name, _, _ := strings.Cut(strings.TrimPrefix(a, "-"), "=")
 		if name == "" || name[0] >= '0' && name[0] <= '9' { // a negative number
 			continue
@@ -102,4 +108,17 @@ func Normalize(f *pflag.FlagSet, args []string) []string {
 		}
 	}
 	return out
+}
+
+// takesNext reports whether the word behind a flag is its value.
+func takesNext(f *pflag.FlagSet, word string) bool {
+	name := strings.TrimPrefix(strings.TrimPrefix(word, "-"), "-")
+	if !strings.HasPrefix(word, "-") || name == "" {
+		return false
+	}
+	flag := f.Lookup(name)
+	if flag == nil && len(name) == 1 {
+		flag = f.ShorthandLookup(name)
+	}
+	return flag != nil && flag.NoOptDefVal == ""
 }

@@ -23,6 +23,7 @@ func (n *Network) waitForConfig(ctx context.Context) (control.Network, error) {
 		}
 		if ctx.Err() == nil {
 			n.publishNoSession(err)
+			n.health.Look()
 			if due, _ := notices.Due(time.Now(), pace.Notice{Text: control.Kind(err)}); len(due) > 0 {
 				if errors.As(err, new(carryError)) {
 					n.log.Error("not ready: this host cannot carry the network config", n.attrs(err)...)

@@ -28,6 +28,7 @@ func (s *Session) watchChanges(ctx context.Context) error {
 	ifaces := make(chan underlay.Interface)
 	group.Go(func() error {
 		return underlay.Watch(ctx, n.chosenBy, s.iface, func(i underlay.Interface) {
+			n.health.Carries(i, n.underlays(s.config, i)) // at once: what is wrong with the one before does not matter any more
 			select {
 			case ifaces <- i:
 			case <-ctx.Done():

@@ -43,6 +43,7 @@ type Network struct {
 	inherits handover.Inheritance // what the next one can go on with, if not with kept
 	left     nodefile.Left        // of the last session, even if that was another process's
 	settle   time.Duration        // of the guard of the next session
+	health   *underlay.Health     // of iface
 	opened   bool                 // an overlay was open once: from now on nothing ends serve
 	refused  refusal
 	lengths  control.Lengths // of the subnets of all configs that were in force
@@ -84,6 +85,7 @@ func (d *Daemon) newNetwork(name string) *Network {
 	if name != "" {
 		n.log = d.cfg.Log.With("network", name)
 	}
+	n.health = underlay.NewHealth(n.log, d.cfg.Deaf)
 	d.expects.add(n)
 	return n
 }

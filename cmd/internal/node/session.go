@@ -155,6 +155,7 @@ func (s *Session) control(ctx context.Context, ready <-chan struct{}) error {
 	group.Go(func() error { return s.drainOnRequest(ctx) })
 	group.Go(func() error { return s.watchChanges(ctx) })
 	group.Go(func() error { return s.watchNeeds(ctx) })
+	group.Go(func() error { return s.network.health.Run(ctx) })
 	group.Go(func() error { return s.keepFiles(ctx) })
 	if s.prober != nil {
 		group.Go(func() error { s.prober.Run(ctx); return nil })

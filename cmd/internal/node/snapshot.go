@@ -67,6 +67,7 @@ func (n *Network) Status() status.Network {
 	if s.session != nil {
 		s.session.report(&st)
 	}
+	st.UnderlayFaults = n.health.Warnings()
 	s.totals().Report(&st)
 	st.Control.Withdrawn += n.withdrawn.Load()
 	if namer, ok := s.store.(control.NodeNamer); ok {

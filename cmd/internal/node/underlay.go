@@ -33,9 +33,13 @@ func (n *Network) findUnderlay(ctx context.Context) (underlay.Interface, error) 
 	const period = time.Second
 	for logged := false; ; logged = true {
 		iface, err := selectUnderlay(ctx, n.underlayOptions(control.Network{}))
+		if err == nil {
+			n.health.Carries(iface, nil) // of which families is not known yet
+		}
 		if err == nil || !n.opened {
 			return iface, err
 		}
+		n.health.Look()
 		if !logged && ctx.Err() == nil {
 			n.log.Error("not ready: waiting for the underlay", n.attrs(err)...)
 		}
@@ -82,6 +86,7 @@ func (n *Network) chooseUnderlay(ctx context.Context, config control.Network) er
 		n.log.Info("underlay", attrs...)
 	}
 	n.iface = iface
+	n.health.Carries(iface, n.underlays(config, iface))
 	return nil
 }
 

@@ -33,6 +33,9 @@ type Network struct {
 	MTU      int       `json:"mtu,omitempty"`  // of the overlay, in bytes
 	Underlay *Underlay `json:"underlay,omitempty"`
 
+	// UnderlayFaults say why the interface of the underlay carries nothing now, with a session and without one.
+	UnderlayFaults []dataplane.Warning `json:"underlay_faults,omitempty"`
+
 	// Offloads are those that the userspace dataplane uses now, in the words of --debug-offloads; none in kernel mode.
 	Offloads []string `json:"offloads,omitempty"`
 	// SourceCheck tells which packets are taken for a peer's, in the words of --source-check: "off" too if the guard was switched

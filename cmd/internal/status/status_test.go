@@ -6,7 +6,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
 )
 
@@ -88,5 +90,17 @@ func TestCounters(t *testing.T) {
 	}
 	if len(byValue) != int(n) {
 		t.Errorf("%d counters, want %d", len(byValue), n)
+	}
+}
+
+// TestUnderlayComesFirst: what follows from a dead underlay is told after it, whether the network was ready or not.
+func TestUnderlayComesFirst(t *testing.T) {
+	for _, ready := range []bool{true, false} {
+		n := Network{Ready: ready, Err: "etcd does not answer", UnderlayFaults: []dataplane.Warning{{ID: dataplane.WarnUnderlay, Text: "eth0 is down", Fix: "set it up"}},
+			Store: &control.StoreStatus{Since: time.Unix(1, 0)}}
+		d := Report(Process{}, true, []Network{n})
+		if len(d.Warnings) < 2 || d.Warnings[0].Text != "eth0 is down" || d.Warnings[0].Fix != "set it up" || d.Verdict.Why != "eth0 is down" {
+			t.Errorf("ready %t: %+v", ready, d.Warnings)
+		}
 	}
 }

@@ -85,7 +85,7 @@ func Judge(d Daemon) (all []Warning) {
 	for i := range d.Networks {
 		n := &d.Networks[i]
 		for _, check := range []func(*Network, time.Time) []Warning{
-			judgeReady, judgeStore, judgeConfig, judgeLease, judgeParts, judgePeers, judgeEntries,
+			judgeUnderlay, judgeReady, judgeStore, judgeConfig, judgeLease, judgeParts, judgePeers, judgeEntries,
 		} {
 			for _, w := range check(n, d.At) {
 				w.Network, w.Text = n.Name, strings.ReplaceAll(w.Text, "\n", "; ") // of several errors
@@ -108,6 +108,18 @@ const (
 	fixLog     = "the log of this daemon has each try, and what to do"
 	fixEntries = "overlayd lease list shows them; overlayd lease revoke SUBNET removes one"
 )
+
+// judgeUnderlay says that the interface to the other hosts cannot be used: of what else is wrong, much follows from that.
+func judgeUnderlay(n *Network, _ time.Time) (all []Warning) {
+	state := Degraded
+	if !n.Ready {
+		state = NotReady
+	}
+	for _, w := range n.UnderlayFaults {
+		all = append(all, Warning{ID: w.ID, State: state, Text: w.Text, Fix: w.Fix, Since: w.Since})
+	}
+	return all
+}
 
 // judgeReady says why a network is not ready.
 func judgeReady(n *Network, _ time.Time) []Warning {
