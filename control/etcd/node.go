@@ -212,7 +212,11 @@ func (r *nodeRecord) write(ctx context.Context) error {
 		r.revision = resp.Header.Revision
 		return nil
 	}
-	kv := resp.Responses[0].GetResponseRange().Kvs[0]
+	kvs := resp.Responses[0].GetResponseRange().Kvs
+	if len(kvs) == 0 { // etcd says that the record is there, and that it is not
+		return fmt.Errorf("write node record: etcd at %s gave a malformed answer: it lacks the record", r.store.rpc.Endpoints())
+	}
+	kv := kvs[0]
 	if leaseID(kv.Lease) == r.lease && r.refusal == nil {
 		r.revision = kv.ModRevision
 		return nil

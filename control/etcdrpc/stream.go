@@ -120,6 +120,9 @@ func (c *Caller) receive(ctx context.Context, keys []KeyRange, at *pb.ResponseHe
 		if err != nil {
 			return c.explain(ctx, what, rpctypes.Error(err))
 		}
+		if err := checkWatch(keys, resp); err != nil {
+			return c.explain(ctx, what, err)
+		}
 		c.noteAnswer(ctx, resp.Header.Revision, nil)
 		switch {
 		case resp.CompactRevision != 0:
