@@ -137,9 +137,7 @@ func (c *Caller) receive(ctx context.Context, keys []KeyRange, at *pb.ResponseHe
 		case len(resp.Events) == 0:
 			continue
 		}
-		for _, e := range resp.Events {
-			cutValues([]*mvccpb.KeyValue{e.Kv})
-		}
+		cutEvents(keys, resp.Events)
 		if err := changed(resp.Events); err != nil {
 			return err
 		}
