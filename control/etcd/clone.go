@@ -42,9 +42,15 @@ func (a *acquisition) notCloned(ctx context.Context, own []ownEntry) (kept []own
 		}
 		var revision int64 // 0: nobody keeps a record there
 		if len(got.Kvs) > 0 {
-			original, live := etcdkeys.RecordOf(a.node).OriginalOf(got.Kvs[0])
-			if live {
-				if a.ask(ctx, etcdkeys.RecordOf(a.node), a.offer.Identity(), got.Kvs[0]) == notKnown {
+			original, isClone := etcdkeys.RecordOf(a.node).OriginalOf(got.Kvs[0])
+			p := dead
+			if isClone {
+				if p, _, err = a.pulseOf(ctx, got.Kvs[0], false); err != nil {
+					return nil, err
+				}
+			}
+			if p != dead {
+				if a.ask(ctx, etcdkeys.RecordOf(a.node), a.offer.Identity(), got.Kvs[0]) == notKnown || p == unsure {
 					return nil, fmt.Errorf("%s belongs to host %.64q at %s, which has this node's ID: waiting to see whether it lives",
 						l.CIDRs(), original.Name, l.Identity())
 				}
@@ -66,18 +72,14 @@ func (a *acquisition) notCloned(ctx context.Context, own []ownEntry) (kept []own
 // fixClone is what to do about a clone.
 const fixClone = "stop overlayd on the host that is the copy, remove the node file there, and give it an address of its own"
 
-// checkClone is control.ErrTaken for a record that another host with this node's ID keeps alive, and
-// control.ErrCloned too if that host has answered.
-func (r *nodeRecord) checkClone(ctx context.Context, kv *mvccpb.KeyValue) error {
-	original, live := r.node.OriginalOf(kv)
-	if !live {
-		return nil
-	}
+// checkClone is control.ErrTaken for a record that original, another host with this node's ID, keeps alive, and control.ErrCloned too if
+// that host has answered. stays is how long the record does at most, if that host is gone.
+func (r *nodeRecord) checkClone(ctx context.Context, kv *mvccpb.KeyValue, original etcdkeys.Record, stays time.Duration) error {
 	if r.store.ask(ctx, r.node, r.publicIP, kv) == answered {
 		return fmt.Errorf("%w: %w: host %.64q at %s has answered (node ID %.64q)", control.ErrTaken, control.ErrCloned, original.Name, r.publicIP, original.ID)
 	}
 	return fmt.Errorf("%w: %s belongs to host %.64q, of whose node file this host has a copy (node ID %.64q): remove it and give one of the two another public IP, or wait %s if that host is gone",
-		control.ErrTaken, r.publicIP, original.Name, original.ID, r.store.cfg.NodeTTL)
+		control.ErrTaken, r.publicIP, original.Name, original.ID, stays)
 }
 
 // question is what this node has asked a host that has its ID.

@@ -133,7 +133,8 @@ func TestClonesAreReported(t *testing.T) {
 	a, _, _ := original(t, c)
 	c.cfg = plain
 	attend(t, a)
-	for name, value := range map[string]string{"192.0.0.1/x": "junk", "192.0.0.1/y": `{"id":"id-2","boot":"z","netns":3}`, "192.0.0.7": `{"id":"id-1"`, "192.0.0.1/z": `["id-1"]`} {
+	long, zone := "192.0.0.1/"+strings.Repeat("q", 65), "fe80::1%"+strings.Repeat("z", 65)
+	for name, value := range map[string]string{long: `{"id":"id-1","boot":"q","netns":3}`, zone: `{"id":"id-1","boot":"z","netns":3}`, "192.0.0.1/x": "junk", "192.0.0.1/y": `{"id":"id-2","boot":"z","netns":3}`, "192.0.0.7": `{"id":"id-1"`, "192.0.0.1/z": `["id-1"]`} {
 		c.putRecord(t, name, value)
 	}
 	for range 3 { // as a supervisor starts it

@@ -22,7 +22,8 @@
 // only one of them takes effect: a node never gets two subnets.
 //
 // The node's record is attached to a short etcd lease, which the daemon keeps alive
-// as long as it lives. It distinguishes two live nodes with the same public IP.
+// as long as it lives. It distinguishes two live nodes with the same public IP. One under a longer etcd lease
+// that nobody keeps alive keeps no node from its address (pulse.go).
 // <public IP> is the IPv4 one, or the IPv6 one of a node without IPv4. A flanneld has
 // no record: its lease is taken over in place. The record (etcdkeys.Record) also describes the process
 // and the node. src4 and src6 are the outer sources of its packets, if they differ from its

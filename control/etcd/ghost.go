@@ -198,5 +198,5 @@ func (s *Store) livesAt(ctx context.Context, entry control.Lease) (revision int6
 		return 0, !dataplane.IsDerived(v.MAC, v.Addr, v.VNI), nil
 	}
 	left, granted, err := s.rpc.TimeLeft(ctx, leaseID(got.Kvs[0].Lease))
-	return got.Kvs[0].ModRevision, 2*(left+time.Second) > granted, err // left is rounded down; a record is kept alive each third of its time
+	return got.Kvs[0].ModRevision, s.isPlausible(left, granted) && !isOverdue(left, granted), err
 }

@@ -133,7 +133,7 @@ func (r *nodeRecord) mend(ctx context.Context, asked int64) error {
 		if ours, err := r.answer(ctx, kv, asked); ours || err != nil {
 			return err
 		}
-		if err := r.checkOwner(ctx, kv); err != nil {
+		if err := r.checkOwner(ctx, kv, r.store.holds()); err != nil {
 			return err
 		}
 		other, _ := etcdkeys.ParseRecord(kv.Value)

@@ -167,9 +167,12 @@ func (a *acquisition) appendVacated(ctx context.Context, own []ownEntry, l contr
 	}
 	var revision int64 // 0: there is no record
 	if len(got.Kvs) > 0 {
-		_, live := otherNode(got.Kvs[0], a.node.ID)
-		if _, cloned := etcdkeys.RecordOf(a.node).OriginalOf(got.Kvs[0]); live || cloned {
-			return own, nil
+		_, isOther := otherNode(got.Kvs[0], a.node.ID)
+		_, isClone := etcdkeys.RecordOf(a.node).OriginalOf(got.Kvs[0])
+		if isOther || isClone {
+			if p, _, err := a.pulseOf(ctx, got.Kvs[0], false); p != dead || err != nil {
+				return own, err
+			}
 		}
 		revision = got.Kvs[0].ModRevision
 	}

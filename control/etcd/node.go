@@ -212,7 +212,11 @@ func (r *nodeRecord) write(ctx context.Context) error {
 		r.revision = resp.Header.Revision
 		return nil
 	}
-	kv := resp.Responses[0].GetResponseRange().Kvs[0]
+	kvs := resp.Responses[0].GetResponseRange().Kvs
+	if len(kvs) == 0 { // etcd says that the record is there, and that it is not
+		return fmt.Errorf("write node record: etcd at %s gave a malformed answer: it lacks the record", r.store.rpc.Endpoints())
+	}
+	kv := kvs[0]
 	if leaseID(kv.Lease) == r.lease && r.refusal == nil {
 		r.revision = kv.ModRevision
 		return nil
@@ -229,7 +233,7 @@ func (r *nodeRecord) adopt(ctx context.Context) error {
 	if err != nil || len(got.Kvs) == 0 {
 		return err
 	}
-	if err := r.checkOwner(ctx, got.Kvs[0]); err != nil {
+	if err := r.checkOwner(ctx, got.Kvs[0], r.store.holds()); err != nil {
 		return err
 	}
 	if err := r.turn.Acquire(ctx, 1); err != nil {
@@ -240,18 +244,32 @@ func (r *nodeRecord) adopt(ctx context.Context) error {
 	return nil
 }
 
-// checkOwner returns control.ErrTaken for a record that is the sign of life of another node.
-func (r *nodeRecord) checkOwner(ctx context.Context, kv *mvccpb.KeyValue) error {
-	if other, live := otherNode(kv, r.node.ID); live {
-		return fmt.Errorf("%w: %s belongs to host %.64q (node ID %.64q): give one of the two another public IP, or wait %s if that host is gone",
-			control.ErrTaken, r.publicIP, other.Name, other.ID, r.store.cfg.NodeTTL)
+// checkOwner returns control.ErrTaken for a record that is the sign of life of another node. holds says that this node holds a lease, and no
+// other has its entry: then it is another error as long as nobody is seen to keep the record alive.
+func (r *nodeRecord) checkOwner(ctx context.Context, kv *mvccpb.KeyValue, holds bool) error {
+	other, isOther := otherNode(kv, r.node.ID)
+	original, isClone := r.node.OriginalOf(kv)
+	if !isOther && !isClone {
+		return nil
 	}
-	return r.checkClone(ctx, kv)
+	p, stays, err := r.store.pulseOf(ctx, kv, holds)
+	switch {
+	case err != nil:
+		return err
+	case p == dead:
+		return nil
+	case p == unsure && holds:
+		return r.notYet(other.Name)
+	case isClone:
+		return r.checkClone(ctx, kv, original, stays)
+	}
+	return fmt.Errorf("%w: %s belongs to host %.64q (node ID %.64q): give one of the two another public IP, or wait %s if that host is gone",
+		control.ErrTaken, r.publicIP, other.Name, other.ID, stays)
 }
 
 // prove makes sure that kv, which was just read, is this process's record; nil means that no record exists. Otherwise it writes
-// the record, and wrote is true. A refusal to write is logged, and is not an error: what needs the record fails by its fence.
-func (r *nodeRecord) prove(ctx context.Context, kv *mvccpb.KeyValue) (wrote bool, err error) {
+// the record, and wrote is true. Of holds see checkOwner. A refusal to write is logged, and is not an error: what needs the record fails by its fence.
+func (r *nodeRecord) prove(ctx context.Context, kv *mvccpb.KeyValue, holds bool) (wrote bool, err error) {
 	if err := r.turn.Acquire(ctx, 1); err != nil {
 		return false, err
 	}
@@ -264,7 +282,7 @@ func (r *nodeRecord) prove(ctx context.Context, kv *mvccpb.KeyValue) (wrote bool
 		return false, nil
 	}
 	if kv != nil {
-		if err := r.checkOwner(ctx, kv); err != nil {
+		if err := r.checkOwner(ctx, kv, holds); err != nil {
 			return false, err
 		}
 	}
@@ -278,7 +296,7 @@ func (r *nodeRecord) prove(ctx context.Context, kv *mvccpb.KeyValue) (wrote bool
 
 // takeOver replaces a record unless it is the sign of life of another node.
 func (r *nodeRecord) takeOver(ctx context.Context, kv *mvccpb.KeyValue) error {
-	if err := r.checkOwner(ctx, kv); err != nil {
+	if err := r.checkOwner(ctx, kv, r.store.holds()); err != nil {
 		return err
 	}
 	if was, ok := etcdkeys.ParseRecord(kv.Value); ok && was.ID == r.node.ID {
@@ -316,9 +334,9 @@ func (s *Store) grantRecord(ctx context.Context, id leaseID) error {
 	return err
 }
 
-// otherNode returns the node that a record is the sign of life of. live is false for
-// the node with this id, and for what nobody keeps alive.
-func otherNode(kv *mvccpb.KeyValue, id string) (n etcdkeys.Record, live bool) {
+// otherNode returns the node whose record kv is. isOther is false for the node with this id, and for what has no etcd lease. Whether somebody
+// keeps that alive see pulseOf.
+func otherNode(kv *mvccpb.KeyValue, id string) (n etcdkeys.Record, isOther bool) {
 	n, ok := etcdkeys.ParseRecord(kv.Value)
 	return n, ok && n.ID != id && kv.Lease != 0 // one without a lease would be alive for ever
 }

@@ -16,6 +16,7 @@ func (s *Store) hold(l control.Lease) {
 	s.mu.Lock()
 	s.held, s.wentBack = l, 0
 	clear(s.ghosts)
+	clear(s.beats)
 	all := s.listed
 	s.listed = nil
 	s.mu.Unlock()

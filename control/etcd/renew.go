@@ -143,7 +143,9 @@ func (s *Store) readOwn(ctx context.Context, r *nodeRecord, l control.Lease) (en
 		return nil
 	}
 	if r != nil {
-		wrote, err := r.prove(ctx, first(1))
+		entry := first(0)
+		holds := s.holds() && (entry == nil || entry.Lease == 0 || entry.Lease == l.Handle) // else another has written it
+		wrote, err := r.prove(ctx, first(1), holds)
 		if err != nil {
 			return nil, err
 		}

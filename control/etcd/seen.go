@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -25,12 +26,13 @@ type seenRecords struct {
 	*Store
 	record  *nodeRecord // this node's, when the list began; nil: it had no record
 	isThere bool
-	clones  []string
+	gone    map[string]struct{} // keys of clones that were known when the list began, without those that it has shown
 }
 
 // seeRecords begins a list of all that there is at a revision.
 func (s *Store) seeRecords() *seenRecords {
-	return &seenRecords{Store: s, record: s.recordOr(func(early map[string]*mvccpb.KeyValue) { clear(early) })}
+	record := s.recordOr(func(early map[string]*mvccpb.KeyValue) { clear(early) })
+	return &seenRecords{Store: s, record: record, gone: s.clones.keys()}
 }
 
 func (s *seenRecords) add(ctx context.Context, kvs []*mvccpb.KeyValue) {
@@ -47,7 +49,7 @@ func (s *seenRecords) add(ctx context.Context, kvs []*mvccpb.KeyValue) {
 	}
 	for _, kv := range kvs {
 		if s.sawRecord(ctx, r, kv) {
-			s.clones = append(s.clones, string(kv.Key))
+			delete(s.gone, string(kv.Key))
 		}
 		s.isThere = s.isThere || string(kv.Key) == r.key
 	}
@@ -61,7 +63,9 @@ func (s *seenRecords) end(revision int64) {
 	if !s.isThere {
 		s.record.saw(&mvccpb.KeyValue{Key: []byte(s.record.key), ModRevision: revision})
 	}
-	s.Store.clones.leave(func(key string) bool { return !slices.Contains(s.clones, key) })
+	for key := range s.gone {
+		s.clones.leave(key)
+	}
 }
 
 const (
@@ -96,7 +100,7 @@ func (s *Store) sawEvents(ctx context.Context, events []*mvccpb.Event) {
 	}
 	for _, e := range events {
 		if bytes.HasPrefix(e.Kv.Key, []byte(s.keys.Nodes())) && !s.sawRecord(ctx, r, e.Kv) {
-			s.clones.leave(func(key string) bool { return key == string(e.Kv.Key) })
+			s.clones.leave(string(e.Kv.Key))
 		}
 	}
 }
@@ -157,7 +161,8 @@ func noticeOf(c control.Clone) pace.Notice {
 
 // cloneIn reads a key below nodes(). ok is false if no clone of this node has written it, or none that lives.
 func (r *nodeRecord) cloneIn(kv *mvccpb.KeyValue) (c control.Clone, ok bool) {
-	if kv.Lease == 0 || len(kv.Value) > etcdkeys.MaxRecord || !bytes.Contains(kv.Value, []byte(r.node.ID)) {
+	tooLong := len(kv.Key) > len(r.store.keys.Nodes())+maxCloneKey || len(kv.Value) > etcdkeys.MaxRecord
+	if kv.Lease == 0 || tooLong || !bytes.Contains(kv.Value, []byte(r.node.ID)) {
 		return c, false
 	}
 	n, ok := etcdkeys.ParseRecord(kv.Value)
@@ -178,8 +183,12 @@ func (r *nodeRecord) cloneIn(kv *mvccpb.KeyValue) (c control.Clone, ok bool) {
 // printable makes a text from etcd safe to print.
 func printable(text string) string { return control.Printable(text, 64) }
 
-// maxClones bounds the clones that are remembered.
-const maxClones = 8
+const (
+	maxClones    = 8  // that are remembered
+	maxCloneKeys = 16 // of each: its record, and a question of each start within a NodeTTL
+	// maxCloneKey bounds such a key below nodes(), in bytes: an address, and the etcd lease of a question.
+	maxCloneKey = 64
+)
 
 // cloneList has the clones that were seen, the first ones first.
 type cloneList struct {
@@ -189,7 +198,7 @@ type cloneList struct {
 
 type seenClone struct {
 	control.Clone
-	keys []string // that it has in etcd
+	keys map[string]struct{} // that it has in etcd
 }
 
 // saw notes a clone that lives.
@@ -198,8 +207,8 @@ func (l *cloneList) saw(key string, c control.Clone) {
 	defer l.mu.Unlock()
 	for i := range l.all {
 		if known := &l.all[i]; known.Host == c.Host && known.PublicIP == c.PublicIP && known.Boot == c.Boot {
-			if known.Gone = (time.Time{}); !slices.Contains(known.keys, key) {
-				known.keys = append(known.keys, key)
+			if known.Gone = (time.Time{}); len(known.keys) < maxCloneKeys {
+				known.keys[key] = struct{}{}
 			}
 			return
 		}
@@ -207,19 +216,30 @@ func (l *cloneList) saw(key string, c control.Clone) {
 	if len(l.all) == maxClones {
 		l.all = slices.Delete(l.all, 0, 1)
 	}
-	l.all = append(l.all, seenClone{c, []string{key}})
+	l.all = append(l.all, seenClone{c, map[string]struct{}{key: {}}})
 }
 
-// leave notes which keys are gone. A clone is gone with its last one.
-func (l *cloneList) leave(isGone func(key string) bool) {
+// leave notes that a key is gone. A clone is gone with its last one.
+func (l *cloneList) leave(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range l.all {
 		c := &l.all[i]
-		if c.keys = slices.DeleteFunc(c.keys, isGone); len(c.keys) == 0 && c.Gone.IsZero() {
+		if delete(c.keys, key); len(c.keys) == 0 && c.Gone.IsZero() {
 			c.Gone = time.Now()
 		}
 	}
+}
+
+// keys returns those of all clones.
+func (l *cloneList) keys() map[string]struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := map[string]struct{}{}
+	for _, c := range l.all {
+		maps.Copy(all, c.keys)
+	}
+	return all
 }
 
 // list returns them as they are now.

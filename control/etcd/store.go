@@ -44,6 +44,7 @@ type Store struct {
 	lengths   *control.Lengths         // of the node's Acquire
 	held      control.Lease            // the lease of this node, as the store last answered
 	ghosts    map[string]ghost         // in the place of held, by key, since that answer
+	beats     map[string]beat          // of the records of others, by key, since that answer
 	wentBack  int64                    // see noteWentBack; 0: not since held was set
 	listed    []control.Lease          // all entries as the watch showed them before there was held; see noteOwn
 	own       map[string]control.Lease // entries of this node's address beside held, by key; see noteOwn

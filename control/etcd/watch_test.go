@@ -302,6 +302,26 @@ func (c *cluster) putLeases(t *testing.T, at, n, spaces int) (bytes int) {
 	return bytes
 }
 
+// TestWatchSkipsLongKeys: entries whose names are very long and begin alike are one bad entry, and those behind them are seen.
+func TestWatchSkipsLongKeys(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	long := func(end string) string { return "10.5.1.0-24" + strings.Repeat("x", 1<<20) + end }
+	for i := range 8 {
+		c.PutRaw(t, long(fmt.Sprint(i)), value(1))
+	}
+	c.PutRaw(t, key(2), value(2))
+	updates := watch(t, c.open(t))
+	u := receive(t, updates)
+	if len(u.Bad) != 1 || len(u.Leases) != 1 || u.Leases[0].Key() != key(2) {
+		t.Errorf("%d bad entries and leases %v, want one of each", len(u.Bad), u.Leases)
+	}
+	c.PutRaw(t, long("y"), value(1))
+	if u = receive(t, updates); len(u.Bad) != 1 || len(u.Bad[0].Key) > 256 {
+		t.Errorf("bad entries %.300v, want one with a short key", u.Bad)
+	}
+}
+
 // TestWatchOverASlowWay: a page of leases that takes longer to arrive than a call may is read in smaller pages.
 func TestWatchOverASlowWay(t *testing.T) {
 	t.Parallel()

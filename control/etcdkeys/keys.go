@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
@@ -33,9 +32,12 @@ func (k Keys) Node(publicIP netip.Addr) string { return k.Nodes() + publicIP.Str
 
 // ParseNodeKey returns the public IP in the name of a record.
 func (k Keys) ParseNodeKey(key []byte) (publicIP netip.Addr, ok bool) {
-	text := strings.TrimPrefix(string(key), k.Nodes())
-	ip, err := netip.ParseAddr(text)
-	return ip, err == nil && ip.String() == text
+	name := bytes.TrimPrefix(key, []byte(k.Nodes()))
+	if len(name) > maxName { // the zone of an address may be as long as a key
+		return netip.Addr{}, false
+	}
+	ip, err := netip.ParseAddr(string(name))
+	return ip, err == nil && ip.Zone() == "" && ip.String() == string(name)
 }
 
 // Question returns the key of a question to the node with that record. id is the etcd lease of the question. No record has such a key.

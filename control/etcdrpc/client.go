@@ -179,7 +179,7 @@ func (c *Client) clientConfig(base context.Context) clientv3.Config {
 		DialOptions: []grpc.DialOption{
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: connectTimeout}),
 			grpc.WithTransportCredentials(c.conns), // in the place of clientv3's, which are the same but for the tracking
-			grpc.WithChainUnaryInterceptor(failFast),
+			grpc.WithChainUnaryInterceptor(failFast, checked),
 			grpc.WithStreamInterceptor(failFastStream), // and not clientv3's own, see there
 		},
 	}
@@ -198,6 +198,14 @@ func failFast(ctx context.Context, method string, req, reply any, cc *grpc.Clien
 
 func failFastStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	return open(ctx, desc, cc, method, append(opts, grpc.WaitForReady(false))...)
+}
+
+// checked makes an answer that lacks what every etcd says an error: see checkAnswer.
+func checked(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
+		return err
+	}
+	return checkAnswer(req, reply)
 }
 
 // ignoreCanceled drops the error that clientv3's Close returns for having closed.

@@ -90,7 +90,8 @@ func (c *Caller) Scan(ctx context.Context, what string, keys KeyRange, size int6
 			return at, nil
 		}
 		cutValues(resp.Kvs)
-		if from = page(resp.Kvs); !resp.More {
+		kvs, behind := dropLong(keys.From, resp.Kvs)
+		if from = max(page(kvs), behind); !resp.More || from >= keys.End {
 			return at, nil
 		}
 		if bytes < maxAnswer/4 && time.Since(began) < rpcTimeout/4 {

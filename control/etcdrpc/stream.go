@@ -120,6 +120,9 @@ func (c *Caller) receive(ctx context.Context, keys []KeyRange, at *pb.ResponseHe
 		if err != nil {
 			return c.explain(ctx, what, rpctypes.Error(err))
 		}
+		if err := checkWatch(keys, resp); err != nil {
+			return c.explain(ctx, what, err)
+		}
 		c.noteAnswer(ctx, resp.Header.Revision, nil)
 		switch {
 		case resp.CompactRevision != 0:
@@ -134,9 +137,7 @@ func (c *Caller) receive(ctx context.Context, keys []KeyRange, at *pb.ResponseHe
 		case len(resp.Events) == 0:
 			continue
 		}
-		for _, e := range resp.Events {
-			cutValues([]*mvccpb.KeyValue{e.Kv})
-		}
+		cutEvents(keys, resp.Events)
 		if err := changed(resp.Events); err != nil {
 			return err
 		}

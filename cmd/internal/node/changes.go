@@ -127,7 +127,7 @@ func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Inter
 			continue
 		}
 		last = mtu
-		n.log.Info("MTU", "overlay", mtu, "interface", iface.Name, "underlay", iface.MTU, "configured", config.Backend.MTU)
+		n.cfg.StoreLog.Of(n.log).Info("MTU", "overlay", mtu, "interface", iface.Name, "underlay", iface.MTU, "configured", config.Backend.MTU)
 		setMTU(mtu)
 	}
 }

@@ -2,11 +2,13 @@ package node
 
 import (
 	"errors"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/overlayd/overlayd/cmd/internal/logs"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
@@ -89,5 +91,31 @@ func TestApplyChanges(t *testing.T) {
 				t.Errorf("MTUs %v, want %v", mtus, c.mtus)
 			}
 		})
+	}
+}
+
+// TestFlipsOfTheMTUAreFewLines: whoever may write the config must not be able to fill the log.
+func TestFlipsOfTheMTUAreFewLines(t *testing.T) {
+	var log strings.Builder
+	d := newTestDaemon(false)
+	d.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	d.cfg.StoreLog = logs.NewBound(d.cfg.Log)
+	config := control.Network{EnableIPv4: true, Backend: control.Backend{VNI: 1, Port: 8472}}
+	s := &Session{network: d.newNetwork(""), config: config, iface: underlay.Interface{Name: "eth0", Index: 2, MTU: 1500}}
+	configs := make(chan control.Network)
+	done := make(chan error)
+	set := 0
+	go func() { done <- s.applyChanges(t.Context(), nil, configs, func(int) { set++ }) }()
+	const flips = 1000
+	for i := range flips {
+		config.Backend.MTU = 1300 + i%2
+		configs <- config
+	}
+	close(configs)
+	if err := <-done; err != nil || set != flips {
+		t.Errorf("%d MTUs set, %v", set, err)
+	}
+	if n := strings.Count(log.String(), "msg=MTU"); n == 0 || n > 100 {
+		t.Errorf("%d lines of %d changes, want 1 to 100", n, flips)
 	}
 }

@@ -21,6 +21,10 @@ import (
 // maxPut bounds a value that a client writes, in bytes. A lease or a network config has a few hundred.
 const maxPut = 64 << 10
 
+// maxKey bounds a key in what etcd writes to its log, in bytes. One of overlayd has fewer than 512. etcd has all keys in memory, those of
+// deleted entries too.
+const maxKey = 1024
+
 // guard lets clients do what a Store needs and nothing else. They are not authenticated, and a
 // single RPC to change the cluster's members or to enable authentication would end the cluster
 // for good.
@@ -114,12 +118,12 @@ func (g *guard) check(req any) error {
 	case *pb.PutRequest:
 		return g.checkPut(r)
 	case *pb.DeleteRangeRequest:
-		return g.checkKeys(r.Key, r.RangeEnd)
+		return g.checkWritten(r.Key, r.RangeEnd)
 	case *pb.TxnRequest:
 		return g.checkTxn(r)
 	case *pb.WatchRequest:
 		if create := r.GetCreateRequest(); create != nil {
-			return g.checkKeys(create.Key, create.RangeEnd)
+			return g.checkWritten(create.Key, create.RangeEnd) // it stays in memory, too
 		}
 	}
 	return nil
@@ -180,13 +184,16 @@ func (g *guard) checkPut(r *pb.PutRequest) error {
 	if len(r.Value) > maxPut {
 		return refusal("the value of key %.80q has %d bytes: want at most %d", r.Key, len(r.Value), maxPut)
 	}
-	return g.checkKeys(r.Key, nil)
+	return g.checkWritten(r.Key, nil)
 }
 
 // checkTxn judges the comparisons and operations of a transaction, which may hold others.
 func (g *guard) checkTxn(r *pb.TxnRequest) error {
 	for _, c := range r.Compare {
-		if err := g.checkKeys(c.Key, c.RangeEnd); err != nil {
+		if len(c.GetValue()) > maxPut {
+			return refusal("a value of %d bytes is compared with key %.80q: want at most %d", len(c.GetValue()), c.Key, maxPut)
+		}
+		if err := g.checkWritten(c.Key, c.RangeEnd); err != nil {
 			return err
 		}
 	}
@@ -203,7 +210,7 @@ func (g *guard) checkTxn(r *pb.TxnRequest) error {
 func (g *guard) checkOp(op *pb.RequestOp) error {
 	switch r := op.Request.(type) {
 	case *pb.RequestOp_RequestRange:
-		return g.check(r.RequestRange)
+		return g.checkWritten(r.RequestRange.GetKey(), r.RequestRange.GetRangeEnd())
 	case *pb.RequestOp_RequestPut:
 		return g.check(r.RequestPut)
 	case *pb.RequestOp_RequestDeleteRange:
@@ -212,6 +219,14 @@ func (g *guard) checkOp(op *pb.RequestOp) error {
 		return g.check(r.RequestTxn)
 	}
 	return nil
+}
+
+// checkWritten is checkKeys for what etcd keeps. Reads may name any key, because a list goes on behind one that an earlier version took.
+func (g *guard) checkWritten(key, end []byte) error {
+	if n := max(len(key), len(end)); n > maxKey {
+		return refusal("key %.80q or the end of its range has %d bytes: want at most %d", key, n, maxKey)
+	}
+	return g.checkKeys(key, end)
 }
 
 // checkKeys judges one key, or the range from key up to but without end. An end of a zero byte

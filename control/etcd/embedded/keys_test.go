@@ -107,6 +107,7 @@ func TestRequestsAreJudgedWhole(t *testing.T) {
 		return []*pb.Compare{{Key: []byte("/p/first")}, {Key: []byte(key), RangeEnd: []byte(end)}}
 	}
 	good := put("/p/first")
+	long, longest := "/p/"+strings.Repeat("x", maxKey-2), "/p/"+strings.Repeat("x", maxKey-3)
 	for name, request := range map[string]func(key string) any{
 		"range":          func(k string) any { return &pb.RangeRequest{Key: []byte(k)} },
 		"range to end":   func(k string) any { return &pb.RangeRequest{Key: []byte("/p/"), RangeEnd: []byte(k)} },
@@ -140,6 +141,13 @@ func TestRequestsAreJudgedWhole(t *testing.T) {
 		if status.Code(err) != codes.PermissionDenied {
 			t.Errorf("%s: foreign key: %v, want it refused", name, err)
 		}
+		if err := g.check(request(longest)); err != nil {
+			t.Errorf("%s: key of %d bytes: %v", name, len(longest), err)
+		}
+		err, reads := g.check(request(long)), strings.HasPrefix(name, "range")
+		if reads == (status.Code(err) == codes.PermissionDenied) {
+			t.Errorf("%s: key of %d bytes: %v, want it refused: %v", name, len(long), err, !reads)
+		}
 	}
 	for _, request := range []any{nil, &pb.LeaseGrantRequest{TTL: 1}, &pb.TxnRequest{}, &pb.TxnRequest{Success: []*pb.RequestOp{{}}}, &pb.WatchRequest{}} {
 		if err := newGuard("/p").check(request); err != nil {
@@ -148,12 +156,13 @@ func TestRequestsAreJudgedWhole(t *testing.T) {
 	}
 }
 
-func TestLargestPut(t *testing.T) {
+func TestLargestValue(t *testing.T) {
 	g := newGuard("/p")
 	for size, want := range map[int]bool{0: true, maxPut: true, maxPut + 1: false} {
 		put := &pb.PutRequest{Key: []byte("/p/x"), Value: bytes.Repeat([]byte("x"), size)}
 		inTxn := &pb.TxnRequest{Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: put}}}}
-		for _, request := range []any{put, inTxn} {
+		compare := &pb.TxnRequest{Compare: []*pb.Compare{{Key: put.Key, Target: pb.Compare_VALUE, TargetUnion: &pb.Compare_Value{Value: put.Value}}}}
+		for _, request := range []any{put, inTxn, compare} {
 			if err := g.check(request); (err == nil) != want {
 				t.Errorf("%T with %d bytes: %v, want it allowed: %v", request, size, err, want)
 			}
