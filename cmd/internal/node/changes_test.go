@@ -102,14 +102,14 @@ func TestFlipsOfTheMTUAreFewLines(t *testing.T) {
 	d.cfg.StoreLog = logs.NewBound(d.cfg.Log)
 	config := control.Network{EnableIPv4: true, Backend: control.Backend{VNI: 1, Port: 8472}}
 	s := &Session{network: d.newNetwork(""), config: config, iface: underlay.Interface{Name: "eth0", Index: 2, MTU: 1500}}
-	configs := make(chan control.Network)
+	configs := make(chan control.StoredNetwork)
 	done := make(chan error)
 	set := 0
 	go func() { done <- s.applyChanges(t.Context(), nil, configs, func(int) { set++ }) }()
 	const flips = 1000
 	for i := range flips {
 		config.Backend.MTU = 1300 + i%2
-		configs <- config
+		configs <- control.StoredNetwork{Network: config}
 	}
 	close(configs)
 	if err := <-done; err != nil || set != flips {
