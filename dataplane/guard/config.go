@@ -37,6 +37,8 @@ type Config struct {
 	Local []netip.Addr
 	// MinPathMTU is the least MTU of a path to a VTEP of IPv4 that the kernel may believe when ICMP reports it, in bytes.
 	MinPathMTU int
+	// Temporary are the names of devices by which packets come, which have been judged, while such a device takes another's place.
+	Temporary []string
 	// Direct says that packets of peers may come without encapsulation, by direct routes.
 	Direct bool
 	// Alone says that this process has no other network on the port: then nothing else is for its sockets.

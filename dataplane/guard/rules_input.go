@@ -173,6 +173,9 @@ func (b builder) pods() chain {
 		f := familyOf(own.Addr())
 		c.add(back, of(f), outerSource(f).within(own, false))
 	}
+	for _, name := range b.Temporary {
+		c.add(back, comesBy(name, false))
+	}
 	for _, f := range []family{ipv4, ipv6} {
 		b.peers(f, func(from ...cond) {
 			c.drop(dataplane.DropBadSource, slices.Concat([]cond{of(f)}, from, b.fromPods())...)

@@ -126,8 +126,9 @@ iifkind == "vxlan", secmark = 0`},
 		{"here", strict, base, false, chainHere, `iifname == "eth0", goto plain
 iifname == "flannel.1", accept
 goto pods`},
-		{"pods", strict, base, false, chainPods, `iif == 1, return
+		{"pods", with(func(c *Config) { c.Temporary = []string{"ovl.t1"} }), base, false, chainPods, `iif == 1, return
 nfproto ip, ip saddr == 10.255.0.0/24, return
+iifname == "ovl.t1", return
 nfproto ip, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, iifkind != "bond", iifkind != "team", iifkind != "vlan", iifkind != "vrf", fib saddr . iif oif missing, drop bad_source`},
 		{"pods, over the underlay", strict, mixed, false, chainPods, `iif == 1, return
 nfproto ip, ip saddr == 10.255.0.0/24, return

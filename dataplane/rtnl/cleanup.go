@@ -93,7 +93,7 @@ func RemoveTemporary(vni uint32) (removed []string, err error) {
 		return nil, err
 	}
 	defer c.Close()
-	for _, name := range []string{TemporaryName(false, vni), TemporaryName(true, vni), TemporaryTUNName(vni)} {
+	for _, name := range TemporaryNames(vni) {
 		gone, rerr := c.RemoveOurs(name)
 		if err = errors.Join(err, rerr); gone {
 			removed = append(removed, name)
@@ -113,5 +113,5 @@ func isTemporaryName(name string) bool {
 	rest, ok := strings.CutPrefix(name, TemporaryPrefix)
 	vni, err := strconv.ParseUint(strings.TrimPrefix(strings.TrimPrefix(rest, "6."), "t"), 10, 24)
 	v := uint32(vni)
-	return ok && err == nil && slices.Contains([]string{TemporaryName(false, v), TemporaryName(true, v), TemporaryTUNName(v)}, name)
+	return ok && err == nil && slices.Contains(TemporaryNames(v), name)
 }

@@ -27,6 +27,11 @@ func TemporaryName(ipv6 bool, vni uint32) string {
 	return fmt.Sprintf("%s%d", TemporaryPrefix, vni)
 }
 
+// TemporaryNames returns all names of devices that are to take another's place.
+func TemporaryNames(vni uint32) []string {
+	return []string{TemporaryName(false, vni), TemporaryName(true, vni), TemporaryTUNName(vni)}
+}
+
 // RouteProtocol is the number (rtm_protocol, nh_protocol, IFA_PROTO) under which
 // overlayd installs routes, nexthop objects and addresses. It is free in
 // iproute2's rt_protos and above the numbers that the kernel's rtnetlink.h

@@ -38,6 +38,7 @@ func (l *List) openGuard() (dataplane.Part, error) {
 		Mark:        l.Mark(),
 		Underlay:    l.Underlay.Name,
 		Link:        l.Underlay.Index,
+		Temporary:   rtnl.TemporaryNames(b.VNI),
 		Direct:      b.DirectRouting,
 		Alone:       l.Others == nil,
 		MinPathMTU:  cmp.Or(l.MinPathMTU, carrier.DefaultMinPathMTU),
