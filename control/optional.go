@@ -20,10 +20,10 @@ type ConfigWatcher interface {
 // StoredNetwork is what a store has for a network config.
 type StoredNetwork struct {
 	Network Network
-	Err     error // why there is none that can be used, such as ErrNoNetwork or a *NetworkError; nil: there is
+	Err     error // why the store has no config that can be used, such as ErrNoNetwork or a *NetworkError; nil: Network can be used
 }
 
-// Same reports whether a store that has other still has the same.
+// Same reports whether n and other say the same about the store.
 func (n StoredNetwork) Same(other StoredNetwork) bool {
 	if n.Err == nil || other.Err == nil {
 		return n == other

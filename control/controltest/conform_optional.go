@@ -50,8 +50,8 @@ func checkConfigWriter(t *testing.T, s control.ConfigWriter) {
 	}
 }
 
-// checkConfigWatcher: the config is sent, a change of it, that there is none that can be used, and that it is back; the channel is
-// closed at the end.
+// checkConfigWatcher: the watcher sends the config, each change of it, an error while the store has no config that can be used, and the
+// config when it is back. At the end it closes the channel.
 func checkConfigWatcher(t *testing.T, h Harness, s control.ConfigWatcher) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

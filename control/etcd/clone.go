@@ -73,7 +73,7 @@ func (a *acquisition) notCloned(ctx context.Context, own []ownEntry) (kept []own
 const fixClone = "stop overlayd on the host that is the copy, remove the node file there, and give it an address of its own"
 
 // checkClone is control.ErrTaken for a record that original, another host with this node's ID, keeps alive, and control.ErrCloned too if
-// that host has answered. stays is how long the record does at most, if that host is gone.
+// that host has answered. If that host is gone, the record expires within stays.
 func (r *nodeRecord) checkClone(ctx context.Context, kv *mvccpb.KeyValue, original etcdkeys.Record, stays time.Duration) error {
 	if r.store.ask(ctx, r.node, r.publicIP, kv) == answered {
 		return fmt.Errorf("%w: %w: host %.64q at %s has answered (node ID %.64q)", control.ErrTaken, control.ErrCloned, original.Name, r.publicIP, original.ID)

@@ -244,8 +244,8 @@ func (r *nodeRecord) adopt(ctx context.Context) error {
 	return nil
 }
 
-// checkOwner returns control.ErrTaken for a record that is the sign of life of another node. holds says that this node holds a lease, and no
-// other has its entry: then it is another error as long as nobody is seen to keep the record alive.
+// checkOwner returns control.ErrTaken for a record that is the sign of life of another node. With holds this node has a lease, and no
+// other node has its entry. Then the error is another one until somebody is seen to keep the record alive.
 func (r *nodeRecord) checkOwner(ctx context.Context, kv *mvccpb.KeyValue, holds bool) error {
 	other, isOther := otherNode(kv, r.node.ID)
 	original, isClone := r.node.OriginalOf(kv)
@@ -268,7 +268,7 @@ func (r *nodeRecord) checkOwner(ctx context.Context, kv *mvccpb.KeyValue, holds 
 }
 
 // prove makes sure that kv, which was just read, is this process's record; nil means that no record exists. Otherwise it writes
-// the record, and wrote is true. Of holds see checkOwner. A refusal to write is logged, and is not an error: what needs the record fails by its fence.
+// the record, and wrote is true. checkOwner explains holds. A refusal to write is logged, and is not an error: what needs the record fails by its fence.
 func (r *nodeRecord) prove(ctx context.Context, kv *mvccpb.KeyValue, holds bool) (wrote bool, err error) {
 	if err := r.turn.Acquire(ctx, 1); err != nil {
 		return false, err
@@ -334,8 +334,8 @@ func (s *Store) grantRecord(ctx context.Context, id leaseID) error {
 	return err
 }
 
-// otherNode returns the node whose record kv is. isOther is false for the node with this id, and for what has no etcd lease. Whether somebody
-// keeps that alive see pulseOf.
+// otherNode returns the node whose record kv is. isOther is false for the node with this id, and for what has no etcd lease. pulseOf
+// tells whether somebody keeps the record alive.
 func otherNode(kv *mvccpb.KeyValue, id string) (n etcdkeys.Record, isOther bool) {
 	n, ok := etcdkeys.ParseRecord(kv.Value)
 	return n, ok && n.ID != id && kv.Lease != 0 // one without a lease would be alive for ever

@@ -34,7 +34,7 @@ type beat struct {
 	renewed bool          // somebody has extended it since it was first looked at
 }
 
-// pulseOf returns whether somebody keeps a record of another host alive, and for how long it stays at most if nobody does. A node without
+// pulseOf returns whether somebody keeps a record of another host alive, and within what time it expires if nobody does. A node without
 // a lease trusts a record whose TTL is about its own until that is over. One that holds a lease wants to see that it is renewed.
 func (s *Store) pulseOf(ctx context.Context, kv *mvccpb.KeyValue, holds bool) (p pulse, stays time.Duration, err error) {
 	asked := time.Now()

@@ -14,7 +14,7 @@ import (
 type reader struct {
 	names      names
 	ipv4, ipv6 bool // families of the network; podCIDRs of another are not looked at
-	// isOwn tells the own Node, and wanted what it is to say, unless ok is false. Both may be nil.
+	// isOwn reports whether a Node is the own one. wanted returns the lease that it has to publish; ok is false if nobody knows that. Both may be nil.
 	isOwn  func(name string) bool
 	wanted func(*corev1.Node) (l control.Lease, ok bool)
 	// ignored is told of facts that cannot be read; it may be nil.

@@ -17,8 +17,8 @@ type failures struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
-	logged time.Time // the last failure that was
-	told   bool      // nothing has succeeded since
+	logged time.Time // when a failure was last logged
+	told   bool      // that was so, and nothing has succeeded since
 }
 
 func (f *failures) note(ctx context.Context, what string, err error) {

@@ -42,8 +42,8 @@ type Store struct {
 	mu        sync.Mutex
 	node      string                  // the own Node's name; "" before it is known
 	network   control.Network         // of the last Acquire
-	published control.Lease           // what that was to publish, before overwrites and without subnets; zero: it has not succeeded
-	watches   map[*nodeTable]struct{} // which are to judge the own Node by that
+	published control.Lease           // what that had to publish, before overwrites and without subnets; zero: it has not succeeded
+	watches   map[*nodeTable]struct{} // they judge the own Node by that
 	ready     bool                    // MarkReady was called
 	rivals    pace.Notices            // see logRival
 	tells     *bool                   // see mayTell; nil: not known

@@ -38,7 +38,7 @@ type nodeLease struct {
 	key   string        // of the lease; of what cannot be read see place
 	lease control.Lease // without err
 	err   error         // why it cannot be read
-	own   *corev1.Node  // the own Node, trimmed, to be judged again; nil: it is another one
+	own   *corev1.Node  // the own Node, trimmed, because it may be judged again; nil: this is another Node
 }
 
 // GetObjectMeta lets the Reflector gather leases in place of Nodes.
@@ -68,7 +68,7 @@ func (t *nodeTable) Transformer() cache.TransformFunc {
 func (t *nodeTable) leaseOf(obj any) (*nodeLease, error) {
 	if c, ok := obj.(*nodeLease); ok {
 		if c.own != nil {
-			c = t.read(c.own) // it may be to say something else since
+			c = t.read(c.own) // what it has to publish may have changed
 		}
 		return c, nil
 	}
@@ -99,7 +99,7 @@ func (t *nodeTable) read(n *corev1.Node) *nodeLease {
 	return c
 }
 
-// judgeOwn judges the own Node again, when it is to say something else.
+// judgeOwn judges the own Node again, after what it has to publish has changed.
 func (t *nodeTable) judgeOwn() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -74,8 +74,8 @@ func (s *Store) isOwn(name string) bool {
 	return name == s.node
 }
 
-// wanted returns the lease that n, the own Node, is to say now. ok is false if there is none, as before the first Acquire;
-// what is wrong with n is for Renew to say.
+// wanted returns the lease that n, the own Node, has to publish now. ok is false before the first Acquire, and if n itself is wrong, which
+// Renew reports.
 func (s *Store) wanted(n *corev1.Node) (l control.Lease, ok bool) {
 	s.mu.Lock()
 	network, published := s.network, s.published
@@ -87,8 +87,8 @@ func (s *Store) wanted(n *corev1.Node) (l control.Lease, ok bool) {
 	return l, err == nil
 }
 
-// want makes published what the own Node is to say, and has all watches judge it by that. A watch may have been begun long
-// before, and have seen the Node already.
+// want makes published the lease that the own Node has to publish. All watches judge the Node by it again, because a watch may have seen
+// the Node before.
 func (s *Store) want(network control.Network, published control.Lease) {
 	s.mu.Lock()
 	s.network, s.published = network, published

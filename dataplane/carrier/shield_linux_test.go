@@ -56,7 +56,7 @@ func TestFilterOfSeveralSockets(t *testing.T) {
 	}
 }
 
-// filterLens returns how many instructions the filter of each socket has; 0: there is none.
+// filterLens returns the number of instructions in the filter of each socket; 0: the socket has no filter.
 func filterLens(t *testing.T, c *udpCarrier) (lens []int) {
 	t.Helper()
 	for _, r := range c.in {

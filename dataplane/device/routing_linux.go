@@ -91,8 +91,8 @@ func (r *routing) wanted(conn *rtnl.Conn, w dataplane.Wanted, ours []int) (want 
 	return want, changed, errors.Join(err, taken(w.Peers, o.routes, want, ours))
 }
 
-// learn takes over what was read, and returns what counts: if reading failed, that is what was known before, if anything was, because a route for
-// a whole network would take packets of somebody else.
+// learn stores what was read, and returns it. If reading failed, learn returns what was known before, if anything was: else a route for a
+// whole network could take packets of somebody else.
 func (r *routing) learn(now *others, err error) *others {
 	if err != nil {
 		r.dirty.Store(true)

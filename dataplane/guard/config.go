@@ -32,12 +32,12 @@ type Config struct {
 	Underlay   string
 	Link       int // index of Underlay; 0: not known
 	IPv4, IPv6 bool
-	// Local are the addresses to which peers send, of each family the usual one first. What comes to another address of this host is dropped: nobody
-	// keeps pods and processes of peers from sending there. Without addresses of a family all are taken.
+	// Local are the addresses to which peers send, of each family the usual one first. What comes to another address of this host is dropped, because
+	// a peer's rules do not keep its pods and processes from sending there. Without addresses of a family every destination is allowed.
 	Local []netip.Addr
 	// MinPathMTU is the least MTU of a path to a VTEP of IPv4 that the kernel may believe when ICMP reports it, in bytes.
 	MinPathMTU int
-	// Temporary are the names of devices by which packets come, which have been judged, while such a device takes another's place.
+	// Temporary are the names of devices that take another's place. Their packets have been judged.
 	Temporary []string
 	// Direct says that packets of peers may come without encapsulation, by direct routes.
 	Direct bool

@@ -9,7 +9,7 @@
 //	         must be in a subnet of that VTEP or be its address, and the inner destination must be in an own subnet. The outer
 //	         destination must be an address to which peers send.
 //	         A packet that the rules cannot read is dropped. Other networks on the port have guards of their own.
-//	here     parts what else is for this host: plain for what comes by the underlay, pods for what comes by other interfaces.
+//	here     is for all other packets to this host. It sends those from the underlay to plain, and those from other interfaces to pods.
 //	pods     drops what pods send to this host and to each other with the source of another host's pod.
 //	other    checks datagrams to the port that come by another interface than the underlay's. It drops those that come from
 //	         a device with pods behind it in the name of a VTEP that is elsewhere, and those that come out of the overlay
@@ -22,8 +22,8 @@
 //	         because the kernel splits it later. The secmark says from which VTEP the whole superpacket came.
 //	plain    drops packets from the underlay that have an overlay address as their source and no encapsulation.
 //	spoof    drops packets that pods send into the overlay with a source of another host, or of this host.
-//	egress   drops packets from pods to the port of a VTEP. forward itself drops those to another port that are else datagrams of
-//	         the overlay: a pod can have the checksum, which is written later, be the port.
+//	egress   drops packets from pods to the port of a VTEP. forward itself drops datagrams of the overlay to any other port: a pod
+//	         can arrange that the checksum, which is written later, replaces the port.
 //	output   drops packets from processes to the port of a VTEP, behind the translation of addresses (postrouting). It gives what goes into
 //	         an overlay a secmark, the signature, which the packet keeps when the kernel encapsulates it. With a security module that
 //	         reads secmarks (SELinux, Smack) it is the mark. Packets of this process's sockets have the mark.

@@ -176,8 +176,8 @@ func (b builder) forward() chain {
 	return c
 }
 
-// disguised drops datagrams of the overlay to another port of a VTEP. Whoever may use packet sockets in a pod can have the checksum written, behind
-// all hooks, over the destination port, and choose what it comes to.
+// disguised drops datagrams of the overlay to another port of a VTEP. A pod with packet sockets can place the checksum, which the kernel or the NIC
+// writes behind all hooks, over the destination port, and choose its value.
 func (b builder) disguised(c *chain) {
 	for _, f := range b.families() {
 		c.drop(dataplane.DropEgress, plainFlags(), vniIs(b.VNI, false), toPort(b.Port, true), isUDP(false), of(f), isPeer(f, outerDestination(f), false), isPeer(f, outerSource(f), true))

@@ -128,11 +128,11 @@ func (b builder) pairs(c *chain, outer family) {
 	}
 }
 
-// here judges what is for this host, and no datagram of an overlay.
+// here judges the packets for this host that are no datagrams of an overlay.
 func (b builder) here() chain {
 	c := chain{name: chainHere}
 	b.narrow(&c)
-	for _, l := range b.indices { // it is judged
+	for _, l := range b.indices { // arrive has judged these
 		c.add(accept, comesByIndex(l, false))
 	}
 	c.goTo(chainPlain, b.byUnderlay(false))
@@ -143,16 +143,17 @@ func (b builder) here() chain {
 	return c
 }
 
-// narrow drops what tells the kernel of a path to a VTEP that is too narrow, from whomever and of whatever packet: who may forge that could make
-// packets of the overlay as small as 552 bytes. The kernel itself believes nothing below 1280 over IPv6. This process asks the path itself.
+// narrow drops ICMP messages that report a path to a VTEP below MinPathMTU. The sender and the quoted packet do not matter: the kernel would
+// believe them all, and make packets of the overlay as small as 552 bytes. Over IPv6 it believes nothing below 1280. The userspace dataplane
+// probes its paths itself.
 func (b builder) narrow(c *chain) {
 	if b.kernel && b.IPv4 && b.MinPathMTU > 0 {
 		c.drop(dataplane.DropNarrowPath, header(9, unix.IPPROTO_ICMP), of(ipv4), tooBig(), mtuBelow(b.MinPathMTU), isPeer(ipv4, quotedDestination(), false))
 	}
 }
 
-// fromPods are the conditions that a packet comes from a device such as pods are behind, and not from where its source is. A host may have several
-// interfaces on the underlay, and packets may come back by another one: those are NICs, or devices of such kinds as stand for them.
+// fromPods are the conditions that a packet comes by a device that may lead to pods, and that this host would not send to its source by that
+// device. Packets of peers may come by another interface of the underlay than the host sends by: that is a NIC, or a device of one of these kinds.
 func (b builder) fromPods() []cond {
 	var conds []cond
 	for _, kind := range []string{"bond", "team", "vlan", "vrf"} {
@@ -173,7 +174,7 @@ func (b builder) pods() chain {
 		f := familyOf(own.Addr())
 		c.add(back, of(f), outerSource(f).within(own, false))
 	}
-	for _, name := range b.Temporary {
+	for _, name := range b.Temporary { // its packets have been judged
 		c.add(back, comesBy(name, false))
 	}
 	for _, f := range []family{ipv4, ipv6} {

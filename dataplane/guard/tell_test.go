@@ -9,7 +9,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 )
 
-// TestEarlyPackets: a new peer may send before this host has seen its lease. These few packets are counted and alarm nobody; others do.
+// TestEarlyPackets: a new peer may send before this host has seen its lease. These few packets are counted, and nobody is warned. Of others there is a warning.
 func TestEarlyPackets(t *testing.T) {
 	for name, c := range map[string]struct {
 		packets int

@@ -92,10 +92,10 @@ func (g *Guard) isThere() bool {
 	return err == nil && c.exists && (c.text == g.text || g.text == "")
 }
 
-// commit makes a new table if it is to, and does all that is then missing or not wanted, in one go.
-func (g *Guard) commit(anew bool, chains []encoded, sets map[string]bool) error {
+// commit writes what is missing and removes what is not wanted, in one transaction. With create it makes a new table first.
+func (g *Guard) commit(create bool, chains []encoded, sets map[string]bool) error {
 	var steps []nft.Step
-	if anew {
+	if create {
 		steps = newTable(g.name)
 	}
 	rules := changeChains(g.name, g.chains, chains)
@@ -111,7 +111,7 @@ func (g *Guard) commit(anew bool, chains []encoded, sets map[string]bool) error 
 	if err := nft.Commit(steps); err != nil {
 		return err
 	}
-	if anew {
+	if create {
 		g.books.restart() // it counts from zero, also if it cannot be read below
 	}
 	alone := g.there && before == g.seen // nobody else had changed anything

@@ -173,7 +173,7 @@ func (s *Settings) look() {
 			delete(s.settled, path)
 		}
 	}
-	if again := s.forgetReplaced(); len(again) > 0 { // meanwhile: what was set has been what a new device has
+	if again := s.forgetReplaced(); len(again) > 0 { // a new device came meanwhile, with settings of its own
 		changes = slices.DeleteFunc(changes, func(c dataplane.Change) bool {
 			return slices.Contains(again, filepath.Base(filepath.Dir(c.Key)))
 		})
@@ -191,8 +191,8 @@ func (s *Settings) look() {
 	s.report.Warn(append(warnings, s.back.look(time.Now(), s.cfg.Underlay)...)...)
 }
 
-// forgetReplaced forgets the settings of devices in whose place there is another one, as when the dataplane changes: nobody has changed those. It
-// returns the names of the devices.
+// forgetReplaced forgets the settings of devices that another device has replaced, as when the dataplane changes. Nobody has changed the settings
+// of the new one. It returns the names of these devices.
 func (s *Settings) forgetReplaced() (names []string) {
 	for _, d := range s.devices() {
 		index := 0

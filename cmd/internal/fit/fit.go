@@ -51,8 +51,8 @@ func (h Host) Carries(c control.Network) error {
 	return CheckMTU(c, h.Underlay)
 }
 
-// Anywhere returns the dataplanes that can carry a network on the host that suits it best; none for a backend that needs none. An error
-// says why no host can carry it.
+// Anywhere returns the dataplanes that can carry a network on the host that suits it best. A backend without a tunnel needs none. If no host
+// can carry the network, the error says why.
 func Anywhere(c control.Network) (modes []Mode, err error) {
 	h := Host{Mode: Auto, Underlay: widest()}
 	if err := h.Carries(c); err != nil || !c.Backend.IsVXLAN() {

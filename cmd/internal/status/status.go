@@ -65,7 +65,7 @@ type Network struct {
 	SharedPort map[string]uint64 `json:"shared_port,omitempty"`
 }
 
-// HeldConfig is what the store has for a network config, and is not in force.
+// HeldConfig says that the network config in the store is not in force, or that the store has none.
 type HeldConfig struct {
 	Networks []netip.Prefix `json:"networks"` // empty: there is no config that can be used
 	Why      string         `json:"why"`
