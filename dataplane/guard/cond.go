@@ -3,6 +3,7 @@ package guard
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -60,12 +61,21 @@ func usualHeader(f family) cond {
 	return header(0, 0x45)
 }
 
-// thenUDP is the condition that in a packet with such a header UDP follows.
-func thenUDP(f family) cond {
+// thenIs is the condition that in a packet with such a header that protocol follows.
+func thenIs(f family, protocol byte) cond {
 	if f == ipv6 {
-		return header(6, unix.IPPROTO_UDP)
+		return header(6, protocol)
 	}
-	return header(9, unix.IPPROTO_UDP)
+	return header(9, protocol)
+}
+
+// isICMP is the condition that a packet of IPv4 is of ICMP.
+func isICMP(not bool) cond {
+	c := header(9, unix.IPPROTO_ICMP)
+	if not {
+		return cond{strings.Replace(c.text, "==", "!=", 1), []expr.Any{c.exprs[0], &expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: []byte{unix.IPPROTO_ICMP}}}}
+	}
+	return c
 }
 
 // header is the condition that the IP header has that byte there.
@@ -108,6 +118,34 @@ func vniIs(vni uint32, not bool) cond {
 	return cond{fmt.Sprintf("vxlan vni %s %d", sign, vni), []expr.Any{transport(atVNI, 4),
 		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: mask, Xor: make([]byte, 4)},
 		&expr.Cmp{Op: op, Register: reg1, Data: binary.BigEndian.AppendUint32(nil, vni<<8)}}}
+}
+
+// vniIsAll is the condition that the VXLAN header has that VNI, and behind it the reserved byte that senders leave 0.
+func vniIsAll(vni uint32) cond {
+	return cond{fmt.Sprintf("vxlan vni == %d, 0", vni), []expr.Any{transport(atVNI, 4), nft.Equal(binary.BigEndian.AppendUint32(nil, vni<<8))}}
+}
+
+// hasEtherType is the condition that the packet is long enough to have the type of the inner frame.
+func hasEtherType() cond {
+	return cond{fmt.Sprintf("@th,%d,16 is there", 8*atEtherType), []expr.Any{transport(atEtherType, 2)}}
+}
+
+// isSingle are the conditions that a datagram is shorter than 128 bytes, and that neither it nor the packet in it is a fragment. Then no packet that is of use
+// to anybody can be behind the one in it, nor inside of that one, which is shorter than 78 bytes. The datagrams of a superpacket have the same length, but for
+// the last one, which may be shorter. Behind its UDP header each has 50 bytes at least: VXLAN, Ethernet, IPv4, and eight bytes of UDP or ICMP.
+func isSingle() []cond {
+	short := cond{"@nh,16,16 & 0xff80 == 0", []expr.Any{&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: 2, Len: 2},
+		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 2, Mask: []byte{0xff, 0x80}, Xor: []byte{0, 0}}, nft.Equal([]byte{0, 0})}}
+	return []cond{short, isWhole(), innerIsWhole()}
+}
+
+// passesThrough is the condition that this host would forward the packet, or with not that it would take it.
+func passesThrough(not bool) cond {
+	op, sign := expr.CmpOpEq, "=="
+	if not {
+		op, sign = expr.CmpOpNeq, "!="
+	}
+	return cond{"fib daddr type " + sign + " unicast", []expr.Any{&expr.Fib{Register: reg1, FlagDADDR: true, ResultADDRTYPE: true}, &expr.Cmp{Op: op, Register: reg1, Data: native(unix.RTN_UNICAST)}}}
 }
 
 // plainFlags is the condition that the first word of the VXLAN header says that there is a VNI, and nothing else.
@@ -219,9 +257,24 @@ func isFragment(f family) cond {
 	if f == ipv6 {
 		return cond{"exthdr frag exists", []expr.Any{&expr.Exthdr{DestRegister: reg1, Type: unix.IPPROTO_FRAGMENT, Len: 1, Flags: unix.NFT_EXTHDR_F_PRESENT}, nft.Equal([]byte{1})}}
 	}
-	return cond{"ip frag-off & 0x3fff != 0", []expr.Any{&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: 6, Len: 2},
+	return fragmented(expr.CmpOpNeq, "ip frag-off & 0x3fff != 0", expr.PayloadBaseNetworkHeader, atFragment)
+}
+
+// isWhole is the condition that a packet of IPv4 is no fragment, and innerIsWhole that the one in a datagram is none.
+func isWhole() cond {
+	return fragmented(expr.CmpOpEq, "ip frag-off & 0x3fff == 0", expr.PayloadBaseNetworkHeader, atFragment)
+}
+func innerIsWhole() cond {
+	return fragmented(expr.CmpOpEq, fmt.Sprintf("@th,%d,16 & 0x3fff == 0", 8*(atInner+atFragment)), expr.PayloadBaseTransportHeader, atInner+atFragment)
+}
+
+// atFragment is where an IPv4 header has flags and offset of a fragment.
+const atFragment = 6
+
+func fragmented(op expr.CmpOp, text string, base expr.PayloadBase, at uint32) cond {
+	return cond{text, []expr.Any{&expr.Payload{DestRegister: reg1, Base: base, Offset: at, Len: 2},
 		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 2, Mask: []byte{0x3f, 0xff}, Xor: []byte{0, 0}},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: []byte{0, 0}}}}
+		&expr.Cmp{Op: op, Register: reg1, Data: []byte{0, 0}}}}
 }
 
 // limited is the condition that there have been no more than so many packets in a second.

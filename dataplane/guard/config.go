@@ -55,6 +55,7 @@ type Config struct {
 
 	lackOrigins bool     // for tests: the kernel lacks what they need
 	noKinds     bool     // the kernel cannot tell the kinds of devices (before 5.6)
+	noIncoming  bool     // it does not tell in postrouting by which device a packet came (before 5.7)
 	noOrigins   bool     // it has no secmark, or no hash for IPv6
 	labels      bool     // a security module may read secmarks
 	seed        uint32   // of the hash of origins

@@ -18,6 +18,7 @@ type facts struct {
 	sets     map[string]bool // the names of the sets that exist
 	indices  []int           // the indices of the overlay devices that exist now
 	others   vnis
+	vrf      bool // there is a VRF, by which the datagrams of the kernel may leave first
 	settling bool // packets may come without encapsulation for now
 }
 

@@ -177,8 +177,6 @@ func (d field) equal(p netip.Prefix) (list []expr.Any) {
 
 // isThere is the condition that the packet is long enough for the field.
 func (d field) isThere() cond {
-	n := bitsOf(d.family) / 8
-	c := cond{d.text + " is there", d.load(reg1, 0)}
-	c.exprs = append(c.exprs, nft.Equal(make([]byte, n)))
-	return c
+	last := d.offset + uint32(bitsOf(d.family)/8) - 1
+	return cond{d.text + " is there", []expr.Any{&expr.Payload{DestRegister: reg1, Base: d.base, Offset: last, Len: 1}}}
 }

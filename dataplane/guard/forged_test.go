@@ -86,24 +86,37 @@ var ways = map[string]func(b []byte) [][]byte{
 	"whole":      func(b []byte) [][]byte { return [][]byte{b} },
 	"8+rest":     func(b []byte) [][]byte { return fragments(b, 8) },
 	"48+rest":    func(b []byte) [][]byte { return fragments(b, 48) },
+	"72+rest":    func(b []byte) [][]byte { return fragments(b, 72) },
+	"72 second":  func(b []byte) [][]byte { f := fragments(b, 72); return [][]byte{f[1], f[0]} },
 	"one piece":  func(b []byte) [][]byte { return fragments(b, 0) }, // of IPv6 (RFC 6946)
 	"rest first": func(b []byte) [][]byte { f := fragments(b, 16); return [][]byte{f[1], f[0]} },
 	"unusual":    func(b []byte) [][]byte { return [][]byte{unusual(b)} },
 }
 
+// firstPiece is how many bytes of a datagram the first fragment has, for the ways that cut it.
+var firstPiece = map[string]int{"8+rest": 8, "48+rest": 48, "rest first": 16, "72+rest": 72, "72 second": 72}
+
 // TestForged: what strangers and VTEPs forge is dropped and counted under its reason, over either underlay, whole and in
-// fragments; what is left is a VTEP's address with one of its own pods'.
+// fragments; what is left is a VTEP's address with one of its own pods'. If nothing else on the host puts fragments of IPv4 together, it is
+// dropped as a fragment if the first one is too short to judge.
 func TestForged(t *testing.T) {
-	for _, v6 := range []bool{false, true} {
-		t.Run(fmt.Sprintf("over IPv%d", 4+2*family6(v6)), func(t *testing.T) {
+	for name, under := range map[string]struct{ v6, tracked bool }{"over IPv4": {}, "over IPv4, tracked": {tracked: true}, "over IPv6": {v6: true, tracked: true}} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			v6 := under.v6
 			w := newWorld(t, v6)
 			w.join()
 			a, b := w.hosts[0], w.hosts[1]
+			if under.tracked {
+				a.Run("nft", "add table inet tracks; add chain inet tracks in { type filter hook input priority 0; }; add rule inet tracks in ct state new")
+			}
 			for way, cut := range ways {
 				if way == "one piece" && !v6 {
 					continue
 				}
+				// tooShort reports whether the first fragment ends before byte n of the datagram.
+				tooShort := func(n int) bool { return !under.tracked && firstPiece[way] > 0 && firstPiece[way] < n }
+				end := map[bool]int{false: atInner + 20, true: atInner + 40} // of the inner header
 				send := func(from *netnstest.NS, outer netip.Addr, vni uint32, inner []byte) {
 					for _, f := range cut(packet(outer, a.addr, 30000, testPort, a.frame(vni, inner))) {
 						sendRaw(from, f)
@@ -113,7 +126,11 @@ func TestForged(t *testing.T) {
 					w.expect(way+" from a stranger: "+k.name, a, dataplane.DropUnknownVTEP, func(text []byte) {
 						send(w.stranger, w.strange, 1, packet(k.src, k.dst, 1, receivePort, text))
 					})
-					w.expect(way+" from a VTEP: "+k.name, a, k.why, func(text []byte) {
+					why := k.why
+					if tooShort(end[k.src.Is6()]) {
+						why = dataplane.DropFragment
+					}
+					w.expect(way+" from a VTEP: "+k.name, a, why, func(text []byte) {
 						send(w.stranger, b.addr, 1, packet(k.src, k.dst, 1, receivePort, text))
 					})
 				}
@@ -123,11 +140,20 @@ func TestForged(t *testing.T) {
 							continue
 						}
 						text := fmt.Sprint(way, name, inner6)
-						send(w.stranger, b.addr, 1, packet(src, a.podAddr(inner6), 1, receivePort, []byte(text)))
+						residual := func(text []byte) { send(w.stranger, b.addr, 1, packet(src, a.podAddr(inner6), 1, receivePort, text)) }
+						if tooShort(end[inner6]) {
+							w.expect(text, a, dataplane.DropFragment, residual)
+							continue
+						}
+						residual([]byte(text))
 						eventually(t, "the documented residual arrives: "+text, func() bool { return w.place(text) != "" })
 					}
 				}
-				w.expect(way+" ARP", a, dataplane.DropBadHeader, func([]byte) {
+				arp := dataplane.DropBadHeader
+				if tooShort(atInner) {
+					arp = dataplane.DropFragment
+				}
+				w.expect(way+" ARP", a, arp, func([]byte) {
 					for _, f := range cut(packet(b.addr, a.addr, 30000, testPort, a.frameOf(1, 0x0806, make([]byte, 46)))) {
 						sendRaw(w.stranger, f)
 					}

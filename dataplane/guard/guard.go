@@ -38,6 +38,7 @@ type Guard struct {
 	tried     bool      // what the kernel lacks is known
 	indices   []int     // of the devices that chains name
 	others    vnis      // that chains name
+	vrf       bool      // that chains know of
 	text      string    // all of it but the members
 	seen      uint32    // the generation of nftables at which it had
 	relaxed   time.Time // until when AllowPlain holds

@@ -143,6 +143,62 @@ func TestTunnelInTunnel(t *testing.T) {
 	})
 }
 
+// TestTranslated: where a host translates addresses, so that packets become datagrams of the overlay behind the guard, they bring nothing in, whatever secmark
+// they had before.
+func TestTranslated(t *testing.T) {
+	for name, config := range map[string]func(*Config){"": nil, "labels": func(c *Config) { c.labels = true }, "no secmark": func(c *Config) { c.lackOrigins = true }} {
+		t.Run(name, func(t *testing.T) {
+			overBoth(t, func(t *testing.T, w *world) {
+				w.config = config
+				w.join()
+				a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
+				const here, there = 5300, 5301 // lead to the port of a: the one on a, the other on b
+				for h, port := range map[*host]int{a: here, b: there} {
+					h.Run("nft", fmt.Sprintf("add table inet services; add chain inet services pre { type nat hook prerouting priority -100; };"+
+						"add rule inet services pre meta nfproto %s udp dport %d dnat %s to %s;"+
+						"add chain inet services post { type nat hook postrouting priority 100; }; add rule inet services post oifname eth0 masquerade",
+						[]string{"ipv4", "ipv6"}[family6(w.v6)], port, []string{"ip", "ip6"}[family6(w.v6)], netip.AddrPortFrom(a.addr, testPort)))
+				}
+				send := func(from *netnstest.NS, src, to netip.Addr, port uint16, frame []byte) {
+					sendRaw(from, packet(src, to, 3000, port, frame))
+				}
+				inside := func(src netip.Addr) func(text []byte) []byte {
+					return func(text []byte) []byte { return a.frame(1, packet(src, a.podAddr(w.v6), 1, receivePort, text)) }
+				}
+				for of, src := range map[string]netip.Addr{"its own": b.podAddr(w.v6), "its host's": b.addr, "another host's": c.podAddr(w.v6)} {
+					bad := inside(src)
+					w.expect("a pod of another host, with an address of "+of, a, dataplane.DropUnknownVTEP, func(text []byte) {
+						send(b.pod, b.podAddr(w.v6), a.overlay(w.v6), here, bad(text))
+					})
+					w.expect("a pod of another host, in fragments, with an address of "+of, a, dataplane.DropUnknownVTEP, func(text []byte) {
+						for _, f := range fragments(packet(b.podAddr(w.v6), a.overlay(w.v6), 3000, here, bad(text)), 48) {
+							sendRaw(b.pod, f)
+						}
+					})
+					w.expect("a stranger, with an address of "+of, a, dataplane.DropUnknownVTEP, func(text []byte) {
+						send(w.stranger, w.strange, a.addr, here, bad(text))
+					})
+					w.expect("by way of a host, with an address of "+of, b, dataplane.DropEgress, func(text []byte) {
+						send(c.pod, c.podAddr(w.v6), b.overlay(w.v6), there, bad(text))
+					})
+					marks := map[string][]byte{"a VTEP": b.addr.AsSlice(), "what was judged": a.guard.cfg.judged()}
+					if w.v6 {
+						marks["a VTEP"] = native(originOf(b.addr, a.guard.cfg.seed))
+					}
+					for mark, value := range marks {
+						secmarks(t, a.pod, value)
+						w.expect("a pod with the secmark of "+mark+", with an address of "+of, a, dataplane.DropUnknownVTEP, func(text []byte) {
+							send(a.pod, a.podAddr(w.v6), a.addr, here, bad(text))
+						})
+						a.pod.Run("nft", "flush", "ruleset")
+					}
+				}
+				w.check(100, 8000)
+			})
+		})
+	}
+}
+
 // TestPodsOfOneHost: a pod has no address of another host's pod towards its own host and the pods there.
 func TestPodsOfOneHost(t *testing.T) {
 	for name, join := range map[string]func(*world){"kernel": (*world).join, "sockets": func(w *world) { w.joinSockets(true) }} {
@@ -231,6 +287,13 @@ func TestNarrowPaths(t *testing.T) {
 	w.expect("through the overlay", a, dataplane.DropNarrowPath, func([]byte) {
 		sendRaw(b.pod, ipPacket(b.podAddr(false), a.overlay(false), unix.IPPROTO_ICMP, tooBig(a.addr, 552, vxlan)[20:]))
 	})
+	for _, n := range []int{8, 24} {
+		w.expect(fmt.Sprintf("in fragments, after %d bytes", n), a, dataplane.DropNarrowPath, func([]byte) {
+			for _, f := range fragments(tooBig(a.addr, 552, vxlan), n) {
+				sendRaw(w.stranger, f)
+			}
+		})
+	}
 	if got := mtuOf(b.addr); got != "" {
 		t.Errorf("path MTU to the peer: %s", got)
 	}
@@ -372,7 +435,7 @@ func TestEgress(t *testing.T) {
 // TestServices: where addresses are translated, as a Service of Kubernetes has it, processes reach pods of other hosts, and do not reach the
 // port of a VTEP.
 func TestServices(t *testing.T) {
-	for name, config := range map[string]func(*Config){"by the secmark": nil, "by the mark": func(c *Config) { c.labels = true }} {
+	for name, config := range map[string]func(*Config){"by the device": nil, "by the mark": func(c *Config) { c.noIncoming = true }} {
 		t.Run(name, func(t *testing.T) { overBoth(t, func(t *testing.T, w *world) { services(t, w, config) }) })
 	}
 }

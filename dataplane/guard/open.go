@@ -32,6 +32,9 @@ func Open(c Config) (*Guard, error) {
 		c.Resync = defaultResync
 	}
 	c.seed, c.labels = processSeed(), c.labels || labels()
+	if r, err := dataplane.KernelRelease(); err != nil || r.Before(5, 7) {
+		c.noIncoming = true
+	}
 	g := &Guard{cfg: c, name: dataplane.GuardTable(c.VNI), report: dataplane.NewReporter(c.Log, "guard"), kernel: true, relaxed: time.Now().Add(c.Settle)}
 	if c.Deaf {
 		g.report.Polls(c.Resync)

@@ -69,6 +69,7 @@ func (b builder) disown(c *chain) {
 	if !b.kernel || !b.origins() {
 		return
 	}
+	c.add(none, b.isJudged(), clearOrigin())
 	for _, of := range b.families() {
 		for _, outer := range b.families() {
 			if b.sets[originSet(of, of, bitsOf(of))] && (outer == ipv4 || b.sets[vtepSet]) {
@@ -94,6 +95,34 @@ func (c *Config) setOrigin(outer family) cond {
 	}
 	then.exprs = append(then.exprs, toSecmark(words))
 	return then
+}
+
+// judged is the secmark of a datagram that has been judged whole, because no other one can be hidden behind it. As an origin it would be in 255.0.0.0/8, where
+// no host is.
+func (c *Config) judged() []byte {
+	return binary.BigEndian.AppendUint32(nil, 0xff<<24|c.VNI)
+}
+
+func (c *Config) isJudged() cond {
+	return cond{"secmark == judged", append(origin().load(reg1, bitsOf(ipv4)), nft.Equal(c.judged()))}
+}
+
+// setJudged is no condition.
+func (c *Config) setJudged() cond {
+	return cond{"secmark = judged", []expr.Any{&expr.Immediate{Register: reg1, Data: c.judged()}, toSecmark(reg1)}}
+}
+
+// hasOrigin is the condition that the packet has some secmark.
+func hasOrigin() cond {
+	return cond{"secmark != 0", append(origin().load(reg1, bitsOf(ipv4)), &expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: make([]byte, 4)})}
+}
+
+// ofLabels is no condition: it takes the origin off again, if a security module may look at it.
+func (c *Config) ofLabels() []cond {
+	if c.labels {
+		return []cond{clearOrigin()}
+	}
+	return nil
 }
 
 // clearOrigin is no condition.
@@ -123,30 +152,6 @@ func (c *Config) eachOrigin(p *dataplane.Peer, outer []netip.Addr, do func(set, 
 		}
 		do(vtepSet, key)
 	}
-}
-
-// signature is the secmark of packets that go into an overlay. As an origin it would be 0.111.118.108, which no host can have. A process that may
-// set a secmark may also set the mark. Packets from another network namespace do not meet the rules for processes.
-var signature = []byte{0, 'o', 'v', 'l'}
-
-// secmarked reports whether the guard recognises datagrams of processes by the secmark. If not, it uses the packet mark. That costs more, because
-// the kernel looks up the route again for each packet with a mark. But a security module may read the secmark, and then the guard leaves it alone.
-func (c *Config) secmarked() bool { return !c.noOrigins && !c.labels }
-
-// sign signs what meets a condition. Pods' packets are not marked, and need not be.
-func (c *Config) sign(which cond) []cond {
-	if !c.secmarked() {
-		return []cond{which, fromSocket(), setMark(c.Mark)}
-	}
-	return []cond{which, {"secmark = ovl", []expr.Any{&expr.Immediate{Register: reg1, Data: signature}, toSecmark(reg1)}}}
-}
-
-// signed is the condition that sign was done to a packet.
-func (c *Config) signed() cond {
-	if !c.secmarked() {
-		return marked(c.Mark, false)
-	}
-	return cond{"secmark == ovl", append(origin().load(reg1, bitsOf(ipv4)), nft.Equal(signature))}
 }
 
 // labels reports whether a security module may read secmarks. SELinux and Smack do, and each of them has a file system. AppArmor reads only those

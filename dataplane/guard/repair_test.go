@@ -35,8 +35,8 @@ func TestRepairs(t *testing.T) {
 		"table deleted":   {"delete", "table", "inet", "overlayd-guard-1"},
 		"table flushed":   {"flush", "table", "inet", "overlayd-guard-1"},
 		"ruleset flushed": {"flush", "ruleset"},
-		"chain flushed":   {"flush", "chain", "inet", "overlayd-guard-1", "input"},
-		"rule added":      {"insert", "rule", "inet", "overlayd-guard-1", "input", "accept"},
+		"chain flushed":   {"flush", "chain", "inet", "overlayd-guard-1", "arrive"},
+		"rule added":      {"insert", "rule", "inet", "overlayd-guard-1", "arrive", "accept"},
 		"key deleted":     {"delete", "element", "inet", "overlayd-guard-1", "pair44_32", "{ 172.16.0.1 . 172.16.0.1 }"},
 		"key added":       {"add", "element", "inet", "overlayd-guard-1", "pair444_24", "{ 172.16.0.1 . 10.9.0.0 . 9.0.0.0 }"},
 		"chain added":     {"add", "chain", "inet", "overlayd-guard-1", "x"},
@@ -68,7 +68,7 @@ func TestDeviceMadeAgain(t *testing.T) {
 	g := openIn(t, ns, testConfig(t))
 	g.sync(t, ns, manyPeers(3))
 	g.keep(t, ns, func() { t.Error("again") })
-	gone := regexp.MustCompile(`iif \S+ accept`)
+	gone := regexp.MustCompile(`(?m)iif \S+ accept$`)
 	for range 2 {
 		ns.Run("ip", "link", "add", "flannel.1", "type", "bridge")
 		eventually(t, "the device is named", func() bool { return strings.Contains(ns.Run("nft", "list", "ruleset"), `iif "flannel.1" accept`) })

@@ -13,24 +13,27 @@ const (
 
 // The names of the chains.
 const (
-	chainInput   = "input"   // what is for this host
-	chainOther   = "other"   // datagrams of the overlay that come by another interface than the underlay's
-	chainStray   = "stray"   // datagrams of other VNIs
-	chainReason  = "reason"  // why a datagram is not accepted
-	chainArrive  = "arrive"  // all that comes
-	chainInner   = "inner"   // what comes out of the overlay device
-	chainHere    = "here"    // what is for this host, and no datagram of an overlay
-	chainPlain   = "plain"   // what comes by the underlay, and is no datagram of an overlay
-	chainPods    = "pods"    // what comes by other interfaces, and is no datagram of an overlay
-	chainForward = "forward" // what this host forwards
-	chainSpoof   = "spoof"   // what it forwards into the overlay
-	chainEgress  = "egress"  // what it forwards to the port
-	chainOutput  = "output"  // what leaves this host
-	chainToPort  = "to_port" // what leaves for the port
-	chainOwn     = "own"     // what processes send to the port
-	chainDefrag  = "defrag"
-	chainRawIn   = "raw_in"
-	chainRawOut  = "raw_out"
+	chainArrive    = "arrive"    // all that comes, if the kernel forwards
+	chainInput     = "input"     // what is for this host, if this process forwards
+	chainDatagrams = "datagrams" // datagrams to the port
+	chainOther     = "other"     // those of them that come by another interface than the underlay's
+	chainStray     = "stray"     // those of other VNIs
+	chainReason    = "reason"    // why a datagram is not accepted
+	chainInner     = "inner"     // what comes out of the overlay device
+	chainAdmitted  = "admitted"  // what of that is admitted
+	chainHere      = "here"      // what else comes
+	chainForeign   = "foreign"   // what of that has a secmark
+	chainPlain     = "plain"     // what of that comes by the underlay
+	chainPods      = "pods"      // what of that comes by other interfaces
+	chainForward   = "forward"   // what this host forwards
+	chainSpoof     = "spoof"     // what it forwards into the overlay
+	chainEgress    = "egress"    // what it forwards to the port
+	chainOutput    = "output"    // what leaves this host
+	chainToPort    = "to_port"   // what leaves for the port
+	chainOwn       = "own"       // what processes send to the port
+	chainDefrag    = "defrag"
+	chainRawIn     = "raw_in"
+	chainRawOut    = "raw_out"
 )
 
 // builder makes the rules from the facts. It is pure.
@@ -41,9 +44,11 @@ type builder struct {
 
 // build returns all chains, each behind those that it names.
 func (b builder) build() []chain {
-	chains := []chain{b.reason(), b.inner(), b.plain(), b.pods(), b.here(), b.spoof(), b.egress(), b.processes(), b.toPort(), b.other(), b.stray(), b.input(), b.forward(), b.output()}
-	if b.kernel { // what this process forwards it has judged
+	chains := []chain{b.reason(), b.admitted(), b.inner(), b.plain(), b.pods(), b.foreign(), b.here(), b.spoof(), b.egress(), b.processes(), b.toPort(), b.other(), b.stray(), b.datagrams(), b.forward(), b.output()}
+	if b.kernel {
 		chains = append(chains, b.arrive())
+	} else { // what this process forwards it has judged
+		chains = append(chains, b.input())
 	}
 	if slices.Contains(b.families(), ipv6) {
 		chains = append(chains, b.defrag()...)

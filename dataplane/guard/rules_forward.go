@@ -14,6 +14,7 @@ func (b builder) inner() chain {
 	if !b.kernel {
 		return c
 	}
+	b.narrow(&c)
 	switch alone := len(b.extra) == 0; { // else this process forwards too, and what it judged has neither origin nor mark
 	case b.origins() && alone:
 		b.ofOrigin(&c)
@@ -22,6 +23,7 @@ func (b builder) inner() chain {
 		b.ofAnyPeer(&c)
 	case alone:
 		c.drop(dataplane.DropUnknownVTEP, marked(b.Mark, true))
+		c.add(none, clearMark(b.Mark))
 		fallthrough
 	default:
 		b.ofAnyPeer(&c)
@@ -37,16 +39,15 @@ func (b builder) inner() chain {
 	return c
 }
 
-// ofOrigin admits what has a source of the VTEP that it is from, and takes the origin off again if a security module may look at it.
+// ofOrigin admits what has a source of the VTEP that it is from. What was judged is too short to be a datagram of the overlay itself.
 func (b builder) ofOrigin(c *chain) {
-	var then []cond
-	if b.labels {
-		then = append(then, clearOrigin())
-	}
+	c.add(accept, append([]cond{b.isJudged()}, b.ofLabels()...)...)
+	c.drop(dataplane.DropUnknownVTEP, b.isNobodys()...)
+	b.nested(c)
 	for _, f := range []family{ipv4, ipv6} {
 		for _, own := range ofFamily(b.own, f) {
 			admit := func(from ...cond) {
-				c.add(accept, slices.Concat([]cond{of(f), outerDestination(f).within(own, false)}, from, then)...)
+				c.goTo(chainAdmitted, slices.Concat([]cond{of(f), outerDestination(f).within(own, false)}, from)...)
 			}
 			for _, outer := range b.families() {
 				for _, bits := range b.lengths(func(bits int) string { return originSet(outer, f, bits) }, bitsOf(f)) {
@@ -58,11 +59,28 @@ func (b builder) ofOrigin(c *chain) {
 			}
 		}
 	}
-	c.drop(dataplane.DropUnknownVTEP, b.isNobodys()...)
+}
+
+// admitted takes the origin off UDP, which the translation of addresses may lead to the port.
+func (b builder) admitted() chain {
+	c := chain{name: chainAdmitted}
+	if b.kernel && b.origins() {
+		if !b.labels {
+			c.add(accept, isUDP(true))
+		}
+		c.add(accept, clearOrigin())
+	}
+	return c
+}
+
+// nested drops what is for the port of this host: it would be a datagram of the overlay inside another one.
+func (b builder) nested(c *chain) {
+	c.drop(dataplane.DropBadDestination, toPort(b.Port, false), isUDP(false), passesThrough(true))
 }
 
 // ofAnyPeer admits what has a source of some VTEP.
 func (b builder) ofAnyPeer(c *chain) {
+	b.nested(c)
 	for _, f := range []family{ipv4, ipv6} {
 		for _, own := range ofFamily(b.own, f) {
 			to := []cond{of(f), outerDestination(f).within(own, false)}
@@ -81,35 +99,21 @@ func (b builder) ofAnyPeer(c *chain) {
 	}
 }
 
-// arrive has what comes out of the overlay judged as it came: later the translation of addresses may lead it elsewhere, as the answer
-// to a packet whose source was translated. The hook ingress of the device alone would cost less, but the kernel passes over it what it finds to
-// be IP only later, behind two VLAN tags.
-func (b builder) arrive() chain {
-	c := chain{name: chainArrive, hook: base(unix.NF_INET_PRE_ROUTING, first)}
-	b.usualOrigins(&c)
-	if b.Link != 0 {
-		c.add(accept, comesByIndex(b.Link, false))
-	}
-	for _, l := range b.indices { // an index costs less than a name, which stays when a device is made again
-		c.goTo(chainInner, comesByIndex(l, false))
-	}
-	for _, d := range b.devices() {
-		c.goTo(chainInner, comesBy(d, false))
-	}
-	return c
-}
-
-// usualOrigins admits most of what comes out of the overlay, as inner would. It need not ask for the device, because arrive admits what
-// comes by any other, and leaves it as it is.
-func (b builder) usualOrigins(c *chain) {
-	if !b.origins() || len(b.extra) > 0 || b.labels {
+// usualInner admits most of what comes out of the overlay, as inner would. TCP keeps its origin: it cannot become a datagram of the overlay, wherever the
+// translation of addresses leads it.
+func (b builder) usualInner(c *chain) {
+	if !b.origins() || len(b.extra) > 0 {
 		return
 	}
-	for _, f := range b.families() {
-		for _, own := range ofFamily(b.own, f) {
-			for _, bits := range b.subnetLengths(func(bits int) string { return originSet(f, f, bits) }, f) {
-				from := in(originSet(f, f, bits), false, bits, origin(), outerSource(f))
-				c.add(accept, outerDestination(f).within(own, false), usualHeader(f), from)
+	for _, l := range b.indices {
+		for _, f := range b.families() {
+			for _, own := range ofFamily(b.own, f) {
+				for _, bits := range b.subnetLengths(func(bits int) string { return originSet(f, f, bits) }, f) {
+					is := []cond{comesByIndex(l, false), outerDestination(f).within(own, false), usualHeader(f)}
+					from := in(originSet(f, f, bits), false, bits, origin(), outerSource(f))
+					c.add(accept, slices.Concat(is, []cond{thenIs(f, unix.IPPROTO_TCP), from}, b.ofLabels())...)
+					c.add(accept, append(is, thenIs(f, unix.IPPROTO_UDP), toPort(b.Port, true), from, clearOrigin())...)
+				}
 			}
 		}
 	}
@@ -150,7 +154,8 @@ func (b builder) plain() chain {
 // forward judges what this host forwards. What comes by the underlay is plain even if it goes into the overlay.
 func (b builder) forward() chain {
 	c := chain{name: chainForward, hook: base(unix.NF_INET_FORWARD, first)}
-	for _, l := range b.indices { // it is judged
+	for _, l := range b.indices { // it is judged, but its destination may have been translated since
+		c.goTo(chainEgress, comesByIndex(l, false), toPort(b.Port, false), isUDP(false))
 		c.add(accept, comesByIndex(l, false))
 	}
 	for _, l := range b.indices { // what pods send, first what there is most of
@@ -164,6 +169,7 @@ func (b builder) forward() chain {
 		c.goTo(chainSpoof, leavesByIndex(l))
 	}
 	for _, d := range b.devices() {
+		c.goTo(chainEgress, comesBy(d, false), toPort(b.Port, false), isUDP(false))
 		c.add(accept, comesBy(d, false))
 		c.goTo(chainSpoof, leavesBy(d))
 	}
@@ -171,7 +177,9 @@ func (b builder) forward() chain {
 		c.jumpTo(chainSpoof, leavesBy(b.Underlay))
 	}
 	b.disguised(&c)
-	c.jumpTo(chainPods)
+	if !b.kernel { // else here has sent it there
+		c.jumpTo(chainPods)
+	}
 	c.goTo(chainEgress, toPort(b.Port, false), isUDP(false))
 	return c
 }

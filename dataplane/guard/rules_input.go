@@ -9,14 +9,43 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 )
 
-// input judges what is for this host. Of a superpacket, which the kernel splits later, it sees only the first datagram.
+// arrive judges all that comes before addresses are translated, if the kernel forwards: what comes out of the overlay, too. Later the translation may
+// lead it elsewhere, as the answer to a packet whose source was translated. The hook ingress of the overlay device would cost less, but there the kernel
+// has not yet found what is IP behind two VLAN tags.
+func (b builder) arrive() chain {
+	c := chain{name: chainArrive, hook: base(unix.NF_INET_PRE_ROUTING, first)}
+	b.usualSingles(&c) // of all packets the rules cost short ones most
+	b.usualInner(&c)
+	b.usualDatagrams(&c)
+	for _, l := range b.indices { // an index costs less than a name, which stays when a device is made again
+		c.goTo(chainInner, comesByIndex(l, false))
+	}
+	for _, d := range b.devices() {
+		c.goTo(chainInner, comesBy(d, false))
+	}
+	c.goTo(chainDatagrams, toPort(b.Port, false), isUDP(false))
+	c.goTo(chainHere)
+	return c
+}
+
+// input judges what is for this host, if this process forwards.
 func (b builder) input() chain {
 	c := chain{name: chainInput, hook: base(unix.NF_INET_LOCAL_IN, first)}
-	c.goTo(chainHere, toPort(b.Port, true))
-	for _, outer := range b.families() {
-		b.usualPairs(&c, outer)
+	b.usualDatagrams(&c)
+	c.goTo(chainDatagrams, toPort(b.Port, false), isUDP(false))
+	c.goTo(chainHere)
+	return c
+}
+
+// datagrams judges datagrams to the port. Of a superpacket, which the kernel splits later, it sees only the first one. In arrive it may see the first
+// fragment of one.
+func (b builder) datagrams() chain {
+	c := chain{name: chainDatagrams}
+	if b.kernel { // forward judges what is for others
+		for _, f := range []family{ipv4, ipv6} {
+			c.goTo(chainHere, append(b.notLocal(f), passesThrough(false))...)
+		}
 	}
-	c.goTo(chainHere, isUDP(true))
 	c.jumpTo(chainOther, b.byUnderlay(true))
 	switch { // another network's has a guard of its own, or wants none
 	case b.kernel:
@@ -38,13 +67,18 @@ func (b builder) input() chain {
 
 // elsewhere drops what is for an address to which no peer sends.
 func (b builder) elsewhere(c *chain, outer family) {
-	if to := b.local(outer); len(to) > 0 {
-		conds := []cond{of(outer)}
-		for _, a := range to {
-			conds = append(conds, outerDestination(outer).within(a, true))
-		}
-		c.drop(dataplane.DropBadDestination, conds...)
+	if len(b.local(outer)) > 0 {
+		c.drop(dataplane.DropBadDestination, b.notLocal(outer)...)
 	}
+}
+
+// notLocal are the conditions that a packet of that family is for none of the addresses to which peers send.
+func (c *Config) notLocal(f family) []cond {
+	conds := []cond{of(f)}
+	for _, a := range c.local(f) {
+		conds = append(conds, outerDestination(f).within(a, true))
+	}
+	return conds
 }
 
 // local returns the addresses of a family to which peers send.
@@ -57,36 +91,50 @@ func (c *Config) local(f family) (all []netip.Prefix) {
 	return all
 }
 
-// usualPairs admits most datagrams by one rule, of which the kernel finds each part fast. The rules behind it would admit them too.
-func (b builder) usualPairs(c *chain, f family) {
+// usualDatagrams admits most datagrams by a rule of which the kernel finds each part fast. The rules of datagrams would admit them too.
+func (b builder) usualDatagrams(c *chain) {
 	if b.Link == 0 {
 		return
 	}
-	is, then := b.ofNetwork(f)
-	if b.kernel {
-		is = append(is, vniIs(b.VNI, false))
-	}
-	for _, to := range b.local(f)[:min(1, len(b.local(f)))] {
-		is = append([]cond{outerDestination(f).within(to, false)}, is...)
-	}
-	for _, own := range ofFamily(b.own, f) {
-		to := slices.Concat([]cond{usualHeader(f), thenUDP(f), b.byUnderlay(false)}, is, []cond{innerIs(f), innerDestination(f).within(own, false)})
-		for _, bits := range b.subnetLengths(func(bits int) string { return pairSet(f, f, bits) }, f) {
-			c.add(accept, slices.Concat(to, []cond{in(pairSet(f, f, bits), false, bits, outerSource(f), innerSource(f))}, then)...)
+	for _, f := range b.families() {
+		is := b.usual(f)
+		switch {
+		case !b.kernel:
+			b.usualPairs(c, f, append(is, plainFlags()))
+		case b.origins():
+			b.usualPairs(c, f, is, b.setOrigin(f))
+		default:
+			b.usualPairs(c, f, is, setMark(b.Mark))
 		}
 	}
 }
 
-// ofNetwork returns what is left to ask before a datagram is admitted, and what is then noted in it. The origin tells inner whom a datagram
-// is from that was behind another one in a superpacket; without origins the mark tells that the first one was of this network.
-func (b builder) ofNetwork(outer family) (is, then []cond) {
-	switch {
-	case !b.kernel: // a socket takes all that comes
-		return []cond{plainFlags(), vniIs(b.VNI, false)}, nil
-	case b.origins():
-		return nil, []cond{b.setOrigin(outer)}
+// usualSingles admits most of the shortest datagrams over IPv4, and what comes out of them.
+func (b builder) usualSingles(c *chain) {
+	if !b.origins() || len(b.extra) > 0 || !b.IPv4 || b.Link == 0 {
+		return
 	}
-	return nil, []cond{setMark(b.Mark)}
+	for _, l := range b.indices {
+		c.add(accept, append([]cond{comesByIndex(l, false), isICMP(true), b.isJudged()}, b.ofLabels()...)...) // for ICMP see narrow
+	}
+	b.usualPairs(c, ipv4, append(b.usual(ipv4), isSingle()...), b.setJudged())
+}
+
+// usual are the conditions that most datagrams of this network meet.
+func (b builder) usual(f family) (is []cond) {
+	for _, to := range b.local(f)[:min(1, len(b.local(f)))] {
+		is = append(is, outerDestination(f).within(to, false))
+	}
+	return append(is, usualHeader(f), thenIs(f, unix.IPPROTO_UDP), toPort(b.Port, false), b.byUnderlay(false), vniIsAll(b.VNI), innerIs(f))
+}
+
+func (b builder) usualPairs(c *chain, f family, is []cond, then ...cond) {
+	for _, own := range ofFamily(b.own, f) {
+		for _, bits := range b.subnetLengths(func(bits int) string { return pairSet(f, f, bits) }, f) {
+			pair := in(pairSet(f, f, bits), false, bits, outerSource(f), innerSource(f))
+			c.add(accept, slices.Concat(is, []cond{innerDestination(f).within(own, false), pair}, then)...)
+		}
+	}
 }
 
 // samples admits to the sockets of this process some of what is not as it has to be, so that it can log and count that for what it
@@ -103,9 +151,18 @@ func (b builder) samples(c *chain) {
 	c.drop(dataplane.DropFlood)
 }
 
-// pairs admits what known VTEPs send from their own subnets and addresses to a subnet of this host.
+// pairs admits what known VTEPs send from their own subnets and addresses to a subnet of this host. The origin tells inner whom a datagram is from that
+// was behind another one in a superpacket; without origins the mark tells that the first one was of this network.
 func (b builder) pairs(c *chain, outer family) {
-	is, then := b.ofNetwork(outer)
+	is, then := []cond(nil), []cond(nil)
+	switch {
+	case !b.kernel: // a socket takes all that comes
+		is = []cond{plainFlags(), vniIs(b.VNI, false)}
+	case b.origins():
+		then = []cond{b.setOrigin(outer)}
+	default:
+		then = []cond{setMark(b.Mark)}
+	}
 	for _, inner := range []family{ipv4, ipv6} {
 		for _, own := range ofFamily(b.own, inner) {
 			to := slices.Concat([]cond{of(outer)}, is, []cond{innerIs(inner), innerDestination(inner).within(own, false)})
@@ -128,11 +185,19 @@ func (b builder) pairs(c *chain, outer family) {
 	}
 }
 
-// here judges the packets for this host that are no datagrams of an overlay.
+// here judges the packets that are no datagrams of an overlay, and do not come out of one.
 func (b builder) here() chain {
 	c := chain{name: chainHere}
-	b.narrow(&c)
-	for _, l := range b.indices { // arrive has judged these
+	if b.kernel {
+		b.narrow(&c)
+		if b.origins() {
+			c.jumpTo(chainForeign, hasOrigin())
+		}
+		c.goTo(chainPlain, b.byUnderlay(false))
+		c.goTo(chainPods)
+		return c
+	}
+	for _, l := range b.indices { // this process has judged these
 		c.add(accept, comesByIndex(l, false))
 	}
 	c.goTo(chainPlain, b.byUnderlay(false))
@@ -143,12 +208,26 @@ func (b builder) here() chain {
 	return c
 }
 
+// foreign takes an origin of this network from what is no datagram of it. The translation of addresses may make it one later.
+func (b builder) foreign() chain {
+	c := chain{name: chainForeign}
+	if !b.kernel || !b.origins() || b.noKinds {
+		return c
+	}
+	c.add(back, comesByKind("vxlan")) // it is for the guard of that network
+	b.disown(&c)
+	c.add(none, append(b.fromPods(), clearOrigin())...) // whoever sent it can have given it the one that fits
+	return c
+}
+
 // narrow drops ICMP messages that report a path to a VTEP below MinPathMTU. The sender and the quoted packet do not matter: the kernel would
 // believe them all, and make packets of the overlay as small as 552 bytes. Over IPv6 it believes nothing below 1280. The userspace dataplane
 // probes its paths itself.
 func (b builder) narrow(c *chain) {
-	if b.kernel && b.IPv4 && b.MinPathMTU > 0 {
-		c.drop(dataplane.DropNarrowPath, header(9, unix.IPPROTO_ICMP), of(ipv4), tooBig(), mtuBelow(b.MinPathMTU), isPeer(ipv4, quotedDestination(), false))
+	if b.IPv4 && b.MinPathMTU > 0 {
+		narrow := []cond{isICMP(false), of(ipv4), tooBig(), mtuBelow(b.MinPathMTU)}
+		c.drop(dataplane.DropNarrowPath, append(narrow, isPeer(ipv4, quotedDestination(), false))...)
+		c.drop(dataplane.DropNarrowPath, append(slices.Clip(narrow), isFragment(ipv4))...) // nobody sends it in pieces, but to hide what it quotes
 	}
 }
 
@@ -231,6 +310,13 @@ func (b builder) reason() chain {
 		}
 		c.drop(dataplane.DropBadDestination, outside...)
 		c.drop(dataplane.DropBadSource, innerIs(f), innerDestination(f).isThere())
+	}
+	if b.kernel && b.IPv4 { // the first fragment is too short to tell
+		for _, f := range []family{ipv4, ipv6} {
+			c.drop(dataplane.DropFragment, of(ipv4), isFragment(ipv4), innerIs(f))
+		}
+		c.drop(dataplane.DropBadHeader, hasEtherType())
+		c.drop(dataplane.DropFragment, of(ipv4), isFragment(ipv4))
 	}
 	c.drop(dataplane.DropBadHeader)
 	return c

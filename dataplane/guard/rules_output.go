@@ -23,40 +23,52 @@ func (b builder) egress() chain {
 	return c
 }
 
-// output signs what goes into the overlay: the kernel keeps that when it encapsulates, and so lets its datagram pass. It is where packets
-// leave, behind the translation of addresses, which may lead a packet into the overlay, or to the port of a VTEP. What there is most of comes
-// first: each packet of an overlay passes here twice. The port tells the second time from the first faster than the device.
+// output is where packets leave, behind the translation of addresses, which may lead a packet into the overlay, or to the port of a VTEP. What
+// the kernel has encapsulated comes by the overlay device, and what a process has sent by none.
 func (b builder) output() chain {
 	c := chain{name: chainOutput, hook: base(unix.NF_INET_POST_ROUTING, first)}
-	known := marked(b.Mark, false)
-	if b.kernel {
-		known = b.signed()
-	}
-	c.add(accept, toPort(b.Port, false), known)
-	if b.kernel {
+	if b.signed() || !b.kernel {
+		c.add(accept, toPort(b.Port, false), marked(b.Mark, false))
+	} else {
 		for _, l := range b.indices {
-			c.add(accept, b.sign(leavesByIndex(l))...)
+			c.add(accept, comesByIndex(l, false))
 		}
 	}
 	c.goTo(chainToPort, toPort(b.Port, false))
-	b.signs(&c)
+	if b.signed() {
+		b.sign(&c)
+	}
 	return c
 }
 
-// signs signs what goes into an overlay of the kernel: of other networks too, which may send to the same VTEPs.
-func (b builder) signs(c *chain) {
-	if !b.noKinds {
-		c.add(accept, b.sign(leavesByKind("vxlan"))...)
-		return
-	}
-	for _, d := range b.devices() {
-		c.add(accept, b.sign(leavesBy(d))...)
+// signed reports whether what the kernel encapsulates is known by the mark: an old kernel does not tell by which device it came, and with a VRF the device
+// is the VRF's. That costs more, because the kernel looks up the route again for each packet with a mark.
+func (b builder) signed() bool { return b.noIncoming || b.vrf }
+
+// sign marks what goes into an overlay of the kernel, which keeps that when it encapsulates: of other networks too, which may send to the same VTEPs.
+func (b builder) sign(c *chain) {
+	for _, into := range b.overlays() {
+		c.add(accept, into, fromSocket(), setMark(b.Mark))
 	}
 }
 
-// toPort passes what no process has sent: what the kernel has encapsulated for others, and what forward has judged.
+// overlays are conditions under which a packet goes into an overlay of the kernel.
+func (b builder) overlays() (into []cond) {
+	if !b.noKinds {
+		return []cond{leavesByKind("vxlan")}
+	}
+	for _, d := range b.devices() {
+		into = append(into, leavesBy(d))
+	}
+	return into
+}
+
+// toPort passes what no process has sent: what the kernel has encapsulated, and what forward has judged.
 func (b builder) toPort() chain {
 	c := chain{name: chainToPort}
+	if !b.signed() {
+		c.add(accept, comesByKind("vxlan"))
+	}
 	c.goTo(chainOwn, fromSocket())
 	return c
 }
@@ -64,12 +76,14 @@ func (b builder) toPort() chain {
 // processes drops what processes send to a VTEP, or to any address in the name of this network.
 func (b builder) processes() chain {
 	c := chain{name: chainOwn}
-	b.signs(&c) // it is this port of a pod
+	if b.signed() {
+		b.sign(&c)
+	}
+	for _, into := range b.overlays() { // it is this port of a pod
+		c.add(accept, into)
+	}
 	c.add(accept, isUDP(true))
 	c.add(accept, marked(b.Mark, false))
-	if b.secmarked() {
-		c.add(accept, b.signed())
-	}
 	for _, f := range b.families() {
 		c.drop(dataplane.DropEgress, of(f), isPeer(f, outerDestination(f), false))
 	}

@@ -46,7 +46,8 @@ func TestRules(t *testing.T) {
 	outside := "nfproto ip, ip daddr != 10.255.0.0/24, drop bad_destination\nnfproto ip6, drop bad_destination\ndrop bad_source"
 	both := two
 	both.Peers = append(slices.Clone(two.Peers), dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.MustParseAddr("2001:db8::9")}, Subnets: prefixes("10.9.0.0/28")})
-	head := "udp dport != 8472, goto here\nl4proto != udp, goto here\niifname != \"eth0\", jump other\n"
+	other := "iifname != \"eth0\", jump other\n"
+	head := "nfproto ip, fib daddr type == unicast, goto here\nnfproto ip6, fib daddr type == unicast, goto here\n" + other
 	for _, c := range []struct {
 		name   string
 		config Config
@@ -55,63 +56,86 @@ func TestRules(t *testing.T) {
 		chain  string
 		want   string
 	}{
-		{"without a secmark", with(func(c *Config) { c.noOrigins = true }), base, false, chainInput, head + `vxlan vni != 1, goto stray
+		{"without a secmark", with(func(c *Config) { c.noOrigins = true }), base, false, chainDatagrams, head + `vxlan vni != 1, goto stray
 ` + to + `ip saddr . @th,336,32/24 @pair444_24, mark |= 0x100000, accept
 ` + to + `ip saddr . @th,336,32 @pair44_32, mark |= 0x100000, accept
 goto reason`},
 		{"inner, without a secmark", with(func(c *Config) { c.noOrigins = true }), base, false, chainInner, `mark & 0x100000 == 0, drop unknown_vtep
+mark &= ^0x100000
+udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr . ip saddr @pair44_32, accept
 ` + outside},
-		{"inner", strict, base, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, accept
-nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, accept
+		{"inner", strict, base, false, chainInner, `secmark == judged, accept
 secmark . secmark != @pair44_32, drop unknown_vtep
+udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, goto admitted
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, goto admitted
 ` + outside},
-		{"inner, over both", with(func(c *Config) { c.IPv6 = true }), both, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/20 @pair444_20, accept
-nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, accept
-nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, accept
-nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/28 @origin444_28, accept
+		{"inner, over both", with(func(c *Config) { c.IPv6 = true }), both, false, chainInner, `secmark == judged, accept
 secmark . secmark != @pair44_32, secmark != @vtep4_32, drop unknown_vtep
+udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/20 @pair444_20, goto admitted
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, goto admitted
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, goto admitted
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/28 @origin444_28, goto admitted
 ` + outside},
-		{"inner, with labels", with(func(c *Config) { c.labels = true }), base, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, secmark = 0, accept
-nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, secmark = 0, accept
+		{"inner, with labels", with(func(c *Config) { c.labels = true }), base, false, chainInner, `secmark == judged, secmark = 0, accept
 secmark . secmark != @pair44_32, drop unknown_vtep
+udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, goto admitted
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, goto admitted
 ` + outside},
-		{"arrive", strict, base, false, chainArrive, `ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, secmark . ip saddr/24 @pair444_24, accept
-iifname == "flannel.1", goto inner`},
-		{"arrive, over IPv6", with(func(c *Config) { c.IPv6 = true }), base, false, chainArrive, `ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, secmark . ip saddr/24 @pair444_24, accept
-iifname == "flannel.1", goto inner
-iifname == "flannel-v6.1", goto inner`},
-		{"arrive, with labels", with(func(c *Config) { c.labels = true }), base, false, chainArrive, `iifname == "flannel.1", goto inner`},
+		{"admitted", strict, base, false, chainAdmitted, "l4proto != udp, accept\nsecmark = 0, accept"},
+		{"admitted, with labels", with(func(c *Config) { c.labels = true }), base, false, chainAdmitted, "secmark = 0, accept"},
+		{"arrive", strict, base, false, chainArrive, `iifname == "flannel.1", goto inner
+udp dport == 8472, l4proto == udp, goto datagrams
+goto here`},
+		{"arrive, over IPv6", with(func(c *Config) { c.IPv6 = true }), base, false, chainArrive, `iifname == "flannel.1", goto inner
+iifname == "flannel-v6.1", goto inner
+udp dport == 8472, l4proto == udp, goto datagrams
+goto here`},
 		{"arrive, if this process forwards", strict, base, true, chainArrive, ``},
+		{"input", strict, base, true, chainInput, `udp dport == 8472, l4proto == udp, goto datagrams
+goto here`},
+		{"input, if the kernel forwards", strict, base, false, chainInput, ``},
 		{"inner, behind a NAT", with(func(c *Config) { c.Check, c.AnyPeerFrom = dataplane.SourceInner, prefixes("192.0.2.0/24") }), base, false, chainInner, `mark & 0x100000 == 0, drop unknown_vtep
+mark &= ^0x100000
+udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr . ip saddr @pair44_32, accept
 ` + outside},
-		{"strict", strict, base, false, chainInput, head + `vxlan vni != 1, goto stray
+		{"addresses to which peers send", with(func(c *Config) { c.Local = []netip.Addr{netip.MustParseAddr("192.0.2.3")} }), dataplane.Wanted{}, false, chainDatagrams, `nfproto ip, ip daddr != 192.0.2.3/32, fib daddr type == unicast, goto here
+nfproto ip6, fib daddr type == unicast, goto here
+` + other + `vxlan vni != 1, goto stray
+nfproto ip, ip daddr != 192.0.2.3/32, drop bad_destination
+goto reason`},
+		{"strict", strict, base, false, chainDatagrams, head + `vxlan vni != 1, goto stray
 ` + to + `ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
 ` + to + `ip saddr . @th,336,32 @pair44_32, secmark = ip saddr, accept
 goto reason`},
-		{"leases of two lengths", strict, two, false, chainInput, head + `vxlan vni != 1, goto stray
+		{"leases of two lengths", strict, two, false, chainDatagrams, head + `vxlan vni != 1, goto stray
 ` + to + `ip saddr . @th,336,32/20 @pair444_20, secmark = ip saddr, accept
 ` + to + `ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
 ` + to + `ip saddr . @th,336,32 @pair44_32, secmark = ip saddr, accept
 goto reason`},
-		{"before there are peers", strict, dataplane.Wanted{}, false, chainInput, head + "vxlan vni != 1, goto stray\ngoto reason"},
-		{"sockets", strict, base, true, chainInput, head + `vxlan vni != 1, accept
+		{"before there are peers", strict, dataplane.Wanted{}, false, chainDatagrams, head + "vxlan vni != 1, goto stray\ngoto reason"},
+		{"sockets", strict, base, true, chainDatagrams, other + `vxlan vni != 1, accept
 nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, accept
 nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, accept
 nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr . ip saddr @pair44_32, limit 500/s, accept
 limit 50/s, accept
 drop flood`},
-		{"sockets of one network", with(func(c *Config) { c.Alone = true }), base, true, chainInput, head + `nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, accept
+		{"sockets of one network", with(func(c *Config) { c.Alone = true }), base, true, chainDatagrams, other + `nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, accept
 nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, accept
 nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr . ip saddr @pair44_32, limit 500/s, accept
 limit 50/s, accept
 drop flood`},
-		{"stray", strict, base, false, chainStray, `nfproto ip, secmark . ip saddr != @pair44_32, secmark . secmark @pair44_32, secmark = 0
+		{"stray", strict, base, false, chainStray, `secmark == judged, secmark = 0
+nfproto ip, secmark . ip saddr != @pair44_32, secmark . secmark @pair44_32, secmark = 0
 count bad_vni`},
-		{"stray, over IPv6 too", with(func(c *Config) { c.IPv6 = true }), both, false, chainStray, `nfproto ip, secmark . ip saddr != @pair44_32, secmark . secmark @pair44_32, secmark = 0
+		{"stray, over IPv6 too", with(func(c *Config) { c.IPv6 = true }), both, false, chainStray, `secmark == judged, secmark = 0
+nfproto ip, secmark . ip saddr != @pair44_32, secmark . secmark @pair44_32, secmark = 0
 nfproto ip, secmark . ip saddr != @pair44_32, secmark @vtep4_32, secmark = 0
 nfproto ip6, secmark . ip6 saddr != @origin46_128, secmark . secmark @pair44_32, secmark = 0
 nfproto ip6, secmark . ip6 saddr != @origin46_128, secmark @vtep4_32, secmark = 0
@@ -123,9 +147,18 @@ iifkind != "bond", iifkind != "team", iifkind != "vlan", iifkind != "vrf", fib s
 iifkind == "vxlan", secmark = 0`},
 		{"other, if this process forwards", strict, base, true, chainOther, `iifkind != "bond", iifkind != "team", iifkind != "vlan", iifkind != "vrf", fib saddr . iif oif missing, drop unknown_vtep
 iifkind == "vxlan", secmark = 0`},
-		{"here", strict, base, false, chainHere, `iifname == "eth0", goto plain
+		{"here", strict, base, false, chainHere, `secmark != 0, jump foreign
+iifname == "eth0", goto plain
+goto pods`},
+		{"here, without a secmark", with(func(c *Config) { c.noOrigins = true }), base, false, chainHere, `iifname == "eth0", goto plain
+goto pods`},
+		{"here, if this process forwards", strict, base, true, chainHere, `iifname == "eth0", goto plain
 iifname == "flannel.1", accept
 goto pods`},
+		{"foreign", strict, base, false, chainForeign, `iifkind == "vxlan", return
+secmark == judged, secmark = 0
+nfproto ip, secmark . ip saddr != @pair44_32, secmark . secmark @pair44_32, secmark = 0
+iifkind != "bond", iifkind != "team", iifkind != "vlan", iifkind != "vrf", fib saddr . iif oif missing, secmark = 0`},
 		{"pods", with(func(c *Config) { c.Temporary = []string{"ovl.t1"} }), base, false, chainPods, `iif == 1, return
 nfproto ip, ip saddr == 10.255.0.0/24, return
 iifname == "ovl.t1", return
@@ -149,34 +182,46 @@ nfproto ip6, ip6 saddr == fd00::/16, ip6 saddr != fd00:0:0:ff::/64, drop plain_s
 		{"spoof, over the underlay", strict, mixed, false, chainSpoof, `nfproto ip, ip saddr == 10.255.0.0/24, return
 nfproto ip, ip saddr/24 @lease4_24, drop bad_source
 fib saddr type local, drop bad_source`},
-		{"overlay", with(func(c *Config) { c.Check = dataplane.SourceOverlay }), base, false, chainInner, `nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, accept
-nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, accept
-nfproto ip, ip daddr == 10.255.0.0/24, secmark . secmark @pair44_32, ip saddr != 10.0.0.0/8, ip saddr != 0.0.0.0/8, ip saddr != 127.0.0.0/8, ip saddr != 224.0.0.0/3, accept
+		{"overlay", with(func(c *Config) { c.Check = dataplane.SourceOverlay }), base, false, chainInner, `secmark == judged, accept
 secmark . secmark != @pair44_32, drop unknown_vtep
+udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, goto admitted
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, goto admitted
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . secmark @pair44_32, ip saddr != 10.0.0.0/8, ip saddr != 0.0.0.0/8, ip saddr != 127.0.0.0/8, ip saddr != 224.0.0.0/3, goto admitted
 ` + outside},
-		{"output", strict, base, false, chainOutput, `udp dport == 8472, secmark == ovl, accept
-udp dport == 8472, goto to_port
-oifkind == "vxlan", secmark = ovl, accept`},
-		{"output, with labels", with(func(c *Config) { c.labels = true }), base, false, chainOutput, `udp dport == 8472, mark & 0x100000 != 0, accept
+		{"output", strict, base, false, chainOutput, `udp dport == 8472, goto to_port`},
+		{"output of this process", strict, base, true, chainOutput, `udp dport == 8472, mark & 0x100000 != 0, accept
+udp dport == 8472, goto to_port`},
+		{"output before 5.7", with(func(c *Config) { c.noIncoming = true }), base, false, chainOutput, `udp dport == 8472, mark & 0x100000 != 0, accept
 udp dport == 8472, goto to_port
 oifkind == "vxlan", skuid >= 0, mark |= 0x100000, accept`},
-		{"output of this process", strict, base, true, chainOutput, `udp dport == 8472, mark & 0x100000 != 0, accept
+		{"output before 5.6", with(func(c *Config) { c.noIncoming, c.noKinds = true, true }), base, false, chainOutput, `udp dport == 8472, mark & 0x100000 != 0, accept
 udp dport == 8472, goto to_port
-oifkind == "vxlan", secmark = ovl, accept`},
-		{"output before 5.6", with(func(c *Config) { c.noKinds = true }), base, false, chainOutput, `udp dport == 8472, secmark == ovl, accept
-udp dport == 8472, goto to_port
-oifname == "flannel.1", secmark = ovl, accept`},
-		{"processes", strict, base, false, chainOwn, `oifkind == "vxlan", secmark = ovl, accept
+oifname == "flannel.1", skuid >= 0, mark |= 0x100000, accept`},
+		{"to the port", strict, base, false, chainToPort, `iifkind == "vxlan", accept
+skuid >= 0, goto own`},
+		{"to the port before 5.7", with(func(c *Config) { c.noIncoming = true }), base, false, chainToPort, `skuid >= 0, goto own`},
+		{"processes", strict, base, false, chainOwn, `oifkind == "vxlan", accept
 l4proto != udp, accept
 mark & 0x100000 != 0, accept
-secmark == ovl, accept
 nfproto ip, ip daddr . ip daddr @pair44_32, drop egress
 vxlan vni == 1, drop egress`},
+		{"processes before 5.7", with(func(c *Config) { c.noIncoming = true }), base, false, chainOwn, `oifkind == "vxlan", skuid >= 0, mark |= 0x100000, accept
+oifkind == "vxlan", accept
+l4proto != udp, accept
+mark & 0x100000 != 0, accept
+nfproto ip, ip daddr . ip daddr @pair44_32, drop egress
+vxlan vni == 1, drop egress`},
+		{"narrow paths", with(func(c *Config) { c.MinPathMTU = 1280 }), base, false, chainHere, `@nh,72,8 == 0x01, nfproto ip, icmp type 3 code 4, icmp mtu < 1280, quoted ip daddr . quoted ip daddr @pair44_32, drop narrow_path
+@nh,72,8 == 0x01, nfproto ip, icmp type 3 code 4, icmp mtu < 1280, ip frag-off & 0x3fff != 0, drop narrow_path
+secmark != 0, jump foreign
+iifname == "eth0", goto plain
+goto pods`},
 		{"the link is known", with(func(c *Config) { c.Link = 3 }), base, false, chainForward, `iif == 3, goto plain
+iifname == "flannel.1", udp dport == 8472, l4proto == udp, goto egress
 iifname == "flannel.1", accept
 oifname == "flannel.1", goto spoof
 vxlan flags == 0x08000000, vxlan vni == 1, udp dport != 8472, l4proto == udp, nfproto ip, ip daddr . ip daddr @pair44_32, ip saddr . ip saddr != @pair44_32, drop egress
-jump pods
 udp dport == 8472, l4proto == udp, goto egress`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -195,36 +240,38 @@ func TestRulesOfDevices(t *testing.T) {
 	c := testConfig(t)
 	c.Link = 3
 	for chain, want := range map[string]string{
-		chainArrive: `ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, secmark . ip saddr/24 @pair444_24, accept
-iif == 3, accept
+		chainArrive: `iif == 9, @nh,72,8 != 0x01, secmark == judged, accept
+@nh,0,8 == 0x45, @nh,72,8 == 0x11, udp dport == 8472, iif == 3, vxlan vni == 1, 0, @th,224,16 == 0x0800, @nh,16,16 & 0xff80 == 0, ip frag-off & 0x3fff == 0, @th,288,16 & 0x3fff == 0, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = judged, accept
+iif == 9, ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, @nh,72,8 == 0x06, secmark . ip saddr/24 @pair444_24, accept
+iif == 9, ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, @nh,72,8 == 0x11, udp dport != 8472, secmark . ip saddr/24 @pair444_24, secmark = 0, accept
+@nh,0,8 == 0x45, @nh,72,8 == 0x11, udp dport == 8472, iif == 3, vxlan vni == 1, 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
 iif == 9, goto inner
-iifname == "flannel.1", goto inner`,
-		chainForward: `iif == 9, accept
+iifname == "flannel.1", goto inner
+udp dport == 8472, l4proto == udp, goto datagrams
+goto here`,
+		chainForward: `iif == 9, udp dport == 8472, l4proto == udp, goto egress
+iif == 9, accept
 oif == 9, iif != 3, nfproto ip, ip saddr == 10.255.0.0/24, accept
 oif == 9, iif != 3, nfproto ip6, ip6 saddr == fd00:0:0:ff::/64, accept
 iif == 3, goto plain
 oif == 9, goto spoof
+iifname == "flannel.1", udp dport == 8472, l4proto == udp, goto egress
 iifname == "flannel.1", accept
 oifname == "flannel.1", goto spoof
 vxlan flags == 0x08000000, vxlan vni == 1, udp dport != 8472, l4proto == udp, nfproto ip, ip daddr . ip daddr @pair44_32, ip saddr . ip saddr != @pair44_32, drop egress
-jump pods
 udp dport == 8472, l4proto == udp, goto egress`,
-		chainHere: `iif == 9, accept
+		chainHere: `secmark != 0, jump foreign
 iif == 3, goto plain
-iifname == "flannel.1", accept
 goto pods`,
-		chainInput: `udp dport != 8472, goto here
-@nh,0,8 == 0x45, @nh,72,8 == 0x11, iif == 3, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
-l4proto != udp, goto here
+		chainDatagrams: `nfproto ip, fib daddr type == unicast, goto here
+nfproto ip6, fib daddr type == unicast, goto here
 iif != 3, jump other
 vxlan vni != 1, goto stray
 nfproto ip, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
 nfproto ip, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, secmark = ip saddr, accept
 goto reason`,
-		chainOutput: `udp dport == 8472, secmark == ovl, accept
-oif == 9, secmark = ovl, accept
-udp dport == 8472, goto to_port
-oifkind == "vxlan", secmark = ovl, accept`,
+		chainOutput: `iif == 9, accept
+udp dport == 8472, goto to_port`,
 	} {
 		if diff := cmp.Diff(want, strings.Join(rulesOf(c, w, true, chain, 9), "\n")); diff != "" {
 			t.Errorf("%s: %s", chain, diff)

@@ -35,12 +35,12 @@ func (g *Guard) Run(ctx context.Context, again func()) error {
 	return errors.Join(err, links.Wait())
 }
 
-// runLinks has the rules written again when an overlay device is made again, or another vxlan device appears.
+// runLinks has the rules written again when an overlay device is made again, or another vxlan device or a VRF appears.
 func (g *Guard) runLinks(ctx context.Context) error {
 	return g.links.Run(ctx, watch.Loop{
 		Concerns: func(_ unix.NlMsghdr, body []byte) bool {
 			return bytes.Contains(body, []byte(dataplane.DeviceName(g.cfg.VNI)+"\x00")) || bytes.Contains(body, []byte(dataplane.DeviceNameV6(g.cfg.VNI)+"\x00")) ||
-				bytes.Contains(body, []byte("vxlan\x00"))
+				bytes.Contains(body, []byte("vxlan\x00")) || bytes.Contains(body, []byte("vrf\x00"))
 		},
 		Look:   func(context.Context) error { g.relinked.Store(true); g.watch.Wake(); return nil },
 		Spread: pace.Spread{Gather: 5 * time.Millisecond},
@@ -92,7 +92,7 @@ func (g *Guard) look(again func()) {
 func (g *Guard) repair() {
 	failed := g.failed.Load()
 	if !failed {
-		if !slices.Equal(g.cfg.links(), g.indices) || g.relinked.Load() && !g.cfg.otherVNIs().equal(g.others) {
+		if !slices.Equal(g.cfg.links(), g.indices) || g.relinked.Load() && g.othersChanged() {
 			g.faults.Tell(g.cfg.Log, g.ensure(g.wanted))
 			return
 		}
@@ -114,6 +114,12 @@ func (g *Guard) repair() {
 	}
 	g.there = false
 	g.faults.Tell(g.cfg.Log, g.ensure(g.wanted))
+}
+
+// othersChanged reports whether the links of others are not what the rules know. The caller holds mu.
+func (g *Guard) othersChanged() bool {
+	others, vrf := g.cfg.otherLinks()
+	return vrf != g.vrf || !others.equal(g.others)
 }
 
 // compare reports whether the kernel has what was written.

@@ -55,7 +55,7 @@ func TestSecmarkOfOthers(t *testing.T) {
 			ns  *netnstest.NS
 			src netip.Addr
 		}{"a pod": {a.pod, a.podAddr(w.v6)}, "a pod in the name of a VTEP": {a.pod, b.addr}, "a host on the link": {w.stranger, w.strange}} {
-			for of, value := range map[string][]byte{"a VTEP's": ofVTEP, "that of processes": signature} {
+			for of, value := range map[string][]byte{"a VTEP's": ofVTEP, "that of what was judged": a.guard.cfg.judged()} {
 				secmarks(t, from.ns, value)
 				for first, vni := range map[string]uint32{"nobody's": 99, "another network's": 77} {
 					w.expect(name+" with "+of+", behind "+first, a, dataplane.DropUnknownVTEP, func(text []byte) {
@@ -120,12 +120,12 @@ func TestGuardsTogether(t *testing.T) {
 	})
 }
 
-// TestSecmarkOfPods: root of a pod can give its packets the secmark of what processes send. They go no further than those without.
+// TestSecmarkOfPods: root of a pod can give its packets the secmark of what was judged. They go no further than those without.
 func TestSecmarkOfPods(t *testing.T) {
 	overBoth(t, func(t *testing.T, w *world) {
 		w.join()
 		a, b := w.hosts[0], w.hosts[1]
-		secmarks(t, b.pod, signature)
+		secmarks(t, b.pod, b.guard.cfg.judged())
 		w.check(100)
 		datagram := func(text []byte) []byte {
 			return a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, text))
@@ -145,10 +145,11 @@ func TestSecmarkOfPods(t *testing.T) {
 	})
 }
 
-// TestSignedByMark: where a security module may read secmarks, datagrams of processes are known by the mark, and have no secmark.
+// TestSignedByMark: if the kernel does not tell by which device they came, its datagrams for processes are known by the mark. If a security module may
+// read secmarks, nothing has one behind the guard.
 func TestSignedByMark(t *testing.T) {
 	overBoth(t, func(t *testing.T, w *world) {
-		w.config = func(c *Config) { c.labels = true }
+		w.config = func(c *Config) { c.labels, c.noIncoming = true, true }
 		w.join()
 		a, b := w.hosts[0], w.hosts[1]
 		b.Run("nft", "add table inet seen; add chain inet seen out { type filter hook postrouting priority 0; }")

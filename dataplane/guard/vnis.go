@@ -19,14 +19,15 @@ type vnis struct {
 
 func (v vnis) equal(o vnis) bool { return v.any == o.any && slices.Equal(v.list, o.list) }
 
-// otherVNIs lists all links.
-func (c *Config) otherVNIs() (v vnis) {
+// otherLinks lists all links, and returns what the rules have to know of others' devices.
+func (c *Config) otherLinks() (v vnis, vrf bool) {
 	links, err := netlink.LinkList()
 	for try := 0; try < 3 && errors.Is(err, netlink.ErrDumpInterrupted); try++ { // links came or went meanwhile
 		links, err = netlink.LinkList()
 	}
 	v.any = err != nil
 	for _, l := range links {
+		vrf = vrf || l.Type() == "vrf"
 		d, ok := l.(*netlink.Vxlan)
 		switch {
 		case !ok || d.Port != int(c.Port):
@@ -38,7 +39,7 @@ func (c *Config) otherVNIs() (v vnis) {
 	}
 	slices.Sort(v.list)
 	v.list = slices.Compact(v.list) // one for each family
-	return v
+	return v, vrf
 }
 
 // stray counts what has the VNI of no network here. Of the guards of several networks of this process the one of the lowest VNI does.

@@ -59,9 +59,9 @@ func (g *Guard) write(f facts) error {
 	f.indices = g.cfg.links()
 	g.indices = f.indices
 	if g.relinked.Swap(false) {
-		g.others = g.cfg.otherVNIs()
+		g.others, g.vrf = g.cfg.otherLinks()
 	}
-	f.others = g.others
+	f.others, f.vrf = g.others, g.vrf
 	chains, err := g.cfg.encode(f)
 	if err != nil {
 		return err
