@@ -5,35 +5,42 @@
 //
 // All base chains have priority -310, so that they come before those of others. The chains:
 //
-//	input    checks VXLAN packets of this network to this host. The outer source must be a known VTEP, the inner source
+//	arrive   is for all that comes, if the kernel forwards, before addresses are translated (hook prerouting). Its rules admit what there
+//	         is most of; what they leave goes to inner, datagrams or here.
+//	input    is for what comes to this host, if this process forwards. What it leaves goes to datagrams or here.
+//	datagrams
+//	         checks VXLAN packets of this network to this host. The outer source must be a known VTEP, the inner source
 //	         must be in a subnet of that VTEP or be its address, and the inner destination must be in an own subnet. The outer
 //	         destination must be an address to which peers send.
 //	         A packet that the rules cannot read is dropped. Other networks on the port have guards of their own.
-//	here     is for all other packets to this host. It sends those from the underlay to plain, and those from other interfaces to pods.
-//	pods     drops what pods send to this host and to each other with the source of another host's pod.
 //	other    checks datagrams to the port that come by another interface than the underlay's. It drops those that come from
 //	         a device with pods behind it in the name of a VTEP that is elsewhere, and those that come out of the overlay
 //	         itself: each would be a datagram of the overlay inside another one.
 //	stray    counts datagrams with a VNI that no network here has. The kernel drops them. It takes from datagrams of any other VNI the
 //	         secmark of a VTEP that they are not from, which whoever is root of a network namespace of this kernel can have given them.
-//	arrive   checks what comes out of the kernel's device, before addresses are translated (hook prerouting): most of it by a rule
-//	         for each own subnet.
-//	inner    checks the rest of it. input sees only the first datagram of a superpacket (UDP_SEGMENT),
-//	         because the kernel splits it later. The secmark says from which VTEP the whole superpacket came.
+//	inner    checks what comes out of the kernel's device. datagrams sees only the first datagram of a superpacket (UDP_SEGMENT),
+//	         because the kernel splits it later. The secmark says from which VTEP the whole superpacket came, or that it was judged
+//	         already: a datagram shorter than 128 bytes hides no other one.
+//	admitted takes the secmark off UDP that inner admits: if its address is translated, it may become a datagram of the overlay.
+//	here     is for all other packets. It sends those from the underlay to plain, and those from other interfaces to pods.
+//	foreign  takes the secmark of a VTEP from them: if their address is translated, they may become datagrams of the overlay.
+//	pods     drops what pods send to this host and to each other with the source of another host's pod.
 //	plain    drops packets from the underlay that have an overlay address as their source and no encapsulation.
 //	spoof    drops packets that pods send into the overlay with a source of another host, or of this host.
 //	egress   drops packets from pods to the port of a VTEP. forward itself drops datagrams of the overlay to any other port: a pod
 //	         can arrange that the checksum, which is written later, replaces the port.
-//	output   drops packets from processes to the port of a VTEP, behind the translation of addresses (postrouting). It gives what goes into
-//	         an overlay a secmark, the signature, which the packet keeps when the kernel encapsulates it. With a security module that
-//	         reads secmarks (SELinux, Smack) it is the mark. Packets of this process's sockets have the mark.
+//	output   drops packets from processes to the port of a VTEP, behind the translation of addresses (postrouting). What the kernel has
+//	         encapsulated comes by its device there, and what a process sends by none. Before Linux 5.7, and on a host with a VRF,
+//	         the mark tells the one from the other. Packets of this process's sockets have the mark.
 //
 // If this process forwards, input lets good packets pass to its sockets. There dataplane/userspace checks each datagram again.
 // input drops the other packets before they take room in the sockets' queues. It lets a few of them a second pass, and more of
 // those from VTEPs, so that userspace can count and log them by their own reason. The rest is a flood.
 //
-// Over IPv6 the kernel puts fragments together only after input. A rule that asks for the state of a connection makes it
-// do so before (chain defrag). The datagrams of the overlay themselves are not tracked.
+// The kernel puts fragments together only after prerouting, and over IPv6 after input. Over IPv6 a rule that asks for the state of a connection
+// makes it do so before (chain defrag). The datagrams of the overlay themselves are not tracked. Over IPv4 that would cost each packet as much as
+// a hook. There the first fragment is judged, if nothing else on the host puts them together before: the kernel keeps its secmark, and takes
+// no other fragment in its place. One that is too short to be judged is dropped (fragment).
 //
 // "Overlay address" means every address in the networks. If the networks hold addresses of the underlay, it means only
 // the addresses in leases, so that such a network cuts nobody off.
@@ -65,7 +72,7 @@
 //	guard.go    Sync, Prune; open.go: Open; switch.go: what others tell it while it runs
 //	facts.go    what the rules follow from (pure)
 //	rules.go    the rules (pure), by hooks: rules_input.go, rules_forward.go, rules_output.go
-//	origin.go   secmarks: which VTEP a packet is from, behind the kernel's device, and what processes send
+//	origin.go   secmarks: which VTEP a packet is from, behind the kernel's device
 //	rule.go     what a rule is; cond.go: its conditions, field.go: those about addresses
 //	write.go    writes the differences
 //	members.go  the keys of the sets, counted
