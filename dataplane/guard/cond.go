@@ -78,6 +78,14 @@ func isICMP(not bool) cond {
 	return c
 }
 
+// usualICMP are the conditions that in a packet with such a header ICMP follows, and that narrow has nothing to say about it.
+func usualICMP(f family) []cond {
+	if f == ipv6 {
+		return []cond{thenIs(f, unix.IPPROTO_ICMPV6)}
+	}
+	return []cond{isICMP(false), {"icmp type != 3", []expr.Any{transport(0, 1), &expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: []byte{3}}}}}
+}
+
 // header is the condition that the IP header has that byte there.
 func header(offset uint32, is byte) cond {
 	return cond{fmt.Sprintf("@nh,%d,8 == %#02x", 8*offset, is),

@@ -100,7 +100,7 @@ func (b builder) ofAnyPeer(c *chain) {
 }
 
 // usualInner admits most of what comes out of the overlay, as inner would. TCP keeps its origin: it cannot become a datagram of the overlay, wherever the
-// translation of addresses leads it.
+// translation of addresses leads it. Nor can ICMP.
 func (b builder) usualInner(c *chain) {
 	if !b.origins() || len(b.extra) > 0 {
 		return
@@ -112,7 +112,8 @@ func (b builder) usualInner(c *chain) {
 					is := []cond{comesByIndex(l, false), outerDestination(f).within(own, false), usualHeader(f)}
 					from := in(originSet(f, f, bits), false, bits, origin(), outerSource(f))
 					c.add(accept, slices.Concat(is, []cond{thenIs(f, unix.IPPROTO_TCP), from}, b.ofLabels())...)
-					c.add(accept, append(is, thenIs(f, unix.IPPROTO_UDP), toPort(b.Port, true), from, clearOrigin())...)
+					c.add(accept, slices.Concat(is, []cond{thenIs(f, unix.IPPROTO_UDP), toPort(b.Port, true), from, clearOrigin()})...)
+					c.add(accept, slices.Concat(is, usualICMP(f), []cond{from}, b.ofLabels())...)
 				}
 			}
 		}

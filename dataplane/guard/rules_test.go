@@ -244,6 +244,7 @@ func TestRulesOfDevices(t *testing.T) {
 @nh,0,8 == 0x45, @nh,72,8 == 0x11, udp dport == 8472, iif == 3, vxlan vni == 1, 0, @th,224,16 == 0x0800, @nh,16,16 & 0xff80 == 0, ip frag-off & 0x3fff == 0, @th,288,16 & 0x3fff == 0, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = judged, accept
 iif == 9, ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, @nh,72,8 == 0x06, secmark . ip saddr/24 @pair444_24, accept
 iif == 9, ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, @nh,72,8 == 0x11, udp dport != 8472, secmark . ip saddr/24 @pair444_24, secmark = 0, accept
+iif == 9, ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, @nh,72,8 == 0x01, icmp type != 3, secmark . ip saddr/24 @pair444_24, accept
 @nh,0,8 == 0x45, @nh,72,8 == 0x11, udp dport == 8472, iif == 3, vxlan vni == 1, 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
 iif == 9, goto inner
 iifname == "flannel.1", goto inner
