@@ -3,7 +3,6 @@ package guard
 import (
 	"encoding/binary"
 	"fmt"
-	"strings"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -16,6 +15,14 @@ import (
 type cond struct {
 	text  string
 	exprs []expr.Any
+}
+
+// isOrNot returns the operator of a condition that holds if something is so, or if it is not.
+func isOrNot(not bool) (op expr.CmpOp, sign string) {
+	if not {
+		return expr.CmpOpNeq, "!="
+	}
+	return expr.CmpOpEq, "=="
 }
 
 // in is the condition that the first bits of the fields together are in a set, or are not. With two fields that is a set of pairs.
@@ -69,14 +76,8 @@ func thenIs(f family, protocol byte) cond {
 	return header(9, protocol)
 }
 
-// isICMP is the condition that a packet of IPv4 is of ICMP.
-func isICMP(not bool) cond {
-	c := header(9, unix.IPPROTO_ICMP)
-	if not {
-		return cond{strings.Replace(c.text, "==", "!=", 1), []expr.Any{c.exprs[0], &expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: []byte{unix.IPPROTO_ICMP}}}}
-	}
-	return c
-}
+// isICMP is the condition that a packet of IPv4 is of ICMP, or is not.
+func isICMP(not bool) cond { return headerByte(9, unix.IPPROTO_ICMP, not) }
 
 // usualICMP are the conditions that in a packet with such a header ICMP follows, and that narrow has nothing to say about it.
 func usualICMP(f family) []cond {
@@ -87,9 +88,12 @@ func usualICMP(f family) []cond {
 }
 
 // header is the condition that the IP header has that byte there.
-func header(offset uint32, is byte) cond {
-	return cond{fmt.Sprintf("@nh,%d,8 == %#02x", 8*offset, is),
-		[]expr.Any{&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 1}, nft.Equal([]byte{is})}}
+func header(offset uint32, is byte) cond { return headerByte(offset, is, false) }
+
+func headerByte(offset uint32, is byte, not bool) cond {
+	op, sign := isOrNot(not)
+	return cond{fmt.Sprintf("@nh,%d,8 %s %#02x", 8*offset, sign, is),
+		[]expr.Any{&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 1}, &expr.Cmp{Op: op, Register: reg1, Data: []byte{is}}}}
 }
 
 // innerIs is the condition that the inner frame has a packet of that family.
@@ -118,18 +122,15 @@ func transport(offset, n uint32) expr.Any {
 
 // vniIs is the condition that the VXLAN header has that VNI, or has not.
 func vniIs(vni uint32, not bool) cond {
-	op, sign := expr.CmpOpEq, "=="
-	if not {
-		op, sign = expr.CmpOpNeq, "!="
-	}
+	op, sign := isOrNot(not)
 	mask := []byte{0xff, 0xff, 0xff, 0} // the last byte is reserved
 	return cond{fmt.Sprintf("vxlan vni %s %d", sign, vni), []expr.Any{transport(atVNI, 4),
 		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: mask, Xor: make([]byte, 4)},
 		&expr.Cmp{Op: op, Register: reg1, Data: binary.BigEndian.AppendUint32(nil, vni<<8)}}}
 }
 
-// vniIsAll is the condition that the VXLAN header has that VNI, and behind it the reserved byte that senders leave 0.
-func vniIsAll(vni uint32) cond {
+// usualVNI is the condition that the VXLAN header has that VNI, and behind it the reserved byte that senders leave 0.
+func usualVNI(vni uint32) cond {
 	return cond{fmt.Sprintf("vxlan vni == %d, 0", vni), []expr.Any{transport(atVNI, 4), nft.Equal(binary.BigEndian.AppendUint32(nil, vni<<8))}}
 }
 
@@ -149,10 +150,7 @@ func isSingle() []cond {
 
 // passesThrough is the condition that this host would forward the packet, or with not that it would take it.
 func passesThrough(not bool) cond {
-	op, sign := expr.CmpOpEq, "=="
-	if not {
-		op, sign = expr.CmpOpNeq, "!="
-	}
+	op, sign := isOrNot(not)
 	return cond{"fib daddr type " + sign + " unicast", []expr.Any{&expr.Fib{Register: reg1, FlagDADDR: true, ResultADDRTYPE: true}, &expr.Cmp{Op: op, Register: reg1, Data: native(unix.RTN_UNICAST)}}}
 }
 
@@ -162,18 +160,12 @@ func plainFlags() cond {
 }
 
 func isUDP(not bool) cond {
-	op, sign := expr.CmpOpEq, "=="
-	if not {
-		op, sign = expr.CmpOpNeq, "!="
-	}
+	op, sign := isOrNot(not)
 	return cond{"l4proto " + sign + " udp", []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1}, &expr.Cmp{Op: op, Register: reg1, Data: []byte{unix.IPPROTO_UDP}}}}
 }
 
 func toPort(port uint16, not bool) cond {
-	op, sign := expr.CmpOpEq, "=="
-	if not {
-		op, sign = expr.CmpOpNeq, "!="
-	}
+	op, sign := isOrNot(not)
 	return cond{fmt.Sprintf("udp dport %s %d", sign, port), []expr.Any{transport(2, 2), &expr.Cmp{Op: op, Register: reg1, Data: binary.BigEndian.AppendUint16(nil, port)}}}
 }
 
@@ -182,10 +174,7 @@ func comesBy(name string, not bool) cond { return byName("iifname", expr.MetaKey
 func leavesBy(name string) cond          { return byName("oifname", expr.MetaKeyOIFNAME, name, false) }
 
 func byName(word string, key expr.MetaKey, name string, not bool) cond {
-	op, sign := expr.CmpOpEq, "=="
-	if not {
-		op, sign = expr.CmpOpNeq, "!="
-	}
+	op, sign := isOrNot(not)
 	padded := make([]byte, unix.IFNAMSIZ)
 	copy(padded, name)
 	return cond{fmt.Sprintf("%s %s %q", word, sign, name), []expr.Any{&expr.Meta{Key: key, Register: reg1}, &expr.Cmp{Op: op, Register: reg1, Data: padded}}}
@@ -196,10 +185,7 @@ func comesByIndex(index int, not bool) cond { return byIndex("iif", expr.MetaKey
 func leavesByIndex(index int) cond          { return byIndex("oif", expr.MetaKeyOIF, index, false) }
 
 func byIndex(word string, key expr.MetaKey, index int, not bool) cond {
-	op, sign := expr.CmpOpEq, "=="
-	if not {
-		op, sign = expr.CmpOpNeq, "!="
-	}
+	op, sign := isOrNot(not)
 	return cond{fmt.Sprintf("%s %s %d", word, sign, index), []expr.Any{&expr.Meta{Key: key, Register: reg1}, &expr.Cmp{Op: op, Register: reg1, Data: native(uint32(index))}}}
 }
 
@@ -230,10 +216,7 @@ func fromHere() cond {
 
 // marked is the condition that one of the bits of mark is in the packet's mark, or none is.
 func marked(mark uint32, not bool) cond {
-	op, sign := expr.CmpOpNeq, "!="
-	if not {
-		op, sign = expr.CmpOpEq, "=="
-	}
+	op, sign := isOrNot(!not)
 	return cond{fmt.Sprintf("mark & %#x %s 0", mark, sign), []expr.Any{&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1},
 		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: native(mark), Xor: make([]byte, 4)},
 		&expr.Cmp{Op: op, Register: reg1, Data: make([]byte, 4)}}}

@@ -125,7 +125,7 @@ func (b builder) usual(f family) (is []cond) {
 	for _, to := range b.local(f)[:min(1, len(b.local(f)))] {
 		is = append(is, outerDestination(f).within(to, false))
 	}
-	return append(is, usualHeader(f), thenIs(f, unix.IPPROTO_UDP), toPort(b.Port, false), b.byUnderlay(false), vniIsAll(b.VNI), innerIs(f))
+	return append(is, usualHeader(f), thenIs(f, unix.IPPROTO_UDP), toPort(b.Port, false), b.byUnderlay(false), usualVNI(b.VNI), innerIs(f))
 }
 
 func (b builder) usualPairs(c *chain, f family, is []cond, then ...cond) {
