@@ -129,9 +129,10 @@ func vniIs(vni uint32, not bool) cond {
 		&expr.Cmp{Op: op, Register: reg1, Data: binary.BigEndian.AppendUint32(nil, vni<<8)}}}
 }
 
-// usualVNI is the condition that the VXLAN header has that VNI, and behind it the reserved byte that senders leave 0.
-func usualVNI(vni uint32) cond {
-	return cond{fmt.Sprintf("vxlan vni == %d, 0", vni), []expr.Any{transport(atVNI, 4), nft.Equal(binary.BigEndian.AppendUint32(nil, vni<<8))}}
+// plainVNI is the condition that the second word of the VXLAN header has that VNI and nothing else, or that it has something else.
+func plainVNI(vni uint32, not bool) cond {
+	op, sign := isOrNot(not)
+	return cond{fmt.Sprintf("vxlan vni . reserved %s %d . 0", sign, vni), []expr.Any{transport(atVNI, 4), &expr.Cmp{Op: op, Register: reg1, Data: binary.BigEndian.AppendUint32(nil, vni<<8)}}}
 }
 
 // hasEtherType is the condition that the packet is long enough to have the type of the inner frame.
@@ -154,9 +155,10 @@ func passesThrough(not bool) cond {
 	return cond{"fib daddr type " + sign + " unicast", []expr.Any{&expr.Fib{Register: reg1, FlagDADDR: true, ResultADDRTYPE: true}, &expr.Cmp{Op: op, Register: reg1, Data: native(unix.RTN_UNICAST)}}}
 }
 
-// plainFlags is the condition that the first word of the VXLAN header says that there is a VNI, and nothing else.
-func plainFlags() cond {
-	return cond{"vxlan flags == 0x08000000", []expr.Any{transport(atFlags, 4), nft.Equal([]byte{0x08, 0, 0, 0})}}
+// plainFlags is the condition that the first word of the VXLAN header says that there is a VNI, and nothing else, or that it says something else.
+func plainFlags(not bool) cond {
+	op, sign := isOrNot(not)
+	return cond{"vxlan flags " + sign + " 0x08000000", []expr.Any{transport(atFlags, 4), &expr.Cmp{Op: op, Register: reg1, Data: []byte{0x08, 0, 0, 0}}}}
 }
 
 func isUDP(not bool) cond {

@@ -159,6 +159,13 @@ func TestForged(t *testing.T) {
 					}
 				})
 			}
+			for name, change := range map[string]struct{ at, to byte }{"no VNI flag": {0, 0}, "a flag besides": {0, 0x88}, "a bit of the flags' word": {3, 1}, "a bit behind the VNI": {7, 1}} {
+				w.expect(name, a, dataplane.DropBadVNI, func(text []byte) {
+					d := a.frame(1, packet(b.podAddr(v6), a.podAddr(v6), 1, receivePort, text))
+					d[change.at] = change.to
+					sendRaw(w.stranger, packet(b.addr, a.addr, 30000, testPort, d))
+				})
+			}
 			for name, short := range map[string][]byte{"no header": nil, "half a VXLAN header": {8, 0, 0}, "no inner header": a.frameOf(1, 0x800, nil),
 				"half an inner header": a.frameOf(1, 0x800, make([]byte, 19))} {
 				w.expect(name, a, dataplane.DropBadHeader, func([]byte) { sendRaw(w.stranger, packet(b.addr, a.addr, 30000, testPort, short)) })

@@ -42,7 +42,7 @@ func TestRules(t *testing.T) {
 		Source: netip.MustParseAddr("203.0.113.9"), Subnets: prefixes("10.8.0.0/20")})
 	strict := testConfig(t)
 	with := func(change func(*Config)) Config { c := strict; change(&c); return c }
-	to := "nfproto ip, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, "
+	to := "nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, "
 	outside := "nfproto ip, ip daddr != 10.255.0.0/24, drop bad_destination\nnfproto ip6, drop bad_destination\ndrop bad_source"
 	both := two
 	both.Peers = append(slices.Clone(two.Peers), dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.MustParseAddr("2001:db8::9")}, Subnets: prefixes("10.9.0.0/28")})
@@ -121,13 +121,13 @@ goto reason`},
 goto reason`},
 		{"before there are peers", strict, dataplane.Wanted{}, false, chainDatagrams, head + "vxlan vni != 1, goto stray\ngoto reason"},
 		{"sockets", strict, base, true, chainDatagrams, other + `vxlan vni != 1, accept
-nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, accept
-nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, accept
+nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, accept
+nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, accept
 nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr . ip saddr @pair44_32, limit 500/s, accept
 limit 50/s, accept
 drop flood`},
-		{"sockets of one network", with(func(c *Config) { c.Alone = true }), base, true, chainDatagrams, other + `nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, accept
-nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, accept
+		{"sockets of one network", with(func(c *Config) { c.Alone = true }), base, true, chainDatagrams, other + `nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, accept
+nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, accept
 nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr . ip saddr @pair44_32, limit 500/s, accept
 limit 50/s, accept
 drop flood`},
@@ -241,11 +241,11 @@ func TestRulesOfDevices(t *testing.T) {
 	c.Link = 3
 	for chain, want := range map[string]string{
 		chainArrive: `iif == 9, @nh,72,8 != 0x01, secmark == judged, accept
-@nh,0,8 == 0x45, @nh,72,8 == 0x11, udp dport == 8472, iif == 3, vxlan vni == 1, 0, @th,224,16 == 0x0800, @nh,16,16 & 0xff80 == 0, ip frag-off & 0x3fff == 0, @th,288,16 & 0x3fff == 0, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = judged, accept
+@nh,0,8 == 0x45, @nh,72,8 == 0x11, udp dport == 8472, iif == 3, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @nh,16,16 & 0xff80 == 0, ip frag-off & 0x3fff == 0, @th,288,16 & 0x3fff == 0, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = judged, accept
 iif == 9, ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, @nh,72,8 == 0x06, secmark . ip saddr/24 @pair444_24, accept
 iif == 9, ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, @nh,72,8 == 0x11, udp dport != 8472, secmark . ip saddr/24 @pair444_24, secmark = 0, accept
 iif == 9, ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, @nh,72,8 == 0x01, icmp type != 3, secmark . ip saddr/24 @pair444_24, accept
-@nh,0,8 == 0x45, @nh,72,8 == 0x11, udp dport == 8472, iif == 3, vxlan vni == 1, 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
+@nh,0,8 == 0x45, @nh,72,8 == 0x11, udp dport == 8472, iif == 3, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
 iif == 9, goto inner
 iifname == "flannel.1", goto inner
 udp dport == 8472, l4proto == udp, goto datagrams
@@ -268,8 +268,8 @@ goto pods`,
 nfproto ip6, fib daddr type == unicast, goto here
 iif != 3, jump other
 vxlan vni != 1, goto stray
-nfproto ip, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
-nfproto ip, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, secmark = ip saddr, accept
+nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
+nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, secmark = ip saddr, accept
 goto reason`,
 		chainOutput: `iif == 9, accept
 udp dport == 8472, goto to_port`,
