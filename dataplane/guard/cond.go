@@ -155,10 +155,15 @@ func passesThrough(not bool) cond {
 	return cond{"fib daddr type " + sign + " unicast", []expr.Any{&expr.Fib{Register: reg1, FlagDADDR: true, ResultADDRTYPE: true}, &expr.Cmp{Op: op, Register: reg1, Data: native(unix.RTN_UNICAST)}}}
 }
 
-// plainFlags is the condition that the first word of the VXLAN header says that there is a VNI, and nothing else, or that it says something else.
-func plainFlags(not bool) cond {
+// ownFlags is the condition that the first word of the VXLAN header says that there is a VNI and, without a group policy, nothing else; or that it does not.
+func (c *Config) ownFlags(not bool) cond {
 	op, sign := isOrNot(not)
-	return cond{"vxlan flags " + sign + " 0x08000000", []expr.Any{transport(atFlags, 4), &expr.Cmp{Op: op, Register: reg1, Data: []byte{0x08, 0, 0, 0}}}}
+	flag := []byte{0x08, 0, 0, 0}
+	is := &expr.Cmp{Op: op, Register: reg1, Data: flag}
+	if c.GBP { // draft-smith-vxlan-group-policy: it has bits and an identifier there
+		return cond{"vxlan flags & 0x08000000 " + sign + " 0x08000000", []expr.Any{transport(atFlags, 4), &expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: flag, Xor: make([]byte, 4)}, is}}
+	}
+	return cond{"vxlan flags " + sign + " 0x08000000", []expr.Any{transport(atFlags, 4), is}}
 }
 
 func isUDP(not bool) cond {

@@ -35,6 +35,8 @@ type Config struct {
 	// Local are the addresses to which peers send, of each family the usual one first. What comes to another address of this host is dropped, because
 	// a peer's rules do not keep its pods and processes from sending there. Without addresses of a family every destination is allowed.
 	Local []netip.Addr
+	// GBP says that the VXLAN header of a peer may have a group policy.
+	GBP bool
 	// MinPathMTU is the least MTU of a path to a VTEP of IPv4 that the kernel may believe when ICMP reports it, in bytes.
 	MinPathMTU int
 	// Temporary are the names of devices that take another's place. Their packets have been judged.

@@ -189,7 +189,7 @@ func (b builder) forward() chain {
 // writes behind all hooks, over the destination port, and choose its value.
 func (b builder) disguised(c *chain) {
 	for _, f := range b.families() {
-		c.drop(dataplane.DropEgress, plainFlags(false), vniIs(b.VNI, false), toPort(b.Port, true), isUDP(false), of(f), isPeer(f, outerDestination(f), false), isPeer(f, outerSource(f), true))
+		c.drop(dataplane.DropEgress, b.ownFlags(false), vniIs(b.VNI, false), toPort(b.Port, true), isUDP(false), of(f), isPeer(f, outerDestination(f), false), isPeer(f, outerSource(f), true))
 	}
 }
 

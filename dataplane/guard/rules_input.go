@@ -125,7 +125,7 @@ func (b builder) usual(f family) (is []cond) {
 	for _, to := range b.local(f)[:min(1, len(b.local(f)))] {
 		is = append(is, outerDestination(f).within(to, false))
 	}
-	return append(is, usualHeader(f), thenIs(f, unix.IPPROTO_UDP), toPort(b.Port, false), b.byUnderlay(false), plainFlags(false), plainVNI(b.VNI, false), innerIs(f))
+	return append(is, usualHeader(f), thenIs(f, unix.IPPROTO_UDP), toPort(b.Port, false), b.byUnderlay(false), b.ownFlags(false), plainVNI(b.VNI, false), innerIs(f))
 }
 
 func (b builder) usualPairs(c *chain, f family, is []cond, then ...cond) {
@@ -142,9 +142,9 @@ func (b builder) usualPairs(c *chain, f family, is []cond, then ...cond) {
 func (b builder) samples(c *chain) {
 	const ofPeers, ofOthers = 500, 50
 	for _, f := range b.families() {
-		c.add(accept, of(f), plainFlags(false), vniIs(b.VNI, false), isPeer(f, outerSource(f), false), limited(ofPeers))
+		c.add(accept, of(f), b.ownFlags(false), vniIs(b.VNI, false), isPeer(f, outerSource(f), false), limited(ofPeers))
 		for _, p := range b.anyPeerFrom(f) {
-			c.add(accept, of(f), plainFlags(false), vniIs(b.VNI, false), outerSource(f).within(p, false), limited(ofPeers))
+			c.add(accept, of(f), b.ownFlags(false), vniIs(b.VNI, false), outerSource(f).within(p, false), limited(ofPeers))
 		}
 	}
 	c.add(accept, limited(ofOthers))
@@ -154,7 +154,7 @@ func (b builder) samples(c *chain) {
 // pairs admits what known VTEPs send from their own subnets and addresses to a subnet of this host. The origin tells inner whom a datagram is from that
 // was behind another one in a superpacket; without origins the mark tells that the first one was of this network.
 func (b builder) pairs(c *chain, outer family) {
-	is, then := []cond{plainFlags(false), plainVNI(b.VNI, false)}, []cond(nil)
+	is, then := []cond{b.ownFlags(false), plainVNI(b.VNI, false)}, []cond(nil)
 	switch {
 	case !b.kernel:
 	case b.origins():
@@ -302,7 +302,7 @@ func (b builder) reason() chain {
 		}
 		c.drop(dataplane.DropUnknownVTEP, unknown...)
 	}
-	c.drop(dataplane.DropBadVNI, plainFlags(true)) // the kernel would drop both, and count neither
+	c.drop(dataplane.DropBadVNI, b.ownFlags(true)) // the kernel would drop both, and count neither
 	c.drop(dataplane.DropBadVNI, plainVNI(b.VNI, true))
 	for _, f := range []family{ipv4, ipv6} {
 		outside := []cond{innerIs(f), innerDestination(f).isThere()}

@@ -148,7 +148,7 @@ func (w *world) join() {
 		c.Link = eth0.Index
 		h.guard = openIn(w.t, h.NS, c)
 		h.Must(func() (err error) {
-			h.dp, err = kernel.Open(kernel.Config{Log: slog.New(slog.DiscardHandler), VNI: 1, Port: testPort, MTU: 1500 - encap.Overhead(h.addr), MayBeUp: h.guard.Holds,
+			h.dp, err = kernel.Open(kernel.Config{Log: slog.New(slog.DiscardHandler), VNI: 1, GBP: c.GBP, Port: testPort, MTU: 1500 - encap.Overhead(h.addr), MayBeUp: h.guard.Holds,
 				Underlays: []dataplane.Underlay{{Link: eth0.Index, Local: h.addr, Public: h.addr}}})
 			return err
 		})

@@ -40,6 +40,7 @@ func (l *List) openGuard() (dataplane.Part, error) {
 		Link:        l.Underlay.Index,
 		Temporary:   rtnl.TemporaryNames(b.VNI),
 		Direct:      b.DirectRouting,
+		GBP:         b.GBP,
 		Alone:       l.Others == nil,
 		MinPathMTU:  cmp.Or(l.MinPathMTU, carrier.DefaultMinPathMTU),
 		Settle:      l.Settle,
