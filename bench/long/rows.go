@@ -51,6 +51,7 @@ func rows(root string) (list []row, err error) {
 	add("drift: a fault every four seconds", "./cmd/overlayd", 220*time.Second, []string{"OVERLAYD_DRIFT=3m"}, "-parallel", "5", "-run", "^Test(Drift|TUNDeletedAgain)$")
 	add("nine faults: named with probes every ten seconds", "./cmd/overlayd", 5*time.Minute, []string{"OVERLAYD_PROBES=10s"}, "-v", "-run", "^TestNineFaults$")
 	add("100 000 junk keys", "./cmd/overlayd", time.Minute, []string{"OVERLAYD_JUNK=100000"}, "-v", "-run", "^TestJunkKeys$")
+	add("100 000 keys that seem to be of clones", "./cmd/overlayd", time.Minute, []string{"OVERLAYD_JUNK=100000"}, "-v", "-run", "^TestJunkOfClones$")
 	add("100 000 leases that are refused", "./cmd/overlayd", time.Minute, []string{"OVERLAYD_JUNK=100000"}, "-v", "-run", "^TestRefusedLeases$")
 	add("quiet: ten minutes without a warning", "./cmd/overlayd", 11*time.Minute, []string{"OVERLAYD_QUIET=10m"}, "-v", "-run", "^TestQuiet$")
 	add("mass loss: every lease at once", "./cmd/overlayd", 100*time.Second, []string{"OVERLAYD_LOSS=60s"}, "-parallel", "6", "-run", "^TestMassLoss$")

@@ -88,35 +88,8 @@ func TestJunkKeys(t *testing.T) {
 	a, b := c.upPair([2]string{modeKernel, modeUserspace})
 	h := c.hosts[0]
 	said := len(h.daemon.text())
-	done := make(chan error, 1)
 	began := time.Now()
-	go func() {
-		const batch = 100
-		for i := 0; i < junk; i += batch {
-			var ops []clientv3.Op
-			for j := i; j < min(i+batch, junk); j++ {
-				ops = append(ops, clientv3.OpPut(fmt.Sprintf("%sjunk-%d", subnets, j), "junk"))
-			}
-			if _, err := c.client.Txn(t.Context()).Then(ops...).Commit(); err != nil {
-				done <- err
-				return
-			}
-		}
-		done <- nil
-	}()
-	var slowest time.Duration
-	writing := true
-	for i := 0; writing; i++ {
-		took := h.learns(i%64 + 64)
-		slowest = max(slowest, took)
-		select {
-		case err := <-done:
-			if writing = false; err != nil {
-				t.Fatal(err)
-			}
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+	slowest := h.slowestBeside(junk, func(i int) clientv3.Op { return clientv3.OpPut(fmt.Sprintf("%sjunk-%d", subnets, i), "junk") })
 	t.Logf("%d junk keys in %s: a lease was used after %s at most, %d kB of memory", junk, time.Since(began).Round(time.Millisecond), slowest, h.daemon.peak())
 	if limit := 200 * time.Millisecond; slowest > limit && strict || slowest > promised(10*limit) {
 		t.Errorf("a lease was used after %s, want %s", slowest, limit)
@@ -138,6 +111,38 @@ func TestJunkKeys(t *testing.T) {
 		t.Errorf("%d kB of memory, want at most %d", most, maxResident)
 	}
 	warmUp(t, a, b)
+}
+
+// slowestBeside returns how long a lease takes at most to be used while somebody writes what op returns, n times, as fast as etcd takes it.
+func (h *host) slowestBeside(n int, op func(i int) clientv3.Op) (slowest time.Duration) {
+	t, etcd := h.c.t, h.c.client
+	t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		const batch = 100
+		for i := 0; i < n; i += batch {
+			var ops []clientv3.Op
+			for j := i; j < min(i+batch, n); j++ {
+				ops = append(ops, op(j))
+			}
+			if _, err := etcd.Txn(t.Context()).Then(ops...).Commit(); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for i := 0; ; i++ {
+		slowest = max(slowest, h.learns(i%32+64))
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			return slowest
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // learns returns how long it takes from the write of a lease until the kernel has its route. It deletes the lease again.

@@ -44,33 +44,11 @@ func TestRefusedLeases(t *testing.T) {
 	for i, h := range c.hosts {
 		said[i] = len(h.daemon.text())
 	}
-	done, began := make(chan error, 1), time.Now()
-	go func() {
-		const batch = 100
-		for i := 0; i < n; i += batch {
-			var ops []clientv3.Op
-			for j := i; j < min(i+batch, n); j++ {
-				key, value := refusedLease(j)
-				ops = append(ops, clientv3.OpPut(subnets+key, value))
-			}
-			if _, err := c.client.Txn(t.Context()).Then(ops...).Commit(); err != nil {
-				done <- err
-				return
-			}
-		}
-		done <- nil
-	}()
-	var slowest time.Duration
-	for writing, i := true, 0; writing; i++ {
-		slowest = max(slowest, h.learns(i%32+64))
-		select {
-		case err := <-done:
-			if writing = false; err != nil {
-				t.Fatal(err)
-			}
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+	began := time.Now()
+	slowest := h.slowestBeside(n, func(i int) clientv3.Op {
+		key, value := refusedLease(i)
+		return clientv3.OpPut(subnets+key, value)
+	})
 	took := time.Since(began)
 	var rest time.Duration // with all of them there
 	for i := range 5 {

@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcdkeys"
@@ -48,7 +49,8 @@ func (c *Client) Store(name string, log *slog.Logger) *Store {
 		log = c.cfg.Log
 	}
 	s := &Store{etcd: c, cfg: c.cfg, keys: etcdkeys.Keys{Prefix: prefix}, log: log, claims: semaphore.NewWeighted(1),
-		early: map[string]*mvccpb.KeyValue{}, questions: map[string]question{}, StoreHealth: control.StoreHealth{Kind: "etcd", Endpoint: strings.Join(c.cfg.Endpoints, ",")}}
+		early: map[string]*mvccpb.KeyValue{}, questions: map[string]question{}, looks: rate.NewLimiter(maxLooks, maxLooks),
+		StoreHealth: control.StoreHealth{Kind: "etcd", Endpoint: strings.Join(c.cfg.Endpoints, ",")}}
 	s.rpc = c.rpc.Caller(prefix, c.cfg.Relist, &s.StoreHealth, log)
 	return s
 }

@@ -135,18 +135,28 @@ func (s *Store) sawEarly(ctx context.Context, r *nodeRecord, early map[string]*m
 	}
 }
 
-// sawRecord takes over one key, without a value if it is gone. It reports whether a clone of this node wrote it.
+// maxLooks is what is read of clones in a second, in bytes: that is 400 keys of real ones. Whoever may write to etcd can write
+// many more, and each change of a lease waits behind them.
+const maxLooks = 128 << 10
+
+// sawRecord takes over one key, without a value if it is gone. It reports whether a clone of this node wrote it, or may have: of too
+// many at once some are not read. They change nothing of what is known of clones, and are answered.
 func (s *Store) sawRecord(ctx context.Context, r *nodeRecord, kv *mvccpb.KeyValue) bool {
 	if string(kv.Key) == r.key {
 		r.saw(kv)
 	}
-	c, ok := r.cloneIn(kv)
-	if !ok {
+	if !r.mayBeClone(kv) {
 		return false
 	}
-	s.clones.saw(string(kv.Key), c)
-	if s.due(noticeOf(c)) {
-		s.log.WarnContext(ctx, "another host runs with a copy of this node's file", "host", c.Host, "public_ip", c.PublicIP, "boot", c.Boot, "fix", fixClone)
+	if s.looks.AllowN(time.Now(), len(kv.Value)) {
+		c, ok := r.cloneIn(kv)
+		if !ok {
+			return false
+		}
+		s.clones.saw(string(kv.Key), c)
+		if s.due(noticeOf(c)) {
+			s.log.WarnContext(ctx, "another host runs with a copy of this node's file", "host", c.Host, "public_ip", c.PublicIP, "boot", c.Boot, "fix", fixClone)
+		}
 	}
 	if strings.HasPrefix(string(kv.Key), r.key+"/") {
 		r.wasAsked(kv.ModRevision)
@@ -159,23 +169,28 @@ func noticeOf(c control.Clone) pace.Notice {
 	return pace.Notice{Key: c.PublicIP.String() + " " + c.Boot, Text: c.Host}
 }
 
-// cloneIn reads a key below nodes(). ok is false if no clone of this node has written it, or none that lives.
-func (r *nodeRecord) cloneIn(kv *mvccpb.KeyValue) (c control.Clone, ok bool) {
+// mayBeClone reports whether a key below nodes() is worth a look: not if no clone of this node has written it, or none that lives.
+func (r *nodeRecord) mayBeClone(kv *mvccpb.KeyValue) bool {
 	tooLong := len(kv.Key) > len(r.store.keys.Nodes())+maxCloneKey || len(kv.Value) > etcdkeys.MaxRecord
-	if kv.Lease == 0 || tooLong || !bytes.Contains(kv.Value, []byte(r.node.ID)) {
+	return kv.Lease != 0 && !tooLong && bytes.Contains(kv.Value, []byte(r.node.ID))
+}
+
+// cloneIn reads such a key. ok is false if no clone of this node has written it.
+func (r *nodeRecord) cloneIn(kv *mvccpb.KeyValue) (c control.Clone, ok bool) {
+	var in struct {
+		ID    string `json:"id"`
+		Name  string `json:"name"`
+		Boot  string `json:"boot"`
+		NetNS uint64 `json:"netns"`
+		From  string `json:"from"` // of a question
+	}
+	if err := json.Unmarshal(kv.Value, &in); err != nil || in.ID != r.node.ID || r.node.IsHere(in.Boot, in.NetNS) {
 		return c, false
 	}
-	n, ok := etcdkeys.ParseRecord(kv.Value)
-	if !ok || n.ID != r.node.ID || r.node.IsHere(kv.Value) {
-		return c, false
-	}
-	c = control.Clone{Host: printable(n.Name), Boot: printable(etcdkeys.ParseProcess(kv.Value).Boot), Since: time.Now()}
+	c = control.Clone{Host: printable(in.Name), Boot: printable(in.Boot), Since: time.Now()}
 	if c.PublicIP, ok = r.store.keys.ParseNodeKey(kv.Key); !ok {
-		var q struct {
-			From netip.Addr `json:"from"`
-		}
-		_ = json.Unmarshal(kv.Value, &q) // without an address the host is known by its name
-		c.PublicIP = q.From.WithZone("")
+		from, _ := netip.ParseAddr(in.From) // without an address the host is known by its name
+		c.PublicIP = from.WithZone("")
 	}
 	return c, true
 }

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcdkeys"
@@ -51,6 +52,7 @@ type Store struct {
 	ownSince  time.Time                // when they were first noted
 
 	clones cloneList
+	looks  *rate.Limiter // of what clones may have written, in bytes
 	control.StoreHealth
 	control.NodeNames
 }

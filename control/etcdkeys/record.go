@@ -105,8 +105,7 @@ func (n Record) OriginalOf(kv *mvccpb.KeyValue) (original Record, live bool) {
 	return original, ok && original.ID == n.ID && kv.Lease != 0 && n.Elsewhere(kv.Value)
 }
 
-// IsHere reports whether a record may be of a process of this host.
-func (n Record) IsHere(record []byte) bool {
-	was := ParseProcess(record)
-	return n.Boot == "" || n.NetNS == 0 || was.Boot == n.Boot && was.NetNS == n.NetNS
+// IsHere reports whether a record with that boot ID and network namespace may be of a process of this host.
+func (n Record) IsHere(boot string, netNS uint64) bool {
+	return n.Boot == "" || n.NetNS == 0 || boot == n.Boot && netNS == n.NetNS
 }
