@@ -46,6 +46,8 @@ type PartStatus struct {
 	Name    string         `json:"name"`
 	State   State          `json:"state"`
 	Err     string         `json:"err,omitempty"` // why State is not ok
+	Cause   error          `json:"-"`             // the same
+	Fix     string         `json:"fix,omitempty"` // what to do about it; added by whoever knows it
 	Since   time.Time      `json:"since"`         // when State or Err became what they are
 	Objects []ObjectStatus `json:"objects,omitempty"`
 	// Warnings are faults of this host that stop packets of the overlay and that overlayd must not or cannot mend itself.

@@ -119,7 +119,7 @@ func (r *Reporter) Publish(state State, err error, objects ...ObjectStatus) {
 	if len(objects) == 0 {
 		objects = before.Objects
 	}
-	s := PartStatus{Name: before.Name, State: state, Err: reason(err), Since: before.Since,
+	s := PartStatus{Name: before.Name, State: state, Err: reason(err), Cause: err, Since: before.Since,
 		Objects: objects, Warnings: before.Warnings, Peers: peerFaults(err, before.Peers, time.Now())}
 	if s.State != before.State || s.Err != before.Err {
 		s.Since = time.Now()

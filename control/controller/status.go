@@ -61,6 +61,7 @@ func (s Stats) Plus(before Stats) Stats {
 type Fault struct {
 	Reason string    `json:"reason,omitempty"` // stable id in snake_case
 	Err    string    `json:"err,omitempty"`    // the same for people
+	Fix    string    `json:"fix,omitempty"`    // what to do, if anybody knows
 	Since  time.Time `json:"since,omitzero"`   // when Reason became what it is
 }
 

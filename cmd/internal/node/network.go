@@ -91,6 +91,8 @@ func (d *Daemon) newNetwork(name string) *Network {
 }
 
 // attrs are the attributes of a log line about an error.
+func (n *Network) fix(err error) string { return n.cfg.fix(n.name, err) }
+
 func (n *Network) attrs(err error) []any { return n.cfg.attrs(n.name, err) }
 
 // claim makes the subnet file this process's, and learns the node's ID from the file beside it.

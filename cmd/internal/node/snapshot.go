@@ -62,7 +62,7 @@ func (n *Network) Status() status.Network {
 		st.Store = &store
 	}
 	if s.fault != nil {
-		st.Err, st.ErrSince = s.fault.Error(), s.at
+		st.Err, st.Fix, st.ErrSince = s.fault.Error(), n.fix(s.fault), s.at
 	}
 	if s.session != nil {
 		s.session.report(&st)
@@ -101,6 +101,9 @@ func (s *Session) report(st *status.Network) {
 		st.Underlay.Ends = append(st.Underlay.Ends, status.End{Local: u.Local, Public: u.Public})
 	}
 	st.Parts = s.overlay.Status()
+	for i := range st.Parts {
+		st.Parts[i].Fix = s.network.fix(st.Parts[i].Cause)
+	}
 	if f := s.overlay.Forwarding(); f != nil {
 		if u, ok := f.Dataplane.(*userspace.Dataplane); ok {
 			st.Offloads = u.Offloads().Names()

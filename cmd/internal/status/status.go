@@ -21,6 +21,7 @@ type Network struct {
 	SessionStart time.Time `json:"session_start,omitzero"` // zero: there is no session now
 	Sessions     uint64    `json:"sessions"`               // of this process so far: another one begins when config or underlay change, or the device has gone
 	Err          string    `json:"err,omitempty"`          // why no session runs
+	Fix          string    `json:"fix,omitempty"`          // what to do about Err, if anybody knows
 	ErrSince     time.Time `json:"err_since,omitzero"`     // when the last session ended
 	Ready        bool      `json:"ready"`
 	ReadySince   time.Time `json:"ready_since,omitzero"`
@@ -90,6 +91,7 @@ type Server struct {
 	Starts  uint64    `json:"starts"`           // how often it was started
 	Refused uint64    `json:"refused"`          // connections that were refused, such as those without the right certificate
 	Err     string    `json:"err,omitempty"`    // why it does not run
+	Fix     string    `json:"fix,omitempty"`    // what to do about Err or Closed, if anybody knows
 	Closed  string    `json:"closed,omitempty"` // why it runs without its TCP port: who has that
 }
 
