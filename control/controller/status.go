@@ -20,6 +20,9 @@ type Status struct {
 	LeaseFault Fault // why there is no lease, or why it cannot be renewed now
 	SyncFault  Fault // why the last Sync failed as a whole
 
+	SubnetFileFault Fault // why the subnet file cannot be restored now
+	LeasesFileFault Fault // why the leases file cannot be written now
+
 	Peers    []PeerStatus  // by VTEP and subnet; those that are refused come last
 	Rejected []EntryStatus // leases that are not used, by key
 	Bad      []EntryStatus // entries that cannot be read, by key

@@ -67,6 +67,9 @@ func (n *Network) Status() status.Network {
 	if s.session != nil {
 		s.session.report(&st)
 	}
+	if f := n.fileFault.Load(); f != nil {
+		st.FileFaults = append(st.FileFaults, *f)
+	}
 	st.UnderlayFaults = n.health.Warnings()
 	s.totals().Report(&st)
 	st.Control.Withdrawn += n.withdrawn.Load()
@@ -119,6 +122,11 @@ func (s *Session) report(st *status.Network) {
 		st.Lease = leaseStatus(c.Lease)
 	}
 	st.LeaseFault, st.SyncFault = c.LeaseFault, c.SyncFault
+	for _, f := range []controller.Fault{c.SubnetFileFault, c.LeasesFileFault} {
+		if f.Err != "" {
+			st.FileFaults = append(st.FileFaults, f)
+		}
+	}
 	st.Peers = s.overlay.Marked(c.Peers)
 	st.Rejected, st.Bad = c.Rejected, c.Bad
 	if s.prober != nil {

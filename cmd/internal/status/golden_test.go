@@ -32,7 +32,7 @@ func full() Network {
 		Underlay:       &Underlay{Interface: "eth0", MTU: 1500, Ends: []End{{Local: v4, Public: v4}, {Local: v6, Public: v6}}},
 		UnderlayFaults: []dataplane.Warning{{ID: "underlay", Text: "down", Fix: "up", Since: at}},
 		Lease:          &Lease{Key: "10.5.1.0-24", Subnets: []netip.Prefix{subnet}, VTEPs: []VTEP{{Public: v4, MAC: "02:00:00:00:00:01"}}, Expires: at},
-		LeaseFault:     fault, SyncFault: fault,
+		LeaseFault:     fault, SyncFault: fault, FileFaults: []controller.Fault{fault},
 		Peers: []controller.PeerStatus{{Subnet: subnet, VTEP: v6, Name: "two", State: controller.PeerFailed, Reason: "refused", Err: "no route", Since: at}},
 		Probes: &Probes{IntervalMS: 1, RoundMS: 2, Err: "no socket", Fix: "as root",
 			Counts: ProbeCounts{Sent: 3, Answered: 4, Lost: 5, Unsent: 6, Forged: 7, Changes: 8, RTTs: [RTTBuckets]uint64{13}, RTTMicros: 14},
@@ -131,6 +131,14 @@ const golden = `{
   "fix": "drain it",
   "since": "2026-01-02T03:04:05Z"
  },
+ "file_faults": [
+  {
+   "reason": "lost",
+   "err": "somebody else has it",
+   "fix": "drain it",
+   "since": "2026-01-02T03:04:05Z"
+  }
+ ],
  "peers": [
   {
    "subnet": "10.5.1.0/24",

@@ -44,9 +44,10 @@ type Network struct {
 	SourceCheck string `json:"source_check,omitempty"`
 	EgressMark  uint32 `json:"egress_mark,omitempty"`
 
-	Lease      *Lease                  `json:"lease,omitempty"`      // nil: this node has none now
-	LeaseFault controller.Fault        `json:"lease_fault,omitzero"` // why this node has no lease, or cannot renew it now
-	SyncFault  controller.Fault        `json:"sync_fault,omitzero"`  // why the last Sync failed as a whole
+	Lease      *Lease                  `json:"lease,omitempty"`       // nil: this node has none now
+	LeaseFault controller.Fault        `json:"lease_fault,omitzero"`  // why this node has no lease, or cannot renew it now
+	SyncFault  controller.Fault        `json:"sync_fault,omitzero"`   // why the last Sync failed as a whole
+	FileFaults []controller.Fault      `json:"file_faults,omitempty"` // why files beside the subnet file, or it, cannot be written now
 	Peers      []controller.PeerStatus `json:"peers,omitempty"`
 	Probes     *Probes                 `json:"probes,omitempty"`  // how the peers answer; nil: nobody asks them
 	Traffic    []PeerTraffic           `json:"traffic,omitempty"` // with the peers that had any, by VTEP; none in kernel mode, where nobody counts it

@@ -85,7 +85,7 @@ func Judge(d Daemon) (all []Warning) {
 	for i := range d.Networks {
 		n := &d.Networks[i]
 		for _, check := range []func(*Network, time.Time) []Warning{
-			judgeUnderlay, judgeReady, judgeStore, judgeConfig, judgeLease, judgeParts, judgePeers, judgeEntries,
+			judgeUnderlay, judgeReady, judgeStore, judgeConfig, judgeLease, judgeFiles, judgeParts, judgePeers, judgeEntries,
 		} {
 			for _, w := range check(n, d.At) {
 				w.Network, w.Text = n.Name, strings.ReplaceAll(w.Text, "\n", "; ") // of several errors
@@ -106,6 +106,7 @@ func Judge(d Daemon) (all []Warning) {
 const (
 	fixStore   = "look at the store and the way to it; the log has each error"
 	fixLog     = "look at the log of this daemon, which has each try"
+	fixFile    = "make room on that disk, or make it writable: overlayd tries again by itself"
 	fixEntries = "overlayd lease list shows them; overlayd lease revoke SUBNET removes one"
 )
 
@@ -200,6 +201,14 @@ func judgeLease(n *Network, _ time.Time) (all []Warning) {
 	}
 	if f := n.SyncFault; f.Err != "" {
 		all = append(all, Warning{ID: "not_synced", State: Degraded, Text: "the dataplane cannot be changed: " + f.Err, Fix: cmp.Or(f.Fix, fixLog), Since: f.Since})
+	}
+	return all
+}
+
+// judgeFiles says which files cannot be written. Packets are forwarded meanwhile.
+func judgeFiles(n *Network, _ time.Time) (all []Warning) {
+	for _, f := range n.FileFaults {
+		all = append(all, Warning{ID: "file_not_written", State: Degraded, Text: "a file of overlayd cannot be written: " + f.Err, Fix: cmp.Or(f.Fix, fixFile), Since: f.Since})
 	}
 	return all
 }
