@@ -38,6 +38,7 @@ type admission struct {
 	lengths  *Lengths
 	self     Lease
 	ownKey   string
+	owned    map[string]bool           // keys of the leases that the node has had
 	publics  bart.Table[string]        // admitted public IPs inside the network, with the key of their lease
 	subnets  bart.Table[*claim]        // admitted subnets
 	sources  map[netip.Addr]netip.Addr // of the packets of peers that were used: their addresses
@@ -51,7 +52,7 @@ type admission struct {
 }
 
 func newAdmission(r *RIB, self Lease) *admission {
-	return &admission{network: r.network, prefixes: r.network.Prefixes(), underlay: &r.Underlay, lengths: r.Lengths, self: self, ownKey: self.Key(), call: r.calls}
+	return &admission{network: r.network, prefixes: r.network.Prefixes(), underlay: &r.Underlay, lengths: r.Lengths, self: self, ownKey: self.Key(), owned: r.owned, call: r.calls}
 }
 
 func (a *admission) reject(rec *ribLease, subnet netip.Prefix, err error) {
@@ -78,6 +79,12 @@ func refuse(reason, format string, args ...any) error { return &refusal{reason, 
 // isOwn reports whether rec stands in the place of the node's own lease. If somebody
 // else wrote it, that is for whoever renews the lease to find out.
 func (a *admission) isOwn(rec *ribLease) bool { return rec.key == a.ownKey }
+
+// isOwnEarlier reports whether rec is of a lease of this node that was revoked or given up. The store may show it a little longer,
+// and it may be kept when the store has lost it. It is nobody's who could be refused.
+func (a *admission) isOwnEarlier(rec *ribLease) bool {
+	return (rec.kept || a.owned[rec.key]) && rec.SamePublicIP(a.self)
+}
 
 // appendClaims adds the families of a lease that are good in themselves.
 func (a *admission) appendClaims(claims []claim, rec *ribLease) []claim {

@@ -35,6 +35,7 @@ type RIB struct {
 
 	rivals  []Rival          // of the last call of Peers
 	ownMACs [2]encap.MAC     // of the node then, by family
+	owned   map[string]bool  // keys of the leases that the node had in calls of Peers
 	last    []dataplane.Peer // what it returned
 	limits  []Rejection      // see Limits
 	refused int              // see Refused
@@ -66,7 +67,7 @@ type Rejection struct {
 
 // NewRIB returns an empty table for the leases of n.
 func NewRIB(n Network) *RIB {
-	r := &RIB{network: n, bad: newBadEntries()}
+	r := &RIB{network: n, bad: newBadEntries(), owned: map[string]bool{}}
 	r.clear()
 	return r
 }

@@ -48,10 +48,11 @@ const maxReleases = 3
 func (r *RIB) admit(self *Lease) (a *admission, claims []claim, admitted []int32) {
 	r.calls++
 	a = newAdmission(r, *self)
+	r.owned[a.ownKey] = true
 	a.shared, a.rivals = r.SharedMACs || !r.network.Backend.IsVXLAN(), r.shelvedRivals()
 	claims = make([]claim, 0, len(r.live))
 	for _, rec := range r.live {
-		if a.isOwn(rec) {
+		if a.isOwn(rec) || a.isOwnEarlier(rec) {
 			continue
 		}
 		claims = a.appendClaims(claims, rec)

@@ -68,6 +68,50 @@ func TestPeersWhileAcquiring(t *testing.T) {
 	}
 }
 
+// TestPeersAfterOwnLoss: an own lease that was revoked or given up is not another one that is refused, whether the store still
+// shows it or has lost it, and whatever the network makes of it.
+func TestPeersAfterOwnLoss(t *testing.T) {
+	n := network(t, `{"Network":"10.3.0.0/16"}`)
+	other, elsewhere := lease("10.3.2.0/24", 2, 6), lease("10.4.1.0/24", 1, 5)
+	otherType := with(lease("10.3.1.0/24", 1, 5), func(l *Lease) { l.BackendType = "host-gw" })
+	otherMAC := with(lease("10.3.1.0/24", 1, 5), func(l *Lease) { l.Backend.MAC = nodeMAC(9) })
+	for _, tt := range []struct {
+		name    string
+		was     Lease
+		held    bool // when it was there
+		deleted bool
+		peers   int
+		reject  string // the reason
+	}{
+		{"revoked", lease("10.3.1.0/24", 1, 5), true, true, 1, ""},
+		{"revoked, and still shown", lease("10.3.1.0/24", 1, 5), true, false, 1, ""},
+		{"deleted before it was held here", lease("10.3.1.0/24", 1, 5), false, true, 1, ""},
+		{"with another MAC, deleted", otherMAC, true, true, 1, ""},
+		{"outside of the network, deleted", elsewhere, false, true, 1, ""},
+		{"of another backend, deleted", otherType, false, true, 1, ""},
+		{"of another daemon at this address", lease("10.3.1.0/24", 1, 5), false, false, 1, "own_public_ip"},
+		{"of another node", lease("10.3.1.0/24", 3, 5), false, true, 2, ""},
+	} {
+		r := NewRIB(n)
+		r.Apply(Update{Reset: true, Leases: []Lease{tt.was, other}})
+		if tt.held {
+			r.Peers(tt.was)
+		}
+		if tt.deleted {
+			r.Apply(Update{Deleted: []string{tt.was.Key()}})
+		}
+		r.Peers(with(tt.was, func(l *Lease) { l.Subnet = netip.Prefix{} }))
+		peers, rejected := r.Peers(lease("10.3.7.0/24", 1, 7))
+		got := ""
+		for _, x := range rejected {
+			got += Reason(x.Err)
+		}
+		if got != tt.reject || len(peers) != tt.peers {
+			t.Errorf("%s: peers %v, refused %q, want %q", tt.name, peers, got, tt.reject)
+		}
+	}
+}
+
 func TestPeersAdmission(t *testing.T) {
 	self := lease("10.3.1.0/24", 1, 5)
 	good, goodPeer := lease("10.3.2.0/24", 2, 6), peer(2, "10.3.2.0/24")

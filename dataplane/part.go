@@ -46,9 +46,11 @@ type PartStatus struct {
 	Name    string         `json:"name"`
 	State   State          `json:"state"`
 	Err     string         `json:"err,omitempty"` // why State is not ok
+	Cause   error          `json:"-"`             // the same
+	Fix     string         `json:"fix,omitempty"` // what to do about it; added by whoever knows it
 	Since   time.Time      `json:"since"`         // when State or Err became what they are
 	Objects []ObjectStatus `json:"objects,omitempty"`
-	// Warnings are faults of this host that stop packets of the overlay and that overlayd must not mend itself.
+	// Warnings are faults of this host that stop packets of the overlay and that overlayd must not or cannot mend itself.
 	Warnings []Warning   `json:"warnings,omitempty"`
 	Peers    []PeerFault `json:"-"` // those that do not work now
 }
@@ -68,6 +70,7 @@ const (
 	WarnForwarding = "forwarding"     // this host, or an interface of it, does not forward
 	WarnReturnPath = "rp_filter"      // the kernel drops what peers send, because the way back uses another interface
 	WarnUnderlay   = "underlay"       // the underlay interface is gone or down, or has no carrier or not its address
+	WarnFought     = "repair_undone"  // somebody keeps undoing a repair
 )
 
 // PeerFault is why a peer does not work now.

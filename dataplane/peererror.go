@@ -7,8 +7,10 @@ import (
 
 // What keeps a peer from a direct route. If nothing else leads to the peer, it cannot be reached.
 var (
-	ErrOffLink    = errors.New("it is on no link of this host: its packets would have to be encapsulated, which the network does not do")
-	ErrRouteTaken = errors.New("somebody else has a route to its subnet, or the kernel refuses one")
+	ErrOffLink = WithFix(errors.New("it is on no link of this host: its packets would have to be encapsulated, which the network does not do"),
+		"put the hosts on one link, or have packets encapsulated: Backend.Type vxlan in the network config")
+	ErrRouteTaken = WithFix(errors.New("somebody else has a route to its subnet, or the kernel refuses one"),
+		"remove the route that is in the way: overlayd doctor names it")
 )
 
 // PeerError means that a dataplane could not program one peer. It never concerns another peer.

@@ -24,12 +24,24 @@ type Reporter struct {
 	status atomic.Pointer[reported]
 
 	mu      sync.Mutex // held by whoever publishes, never for long
-	notices pace.Notices
 	fights  pace.Fights
 	holds   pace.Holds
 	repairs map[string]repairCount // by kind
+	given   []Warning              // by Warn
+	fought  []fight                // now, the first that began first
 	warned  warnings
 }
+
+// fight is about an object whose repair somebody keeps undoing.
+type fight struct {
+	Warning
+	last time.Time // when it was repaired last
+}
+
+const fixFought = "find the writer, and end it: ip monitor and nft monitor show changes; for a sysctl look at the network manager and /etc/sysctl.d"
+
+// fightCalm is the least for Reporter.calm.
+const fightCalm = 10 * time.Second
 
 // reported is an immutable value.
 type reported struct {
@@ -107,7 +119,7 @@ func (r *Reporter) Publish(state State, err error, objects ...ObjectStatus) {
 	if len(objects) == 0 {
 		objects = before.Objects
 	}
-	s := PartStatus{Name: before.Name, State: state, Err: reason(err), Since: before.Since,
+	s := PartStatus{Name: before.Name, State: state, Err: reason(err), Cause: err, Since: before.Since,
 		Objects: objects, Warnings: before.Warnings, Peers: peerFaults(err, before.Peers, time.Now())}
 	if s.State != before.State || s.Err != before.Err {
 		s.Since = time.Now()
@@ -120,7 +132,17 @@ func (r *Reporter) Publish(state State, err error, objects ...ObjectStatus) {
 func (r *Reporter) Warn(list ...Warning) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.warned.tell(r.log, time.Now(), list)
+	r.given = slices.Clone(list)
+	r.tell(time.Now())
+}
+
+// tell publishes and logs the warnings, and those of fights. The caller holds mu.
+func (r *Reporter) tell(now time.Time) {
+	list := slices.Clone(r.given)
+	for _, f := range r.fought {
+		list = append(list, f.Warning)
+	}
+	r.warned.tell(r.log, now, list)
 	s := r.status.Load().PartStatus
 	s.Warnings = r.warned.now
 	r.store(s)
@@ -155,8 +177,8 @@ func reason(err error) string {
 }
 
 // Repaired counts and logs changes that put right what others had changed: each of the first few of one
-// look, and of the others the number. If somebody keeps undoing one of them, that is logged instead, once in
-// ten minutes, and the next repair of the same object is Held.
+// look, and of the others the number. If somebody keeps undoing one of them, that is a warning instead for as long
+// as it lasts, and the next repair of the same object is Held.
 func (r *Reporter) Repaired(changes ...Change) {
 	if len(changes) == 0 {
 		return
@@ -174,7 +196,7 @@ func (r *Reporter) Repaired(changes ...Change) {
 	if more := len(changes) - repairLines; more > 0 && !fought {
 		r.log.Warn("repaired more objects that others had changed", "part", r.Status().Name, "more", more, "kinds", r.kinds(changes))
 	}
-	r.store(r.status.Load().PartStatus)
+	r.tell(now)
 }
 
 // repaired logs one repair, and reports whether it is fought over. The caller holds mu.
@@ -185,11 +207,41 @@ func (r *Reporter) repaired(now time.Time, c Change) (fought bool) {
 		return false
 	}
 	r.holds.Fought(now, object)
-	if due, _ := r.notices.Due(now, pace.Notice{Key: object, Text: "fought"}); len(due) > 0 {
-		r.log.Warn("somebody keeps undoing a repair: repairing it less often, and without a line each time", "part", r.Status().Name, "change", c,
-			"fix", "find the writer, for example with `ip monitor` or `nft monitor`, and end it")
+	w := Warning{ID: WarnFought, Text: "somebody keeps undoing the repair of " + c.what() + ", part " + r.Status().Name, Fix: fixFought}
+	at := slices.IndexFunc(r.fought, func(f fight) bool { return f.Text == w.Text })
+	switch {
+	case at >= 0:
+		r.fought[at].last = now
+	case len(r.fought) < repairLines:
+		if r.fought = append(r.fought, fight{w, now}); len(r.fought) == 1 {
+			time.AfterFunc(r.calm(), r.endFights)
+		}
 	}
 	return true
+}
+
+// calm is how long an object has needed no repair when a fight over it has ended.
+func (r *Reporter) calm() time.Duration { return max(fightCalm, r.fights.Within) }
+
+// endFights takes the warnings of fights back that have ended, and looks again as long as others go on.
+func (r *Reporter) endFights() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	r.fought = slices.DeleteFunc(r.fought, func(f fight) bool { return now.Sub(f.last) >= r.calm() })
+	r.tell(now)
+	if len(r.fought) > 0 {
+		time.AfterFunc(time.Second, r.endFights)
+	}
+}
+
+// what names the object for people; of a device also what is wrong with it.
+func (c Change) what() string {
+	if c.Kind == KindDevice {
+		fault, _, _ := strings.Cut(c.Was, " ")
+		return fmt.Sprintf("%s %s (%s)", c.Kind, c.Key, fault)
+	}
+	return c.Kind + " " + c.Key
 }
 
 // object names what a fight is about. Each kind of fault of a device, the first word of Was, counts for itself;

@@ -159,6 +159,87 @@ func TestFightsAreNamedOnce(t *testing.T) {
 	}
 }
 
+// TestFightsAreWarnings: while somebody keeps undoing a repair, the status warns of it, whatever else the part says, and
+// the log has its end.
+func TestFightsAreWarnings(t *testing.T) {
+	route := Change{OpAdd, "route", "10.5.2.0/24", "", "via 10.5.2.0"}
+	for _, c := range []struct {
+		name   string
+		polls  time.Duration
+		change Change
+		want   string
+		calm   time.Duration
+	}{
+		{"a route", 0, route, "somebody keeps undoing the repair of route 10.5.2.0/24, part part", 10 * time.Second},
+		{"a device", 0, Change{OpReplace, KindDevice, "flannel.1", "mtu 1300", ""}, "somebody keeps undoing the repair of device flannel.1 (mtu), part part", 10 * time.Second},
+		{"at rare looks", 30 * time.Second, Change{OpReplace, "rule set", "ipv4", "", ""}, "somebody keeps undoing the repair of rule set ipv4, part part", 32 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, log := newReporter()
+				r.Polls(c.polls)
+				other := Warning{ID: "a", Text: "a is wrong"}
+				texts := func() (all []string) {
+					synctest.Wait()
+					for _, w := range r.Status().Warnings {
+						all = append(all, w.Text)
+					}
+					return all
+				}
+				check := func(when string, want ...string) {
+					t.Helper()
+					if diff := cmp.Diff(want, texts()); diff != "" {
+						t.Errorf("%s: %s", when, diff)
+					}
+				}
+				var began time.Time
+				for i := range 30 {
+					if i > 0 {
+						time.Sleep(max(time.Second, c.polls))
+					}
+					switch r.Repaired(c.change); {
+					case i == 3:
+						check("before the fight")
+					case i == 4:
+						began = time.Now()
+						check("in the fight", c.want)
+						r.Warn(other)
+					case i > 4:
+						check("in the fight", other.Text, c.want)
+					}
+				}
+				if w := r.Status().Warnings[1]; w.ID != WarnFought || !w.Since.Equal(began) || !strings.Contains(w.Fix, "monitor") {
+					t.Errorf("got %+v, want it since %v", w, began)
+				}
+				time.Sleep(c.calm - time.Second)
+				check("a second too early", other.Text, c.want)
+				time.Sleep(2 * time.Second)
+				check("after the fight", other.Text)
+				for part, want := range map[string]int{"level=WARN msg=\"" + c.want: 1, "level=INFO msg=\"resolved: " + c.want: 1} {
+					if got := strings.Count(log.String(), part); got != want {
+						t.Errorf("%q: %d times, want %d:\n%s", part, got, want, log)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestFightsOverMuch: however much is fought over, the status names a few objects of it.
+func TestFightsOverMuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := newReporter()
+		for range 10 {
+			for i := range 40 {
+				r.Repaired(Change{Op: OpAdd, Kind: "route", Key: fmt.Sprint("r", i)})
+			}
+		}
+		if n := len(r.Status().Warnings); n != repairLines {
+			t.Errorf("%d warnings", n)
+		}
+	})
+}
+
 func TestReporterIsForSeveralGoroutines(t *testing.T) {
 	r, _ := newReporter()
 	var all sync.WaitGroup

@@ -177,6 +177,8 @@ func TestLeaseUsage(t *testing.T) {
 	for _, tt := range []struct{ args, says string }{
 		{"lease", "list, reserve, release or revoke"},
 		{"lease frob", `"frob" is not a command of overlayd lease`},
+		{"help nosuch", `"nosuch" is not a command of overlayd`},
+		{"help lease frob", `"frob" is not a command of overlayd lease`},
 		{"lease list x", "takes no argument"},
 		{"--ip-masq true", "write --ip-masq=true"},
 		{"--ip-masq false --etcd-prefix /x", "write --ip-masq=false"},
@@ -201,6 +203,9 @@ func TestLeaseUsage(t *testing.T) {
 	}
 	if code, out := overlayd(t, "lease", "list", "--etcd-endpoints", "unix:///nonexistent/etcd.sock"); code != exitFailure || !strings.Contains(out, "does not answer") {
 		t.Errorf("without an etcd: exit %d, %q", code, out)
+	}
+	if code, out := overlayd(t, "help", "lease"); code != 0 || !strings.Contains(out, "revoke") {
+		t.Errorf("help: exit %d, %q", code, out)
 	}
 	if code, out := overlayd(t, "lease", "--help"); code != 0 || !strings.Contains(out, "revoke") {
 		t.Errorf("help: exit %d, %q", code, out)

@@ -61,6 +61,7 @@ func run(args []string) int {
 	defer stop()
 
 	root := newRootCommand()
+	checkHelp(root)
 	args = flags.Normalize(root.Flags(), args)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)

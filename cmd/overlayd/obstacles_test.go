@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 )
@@ -88,6 +89,9 @@ func TestFight(t *testing.T) {
 			fight := exec.Command("sh", "-c", d.words.Replace("for i in $(seq 60); do ip route del "+route+" 2>/dev/null; sleep 0.05; done"))
 			d.Must(fight.Start)
 			d.daemon.waitLog("keeps undoing", patience)
+			if _, text := overlayd(t, "status", "--subnet-file", d.subnetFile); !strings.Contains(text, "degraded") || !strings.Contains(text, "somebody keeps undoing the repair of ") {
+				t.Errorf("the status does not name the fight:\n%s", text)
+			}
 			for _, other := range []string{"ip link set flannel.1 mtu 1300", "iptables -F FORWARD", "sysctl -qw net.ipv4.ip_forward=0", "truncate -s 0 FILE"} {
 				lines := d.lines()
 				d.sh(other)

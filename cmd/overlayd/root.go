@@ -96,6 +96,23 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return usagef("%q is not a command of %s%s The commands are %s", args[0], cmd.CommandPath(), cmp.Or(meant, "."), strings.Join(names, ", "))
 }
 
+// checkHelp has overlayd help refuse words that name no command.
+func checkHelp(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	if help, _, err := root.Find([]string{"help"}); err == nil {
+		help.Args = helpArgs
+	}
+}
+
+// helpArgs refuses words that name no command.
+func helpArgs(help *cobra.Command, args []string) error {
+	cmd, rest, err := help.Root().Find(args)
+	if err != nil {
+		return usageError{err}
+	}
+	return noArgs(cmd, rest)
+}
+
 // switchBefore returns a flag that a word was meant for, if the word is true or false: that flag takes no word.
 func switchBefore(f *pflag.FlagSet, word string) (name string) {
 	if word != "true" && word != "false" {

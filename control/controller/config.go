@@ -28,6 +28,8 @@ type Config struct {
 	SharedMACs bool
 	Log        *slog.Logger
 	Ready      func() // may be nil; called once, when Status.Ready becomes true
+	// Fix says what to do about an error; nil, or empty: nobody knows.
+	Fix func(error) string
 	// Published is called after each new Status; it may be nil. Calls come from several
 	// goroutines, and it must not block: it wakes whoever reads Controller.Status.
 	Published func()
@@ -40,6 +42,9 @@ const defaultRenewMargin = time.Hour
 func (c Config) withDefaults() Config {
 	if c.RenewMargin <= 0 {
 		c.RenewMargin = defaultRenewMargin
+	}
+	if c.Fix == nil {
+		c.Fix = func(error) string { return "" }
 	}
 	if c.Published == nil {
 		c.Published = func() {}

@@ -146,7 +146,7 @@ func (c *Controller) loseLease(err error) {
 	c.publish(func(s *Status) {
 		s.Held = false
 		s.Stats.Losses++
-		s.LeaseFault.set(err)
+		s.LeaseFault.set(err, c.cfg.Fix)
 	})
 	pace.Wake(c.changed)
 }

@@ -64,7 +64,7 @@ func (c *Controller) acquire(ctx context.Context, node control.Node) (l control.
 		case errors.Is(err, control.ErrNetworkChanged):
 			return control.Lease{}, false, err
 		}
-		c.publish(func(s *Status) { s.LeaseFault.set(err) })
+		c.publish(func(s *Status) { s.LeaseFault.set(err, c.cfg.Fix) })
 		if errors.Is(err, control.ErrCloned) {
 			return control.Lease{}, false, err
 		}
@@ -187,7 +187,7 @@ func (c *Controller) renew(ctx context.Context, h *holding) (lost error) {
 	}
 	c.publish(func(s *Status) {
 		s.Stats.RenewFails++
-		s.LeaseFault.set(err)
+		s.LeaseFault.set(err, c.cfg.Fix)
 	})
 	if h.next = now.Add(h.again.Next()); h.hasEnded(h.next) {
 		h.next = h.lease.Expires
@@ -220,7 +220,7 @@ func (c *Controller) giveBack(ctx context.Context, l control.Lease) {
 		if ctx.Err() != nil {
 			return
 		}
-		c.publish(func(s *Status) { s.LeaseFault.set(err) })
+		c.publish(func(s *Status) { s.LeaseFault.set(err, c.cfg.Fix) })
 		c.cfg.Log.WarnContext(ctx, "give lease back: trying again", "subnet", l.CIDRs(), "err", printable(err.Error()))
 		if !pace.Sleep(ctx, again.Next(), nil) {
 			return

@@ -136,7 +136,9 @@ func (f *follower) writeLeases(ctx context.Context) {
 			fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", l.CreateRevision, l.Key(), l.Value(), l.Facts.JSON())
 		}
 	}
-	if err := replaceFile(f.leasesPath(), write); err != nil {
+	err := replaceFile(f.leasesPath(), write)
+	f.noteFile(err, func(s *Status) *Fault { return &s.LeasesFileFault })
+	if err != nil {
 		due, _ := f.leasesDue.Due(time.Now(), pace.Notice{Text: printable(err.Error())})
 		for _, n := range due {
 			f.c.cfg.Log.WarnContext(ctx, "leases file not written: trying again. Until then a restart beside a store that has lost its data drops the peers", "err", n.Text)

@@ -3,6 +3,9 @@ package controller_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,6 +63,43 @@ func TestDeletedEntryIsBackInTime(t *testing.T) {
 		if n := renewals() - before; n > 20 {
 			t.Errorf("%d renewals in ten seconds", n)
 		}
+	})
+}
+
+// TestFilesThatCannotBeWritten: the status says why, until they can be.
+func TestFilesThatCannotBeWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.file = filepath.Join(t.TempDir(), "run", "subnet.env")
+		dir := filepath.Dir(b.file)
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(os.Mkdir(dir, 0o755))
+		b.held(oneNet)
+		nodes := 10
+		check := func(when string, want bool) {
+			t.Helper()
+			nodes++ // the leases file has to be written
+			b.memory.PutRaw(t, "10.3.2.0-24", fmt.Appendf(nil, `{"PublicIP":"192.168.0.%d","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"0e:00:00:00:00:02"}}`, nodes))
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			s := b.ctl.Status()
+			for name, f := range map[string]controller.Fault{"subnet file": s.SubnetFileFault, "leases file": s.LeasesFileFault} {
+				if (f.Err != "") != want {
+					t.Errorf("%s, %s: fault %+v", when, name, f)
+				}
+			}
+		}
+		check("at first", false)
+		must(os.Rename(dir, dir+".away"))
+		must(os.WriteFile(dir, nil, 0o600)) // no directory
+		check("without a directory", true)
+		must(os.Remove(dir)) // the daemon makes it again
+		check("with it again", false)
 	})
 }
 

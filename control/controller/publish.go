@@ -24,13 +24,13 @@ func (c *Controller) publish(change func(*Status)) {
 	c.cfg.Published()
 }
 
-// set makes f the fault err, or none. Since stays while the reason does.
-func (f *Fault) set(err error) {
+// set makes f the fault err, or none. Since stays while the reason does. fix says what to do about it.
+func (f *Fault) set(err error, fix func(error) string) {
 	if err == nil {
 		*f = Fault{}
 		return
 	}
-	next := Fault{Reason: control.Reason(err), Err: control.Printable(err.Error(), control.FaultBytes), Since: f.Since}
+	next := Fault{Reason: control.Reason(err), Err: control.Printable(err.Error(), control.FaultBytes), Fix: fix(err), Since: f.Since}
 	if f.Reason != next.Reason {
 		next.Since = time.Now()
 	}

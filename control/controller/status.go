@@ -20,6 +20,9 @@ type Status struct {
 	LeaseFault Fault // why there is no lease, or why it cannot be renewed now
 	SyncFault  Fault // why the last Sync failed as a whole
 
+	SubnetFileFault Fault // why the subnet file cannot be restored now
+	LeasesFileFault Fault // why the leases file cannot be written now
+
 	Peers    []PeerStatus  // by VTEP and subnet; those that are refused come last
 	Rejected []EntryStatus // leases that are not used, by key
 	Bad      []EntryStatus // entries that cannot be read, by key
@@ -61,6 +64,7 @@ func (s Stats) Plus(before Stats) Stats {
 type Fault struct {
 	Reason string    `json:"reason,omitempty"` // stable id in snake_case
 	Err    string    `json:"err,omitempty"`    // the same for people
+	Fix    string    `json:"fix,omitempty"`    // what to do, if anybody knows
 	Since  time.Time `json:"since,omitzero"`   // when Reason became what it is
 }
 

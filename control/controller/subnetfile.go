@@ -18,6 +18,7 @@ func (f *follower) writeSubnetFile(l control.Lease, mtu int) error {
 // restoreSubnetFile writes the subnet file again if somebody removed or changed it.
 func (f *follower) restoreSubnetFile(ctx context.Context) {
 	restored, err := f.file.Restore()
+	f.noteFile(err, func(s *Status) *Fault { return &s.SubnetFileFault })
 	if err != nil {
 		due, _ := f.fileDue.Due(time.Now(), pace.Notice{Text: printable(err.Error())})
 		for _, n := range due {
@@ -27,6 +28,16 @@ func (f *follower) restoreSubnetFile(ctx context.Context) {
 	if restored {
 		f.logRestored(ctx)
 		f.c.publish(func(s *Status) { s.Stats.FileRepairs++ })
+	}
+}
+
+// noteFile publishes why a file cannot be written now, if that has changed; nil: it can.
+func (f *follower) noteFile(err error, of func(*Status) *Fault) {
+	var next Fault
+	next.set(err, f.c.cfg.Fix)
+	now := *f.c.Status()
+	if of(&now).Err != next.Err {
+		f.c.publish(func(s *Status) { of(s).set(err, f.c.cfg.Fix) })
 	}
 }
 

@@ -92,7 +92,7 @@ func (f *follower) publishSync(report peerReport, failed []*dataplane.PeerError,
 	f.c.publish(func(s *Status) {
 		s.setPeers(report, statuses)
 		s.Stats.Withdrawn += withdrawn
-		s.SyncFault.set(down)
+		s.SyncFault.set(down, f.c.cfg.Fix)
 		s.Stats.Syncs++
 		if len(failed) > 0 || down != nil {
 			s.Stats.SyncFailures++

@@ -28,7 +28,8 @@ func (g *Guard) ensure(f facts) error {
 	return err
 }
 
-var errOff = errors.New("all rules are switched off by `overlayd guard off`, those of --plain-source too: switch them on again by `overlayd guard on`, or restart")
+var errOff = dataplane.WithFix(errors.New("all rules are switched off by `overlayd guard off`, those of --plain-source too"),
+	"switch them on again by `overlayd guard on`, or restart the daemon")
 
 // Kinds of objects, as Status and the log of repairs name them.
 const (

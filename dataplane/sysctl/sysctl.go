@@ -157,7 +157,7 @@ func (s *Settings) look() {
 	for _, w := range wanted {
 		was, err := s.set(w)
 		if err != nil {
-			errs = append(errs, err)
+			errs = append(errs, dataplane.WithFix(err, w.fix()))
 			if w.path == ipForward || w.path == ip6Forward {
 				warnings = append(warnings, NotForwarding(w.path == ip6Forward, err.Error()))
 			} else {
@@ -246,6 +246,8 @@ func NotForwarding(ipv6 bool, why string) dataplane.Warning {
 		Text: family + " forwarding is off and cannot be turned on: only this host itself is reachable over the overlay, nothing behind it: " + why}
 }
 
+func (w setting) fix() string { return howToSet(rtnl.SysctlName(w.path) + "=" + w.value) }
+
 func howToSet(name string) string {
 	return "sysctl -w " + name + " on the host, or docker run --sysctl " + name
 }
@@ -253,7 +255,7 @@ func howToSet(name string) string {
 // say reports once what of the overlay device cannot be set, and how the user can set it.
 func (s *Settings) say(w setting, err error) {
 	if due, _ := s.notices.Due(time.Now(), pace.Notice{Key: w.path, Text: err.Error()}); len(due) > 0 {
-		s.cfg.Log.Warn("cannot change a setting of the overlay device", "err", err, "fix", howToSet(rtnl.SysctlName(w.path)+"="+w.value))
+		s.cfg.Log.Warn("cannot change a setting of the overlay device", "err", err, "fix", w.fix())
 	}
 }
 

@@ -189,12 +189,13 @@ func (p *Process) why(ctx context.Context, said *Error, crash string, err error)
 func (p *Process) failed(err *Error) {
 	p.mu.Lock()
 	p.noteRunning(false)
-	p.status.PID, p.status.Err, p.status.Closed = 0, err.Text, ""
+	fix := p.cfg.Fix(err)
+	p.status.PID, p.status.Err, p.status.Fix, p.status.Closed = 0, err.Text, fix, ""
 	p.mu.Unlock()
 	due, _ := p.failures.Due(time.Now(), pace.Notice{Key: err.Reason, Text: err.stable()})
 	if len(due) > 0 {
 		attrs := []any{"err", err.Text}
-		if fix := p.cfg.Fix(err); fix != "" {
+		if fix != "" {
 			attrs = append(attrs, "fix", fix)
 		}
 		p.cfg.Log.Error(p.cfg.Name+" does not run: starting it again until it does; forwarding goes on", attrs...)
@@ -211,7 +212,7 @@ func (p *Process) ready(pid int) {
 	first, again, since := !p.ran, p.said, p.status.Since
 	p.noteRunning(true)
 	p.status.PID = pid
-	p.status.Err, p.ran, p.said = "", true, false
+	p.status.Err, p.status.Fix, p.ran, p.said = "", "", true, false
 	p.mu.Unlock()
 	switch {
 	case first:
@@ -229,14 +230,15 @@ func (p *Process) closed(err *Error) {
 		holder = p.cfg.Holder() + " has the port"
 	}
 	p.mu.Lock()
-	p.status.Closed = holder
+	fix := p.cfg.Fix(err)
+	p.status.Closed, p.status.Fix = holder, fix
 	p.mu.Unlock()
 	due, _ := p.failures.Due(time.Now(), pace.Notice{Key: "port", Text: err.stable()})
 	if len(due) == 0 {
 		return
 	}
 	attrs := []any{"err", err.Text, "holder", holder}
-	if fix := p.cfg.Fix(err); fix != "" {
+	if fix != "" {
 		attrs = append(attrs, "fix", fix)
 	}
 	p.cfg.Log.Warn(p.cfg.Name+" serves this host alone: another user has its TCP port. Trying again until it is free; all else goes on", attrs...)
@@ -245,7 +247,7 @@ func (p *Process) closed(err *Error) {
 // opened notes that the child has its port after all.
 func (p *Process) opened() {
 	p.mu.Lock()
-	p.status.Closed = ""
+	p.status.Closed, p.status.Fix = "", ""
 	p.mu.Unlock()
 	p.cfg.Log.Info(p.cfg.Name + " has its TCP port: other hosts reach it")
 }

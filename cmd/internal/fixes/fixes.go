@@ -27,6 +27,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/tap"
 	"github.com/overlayd/overlayd/cmd/internal/tcpport"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/device"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
@@ -43,6 +44,9 @@ func Of(o *flags.Flags, network string, err error) string {
 	}
 	if errors.Is(err, userspace.ErrNoTUN) && errors.Is(err, unix.EACCES) { // its mode, and not a container, is in the way
 		return permission
+	}
+	if fix := dataplane.FixOf(err); fix != "" {
+		return fix
 	}
 	for _, f := range []struct {
 		is  error
@@ -61,6 +65,8 @@ func Of(o *flags.Flags, network string, err error) string {
 		{admin.ErrAnswer, "try again; if it stays so, restart the daemon, and look at its log"},
 		{fit.ErrKernelOnly, "--dataplane=kernel"},
 		{masq.ErrNoIptables, "as the error tells, or do without rules: --iptables-forward-rules=false, and no --ip-masq"},
+		{masq.ErrLegacyHidden, "set EnableNFTables to true in the network config, or install the iptables of nf_tables"},
+		{masq.ErrLockFile, "set EnableNFTables to true in the network config, or give the daemon the variable XTABLES_LOCKFILE with a file of this user's"},
 		{nodefile.ErrOtherPIDNamespace, "run overlayd drain in that namespace, for example with docker exec"},
 		{nodefile.ErrTwoDaemons, "choose one with --networks, or for overlayd lease with --subnet-file"},
 		{node.ErrNotHandedOver, "run overlayd drain --to=kernel again, with the daemon's flags"},
@@ -71,6 +77,7 @@ func Of(o *flags.Flags, network string, err error) string {
 		{userspace.ErrNoModule, "modprobe tun"},
 		{userspace.ErrPermission, permission},
 		{kernel.ErrPermission, permission},
+		{kernel.ErrUnsupported, "modprobe vxlan on the host, or --dataplane=userspace"},
 		{os.ErrPermission, permission},
 		{userspace.ErrDeviceBusy, "stop the other overlayd of this host"},
 	} {

@@ -18,6 +18,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/parts"
 	"github.com/overlayd/overlayd/cmd/internal/tcpport"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/device"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
@@ -50,6 +51,9 @@ func TestFixesNameFlags(t *testing.T) {
 		{&overlay.PartError{Part: parts.Rules, Err: errors.New("broken")}, "as the error tells, or do without rules: --iptables-forward-rules=false"},
 		{&overlay.PartError{Part: "other", Err: errors.New("broken")}, ""},
 		{fit.ErrKernelOnly, "--dataplane=kernel"},
+		{errors.Join(errors.New("other"), fmt.Errorf("set: %w", dataplane.WithFix(unix.EPERM, "sysctl -w x=1"))), "sysctl -w x=1"},
+		{fmt.Errorf("open: %w", kernel.ErrUnsupported), "modprobe vxlan on the host, or --dataplane=userspace"},
+		{fmt.Errorf("no direct route to 2 subnets: %w", dataplane.ErrRouteTaken), dataplane.FixOf(dataplane.ErrRouteTaken)},
 		{fmt.Errorf("etcd: %w", control.ErrUntrusted), "--join-file with the file that overlayd pki join-file made for this host, or --etcd-cafile with the authority of that etcd; see that the endpoints are those of its certificate"},
 		{fmt.Errorf("etcd: %w", control.ErrScheme), "see whether etcd runs there; https:// in --etcd-endpoints if it speaks TLS, with --join-file or --etcd-cafile, else http://"},
 		{&nodefile.RunningError{SubnetFile: "x", PID: 7}, "stop it first, or give this daemon a --subnet-file, prefix and VNI of its own"},

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/leftovers"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
@@ -39,7 +41,8 @@ func (n *Network) takeDevice(ctx context.Context, c control.Network) error {
 // claimDevice claims the device of a VNI. It is not an error if this host has no directory for that now: keepFiles tries again.
 func (n *Network) claimDevice(vni uint32) error {
 	c, err := n.devices().Claim(vni)
-	if errors.Is(err, claim.ErrNoDir) {
+	if n.noClaim = nil; errors.Is(err, claim.ErrNoDir) {
+		n.noClaim = err
 		n.warnOnce("cannot claim the overlay device: trying again. Until then another overlayd could serve it too", err)
 		return nil
 	}
@@ -88,22 +91,36 @@ const filesPeriod = 2 * time.Second
 
 // settleFile writes the node file if that was not possible before, as on a full disk.
 func (n *Network) settleFile() {
-	if err := n.file.Settle(); err != nil {
+	err := n.file.Settle()
+	if err != nil {
 		n.warnOnce("node file not written: trying again. Until then a daemon that starts, and cleanup, do not know what this one has made", err)
 	}
+	n.noteFiles(err)
+}
+
+// noteFiles notes for the status why a file cannot be written now; nil: it can.
+func (n *Network) noteFiles(err error) {
+	if err = cmp.Or(n.noFile, n.noClaim, err); err == nil {
+		n.fileFault.Store(nil)
+		return
+	}
+	f := controller.Fault{Reason: control.Reason(err), Err: err.Error(), Fix: n.fix(err), Since: time.Now()}
+	if before := n.fileFault.Load(); before != nil {
+		f.Since = before.Since
+	}
+	n.fileFault.Store(&f)
 }
 
 // keepFiles writes the node file and claims the device, if that was not possible before, until ctx ends.
 func (s *Session) keepFiles(ctx context.Context) error {
 	n, vni := s.network, s.config.Backend.VNI
 	for pace.Sleep(ctx, filesPeriod, nil) {
+		if n.device == nil {
+			if err := n.claimDevice(vni); err != nil {
+				n.warnOnce("the overlay device is another daemon's too", err)
+			}
+		}
 		n.settleFile()
-		if n.device != nil {
-			continue
-		}
-		if err := n.claimDevice(vni); err != nil {
-			n.warnOnce("the overlay device is another daemon's too", err)
-		}
 	}
 	return nil
 }

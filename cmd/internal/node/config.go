@@ -47,7 +47,7 @@ type Config struct {
 	// Notify tells the service manager a state of sd_notify(3); nil: no service manager.
 	Notify   func(state string)
 	Watchdog time.Duration // the service manager ends a daemon that it has not heard from for that long; 0: never
-	// Fix says what to do about an error that is going to be logged; nil, or empty: nothing.
+	// Fix says what to do about an error that is going to be logged or shown; nil, or empty: nothing.
 	Fix func(network string, err error) string
 
 	// Replace lets the daemon take the place of the one that runs with SubnetFile, without a loss of packets.
@@ -122,13 +122,18 @@ func (c *Config) concerns(network string) bool {
 	return len(c.Networks) == 0 || slices.Contains(c.Networks, network)
 }
 
+// fix says what to do about an error; empty if nobody knows.
+func (c *Config) fix(network string, err error) string {
+	if c.Fix == nil || err == nil {
+		return ""
+	}
+	return c.Fix(network, err)
+}
+
 // attrs are the attributes of a log line about an error.
 func (c *Config) attrs(network string, err error) []any {
 	attrs := []any{"err", err}
-	if c.Fix == nil {
-		return attrs
-	}
-	if fix := c.Fix(network, err); fix != "" {
+	if fix := c.fix(network, err); fix != "" {
 		attrs = append(attrs, "fix", fix)
 	}
 	return attrs

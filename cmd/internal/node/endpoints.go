@@ -98,9 +98,7 @@ func (d *Daemon) noteTaken(e *endpoint, taken *tcpport.TakenError, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.status.Err, e.status.Since = taken.Holder()+" has the port", time.Now()
-	if d.cfg.Fix != nil {
-		e.status.Fix = d.cfg.Fix("", err)
-	}
+	e.status.Fix = d.cfg.fix("", err)
 	d.cfg.Log.Warn("another user has a TCP port of this daemon: trying again until it is free; all else goes on",
 		append([]any{"endpoint", e.Name, "address", e.At, "holder", taken.Holder(), "uid", taken.UIDs()}, d.cfg.attrs("", err)...)...)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/parts"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
@@ -51,6 +52,10 @@ type Network struct {
 	applied  control.Network // of the last session
 	retry    pace.Backoff    // after a session whose overlay failed
 	notices  pace.Notices    // of these, and of what each session may meet again
+
+	noFile    error                            // why there is no node file
+	noClaim   error                            // why the device is not claimed
+	fileFault atomic.Pointer[controller.Fault] // why a file of this network cannot be written now; nil: none
 
 	withdrawn   atomic.Uint64                     // routes that hid the store
 	holdNotices pace.Notices                      // of held; for whoever of the session and waitForConfig runs
@@ -90,6 +95,8 @@ func (d *Daemon) newNetwork(name string) *Network {
 	return n
 }
 
+func (n *Network) fix(err error) string { return n.cfg.fix(n.name, err) }
+
 // attrs are the attributes of a log line about an error.
 func (n *Network) attrs(err error) []any { return n.cfg.attrs(n.name, err) }
 
@@ -102,6 +109,8 @@ func (n *Network) claim() (err error) {
 	case errors.As(err, new(*nodefile.RunningError)):
 		return err
 	case err != nil:
+		n.noFile = err
+		n.noteFiles(nil)
 		n.log.Warn("no node file: drain and cleanup cannot see this daemon, and after a crash its address is free only when its record has expired", "err", err)
 	default:
 		n.node.ID, n.left = n.file.ID, n.file.Left

@@ -188,6 +188,7 @@ func (n *Network) newController(config control.Network, mtu int, o *overlay.Over
 		SharedMACs:      o.Mode() == fit.Userspace,
 		Log:             n.cfg.StoreLog.Of(n.log),
 		Ready:           ready,
+		Fix:             n.fix,
 	})
 }
 

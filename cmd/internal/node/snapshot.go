@@ -62,10 +62,13 @@ func (n *Network) Status() status.Network {
 		st.Store = &store
 	}
 	if s.fault != nil {
-		st.Err, st.ErrSince = s.fault.Error(), s.at
+		st.Err, st.Fix, st.ErrSince = s.fault.Error(), n.fix(s.fault), s.at
 	}
 	if s.session != nil {
 		s.session.report(&st)
+	}
+	if f := n.fileFault.Load(); f != nil {
+		st.FileFaults = append(st.FileFaults, *f)
 	}
 	st.UnderlayFaults = n.health.Warnings()
 	s.totals().Report(&st)
@@ -101,6 +104,9 @@ func (s *Session) report(st *status.Network) {
 		st.Underlay.Ends = append(st.Underlay.Ends, status.End{Local: u.Local, Public: u.Public})
 	}
 	st.Parts = s.overlay.Status()
+	for i := range st.Parts {
+		st.Parts[i].Fix = s.network.fix(st.Parts[i].Cause)
+	}
 	if f := s.overlay.Forwarding(); f != nil {
 		if u, ok := f.Dataplane.(*userspace.Dataplane); ok {
 			st.Offloads = u.Offloads().Names()
@@ -116,6 +122,11 @@ func (s *Session) report(st *status.Network) {
 		st.Lease = leaseStatus(c.Lease)
 	}
 	st.LeaseFault, st.SyncFault = c.LeaseFault, c.SyncFault
+	for _, f := range []controller.Fault{c.SubnetFileFault, c.LeasesFileFault} {
+		if f.Err != "" {
+			st.FileFaults = append(st.FileFaults, f)
+		}
+	}
 	st.Peers = s.overlay.Marked(c.Peers)
 	st.Rejected, st.Bad = c.Rejected, c.Bad
 	if s.prober != nil {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -8,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/overlay"
@@ -137,6 +140,31 @@ func TestStatsAttrs(t *testing.T) {
 	}
 	if got := (&Session{overlay: overlayOf(t, dummy{})}).statsAttrs(); got != nil {
 		t.Errorf("without a dataplane: %v", got)
+	}
+}
+
+// TestFilesInTheStatus: the status tells of a file that cannot be written, since when, and what to do, until it can be.
+func TestFilesInTheStatus(t *testing.T) {
+	d := newTestDaemon(true)
+	d.cfg.Fix = func(string, error) string { return "make room" }
+	n := d.newNetwork("a")
+	n.publishNoSession(nil)
+	var since time.Time
+	for i, c := range []struct{ noFile, noClaim, err error }{
+		{}, {err: unix.ENOSPC}, {noClaim: unix.EROFS}, {noFile: unix.EACCES}, {},
+	} {
+		n.noFile, n.noClaim = c.noFile, c.noClaim
+		n.noteFiles(c.err)
+		faults, want := n.Status().FileFaults, cmp.Or(c.noFile, c.noClaim, c.err)
+		switch {
+		case want == nil && len(faults) > 0:
+			t.Errorf("step %d: %+v", i, faults)
+		case want == nil:
+		case len(faults) != 1 || faults[0].Err != want.Error() || faults[0].Fix != "make room" || i > 1 && !faults[0].Since.Equal(since):
+			t.Errorf("step %d: %+v, want %v since %v", i, faults, want, since)
+		default:
+			since = faults[0].Since
+		}
 	}
 }
 

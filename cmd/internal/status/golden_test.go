@@ -21,18 +21,18 @@ import (
 // full is a network of which every field is set.
 func full() Network {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	fault := controller.Fault{Reason: "lost", Err: "somebody else has it", Since: at}
+	fault := controller.Fault{Reason: "lost", Err: "somebody else has it", Fix: "drain it", Since: at}
 	subnet := netip.MustParsePrefix("10.5.1.0/24")
 	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
 	return Network{
-		V: Version, Name: "red", SessionStart: at, Sessions: 2, Err: "down", ErrSince: at, Ready: true, ReadySince: at,
+		V: Version, Name: "red", SessionStart: at, Sessions: 2, Err: "down", Fix: "start it", ErrSince: at, Ready: true, ReadySince: at,
 		ConfigHeld: &HeldConfig{Networks: []netip.Prefix{subnet}, Why: "does not fit", Since: at, Until: at},
 		Mode:       "kernel", VNI: 1, Port: 8472, MTU: 1450,
 		Offloads: []string{"tun-vnet"}, SourceCheck: "strict", EgressMark: 0x100000,
 		Underlay:       &Underlay{Interface: "eth0", MTU: 1500, Ends: []End{{Local: v4, Public: v4}, {Local: v6, Public: v6}}},
 		UnderlayFaults: []dataplane.Warning{{ID: "underlay", Text: "down", Fix: "up", Since: at}},
 		Lease:          &Lease{Key: "10.5.1.0-24", Subnets: []netip.Prefix{subnet}, VTEPs: []VTEP{{Public: v4, MAC: "02:00:00:00:00:01"}}, Expires: at},
-		LeaseFault:     fault, SyncFault: fault,
+		LeaseFault:     fault, SyncFault: fault, FileFaults: []controller.Fault{fault},
 		Peers: []controller.PeerStatus{{Subnet: subnet, VTEP: v6, Name: "two", State: controller.PeerFailed, Reason: "refused", Err: "no route", Since: at}},
 		Probes: &Probes{IntervalMS: 1, RoundMS: 2, Err: "no socket", Fix: "as root",
 			Counts: ProbeCounts{Sent: 3, Answered: 4, Lost: 5, Unsent: 6, Forged: 7, Changes: 8, RTTs: [RTTBuckets]uint64{13}, RTTMicros: 14},
@@ -44,12 +44,12 @@ func full() Network {
 		Control: controller.Stats{Leases: 1, Bad: 2, Rejected: 3, Peers: 4, BadUpdates: 5, Syncs: 6, SyncFailures: 7,
 			Renewals: 8, RenewFails: 9, Losses: 10, FileRepairs: 11, MACChanges: 12, Withdrawn: 13},
 		Repairs: []Repairs{{Part: "rules", Kind: "route", Count: 4, Last: at}},
-		Parts: []dataplane.PartStatus{{Name: "rules", State: dataplane.StateDegraded, Err: "down", Since: at,
+		Parts: []dataplane.PartStatus{{Name: "rules", State: dataplane.StateDegraded, Err: "down", Fix: "modprobe", Since: at,
 			Objects:  []dataplane.ObjectStatus{{Kind: "route", Wanted: 3, Have: 2, Repairs: 1, LastRepair: at, Lately: 1}},
 			Warnings: []dataplane.Warning{{ID: "rp_filter", Text: "strict", Fix: "sysctl", Since: at}}}},
 		Store: &control.StoreStatus{Kind: "etcd", Endpoint: "http://192.0.2.1:2379", Connected: true, Err: "down", Since: at, Revision: 7, LastAnswer: at,
 			Clones: []control.Clone{{Host: "vm", PublicIP: v4, Boot: "b", Since: at, Gone: at}}},
-		Etcd:         &Server{Running: true, PID: 7, Since: at, Starts: 2, Refused: 3, Err: "down", Closed: "nc has the port"},
+		Etcd:         &Server{Running: true, PID: 7, Since: at, Starts: 2, Refused: 3, Err: "down", Fix: "make room", Closed: "nc has the port"},
 		Certificates: []Certificate{{File: "/etc/join.pem", Expires: at, Err: "gone", Fix: "make it"}},
 		Counters:     map[string]uint64{"tx_packets": 1}, SharedPort: map[string]uint64{"rx_packets": 2},
 	}
@@ -63,6 +63,7 @@ const golden = `{
  "session_start": "2026-01-02T03:04:05Z",
  "sessions": 2,
  "err": "down",
+ "fix": "start it",
  "err_since": "2026-01-02T03:04:05Z",
  "ready": true,
  "ready_since": "2026-01-02T03:04:05Z",
@@ -121,13 +122,23 @@ const golden = `{
  "lease_fault": {
   "reason": "lost",
   "err": "somebody else has it",
+  "fix": "drain it",
   "since": "2026-01-02T03:04:05Z"
  },
  "sync_fault": {
   "reason": "lost",
   "err": "somebody else has it",
+  "fix": "drain it",
   "since": "2026-01-02T03:04:05Z"
  },
+ "file_faults": [
+  {
+   "reason": "lost",
+   "err": "somebody else has it",
+   "fix": "drain it",
+   "since": "2026-01-02T03:04:05Z"
+  }
+ ],
  "peers": [
   {
    "subnet": "10.5.1.0/24",
@@ -203,6 +214,7 @@ const golden = `{
    "node": "192.0.2.7",
    "reason": "lost",
    "err": "somebody else has it",
+   "fix": "drain it",
    "since": "2026-01-02T03:04:05Z"
   }
  ],
@@ -212,6 +224,7 @@ const golden = `{
    "node": "192.0.2.8",
    "reason": "lost",
    "err": "somebody else has it",
+   "fix": "drain it",
    "since": "2026-01-02T03:04:05Z"
   }
  ],
@@ -243,6 +256,7 @@ const golden = `{
    "name": "rules",
    "state": "degraded",
    "err": "down",
+   "fix": "modprobe",
    "since": "2026-01-02T03:04:05Z",
    "objects": [
     {
@@ -289,6 +303,7 @@ const golden = `{
   "starts": 2,
   "refused": 3,
   "err": "down",
+  "fix": "make room",
   "closed": "nc has the port"
  },
  "certificates": [

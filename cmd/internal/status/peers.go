@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane"
 )
@@ -53,7 +54,13 @@ func (p *Peer) Why() (reason, err, fix string) {
 	if p.Err == "" && p.Probe != nil {
 		return p.Probe.Reason, p.Probe.Err, p.Probe.Fix
 	}
-	return p.Reason, p.Err, ""
+	return p.Reason, p.Err, peerFixes[p.Reason]
+}
+
+// peerFixes say what to do, by reason.
+var peerFixes = map[string]string{
+	control.Reason(dataplane.ErrRouteTaken): dataplane.FixOf(dataplane.ErrRouteTaken),
+	control.Reason(dataplane.ErrOffLink):    dataplane.FixOf(dataplane.ErrOffLink),
 }
 
 // Title returns the name of a peer for people.

@@ -21,6 +21,7 @@ type Network struct {
 	SessionStart time.Time `json:"session_start,omitzero"` // zero: there is no session now
 	Sessions     uint64    `json:"sessions"`               // of this process so far: another one begins when config or underlay change, or the device has gone
 	Err          string    `json:"err,omitempty"`          // why no session runs
+	Fix          string    `json:"fix,omitempty"`          // what to do about Err, if anybody knows
 	ErrSince     time.Time `json:"err_since,omitzero"`     // when the last session ended
 	Ready        bool      `json:"ready"`
 	ReadySince   time.Time `json:"ready_since,omitzero"`
@@ -43,9 +44,10 @@ type Network struct {
 	SourceCheck string `json:"source_check,omitempty"`
 	EgressMark  uint32 `json:"egress_mark,omitempty"`
 
-	Lease      *Lease                  `json:"lease,omitempty"`      // nil: this node has none now
-	LeaseFault controller.Fault        `json:"lease_fault,omitzero"` // why this node has no lease, or cannot renew it now
-	SyncFault  controller.Fault        `json:"sync_fault,omitzero"`  // why the last Sync failed as a whole
+	Lease      *Lease                  `json:"lease,omitempty"`       // nil: this node has none now
+	LeaseFault controller.Fault        `json:"lease_fault,omitzero"`  // why this node has no lease, or cannot renew it now
+	SyncFault  controller.Fault        `json:"sync_fault,omitzero"`   // why the last Sync failed as a whole
+	FileFaults []controller.Fault      `json:"file_faults,omitempty"` // why files beside the subnet file, or it, cannot be written now
 	Peers      []controller.PeerStatus `json:"peers,omitempty"`
 	Probes     *Probes                 `json:"probes,omitempty"`  // how the peers answer; nil: nobody asks them
 	Traffic    []PeerTraffic           `json:"traffic,omitempty"` // with the peers that had any, by VTEP; none in kernel mode, where nobody counts it
@@ -90,6 +92,7 @@ type Server struct {
 	Starts  uint64    `json:"starts"`           // how often it was started
 	Refused uint64    `json:"refused"`          // connections that were refused, such as those without the right certificate
 	Err     string    `json:"err,omitempty"`    // why it does not run
+	Fix     string    `json:"fix,omitempty"`    // what to do about Err or Closed, if anybody knows
 	Closed  string    `json:"closed,omitempty"` // why it runs without its TCP port: who has that
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane"
 )
 
@@ -102,5 +103,33 @@ func TestUnderlayComesFirst(t *testing.T) {
 		if len(d.Warnings) < 2 || d.Warnings[0].Text != "eth0 is down" || d.Warnings[0].Fix != "set it up" || d.Verdict.Why != "eth0 is down" {
 			t.Errorf("ready %t: %+v", ready, d.Warnings)
 		}
+	}
+}
+
+// TestVerdictSaysTheFix: what is known to help is told, and not the log.
+func TestVerdictSaysTheFix(t *testing.T) {
+	fault := controller.Fault{Reason: "other", Err: "broken", Fix: "mend it"}
+	lease := &Lease{Key: "10.5.1.0-24"}
+	for _, c := range []struct {
+		id string
+		n  Network
+	}{
+		{"no_session", Network{Err: "broken", Fix: "mend it"}},
+		{"no_lease", Network{LeaseFault: fault}},
+		{"not_synced", Network{SyncFault: fault}},
+		{"not_synced", Network{Ready: true, SyncFault: fault}},
+		{"lease_not_renewed", Network{Ready: true, Lease: lease, LeaseFault: fault}},
+		{"part_failed", Network{Ready: true, Parts: []dataplane.PartStatus{{Name: "rules", State: dataplane.StateFailed, Err: "broken", Fix: "mend it"}}}},
+		{"file_not_written", Network{Ready: true, FileFaults: []controller.Fault{fault}}},
+		{"etcd_down", Network{Ready: true, Etcd: &Server{Err: "broken", Fix: "mend it"}}},
+		{"etcd_closed", Network{Ready: true, Etcd: &Server{Running: true, Closed: "nc has the port", Fix: "mend it"}}},
+	} {
+		if all := Report(Process{}, true, []Network{c.n}).Warnings; len(all) != 1 || all[0].ID != c.id || all[0].Fix != "mend it" {
+			t.Errorf("%s: got %+v", c.id, all)
+		}
+	}
+	peer := controller.PeerStatus{State: controller.PeerFailed, Reason: "route_taken", Err: "somebody else has a route"}
+	if all := Report(Process{}, true, []Network{{Ready: true, Peers: []controller.PeerStatus{peer}}}).Warnings; len(all) != 1 || all[0].Fix != "remove the route that is in the way: overlayd doctor names it" {
+		t.Errorf("got %+v", all)
 	}
 }

@@ -85,7 +85,7 @@ func Judge(d Daemon) (all []Warning) {
 	for i := range d.Networks {
 		n := &d.Networks[i]
 		for _, check := range []func(*Network, time.Time) []Warning{
-			judgeUnderlay, judgeReady, judgeStore, judgeConfig, judgeLease, judgeParts, judgePeers, judgeEntries,
+			judgeUnderlay, judgeReady, judgeStore, judgeConfig, judgeLease, judgeFiles, judgeParts, judgePeers, judgeEntries,
 		} {
 			for _, w := range check(n, d.At) {
 				w.Network, w.Text = n.Name, strings.ReplaceAll(w.Text, "\n", "; ") // of several errors
@@ -105,7 +105,8 @@ func Judge(d Daemon) (all []Warning) {
 // What to do about faults whose own text does not say it.
 const (
 	fixStore   = "look at the store and the way to it; the log has each error"
-	fixLog     = "the log of this daemon has each try, and what to do"
+	fixLog     = "look at the log of this daemon, which has each try"
+	fixFile    = "make room on that disk, or make it writable: overlayd tries again by itself"
 	fixEntries = "overlayd lease list shows them; overlayd lease revoke SUBNET removes one"
 )
 
@@ -129,11 +130,11 @@ func judgeReady(n *Network, _ time.Time) []Warning {
 	w := Warning{ID: "not_ready", State: NotReady, Fix: fixLog}
 	switch {
 	case n.Err != "":
-		w.ID, w.Text, w.Since = "no_session", n.Err, n.ErrSince
+		w.ID, w.Text, w.Fix, w.Since = "no_session", n.Err, cmp.Or(n.Fix, fixLog), n.ErrSince
 	case n.LeaseFault.Err != "":
-		w.ID, w.Text, w.Since = "no_lease", "no lease: "+n.LeaseFault.Err, n.LeaseFault.Since
+		w.ID, w.Text, w.Fix, w.Since = "no_lease", "no lease: "+n.LeaseFault.Err, cmp.Or(n.LeaseFault.Fix, fixLog), n.LeaseFault.Since
 	case n.SyncFault.Err != "":
-		w.ID, w.Text, w.Since = "not_synced", "the dataplane cannot be set up: "+n.SyncFault.Err, n.SyncFault.Since
+		w.ID, w.Text, w.Fix, w.Since = "not_synced", "the dataplane cannot be set up: "+n.SyncFault.Err, cmp.Or(n.SyncFault.Fix, fixLog), n.SyncFault.Since
 	case n.SessionStart.IsZero():
 		w.Text = "starting: the network config and the underlay are not known yet"
 	default:
@@ -192,14 +193,22 @@ func judgeLease(n *Network, _ time.Time) (all []Warning) {
 		return nil
 	}
 	if f := n.LeaseFault; f.Err != "" {
-		w := Warning{ID: "lease_not_renewed", State: Degraded, Text: "the lease cannot be renewed: " + f.Err, Fix: fixStore, Since: f.Since}
+		w := Warning{ID: "lease_not_renewed", State: Degraded, Text: "the lease cannot be renewed: " + f.Err, Fix: cmp.Or(f.Fix, fixStore), Since: f.Since}
 		if n.Lease == nil {
 			w.ID, w.State, w.Text = "lease_lost", NotReady, "the lease is lost: "+f.Err
 		}
 		all = append(all, w)
 	}
 	if f := n.SyncFault; f.Err != "" {
-		all = append(all, Warning{ID: "not_synced", State: Degraded, Text: "the dataplane cannot be changed: " + f.Err, Fix: fixLog, Since: f.Since})
+		all = append(all, Warning{ID: "not_synced", State: Degraded, Text: "the dataplane cannot be changed: " + f.Err, Fix: cmp.Or(f.Fix, fixLog), Since: f.Since})
+	}
+	return all
+}
+
+// judgeFiles says which files cannot be written. Packets are forwarded meanwhile.
+func judgeFiles(n *Network, _ time.Time) (all []Warning) {
+	for _, f := range n.FileFaults {
+		all = append(all, Warning{ID: "file_not_written", State: Degraded, Text: "a file of overlayd cannot be written: " + f.Err, Fix: cmp.Or(f.Fix, fixFile), Since: f.Since})
 	}
 	return all
 }
@@ -214,7 +223,7 @@ func judgeParts(n *Network, _ time.Time) (all []Warning) {
 		if p.State == dataplane.StateOK || p.State == dataplane.StateDegraded && failed {
 			continue
 		}
-		all = append(all, Warning{ID: "part_" + string(p.State), State: Degraded, Text: fmt.Sprintf("%s: %s", p.Name, p.Err), Fix: fixLog, Since: p.Since})
+		all = append(all, Warning{ID: "part_" + string(p.State), State: Degraded, Text: fmt.Sprintf("%s: %s", p.Name, p.Err), Fix: cmp.Or(p.Fix, fixLog), Since: p.Since})
 	}
 	return all
 }
@@ -290,12 +299,12 @@ func isOrAre(n int, one, many string) string {
 // judgeEtcd says that the embedded etcd does not run, or that other hosts cannot reach it.
 func judgeEtcd(e *Server) []Warning {
 	if e != nil && e.Running && e.Closed != "" {
-		return []Warning{{ID: "etcd_closed", State: Degraded, Text: "the embedded etcd serves this host alone: " + e.Closed, Fix: fixLog}}
+		return []Warning{{ID: "etcd_closed", State: Degraded, Text: "the embedded etcd serves this host alone: " + e.Closed, Fix: cmp.Or(e.Fix, fixLog)}}
 	}
 	if e == nil || e.Running || e.Since.IsZero() && e.Err == "" {
 		return nil
 	}
-	return []Warning{{ID: "etcd_down", State: Degraded, Text: "the embedded etcd does not run: " + e.Err, Fix: fixLog, Since: e.Since}}
+	return []Warning{{ID: "etcd_down", State: Degraded, Text: "the embedded etcd does not run: " + e.Err, Fix: cmp.Or(e.Fix, fixLog), Since: e.Since}}
 }
 
 // judgeEndpoints says at which TCP ports nobody answers.
