@@ -229,3 +229,38 @@ func TestEtcdPortOfUser(t *testing.T) {
 		})
 	}
 }
+
+// TestPortsOfConnectionsTaken: a user of the host who has every TCP port from which a connection could lead to the store keeps no daemon from
+// starting, and, when it has given up its rights, from following the store after it has lost the connection.
+func TestPortsOfConnectionsTaken(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{modeKernel, modeUserspace} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, 1, testNetwork)
+			h := c.hosts[0]
+			free := h.TakePorts(t, "tcp")
+			h.shipped("--dataplane", mode).waitLog("msg=ready", patience)
+			h.daemon.waitLog("all capabilities but these are given up", patience)
+			const warning = "every TCP port of this host is taken: a connection to the store shares one"
+			if text := h.daemon.text(); linesWith(text, warning) != 1 || !strings.Contains(text, "cannot assign requested address") || !strings.Contains(text, "ss -Htanp") {
+				t.Errorf("the log does not say once what is wrong, and what to do:\n%s", text)
+			}
+			c.etcd.stop(unix.SIGKILL)
+			c.runEtcd()
+			c.waitEtcd()
+			c.put(storePrefix+"config", strings.Replace(testNetwork, `"vxlan"`, `"vxlan","Port":4789`, 1))
+			eventually(t, patience, "another session", func() error {
+				if n := linesWith(h.daemon.text(), "msg=ready"); n != 2 {
+					return fmt.Errorf("ready %d times", n)
+				}
+				return nil
+			})
+			h.says(0)
+			free()
+			if code := h.daemon.stop(unix.SIGTERM); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+		})
+	}
+}

@@ -1,5 +1,5 @@
 // Package conns knows the open connections of a store's client or server, so that their remote ends can be listed, and those
-// that cannot work any more closed.
+// that cannot work any more closed. It makes those of a client, also if every port of the host is taken.
 package conns
 
 import (

@@ -176,12 +176,12 @@ func (c *Client) clientConfig(base context.Context) clientv3.Config {
 		Password:             c.cfg.Password,
 		MaxUnaryRetries:      5, // of reads, 25 ms apart; with the default of 100 the reason is lost in a timeout
 		Logger:               zap.NewNop(),
-		DialOptions: []grpc.DialOption{
+		DialOptions: append(c.cfg.dialOptions(),
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: connectTimeout}),
 			grpc.WithTransportCredentials(c.conns), // in the place of clientv3's, which are the same but for the tracking
 			grpc.WithChainUnaryInterceptor(failFast, checked),
 			grpc.WithStreamInterceptor(failFastStream), // and not clientv3's own, see there
-		},
+		),
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/overlayd/overlayd/control/conns"
 )
 
 // Defaults of Config, flannel's.
@@ -72,8 +74,8 @@ func (c Config) restConfig() (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	dialer := &net.Dialer{Timeout: dialTimeout, Control: setUserTimeout, KeepAliveConfig: net.KeepAliveConfig{
-		Enable: true, Idle: keepAliveIdle, Interval: keepAliveEvery, Count: keepAliveCount}}
+	dialer := &conns.Dialer{Log: c.Log, Dialer: net.Dialer{Timeout: dialTimeout, Control: setUserTimeout, KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: keepAliveIdle, Interval: keepAliveEvery, Count: keepAliveCount}}}
 	r.Dial = dialer.DialContext
 	// Protobuf costs a tenth of what JSON does to decode.
 	r.ContentType = "application/vnd.kubernetes.protobuf"
