@@ -140,14 +140,18 @@ func hasEtherType() cond {
 	return cond{fmt.Sprintf("@th,%d,16 is there", 8*atEtherType), []expr.Any{transport(atEtherType, 2)}}
 }
 
-// isSingle are the conditions that a datagram is shorter than 128 bytes, and that neither it nor the packet in it is a fragment. Then no packet that is of use
-// to anybody can be behind the one in it, nor inside of that one, which is shorter than 78 bytes. The datagrams of a superpacket have the same length, but for
-// the last one, which may be shorter. Behind its UDP header each has 50 bytes at least: VXLAN, Ethernet, IPv4, and eight bytes of UDP or ICMP.
+// isSingle are the conditions that a datagram over IPv4 has from 74 to 119 bytes, and that neither it nor the packet in it is a fragment. Then no packet with
+// four bytes behind its IP header is hidden behind the one in it: of the datagrams of a superpacket each but the last, which may be shorter, has the
+// same length, and behind its UDP header there are 46 bytes at least before the fourth: VXLAN, Ethernet, IPv4 and those. Nor can another whole IP header be
+// in that packet, which has 69 bytes at most, behind its own headers and those of the overlay. A length of 0 is that of some longer packets.
 func isSingle() []cond {
-	short := cond{"@nh,16,16 & 0xff80 == 0", []expr.Any{&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: 2, Len: 2},
-		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 2, Mask: []byte{0xff, 0x80}, Xor: []byte{0, 0}}, nft.Equal([]byte{0, 0})}}
-	return []cond{short, isWhole(), innerIsWhole()}
+	const least, most = 74, 119
+	return []cond{{fmt.Sprintf("@nh,16,16 %d-%d", least, most), []expr.Any{&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: 2, Len: 2},
+		&expr.Range{Op: expr.CmpOpEq, Register: reg1, FromData: []byte{0, least}, ToData: []byte{0, most}}}}, isWhole(), innerIsWhole()}
 }
+
+// hasPorts is the condition that the packet has four bytes behind its IP header.
+func hasPorts() cond { return cond{"@th,16,16 is there", []expr.Any{transport(2, 2)}} }
 
 // passesThrough is the condition that this host would forward the packet, or with not that it would take it.
 func passesThrough(not bool) cond {

@@ -20,7 +20,7 @@
 //	         secmark of a VTEP that they are not from, which whoever is root of a network namespace of this kernel can have given them.
 //	inner    checks what comes out of the kernel's device. datagrams sees only the first datagram of a superpacket (UDP_SEGMENT),
 //	         because the kernel splits it later. The secmark says from which VTEP the whole superpacket came, or that it was judged
-//	         already: a datagram shorter than 128 bytes hides no other one.
+//	         already: a datagram shorter than 120 bytes hides no other one.
 //	admitted takes the secmark off UDP that inner admits: if its address is translated, it may become a datagram of the overlay.
 //	here     is for all other packets. It sends those from the underlay to plain, and those from other interfaces to pods.
 //	foreign  takes the secmark of a VTEP from them: if their address is translated, they may become datagrams of the overlay.

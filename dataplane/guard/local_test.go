@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -117,6 +118,50 @@ func superpackets(t *testing.T, config func(*Config)) {
 	})
 }
 
+// TestHiddenHeaders: behind a datagram of a VTEP not even a header with the source of another host's pod is hidden, and those alone arrive that have a good one.
+func TestHiddenHeaders(t *testing.T) {
+	const protocol = 253 // for experiments (RFC 3692)
+	w := newWorld(t, false)
+	w.join()
+	a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
+	b.Must(func() error { _, err := Cleanup(1); return err }) // its processes may send as it does
+	var raw *net.IPConn
+	a.pod.Must(func() (err error) {
+		raw, err = net.ListenIP(fmt.Sprint("ip4:", protocol), &net.IPAddr{IP: a.podAddr(false).AsSlice()})
+		return err
+	})
+	defer raw.Close()
+	arrives := func() netip.Addr {
+		raw.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_, from, err := raw.ReadFromIP(make([]byte, 100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, _ := netip.AddrFromSlice(from.IP.To4())
+		return at
+	}
+	for n := range 12 {
+		header := func(from *host) []byte {
+			return a.frame(1, ipPacket(from.podAddr(false), a.podAddr(false), protocol, make([]byte, n)))
+		}
+		before := w.total(a)
+		if err := sendSegments(b.NS, b.addr, a.addr, header(b), header(c)); err != nil {
+			t.Fatal(err)
+		}
+		dropped := uint64(1)
+		if n < 4 { // the first is as short as what could be hidden
+			dropped = 2
+		} else if at := arrives(); at != b.podAddr(false) {
+			t.Errorf("%d bytes: the first is from %s", n, at)
+		}
+		eventually(t, "what is behind it is dropped", func() bool { return w.total(a) == before+dropped })
+		sendRaw(w.stranger, packet(b.addr, a.addr, 1, testPort, header(b)))
+		if at := arrives(); at != b.podAddr(false) {
+			t.Errorf("%d bytes: one from %s arrives", n, at)
+		}
+	}
+}
+
 // TestTunnelInTunnel: who may send inside the overlay in the name of a VTEP, as its own processes may, or in a superpacket, does not
 // have another datagram of the overlay taken for that VTEP's.
 func TestTunnelInTunnel(t *testing.T) {
@@ -134,6 +179,12 @@ func TestTunnelInTunnel(t *testing.T) {
 			w.expect("a process, by the overlay, behind another VNI "+name, a, dataplane.DropBadDestination, func(text []byte) {
 				d := inside(text)
 				sendSegments(b.NS, b.addr, to, hidden(d), d)
+			})
+		}
+		for n := range 64 { // up to the shortest that can hold a packet
+			short := inside(nil)[:min(n, len(inside(nil)))]
+			w.expect(fmt.Sprintf("a pod, %d bytes", n), a, dataplane.DropBadDestination, func([]byte) {
+				sendRaw(b.pod, packet(b.podAddr(w.v6), a.overlay(w.v6), 1, testPort, short))
 			})
 		}
 		w.expect("a stranger, behind another VNI", a, dataplane.DropUnknownVTEP, func(text []byte) {

@@ -39,9 +39,11 @@ func (b builder) inner() chain {
 	return c
 }
 
-// ofOrigin admits what has a source of the VTEP that it is from. What was judged is too short to be a datagram of the overlay itself.
+// ofOrigin admits what has a source of the VTEP that it is from. What was judged is too short to be a datagram of the overlay itself, and what is behind it to have
+// ports.
 func (b builder) ofOrigin(c *chain) {
-	c.add(accept, append([]cond{b.isJudged()}, b.ofLabels()...)...)
+	b.nested(c, b.isJudged())
+	c.add(accept, append([]cond{hasPorts(), b.isJudged()}, b.ofLabels()...)...)
 	c.drop(dataplane.DropUnknownVTEP, b.isNobodys()...)
 	b.nested(c)
 	for _, f := range []family{ipv4, ipv6} {
@@ -74,8 +76,8 @@ func (b builder) admitted() chain {
 }
 
 // nested drops what is for the port of this host: it would be a datagram of the overlay inside another one.
-func (b builder) nested(c *chain) {
-	c.drop(dataplane.DropBadDestination, toPort(b.Port, false), isUDP(false), passesThrough(true))
+func (b builder) nested(c *chain, also ...cond) {
+	c.drop(dataplane.DropBadDestination, append(also, toPort(b.Port, false), isUDP(false), passesThrough(true))...)
 }
 
 // ofAnyPeer admits what has a source of some VTEP.

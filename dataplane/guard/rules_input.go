@@ -115,7 +115,7 @@ func (b builder) usualSingles(c *chain) {
 		return
 	}
 	for _, l := range b.indices {
-		c.add(accept, append([]cond{comesByIndex(l, false), isICMP(true), b.isJudged()}, b.ofLabels()...)...) // for ICMP see narrow
+		c.add(accept, append([]cond{comesByIndex(l, false), isICMP(true), toPort(b.Port, true), b.isJudged()}, b.ofLabels()...)...) // for ICMP see narrow
 	}
 	b.usualPairs(c, ipv4, append(b.usual(ipv4), isSingle()...), b.setJudged())
 }

@@ -66,13 +66,15 @@ udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destinati
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr . ip saddr @pair44_32, accept
 ` + outside},
-		{"inner", strict, base, false, chainInner, `secmark == judged, accept
+		{"inner", strict, base, false, chainInner, `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+@th,16,16 is there, secmark == judged, accept
 secmark . secmark != @pair44_32, drop unknown_vtep
 udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, goto admitted
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, goto admitted
 ` + outside},
-		{"inner, over both", with(func(c *Config) { c.IPv6 = true }), both, false, chainInner, `secmark == judged, accept
+		{"inner, over both", with(func(c *Config) { c.IPv6 = true }), both, false, chainInner, `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+@th,16,16 is there, secmark == judged, accept
 secmark . secmark != @pair44_32, secmark != @vtep4_32, drop unknown_vtep
 udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/20 @pair444_20, goto admitted
@@ -80,7 +82,8 @@ nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, goto a
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, goto admitted
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/28 @origin444_28, goto admitted
 ` + outside},
-		{"inner, with labels", with(func(c *Config) { c.labels = true }), base, false, chainInner, `secmark == judged, secmark = 0, accept
+		{"inner, with labels", with(func(c *Config) { c.labels = true }), base, false, chainInner, `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+@th,16,16 is there, secmark == judged, secmark = 0, accept
 secmark . secmark != @pair44_32, drop unknown_vtep
 udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, goto admitted
@@ -182,7 +185,8 @@ nfproto ip6, ip6 saddr == fd00::/16, ip6 saddr != fd00:0:0:ff::/64, drop plain_s
 		{"spoof, over the underlay", strict, mixed, false, chainSpoof, `nfproto ip, ip saddr == 10.255.0.0/24, return
 nfproto ip, ip saddr/24 @lease4_24, drop bad_source
 fib saddr type local, drop bad_source`},
-		{"overlay", with(func(c *Config) { c.Check = dataplane.SourceOverlay }), base, false, chainInner, `secmark == judged, accept
+		{"overlay", with(func(c *Config) { c.Check = dataplane.SourceOverlay }), base, false, chainInner, `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+@th,16,16 is there, secmark == judged, accept
 secmark . secmark != @pair44_32, drop unknown_vtep
 udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, goto admitted
@@ -240,8 +244,8 @@ func TestRulesOfDevices(t *testing.T) {
 	c := testConfig(t)
 	c.Link = 3
 	for chain, want := range map[string]string{
-		chainArrive: `iif == 9, @nh,72,8 != 0x01, secmark == judged, accept
-@nh,0,8 == 0x45, @nh,72,8 == 0x11, udp dport == 8472, iif == 3, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @nh,16,16 & 0xff80 == 0, ip frag-off & 0x3fff == 0, @th,288,16 & 0x3fff == 0, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = judged, accept
+		chainArrive: `iif == 9, @nh,72,8 != 0x01, udp dport != 8472, secmark == judged, accept
+@nh,0,8 == 0x45, @nh,72,8 == 0x11, udp dport == 8472, iif == 3, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @nh,16,16 74-119, ip frag-off & 0x3fff == 0, @th,288,16 & 0x3fff == 0, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = judged, accept
 iif == 9, ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, @nh,72,8 == 0x06, secmark . ip saddr/24 @pair444_24, accept
 iif == 9, ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, @nh,72,8 == 0x11, udp dport != 8472, secmark . ip saddr/24 @pair444_24, secmark = 0, accept
 iif == 9, ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, @nh,72,8 == 0x01, icmp type != 3, secmark . ip saddr/24 @pair444_24, accept
