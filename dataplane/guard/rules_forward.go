@@ -39,8 +39,8 @@ func (b builder) inner() chain {
 	return c
 }
 
-// ofOrigin admits what has a source of the VTEP that it is from. What was judged is too short to be a datagram of the overlay itself, and what is behind it to have
-// ports.
+// ofOrigin admits what has a source of the VTEP that it is from, and what was judged: that is too short to be a datagram of the overlay itself, but not too
+// short to have ports, as what could be hidden behind it is.
 func (b builder) ofOrigin(c *chain) {
 	b.nested(c, b.isJudged())
 	c.add(accept, append([]cond{hasPorts(), b.isJudged()}, b.ofLabels()...)...)
