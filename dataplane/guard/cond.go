@@ -145,9 +145,13 @@ func hasEtherType() cond {
 // same length, and behind its UDP header there are 46 bytes at least before the fourth: VXLAN, Ethernet, IPv4 and those. Nor can another whole IP header be
 // in that packet, which has 69 bytes at most, behind its own headers and those of the overlay. A length of 0 is that of some longer packets.
 func isSingle() []cond {
-	const least, most = 74, 119
-	return []cond{{fmt.Sprintf("@nh,16,16 %d-%d", least, most), []expr.Any{&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: 2, Len: 2},
-		&expr.Range{Op: expr.CmpOpEq, Register: reg1, FromData: []byte{0, least}, ToData: []byte{0, most}}}}, isWhole(), innerIsWhole()}
+	const first, least, most = 0x45, 74, 119 // neither options nor a type of service
+	return []cond{
+		{fmt.Sprintf("@nh,0,32 == %#02x00, %d-%d", first, least, most), []expr.Any{&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Len: 4},
+			&expr.Range{Op: expr.CmpOpEq, Register: reg1, FromData: []byte{first, 0, 0, least}, ToData: []byte{first, 0, 0, most}}}},
+		{"ip frag-off == 0", []expr.Any{&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: atFragment, Len: 2}, nft.Equal([]byte{0, 0})}},
+		fragmented(expr.CmpOpEq, fmt.Sprintf("@th,%d,16 & 0x3fff == 0", 8*(atInner+atFragment)), expr.PayloadBaseTransportHeader, atInner+atFragment),
+	}
 }
 
 // hasPorts is the condition that the packet has four bytes behind its IP header.
@@ -260,14 +264,6 @@ func isFragment(f family) cond {
 		return cond{"exthdr frag exists", []expr.Any{&expr.Exthdr{DestRegister: reg1, Type: unix.IPPROTO_FRAGMENT, Len: 1, Flags: unix.NFT_EXTHDR_F_PRESENT}, nft.Equal([]byte{1})}}
 	}
 	return fragmented(expr.CmpOpNeq, "ip frag-off & 0x3fff != 0", expr.PayloadBaseNetworkHeader, atFragment)
-}
-
-// isWhole is the condition that a packet of IPv4 is no fragment, and innerIsWhole that the one in a datagram is none.
-func isWhole() cond {
-	return fragmented(expr.CmpOpEq, "ip frag-off & 0x3fff == 0", expr.PayloadBaseNetworkHeader, atFragment)
-}
-func innerIsWhole() cond {
-	return fragmented(expr.CmpOpEq, fmt.Sprintf("@th,%d,16 & 0x3fff == 0", 8*(atInner+atFragment)), expr.PayloadBaseTransportHeader, atInner+atFragment)
 }
 
 // atFragment is where an IPv4 header has flags and offset of a fragment.

@@ -56,6 +56,7 @@ type field struct {
 	text   string
 
 	secmark bool // not in the packet: see origin
+	there   bool // the packet is known to be long enough for it
 }
 
 // What is where in a datagram of VXLAN, in bytes from the UDP header (RFC 7348 section 5).
@@ -169,7 +170,7 @@ func (d field) equal(p netip.Prefix) (list []expr.Any) {
 		}
 		list = append(list, nft.Equal(want[at:at+size]))
 	}
-	if d.base == expr.PayloadBaseTransportHeader && p.Bits() < all {
+	if d.base == expr.PayloadBaseTransportHeader && p.Bits() < all && !d.there {
 		list = append(list, &expr.Payload{DestRegister: reg1, Base: d.base, Offset: d.offset + uint32(all/8) - 1, Len: 1})
 	}
 	return list

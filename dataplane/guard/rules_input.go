@@ -15,8 +15,8 @@ import (
 func (b builder) arrive() chain {
 	c := chain{name: chainArrive, hook: base(unix.NF_INET_PRE_ROUTING, first)}
 	b.usualSingles(&c) // of all packets the rules cost short ones most
-	b.usualInner(&c)
 	b.usualDatagrams(&c)
+	b.usualInner(&c)
 	for _, l := range b.indices { // an index costs less than a name, which stays when a device is made again
 		c.goTo(chainInner, comesByIndex(l, false))
 	}
@@ -97,14 +97,14 @@ func (b builder) usualDatagrams(c *chain) {
 		return
 	}
 	for _, f := range b.families() {
-		is := b.usual(f)
+		is := b.usual(f, usualHeader(f))
 		switch {
 		case !b.kernel:
-			b.usualPairs(c, f, is)
+			b.usualPairs(c, innerDestination(f), is)
 		case b.origins():
-			b.usualPairs(c, f, is, b.setOrigin(f))
+			b.usualPairs(c, innerDestination(f), is, b.setOrigin(f))
 		default:
-			b.usualPairs(c, f, is, setMark(b.Mark))
+			b.usualPairs(c, innerDestination(f), is, setMark(b.Mark))
 		}
 	}
 }
@@ -115,24 +115,27 @@ func (b builder) usualSingles(c *chain) {
 		return
 	}
 	for _, l := range b.indices {
-		c.add(accept, append([]cond{comesByIndex(l, false), isICMP(true), toPort(b.Port, true), b.isJudged()}, b.ofLabels()...)...) // for ICMP see narrow
+		c.add(accept, append([]cond{comesByIndex(l, false), b.isJudged(), isICMP(true), toPort(b.Port, true)}, b.ofLabels()...)...) // for ICMP see narrow
 	}
-	b.usualPairs(c, ipv4, append(b.usual(ipv4), isSingle()...), b.setJudged())
+	to := innerDestination(ipv4)
+	to.there = true
+	b.usualPairs(c, to, b.usual(ipv4, isSingle()...), b.setJudged())
 }
 
-// usual are the conditions that most datagrams of this network meet.
-func (b builder) usual(f family) (is []cond) {
+// usual are the conditions that most datagrams of this network meet, with those about the IP header.
+func (b builder) usual(f family, header ...cond) (is []cond) {
 	for _, to := range b.local(f)[:min(1, len(b.local(f)))] {
 		is = append(is, outerDestination(f).within(to, false))
 	}
-	return append(is, usualHeader(f), thenIs(f, unix.IPPROTO_UDP), toPort(b.Port, false), b.byUnderlay(false), b.ownFlags(false), plainVNI(b.VNI, false), innerIs(f))
+	return append(append(is, header...), thenIs(f, unix.IPPROTO_UDP), toPort(b.Port, false), b.byUnderlay(false), b.ownFlags(false), plainVNI(b.VNI, false), innerIs(f))
 }
 
-func (b builder) usualPairs(c *chain, f family, is []cond, then ...cond) {
+func (b builder) usualPairs(c *chain, to field, is []cond, then ...cond) {
+	f := to.family
 	for _, own := range ofFamily(b.own, f) {
 		for _, bits := range b.subnetLengths(func(bits int) string { return pairSet(f, f, bits) }, f) {
 			pair := in(pairSet(f, f, bits), false, bits, outerSource(f), innerSource(f))
-			c.add(accept, slices.Concat(is, []cond{innerDestination(f).within(own, false), pair}, then)...)
+			c.add(accept, slices.Concat(is, []cond{to.within(own, false), pair}, then)...)
 		}
 	}
 }

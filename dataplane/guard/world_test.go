@@ -373,6 +373,9 @@ func sendSegments(ns *netnstest.NS, src, dst netip.Addr, segments ...[]byte) err
 		if len(segments) > 1 {
 			_ = raw.Control(func(fd uintptr) {
 				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, len(segments[0]))
+				if err == nil && dst.Is4() { // without DF, as the kernel's device sends
+					err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
+				}
 			})
 			if err != nil {
 				return err
