@@ -66,7 +66,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return nil, fmt.Errorf("every TCP port of this host is taken: %w", err)
 }
 
-// share dials from a port that others may have, too. It is not ok if there is none, or no right to that.
+// share dials from a port that others may have, too. ok is false if no port works, or if the daemon may not share one.
 func (d *Dialer) share(ctx context.Context, network string, to *net.TCPAddr) (c net.Conn, ok bool, err error) {
 	dialer := d.Dialer
 	for try := 0; try < shareTries && ctx.Err() == nil; try++ {

@@ -58,7 +58,7 @@ func (w *world) check(sizes ...int) {
 	}
 }
 
-// TestSuperpackets: of datagrams that are sent at once input sees the first, and each is judged.
+// TestSuperpackets: of datagrams that are sent at once the chain datagrams sees the first, and each is judged.
 func TestSuperpackets(t *testing.T) {
 	for name, check := range map[string]dataplane.SourceCheck{"strict": dataplane.SourceStrict, "overlay": dataplane.SourceOverlay} {
 		t.Run(name, func(t *testing.T) { superpackets(t, func(c *Config) { c.Check = check }) })
@@ -229,7 +229,7 @@ func TestTranslated(t *testing.T) {
 					w.expect("a stranger, with an address of "+of, a, dataplane.DropUnknownVTEP, func(text []byte) {
 						send(w.stranger, w.strange, a.addr, here, bad(text))
 					})
-					w.expect("by way of a host, with an address of "+of, b, dataplane.DropEgress, func(text []byte) {
+					w.expect("through another host, with an address of "+of, b, dataplane.DropEgress, func(text []byte) {
 						send(c.pod, c.podAddr(w.v6), b.overlay(w.v6), there, bad(text))
 					})
 					marks := map[string][]byte{"a VTEP": b.addr.AsSlice(), "what was judged": a.guard.cfg.judged()}

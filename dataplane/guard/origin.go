@@ -17,10 +17,9 @@ import (
 	"github.com/overlayd/overlayd/dataplane/nft"
 )
 
-// The origin of a datagram is the VTEP that it is from. input writes it into the packet's secmark, of 32 bits, which the kernel copies to
-// each packet that it splits from a superpacket and keeps when it takes the outer headers off. arrive and inner look it up with the inner source. The packet
-// keeps it, which says nothing to anybody else: no packet from elsewhere is let in for its secmark. If a security module may look, inner
-// takes it off, which costs every packet something. 0 is nobody. That of IPv4 is the outer source itself. That of IPv6 is a hash of it,
+// The origin of a datagram is the VTEP that it is from. arrive and datagrams write it into the packet's secmark, of 32 bits, which the kernel copies to
+// each packet that it splits from a superpacket and keeps when it takes the outer headers off. arrive and inner look it up with the inner source. They take it off
+// UDP, and off every packet if a security module may look, which costs each of them something. Other packets keep it. No packet from elsewhere is let in for its secmark. 0 is nobody. That of IPv4 is the outer source itself. That of IPv6 is a hash of it,
 // with a seed that only this host knows: no VTEP can choose an address that has another's. The seed stays with the
 // process and with the table, so that neither a new session nor a new daemon changes the origin of a packet on its way.
 
@@ -49,7 +48,7 @@ func isVTEP(outer family) cond {
 	return in(vtepSet, false, bitsOf(ipv4), origin())
 }
 
-// isNobodys are the conditions that the origin is no VTEP: input has not accepted the packet.
+// isNobodys are the conditions that the origin is no VTEP: datagrams has not accepted the packet.
 func (b builder) isNobodys() (conds []cond) {
 	for _, outer := range b.families() {
 		switch {

@@ -295,7 +295,7 @@ func (b builder) other() chain {
 	return c
 }
 
-// reason counts what input has not accepted. What it cannot read is bad_header.
+// reason counts what datagrams has not accepted. What it cannot read is bad_header, or fragment if that is why.
 func (b builder) reason() chain {
 	c := chain{name: chainReason}
 	for _, f := range b.families() {

@@ -91,7 +91,7 @@ func (b builder) processes() chain {
 	return c
 }
 
-// defrag has the kernel put fragments of IPv6 together before input, as it does those of IPv4: a rule that asks for the state
+// defrag has the kernel put fragments of IPv6 together before arrive and input see them: a rule that asks for the state
 // of a connection suffices, wherever it is. The datagrams of the overlay themselves are not tracked, which costs much.
 func (b builder) defrag() []chain {
 	d := chain{name: chainDefrag}
