@@ -20,9 +20,10 @@ type NodeFacts struct {
 
 // factsJSON are the facts in a node's record, among other fields. Unknown ones are ignored.
 type factsJSON struct {
-	V    int    `json:"v"`
-	Src4 string `json:"src4,omitempty"`
-	Src6 string `json:"src6,omitempty"`
+	V    int             `json:"v"`
+	Src4 string          `json:"src4,omitempty"`
+	Src6 string          `json:"src6,omitempty"`
+	Name json.RawMessage `json:"name,omitempty"` // not one of the facts
 }
 
 // Facts returns what the node says of itself.
@@ -44,26 +45,36 @@ func (f NodeFacts) JSON() string {
 }
 
 // ParseNodeFacts reads the facts of a node's record. An error names the field and the value.
-func ParseNodeFacts(record []byte) (f NodeFacts, err error) {
+func ParseNodeFacts(record []byte) (NodeFacts, error) {
+	f, _, err := ParseNodeRecord(record)
+	return f, err
+}
+
+// ParseNodeRecord reads the facts of a node's record and the node's name, which is empty if it is not a string. An error names
+// the field and the value.
+func ParseNodeRecord(record []byte) (f NodeFacts, name string, err error) {
 	if len(record) > maxValue {
-		return NodeFacts{}, fmt.Errorf("record has more than %d bytes", maxValue)
+		return NodeFacts{}, "", fmt.Errorf("record has more than %d bytes", maxValue)
 	}
 	var in factsJSON
 	if err := unmarshal("", record, &in); err != nil {
-		return NodeFacts{}, err
+		return NodeFacts{}, "", err
 	}
 	f.V = max(in.V, 0)
 	if in.Src4 != "" {
 		if f.Source, err = ParseAddr("src4", in.Src4, 32); err != nil {
-			return NodeFacts{}, err
+			return NodeFacts{}, "", err
 		}
 	}
 	if in.Src6 != "" {
 		if f.SourceV6, err = ParseAddr("src6", in.Src6, 128); err != nil {
-			return NodeFacts{}, err
+			return NodeFacts{}, "", err
 		}
 	}
-	return f, nil
+	if in.Name != nil {
+		_ = json.Unmarshal(in.Name, &name) // what is not a string is no name
+	}
+	return f, name, nil
 }
 
 // source returns the outer source of the node's packets in one family, if it is not the published address.

@@ -36,9 +36,6 @@ func (s *Store) seeRecords() *seenRecords {
 }
 
 func (s *seenRecords) add(ctx context.Context, kvs []*mvccpb.KeyValue) {
-	for _, kv := range kvs {
-		s.sawName(kv)
-	}
 	r := s.recordOr(func(early map[string]*mvccpb.KeyValue) {
 		for _, kv := range kvs {
 			keepEarly(early, kv)
@@ -82,9 +79,6 @@ func keepEarly(early map[string]*mvccpb.KeyValue, kv *mvccpb.KeyValue) {
 
 // sawEvents takes over what the watch shows of changes.
 func (s *Store) sawEvents(ctx context.Context, events []*mvccpb.Event) {
-	for _, e := range events {
-		s.sawName(e.Kv)
-	}
 	r := s.recordOr(func(early map[string]*mvccpb.KeyValue) {
 		for _, e := range events {
 			if key := string(e.Kv.Key); strings.HasPrefix(key, s.keys.Nodes()) {
@@ -102,17 +96,6 @@ func (s *Store) sawEvents(ctx context.Context, events []*mvccpb.Event) {
 		if bytes.HasPrefix(e.Kv.Key, []byte(s.keys.Nodes())) && !s.sawRecord(ctx, r, e.Kv) {
 			s.clones.leave(string(e.Kv.Key))
 		}
-	}
-}
-
-// sawName takes over the name in a record; what is gone has none.
-func (s *Store) sawName(kv *mvccpb.KeyValue) {
-	public, ok := s.keys.ParseNodeKey(kv.Key)
-	if !ok || len(kv.Value) == 0 || len(kv.Value) > etcdkeys.MaxRecord {
-		return
-	}
-	if r, ok := etcdkeys.ParseRecord(kv.Value); ok {
-		s.SawNode(public, r.Name)
 	}
 }
 

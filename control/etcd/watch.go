@@ -49,6 +49,7 @@ func (w *leaseWatch) session(ctx context.Context, listed func()) error {
 	if err != nil {
 		return err
 	}
+	w.facts.Reset(u.Leases)
 	if err := w.listRecords(ctx, at.Revision); err != nil {
 		return err
 	}
@@ -75,7 +76,6 @@ func (w *leaseWatch) session(ctx context.Context, listed func()) error {
 
 // listRecords reads the nodes' records as they stood at a revision.
 func (w *leaseWatch) listRecords(ctx context.Context, revision int64) error {
-	w.facts.Reset()
 	seen := w.seeRecords()
 	_, err := w.rpc.List(ctx, "list node records", etcdrpc.PrefixRange(w.keys.Nodes()), revision, func(kvs []*mvccpb.KeyValue) {
 		w.facts.Add(w.keys, kvs)
@@ -116,7 +116,7 @@ func (w *leaseWatch) send(ctx context.Context, u control.Update) error {
 // newFacts returns an empty table of what nodes say of themselves. A record that cannot be read is logged.
 func (s *Store) newFacts(ctx context.Context) *etcdkeys.Facts {
 	var notices pace.Notices
-	return etcdkeys.NewFacts(func(key string, err error) {
+	return etcdkeys.NewFacts(etcdkeys.FactsConfig{Named: s.SawNode, Bad: func(key string, err error) {
 		due, more := notices.Due(time.Now(), pace.Notice{Key: control.Printable(key, 160)})
 		for _, n := range due {
 			s.log.WarnContext(ctx, "node record ignored", "key", n.Key, "err", err)
@@ -124,5 +124,5 @@ func (s *Store) newFacts(ctx context.Context) *etcdkeys.Facts {
 		if more > 0 {
 			s.log.WarnContext(ctx, "node record ignored: and more", "count", more)
 		}
-	})
+	}})
 }

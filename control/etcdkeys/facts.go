@@ -13,20 +13,34 @@ import (
 // goes, because its daemon ended, leaves its facts for as long as the lease stays as
 // it is: the kernel of that node may forward on.
 type Facts struct {
-	records map[netip.Addr]*nodeFacts   // by public IP
-	leases  map[string]*control.Lease   // by key, as last sent: shared with the receiver, and so nobody changes one
-	bad     func(key string, err error) // told of a record that cannot be read
+	FactsConfig
+	records map[netip.Addr]*nodeFacts // by public IP; without a lease at most maxRecords
+	leases  map[string]*control.Lease // by key, as last sent: shared with the receiver, and so nobody changes one
+	owners  map[netip.Addr]int        // how many leases a node has
 }
+
+// FactsConfig is who is told what. Both are needed.
+type FactsConfig struct {
+	Bad   func(key string, err error)          // of a record that cannot be read
+	Named func(public netip.Addr, name string) // of the name in a record, which may be empty
+}
+
+// maxRecords bounds the records of nodes without a lease, of which whoever may write to etcd can make millions.
+const maxRecords = 1 << 16
 
 type nodeFacts struct {
 	control.NodeFacts
 	gone bool
 }
 
-// Reset begins again: what is not among the records that are added from here on is gone.
-func (t *Facts) Reset() {
+// Reset begins again, with the leases that there are: what is not among the records that are added from here on is gone.
+func (t *Facts) Reset(leases []control.Lease) {
 	for _, r := range t.records {
 		r.gone = true
+	}
+	t.owners = map[netip.Addr]int{}
+	for _, l := range leases {
+		t.owners[l.Identity()]++
 	}
 }
 
@@ -42,13 +56,47 @@ func (t *Facts) put(keys Keys, kv *mvccpb.KeyValue) (ip netip.Addr, ok bool) {
 	if ip, ok = keys.ParseNodeKey(kv.Key); !ok {
 		return ip, false
 	}
-	facts, err := control.ParseNodeFacts(kv.Value)
+	facts, name, err := control.ParseNodeRecord(kv.Value)
 	if err != nil {
-		t.bad(string(kv.Key), err)
+		t.Bad(string(kv.Key), err)
 		return ip, false
+	}
+	t.Named(ip, name)
+	if len(t.records) >= maxRecords {
+		t.makeRoom()
 	}
 	t.records[ip] = &nodeFacts{NodeFacts: facts}
 	return ip, true
+}
+
+// makeRoom drops a record without a lease, whichever the map shows first: hardly that of a node which will have its lease in a moment.
+func (t *Facts) makeRoom() {
+	tries := 64 // more leases than records that are worth a look: then there is one for each lease
+	for ip := range t.records {
+		if t.owners[ip] == 0 {
+			delete(t.records, ip)
+			return
+		}
+		if tries--; tries == 0 {
+			return
+		}
+	}
+}
+
+// set notes the lease of a key, or with nil that there is none.
+func (t *Facts) set(key string, l *control.Lease) {
+	if old := t.leases[key]; old != nil {
+		if ip := old.Identity(); t.owners[ip] > 1 {
+			t.owners[ip]--
+		} else {
+			delete(t.owners, ip)
+		}
+		delete(t.leases, key)
+	}
+	if l != nil {
+		t.leases[key] = l
+		t.owners[l.Identity()]++
+	}
 }
 
 // Complete puts the facts into the leases of u, which is what the store says now, and adds those leases
@@ -56,21 +104,21 @@ func (t *Facts) put(keys Keys, kv *mvccpb.KeyValue) (ip netip.Addr, ok bool) {
 func (t *Facts) Complete(u *control.Update, changed map[netip.Addr]struct{}) {
 	before := t.leases
 	if u.Reset {
-		t.leases = make(map[string]*control.Lease, len(u.Leases))
+		t.leases, t.owners = make(map[string]*control.Lease, len(u.Leases)), make(map[netip.Addr]int, len(u.Leases))
 	}
 	for i := range u.Leases {
 		l := &u.Leases[i]
 		key := l.Key()
 		l.Facts = t.of(*l, before[key])
-		t.leases[key] = l
+		t.set(key, l)
 	}
 	for _, b := range u.Bad {
-		delete(t.leases, b.Key) // no change of the record brings the lease back
+		t.set(b.Key, nil) // no change of the record brings the lease back
 	}
 	for _, key := range u.Deleted {
 		if old, had := before[key]; had {
 			t.forget(old)
-			delete(t.leases, key)
+			t.set(key, nil)
 		}
 	}
 	if u.Reset {
@@ -95,6 +143,15 @@ func (t *Facts) of(l control.Lease, old *control.Lease) control.NodeFacts {
 	return r.NodeFacts
 }
 
+// gone takes over that a record is gone. Its facts count for the lease that there is.
+func (t *Facts) gone(ip netip.Addr) {
+	if r := t.records[ip]; r != nil && t.owners[ip] > 0 {
+		r.gone = true
+	} else {
+		delete(t.records, ip)
+	}
+}
+
 // forget drops the facts of a node whose lease is gone, if its record is, too.
 func (t *Facts) forget(l *control.Lease) {
 	if r := t.records[l.Identity()]; r != nil && r.gone {
@@ -104,12 +161,8 @@ func (t *Facts) forget(l *control.Lease) {
 
 // sweep drops the facts of records that are gone and have no lease.
 func (t *Facts) sweep() {
-	has := make(map[netip.Addr]struct{}, len(t.leases))
-	for _, l := range t.leases {
-		has[l.Identity()] = struct{}{}
-	}
 	for ip, r := range t.records {
-		if _, ok := has[ip]; !ok && r.gone {
+		if r.gone && t.owners[ip] == 0 {
 			delete(t.records, ip)
 		}
 	}
@@ -139,11 +192,11 @@ func (t *Facts) Apply(keys Keys, events []*mvccpb.Event) (u control.Update, ok b
 			continue
 		}
 		if e.Type != mvccpb.Event_DELETE {
-			if ip, ok := t.put(keys, e.Kv); ok {
+			if ip, ok := t.put(keys, e.Kv); ok && t.owners[ip] > 0 {
 				changed[ip] = struct{}{}
 			}
-		} else if ip, ok := keys.ParseNodeKey(e.Kv.Key); ok && t.records[ip] != nil {
-			t.records[ip].gone = true
+		} else if ip, ok := keys.ParseNodeKey(e.Kv.Key); ok {
+			t.gone(ip)
 		}
 	}
 	u = keys.Update(leases)
@@ -151,7 +204,7 @@ func (t *Facts) Apply(keys Keys, events []*mvccpb.Event) (u control.Update, ok b
 	return u, len(u.Leases)+len(u.Deleted)+len(u.Bad) > 0
 }
 
-// NewFacts returns an empty table, which tells bad of each record that it cannot read.
-func NewFacts(bad func(key string, err error)) *Facts {
-	return &Facts{records: map[netip.Addr]*nodeFacts{}, leases: map[string]*control.Lease{}, bad: bad}
+// NewFacts returns an empty table.
+func NewFacts(c FactsConfig) *Facts {
+	return &Facts{FactsConfig: c, records: map[netip.Addr]*nodeFacts{}, leases: map[string]*control.Lease{}, owners: map[netip.Addr]int{}}
 }
