@@ -71,7 +71,7 @@
 //	config.go   Config
 //	guard.go    Sync, Prune; open.go: Open; switch.go: what others tell it while it runs
 //	facts.go    what the rules follow from (pure)
-//	rules.go    the rules (pure), by hooks: rules_input.go, rules_forward.go, rules_output.go
+//	rules.go    the rules (pure), by hooks: rules_input.go, rules_inner.go (what comes out of the overlay), rules_forward.go, rules_output.go
 //	origin.go   secmarks: which VTEP a packet is from, behind the kernel's device
 //	rule.go     what a rule is; cond.go: its conditions, field.go: those about addresses
 //	write.go    writes the differences

@@ -1,0 +1,123 @@
+package guard
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// inner judges each packet that comes out of the kernel's overlay device.
+func (b builder) inner() chain {
+	c := chain{name: chainInner}
+	if !b.kernel {
+		return c
+	}
+	b.narrow(&c)
+	switch alone := len(b.extra) == 0; { // else this process forwards too, and what it judged has neither origin nor mark
+	case b.origins() && alone:
+		b.ofOrigin(&c)
+	case b.origins():
+		c.add(none, clearOrigin())
+		b.ofAnyPeer(&c)
+	case alone:
+		c.drop(dataplane.DropUnknownVTEP, marked(b.Mark, true))
+		c.add(none, clearMark(b.Mark))
+		fallthrough
+	default:
+		b.ofAnyPeer(&c)
+	}
+	for _, f := range []family{ipv4, ipv6} {
+		outside := []cond{of(f)}
+		for _, own := range ofFamily(b.own, f) {
+			outside = append(outside, outerDestination(f).within(own, true))
+		}
+		c.drop(dataplane.DropBadDestination, outside...)
+	}
+	c.drop(dataplane.DropBadSource)
+	return c
+}
+
+// ofOrigin admits what has a source of the VTEP that it is from, and what was judged: that is too short to be a datagram of the overlay itself, but not too
+// short to have ports, as what could be hidden behind it is.
+func (b builder) ofOrigin(c *chain) {
+	b.nested(c, b.isJudged())
+	c.add(accept, append([]cond{hasPorts(), b.isJudged()}, b.ofLabels()...)...)
+	c.drop(dataplane.DropUnknownVTEP, b.isNobodys()...)
+	b.nested(c)
+	for _, f := range []family{ipv4, ipv6} {
+		for _, own := range ofFamily(b.own, f) {
+			admit := func(from ...cond) {
+				c.goTo(chainAdmitted, slices.Concat([]cond{of(f), outerDestination(f).within(own, false)}, from)...)
+			}
+			for _, outer := range b.families() {
+				for _, bits := range b.lengths(func(bits int) string { return originSet(outer, f, bits) }, bitsOf(f)) {
+					admit(in(originSet(outer, f, bits), false, bits, origin(), outerSource(f)))
+				}
+				if b.Check == dataplane.SourceOverlay && (outer == ipv4 || b.sets[vtepSet]) {
+					b.strangers(f, outerSource(f), func(outside ...cond) { admit(append([]cond{isVTEP(outer)}, outside...)...) })
+				}
+			}
+		}
+	}
+}
+
+// admitted takes the origin off UDP, which the translation of addresses may lead to the port.
+func (b builder) admitted() chain {
+	c := chain{name: chainAdmitted}
+	if b.kernel && b.origins() {
+		if !b.labels {
+			c.add(accept, isUDP(true))
+		}
+		c.add(accept, clearOrigin())
+	}
+	return c
+}
+
+// nested drops what is for the port of this host: it would be a datagram of the overlay inside another one.
+func (b builder) nested(c *chain, also ...cond) {
+	c.drop(dataplane.DropBadDestination, append(also, toPort(b.Port, false), isUDP(false), passesThrough(true))...)
+}
+
+// ofAnyPeer admits what has a source of some VTEP.
+func (b builder) ofAnyPeer(c *chain) {
+	b.nested(c)
+	for _, f := range []family{ipv4, ipv6} {
+		for _, own := range ofFamily(b.own, f) {
+			to := []cond{of(f), outerDestination(f).within(own, false)}
+			admit := func(more ...cond) { c.add(accept, slices.Concat(to, more)...) }
+			b.peers(f, func(from ...cond) { admit(from...) })
+			for _, bits := range b.lengths(func(bits int) string { return wideSet(f, bits) }, bitsOf(f)) {
+				admit(in(wideSet(f, bits), false, bits, outerSource(f)))
+			}
+			if slices.Contains(b.families(), f) {
+				admit(isPeer(f, outerSource(f), false))
+			}
+			if b.Check == dataplane.SourceOverlay {
+				b.strangers(f, outerSource(f), func(from ...cond) { admit(from...) })
+			}
+		}
+	}
+}
+
+// usualInner admits most of what comes out of the overlay, as inner would. TCP keeps its origin: it cannot become a datagram of the overlay, wherever the
+// translation of addresses leads it. Nor can ICMP.
+func (b builder) usualInner(c *chain) {
+	if !b.origins() || len(b.extra) > 0 {
+		return
+	}
+	for _, l := range b.indices {
+		for _, f := range b.families() {
+			for _, own := range ofFamily(b.own, f) {
+				for _, bits := range b.subnetLengths(func(bits int) string { return originSet(f, f, bits) }, f) {
+					is := []cond{comesByIndex(l, false), outerDestination(f).within(own, false), usualHeader(f)}
+					from := in(originSet(f, f, bits), false, bits, origin(), outerSource(f))
+					c.add(accept, slices.Concat(is, []cond{thenIs(f, unix.IPPROTO_TCP), from}, b.ofLabels())...)
+					c.add(accept, slices.Concat(is, []cond{thenIs(f, unix.IPPROTO_UDP), toPort(b.Port, true), from, clearOrigin()})...)
+					c.add(accept, slices.Concat(is, usualICMP(f), []cond{from}, b.ofLabels())...)
+				}
+			}
+		}
+	}
+}
