@@ -1,0 +1,64 @@
+package guard
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane"
+)
+
+// TestDisguisedProtocol: a pod has the checksum, which is written behind all hooks, be the protocol of its packet: that is not UDP before. Over IPv4 it sends
+// fragments, which the host puts together and makes anew, so that the header's own checksum fits, too.
+func TestDisguisedProtocol(t *testing.T) {
+	const before, hops, start = 238, 254, 14 + 6 // nobody has the protocol; the checksum starts at the least offset that a packet socket may give
+	overBoth(t, func(t *testing.T, w *world) {
+		w.join()
+		a, b := w.hosts[0], w.hosts[1]
+		b.Run("ethtool", "-K", "eth0", "tx-checksum-ip-generic", "off") // the kernel writes it, as a NIC does
+		command := []string{"ip", "ip6"}[family6(w.v6)]
+		b.Run("nft", "add table "+command+" masq; add chain "+command+" masq post { type nat hook postrouting priority 100; }; add rule "+command+" masq post oifname eth0 masquerade")
+		w.expect("a pod", b, dataplane.DropEgress, func(text []byte) {
+			frame := a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, text))
+			header := func(at uint16) []byte {
+				return binary.NativeEndian.AppendUint16(binary.NativeEndian.AppendUint16([]byte{unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, 0, 0, 0, 0, 0}, start), at)
+			}
+			if w.v6 {
+				p := packet(b.addr, a.addr, 30000, testPort, frame) // with the checksum of UDP that it will have
+				p[6], p[7] = before, hops
+				if is := ^onesSum(p[6:], 0) >> 8; is != unix.IPPROTO_UDP {
+					t.Fatalf("the protocol will be %d", is)
+				}
+				src := b.podAddr(true).As16()
+				copy(p[8:], src[:])
+				p[7]++ // the host takes one off
+				b.sendFrame(header(0), p)
+				return
+			}
+			p := packet(b.addr, a.addr, 30000, testPort, append(frame, make([]byte, 3000+len(frame)%2)...))
+			binary.BigEndian.PutUint16(p[26:], 0) // UDP over IPv4 needs no checksum
+			p[9] = before
+			binary.BigEndian.PutUint16(p[10:], 0)
+			binary.BigEndian.PutUint16(p[10:], ^onesSum(p[:20], 0))
+			want := ^uint16(63<<8 | unix.IPPROTO_UDP)
+			seed := uint32(want) + 0xffff - uint32(onesSum(p[6:], 0))
+			binary.BigEndian.PutUint16(p[len(p)-2:], uint16(seed>>16+seed&0xffff)) // behind the inner packet
+			src := b.podAddr(false).As4()
+			copy(p[12:], src[:])
+			for at := 0; at < len(p)-20; at += 1200 {
+				f := append(append([]byte{}, p[:20]...), p[20+at:min(len(p), 20+at+1200)]...)
+				offset := uint16(at / 8)
+				if 20+at+1200 < len(p) {
+					offset |= 0x2000
+				}
+				binary.BigEndian.PutUint16(f[2:], uint16(len(f)))
+				binary.BigEndian.PutUint16(f[6:], offset)
+				binary.BigEndian.PutUint16(f[10:], 0)
+				binary.BigEndian.PutUint16(f[10:], ^onesSum(f[:20], 0))
+				b.sendFrame(header(2), f)
+			}
+		})
+		w.check(100)
+	})
+}
