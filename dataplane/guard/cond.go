@@ -174,6 +174,22 @@ func (c *Config) ownFlags(not bool) cond {
 	return cond{"vxlan flags " + sign + " 0x08000000", []expr.Any{transport(atFlags, 4), is}}
 }
 
+// flagsAt is what ownFlags is, for a VXLAN header at that offset from the IP header, and vniAt is what vniIs is.
+func (c *Config) flagsAt(at uint32) cond {
+	mask := []byte{0xff, 0xff, 0xff, 0xff}
+	if c.GBP {
+		mask = []byte{0x08, 0, 0, 0}
+	}
+	return wordAt(at, mask, 0x08000000)
+}
+
+func vniAt(at, vni uint32) cond { return wordAt(at+4, []byte{0xff, 0xff, 0xff, 0}, vni<<8) }
+
+func wordAt(at uint32, mask []byte, is uint32) cond {
+	return cond{fmt.Sprintf("@nh,%d,32 & 0x%x == 0x%08x", 8*at, mask, is), []expr.Any{&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: at, Len: 4},
+		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: mask, Xor: make([]byte, 4)}, nft.Equal(binary.BigEndian.AppendUint32(nil, is))}}
+}
+
 func isUDP(not bool) cond {
 	op, sign := isOrNot(not)
 	return cond{"l4proto " + sign + " udp", []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1}, &expr.Cmp{Op: op, Register: reg1, Data: []byte{unix.IPPROTO_UDP}}}}
@@ -182,6 +198,10 @@ func isUDP(not bool) cond {
 func toPort(port uint16, not bool) cond {
 	op, sign := isOrNot(not)
 	return cond{fmt.Sprintf("udp dport %s %d", sign, port), []expr.Any{transport(2, 2), &expr.Cmp{Op: op, Register: reg1, Data: binary.BigEndian.AppendUint16(nil, port)}}}
+}
+
+func fromPort(port uint16) cond {
+	return cond{fmt.Sprintf("udp sport == %d", port), []expr.Any{transport(0, 2), nft.Equal(binary.BigEndian.AppendUint16(nil, port))}}
 }
 
 // comesBy and leavesBy are about the name of the interface: that stays when a device is made again.

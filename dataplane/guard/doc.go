@@ -3,7 +3,7 @@
 //
 // # What the rules do
 //
-// All base chains have priority -310, so that they come before those of others. The chains:
+// All base chains but leave have priority -310, so that they come before those of others. The chains:
 //
 //	arrive   is for all that comes, if the kernel forwards, before addresses are translated (hook prerouting). Its rules admit what there
 //	         is most of; what they leave goes to inner, datagrams or here.
@@ -27,11 +27,14 @@
 //	pods     drops what pods send to this host and to each other with the source of another host's pod.
 //	plain    drops packets from the underlay that have an overlay address as their source and no encapsulation.
 //	spoof    drops packets that pods send into the overlay with a source of another host, or of this host.
-//	egress   drops packets from pods to the port of a VTEP. forward itself drops datagrams of the overlay to any other port: a pod
-//	         can arrange that the checksum, which is written later, replaces the port.
-//	output   drops packets from processes to the port of a VTEP, behind the translation of addresses (postrouting). What the kernel has
+//	egress   drops packets from pods to the port of a VTEP.
+//	disguised
+//	         drops what has a VXLAN header of this network and another port, protocol or IP header: a pod can arrange that the
+//	         checksum, which is written later, replaces that.
+//	leave    drops packets from processes to the port of a VTEP, behind the translation of addresses (postrouting, 110). What the kernel has
 //	         encapsulated comes by its device there, and what a process sends by none. Before Linux 5.7, and on a host with a VRF,
-//	         the mark tells the one from the other. Packets of this process's sockets have the mark.
+//	         the mark tells the one from the other. Packets of this process's sockets have the mark. It also drops what goes from the port to
+//	         a VTEP: its answers would be that VTEP's datagrams.
 //
 // If this process forwards, input lets good packets pass to its sockets. There dataplane/userspace checks each datagram again.
 // input drops the other packets before they take room in the sockets' queues. It lets a few of them a second pass, and more of

@@ -8,11 +8,12 @@ import (
 )
 
 // TestHiddenFrames: behind a datagram of another network no frame is hidden that is no IP packet: here a request of ARP, from which the kernel would
-// learn a neighbor.
+// learn a neighbor without the setting that dataplane/sysctl keeps.
 func TestHiddenFrames(t *testing.T) {
 	overBoth(t, func(t *testing.T, w *world) {
 		w.join()
 		a := w.hosts[0]
+		a.Run("sysctl", "-wq", "net.ipv4.conf."+strings.ReplaceAll(a.device(), ".", "/")+".arp_ignore=8")
 		to := a.overlay(false).As4()
 		arp := append([]byte{0, 1, 8, 0, 6, 4, 0, 1, 2, 2, 2, 2, 2, 2, 10, 42, 2, 77, 0, 0, 0, 0, 0, 0}, to[:]...)
 		w.expect("the IP packet behind it", a, dataplane.DropUnknownVTEP, func(text []byte) {

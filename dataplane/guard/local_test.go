@@ -203,12 +203,13 @@ func TestTranslated(t *testing.T) {
 				w.config = config
 				w.join()
 				a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
-				const here, there = 5300, 5301 // lead to the port of a: the one on a, the other on b
-				for h, port := range map[*host]int{a: here, b: there} {
+				const here, there, beside = 5300, 5301, 5302 // lead to the port of a: the first on a, the second on b; the third to another port of a
+				for port, h := range map[int]*host{here: a, there: b, beside: b} {
+					to := netip.AddrPortFrom(a.addr, map[bool]uint16{false: testPort, true: 4000}[port == beside])
 					h.Run("nft", fmt.Sprintf("add table inet services; add chain inet services pre { type nat hook prerouting priority -100; };"+
 						"add rule inet services pre meta nfproto %s udp dport %d dnat %s to %s;"+
 						"add chain inet services post { type nat hook postrouting priority 100; }; add rule inet services post oifname eth0 masquerade",
-						[]string{"ipv4", "ipv6"}[family6(w.v6)], port, []string{"ip", "ip6"}[family6(w.v6)], netip.AddrPortFrom(a.addr, testPort)))
+						[]string{"ipv4", "ipv6"}[family6(w.v6)], port, []string{"ip", "ip6"}[family6(w.v6)], to))
 				}
 				send := func(from *netnstest.NS, src, to netip.Addr, port uint16, frame []byte) {
 					sendRaw(from, packet(src, to, 3000, port, frame))
@@ -231,6 +232,12 @@ func TestTranslated(t *testing.T) {
 					})
 					w.expect("through another host, with an address of "+of, b, dataplane.DropEgress, func(text []byte) {
 						send(c.pod, c.podAddr(w.v6), b.overlay(w.v6), there, bad(text))
+					})
+					w.expect("through another host, to a port that the checksum may replace, with an address of "+of, b, dataplane.DropEgress, func(text []byte) {
+						send(c.pod, c.podAddr(w.v6), b.overlay(w.v6), beside, bad(text))
+					})
+					w.expect("a stranger through another host, likewise, with an address of "+of, b, dataplane.DropEgress, func(text []byte) {
+						send(w.stranger, w.strange, b.addr, beside, bad(text))
 					})
 					marks := map[string][]byte{"a VTEP": b.addr.AsSlice(), "what was judged": a.guard.cfg.judged()}
 					if w.v6 {
@@ -364,16 +371,18 @@ func TestDisguised(t *testing.T) {
 			command, at = "ip6", 40
 		}
 		b.Run("nft", "add table "+command+" masq; add chain "+command+" masq post { type nat hook postrouting priority 100; }; add rule "+command+" masq post oifname eth0 masquerade")
-		w.expect("a pod", b, dataplane.DropEgress, func(text []byte) {
-			p := packet(b.podAddr(w.v6), a.addr, 30000, 0, a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, append(text, make([]byte, len(text)%2)...))))
-			binary.BigEndian.PutUint16(p[at+6:], 0)
-			// What is at the port is summed up, too: it makes of the rest the complement of the port.
-			rest := uint32(onesSum(p[at+2:], 0))
-			seed := uint32(^uint16(testPort)) + 0xffff - rest
-			binary.BigEndian.PutUint16(p[at+2:], uint16(seed>>16+seed&0xffff))
-			header := binary.NativeEndian.AppendUint16([]byte{unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, 0, 0, 0, 0, 0}, uint16(14+at+2)) // from the port on
-			b.sendFrame(append(header, 0, 0), p)
-		})
+		for name, src := range map[string]netip.Addr{"a pod": b.podAddr(w.v6), "a pod in the name of a VTEP": w.hosts[2].addr} {
+			w.expect(name, b, dataplane.DropEgress, func(text []byte) {
+				p := packet(src, a.addr, 30000, 0, a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, append(text, make([]byte, len(text)%2)...))))
+				binary.BigEndian.PutUint16(p[at+6:], 0)
+				// What is at the port is summed up, too: it makes of the rest the complement of the port.
+				rest := uint32(onesSum(p[at+2:], 0))
+				seed := uint32(^uint16(testPort)) + 0xffff - rest
+				binary.BigEndian.PutUint16(p[at+2:], uint16(seed>>16+seed&0xffff))
+				header := binary.NativeEndian.AppendUint16([]byte{unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, 0, 0, 0, 0, 0}, uint16(14+at+2)) // from the port on
+				b.sendFrame(append(header, 0, 0), p)
+			})
+		}
 		w.check(100)
 	})
 }

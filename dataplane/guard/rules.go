@@ -5,10 +5,12 @@ import (
 	"slices"
 )
 
-// The priorities of base chains: before what others have, and for what is not to be tracked that of the tables "raw".
+// The priorities of base chains: before what others have, for what is not to be tracked that of the tables "raw", and for what leaves behind the
+// translation of sources.
 const (
-	first = -310
-	raw   = -300
+	first     = -310
+	raw       = -300
+	behindNAT = 110
 )
 
 // The names of the chains.
@@ -26,9 +28,10 @@ const (
 	chainPlain     = "plain"     // what of that comes by the underlay
 	chainPods      = "pods"      // what of that comes by other interfaces
 	chainForward   = "forward"   // what this host forwards
+	chainDisguised = "disguised" // what of that may become a datagram of the overlay
 	chainSpoof     = "spoof"     // what it forwards into the overlay
 	chainEgress    = "egress"    // what it forwards to the port
-	chainOutput    = "output"    // what leaves this host
+	chainLeave     = "leave"     // what leaves this host
 	chainToPort    = "to_port"   // what leaves for the port
 	chainOwn       = "own"       // what processes send to the port
 	chainDefrag    = "defrag"
@@ -44,7 +47,7 @@ type builder struct {
 
 // build returns all chains, each behind those that it names.
 func (b builder) build() []chain {
-	chains := []chain{b.reason(), b.admitted(), b.inner(), b.plain(), b.pods(), b.foreign(), b.here(), b.spoof(), b.egress(), b.processes(), b.toPort(), b.other(), b.stray(), b.datagrams(), b.forward(), b.output()}
+	chains := []chain{b.reason(), b.admitted(), b.inner(), b.plain(), b.pods(), b.foreign(), b.here(), b.disguised(), b.spoof(), b.egress(), b.processes(), b.toPort(), b.other(), b.stray(), b.datagrams(), b.forward(), b.leave()}
 	if b.kernel {
 		chains = append(chains, b.arrive())
 	} else { // what this process forwards it has judged

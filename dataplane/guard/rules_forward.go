@@ -43,7 +43,10 @@ func (b builder) forward() chain {
 	c := chain{name: chainForward, hook: base(unix.NF_INET_FORWARD, first)}
 	for _, l := range b.indices { // it is judged, but its destination may have been translated since
 		c.goTo(chainEgress, comesByIndex(l, false), toPort(b.Port, false), isUDP(false))
-		c.add(accept, comesByIndex(l, false))
+		for _, own := range b.own {
+			f := familyOf(own.Addr())
+			c.add(accept, comesByIndex(l, false), of(f), outerDestination(f).within(own, false))
+		}
 	}
 	for _, l := range b.indices { // what pods send, first what there is most of
 		for _, own := range b.own {
@@ -51,8 +54,10 @@ func (b builder) forward() chain {
 			c.add(accept, leavesByIndex(l), b.byUnderlay(true), of(f), outerSource(f).within(own, false))
 		}
 	}
+	c.jumpTo(chainDisguised)
 	c.goTo(chainPlain, b.byUnderlay(false))
 	for _, l := range b.indices {
+		c.add(accept, comesByIndex(l, false))
 		c.goTo(chainSpoof, leavesByIndex(l))
 	}
 	for _, d := range b.devices() {
@@ -63,7 +68,6 @@ func (b builder) forward() chain {
 	if b.Direct {
 		c.jumpTo(chainSpoof, leavesBy(b.Underlay))
 	}
-	b.disguised(&c)
 	if !b.kernel { // else here has sent it there
 		c.jumpTo(chainPods)
 	}
@@ -71,12 +75,33 @@ func (b builder) forward() chain {
 	return c
 }
 
-// disguised drops datagrams of the overlay to another port of a VTEP. A pod with packet sockets can place the checksum, which the kernel or the NIC
-// writes behind all hooks, over the destination port, and choose its value.
-func (b builder) disguised(c *chain) {
+// disguised drops what differs from a datagram of the overlay to a VTEP by one part. Who has packet sockets in a pod can place the checksum, which the
+// kernel or the NIC writes behind all hooks, over any two bytes behind the first six of the IP header, and choose its value: over the port, the protocol, or the length of the header.
+func (b builder) disguised() chain {
+	c := chain{name: chainDisguised}
 	for _, f := range b.families() {
-		c.drop(dataplane.DropEgress, b.ownFlags(false), vniIs(b.VNI, false), toPort(b.Port, true), isUDP(false), of(f), isPeer(f, outerDestination(f), false), isPeer(f, outerSource(f), true))
+		c.add(back, of(f), isPeer(f, outerDestination(f), true))
+		c.add(back, of(f), isPeer(f, outerSource(f), false), wayBack(false))
+		for _, at := range vxlanOffsets(f) {
+			c.drop(dataplane.DropEgress, of(f), b.flagsAt(at), vniAt(at, b.VNI))
+		}
 	}
+	return c
+}
+
+// vxlanOffsets are where the VXLAN header may be, in bytes from the IP header: behind options in IPv4, of which each length is there, and behind extension headers
+// of up to 64 bytes in IPv6.
+func vxlanOffsets(f family) (all []uint32) {
+	if f == ipv6 {
+		for at := uint32(40); at <= 40+64; at += 8 {
+			all = append(all, at+atFlags)
+		}
+		return all
+	}
+	for words := uint32(5); words <= 15; words++ {
+		all = append(all, 4*words+atFlags)
+	}
+	return all
 }
 
 // spoof drops packets of pods that have a source of another host's, or an address of this host, as the kernel itself does with IPv4.

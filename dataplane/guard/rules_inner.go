@@ -1,6 +1,8 @@
 package guard
 
 import (
+	"encoding/binary"
+	"net/netip"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +17,9 @@ func (b builder) inner() chain {
 		return c
 	}
 	b.narrow(&c)
+	for _, a := range b.broadcasts() {
+		c.drop(dataplane.DropBadDestination, of(ipv4), outerDestination(ipv4).within(a, false))
+	}
 	switch alone := len(b.extra) == 0; { // else this process forwards too, and what it judged has neither origin nor mark
 	case b.origins() && alone:
 		b.ofOrigin(&c)
@@ -37,6 +42,28 @@ func (b builder) inner() chain {
 	}
 	c.drop(dataplane.DropBadSource)
 	return c
+}
+
+// broadcasts are the addresses of own subnets that the kernel takes for all hosts of it: processes of this host would get what is sent there.
+func (b builder) broadcasts() (all []netip.Prefix) {
+	for _, own := range ofFamily(b.own, ipv4) {
+		if host := 32 - own.Bits(); host > 1 { // RFC 3021: a subnet of two addresses has none
+			last := own.Masked().Addr().As4()
+			binary.BigEndian.PutUint32(last[:], binary.BigEndian.Uint32(last[:])|(1<<host-1))
+			all = append(all, netip.PrefixFrom(netip.AddrFrom4(last), 32))
+		}
+	}
+	return all
+}
+
+// noBroadcast are the conditions that the destination of a packet of that family is none of them.
+func (b builder) noBroadcast(f family) (conds []cond) {
+	if f == ipv4 {
+		for _, a := range b.broadcasts() {
+			conds = append(conds, outerDestination(f).within(a, true))
+		}
+	}
+	return conds
 }
 
 // ofOrigin admits what has a source of the VTEP that it is from, and what was judged: that is too short to be a datagram of the overlay itself, but not too
@@ -114,6 +141,7 @@ func (b builder) usualInner(c *chain) {
 					is := []cond{comesByIndex(l, false), outerDestination(f).within(own, false), usualHeader(f)}
 					from := in(originSet(f, f, bits), false, bits, origin(), outerSource(f))
 					c.add(accept, slices.Concat(is, []cond{thenIs(f, unix.IPPROTO_TCP), from}, b.ofLabels())...)
+					is = append(is, b.noBroadcast(f)...) // the kernel takes none of TCP
 					c.add(accept, slices.Concat(is, []cond{thenIs(f, unix.IPPROTO_UDP), toPort(b.Port, true), from, clearOrigin()})...)
 					c.add(accept, slices.Concat(is, usualICMP(f), []cond{from}, b.ofLabels())...)
 				}

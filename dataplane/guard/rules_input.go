@@ -114,8 +114,8 @@ func (b builder) usualSingles(c *chain) {
 	if !b.origins() || len(b.extra) > 0 || !b.IPv4 || b.Link == 0 {
 		return
 	}
-	for _, l := range b.indices {
-		c.add(accept, append([]cond{comesByIndex(l, false), b.isJudged(), isICMP(true), toPort(b.Port, true)}, b.ofLabels()...)...) // for ICMP see narrow
+	for _, l := range b.indices { // for ICMP see narrow
+		c.add(accept, slices.Concat([]cond{comesByIndex(l, false), b.isJudged(), isICMP(true), toPort(b.Port, true)}, b.noBroadcast(ipv4), b.ofLabels())...)
 	}
 	to := innerDestination(ipv4)
 	to.there = true

@@ -23,10 +23,10 @@ func (b builder) egress() chain {
 	return c
 }
 
-// output is where packets leave, behind the translation of addresses, which may lead a packet into the overlay, or to the port of a VTEP. What
+// leave is where packets leave, behind the translation of addresses, which may lead a packet into the overlay, or to the port of a VTEP. What
 // the kernel has encapsulated comes by the overlay device, and what a process has sent by none.
-func (b builder) output() chain {
-	c := chain{name: chainOutput, hook: base(unix.NF_INET_POST_ROUTING, first)}
+func (b builder) leave() chain {
+	c := chain{name: chainLeave, hook: base(unix.NF_INET_POST_ROUTING, behindNAT)}
 	if b.signed() || !b.kernel {
 		c.add(accept, toPort(b.Port, false), marked(b.Mark, false))
 	} else {
@@ -35,10 +35,19 @@ func (b builder) output() chain {
 		}
 	}
 	c.goTo(chainToPort, toPort(b.Port, false))
+	b.fromPort(&c)
 	if b.signed() {
 		b.sign(&c)
 	}
 	return c
+}
+
+// fromPort drops what goes from the port to a peer: no datagram of an overlay does. To connection tracking the datagrams of that peer to this host would be the
+// answers, and if somebody masquerades, a pod could get them.
+func (b builder) fromPort(c *chain) {
+	for _, f := range b.families() {
+		c.drop(dataplane.DropEgress, fromPort(b.Port), isUDP(false), of(f), isPeer(f, outerDestination(f), false))
+	}
 }
 
 // signed reports whether what the kernel encapsulates is known by the mark: an old kernel does not tell by which device it came, and with a VRF the device
@@ -63,13 +72,19 @@ func (b builder) overlays() (into []cond) {
 	return into
 }
 
-// toPort passes what no process has sent: what the kernel has encapsulated, and what forward has judged.
+// toPort passes what the kernel has encapsulated, and what forward has judged. IPVS sends what it has translated without asking forward.
 func (b builder) toPort() chain {
 	c := chain{name: chainToPort}
 	if !b.signed() {
 		c.add(accept, comesByKind("vxlan"))
 	}
 	c.goTo(chainOwn, fromSocket())
+	if b.signed() {
+		return c
+	}
+	for _, f := range b.families() {
+		c.drop(dataplane.DropEgress, b.byUnderlay(true), isUDP(false), of(f), isPeer(f, outerSource(f), true), isPeer(f, outerDestination(f), false))
+	}
 	return c
 }
 

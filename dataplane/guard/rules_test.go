@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -47,6 +48,12 @@ func TestRules(t *testing.T) {
 	both := two
 	both.Peers = append(slices.Clone(two.Peers), dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.MustParseAddr("2001:db8::9")}, Subnets: prefixes("10.9.0.0/28")})
 	other := "iifname != \"eth0\", jump other\n"
+	broadcast := "nfproto ip, ip daddr == 10.255.0.255/32, drop bad_destination\n"
+	away := "\nudp sport == 8472, l4proto == udp, nfproto ip, ip daddr . ip daddr @pair44_32, drop egress"
+	disguised := "nfproto ip, ip daddr . ip daddr != @pair44_32, return\nnfproto ip, ip saddr . ip saddr @pair44_32, fib saddr . iif oif exists, return"
+	for words := 5; words <= 15; words++ { // of the IP header
+		disguised += fmt.Sprintf("\nnfproto ip, @nh,%d,32 & 0xffffffff == 0x08000000, @nh,%d,32 & 0xffffff00 == 0x00000100, drop egress", 32*words+64, 32*words+96)
+	}
 	head := "nfproto ip, fib daddr type == unicast, goto here\nnfproto ip6, fib daddr type == unicast, goto here\n" + other
 	for _, c := range []struct {
 		name   string
@@ -56,24 +63,23 @@ func TestRules(t *testing.T) {
 		chain  string
 		want   string
 	}{
-		{"without a secmark", with(func(c *Config) { c.noOrigins = true }), base, false, chainDatagrams, head + `vxlan vni != 1, goto stray
-` + to + `ip saddr . @th,336,32/24 @pair444_24, mark |= 0x100000, accept
+		{"without a secmark", with(func(c *Config) { c.noOrigins = true }), base, false, chainDatagrams, head + "vxlan vni != 1, goto stray\n" + to + `ip saddr . @th,336,32/24 @pair444_24, mark |= 0x100000, accept
 ` + to + `ip saddr . @th,336,32 @pair44_32, mark |= 0x100000, accept
 goto reason`},
-		{"inner, without a secmark", with(func(c *Config) { c.noOrigins = true }), base, false, chainInner, `mark & 0x100000 == 0, drop unknown_vtep
+		{"inner, without a secmark", with(func(c *Config) { c.noOrigins = true }), base, false, chainInner, broadcast + `mark & 0x100000 == 0, drop unknown_vtep
 mark &= ^0x100000
 udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr . ip saddr @pair44_32, accept
 ` + outside},
-		{"inner", strict, base, false, chainInner, `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+		{"inner", strict, base, false, chainInner, broadcast + `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
 @th,16,16 is there, secmark == judged, accept
 secmark . secmark != @pair44_32, drop unknown_vtep
 udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, goto admitted
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, goto admitted
 ` + outside},
-		{"inner, over both", with(func(c *Config) { c.IPv6 = true }), both, false, chainInner, `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+		{"inner, over both", with(func(c *Config) { c.IPv6 = true }), both, false, chainInner, broadcast + `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
 @th,16,16 is there, secmark == judged, accept
 secmark . secmark != @pair44_32, secmark != @vtep4_32, drop unknown_vtep
 udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
@@ -82,7 +88,7 @@ nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, goto a
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, goto admitted
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/28 @origin444_28, goto admitted
 ` + outside},
-		{"inner, with labels", with(func(c *Config) { c.labels = true }), base, false, chainInner, `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+		{"inner, with labels", with(func(c *Config) { c.labels = true }), base, false, chainInner, broadcast + `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
 @th,16,16 is there, secmark == judged, secmark = 0, accept
 secmark . secmark != @pair44_32, drop unknown_vtep
 udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
@@ -102,7 +108,7 @@ goto here`},
 		{"input", strict, base, true, chainInput, `udp dport == 8472, l4proto == udp, goto datagrams
 goto here`},
 		{"input, if the kernel forwards", strict, base, false, chainInput, ``},
-		{"inner, behind a NAT", with(func(c *Config) { c.Check, c.AnyPeerFrom = dataplane.SourceInner, prefixes("192.0.2.0/24") }), base, false, chainInner, `mark & 0x100000 == 0, drop unknown_vtep
+		{"inner, behind a NAT", with(func(c *Config) { c.Check, c.AnyPeerFrom = dataplane.SourceInner, prefixes("192.0.2.0/24") }), base, false, chainInner, broadcast + `mark & 0x100000 == 0, drop unknown_vtep
 mark &= ^0x100000
 udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
@@ -113,18 +119,15 @@ nfproto ip6, fib daddr type == unicast, goto here
 ` + other + `vxlan vni != 1, goto stray
 nfproto ip, ip daddr != 192.0.2.3/32, drop bad_destination
 goto reason`},
-		{"strict", strict, base, false, chainDatagrams, head + `vxlan vni != 1, goto stray
-` + to + `ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
+		{"strict", strict, base, false, chainDatagrams, head + "vxlan vni != 1, goto stray\n" + to + `ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
 ` + to + `ip saddr . @th,336,32 @pair44_32, secmark = ip saddr, accept
 goto reason`},
-		{"leases of two lengths", strict, two, false, chainDatagrams, head + `vxlan vni != 1, goto stray
-` + to + `ip saddr . @th,336,32/20 @pair444_20, secmark = ip saddr, accept
+		{"leases of two lengths", strict, two, false, chainDatagrams, head + "vxlan vni != 1, goto stray\n" + to + `ip saddr . @th,336,32/20 @pair444_20, secmark = ip saddr, accept
 ` + to + `ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
 ` + to + `ip saddr . @th,336,32 @pair44_32, secmark = ip saddr, accept
 goto reason`},
 		{"before there are peers", strict, dataplane.Wanted{}, false, chainDatagrams, head + "vxlan vni != 1, goto stray\ngoto reason"},
-		{"sockets", strict, base, true, chainDatagrams, other + `vxlan vni != 1, accept
-nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, accept
+		{"sockets", strict, base, true, chainDatagrams, other + "vxlan vni != 1, accept\n" + `nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, accept
 nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, accept
 nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr . ip saddr @pair44_32, limit 500/s, accept
 limit 50/s, accept
@@ -185,7 +188,7 @@ nfproto ip6, ip6 saddr == fd00::/16, ip6 saddr != fd00:0:0:ff::/64, drop plain_s
 		{"spoof, over the underlay", strict, mixed, false, chainSpoof, `nfproto ip, ip saddr == 10.255.0.0/24, return
 nfproto ip, ip saddr/24 @lease4_24, drop bad_source
 fib saddr type local, drop bad_source`},
-		{"overlay", with(func(c *Config) { c.Check = dataplane.SourceOverlay }), base, false, chainInner, `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+		{"overlay", with(func(c *Config) { c.Check = dataplane.SourceOverlay }), base, false, chainInner, broadcast + `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
 @th,16,16 is there, secmark == judged, accept
 secmark . secmark != @pair44_32, drop unknown_vtep
 udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
@@ -193,17 +196,19 @@ nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, goto a
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, goto admitted
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . secmark @pair44_32, ip saddr != 10.0.0.0/8, ip saddr != 0.0.0.0/8, ip saddr != 127.0.0.0/8, ip saddr != 224.0.0.0/3, goto admitted
 ` + outside},
-		{"output", strict, base, false, chainOutput, `udp dport == 8472, goto to_port`},
-		{"output of this process", strict, base, true, chainOutput, `udp dport == 8472, mark & 0x100000 != 0, accept
-udp dport == 8472, goto to_port`},
-		{"output before 5.7", with(func(c *Config) { c.noIncoming = true }), base, false, chainOutput, `udp dport == 8472, mark & 0x100000 != 0, accept
-udp dport == 8472, goto to_port
+		{"output", strict, base, false, chainLeave, `udp dport == 8472, goto to_port` + away},
+		{"output of this process", strict, base, true, chainLeave, `udp dport == 8472, mark & 0x100000 != 0, accept
+udp dport == 8472, goto to_port` + away},
+		{"output before 5.7", with(func(c *Config) { c.noIncoming = true }), base, false, chainLeave, `udp dport == 8472, mark & 0x100000 != 0, accept
+udp dport == 8472, goto to_port` + away + `
 oifkind == "vxlan", skuid >= 0, mark |= 0x100000, accept`},
-		{"output before 5.6", with(func(c *Config) { c.noIncoming, c.noKinds = true, true }), base, false, chainOutput, `udp dport == 8472, mark & 0x100000 != 0, accept
-udp dport == 8472, goto to_port
+		{"output before 5.6", with(func(c *Config) { c.noIncoming, c.noKinds = true, true }), base, false, chainLeave, `udp dport == 8472, mark & 0x100000 != 0, accept
+udp dport == 8472, goto to_port` + away + `
 oifname == "flannel.1", skuid >= 0, mark |= 0x100000, accept`},
+		{"disguised", strict, base, false, chainDisguised, disguised},
 		{"to the port", strict, base, false, chainToPort, `iifkind == "vxlan", accept
-skuid >= 0, goto own`},
+skuid >= 0, goto own
+iifname != "eth0", l4proto == udp, nfproto ip, ip saddr . ip saddr != @pair44_32, ip daddr . ip daddr @pair44_32, drop egress`},
 		{"to the port before 5.7", with(func(c *Config) { c.noIncoming = true }), base, false, chainToPort, `skuid >= 0, goto own`},
 		{"processes", strict, base, false, chainOwn, `oifkind == "vxlan", accept
 l4proto != udp, accept
@@ -221,11 +226,11 @@ vxlan vni == 1, drop egress`},
 secmark != 0, jump foreign
 iifname == "eth0", goto plain
 goto pods`},
-		{"the link is known", with(func(c *Config) { c.Link = 3 }), base, false, chainForward, `iif == 3, goto plain
+		{"the link is known", with(func(c *Config) { c.Link = 3 }), base, false, chainForward, `jump disguised
+iif == 3, goto plain
 iifname == "flannel.1", udp dport == 8472, l4proto == udp, goto egress
 iifname == "flannel.1", accept
 oifname == "flannel.1", goto spoof
-vxlan flags == 0x08000000, vxlan vni == 1, udp dport != 8472, l4proto == udp, nfproto ip, ip daddr . ip daddr @pair44_32, ip saddr . ip saddr != @pair44_32, drop egress
 udp dport == 8472, l4proto == udp, goto egress`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -244,26 +249,28 @@ func TestRulesOfDevices(t *testing.T) {
 	c := testConfig(t)
 	c.Link = 3
 	for chain, want := range map[string]string{
-		chainArrive: `iif == 9, secmark == judged, @nh,72,8 != 0x01, udp dport != 8472, accept
+		chainArrive: `iif == 9, secmark == judged, @nh,72,8 != 0x01, udp dport != 8472, ip daddr != 10.255.0.255/32, accept
 @nh,0,32 == 0x4500, 74-119, ip frag-off == 0, @th,288,16 & 0x3fff == 0, @nh,72,8 == 0x11, udp dport == 8472, iif == 3, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = judged, accept
 @nh,0,8 == 0x45, @nh,72,8 == 0x11, udp dport == 8472, iif == 3, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
 iif == 9, ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, @nh,72,8 == 0x06, secmark . ip saddr/24 @pair444_24, accept
-iif == 9, ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, @nh,72,8 == 0x11, udp dport != 8472, secmark . ip saddr/24 @pair444_24, secmark = 0, accept
-iif == 9, ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, @nh,72,8 == 0x01, icmp type != 3, secmark . ip saddr/24 @pair444_24, accept
+iif == 9, ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, ip daddr != 10.255.0.255/32, @nh,72,8 == 0x11, udp dport != 8472, secmark . ip saddr/24 @pair444_24, secmark = 0, accept
+iif == 9, ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, ip daddr != 10.255.0.255/32, @nh,72,8 == 0x01, icmp type != 3, secmark . ip saddr/24 @pair444_24, accept
 iif == 9, goto inner
 iifname == "flannel.1", goto inner
 udp dport == 8472, l4proto == udp, goto datagrams
 goto here`,
 		chainForward: `iif == 9, udp dport == 8472, l4proto == udp, goto egress
-iif == 9, accept
+iif == 9, nfproto ip, ip daddr == 10.255.0.0/24, accept
+iif == 9, nfproto ip6, ip6 daddr == fd00:0:0:ff::/64, accept
 oif == 9, iif != 3, nfproto ip, ip saddr == 10.255.0.0/24, accept
 oif == 9, iif != 3, nfproto ip6, ip6 saddr == fd00:0:0:ff::/64, accept
+jump disguised
 iif == 3, goto plain
+iif == 9, accept
 oif == 9, goto spoof
 iifname == "flannel.1", udp dport == 8472, l4proto == udp, goto egress
 iifname == "flannel.1", accept
 oifname == "flannel.1", goto spoof
-vxlan flags == 0x08000000, vxlan vni == 1, udp dport != 8472, l4proto == udp, nfproto ip, ip daddr . ip daddr @pair44_32, ip saddr . ip saddr != @pair44_32, drop egress
 udp dport == 8472, l4proto == udp, goto egress`,
 		chainHere: `secmark != 0, jump foreign
 iif == 3, goto plain
@@ -275,8 +282,9 @@ vxlan vni != 1, goto stray
 nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
 nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, secmark = ip saddr, accept
 goto reason`,
-		chainOutput: `iif == 9, accept
-udp dport == 8472, goto to_port`,
+		chainLeave: `iif == 9, accept
+udp dport == 8472, goto to_port
+udp sport == 8472, l4proto == udp, nfproto ip, ip daddr . ip daddr @pair44_32, drop egress`,
 	} {
 		if diff := cmp.Diff(want, strings.Join(rulesOf(c, w, true, chain, 9), "\n")); diff != "" {
 			t.Errorf("%s: %s", chain, diff)
