@@ -319,6 +319,10 @@ func readsOf(req any) (keys int64, err error) {
 			return atOnce, nil
 		}
 		return r.Limit, nil
+	case *pb.LeaseTimeToLiveRequest:
+		if r.Keys {
+			return atOnce - 1, nil // one of an address at a time
+		}
 	case *pb.PutRequest:
 		if r.PrevKv {
 			return 1, nil

@@ -138,7 +138,7 @@ func (s *server) greedy(method string, n int, messages ...proto.Message) (net.Co
 		if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true}); err != nil {
 			return conn, err
 		}
-		if err := framer.WriteData(id, strings.HasPrefix(method, "KV"), body); err != nil {
+		if err := framer.WriteData(id, !strings.HasPrefix(method, "Watch"), body); err != nil {
 			return conn, err
 		}
 	}
@@ -161,6 +161,27 @@ func each(n int, f func()) {
 	}
 	close(work)
 	wait.Wait()
+}
+
+// ofLease is a lease that has many long keys.
+const ofLease = 7
+
+// attach puts the keys on the lease.
+func (s *server) attach(keys int) {
+	s.t.Helper()
+	if _, err := pb.NewLeaseClient(s.client.ActiveConnection()).LeaseGrant(s.t.Context(), &pb.LeaseGrantRequest{ID: ofLease, TTL: 3600}); err != nil {
+		s.t.Fatal(err)
+	}
+	const batch = 100
+	for i := 0; i < keys; i += batch {
+		var ops []clientv3.Op
+		for j := range batch {
+			ops = append(ops, clientv3.OpPut(fmt.Sprintf("/p/%06d", i+j)+strings.Repeat("k", 1000), "", clientv3.WithLease(ofLease)))
+		}
+		if _, err := s.client.Txn(s.t.Context()).Then(ops...).Commit(); err != nil {
+			s.t.Fatal(err)
+		}
+	}
 }
 
 // maxMemory is what a server may need whatever strangers ask for, in kB.
@@ -188,10 +209,16 @@ func TestGreedyClients(t *testing.T) {
 		{"large answers", 200, 200, "KV/Range", []proto.Message{everything}},
 		{"watch streams", 20, 2000, "Watch/Watch", []proto.Message{watch}},
 		{"watchers", 10, 20, "Watch/Watch", many},
+		{"keys of a lease", 20, 20, "Lease/LeaseTimeToLive", []proto.Message{&pb.LeaseTimeToLiveRequest{ID: ofLease, Keys: true}}},
+		{"ends of a lease", 20, 20, "Lease/LeaseRevoke", []proto.Message{&pb.LeaseRevokeRequest{ID: ofLease}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := startProcess(t)
-			fill(t, s.client, 100, maxPut)
+			if strings.HasPrefix(c.method, "Lease") {
+				s.attach(10_000)
+			} else {
+				fill(t, s.client, 100, maxPut)
+			}
 			before := s.peak()
 			var failed atomic.Int64
 			each(c.conns, func() {

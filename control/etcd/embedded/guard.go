@@ -68,6 +68,9 @@ func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	if err := g.checkServer(ctx, req); err != nil {
 		return nil, err
 	}
+	if namesKeys(req) {
+		handle = g.bounded(handle)
+	}
 	return g.answers.unary(ctx, req, handle)
 }
 
@@ -134,11 +137,7 @@ func (g *guard) checkServer(ctx context.Context, req any) error {
 	fits := true
 	switch r := req.(type) {
 	case *pb.LeaseRevokeRequest:
-		return g.checkLease(ctx, r.ID)
-	case *pb.LeaseTimeToLiveRequest:
-		if r.Keys {
-			return g.checkLease(ctx, r.ID)
-		}
+		return g.checkRevoke(ctx, r.ID)
 	case *pb.LeaseGrantRequest:
 		fits = g.space.Load().grant()
 	case *pb.PutRequest:
@@ -159,12 +158,54 @@ func puts(r *pb.TxnRequest) bool {
 	})
 }
 
-// checkLease judges what concerns all keys of a lease: to end it deletes them, and to ask for them names them.
-func (g *guard) checkLease(ctx context.Context, id int64) error {
+// namesKeys reports whether a request asks for the keys of a lease.
+func namesKeys(req any) bool {
+	r, ok := req.(*pb.LeaseTimeToLiveRequest)
+	return ok && r.Keys
+}
+
+// bounded has the keys of a lease read by one client at a time, and refuses those that a client may not see, and too many of them. A lease
+// has as many keys as whoever may write puts on it.
+func (g *guard) bounded(read grpc.UnaryHandler) grpc.UnaryHandler {
+	return func(ctx context.Context, req any) (any, error) {
+		if err := g.answers.reading.Acquire(ctx, maxAnswer); err != nil {
+			return nil, status.FromContextError(err).Err()
+		}
+		defer g.answers.reading.Release(maxAnswer)
+		got, err := read(ctx, req)
+		l, ok := got.(*pb.LeaseTimeToLiveResponse)
+		if err != nil || !ok {
+			return nil, err
+		}
+		if err := g.checkAttached(l); err != nil {
+			return nil, err
+		}
+		size := 0
+		for _, key := range l.Keys {
+			size += len(key)
+		}
+		if size > maxPut {
+			return nil, refusal("lease %x has %d keys of %d bytes: a client is told at most %d bytes", l.ID, len(l.Keys), size, maxPut)
+		}
+		return got, nil
+	}
+}
+
+// checkRevoke judges the end of a lease, which deletes all its keys.
+func (g *guard) checkRevoke(ctx context.Context, id int64) error {
 	space := g.space.Load()
 	if space == nil {
 		return status.Error(codes.Unavailable, "the embedded etcd is starting")
 	}
+	leave, err := g.answers.enter(ctx, addressOf(ctx), atOnce)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := g.answers.reading.Acquire(ctx, maxAnswer); err != nil {
+		return status.FromContextError(err).Err()
+	}
+	defer g.answers.reading.Release(maxAnswer)
 	l, err := space.server.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: id, Keys: true})
 	switch {
 	case errors.Is(err, lease.ErrLeaseNotFound):
@@ -172,9 +213,14 @@ func (g *guard) checkLease(ctx context.Context, id int64) error {
 	case err != nil:
 		return status.Error(codes.Unavailable, "look at the keys of the lease: "+err.Error())
 	}
+	return g.checkAttached(l)
+}
+
+// checkAttached judges the keys of a lease.
+func (g *guard) checkAttached(l *pb.LeaseTimeToLiveResponse) error {
 	for _, key := range l.Keys {
 		if g.checkKeys(key, nil) != nil {
-			return refusal("lease %x has keys that are not below %s", id, g.first)
+			return refusal("lease %x has keys that are not below %s", l.ID, g.first)
 		}
 	}
 	return nil
