@@ -126,6 +126,9 @@ func (g *guard) check(req any) error {
 		return g.checkTxn(r)
 	case *pb.WatchRequest:
 		if create := r.GetCreateRequest(); create != nil {
+			if create.PrevKv { // each watch would have all of them read for itself, however much that is
+				return refusal("a watch cannot have the values before: read them by their revision")
+			}
 			return g.checkWritten(create.Key, create.RangeEnd) // it stays in memory, too
 		}
 	}

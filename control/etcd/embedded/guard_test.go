@@ -39,7 +39,7 @@ func TestGuardRefuses(t *testing.T) {
 				return err
 			}
 			op := clientv3.OpGet(key, opts...)
-			create := &pb.WatchCreateRequest{Key: op.KeyBytes(), RangeEnd: op.RangeBytes()}
+			create := &pb.WatchCreateRequest{Key: op.KeyBytes(), RangeEnd: op.RangeBytes(), PrevKv: key == inside}
 			if err := stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
 				return err
 			}
@@ -81,15 +81,16 @@ func TestGuardRefuses(t *testing.T) {
 			_, err := c.Put(ctx, inside, strings.Repeat("x", 64<<10+1))
 			return err
 		},
-		"delete outside":     func(ctx context.Context) error { _, err := c.Delete(ctx, outside); return err },
-		"delete all":         func(ctx context.Context) error { _, err := c.Delete(ctx, "", clientv3.WithPrefix()); return err },
-		"compare outside":    txn([]clientv3.Cmp{clientv3.Compare(clientv3.Version(outside), "=", 0)}),
-		"txn put outside":    txn(nil, clientv3.OpPut(inside, "x"), clientv3.OpPut(outside, "x")),
-		"txn in txn outside": txn(nil, clientv3.OpTxn(nil, nil, []clientv3.Op{clientv3.OpGet(outside)})),
-		"txn delete outside": txn(nil, clientv3.OpDelete(outside)),
-		"watch outside":      watch(outside),
-		"watch all":          watch("\x00", clientv3.WithFromKey()),
-		"watch around":       watch("/", clientv3.WithPrefix()),
+		"delete outside":      func(ctx context.Context) error { _, err := c.Delete(ctx, outside); return err },
+		"delete all":          func(ctx context.Context) error { _, err := c.Delete(ctx, "", clientv3.WithPrefix()); return err },
+		"compare outside":     txn([]clientv3.Cmp{clientv3.Compare(clientv3.Version(outside), "=", 0)}),
+		"txn put outside":     txn(nil, clientv3.OpPut(inside, "x"), clientv3.OpPut(outside, "x")),
+		"txn in txn outside":  txn(nil, clientv3.OpTxn(nil, nil, []clientv3.Op{clientv3.OpGet(outside)})),
+		"txn delete outside":  txn(nil, clientv3.OpDelete(outside)),
+		"watch outside":       watch(outside),
+		"watch all":           watch("\x00", clientv3.WithFromKey()),
+		"watch around":        watch("/", clientv3.WithPrefix()),
+		"watch values before": watch(inside), // each watch would read all of them for itself
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := call(t.Context())
