@@ -49,10 +49,18 @@ func (c *Caller) Grant(ctx context.Context, id LeaseID, ttl time.Duration) (expi
 		case err != nil:
 			return err
 		}
-		ttl = time.Duration(resp.TTL) * time.Second // etcd has a minimum
+		ttl = seconds(resp.TTL) // etcd has a minimum
 		return nil
 	})
 	return begin.Add(ttl), err
+}
+
+// maxTTL bounds a TTL that an etcd says: that of a real one is 9 000 000 000 seconds at most, and one of more may be no time.Duration.
+const maxTTL = 100 * 365 * 24 * time.Hour
+
+// seconds returns a TTL of etcd. One that is gone has -1.
+func seconds(n int64) time.Duration {
+	return time.Duration(max(-1, min(n, int64(maxTTL/time.Second)))) * time.Second
 }
 
 // Refresh extends an etcd lease once. rpctypes.ErrLeaseNotFound: it has
@@ -92,7 +100,7 @@ func (c *Caller) keepAlive(ctx context.Context, id LeaseID) (expires time.Time, 
 	if err == nil && ttl <= 0 {
 		err = rpctypes.ErrLeaseNotFound
 	}
-	return begin.Add(time.Duration(ttl) * time.Second), err
+	return begin.Add(seconds(ttl)), err
 }
 
 // Revoke ends an etcd lease and deletes what is attached to it. One that is gone
@@ -139,7 +147,7 @@ func (c *Caller) TimeLeft(ctx context.Context, id LeaseID) (left, granted time.D
 	err = c.Call(ctx, "look up etcd lease", func(ctx context.Context, e *clientv3.Client) error {
 		resp, err := e.TimeToLive(ctx, clientv3.LeaseID(id))
 		if err == nil {
-			left, granted = time.Duration(resp.TTL)*time.Second, time.Duration(resp.GrantedTTL)*time.Second
+			left, granted = seconds(resp.TTL), seconds(resp.GrantedTTL)
 		}
 		return err
 	})
