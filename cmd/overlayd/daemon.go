@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"sync"
@@ -25,6 +26,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/cmd/internal/stores"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/conns"
 	"github.com/overlayd/overlayd/control/etcd/embedded"
 	"github.com/overlayd/overlayd/dataplane/capture"
 	"github.com/overlayd/overlayd/dataplane/pace"
@@ -43,6 +45,7 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 	}
 	c := daemonConfig(o)
 	slog.SetDefault(c.Log)
+	net.DefaultResolver = (&conns.Dialer{Log: c.Log}).Names()
 	keepSmall()
 	if o.Kube.Enabled {
 		klog.SetSlogLogger(c.Log) // client-go has one log per process

@@ -264,3 +264,65 @@ func TestPortsOfConnectionsTaken(t *testing.T) {
 		})
 	}
 }
+
+// TestEveryPortTaken: a user of the host who has every UDP and TCP port but that of the overlay keeps no daemon from starting, and no packet
+// from going either way, also after a config change has restarted the session, and after another daemon has taken its place. The log of each says so
+// once for each family, and that it is over.
+func TestEveryPortTaken(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{modeKernel, modeUserspace} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			c := newClusterOn(t, []string{under4, under6}, 2, dualNetwork)
+			h := c.hosts[0]
+			var own net.PacketConn
+			h.Must(func() (err error) { own, err = net.ListenPacket("udp", ":8472"); return err })
+			free := h.TakePorts(t, "")
+			own.Close()
+			h.shipped("--dataplane", mode).waitLog("msg=ready", patience)
+			h.daemon.waitLog("all capabilities but these are given up", patience)
+			c.hosts[1].up("--dataplane", mode)
+			a, b := h.pod(0, 0), c.hosts[1].pod(0, 0)
+			reached := func() {
+				t.Helper()
+				for i := range a.addrs {
+					reach(t, a, b.addrs[i])
+					reach(t, b, a.addrs[i])
+				}
+			}
+			const begun, over = "every UDP port of this host is taken: VXLAN packets leave from the VXLAN port alone", "there are UDP ports again"
+			lines := 0
+			if mode == modeUserspace {
+				lines = 2
+			}
+			reached()
+			if text := h.daemon.text(); linesWith(text, begun) != lines || lines > 0 && !strings.Contains(text, "ss -Huanp") {
+				t.Errorf("the log does not say once what is wrong, and what to do:\n%s", text)
+			}
+			c.put(storePrefix+"config", strings.Replace(dualNetwork, `{`, `{"EnableNFTables":true,`, 1))
+			h.waitSessions(2)
+			reached()
+			before := h.daemon
+			h.shipped("--dataplane", mode, "--replace").waitLog("msg=ready", patience)
+			if code := before.wait(patience); code != 0 || linesWith(before.text(), begun) != lines {
+				t.Errorf("exit code %d of the daemon that was replaced", code)
+			}
+			reached()
+			h.says(0)
+			free()
+			eventually(t, patience, "several ports", func() error {
+				if n := linesWith(h.daemon.text(), over); n != lines {
+					return fmt.Errorf("%d lines", n)
+				}
+				return nil
+			})
+			reached()
+			if n := linesWith(h.daemon.text(), begun); n != lines {
+				t.Errorf("%d lines of it", n)
+			}
+			if code := h.daemon.stop(unix.SIGTERM); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+		})
+	}
+}

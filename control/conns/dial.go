@@ -42,7 +42,7 @@ type Dialer struct {
 // DialContext connects to an address.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := d.Dialer
-	dialer.Resolver = &net.Resolver{PreferGo: true, Dial: d.dialNameServer}
+	dialer.Resolver = d.Names()
 	c, err := dialer.DialContext(ctx, network, address)
 	of := new(net.OpError)
 	switch {
@@ -122,6 +122,11 @@ func noPort() bool {
 	}
 	defer unix.Close(fd)
 	return errors.Is(unix.Bind(fd, &unix.SockaddrInet4{}), unix.EADDRINUSE)
+}
+
+// Names returns a resolver that asks name servers by TCP if every UDP port is taken.
+func (d *Dialer) Names() *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: d.dialNameServer}
 }
 
 // dialNameServer connects to a name server, by TCP if every UDP port is taken.

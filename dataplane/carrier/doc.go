@@ -23,6 +23,9 @@
 // In: receiver_udp_linux.go receives all datagrams that are there, cut.go cuts what UDP_GRO joined, and guess.go
 // finds out which offloads a packet still needs, because a socket does not tell.
 //
+// The sockets that send have a port each, so that flows differ in their outer ports. If every UDP port of this host is taken, a socket that
+// receives sends in their place: share_linux.go.
+//
 // A carrier of UDP sockets can receive while the kernel's vxlan devices have its port: seat_linux.go moves
 // receivers from one socket to another, and move_linux.go sends datagrams by a detour (udp.Detour).
 //

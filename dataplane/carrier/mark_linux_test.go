@@ -25,7 +25,7 @@ func TestMark(t *testing.T) {
 					err = dropCapabilities()
 				}
 				if err == nil {
-					s, err = openSendSockets(UDPConfig{Log: slog.New(slog.NewTextHandler(&text, nil)), Local: netip.AddrPortFrom(netip.MustParseAddr(local), 0), DF: true, Mark: 0x100000})
+					s, err = openSendSockets(UDPConfig{Log: slog.New(slog.NewTextHandler(&text, nil)), Local: netip.AddrPortFrom(netip.MustParseAddr(local), 0), DF: true, Mark: 0x100000}, nil)
 				}
 				return err
 			})

@@ -60,7 +60,9 @@ func (c *udpCarrier) Leave() error {
 		closeAll(sockets)
 		return err
 	}
-	c.move(sockets)
+	if err := c.move(sockets); err != nil {
+		return err
+	}
 	return c.settle()
 }
 
@@ -79,8 +81,7 @@ func (c *udpCarrier) Arrive() error {
 		return err
 	}
 	c.LetGo()
-	c.move(sockets)
-	return nil
+	return c.move(sockets)
 }
 
 // LetGo implements Mover.
@@ -91,12 +92,14 @@ func (c *udpCarrier) LetGo() {
 	}
 }
 
-// move makes each receiver go on at one of the sockets.
-func (c *udpCarrier) move(sockets []*socket) {
+// move makes each receiver go on at one of the sockets. If no other socket has a port, the first of them sends, too.
+func (c *udpCarrier) move(sockets []*socket) error {
+	err := c.out.follow(sockets[0])
 	c.moved = nil
 	for i, r := range c.in {
 		c.moved = append(c.moved, r.moveTo(sockets[i]))
 	}
+	return err
 }
 
 // settle waits until the receivers have moved.

@@ -42,7 +42,8 @@ const (
 // send a probe: a packet of full length from a new port, which the peer's host drops in silence. Only a report that quotes the probe
 // is believed. Some IPv4 routers quote only a UDP header. Then there must be a report about each of several probes in a row, and
 // meanwhile no report about ports from which nothing was sent. Until a report is believed, packets are sent whole. So nobody who cannot
-// see the probe can make this host send shorter packets, or make it tell pods to.
+// see the probe can make this host send shorter packets, or make it tell pods to. The exception is a host without a free UDP port, where no
+// probe can be sent.
 type paths struct {
 	log   *slog.Logger
 	probe *udp.PathProbe
@@ -173,7 +174,7 @@ func (s *paths) look(e *Entry, hostMTU int, now time.Time) bool {
 	if !st.again && now.Before(st.next) {
 		return false
 	}
-	return s.send(e, local, now)
+	return s.send(e, known, local, now)
 }
 
 // apply makes known what the path to p takes.
@@ -189,8 +190,9 @@ func (p *Peer) apply() {
 	}
 }
 
-// send sends a probe of that many bytes on the underlay, if there is a trial to do so and addresses for it.
-func (s *paths) send(e *Entry, size int, now time.Time) bool {
+// send sends a probe of that many bytes on the underlay, if there is a trial to do so and addresses for it. If every UDP port of this host
+// is taken, no probe can be sent. Then the kernel's note is believed, down to floor: without that, long packets would be lost on a narrow path.
+func (s *paths) send(e *Entry, known, size int, now time.Time) bool {
 	p := e.Peer
 	st := &p.path
 	if len(s.idle) == 0 || !e.Self.IsValid() {
@@ -206,8 +208,11 @@ func (s *paths) send(e *Entry, size int, now time.Time) bool {
 	st.again, st.next = false, now.Add(pathBackoff) // if it cannot be sent
 	t := s.idle[len(s.idle)-1]
 	if err := s.trials[t-1].Send(&p.sockaddr, b); err != nil {
-		if errors.Is(err, unix.EMSGSIZE) {
+		switch {
+		case errors.Is(err, unix.EMSGSIZE):
 			s.refused(p)
+		case errors.Is(err, unix.EAGAIN) && known < size:
+			s.believe(p, known, now, pathAgeUnproven, 1)
 		}
 		return false
 	}

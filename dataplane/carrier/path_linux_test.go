@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -55,12 +56,12 @@ func newPathHost(t *testing.T, family int) *pathHost {
 	e.Template = encap.NewTemplate(1, encap.MAC{2, 2}, encap.MAC{2, 1})
 	NewPeer(to).Adopt(e, true)
 	h.Must(func() error {
-		out, err := openSendSockets(UDPConfig{Log: slog.New(slog.NewTextHandler(&h.log, nil)), Local: netip.AddrPortFrom(netip.MustParseAddr(prefix[0]+"2"), testPort), DF: true})
+		out, err := openSendSockets(UDPConfig{Log: slog.New(slog.NewTextHandler(&h.log, nil)), Local: netip.AddrPortFrom(netip.MustParseAddr(prefix[0]+"2"), testPort), DF: true}, nil)
 		if err != nil {
 			return err
 		}
 		t.Cleanup(out.close)
-		h.out, h.sender, h.paths = out, newBatcher(newUDPTransmitter(out, family == Family6), out.limit()), out.paths
+		h.out, h.sender, h.paths = out, newBatcher(newUDPTransmitter(out, family == Family6), out.limit()), out.paths.Load()
 		return nil
 	})
 	return h
@@ -133,6 +134,37 @@ func TestPathIsTriedAgain(t *testing.T) {
 	}
 }
 
+// TestPathWithoutPorts: a user of the host who has every UDP port does not keep a path that becomes narrow from being learnt.
+func TestPathWithoutPorts(t *testing.T) {
+	t.Parallel()
+	for _, family := range []int{Family4, Family6} {
+		t.Run([]string{"IPv4", "IPv6"}[family], func(t *testing.T) {
+			t.Parallel()
+			h := newPathHost(t, family)
+			narrow := 1300 - encap.Overhead(h.entries[0].Peer.Addr)
+			for _, trial := range h.paths.trials {
+				if err := trial.LeavePort(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			free := h.TakePorts(t, "")
+			h.narrow(1300)
+			h.until("believed", func() bool { return h.mtu() == narrow })
+			h.aged()
+			h.until("believed again", func() bool { return !h.entries[0].Peer.path.next.IsZero() })
+			if h.mtu() != narrow {
+				t.Errorf("then it takes %d", h.mtu())
+			}
+			free()
+			h.aged()
+			h.until("proven", func() bool { return time.Until(h.entries[0].Peer.path.next) > pathAgeUnproven })
+			h.narrow(1500)
+			h.aged()
+			h.until("forgotten", func() bool { return h.mtu() == 0 })
+		})
+	}
+}
+
 // TestPathBelowFloor: less than the floor is not believed, counted, and said once.
 func TestPathBelowFloor(t *testing.T) {
 	t.Parallel()
@@ -142,7 +174,7 @@ func TestPathBelowFloor(t *testing.T) {
 	h.aged()
 	h.until("confirmed", func() bool { return h.entries[0].Peer.path.trial == 0 && !h.entries[0].Peer.path.next.IsZero() })
 	var counted dataplane.Stats
-	(&udpCarrier{out: &sendSockets{paths: h.paths}, shield: openShield(Family4)}).AddTo(&counted)
+	(&udpCarrier{out: h.out, shield: openShield(Family4)}).AddTo(&counted)
 	if counted.NarrowPaths != h.paths.below.Load() {
 		t.Errorf("%d are in the counters, want %d", counted.NarrowPaths, h.paths.below.Load())
 	}
@@ -249,4 +281,59 @@ func sendFragNeeded(to, dst netip.Addr, port, mtu uint16) error {
 	sum := ^encap.Sum(b, 0)
 	b[2], b[3] = byte(sum>>8), byte(sum)
 	return unix.Sendto(fd, b, 0, &unix.SockaddrInet4{Addr: to.As4()})
+}
+
+// TestSharedSocketFragments: what leaves by the socket that receives, because every UDP port is taken, crosses a narrow path, although no path is known.
+func TestSharedSocketFragments(t *testing.T) {
+	t.Parallel()
+	for _, family := range []int{Family4, Family6} {
+		t.Run([]string{"IPv4", "IPv6"}[family], func(t *testing.T) {
+			t.Parallel()
+			h := newPathHost(t, family)
+			h.narrow(1300)
+			var peer *net.UDPConn
+			h.peer.Must(func() (err error) {
+				peer, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(h.entries[0].Peer.Addr, testPort)))
+				return err
+			})
+			defer peer.Close()
+			cfg := h.out.cfg
+			cfg.Segment = true
+			var out *sendSockets
+			h.Must(func() error {
+				rs, _, err := openReceivers(cfg, cfg.Local, 1)
+				if err != nil {
+					return err
+				}
+				t.Cleanup(func() { closeAll(rs) })
+				if out, err = openSendSockets(cfg, nil); err != nil {
+					return err
+				}
+				return out.begin(rs[0].now, udp.ErrNoPort)
+			})
+			defer out.close()
+			snd := newBatcher(newUDPTransmitter(out, family == Family6), out.limit())
+			var c Counters
+			b := make([]byte, 2000)
+			for n, end := 0, time.Now().Add(10*time.Second); n < 20; {
+				if time.Now().After(end) {
+					t.Fatalf("%d datagrams have arrived", n)
+				}
+				for range 4 {
+					p := blank(h.full())
+					snd.Send(&p, &h.entries[0], false, &c)
+				}
+				snd.Flush(&c)
+				for peer.SetReadDeadline(time.Now().Add(5 * time.Millisecond)); ; n++ {
+					size, from, err := peer.ReadFromUDPAddrPort(b)
+					if err != nil {
+						break
+					}
+					if size != encap.HeaderLen+h.full() || from.Port() != testPort {
+						t.Errorf("%d bytes from %s", size, from)
+					}
+				}
+			}
+		})
+	}
 }

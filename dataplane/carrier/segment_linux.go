@@ -23,8 +23,8 @@ func probeSegments(local netip.Addr, send sendFunc) int32 {
 		return 1
 	}
 	defer unix.Close(fd)
-	if _, err := unix.GetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT); err != nil {
-		return 1 // before Linux 4.18, which would send all of it as one datagram
+	if knowsSegments(fd) != nil {
+		return 1
 	}
 	at, err := udp.LocalAddr(fd)
 	if err != nil {
@@ -41,6 +41,12 @@ func probeSegments(local netip.Addr, send sendFunc) int32 {
 		}
 	}
 	return 1
+}
+
+// knowsSegments returns an error before Linux 4.18, which would send all segments as one datagram.
+func knowsSegments(fd int) error {
+	_, err := unix.GetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT)
+	return err
 }
 
 // sendBytes sends n datagrams of one byte in one message.

@@ -1,6 +1,8 @@
 package carrier
 
 import (
+	"sync/atomic"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -13,9 +15,9 @@ import (
 type tunnelSender struct {
 	*batcher
 	writer *uplink.Writer
-	ports  *[sourcePorts + 1]uint16 // of the sockets
-	room   int                      // the longest inner packet that fits an outer IP packet
-	id     uint16                   // of the next outer IPv4 header
+	ports  *[sourcePorts + 1]atomic.Uint32 // of the sockets
+	room   int                             // the longest inner packet that fits an outer IP packet
+	id     uint16                          // of the next outer IPv4 header
 	frame  uplink.Frame
 }
 
@@ -45,11 +47,15 @@ func (s *tunnelSender) sendWhole(p *Packet, e *Entry, c *Counters) bool {
 	}
 	hash := encap.QuickHash(ip)
 	port := int(hash % sourcePorts)
+	from := s.ports[port].Load()
+	if from == 0 {
+		return false // the sockets share one, and know no paths
+	}
 	if s.batcher.ports&(1<<port) != 0 {
 		s.batcher.Flush(c) // earlier packets leave first
 	}
 	f := &s.frame
-	f.OuterFields = encap.OuterFields{Port: s.ports[port], ID: s.id, Label: hash, ECN: encap.PacketECN(ip)}
+	f.OuterFields = encap.OuterFields{Port: uint16(from), ID: s.id, Label: hash, ECN: encap.PacketECN(ip)}
 	f.GSO, f.Size, f.CsumStart, f.HeaderLen = p.GSO, p.Size, p.CsumStart, n
 	f.CWR = p.GSO != encap.GSOUDP && ip[p.CsumStart+13]&0x80 != 0
 	at := p.At - encap.HeaderLen

@@ -3,10 +3,11 @@ package carrier
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/bits"
 	"net/netip"
+	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -22,25 +23,55 @@ import (
 //
 // The sockets are not connected: a connected one would pay for an ICMP error of
 // an earlier datagram by losing the next.
+//
+// If every port of this host is taken, all of them are one socket that receives: share_linux.go.
 type sendSockets struct {
-	log   *slog.Logger
-	fds   [sourcePorts + 1]int // by source port
-	paths *paths               // nil if outer packets may be fragmented (DF clear)
+	cfg   UDPConfig
+	fds   [sourcePorts + 1]int           // by source port; constant, but not what they are of
+	ports [sourcePorts + 1]atomic.Uint32 // of the sockets; 0: they share one
+	paths atomic.Pointer[paths]          // nil if outer packets may be fragmented (DF clear)
 	// mark is that of all that is sent. It becomes 0 if this process may set none.
 	mark uint32
 	// segments is the number of datagrams that UDP_SEGMENT takes at once; 1 without.
 	// It becomes 1 for good if the kernel refuses.
 	segments atomic.Int32
+
+	mu     sync.Mutex // of what fds are of, and of all below
+	shares bool       // they share one socket
+	tried  time.Time  // when they were to have ports of their own last
+	closed bool
 }
 
-// openSendSockets makes the sockets, bound to the local address and a free port each.
-func openSendSockets(cfg UDPConfig) (*sendSockets, error) {
-	local := cfg.Local.Addr()
-	df := cfg.DF || local.Is6()
-	s := &sendSockets{log: cfg.Log, mark: cfg.Mark}
+// openSendSockets makes the sockets, bound to the local address and a free port each. If there are none, they share the one
+// that receives; nil: that is an error.
+func openSendSockets(cfg UDPConfig, in *socket) (*sendSockets, error) {
+	s := &sendSockets{cfg: cfg, mark: cfg.Mark}
 	for i := range s.fds {
 		s.fds[i] = -1
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.spread()
+	if errors.Is(err, udp.ErrNoPort) && in != nil {
+		err = s.begin(in, err)
+	}
+	if err != nil {
+		s.end()
+		return nil, err
+	}
+	return s, nil
+}
+
+// spread gives each source port a socket of its own. After an error all is as before. The caller holds mu.
+func (s *sendSockets) spread() error {
+	local := s.cfg.Local.Addr()
+	df := s.cfg.DF || local.Is6()
+	var fds []int
+	defer func() {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	}()
 	for i := range s.fds {
 		var o udp.Option
 		if i != fragmentPort && df {
@@ -48,28 +79,69 @@ func openSendSockets(cfg UDPConfig) (*sendSockets, error) {
 		}
 		fd, err := udp.Open(netip.AddrPortFrom(local, 0), o)
 		if err != nil {
-			s.close()
-			return nil, err
+			return err
 		}
-		s.fds[i] = fd
-		_, err = udp.GrowBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sendBuffer)
-		if err := errors.Join(err, udp.ReceiveNothing(fd), s.markFD(fd)); err != nil {
-			s.close()
-			return nil, fmt.Errorf("set up sending socket: %w", err)
+		fds = append(fds, fd)
+		if err := errors.Join(udp.ReceiveNothing(fd), s.setUp(fd)); err != nil {
+			return fmt.Errorf("set up sending socket: %w", err)
 		}
 	}
+	var ps *paths
 	if df {
 		var err error
-		if s.paths, err = openPaths(cfg, s.mark); err != nil {
-			s.close()
-			return nil, err
+		if ps, err = openPaths(s.cfg, s.mark); err != nil {
+			return err
 		}
 	}
-	s.segments.Store(1)
-	if cfg.Segment {
-		s.segments.Store(probeSegments(local, sendmmsg))
+	if err := s.install(fds); err != nil {
+		if ps != nil {
+			ps.close()
+		}
+		return err
 	}
-	return s, nil
+	s.paths.Store(ps)
+	s.findSegments()
+	return nil
+}
+
+// setUp makes a socket one that sends.
+func (s *sendSockets) setUp(fd int) error {
+	_, err := udp.GrowBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sendBuffer)
+	return errors.Join(err, s.markFD(fd))
+}
+
+// install makes the descriptors that workers send by be of other sockets. A worker finds the one socket or the other, and no gap.
+func (s *sendSockets) install(fds []int) error {
+	var ports [sourcePorts + 1]uint16
+	for i, fd := range fds {
+		at, err := udp.LocalAddr(fd)
+		if err != nil {
+			return err
+		}
+		ports[i] = at.Port()
+	}
+	for i, fd := range fds {
+		var err error
+		if s.fds[i] < 0 {
+			s.fds[i], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		} else {
+			err = unix.Dup3(fd, s.fds[i], unix.O_CLOEXEC)
+		}
+		if err != nil {
+			return fmt.Errorf("set up sending socket: %w", err)
+		}
+		s.ports[i].Store(uint32(ports[i]))
+	}
+	return nil
+}
+
+// findSegments finds out how many datagrams UDP_SEGMENT takes.
+func (s *sendSockets) findSegments() {
+	n := int32(1)
+	if s.cfg.Segment {
+		n = probeSegments(s.cfg.Local.Addr(), sendmmsg)
+	}
+	s.segments.Store(n)
 }
 
 // markFD marks what a socket sends. A process without the right to do so goes on without, and says so once.
@@ -79,7 +151,7 @@ func (s *sendSockets) markFD(fd int) error {
 	}
 	err := udp.Mark(fd, s.mark)
 	if errors.Is(err, unix.EPERM) {
-		s.log.Warn("VXLAN packets of this host have no mark: rules that tell them from those of other programs will drop them",
+		s.cfg.Log.Warn("VXLAN packets of this host have no mark: rules that tell them from those of other programs will drop them",
 			"mark", fmt.Sprintf("%#x", s.mark), "err", err, "fix", "give overlayd CAP_NET_ADMIN")
 		s.mark, err = 0, nil
 	}
@@ -88,14 +160,22 @@ func (s *sendSockets) markFD(fd int) error {
 
 // close may be called more than once: by then others may have descriptors of the same numbers.
 func (s *sendSockets) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end()
+}
+
+// end is close for who holds mu.
+func (s *sendSockets) end() {
+	s.closed = true
 	for i, fd := range s.fds {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
 		s.fds[i] = -1
 	}
-	if s.paths != nil {
-		s.paths.close()
+	if ps := s.paths.Load(); ps != nil {
+		ps.close()
 	}
 }
 
@@ -103,7 +183,7 @@ func (s *sendSockets) close() {
 // the path.
 func (s *sendSockets) giveUp(errno unix.Errno) {
 	if from := s.segments.Load(); from > 1 && s.segments.CompareAndSwap(from, 1) {
-		s.log.Info("UDP_SEGMENT refused, sending datagrams one by one from now on", "err", errno)
+		s.cfg.Log.Info("UDP_SEGMENT refused, sending datagrams one by one from now on", "err", errno)
 	}
 }
 
@@ -255,8 +335,8 @@ func (u *udpTransmitter) refused(b *batcher, r *run, fd int, errno unix.Errno, c
 			errno = u.replay(b, r, fd, c)
 		}
 	}
-	if errno == unix.EMSGSIZE && u.sockets.paths != nil {
-		u.sockets.paths.refused(r.entry.Peer) // from the next packet on its sender is told
+	if ps := u.sockets.paths.Load(); errno == unix.EMSGSIZE && ps != nil {
+		ps.refused(r.entry.Peer) // from the next packet on its sender is told
 	}
 	switch errno {
 	case 0:

@@ -67,7 +67,7 @@ func openSockets(t *testing.T, n *netnstest.NS, addr netip.Addr) (*batcher, *udp
 		if rcvs, _, err = openReceivers(cfg, cfg.Local, 1); err != nil {
 			return err
 		}
-		ports, err = openSendSockets(cfg)
+		ports, err = openSendSockets(cfg, nil)
 		return err
 	})
 	t.Cleanup(func() { ports.close(); rcvs[0].close() })

@@ -16,7 +16,6 @@ import (
 type tunnelCarrier struct {
 	*udpCarrier
 	uplink *uplink.Uplink
-	ports  [sourcePorts + 1]uint16
 }
 
 // Tunnel returns the opener of a carrier that hands superpackets to the kernel inside of the tunnel, if the kernel takes them (Linux
@@ -41,10 +40,8 @@ func Tunnel(cfg UDPConfig) Opener {
 // withUplink adds an uplink to a carrier of UDP sockets. If the uplink cannot be opened, it returns the carrier unchanged.
 func withUplink(c *udpCarrier, cfg UDPConfig) Carrier {
 	t := &tunnelCarrier{udpCarrier: c}
-	err := c.out.sourcePorts(&t.ports)
-	if err == nil {
-		t.uplink, err = uplink.Open(uplink.Config{Log: cfg.Log, Local: cfg.Local.Addr(), Port: cfg.Local.Port(), TTL: udp.OuterTTL, DF: cfg.DF, Mark: c.out.mark, Always: cfg.ExpectTunnel, Inherited: cfg.InheritedUplink})
-	}
+	var err error
+	t.uplink, err = uplink.Open(uplink.Config{Log: cfg.Log, Local: cfg.Local.Addr(), Port: cfg.Local.Port(), TTL: udp.OuterTTL, DF: cfg.DF, Mark: c.out.mark, Always: cfg.ExpectTunnel, Inherited: cfg.InheritedUplink})
 	if err != nil {
 		level, text := slog.LevelInfo, "no tunnel offload here: superpackets go by UDP sockets, in segments"
 		if cfg.ExpectTunnel {
@@ -56,22 +53,10 @@ func withUplink(c *udpCarrier, cfg UDPConfig) Carrier {
 	return t
 }
 
-// sourcePorts stores the ports of the sockets.
-func (s *sendSockets) sourcePorts(ports *[sourcePorts + 1]uint16) error {
-	for i, fd := range s.fds {
-		at, err := udp.LocalAddr(fd)
-		if err != nil {
-			return err
-		}
-		ports[i] = at.Port()
-	}
-	return nil
-}
-
 // NewSender implements Carrier.
 func (t *tunnelCarrier) NewSender(i int) Sender {
 	room := MaxPacket - encap.Overhead(t.cfg.Local.Addr())
-	return &tunnelSender{batcher: t.udpCarrier.NewSender(i).(*batcher), writer: t.uplink.NewWriter(), ports: &t.ports, room: room, id: uint16(rand.Uint32())}
+	return &tunnelSender{batcher: t.udpCarrier.NewSender(i).(*batcher), writer: t.uplink.NewWriter(), ports: &t.out.ports, room: room, id: uint16(rand.Uint32())}
 }
 
 // Refresh implements Carrier. It also refreshes the ways by the uplink.
@@ -111,5 +96,5 @@ func (t *tunnelCarrier) Close() {
 
 // Describe implements Describer.
 func (t *tunnelCarrier) Describe() []any {
-	return append(t.udpCarrier.Describe(), "tunnel", t.uplink.InUse() == nil)
+	return append(t.udpCarrier.Describe(), "tunnel", t.out.isSpread() && t.uplink.InUse() == nil)
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -87,7 +88,7 @@ func openUDPCarrier(cfg UDPConfig, at netip.AddrPort, workers int) (*udpCarrier,
 	}
 	cfg.Inherited = nil // the receivers have them: what is bound later is new
 	c := &udpCarrier{family: FamilyOf(cfg.Local.Addr()), in: in, gro: gro, cfg: cfg, shield: openShield(FamilyOf(cfg.Local.Addr()))}
-	if c.out, err = openSendSockets(cfg); err != nil {
+	if c.out, err = openSendSockets(cfg, in[0].now); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -109,7 +110,9 @@ func (c *udpCarrier) Receivers() (rs []Receiver) {
 
 // Refresh implements Carrier.
 func (c *udpCarrier) Refresh(entries []Entry, mtu int) (soon bool) {
-	return c.out.paths != nil && c.out.paths.refresh(entries, mtu)
+	c.out.look(time.Now())
+	ps := c.out.paths.Load()
+	return ps != nil && ps.refresh(entries, mtu)
 }
 
 // AddTo implements Carrier.
@@ -119,8 +122,10 @@ func (c *udpCarrier) AddTo(s *dataplane.Stats) {
 	c.shield.count(c)
 	s.Drops[dataplane.DropQueueFull] += c.shield.full
 	s.Drops[dropFlood] += c.shield.flood
-	if c.out != nil && c.out.paths != nil {
-		s.NarrowPaths += c.out.paths.below.Load()
+	if c.out != nil {
+		if ps := c.out.paths.Load(); ps != nil {
+			s.NarrowPaths += ps.below.Load()
+		}
 	}
 	for _, r := range c.in {
 		s.Offload.RxBatches += r.batches.Load()

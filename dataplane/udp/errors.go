@@ -1,10 +1,14 @@
 package udp
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
 )
+
+// ErrNoPort says that every UDP port that any user may have is taken.
+var ErrNoPort = errors.New("no UDP port of this host is free")
 
 // PortTakenError says that the UDP port is in use. It wraps the kernel's EADDRINUSE.
 type PortTakenError struct {

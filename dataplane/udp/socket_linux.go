@@ -121,6 +121,8 @@ func CheckPort(conn *rtnl.Conn, locals []netip.AddrPort, goes func(name string) 
 // bindError tells why a bind was refused.
 func bindError(local netip.AddrPort, err error) error {
 	switch {
+	case errors.Is(err, unix.EADDRINUSE) && local.Port() == 0:
+		return fmt.Errorf("bind UDP %s: %w: %w", local, ErrNoPort, err)
 	case errors.Is(err, unix.EADDRINUSE):
 		return &PortTakenError{Local: local, Devices: portHolders(local.Port()), Err: err}
 	case errors.Is(err, unix.EADDRNOTAVAIL):

@@ -59,13 +59,10 @@ func (t *Trial) Port() uint16 {
 func (t *Trial) Close() { unix.Close(t.fd) }
 
 // Send sends a payload, which the caller leaves as it is until the next Send. The error is EMSGSIZE if not even this host
-// takes it whole.
+// takes it whole, and EAGAIN if every UDP port of this host is taken.
 func (t *Trial) Send(to *Sockaddr, payload []byte) error {
-	// A socket that has no address to send to any more gets another port when it sends next: udp_disconnect,
-	// inet_autobind. The address that it sends from stays.
-	unspec := unix.RawSockaddr{Family: unix.AF_UNSPEC}
-	if _, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(t.fd), uintptr(unsafe.Pointer(&unspec)), unsafe.Sizeof(unspec)); errno != 0 {
-		return os.NewSyscallError("connect", errno)
+	if err := t.LeavePort(); err != nil {
+		return err
 	}
 	for t.next(func(int, []byte) {}) { // of the one before
 	}
@@ -75,6 +72,17 @@ func (t *Trial) Send(to *Sockaddr, payload []byte) error {
 		unix.MSG_DONTWAIT, uintptr(unsafe.Pointer(&to.Raw)), uintptr(to.Len))
 	if errno != 0 {
 		return os.NewSyscallError("sendto", errno)
+	}
+	return nil
+}
+
+// LeavePort gives the port back. A socket that has no address to send to any more gets another port when it sends next:
+// udp_disconnect, inet_autobind. The address that it sends from stays.
+func (t *Trial) LeavePort() error {
+	unspec := unix.RawSockaddr{Family: unix.AF_UNSPEC}
+	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(t.fd), uintptr(unsafe.Pointer(&unspec)), unsafe.Sizeof(unspec))
+	if errno != 0 {
+		return os.NewSyscallError("connect", errno)
 	}
 	return nil
 }
