@@ -19,13 +19,13 @@ type Facts struct {
 	owners  map[netip.Addr]int        // how many leases a node has
 }
 
-// FactsConfig is who is told what. Both are needed.
+// FactsConfig has what Facts calls. Both functions are required.
 type FactsConfig struct {
-	Bad   func(key string, err error)          // of a record that cannot be read
-	Named func(public netip.Addr, name string) // of the name in a record, which may be empty
+	Bad   func(key string, err error)          // for a record that cannot be read
+	Named func(public netip.Addr, name string) // for each record that can; the name may be empty
 }
 
-// maxRecords bounds the records of nodes without a lease, of which whoever may write to etcd can make millions.
+// maxRecords bounds the records of nodes without a lease. Anybody who may write to etcd can make millions of them.
 const maxRecords = 1 << 16
 
 type nodeFacts struct {
@@ -69,9 +69,10 @@ func (t *Facts) put(keys Keys, kv *mvccpb.KeyValue) (ip netip.Addr, ok bool) {
 	return ip, true
 }
 
-// makeRoom drops a record without a lease, whichever the map shows first: hardly that of a node which will have its lease in a moment.
+// makeRoom drops one record of a node without a lease. A node writes its record before its lease: the map's order is random, so that hardly such a record is hit.
+// If the first records that the map shows all have leases, none is dropped: leases are bounded by the subnets of the network.
 func (t *Facts) makeRoom() {
-	tries := 64 // more leases than records that are worth a look: then there is one for each lease
+	tries := 64
 	for ip := range t.records {
 		if t.owners[ip] == 0 {
 			delete(t.records, ip)
@@ -83,7 +84,7 @@ func (t *Facts) makeRoom() {
 	}
 }
 
-// set notes the lease of a key, or with nil that there is none.
+// set notes the lease of a key. If l is nil, the key has no lease any more.
 func (t *Facts) set(key string, l *control.Lease) {
 	if old := t.leases[key]; old != nil {
 		if ip := old.Identity(); t.owners[ip] > 1 {
@@ -143,7 +144,7 @@ func (t *Facts) of(l control.Lease, old *control.Lease) control.NodeFacts {
 	return r.NodeFacts
 }
 
-// gone takes over that a record is gone. Its facts count for the lease that there is.
+// gone notes that a record was deleted. Its facts stay if the node has a lease.
 func (t *Facts) gone(ip netip.Addr) {
 	if r := t.records[ip]; r != nil && t.owners[ip] > 0 {
 		r.gone = true

@@ -42,8 +42,8 @@ type sendSockets struct {
 	closed bool
 }
 
-// openSendSockets makes the sockets, bound to the local address and a free port each. If there are none, they share the one
-// that receives; nil: that is an error.
+// openSendSockets makes the sockets, bound to the local address and a free port each. If no port is free, they share the receiving
+// socket in. Without one that is an error.
 func openSendSockets(cfg UDPConfig, in *socket) (*sendSockets, error) {
 	s := &sendSockets{cfg: cfg, mark: cfg.Mark}
 	for i := range s.fds {
@@ -110,7 +110,7 @@ func (s *sendSockets) setUp(fd int) error {
 	return errors.Join(err, s.markFD(fd))
 }
 
-// install makes the descriptors that workers send by be of other sockets. A worker finds the one socket or the other, and no gap.
+// install makes the descriptors by which workers send refer to other sockets. A worker always finds one socket or the other.
 func (s *sendSockets) install(fds []int) error {
 	var ports [sourcePorts + 1]uint16
 	for i, fd := range fds {

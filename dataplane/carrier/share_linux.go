@@ -18,7 +18,7 @@ import (
 // spreadPeriod is the time between two tries to get ports.
 const spreadPeriod = time.Second
 
-// begin makes all descriptors be of a socket that receives, because there is no port. The caller holds mu.
+// begin makes all descriptors refer to a socket that receives, because no port is free. The caller holds mu.
 func (s *sendSockets) begin(in *socket, why error) error {
 	if err := s.share(in); err != nil {
 		return err
@@ -33,7 +33,7 @@ func (s *sendSockets) begin(in *socket, why error) error {
 	return nil
 }
 
-// share makes all descriptors be of a socket that receives. The caller holds mu.
+// share makes all descriptors refer to a socket that receives. The caller holds mu.
 func (s *sendSockets) share(in *socket) error {
 	return in.setup(func(fd int) error {
 		if err := s.setUp(fd); err != nil {
@@ -53,7 +53,7 @@ func (s *sendSockets) share(in *socket) error {
 	})
 }
 
-// follow shares another socket, if the sockets share one: the one that they have is about to be closed, and has to free its port.
+// follow moves shared descriptors to another receiving socket. The one that they refer to is about to be closed, and its port must become free.
 func (s *sendSockets) follow(in *socket) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

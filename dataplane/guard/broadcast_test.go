@@ -7,7 +7,7 @@ import (
 
 // TestDirectedBroadcast: a VTEP's packet to the broadcast address of the pods' subnet reaches nobody, as with the userspace dataplane.
 func TestDirectedBroadcast(t *testing.T) {
-	for name, join := range map[string]func(*world){"kernel": (*world).join, "sockets": func(w *world) { w.joinSockets(true) }} {
+	for name, join := range joins() {
 		t.Run(name, func(t *testing.T) {
 			overBoth(t, func(t *testing.T, w *world) {
 				join(w)

@@ -176,18 +176,22 @@ func (c *Config) ownFlags(not bool) cond {
 
 // flagsAt is what ownFlags is, for a VXLAN header at that offset from the IP header, and vniAt is what vniIs is.
 func (c *Config) flagsAt(at uint32) cond {
-	mask := []byte{0xff, 0xff, 0xff, 0xff}
 	if c.GBP {
-		mask = []byte{0x08, 0, 0, 0}
+		return wordAt(at, []byte{0x08, 0, 0, 0}, 0x08000000)
 	}
-	return wordAt(at, mask, 0x08000000)
+	return wordAt(at, nil, 0x08000000)
 }
 
 func vniAt(at, vni uint32) cond { return wordAt(at+4, []byte{0xff, 0xff, 0xff, 0}, vni<<8) }
 
+// wordAt is the condition that the four bytes at that offset from the IP header, or those bits of them, have that value.
 func wordAt(at uint32, mask []byte, is uint32) cond {
-	return cond{fmt.Sprintf("@nh,%d,32 & 0x%x == 0x%08x", 8*at, mask, is), []expr.Any{&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: at, Len: 4},
-		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: mask, Xor: make([]byte, 4)}, nft.Equal(binary.BigEndian.AppendUint32(nil, is))}}
+	c := cond{fmt.Sprintf("@nh,%d,32", 8*at), []expr.Any{&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: at, Len: 4}}}
+	if mask != nil {
+		c.text += fmt.Sprintf(" & 0x%x", mask)
+		c.exprs = append(c.exprs, &expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: mask, Xor: make([]byte, 4)})
+	}
+	return cond{c.text + fmt.Sprintf(" == 0x%08x", is), append(c.exprs, nft.Equal(binary.BigEndian.AppendUint32(nil, is)))}
 }
 
 func isUDP(not bool) cond {

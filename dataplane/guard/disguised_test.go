@@ -9,8 +9,8 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 )
 
-// TestDisguisedProtocol: a pod has the checksum, which is written behind all hooks, be the protocol of its packet: that is not UDP before. Over IPv4 it sends
-// fragments, which the host puts together and makes anew, so that the header's own checksum fits, too.
+// TestDisguisedProtocol: a pod has the checksum, which is written behind all hooks, replace the protocol of its packet, which is not UDP before. Over IPv4 the pod
+// sends fragments. The host joins them and splits them again, and so writes a new checksum of the IP header.
 func TestDisguisedProtocol(t *testing.T) {
 	const before, hops, start = 238, 254, 14 + 6 // nobody has the protocol; the checksum starts at the least offset that a packet socket may give
 	overBoth(t, func(t *testing.T, w *world) {

@@ -259,7 +259,7 @@ func TestTranslated(t *testing.T) {
 
 // TestPodsOfOneHost: a pod has no address of another host's pod towards its own host and the pods there.
 func TestPodsOfOneHost(t *testing.T) {
-	for name, join := range map[string]func(*world){"kernel": (*world).join, "sockets": func(w *world) { w.joinSockets(true) }} {
+	for name, join := range joins() {
 		t.Run(name, func(t *testing.T) {
 			overBoth(t, func(t *testing.T, w *world) {
 				join(w)

@@ -75,8 +75,8 @@ func (b builder) forward() chain {
 	return c
 }
 
-// disguised drops what differs from a datagram of the overlay to a VTEP by one part. Who has packet sockets in a pod can place the checksum, which the
-// kernel or the NIC writes behind all hooks, over any two bytes behind the first six of the IP header, and choose its value: over the port, the protocol, or the length of the header.
+// disguised drops packets to a VTEP that have a VXLAN header of this network, whatever their protocol and port are. A pod with packet sockets can have the checksum, which the
+// kernel or the NIC writes behind all hooks, replace two bytes of its headers, and choose its value: that makes a datagram of the overlay of such a packet.
 func (b builder) disguised() chain {
 	c := chain{name: chainDisguised}
 	for _, f := range b.families() {
@@ -89,8 +89,8 @@ func (b builder) disguised() chain {
 	return c
 }
 
-// vxlanOffsets are where the VXLAN header may be, in bytes from the IP header: behind options in IPv4, of which each length is there, and behind extension headers
-// of up to 64 bytes in IPv6.
+// vxlanOffsets returns where a VXLAN header may be, in bytes from the IP header. In IPv4 it is behind options of any length, and in IPv6 behind extension headers of
+// up to 64 bytes.
 func vxlanOffsets(f family) (all []uint32) {
 	if f == ipv6 {
 		for at := uint32(40); at <= 40+64; at += 8 {

@@ -44,7 +44,7 @@ func (b builder) inner() chain {
 	return c
 }
 
-// broadcasts are the addresses of own subnets that the kernel takes for all hosts of it: processes of this host would get what is sent there.
+// broadcasts returns the broadcast addresses of own subnets. The kernel delivers what is sent there to processes of this host.
 func (b builder) broadcasts() (all []netip.Prefix) {
 	for _, own := range ofFamily(b.own, ipv4) {
 		if host := 32 - own.Bits(); host > 1 { // RFC 3021: a subnet of two addresses has none
@@ -56,7 +56,7 @@ func (b builder) broadcasts() (all []netip.Prefix) {
 	return all
 }
 
-// noBroadcast are the conditions that the destination of a packet of that family is none of them.
+// noBroadcast returns the conditions that a packet of that family goes to no broadcast address of an own subnet.
 func (b builder) noBroadcast(f family) (conds []cond) {
 	if f == ipv4 {
 		for _, a := range b.broadcasts() {

@@ -42,8 +42,8 @@ func (b builder) leave() chain {
 	return c
 }
 
-// fromPort drops what goes from the port to a peer: no datagram of an overlay does. To connection tracking the datagrams of that peer to this host would be the
-// answers, and if somebody masquerades, a pod could get them.
+// fromPort drops what goes from the VXLAN port to a peer. Datagrams of the overlay that do have been admitted before: if every UDP port is taken, this process sends from that one.
+// Connection tracking takes the datagrams of that peer to this host for the answers. If somebody masquerades, a pod would get them.
 func (b builder) fromPort(c *chain) {
 	for _, f := range b.families() {
 		c.drop(dataplane.DropEgress, fromPort(b.Port), isUDP(false), of(f), isPeer(f, outerDestination(f), false))

@@ -52,7 +52,7 @@ func TestRules(t *testing.T) {
 	away := "\nudp sport == 8472, l4proto == udp, nfproto ip, ip daddr . ip daddr @pair44_32, drop egress"
 	disguised := "nfproto ip, ip daddr . ip daddr != @pair44_32, return\nnfproto ip, ip saddr . ip saddr @pair44_32, fib saddr . iif oif exists, return"
 	for words := 5; words <= 15; words++ { // of the IP header
-		disguised += fmt.Sprintf("\nnfproto ip, @nh,%d,32 & 0xffffffff == 0x08000000, @nh,%d,32 & 0xffffff00 == 0x00000100, drop egress", 32*words+64, 32*words+96)
+		disguised += fmt.Sprintf("\nnfproto ip, @nh,%d,32 == 0x08000000, @nh,%d,32 & 0xffffff00 == 0x00000100, drop egress", 32*words+64, 32*words+96)
 	}
 	head := "nfproto ip, fib daddr type == unicast, goto here\nnfproto ip6, fib daddr type == unicast, goto here\n" + other
 	for _, c := range []struct {

@@ -10,7 +10,7 @@ import (
 // TestStolenDatagrams: a pod that sends from the port of the overlay to a peer, in a connection that the host masquerades, does not get the peer's
 // datagrams: to connection tracking these look like the answers.
 func TestStolenDatagrams(t *testing.T) {
-	for name, join := range map[string]func(*world){"kernel": (*world).join, "sockets": func(w *world) { w.joinSockets(true) }} {
+	for name, join := range joins() {
 		t.Run(name, func(t *testing.T) {
 			overBoth(t, func(t *testing.T, w *world) {
 				join(w)

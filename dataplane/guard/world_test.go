@@ -135,6 +135,11 @@ func (w *world) peer(h *host) dataplane.Peer {
 	return dataplane.Peer{VTEP: dataplane.VTEP{Addr: h.addr, MAC: dataplane.MAC(h.addr, 1), VNI: 1}, Subnets: h.subnets()}
 }
 
+// joins are the ways to forward, by the kernel and by sockets.
+func joins() map[string]func(*world) {
+	return map[string]func(*world){"kernel": (*world).join, "sockets": func(w *world) { w.joinSockets(true) }}
+}
+
 // join opens guard and kernel dataplane on every host, and makes them peers.
 func (w *world) join() {
 	for _, h := range w.hosts {

@@ -167,8 +167,8 @@ func namesKeys(req any) bool {
 	return ok && r.Keys
 }
 
-// bounded has the keys of a lease read by one client at a time, and refuses those that a client may not see, and too many of them. A lease
-// has as many keys as whoever may write puts on it.
+// bounded lets one client at a time ask for the keys of a lease. It refuses keys that a client may not see, and more than maxPut bytes of them: a client can put any number
+// of keys on a lease.
 func (g *guard) bounded(read grpc.UnaryHandler) grpc.UnaryHandler {
 	return func(ctx context.Context, req any) (any, error) {
 		if err := g.answers.reading.Acquire(ctx, maxAnswer); err != nil {
