@@ -100,13 +100,22 @@ func (p *pair) reach(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, reachTimeout, fmt.Errorf("no ping came back within %s", reachTimeout))
 	defer cancel()
 	for _, way := range []struct{ from, to *host }{{p.a, p.b}, {p.b, p.a}} {
+		last := errors.New("the agent did not say more")
 		err := way.from.await(ctx, "a ping of "+way.to.overlay.String(), func() bool {
 			var pinged agent.Pinged
 			err := way.from.call(ctx, "Ping", agent.Ping{To: way.to.overlay, Time: time.Millisecond}, &pinged)
-			return err == nil && pinged.Lost < pinged.Sent // "no route" comes while the peer is not known
+			switch {
+			case err == nil && pinged.Lost < pinged.Sent:
+				return true
+			case err == nil:
+				last = errors.New("the last one was lost")
+			case ctx.Err() == nil:
+				last = err // "no route" comes while the peer is not known
+			}
+			return false
 		})
 		if err != nil {
-			return err
+			return fmt.Errorf("%w (%w)", err, last)
 		}
 	}
 	return nil

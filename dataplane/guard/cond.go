@@ -150,7 +150,7 @@ func isSingle() []cond {
 		{fmt.Sprintf("@nh,0,32 == %#02x00, %d-%d", first, least, most), []expr.Any{&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Len: 4},
 			&expr.Range{Op: expr.CmpOpEq, Register: reg1, FromData: []byte{first, 0, 0, least}, ToData: []byte{first, 0, 0, most}}}},
 		{"ip frag-off == 0", []expr.Any{&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: atFragment, Len: 2}, nft.Equal([]byte{0, 0})}},
-		fragmented(expr.CmpOpEq, fmt.Sprintf("@th,%d,16 & 0x3fff == 0", 8*(atInner+atFragment)), expr.PayloadBaseTransportHeader, atInner+atFragment),
+		fragmented(expr.CmpOpEq, fmt.Sprintf("@th,%d,16 & 0x3fff == 0", 8*(atInner+atFragment)), expr.PayloadBaseTransportHeader, atInner+atFragment, moreOrOffset),
 	}
 }
 
@@ -287,16 +287,41 @@ func isFragment(f family) cond {
 	if f == ipv6 {
 		return cond{"exthdr frag exists", []expr.Any{&expr.Exthdr{DestRegister: reg1, Type: unix.IPPROTO_FRAGMENT, Len: 1, Flags: unix.NFT_EXTHDR_F_PRESENT}, nft.Equal([]byte{1})}}
 	}
-	return fragmented(expr.CmpOpNeq, "ip frag-off & 0x3fff != 0", expr.PayloadBaseNetworkHeader, atFragment)
+	return fragmented(expr.CmpOpNeq, "ip frag-off & 0x3fff != 0", expr.PayloadBaseNetworkHeader, atFragment, moreOrOffset)
+}
+
+// isLater are the conditions that the packet is a fragment, but not the first: it has no ports. Before Linux 7.1 nftables reads them all the same: from the
+// data that is there, or with IPv6 from the IP header.
+func isLater(f family) []cond {
+	if f == ipv6 { // RFC 8200, section 4.5
+		return []cond{of(ipv6), {"exthdr frag offset & 0xfff8 != 0", append([]expr.Any{&expr.Exthdr{DestRegister: reg1, Type: unix.IPPROTO_FRAGMENT, Offset: 2, Len: 2}}, flagBits(expr.CmpOpNeq, 0xfff8)...)}}
+	}
+	return []cond{of(ipv4), hasOffset(false)}
+}
+
+// hasOffset is the condition that the IPv4 header has the offset of a later fragment, or has not.
+func hasOffset(not bool) cond {
+	op, sign := expr.CmpOpNeq, "!="
+	if not {
+		op, sign = expr.CmpOpEq, "=="
+	}
+	return fragmented(op, "ip frag-off & 0x1fff "+sign+" 0", expr.PayloadBaseNetworkHeader, atFragment, 0x1fff)
 }
 
 // atFragment is where an IPv4 header has flags and offset of a fragment.
 const atFragment = 6
 
-func fragmented(op expr.CmpOp, text string, base expr.PayloadBase, at uint32) cond {
-	return cond{text, []expr.Any{&expr.Payload{DestRegister: reg1, Base: base, Offset: at, Len: 2},
-		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 2, Mask: []byte{0x3f, 0xff}, Xor: []byte{0, 0}},
-		&expr.Cmp{Op: op, Register: reg1, Data: []byte{0, 0}}}}
+// moreOrOffset are the bits that only fragments have: more to come, and the offset.
+const moreOrOffset = 0x3fff
+
+func fragmented(op expr.CmpOp, text string, base expr.PayloadBase, at uint32, mask uint16) cond {
+	return cond{text, append([]expr.Any{&expr.Payload{DestRegister: reg1, Base: base, Offset: at, Len: 2}}, flagBits(op, mask)...)}
+}
+
+// flagBits compares those bits of the two bytes that were read with zero.
+func flagBits(op expr.CmpOp, mask uint16) []expr.Any {
+	return []expr.Any{&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 2, Mask: binary.BigEndian.AppendUint16(nil, mask), Xor: []byte{0, 0}},
+		&expr.Cmp{Op: op, Register: reg1, Data: []byte{0, 0}}}
 }
 
 // limited is the condition that there have been no more than so many packets in a second.

@@ -89,6 +89,13 @@ type chain struct {
 
 func (c *chain) add(do verdict, conds ...cond) { c.rules = append(c.rules, rule{conds: conds, do: do}) }
 
+// skipLater takes fragments without ports back to the chain that asked for the port.
+func (c *chain) skipLater() {
+	for _, f := range []family{ipv4, ipv6} {
+		c.add(back, isLater(f)...)
+	}
+}
+
 func (c *chain) goTo(to string, conds ...cond) {
 	c.rules = append(c.rules, rule{conds: conds, do: proceed, to: to})
 }

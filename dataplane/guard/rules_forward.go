@@ -42,7 +42,7 @@ func (b builder) plain() chain {
 func (b builder) forward() chain {
 	c := chain{name: chainForward, hook: base(unix.NF_INET_FORWARD, first)}
 	for _, l := range b.indices { // it is judged, but its destination may have been translated since
-		c.goTo(chainEgress, comesByIndex(l, false), toPort(b.Port, false), isUDP(false))
+		c.jumpTo(chainEgress, comesByIndex(l, false), toPort(b.Port, false), isUDP(false))
 		for _, own := range b.own {
 			f := familyOf(own.Addr())
 			c.add(accept, comesByIndex(l, false), of(f), outerDestination(f).within(own, false))
@@ -61,7 +61,7 @@ func (b builder) forward() chain {
 		c.goTo(chainSpoof, leavesByIndex(l))
 	}
 	for _, d := range b.devices() {
-		c.goTo(chainEgress, comesBy(d, false), toPort(b.Port, false), isUDP(false))
+		c.jumpTo(chainEgress, comesBy(d, false), toPort(b.Port, false), isUDP(false))
 		c.add(accept, comesBy(d, false))
 		c.goTo(chainSpoof, leavesBy(d))
 	}
@@ -71,7 +71,7 @@ func (b builder) forward() chain {
 	if !b.kernel { // else here has sent it there
 		c.jumpTo(chainPods)
 	}
-	c.goTo(chainEgress, toPort(b.Port, false), isUDP(false))
+	c.jumpTo(chainEgress, toPort(b.Port, false), isUDP(false))
 	return c
 }
 

@@ -69,10 +69,10 @@ func (b builder) noBroadcast(f family) (conds []cond) {
 // ofOrigin admits what has a source of the VTEP that it is from, and what was judged: that is too short to be a datagram of the overlay itself, but not too
 // short to have ports, as what could be hidden behind it is.
 func (b builder) ofOrigin(c *chain) {
-	b.nested(c, b.isJudged())
+	b.judgeNested(c, b.isJudged())
 	c.add(accept, append([]cond{hasPorts(), b.isJudged()}, b.ofLabels()...)...)
 	c.drop(dataplane.DropUnknownVTEP, b.isNobodys()...)
-	b.nested(c)
+	b.judgeNested(c)
 	for _, f := range []family{ipv4, ipv6} {
 		for _, own := range ofFamily(b.own, f) {
 			admit := func(from ...cond) {
@@ -102,14 +102,24 @@ func (b builder) admitted() chain {
 	return c
 }
 
-// nested drops what is for the port of this host: it would be a datagram of the overlay inside another one.
-func (b builder) nested(c *chain, also ...cond) {
-	c.drop(dataplane.DropBadDestination, append(also, toPort(b.Port, false), isUDP(false), passesThrough(true))...)
+// judgeNested has nested judge what is for the port of this host.
+func (b builder) judgeNested(c *chain, also ...cond) {
+	c.jumpTo(chainNested, append(also, toPort(b.Port, false), isUDP(false), passesThrough(true))...)
+}
+
+// nested drops what would be a datagram of the overlay inside another one.
+func (b builder) nested() chain {
+	c := chain{name: chainNested}
+	if b.kernel {
+		c.skipLater()
+		c.drop(dataplane.DropBadDestination)
+	}
+	return c
 }
 
 // ofAnyPeer admits what has a source of some VTEP.
 func (b builder) ofAnyPeer(c *chain) {
-	b.nested(c)
+	b.judgeNested(c)
 	for _, f := range []family{ipv4, ipv6} {
 		for _, own := range ofFamily(b.own, f) {
 			to := []cond{of(f), outerDestination(f).within(own, false)}

@@ -41,9 +41,12 @@ func (b builder) input() chain {
 // fragment of one.
 func (b builder) datagrams() chain {
 	c := chain{name: chainDatagrams}
-	if b.kernel { // forward judges what is for others
+	if b.kernel {
 		for _, f := range []family{ipv4, ipv6} {
-			c.goTo(chainHere, append(b.notLocal(f), passesThrough(false))...)
+			c.goTo(chainHere, isLater(f)...)
+		}
+		for _, f := range []family{ipv4, ipv6} {
+			c.goTo(chainHere, append(b.notLocal(f), passesThrough(false))...) // forward judges what is for others
 		}
 	}
 	c.jumpTo(chainOther, b.byUnderlay(true))
@@ -227,7 +230,7 @@ func (b builder) foreign() chain {
 // probes its paths itself.
 func (b builder) narrow(c *chain) {
 	if b.IPv4 && b.MinPathMTU > 0 {
-		narrow := []cond{isICMP(false), of(ipv4), tooBig(), mtuBelow(b.MinPathMTU)}
+		narrow := []cond{isICMP(false), of(ipv4), tooBig(), mtuBelow(b.MinPathMTU), hasOffset(true)}
 		c.drop(dataplane.DropNarrowPath, append(narrow, isPeer(ipv4, quotedDestination(), false))...)
 		c.drop(dataplane.DropNarrowPath, append(slices.Clip(narrow), isFragment(ipv4))...) // nobody sends it in pieces, but to hide what it quotes
 	}

@@ -9,6 +9,7 @@ import (
 // egress drops what pods send to the port of a VTEP. This host may be a router between two VTEPs.
 func (b builder) egress() chain {
 	c := chain{name: chainEgress}
+	c.skipLater()
 	for _, f := range b.families() {
 		vtep := func(d field) cond { return isPeer(f, d, false) }
 		c.add(accept, of(f), vtep(outerDestination(f)), vtep(outerSource(f)), wayBack(false))
@@ -20,6 +21,7 @@ func (b builder) egress() chain {
 			c.drop(dataplane.DropEgress, of(f), outerSource(f).within(own, false), vniIs(b.VNI, false))
 		}
 	}
+	c.add(accept)
 	return c
 }
 
@@ -34,7 +36,7 @@ func (b builder) leave() chain {
 			c.add(accept, comesByIndex(l, false))
 		}
 	}
-	c.goTo(chainToPort, toPort(b.Port, false))
+	c.jumpTo(chainToPort, toPort(b.Port, false))
 	b.fromPort(&c)
 	if b.signed() {
 		b.sign(&c)
@@ -46,7 +48,11 @@ func (b builder) leave() chain {
 // Connection tracking takes the datagrams of that peer to this host for the answers. If somebody masquerades, a pod would get them.
 func (b builder) fromPort(c *chain) {
 	for _, f := range b.families() {
-		c.drop(dataplane.DropEgress, fromPort(b.Port), isUDP(false), of(f), isPeer(f, outerDestination(f), false))
+		is := []cond{fromPort(b.Port), isUDP(false), of(f)}
+		if f == ipv4 { // the kernel has put those of IPv6 together: see defrag
+			is = append(is, hasOffset(true))
+		}
+		c.drop(dataplane.DropEgress, append(is, isPeer(f, outerDestination(f), false))...)
 	}
 }
 
@@ -78,13 +84,14 @@ func (b builder) toPort() chain {
 	if !b.signed() {
 		c.add(accept, comesByKind("vxlan"))
 	}
+	c.skipLater()
 	c.goTo(chainOwn, fromSocket())
-	if b.signed() {
-		return c
+	if !b.signed() {
+		for _, f := range b.families() {
+			c.drop(dataplane.DropEgress, b.byUnderlay(true), isUDP(false), of(f), isPeer(f, outerSource(f), true), isPeer(f, outerDestination(f), false))
+		}
 	}
-	for _, f := range b.families() {
-		c.drop(dataplane.DropEgress, b.byUnderlay(true), isUDP(false), of(f), isPeer(f, outerSource(f), true), isPeer(f, outerDestination(f), false))
-	}
+	c.add(accept)
 	return c
 }
 
@@ -103,6 +110,7 @@ func (b builder) processes() chain {
 		c.drop(dataplane.DropEgress, of(f), isPeer(f, outerDestination(f), false))
 	}
 	c.drop(dataplane.DropEgress, vniIs(b.VNI, false))
+	c.add(accept)
 	return c
 }
 

@@ -49,12 +49,14 @@ func TestRules(t *testing.T) {
 	both.Peers = append(slices.Clone(two.Peers), dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.MustParseAddr("2001:db8::9")}, Subnets: prefixes("10.9.0.0/28")})
 	other := "iifname != \"eth0\", jump other\n"
 	broadcast := "nfproto ip, ip daddr == 10.255.0.255/32, drop bad_destination\n"
-	away := "\nudp sport == 8472, l4proto == udp, nfproto ip, ip daddr . ip daddr @pair44_32, drop egress"
+	away := "\nudp sport == 8472, l4proto == udp, nfproto ip, ip frag-off & 0x1fff == 0, ip daddr . ip daddr @pair44_32, drop egress"
 	disguised := "nfproto ip, ip daddr . ip daddr != @pair44_32, return\nnfproto ip, ip saddr . ip saddr @pair44_32, fib saddr . iif oif exists, return"
 	for words := 5; words <= 15; words++ { // of the IP header
 		disguised += fmt.Sprintf("\nnfproto ip, @nh,%d,32 == 0x08000000, @nh,%d,32 & 0xffffff00 == 0x00000100, drop egress", 32*words+64, 32*words+96)
 	}
-	head := "nfproto ip, fib daddr type == unicast, goto here\nnfproto ip6, fib daddr type == unicast, goto here\n" + other
+	later := "nfproto ip, ip frag-off & 0x1fff != 0, return\nnfproto ip6, exthdr frag offset & 0xfff8 != 0, return\n"
+	laterHere := strings.ReplaceAll(later, "return", "goto here")
+	head := laterHere + "nfproto ip, fib daddr type == unicast, goto here\nnfproto ip6, fib daddr type == unicast, goto here\n" + other
 	for _, c := range []struct {
 		name   string
 		config Config
@@ -68,30 +70,30 @@ func TestRules(t *testing.T) {
 goto reason`},
 		{"inner, without a secmark", with(func(c *Config) { c.noOrigins = true }), base, false, chainInner, broadcast + `mark & 0x100000 == 0, drop unknown_vtep
 mark &= ^0x100000
-udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+udp dport == 8472, l4proto == udp, fib daddr type != unicast, jump nested
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr . ip saddr @pair44_32, accept
 ` + outside},
-		{"inner", strict, base, false, chainInner, broadcast + `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+		{"inner", strict, base, false, chainInner, broadcast + `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, jump nested
 @th,16,16 is there, secmark == judged, accept
 secmark . secmark != @pair44_32, drop unknown_vtep
-udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+udp dport == 8472, l4proto == udp, fib daddr type != unicast, jump nested
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, goto admitted
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, goto admitted
 ` + outside},
-		{"inner, over both", with(func(c *Config) { c.IPv6 = true }), both, false, chainInner, broadcast + `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+		{"inner, over both", with(func(c *Config) { c.IPv6 = true }), both, false, chainInner, broadcast + `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, jump nested
 @th,16,16 is there, secmark == judged, accept
 secmark . secmark != @pair44_32, secmark != @vtep4_32, drop unknown_vtep
-udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+udp dport == 8472, l4proto == udp, fib daddr type != unicast, jump nested
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/20 @pair444_20, goto admitted
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, goto admitted
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, goto admitted
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/28 @origin444_28, goto admitted
 ` + outside},
-		{"inner, with labels", with(func(c *Config) { c.labels = true }), base, false, chainInner, broadcast + `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+		{"inner, with labels", with(func(c *Config) { c.labels = true }), base, false, chainInner, broadcast + `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, jump nested
 @th,16,16 is there, secmark == judged, secmark = 0, accept
 secmark . secmark != @pair44_32, drop unknown_vtep
-udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+udp dport == 8472, l4proto == udp, fib daddr type != unicast, jump nested
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, goto admitted
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, goto admitted
 ` + outside},
@@ -110,11 +112,11 @@ goto here`},
 		{"input, if the kernel forwards", strict, base, false, chainInput, ``},
 		{"inner, behind a NAT", with(func(c *Config) { c.Check, c.AnyPeerFrom = dataplane.SourceInner, prefixes("192.0.2.0/24") }), base, false, chainInner, broadcast + `mark & 0x100000 == 0, drop unknown_vtep
 mark &= ^0x100000
-udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+udp dport == 8472, l4proto == udp, fib daddr type != unicast, jump nested
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr . ip saddr @pair44_32, accept
 ` + outside},
-		{"addresses to which peers send", with(func(c *Config) { c.Local = []netip.Addr{netip.MustParseAddr("192.0.2.3")} }), dataplane.Wanted{}, false, chainDatagrams, `nfproto ip, ip daddr != 192.0.2.3/32, fib daddr type == unicast, goto here
+		{"addresses to which peers send", with(func(c *Config) { c.Local = []netip.Addr{netip.MustParseAddr("192.0.2.3")} }), dataplane.Wanted{}, false, chainDatagrams, laterHere + `nfproto ip, ip daddr != 192.0.2.3/32, fib daddr type == unicast, goto here
 nfproto ip6, fib daddr type == unicast, goto here
 ` + other + `vxlan vni != 1, goto stray
 nfproto ip, ip daddr != 192.0.2.3/32, drop bad_destination
@@ -188,50 +190,58 @@ nfproto ip6, ip6 saddr == fd00::/16, ip6 saddr != fd00:0:0:ff::/64, drop plain_s
 		{"spoof, over the underlay", strict, mixed, false, chainSpoof, `nfproto ip, ip saddr == 10.255.0.0/24, return
 nfproto ip, ip saddr/24 @lease4_24, drop bad_source
 fib saddr type local, drop bad_source`},
-		{"overlay", with(func(c *Config) { c.Check = dataplane.SourceOverlay }), base, false, chainInner, broadcast + `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+		{"overlay", with(func(c *Config) { c.Check = dataplane.SourceOverlay }), base, false, chainInner, broadcast + `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, jump nested
 @th,16,16 is there, secmark == judged, accept
 secmark . secmark != @pair44_32, drop unknown_vtep
-udp dport == 8472, l4proto == udp, fib daddr type != unicast, drop bad_destination
+udp dport == 8472, l4proto == udp, fib daddr type != unicast, jump nested
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, goto admitted
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, goto admitted
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . secmark @pair44_32, ip saddr != 10.0.0.0/8, ip saddr != 0.0.0.0/8, ip saddr != 127.0.0.0/8, ip saddr != 224.0.0.0/3, goto admitted
 ` + outside},
-		{"output", strict, base, false, chainLeave, `udp dport == 8472, goto to_port` + away},
+		{"output", strict, base, false, chainLeave, `udp dport == 8472, jump to_port` + away},
 		{"output of this process", strict, base, true, chainLeave, `udp dport == 8472, mark & 0x100000 != 0, accept
-udp dport == 8472, goto to_port` + away},
+udp dport == 8472, jump to_port` + away},
 		{"output before 5.7", with(func(c *Config) { c.noIncoming = true }), base, false, chainLeave, `udp dport == 8472, mark & 0x100000 != 0, accept
-udp dport == 8472, goto to_port` + away + `
+udp dport == 8472, jump to_port` + away + `
 oifkind == "vxlan", skuid >= 0, mark |= 0x100000, accept`},
 		{"output before 5.6", with(func(c *Config) { c.noIncoming, c.noKinds = true, true }), base, false, chainLeave, `udp dport == 8472, mark & 0x100000 != 0, accept
-udp dport == 8472, goto to_port` + away + `
+udp dport == 8472, jump to_port` + away + `
 oifname == "flannel.1", skuid >= 0, mark |= 0x100000, accept`},
+		{"nested", strict, base, false, chainNested, later + "drop bad_destination"},
+		{"egress", strict, base, false, chainEgress, later + `nfproto ip, ip daddr . ip daddr @pair44_32, ip saddr . ip saddr @pair44_32, fib saddr . iif oif exists, accept
+nfproto ip, ip daddr . ip daddr @pair44_32, drop egress
+nfproto ip, ip saddr == 10.255.0.0/24, ip frag-off & 0x3fff != 0, drop fragment
+nfproto ip, ip saddr == 10.255.0.0/24, vxlan vni == 1, drop egress
+accept`},
 		{"disguised", strict, base, false, chainDisguised, disguised},
-		{"to the port", strict, base, false, chainToPort, `iifkind == "vxlan", accept
-skuid >= 0, goto own
-iifname != "eth0", l4proto == udp, nfproto ip, ip saddr . ip saddr != @pair44_32, ip daddr . ip daddr @pair44_32, drop egress`},
-		{"to the port before 5.7", with(func(c *Config) { c.noIncoming = true }), base, false, chainToPort, `skuid >= 0, goto own`},
+		{"to the port", strict, base, false, chainToPort, "iifkind == \"vxlan\", accept\n" + later + `skuid >= 0, goto own
+iifname != "eth0", l4proto == udp, nfproto ip, ip saddr . ip saddr != @pair44_32, ip daddr . ip daddr @pair44_32, drop egress
+accept`},
+		{"to the port before 5.7", with(func(c *Config) { c.noIncoming = true }), base, false, chainToPort, later + "skuid >= 0, goto own\naccept"},
 		{"processes", strict, base, false, chainOwn, `oifkind == "vxlan", accept
 l4proto != udp, accept
 mark & 0x100000 != 0, accept
 nfproto ip, ip daddr . ip daddr @pair44_32, drop egress
-vxlan vni == 1, drop egress`},
+vxlan vni == 1, drop egress
+accept`},
 		{"processes before 5.7", with(func(c *Config) { c.noIncoming = true }), base, false, chainOwn, `oifkind == "vxlan", skuid >= 0, mark |= 0x100000, accept
 oifkind == "vxlan", accept
 l4proto != udp, accept
 mark & 0x100000 != 0, accept
 nfproto ip, ip daddr . ip daddr @pair44_32, drop egress
-vxlan vni == 1, drop egress`},
-		{"narrow paths", with(func(c *Config) { c.MinPathMTU = 1280 }), base, false, chainHere, `@nh,72,8 == 0x01, nfproto ip, icmp type 3 code 4, icmp mtu < 1280, quoted ip daddr . quoted ip daddr @pair44_32, drop narrow_path
-@nh,72,8 == 0x01, nfproto ip, icmp type 3 code 4, icmp mtu < 1280, ip frag-off & 0x3fff != 0, drop narrow_path
+vxlan vni == 1, drop egress
+accept`},
+		{"narrow paths", with(func(c *Config) { c.MinPathMTU = 1280 }), base, false, chainHere, `@nh,72,8 == 0x01, nfproto ip, icmp type 3 code 4, icmp mtu < 1280, ip frag-off & 0x1fff == 0, quoted ip daddr . quoted ip daddr @pair44_32, drop narrow_path
+@nh,72,8 == 0x01, nfproto ip, icmp type 3 code 4, icmp mtu < 1280, ip frag-off & 0x1fff == 0, ip frag-off & 0x3fff != 0, drop narrow_path
 secmark != 0, jump foreign
 iifname == "eth0", goto plain
 goto pods`},
 		{"the link is known", with(func(c *Config) { c.Link = 3 }), base, false, chainForward, `jump disguised
 iif == 3, goto plain
-iifname == "flannel.1", udp dport == 8472, l4proto == udp, goto egress
+iifname == "flannel.1", udp dport == 8472, l4proto == udp, jump egress
 iifname == "flannel.1", accept
 oifname == "flannel.1", goto spoof
-udp dport == 8472, l4proto == udp, goto egress`},
+udp dport == 8472, l4proto == udp, jump egress`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			want := strings.ReplaceAll(c.want, "lease4_24 of ip saddr", "ip saddr/24 @lease4_24")
@@ -259,7 +269,7 @@ iif == 9, goto inner
 iifname == "flannel.1", goto inner
 udp dport == 8472, l4proto == udp, goto datagrams
 goto here`,
-		chainForward: `iif == 9, udp dport == 8472, l4proto == udp, goto egress
+		chainForward: `iif == 9, udp dport == 8472, l4proto == udp, jump egress
 iif == 9, nfproto ip, ip daddr == 10.255.0.0/24, accept
 iif == 9, nfproto ip6, ip6 daddr == fd00:0:0:ff::/64, accept
 oif == 9, iif != 3, nfproto ip, ip saddr == 10.255.0.0/24, accept
@@ -268,14 +278,16 @@ jump disguised
 iif == 3, goto plain
 iif == 9, accept
 oif == 9, goto spoof
-iifname == "flannel.1", udp dport == 8472, l4proto == udp, goto egress
+iifname == "flannel.1", udp dport == 8472, l4proto == udp, jump egress
 iifname == "flannel.1", accept
 oifname == "flannel.1", goto spoof
-udp dport == 8472, l4proto == udp, goto egress`,
+udp dport == 8472, l4proto == udp, jump egress`,
 		chainHere: `secmark != 0, jump foreign
 iif == 3, goto plain
 goto pods`,
-		chainDatagrams: `nfproto ip, fib daddr type == unicast, goto here
+		chainDatagrams: `nfproto ip, ip frag-off & 0x1fff != 0, goto here
+nfproto ip6, exthdr frag offset & 0xfff8 != 0, goto here
+nfproto ip, fib daddr type == unicast, goto here
 nfproto ip6, fib daddr type == unicast, goto here
 iif != 3, jump other
 vxlan vni != 1, goto stray
@@ -283,8 +295,8 @@ nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16
 nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, secmark = ip saddr, accept
 goto reason`,
 		chainLeave: `iif == 9, accept
-udp dport == 8472, goto to_port
-udp sport == 8472, l4proto == udp, nfproto ip, ip daddr . ip daddr @pair44_32, drop egress`,
+udp dport == 8472, jump to_port
+udp sport == 8472, l4proto == udp, nfproto ip, ip frag-off & 0x1fff == 0, ip daddr . ip daddr @pair44_32, drop egress`,
 	} {
 		if diff := cmp.Diff(want, strings.Join(rulesOf(c, w, true, chain, 9), "\n")); diff != "" {
 			t.Errorf("%s: %s", chain, diff)
