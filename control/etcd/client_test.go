@@ -3,6 +3,11 @@ package etcd_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -23,6 +28,44 @@ func openClient(t *testing.T, cfg etcd.Config) *etcd.Client {
 		}
 	})
 	return c
+}
+
+// TestProxy: etcd is reached through the proxy of the environment, which alone knows its name.
+func TestProxy(t *testing.T) {
+	c := newCluster(t)
+	var asked atomic.Int64
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodConnect || r.Host != "etcd.invalid:2379" {
+			t.Errorf("%s %s", r.Method, r.Host)
+		}
+		asked.Add(1)
+		client, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer client.Close()
+		server, err := net.Dial("unix", c.socket())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer server.Close()
+		io.WriteString(client, "HTTP/1.1 200 OK\r\n\r\n")
+		go func() { io.Copy(server, client); server.Close() }()
+		io.Copy(client, server)
+	}))
+	t.Cleanup(srv.Close)
+	t.Setenv("HTTPS_PROXY", srv.URL)
+	cfg := c.cfg
+	cfg.Endpoints = []string{"http://etcd.invalid:2379"}
+	s := openClient(t, cfg).Store("", nil)
+	t.Cleanup(func() { s.Close() })
+	c.SetConfig(t, []byte(`{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}`))
+	acquire(t, s, 1)
+	if asked.Load() == 0 {
+		t.Error("the proxy was not asked")
+	}
 }
 
 // TestManyNetworksOneConnection: the stores of a client share one connection, and a change of
