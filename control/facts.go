@@ -16,6 +16,8 @@ type NodeFacts struct {
 	V        int        // FactsVersion of the node; 0: it has published no facts, for one because it runs a flanneld
 	Source   netip.Addr // outer IPv4 source of the node's packets, if it is not its PublicIP
 	SourceV6 netip.Addr // the same for IPv6
+	// Userspace says that the node forwards by itself, and so receives by UDP sockets.
+	Userspace bool
 }
 
 // factsJSON are the facts in a node's record, among other fields. Unknown ones are ignored.
@@ -23,24 +25,25 @@ type factsJSON struct {
 	V    int             `json:"v"`
 	Src4 string          `json:"src4,omitempty"`
 	Src6 string          `json:"src6,omitempty"`
+	User bool            `json:"userspace,omitempty"`
 	Name json.RawMessage `json:"name,omitempty"` // not one of the facts
 }
 
 // Facts returns what the node says of itself.
 func (n Node) Facts() NodeFacts {
-	return NodeFacts{V: FactsVersion, Source: n.Source, SourceV6: n.SourceV6}
+	return NodeFacts{V: FactsVersion, Source: n.Source, SourceV6: n.SourceV6, Userspace: n.Userspace}
 }
 
 // JSON returns the facts as an object of their own: {"v":1,"src4":"10.0.0.5"}.
 func (f NodeFacts) JSON() string {
-	out := factsJSON{V: f.V}
+	out := factsJSON{V: f.V, User: f.Userspace}
 	if f.Source.IsValid() {
 		out.Src4 = f.Source.String()
 	}
 	if f.SourceV6.IsValid() {
 		out.Src6 = f.SourceV6.String()
 	}
-	text, _ := json.Marshal(out) // a number and two strings cannot fail
+	text, _ := json.Marshal(out) // numbers, strings and booleans cannot fail
 	return string(text)
 }
 
@@ -60,7 +63,7 @@ func ParseNodeRecord(record []byte) (f NodeFacts, name string, err error) {
 	if err := unmarshal("", record, &in); err != nil {
 		return NodeFacts{}, "", err
 	}
-	f.V = max(in.V, 0)
+	f.V, f.Userspace = max(in.V, 0), in.User
 	if in.Src4 != "" {
 		if f.Source, err = ParseAddr("src4", in.Src4, 32); err != nil {
 			return NodeFacts{}, "", err

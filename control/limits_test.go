@@ -99,7 +99,7 @@ func TestPeersOfTwoFamiliesInOne(t *testing.T) {
 
 // TestParseNodeFacts: facts are read back, among whatever other fields, and an error names the field.
 func TestParseNodeFacts(t *testing.T) {
-	for _, f := range []NodeFacts{{}, {V: 1}, {V: 2, Source: addr("10.0.0.1")}, {V: 1, Source: addr("10.0.0.1"), SourceV6: addr("fd00::1")}} {
+	for _, f := range []NodeFacts{{}, {V: 1}, {V: 2, Source: addr("10.0.0.1")}, {V: 1, Source: addr("10.0.0.1"), SourceV6: addr("fd00::1")}, {V: 1, Userspace: true}} {
 		if got, err := ParseNodeFacts([]byte(f.JSON())); got != f || err != nil {
 			t.Errorf("%s reads as %+v, %v", f.JSON(), got, err)
 		}
@@ -111,6 +111,7 @@ func TestParseNodeFacts(t *testing.T) {
 		`{"v":1,"src6":"fe80::1%eth0"}`:    `src6 "fe80::1%eth0" is not an IPv6 address`,
 		`{"v":1,"src6":"::ffff:10.0.0.1"}`: `src6 "::ffff:10.0.0.1" is not an IPv6 address`,
 		`{"v":"1"}`:                        `"v": want a whole number, got JSON string`,
+		`{"v":1,"userspace":"yes"}`:        `"userspace": want true or false, got JSON string`,
 		`{`:                                "read JSON",
 		`[]`:                               "want an object",
 	} {

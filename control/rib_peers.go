@@ -130,9 +130,10 @@ func mergePeers(claims []claim, admitted []int32) []dataplane.Peer {
 			if c.source.IsValid() {
 				peers[n-1].Source = c.source
 			}
+			peers[n-1].Userspace = peers[n-1].Userspace || c.rec.Facts.Userspace
 			continue
 		}
-		peers = append(peers, dataplane.Peer{VTEP: c.vtep, Source: c.source, Subnets: subnets[i : i+1 : i+1]})
+		peers = append(peers, dataplane.Peer{VTEP: c.vtep, Source: c.source, Subnets: subnets[i : i+1 : i+1], Userspace: c.rec.Facts.Userspace})
 	}
 	return peers
 }

@@ -68,6 +68,20 @@ func TestPeersWhileAcquiring(t *testing.T) {
 	}
 }
 
+// TestPeersUserspace: a Peer has the dataplane that its node has published last.
+func TestPeersUserspace(t *testing.T) {
+	r := NewRIB(network(t, `{"Network":"10.3.0.0/16"}`))
+	for _, userspace := range []bool{false, true, false} {
+		r.Apply(Update{Reset: true, Leases: []Lease{with(lease("10.3.2.0/24", 2, 1), func(l *Lease) { l.Facts = NodeFacts{V: 1, Userspace: userspace} }), lease("10.3.3.0/24", 3, 2)}})
+		want := []dataplane.Peer{peer(2, "10.3.2.0/24"), peer(3, "10.3.3.0/24")}
+		want[0].Userspace = userspace
+		got, _ := r.Peers(newcomer())
+		if diff := cmp.Diff(want, got, netipTypes); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
 // TestPeersAfterOwnLoss: an own lease that was revoked or given up is not another one that is refused, whether the store still
 // shows it or has lost it, and whatever the network makes of it.
 func TestPeersAfterOwnLoss(t *testing.T) {

@@ -62,6 +62,7 @@ type Node struct {
 	PublicIPv6 netip.Addr
 	Source     netip.Addr // outer IPv4 source of this node's packets, if it is not PublicIP
 	SourceV6   netip.Addr // the same for IPv6
+	Userspace  bool       // it forwards by itself
 	Process    Process
 	Handed     []int64        // handles of what the process before has handed over to this one in the store
 	Previous   []netip.Prefix // subnets of the last run, from the subnet file; masked

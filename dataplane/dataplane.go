@@ -43,6 +43,8 @@ type Peer struct {
 	// Direct says that a direct route leads to the subnets, without encapsulation:
 	// the dataplane takes packets from the VTEP but has no route of its own to it.
 	Direct bool
+	// Userspace says that the VTEP's host has published that it forwards by itself.
+	Userspace bool
 }
 
 // Wanted is the complete state that a dataplane is to make true.

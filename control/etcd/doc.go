@@ -27,7 +27,7 @@
 // <public IP> is the IPv4 one, or the IPv6 one of a node without IPv4. A flanneld has
 // no record: its lease is taken over in place. The record (etcdkeys.Record) also describes the process
 // and the node. src4 and src6 are the outer sources of its packets, if they differ from its
-// public IPs. Readers ignore unknown fields. A node keeps the unknown fields of its own record.
+// public IPs, and userspace is true if it forwards by itself. Readers ignore unknown fields. A node keeps the unknown fields of its own record.
 //
 // The watch of leases shows the records, too. So a node sees at once that its own record was deleted or overwritten, and
 // writes it again unless another node lives there (keep.go). It also sees each clone (seen.go). That costs etcd no

@@ -24,7 +24,7 @@ func TestNodeRecord(t *testing.T) {
 	c.SetConfig(t, []byte(config))
 	c.do(t, clientv3.OpPut(record1, `{"id":"id-1","name":"old","later":{"a":[1]},"src6":"fd00::9"}`))
 	n, vteps := node(1)
-	n.Source = netip.MustParseAddr("10.0.0.5")
+	n.Source, n.Userspace = netip.MustParseAddr("10.0.0.5"), true
 	n.Process = control.Process{Boot: "b00t", NetNS: 4026531840, Nonce: "n0nce", Start: time.Unix(1700000000, 5), Version: "v9"}
 	s := c.open(t)
 	l, err := s.Acquire(t.Context(), n, vteps)
@@ -32,7 +32,7 @@ func TestNodeRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]any{"id": "id-1", "name": "host-1", "boot": "b00t", "netns": 4026531840., "nonce": "n0nce", "start": "2023-11-14T22:13:20Z",
-		"version": "v9", "src4": "10.0.0.5", "state": "running", "v": 1., "later": map[string]any{"a": []any{1.}}}
+		"version": "v9", "src4": "10.0.0.5", "userspace": true, "state": "running", "v": 1., "later": map[string]any{"a": []any{1.}}}
 	for range 2 {
 		got := map[string]any{}
 		text := c.all(t)[record1]

@@ -22,6 +22,7 @@ type Record struct {
 	Version string     `json:"version,omitempty"`
 	Src4    netip.Addr `json:"src4,omitzero"`
 	Src6    netip.Addr `json:"src6,omitzero"`
+	User    bool       `json:"userspace,omitempty"`
 	State   string     `json:"state,omitempty"`
 	V       int        `json:"v,omitempty"`
 }
@@ -33,12 +34,12 @@ const StateRunning = "running"
 func RecordOf(n control.Node) Record {
 	p := n.Process
 	return Record{ID: n.ID, Name: n.Name, Boot: p.Boot, NetNS: p.NetNS, Nonce: p.Nonce, Start: p.Start.Truncate(time.Second).UTC(),
-		Version: p.Version, Src4: n.Source, Src6: n.SourceV6, State: StateRunning, V: n.Facts().V}
+		Version: p.Version, Src4: n.Source, Src6: n.SourceV6, User: n.Userspace, State: StateRunning, V: n.Facts().V}
 }
 
 // recordFields are the names of the fields of Record.
 func recordFields() []string {
-	return []string{"id", "name", "boot", "netns", "nonce", "start", "version", "src4", "src6", "state", "v"}
+	return []string{"id", "name", "boot", "netns", "nonce", "start", "version", "src4", "src6", "userspace", "state", "v"}
 }
 
 // Value returns the record with other fields besides its own.

@@ -10,7 +10,7 @@
 //	p/backend-data        = {"VNI":1,"VtepMAC":"0e:2a:f1:00:00:01"}
 //	p/public-ip           = "192.0.2.1"
 //	p/backend-v6-data, p/public-ipv6               the same of the IPv6 VTEP
-//	p/overlayd-node       = {"v":1,"src4":"10.0.0.5"}   control.NodeFacts; no flanneld writes or reads it
+//	p/overlayd-node       = {"v":1,"src4":"10.0.0.5"}   control.NodeFacts, perhaps with "userspace":true; no flanneld writes or reads it
 //
 // Nodes with the backend host-gw have that type and the data null; those with alloc have an empty type.
 //

@@ -33,6 +33,8 @@ type Peer struct {
 	way   atomic.Pointer[uplink.Way]
 	wants atomic.Bool
 
+	sockets atomic.Bool // it receives by UDP sockets, as far as is known
+
 	sent, received atomic.Uint64 // bytes of inner packets: see Counters.Sent and Received
 }
 
@@ -40,6 +42,12 @@ type Peer struct {
 func (p *Peer) Traffic() dataplane.Traffic {
 	return dataplane.Traffic{TxBytes: p.sent.Load(), RxBytes: p.received.Load()}
 }
+
+// Sockets reports whether p receives by UDP sockets, as far as is known.
+func (p *Peer) Sockets() bool { return p.sockets.Load() }
+
+// SetSockets notes whether p receives by UDP sockets.
+func (p *Peer) SetSockets(is bool) { p.sockets.Store(is) }
 
 // TurnAway notes that a packet to p is longer than its path takes, as far as is known: whoever knows may look again.
 func (p *Peer) TurnAway() { p.turned.Store(true) }

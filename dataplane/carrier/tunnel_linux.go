@@ -65,7 +65,7 @@ func (t *tunnelCarrier) Refresh(entries []Entry, mtu int) (soon bool) {
 	for i := range entries {
 		p := entries[i].Peer
 		if have := p.way.Load(); FamilyOf(p.Addr) == t.family && (have != nil || p.wants.Load()) {
-			list = append(list, uplink.Destination{Addr: p.Addr, Set: p.way.Store, Have: have})
+			list = append(list, uplink.Destination{Addr: p.Addr, Sockets: p.Sockets(), Set: p.way.Store, Have: have})
 		}
 	}
 	t.uplink.Refresh(list)

@@ -460,23 +460,40 @@ func TestTunnelFollowsRoutes(t *testing.T) {
 	}
 }
 
-// TestTunnelNeedsLink turns off what a link needs: then the sockets, which cut as fast, have superpackets; unless that is asked for.
+// TestTunnelNeedsLink turns off what a link needs: then the sockets have superpackets for a peer that has sockets, too, unless the tunnel is asked for.
 func TestTunnelNeedsLink(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("ethtool"); err != nil {
 		netnstest.Lacks(t, "ethtool")
 	}
-	for _, always := range []bool{false, true} {
-		h := newTunnelHosts(t, "IPv4", func(c *UDPConfig) { c.ExpectTunnel = always }).ready()
+	for _, tt := range []struct{ sockets, always, way bool }{{true, false, false}, {true, true, true}, {false, false, true}, {false, true, true}} {
+		h := newTunnelHosts(t, "IPv4", func(c *UDPConfig) { c.ExpectTunnel = tt.always }).ready()
+		h.entries[0].Peer.SetSockets(tt.sockets)
 		for _, feature := range []string{"tx-udp_tnl-csum-segmentation", "tx-tcp-segmentation"} {
 			h.a.Run("ethtool", "-K", "eth0", feature, "off")
-			if h.refresh(); (h.way() != nil) != always || (h.log.Count("the kernel would cut superpackets") == 1) == always {
-				t.Errorf("%s off, always %t: the way is %+v\n%s", feature, always, h.way(), h.log)
+			if h.refresh(); (h.way() != nil) != tt.way || (h.log.Count("the kernel would cut superpackets") == 1) == tt.way {
+				t.Errorf("%s off, %+v: the way is %+v\n%s", feature, tt, h.way(), h.log)
 			}
 			h.a.Run("ethtool", "-K", "eth0", feature, "on")
 			if h.refresh(); h.way() == nil {
 				t.Errorf("%s on again: there is no way", feature)
 			}
+		}
+	}
+}
+
+// TestTunnelFollowsPeer: the way ends and comes back when the peer changes its dataplane, without a change of routes.
+func TestTunnelFollowsPeer(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("ethtool"); err != nil {
+		netnstest.Lacks(t, "ethtool")
+	}
+	h := newTunnelHosts(t, "IPv4", nil).ready()
+	h.a.Run("ethtool", "-K", "eth0", "tx-udp_tnl-csum-segmentation", "off")
+	for _, sockets := range []bool{true, false, true} {
+		h.entries[0].Peer.SetSockets(sockets)
+		if h.refresh(); (h.way() == nil) != sockets {
+			t.Errorf("sockets %t: the way is %+v", sockets, h.way())
 		}
 	}
 }

@@ -25,7 +25,7 @@ type route struct {
 var (
 	errNotPlain = errors.New("its route is not to one next hop on a link")
 	errNoLink   = errors.New("the link of its route is down")
-	errCuts     = errors.New("the kernel would cut superpackets for its link, which is no faster than to do so here")
+	errCuts     = errors.New("the kernel would cut superpackets for its link, which is no faster than to do so here for a peer that has UDP sockets")
 )
 
 const (
@@ -130,17 +130,13 @@ func linkOf(c *rtmsg.Conn, index int, name string) (l link, err error) {
 	return l, err
 }
 
-// linkMTU returns the MTU of a link that is up and takes superpackets whole.
-func (u *Uplink) linkMTU(index int) (mtu int, err error) {
+// findLink returns what it finds out about a link. One that is not up is an error.
+func (u *Uplink) findLink(index int) (f linkFound) {
 	l, err := linkOf(u.conn, index, "")
-	switch {
-	case err != nil:
-	case l.flags&unix.IFF_UP == 0 || l.flags&unix.IFF_LOOPBACK != 0:
+	if err == nil && (l.flags&unix.IFF_UP == 0 || l.flags&unix.IFF_LOOPBACK != 0) {
 		err = errNoLink
-	case !u.cfg.Always && !u.features.takesWhole(l.name):
-		err = errCuts
 	}
-	return l.mtu, err
+	return linkFound{mtu: l.mtu, cuts: err == nil && !u.cfg.Always && !u.features.takesWhole(l.name), err: err}
 }
 
 // policies asks for the number of IPsec policies. Its socket is opened once.

@@ -39,6 +39,7 @@ type way struct {
 	route
 	out        *Way   // nil: the destination is left to the sockets
 	generation uint64 // generation of the routes that it follows from
+	sockets    bool   // see Destination
 	seen       time.Time
 }
 
@@ -176,8 +177,11 @@ func (u *Uplink) InUse() error {
 // Destination is a destination of superpackets.
 type Destination struct {
 	Addr netip.Addr
-	Set  func(*Way) // is called with the way, or nil for none, if that has changed; Set is never nil
-	Have *Way       // the way of the last call
+	// Sockets says that the peer receives by UDP sockets. The kernel marks segments that it has cut as a tunnel's. Between two hosts of one machine the mark
+	// stays, and the other kernel then joins none of them for a socket. So such a peer has a way only if the link takes superpackets whole.
+	Sockets bool
+	Set     func(*Way) // is called with the way, or nil for none, if that has changed; Set is never nil
+	Have    *Way       // the way of the last call
 }
 
 // Refresh checks the device and the routes, and calls Set of each destination whose way has changed. It is called twice a second, with all
@@ -321,8 +325,8 @@ func (u *Uplink) resolve(list []Destination, now time.Time) {
 			u.ways[d.Addr] = w
 		}
 		w.seen = now
-		if w.generation != u.generation {
-			w.generation = u.generation
+		if w.generation != u.generation || w.sockets != d.Sockets {
+			w.generation, w.sockets = u.generation, d.Sockets
 			ask = append(ask, d.Addr)
 		}
 	}
@@ -336,11 +340,14 @@ func (u *Uplink) resolve(list []Destination, now time.Time) {
 		r, err := routes[i], errs[i]
 		l, ok := links[r.link]
 		if err == nil && !ok {
-			l.mtu, l.err = u.linkMTU(r.link)
+			l = u.findLink(r.link)
 			links[r.link] = l
 		}
 		if err == nil {
 			err = l.err
+		}
+		if err == nil && l.cuts && u.ways[to].sockets {
+			err = errCuts
 		}
 		if r.mtu > 0 {
 			l.mtu = min(l.mtu, r.mtu)
@@ -353,8 +360,9 @@ func (u *Uplink) resolve(list []Destination, now time.Time) {
 
 // linkFound is the result of checking a link.
 type linkFound struct {
-	mtu int
-	err error
+	mtu  int
+	cuts bool // the kernel cuts superpackets for it
+	err  error
 }
 
 // tell logs why a destination is left to the sockets.

@@ -89,6 +89,9 @@ func newForwarding(before *forwarding, locals *[carrier.Families]local, w datapl
 	f.subnets.Replace(routes)
 	f.vteps.Replace(vteps)
 	f.setPeers(before, locals, vteps)
+	for i := range f.peers {
+		f.vteps.Lookup(f.peers[i].Addr).Peer.SetSockets(f.peers[i].Userspace)
+	}
 	errs = append(errs, f.addSources(locals, w, vteps)...)
 	for i := range f.entries {
 		f.outer = append(f.outer, f.entries[i].Peer.Addr)

@@ -123,6 +123,24 @@ func TestConfigCheckNamesTheField(t *testing.T) {
 	}
 }
 
+// TestPeersChangeTheirDataplane: what is known of a peer's dataplane is as in the last Sync, for all its leases.
+func TestPeersChangeTheirDataplane(t *testing.T) {
+	peers := []dataplane.Peer{testPeer("192.0.2.1", "10.42.1.0/24", encap.MAC{2, 1}), testPeer("192.0.2.9", "10.42.9.0/24", encap.MAC{2, 9})}
+	f := new(forwarding)
+	for _, userspace := range []bool{false, true, false} {
+		peers[0].Userspace = userspace
+		var err error
+		if f, err = newForwarding(f, &testLocals, dataplane.Wanted{MTU: testMTU, Subnets: []netip.Prefix{subnetB}, Peers: peers}); err != nil {
+			t.Fatal(err)
+		}
+		for addr, want := range map[string]bool{"10.42.1.2": userspace, "10.42.9.2": false} {
+			if got := f.subnets.Lookup(netip.MustParseAddr(addr)).Peer.Sockets(); got != want {
+				t.Errorf("the peer of %s has sockets: %t, want %t", addr, got, want)
+			}
+		}
+	}
+}
+
 // TestPeersOutliveASync has a path that turned out narrow: a Sync of other peers does not forget
 // it, and all leases of one VTEP share it.
 func TestPeersOutliveASync(t *testing.T) {

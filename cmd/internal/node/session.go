@@ -169,7 +169,7 @@ func (n *Network) newController(config control.Network, mtu int, o *overlay.Over
 	if err != nil {
 		n.log.Warn("previous subnet unknown", "err", err)
 	}
-	n.node.Previous = previous
+	n.node.Previous, n.node.Userspace = previous, o.Mode() == fit.Userspace
 	known := n.lengths
 	n.node.Lengths = &known
 	n.lengths.AddNetwork(config)
