@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -148,6 +149,14 @@ func TestKubeCluster(t *testing.T) {
 	}
 }
 
+// facts is what a daemon with a --dataplane flag publishes of its host beside what flanneld would.
+func (h *host) facts() string {
+	if slices.Contains(h.daemon.cmd.Args, modeUserspace) {
+		return `{"v":1,"userspace":true}`
+	}
+	return `{"v":1}`
+}
+
 // checkNode wants of host i what flanneld would have written, overlayd's own annotation, and its podCIDR in the subnet file.
 func (k *kubeCluster) checkNode(i int) {
 	k.t.Helper()
@@ -157,7 +166,7 @@ func (k *kubeCluster) checkNode(i int) {
 		annotation + "backend-type":        "vxlan",
 		annotation + "backend-data":        `{"VNI":1,"VtepMAC":"` + dataplane.MAC(h.addr, 1).String() + `"}`,
 		annotation + "public-ip":           h.addr.String(),
-		annotation + "overlayd-node":       `{"v":1}`,
+		annotation + "overlayd-node":       h.facts(),
 	}
 	node := kubetest.Get(k.t, k.client, h.name)
 	if !maps.Equal(node.Annotations, want) {
@@ -344,7 +353,7 @@ func TestKubeDual(t *testing.T) {
 			annotation + "public-ip":           h.addrs[0].String(),
 			annotation + "backend-v6-data":     `{"VNI":1,"VtepMAC":"` + dataplane.MAC(h.addrs[1], 1).String() + `"}`,
 			annotation + "public-ipv6":         h.addrs[1].String(),
-			annotation + "overlayd-node":       `{"v":1}`,
+			annotation + "overlayd-node":       h.facts(),
 		}
 		if got := kubetest.Get(t, k.client, h.name).Annotations; !maps.Equal(got, want) {
 			t.Errorf("annotations of %s are %q, want %q", h.name, got, want)
