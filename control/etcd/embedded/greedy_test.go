@@ -300,3 +300,27 @@ func TestGreedyHistory(t *testing.T) {
 		})
 	}
 }
+
+// TestGreedyWrites: what is written costs little memory, also if there are watches that take nothing of it, each of which began later.
+func TestGreedyWrites(t *testing.T) {
+	watch := &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte("/p/"), RangeEnd: []byte("/p0")}}}
+	for name, watches := range map[string]int{"alone": 0, "watched": 1} {
+		t.Run(name, func(t *testing.T) {
+			s := startProcess(t)
+			before := s.peak()
+			for range 50 {
+				for range watches {
+					if _, err := s.greedy("Watch/Watch", 1, watch); err != nil {
+						t.Fatal(err)
+					}
+				}
+				fill(t, s.client, 60, maxPut)
+			}
+			most := s.peak()
+			t.Logf("%d kB before, %d kB at most", before, most)
+			if most > maxMemory && !raceEnabled {
+				t.Errorf("%d kB of memory, want at most %d", most, maxMemory)
+			}
+		})
+	}
+}
