@@ -22,7 +22,7 @@ const peerURL = "http://127.0.0.1:2380"
 
 const (
 	quotaBytes        = 1 << 30 // of the database; 100 000 leases take 40 MB
-	compactionHistory = "1h"    // how long a disconnected watcher could resume
+	compactionHistory = "1h"    // how long a disconnected watcher could resume; with a guard see history.go
 
 	// A member alone waits for nobody's vote: a tenth of etcd's times is safe, and
 	// it is ready in a tenth of the time.
@@ -33,7 +33,7 @@ const (
 
 	// etcd has the last writes in memory, for other members and for a restart: it reads as many as snapshotWrites of them then. Each has at
 	// most maxRequest bytes.
-	keptWrites, snapshotWrites = 1, 500
+	keptWrites, snapshotWrites = 1, 200
 	maxRequest                 = 512 << 10
 
 	maxStreams = 16384 // of one connection: a daemon that watches networks has one or two for each

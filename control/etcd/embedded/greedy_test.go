@@ -324,3 +324,36 @@ func TestGreedyWrites(t *testing.T) {
 		})
 	}
 }
+
+// TestGreedyQueues: watches that take their changes bit by bit cost the memory of few that take all. What has no room in the queue of a watch
+// etcd reads for it again, once there is room.
+func TestGreedyQueues(t *testing.T) {
+	s := startProcess(t)
+	watch := &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte("/p/"), RangeEnd: []byte("/p0")}}}
+	var conns []net.Conn
+	for range 80 {
+		conn, err := s.greedy("Watch/Watch", 1, watch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	fill(t, s.client, 40, 3500)   // what gRPC takes
+	fill(t, s.client, 140, 10)    // and the queue
+	fill(t, s.client, 25, maxPut) // and does not
+	before := s.peak()
+	for _, conn := range conns {
+		framer := http2.NewFramer(conn, conn)
+		for _, stream := range []uint32{0, 1} {
+			if err := framer.WriteWindowUpdate(stream, 40_000); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(110 * time.Millisecond) // etcd reads once for all watches that it finds, ten times a second
+	}
+	most := s.peak()
+	t.Logf("%d kB before, %d kB at most", before, most)
+	if most > maxMemory && !raceEnabled {
+		t.Errorf("%d kB of memory, want at most %d", most, maxMemory)
+	}
+}

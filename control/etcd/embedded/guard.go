@@ -115,7 +115,22 @@ func (s guardedStream) RecvMsg(m any) error {
 	if !isWatch || r.GetCreateRequest() == nil || space == nil {
 		return nil
 	}
-	return s.catchUp(space.history.since(r.GetCreateRequest().StartRevision))
+	if bytes := space.history.since(r.GetCreateRequest().StartRevision); bytes > fewUnsent { // few watches: most begin just after a list
+		return s.catchUp(bytes)
+	}
+	return nil
+}
+
+// SendMsg implements grpc.ServerStream.
+func (s guardedStream) SendMsg(m any) error {
+	s.sends(m)
+	defer s.sends(nil)
+	err := s.limitedStream.SendMsg(m)
+	r, isWatch := m.(*pb.WatchResponse)
+	if space := s.guard.space.Load(); err == nil && isWatch && space != nil {
+		err = s.keepUp(space.history.since(r.GetHeader().GetRevision() + 1))
+	}
+	return err
 }
 
 // checkMethod refuses what is not allowed. A client with a user name has to hear that there is nothing to

@@ -107,14 +107,16 @@ func (h *history) size(first, last int64) (bytes int64) {
 // what it takes when etcd has had time to find the changes and the client has taken what there was.
 func (l *limitedStream) catchUp(bytes int64) error {
 	conn, isTracked := l.Context().Value(connKey{}).(*trackedConn)
-	if !isTracked || bytes <= fewUnsent { // nearly all watches: they begin just after a list
+	if !isTracked {
 		return nil
 	}
 	of := l.answers.sources.find(conn)
 	if of == nil {
 		return net.ErrClosed
 	}
+	l.addCatches(1)
 	if err := of.lagging.Acquire(l.Context(), bytes); err != nil {
+		l.addCatches(-1)
 		return status.FromContextError(err).Err()
 	}
 	var leave func()
@@ -124,12 +126,31 @@ func (l *limitedStream) catchUp(bytes int64) error {
 			return
 		}
 		of.lagging.Release(bytes)
+		l.addCatches(-1)
 	}
 	time.AfterFunc(catchUp+time.Duration(bytes)*catchUpMore>>20, leave)
 	return nil
 }
 
-// sends notes which message gRPC is about to take; nil: none.
+func (l *limitedStream) addCatches(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.catches += n
+}
+
+// keepUp is for a stream that lags behind by so many bytes of changes. etcd takes from the stream what has no room in its queue, and reads it
+// again once there is room: that counts as a watch that catches up. One that has room already does not wait for more: it would keep what it has.
+func (l *limitedStream) keepUp(bytes int64) error {
+	l.mu.Lock()
+	catches := l.catches > 0
+	l.mu.Unlock()
+	if catches || bytes < maxHistory/8 {
+		return nil
+	}
+	return l.catchUp(bytes)
+}
+
+// sends notes which message is being sent; nil: none.
 func (l *limitedStream) sends(m any) {
 	r, _ := m.(*pb.WatchResponse)
 	l.mu.Lock()
@@ -137,7 +158,7 @@ func (l *limitedStream) sends(m any) {
 	l.at = r.GetHeader().GetRevision()
 }
 
-// lagsBehind reports whether gRPC has yet to take a message of before a revision.
+// lagsBehind reports whether a message of before a revision is still being sent.
 func (l *limitedStream) lagsBehind(revision int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -58,7 +58,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		deletes bool          // after each
 		kept    int           // revisions
 	}{
-		{"leases", 10_000, puts(1, ofLeases), false, 2000},
+		{"leases", 6000, puts(1, ofLeases), false, 2000},
 		{"long values", 300, puts(1, maxPut), false, 20},
 		{"many in one", 200, puts(100, ofLeases), false, 20},
 		{"deletions", 100, puts(100, 0), true, 40},

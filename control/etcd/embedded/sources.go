@@ -180,7 +180,8 @@ type limitedStream struct {
 	mu      sync.Mutex // of all below: etcd still receives when the stream has ended
 	watches int        // that were begun
 	ended   bool
-	at      int64 // the revision of the message that gRPC has yet to take; 0: there is none
+	catches int   // how often it has room to catch up, or waits for that
+	at      int64 // the revision of the message that is being sent; 0: there is none
 }
 
 // limit returns a stream with bounds. Its end must be called.
@@ -237,8 +238,6 @@ func (l *limitedStream) SendMsg(m any) error {
 	if !isTracked || !isMessage {
 		return l.ServerStream.SendMsg(m)
 	}
-	l.sends(m)
-	defer l.sends(nil)
 	size := int64(proto.Size(message))
 	if size <= fewUnsent/16 { // a notice that something has begun or ended, or a few changes
 		return l.ServerStream.SendMsg(m)
