@@ -54,7 +54,7 @@ type turn struct {
 
 func newAnswers(patience time.Duration, find func(address string) *trackedConn) *answers {
 	return &answers{reading: semaphore.NewWeighted(reading), sending: semaphore.NewWeighted(sending), patience: patience, find: find, turns: map[netip.Addr]*turn{},
-		sources: sources{max: maxUnits, all: map[netip.Addr]*source{}}}
+		sources: sources{max: maxUnits, all: map[netip.Addr]*source{}, streams: map[*limitedStream]struct{}{}}}
 }
 
 // answer is one answer until it waits in the connection of its client. It is in the context of the RPC.

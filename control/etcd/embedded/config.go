@@ -22,7 +22,7 @@ const peerURL = "http://127.0.0.1:2380"
 
 const (
 	quotaBytes        = 1 << 30 // of the database; 100 000 leases take 40 MB
-	compactionHistory = "1h"    // how long a disconnected watcher could resume
+	compactionHistory = "1h"    // how long a disconnected watcher could resume; with a guard see history.go
 
 	// A member alone waits for nobody's vote: a tenth of etcd's times is safe, and
 	// it is ready in a tenth of the time.
@@ -30,6 +30,11 @@ const (
 
 	// gRPC has buffers of 32 KiB each for every connection: a stranger may have thousands.
 	readBuffer, writeBuffer = 1 << 10, 4 << 10
+
+	// etcd has the last writes in memory, for other members and for a restart: it reads as many as snapshotWrites of them then. Each has at
+	// most maxRequest bytes.
+	keptWrites, snapshotWrites = 1, 200
+	maxRequest                 = 512 << 10
 
 	maxStreams = 16384 // of one connection: a daemon that watches networks has one or two for each
 )
@@ -53,11 +58,13 @@ func (s *Server) config(cfg Config, listen url.URL, advertise []url.URL) *embed.
 	c.AutoCompactionMode = embed.CompactorModePeriodic
 	c.AutoCompactionRetention = compactionHistory
 	c.QuotaBackendBytes = quotaBytes
+	c.SnapshotCatchUpEntries, c.SnapshotCount = keptWrites, snapshotWrites
 	c.UnsafeNoFsync = cfg.NoFsync
 	c.MaxConcurrentStreams = maxStreams
 	c.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.Creds(s.conns), grpc.ConnectionTimeout(greeting), grpc.KeepaliveParams(keepAlive),
 		grpc.ReadBufferSize(readBuffer), grpc.WriteBufferSize(writeBuffer)}
 	if s.guard != nil {
+		c.MaxRequestBytes = maxRequest
 		c.GRPCAdditionalServerOptions = append(c.GRPCAdditionalServerOptions, s.guard.options()...)
 	}
 	c.ServiceRegister = func(g *grpc.Server) { s.grpc <- g }

@@ -209,7 +209,7 @@ func (s *Server) start(ctx context.Context, cfg Config, listen url.URL, advertis
 // serve lets clients in.
 func (s *Server) serve(cfg Config, g *grpc.Server) {
 	if s.guard != nil {
-		r := newSpace(cfg, s.etcd.Server)
+		r := newSpace(cfg, s.etcd.Server, &s.guard.answers.sources)
 		ctx, stop := context.WithCancel(context.Background())
 		r.countLeases(ctx)
 		s.guard.space.Store(r)

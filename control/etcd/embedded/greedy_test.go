@@ -8,11 +8,13 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -237,5 +239,121 @@ func TestGreedyClients(t *testing.T) {
 				t.Errorf("%d kB of memory, want at most %d", most, maxMemory)
 			}
 		})
+	}
+}
+
+// oldest returns the first revision that a watch may begin from.
+func oldest(t *testing.T, c *clientv3.Client) int64 {
+	t.Helper()
+	first := <-c.Watch(t.Context(), "/p/", clientv3.WithPrefix(), clientv3.WithRev(1))
+	return max(first.CompactRevision, 1)
+}
+
+// TestGreedyHistory: connections that ask one after the other for all changes since an old revision, and take none of them, cost the memory
+// of few such answers.
+func TestGreedyHistory(t *testing.T) {
+	long := func(t *testing.T, s *server) {
+		for range 2 {
+			fill(t, s.client, 300, maxPut)
+		}
+	}
+	short := func(t *testing.T, s *server) {
+		for range 100 {
+			var ops []clientv3.Op
+			for i := range 128 {
+				ops = append(ops, clientv3.OpPut(fmt.Sprint("/p/", i), ""))
+			}
+			if _, err := s.client.Txn(t.Context()).Then(ops...).Commit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	first := func(*testing.T, *clientv3.Client) int64 { return 2 }
+	for _, c := range []struct {
+		name           string
+		write          func(*testing.T, *server)
+		from           func(*testing.T, *clientv3.Client) int64
+		conns, watches int // watches of each of two streams
+	}{
+		{"from the first", long, first, 30, 1},
+		{"from the oldest", long, oldest, 40, 1},
+		{"of short values", short, oldest, 20, 1},
+		{"many of a stream", short, oldest, 20, 100},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := startProcess(t)
+			c.write(t, s)
+			watch := &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{
+				Key: []byte("/p/"), RangeEnd: []byte("/p0"), StartRevision: c.from(t, s.client)}}}
+			before := s.peak()
+			for range c.conns {
+				if _, err := s.greedy("Watch/Watch", 2, slices.Repeat([]proto.Message{watch}, c.watches)...); err != nil {
+					t.Logf("a connection is closed: %v", err)
+				}
+				time.Sleep(120 * time.Millisecond) // etcd reads the history once for all watches that it finds, ten times a second
+			}
+			most := s.peak()
+			t.Logf("%d kB before, %d kB at most", before, most)
+			if most > maxMemory && !raceEnabled {
+				t.Errorf("%d kB of memory, want at most %d", most, maxMemory)
+			}
+		})
+	}
+}
+
+// TestGreedyWrites: what is written costs little memory, also if there are watches that take nothing of it, each of which began later.
+func TestGreedyWrites(t *testing.T) {
+	watch := &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte("/p/"), RangeEnd: []byte("/p0")}}}
+	for name, watches := range map[string]int{"alone": 0, "watched": 1} {
+		t.Run(name, func(t *testing.T) {
+			s := startProcess(t)
+			before := s.peak()
+			for range 50 {
+				for range watches {
+					if _, err := s.greedy("Watch/Watch", 1, watch); err != nil {
+						t.Fatal(err)
+					}
+				}
+				fill(t, s.client, 60, maxPut)
+			}
+			most := s.peak()
+			t.Logf("%d kB before, %d kB at most", before, most)
+			if most > maxMemory && !raceEnabled {
+				t.Errorf("%d kB of memory, want at most %d", most, maxMemory)
+			}
+		})
+	}
+}
+
+// TestGreedyQueues: watches that take their changes bit by bit cost the memory of few that take all. What has no room in the queue of a watch
+// etcd reads for it again, once there is room.
+func TestGreedyQueues(t *testing.T) {
+	s := startProcess(t)
+	watch := &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte("/p/"), RangeEnd: []byte("/p0")}}}
+	var conns []net.Conn
+	for range 80 {
+		conn, err := s.greedy("Watch/Watch", 1, watch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	fill(t, s.client, 40, 3500)   // what gRPC takes
+	fill(t, s.client, 140, 10)    // and the queue
+	fill(t, s.client, 25, maxPut) // and does not
+	before := s.peak()
+	for _, conn := range conns {
+		framer := http2.NewFramer(conn, conn)
+		for _, stream := range []uint32{0, 1} {
+			if err := framer.WriteWindowUpdate(stream, 40_000); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(110 * time.Millisecond) // etcd reads once for all watches that it finds, ten times a second
+	}
+	most := s.peak()
+	t.Logf("%d kB before, %d kB at most", before, most)
+	if most > maxMemory && !raceEnabled {
+		t.Errorf("%d kB of memory, want at most %d", most, maxMemory)
 	}
 }

@@ -71,30 +71,66 @@ func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	if namesKeys(req) {
 		handle = g.bounded(handle)
 	}
-	return g.answers.unary(ctx, req, handle)
+	answer, err := g.answers.unary(ctx, req, handle)
+	if space := g.space.Load(); err == nil && space != nil && writes(req) {
+		space.history.wrote(answer)
+	}
+	return answer, err
+}
+
+// writes reports whether a request may change keys.
+func writes(req any) bool {
+	switch req.(type) {
+	case *pb.PutRequest, *pb.TxnRequest, *pb.DeleteRangeRequest, *pb.LeaseRevokeRequest:
+		return true
+	}
+	return false
 }
 
 func (g *guard) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	if err := checkMethod(info.FullMethod); err != nil {
 		return err
 	}
-	limited := &limitedStream{ServerStream: s, answers: g.answers}
+	limited := g.answers.limit(s)
 	defer limited.end()
 	return handle(srv, guardedStream{limited, g})
 }
 
 // guardedStream checks each message that a client sends.
 type guardedStream struct {
-	grpc.ServerStream
+	*limitedStream
 	guard *guard
 }
 
 // RecvMsg implements grpc.ServerStream.
 func (s guardedStream) RecvMsg(m any) error {
-	if err := s.ServerStream.RecvMsg(m); err != nil {
+	if err := s.limitedStream.RecvMsg(m); err != nil {
 		return err
 	}
-	return s.guard.check(m)
+	if err := s.guard.check(m); err != nil {
+		return err
+	}
+	r, isWatch := m.(*pb.WatchRequest)
+	space := s.guard.space.Load()
+	if !isWatch || r.GetCreateRequest() == nil || space == nil {
+		return nil
+	}
+	if bytes := space.history.since(r.GetCreateRequest().StartRevision); bytes > fewUnsent { // few watches: most begin just after a list
+		return s.catchUp(bytes)
+	}
+	return nil
+}
+
+// SendMsg implements grpc.ServerStream.
+func (s guardedStream) SendMsg(m any) error {
+	s.sends(m)
+	defer s.sends(nil)
+	err := s.limitedStream.SendMsg(m)
+	r, isWatch := m.(*pb.WatchResponse)
+	if space := s.guard.space.Load(); err == nil && isWatch && space != nil {
+		err = s.keepUp(space.history.since(r.GetHeader().GetRevision() + 1))
+	}
+	return err
 }
 
 // checkMethod refuses what is not allowed. A client with a user name has to hear that there is nothing to

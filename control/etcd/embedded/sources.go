@@ -30,8 +30,9 @@ type sources struct {
 	refuse func(why, who string, err error) // nil: nobody is told
 	max    int                              // units of one address
 
-	mu  sync.Mutex
-	all map[netip.Addr]*source
+	mu      sync.Mutex
+	all     map[netip.Addr]*source
+	streams map[*limitedStream]struct{}
 }
 
 // source is of one address.
@@ -39,6 +40,7 @@ type source struct {
 	units   int
 	conns   map[*trackedConn]int // units of each
 	sending *semaphore.Weighted
+	lagging *semaphore.Weighted // bytes of old changes that watches are about to get
 }
 
 // admit implements tap.ServerInHandle: an RPC is about to begin, and nothing is made for it yet.
@@ -110,7 +112,7 @@ func unitsOf(method string) int {
 func (s *sources) of(from netip.Addr) *source {
 	of := s.all[from]
 	if of == nil {
-		of = &source{conns: map[*trackedConn]int{}, sending: semaphore.NewWeighted(watchSending)}
+		of = &source{conns: map[*trackedConn]int{}, sending: semaphore.NewWeighted(watchSending), lagging: semaphore.NewWeighted(maxHistory)}
 		s.all[from] = of
 	}
 	return of
@@ -163,14 +165,11 @@ func (s *sources) drop(conn *trackedConn) {
 	}
 }
 
-// sendingOf returns the room of the address of a connection; nil if that has ended.
-func (s *sources) sendingOf(conn *trackedConn) *semaphore.Weighted {
+// find returns the source of a connection; nil if that has ended.
+func (s *sources) find(conn *trackedConn) *source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if of := s.all[conn.from]; of != nil {
-		return of.sending
-	}
-	return nil
+	return s.all[conn.from]
 }
 
 // limitedStream bounds how many bytes wait for a client in a stream. A message for an address waits until there is room for it.
@@ -178,9 +177,20 @@ type limitedStream struct {
 	grpc.ServerStream
 	answers *answers
 
-	mu      sync.Mutex // of both below: etcd still receives when the stream has ended
+	mu      sync.Mutex // of all below: etcd still receives when the stream has ended
 	watches int        // that were begun
 	ended   bool
+	catches int   // how often it has room to catch up, or waits for that
+	at      int64 // the revision of the message that is being sent; 0: there is none
+}
+
+// limit returns a stream with bounds. Its end must be called.
+func (a *answers) limit(s grpc.ServerStream) *limitedStream {
+	l := &limitedStream{ServerStream: s, answers: a}
+	a.sources.mu.Lock()
+	defer a.sources.mu.Unlock()
+	a.sources.streams[l] = struct{}{}
+	return l
 }
 
 // RecvMsg implements grpc.ServerStream.
@@ -207,6 +217,9 @@ func (l *limitedStream) RecvMsg(m any) error {
 
 // end is called when the stream has ended.
 func (l *limitedStream) end() {
+	l.answers.sources.mu.Lock()
+	delete(l.answers.sources.streams, l)
+	l.answers.sources.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended = true; l.watches == 0 {
@@ -226,20 +239,20 @@ func (l *limitedStream) SendMsg(m any) error {
 		return l.ServerStream.SendMsg(m)
 	}
 	size := int64(proto.Size(message))
-	if size <= fewUnsent/16 { // a notice that something has begun or ended
+	if size <= fewUnsent/16 { // a notice that something has begun or ended, or a few changes
 		return l.ServerStream.SendMsg(m)
 	}
-	sending := l.answers.sources.sendingOf(conn)
-	if sending == nil {
+	of := l.answers.sources.find(conn)
+	if of == nil {
 		return net.ErrClosed
 	}
 	room := min(size, watchSending)
-	if err := sending.Acquire(ctx, room); err != nil {
+	if err := of.sending.Acquire(ctx, room); err != nil {
 		return context.Cause(ctx)
 	}
 	// gRPC itself waits until the client has taken most of what there is in the stream.
 	slow := time.AfterFunc(l.answers.patience+time.Duration(size)*time.Second/takeRate, func() { _ = conn.Close() })
 	err := l.ServerStream.SendMsg(m)
-	conn.unsent.atRest(func() { slow.Stop(); afterLoss(conn, func() { sending.Release(room) }) })
+	conn.unsent.atRest(func() { slow.Stop(); afterLoss(conn, func() { of.sending.Release(room) }) })
 	return err
 }

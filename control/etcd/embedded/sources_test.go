@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -69,7 +70,7 @@ func (s endedStream) RecvMsg(m any) error {
 // TestWatchAfterTheEnd: a watch that is begun while its stream ends is counted before that, and given back, or refused.
 func TestWatchAfterTheEnd(t *testing.T) {
 	t.Parallel()
-	served := &answers{sources: sources{max: 80, all: map[netip.Addr]*source{}}}
+	served := newAnswers(takePatience, nil)
 	s := &served.sources
 	tracker := newConnTracker()
 	tracker.ended = s.forget
@@ -80,7 +81,7 @@ func TestWatchAfterTheEnd(t *testing.T) {
 	if err := s.take(conn, 1); err != nil { // the connection has another RPC
 		t.Fatal(err)
 	}
-	l := &limitedStream{ServerStream: endedStream{ctx: context.WithValue(t.Context(), connKey{}, conn)}, answers: served}
+	l := served.limit(endedStream{ctx: context.WithValue(t.Context(), connKey{}, conn)})
 	if err := l.RecvMsg(new(pb.WatchRequest)); err != nil || s.all[conn.from].units != 2 {
 		t.Fatalf("a watch: %v, %d units, want 2", err, s.all[conn.from].units)
 	}
@@ -92,5 +93,85 @@ func TestWatchAfterTheEnd(t *testing.T) {
 	group.Wait()
 	if err := l.RecvMsg(new(pb.WatchRequest)); err == nil || s.all[conn.from].units != 1 {
 		t.Errorf("after the end: %v, %d units, want 1", err, s.all[conn.from].units)
+	}
+	if len(s.streams) > 0 {
+		t.Errorf("%d streams are remembered", len(s.streams))
+	}
+}
+
+// TestSlowStreams: the connection of a stream is closed if its client has yet to take what was before the history.
+func TestSlowStreams(t *testing.T) {
+	t.Parallel()
+	at := func(revision int64) *pb.WatchResponse {
+		return &pb.WatchResponse{Header: &pb.ResponseHeader{Revision: revision}}
+	}
+	for _, c := range []struct {
+		name   string
+		sends  any
+		ended  bool
+		closed bool
+	}{
+		{"a message of before", at(9), false, true},
+		{"a message of the oldest revision", at(10), false, false},
+		{"none", nil, false, false},
+		{"no watch", new(pb.LeaseKeepAliveResponse), false, false},
+		{"an ended stream", at(9), true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			served, tracker := newAnswers(takePatience, nil), newConnTracker()
+			a, b := net.Pipe()
+			defer a.Close()
+			defer b.Close()
+			closed := false
+			tracker.ended = func(*trackedConn) { closed = true }
+			conn := &trackedConn{Conn: a, tracker: tracker, address: "192.0.2.1", from: netip.MustParseAddr("192.0.2.1")}
+			l := served.limit(endedStream{ctx: context.WithValue(t.Context(), connKey{}, conn)})
+			if l.sends(c.sends); c.ended {
+				l.end()
+			}
+			if served.sources.dropBefore(10); closed != c.closed {
+				t.Errorf("closed: %v, want %v", closed, c.closed)
+			}
+		})
+	}
+}
+
+// TestStreamsCatchUp: the streams of one address wait until there is room for what they lag behind, and one that has room does not.
+func TestStreamsCatchUp(t *testing.T) {
+	t.Parallel()
+	const most = maxHistory
+	for _, c := range []struct {
+		name          string
+		before, bytes int64 // of a watch, and of its stream or another after that
+		other, waits  bool
+	}{
+		{"a stream that has room", most, most, false, false},
+		{"another that lags far behind", most, most, true, true},
+		{"another that lags a little behind", most, most / 16, true, false},
+		{"another for which there is room", most / 2, most / 2, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			served := newAnswers(takePatience, nil)
+			conn := &trackedConn{from: netip.MustParseAddr("192.0.2.1")}
+			if err := served.sources.take(conn, 1); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), connKey{}, conn), 10*time.Second)
+			defer cancel()
+			l := served.limit(endedStream{ctx: ctx})
+			if err := l.catchUp(c.before); err != nil {
+				t.Fatal(err)
+			}
+			if c.other {
+				l = served.limit(endedStream{ctx: ctx})
+			}
+			if c.waits {
+				cancel()
+			}
+			if err := l.keepUp(c.bytes); (err != nil) != c.waits {
+				t.Errorf("%v, want that it waits: %v", err, c.waits)
+			}
+		})
 	}
 }

@@ -32,6 +32,7 @@ const (
 // half of the room is used, and so are leases that have no key. It is for a server with a guard.
 type space struct {
 	server         *etcdserver.EtcdServer
+	history        *history
 	log            *slog.Logger
 	used, leases   int64 // the most that there may be
 	period         time.Duration
@@ -43,12 +44,12 @@ type space struct {
 	said      bool // the log says that there is no room
 }
 
-func newSpace(cfg Config, server *etcdserver.EtcdServer) *space {
+func newSpace(cfg Config, server *etcdserver.EtcdServer, sources *sources) *space {
 	log := cfg.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s := &space{server: server, log: log, used: cmp.Or(cfg.maxUsed, maxUsed), leases: cmp.Or(cfg.maxLeases, maxLeases), period: cmp.Or(cfg.spacePeriod, spacePeriod)}
+	s := &space{server: server, history: newHistory(server, log, sources.dropBefore), log: log, used: cmp.Or(cfg.maxUsed, maxUsed), leases: cmp.Or(cfg.maxLeases, maxLeases), period: cmp.Or(cfg.spacePeriod, spacePeriod)}
 	s.granted.Store(s.leases) // count them first
 	return s
 }
@@ -64,6 +65,7 @@ func (s *space) grant() bool {
 // run makes room until ctx ends.
 func (s *space) run(ctx context.Context) {
 	for {
+		s.history.bound(s.server.KV().Rev()) // leases that end write, too
 		s.compact(ctx)
 		s.stir(ctx)
 		s.disarm(ctx)

@@ -62,6 +62,13 @@ func (u *unsent) wrote(b []byte) {
 	u.release(u.bytes <= fewUnsent)
 }
 
+// isAtRest reports whether little is unsent, or the connection has ended.
+func (u *unsent) isAtRest() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.bytes <= fewUnsent || u.closed
+}
+
 // isLost reports whether the connection has ended.
 func (u *unsent) isLost() bool {
 	u.mu.Lock()
