@@ -72,13 +72,19 @@ func (g *Guard) begin() error {
 	if err != nil {
 		return err
 	}
-	if c.exists {
+	if c.exists && !c.open {
 		g.cfg.noOrigins = g.cfg.lackOrigins
 		g.cfg.seed = cmp.Or(c.seed, g.cfg.seed)
 		g.members.adopt(c.sets)
 		g.there, g.text, g.chains = true, c.text, named(c.chains)
 		g.open.Store(true)
 		return g.books.begin(g.name)
+	}
+	if c.exists { // what somebody has done to it, the first Sync undoes
+		g.cfg.seed = cmp.Or(c.seed, g.cfg.seed)
+		if err := g.books.begin(g.name); err != nil {
+			return err
+		}
 	}
 	if err := g.try(); err != nil {
 		return err

@@ -40,6 +40,8 @@ func TestRepairs(t *testing.T) {
 		"key deleted":     {"delete", "element", "inet", "overlayd-guard-1", "pair44_32", "{ 172.16.0.1 . 172.16.0.1 }"},
 		"key added":       {"add", "element", "inet", "overlayd-guard-1", "pair444_24", "{ 172.16.0.1 . 10.9.0.0 . 9.0.0.0 }"},
 		"chain added":     {"add", "chain", "inet", "overlayd-guard-1", "x"},
+		"made dormant":    {"add", "table", "inet", "overlayd-guard-1", "{ flags dormant; }"},
+		"all keys added":  {"add", "element", "inet", "overlayd-guard-1", "pair44_32", "{ * }"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -60,6 +62,28 @@ func TestRepairs(t *testing.T) {
 
 // sortedLines forgets the order of chains and sets, which is that in which they were made.
 func sortedLines(s string) []string { return slices.Sorted(strings.Lines(s)) }
+
+// TestBeginsAnew: a table that lets all pass is not taken over.
+func TestBeginsAnew(t *testing.T) {
+	t.Parallel()
+	for name, command := range map[string][]string{
+		"made dormant":   {"add", "table", "inet", "overlayd-guard-1", "{ flags dormant; }"},
+		"all keys added": {"add", "element", "inet", "overlayd-guard-1", "pair44_32", "{ * }"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns := netnstest.New(t)
+			openIn(t, ns, testConfig(t)).sync(t, ns, manyPeers(3))
+			want := sortedLines(ns.Run("nft", "list", "table", "inet", "overlayd-guard-1"))
+			ns.Run("nft", command...)
+			g := openIn(t, ns, testConfig(t))
+			ns.Must(func() error { _, err := g.Sync(t.Context(), manyPeers(3)); return err })
+			if got := sortedLines(ns.Run("nft", "list", "table", "inet", "overlayd-guard-1")); !slices.Equal(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	}
+}
 
 // TestDeviceMadeAgain: the rules name the devices that there are.
 func TestDeviceMadeAgain(t *testing.T) {

@@ -3,6 +3,7 @@ package guard
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -90,7 +91,8 @@ func changeChains(table string, was, want []encoded) (steps []nft.Step) {
 // content is what the kernel has.
 type content struct {
 	exists     bool
-	text       string // of chains, rules and the names of sets
+	text       string // of flags, chains, rules and the names of sets
+	open       bool   // somebody has it let all pass: it has a flag, or a key for all keys
 	chains     []string
 	sets       keys
 	seed       uint32 // of the hash of origins; 0: no rule has one
@@ -104,11 +106,11 @@ func read(name string, elements bool) (c content, err error) {
 		if c.generation, err = r.Generation(); err != nil {
 			return err
 		}
-		n, err := r.ChainCount(name)
+		n, flags, err := r.Table(name)
 		if err != nil || n < 0 {
 			return err
 		}
-		c.exists = true
+		c.exists, c.open, c.text = true, flags != 0, fmt.Sprintf("flags %d\n", flags)
 		if err := c.read(r, name, elements); err != nil {
 			return err
 		}
@@ -146,7 +148,7 @@ func (c *content) read(r nft.Reader, name string, elements bool) error {
 	}
 	slices.Sort(names)
 	b.WriteString(strings.Join(names, " "))
-	c.text = b.String()
+	c.text += b.String()
 	for _, set := range names {
 		kind := setOf(set)
 		if !elements || kind.KeyLen() == 0 {
@@ -159,6 +161,7 @@ func (c *content) read(r nft.Reader, name string, elements bool) error {
 		c.sets[set] = make(map[string]bool, len(list))
 		for _, key := range list {
 			c.sets[set][key] = true
+			c.open = c.open || key == ""
 		}
 	}
 	return nil

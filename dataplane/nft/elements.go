@@ -111,7 +111,7 @@ func appendHeader(b []byte, kind uint16, length int) []byte {
 	return nativeEndian.AppendUint16(b, kind)
 }
 
-// Elements lists the keys of a set, each length bytes long.
+// Elements lists the keys of a set, each length bytes long. The key of an element that stands for all keys (the * of the nft command) is empty.
 func (r Reader) Elements(table, set string, length int) (keys []string, err error) {
 	attrs := attributes(func(e *netlink.AttributeEncoder) {
 		e.String(unix.NFTA_SET_ELEM_LIST_TABLE, table)
@@ -123,8 +123,8 @@ func (r Reader) Elements(table, set string, length int) (keys []string, err erro
 	}
 	for _, b := range bodies {
 		if err := eachElement(b, func(key []byte) {
-			if len(key) >= length {
-				keys = append(keys, string(key[:length]))
+			if len(key) >= length || key == nil {
+				keys = append(keys, string(key[:min(length, len(key))]))
 			}
 		}); err != nil {
 			return nil, err
@@ -152,20 +152,25 @@ func (r Reader) Sets(table string) (names []string, err error) {
 	return names, nil
 }
 
-// eachElement calls do for the key of every element of an answer. The walk is by hand, as in encodeKeys.
+// eachElement calls do for the key of every element of an answer: nil, if the element stands for all keys. The walk is by hand, as in encodeKeys.
 func eachElement(b []byte, do func(key []byte)) error {
 	return decode(b, func(d *netlink.AttributeDecoder) {
 		if d.Type() != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 			return
 		}
 		for _, element := range nested(d.Bytes()) {
+			all := true
 			for _, a := range nested(element.value) {
 				if a.kind != unix.NFTA_SET_ELEM_KEY {
 					continue
 				}
+				all = false
 				for _, v := range nested(a.value) {
 					do(v.value)
 				}
+			}
+			if all {
+				do(nil)
 			}
 		}
 	})

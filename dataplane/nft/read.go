@@ -117,21 +117,30 @@ func (r Reader) Rules(table, chain string) (list []Rule, err error) {
 
 // ChainCount returns how many chains a table has, -1 if there is no such table.
 func (r Reader) ChainCount(table string) (int, error) {
+	n, _, err := r.Table(table)
+	return n, err
+}
+
+// Table returns how many chains a table has, -1 if there is no such table, and its flags. One of these is unix.NFT_TABLE_F_DORMANT: no packet
+// meets a chain of it.
+func (r Reader) Table(table string) (chains int, flags uint32, err error) {
 	attrs := attributes(func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, table) })
 	bodies, err := query(r.conn, message(unix.NFT_MSG_GETTABLE, r.Family, 0, attrs))
 	if err != nil {
-		return 0, fmt.Errorf("read table %s %s: %w", r.Family, table, err)
+		return 0, 0, fmt.Errorf("read table %s %s: %w", r.Family, table, err)
 	}
 	if len(bodies) == 0 {
-		return -1, nil
+		return -1, 0, nil
 	}
-	n := 0
 	err = decode(bodies[0], func(d *netlink.AttributeDecoder) {
-		if d.Type() == unix.NFTA_TABLE_USE {
-			n = int(d.Uint32())
+		switch d.Type() {
+		case unix.NFTA_TABLE_USE:
+			chains = int(d.Uint32())
+		case unix.NFTA_TABLE_FLAGS:
+			flags = d.Uint32()
 		}
 	})
-	return n, err
+	return chains, flags, err
 }
 
 // Generation returns the number of changes of nftables so far. Each batch adds one.
