@@ -49,17 +49,16 @@ func TestAttack3ChangeBesideSync(t *testing.T) {
 			w := newWorld(t, false)
 			w.join()
 			a, b := w.hosts[0], w.hosts[1]
-			a.guard.keep(t, a.NS, func() {})
 			w.stranger.Run("ip", "route", "replace", "10.42.0.0/16", "via", a.addr.String())
 			plain := func(text []byte) {
 				sendRaw(w.stranger, packet(b.podAddr(false), a.podAddr(false), 1, receivePort, text))
 			}
 			w.expect("before", a, dataplane.DropPlainSource, plain)
-			time.Sleep(1500 * time.Millisecond)
 			a.Run("nft", command...)
 			v := w.lastWanted(a)
 			v.Peers[1].Subnets = append(v.Peers[1].Subnets, netip.MustParsePrefix("10.42.100.0/25")) // a new length of subnets: rules change
 			a.guard.sync(t, a.NS, v)
+			a.guard.keep(t, a.NS, func() {}) // the guard writes before it looks
 			time.Sleep(3 * time.Second)
 			w.expect("3 s after "+name, a, dataplane.DropPlainSource, plain)
 			t.Logf("%d repairs", a.guard.Status().Objects[0].Repairs)

@@ -109,6 +109,11 @@ func (g *Guard) commit(create bool, chains []encoded, sets map[string]bool) erro
 	if err != nil {
 		return err
 	}
+	if !create && len(rules) > 0 && before != g.seen {
+		if before, err = g.unchanged(); err != nil {
+			return err
+		}
+	}
 	if err := nft.Commit(steps); err != nil {
 		return err
 	}
@@ -130,10 +135,25 @@ func (g *Guard) commit(create bool, chains []encoded, sets map[string]bool) erro
 	if err != nil {
 		return err
 	}
+	if c.generation != before+1 && !create { // what is read may be another's
+		return errChanged
+	}
 	if g.text = c.text; c.generation == before+1 {
 		g.seen = c.generation
 	}
 	return nil
+}
+
+// errChanged says that others may have changed the table.
+var errChanged = errors.New("others have changed nftables")
+
+// unchanged returns the generation of nftables at which the table was as it was written. To read it after a change takes for granted that it was.
+func (g *Guard) unchanged() (generation uint32, err error) {
+	c, err := read(g.name, false)
+	if err == nil && (!c.exists || c.text != g.text) {
+		err = errChanged
+	}
+	return c.generation, err
 }
 
 func generation() (n uint32, err error) {
