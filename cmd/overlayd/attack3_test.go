@@ -223,7 +223,17 @@ func TestAttack3Changes(t *testing.T) {
 			}
 		}
 	}
+	other := map[string]string{modeKernel: modeUserspace, modeUserspace: modeKernel}[mode]
 	dev := "flannel.1"
+	if os.Getenv("A3SET") == "3" {
+		for range 4 {
+			event("to the other dataplane", rest, func() { h.daemon.stop(unix.SIGTERM); h.up("--dataplane", other) })
+			event("SIGKILL, back", rest, func() { h.daemon.stop(unix.SIGKILL); h.up("--dataplane", mode) })
+			event("--replace, other", rest, func() { h.up("--dataplane", other, "--replace") })
+			event("--replace, back", rest, func() { h.up("--dataplane", mode, "--replace") })
+		}
+		return
+	}
 	if os.Getenv("A3SET") == "2" {
 		event("nothing", rest, sleep)
 		event("host address to pod", rest, func() {
@@ -292,7 +302,6 @@ func TestAttack3Changes(t *testing.T) {
 	event("after guard on", rest, sleep)
 	event("SIGTERM, start", rest, func() { h.daemon.stop(unix.SIGTERM); h.up("--dataplane", mode) })
 	event("SIGKILL, start", rest, func() { h.daemon.stop(unix.SIGKILL); h.up("--dataplane", mode) })
-	other := map[string]string{modeKernel: modeUserspace, modeUserspace: modeKernel}[mode]
 	event("SIGTERM, other dataplane", rest, func() { h.daemon.stop(unix.SIGTERM); h.up("--dataplane", other) })
 	event("SIGKILL, back", rest, func() { h.daemon.stop(unix.SIGKILL); h.up("--dataplane", mode) })
 	event("SIGKILL, other", rest, func() { h.daemon.stop(unix.SIGKILL); h.up("--dataplane", other) })

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/dataplane/watch"
@@ -58,7 +60,7 @@ func (g *Guard) Holds() bool { return g.open.Load() }
 func (g *Guard) Sync(_ context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	f := g.cfg.factsOf(w, g.kernel)
+	f := g.cfg.factsOf(w, g.judges())
 	before := g.vteps()
 	g.members.admit(w.Peers, f.kind)
 	g.joined = g.joined || g.vteps() > before
@@ -73,11 +75,30 @@ func (g *Guard) Sync(_ context.Context, w dataplane.Wanted) (dataplane.Wanted, e
 	return w, err
 }
 
+// judges reports whether the rules judge what the kernel forwards. They do as long as a device of the kernel's is there whose place this process takes:
+// it carries packets until the forwarding part has synced, which is before Prune. The caller holds mu.
+func (g *Guard) judges() bool {
+	if g.kernel {
+		return true
+	}
+	g.cfg.extra = nil
+	for _, name := range g.cfg.devices() {
+		if l, err := netlink.LinkByName(name); err == nil && l.Type() == "vxlan" {
+			g.cfg.extra = g.cfg.Temporary // those of this process
+			return true
+		}
+	}
+	return false
+}
+
 // Prune forgets what w does not want.
 func (g *Guard) Prune(_ context.Context, w dataplane.Wanted) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.members.forget()
+	if !g.kernel {
+		g.cfg.extra = nil // the kernel's devices are gone
+	}
 	g.settled = g.cfg.factsOf(w, g.kernel)
 	g.wanted = g.settled
 	if g.failed.Load() {

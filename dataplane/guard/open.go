@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -77,7 +78,7 @@ func (g *Guard) begin() error {
 		g.cfg.seed = cmp.Or(c.seed, g.cfg.seed)
 		g.members.adopt(c.sets)
 		g.there, g.text, g.chains = true, c.text, named(c.chains)
-		g.open.Store(true)
+		g.open.Store(slices.Contains(c.chains, chainArrive)) // a table for the sockets of a process does not judge what the kernel's device takes
 		return g.books.begin(g.name)
 	}
 	if c.exists { // what somebody has done to it, the first Sync undoes
