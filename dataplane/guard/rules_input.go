@@ -249,6 +249,9 @@ func (b builder) fromPods() []cond {
 // pods drops what pods send to this host and to each other in the name of pods of another host.
 func (b builder) pods() chain {
 	c := chain{name: chainPods}
+	if b.Link != 0 { // made again, it is another one, until the next session
+		c.goTo(chainPlain, comesBy(b.Underlay, false))
+	}
 	if b.settling || b.noKinds {
 		return c
 	}
