@@ -55,14 +55,18 @@ func (b *books) sum(table string) (sum Drops) {
 	return sum
 }
 
-// read reads the counters of the table. If one is lower than before, somebody else has put another table there; then the earlier count stays.
+// read reads the counters of the table. If one is lower than before, somebody else has reset it, or put another table there; then it begins anew, and
+// the earlier count stays.
 func (b *books) read(table string) {
 	now, err := counters(table)
 	if err != nil {
 		return
 	}
 	for i := range now {
-		b.last[i] = max(b.last[i], now[i])
+		if now[i] < b.last[i] {
+			b.gone[i], b.start[i] = b.gone[i]+b.last[i]-b.start[i], 0
+		}
+		b.last[i] = now[i]
 	}
 }
 

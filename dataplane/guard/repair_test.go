@@ -85,6 +85,31 @@ func TestBeginsAnew(t *testing.T) {
 	}
 }
 
+// TestCountersReset: what is dropped is counted, also after somebody has reset the counters.
+func TestCountersReset(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	w.join()
+	a := w.hosts[0]
+	forge := func(n uint64) {
+		want := w.total(a) + n
+		for range n {
+			sendRaw(w.stranger, packet(w.strange, a.addr, 1, testPort, a.frame(1, packet(w.hosts[1].podAddr(false), a.podAddr(false), 1, receivePort, []byte("forged")))))
+		}
+		eventually(t, "all are counted", func() bool { return w.total(a) == want })
+	}
+	forge(5)
+	a.Run("nft", "reset", "counters", "table", "inet", a.guard.name)
+	forge(3)
+	a.guard.keep(t, a.NS, func() {})
+	a.Run("nft", "delete", "table", "inet", a.guard.name)
+	eventually(t, "the table is there", func() bool { return a.guard.Status().Objects[0].Repairs == 1 })
+	forge(2)
+	if n := w.total(a); n != 10 {
+		t.Errorf("%d are counted, want 10", n)
+	}
+}
+
 // TestDeviceMadeAgain: the rules name the devices that there are.
 func TestDeviceMadeAgain(t *testing.T) {
 	t.Parallel()
