@@ -129,6 +129,9 @@ func vniIs(vni uint32, not bool) cond {
 		&expr.Cmp{Op: op, Register: reg1, Data: binary.BigEndian.AppendUint32(nil, vni<<8)}}}
 }
 
+// hasVNI is the condition that the packet is long enough for a VNI.
+func hasVNI() cond { return cond{"vxlan vni is there", []expr.Any{transport(atVNI, 4)}} }
+
 // plainVNI is the condition that the second word of the VXLAN header has that VNI and nothing else, or that it has something else.
 func plainVNI(vni uint32, not bool) cond {
 	op, sign := isOrNot(not)

@@ -492,6 +492,27 @@ func TestEgress(t *testing.T) {
 	})
 }
 
+// TestFragmentsToTheSamePort: a pod sends datagrams that are none of this network to that port of an outside host, also if it takes fragments. Nothing else here
+// puts them together.
+func TestFragmentsToTheSamePort(t *testing.T) {
+	w := newWorld(t, false)
+	w.join()
+	a := w.hosts[0]
+	w.stranger.Run("ip", "route", "add", a.subnets()[0].String(), "via", a.addr.String())
+	var c *net.UDPConn
+	w.stranger.Must(func() (err error) { c, err = net.ListenUDP("udp", &net.UDPAddr{Port: testPort}); return err })
+	defer c.Close()
+	for _, first := range []int{24, 400} {
+		for _, f := range fragments(packet(a.podAddr(false), w.strange, 5, testPort, make([]byte, 1000)), first) {
+			sendRaw(a.pod, f)
+		}
+		c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if n, _, err := c.ReadFrom(make([]byte, 2000)); n != 1000 {
+			t.Errorf("%d bytes first: %d bytes arrive, %v; dropped %v", first, n, err, a.dropped())
+		}
+	}
+}
+
 // TestServices: where addresses are translated, as a Service of Kubernetes has it, processes reach pods of other hosts, and do not reach the
 // port of a VTEP.
 func TestServices(t *testing.T) {
