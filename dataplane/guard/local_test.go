@@ -360,6 +360,23 @@ func TestNarrowPaths(t *testing.T) {
 	w.check(100, 8000)
 }
 
+// TestNarrowPathsLeft: nor while this process forwards: the kernel remembers for ten minutes, and may forward then.
+func TestNarrowPathsLeft(t *testing.T) {
+	w := newWorld(t, false)
+	w.config = func(c *Config) { c.MinPathMTU = 1280 }
+	w.join()
+	a, b := w.hosts[0], w.hosts[1]
+	a.Run("ip", "link", "del", a.device())
+	a.guard.Forwards(false)
+	a.guard.sync(t, a.NS, w.lastWanted(a))
+	m := append([]byte{3, 4, 0, 0, 0, 0, 2, 0x28}, packet(a.addr, b.addr, 40000, testPort, make([]byte, 600))[:548]...)
+	binary.BigEndian.PutUint16(m[2:], ^onesSum(m, 0))
+	w.expect("552 bytes", a, dataplane.DropNarrowPath, func([]byte) { sendRaw(w.stranger, ipPacket(w.strange, a.addr, unix.IPPROTO_ICMP, m)) })
+	if route := a.Run("ip", "route", "get", b.addr.String()); strings.Contains(route, "mtu") {
+		t.Errorf("path to the peer: %s", route)
+	}
+}
+
 // TestDisguised: a pod has the checksum, which is written behind all hooks, be the port of a VTEP.
 func TestDisguised(t *testing.T) {
 	overBoth(t, func(t *testing.T, w *world) {

@@ -193,8 +193,8 @@ func (b builder) pairs(c *chain, outer family) {
 // here judges the packets that are no datagrams of an overlay, and do not come out of one.
 func (b builder) here() chain {
 	c := chain{name: chainHere}
+	b.narrow(&c) // a process has no need of it, but the kernel may forward next
 	if b.kernel {
-		b.narrow(&c)
 		if b.origins() {
 			c.jumpTo(chainForeign, hasOrigin())
 		}
@@ -226,8 +226,8 @@ func (b builder) foreign() chain {
 }
 
 // narrow drops ICMP messages that report a path to a VTEP below MinPathMTU. The sender and the quoted packet do not matter: the kernel would
-// believe them all, and make packets of the overlay as small as 552 bytes. Over IPv6 it believes nothing below 1280. The userspace dataplane
-// probes its paths itself.
+// believe them all, and make packets of the overlay as small as 552 bytes, also of the dataplane that comes next. Over IPv6 it believes nothing below 1280. The
+// userspace dataplane probes its paths itself.
 func (b builder) narrow(c *chain) {
 	if b.IPv4 && b.MinPathMTU > 0 {
 		narrow := []cond{isICMP(false), of(ipv4), tooBig(), mtuBelow(b.MinPathMTU), hasOffset(true)}
