@@ -131,7 +131,7 @@ func TestAttack3TwoNetworks(t *testing.T) {
 					"stranger, vni 1 on port 2": func(n []byte) {
 						rs.send(a3packet(netip.MustParseAddr("192.0.2.1"), h.addr, 5, second1, frame(1, h.addr, a3packet(b.addr, a.addr, 5, 9999, n))))
 					},
-					"pod of 2 as pod of peer in 1, same host":   func(n []byte) { rx.send(a3packet(b.addr, a.addr, 5, 9999, n)) },
+					"pod of 2 as pod of peer in 1, same host": func(n []byte) { rx.send(a3packet(b.addr, a.addr, 5, 9999, n)) },
 					"pod of 2 to port of VTEP in 1": func(n []byte) {
 						rx.send(a3packet(x.addr, g.addr, 5, 8472, frame(1, g.addr, a3packet(a.addr, b.addr, 5, 9999, n))))
 					},

@@ -64,7 +64,8 @@ type a3hit struct {
 	at          time.Time
 }
 
-// TestAttack3Changes: no forged packet arrives while things change under a flood of them.
+// TestAttack3Changes: no forged packet arrives while things change under a flood of them. As a test it changes the dataplane. With A3SET=1 and 2 it changes
+// much else, of which some is known to let packets in, and only logs what arrives. A3MODE is the first dataplane.
 func TestAttack3Changes(t *testing.T) {
 	mode := os.Getenv("A3MODE")
 	if mode == "" {
@@ -178,6 +179,7 @@ func TestAttack3Changes(t *testing.T) {
 	}()
 	defer func() { stop.Store(true); wg.Wait() }()
 
+	strict := false // whatever arrives is a fault
 	event := func(name string, after time.Duration, do func()) {
 		mu.Lock()
 		hits, good = nil, nil
@@ -197,6 +199,9 @@ func TestAttack3Changes(t *testing.T) {
 			byKind[x.kind+" -> "+x.where] = append(byKind[x.kind+" -> "+x.where], x)
 		}
 		t.Logf("== %-45s took %v, good %d, longest gap %v, forged arrived: %d", name, took.Round(time.Millisecond), len(good), gap.Round(time.Millisecond), len(hits))
+		if strict && len(hits) > 0 {
+			t.Errorf("%s: %d forged packets arrived", name, len(hits))
+		}
 		for k, list := range byKind {
 			t.Logf("      !! %-50s %d, from %v to %v", k, len(list), list[0].at.Sub(began).Round(time.Millisecond), list[len(list)-1].at.Sub(began).Round(time.Millisecond))
 		}
@@ -225,8 +230,9 @@ func TestAttack3Changes(t *testing.T) {
 	}
 	other := map[string]string{modeKernel: modeUserspace, modeUserspace: modeKernel}[mode]
 	dev := "flannel.1"
-	if os.Getenv("A3SET") == "3" {
-		for range 4 {
+	if os.Getenv("A3SET") == "" {
+		strict = true
+		for range 2 {
 			event("to the other dataplane", rest, func() { h.daemon.stop(unix.SIGTERM); h.up("--dataplane", other) })
 			event("SIGKILL, back", rest, func() { h.daemon.stop(unix.SIGKILL); h.up("--dataplane", mode) })
 			event("--replace, other", rest, func() { h.up("--dataplane", other, "--replace") })
