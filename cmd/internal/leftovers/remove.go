@@ -42,7 +42,7 @@ func removeLeft(ctx context.Context, l nodefile.Left, o others) (done report, er
 	if len(l.VNIs) == 0 {
 		return done, err
 	}
-	rules, merr := RemoveRules(ctx, l.VNIs...)
+	rules, merr := masq.Cleanup(ctx, l.VNIs...)
 	done.removed = append(done.removed, rules...)
 	concerns := func(name string) bool {
 		vni, ok := dataplane.DeviceVNI(name)
@@ -54,7 +54,9 @@ func removeLeft(ctx context.Context, l nodefile.Left, o others) (done report, er
 		}
 		return errors.Join(d.remove(&done), d.leave(ctx, &done))
 	})
-	return done, errors.Join(err, merr, derr)
+	guards, gerr := guard.Cleanup(l.VNIs...) // after the devices, which let in what they get
+	done.removed = append(done.removed, guards...)
+	return done, errors.Join(err, merr, derr, gerr)
 }
 
 // withdrawRoutes removes the direct routes and blackholes inside networks.
@@ -71,7 +73,7 @@ func withdrawRoutes(ctx context.Context, networks []netip.Prefix) error {
 
 // removeAll removes what every overlayd has left in this network namespace, except what o says that others use.
 func removeAll(ctx context.Context, o others) (done report, err error) {
-	rules, err := RemoveRules(ctx)
+	rules, err := masq.Cleanup(ctx)
 	routes, rerr := hostroute.Cleanup()
 	done.removed = append(rules, routes...)
 	derr := withDevices(func(d *ourDevices) error {
@@ -82,5 +84,7 @@ func removeAll(ctx context.Context, o others) (done report, err error) {
 		done.removed = append(done.removed, gone...)
 		return errors.Join(err, d.leave(ctx, &done))
 	})
-	return done, errors.Join(err, rerr, derr)
+	guards, gerr := guard.Cleanup() // as above
+	done.removed = append(done.removed, guards...)
+	return done, errors.Join(err, rerr, derr, gerr)
 }
