@@ -253,6 +253,21 @@ func TestAttack3Changes(t *testing.T) {
 		}
 		return
 	}
+	if os.Getenv("A3SET") == "5" { // a config that this host refuses, as its own subnet does not fit, or its dataplane
+		event("before", 500*time.Millisecond, sleep)
+		event("another type", 8*time.Second, func() {
+			c.put("/coreos.com/network/config", strings.Replace(testNetwork, `"vxlan"`, `"wireguard"`, 1))
+		})
+		strict = true
+		event("8 s later", 3*time.Second, sleep)
+		strict = false
+		event("another port, with GBP and Learning", 8*time.Second, func() {
+			c.put("/coreos.com/network/config", strings.Replace(testNetwork, `"vxlan"`, `"vxlan","GBP":true`, 1))
+		})
+		strict = true
+		event("8 s later", 3*time.Second, sleep)
+		return
+	}
 	if os.Getenv("A3SET") == "2" {
 		event("nothing", rest, sleep)
 		event("host address to pod", rest, func() {
