@@ -210,8 +210,9 @@ oifname == "flannel.1", skuid >= 0, mark |= 0x100000, accept`},
 		{"nested", strict, base, false, chainNested, later + "drop bad_destination"},
 		{"egress", strict, base, false, chainEgress, later + `nfproto ip, ip daddr . ip daddr @pair44_32, ip saddr . ip saddr @pair44_32, fib saddr . iif oif exists, accept
 nfproto ip, ip daddr . ip daddr @pair44_32, drop egress
-nfproto ip, ip saddr == 10.255.0.0/24, ip frag-off & 0x3fff != 0, drop fragment
 nfproto ip, ip saddr == 10.255.0.0/24, vxlan vni == 1, drop egress
+nfproto ip, ip saddr == 10.255.0.0/24, ip frag-off & 0x3fff != 0, vxlan vni is there, accept
+nfproto ip, ip saddr == 10.255.0.0/24, ip frag-off & 0x3fff != 0, drop fragment
 accept`},
 		{"disguised", strict, base, false, chainDisguised, disguised},
 		{"to the port", strict, base, false, chainToPort, "iifkind == \"vxlan\", accept\n" + later + `skuid >= 0, goto own
