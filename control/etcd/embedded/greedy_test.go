@@ -174,7 +174,7 @@ func (s *server) attach(keys int) {
 	if _, err := pb.NewLeaseClient(s.client.ActiveConnection()).LeaseGrant(s.t.Context(), &pb.LeaseGrantRequest{ID: ofLease, TTL: 3600}); err != nil {
 		s.t.Fatal(err)
 	}
-	const batch = 100
+	const batch = 50
 	for i := 0; i < keys; i += batch {
 		var ops []clientv3.Op
 		for j := range batch {
@@ -217,7 +217,7 @@ func TestGreedyClients(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := startProcess(t)
 			if strings.HasPrefix(c.method, "Lease") {
-				s.attach(10_000)
+				s.attach(maxDeleted)
 			} else {
 				fill(t, s.client, 100, maxPut)
 			}

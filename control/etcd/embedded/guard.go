@@ -32,12 +32,13 @@ type guard struct {
 	first, end []byte                // clients may use the keys from first up to but without end
 	space      atomic.Pointer[space] // of the server behind it; nil: that is not ready
 	answers    *answers
+	bulk       bulk
 }
 
 // newGuard returns the guard that confines clients to the keys below prefix.
 func newGuard(prefix string) *guard {
 	below := strings.TrimRight(prefix, "/") + "/"
-	return &guard{first: []byte(below), end: []byte(clientv3.GetPrefixRangeEnd(below)), answers: newAnswers(takePatience, newConnTracker().find)}
+	return &guard{first: []byte(below), end: []byte(clientv3.GetPrefixRangeEnd(below)), answers: newAnswers(takePatience, newConnTracker().find), bulk: bulk{coming: map[int64]int{}}}
 }
 
 // options returns the gRPC options that put the guard in front of every service.
@@ -71,8 +72,17 @@ func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	if namesKeys(req) {
 		handle = g.bounded(handle)
 	}
+	space := g.space.Load()
+	if space == nil || !writes(req) {
+		return g.answers.unary(ctx, req, handle)
+	}
+	done, err := g.bulk.check(ctx, space.server, req)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	answer, err := g.answers.unary(ctx, req, handle)
-	if space := g.space.Load(); err == nil && space != nil && writes(req) {
+	if err == nil {
 		space.history.wrote(answer)
 	}
 	return answer, err
