@@ -34,14 +34,14 @@ func (s *Session) carriedBy() parts.List {
 // specs lists the parts of the overlay.
 func (s *Session) specs(mtu int) []overlay.Spec { return s.parts.Specs(mtu) }
 
-// guardSettles is how long after a change of the network config the hosts may still have another one. A host takes about a
-// second.
+// guardSettles is how long after a change of the network config the hosts may still have another one, and send without encapsulation what others do not. A host
+// takes about a second.
 const guardSettles = 5 * time.Second
 
 // settleGuard prepares the guard for the next session, after one has ended with err.
 func (s *Session) settleGuard(err error) {
 	s.network.settle = 0
-	if errors.Is(err, control.ErrNetworkChanged) {
+	if errors.Is(err, control.ErrNetworkChanged) && !errors.As(err, new(encapsulatedAlike)) {
 		s.network.settle = guardSettles
 		if g := s.parts.Guard(); g != nil {
 			g.Relax()

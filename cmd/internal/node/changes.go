@@ -132,11 +132,19 @@ func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Inter
 	}
 }
 
+// encapsulatedAlike is a change of the network config after which the same packets are encapsulated as before.
+type encapsulatedAlike struct{ error }
+
+// Unwrap returns what has changed.
+func (e encapsulatedAlike) Unwrap() error { return e.error }
+
 // changed returns why a change needs another session; nil if it does not. An MTU that the overlay
 // can have does not, nor do addresses of a family that it does not use.
 func changed(config, nextConfig control.Network, used, nextUsed []dataplane.Underlay) error {
 	config.Backend.MTU, config.Backend.Missing = nextConfig.Backend.MTU, nextConfig.Backend.Missing
 	switch {
+	case nextConfig != config && nextConfig.Backend.Type == config.Backend.Type && nextConfig.Backend.DirectRouting == config.Backend.DirectRouting:
+		return encapsulatedAlike{control.ErrNetworkChanged}
 	case nextConfig != config:
 		return control.ErrNetworkChanged
 	case !slices.Equal(used, nextUsed):

@@ -13,7 +13,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
 
-// TestChanged: which changes need another session.
+// TestChanged: which changes need another session, and after which of them a host may still send plainly what others encapsulate.
 func TestChanged(t *testing.T) {
 	config := control.Network{EnableIPv4: true, Backend: control.Backend{VNI: 1, Port: 8472}}
 	v4 := underlay.End{Local: netip.MustParseAddr("192.0.2.1")}
@@ -23,22 +23,28 @@ func TestChanged(t *testing.T) {
 		name   string
 		change func(*control.Network, *underlay.Interface)
 		says   string // empty: none
+		plain  bool
 	}{
-		{"nothing", func(*control.Network, *underlay.Interface) {}, ""},
-		{"MTU of the interface", func(_ *control.Network, i *underlay.Interface) { i.MTU = 1400 }, ""},
-		{"configured MTU", func(c *control.Network, _ *underlay.Interface) { c.Backend.MTU = 1400 }, ""},
-		{"port", func(c *control.Network, _ *underlay.Interface) { c.Backend.Port = 4789 }, "network config has changed"},
-		{"mode of the rules", func(c *control.Network, _ *underlay.Interface) { c.EnableNFTables = true }, "network config has changed"},
-		{"address", func(_ *control.Network, i *underlay.Interface) { i.IPv4 = v6 }, "underlay has changed"},
-		{"address of the other family", func(_ *control.Network, i *underlay.Interface) { i.IPv6 = v6 }, ""},
-		{"only the other family", func(_ *control.Network, i *underlay.Interface) { i.IPv4, i.IPv6 = underlay.End{}, v6 }, "underlay has changed"},
-		{"interface of the same name", func(_ *control.Network, i *underlay.Interface) { i.Index = 7 }, "underlay has changed"},
+		{"nothing", func(*control.Network, *underlay.Interface) {}, "", false},
+		{"MTU of the interface", func(_ *control.Network, i *underlay.Interface) { i.MTU = 1400 }, "", false},
+		{"configured MTU", func(c *control.Network, _ *underlay.Interface) { c.Backend.MTU = 1400 }, "", false},
+		{"port", func(c *control.Network, _ *underlay.Interface) { c.Backend.Port = 4789 }, "network config has changed", false},
+		{"direct routes", func(c *control.Network, _ *underlay.Interface) { c.Backend.DirectRouting = true }, "network config has changed", true},
+		{"type", func(c *control.Network, _ *underlay.Interface) { c.Backend.Type = control.BackendHostGW }, "network config has changed", true},
+		{"mode of the rules", func(c *control.Network, _ *underlay.Interface) { c.EnableNFTables = true }, "network config has changed", false},
+		{"address", func(_ *control.Network, i *underlay.Interface) { i.IPv4 = v6 }, "underlay has changed", false},
+		{"address of the other family", func(_ *control.Network, i *underlay.Interface) { i.IPv6 = v6 }, "", false},
+		{"only the other family", func(_ *control.Network, i *underlay.Interface) { i.IPv4, i.IPv6 = underlay.End{}, v6 }, "underlay has changed", false},
+		{"interface of the same name", func(_ *control.Network, i *underlay.Interface) { i.Index = 7 }, "underlay has changed", false},
 	} {
 		nextConfig, nextIface := config, iface
 		c.change(&nextConfig, &nextIface)
 		err := changed(config, nextConfig, iface.Underlays(true, false), nextIface.Underlays(true, false))
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: got %v, want %q", c.name, err, c.says)
+		}
+		if plain := errors.Is(err, control.ErrNetworkChanged) && !errors.As(err, new(encapsulatedAlike)); plain != c.plain {
+			t.Errorf("%s: plain packets: %t", c.name, plain)
 		}
 	}
 }
