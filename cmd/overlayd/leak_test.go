@@ -299,20 +299,5 @@ func vxlanFrame(from, to encap.MAC, vni uint32) []byte {
 
 // markedPacket is an IPv4 packet with a marked UDP datagram.
 func markedPacket(mark uint32, from netip.Addr, to netip.AddrPort) []byte {
-	const headers = 20 + 8
-	b := make([]byte, headers+64)
-	copy(b, []byte{0x45, 0, 0, byte(len(b)), 0, 0, 0, 0, 64, unix.IPPROTO_UDP})
-	copy(b[12:], from.AsSlice())
-	copy(b[16:], to.Addr().AsSlice())
-	var sum uint32
-	for i := 0; i < 20; i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(b[i:]))
-	}
-	sum = sum&0xffff + sum>>16
-	binary.BigEndian.PutUint16(b[10:], ^uint16(sum&0xffff+sum>>16))
-	binary.BigEndian.PutUint16(b[20:], 9)
-	binary.BigEndian.PutUint16(b[22:], to.Port())
-	binary.BigEndian.PutUint16(b[24:], 8+64) // no checksum: RFC 768
-	binary.BigEndian.PutUint32(b[headers:], mark)
-	return b
+	return datagramPacket(from, to, append(binary.BigEndian.AppendUint32(nil, mark), make([]byte, 60)...))
 }

@@ -55,8 +55,8 @@ func (b *books) sum(table string) (sum Drops) {
 	return sum
 }
 
-// read reads the counters of the table. If one is lower than before, somebody else has reset it, or put another table there; then it begins anew, and
-// the earlier count stays.
+// read reads the counters of the table. If one is lower than before, somebody else has reset it or put another table there. Then it
+// counts from zero, and the earlier count stays.
 func (b *books) read(table string) {
 	now, err := counters(table)
 	if err != nil {

@@ -75,8 +75,8 @@ func (g *Guard) Sync(_ context.Context, w dataplane.Wanted) (dataplane.Wanted, e
 	return w, err
 }
 
-// judges reports whether the rules judge what the kernel forwards. They do as long as a device of the kernel's is there whose place this process takes:
-// it carries packets until the forwarding part has synced, which is before Prune. The caller holds mu.
+// judges reports whether the rules judge what the kernel forwards. They also do if this process forwards and a vxlan device is there whose place it
+// takes: the device carries packets until the userspace dataplane has synced, which it does before Prune. The caller holds mu.
 func (g *Guard) judges() bool {
 	if g.kernel {
 		return true
@@ -84,7 +84,7 @@ func (g *Guard) judges() bool {
 	g.cfg.extra = nil
 	for _, name := range g.cfg.devices() {
 		if l, err := netlink.LinkByName(name); err == nil && l.Type() == "vxlan" {
-			g.cfg.extra = g.cfg.Temporary // those of this process
+			g.cfg.extra = g.cfg.Temporary // the devices of this process
 			return true
 		}
 	}

@@ -360,7 +360,8 @@ func TestNarrowPaths(t *testing.T) {
 	w.check(100, 8000)
 }
 
-// TestNarrowPathsLeft: nor while this process forwards: the kernel remembers for ten minutes, and may forward then.
+// TestNarrowPathsLeft: no ICMP message makes the kernel believe in a narrow path while a process forwards: it would remember the path for ten
+// minutes, and may forward by then.
 func TestNarrowPathsLeft(t *testing.T) {
 	w := newWorld(t, false)
 	w.config = func(c *Config) { c.MinPathMTU = 1280 }
@@ -509,8 +510,8 @@ func TestEgress(t *testing.T) {
 	})
 }
 
-// TestFragmentsToTheSamePort: a pod sends datagrams that are none of this network to that port of an outside host, also if it takes fragments. Nothing else here
-// puts them together.
+// TestFragmentsToTheSamePort: a datagram of a pod to the VXLAN port of a host outside, which is not of this network, arrives in fragments too. Nothing
+// else here puts fragments together.
 func TestFragmentsToTheSamePort(t *testing.T) {
 	w := newWorld(t, false)
 	w.join()

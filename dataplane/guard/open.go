@@ -78,10 +78,11 @@ func (g *Guard) begin() error {
 		g.cfg.seed = cmp.Or(c.seed, g.cfg.seed)
 		g.members.adopt(c.sets)
 		g.there, g.text, g.chains = true, c.text, named(c.chains)
-		g.open.Store(slices.Contains(c.chains, chainArrive)) // a table for the sockets of a process does not judge what the kernel's device takes
+		// A table for a process that forwards has no chain for what the kernel's device gets.
+		g.open.Store(slices.Contains(c.chains, chainArrive))
 		return g.books.begin(g.name)
 	}
-	if c.exists { // what somebody has done to it, the first Sync undoes
+	if c.exists { // the first Sync undoes what somebody has changed
 		g.cfg.seed = cmp.Or(c.seed, g.cfg.seed)
 		if err := g.books.begin(g.name); err != nil {
 			return err

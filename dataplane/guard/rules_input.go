@@ -193,7 +193,7 @@ func (b builder) pairs(c *chain, outer family) {
 // here judges the packets that are no datagrams of an overlay, and do not come out of one.
 func (b builder) here() chain {
 	c := chain{name: chainHere}
-	b.narrow(&c) // a process has no need of it, but the kernel may forward next
+	b.narrow(&c) // the kernel may forward next, and remembers a path for ten minutes
 	if b.kernel {
 		if b.origins() {
 			c.jumpTo(chainForeign, hasOrigin())
@@ -226,8 +226,8 @@ func (b builder) foreign() chain {
 }
 
 // narrow drops ICMP messages that report a path to a VTEP below MinPathMTU. The sender and the quoted packet do not matter: the kernel would
-// believe them all, and make packets of the overlay as small as 552 bytes, also of the dataplane that comes next. Over IPv6 it believes nothing below 1280. The
-// userspace dataplane probes its paths itself.
+// believe them all, and make packets of the overlay as small as 552 bytes. Over IPv6 it believes nothing below 1280. The userspace dataplane probes
+// its paths itself, but the kernel dataplane may come after it.
 func (b builder) narrow(c *chain) {
 	if b.IPv4 && b.MinPathMTU > 0 {
 		narrow := []cond{isICMP(false), of(ipv4), tooBig(), mtuBelow(b.MinPathMTU), hasOffset(true)}
@@ -249,7 +249,7 @@ func (b builder) fromPods() []cond {
 // pods drops what pods send to this host and to each other in the name of pods of another host.
 func (b builder) pods() chain {
 	c := chain{name: chainPods}
-	if b.Link != 0 { // made again, it is another one, until the next session
+	if b.Link != 0 { // An interface that was made again has another index until the next session.
 		c.goTo(chainPlain, comesBy(b.Underlay, false))
 	}
 	if b.settling || b.noKinds {

@@ -18,7 +18,7 @@ func (b builder) egress() chain {
 	for _, f := range []family{ipv4, ipv6} { // a VTEP has other addresses, too
 		for _, own := range ofFamily(b.own, f) {
 			c.drop(dataplane.DropEgress, of(f), outerSource(f).within(own, false), vniIs(b.VNI, false))
-			c.add(accept, of(f), outerSource(f).within(own, false), isFragment(f), hasVNI()) // that of another network, or of none
+			c.add(accept, of(f), outerSource(f).within(own, false), isFragment(f), hasVNI()) // a fragment of another network, or of no VXLAN
 			c.drop(dataplane.DropFragment, of(f), outerSource(f).within(own, false), isFragment(f))
 		}
 	}

@@ -92,7 +92,7 @@ func changeChains(table string, was, want []encoded) (steps []nft.Step) {
 type content struct {
 	exists     bool
 	text       string // of flags, chains, rules and the names of sets
-	open       bool   // somebody has it let all pass: it has a flag, or a key for all keys
+	open       bool   // somebody has changed it so that it lets packets pass: the table has a flag, or a set has a key for all keys
 	chains     []string
 	sets       keys
 	seed       uint32 // of the hash of origins; 0: no rule has one

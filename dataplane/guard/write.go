@@ -135,7 +135,7 @@ func (g *Guard) commit(create bool, chains []encoded, sets map[string]bool) erro
 	if err != nil {
 		return err
 	}
-	if c.generation != before+1 && !create { // what is read may be another's
+	if c.generation != before+1 && !create { // what was read may have another's change
 		return errChanged
 	}
 	if g.text = c.text; c.generation == before+1 {
@@ -147,7 +147,8 @@ func (g *Guard) commit(create bool, chains []encoded, sets map[string]bool) erro
 // errChanged says that others may have changed the table.
 var errChanged = errors.New("others have changed nftables")
 
-// unchanged returns the generation of nftables at which the table was as it was written. To read it after a change takes for granted that it was.
+// unchanged reads the table before a change of it, and returns the generation of nftables of that moment. It fails if the table is not as it was
+// written last: what is read after the change would otherwise be taken for what was written.
 func (g *Guard) unchanged() (generation uint32, err error) {
 	c, err := read(g.name, false)
 	if err == nil && (!c.exists || c.text != g.text) {

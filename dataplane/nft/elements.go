@@ -111,7 +111,7 @@ func appendHeader(b []byte, kind uint16, length int) []byte {
 	return nativeEndian.AppendUint16(b, kind)
 }
 
-// Elements lists the keys of a set, each length bytes long. The key of an element that stands for all keys (the * of the nft command) is empty.
+// Elements lists the keys of a set, each length bytes long. An element that stands for all keys (the * of the nft command) has an empty key here.
 func (r Reader) Elements(table, set string, length int) (keys []string, err error) {
 	attrs := attributes(func(e *netlink.AttributeEncoder) {
 		e.String(unix.NFTA_SET_ELEM_LIST_TABLE, table)
@@ -152,7 +152,7 @@ func (r Reader) Sets(table string) (names []string, err error) {
 	return names, nil
 }
 
-// eachElement calls do for the key of every element of an answer: nil, if the element stands for all keys. The walk is by hand, as in encodeKeys.
+// eachElement calls do with the key of every element of an answer, and with nil for an element that stands for all keys. The walk is by hand, as in encodeKeys.
 func eachElement(b []byte, do func(key []byte)) error {
 	return decode(b, func(d *netlink.AttributeDecoder) {
 		if d.Type() != unix.NFTA_SET_ELEM_LIST_ELEMENTS {

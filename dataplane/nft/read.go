@@ -121,8 +121,8 @@ func (r Reader) ChainCount(table string) (int, error) {
 	return n, err
 }
 
-// Table returns how many chains a table has, -1 if there is no such table, and its flags. One of these is unix.NFT_TABLE_F_DORMANT: no packet
-// meets a chain of it.
+// Table returns how many chains a table has, -1 if there is no such table, and its flags. While a table has the flag
+// unix.NFT_TABLE_F_DORMANT, no packet meets its chains.
 func (r Reader) Table(table string) (chains int, flags uint32, err error) {
 	attrs := attributes(func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, table) })
 	bodies, err := query(r.conn, message(unix.NFT_MSG_GETTABLE, r.Family, 0, attrs))

@@ -54,7 +54,8 @@ func removeLeft(ctx context.Context, l nodefile.Left, o others) (done report, er
 		}
 		return errors.Join(d.remove(&done), d.leave(ctx, &done))
 	})
-	guards, gerr := guard.Cleanup(l.VNIs...) // after the devices, which let in what they get
+	// The guard goes after the devices: a device without a guard lets in what it gets.
+	guards, gerr := guard.Cleanup(l.VNIs...)
 	done.removed = append(done.removed, guards...)
 	return done, errors.Join(err, merr, derr, gerr)
 }
@@ -84,7 +85,7 @@ func removeAll(ctx context.Context, o others) (done report, err error) {
 		done.removed = append(done.removed, gone...)
 		return errors.Join(err, d.leave(ctx, &done))
 	})
-	guards, gerr := guard.Cleanup() // as above
+	guards, gerr := guard.Cleanup() // after the devices, as in removeLeft
 	done.removed = append(done.removed, guards...)
 	return done, errors.Join(err, rerr, derr, gerr)
 }
