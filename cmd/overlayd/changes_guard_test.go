@@ -48,13 +48,13 @@ func forgeries(c *cluster, link, pod func(packet []byte), evil, a, b, d *pod) []
 	}
 }
 
-// keepForging sends each kind every two milliseconds until the test ends.
+// keepForging sends each kind every half a millisecond until the test ends.
 func keepForging(t *testing.T, all []forgery) {
 	quit, ended := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(quit); <-ended })
 	go func() {
 		defer close(ended)
-		tick := time.NewTicker(2 * time.Millisecond)
+		tick := time.NewTicker(500 * time.Microsecond)
 		defer tick.Stop()
 		for {
 			for _, f := range all {
@@ -78,12 +78,11 @@ func (h *host) believeSources() {
 }
 
 // TestForgedWhileItChanges: no packet of a flood of forged ones arrives while a host changes its dataplane and back. While `overlayd cleanup` removes
-// everything, no forged VXLAN from the link arrives.
+// everything, no forged VXLAN from the link arrives. Each change of a link takes long, so that a moment without the guard is not missed.
 func TestForgedWhileItChanges(t *testing.T) {
-	t.Parallel()
+	alone(t)
 	for mode, other := range map[string]string{modeKernel: modeUserspace, modeUserspace: modeKernel} {
 		t.Run(mode+" first", func(t *testing.T) {
-			t.Parallel()
 			c := newCluster(t, 3, testNetwork)
 			for i, m := range []string{mode, modeKernel, modeKernel} {
 				c.hosts[i].up("--dataplane", m)
@@ -124,6 +123,7 @@ func TestForgedWhileItChanges(t *testing.T) {
 			guard("on")
 			waitTraffic(t, good, 200)
 			arrived.take()
+			stallLinks(t)
 
 			start := func(signal unix.Signal, mode string) func() {
 				return func() { h.daemon.stop(signal); h.up("--dataplane", mode) }
@@ -133,22 +133,19 @@ func TestForgedWhileItChanges(t *testing.T) {
 				name string
 				do   func()
 			}{
-				{"nothing", func() {}},
 				{"SIGTERM, the other dataplane", start(unix.SIGTERM, other)},
 				{"SIGKILL, back", start(unix.SIGKILL, mode)},
-				{"SIGKILL, the other dataplane", start(unix.SIGKILL, other)},
-				{"SIGTERM, back", start(unix.SIGTERM, mode)},
 				{"--replace, the other dataplane", replace(other)},
 				{"--replace, back", replace(mode)},
 			} {
 				change.do()
-				waitTraffic(t, good, 500)
+				waitTraffic(t, good, 300)
 				for kind, place := range arrived.take() {
 					t.Errorf("%s: %s arrived at %s", change.name, kind, place)
 				}
 			}
 			h.daemon.stop(unix.SIGTERM)
-			if p := h.overlayd("cleanup"); p.wait(patience) != 0 {
+			if p := h.overlayd("cleanup", "--subnet-file", h.subnetFile); p.wait(patience) != 0 {
 				t.Errorf("cleanup: %s", p.text())
 			}
 			waitTraffic(t, beside, 200)
