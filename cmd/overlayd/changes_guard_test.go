@@ -78,7 +78,8 @@ func (h *host) believeSources() {
 }
 
 // TestForgedWhileItChanges: no packet of a flood of forged ones arrives while a host changes its dataplane and back. While `overlayd cleanup` removes
-// everything, no forged VXLAN from the link arrives. Each change of a link takes long, so that a moment without the guard is not missed.
+// everything, no forged VXLAN from the link arrives. Each change of a link takes long, so that a
+// moment without the guard is not missed.
 func TestForgedWhileItChanges(t *testing.T) {
 	alone(t)
 	for mode, other := range map[string]string{modeKernel: modeUserspace, modeUserspace: modeKernel} {
@@ -139,7 +140,7 @@ func TestForgedWhileItChanges(t *testing.T) {
 				{"--replace, back", replace(mode)},
 			} {
 				change.do()
-				waitTraffic(t, good, 300)
+				waitTraffic(t, good, 200)
 				for kind, place := range arrived.take() {
 					t.Errorf("%s: %s arrived at %s", change.name, kind, place)
 				}
