@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -86,7 +87,8 @@ func attackAs(task string) {
 			held = append(held, c)
 		}
 		fmt.Println("attacks")
-	case "forks":
+	case "track":
+		track()
 	}
 	time.Sleep(time.Hour)
 }
@@ -112,7 +114,7 @@ func TestAttackSharedAddress(t *testing.T) {
 			for linesWith(h.daemon.text(), "msg=ready") == 0 && time.Since(began) < 20*time.Second {
 				time.Sleep(10 * time.Millisecond)
 			}
-			t.Logf("ready %d after %s", linesWith(h.daemon.text(), "msg=ready"), time.Since(began))
+			t.Logf("ready %d after %s:\n%s", linesWith(h.daemon.text(), "msg=ready"), time.Since(began), h.daemon.text())
 			if linesWith(h.daemon.text(), "msg=ready") == 0 {
 				t.Errorf("the daemon does not start:\n%s", h.daemon.text())
 			}
@@ -152,4 +154,97 @@ func TestAttackPorts(t *testing.T) {
 	h.daemon.stop(unix.SIGTERM)
 	h.up("--dataplane", modeUserspace, "--healthz-port=8081", "--metrics-port=9799")
 	t.Logf("%d kB", h.daemon.peak())
+}
+
+// track fills the table of connections of the network namespace with entries that last: answered, and again after two seconds.
+func track() {
+	var socks []*net.UDPConn
+	for range 2 {
+		s, err := net.ListenUDP("udp4", &net.UDPAddr{})
+		if err != nil {
+			panic(err)
+		}
+		socks = append(socks, s)
+	}
+	port := func(i int) int { return socks[i].LocalAddr().(*net.UDPAddr).Port }
+	send := func(i int, from, to [4]byte) {
+		info := &unix.Inet4Pktinfo{Spec_dst: from}
+		oob := unix.PktInfo4(info)
+		raw, _ := socks[i].SyscallConn()
+		raw.Control(func(fd uintptr) {
+			unix.SendmsgN(int(fd), []byte{1}, oob, &unix.SockaddrInet4{Addr: to, Port: port(1 - i)}, unix.MSG_DONTWAIT)
+		})
+	}
+	for _, s := range socks { // what arrives is of no account
+		go func() {
+			b := make([]byte, 1)
+			for {
+				s.Read(b)
+			}
+		}()
+	}
+	const all = 270_000
+	for round := 0; ; round++ {
+		for k := range all {
+			a, b := [4]byte{127, 1, 0, 1}, [4]byte{127, byte(2 + k>>16), byte(k >> 8), byte(k)}
+			send(0, a, b)
+			send(1, b, a)
+		}
+		if round == 2 {
+			fmt.Println("attacks")
+		}
+		if round < 3 {
+			time.Sleep(500 * time.Millisecond)
+		} else {
+			time.Sleep(10 * time.Second)
+		}
+	}
+}
+
+// TestAttackTrack: a user fills the host's table of connections.
+func TestAttackTrack(t *testing.T) {
+	for _, mode := range []string{modeKernel, modeUserspace} {
+		t.Run(mode, func(t *testing.T) {
+			c := newCluster(t, 3, testNetwork)
+			for i := range 3 {
+				c.hosts[i].up("--dataplane", mode, "--ip-masq")
+			}
+			a, b, d := c.hosts[0].pod(0, 0), c.hosts[1].pod(0, 0), c.hosts[2].pod(0, 0)
+			warmUp(t, a, b)
+			there, back := startMeters(t, a, b)
+			h := c.hosts[0]
+			h.startUser("attack track", "attacks")
+			h.Must(func() error {
+				b, err := os.ReadFile("/proc/thread-self/net/stat/nf_conntrack")
+				t.Logf("%s %v", b, err)
+				n, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
+				t.Logf("%s %v", n, err)
+				return nil
+			})
+			time.Sleep(time.Second)
+			if lost := there.finish() + back.finish(); lost > 0 {
+				t.Errorf("%d datagrams of an old flow lost", lost)
+			}
+			fails := 0
+			for range 20 {
+				if err := echoWithin(a.NS, d.addr, 56, 300*time.Millisecond); err != nil {
+					fails++
+				}
+			}
+			t.Logf("%d of 20 new flows fail", fails)
+			if fails > 0 {
+				t.Errorf("%d of 20 new flows fail", fails)
+			}
+			h.daemon.stop(unix.SIGTERM)
+			began := time.Now()
+			h.start("--dataplane", mode, "--ip-masq")
+			for linesWith(h.daemon.text(), "msg=ready") == 0 && time.Since(began) < 15*time.Second {
+				time.Sleep(10 * time.Millisecond)
+			}
+			t.Logf("ready %d after %s", linesWith(h.daemon.text(), "msg=ready"), time.Since(began))
+			if linesWith(h.daemon.text(), "msg=ready") == 0 {
+				t.Errorf("the daemon does not start:\n%s", h.daemon.text())
+			}
+		})
+	}
 }

@@ -381,7 +381,7 @@ func TestAttackEtcd(t *testing.T) {
 			cpu = c.hosts[0].daemon.cpu() - cpu
 			e.set("honest")
 			honest := time.Now()
-			c.hosts[0].learns(63)
+			c.hosts[0].learns(100)
 			recovered := time.Since(honest)
 			lost := there.finish() + back.finish()
 			for _, h := range c.hosts {

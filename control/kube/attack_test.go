@@ -49,7 +49,9 @@ func TestAttackLongAnswers(t *testing.T) {
 		"may": {func(r *http.Request) bool { return r.Method == http.MethodPost }, func(ctx context.Context, s *Store) error {
 			return s.Tell(ctx, control.Event{Reason: "x", Text: "y"})
 		}},
-		"watch of an endless event": {func(r *http.Request) bool { return r.URL.Query().Has("watch") && !r.URL.Query().Has("sendInitialEvents") }, func(ctx context.Context, s *Store) error {
+		"watch of an endless event": {func(r *http.Request) bool {
+			return r.URL.Query().Has("watch") && !r.URL.Query().Has("sendInitialEvents")
+		}, func(ctx context.Context, s *Store) error {
 			for range s.Watch(ctx) {
 			}
 			return nil
