@@ -201,7 +201,7 @@ func track() {
 	}
 }
 
-// TestAttackTrack: a user fills the host's table of connections.
+// TestAttackTrack: a user fills the host's table of connections. It fails: the kernel drops the first packet of each new flow, and nothing of the overlay is exempt (notrack).
 func TestAttackTrack(t *testing.T) {
 	for _, mode := range []string{modeKernel, modeUserspace} {
 		t.Run(mode, func(t *testing.T) {

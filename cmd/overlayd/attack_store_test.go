@@ -353,7 +353,8 @@ func hand[Req, Res any](s grpc.BidiStreamingServer[Req, Res], up grpc.BidiStream
 	}
 }
 
-// TestAttackEtcd: whatever an etcd answers costs no datagram, and when it is right again all goes on.
+// TestAttackEtcd: whatever an etcd answers costs no datagram, and when it is right again all goes on. "endless leases" fails: entries that can be read as leases
+// are remembered without a bound, 1.5 GB in 12 s.
 func TestAttackEtcd(t *testing.T) {
 	modes := []string{"long error", "exhausted", "auth", "unavailable", "never", "late", "nearly late", "big revision", "negative revision", "backwards", "other clusters", "more of nothing", "compacted", "canceled",
 		"event flood", "same event", "huge events", "config flood", "endless junk", "endless leases",
