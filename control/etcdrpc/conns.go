@@ -2,12 +2,16 @@ package etcdrpc
 
 import (
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -24,6 +28,26 @@ type connTracker struct {
 	conns conns.Set[fileSum] // with the files by which each was made
 	mu    sync.Mutex
 	last  time.Time // when the newest was made
+
+	silent atomic.Pointer[netip.AddrPort] // the etcd that has closed a connection before it said anything, since the last dial
+}
+
+// firstWord is a connection that tells if it ends before anything was read.
+type firstWord struct {
+	net.Conn
+	ended func()
+	heard atomic.Bool
+}
+
+// Read implements net.Conn.
+func (c *firstWord) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.heard.Store(true)
+	} else if (errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET)) && !c.heard.Load() {
+		c.ended()
+	}
+	return n, err
 }
 
 // newConnTracker returns one with the credentials that clientv3 would choose: by the scheme of the first endpoint.
@@ -41,6 +65,10 @@ func (t *connTracker) ClientHandshake(ctx context.Context, authority string, c n
 	if t.files != nil {
 		files := t.files.current(t.log)
 		with, sum = credentials.NewTLS(files.tls), files.sum
+	}
+	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		at := tcp.AddrPort()
+		c = &firstWord{Conn: c, ended: func() { t.silent.Store(&at) }}
 	}
 	conn := t.conns.Add(c, sum)
 	t.mu.Lock()

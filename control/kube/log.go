@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/overlayd/overlayd/control"
 )
 
 // logAgain is how often a failure that lasts is logged.
@@ -31,7 +33,7 @@ func (f *failures) note(ctx context.Context, what string, err error) {
 		f.log.InfoContext(ctx, what+": works again")
 	case err != nil && time.Since(f.logged) >= logAgain:
 		f.logged, f.told = time.Now(), true
-		f.log.WarnContext(ctx, what+": trying again", "err", err)
+		f.log.WarnContext(ctx, what+": trying again", "err", control.Printable(err.Error(), control.FaultBytes)) // the server's text may be long
 	}
 }
 
@@ -48,6 +50,9 @@ func (d demoted) Enabled(ctx context.Context, l slog.Level) bool {
 
 // Handle implements slog.Handler.
 func (d demoted) Handle(ctx context.Context, r slog.Record) error {
+	if !d.Handler.Enabled(ctx, slog.LevelDebug) { // nobody asks Enabled about an error
+		return nil
+	}
 	r.Level = slog.LevelDebug
 	return d.Handler.Handle(ctx, r)
 }
