@@ -27,8 +27,6 @@ func localUser(task string) int {
 	switch what {
 	case "listen", "silent", "snatch":
 		takePorts(what, strings.Split(where, ","))
-	case "attack":
-		attackAs(where)
 	case "bind":
 		var socket net.PacketConn
 		for socket == nil {

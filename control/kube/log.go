@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -33,7 +34,7 @@ func (f *failures) note(ctx context.Context, what string, err error) {
 		f.log.InfoContext(ctx, what+": works again")
 	case err != nil && time.Since(f.logged) >= logAgain:
 		f.logged, f.told = time.Now(), true
-		f.log.WarnContext(ctx, what+": trying again", "err", control.Printable(err.Error(), control.FaultBytes)) // the server's text may be long
+		f.log.WarnContext(ctx, what+": trying again", "err", cmp.Or(control.Printable(err.Error(), control.FaultBytes), "the API server gives no reason")) // its text may be long, or missing
 	}
 }
 
