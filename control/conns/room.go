@@ -11,11 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Crowded is what an embedded etcd says to a connection from an address that has all that one may have.
+const Crowded = "too many connections from this address"
+
 // crowd is how many connections to one store other users of a host have when they keep others out: an embedded etcd takes 512 from one address.
 const crowd = 128
 
 // MakeRoom ends the connections of other users to a store if they have a crowd of them (SOCK_DESTROY, for which CAP_NET_ADMIN is
-// enough). It is for a store that has closed a connection of this process without a word. Programs that mean well connect again.
+// enough). It is for a store that has refused a connection of this process as Crowded. Programs that mean well connect again.
 func (d *Dialer) MakeRoom(ctx context.Context, store netip.AddrPort) {
 	store = netip.AddrPortFrom(store.Addr().Unmap(), store.Port())
 	var others []*netlink.Socket
@@ -41,7 +44,7 @@ func (d *Dialer) MakeRoom(ctx context.Context, store netip.AddrPort) {
 		}
 	}
 	if !d.crowded.Swap(true) {
-		d.Log.WarnContext(ctx, "the store closes connections of this host, where other users have many to it: ended", "user", others[0].UID, "connections", len(others), "ended", ended,
+		d.Log.WarnContext(ctx, "the embedded etcd takes no more connections from this host, where another user has them: ended", "user", others[0].UID, "connections", len(others), "ended", ended,
 			"fix", "end the programs that connect to the store, which ss -Htnp names")
 	}
 }

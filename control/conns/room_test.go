@@ -64,7 +64,7 @@ func TestMakeRoom(t *testing.T) {
 			}
 		}
 		time.Sleep(50 * time.Millisecond) // nothing more may end
-		if len(ended) > 0 || log.Count("other users have many to it") != n/crowd {
+		if len(ended) > 0 || log.Count("where another user has them: ended") != n/crowd {
 			t.Errorf("%d connections: %d more have ended:\n%s", n, len(ended), &log)
 		}
 		for _, c := range conns {

@@ -1,9 +1,8 @@
 package etcdrpc
 
 import (
+	"bytes"
 	"context"
-	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -11,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -29,23 +27,21 @@ type connTracker struct {
 	mu    sync.Mutex
 	last  time.Time // when the newest was made
 
-	silent atomic.Pointer[netip.AddrPort] // the etcd that has closed a connection before it said anything, since the last dial
+	crowded atomic.Pointer[netip.AddrPort] // the embedded etcd that has refused a connection as crowded, since the last dial
 }
 
-// firstWord is a connection that tells if it ends before anything was read.
+// firstWord is a connection that tells if the other end refuses it as crowded.
 type firstWord struct {
 	net.Conn
-	ended func()
-	heard atomic.Bool
+	refused func()
+	heard   atomic.Bool
 }
 
 // Read implements net.Conn.
 func (c *firstWord) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 {
-		c.heard.Store(true)
-	} else if (errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET)) && !c.heard.Load() {
-		c.ended()
+	if n > 0 && !c.heard.Swap(true) && bytes.Contains(b[:n], []byte(conns.Crowded)) {
+		c.refused()
 	}
 	return n, err
 }
@@ -68,7 +64,7 @@ func (t *connTracker) ClientHandshake(ctx context.Context, authority string, c n
 	}
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		at := tcp.AddrPort()
-		c = &firstWord{Conn: c, ended: func() { t.silent.Store(&at) }}
+		c = &firstWord{Conn: c, refused: func() { t.crowded.Store(&at) }}
 	}
 	conn := t.conns.Add(c, sum)
 	t.mu.Lock()

@@ -11,11 +11,11 @@ import (
 )
 
 // dialOptions makes gRPC dial by a conns.Dialer, through the proxy that the environment names, if any.
-// If etcd has closed the last connection without a word, other users of this host may have all that it takes from one address.
+// If an embedded etcd has refused the last connection, other users of this host have all that it takes from one address.
 func (c Config) dialOptions(tracked *connTracker) []grpc.DialOption {
 	d := &conns.Dialer{Log: c.Log}
 	return []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-		if by := tracked.silent.Swap(nil); by != nil {
+		if by := tracked.crowded.Swap(nil); by != nil {
 			d.MakeRoom(ctx, *by)
 		}
 		if path, ok := strings.CutPrefix(address, "unix:"); ok {
