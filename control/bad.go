@@ -3,11 +3,16 @@ package control
 import (
 	"cmp"
 	"slices"
+	"strings"
 )
 
 // maxBad bounds the unreadable entries that are known by what is wrong with them: whoever may write to the store can
 // make as many as they like.
 const maxBad = 1000
+
+// MaxUnreadable bounds the unreadable entries that are counted. Beyond them nothing is remembered of an entry, unless a lease was
+// known under its key.
+const MaxUnreadable = 50_000
 
 // badEntries are the entries that are unreadable now. Those beyond the first 1000 are only counted: they are told once the
 // store is listed again with fewer.
@@ -20,13 +25,16 @@ func newBadEntries() badEntries {
 	return badEntries{map[string]BadLease{}, map[string]struct{}{}}
 }
 
-func (b *badEntries) put(e BadLease) {
-	if _, known := b.told[e.Key]; known || len(b.told) < maxBad {
+// put notes an entry; known tells that there was a lease under its key.
+func (b *badEntries) put(e BadLease, known bool) {
+	if _, told := b.told[e.Key]; told || len(b.told) < maxBad {
 		b.told[e.Key] = e
 		delete(b.rest, e.Key)
 		return
 	}
-	b.rest[e.Key] = struct{}{}
+	if known || b.len() < MaxUnreadable {
+		b.rest[strings.Clone(e.Key)] = struct{}{} // and not the message that it is a part of
+	}
 }
 
 func (b *badEntries) remove(key string) {

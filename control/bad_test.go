@@ -68,3 +68,20 @@ func TestRefusedLeasesAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestUnreadableEntriesAreBounded: of many unreadable entries few are remembered, whether they come at once or one by one, and those that stand in the
+// place of a lease always are.
+func TestUnreadableEntriesAreBounded(t *testing.T) {
+	t.Parallel()
+	r := NewRIB(Network{})
+	l := Lease{Subnet: netip.MustParsePrefix("10.5.7.0/24"), PublicIP: netip.MustParseAddr("192.0.2.7")}
+	r.Apply(Update{Reset: true, Leases: []Lease{l}})
+	wrong := errors.New("wrong")
+	for i := range 2 * MaxUnreadable {
+		r.Apply(Update{Bad: []BadLease{{fmt.Sprint("junk-", i), wrong}}})
+	}
+	r.Apply(Update{Bad: []BadLease{{l.Key(), wrong}}})
+	if leases, bad := r.Len(); leases != 1 || bad != MaxUnreadable+1 || r.Lacks(l) || r.Holds(l) {
+		t.Errorf("%d leases, %d entries, lacks %v, holds %v", leases, bad, r.Lacks(l), r.Holds(l))
+	}
+}

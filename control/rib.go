@@ -144,8 +144,8 @@ func (r *RIB) Apply(u Update) (changed bool) {
 		r.bad = newBadEntries()
 	}
 	for _, b := range u.Bad {
-		r.bad.put(b)
-		if known, ok := old[b.Key]; ok {
+		known, ok := old[b.Key]
+		if r.bad.put(b, ok); ok {
 			r.back(known, u)
 			r.put(known)
 		}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -13,9 +15,11 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/net/http2"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/cmd/internal/leases"
+	"github.com/overlayd/overlayd/control/conns"
 )
 
 // asLocalUser makes the test binary a process of another user; its value is what it does, and where.
@@ -34,12 +38,41 @@ func localUser(task string) int {
 		}
 		fmt.Println("bound")
 		time.Sleep(time.Hour)
+	case "crowd":
+		crowd(where)
 	}
 	seize(where)
 	fmt.Println("seized")
 	for {
 		seize(where)
 	}
+}
+
+// crowd keeps as many connections to an etcd as that takes, each of which looks like one of a client.
+func crowd(etcd string) {
+	full := make(chan struct{}, 1)
+	for range 700 {
+		go func() {
+			for {
+				c, err := net.Dial("tcp", etcd)
+				if err != nil {
+					time.Sleep(5 * time.Millisecond)
+					continue
+				}
+				_, _ = io.WriteString(c, http2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00") // with an empty SETTINGS frame
+				if got, _ := io.ReadAll(c); bytes.Contains(got, []byte(conns.Crowded)) {
+					select {
+					case full <- struct{}{}:
+					default:
+					}
+				}
+				c.Close()
+			}
+		}()
+	}
+	<-full
+	fmt.Println("crowds")
+	time.Sleep(time.Hour)
 }
 
 // seize takes all that a user can get of what a daemon has below a directory and in the host's network namespace.
@@ -161,6 +194,24 @@ func TestPortTaken(t *testing.T) {
 			c.put(storePrefix+"config", strings.Replace(testNetwork, `"vxlan"`, `"vxlan","Port":4789`, 1))
 			waits(user, 4789, 2)
 		})
+	}
+}
+
+// TestCrowdOfAUser: a user of a host has all connections that an embedded etcd takes from there. The daemon of the host runs on, and starts.
+func TestCrowdOfAUser(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2, testNetwork)
+	a, b := c.upPair([2]string{modeUserspace, modeKernel})
+	there, back := startMeters(t, a, b)
+	h := c.hosts[1]
+	h.startUser("crowd 192.0.2.1:2379", "crowds")
+	h.daemon.stop(unix.SIGTERM)
+	h.up("--dataplane", modeKernel)
+	if lost := there.finish() + back.finish(); lost > 0 {
+		t.Errorf("%d datagrams lost", lost)
+	}
+	if n := linesWith(h.daemon.text(), "where another user has them: ended"); n != 1 {
+		t.Errorf("%d lines of it:\n%s", n, h.daemon.text())
 	}
 }
 

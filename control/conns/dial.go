@@ -36,7 +36,8 @@ type Dialer struct {
 
 	Log *slog.Logger
 
-	taken atomic.Bool // every port was at the last dial, and that was logged
+	taken   atomic.Bool // every port was at the last dial, and that was logged
+	crowded atomic.Bool // see MakeRoom; that was logged
 }
 
 // DialContext connects to an address.

@@ -136,8 +136,7 @@ func reserveLive(t *testing.T, h Harness) {
 	}
 }
 
-// reserveBesideLease: the reservation is what the node gets next, and its other lease
-// stays until it expires.
+// reserveBesideLease: a node keeps the lease that it had when somebody reserves another subnet for it, and gets that when it has lost the lease.
 func reserveBesideLease(t *testing.T, h Harness) {
 	if _, ok := reserver(t, h); !ok {
 		return
@@ -147,10 +146,14 @@ func reserveBesideLease(t *testing.T, h Harness) {
 	h.PutRaw(t, "10.3.6.0-24", reservation(1))
 	h.PutRaw(t, "10.4.6.0-24", reservation(1)) // outside the network, and yet an operator's
 	_, l := acquire(t, h, 1, old.Subnet)
-	if l.Key() != "10.3.6.0-24" || len(h.Keys(t)) != 3 {
+	if l.Key() != old.Key() || len(h.Keys(t)) != 3 {
 		t.Errorf("acquired %s, entries %v", l.Key(), h.Keys(t))
 	}
-	checkStored(t, h, old)
+	checkStored(t, h, l)
+	h.DeleteRaw(t, old.Key())
+	if _, l = acquire(t, h, 1, old.Subnet); l.Key() != "10.3.6.0-24" {
+		t.Errorf("without its lease: acquired %s, entries %v", l.Key(), h.Keys(t))
+	}
 }
 
 // reserveFamilies: by the IPv6 address of a node that has no other, in a network of both.

@@ -257,19 +257,20 @@ func (a *acquisition) goOn(ctx context.Context, old, l control.Lease, refusal er
 	return l, nil
 }
 
-// preferred picks the one to take up: what this acquisition wrote itself, else a
-// reservation, else what the node had in its last run; and of several, the same again, and the oldest.
+// preferred picks the one to take up: what this acquisition wrote itself, else what the node had in its last run, else a
+// reservation; and of several a reservation, and the oldest. A reservation that the node has not had does not move it: anybody who
+// may write to etcd can make one, and the node's pods have addresses of the subnet that it had.
 func (a *acquisition) preferred(own []ownEntry) ownEntry {
 	rank := func(l ownEntry) int {
 		had := a.hadBefore(l.Subnet) || a.hadBefore(l.IPv6Subnet)
 		switch {
 		case a.id != 0 && leaseID(l.Handle) == a.id:
 			return 0
-		case l.Handle == 0 && had:
+		case had && l.Handle == 0:
 			return 1
-		case l.Handle == 0:
-			return 2
 		case had:
+			return 2
+		case l.Handle == 0:
 			return 3
 		}
 		return 4

@@ -44,6 +44,9 @@ func (w *leaseWatch) session(ctx context.Context, listed func()) error {
 	at, err := w.list(ctx, func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {
 			w.keys.Add(&u, kv)
+			if last := len(u.Bad) - 1; last >= control.MaxUnreadable && !w.facts.Knows(u.Bad[last].Key) {
+				u.Bad = u.Bad[:last] // it would only be counted
+			}
 		}
 	})
 	if err != nil {

@@ -69,6 +69,9 @@ func (t *Facts) put(keys Keys, kv *mvccpb.KeyValue) (ip netip.Addr, ok bool) {
 	return ip, true
 }
 
+// Knows reports whether a key had a lease when the last update was sent.
+func (t *Facts) Knows(key string) bool { return t.leases[key] != nil }
+
 // makeRoom drops one record of a node without a lease. A node writes its record before its lease: the map's order is random, so that hardly such a record is hit.
 // If the first records that the map shows all have leases, none is dropped: leases are bounded by the subnets of the network.
 func (t *Facts) makeRoom() {

@@ -1,11 +1,13 @@
 package etcdrpc
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/credentials"
@@ -24,6 +26,24 @@ type connTracker struct {
 	conns conns.Set[fileSum] // with the files by which each was made
 	mu    sync.Mutex
 	last  time.Time // when the newest was made
+
+	crowded atomic.Pointer[netip.AddrPort] // the embedded etcd that has refused a connection as crowded, since the last dial
+}
+
+// firstWord is a connection that tells if the other end refuses it as crowded.
+type firstWord struct {
+	net.Conn
+	refused func()
+	heard   atomic.Bool
+}
+
+// Read implements net.Conn.
+func (c *firstWord) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.heard.Swap(true) && bytes.Contains(b[:n], []byte(conns.Crowded)) {
+		c.refused()
+	}
+	return n, err
 }
 
 // newConnTracker returns one with the credentials that clientv3 would choose: by the scheme of the first endpoint.
@@ -41,6 +61,10 @@ func (t *connTracker) ClientHandshake(ctx context.Context, authority string, c n
 	if t.files != nil {
 		files := t.files.current(t.log)
 		with, sum = credentials.NewTLS(files.tls), files.sum
+	}
+	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		at := tcp.AddrPort()
+		c = &firstWord{Conn: c, refused: func() { t.crowded.Store(&at) }}
 	}
 	conn := t.conns.Add(c, sum)
 	t.mu.Lock()

@@ -1,12 +1,15 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/overlayd/overlayd/control"
 )
 
 // logAgain is how often a failure that lasts is logged.
@@ -31,7 +34,7 @@ func (f *failures) note(ctx context.Context, what string, err error) {
 		f.log.InfoContext(ctx, what+": works again")
 	case err != nil && time.Since(f.logged) >= logAgain:
 		f.logged, f.told = time.Now(), true
-		f.log.WarnContext(ctx, what+": trying again", "err", err)
+		f.log.WarnContext(ctx, what+": trying again", "err", cmp.Or(control.Printable(err.Error(), control.FaultBytes), "the API server gives no reason")) // its text may be long, or missing
 	}
 }
 
@@ -48,6 +51,9 @@ func (d demoted) Enabled(ctx context.Context, l slog.Level) bool {
 
 // Handle implements slog.Handler.
 func (d demoted) Handle(ctx context.Context, r slog.Record) error {
+	if !d.Handler.Enabled(ctx, slog.LevelDebug) { // nobody asks Enabled about an error
+		return nil
+	}
 	r.Level = slog.LevelDebug
 	return d.Handler.Handle(ctx, r)
 }

@@ -3,8 +3,10 @@ package kube
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,7 +14,7 @@ import (
 )
 
 // maxAnswer bounds one answer of the API server, in bytes: it holds a page of real Nodes. Whoever may change one Node can
-// make that 100 times larger, and so a page that all nodes read. A watch reads one Node at a time, whatever its length.
+// make that 100 times larger, and so a page that all nodes read. A watch reads one Node at a time.
 const maxAnswer = 6 << 20
 
 // bounded reads answers whole and refuses those that are too long, with the status of a request that is.
@@ -21,8 +23,14 @@ type bounded struct{ http.RoundTripper }
 // RoundTrip implements http.RoundTripper.
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.RoundTripper.RoundTrip(r)
-	if err != nil || r.Method != http.MethodGet || r.URL.Query().Has("watch") {
+	switch {
+	case err != nil:
 		return resp, err
+	case r.URL.Query().Has("watch") && resp.StatusCode == http.StatusOK:
+		if strings.Contains(resp.Header.Get("Content-Type"), "json") { // client-go bounds what is read of protobuf
+			resp.Body = &events{ReadCloser: resp.Body}
+		}
+		return resp, nil
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if failed := resp.Body.Close(); err == nil {
@@ -36,6 +44,38 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(text))
 	return resp, nil
+}
+
+// events is a watch in JSON. It ends with an error if an event has more than maxAnswer bytes: client-go reads each whole, however long.
+type events struct {
+	io.ReadCloser
+	size, depth     int // of the event that is being read
+	quoted, escaped bool
+}
+
+// Read implements io.Reader.
+func (e *events) Read(b []byte) (n int, err error) {
+	n, err = e.ReadCloser.Read(b)
+	for _, c := range b[:n] {
+		switch e.size++; {
+		case e.escaped:
+			e.escaped = false
+		case e.quoted:
+			e.escaped, e.quoted = c == '\\', c != '"'
+		case c == '"':
+			e.quoted = true
+		case c == '{':
+			e.depth++
+		case c == '}':
+			if e.depth--; e.depth <= 0 {
+				e.size, e.depth = 0, 0
+			}
+		}
+		if e.size > maxAnswer {
+			return 0, fmt.Errorf("an event of the watch has more than %d bytes", maxAnswer)
+		}
+	}
+	return n, err
 }
 
 // WrappedRoundTripper lets CloseIdleConnectionsFor find the transport.

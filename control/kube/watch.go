@@ -175,7 +175,7 @@ func (s *Store) listWatch(all context.Context, r reader) *cache.ListWatch {
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			streams := o.SendInitialEvents != nil && *o.SendInitialEvents // a list
-			if streams && !pause.wait(ctx) {
+			if streams && !pause.wait(ctx) || !streams && !pause.follow(ctx) {
 				return nil, ctx.Err()
 			}
 			err := s.checkVersion(ctx, o.ResourceVersion)
@@ -196,8 +196,25 @@ func (s *Store) listWatch(all context.Context, r reader) *cache.ListWatch {
 // pauses keep one list of all Nodes from following another at once. client-go lists again without a pause if a stream
 // ends before its list is complete, as a proxy may end each. Lists that fail do not count: retry is for those.
 type pauses struct {
-	listed time.Time // when the last list succeeded; zero: none has since the last wait
-	again  pace.Backoff
+	listed   time.Time // when the last list succeeded; zero: none has since the last wait
+	again    pace.Backoff
+	followed time.Time // when the last stream of changes was asked for
+	rejoin   pace.Backoff
+}
+
+// streamsApart is how long after a stream of changes another one has no reason to wait.
+const streamsApart = time.Second
+
+// follow waits until there may be a stream of changes: client-go asks for another one without a pause if each is cut at once. It returns
+// false if ctx ends first.
+func (p *pauses) follow(ctx context.Context) bool {
+	soon := time.Since(p.followed) < streamsApart
+	if !soon {
+		p.rejoin.Reset()
+	}
+	ok := !soon || pace.Sleep(ctx, p.rejoin.Next(), nil)
+	p.followed = time.Now()
+	return ok
 }
 
 // listsApart is how long after a list another one has no reason to wait.
@@ -205,7 +222,8 @@ const listsApart = 10 * time.Second
 
 // newPauses returns the pauses of one watch.
 func newPauses() *pauses {
-	return &pauses{again: pace.Backoff{Low: 50 * time.Millisecond, High: 2 * time.Second}}
+	const low, high = 50 * time.Millisecond, 2 * time.Second
+	return &pauses{again: pace.Backoff{Low: low, High: high}, rejoin: pace.Backoff{Low: low, High: high}}
 }
 
 // wait waits until there may be a list. It returns false if ctx ends first.

@@ -18,6 +18,8 @@ type crowd struct {
 	keeps bool
 	// each is how many connections one address may have; 0: as many as there is room.
 	each int
+	// farewell is what a new connection is told that is refused; nil: nothing.
+	farewell []byte
 
 	mu       sync.Mutex
 	count    int
@@ -63,6 +65,9 @@ func (c *crowd) admit(conn net.Conn) (g *guest, dropped bool) {
 		c.count++
 	}
 	c.mu.Unlock()
+	if victim == g && c.farewell != nil {
+		_, _ = conn.Write(c.farewell) // the kernel has room for it
+	}
 	if victim != nil {
 		_ = victim.Close() // an error would be about a connection that is dead
 	}

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -18,9 +19,11 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/http2"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
+	"github.com/overlayd/overlayd/control/conns"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
@@ -76,9 +79,21 @@ func openFront(cfg Config, address string, secure func() (*tls.Config, error)) (
 	f := &front{address: address, listener: l, opened: cfg.Opened, tls: secure, log: cfg.Log, greeted: newCrowd(maxGreeting, false), guests: newCrowd(guestsFor(maxGuests), true),
 		greeting: cmp.Or(cfg.greeting, greeting), again: cmp.Or(cfg.recheck, recheck)}
 	f.guests.each = maxFromOne
+	if secure == nil { // else only nodes get as far
+		f.guests.farewell = farewell()
+	}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.grpc, f.http = newFeed(f.ctx, addr), newFeed(f.ctx, addr)
 	return f, nil
+}
+
+// farewell returns the end of a connection in HTTP/2 that says why (RFC 9113, section 6.8).
+func farewell() []byte {
+	var b bytes.Buffer
+	framer := http2.NewFramer(&b, nil)
+	_ = framer.WriteSettings() // a buffer takes all
+	_ = framer.WriteGoAway(0, http2.ErrCodeNo, []byte(conns.Crowded))
+	return b.Bytes()
 }
 
 // guestsFor returns how many connections there may be: half of the files that this process may open, at most n.

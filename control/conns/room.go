@@ -1,0 +1,72 @@
+package conns
+
+import (
+	"context"
+	"encoding/binary"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Crowded is what an embedded etcd says to a connection from an address that has all that one may have.
+const Crowded = "too many connections from this address"
+
+// crowd is how many connections to one store other users of a host have when they keep others out: an embedded etcd takes 512 from one address.
+const crowd = 128
+
+// MakeRoom ends the connections of other users to a store if they have a crowd of them (SOCK_DESTROY, for which CAP_NET_ADMIN is
+// enough). It is for a store that has refused a connection of this process as Crowded. Programs that mean well connect again.
+func (d *Dialer) MakeRoom(ctx context.Context, store netip.AddrPort) {
+	store = netip.AddrPortFrom(store.Addr().Unmap(), store.Port())
+	var others []*netlink.Socket
+	for _, family := range [...]uint8{unix.AF_INET, unix.AF_INET6} {
+		all, err := netlink.SocketDiagTCP(family)
+		if err != nil {
+			return // without the list nothing can be said
+		}
+		for _, s := range all {
+			to, _ := netip.AddrFromSlice(s.ID.Destination)
+			if to.Unmap() == store.Addr() && s.ID.DestinationPort == store.Port() && int(s.UID) != os.Geteuid() && s.UID != 0 {
+				others = append(others, s)
+			}
+		}
+	}
+	if len(others) < crowd {
+		return
+	}
+	ended := 0
+	for _, s := range others {
+		if destroy(s) == nil {
+			ended++
+		}
+	}
+	if !d.crowded.Swap(true) {
+		d.Log.WarnContext(ctx, "the embedded etcd takes no more connections from this host, where another user has them: ended", "user", others[0].UID, "connections", len(others), "ended", ended,
+			"fix", "end the programs that connect to the store, which ss -Htnp names")
+	}
+}
+
+// destroy ends a connection of this host.
+func destroy(s *netlink.Socket) error {
+	b := []byte{s.Family, unix.IPPROTO_TCP, 0, 0, 0, 0, 0, 0} // struct inet_diag_req_v2
+	b = binary.BigEndian.AppendUint16(b, s.ID.SourcePort)
+	b = binary.BigEndian.AppendUint16(b, s.ID.DestinationPort)
+	var src, dst [16]byte
+	copy(src[:], s.ID.Source)
+	copy(dst[:], s.ID.Destination)
+	if s.Family == unix.AF_INET {
+		src, dst = [16]byte{}, [16]byte{}
+		copy(src[:], s.ID.Source.To4())
+		copy(dst[:], s.ID.Destination.To4())
+	}
+	b = append(append(append(b, src[:]...), dst[:]...), 0, 0, 0, 0)
+	b = binary.NativeEndian.AppendUint32(b, s.ID.Cookie[0])
+	b = binary.NativeEndian.AppendUint32(b, s.ID.Cookie[1])
+	req := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
+	req.AddRawData(b)
+	_, err := req.Execute(unix.NETLINK_SOCK_DIAG, 0)
+	return err
+}
