@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -151,21 +150,25 @@ func endConnection(port int, to netip.AddrPort) error {
 		return unix.ENETUNREACH
 	}
 	from, _ := netip.AddrFromSlice(routes[0].Src)
-	from, at := from.Unmap(), to.Addr().Unmap()
-	var src, dst [16]byte
-	family := byte(unix.AF_INET6)
-	if at.Is4() {
+	return destroy(netip.AddrPortFrom(from, uint16(port)), to, [2]uint32{nl.TCPDIAG_NOCOOKIE, nl.TCPDIAG_NOCOOKIE})
+}
+
+// destroy ends a connection of this host (SOCK_DESTROY). netlink.SocketDestroy knows IPv4 alone.
+func destroy(from, to netip.AddrPort, cookie [2]uint32) error {
+	family, src, dst := byte(unix.AF_INET6), [16]byte{}, [16]byte{}
+	if to.Addr().Unmap().Is4() {
 		family = unix.AF_INET
 	}
-	copy(src[:], from.AsSlice())
-	copy(dst[:], at.AsSlice())
+	copy(src[:], from.Addr().Unmap().AsSlice())
+	copy(dst[:], to.Addr().Unmap().AsSlice())
 	b := []byte{family, unix.IPPROTO_TCP, 0, 0, 0, 0, 0, 0} // struct inet_diag_req_v2
-	b = binary.BigEndian.AppendUint16(b, uint16(port))
+	b = binary.BigEndian.AppendUint16(b, from.Port())
 	b = binary.BigEndian.AppendUint16(b, to.Port())
 	b = append(append(append(b, src[:]...), dst[:]...), 0, 0, 0, 0)
-	b = binary.NativeEndian.AppendUint64(b, math.MaxUint64) // any cookie
+	b = binary.NativeEndian.AppendUint32(b, cookie[0])
+	b = binary.NativeEndian.AppendUint32(b, cookie[1])
 	req := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
 	req.AddRawData(b)
-	_, err = req.Execute(unix.NETLINK_SOCK_DIAG, 0)
+	_, err := req.Execute(unix.NETLINK_SOCK_DIAG, 0)
 	return err
 }

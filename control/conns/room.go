@@ -2,12 +2,10 @@ package conns
 
 import (
 	"context"
-	"encoding/binary"
 	"net/netip"
 	"os"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -39,7 +37,8 @@ func (d *Dialer) MakeRoom(ctx context.Context, store netip.AddrPort) {
 	}
 	ended := 0
 	for _, s := range others {
-		if destroy(s) == nil {
+		from, _ := netip.AddrFromSlice(s.ID.Source)
+		if destroy(netip.AddrPortFrom(from, s.ID.SourcePort), store, s.ID.Cookie) == nil {
 			ended++
 		}
 	}
@@ -47,26 +46,4 @@ func (d *Dialer) MakeRoom(ctx context.Context, store netip.AddrPort) {
 		d.Log.WarnContext(ctx, "the embedded etcd takes no more connections from this host, where another user has them: ended", "user", others[0].UID, "connections", len(others), "ended", ended,
 			"fix", "end the programs that connect to the store, which ss -Htnp names")
 	}
-}
-
-// destroy ends a connection of this host.
-func destroy(s *netlink.Socket) error {
-	b := []byte{s.Family, unix.IPPROTO_TCP, 0, 0, 0, 0, 0, 0} // struct inet_diag_req_v2
-	b = binary.BigEndian.AppendUint16(b, s.ID.SourcePort)
-	b = binary.BigEndian.AppendUint16(b, s.ID.DestinationPort)
-	var src, dst [16]byte
-	copy(src[:], s.ID.Source)
-	copy(dst[:], s.ID.Destination)
-	if s.Family == unix.AF_INET {
-		src, dst = [16]byte{}, [16]byte{}
-		copy(src[:], s.ID.Source.To4())
-		copy(dst[:], s.ID.Destination.To4())
-	}
-	b = append(append(append(b, src[:]...), dst[:]...), 0, 0, 0, 0)
-	b = binary.NativeEndian.AppendUint32(b, s.ID.Cookie[0])
-	b = binary.NativeEndian.AppendUint32(b, s.ID.Cookie[1])
-	req := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
-	req.AddRawData(b)
-	_, err := req.Execute(unix.NETLINK_SOCK_DIAG, 0)
-	return err
 }

@@ -123,14 +123,17 @@ func (c *client) choose(n control.Network, node control.Node, vteps []dataplane.
 		}
 	}
 	if len(own) > 0 {
-		reserved := func(l control.Lease) bool { return l.Handle == 0 }
-		had := func(l control.Lease) bool {
-			return slices.Contains(node.Previous, l.Subnet) || slices.Contains(node.Previous, l.IPv6Subnet)
+		// What it had goes first, and then reservations; of both it takes a reservation first.
+		rank := func(l control.Lease) (rank int) {
+			if !slices.Contains(node.Previous, l.Subnet) && !slices.Contains(node.Previous, l.IPv6Subnet) {
+				rank += 2
+			}
+			if l.Handle != 0 {
+				rank++
+			}
+			return rank
 		}
-		if slices.ContainsFunc(own, reserved) {
-			own = slices.DeleteFunc(own, func(l control.Lease) bool { return !reserved(l) })
-		}
-		l := own[max(slices.IndexFunc(own, had), 0)]
+		l := slices.MinFunc(own, func(a, b control.Lease) int { return rank(a) - rank(b) })
 		return l.Subnet, l.IPv6Subnet, nil
 	}
 	taken, node.Avoid = n.Oversized(taken, node.Lengths)
