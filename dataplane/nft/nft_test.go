@@ -2,6 +2,7 @@ package nft
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -167,6 +168,20 @@ func TestCommitIsAtomic(t *testing.T) {
 		t.Errorf("there is %s", out)
 	}
 	ns.Must(func() error { return Commit(nil) })
+}
+
+// TestCommitOfManySteps: the answers to many steps have room, and the error about one of them names it.
+func TestCommitOfManySteps(t *testing.T) {
+	n := netnstest.New(t)
+	steps := []Step{NewTable(Inet, "many")}
+	for i := range 5000 {
+		steps = append(steps, NewChain(Inet, "many", fmt.Sprint("c", i), nil))
+	}
+	n.Must(func() error { return Commit(steps) })
+	last := NewChain(Inet, "none", "last", nil)
+	if err := n.Do(func() error { return Commit(append(steps, last)) }); err == nil || !strings.Contains(err.Error(), "add chain inet none last: netlink receive: no such file or directory") {
+		t.Errorf("a chain of a table that there is not: %v", err)
+	}
 }
 
 func TestDeletions(t *testing.T) {

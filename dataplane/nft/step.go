@@ -57,11 +57,20 @@ func commit(c *netlink.Conn, steps []Step) error {
 	return nil
 }
 
-// usualBuffer is what a socket's send buffer holds at least, in bytes (net.core.wmem_default).
+// answerSize is half of what an answer of the kernel takes of a socket's receive buffer at most, in bytes: the kernel doubles the size of a buffer. All answers
+// come before the first one can be read.
+const answerSize = 1 << 10
+
+// usualBuffer is what a socket's buffers hold at least, in bytes (net.core.wmem_default, net.core.rmem_default).
 const usualBuffer = 128 << 10
 
-// makeRoom lets the socket send all messages as one, which a batch has to be.
+// makeRoom lets the socket send all messages as one, which a batch has to be, and hold all answers.
 func makeRoom(c *netlink.Conn, msgs []netlink.Message) error {
+	if answers := len(msgs) * answerSize; answers > usualBuffer {
+		if err := c.SetReadBuffer(answers); err != nil {
+			return fmt.Errorf("make room for %d answers: %w", len(msgs), err)
+		}
+	}
 	size := 0
 	for _, m := range msgs {
 		size += unix.SizeofNlMsghdr + len(m.Data)

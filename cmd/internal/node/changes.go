@@ -132,7 +132,10 @@ func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Inter
 	}
 }
 
-// encapsulatedAlike is a change of the network config after which the same packets are encapsulated as before.
+// encapsulates reports whether hosts encapsulate all packets of a network.
+func encapsulates(n control.Network) bool { return n.Backend.IsVXLAN() && !n.Backend.DirectRouting }
+
+// encapsulatedAlike is a change of the network config before and after which hosts encapsulate all packets.
 type encapsulatedAlike struct{ error }
 
 // Unwrap returns what has changed.
@@ -143,7 +146,7 @@ func (e encapsulatedAlike) Unwrap() error { return e.error }
 func changed(config, nextConfig control.Network, used, nextUsed []dataplane.Underlay) error {
 	config.Backend.MTU, config.Backend.Missing = nextConfig.Backend.MTU, nextConfig.Backend.Missing
 	switch {
-	case nextConfig != config && nextConfig.Backend.Type == config.Backend.Type && nextConfig.Backend.DirectRouting == config.Backend.DirectRouting:
+	case nextConfig != config && encapsulates(config) && encapsulates(nextConfig):
 		return encapsulatedAlike{control.ErrNetworkChanged}
 	case nextConfig != config:
 		return control.ErrNetworkChanged

@@ -24,20 +24,25 @@ func TestChanged(t *testing.T) {
 		change func(*control.Network, *underlay.Interface)
 		says   string // empty: none
 		plain  bool
+		direct bool // before
 	}{
-		{"nothing", func(*control.Network, *underlay.Interface) {}, "", false},
-		{"MTU of the interface", func(_ *control.Network, i *underlay.Interface) { i.MTU = 1400 }, "", false},
-		{"configured MTU", func(c *control.Network, _ *underlay.Interface) { c.Backend.MTU = 1400 }, "", false},
-		{"port", func(c *control.Network, _ *underlay.Interface) { c.Backend.Port = 4789 }, "network config has changed", false},
-		{"direct routes", func(c *control.Network, _ *underlay.Interface) { c.Backend.DirectRouting = true }, "network config has changed", true},
-		{"type", func(c *control.Network, _ *underlay.Interface) { c.Backend.Type = control.BackendHostGW }, "network config has changed", true},
-		{"mode of the rules", func(c *control.Network, _ *underlay.Interface) { c.EnableNFTables = true }, "network config has changed", false},
-		{"address", func(_ *control.Network, i *underlay.Interface) { i.IPv4 = v6 }, "underlay has changed", false},
-		{"address of the other family", func(_ *control.Network, i *underlay.Interface) { i.IPv6 = v6 }, "", false},
-		{"only the other family", func(_ *control.Network, i *underlay.Interface) { i.IPv4, i.IPv6 = underlay.End{}, v6 }, "underlay has changed", false},
-		{"interface of the same name", func(_ *control.Network, i *underlay.Interface) { i.Index = 7 }, "underlay has changed", false},
+		{"nothing", func(*control.Network, *underlay.Interface) {}, "", false, false},
+		{"MTU of the interface", func(_ *control.Network, i *underlay.Interface) { i.MTU = 1400 }, "", false, false},
+		{"configured MTU", func(c *control.Network, _ *underlay.Interface) { c.Backend.MTU = 1400 }, "", false, false},
+		{"port", func(c *control.Network, _ *underlay.Interface) { c.Backend.Port = 4789 }, "network config has changed", false, false},
+		{"direct routes", func(c *control.Network, _ *underlay.Interface) { c.Backend.DirectRouting = true }, "network config has changed", true, false},
+		{"no direct routes", func(c *control.Network, _ *underlay.Interface) { c.Backend.DirectRouting = false }, "network config has changed", true, true},
+		{"VNI, with direct routes", func(c *control.Network, _ *underlay.Interface) { c.Backend.VNI = 7 }, "network config has changed", true, true},
+		{"type", func(c *control.Network, _ *underlay.Interface) { c.Backend.Type = control.BackendHostGW }, "network config has changed", true, false},
+		{"mode of the rules", func(c *control.Network, _ *underlay.Interface) { c.EnableNFTables = true }, "network config has changed", false, false},
+		{"address", func(_ *control.Network, i *underlay.Interface) { i.IPv4 = v6 }, "underlay has changed", false, false},
+		{"address of the other family", func(_ *control.Network, i *underlay.Interface) { i.IPv6 = v6 }, "", false, false},
+		{"only the other family", func(_ *control.Network, i *underlay.Interface) { i.IPv4, i.IPv6 = underlay.End{}, v6 }, "underlay has changed", false, false},
+		{"interface of the same name", func(_ *control.Network, i *underlay.Interface) { i.Index = 7 }, "underlay has changed", false, false},
 	} {
-		nextConfig, nextIface := config, iface
+		config, nextIface := config, iface
+		config.Backend.DirectRouting = c.direct
+		nextConfig := config
 		c.change(&nextConfig, &nextIface)
 		err := changed(config, nextConfig, iface.Underlays(true, false), nextIface.Underlays(true, false))
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
