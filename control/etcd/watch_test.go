@@ -117,7 +117,8 @@ func TestWatchServerStopsAndStarts(t *testing.T) {
 	follow(t, c, updates, tb)
 	for range 3 {
 		c.stop(t)
-		if _, err := s.Renew(t.Context(), l); err == nil || !strings.Contains(err.Error(), "does not answer") {
+		// The proxy before etcd takes a connection, and then ends it: it depends on the moment how that is said.
+		if _, err := s.Renew(t.Context(), l); err == nil || !strings.Contains(err.Error(), "does not answer") && !strings.Contains(err.Error(), "server preface: EOF") {
 			t.Errorf("Renew without etcd: %v, want that etcd does not answer", err)
 		}
 		c.start(t, "data")
