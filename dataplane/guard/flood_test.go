@@ -68,8 +68,8 @@ func (w *world) keepForging(all []forgery) (stop func()) {
 	return stop
 }
 
-// TestForgedWhileRulesAreWritten: in a flood of forged packets none arrives while the guard writes its rules, in part or anew, and while peers come
-// and go.
+// TestForgedWhileRulesAreWritten sends a flood of forged packets. Meanwhile the guard changes some rules, writes all of them anew, and peers come and
+// go. No forged packet arrives.
 func TestForgedWhileRulesAreWritten(t *testing.T) {
 	overBoth(t, func(t *testing.T, w *world) {
 		w.join()

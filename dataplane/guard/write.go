@@ -135,7 +135,8 @@ func (g *Guard) commit(create bool, chains []encoded, sets map[string]bool) erro
 	if err != nil {
 		return err
 	}
-	// If others change this table in the millisecond since before, that is not noticed. If they change other tables, this one must not be made anew.
+	// Another program may have changed nftables since before, which was about a millisecond ago. A change of its own tables is no reason to write this
+	// table anew. A change of this table is not noticed.
 	if g.text = c.text; c.generation == before+1 {
 		g.seen = c.generation
 	}

@@ -103,8 +103,8 @@ func (h *history) size(first, last int64) (bytes int64) {
 	return bytes
 }
 
-// catchUp waits until a watch may ask for so many bytes of old changes. The watches of one address have maxHistory together. A watch gives back
-// what it takes when etcd has had time to find the changes and the client has taken what there was.
+// catchUp takes room for a watch that asks for old changes of that many bytes, and waits if there is none. All watches of one address share a room of
+// maxHistory bytes. The watch gives its room back after etcd has had time to read the changes, and once the client has taken them.
 func (l *limitedStream) catchUp(bytes int64) error {
 	conn, isTracked := l.Context().Value(connKey{}).(*trackedConn)
 	if !isTracked {
@@ -138,8 +138,9 @@ func (l *limitedStream) addCatches(n int) {
 	l.catches += n
 }
 
-// keepUp is for a stream that lags behind by so many bytes of changes. etcd takes from the stream what has no room in its queue, and reads it
-// again once there is room: that counts as a watch that catches up. One that has room already does not wait for more: it would keep what it has.
+// keepUp is for a stream whose client has not taken changes of that many bytes yet. If the stream's queue in etcd is full, etcd drops the changes, and
+// reads them again later. So the stream needs the same room as a watch that catches up. A stream that has room already asks for no more. It would wait
+// for the others and keep its own room from them.
 func (l *limitedStream) keepUp(bytes int64) error {
 	l.mu.Lock()
 	catches := l.catches > 0

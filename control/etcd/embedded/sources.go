@@ -181,7 +181,7 @@ type limitedStream struct {
 	watches int        // that were begun
 	ended   bool
 	catches int   // how often it has room to catch up, or waits for that
-	at      int64 // the revision of the message that is being sent; 0: there is none
+	at      int64 // the revision of the message that is being sent; 0: no message is being sent
 }
 
 // limit returns a stream with bounds. Its end must be called.
