@@ -293,8 +293,8 @@ func isFragment(f family) cond {
 	return fragmented(expr.CmpOpNeq, "ip frag-off & 0x3fff != 0", expr.PayloadBaseNetworkHeader, atFragment, moreOrOffset)
 }
 
-// isLater are the conditions that the packet is a fragment, but not the first: it has no ports. Before Linux 7.1 nftables reads them all the same: from the
-// data that is there, or with IPv6 from the IP header.
+// isLater are the conditions that the packet is a fragment, but not the first one. Such a fragment has no ports. Before Linux 7.1 nftables reads ports in it
+// all the same: it takes data of the fragment for them, or over IPv6 a part of the IP header.
 func isLater(f family) []cond {
 	if f == ipv6 { // RFC 8200, section 4.5
 		return []cond{of(ipv6), {"exthdr frag offset & 0xfff8 != 0", append([]expr.Any{&expr.Exthdr{DestRegister: reg1, Type: unix.IPPROTO_FRAGMENT, Offset: 2, Len: 2}}, flagBits(expr.CmpOpNeq, 0xfff8)...)}}
@@ -304,10 +304,7 @@ func isLater(f family) []cond {
 
 // hasOffset is the condition that the IPv4 header has the offset of a later fragment, or has not.
 func hasOffset(not bool) cond {
-	op, sign := expr.CmpOpNeq, "!="
-	if not {
-		op, sign = expr.CmpOpEq, "=="
-	}
+	op, sign := isOrNot(!not) // compared with no offset
 	return fragmented(op, "ip frag-off & 0x1fff "+sign+" 0", expr.PayloadBaseNetworkHeader, atFragment, 0x1fff)
 }
 

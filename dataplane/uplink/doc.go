@@ -26,7 +26,7 @@
 //   - one with several next hops (a socket spreads its flows), with an encapsulation, or with a next hop of the other family;
 //   - one that receives by UDP sockets, too, and whose link does not take superpackets inside of tunnels (features_linux.go). The kernel would
 //     split them, and on a veth with these features off the receiver's GRO does not join the segments of a tunnel for a socket (measured:
-//     userspace to userspace 2.7 Gbit/s, by sockets 4.3). Its own device gets them joined (to a kernel's 5.8, by sockets 4.8).
+//     userspace to userspace 2.7 Gbit/s, by sockets 4.3). A kernel with a vxlan device joins them (userspace to kernel 5.8, by sockets 4.8).
 //
 // While there are IPsec policies on this host, all destinations are left to the sockets: the policies apply to sockets, but not here.
 //
