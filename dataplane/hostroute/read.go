@@ -18,15 +18,21 @@ func (r *Routes) read(w dataplane.Wanted) (fresh bool, err error) {
 	if r.known {
 		return false, nil
 	}
-	all, err := rtnl.Retry(func() ([]netlink.Route, error) { return r.rt.Handle().RouteList(nil, netlink.FAMILY_ALL) })
+	all, err := rtnl.Retry(func() (kept []netlink.Route, err error) {
+		err = r.rt.Handle().RouteListFilteredIter(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE, func(route netlink.Route) bool {
+			// If only removals are left to do, they are never of a device's routes, of which there is one for each peer.
+			if !r.cfg.idle() || !isDevices(route) || !rtnl.Inside(rtnl.Prefix(route.Dst), w.Networks) {
+				kept = append(kept, route)
+			}
+			return true
+		})
+		return kept, err
+	})
 	if err != nil {
 		return false, fmt.Errorf("list routes: %w", err)
 	}
 	r.have, r.refused = classify(all, w)
 	r.taken = linksOf(all, r.refused)
-	if r.cfg.idle() { // only removals are left to do, and never of a device's routes
-		r.have = slices.DeleteFunc(r.have, func(c route) bool { return c.owner == device })
-	}
 	r.known, r.reasons = true, map[netip.Prefix]error{}
 	return true, nil
 }
@@ -60,7 +66,7 @@ func classify(all []netlink.Route, w dataplane.Wanted) (out []route, taken map[n
 		case metric != 0:
 			continue
 		case rtnl.IsHostRoute(r):
-		case r.Type == unix.RTN_UNICAST && (r.Protocol == rtnl.RouteProtocol || ofFlannel && gw == dst.Addr() && isOnLink(r)):
+		case isDevices(r):
 			c.owner = device
 		case isFlannelShaped(r, w) && isNeighbourly(gw, w) && !routers[gw] && (peers == nil || peers[dst] == gw):
 			c.owner = flannel
@@ -87,6 +93,16 @@ func linksOf(all []netlink.Route, dsts map[netip.Prefix]bool) map[netip.Prefix][
 		}
 	}
 	return links
+}
+
+// isDevices reports whether r is a route of overlayd, or of flannel's device.
+func isDevices(r netlink.Route) bool {
+	dst := rtnl.Prefix(r.Dst)
+	if r.Type != unix.RTN_UNICAST || rtnl.MetricOf(dst, r.Priority) != 0 || rtnl.IsHostRoute(r) {
+		return false
+	}
+	gw, _ := gateway(r)
+	return r.Protocol == rtnl.RouteProtocol || r.Protocol == unix.RTPROT_BOOT && gw == dst.Addr() && isOnLink(r)
 }
 
 // isFlannelShaped reports whether r has the shape of a direct route of flannel: through a gateway, without a mark or
