@@ -28,6 +28,7 @@ import (
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/conns"
 	"github.com/overlayd/overlayd/control/etcd/embedded"
+	"github.com/overlayd/overlayd/control/garbage"
 	"github.com/overlayd/overlayd/dataplane/capture"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
@@ -46,7 +47,7 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 	c := daemonConfig(o)
 	slog.SetDefault(c.Log)
 	net.DefaultResolver = (&conns.Dialer{Log: c.Log}).Names()
-	keepSmall()
+	go garbage.Bound(ctx)
 	if o.Kube.Enabled {
 		klog.SetSlogLogger(c.Log) // client-go has one log per process
 	}

@@ -13,14 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepSmall bounds how much garbage there may be: whoever writes to the store decides how much a daemon has to remember, and
-// lists of it leave as much again. It is collected four times as often as usual, unless GOGC says otherwise.
-func keepSmall() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(25)
-	}
-}
-
 // afterStart is how long after it is ready a daemon gives back what only its start needed: first its peers come.
 const afterStart = 2 * time.Second
 

@@ -1,4 +1,5 @@
-package embedded
+// Package garbage bounds what this process has of garbage.
+package garbage
 
 import (
 	"context"
@@ -10,12 +11,13 @@ import (
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
-// smallLimit is what Go may have of memory before it collects garbage at once and gives it back, in bytes.
-const smallLimit = 72 << 20
+// small is what Go may have of memory before it collects garbage at once and gives it back, in bytes.
+const small = 72 << 20
 
-// KeepSmall bounds, until ctx ends, what a process that runs a Server has of garbage, and of memory that it does not use: clients decide
-// how much they read, and how often. GOGC and GOMEMLIMIT win. A server with much that lives gets more: else it would do nothing but collect.
-func KeepSmall(ctx context.Context) {
+// Bound bounds, until ctx ends, what the process has of garbage, and of memory that it does not use: whoever may write to a store or ask
+// a server decides how much is read, and how often. GOGC and GOMEMLIMIT win. A process with much that lives gets more: else it would do
+// nothing but collect.
+func Bound(ctx context.Context) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(25)
 	}
@@ -26,6 +28,6 @@ func KeepSmall(ctx context.Context) {
 	for ok := true; ok; ok = pace.Sleep(ctx, time.Second, nil) {
 		metrics.Read(now)
 		live, stacks := int64(now[0].Value.Uint64()), int64(now[1].Value.Uint64())
-		debug.SetMemoryLimit(max(smallLimit, live/4*5+stacks+8<<20))
+		debug.SetMemoryLimit(max(small, live/4*5+stacks+8<<20))
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/rights"
 	"github.com/overlayd/overlayd/cmd/internal/tcpport"
 	"github.com/overlayd/overlayd/control/etcd/embedded"
+	"github.com/overlayd/overlayd/control/garbage"
 )
 
 // lockPatience is longer than an etcd takes to end whose daemon was killed.
@@ -33,7 +34,7 @@ type Config struct {
 // Serve is the process: it ends when the daemon that started it does. child.ErrNoParent: no daemon has.
 func Serve(ctx context.Context, c Config) error {
 	return child.Serve(ctx, c.Debug, func(ctx context.Context, p *child.Parent) error {
-		go embedded.KeepSmall(ctx)
+		go garbage.Bound(ctx)
 		unix.Umask(0o077) // its socket is there before it can have another mode
 		keep := rights.ForDirs(p.Log, filepath.Dir(c.Etcd.Dir), c.Etcd.Dir)
 		if rights.BindsPrivileged(c.Etcd.ListenClient) {

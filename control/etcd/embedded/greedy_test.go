@@ -22,6 +22,8 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/overlayd/overlayd/control/garbage"
 )
 
 // asServer makes the test binary a server, whose URL and directory are its value.
@@ -33,7 +35,7 @@ func TestServerProcess(t *testing.T) {
 	if !ok {
 		return
 	}
-	go KeepSmall(t.Context())
+	go garbage.Bound(t.Context())
 	s, err := Start(t.Context(), Config{Dir: dir, ListenClient: url, Prefix: "/p", NoFsync: true})
 	if err != nil {
 		t.Fatal(err)
