@@ -39,6 +39,7 @@ type RIB struct {
 	last    []dataplane.Peer // what it returned
 	limits  []Rejection      // see Limits
 	refused int              // see Refused
+	omitted int              // see Update.Omitted
 }
 
 // ribLease is a lease with its key, which is expensive to build. The lease is shared with whoever made the Update: nobody changes it.
@@ -138,6 +139,7 @@ func (r *RIB) isPublished(ip netip.Addr) bool {
 // are leases that are deleted or expire one by one, if they are more than half: see loss.
 func (r *RIB) Apply(u Update) (changed bool) {
 	old := r.leases
+	changed, r.omitted = r.omitted != u.Omitted, u.Omitted
 	if u.Reset {
 		u.Older = u.Older || r.isBefore(u.Leases)
 		r.clear()
@@ -198,8 +200,8 @@ func (r *RIB) Apply(u Update) (changed bool) {
 	return changed
 }
 
-// Len returns the number of leases, and of entries that are unreadable now.
-func (r *RIB) Len() (leases, bad int) { return len(r.leases), r.bad.len() }
+// Len returns the number of leases that the store has, and of entries that are unreadable now.
+func (r *RIB) Len() (leases, bad int) { return len(r.leases) + r.omitted, r.bad.len() }
 
 // Leases returns the leases that may be used, in no certain order: those that are kept included, and those that the store has lost since
 // the last Settle: if more follow, they are kept, too. Those are left out that were refused for themselves, or for the sake of an older one.

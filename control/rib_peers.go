@@ -73,9 +73,9 @@ func (r *RIB) admit(self *Lease) (a *admission, claims []claim, admitted []int32
 	return a, claims, admitted
 }
 
-// Refused returns how many leases, or families of one, the last Peers refused. It returns 2000 of them at most: the oldest that it knew when there
-// was room.
-func (r *RIB) Refused() int { return r.refused }
+// Refused returns how many leases, or families of one, the last Peers refused, and how many are not remembered. Peers returns 2000 of them
+// at most: the oldest that it knew when there was room.
+func (r *RIB) Refused() int { return r.refused + r.omitted }
 
 // Limits returns what does not work with the peers that the last Peers returned, sorted by key.
 func (r *RIB) Limits() []Rejection { return r.limits }

@@ -94,6 +94,7 @@ type Update struct {
 	Leases  []Lease    // added or changed
 	Deleted []string   // keys, as Lease.Key returns them; empty in a Reset
 	Bad     []BadLease // entries that could not be read
+	Omitted int        // leases that the store has besides and that are not remembered, about: see Sieve
 }
 
 // BadLease is an entry of the store that cannot be read as a lease.

@@ -41,7 +41,17 @@ func (w *leaseWatch) run(ctx context.Context) { w.rpc.Sessions(ctx, "leases", w.
 // listed at the same revision and followed by the same stream.
 func (w *leaseWatch) session(ctx context.Context, listed func()) error {
 	u, wrote := control.Update{Reset: true}, w.heldRevision()
+	sieve, omitted, chosen := w.newSieve(ctx), 0, 0
+	choose := func() {
+		all := len(u.Leases)
+		u.Leases = sieve.Choose(u.Leases, w.facts.Knows)
+		chosen = len(u.Leases)
+		omitted += all - chosen
+	}
 	at, err := w.list(ctx, func(kvs []*mvccpb.KeyValue) {
+		if len(u.Leases) > chosen+chooseAfter {
+			choose()
+		}
 		for _, kv := range kvs {
 			w.keys.Add(&u, kv)
 			if last := len(u.Bad) - 1; last >= control.MaxUnreadable && !w.facts.Knows(u.Bad[last].Key) {
@@ -52,7 +62,8 @@ func (w *leaseWatch) session(ctx context.Context, listed func()) error {
 	if err != nil {
 		return err
 	}
-	w.facts.Reset(u.Leases)
+	choose()
+	w.facts.Reset(u.Leases, sieve, omitted)
 	if err := w.listRecords(ctx, at.Revision); err != nil {
 		return err
 	}
@@ -60,7 +71,9 @@ func (w *leaseWatch) session(ctx context.Context, listed func()) error {
 	u.Older = w.compare(ctx, at, wrote)
 	w.noteOwn(u.Leases)
 	listed()
+	since := time.Now()
 	w.facts.Complete(&u, nil)
+	w.noteOmitted(ctx)
 	if err := w.send(ctx, u); err != nil {
 		return err
 	}
@@ -71,10 +84,41 @@ func (w *leaseWatch) session(ctx context.Context, listed func()) error {
 		}
 		w.sawEvents(ctx, events)
 		if u, ok := w.facts.Apply(w.keys, events); ok {
-			return w.send(ctx, u)
+			w.noteOmitted(ctx)
+			if err := w.send(ctx, u); err != nil {
+				return err
+			}
+		}
+		if _, room := w.facts.Omitted(); room && time.Since(since) > listForRoom {
+			return etcdrpc.ErrRelist
 		}
 		return nil
 	})
+}
+
+// listForRoom is how long a list counts when others of its leases may have room: whoever makes too many can make room, too.
+const listForRoom = 30 * time.Second
+
+// chooseAfter is how many further leases of a list are held until it is chosen among them: fewer take less memory and more time.
+const chooseAfter = 20_000
+
+// newSieve returns one for the network as etcd has it.
+func (w *leaseWatch) newSieve(ctx context.Context) *control.Sieve {
+	n, err := w.Network(ctx)
+	if err != nil {
+		w.log.DebugContext(ctx, "network config not read: any lease is taken for one that can be used", "err", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return control.NewSieve(n, w.lengths)
+}
+
+// noteOmitted says, once in a while, that there are too many leases.
+func (w *leaseWatch) noteOmitted(ctx context.Context) {
+	if n, _ := w.facts.Omitted(); n > 0 && w.due(pace.Notice{Key: "omitted"}) {
+		w.log.WarnContext(ctx, "too many leases in etcd: the youngest, and those that cannot be used, are not looked at", "count", n, "max", control.MaxLeases,
+			"fix", "find out who writes leases below "+w.keys.Subnets()+" and delete those that no node has")
+	}
 }
 
 // listRecords reads the nodes' records as they stood at a revision.

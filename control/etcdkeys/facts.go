@@ -17,6 +17,11 @@ type Facts struct {
 	records map[netip.Addr]*nodeFacts // by public IP; without a lease at most maxRecords
 	leases  map[string]*control.Lease // by key, as last sent: shared with the receiver, and so nobody changes one
 	owners  map[netip.Addr]int        // how many leases a node has
+
+	sieve   *control.Sieve // of leases
+	omitted int            // leases of the store that have no place among them, about
+	told    int            // omitted as last sent
+	room    bool           // since the Reset a lease went while there were omitted ones
 }
 
 // FactsConfig has what Facts calls. Both functions are required.
@@ -33,8 +38,10 @@ type nodeFacts struct {
 	gone bool
 }
 
-// Reset begins again, with the leases that there are: what is not among the records that are added from here on is gone.
-func (t *Facts) Reset(leases []control.Lease) {
+// Reset begins again, with the leases that sieve has chosen, which has left out others: what is not among the records that are added
+// from here on is gone.
+func (t *Facts) Reset(leases []control.Lease, sieve *control.Sieve, omitted int) {
+	t.sieve, t.omitted, t.room = sieve, omitted, false
 	for _, r := range t.records {
 		r.gone = true
 	}
@@ -96,26 +103,36 @@ func (t *Facts) set(key string, l *control.Lease) {
 			delete(t.owners, ip)
 		}
 		delete(t.leases, key)
+		t.sieve.Remove(old)
 	}
 	if l != nil {
 		t.leases[key] = l
+		t.sieve.Add(l)
 		t.owners[l.Identity()]++
 	}
 }
 
 // Complete puts the facts into the leases of u, which is what the store says now, and adds those leases
-// whose node's record is among the changed ones.
+// whose node's record is among the changed ones. It takes the leases out of u that have no place.
 func (t *Facts) Complete(u *control.Update, changed map[netip.Addr]struct{}) {
 	before := t.leases
 	if u.Reset {
 		t.leases, t.owners = make(map[string]*control.Lease, len(u.Leases)), make(map[netip.Addr]int, len(u.Leases))
 	}
+	placed := u.Leases[:0]
 	for i := range u.Leases {
-		l := &u.Leases[i]
-		key := l.Key()
+		key := u.Leases[i].Key()
+		if !u.Reset && before[key] == nil && !t.sieve.HasRoom(&u.Leases[i]) {
+			t.omit(&u.Leases[i])
+			continue
+		}
+		placed = append(placed, u.Leases[i])
+		l := &placed[len(placed)-1]
 		l.Facts = t.of(*l, before[key])
 		t.set(key, l)
 	}
+	clear(u.Leases[len(placed):])
+	u.Leases = placed
 	for _, b := range u.Bad {
 		t.set(b.Key, nil) // no change of the record brings the lease back
 	}
@@ -123,6 +140,9 @@ func (t *Facts) Complete(u *control.Update, changed map[netip.Addr]struct{}) {
 		if old, had := before[key]; had {
 			t.forget(old)
 			t.set(key, nil)
+			t.room = t.room || t.omitted > 0
+		} else if t.omitted > 0 {
+			t.omitted--
 		}
 	}
 	if u.Reset {
@@ -131,7 +151,18 @@ func (t *Facts) Complete(u *control.Update, changed map[netip.Addr]struct{}) {
 	if len(changed) > 0 {
 		t.addChanged(u, changed)
 	}
+	u.Omitted = t.omitted
 }
+
+// omit counts a lease that has no place, once while it is written again.
+func (t *Facts) omit(l *control.Lease) {
+	if l.CreateRevision == l.ModRevision {
+		t.omitted++
+	}
+}
+
+// Omitted returns how many leases of the store have no place, about. room tells that one of them may have one now: that takes another list.
+func (t *Facts) Omitted() (n int, room bool) { return t.omitted, t.room }
 
 // of returns the facts of a lease, which was old or not there. Those of a record that is gone count only while the lease stays as it was.
 func (t *Facts) of(l control.Lease, old *control.Lease) control.NodeFacts {
@@ -205,10 +236,15 @@ func (t *Facts) Apply(keys Keys, events []*mvccpb.Event) (u control.Update, ok b
 	}
 	u = keys.Update(leases)
 	t.Complete(&u, changed)
-	return u, len(u.Leases)+len(u.Deleted)+len(u.Bad) > 0
+	ok = len(u.Leases)+len(u.Deleted)+len(u.Bad) > 0 || u.Omitted > 2*t.told // few updates say nothing but that there are more of them
+	if ok {
+		t.told = u.Omitted
+	}
+	return u, ok
 }
 
 // NewFacts returns an empty table.
 func NewFacts(c FactsConfig) *Facts {
-	return &Facts{FactsConfig: c, records: map[netip.Addr]*nodeFacts{}, leases: map[string]*control.Lease{}, owners: map[netip.Addr]int{}}
+	return &Facts{FactsConfig: c, records: map[netip.Addr]*nodeFacts{}, leases: map[string]*control.Lease{}, owners: map[netip.Addr]int{},
+		sieve: control.NewSieve(control.Network{}, nil)}
 }

@@ -17,7 +17,7 @@ func factsOf(t *testing.T) (facts *Facts, node control.Lease, put, del func(publ
 	facts = NewFacts(FactsConfig{Bad: func(key string, err error) { t.Errorf("%s: %v", key, err) }, Named: func(netip.Addr, string) {}})
 	node = control.Lease{Subnet: netip.MustParsePrefix("10.5.1.0/24"), PublicIP: netip.MustParseAddr("192.0.2.1")}
 	u := control.Update{Reset: true, Leases: []control.Lease{node}}
-	facts.Reset(u.Leases)
+	facts.Reset(u.Leases, control.NewSieve(control.Network{}, nil), 0)
 	facts.Complete(&u, nil)
 	event := func(kind mvccpb.Event_EventType) func(public, value string) *mvccpb.Event {
 		return func(public, value string) *mvccpb.Event {
@@ -63,7 +63,7 @@ func BenchmarkRecordsWithoutLease(b *testing.B) {
 		subnet := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)
 		u.Leases = append(u.Leases, control.Lease{Subnet: subnet, PublicIP: netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)})})
 	}
-	facts.Reset(u.Leases)
+	facts.Reset(u.Leases, control.NewSieve(control.Network{}, nil), 0)
 	facts.Complete(&u, nil)
 	var events []*mvccpb.Event
 	for i := range 100 {

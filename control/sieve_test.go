@@ -1,0 +1,108 @@
+package control
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+// sieveNetwork has two families.
+func sieveNetwork(t *testing.T) Network {
+	t.Helper()
+	n, err := ParseNetwork([]byte(`{"EnableIPv6":true,"Network":"10.5.0.0/16","IPv6Network":"fd10:5::/32","Backend":{"Type":"vxlan"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// junkLeases makes leases from a hundredth revision on; key makes the key of one.
+func junkLeases(t *testing.T, n int, key func(i int) string) (all []Lease) {
+	t.Helper()
+	for i := range n {
+		v4, v6, err := ParseKey(key(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, Lease{Subnet: v4, IPv6Subnet: v6, CreateRevision: int64(100 + i)})
+	}
+	return all
+}
+
+// TestSieve: of however many leases few are remembered, and the one that can be used is among them.
+func TestSieve(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		junk func(i int) string
+		want int // how many of the junk are remembered
+	}{
+		"outside the network":           {func(i int) string { return fmt.Sprintf("11.%d.%d.0-24", i>>8, i&0xff) }, maxUseless},
+		"of another length":             {func(i int) string { return fmt.Sprintf("10.5.%d.%d-31", i>>7&0xff, i<<1&0xff) }, maxUseless},
+		"for one IPv4 subnet":           {func(i int) string { return fmt.Sprintf("10.5.9.0-24&fd10:5:0:%x::-64", 1+i) }, maxAlike},
+		"for one, IPv6 of no use":       {func(i int) string { return fmt.Sprintf("10.5.9.0-24&fd11:5:0:%x::-64", 1+i) }, maxAlike},
+		"for few IPv4 subnets":          {func(i int) string { return fmt.Sprintf("10.5.%d.0-24&fd10:5:0:%x::-64", 8+i&7, 1+i) }, 8 * maxAlike},
+		"fewer than there is room for":  {func(i int) string { return fmt.Sprintf("0.0.0.0-0&fd10:5:0:%x::-64", 1+i) }, 3 * maxUseless},
+		"IPv6 outside the network only": {func(i int) string { return fmt.Sprintf("0.0.0.0-0&fd11:5:0:%x::-64", 1+i) }, maxUseless},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			junk := junkLeases(t, 3*maxUseless, c.junk)
+			young := Lease{Subnet: netip.MustParsePrefix("10.5.1.0/24"), IPv6Subnet: netip.MustParsePrefix("fd10:5:0:fff0::/64"), CreateRevision: 1 << 40}
+			old := Lease{Subnet: netip.MustParsePrefix("10.5.9.0/24"), CreateRevision: 1}
+			lengths := &Lengths{}
+			lengths.AddNetwork(sieveNetwork(t))
+
+			s := NewSieve(sieveNetwork(t), lengths)
+			for i := range junk {
+				if s.HasRoom(&junk[i]) {
+					s.Add(&junk[i])
+				}
+			}
+			if s.leases != c.want || !s.HasRoom(&young) {
+				t.Errorf("one after another: %d have room, want %d; then there is room for the one that can be used: %v", s.leases, c.want, s.HasRoom(&young))
+			}
+
+			all := slices.Concat(junk[:1000], []Lease{young}, junk[1000:], []Lease{old})
+			chosen := NewSieve(sieveNetwork(t), lengths).Choose(slices.Clone(all), func(string) bool { return false })
+			if d := len(chosen) - c.want; d < 1 || d > 2 || !slices.Contains(chosen, young) || !slices.Contains(chosen, old) {
+				t.Errorf("of a list: %d are chosen, want %d and two that can be used", len(chosen), c.want)
+			}
+			if !slices.IsSortedFunc(chosen, func(x, y Lease) int { return slices.Index(all, x) - slices.Index(all, y) }) {
+				t.Error("of a list: they are not in its order")
+			}
+
+			last := junk[len(junk)-1].Key()
+			chosen = NewSieve(sieveNetwork(t), lengths).Choose(slices.Clone(all), func(key string) bool { return key == last })
+			if !slices.Contains(chosen, junk[len(junk)-1]) || !slices.Contains(chosen, young) {
+				t.Errorf("the one that was known is not chosen")
+			}
+		})
+	}
+}
+
+// TestSieveIsBounded: there is an end, whatever the leases are, and what was taken out makes room. The oldest stay.
+func TestSieveIsBounded(t *testing.T) {
+	t.Parallel()
+	junk := junkLeases(t, MaxLeases+5000, func(i int) string { return fmt.Sprintf("0.0.0.0-0&fd10:5:%x:%x::-64", 1+i>>15, 1+i&0x7fff) })
+	slices.Reverse(junk)
+	for name, n := range map[string]Network{"known network": sieveNetwork(t), "unknown network": {}} {
+		s := NewSieve(n, nil)
+		chosen := s.Choose(slices.Clone(junk), func(string) bool { return false })
+		if len(chosen) != MaxLeases || chosen[0].CreateRevision != 100+MaxLeases-1 {
+			t.Errorf("%s: %d are chosen, the youngest of revision %d", name, len(chosen), chosen[0].CreateRevision)
+		}
+		for i := range chosen {
+			s.Add(&chosen[i])
+		}
+		for range 2 {
+			if s.HasRoom(&junk[0]) {
+				t.Errorf("%s: there is room for more than %d", name, MaxLeases)
+			}
+			if s.Remove(&chosen[7]); !s.HasRoom(&junk[0]) {
+				t.Errorf("%s: one went, and there is no room for another", name)
+			}
+			s.Add(&junk[0])
+		}
+	}
+}
