@@ -35,8 +35,8 @@ type Dialer struct {
 
 	Log *slog.Logger
 
-	taken   atomic.Bool // every port was at the last dial, and that was logged
-	crowded atomic.Bool // see MakeRoom; that was logged
+	taken   atomic.Bool  // every port was at the last dial, and that was logged
+	crowded atomic.Int64 // when MakeRoom logged last, in seconds of the epoch
 }
 
 // DialContext connects to an address.

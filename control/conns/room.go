@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -15,6 +16,9 @@ const Crowded = "too many connections from this address"
 // crowd is how many connections to one store other users of a host have when they keep others out: an embedded etcd takes 512 from one address.
 const crowd = 128
 
+// crowdAgain is how many seconds pass until it is logged again.
+const crowdAgain = 60
+
 // MakeRoom ends the connections of other users to a store if they have a crowd of them (SOCK_DESTROY, for which CAP_NET_ADMIN is
 // enough). It is for a store that has refused a connection of this process as Crowded. Programs that mean well connect again.
 func (d *Dialer) MakeRoom(ctx context.Context, store netip.AddrPort) {
@@ -23,7 +27,8 @@ func (d *Dialer) MakeRoom(ctx context.Context, store netip.AddrPort) {
 	for _, family := range [...]uint8{unix.AF_INET, unix.AF_INET6} {
 		all, err := netlink.SocketDiagTCP(family)
 		if err != nil {
-			return // without the list nothing can be said
+			d.Log.DebugContext(ctx, "sockets not listed: connections of others stay", "err", err)
+			return
 		}
 		for _, s := range all {
 			to, _ := netip.AddrFromSlice(s.ID.Destination)
@@ -42,7 +47,7 @@ func (d *Dialer) MakeRoom(ctx context.Context, store netip.AddrPort) {
 			ended++
 		}
 	}
-	if !d.crowded.Swap(true) {
+	if now, last := time.Now().Unix(), d.crowded.Load(); now-last >= crowdAgain && d.crowded.CompareAndSwap(last, now) {
 		d.Log.WarnContext(ctx, "the embedded etcd takes no more connections from this host, where another user has them: ended", "user", others[0].UID, "connections", len(others), "ended", ended,
 			"fix", "end the programs that connect to the store, which ss -Htnp names")
 	}
