@@ -47,7 +47,7 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 	c := daemonConfig(o)
 	slog.SetDefault(c.Log)
 	net.DefaultResolver = (&conns.Dialer{Log: c.Log}).Names()
-	go garbage.Bound(ctx)
+	go garbage.Bound(ctx, memory)
 	if o.Kube.Enabled {
 		klog.SetSlogLogger(c.Log) // client-go has one log per process
 	}

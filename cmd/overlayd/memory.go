@@ -13,6 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// memory is what a daemon with few peers may have before it gives back garbage, in bytes.
+const memory = 32 << 20
+
 // afterStart is how long after it is ready a daemon gives back what only its start needed: first its peers come.
 const afterStart = 2 * time.Second
 

@@ -34,7 +34,7 @@ type Config struct {
 // Serve is the process: it ends when the daemon that started it does. child.ErrNoParent: no daemon has.
 func Serve(ctx context.Context, c Config) error {
 	return child.Serve(ctx, c.Debug, func(ctx context.Context, p *child.Parent) error {
-		go garbage.Bound(ctx)
+		go garbage.Bound(ctx, embedded.Memory)
 		unix.Umask(0o077) // its socket is there before it can have another mode
 		keep := rights.ForDirs(p.Log, filepath.Dir(c.Etcd.Dir), c.Etcd.Dir)
 		if rights.BindsPrivileged(c.Etcd.ListenClient) {

@@ -20,6 +20,9 @@ import (
 // and it never changes, so that a restart may listen anywhere.
 const peerURL = "http://127.0.0.1:2380"
 
+// Memory is what the process of a Server may have before it gives back garbage, in bytes: see garbage.Bound.
+const Memory = 72 << 20
+
 const (
 	quotaBytes        = 1 << 30 // of the database; 100 000 leases take 40 MB
 	compactionHistory = "1h"    // how long a disconnected watcher could resume; with a guard see history.go

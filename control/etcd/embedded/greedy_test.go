@@ -35,7 +35,7 @@ func TestServerProcess(t *testing.T) {
 	if !ok {
 		return
 	}
-	go garbage.Bound(t.Context())
+	go garbage.Bound(t.Context(), Memory)
 	s, err := Start(t.Context(), Config{Dir: dir, ListenClient: url, Prefix: "/p", NoFsync: true})
 	if err != nil {
 		t.Fatal(err)
