@@ -12,10 +12,11 @@ const MaxLeases = 25_000
 const (
 	maxUseless = 2000 // of them: such that this network cannot use
 	maxAlike   = 8    // of them: such that ask for the same subnet
+	maxOfNode  = 256  // of them: such that have one public address. A node has one, but others can be written by hand
 )
 
 // Sieve chooses the leases of a store that are remembered, and counts them. Whoever may write to the store can make as many leases as
-// they like: those outside the network, and many for one subnet, take no place that a lease needs which can be used. The
+// they like: those outside the network, and many for one subnet or of one node, take no place that a lease needs which can be used. The
 // network and the lengths of a Sieve do not change.
 type Sieve struct {
 	network Network  // zero: not known, and so any lease can be used
@@ -23,15 +24,19 @@ type Sieve struct {
 
 	leases, useless int
 	alike           map[netip.Prefix]int // how many leases ask for a subnet
+	ofNode          map[netip.Addr]int   // how many of them have a public address
 }
 
 // NewSieve returns a Sieve that has counted nothing. Of a network that is not known n is zero; for lengths see RIB.
 func NewSieve(n Network, lengths *Lengths) *Sieve {
-	return &Sieve{network: n, lengths: lengths, alike: map[netip.Prefix]int{}}
+	return &Sieve{network: n, lengths: lengths, alike: map[netip.Prefix]int{}, ofNode: map[netip.Addr]int{}}
 }
 
-// usable returns the subnets of a lease that the network can use.
+// usable returns the subnets of a lease that the network can use: none if it does not say where its node is.
 func (s *Sieve) usable(l *Lease) (subnets []netip.Prefix) {
+	if !l.Identity().IsValid() {
+		return nil
+	}
 	for _, p := range [...]netip.Prefix{l.Subnet, l.IPv6Subnet} {
 		r, on := s.network.family(p)
 		if p.IsValid() && (s.network == Network{} || on && r.contains(p) && r.hasLength(p, s.lengths)) {
@@ -45,7 +50,7 @@ func (s *Sieve) usable(l *Lease) (subnets []netip.Prefix) {
 func (s *Sieve) HasRoom(l *Lease) bool {
 	subnets := s.usable(l)
 	full := s.leases >= MaxLeases || len(subnets) == 0 && s.useless >= maxUseless
-	return !full && !slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return s.alike[p] >= maxAlike })
+	return !full && s.ofNode[l.Identity()] < maxOfNode && !slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return s.alike[p] >= maxAlike })
 }
 
 // Add counts a lease that is remembered.
@@ -59,11 +64,17 @@ func (s *Sieve) count(l *Lease, n int) {
 	s.leases += n
 	if len(subnets) == 0 {
 		s.useless += n
+		return
 	}
+	add(s.ofNode, l.Identity(), n)
 	for _, p := range subnets {
-		if s.alike[p] += n; s.alike[p] == 0 {
-			delete(s.alike, p)
-		}
+		add(s.alike, p, n)
+	}
+}
+
+func add[K comparable](counts map[K]int, k K, n int) {
+	if counts[k] += n; counts[k] == 0 {
+		delete(counts, k)
 	}
 }
 
@@ -71,6 +82,7 @@ func (s *Sieve) count(l *Lease, n int) {
 func (s *Sieve) clear() {
 	s.leases, s.useless = 0, 0
 	clear(s.alike)
+	clear(s.ofNode)
 }
 
 // Choose returns those of all leases that are to be remembered: the known ones, and the oldest of the others. It returns them in the

@@ -17,7 +17,7 @@ func sieveNetwork(t *testing.T) Network {
 	return n
 }
 
-// junkLeases makes leases from a hundredth revision on; key makes the key of one.
+// junkLeases makes leases from a hundredth revision on, each of a node of its own; key makes the key of one.
 func junkLeases(t *testing.T, n int, key func(i int) string) (all []Lease) {
 	t.Helper()
 	for i := range n {
@@ -25,7 +25,7 @@ func junkLeases(t *testing.T, n int, key func(i int) string) (all []Lease) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, Lease{Subnet: v4, IPv6Subnet: v6, CreateRevision: int64(100 + i)})
+		all = append(all, Lease{Subnet: v4, IPv6Subnet: v6, PublicIP: netip.AddrFrom4([4]byte{172, byte(16 + i>>16), byte(i >> 8), byte(i)}), CreateRevision: int64(100 + i)})
 	}
 	return all
 }
@@ -33,23 +33,32 @@ func junkLeases(t *testing.T, n int, key func(i int) string) (all []Lease) {
 // TestSieve: of however many leases few are remembered, and the one that can be used is among them.
 func TestSieve(t *testing.T) {
 	t.Parallel()
+	usableKey := func(i int) string { return fmt.Sprintf("0.0.0.0-0&fd10:5:0:%x::-64", 1+i) }
 	for name, c := range map[string]struct {
 		junk func(i int) string
-		want int // how many of the junk are remembered
+		of   func(l *Lease) // nil: each is of a node of its own
+		want int            // how many of the junk are remembered
 	}{
-		"outside the network":           {func(i int) string { return fmt.Sprintf("11.%d.%d.0-24", i>>8, i&0xff) }, maxUseless},
-		"of another length":             {func(i int) string { return fmt.Sprintf("10.5.%d.%d-31", i>>7&0xff, i<<1&0xff) }, maxUseless},
-		"for one IPv4 subnet":           {func(i int) string { return fmt.Sprintf("10.5.9.0-24&fd10:5:0:%x::-64", 1+i) }, maxAlike},
-		"for one, IPv6 of no use":       {func(i int) string { return fmt.Sprintf("10.5.9.0-24&fd11:5:0:%x::-64", 1+i) }, maxAlike},
-		"for few IPv4 subnets":          {func(i int) string { return fmt.Sprintf("10.5.%d.0-24&fd10:5:0:%x::-64", 8+i&7, 1+i) }, 8 * maxAlike},
-		"fewer than there is room for":  {func(i int) string { return fmt.Sprintf("0.0.0.0-0&fd10:5:0:%x::-64", 1+i) }, 3 * maxUseless},
-		"IPv6 outside the network only": {func(i int) string { return fmt.Sprintf("0.0.0.0-0&fd11:5:0:%x::-64", 1+i) }, maxUseless},
+		"outside the network":           {func(i int) string { return fmt.Sprintf("11.%d.%d.0-24", i>>8, i&0xff) }, nil, maxUseless},
+		"of another length":             {func(i int) string { return fmt.Sprintf("10.5.%d.%d-31", i>>7&0xff, i<<1&0xff) }, nil, maxUseless},
+		"for one IPv4 subnet":           {func(i int) string { return fmt.Sprintf("10.5.9.0-24&fd10:5:0:%x::-64", 1+i) }, nil, maxAlike},
+		"for one, IPv6 of no use":       {func(i int) string { return fmt.Sprintf("10.5.9.0-24&fd11:5:0:%x::-64", 1+i) }, nil, maxAlike},
+		"for few IPv4 subnets":          {func(i int) string { return fmt.Sprintf("10.5.%d.0-24&fd10:5:0:%x::-64", 8+i&7, 1+i) }, nil, 8 * maxAlike},
+		"fewer than there is room for":  {usableKey, nil, 3 * maxUseless},
+		"of one node":                   {usableKey, func(l *Lease) { l.PublicIP = netip.MustParseAddr("192.0.2.9") }, maxOfNode},
+		"of no node":                    {usableKey, func(l *Lease) { l.PublicIP = netip.Addr{} }, maxUseless},
+		"IPv6 outside the network only": {func(i int) string { return fmt.Sprintf("0.0.0.0-0&fd11:5:0:%x::-64", 1+i) }, nil, maxUseless},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			junk := junkLeases(t, 3*maxUseless, c.junk)
-			young := Lease{Subnet: netip.MustParsePrefix("10.5.1.0/24"), IPv6Subnet: netip.MustParsePrefix("fd10:5:0:fff0::/64"), CreateRevision: 1 << 40}
-			old := Lease{Subnet: netip.MustParsePrefix("10.5.9.0/24"), CreateRevision: 1}
+			for i := range junk {
+				if c.of != nil {
+					c.of(&junk[i])
+				}
+			}
+			young := Lease{PublicIP: netip.MustParseAddr("192.0.2.1"), Subnet: netip.MustParsePrefix("10.5.1.0/24"), IPv6Subnet: netip.MustParsePrefix("fd10:5:0:fff0::/64"), CreateRevision: 1 << 40}
+			old := Lease{PublicIP: netip.MustParseAddr("192.0.2.2"), Subnet: netip.MustParsePrefix("10.5.9.0/24"), CreateRevision: 1}
 			lengths := &Lengths{}
 			lengths.AddNetwork(sieveNetwork(t))
 
