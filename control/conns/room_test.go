@@ -73,6 +73,37 @@ func TestMakeRoom(t *testing.T) {
 	}
 }
 
+// TestMakeRoomSaysItAgain: a crowd that comes back after a minute is logged again, one that comes back at once is not.
+func TestMakeRoomSaysItAgain(t *testing.T) {
+	t.Parallel()
+	netnstest.RequireRoot(t)
+	h := netnstest.New(t)
+	store := netip.MustParseAddrPort("127.0.0.1:900")
+	var l net.Listener
+	h.Must(func() (err error) { l, err = net.Listen("tcp", store.String()); return err })
+	defer l.Close()
+	var log netnstest.Log
+	d := &Dialer{Log: slog.New(slog.NewTextHandler(&log, nil))}
+	for i, want := range []int{1, 1, 2} {
+		if i == 2 {
+			d.crowded.Store(time.Now().Unix() - crowdAgain)
+		}
+		for range crowd {
+			h.Must(func() error {
+				c, err := (&net.Dialer{Control: owned}).Dial("tcp", store.String())
+				if err == nil {
+					t.Cleanup(func() { c.Close() })
+				}
+				return err
+			})
+		}
+		h.Must(func() error { d.MakeRoom(t.Context(), store); return nil })
+		if n := log.Count("where another user has them: ended"); n != want {
+			t.Errorf("crowd %d: logged %d times, want %d:\n%s", i, n, want, &log)
+		}
+	}
+}
+
 // owned gives a socket to another user (fchown(2)).
 func owned(_, _ string, conn syscall.RawConn) (err error) {
 	broken := conn.Control(func(fd uintptr) { err = unix.Fchown(int(fd), 65534, 65534) })

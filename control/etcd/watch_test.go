@@ -237,7 +237,7 @@ func fill(tb testing.TB, c *cluster, n int) {
 // TestWatchAll: as many leases as are looked at are listed, and deleted by one request, in a few seconds.
 func TestWatchAll(t *testing.T) {
 	c := newCluster(t)
-	const n = control.MaxLeases // three pages
+	const n = control.MaxLeases // ten pages
 	fill(t, c, n)
 	begin := time.Now()
 	updates := watch(t, c.open(t))

@@ -41,7 +41,7 @@ type nodeFacts struct {
 // Reset begins again, with the leases that sieve has chosen, which has left out others: what is not among the records that are added
 // from here on is gone.
 func (t *Facts) Reset(leases []control.Lease, sieve *control.Sieve, omitted int) {
-	t.sieve, t.omitted, t.room = sieve, omitted, false
+	t.sieve, t.omitted, t.told, t.room = sieve, omitted, omitted, false
 	for _, r := range t.records {
 		r.gone = true
 	}

@@ -3,6 +3,7 @@ package etcdkeys
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -52,6 +53,33 @@ func TestRecordsWithoutLease(t *testing.T) {
 	}
 	if n := len(facts.records); n != 1 {
 		t.Errorf("%d records are left, want that of the node", n)
+	}
+}
+
+// TestOmittedIsTold: leases that have no place are told again when a list has made an end of those before, and then only when there are twice as many.
+func TestOmittedIsTold(t *testing.T) {
+	facts, node, put, _ := factsOf(t)
+	facts.Reset(nil, control.NewSieve(control.Network{}, nil), 1000)
+	facts.Complete(&control.Update{Reset: true, Leases: []control.Lease{node}}, nil)
+	if u, ok := facts.Apply(keys, []*mvccpb.Event{put("192.0.2.1", `{"v":1}`)}); !ok || u.Omitted != 1000 {
+		t.Fatalf("told %+v, want 1000 omitted", u)
+	}
+	full := control.NewSieve(control.Network{}, nil)
+	for range 8 { // there is room for as many of one subnet
+		full.Add(&control.Lease{Subnet: netip.MustParsePrefix("10.5.9.0/24"), PublicIP: node.PublicIP})
+	}
+	facts.Reset(nil, full, 0)
+	facts.Complete(&control.Update{Reset: true}, nil)
+	var told []int
+	for i := range 16 {
+		kv := &mvccpb.KeyValue{Key: fmt.Appendf(nil, "%s10.5.9.0-24&fd10:5:0:%x::-64", keys.Subnets(), 1+i), CreateRevision: 7, ModRevision: 7,
+			Value: fmt.Appendf(nil, `{"PublicIP":"192.0.2.%d","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"0e:00:00:00:02:40"}}`, 1+i)}
+		if u, ok := facts.Apply(keys, []*mvccpb.Event{{Type: mvccpb.PUT, Kv: kv}}); ok {
+			told = append(told, u.Omitted)
+		}
+	}
+	if !slices.Equal(told, []int{1, 3, 7, 15}) {
+		t.Errorf("told %v omitted leases, want 1, 3, 7, 15", told)
 	}
 }
 
