@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -92,7 +93,7 @@ func (d *Device) open(cfg Config) error {
 		return err
 	}
 	if err == nil {
-		err = checkFree(l)
+		err = d.waitFree(l)
 	}
 	if err == nil || d.fresh {
 		d.mode, err = tun.Probe(cfg.Mode)
@@ -148,6 +149,32 @@ func (d *Device) make(log *slog.Logger) error {
 	}
 	d.mode = tun.Mode{} // it claims to have vnet headers and queues, and refuses them
 	return tun.Make(d.name, d.mode, true)
+}
+
+// busyPatience is how long Open waits for a device that another process has open. Whoever closes the device's queues,
+// this process or its service manager, may have just forked a child, which has them until it runs its program.
+const (
+	busyPatience = 500 * time.Millisecond
+	busyLook     = 5 * time.Millisecond
+)
+
+// waitFree is checkFree that gives the others some time.
+func (d *Device) waitFree(l netlink.Link) error {
+	deadline := time.Now().Add(busyPatience)
+	for {
+		err := checkFree(l)
+		if !errors.Is(err, tun.ErrDeviceBusy) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(busyLook)
+		l, err = d.conn.Link(d.name)
+		if d.fresh = errors.Is(err, rtnl.ErrNotFound); d.fresh {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // checkFree returns ErrDeviceBusy if another process is attached to a TUN device. The kernel

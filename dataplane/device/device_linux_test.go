@@ -2,9 +2,11 @@ package device
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -39,6 +41,35 @@ func TestNoticesConcernTheDevice(t *testing.T) {
 				return nil
 			})
 		})
+	}
+}
+
+// TestBusyForAMoment: a device that another process still has open, for a moment, is waited for.
+func TestBusyForAMoment(t *testing.T) {
+	for _, persist := range []bool{true, false} {
+		for _, mode := range []tun.Mode{{}, {Vnet: true, Multi: true}} {
+			t.Run(fmt.Sprintf("persist=%t/mode=%+v", persist, mode), func(t *testing.T) {
+				netnstest.New(t).Must(func() error {
+					if persist {
+						if err := tun.Make(dataplane.DeviceName(1), mode, true); err != nil {
+							return err
+						}
+					}
+					fd, err := tun.Attach(dataplane.DeviceName(1), mode)
+					if err != nil {
+						return err
+					}
+					closed := make(chan error)
+					time.AfterFunc(busyPatience/10, func() { closed <- unix.Close(fd) })
+					d, err := Open(Config{Log: slog.New(slog.DiscardHandler), VNI: 1, Mode: mode})
+					if err := errors.Join(err, <-closed); err != nil {
+						return err
+					}
+					d.Close()
+					return nil
+				})
+			})
+		}
 	}
 }
 

@@ -68,12 +68,12 @@ func (k *Keeper) receive(files []*os.File) (exports []carrier.Export) {
 	}
 	slices.SortStableFunc(all, keptFile.compare) // a service manager keeps no order
 	for i, f := range all {
+		k.kept[f.id] = f.Name
 		if i > 0 && f.compare(all[i-1]) == 0 {
 			k.log.Warn("the service manager has handed over two files of one name: one is closed", "name", f.name())
 			f.File.Close()
 			continue
 		}
-		k.kept[f.name()] = f.Name
 		exports = append(exports, f.Export)
 	}
 	return exports

@@ -130,6 +130,9 @@ func TestReceive(t *testing.T) {
 		t.Errorf("%d warnings:\n%s", n, &log)
 	}
 	for _, f := range files {
+		if _, ok := k.kept[f.Name()]; !ok {
+			t.Errorf("%q stays with the service manager for good", f.Name())
+		}
 		if f.Close() == nil {
 			t.Errorf("%q was still open", f.Name())
 		}

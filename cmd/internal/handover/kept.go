@@ -14,7 +14,8 @@ import (
 // without colons and control characters.
 type keptFile struct {
 	carrier.Export
-	index int // among those of its name
+	index int    // among those of its name
+	id    string // what the service manager that handed it over calls it: other versions may write the same in another way
 }
 
 // name returns what the service manager calls the file.
@@ -33,7 +34,7 @@ func (f keptFile) compare(g keptFile) int {
 func keptFiles(exports []carrier.Export) (all []keptFile) {
 	next := map[string]int{}
 	for _, e := range exports {
-		all = append(all, keptFile{e, next[e.Name]})
+		all = append(all, keptFile{Export: e, index: next[e.Name]})
 		next[e.Name]++
 	}
 	return all
@@ -63,5 +64,5 @@ func parseKept(f *os.File) (keptFile, error) {
 	}
 	e, err := carrier.ExportFile(f, name, flags)
 	e.Version = version
-	return keptFile{e, int(index)}, err
+	return keptFile{Export: e, index: int(index), id: f.Name()}, err
 }
