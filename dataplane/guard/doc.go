@@ -6,7 +6,7 @@
 // All base chains but leave have priority -310, so that they come before those of others. The chains:
 //
 //	arrive   is for all that comes, if the kernel forwards, before addresses are translated (hook prerouting). Its rules admit what there
-//	         is most of; what they leave goes to inner, datagrams or here.
+//	         is most of; what they leave goes to usual, datagrams or here.
 //	input    is for what comes to this host, if this process forwards. What it leaves goes to datagrams or here.
 //	datagrams
 //	         checks VXLAN packets of this network to this host. The outer source must be a known VTEP, the inner source
@@ -18,6 +18,7 @@
 //	         itself: each would be a datagram of the overlay inside another one.
 //	stray    counts datagrams with a VNI that no network here has. The kernel drops them. It takes from datagrams of any other VNI the
 //	         secmark of a VTEP that they are not from, which whoever is root of a network namespace of this kernel can have given them.
+//	usual    admits most of what comes out of the kernel's device, and leaves the rest to inner.
 //	inner    checks what comes out of the kernel's device. datagrams sees only the first datagram of a superpacket (UDP_SEGMENT),
 //	         because the kernel splits it later. The secmark says from which VTEP the whole superpacket came, or that it was judged
 //	         already: a datagram shorter than 120 bytes hides no other one.

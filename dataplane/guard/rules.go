@@ -21,7 +21,8 @@ const (
 	chainOther     = "other"     // those of them that come by another interface than the underlay's
 	chainStray     = "stray"     // those of other VNIs
 	chainReason    = "reason"    // why a datagram is not accepted
-	chainInner     = "inner"     // what comes out of the overlay device
+	chainUsual     = "usual"     // what comes out of the overlay device: most of it
+	chainInner     = "inner"     // the rest of that
 	chainNested    = "nested"    // what of that is for the port of this host
 	chainAdmitted  = "admitted"  // what of that is admitted
 	chainHere      = "here"      // what else comes
@@ -48,7 +49,7 @@ type builder struct {
 
 // build returns all chains, each behind those that it names.
 func (b builder) build() []chain {
-	chains := []chain{b.reason(), b.nested(), b.admitted(), b.inner(), b.plain(), b.pods(), b.foreign(), b.here(), b.disguised(), b.spoof(), b.egress(), b.processes(), b.toPort(), b.other(), b.stray(), b.datagrams(), b.forward(), b.leave()}
+	chains := []chain{b.reason(), b.nested(), b.admitted(), b.inner(), b.usualInner(), b.plain(), b.pods(), b.foreign(), b.here(), b.disguised(), b.spoof(), b.egress(), b.processes(), b.toPort(), b.other(), b.stray(), b.datagrams(), b.forward(), b.leave()}
 	if b.kernel {
 		chains = append(chains, b.arrive())
 	} else { // what this process forwards it has judged

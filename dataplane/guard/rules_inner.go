@@ -138,17 +138,18 @@ func (b builder) ofAnyPeer(c *chain) {
 	}
 }
 
-// usualInner admits most of what comes out of the overlay, as inner would. TCP keeps its origin: it cannot become a datagram of the overlay, wherever the
-// translation of addresses leads it. Nor can ICMP.
-func (b builder) usualInner(c *chain) {
-	if !b.origins() || len(b.extra) > 0 {
-		return
+// usualInner admits most of what comes out of the kernel's overlay device, as inner would, and leaves the rest to that. TCP keeps its origin: it cannot become a
+// datagram of the overlay, wherever the translation of addresses leads it. Nor can ICMP.
+func (b builder) usualInner() chain {
+	c := chain{name: chainUsual}
+	if b.kernel && b.singles() { // for ICMP see narrow
+		c.add(accept, slices.Concat([]cond{b.isJudged(), isICMP(true), toPort(b.Port, true)}, b.noBroadcast(ipv4), b.ofLabels())...)
 	}
-	for _, l := range b.indices {
+	if b.kernel && b.origins() && len(b.extra) == 0 {
 		for _, f := range b.families() {
 			for _, own := range ofFamily(b.own, f) {
 				for _, bits := range b.subnetLengths(func(bits int) string { return originSet(f, f, bits) }, f) {
-					is := []cond{comesByIndex(l, false), outerDestination(f).within(own, false), usualHeader(f)}
+					is := []cond{outerDestination(f).within(own, false), usualHeader(f)}
 					from := in(originSet(f, f, bits), false, bits, origin(), outerSource(f))
 					c.add(accept, slices.Concat(is, []cond{thenIs(f, unix.IPPROTO_TCP), from}, b.ofLabels())...)
 					is = append(is, b.noBroadcast(f)...) // the kernel takes none of TCP
@@ -158,4 +159,6 @@ func (b builder) usualInner(c *chain) {
 			}
 		}
 	}
+	c.goTo(chainInner)
+	return c
 }

@@ -14,12 +14,11 @@ import (
 // has not yet found what is IP behind two VLAN tags.
 func (b builder) arrive() chain {
 	c := chain{name: chainArrive, hook: base(unix.NF_INET_PRE_ROUTING, first)}
+	for _, l := range b.indices { // an index costs less than a name, which stays when a device is made again
+		c.goTo(chainUsual, comesByIndex(l, false))
+	}
 	b.usualSingles(&c) // of all packets the rules cost short ones most
 	b.usualDatagrams(&c)
-	b.usualInner(&c)
-	for _, l := range b.indices { // an index costs less than a name, which stays when a device is made again
-		c.goTo(chainInner, comesByIndex(l, false))
-	}
 	for _, d := range b.devices() {
 		c.goTo(chainInner, comesBy(d, false))
 	}
@@ -112,25 +111,29 @@ func (b builder) usualDatagrams(c *chain) {
 	}
 }
 
-// usualSingles admits most of the shortest datagrams over IPv4, and what comes out of them.
+// usualSingles admits most of the shortest datagrams over IPv4. usualInner does what comes out of them.
 func (b builder) usualSingles(c *chain) {
-	if !b.origins() || len(b.extra) > 0 || !b.IPv4 || b.Link == 0 {
+	if !b.singles() {
 		return
-	}
-	for _, l := range b.indices { // for ICMP see narrow
-		c.add(accept, slices.Concat([]cond{comesByIndex(l, false), b.isJudged(), isICMP(true), toPort(b.Port, true)}, b.noBroadcast(ipv4), b.ofLabels())...)
 	}
 	to := innerDestination(ipv4)
 	to.there = true
 	b.usualPairs(c, to, b.usual(ipv4, isSingle()...), b.setJudged())
 }
 
-// usual are the conditions that most datagrams of this network meet, with those about the IP header.
+// singles reports whether the shortest datagrams over IPv4 are judged whole.
+func (b builder) singles() bool {
+	return b.origins() && len(b.extra) == 0 && b.IPv4 && b.Link != 0
+}
+
+// usual are the conditions that most datagrams of this network meet, with those about the IP header. The first of these is the first: it tells
+// short datagrams from others.
 func (b builder) usual(f family, header ...cond) (is []cond) {
+	is = append(is, header[0])
 	for _, to := range b.local(f)[:min(1, len(b.local(f)))] {
 		is = append(is, outerDestination(f).within(to, false))
 	}
-	return append(append(is, header...), thenIs(f, unix.IPPROTO_UDP), toPort(b.Port, false), b.byUnderlay(false), b.ownFlags(false), plainVNI(b.VNI, false), innerIs(f))
+	return append(append(is, header[1:]...), thenIs(f, unix.IPPROTO_UDP), toPort(b.Port, false), b.byUnderlay(false), b.ownFlags(false), plainVNI(b.VNI, false), innerIs(f))
 }
 
 func (b builder) usualPairs(c *chain, to field, is []cond, then ...cond) {

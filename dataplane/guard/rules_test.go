@@ -260,16 +260,17 @@ func TestRulesOfDevices(t *testing.T) {
 	c := testConfig(t)
 	c.Link = 3
 	for chain, want := range map[string]string{
-		chainArrive: `iif == 9, secmark == judged, @nh,72,8 != 0x01, udp dport != 8472, ip daddr != 10.255.0.255/32, accept
+		chainArrive: `iif == 9, goto usual
 @nh,0,32 == 0x4500, 74-119, ip frag-off == 0, @th,288,16 & 0x3fff == 0, @nh,72,8 == 0x11, udp dport == 8472, iif == 3, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = judged, accept
 @nh,0,8 == 0x45, @nh,72,8 == 0x11, udp dport == 8472, iif == 3, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, secmark = ip saddr, accept
-iif == 9, ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, @nh,72,8 == 0x06, secmark . ip saddr/24 @pair444_24, accept
-iif == 9, ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, ip daddr != 10.255.0.255/32, @nh,72,8 == 0x11, udp dport != 8472, secmark . ip saddr/24 @pair444_24, secmark = 0, accept
-iif == 9, ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, ip daddr != 10.255.0.255/32, @nh,72,8 == 0x01, icmp type != 3, secmark . ip saddr/24 @pair444_24, accept
-iif == 9, goto inner
 iifname == "flannel.1", goto inner
 udp dport == 8472, l4proto == udp, goto datagrams
 goto here`,
+		chainUsual: `secmark == judged, @nh,72,8 != 0x01, udp dport != 8472, ip daddr != 10.255.0.255/32, accept
+ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, @nh,72,8 == 0x06, secmark . ip saddr/24 @pair444_24, accept
+ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, ip daddr != 10.255.0.255/32, @nh,72,8 == 0x11, udp dport != 8472, secmark . ip saddr/24 @pair444_24, secmark = 0, accept
+ip daddr == 10.255.0.0/24, @nh,0,8 == 0x45, ip daddr != 10.255.0.255/32, @nh,72,8 == 0x01, icmp type != 3, secmark . ip saddr/24 @pair444_24, accept
+goto inner`,
 		chainForward: `iif == 9, udp dport == 8472, l4proto == udp, jump egress
 iif == 9, nfproto ip, ip daddr == 10.255.0.0/24, accept
 iif == 9, nfproto ip6, ip6 daddr == fd00:0:0:ff::/64, accept
