@@ -22,6 +22,17 @@ type facts struct {
 	settling bool // packets may come without encapsulation for now
 }
 
+// basis is all that the rules follow from. It can be compared.
+type basis struct {
+	cfg   Config
+	facts facts
+}
+
+func (c Config) basisOf(f facts) basis {
+	c.Log, c.Off = nil, nil
+	return basis{c, f}
+}
+
 // kind decides which sets the rules use.
 type kind struct {
 	// mixed4 and mixed6 say that the networks of a family hold addresses of the underlay. Then only leased subnets belong to

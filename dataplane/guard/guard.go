@@ -35,13 +35,14 @@ type Guard struct {
 	wanted    facts // of the last Sync, with settled
 	synced    bool
 	members   members
-	chains    []encoded // that were written, or were left by an earlier run
+	chains    []written // that were written, or were left by an earlier run
+	basis     basis     // of the rules that were written, or were tried last
 	there     bool      // the kernel had chains and members
 	tried     bool      // what the kernel lacks is known
 	indices   []int     // of the devices that chains name
 	others    vnis      // that chains name
 	vrf       bool      // that chains know of
-	text      string    // all of it but the members
+	text      digest    // of all of it but the members
 	seen      uint32    // the generation of nftables at which it had
 	relaxed   time.Time // until when AllowPlain holds
 	unsettled bool      // that is over, and the rules are not yet so

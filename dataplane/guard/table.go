@@ -2,8 +2,11 @@ package guard
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -13,21 +16,44 @@ import (
 
 // encoded is a chain as the kernel takes it.
 type encoded struct {
-	name  string
+	written
 	hook  *nft.Hook
 	rules [][][]byte
 }
 
-// same reports whether both have the same rules. The hook of a chain does not change.
-func (e encoded) same(o encoded) bool {
-	sameRule := func(a, b [][]byte) bool { return slices.EqualFunc(a, b, slices.Equal) }
-	return e.name == o.name && slices.EqualFunc(e.rules, o.rules, sameRule)
+// digest is the SHA-256 of something that is only compared, and long.
+type digest [sha256.Size]byte
+
+// written is what is remembered of a chain that was written. Its hook does not change.
+type written struct {
+	name string
+	sum  digest // of its rules; zero: not known
+}
+
+// sumOf returns the digest of the rules of a chain.
+func sumOf(rules [][][]byte) digest {
+	var b []byte
+	for _, r := range rules {
+		b = binary.AppendUvarint(b, uint64(len(r)))
+		for _, x := range r {
+			b = append(binary.AppendUvarint(b, uint64(len(x))), x...)
+		}
+	}
+	return sha256.Sum256(b)
+}
+
+// remember returns what to remember of chains.
+func remember(chains []encoded) (list []written) {
+	for _, c := range chains {
+		list = append(list, c.written)
+	}
+	return list
 }
 
 // encode encodes the rules of some facts.
 func (c *Config) encode(f facts) (chains []encoded, err error) {
 	for _, chain := range (builder{c, f}).build() {
-		e := encoded{name: chain.name, hook: chain.hook}
+		e := encoded{hook: chain.hook}
 		for _, r := range chain.rules {
 			b, err := r.encode()
 			if err != nil {
@@ -35,6 +61,7 @@ func (c *Config) encode(f facts) (chains []encoded, err error) {
 			}
 			e.rules = append(e.rules, b)
 		}
+		e.written = written{chain.name, sumOf(e.rules)}
 		chains = append(chains, e)
 	}
 	return chains, nil
@@ -57,16 +84,15 @@ func newTable(name string) []nft.Step {
 }
 
 // named are chains of which no more is known than the names.
-func named(names []string) (list []encoded) {
-	unknown := [][][]byte{nil} // a rule such as no chain has
+func named(names []string) (list []written) {
 	for _, n := range names {
-		list = append(list, encoded{name: n, rules: unknown})
+		list = append(list, written{name: n})
 	}
 	return list
 }
 
 // changeChains returns the steps that write the chains of which a rule is not what it was, and remove those that are not wanted.
-func changeChains(table string, was, want []encoded) (steps []nft.Step) {
+func changeChains(table string, was []written, want []encoded) (steps []nft.Step) {
 	for _, c := range was {
 		if !slices.ContainsFunc(want, func(w encoded) bool { return w.name == c.name }) {
 			steps = append(steps, nft.DeleteRule(nft.Inet, table, c.name, 0), nft.DeleteChain(nft.Inet, table, c.name))
@@ -74,7 +100,7 @@ func changeChains(table string, was, want []encoded) (steps []nft.Step) {
 	}
 	var changed []encoded
 	for _, c := range want {
-		if slices.ContainsFunc(was, c.same) {
+		if slices.Contains(was, c.written) {
 			continue
 		}
 		changed = append(changed, c)
@@ -91,7 +117,7 @@ func changeChains(table string, was, want []encoded) (steps []nft.Step) {
 // content is what the kernel has.
 type content struct {
 	exists     bool
-	text       string // of flags, chains, rules and the names of sets
+	text       digest // of flags, chains, rules and the names of sets
 	open       bool   // somebody has changed it so that it lets packets pass: the table has a flag, or a set has a key for all keys
 	chains     []string
 	sets       keys
@@ -110,8 +136,8 @@ func read(name string, elements bool) (c content, err error) {
 		if err != nil || n < 0 {
 			return err
 		}
-		c.exists, c.open, c.text = true, flags != 0, fmt.Sprintf("flags %d\n", flags)
-		if err := c.read(r, name, elements); err != nil {
+		c.exists, c.open = true, flags != 0
+		if err := c.read(r, name, flags, elements); err != nil {
 			return err
 		}
 		if now, err := r.Generation(); err != nil || now != c.generation {
@@ -122,15 +148,16 @@ func read(name string, elements bool) (c content, err error) {
 	return c, err
 }
 
-func (c *content) read(r nft.Reader, name string, elements bool) error {
+func (c *content) read(r nft.Reader, name string, flags uint32, elements bool) error {
 	chains, err := r.Chains()
 	if err != nil {
 		return err
 	}
-	var b strings.Builder
+	h := sha256.New()
+	fmt.Fprintf(h, "flags %d\n", flags)
 	for _, chain := range chains {
 		if chain.Table == name {
-			b.WriteString(chain.Text())
+			io.WriteString(h, chain.Text())
 			c.chains = append(c.chains, chain.Name)
 		}
 	}
@@ -139,7 +166,7 @@ func (c *content) read(r nft.Reader, name string, elements bool) error {
 		return err
 	}
 	for _, rule := range rules {
-		b.WriteString(rule.Chain + " " + rule.Text())
+		io.WriteString(h, rule.Chain+" "+rule.Text())
 		c.seed = cmp.Or(c.seed, seedOf(rule))
 	}
 	names, err := r.Sets(name)
@@ -147,8 +174,8 @@ func (c *content) read(r nft.Reader, name string, elements bool) error {
 		return err
 	}
 	slices.Sort(names)
-	b.WriteString(strings.Join(names, " "))
-	c.text += b.String()
+	io.WriteString(h, strings.Join(names, " "))
+	c.text = digest(h.Sum(nil))
 	for _, set := range names {
 		kind := setOf(set)
 		if !elements || kind.KeyLen() == 0 {

@@ -3,6 +3,7 @@ package guard
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -63,10 +64,15 @@ func (g *Guard) write(f facts) error {
 		g.others, g.vrf = g.cfg.otherLinks()
 	}
 	f.others, f.vrf = g.others, g.vrf
+	basis := g.cfg.basisOf(f)
+	if g.there && reflect.DeepEqual(basis, g.basis) && g.commit(false, nil, f.sets) == nil {
+		return nil
+	}
 	chains, err := g.cfg.encode(f)
 	if err != nil {
 		return err
 	}
+	g.basis = basis
 	if g.there && g.commit(false, chains, f.sets) == nil {
 		return nil
 	}
@@ -90,16 +96,20 @@ func (g *Guard) write(f facts) error {
 // isThere reports whether the kernel has the rules that were written last, as far as it can be told.
 func (g *Guard) isThere() bool {
 	c, err := read(g.name, false)
-	return err == nil && c.exists && (c.text == g.text || g.text == "")
+	return err == nil && c.exists && (c.text == g.text || g.text == digest{})
 }
 
-// commit writes what is missing and removes what is not wanted, in one transaction. With create it makes a new table first.
+// commit writes what is missing and removes what is not wanted, in one transaction. With create it makes a new table first. Without chains
+// those that there are stay.
 func (g *Guard) commit(create bool, chains []encoded, sets map[string]bool) error {
 	var steps []nft.Step
 	if create {
 		steps = newTable(g.name)
 	}
-	rules := changeChains(g.name, g.chains, chains)
+	var rules []nft.Step
+	if chains != nil {
+		rules = changeChains(g.name, g.chains, chains)
+	}
 	grow, shrink := g.members.grow(g.name, sets), g.members.shrink(g.name, sets)
 	steps = slices.Concat(steps, grow, rules, shrink)
 	if len(steps) == 0 {
@@ -123,7 +133,9 @@ func (g *Guard) commit(create bool, chains []encoded, sets map[string]bool) erro
 	alone := g.there && before == g.seen // nobody else had changed anything
 	same := g.there && len(rules) == 0 && len(sets) == g.members.made()
 	g.members.written(sets)
-	g.chains, g.there = chains, true
+	if g.there = true; chains != nil {
+		g.chains = remember(chains)
+	}
 	g.open.Store(true)
 	if same {
 		if alone {
