@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"sync"
 	"time"
 )
 
@@ -17,11 +18,11 @@ type JoinFile struct {
 }
 
 // nodeName is what a host may be called in its certificate.
-var nodeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+var nodeName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`) })
 
 // CheckNode refuses what cannot be the name of a host in a certificate.
 func CheckNode(name string) error {
-	if !nodeName.MatchString(name) {
+	if !nodeName().MatchString(name) {
 		return fmt.Errorf("%q: want the name of a host: up to 63 letters, digits, dots, hyphens and underscores", name)
 	}
 	return nil

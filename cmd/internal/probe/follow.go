@@ -25,6 +25,7 @@ func (p *Prober) follow() {
 		return
 	}
 	p.followed = s
+	p.addPlaces(len(s.Peers))
 	p.turn++
 	now := p.now()
 	if len(p.bySubnet) == 0 { // of many peers no memory is left behind

@@ -128,3 +128,25 @@ func TestBehind(t *testing.T) {
 		}
 	}
 }
+
+// TestAddPlaces: more peers get more places, and what is on its way stays known, also where the sequence numbers start again.
+func TestAddPlaces(t *testing.T) {
+	for _, test := range []struct{ peers, places int }{{0, 64}, {8, 64}, {9, 128}, {128, 1024}, {100_000, 1024}} {
+		for _, first := range []uint16{0, 1<<16 - 40} {
+			p := New(Config{})
+			p.addPlaces(1)
+			for i := range uint16(70) {
+				*p.flight(first + i) = flight{peer: &peer{}, seq: first + i}
+			}
+			p.addPlaces(test.peers)
+			for i := uint16(6); i < 70; i++ { // six had lost their places
+				if f := p.flight(first + i); f.peer == nil || f.seq != first+i {
+					t.Errorf("%d peers: flight %d is %+v", test.peers, first+i, f)
+				}
+			}
+			if p.addPlaces(1); len(p.flights) != test.places {
+				t.Errorf("%d peers: %d places, want %d", test.peers, len(p.flights), test.places)
+			}
+		}
+	}
+}

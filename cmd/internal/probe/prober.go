@@ -71,7 +71,7 @@ type Prober struct {
 	peers      []*peer // in the order of the status
 	bySubnet   map[netip.Prefix]*peer
 	queue      queue
-	flights    [1024]flight // by sequence number; a probe is forgotten when its place is needed, after some seconds
+	flights    []flight     // by sequence number; a probe is forgotten when its place is needed, after some seconds
 	next       uint16       // sequence number
 	oldest     uint16       // no flight before it is open
 	transports [2]transport // IPv4, IPv6; nil: none now
@@ -218,6 +218,30 @@ func (p *Prober) deadline(now, due time.Duration) time.Duration {
 }
 
 func (p *Prober) flight(seq uint16) *flight { return &p.flights[int(seq)%len(p.flights)] }
+
+// The places for flights are a power of two, so that they divide the sequence numbers.
+const (
+	flightsOfPeer          = 8
+	fewFlights, allFlights = 64, 1024
+)
+
+// addPlaces makes places for the flights to that many peers. It never takes some away.
+func (p *Prober) addPlaces(peers int) {
+	places := fewFlights
+	for places < min(flightsOfPeer*peers, allFlights) {
+		places *= 2
+	}
+	if places <= len(p.flights) {
+		return
+	}
+	old := p.flights
+	p.flights = make([]flight, places)
+	for _, f := range old {
+		if f.peer != nil {
+			*p.flight(f.seq) = f
+		}
+	}
+}
 
 // ask sends a probe of kind k to q.
 func (p *Prober) ask(q *peer, k kind, now, due time.Duration) {
