@@ -177,6 +177,7 @@ func (c *Client) clientConfig(base context.Context) clientv3.Config {
 		MaxUnaryRetries:      5, // of reads, 25 ms apart; with the default of 100 the reason is lost in a timeout
 		Logger:               zap.NewNop(),
 		DialOptions: append(c.cfg.dialOptions(c.conns),
+			grpc.WithSharedWriteBuffer(true), // what is seldom used is not kept
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: connectTimeout}),
 			grpc.WithTransportCredentials(c.conns), // in the place of clientv3's, which are the same but for the tracking
 			grpc.WithChainUnaryInterceptor(failFast, checked),
