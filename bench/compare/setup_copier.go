@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strconv"
 
 	"github.com/overlayd/overlayd/bench/compare/copier"
 	"github.com/overlayd/overlayd/encap"
 )
 
 // copierCommand as first argument makes this program a copier:
-// compare copier <device> <address> <MAC> <address of the peer> <its MAC>.
+// compare copier <device> <address> <MAC> <address of the peer> <its MAC> <whether it joins segments>.
 const copierCommand = "copier"
 
 // copierCandidate is a copier on both hosts, or the kernel's vxlan on the first.
@@ -25,12 +26,7 @@ func copierCandidate(kernel bool, rows ...row) candidate {
 	}
 }
 
-var errWire = errors.New("a copier is for the default underlay only: it does not join segments")
-
 func setupCopier(ctx context.Context, p *pair, kernel bool) error {
-	if p.underlay.features != nil {
-		return errWire
-	}
 	for i, h := range p.hosts() {
 		if kernel && i == 0 {
 			if err := p.joinVXLAN(i); err != nil {
@@ -41,7 +37,7 @@ func setupCopier(ctx context.Context, p *pair, kernel bool) error {
 		h.overlay = vxlanSubnets[i].Addr()
 		peer := p.hosts()[1-i]
 		if err := h.start(ctx, nil, "/proc/self/exe", copierCommand, flannelLink, h.underlay.String(), vxlanMACs[i].String(),
-			peer.underlay.String(), vxlanMACs[1-i].String()); err != nil {
+			peer.underlay.String(), vxlanMACs[1-i].String(), strconv.FormatBool(p.underlay.features != nil)); err != nil {
 			return err
 		}
 		if err := h.awaitLink(ctx, flannelLink); err != nil {
@@ -60,11 +56,12 @@ func setupCopier(ctx context.Context, p *pair, kernel bool) error {
 // runCopier copies until it is killed.
 func runCopier(args []string) error {
 	cfg := copier.Config{Device: args[0], VNI: 1}
-	var errs [4]error
+	var errs [5]error
 	cfg.Local, errs[0] = netip.ParseAddr(args[1])
 	cfg.LocalMAC, errs[1] = encap.ParseMAC(args[2])
 	cfg.Peer, errs[2] = netip.ParseAddr(args[3])
 	cfg.PeerMAC, errs[3] = encap.ParseMAC(args[4])
+	cfg.Join, errs[4] = strconv.ParseBool(args[5])
 	if err := errors.Join(errs[:]...); err != nil {
 		return err
 	}

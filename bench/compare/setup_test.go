@@ -27,6 +27,11 @@ func fakeDaemon(link string) string {
 // fakePair is two hosts on which programs are shell scripts of the test.
 func fakePair(t *testing.T, programs map[string]string) (context.Context, *pair) {
 	t.Helper()
+	return fakePairOver(t, underlay{name: "default"}, programs)
+}
+
+func fakePairOver(t *testing.T, u underlay, programs map[string]string) (context.Context, *pair) {
+	t.Helper()
 	netnstest.RequireRoot(t)
 	bin := t.TempDir()
 	for name, script := range programs {
@@ -37,7 +42,7 @@ func fakePair(t *testing.T, programs map[string]string) (context.Context, *pair)
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(cancel)
-	p, err := newPair(ctx, filepath.Join(t.TempDir(), "pair"), underlay{name: "default"})
+	p, err := newPair(ctx, filepath.Join(t.TempDir(), "pair"), u)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,19 +238,21 @@ func TestOverlaydHosts(t *testing.T) {
 	}
 }
 
-// TestCopiersCarry: TCP goes through copiers in both directions, between two and beside the kernel's vxlan.
+// TestCopiersCarry: TCP goes through copiers in both directions, between two and beside the kernel's vxlan, over each underlay.
 func TestCopiersCarry(t *testing.T) {
-	for _, kernel := range []bool{true, false} {
-		ctx, p := fakePair(t, nil)
-		if err := setupCopier(ctx, p, kernel); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.reach(ctx); err != nil {
-			t.Fatalf("%v\n%s", err, p.logs())
-		}
-		for _, w := range []way{{from: p.a, to: p.b}, {from: p.b, to: p.a}} {
-			if _, err := w.tcp(ctx, 2, 100*time.Millisecond); err != nil {
-				t.Errorf("vxlan on the first host: %v; TCP from %s: %v\n%s", kernel, w.from.name, err, p.logs())
+	for _, u := range underlays() {
+		for _, kernel := range []bool{true, false} {
+			ctx, p := fakePairOver(t, u, nil)
+			if err := setupCopier(ctx, p, kernel); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.reach(ctx); err != nil {
+				t.Fatalf("%v\n%s", err, p.logs())
+			}
+			for _, w := range []way{{from: p.a, to: p.b}, {from: p.b, to: p.a}} {
+				if _, err := w.tcp(ctx, 2, 100*time.Millisecond); err != nil {
+					t.Errorf("%s, vxlan on the first host: %v; TCP from %s: %v\n%s", u.name, kernel, w.from.name, err, p.logs())
+				}
 			}
 		}
 	}

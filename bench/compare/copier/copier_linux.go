@@ -1,7 +1,8 @@
 // Package copier carries packets between a TUN device and one VXLAN peer, and does nothing else: no lookup, no checks, no
 // counters. Each of its threads waits in one system call, and has one buffer that stays in the cache. So `make compare` shows what a
-// userspace dataplane can reach on the machine that it runs on, whoever writes it. It is for the default
-// underlay, which passes superpackets whole.
+// userspace dataplane can reach on the machine that it runs on, whoever writes it. An underlay may pass superpackets
+// whole, or in datagrams of its MTU, which a copier joins again as they come: it looks only at what decides whether they
+// belong together.
 package copier
 
 import (
@@ -31,6 +32,7 @@ type Config struct {
 	LocalMAC    encap.MAC
 	PeerMAC     encap.MAC
 	VNI         uint32
+	Join        bool // the underlay does not pass superpackets
 }
 
 const (
@@ -82,8 +84,15 @@ func Run(cfg Config) error {
 			tun: fd, socket: s, uplink: file, way: way, template: encap.NewTemplate(cfg.VNI, cfg.PeerMAC, cfg.LocalMAC),
 			to: unix.SockaddrInet4{Addr: cfg.Peer.As4(), Port: encap.DefaultPort},
 		}
+		receive := c.receive
+		if cfg.Join {
+			receive = c.receiveJoining
+			if err := unix.SetsockoptInt(s, unix.SOL_UDP, unix.UDP_GRO, 1); err != nil {
+				return os.NewSyscallError("setsockopt UDP_GRO", err)
+			}
+		}
 		g.Go(c.send)
-		g.Go(c.receive)
+		g.Go(receive)
 	}
 	return g.Wait()
 }
@@ -189,33 +198,43 @@ func (c *copier) sendWhole(b []byte, at int, o encap.Offload) error {
 func (c *copier) receive() error {
 	runtime.LockOSThread()
 	b := make([]byte, encap.HeaderLen+packetRoom)
-	var ip encap.IP
 	for {
 		n, err := call(unix.SYS_READ, c.socket, b)
 		if err != nil {
 			return fmt.Errorf("receive: %w", err)
 		}
-		packet := b[min(n, encap.HeaderLen):n]
-		if encap.ParseIP(packet, &ip) != nil {
-			continue
+		c.deliver(b[:n])
+	}
+}
+
+// deliver writes the packet of one datagram to the device. It overwrites the datagram's headers.
+func (c *copier) deliver(b []byte) {
+	packet := b[min(len(b), encap.HeaderLen):]
+	var ip encap.IP
+	if encap.ParseIP(packet, &ip) != nil {
+		return
+	}
+	var o encap.Offload
+	if encap.IsPartial(packet, &ip) {
+		if len(packet) > MTU {
+			o, _ = encap.SuperOffload(packet, &ip, segment)
+		} else {
+			o, _ = encap.PartialOffload(packet, &ip)
 		}
-		var o encap.Offload
-		if encap.IsPartial(packet, &ip) {
-			if len(packet) > MTU {
-				o, _ = encap.SuperOffload(packet, &ip, segment)
-			} else {
-				o, _ = encap.PartialOffload(packet, &ip)
-			}
+	}
+	h := b[encap.HeaderLen-vnetLen:]
+	putVnet(h, o)
+	_, _ = call(unix.SYS_WRITE, c.tun, h[:vnetLen+ip.Len]) // the device may not be up yet
+}
+
+// putVnet writes a struct virtio_net_hdr.
+func putVnet(h []byte, o encap.Offload) {
+	clear(h[:vnetLen])
+	if o.Partial {
+		h[0], h[1] = 1, byte(o.GSO)
+		for i, v := range []uint16{o.HdrLen, o.Size, o.CsumStart, o.CsumOffset} {
+			binary.NativeEndian.PutUint16(h[2+2*i:], v)
 		}
-		h := b[encap.HeaderLen-vnetLen:]
-		clear(h[:vnetLen])
-		if o.Partial {
-			h[0], h[1] = 1, byte(o.GSO)
-			for i, v := range []uint16{o.HdrLen, o.Size, o.CsumStart, o.CsumOffset} {
-				binary.NativeEndian.PutUint16(h[2+2*i:], v)
-			}
-		}
-		_, _ = call(unix.SYS_WRITE, c.tun, h[:vnetLen+ip.Len]) // the device may not be up yet
 	}
 }
 
