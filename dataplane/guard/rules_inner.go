@@ -142,23 +142,31 @@ func (b builder) ofAnyPeer(c *chain) {
 // datagram of the overlay, wherever the translation of addresses leads it. Nor can ICMP.
 func (b builder) usualInner() chain {
 	c := chain{name: chainUsual}
-	if b.kernel && b.singles() { // for ICMP see narrow
+	if !b.kernel {
+		return c
+	}
+	if b.singles() { // for ICMP see narrow
 		c.add(accept, slices.Concat([]cond{b.isJudged(), isICMP(true), toPort(b.Port, true)}, b.noBroadcast(ipv4), b.ofLabels())...)
 	}
-	if b.kernel && b.origins() && len(b.extra) == 0 {
+	if b.origins() && len(b.extra) == 0 {
 		for _, f := range b.families() {
 			for _, own := range ofFamily(b.own, f) {
-				for _, bits := range b.subnetLengths(func(bits int) string { return originSet(f, f, bits) }, f) {
-					is := []cond{outerDestination(f).within(own, false), usualHeader(f)}
-					from := in(originSet(f, f, bits), false, bits, origin(), outerSource(f))
-					c.add(accept, slices.Concat(is, []cond{thenIs(f, unix.IPPROTO_TCP), from}, b.ofLabels())...)
-					is = append(is, b.noBroadcast(f)...) // the kernel takes none of TCP
-					c.add(accept, slices.Concat(is, []cond{thenIs(f, unix.IPPROTO_UDP), toPort(b.Port, true), from, clearOrigin()})...)
-					c.add(accept, slices.Concat(is, usualICMP(f), []cond{from}, b.ofLabels())...)
-				}
+				b.usualOrigins(&c, f, own)
 			}
 		}
 	}
 	c.goTo(chainInner)
 	return c
+}
+
+// usualOrigins admits what is for an own subnet and from one of the peer that sent it.
+func (b builder) usualOrigins(c *chain, f family, own netip.Prefix) {
+	for _, bits := range b.subnetLengths(func(bits int) string { return originSet(f, f, bits) }, f) {
+		is := []cond{outerDestination(f).within(own, false), usualHeader(f)}
+		from := in(originSet(f, f, bits), false, bits, origin(), outerSource(f))
+		c.add(accept, slices.Concat(is, []cond{thenIs(f, unix.IPPROTO_TCP), from}, b.ofLabels())...)
+		is = append(is, b.noBroadcast(f)...) // the kernel takes none of TCP
+		c.add(accept, slices.Concat(is, []cond{thenIs(f, unix.IPPROTO_UDP), toPort(b.Port, true), from, clearOrigin()})...)
+		c.add(accept, slices.Concat(is, usualICMP(f), []cond{from}, b.ofLabels())...)
+	}
 }

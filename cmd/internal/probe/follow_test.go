@@ -134,7 +134,9 @@ func TestAddPlaces(t *testing.T) {
 	for _, test := range []struct{ peers, places int }{{0, 64}, {8, 64}, {9, 128}, {128, 1024}, {100_000, 1024}} {
 		for _, first := range []uint16{0, 1<<16 - 40} {
 			p := New(Config{})
-			p.addPlaces(1)
+			if f := p.flight(first); f.peer != nil {
+				t.Errorf("flight %d of none is %+v", first, f)
+			}
 			for i := range uint16(70) {
 				*p.flight(first + i) = flight{peer: &peer{}, seq: first + i}
 			}

@@ -86,8 +86,10 @@ type Prober struct {
 
 // New returns a Prober that does nothing before Run.
 func New(cfg Config) *Prober {
-	return &Prober{cfg: cfg, start: time.Now(), open: openSocket, wake: make(chan struct{}, 1), bySubnet: map[netip.Prefix]*peer{},
+	p := &Prober{cfg: cfg, start: time.Now(), open: openSocket, wake: make(chan struct{}, 1), bySubnet: map[netip.Prefix]*peer{},
 		rules: rules{interval: cfg.Interval, extra: cfg.Interval, patience: min(patience, cfg.Interval)}, round: cfg.Interval}
+	p.addPlaces(0) // an answer that nobody asked for may come at once
+	return p
 }
 
 // now returns the time since the Prober was made.
