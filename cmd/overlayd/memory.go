@@ -16,12 +16,17 @@ import (
 // memory is what a daemon with few peers may have before it gives back garbage, in bytes.
 const memory = 32 << 20
 
-// afterStart is how long after it is ready a daemon gives back what only its start needed: first its peers come.
-const afterStart = 2 * time.Second
+// A daemon gives back what only its start needed afterStart after it is ready: first its peers come. It does so again after
+// settled, when each part of it has looked around once.
+const (
+	afterStart = 2 * time.Second
+	settled    = 5 * time.Second
+)
 
 // giveBackMemory gives back the memory that only the start needed, in a while: garbage, and pages of the program. Most of those
 // are read once, when the packages of etcd and Kubernetes are initialized. A page that is needed again comes from the page cache.
 func giveBackMemory(log *slog.Logger) {
+	time.AfterFunc(settled, debug.FreeOSMemory)
 	time.AfterFunc(afterStart, func() {
 		debug.FreeOSMemory()
 		if err := unmapProgram(); err != nil {

@@ -162,6 +162,9 @@ func (c *Client) connect(ctx context.Context) (*clientv3.Client, *check, error) 
 	return e, c.check, nil
 }
 
+// grpcBuffer is the size of the buffers of a connection, in bytes; of the default, 32 KiB, three would stay in use. What is longer goes past them.
+const grpcBuffer = 4 << 10
+
 func (c *Client) clientConfig(base context.Context) clientv3.Config {
 	retry := backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnectDelay}
 	return clientv3.Config{
@@ -177,7 +180,7 @@ func (c *Client) clientConfig(base context.Context) clientv3.Config {
 		MaxUnaryRetries:      5, // of reads, 25 ms apart; with the default of 100 the reason is lost in a timeout
 		Logger:               zap.NewNop(),
 		DialOptions: append(c.cfg.dialOptions(c.conns),
-			grpc.WithSharedWriteBuffer(true), // what is seldom used is not kept
+			grpc.WithReadBufferSize(grpcBuffer), grpc.WithWriteBufferSize(grpcBuffer),
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: connectTimeout}),
 			grpc.WithTransportCredentials(c.conns), // in the place of clientv3's, which are the same but for the tracking
 			grpc.WithChainUnaryInterceptor(failFast, checked),

@@ -26,9 +26,9 @@ import (
 // peers causes notifications faster than anybody reads them.
 const receiveBuffer = 4 << 20
 
-// readBuffer is the room for one notification at first, in bytes: a daemon has a dozen of these. Nearly all are shorter than NLMSG_GOODSIZE,
-// which the kernel makes them of (linux/netlink.h: a page, or 8 KiB); a link with many virtual functions has longer ones.
-const readBuffer = 8 << 10
+// readBuffer is the room for one notification at first, in bytes: a daemon has a dozen of these. That of a link takes 1.5 KB, and that of a link
+// with many virtual functions may take more than this. Others are shorter.
+const readBuffer = 4 << 10
 
 // DeafResync is the Resync of a part whose Groups are Deaf.
 const DeafResync = 5 * time.Second
