@@ -30,7 +30,7 @@ func dispatch(args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == agent.Argument:
 		return agent.Run()
-	case len(args) == 7 && args[0] == copierCommand:
+	case len(args) == 8 && args[0] == copierCommand:
 		return runCopier(args[1:])
 	case len(args) == 3 && args[0] == etcdCommand:
 		return runEtcd(args[1], args[2], 0)

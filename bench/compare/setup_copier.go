@@ -11,7 +11,7 @@ import (
 )
 
 // copierCommand as first argument makes this program a copier:
-// compare copier <device> <address> <MAC> <address of the peer> <its MAC> <whether it joins segments>.
+// compare copier <device> <address> <MAC> <address of the peer> <its MAC> <whether it joins segments> <whether it cuts superpackets>.
 const copierCommand = "copier"
 
 // copierCandidate is a copier on both hosts, or the kernel's vxlan on the first.
@@ -27,6 +27,7 @@ func copierCandidate(kernel bool, rows ...row) candidate {
 }
 
 func setupCopier(ctx context.Context, p *pair, kernel bool) error {
+	wire := p.underlay.features != nil
 	for i, h := range p.hosts() {
 		if kernel && i == 0 {
 			if err := p.joinVXLAN(i); err != nil {
@@ -37,7 +38,7 @@ func setupCopier(ctx context.Context, p *pair, kernel bool) error {
 		h.overlay = vxlanSubnets[i].Addr()
 		peer := p.hosts()[1-i]
 		if err := h.start(ctx, nil, "/proc/self/exe", copierCommand, flannelLink, h.underlay.String(), vxlanMACs[i].String(),
-			peer.underlay.String(), vxlanMACs[1-i].String(), strconv.FormatBool(p.underlay.features != nil)); err != nil {
+			peer.underlay.String(), vxlanMACs[1-i].String(), strconv.FormatBool(wire), strconv.FormatBool(wire && !kernel)); err != nil {
 			return err
 		}
 		if err := h.awaitLink(ctx, flannelLink); err != nil {
@@ -56,12 +57,13 @@ func setupCopier(ctx context.Context, p *pair, kernel bool) error {
 // runCopier copies until it is killed.
 func runCopier(args []string) error {
 	cfg := copier.Config{Device: args[0], VNI: 1}
-	var errs [5]error
+	var errs [6]error
 	cfg.Local, errs[0] = netip.ParseAddr(args[1])
 	cfg.LocalMAC, errs[1] = encap.ParseMAC(args[2])
 	cfg.Peer, errs[2] = netip.ParseAddr(args[3])
 	cfg.PeerMAC, errs[3] = encap.ParseMAC(args[4])
 	cfg.Join, errs[4] = strconv.ParseBool(args[5])
+	cfg.Cut, errs[5] = strconv.ParseBool(args[6])
 	if err := errors.Join(errs[:]...); err != nil {
 		return err
 	}

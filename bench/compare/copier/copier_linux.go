@@ -33,6 +33,7 @@ type Config struct {
 	PeerMAC     encap.MAC
 	VNI         uint32
 	Join        bool // the underlay does not pass superpackets
+	Cut         bool // nor does the peer's kernel join them: superpackets go by sockets, in segments
 }
 
 const (
@@ -52,6 +53,7 @@ type copier struct {
 	tun, socket, uplink int // files that block
 	way                 *uplink.Way
 	to                  unix.SockaddrInet4
+	segmenter           *segmenter // nil: the uplink sends superpackets
 	template            encap.Template
 	id                  uint16 // of the next outer IPv4 header
 }
@@ -76,13 +78,18 @@ func Run(cfg Config) error {
 	defer up.Close()
 	var g errgroup.Group
 	for _, fd := range fds {
-		s, err := openSocket(cfg.Local)
+		s, err := openSocket(cfg.Local, encap.DefaultPort)
 		if err != nil {
 			return err
 		}
 		c := &copier{
 			tun: fd, socket: s, uplink: file, way: way, template: encap.NewTemplate(cfg.VNI, cfg.PeerMAC, cfg.LocalMAC),
 			to: unix.SockaddrInet4{Addr: cfg.Peer.As4(), Port: encap.DefaultPort},
+		}
+		if cfg.Cut {
+			if c.segmenter, err = newSegmenter(&cfg); err != nil {
+				return err
+			}
 		}
 		receive := c.receive
 		if cfg.Join {
@@ -136,8 +143,8 @@ func openUplink(cfg Config) (u *uplink.Uplink, fd int, way *uplink.Way, err erro
 	return u, fd, way, errors.Join(err, unix.SetNonblock(fd, false))
 }
 
-// openSocket opens one of the sockets of the port; all of them share it.
-func openSocket(local netip.Addr) (fd int, err error) {
+// openSocket opens a socket of that port, which all of them share; 0: of a port of its own.
+func openSocket(local netip.Addr, port int) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
@@ -146,7 +153,7 @@ func openSocket(local netip.Addr) (fd int, err error) {
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, bufferBytes),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, bufferBytes),
-		unix.Bind(fd, &unix.SockaddrInet4{Addr: local.As4(), Port: encap.DefaultPort}))
+		unix.Bind(fd, &unix.SockaddrInet4{Addr: local.As4(), Port: port}))
 }
 
 // send copies packets from the device to the underlay.
@@ -165,7 +172,14 @@ func (c *copier) send() error {
 			GSO: encap.GSO(h[1] & 7), Partial: h[0]&1 != 0, Size: binary.NativeEndian.Uint16(h[4:]),
 			CsumStart: binary.NativeEndian.Uint16(h[6:]), CsumOffset: binary.NativeEndian.Uint16(h[8:]),
 		}
-		if o.GSO != encap.GSONone {
+		switch {
+		case o.GSO == encap.GSONone:
+		case c.segmenter != nil:
+			if err := c.segmenter.send(ip, o, &c.template); err != nil {
+				return fmt.Errorf("cut a superpacket: %w", err)
+			}
+			continue
+		default:
 			if err := c.sendWhole(b[:end], at-encap.HeaderLen, o); err != nil {
 				return fmt.Errorf("write to the uplink: %w", err)
 			}
