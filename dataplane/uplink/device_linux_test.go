@@ -70,6 +70,41 @@ func TestTryOfBadDevice(t *testing.T) {
 	}
 }
 
+// TestWritersDoNotWait: a worker writes a frame while another one is in the middle of a write.
+func TestWritersDoNotWait(t *testing.T) {
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	defer out.Close()
+	conn, err := out.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, way, d := &Uplink{}, &Way{}, &device{file: out, conn: conn}
+	u.device.Store(d)
+	way.device.Store(d)
+	within, end, ended := make(chan struct{}), make(chan struct{}), make(chan error)
+	go func() { ended <- conn.Write(func(uintptr) bool { close(within); <-end; return true }) }()
+	<-within
+	written := make(chan unix.Errno)
+	go func() { written <- u.NewWriter().Write(way, []byte("frame")) }()
+	select {
+	case errno := <-written:
+		if errno != 0 {
+			t.Error(errno)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("a worker waits for another one")
+		go func() { <-written }()
+	}
+	close(end)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // fill writes until nothing more fits.
 func fill(t *testing.T, c net.Conn) {
 	t.Helper()

@@ -72,17 +72,17 @@ type Writer struct {
 	u     *Uplink
 	frame []byte
 	errno unix.Errno
-	write func(fd uintptr) bool // made once, because a closure for each frame would be an allocation
+	write func(fd uintptr) // made once, because a closure for each frame would be an allocation
 }
 
 // NewWriter returns a Writer of its own for one goroutine.
 func (u *Uplink) NewWriter() *Writer {
 	w := &Writer{u: u}
-	w.write = func(fd uintptr) bool {
+	w.write = func(fd uintptr) {
 		for {
-			_, w.errno = write(fd, w.frame)
+			_, w.errno = write(fd, w.frame) // it never waits: the sender drops what does not fit
 			if w.errno != unix.EINTR {
-				return true // never wait: the sender drops what does not fit
+				return
 			}
 		}
 	}
@@ -98,7 +98,8 @@ func (w *Writer) Write(way *Way, frame []byte) unix.Errno {
 		return unix.ENODEV
 	}
 	w.frame = frame
-	if err := d.conn.Write(w.write); err != nil {
+	// Control holds the descriptor, but unlike Write no lock, for which the workers of all queues would wait.
+	if err := d.conn.Control(w.write); err != nil {
 		w.errno = unix.ENODEV // it is closed
 	}
 	w.frame = nil

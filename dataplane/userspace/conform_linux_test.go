@@ -5,11 +5,13 @@ import (
 	"errors"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane/carrier"
+	"github.com/overlayd/overlayd/dataplane/packettest"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -32,6 +34,50 @@ func TestTUNConforms(t *testing.T) {
 				conformQueue(t, q, headroom, h.emits(t, host.device.Name()), h.taps(t, host.device.Name()))
 			})
 		}
+	}
+}
+
+// TestWritersDoNotWait: a worker writes to the host while another one is in the middle of a write to the same queue.
+func TestWritersDoNotWait(t *testing.T) {
+	for _, offloads := range []Offloads{0, AllOffloads} {
+		t.Run(offloads.String(), func(t *testing.T) {
+			h := newHost(t)
+			h.offloads = offloads
+			var host *tunHost
+			h.Must(func() (err error) { host, err = openTUN(h.config(), encap.HeaderLen, h.config().locals()); return err })
+			t.Cleanup(func() { host.close() })
+			conn, err := host.qs[0].source().SyscallConn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			within, end, ended := make(chan struct{}), make(chan struct{}), make(chan error)
+			go func() { ended <- conn.Write(func(uintptr) bool { close(within); <-end; return true }) }()
+			<-within
+			written := make(chan struct{})
+			go func() {
+				defer close(written)
+				var c carrier.Counters
+				p := &carrier.Packet{Buf: append(make([]byte, encap.HeaderLen), packettest.UDP(podB, podA, 1000, 2000, make([]byte, 100))...), At: encap.HeaderLen}
+				var ip encap.IP
+				if err := encap.ParseIP(p.IP(), &ip); err != nil {
+					t.Error(err)
+				}
+				w := host.queues()[0].newWriter()
+				w.Write(p, &ip, &c)
+				w.Flush(&c)
+				host.queues()[0].Answer(p)
+			}()
+			select {
+			case <-written:
+			case <-time.After(10 * time.Second):
+				t.Error("a worker waits for another one")
+			}
+			close(end)
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			<-written
+		})
 	}
 }
 

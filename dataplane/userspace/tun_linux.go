@@ -5,6 +5,7 @@ import (
 	"os"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +19,7 @@ import (
 type tunQueue struct {
 	name     string
 	file     *os.File
+	device   plainDevice // of file
 	conn     syscall.RawConn
 	headroom int            // in bytes
 	buf      []byte         // the headroom, then room for any packet
@@ -36,7 +38,10 @@ func attach(name string, headroom int, inherited []*os.File) (*tunQueue, error) 
 	}
 	q := &tunQueue{name: name, file: file, headroom: headroom, buf: make([]byte, headroom+carrier.MaxPacket)}
 	q.read = q.tryRead
-	if q.conn, err = file.SyscallConn(); err != nil {
+	if q.conn, err = file.SyscallConn(); err == nil {
+		err = q.conn.Control(func(fd uintptr) { q.device = plainDevice(fd) })
+	}
+	if err != nil {
 		file.Close()
 		return nil, fmt.Errorf("attach to %s: %w", name, err)
 	}
@@ -68,22 +73,43 @@ func (q *tunQueue) Read(flush func()) (*carrier.Packet, error) {
 // tryRead does one read. It returns whether Read is to return, or else to wait.
 func (q *tunQueue) tryRead(fd uintptr) bool {
 	for {
-		q.n, q.err = unix.Read(int(fd), q.buf[q.headroom:])
-		switch q.err {
+		b := q.buf[q.headroom:]
+		n, _, errno := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+		switch q.n, q.err = int(n), nil; errno {
+		case 0:
 		case unix.EINTR:
 			continue
 		case unix.EAGAIN:
 			return false
+		default:
+			q.err = errno
 		}
 		return true
 	}
 }
 
 // Answer implements queue.
-func (q *tunQueue) Answer(p *carrier.Packet) { _, _ = q.file.Write(p.IP()) }
+func (q *tunQueue) Answer(p *carrier.Packet) { _, _ = q.device.Write(p.IP()) }
 
 // newWriter implements queue.
-func (q *tunQueue) newWriter() writer { return newPlain(q.file) }
+func (q *tunQueue) newWriter() writer { return newPlain(q.device) }
+
+// plainDevice writes to a queue of a TUN device without vnet headers. A write of os.File takes a lock, for which the workers that share the queue would wait.
+type plainDevice int
+
+// Write implements io.Writer.
+func (d plainDevice) Write(b []byte) (int, error) {
+	for {
+		n, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(d), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+		switch errno {
+		case 0:
+			return int(n), nil
+		case unix.EINTR:
+		default:
+			return 0, errno
+		}
+	}
+}
 
 func (q *tunQueue) stop() { stopReading(q.file) }
 
