@@ -93,8 +93,8 @@ func (c *Config) local(f family) (all []netip.Prefix) {
 	return all
 }
 
-// usualDatagrams admits most datagrams by a rule of which the kernel finds each part fast. The rules of datagrams would admit them too, but for one thing: if this
-// process forwards, the rule does not ask for whom the inner packet is. The process asks that in any case, and whoever can send what meets the rest can also send to an own subnet.
+// usualDatagrams admits most datagrams by a rule of which the kernel finds each part fast. The rules of datagrams would admit them too.
+// It asks for the inner destination although a process that forwards does, too: else a flood in the name of a VTEP would reach its sockets.
 func (b builder) usualDatagrams(c *chain) {
 	if b.Link == 0 {
 		return
@@ -103,11 +103,11 @@ func (b builder) usualDatagrams(c *chain) {
 		is := b.usual(f, usualHeader(f))
 		switch {
 		case !b.kernel:
-			b.usualPairs(c, f, is)
+			b.usualPairs(c, innerDestination(f), is)
 		case b.origins():
-			b.usualOwn(c, innerDestination(f), is, b.setOrigin(f))
+			b.usualPairs(c, innerDestination(f), is, b.setOrigin(f))
 		default:
-			b.usualOwn(c, innerDestination(f), is, setMark(b.Mark))
+			b.usualPairs(c, innerDestination(f), is, setMark(b.Mark))
 		}
 	}
 }
@@ -119,7 +119,7 @@ func (b builder) usualSingles(c *chain) {
 	}
 	to := innerDestination(ipv4)
 	to.there = true
-	b.usualOwn(c, to, b.usual(ipv4, isSingle()...), b.setJudged())
+	b.usualPairs(c, to, b.usual(ipv4, isSingle()...), b.setJudged())
 }
 
 // singles reports whether the shortest datagrams over IPv4 are judged whole.
@@ -134,21 +134,16 @@ func (b builder) usual(f family, header ...cond) (is []cond) {
 	for _, to := range b.local(f)[:min(1, len(b.local(f)))] {
 		is = append(is, outerDestination(f).within(to, false))
 	}
-	return append(append(is, header[1:]...), thenIs(f, unix.IPPROTO_UDP), toPort(b.Port, false), b.byUnderlay(false), b.ownFlags(false), plainVNI(b.VNI, false))
+	return append(append(is, header[1:]...), thenIs(f, unix.IPPROTO_UDP), toPort(b.Port, false), b.byUnderlay(false), b.ownFlags(false), plainVNI(b.VNI, false), innerIs(f))
 }
 
-// usualOwn admits of these what is for an own subnet and from one of the peer that sent it.
-func (b builder) usualOwn(c *chain, to field, is []cond, then ...cond) {
-	for _, own := range ofFamily(b.own, to.family) {
-		b.usualPairs(c, to.family, append(slices.Clip(is), innerIs(to.family), to.within(own, false)), then...)
-	}
-}
-
-// usualPairs admits of these what is from a subnet of the peer that sent it.
-func (b builder) usualPairs(c *chain, f family, is []cond, then ...cond) {
-	for _, bits := range b.subnetLengths(func(bits int) string { return pairSet(f, f, bits) }, f) {
-		pair := in(pairSet(f, f, bits), false, bits, outerSource(f), innerSource(f))
-		c.add(accept, slices.Concat(is, []cond{pair}, then)...)
+func (b builder) usualPairs(c *chain, to field, is []cond, then ...cond) {
+	f := to.family
+	for _, own := range ofFamily(b.own, f) {
+		for _, bits := range b.subnetLengths(func(bits int) string { return pairSet(f, f, bits) }, f) {
+			pair := in(pairSet(f, f, bits), false, bits, outerSource(f), innerSource(f))
+			c.add(accept, slices.Concat(is, []cond{to.within(own, false), pair}, then)...)
+		}
 	}
 }
 
