@@ -18,8 +18,11 @@ var ErrChanging = errors.New("rules keep changing")
 
 // dial opens a socket for one reading or one batch, so that the rest of an exchange that broke
 // off cannot be taken for the answer to the next.
-func dial() (*netlink.Conn, error) {
-	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+func dial() (*netlink.Conn, error) { return dialFrom(0) }
+
+// dialFrom is dial with that port ID; 0: the kernel chooses one.
+func dialFrom(port uint32) (*netlink.Conn, error) {
+	c, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{PID: port})
 	if err != nil {
 		return nil, fmt.Errorf("open netfilter socket: %w", err)
 	}

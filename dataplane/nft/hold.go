@@ -1,10 +1,13 @@
 package nft
 
 import (
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Held are tables of [NewOwnedTable]. They exist until Close, or until the process ends, however it does.
@@ -12,7 +15,7 @@ type Held struct{ conn *netlink.Conn }
 
 // Hold is [Commit] of steps that begin with a [NewOwnedTable].
 func Hold(steps ...Step) (*Held, error) {
-	c, err := dial()
+	c, err := dialOnce()
 	if err != nil {
 		return nil, err
 	}
@@ -21,6 +24,17 @@ func Hold(steps ...Step) (*Held, error) {
 		return nil, err
 	}
 	return &Held{c}, nil
+}
+
+// dialOnce opens a socket with a port ID that no socket had before. The kernel would choose the process ID, as soon as the last socket that had it is gone. While that
+// is being closed the kernel removes all tables of its port ID: those of the next socket, too (nft_rcv_nl_event in nf_tables_api.c, Linux 6.18).
+func dialOnce() (c *netlink.Conn, err error) {
+	for range 8 {
+		if c, err = dialFrom(1<<31 | rand.Uint32()); !errors.Is(err, unix.EADDRINUSE) {
+			break
+		}
+	}
+	return c, err
 }
 
 // Commit is the function [Commit] for steps that change the tables: nobody else may.

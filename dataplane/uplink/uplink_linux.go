@@ -43,9 +43,9 @@ type way struct {
 	seen       time.Time
 }
 
-// loss is a device that refused a frame.
+// loss is a device that refused a frame, or whose rules could not be changed.
 type loss struct {
-	errno unix.Errno
+	why   error
 	index int
 }
 
@@ -154,7 +154,7 @@ func (u *Uplink) Close() {
 // lose gives up a device that refuses frames.
 func (u *Uplink) lose(d *device, errno unix.Errno) {
 	if u.device.CompareAndSwap(d, nil) {
-		u.lost.Store(&loss{errno, d.index})
+		u.lost.Store(&loss{error(errno), d.index})
 		d.close() // the kernel waits for a write that is under way; nobody else uses the device
 	}
 }
@@ -264,7 +264,7 @@ func (u *Uplink) keep(now time.Time) error {
 	}
 	lost := u.lost.Load()
 	if lost != nil {
-		was = lost.errno.Error()
+		was = lost.why.Error()
 	}
 	if now.Before(u.retry) {
 		return errors.New("the uplink is to be made again: " + was)
@@ -418,11 +418,12 @@ func (u *Uplink) commit(steps []nft.Step) {
 		return
 	}
 	if err := d.rules.Commit(steps); err != nil {
+		u.why = fmt.Errorf("change rules of %s: %w", d.name, err)
 		if u.device.CompareAndSwap(d, nil) {
+			u.lost.Store(&loss{u.why, d.index})
 			d.close()
 		}
 		clear(u.ways)
-		u.why = fmt.Errorf("change rules of %s: %w", d.name, err)
 	}
 }
 
