@@ -15,7 +15,7 @@ type Held struct{ conn *netlink.Conn }
 
 // Hold is [Commit] of steps that begin with a [NewOwnedTable].
 func Hold(steps ...Step) (*Held, error) {
-	c, err := dialOnce()
+	c, err := dialApart()
 	if err != nil {
 		return nil, err
 	}
@@ -26,9 +26,9 @@ func Hold(steps ...Step) (*Held, error) {
 	return &Held{c}, nil
 }
 
-// dialOnce opens a socket with a port ID that no socket had before. The kernel would choose the process ID, as soon as the last socket that had it is gone. While that
-// is being closed the kernel removes all tables of its port ID: those of the next socket, too (nft_rcv_nl_event in nf_tables_api.c, Linux 6.18).
-func dialOnce() (c *netlink.Conn, err error) {
+// dialApart opens a socket with a random port ID. The kernel would choose the process ID if no other socket has it. But a socket that is being closed loses its ID first,
+// and the tables of that ID are removed later: those of a new owner, too (netlink_release in af_netlink.c, then nft_rcv_nl_event in nf_tables_api.c).
+func dialApart() (c *netlink.Conn, err error) {
 	for range 8 {
 		if c, err = dialFrom(1<<31 | rand.Uint32()); !errors.Is(err, unix.EADDRINUSE) {
 			break

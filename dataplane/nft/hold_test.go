@@ -9,8 +9,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
-// TestHeldPorts: no socket of held tables has the port ID of an earlier one, or that of the process, which the kernel gives again as soon as it is free.
-// While it closes a socket it would remove the tables of the next one.
+// TestHeldPorts: no socket of held tables has the port ID of an earlier one, or that of the process, which the kernel gives again as soon as it is free (dialApart).
 func TestHeldPorts(t *testing.T) {
 	ns := netnstest.New(t)
 	seen := map[uint32]bool{uint32(os.Getpid()): true}

@@ -2,6 +2,7 @@ package uplink
 
 import (
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -10,6 +11,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/netnstest"
+	"github.com/overlayd/overlayd/dataplane/nft"
 )
 
 // TestCloseDoesNotWait: a worker that gives up its device, and a daemon that ends, do not wait for the kernel. The close(2) of a TCP
@@ -53,18 +57,9 @@ func TestCloseDoesNotWait(t *testing.T) {
 
 // TestTryOfBadDevice has a device that takes nothing at all: the error of the first write says so.
 func TestTryOfBadDevice(t *testing.T) {
-	in, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	defer out.Close()
-	conn, err := in.SyscallConn() // not for writing
-	if err != nil {
-		t.Fatal(err)
-	}
+	in, _ := pipe(t) // not for writing
 	u := &Uplink{cfg: Config{Local: netip.MustParseAddr("192.0.2.1")}}
-	u.device.Store(&device{name: "ovl.up7", file: in, conn: conn})
+	u.device.Store(in)
 	if err := u.try(); !errors.Is(err, unix.EBADF) || !strings.Contains(err.Error(), "ovl.up7") {
 		t.Errorf("got %v", err)
 	}
@@ -72,23 +67,14 @@ func TestTryOfBadDevice(t *testing.T) {
 
 // TestWritersDoNotWait: a worker writes a frame while another one is in the middle of a write.
 func TestWritersDoNotWait(t *testing.T) {
-	in, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	defer out.Close()
-	conn, err := out.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	u, way, d := &Uplink{}, &Way{}, &device{file: out, conn: conn}
-	u.device.Store(d)
-	way.device.Store(d)
+	_, out := pipe(t)
+	u, way := &Uplink{}, &Way{}
+	u.device.Store(out)
+	way.device.Store(out)
 	within, end, ended := make(chan struct{}), make(chan struct{}), make(chan error)
-	go func() { ended <- conn.Write(func(uintptr) bool { close(within); <-end; return true }) }()
+	go func() { ended <- out.conn.Write(func(uintptr) bool { close(within); <-end; return true }) }()
 	<-within
-	written := make(chan unix.Errno)
+	written := make(chan unix.Errno, 1)
 	go func() { written <- u.NewWriter().Write(way, []byte("frame")) }()
 	select {
 	case errno := <-written:
@@ -97,12 +83,55 @@ func TestWritersDoNotWait(t *testing.T) {
 		}
 	case <-time.After(10 * time.Second):
 		t.Error("a worker waits for another one")
-		go func() { <-written }()
 	}
 	close(end)
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestLostRules: an uplink whose rules cannot be changed is made again, and the repair says why.
+func TestLostRules(t *testing.T) {
+	ns := netnstest.New(t)
+	ns.Addr("lo", "192.0.2.1/24")
+	ns.Must(func() error {
+		u, err := Open(Config{Log: slog.New(slog.DiscardHandler), Local: netip.MustParseAddr("192.0.2.1"), Port: 8472, TTL: 64})
+		if err != nil {
+			return err
+		}
+		defer u.Close()
+		d := u.device.Load()
+		if err := d.rules.Close(); err != nil {
+			return err
+		}
+		u.commit(nft.DeleteHop(d.hops, netip.MustParseAddr("192.0.2.2")))
+		if u.InUse() == nil {
+			t.Error("the uplink is in use")
+		}
+		u.Hurry()
+		u.Refresh(nil)
+		if _, changes := u.Objects(); len(changes) != 1 || !strings.Contains(changes[0].Was, "change rules of "+d.name) {
+			t.Errorf("changes %+v", changes)
+		}
+		return u.InUse()
+	})
+}
+
+// pipe returns devices that are the ends of a pipe.
+func pipe(t *testing.T) (in, out *device) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := [2]*device{{name: "ovl.up7", file: r}, {name: "ovl.up8", file: w}}
+	for _, d := range ends {
+		t.Cleanup(func() { d.file.Close() })
+		if d.conn, err = d.file.SyscallConn(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ends[0], ends[1]
 }
 
 // fill writes until nothing more fits.

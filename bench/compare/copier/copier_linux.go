@@ -172,16 +172,14 @@ func (c *copier) send() error {
 			GSO: encap.GSO(h[1] & 7), Partial: h[0]&1 != 0, Size: binary.NativeEndian.Uint16(h[4:]),
 			CsumStart: binary.NativeEndian.Uint16(h[6:]), CsumOffset: binary.NativeEndian.Uint16(h[8:]),
 		}
-		switch {
-		case o.GSO == encap.GSONone:
-		case c.segmenter != nil:
-			if err := c.segmenter.send(ip, o, &c.template); err != nil {
-				return fmt.Errorf("cut a superpacket: %w", err)
+		if o.GSO != encap.GSONone {
+			if c.segmenter != nil {
+				err = c.segmenter.send(ip, o, &c.template)
+			} else {
+				err = c.sendWhole(b[:end], at-encap.HeaderLen, o)
 			}
-			continue
-		default:
-			if err := c.sendWhole(b[:end], at-encap.HeaderLen, o); err != nil {
-				return fmt.Errorf("write to the uplink: %w", err)
+			if err != nil {
+				return fmt.Errorf("send a superpacket: %w", err)
 			}
 			continue
 		}

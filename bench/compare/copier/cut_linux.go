@@ -49,10 +49,8 @@ func (s *segmenter) send(ip []byte, o encap.Offload, t *encap.Template) error {
 	}
 	fd := s.sockets[encap.QuickHash(ip)%sourcePorts]
 	binary.NativeEndian.PutUint16(s.control[unix.CmsgLen(0):], uint16(encap.HeaderLen+s.splitter.HeaderLen()+int(o.Size)))
-	for n := 1; n > 0; {
-		if n = s.splitter.RunLen(encap.RunLimit{Datagrams: encap.MaxRunDatagrams, Bytes: encap.MaxRunBytes}); n > 0 {
-			s.run(fd, n, t)
-		}
+	for s.splitter.Left() > 0 {
+		s.run(fd, s.splitter.RunLen(encap.RunLimit{Datagrams: encap.MaxRunDatagrams, Bytes: encap.MaxRunBytes}), t)
 	}
 	return nil
 }
