@@ -131,6 +131,31 @@ func TestStartedAgain(t *testing.T) {
 	}
 }
 
+// TestLongGap: one reason is logged once in a while, but no long time without a child goes without a line.
+func TestLongGap(t *testing.T) {
+	log := new(netnstest.Log)
+	p := &Process{cfg: Config{Name: "part", Log: slog.New(slog.NewTextHandler(log, nil)), Fix: func(error) string { return "" }}, first: make(chan struct{})}
+	full := &Error{"full", "no room"}
+	for i, step := range []struct {
+		do           func()
+		failed, runs int // lines so far
+	}{
+		{func() { p.failed(full) }, 1, 0},
+		{func() { p.ready(1) }, 1, 1},
+		{func() { p.failed(full) }, 1, 1},
+		{func() { p.ready(1) }, 1, 1},
+		{func() { p.failed(full) }, 1, 1},
+		{func() { p.status.Since = p.status.Since.Add(-longGap); p.failed(full) }, 2, 1},
+		{func() { p.failed(full) }, 2, 1},
+		{func() { p.ready(1) }, 2, 2},
+	} {
+		step.do()
+		if failed, runs := strings.Count(log.String(), "does not run"), strings.Count(log.String(), "part runs"); failed != step.failed || runs != step.runs {
+			t.Errorf("step %d: %d and %d lines, want %d and %d:\n%s", i, failed, runs, step.failed, step.runs, log)
+		}
+	}
+}
+
 // A child that is killed is replaced within a second.
 func TestKilled(t *testing.T) {
 	p, _ := run(t, "serves")

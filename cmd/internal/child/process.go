@@ -32,6 +32,7 @@ const (
 	// obstacle, such as a full disk, has gone.
 	againLow, againHigh = 100 * time.Millisecond, 2 * time.Second
 	settled             = time.Minute             // a child that ran for that long has worked
+	longGap             = 10 * time.Second        // without a child: it is logged, whatever was logged before
 	stopPatience        = 1500 * time.Millisecond // from the end of its input to its own end
 )
 
@@ -185,15 +186,17 @@ func (p *Process) why(ctx context.Context, said *Error, crash string, err error)
 	return errors.New(p.cfg.Name + " ended by itself")
 }
 
-// failed logs that there is no child for now, once for each reason in a while.
+// failed logs that there is no child for now: once for each reason in a while, and once for each time that it lasts.
 func (p *Process) failed(err *Error) {
+	now := time.Now()
 	p.mu.Lock()
 	p.noteRunning(false)
 	fix := p.cfg.Fix(err)
 	p.status.PID, p.status.Err, p.status.Fix, p.status.Closed = 0, err.Text, fix, ""
+	unsaid := !p.said && now.Sub(p.status.Since) >= longGap
 	p.mu.Unlock()
-	due, _ := p.failures.Due(time.Now(), pace.Notice{Key: err.Reason, Text: err.stable()})
-	if len(due) > 0 {
+	due, _ := p.failures.Due(now, pace.Notice{Key: err.Reason, Text: err.stable()})
+	if len(due) > 0 || unsaid {
 		attrs := []any{"err", err.Text}
 		if fix != "" {
 			attrs = append(attrs, "fix", fix)

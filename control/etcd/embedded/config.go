@@ -73,7 +73,11 @@ func (s *Server) config(cfg Config, listen url.URL, advertise []url.URL) *embed.
 	c.ServiceRegister = func(g *grpc.Server) { s.grpc <- g }
 	// etcd serves both by default: /debug/vars holds the command line of the process.
 	c.UserHandlers = map[string]http.Handler{"/debug/": http.NotFoundHandler(), "/metrics": http.NotFoundHandler()}
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(cfg.Log, cfg.Fatal))
+	fatal := cfg.Fatal
+	if fatal != nil {
+		fatal = func(err error) { cfg.Fatal(withDisk(err, cfg.Dir)) }
+	}
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(cfg.Log, fatal))
 	return c
 }
 
@@ -163,7 +167,7 @@ func explain(err error, cfg Config) error {
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return fmt.Errorf("%w %q is not an address of this host: %w", ErrListen, cfg.ListenClient, err)
 	}
-	err = fmt.Errorf("start etcd server in data directory %q, listen address %q: %w", cfg.Dir, cfg.ListenClient, err)
+	err = fmt.Errorf("start etcd server in data directory %q, listen address %q: %w", cfg.Dir, cfg.ListenClient, withDisk(err, cfg.Dir))
 	if !errors.As(err, new(syscall.Errno)) { // with one, something is wrong outside of the data
 		err = fmt.Errorf("%w: %w", ErrDamaged, err)
 	}

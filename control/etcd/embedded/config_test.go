@@ -119,14 +119,14 @@ func TestServerConfigHasNoPeers(t *testing.T) {
 }
 
 func TestExplainKeepsTheCause(t *testing.T) {
-	cfg := Config{Dir: "/data", ListenClient: "http://192.0.2.1:2379"}
+	cfg := Config{Dir: t.TempDir(), ListenClient: "http://192.0.2.1:2379"}
 	for _, c := range []struct {
 		err  error
 		want string
 	}{
 		{&net.OpError{Op: "listen", Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}, "in use by another process"},
 		{&net.OpError{Op: "listen", Err: os.NewSyscallError("bind", syscall.EADDRNOTAVAIL)}, "not an address of this host"},
-		{io.ErrUnexpectedEOF, `data directory "/data"`},
+		{io.ErrUnexpectedEOF, fmt.Sprintf("data directory %q", cfg.Dir)},
 	} {
 		err := explain(c.err, cfg)
 		if !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), cfg.ListenClient) {
@@ -148,6 +148,7 @@ func TestEtcdsLogLevels(t *testing.T) {
 		{"error", func(l *zap.Logger) { l.Error("bad", zap.String("k", "v")) }, `level=WARN msg="etcd server: bad" k=v`},
 		{"error at every start", func(l *zap.Logger) { l.Error("failed to update storage version") }, `level=DEBUG msg="etcd server: failed to update storage version"`},
 		{"error at every stop", func(l *zap.Logger) { l.Error("setting up serving from embedded etcd failed.") }, `level=DEBUG msg="etcd server: setting up serving from embedded etcd failed."`},
+		{"error of what it needs later", func(l *zap.Logger) { l.Error("failed to preallocate space when creating a new WAL") }, `level=DEBUG msg="etcd server: failed to preallocate space when creating a new WAL"`},
 		{"fields of a child", func(l *zap.Logger) { l.With(zap.String("a", "b")).Error("bad", zap.Error(io.EOF)) }, `level=WARN msg="etcd server: bad" a=b error=EOF`},
 		{"a skipped field", func(l *zap.Logger) { l.Error("bad", zap.Skip()) }, `level=WARN msg="etcd server: bad"`},
 	} {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 )
 
@@ -56,17 +57,34 @@ func lockDir(ctx context.Context, dir string, patience time.Duration) (*os.File,
 // room is how much tryDisk writes, in bytes: less, and etcd would end at one of its next writes.
 const room = 1 << 20
 
-// tryDisk fails if the disk is full or cannot be written. etcd would panic, perhaps in the middle of a write.
-func tryDisk(dir string) error {
+// tryDisk fails if the disk is full or cannot be written, or has less room than etcd needs at its start to repair its log, in bytes. etcd would
+// panic, perhaps in the middle of a write.
+func tryDisk(dir string, repair int64) error {
 	path := filepath.Join(dir, "overlayd.try")
 	err := os.WriteFile(path, make([]byte, room), 0o600)
 	if rerr := os.Remove(path); err == nil {
 		err = rerr
 	}
+	var disk unix.Statfs_t
+	if err == nil && repair > 0 && unix.Statfs(dir, &disk) == nil && int64(disk.Bavail)*disk.Bsize < repair {
+		err = fmt.Errorf("etcd repairs its log, which takes %d MB: %w", repair/1e6, unix.ENOSPC)
+	}
 	if err != nil {
 		return fmt.Errorf("data directory %q cannot be written: %w", dir, err)
 	}
 	return nil
+}
+
+// withDisk adds to an error of etcd why the disk cannot be written now, if that is so. Not all errors of etcd have that cause in them: a
+// log that it cannot repair, because the disk is full, looks damaged.
+func withDisk(err error, dir string) error {
+	if errors.As(err, new(syscall.Errno)) {
+		return err
+	}
+	if full := tryDisk(dir, 0); full != nil {
+		return fmt.Errorf("%w: %w", err, full)
+	}
+	return err
 }
 
 // database returns the path of etcd's database.
@@ -92,6 +110,9 @@ func openDatabase(dir string) (*bbolt.DB, error) {
 	if err == nil {
 		return db, nil
 	}
+	if errors.Is(err, berrors.ErrTimeout) {
+		return nil, fmt.Errorf("data directory %q: database %s is %w", dir, database(dir), ErrInUse)
+	}
 	err = fmt.Errorf("data directory %q: open database %s: %w", dir, database(dir), err)
 	if !errors.As(err, new(syscall.Errno)) {
 		err = fmt.Errorf("%w: %w", ErrDamaged, err)
@@ -110,7 +131,11 @@ func SetAside(ctx context.Context, dir string, patience time.Duration) (aside st
 		return "", err
 	}
 	defer lock.Close()
-	if n := members(dir); n > 1 {
+	n, err := members(dir)
+	if errors.Is(err, ErrInUse) {
+		return "", err
+	}
+	if n > 1 {
 		return "", fmt.Errorf("data directory %q: %w: %d", dir, ErrMembers, n)
 	}
 	before, _ := filepath.Glob(filepath.Join(dir, "damaged-*")) // the pattern is well-formed
@@ -124,19 +149,19 @@ func SetAside(ctx context.Context, dir string, patience time.Duration) (aside st
 	return aside, nil
 }
 
-// members returns how many members the cluster of the data has, 0 if nobody can tell.
-func members(dir string) (n int) {
+// members returns how many members the cluster of the data has, 0 if nobody can tell. An error says that the database cannot be opened.
+func members(dir string) (n int, err error) {
 	defer func() {
 		if recover() != nil { // bbolt's answer to a damaged page
 			n = 0
 		}
 	}()
 	if info, err := os.Stat(database(dir)); err != nil || info.Size() == 0 {
-		return 0
+		return 0, nil
 	}
 	db, err := openDatabase(dir)
 	if err != nil {
-		return 0
+		return 0, err
 	}
 	defer db.Close()
 	_ = db.View(func(tx *bbolt.Tx) error {
@@ -145,5 +170,5 @@ func members(dir string) (n int) {
 		}
 		return nil
 	})
-	return n
+	return n, nil
 }

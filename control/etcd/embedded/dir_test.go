@@ -83,7 +83,7 @@ func smallDisk(t *testing.T, size string, taken int) (dir string) {
 // TestDiskIsTriedFirst: etcd is not started on a disk on which it would panic.
 func TestDiskIsTriedFirst(t *testing.T) {
 	dir := smallDisk(t, "2m", 3<<19)
-	if err := tryDisk(dir); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), dir) {
+	if err := tryDisk(dir, 0); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("full: %v", err)
 	}
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
@@ -98,7 +98,7 @@ func TestDiskIsTriedFirst(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "taken")); err != nil {
 		t.Fatal(err)
 	}
-	if err := tryDisk(dir); err != nil {
+	if err := tryDisk(dir, 0); err != nil {
 		t.Errorf("with room: %v", err)
 	}
 	if left, err := os.ReadDir(dir); len(left) != 0 || err != nil {
@@ -163,9 +163,28 @@ func TestSetAsideOfSeveralMembers(t *testing.T) {
 	}
 }
 
+// TestUsedByAnotherEtcd: data that another program has are not damaged, and stay where they are.
+func TestUsedByAnotherEtcd(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Dir(database(dir)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bbolt.Open(database(dir), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if s, err := Start(t.Context(), Config{Dir: dir}); !errors.Is(err, ErrInUse) || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), database(dir)) {
+		t.Errorf("start: %v, %v", s, err)
+	}
+	if aside, err := SetAside(t.Context(), dir, 0); !errors.Is(err, ErrInUse) {
+		t.Errorf("moved to %q: %v", aside, err)
+	}
+}
+
 // An error of the kernel says nothing about the data.
 func TestDamagedIsNotRefused(t *testing.T) {
-	cfg := Config{Dir: "/data", ListenClient: "http://192.0.2.1:2379"}
+	cfg := Config{Dir: t.TempDir(), ListenClient: "http://192.0.2.1:2379"}
 	for _, c := range []struct {
 		err  error
 		want bool

@@ -47,7 +47,7 @@ type Config struct {
 	ListenClient string       // URL: http://<ip>:<port>, https://<ip>:<port> or unix://<path>; "": DefaultListenClient
 	Prefix       string       // clients may use the keys below Prefix/ alone, and no RPC that concerns more; "": everything
 	Name         string       // of the member, in etcd's own logs; "": "overlayd"
-	Log          *slog.Logger // nil: etcd's errors are discarded
+	Log          *slog.Logger // nil: its lines are discarded
 	// TLS returns the config for one handshake, the same one as long as nothing has changed: for an https URL. It wants
 	// certificates of clients, and its ClientCAs have signed them.
 	TLS func() (*tls.Config, error)
@@ -104,7 +104,10 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Log != nil && !isLocal(listen) && listen.Scheme != "https" {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if !isLocal(listen) && listen.Scheme != "https" {
 		cfg.Log.Warn("anyone who reaches the embedded etcd can change the overlay: let only its hosts reach it", "listen", cfg.ListenClient)
 	}
 	if listen.Scheme == "https" && cfg.TLS == nil {
@@ -114,7 +117,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := tryDisk(cfg.Dir); err != nil {
+	if err := makeRoom(cfg.Dir, cfg.Log); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	s := &Server{conns: newConnTracker(), lock: lock, urls: texts(advertise), grpc: make(chan *grpc.Server, 1)}
@@ -228,8 +231,12 @@ func (s *Server) serve(cfg Config, g *grpc.Server) {
 // startEtcd turns a panic, which is etcd's answer to damaged data, into an error.
 func startEtcd(cfg *embed.Config) (e *embed.Etcd, err error) {
 	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: etcd cannot use what is in data directory %q: %v", ErrDamaged, cfg.Dir, p)
+		switch p := recover().(type) {
+		case nil:
+		case error:
+			err = p
+		default:
+			err = fmt.Errorf("etcd cannot use what is there: %v", p)
 		}
 	}()
 	return embed.StartEtcd(cfg)

@@ -142,7 +142,7 @@ func (f *front) listenLater() {
 		l, err := net.Listen("tcp", f.address)
 		if err != nil {
 			f.mu.Lock()
-			if due, _ := f.notices.Due(time.Now(), pace.Notice{Key: "listen", Text: err.Error()}); len(due) > 0 && f.log != nil && !errors.Is(err, unix.EADDRINUSE) {
+			if due, _ := f.notices.Due(time.Now(), pace.Notice{Key: "listen", Text: err.Error()}); len(due) > 0 && !errors.Is(err, unix.EADDRINUSE) {
 				f.log.Warn("embedded etcd cannot listen: trying again", "err", err)
 			}
 			f.mu.Unlock()
@@ -271,7 +271,7 @@ func (f *front) closeStale(config *tls.Config, changed bool) {
 		}
 		_ = g.Close() // an error would be about a connection that is dead
 	}
-	if len(names) > 0 && f.log != nil {
+	if len(names) > 0 {
 		slices.Sort(names)
 		f.log.Warn("embedded etcd has closed connections: their certificates are no longer taken", "clients", strings.Join(names, ","),
 			"fix", "give these hosts another file of overlayd pki join-file")
@@ -297,7 +297,7 @@ func (f *front) refuse(why, who string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refused++
-	if due, _ := f.notices.Due(time.Now(), pace.Notice{Text: why}); len(due) == 0 || f.log == nil {
+	if due, _ := f.notices.Due(time.Now(), pace.Notice{Text: why}); len(due) == 0 {
 		return
 	}
 	attrs := []any{"refused", f.refused}

@@ -50,9 +50,10 @@ func level(l zapcore.Level) slog.Level {
 }
 
 // needless are beginnings of what etcd calls an error and says of every new data directory (the version is
-// written with the first snapshot) and of every stop, and of what it says of a failed write before it ends because of it.
+// written with the first snapshot) and of every stop, of what it says of a failed write before it ends because of it, and of a file for its
+// log that it cannot make beforehand: if it cannot when it needs the file, it ends.
 var needless = [...]string{"failed to update storage version", "setting up serving from embedded etcd failed",
-	"writeAt failed", "writing data failed", "Committing transaction failed"}
+	"writeAt failed", "writing data failed", "Committing transaction failed", "failed to preallocate space"}
 
 func isNeedless(message string) bool {
 	for _, n := range needless {

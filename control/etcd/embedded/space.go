@@ -45,11 +45,7 @@ type space struct {
 }
 
 func newSpace(cfg Config, server *etcdserver.EtcdServer, sources *sources) *space {
-	log := cfg.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	s := &space{server: server, history: newHistory(server, log, sources.dropBefore), log: log, used: cmp.Or(cfg.maxUsed, maxUsed), leases: cmp.Or(cfg.maxLeases, maxLeases), period: cmp.Or(cfg.spacePeriod, spacePeriod)}
+	s := &space{server: server, history: newHistory(server, cfg.Log, sources.dropBefore), log: cfg.Log, used: cmp.Or(cfg.maxUsed, maxUsed), leases: cmp.Or(cfg.maxLeases, maxLeases), period: cmp.Or(cfg.spacePeriod, spacePeriod)}
 	s.granted.Store(s.leases) // count them first
 	return s
 }
