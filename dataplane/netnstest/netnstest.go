@@ -183,15 +183,16 @@ func (n *NS) Addr(link, addr string) {
 	})
 }
 
-// awaitLocal waits until the kernel delivers packets to an address: it makes the route for one of IPv6 a moment after the address.
+// awaitLocal waits until the kernel delivers packets to an address: it makes the route for one of IPv6 a moment after the address, and needs a
+// lock for that which all namespaces of the machine share.
 func awaitLocal(ip net.IP) error {
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(Within(10 * time.Second)); ; time.Sleep(time.Millisecond) {
 		routes, err := netlink.RouteGet(ip)
 		if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("no local route to %s: got %v, %w", ip, routes, err)
+			return fmt.Errorf("no local route to %s: got %v, err %v", ip, routes, err)
 		}
 	}
 }

@@ -321,7 +321,9 @@ func TestManyRoutes(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("added in %s, removed in %s, want %s at most", add, remove, single*4/5)
+	if !netnstest.Raced { // it makes our part of the work several times longer, and not the kernel's
+		t.Errorf("added in %s, removed in %s, want %s at most", add, remove, single*4/5)
+	}
 }
 
 // TestSetRoutesOverOthers: routes of others give way to those of subnets if they are on a link that is to go, and not
