@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -80,6 +81,9 @@ func beginning(values []string, begun string) []string {
 	return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return !strings.HasPrefix(v, begun) })
 }
 
+// plainName are the names that no shell takes for more than text: bash puts what several have in common into the command line as it is.
+var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]*$`)
+
 // completionTimeout bounds how long a shell waits for the daemon.
 const completionTimeout = time.Second
 
@@ -97,7 +101,7 @@ func peerNames(cmd *cobra.Command) (names []string) {
 	}
 	for _, n := range list.Networks {
 		for _, p := range n.Peers {
-			if p.Name != "" {
+			if plainName.MatchString(p.Name) {
 				names = append(names, p.Name)
 			}
 			names = append(names, p.Subnet.String())

@@ -105,8 +105,8 @@ func (t *conns) victim(k *conn) *conn {
 	for _, c := range t.open {
 		count[c.who.UID]++
 	}
-	for _, c := range t.open {
-		if count[c.who.UID] > count[most] {
+	for _, c := range t.open { // root makes room for nobody who has as many
+		if n := count[c.who.UID]; n > count[most] || n == count[most] && most == 0 {
 			most = c.who.UID
 		}
 	}

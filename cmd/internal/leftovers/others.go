@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
@@ -165,6 +166,11 @@ func findFlannelds(proc string) (found []flanneld, err error) {
 	if err != nil {
 		return nil, err
 	}
+	own, done, err := socketHere()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	names, err := filepath.Glob(filepath.Join(proc, "[0-9]*", "comm"))
 	for _, name := range names {
 		dir := filepath.Dir(name)
@@ -173,7 +179,7 @@ func findFlannelds(proc string) (found []flanneld, err error) {
 		}
 		ns, err := claim.NetNSOf(filepath.Join(dir, "ns/net"))
 		unknown := errors.Is(err, os.ErrPermission) // a daemon that is set up has no right to see it: it may be here
-		if err != nil && !unknown || err == nil && ns != here || !isTrusted(dir) {
+		if err != nil && !unknown || err == nil && ns != here || unknown && !lists(dir, own) || !isTrusted(dir) {
 			continue
 		}
 		var f flanneld
@@ -187,6 +193,33 @@ func findFlannelds(proc string) (found []flanneld, err error) {
 		found = append(found, f)
 	}
 	return found, err
+}
+
+// socketHere opens a socket in the network namespace of the calling thread, and returns its inode.
+func socketHere() (inode uint64, done func(), err error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, nil, os.NewSyscallError("socket", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{}); err != nil { // only a bound one is listed
+		unix.Close(fd)
+		return 0, nil, os.NewSyscallError("bind", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return 0, nil, os.NewSyscallError("fstat", err)
+	}
+	return st.Ino, func() { unix.Close(fd) }, nil
+}
+
+// lists reports whether the network namespace of a process has a socket: everybody may see that.
+func lists(dir string, inode uint64) bool {
+	b, err := os.ReadFile(filepath.Join(dir, "net/unix"))
+	return err == nil && slices.ContainsFunc(strings.Split(string(b), "\n"), func(line string) bool {
+		fields := strings.Fields(line)
+		return len(fields) > 6 && fields[6] == strconv.FormatUint(inode, 10)
+	})
 }
 
 // isTrusted reports whether a process runs for root or this user, and was started by one of them: a program with the

@@ -14,6 +14,7 @@ import (
 // 503, as flannel does (flannel v0.28.9). With ?verbose, /livez and /readyz list what they look at, each with ok or the
 // reason.
 func Handler(ready func() bool, checks func() []Check) http.Handler {
+	verboseReady := Shared(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { verbose(w, "readyz", checks()) }))
 	mux := http.NewServeMux()
 	mux.HandleFunc("/livez", func(w http.ResponseWriter, r *http.Request) {
 		if isVerbose(r) {
@@ -26,7 +27,7 @@ func Handler(ready func() bool, checks func() []Check) http.Handler {
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case isVerbose(r):
-			verbose(w, "readyz", checks())
+			verboseReady.ServeHTTP(w, r)
 		case ready():
 			answer(w, http.StatusOK, "overlayd is ready\n")
 		default:

@@ -26,7 +26,7 @@ var source string
 func Handler(report func() status.Daemon) http.Handler {
 	page, policy := template.Must(template.New("page").Funcs(functions()).Parse(source)), contentPolicy()
 	mux := http.NewServeMux()
-	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
+	mux.Handle("/{$}", status.Shared(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var text strings.Builder
 		if err := page.Execute(&text, report()); err != nil {
 			http.Error(w, "the page cannot be made: "+err.Error(), http.StatusInternalServerError)
@@ -34,12 +34,12 @@ func Handler(report func() status.Daemon) http.Handler {
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.Header().Set("Content-Security-Policy", policy)
-		_, _ = w.Write([]byte(text.String())) // whoever asked may have gone
-	})
-	mux.HandleFunc("/v1/status", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(text.String())) // this cannot fail: see Shared
+	})))
+	mux.Handle("/v1/status", status.Shared(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(report()) // likewise
-	})
+	})))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "there are /, /v1/status and /metrics", http.StatusNotFound)
 	})

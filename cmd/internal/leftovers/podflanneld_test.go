@@ -1,0 +1,60 @@
+package leftovers
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestPodCalledFlanneld: a process of another network namespace is no flanneld of this one, also if this process has no right to
+// see in which namespace it is.
+func TestPodCalledFlanneld(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "flanneld")
+	text, err := os.ReadFile("/bin/sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(program, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	pod := exec.Command(program, "30") // root, with all capabilities, in a network namespace of its own
+	pod.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if err := pod.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { pod.Process.Kill(); pod.Wait() }()
+	pid := pod.Process.Pid
+	has := func() bool {
+		found, err := findFlannelds("/proc")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(found, func(f flanneld) bool { return f.pid == pid })
+	}
+	if has() {
+		t.Error("with all rights: taken for a flanneld of this namespace")
+	}
+	done := make(chan struct{})
+	go func() { // a daemon that is set up has CAP_NET_ADMIN and CAP_NET_RAW
+		defer close(done)
+		runtime.LockOSThread()
+		h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		keep := uint32(1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW)
+		d := [2]unix.CapUserData{{Effective: keep, Permitted: keep}}
+		if err := unix.Capset(&h, &d[0]); err != nil {
+			t.Error(err)
+			return
+		}
+		if has() {
+			t.Error("with the rights of a daemon that is set up: process " + strconv.Itoa(pid) + " of another network namespace is taken for a flanneld of this one")
+		}
+	}()
+	<-done
+}

@@ -1,0 +1,84 @@
+package status
+
+import (
+	"bytes"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	maxPending = 4           // answers that are being taken, before one is reused
+	reuse      = time.Second // for how long it is then
+)
+
+// Shared answers with what h does, which must answer all requests alike. However many ask, and however slowly they read, few answers take
+// memory: one is made at a time, for all who wait for it, and if several have not been taken yet, the last one is given to others too.
+func Shared(h http.Handler) http.Handler {
+	return &shared{h: h, turn: make(chan struct{}, 1)}
+}
+
+type shared struct {
+	h    http.Handler
+	turn chan struct{} // whoever has put something in makes an answer
+
+	mu      sync.Mutex
+	last    *made // nil if nobody takes one
+	pending int
+}
+
+// made is an answer. It implements http.ResponseWriter for who makes it.
+type made struct {
+	began  time.Time
+	status int
+	header http.Header
+	body   bytes.Buffer
+}
+
+func (m *made) Header() http.Header         { return m.header }
+func (m *made) WriteHeader(status int)      { m.status = status }
+func (m *made) Write(b []byte) (int, error) { return m.body.Write(b) }
+
+// ServeHTTP implements http.Handler.
+func (s *shared) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	asked := time.Now()
+	select {
+	case s.turn <- struct{}{}:
+	case <-r.Context().Done(): // whoever asked has gone
+		return
+	}
+	m := s.take(asked, r)
+	defer s.taken()
+	for name, values := range m.header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(m.status)
+	_, _ = w.Write(m.body.Bytes()) // whoever asked may have gone
+}
+
+// take returns the answer to a request, and gives the turn to the next one.
+func (s *shared) take(asked time.Time, r *http.Request) *made {
+	defer func() { <-s.turn }()
+	s.mu.Lock()
+	s.pending++
+	m := s.last
+	fresh := m != nil && (m.began.After(asked) || s.pending > maxPending && asked.Sub(m.began) < reuse)
+	s.mu.Unlock()
+	if fresh {
+		return m
+	}
+	m = &made{began: time.Now(), status: http.StatusOK, header: http.Header{}}
+	s.h.ServeHTTP(m, r)
+	s.mu.Lock()
+	s.last = m
+	s.mu.Unlock()
+	return m
+}
+
+func (s *shared) taken() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pending--; s.pending == 0 {
+		s.last = nil
+	}
+}
