@@ -193,6 +193,7 @@ var etcdDamages = map[string]struct {
 	"database empty":  {": > member/snap/db", false}, // its log has everything
 	"database cut":    {"truncate -s 6000 member/snap/db", true},
 	"pages of zeroes": {"dd if=/dev/zero of=member/snap/db bs=4096 seek=2 count=100 conv=notrunc", true},
+	"log gone":        {"rm member/wal/*.wal", true},
 	"log junk":        {"for f in member/wal/*.wal; do head -c 65536 /dev/urandom > $f; done", true},
 }
 

@@ -263,3 +263,22 @@ func TestEnvironment(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// TestCrashError: a child that got no memory or no thread says nothing about what it reads.
+func TestCrashError(t *testing.T) {
+	for text, want := range map[string]string{
+		"panic: a damaged page":                             ReasonCrash,
+		"fatal error: fault":                                ReasonCrash,
+		"unexpected fault address 0x7f00":                   ReasonCrash,
+		"fatal error: newosproc":                            ReasonLimits,
+		"fatal error: runtime: out of memory":               ReasonLimits,
+		"fatal error: runtime: cannot allocate memory":      ReasonLimits,
+		"fatal error: out of memory (stackalloc)":           ReasonLimits,
+		"overlayd: data directory: permission denied":       "",
+		"fatal error: all goroutines are asleep - deadlock": ReasonCrash,
+	} {
+		if got := crashError(text); got.Reason != want || got.Text != text {
+			t.Errorf("%q: %+v, want reason %q", text, got, want)
+		}
+	}
+}

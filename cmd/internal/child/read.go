@@ -89,8 +89,11 @@ type Error struct {
 	Text   string
 }
 
-// ReasonCrash is the reason of a child that Go has ended.
-const ReasonCrash = "crash"
+// The reasons of a child that Go has ended.
+const (
+	ReasonCrash  = "crash"
+	ReasonLimits = "limits" // it got no memory or no thread
+)
 
 // Error implements error.
 func (e *Error) Error() string { return e.Text }
@@ -114,6 +117,9 @@ func asError(err error) *Error {
 func crashError(text string) *Error {
 	if _, ours := strings.CutPrefix(text, "overlayd: "); ours {
 		return &Error{Text: text}
+	}
+	if said, fatal := strings.CutPrefix(text, "fatal error: "); fatal && (strings.Contains(said, "out of memory") || strings.Contains(said, "cannot allocate") || strings.HasPrefix(said, "newosproc")) {
+		return &Error{ReasonLimits, text}
 	}
 	return &Error{ReasonCrash, text}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/overlayd/overlayd/control/etcd/embedded"
 )
 
-// Why the embedded etcd does not run: the Reason of a child.Error, besides child.ReasonCrash.
+// Why the embedded etcd does not run: the Reason of a child.Error, besides those of package child.
 const (
 	Full     = "disk_full"
 	ReadOnly = "disk_read_only"
@@ -30,9 +30,10 @@ func asError(err error, ready bool) *child.Error {
 		is     error
 		reason string
 	}{
+		{embedded.ErrInUse, InUse}, {embedded.ErrListen, Listen}, {embedded.ErrMembers, Members}, {embedded.ErrAsideBefore, Aside},
 		{unix.ENOSPC, Full}, {unix.EDQUOT, Full}, {unix.EROFS, ReadOnly}, {unix.EACCES, Denied}, {unix.EPERM, Denied},
-		{embedded.ErrInUse, InUse}, {embedded.ErrListen, Listen},
-		{embedded.ErrMembers, Members}, {embedded.ErrAsideBefore, Aside}, {embedded.ErrDamaged, Damaged},
+		{unix.EMFILE, child.ReasonLimits}, {unix.ENFILE, child.ReasonLimits}, {unix.ENOMEM, child.ReasonLimits}, {unix.EAGAIN, child.ReasonLimits}, {unix.EFBIG, child.ReasonLimits},
+		{embedded.ErrDamaged, Damaged},
 	} {
 		if errors.Is(err, r.is) {
 			e.Reason = r.reason

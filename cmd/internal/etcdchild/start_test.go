@@ -12,7 +12,7 @@ func TestIsDamaged(t *testing.T) {
 		reason string
 		times  int
 		want   bool
-	}{{Damaged, 1, true}, {Full, 9, false}, {"", 9, false}, {child.ReasonCrash, 2, false}, {child.ReasonCrash, 3, true}} {
+	}{{Damaged, 1, true}, {Full, 9, false}, {"", 9, false}, {child.ReasonLimits, 9, false}, {child.ReasonCrash, 2, false}, {child.ReasonCrash, 3, true}} {
 		if got := isDamaged(&child.Error{Reason: c.reason}, c.times); got != c.want {
 			t.Errorf("%q, %d times: %v", c.reason, c.times, got)
 		}

@@ -123,8 +123,10 @@ func ofEtcd(o *flags.Etcd, err *child.Error) string {
 		return "give this user the right to write --etcd-data-dir " + o.DataDir
 	case etcdchild.InUse:
 		return "stop that process, or give another --etcd-data-dir than " + o.DataDir
+	case child.ReasonLimits:
+		return "raise the limits of the daemon, as of its systemd unit or container: memory, threads, open files, size of files"
 	case etcdchild.Listen:
-		return "stop that process, or give another address by --etcd-listen-client-url"
+		return "give another address by --etcd-listen-client-url, or stop the process that has it"
 	case etcdchild.Members:
 		return "etcdctl member remove, then member add on one of the others: this member gets its data from them"
 	case etcdchild.PKI:

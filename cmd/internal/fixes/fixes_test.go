@@ -79,7 +79,7 @@ func TestFixesOfEtcd(t *testing.T) {
 	for reason, want := range map[string]string{
 		etcdchild.Full: "make room on the disk of --etcd-data-dir /d", etcdchild.ReadOnly: "remount,rw", etcdchild.Denied: "the right to write",
 		etcdchild.InUse: "another --etcd-data-dir", etcdchild.Listen: "--etcd-listen-client-url", etcdchild.Members: "etcdctl member remove",
-		etcdchild.Aside: "remove these directories", etcdchild.Damaged: "--etcd-embedded-rebuild", child.ReasonCrash: "--etcd-embedded-rebuild",
+		etcdchild.Aside: "remove these directories", etcdchild.Damaged: "--etcd-embedded-rebuild", child.ReasonLimits: "open files", child.ReasonCrash: "--etcd-embedded-rebuild",
 	} {
 		o := &flags.Flags{Etcd: flags.Etcd{DataDir: "/d"}}
 		if got := Of(o, "", &child.Error{Reason: reason}); !strings.Contains(got, want) {

@@ -75,7 +75,7 @@ func (s *Server) config(cfg Config, listen url.URL, advertise []url.URL) *embed.
 	c.UserHandlers = map[string]http.Handler{"/debug/": http.NotFoundHandler(), "/metrics": http.NotFoundHandler()}
 	fatal := cfg.Fatal
 	if fatal != nil {
-		fatal = func(err error) { cfg.Fatal(withDisk(err, cfg.Dir)) }
+		fatal = func(err error) { cfg.Fatal(withCause(err, cfg.Dir)) }
 	}
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(cfg.Log, fatal))
 	return c
@@ -164,11 +164,13 @@ func explain(err error, cfg Config) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf("%w %q is in use by another process: %w", ErrListen, cfg.ListenClient, err)
+	case errors.As(err, new(*net.OpError)) && errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("%w %q is not for this user: %w", ErrListen, cfg.ListenClient, err)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return fmt.Errorf("%w %q is not an address of this host: %w", ErrListen, cfg.ListenClient, err)
 	}
-	err = fmt.Errorf("start etcd server in data directory %q, listen address %q: %w", cfg.Dir, cfg.ListenClient, withDisk(err, cfg.Dir))
-	if !errors.As(err, new(syscall.Errno)) { // with one, something is wrong outside of the data
+	err = fmt.Errorf("start etcd server in data directory %q, listen address %q: %w", cfg.Dir, cfg.ListenClient, withCause(err, cfg.Dir))
+	if !errors.As(err, new(syscall.Errno)) && !errors.Is(err, ErrInUse) { // with one, something is wrong outside of the data
 		err = fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	return err

@@ -126,6 +126,7 @@ func TestExplainKeepsTheCause(t *testing.T) {
 	}{
 		{&net.OpError{Op: "listen", Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}, "in use by another process"},
 		{&net.OpError{Op: "listen", Err: os.NewSyscallError("bind", syscall.EADDRNOTAVAIL)}, "not an address of this host"},
+		{&net.OpError{Op: "listen", Err: os.NewSyscallError("bind", syscall.EACCES)}, "not for this user"},
 		{io.ErrUnexpectedEOF, fmt.Sprintf("data directory %q", cfg.Dir)},
 	} {
 		err := explain(c.err, cfg)

@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+	"go.etcd.io/etcd/server/v3/storage/wal"
 	"golang.org/x/sys/unix"
 )
 
@@ -54,32 +57,71 @@ func lockDir(ctx context.Context, dir string, patience time.Duration) (*os.File,
 	return nil, fmt.Errorf("lock data directory %q: %w", dir, err)
 }
 
-// room is how much tryDisk writes, in bytes: less, and etcd would end at one of its next writes.
-const room = 1 << 20
+const (
+	// room is how much tryDisk writes, in bytes: less, and etcd would end at one of its next writes.
+	room = 1 << 20
+	// segment is the size of a file of the log, in bytes. etcd makes the next one beforehand, and the default of 64 MB is for clusters that write much.
+	segment = 8 << 20
+)
 
-// tryDisk fails if the disk is full or cannot be written, or has less room than etcd needs at its start to repair its log, in bytes. etcd would
+func init() { wal.SegmentSizeBytes = segment }
+
+// parts are the directories below the data directory that may be on disks of their own.
+var parts = []string{"", "member/wal", "member/snap"}
+
+// tryDisk fails if a disk is full or cannot be written, or if that of the log has less free room than etcd needs there, in bytes. etcd would
 // panic, perhaps in the middle of a write.
-func tryDisk(dir string, repair int64) error {
-	path := filepath.Join(dir, "overlayd.try")
-	err := os.WriteFile(path, make([]byte, room), 0o600)
-	if rerr := os.Remove(path); err == nil {
-		err = rerr
+func tryDisk(dir string, need int64) error {
+	log := dir
+	for _, part := range parts {
+		part = filepath.Join(dir, part)
+		err := tryWrite(filepath.Join(part, "overlayd.try"))
+		switch {
+		case part != dir && errors.Is(err, os.ErrNotExist):
+		case err != nil:
+			return fmt.Errorf("data directory %q cannot be written: %w", dir, err)
+		case strings.HasSuffix(part, "/wal"):
+			log = part
+		}
 	}
 	var disk unix.Statfs_t
-	if err == nil && repair > 0 && unix.Statfs(dir, &disk) == nil && int64(disk.Bavail)*disk.Bsize < repair {
-		err = fmt.Errorf("etcd repairs its log, which takes %d MB: %w", repair/1e6, unix.ENOSPC)
+	if unix.Statfs(log, &disk) != nil {
+		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("data directory %q cannot be written: %w", dir, err)
+	free := disk.Bavail
+	if os.Geteuid() == 0 { // some is reserved for root
+		free = disk.Bfree
+	}
+	if int64(free)*disk.Bsize < need {
+		return fmt.Errorf("data directory %q: etcd needs %d MB for its log: %w", dir, need/1e6, unix.ENOSPC)
 	}
 	return nil
 }
 
-// withDisk adds to an error of etcd why the disk cannot be written now, if that is so. Not all errors of etcd have that cause in them: a
+func tryWrite(path string) error {
+	err := os.WriteFile(path, make([]byte, room), 0o600)
+	if rerr := os.Remove(path); err == nil {
+		err = rerr
+	}
+	return err
+}
+
+// causes are errors of the kernel that say nothing about the data.
+var causes = []syscall.Errno{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EIO, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN, unix.EACCES, unix.EPERM, unix.EFBIG}
+
+// withCause adds to an error of etcd what is wrong outside of the data, if something is. Not all errors of etcd wrap their cause, and not all name it: a
 // log that it cannot repair, because the disk is full, looks damaged.
-func withDisk(err error, dir string) error {
+func withCause(err error, dir string) error {
+	if errors.Is(err, fileutil.ErrLocked) {
+		return fmt.Errorf("data directory %q: its log is %w: %w", dir, ErrInUse, err)
+	}
 	if errors.As(err, new(syscall.Errno)) {
 		return err
+	}
+	for _, cause := range causes {
+		if strings.Contains(err.Error(), cause.Error()) || cause == unix.EMFILE && strings.Contains(err.Error(), "file descriptor limit") {
+			return fmt.Errorf("%w: %w", err, cause)
+		}
 	}
 	if full := tryDisk(dir, 0); full != nil {
 		return fmt.Errorf("%w: %w", err, full)
@@ -97,6 +139,9 @@ func checkDatabase(dir string) error {
 	if err != nil || info.Size() == 0 {
 		return nil // a new one is made
 	}
+	if err := tryLock(database(dir)); err != nil {
+		return fmt.Errorf("data directory %q: database %s is %w", dir, database(dir), err)
+	}
 	db, err := openDatabase(dir)
 	if err != nil {
 		return err
@@ -104,9 +149,30 @@ func checkDatabase(dir string) error {
 	return db.Close()
 }
 
+// lockPatience is how long another process may have the database.
+const lockPatience = time.Second
+
+// tryLock fails if another process has the database, also one that reads it: etcd would wait for that without a word, and without end.
+func tryLock(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for deadline := time.Now().Add(lockPatience); ; time.Sleep(5 * time.Millisecond) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return ErrInUse
+		}
+	}
+}
+
 // openDatabase opens the database to read it.
 func openDatabase(dir string) (*bbolt.DB, error) {
-	db, err := bbolt.Open(database(dir), 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
+	db, err := bbolt.Open(database(dir), 0o600, &bbolt.Options{ReadOnly: true, Timeout: lockPatience})
 	if err == nil {
 		return db, nil
 	}
@@ -131,10 +197,10 @@ func SetAside(ctx context.Context, dir string, patience time.Duration) (aside st
 		return "", err
 	}
 	defer lock.Close()
-	n, err := members(dir)
-	if errors.Is(err, ErrInUse) {
-		return "", err
+	if err := tryLock(database(dir)); errors.Is(err, ErrInUse) {
+		return "", fmt.Errorf("data directory %q: database %s is %w", dir, database(dir), err)
 	}
+	n, _ := members(dir)
 	if n > 1 {
 		return "", fmt.Errorf("data directory %q: %w: %d", dir, ErrMembers, n)
 	}
@@ -144,7 +210,10 @@ func SetAside(ctx context.Context, dir string, patience time.Duration) (aside st
 	}
 	aside = filepath.Join(dir, "damaged-"+time.Now().UTC().Format("20060102T150405.000Z"))
 	if err := os.Rename(filepath.Join(dir, "member"), aside); err != nil {
-		return "", fmt.Errorf("move damaged data aside: %w", err)
+		if link := new(os.LinkError); errors.As(err, &link) { // without the new name, which each attempt has its own of
+			err = link.Err
+		}
+		return "", fmt.Errorf("move damaged data in data directory %q aside: %w", dir, err)
 	}
 	return aside, nil
 }

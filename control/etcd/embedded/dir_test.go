@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane/netnstest"
@@ -163,22 +165,44 @@ func TestSetAsideOfSeveralMembers(t *testing.T) {
 	}
 }
 
-// TestUsedByAnotherEtcd: data that another program has are not damaged, and stay where they are.
-func TestUsedByAnotherEtcd(t *testing.T) {
+// TestUsedByAnother: data that another program has, if only to read them, are not damaged, and stay where they are.
+func TestUsedByAnother(t *testing.T) {
+	for _, reads := range []bool{false, true} {
+		dir := t.TempDir()
+		if err := os.MkdirAll(filepath.Dir(database(dir)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		db, err := bbolt.Open(database(dir), 0o600, nil)
+		if err == nil && reads {
+			db.Close()
+			db, err = bbolt.Open(database(dir), 0o600, &bbolt.Options{ReadOnly: true})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		if s, err := Start(t.Context(), Config{Dir: dir}); !errors.Is(err, ErrInUse) || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), database(dir)) {
+			t.Errorf("start: %v, %v", s, err)
+		}
+		if aside, err := SetAside(t.Context(), dir, 0); !errors.Is(err, ErrInUse) {
+			t.Errorf("moved to %q: %v", aside, err)
+		}
+	}
+}
+
+// TestSetAsideSaysOnce: what keeps failing has one text, which is logged once.
+func TestSetAsideSaysOnce(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Dir(database(dir)), 0o700); err != nil {
+	member := filepath.Join(dir, "member")
+	if err := errors.Join(os.Mkdir(member, 0o700), unix.Mount("tmpfs", member, "tmpfs", 0, "size=16k")); err != nil {
 		t.Fatal(err)
 	}
-	db, err := bbolt.Open(database(dir), 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	if s, err := Start(t.Context(), Config{Dir: dir}); !errors.Is(err, ErrInUse) || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), database(dir)) {
-		t.Errorf("start: %v, %v", s, err)
-	}
-	if aside, err := SetAside(t.Context(), dir, 0); !errors.Is(err, ErrInUse) {
-		t.Errorf("moved to %q: %v", aside, err)
+	defer unix.Unmount(member, unix.MNT_DETACH)
+	_, first := SetAside(t.Context(), dir, 0)
+	time.Sleep(2 * time.Millisecond) // the name has milliseconds
+	_, second := SetAside(t.Context(), dir, 0)
+	if !errors.Is(first, unix.EBUSY) || second == nil || first.Error() != second.Error() {
+		t.Errorf("%v, then %v", first, second)
 	}
 }
 
@@ -188,7 +212,8 @@ func TestDamagedIsNotRefused(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want bool
-	}{{&os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}, false}, {errors.New("walpb: crc mismatch"), true}} {
+	}{{&os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}, false}, {errors.New("walpb: crc mismatch"), true},
+		{errors.New("epoll: too many open files"), false}, {fmt.Errorf("open log: %w", fileutil.ErrLocked), false}} {
 		if err := explain(c.err, cfg); errors.Is(err, ErrDamaged) != c.want {
 			t.Errorf("%v: %v", c.err, err)
 		}

@@ -28,7 +28,9 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/etcdhttp"
+	"go.etcd.io/etcd/server/v3/storage/schema"
 	"google.golang.org/grpc"
 )
 
@@ -38,6 +40,7 @@ const DefaultListenClient = "http://127.0.0.1:2379"
 
 const (
 	startTimeout = 20 * time.Second // a large write-ahead log is replayed first
+	lookPeriod   = 2 * time.Second  // an election takes a tenth of that
 	stopTimeout  = 900 * time.Millisecond
 )
 
@@ -117,7 +120,10 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := makeRoom(cfg.Dir, cfg.Log); err != nil {
+	if err = checkDatabase(cfg.Dir); err == nil {
+		err = makeRoom(cfg.Dir, cfg.Log)
+	}
+	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	s := &Server{conns: newConnTracker(), lock: lock, urls: texts(advertise), grpc: make(chan *grpc.Server, 1)}
@@ -126,10 +132,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		s.guard.answers = newAnswers(cmp.Or(cfg.takePatience, takePatience), s.conns.find)
 		s.conns.ended = s.guard.answers.sources.forget
 	}
-	if err = checkDatabase(cfg.Dir); err == nil {
-		err = s.start(ctx, cfg, listen, advertise)
-	}
-	if err != nil {
+	if err := s.start(ctx, cfg, listen, advertise); err != nil {
 		return nil, errors.Join(err, s.closeFront(), lock.Close())
 	}
 	return s, nil
@@ -193,20 +196,45 @@ func (s *Server) start(ctx context.Context, cfg Config, listen url.URL, advertis
 			return fmt.Errorf("data directory %q: %w", cfg.Dir, err)
 		}
 	}
-	timeout := time.NewTimer(startTimeout)
-	defer timeout.Stop()
-	select {
-	case g := <-s.grpc: // it is ready then
-		s.serve(cfg, g)
+	if err = s.await(ctx, cfg); err == nil {
 		return nil
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-timeout.C:
-		err = fmt.Errorf("not ready after %s", startTimeout)
-	case err = <-e.Err():
 	}
 	s.stopEtcd()
 	return fmt.Errorf("start etcd server in data directory %q: %w", cfg.Dir, err)
+}
+
+// await lets clients in once etcd is ready.
+func (s *Server) await(ctx context.Context, cfg Config) error {
+	timeout, look := time.NewTimer(startTimeout), time.NewTicker(lookPeriod)
+	defer timeout.Stop()
+	defer look.Stop()
+	for {
+		select {
+		case g := <-s.grpc: // it is ready then
+			s.serve(cfg, g)
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timeout.C:
+			return fmt.Errorf("not ready after %s", startTimeout)
+		case err := <-s.etcd.Err():
+			return err
+		case <-look.C:
+			if err := lostEnd(s.etcd.Server); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// lostEnd returns an error if the log has lost its end: etcd takes what it writes next for what its database has already, and is never ready. A leader
+// has committed all that the log has.
+func lostEnd(s *etcdserver.EtcdServer) error {
+	has, _ := schema.ReadConsistentIndex(s.Backend().ReadTx())
+	if log := s.CommittedIndex(); s.Leader() != 0 && log < has {
+		return fmt.Errorf("%w: the log ends at entry %d, the database has %d", ErrDamaged, log, has)
+	}
+	return nil
 }
 
 // serve lets clients in.
@@ -284,6 +312,7 @@ func (s *Server) stopEtcd() bool {
 	s.conns.closeAll()
 	if s.stopTidying != nil {
 		s.stopTidying()
+		s.guard.space.Load().history.close()
 	}
 	done := make(chan struct{})
 	go func() {

@@ -38,6 +38,9 @@ type history struct {
 	log    *slog.Logger
 	moved  func(oldest int64) // called when the history has lost all before a revision
 
+	reading sync.RWMutex // held while the database is read
+	closed  bool         // the database is about to be closed
+
 	mu      sync.Mutex
 	next    int64 // the first revision that is not counted
 	younger int64 // the first revision of the younger half; 0: there is no older half
@@ -90,9 +93,21 @@ func (h *history) since(revision int64) (bytes int64) {
 	return min(bytes, maxHistory)
 }
 
+// close keeps streams that have not ended yet from reading a database that is closed: etcd would panic.
+func (h *history) close() {
+	h.reading.Lock()
+	defer h.reading.Unlock()
+	h.closed = true
+}
+
 // size returns how much the changes of some revisions count for.
 func (h *history) size(first, last int64) (bytes int64) {
 	from, end := mvcc.RevToBytes(mvcc.Revision{Main: first}, mvcc.NewRevBytes()), mvcc.RevToBytes(mvcc.Revision{Main: last + 1}, mvcc.NewRevBytes())
+	h.reading.RLock()
+	defer h.reading.RUnlock()
+	if h.closed {
+		return 0
+	}
 	tx := h.server.Backend().ReadTx()
 	tx.RLock()
 	defer tx.RUnlock()                                     // what it returns is the database's own memory

@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -93,6 +94,21 @@ func TestHistoryIsBounded(t *testing.T) {
 				t.Errorf("from the first change: %+v, want that it is compacted", r)
 			}
 		})
+	}
+}
+
+// TestHistoryAfterTheEnd: a stream that ends after the server reads no database that is closed.
+func TestHistoryAfterTheEnd(t *testing.T) {
+	s, err := Start(t.Context(), Config{Dir: t.TempDir(), ListenClient: "unix://" + filepath.Join(t.TempDir(), "socket"), Prefix: "/p", NoFsync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := s.guard.space.Load().history
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if bytes := h.size(1, 2); bytes != 0 {
+		t.Errorf("%d bytes", bytes)
 	}
 }
 

@@ -12,9 +12,13 @@ import (
 	"strings"
 	"testing"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
@@ -31,6 +35,7 @@ func TestLeftovers(t *testing.T) {
 		"wal/a.wal":          {size: 300, left: true},
 		"wal/a.wal.broken":   {size: 200},
 		"wal/b.wal.broken":   {size: 200}, // etcd has removed b.wal
+		"wal.tmp/0.wal":      {size: 100}, // it ended in its first start
 		"snap/db.tmp.123":    {size: 100},
 		"snap/db":            {size: 100, left: true},
 		"snap/1.snap.broken": {size: 100, left: true},
@@ -45,14 +50,11 @@ func TestLeftovers(t *testing.T) {
 			want = append(want, path)
 		}
 		if f.locked {
-			l, err := os.Open(path)
+			l, err := fileutil.LockFile(path, os.O_WRONLY, 0o600) // as etcd does
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer l.Close()
-			if err := unix.Flock(int(l.Fd()), unix.LOCK_EX); err != nil {
-				t.Fatal(err)
-			}
 		}
 	}
 	var log bytes.Buffer
@@ -65,6 +67,76 @@ func TestLeftovers(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "level=DEBUG"); n != len(files)-len(want) {
 		t.Errorf("%d lines about %d files:\n%s", n, len(files)-len(want), &log)
+	}
+}
+
+// TestCopyThatStays: etcd could not repair its log either.
+func TestCopyThatStays(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "member", "wal", "a.wal.broken"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := makeRoom(dir, slog.New(slog.DiscardHandler)); !errors.Is(err, unix.EISDIR) {
+		t.Error(err)
+	}
+}
+
+// TestFirstStartThatEnded: an etcd that ended before it wrote its first entry does not keep another one from starting.
+func TestFirstStartThatEnded(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "member", "snap"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	node, cluster := uint64(1), uint64(2)
+	metadata, err := proto.Marshal(&pb.Metadata{NodeID: &node, ClusterID: &cluster})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := wal.Create(zap.NewNop(), filepath.Join(dir, "member", "wal"), metadata)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Start(t.Context(), Config{Dir: dir, ListenClient: "unix://" + filepath.Join(t.TempDir(), "socket"), NoFsync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Stop()
+}
+
+// TestFullDiskOfLog: the log may be on a disk of its own.
+func TestFullDiskOfLog(t *testing.T) {
+	dir, disk := t.TempDir(), smallDisk(t, "12m", 12<<20-segment)
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "member"), 0o700), os.Symlink(disk, filepath.Join(dir, "member", "wal"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		taken int
+		need  int64
+		want  error
+	}{{0, segment, nil}, {0, segment + 1, unix.ENOSPC}, {segment, 0, unix.ENOSPC}} {
+		if err := os.WriteFile(filepath.Join(disk, "more"), make([]byte, c.taken), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := tryDisk(dir, c.need); !errors.Is(err, c.want) {
+			t.Errorf("%d more bytes taken, %d needed: %v, want %v", c.taken, c.need, err, c.want)
+		}
+	}
+}
+
+// TestFewFiles: a limit of open files is not damage.
+func TestFewFiles(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", "ulimit -n 24; exec "+exe+" -test.run='^TestServerProcess$'")
+	cmd.Env = append(os.Environ(), asServer+"=unix://"+filepath.Join(t.TempDir(), "socket")+" "+filepath.Join(t.TempDir(), "data"))
+	out, err := cmd.CombinedOutput()
+	if text := string(out); err == nil || strings.Contains(text, ErrDamaged.Error()) || !strings.Contains(text, unix.EMFILE.Error()) {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
@@ -99,7 +171,7 @@ func TestTornLog(t *testing.T) {
 	}
 	value("kept")
 	tear(t, dir)
-	const left = 10 << 20
+	const left = 20 << 20
 	taken := filepath.Join(disk, "taken")
 	if err := os.WriteFile(taken, make([]byte, free(t, disk)-left), 0o600); err != nil {
 		t.Fatal(err)
@@ -138,7 +210,8 @@ func tear(t *testing.T, dir string) {
 	end := (len(bytes.TrimRight(b, "\x00")) + 7) &^ 7
 	record := append(binary.LittleEndian.AppendUint64(nil, size), strings.Repeat("x", size/4)...)
 	copy(b[end:], record)
-	if err := os.WriteFile(logs[0], b, 0o600); err != nil {
+	const before = 64e6 // the size of the files of older versions
+	if err := errors.Join(os.WriteFile(logs[0], b, 0o600), os.Truncate(logs[0], before)); err != nil {
 		t.Fatal(err)
 	}
 }
