@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -15,11 +16,14 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	"golang.org/x/net/http2"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/cmd/internal/leases"
 	"github.com/overlayd/overlayd/control/conns"
+	"github.com/overlayd/overlayd/control/etcd/embedded"
 )
 
 // asLocalUser makes the test binary a process of another user; its value is what it does, and where.
@@ -40,12 +44,26 @@ func localUser(task string) int {
 		time.Sleep(time.Hour)
 	case "crowd":
 		crowd(where)
+	case "put":
+		put(where)
 	}
 	seize(where)
 	fmt.Println("seized")
 	for {
 		seize(where)
 	}
+}
+
+// put writes to an etcd.
+func put(etcd string) {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd}, Logger: zap.NewNop()})
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		_, err = client.Put(ctx, storePrefix+"config", "junk")
+	}
+	fmt.Println("put:", err)
+	time.Sleep(time.Hour)
 }
 
 // crowd keeps as many connections to an etcd as that takes, each of which looks like one of a client.
@@ -213,6 +231,19 @@ func TestCrowdOfAUser(t *testing.T) {
 	if n := linesWith(h.daemon.text(), "where another user has them: ended"); n != 1 {
 		t.Errorf("%d lines of it:\n%s", n, h.daemon.text())
 	}
+}
+
+// TestLocalUserWrites: a user of the host cannot write to an embedded etcd that listens where it does by default. Root can.
+func TestLocalUserWrites(t *testing.T) {
+	t.Parallel()
+	f := newFirst(t, 1, "--dataplane", modeUserspace)
+	f.url = embedded.DefaultListenClient
+	f.run("--etcd-listen-client-url", f.url).waitLog("msg=ready", patience)
+	if user := f.startUser("put "+f.url, "put:"); strings.Contains(user.text(), "put: <nil>") {
+		t.Error("a user has written")
+	}
+	f.daemon.waitLog(fmt.Sprintf(`client="uid %d"`, nobody), patience)
+	f.answers(f.client(), storePrefix+"x", "y", patience)
 }
 
 // TestLocalUser: a user of the host who takes whatever he can get, all the time, keeps no daemon from starting and no session

@@ -150,25 +150,32 @@ func endConnection(port int, to netip.AddrPort) error {
 		return unix.ENETUNREACH
 	}
 	from, _ := netip.AddrFromSlice(routes[0].Src)
-	return destroy(netip.AddrPortFrom(from, uint16(port)), to, [2]uint32{nl.TCPDIAG_NOCOOKIE, nl.TCPDIAG_NOCOOKIE})
+	return destroy(netip.AddrPortFrom(from, uint16(port)), to, anyCookie)
 }
+
+// anyCookie is for a socket that is known by its addresses alone.
+var anyCookie = [2]uint32{nl.TCPDIAG_NOCOOKIE, nl.TCPDIAG_NOCOOKIE}
 
 // destroy ends a connection of this host (SOCK_DESTROY). netlink.SocketDestroy knows IPv4 alone.
 func destroy(from, to netip.AddrPort, cookie [2]uint32) error {
+	req := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
+	req.AddRawData(inetDiag(from, to, cookie))
+	_, err := req.Execute(unix.NETLINK_SOCK_DIAG, 0)
+	return err
+}
+
+// inetDiag is a request about one socket: struct inet_diag_req_v2 of linux/inet_diag.h.
+func inetDiag(from, to netip.AddrPort, cookie [2]uint32) []byte {
 	family, src, dst := byte(unix.AF_INET6), [16]byte{}, [16]byte{}
 	if to.Addr().Unmap().Is4() {
 		family = unix.AF_INET
 	}
 	copy(src[:], from.Addr().Unmap().AsSlice())
 	copy(dst[:], to.Addr().Unmap().AsSlice())
-	b := []byte{family, unix.IPPROTO_TCP, 0, 0, 0, 0, 0, 0} // struct inet_diag_req_v2
+	b := []byte{family, unix.IPPROTO_TCP, 0, 0, 0, 0, 0, 0}
 	b = binary.BigEndian.AppendUint16(b, from.Port())
 	b = binary.BigEndian.AppendUint16(b, to.Port())
 	b = append(append(append(b, src[:]...), dst[:]...), 0, 0, 0, 0)
 	b = binary.NativeEndian.AppendUint32(b, cookie[0])
-	b = binary.NativeEndian.AppendUint32(b, cookie[1])
-	req := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
-	req.AddRawData(b)
-	_, err := req.Execute(unix.NETLINK_SOCK_DIAG, 0)
-	return err
+	return binary.NativeEndian.AppendUint32(b, cookie[1])
 }

@@ -8,7 +8,7 @@
 // peers: it is a cluster of one, and stays one.
 //
 // With an https URL clients need a certificate (Config.TLS); clients without one get no answer. With http
-// they are not authenticated. With Config.Prefix they can do only what a control.Store needs
+// they are not authenticated, but at a loopback address those of root and of the user of this process alone are let in. With Config.Prefix they can do only what a control.Store needs
 // (guard.go), and the size of what they read is bounded (answers.go). HTTP has only /health and /version, because etcd's other pages
 // show the command line, which may hold a password. A stranger's connections take no room from those of others (front.go, crowd.go).
 package embedded
@@ -159,6 +159,7 @@ func (s *Server) listen(cfg Config, listen url.URL) (behind url.URL, err error) 
 	if s.front, err = openFront(cfg, listen.Host, secure); err != nil {
 		return listen, explain(err, cfg)
 	}
+	s.front.own = secure == nil && isLocal(listen)
 	if s.guard != nil {
 		s.guard.answers.sources.refuse = s.front.refuse
 		if secure != nil {

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -47,6 +48,7 @@ type front struct {
 	opened   func()                      // called when it is no longer nil
 	tls      func() (*tls.Config, error) // for a handshake now; nil: plain
 	log      *slog.Logger
+	own      bool // it is plain at a loopback address: for root and the user of this process alone
 
 	greeting, again time.Duration
 
@@ -178,6 +180,10 @@ func (f *front) accept(l net.Listener) {
 			continue
 		}
 		again.Reset()
+		if f.own && !f.isOwn(c) {
+			_ = c.Close() // an error would be about a connection that is dead
+			continue
+		}
 		g, dropped := f.greeted.admit(c)
 		if dropped {
 			f.refuse("too many connections have sent nothing yet", "", nil)
@@ -186,6 +192,23 @@ func (f *front) accept(l net.Listener) {
 			f.wait.Go(func() { f.greet(g) })
 		}
 	}
+}
+
+// isOwn reports whether a client is of root, or of the user of this process. Its address does not matter: every user can connect to a
+// loopback address from any address of the host.
+func (f *front) isOwn(c net.Conn) bool {
+	uid, err := conns.UserOf(c.(*net.TCPConn))
+	switch {
+	case errors.Is(err, net.ErrClosed): // as by a port scan
+		return false
+	case err != nil:
+		f.refuse("its user cannot be found", c.RemoteAddr().String(), err)
+		return false
+	case uid != 0 && int(uid) != os.Geteuid():
+		f.refuse("it is of another user, and http:// at a loopback address is for root and the user of overlayd alone", fmt.Sprintf("uid %d", uid), nil)
+		return false
+	}
+	return true
 }
 
 // greet finds out who a client is and what it speaks.
