@@ -345,6 +345,34 @@ func TestTunnelFallsBack(t *testing.T) {
 	}
 }
 
+// TestTunnelRenamed renames the device, as udev may. The kernel keeps no table for the new name. A file that somebody else holds does not keep
+// the old device.
+func TestTunnelRenamed(t *testing.T) {
+	t.Parallel()
+	h := newTunnelHosts(t, "IPv4", nil).ready()
+	h.cut()
+	held, err := unix.FcntlInt(h.carrier.(*tunnelCarrier).uplink.File().Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(held)
+	next := h.listen("eth0")
+	h.a.Run("ip", "link", "set", "ovl.up0", "name", "other0")
+	for range 2 { // the second has the way
+		h.refresh()
+	}
+	h.send(superFor(t, false, 3000, 1000))
+	if got := gather(next, 3); len(got) != 3 || h.way() == nil {
+		t.Errorf("%d of 3 segments arrived by the new uplink, way %+v", len(got), h.way())
+	}
+	if _, changes := h.carrier.(Keeper).Objects(); len(changes) != 1 || changes[0].Was != "the device was renamed to other0" {
+		t.Errorf("changes %+v", changes)
+	}
+	if links := h.a.Run("ip", "-br", "link"); strings.Contains(links, "other0") {
+		t.Errorf("the renamed device stays:\n%s", links)
+	}
+}
+
 // TestTunnelOfAnotherNetwork has two networks of a port share the uplink. Only the Refresh of the one sees a change: what the other sends
 // until its own takes the sockets, for the uplink has no next hop for it.
 func TestTunnelOfAnotherNetwork(t *testing.T) {

@@ -114,6 +114,8 @@ func (d *device) isThere(c *rtmsg.Conn) error {
 	switch {
 	case err != nil:
 		return errors.Join(errGone, err)
+	case l.name != d.name:
+		return fmt.Errorf("%w to %s", errRenamed, l.name)
 	case l.flags&unix.IFF_UP == 0:
 		return errDown
 	}
@@ -121,8 +123,9 @@ func (d *device) isThere(c *rtmsg.Conn) error {
 }
 
 var (
-	errGone = errors.New("the device was deleted")
-	errDown = errors.New("the device is down")
+	errGone    = errors.New("the device was deleted")
+	errDown    = errors.New("the device is down")
+	errRenamed = errors.New("the device was renamed") // the kernel takes its table away with the name
 )
 
 // start brings the device up, because writing to a device that is down is an error. The device gets no IPv6 address: nobody

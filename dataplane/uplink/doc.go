@@ -15,7 +15,7 @@
 // table (nft.Hold), and nobody else can change it. Both disappear with the process, however it ends, so cleanup finds
 // nothing. If another process also has the file, the device stays. A service manager keeps the file between two daemons, and the
 // next one uses it (Config.Inherited), because a process that removes the device ends 25 ms later. Refresh checks that the device
-// exists and is up, and makes it again if not.
+// exists, has its name and is up, and makes it again if not.
 //
 // # Routes
 //

@@ -259,6 +259,9 @@ func (u *Uplink) keep(now time.Time) error {
 		}
 		was = err.Error()
 		if u.device.CompareAndSwap(d, nil) {
+			if errors.Is(err, errRenamed) {
+				u.lost.Store(&loss{err, d.index})
+			}
 			d.close()
 		}
 	}
