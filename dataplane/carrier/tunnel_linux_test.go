@@ -88,6 +88,12 @@ func (h *tunnelHosts) refreshOf(entries []Entry) {
 	h.a.Must(func() error { h.carrier.Refresh(entries, 1400); return nil })
 }
 
+func (h *tunnelHosts) stats() (s dataplane.Stats) {
+	h.counted.Publish()
+	h.counted.AddTo(&s.TxPackets, &s.TxBytes, &s)
+	return s
+}
+
 func (h *tunnelHosts) send(p Packet) {
 	e := &h.entries[0]
 	e.Template.Put(p.Datagram(), encap.EtherTypeIPv4)
@@ -412,25 +418,92 @@ func TestTunnelOfAnotherNetwork(t *testing.T) {
 	}
 }
 
-// TestTunnelIsBounded has a link that takes nothing for a while: what is written then is dropped before it is much.
+// TestTunnelIsBounded has a link that takes nothing for a while. When the buffer of the uplink is full, that of the socket takes what comes. What
+// does not fit there either is dropped, before it is much.
 func TestTunnelIsBounded(t *testing.T) {
 	t.Parallel()
 	h := newTunnelHosts(t, "IPv4", nil).ready()
 	if out, err := h.a.Output("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "8kbit", "burst", "100k", "limit", "1g"); err != nil {
 		t.Skipf("no tbf: %s", out)
 	}
-	const size, most = 60000, 400 // the kernel counts more for a superpacket than its bytes
-	dropped := func() uint64 { return h.counted.Dropped(dataplane.DropQueueFull) }
-	for range most {
-		if h.send(superFor(t, false, size, 1300)); dropped() > 0 {
-			break
-		}
+	const size, most = 60000, 800 // the kernel counts more for a superpacket than its bytes
+	h.counted = Counters{}
+	n := uint64(0)
+	for n < most && h.counted.Dropped(dataplane.DropWriteError) < 5 {
+		h.send(superFor(t, false, size, 1300))
+		n++
 	}
-	if dropped() != 1 {
+	s := h.stats()
+	if n == most {
 		t.Errorf("%d superpackets of %d bytes wait for the link, and none was dropped", most, size)
+	}
+	if s.TxPackets+s.Drops[dataplane.DropWriteError] != n || s.Drops[dataplane.DropQueueFull] != 0 {
+		t.Errorf("of %d superpackets: %+v", n, s)
+	}
+	if wire := h.handedOver(); wire < s.TxPackets*size || wire > s.TxPackets*size*5/4 {
+		t.Errorf("the link has %d bytes of %d superpackets that were sent", wire, s.TxPackets)
 	}
 	if h.way() == nil {
 		t.Error("a full link ends the use of the uplink")
+	}
+}
+
+// handedOver returns how many bytes the queueing discipline of a's link was given and took.
+func (h *tunnelHosts) handedOver() (n uint64) {
+	h.t.Helper()
+	h.a.Must(func() error {
+		l, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		all, err := netlink.QdiscList(l)
+		for _, q := range all {
+			if s := q.Attrs().Statistics; s != nil && q.Attrs().Parent == netlink.HANDLE_ROOT {
+				n += s.Basic.Bytes + uint64(s.Queue.Backlog)
+			}
+		}
+		return err
+	})
+	return n
+}
+
+// TestTunnelBesideDeadNeighbours: hosts that are gone have packets wait in the buffer of the uplink. What is for another host arrives nevertheless.
+func TestTunnelBesideDeadNeighbours(t *testing.T) {
+	t.Parallel()
+	h := newTunnelHosts(t, "IPv4", nil).ready()
+	h.cut()
+	dead := make([]Entry, 100)
+	for i := range dead {
+		NewPeer(netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + i)}), testPort)).Adopt(&dead[i], true)
+		dead[i].Peer.wants.Store(true)
+	}
+	h.refreshOf(append(dead, h.entries...))
+	full := func() bool {
+		for range 4 { // a neighbour has a queue of about so many
+			for i := range dead {
+				h.counted.Publish()
+				p := superFor(t, false, 60000, 1000)
+				h.sender.(*tunnelSender).sendWhole(&p, &dead[i], &h.counted)
+				if h.counted.Offload.TxSuperpackets == 0 {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	if !full() {
+		t.Fatal("the buffer of the uplink is not full")
+	}
+	next := h.listen("eth0")
+	h.send(superFor(t, false, 3000, 1000))
+	if got := gather(next, 3); len(got) != 3 {
+		t.Errorf("%d of 3 segments arrived", len(got))
+	}
+	if b := next(aMoment); b != nil {
+		t.Errorf("more arrived: %x", b[:min(len(b), 120)])
+	}
+	if s := h.stats(); s.Drops != [dataplane.NumDrops]uint64{} {
+		t.Errorf("counted %+v", s)
 	}
 }
 

@@ -80,7 +80,7 @@ func (u *Uplink) NewWriter() *Writer {
 	w := &Writer{u: u}
 	w.write = func(fd uintptr) {
 		for {
-			_, w.errno = write(fd, w.frame) // it never waits: the sender drops what does not fit
+			_, w.errno = write(fd, w.frame) // it never waits: the sockets have what does not fit
 			if w.errno != unix.EINTR {
 				return
 			}
