@@ -74,8 +74,9 @@ func (s slow) Write(b []byte) (int, error) { <-s.until; return len(b), nil }
 // TestSlowReaders: who does not read keeps an answer in memory that others have, too. Once all have read, none is kept.
 func TestSlowReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		made, until := 0, make(chan struct{})
-		s := Shared(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { made++; io.WriteString(w, "x") })).(*shared)
+		var made atomic.Int64
+		until := make(chan struct{})
+		s := Shared(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { made.Add(1); io.WriteString(w, "x") })).(*shared)
 		var wait sync.WaitGroup
 		for range 120 {
 			wait.Go(func() {
@@ -84,8 +85,8 @@ func TestSlowReaders(t *testing.T) {
 			time.Sleep(50 * time.Millisecond) // of the clock of the test
 		}
 		const seconds = 6
-		if made < seconds || made > maxPending+seconds+1 {
-			t.Errorf("%d answers for 120 that do not read, in %d s", made, seconds)
+		if n := made.Load(); n < seconds || n > maxPending+seconds+1 {
+			t.Errorf("%d answers for 120 that do not read, in %d s", n, seconds)
 		}
 		close(until)
 		wait.Wait()
