@@ -6,11 +6,13 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
+	"golang.org/x/sys/unix"
 )
 
 // status says whether an ADD would work now: with 50 that it would not, and with 51 that it would but that the daemon says
@@ -43,7 +45,7 @@ func (p plugin) status(args *skel.CmdArgs) error {
 
 // Daemon is what an overlayd tells about itself.
 type Daemon struct {
-	Answers bool // false: no overlayd answers in time; flanneld may run here
+	Answers bool // false: no overlayd is here; flanneld may run here
 	Ready   bool
 	Why     string // it is not ready
 }
@@ -64,22 +66,37 @@ func Ask(subnetFile string) Daemon {
 	return ask(filepath.Join(dir, "overlayd.sock"), strings.TrimSuffix(file, ".env"))
 }
 
-// ask asks at one socket.
+// nobody are the errors of a connection to a socket at which no overlayd listens. The last one is that of a path too long for a socket.
+var nobody = []error{unix.ENOENT, unix.ECONNREFUSED, unix.EINVAL}
+
+// ask asks at one socket. Who listens there is an overlayd, which is not ready unless it says so.
 func ask(socket, network string) (d Daemon) {
 	code, text, err := get(socket, "/readyz?verbose")
-	if err != nil || code != 200 && code != 503 { // an older overlayd does not know the path
+	if code == 404 || slices.ContainsFunc(nobody, func(e error) bool { return errors.Is(err, e) }) { // an older overlayd does not know the path
 		return d
 	}
-	d.Answers, d.Ready = true, true
+	d.Answers = true
+	if err == nil && code != 200 && code != 503 {
+		err = fmt.Errorf("HTTP status %d", code)
+	}
+	if err != nil {
+		d.Why = fmt.Sprintf("there is no proper answer at %s: %v", socket, err)
+		return d
+	}
 	for line := range strings.Lines(text) {
 		fault, fatal := strings.CutPrefix(strings.TrimSpace(line), "[-]")
 		check, _, _ := strings.Cut(fault, " ")
 		of, _, named := strings.Cut(check, "/")
 		if fatal && (!named || network == "" || of == network) {
-			d.Ready, d.Why = false, fault
+			d.Why = fault
 			return d
 		}
 	}
+	if code == 503 && !strings.HasSuffix(text, "readyz check failed\n") { // the line of this network may be what lacks
+		d.Why = fmt.Sprintf("there is no whole answer at %s", socket)
+		return d
+	}
+	d.Ready = true
 	return d
 }
 
@@ -103,6 +120,8 @@ func get(socket, path string) (code int, body string, err error) {
 	}
 	head, body, _ := strings.Cut(string(text), "\r\n\r\n")
 	var minor int
-	_, err = fmt.Sscanf(head, "HTTP/1.%d %d", &minor, &code)
-	return code, body, err
+	if _, err = fmt.Sscanf(head, "HTTP/1.%d %d", &minor, &code); err != nil {
+		return 0, "", fmt.Errorf("it is not HTTP: %w", err)
+	}
+	return code, body, nil
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/overlayd/overlayd/cmd/internal/admin"
@@ -55,15 +56,16 @@ func TestAsk(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
-	if got := Ask(filepath.Join(t.TempDir(), "subnet.env")); got != (Daemon{}) {
-		t.Errorf("nobody: %+v", got)
-	}
 }
 
-// TestAskGarbage: what is no HTTP is not an answer.
+// TestAskGarbage: who listens at the socket and does not answer as an overlayd does is an overlayd that is not ready. Decided so because
+// a stuck daemon would otherwise count as none, and the node as ready. flanneld does not listen there.
 func TestAskGarbage(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"", "x", "HTTP/1.1", "HTTP/1.1 abc\r\n\r\n", "\x00\xff\r\n\r\n[-]x"} {
+	for text, why := range map[string]string{
+		"": "no proper answer", "x": "not HTTP", "HTTP/1.1": "not HTTP", "HTTP/1.1 abc\r\n\r\n": "not HTTP", "\x00\xff\r\n\r\n[-]x": "not HTTP",
+		"HTTP/1.1 500 x\r\n\r\n": "HTTP status 500", "HTTP/1.1 503 x\r\n\r\n[+]networks ok\n": "no whole answer",
+	} {
 		file := filepath.Join(t.TempDir(), "subnet.env")
 		l, err := net.Listen("unix", admin.Path(file))
 		if err != nil {
@@ -77,8 +79,39 @@ func TestAskGarbage(t *testing.T) {
 				c.Close()
 			}
 		}()
-		if got := Ask(file); got != (Daemon{}) {
+		if got := Ask(file); !got.Answers || got.Ready || !strings.Contains(got.Why, why) {
 			t.Errorf("%q: %+v", text, got)
+		}
+	}
+}
+
+// TestAskSilent: a daemon that does not answer in time is not ready.
+func TestAskSilent(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "subnet.env")
+	l, err := net.Listen("unix", admin.Path(file)) // the kernel takes the connection
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if got := Ask(file); !got.Answers || got.Ready || !strings.Contains(got.Why, "timeout") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestAskNobody: no overlayd is where nobody listens, as after a crash, or can.
+func TestAskNobody(t *testing.T) {
+	t.Parallel()
+	left := filepath.Join(t.TempDir(), "subnet.env")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: admin.Path(left)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	for _, file := range []string{left, filepath.Join(t.TempDir(), "subnet.env"), filepath.Join(t.TempDir(), "none", "subnet.env"), filepath.Join(t.TempDir(), strings.Repeat("d", 120), "subnet.env")} {
+		if got := Ask(file); got != (Daemon{}) {
+			t.Errorf("%s: %+v", file, got)
 		}
 	}
 }

@@ -1,7 +1,7 @@
 // Package cniinstall puts overlayd's CNI plugin, and a config that names it, where a container runtime looks for them.
 //
 // It installs the plugin first. It installs the config when pods can be made: subnet.env is complete, and the overlayd that
-// writes it, if one answers, is ready. If the config came earlier, the node would be ready too early, and its first pods would fail with
+// writes it, if one runs, is ready. If the config came earlier, the node would be ready too early, and its first pods would fail with
 // "open /run/flannel/subnet.env: no such file or directory" (flannel issue 2437). Both stay when the daemon
 // ends, to serve the existing pods.
 //
