@@ -293,6 +293,7 @@ func TestRefusals(t *testing.T) {
 		"a name with a slash":    {env: env4, at: of("../pod", "eth0", netns(pod)), code: types.ErrInvalidEnvironmentVariables},
 		"two dots":               {env: env4, at: of("..", "eth0", netns(pod)), code: types.ErrInvalidEnvironmentVariables},
 		"an interface name":      {env: env4, at: of("pod", "../eth0", netns(pod)), code: types.ErrInvalidEnvironmentVariables},
+		"a name too long":        {env: env4, at: of(strings.Repeat("c", 251), "eth0", netns(pod)), code: types.ErrInvalidEnvironmentVariables, msg: "254 bytes"},
 		"DEL with a slash":       {command: "DEL", env: env4, at: of("a/b", "eth0", ""), code: types.ErrInvalidEnvironmentVariables},
 		"the host's namespace":   {env: env4, at: of("pod", "eth0", "/proc/self/ns/net"), code: types.ErrInvalidNetNS},
 		"a namespace that lacks": {env: env4, at: of("pod", "eth0", "/nowhere"), code: types.ErrInternal, msg: "plugin bridge"},

@@ -74,6 +74,9 @@ func (s store) place(container, ifName string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if len(filepath.Base(second)) > maxName { // also for a first interface: each may get a second one
+		return "", badNames(container, ifName)
+	}
 	if r, err := read(first); err == nil && r.made.IfName != "" && r.made.IfName != ifName {
 		return second, nil
 	}
@@ -84,9 +87,16 @@ func (s store) place(container, ifName string) (string, error) {
 func (s store) names(container, ifName string) (first, second string, err error) {
 	name := container + ":" + ifName
 	if name != filepath.Base(name) || container == "" || strings.HasPrefix(container, ".") || strings.Contains(container, ":") {
-		return "", "", types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("CNI_CONTAINERID %.100q, CNI_IFNAME %.100q: want names that can be a file's", container, ifName), "")
+		return "", "", badNames(container, ifName)
 	}
 	return filepath.Join(string(s), container), filepath.Join(string(s), name), nil
+}
+
+// maxName bounds the name of a file, in bytes: NAME_MAX of linux/limits.h.
+const maxName = 255
+
+func badNames(container, ifName string) error {
+	return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("CNI_CONTAINERID %.100q, CNI_IFNAME %.100q: want names that can be a file's, of %d bytes together at most", container, ifName, maxName-1), "")
 }
 
 // load returns what is saved of an attachment; fs.ErrNotExist: nothing. If the file is damaged it has its path still.
@@ -136,6 +146,9 @@ func (s store) all(say func(error)) (list []*saved, err error) {
 // read reads one file.
 func read(path string) (*saved, error) {
 	text, err := os.ReadFile(path)
+	if errors.Is(err, unix.ENAMETOOLONG) {
+		err = fs.ErrNotExist
+	}
 	if err != nil {
 		return nil, err
 	}

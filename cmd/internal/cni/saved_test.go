@@ -120,6 +120,30 @@ func TestSavedNames(t *testing.T) {
 	}
 }
 
+// TestSavedLongNames: names that are too long for a file are not added, because they could not be deleted. What flannel's plugin, or an
+// older overlayd-cni, has added by such a name is found.
+func TestSavedLongNames(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		length      int
+		add, before bool
+	}{{250, true, false}, {251, false, false}, {255, false, false}, {251, false, true}, {255, false, true}, {256, false, false}, {5000, false, false}} {
+		s, id := store(t.TempDir()), strings.Repeat("c", c.length)
+		if c.before {
+			if err := os.WriteFile(filepath.Join(string(s), id), encode(conf("n")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := s.save(id, attachment{IfName: "eth0"}, conf("n"))
+		if e := new(types.Error); (err == nil) != c.add || err != nil && (!errors.As(err, &e) || e.Code != types.ErrInvalidEnvironmentVariables) {
+			t.Errorf("%d: save: %v", c.length, err)
+		}
+		if _, err := s.load(id, "eth0"); (err == nil) != (c.add || c.before) || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%d: load: %v", c.length, err)
+		}
+	}
+}
+
 // TestSaveFails: the error has the path.
 func TestSaveFails(t *testing.T) {
 	t.Parallel()
