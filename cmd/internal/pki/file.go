@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // maxFile bounds what is read of a file, in bytes: a join file has 2 KiB.
@@ -26,8 +27,11 @@ func readFile(path string) ([]byte, error) {
 	return text, err
 }
 
-// WriteFile puts a file with a key in its place at once, for its owner alone.
+// WriteFile puts a file with a key in its place at once, for its owner alone. What is no file, such as /dev/stdout, it writes to.
 func WriteFile(path string, text []byte) (err error) {
+	if isSpecial(path) {
+		return writeTo(path, text)
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".") // with mode 0600
 	if err != nil {
 		return err
@@ -42,6 +46,26 @@ func WriteFile(path string, text []byte) (err error) {
 		return err
 	}
 	return os.Rename(f.Name(), path)
+}
+
+// isSpecial reports whether a path leads to a device or FIFO, or by /proc to a file that is open, as /dev/stdout does.
+func isSpecial(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || info.IsDir() {
+		return false
+	}
+	to, _ := os.Readlink(path) // an error: it is no link
+	return !info.Mode().IsRegular() || strings.HasPrefix(to, "/proc/")
+}
+
+// writeTo writes behind what was written before, as by a shell to the same output.
+func writeTo(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
 }
 
 // isMissing reports whether a file is not there.

@@ -6,6 +6,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -16,6 +18,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // newDir makes a directory with an authority.
@@ -40,6 +44,66 @@ func join(t *testing.T, d Dir, node string) (path string, text []byte) {
 		t.Fatal(err)
 	}
 	return path, text
+}
+
+// TestWriteFile: a file is replaced, also by way of a link; a device, a FIFO and an open file that a link in /dev leads to are written to, and stay.
+func TestWriteFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	open, err := os.OpenFile(in("open"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	if err := errors.Join(os.WriteFile(in("file"), []byte("old"), 0o644), os.WriteFile(in("target"), []byte("old"), 0o644), os.Symlink(in("target"), in("link")),
+		unix.Mkfifo(in("fifo"), 0o600), os.Symlink("fifo", in("link to fifo")), os.Symlink("/dev/null", in("link to device")),
+		os.Symlink(fmt.Sprintf("/proc/self/fd/%d", open.Fd()), in("stdout")), os.Mkdir(in("dir"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	fifo, err := os.OpenFile(in("fifo"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fifo.Close()
+	for _, c := range []struct {
+		path string
+		to   *os.File // where it arrives, and path stays; nil: in a file at path
+		text string
+	}{
+		{"new", nil, "new"}, {"file", nil, "new"}, {"link", nil, "new"}, {"fifo", fifo, "new"}, {"link to fifo", fifo, "new"}, {"link to device", nil, ""},
+		{"stdout", open, "new"}, {"stdout", open, "new"},
+	} {
+		before, _ := os.Lstat(in(c.path))
+		if err := WriteFile(in(c.path), []byte("new")); err != nil {
+			t.Errorf("%s: %v", c.path, err)
+			continue
+		}
+		after, err := os.Lstat(in(c.path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stays := c.to != nil || c.text == ""
+		if stays != os.SameFile(before, after) || !stays && after.Mode() != 0o600 {
+			t.Errorf("%s: stays: %t, mode %s", c.path, os.SameFile(before, after), after.Mode())
+			continue
+		}
+		got := make([]byte, len(c.text))
+		if c.to != nil {
+			_, err = io.ReadFull(c.to, got)
+		} else {
+			got, err = os.ReadFile(in(c.path))
+		}
+		if err != nil || string(got) != c.text {
+			t.Errorf("%s: %q, %v", c.path, got, err)
+		}
+	}
+	if text, err := os.ReadFile(in("target")); err != nil || string(text) != "old" {
+		t.Errorf("the target of the link: %q, %v", text, err)
+	}
+	if err := WriteFile(in("dir"), nil); err == nil {
+		t.Error("a directory is replaced")
+	}
 }
 
 // TestDir: the authority is there once, and replaced in two steps.
