@@ -159,7 +159,7 @@ func (h *tunnelHosts) listen(link string) (next func(patience time.Duration) []b
 				return nil
 			}
 			l, ok := from.(*unix.SockaddrLinklayer)
-			if ok && l.Pkttype != unix.PACKET_OUTGOING && isVXLAN(b[:n]) {
+			if ok && l.Pkttype == unix.PACKET_HOST && isVXLAN(b[:n]) {
 				return b[14:n]
 			}
 		}

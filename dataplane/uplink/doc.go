@@ -23,6 +23,8 @@
 // asks again. These destinations are left to the sockets:
 //
 //   - one on this host;
+//   - one whose next hop has not answered the kernel's question for its link-layer address (neighbours_linux.go). A socket then takes another
+//     router, if there is one, and no route changes. So these routes are asked for again every two seconds;
 //   - one with several next hops (a socket spreads its flows), with an encapsulation, or with a next hop of the other family;
 //   - one that receives by UDP sockets, too, and whose link does not take superpackets inside of tunnels (features_linux.go). The kernel would
 //     split them, and on a veth with these features off the receiver's GRO does not join the segments of a tunnel for a socket (measured:
@@ -35,4 +37,5 @@
 //	device_linux.go   the TAP device and its table
 //	features_linux.go what links do themselves
 //	routes_linux.go   what the kernel says about destinations
+//	neighbours_linux.go what it says about next hops
 package uplink

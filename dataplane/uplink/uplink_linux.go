@@ -66,6 +66,9 @@ type Uplink struct {
 	generation uint64
 	looked     time.Time
 	ways       map[netip.Addr]*way
+	hops       map[hop]*neighbour // of the ways
+	news       bool               // some have news
+	again      time.Time          // when to ask again for routes by silent ones
 	pause      pace.Backoff
 	made       time.Time // when the device was made
 	retry      time.Time // when to make a device again, at the earliest
@@ -87,7 +90,7 @@ var (
 // Open makes the TAP device and its table in the network namespace of the calling thread. An error says what this
 // host lacks: Linux 6.17, nft_fwd_netdev, CAP_NET_ADMIN or /dev/net/tun.
 func Open(cfg Config) (*Uplink, error) {
-	u := &Uplink{cfg: cfg, xfrm: openPolicies(), features: openFeatures(), ways: map[netip.Addr]*way{}, generation: 1,
+	u := &Uplink{cfg: cfg, xfrm: openPolicies(), features: openFeatures(), ways: map[netip.Addr]*way{}, hops: map[hop]*neighbour{}, generation: 1,
 		pause: pace.Backoff{Low: lookPeriod, High: time.Minute}}
 	if err := u.open(); err != nil {
 		u.Close()
@@ -101,7 +104,7 @@ func (u *Uplink) open() (err error) {
 		return err
 	}
 	if u.watch, err = watch.Open(watch.Groups{Protocol: unix.NETLINK_ROUTE, Must: []int{unix.RTNLGRP_LINK},
-		May: []int{unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEXTHOP}}); err != nil {
+		May: []int{unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEXTHOP, unix.RTNLGRP_NEIGH}}); err != nil {
 		return err
 	}
 	d, err := openDevice(u.conn, u.cfg)
@@ -221,9 +224,8 @@ func (u *Uplink) look(now time.Time) {
 		return
 	}
 	u.looked = now
-	if u.watch.Drain() {
-		u.generation++
-	}
+	u.listen()
+	u.doubt(now)
 	before := u.why
 	u.why = u.keep(now)
 	if n, err := u.xfrm.out(); u.why == nil && err != nil {
@@ -336,7 +338,12 @@ func (u *Uplink) resolve(list []Destination, now time.Time) {
 	if len(ask) == 0 {
 		return
 	}
+	began := time.Now()
 	routes, errs := u.ask(ask)
+	unmet := u.meet(ask, routes, errs)
+	if unmet != nil {
+		u.generation++ // the next look tries again
+	}
 	links := map[int]linkFound{}
 	var steps []nft.Step
 	for i, to := range ask {
@@ -352,6 +359,12 @@ func (u *Uplink) resolve(list []Destination, now time.Time) {
 		if err == nil && l.cuts && u.ways[to].sockets {
 			err = errCuts
 		}
+		if err == nil {
+			err = unmet
+		}
+		if n := u.hops[r.hop(to)]; err == nil && n.silent {
+			err = errSilent
+		}
 		if r.mtu > 0 {
 			l.mtu = min(l.mtu, r.mtu)
 		}
@@ -359,6 +372,9 @@ func (u *Uplink) resolve(list []Destination, now time.Time) {
 		steps = append(steps, u.change(to, r, l.mtu, err == nil)...)
 	}
 	u.commit(steps)
+	if soonest := time.Now().Add(20 * time.Since(began)); soonest.After(u.again) { // thousands of ways by a dead router are no work for all the time
+		u.again = soonest
+	}
 }
 
 // linkFound is the result of checking a link.
@@ -433,6 +449,7 @@ func (u *Uplink) commit(steps []nft.Step) {
 // forget removes ways that nobody has asked for lately.
 func (u *Uplink) forget(now time.Time) {
 	var steps []nft.Step
+	gone := false
 	for to, w := range u.ways {
 		if now.Sub(w.seen) < wayKept {
 			continue
@@ -442,6 +459,10 @@ func (u *Uplink) forget(now time.Time) {
 			steps = append(steps, nft.DeleteHop(d.hops, to)...)
 		}
 		delete(u.ways, to)
+		gone = true
+	}
+	if gone {
+		u.part()
 	}
 	u.commit(steps)
 }

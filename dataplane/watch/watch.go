@@ -89,24 +89,29 @@ func subscribe(fd int, g Groups) error {
 // before Run.
 func (s *Subscription) Wake() { pace.Wake(s.wake) }
 
-// Drain reports whether there were notifications since the last call. It never waits, and is for whoever looks every now and then
-// instead of calling Run.
-func (s *Subscription) Drain() (any bool) {
+// Drain passes the notifications since the last call to each, and reports whether some were lost. It never waits, and is for whoever looks
+// every now and then instead of calling Run. body is as in Messages.
+func (s *Subscription) Drain(each func(h unix.NlMsghdr, body []byte)) (lost bool) {
 	conn, err := s.file.SyscallConn()
 	if err != nil {
 		return false
 	}
-	buf := make([]byte, 1) // the rest of each is dropped
+	buf := make([]byte, readBuffer)
 	_ = conn.Read(func(fd uintptr) bool {
 		for {
-			_, _, err := unix.Recvfrom(int(fd), buf, unix.MSG_DONTWAIT)
-			if err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR) {
+			n, _, err := unix.Recvfrom(int(fd), buf, unix.MSG_DONTWAIT)
+			switch {
+			case errors.Is(err, unix.EINTR):
+			case errors.Is(err, unix.ENOBUFS), n == len(buf): // as in read
+				lost = true
+			case err != nil:
 				return true
+			default:
+				Messages(buf[:n], each)
 			}
-			any = true
 		}
 	})
-	return any
+	return lost
 }
 
 // Close ends the subscription, and Run. It may be called more than once.
