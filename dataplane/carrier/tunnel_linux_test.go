@@ -603,13 +603,22 @@ func TestTunnelFollowsPeer(t *testing.T) {
 func TestTunnelLeavesIPsecAlone(t *testing.T) {
 	t.Parallel()
 	h := newTunnelHosts(t, "IPv4", nil).ready()
-	h.a.Run("ip", "xfrm", "policy", "add", "src", "192.0.2.1", "dst", "192.0.2.2", "dir", "out", "tmpl", "proto", "esp", "mode", "transport")
-	if h.refresh(); h.way() != nil {
-		t.Error("the uplink is used in spite of a policy")
+	for _, tt := range []struct{ begin, end string }{
+		{"add src 192.0.2.1 dst 192.0.2.2 dir out tmpl proto esp mode transport", "flush"},
+		{"setdefault out block", "setdefault out accept"},
+	} {
+		h.a.Run("ip", append([]string{"xfrm", "policy"}, strings.Fields(tt.begin)...)...)
+		if h.refresh(); h.way() != nil {
+			t.Errorf("the uplink is used in spite of %q", tt.begin)
+		}
+		h.a.Run("ip", append([]string{"xfrm", "policy"}, strings.Fields(tt.end)...)...)
+		if h.refresh(); h.way() == nil {
+			t.Errorf("the uplink is not used again after %q", tt.end)
+		}
 	}
-	h.a.Run("ip", "xfrm", "policy", "flush")
+	h.a.Run("ip", "xfrm", "policy", "setdefault", "in", "block") // what arrives has been through the policies
 	if h.refresh(); h.way() == nil {
-		t.Error("the uplink is not used again")
+		t.Error("the uplink is not used because of a policy for what arrives")
 	}
 }
 

@@ -30,7 +30,7 @@
 //     split them, and on a veth with these features off the receiver's GRO does not join the segments of a tunnel for a socket (measured:
 //     userspace to userspace 2.7 Gbit/s, by sockets 4.3). A kernel with a vxlan device joins them (userspace to kernel 5.8, by sockets 4.8).
 //
-// While there are IPsec policies on this host, all destinations are left to the sockets: the policies apply to sockets, but not here.
+// While there are outbound IPsec policies on this host, or its default one is to block, all destinations are left to the sockets: the policies apply to sockets, but not here.
 //
 //	uplink_linux.go   Uplink: Open, Refresh, Close
 //	frame_linux.go    the vnet header; Writer

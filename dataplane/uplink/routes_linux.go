@@ -139,7 +139,7 @@ func (u *Uplink) findLink(index int) (f linkFound) {
 	return linkFound{mtu: l.mtu, cuts: err == nil && !u.cfg.Always && !u.features.takesWhole(l.name), err: err}
 }
 
-// policies asks for the number of IPsec policies. Its socket is opened once.
+// policies asks for the policies of IPsec. Its socket is opened once.
 type policies struct{ fd int }
 
 func openPolicies() policies {
@@ -161,30 +161,49 @@ func (p policies) close() {
 const (
 	getPolicyInfo = 0x25 // XFRM_MSG_GETSPDINFO
 	policyInfo    = 1    // XFRMA_SPD_INFO
+	getDefault    = 0x28 // XFRM_MSG_GETDEFAULT
+	blocks        = 1    // XFRM_USERPOLICY_BLOCK
 )
 
-// out returns the number of outbound policies.
-func (p policies) out() (n int, err error) {
+// out reports whether there are outbound policies, or the default one is to block.
+func (p policies) out() (any bool, err error) {
 	if p.fd < 0 {
-		return 0, nil
+		return false, nil
 	}
-	m := rtmsg.Finish(rtmsg.Begin(nil, getPolicyInfo, 0, make([]byte, 4)), 0)
-	if err := unix.Sendto(p.fd, m, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return 0, fmt.Errorf("ask for IPsec policies: %w", err)
-	}
-	b := make([]byte, 4096)
-	read, _, err := unix.Recvfrom(p.fd, b, 0)
+	b, err := p.ask(getPolicyInfo)
 	if err != nil {
-		return 0, fmt.Errorf("ask for IPsec policies: %w", err)
+		return false, fmt.Errorf("ask for IPsec policies: %w", err)
 	}
-	const header = unix.SizeofNlMsghdr + 4
-	if read < header || binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_ERROR {
-		return 0, fmt.Errorf("ask for IPsec policies: %w", unix.EPROTO)
-	}
-	for typ, v := range rtmsg.Attrs(b[header:read]) {
-		if typ == policyInfo && len(v) >= 8 {
-			n = int(binary.NativeEndian.Uint32(v[4:]))
+	for typ, v := range rtmsg.Attrs(b[4:]) {
+		if typ == policyInfo && len(v) >= 8 && binary.NativeEndian.Uint32(v[4:]) > 0 {
+			return true, nil
 		}
 	}
-	return n, nil
+	b, err = p.ask(getDefault)
+	if errors.Is(err, unix.EINVAL) { // before Linux 5.15, which has no default policy
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("ask for the default IPsec policy: %w", err)
+	}
+	return b[2] == blocks, nil // struct xfrm_userpolicy_default: in, forward, out
+}
+
+// ask returns the body of the answer to a request of four bytes, at least as many.
+func (p policies) ask(typ uint16) ([]byte, error) {
+	m := rtmsg.Finish(rtmsg.Begin(nil, typ, 0, make([]byte, 4)), 0)
+	if err := unix.Sendto(p.fd, m, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return nil, err
+	}
+	b := make([]byte, 4096)
+	n, _, err := unix.Recvfrom(p.fd, b, 0)
+	switch {
+	case err != nil:
+		return nil, err
+	case n < unix.SizeofNlMsghdr+4:
+		return nil, unix.EPROTO
+	case binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_ERROR:
+		return nil, unix.Errno(-int32(binary.NativeEndian.Uint32(b[unix.SizeofNlMsghdr:])))
+	}
+	return b[unix.SizeofNlMsghdr:n], nil
 }

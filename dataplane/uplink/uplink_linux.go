@@ -228,9 +228,9 @@ func (u *Uplink) look(now time.Time) {
 	u.doubt(now)
 	before := u.why
 	u.why = u.keep(now)
-	if n, err := u.xfrm.out(); u.why == nil && err != nil {
+	if any, err := u.xfrm.out(); u.why == nil && err != nil {
 		u.why = err
-	} else if u.why == nil && n > 0 {
+	} else if u.why == nil && any {
 		u.why = errIPsec
 	}
 	switch {
