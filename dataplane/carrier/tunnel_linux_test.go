@@ -18,6 +18,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/packettest"
+	"github.com/overlayd/overlayd/dataplane/udp"
 	"github.com/overlayd/overlayd/dataplane/uplink"
 	"github.com/overlayd/overlayd/encap"
 )
@@ -558,6 +559,35 @@ func TestTunnelFollowsRoutes(t *testing.T) {
 	h.a.Run("ip", "route", "replace", "198.51.100.1", "via", "192.0.2.2", "mtu", "1000")
 	if h.refresh(); h.way() == nil || h.way().MTU != 1000 {
 		t.Errorf("the way is %+v", h.way())
+	}
+}
+
+// TestTunnelTTL: the TTL is that of all datagrams, whatever hop limit the route has.
+func TestTunnelTTL(t *testing.T) {
+	t.Parallel()
+	for family, tt := range map[string]struct {
+		at    int // of the TTL in the outer header
+		route string
+	}{"IPv4": {8, "-4 route replace 192.0.2.0/24 dev eth0 proto kernel scope link src 192.0.2.1"}, "IPv6": {7, "-6 route replace 2001:db8::/64 dev eth0 proto kernel metric 256"}} {
+		t.Run(family, func(t *testing.T) {
+			t.Parallel()
+			h := newTunnelHosts(t, family, nil).ready()
+			h.cut()
+			next := h.listen("eth0")
+			h.a.Run("ip", strings.Fields(tt.route+" hoplimit 5")...)
+			if h.refresh(); h.way() == nil {
+				t.Fatal("there is no way by the uplink")
+			}
+			for _, by := range []string{"uplink", "sockets"} {
+				h.send(superFor(t, false, 3000, 1000))
+				for range 3 {
+					if b := next(patience); len(b) <= tt.at || b[tt.at] != udp.OuterTTL {
+						t.Errorf("by the %s: %x", by, b[:min(len(b), 40)])
+					}
+				}
+				h.entries[0].Peer.way.Store(nil)
+			}
+		})
 	}
 }
 

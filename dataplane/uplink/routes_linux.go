@@ -15,10 +15,9 @@ import (
 
 // route is what the kernel's routes say about one destination.
 type route struct {
-	link     int
-	gateway  netip.Addr // invalid: the destination is on the link
-	mtu      int        // of the route; 0: that of the link
-	hopLimit int        // of the route; 0: the usual one
+	link    int
+	gateway netip.Addr // invalid: the destination is on the link
+	mtu     int        // of the route; 0: that of the link
 }
 
 // The reasons why a destination is left to the sockets.
@@ -79,11 +78,8 @@ func parseRoute(body []byte, to netip.Addr) (r route, err error) {
 			return r, errNotPlain
 		case unix.RTA_METRICS:
 			for metric, v := range rtmsg.Attrs(v) {
-				switch metric {
-				case unix.RTAX_MTU:
+				if metric == unix.RTAX_MTU {
 					r.mtu = int(rtmsg.Uint32(v))
-				case unix.RTAX_HOPLIMIT:
-					r.hopLimit = int(rtmsg.Uint32(v))
 				}
 			}
 		}

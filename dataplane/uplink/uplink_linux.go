@@ -25,7 +25,7 @@ type Config struct {
 	Log   *slog.Logger
 	Local netip.Addr // their source address
 	Port  uint16     // their destination port
-	TTL   uint8      // on the wire, unless the route has another one
+	TTL   uint8      // on the wire, whatever hop limit the route has: that of all datagrams
 	DF    bool       // IPv4: Don't Fragment is set
 	Mark  uint32     // packet mark, for the host's rules about outgoing packets; 0: none
 	// Inherited is the file of another process's uplink, or nil. Open uses its device if it can, and closes the file.
@@ -120,7 +120,7 @@ func (u *Uplink) open() (err error) {
 func (u *Uplink) try() error {
 	const payload, size = 3000, 1000
 	d := u.device.Load()
-	w := u.newWay(d, netip.Addr{}, route{}, 0)
+	w := u.newWay(d, netip.Addr{}, 0)
 	b := make([]byte, Headroom+encap.HeaderLen+20+20+payload)
 	encap.PutVXLAN(b[Headroom:], 0)
 	ip := b[Headroom+encap.HeaderLen:]
@@ -410,22 +410,18 @@ func (u *Uplink) change(to netip.Addr, r route, mtu int, ok bool) (steps []nft.S
 		if !gateway.IsValid() {
 			gateway = to
 		}
-		w.out = u.newWay(hops, to, r, mtu)
+		w.out = u.newWay(hops, to, mtu)
 		steps = append(steps, nft.AddHop(hops.hops, to, nft.Hop{Link: r.link, Gateway: gateway})...)
 	}
 	return steps
 }
 
 // newWay makes the headers to a destination by a device. Their TTL is one higher, because the forwarding rule decrements it.
-func (u *Uplink) newWay(d *device, to netip.Addr, r route, mtu int) *Way {
-	ttl := u.cfg.TTL
-	if r.hopLimit > 0 && r.hopLimit < 255 {
-		ttl = uint8(r.hopLimit)
-	}
+func (u *Uplink) newWay(d *device, to netip.Addr, mtu int) *Way {
 	if !to.IsValid() {
 		to = u.cfg.Local
 	}
-	w := &Way{MTU: mtu, v6: to.Is6(), outer: encap.NewOuter(u.cfg.Local, netip.AddrPortFrom(to, u.cfg.Port), ttl+1, u.cfg.DF)}
+	w := &Way{MTU: mtu, v6: to.Is6(), outer: encap.NewOuter(u.cfg.Local, netip.AddrPortFrom(to, u.cfg.Port), u.cfg.TTL+1, u.cfg.DF)}
 	w.device.Store(d)
 	return w
 }
