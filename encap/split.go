@@ -12,6 +12,15 @@ var (
 	ErrNoSplit = errors.New("not a packet that can be split")
 	// ErrMaxLen: not one byte of payload fits behind the headers.
 	ErrMaxLen = errors.New("headers alone fill the largest segment")
+	// ErrSegments: more segments than the host's own TCP or UDP would make of it. Each costs as much as a packet, and a packet socket can ask
+	// for segments of one byte.
+	ErrSegments = errors.New("too many segments")
+)
+
+// The limits of ErrSegments. What a Coalescer has made is within them.
+const (
+	maxPieces  = MaxCoalesced // no fewer than Linux' UDP_MAX_SEGMENTS; of TCP there may be more, unless they are smaller than
+	minTCPSize = 48           // Linux' TCP_MIN_SND_MSS
 )
 
 // MaxSplitHeader bounds the headers of a packet that a Splitter accepts, in bytes.
@@ -73,6 +82,8 @@ func (s *Splitter) InitOffload(packet []byte, o Offload) error {
 		o.GSO == GSOTCPv4 && packet[0]>>4 != 4,
 		o.GSO == GSOTCPv6 && packet[0]>>4 != 6:
 		return ErrNoSplit
+	case len(s.packet)-s.headers > maxPieces*int(o.Size) && o.Size > 0 && (o.GSO == GSOUDP || o.Size < minTCPSize):
+		return ErrSegments
 	}
 	return s.plan(int(o.Size))
 }

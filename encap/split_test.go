@@ -238,6 +238,35 @@ func TestSplitRefuses(t *testing.T) {
 	}
 }
 
+// TestSplitBounds: a packet makes no more segments than TCP and UDP of Linux would have it make.
+func TestSplitBounds(t *testing.T) {
+	for _, version := range []int{4, 6} {
+		for _, tt := range []struct {
+			gso     GSO // GSOTCPv4 also stands for GSOTCPv6
+			n, size int
+			want    int // segments; 0: refused
+		}{
+			{GSOTCPv4, 60_000, 1, 0}, {GSOTCPv4, 129, 1, 0}, {GSOTCPv4, 128, 1, 128}, {GSOTCPv4, 128*47 + 1, 47, 0}, {GSOTCPv4, 128 * 47, 47, 128},
+			{GSOTCPv4, 60_000, 48, 1250},
+			{GSOUDP, 60_000, 1, 0}, {GSOUDP, 129, 1, 0}, {GSOUDP, 128, 1, 128}, {GSOUDP, 128*400 + 1, 400, 0}, {GSOUDP, 128 * 400, 400, 128},
+		} {
+			o := Offload{GSO: tt.gso, Size: uint16(tt.size), CsumStart: map[int]uint16{4: 20, 6: 40}[version]}
+			packet := tcpPacket(t, version, pattern(tt.n))
+			switch {
+			case tt.gso == GSOUDP:
+				packet = udpPacket(t, version, pattern(tt.n))
+			case version == 6:
+				o.GSO = GSOTCPv6
+			}
+			var s Splitter
+			err := s.InitOffload(packet, o)
+			if n := len(collect(t, &s)); n != tt.want || (tt.want == 0) != errors.Is(err, ErrSegments) {
+				t.Errorf("IPv%d: %+v of %d bytes: %d segments, error %v, want %d", version, o, tt.n, n, err, tt.want)
+			}
+		}
+	}
+}
+
 // TestSplitKeepsPacket shows that payloads are borrowed and nothing is written.
 func TestSplitKeepsPacket(t *testing.T) {
 	packet := tcpPacket(t, 4, pattern(5000))

@@ -508,6 +508,19 @@ func TestTunnelBesideDeadNeighbours(t *testing.T) {
 	}
 }
 
+// TestTunnelRefusesTinySegments: a packet socket of a pod can ask for 60 000 segments of one packet. Neither way takes it.
+func TestTunnelRefusesTinySegments(t *testing.T) {
+	t.Parallel()
+	h := newTunnelHosts(t, "IPv4", nil).ready()
+	before := h.stats()
+	h.send(superFor(t, false, 60000, 1))
+	h.entries[0].Peer.way.Store(nil)
+	h.send(superFor(t, false, 60000, 1))
+	if s := h.stats(); s.Drops[dataplane.DropBadHeader] != 2 || s.TxPackets != before.TxPackets || s.Offload.TxSegments != before.Offload.TxSegments {
+		t.Errorf("counted %+v, before %+v", s, before)
+	}
+}
+
 // TestTunnelWithoutDevice is a host that has no TAP devices: it forwards by sockets and says so once.
 func TestTunnelWithoutDevice(t *testing.T) {
 	t.Parallel()
