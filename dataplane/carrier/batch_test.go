@@ -114,7 +114,7 @@ func TestBatchOverflows(t *testing.T) {
 	var r recorder
 	var c Counters
 	b := newBatcher(&r, encap.RunLimit{Datagrams: 128, Bytes: encap.MaxRunBytes})
-	p := superpacket(64000, 40)
+	p := superpacket(64000, 50)
 	b.Send(&p, new(Entry), false, &c)
 	b.Send(&p, new(Entry), false, &c)
 	for range 3000 {
@@ -123,7 +123,7 @@ func TestBatchOverflows(t *testing.T) {
 	}
 	b.Flush(&c)
 	c.Publish()
-	if r.seen != 2*1600+3000 || c.published.packets.Load() != 3002 {
+	if r.seen != 2*1280+3000 || c.published.packets.Load() != 3002 {
 		t.Errorf("%d datagrams, %d packets", r.seen, c.published.packets.Load())
 	}
 }
