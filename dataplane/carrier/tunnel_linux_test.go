@@ -626,6 +626,27 @@ func TestTunnelNeedsLink(t *testing.T) {
 	}
 }
 
+// TestTunnelOverBridge: a bridge says that it takes superpackets of a tunnel, but the kernel cuts them for it.
+func TestTunnelOverBridge(t *testing.T) {
+	t.Parallel()
+	h := newTunnelHosts(t, "IPv4", nil)
+	h.a.Run("ip", "addr", "flush", "dev", "eth0")
+	h.a.Run("ip", "link", "add", "br0", "type", "bridge")
+	h.a.Run("ip", "link", "set", "eth0", "master", "br0")
+	h.a.Run("ip", "link", "set", "br0", "up")
+	h.a.Addr("br0", tunnelAddrs["IPv4"][0])
+	h.ready()
+	next := h.listen("eth0")
+	h.send(superFor(t, false, 60000, 1300))
+	if b := next(patience); len(b) > 1500 {
+		t.Skip("this kernel passes superpackets of a tunnel by a bridge")
+	}
+	h.entries[0].Peer.SetSockets(true)
+	if h.refresh(); h.way() != nil {
+		t.Error("a peer that has sockets has a way by the uplink")
+	}
+}
+
 // TestTunnelFollowsPeer: the way ends and comes back when the peer changes its dataplane, without a change of routes.
 func TestTunnelFollowsPeer(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,7 @@
 //   - one whose next hop has not answered the kernel's question for its link-layer address (neighbours_linux.go). A socket then takes another
 //     router, if there is one, and no route changes. So these routes are asked for again every two seconds;
 //   - one with several next hops (a socket spreads its flows), with an encapsulation, or with a next hop of the other family;
-//   - one that receives by UDP sockets, too, and whose link does not take superpackets inside of tunnels (features_linux.go). The kernel would
+//   - one that receives by UDP sockets, too, and whose link does not take superpackets inside of tunnels (features_linux.go), or is a bridge. The kernel would
 //     split them, and on a veth with these features off the receiver's GRO does not join the segments of a tunnel for a socket (measured:
 //     userspace to userspace 2.7 Gbit/s, by sockets 4.3). A kernel with a vxlan device joins them (userspace to kernel 5.8, by sockets 4.8).
 //

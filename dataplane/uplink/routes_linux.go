@@ -92,7 +92,7 @@ func parseRoute(body []byte, to netip.Addr) (r route, err error) {
 
 // link has the properties of a network device that matter here.
 type link struct {
-	name       string
+	name, kind string
 	index, mtu int
 	flags      uint32 // IFF_UP and so on
 }
@@ -120,6 +120,12 @@ func linkOf(c *rtmsg.Conn, index int, name string) (l link, err error) {
 				l.mtu = int(rtmsg.Uint32(v))
 			case unix.IFLA_IFNAME:
 				l.name = strings.TrimRight(string(v), "\x00")
+			case unix.IFLA_LINKINFO:
+				for typ, v := range rtmsg.Attrs(v) {
+					if typ == unix.IFLA_INFO_KIND {
+						l.kind = strings.TrimRight(string(v), "\x00")
+					}
+				}
 			}
 		}
 	}), err)
@@ -132,7 +138,9 @@ func (u *Uplink) findLink(index int) (f linkFound) {
 	if err == nil && (l.flags&unix.IFF_UP == 0 || l.flags&unix.IFF_LOOPBACK != 0) {
 		err = errNoLink
 	}
-	return linkFound{mtu: l.mtu, cuts: err == nil && !u.cfg.Always && !u.features.takesWhole(l.name), err: err}
+	// A bridge says that it takes superpackets of a tunnel, but has no hw_enc_features: the kernel cuts them for it.
+	whole := l.kind != "bridge" && u.features.takesWhole(l.name)
+	return linkFound{mtu: l.mtu, cuts: err == nil && !u.cfg.Always && !whole, err: err}
 }
 
 // policies asks for the policies of IPsec. Its socket is opened once.
