@@ -424,9 +424,7 @@ func TestTunnelOfAnotherNetwork(t *testing.T) {
 func TestTunnelIsBounded(t *testing.T) {
 	t.Parallel()
 	h := newTunnelHosts(t, "IPv4", nil).ready()
-	if out, err := h.a.Output("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "8kbit", "burst", "100k", "limit", "1g"); err != nil {
-		t.Skipf("no tbf: %s", out)
-	}
+	h.a.Run("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "8kbit", "burst", "100k", "limit", "1g")
 	const size, most = 60000, 800 // the kernel counts more for a superpacket than its bytes
 	h.counted = Counters{}
 	n := uint64(0)
@@ -638,8 +636,8 @@ func TestTunnelOverBridge(t *testing.T) {
 	h.ready()
 	next := h.listen("eth0")
 	h.send(superFor(t, false, 60000, 1300))
-	if b := next(patience); len(b) > 1500 {
-		t.Skip("this kernel passes superpackets of a tunnel by a bridge")
+	if b := next(patience); len(b) == 0 || len(b) > 1500 {
+		t.Errorf("%d bytes arrived at once: the kernel does not cut, and the uplink may be used", len(b))
 	}
 	h.entries[0].Peer.SetSockets(true)
 	if h.refresh(); h.way() != nil {

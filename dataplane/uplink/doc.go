@@ -33,6 +33,7 @@
 // While there are outbound IPsec policies on this host, or its default one is to block, all destinations are left to the sockets: the policies apply to sockets, but not here.
 //
 //	uplink_linux.go   Uplink: Open, Refresh, Close
+//	ways_linux.go     its ways to destinations
 //	frame_linux.go    the vnet header; Writer
 //	device_linux.go   the TAP device and its table
 //	features_linux.go what links do themselves

@@ -46,7 +46,8 @@ func join(t *testing.T, d Dir, node string) (path string, text []byte) {
 	return path, text
 }
 
-// TestWriteFile: a file is replaced, also by way of a link; a device, a FIFO and an open file that a link in /dev leads to are written to, and stay.
+// TestWriteFile: WriteFile replaces a file, and a link to a file. It writes to a device, to a FIFO and to an open file behind a link into /proc.
+// These stay.
 func TestWriteFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -47,8 +47,8 @@ func (s *shared) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case <-r.Context().Done(): // whoever asked has gone
 		return
 	}
+	defer s.taken() // also if h panics
 	m := s.take(asked, r)
-	defer s.taken()
 	for name, values := range m.header {
 		w.Header()[name] = values
 	}

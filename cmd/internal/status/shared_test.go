@@ -95,3 +95,17 @@ func TestSlowReaders(t *testing.T) {
 		}
 	})
 }
+
+// TestAnswerThatPanics: the turn and the count are given back.
+func TestAnswerThatPanics(t *testing.T) {
+	s := Shared(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("no answer") })).(*shared)
+	for range 2 {
+		func() {
+			defer func() { _ = recover() }()
+			s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+		}()
+		if len(s.turn) != 0 || s.pending != 0 {
+			t.Fatalf("%d have the turn, %d pending", len(s.turn), s.pending)
+		}
+	}
+}
