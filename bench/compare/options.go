@@ -34,7 +34,7 @@ func parseOptions(args []string) (o options, err error) {
 	var only string
 	quick := f.Bool("quick", false, "one round in about two minutes, to see that everything works")
 	f.IntVar(&o.rounds, "rounds", 0, fmt.Sprintf("rounds over all rows (default %d, with --quick %d)", fullRounds, quickRounds))
-	f.DurationVar(&o.budget, "budget", 0, fmt.Sprintf("time for all rows, divided among them and the rounds (default %s, with --quick %s); attacks take 40 s for each round besides, memory two minutes in all", fullBudget, quickBudget))
+	f.DurationVar(&o.budget, "budget", 0, fmt.Sprintf("time for all rows, divided among them and the rounds (default %s, with --quick %s); attacks take 75 s for each round besides, memory two minutes in all", fullBudget, quickBudget))
 	f.StringVar(&only, "only", "", "regular expression: measure only these of <underlay>/<row> attack/<overlay> and memory/<daemon>, such as '^default/.*userspace' or '^attack/'; the reference always is")
 	f.StringVar(&o.output, "o", "", "file to write all figures to, as JSON")
 	f.StringVar(&o.overlayd, "overlayd", "bin/overlayd", "the overlayd to measure")
