@@ -51,6 +51,16 @@ var children = map[string]func(context.Context, *Parent) error{
 	"panics":  func(_ context.Context, p *Parent) error { p.Ready(); go panic("a damaged page"); select {} },
 	"faults":  func(ctx context.Context, _ *Parent) error { var none func(context.Context) error; return none(ctx) },
 	"hangs":   func(_ context.Context, p *Parent) error { p.Ready(); return forever() },
+	"holds": func(_ context.Context, p *Parent) error {
+		holder := exec.Command("sleep", "60")
+		holder.Stdout = os.Stdout
+		if err := holder.Start(); err != nil {
+			return err
+		}
+		p.Log.Info("held", "by", holder.Process.Pid)
+		p.Ready()
+		return forever()
+	},
 	"counts": func(_ context.Context, p *Parent) error {
 		p.Refused(2)
 		p.Refused(5)
@@ -219,6 +229,30 @@ func TestStop(t *testing.T) {
 	<-p.First()
 	if err := p.Stop(); err == nil || !strings.Contains(err.Error(), "was killed") {
 		t.Errorf("one that hangs: %v", err)
+	}
+}
+
+// A child that does not end although it is killed, such as while its disk is frozen, does not keep the daemon from ending. Here its
+// output is held open instead.
+func TestStopDoesNotWaitForTheKernel(t *testing.T) {
+	p, log := run(t, "holds")
+	<-p.First()
+	var holder int
+	eventually(t, "the holder of the output is known", func() bool {
+		_, by, _ := strings.Cut(log.String(), "by=")
+		n, _ := fmt.Sscan(by, &holder)
+		return n == 1
+	})
+	defer unix.Kill(holder, unix.SIGKILL)
+	stopped := make(chan error, 1)
+	go func() { stopped <- p.Stop() }()
+	select {
+	case err := <-stopped:
+		if err == nil || !strings.Contains(err.Error(), "still runs") {
+			t.Errorf("%v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("Stop waits for a process that is killed and does not end")
 	}
 }
 

@@ -34,6 +34,7 @@ const (
 	settled             = time.Minute             // a child that ran for that long has worked
 	longGap             = 10 * time.Second        // without a child: it is logged, whatever was logged before
 	stopPatience        = 1500 * time.Millisecond // from the end of its input to its own end
+	killPatience        = 500 * time.Millisecond  // for the end of one that is killed
 )
 
 // Process is a part of the daemon that runs in a process of its own.
@@ -75,7 +76,7 @@ func (p *Process) Status() status.Server {
 	return p.status
 }
 
-// Stop ends the child and waits for that. An error means that it had to be killed.
+// Stop ends the child and waits for that. An error means that it had to be killed, and says if it still runs.
 func (p *Process) Stop() error {
 	p.cancel()
 	<-p.done
@@ -140,16 +141,29 @@ func (p *Process) runOnce(ctx context.Context, last *Error, times int) error {
 	var crash string
 	read.Go(func() { why = p.readOut(out, cmd.Process.Pid) })
 	read.Go(func() { crash = readCrash(errs) })
-	stopped := make(chan bool, 1) // whether it had to be killed
-	ended := make(chan struct{})
-	go func() { stopped <- stop(ctx, ended, in.Close, cmd.Process.Kill) }()
-	read.Wait()
-	close(ended)
-	err = cmd.Wait()
-	if killed := <-stopped; killed {
-		return fmt.Errorf("%s did not end within %s, and was killed", p.cfg.Name, stopPatience)
+	ended, gone := make(chan struct{}), make(chan error, 1)
+	go func() {
+		read.Wait()
+		close(ended)
+		gone <- cmd.Wait()
+	}()
+	if killed := stop(ctx, ended, in.Close, cmd.Process.Kill); killed {
+		return p.killed(gone)
 	}
+	err = <-gone
 	return p.why(ctx, why, crash, err)
+}
+
+// killed returns the error of a child that had to be killed. It does not wait for long: a process that waits for a disk ends only when that answers.
+func (p *Process) killed(gone <-chan error) error {
+	patience := time.NewTimer(killPatience)
+	defer patience.Stop()
+	select {
+	case <-gone:
+		return fmt.Errorf("%s did not end within %s, and was killed", p.cfg.Name, stopPatience)
+	case <-patience.C:
+		return fmt.Errorf("%s did not end within %s, was killed, and still runs: it may wait for a disk that does not answer", p.cfg.Name, stopPatience)
+	}
 }
 
 // stop ends a child when ctx does, unless that has ended before, and reports whether it had to be killed.
