@@ -28,3 +28,18 @@ func (e *PortTakenError) Error() string {
 
 // Unwrap lets errors.Is and errors.As see the cause.
 func (e *PortTakenError) Unwrap() error { return e.Err }
+
+// VRFError says that an interface is in a VRF, to whose addresses a socket outside of it cannot be bound. It wraps the kernel's EADDRNOTAVAIL.
+type VRFError struct {
+	Local       netip.AddrPort
+	Device, VRF string
+	Err         error
+}
+
+// Error implements error.
+func (e *VRFError) Error() string {
+	return fmt.Sprintf("bind UDP %s: %s is in VRF %s, which the userspace dataplane cannot use: %v", e.Local, e.Device, e.VRF, e.Err)
+}
+
+// Unwrap lets errors.Is and errors.As see the cause.
+func (e *VRFError) Unwrap() error { return e.Err }

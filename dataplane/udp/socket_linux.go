@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -126,9 +127,38 @@ func bindError(local netip.AddrPort, err error) error {
 	case errors.Is(err, unix.EADDRINUSE):
 		return &PortTakenError{Local: local, Devices: portHolders(local.Port()), Err: err}
 	case errors.Is(err, unix.EADDRNOTAVAIL):
+		if device, vrf := vrfOf(local.Addr()); vrf != "" {
+			return &VRFError{Local: local, Device: device, VRF: vrf, Err: err}
+		}
 		return fmt.Errorf("bind UDP %s: the address is on no interface of this host, or still tentative: %w", local, err)
 	}
 	return fmt.Errorf("bind UDP %s: %w", local, err)
+}
+
+// vrfOf returns the interface of an address and its VRF, in the network namespace of the calling thread, if that has one and it can be known.
+func vrfOf(addr netip.Addr) (device, vrf string) {
+	conn, err := rtnl.Open()
+	if err != nil {
+		return "", ""
+	}
+	defer conn.Close()
+	links, _ := conn.Links() // without them the error is the general one
+	return inVRF(links, func(l netlink.Link) bool {
+		addrs, _ := conn.Addrs(l)
+		return slices.Contains(addrs, addr)
+	})
+}
+
+// inVRF returns the names of the first link that has the address and is in a VRF, and of that.
+func inVRF(links []netlink.Link, has func(netlink.Link) bool) (device, vrf string) {
+	for _, l := range links {
+		for _, master := range links {
+			if master.Type() == "vrf" && master.Attrs().Index == l.Attrs().MasterIndex && has(l) {
+				return l.Attrs().Name, master.Attrs().Name
+			}
+		}
+	}
+	return "", ""
 }
 
 // portHolders returns the vxlan devices that have a UDP port in the network namespace of the

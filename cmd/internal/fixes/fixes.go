@@ -97,6 +97,9 @@ func Of(o *flags.Flags, network string, err error) string {
 	if taken := new(udp.PortTakenError); errors.As(err, &taken) {
 		return ofPort(taken)
 	}
+	if in := new(udp.VRFError); errors.As(err, &in) {
+		return "use --dataplane=kernel, or an --iface that is in no VRF"
+	}
 	if taken := new(tcpport.TakenError); errors.As(err, &taken) {
 		return fmt.Sprintf("stop that program, which ss -Htanp 'sport = :%d' names, or choose another port", taken.Port)
 	}

@@ -67,6 +67,7 @@ func TestFixesNameFlags(t *testing.T) {
 		{fmt.Errorf("listen: %w", &tcpport.TakenError{Port: 8081}), "stop that program, which ss -Htanp 'sport = :8081' names, or choose another port"},
 		{&udp.PortTakenError{Local: netip.MustParseAddrPort("192.0.2.1:8472"), Err: unix.EADDRINUSE}, "ss -lunp 'sport = :8472' names the program"},
 		{&udp.PortTakenError{Devices: []string{"flannel.9"}, Err: unix.EADDRINUSE}, "if no other daemon needs the device: ip link del flannel.9, or overlayd cleanup"},
+		{&udp.VRFError{Device: "eth0", VRF: "blue", Err: unix.EADDRNOTAVAIL}, "use --dataplane=kernel, or an --iface that is in no VRF"},
 	} {
 		if got := Of(nil, "", fmt.Errorf("open: %w", tc.err)); got != tc.want {
 			t.Errorf("%v: got %q, want %q", tc.err, got, tc.want)
