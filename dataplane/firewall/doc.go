@@ -6,6 +6,7 @@
 //	outcome.go  what a chain may do with it
 //	nft.go      chains of nftables, those of iptables-nft among them
 //	eval.go     the expressions of one rule of nftables
+//	meta.go     what these may ask beside the bytes: interfaces, types of packets and addresses
 //	xt.go       matches and targets of iptables, in either kind of table
 //	legacy.go   chains of iptables-legacy
 //	find.go     Find: all of it for several packets

@@ -18,6 +18,7 @@ type rule struct {
 	table  string
 	hook   uint32
 	packet Packet
+	links  links
 
 	registers some
 	match     tri // of the conditions so far
@@ -95,6 +96,7 @@ func (x *rule) expression(e nft.Expr) {
 	var (
 		payload expr.Payload
 		meta    expr.Meta
+		fib     expr.Fib
 		ct      expr.Ct
 		cmp     expr.Cmp
 		between expr.Range
@@ -111,8 +113,10 @@ func (x *rule) expression(e nft.Expr) {
 		x.payload(payload)
 	case e.Name == "meta" && decode(&meta):
 		if !meta.SourceRegister {
-			x.load(meta.Register, x.meta(meta.Key))
+			x.meta(meta)
 		}
+	case e.Name == "fib" && decode(&fib):
+		x.load(fib.Register, x.fib(fib))
 	case e.Name == "ct" && decode(&ct):
 		if !ct.SourceRegister {
 			x.load(ct.Register, x.ct(ct.Key))
@@ -177,35 +181,6 @@ func (x *rule) payload(p expr.Payload) {
 	x.load(p.DestRegister, s)
 }
 
-// meta is what is known about the packet beside its bytes.
-func (x *rule) meta(key expr.MetaKey) some {
-	named := func(name string, ok bool) some {
-		if !ok {
-			return unknown(unix.IFNAMSIZ)
-		}
-		b := make([]byte, unix.IFNAMSIZ)
-		copy(b, name)
-		return known(b)
-	}
-	f := x.packet.family()
-	switch key {
-	case expr.MetaKeyL4PROTO:
-		return known([]byte{x.packet.Protocol})
-	case expr.MetaKeyNFPROTO:
-		return known([]byte{byte(f)})
-	case expr.MetaKeyPROTOCOL:
-		if f == nft.IPv4 {
-			return known([]byte{unix.ETH_P_IP >> 8, unix.ETH_P_IP & 0xff})
-		}
-		return known([]byte{unix.ETH_P_IPV6 >> 8, unix.ETH_P_IPV6 & 0xff})
-	case expr.MetaKeyIIFNAME:
-		return named(x.packet.comes(x.hook))
-	case expr.MetaKeyOIFNAME:
-		return named(x.packet.leaves(x.hook))
-	}
-	return unknown(unix.IFNAMSIZ)
-}
-
 // ct is what conntrack says of the first packet of a connection that nobody translates.
 func (x *rule) ct(key expr.CtKey) some {
 	switch key {
@@ -228,7 +203,7 @@ func bitwise(s some, b expr.Bitwise) some {
 	}
 	out := unknown(len(s.bytes))
 	for i := range s.bytes {
-		out.bytes[i], out.known[i] = s.bytes[i]&b.Mask[i]^b.Xor[i], s.known[i] || b.Mask[i] == 0
+		out.bytes[i], out.known[i] = s.bytes[i]&b.Mask[i]^b.Xor[i], s.known[i]|^b.Mask[i]
 	}
 	return out
 }
@@ -241,10 +216,10 @@ func compare(s some, op expr.CmpOp, data []byte) tri {
 	equal := yes
 	for i := range data {
 		switch {
-		case !s.known[i]:
-			equal = min(equal, maybe)
-		case s.bytes[i] != data[i]:
+		case (s.bytes[i]^data[i])&s.known[i] != 0:
 			equal = no
+		case s.known[i] != whole:
+			equal = min(equal, maybe)
 		}
 	}
 	switch op {
@@ -280,7 +255,7 @@ func (x *rule) lookup(l expr.Lookup) {
 	key := x.registers.bytes[at:]
 	n := len(key)
 	for i := range key {
-		if !x.registers.known[at+i] {
+		if x.registers.known[at+i] != whole {
 			n = i
 			break
 		}

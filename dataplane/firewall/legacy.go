@@ -146,7 +146,7 @@ func address(a xtables.Address, have some) tri {
 	for i, mask := range a.Mask {
 		switch {
 		case mask == 0:
-		case !have.known[i]:
+		case have.known[i] != whole:
 			match = match.and(maybe)
 		case (have.bytes[i]^want[i])&mask != 0:
 			match = no

@@ -14,6 +14,7 @@ import (
 // chains are those of one family of nftables. Rules are read when a packet comes to their chain.
 type chains struct {
 	reader nft.Reader
+	links  links // of the packets
 	byName map[place]nft.Chain
 	bases  []nft.Chain
 	rules  map[place][]nft.Rule
@@ -25,12 +26,12 @@ type place struct{ table, chain string }
 // errTooMany means that a chain has more rules than are followed.
 var errTooMany = fmt.Errorf("more than %d rules in one chain", maxRules)
 
-func readChains(r nft.Reader) (*chains, error) {
+func readChains(r nft.Reader, l links) (*chains, error) {
 	list, err := r.Chains()
 	if err != nil {
 		return nil, err
 	}
-	c := &chains{reader: r, byName: map[place]nft.Chain{}, rules: map[place][]nft.Rule{}}
+	c := &chains{reader: r, links: l, byName: map[place]nft.Chain{}, rules: map[place][]nft.Rule{}}
 	for _, chain := range list {
 		c.byName[place{chain.Table, chain.Name}] = chain
 		if _, guard := dataplane.GuardedVNI(chain.Table); chain.Base != nil && !guard { // it drops what is not the overlay's
@@ -99,7 +100,7 @@ func (p *pass) chain(at place, depth int) (outcome, string, error) {
 			return accepted | dropped | onward, w.rule, errTooMany
 		}
 		p.steps++
-		x := rule{reader: p.chains.reader, family: p.chains.reader.Family, table: at.table, hook: p.hook, packet: p.packet}
+		x := rule{reader: p.chains.reader, family: p.chains.reader.Family, table: at.table, hook: p.hook, packet: p.packet, links: p.chains.links}
 		match, v := x.evaluate(r)
 		text := describe(r)
 		if match != no && v.jump != "" {
@@ -144,9 +145,10 @@ func describe(r nft.Rule) string {
 
 // nftDrops asks the nftables of one family.
 func nftDrops(f nft.Family, packets []Packet) (list []Drop, err error) {
+	l := linksOf(packets)
 	err = nft.Read(f, func(r nft.Reader) error {
 		list = nil
-		c, err := readChains(r)
+		c, err := readChains(r, l)
 		if err != nil {
 			return err
 		}

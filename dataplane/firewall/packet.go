@@ -47,6 +47,18 @@ func (p Packet) hooks() []uint32 {
 	return []uint32{unix.NF_INET_PRE_ROUTING, unix.NF_INET_FORWARD, unix.NF_INET_POST_ROUTING}
 }
 
+// types are those of its addresses in the routing tables (unix.RTN_...): those of this host are local, all others unicast.
+func (p Packet) types() (src, dst uint32) {
+	src, dst = unix.RTN_UNICAST, unix.RTN_UNICAST
+	switch p.Path {
+	case Received:
+		dst = unix.RTN_LOCAL
+	case Sent:
+		src = unix.RTN_LOCAL
+	}
+	return src, dst
+}
+
 // device returns the hook of the family netdev that sees the packet, and the interface on which it does.
 func (p Packet) device() (hook uint32, name string) {
 	if p.Path == Sent {
@@ -72,19 +84,19 @@ func (p Packet) leaves(hook uint32) (name string, ok bool) {
 	return p.Out, p.Out != ""
 }
 
-// some are bytes, of which only those are known that the mask has.
-type some struct {
-	bytes []byte
-	known []bool
-}
+// some are bytes, of which only those bits are known that the mask has.
+type some struct{ bytes, known []byte }
 
-func unknown(n int) some { return some{make([]byte, n), make([]bool, n)} }
+// whole is the mask of a byte that is known.
+const whole = 0xff
+
+func unknown(n int) some { return some{make([]byte, n), make([]byte, n)} }
 
 func known(b []byte) some {
 	s := unknown(len(b))
 	copy(s.bytes, b)
 	for i := range s.known {
-		s.known[i] = true
+		s.known[i] = whole
 	}
 	return s
 }
@@ -93,7 +105,7 @@ func known(b []byte) some {
 func (s some) put(at int, b ...byte) {
 	copy(s.bytes[at:], b)
 	for i := range b {
-		s.known[at+i] = true
+		s.known[at+i] = whole
 	}
 }
 
@@ -116,7 +128,7 @@ func (s some) part(at, n uint32) some {
 
 func (s some) isKnown() bool {
 	for _, k := range s.known {
-		if !k {
+		if k != whole {
 			return false
 		}
 	}
@@ -133,6 +145,7 @@ func (p Packet) network() some {
 	if p.family() == nft.IPv4 { // RFC 791 section 3.1
 		s := unknown(20)
 		s.put(0, 0x45)
+		copy(s.known[6:], []byte{0x1f, whole}) // it is no later fragment
 		s.put(9, p.Protocol)
 		put(s, 12, p.Src)
 		put(s, 16, p.Dst)

@@ -56,8 +56,11 @@ func (x *rule) xtTarget(b []byte) outcome {
 
 // match reports whether the packet meets the condition.
 func (e extension) match(f nft.Family, p Packet) tri {
-	if e.name == "multiport" {
+	switch e.name {
+	case "multiport":
 		return e.multiport(p)
+	case "pkttype":
+		return e.pktType(p)
 	}
 	info, err := xt.Unmarshal(e.name, xt.TableFamily(f), e.revision, e.data)
 	if err != nil {
@@ -71,6 +74,14 @@ func (e extension) match(f nft.Family, p Packet) tri {
 	case *xt.Tcp:
 		return inPorts(p.SrcPort, m.SrcPorts, m.InvFlags&xt.TcpInvSrcPorts != 0).and(inPorts(p.DstPort, m.DstPorts, m.InvFlags&xt.TcpInvDestPorts != 0)).
 			and(is((tcpSYN&m.FlagsMask == m.FlagsCmp) != (m.InvFlags&xt.TcpInvFlags != 0))).and(is(m.Option == 0).or(maybe))
+	case *xt.AddrType:
+		return hasTypes(p, m.Source, m.Dest, m.InvertSource, m.InvertDest)
+	case *xt.AddrTypeV1:
+		const notSource, notDest = 1, 2        // XT_ADDRTYPE_INVERT_... of linux/netfilter/xt_addrtype.h
+		if m.Flags&^(notSource|notDest) != 0 { // of one interface only
+			return maybe
+		}
+		return hasTypes(p, m.Source, m.Dest, m.Flags&notSource != 0, m.Flags&notDest != 0)
 	case *xt.ConntrackMtinfo1:
 		return isNew(m.MatchFlags, m.InvertFlags, uint16(m.StateMask))
 	case *xt.ConntrackMtinfo2:
@@ -88,6 +99,22 @@ func inPorts(port uint16, r [2]uint16, not bool) tri {
 		return maybe
 	}
 	return is((whole || port >= r[0] && port <= r[1]) != not)
+}
+
+// hasTypes reports whether the types of both addresses are in sets of them; an empty set has all.
+func hasTypes(p Packet, sources, dests uint16, notSource, notDest bool) tri {
+	src, dst := p.types()
+	in := func(set uint16, t uint32, not bool) tri { return is(set == 0 || (set>>t&1 != 0) != not) }
+	return in(sources, src, notSource).and(in(dests, dst, notDest))
+}
+
+// pktType is the match of struct xt_pkttype_info of linux/netfilter/xt_pkttype.h.
+func (e extension) pktType(p Packet) tri {
+	const size = 8
+	if len(e.data) < size || p.Path == Sent {
+		return maybe
+	}
+	return is((binary.NativeEndian.Uint32(e.data) == unix.PACKET_HOST) == (binary.NativeEndian.Uint32(e.data[4:]) == 0))
 }
 
 // isNew reports whether a condition on the state of a connection takes its first packet.
