@@ -28,10 +28,21 @@ func checkGuard(o *overlay) []Result {
 	case err != nil:
 		return unreadable("nftables", err)
 	case !slices.Contains(tables, o.vni):
-		return fail(fmt.Sprintf("there is no table inet %s: processes, pods and hosts on the underlay can send in the name of pods", dataplane.GuardTable(o.vni)),
-			"overlayd guard on; if that fails it says what the kernel lacks")
+		return o.unguarded()
 	}
 	return o.markClash()
+}
+
+// unguarded is that the table is missing. Only a daemon makes it: flanneld has none, nor can overlayd guard make it.
+func (o *overlay) unguarded() []Result {
+	text := fmt.Sprintf("there is no table inet %s: processes, pods and hosts on the underlay can send in the name of pods", dataplane.GuardTable(o.vni))
+	switch {
+	case o.status == nil:
+		return warn(text, o.todo()+", which makes it")
+	case !o.isServed():
+		return fail(text, o.todo())
+	}
+	return fail(text, "overlayd guard on; if that fails it says what the kernel lacks")
 }
 
 // marksOfOthers are the bits of the packet mark that other programs use, if a device shows that they are here: Calico's are
