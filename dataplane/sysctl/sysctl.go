@@ -159,7 +159,7 @@ func (s *Settings) look() {
 		if err != nil {
 			errs = append(errs, dataplane.WithFix(err, w.fix()))
 			if w.path == ipForward || w.path == ip6Forward {
-				warnings = append(warnings, NotForwarding(w.path == ip6Forward, err.Error()))
+				warnings = append(warnings, NotForwarding(w.path == ip6Forward, err))
 			} else {
 				s.say(w, err)
 			}
@@ -235,15 +235,19 @@ func (s *Settings) set(w setting) (was string, err error) {
 	return was, err
 }
 
-// NotForwarding is that this host does not forward the packets of a family, and why not.
-func NotForwarding(ipv6 bool, why string) dataplane.Warning {
+// NotForwarding is that this host does not forward the packets of a family, and why that cannot be turned on: nil if nobody has tried.
+func NotForwarding(ipv6 bool, err error) dataplane.Warning {
 	family, path := "IPv4", ipForward
 	if ipv6 {
 		family, path = "IPv6", ip6Forward
 	}
 	name := rtnl.SysctlName(path) + "=1"
+	off, why := " forwarding is off", ""
+	if err != nil {
+		off, why = off+" and cannot be turned on", ": "+err.Error()
+	}
 	return dataplane.Warning{ID: dataplane.WarnForwarding, Fix: howToSet(name),
-		Text: family + " forwarding is off and cannot be turned on: only this host itself is reachable over the overlay, nothing behind it: " + why}
+		Text: family + off + ": only this host itself is reachable over the overlay, nothing behind it" + why}
 }
 
 func (w setting) fix() string { return howToSet(rtnl.SysctlName(w.path) + "=" + w.value) }

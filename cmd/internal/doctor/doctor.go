@@ -14,6 +14,10 @@
 package doctor
 
 import (
+	"errors"
+	"io/fs"
+	"strings"
+
 	"github.com/overlayd/overlayd/dataplane"
 )
 
@@ -111,6 +115,11 @@ func ok(text string) []Result        { return []Result{{State: OK, Text: text}} 
 func unknown(text string) []Result   { return []Result{{State: Unknown, Text: text}} }
 func fail(text, fix string) []Result { return []Result{{State: Fail, Text: text, Fix: fix}} }
 func warn(text, fix string) []Result { return []Result{{State: Warn, Text: text, Fix: fix}} }
+
+// unreadable is that a check could not look: the reasons in one line, or what gives it the right.
 func unreadable(what string, err error) []Result {
-	return unknown(what + " cannot be read: " + err.Error())
+	if errors.Is(err, fs.ErrPermission) {
+		return unknown(what + " cannot be read without CAP_NET_ADMIN: run overlayd doctor as root")
+	}
+	return unknown(what + " cannot be read: " + strings.ReplaceAll(err.Error(), "\n", "; "))
 }

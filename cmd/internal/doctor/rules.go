@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -77,6 +78,9 @@ func (o *overlay) dropped(fine string, packets []firewall.Packet, paths ...firew
 
 // checkForwarding looks whether this host forwards, in each family of the overlay.
 func checkForwarding(o *overlay) (all []Result) {
+	if found := o.warned(dataplane.WarnForwarding); found != nil { // it has tried to turn it on; or of one interface
+		return found
+	}
 	for _, p := range o.subnets() {
 		path, ipv6 := "net/ipv4/ip_forward", p.Addr().Is6()
 		if ipv6 {
@@ -87,12 +91,12 @@ func checkForwarding(o *overlay) (all []Result) {
 			return unreadable(path, err)
 		}
 		if strings.TrimSpace(string(value)) == "0" {
-			w := sysctl.NotForwarding(ipv6, "it is 0")
-			all = append(all, Result{State: Fail, Text: w.Text, Fix: w.Fix})
+			w := sysctl.NotForwarding(ipv6, nil)
+			if o.scene.Daemon == nil {
+				w.Fix = o.todo() + ", which turns it on, or " + w.Fix
+			}
+			all = append(all, fail(w.Text, w.Fix)...)
 		}
-	}
-	if all == nil {
-		all = o.warned(dataplane.WarnForwarding) // of one interface
 	}
 	switch {
 	case all != nil:
@@ -143,19 +147,34 @@ func checkRoutes(o *overlay) []Result {
 		return unreadable("the routes", err)
 	}
 	var foreign []string
+	fix := ""
 	for _, r := range routes {
 		if dst := rtnl.Prefix(r.Dst); o.isForeign(r, dst) {
 			text := dst.String()
-			if l, err := netlink.LinkByIndex(r.LinkIndex); err == nil {
+			l, err := netlink.LinkByIndex(r.LinkIndex)
+			if err == nil {
 				text += " dev " + l.Attrs().Name
 			}
-			foreign = append(foreign, text)
+			foreign, fix = append(foreign, text), cmp.Or(fix, o.routeFix(r, dst, l, text))
 		}
 	}
 	if len(foreign) > 0 {
-		return warn("routes into the overlay lead elsewhere: "+strings.Join(foreign[:min(len(foreign), 5)], ", "), "remove them, or choose another network for the overlay: ip route del "+foreign[0])
+		return warn("routes into the overlay lead elsewhere: "+strings.Join(foreign[:min(len(foreign), 5)], ", "), fix)
 	}
 	return ok("all routes into the overlay are its own")
+}
+
+// routeFix says how to get rid of a foreign route; l is nil if its device is not known. A route to a network in which this
+// host has an address comes back with that.
+func (o *overlay) routeFix(r netlink.Route, dst netip.Prefix, l netlink.Link, text string) string {
+	sameLength := func(own netip.Prefix) bool { return own.Bits() == dst.Bits() && own.Addr().Is4() == dst.Addr().Is4() }
+	switch {
+	case r.Protocol != unix.RTPROT_KERNEL || l == nil:
+		return "remove them, or choose another network for the overlay: ip route del " + text
+	case l.Type() == "bridge" && slices.ContainsFunc(o.subnets(), sameLength):
+		return fmt.Sprintf("if %[1]s has the pods of this host, it has the subnet from before: ip link del %[1]s, and restart these pods, which then get addresses of %[2]s", l.Attrs().Name, joined(o.subnets()))
+	}
+	return "choose another network for the overlay, or for " + l.Attrs().Name
 }
 
 // isForeign reports whether a route takes packets of the overlay elsewhere.
