@@ -12,9 +12,10 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 )
 
-const longDoctor = `Checks this host for everything that can keep the overlay from working, and says what to do: underlay,
-store, certificates, lease, device, MAC, MTU, UDP port, firewalls, forwarding, rp_filter, routes, pods, peers.
-It changes nothing. It works without a daemon; checks that need one are then unknown. Run it as root.
+const longDoctor = `Checks this host for what keeps the overlay from working, and says what to do: underlay, rights,
+dataplanes, store, certificates, lease, device, MAC, MTU, UDP port, firewalls, forwarding, rp_filter,
+routes, pods, peers. It changes nothing. It works without a daemon: it then says what keeps one from
+starting, and checks that need one are unknown. Run it as root.
 
 Each line is one check: its state (ok, unknown, warn or fail), its id, and what was found.
 docs/troubleshooting.md explains each check.

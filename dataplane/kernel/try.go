@@ -1,11 +1,28 @@
 package kernel
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
+
+// Supported returns why the kernel does not let the caller make vxlan devices, as far as that is known without making one; nil: it does.
+// The kernel may load its module for that.
+func Supported() error {
+	// A kernel with vxlan refuses one without any properties before it makes it.
+	err := netlink.LinkAdd(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Name: rtnl.TemporaryName(false, dataplane.MaxDeviceVNI)}, LinkType: "vxlan"})
+	if errors.Is(err, unix.EINVAL) {
+		return nil
+	}
+	return explain(fmt.Errorf("try to make a vxlan device: %w", err), new(Config))
+}
 
 // Available returns why this machine does not let the caller make vxlan devices: nil if it does. It
 // makes one and removes it.

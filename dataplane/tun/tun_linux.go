@@ -47,6 +47,19 @@ func Probe(want Mode) (m Mode, err error) {
 	return m, nil
 }
 
+// Usable returns why no TUN device can be made or opened here, as far as that is known without doing so; nil: one can.
+func Usable() error {
+	var s unix.Stat_t
+	if err := unix.Stat(Path, &s); err == nil && (s.Mode&unix.S_IFMT != unix.S_IFCHR || s.Rdev != node) {
+		return fmt.Errorf("%s is another file than character device 10:200: %w", Path, ErrNoTUN)
+	}
+	_, err := Probe(Mode{})
+	return err
+}
+
+// node is the number of the character device (Documentation/admin-guide/devices.txt).
+var node = unix.Mkdev(10, 200)
+
 // Attach opens a queue of the TUN device of that name, which it makes if it is
 // missing. An empty name takes any free one.
 func Attach(name string, mode Mode) (fd int, err error) {
@@ -125,7 +138,7 @@ func EnsureNode(path string) error {
 		return nil // Make's open tells what is wrong with it
 	}
 	if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
-		err = unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 200))) // Documentation/admin-guide/devices.txt
+		err = unix.Mknod(path, unix.S_IFCHR|0o666, int(node))
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make %s: %w (%w)", path, err, ErrNoTUN)

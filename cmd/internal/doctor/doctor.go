@@ -3,6 +3,7 @@
 //
 //	doctor.go    Result, and Run: the list of checks
 //	scene.go     what the checks look at: the daemon's status, the subnet file, the devices
+//	start.go     checks of what a daemon needs at its start
 //	daemon.go    checks of what the daemon says: itself, its store, lease, peers
 //	device.go    checks of the underlay interface, and of the overlay device, its MTU and its MAC
 //	rules.go     checks of firewalls, forwarding and routes
@@ -63,6 +64,8 @@ func checks() []check {
 	return []check{
 		{dataplane.WarnUnderlay, false, checkUnderlay}, // much of what is wrong follows from it
 		{"daemon", true, checkDaemon},
+		{"rights", true, checkRights},
+		{"dataplanes", true, checkDataplanes},
 		{"store", false, checkStore},
 		{"certificates", true, checkCertificates},
 		{"lease", false, checkLease},

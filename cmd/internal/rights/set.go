@@ -16,6 +16,7 @@ const (
 	NetRaw         Set = 1 << unix.CAP_NET_RAW          // probes; iptables
 	NetBindService Set = 1 << unix.CAP_NET_BIND_SERVICE // ports below 1024
 	Chown          Set = 1 << unix.CAP_CHOWN            // the group of the admin socket
+	Mknod          Set = 1 << unix.CAP_MKNOD            // a missing /dev/net/tun
 	DACOverride    Set = 1 << unix.CAP_DAC_OVERRIDE     // files of other users
 )
 
@@ -24,7 +25,7 @@ const dac = DACOverride | 1<<unix.CAP_DAC_READ_SEARCH
 
 // String returns the names of the capabilities, in the order of their numbers.
 func (s Set) String() string {
-	names := map[Set]string{NetAdmin: "net_admin", NetRaw: "net_raw", NetBindService: "net_bind_service", Chown: "chown", DACOverride: "dac_override"}
+	names := map[Set]string{NetAdmin: "net_admin", NetRaw: "net_raw", NetBindService: "net_bind_service", Chown: "chown", Mknod: "mknod", DACOverride: "dac_override"}
 	var all []string
 	for n := range 64 {
 		one := Set(1) << n
