@@ -21,11 +21,11 @@ const leaseTimeout = 30 * time.Second
 
 const longLease = `Shows and changes the leases of all nodes in etcd. It is safe while the daemons run.
 SUBNET is a subnet such as 10.5.34.0/24, or the key of an entry as list -o json prints it.
-For one of several networks give the prefix of its keys: --etcd-prefix P/NETWORK.
 In Kubernetes there is nothing to change: a node's subnet is its podCIDR.
 
 Without --etcd-endpoints root uses the etcd flags of the daemon on this host that has the
-same --subnet-file. Flags given here override them.`
+same --subnet-file. Flags given here override them. If that daemon serves several
+networks, choose one by its --subnet-file, or by the prefix of its keys: --etcd-prefix P/NETWORK.`
 
 // newLeaseCommand makes `overlayd lease`, which only has subcommands.
 func newLeaseCommand() *cobra.Command {

@@ -22,7 +22,8 @@ type Flags struct {
 
 // Complete takes the flags that are given in f. The others are those of the daemon on this host, or if none runs
 // the defaults. If f says which etcd to ask, the daemon's are not used at all: its password is not for another
-// etcd. An error that is not nodefile.ErrTwoDaemons is of a flag or a variable.
+// etcd. Of several networks that the daemon serves, f has to say which one is meant. An error that is not
+// nodefile.ErrTwoDaemons is of a flag or a variable.
 func (o *Flags) Complete(f *pflag.FlagSet, log *slog.Logger) error {
 	if err := flags.ApplyEnv(f, os.LookupEnv); err != nil {
 		return err
@@ -30,7 +31,7 @@ func (o *Flags) Complete(f *pflag.FlagSet, log *slog.Logger) error {
 	if !slices.ContainsFunc([]string{"etcd-endpoints", "etcd-embedded", "etcd-listen-client-url"}, f.Changed) {
 		d, err := o.ofDaemon(f)
 		switch {
-		case errors.As(err, new(kubeError)) || errors.Is(err, nodefile.ErrTwoDaemons):
+		case errors.As(err, new(kubeError)) || errors.As(err, new(*severalError)) || errors.Is(err, nodefile.ErrTwoDaemons):
 			return err
 		case err != nil:
 			log.Warn("the flags of the daemon on this host are not known", "err", err, "fix", "--etcd-endpoints and --etcd-prefix")
@@ -50,7 +51,7 @@ func (o *Flags) ofDaemon(f *pflag.FlagSet) (*flags.Etcd, error) {
 	if !f.Changed("subnet-file") {
 		files = append(files, nodefile.SubnetFilesIn(flags.DefaultSubnetDir)...)
 	}
-	pid, _, err := nodefile.FindDaemon(files)
+	pid, held, err := nodefile.FindDaemon(files)
 	if err != nil || pid == 0 {
 		return nil, err
 	}
@@ -60,8 +61,28 @@ func (o *Flags) ofDaemon(f *pflag.FlagSet) (*flags.Etcd, error) {
 		return nil, err
 	case d.Kube.Enabled:
 		return nil, kubeError(pid)
+	case !d.Network.Several() || f.Changed("etcd-prefix"):
+		return &d.Etcd, nil
 	}
+	several := &severalError{pid: pid}
+	for _, file := range held {
+		several.prefixes = append(several.prefixes, d.Etcd.PrefixOf(nodefile.NetworkOf(file)))
+	}
+	if len(several.prefixes) > 1 {
+		return nil, several
+	}
+	d.Etcd.Prefix = several.prefixes[0]
 	return &d.Etcd, nil
+}
+
+// severalError is a daemon that serves several networks, by the prefixes of their keys.
+type severalError struct {
+	pid      int
+	prefixes []string
+}
+
+func (e *severalError) Error() string {
+	return fmt.Sprintf("the daemon (pid %d) serves several networks: choose one with --etcd-prefix %s", e.pid, strings.Join(e.prefixes, ", or --etcd-prefix "))
 }
 
 // kubeError is a daemon, by its pid, whose subnet does not come from etcd.

@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 )
 
 // TestFix: an error is logged with what to do about it, if somebody knows that.
@@ -33,8 +35,8 @@ func TestSubnetFiles(t *testing.T) {
 		if got := c.subnetFileOf(network); got != want {
 			t.Errorf("%q: got %s, want %s", network, got, want)
 		}
-		if network != "" && networkOf(want) != network {
-			t.Errorf("%s is of %q, want %q", want, networkOf(want), network)
+		if network != "" && nodefile.NetworkOf(want) != network {
+			t.Errorf("%s is of %q, want %q", want, nodefile.NetworkOf(want), network)
 		}
 	}
 	if !c.concerns("red") || c.concerns("blue") || !new(Config).concerns("blue") {
@@ -59,7 +61,7 @@ func TestServedFiles(t *testing.T) {
 		}
 		var got []string
 		for _, file := range c.servedFiles() {
-			got = append(got, networkOf(file))
+			got = append(got, nodefile.NetworkOf(file))
 		}
 		if strings.Join(got, " ") != want {
 			t.Errorf("networks %q: %q, want %q", names, got, want)

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -56,9 +54,9 @@ func Drain(ctx context.Context, cfg Config) (Drained, error) {
 	}
 	var d Drained
 	for _, file := range files {
-		given, err := drainStore(ctx, cfg, networkOf(file))
+		given, err := drainStore(ctx, cfg, nodefile.NetworkOf(file))
 		if err != nil {
-			return d, fmt.Errorf("network %s: %w", networkOf(file), err)
+			return d, fmt.Errorf("network %s: %w", nodefile.NetworkOf(file), err)
 		}
 		d.Leases = append(d.Leases, given)
 	}
@@ -75,12 +73,7 @@ func (c *Config) claimedFiles() []string {
 
 // servedFiles returns the subnet files of the wanted networks that a daemon has served.
 func (c *Config) servedFiles() []string {
-	return slices.DeleteFunc(nodefile.SubnetFilesIn(c.SubnetDir), func(file string) bool { return !c.concerns(networkOf(file)) })
-}
-
-// networkOf returns the name of the network that a subnet file of several is for.
-func networkOf(subnetFile string) string {
-	return strings.TrimSuffix(filepath.Base(subnetFile), ".env")
+	return slices.DeleteFunc(nodefile.SubnetFilesIn(c.SubnetDir), func(file string) bool { return !c.concerns(nodefile.NetworkOf(file)) })
 }
 
 // drainDaemon has the daemon give back its leases, on the subnets of these files.

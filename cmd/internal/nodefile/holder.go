@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/overlayd/overlayd/cmd/internal/claim"
 )
@@ -23,6 +24,11 @@ func SubnetFilesIn(dir string) (files []string) {
 		files = append(files, f[:len(f)-len(suffix)])
 	}
 	return files
+}
+
+// NetworkOf returns the name of the network that a subnet file of several is for.
+func NetworkOf(subnetFile string) string {
+	return strings.TrimSuffix(filepath.Base(subnetFile), ".env")
 }
 
 // RunningError says that another daemon runs with a subnet file.
