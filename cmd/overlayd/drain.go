@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/node"
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 )
 
 // drainTimeout bounds how long drain waits for the daemon to give its lease back.
@@ -25,8 +27,10 @@ func newDrainCommand() *cobra.Command {
 		Use:   "drain [flags]",
 		Short: "Give this host's subnet back, or let the kernel forward, and stop the daemon",
 		Long: `Gives the lease back, so that another node can have the subnet at once, and stops the
-daemon that has the same --subnet-file or serves one of --networks. If no daemon runs,
-drain itself gives the lease back to the store; for that give it the daemon's flags.
+daemon that has the same --subnet-file or serves one of --networks. Without these, if no
+daemon has the default --subnet-file, it is the one that serves networks in --subnet-dir;
+with other flags, --subnet-dir has to be given for that. If no daemon runs, drain itself
+gives the lease back to the store; for that give it the daemon's flags.
 
 With --to=kernel the lease, the subnet and its file stay. The kernel's vxlan device
 takes the place of the userspace dataplane and forwards from then on. The pods stay
@@ -35,6 +39,9 @@ connected until flanneld, or an overlayd, starts on this host and adopts the dev
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Complete(cmd.Flags(), os.LookupEnv); err != nil {
 				return usageError{err}
+			}
+			if err := chooseDaemon(o, cmd.Flags()); err != nil {
+				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), drainTimeout)
 			defer cancel()
@@ -59,6 +66,26 @@ connected until flanneld, or an overlayd, starts on this host and adopts the dev
 	o.Register(cmd.Flags())
 	cmd.Flags().StringVar(&to, "to", "", "kernel: keep the lease and let the kernel forward")
 	return cmd
+}
+
+// chooseDaemon has drain mean the daemon that serves networks in --subnet-dir, if that is given or nothing is, and no daemon has the
+// subnet file. f is complete.
+func chooseDaemon(o *flags.Flags, f *pflag.FlagSet) error {
+	if o.Network.Several() || f.Changed("subnet-file") {
+		return nil
+	}
+	given := false
+	f.VisitAll(func(flag *pflag.Flag) { given = given || flag.Changed && flag.Name != "to" })
+	if given && !f.Changed("subnet-dir") {
+		return nil
+	}
+	_, held, err := nodefile.Holder(o.Network.SubnetFile)
+	if err != nil || held {
+		return err
+	}
+	_, served, err := nodefile.FindDaemon(nodefile.SubnetFilesIn(o.Network.SubnetDir))
+	o.Network.Watch = len(served) > 0
+	return err
 }
 
 // printHandedOver prints what drain did with --to=kernel. pid is that of the daemon, 0 if none was

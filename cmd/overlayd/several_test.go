@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestCommandsOfSeveral: `overlayd lease` asks which network of a daemon that serves several is meant.
+// TestCommandsOfSeveral: `overlayd lease` asks which network of a daemon that serves several is meant, and `overlayd drain` finds
+// that daemon without its flags.
 func TestCommandsOfSeveral(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "")
@@ -34,6 +35,7 @@ func TestCommandsOfSeveral(t *testing.T) {
 		{"lease reserve 10.5.1.0/24 --public-ip 192.0.2.9", exitUsage, blue + ", or " + red, ""},
 		{"lease list " + blue, 0, "\n10.5.", "10.6."},
 		{"lease list --subnet-file " + filepath.Join(dir, "red.env"), 0, "\n10.6.", "10.5."},
+		{"drain", 0, "lease given back; the daemon", "does not answer"},
 	} {
 		if code, out := run(tt.args); code != tt.code || !strings.Contains(out, tt.has) || tt.lack != "" && strings.Contains(out, tt.lack) {
 			t.Errorf("%s: exit code %d, want %d, %q and not %q:\n%s", tt.args, code, tt.code, tt.has, tt.lack, out)
