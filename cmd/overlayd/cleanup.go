@@ -27,9 +27,9 @@ With --vni it removes only what belongs to those networks, and the subnet file t
 --subnet-file names; by that file it knows their direct and blackhole routes.
 With --rules it removes only traffic rules.
 
-It keeps a device or subnet file that flanneld has taken over, and says so. It keeps the
-lease until that expires (see overlayd drain), and the data directory of an embedded
-etcd, which belongs to the cluster. Running it twice is not an error.`,
+It keeps a device or subnet file that flanneld has taken over, with the routes to its
+peers, and says so. It keeps the lease until that expires (see overlayd drain), and the
+data directory of an embedded etcd, which belongs to the cluster. Running it twice is not an error.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			given := flags.Given(cmd.Flags(), os.LookupEnv, "subnet-file")

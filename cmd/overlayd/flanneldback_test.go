@@ -123,6 +123,50 @@ func TestFlanneldAndBack(t *testing.T) {
 	}
 }
 
+// TestFlanneldBeforeOverlaydStops: a flanneld that is started while overlayd runs is given everything that it needs when overlayd stops, and
+// cleanup is run: no datagram of 1000 a second is lost.
+func TestFlanneldBeforeOverlaydStops(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		filter packetFilter
+		config string
+		under  []string
+	}{
+		{"iptables", filterIPT, testNetwork, []string{under4}},
+		{"nftables", filterNFT, testNetwork, []string{under4}},
+		{"direct", filterIPT, directNetwork, []string{under4}},
+		{"dual", filterIPT, dualNetwork, []string{under4, under6}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cluster := newClusterOn(t, c.under, 2, c.filter.in(c.config))
+			c.filter.use(cluster)
+			h, peer := backOnEtcd(t, cluster.hosts[0], modeKernel), cluster.hosts[1]
+			peer.flanneld()
+			h.do("systemctl start overlayd")
+			overlayd := h.daemon
+			a, p := h.pod(0, 0), peer.pod(0, 0)
+			warmUp(t, a, p)
+			there, back := startUnboundedMeters(t, a, p)
+			h.do("systemctl start flanneld")
+			flanneld := h.daemon
+			overlayd.waitLog("subnet file restored", patience) // after its routes
+			h.daemon = overlayd
+			h.do("systemctl stop overlayd")
+			h.daemon = flanneld
+			h.cleanup()
+			for _, m := range []*meter{there, back} {
+				waitTraffic(t, m, 50)
+				if lost := m.finish(); lost > 0 {
+					t.Errorf("%d of %d lost, longest gap %s", lost, m.sent.Load(), time.Duration(m.gap.Load()))
+				}
+			}
+			if left := h.state(); strings.Contains(left, "overlayd") || strings.Contains(left, "proto 211") {
+				t.Errorf("overlayd's is left:\n%s", left)
+			}
+		})
+	}
+}
+
 // goAndReturn follows the recipe, while a pod of the host, which flanneld serves, talks with those of two others in three directions.
 func (b *back) goAndReturn(peer, third *host) {
 	b.t.Helper()

@@ -99,6 +99,30 @@ func describe(r netlink.Route) string {
 	return fmt.Sprintf("direct route %s via %s", r.Dst, r.Gw)
 }
 
+// Give makes the direct routes to the subnets for which needs returns true plain ones, as flanneld makes them: somebody else needs
+// them from now on. It returns them in words. A second call finds nothing.
+func Give(needs func(subnet netip.Prefix) bool) (given []string, err error) {
+	rt, err := rtnl.Open()
+	if err != nil {
+		return nil, fmt.Errorf("give direct routes: %w", err)
+	}
+	defer rt.Close()
+	routes, err := rt.HostRoutes()
+	errs := []error{err}
+	for _, r := range routes {
+		if r.Type != unix.RTN_UNICAST || !needs(rtnl.Prefix(r.Dst)) {
+			continue
+		}
+		plain := netlink.Route{Dst: r.Dst, Gw: r.Gw, LinkIndex: r.LinkIndex, Priority: r.Priority, Protocol: unix.RTPROT_BOOT, Type: r.Type}
+		if err := rt.Handle().RouteReplace(&plain); err != nil {
+			errs = append(errs, fmt.Errorf("give %s: %w", describe(r), err))
+			continue
+		}
+		given = append(given, describe(r))
+	}
+	return given, errors.Join(errs...)
+}
+
 // Cleanup removes the host routes of every overlayd from the network namespace of the
 // calling thread. It returns what it removed, in words, and removes as much as possible even
 // if it returns an error. A second call finds nothing.

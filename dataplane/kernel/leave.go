@@ -45,31 +45,37 @@ func protocolName(p uint8) string {
 	return fmt.Sprint(p)
 }
 
-// settle is how long nobody else may change what there is to remove before [Leave] removes it.
+// settle is how long nobody else may change what there is to do before [Leave] does it.
 const settle = time.Second
 
 // Leave removes what is ours from a device that somebody else uses from now on: our routes and nexthop
 // objects, the neighbours that no route needs then, and their FDB entries. Everything else stays, the
-// device too. Routes that the other one is just replacing are waited for. It returns what it removed, in
-// words with counts, and removes as much as possible even if it returns an error. A second call finds nothing.
-func Leave(ctx context.Context, index int) (removed []string, err error) {
+// device too. If it is a flanneld, it is given our routes to peers instead, in its own form: one that was started while
+// we ran has lost its routes to us, and writes each only once. Whoever is just writing routes is waited for. Leave returns what
+// it gave and removed, in words with counts, and does as much as possible even if it returns an error. A second call finds nothing.
+func Leave(ctx context.Context, index int, flanneld bool) (given, removed []string, err error) {
 	c, err := rtmsg.Open()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer c.Close()
 	var before []op
 	for {
 		l, err := lookAt(c, index)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		ops := l.unneeded()
+		var ops []op
+		if flanneld {
+			ops = l.give()
+		}
+		ops = append(ops, l.unneeded()...)
+		slices.SortFunc(ops, compareOps)
 		if len(ops) == 0 || slices.Equal(ops, before) {
-			return remove(ctx, c, ops)
+			return leave(ctx, c, ops)
 		}
 		if before = ops; !pace.Sleep(ctx, settle, nil) {
-			return nil, ctx.Err()
+			return nil, nil, ctx.Err()
 		}
 	}
 }
@@ -151,7 +157,25 @@ func (s *shared) addRoute(body []byte) {
 	}
 }
 
-// unneeded returns the deletions of what is ours and nobody else needs, in their order.
+// give returns the replacements of our routes to peers by plain ones. Those are not ours from then on.
+func (s *shared) give() (ops []op) {
+	for k, r := range s.ours {
+		gateway := r.gateway
+		if n, ok := s.nexthops[r.nexthop]; ok {
+			gateway = n.gateway
+		}
+		if gateway != k.dst.Addr() || k.metric != 0 {
+			continue
+		}
+		plain := route{link: s.index, protocol: unix.RTPROT_BOOT, gateway: gateway, onlink: true}
+		ops = append(ops, op{kind: replaceRoute, key: k, route: plain})
+		delete(s.ours, k)
+		s.gateways[place{s.index, gateway}] = true
+	}
+	return ops
+}
+
+// unneeded returns the deletions of what is ours and nobody else needs.
 func (s *shared) unneeded() (ops []op) {
 	for k, r := range s.ours {
 		ops = append(ops, op{kind: delRoute, key: k, route: r})
@@ -176,16 +200,20 @@ func (s *shared) unneeded() (ops []op) {
 			ops = append(ops, op{kind: delFDB, fdb: e})
 		}
 	}
-	slices.SortFunc(ops, compareOps)
 	return ops
 }
 
-// remove does deletions, and returns how many objects of which kind it deleted.
-func remove(ctx context.Context, c *rtmsg.Conn, ops []op) (removed []string, err error) {
+// leave does ops, and returns how many objects of which kind it gave and deleted.
+func leave(ctx context.Context, c *rtmsg.Conn, ops []op) (given, removed []string, err error) {
 	var p programmer
 	var errs []error
 	done := map[kind]int{}
-	encode := func(i int, b []byte) []byte { return p.encode(b, ops[i], 0) }
+	encode := func(i int, b []byte) []byte {
+		if o := ops[i]; o.kind == replaceRoute {
+			return routeMessage(b, unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, o.key, o.route)
+		}
+		return p.encode(b, ops[i], 0)
+	}
 	err = c.Transact(ctx, len(ops), encode, func(i int, _ []byte, err error) {
 		if err != nil && !isGone(err) {
 			errs = append(errs, describe(ops[i], err))
@@ -194,8 +222,12 @@ func remove(ctx context.Context, c *rtmsg.Conn, ops []op) (removed []string, err
 		done[ops[i].kind]++
 	})
 	for _, k := range slices.Sorted(maps.Keys(done)) {
+		if k == replaceRoute {
+			given = append(given, fmt.Sprintf("routes (%d)", done[k]))
+			continue
+		}
 		what := map[kind]string{delRoute: "routes", delNexthop: "nexthops", delNeigh: "neighbours", delFDB: "FDB entries"}[k]
 		removed = append(removed, fmt.Sprintf("%s (%d)", what, done[k]))
 	}
-	return removed, errors.Join(append(errs, err)...)
+	return given, removed, errors.Join(append(errs, err)...)
 }

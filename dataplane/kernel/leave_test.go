@@ -16,15 +16,25 @@ func (h *host) become(base string) {
 	h.Run("ip", "route", "replace", base+"/24", "via", base, "dev", "flannel.1", "onlink")
 }
 
-func (h *host) leave() (removed []string) {
+func (h *host) leave(flanneld bool) (given, removed []string) {
 	h.tb.Helper()
-	h.Must(func() (err error) { removed, err = Leave(context.Background(), h.dp.tunnels[0].index); return err })
-	return removed
+	h.Must(func() (err error) {
+		given, removed, err = Leave(context.Background(), h.dp.tunnels[0].index, flanneld)
+		return err
+	})
+	return given, removed
 }
 
-// TestLeave: of a device that a flanneld has taken over everything goes that only overlayd needed, and what
-// leads to the peers that flanneld serves stays, with the device.
+// TestLeave: of a device that somebody else has taken over everything goes that only overlayd needed, and what
+// leads to the peers that he serves stays, with the device. A flanneld is given the routes to the other peers.
 func TestLeave(t *testing.T) {
+	t.Run("to somebody", func(t *testing.T) {
+		testLeave(t, false, nil, []string{"routes (1)", "nexthops (2)", "neighbours (1)", "FDB entries (1)"})
+	})
+	t.Run("to flanneld", func(t *testing.T) { testLeave(t, true, []string{"routes (1)"}, []string{"nexthops (2)"}) })
+}
+
+func testLeave(t *testing.T, flanneld bool, gives, removes []string) {
 	h := newHosts(t, 1)[0].open()
 	h.sync(wanted(peerB, peerD))
 	h.dp.Close()
@@ -45,12 +55,15 @@ func TestLeave(t *testing.T) {
 	if got := others(); !slices.Equal(got, []string{"77", "boot", "static"}) {
 		t.Errorf("routes of protocols %q", got)
 	}
-	want := []string{"routes (1)", "nexthops (2)", "neighbours (1)", "FDB entries (1)"}
-	if diff := cmp.Diff(want, h.leave()); diff != "" {
+	given, removed := h.leave(flanneld)
+	if diff := cmp.Diff([][]string{gives, removes}, [][]string{given, removed}); diff != "" {
 		t.Error(diff)
 	}
-	if again := h.leave(); len(again) > 0 {
-		t.Errorf("a second call removed %q", again)
+	if given, removed := h.leave(flanneld); len(given)+len(removed) > 0 {
+		t.Errorf("a second call gave %q and removed %q", given, removed)
+	}
+	if route := h.Run("ip", "-d", "route", "show", c+"/24"); flanneld != strings.Contains(route, "via "+c+" dev flannel.1 proto boot") {
+		t.Errorf("route %q", route)
 	}
 	for command, left := range map[string][]string{
 		"ip route": {b + "/24", "10.99.0.0/24", "10.98.0.0/24"}, "ip nexthop": {"id 70"}, "ip neigh show nud permanent": {b, "10.98.0.0"},
@@ -63,8 +76,8 @@ func TestLeave(t *testing.T) {
 				t.Errorf("%s: %s has gone:\n%s", command, want, got)
 			}
 		}
-		if strings.Contains(got, c) || strings.Contains(got, peerD.Addr.String()) {
-			t.Errorf("%s: %s is left:\n%s", command, peerD.Addr, got)
+		if has := strings.Contains(got, c) || strings.Contains(got, peerD.Addr.String()); has != (flanneld && command != "ip nexthop") {
+			t.Errorf("%s: %s is there: %t:\n%s", command, peerD.Addr, has, got)
 		}
 	}
 }
@@ -76,7 +89,7 @@ func TestLeaveWaits(t *testing.T) {
 	h.sync(wanted(peerB, peerD))
 	h.dp.Close()
 	done := make(chan []string)
-	go func() { done <- h.leave() }()
+	go func() { _, removed := h.leave(false); done <- removed }()
 	for _, p := range []string{peerB.Subnets[0].Addr().String(), peerD.Subnets[0].Addr().String()} {
 		time.Sleep(settle / 2) // as slow as it may be
 		h.become(p)

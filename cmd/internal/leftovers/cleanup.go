@@ -68,8 +68,11 @@ func (c Cleanup) Run(ctx context.Context, say func(line string)) error {
 	for _, what := range done.removed {
 		say("removed " + what)
 	}
-	for _, what := range done.kept {
+	for _, what := range done.keptLines() {
 		say("kept " + what)
+	}
+	for _, what := range done.missed {
+		say(what)
 	}
 	return err
 }

@@ -17,21 +17,33 @@ import (
 type report struct {
 	removed []string
 	kept    []string     // with the reason
+	given   []string     // to a flanneld
+	missed  []string     // what it lacks now, with what to do
 	addrs   []netip.Addr // of the devices that were kept
+}
+
+// keptLines returns what there still is, with the reason.
+func (r report) keptLines() (lines []string) {
+	for _, what := range r.given {
+		lines = append(lines, what+": for flanneld, in its form")
+	}
+	return append(lines, r.kept...)
 }
 
 // ourDevices are the devices with overlayd's alias: those that can go, and those that somebody else uses.
 type ourDevices struct {
-	rt   *rtnl.Conn
-	gone []netlink.Link
-	kept []keptDevice
+	rt     *rtnl.Conn
+	gone   []netlink.Link
+	kept   []keptDevice
+	missed []string // of those that go: who has no device then
 }
 
 type keptDevice struct {
 	netlink.Link
-	use   string // who uses it, and how that shows
-	addrs []netip.Addr
-	mtu   int // that it is to have; 0: not known
+	use      string // who uses it, and how that shows
+	flanneld bool   // it is, or may be
+	addrs    []netip.Addr
+	mtu      int // that it is to have; 0: not known
 }
 
 func withDevices(do func(*ourDevices) error) error {
@@ -51,10 +63,13 @@ func (d *ourDevices) divide(concern func(name string) bool, o others) error {
 			continue
 		}
 		addrs, aerr := d.rt.Addrs(l)
-		use, uerr := o.use(l, addrs)
+		use, flanneld, uerr := o.use(l, addrs)
 		if err = errors.Join(err, aerr, uerr); use != "" {
-			d.kept = append(d.kept, keptDevice{l, use, addrs, o.mtu(addrs)})
+			d.kept = append(d.kept, keptDevice{l, use, flanneld, addrs, o.mtu(addrs)})
 		} else {
+			for _, f := range o.processes(addrs) {
+				d.missed = append(d.missed, fmt.Sprintf("flanneld (process %d) has no device %s now: restart it", f.pid, l.Attrs().Name))
+			}
 			d.gone = append(d.gone, l)
 		}
 	}
@@ -81,9 +96,13 @@ func (d *ourDevices) remove(done *report) error {
 // leave removes from the kept devices what is only overlayd's, and takes its marks off them.
 func (d *ourDevices) leave(ctx context.Context, done *report) error {
 	var errs []error
+	done.missed = append(done.missed, d.missed...)
 	for _, k := range d.kept {
 		name := k.Attrs().Name
-		gone, err := kernel.Leave(ctx, k.Attrs().Index)
+		given, gone, err := kernel.Leave(ctx, k.Attrs().Index, k.flanneld)
+		for _, what := range given {
+			done.given = append(done.given, what+" on "+name)
+		}
 		for _, what := range gone {
 			done.removed = append(done.removed, what+" on "+name)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
 	"github.com/overlayd/overlayd/dataplane/subnetfile"
 )
 
@@ -30,15 +31,16 @@ type others struct {
 
 // foreignFile is a subnet file that overlayd has not written.
 type foreignFile struct {
-	path    string
-	subnets []netip.Prefix // none if it has not been written yet
-	mtu     int            // 0: not known
+	path     string
+	subnets  []netip.Prefix // none if it has not been written yet
+	networks []netip.Prefix // likewise
+	mtu      int            // 0: not known
 }
 
 func readForeignFile(path, from string) (f foreignFile, err error) {
 	f.path = path
 	f.subnets, err = subnetfile.Read(from)
-	f.mtu = mtuIn(from)
+	f.networks, f.mtu = networksIn(from), mtuIn(from)
 	return f, err
 }
 
@@ -69,41 +71,62 @@ func findOthers(subnetFiles []string, claims map[string]*nodefile.File) (o other
 	return o, nil
 }
 
-// use returns who else uses a device and how that shows; "" if nobody does. A device that is not a vxlan
-// device is a TUN of ours, which nobody else can use.
-func (o others) use(l netlink.Link, addrs []netip.Addr) (string, error) {
+// use returns who else uses a device and how that shows, "" if nobody does, and whether it may be a flanneld. A device that is
+// not a vxlan device is a TUN of ours, which nobody else can use.
+func (o others) use(l netlink.Link, addrs []netip.Addr) (use string, flanneld bool, err error) {
 	if l.Type() != "vxlan" {
-		return "", nil
+		return "", false, nil
 	}
 	var signs []string
 	who := "somebody else"
 	protocols, err := kernel.OthersRoutes(l.Attrs().Index)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	if len(protocols) > 0 {
+		flanneld = slices.Contains(protocols, "boot")
 		signs = append(signs, "routes of protocol "+strings.Join(protocols, ", "))
 	}
 	for _, n := range o.networks {
 		if slices.ContainsFunc(addrs, n.Contains) {
-			who, signs = "flanneld", append(signs, "traffic rules for "+n.String())
+			who, flanneld, signs = "flanneld", true, append(signs, "traffic rules for "+n.String())
 			break
 		}
 	}
 	for _, f := range o.files {
 		if isOf(f.subnets, addrs) {
-			signs = append(signs, "subnet file "+f.path)
+			flanneld, signs = true, append(signs, "subnet file "+f.path)
 		}
 	}
-	for _, f := range o.flannelds {
-		if len(f.subnets) == 0 || isOf(f.subnets, addrs) {
-			who, signs = "flanneld", append(signs, fmt.Sprintf("process %d", f.pid))
-		}
+	for _, f := range o.processes(addrs) {
+		who, flanneld, signs = "flanneld", true, append(signs, fmt.Sprintf("process %d", f.pid))
 	}
 	if len(signs) == 0 {
-		return "", nil
+		return "", false, nil
 	}
-	return fmt.Sprintf("%s uses it (%s)", who, strings.Join(signs, "; ")), nil
+	return fmt.Sprintf("%s uses it (%s)", who, strings.Join(signs, "; ")), flanneld, nil
+}
+
+// processes returns the flannelds that may use a device with these addresses.
+func (o others) processes(addrs []netip.Addr) (found []flanneld) {
+	for _, f := range o.flannelds {
+		if len(f.subnets) == 0 || isOf(f.subnets, addrs) {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// needs reports whether a flanneld may need a route to a subnet.
+func (o others) needs(subnet netip.Prefix) bool {
+	files := slices.Clone(o.files)
+	for _, f := range o.flannelds {
+		if len(f.networks) == 0 {
+			return true
+		}
+		files = append(files, f.foreignFile)
+	}
+	return rtnl.Inside(subnet, o.networks) || slices.ContainsFunc(files, func(f foreignFile) bool { return rtnl.Inside(subnet, f.networks) })
 }
 
 // isOf reports whether a device with these addresses is that of one of the subnets: it has the first

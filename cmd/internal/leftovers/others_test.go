@@ -124,8 +124,14 @@ func TestCleanupAfterFlanneld(t *testing.T) {
 					}
 					return
 				}
-				for _, want := range []string{"kept device flannel.7: " + strings.ReplaceAll(c.device, "FILE", file), "kept " + file + ": " + c.file,
-					"removed routes (1) on flannel.7", "removed neighbours (1) on flannel.7", "removed FDB entries (1) on flannel.7", "removed alias of flannel.7"} {
+				wants := []string{"kept device flannel.7: " + strings.ReplaceAll(c.device, "FILE", file), "kept " + file + ": " + c.file, "removed alias of flannel.7"}
+				isFlanneld := c.name != "a route through a nexthop"
+				if isFlanneld {
+					wants = append(wants, "kept routes (1) on flannel.7: for flanneld")
+				} else {
+					wants = append(wants, "removed routes (1) on flannel.7", "removed neighbours (1) on flannel.7", "removed FDB entries (1) on flannel.7")
+				}
+				for _, want := range wants {
 					if !strings.Contains(text, want) {
 						t.Errorf("not said: %s", want)
 					}
@@ -133,8 +139,15 @@ func TestCleanupAfterFlanneld(t *testing.T) {
 				if got := ns.Run("ip", "-d", "link", "show", "flannel.7"); strings.Contains(got, "overlayd") || !exists(file) || exists(nodefile.Path(file)) {
 					t.Errorf("files %v %v, device:\n%s", exists(file), exists(nodefile.Path(file)), got)
 				}
-				if left := ns.Run("ip", "route", "show", "proto", "211") + ns.Run("ip", "neigh", "show", "10.5.3.0"); left != "" {
+				if left := ns.Run("ip", "route", "show", "proto", "211"); left != "" {
 					t.Errorf("left: %s", left)
+				}
+				for command, want := range map[string]string{"ip route show proto boot": "10.5.3.0/24 via 10.5.3.0 dev flannel.7 onlink",
+					"ip neigh show 10.5.3.0": "02:00:00:00:00:03", "bridge fdb show dev flannel.7": "192.0.2.3"} {
+					words := strings.Fields(command)
+					if got := ns.Run(words[0], words[1:]...); strings.Contains(got, want) != isFlanneld {
+						t.Errorf("%s has %s: %t:\n%s", command, want, !isFlanneld, got)
+					}
 				}
 				if t.Failed() {
 					t.Logf("said:\n%s", text)
@@ -154,6 +167,60 @@ func asStranger(start func(*exec.Cmd) error) func(*exec.Cmd) error {
 		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		dir := filepath.Dir(c.Path)
 		return errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755), start(c))
+	}
+}
+
+// TestCleanupBesideFlanneld: of what a flanneld that runs needs, cleanup keeps the direct routes, in flanneld's form, and if there is a TUN
+// device in the place of flanneld's own, it goes, and cleanup says what to do. What is of another network goes as ever.
+func TestCleanupBesideFlanneld(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		vnis  []uint32
+		start bool
+		other string // of which the subnet file of flanneld is; empty: overlayd's
+		keeps bool
+	}{
+		{"flanneld runs", nil, true, "", true},
+		{"flanneld runs, one overlay", []uint32{7}, true, "", true},
+		{"none runs", nil, false, "", false},
+		{"flanneld of another network", nil, true, "FLANNEL_NETWORK=10.6.0.0/16\nFLANNEL_SUBNET=10.6.1.1/24\n", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			ns, file := flanneldHost(t)
+			ns.Run("ip", "link", "del", "flannel.7")
+			ns.Run("ip", "tuntap", "add", "flannel.7", "mode", "tun")
+			ns.Run("ip", "link", "set", "flannel.7", "alias", "overlayd")
+			ns.Run("ip", "addr", "add", "10.5.1.0/32", "dev", "flannel.7")
+			ns.Run("ip", "route", "add", "10.5.4.0/24", "via", "192.0.2.2", "dev", "eth0", "proto", "211")
+			says := ""
+			if c.start {
+				its := file
+				if c.other != "" {
+					its = filepath.Join(t.TempDir(), "subnet.env")
+					if err := os.WriteFile(its, []byte(c.other), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				says = fmt.Sprintf("flanneld (process %d) has no device flannel.7 now: restart it", processtest.Flanneld(t, ns.Start, "-subnet-file", its))
+			}
+			var said []string
+			ns.Must(func() error {
+				return Cleanup{VNIs: c.vnis, SubnetFiles: []string{file}}.Run(t.Context(), func(line string) { said = append(said, line) })
+			})
+			if slices.Contains(links(ns), "flannel.7") {
+				t.Error("flannel.7 is there")
+			}
+			for _, want := range []string{"kept direct route 10.5.4.0/24 via 192.0.2.2: for flanneld, in its form", says} {
+				if slices.Contains(said, want) != c.keeps {
+					t.Errorf("said %q: %t, in\n%s", want, !c.keeps, strings.Join(said, "\n"))
+				}
+			}
+			if got := ns.Run("ip", "-d", "route", "show", "10.5.4.0/24"); strings.Contains(got, "proto boot") != c.keeps || strings.Contains(got, "211") {
+				t.Errorf("route %q", got)
+			}
+		})
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane/hostroute"
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/masq"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
 // RemoveRules removes the traffic rules and guards of these VNIs, or of all if none is given, and returns in words what it
@@ -31,13 +32,15 @@ func Remove(ctx context.Context, l nodefile.Left) (removed, kept []string, err e
 		return nil, nil, err
 	}
 	done, err := removeLeft(ctx, l, o)
-	return done.removed, done.kept, err
+	return done.removed, slices.Concat(done.keptLines(), done.missed), err
 }
 
 // removeLeft removes all of l, except what o says that others use.
 func removeLeft(ctx context.Context, l nodefile.Left, o others) (done report, err error) {
 	if len(l.Networks) > 0 {
-		err = withdrawRoutes(ctx, l.Networks)
+		var gerr error
+		done.given, gerr = hostroute.Give(func(subnet netip.Prefix) bool { return rtnl.Inside(subnet, l.Networks) && o.needs(subnet) })
+		err = errors.Join(gerr, withdrawRoutes(ctx, l.Networks))
 	}
 	if len(l.VNIs) == 0 {
 		return done, err
@@ -75,6 +78,8 @@ func withdrawRoutes(ctx context.Context, networks []netip.Prefix) error {
 // removeAll removes what every overlayd has left in this network namespace, except what o says that others use.
 func removeAll(ctx context.Context, o others) (done report, err error) {
 	rules, err := masq.Cleanup(ctx)
+	given, gerr := hostroute.Give(o.needs)
+	done.given = given
 	routes, rerr := hostroute.Cleanup()
 	done.removed = append(rules, routes...)
 	derr := withDevices(func(d *ourDevices) error {
@@ -85,7 +90,7 @@ func removeAll(ctx context.Context, o others) (done report, err error) {
 		done.removed = append(done.removed, gone...)
 		return errors.Join(err, d.leave(ctx, &done))
 	})
-	guards, gerr := guard.Cleanup() // after the devices, as in removeLeft
+	guards, uerr := guard.Cleanup() // after the devices, as in removeLeft
 	done.removed = append(done.removed, guards...)
-	return done, errors.Join(err, rerr, derr, gerr)
+	return done, errors.Join(err, gerr, rerr, derr, uerr)
 }
