@@ -71,6 +71,7 @@ const (
 	WarnReturnPath = "rp_filter"      // the kernel drops what peers send, because the way back uses another interface
 	WarnUnderlay   = "underlay"       // the underlay interface is gone or down, or has no carrier or not its address
 	WarnFought     = "repair_undone"  // somebody keeps undoing a repair
+	WarnFlanneld   = "flanneld"       // a flanneld serves the same network
 )
 
 // PeerFault is why a peer does not work now.

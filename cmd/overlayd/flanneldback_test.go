@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -123,8 +124,8 @@ func TestFlanneldAndBack(t *testing.T) {
 	}
 }
 
-// TestFlanneldBeforeOverlaydStops: a flanneld that is started while overlayd runs is given everything that it needs when overlayd stops, and
-// cleanup is run: no datagram of 1000 a second is lost.
+// TestFlanneldBeforeOverlaydStops: of a flanneld that is started while overlayd runs, log, status and doctor tell. When overlayd stops, and
+// cleanup is run, it is given everything that it needs: no datagram of 1000 a second is lost.
 func TestFlanneldBeforeOverlaydStops(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -149,8 +150,9 @@ func TestFlanneldBeforeOverlaydStops(t *testing.T) {
 			there, back := startUnboundedMeters(t, a, p)
 			h.do("systemctl start flanneld")
 			flanneld := h.daemon
-			overlayd.waitLog("subnet file restored", patience) // after its routes
+			overlayd.waitLog("runs for the same network", patience) // after its routes
 			h.daemon = overlayd
+			h.tellsOfFlanneld(flanneld)
 			h.do("systemctl stop overlayd")
 			h.daemon = flanneld
 			h.cleanup()
@@ -165,6 +167,30 @@ func TestFlanneldBeforeOverlaydStops(t *testing.T) {
 			}
 		})
 	}
+}
+
+// tellsOfFlanneld wants status and doctor to name a flanneld that runs beside the daemon.
+func (b *back) tellsOfFlanneld(flanneld *process) {
+	b.t.Helper()
+	want := fmt.Sprintf("flanneld (process %d) runs for the same network", flanneld.cmd.Process.Pid)
+	for command, start := range map[string]string{"status": "degraded: ", "doctor": "fail     flanneld "} {
+		p := b.overlayd(command, "--subnet-file", b.subnetFile)
+		p.wait(patience)
+		if !strings.Contains(p.text(), want) || !strings.Contains(p.text(), start) {
+			b.t.Errorf("%s does not say %q", command, want)
+		}
+	}
+}
+
+// TestFlanneldBesideUserspace: a flanneld that is started beside the userspace dataplane deletes its device. The log names it, and what to do.
+func TestFlanneldBesideUserspace(t *testing.T) {
+	cluster := newCluster(t, 2, testNetwork)
+	h, peer := backOnEtcd(t, cluster.hosts[0], modeUserspace), cluster.hosts[1]
+	peer.flanneld()
+	h.do("systemctl start overlayd")
+	overlayd := h.daemon
+	h.do("systemctl start flanneld")
+	overlayd.waitLog(fmt.Sprintf("flanneld (process %d) runs for the same network", h.daemon.cmd.Process.Pid), patience)
 }
 
 // goAndReturn follows the recipe, while a pod of the host, which flanneld serves, talks with those of two others in three directions.

@@ -19,6 +19,8 @@ type Config struct {
 	// WroteSubnetFile is called with the modification time of the subnet file whenever it has been made, or
 	// found, as it should be; it may be nil. A file with another time is somebody else's.
 	WroteSubnetFile func(modified time.Time)
+	// RestoredSubnetFile is called after somebody else had removed or changed the subnet file. It may be nil.
+	RestoredSubnetFile func()
 	// WorkloadAddress gives the device the first usable address of each subnet, the one that
 	// the subnet file names: for containers that share the daemon's network namespace.
 	WorkloadAddress bool

@@ -28,6 +28,9 @@ func (f *follower) restoreSubnetFile(ctx context.Context) {
 	if restored {
 		f.logRestored(ctx)
 		f.c.publish(func(s *Status) { s.Stats.FileRepairs++ })
+		if tell := f.c.cfg.RestoredSubnetFile; tell != nil {
+			tell()
+		}
 	}
 }
 

@@ -8,6 +8,7 @@
 //	device.go    checks of the underlay interface, and of the overlay device, its MTU and its MAC
 //	rules.go     checks of firewalls, forwarding and routes
 //	guard.go     checks of the guard and its mark
+//	beside.go    check for a flanneld that runs, too
 //	host.go      checks of the host: bridge, buffers, checksums, clock
 //	print.go     Findings, and what overlayd doctor prints
 //
@@ -68,6 +69,7 @@ func checks() []check {
 		{"dataplanes", true, checkDataplanes},
 		{"store", false, checkStore},
 		{"certificates", true, checkCertificates},
+		{dataplane.WarnFlanneld, false, checkFlanneld},
 		{"lease", false, checkLease},
 		{"duplicate_ip", false, checkClones},
 		{"device", false, checkDevice},

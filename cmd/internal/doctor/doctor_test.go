@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/overlayd/overlayd/cmd/internal/processtest"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/subnetfile"
@@ -78,7 +79,7 @@ func TestWarningsHaveTheirCheck(t *testing.T) {
 		"certificate_expires": "certificates", "certificate_expired": "certificates", "certificate_unreadable": "certificates",
 		"part_degraded": "daemon", "repair_undone": "daemon", "file_not_written": "daemon", "config_held": "daemon", "config_refused": "daemon", "entries_unreadable": "store", "probes": "peers",
 		"forwarding": "forwarding", "underlay": "underlay", "rp_filter": "rp_filter",
-		"clone": "duplicate_ip", "peers_path_mtu": "path_mtu", "peers_tunnel_blocked": "peers", "peers_failed": "peers",
+		"clone": "duplicate_ip", "flanneld": "flanneld", "peers_path_mtu": "path_mtu", "peers_tunnel_blocked": "peers", "peers_failed": "peers",
 	} {
 		d := status.Daemon{At: time.Now(), Networks: []status.Network{{VNI: 7_654_321}}}
 		d.Warnings = []status.Warning{{ID: warning, State: status.Degraded, Text: "it is so", Fix: "do it"}}
@@ -98,6 +99,44 @@ func TestWarningsHaveTheirCheck(t *testing.T) {
 		if section, _, _ = strings.Cut(section, "\n### "); !strings.Contains(section, "`"+warning+"`") {
 			t.Errorf("docs/troubleshooting.md does not name %s in section %s", warning, check)
 		}
+	}
+}
+
+// TestFlanneldBeside: a flanneld of the same network is named, or its rules are if it is not seen; one of another network is no fault.
+func TestFlanneldBeside(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		runs  bool
+		rules string // network
+		want  State
+		says  string
+	}{
+		{"none", false, "", OK, "no flanneld"},
+		{"it runs", true, "10.5.0.0/16", Fail, "flanneld (process "},
+		{"it is not seen", false, "10.5.0.0/16", Warn, "traffic rules for 10.5.0.0/16"},
+		{"another network", false, "10.6.0.0/16", OK, "no flanneld"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ns, file := netnstest.New(t), filepath.Join(t.TempDir(), "subnet.env")
+			subnet := netip.MustParsePrefix("10.5.7.0/24")
+			if err := subnetfile.Write(file, subnetfile.File{Network: netip.MustParsePrefix("10.5.0.0/16"), Subnet: subnet, MTU: 1450}); err != nil {
+				t.Fatal(err)
+			}
+			if c.runs {
+				processtest.Flanneld(t, ns.Start, "-subnet-file", file)
+			}
+			if c.rules != "" {
+				ns.Run("nft", "table ip flannel-ipv4 { chain forward { type filter hook forward priority 0; ip saddr "+c.rules+" accept; }; }")
+			}
+			d := &status.Daemon{At: time.Now(), Networks: []status.Network{{SessionStart: time.Now(), Lease: &status.Lease{Subnets: []netip.Prefix{subnet}}}}}
+			var all []Result
+			ns.Must(func() error { all = Run(Scene{Daemon: d, Files: []string{file}}); return nil })
+			for _, r := range all {
+				if r.ID == "flanneld" && (r.State != c.want || !strings.Contains(r.Text, c.says)) {
+					t.Errorf("%+v, want %s, %s", r, c.want, c.says)
+				}
+			}
+		})
 	}
 }
 

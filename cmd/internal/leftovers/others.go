@@ -47,7 +47,9 @@ func readForeignFile(path, from string) (f foreignFile, err error) {
 // flanneld is a running process.
 type flanneld struct {
 	pid         int
-	foreignFile // its path is as flanneld names it
+	foreignFile        // its path is as flanneld names it
+	root        string // the path as this process can open it
+	isUnsure    bool   // which file that is cannot be told for sure: this process has no right to see it
 }
 
 // findOthers finds what others have made their own. The node files tell which of subnetFiles overlayd has written.
@@ -207,12 +209,14 @@ func findFlannelds(proc string) (found []flanneld, err error) {
 		}
 		var f flanneld
 		f.pid, _ = strconv.Atoi(filepath.Base(dir)) // the pattern wants digits
-		path := subnetFileOf(readList(dir, "cmdline"), readList(dir, "environ"))
-		root := filepath.Join(dir, "root", path)
-		if unknown {
-			root = path
+		args, _ := readList(dir, "cmdline")         // without them the defaults hold
+		environ, err := readList(dir, "environ")
+		path, isGiven := subnetFileOf(args, environ)
+		f.isUnsure = unknown || err != nil && !isGiven
+		if f.root = filepath.Join(dir, "root", path); unknown {
+			f.root = path
 		}
-		f.foreignFile, _ = readForeignFile(path, root) // one that cannot be read is not known
+		f.foreignFile, _ = readForeignFile(path, f.root) // one that cannot be read is not known
 		found = append(found, f)
 	}
 	return found, err
@@ -260,13 +264,13 @@ func isTrusted(dir string) bool {
 }
 
 // readList reads a file of a process that has texts with a zero byte behind each.
-func readList(dir, name string) []string {
-	b, _ := os.ReadFile(filepath.Join(dir, name)) // without it the defaults hold
-	return strings.Split(string(b), "\x00")
+func readList(dir, name string) ([]string, error) {
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	return strings.Split(string(b), "\x00"), err
 }
 
-// subnetFileOf returns the subnet file of a flanneld with these arguments and environment.
-func subnetFileOf(args, environ []string) string {
+// subnetFileOf returns the subnet file of a flanneld with these arguments and environment, and whether an argument gives it.
+func subnetFileOf(args, environ []string) (path string, isGiven bool) {
 	for i, arg := range args {
 		name, value, ok := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		if name != "subnet-file" || !strings.HasPrefix(arg, "-") {
@@ -275,12 +279,12 @@ func subnetFileOf(args, environ []string) string {
 		if !ok && i+1 < len(args) {
 			value = args[i+1]
 		}
-		return value
+		return value, true
 	}
 	for _, e := range environ {
 		if value, ok := strings.CutPrefix(e, "FLANNELD_SUBNET_FILE="); ok && value != "" {
-			return value
+			return value, false
 		}
 	}
-	return "/run/flannel/subnet.env"
+	return "/run/flannel/subnet.env", false
 }

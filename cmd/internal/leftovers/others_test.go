@@ -314,8 +314,9 @@ func TestSubnetFileOf(t *testing.T) {
 		{"flanneld -ip-masq subnet-file=/c", "X=1 FLANNELD_SUBNET_FILE=/b", "/b"},
 		{"flanneld -subnet-file", "FLANNELD_SUBNET_FILE=", ""},
 	} {
-		if got := subnetFileOf(strings.Fields(c.args), strings.Fields(c.environ)); got != c.want {
-			t.Errorf("%q %q: %q, want %q", c.args, c.environ, got, c.want)
+		got, isGiven := subnetFileOf(strings.Fields(c.args), strings.Fields(c.environ))
+		if got != c.want || isGiven != strings.Contains(c.args, "-subnet-file") {
+			t.Errorf("%q %q: %q, by an argument: %t, want %q", c.args, c.environ, got, isGiven, c.want)
 		}
 	}
 }

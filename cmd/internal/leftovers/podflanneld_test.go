@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/cmd/internal/processtest"
 )
 
 // TestPodCalledFlanneld: a process of another network namespace is no flanneld of this one, also if this process has no right to
@@ -41,10 +43,20 @@ func TestPodCalledFlanneld(t *testing.T) {
 	if has() {
 		t.Error("with all rights: taken for a flanneld of this namespace")
 	}
+	withDaemonsRights(t, func() {
+		if has() {
+			t.Error("with the rights of a daemon that is set up: process " + strconv.Itoa(pid) + " of another network namespace is taken for a flanneld of this one")
+		}
+	})
+}
+
+// withDaemonsRights calls do with the rights of a daemon that is set up: CAP_NET_ADMIN and CAP_NET_RAW.
+func withDaemonsRights(t *testing.T, do func()) {
+	t.Helper()
 	done := make(chan struct{})
-	go func() { // a daemon that is set up has CAP_NET_ADMIN and CAP_NET_RAW
+	go func() {
 		defer close(done)
-		runtime.LockOSThread()
+		runtime.LockOSThread() // for good: the thread ends with its rights
 		h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		keep := uint32(1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW)
 		d := [2]unix.CapUserData{{Effective: keep, Permitted: keep}}
@@ -52,9 +64,30 @@ func TestPodCalledFlanneld(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		if has() {
-			t.Error("with the rights of a daemon that is set up: process " + strconv.Itoa(pid) + " of another network namespace is taken for a flanneld of this one")
-		}
+		do()
 	}()
 	<-done
+}
+
+// TestBesideWithoutRights: a daemon that has no right to see which subnet file a flanneld has takes it for one of the same network
+// only if somebody has just written the file.
+func TestBesideWithoutRights(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "subnet.env")
+	writeSubnetFile(t, file)
+	processtest.Flanneld(t, (*exec.Cmd).Start, "-subnet-file", file)
+	count := func(hinted bool) int {
+		found, err := FindBeside(file, nil, hinted)
+		if err != nil {
+			t.Error(err)
+		}
+		return len(found)
+	}
+	if n := count(false); n != 1 {
+		t.Errorf("with all rights: %d found", n)
+	}
+	withDaemonsRights(t, func() {
+		if plain, hinted := count(false), count(true); plain != 0 || hinted != 1 {
+			t.Errorf("with the rights of a daemon that is set up: %d found, and %d after a hint; want 0 and 1", plain, hinted)
+		}
+	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/cmd/internal/handover"
+	"github.com/overlayd/overlayd/cmd/internal/leftovers"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/cmd/internal/parts"
@@ -45,7 +46,8 @@ type Network struct {
 	left     nodefile.Left        // of the last session, even if that was another process's
 	settle   time.Duration        // of the guard of the next session
 	health   *underlay.Health     // of iface
-	opened   bool                 // an overlay was open once: from now on nothing ends serve
+	beside   *leftovers.Beside
+	opened   bool // an overlay was open once: from now on nothing ends serve
 	refused  refusal
 	lengths  control.Lengths // of the subnets of all configs that were in force
 	held     held            // what the store has, while another config is in force, or none
@@ -91,6 +93,7 @@ func (d *Daemon) newNetwork(name string) *Network {
 		n.log = d.cfg.Log.With("network", name)
 	}
 	n.health = underlay.NewHealth(n.log, d.cfg.Deaf)
+	n.beside = leftovers.NewBeside(n.log, n.subnetFile)
 	d.expects.add(n)
 	return n
 }
@@ -214,6 +217,9 @@ func (e overlayError) Unwrap() error { return e.error }
 // pauseOfOverlay returns how long to wait after the overlay failed. If the session lasted, as when somebody has
 // deleted the device, the next one begins at once. If not, the pause is short: the obstacle may go at any time.
 func (n *Network) pauseOfOverlay(lasted time.Duration, err error) time.Duration {
+	if lasted > 0 {
+		n.beside.Hint() // a flanneld deletes a TUN device that it finds in its place
+	}
 	if lasted > time.Second {
 		n.retry.Reset()
 		n.log.Error("session ended: starting it again", n.attrs(err)...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -156,6 +157,7 @@ func (s *Session) control(ctx context.Context, ready <-chan struct{}) error {
 	group.Go(func() error { return s.watchChanges(ctx) })
 	group.Go(func() error { return s.watchNeeds(ctx) })
 	group.Go(func() error { return s.network.health.Run(ctx) })
+	group.Go(func() error { s.network.beside.Run(ctx, s.subnets); return nil })
 	group.Go(func() error { return s.keepFiles(ctx) })
 	if s.prober != nil {
 		group.Go(func() error { s.prober.Run(ctx); return nil })
@@ -175,20 +177,21 @@ func (n *Network) newController(config control.Network, mtu int, o *overlay.Over
 	n.lengths.AddNetwork(config)
 	n.node.Former, _ = n.file.Publish(n.published(config)) // settleFile tries again, and warns
 	return controller.New(controller.Config{
-		Store:           n.store,
-		Overlay:         parts.Naming{Overlay: o, Port: config.Backend.Port},
-		Node:            n.node,
-		Network:         config,
-		MTU:             mtu,
-		SubnetFile:      n.subnetFile,
-		WroteSubnetFile: n.wroteSubnetFile,
-		IPMasq:          n.cfg.Rules.Masquerade,
-		WorkloadAddress: n.cfg.WorkloadAddress,
-		RenewMargin:     n.cfg.RenewMargin,
-		SharedMACs:      o.Mode() == fit.Userspace,
-		Log:             n.cfg.StoreLog.Of(n.log),
-		Ready:           ready,
-		Fix:             n.fix,
+		Store:              n.store,
+		Overlay:            parts.Naming{Overlay: o, Port: config.Backend.Port},
+		Node:               n.node,
+		Network:            config,
+		MTU:                mtu,
+		SubnetFile:         n.subnetFile,
+		WroteSubnetFile:    n.wroteSubnetFile,
+		RestoredSubnetFile: n.beside.Hint,
+		IPMasq:             n.cfg.Rules.Masquerade,
+		WorkloadAddress:    n.cfg.WorkloadAddress,
+		RenewMargin:        n.cfg.RenewMargin,
+		SharedMACs:         o.Mode() == fit.Userspace,
+		Log:                n.cfg.StoreLog.Of(n.log),
+		Ready:              ready,
+		Fix:                n.fix,
 	})
 }
 
@@ -236,6 +239,14 @@ func (s *Session) drainOnRequest(ctx context.Context) error {
 		return fmt.Errorf("drain: %w", err)
 	}
 	return errDrained
+}
+
+// subnets are this node's own, as far as they are known.
+func (s *Session) subnets() (own []netip.Prefix) {
+	if c := s.controller.Status(); c.Held {
+		own = leaseStatus(c.Lease).Subnets
+	}
+	return own
 }
 
 // statsAttrs lists the counters that are not zero.

@@ -70,7 +70,7 @@ func (n *Network) Status() status.Network {
 	if f := n.fileFault.Load(); f != nil {
 		st.FileFaults = append(st.FileFaults, *f)
 	}
-	st.UnderlayFaults = n.health.Warnings()
+	st.UnderlayFaults, st.Beside = n.health.Warnings(), n.beside.Warnings()
 	s.totals().Report(&st)
 	st.Control.Withdrawn += n.withdrawn.Load()
 	if namer, ok := s.store.(control.NodeNamer); ok {

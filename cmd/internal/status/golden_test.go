@@ -31,6 +31,7 @@ func full() Network {
 		Offloads: []string{"tun-vnet"}, SourceCheck: "strict", EgressMark: 0x100000,
 		Underlay:       &Underlay{Interface: "eth0", MTU: 1500, Ends: []End{{Local: v4, Public: v4}, {Local: v6, Public: v6}}},
 		UnderlayFaults: []dataplane.Warning{{ID: "underlay", Text: "down", Fix: "up", Since: at}},
+		Beside:         []dataplane.Warning{{ID: "flanneld", Text: "runs", Fix: "end it", Since: at}},
 		Lease:          &Lease{Key: "10.5.1.0-24", Subnets: []netip.Prefix{subnet}, VTEPs: []VTEP{{Public: v4, MAC: "02:00:00:00:00:01"}}, Expires: at},
 		LeaseFault:     fault, SyncFault: fault, FileFaults: []controller.Fault{fault},
 		Peers: []controller.PeerStatus{{Subnet: subnet, VTEP: v6, Name: "two", State: controller.PeerFailed, Reason: "refused", Err: "no route", Since: at}},
@@ -98,6 +99,14 @@ const golden = `{
    "id": "underlay",
    "text": "down",
    "fix": "up",
+   "since": "2026-01-02T03:04:05Z"
+  }
+ ],
+ "beside": [
+  {
+   "id": "flanneld",
+   "text": "runs",
+   "fix": "end it",
    "since": "2026-01-02T03:04:05Z"
   }
  ],

@@ -36,6 +36,8 @@ type Network struct {
 
 	// UnderlayFaults say why the interface of the underlay carries nothing now, with a session and without one.
 	UnderlayFaults []dataplane.Warning `json:"underlay_faults,omitempty"`
+	// Beside names what serves this network on this host, too: a flanneld.
+	Beside []dataplane.Warning `json:"beside,omitempty"`
 
 	// Offloads are those that the userspace dataplane uses now, in the words of --debug-offloads; none in kernel mode.
 	Offloads []string `json:"offloads,omitempty"`

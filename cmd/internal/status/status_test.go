@@ -121,6 +121,7 @@ func TestVerdictSaysTheFix(t *testing.T) {
 		{"lease_not_renewed", Network{Ready: true, Lease: lease, LeaseFault: fault}},
 		{"part_failed", Network{Ready: true, Parts: []dataplane.PartStatus{{Name: "rules", State: dataplane.StateFailed, Err: "broken", Fix: "mend it"}}}},
 		{"file_not_written", Network{Ready: true, FileFaults: []controller.Fault{fault}}},
+		{"flanneld", Network{Ready: true, Beside: []dataplane.Warning{{ID: "flanneld", Text: "broken", Fix: "mend it"}}}},
 		{"etcd_down", Network{Ready: true, Etcd: &Server{Err: "broken", Fix: "mend it"}}},
 		{"etcd_closed", Network{Ready: true, Etcd: &Server{Running: true, Closed: "nc has the port", Fix: "mend it"}}},
 	} {

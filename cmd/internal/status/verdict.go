@@ -85,7 +85,7 @@ func Judge(d Daemon) (all []Warning) {
 	for i := range d.Networks {
 		n := &d.Networks[i]
 		for _, check := range []func(*Network, time.Time) []Warning{
-			judgeUnderlay, judgeReady, judgeStore, judgeConfig, judgeLease, judgeFiles, judgeParts, judgePeers, judgeEntries,
+			judgeUnderlay, judgeBeside, judgeReady, judgeStore, judgeConfig, judgeLease, judgeFiles, judgeParts, judgePeers, judgeEntries,
 		} {
 			for _, w := range check(n, d.At) {
 				w.Network, w.Text = n.Name, strings.ReplaceAll(w.Text, "\n", "; ") // of several errors
@@ -118,6 +118,14 @@ func judgeUnderlay(n *Network, _ time.Time) (all []Warning) {
 	}
 	for _, w := range n.UnderlayFaults {
 		all = append(all, Warning{ID: w.ID, State: state, Text: w.Text, Fix: w.Fix, Since: w.Since})
+	}
+	return all
+}
+
+// judgeBeside says who else serves the network: of repairs, many follow from that.
+func judgeBeside(n *Network, _ time.Time) (all []Warning) {
+	for _, w := range n.Beside {
+		all = append(all, Warning{ID: w.ID, State: Degraded, Text: w.Text, Fix: w.Fix, Since: w.Since})
 	}
 	return all
 }
