@@ -93,7 +93,8 @@ func (b *back) comparable() string {
 	slices.Sort(lines)
 	saved := b.Run("iptables-save") + "\n" + b.Run("ip6tables-save")
 	saved = regexp.MustCompile(`(?m)^#.*$| \[\d+:\d+\]$`).ReplaceAllString(saved, "") // times and counters
-	return strings.Join(lines, "\n") + "\ntable " + rules + "\n" + saved
+	settings := b.Run("sh", "-c", "grep -r . /proc/sys/net/ipv4/conf/flannel.1 /proc/sys/net/ipv6/conf/flannel*.1 2>/dev/null || true")
+	return strings.Join(lines, "\n") + "\ntable " + rules + "\n" + saved + "\n" + settings
 }
 
 // TestFlanneldAndBack: the recipe of docs/from-flannel.md from a real flanneld to overlayd and back. With the kernel

@@ -86,16 +86,44 @@ func (s *Settings) wanted() (all []setting) {
 		all = append(all, setting{ip6Forward, "1"})
 	}
 	for _, device := range s.devices() {
-		if dir := filepath.Join(ip4Conf, device); s.cfg.IPv4 && exists(dir) {
-			all = append(all, setting{dir + "/forwarding", "1"}, setting{dir + "/rp_filter", "2"}, setting{dir + "/accept_redirects", "0"},
-				setting{dir + "/secure_redirects", "0"}, setting{dir + "/send_redirects", "0"},
-				setting{dir + "/arp_ignore", "8"}) // nobody asks: the neighbours are known
-		}
-		if dir := filepath.Join(ip6Conf, device); s.cfg.IPv6 && exists(dir) {
-			all = append(all, setting{dir + "/forwarding", "1"}, setting{dir + "/accept_redirects", "0"}, setting{dir + "/accept_ra", "0"})
-		}
+		all = append(all, ofDevice(device, s.cfg.IPv4, s.cfg.IPv6)...)
 	}
 	return all
+}
+
+// ofDevice returns what an overlay device is to have, if it is there.
+func ofDevice(device string, v4, v6 bool) (all []setting) {
+	if dir := filepath.Join(ip4Conf, device); v4 && exists(dir) {
+		all = append(all, setting{dir + "/forwarding", "1"}, setting{dir + "/rp_filter", "2"}, setting{dir + "/accept_redirects", "0"},
+			setting{dir + "/secure_redirects", "0"}, setting{dir + "/send_redirects", "0"},
+			setting{dir + "/arp_ignore", "8"}) // nobody asks: the neighbours are known
+	}
+	if dir := filepath.Join(ip6Conf, device); v6 && exists(dir) {
+		all = append(all, setting{dir + "/forwarding", "1"}, setting{dir + "/accept_redirects", "0"}, setting{dir + "/accept_ra", "0"})
+	}
+	return all
+}
+
+// Reset gives a device that somebody else uses from now on the settings of a new device, where it has those of an overlay. Two stay:
+// forwarding, which is that of the host, and accept_ra, which flanneld turns off too. It returns what it has set, and does as much as
+// possible even if it returns an error.
+func Reset(device string) (reset []string, err error) {
+	var errs []error
+	for _, s := range ofDevice(device, true, true) {
+		dir, name := filepath.Split(s.path)
+		b, err := os.ReadFile(filepath.Join("/proc/sys", filepath.Dir(filepath.Clean(dir)), "default", name))
+		value := strings.TrimSpace(string(b))
+		if err == nil && (name == "forwarding" || name == "accept_ra" || value == s.value || !is("/proc/sys/"+dir, name, s.value)) {
+			continue
+		}
+		if err == nil {
+			err = rtnl.SetSysctl(s.path, value)
+		}
+		if errs = append(errs, err); err == nil {
+			reset = append(reset, rtnl.SysctlName(s.path)+"="+value)
+		}
+	}
+	return reset, errors.Join(errs...)
 }
 
 func (s *Settings) devices() []string {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
 
 // start keeps the settings of a host with flannel.7 and another interface, until the test ends.
@@ -298,5 +299,39 @@ func TestForwardEverywhere(t *testing.T) {
 	await("lo rp_filter strict", "net.ipv4.conf.lo.rp_filter")
 	if out.Count("forwarding off") > 0 || out.Count("eth7 forwarding on") != 1 {
 		t.Error(out.String())
+	}
+}
+
+// TestReset: a device that is given back has the settings of a new device, but for what is the host's, and what somebody has set to another value.
+func TestReset(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	ns.Run("ip", "link", "add", "flannel.7", "type", "bridge")
+	dev := ip4Conf + "/flannel.7/"
+	all := []setting{{dev + "rp_filter", "0"}, {dev + "accept_redirects", "1"}, {dev + "secure_redirects", "1"}, {dev + "send_redirects", "1"}, {dev + "arp_ignore", "0"},
+		{ip6Conf + "/flannel.7/accept_redirects", "1"}}
+	ns.Must(func() error { return rtnl.SetSysctl(ip4Conf+"/default/rp_filter", "0") })
+	for _, s := range all {
+		ns.Must(func() error { return rtnl.SetSysctl(s.path, s.value) })
+	}
+	ns.Must(func() (err error) {
+		for _, s := range ofDevice("flannel.7", true, true) {
+			err = errors.Join(err, rtnl.SetSysctl(s.path, s.value))
+		}
+		return errors.Join(err, rtnl.SetSysctl(dev+"arp_ignore", "1"))
+	})
+	var reset []string
+	ns.Must(func() (err error) { reset, err = Reset("flannel.7"); return err })
+	if len(reset) != len(all)-1 || !strings.Contains(reset[0], "net.ipv4.conf.flannel/7.rp_filter=0") {
+		t.Errorf("reset %q", reset)
+	}
+	all[4].value = "1" // somebody has set that
+	for _, s := range append(all, setting{dev + "forwarding", "1"}) {
+		if got := s.in(ns); got != s.value {
+			t.Errorf("%s is %s, want %s", s.path, got, s.value)
+		}
+	}
+	if ns.Must(func() (err error) { reset, err = Reset("flannel.7"); return err }); len(reset) > 0 {
+		t.Errorf("a second call reset %q", reset)
 	}
 }

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
+	"github.com/overlayd/overlayd/dataplane/sysctl"
 )
 
 // report is what became of what overlayd had left, in words.
@@ -111,6 +113,13 @@ func (d *ourDevices) leave(ctx context.Context, done *report) error {
 		}
 		if k.mtu > k.Attrs().MTU && d.rt.SetLink(k.Attrs().Index, k.mtu, "", false) == nil { // else the kernel allows no more
 			done.removed = append(done.removed, fmt.Sprintf("MTU %d of %s, which has %d again", k.Attrs().MTU, name, k.mtu))
+		}
+		reset, err := sysctl.Reset(name)
+		if len(reset) > 0 {
+			done.removed = append(done.removed, "overlayd's settings of "+name+", which has "+strings.Join(reset, ", ")+" again")
+		}
+		if err != nil { // /proc/sys is read-only in a container: nobody loses packets by that
+			done.kept = append(done.kept, "settings of "+name+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 		done.kept = append(done.kept, "device "+name+": "+k.use)
 		done.addrs = append(done.addrs, k.addrs...)
