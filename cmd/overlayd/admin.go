@@ -6,6 +6,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/admin"
 	"github.com/overlayd/overlayd/cmd/internal/doctor"
+	"github.com/overlayd/overlayd/cmd/internal/logs"
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/cmd/internal/status"
@@ -27,6 +28,7 @@ func adminRoutes(d *node.Daemon, c *node.Config, p status.Process) []admin.Route
 
 // reportOf returns how a daemon is.
 func reportOf(d *node.Daemon, p status.Process) status.Daemon {
+	p.LogLinesLost = logs.Lost()
 	r := status.Report(p, d.Ready(), d.Status(), d.Endpoints()...)
 	stats := d.AdminStats()
 	r.Admin = &stats

@@ -44,6 +44,8 @@ func runDaemon(ctx context.Context, o *flags.Flags, f *pflag.FlagSet) (err error
 	if err := checkFiles(o); err != nil {
 		return err
 	}
+	// Without this the first line that nobody reads ends the daemon. Ignored, the signal would be so in its child processes too.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	c := daemonConfig(o)
 	slog.SetDefault(c.Log)
 	net.DefaultResolver = (&conns.Dialer{Log: c.Log}).Names()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/cmd/internal/status"
 )
 
 // jsonLine is a line of the log in JSON.
@@ -90,6 +93,36 @@ func TestSignalsInTheLog(t *testing.T) {
 	}
 	if l := jsonLines(t, text, "made device"); len(l) != 1 || len(l[0].MAC) != 17 {
 		t.Errorf("made device: %+v", l)
+	}
+}
+
+// TestNobodyReadsTheLog: the daemon and its etcd go on when whoever read their log has gone, count what is lost, and end in order.
+func TestNobodyReadsTheLog(t *testing.T) {
+	t.Parallel()
+	f := newFirst(t, 1)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/bin/bash", append([]string{"-c", `exec "$0" "$@" 2> >(head -n 1)`, exe}, f.args...)...)
+	cmd.Env = append(f.c.env(), asOverlayd+"=1")
+	f.daemon = startCommand(t, f.NS, f.name, cmd)
+	eventually(t, patience, "the daemon is ready and has lost lines", func() error {
+		select {
+		case <-f.daemon.done:
+			t.Fatalf("the daemon has ended: %v", f.daemon.err)
+		default:
+		}
+		var d status.Daemon
+		_, out := overlayd(t, "status", "-o", "json", "--subnet-file", f.subnetFile)
+		if err := json.Unmarshal([]byte(out), &d); err != nil || !d.Ready || d.Process.LogLinesLost == 0 {
+			return fmt.Errorf("%v: %s", err, out)
+		}
+		return nil
+	})
+	f.livingEtcd()
+	if code := f.daemon.stop(unix.SIGTERM); code != 0 {
+		t.Errorf("exit code %d", code)
 	}
 }
 

@@ -3,6 +3,7 @@ package logs
 import (
 	"io"
 	"log/slog"
+	"sync/atomic"
 )
 
 // Config says how a log is written.
@@ -14,6 +15,7 @@ type Config struct {
 
 // New returns a log that writes each record to w by one call.
 func New(w io.Writer, c Config) *slog.Logger {
+	w = counted{w}
 	if c.Journal {
 		return slog.New(newJournal(w, c))
 	}
@@ -25,4 +27,22 @@ func (c Config) handler(w io.Writer) slog.Handler {
 		return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: c.Level, ReplaceAttr: readable})
 	}
 	return slog.NewTextHandler(w, &slog.HandlerOptions{Level: c.Level})
+}
+
+// lost counts the records of all logs that could not be written.
+var lost atomic.Uint64
+
+// Lost returns how many records this process could not write, because nobody reads its log any more or the disk is full.
+func Lost() uint64 { return lost.Load() }
+
+// counted counts what cannot be written. No log can tell that.
+type counted struct{ w io.Writer }
+
+// Write implements io.Writer.
+func (c counted) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	if err != nil {
+		lost.Add(1)
+	}
+	return n, err
 }

@@ -18,6 +18,7 @@ func daemonFamilies() []family {
 				add(number(d.Verdict.State == s), string(s))
 			}
 		}},
+		{"log_lines_lost_total", "Lines of the log that could not be written.", counter, nil, func(d *view, add emit) { add(float64(d.Process.LogLinesLost)) }},
 		{"warnings", "What is not as it should be, by the id that overlayd status -o json has.", gauge, []string{network, "id"}, warnings},
 		{"etcd_running", "1 if the embedded etcd runs.", gauge, nil, ofEtcd(func(e *status.Server) float64 { return number(e.Running) })},
 		{"etcd_listening", "1 if the embedded etcd runs and has its TCP port, 0 while somebody else has that.", gauge, nil, ofEtcd(func(e *status.Server) float64 { return number(e.Running && e.Closed == "") })},

@@ -26,6 +26,8 @@ type Process struct {
 	Version string    `json:"version,omitempty"`
 	PID     int       `json:"pid"`
 	Start   time.Time `json:"start"`
+
+	LogLinesLost uint64 `json:"log_lines_lost,omitempty"` // that could not be written
 }
 
 // Admin counts what the admin socket of a daemon has done since its start.
