@@ -42,13 +42,26 @@ const (
 )
 
 // Kind returns the part of an error that stays the same while its cause lasts: a log tells by it whether the
-// fault is another one. It is the text; if a store cannot be reached it is the Reason, as the text names
-// whichever endpoint failed last.
+// fault is another one. It is the text; if a store cannot be reached it is the Refusal or else the Reason, as the text
+// names whichever endpoint failed last.
 func Kind(err error) string {
-	if Reason(err) == ReasonUnreachable {
-		return ReasonUnreachable
+	if Reason(err) != ReasonUnreachable {
+		return err.Error()
 	}
-	return err.Error()
+	if why := Refusal(err); why != nil {
+		return why.Error()
+	}
+	return ReasonUnreachable
+}
+
+// Refusal returns which of ErrUntrusted, ErrNoAccess and ErrScheme an error is; nil: none.
+func Refusal(err error) error {
+	for _, why := range []error{ErrUntrusted, ErrNoAccess, ErrScheme} {
+		if errors.Is(err, why) {
+			return why
+		}
+	}
+	return nil
 }
 
 // Reason returns the stable id of an error: that of WithReason, or of a sentinel error of this

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"errors"
 	"sync"
 	"time"
 )
@@ -40,6 +41,7 @@ func (h *StoreHealth) set(connected bool, err error) {
 		h.status.Since = time.Now()
 	}
 	h.status.Connected, h.status.Err = connected, ""
+	h.status.Untrusted = errors.Is(err, ErrUntrusted) || errors.Is(err, ErrNoAccess)
 	if err != nil {
 		h.status.Err = Printable(err.Error(), FaultBytes)
 	}

@@ -111,12 +111,14 @@ func newPKIRotateCommand(dir *string) *cobra.Command {
 		Short: "Replace the certificate authority, in two steps",
 		Long: `Makes the next certificate authority. The embedded etcd then accepts join files of both authorities, and new join
 files are of the next one. When every host has a new file, --finish removes the old authority: it closes connections
-that use an old file, and lets those hosts in again only with a new one. Nothing is restarted.`,
+that use an old file, and shuts those hosts out until they have a new one: their log and overlayd doctor say so.
+Nothing is restarted.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			do, done := pki.Dir.Rotate, "made the next certificate authority: both are trusted\nnext: overlayd pki join-file NODE, for each other host, then overlayd pki rotate --finish"
 			if finish {
-				do, done = pki.Dir.Finish, "the old certificate authority is gone: its join files let nobody in"
+				do, done = pki.Dir.Finish, "the old certificate authority is gone: its join files let nobody in\n"+
+					"a host that has no file made since overlayd pki rotate is shut out now: overlayd pki join-file NODE makes one"
 			}
 			if err := do(pki.Dir(*dir)); err != nil {
 				return pkiError(err)

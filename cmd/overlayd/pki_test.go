@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -302,6 +303,13 @@ func TestCertificatesChange(t *testing.T) {
 	if out := two.Run("ip", "route", "show", fmt.Sprintf("10.5.%d.0/24", s.base+3)); out != "" {
 		t.Errorf("%s was let in: %s", two.name, out)
 	}
+	two.daemon.waitLog("the certificate of the store is not trusted by the authorities in "+s.joins[2], patience)
+	eventually(t, patience, "doctor says what to do", func() error {
+		if _, out := overlayd(t, "doctor", "--subnet-file", two.subnetFile); !strings.Contains(out, "on the first host: overlayd pki join-file NODE, and copy the file to "+s.joins[2]) {
+			return errors.New(out)
+		}
+		return nil
+	})
 	s.issue(2)
 	s.sees(2, 3)
 	if lost := there.finish() + back.finish(); lost > 0 {

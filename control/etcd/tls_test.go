@@ -98,13 +98,18 @@ func newAuthority(t *testing.T) *authority {
 // issue makes a certificate for 127.0.0.1 beside the authority's file.
 func (a *authority) issue(t *testing.T, name string) issued {
 	t.Helper()
+	return a.issueUntil(t, name, time.Now().Add(time.Hour))
+}
+
+func (a *authority) issueUntil(t *testing.T, name string, end time.Time) issued {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	i := issued{a.file + "." + name, a.file + "." + name + ".key"}
 	a.sign(t, &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotAfter: end,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, key, i.cert)
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
@@ -140,35 +145,47 @@ func TestRefusedTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy := func(auth tls.ClientAuthType) string {
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca.pem)
+	serve := func(auth tls.ClientAuthType, version uint16) string {
 		l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}, ClientAuth: auth,
-			MaxVersion: tls.VersionTLS12}) // it tells a client in the handshake that its certificate is wanted
+			MaxVersion: version, ClientCAs: pool})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return serveProxy(t, l, c.socket()).addr()
 	}
+	// With TLS 1.2 it tells a client in the handshake that its certificate is wanted, with 1.3 afterwards.
+	proxy := func(auth tls.ClientAuthType) string { return serve(auth, tls.VersionTLS12) }
+	verify := "https://" + serve(tls.RequireAndVerifyClientCert, tls.VersionTLS13)
+	ended := ca.issueUntil(t, "ended", time.Now().Add(-time.Hour))
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
 		name, endpoint, ca string
+		own                issued
 		want               error
+		says               string
 	}{
-		{"no authority", "https://" + proxy(tls.NoClientCert), "", control.ErrUntrusted},
-		{"another authority", "https://" + proxy(tls.NoClientCert), stranger.file, control.ErrUntrusted},
-		{"no certificate", "https://" + proxy(tls.RequireAnyClientCert), ca.file, control.ErrNoAccess},
-		{"TLS without need", "https://" + serveProxy(t, plain, c.socket()).addr(), ca.file, control.ErrScheme},
-		{"no TLS", "http://" + proxy(tls.NoClientCert), "", control.ErrScheme},
+		{"no authority", "https://" + proxy(tls.NoClientCert), "", issued{}, control.ErrUntrusted, ""},
+		{"another authority", "https://" + proxy(tls.NoClientCert), stranger.file, issued{}, control.ErrUntrusted, "by the authorities in " + stranger.file},
+		{"no certificate", "https://" + proxy(tls.RequireAnyClientCert), ca.file, issued{}, control.ErrNoAccess, ""},
+		{"no certificate, TLS 1.3", verify, ca.file, issued{}, control.ErrNoAccess, ""},
+		{"a stranger's certificate", verify, ca.file, stranger.issue(t, "node2"), control.ErrNoAccess,
+			"the store wants another certificate of this host than that in " + stranger.file + `.node2 (of "node2", by "ca", valid until `},
+		{"a certificate that has ended", verify, ca.file, ended, control.ErrNoAccess, `(of "ended", by "ca", which has ended on `},
+		{"TLS without need", "https://" + serveProxy(t, plain, c.socket()).addr(), ca.file, issued{}, control.ErrScheme, ""},
+		{"no TLS", "http://" + proxy(tls.NoClientCert), "", issued{}, control.ErrScheme, ""},
 	} {
-		s, err := etcd.Open(t.Context(), etcd.Config{Endpoints: []string{tc.endpoint}, CAFile: tc.ca, Prefix: prefix})
+		s, err := etcd.Open(t.Context(), etcd.Config{Endpoints: []string{tc.endpoint}, CAFile: tc.ca, CertFile: tc.own.cert, KeyFile: tc.own.key, Prefix: prefix})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = s.Network(t.Context())
 		s.Close()
-		if !errors.Is(err, tc.want) || strings.Contains(err.Error(), "does not answer") || control.Reason(err) != control.ReasonUnreachable {
+		if !errors.Is(err, tc.want) || strings.Contains(err.Error(), "does not answer") || !strings.Contains(err.Error(), tc.says) || control.Reason(err) != control.ReasonUnreachable {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 	}

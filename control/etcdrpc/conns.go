@@ -3,9 +3,12 @@ package etcdrpc
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,10 +74,46 @@ func (t *connTracker) ClientHandshake(ctx context.Context, authority string, c n
 	t.last = time.Now()
 	t.mu.Unlock()
 	secured, info, err := with.ClientHandshake(ctx, authority, conn)
-	if err != nil {
+	switch {
+	case err != nil:
 		conn.Leave()
+	case info.AuthType() == "tls":
+		secured = &unanswered{Conn: secured}
 	}
 	return secured, info, err
+}
+
+// unanswered is a connection over which the server has said nothing yet. With TLS 1.3 a client takes the handshake for done before
+// the server has looked at the certificate of the client. The end of the connection may then come without the alert that tells why.
+type unanswered struct {
+	net.Conn
+	heard atomic.Bool
+}
+
+// rejected is the part of an error by which refusedTLS knows it: gRPC hands on the text alone.
+const rejected = "the server has ended the connection right after the TLS handshake, as one does that wants another certificate"
+
+// Read implements net.Conn.
+func (c *unanswered) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.heard.Store(true)
+	}
+	return n, c.explain(err)
+}
+
+// Write implements net.Conn.
+func (c *unanswered) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	return n, c.explain(err)
+}
+
+// explain says so of an error that the other end has caused before it said a word.
+func (c *unanswered) explain(err error) error {
+	if err == nil || c.heard.Load() || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", rejected, err)
 }
 
 // Clone implements credentials.TransportCredentials. A copy would not see the connections.

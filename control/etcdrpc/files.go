@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
@@ -29,6 +30,7 @@ type certFiles struct {
 // contents are what the files held at one time.
 type contents struct {
 	tls *tls.Config
+	own *x509.Certificate // that is shown to servers; nil: none
 	sum fileSum
 }
 
@@ -90,7 +92,7 @@ func (f *certFiles) read() (c contents, err error) {
 			return c, fmt.Errorf("read etcd %s: %w", [...]string{"CA file", "certificate file", "key file"}[i], err)
 		}
 	}
-	if err := errors.Join(f.trust(c.tls, pems[0]), f.identify(c.tls, pems[1], pems[2])); err != nil {
+	if err := errors.Join(f.trust(c.tls, pems[0]), f.identify(&c, pems[1], pems[2])); err != nil {
 		return c, err
 	}
 	c.sum = sha256.Sum256(fmt.Appendf(nil, "%q", pems))
@@ -125,8 +127,8 @@ func authorities(text []byte) (ca []byte) {
 	return ca
 }
 
-// identify has t show servers the certificate, if there is one.
-func (f *certFiles) identify(t *tls.Config, certificate, key []byte) error {
+// identify has c show servers the certificate, if there is one.
+func (f *certFiles) identify(c *contents, certificate, key []byte) error {
 	if f.cfg.CertFile == "" {
 		return nil
 	}
@@ -134,6 +136,28 @@ func (f *certFiles) identify(t *tls.Config, certificate, key []byte) error {
 	if err != nil {
 		return fmt.Errorf("load etcd certificate file %q and key file %q: %w", f.cfg.CertFile, f.cfg.KeyFile, err)
 	}
-	t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }
+	c.own = cert.Leaf
+	c.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }
 	return nil
+}
+
+// part says which file is involved in a refusal; empty: none is.
+func (f *certFiles) part(why error) string {
+	if f == nil {
+		return ""
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	own := f.last.own
+	switch {
+	case why == control.ErrUntrusted && f.cfg.CAFile != "":
+		return " by the authorities in " + f.cfg.CAFile
+	case why != control.ErrNoAccess || own == nil:
+		return ""
+	}
+	ends := "valid until"
+	if !time.Now().Before(own.NotAfter) {
+		ends = "which has ended on"
+	}
+	return fmt.Sprintf(" than that in %s (of %q, by %q, %s %s)", f.cfg.CertFile, own.Subject.CommonName, own.Issuer.CommonName, ends, own.NotAfter.UTC().Format(time.DateOnly))
 }

@@ -135,7 +135,7 @@ func (c *Caller) explain(ctx context.Context, what string, err error) error {
 	case status == codes.Unavailable || status == codes.DeadlineExceeded:
 		text = fmt.Sprintf("%s: etcd at %s does not answer: %s (does it run, and are the endpoints right?)", what, c.Endpoints(), reason)
 		if why := refusedTLS(reason); why != nil {
-			text = fmt.Sprintf("%s: etcd at %s: %v: %s", what, c.Endpoints(), why, reason)
+			text = fmt.Sprintf("%s: etcd at %s: %v%s: %s", what, c.Endpoints(), why, c.client.files.part(why), reason)
 			err = fmt.Errorf("%w: %w", why, err)
 		}
 		err = control.WithReason(control.ReasonUnreachable, err)
@@ -155,6 +155,7 @@ func refusedTLS(reason string) error {
 		{"x509: ", control.ErrUntrusted},
 		{"tls: failed to verify certificate", control.ErrUntrusted},
 		{"remote error: tls: ", control.ErrNoAccess},
+		{rejected, control.ErrNoAccess},
 		{"first record does not look like a TLS handshake", control.ErrScheme},
 		{"authentication handshake failed: EOF", control.ErrScheme},
 		{"error reading server preface: EOF", control.ErrScheme}, // of a server that closes what is no TLS

@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
+	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
@@ -55,7 +56,7 @@ func (c *Caller) Sessions(ctx context.Context, what string, session func(ctx con
 		case errors.Is(err, ErrRelist):
 			follows()
 			continue
-		case outage.due(time.Now()):
+		case outage.due(time.Now(), control.Refusal(err)):
 			c.log.WarnContext(ctx, "watch of the "+what+" interrupted: keeping what is known", "err", err)
 		}
 		if !pace.Sleep(ctx, again.Next(), nil) {
@@ -144,21 +145,23 @@ func (c *Caller) receive(ctx context.Context, keys []KeyRange, at *pb.ResponseHe
 	}
 }
 
-// outage says when a state of failure is worth a line: at its start, and while it
-// lasts once in ten minutes.
+// outage says when a state of failure is worth a line: at its start, when it is found that people have to end it, and
+// while it lasts once in ten minutes.
 type outage struct {
 	since, logged time.Time
+	why           error     // control.Refusal of what was logged last
 	read          time.Time // the first list since the last failure; zero: there was none
 }
 
-func (o *outage) due(now time.Time) bool {
+func (o *outage) due(now time.Time, why error) bool {
 	if o.read = (time.Time{}); o.since.IsZero() {
 		o.since = now
 	}
-	if !o.logged.IsZero() && now.Sub(o.logged) < outageLogged {
+	found := why != nil && why != o.why
+	if !o.logged.IsZero() && now.Sub(o.logged) < outageLogged && !found {
 		return false
 	}
-	o.logged = now
+	o.logged, o.why = now, why
 	return true
 }
 

@@ -160,6 +160,12 @@ func judgeStore(n *Network, now time.Time) (all []Warning) {
 	name := strings.TrimSpace(s.Kind + " " + s.Endpoint)
 	switch {
 	case s.Since.IsZero():
+	case !s.Connected && s.Untrusted:
+		w := Warning{ID: "store_unreachable", State: Degraded, Text: s.Err, Fix: fixStore, Since: s.Since}
+		if last := len(n.Certificates) - 1; last >= 0 { // that which this host shows
+			w.Fix = n.Certificates[last].Fix
+		}
+		all = append(all, w)
 	case !s.Connected:
 		text := fmt.Sprintf("%s does not answer", name)
 		if !s.LastAnswer.IsZero() {
