@@ -20,7 +20,7 @@ func daemonFlags(args, env []string) (*flags.Flags, error) {
 	root := newRootCommand()
 	args = flags.Normalize(root.Flags(), args)
 	if err := root.ParseFlags(args); err != nil {
-		return nil, flags.WithoutSecrets(err)
+		return nil, flags.Readable(err)
 	}
 	if err := root.ValidateArgs(root.Flags().Args()); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func flannelVariants(dir string) []flannelVariant {
 		{line: plain + certs, warns: "not used: the endpoints of etcd are http"},
 		{line: "--etcd-endpoints=https://a:1 --etcd-keyfile=" + pem, warns: "a certificate and its key"},
 		{line: "--etcd-password=x", warns: "given without a user"},
-		{line: "--healthz-ip="}, {line: "--healthz-ip=localhost"}, {line: "--healthz-ip=::"}, {line: "--healthz-port=-1"},
+		{line: "--healthz-ip="}, {line: "--healthz-ip=localhost"}, {line: "--healthz-ip=::"}, {line: "--healthz-port=-1", warns: "is taken for 0"}, {line: "--v=-3", warns: "is taken for 0"},
 		{line: "--iptables-resync=0", warns: "is taken for 1", effect: resync(time.Second)},
 		{line: "--iptables-resync=-5", warns: "is taken for 1", effect: resync(time.Second)},
 		{line: "--iptables-resync=100000", warns: "is taken for 86400", effect: resync(24 * time.Hour)},

@@ -29,6 +29,8 @@ const (
 	exitFailure  = 1 // this machine or network lacks something
 	exitUsage    = 2 // a flag, an environment variable or a local file is wrong
 	exitNoDaemon = 3 // no daemon answers
+	// exitUnread is what a shell says of a program that SIGPIPE has ended: whoever read its output has gone.
+	exitUnread = 128 + int(unix.SIGPIPE)
 )
 
 // usageError marks an error that whoever called the program has to correct.
@@ -61,7 +63,7 @@ func run(args []string) int {
 	defer stop()
 
 	root := newRootCommand()
-	checkHelp(root)
+	checkOwn(root)
 	args = flags.Normalize(root.Flags(), args)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -70,7 +72,9 @@ func run(args []string) int {
 		return 0
 	case errors.Is(err, errUnwell), errors.Is(err, tap.ErrSaid): // it was said
 		return exitFailure
-	case errors.Is(err, errBadConfig): // likewise
+	case errors.Is(err, tap.ErrUnread):
+		return exitUnread
+	case errors.Is(err, errBadConfig): // it was said
 		return exitUsage
 	}
 	complain(cmd, args, err)

@@ -58,6 +58,7 @@ func newRootCommand() *cobra.Command {
 			if err := o.Complete(cmd.Flags(), os.LookupEnv); err != nil {
 				return usageError{err}
 			}
+			o.Warnings = append(o.Warnings, flags.Misspelt(cmd.Flags(), os.Environ())...)
 			return runDaemon(cmd.Context(), o, cmd.Flags())
 		},
 	}
@@ -96,9 +97,16 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return usagef("%q is not a command of %s%s The commands are %s", args[0], cmd.CommandPath(), cmp.Or(meant, "."), strings.Join(names, ", "))
 }
 
-// checkHelp has overlayd help refuse words that name no command.
-func checkHelp(root *cobra.Command) {
+// checkOwn has the commands that cobra adds, help and completion, refuse words that name no command, as all others do.
+func checkOwn(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	if completion, _, err := root.Find([]string{"completion"}); err == nil {
+		completion.Args = noArgs
+		completion.RunE = func(*cobra.Command, []string) error {
+			return usagef("want a subcommand: bash, zsh, fish or powershell")
+		}
+	}
 	if help, _, err := root.Find([]string{"help"}); err == nil {
 		help.Args = helpArgs
 	}
@@ -140,5 +148,5 @@ func flagError(cmd *cobra.Command, err error) error {
 			return usagef("%w: do you mean --%s?", err, near)
 		}
 	}
-	return usageError{flags.WithoutSecrets(err)}
+	return usageError{flags.Readable(err)}
 }

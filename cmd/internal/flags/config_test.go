@@ -355,7 +355,7 @@ func TestAllBadVariables(t *testing.T) {
 	bad := map[string]string{"OVERLAYD_HEALTHZ_PORT": "http", "OVERLAYD_IP_MASQ": "perhaps", "FLANNELD_SUBNET_LEASE_RENEW_MARGIN": "soon", "OVERLAYD_LEASE_TTL": "1 day"}
 	err := o.Complete(f, func(k string) (string, bool) { v, ok := bad[k]; return v, ok })
 	for name, value := range bad {
-		if err == nil || !strings.Contains(err.Error(), "environment variable "+name+": invalid value \""+value+"\"") {
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("environment variable %s: %q: want ", name, value)) || strings.Contains(err.Error(), "strconv") {
 			t.Errorf("%s=%s is not in: %v", name, value, err)
 		}
 	}
@@ -414,6 +414,10 @@ func TestRefusals(t *testing.T) {
 		{"--etcd-endpoints=", "etcd-endpoints", "", "want at least one URL"},
 		{"--etcd-endpoints=http://192.0.2.1:2379,http://", "etcd-endpoints", "entry 2", "want a URL"},
 		{"--etcd-endpoints=http://192.0.2.1:2379,192.0.2.2/x", "etcd-endpoints", "entry 2", "want a URL"},
+		{"--etcd-endpoints=http://192.0.2.1:2379,foo://x", "etcd-endpoints", "entry 2", "want a URL"},
+		{"--etcd-endpoints=https://192.0.2.11:99999", "etcd-endpoints", "entry 1", "with a port from 1 to 65535"},
+		{"--etcd-endpoints=192.0.2.11:0", "etcd-endpoints", "entry 1", "with a port from 1 to 65535"},
+		{"--kube-subnet-mgr --kube-api-url=https://192.0.2.11:99999", "kube-api-url", "99999", "want a port"},
 		{"--etcd-endpoints=http://192.0.2.1:2379,https://192.0.2.2:2379", "etcd-endpoints", "1 of 2", "all of them or none"},
 		{"--etcd-endpoints=https://h:1 --etcd-keyfile=" + dir + "/none --etcd-certfile=" + file, "etcd-keyfile", dir + "/none", "no such file"},
 		{"--etcd-endpoints=https://h:1 --etcd-cafile=" + dir + "/none", "etcd-cafile", dir + "/none", "no such file"},
@@ -448,6 +452,9 @@ func TestRefusals(t *testing.T) {
 		{"--healthz-port=65536", "healthz-port", "65536", "want a TCP port"},
 		{"--metrics-port=65536", "metrics-port", "65536", "want a TCP port"},
 		{"--metrics-port=-1", "metrics-port", "-1", "want a TCP port"},
+		{"--healthz-ip=999.1.1.1 --healthz-port=8081", "healthz-ip", "999.1.1.1", "want an address of this host"},
+		{"--metrics-ip=fe80:::1 --metrics-port=9799", "metrics-ip", "fe80:::1", "want an address of this host"},
+		{"--metrics-ip=127.0.0.1:9799", "metrics-ip", "127.0.0.1:9799", "want an address of this host"},
 		{"--healthz-port=8081 --metrics-port=8081", "metrics-port", "8081", "want another port than that of --healthz-port"},
 		{"--metrics-peers=all", "metrics-peers", "all", "want on, top or off"},
 		{"--probe-interval=99ms", "probe-interval", "99ms", "from 100ms to 1h"},
@@ -517,16 +524,19 @@ func TestSecrets(t *testing.T) {
 		{args: []string{"--etcd-password=" + secret, "--etcd-password-file=/none"}},
 	} {
 		_, err := parsed(c.args, c.env)
-		if err = WithoutSecrets(err); err == nil || strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "u:") {
+		if err = Readable(err); err == nil || strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "u:") {
 			t.Errorf("%q %v: %v", c.args, c.env, err)
 		}
 	}
-	if err := WithoutSecrets(nil); err != nil {
+	if err := Readable(nil); err != nil {
 		t.Error(err)
 	}
 	_, f := registered()
-	if err := WithoutSecrets(f.Parse([]string{"--healthz-port=http"})); err == nil || !strings.Contains(err.Error(), `"http"`) {
-		t.Errorf("a value that is no secret is not shown: %v", err)
+	for args, want := range map[string]string{"--healthz-port=http": "want a whole number", "--ip-masq=perhaps": "want true or false", "--lease-ttl=soon": "want a time such as 10s or 1h30m"} {
+		flag, value, _ := strings.Cut(args, "=")
+		if err := Readable(f.Parse([]string{args})); err == nil || err.Error() != fmt.Sprintf("%s: %q: %s", flag, value, want) {
+			t.Errorf("%s: %v", args, err)
+		}
 	}
 	for args, shows := range map[string]bool{"--etcd-password=" + secret: true, "": false} {
 		o, err := parsed(strings.Fields(args+" --etcd-username=u"), map[string]string{"OVERLAYD_ETCD_PASSWORD": secret})

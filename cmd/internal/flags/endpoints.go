@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -28,7 +29,7 @@ func (o *Etcd) checkEndpoints(p *problems) {
 			e = scheme + "://" + e
 		}
 		if !isEndpoint(e, bareHost) {
-			p.add(fmt.Errorf("--etcd-endpoints: entry %d: want a URL such as http://127.0.0.1:2379, without user and password", i+1))
+			p.add(fmt.Errorf("--etcd-endpoints: entry %d: want a URL such as http://127.0.0.1:2379, https://192.0.2.11:2379 or unix:///run/etcd.sock, with a port from 1 to 65535, and without user and password", i+1))
 			return
 		}
 		o.Endpoints = append(o.Endpoints, e)
@@ -50,9 +51,15 @@ func isEndpoint(e string, hostOnly bool) bool {
 	case err != nil || u.User != nil || hostOnly && u.Path != "":
 		return false
 	case u.Scheme == "http" || u.Scheme == "https":
-		return u.Hostname() != ""
+		return u.Hostname() != "" && isPort(u.Port())
 	}
-	return u.Host+u.Path+u.Opaque != ""
+	return u.Scheme == "unix" && u.Host+u.Path+u.Opaque != ""
+}
+
+// isPort reports whether a URL may have this port; empty: that of its scheme.
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return text == "" || err == nil && n > 0
 }
 
 // secure counts the endpoints with TLS.

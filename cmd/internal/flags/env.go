@@ -62,7 +62,16 @@ func (p *problems) badVariable(flag *pflag.Flag, name, value string, err error) 
 		p.add(flag.Value.Set("false"))
 		return
 	}
-	p.add(fmt.Errorf("environment variable %s: invalid value %q: %w", name, shown(flag.Name, value), err))
+	p.add(fmt.Errorf("environment variable %s: %q: %w", name, shown(flag.Name, value), wanted(flag, err)))
+}
+
+// wanted says what a flag of a type that Go knows takes, in the place of the error of Go.
+func wanted(flag *pflag.Flag, err error) error {
+	if want := map[string]string{"int": "want a whole number", "uint": "want a whole number from 0", "bool": "want true or false",
+		"duration": "want a time such as 10s or 1h30m"}[flag.Value.Type()]; want != "" {
+		return errors.New(want)
+	}
+	return err
 }
 
 // shown is a value as it may appear in an error: one that is or may hold a password does not.
@@ -75,12 +84,14 @@ func shown(flag, value string) string {
 
 func holdsSecret(flag string) bool { return flag == "etcd-password" || flag == "etcd-endpoints" }
 
-// WithoutSecrets returns an error of the command line as it may be shown.
-func WithoutSecrets(err error) error {
-	if bad := new(pflag.InvalidValueError); errors.As(err, &bad) && holdsSecret(bad.GetFlag().Name) {
-		return fmt.Errorf("invalid value for --%s: %w", bad.GetFlag().Name, bad.Unwrap())
+// Readable returns an error of the command line as it may be shown: without secrets, and in the words of the other errors.
+func Readable(err error) error {
+	bad := new(pflag.InvalidValueError)
+	if !errors.As(err, &bad) {
+		return err
 	}
-	return err
+	flag := bad.GetFlag()
+	return fmt.Errorf("--%s: %q: %w", flag.Name, shown(flag.Name, bad.GetValue()), wanted(flag, bad.Unwrap()))
 }
 
 // Normalize gives flannel's single-dash long flags (-etcd-endpoints=…) the second dash that pflag

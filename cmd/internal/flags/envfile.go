@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/overlayd/overlayd/cmd/internal/netconf"
 )
 
 // EnvFlag is the flag that names a file with variables.
@@ -96,10 +98,35 @@ func parseEnv(text string) (map[string]string, error) {
 // warnOfUnknown warns of variables of a file that are meant for overlayd, and that no flag is named after.
 func warnOfUnknown(f *pflag.FlagSet, file map[string]string, p *problems) {
 	for _, name := range slices.Sorted(maps.Keys(file)) {
-		flag, ours := strings.CutPrefix(name, "OVERLAYD_")
-		if flag = strings.ToLower(flag); !ours || f.Lookup(flag) != nil || f.Lookup(strings.ReplaceAll(flag, "_", "-")) != nil {
+		if flag, ours := strings.CutPrefix(name, ownPrefix); ours && !isFlag(f, flag) {
+			p.warn(fmt.Sprintf("--%s: %s has no effect: there is no such flag", EnvFlag, name), "overlayd --help lists the flags")
+		}
+	}
+}
+
+// ownPrefix is what variables for overlayd begin with.
+const ownPrefix = "OVERLAYD_"
+
+// isFlag reports whether a variable with this name behind its prefix is that of a flag.
+func isFlag(f *pflag.FlagSet, name string) bool {
+	name = strings.ToLower(name)
+	return f.Lookup(name) != nil || f.Lookup(strings.ReplaceAll(name, "_", "-")) != nil
+}
+
+// Misspelt warns of variables of the environment that nearly have the name of a flag. Others may be meant for other programs: Kubernetes
+// sets OVERLAYD_SERVICE_HOST if there is a service of that name.
+func Misspelt(f *pflag.FlagSet, environ []string) (all []Warning) {
+	var names []string
+	f.VisitAll(func(flag *pflag.Flag) { names = append(names, strings.TrimPrefix(EnvNames(flag.Name)[0], ownPrefix)) })
+	for _, v := range environ {
+		name, _, _ := strings.Cut(v, "=")
+		flag, ours := strings.CutPrefix(name, ownPrefix)
+		if !ours || isFlag(f, flag) {
 			continue
 		}
-		p.warn(fmt.Sprintf("--%s: %s has no effect: there is no such flag", EnvFlag, name), "overlayd --help lists the flags")
+		if near := netconf.Nearest(flag, names); near != "" {
+			all = append(all, Warning{fmt.Sprintf("environment variable %s has no effect: there is no such flag", name), ownPrefix + near})
+		}
 	}
+	return all
 }

@@ -63,7 +63,7 @@ func TestEnvFileRefusals(t *testing.T) {
 		"mixed quotes":  {envFile(t, `A="`+secret+"'"), "line 1: the quote"},
 		"continued":     {envFile(t, "A="+secret+"\\\nb"), "line 1: a value cannot go on"},
 		"too much":      {envFile(t, strings.Repeat("#\n", maxEnvFile)), "want at most"},
-		"a bad value":   {envFile(t, "OVERLAYD_HEALTHZ_PORT=http"), `OVERLAYD_HEALTHZ_PORT: invalid value "http"`},
+		"a bad value":   {envFile(t, "OVERLAYD_HEALTHZ_PORT=http"), `OVERLAYD_HEALTHZ_PORT: "http": want a whole number`},
 		"a secret":      {envFile(t, "OVERLAYD_ETCD_ENDPOINTS=http://u:"+secret+"@h:1"), "--etcd-endpoints"},
 	} {
 		_, err := parsed([]string{"--env-file=" + c.file}, nil)
@@ -79,6 +79,19 @@ func TestEnvFileUnknown(t *testing.T) {
 	o, err := parsed([]string{"--env-file=" + envFile(t, "OVERLAYD_ETCD_ENDPOINT=x\nOVERLAYD_LOG_BACKTRACE_AT=:0\nFLANNELD_X=1\nPATH=/bin\n")}, nil)
 	if err != nil || len(o.Warnings) != 1 || !strings.Contains(o.Warnings[0].Text, "OVERLAYD_ETCD_ENDPOINT has no effect") {
 		t.Errorf("%v, %v", err, o.Warnings)
+	}
+}
+
+// TestMisspelt: a variable of the environment that is nearly that of a flag is warned of, and what may be of others is not.
+func TestMisspelt(t *testing.T) {
+	t.Parallel()
+	_, f := registered()
+	got := Misspelt(f, []string{"OVERLAYD_ETCD_ENDPOINT=x", "OVERLAYD_DATAPLAIN=y", "OVERLAYD_ETCD_ENDPOINTS=x", "OVERLAYD_VERSION=1", "OVERLAYD_SERVICE_HOST=h",
+		"OVERLAYD_PORT_8472_UDP_PROTO=udp", "FLANNELD_IPMASQ=1", "PATH=/bin"})
+	want := []Warning{{"environment variable OVERLAYD_ETCD_ENDPOINT has no effect: there is no such flag", "OVERLAYD_ETCD_ENDPOINTS"},
+		{"environment variable OVERLAYD_DATAPLAIN has no effect: there is no such flag", "OVERLAYD_DATAPLANE"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
 	}
 }
 

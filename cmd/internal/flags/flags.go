@@ -63,7 +63,7 @@ func Parse(args []string) (*Flags, *pflag.FlagSet, error) {
 	o, f := new(Flags), pflag.NewFlagSet("overlayd", pflag.ContinueOnError)
 	o.Register(f)
 	err := f.Parse(Normalize(f, args))
-	return o, f, WithoutSecrets(err)
+	return o, f, Readable(err)
 }
 
 // Differences returns the names of the flags that have another value in b than in a.

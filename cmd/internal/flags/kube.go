@@ -3,6 +3,7 @@ package flags
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -49,6 +50,9 @@ func (o *kubeFlags) fromEnv(env func(string) (string, bool)) {
 func (o *kubeFlags) check(p *problems) {
 	if strings.Contains(o.APIURL, "@") { // the value is left out: it may hold a password
 		p.add(errors.New("--kube-api-url: want a URL without user and password: these belong in --kubeconfig-file"))
+	}
+	if u, err := url.Parse(o.APIURL); err == nil && !isPort(u.Port()) {
+		p.add(fmt.Errorf("--kube-api-url: port %s: want a port from 1 to 65535", u.Port()))
 	}
 	if o.eventQueueDepth != "" {
 		if _, err := strconv.Atoi(o.eventQueueDepth); err != nil {

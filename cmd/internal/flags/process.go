@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/user"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -68,11 +70,20 @@ const (
 	maxProbeInterval = time.Hour
 )
 
-// check checks the flags. --healthz-ip is checked when the port is opened: like flanneld's it may be a
-// name, or empty for every address.
+// check checks the flags. A name in --healthz-ip is looked up when the port is opened: like flanneld's it may be one, or empty
+// for every address.
 func (o *Process) check(p *problems) {
-	if o.HealthzPort = max(o.HealthzPort, 0); o.HealthzPort > 65535 {
+	p.checkHost("healthz-ip", o.HealthzIP)
+	p.checkHost("metrics-ip", o.MetricsIP)
+	if o.HealthzPort > 65535 {
 		p.bad("healthz-port", o.HealthzPort, "want a TCP port, or 0 for none")
+	}
+	if o.HealthzPort < 0 { // flanneld serves none either
+		p.warn(fmt.Sprintf("--healthz-port %d is taken for 0: no port", o.HealthzPort), "--healthz-port 0")
+		o.HealthzPort = 0
+	}
+	if o.verbosity < 0 { // flanneld takes it too
+		p.warn(fmt.Sprintf("-v %d is taken for 0: nothing less can be logged", o.verbosity), "-v 0")
 	}
 	if o.MetricsPort < 0 || o.MetricsPort > 65535 {
 		p.bad("metrics-port", o.MetricsPort, "want a TCP port, or 0 for none")
@@ -97,6 +108,13 @@ func (o *Process) check(p *problems) {
 	}
 	if o.backtraceAt != "" && o.backtraceAt != ":0" { // klog's default
 		p.warn(fmt.Sprintf("--log_backtrace_at %s has no effect: this log writes no stack traces", o.backtraceAt), "-v 1")
+	}
+}
+
+// checkHost refuses what is meant for an address and is none.
+func (p *problems) checkHost(flag, host string) {
+	if _, err := netip.ParseAddr(host); err != nil && host != "" && (strings.Contains(host, ":") || strings.Trim(host, "0123456789.") == "") {
+		p.bad(flag, host, "want an address of this host such as 127.0.0.1, a name, or nothing for every address")
 	}
 }
 

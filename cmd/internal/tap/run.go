@@ -27,6 +27,9 @@ var ErrNoProgram = errors.New("no " + Program)
 // ErrSaid is the end of a program that has said on standard error what is wrong.
 var ErrSaid = errors.New(Program + " has failed")
 
+// ErrUnread is the end of a program because whoever read its output has gone.
+var ErrUnread = errors.New("nobody reads the output of " + Program)
+
 // FindProgram returns the path of the program: beside this one, or in PATH.
 func FindProgram() (string, error) {
 	own, err := os.Executable()
@@ -118,7 +121,10 @@ func ended(err error) error {
 	if !errors.As(err, &exit) {
 		return err
 	}
-	if status, ok := exit.Sys().(syscall.WaitStatus); exit.ExitCode() == 1 || ok && status.Signal() == unix.SIGPIPE { // whoever read its output has gone
+	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == unix.SIGPIPE {
+		return ErrUnread
+	}
+	if exit.ExitCode() == 1 {
 		return ErrSaid
 	}
 	return fmt.Errorf("%s: %w", Program, err)

@@ -299,7 +299,7 @@ func TestRun(t *testing.T) {
 	if _, err := d.run(t.Context(), t, "exit 1", func() {}); !errors.Is(err, ErrSaid) {
 		t.Errorf("a program that fails: %v", err)
 	}
-	if _, err := d.run(t.Context(), t, "kill -PIPE $$", func() {}); !errors.Is(err, ErrSaid) {
+	if _, err := d.run(t.Context(), t, "kill -PIPE $$", func() {}); !errors.Is(err, ErrUnread) {
 		t.Errorf("a program whose reader goes: %v", err)
 	}
 	if _, err := d.run(t.Context(), t, "kill -KILL $$", func() {}); err == nil || !strings.Contains(err.Error(), "overlayd-capture: signal: killed") {
