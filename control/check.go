@@ -1,6 +1,7 @@
 package control
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 )
@@ -40,7 +41,7 @@ type subnetRange struct {
 	min, max netip.Addr
 }
 
-// check applies flannel's defaults and checks in flannel's order. The message is
+// check applies flannel's defaults and checks in flannel's order. Its error joins what is wrong. The message is
 // flannel's, with the name of the key at fault if it is one of IPv6, and followed by the field and
 // its value if flannel leaves them out.
 func (f familyRules) check(network string, length uint, low, high string) (subnetRange, error) {
@@ -57,14 +58,16 @@ func (f familyRules) check(network string, length uint, low, high string) (subne
 	if f.assigned {
 		return r, nil
 	}
-	if r.length, err = f.checkLen(r.network, length); err != nil {
-		return subnetRange{}, err
+	var first, last netip.Prefix
+	if r.length, err = f.checkLen(r.network, length); err == nil {
+		first, last = r.subnetAt(1), r.subnetAt(r.count()-1)
+	} else {
+		r.length = f.bits // so every address is on a boundary
 	}
-	first, last := r.subnetAt(1), r.subnetAt(r.count()-1)
-	if r.min, err = f.checkBound("SubnetMin", low, r, first.Addr()); err != nil {
-		return subnetRange{}, err
-	}
-	if r.max, err = f.checkBound("SubnetMax", high, r, last.Addr()); err != nil {
+	var lowErr, highErr error
+	r.min, lowErr = f.checkBound("SubnetMin", low, r, first.Addr())
+	r.max, highErr = f.checkBound("SubnetMax", high, r, last.Addr())
+	if err := errors.Join(err, lowErr, highErr); err != nil {
 		return subnetRange{}, err
 	}
 	if r.min.Compare(r.max) > 0 {

@@ -120,6 +120,11 @@ func TestParseNetworkErrors(t *testing.T) {
 		{`{"Network":"10.3.0.0/16","Backend":{"Port":-1}}`, `network config: Backend.Port -1 is not in 1..65535 (0: 8472)`},
 		{`{"Network":"10.3.0.0/16","Backend":{"MTU":117}}`, `network config: Backend.MTU 117 is not in 118..65535 (0: that of the underlay interface)`},
 		{`{"Network":"10.3.0.0/16","Backend":{"MTU":65536}}`, `network config: Backend.MTU 65536 is not in 118..65535 (0: that of the underlay interface)`},
+		{`{"Network":"10.3.0.0/16","SubnetLen":31,"SubnetMin":"10.4.1.0","Backend":{"VNI":-1,"Port":-1,"MTU":1}}`, `network config: SubnetLen must be less than /31: SubnetLen is 31; ` +
+			`SubnetMin is not in the range of the Network: SubnetMin is 10.4.1.0, Network is 10.3.0.0/16; Backend.VNI -1 is not in 0..16777215; Backend.Port -1 is not in 1..65535 (0: 8472); ` +
+			`Backend.MTU 1 is not in 118..65535 (0: that of the underlay interface)`},
+		{`{"Network":16,"SubnetLen":"24","Backend":{"Type":"vxlann","MTU":"x","GBP":1}}`, `network config: "Network": want a string, got JSON number; "SubnetLen": want a whole number from 0, got JSON string; ` +
+			`backend type "vxlann" is not supported: use "vxlan"; "Backend.GBP": want true or false, got JSON number; "Backend.MTU": want a whole number, got JSON string`},
 		{strings.Repeat(" ", maxConfig+1), `network config: 65537 bytes, want at most 65536`},
 	}
 	for _, tt := range tests {

@@ -20,10 +20,10 @@ func TestCheckConfig(t *testing.T) {
 		code       int
 		says       []string
 	}{
-		{"defaults", `{"Network":"10.5.0.0/16"}`, 0, []string{"SubnetLen 24", "SubnetMin 10.5.1.0", "SubnetMax 10.5.255.0", "Backend.Type vxlan", "Backend.VNI 1", "Backend.Port 8472", "Backend.MTU that of the underlay interface", "dataplanes [kernel userspace]"}},
+		{"defaults", `{"Network":"10.5.0.0/16"}`, 0, []string{"SubnetLen 24", "SubnetMin 10.5.1.0", "SubnetMax 10.5.255.0", "Backend.Type vxlan", "Backend.VNI 1", "Backend.Port 8472", "Backend.MTU that of the underlay interface", "dataplanes kernel, userspace"}},
 		{"any case", `{"network":"10.5.0.0/16","BACKEND":{"vni":7}}`, 0, []string{"Backend.VNI 7"}},
 		{"IPv6 only", `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00:5::/48"}`, 0, []string{"IPv6SubnetLen 64", "IPv6SubnetMin fd00:5:0:1::"}},
-		{"kernel only", `{"Network":"10.5.0.0/16","Backend":{"GBP":true}}`, 0, []string{"dataplanes [kernel]"}},
+		{"kernel only", `{"Network":"10.5.0.0/16","Backend":{"GBP":true}}`, 0, []string{"dataplanes kernel"}},
 		{"empty", ``, 2, []string{":1:1: read JSON: it ends before"}},
 		{"cut off", "{\n  \"Network\": \"10.5.0.0/16\",\n", 2, []string{":3:1: read JSON: it ends before"}},
 		{"comma missing", "{\n  \"Network\": \"10.5.0.0/16\"\n  \"SubnetLen\": 24\n}", 2, []string{":3:3: read JSON: invalid character"}},
@@ -47,6 +47,8 @@ func TestCheckConfig(t *testing.T) {
 		{"VNI of no device", "{\"Network\":\"10.5.0.0/16\",\n\"Backend\":{\n  \"vni\":16777215}}", 2, []string{`:3:3: Backend.VNI: 16777215: want at most 9999999`}},
 		{"IPv6 in few bytes", "{\"Network\":\"10.5.0.0/16\",\n\"EnableIPv6\":true,\"IPv6Network\":\"fd00::/48\",\"Backend\":{\"MTU\":1300}}", 2, []string{`:2:1: EnableIPv6: the overlay has an MTU of 1250`}},
 		{"no backend", `{"Network":"10.5.0.0/16"}`, 0, []string{"Backend.Type vxlan", "without a Backend flanneld runs udp"}},
+		{"each mistake", "{\"Network\":\"10.5.0.0/16\",\n\"SubnetLen\":31,\n\"SubnetMin\":\"x\",\n\"Subnetmx\":1,\n\"Backend\":{\"Type\":\"vxlann\",\n\"VNI\":-1,\n\"Port\":70000,\n\"MTU\":\"x\"}}", 2,
+			[]string{":2:1: SubnetLen", ":3:1: SubnetMin", `:4:1: "Subnetmx" is not a key`, `:5:12: backend type "vxlann"`, ":6:1: Backend.VNI", ":7:1: Backend.Port", `:8:1: "Backend.MTU"`}},
 		{"deep", strings.Repeat("[", 20000), 2, []string{":1:"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -255,9 +255,9 @@ func TestCheckConfigOnHost(t *testing.T) {
 		code                int
 		says                []string
 	}{
-		{"flannel's example", docExample, "--iface=eth0", 0, []string{"public IPs [10.99.0.2]", "kernel routes to 10.0.0.0/8: one for each subnet",
+		{"flannel's example", docExample, "--iface=eth0", 0, []string{"public IPs 10.99.0.2", "kernel routes to 10.0.0.0/8: one for each subnet",
 			"userspace routes to 10.0.0.0/8: one for each subnet: it holds 10.99.0.0/24 of the underlay", "10.99.0.2, the underlay address of this host"}},
-		{"plain", `{"Network":"10.42.0.0/16"}`, "--iface=eth0 --public-ip=203.0.113.7", 0, []string{"public IPs [203.0.113.7]", "userspace routes to 10.42.0.0/16: one"}},
+		{"plain", `{"Network":"10.42.0.0/16"}`, "--iface=eth0 --public-ip=203.0.113.7", 0, []string{"public IPs 203.0.113.7", "userspace routes to 10.42.0.0/16: one"}},
 		{"the public IP inside", `{"Network":"10.42.0.0/16"}`, "--public-ip=10.42.7.7 --iface=10.99.0.2", 0, []string{"one for each subnet: it holds 10.42.7.7 of the underlay", "10.42.7.7, the public IP of this host"}},
 		{"kernel only", `{"Network":"10.42.0.0/16","Backend":{"GBP":true}}`, "--iface=eth0", 0, []string{"userspace refused: Backend.GBP"}},
 		{"no subnet", `{"Network":"10.99.0.0/24","SubnetLen":26,"SubnetMin":"10.99.0.0","SubnetMax":"10.99.0.0"}`, "--iface=eth0", 1,

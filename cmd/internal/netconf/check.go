@@ -41,7 +41,9 @@ func Check(text []byte) (n control.Network, problems []Problem) {
 	}
 	n, err = control.ParseNetwork(text)
 	if bad := new(control.NetworkError); errors.As(err, &bad) {
-		add(offsetOf(keys, bad.Err.Error()), keys, bad.Err)
+		for _, mistake := range bad.All() {
+			add(offsetOf(keys, mistake.Error()), keys, mistake)
+		}
 	} else if err != nil {
 		add(0, nil, err)
 	} else if _, err := fit.Anywhere(n); err != nil {

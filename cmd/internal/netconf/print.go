@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
@@ -100,13 +101,13 @@ func Print(w io.Writer, n control.Network, forecast *fit.Forecast, output string
 		row("Backend.DirectRouting", b.DirectRouting)
 	}
 	if n.Backend.IsVXLAN() {
-		row("dataplanes", fmt.Sprint(dataplanes))
+		row("dataplanes", joined(dataplanes))
 	} else {
 		row("dataplanes", "none needed")
 	}
 	if forecast != nil {
 		row("interface", forecast.Interface)
-		row("public IPs", fmt.Sprint(forecast.PublicIPs))
+		row("public IPs", joined(forecast.PublicIPs))
 		for _, d := range forecast.Dataplanes {
 			row(string(d.Dataplane), d)
 		}
@@ -118,6 +119,15 @@ func Print(w io.Writer, n control.Network, forecast *fit.Forecast, output string
 		row("warning", `without a Backend flanneld runs udp, which cannot reach overlayd: write "Backend": {"Type": "vxlan"}`)
 	}
 	return t.Flush()
+}
+
+// joined is a list as text.
+func joined[T any](list []T) string {
+	var all []string
+	for _, v := range list {
+		all = append(all, fmt.Sprint(v))
+	}
+	return strings.Join(all, ", ")
 }
 
 // orUnderlays is an MTU as text; 0 means that the daemon takes the interface's.
