@@ -112,6 +112,7 @@ func TestKubeChartRenders(t *testing.T) {
 		{"1.37.2", []string{"--set", "tun=false"}, "DaemonSet", "/dev/net/tun"},
 		{"1.37.2", []string{"--set", "events=false"}, "DaemonSet", "overlayd-events"},
 		{"1.37.2", []string{"--set", "flannel.skipCNIConfigInstallation=true"}, "- --cni-conf-out=\n", "10-flannel.conflist"},
+		{"1.37.2", []string{"--set", "podCidr=,podCidrv6=fd00::/48,podLabels.a=b"}, "EnableIPv4", "10.244.0.0"},
 		{"1.37.2", []string{"--set", "image=registry.example.com/x:y"}, "image: registry.example.com/x:y", "ghcr.io"},
 	} {
 		if out, err := template(t, c.version, c.args...); err != nil || !strings.Contains(out, c.has) || strings.Contains(out, c.absent) {
@@ -121,6 +122,10 @@ func TestKubeChartRenders(t *testing.T) {
 	for _, c := range []struct{ set, says string }{
 		{"podCIDR=10.5.0.0/16", "podCIDR"}, {"flannel.cniBinDirectory=/x", "cniBinDirectory"}, {"flannel.backend=wireguard", "backend"}, {"netpol.enabled=true", "netpol"},
 		{"podMonitor.intervall=3s", "intervall"}, {"dataplane=dpdk", "dataplane"},
+		{"podCidr=", "podCidr and podCidrv6 are both empty"}, {"podCidr=999.1.1.1/99", "podCidr"}, {"podCidr=10.5.0.0/33", "podCidr"}, {"podCidrv6=fd00::/129", "podCidrv6"},
+		{"metrics.port=8081", "metrics.port 8081 is flannel.healthz.port too"}, {"podMonitor.enabled=true,flannel.healthz.port=9799", "metrics.port 9799"},
+		{"dataplane=userspace,tun=false", "tun=false"}, {"flannel.cniConf=xx", `flannel.cniConf "xx": want a list`}, {"flannel.cniConf=null", "cniConf"},
+		{`podLabels.app\.kubernetes\.io/name=x`, "podLabels"}, {`podAnnotations.kubectl\.kubernetes\.io/default-container=x`, "podAnnotations"},
 	} {
 		if out, err := template(t, "1.37.2", "--set", c.set); err == nil || !strings.Contains(out, c.says) {
 			t.Errorf("%s: want an error that names %s: %v\n%s", c.set, c.says, err, out)
