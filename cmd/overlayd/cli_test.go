@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/overlayd/overlayd/cmd/internal/flags"
+	"github.com/overlayd/overlayd/cmd/internal/netconf"
 )
 
 func checkP99(t *testing.T, samples []time.Duration, limit time.Duration) {
@@ -138,5 +141,18 @@ func TestHelpAndVersion(t *testing.T) {
 		if code, out := overlayd(t, args...); code != 0 || !strings.Contains(out, "overlayd") {
 			t.Errorf("%v: exit code %d:\n%s", args, code, out)
 		}
+	}
+}
+
+// TestMisspelt: a variable of the environment that is nearly that of a flag is warned of, and what may be of others is not.
+func TestMisspelt(t *testing.T) {
+	t.Parallel()
+	f := newRootCommand().Flags()
+	got := flags.Misspelt(f, []string{"OVERLAYD_ETCD_ENDPOINT=x", "OVERLAYD_DATAPLAIN=y", "OVERLAYD_ETCD_ENDPOINTS=x", "OVERLAYD_VERSION=1", "OVERLAYD_SERVICE_HOST=h",
+		"OVERLAYD_PORT_8472_UDP_PROTO=udp", "FLANNELD_IPMASQ=1", "PATH=/bin"}, netconf.Nearest)
+	want := []flags.Warning{{Text: "environment variable OVERLAYD_ETCD_ENDPOINT has no effect: there is no such flag", Fix: "OVERLAYD_ETCD_ENDPOINTS"},
+		{Text: "environment variable OVERLAYD_DATAPLAIN has no effect: there is no such flag", Fix: "OVERLAYD_DATAPLANE"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
 	}
 }

@@ -58,7 +58,7 @@ func newRootCommand() *cobra.Command {
 			if err := o.Complete(cmd.Flags(), os.LookupEnv); err != nil {
 				return usageError{err}
 			}
-			o.Warnings = append(o.Warnings, flags.Misspelt(cmd.Flags(), os.Environ())...)
+			o.Warnings = append(o.Warnings, flags.Misspelt(cmd.Flags(), os.Environ(), netconf.Nearest)...)
 			return runDaemon(cmd.Context(), o, cmd.Flags())
 		},
 	}

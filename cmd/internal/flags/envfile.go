@@ -12,8 +12,6 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-
-	"github.com/overlayd/overlayd/cmd/internal/netconf"
 )
 
 // EnvFlag is the flag that names a file with variables.
@@ -113,9 +111,9 @@ func isFlag(f *pflag.FlagSet, name string) bool {
 	return f.Lookup(name) != nil || f.Lookup(strings.ReplaceAll(name, "_", "-")) != nil
 }
 
-// Misspelt warns of variables of the environment that nearly have the name of a flag. Others may be meant for other programs: Kubernetes
-// sets OVERLAYD_SERVICE_HOST if there is a service of that name.
-func Misspelt(f *pflag.FlagSet, environ []string) (all []Warning) {
+// Misspelt warns of variables of the environment that nearly have the name of a flag, as nearest finds it. Others may be meant for other
+// programs: Kubernetes sets OVERLAYD_SERVICE_HOST if there is a service of that name.
+func Misspelt(f *pflag.FlagSet, environ []string, nearest func(name string, names []string) string) (all []Warning) {
 	var names []string
 	f.VisitAll(func(flag *pflag.Flag) { names = append(names, strings.TrimPrefix(EnvNames(flag.Name)[0], ownPrefix)) })
 	for _, v := range environ {
@@ -124,7 +122,7 @@ func Misspelt(f *pflag.FlagSet, environ []string) (all []Warning) {
 		if !ours || isFlag(f, flag) {
 			continue
 		}
-		if near := netconf.Nearest(flag, names); near != "" {
+		if near := nearest(flag, names); near != "" {
 			all = append(all, Warning{fmt.Sprintf("environment variable %s has no effect: there is no such flag", name), ownPrefix + near})
 		}
 	}

@@ -82,19 +82,6 @@ func TestEnvFileUnknown(t *testing.T) {
 	}
 }
 
-// TestMisspelt: a variable of the environment that is nearly that of a flag is warned of, and what may be of others is not.
-func TestMisspelt(t *testing.T) {
-	t.Parallel()
-	_, f := registered()
-	got := Misspelt(f, []string{"OVERLAYD_ETCD_ENDPOINT=x", "OVERLAYD_DATAPLAIN=y", "OVERLAYD_ETCD_ENDPOINTS=x", "OVERLAYD_VERSION=1", "OVERLAYD_SERVICE_HOST=h",
-		"OVERLAYD_PORT_8472_UDP_PROTO=udp", "FLANNELD_IPMASQ=1", "PATH=/bin"})
-	want := []Warning{{"environment variable OVERLAYD_ETCD_ENDPOINT has no effect: there is no such flag", "OVERLAYD_ETCD_ENDPOINTS"},
-		{"environment variable OVERLAYD_DATAPLAIN has no effect: there is no such flag", "OVERLAYD_DATAPLANE"}}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q", got)
-	}
-}
-
 // TestDifferences: the flags whose values differ, by name alone.
 func TestDifferences(t *testing.T) {
 	t.Parallel()
