@@ -13,6 +13,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/leases"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/cmd/internal/stores"
+	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcd"
 )
 
@@ -171,7 +172,7 @@ and takes the same subnet when it is started again.`,
 		}
 		key, err := s.Revoke(ctx, args[0])
 		if err == nil {
-			fmt.Fprintf(cmd.OutOrStdout(), "revoked %s\n", leases.Shown(key))
+			fmt.Fprintf(cmd.OutOrStdout(), "revoked %s\n", leases.Shown(control.CIDRsOf(key)))
 		}
 		return err
 	})

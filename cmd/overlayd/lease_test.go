@@ -131,7 +131,7 @@ gar\x1b[31mbage  unreadable  never       key "gar\\x1b[31mbage": "gar\\x1b[31mba
 	b.says("reservation of 10.5.34.0/24 ended: 192.0.2.1 keeps it as a lease", "release", "10.5.34.0/24")
 	b.fails("is a lease of 192.0.2.1 and no reservation", "release", "10.5.34.0/24")
 	b.says("reservation of 10.5.40.0/24 ended: the subnet is free", "release", "10.5.40.0-24")
-	b.says("revoked 10.5.34.0-24", "revoke", "10.5.34.0/24")
+	b.says("revoked 10.5.34.0/24", "revoke", "10.5.34.0/24")
 	b.says(`revoked gar\x1b[31mbage`, "revoke", "gar\x1b[31mbage")
 	b.fails(`no entry for "10.5.34.0/24"`, "revoke", "10.5.34.0/24")
 	if l := b.acquire(1, "10.5.34.0/24"); l.Key() == "10.5.34.0-24" {

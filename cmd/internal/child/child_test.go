@@ -314,5 +314,9 @@ func TestCrashError(t *testing.T) {
 		if got := crashError(text); got.Reason != want || got.Text != text {
 			t.Errorf("%q: %+v, want reason %q", text, got, want)
 		}
+		p := &Process{cfg: Config{Crash: "damaged"}}
+		if err := p.why(t.Context(), nil, text, nil); strings.HasPrefix(err.Error(), "damaged: ") != (want == ReasonCrash) {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
 }

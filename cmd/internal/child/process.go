@@ -21,8 +21,10 @@ type Config struct {
 	// Args returns the arguments of this program. last is why the child before has ended, nil for the first
 	// one; times is how many have ended for that reason one after the other.
 	Args func(last *Error, times int) []string
-	Log  *slog.Logger
-	Fix  func(error) string // what to do about an error; "": nothing
+	// Crash says what a panic of the child means, in front of its text; "": nothing.
+	Crash string
+	Log   *slog.Logger
+	Fix   func(error) string // what to do about an error; "": nothing
 	// Holder says who has the TCP port of the child: the daemon may see more than a child without rights. nil: it has none.
 	Holder func() string
 }
@@ -193,7 +195,11 @@ func (p *Process) why(ctx context.Context, said *Error, crash string, err error)
 	case said != nil:
 		return said
 	case crash != "":
-		return crashError(crash)
+		e := crashError(crash)
+		if e.Reason == ReasonCrash && p.cfg.Crash != "" {
+			e.Text = p.cfg.Crash + ": " + e.Text
+		}
+		return e
 	case err != nil:
 		return fmt.Errorf("%s ended: %w", p.cfg.Name, err)
 	}

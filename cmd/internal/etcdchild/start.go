@@ -28,8 +28,9 @@ func Start(ctx context.Context, o *flags.Etcd, log *slog.Logger, fix func(error)
 		Args: func(last *child.Error, times int) []string {
 			return arguments(o, log.Enabled(ctx, slog.LevelDebug), o.Rebuild && isDamaged(last, times))
 		},
-		Log: log,
-		Fix: fix,
+		Crash: "it crashed, so its data are probably damaged",
+		Log:   log,
+		Fix:   fix,
 		Holder: func() string {
 			taken, err := new(tcpport.TakenError), tcpport.Explain(address(o.ListenURL), unix.EADDRINUSE)
 			if !errors.As(err, &taken) {

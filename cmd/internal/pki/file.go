@@ -33,6 +33,9 @@ func WriteFile(path string, text []byte) (err error) {
 		return writeTo(path, text)
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".") // with mode 0600
+	if p := new(fs.PathError); errors.As(err, &p) {
+		return &fs.PathError{Op: "write", Path: path, Err: p.Err} // the name of the temporary file says nothing
+	}
 	if err != nil {
 		return err
 	}

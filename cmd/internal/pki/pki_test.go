@@ -46,6 +46,14 @@ func join(t *testing.T, d Dir, node string) (path string, text []byte) {
 	return path, text
 }
 
+// TestWriteFileNowhere: the error names the file, and no temporary one.
+func TestWriteFileNowhere(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "none", "node.pem")
+	if err := WriteFile(path, nil); err == nil || err.Error() != "write "+path+": no such file or directory" {
+		t.Error(err)
+	}
+}
+
 // TestWriteFile: WriteFile replaces a file, and a link to a file. It writes to a device, to a FIFO and to an open file behind a link into /proc.
 // These stay.
 func TestWriteFile(t *testing.T) {
