@@ -148,6 +148,9 @@ func TestTrace(t *testing.T) {
 	if want := "18 packets captured, 3 lost because they came faster than they were read\n"; err != nil || notes != want {
 		t.Errorf("notes %q, %v", notes, err)
 	}
+	if _, notes, err := decoded(t, streamOf(t, samples(t)[:1], 192, 0), true); err != nil || !strings.HasPrefix(notes, "1 packet captured, 0 lost") {
+		t.Errorf("of one packet %q, %v", notes, err)
+	}
 	var lines strings.Builder
 	for line := range strings.Lines(out) {
 		stamp, rest, _ := strings.Cut(line, " ")

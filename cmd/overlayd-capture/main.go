@@ -66,7 +66,11 @@ func run(in io.Reader, out, notes *os.File, text bool) error {
 	if cerr := to.Close(s.Lost); cerr != nil {
 		return named(out, cerr)
 	}
-	fmt.Fprintf(notes, "%d packets captured, %d lost because they came faster than they were read\n", n, s.Lost)
+	packets := "packets"
+	if n == 1 {
+		packets = "packet"
+	}
+	fmt.Fprintf(notes, "%d %s captured, %d lost because they came faster than they were read\n", n, packets, s.Lost)
 	return err
 }
 

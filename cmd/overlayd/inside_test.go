@@ -262,7 +262,7 @@ func TestCheckConfigOnHost(t *testing.T) {
 		{"kernel only", `{"Network":"10.42.0.0/16","Backend":{"GBP":true}}`, "--iface=eth0", 0, []string{"userspace refused: Backend.GBP"}},
 		{"no subnet", `{"Network":"10.99.0.0/24","SubnetLen":26,"SubnetMin":"10.99.0.0","SubnetMax":"10.99.0.0"}`, "--iface=eth0", 1,
 			[]string{"no dataplane of this host can carry the network", "every subnet that is left holds an address that this host needs of its underlay, as 10.99.0.2"}},
-		{"no such interface", docExample, "--iface=eth7", 1, []string{"Iface eth7: no such interface"}},
+		{"no such interface", docExample, "--iface=eth7", 1, []string{"--iface eth7: no such interface"}},
 		{"bad address", docExample, "--public-ip=x", exitUsage, []string{`--public-ip: "x"`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// Field is the name of a field of Options, for errors.
+// Field is a field of Options, by the name of its flag.
 type Field string
 
 // The fields that errors name.
 const (
-	FieldIface      Field = "Iface"
-	FieldIfaceRegex Field = "IfaceRegex"
-	FieldCanReach   Field = "CanReach"
-	FieldPublicIP   Field = "PublicIP"
-	FieldPublicIPv6 Field = "PublicIPv6"
+	FieldIface      Field = "--iface"
+	FieldIfaceRegex Field = "--iface-regex"
+	FieldCanReach   Field = "--iface-can-reach"
+	FieldPublicIP   Field = "--public-ip"
+	FieldPublicIPv6 Field = "--public-ipv6"
 )
 
 // defaultRoute is the Value of an OptionError if no option chose the interface.

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlayd/overlayd/cmd/internal/cni"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
@@ -217,5 +218,17 @@ func TestConf(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
+	}
+}
+
+// TestDocumented: docs/cni.md has the config that is written without flags.
+func TestDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/cni.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := DefaultConf("overlayd-cni", "1.0.0", cni.DefaultSubnetFile)
+	if err != nil || !strings.Contains(string(page), "```\n"+string(c.text)+"```\n") {
+		t.Errorf("%v, not in docs/cni.md:\n%s", err, c.text)
 	}
 }

@@ -178,13 +178,9 @@ func ofUnderlay(err *underlay.SelectError) string {
 	if err.Unnamed {
 		return "choose one with --iface, --iface-regex or --iface-can-reach"
 	}
-	names := map[underlay.Field]string{
-		underlay.FieldIface: "--iface", underlay.FieldIfaceRegex: "--iface-regex", underlay.FieldCanReach: "--iface-can-reach",
-		underlay.FieldPublicIP: "--public-ip", underlay.FieldPublicIPv6: "--public-ipv6",
-	}
 	var flags []string
 	for _, t := range err.Tried {
-		if name := names[t.Field]; !slices.Contains(flags, name) {
+		if name := string(t.Field); !slices.Contains(flags, name) {
 			flags = append(flags, name)
 		}
 	}

@@ -36,11 +36,15 @@ func (o *Flags) Certificates() (all []status.Certificate) {
 	return all
 }
 
-// WarnOfCertificates logs which of them end soon.
+// WarnOfCertificates logs which of them end soon, and which have ended.
 func WarnOfCertificates(log *slog.Logger, all []status.Certificate, now time.Time) {
 	for _, c := range all {
-		if left := c.Expires.Sub(now); c.Err == "" && left <= status.CertificateNotice {
-			log.Warn(fmt.Sprintf("the certificate in %s ends soon, or has ended", c.File), "expires", c.Expires.UTC().Format(time.DateOnly), "fix", c.Fix)
+		switch left := c.Expires.Sub(now); {
+		case c.Err != "" || left > status.CertificateNotice:
+		case left > 0:
+			log.Warn(fmt.Sprintf("the certificate in %s ends soon", c.File), "expires", c.Expires.UTC().Format(time.DateOnly), "fix", c.Fix)
+		default:
+			log.Warn(fmt.Sprintf("the certificate in %s has ended", c.File), "expired", c.Expires.UTC().Format(time.DateOnly), "fix", c.Fix)
 		}
 	}
 }

@@ -46,7 +46,7 @@ const (
 
 func (o *Process) register(f *pflag.FlagSet) {
 	f.StringVar(&o.HealthzIP, "healthz-ip", "0.0.0.0", "address or name for --healthz-port; empty: every address of this host")
-	f.IntVar(&o.HealthzPort, "healthz-port", 0, "TCP port that answers GET /healthz (200 while the process runs) and /readyz (200 or 503); 0: none")
+	f.IntVar(&o.HealthzPort, "healthz-port", 0, "TCP port that answers GET /healthz and /livez (200 while the process runs) and /readyz (200 or 503), and with ?verbose says why; 0: none")
 	f.StringVar(&o.MetricsIP, "metrics-ip", "127.0.0.1", "address or name for --metrics-port; empty: every address of this host")
 	f.IntVar(&o.MetricsPort, "metrics-port", 0, "TCP port that answers GET /metrics (for Prometheus), / (status page for browsers) and /v1/status (the same as JSON); 0: none")
 	f.StringVar(&o.MetricsPeers, "metrics-peers", "top", "which peers have metrics of their own: on (all), top (the 100 that need attention first) or off (none)")

@@ -136,10 +136,12 @@ func (d *Daemon) Run(ctx context.Context) error {
 		err = d.serveNetworks(ctx)
 	}
 	d.cfg.notify(sd.SdNotifyStopping)
-	d.cfg.Log.Info("stopped")
 	d.replaced.Store(context.Cause(ctx) == errReplaced)
 	if cause := context.Cause(ctx); errors.Is(cause, errNotReplaced) || errors.Is(cause, errEndpointDied) || errors.Is(cause, errHandover) {
-		return cause
+		err = cause
+	}
+	if err == nil { // else the last line is the error
+		d.cfg.Log.Info("stopped")
 	}
 	return err
 }

@@ -385,6 +385,9 @@ func TestFirstSession(t *testing.T) {
 			if s, _ := w.store(); s.closed.Load() != 1 {
 				t.Error("the store is left open")
 			}
+			if w.log.count("msg=stopped") != 0 {
+				t.Error("the log says that it has stopped, as if it had been asked to")
+			}
 			if len(w.leases()) > 0 {
 				t.Errorf("leases %q", w.leases())
 			}

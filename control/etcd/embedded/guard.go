@@ -332,7 +332,7 @@ func (g *guard) checkKeys(key, end []byte) error {
 		inside = inside && !bytes.Equal(end, []byte{0}) && bytes.Compare(end, g.end) <= 0
 	}
 	if !inside {
-		return refusal("key %.80q is not below %s", key, g.first)
+		return refusal("key %.80q is not below %s: an embedded etcd serves what is below the --etcd-prefix of its own daemon alone; choose a prefix below that, or an etcd of its own", key, g.first)
 	}
 	return nil
 }
