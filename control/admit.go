@@ -58,7 +58,7 @@ func newAdmission(r *RIB, self Lease) *admission {
 func (a *admission) reject(rec *ribLease, subnet netip.Prefix, err error) {
 	a.refused++
 	rec.refusals++
-	a.rejected = append(a.rejected, Rejection{Key: rec.key, Subnet: subnet, Node: rec.Identity(), Err: err, rec: rec})
+	a.rejected = append(a.rejected, Rejection{Key: rec.key, Subnet: subnet, Node: rec.Identity(), Name: rec.Facts.Name, Err: err, rec: rec})
 	if len(a.rejected) == 2*maxRejected {
 		a.rejected = oldestRejected(a.rejected)
 	}

@@ -18,7 +18,7 @@ func TestBadEntriesAreBounded(t *testing.T) {
 	var u, gone Update
 	for i := range many {
 		key := fmt.Sprint("junk-", i)
-		u.Bad = append(u.Bad, BadLease{key, wrong})
+		u.Bad = append(u.Bad, BadLease{Key: key, Err: wrong})
 		gone.Deleted = append(gone.Deleted, key)
 	}
 	for range 2 { // and again, written over
@@ -78,9 +78,9 @@ func TestUnreadableEntriesAreBounded(t *testing.T) {
 	r.Apply(Update{Reset: true, Leases: []Lease{l}})
 	wrong := errors.New("wrong")
 	for i := range 2 * MaxUnreadable {
-		r.Apply(Update{Bad: []BadLease{{fmt.Sprint("junk-", i), wrong}}})
+		r.Apply(Update{Bad: []BadLease{{Key: fmt.Sprint("junk-", i), Err: wrong}}})
 	}
-	r.Apply(Update{Bad: []BadLease{{l.Key(), wrong}}})
+	r.Apply(Update{Bad: []BadLease{{Key: l.Key(), Err: wrong}}})
 	if leases, bad := r.Len(); leases != 1 || bad != MaxUnreadable+1 || r.Lacks(l) || r.Holds(l) {
 		t.Errorf("%d leases, %d entries, lacks %v, holds %v", leases, bad, r.Lacks(l), r.Holds(l))
 	}

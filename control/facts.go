@@ -18,7 +18,12 @@ type NodeFacts struct {
 	SourceV6 netip.Addr // the same for IPv6
 	// Userspace says that the node forwards by itself, and so receives by UDP sockets.
 	Userspace bool
+	// Name is the node's, for people, and safe to print; empty: it has told none.
+	Name string
 }
+
+// nodeNameBytes bounds a node's name.
+const nodeNameBytes = 64
 
 // factsJSON are the facts in a node's record, among other fields. Unknown ones are ignored.
 type factsJSON struct {
@@ -26,7 +31,7 @@ type factsJSON struct {
 	Src4 string          `json:"src4,omitempty"`
 	Src6 string          `json:"src6,omitempty"`
 	User bool            `json:"userspace,omitempty"`
-	Name json.RawMessage `json:"name,omitempty"` // not one of the facts
+	Name json.RawMessage `json:"name,omitempty"` // what is not a string is no name
 }
 
 // Facts returns what the node says of itself.
@@ -43,41 +48,43 @@ func (f NodeFacts) JSON() string {
 	if f.SourceV6.IsValid() {
 		out.Src6 = f.SourceV6.String()
 	}
-	text, _ := json.Marshal(out) // numbers, strings and booleans cannot fail
+	if f.Name != "" {
+		out.Name, _ = json.Marshal(f.Name) // neither this
+	}
+	text, _ := json.Marshal(out) // nor numbers, strings and booleans can fail
 	return string(text)
 }
 
 // ParseNodeFacts reads the facts of a node's record. An error names the field and the value.
-func ParseNodeFacts(record []byte) (NodeFacts, error) {
-	f, _, err := ParseNodeRecord(record)
-	return f, err
-}
-
-// ParseNodeRecord reads the facts of a node's record and the node's name, which is empty if it is not a string. An error names
-// the field and the value.
-func ParseNodeRecord(record []byte) (f NodeFacts, name string, err error) {
+func ParseNodeFacts(record []byte) (f NodeFacts, err error) {
 	if len(record) > maxValue {
-		return NodeFacts{}, "", fmt.Errorf("record has more than %d bytes", maxValue)
+		return NodeFacts{}, fmt.Errorf("record has more than %d bytes", maxValue)
 	}
 	var in factsJSON
 	if err := unmarshal("", record, &in); err != nil {
-		return NodeFacts{}, "", err
+		return NodeFacts{}, err
 	}
 	f.V, f.Userspace = max(in.V, 0), in.User
 	if in.Src4 != "" {
 		if f.Source, err = ParseAddr("src4", in.Src4, 32); err != nil {
-			return NodeFacts{}, "", err
+			return NodeFacts{}, err
 		}
 	}
 	if in.Src6 != "" {
 		if f.SourceV6, err = ParseAddr("src6", in.Src6, 128); err != nil {
-			return NodeFacts{}, "", err
+			return NodeFacts{}, err
 		}
 	}
-	if in.Name != nil {
-		_ = json.Unmarshal(in.Name, &name) // what is not a string is no name
+	if name := ""; json.Unmarshal(in.Name, &name) == nil {
+		f = f.WithName(name)
 	}
-	return f, name, nil
+	return f, nil
+}
+
+// WithName returns f with the name of its node.
+func (f NodeFacts) WithName(name string) NodeFacts {
+	f.Name = Printable(name, nodeNameBytes)
+	return f
 }
 
 // source returns the outer source of the node's packets in one family, if it is not the published address.

@@ -39,7 +39,7 @@ func familyIndex(a netip.Addr) int {
 }
 
 func (l *limits) note(c *claim, err error) {
-	l.found = append(l.found, Rejection{Key: c.rec.key, Subnet: c.subnet, Node: c.rec.Identity(), Err: err})
+	l.found = append(l.found, Rejection{Key: c.rec.key, Subnet: c.subnet, Node: c.rec.Identity(), Name: c.rec.Facts.Name, Err: err})
 }
 
 // source returns the outer source of c's packets, if it differs from the published address and

@@ -99,13 +99,13 @@ func TestPeersOfTwoFamiliesInOne(t *testing.T) {
 
 // TestParseNodeFacts: facts are read back, among whatever other fields, and an error names the field.
 func TestParseNodeFacts(t *testing.T) {
-	for _, f := range []NodeFacts{{}, {V: 1}, {V: 2, Source: addr("10.0.0.1")}, {V: 1, Source: addr("10.0.0.1"), SourceV6: addr("fd00::1")}, {V: 1, Userspace: true}} {
+	for _, f := range []NodeFacts{{}, {V: 1}, {V: 2, Source: addr("10.0.0.1")}, {V: 1, Source: addr("10.0.0.1"), SourceV6: addr("fd00::1")}, {V: 1, Userspace: true}, {V: 1, Name: "n\"1"}} {
 		if got, err := ParseNodeFacts([]byte(f.JSON())); got != f || err != nil {
 			t.Errorf("%s reads as %+v, %v", f.JSON(), got, err)
 		}
 	}
 	for text, want := range map[string]string{
-		`{"id":"a","name":"b"}`:            "",
+		`{"id":"a","name":7}`:              "",
 		`{"v":-1,"src4":""}`:               "",
 		`{"v":1,"src4":"fd00::1"}`:         `src4 "fd00::1" is not an IPv4 address`,
 		`{"v":1,"src6":"fe80::1%eth0"}`:    `src6 "fe80::1%eth0" is not an IPv6 address`,
@@ -119,5 +119,8 @@ func TestParseNodeFacts(t *testing.T) {
 		if want == "" && (err != nil || f != (NodeFacts{})) || want != "" && (err == nil || !strings.Contains(err.Error(), want) || f != (NodeFacts{}) && f.V != 1) {
 			t.Errorf("%s: %+v, %v, want %q", text, f, err, want)
 		}
+	}
+	if f, err := ParseNodeFacts([]byte(`{"name":"\u001b[31m` + strings.Repeat("long", 100) + `"}`)); err != nil || len(f.Name) > nodeNameBytes || strings.ContainsRune(f.Name, 0x1b) {
+		t.Errorf("a long name with a control character: %q, %v", f.Name, err)
 	}
 }

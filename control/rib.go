@@ -37,6 +37,7 @@ type RIB struct {
 	ownMACs [2]encap.MAC     // of the node then, by family
 	owned   map[string]bool  // keys of the leases that the node had in calls of Peers
 	last    []dataplane.Peer // what it returned
+	names   []string         // see Names
 	limits  []Rejection      // see Limits
 	refused int              // see Refused
 	omitted int              // see Update.Omitted
@@ -61,6 +62,7 @@ type Rejection struct {
 	Key    string
 	Subnet netip.Prefix // of the family; of a lease that is refused as a whole, its IPv4 one if it has that
 	Node   netip.Addr   // Lease.Identity
+	Name   string       // NodeFacts.Name
 	Err    error        // names the field and the value; see Reason
 
 	rec *ribLease

@@ -30,7 +30,8 @@ func (r *RIB) Peers(self Lease) ([]dataplane.Peer, []Rejection) {
 	l.apply(claims, admitted)
 	r.limits = l.found
 	sortByKey(r.limits)
-	r.last, r.refused = mergePeers(claims, admitted), a.refused+r.shelf.count
+	r.last, r.names = mergePeers(claims, admitted)
+	r.refused = a.refused + r.shelf.count
 	for _, rec := range a.lasting {
 		r.shelve(rec)
 	}
@@ -77,6 +78,10 @@ func (r *RIB) admit(self *Lease) (a *admission, claims []claim, admitted []int32
 // at most: the oldest that it knew when there was room.
 func (r *RIB) Refused() int { return r.refused + r.omitted }
 
+// Names returns the names of the nodes behind the peers that the last Peers returned: one for each subnet, in their order. It is
+// of the lease that has the subnet. Nobody changes what it returns.
+func (r *RIB) Names() []string { return r.names }
+
 // Limits returns what does not work with the peers that the last Peers returned, sorted by key.
 func (r *RIB) Limits() []Rejection { return r.limits }
 
@@ -110,8 +115,8 @@ func byAge(claims []claim) []int32 {
 	return order
 }
 
-// mergePeers makes one Peer of the admitted claims of each VTEP.
-func mergePeers(claims []claim, admitted []int32) []dataplane.Peer {
+// mergePeers makes one Peer of the admitted claims of each VTEP, and lists the names of the subnets' nodes.
+func mergePeers(claims []claim, admitted []int32) ([]dataplane.Peer, []string) {
 	slices.SortFunc(admitted, func(i, j int32) int {
 		x, y := &claims[i], &claims[j]
 		if c := x.vtep.Addr.Compare(y.vtep.Addr); c != 0 {
@@ -120,10 +125,11 @@ func mergePeers(claims []claim, admitted []int32) []dataplane.Peer {
 		return cmp.Or(slices.Compare(x.vtep.MAC[:], y.vtep.MAC[:]), x.subnet.Addr().Compare(y.subnet.Addr()))
 	})
 	subnets := make([]netip.Prefix, len(admitted)) // one allocation for all peers
+	names := make([]string, len(admitted))
 	peers := make([]dataplane.Peer, 0, len(admitted))
 	for i, number := range admitted {
 		c := &claims[number]
-		subnets[i] = c.subnet
+		subnets[i], names[i] = c.subnet, c.rec.Facts.Name
 		if n := len(peers); n > 0 && peers[n-1].VTEP == c.vtep {
 			first := i - len(peers[n-1].Subnets)
 			peers[n-1].Subnets = subnets[first : i+1 : i+1]
@@ -135,5 +141,5 @@ func mergePeers(claims []claim, admitted []int32) []dataplane.Peer {
 		}
 		peers = append(peers, dataplane.Peer{VTEP: c.vtep, Source: c.source, Subnets: subnets[i : i+1 : i+1], Userspace: c.rec.Facts.Userspace})
 	}
-	return peers
+	return peers, names
 }

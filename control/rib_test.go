@@ -457,3 +457,32 @@ func BenchmarkRIB(b *testing.B) {
 		})
 	}
 }
+
+// TestNames: a subnet has the name of the node whose lease it is, whoever publishes the same address, and for as long as it is used.
+func TestNames(t *testing.T) {
+	named := func(l Lease, name string) Lease { l.Facts = l.Facts.WithName(name); return l }
+	good, other := named(lease("10.3.2.0/24", 2, 1), "n2"), named(lease("10.3.61.0/24", 2, 9), "dupip2")
+	loser := named(lease("10.3.2.0/25", 2, 10), "loser")
+	r := NewRIB(network(t, `{"Network":"10.3.0.0/16"}`))
+	for _, step := range []struct {
+		what string
+		u    Update
+		want []string
+	}{
+		{"two nodes publish one address", Update{Reset: true, Leases: []Lease{other, good, named(lease("10.3.3.0/24", 3, 2), ""), loser}}, []string{"n2", "dupip2", ""}},
+		{"another name", Update{Leases: []Lease{named(lease("10.3.3.0/24", 3, 2), "n3")}}, []string{"n2", "dupip2", "n3"}},
+		{"one goes", Update{Reset: true, Leases: []Lease{good, named(lease("10.3.3.0/24", 3, 2), "n3")}}, []string{"n2", "n3"}},
+	} {
+		if !r.Apply(step.u) {
+			t.Errorf("%s: nothing has changed", step.what)
+		}
+		r.Resolve()
+		_, rejected := r.Peers(lease("10.3.1.0/24", 1, 1))
+		if !slices.Equal(r.Names(), step.want) {
+			t.Errorf("%s: the names are %q, want %q", step.what, r.Names(), step.want)
+		}
+		if len(rejected) > 0 && rejected[0].Name != "loser" {
+			t.Errorf("%s: %q is refused", step.what, rejected[0].Name)
+		}
+	}
+}

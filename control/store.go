@@ -99,6 +99,7 @@ type Update struct {
 
 // BadLease is an entry of the store that cannot be read as a lease.
 type BadLease struct {
-	Key string // as it stands in the store, below the prefix of all leases
-	Err error  // names the field and the value; see Reason
+	Key  string // as it stands in the store, below the prefix of all leases
+	Name string // of the node, safe to print; empty: not known
+	Err  error  // names the field and the value; see Reason
 }

@@ -18,7 +18,7 @@ func (f *follower) badEntries() []EntryStatus {
 	entries := make([]EntryStatus, 0, len(bad))
 	for _, b := range bad {
 		fault := Fault{Reason: control.Reason(b.Err), Err: printable(b.Err.Error()), Since: now}
-		entries = append(entries, EntryStatus{Key: printable(b.Key), Fault: fault})
+		entries = append(entries, EntryStatus{Key: printable(b.Key), Name: b.Name, Fault: fault})
 	}
 	slices.SortFunc(entries, func(a, b EntryStatus) int { return strings.Compare(a.Key, b.Key) })
 	return entries
@@ -46,7 +46,7 @@ func entriesOf(before []EntryStatus, rejected []control.Rejection) []EntryStatus
 	entries := make([]EntryStatus, 0, len(rejected))
 	for _, r := range rejected {
 		fault := Fault{Reason: control.Reason(r.Err), Err: printable(r.Err.Error()), Since: now}
-		entries = append(entries, EntryStatus{Key: r.Key, Subnet: r.Subnet, Node: r.Node, Fault: fault})
+		entries = append(entries, EntryStatus{Key: r.Key, Subnet: r.Subnet, Node: r.Node, Name: r.Name, Fault: fault})
 	}
 	return entryStatuses(before, entries)
 }

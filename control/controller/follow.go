@@ -32,6 +32,7 @@ type follower struct {
 	failure string                   // of the last Sync, to see that it is another one
 	failed  map[dataplane.VTEP]error // peers that the last Sync could not program
 	limits  []EntryStatus            // what does not work with the peers, as last published
+	names   []string                 // of the nodes of the peers' subnets, as last published
 	hadKept bool                     // the Status has peers that are kept
 
 	rejections []control.Rejection // of the last Sync

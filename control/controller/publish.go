@@ -40,6 +40,7 @@ func (f *Fault) set(err error, fix func(error) string) {
 // peerReport is what is known of the peers after a Sync.
 type peerReport struct {
 	peers    []dataplane.Peer
+	names    []string // of the nodes of their subnets, in order
 	failed   map[dataplane.VTEP]error
 	kept     map[netip.Prefix]struct{} // subnets that only the RIB still has
 	down     bool                      // the Sync failed as a whole: it says nothing about any peer
@@ -67,10 +68,12 @@ func (r peerReport) statuses(before []PeerStatus, now time.Time) []PeerStatus {
 			state, err := r.state(p.VTEP, subnet)
 			limit := limits[subnet]
 			if known && err == nil && (state == before[0].State && (state != PeerUp || limit.Reason == before[0].Reason) || state == PeerUnknown) {
-				all = append(all, before[0])
+				same := before[0]
+				same.Name = r.names[len(all)]
+				all = append(all, same)
 				continue
 			}
-			s := PeerStatus{Subnet: subnet, VTEP: p.Addr, MAC: p.MAC, State: state, Since: now}
+			s := PeerStatus{Name: r.names[len(all)], Subnet: subnet, VTEP: p.Addr, MAC: p.MAC, State: state, Since: now}
 			if s.explain(err, limit); known && before[0].State == s.State && before[0].Reason == s.Reason {
 				s.Since = before[0].Since
 			}
@@ -78,7 +81,7 @@ func (r peerReport) statuses(before []PeerStatus, now time.Time) []PeerStatus {
 		}
 	}
 	for _, e := range r.rejected {
-		all = append(all, PeerStatus{Subnet: e.Subnet, State: PeerRefused, Reason: e.Reason, Err: e.Err, Since: e.Since})
+		all = append(all, PeerStatus{Subnet: e.Subnet, Name: e.Name, State: PeerRefused, Reason: e.Reason, Err: e.Err, Since: e.Since})
 	}
 	return all
 }

@@ -86,7 +86,7 @@ type PeerStatus struct {
 	Subnet netip.Prefix `json:"subnet"`         // of the lease: the key of a peer
 	VTEP   netip.Addr   `json:"vtep"`           // the underlay address by which it is reached; not valid for some that are refused
 	MAC    encap.MAC    `json:"-"`              // of the VTEP
-	Name   string       `json:"name,omitempty"` // of its node, safe to print; added by whoever knows it
+	Name   string       `json:"name,omitempty"` // of the lease's node, safe to print
 	State  PeerState    `json:"state"`
 	Reason string       `json:"reason,omitempty"` // stable id in snake_case; if State is up or direct, what fails all the same
 	Err    string       `json:"err,omitempty"`    // the same for people
@@ -98,5 +98,6 @@ type EntryStatus struct {
 	Key    string       `json:"key"`             // safe to print
 	Subnet netip.Prefix `json:"subnet,omitzero"` // of the family that is refused; not valid if it cannot be read
 	Node   netip.Addr   `json:"node,omitzero"`   // public IP of the lease's node
+	Name   string       `json:"name,omitempty"`  // of the node, safe to print
 	Fault
 }

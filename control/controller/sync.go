@@ -37,7 +37,7 @@ func (f *follower) sync(ctx context.Context) {
 	w := f.wanted(self, peers)
 	f.dirty = false
 	entries, news := f.rejectedEntries(rejected, time.Now())
-	report := peerReport{peers: peers, kept: f.rib.KeptSubnets(), rejected: entries, refused: f.rib.Refused(), limits: entriesOf(f.limits, f.rib.Limits())}
+	report := peerReport{peers: peers, names: f.rib.Names(), kept: f.rib.KeptSubnets(), rejected: entries, refused: f.rib.Refused(), limits: entriesOf(f.limits, f.rib.Limits())}
 	f.logFamilies(ctx, self, report)
 	if news {
 		f.logEntries(ctx, &f.rejectedDue, withoutFamilies(withoutRivals(entries)), "lease not used")
@@ -85,7 +85,7 @@ func (f *follower) publishSync(report peerReport, failed []*dataplane.PeerError,
 			report.failed[e.Peer.VTEP] = e.Err
 		}
 	}
-	f.failed, f.limits, f.hadKept = report.failed, report.limits, len(report.kept) > 0
+	f.failed, f.limits, f.names, f.hadKept = report.failed, report.limits, report.names, len(report.kept) > 0
 	before := f.c.Status().Peers
 	statuses, withdrawn := report.statuses(before, time.Now()), report.withdrawn(before)
 	becameReady := false
@@ -109,13 +109,13 @@ func (f *follower) publishSync(report peerReport, failed []*dataplane.PeerError,
 func (f *follower) publishPeers(report peerReport) {
 	report.failed = f.failed
 	last := f.c.Status()
-	if slices.Equal(last.Rejected, report.rejected) && slices.Equal(f.limits, report.limits) && len(report.kept) == 0 && !f.hadKept {
+	if slices.Equal(last.Rejected, report.rejected) && slices.Equal(f.limits, report.limits) && slices.Equal(f.names, report.names) && len(report.kept) == 0 && !f.hadKept {
 		if last.Stats.Rejected != report.refused { // of those that are too many to be named
 			f.c.publish(func(s *Status) { s.Stats.Rejected = report.refused })
 		}
 		return
 	}
-	f.limits, f.hadKept = report.limits, len(report.kept) > 0
+	f.limits, f.names, f.hadKept = report.limits, report.names, len(report.kept) > 0
 	statuses := report.statuses(last.Peers, time.Now())
 	f.c.publish(func(s *Status) { s.setPeers(report, statuses) })
 }

@@ -54,7 +54,6 @@ type Store struct {
 	clones cloneList
 	looks  *rate.Limiter // of what clones may have written, in bytes
 	control.StoreHealth
-	control.NodeNames
 }
 
 var (
@@ -68,7 +67,6 @@ var (
 	_ control.RemoteLister   = (*Store)(nil)
 
 	_ control.CertificateReader = (*Store)(nil)
-	_ control.NodeNamer         = (*Store)(nil)
 
 	_ io.Closer = (*Store)(nil)
 )

@@ -163,7 +163,7 @@ func (w *leaseWatch) send(ctx context.Context, u control.Update) error {
 // newFacts returns an empty table of what nodes say of themselves. A record that cannot be read is logged.
 func (s *Store) newFacts(ctx context.Context) *etcdkeys.Facts {
 	var notices pace.Notices
-	return etcdkeys.NewFacts(etcdkeys.FactsConfig{Named: s.SawNode, Bad: func(key string, err error) {
+	return etcdkeys.NewFacts(etcdkeys.FactsConfig{Bad: func(key string, err error) {
 		due, more := notices.Due(time.Now(), pace.Notice{Key: control.Printable(key, 160)})
 		for _, n := range due {
 			s.log.WarnContext(ctx, "node record ignored", "key", n.Key, "err", err)

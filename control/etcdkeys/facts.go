@@ -24,10 +24,9 @@ type Facts struct {
 	room    bool           // since the Reset a lease went while there were omitted ones
 }
 
-// FactsConfig has what Facts calls. Both functions are required.
+// FactsConfig has what Facts calls: it is required.
 type FactsConfig struct {
-	Bad   func(key string, err error)          // for a record that cannot be read
-	Named func(public netip.Addr, name string) // for each record that can; the name may be empty
+	Bad func(key string, err error) // for a record that cannot be read
 }
 
 // maxRecords bounds the records of nodes without a lease. Anybody who may write to etcd can make millions of them.
@@ -63,12 +62,11 @@ func (t *Facts) put(keys Keys, kv *mvccpb.KeyValue) (ip netip.Addr, ok bool) {
 	if ip, ok = keys.ParseNodeKey(kv.Key); !ok {
 		return ip, false
 	}
-	facts, name, err := control.ParseNodeRecord(kv.Value)
+	facts, err := control.ParseNodeFacts(kv.Value)
 	if err != nil {
 		t.Bad(string(kv.Key), err)
 		return ip, false
 	}
-	t.Named(ip, name)
 	if len(t.records) >= maxRecords {
 		t.makeRoom()
 	}

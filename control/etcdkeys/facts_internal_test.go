@@ -15,7 +15,7 @@ var keys = Keys{Prefix: "/coreos.com/network"}
 
 // factsOf has a table with one node, which has a lease and a record, and the events that put and delete a record.
 func factsOf(t *testing.T) (facts *Facts, node control.Lease, put, del func(public, value string) *mvccpb.Event) {
-	facts = NewFacts(FactsConfig{Bad: func(key string, err error) { t.Errorf("%s: %v", key, err) }, Named: func(netip.Addr, string) {}})
+	facts = NewFacts(FactsConfig{Bad: func(key string, err error) { t.Errorf("%s: %v", key, err) }})
 	node = control.Lease{Subnet: netip.MustParsePrefix("10.5.1.0/24"), PublicIP: netip.MustParseAddr("192.0.2.1")}
 	u := control.Update{Reset: true, Leases: []control.Lease{node}}
 	facts.Reset(u.Leases, control.NewSieve(control.Network{}, nil), 0)
@@ -85,7 +85,7 @@ func TestOmittedIsTold(t *testing.T) {
 
 // BenchmarkRecordsWithoutLease is what a hundred records of nodes without a lease cost beside 10 000 leases.
 func BenchmarkRecordsWithoutLease(b *testing.B) {
-	facts := NewFacts(FactsConfig{Bad: func(string, error) {}, Named: func(netip.Addr, string) {}})
+	facts := NewFacts(FactsConfig{Bad: func(string, error) {}})
 	u := control.Update{Reset: true}
 	for i := range 10_000 {
 		subnet := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)

@@ -37,7 +37,6 @@ type Store struct {
 
 	remotes *remotes // of http
 	control.StoreHealth
-	control.NodeNames
 
 	mu        sync.Mutex
 	node      string                  // the own Node's name; "" before it is known
@@ -57,7 +56,6 @@ var (
 	_ control.EventTeller   = (*Store)(nil)
 	_ control.AddressSource = (*Store)(nil)
 	_ control.StoreReporter = (*Store)(nil)
-	_ control.NodeNamer     = (*Store)(nil)
 	_ io.Closer             = (*Store)(nil)
 )
 

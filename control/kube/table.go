@@ -20,7 +20,6 @@ import (
 type nodeTable struct {
 	reader reader
 	seen   func(*corev1.Node) // called for each event; may be nil
-	names  *control.NodeNames // is told the name of each Node with a lease; may be nil
 	wake   chan struct{}      // has room for one: there is something to take
 
 	mu    sync.Mutex
@@ -79,12 +78,7 @@ func (t *nodeTable) leaseOf(obj any) (*nodeLease, error) {
 	if t.seen != nil {
 		t.seen(n)
 	}
-	c := t.read(n)
-	if t.names != nil {
-		t.names.SawNode(c.lease.PublicIP, n.Name)
-		t.names.SawNode(c.lease.PublicIPv6, n.Name)
-	}
-	return c, nil
+	return t.read(n), nil
 }
 
 // read makes the lease of a Node.
@@ -93,6 +87,7 @@ func (t *nodeTable) read(n *corev1.Node) *nodeLease {
 	if c.lease, c.ours, c.err = t.reader.lease(n); c.lease.Subnet.IsValid() || c.lease.IPv6Subnet.IsValid() {
 		c.key = c.lease.Key()
 	}
+	c.lease.Facts = c.lease.Facts.WithName(n.Name) // and not what the Node says
 	if t.reader.isOwn != nil && t.reader.isOwn(n.Name) {
 		c.own = t.reader.trim(n)
 	}
@@ -284,7 +279,7 @@ func (t *nodeTable) snapshot() control.Update {
 func (t *nodeTable) addTo(u *control.Update, key string) {
 	if k := t.keys[key]; k != nil {
 		if k.winner.err != nil {
-			u.Bad = append(u.Bad, control.BadLease{Key: key, Err: k.winner.err})
+			u.Bad = append(u.Bad, control.BadLease{Key: key, Name: k.winner.lease.Facts.Name, Err: k.winner.err})
 		} else {
 			u.Leases = append(u.Leases, k.winner.lease)
 		}
@@ -296,6 +291,6 @@ func (t *nodeTable) addTo(u *control.Update, key string) {
 		u.Deleted = append(u.Deleted, key)
 		return
 	}
-	u.Bad = append(u.Bad, control.BadLease{Key: key, Err: control.WithReason("duplicate_pod_cidr",
+	u.Bad = append(u.Bad, control.BadLease{Key: key, Name: c.lease.Facts.Name, Err: control.WithReason("duplicate_pod_cidr",
 		fmt.Errorf("node %s: podCIDR of %s belongs to the older node %s", quote(name), control.CIDRsOf(c.key), quote(t.keys[c.key].winner.node)))})
 }

@@ -246,3 +246,21 @@ func TestManyNodesOfOnePodCIDR(t *testing.T) {
 		t.Errorf("4 times the Nodes cost %.1f times as much", float64(many)/float64(few))
 	}
 }
+
+// TestTableNamesLeases: a lease has its Node's own name, whatever that says, and whoever else publishes its address.
+func TestTableNamesLeases(t *testing.T) {
+	tb := newNodeTable(testReader(t))
+	liar := node("liar", "10.3.2.0/24", 2)
+	liar.Annotations[p+"overlayd-node"] = `{"v":1,"name":"x"}`
+	if err := tb.Replace([]any{node("x", "10.3.1.0/24", 1), liar, broken(node("z", "10.3.3.0/24", 3))}, ""); err != nil {
+		t.Fatal(err)
+	}
+	u, _ := tb.take()
+	var names []string
+	for _, l := range u.Leases {
+		names = append(names, l.Facts.Name)
+	}
+	if !slices.Equal(names, []string{"x", "liar"}) || len(u.Bad) != 1 || u.Bad[0].Name != "z" {
+		t.Errorf("the leases are of %q, those that cannot be read %+v", names, u.Bad)
+	}
+}

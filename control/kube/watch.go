@@ -37,7 +37,6 @@ func retry() *wait.Backoff {
 func (s *Store) Watch(ctx context.Context) <-chan control.Update {
 	r := s.watchReader(ctx)
 	t := newNodeTable(r)
-	t.names = &s.NodeNames
 	t.seen = func(n *corev1.Node) { s.noteAnswer(ctx, n, nil) }
 	log := klog.New(newSink(s.cfg.Log.Handler()))
 	reflector := cache.NewReflectorWithOptions(s.listWatch(ctx, r), &corev1.Node{}, t,

@@ -2,7 +2,6 @@ package node
 
 import (
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/overlayd/overlayd/cmd/internal/status"
@@ -73,19 +72,7 @@ func (n *Network) Status() status.Network {
 	st.UnderlayFaults, st.Beside = n.health.Warnings(), n.beside.Warnings()
 	s.totals().Report(&st)
 	st.Control.Withdrawn += n.withdrawn.Load()
-	if namer, ok := s.store.(control.NodeNamer); ok {
-		st.Peers = named(st.Peers, namer)
-	}
 	return st
-}
-
-// named returns peers with the names of their nodes. It changes no peer of its argument.
-func named(peers []controller.PeerStatus, namer control.NodeNamer) []controller.PeerStatus {
-	peers = slices.Clone(peers)
-	for i := range peers {
-		peers[i].Name = namer.NodeName(peers[i].VTEP)
-	}
-	return peers
 }
 
 // report fills in what a session knows.

@@ -12,7 +12,7 @@
 //	state "direct" of a peer                        the Wanted that the dataplane was given last
 //	state "failed" of a peer                        the dataplane's own Status: it tries again by itself
 //	probes                                          the prober of the session: package probe
-//	name of a peer                                  the store, if it is a control.NodeNamer
+//	name of a peer                                  the lease that has the subnet, as its store tells
 //	offloads, source_check                          the userspace dataplane, and the flags
 //	parts                                           each part's own Status, in the order of the overlay
 //	repairs                                         the parts' Status, summed up over the sessions: Totals

@@ -173,6 +173,9 @@ func (p printer) entries(title string, all []controller.EntryStatus) {
 		if e.Node.IsValid() {
 			of = e.Node.String()
 		}
+		if e.Name != "" {
+			of = strings.TrimSpace(safe(e.Name) + " " + of)
+		}
 		t.row(safe(e.Key), of, p.since(e.Since), safe(e.Err))
 	}
 	t.print(p)
