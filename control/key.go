@@ -18,7 +18,7 @@ const maxKey = len("255.255.255.255-31&") + len("ffff:ffff:ffff:ffff:ffff:ffff:f
 // Key returns the name of the lease in the store, below the prefix of all leases,
 // in flannel's text: "10.5.34.0-24", or with two families
 // "10.6.10.0-24&fd10:6:0:8::-64". An IPv6-only lease has flannel's "0.0.0.0-0" for
-// its IPv4 part. ParseKey is the inverse.
+// its IPv4 part. ParseKey is the inverse. A Claimant stands behind that: "10.5.34.0-24@node-7".
 func (l Lease) Key() string {
 	b := make([]byte, 0, maxKey)
 	if l.Subnet.IsValid() {
@@ -29,13 +29,17 @@ func (l Lease) Key() string {
 	if l.IPv6Subnet.IsValid() {
 		b = appendKey(append(b, '&'), l.IPv6Subnet)
 	}
+	if l.Claimant != "" {
+		b = append(append(b, '@'), l.Claimant...)
+	}
 	return string(b)
 }
 
 // CIDRsOf returns the subnets in a key, as Lease.CIDRs does: for log lines and messages. What is not the key of a lease stays
 // as it is.
 func CIDRsOf(key string) string {
-	v4, v6, err := ParseKey(key)
+	subnets, _, _ := strings.Cut(key, "@") // Claimant
+	v4, v6, err := ParseKey(subnets)
 	if err != nil {
 		return key
 	}

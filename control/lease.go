@@ -25,6 +25,10 @@ type Lease struct {
 	// Facts is what the node says of itself, which is not in the entry's value.
 	Facts NodeFacts
 
+	// Claimant is a part of Key. In a store that can have several leases of the same subnets it is, in all but one of them, the
+	// name of the node.
+	Claimant string
+
 	// CreateRevision orders leases by age: of two that conflict the lower one holds.
 	CreateRevision int64
 	// ModRevision changes with every write of the entry. Store use only.

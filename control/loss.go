@@ -17,7 +17,7 @@ const minLoss = 2
 // before it; as long as that may come, until Resolve, it goes on using them. before is how many leases the store had.
 func (r *RIB) lose(rec *ribLease, before int) {
 	switch {
-	case rec.kept, rec.shelved:
+	case rec.kept, rec.shelved, rec.Claimant != "": // another node has these subnets: it is no loss, or this one has them under another key now
 		r.forget(rec)
 		return
 	case rec.CreateRevision <= r.loss.mass:

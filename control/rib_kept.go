@@ -11,8 +11,8 @@ func (r *RIB) keep(old map[string]*ribLease, again int, older bool) {
 	r.kept, r.doubted = 0, 0
 	for key, rec := range old {
 		now, ok := r.leases[key]
-		if rec.shelved && now != rec {
-			continue // nobody misses it
+		if rec.shelved && now != rec || rec.Claimant != "" {
+			continue // nobody misses it: see lose
 		}
 		before++
 		switch {

@@ -46,7 +46,7 @@ func entriesOf(before []EntryStatus, rejected []control.Rejection) []EntryStatus
 	entries := make([]EntryStatus, 0, len(rejected))
 	for _, r := range rejected {
 		fault := Fault{Reason: control.Reason(r.Err), Err: printable(r.Err.Error()), Since: now}
-		entries = append(entries, EntryStatus{Key: r.Key, Subnet: r.Subnet, Node: r.Node, Name: r.Name, Fault: fault})
+		entries = append(entries, EntryStatus{Key: printable(r.Key), Subnet: r.Subnet, Node: r.Node, Name: r.Name, Fault: fault})
 	}
 	return entryStatuses(before, entries)
 }

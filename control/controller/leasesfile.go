@@ -133,6 +133,9 @@ func (f *follower) writeLeases(ctx context.Context) {
 			fmt.Fprintln(w, usedHead+line)
 		}
 		for _, l := range leases {
+			if l.Claimant != "" {
+				continue // whoever else has the subnets is there
+			}
 			fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", l.CreateRevision, l.Key(), l.Value(), l.Facts.JSON())
 		}
 	}

@@ -2,12 +2,12 @@ package kube
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 )
 
-// contest is what happens under one key: mostly one Node publishes a lease. Of several the oldest
-// one wins whose lease can be read. Kubernetes itself gives no podCIDR to two Nodes.
+// contest is what happens under one key: mostly one Node publishes a lease. Of several that can be read the winner has the key. It
+// is the oldest one, or the own Node, whose key nobody else may have. The others have keys with their names: the RIB decides, because
+// the oldest may be one that nobody can use. Kubernetes itself gives no podCIDR to two Nodes.
 type contest struct {
 	all    []*nodeLease // oldest first
 	winner *nodeLease   // the oldest of all, if none can be read; nil without any
@@ -25,15 +25,15 @@ func (t *nodeTable) contest(key string) *contest {
 
 // settle finds the winner again.
 func (k *contest) settle() {
-	i := slices.IndexFunc(k.all, func(c *nodeLease) bool { return c.err == nil })
-	if len(k.all) == 0 {
-		k.winner = nil
-		return
+	k.winner = nil
+	for _, c := range k.all {
+		if w := k.winner; w == nil || c.err == nil && (w.err != nil || c.own != nil) {
+			k.winner = c
+		}
 	}
-	k.winner = k.all[max(i, 0)]
 }
 
-// isLoser reports whether c gives way to an older lease.
+// isLoser reports whether c has a key with its name.
 func (k *contest) isLoser(c *nodeLease) bool { return c != k.winner && c.err == nil }
 
 // olderFirst orders the Nodes of one key.

@@ -41,6 +41,6 @@
 //
 // CreateRevision is the Node's creation time in seconds, which only the API server sets:
 // resourceVersions order writes, not Nodes. If two Nodes claim the same podCIDR, which
-// Kubernetes itself never gives out twice, the older Node has the lease; within the same
-// second the Node with the lower name.
+// Kubernetes itself never gives out twice, the older Node has the lease, if it can be used; within the same
+// second the Node with the lower name. The leases of the others have a control.Lease.Claimant.
 package kube

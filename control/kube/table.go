@@ -47,6 +47,13 @@ func (c *nodeLease) GetObjectMeta() metav1.Object { return &metav1.ObjectMeta{Na
 // lease has such a key, and a Node's name has no slash.
 func badKey(node string) string { return "node/" + node }
 
+// claim is the lease of a Node that is not the winner of its key.
+func (c *nodeLease) claim() control.Lease {
+	l := c.lease
+	l.Claimant = c.node
+	return l
+}
+
 var (
 	_ cache.ReflectorStore    = (*nodeTable)(nil)
 	_ cache.TransformingStore = (*nodeTable)(nil)
@@ -233,10 +240,9 @@ func (t *nodeTable) mark(c *nodeLease, k *contest, before *nodeLease) {
 	if before == nil || before == c && len(k.all) == 0 || k.winner == c && len(k.all) == 1 {
 		return // c was or is alone
 	}
-	t.dirty[badKey(c.node)], t.dirty[badKey(before.node)] = struct{}{}, struct{}{}
-	if k.winner != before {
-		for _, o := range k.all {
-			t.dirty[badKey(o.node)] = struct{}{}
+	for _, o := range [...]*nodeLease{c, before, k.winner} {
+		if o != nil {
+			t.dirty[c.key+"@"+o.node] = struct{}{}
 		}
 	}
 }
@@ -268,7 +274,7 @@ func (t *nodeTable) snapshot() control.Update {
 		t.addTo(&u, key)
 		for _, c := range t.keys[key].all {
 			if t.keys[key].isLoser(c) {
-				t.addTo(&u, badKey(c.node))
+				u.Leases = append(u.Leases, c.claim())
 			}
 		}
 	}
@@ -285,12 +291,10 @@ func (t *nodeTable) addTo(u *control.Update, key string) {
 		}
 		return
 	}
-	name, isNode := strings.CutPrefix(key, "node/")
-	c := t.nodes[name]
-	if !isNode || c == nil || !t.keys[c.key].isLoser(c) {
-		u.Deleted = append(u.Deleted, key)
+	subnets, name, _ := strings.Cut(key, "@")
+	if c := t.nodes[name]; c != nil && c.key == subnets && t.keys[subnets].isLoser(c) {
+		u.Leases = append(u.Leases, c.claim())
 		return
 	}
-	u.Bad = append(u.Bad, control.BadLease{Key: key, Name: c.lease.Facts.Name, Err: control.WithReason("duplicate_pod_cidr",
-		fmt.Errorf("node %s: podCIDR of %s belongs to the older node %s", quote(name), control.CIDRsOf(c.key), quote(t.keys[c.key].winner.node)))})
+	u.Deleted = append(u.Deleted, key)
 }

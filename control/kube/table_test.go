@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
 )
 
 // node makes a good IPv4 Node, created at second age.
@@ -104,13 +105,18 @@ func TestTable(t *testing.T) {
 			{"deleted", del("z"), "deleted 10.3.1.0-24"},
 		},
 		"two claim a podCIDR": {
-			{"list", list(node("young", a, 9), node("old", a, 2)), "reset, 10.3.1.0-24@2, bad node/young"},
-			{"older ends", del("old"), "10.3.1.0-24@9, deleted node/old, deleted node/young"},
-			{"younger comes", add(node("x", a, 10)), "10.3.1.0-24@9, bad node/x, deleted node/young"},
-			{"the lower name of one second", add(node("baby", a, 9)), "10.3.1.0-24@9, bad node/x, bad node/young, deleted node/baby"},
-			{"the winner breaks", add(broken(node("baby", a, 9))), "10.3.1.0-24@9, bad node/x, deleted node/baby, deleted node/young"},
+			{"list", list(node("young", a, 9), node("old", a, 2)), "reset, 10.3.1.0-24@2, 10.3.1.0-24@young@9"},
+			{"older ends", del("old"), "10.3.1.0-24@9, deleted 10.3.1.0-24@old, deleted 10.3.1.0-24@young"},
+			{"younger comes", add(node("x", a, 10)), "10.3.1.0-24@9, 10.3.1.0-24@x@10, deleted 10.3.1.0-24@young"},
+			{"the lower name of one second", add(node("baby", a, 9)), "10.3.1.0-24@9, 10.3.1.0-24@young@9, deleted 10.3.1.0-24@baby"},
+			{"the winner breaks", add(broken(node("baby", a, 9))), "10.3.1.0-24@9, deleted 10.3.1.0-24@baby, deleted 10.3.1.0-24@young"},
 			{"all leave but one", func(t *nodeTable) error { t.Delete(node("baby", a, 9)); return t.Delete(node("young", a, 9)) },
-				"10.3.1.0-24@10, deleted node/baby, deleted node/x, deleted node/young"},
+				"10.3.1.0-24@10, deleted 10.3.1.0-24@baby, deleted 10.3.1.0-24@x, deleted 10.3.1.0-24@young"},
+		},
+		"one that is older than the own node": {
+			{"list", list(node("thief", a, 1), node("own", a, 5), node("young", a, 9)), "reset, 10.3.1.0-24@5, 10.3.1.0-24@thief@1, 10.3.1.0-24@young@9"},
+			{"the own one goes", del("own"), "10.3.1.0-24@1, deleted 10.3.1.0-24@own, deleted 10.3.1.0-24@thief"},
+			{"and is made again", add(node("own", a, 10)), "10.3.1.0-24@10, 10.3.1.0-24@thief@1, deleted 10.3.1.0-24@own"},
 		},
 		"many changes are one": {
 			{"list", list(), "reset"},
@@ -127,7 +133,9 @@ func TestTable(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tb := newNodeTable(testReader(t))
+			r := testReader(t)
+			r.isOwn, r.wanted = func(name string) bool { return name == "own" }, func(*corev1.Node) (l control.Lease, ok bool) { return l, false }
+			tb := newNodeTable(r)
 			for _, s := range steps {
 				if err := s.do(tb); err != nil {
 					t.Fatalf("%s: %v", s.what, err)
@@ -140,16 +148,9 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestTableSaysWhoWasFirst: and refuses what is no Node.
-func TestTableSaysWhoWasFirst(t *testing.T) {
+// TestTableRefusesOthers: it takes nothing but Nodes.
+func TestTableRefusesOthers(t *testing.T) {
 	tb := newNodeTable(testReader(t))
-	if err := tb.Replace([]any{node("old", "10.3.1.0/24", 1), node("young", "10.3.1.0/24", 2)}, ""); err != nil {
-		t.Fatal(err)
-	}
-	u, _ := tb.take()
-	if len(u.Bad) != 1 || !strings.Contains(u.Bad[0].Err.Error(), `node "young": podCIDR of 10.3.1.0/24 belongs to the older node "old"`) {
-		t.Errorf("%+v", u.Bad)
-	}
 	if err := tb.Add(&corev1.Pod{}); err == nil || !strings.Contains(err.Error(), "Pod") {
 		t.Errorf("a pod: %v", err)
 	}
@@ -236,7 +237,7 @@ func TestManyNodesOfOnePodCIDR(t *testing.T) {
 		}
 		u, _ := tb.take()
 		runtime.ReadMemStats(&after)
-		if len(u.Leases) != 1 || len(u.Bad) != nodes-1 {
+		if len(u.Leases) != nodes || len(u.Bad) != 0 {
 			t.Fatalf("%d leases, %d bad", len(u.Leases), len(u.Bad))
 		}
 		return after.TotalAlloc - before.TotalAlloc
@@ -262,5 +263,29 @@ func TestTableNamesLeases(t *testing.T) {
 	}
 	if !slices.Equal(names, []string{"x", "liar"}) || len(u.Bad) != 1 || u.Bad[0].Name != "z" {
 		t.Errorf("the leases are of %q, those that cannot be read %+v", names, u.Bad)
+	}
+}
+
+// TestUselessOlderNode: an older Node that nobody can use keeps no younger Node with the same podCIDR from its peers.
+func TestUselessOlderNode(t *testing.T) {
+	network, err := control.ParseNetwork([]byte(`{"Network":"10.3.0.0/16","Backend":{"Type":"vxlan","VNI":44}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := netip.MustParseAddr("192.0.2.99")
+	const cidr = "10.3.1.0/24"
+	for name, value := range map[string]string{"backend-data": `{"VNI":7,"VtepMAC":"0e:00:00:00:00:07"}`, "backend-type": "host-gw", "public-ip": "255.255.255.255"} {
+		tb, rib := newNodeTable(testReader(t)), control.NewRIB(network)
+		old, young := node("old", cidr, 1), node("young", cidr, 9)
+		old.Annotations[p+name] = value
+		if err := tb.Replace([]any{old, young}, ""); err != nil {
+			t.Fatal(err)
+		}
+		u, _ := tb.take()
+		rib.Apply(u)
+		peers, rejected := rib.Peers(control.Lease{PublicIP: own, BackendType: control.BackendVXLAN, Backend: control.VTEPData{VNI: 44, MAC: dataplane.MAC(own, 44)}})
+		if len(peers) != 1 || !slices.Equal(peers[0].Subnets, []netip.Prefix{netip.MustParsePrefix(cidr)}) || !slices.Equal(rib.Names(), []string{"young"}) {
+			t.Errorf("%s %s of the older Node: the peers are %+v of %q, refused is %+v", name, value, peers, rib.Names(), rejected)
+		}
 	}
 }
