@@ -70,6 +70,12 @@ type refusal struct {
 	args           []any
 }
 
+// isContest reports whether the lease is one of ReasonContested: it is told however many others are refused.
+func (r *Rejection) isContest() bool {
+	why, ok := r.Err.(*refusal)
+	return ok && why.reason == ReasonContested
+}
+
 // Error implements error.
 func (r *refusal) Error() string { return fmt.Sprintf(r.format, r.args...) }
 
@@ -153,13 +159,14 @@ func (a *admission) isComing(c claim) bool {
 // check judges one claim without regard to other leases.
 func (a *admission) check(c claim) error {
 	own, ownSubnet := a.self.VTEP(c.vtep.Addr.Is6()), a.ownSubnet(c.subnet)
+	overlaps, older := ownSubnet.IsValid() && ownSubnet.Overlaps(c.subnet), c.created <= a.self.CreateRevision && !c.kept
 	r, on := a.network.family(c.subnet)
 	switch {
 	case !on:
 		return refuse("family_disabled", "subnet %s: the network has no such family", c.subnet)
 	case !r.contains(c.subnet):
 		return refuse("outside_network", "subnet %s is not inside the network %s", c.subnet, r.network)
-	case ownSubnet.IsValid() && ownSubnet.Overlaps(c.subnet):
+	case overlaps && !older:
 		return refuse("overlaps_own", "subnet %s overlaps this node's own %s", c.subnet, ownSubnet)
 	case c.vtep.Addr == own.Addr:
 		return refuse("own_public_ip", "PublicIP %s is this node's own", c.vtep.Addr)
@@ -177,6 +184,9 @@ func (a *admission) check(c claim) error {
 	}
 	if !r.hasLength(c.subnet, a.lengths) {
 		return refuse("subnet_length", "subnet %s is not of length %d, which the network config has, nor of one that it is known to have had", c.subnet, r.length)
+	}
+	if overlaps {
+		return refuse(ReasonContested, "subnet %s overlaps this node's own %s, and its lease is older: other nodes send the packets there", c.subnet, ownSubnet)
 	}
 	if c.vtep.MAC != own.MAC || !a.network.Backend.IsVXLAN() {
 		return nil

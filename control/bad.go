@@ -60,6 +60,9 @@ func oldestRejected(all []Rejection) []Rejection {
 		return all
 	}
 	slices.SortFunc(all, func(x, y Rejection) int {
+		if first := x.isContest(); first != y.isContest() {
+			return map[bool]int{true: -1, false: 1}[first]
+		}
 		return cmp.Or(cmp.Compare(x.rec.CreateRevision, y.rec.CreateRevision), cmp.Compare(x.Key, y.Key))
 	})
 	clear(all[maxRejected:])

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 )
@@ -54,5 +55,50 @@ func TestClaimants(t *testing.T) {
 	}
 	if got := CIDRsOf(claimed.Key()); claimed.Key() != "10.3.2.0-24@younger" || got != "10.3.2.0/24" {
 		t.Errorf("the key %s is of %s", claimed.Key(), got)
+	}
+}
+
+// TestContest: a lease that is older than the own one, has its subnet and can be used by other nodes is told, however many others are refused.
+func TestContest(t *testing.T) {
+	self := lease("10.3.1.0/24", 1, 5)
+	of := func(age int64, change func(*Lease)) Lease {
+		l := lease("10.3.1.0/24", 2, age)
+		if l.Claimant = "other"; change != nil {
+			change(&l)
+		}
+		return l
+	}
+	for _, tt := range []struct {
+		what  string
+		other Lease
+		want  string
+	}{
+		{"older", of(1, nil), ReasonContested},
+		{"of the same second", of(5, nil), ReasonContested},
+		{"younger", of(6, nil), "overlaps_own"},
+		{"older, and nobody can use it", of(1, func(l *Lease) { l.Backend.VNI = 7 }), "wrong_vni"},
+		{"older, and a part", with(lease("10.3.1.128/25", 2, 1), func(*Lease) {}), ReasonContested},
+	} {
+		r := NewRIB(network(t, `{"Network":"10.3.0.0/16"}`))
+		r.Lengths = nil
+		u := Update{Reset: true, Leases: []Lease{self, tt.other}}
+		for i := range 2*maxRejected + 10 { // of an earlier time
+			junk := lease("10.3.2.0/24", 3+i, 0)
+			junk.Backend.VNI, junk.Claimant = 9, fmt.Sprint("junk", i)
+			u.Leases = append(u.Leases, junk)
+		}
+		r.Apply(Update{Reset: true, Leases: u.Leases[:1]})
+		r.Peers(self)
+		for _, u := range []Update{u, {Leases: u.Leases[2:3]}} {
+			r.Apply(u)
+			_, rejected := r.Peers(self)
+			i := slices.IndexFunc(rejected, func(x Rejection) bool { return x.Key == tt.other.Key() })
+			if tt.want == ReasonContested && i < 0 {
+				t.Errorf("%s: not told", tt.what)
+			}
+			if i >= 0 && Reason(rejected[i].Err) != tt.want {
+				t.Errorf("%s: %v, want %s", tt.what, rejected[i].Err, tt.want)
+			}
+		}
 	}
 }

@@ -39,7 +39,22 @@ const (
 	// ReasonNoCommonFamily is that of peers that have no family of the underlay in common with this
 	// node, and of a peer's subnet whose packets come over a family that this node lacks.
 	ReasonNoCommonFamily = "no_common_family"
+	// ReasonContested is that of leases that are older than this node's own and overlap it: other nodes use those.
+	ReasonContested = "own_subnet_contested"
 )
+
+// EntryError says why an entry of the store is not used. Its text is that of Err.
+type EntryError struct {
+	CIDRs string // its subnets, as Lease.CIDRs; empty if they cannot be read
+	Name  string // of its node, safe to print; empty: not known
+	Err   error
+}
+
+// Error implements error.
+func (e *EntryError) Error() string { return e.Err.Error() }
+
+// Unwrap lets errors.Is and errors.As see the cause.
+func (e *EntryError) Unwrap() error { return e.Err }
 
 // Kind returns the part of an error that stays the same while its cause lasts: a log tells by it whether the
 // fault is another one. It is the text; if a store cannot be reached it is the Refusal or else the Reason, as the text

@@ -105,7 +105,7 @@ func (s *shelf) tell(rejected []Rejection) (others []Rejection) {
 		switch {
 		case !x.rec.shelved:
 			others = append(others, x)
-		case s.named < maxRejected:
+		case s.named < maxRejected || x.isContest():
 			s.told[x.Key] = append(s.told[x.Key], x)
 			s.named++
 			s.list = nil

@@ -77,11 +77,13 @@ func (f *follower) logRival(ctx context.Context, text string, r control.Rival, a
 	}
 }
 
-// withoutRivals leaves out the leases that have the own MAC: contend logs them.
-func withoutRivals(rejected []EntryStatus) []EntryStatus {
-	isRival := func(e EntryStatus) bool { return e.Reason == control.ReasonOwnMAC }
-	if !slices.ContainsFunc(rejected, isRival) {
+// withoutTold leaves out the leases that contend, logContest and logFamilies log.
+func withoutTold(rejected []EntryStatus) []EntryStatus {
+	isTold := func(e EntryStatus) bool {
+		return e.Reason == control.ReasonOwnMAC || e.Reason == control.ReasonContested || e.lacksFamily()
+	}
+	if !slices.ContainsFunc(rejected, isTold) {
 		return rejected
 	}
-	return slices.DeleteFunc(slices.Clone(rejected), isRival)
+	return slices.DeleteFunc(slices.Clone(rejected), isTold)
 }

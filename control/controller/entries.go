@@ -17,8 +17,8 @@ func (f *follower) badEntries() []EntryStatus {
 	bad := f.rib.Bad()
 	entries := make([]EntryStatus, 0, len(bad))
 	for _, b := range bad {
-		fault := Fault{Reason: control.Reason(b.Err), Err: printable(b.Err.Error()), Since: now}
-		entries = append(entries, EntryStatus{Key: printable(b.Key), Name: b.Name, Fault: fault})
+		e := EntryStatus{Key: printable(b.Key), Name: b.Name, Fault: Fault{Reason: control.Reason(b.Err), Err: printable(b.Err.Error()), Since: now}}
+		entries = append(entries, f.withFix(e, b.Err))
 	}
 	slices.SortFunc(entries, func(a, b EntryStatus) int { return strings.Compare(a.Key, b.Key) })
 	return entries
@@ -32,12 +32,26 @@ const rejectedLogged = time.Minute
 func (f *follower) rejectedEntries(rejected []control.Rejection, now time.Time) (entries []EntryStatus, news bool) {
 	same := len(rejected) == len(f.rejections) && (len(rejected) == 0 || &rejected[0] == &f.rejections[0])
 	if !same {
-		f.rejections, f.rejected = rejected, entriesOf(f.rejected, rejected)
+		f.rejections = rejected
+		f.rejected = entriesOf(f.rejected, rejected)
+		for i, r := range rejected {
+			f.rejected[i] = f.withFix(f.rejected[i], r.Err)
+		}
 	}
 	if news = !same || now.Sub(f.rejectedAt) >= rejectedLogged; news {
 		f.rejectedAt = now
 	}
 	return f.rejected, news
+}
+
+// withFix returns e, which is not used because of err, with what to do about it.
+func (f *follower) withFix(e EntryStatus, err error) EntryStatus {
+	wrong := control.EntryError{Name: e.Name, Err: err}
+	if cidrs := control.CIDRsOf(e.Key); cidrs != e.Key {
+		wrong.CIDRs = cidrs
+	}
+	e.Fix = f.c.cfg.Fix(&wrong)
+	return e
 }
 
 // entriesOf returns the entries of the RIB, which are sorted by key, with the times of the earlier entries.
@@ -74,13 +88,14 @@ func (f *follower) logBad(ctx context.Context) {
 
 // logEntries logs those of entries that are due, by their subnets or else by their keys.
 func (f *follower) logEntries(ctx context.Context, notices *pace.Notices, entries []EntryStatus, text string) {
-	current := make([]pace.Notice, 0, len(entries))
-	for _, e := range entries {
+	current, of := make([]pace.Notice, 0, len(entries)), make(map[pace.Notice]*EntryStatus, len(entries))
+	for i := range entries {
+		e := &entries[i]
 		n := pace.Notice{Key: control.CIDRsOf(e.Key), Text: e.Err}
 		if e.Subnet.IsValid() {
 			n.Key = e.Subnet.String()
 		}
-		current = append(current, n)
+		current, of[n] = append(current, n), e
 	}
 	due, more := notices.Due(time.Now(), current...)
 	for _, n := range due {
@@ -88,10 +103,42 @@ func (f *follower) logEntries(ctx context.Context, notices *pace.Notices, entrie
 		if first, _, _ := strings.Cut(n.Key, ","); !isPrefix(first) {
 			field = "key"
 		}
-		f.c.cfg.Log.WarnContext(ctx, text, field, n.Key, "err", n.Text)
+		f.c.cfg.Log.WarnContext(ctx, text, of[n].attrs(field, n.Key)...)
 	}
 	what, _, _ := strings.Cut(text, ":")
 	f.logMore(ctx, what, more)
+}
+
+// attrs are the attributes of a log line about e: about says what is its subject.
+func (e *EntryStatus) attrs(about ...any) []any {
+	if e.Name != "" {
+		about = append(about, "node", e.Name)
+	}
+	about = append(about, "err", e.Err)
+	if e.Fix != "" {
+		about = append(about, "fix", e.Fix)
+	}
+	return about
+}
+
+// logContest says that an older lease has the subnet of this node, and that this is over. No other lines count against its bound.
+func (f *follower) logContest(ctx context.Context, entries []EntryStatus) {
+	contested := false
+	for i := range entries {
+		e := &entries[i]
+		if e.Reason != control.ReasonContested {
+			continue
+		}
+		contested = true
+		due, _ := f.contestDue.Due(time.Now(), pace.Notice{Key: e.Key, Text: e.Err})
+		for range due {
+			f.c.cfg.Log.ErrorContext(ctx, "an older lease has the subnet of this node: pods here cannot be reached", e.attrs("subnet", e.Subnet)...)
+		}
+	}
+	if f.contested && !contested {
+		f.c.cfg.Log.InfoContext(ctx, "no older lease has the subnet of this node any more")
+	}
+	f.contested = contested
 }
 
 // heldLines are notices and what they are about.

@@ -45,7 +45,9 @@ type follower struct {
 	leasesAt      time.Time // of the next write of the leases file; zero: none is due
 	leasesWritten time.Time // last
 
-	badDue, rejectedDue, limitDue, familyDue, syncDue, fileDue, leasesDue, macDue pace.Notices
+	badDue, rejectedDue, limitDue, familyDue, syncDue, fileDue, leasesDue, macDue, contestDue pace.Notices
+
+	contested bool // see logContest
 }
 
 func newFollower(c *Controller) *follower {

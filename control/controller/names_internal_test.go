@@ -1,8 +1,10 @@
 package controller
 
 import (
+	"bytes"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/overlayd/overlayd/control"
@@ -36,5 +38,43 @@ func TestStatusFollowsNames(t *testing.T) {
 	}
 	if syncs := f.c.Status().Stats.Syncs; syncs != 1 {
 		t.Errorf("%d syncs, want one", syncs)
+	}
+}
+
+// TestContestIsTold: that an older lease has the own subnet is an error of its own, which other lines do not push out, and so is its end told.
+func TestContestIsTold(t *testing.T) {
+	t.Parallel()
+	n, err := control.ParseNetwork([]byte(`{"Network":"10.0.0.0/16"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(i byte, subnet string, age int64) control.Lease {
+		public := netip.AddrFrom4([4]byte{192, 168, 0, i})
+		return control.Lease{Subnet: netip.MustParsePrefix(subnet), PublicIP: public, BackendType: control.BackendVXLAN,
+			Backend: control.VTEPData{VNI: 1, MAC: dataplane.MAC(public, 1)}, CreateRevision: age}
+	}
+	var log bytes.Buffer
+	f := newFollower(New(Config{Network: n, Overlay: nullOverlay{}, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Fix: func(err error) string { return "mend " + err.(*control.EntryError).Name }}))
+	own, thief := of(1, "10.0.1.0/24", 9), of(2, "10.0.1.0/24", 1)
+	thief.Claimant, thief.Facts = "thief", thief.Facts.WithName("thief")
+	f.c.setLease(own, func(*Stats) {})
+	u := control.Update{Reset: true, Leases: []control.Lease{own, thief}}
+	for i := range byte(200) { // more lines than one kind may have
+		junk := of(10+i, "10.0.200.0/24", 2)
+		junk.Backend.VNI, junk.Claimant = 7, string(rune('a'+i%26))+string(rune('a'+i/26))
+		u.Leases = append(u.Leases, junk)
+	}
+	f.apply(t.Context(), []control.Update{u})
+	f.sync(t.Context())
+	f.apply(t.Context(), []control.Update{{Deleted: []string{thief.Key()}}})
+	f.sync(t.Context())
+	for _, want := range []string{
+		`level=ERROR msg="an older lease has the subnet of this node: pods here cannot be reached" subnet=10.0.1.0/24 node=thief err="subnet 10.0.1.0/24 overlaps`,
+		`fix="mend thief"`, `level=INFO msg="no older lease has the subnet of this node any more"`,
+	} {
+		if strings.Count(log.String(), want) != 1 {
+			t.Errorf("the log lacks %s:\n%s", want, log.String())
+		}
 	}
 }

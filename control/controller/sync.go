@@ -40,7 +40,8 @@ func (f *follower) sync(ctx context.Context) {
 	report := peerReport{peers: peers, names: f.rib.Names(), kept: f.rib.KeptSubnets(), rejected: entries, refused: f.rib.Refused(), limits: entriesOf(f.limits, f.rib.Limits())}
 	f.logFamilies(ctx, self, report)
 	if news {
-		f.logEntries(ctx, &f.rejectedDue, withoutFamilies(withoutRivals(entries)), "lease not used")
+		f.logContest(ctx, entries)
+		f.logEntries(ctx, &f.rejectedDue, withoutTold(entries), "lease not used")
 	}
 	f.logEntries(ctx, &f.limitDue, withoutFamilies(report.limits), "source of a peer's packets not accepted")
 	if left == nil && f.done != nil && sameWanted(*f.done, w) {

@@ -99,7 +99,7 @@ func checkLease(o *overlay) []Result {
 	if o.status == nil {
 		return unknown(o.untold())
 	}
-	if found := o.warned("no_lease", "lease_lost", "lease_not_renewed", "leases_refused"); found != nil {
+	if found := o.warned("no_lease", "lease_lost", "lease_contested", "lease_not_renewed", "leases_refused"); found != nil {
 		return found
 	}
 	if o.status.Lease == nil && !o.isServed() {

@@ -48,6 +48,9 @@ func Of(o *flags.Flags, network string, err error) string {
 	if fix := dataplane.FixOf(err); fix != "" {
 		return fix
 	}
+	if e := new(control.EntryError); errors.As(err, &e) && o != nil {
+		return ofEntry(o, e)
+	}
 	for _, f := range []struct {
 		is  error
 		fix string
@@ -113,6 +116,23 @@ func Of(o *flags.Flags, network string, err error) string {
 		return "as the error tells, or do without rules: --iptables-forward-rules=false"
 	}
 	return ""
+}
+
+// ofEntry says how to put right an entry of the store that is not used. Whoever writes the entry chooses its key: no command has that.
+func ofEntry(o *flags.Flags, e *control.EntryError) string {
+	contested := control.Reason(e) == control.ReasonContested
+	subnet, _, _ := strings.Cut(e.CIDRs, ",")
+	switch {
+	case control.Reason(e) == control.ReasonNoCommonFamily:
+		return "give this node an address of the other family on the underlay, or run overlayd there"
+	case o.Kube.Enabled && contested:
+		return fmt.Sprintf("kubectl delete node %s, or give this host another podCIDR: delete its own Node and restart its kubelet", e.Name)
+	case o.Kube.Enabled:
+		return fmt.Sprintf("kubectl describe node %s shows its annotations and podCIDR: correct them, or delete that Node", e.Name)
+	case subnet == "":
+		return "overlayd lease list shows it; etcdctl del removes its key"
+	}
+	return fmt.Sprintf("overlayd lease list shows it; overlayd lease revoke %s removes it", subnet)
 }
 
 // ofEtcd says what brings the embedded etcd back.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
@@ -85,6 +86,29 @@ func TestFixesOfEtcd(t *testing.T) {
 		o := &flags.Flags{Etcd: flags.Etcd{DataDir: "/d"}}
 		if got := Of(o, "", &child.Error{Reason: reason}); !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", reason, got, want)
+		}
+	}
+}
+
+// TestFixOfEntries: what to do about an entry of the store fits the store, and no command has a key that somebody else has chosen.
+func TestFixOfEntries(t *testing.T) {
+	contest := control.WithReason(control.ReasonContested, errors.New("older"))
+	for _, tc := range []struct {
+		kube bool
+		err  control.EntryError
+		want string
+	}{
+		{false, control.EntryError{CIDRs: "10.5.2.0/24,fd00::/64", Name: "n2", Err: os.ErrPermission}, "overlayd lease list shows it; overlayd lease revoke 10.5.2.0/24 removes it"},
+		{false, control.EntryError{CIDRs: "10.5.2.0/24", Err: contest}, "overlayd lease list shows it; overlayd lease revoke 10.5.2.0/24 removes it"},
+		{false, control.EntryError{Err: errors.New("key \"; rm -rf /\"")}, "overlayd lease list shows it; etcdctl del removes its key"},
+		{true, control.EntryError{CIDRs: "10.5.2.0/24", Name: "n2", Err: errors.New("VNI")}, "kubectl describe node n2 shows its annotations and podCIDR: correct them, or delete that Node"},
+		{true, control.EntryError{CIDRs: "10.5.2.0/24", Name: "thief", Err: contest}, "kubectl delete node thief, or give this host another podCIDR: delete its own Node and restart its kubelet"},
+		{true, control.EntryError{Name: "n2", Err: control.WithReason(control.ReasonNoCommonFamily, errors.New("IPv6"))}, "give this node an address of the other family on the underlay, or run overlayd there"},
+	} {
+		o := &flags.Flags{}
+		o.Kube.Enabled = tc.kube
+		if got := Of(o, "", &tc.err); got != tc.want {
+			t.Errorf("kube %t, %+v: %q, want %q", tc.kube, tc.err, got, tc.want)
 		}
 	}
 }

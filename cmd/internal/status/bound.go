@@ -108,7 +108,7 @@ func take(room *int, n int) bool {
 // entriesWithin returns the first ones, for which there is room.
 func entriesWithin(room *int, all []controller.EntryStatus) []controller.EntryStatus {
 	for i := range all {
-		if !take(room, baseBytes+len(all[i].Key)+len(all[i].Name)+len(all[i].Err)) {
+		if !take(room, baseBytes+len(all[i].Key)+len(all[i].Name)+len(all[i].Err)+len(all[i].Fix)) {
 			return all[:i]
 		}
 	}

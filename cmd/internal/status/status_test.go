@@ -109,6 +109,7 @@ func TestUnderlayComesFirst(t *testing.T) {
 // TestVerdictSaysTheFix: what is known to help is told, and not the log.
 func TestVerdictSaysTheFix(t *testing.T) {
 	fault := controller.Fault{Reason: "other", Err: "broken", Fix: "mend it"}
+	contest := controller.Fault{Reason: control.ReasonContested, Err: "broken", Fix: "mend it"}
 	lease := &Lease{Key: "10.5.1.0-24"}
 	for _, c := range []struct {
 		id string
@@ -118,6 +119,9 @@ func TestVerdictSaysTheFix(t *testing.T) {
 		{"no_lease", Network{LeaseFault: fault}},
 		{"not_synced", Network{SyncFault: fault}},
 		{"not_synced", Network{Ready: true, SyncFault: fault}},
+		{"leases_refused", Network{Ready: true, Rejected: []controller.EntryStatus{{Key: "k", Fault: fault}}}},
+		{"lease_contested", Network{Ready: true, Rejected: []controller.EntryStatus{{Key: "k", Fault: contest}}}},
+		{"entries_unreadable", Network{Ready: true, Bad: []controller.EntryStatus{{Key: "k", Fault: fault}}}},
 		{"lease_not_renewed", Network{Ready: true, Lease: lease, LeaseFault: fault}},
 		{"part_failed", Network{Ready: true, Parts: []dataplane.PartStatus{{Name: "rules", State: dataplane.StateFailed, Err: "broken", Fix: "mend it"}}}},
 		{"file_not_written", Network{Ready: true, FileFaults: []controller.Fault{fault}}},
@@ -128,6 +132,11 @@ func TestVerdictSaysTheFix(t *testing.T) {
 		if all := Report(Process{}, true, []Network{c.n}).Warnings; len(all) != 1 || all[0].ID != c.id || all[0].Fix != "mend it" {
 			t.Errorf("%s: got %+v", c.id, all)
 		}
+	}
+	bad := Network{Ready: true, Rejected: []controller.EntryStatus{{Key: "a", Fault: fault}, {Key: "k", Name: "thief", Fault: contest}},
+		Peers: []controller.PeerStatus{{State: controller.PeerFailed, Reason: "route_taken", Err: "x"}}}
+	if d := Report(Process{}, true, []Network{bad}); !strings.Contains(d.Verdict.Why, "an older lease, of thief, has the subnet of this node") {
+		t.Errorf("beside other faults: %s", d.Verdict)
 	}
 	peer := controller.PeerStatus{State: controller.PeerFailed, Reason: "route_taken", Err: "somebody else has a route"}
 	if all := Report(Process{}, true, []Network{{Ready: true, Peers: []controller.PeerStatus{peer}}}).Warnings; len(all) != 1 || all[0].Fix != "remove the route that is in the way: overlayd doctor names it" {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane"
 )
@@ -104,10 +105,9 @@ func Judge(d Daemon) (all []Warning) {
 
 // What to do about faults whose own text does not say it.
 const (
-	fixStore   = "look at the store and the way to it; the log has each error"
-	fixLog     = "look at the log of this daemon, which has each try"
-	fixFile    = "make room on that disk, or make it writable: overlayd tries again by itself"
-	fixEntries = "overlayd lease list shows them; overlayd lease revoke SUBNET removes one"
+	fixStore = "look at the store and the way to it; the log has each error"
+	fixLog   = "look at the log of this daemon, which has each try"
+	fixFile  = "make room on that disk, or make it writable: overlayd tries again by itself"
 )
 
 // judgeUnderlay says that the interface to the other hosts cannot be used: of what else is wrong, much follows from that.
@@ -203,8 +203,15 @@ func judgeConfig(n *Network, now time.Time) []Warning {
 
 // judgeLease says what is wrong with the lease and the last Sync of a network that was ready.
 func judgeLease(n *Network, _ time.Time) (all []Warning) {
+	for _, e := range n.Rejected {
+		if isContest(e) {
+			all = append(all, Warning{ID: "lease_contested", State: Degraded, Since: e.Since, Fix: cmp.Or(e.Fix, fixLog),
+				Text: fmt.Sprintf("an older lease, of %s, has the subnet of this node: %s", ownerOf(e), e.Err)})
+			break
+		}
+	}
 	if !n.Ready {
-		return nil
+		return all
 	}
 	if f := n.LeaseFault; f.Err != "" {
 		w := Warning{ID: "lease_not_renewed", State: Degraded, Text: "the lease cannot be renewed: " + f.Err, Fix: cmp.Or(f.Fix, fixStore), Since: f.Since}
@@ -289,17 +296,28 @@ func judgeProbes(p *Probes) []Warning {
 
 // judgeEntries says which entries of the store are not used.
 func judgeEntries(n *Network, _ time.Time) (all []Warning) {
-	if len(n.Rejected) > 0 {
-		first := n.Rejected[0]
-		all = append(all, Warning{ID: "leases_refused", State: Degraded, Fix: fixEntries, Since: first.Since,
-			Text: fmt.Sprintf("%s not used: %s of %s: %s", isOrAre(len(n.Rejected), "lease", "leases"), first.Key, first.Node, first.Err)})
+	if refused := slices.DeleteFunc(slices.Clone(n.Rejected), isContest); len(refused) > 0 {
+		first := refused[0]
+		all = append(all, Warning{ID: "leases_refused", State: Degraded, Fix: cmp.Or(first.Fix, fixLog), Since: first.Since,
+			Text: fmt.Sprintf("%s not used: %s of %s: %s", isOrAre(len(refused), "lease", "leases"), first.Key, ownerOf(first), first.Err)})
 	}
 	if len(n.Bad) > 0 {
 		first := n.Bad[0]
-		all = append(all, Warning{ID: "entries_unreadable", State: Healthy, Fix: fixEntries, Since: first.Since,
+		all = append(all, Warning{ID: "entries_unreadable", State: Healthy, Fix: cmp.Or(first.Fix, fixLog), Since: first.Since,
 			Text: fmt.Sprintf("%s unreadable: %s: %s", isOrAre(len(n.Bad), "key of the store", "keys of the store"), first.Key, first.Err)})
 	}
 	return all
+}
+
+// isContest reports whether e is a lease that other nodes use in the place of this node's.
+func isContest(e controller.EntryStatus) bool { return e.Reason == control.ReasonContested }
+
+// ownerOf names the node of an entry.
+func ownerOf(e controller.EntryStatus) string {
+	if e.Name != "" {
+		return e.Name
+	}
+	return e.Node.String()
 }
 
 // isOrAre is a number with its noun and verb.
