@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -18,5 +19,20 @@ func TestFailuresThatComeAndGo(t *testing.T) {
 	}
 	if failed, works := strings.Count(log.String(), "trying again"), strings.Count(log.String(), "works again"); failed != 1 || works != 1 {
 		t.Errorf("%d failures and %d ends, want one of each:\n%s", failed, works, log.String())
+	}
+}
+
+// TestEndIsNoFailure: that the daemon ends while it marks the Node is not logged.
+func TestEndIsNoFailure(t *testing.T) {
+	var log strings.Builder
+	s, err := Open(t.Context(), Config{APIURL: "http://127.0.0.1:1", NodeName: "n", SetNodeNetworkUnavailable: true, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := s.MarkReady(ended); err == nil || log.Len() > 0 {
+		t.Errorf("%v, and logged %s", err, log.String())
 	}
 }

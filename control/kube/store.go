@@ -256,7 +256,7 @@ func (s *Store) MarkReady(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if !logged {
+		if !logged && ctx.Err() == nil {
 			s.cfg.Log.WarnContext(ctx, "set node condition NetworkUnavailable: trying again", "err", err)
 		}
 		if !pace.Sleep(ctx, every.Next(), nil) {

@@ -115,7 +115,7 @@ func (n *Network) unhideStore(ctx context.Context) {
 		n.log.WarnContext(ctx, "route withdrawn: it hid the store, which does not answer", "route", route.Text,
 			"fix", "if the network config holds the address of the store, put another Network into it; the routes come back with the config")
 	}
-	if err == nil {
+	if err == nil || ctx.Err() != nil {
 		return
 	}
 	if due, _ := n.notices.Due(time.Now(), pace.Notice{Key: "unhide", Text: err.Error()}); len(due) > 0 {

@@ -76,7 +76,7 @@ func (n *Network) runSession(ctx context.Context) error {
 		return err
 	}
 	defer n.forgetFiles(config) // after the overlay was closed
-	if n.node.Underlay, err = fit.Needs(ctx, n.iface, n.reachesStore()); err != nil {
+	if n.node.Underlay, err = fit.Needs(ctx, n.iface, n.reachesStore()); err != nil && ctx.Err() == nil {
 		n.log.Warn("the gateways of this host are not known: a subnet that holds one is not refused", "err", err)
 	}
 	n.node.Underlay.Public = n.cfg.PeerCIDRs

@@ -140,7 +140,7 @@ func (o *Overlay) sync(ctx context.Context, w dataplane.Wanted) error {
 		}
 	}
 	for i, s := range o.parts {
-		if s.part != nil {
+		if s.part != nil && ctx.Err() == nil { // else the end of the session is what failed
 			errs[i] = s.judge(errs[i])
 		}
 	}

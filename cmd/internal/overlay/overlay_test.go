@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -140,6 +141,29 @@ func TestOrderOfParts(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
 		})
+	}
+}
+
+// TestEndIsNoFault: what fails because the session has ended is no fault of an optional part, and is not logged.
+func TestEndIsNoFault(t *testing.T) {
+	var calls []string
+	var log bytes.Buffer
+	rules := &dummy{name: "rules", calls: &calls, err: fmt.Errorf("iptables --version: %w", errDown)}
+	o, err := Open(slog.New(slog.NewTextHandler(&log, nil)), testAttrs, []Spec{rules.spec("no rules")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for _, c := range []struct {
+		ctx    context.Context
+		faults int
+	}{{ended, 0}, {t.Context(), 1}, {ended, 1}} {
+		err := o.Sync(c.ctx, dataplane.Wanted{})
+		if lines := strings.Count(log.String(), "no rules"); lines != c.faults || countDegraded(o.Status()) != c.faults || (err == nil) != (c.ctx != ended) {
+			t.Errorf("ended %t: %d lines, %+v, %v; want %d", c.ctx == ended, lines, o.Status(), err, c.faults)
+		}
 	}
 }
 
