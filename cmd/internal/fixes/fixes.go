@@ -82,6 +82,8 @@ func Of(o *flags.Flags, network string, err error) string {
 		{kernel.ErrPermission, permission},
 		{kernel.ErrUnsupported, "modprobe vxlan on the host, or --dataplane=userspace"},
 		{os.ErrPermission, permission},
+		{unix.EMFILE, "raise the limit of open files of this process to 1024 or more: LimitNOFILE= of its systemd unit, docker run --ulimit nofile=, or ulimit -Hn"},
+		{unix.ENFILE, "raise the limit of open files of this host: sysctl fs.file-max"},
 		{userspace.ErrDeviceBusy, "stop the other overlayd of this host"},
 	} {
 		if errors.Is(err, f.is) {
