@@ -75,8 +75,15 @@ func (c *client) nodes(ctx context.Context, o metav1.ListOptions) (*corev1.NodeL
 
 func (c *client) watchNodes(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
-	return c.list(o).Watch(ctx)
+	w, err := c.list(o).Watch(ctx)
+	if _, answered := w.(*watch.StreamWatcher); err == nil && !answered {
+		return nil, errNoWatch
+	}
+	return w, err
 }
+
+// errNoWatch is the error for which client-go has a watch that ends at once.
+var errNoWatch = errors.New("the API server does not answer, or closes the connection")
 
 // patchStatus merges text into the status subresource of a Node, and returns the Node.
 func (c *client) patchStatus(ctx context.Context, name string, text []byte) (*corev1.Node, error) {

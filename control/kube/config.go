@@ -60,7 +60,7 @@ func (c Config) withDefaults() (Config, error) {
 
 const (
 	// Together with retry these find a dead connection within 5 s and a server that is back
-	// within 2 s; client-go's own 45 s and 30 s would leave new nodes unreachable so long.
+	// within 2 s. A server that hangs acknowledges what is sent, and keep-alives too: see pingAfter.
 	dialTimeout    = 700 * time.Millisecond
 	keepAliveIdle  = 2 * time.Second
 	keepAliveEvery = time.Second

@@ -14,6 +14,9 @@ type versioned interface{ GetResourceVersion() string }
 // noteAnswer reports a request to StoreHealth: its error, or else the resourceVersion of the
 // answer, which may be nil. An error that the end of ctx caused says nothing about the server.
 func (s *Store) noteAnswer(ctx context.Context, answer versioned, err error) {
+	if err == nil {
+		s.silence.note(ctx, askServer, nil)
+	}
 	switch {
 	case err == nil && answer != nil:
 		s.Answered(versionNumber(answer.GetResourceVersion()), nil)
@@ -23,7 +26,7 @@ func (s *Store) noteAnswer(ctx context.Context, answer versioned, err error) {
 	case isAnswer(err):
 		s.Answered(0, err)
 	default:
-		s.Failed(err)
+		s.noteFailure(ctx, err)
 	}
 }
 

@@ -18,14 +18,20 @@ import (
 const maxAnswer = 6 << 20
 
 // bounded reads answers whole and refuses those that are too long, with the status of a request that is.
-type bounded struct{ http.RoundTripper }
+type bounded struct {
+	http.RoundTripper
+	silent func(context.Context, error) // see noteSilence
+}
 
 // RoundTrip implements http.RoundTripper.
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.RoundTripper.RoundTrip(r)
-	switch {
-	case err != nil:
+	if err != nil {
+		b.silent(r.Context(), err)
 		return resp, err
+	}
+	resp.Body = heard{resp.Body, r.Context(), b.silent}
+	switch {
 	case r.URL.Query().Has("watch") && resp.StatusCode == http.StatusOK:
 		if strings.Contains(resp.Header.Get("Content-Type"), "json") { // client-go bounds what is read of protobuf
 			resp.Body = &events{ReadCloser: resp.Body}

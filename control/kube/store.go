@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/client-go/rest"
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
@@ -37,6 +36,7 @@ type Store struct {
 
 	remotes *remotes // of http
 	control.StoreHealth
+	silence failures // see noteSilence
 
 	mu        sync.Mutex
 	node      string                  // the own Node's name; "" before it is known
@@ -76,17 +76,15 @@ func Open(_ context.Context, cfg Config) (*Store, error) {
 	}
 	conns := new(remotes)
 	r.Dial = conns.dial(r.Dial)
-	h, err := rest.HTTPClientFor(r)
-	if err != nil {
+	s := &Store{cfg: cfg, names: n, remotes: conns, node: cfg.NodeName, silence: failures{log: cfg.Log},
+		StoreHealth: control.StoreHealth{Kind: "kubernetes", Endpoint: endpointOf(r)}}
+	if s.http, err = httpClient(r, s.noteSilence); err != nil {
 		return nil, fmt.Errorf("use API server %q: %w", r.Host, err)
 	}
-	h.Transport = bounded{h.Transport}
-	api, err := newClient(r, h)
-	if err != nil {
+	if s.api, err = newClient(r, s.http); err != nil {
 		return nil, fmt.Errorf("use API server %q: %w", r.Host, err)
 	}
-	return &Store{cfg: cfg, names: n, api: api, http: h, remotes: conns, node: cfg.NodeName,
-		StoreHealth: control.StoreHealth{Kind: "kubernetes", Endpoint: endpointOf(r)}}, nil
+	return s, nil
 }
 
 // Close ends the connections to the API server. Watches must have been ended through their
