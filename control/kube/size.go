@@ -87,13 +87,20 @@ func (e *events) Read(b []byte) (n int, err error) {
 // WrappedRoundTripper lets CloseIdleConnectionsFor find the transport.
 func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.RoundTripper }
 
-// listNodes lists Nodes. A page that is too long is asked for again with half as many.
-func (s *Store) listNodes(ctx context.Context, o metav1.ListOptions) (*corev1.NodeList, error) {
+// listNodes lists Nodes. A page that is too long is asked for again with half as many, and no page has more than fits says until pages are short
+// again: whoever makes many Nodes large would have each page asked for several times.
+func (s *Store) listNodes(ctx context.Context, o metav1.ListOptions, fits *int64) (*corev1.NodeList, error) {
+	most := o.Limit
 	for {
+		o.Limit = min(most, *fits)
 		list, err := s.api.nodes(ctx, o)
-		if !apierrors.IsRequestEntityTooLargeError(err) || o.Limit <= 1 {
-			return list, err
+		switch {
+		case apierrors.IsRequestEntityTooLargeError(err) && o.Limit > 1:
+			*fits = o.Limit / 2
+			continue
+		case err == nil && list.Size() < maxAnswer/4:
+			*fits = min(2**fits, pageSize)
 		}
-		o.Limit /= 2
+		return list, err
 	}
 }

@@ -150,7 +150,7 @@ func (t *nodeTable) send(ctx context.Context, out chan<- control.Update) {
 // listWatch is how the Reflector reads Nodes: trimmed as soon as they are decoded, and
 // with failures logged once a minute and not once an attempt, and lists not one after the other.
 func (s *Store) listWatch(all context.Context, r reader) *cache.ListWatch {
-	pause := newPauses()
+	pause, fits := newPauses(), int64(pageSize)
 	lists, watches := &failures{log: s.cfg.Log}, &failures{log: s.cfg.Log} // a service account may have one right and not the other
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -160,7 +160,7 @@ func (s *Store) listWatch(all context.Context, r reader) *cache.ListWatch {
 			if o.Continue == "" && !pause.wait(all) { // ctx has no end
 				return nil, all.Err()
 			}
-			list, err := s.listNodes(ctx, o)
+			list, err := s.listNodes(ctx, o, &fits)
 			lists.note(ctx, "list nodes", err)
 			s.noteAnswer(ctx, list, err)
 			if err != nil {
