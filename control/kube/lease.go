@@ -28,6 +28,7 @@ func quote(s string) string { return fmt.Sprintf("%.64q", s) }
 // the Node, the field and the value, the lease has the subnets as far as they can be
 // read and the revisions, and ok is true.
 func (r reader) lease(n *corev1.Node) (l control.Lease, ok bool, err error) {
+	n = r.trim(n) // as a list does: a Node is judged alike, however it is read
 	if n.Annotations[r.names.managed] != "true" {
 		return control.Lease{}, false, nil
 	}
@@ -71,6 +72,9 @@ func (r reader) facts(n *corev1.Node) control.NodeFacts {
 		return control.NodeFacts{}
 	}
 	f, err := control.ParseNodeFacts([]byte(text))
+	if len(text) > maxAnnotation {
+		f, err = control.NodeFacts{}, fmt.Errorf("%s has more than %d bytes", quote(text), maxAnnotation)
+	}
 	if err != nil && r.ignored != nil {
 		r.ignored(n.Name, fmt.Errorf("annotation %s: %w", r.names.facts, err))
 	}
@@ -180,6 +184,9 @@ func readVTEP(a map[string]string, ip, data string, bits int) (netip.Addr, contr
 	addr, err := control.ParseAddr("annotation "+ip, a[ip], bits)
 	if err != nil {
 		return netip.Addr{}, control.VTEPData{}, err
+	}
+	if len(a[data]) > maxAnnotation {
+		return netip.Addr{}, control.VTEPData{}, fmt.Errorf("annotation %s %s has more than %d bytes", data, quote(a[data]), maxAnnotation)
 	}
 	d, err := control.ParseVTEPData("annotation "+data, a[data])
 	if err != nil {

@@ -123,6 +123,9 @@ func TestLeaseOfNode(t *testing.T) {
 		{name: "facts", node: annotate("overlayd-node", `{"v":1,"src4":"10.0.0.1","later":2}`),
 			want: half(func(l *control.Lease) { l.Facts = control.NodeFacts{V: 1, Source: netip.MustParseAddr("10.0.0.1")} })},
 		{name: "bad facts cost nothing", node: annotate("overlayd-node", `{"v":1,"src4":"fd00::1"}`), want: &want},
+		{name: "long data", node: annotate("backend-data", `{"VNI":1,"VtepMAC":"3e:01:02:03:04:05"}`+strings.Repeat(" ", maxAnnotation)), err: "backend-data \"{"},
+		{name: "long data of IPv6", node: annotate("backend-v6-data", `{"VNI":1,"VtepMAC":"3e:01:02:03:04:05","x":"`+strings.Repeat("y", maxAnnotation)+`"}`), err: "has more than 1024 bytes"},
+		{name: "long facts cost nothing", node: annotate("overlayd-node", `{"v":1,"src4":"10.0.0.1"}`+strings.Repeat(" ", maxAnnotation)), want: &want},
 		{name: "endless", node: annotate("public-ip", strings.Repeat("1", 1<<18)), err: "is not an IPv4 address"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

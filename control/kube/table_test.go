@@ -213,7 +213,7 @@ func TestTrimForgets(t *testing.T) {
 	n.ManagedFields = []metav1.ManagedFieldsEntry{{}}
 	n.Labels = map[string]string{"x": "y"}
 	got := r.trim(n)
-	if len(got.Annotations[p+"public-ip"]) != maxAnnotation || len(got.Status.Images)+len(got.ManagedFields)+len(got.Labels) > 0 {
+	if len(got.Annotations[p+"public-ip"]) != maxAnnotation+1 || len(got.Status.Images)+len(got.ManagedFields)+len(got.Labels) > 0 {
 		t.Errorf("%+v", got)
 	}
 	if _, ok := got.Annotations["other"]; ok || !slices.Equal(got.Spec.PodCIDRs, n.Spec.PodCIDRs) {

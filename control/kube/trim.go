@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// maxAnnotation is how much is kept of an annotation, in bytes: more than any good one has.
+// maxAnnotation is how much is read of an annotation, in bytes: more than any good one has.
 const maxAnnotation = 1024
 
 // trim returns a Node of what lease looks at: a twentieth of a real one.
@@ -23,7 +23,7 @@ func (r reader) trim(n *corev1.Node) *corev1.Node {
 	t.Annotations = make(map[string]string, len(keys))
 	for _, k := range keys {
 		if v, ok := n.Annotations[k]; ok {
-			t.Annotations[k] = strings.Clone(v[:min(len(v), maxAnnotation)]) // or the rest would stay in memory
+			t.Annotations[k] = strings.Clone(v[:min(len(v), maxAnnotation+1)]) // or the rest would stay in memory; a byte more tells that it was cut
 		}
 	}
 	return t
