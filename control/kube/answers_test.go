@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/overlayd/overlayd/control"
 )
 
@@ -146,6 +148,40 @@ func TestWatchCutAtOnce(t *testing.T) {
 	}
 	if n, lines := asked.Load(), strings.Count(log.String(), "\n"); n < 2 || n > 30 || lines > 10 {
 		t.Errorf("asked %d times, and logged %d lines:\n%s", n, lines, &log)
+	}
+}
+
+// TestRedirects: none is followed, and the error says where it leads.
+func TestRedirects(t *testing.T) {
+	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		for method, do := range map[string]func(s *Store) error{
+			http.MethodGet:   func(s *Store) error { _, err := s.get(t.Context()); return err },
+			http.MethodPatch: func(s *Store) error { _, err := s.send(t.Context(), good("n"), []byte(`{}`)); return err },
+			http.MethodPost:  func(s *Store) error { _, err := s.mayTell(t.Context()); return err },
+			"WATCH":          func(s *Store) error { _, err := s.api.watchNodes(t.Context(), metav1.ListOptions{}); return err },
+			"VERSION":        func(s *Store) error { _, err := s.ServerVersion(t.Context()); return err },
+		} {
+			t.Run(fmt.Sprint(status, method), func(t *testing.T) {
+				var followed atomic.Bool
+				other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					followed.Store(true)
+					w.Header().Set("Content-Type", "application/json")
+					fmt.Fprint(w, oneNode)
+				}))
+				defer other.Close()
+				s := openAt(t, slog.DiscardHandler, func(w http.ResponseWriter, r *http.Request) bool {
+					http.Redirect(w, r, other.URL+"/there?q", status)
+					return true
+				})
+				err := do(s)
+				if err == nil || !strings.Contains(err.Error(), `redirects to "`+other.URL+`/there"`) || followed.Load() {
+					t.Errorf("followed: %t, %v", followed.Load(), err)
+				}
+				if st := s.Status(); !st.Since.IsZero() && (!st.Connected || !strings.Contains(st.Err, "redirects")) {
+					t.Errorf("the status is %+v", st)
+				}
+			})
+		}
 	}
 }
 

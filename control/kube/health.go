@@ -33,7 +33,7 @@ func (s *Store) noteAnswer(ctx context.Context, answer versioned, err error) {
 // isAnswer reports whether the API server itself gave this error.
 func isAnswer(err error) bool {
 	status := apierrors.APIStatus(nil)
-	return errors.As(err, &status)
+	return errors.As(err, &status) || errors.As(err, new(*redirectError))
 }
 
 // versionNumber returns a resourceVersion as a number, 0 if it is not one: it is opaque to

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -19,7 +20,7 @@ const (
 	pingTimeout = 5 * time.Second
 )
 
-// httpClient returns a client with bounded answers, which calls silent when a connection says nothing any more.
+// httpClient returns a client with bounded answers that follows no redirect. It calls silent when a connection says nothing any more.
 func httpClient(r *rest.Config, silent func(context.Context, error)) (*http.Client, error) {
 	h, err := rest.HTTPClientFor(r)
 	if err != nil {
@@ -31,7 +32,17 @@ func httpClient(r *rest.Config, silent func(context.Context, error)) (*http.Clie
 	}
 	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
 	h.Transport = bounded{h.Transport, silent}
+	h.CheckRedirect = func(r *http.Request, _ []*http.Request) error { return &redirectError{r.URL} }
 	return h, nil
+}
+
+// redirectError is the error of a redirect. One that is followed takes the token of this node along, wherever it leads.
+type redirectError struct{ to *url.URL }
+
+// Error implements error.
+func (e *redirectError) Error() string {
+	to := url.URL{Scheme: e.to.Scheme, Host: e.to.Host, Path: e.to.Path}
+	return fmt.Sprintf("the API server redirects to %.200q, which is not followed: give the address of the API server itself", to.String())
 }
 
 // innermost returns what makes the connections below client-go's wrappers.
