@@ -53,7 +53,7 @@ func do[T any, P interface {
 }](ctx context.Context, r *rest.Request) (P, error) {
 	answer := P(new(T))
 	err := r.Do(ctx).Into(answer)
-	return answer, err
+	return answer, explain(err)
 }
 
 func (c *client) node(ctx context.Context, name string) (*corev1.Node, error) {
@@ -79,7 +79,7 @@ func (c *client) watchNodes(ctx context.Context, o metav1.ListOptions) (watch.In
 	if _, answered := w.(*watch.StreamWatcher); err == nil && !answered {
 		return nil, errNoWatch
 	}
-	return w, err
+	return w, explain(err)
 }
 
 // errNoWatch is the error for which client-go has a watch that ends at once.

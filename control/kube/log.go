@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -34,7 +33,7 @@ func (f *failures) note(ctx context.Context, what string, err error) {
 		f.log.InfoContext(ctx, what+": works again")
 	case err != nil && time.Since(f.logged) >= logAgain:
 		f.logged, f.told = time.Now(), true
-		f.log.WarnContext(ctx, what+": trying again", "err", cmp.Or(control.Printable(err.Error(), control.FaultBytes), "the API server gives no reason")) // its text may be long, or missing
+		f.log.WarnContext(ctx, what+": trying again", "err", control.Printable(err.Error(), control.FaultBytes))
 	}
 }
 

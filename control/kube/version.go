@@ -10,7 +10,7 @@ import (
 func (s *Store) ServerVersion(ctx context.Context) (string, error) {
 	text, err := s.api.core.Get().AbsPath("/version").DoRaw(ctx)
 	if err != nil {
-		return "", fmt.Errorf("read the version of the API server: %w", err)
+		return "", fmt.Errorf("read the version of the API server: %w", explain(err))
 	}
 	var v struct {
 		GitVersion string `json:"gitVersion"`
