@@ -70,14 +70,14 @@ func TestFactsOfNodes(t *testing.T) {
 		t.Helper()
 		facts.await(t, what, updates, l.Key(), want)
 	}
-	said := control.NodeFacts{V: 1, Source: n.Source}
+	said := control.NodeFacts{V: 1, Source: n.Source, Name: n.Name}
 	want("the first list", said)
 	if got := facts["10.5.99.0-24"]; got != (control.NodeFacts{}) {
 		t.Errorf("a flanneld's lease has %+v", got)
 	}
 	record := func(value string) { c.do(t, clientv3.OpPut(record1, value)) }
-	record(`{"id":"id-1","v":1,"src4":"10.0.0.6","src6":"fd00::6"}`)
-	said = control.NodeFacts{V: 1, Source: netip.MustParseAddr("10.0.0.6"), SourceV6: netip.MustParseAddr("fd00::6")}
+	record(`{"id":"id-1","name":"other","v":1,"src4":"10.0.0.6","src6":"fd00::6"}`)
+	said = control.NodeFacts{V: 1, Source: netip.MustParseAddr("10.0.0.6"), SourceV6: netip.MustParseAddr("fd00::6"), Name: "other"}
 	want("another record", said)
 	record(`{"id":"id-1","src4":"10.0.0.7 "}`)
 	eventually(t, "the bad record is logged", func() bool { return strings.Contains(log.String(), `src4 \"10.0.0.7 \" is not an IPv4 address`) })
