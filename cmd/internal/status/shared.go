@@ -23,8 +23,9 @@ type shared struct {
 	turn chan struct{} // whoever has put something in makes an answer
 
 	mu      sync.Mutex
-	last    *made // nil if nobody takes one
-	pending int
+	last    *made // nil if nobody waits for one or takes one
+	asking  int   // who waits or takes
+	pending int   // who takes
 }
 
 // made is an answer. It implements http.ResponseWriter for who makes it.
@@ -42,12 +43,15 @@ func (m *made) Write(b []byte) (int, error) { return m.body.Write(b) }
 // ServeHTTP implements http.Handler.
 func (s *shared) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	asked := time.Now()
+	s.count(1, 0)
+	defer s.count(-1, 0)
 	select {
 	case s.turn <- struct{}{}:
 	case <-r.Context().Done(): // whoever asked has gone
 		return
 	}
-	defer s.taken() // also if h panics
+	s.count(0, 1)
+	defer s.count(0, -1) // also if h panics
 	m := s.take(asked, r)
 	for name, values := range m.header {
 		w.Header()[name] = values
@@ -60,7 +64,6 @@ func (s *shared) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *shared) take(asked time.Time, r *http.Request) *made {
 	defer func() { <-s.turn }()
 	s.mu.Lock()
-	s.pending++
 	m := s.last
 	fresh := m != nil && (m.began.After(asked) || s.pending > maxPending && asked.Sub(m.began) < reuse)
 	s.mu.Unlock()
@@ -75,10 +78,13 @@ func (s *shared) take(asked time.Time, r *http.Request) *made {
 	return m
 }
 
-func (s *shared) taken() {
+// count counts who asks and who takes, and forgets the last answer when nobody does.
+func (s *shared) count(asking, pending int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.pending--; s.pending == 0 {
+	s.asking += asking
+	s.pending += pending
+	if s.asking == 0 {
 		s.last = nil
 	}
 }
