@@ -12,29 +12,46 @@ import (
 
 const (
 	boundSpan = time.Minute
-	// boundEach lines of each kind are written in a span, however many lines of other kinds there are.
+	// boundEach lines of each kind are written in any span, however many lines of other kinds there are.
 	boundEach = 2
-	// boundAll further lines are written in a span, of all kinds together. There are about twenty kinds that a store can cause, and so
-	// fewer than 100 lines.
-	boundAll = 50
+	// boundAll further lines are written in any span, of all kinds together. There are about twenty kinds that a store can cause, and so
+	// some 80 lines: what follows from them, such as repairs, has lines of its own.
+	boundAll = 40
 	maxKinds = 256 // more are one kind: the texts are this program's, and so they are not
 )
 
 // Bound bounds the lines of several kinds together, which each has a bound of its own: those that whoever writes to a store can
-// cause. A kind is the text of a line. What is not written is counted, and the number is told when the minute is over. Nil bounds nothing.
+// cause. A kind is the text of a line. What is not written is counted, and the number is told a minute later. Nil bounds nothing.
 type Bound struct {
 	to slog.Handler // of the line that tells the number
 
 	mu    sync.Mutex
-	began time.Time      // of the span
-	kinds map[string]int // lines in it, by kind
-	all   int            // lines in it beyond boundEach
-	held  map[string]int // lines that were not written, by kind
+	kinds map[string]*window // lines up to boundEach, by kind
+	all   *window            // lines beyond boundEach
+	held  map[string]int     // lines that were not written, by kind
+}
+
+// window has the times of the last lines. Of a span that begins anew each minute, two could lie in one minute.
+type window struct {
+	times []time.Time // the oldest is at next
+	next  int
+}
+
+func newWindow(lines int) *window { return &window{times: make([]time.Time, lines)} }
+
+// take reports whether there may be another line.
+func (w *window) take(now time.Time) bool {
+	if now.Sub(w.times[w.next]) < boundSpan {
+		return false
+	}
+	w.times[w.next] = now
+	w.next = (w.next + 1) % len(w.times)
+	return true
 }
 
 // NewBound returns a bound that tells its numbers in log.
 func NewBound(log *slog.Logger) *Bound {
-	return &Bound{to: log.Handler(), kinds: map[string]int{}, held: map[string]int{}}
+	return &Bound{to: log.Handler(), kinds: map[string]*window{}, all: newWindow(boundAll), held: map[string]int{}}
 }
 
 // Of returns log with b. All logs that are made of one b, or of such a log, have it in common. Debug messages do not count.
@@ -49,23 +66,19 @@ func (b *Bound) Of(log *slog.Logger) *slog.Logger {
 func (b *Bound) take(kind string, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if now.Sub(b.began) >= boundSpan {
-		b.began, b.all = now, 0
-		clear(b.kinds)
+	if b.kinds[kind] == nil {
+		if len(b.kinds) >= maxKinds {
+			kind = ""
+		}
+		if b.kinds[kind] == nil {
+			b.kinds[kind] = newWindow(boundEach)
+		}
 	}
-	if _, known := b.kinds[kind]; !known && len(b.kinds) == maxKinds {
-		kind = ""
-	}
-	b.kinds[kind]++
-	switch {
-	case b.kinds[kind] <= boundEach:
-		return true
-	case b.all < boundAll:
-		b.all++
+	if b.kinds[kind].take(now) || b.all.take(now) {
 		return true
 	}
 	if len(b.held) == 0 {
-		time.AfterFunc(b.began.Add(boundSpan).Sub(now), b.tell)
+		time.AfterFunc(boundSpan, b.tell)
 	}
 	b.held[kind]++
 	return false

@@ -59,6 +59,28 @@ func TestBound(t *testing.T) {
 	})
 }
 
+// TestBoundOfAnyMinute: a minute may begin at any time.
+func TestBoundOfAnyMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out safe
+		b := NewBound(New(&out, Config{Level: slog.LevelInfo}))
+		log := b.Of(New(&out, Config{Level: slog.LevelInfo}))
+		const kinds = 5
+		log.Warn("kind 0")
+		for range 2 {
+			time.Sleep(50 * time.Second)
+			for i := range 200 {
+				log.Warn(fmt.Sprint("kind ", i%kinds))
+			}
+		}
+		if n := strings.Count(out.String(), "msg=\"kind "); n != 1+boundEach*kinds+boundAll {
+			t.Errorf("%d lines, want %d: two bursts within a minute have no more than one", n, 1+boundEach*kinds+boundAll)
+		}
+		time.Sleep(2 * time.Minute) // until the number is told
+	})
+}
+
 // safe is a buffer for several goroutines.
 type safe struct {
 	mu sync.Mutex
