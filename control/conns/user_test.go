@@ -34,7 +34,7 @@ func connectAs(t *testing.T, user int, from, to netip.AddrPort) (fd int, err err
 
 // TestUserOf: the user of a client on this host is known by all kinds of addresses, also if root has a socket with the same ports; once the client has closed its socket, it is nobody's.
 func TestUserOf(t *testing.T) {
-	t.Parallel()
+	// Not beside others: a process that they start has a closed socket until it runs its program.
 	netnstest.RequireRoot(t)
 	const nobody = 65534
 	h := netnstest.New(t)
