@@ -146,7 +146,8 @@ func (d *debian) mainPID() (pid int) {
 
 // files are all that there are, but for those of dpkg itself and what changes anyway.
 func (d *debian) files() (all []string) {
-	return strings.Fields(d.must("find", "/", "-xdev", "(", "-path", "/var/lib/dpkg", "-o", "-path", "/var/log", "-o", "-path", "/var/cache", "-o", "-path", "/var/lib/systemd", ")", "-prune",
+	return strings.Fields(d.must("find", "/", "-xdev", "(", "-path", "/var/lib/dpkg", "-o", "-path", "/var/log", "-o", "-path", "/var/cache", "-o", "-path", "/var/lib/systemd",
+		"-o", "-name", "systemd-private-*", ")", "-prune", // of a service that runs: Debian's own may start at any time
 		"-o", "-print"))
 }
 
