@@ -98,7 +98,7 @@ func (s *Store) listNodes(ctx context.Context, o metav1.ListOptions, fits *int64
 		case apierrors.IsRequestEntityTooLargeError(err) && o.Limit > 1:
 			*fits = o.Limit / 2
 			continue
-		case err == nil && list.Size() < maxAnswer/4:
+		case err == nil && *fits < pageSize && list.Size() < maxAnswer/4: // of 5000 Nodes the sizes take 0.2 s
 			*fits = min(2**fits, pageSize)
 		}
 		return list, err
