@@ -85,11 +85,13 @@ func (s *Store) noteSilence(ctx context.Context, err error) {
 
 // noteFailure reports that the API server was not reached to StoreHealth, and to the log if it says nothing.
 func (s *Store) noteFailure(ctx context.Context, err error) {
-	if isSilence(err) {
-		err = fmt.Errorf("the API server does not answer: %w", err)
-		s.silence.note(ctx, askServer, err)
+	if !isSilence(err) {
+		s.Failed(err)
+		return
 	}
-	s.Failed(err)
+	err = fmt.Errorf("the API server does not answer: %w", err)
+	s.Failed(err) // before the log: whoever reads that looks at the status next
+	s.silence.note(ctx, askServer, err)
 }
 
 // isSilence reports whether a request ended because nothing came.
