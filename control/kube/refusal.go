@@ -33,11 +33,11 @@ func (r *refusal) Error() string {
 	}
 	switch r.status.Code {
 	case http.StatusUnauthorized:
-		text += " (give the token or certificate of the service account or kubeconfig anew: see docs/kubernetes.md)"
+		text += " (replace the token or certificate of the service account or kubeconfig: see docs/kubernetes.md)"
 	case http.StatusForbidden:
 		text += " (give this user the rights of overlayd's ClusterRole: see docs/kubernetes.md)"
 	case http.StatusGone:
-		text += " (nodes are listed anew; if it lasts, look at the log of the API server)"
+		text += " (overlayd lists the nodes again; if this goes on, look at the log of the API server)"
 	}
 	return text
 }

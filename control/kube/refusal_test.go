@@ -22,10 +22,10 @@ func TestRefusals(t *testing.T) {
 		reason     metav1.StatusReason
 		text, want string
 	}{
-		{http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "no", "401 Unauthorized: no (give the token"},
+		{http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "no", "401 Unauthorized: no (replace the token"},
 		{http.StatusForbidden, metav1.StatusReasonForbidden, "no", "403 Forbidden: no (give this user the rights"},
 		{http.StatusForbidden, metav1.StatusReasonForbidden, strings.Repeat("no", 10_000), "… (give this user the rights"},
-		{http.StatusGone, metav1.StatusReasonExpired, "", "410 Gone (nodes are listed anew"},
+		{http.StatusGone, metav1.StatusReasonExpired, "", "410 Gone (overlayd lists the nodes again"},
 		{http.StatusInternalServerError, metav1.StatusReasonInternalError, "a\nb", `500 Internal Server Error: a\nb`},
 	} {
 		log := make(lines, 1000)

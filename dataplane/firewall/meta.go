@@ -35,7 +35,7 @@ type face struct{ name, index, kind, group some }
 // kinds are the numbers of some types of interface (linux/if_arp.h).
 var kinds = map[string]uint16{"ether": unix.ARPHRD_ETHER, "loopback": unix.ARPHRD_LOOPBACK, "none": unix.ARPHRD_NONE}
 
-// face returns what is known of the interface with a name; "" is none. ok is false if not even the name is known.
+// face returns what is known of the interface with this name. The name "" means no interface. ok is false if the name is unknown, too.
 func (l links) face(name string, ok bool) face {
 	text := make([]byte, unix.IFNAMSIZ)
 	copy(text, name)

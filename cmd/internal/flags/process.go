@@ -111,7 +111,7 @@ func (o *Process) check(p *problems) {
 	}
 }
 
-// checkHost refuses what is meant for an address and is none.
+// checkHost refuses a value that looks like an address and is not valid.
 func (p *problems) checkHost(flag, host string) {
 	if _, err := netip.ParseAddr(host); err != nil && host != "" && (strings.Contains(host, ":") || strings.Trim(host, "0123456789.") == "") {
 		p.bad(flag, host, "want an address of this host such as 127.0.0.1, a name, or nothing for every address")

@@ -31,7 +31,7 @@ type Bound struct {
 	held  map[string]int     // lines that were not written, by kind
 }
 
-// window has the times of the last lines. Of a span that begins anew each minute, two could lie in one minute.
+// window has the times of the last lines. Any minute counts: a count that starts again each minute would allow twice as many lines around that moment.
 type window struct {
 	times []time.Time // the oldest is at next
 	next  int
