@@ -61,7 +61,7 @@ func (p *programmer) sync(ctx context.Context, w dataplane.Wanted, asked bool) (
 	err := p.reach(ctx, want, refused)
 	lost, errSettle := p.settleDevices(w, asked)
 	if lost {
-		p.have = nil
+		p.have, p.left = nil, nil // no others have changed it
 		return p.sync(ctx, w, asked)
 	}
 	return want, refused, errors.Join(errDevice, err, errSettle)
@@ -141,16 +141,17 @@ func (p *programmer) collect(t *tunnel, asked bool) {
 // program plans and applies, and reads the kernel's state first if it is not known. It returns
 // the kernel's refusals by object.
 func (p *programmer) program(ctx context.Context, want *desired) (map[object]error, error) {
-	if p.have == nil {
+	unknown := p.have == nil
+	if unknown {
 		if err := p.read(); err != nil {
 			return nil, err
-		}
-		if p.left != nil {
-			p.mends = append(p.mends, p.changes()...)
 		}
 	}
 	errs := map[object]error{}
 	ops := p.withoutHeld(plan(p.have, want, p.nexthops))
+	if unknown && p.left != nil {
+		p.mends = append(p.mends, p.repairing(ops)...)
+	}
 	for len(ops) > 0 {
 		n := 1
 		for n < len(ops) && ops[n].kind.stage() == ops[0].kind.stage() {

@@ -82,11 +82,20 @@ func (p *programmer) mended(errs map[object]error) {
 	}
 }
 
-// changes returns the operations that restore the state that the last sync left, without those that have to
-// wait. A direct route in the place of ours needs no repair.
-func (p *programmer) changes() (out []mend) {
-	for _, o := range p.withoutHeld(plan(p.have, p.left, p.nexthops)) {
-		if !p.have.routes[o.key].direct {
+// repairing returns those of ops that restore what the last sync left: this one may want something else by now, and
+// has perhaps programmed a part of that. A direct route in the place of ours needs no repair.
+func (p *programmer) repairing(ops []op) (out []mend) {
+	type change struct {
+		kind  kind
+		about object
+		id    uint32
+	}
+	restore := map[change]bool{}
+	for _, o := range plan(p.have, p.left, p.nexthops) {
+		restore[change{o.kind, o.object(), o.id}] = true
+	}
+	for _, o := range ops {
+		if restore[change{o.kind, o.object(), o.id}] && !p.have.routes[o.key].direct {
 			out = append(out, mend{o.object(), o.change(p.have)})
 		}
 	}

@@ -106,6 +106,34 @@ func TestSyncMakesExactlyWhatIsWanted(t *testing.T) {
 	}
 }
 
+// A change of the own subnet is one Sync: nothing is refused, missing or called a repair.
+func TestOwnSubnetMoves(t *testing.T) {
+	h := newHosts(t, 1)[0]
+	w, log := h.logged(peerB, peerC)
+	own := w.Subnets[0]
+	taken := newPeer("192.0.2.50", "0e:00:00:00:00:0e", own.String())
+	for _, step := range []struct {
+		subnets []netip.Prefix
+		peers   []dataplane.Peer
+	}{
+		{prefixes("10.5.9.0/24"), []dataplane.Peer{peerB, peerC}},
+		{[]netip.Prefix{own}, []dataplane.Peer{peerB, peerC}},
+		{prefixes("10.5.9.0/24"), []dataplane.Peer{peerB, peerC, taken}},
+		{nil, []dataplane.Peer{peerB, taken}},
+		{prefixes("10.5.9.0/24"), []dataplane.Peer{peerB, peerC, taken}},
+	} {
+		w.Subnets, w.Peers = step.subnets, step.peers
+		h.sync(w)
+		h.expect(w)
+	}
+	w.Peers = []dataplane.Peer{peerC}
+	h.sync(w)
+	h.expect(w)
+	if out := log.String(); strings.Contains(out, "repaired") || strings.Contains(out, "level=WARN") {
+		t.Error(out)
+	}
+}
+
 // A kernel without nexthop objects is asked and named once.
 func TestPlainRoutesAreSaidOnce(t *testing.T) {
 	h := newHosts(t, 1)[0]
