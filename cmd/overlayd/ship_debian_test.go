@@ -190,6 +190,7 @@ func TestShipDebian(t *testing.T) {
 				t.Error(err)
 			}
 			d.isWell("v0.0.1")
+			d.restartsCrashed()
 
 			there, back := startUnboundedMeters(t, a, b)
 			waitTraffic(t, there, 100)
@@ -267,6 +268,35 @@ func (d *debian) refusesConfig() {
 	if want := []string{"ActiveState=failed", "ExecMainStatus=2", "NRestarts=0"}; !slices.Equal(got, want) {
 		d.c.t.Errorf("%v, want %v", got, want)
 	}
+}
+
+// restartsCrashed: systemd starts a daemon again that has crashed, and one that it has ended because nothing is heard from it.
+func (d *debian) restartsCrashed() {
+	d.c.t.Helper()
+	show := func(property string) string {
+		return strings.TrimSpace(d.must("systemctl", "show", "--property="+property, "--value", "overlayd"))
+	}
+	const dropIn = "/run/systemd/system/overlayd.service.d"
+	d.must("mkdir", "-p", dropIn)
+	if err := os.WriteFile(d.path(dropIn+"/quick.conf"), []byte("[Service]\nWatchdogSec=3s\n"), 0o644); err != nil {
+		d.c.t.Fatal(err)
+	}
+	d.must("systemctl", "daemon-reload")
+	d.must("systemctl", "restart", "overlayd")
+	for _, sig := range []string{"ABRT", "SEGV", "STOP"} { // with the last the watchdog hears nothing
+		before := show("NRestarts")
+		d.must("systemctl", "kill", "--kill-who=main", "--signal="+sig, "overlayd")
+		eventually(d.c.t, patience, "systemd starts the daemon again after SIG"+sig, func() error {
+			if now, state := show("NRestarts"), show("ActiveState"); now == before || state != "active" {
+				return fmt.Errorf("%s restarts, %s", now, state)
+			}
+			return nil
+		})
+	}
+	d.must("rm", "-r", dropIn)
+	d.must("systemctl", "daemon-reload")
+	d.must("systemctl", "restart", "overlayd")
+	d.isWell("v0.0.1")
 }
 
 // startBlue starts overlayd@blue, for a network of its own: systemctl waits until it is ready.
