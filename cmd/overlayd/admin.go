@@ -28,7 +28,7 @@ func adminRoutes(d *node.Daemon, c *node.Config, p status.Process) []admin.Route
 
 // reportOf returns how a daemon is.
 func reportOf(d *node.Daemon, p status.Process) status.Daemon {
-	p.LogLinesLost = logs.Lost()
+	p.LogLinesLost, p.LogBlocked = logs.Lost(), logs.Stderr.Blocked()
 	r := status.Report(p, d.Ready(), d.Status(), d.Endpoints()...)
 	stats := d.AdminStats()
 	r.Admin = &stats

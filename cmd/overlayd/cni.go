@@ -63,7 +63,7 @@ func newCNIInstallCommand() *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			c.Log = logs.New(cmd.ErrOrStderr(), logs.Config{Journal: flags.LogsToJournal()})
+			c.Log = logs.New(logs.Stderr, logs.Config{Journal: flags.LogsToJournal()})
 			return o.run(cmd.Context(), cniinstall.New(c))
 		},
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 
@@ -28,6 +29,10 @@ func complain(cmd *cobra.Command, args []string, err error) {
 		text += "fix: " + fix + "\n"
 	}
 	process := flags.Process{LogFormat: flags.LogFormat(cmd.Flags(), args, os.LookupEnv)}
+	out := io.Writer(os.Stderr)
+	if !cmd.HasParent() { // the daemon ends even if nobody reads that
+		out = logs.Stderr
+	}
 	switch {
 	case process.LogsJSON():
 		attrs := []any{"err", err}
@@ -36,8 +41,8 @@ func complain(cmd *cobra.Command, args []string, err error) {
 		}
 		process.Logger(slog.LevelError).Error("overlayd ends", attrs...)
 	case flags.LogsToJournal():
-		fmt.Fprint(os.Stderr, logs.Prefixed(slog.LevelError, text))
+		fmt.Fprint(out, logs.Prefixed(slog.LevelError, text))
 	default:
-		fmt.Fprint(os.Stderr, text)
+		fmt.Fprint(out, text)
 	}
 }

@@ -2,13 +2,16 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -123,6 +126,47 @@ func TestNobodyReadsTheLog(t *testing.T) {
 	f.livingEtcd()
 	if code := f.daemon.stop(unix.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestLogBlocks: a daemon whose log is a full pipe that nobody reads becomes ready, repairs, says so in its status, and ends in order.
+func TestLogBlocks(t *testing.T) {
+	t.Parallel()
+	f := newFirst(t, 1)
+	exe, err := os.Executable()
+	var pipe [2]int
+	if err = errors.Join(err, unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK)); err != nil {
+		t.Fatal(err)
+	}
+	full := os.NewFile(uintptr(pipe[1]), "pipe")
+	t.Cleanup(func() { full.Close(); unix.Close(pipe[0]) })
+	for err == nil {
+		_, err = unix.Write(pipe[1], make([]byte, 4096))
+	}
+	if err := unix.SetNonblock(pipe[1], false); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/bin/sh", append([]string{"-c", `exec "$0" "$@" 2>&3 3>&-`, exe}, f.args...)...)
+	cmd.Env = append(f.c.env(), asOverlayd+"=1")
+	cmd.ExtraFiles = []*os.File{full}
+	f.daemon = startCommand(t, f.NS, f.name, cmd)
+	isReady := func() error {
+		var d status.Daemon
+		_, out := overlayd(t, "status", "-o", "json", "--subnet-file", f.subnetFile)
+		if err := json.Unmarshal([]byte(out), &d); err != nil || !d.Ready || d.Process.LogBlocked.IsZero() || !strings.Contains(out, `"log_blocked"`) {
+			return fmt.Errorf("%v: %s", err, out)
+		}
+		return nil
+	}
+	eventually(t, patience, "the daemon is ready", isReady)
+	f.Run("ip", "link", "del", "flannel.1")
+	eventually(t, patience, "the device is made again", func() error {
+		return f.Do(func() error { _, err := net.InterfaceByName("flannel.1"); return err })
+	})
+	eventually(t, patience, "the daemon is still ready", isReady)
+	began := time.Now()
+	if code := f.daemon.stop(unix.SIGTERM); code != 0 || time.Since(began) > promised(3*time.Second) {
+		t.Errorf("exit code %d after %s", code, time.Since(began))
 	}
 }
 

@@ -15,11 +15,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/cmd/internal/admin"
 	"github.com/overlayd/overlayd/cmd/internal/flags"
+	"github.com/overlayd/overlayd/cmd/internal/logs"
 	"github.com/overlayd/overlayd/cmd/internal/tap"
 	"github.com/overlayd/overlayd/control"
 )
@@ -32,6 +34,9 @@ const (
 	// exitUnread is what a shell says of a program that SIGPIPE has ended: whoever read its output has gone.
 	exitUnread = 128 + int(unix.SIGPIPE)
 )
+
+// lastWords is how long the program waits at its end for whoever reads its log.
+const lastWords = time.Second
 
 // usageError marks an error that whoever called the program has to correct.
 type usageError struct{ error }
@@ -61,6 +66,7 @@ func run(args []string) int {
 	// With the first signal the default handling is back, so that a second one kills.
 	context.AfterFunc(ctx, stop)
 	defer stop()
+	defer logs.Stderr.Flush(lastWords)
 
 	root := newRootCommand()
 	checkOwn(root)

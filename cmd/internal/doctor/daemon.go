@@ -27,7 +27,7 @@ func checkDaemon(o *overlay) []Result {
 		return fail(text, "start overlayd, such as by systemctl start overlayd; its log says why it ended")
 	}
 	if found := warned(d, "", func(id string) bool {
-		return id == "networks_unknown" || id == "not_ready" || id == "no_session" || id == "not_synced" || strings.HasPrefix(id, "part_") || strings.HasPrefix(id, "config_") || id == "etcd_down" || id == "endpoint_closed" || id == "etcd_closed" ||
+		return id == "networks_unknown" || id == "not_ready" || id == "no_session" || id == "not_synced" || strings.HasPrefix(id, "part_") || strings.HasPrefix(id, "config_") || id == "etcd_down" || id == "endpoint_closed" || id == "etcd_closed" || id == "log_blocked" ||
 			id == dataplane.WarnFought || id == "file_not_written"
 	}); found != nil {
 		return found

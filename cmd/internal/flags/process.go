@@ -150,7 +150,7 @@ func (o *Process) Level() slog.Level {
 
 // Logger returns the log of the process, on standard error, with that level. The journal of systemd is told priorities.
 func (o *Process) Logger(level slog.Leveler) *slog.Logger {
-	return logs.New(os.Stderr, logs.Config{JSON: o.LogsJSON(), Journal: LogsToJournal(), Level: level})
+	return logs.New(logs.Stderr, logs.Config{JSON: o.LogsJSON(), Journal: LogsToJournal(), Level: level})
 }
 
 // LogsJSON reports whether the log is JSON.

@@ -32,7 +32,7 @@ func (c Config) handler(w io.Writer) slog.Handler {
 // lost counts the records of all logs that could not be written.
 var lost atomic.Uint64
 
-// Lost returns how many records this process could not write, because nobody reads its log any more or the disk is full.
+// Lost returns how many records this process could not write, because nobody reads its log or the disk is full.
 func Lost() uint64 { return lost.Load() }
 
 // counted counts what cannot be written. No log can tell that.

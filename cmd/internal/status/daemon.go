@@ -1,6 +1,9 @@
 package status
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Daemon is how a daemon is: the answer of GET /v1/status. It is a value.
 type Daemon struct {
@@ -27,7 +30,8 @@ type Process struct {
 	PID     int       `json:"pid"`
 	Start   time.Time `json:"start"`
 
-	LogLinesLost uint64 `json:"log_lines_lost,omitempty"` // that could not be written
+	LogLinesLost uint64    `json:"log_lines_lost,omitempty"` // that could not be written
+	LogBlocked   time.Time `json:"log_blocked,omitzero"`     // since when whoever has the log takes no line; zero: it does
 }
 
 // Admin counts what the admin socket of a daemon has done since its start.
@@ -56,4 +60,13 @@ func Report(p Process, ready bool, networks []Network, endpoints ...Endpoint) Da
 	d.Warnings = Judge(d)
 	d.Verdict = verdictOf(d.Warnings)
 	return d
+}
+
+// judgeLog says that the log leads nowhere. The daemon goes on without it.
+func judgeLog(p Process) []Warning {
+	if p.LogBlocked.IsZero() {
+		return nil
+	}
+	return []Warning{{ID: "log_blocked", State: Healthy, Text: fmt.Sprintf("nobody takes the log of this daemon: lines wait, and %d are lost so far", p.LogLinesLost),
+		Fix: "see why whoever reads standard error does not: the journal, the log driver of the container, a pager", Since: p.LogBlocked}}
 }

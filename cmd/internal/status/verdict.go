@@ -99,6 +99,7 @@ func Judge(d Daemon) (all []Warning) {
 		all = append(all, judgeCertificates(d.Networks[0].Certificates, d.At)...)
 	}
 	all = append(all, judgeEndpoints(d.Endpoints)...)
+	all = append(all, judgeLog(d.Process)...)
 	slices.SortStableFunc(all, func(a, b Warning) int { return b.State.grade() - a.State.grade() })
 	return all
 }
