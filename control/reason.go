@@ -45,9 +45,9 @@ const (
 
 // EntryError says why an entry of the store is not used. Its text is that of Err.
 type EntryError struct {
-	CIDRs string // its subnets, as Lease.CIDRs; empty if they cannot be read
-	Name  string // of its node, safe to print; empty: not known
-	Err   error
+	Key  string // its own, and no other entry's; empty unless ParseKey reads it: then it is safe to print
+	Name string // of its node, safe to print; empty: not known
+	Err  error
 }
 
 // Error implements error.

@@ -21,7 +21,8 @@ import (
 const leaseTimeout = 30 * time.Second
 
 const longLease = `Shows and changes the leases of all nodes in etcd. It is safe while the daemons run.
-SUBNET is a subnet such as 10.5.34.0/24, or the key of an entry as list -o json prints it.
+SUBNET is a subnet such as 10.5.34.0/24, or the key of an entry as list -o json prints it,
+in quotes. If several entries have a subnet, only a key says which of them is meant.
 In Kubernetes there is nothing to change: a node's subnet is its podCIDR.
 
 Without --etcd-endpoints root uses the etcd flags of the daemon on this host that has the

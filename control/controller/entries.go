@@ -18,7 +18,7 @@ func (f *follower) badEntries() []EntryStatus {
 	entries := make([]EntryStatus, 0, len(bad))
 	for _, b := range bad {
 		e := EntryStatus{Key: printable(b.Key), Name: b.Name, Fault: Fault{Reason: control.Reason(b.Err), Err: printable(b.Err.Error()), Since: now}}
-		entries = append(entries, f.withFix(e, b.Err))
+		entries = append(entries, f.withFix(e, b.Key, b.Err))
 	}
 	slices.SortFunc(entries, func(a, b EntryStatus) int { return strings.Compare(a.Key, b.Key) })
 	return entries
@@ -35,7 +35,7 @@ func (f *follower) rejectedEntries(rejected []control.Rejection, now time.Time) 
 		f.rejections = rejected
 		f.rejected = entriesOf(f.rejected, rejected)
 		for i, r := range rejected {
-			f.rejected[i] = f.withFix(f.rejected[i], r.Err)
+			f.rejected[i] = f.withFix(f.rejected[i], r.Key, r.Err)
 		}
 	}
 	if news = !same || now.Sub(f.rejectedAt) >= rejectedLogged; news {
@@ -44,11 +44,11 @@ func (f *follower) rejectedEntries(rejected []control.Rejection, now time.Time) 
 	return f.rejected, news
 }
 
-// withFix returns e, which is not used because of err, with what to do about it.
-func (f *follower) withFix(e EntryStatus, err error) EntryStatus {
+// withFix returns e, which has this key in the store and is not used because of err, with what to do about it.
+func (f *follower) withFix(e EntryStatus, key string, err error) EntryStatus {
 	wrong := control.EntryError{Name: e.Name, Err: err}
-	if cidrs := control.CIDRsOf(e.Key); cidrs != e.Key {
-		wrong.CIDRs = cidrs
+	if _, _, unread := control.ParseKey(key); unread == nil {
+		wrong.Key = key
 	}
 	e.Fix = f.c.cfg.Fix(&wrong)
 	return e

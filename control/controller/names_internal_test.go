@@ -2,6 +2,7 @@ package controller
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -75,6 +76,21 @@ func TestContestIsTold(t *testing.T) {
 	} {
 		if strings.Count(log.String(), want) != 1 {
 			t.Errorf("the log lacks %s:\n%s", want, log.String())
+		}
+	}
+}
+
+// TestFixOfKeys: what to do about an entry may name its key only if that says subnets, as it stands in the store.
+func TestFixOfKeys(t *testing.T) {
+	t.Parallel()
+	f := newFollower(New(Config{Overlay: nullOverlay{}, Log: slog.New(slog.DiscardHandler),
+		Fix: func(err error) string { return "mend " + err.(*control.EntryError).Key }}))
+	for key, want := range map[string]string{
+		"10.5.2.0-24": "10.5.2.0-24", "10.5.2.0-24&fd10::-64": "10.5.2.0-24&fd10::-64", "0.0.0.0-0&fd10::-64": "0.0.0.0-0&fd10::-64",
+		"10.5.2.0-24\x00": "", "10.5.2.0-24;reboot": "", "10.5.02.0-24": "", "10.5.2.0-24@n2": "", "$(reboot)": "",
+	} {
+		if e := f.withFix(EntryStatus{Key: "10.5.9.0-24"}, key, errors.New("refused")); e.Fix != "mend "+want {
+			t.Errorf("key %q: %q", key, e.Fix)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -77,12 +78,10 @@ func (s *Store) readTTLs(ctx context.Context, entries []Entry) error {
 
 // find returns the entry that name means: name is a subnet or a key.
 func (s *Store) find(ctx context.Context, name string) (*mvccpb.KeyValue, error) {
-	subnet, notPrefix := netip.ParsePrefix(name)
 	var found []*mvccpb.KeyValue
 	_, err := s.list(ctx, func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {
-			v4, v6, err := control.ParseKey(s.keys.Name(kv.Key))
-			if s.keys.Name(kv.Key) == name || notPrefix == nil && err == nil && (v4 == subnet || v6 == subnet) {
+			if means(name, s.keys.Name(kv.Key)) {
 				found = append(found, kv)
 			}
 		}
@@ -93,7 +92,44 @@ func (s *Store) find(ctx context.Context, name string) (*mvccpb.KeyValue, error)
 	case len(found) == 0:
 		return nil, fmt.Errorf("no entry for %.80q", name)
 	case len(found) > 1:
-		return nil, fmt.Errorf("%d entries for %s: give the key of one, such as %s", len(found), name, s.keys.Name(found[0].Key))
+		return nil, s.ambiguous(ctx, name)
 	}
 	return found[0], nil
+}
+
+// means reports whether name is a key, or one of its subnets.
+func means(name, key string) bool {
+	subnet, notPrefix := netip.ParsePrefix(name)
+	v4, v6, err := control.ParseKey(key)
+	return key == name || notPrefix == nil && err == nil && (v4 == subnet || v6 == subnet)
+}
+
+// maxNamed bounds how many entries an error names: whoever writes to the store can make as many for one subnet as he likes.
+const maxNamed = 10
+
+// ambiguous says which entries a subnet can mean. It recommends none: the caller knows which of them is wrong.
+func (s *Store) ambiguous(ctx context.Context, subnet string) error {
+	entries, err := s.Entries(ctx)
+	if err != nil {
+		return err
+	}
+	entries = slices.DeleteFunc(entries, func(e Entry) bool { return !means(subnet, e.Key) })
+	var all []string
+	for _, e := range entries[:min(len(entries), maxNamed)] {
+		var what []string
+		if e.Node != "" {
+			what = append(what, "node "+e.Node)
+		}
+		if ip := e.Lease.Identity(); ip.IsValid() {
+			what = append(what, ip.String())
+		}
+		if e.State != EntryUnknown {
+			what = append(what, string(e.State))
+		}
+		all = append(all, fmt.Sprintf("'%s' (%s)", e.Key, strings.Join(what, ", "))) // a key that means a subnet is safe to print
+	}
+	if more := len(entries) - len(all); more > 0 {
+		all = append(all, fmt.Sprintf("and %d more, which overlayd lease list -o json shows", more))
+	}
+	return fmt.Errorf("%d entries for %s: give the key of the one that is meant: %s", len(entries), subnet, strings.Join(all, "; "))
 }

@@ -2,7 +2,9 @@ package etcd_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -174,7 +176,7 @@ func TestUnreserveRefuses(t *testing.T) {
 	for name, want := range map[string]string{
 		"10.5.5.0/24": "is a lease of 192.0.0.1 and no reservation",
 		"10.5.7.0/24": `no entry for "10.5.7.0/24"`,
-		"10.5.6.0/24": "2 entries for 10.5.6.0/24: give the key of one",
+		"10.5.6.0/24": "2 entries for 10.5.6.0/24: give the key of the one that is meant: '10.5.6.0-24' (192.0.0.2, reserved); '10.5.6.0-24&fd10:6::-64' (192.0.0.2, reserved)",
 		"10.5.9.0/24": "is not a lease",
 	} {
 		if _, _, err := s.Unreserve(t.Context(), name); err == nil || !strings.Contains(err.Error(), want) {
@@ -183,6 +185,31 @@ func TestUnreserveRefuses(t *testing.T) {
 	}
 	if _, deleted, err := s.Unreserve(t.Context(), "10.5.6.0-24"); err != nil || !deleted {
 		t.Errorf("by its key: %v, deleted %v", err, deleted)
+	}
+}
+
+// TestRevokeOfOneOfTwo: a subnet that two entries have is not revoked; the error says which of them is used and recommends
+// none, and the key of either revokes that one alone. An error names a few entries, however many there are.
+func TestRevokeOfOneOfTwo(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	s := c.open(t)
+	l := acquire(t, s, 1, netip.MustParsePrefix("10.5.6.0/24"))
+	value, second := l.Value(), "10.5.6.0-24&fd10:6::-64"
+	c.PutLeased(t, second, []byte(strings.Replace(string(value), "192.0.0.1", "192.0.0.2", 1)))
+	want := "2 entries for 10.5.6.0/24: give the key of the one that is meant: '10.5.6.0-24' (node host-1, 192.0.0.1, used); '10.5.6.0-24&fd10:6::-64' (192.0.0.2, refused)"
+	if key, err := s.Revoke(t.Context(), "10.5.6.0/24"); err == nil || err.Error() != want || len(c.Keys(t)) != 2 {
+		t.Errorf("revoked %q, %v, want %s", key, err, want)
+	}
+	for i := range 20 {
+		c.PutLeased(t, fmt.Sprintf("10.5.6.0-24&fd10:7:0:%x::-64", i+1), value)
+	}
+	if _, err := s.Revoke(t.Context(), "10.5.6.0/24"); err == nil || !strings.HasPrefix(err.Error(), "22 entries") || !strings.HasSuffix(err.Error(), "; and 12 more, which overlayd lease list -o json shows") {
+		t.Errorf("22 entries: %v", err)
+	}
+	if key, err := s.Revoke(t.Context(), second); err != nil || key != second || slices.Contains(c.Keys(t), second) || !slices.Contains(c.Keys(t), l.Key()) {
+		t.Errorf("by its key: %q, %v, left %v", key, err, c.Keys(t))
 	}
 }
 

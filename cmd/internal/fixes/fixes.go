@@ -120,10 +120,10 @@ func Of(o *flags.Flags, network string, err error) string {
 	return ""
 }
 
-// ofEntry says how to put right an entry of the store that is not used. Whoever writes the entry chooses its key: no command has that.
+// ofEntry says how to put right an entry of the store that is not used. Whoever writes the entry chooses its key: no command has
+// one that does not say subnets. A subnet instead of the key could be another entry's too, which is used.
 func ofEntry(o *flags.Flags, e *control.EntryError) string {
 	contested := control.Reason(e) == control.ReasonContested
-	subnet, _, _ := strings.Cut(e.CIDRs, ",")
 	switch {
 	case control.Reason(e) == control.ReasonNoCommonFamily:
 		return "give this node an address of the other family on the underlay, or run overlayd there"
@@ -131,10 +131,14 @@ func ofEntry(o *flags.Flags, e *control.EntryError) string {
 		return fmt.Sprintf("kubectl delete node %s, or give this host another podCIDR: delete its own Node and restart its kubelet", e.Name)
 	case o.Kube.Enabled:
 		return fmt.Sprintf("kubectl describe node %s shows its annotations and podCIDR: correct them, or delete that Node", e.Name)
-	case subnet == "":
+	case e.Key == "":
 		return "overlayd lease list shows it; etcdctl del removes its key"
 	}
-	return fmt.Sprintf("overlayd lease list shows it; overlayd lease revoke %s removes it", subnet)
+	key := e.Key
+	if strings.Contains(key, "&") { // of the shell
+		key = "'" + key + "'"
+	}
+	return fmt.Sprintf("overlayd lease list shows it; overlayd lease revoke %s removes it", key)
 }
 
 // ofEtcd says what brings the embedded etcd back.

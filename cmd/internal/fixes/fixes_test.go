@@ -100,11 +100,11 @@ func TestFixOfEntries(t *testing.T) {
 		err  control.EntryError
 		want string
 	}{
-		{false, control.EntryError{CIDRs: "10.5.2.0/24,fd00::/64", Name: "n2", Err: os.ErrPermission}, "overlayd lease list shows it; overlayd lease revoke 10.5.2.0/24 removes it"},
-		{false, control.EntryError{CIDRs: "10.5.2.0/24", Err: contest}, "overlayd lease list shows it; overlayd lease revoke 10.5.2.0/24 removes it"},
+		{false, control.EntryError{Key: "10.5.2.0-24&fd00::-64", Name: "n2", Err: os.ErrPermission}, "overlayd lease list shows it; overlayd lease revoke '10.5.2.0-24&fd00::-64' removes it"},
+		{false, control.EntryError{Key: "10.5.2.0-24", Err: contest}, "overlayd lease list shows it; overlayd lease revoke 10.5.2.0-24 removes it"},
 		{false, control.EntryError{Err: errors.New("key \"; rm -rf /\"")}, "overlayd lease list shows it; etcdctl del removes its key"},
-		{true, control.EntryError{CIDRs: "10.5.2.0/24", Name: "n2", Err: errors.New("VNI")}, "kubectl describe node n2 shows its annotations and podCIDR: correct them, or delete that Node"},
-		{true, control.EntryError{CIDRs: "10.5.2.0/24", Name: "thief", Err: contest}, "kubectl delete node thief, or give this host another podCIDR: delete its own Node and restart its kubelet"},
+		{true, control.EntryError{Key: "10.5.2.0-24", Name: "n2", Err: errors.New("VNI")}, "kubectl describe node n2 shows its annotations and podCIDR: correct them, or delete that Node"},
+		{true, control.EntryError{Key: "10.5.2.0-24", Name: "thief", Err: contest}, "kubectl delete node thief, or give this host another podCIDR: delete its own Node and restart its kubelet"},
 		{true, control.EntryError{Name: "n2", Err: control.WithReason(control.ReasonNoCommonFamily, errors.New("IPv6"))}, "give this node an address of the other family on the underlay, or run overlayd there"},
 	} {
 		o := &flags.Flags{}

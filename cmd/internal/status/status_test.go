@@ -138,6 +138,10 @@ func TestVerdictSaysTheFix(t *testing.T) {
 	if d := Report(Process{}, true, []Network{bad}); !strings.Contains(d.Verdict.Why, "an older lease, of thief, has the subnet of this node") {
 		t.Errorf("beside other faults: %s", d.Verdict)
 	}
+	families := []controller.EntryStatus{{Key: "a", Fault: fault}, {Key: "a", Fault: fault}, {Key: "b", Fault: fault}, {Key: "b", Fault: fault}}
+	if d := Report(Process{}, true, []Network{{Ready: true, Rejected: families}}); !strings.Contains(d.Verdict.Why, "2 leases are not used") {
+		t.Errorf("two leases of two families: %s", d.Verdict)
+	}
 	peer := controller.PeerStatus{State: controller.PeerFailed, Reason: "route_taken", Err: "somebody else has a route"}
 	if all := Report(Process{}, true, []Network{{Ready: true, Peers: []controller.PeerStatus{peer}}}).Warnings; len(all) != 1 || all[0].Fix != "remove the route that is in the way: overlayd doctor names it" {
 		t.Errorf("got %+v", all)

@@ -300,7 +300,7 @@ func judgeEntries(n *Network, _ time.Time) (all []Warning) {
 	if refused := slices.DeleteFunc(slices.Clone(n.Rejected), isContest); len(refused) > 0 {
 		first := refused[0]
 		all = append(all, Warning{ID: "leases_refused", State: Degraded, Fix: cmp.Or(first.Fix, fixLog), Since: first.Since,
-			Text: fmt.Sprintf("%s not used: %s of %s: %s", isOrAre(len(refused), "lease", "leases"), first.Key, ownerOf(first), first.Err)})
+			Text: fmt.Sprintf("%s not used: %s of %s: %s", isOrAre(keysOf(refused), "lease", "leases"), first.Key, ownerOf(first), first.Err)})
 	}
 	if len(n.Bad) > 0 {
 		first := n.Bad[0]
@@ -308,6 +308,15 @@ func judgeEntries(n *Network, _ time.Time) (all []Warning) {
 			Text: fmt.Sprintf("%s unreadable: %s: %s", isOrAre(len(n.Bad), "key of the store", "keys of the store"), first.Key, first.Err)})
 	}
 	return all
+}
+
+// keysOf counts leases: one of two families has an entry for each that is not used.
+func keysOf(entries []controller.EntryStatus) int {
+	keys := map[string]bool{}
+	for _, e := range entries {
+		keys[e.Key] = true
+	}
+	return len(keys)
 }
 
 // isContest reports whether e is a lease that other nodes use in the place of this node's.
