@@ -26,8 +26,9 @@ in quotes. If several entries have a subnet, only a key says which of them is me
 In Kubernetes there is nothing to change: a node's subnet is its podCIDR.
 
 Without --etcd-endpoints root uses the etcd flags of the daemon on this host that has the
-same --subnet-file. Flags given here override them. If that daemon serves several
-networks, choose one by its --subnet-file, or by the prefix of its keys: --etcd-prefix P/NETWORK.`
+same --subnet-file. Flags given here override them. If these cannot be read, the commands
+do nothing. If that daemon serves several networks, choose one by its --subnet-file, or
+by the prefix of its keys: --etcd-prefix P/NETWORK.`
 
 // newLeaseCommand makes `overlayd lease`, which only has subcommands.
 func newLeaseCommand() *cobra.Command {
@@ -55,7 +56,7 @@ func leaseCommand(cmd *cobra.Command, do func(ctx context.Context, s *etcd.Store
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		log := new(flags.Process).Logger(slog.LevelInfo)
-		if err := o.Complete(cmd.Flags(), log); errors.Is(err, nodefile.ErrTwoDaemons) {
+		if err := o.Complete(cmd.Flags()); errors.Is(err, nodefile.ErrTwoDaemons) || errors.Is(err, leases.ErrUnknown) {
 			return err
 		} else if err != nil {
 			return usageError{err}

@@ -36,7 +36,8 @@ type Etcd struct {
 
 	ServerName string // that the server's certificate has to be for; "": the host of the endpoint; no flag
 
-	Quiet bool // for a command, which does not repeat what the daemon has warned of; no flag
+	Quiet bool   // for a command, which does not repeat what the daemon has warned of; no flag
+	Dir   string // that relative paths are of, if these are the flags of another process; no flag
 
 	endpoints      string
 	passwordFile   string
@@ -157,6 +158,9 @@ func (o *Etcd) Complete(f *pflag.FlagSet, env func(string) (string, bool)) error
 	applyPassword(f, env)
 	var p problems
 	if applyEnv(f, env, &p); len(p.errs) == 0 {
+		if o.Dir != "" {
+			MakeAbsolute(f, o.Dir)
+		}
 		o.check(&p)
 	}
 	return errors.Join(p.errs...)

@@ -3,7 +3,6 @@ package leases
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
+	"github.com/overlayd/overlayd/dataplane"
 )
 
 // Flags say which etcd the lease commands ask.
@@ -22,9 +22,9 @@ type Flags struct {
 
 // Complete takes the flags that are given in f. The others are those of the daemon on this host, or if none runs
 // the defaults. If f says which etcd to ask, the daemon's are not used at all: its password is not for another
-// etcd. Of several networks that the daemon serves, f has to say which one is meant. An error that is not
-// nodefile.ErrTwoDaemons is of a flag or a variable.
-func (o *Flags) Complete(f *pflag.FlagSet, log *slog.Logger) error {
+// etcd. Of several networks that the daemon serves, f has to say which one is meant. An error that is neither
+// nodefile.ErrTwoDaemons nor ErrUnknown is of a flag or a variable.
+func (o *Flags) Complete(f *pflag.FlagSet) error {
 	if err := flags.ApplyEnv(f, os.LookupEnv); err != nil {
 		return err
 	}
@@ -33,8 +33,8 @@ func (o *Flags) Complete(f *pflag.FlagSet, log *slog.Logger) error {
 		switch {
 		case errors.As(err, new(kubeError)) || errors.As(err, new(*severalError)) || errors.Is(err, nodefile.ErrTwoDaemons):
 			return err
-		case err != nil:
-			log.Warn("the flags of the daemon on this host are not known", "err", err, "fix", "--etcd-endpoints and --etcd-prefix")
+		case err != nil: // the etcd of the defaults may be another one
+			return dataplane.WithFix(fmt.Errorf("%w: %w", ErrUnknown, err), "as the error tells, or --etcd-endpoints and --etcd-prefix")
 		case d != nil:
 			d.Quiet = true
 			o.Etcd = d
@@ -44,6 +44,9 @@ func (o *Flags) Complete(f *pflag.FlagSet, log *slog.Logger) error {
 	o.Etcd.Quiet = true
 	return o.Etcd.Complete(f, os.LookupEnv)
 }
+
+// ErrUnknown says that a daemon runs, or may run, and that nobody knows which etcd it asks.
+var ErrUnknown = errors.New("the flags of the daemon on this host cannot be read")
 
 // ofDaemon returns the flags of the daemon on this host, nil if none runs.
 func (o *Flags) ofDaemon(f *pflag.FlagSet) (*flags.Etcd, error) {
@@ -57,10 +60,10 @@ func (o *Flags) ofDaemon(f *pflag.FlagSet) (*flags.Etcd, error) {
 	}
 	d, err := FlagsOfProcess(pid, f)
 	switch {
+	case d != nil && d.Kube.Enabled:
+		return nil, kubeError(pid)
 	case err != nil || d == nil:
 		return nil, err
-	case d.Kube.Enabled:
-		return nil, kubeError(pid)
 	case !d.Network.Several() || f.Changed("etcd-prefix"):
 		return &d.Etcd, nil
 	}
@@ -110,6 +113,11 @@ func FlagsOfProcess(pid int, given *pflag.FlagSet) (*flags.Flags, error) {
 	if f.NArg() > 0 {
 		return nil, nil
 	}
+	here, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	flags.MakeAbsolute(given, here)
 	given.VisitAll(func(flag *pflag.Flag) {
 		if flag.Changed && f.Lookup(flag.Name) != nil {
 			err = errors.Join(err, f.Set(flag.Name, flag.Value.String()))
@@ -126,6 +134,9 @@ func FlagsOfProcess(pid int, given *pflag.FlagSet) (*flags.Flags, error) {
 		return environ[i][len(key)+1:], true
 	})
 	if err != nil {
+		return nil, err
+	}
+	if o.Etcd.Dir, err = os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); err != nil {
 		return nil, err
 	}
 	return o, o.Etcd.Complete(f, env)

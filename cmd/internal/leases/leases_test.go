@@ -2,14 +2,77 @@ package leases
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
+
+	"github.com/overlayd/overlayd/cmd/internal/flags"
+	"github.com/overlayd/overlayd/cmd/internal/nodefile"
+	"github.com/overlayd/overlayd/cmd/internal/processtest"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcd"
+	"github.com/overlayd/overlayd/dataplane"
 )
+
+// asDaemon is set in a process that stands for a daemon: it holds the subnet file that it names. Its arguments are a daemon's.
+const asDaemon = "LEASES_TEST_SUBNET_FILE"
+
+func TestMain(m *testing.M) {
+	file := os.Getenv(asDaemon)
+	if file == "" {
+		os.Exit(m.Run())
+	}
+	if _, err := nodefile.Claim(file); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println("holds it")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// TestFlagsOfDaemon: paths are of the directory of the process to which they were given, and a daemon whose flags cannot be read
+// is no reason to ask the etcd of the defaults.
+func TestFlagsOfDaemon(t *testing.T) {
+	dir, here := t.TempDir(), t.TempDir()
+	t.Chdir(here)
+	for _, c := range []struct {
+		daemon, own string
+		want, says  string
+	}{
+		{"--etcd-embedded --etcd-data-dir etcd", "", "unix://" + dir + "/etcd/client.sock", ""},
+		{"--etcd-embedded --etcd-data-dir etcd", "--etcd-data-dir=other", "unix://" + here + "/other/client.sock", ""},
+		{"--etcd-endpoints unix://etcd.sock", "", "unix://" + dir + "/etcd.sock", ""},
+		{"--etcd-endpoints http://192.0.2.50:1 --etcd-username u --etcd-password-file absent", "", "", "open " + dir + "/absent"},
+		{"--etcd-endpoints http://192.0.2.50:1 --env-file absent", "", "", "want an absolute path"},
+		{"--no-such-flag", "", "", "no-such-flag"},
+		{"--etcd-endpoints http://192.0.2.50:1 --etcd-username u --etcd-password-file absent", "--etcd-endpoints=http://192.0.2.51:1", "http://192.0.2.51:1", ""},
+		{"drain", "", "http://127.0.0.1:4001", ""},
+	} {
+		file := filepath.Join(dir, "subnet.env")
+		line, end := processtest.Run(t, asDaemon, file, func(cmd *exec.Cmd) { cmd.Dir, cmd.Args = dir, append(cmd.Args, strings.Fields(c.daemon)...) })
+		o, f := &Flags{Etcd: new(flags.Etcd)}, pflag.NewFlagSet("", pflag.ContinueOnError)
+		o.Etcd.Register(f)
+		f.StringVar(&o.SubnetFile, "subnet-file", "", "")
+		if err := f.Parse(append(strings.Fields(c.own), "--subnet-file="+file)); err != nil || line != "holds it" {
+			t.Fatal(line, err)
+		}
+		err := o.Complete(f)
+		end()
+		switch {
+		case c.says == "" && (err != nil || o.Etcd.Endpoints[0] != c.want):
+			t.Errorf("%+v: endpoints %q, %v", c, o.Etcd.Endpoints, err)
+		case c.says != "" && (!errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), c.says) || !strings.Contains(dataplane.FixOf(err), "--etcd-endpoints")):
+			t.Errorf("%+v: %v, fix %q", c, err, dataplane.FixOf(err))
+		}
+	}
+}
 
 // TestParseReservation: one or two subnets, and an address of each family that others can send to.
 func TestParseReservation(t *testing.T) {

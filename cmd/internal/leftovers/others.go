@@ -213,6 +213,11 @@ func findFlannelds(proc string) (found []flanneld, err error) {
 		environ, err := readList(dir, "environ")
 		path, isGiven := subnetFileOf(args, environ)
 		f.isUnsure = unknown || err != nil && !isGiven
+		if !filepath.IsAbs(path) {
+			cwd, err := os.Readlink(filepath.Join(dir, "cwd"))
+			f.isUnsure = f.isUnsure || err != nil
+			path = filepath.Join(cwd, path)
+		}
 		if f.root = filepath.Join(dir, "root", path); unknown {
 			f.root = path
 		}

@@ -99,6 +99,10 @@ func TestCleanupAfterFlanneld(t *testing.T) {
 			processtest.Flanneld(t, ns.Start, "-ip-masq", "--subnet-file="+file)
 		},
 			"flanneld uses it (process ", "flanneld uses it (process "},
+		{"a process with a relative path", func(t *testing.T, ns *netnstest.NS, file string) {
+			in := func(cmd *exec.Cmd) error { cmd.Dir = filepath.Dir(file); return ns.Start(cmd) }
+			processtest.Flanneld(t, in, "-subnet-file", filepath.Base(file))
+		}, "flanneld uses it (process ", "flanneld uses it (process "},
 		{"a process that has no subnet yet", func(t *testing.T, ns *netnstest.NS, file string) {
 			processtest.Flanneld(t, ns.Start, "-subnet-file", file+".other", "-ip-masq")
 		}, "flanneld uses it (process ", "its subnet is that of a kept device"},
