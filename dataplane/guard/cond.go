@@ -3,6 +3,7 @@ package guard
 import (
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -332,6 +333,11 @@ func limited(perSecond uint32) cond {
 // tracked needs connection tracking, and so has the kernel put fragments together before any other hook sees them.
 func tracked() cond {
 	return cond{"ct state untracked", []expr.Any{&expr.Ct{Key: expr.CtKeySTATE, Register: reg1}, nft.Equal(native(untracked))}}
+}
+
+// startedElsewhere is the condition that the packet is of a connection whose first packet had another source than that. What is not tracked does not meet it.
+func startedElsewhere(than netip.Addr) cond {
+	return cond{fmt.Sprintf("ct original saddr != %s", than), []expr.Any{&expr.Ct{Key: expr.CtKeySRC, Register: reg1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: than.AsSlice()}}}
 }
 
 // untracked is IP_CT_UNTRACKED as a bit (linux/netfilter/nf_conntrack_common.h).

@@ -60,6 +60,7 @@ type Config struct {
 	noIncoming  bool     // it does not tell in postrouting by which device a packet came (before 5.7)
 	noOrigins   bool     // it has no secmark, or no hash for IPv6
 	labels      bool     // a security module may read secmarks
+	asIfIPVS    bool     // for tests: see tracksIPVS
 	seed        uint32   // of the hash of origins
 	extra       []string // names of Forwards
 }

@@ -37,6 +37,9 @@
 //	         encapsulated comes by its device there, and what a process sends by none. Before Linux 5.7, and on a host with a VRF,
 //	         the mark tells the one from the other. Packets of this process's sockets have the mark. It also drops what goes from the port to
 //	         a VTEP: its answers would be that VTEP's datagrams.
+//	sent_on  is for what IPVS sends on that came out of the overlay. It has the device that it came by, as what the kernel has encapsulated, and is known
+//	         by the address that connection tracking saw first. Only where IPVS keeps that (net.ipv4.vs.conntrack) can the source become
+//	         this host's, and only there do leave and to_port ask for it: Run looks for that at each Resync.
 //
 // If this process forwards, input lets good packets pass to its sockets. There dataplane/userspace checks each datagram again.
 // input drops the other packets before they take room in the sockets' queues. It lets a few of them a second pass, and more of
@@ -57,6 +60,8 @@
 //     its own. The hidden datagrams can have inner sources of other hosts. Chain inner finds them by the secmark. It cannot with
 //     SourceInner, on a kernel without secmarks (CONFIG_NETWORK_SECMARK, and CONFIG_NFT_HASH for an underlay of IPv6), or
 //     while this process forwards too.
+//   - Of a superpacket that IPVS sends on the first datagram is judged, and not the hidden ones, if it came out of a vxlan device of others, before Linux 5.7, or
+//     on a host with a VRF.
 //   - A hidden datagram may also be a fragment of another host's packet, if the sender guesses its identification. Anybody who
 //     may send inside of a network can do that.
 //   - A process that may open raw or packet sockets or set marks (CAP_NET_RAW, CAP_NET_ADMIN) can send in the name of its host.

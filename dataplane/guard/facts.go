@@ -19,6 +19,7 @@ type facts struct {
 	indices  []int           // the indices of the overlay devices that exist now
 	others   vnis
 	vrf      bool // there is a VRF, by which the datagrams of the kernel may leave first
+	ipvs     bool // IPVS may send packets on that are then translated once more
 	settling bool // packets may come without encapsulation for now
 }
 

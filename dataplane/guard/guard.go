@@ -41,7 +41,7 @@ type Guard struct {
 	tried     bool      // what the kernel lacks is known
 	indices   []int     // of the devices that chains name
 	others    vnis      // that chains name
-	vrf       bool      // that chains know of
+	vrf, ipvs bool      // that chains know of
 	text      digest    // of all of it but the members
 	seen      uint32    // the generation of nftables at which it had
 	relaxed   time.Time // until when AllowPlain holds

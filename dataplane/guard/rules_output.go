@@ -1,6 +1,10 @@
 package guard
 
 import (
+	"bytes"
+	"os"
+	"slices"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -27,13 +31,20 @@ func (b builder) egress() chain {
 }
 
 // leave is where packets leave, behind the translation of addresses, which may lead a packet into the overlay, or to the port of a VTEP. What
-// the kernel has encapsulated comes by the overlay device, and what a process has sent by none.
+// the kernel has encapsulated comes by the overlay device, and what a process has sent by none. What IPVS sends on comes by the device that it came by first.
 func (b builder) leave() chain {
 	c := chain{name: chainLeave, hook: base(unix.NF_INET_POST_ROUTING, behindNAT)}
 	if b.signed() || !b.kernel {
 		c.add(accept, toPort(b.Port, false), marked(b.Mark, false))
 	} else {
 		for _, l := range b.indices {
+			for _, f := range b.ipvsFamilies() {
+				is := []cond{comesByIndex(l, false)}
+				if len(b.families()) > 1 {
+					is = append(is, of(f))
+				}
+				c.goTo(chainSentOn, append(is, b.startedElsewhere(f)...)...)
+			}
 			c.add(accept, comesByIndex(l, false))
 		}
 	}
@@ -41,6 +52,18 @@ func (b builder) leave() chain {
 	b.fromPort(&c)
 	if b.signed() {
 		b.sign(&c)
+	}
+	return c
+}
+
+// sentOn judges what IPVS sends on that came out of the overlay.
+func (b builder) sentOn() chain {
+	c := chain{name: chainSentOn}
+	for _, f := range b.ipvsFamilies() {
+		c.drop(dataplane.DropEgress, slices.Concat([]cond{toPort(b.Port, false), isUDP(false), of(f)}, b.toPeer(f))...)
+	}
+	if len(b.ipvsFamilies()) > 0 {
+		b.fromPort(&c)
 	}
 	return c
 }
@@ -79,9 +102,13 @@ func (b builder) overlays() (into []cond) {
 	return into
 }
 
-// toPort passes what the kernel has encapsulated, and what forward has judged. IPVS sends what it has translated without asking forward.
+// toPort passes what the kernel has encapsulated, and what forward has judged. IPVS sends what it has translated without asking forward, and that
+// comes by a vxlan device too, if it came out of an overlay.
 func (b builder) toPort() chain {
 	c := chain{name: chainToPort}
+	for _, f := range b.ipvsFamilies() {
+		c.drop(dataplane.DropEgress, slices.Concat([]cond{of(f)}, b.startedElsewhere(f), []cond{isUDP(false), vniIs(b.VNI, false)}, b.toPeer(f))...)
+	}
 	if !b.signed() {
 		c.add(accept, comesByKind("vxlan"))
 	}
@@ -89,11 +116,44 @@ func (b builder) toPort() chain {
 	c.goTo(chainOwn, fromSocket())
 	if !b.signed() {
 		for _, f := range b.families() {
-			c.drop(dataplane.DropEgress, b.byUnderlay(true), isUDP(false), of(f), isPeer(f, outerSource(f), true), isPeer(f, outerDestination(f), false))
+			c.drop(dataplane.DropEgress, append([]cond{b.byUnderlay(true), isUDP(false), of(f)}, b.toPeer(f)...)...)
+		}
+		for _, f := range b.ipvsFamilies() { // what comes by the underlay, too
+			c.drop(dataplane.DropEgress, slices.Concat([]cond{isUDP(false), of(f)}, b.startedElsewhere(f), b.toPeer(f))...)
 		}
 	}
 	c.add(accept)
 	return c
+}
+
+// ipvsFamilies are the families of the underlay in which IPVS may send on what came from elsewhere, in the name of this host. A name is changed by connection
+// tracking only: where IPVS does without, a packet keeps the source that was judged.
+func (b builder) ipvsFamilies() (all []family) {
+	for _, f := range b.families() {
+		if b.ipvs && len(b.local(f)) > 0 {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// startedElsewhere are the conditions that connection tracking has seen the packet come: what the kernel has encapsulated starts with an address of this host.
+func (b builder) startedElsewhere(f family) (conds []cond) {
+	for _, a := range b.local(f) {
+		conds = append(conds, startedElsewhere(a.Addr()))
+	}
+	return conds
+}
+
+// toPeer are the conditions that a packet goes to a peer, and not from one.
+func (b builder) toPeer(f family) []cond {
+	return []cond{isPeer(f, outerSource(f), true), isPeer(f, outerDestination(f), false)}
+}
+
+// tracksIPVS reports whether IPVS keeps the connection tracking of what it sends on in this network namespace. The file exists once the kernel has IPVS.
+func (c *Config) tracksIPVS() bool {
+	b, err := os.ReadFile("/proc/sys/net/ipv4/vs/conntrack")
+	return c.asIfIPVS || err == nil && string(bytes.TrimSpace(b)) != "0"
 }
 
 // processes drops what processes send to a VTEP, or to any address in the name of this network.

@@ -15,7 +15,7 @@ import (
 // rulesOf returns the rules of one chain, in words.
 func rulesOf(c Config, w dataplane.Wanted, kernel bool, name string, devices ...int) (rules []string) {
 	f := c.factsOf(w, kernel)
-	f.indices = devices
+	f.indices, f.ipvs = devices, c.tracksIPVS()
 	m := newMembers(&c, f.kind)
 	m.admit(w.Peers, f.kind)
 	f.sets = m.names()
@@ -218,6 +218,13 @@ accept`},
 		{"to the port", strict, base, false, chainToPort, "iifkind == \"vxlan\", accept\n" + later + `skuid >= 0, goto own
 iifname != "eth0", l4proto == udp, nfproto ip, ip saddr . ip saddr != @pair44_32, ip daddr . ip daddr @pair44_32, drop egress
 accept`},
+		{"to the port with IPVS", with(func(c *Config) { c.asIfIPVS, c.Local = true, []netip.Addr{netip.MustParseAddr("192.0.2.1")} }), base, false, chainToPort,
+			`nfproto ip, ct original saddr != 192.0.2.1, l4proto == udp, vxlan vni == 1, ip saddr . ip saddr != @pair44_32, ip daddr . ip daddr @pair44_32, drop egress
+iifkind == "vxlan", accept
+` + later + `skuid >= 0, goto own
+iifname != "eth0", l4proto == udp, nfproto ip, ip saddr . ip saddr != @pair44_32, ip daddr . ip daddr @pair44_32, drop egress
+l4proto == udp, nfproto ip, ct original saddr != 192.0.2.1, ip saddr . ip saddr != @pair44_32, ip daddr . ip daddr @pair44_32, drop egress
+accept`},
 		{"to the port before 5.7", with(func(c *Config) { c.noIncoming = true }), base, false, chainToPort, later + "skuid >= 0, goto own\naccept"},
 		{"processes", strict, base, false, chainOwn, `oifkind == "vxlan", accept
 l4proto != udp, accept
@@ -299,6 +306,7 @@ goto reason`,
 		chainLeave: `iif == 9, accept
 udp dport == 8472, jump to_port
 udp sport == 8472, l4proto == udp, nfproto ip, ip frag-off & 0x1fff == 0, ip daddr . ip daddr @pair44_32, drop egress`,
+		chainSentOn: "",
 	} {
 		if diff := cmp.Diff(want, strings.Join(rulesOf(c, w, true, chain, 9), "\n")); diff != "" {
 			t.Errorf("%s: %s", chain, diff)

@@ -92,7 +92,7 @@ func (g *Guard) look(again func()) {
 func (g *Guard) repair() {
 	failed := g.failed.Load()
 	if !failed {
-		if !slices.Equal(g.cfg.links(), g.indices) || g.relinked.Load() && g.othersChanged() {
+		if !slices.Equal(g.cfg.links(), g.indices) || g.cfg.tracksIPVS() != g.ipvs || g.relinked.Load() && g.othersChanged() {
 			g.faults.Tell(g.cfg.Log, g.ensure(g.wanted))
 			return
 		}

@@ -361,8 +361,12 @@ func fragments(b []byte, n int) [][]byte {
 
 // sendSegments sends datagrams of equal size at once (UDP_SEGMENT).
 func sendSegments(ns *netnstest.NS, src, dst netip.Addr, segments ...[]byte) error {
+	return sendSegmentsTo(ns, src, netip.AddrPortFrom(dst, testPort), segments...)
+}
+
+func sendSegmentsTo(ns *netnstest.NS, src netip.Addr, dst netip.AddrPort, segments ...[]byte) error {
 	return ns.Do(func() error {
-		c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(src, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, testPort)))
+		c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(src, 0)), net.UDPAddrFromAddrPort(dst))
 		if err != nil {
 			return err
 		}
@@ -378,7 +382,7 @@ func sendSegments(ns *netnstest.NS, src, dst netip.Addr, segments ...[]byte) err
 		if len(segments) > 1 {
 			_ = raw.Control(func(fd uintptr) {
 				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, len(segments[0]))
-				if err == nil && dst.Is4() { // without DF, as the kernel's device sends
+				if err == nil && dst.Addr().Is4() { // without DF, as the kernel's device sends
 					err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
 				}
 			})

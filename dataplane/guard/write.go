@@ -63,7 +63,8 @@ func (g *Guard) write(f facts) error {
 	if g.relinked.Swap(false) {
 		g.others, g.vrf = g.cfg.otherLinks()
 	}
-	f.others, f.vrf = g.others, g.vrf
+	g.ipvs = g.cfg.tracksIPVS()
+	f.others, f.vrf, f.ipvs = g.others, g.vrf, g.ipvs
 	basis := g.cfg.basisOf(f) // to compare it costs little beside encoding, which takes half a millisecond
 	if g.there && reflect.DeepEqual(basis, g.basis) && g.commit(false, nil, f.sets) == nil {
 		return nil

@@ -18,13 +18,30 @@ const register = unix.NFT_REG_1
 func Encode(f Family, list ...expr.Any) ([][]byte, error) {
 	encoded := make([][]byte, 0, len(list))
 	for _, x := range list {
-		b, err := expr.Marshal(uint8(f), x)
+		b, err := encodeOne(f, x)
 		if err != nil {
 			return nil, fmt.Errorf("encode expression: %w", err)
 		}
 		encoded = append(encoded, b)
 	}
 	return encoded, nil
+}
+
+func encodeOne(f Family, x expr.Any) ([]byte, error) {
+	ct, ok := x.(*expr.Ct)
+	if !ok || ct.Key != expr.CtKeySRC {
+		return expr.Marshal(uint8(f), x)
+	}
+	// The library makes four bytes of the direction, about which the kernel complains in its log.
+	return attributes(func(e *netlink.AttributeEncoder) {
+		e.String(unix.NFTA_EXPR_NAME, "ct")
+		e.Nested(unix.NFTA_EXPR_DATA, func(e *netlink.AttributeEncoder) error {
+			e.Uint32(unix.NFTA_CT_KEY, uint32(ct.Key))
+			e.Uint32(unix.NFTA_CT_DREG, ct.Register)
+			e.Uint8(unix.NFTA_CT_DIRECTION, uint8(ct.Direction))
+			return nil
+		})
+	}), nil
 }
 
 // Source is the offset of the source address in the header of the family, in bytes.
