@@ -137,6 +137,8 @@ func forbidden(from, to string) string {
 		return "only cmd/overlayd and three packages know which stores there are"
 	case to == "dataplane/pace" && lower <= upper:
 		return "" // needs nothing, and everybody retries
+	case to == "dataplane/hostfile" && lower <= upper:
+		return "" // likewise: everybody reads files
 	case from == "control/controller" && to == "dataplane/subnetfile":
 		return "" // a file of this host that tells who has which subnet
 	case lower < upper && top(from) != "cmd" && to != top(to):

@@ -1,11 +1,16 @@
 package controller
 
 import (
+	"bytes"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
@@ -40,5 +45,29 @@ func TestLeasesFileHasIncumbents(t *testing.T) {
 	}
 	if all, _ := again.rib.Len(); all != 3 {
 		t.Errorf("remembers %d leases, want those that may be used", all)
+	}
+}
+
+// TestLeasesFileIsNoFile: a daemon starts beside a FIFO in the place of the leases file, says so, and puts a file there.
+func TestLeasesFileIsNoFile(t *testing.T) {
+	t.Parallel()
+	n, err := control.ParseNetwork([]byte(`{"Network":"10.0.0.0/8","SubnetLen":26}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	cfg := Config{Network: n, Overlay: nullOverlay{}, Log: slog.New(slog.NewTextHandler(&log, nil)), SubnetFile: filepath.Join(t.TempDir(), "subnet.env")}
+	path := LeasesFile(cfg.SubnetFile)
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := newFollower(New(cfg))
+	if text := log.String(); !strings.Contains(text, "leases file not read") || !strings.Contains(text, path+": want a regular file, not a FIFO") {
+		t.Errorf("logs %q", text)
+	}
+	f.whole = true
+	f.writeLeases(t.Context())
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		t.Errorf("%v, %v", info, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
@@ -28,15 +30,16 @@ import (
 func LeasesFile(subnetFile string) string { return subnetFile + ".leases" }
 
 const (
-	leasesSettle = time.Second            // from a change to the next write of the file
-	leasesDelay  = 10 * time.Second       // and from the last write, at least
-	leasesAgain  = 2 * time.Second        // from a write that failed to the next
-	leaseDelay   = time.Millisecond       // and this for each lease
-	maxLeaseLine = 128 << 10              // longer ones end the reading
-	maxLeases    = 1 << 20                // more are not read
-	leasesHead   = "overlayd leases 1 %s" // and the networks
-	lengthsHead  = "lengths "
-	usedHead     = "used "
+	leasesSettle  = time.Second            // from a change to the next write of the file
+	leasesDelay   = 10 * time.Second       // and from the last write, at least
+	leasesAgain   = 2 * time.Second        // from a write that failed to the next
+	leaseDelay    = time.Millisecond       // and this for each lease
+	maxLeaseLine  = 128 << 10              // longer ones end the reading
+	maxLeases     = 1 << 20                // more are not read
+	maxLeasesFile = 1 << 30                // nor is more of the file, in bytes
+	leasesHead    = "overlayd leases 1 %s" // and the networks
+	lengthsHead   = "lengths "
+	usedHead      = "used "
 )
 
 // recall gives the RIB the leases of the file, and returns the lengths in it. Without a file, or with one of another network, it
@@ -45,12 +48,15 @@ func (f *follower) recall() (lengths control.Lengths) {
 	if f.c.cfg.SubnetFile == "" {
 		return lengths
 	}
-	file, err := os.Open(f.leasesPath())
+	file, err := hostfile.Open(f.leasesPath())
 	if err != nil {
-		return lengths // mostly the first start; and nothing depends on it
+		if !errors.Is(err, fs.ErrNotExist) { // as it is at the first start
+			f.c.cfg.Log.Warn("leases file not read: beside a store that has lost its data the peers are dropped", "err", err)
+		}
+		return lengths
 	}
 	defer file.Close()
-	lines := bufio.NewScanner(file)
+	lines := bufio.NewScanner(io.LimitReader(file, maxLeasesFile))
 	lines.Buffer(nil, maxLeaseLine)
 	if !lines.Scan() || lines.Text() != f.leasesHead() {
 		return lengths

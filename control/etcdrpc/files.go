@@ -8,12 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
@@ -88,7 +88,7 @@ func (f *certFiles) read() (c contents, err error) {
 			pems[i] = pems[same]
 			continue
 		}
-		if pems[i], err = os.ReadFile(name); err != nil {
+		if pems[i], err = hostfile.Read(name); err != nil {
 			return c, fmt.Errorf("read etcd %s: %w", [...]string{"CA file", "certificate file", "key file"}[i], err)
 		}
 	}

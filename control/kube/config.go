@@ -13,8 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/overlayd/overlayd/control/conns"
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 // Defaults of Config, flannel's.
@@ -140,9 +142,50 @@ func (c Config) credentials() (*rest.Config, error) {
 		}
 		return r, nil
 	}
-	r, err := clientcmd.BuildConfigFromFlags(c.APIURL, c.Kubeconfig)
+	config, err := c.load()
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig %q: %w", c.Kubeconfig, err)
+	}
+	server := clientcmd.ConfigOverrides{ClusterInfo: api.Cluster{Server: c.APIURL}}
+	r, err := clientcmd.NewNonInteractiveClientConfig(*config, "", &server, nil).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig %q: %w", c.Kubeconfig, err)
 	}
 	return r, nil
+}
+
+// load reads the kubeconfig, as far as it is used. The files that it names must be regular, as client-go waits for what comes out of others.
+func (c Config) load() (*api.Config, error) {
+	if c.Kubeconfig == "" {
+		return api.NewConfig(), nil
+	}
+	text, err := hostfile.Read(c.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.Load(text)
+	if err != nil {
+		return nil, err
+	}
+	if api.MinifyConfig(config) != nil {
+		return config, nil // what is missing is said when it is used
+	}
+	var named []*string
+	for _, cluster := range config.Clusters {
+		cluster.LocationOfOrigin = c.Kubeconfig
+		named = append(named, &cluster.CertificateAuthority)
+	}
+	for _, user := range config.AuthInfos {
+		user.LocationOfOrigin = c.Kubeconfig
+		named = append(named, &user.ClientCertificate, &user.ClientKey, &user.TokenFile)
+	}
+	if err := clientcmd.ResolveLocalPaths(config); err != nil {
+		return nil, err
+	}
+	for _, path := range named {
+		if err := hostfile.Check(*path); err != nil {
+			return nil, err
+		}
+	}
+	return config, nil
 }

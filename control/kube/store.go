@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"net/http"
 	"net/netip"
-	"os"
 	"sync"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
@@ -101,7 +101,7 @@ func (s *Store) Network(ctx context.Context) (control.Network, error) {
 	if err := ctx.Err(); err != nil {
 		return control.Network{}, err
 	}
-	text, err := os.ReadFile(s.cfg.NetConfigPath)
+	text, err := hostfile.Read(s.cfg.NetConfigPath)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return control.Network{}, fmt.Errorf("%w: no file %s", control.ErrNoNetwork, s.cfg.NetConfigPath)

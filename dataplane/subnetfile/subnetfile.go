@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"iter"
 	"net/netip"
@@ -16,7 +15,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 // File is the content of subnet.env. The file does not exist while the node has lost its lease and
@@ -27,9 +26,6 @@ type File struct {
 	MTU                     int // of the overlay device
 	IPMasq                  bool
 }
-
-// maxLen bounds what is read back, in bytes.
-const maxLen = 64 << 10
 
 // Text returns the file in flannel's keys, order and form (flannel v0.28.9
 // pkg/subnet): FLANNEL_SUBNET is the address after the base one, which becomes the
@@ -53,10 +49,10 @@ func FirstHost(p netip.Prefix) netip.Prefix {
 
 // Write makes path hold f: a reader sees the old file or the new one and
 // nothing between, even after a power cut. It makes missing folders (0755), gives
-// the file mode 0644, and writes nothing if the content is that already.
+// the file mode 0644, and writes nothing if the content is that already. What is no file, such as a FIFO, makes room for it.
 func Write(path string, f File) error {
 	text := f.Text()
-	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, text) {
+	if old, err := hostfile.Read(path); err == nil && bytes.Equal(old, text) {
 		return nil
 	}
 	dir := filepath.Dir(path)
@@ -154,12 +150,7 @@ func Values(path string) (map[string]string, error) {
 }
 
 func read(path string) ([]byte, error) {
-	f, err := Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read subnet file: %w", err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxLen))
+	text, err := hostfile.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("read subnet file: %w", err)
 	}
@@ -179,24 +170,6 @@ func both(v4, v6 netip.Prefix) (list []netip.Prefix) {
 		}
 	}
 	return list
-}
-
-// Open opens a subnet file to read it. The name may be somebody else's choice, so that it must not wait for a writer
-// of a FIFO, nor read from a device.
-func Open(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s: want a regular file, not %s", path, info.Mode().Type())
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
 }
 
 // assignments are those of a text as a shell reads them; the last one of a key counts.

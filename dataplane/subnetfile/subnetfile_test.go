@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
@@ -111,7 +112,7 @@ func TestReadSubnetFile(t *testing.T) {
 		{"a list", "FLANNEL_SUBNET=10.6.10.1/24,10.6.11.1/24\n", nil},
 		{"no subnet", "FLANNEL_SUBNET=10.6.10.1\nFLANNEL_IPV6_SUBNET=\n", nil},
 		{"the other family", "FLANNEL_SUBNET=fd10::1/64\nFLANNEL_IPV6_SUBNET=10.6.10.1/24\n", nil},
-		{"a line that never ends", strings.Repeat("x", 2*maxLen), nil},
+		{"a line that never ends", strings.Repeat("x", hostfile.MaxLen), nil},
 		{"empty", "", nil},
 	} {
 		path := filepath.Join(t.TempDir(), "subnet.env")
@@ -164,5 +165,30 @@ func TestFullDisk(t *testing.T) {
 	}
 	if b, err := os.ReadFile(path); err != nil || !strings.Contains(string(b), "1450") {
 		t.Errorf("the file has %q, %v", b, err)
+	}
+}
+
+// TestWriteInPlaceOfNoFile: what somebody has put in the place of the file is replaced as a file is, and is not read.
+func TestWriteInPlaceOfNoFile(t *testing.T) {
+	t.Parallel()
+	f := File{Network: prefix("10.6.0.0/16"), Subnet: prefix("10.6.10.0/24"), MTU: 1450}
+	for name, put := range map[string]func(path string) error{
+		"FIFO":           func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"endless device": func(path string) error { return os.Symlink("/dev/zero", path) },
+		"socket":         func(path string) error { return unix.Mknod(path, unix.S_IFSOCK|0o600, 0) },
+	} {
+		k := Keeper{Path: filepath.Join(t.TempDir(), "subnet.env")}
+		if err := errors.Join(k.Write(f), os.Remove(k.Path), put(k.Path)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(k.Path); err == nil || !strings.Contains(err.Error(), k.Path+": want a regular file") {
+			t.Errorf("%s: read: %v", name, err)
+		}
+		if restored, err := k.Restore(); !restored || err != nil {
+			t.Errorf("%s: restored %v, %v", name, restored, err)
+		}
+		if text, err := os.ReadFile(k.Path); err != nil || string(text) != string(f.Text()) {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 // Dir is where daemons claim devices, whatever their subnet files: on a volume that daemons
@@ -194,7 +195,7 @@ func (d Devices) Forget() error {
 
 // isHeld reports whether a process holds the claim that is this file.
 func isHeld(path string) (bool, error) {
-	f, err := os.Open(path)
+	f, err := hostfile.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}

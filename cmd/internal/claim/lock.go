@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane/carrier"
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 // A claim is an open-file-description lock (fcntl(2), F_OFD_SETLK) on a file that only the
@@ -75,7 +76,7 @@ func HolderOf(f *os.File) (h Holder, err error) {
 // by Close. *LockedError: another process has it.
 func Open(path string) (*os.File, error) {
 	for {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+		f, err := hostfile.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 		if err != nil {
 			return nil, err
 		}
@@ -160,7 +161,7 @@ func (e *LockedError) Unwrap() error { return errLocked }
 
 // replace puts a copy in the place of f: others can lock f, and cannot even open the copy.
 func replace(f *os.File, path string) error {
-	next, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+	next, err := hostfile.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}

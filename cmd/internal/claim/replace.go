@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 // Replace gives the file of a claim other content. f is the open file, and path its name. Whoever reads the
@@ -12,7 +14,7 @@ import (
 // Replace returns the new file and closes f. After an error f is still the claim, with the old content.
 func Replace(f *os.File, path string, content []byte) (*os.File, error) {
 	temporary := path + ".tmp"
-	next, err := os.OpenFile(temporary, os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+	next, err := hostfile.OpenFile(temporary, os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}

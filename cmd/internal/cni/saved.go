@@ -12,6 +12,8 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 // store is the directory of the saved configs, flannel's: the file <container> holds the config with which the delegate has
@@ -145,16 +147,19 @@ func (s store) all(say func(error)) (list []*saved, err error) {
 
 // read reads one file.
 func read(path string) (*saved, error) {
-	text, err := os.ReadFile(path)
+	text, err := hostfile.Read(path)
 	if errors.Is(err, unix.ENAMETOOLONG) {
 		err = fs.ErrNotExist
-	}
-	if err != nil {
-		return nil, err
 	}
 	container, ifName, _ := strings.Cut(filepath.Base(path), ":")
 	r := &saved{path: path, container: container}
 	r.made.IfName = ifName
+	if errors.Is(err, hostfile.ErrNotRegular) {
+		return r, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	if err != nil {
+		return nil, err
+	}
 	if err := json.Unmarshal(text, &r.conf); err != nil {
 		return r, fmt.Errorf("%s: %w: %w", path, errDamaged, err)
 	}

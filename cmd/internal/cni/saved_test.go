@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
+	"golang.org/x/sys/unix"
 )
 
 func conf(name string) object {
@@ -81,8 +82,14 @@ func TestSavedDamaged(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}
+	if err := unix.Mkfifo(filepath.Join(string(s), "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := s.load("fifo", "eth0"); !errors.Is(err, errDamaged) || r == nil || filepath.Base(r.path) != "fifo" {
+		t.Errorf("FIFO: %+v, %v", r, err)
+	}
 	said := 0
-	if list, err := s.all(func(error) { said++ }); err != nil || len(list) != 1 || list[0].container != "whole" || said != 6 {
+	if list, err := s.all(func(error) { said++ }); err != nil || len(list) != 1 || list[0].container != "whole" || said != 7 {
 		t.Errorf("all: %v, %v, %d said", list, err, said)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/overlayd/overlayd/cmd/internal/cni"
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 // Conf is a config for a container runtime: a list of plugins.
@@ -45,7 +46,7 @@ func DefaultConf(plugin, v, subnetFile string) (Conf, error) {
 
 // ReadConf reads a config. It is installed as it is.
 func ReadConf(path string) (Conf, error) {
-	text, err := os.ReadFile(path)
+	text, err := hostfile.Read(path)
 	if err != nil {
 		return Conf{}, err
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/cmd/internal/cni"
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
@@ -101,7 +102,7 @@ func (i *Installer) plugins() error {
 		if newer {
 			delete(i.seen, path)
 		}
-		if err := i.put(path, 0o755, func() (io.ReadCloser, error) { return os.Open(i.cfg.Plugin) }); err != nil {
+		if err := i.put(path, 0o755, func() (io.ReadCloser, error) { return hostfile.Open(i.cfg.Plugin) }); err != nil {
 			return err
 		}
 	}

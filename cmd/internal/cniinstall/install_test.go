@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/overlayd/overlayd/cmd/internal/cni"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
@@ -198,6 +200,12 @@ func TestConf(t *testing.T) {
 		t.Errorf("CNI 1.2.3: %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "conf")
+	if err := unix.Mkfifo(path+".fifo", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadConf(path + ".fifo"); err == nil || !strings.Contains(err.Error(), path+".fifo: want a regular file, not a FIFO") {
+		t.Errorf("FIFO: %v", err)
+	}
 	for text, want := range map[string]string{
 		`{`: "parsing", `null`: "no name", `{"name":"x"}`: "plugins", `{"name":"x","plugins":[]}`: "plugins", `{"name":"x","plugins":[{}]}`: "type",
 		`{"name":"x","plugins":[{"type":"flannel","subnetFile":"/a/b.env","delegate":{"type":"ptp"}}]}`: "",

@@ -4,9 +4,9 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 	"github.com/overlayd/overlayd/dataplane/underlay"
@@ -194,12 +195,12 @@ const resolvConf = "/etc/resolv.conf"
 
 // nameServers returns those that a file of resolv.conf(5) names, none if it cannot be read.
 func nameServers(file string) (addrs []netip.Addr) {
-	f, err := os.Open(file)
+	f, err := hostfile.Open(file)
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
-	for s := bufio.NewScanner(f); s.Scan(); {
+	for s := bufio.NewScanner(io.LimitReader(f, hostfile.MaxLen)); s.Scan(); {
 		words := strings.Fields(s.Text())
 		if len(words) < 2 || words[0] != "nameserver" {
 			continue

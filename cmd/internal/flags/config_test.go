@@ -15,6 +15,7 @@ import (
 	"unicode"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/node"
@@ -374,6 +375,10 @@ func TestRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	fifo := filepath.Join(dir, "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	join := joinFile(t, t.TempDir())
 	authority := filepath.Dir(join)
 	for _, c := range []struct{ args, flag, value, want string }{
@@ -401,6 +406,10 @@ func TestRefusals(t *testing.T) {
 		{"--network=10.5.0.0/16 --net-config-path=" + file, "network", "", "give one of them"},
 		{"--net-config-path=" + file, "net-config-path", file, "network config"},
 		{"--net-config-path=" + nobodys, "net-config-path", nobodys, "Backend.VNI: 16777215: want at most 9999999"},
+		{"--net-config-path=" + fifo, "net-config-path", fifo, "not a FIFO"},
+		{"--etcd-username=u --etcd-password-file=" + fifo, "etcd-password-file", fifo, "not a FIFO"},
+		{"--etcd-endpoints=https://h:1 --etcd-cafile=" + fifo, "etcd-cafile", fifo, "not a FIFO"},
+		{"--etcd-endpoints=https://h:1 --join-file=" + fifo, "join-file", fifo, "not a FIFO"},
 		{"--net-config-path=" + dir + "/none", "net-config-path", dir + "/none", "no such file"},
 		{"--subnet-file=", "subnet-file", "", "want a path"},
 		{"--subnet-file=" + dir, "subnet-file", dir, "is a directory"},

@@ -3,10 +3,11 @@ package flags
 import (
 	"fmt"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 // checkEndpoints makes Endpoints of the list: flanneld skips empty entries, and gives those without a
@@ -100,7 +101,7 @@ func (o *Etcd) checkFiles(p *problems) {
 			p.warn(fmt.Sprintf("--%s %s is not used: a client certificate is a certificate and its key", file.flag, path), "--etcd-certfile and --etcd-keyfile")
 			*file.path = ""
 		default:
-			if _, err := os.ReadFile(path); err != nil {
+			if _, err := hostfile.Read(path); err != nil {
 				p.add(fmt.Errorf("--%s: %w", file.flag, err))
 			}
 		}

@@ -5,20 +5,18 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 // EnvFlag is the flag that names a file with variables.
 const EnvFlag = "env-file"
-
-// maxEnvFile bounds the file, in bytes.
-const maxEnvFile = 1 << 20
 
 // WithEnvFile returns env with the variables of the file that --env-file names, in f or in env, before its own. file
 // holds the variables of the file; nil: no file is named. An error names the file and the line, and no value: it may be a password.
@@ -30,14 +28,12 @@ func WithEnvFile(f *pflag.FlagSet, env func(string) (string, bool)) (both func(s
 	if !filepath.IsAbs(name) { // overlayd lease reads it too, elsewhere
 		return env, nil, fmt.Errorf("--%s: %q: want an absolute path", EnvFlag, name)
 	}
-	text, err := os.ReadFile(name)
+	text, err := hostfile.Read(name)
 	switch {
 	case mayLack && errors.Is(err, fs.ErrNotExist):
 		return env, nil, nil
 	case err != nil:
 		return env, nil, fmt.Errorf("--%s: %w", EnvFlag, err)
-	case len(text) > maxEnvFile:
-		return env, nil, fmt.Errorf("--%s: %s has %d bytes, want at most %d", EnvFlag, name, len(text), maxEnvFile)
 	}
 	if file, err = parseEnv(string(text)); err != nil {
 		return env, nil, fmt.Errorf("--%s: %s: %w", EnvFlag, name, err)

@@ -6,6 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 // envFile writes a file of variables.
@@ -51,7 +55,12 @@ func TestEnvFilePrecedence(t *testing.T) {
 func TestEnvFileRefusals(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct{ file, want string }{
+		"a FIFO":        {fifo, fifo + ": want a regular file, not a FIFO"},
 		"missing":       {"/none/x", "no such file"},
 		"relative":      {"x.env", "want an absolute path"},
 		"a directory":   {t.TempDir(), "is a directory"},
@@ -62,7 +71,7 @@ func TestEnvFileRefusals(t *testing.T) {
 		"an open quote": {envFile(t, `A="`+secret), "line 1: the quote"},
 		"mixed quotes":  {envFile(t, `A="`+secret+"'"), "line 1: the quote"},
 		"continued":     {envFile(t, "A="+secret+"\\\nb"), "line 1: a value cannot go on"},
-		"too much":      {envFile(t, strings.Repeat("#\n", maxEnvFile)), "want at most"},
+		"too much":      {envFile(t, strings.Repeat("#\n", hostfile.MaxLen)), "want at most"},
 		"a bad value":   {envFile(t, "OVERLAYD_HEALTHZ_PORT=http"), `OVERLAYD_HEALTHZ_PORT: "http": want a whole number`},
 		"a secret":      {envFile(t, "OVERLAYD_ETCD_ENDPOINTS=http://u:"+secret+"@h:1"), "--etcd-endpoints"},
 	} {

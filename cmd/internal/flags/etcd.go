@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/overlayd/overlayd/cmd/internal/pki"
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 // Etcd says which etcd keeps the leases, or that this daemon runs one. Its exported fields are valid
@@ -132,7 +132,7 @@ func (o *Etcd) readPassword() error {
 	if o.Password != "" {
 		return errors.New("--etcd-password and --etcd-password-file: give one of them")
 	}
-	b, err := os.ReadFile(o.passwordFile)
+	b, err := hostfile.Read(o.passwordFile)
 	if err != nil {
 		return fmt.Errorf("--etcd-password-file: %w", err)
 	}

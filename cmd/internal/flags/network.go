@@ -13,6 +13,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 // networkFlags say which overlay networks this host joins, and where it writes its subnet of each.
@@ -107,7 +108,7 @@ func (o *networkFlags) loadNetConfig() error {
 		}
 		o.firstConfig = text
 	case o.ConfigPath != "":
-		b, err := os.ReadFile(o.ConfigPath)
+		b, err := hostfile.Read(o.ConfigPath)
 		if err != nil {
 			return fmt.Errorf("--net-config-path: %w", err)
 		}

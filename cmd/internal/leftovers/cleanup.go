@@ -24,7 +24,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/handover"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/control/controller"
-	"github.com/overlayd/overlayd/dataplane/subnetfile"
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 // Cleanup removes what overlayd has left on this host. What somebody else has made its own, such as a
@@ -196,7 +196,7 @@ func mtuIn(subnetFile string) (mtu int) {
 const maxSubnetFile = 64 << 10
 
 func eachAssignment(subnetFile string, do func(key, value string)) {
-	f, err := subnetfile.Open(subnetFile)
+	f, err := hostfile.Open(subnetFile)
 	if err != nil {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/overlayd/overlayd/cmd/internal/claim"
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 // The errors of FindDaemon that need something from the user.
@@ -51,7 +52,7 @@ func (e *RunningError) Error() string {
 func Holder(subnetFile string) (pid int, held bool, err error) {
 	path := Path(subnetFile)
 	for {
-		f, err := os.Open(path)
+		f, err := hostfile.Open(path)
 		if errors.Is(err, os.ErrNotExist) {
 			return 0, false, nil
 		}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 // Left tells what overlays have left in the network namespace. VNIs tell the devices and the traffic rules,
@@ -19,7 +21,7 @@ type Left struct {
 
 // LastLeft returns what the last daemon with a subnet file has left, without a claim.
 func LastLeft(subnetFile string) (Left, error) {
-	f, err := os.Open(Path(subnetFile))
+	f, err := hostfile.Open(Path(subnetFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return Left{}, nil
 	}

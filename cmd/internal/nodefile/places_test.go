@@ -107,6 +107,7 @@ func TestPlacesForNoNodeFile(t *testing.T) {
 		"directory":               filepath.Join(dir, "taken.env"),
 		"below a file":            filepath.Join(plain, "subnet.env"),
 		"link that leads nowhere": filepath.Join(dir, "dangling.env"),
+		"FIFO":                    filepath.Join(dir, "fifo.env"),
 	} {
 		var err error
 		switch name {
@@ -116,6 +117,8 @@ func TestPlacesForNoNodeFile(t *testing.T) {
 			err = os.Mkdir(Path(path), 0o700)
 		case "link that leads nowhere":
 			err = os.Symlink(filepath.Join(dir, "made"), Path(path))
+		case "FIFO":
+			err = unix.Mkfifo(Path(path), 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -123,6 +126,15 @@ func TestPlacesForNoNodeFile(t *testing.T) {
 		n, err := Claim(path)
 		if err == nil || errors.As(err, new(*RunningError)) {
 			t.Errorf("%s: %+v, %v; want an error", name, n, err)
+		}
+		if name == "FIFO" { // keeps nobody waiting who only asks
+			_, _, herr := Holder(path)
+			_, lerr := LastLeft(path)
+			for _, err := range []error{err, herr, lerr} {
+				if err == nil || !strings.Contains(err.Error(), Path(path)+": want a regular file, not a FIFO") {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
 		}
 	}
 	if b, err := os.ReadFile(victim); err != nil || string(b) != "precious" {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 // Dir is the directory of an authority, on the first host.
@@ -101,7 +103,7 @@ func (d Dir) Authority() (expires time.Time, err error) {
 // load reads the present authority, and the next one if there is one.
 func (d Dir) load() (all []*Authority, err error) {
 	for i, path := range d.Files() {
-		text, err := readFile(path)
+		text, err := hostfile.Read(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && i == 0:
 			return nil, fmt.Errorf("%w: %w", ErrNone, err)

@@ -2,30 +2,11 @@ package pki
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 )
-
-// maxFile bounds what is read of a file, in bytes: a join file has 2 KiB.
-const maxFile = 64 << 10
-
-// readFile reads a file that holds certificates.
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(text) > maxFile {
-		err = fmt.Errorf("%s: more than %d bytes: want certificates in PEM", path, maxFile)
-	}
-	return text, err
-}
 
 // WriteFile puts a file with a key in its place at once, for its owner alone. What is no file, such as /dev/stdout, it writes to.
 func WriteFile(path string, text []byte) (err error) {

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"sync"
 	"time"
+
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 // JoinFile is what a join file holds, besides a key.
@@ -49,7 +51,7 @@ func joinFile(now time.Time, node string, by *Authority, trusted []*x509.Certifi
 
 // ReadJoinFile reads a join file. It does not look at the time: a file that is too old is refused by the server.
 func ReadJoinFile(path string) (f JoinFile, err error) {
-	text, err := readFile(path)
+	text, err := hostfile.Read(path)
 	if err != nil {
 		return f, err
 	}
@@ -61,7 +63,7 @@ func ReadJoinFile(path string) (f JoinFile, err error) {
 
 // Expires returns when the first certificate in a file ends: that of its owner.
 func Expires(path string) (time.Time, error) {
-	text, err := readFile(path)
+	text, err := hostfile.Read(path)
 	if err != nil {
 		return time.Time{}, err
 	}

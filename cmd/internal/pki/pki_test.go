@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 // newDir makes a directory with an authority.
@@ -166,7 +168,7 @@ func TestAuthorityFiles(t *testing.T) {
 	for name, text := range map[string]string{
 		"empty": "", "junk": "junk", "no key": cert, "no certificate": "-----BEGIN EC" + key, "another key": cert + "-----BEGIN EC" + foreignKey,
 		"two keys": string(good) + "-----BEGIN EC" + foreignKey, "a leaf": string(leaf), "cut": string(good[:len(good)-100]), "two": string(good) + string(foreign),
-		"large": strings.Repeat("\n", maxFile) + string(good),
+		"large": strings.Repeat("\n", hostfile.MaxLen) + string(good),
 	} {
 		if err := os.WriteFile(d.present(), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
