@@ -130,6 +130,7 @@ type StoreStatus struct {
 	Endpoint   string    `json:"endpoint,omitempty"` // URLs at which it is reached, comma-separated and without a password
 	Connected  bool      `json:"connected"`
 	Err        string    `json:"err,omitempty"`        // of the last request, if it failed
+	Refusal    bool      `json:"refusal,omitempty"`    // the store may run: Err has a Refusal, and people have to change how it is reached
 	Untrusted  bool      `json:"untrusted,omitempty"`  // Err is ErrUntrusted or ErrNoAccess
 	Since      time.Time `json:"since,omitzero"`       // when Connected or Err became what they are
 	Revision   int64     `json:"revision,omitempty"`   // of the store, as last seen

@@ -41,6 +41,7 @@ func (h *StoreHealth) set(connected bool, err error) {
 		h.status.Since = time.Now()
 	}
 	h.status.Connected, h.status.Err = connected, ""
+	h.status.Refusal = Refusal(err) != nil
 	h.status.Untrusted = errors.Is(err, ErrUntrusted) || errors.Is(err, ErrNoAccess)
 	if err != nil {
 		h.status.Err = Printable(err.Error(), FaultBytes)

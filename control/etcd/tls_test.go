@@ -64,6 +64,11 @@ func TestTLS(t *testing.T) {
 		if err := get(etcd.Config{CAFile: ca.file}); (err == nil) != (auth == tls.NoClientCert) {
 			t.Errorf("%v, with the CA alone: %v", auth, err)
 		}
+		_, port, _ := net.SplitHostPort(p.addr())
+		elsewhere := []string{"https://localhost:" + port} // which is not in the server's certificate
+		if err := get(etcd.Config{Endpoints: elsewhere, ServerName: "store", CAFile: ca.file, CertFile: ca.file + ".client", KeyFile: ca.file + ".client.key"}); err != nil {
+			t.Errorf("%v, at another address: the name does not decide: %v", auth, err)
+		}
 		for name, cfg := range map[string]etcd.Config{"another CA": {CAFile: stranger.file}, "the system's authorities": {}} {
 			if err := get(cfg); err == nil || !strings.Contains(err.Error(), "certificate") {
 				t.Errorf("%v, with %s: %v, want an error about the certificate", auth, name, err)
@@ -95,7 +100,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// issue makes a certificate for 127.0.0.1 beside the authority's file.
+// issue makes a certificate for 127.0.0.1 and "store" beside the authority's file.
 func (a *authority) issue(t *testing.T, name string) issued {
 	t.Helper()
 	return a.issueUntil(t, name, time.Now().Add(time.Hour))
@@ -109,7 +114,7 @@ func (a *authority) issueUntil(t *testing.T, name string, end time.Time) issued 
 	}
 	i := issued{a.file + "." + name, a.file + "." + name + ".key"}
 	a.sign(t, &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotAfter: end,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"store"}, NotAfter: end,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, key, i.cert)
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
@@ -140,14 +145,17 @@ func TestRefusedTLS(t *testing.T) {
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	ca, stranger := newAuthority(t), newAuthority(t)
-	server := ca.issue(t, "server")
-	cert, err := tls.LoadX509KeyPair(server.cert, server.key)
-	if err != nil {
-		t.Fatal(err)
+	load := func(i issued) tls.Certificate {
+		cert, err := tls.LoadX509KeyPair(i.cert, i.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cert
 	}
+	cert := load(ca.issue(t, "server"))
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca.pem)
-	serve := func(auth tls.ClientAuthType, version uint16) string {
+	serve := func(cert tls.Certificate, auth tls.ClientAuthType, version uint16) string {
 		l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}, ClientAuth: auth,
 			MaxVersion: version, ClientCAs: pool})
 		if err != nil {
@@ -156,9 +164,11 @@ func TestRefusedTLS(t *testing.T) {
 		return serveProxy(t, l, c.socket()).addr()
 	}
 	// With TLS 1.2 it tells a client in the handshake that its certificate is wanted, with 1.3 afterwards.
-	proxy := func(auth tls.ClientAuthType) string { return serve(auth, tls.VersionTLS12) }
-	verify := "https://" + serve(tls.RequireAndVerifyClientCert, tls.VersionTLS13)
+	proxy := func(auth tls.ClientAuthType) string { return serve(cert, auth, tls.VersionTLS12) }
+	verify := "https://" + serve(cert, tls.RequireAndVerifyClientCert, tls.VersionTLS13)
 	ended := ca.issueUntil(t, "ended", time.Now().Add(-time.Hour))
+	_, port, _ := net.SplitHostPort(proxy(tls.NoClientCert))
+	late := "https://" + serve(load(ended), tls.NoClientCert, tls.VersionTLS12)
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -171,6 +181,8 @@ func TestRefusedTLS(t *testing.T) {
 	}{
 		{"no authority", "https://" + proxy(tls.NoClientCert), "", issued{}, control.ErrUntrusted, ""},
 		{"another authority", "https://" + proxy(tls.NoClientCert), stranger.file, issued{}, control.ErrUntrusted, "by the authorities in " + stranger.file},
+		{"another name", "https://localhost:" + port, ca.file, issued{}, control.ErrOtherName, "name or address: connection"},
+		{"ended", late, ca.file, issued{}, control.ErrNotValidNow, "valid yet: connection"},
 		{"no certificate", "https://" + proxy(tls.RequireAnyClientCert), ca.file, issued{}, control.ErrNoAccess, ""},
 		{"no certificate, TLS 1.3", verify, ca.file, issued{}, control.ErrNoAccess, ""},
 		{"a stranger's certificate", verify, ca.file, stranger.issue(t, "node2"), control.ErrNoAccess,

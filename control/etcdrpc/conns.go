@@ -64,6 +64,9 @@ func (t *connTracker) ClientHandshake(ctx context.Context, authority string, c n
 	if t.files != nil {
 		files := t.files.current(t.log)
 		with, sum = credentials.NewTLS(files.tls), files.sum
+		if files.tls.ServerName != "" {
+			authority = files.tls.ServerName // gRPC checks this one, which is else the host of the endpoint
+		}
 	}
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		at := tcp.AddrPort()

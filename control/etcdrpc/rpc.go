@@ -152,6 +152,10 @@ func refusedTLS(reason string) error {
 		part string
 		why  error
 	}{
+		{"x509: certificate is valid for ", control.ErrOtherName}, // these three are x509.HostnameError
+		{"x509: certificate is not valid for any names", control.ErrOtherName},
+		{"x509: cannot validate certificate for ", control.ErrOtherName},
+		{"x509: certificate has expired or is not yet valid", control.ErrNotValidNow},
 		{"x509: ", control.ErrUntrusted},
 		{"tls: failed to verify certificate", control.ErrUntrusted},
 		{"remote error: tls: ", control.ErrNoAccess},

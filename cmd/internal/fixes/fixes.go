@@ -56,7 +56,9 @@ func Of(o *flags.Flags, network string, err error) string {
 		fix string
 	}{
 		{control.ErrCloned, "on the host that is the copy: remove <subnet file>.node, and give the host an address of its own"},
-		{control.ErrUntrusted, "--join-file with the file that overlayd pki join-file made for this host, or --etcd-cafile with the authority of that etcd; see that the endpoints are those of its certificate"},
+		{control.ErrUntrusted, "--join-file with the file that overlayd pki join-file made for this host, or --etcd-cafile with the authority of that etcd"},
+		{control.ErrOtherName, "a name or address of the certificate of that etcd in --etcd-endpoints; with the join file of an embedded etcd its address does not matter"},
+		{control.ErrNotValidNow, "renew the certificate of that etcd, or correct the clock of this host"},
 		{control.ErrNoAccess, "--join-file with a file that overlayd pki join-file has made for this host, or --etcd-certfile and --etcd-keyfile that this etcd takes"},
 		{control.ErrScheme, "see whether etcd runs there; https:// in --etcd-endpoints if it speaks TLS, with --join-file or --etcd-cafile, else http://"},
 		{admin.ErrNoDaemon, "start overlayd, or say which one is meant: --subnet-file, or --subnet-dir for one of several networks"},

@@ -106,6 +106,19 @@ func TestUnderlayComesFirst(t *testing.T) {
 	}
 }
 
+// TestRefusedIsNoSilence: a store that runs, and is reached the wrong way, is not said to be silent. A file of this host helps
+// only against the fault that it causes.
+func TestRefusedIsNoSilence(t *testing.T) {
+	for _, untrusted := range []bool{true, false} {
+		n := Network{Ready: true, Certificates: []Certificate{{File: "join.pem", Expires: time.Now().Add(time.Hour * 9999), Fix: "renew it"}},
+			Store: &control.StoreStatus{Since: time.Unix(1, 0), Err: "another name", Refusal: true, Untrusted: untrusted}}
+		d := Report(Process{}, true, []Network{n})
+		if len(d.Warnings) != 1 || d.Warnings[0].Text != "another name" || (d.Warnings[0].Fix == "renew it") != untrusted {
+			t.Errorf("untrusted %t: %+v", untrusted, d.Warnings)
+		}
+	}
+}
+
 // TestVerdictSaysTheFix: what is known to help is told, and not the log.
 func TestVerdictSaysTheFix(t *testing.T) {
 	fault := controller.Fault{Reason: "other", Err: "broken", Fix: "mend it"}

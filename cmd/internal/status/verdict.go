@@ -161,9 +161,9 @@ func judgeStore(n *Network, now time.Time) (all []Warning) {
 	name := strings.TrimSpace(s.Kind + " " + s.Endpoint)
 	switch {
 	case s.Since.IsZero():
-	case !s.Connected && s.Untrusted:
+	case !s.Connected && (s.Refusal || s.Untrusted): // older daemons say Untrusted alone
 		w := Warning{ID: "store_unreachable", State: Degraded, Text: s.Err, Fix: fixStore, Since: s.Since}
-		if last := len(n.Certificates) - 1; last >= 0 { // that which this host shows
+		if last := len(n.Certificates) - 1; s.Untrusted && last >= 0 { // that which this host shows
 			w.Fix = n.Certificates[last].Fix
 		}
 		all = append(all, w)
