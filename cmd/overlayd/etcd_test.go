@@ -142,6 +142,44 @@ func TestEtcdIsAProcess(t *testing.T) {
 	}
 }
 
+// TestDataOfEtcdGone: if somebody removes the data while etcd runs, the log says so at once, and everything is there again: the network
+// config from the daemon that has it, and all leases.
+func TestDataOfEtcdGone(t *testing.T) {
+	t.Parallel()
+	f := newFirst(t, 2, "--dataplane", modeKernel)
+	f.run().waitLog("msg=ready", patience)
+	a, b := f.join()
+	there, back := startMeters(t, a, b)
+	if err := os.RemoveAll(f.dir); err != nil {
+		t.Fatal(err)
+	}
+	f.daemon.waitLog("it was removed or replaced while etcd ran", promised(3*time.Second))
+	f.daemon.waitLog("network config was gone from the store: written again", patience)
+	client := f.client()
+	for key, want := range map[string]int{"/coreos.com/network/config": 1, "/coreos.com/network/subnets/": 2} {
+		eventually(t, patience, key+" is back", func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			r, err := client.Get(ctx, key, clientv3.WithPrefix())
+			if err == nil && len(r.Kvs) != want {
+				err = fmt.Errorf("%d keys", len(r.Kvs))
+			}
+			return err
+		})
+	}
+	for _, h := range f.c.hosts {
+		eventually(t, patience, h.name+" is well", func() error {
+			if code, out := overlayd(t, "status", "--subnet-file", h.subnetFile); code != 0 || strings.Contains(out, "no usable network config") {
+				return fmt.Errorf("%d: %s", code, out)
+			}
+			return nil
+		})
+	}
+	if lost := there.finish() + back.finish(); lost > 0 {
+		t.Errorf("%d datagrams lost", lost)
+	}
+}
+
 // TestDamagedEtcd: a daemon whose etcd cannot use its data serves, says what to do, and does it if it is told to:
 // nothing is deleted, and the nodes have their subnets again.
 func TestDamagedEtcd(t *testing.T) {

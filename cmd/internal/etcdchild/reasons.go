@@ -20,6 +20,7 @@ const (
 	Members  = "members"
 	Aside    = "aside_before"
 	PKI      = "certificates"
+	Gone     = "data_gone"
 )
 
 // asError returns the reason of an error of etcd. What etcd cannot use before it is ready is damaged,
@@ -30,7 +31,7 @@ func asError(err error, ready bool) *child.Error {
 		is     error
 		reason string
 	}{
-		{embedded.ErrInUse, InUse}, {embedded.ErrListen, Listen}, {embedded.ErrMembers, Members}, {embedded.ErrAsideBefore, Aside},
+		{embedded.ErrInUse, InUse}, {embedded.ErrListen, Listen}, {embedded.ErrMembers, Members}, {embedded.ErrAsideBefore, Aside}, {embedded.ErrGone, Gone},
 		{unix.ENOSPC, Full}, {unix.EDQUOT, Full}, {unix.EROFS, ReadOnly}, {unix.EACCES, Denied}, {unix.EPERM, Denied},
 		{unix.EMFILE, child.ReasonLimits}, {unix.ENFILE, child.ReasonLimits}, {unix.ENOMEM, child.ReasonLimits}, {unix.EAGAIN, child.ReasonLimits}, {unix.EFBIG, child.ReasonLimits},
 		{embedded.ErrDamaged, Damaged},

@@ -103,7 +103,7 @@ func address(listen string) string {
 	return u.Host
 }
 
-// watch tells the daemon how many requests are refused, until ctx ends or etcd cannot go on.
+// watch tells the daemon how many requests are refused, until ctx ends or etcd cannot go on, or its data are gone.
 func watch(ctx context.Context, p *child.Parent, s *embedded.Server) error {
 	tick, told := time.NewTicker(time.Second), uint64(0)
 	defer tick.Stop()
@@ -115,6 +115,10 @@ func watch(ctx context.Context, p *child.Parent, s *embedded.Server) error {
 			p.Failed(asError(err, true))
 			return errors.Join(err, s.Stop())
 		case <-tick.C:
+			if err := s.Gone(); err != nil {
+				p.Failed(asError(err, true))
+				return err // without Stop, which might write into the directory that is there now
+			}
 			if n := s.Refused(); n != told {
 				told = n
 				p.Refused(n)

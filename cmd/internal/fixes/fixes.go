@@ -162,6 +162,8 @@ func ofEtcd(o *flags.Etcd, err *child.Error) string {
 		return "etcdctl member remove, then member add on one of the others: this member gets its data from them"
 	case etcdchild.PKI:
 		return "put back what was in --pki-dir " + o.PKIDir + ", or make another authority by overlayd pki init, and a join file for each host"
+	case etcdchild.Gone:
+		return "make reservations again, and the network config unless a daemon has it by --network; every node puts its lease back"
 	case etcdchild.Aside:
 		return "look at the disk, and remove these directories"
 	case etcdchild.Damaged, child.ReasonCrash:

@@ -39,6 +39,7 @@ func networkFamilies() []family {
 		{"ready", "1 if everything worked once in this session.", gauge, of, perNetwork(func(n *status.Network, add emit) { add(number(n.Ready)) })},
 		{"sessions_total", "Sessions: another one begins when config or underlay change, or the device has gone.", counter, of, counting(func(n *status.Network) uint64 { return n.Sessions })},
 		{"config_held", "1 if the network config in the store is not applied yet, or cannot be, or is missing.", gauge, of, perNetwork(func(n *status.Network, add emit) { add(number(n.ConfigHeld != nil)) })},
+		{"config_repairs_total", "How often this daemon wrote the network config again that was gone from the store.", counter, of, counting(func(n *status.Network) uint64 { return n.ConfigRepairs })},
 		{"lease_held", "1 if this node has a lease.", gauge, of, perNetwork(func(n *status.Network, add emit) { add(number(n.Lease != nil)) })},
 		{"lease_expiry_timestamp_seconds", "When the lease ends unless it is renewed.", gauge, of, perNetwork(func(n *status.Network, add emit) {
 			if n.Lease != nil && !n.Lease.Expires.IsZero() {

@@ -94,6 +94,12 @@ func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Inter
 		case <-ctx.Done():
 			return nil
 		case <-stood.C:
+			if n.held.network == (control.Network{}) {
+				if wait := n.putConfigBack(ctx, config); wait > 0 {
+					stood.Reset(wait)
+				}
+				continue
+			}
 			if n.heldStands(ctx) {
 				return fmt.Errorf("%w: it has stood for %s", control.ErrNetworkChanged, n.cfg.ConfigHold)
 			}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -126,11 +127,14 @@ func (n *Network) inForce(ctx context.Context, c control.Network) {
 }
 
 // consider says whether a session with the config now takes over what the store has, or ends by it. If not, wait is when it does, if that
-// still stands; 0: never. What cannot be used ends no session: the next one could not begin.
+// still stands; 0: never. What cannot be used ends no session: the next one could not begin. What is gone is tried to be put back then.
 func (s *Session) consider(ctx context.Context, iface underlay.Interface, now control.Network, stored control.StoredNetwork) (apply bool, wait time.Duration) {
 	n, next := s.network, stored.Network
 	if stored.Err != nil {
 		n.noteUnusable(stored.Err)
+		if errors.Is(stored.Err, control.ErrNoNetwork) {
+			return false, n.putConfigBack(ctx, now)
+		}
 		return false, 0
 	}
 	if changed(now, next, nil, nil) == nil && fit.CheckMTU(next, iface) == nil {
@@ -152,6 +156,30 @@ func (s *Session) consider(ctx context.Context, iface underlay.Interface, now co
 		return true, 0
 	}
 	return false, max(n.hold(ctx, next, why, false), time.Nanosecond)
+}
+
+// putConfigBack writes the config in force into a store that has none any more, if it is the one that this daemon was given for an
+// empty store. Another one would cost all hosts their subnets. It returns when to try again; 0: never.
+func (n *Network) putConfigBack(ctx context.Context, inForce control.Network) time.Duration {
+	w, ok := n.store.(control.ConfigWriter)
+	if !ok || n.cfg.FirstConfig == nil {
+		return 0
+	}
+	first, err := control.ParseNetwork(n.cfg.FirstConfig)
+	if first.Backend.Missing = inForce.Backend.Missing; err != nil || first != inForce {
+		n.sayHold(ctx, "network config is gone from the store, and not written again: the one that this daemon was given for an empty store is not the one in force",
+			"fix", "put the one that is meant into the store")
+		return 0
+	}
+	switch created, err := w.Init(ctx, n.cfg.FirstConfig); {
+	case err != nil && ctx.Err() == nil:
+		n.sayHold(ctx, "network config is gone from the store, and cannot be written now: trying again until it can", "err", err)
+		return askAgain
+	case created:
+		n.configRepairs.Add(1)
+		n.sayHold(ctx, "network config was gone from the store: written again", "value", string(n.cfg.FirstConfig))
+	}
+	return 0
 }
 
 // ownSubnets returns the subnets of the lease that this node has.

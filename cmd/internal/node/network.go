@@ -59,10 +59,11 @@ type Network struct {
 	noClaim   error                            // why the device is not claimed
 	fileFault atomic.Pointer[controller.Fault] // why a file of this network cannot be written now; nil: none
 
-	withdrawn   atomic.Uint64                     // routes that hid the store
-	holdNotices pace.Notices                      // of held; for whoever of the session and waitForConfig runs
-	heldStatus  atomic.Pointer[status.HeldConfig] // held, for others; nil: it is zero
-	snapshot    atomic.Pointer[snapshot]          // never nil
+	withdrawn     atomic.Uint64                     // routes that hid the store
+	configRepairs atomic.Uint64                     // see putConfigBack
+	holdNotices   pace.Notices                      // of held; for whoever of the session and waitForConfig runs
+	heldStatus    atomic.Pointer[status.HeldConfig] // held, for others; nil: it is zero
+	snapshot      atomic.Pointer[snapshot]          // never nil
 }
 
 // refusal is a network config that no dataplane here can carry, and why.

@@ -72,6 +72,7 @@ func (n *Network) Status() status.Network {
 	st.UnderlayFaults, st.Beside = n.health.Warnings(), n.beside.Warnings()
 	s.totals().Report(&st)
 	st.Control.Withdrawn += n.withdrawn.Load()
+	st.ConfigRepairs = n.configRepairs.Load()
 	return st
 }
 

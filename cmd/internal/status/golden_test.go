@@ -44,7 +44,8 @@ func full() Network {
 		Bad:      []controller.EntryStatus{{Key: "x", Node: netip.MustParseAddr("192.0.2.8"), Name: "eight", Fault: fault}},
 		Control: controller.Stats{Leases: 1, Bad: 2, Rejected: 3, Peers: 4, BadUpdates: 5, Syncs: 6, SyncFailures: 7,
 			Renewals: 8, RenewFails: 9, Losses: 10, FileRepairs: 11, MACChanges: 12, Withdrawn: 13},
-		Repairs: []Repairs{{Part: "rules", Kind: "route", Count: 4, Last: at}},
+		ConfigRepairs: 14,
+		Repairs:       []Repairs{{Part: "rules", Kind: "route", Count: 4, Last: at}},
 		Parts: []dataplane.PartStatus{{Name: "rules", State: dataplane.StateDegraded, Err: "down", Fix: "modprobe", Since: at,
 			Objects:  []dataplane.ObjectStatus{{Kind: "route", Wanted: 3, Have: 2, Repairs: 1, LastRepair: at, Lately: 1}},
 			Warnings: []dataplane.Warning{{ID: "rp_filter", Text: "strict", Fix: "sysctl", Since: at}}}},
@@ -262,6 +263,7 @@ const golden = `{
    "last": "2026-01-02T03:04:05Z"
   }
  ],
+ "config_repairs": 14,
  "parts": [
   {
    "name": "rules",

@@ -54,15 +54,17 @@ type Network struct {
 	Probes     *Probes                 `json:"probes,omitempty"`  // how the peers answer; nil: nobody asks them
 	Traffic    []PeerTraffic           `json:"traffic,omitempty"` // with the peers that had any, by VTEP; none in kernel mode, where nobody counts it
 
-	Rejected     []controller.EntryStatus `json:"rejected,omitempty"` // leases that are not used
-	Bad          []controller.EntryStatus `json:"bad,omitempty"`      // entries of the store that cannot be read
-	Control      controller.Stats         `json:"control"`            // what counts does so since the process began; the rest is of now
-	Repairs      []Repairs                `json:"repairs,omitempty"`
-	Parts        []dataplane.PartStatus   `json:"parts,omitempty"` // in their order
-	Store        *control.StoreStatus     `json:"store,omitempty"`
-	Etcd         *Server                  `json:"etcd,omitempty"`         // that this daemon runs, for all its networks; nil: none
-	Certificates []Certificate            `json:"certificates,omitempty"` // of the way to the store, for all networks
-	Counters     map[string]uint64        `json:"counters,omitempty"`     // of the dataplanes of this process: see Counters
+	Rejected []controller.EntryStatus `json:"rejected,omitempty"` // leases that are not used
+	Bad      []controller.EntryStatus `json:"bad,omitempty"`      // entries of the store that cannot be read
+	Control  controller.Stats         `json:"control"`            // what counts does so since the process began; the rest is of now
+	Repairs  []Repairs                `json:"repairs,omitempty"`
+	// ConfigRepairs is how often this daemon wrote the network config again that was gone from the store.
+	ConfigRepairs uint64                 `json:"config_repairs,omitempty"`
+	Parts         []dataplane.PartStatus `json:"parts,omitempty"` // in their order
+	Store         *control.StoreStatus   `json:"store,omitempty"`
+	Etcd          *Server                `json:"etcd,omitempty"`         // that this daemon runs, for all its networks; nil: none
+	Certificates  []Certificate          `json:"certificates,omitempty"` // of the way to the store, for all networks
+	Counters      map[string]uint64      `json:"counters,omitempty"`     // of the dataplanes of this process: see Counters
 
 	// SharedPort has the counters of the UDP port that several networks share: what arrived there
 	// before it was known for which of them. Empty if this network has a port of its own.

@@ -24,6 +24,8 @@ var (
 	ErrInUse = errors.New("in use by another process")
 	// ErrMembers says that the data are those of a cluster of several members, which have them too.
 	ErrMembers = errors.New("the data belong to a cluster of several members")
+	// ErrGone says that somebody has removed the data directory, or put another one in its place, while etcd ran: see Server.Gone.
+	ErrGone = errors.New("it was removed or replaced while etcd ran")
 	// ErrAsideBefore says that SetAside has kept as much as it keeps.
 	ErrAsideBefore = errors.New("damaged data were moved aside several times before")
 )
@@ -131,6 +133,19 @@ func withCause(err error, dir string) error {
 
 // database returns the path of etcd's database.
 func database(dir string) string { return filepath.Join(dir, "member", "snap", "db") }
+
+// Gone returns ErrGone if what the server writes to is not in its data directory any more. etcd itself notices that only when it makes
+// its next file, and all that it takes until then is lost.
+func (s *Server) Gone() error {
+	dir := filepath.Dir(s.lock.Name())
+	_, err := os.Stat(database(dir))
+	own, oerr := s.lock.Stat()
+	there, terr := os.Stat(s.lock.Name())
+	if errors.Is(err, os.ErrNotExist) || oerr == nil && terr == nil && !os.SameFile(own, there) {
+		return fmt.Errorf("data directory %q: %w: it starts again with what is there now", dir, ErrGone)
+	}
+	return nil
+}
 
 // checkDatabase says that an existing database is damaged before etcd finds it:
 // it opens the file in a goroutine of its own and panics there.

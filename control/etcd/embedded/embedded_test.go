@@ -2,6 +2,7 @@ package embedded_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -42,6 +43,31 @@ func client(t *testing.T, url string) *clientv3.Client {
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// TestGone: a server notices that its data directory is not there any more, or another one.
+func TestGone(t *testing.T) {
+	for name, change := range map[string]func(dir string) error{
+		"nothing": func(string) error { return nil },
+		"removed": os.RemoveAll,
+		"emptied": func(dir string) error { return os.RemoveAll(filepath.Join(dir, "member")) },
+		"replaced": func(dir string) error {
+			return errors.Join(os.CopyFS(dir+".copy", os.DirFS(dir)), os.Rename(dir, dir+".old"), os.Rename(dir+".copy", dir))
+		},
+	} {
+		dir := filepath.Join(t.TempDir(), "etcd")
+		s := start(t, embedded.Config{Dir: dir, ListenClient: "unix://" + filepath.Join(t.TempDir(), "etcd.sock")})
+		if err := s.Gone(); err != nil {
+			t.Errorf("%s, before: %v", name, err)
+		}
+		if err := change(dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Gone(); errors.Is(err, embedded.ErrGone) != (name != "nothing") {
+			t.Errorf("%s: %v", name, err)
+		}
+		s.Stop()
+	}
 }
 
 func TestStartPutStopRestartElsewhere(t *testing.T) {
