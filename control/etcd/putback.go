@@ -86,15 +86,13 @@ func (s *Store) evictAll(ctx context.Context, l control.Lease, rivals []*mvccpb.
 }
 
 // restore writes the entry over the revision l.ModRevision of it, under its etcd
-// lease if that is alive and else under a new one, while the conditions hold. A reservation
+// lease if that is alive until l.Expires and else under a new one, while the conditions hold. A reservation
 // stays one unless it is gone.
 func (s *Store) restore(ctx context.Context, r *nodeRecord, l control.Lease, alive bool, while ...clientv3.Cmp) (control.Lease, error) {
 	var err error
 	if l.Handle == 0 && l.ModRevision != 0 {
 		alive = true
-	} else if alive {
-		l.Expires, err = s.rpc.Refresh(ctx, leaseID(l.Handle))
-	} else {
+	} else if !alive {
 		l.Handle = int64(etcdrpc.NewLeaseID(r.id()))
 		l.Expires, err = s.rpc.Grant(ctx, leaseID(l.Handle), s.cfg.LeaseTTL)
 	}

@@ -53,12 +53,14 @@ func (s *Store) Renew(ctx context.Context, l control.Lease) (control.Lease, erro
 var errLate = errors.New("etcd answered only after the lease had ended")
 
 func (s *Store) renew(ctx context.Context, r *nodeRecord, l control.Lease) (control.Lease, error) {
-	expires, alive := time.Time{}, false
+	alive := false
 	if l.Handle != 0 {
-		var err error
-		expires, err = s.rpc.Refresh(ctx, leaseID(l.Handle))
-		if alive = err == nil; err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		expires, err := s.rpc.Refresh(ctx, leaseID(l.Handle))
+		if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			return control.Lease{}, err
+		}
+		if alive = err == nil; alive {
+			l.Expires = expires
 		}
 	}
 	kv, err := s.readOwn(ctx, r, l)
@@ -75,7 +77,6 @@ func (s *Store) renew(ctx context.Context, r *nodeRecord, l control.Lease) (cont
 		if !alive {
 			return control.Lease{}, errRace // it expired between the two calls
 		}
-		l.Expires = expires
 		return s.goesOn(ctx, r, l, kv, state)
 	case stateReserved:
 		return s.reserve(ctx, r, l, entry)

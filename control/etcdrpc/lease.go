@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -76,31 +77,54 @@ func (c *Caller) Refresh(ctx context.Context, id LeaseID) (expires time.Time, er
 	return expires, err
 }
 
+// lateKeepAlive is how long the answer to a request to keep a lease alive is waited for.
+const lateKeepAlive = rpcTimeout / 4
+
+// keepAlive extends an etcd lease. While etcd grpc-proxy keeps a lease alive for somebody, it answers only when it next does so, after
+// a third of the TTL. In that case what counts is the time that the lease has left.
 func (c *Caller) keepAlive(ctx context.Context, id LeaseID) (expires time.Time, err error) {
 	begin := time.Now()
 	var ttl int64
+	var late atomic.Bool
 	err = c.Call(ctx, "keep etcd lease alive", func(ctx context.Context, e *clientv3.Client) error {
-		// clientv3's KeepAliveOnce repeats without a pause while etcd is down.
 		ctx, cancel := context.WithCancel(ctx) // ends the stream
 		defer cancel()
-		stream, err := pb.NewLeaseClient(e.ActiveConnection()).LeaseKeepAlive(ctx)
-		if err != nil {
-			return rpctypes.Error(err)
+		defer time.AfterFunc(lateKeepAlive, func() { late.Store(true); cancel() }).Stop()
+		resp, err := keepAliveOnce(ctx, e, id)
+		if err == nil {
+			ttl = resp.TTL
+			late.Store(false)
 		}
-		if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil {
-			return rpctypes.Error(err)
+		if late.Load() {
+			return nil
 		}
-		resp, err := stream.Recv()
-		if err != nil {
-			return rpctypes.Error(err)
-		}
-		ttl = resp.TTL
-		return nil
+		return err
 	})
+	if late.Load() {
+		begin = time.Now()
+		left, _, err := c.TimeLeft(ctx, id)
+		if err == nil && left <= 0 {
+			err = rpctypes.ErrLeaseNotFound
+		}
+		return begin.Add(left), err
+	}
 	if err == nil && ttl <= 0 {
 		err = rpctypes.ErrLeaseNotFound
 	}
 	return begin.Add(seconds(ttl)), err
+}
+
+// keepAliveOnce stands in the place of clientv3's KeepAliveOnce, which repeats without a pause while etcd is down.
+func keepAliveOnce(ctx context.Context, e *clientv3.Client, id LeaseID) (*pb.LeaseKeepAliveResponse, error) {
+	stream, err := pb.NewLeaseClient(e.ActiveConnection()).LeaseKeepAlive(ctx)
+	if err != nil {
+		return nil, rpctypes.Error(err)
+	}
+	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil {
+		return nil, rpctypes.Error(err)
+	}
+	resp, err := stream.Recv()
+	return resp, rpctypes.Error(err)
 }
 
 // Revoke ends an etcd lease and deletes what is attached to it. One that is gone

@@ -124,15 +124,18 @@ func (c *Caller) receive(ctx context.Context, keys []KeyRange, at *pb.ResponseHe
 		if err := checkWatch(keys, resp); err != nil {
 			return c.explain(ctx, what, err)
 		}
-		c.noteAnswer(ctx, resp.Header.Revision, nil)
+		told := resp.Header.ClusterId != 0 // etcd grpc-proxy, which makes one watch of several, says nothing true of itself to the later ones
+		if told {
+			c.noteAnswer(ctx, resp.Header.Revision, nil)
+		}
 		switch {
 		case resp.CompactRevision != 0:
 			return fmt.Errorf("%s from revision %d: etcd has compacted all before %d", what, from, resp.CompactRevision)
 		case resp.Canceled:
 			return fmt.Errorf("%s: etcd at %s ended the watch: %.120q", what, c.Endpoints(), resp.CancelReason)
-		case resp.Created && resp.Header.ClusterId != at.ClusterId:
+		case resp.Created && told && resp.Header.ClusterId != at.ClusterId:
 			return fmt.Errorf("%s from revision %d: etcd at %s is of cluster %x, and the list was of cluster %x", what, from, c.Endpoints(), resp.Header.ClusterId, at.ClusterId)
-		case resp.Created && resp.Header.Revision < known: // it would be silent about what it has lost, and what came instead
+		case resp.Created && told && resp.Header.Revision < known: // it would be silent about what it has lost, and what came instead
 			return fmt.Errorf("%s from revision %d: etcd at %s is at revision %d, and was at %d: it went back to an older state, or lags behind",
 				what, from, c.Endpoints(), resp.Header.Revision, known)
 		case len(resp.Events) == 0:
