@@ -96,6 +96,9 @@ func (l *lane) accept(f *forwarding, d *carrier.Datagram) (why dataplane.Drop, o
 		return dataplane.DropBadHeader, false
 	}
 	if l.from = f.sender(vtep, l.ip.Src); l.from == nil {
+		l.from = f.otherSender(d.From, l.ip.Src)
+	}
+	if l.from == nil {
 		return l.dropSource(f, d, dataplane.DropBadSource)
 	}
 	if !f.isOwn(l.ip.Dst) {

@@ -130,7 +130,7 @@ func (e *SourceError) judge(f *forwarding) (dropped bool) {
 	} else if !f.isAnyPeer(e.Outer) {
 		return true
 	}
-	return !e.Inner.IsValid() || f.sender(sender, e.Inner) == nil
+	return !e.Inner.IsValid() || f.sender(sender, e.Inner) == nil && f.otherSender(e.Outer, e.Inner) == nil
 }
 
 // The lines about dropped sources are bounded: nobody can fill the log by sending from ever new sources.

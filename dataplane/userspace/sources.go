@@ -127,6 +127,14 @@ func (f *forwarding) rareSender(vtep, owner *carrier.Entry, src netip.Addr) *car
 	return nil
 }
 
+// otherSender is sender for what comes from the address of a VTEP, and is not that VTEP's: another one may be behind the same address.
+func (f *forwarding) otherSender(from, src netip.Addr) *carrier.Peer {
+	if !f.isAnyPeer(from) {
+		return nil
+	}
+	return f.sender(nil, src)
+}
+
 // maySend reports whether a packet of this host with that source may leave: it is its own, or not the
 // overlay's. A pod that takes the address of another one is stopped here.
 func (f *forwarding) maySend(src netip.Addr) bool {

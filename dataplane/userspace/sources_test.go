@@ -64,10 +64,10 @@ func TestSourcesOfPeers(t *testing.T) {
 		from, inner, strict, loose string
 	}{
 		{"192.0.2.1", "10.42.1.2", "accepted", "accepted"},
-		{"192.0.2.3", "10.42.3.2", "accepted", "accepted"}, // its published address
-		{"10.0.0.3", "10.42.3.2", "accepted", "accepted"},  // and the other one
-		{"10.0.0.3", "10.42.1.2", "bad_source", "bad_source"},
-		{"192.0.2.1", "10.42.3.2", "bad_source", "bad_source"}, // what a peer publishes binds it
+		{"192.0.2.3", "10.42.3.2", "accepted", "accepted"},     // its published address
+		{"10.0.0.3", "10.42.3.2", "accepted", "accepted"},      // and the other one
+		{"10.0.0.3", "10.42.1.2", "bad_source", "accepted"},    // another peer may be behind the same address
+		{"192.0.2.1", "10.42.3.2", "bad_source", "bad_source"}, // from where not any peer may be
 		{"10.0.0.4", "10.42.4.2", "unknown_vtep", "accepted"},
 		{"10.0.0.4", "10.42.1.2", "unknown_vtep", "accepted"}, // whose it is nobody can tell
 		{"10.0.0.4", "10.42.9.2", "unknown_vtep", "bad_source"},
@@ -325,7 +325,7 @@ func slowJudge(check dataplane.SourceCheck, anyFrom []netip.Prefix, peers []data
 		return "accepted"
 	case sender < 0 && !loose:
 		return "unknown_vtep"
-	case owner >= 0 && (sender < 0 || sender == owner):
+	case owner >= 0 && (loose || sender == owner):
 		return "accepted"
 	case owner < 0 && sender >= 0 && node == sender:
 		return "accepted"
