@@ -50,7 +50,9 @@ func TestSentOn(t *testing.T) {
 				}
 				b.Run("nft", "flush chain inet "+b.guard.name+" "+chainForward)
 				w.check(100, 1400, 8000) // also with translated ports
-				forged := func(text []byte) []byte { return a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, text)) }
+				forged := func(text []byte) []byte {
+					return a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, text))
+				}
 				w.expect("out of the overlay", b, dataplane.DropEgress, func(text []byte) {
 					sendRaw(c.pod, packet(c.podAddr(w.v6), b.overlay(w.v6), 3000, toVTEP, forged(text)))
 				})

@@ -718,48 +718,6 @@ func TestGroupPolicy(t *testing.T) {
 	})
 }
 
-// TestOtherChecks: what each of them admits besides.
-func TestOtherChecks(t *testing.T) {
-	for check, admitted := range map[dataplane.SourceCheck]map[string]bool{
-		dataplane.SourceStrict:  {"inside": false, "outside": false, "behind a NAT": false},
-		dataplane.SourceOverlay: {"outside": true, "never": false, "inside": false, "behind a NAT": false},
-		dataplane.SourceInner:   {"behind a NAT": true, "outside": false, "inside": false},
-		dataplane.SourceOff:     {"inside": true, "outside": true, "behind a NAT": true},
-	} {
-		t.Run(string(check), func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, false)
-			w.config = func(c *Config) { c.Check, c.AnyPeerFrom = check, prefixes("192.0.2.5/32") }
-			w.join()
-			a, b := w.hosts[0], w.hosts[1]
-			for name, arrives := range admitted {
-				outer, inner := b.addr, map[string]netip.Addr{"inside": w.hosts[2].podAddr(false), "outside": netip.MustParseAddr("8.8.8.8"),
-					"never": netip.MustParseAddr("240.0.0.1"), "behind a NAT": b.podAddr(false)}[name]
-				if name == "behind a NAT" {
-					outer = w.strange
-				}
-				before := w.total(a)
-				sendRaw(w.stranger, packet(outer, a.addr, 1, testPort, a.frame(1, packet(inner, a.podAddr(false), 1, receivePort, []byte(name)))))
-				eventually(t, name, func() bool { return w.place(name) != "" || w.total(a) > before })
-				if got := w.place(name) != ""; got != arrives {
-					t.Errorf("%s: arrived %v, want %v", name, got, arrives)
-				}
-			}
-			w.check(100)
-		})
-	}
-}
-
-func (w *world) total(h *host) (n uint64) {
-	h.Must(func() error {
-		for _, d := range h.guard.Drops() {
-			n += d
-		}
-		return nil
-	})
-	return n
-}
-
 // TestOtherNetworksAreLeftAlone: two networks on one port, each with its guard. What is of neither is counted.
 func TestOtherNetworksAreLeftAlone(t *testing.T) {
 	t.Parallel()

@@ -66,33 +66,37 @@ func (b builder) leaseLengths(f family) []int {
 	return b.lengths(func(bits int) string { return leaseSet(f, bits) }, bitsOf(f))
 }
 
-// strangers calls with the conditions under which a source is no overlay address, nor one that no packet may have.
-func (b builder) strangers(f family, source field, outside func(...cond)) {
-	var conds []cond
+// strangers returns the conditions under which a source is no overlay address, nor a VTEP's or this host's, nor one that no packet may have. The
+// userspace dataplane has the same.
+func (b builder) strangers(f family, source field) (conds []cond) {
 	if b.mixed(f) {
-		for _, bits := range b.leaseLengths(f) {
-			conds = append(conds, in(leaseSet(f, bits), true, bits, source))
-		}
-		for _, own := range ofFamily(b.own, f) {
-			conds = append(conds, source.within(own, true))
-		}
-	} else {
-		for _, n := range ofFamily(b.networks, f) {
-			conds = append(conds, source.within(n, true))
+		for _, set := range []func(family, int) string{leaseSet, wideSet} {
+			for _, bits := range b.lengths(func(bits int) string { return set(f, bits) }, bitsOf(f)) {
+				conds = append(conds, in(set(f, bits), true, bits, source))
+			}
 		}
 	}
-	for _, p := range never(f) {
-		conds = append(conds, source.within(p, true))
+	if slices.Contains(b.families(), f) {
+		conds = append(conds, isPeer(f, source, true))
 	}
-	outside(conds...)
+	outside := slices.Concat(ofFamily(b.own, f), b.local(f), never(f))
+	if !b.mixed(f) {
+		outside = slices.Concat(ofFamily(b.networks, f), outside)
+	}
+	for i, p := range outside {
+		if !slices.ContainsFunc(outside[:i], func(o netip.Prefix) bool { return o.Bits() <= p.Bits() && o.Contains(p.Addr()) }) {
+			conds = append(conds, source.within(p, true))
+		}
+	}
+	return conds
 }
 
-// never are the sources that no packet of a peer has: this network, loopback, multicast and broadcast, mapped addresses.
+// never are the sources that no packet of a peer has: this network, loopback, link, multicast, what is reserved, and broadcast; of IPv6 none and mapped addresses, too.
 func never(f family) []netip.Prefix {
 	if f == ipv6 {
-		return prefixes("::/96", "::ffff:0:0/96", "fe80::/10", "ff00::/8")
+		return prefixes("::/127", "::ffff:0:0/96", "fe80::/10", "ff00::/8")
 	}
-	return prefixes("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3")
+	return prefixes("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")
 }
 
 func prefixes(list ...string) (all []netip.Prefix) {

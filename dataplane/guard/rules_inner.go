@@ -83,7 +83,7 @@ func (b builder) ofOrigin(c *chain) {
 					admit(in(originSet(outer, f, bits), false, bits, origin(), outerSource(f)))
 				}
 				if b.Check == dataplane.SourceOverlay && (outer == ipv4 || b.sets[vtepSet]) {
-					b.strangers(f, outerSource(f), func(outside ...cond) { admit(append([]cond{isVTEP(outer)}, outside...)...) })
+					admit(append([]cond{isVTEP(outer)}, b.strangers(f, outerSource(f))...)...)
 				}
 			}
 		}
@@ -132,7 +132,7 @@ func (b builder) ofAnyPeer(c *chain) {
 				admit(isPeer(f, outerSource(f), false))
 			}
 			if b.Check == dataplane.SourceOverlay {
-				b.strangers(f, outerSource(f), func(from ...cond) { admit(from...) })
+				admit(b.strangers(f, outerSource(f))...)
 			}
 		}
 	}

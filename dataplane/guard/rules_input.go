@@ -180,8 +180,7 @@ func (b builder) pairs(c *chain, outer family) {
 				admit(in(pairSet(outer, inner, bits), false, bits, outerSource(outer), innerSource(inner)))
 			}
 			if b.Check == dataplane.SourceOverlay {
-				known := isPeer(outer, outerSource(outer), false)
-				b.strangers(inner, innerSource(inner), func(outside ...cond) { admit(append(outside, known)...) })
+				admit(append(b.strangers(inner, innerSource(inner)), isPeer(outer, outerSource(outer), false))...)
 			}
 			for _, from := range b.anyPeerFrom(outer) {
 				for _, set := range []func(family, int) string{leaseSet, wideSet} {

@@ -196,7 +196,7 @@ secmark . secmark != @pair44_32, drop unknown_vtep
 udp dport == 8472, l4proto == udp, fib daddr type != unicast, jump nested
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, goto admitted
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, goto admitted
-nfproto ip, ip daddr == 10.255.0.0/24, secmark . secmark @pair44_32, ip saddr != 10.0.0.0/8, ip saddr != 0.0.0.0/8, ip saddr != 127.0.0.0/8, ip saddr != 224.0.0.0/3, goto admitted
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . secmark @pair44_32, ip saddr . ip saddr != @pair44_32, ip saddr != 10.0.0.0/8, ip saddr != 0.0.0.0/8, ip saddr != 127.0.0.0/8, ip saddr != 169.254.0.0/16, ip saddr != 224.0.0.0/3, goto admitted
 ` + outside},
 		{"output", strict, base, false, chainLeave, `udp dport == 8472, jump to_port` + away},
 		{"output of this process", strict, base, true, chainLeave, `udp dport == 8472, mark & 0x100000 != 0, accept

@@ -24,14 +24,18 @@ func (w *world) joinSockets(alone bool) *userspace.Dataplane {
 	h.Must(func() error { _, err := Cleanup(1); return err })
 	c := testConfig(w.t)
 	c.IPv4, c.IPv6, c.Local, c.Alone = !w.v6, w.v6, []netip.Addr{h.addr}, alone
+	if w.config != nil {
+		w.config(&c)
+	}
 	h.guard = openIn(w.t, h.NS, c)
 	h.guard.Forwards(false)
 	var d *userspace.Dataplane
 	h.Must(func() (err error) {
 		d, err = userspace.Open(userspace.Config{Log: slog.New(slog.DiscardHandler), VNI: 1, Port: testPort, MTU: 1500 - encap.Overhead(h.addr), Offloads: userspace.AllOffloads,
-			Mark: DefaultMark, Underlays: []dataplane.Underlay{{Local: h.addr, Public: h.addr, MAC: dataplane.MAC(h.addr, 1)}}})
+			SourceCheck: c.Check, AnyPeerFrom: c.AnyPeerFrom, Mark: DefaultMark, Underlays: []dataplane.Underlay{{Local: h.addr, Public: h.addr, MAC: dataplane.MAC(h.addr, 1)}}})
 		return err
 	})
+	h.sockets = d
 	v := w.lastWanted(h)
 	v.VTEPs = d.VTEPs()
 	h.guard.sync(w.t, h.NS, v)

@@ -19,6 +19,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane/kernel"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
+	"github.com/overlayd/overlayd/dataplane/userspace"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -44,7 +45,9 @@ type host struct {
 	pod   *netnstest.NS
 	guard *Guard
 	dp    *kernel.Dataplane
-	last  Drops
+
+	sockets *userspace.Dataplane // instead of dp, if a process forwards
+	last    Drops
 }
 
 var testNetworks = prefixes("10.42.0.0/16", "fd42::/48")
