@@ -36,13 +36,24 @@ func decodeVnet(h, b []byte) (o encap.Offload) {
 		o.Partial = true
 		o.CsumStart = binary.NativeEndian.Uint16(h[6:])
 		o.CsumOffset = binary.NativeEndian.Uint16(h[8:])
-		if int(o.CsumStart)+int(o.CsumOffset)+2 > len(b) {
+		if int(o.CsumStart)+int(o.CsumOffset)+2 > len(b) || !isBehindHeaders(int(o.CsumStart), b) {
 			o.GSO = gsoInvalid
 		}
 	} else if o.GSO != encap.GSONone {
 		o.GSO = gsoInvalid // the checksum of a superpacket is always partial
 	}
 	return o
+}
+
+// isBehindHeaders reports whether the checksum from start on is of what is behind the IP headers of b. A pod with packet sockets can have another one, which would
+// be written over the addresses once they have been judged.
+func isBehindHeaders(start int, b []byte) bool {
+	const noOptions = 0x45
+	if b[0] == noOptions && start >= 20 || start == 40 && (b[6] == encap.ProtoTCP || b[6] == encap.ProtoUDP) && b[0]>>4 == 6 { // almost all
+		return true
+	}
+	var ip encap.IP
+	return encap.ParseIP(b, &ip) == nil && start >= ip.HeaderLen
 }
 
 // encodeVnet writes the vnet header for o to h.

@@ -2,6 +2,8 @@ package userspace
 
 import (
 	"bytes"
+	"encoding/binary"
+	"slices"
 	"testing"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -9,7 +11,8 @@ import (
 )
 
 func TestVnetHeader(t *testing.T) {
-	b := make([]byte, 100)
+	v4, v6 := tcpPacket(podA, podB, 1, make([]byte, 100)), make([]byte, 100)
+	v6[0], v6[6] = 0x60, encap.ProtoTCP
 	for name, o := range map[string]encap.Offload{
 		"nothing": {},
 		"partial": {Partial: true, CsumStart: 20, CsumOffset: 6, HdrLen: 28},
@@ -19,6 +22,10 @@ func TestVnetHeader(t *testing.T) {
 	} {
 		var h [vnetLen]byte
 		encodeVnet(&h, &o)
+		b := v4
+		if o.CsumStart == 40 {
+			b = v6
+		}
 		want := o
 		want.HdrLen = 0 // not trusted
 		if got := decodeVnet(h[:], b); got != want {
@@ -31,14 +38,38 @@ func TestVnetHeader(t *testing.T) {
 	}
 }
 
+// TestVnetHeaderRefused: a checksum is of what is behind the IP headers.
 func TestVnetHeaderRefused(t *testing.T) {
-	for name, h := range map[string][vnetLen]byte{
-		"checksum beyond the packet": {0: 1, 6: 90, 8: 9},
-		"superpacket with complete":  {1: 1, 4: 100},
+	type header struct{ start, offset uint16 }
+	v4 := tcpPacket(podA, podB, 1, make([]byte, 100))
+	options := slices.Insert(bytes.Clone(v4), 20, 1, 1, 1, 1)
+	options[0]++
+	binary.BigEndian.PutUint16(options[2:], uint16(len(options)))
+	v6 := make([]byte, 100)
+	v6[0], v6[5], v6[6] = 0x60, 60, encap.ProtoUDP
+	destination := bytes.Clone(v6) // with options for the destination, of eight bytes
+	destination[6], destination[40] = 60, encap.ProtoUDP
+	for name, tt := range map[string]struct {
+		packet  []byte
+		refused []header
+		taken   []header
+	}{
+		"IPv4":                          {v4, []header{{0, 10}, {0, 12}, {6, 8}, {12, 40}, {19, 0}, {100, 100}, {130, 9}}, []header{{20, 16}, {20, 6}, {60, 6}}},
+		"IPv4 with options":             {options, []header{{0, 12}, {20, 0}, {20, 16}, {23, 9}}, []header{{24, 16}}},
+		"IPv6":                          {v6, []header{{0, 8}, {6, 8}, {6, 60}, {20, 16}, {39, 9}, {90, 9}}, []header{{40, 6}, {60, 6}}},
+		"IPv6 with an extension header": {destination, []header{{6, 8}, {40, 2}, {40, 6}}, []header{{48, 6}}},
+		"none":                          {make([]byte, 60), []header{{20, 6}, {40, 6}}, nil},
 	} {
-		if got := decodeVnet(h[:], make([]byte, 100)); got.GSO != gsoInvalid {
-			t.Errorf("%s: %+v", name, got)
+		for _, v := range append(tt.refused, tt.taken...) {
+			var h [vnetLen]byte
+			encodeVnet(&h, &encap.Offload{Partial: true, CsumStart: v.start, CsumOffset: v.offset})
+			if got, want := decodeVnet(h[:], tt.packet).GSO == gsoInvalid, slices.Contains(tt.refused, v); got != want {
+				t.Errorf("%s, a checksum from %d on at %d: refused %v, want %v", name, v.start, v.offset, got, want)
+			}
 		}
+	}
+	if h := [vnetLen]byte{1: 1, 4: 100}; decodeVnet(h[:], v4).GSO != gsoInvalid {
+		t.Error("a superpacket with a complete checksum is taken")
 	}
 }
 
