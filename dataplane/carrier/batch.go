@@ -26,6 +26,7 @@ const maxSegmentHeader = encap.HeaderLen + encap.MaxSplitHeader
 type segment struct {
 	head, payload []byte
 	next          int16 // segment of the same run, or 0
+	ends          int32 // bytes of the packet of which this is the last segment; 0: it is not the last
 }
 
 // run is what one UDP_SEGMENT message carries: datagrams of one size, the last
@@ -88,8 +89,7 @@ func (b *batcher) Send(p *Packet, e *Entry, fragment bool, c *Counters) {
 	d := p.Datagram()
 	r := b.runFor(port, e, encap.PacketECN(ip), len(d))
 	b.add(r, d, nil)
-	r.packets++
-	r.carried += len(ip)
+	b.end(r, len(ip))
 	r.closed = r.closed || len(d) < r.size
 }
 
@@ -136,8 +136,7 @@ func (b *batcher) split(p *Packet, e *Entry, port int, c *Counters) {
 		r = b.newRun(port, e, ecn, size)
 	}
 	r.closed = r.bytes != int(r.n)*size
-	r.packets++
-	r.carried += len(p.IP())
+	b.end(r, len(p.IP()))
 	c.Offload.TxSuperpackets++
 	c.Offload.TxSegments += uint64(b.splitter.Segments())
 }
@@ -187,6 +186,13 @@ func (b *batcher) newRun(port int, e *Entry, ecn encap.ECN, size int) *run {
 	return r
 }
 
+// end counts a packet of that many bytes, of which the run has the last segment.
+func (b *batcher) end(r *run, bytes int) {
+	b.segments[r.last].ends = int32(bytes)
+	r.packets++
+	r.carried += bytes
+}
+
 // drop counts the packets of a run that is not sent, and shows its datagrams.
 func (b *batcher) drop(r *run, why dataplane.Drop, c *Counters) {
 	c.DropAll(r.packets, why)
@@ -195,8 +201,11 @@ func (b *batcher) drop(r *run, why dataplane.Drop, c *Counters) {
 		return
 	}
 	m := capture.Meta{Verdict: capture.Dropped(why), Form: capture.Datagram, Peer: r.entry.Peer.Addr}
-	for i := r.first; i != 0; i = b.segments[i].next {
+	for i := r.first; ; i = b.segments[i].next {
 		t.Show(m, b.segments[i].head, b.segments[i].payload)
+		if i == r.last {
+			return
+		}
 	}
 }
 

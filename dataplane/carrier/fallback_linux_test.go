@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -92,6 +93,70 @@ func replay(t *testing.T, refuse func(*mmsghdr) unix.Errno, limit int32, falls u
 	}
 	if s.Offload.Fallbacks != falls {
 		t.Errorf("%d fallbacks, want %d", s.Offload.Fallbacks, falls)
+	}
+}
+
+// TestReplayCounts: of a run that is sent one by one, exactly those packets are dropped of which the kernel refuses a datagram.
+func TestReplayCounts(t *testing.T) {
+	for errno, why := range map[unix.Errno]dataplane.Drop{unix.EMSGSIZE: dataplane.DropTooBig, unix.ENOBUFS: dataplane.DropWriteError} {
+		for name, tt := range map[string]struct {
+			refused []int // of the datagrams
+			dropped uint64
+		}{
+			"none": {}, "the first": {[]int{0}, 1}, "one between": {[]int{4}, 1}, "two": {[]int{1, 3}, 2}, "the last of a superpacket": {[]int{14}, 1},
+			"two of a superpacket": {[]int{6, 9}, 1}, "one before and one of it": {[]int{4, 5}, 2}, "the one behind": {[]int{15}, 1},
+		} {
+			t.Run(fmt.Sprint(errno, " ", name), func(t *testing.T) {
+				addr := netip.MustParseAddr("127.0.0.1")
+				snd, _ := openSockets(t, netnstest.New(t), addr)
+				singles := 0
+				snd.transmitter.(*udpTransmitter).sendmmsg = func(fd int, msgs []mmsghdr) (int, unix.Errno) {
+					if msgs[0].hdr.Controllen > 0 {
+						return 0, unix.EINVAL
+					}
+					singles++
+					if slices.Contains(tt.refused, singles-1) {
+						return 0, errno
+					}
+					return sendmmsg(fd, msgs)
+				}
+				e := entryTo(netip.AddrPortFrom(addr, testPort))
+				var c Counters
+				const superpacket, size = 5, 100
+				var lengths []int
+				for i := range 7 { // five packets, a superpacket of ten segments of the same length, and a packet
+					payload := size
+					if i == superpacket {
+						payload = 10 * size
+					}
+					p := bufOf(packettest.UDP(podA, podB, 1, 2, make([]byte, payload)))
+					if i == superpacket {
+						p.Offload = encap.Offload{GSO: encap.GSOUDP, Size: size, Partial: true, CsumStart: 20, CsumOffset: 6}
+					}
+					lengths = append(lengths, len(p.IP()))
+					snd.Send(&p, e, false, &c)
+				}
+				snd.Flush(&c)
+				c.Publish()
+				var s, want dataplane.Stats
+				c.AddTo(&s.TxPackets, &s.TxBytes, &s)
+				for i, n := range lengths {
+					first, last := i, i
+					if i == superpacket {
+						last += 9
+					} else if i > superpacket {
+						first, last = i+9, i+9
+					}
+					if !slices.ContainsFunc(tt.refused, func(r int) bool { return first <= r && r <= last }) {
+						want.TxPackets, want.TxBytes = want.TxPackets+1, want.TxBytes+uint64(n)
+					}
+				}
+				want.Drops[why] = tt.dropped
+				if s.TxPackets != want.TxPackets || s.TxBytes != want.TxBytes || s.Drops != want.Drops || singles != 16 {
+					t.Errorf("%d packets and %d bytes sent, dropped %v, %d datagrams; want %d, %d, %v, 16", s.TxPackets, s.TxBytes, s.Drops, singles, want.TxPackets, want.TxBytes, want.Drops)
+				}
+			})
+		}
 	}
 }
 
