@@ -22,13 +22,17 @@ func CheckMTU(c control.Network, iface underlay.Interface) error {
 	return nil
 }
 
+// longest is what an IPv4 packet may have, in bytes: a loopback device has an MTU of one more.
+const longest = 65535
+
 // MTU returns how long an inner packet may be, in bytes: the configured underlay MTU, at most
-// that of the interface, less the encapsulation of the family that needs most.
+// that of the interface and of an IP packet, less the encapsulation of the family that needs most.
 func MTU(c control.Network, iface underlay.Interface) int {
 	mtu := iface.MTU
 	if !c.Backend.IsVXLAN() { // nothing is encapsulated
 		return mtu
 	}
+	mtu = min(mtu, longest)
 	if c.Backend.MTU > 0 {
 		mtu = min(mtu, c.Backend.MTU)
 	}
