@@ -86,6 +86,31 @@ func TestPortChangesHands(t *testing.T) {
 	}
 }
 
+// TestInheritedBeside: a carrier with inherited sockets has the port although another one of the Port has to make room, and opens anew if that one failed.
+func TestInheritedBeside(t *testing.T) {
+	n := netnstest.New(t)
+	cfg := UDPConfig{Log: slog.New(slog.DiscardHandler), Local: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), testPort), GRO: true}
+	n.Must(func() error {
+		cfg.Inherited = exportedSockets(t, cfg)
+		o := UDP(cfg)
+		for range 2 {
+			c, err := o.OpenBeside(2)
+			if err != nil {
+				return err
+			}
+			m := c.(*udpCarrier)
+			if at, err := m.in[0].now.addr(); err != nil || (at.Port() == testPort) != (m.detour == nil) {
+				t.Errorf("it receives at %s, detour %v, %v", at, m.detour, err)
+			}
+			if err := m.Arrive(); err != nil {
+				return err
+			}
+			c.Close()
+		}
+		return nil
+	})
+}
+
 // TestClosedTwice: the second time closes nothing, although others have descriptors of the same numbers by then. It runs alone, so
 // that these are its own.
 func TestClosedTwice(t *testing.T) {

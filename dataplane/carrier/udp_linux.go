@@ -64,7 +64,7 @@ type UDPConfig struct {
 
 // UDP returns the opener of a carrier of UDP sockets. Its datagrams may be of any VNI.
 func UDP(cfg UDPConfig) Opener {
-	return Opener{
+	o := Opener{
 		Description: Description{Name: "udp " + cfg.Local.String(), Family: FamilyOf(cfg.Local.Addr()), Headroom: encap.HeaderLen},
 		Open: func(workers int) (Carrier, error) {
 			c, err := openUDPCarrier(cfg, cfg.Local, workers)
@@ -76,8 +76,14 @@ func UDP(cfg UDPConfig) Opener {
 			cfg.Inherited = nil
 			return c, err
 		},
-		OpenBeside: func(workers int) (Carrier, error) { return openUDPCarrierBeside(cfg, workers) },
 	}
+	o.OpenBeside = func(workers int) (Carrier, error) {
+		if len(cfg.Inherited) > 0 { // nobody else has the port
+			return o.Open(workers)
+		}
+		return openUDPCarrierBeside(cfg, workers)
+	}
+	return o
 }
 
 // openUDPCarrier opens the sockets of one family, with one that receives at an address for each worker.
