@@ -8,19 +8,23 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/cmd/internal/rights"
 	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/cmd/internal/stores"
 )
 
 // checkFiles refuses a file that this process can read only because root may read any: it is read again while the daemon
 // runs, and by then the daemon has given up that right.
 func checkFiles(o *flags.Flags) error {
-	for _, f := range []struct{ flag, file string }{
-		{"etcd-cafile", o.Etcd.CAFile}, {"etcd-certfile", o.Etcd.CertFile}, {"etcd-keyfile", o.Etcd.KeyFile}, {"kubeconfig-file", o.Kube.Kubeconfig},
-	} {
+	type named struct{ by, file string }
+	files := []named{{"--etcd-cafile", o.Etcd.CAFile}, {"--etcd-certfile", o.Etcd.CertFile}, {"--etcd-keyfile", o.Etcd.KeyFile}, {"--kubeconfig-file", o.Kube.Kubeconfig}}
+	for _, file := range stores.New(o, nil).Files() {
+		files = append(files, named{"--kube-subnet-mgr", file})
+	}
+	for _, f := range files {
 		if f.file == "" {
 			continue
 		}
 		if err := rights.CanRead(f.file); err != nil {
-			return usagef("--%s: %w: the daemon gives up the right to read any file once it is set up: give it to this user with chown", f.flag, err)
+			return usagef("%s: %w: the daemon gives up the right to read any file once it is set up: give it to this user with chown", f.by, err)
 		}
 	}
 	return nil

@@ -195,8 +195,22 @@ func TestFilesOfOthers(t *testing.T) {
 	if err := os.Chown(key, nobody, nobody); err != nil {
 		t.Fatal(err)
 	}
-	code, out := overlayd(t, "--etcd-endpoints=https://192.0.2.1:2379", "--etcd-cafile", key, "--subnet-file", filepath.Join(t.TempDir(), "subnet.env"))
-	if code != exitUsage || !strings.Contains(out, "--etcd-cafile: read "+key+" as user 0: permission denied") || !strings.Contains(out, "chown") {
-		t.Errorf("exit code %d: %s", code, out)
+	kubeconfig, own := filepath.Join(t.TempDir(), "kubeconfig"), filepath.Join(t.TempDir(), "net-conf.json")
+	if err := errors.Join(os.WriteFile(own, []byte(testNetwork), 0o600), os.WriteFile(kubeconfig, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],`+
+		`"clusters":[{"name":"c","cluster":{"server":"https://192.0.2.1"}}],"users":[{"name":"u","user":{"tokenFile":%q}}]}`, key), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args []string
+		flag string
+	}{
+		"etcd":             {[]string{"--etcd-endpoints=https://192.0.2.1:2379", "--etcd-cafile", key}, "--etcd-cafile"},
+		"by a kubeconfig":  {[]string{"--kube-subnet-mgr", "--kubeconfig-file", kubeconfig, "--net-config-path", own}, "--kube-subnet-mgr"},
+		"a network config": {[]string{"--kube-subnet-mgr", "--kube-api-url=https://192.0.2.1", "--net-config-path", key}, "--kube-subnet-mgr"},
+	} {
+		code, out := overlayd(t, append(c.args, "--subnet-file", filepath.Join(t.TempDir(), "subnet.env"))...)
+		if code != exitUsage || !strings.Contains(out, c.flag+": read "+key+" as user 0: permission denied") || !strings.Contains(out, "chown") {
+			t.Errorf("%s: exit code %d: %s", name, code, out)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -132,6 +133,26 @@ func endpointOf(r *rest.Config) string {
 		return ""
 	}
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
+}
+
+// Files returns the files that a Store reads again while it runs, as far as that can be told: that of the network config, and those with the
+// credentials that the kubeconfig names, or those of the pod's service account.
+func (c Config) Files() []string {
+	files := []string{cmp.Or(c.NetConfigPath, DefaultNetConfigPath)}
+	r, err := c.credentials()
+	if err != nil {
+		return files // Open has the error
+	}
+	t := r.TLSClientConfig
+	for _, f := range []struct {
+		name   string
+		inline []byte // is used instead
+	}{{t.CAFile, t.CAData}, {t.CertFile, t.CertData}, {t.KeyFile, t.KeyData}, {r.BearerTokenFile, nil}} {
+		if f.name != "" && len(f.inline) == 0 {
+			files = append(files, f.name)
+		}
+	}
+	return files
 }
 
 func (c Config) credentials() (*rest.Config, error) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,6 +42,31 @@ func kubeconfig(t *testing.T, server, cluster, user string) (path string) {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// TestFiles: a Store reads the files again that the kubeconfig names, and not those that it has the text of.
+func TestFiles(t *testing.T) {
+	const server = "https://192.0.2.1"
+	pem := filepath.Join(t.TempDir(), "x.pem")
+	if err := os.WriteFile(pem, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ca, cert, key, token := fmt.Sprintf(`"certificate-authority":%q`, pem), fmt.Sprintf(`"client-certificate":%q`, pem), fmt.Sprintf(`"client-key":%q`, pem), fmt.Sprintf(`"tokenFile":%q`, pem)
+	for name, c := range map[string]struct {
+		cfg  Config
+		want []string
+	}{
+		"an authority":        {Config{Kubeconfig: kubeconfig(t, server, ","+ca, "")}, []string{DefaultNetConfigPath, pem}},
+		"a certificate":       {Config{Kubeconfig: kubeconfig(t, server, "", cert+","+key)}, []string{DefaultNetConfigPath, pem, pem}},
+		"a token":             {Config{Kubeconfig: kubeconfig(t, server, "", token)}, []string{DefaultNetConfigPath, pem}},
+		"the text of them":    {Config{Kubeconfig: kubeconfig(t, server, `,"certificate-authority-data":"eA==",`+ca, `"client-certificate-data":"eA==","client-key-data":"eA=="`)}, []string{DefaultNetConfigPath}},
+		"a network config":    {Config{APIURL: server, NetConfigPath: "/n.json"}, []string{"/n.json"}},
+		"no kubeconfig there": {Config{Kubeconfig: pem + "x"}, []string{DefaultNetConfigPath}},
+	} {
+		if got := c.cfg.Files(); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
 }
 
 // TestFilesThatAreNone: a FIFO in the place of a file keeps nobody waiting, and is named.

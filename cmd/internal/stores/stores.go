@@ -63,6 +63,14 @@ func (s *Stores) Hosts() (hosts []string) {
 	return hosts
 }
 
+// Files returns the files that a store of Kubernetes reads again while it runs, besides the kubeconfig.
+func (s *Stores) Files() []string {
+	if !s.flags.Kube.Enabled {
+		return nil
+	}
+	return kubeConfig(s.flags, nil).Files()
+}
+
 // OpenNetworks connects the stores of all networks to one etcd, and returns the list of the networks:
 // as they come and go below the prefix, or as the flags name them.
 func (s *Stores) OpenNetworks(ctx context.Context) (node.NetworkLister, error) {
