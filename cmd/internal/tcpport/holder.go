@@ -38,7 +38,7 @@ func HolderUDP(port uint16) string {
 func sockets(protocol string, at netip.AddrPort) map[string]string {
 	inodes := map[string]string{}
 	for _, table := range []string{protocol, protocol + "6"} {
-		listening(filepath.Join("/proc/thread-self/net", table), at, inodes)
+		holding(filepath.Join("/proc/thread-self/net", table), protocol == "udp", at, inodes)
 	}
 	delete(inodes, "socket:[0]")
 	return inodes
@@ -61,26 +61,27 @@ func program(inodes map[string]string) string {
 	return ""
 }
 
-// listening adds the sockets of a table that keep others from at.
-func listening(table string, at netip.AddrPort, inodes map[string]string) {
+// holding adds the sockets of a table that keep others from at. A UDP socket does so whether it is connected or not.
+func holding(table string, connected bool, at netip.AddrPort, inodes map[string]string) {
 	f, err := os.Open(table)
 	if err != nil {
 		return // a kernel without IPv6 has no tcp6
 	}
 	defer f.Close()
 	for s := bufio.NewScanner(f); s.Scan(); {
-		if have, inode, ok := parseListener(s.Text()); ok && collide(have, at) {
+		if have, inode, ok := parseSocket(s.Text(), connected); ok && collide(have, at) {
 			inodes["socket:["+inode+"]"] = strings.Fields(s.Text())[7] // uid
 		}
 	}
 }
 
-// parseListener reads a line of /proc/net/tcp or tcp6 (Linux, Documentation/networking/proc_net_tcp.rst), or of udp or udp6:
-// number, local address, remote address, state, and the inode as the tenth field.
-func parseListener(line string) (at netip.AddrPort, inode string, ok bool) {
-	const listen, bound = "0A", "07" // TCP_LISTEN, and what a UDP socket has that is bound
+// parseSocket reads a line of /proc/net/tcp or tcp6 (Linux, Documentation/networking/proc_net_tcp.rst), or of udp or udp6:
+// number, local address, remote address, state, and the inode as the tenth field. It is not ok for a
+// connection, unless connected.
+func parseSocket(line string, connected bool) (at netip.AddrPort, inode string, ok bool) {
+	const listen, bound, established = "0A", "07", "01" // TCP_LISTEN; what a UDP socket has that is bound, and one that is connected too
 	fields := strings.Fields(line)
-	if len(fields) < 10 || fields[3] != listen && fields[3] != bound {
+	if len(fields) < 10 || fields[3] != listen && fields[3] != bound && !(connected && fields[3] == established) {
 		return at, "", false
 	}
 	addr, port, _ := strings.Cut(fields[1], ":")

@@ -64,8 +64,8 @@ func TestHolderOfNone(t *testing.T) {
 	}
 }
 
-// TestParseListener: lines as Linux writes them on a machine with little-endian numbers, and lines that it does not write.
-func TestParseListener(t *testing.T) {
+// TestParseSocket: lines as Linux writes them on a machine with little-endian numbers, and lines that it does not write.
+func TestParseSocket(t *testing.T) {
 	const rest = " 00000000:0000 %s 00000000:00000000 00:00000000 00000000  1000        0 123456 1 0000000000000000 100 0 0 10 0"
 	for _, c := range []struct {
 		line, at string
@@ -83,11 +83,11 @@ func TestParseListener(t *testing.T) {
 		{"   8: 0100007F" + rest, "", false},
 		{"", "", false},
 	} {
-		at, inode, ok := parseListener(strings.Replace(c.line, "%s", "0A", 1))
+		at, inode, ok := parseSocket(strings.Replace(c.line, "%s", "0A", 1), false)
 		if ok != c.ok || ok && (at.String() != c.at || inode != "123456") {
 			t.Errorf("%s: %s %s %v", c.line, at, inode, ok)
 		}
-		if _, _, ok := parseListener(strings.Replace(c.line, "%s", "01", 1)); ok {
+		if _, _, ok := parseSocket(strings.Replace(c.line, "%s", "01", 1), false); ok {
 			t.Errorf("%s: a connection is taken for a listener", c.line)
 		}
 	}
@@ -95,14 +95,29 @@ func TestParseListener(t *testing.T) {
 
 // TestHolderOfUDP: whoever has a UDP port is named, at whatever address, and nobody if nobody has it.
 func TestHolderOfUDP(t *testing.T) {
-	for _, at := range []string{"127.0.0.1:0", "[::]:0"} {
+	for _, at := range []string{"127.0.0.1:0", "[::]:0", "127.0.0.1:0 connected", "[::1]:0 connected"} {
+		at, connected := strings.CutSuffix(at, " connected")
 		c, err := net.ListenPacket("udp", at)
 		if err != nil {
 			t.Fatal(err)
 		}
+		if connected {
+			to := unix.Sockaddr(&unix.SockaddrInet4{Port: 9, Addr: [4]byte{127, 0, 0, 1}})
+			if strings.HasPrefix(at, "[") {
+				to = &unix.SockaddrInet6{Port: 9, Addr: [16]byte{15: 1}}
+			}
+			raw, err := c.(*net.UDPConn).SyscallConn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var refused error
+			if err := raw.Control(func(fd uintptr) { refused = unix.Connect(int(fd), to) }); err != nil || refused != nil {
+				t.Fatal(err, refused)
+			}
+		}
 		port := c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 		if got := HolderUDP(port); !strings.HasSuffix(got, fmt.Sprintf(" (pid %d)", os.Getpid())) {
-			t.Errorf("%s: %q", at, got)
+			t.Errorf("%s, connected %v: %q", at, connected, got)
 		}
 		c.Close()
 		if got := HolderUDP(port); got != "" {
