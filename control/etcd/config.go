@@ -28,6 +28,8 @@ type Config struct {
 	CAFile   string // who may have signed the server's certificate, PEM; "": the system's authorities. If it is CertFile, those in it
 	Username string
 	Password string
+	// ReadPassword reads the password again, before each request for a token; nil: it stays Password.
+	ReadPassword func() (string, error)
 
 	ServerName string // that the server's certificate is for; "": the host of the endpoint
 
@@ -67,7 +69,7 @@ func (c Config) withDefaults() (Config, error) {
 // connection returns what concerns the way to etcd.
 func (c Config) connection() etcdrpc.Config {
 	return etcdrpc.Config{Endpoints: c.Endpoints, CertFile: c.CertFile, KeyFile: c.KeyFile, CAFile: c.CAFile, ServerName: c.ServerName,
-		Username: c.Username, Password: c.Password, Quiet: c.Quiet, Log: c.Log}
+		Username: c.Username, Password: c.Password, ReadPassword: c.ReadPassword, Quiet: c.Quiet, Log: c.Log}
 }
 
 func orDefault(d, def time.Duration) time.Duration {

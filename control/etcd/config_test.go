@@ -8,8 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcd"
@@ -165,6 +169,15 @@ func TestPassword(t *testing.T) {
 			return strings.Contains(err.Error(), "refuses user")
 		})
 	}
+	var now atomic.Value
+	now.Store("right-secret")
+	c.cfg.ReadPassword = func() (string, error) {
+		s, _ := now.Load().(string)
+		if s == "" {
+			return "", errors.New("no password there")
+		}
+		return s, nil
+	}
 	c.cfg.Username, c.cfg.Password, c.cfg.NodeTTL = "root", "right-secret", time.Second
 	s := c.open(t)
 	eventually(t, "a token", func() bool { _, err := s.Network(ctx); return err == nil })
@@ -182,6 +195,27 @@ func TestPassword(t *testing.T) {
 	}
 	if got := c.served(t, "Authenticate"); got-tokens >= 5 {
 		t.Errorf("%d more tokens in 5 renewals", got-tokens)
+	}
+	// Another password in etcd, and then here: no restart is needed.
+	other, err := clientv3.New(clientv3.Config{Endpoints: c.client.Endpoints(), Username: "root", Password: "right-secret", Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	now.Store("")
+	if _, err := other.UserChangePassword(ctx, "root", "new-secret"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "etcd refuses the password from before", func() bool {
+		_, err := s.Renew(ctx, l)
+		return err != nil && strings.Contains(err.Error(), "refuses user")
+	})
+	now.Store("new-secret")
+	eventually(t, "the new password is used", func() bool { _, err := s.Renew(ctx, l); return err == nil })
+	for _, says := range []string{"etcd password cannot be read again", "etcd password has changed"} {
+		if n := strings.Count(log.String(), says); n != 1 {
+			t.Errorf("%d lines %q:\n%s", n, says, log.String())
+		}
 	}
 	if strings.Contains(log.String(), "secret") {
 		t.Errorf("the log shows a password:\n%s", log.String())

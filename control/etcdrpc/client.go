@@ -36,6 +36,7 @@ type Client struct {
 	cfg   Config
 	files *certFiles // nil: no file is given
 	conns *connTracker
+	pass  *password
 
 	turn   *semaphore.Weighted // of the fields below
 	client *clientv3.Client
@@ -57,7 +58,8 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	warnOfEndpoints(ctx, cfg, files != nil)
-	return &Client{cfg: cfg, files: files, conns: newConnTracker(cfg.Endpoints[0], files, cfg.Log), turn: semaphore.NewWeighted(1)}, ctx.Err()
+	return &Client{cfg: cfg, files: files, conns: newConnTracker(cfg.Endpoints[0], files, cfg.Log),
+		pass: &password{read: cfg.ReadPassword, log: cfg.Log, last: cfg.Password}, turn: semaphore.NewWeighted(1)}, ctx.Err()
 }
 
 // warnOfEndpoints logs which endpoints are reached over a network without encryption.
@@ -183,7 +185,7 @@ func (c *Client) clientConfig(base context.Context) clientv3.Config {
 			grpc.WithReadBufferSize(grpcBuffer), grpc.WithWriteBufferSize(grpcBuffer),
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: connectTimeout}),
 			grpc.WithTransportCredentials(c.conns), // in the place of clientv3's, which are the same but for the tracking
-			grpc.WithChainUnaryInterceptor(failFast, checked),
+			grpc.WithChainUnaryInterceptor(failFast, checked, c.pass.renew),
 			grpc.WithStreamInterceptor(failFastStream), // and not clientv3's own, see there
 		),
 	}

@@ -18,6 +18,8 @@ type Config struct {
 	CAFile   string // who may have signed the server's certificate, PEM; "": the system's authorities. If it is CertFile, those in it
 	Username string
 	Password string
+	// ReadPassword reads the password again, before each request for a token; nil: it stays Password.
+	ReadPassword func() (string, error)
 
 	ServerName string // that the server's certificate is for; "": the host of the endpoint
 

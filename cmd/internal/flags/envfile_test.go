@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane/hostfile"
@@ -122,4 +123,33 @@ func TestDifferences(t *testing.T) {
 // lookup is an environment.
 func lookup(env map[string]string) func(string) (string, bool) {
 	return func(name string) (string, bool) { v, ok := env[name]; return v, ok }
+}
+
+// TestPasswordIsReadAgain: another password in the same file needs no restart.
+func TestPasswordIsReadAgain(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "password")
+	var sets []*pflag.FlagSet
+	var read func() (string, error)
+	for _, password := range []string{"one", "two"} {
+		if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o, f, err := Parse([]string{"--etcd-username=u", "--etcd-password-file=" + file})
+		if err == nil {
+			err = o.Complete(f, lookup(nil))
+		}
+		if err != nil || o.Etcd.Password != password {
+			t.Fatalf("%q, %v; want %q", o.Etcd.Password, err, password)
+		}
+		if sets = append(sets, f); read == nil {
+			read = o.Etcd.PasswordReader()
+		}
+	}
+	if got := Differences(sets[0], sets[1]); got != nil {
+		t.Errorf("a restart is said to be needed for %q", got)
+	}
+	if got, err := read(); got != "two" || err != nil {
+		t.Errorf("read %q, %v", got, err)
+	}
 }

@@ -25,7 +25,7 @@ type Etcd struct {
 	CAFile    string
 	JoinFile  string // KeyFile, CertFile and CAFile in one; they are it then
 	Username  string
-	Password  string // also if it came from a file
+	Password  string // also if it came from a file, which PasswordReader reads again
 	Embedded  bool
 	Rebuild   bool
 	DataDir   string
@@ -40,6 +40,7 @@ type Etcd struct {
 	Dir   string // that relative paths are of, if these are the flags of another process; no flag
 
 	endpoints      string
+	password       string
 	passwordFile   string
 	renewMarginMin int
 	endpointsGiven bool // made by complete
@@ -54,8 +55,8 @@ func (o *Etcd) Register(f *pflag.FlagSet) {
 	f.StringVar(&o.KeyFile, "etcd-keyfile", "", "private key of the client certificate, PEM")
 	f.StringVar(&o.JoinFile, "join-file", "", "file from overlayd pki join-file, to join an embedded etcd; replaces --etcd-cafile, --etcd-certfile and --etcd-keyfile")
 	f.StringVar(&o.Username, "etcd-username", "", "etcd user")
-	f.StringVar(&o.passwordFile, "etcd-password-file", "", "file whose first line is the password of the etcd user")
-	f.StringVar(&o.Password, "etcd-password", "", "password of the etcd user; a file or the environment is safer: for a moment everybody on this host can see a flag in ps")
+	f.StringVar(&o.passwordFile, "etcd-password-file", "", "file whose first line is the password of the etcd user; read again whenever the daemon authenticates")
+	f.StringVar(&o.password, "etcd-password", "", "password of the etcd user; a file or the environment is safer: for a moment everybody on this host can see a flag in ps")
 	f.BoolVar(&o.Embedded, "etcd-embedded", false, "run an etcd server beside this daemon, for a cluster without one")
 	f.BoolVar(&o.Rebuild, "etcd-embedded-rebuild", false, "if the data of the embedded etcd are damaged, move them aside and start empty; every node then writes its lease again")
 	f.StringVar(&o.DataDir, "etcd-data-dir", "/var/lib/overlayd/etcd", "data directory of the embedded etcd")
@@ -124,23 +125,34 @@ func (o *Etcd) checkEmbedded(p *problems) {
 	}
 }
 
-// readPassword takes the password from --etcd-password-file.
-func (o *Etcd) readPassword() error {
+// readPassword makes Password that of --etcd-password or --etcd-password-file.
+func (o *Etcd) readPassword() (err error) {
+	if o.password != "" && o.passwordFile != "" {
+		return errors.New("--etcd-password and --etcd-password-file: give one of them")
+	}
+	o.Password = o.password
+	if read := o.PasswordReader(); read != nil {
+		o.Password, err = read()
+	}
+	return err
+}
+
+// PasswordReader returns what reads --etcd-password-file; nil: there is none.
+func (o *Etcd) PasswordReader() func() (string, error) {
 	if o.passwordFile == "" {
 		return nil
 	}
-	if o.Password != "" {
-		return errors.New("--etcd-password and --etcd-password-file: give one of them")
+	return func() (string, error) {
+		b, err := hostfile.Read(o.passwordFile)
+		if err != nil {
+			return "", fmt.Errorf("--etcd-password-file: %w", err)
+		}
+		line, _, _ := strings.Cut(string(b), "\n")
+		if line = strings.TrimSuffix(line, "\r"); line == "" {
+			return "", fmt.Errorf("--etcd-password-file: %s: its first line is empty: want the password", o.passwordFile)
+		}
+		return line, nil
 	}
-	b, err := hostfile.Read(o.passwordFile)
-	if err != nil {
-		return fmt.Errorf("--etcd-password-file: %w", err)
-	}
-	line, _, _ := strings.Cut(string(b), "\n")
-	if o.Password = strings.TrimSuffix(line, "\r"); o.Password == "" {
-		return fmt.Errorf("--etcd-password-file: %s: its first line is empty: want the password", o.passwordFile)
-	}
-	return nil
 }
 
 // PrefixOf returns the prefix of a network's keys; "" is the one network that has no name.

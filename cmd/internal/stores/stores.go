@@ -112,17 +112,18 @@ func OpenEtcd(ctx context.Context, o *flags.Etcd, network string, log *slog.Logg
 // etcdConfig is what the flags say about etcd, for the network with this name.
 func etcdConfig(o *flags.Etcd, network string, log *slog.Logger) etcd.Config {
 	return etcd.Config{
-		Endpoints:  o.Endpoints,
-		Prefix:     o.PrefixOf(network),
-		CertFile:   o.CertFile,
-		KeyFile:    o.KeyFile,
-		CAFile:     o.CAFile,
-		ServerName: o.ServerName,
-		Username:   o.Username,
-		Password:   o.Password,
-		LeaseTTL:   o.LeaseTTL,
-		Quiet:      o.Quiet,
-		Log:        log,
+		Endpoints:    o.Endpoints,
+		Prefix:       o.PrefixOf(network),
+		CertFile:     o.CertFile,
+		KeyFile:      o.KeyFile,
+		CAFile:       o.CAFile,
+		ServerName:   o.ServerName,
+		Username:     o.Username,
+		Password:     o.Password,
+		ReadPassword: o.PasswordReader(),
+		LeaseTTL:     o.LeaseTTL,
+		Quiet:        o.Quiet,
+		Log:          log,
 	}
 }
 
