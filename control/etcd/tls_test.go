@@ -103,10 +103,10 @@ func newAuthority(t *testing.T) *authority {
 // issue makes a certificate for 127.0.0.1 and "store" beside the authority's file.
 func (a *authority) issue(t *testing.T, name string) issued {
 	t.Helper()
-	return a.issueUntil(t, name, time.Now().Add(time.Hour))
+	return a.issueFrom(t, name, time.Time{}, time.Now().Add(time.Hour))
 }
 
-func (a *authority) issueUntil(t *testing.T, name string, end time.Time) issued {
+func (a *authority) issueFrom(t *testing.T, name string, begin, end time.Time) issued {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -114,7 +114,7 @@ func (a *authority) issueUntil(t *testing.T, name string, end time.Time) issued 
 	}
 	i := issued{a.file + "." + name, a.file + "." + name + ".key"}
 	a.sign(t, &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"store"}, NotAfter: end,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"store"}, NotBefore: begin, NotAfter: end,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, key, i.cert)
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
@@ -166,7 +166,8 @@ func TestRefusedTLS(t *testing.T) {
 	// With TLS 1.2 it tells a client in the handshake that its certificate is wanted, with 1.3 afterwards.
 	proxy := func(auth tls.ClientAuthType) string { return serve(cert, auth, tls.VersionTLS12) }
 	verify := "https://" + serve(cert, tls.RequireAndVerifyClientCert, tls.VersionTLS13)
-	ended := ca.issueUntil(t, "ended", time.Now().Add(-time.Hour))
+	ended := ca.issueFrom(t, "ended", time.Time{}, time.Now().Add(-time.Hour))
+	early := ca.issueFrom(t, "early", time.Date(2999, 1, 2, 3, 4, 5, 0, time.UTC), time.Date(2999, 2, 1, 0, 0, 0, 0, time.UTC))
 	_, port, _ := net.SplitHostPort(proxy(tls.NoClientCert))
 	late := "https://" + serve(load(ended), tls.NoClientCert, tls.VersionTLS12)
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
@@ -188,6 +189,7 @@ func TestRefusedTLS(t *testing.T) {
 		{"a stranger's certificate", verify, ca.file, stranger.issue(t, "node2"), control.ErrNoAccess,
 			"the store wants another certificate of this host than that in " + stranger.file + `.node2 (of "node2", by "ca", valid until `},
 		{"a certificate that has ended", verify, ca.file, ended, control.ErrNoAccess, `(of "ended", by "ca", which has ended on `},
+		{"a certificate of the future", verify, ca.file, early, control.ErrNoAccess, `(of "early", by "ca", not valid before 2999-01-02T03:04:05Z, the clock of this host says ` + time.Now().UTC().Format("2006-")},
 		{"TLS without need", "https://" + serveProxy(t, plain, c.socket()).addr(), ca.file, issued{}, control.ErrScheme, ""},
 		{"no TLS", "http://" + proxy(tls.NoClientCert), "", issued{}, control.ErrScheme, ""},
 	} {

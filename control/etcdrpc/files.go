@@ -155,9 +155,17 @@ func (f *certFiles) part(why error) string {
 	case why != control.ErrNoAccess || own == nil:
 		return ""
 	}
-	ends := "valid until"
-	if !time.Now().Before(own.NotAfter) {
-		ends = "which has ended on"
+	return fmt.Sprintf(" than that in %s (of %q, by %q, %s)", f.cfg.CertFile, own.Subject.CommonName, own.Issuer.CommonName, validity(own, time.Now().UTC()))
+}
+
+// validity says until when a certificate is valid, or why it is not.
+func validity(c *x509.Certificate, now time.Time) string {
+	until := c.NotAfter.UTC().Format(time.DateOnly)
+	switch {
+	case now.Before(c.NotBefore):
+		return fmt.Sprintf("not valid before %s, the clock of this host says %s", c.NotBefore.UTC().Format(time.RFC3339), now.Format(time.RFC3339))
+	case !now.Before(c.NotAfter):
+		return "which has ended on " + until
 	}
-	return fmt.Sprintf(" than that in %s (of %q, by %q, %s %s)", f.cfg.CertFile, own.Subject.CommonName, own.Issuer.CommonName, ends, own.NotAfter.UTC().Format(time.DateOnly))
+	return "valid until " + until
 }

@@ -1,6 +1,7 @@
 package flags
 
 import (
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -15,23 +16,27 @@ func (o *Flags) Certificates() (all []status.Certificate) {
 	if o.Kube.Enabled {
 		return nil
 	}
-	add := func(file, fix string, expires time.Time, err error) {
-		c := status.Certificate{File: file, Expires: expires, Fix: fix}
+	add := func(file, fix string, is *x509.Certificate, err error) {
+		c := status.Certificate{File: file, Fix: fix}
 		if err != nil {
 			c.Err = err.Error()
+		} else {
+			c.Begins, c.Expires = is.NotBefore, is.NotAfter
 		}
 		all = append(all, c)
 	}
-	if o.Etcd.Embedded && strings.HasPrefix(o.Etcd.ListenURL, "https://") {
-		expires, err := pki.Dir(o.Etcd.PKIDir).Authority()
-		add(o.Etcd.PKIDir, "overlayd pki rotate, and as its help tells: other hosts need other join files", expires, err)
+	e := &o.Etcd
+	if e.Embedded && strings.HasPrefix(e.ListenURL, "https://") {
+		is, err := pki.Dir(e.PKIDir).Authority()
+		add(e.PKIDir, "overlayd pki rotate, and as its help tells: other hosts need other join files", is, err)
 	}
-	switch expires, err := pki.Expires(o.Etcd.CertFile); {
-	case o.Etcd.CertFile == "":
-	case o.Etcd.JoinFile != "":
-		add(o.Etcd.JoinFile, "on the first host: overlayd pki join-file NODE, and copy the file to "+o.Etcd.JoinFile, expires, err)
-	default:
-		add(o.Etcd.CertFile, "renew it: the file is read again at the next connection, or at SIGHUP", expires, err)
+	switch own, err := pki.ReadClient(e.CertFile, e.KeyFile, e.CAFile); {
+	case e.JoinFile != "":
+		add(e.JoinFile, "on the first host: overlayd pki join-file NODE, and copy the file to "+e.JoinFile, own, err)
+	case e.CertFile != "":
+		add(e.CertFile, "renew it: the file is read again at the next connection, or at SIGHUP", own, err)
+	case err != nil:
+		add(e.CAFile, "put the authority of that etcd there: the file is read again at the next connection, or at SIGHUP", nil, err)
 	}
 	return all
 }
@@ -40,7 +45,10 @@ func (o *Flags) Certificates() (all []status.Certificate) {
 func WarnOfCertificates(log *slog.Logger, all []status.Certificate, now time.Time) {
 	for _, c := range all {
 		switch left := c.Expires.Sub(now); {
-		case c.Err != "" || left > status.CertificateNotice:
+		case c.Err != "":
+		case now.Before(c.Begins):
+			log.Warn(fmt.Sprintf("the certificate in %s is not valid yet", c.File), "begins", c.Begins.UTC().Format(time.RFC3339), "clock", now.UTC().Format(time.RFC3339), "fix", status.FixClock)
+		case left > status.CertificateNotice:
 		case left > 0:
 			log.Warn(fmt.Sprintf("the certificate in %s ends soon", c.File), "expires", c.Expires.UTC().Format(time.DateOnly), "fix", c.Fix)
 		default:

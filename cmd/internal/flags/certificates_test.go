@@ -18,20 +18,28 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/pki"
 )
 
-// endingIn makes a certificate file that ends after a while.
-func endingIn(t *testing.T, left time.Duration) string {
+// endingIn makes a file with a certificate that ends after a while, and its key.
+func endingIn(t *testing.T, left time.Duration) string { return lasting(t, -time.Hour, left) }
+
+// lasting makes one with a certificate that begins after a while, too.
+func lasting(t *testing.T, from, left time.Duration) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(left)}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(from), NotAfter: time.Now().Add(left)}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
 	}
+	secret, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
 	path := filepath.Join(t.TempDir(), "cert.pem")
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if err := os.WriteFile(path, append(text, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -44,6 +52,7 @@ func TestCertificatesOfFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended, soon, later := endingIn(t, -time.Hour), endingIn(t, 29*24*time.Hour), endingIn(t, 31*24*time.Hour)
+	future := lasting(t, time.Hour, 31*24*time.Hour)
 	for name, c := range map[string]struct {
 		etcd  Etcd
 		file  string
@@ -51,9 +60,10 @@ func TestCertificatesOfFlags(t *testing.T) {
 		fix   string
 		warns string
 	}{
-		"ended":         {Etcd{JoinFile: ended, CertFile: ended}, ended, -time.Hour, "overlayd pki join-file", ended + " has ended"},
-		"join file":     {Etcd{JoinFile: soon, CertFile: soon}, soon, 29 * 24 * time.Hour, "overlayd pki join-file NODE, and copy the file to " + soon, soon + " ends soon"},
-		"a certificate": {Etcd{CertFile: later}, later, 31 * 24 * time.Hour, "renew it", ""},
+		"ended":         {Etcd{JoinFile: ended, CertFile: ended, KeyFile: ended}, ended, -time.Hour, "overlayd pki join-file", ended + " has ended"},
+		"join file":     {Etcd{JoinFile: soon, CertFile: soon, KeyFile: soon}, soon, 29 * 24 * time.Hour, "overlayd pki join-file NODE, and copy the file to " + soon, soon + " ends soon"},
+		"a certificate": {Etcd{CertFile: later, KeyFile: later}, later, 31 * 24 * time.Hour, "renew it", ""},
+		"of the future": {Etcd{CertFile: future, KeyFile: future}, future, 31 * 24 * time.Hour, "renew it", future + " is not valid yet"},
 		"the authority": {Etcd{Embedded: true, ListenURL: "https://192.0.2.1:2379", PKIDir: string(dir)}, string(dir), pki.AuthorityValidity, "overlayd pki rotate", ""},
 	} {
 		all := (&Flags{Etcd: c.etcd}).Certificates()
@@ -66,8 +76,23 @@ func TestCertificatesOfFlags(t *testing.T) {
 			t.Errorf("%s: warned %q, want %q", name, &log, c.warns)
 		}
 	}
-	if all := (&Flags{Etcd: Etcd{CertFile: soon + ".none"}}).Certificates(); len(all) != 1 || !strings.Contains(all[0].Err, "no such file") {
-		t.Errorf("a missing file: %+v", all)
+	none := soon + ".none"
+	for name, c := range map[string]struct {
+		etcd Etcd
+		says string
+	}{
+		"a missing file":                    {Etcd{CertFile: none, KeyFile: soon}, none},
+		"a missing key":                     {Etcd{CertFile: soon, KeyFile: none}, none},
+		"the key of another":                {Etcd{CertFile: soon, KeyFile: later}, "private key does not match"},
+		"a join file without its authority": {Etcd{JoinFile: soon, CertFile: soon, KeyFile: soon, CAFile: soon}, pki.ErrNoAuthority.Error()},
+		"an authority alone, gone":          {Etcd{CAFile: none}, none},
+	} {
+		if all := (&Flags{Etcd: c.etcd}).Certificates(); len(all) != 1 || !strings.Contains(all[0].Err, c.says) || !all[0].Expires.IsZero() {
+			t.Errorf("%s: %+v", name, all)
+		}
+	}
+	if all := (&Flags{Etcd: Etcd{CAFile: later}}).Certificates(); len(all) != 0 {
+		t.Errorf("an authority alone: %+v", all)
 	}
 	if all := (&Flags{Etcd: Etcd{Embedded: true, ListenURL: "http://127.0.0.1:2379"}}).Certificates(); len(all) != 0 {
 		t.Errorf("without any: %+v", all)

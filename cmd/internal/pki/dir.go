@@ -91,13 +91,13 @@ func (d Dir) JoinFile(node string) ([]byte, error) {
 	return joinFile(time.Now(), node, all[len(all)-1], certs(all))
 }
 
-// Authority returns when the authority that will be used longest ends.
-func (d Dir) Authority() (expires time.Time, err error) {
+// Authority returns the certificate of the authority that will be used longest.
+func (d Dir) Authority() (*x509.Certificate, error) {
 	all, err := d.load()
 	if err != nil {
-		return expires, err
+		return nil, err
 	}
-	return all[len(all)-1].Cert.NotAfter, nil
+	return all[len(all)-1].Cert, nil
 }
 
 // load reads the present authority, and the next one if there is one.

@@ -2,7 +2,6 @@ package pki
 
 import (
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"regexp"
@@ -59,25 +58,6 @@ func ReadJoinFile(path string) (f JoinFile, err error) {
 		return f, fmt.Errorf("%s is not a join file: %w", path, err)
 	}
 	return f, nil
-}
-
-// Expires returns when the first certificate in a file ends: that of its owner.
-func Expires(path string) (time.Time, error) {
-	text, err := hostfile.Read(path)
-	if err != nil {
-		return time.Time{}, err
-	}
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != certBlock {
-			continue
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return time.Time{}, fmt.Errorf("%s: %w", path, err)
-		}
-		return c.NotAfter, nil
-	}
-	return time.Time{}, fmt.Errorf("%s holds no certificate", path)
 }
 
 func parseJoinFile(text []byte) (f JoinFile, err error) {

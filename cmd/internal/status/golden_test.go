@@ -52,7 +52,7 @@ func full() Network {
 		Store: &control.StoreStatus{Kind: "etcd", Endpoint: "http://192.0.2.1:2379", Connected: true, Err: "down", Refusal: true, Untrusted: true, Since: at, Revision: 7, LastAnswer: at,
 			Clones: []control.Clone{{Host: "vm", PublicIP: v4, Boot: "b", Since: at, Gone: at}}},
 		Etcd:         &Server{Running: true, PID: 7, Since: at, Starts: 2, Refused: 3, Err: "down", Fix: "make room", Closed: "nc has the port"},
-		Certificates: []Certificate{{File: "/etc/join.pem", Expires: at, Err: "gone", Fix: "make it"}},
+		Certificates: []Certificate{{File: "/etc/join.pem", Begins: at, Expires: at, Err: "gone", Fix: "make it"}},
 		Counters:     map[string]uint64{"tx_packets": 1}, SharedPort: map[string]uint64{"rx_packets": 2},
 	}
 }
@@ -324,6 +324,7 @@ const golden = `{
  "certificates": [
   {
    "file": "/etc/join.pem",
+   "begins": "2026-01-02T03:04:05Z",
    "expires": "2026-01-02T03:04:05Z",
    "err": "gone",
    "fix": "make it"
