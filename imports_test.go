@@ -45,7 +45,7 @@ var layers = []string{"encap", "dataplane", "control", "cmd"}
 // siblings are the imports between packages of one folder that the house allows.
 var siblings = map[string][]string{
 	"dataplane/userspace": {"dataplane/capture", "dataplane/carrier", "dataplane/device", "dataplane/fib", "dataplane/inherit", "dataplane/tun"},
-	"dataplane/inherit":   {"dataplane/carrier", "dataplane/tun", "dataplane/udp"},
+	"dataplane/inherit":   {"dataplane/carrier", "dataplane/rtnl", "dataplane/tun", "dataplane/udp"},
 	"dataplane/carrier":   {"dataplane/capture", "dataplane/udp", "dataplane/uplink"},
 	"dataplane/uplink":    {"dataplane/nft", "dataplane/rtmsg", "dataplane/tun", "dataplane/watch"},
 	"dataplane/device":    {"dataplane/rtnl", "dataplane/tun", "dataplane/udp", "dataplane/watch"},

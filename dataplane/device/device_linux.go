@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -35,7 +36,9 @@ type Device struct {
 	name  string // a temporary one as long as there are predecessors
 	index int
 	fresh bool // made by this process: it goes again if Open fails later on
+	alien bool // it has no owner: it is made anew
 	mode  tun.Mode
+	queue syscall.Conn // of the device, by which its owner is set; nil: there is none yet
 
 	changes []dataplane.Change // of the Sync under way
 	routes  *routing
@@ -93,7 +96,9 @@ func (d *Device) open(cfg Config) error {
 		return err
 	}
 	if err == nil {
-		err = d.waitFree(l)
+		if d.alien, err = d.unowned(l); err == nil && !d.alien {
+			err = d.waitFree(l)
+		}
 	}
 	if err == nil || d.fresh {
 		d.mode, err = tun.Probe(cfg.Mode)
@@ -134,21 +139,25 @@ func (d *Device) found(l netlink.Link, log *slog.Logger) {
 
 // make makes the device, in place of another one if need be.
 func (d *Device) make(log *slog.Logger) error {
-	err := tun.Make(d.name, d.mode, true)
-	if !errors.Is(err, unix.EINVAL) {
-		return err
-	}
-	if _, err := d.conn.Link(d.name); err == nil { // something else has the name
-		d.fresh = true
+	if !d.fresh {
+		err := error(unix.EINVAL)
+		if !d.alien {
+			err = tun.Make(d.name, d.mode, true)
+		}
+		if !errors.Is(err, unix.EINVAL) {
+			return err
+		}
+		d.fresh = true // something else has the name
 		if err := d.clear(log); err != nil {
 			return err
 		}
-		if err := tun.Make(d.name, d.mode, true); !errors.Is(err, unix.EINVAL) {
-			return err
-		}
 	}
-	d.mode = tun.Mode{} // it claims to have vnet headers and queues, and refuses them
-	return tun.Make(d.name, d.mode, true)
+	err := d.makeNew(log)
+	if errors.Is(err, unix.EINVAL) {
+		d.mode = tun.Mode{} // the kernel claims to have vnet headers and queues, and refuses them
+		err = d.makeNew(log)
+	}
+	return err
 }
 
 // busyPatience is how long Open waits for a device that another process has open. Whoever closes the device's queues,
@@ -163,7 +172,13 @@ func (d *Device) waitFree(l netlink.Link) error {
 	deadline := time.Now().Add(busyPatience)
 	for {
 		err := checkFree(l)
-		if !errors.Is(err, tun.ErrDeviceBusy) || time.Now().After(deadline) {
+		if !errors.Is(err, tun.ErrDeviceBusy) {
+			return err
+		}
+		if time.Now().After(deadline) {
+			if holder := tun.Holder(l.Attrs().Name); holder != "" {
+				err = fmt.Errorf("%w: %s", err, holder)
+			}
 			return err
 		}
 		time.Sleep(busyLook)
@@ -190,7 +205,7 @@ func checkFree(l netlink.Link) error {
 			return nil // a TAP device; it is in the way
 		}
 		return err
-	case t.Queues > 0:
+	case queues(l) > 0:
 		return fmt.Errorf("make TUN device %s: %w", l.Attrs().Name, tun.ErrDeviceBusy)
 	}
 	return nil
@@ -209,11 +224,15 @@ func (d *Device) clear(log *slog.Logger) error {
 	if t := l.Type(); t != "tun" && t != "tuntap" {
 		return &NameTakenError{Name: d.name, Type: t}
 	}
-	if err := tun.Make("", d.mode, false); err != nil {
+	if err := tun.Make("", tun.Mode{Vnet: d.mode.Vnet}, false); err != nil { // of one queue: no other process can attach and keep it
+
 		return err
 	}
 	if err := udp.CheckPort(d.conn, d.locals, d.goes); err != nil {
 		return err
+	}
+	if d.alien {
+		d.sayAlien(l, log)
 	}
 	log.Info("replacing device by a TUN device", "device", d.name, "type", l.Type())
 	return d.conn.DeleteLink(l)

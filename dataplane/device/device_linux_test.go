@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
 	"github.com/overlayd/overlayd/dataplane/tun"
 )
 
@@ -102,4 +104,71 @@ func TestSettleAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestStrangerInAHurry: a user who attaches to each new device as soon as it is there has no queue of the one that is used.
+func TestStrangerInAHurry(t *testing.T) {
+	const nobody = 65534
+	n := netnstest.New(t)
+	tunFD := func() (fd int, err error) { return unix.Open(tun.Path, unix.O_RDWR|unix.O_CLOEXEC, 0) }
+	quit, ended := make(chan struct{}), make(chan error)
+	var got atomic.Bool
+	go func() {
+		ended <- n.Do(func() error {
+			conn, err := rtnl.Open()
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			fd, err := tunFD() // as the user could with a device node of mode 0666
+			if err != nil {
+				return err
+			}
+			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); errno != 0 {
+				return errno
+			}
+			defer func() { <-quit; unix.Close(fd) }()
+			for {
+				select {
+				case <-quit:
+					return nil
+				default:
+				}
+				links, err := conn.Links()
+				for _, l := range links {
+					req, rerr := unix.NewIfreq(l.Attrs().Name)
+					if err != nil || rerr != nil || l.Attrs().Name == "lo" {
+						continue
+					}
+					req.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_MULTI_QUEUE)
+					if unix.IoctlIfreq(fd, unix.TUNSETIFF, req) == nil {
+						got.Store(true)
+						return nil
+					}
+				}
+			}
+		})
+	}()
+	n.Must(func() error {
+		for i := 0; i < 50 && !got.Load(); i++ {
+			d, err := Open(Config{Log: slog.New(slog.DiscardHandler), VNI: 1, Mode: tun.Mode{Vnet: true, Multi: true}})
+			if err != nil {
+				return err
+			}
+			l, err := d.conn.LinkByIndex(d.index)
+			if err != nil {
+				return err
+			}
+			if q := queues(l); q != 0 {
+				t.Errorf("%d queues of others", q)
+			}
+			d.Undo()
+		}
+		return nil
+	})
+	close(quit)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	t.Log("the stranger was faster once:", got.Load())
 }

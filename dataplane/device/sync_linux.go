@@ -26,7 +26,7 @@ func (d *Device) Sync(w dataplane.Wanted) ([]dataplane.ObjectStatus, []dataplane
 			noIPv6 = fmt.Errorf("sync %s: MTU %d: %w", d.name, w.MTU, noIPv6)
 		}
 	}
-	named := d.keepName()
+	named := errors.Join(d.keepName(), d.keepOwner())
 	err := conn.SetLink(index, w.MTU, rtnl.Alias, true)
 	if errors.Is(err, rtnl.ErrNotFound) {
 		err = fmt.Errorf("%s: %w, deleted or moved to another network namespace: %w", d.name, ErrGone, err)

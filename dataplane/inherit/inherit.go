@@ -14,6 +14,7 @@ import (
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/carrier"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
 	"github.com/overlayd/overlayd/dataplane/tun"
 	"github.com/overlayd/overlayd/dataplane/udp"
 )
@@ -224,7 +225,31 @@ func (f *Files) checkQueues(w Want, list []carrier.Export) error {
 	if n, want := len(list), w.Pairs(f.Mode.Multi); n != want {
 		return fmt.Errorf("%s has %d queues, not %d", name, n, want)
 	}
-	return checkAll(list, func(fd int) error { return tun.CheckQueue(fd, dataplane.DeviceName(w.VNI), f.Mode) })
+	if err := checkAll(list, func(fd int) error { return tun.CheckQueue(fd, dataplane.DeviceName(w.VNI), f.Mode) }); err != nil {
+		return err
+	}
+	return checkOwner(dataplane.DeviceName(w.VNI))
+}
+
+// checkOwner returns an error if any user of this host may have a queue of the device, too: older versions gave it no owner.
+func checkOwner(name string) error {
+	conn, err := rtnl.Open()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	l, err := conn.Link(name)
+	if err != nil {
+		return err
+	}
+	uid, err := conn.TUNOwner(l.Attrs().Index)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return nil
+	case err == nil && uid < 0:
+		return fmt.Errorf("%s has no owner, so that every user could open it", name)
+	}
+	return err
 }
 
 // checkSockets checks the sockets of an address, of which there is the same number for each.

@@ -6,9 +6,11 @@ import (
 	"net"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/rtmsg"
 )
 
 // Link returns the link of that name, or an error that wraps [ErrNotFound].
@@ -32,6 +34,40 @@ func found(l netlink.Link, err error, format string, what any) (netlink.Link, er
 		return nil, fmt.Errorf(format, what, err)
 	}
 	return l, nil
+}
+
+// TUNOwner returns the uid of the owner of a TUN or TAP device; -1: it has none. The error is [errors.ErrUnsupported] if the kernel does
+// not tell (before Linux 4.16).
+func (c *Conn) TUNOwner(index int) (uid int, err error) {
+	r := c.request(unix.RTM_GETLINK, 0)
+	r.AddData(&nl.IfInfomsg{IfInfomsg: unix.IfInfomsg{Index: int32(index)}})
+	msgs, err := r.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	if err != nil {
+		return 0, fmt.Errorf("find the owner of link %d: %w", index, err)
+	}
+	err = fmt.Errorf("find the owner of link %d: %w", index, errors.ErrUnsupported)
+	for _, m := range msgs {
+		_, attrs := rtmsg.Split(m, unix.SizeofIfInfomsg)
+		data := attr(attr(attrs, unix.IFLA_LINKINFO), unix.IFLA_INFO_DATA)
+		if data == nil {
+			continue
+		}
+		if owner := attr(data, nl.IFLA_TUN_OWNER); owner != nil {
+			return int(rtmsg.Uint32(owner)), nil
+		}
+		uid, err = -1, nil
+	}
+	return uid, err
+}
+
+// attr returns the value of the attribute of a type, or nil.
+func attr(b []byte, typ uint16) []byte {
+	for t, v := range rtmsg.Attrs(b) {
+		if t == typ {
+			return v
+		}
+	}
+	return nil
 }
 
 // Links returns all links of the namespace.

@@ -89,6 +89,7 @@ func setTunnel(fd, buffer int) error {
 		what string
 		do   func() error
 	}{
+		{"TUNSETOWNER", func() error { return Own(fd) }},
 		{"TUNSETVNETHDRSZ", func() error { return unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, TunnelHeaderLen) }},
 		{"TUNSETOFFLOAD", func() error { return unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, unix.TUN_F_CSUM|TSO|tunnelGSO) }},
 		{"TUNSETSNDBUF", func() error { return unix.IoctlSetPointerInt(fd, unix.TUNSETSNDBUF, buffer) }},

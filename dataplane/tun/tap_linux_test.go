@@ -66,6 +66,9 @@ func TestTakeTunnelTAP(t *testing.T) {
 			if n, err := unix.IoctlGetInt(int(file.Fd()), unix.TUNGETVNETHDRSZ); err != nil || n != TunnelHeaderLen {
 				t.Errorf("header of %d bytes, %v", n, err)
 			}
+			if link := ns.Run("ip", "-d", "link", "show", device); !strings.Contains(link, " user root ") {
+				t.Errorf("no owner: %s", link)
+			}
 		})
 	}
 }

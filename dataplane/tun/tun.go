@@ -14,7 +14,7 @@ var (
 	ErrNoModule = errors.New("the kernel has no TUN support")
 	// ErrPermission says that CAP_NET_ADMIN is missing.
 	ErrPermission = errors.New("CAP_NET_ADMIN is missing")
-	// ErrDeviceBusy says that another process forwards for the device.
+	// ErrDeviceBusy says that another process, such as another overlayd, has a queue of the device.
 	ErrDeviceBusy = errors.New("another process has the device open")
 )
 

@@ -1,6 +1,7 @@
 package tun
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -61,8 +62,11 @@ func Usable() error {
 var node = unix.Mkdev(10, 200)
 
 // Attach opens a queue of the TUN device of that name, which it makes if it is
-// missing. An empty name takes any free one.
-func Attach(name string, mode Mode) (fd int, err error) {
+// missing, and gives the device to the user of this process. An empty name takes any free one.
+func Attach(name string, mode Mode) (fd int, err error) { return attach(name, name, mode) }
+
+// attach is Attach whose errors have another name of the device.
+func attach(name, final string, mode Mode) (fd int, err error) {
 	if fd, err = unix.Open(Path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err != nil {
 		return -1, openError(err)
 	}
@@ -74,9 +78,39 @@ func Attach(name string, mode Mode) (fd int, err error) {
 	req.SetUint16(mode.flags())
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
 		unix.Close(fd)
-		return -1, attachError(name, err)
+		return -1, attachError(final, err)
+	}
+	if err := Own(fd); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("make TUN device %s: %w", final, err)
 	}
 	return fd, nil
+}
+
+// Own gives the device of a queue to the user of this process. Without an owner the kernel lets every user who may open
+// Path attach to it (tun_not_capable in drivers/net/tun.c); with one, that user and CAP_NET_ADMIN.
+func Own(fd int) error {
+	if err := unix.IoctlSetInt(fd, unix.TUNSETOWNER, os.Geteuid()); err != nil {
+		return fmt.Errorf("give it to user %d: %w", os.Geteuid(), os.NewSyscallError("ioctl TUNSETOWNER", err))
+	}
+	return nil
+}
+
+// New makes a persistent TUN device. Until the device has its owner, any user may attach to it: it is made under a temporary name, which
+// nobody knows beforehand, and goes again unless settle has given it the final name. settle is to see that it has one queue only.
+func New(final string, mode Mode, settle func(temporary string) error) error {
+	var random [5]byte
+	_, _ = rand.Read(random[:]) // it never fails
+	temporary := fmt.Sprintf("ovl.n%x", random)
+	fd, err := attach(temporary, final, mode)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := settle(temporary); err != nil {
+		return err
+	}
+	return makePersistent(fd, final)
 }
 
 // OpenFile opens a queue of the persistent TUN device of that name with water,
@@ -156,6 +190,10 @@ func Make(name string, mode Mode, persist bool) error {
 	if !persist {
 		return nil
 	}
+	return makePersistent(fd, name)
+}
+
+func makePersistent(fd int, name string) error {
 	// Offloads outlive the process that asked for them; without a vnet header their
 	// packets could not be told from ordinary ones.
 	if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, 0); err != nil {

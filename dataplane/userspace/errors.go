@@ -7,5 +7,5 @@ var (
 	ErrNoTUN      = tun.ErrNoTUN      // /dev/net/tun is missing or cannot be opened
 	ErrNoModule   = tun.ErrNoModule   // the kernel has no TUN support
 	ErrPermission = tun.ErrPermission // CAP_NET_ADMIN is missing
-	ErrDeviceBusy = tun.ErrDeviceBusy // another process forwards for the device
+	ErrDeviceBusy = tun.ErrDeviceBusy // another process has a queue of the device
 )

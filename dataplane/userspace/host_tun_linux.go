@@ -44,8 +44,11 @@ func openTUN(cfg Config, headroom int, unbound []netip.AddrPort) (_ *tunHost, er
 	if h.device, err = device.Open(want); err != nil {
 		return nil, err
 	}
-	if err = h.attach(cfg, headroom); err == nil && !attached {
-		err = h.device.Mark(cfg.MTU)
+	if err = h.attach(cfg, headroom); err == nil {
+		h.device.Use(h.qs[0].source())
+		if !attached {
+			err = h.device.Mark(cfg.MTU)
+		}
 	}
 	if err != nil {
 		h.undo()

@@ -67,7 +67,7 @@ func TestFixesNameFlags(t *testing.T) {
 		{fmt.Errorf("open /dev/net/tun: %w (%w)", userspace.ErrNoTUN, unix.EACCES), "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
 		{userspace.ErrNoModule, "modprobe tun"},
 		{userspace.ErrPermission, "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
-		{userspace.ErrDeviceBusy, "stop the other overlayd of this host"},
+		{userspace.ErrDeviceBusy, "stop that process, such as another overlayd: as root, grep -s iff: /proc/[0-9]*/fdinfo/* shows which process has which device"},
 		{&device.NameTakenError{Name: "flannel.1", Type: "bridge"}, "ip link del flannel.1"},
 		{fmt.Errorf("listen: %w", &tcpport.TakenError{Port: 8081}), "stop that program, which ss -Htanp 'sport = :8081' names, or choose another port"},
 		{&udp.PortTakenError{Local: netip.MustParseAddrPort("192.0.2.1:8472"), Err: unix.EADDRINUSE}, "ss -lunp 'sport = :8472' names the program"},
