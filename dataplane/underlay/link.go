@@ -17,6 +17,7 @@ type link struct {
 	mtu      int
 	up       bool
 	loopback bool
+	virtual  bool      // nothing leaves by it, so that its MTU says nothing: the loopback, or a dummy device
 	addrs    []address // in the kernel's order
 }
 

@@ -65,7 +65,7 @@ func readLinks() ([]link, error) {
 		links = append(links, link{
 			name: at.Name, index: at.Index, mtu: at.MTU,
 			up: at.Flags&net.FlagUp != 0, loopback: at.Flags&net.FlagLoopback != 0,
-			addrs: byIndex[at.Index],
+			virtual: at.Flags&net.FlagLoopback != 0 || d.Type() == "dummy", addrs: byIndex[at.Index],
 		})
 	}
 	return links, nil
@@ -74,16 +74,25 @@ func readLinks() ([]link, error) {
 // defaultRoutes returns a family's default routes of the main table, the lowest
 // metric first. A multipath route stands for each of its next hops.
 func defaultRoutes(family int) ([]egress, error) {
+	// A nil destination is the default one; on a host with 100 k peers the
+	// others are not kept.
+	return routes(family, netlink.RT_FILTER_DST, func(netlink.Route) bool { return true })
+}
+
+// routedAway returns where the routes of the main table that have a next hop lead.
+func routedAway(family int) ([]egress, error) {
+	return routes(family, 0, func(r netlink.Route) bool { return r.Gw != nil || r.Via != nil || len(r.MultiPath) > 0 })
+}
+
+// routes returns where routes of the main table lead.
+func routes(family int, filter uint64, keep func(netlink.Route) bool) ([]egress, error) {
 	all, err := dump(func() ([]netlink.Route, error) {
-		// A nil destination is the default one; on a host with 100 k peers the
-		// others are not kept.
-		return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN},
-			netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+		return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE|filter)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
-	all = slices.DeleteFunc(all, func(r netlink.Route) bool { return r.Type != unix.RTN_UNICAST })
+	all = slices.DeleteFunc(all, func(r netlink.Route) bool { return r.Type != unix.RTN_UNICAST || !keep(r) })
 	slices.SortStableFunc(all, func(a, b netlink.Route) int { return a.Priority - b.Priority })
 	var out []egress
 	for _, r := range all {

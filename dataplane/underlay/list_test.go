@@ -226,3 +226,30 @@ func TestSelectDualStack(t *testing.T) {
 		t.Fatalf("selected %+v, %v; want %+v", got, err, want)
 	}
 }
+
+// TestMTUOfAnAddressOnNoLink: what has an address of the loopback leaves by other links, and their MTU counts, as the routes come and go.
+func TestMTUOfAnAddressOnNoLink(t *testing.T) {
+	h := twoNICs(t)
+	h.Run("sh", "-ec", `ip addr add 203.0.113.9/32 dev lo
+		ip link set eth0 mtu 1400; ip link set eth1 mtu 1300; ip route del default
+		ip link add flannel.1 mtu 1200 up type bridge; ip route add 10.5.3.0/24 via 10.5.3.0 dev flannel.1 onlink`)
+	for _, tt := range []struct {
+		routes string // what of them changes, as a command
+		want   int
+	}{
+		{"true", 1500},
+		{"ip route add 203.0.113.11 via 192.0.2.1", 1400},
+		{"ip route add 203.0.113.12 nexthop via 192.0.2.1 nexthop via 198.51.100.1", 1300},
+		{"ip route add default via 192.0.2.1", 1400},
+		{"ip link set eth0 mtu 1350", 1350},
+		{"ip route append default via 198.51.100.1 metric 9", 1300},
+		{"ip route flush default; ip -6 route add default via fe80::1 dev eth0", 1350},
+	} {
+		h.Run("sh", "-ec", tt.routes)
+		for _, o := range []Options{{Iface: []string{"203.0.113.9"}}, {Iface: []string{"lo"}, PublicIP: ip("203.0.113.9")}} {
+			if got, err := selectIn(h, o); err != nil || got.MTU != tt.want {
+				t.Errorf("%s: %v has MTU %d, %v; want %d", tt.routes, o.Iface, got.MTU, err, tt.want)
+			}
+		}
+	}
+}

@@ -4,6 +4,7 @@
 //	underlay.go  Options, Interface, Select
 //	options.go   checks Options; errors.go: the errors, which name fields and no flags
 //	list.go      reads interfaces and routes from the kernel
+//	mtu.go       the MTU of a host whose address is on the loopback
 //	select.go    chooses from them (pure); link.go: one interface
 //	needs.go     which other addresses of the underlay an overlay must not hide
 //	watch.go     selects again when the kernel reports a change
@@ -47,7 +48,7 @@ type Options struct {
 type Interface struct {
 	Name  string
 	Index int
-	MTU   int // in bytes; at least 1
+	MTU   int // in bytes; at least 1. Of a loopback or dummy device that of the links by which packets leave
 	// IPv4 and IPv6 are the ends of the two families; at least one is valid.
 	IPv4, IPv6 End
 }
@@ -101,6 +102,9 @@ func selectKeeping(ctx context.Context, o Options, last Interface) (Interface, e
 			return Interface{}, err
 		}
 		got, err := c.choose(h)
+		if err == nil {
+			got.MTU, err = h.carries(got)
+		}
 		if err != nil || !h.isTentative(got.IPv6.Local) || tries == maxTentative {
 			return got, err
 		}

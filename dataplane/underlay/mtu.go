@@ -1,0 +1,39 @@
+package underlay
+
+import "slices"
+
+// assumedMTU is that of a host whose address is on the loopback, as long as it has no route: Ethernet's.
+const assumedMTU = 1500
+
+// carries returns the MTU of an interface. What has an address of a loopback or dummy device leaves by other links: the default routes
+// say by which, and without one the routes that have a next hop, as routers announce them to hosts (BGP). The smallest MTU counts.
+func (h host) carries(i Interface) (mtu int, err error) {
+	if !slices.ContainsFunc(h.links, func(l link) bool { return l.index == i.Index && l.virtual }) {
+		return i.MTU, nil
+	}
+	for _, read := range []func(family int) ([]egress, error){defaultRoutes, routedAway} {
+		var ways []egress
+		for _, family := range families {
+			more, err := read(family)
+			if err != nil {
+				return 0, err
+			}
+			ways = append(ways, more...)
+		}
+		if mtu := h.smallest(ways); mtu > 0 {
+			return min(mtu, i.MTU), nil
+		}
+	}
+	return min(assumedMTU, i.MTU), nil
+}
+
+// smallest returns the smallest MTU of the links of ways that could carry an overlay; 0: there is none.
+func (h host) smallest(ways []egress) (mtu int) {
+	for _, l := range h.links {
+		carries := slices.ContainsFunc(ways, func(e egress) bool { return e.index == l.index })
+		if carries && l.up && !l.virtual && l.mtu > 0 && l.refusal(false) == nil && (mtu == 0 || l.mtu < mtu) {
+			mtu = l.mtu
+		}
+	}
+	return mtu
+}
