@@ -97,7 +97,7 @@ const (
 	DropBadDestination             // the inner destination is not in a subnet of this host
 	DropBadChecksum                // a superpacket with a wrong checksum, which splitting would make right
 	DropTooBig                     // does not fit the path
-	DropQueueFull                  // the kernel dropped it before it was read: the receive buffer was full
+	DropQueueFull                  // the kernel dropped it before it was read: the receive buffer was full, or the outer checksum was wrong
 	DropWriteError                 // the underlay socket or the overlay device refused it; Stats.TxWriteErrors tells them apart
 	DropDevice                     // dropped by the kernel's device, which does not tell why
 	DropCongestion                 // the underlay marked congestion, and only loss can tell its sender (RFC 6040)

@@ -198,7 +198,7 @@ func ReceiveNothing(fd int) error {
 }
 
 // Drops returns how many datagrams the kernel dropped at a socket so far, because
-// its buffer was full or a checksum was wrong (SO_MEMINFO, Linux 4.12; 0 without it).
+// its buffer was full or the checksum of one of more than 76 bytes was wrong (SO_MEMINFO, Linux 4.12; 0 without it).
 // Unlike SO_RXQ_OVFL it costs nothing per packet and needs no later one to tell.
 func Drops(fd int) uint64 {
 	const drops = 8               // SK_MEMINFO_DROPS in linux/sock_diag.h

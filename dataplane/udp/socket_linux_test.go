@@ -2,6 +2,8 @@ package udp
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -54,6 +56,62 @@ func TestCheckPort(t *testing.T) {
 				switch errors.As(err, &taken); {
 				case taken == nil && (err != nil || c.taken.IsValid()), taken != nil && taken.Local != c.taken:
 					t.Errorf("got %v, want %v refused", err, c.taken)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// TestDropsOfWrongChecksums: the kernel counts a long datagram with a wrong checksum as a drop of the socket, and a short one not, as docs/metrics.md
+// says.
+func TestDropsOfWrongChecksums(t *testing.T) {
+	for _, tt := range []struct {
+		addr   string
+		family int
+		to     unix.Sockaddr
+		length byte
+		want   uint64
+	}{
+		{"127.0.0.1", unix.AF_INET, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}, 76, 0},
+		{"127.0.0.1", unix.AF_INET, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}, 77, 3},
+		{"::1", unix.AF_INET6, &unix.SockaddrInet6{Addr: [16]byte{15: 1}}, 76, 0},
+		{"::1", unix.AF_INET6, &unix.SockaddrInet6{Addr: [16]byte{15: 1}}, 77, 3},
+	} {
+		t.Run(fmt.Sprintf("%s/%d", tt.addr, tt.length), func(t *testing.T) {
+			netnstest.New(t).Must(func() error {
+				fd, err := Open(netip.AddrPortFrom(netip.MustParseAddr(tt.addr), 4789), 0)
+				if err != nil {
+					return err
+				}
+				defer unix.Close(fd)
+				raw, err := unix.Socket(tt.family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
+				if err != nil {
+					return err
+				}
+				defer unix.Close(raw)
+				datagram := append([]byte{0x12, 0xb5, 0x12, 0xb5, 0, tt.length, 0xba, 0xd0}, make([]byte, tt.length-8)...) // from port 4789 to port 4789
+				for range 3 {
+					if err := unix.Sendto(raw, datagram, 0, tt.to); err != nil {
+						return err
+					}
+				}
+				good, err := net.Dial("udp", net.JoinHostPort(tt.addr, "4789"))
+				if err != nil {
+					return err
+				}
+				defer good.Close()
+				if _, err := good.Write([]byte{1, 2}); err != nil {
+					return err
+				}
+				if err := errors.Join(unix.SetNonblock(fd, false), unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5})); err != nil {
+					return err
+				}
+				if n, _, err := unix.Recvfrom(fd, make([]byte, 9), 0); err != nil || n != 2 { // that came last
+					return fmt.Errorf("received %d bytes, %v", n, err)
+				}
+				if got := Drops(fd); got != tt.want {
+					t.Errorf("%d drops, want %d", got, tt.want)
 				}
 				return nil
 			})

@@ -227,3 +227,15 @@ func TestHeldTUN(t *testing.T) {
 		return nil
 	})
 }
+
+// TestDropsBeforeReading: what the kernel drops has two causes, which the check names, and how to see which it is.
+func TestDropsBeforeReading(t *testing.T) {
+	for n, want := range map[uint64][]string{0: {"no datagram", ""}, 200: {"200 datagrams", "checksum", "InCsumErrors"}} {
+		got := checkBuffer(&overlay{status: &status.Network{Counters: map[string]uint64{"drops_queue_full": n}}})
+		for _, part := range want {
+			if len(got) != 1 || !strings.Contains(got[0].Text+got[0].Fix, part) {
+				t.Errorf("%d: %+v, want %q", n, got, part)
+			}
+		}
+	}
+}

@@ -35,10 +35,10 @@ func checkBuffer(o *overlay) []Result {
 	}
 	lost := o.status.Counters["drops_"+dataplane.DropQueueFull.String()] + o.status.SharedPort["drops_"+dataplane.DropQueueFull.String()]
 	if lost > 0 {
-		return warn(fmt.Sprintf("%d datagrams were dropped because the receive buffer was full", lost),
-			"give the daemon more CPU time, or raise the buffer: sysctl -w net.core.rmem_max=16777216, and restart it")
+		return warn(fmt.Sprintf("%d datagrams were dropped before the daemon read them: the receive buffer was full, or their checksum was wrong", lost),
+			"see which: nstat -az '*InCsumErrors' '*RcvbufErrors'. For the buffer give the daemon more CPU time, or raise it: sysctl -w net.core.rmem_max=16777216, and restart the daemon")
 	}
-	return ok("no datagram was dropped because a receive buffer was full")
+	return ok("no datagram was dropped before the daemon read it")
 }
 
 // checkChecksums looks for kernels that send wrong checksums if a vxlan device computes them and masquerading chooses the
