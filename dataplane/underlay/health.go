@@ -109,6 +109,11 @@ func Faults(i Interface, locals []netip.Addr) ([]dataplane.Warning, error) {
 		return fault("the underlay interface "+i.Name+" has no carrier: peers cannot be reached",
 			"look at its cable, and at what it leads to: the port of a switch, or the other end of a virtual link"), nil
 	}
+	if m := portOf(l); m != nil {
+		a := m.Attrs()
+		return fault(fmt.Sprintf("the underlay interface %s is a port of the %s %s, by which all comes that peers send", i.Name, m.Type(), a.Name),
+			fmt.Sprintf("give its addresses and routes to %s, and restart overlayd with --iface %[1]s if it was started with --iface; or ip link set %s nomaster", a.Name, i.Name)), nil
+	}
 	addrs, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
@@ -121,6 +126,18 @@ func Faults(i Interface, locals []netip.Addr) ([]dataplane.Warning, error) {
 		}
 	}
 	return lost, nil
+}
+
+// portOf returns the bridge or bond of which a link is a port: it takes what arrives there. nil: there is none. A VRF takes nothing.
+func portOf(l netlink.Link) netlink.Link {
+	if l.Attrs().MasterIndex == 0 {
+		return nil
+	}
+	master, err := netlink.LinkByIndex(l.Attrs().MasterIndex)
+	if err != nil || !slices.Contains([]string{"bridge", "bond", "team", "openvswitch"}, master.Type()) {
+		return nil
+	}
+	return master
 }
 
 func linkOf(i Interface) (netlink.Link, error) {

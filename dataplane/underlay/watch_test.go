@@ -124,6 +124,7 @@ func TestHealth(t *testing.T) {
 	for _, name := range []string{"eth0", "eth1"} {
 		netnstest.Link(far, name, h, name)
 	}
+	h.Run("ip", "link", "add", "br0", "up", "type", "bridge")
 	const addr = "192.0.2.2"
 	h.Addr("eth0", addr+"/24")
 	now, err := selectIn(h, Options{Iface: []string{"eth0"}})
@@ -153,6 +154,7 @@ func TestHealth(t *testing.T) {
 		text, fix           string
 	}{
 		{"down", "link set eth0 down", "link set eth0 up", h, "eth0 is down", "ip link set eth0 up"},
+		{"port of a bridge", "link set eth0 master br0", "link set eth0 nomaster", h, "eth0 is a port of the bridge br0", "--iface br0"},
 		{"carrier", "link set eth0 down", "link set eth0 up", far, "eth0 has no carrier", "cable"},
 		{"address", "addr del " + addr + "/24 dev eth0", "addr add " + addr + "/24 dev eth0", h, "eth0 has lost its address " + addr, "ip addr add " + addr},
 	} {
