@@ -205,7 +205,7 @@ func checkFree(l netlink.Link) error {
 			return nil // a TAP device; it is in the way
 		}
 		return err
-	case queues(l) > 0:
+	case rtnl.TUNQueues(l) > 0:
 		return fmt.Errorf("make TUN device %s: %w", l.Attrs().Name, tun.ErrDeviceBusy)
 	}
 	return nil

@@ -159,7 +159,7 @@ func TestStrangerInAHurry(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if q := queues(l); q != 0 {
+			if q := rtnl.TUNQueues(l); q != 0 {
 				t.Errorf("%d queues of others", q)
 			}
 			d.Undo()

@@ -29,22 +29,13 @@ func (d *Device) unowned(l netlink.Link) (bool, error) {
 
 // sayAlien logs why a TUN device is deleted.
 func (d *Device) sayAlien(l netlink.Link, log *slog.Logger) {
-	n, holder := queues(l), tun.Holder(d.name)
+	n, holder := rtnl.TUNQueues(l), tun.Holder(d.name)
 	if n == 0 && holder == "" {
 		log.Info("the TUN device of an earlier daemon has no owner, and every user could open it: it is made anew", "device", d.name)
 		return
 	}
 	log.Warn("another process has the TUN device open, which has no owner, so that every user could: it is made anew, without that process",
 		"device", d.name, "process", holder, "queues", n)
-}
-
-// queues returns how many queues a TUN device has that may have several, those that are turned off among them: whoever has such a
-// queue turns it on again.
-func queues(l netlink.Link) int {
-	if t, ok := l.(*netlink.Tuntap); ok {
-		return t.Queues + t.DisabledQueues
-	}
-	return 0
 }
 
 // makeTries bounds how often a device is made whose queues another process gets before the device has its owner. That process has to
@@ -62,7 +53,7 @@ func (d *Device) makeNew(log *slog.Logger) (err error) {
 			if err != nil {
 				return err
 			}
-			if queues(l) > 1 {
+			if rtnl.TUNQueues(l) > 1 {
 				log.Warn("another process has opened the new TUN device before it had an owner: another one is made", "device", name, "process", tun.Holder(name))
 				return errors.Join(errStranger, d.conn.DeleteLink(l))
 			}

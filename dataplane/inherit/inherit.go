@@ -228,11 +228,12 @@ func (f *Files) checkQueues(w Want, list []carrier.Export) error {
 	if err := checkAll(list, func(fd int) error { return tun.CheckQueue(fd, dataplane.DeviceName(w.VNI), f.Mode) }); err != nil {
 		return err
 	}
-	return checkOwner(dataplane.DeviceName(w.VNI))
+	return own(dataplane.DeviceName(w.VNI), list)
 }
 
-// checkOwner returns an error if any user of this host may have a queue of the device, too: older versions gave it no owner.
-func checkOwner(name string) error {
+// own gives the device of these queues to the user of this process if it has no owner, as older versions made it. Any user may have opened it
+// until then: that another process has a queue of it is an error, after which the device is made anew.
+func own(name string, list []carrier.Export) error {
 	conn, err := rtnl.Open()
 	if err != nil {
 		return err
@@ -242,14 +243,28 @@ func checkOwner(name string) error {
 	if err != nil {
 		return err
 	}
-	uid, err := conn.TUNOwner(l.Attrs().Index)
-	switch {
+	switch uid, err := conn.TUNOwner(l.Attrs().Index); {
 	case errors.Is(err, errors.ErrUnsupported):
 		return nil
-	case err == nil && uid < 0:
-		return fmt.Errorf("%s has no owner, so that every user could open it", name)
+	case err != nil || uid >= 0:
+		return err
 	}
-	return err
+	alone := func() error {
+		if l, err = conn.Link(name); err == nil && rtnl.TUNQueues(l) > len(list) {
+			err = fmt.Errorf("%s has no owner, and another process has a queue of it: there are %d, not %d", name, rtnl.TUNQueues(l), len(list))
+		}
+		return err
+	}
+	if err := alone(); err != nil {
+		return err
+	}
+	if err := checkAll(list[:1], tun.Own); err != nil {
+		return err
+	}
+	if err := alone(); err != nil { // it came in between, and would keep its queue
+		return errors.Join(err, conn.DeleteLink(l))
+	}
+	return nil
 }
 
 // checkSockets checks the sockets of an address, of which there is the same number for each.

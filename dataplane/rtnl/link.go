@@ -60,6 +60,15 @@ func (c *Conn) TUNOwner(index int) (uid int, err error) {
 	return uid, err
 }
 
+// TUNQueues returns how many queues a TUN device has that may have several, those that are turned off among them: whoever has such a
+// queue turns it on again. It returns 0 for other devices.
+func TUNQueues(l netlink.Link) int {
+	if t, ok := l.(*netlink.Tuntap); ok {
+		return t.Queues + t.DisabledQueues
+	}
+	return 0
+}
+
 // attr returns the value of the attribute of a type, or nil.
 func attr(b []byte, typ uint16) []byte {
 	for t, v := range rtmsg.Attrs(b) {

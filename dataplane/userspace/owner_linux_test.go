@@ -46,21 +46,43 @@ func (h *testHost) attachAs(uid int, node string, mode tun.Mode) (f *os.File, er
 				return fmt.Errorf("become user %d: %w", uid, errno)
 			}
 		}
-		f, err = os.OpenFile(node, os.O_RDWR|unix.O_NONBLOCK, 0)
+		fd, err := unix.Open(node, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
 		req, err := unix.NewIfreq("flannel.1")
 		if err == nil {
 			req.SetUint16(flags)
-			err = unix.IoctlIfreq(int(f.Fd()), unix.TUNSETIFF, req)
+			err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
 		}
 		if err != nil {
-			f.Close()
+			unix.Close(fd)
+			return err
 		}
-		return err
+		f = os.NewFile(uintptr(fd), node) // now it can be polled
+		return nil
 	})
 	return f, err
+}
+
+// inherit opens a dataplane with the queues of an older version, of a device without an owner, and returns the index of that. beside runs when the first queue is there.
+func (h *testHost) inherit(node string, mode tun.Mode, beside func()) (index int, d *Dataplane) {
+	h.tb.Helper()
+	cfg := h.config()
+	for i := range pairs(mode.Multi) {
+		f, err := h.attachAs(0, node, mode)
+		if err != nil {
+			h.tb.Fatal(err)
+		}
+		if i == 0 {
+			beside()
+		}
+		cfg.Inherited = append(cfg.Inherited, carrier.Export{Name: inherit.QueueName(h.vni), Version: carrier.ExportVersion,
+			Flags: inherit.Flags(h.offloads.OfFiles(), mode), File: f})
+	}
+	index = h.link().Attrs().Index
+	h.Must(func() (err error) { d, err = Open(cfg); return err })
+	return index, d
 }
 
 // TestOnlyTheOwnerAttaches: no other user of the host gets a queue of the device, however it came to be, and who had one before it
@@ -104,20 +126,19 @@ func TestOnlyTheOwnerAttaches(t *testing.T) {
 				h.sync(d)
 				return h.handOver(d, h.run(d), func(*Config) {})
 			},
-			"handed over without an owner": func(t *testing.T, h *testHost) (d *Dataplane) {
-				cfg := h.config()
-				for i := range pairs(mode.Multi) {
-					f, err := h.attachAs(0, node, mode)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if i == 0 && mode.Multi {
+			"handed over without an owner": func(t *testing.T, h *testHost) *Dataplane {
+				before, d := h.inherit(node, mode, func() {})
+				if after := h.link().Attrs().Index; after != before {
+					t.Errorf("device %d is made anew: %d", before, after)
+				}
+				return d
+			},
+			"handed over, and a stranger has it": func(t *testing.T, h *testHost) *Dataplane {
+				_, d := h.inherit(node, mode, func() {
+					if mode.Multi {
 						stranger(t, h, mode)
 					}
-					cfg.Inherited = append(cfg.Inherited, carrier.Export{Name: inherit.QueueName(h.vni), Version: carrier.ExportVersion,
-						Flags: inherit.Flags(offloads.OfFiles(), mode), File: f})
-				}
-				h.Must(func() (err error) { d, err = Open(cfg); return err })
+				})
 				return d
 			},
 			"another user's": func(t *testing.T, h *testHost) *Dataplane {
