@@ -47,7 +47,7 @@ func withUplink(c *udpCarrier, cfg UDPConfig) Carrier {
 		if cfg.ExpectTunnel {
 			level = slog.LevelWarn
 		}
-		cfg.Log.Log(context.Background(), level, text, "err", err, "fix", "Linux 6.17 with nft_fwd_netdev, CAP_NET_ADMIN and /dev/net/tun, or --offload=socket")
+		cfg.Log.Log(context.Background(), level, text, "err", err, "fix", dataplane.FixOr(err, "Linux 6.17 with nft_fwd_netdev, CAP_NET_ADMIN and /dev/net/tun, or --offload=socket"))
 		return c
 	}
 	return t

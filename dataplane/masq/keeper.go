@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/nft"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
@@ -198,7 +199,7 @@ func (k *keeper) applyLegacy(ctx context.Context) (wrote bool, err error) {
 	if err != nil { // as for a user who may not read /proc/net/ip_tables_names
 		if ctx.Err() == nil && k.isNews("legacy", err.Error()) {
 			k.config.Log.Warn("it is not known whether iptables-legacy drops packets of the overlay: its tables cannot be read",
-				"family", k.family.String(), "err", err, "fix", "run overlayd as root, if iptables-legacy is in use")
+				"family", k.family.String(), "err", err, "fix", dataplane.FixOr(err, "run overlayd as root, if iptables-legacy is in use"))
 		}
 		return false, nil
 	}
@@ -209,7 +210,7 @@ func (k *keeper) applyLegacy(ctx context.Context) (wrote bool, err error) {
 	if err != nil && ctx.Err() == nil && k.isNews("legacy", err.Error()) {
 		k.config.Log.Warn("legacy iptables tables are in use, and only iptables-legacy with CAP_NET_RAW can write them",
 			"family", k.family.String(), "drops_forwarded_packets", have.drops, "err", err,
-			"fix", "install iptables-legacy, or run "+commandOf(k.family)+"-legacy -P FORWARD ACCEPT")
+			"fix", dataplane.FixOr(err, "install iptables-legacy, or run "+commandOf(k.family)+"-legacy -P FORWARD ACCEPT"))
 	}
 	return wrote, nil
 }

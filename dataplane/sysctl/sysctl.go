@@ -59,6 +59,7 @@ type Settings struct {
 	indices map[string]int  // of the devices then
 	notices pace.Notices
 	back    wayBack
+	read    func(file string) ([]byte, error) // os.ReadFile, but in tests
 }
 
 // Open subscribes to the kernel's notices, in the network namespace of the calling thread. It writes nothing.
@@ -68,7 +69,7 @@ func Open(c Config) (*Settings, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open kernel settings: %w", err)
 	}
-	s := &Settings{cfg: c, watch: w, report: dataplane.NewReporter(c.Log, "settings"), settled: map[string]bool{}, indices: map[string]int{}}
+	s := &Settings{cfg: c, watch: w, report: dataplane.NewReporter(c.Log, "settings"), settled: map[string]bool{}, indices: map[string]int{}, read: os.ReadFile}
 	s.noticed.Store(true)
 	return s, nil
 }
@@ -184,12 +185,17 @@ func (s *Settings) look() {
 	s.forgetReplaced()
 	for _, w := range wanted {
 		was, err := s.set(w)
+		if errors.As(err, new(unreadError)) { // it may well be as wanted
+			errs = append(errs, err)
+			s.say(w.path, "cannot read a setting of the kernel", err, "as the error tells")
+			continue
+		}
 		if err != nil {
 			errs = append(errs, dataplane.WithFix(err, w.fix()))
 			if w.path == ipForward || w.path == ip6Forward {
 				warnings = append(warnings, NotForwarding(w.path == ip6Forward, err))
 			} else {
-				s.say(w, err)
+				s.say(w.path, "cannot change a setting of the overlay device", err, w.fix())
 			}
 		} else if was != w.value && s.settled[w.path] {
 			changes = append(changes, dataplane.Change{Op: dataplane.OpReplace, Kind: "sysctl", Key: w.path, Was: was, Is: w.value})
@@ -241,11 +247,20 @@ func (s *Settings) forgetReplaced() (names []string) {
 	return names
 }
 
+// unreadError means that it is not known what value a setting has.
+type unreadError struct{ error }
+
+// Unwrap lets errors.Is and errors.As see the cause.
+func (e unreadError) Unwrap() error { return e.error }
+
 // set gives one setting its value, and returns the one it had.
 func (s *Settings) set(w setting) (was string, err error) {
-	b, err := os.ReadFile("/proc/sys/" + w.path)
+	b, err := s.read("/proc/sys/" + w.path)
 	if was = strings.TrimSpace(string(b)); err == nil && was == w.value {
 		return was, nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", unreadError{fmt.Errorf("read sysctl %s: %w", rtnl.SysctlName(w.path), err)}
 	}
 	var routers error
 	if w.path == ip6Forward {
@@ -274,7 +289,7 @@ func NotForwarding(ipv6 bool, err error) dataplane.Warning {
 	if err != nil {
 		off, why = off+" and cannot be turned on", ": "+err.Error()
 	}
-	return dataplane.Warning{ID: dataplane.WarnForwarding, Fix: howToSet(name),
+	return dataplane.Warning{ID: dataplane.WarnForwarding, Fix: dataplane.FixOr(err, howToSet(name)),
 		Text: family + off + ": only this host itself is reachable over the overlay, nothing behind it" + why}
 }
 
@@ -284,10 +299,10 @@ func howToSet(name string) string {
 	return "sysctl -w " + name + " on the host, or docker run --sysctl " + name
 }
 
-// say reports once what of the overlay device cannot be set, and how the user can set it.
-func (s *Settings) say(w setting, err error) {
-	if due, _ := s.notices.Due(time.Now(), pace.Notice{Key: w.path, Text: err.Error()}); len(due) > 0 {
-		s.cfg.Log.Warn("cannot change a setting of the overlay device", "err", err, "fix", w.fix())
+// say reports once what is wrong with a setting, and what usually helps.
+func (s *Settings) say(path, what string, err error, fix string) {
+	if due, _ := s.notices.Due(time.Now(), pace.Notice{Key: path, Text: err.Error()}); len(due) > 0 {
+		s.cfg.Log.Warn(what, "err", err, "fix", dataplane.FixOr(err, fix))
 	}
 }
 
@@ -295,7 +310,7 @@ func (s *Settings) say(w setting, err error) {
 func (s *Settings) sayRouters(err error) {
 	if due, _ := s.notices.Due(time.Now(), pace.Notice{Key: "accept_ra", Text: err.Error()}); len(due) > 0 {
 		s.cfg.Log.Warn("an interface takes no router advertisements any more, as this host forwards: its addresses and default route of IPv6 may go",
-			"err", err, "fix", "set the sysctl on the host, or give the interface fixed addresses and routes")
+			"err", err, "fix", dataplane.FixOr(err, "set the sysctl on the host, or give the interface fixed addresses and routes"))
 	}
 }
 

@@ -226,7 +226,7 @@ func (u *Uplink) look(now time.Time) {
 	switch {
 	case u.why != nil && (before == nil || before.Error() != u.why.Error()):
 		if due, _ := u.notices.Due(now, pace.Notice{Key: "uplink", Text: u.why.Error()}); len(due) > 0 {
-			u.cfg.Log.Warn("tunnel offload not used now: superpackets go by UDP sockets, in segments", "err", u.why, "fix", "nothing if it comes back by itself; --offload=socket does without")
+			u.cfg.Log.Warn("tunnel offload not used now: superpackets go by UDP sockets, in segments", "err", u.why, "fix", dataplane.FixOr(u.why, "nothing if it comes back by itself; --offload=socket does without"))
 		}
 	case u.why == nil && before != nil:
 		u.cfg.Log.Info("tunnel offload used again")

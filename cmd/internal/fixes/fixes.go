@@ -84,8 +84,6 @@ func Of(o *flags.Flags, network string, err error) string {
 		{kernel.ErrPermission, permission},
 		{kernel.ErrUnsupported, "modprobe vxlan on the host, or --dataplane=userspace"},
 		{os.ErrPermission, permission},
-		{unix.EMFILE, "raise the limit of open files of this process to 1024 or more: LimitNOFILE= of its systemd unit, docker run --ulimit nofile=, or ulimit -Hn"},
-		{unix.ENFILE, "raise the limit of open files of this host: sysctl fs.file-max"},
 		{userspace.ErrDeviceBusy, "stop that process, such as another overlayd: as root, grep -s iff: /proc/[0-9]*/fdinfo/* shows which process has which device"},
 	} {
 		if errors.Is(err, f.is) {

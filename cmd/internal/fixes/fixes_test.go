@@ -54,6 +54,7 @@ func TestFixesNameFlags(t *testing.T) {
 		{fit.ErrKernelOnly, "--dataplane=kernel"},
 		{fmt.Errorf("open dataplane: %w", os.NewSyscallError("socket", unix.EMFILE)), "raise the limit of open files of this process to 1024 or more: LimitNOFILE= of its systemd unit, docker run --ulimit nofile=, or ulimit -Hn"},
 		{fmt.Errorf("open dataplane: %w", unix.ENFILE), "raise the limit of open files of this host: sysctl fs.file-max"},
+		{&overlay.PartError{Part: parts.Rules, Err: fmt.Errorf("%w: %w", masq.ErrNoIptables, unix.EMFILE)}, dataplane.FixOf(unix.EMFILE)},
 		{errors.Join(errors.New("other"), fmt.Errorf("set: %w", dataplane.WithFix(unix.EPERM, "sysctl -w x=1"))), "sysctl -w x=1"},
 		{fmt.Errorf("open: %w", kernel.ErrUnsupported), "modprobe vxlan on the host, or --dataplane=userspace"},
 		{fmt.Errorf("no direct route to 2 subnets: %w", dataplane.ErrRouteTaken), dataplane.FixOf(dataplane.ErrRouteTaken)},

@@ -11,6 +11,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/controller"
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/pace"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 )
@@ -180,7 +181,7 @@ func (n *Network) removeRules() {
 	defer cancel()
 	removed, err := leftovers.RemoveRules(ctx, vnis...)
 	if err != nil {
-		n.log.Error("traffic rules not wholly removed", "err", err, "fix", "overlayd cleanup --rules")
+		n.log.Error("traffic rules not wholly removed", "err", err, "fix", dataplane.FixOr(err, "overlayd cleanup --rules"))
 	}
 	if len(removed) > 0 {
 		n.log.Info("removed the traffic rules", "removed", removed)

@@ -67,7 +67,7 @@ func (l *List) openGuard() (dataplane.Part, error) {
 func (l *List) leaveTunnel() {
 	_, err := guard.Cleanup(l.Network.Backend.VNI)
 	if err = errors.Join(err, hostroute.Withdraw(l.Network.Prefixes())); err != nil {
-		l.Log.Warn("guard rules or unreachable routes of an earlier network config are left, and may drop packets", "err", err, "fix", "overlayd guard off")
+		l.Log.Warn("guard rules or unreachable routes of an earlier network config are left, and may drop packets", "err", err, "fix", dataplane.FixOr(err, "overlayd guard off"))
 	}
 }
 
