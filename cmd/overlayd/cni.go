@@ -102,6 +102,8 @@ func (o *cniInstallFlags) config(versionGiven bool) (c cniinstall.Config, err er
 	switch {
 	case o.binDir == "":
 		return c, usagef(`--cni-bin-dir: "": want a directory`)
+	case !filepath.IsAbs(o.subnetFile): // the runtime starts the plugin in another directory
+		return c, usagef("--subnet-file %q: want an absolute path", o.subnetFile)
 	case o.conf != "" && versionGiven:
 		return c, usagef("--cni-version is that of the config that is built in: leave it out beside --cni-conf")
 	case o.wait < 0:
@@ -111,7 +113,7 @@ func (o *cniInstallFlags) config(versionGiven bool) (c cniinstall.Config, err er
 	}
 	c = cniinstall.Config{Plugin: o.plugin, BinDir: o.binDir, Names: o.names, ConfOut: o.confOut, SubnetFile: o.subnetFile}
 	if o.conf != "" {
-		c.Conf, err = cniinstall.ReadConf(o.conf)
+		c.Conf, err = cniinstall.ReadConf(o.conf, o.names)
 	} else {
 		c.Conf, err = cniinstall.DefaultConf(o.names[0], o.version, o.subnetFile)
 	}

@@ -69,7 +69,7 @@ func TestCNIInstallUsage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ flag, value, says string }{
-		{"--cni-plugin", dir, dir}, {"--cni-as", "../x", `"../x"`}, {"--cni-as", "", "want a name"}, {"--cni-bin-dir", "", "want a directory"}, {"--cni-version", "7", `"7"`},
+		{"--cni-plugin", dir, dir}, {"--cni-as", "../x", `"../x"`}, {"--cni-as", "", "want a name"}, {"--cni-bin-dir", "", "want a directory"}, {"--subnet-file", "run/subnet.env", `--subnet-file "run/subnet.env": want an absolute path`}, {"--cni-version", "7", `"7"`},
 		{"--cni-conf", bad, bad}, {"--cni-conf", "/nowhere", "/nowhere"}, {"--wait", "-1s", "--wait"}, {"--cni-name", "x", "--cni-name"},
 	} {
 		exe, err := os.Executable()

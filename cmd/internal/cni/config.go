@@ -34,6 +34,12 @@ type config struct {
 	RuntimeConfig json.RawMessage `json:"runtimeConfig"`
 }
 
+// CheckConfig refuses a config with which the plugin would make no pod. What it says of the delegate is not checked.
+func CheckConfig(text []byte) error {
+	_, err := parse(text)
+	return err
+}
+
 // parse reads a config. What it says of the delegate is checked when that is needed (render): a mistake there must not keep
 // pods from being deleted.
 func parse(text []byte) (*config, error) {

@@ -41,28 +41,39 @@ func DefaultConf(plugin, v, subnetFile string) (Conf, error) {
 	if err != nil {
 		return Conf{}, err
 	}
-	return newConf(append(text, '\n'))
+	return newConf(append(text, '\n'), []string{plugin})
 }
 
-// ReadConf reads a config. It is installed as it is.
-func ReadConf(path string) (Conf, error) {
+// ReadConf reads a config, in which plugins with one of these names are ours. It is installed as it is.
+func ReadConf(path string, names []string) (Conf, error) {
 	text, err := hostfile.Read(path)
 	if err != nil {
 		return Conf{}, err
 	}
-	c, err := newConf(text)
+	c, err := newConf(text, names)
 	if err != nil {
 		return Conf{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return c, nil
 }
 
-func newConf(text []byte) (Conf, error) {
+func newConf(text []byte, names []string) (Conf, error) {
 	list, err := libcni.NetworkConfFromBytes(text)
-	if err == nil && len(list.Plugins) == 0 {
-		err = errors.New(`"plugins" is missing: want a list of plugins`)
+	if err != nil {
+		return Conf{}, err
 	}
-	return Conf{text, list}, err
+	if len(list.Plugins) == 0 {
+		return Conf{}, errors.New(`"plugins" is missing: want a list of plugins`)
+	}
+	for _, p := range list.Plugins {
+		if !slices.Contains(names, p.Network.Type) {
+			continue
+		}
+		if err := cni.CheckConfig(p.Bytes); err != nil {
+			return Conf{}, fmt.Errorf("plugin %s: %w", p.Network.Type, err)
+		}
+	}
+	return Conf{text, list}, nil
 }
 
 // subnetFile is the one that a plugin with one of these names reads.

@@ -203,22 +203,25 @@ func TestConf(t *testing.T) {
 	if err := unix.Mkfifo(path+".fifo", 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadConf(path + ".fifo"); err == nil || !strings.Contains(err.Error(), path+".fifo: want a regular file, not a FIFO") {
+	if _, err := ReadConf(path+".fifo", nil); err == nil || !strings.Contains(err.Error(), path+".fifo: want a regular file, not a FIFO") {
 		t.Errorf("FIFO: %v", err)
 	}
 	for text, want := range map[string]string{
 		`{`: "parsing", `null`: "no name", `{"name":"x"}`: "plugins", `{"name":"x","plugins":[]}`: "plugins", `{"name":"x","plugins":[{}]}`: "type",
-		`{"name":"x","plugins":[{"type":"flannel","subnetFile":"/a/b.env","delegate":{"type":"ptp"}}]}`: "",
+		`{"name":"x","plugins":[{"type":"flannel","subnetFile":"a/b.env"}]}`:                                                              `plugin flannel: subnetFile: "a/b.env": want an absolute path`,
+		`{"name":"x","plugins":[{"type":"portmap"},{"type":"flannel","dataDir":"data"}]}`:                                                 `plugin flannel: dataDir: "data": want an absolute path`,
+		`{"name":"x","plugins":[{"type":"flannel","subnetFile":7}]}`:                                                                      "plugin flannel: read the network config",
+		`{"name":"x","plugins":[{"type":"other","subnetFile":"a"},{"type":"flannel","subnetFile":"/a/b.env","delegate":{"type":"ptp"}}]}`: "",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c, err := ReadConf(path)
+		c, err := ReadConf(path, []string{"flannel"})
 		if want == "" {
 			if file := c.subnetFile([]string{"flannel"}, "/else"); err != nil || file != "/a/b.env" || c.subnetFile([]string{"x"}, "/else") != "/else" {
 				t.Errorf("%s: %v, %s", text, err, file)
 			}
-			if all := strings.Join(c.lacking("/nowhere", []string{"flannel"}), " "); all != "flannel ptp host-local" {
+			if all := strings.Join(c.lacking("/nowhere", []string{"flannel"}), " "); all != "other flannel ptp host-local" {
 				t.Errorf("%s: lacks %s", text, all)
 			}
 			continue
