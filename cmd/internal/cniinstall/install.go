@@ -64,7 +64,7 @@ func (i *Installer) Once(ctx context.Context) error {
 func (i *Installer) Keep(ctx context.Context) {
 	for {
 		if _, err := i.look(); err != nil {
-			i.say("CNI files cannot be installed", err.Error(), "make the directories writable for overlayd cni install")
+			i.say("CNI files cannot be installed", strings.ReplaceAll(err.Error(), "\n", "; "), "make the directories writable for overlayd cni install")
 		}
 		if !pace.Sleep(ctx, period, nil) {
 			return
@@ -89,7 +89,7 @@ func (i *Installer) look() (done bool, err error) {
 	return true, i.put(i.cfg.ConfOut, 0o644, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(i.cfg.Conf.text)), nil })
 }
 
-// plugins installs the program under each name. A newer program takes the place of the installed ones.
+// plugins installs the program under each name, also if that fails for another one. A newer program takes the place of the installed ones.
 func (i *Installer) plugins() error {
 	source, err := os.Stat(i.cfg.Plugin)
 	if err != nil {
@@ -97,16 +97,15 @@ func (i *Installer) plugins() error {
 	}
 	newer := !same(source, i.source)
 	i.source = source
+	var errs []error
 	for _, name := range i.cfg.Names {
 		path := filepath.Join(i.cfg.BinDir, name)
 		if newer {
 			delete(i.seen, path)
 		}
-		if err := i.put(path, 0o755, func() (io.ReadCloser, error) { return hostfile.Open(i.cfg.Plugin) }); err != nil {
-			return err
-		}
+		errs = append(errs, i.put(path, 0o755, func() (io.ReadCloser, error) { return hostfile.Open(i.cfg.Plugin) }))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // lacks says what has to be there before the config is, empty if nothing lacks.

@@ -141,6 +141,37 @@ func TestInstall(t *testing.T) {
 	}
 }
 
+// TestUpgradeOfOne: a name under which a newer program cannot be installed at once keeps no other name at the old one, and gets
+// it later.
+func TestUpgradeOfOne(t *testing.T) {
+	t.Parallel()
+	for _, stuck := range []int{0, 1} {
+		w := newWorld(t)
+		w.ConfOut = ""
+		i := New(w.Config)
+		w.look(i)
+		var path [2]string
+		for n, name := range w.Names {
+			path[n] = filepath.Join(w.BinDir, name)
+		}
+		w.file(w.Plugin, "program 2, newer")
+		if err := errors.Join(os.Remove(path[stuck]), os.MkdirAll(filepath.Join(path[stuck], "x"), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := i.look(); err == nil || !strings.Contains(err.Error(), path[stuck]) {
+			t.Errorf("a directory for %s: %v", path[stuck], err)
+		}
+		w.is(path[1-stuck], "program 2, newer", 0o755)
+		if err := os.RemoveAll(path[stuck]); err != nil {
+			t.Fatal(err)
+		}
+		w.look(i)
+		for _, p := range path {
+			w.is(p, "program 2, newer", 0o755)
+		}
+	}
+}
+
 // TestOnce: without a config nothing is waited for; with one, an end of the time names what lacks.
 func TestOnce(t *testing.T) {
 	t.Parallel()
