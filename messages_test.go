@@ -125,6 +125,12 @@ func (p *source) logged(n ast.Node) []string {
 		if !ok {
 			return nil
 		}
+		switch {
+		case name(n.Fun) == "slog.NewRecord":
+			return p.leveled(n.Args)
+		case (sel.Sel.Name == "Log" || sel.Sel.Name == "LogAttrs") && len(n.Args) > 2 && logger.MatchString(name(sel.X)):
+			return p.chosen(n.Args[1], n.Args[2])
+		}
 		at, known := map[string]int{"Warn": 0, "Error": 0, "WarnContext": 1, "ErrorContext": 1}[sel.Sel.Name]
 		if known && len(n.Args) > at && strings.HasSuffix(name(n.Args[at]), ".Text") {
 			return []string{anything} // a warning that was made elsewhere
@@ -134,6 +140,17 @@ func (p *source) logged(n ast.Node) []string {
 		}
 	}
 	return nil
+}
+
+// chosen returns the messages of a call with a level that may be a warning's or error's at run time. If the level is a field, it stands
+// beside the message where that is made: see leveled.
+func (p *source) chosen(level, message ast.Expr) []string {
+	_, field := level.(*ast.SelectorExpr)
+	never := func(l string) bool { return l == "slog.LevelDebug" || l == "slog.LevelInfo" }
+	if levels := slices.DeleteFunc(p.values(level, 0), never); len(levels) == 0 || field && levels[0] == anything {
+		return nil
+	}
+	return p.values(message, 0)
 }
 
 func (p *source) leveled(list []ast.Expr) []string {
@@ -189,6 +206,9 @@ func (p *source) values(e ast.Expr, depth int) []string {
 		}
 		return p.returned(name(e.Fun), depth+1)
 	case *ast.SelectorExpr:
+		if strings.HasPrefix(name(e), "slog.Level") {
+			return []string{name(e)}
+		}
 		return p.given(e.Sel.Name, depth+1)
 	case *ast.Ident:
 		return p.assigned(e, depth+1)
