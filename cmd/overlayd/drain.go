@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/overlayd/overlayd/cmd/internal/admin"
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
@@ -32,6 +34,9 @@ daemon has the default --subnet-file, it is the one that serves networks in --su
 with other flags, --subnet-dir has to be given for that. If no daemon runs, drain itself
 gives the lease back to the store; for that give it the daemon's flags.
 
+While the store does not answer, the daemon goes on: it forwards packets, tries to give the
+lease back, and stops when it has. drain itself waits for 15 s.
+
 With --to=kernel the lease, the subnet and its file stay. The kernel's vxlan device
 takes the place of the userspace dataplane and forwards from then on. The pods stay
 connected until flanneld, or an overlayd, starts on this host and adopts the device.`,
@@ -49,6 +54,9 @@ connected until flanneld, or an overlayd, starts on this host and adopts the dev
 			switch to {
 			case "":
 				d, err := node.Drain(ctx, daemonConfig(o))
+				if errors.Is(err, node.ErrNotStopped) {
+					return whyNotDrained(cmd.Context(), o, d.PID, err)
+				}
 				if err != nil {
 					return err
 				}
@@ -66,6 +74,27 @@ connected until flanneld, or an overlayd, starts on this host and adopts the dev
 	o.Register(cmd.Flags())
 	cmd.Flags().StringVar(&to, "to", "", "kernel: keep the lease and let the kernel forward")
 	return cmd
+}
+
+// whyNotDrained asks the daemon why it has not stopped. late is what Drain says.
+func whyNotDrained(ctx context.Context, o *flags.Flags, pid int, late error) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	at := admin.Path(o.Network.SubnetFile)
+	if o.Network.Several() {
+		at = admin.PathIn(o.Network.SubnetDir)
+	}
+	d, err := admin.NewClient(at).Status(ctx)
+	if err != nil {
+		return late
+	}
+	for _, n := range d.Networks {
+		if n.Store != nil && !n.Store.Connected {
+			return fmt.Errorf("the daemon (pid %d) cannot give its lease back yet: %w; it goes on trying, forwards packets meanwhile, and stops when it has given the lease back: %s",
+				pid, node.ErrStoreAway, n.Store.Err)
+		}
+	}
+	return late
 }
 
 // chooseDaemon has drain mean the daemon that serves networks in --subnet-dir, if that is given or nothing is, and no daemon has the

@@ -208,6 +208,38 @@ func TestDrain(t *testing.T) {
 	given(key) // twice is not an error
 }
 
+// TestDrainWhileTheStoreIsAway: drain says why it takes long, and the daemon forwards until it can give its lease back.
+func TestDrainWhileTheStoreIsAway(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2, testNetwork)
+	a, b := c.upPair([2]string{modeUserspace, modeKernel})
+	warmUp(t, a, b)
+	h := c.hosts[0]
+	key := h.key()
+	there, back := startMeters(t, a, b)
+	c.etcd.stop(unix.SIGKILL)
+	p := h.overlayd("drain", "--subnet-file", h.subnetFile)
+	if code := p.wait(drainTimeout + patience); code != exitFailure {
+		t.Errorf("exit code %d", code)
+	}
+	for _, says := range []string{"cannot give its lease back yet: its store does not answer; it goes on trying", "stop the daemon with SIGTERM"} {
+		if !strings.Contains(p.text(), says) {
+			t.Errorf("drain does not say %q:\n%s", says, p.text())
+		}
+	}
+	if lost := there.finish() + back.finish(); lost > 0 {
+		t.Errorf("%d datagrams lost", lost)
+	}
+	c.runEtcd()
+	if code := h.daemon.wait(patience); code != 0 {
+		t.Errorf("daemon: exit code %d", code)
+	}
+	c.waitEtcd()
+	if got := c.get(key); got != "" {
+		t.Errorf("the lease is still there: %s", got)
+	}
+}
+
 // TestDrainWithoutConfig: a lease of an earlier run is given back by a daemon that
 // waits for a network config.
 func TestDrainWithoutConfig(t *testing.T) {

@@ -76,6 +76,7 @@ func Of(o *flags.Flags, network string, err error) string {
 		{nodefile.ErrTwoDaemons, "choose one with --networks, or for overlayd lease with --subnet-file"},
 		{node.ErrNotHandedOver, "run overlayd drain --to=kernel again, with the daemon's flags"},
 		{node.ErrNotGivenBack, "run overlayd drain again, with the daemon's flags"},
+		{node.ErrStoreAway, "bring the store back, or stop the daemon with SIGTERM: then it keeps its lease, until that ends"},
 		{node.ErrAliveElsewhere, "drain that daemon with its own --subnet-file"},
 		{leftovers.ErrFlanneldRuns, "stop flanneld first, or run overlayd cleanup, which leaves flanneld what is flanneld's"},
 		{userspace.ErrNoTUN, "docker run --device /dev/net/tun"},

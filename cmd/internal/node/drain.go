@@ -34,6 +34,8 @@ type GivenLease struct {
 var (
 	ErrNotGivenBack   = errors.New("the daemon has stopped without giving its lease back")
 	ErrNotHandedOver  = errors.New("the daemon has stopped without handing over to the kernel")
+	ErrNotStopped     = errors.New("the daemon has not stopped in time")
+	ErrStoreAway      = errors.New("its store does not answer")
 	ErrAliveElsewhere = errors.New("a daemon that publishes the same address is alive, or was seconds ago")
 )
 
@@ -102,7 +104,7 @@ func stopDaemon(ctx context.Context, pid int, how unix.Signal, files []string) e
 				break
 			}
 			if !pace.Sleep(ctx, 20*time.Millisecond, nil) {
-				return fmt.Errorf("the daemon (pid %d) has not stopped in time: see its log: %w", pid, ctx.Err())
+				return fmt.Errorf("%w (pid %d): see its log: %w", ErrNotStopped, pid, ctx.Err())
 			}
 		}
 	}

@@ -97,7 +97,7 @@ func TestDrainInTime(t *testing.T) {
 	defer cancel()
 	_, err := Drain(ctx, w.cfg)
 	pid, _, _ := strings.Cut(line, " ")
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "(pid "+pid+") has not stopped in time") {
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "has not stopped in time (pid "+pid+")") {
 		t.Errorf("got %v, want pid %s", err, pid)
 	}
 }
