@@ -218,13 +218,6 @@ accept`},
 		{"to the port", strict, base, false, chainToPort, "iifkind == \"vxlan\", accept\n" + later + `skuid >= 0, goto own
 iifname != "eth0", l4proto == udp, nfproto ip, ip saddr . ip saddr != @pair44_32, ip daddr . ip daddr @pair44_32, drop egress
 accept`},
-		{"to the port with IPVS", with(func(c *Config) { c.asIfIPVS, c.Local = true, []netip.Addr{netip.MustParseAddr("192.0.2.1")} }), base, false, chainToPort,
-			`nfproto ip, ct original saddr != 192.0.2.1, l4proto == udp, vxlan vni == 1, ip saddr . ip saddr != @pair44_32, ip daddr . ip daddr @pair44_32, drop egress
-iifkind == "vxlan", accept
-` + later + `skuid >= 0, goto own
-iifname != "eth0", l4proto == udp, nfproto ip, ip saddr . ip saddr != @pair44_32, ip daddr . ip daddr @pair44_32, drop egress
-l4proto == udp, nfproto ip, ct original saddr != 192.0.2.1, ip saddr . ip saddr != @pair44_32, ip daddr . ip daddr @pair44_32, drop egress
-accept`},
 		{"to the port before 5.7", with(func(c *Config) { c.noIncoming = true }), base, false, chainToPort, later + "skuid >= 0, goto own\naccept"},
 		{"processes", strict, base, false, chainOwn, `oifkind == "vxlan", accept
 l4proto != udp, accept
