@@ -14,7 +14,6 @@ import (
 // proxy forwards TCP connections to a unix socket, or to a host and port, and can misbehave.
 type proxy struct {
 	listener net.Listener
-	target   string
 	wg       sync.WaitGroup
 
 	accepted atomic.Int64 // connections so far
@@ -23,6 +22,7 @@ type proxy struct {
 	pace     atomic.Int64 // time that a byte of an answer takes, in nanoseconds
 
 	mu     sync.Mutex
+	target string // "": nobody answers
 	pairs  map[*pair]struct{}
 	closed bool
 	trap   *trap
@@ -61,11 +61,23 @@ func serveProxy(tb testing.TB, l net.Listener, target string) *proxy {
 	return p
 }
 
-func (p *proxy) network() string {
-	if strings.Contains(p.target, ":") {
-		return "tcp"
+// dial connects to the target.
+func (p *proxy) dial() (net.Conn, error) {
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
+	if strings.Contains(target, ":") {
+		return net.Dial("tcp", target)
 	}
-	return "unix"
+	return net.Dial("unix", target)
+}
+
+// turn leads to another target from now on.
+func (p *proxy) turn(target string) {
+	p.mu.Lock()
+	p.target = target
+	p.mu.Unlock()
+	p.cut()
 }
 
 func (p *proxy) addr() string { return p.listener.Addr().String() }
@@ -110,7 +122,7 @@ func (p *proxy) accept() {
 			return
 		}
 		p.accepted.Add(1)
-		server, err := net.Dial(p.network(), p.target)
+		server, err := p.dial()
 		if err != nil {
 			client.Close()
 			continue

@@ -58,8 +58,10 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	warnOfEndpoints(ctx, cfg, files != nil)
-	return &Client{cfg: cfg, files: files, conns: newConnTracker(cfg.Endpoints[0], files, cfg.Log),
-		pass: &password{read: cfg.ReadPassword, log: cfg.Log, last: cfg.Password}, turn: semaphore.NewWeighted(1)}, ctx.Err()
+	c := &Client{cfg: cfg, files: files, conns: newConnTracker(cfg.Endpoints[0], files, cfg.Log),
+		pass: &password{read: cfg.ReadPassword, log: cfg.Log, last: cfg.Password}, turn: semaphore.NewWeighted(1)}
+	c.conns.endpoints = &endpoints{names: cfg.Endpoints, members: &members{log: cfg.Log}, username: cfg.Username, password: c.pass}
+	return c, ctx.Err()
 }
 
 // warnOfEndpoints logs which endpoints are reached over a network without encryption.
@@ -169,6 +171,16 @@ const grpcBuffer = 4 << 10
 
 func (c *Client) clientConfig(base context.Context) clientv3.Config {
 	retry := backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnectDelay}
+	dial := append(c.cfg.dialOptions(c.conns),
+		grpc.WithReadBufferSize(grpcBuffer), grpc.WithWriteBufferSize(grpcBuffer),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: connectTimeout}),
+		grpc.WithTransportCredentials(c.conns), // in the place of clientv3's, which are the same but for the tracking
+		grpc.WithChainUnaryInterceptor(failFast, checked, c.pass.renew),
+		grpc.WithStreamInterceptor(failFastStream), // and not clientv3's own, see there
+	)
+	if len(c.cfg.Endpoints) > 1 { // in the place of clientv3's round_robin
+		dial = append(dial, grpc.WithDisableServiceConfig(), grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"`+balancerName+`": {}}]}`))
+	}
 	return clientv3.Config{
 		Context:              base,
 		Endpoints:            c.cfg.Endpoints,
@@ -181,13 +193,7 @@ func (c *Client) clientConfig(base context.Context) clientv3.Config {
 		Password:             c.cfg.Password,
 		MaxUnaryRetries:      5, // of reads, 25 ms apart; with the default of 100 the reason is lost in a timeout
 		Logger:               zap.NewNop(),
-		DialOptions: append(c.cfg.dialOptions(c.conns),
-			grpc.WithReadBufferSize(grpcBuffer), grpc.WithWriteBufferSize(grpcBuffer),
-			grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: connectTimeout}),
-			grpc.WithTransportCredentials(c.conns), // in the place of clientv3's, which are the same but for the tracking
-			grpc.WithChainUnaryInterceptor(failFast, checked, c.pass.renew),
-			grpc.WithStreamInterceptor(failFastStream), // and not clientv3's own, see there
-		),
+		DialOptions:          dial,
 	}
 }
 

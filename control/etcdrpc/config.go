@@ -11,7 +11,7 @@ import (
 
 // Config says which etcd to use and how to reach it. Secrets in it are never logged.
 type Config struct {
-	Endpoints []string // http://host:port, https://host:port, host:port or unix://path; at least one. The first that answers is used
+	Endpoints []string // http://host:port, https://host:port, host:port or unix://path; at least one. Those of one cluster are used in turn
 
 	CertFile string // client certificate and its key, PEM: both or none
 	KeyFile  string

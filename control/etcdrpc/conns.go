@@ -26,6 +26,8 @@ type connTracker struct {
 	files *certFiles // nil: the credentials are all there is
 	log   *slog.Logger
 
+	endpoints *endpoints // of the Client
+
 	conns conns.Set[fileSum] // with the files by which each was made
 	mu    sync.Mutex
 	last  time.Time // when the newest was made

@@ -68,7 +68,7 @@ func seconds(n int64) time.Duration {
 // expired or was revoked.
 func (c *Caller) Refresh(ctx context.Context, id LeaseID) (expires time.Time, err error) {
 	expires, err = c.keepAlive(ctx, id)
-	if errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrAuthOldRevision) || errors.Is(err, rpctypes.ErrUserEmpty) {
+	if needsToken(err) {
 		if _, err := c.Get(ctx, "renew token", c.prefix+"/config"); err != nil { // see failFastStream
 			return time.Time{}, err
 		}

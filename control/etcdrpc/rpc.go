@@ -139,6 +139,8 @@ func (c *Caller) explain(ctx context.Context, what string, err error) error {
 			err = fmt.Errorf("%w: %w", why, err)
 		}
 		err = control.WithReason(control.ReasonUnreachable, err)
+	case isLearner(err):
+		text = fmt.Sprintf("%s: etcd at %s: %v: %s", what, c.Endpoints(), errLearner, fixOf(errLearner))
 	case errors.Is(err, rpctypes.ErrAuthFailed) || errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrPermissionDenied):
 		text = fmt.Sprintf("%s: etcd at %s refuses user %q: %s (check user name, password and the user's rights below %s/)",
 			what, c.Endpoints(), c.client.cfg.Username, reason, c.prefix)

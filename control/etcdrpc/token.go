@@ -63,3 +63,9 @@ func (c *Client) dropAwaited(e *clientv3.Client) error {
 		return younger
 	})
 }
+
+// needsToken reports whether etcd refused a call because it had no token, or one that etcd does not know.
+func needsToken(err error) bool {
+	err = rpctypes.Error(err)
+	return errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrAuthOldRevision) || errors.Is(err, rpctypes.ErrUserEmpty)
+}

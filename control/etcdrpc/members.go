@@ -1,0 +1,128 @@
+package etcdrpc
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/overlayd/overlayd/dataplane/pace"
+)
+
+// A list of endpoints may name servers of two clusters: a member was removed, emptied and started again as a cluster of its own. Each
+// cluster has other leases, so that whoever asks both in turn takes hosts that live for gone. So one cluster is chosen, and endpoints of
+// others are not used.
+
+const (
+	// choiceWaits is how long the first choice of a cluster waits for the other endpoints, once one has answered.
+	choiceWaits = 500 * time.Millisecond
+	// orphaned is how long nobody of the cluster in use answers before another one, of fewer than half of the endpoints, takes its place:
+	// a server that is started again is back by then.
+	orphaned = 10 * time.Minute
+)
+
+var (
+	errOtherCluster = errors.New("it is of another cluster")
+	errLearner      = errors.New("it is a learner, which does not serve clients")
+)
+
+// found is what an endpoint has said of itself.
+type found struct {
+	cluster uint64 // ID; 0: it has not said
+	err     error  // why it cannot be used, whatever its cluster is
+}
+
+// members is what a Client knows of the servers behind its endpoints.
+type members struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	cluster uint64    // ID of the one in use; 0: none is chosen yet
+	heard   time.Time // when one of it answered last, or while none is chosen when the first answer was
+	notices pace.Notices
+}
+
+// choose returns the cluster to use, given what the endpoints that answer have said, in their order: the one in use as long as
+// one of it answers, and else the one of most. settled says that no other endpoint is about to answer. A cluster 0 may be used
+// with all: nobody has said which there is. ok is false if it is too early to say.
+func (m *members) choose(now time.Time, answers []found, endpoints int, settled bool) (cluster uint64, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	count := map[uint64]int{}
+	var most uint64
+	for _, a := range answers {
+		if a.cluster != 0 {
+			count[a.cluster]++
+		}
+	}
+	for _, a := range answers { // of equals the first in the list
+		if a.cluster != 0 && (most == 0 || count[a.cluster] > count[most]) {
+			most = a.cluster
+		}
+	}
+	switch {
+	case m.cluster != 0 && count[m.cluster] > 0:
+		m.heard = now
+	case 2*count[most] > endpoints:
+		m.cluster, m.heard = most, now
+	case m.cluster != 0:
+		if most != 0 && now.Sub(m.heard) >= orphaned {
+			m.cluster, m.heard = most, now
+		}
+	case len(answers) == 0:
+		m.heard = time.Time{}
+	default:
+		if m.heard.IsZero() {
+			m.heard = now
+		}
+		if !settled && now.Sub(m.heard) < choiceWaits {
+			return 0, false
+		}
+		m.cluster = most
+	}
+	return m.cluster, true
+}
+
+// why returns why an endpoint is not used while cluster is the one in use; nil: it is.
+func (f found) why(cluster uint64) error {
+	switch {
+	case f.cluster != 0 && f.cluster != cluster:
+		return fmt.Errorf("%w, %x: the one in use is %x", errOtherCluster, f.cluster, cluster)
+	default:
+		return f.err
+	}
+}
+
+// note says which endpoints are not used though they answer. One that does not answer is like one that cannot be reached.
+func (m *members) note(unused map[string]error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for endpoint, why := range unused {
+		fix := fixOf(why)
+		if fix == "" {
+			continue
+		}
+		if due, _ := m.notices.Due(time.Now(), pace.Notice{Key: endpoint, Text: why.Error()}); len(due) > 0 {
+			m.log.Warn("an endpoint of etcd is not used", "endpoint", endpoint, "err", why, "fix", fix)
+		}
+	}
+}
+
+// fixOf says what to do about an endpoint that is not used.
+func fixOf(why error) string {
+	switch {
+	case errors.Is(why, errOtherCluster):
+		return "remove it from --etcd-endpoints, or make it a member of the cluster in use; if its cluster is the right one, remove the others and restart"
+	case errors.Is(why, errLearner):
+		return "promote it with `etcdctl member promote`, or remove it from --etcd-endpoints"
+	}
+	return ""
+}
+
+// isLearner reports whether an etcd refused a call because it is a learner.
+func isLearner(err error) bool {
+	return err != nil && errors.Is(rpctypes.Error(err), rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner))
+}
