@@ -61,15 +61,17 @@ func serveProxy(tb testing.TB, l net.Listener, target string) *proxy {
 	return p
 }
 
-// dial connects to the target.
-func (p *proxy) dial() (net.Conn, error) {
+// dial connects to the target, which it returns.
+func (p *proxy) dial() (net.Conn, string, error) {
 	p.mu.Lock()
 	target := p.target
 	p.mu.Unlock()
+	network := "unix"
 	if strings.Contains(target, ":") {
-		return net.Dial("tcp", target)
+		network = "tcp"
 	}
-	return net.Dial("unix", target)
+	c, err := net.Dial(network, target)
+	return c, target, err
 }
 
 // turn leads to another target from now on.
@@ -122,7 +124,7 @@ func (p *proxy) accept() {
 			return
 		}
 		p.accepted.Add(1)
-		server, err := p.dial()
+		server, target, err := p.dial()
 		if err != nil {
 			client.Close()
 			continue
@@ -131,9 +133,9 @@ func (p *proxy) accept() {
 		pair.frozen.Store(p.hole.Load())
 		p.mu.Lock()
 		p.pairs[pair] = struct{}{}
-		closed := p.closed
+		late := p.closed || p.target != target
 		p.mu.Unlock()
-		if closed {
+		if late {
 			pair.close()
 		}
 		p.wg.Go(func() { p.forward(pair, p.late(server), client, true) })
