@@ -22,6 +22,8 @@ func TestBridgedPods(t *testing.T) {
 		a.Run("ip", "link", "set", fmt.Sprint("p", i), "master", "cni0")
 		p.Addr("eth0", fmt.Sprintf("10.42.1.%d/24", 130+i))
 	}
+	a.Run("ip", "addr", "del", "10.42.1.1/24", "dev", "veth0") // of the world's pod: the bridge has the subnet
+	a.Addr("cni0", "10.42.1.1/24")
 	a.listen(pods[1], "bridged")
 	to := netip.MustParseAddr("10.42.1.131")
 	if err := w.exchange(pods[0], netip.MustParseAddr("10.42.1.130"), to, 100); err != nil {

@@ -24,7 +24,7 @@ type Config struct {
 	Check dataplane.SourceCheck
 	// AnyPeerFrom are networks from whose addresses any peer's packets may come, with SourceInner.
 	AnyPeerFrom []netip.Prefix
-	// AllowPlain lets packets with overlay sources come by the underlay without encapsulation.
+	// AllowPlain lets packets with overlay sources come by the underlay and other links without encapsulation.
 	AllowPlain bool
 	// Mark has the bits of the packet mark with which datagrams may leave for VTEPs, one at least.
 	Mark uint32

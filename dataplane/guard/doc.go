@@ -26,8 +26,9 @@
 //	admitted takes the secmark off UDP that inner admits: if its address is translated, it may become a datagram of the overlay.
 //	here     is for all other packets. It sends those from the underlay to plain, and those from other interfaces to pods.
 //	foreign  takes the secmark of a VTEP from them: if their address is translated, they may become datagrams of the overlay.
-//	pods     drops what pods send to this host and to each other with the source of another host's pod.
 //	plain    drops packets from the underlay that have an overlay address as their source and no encapsulation.
+//	pods     drops those from other interfaces, unless this host has a route to that source by that interface: it is where pods are.
+//	astray   counts them: as bad_source if they come from where pods are, else as plain_source.
 //	spoof    drops packets that pods send into the overlay with a source of another host, or of this host.
 //	egress   drops packets from pods to the port of a VTEP.
 //	disguised
@@ -65,7 +66,9 @@
 //   - A hidden datagram may also be a fragment of another host's packet, if the sender guesses its identification. Anybody who
 //     may send inside of a network can do that.
 //   - A process that may open raw or packet sockets or set marks (CAP_NET_RAW, CAP_NET_ADMIN) can send in the name of its host.
-//   - Rules about plain packets apply to the underlay interface only.
+//   - On an interface beside the underlay's that leads to a part of the own subnet, anybody can use the addresses of that part. If this process
+//     forwards, and the interface is in a VRF, that goes for all interfaces of the VRF: the kernel tells input only that of the VRF.
+//   - With Direct, a NIC, bond, VLAN or VRF brings in any source that is in a lease.
 //
 // # How the table is kept
 //
@@ -81,7 +84,8 @@
 //	config.go   Config
 //	guard.go    Sync, Prune; open.go: Open; switch.go: what others tell it while it runs
 //	facts.go    what the rules follow from (pure)
-//	rules.go    the rules (pure), by hooks: rules_input.go, rules_inner.go (what comes out of the overlay), rules_forward.go, rules_output.go
+//	rules.go    the rules (pure), by hooks: rules_input.go, rules_plain.go (what has no encapsulation), rules_inner.go (what comes out of the overlay), rules_forward.go,
+//	            rules_output.go
 //	origin.go   secmarks: which VTEP a packet is from, behind the kernel's device
 //	rule.go     what a rule is; cond.go: its conditions, field.go: those about addresses
 //	write.go    writes the differences

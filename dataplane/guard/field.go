@@ -181,3 +181,14 @@ func (d field) isThere() cond {
 	last := d.offset + uint32(bitsOf(d.family)/8) - 1
 	return cond{d.text + " is there", []expr.Any{&expr.Payload{DestRegister: reg1, Base: d.base, Offset: last, Len: 1}}}
 }
+
+// setSource is no condition: it replaces the packet's source. The checksums are wrong then.
+func setSource(a netip.Addr) cond {
+	f, at := familyOf(a), uint32(12)
+	if f == ipv6 {
+		at = 8
+	}
+	b := a.AsSlice()
+	return cond{fmt.Sprintf("%s saddr = %s", f, a), []expr.Any{&expr.Immediate{Register: reg1, Data: b},
+		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: reg1, Base: expr.PayloadBaseNetworkHeader, Offset: at, Len: uint32(len(b))}}}
+}

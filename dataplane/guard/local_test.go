@@ -315,7 +315,7 @@ func TestOtherKindsOfDevices(t *testing.T) {
 	w.expect("in the name of a VTEP", a, dataplane.DropUnknownVTEP, func(text []byte) {
 		sendRaw(pod, packet(b.addr, a.addr, 1, testPort, a.frame(1, packet(b.podAddr(false), a.podAddr(false), 1, receivePort, text))))
 	})
-	w.expect("as another host's pod", a, dataplane.DropBadSource, func(text []byte) {
+	w.expect("as another host's pod, where none of this host's are", a, dataplane.DropPlainSource, func(text []byte) {
 		sendRaw(pod, packet(b.podAddr(false), a.podAddr(false), 1, receivePort, text))
 	})
 }

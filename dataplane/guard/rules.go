@@ -29,6 +29,7 @@ const (
 	chainForeign   = "foreign"   // what of that has a secmark
 	chainPlain     = "plain"     // what of that comes by the underlay
 	chainPods      = "pods"      // what of that comes by other interfaces
+	chainAstray    = "astray"    // what of that has an overlay address from elsewhere
 	chainForward   = "forward"   // what this host forwards
 	chainDisguised = "disguised" // what of that may become a datagram of the overlay
 	chainSpoof     = "spoof"     // what it forwards into the overlay
@@ -50,7 +51,7 @@ type builder struct {
 
 // build returns all chains, each behind those that it names.
 func (b builder) build() []chain {
-	chains := []chain{b.reason(), b.nested(), b.admitted(), b.inner(), b.usualInner(), b.plain(), b.pods(), b.foreign(), b.here(), b.disguised(), b.spoof(), b.egress(), b.processes(), b.toPort(), b.sentOn(), b.other(), b.stray(), b.datagrams(), b.forward(), b.leave()}
+	chains := []chain{b.reason(), b.nested(), b.admitted(), b.inner(), b.usualInner(), b.plain(), b.astray(), b.pods(), b.foreign(), b.here(), b.disguised(), b.spoof(), b.egress(), b.processes(), b.toPort(), b.sentOn(), b.other(), b.stray(), b.datagrams(), b.forward(), b.leave()}
 	if b.kernel {
 		chains = append(chains, b.arrive())
 	} else { // what this process forwards it has judged

@@ -15,29 +15,6 @@ func (b builder) byUnderlay(not bool) cond {
 	return comesBy(b.Underlay, not)
 }
 
-// plain is for what is no datagram of the overlay. What comes by the underlay has no overlay address, unless direct routes
-// lead there.
-func (b builder) plain() chain {
-	c := chain{name: chainPlain}
-	if b.AllowPlain || b.settling {
-		return c
-	}
-	for _, f := range []family{ipv4, ipv6} {
-		if b.Direct {
-			for _, bits := range b.leaseLengths(f) {
-				c.add(back, of(f), in(leaseSet(f, bits), false, bits, outerSource(f)))
-			}
-		}
-		for _, own := range ofFamily(b.own, f) {
-			c.drop(dataplane.DropPlainSource, of(f), outerSource(f).within(own, false))
-		}
-		if !b.mixed(f) || !b.Direct {
-			b.peers(f, func(from ...cond) { c.drop(dataplane.DropPlainSource, append([]cond{of(f)}, from...)...) })
-		}
-	}
-	return c
-}
-
 // forward judges what this host forwards. What comes by the underlay is plain even if it goes into the overlay.
 func (b builder) forward() chain {
 	c := chain{name: chainForward, hook: base(unix.NF_INET_FORWARD, first)}
@@ -50,26 +27,33 @@ func (b builder) forward() chain {
 	}
 	for _, l := range b.indices { // what pods send, first what there is most of
 		for _, own := range b.own {
-			f := familyOf(own.Addr())
-			c.add(accept, leavesByIndex(l), b.byUnderlay(true), of(f), outerSource(f).within(own, false))
+			is := b.atHome(own)
+			if b.kernel { // pods has asked where it comes from
+				is = is[:2]
+			}
+			c.add(accept, append([]cond{leavesByIndex(l), b.byUnderlay(true)}, is...)...)
 		}
 	}
 	c.jumpTo(chainDisguised)
-	c.goTo(chainPlain, b.byUnderlay(false))
+	b.toPlain(&c, b.byUnderlay(false))
 	for _, l := range b.indices {
 		c.add(accept, comesByIndex(l, false))
-		c.goTo(chainSpoof, leavesByIndex(l))
 	}
 	for _, d := range b.devices() {
 		c.jumpTo(chainEgress, comesBy(d, false), toPort(b.Port, false), isUDP(false))
 		c.add(accept, comesBy(d, false))
+	}
+	if !b.kernel { // else here has sent it there
+		c.jumpTo(chainPods)
+	}
+	for _, l := range b.indices {
+		c.goTo(chainSpoof, leavesByIndex(l))
+	}
+	for _, d := range b.devices() {
 		c.goTo(chainSpoof, leavesBy(d))
 	}
 	if b.Direct {
 		c.jumpTo(chainSpoof, leavesBy(b.Underlay))
-	}
-	if !b.kernel { // else here has sent it there
-		c.jumpTo(chainPods)
 	}
 	c.jumpTo(chainEgress, toPort(b.Port, false), isUDP(false))
 	return c

@@ -201,14 +201,14 @@ func (b builder) here() chain {
 		if b.origins() {
 			c.jumpTo(chainForeign, hasOrigin())
 		}
-		c.goTo(chainPlain, b.byUnderlay(false))
+		b.toPlain(&c, b.byUnderlay(false))
 		c.goTo(chainPods)
 		return c
 	}
 	for _, l := range b.indices { // this process has judged these
 		c.add(accept, comesByIndex(l, false))
 	}
-	c.goTo(chainPlain, b.byUnderlay(false))
+	b.toPlain(&c, b.byUnderlay(false))
 	for _, d := range b.devices() {
 		c.add(accept, comesBy(d, false))
 	}
@@ -247,32 +247,6 @@ func (b builder) fromPods() []cond {
 		conds = append(conds, comesByOtherKind(kind))
 	}
 	return slices.Clip(append(conds, wayBack(true)))
-}
-
-// pods drops what pods send to this host and to each other in the name of pods of another host.
-func (b builder) pods() chain {
-	c := chain{name: chainPods}
-	if b.Link != 0 { // An interface that was made again has another index until the next session.
-		c.goTo(chainPlain, comesBy(b.Underlay, false))
-	}
-	if b.settling || b.noKinds {
-		return c
-	}
-	const loopback = 1 // its index in every network namespace
-	c.add(back, comesByIndex(loopback, false))
-	for _, own := range b.own {
-		f := familyOf(own.Addr())
-		c.add(back, of(f), outerSource(f).within(own, false))
-	}
-	for _, name := range b.Temporary { // its packets have been judged
-		c.add(back, comesBy(name, false))
-	}
-	for _, f := range []family{ipv4, ipv6} {
-		b.peers(f, func(from ...cond) {
-			c.drop(dataplane.DropBadSource, slices.Concat([]cond{of(f)}, from, b.fromPods())...)
-		})
-	}
-	return c
 }
 
 // other keeps pods, and who sends inside an overlay, from claiming the address of a VTEP: what comes from a device such as they

@@ -168,17 +168,35 @@ secmark == judged, secmark = 0
 nfproto ip, secmark . ip saddr != @pair44_32, secmark . secmark @pair44_32, secmark = 0
 iifkind != "bond", iifkind != "team", iifkind != "vlan", iifkind != "vrf", fib saddr . iif oif missing, secmark = 0`},
 		{"pods", with(func(c *Config) { c.Temporary = []string{"ovl.t1"} }), base, false, chainPods, `iif == 1, return
-nfproto ip, ip saddr == 10.255.0.0/24, return
+nfproto ip, ip saddr == 10.255.0.0/24, fib saddr . iif oif exists, return
 iifname == "ovl.t1", return
-nfproto ip, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, iifkind != "bond", iifkind != "team", iifkind != "vlan", iifkind != "vrf", fib saddr . iif oif missing, drop bad_source`},
-		{"pods, over the underlay", strict, mixed, false, chainPods, `iif == 1, return
+nfproto ip, ip saddr == 10.255.0.0/24, goto astray
+nfproto ip, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, fib saddr . iif oif missing, goto astray`},
+		{"astray", strict, base, false, chainAstray, `nfproto ip, ip saddr = 10.255.0.2, fib saddr . iif oif exists, drop bad_source
+drop plain_source`},
+		{"pods, plain is allowed", with(func(c *Config) { c.AllowPlain = true }), base, false, chainPods, `iif == 1, return
 nfproto ip, ip saddr == 10.255.0.0/24, return
-nfproto ip, ip saddr/24 @lease4_24, iifkind != "bond", iifkind != "team", iifkind != "vlan", iifkind != "vrf", fib saddr . iif oif missing, drop bad_source`},
-		{"pods before 5.6", with(func(c *Config) { c.noKinds = true }), base, false, chainPods, ``},
+nfproto ip, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, iifkind != "bond", iifkind != "team", iifkind != "vlan", iifkind != "vrf", fib saddr . iif oif missing, drop bad_source`},
+		{"pods, plain is allowed before 5.6", with(func(c *Config) { c.AllowPlain, c.noKinds = true, true }), base, false, chainPods, ``},
+		{"pods, direct routes", with(func(c *Config) { c.Direct = true }), base, true, chainPods, `iif == 1, return
+nfproto ip, ip saddr == 10.255.0.0/24, fib saddr . iif oif exists, return
+nfproto ip, ip saddr/24 @lease4_24, iifkind != "bond", iifkind != "team", iifkind != "vlan", iifkind != "vrf", fib saddr . iif oif missing, goto astray
+nfproto ip, ip saddr/24 @lease4_24, return
+nfproto ip, ip saddr == 10.255.0.0/24, goto astray
+nfproto ip, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, fib saddr . iif oif missing, goto astray`},
+		{"pods, over the underlay", strict, mixed, false, chainPods, `iif == 1, return
+nfproto ip, ip saddr == 10.255.0.0/24, fib saddr . iif oif exists, return
+nfproto ip, ip saddr == 10.255.0.0/24, goto astray
+nfproto ip, ip saddr/24 @lease4_24, fib saddr . iif oif missing, goto astray`},
+		{"pods before 5.6", with(func(c *Config) { c.noKinds = true }), base, false, chainPods, `iif == 1, return
+nfproto ip, ip saddr == 10.255.0.0/24, fib saddr . iif oif exists, return
+nfproto ip, ip saddr == 10.255.0.0/24, goto astray
+nfproto ip, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, fib saddr . iif oif missing, goto astray`},
+		{"here, if the underlay is the loopback device", with(func(c *Config) { c.Underlay, c.Link = "lo", 1 }), base, false, chainHere, "secmark != 0, jump foreign\ngoto pods"},
 		{"plain", strict, base, false, chainPlain, `nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
 nfproto ip, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, drop plain_source`},
 		{"plain is allowed", with(func(c *Config) { c.AllowPlain = true }), base, false, chainPlain, ``},
-		{"plain, direct routes", with(func(c *Config) { c.Direct = true }), base, true, chainPlain, `nfproto ip, lease4_24 of ip saddr, return
+		{"plain, direct routes", with(func(c *Config) { c.Direct = true }), base, true, chainPlain, `nfproto ip, ip saddr/24 @lease4_24, return
 nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
 nfproto ip, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, drop plain_source`},
 		{"plain, over the underlay", strict, mixed, false, chainPlain, `nfproto ip, ip saddr == 10.255.0.0/24, drop plain_source
@@ -279,9 +297,9 @@ oif == 9, iif != 3, nfproto ip6, ip6 saddr == fd00:0:0:ff::/64, accept
 jump disguised
 iif == 3, goto plain
 iif == 9, accept
-oif == 9, goto spoof
 iifname == "flannel.1", udp dport == 8472, l4proto == udp, jump egress
 iifname == "flannel.1", accept
+oif == 9, goto spoof
 oifname == "flannel.1", goto spoof
 udp dport == 8472, l4proto == udp, jump egress`,
 		chainHere: `secmark != 0, jump foreign

@@ -174,7 +174,7 @@ var fixes = map[dataplane.Drop]string{
 	dataplane.DropBadHeader:      "a host sends packets to the VXLAN port that are not VXLAN",
 	dataplane.DropBadVNI:         "a host that is set up for another network sends here, or somebody probes the VXLAN port",
 	dataplane.DropFragment:       "a host sends fragments to the VXLAN port, which no peer needs to do",
-	dataplane.DropPlainSource:    "a host on the underlay uses addresses of pods; --plain-source=allow permits that",
+	dataplane.DropPlainSource:    "a host on a link uses addresses of pods to which this host has no route by that link; --plain-source=allow permits that",
 	dataplane.DropEgress:         "a process or pod of this host sends VXLAN to a peer, or from the VXLAN port; if it may, have it set the mark of --egress-mark",
 	dataplane.DropNarrowPath:     "somebody forges ICMP, or the path to a peer is too narrow: a smaller Backend.MTU, or a lower --min-path-mtu",
 	dataplane.DropFlood:          "a host floods the VXLAN port; find it, and close the port to strangers",

@@ -148,12 +148,12 @@ func (w *world) join() {
 	for _, h := range w.hosts {
 		c := testConfig(w.t)
 		c.IPv4, c.IPv6, c.Local = !w.v6, w.v6, []netip.Addr{h.addr}
-		if w.config != nil {
-			w.config(&c)
-		}
 		var eth0 *net.Interface
 		h.Must(func() (err error) { eth0, err = net.InterfaceByName("eth0"); return err })
 		c.Link = eth0.Index
+		if w.config != nil {
+			w.config(&c)
+		}
 		h.guard = openIn(w.t, h.NS, c)
 		h.Must(func() (err error) {
 			h.dp, err = kernel.Open(kernel.Config{Log: slog.New(slog.DiscardHandler), VNI: 1, GBP: c.GBP, Port: testPort, MTU: 1500 - encap.Overhead(h.addr), MayBeUp: h.guard.Holds,
