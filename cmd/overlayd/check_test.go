@@ -25,6 +25,7 @@ func TestCheckConfig(t *testing.T) {
 		{"IPv6 only", `{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00:5::/48"}`, 0, []string{"IPv6SubnetLen 64", "IPv6SubnetMin fd00:5:0:1::"}},
 		{"kernel only", `{"Network":"10.5.0.0/16","Backend":{"GBP":true}}`, 0, []string{"dataplanes kernel"}},
 		{"empty", ``, 2, []string{":1:1: read JSON: it ends before"}},
+		{"too long", `{"Network":"10.5.0.0/16"}` + strings.Repeat(" ", 1<<20), 2, []string{"config.json has more than 1048576 bytes"}},
 		{"cut off", "{\n  \"Network\": \"10.5.0.0/16\",\n", 2, []string{":3:1: read JSON: it ends before"}},
 		{"comma missing", "{\n  \"Network\": \"10.5.0.0/16\"\n  \"SubnetLen\": 24\n}", 2, []string{":3:3: read JSON: invalid character"}},
 		{"comma too many", "{\"Network\": \"10.5.0.0/16\",}", 2, []string{":1:"}},

@@ -13,15 +13,20 @@ const maxFile = 1 << 20
 
 // Read reads a file, or standard input if its name is -.
 func Read(name string, stdin io.Reader) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(io.LimitReader(stdin, maxFile))
+	from, what := stdin, "standard input"
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		from, what = f, name
 	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
+	text, err := io.ReadAll(io.LimitReader(from, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = fmt.Errorf("%s has more than %d bytes, which is more than a network config may have", what, maxFile)
 	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxFile))
+	return text, err
 }
 
 // PrintProblems prints mistakes as JSON.
