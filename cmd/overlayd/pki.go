@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/pki"
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 const longPKI = `Makes the certificates with which other hosts reach the embedded etcd of the first host. Run these
@@ -52,7 +52,7 @@ func newPKICommand() *cobra.Command {
 
 // pkiError marks what whoever called has to correct. What the disk refuses is not of that kind.
 func pkiError(err error) error {
-	if err == nil || errors.As(err, new(*fs.PathError)) && !errors.Is(err, pki.ErrNone) {
+	if err == nil || hostfile.IsRefusal(err) && !errors.Is(err, pki.ErrNone) {
 		return err
 	}
 	return usageError{err}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"bufio"
 	"bytes"
 	"log/slog"
 	"net/netip"
@@ -69,5 +70,19 @@ func TestLeasesFileIsNoFile(t *testing.T) {
 	f.writeLeases(t.Context())
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// TestLeasesFileFaultStaysTheSame: a file that cannot be written is one fault, however often it is tried: the temporary names are not in it.
+func TestLeasesFileFaultStaysTheSame(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "leases")
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := replaceFile(path, func(*bufio.Writer) {}); err == nil || err.Error() != "write "+path+": file exists" {
+			t.Error(err)
+		}
 	}
 }

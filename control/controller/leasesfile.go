@@ -161,7 +161,7 @@ func (f *follower) writeLeases(ctx context.Context) {
 func replaceFile(path string, write func(*bufio.Writer)) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // of mode 0600
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, errors.Unwrap(err)) // without the random name
+		return fmt.Errorf("write %s: %w", path, hostfile.Cause(err)) // without the random name
 	}
 	w := bufio.NewWriterSize(tmp, 64<<10)
 	write(w)
@@ -170,10 +170,7 @@ func replaceFile(path string, write func(*bufio.Writer)) error {
 	}
 	if err != nil {
 		os.Remove(tmp.Name()) // best effort: the error to report is the first one
-		if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
-			err = pathErr.Err
-		}
-		return fmt.Errorf("write %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", path, hostfile.Cause(err))
 	}
 	return nil
 }

@@ -88,3 +88,19 @@ func check(path string, info fs.FileInfo) error {
 	}
 	return &fs.PathError{Op: "open", Path: path, Err: err}
 }
+
+// IsRefusal reports whether an error is of the file system, and not one of what a file holds.
+func IsRefusal(err error) bool {
+	return errors.As(err, new(*fs.PathError)) || errors.As(err, new(*os.LinkError))
+}
+
+// Cause returns what an error of the file system says, without the names in it: that of a temporary file would make every try another error.
+func Cause(err error) error {
+	if p := new(fs.PathError); errors.As(err, &p) {
+		return p.Err
+	}
+	if l := new(os.LinkError); errors.As(err, &l) {
+		return l.Err
+	}
+	return err
+}

@@ -61,7 +61,7 @@ func Write(path string, f File) error {
 	}
 	tmp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
 	if err != nil {
-		return fmt.Errorf("write subnet file %s: %w", path, withoutName(err))
+		return fmt.Errorf("write subnet file %s: %w", path, hostfile.Cause(err))
 	}
 	defer os.Remove(tmp.Name()) // fails once it is renamed
 	_, err = tmp.Write(text)
@@ -74,20 +74,9 @@ func Write(path string, f File) error {
 	}
 	if err != nil {
 		// Without the random name, which would make every try another error.
-		return fmt.Errorf("write subnet file %s: %w", path, withoutName(err))
+		return fmt.Errorf("write subnet file %s: %w", path, hostfile.Cause(err))
 	}
 	return nil
-}
-
-// withoutName returns what the kernel said about a file, without the name of it.
-func withoutName(err error) error {
-	if p := new(fs.PathError); errors.As(err, &p) {
-		return p.Err
-	}
-	if l := new(os.LinkError); errors.As(err, &l) {
-		return l.Err
-	}
-	return err
 }
 
 // Remove removes the file at path. A missing file is not an error.

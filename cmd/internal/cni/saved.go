@@ -57,7 +57,7 @@ func (s store) save(container string, made attachment, conf object) error {
 	}
 	f, err := os.CreateTemp(string(s), temporary+"*") // of mode 0600
 	if err != nil {
-		return types.NewError(types.ErrIOFailure, err.Error(), "")
+		return types.NewError(types.ErrIOFailure, fmt.Sprintf("save %s: %v", path, hostfile.Cause(err)), "")
 	}
 	_, err = f.Write(encode(conf))
 	if err = errors.Join(err, f.Close()); err == nil {
@@ -65,7 +65,7 @@ func (s store) save(container string, made attachment, conf object) error {
 	}
 	if err != nil {
 		os.Remove(f.Name())
-		return types.NewError(types.ErrIOFailure, fmt.Sprintf("save %s: %v", path, err), "")
+		return types.NewError(types.ErrIOFailure, fmt.Sprintf("save %s: %v", path, hostfile.Cause(err)), "")
 	}
 	return nil
 }

@@ -162,4 +162,12 @@ func TestSaveFails(t *testing.T) {
 	if e := new(types.Error); !errors.As(err, &e) || e.Code != types.ErrIOFailure || !strings.Contains(e.Msg, file) {
 		t.Errorf("a file for a directory: %v", err)
 	}
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "pod"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	err = store(dir).save("pod", attachment{IfName: "eth0"}, conf("n"))
+	if e := new(types.Error); !errors.As(err, &e) || e.Code != types.ErrIOFailure || e.Msg != "save "+filepath.Join(dir, "pod")+": file exists" {
+		t.Errorf("a directory for a file: %v", err)
+	}
 }

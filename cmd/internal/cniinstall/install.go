@@ -163,15 +163,15 @@ func write(path string, mode fs.FileMode, from io.Reader) (fs.FileInfo, error) {
 	}
 	f, err := os.CreateTemp(dir, ".overlayd-*")
 	if err != nil {
-		return nil, err
+		return nil, hostfile.Cause(err) // without the random name, as below: each try would be another error
 	}
 	defer os.Remove(f.Name()) // fails once it is renamed
 	_, err = io.Copy(f, from)
-	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
-		return nil, err
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, hostfile.Cause(err)
 	}
 	return os.Stat(path)
 }

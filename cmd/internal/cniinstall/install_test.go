@@ -274,3 +274,18 @@ func TestDocumented(t *testing.T) {
 		t.Errorf("%v, not in docs/cni.md:\n%s", err, c.text)
 	}
 }
+
+// TestWriteFails: one fault is one error, however often it is tried: the temporary names are not in it.
+func TestWriteFails(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "conf")
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := write(path, 0o644, strings.NewReader("")); err == nil || err.Error() != "file exists" {
+		t.Errorf("a directory for a file: %v", err)
+	}
+	if _, err := write("/proc/conf", 0o644, strings.NewReader("")); err == nil || err.Error() != "no such file or directory" {
+		t.Errorf("a directory that takes no files: %v", err)
+	}
+}

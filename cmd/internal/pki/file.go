@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 // WriteFile puts a file with a key in its place at once, for its owner alone. What is no file, such as /dev/stdout, it writes to.
@@ -14,15 +16,13 @@ func WriteFile(path string, text []byte) (err error) {
 		return writeTo(path, text)
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".") // with mode 0600
-	if p := new(fs.PathError); errors.As(err, &p) {
-		return &fs.PathError{Op: "write", Path: path, Err: p.Err} // the name of the temporary file says nothing
-	}
 	if err != nil {
-		return err
+		return &fs.PathError{Op: "write", Path: path, Err: hostfile.Cause(err)} // the name of the temporary file says nothing
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
+			os.Remove(f.Name()) // best effort: the error to report is the first one
+			err = &fs.PathError{Op: "write", Path: path, Err: hostfile.Cause(err)}
 		}
 	}()
 	_, err = f.Write(text)

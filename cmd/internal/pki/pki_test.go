@@ -50,9 +50,15 @@ func join(t *testing.T, d Dir, node string) (path string, text []byte) {
 
 // TestWriteFileNowhere: the error names the file, and no temporary one.
 func TestWriteFileNowhere(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "none", "node.pem")
-	if err := WriteFile(path, nil); err == nil || err.Error() != "write "+path+": no such file or directory" {
-		t.Error(err)
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "taken"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"none/node.pem": "no such file or directory", "taken": "file exists"} {
+		path := filepath.Join(dir, name)
+		if err := WriteFile(path, nil); err == nil || err.Error() != "write "+path+": "+want {
+			t.Error(err)
+		}
 	}
 }
 

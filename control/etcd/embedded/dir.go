@@ -15,6 +15,8 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 var (
@@ -225,10 +227,7 @@ func SetAside(ctx context.Context, dir string, patience time.Duration) (aside st
 	}
 	aside = filepath.Join(dir, "damaged-"+time.Now().UTC().Format("20060102T150405.000Z"))
 	if err := os.Rename(filepath.Join(dir, "member"), aside); err != nil {
-		if link := new(os.LinkError); errors.As(err, &link) { // without the new name, which each attempt has its own of
-			err = link.Err
-		}
-		return "", fmt.Errorf("move damaged data in data directory %q aside: %w", dir, err)
+		return "", fmt.Errorf("move damaged data in data directory %q aside: %w", dir, hostfile.Cause(err)) // each attempt has a new name of its own
 	}
 	return aside, nil
 }
