@@ -69,8 +69,10 @@ const awaitPeriod = 250 * time.Millisecond
 func (c *Client) Await(ctx context.Context, patience time.Duration) (d status.Daemon, err error) {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	for {
-		d, err = c.Status(ctx)
+	for first := true; ; first = false {
+		if now, nowErr := c.Status(within); first || within.Err() == nil { // else it was cut off, and says less than the answer before
+			d, err = now, nowErr
+		}
 		switch {
 		case errors.Is(err, ErrNoRight) || errors.Is(err, ErrVersion):
 			return d, err

@@ -287,7 +287,17 @@ func TestAwait(t *testing.T) {
 	cfg.Routes = []Route{{Pattern: "GET /v1/status", Handler: JSON(func(*http.Request) any { return status.Report(status.Process{PID: 1}, false, nil) })}}
 	s := start(t.Context(), cfg, false, 10*time.Millisecond)
 	defer s.Stop(false)
-	if d, err := NewClient(path).Await(t.Context(), time.Millisecond); err != nil || d.Verdict.State == status.Healthy || d.Process.PID != 1 {
+	if d, err := NewClient(path).Await(t.Context(), time.Second); err != nil || d.Verdict.State == status.Healthy || d.Process.PID != 1 {
 		t.Errorf("not ready: %+v, %v", d, err)
+	}
+	path = socketPath(t) // of a process that is stopped: it takes connections and does not answer
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	began := time.Now()
+	if _, err := NewClient(path).Await(t.Context(), 10*time.Millisecond); !errors.Is(err, ErrAnswer) || time.Since(began) > answerTimeout/2 {
+		t.Errorf("no answer: %v after %s", err, time.Since(began))
 	}
 }
