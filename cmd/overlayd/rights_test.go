@@ -128,7 +128,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestRightsThatAreNeeded: a right is kept only while something needs it.
+// TestRightsThatAreNeeded: a right is kept only if something needs it when the daemon is set up.
 func TestRightsThatAreNeeded(t *testing.T) {
 	t.Parallel()
 	foreign := filepath.Join(t.TempDir(), "foreign")
