@@ -110,7 +110,7 @@ func (n *Network) unhideStore(ctx context.Context) {
 	for _, route := range withdrawn {
 		news = append(news, pace.Notice{Key: "hides the store", Text: route})
 	}
-	due, _ := n.notices.Due(time.Now(), news...)
+	due := n.news(news...)
 	for _, route := range due {
 		n.log.WarnContext(ctx, "route withdrawn: it hid the store, which does not answer", "route", route.Text,
 			"fix", "if the network config holds the address of the store, put another Network into it; the routes come back with the config")
@@ -118,7 +118,7 @@ func (n *Network) unhideStore(ctx context.Context) {
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	if due, _ := n.notices.Due(time.Now(), pace.Notice{Key: "unhide", Text: err.Error()}); len(due) > 0 {
+	if due := n.news(pace.Notice{Key: "unhide", Text: err.Error()}); len(due) > 0 {
 		n.log.WarnContext(ctx, "cannot tell whether a route of the overlay hides the store", "err", err)
 	}
 }

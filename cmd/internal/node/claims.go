@@ -126,9 +126,17 @@ func (s *Session) keepFiles(ctx context.Context) error {
 	return nil
 }
 
+// news returns which of these are to be logged now.
+func (n *Network) news(all ...pace.Notice) (due []pace.Notice) {
+	n.noticing.Lock()
+	defer n.noticing.Unlock()
+	due, _ = n.notices.Due(time.Now(), all...)
+	return due
+}
+
 // warnOnce logs a fault that is met again and again, such as a full disk, once in ten minutes.
 func (n *Network) warnOnce(text string, err error) {
-	if due, _ := n.notices.Due(time.Now(), pace.Notice{Key: text, Text: err.Error()}); len(due) > 0 {
+	if due := n.news(pace.Notice{Key: text, Text: err.Error()}); len(due) > 0 {
 		n.log.Warn(text, "err", err)
 	}
 }

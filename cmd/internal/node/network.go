@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -53,6 +54,7 @@ type Network struct {
 	held     held            // what the store has, while another config is in force, or none
 	applied  control.Network // of the last session
 	retry    pace.Backoff    // after a session whose overlay failed
+	noticing sync.Mutex      // of notices: keepFiles and leaveFiles of a session use them at once
 	notices  pace.Notices    // of these, and of what each session may meet again
 
 	noFile    error                            // why there is no node file
@@ -226,7 +228,7 @@ func (n *Network) pauseOfOverlay(lasted time.Duration, err error) time.Duration 
 		n.log.Error("session ended: starting it again", n.attrs(err)...)
 		return 0
 	}
-	if due, _ := n.notices.Due(time.Now(), pace.Notice{Key: "overlay", Text: err.Error()}); len(due) > 0 {
+	if due := n.news(pace.Notice{Key: "overlay", Text: err.Error()}); len(due) > 0 {
 		n.log.Error("session ended: trying again until the overlay works", n.attrs(err)...)
 	}
 	return n.retry.Next()
