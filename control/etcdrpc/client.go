@@ -28,7 +28,6 @@ const (
 	// maxReconnectDelay bounds gRPC's own backoff. Together with maxWatchDelay, and both
 	// with their jitter, it makes a watch find an etcd that is back within 2 s.
 	maxReconnectDelay = time.Second
-	connectTimeout    = 2 * time.Second
 )
 
 // Client is one connection to etcd. Its methods may be called from several goroutines.
@@ -61,6 +60,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	c := &Client{cfg: cfg, files: files, conns: newConnTracker(cfg.Endpoints[0], files, cfg.Log),
 		pass: &password{read: cfg.ReadPassword, log: cfg.Log, last: cfg.Password}, turn: semaphore.NewWeighted(1)}
 	c.conns.endpoints = &endpoints{names: cfg.Endpoints, members: &members{log: cfg.Log}, username: cfg.Username, password: c.pass}
+	c.conns.patience.log = cfg.Log
 	return c, ctx.Err()
 }
 
@@ -173,7 +173,7 @@ func (c *Client) clientConfig(base context.Context) clientv3.Config {
 	retry := backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnectDelay}
 	dial := append(c.cfg.dialOptions(c.conns),
 		grpc.WithReadBufferSize(grpcBuffer), grpc.WithWriteBufferSize(grpcBuffer),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: connectTimeout}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: maxConnectTimeout + time.Second}),
 		grpc.WithTransportCredentials(c.conns), // in the place of clientv3's, which are the same but for the tracking
 		grpc.WithChainUnaryInterceptor(failFast, checked, c.pass.renew),
 		grpc.WithStreamInterceptor(failFastStream), // and not clientv3's own, see there

@@ -27,6 +27,7 @@ type connTracker struct {
 	log   *slog.Logger
 
 	endpoints *endpoints // of the Client
+	patience  patience
 
 	conns conns.Set[fileSum] // with the files by which each was made
 	mu    sync.Mutex
@@ -70,6 +71,7 @@ func (t *connTracker) ClientHandshake(ctx context.Context, authority string, c n
 			authority = files.tls.ServerName // gRPC checks this one, which is else the host of the endpoint
 		}
 	}
+	awaited, isAwaited := c.(*awaited)
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		at := tcp.AddrPort()
 		c = &firstWord{Conn: c, refused: func() { t.crowded.Store(&at) }}
@@ -84,6 +86,9 @@ func (t *connTracker) ClientHandshake(ctx context.Context, authority string, c n
 		conn.Leave()
 	case info.AuthType() == "tls":
 		secured = &unanswered{Conn: secured}
+	}
+	if err == nil && isAwaited {
+		secured = awaited.within(secured)
 	}
 	return secured, info, err
 }

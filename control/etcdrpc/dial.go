@@ -18,9 +18,11 @@ func (c Config) dialOptions(tracked *connTracker) []grpc.DialOption {
 		if by := tracked.crowded.Swap(nil); by != nil {
 			d.MakeRoom(ctx, *by)
 		}
-		if path, ok := strings.CutPrefix(address, "unix:"); ok {
-			return d.Dialer.DialContext(ctx, "unix", strings.TrimPrefix(path, "//"))
-		}
-		return d.DialByProxy(ctx, address)
+		return tracked.patience.dial(ctx, address, func(ctx context.Context) (net.Conn, error) {
+			if path, ok := strings.CutPrefix(address, "unix:"); ok {
+				return d.Dialer.DialContext(ctx, "unix", strings.TrimPrefix(path, "//"))
+			}
+			return d.DialByProxy(ctx, address)
+		})
 	})}
 }
