@@ -52,9 +52,9 @@ func (s *storeTest) changeHands() {
 
 // fill leaves etcd no space for a time.
 func (s *storeTest) fill() {
-	etcdtest.Alarm(s.t, s.client, pb.AlarmRequest_ACTIVATE)
+	etcdtest.Alarm(s.t, s.client, pb.AlarmRequest_ACTIVATE, pb.AlarmType_NOSPACE)
 	s.lasts()
-	etcdtest.Alarm(s.t, s.client, pb.AlarmRequest_DEACTIVATE)
+	etcdtest.Alarm(s.t, s.client, pb.AlarmRequest_DEACTIVATE, pb.AlarmType_NOSPACE)
 }
 
 // blackHole lets nothing of the hosts reach etcd for a time.

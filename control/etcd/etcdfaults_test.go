@@ -42,9 +42,9 @@ func etcdFaults(path string) []etcdFault {
 		{name: "wipe", do: (*faulty).wiped},
 		{name: "older snapshot", soon: 12 * time.Second, do: (*faulty).restored}, // 11 s show whether a former holder lives
 		{name: "no space", expires: true, do: func(f *faulty) {
-			etcdtest.Alarm(f.t, f.client, pb.AlarmRequest_ACTIVATE)
+			etcdtest.Alarm(f.t, f.client, pb.AlarmRequest_ACTIVATE, pb.AlarmType_NOSPACE)
 			f.lasts()
-			etcdtest.Alarm(f.t, f.client, pb.AlarmRequest_DEACTIVATE)
+			etcdtest.Alarm(f.t, f.client, pb.AlarmRequest_DEACTIVATE, pb.AlarmType_NOSPACE)
 		}},
 		// From 3.7 on etcd keeps no lease alive for a user who may not write.
 		{name: "no right to write", auth: true, expires: path != "", do: func(f *faulty) {

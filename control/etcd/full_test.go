@@ -17,7 +17,15 @@ import (
 // TestFullEtcdCostsNoLease: an etcd that answers and does not write keeps the lease alive, over a restart
 // of the daemon too. Only a lease whose entry is gone ends.
 func TestFullEtcdCostsNoLease(t *testing.T) {
-	t.Parallel()
+	for _, alarm := range []pb.AlarmType{pb.AlarmType_NOSPACE, pb.AlarmType_CORRUPT} {
+		t.Run(alarm.String(), func(t *testing.T) {
+			t.Parallel()
+			costsNoLease(t, alarm)
+		})
+	}
+}
+
+func costsNoLease(t *testing.T, alarm pb.AlarmType) {
 	c := newCluster(t)
 	c.SetConfig(t, []byte(config))
 	var log syncBuffer
@@ -25,7 +33,7 @@ func TestFullEtcdCostsNoLease(t *testing.T) {
 	first := c.open(t)
 	l := acquire(t, first, 1)
 	before := c.entry(t, l.Key())
-	etcdtest.Alarm(t, c.client, pb.AlarmRequest_ACTIVATE)
+	etcdtest.Alarm(t, c.client, pb.AlarmRequest_ACTIVATE, alarm)
 	renewed := renew(t, first, l)
 	if again := acquire(t, first, 1, l.Subnet); again.Key() != l.Key() || again.Handle != l.Handle {
 		t.Errorf("another session of the daemon gets %+v, want %+v", again, renewed)
@@ -44,11 +52,14 @@ func TestFullEtcdCostsNoLease(t *testing.T) {
 	if l, err := c.open(t).Acquire(t.Context(), other, vteps); err == nil {
 		t.Errorf("another node gets %+v", l)
 	}
+	if alarm == pb.AlarmType_CORRUPT { // nobody deletes
+		return
+	}
 	c.DeleteRaw(t, l.Key())
 	if _, err := second.Renew(t.Context(), again); !errors.Is(err, control.ErrGone) || errors.Is(err, control.ErrLost) {
 		t.Errorf("renewal of what is gone: %v, want ErrGone", err)
 	}
-	etcdtest.Alarm(t, c.client, pb.AlarmRequest_DEACTIVATE)
+	etcdtest.Alarm(t, c.client, pb.AlarmRequest_DEACTIVATE, alarm)
 	again = renew(t, second, again)
 	if got, _ := c.GetRaw(t, l.Key()); !bytes.Equal(got, l.Value()) || again.Key() != l.Key() {
 		t.Errorf("afterwards the entry is %s, the lease %+v", got, again)

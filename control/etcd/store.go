@@ -151,7 +151,7 @@ func (s *Store) Init(ctx context.Context, config []byte) (created bool, err erro
 // logRefusal says that etcd does not write, once in a while.
 func (s *Store) logRefusal(ctx context.Context, text string, err error) {
 	if s.due(pace.Notice{Key: text, Text: err.Error()}) {
-		s.log.WarnContext(ctx, text, "err", err, "fix", "give etcd space and disarm its alarm, or give the user the right to write")
+		s.log.WarnContext(ctx, text, "err", err, "fix", etcdrpc.FixOfRefusal(err))
 	}
 }
 

@@ -198,10 +198,29 @@ func Ambiguous(err error) bool {
 	return false
 }
 
-// Refused reports whether etcd answered that it does not write now: its space is used up, or the user may
-// not write. The request that err ended had no effect.
-func Refused(err error) bool {
-	return errors.Is(err, rpctypes.ErrNoSpace) || errors.Is(err, rpctypes.ErrPermissionDenied)
+// refusals are the errors of an etcd that answers and does not write now, with what to do.
+var refusals = []struct {
+	err error
+	fix string
+}{
+	{rpctypes.ErrNoSpace, "give etcd space (compact and defragment it, or raise its quota), and then `etcdctl alarm disarm`"},
+	{rpctypes.ErrCorrupt, "find the member with other data (`etcdctl endpoint hashkv --cluster`), replace it, and then `etcdctl alarm disarm`"},
+	{rpctypes.ErrPermissionDenied, "give the user the right to write"},
+	{rpctypes.ErrTooManyRequests, "look for what loads etcd, or makes its disk slow"},
+}
+
+// Refused reports whether etcd answered that it does not write now: its space is used up, its members differ, the user may
+// not write, or it has too much to do. The request that err ended had no effect.
+func Refused(err error) bool { return FixOfRefusal(err) != "" }
+
+// FixOfRefusal returns what to do about an error that is Refused; "": it is not.
+func FixOfRefusal(err error) string {
+	for _, r := range refusals {
+		if errors.Is(err, r.err) {
+			return r.fix
+		}
+	}
+	return ""
 }
 
 // Txn runs one transaction. It is sent once: the client does not repeat writes.

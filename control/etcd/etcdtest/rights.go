@@ -48,14 +48,14 @@ func (e *Etcd) SetPassword(t *testing.T, password string) {
 	}
 }
 
-// Alarm raises etcd's alarm that its space is used up, or disarms it.
-func Alarm(t *testing.T, c *clientv3.Client, action pb.AlarmRequest_AlarmAction) {
+// Alarm raises an alarm of etcd, such as that its space is used up, or disarms it.
+func Alarm(t *testing.T, c *clientv3.Client, action pb.AlarmRequest_AlarmAction, of pb.AlarmType) {
 	t.Helper()
 	st, err := c.Status(t.Context(), c.Endpoints()[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	alarm := &pb.AlarmRequest{Action: action, MemberID: st.Header.MemberId, Alarm: pb.AlarmType_NOSPACE}
+	alarm := &pb.AlarmRequest{Action: action, MemberID: st.Header.MemberId, Alarm: of}
 	if _, err := pb.NewMaintenanceClient(c.ActiveConnection()).Alarm(t.Context(), alarm); err != nil {
 		t.Fatal(err)
 	}
