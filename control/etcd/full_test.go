@@ -94,3 +94,19 @@ func TestRenewWritesNothing(t *testing.T) {
 		t.Errorf("5 renewals made etcd apply %d requests (%d transactions)", got, c.served(t, "Txn")-before)
 	}
 }
+
+// TestCleanUpOfWhatIsGone: an etcd lease that is gone is no fault of etcd.
+func TestCleanUpOfWhatIsGone(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	s := c.open(t)
+	l := acquire(t, s, 1)
+	c.Expire(t, l.Key())
+	if err := s.Release(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+	if st := s.Status(); st.Err != "" {
+		t.Errorf("status %q", st.Err)
+	}
+}

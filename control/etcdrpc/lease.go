@@ -130,14 +130,13 @@ func keepAliveOnce(ctx context.Context, e *clientv3.Client, id LeaseID) (*pb.Lea
 // Revoke ends an etcd lease and deletes what is attached to it. One that is gone
 // is not an error.
 func (c *Caller) Revoke(ctx context.Context, id LeaseID) error {
-	err := c.Call(ctx, "revoke etcd lease", func(ctx context.Context, e *clientv3.Client) error {
+	return c.Call(ctx, "revoke etcd lease", func(ctx context.Context, e *clientv3.Client) error {
 		_, err := e.Revoke(ctx, clientv3.LeaseID(id))
+		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			return nil
+		}
 		return err
 	})
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return nil
-	}
-	return err
 }
 
 // Retire revokes an etcd lease that an entry of this node hung on, or was to hang
