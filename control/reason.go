@@ -25,13 +25,14 @@ func WithReason(reason string, err error) error { return &reasonError{reason, er
 const ReasonUnreachable = "store_unreachable"
 
 // What keeps a store from being asked though it may run: people have to change how it is reached. Errors with it have
-// ReasonUnreachable.
+// ReasonUnreachable, but those with ErrUser.
 var (
 	ErrUntrusted   = errors.New("the certificate of the store is not trusted")
 	ErrOtherName   = errors.New("the certificate of the store is for another name or address")
 	ErrNotValidNow = errors.New("the certificate of the store, or of its authority, has ended or is not valid yet")
 	ErrNoAccess    = errors.New("the store wants another certificate of this host")
 	ErrScheme      = errors.New("the store may speak TLS where it is asked without, or the reverse")
+	ErrUser        = errors.New("the store refuses the user")
 )
 
 // The Reasons of those rejections and limits of the RIB that are not logged like the others.
@@ -71,9 +72,9 @@ func Kind(err error) string {
 	return ReasonUnreachable
 }
 
-// Refusal returns which of ErrUntrusted, ErrOtherName, ErrNotValidNow, ErrNoAccess and ErrScheme an error is; nil: none.
+// Refusal returns which of ErrUntrusted, ErrOtherName, ErrNotValidNow, ErrNoAccess, ErrScheme and ErrUser an error is; nil: none.
 func Refusal(err error) error {
-	for _, why := range []error{ErrUntrusted, ErrOtherName, ErrNotValidNow, ErrNoAccess, ErrScheme} {
+	for _, why := range []error{ErrUntrusted, ErrOtherName, ErrNotValidNow, ErrNoAccess, ErrScheme, ErrUser} {
 		if errors.Is(err, why) {
 			return why
 		}

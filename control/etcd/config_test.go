@@ -166,7 +166,7 @@ func TestPassword(t *testing.T) {
 			if err == nil || strings.Contains(err.Error(), "secret") {
 				t.Fatalf("user %q: %v, want that etcd refuses it, without the password", user.name, err)
 			}
-			return strings.Contains(err.Error(), "refuses user")
+			return strings.Contains(err.Error(), "refuses user") && control.Refusal(err) == control.ErrUser
 		})
 	}
 	var now atomic.Value

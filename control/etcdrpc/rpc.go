@@ -141,9 +141,10 @@ func (c *Caller) explain(ctx context.Context, what string, err error) error {
 		err = control.WithReason(control.ReasonUnreachable, err)
 	case isLearner(err):
 		text = fmt.Sprintf("%s: etcd at %s: %v: %s", what, c.Endpoints(), errLearner, fixOf(errLearner))
-	case errors.Is(err, rpctypes.ErrAuthFailed) || errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrPermissionDenied):
+	case needsToken(err) || isStaleToken(err) || errors.Is(err, rpctypes.ErrAuthFailed) || errors.Is(err, rpctypes.ErrPermissionDenied):
 		text = fmt.Sprintf("%s: etcd at %s refuses user %q: %s (check user name, password and the user's rights below %s/)",
 			what, c.Endpoints(), c.client.cfg.Username, reason, c.prefix)
+		err = fmt.Errorf("%w: %w", control.ErrUser, err)
 	}
 	return &callError{text: text, err: err}
 }

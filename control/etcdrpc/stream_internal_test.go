@@ -1,6 +1,7 @@
 package etcdrpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -8,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/overlayd/overlayd/control"
 )
 
 // TestSessionsPace: what fails is tried again soon, what fails each time is not listed again and again, and an outage is two lines.
@@ -18,6 +21,7 @@ func TestSessionsPace(t *testing.T) {
 		err    error         // of its end; nil: it is cut
 	}
 	down, cut, steady := session{unread: true}, session{}, session{lasts: 24 * time.Hour}
+	refused := session{unread: true, err: control.ErrUser}
 	for name, c := range map[string]struct {
 		sessions []session // the last one is repeated
 		within   time.Duration
@@ -29,6 +33,7 @@ func TestSessionsPace(t *testing.T) {
 		"a cut at once":          {[]session{cut, steady}, time.Minute, 2, "interrupted resumed"},
 		"cuts after a while":     {[]session{{lasts: 20 * time.Second}}, 51 * time.Second, 3, "interrupted resumed interrupted resumed"},
 		"etcd away for a while":  {[]session{down, down, down, down, steady}, 20 * time.Second, 5, "interrupted resumed"},
+		"user refused":           {[]session{down, down, refused}, time.Minute, 160, "interrupted interrupted"},
 		"etcd away":              {[]session{down}, time.Minute, 160, "interrupted"},
 		"no stream lasts":        {[]session{cut}, time.Minute, 40, "interrupted"},
 		"each is cut soon":       {[]session{{lasts: 5 * time.Second}}, time.Minute, 13, "interrupted"},
@@ -47,7 +52,7 @@ func TestSessionsPace(t *testing.T) {
 				rpc.Sessions(ctx, "leases", func(ctx context.Context, listed func()) error {
 					now := c.sessions[min(n, len(c.sessions)-1)]
 					if n++; now.unread {
-						return errors.New("no answer")
+						return cmp.Or(now.err, errors.New("no answer"))
 					}
 					listed()
 					select {
