@@ -136,14 +136,21 @@ func (r *nodeRecord) mend(ctx context.Context, asked int64) error {
 		if err := r.checkOwner(ctx, kv, r.store.holds()); err != nil {
 			return err
 		}
-		other, _ := etcdkeys.ParseRecord(kv.Value)
-		text, host = "this node's record was overwritten in etcd: written again", printable(other.Name)
+		if other, _ := etcdkeys.ParseRecord(kv.Value); other.ID == r.node.ID {
+			text = "this node's record in etcd was an older one of its own: written again"
+		} else {
+			text, host = "this node's record was overwritten in etcd: written again", printable(other.Name)
+		}
 	}
 	if err := r.reclaim(ctx); err != nil {
 		return err
 	}
 	if r.store.due(pace.Notice{Key: host, Text: text}) {
-		r.store.log.WarnContext(ctx, text, "public_ip", r.publicIP, "host", host)
+		args := []any{"public_ip", r.publicIP}
+		if host != "" {
+			args = append(args, "host", host)
+		}
+		r.store.log.WarnContext(ctx, text, args...)
 	}
 	return nil
 }
