@@ -15,7 +15,7 @@ import (
 // runs, and by then the daemon has given up that right.
 func checkFiles(o *flags.Flags) error {
 	type named struct{ by, file string }
-	files := []named{{"--etcd-cafile", o.Etcd.CAFile}, {"--etcd-certfile", o.Etcd.CertFile}, {"--etcd-keyfile", o.Etcd.KeyFile}, {"--kubeconfig-file", o.Kube.Kubeconfig}}
+	files := []named{{"--etcd-cafile", o.Etcd.CAFile}, {"--etcd-certfile", o.Etcd.CertFile}, {"--etcd-keyfile", o.Etcd.KeyFile}, {"--etcd-password-file", o.Etcd.PasswordFile()}, {"--kubeconfig-file", o.Kube.Kubeconfig}}
 	for _, file := range stores.New(o, nil).Files() {
 		files = append(files, named{"--kube-subnet-mgr", file})
 	}

@@ -205,6 +205,7 @@ func TestFilesOfOthers(t *testing.T) {
 		flag string
 	}{
 		"etcd":             {[]string{"--etcd-endpoints=https://192.0.2.1:2379", "--etcd-cafile", key}, "--etcd-cafile"},
+		"a password":       {[]string{"--etcd-endpoints=https://192.0.2.1:2379", "--etcd-username=u", "--etcd-password-file", key}, "--etcd-password-file"},
 		"by a kubeconfig":  {[]string{"--kube-subnet-mgr", "--kubeconfig-file", kubeconfig, "--net-config-path", own}, "--kube-subnet-mgr"},
 		"a network config": {[]string{"--kube-subnet-mgr", "--kube-api-url=https://192.0.2.1", "--net-config-path", key}, "--kube-subnet-mgr"},
 	} {

@@ -137,6 +137,9 @@ func (o *Etcd) readPassword() (err error) {
 	return err
 }
 
+// PasswordFile is the file with the password; "": there is none.
+func (o *Etcd) PasswordFile() string { return o.passwordFile }
+
 // PasswordReader returns what reads --etcd-password-file; nil: there is none.
 func (o *Etcd) PasswordReader() func() (string, error) {
 	if o.passwordFile == "" {
