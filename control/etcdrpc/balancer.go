@@ -77,6 +77,7 @@ func (s *spread) UpdateClientConnState(now balancer.ClientConnState) error {
 	}
 	for i, endpoint := range now.ResolverState.Endpoints {
 		e := &end{name: s.of.names[i]}
+		//lint:ignore SA1019 it has one address, and only what does not work with several is deprecated
 		sub, err := s.cc.NewSubConn([]resolver.Address{endpoint.Addresses[0]}, balancer.NewSubConnOptions{
 			StateListener: func(now balancer.SubConnState) { s.changed(e, now) }})
 		if err != nil {
