@@ -136,6 +136,16 @@ type StoreStatus struct {
 	Revision   int64     `json:"revision,omitempty"`   // of the store, as last seen
 	LastAnswer time.Time `json:"last_answer,omitzero"` // when the store answered last
 	Clones     []Clone   `json:"clones,omitempty"`     // the last ones, oldest first
+
+	Unused []UnusedEndpoint `json:"unused,omitempty"` // sorted
+}
+
+// UnusedEndpoint is an endpoint of the store that answers and is not used.
+type UnusedEndpoint struct {
+	Endpoint string    `json:"endpoint"` // as it was given
+	Err      string    `json:"err"`      // why
+	Fix      string    `json:"fix"`      // what to do about it
+	Since    time.Time `json:"since"`
 }
 
 // Clone is another host that was seen to run with this node's ID, because it has a copy of this node's file, or this host has

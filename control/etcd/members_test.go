@@ -52,6 +52,9 @@ func TestTwoClusters(t *testing.T) {
 			if text := log.String(); strings.Count(text, "an endpoint of etcd is not used") != 1 || !strings.Contains(text, "endpoint=http://"+other.proxies[0].addr()) {
 				t.Errorf("log:\n%s", text)
 			}
+			if unused := s.Status().Unused; len(unused) != 1 || unused[0].Endpoint != "http://"+other.proxies[0].addr() || unused[0].Fix == "" || unused[0].Since.IsZero() {
+				t.Errorf("status: %+v", unused)
+			}
 			for _, p := range same {
 				p.turn("")
 			}

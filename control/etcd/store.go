@@ -166,6 +166,6 @@ func (s *Store) due(n pace.Notice) bool {
 // Status implements control.StoreReporter.
 func (s *Store) Status() control.StoreStatus {
 	st := s.StoreHealth.Status()
-	st.Clones = s.clones.list()
+	st.Clones, st.Unused = s.clones.list(), s.rpc.Unused()
 	return st
 }

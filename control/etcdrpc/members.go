@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
@@ -43,6 +46,7 @@ type members struct {
 	cluster uint64    // ID of the one in use; 0: none is chosen yet
 	heard   time.Time // when one of it answered last, or while none is chosen when the first answer was
 	notices pace.Notices
+	unused  []control.UnusedEndpoint
 }
 
 // choose returns the cluster to use, given what the endpoints that answer have said, in their order: the one in use as long as
@@ -100,15 +104,32 @@ func (f found) why(cluster uint64) error {
 func (m *members) note(unused map[string]error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for endpoint, why := range unused {
+	var now []control.UnusedEndpoint
+	for _, endpoint := range slices.Sorted(maps.Keys(unused)) {
+		why := unused[endpoint]
 		fix := fixOf(why)
 		if fix == "" {
 			continue
 		}
+		u := control.UnusedEndpoint{Endpoint: endpoint, Err: why.Error(), Fix: fix, Since: time.Now()}
+		for _, before := range m.unused {
+			if before.Endpoint == u.Endpoint && before.Err == u.Err {
+				u.Since = before.Since
+			}
+		}
+		now = append(now, u)
 		if due, _ := m.notices.Due(time.Now(), pace.Notice{Key: endpoint, Text: why.Error()}); len(due) > 0 {
 			m.log.Warn("an endpoint of etcd is not used", "endpoint", endpoint, "err", why, "fix", fix)
 		}
 	}
+	m.unused = now
+}
+
+// list returns the endpoints that answer and are not used.
+func (m *members) list() []control.UnusedEndpoint {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.unused)
 }
 
 // fixOf says what to do about an endpoint that is not used.

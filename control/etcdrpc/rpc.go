@@ -38,6 +38,9 @@ func (c *Caller) Close() { c.closed.Store(true) }
 // Endpoints returns the endpoints of etcd, for a message.
 func (c *Caller) Endpoints() string { return strings.Join(c.client.cfg.Endpoints, ",") }
 
+// Unused returns the endpoints that answer and are not used.
+func (c *Caller) Unused() []control.UnusedEndpoint { return c.client.conns.endpoints.members.list() }
+
 // connect returns the client of an etcd that is new enough.
 func (c *Caller) connect(ctx context.Context) (*clientv3.Client, error) {
 	return c.try(ctx, false, func(context.Context, *clientv3.Client) error { return nil })

@@ -66,7 +66,7 @@ func checkStore(o *overlay) []Result {
 	if o.status == nil {
 		return unknown(o.untold())
 	}
-	if found := o.warned("store_unreachable", "store_refuses", "entries_unreadable"); found != nil {
+	if found := o.warned("store_unreachable", "store_refuses", "endpoint_unused", "entries_unreadable"); found != nil {
 		return found
 	}
 	s := o.status.Store

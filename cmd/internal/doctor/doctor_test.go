@@ -75,7 +75,7 @@ func TestWarningsHaveTheirCheck(t *testing.T) {
 	}
 	for warning, check := range map[string]string{
 		"networks_unknown": "daemon", "not_ready": "daemon", "no_session": "daemon", "not_synced": "daemon", "part_failed": "daemon", "etcd_down": "daemon", "endpoint_closed": "daemon", "etcd_closed": "daemon", "log_blocked": "daemon",
-		"store_unreachable": "store", "store_refuses": "store", "no_lease": "lease", "lease_lost": "lease", "lease_contested": "lease", "lease_not_renewed": "lease", "leases_refused": "lease",
+		"store_unreachable": "store", "store_refuses": "store", "endpoint_unused": "store", "no_lease": "lease", "lease_lost": "lease", "lease_contested": "lease", "lease_not_renewed": "lease", "leases_refused": "lease",
 		"certificate_expires": "certificates", "certificate_expired": "certificates", "certificate_unreadable": "certificates", "certificate_not_yet_valid": "certificates",
 		"part_degraded": "daemon", "repair_undone": "daemon", "file_not_written": "daemon", "config_held": "daemon", "config_refused": "daemon", "entries_unreadable": "store", "probes": "peers",
 		"forwarding": "forwarding", "underlay": "underlay", "rp_filter": "rp_filter",

@@ -70,6 +70,7 @@ func networkFamilies() []family {
 				add(seconds(n.Store.LastAnswer))
 			}
 		})},
+		{"store_unused_endpoints", "Endpoints of the store that answer and are not used: see the log.", gauge, of, perStore(func(s *control.StoreStatus) float64 { return float64(len(s.Unused)) })},
 		{"store_revision", "Revision of the store, as last seen.", gauge, of, perStore(func(s *control.StoreStatus) float64 { return float64(s.Revision) })},
 		{"part_ok", "1 if a part of the overlay has all its objects.", gauge, []string{network, "part"}, perNetwork(func(n *status.Network, add emit) {
 			for _, p := range n.Parts {

@@ -50,7 +50,8 @@ func full() Network {
 			Objects:  []dataplane.ObjectStatus{{Kind: "route", Wanted: 3, Have: 2, Repairs: 1, LastRepair: at, Lately: 1}},
 			Warnings: []dataplane.Warning{{ID: "rp_filter", Text: "strict", Fix: "sysctl", Since: at}}}},
 		Store: &control.StoreStatus{Kind: "etcd", Endpoint: "http://192.0.2.1:2379", Connected: true, Err: "down", Refusal: true, Untrusted: true, Since: at, Revision: 7, LastAnswer: at,
-			Clones: []control.Clone{{Host: "vm", PublicIP: v4, Boot: "b", Since: at, Gone: at}}},
+			Clones: []control.Clone{{Host: "vm", PublicIP: v4, Boot: "b", Since: at, Gone: at}},
+			Unused: []control.UnusedEndpoint{{Endpoint: "http://192.0.2.2:2379", Err: "other", Fix: "remove it", Since: at}}},
 		Etcd:         &Server{Running: true, PID: 7, Since: at, Starts: 2, Refused: 3, Err: "down", Fix: "make room", Closed: "nc has the port"},
 		Certificates: []Certificate{{File: "/etc/join.pem", Begins: at, Expires: at, Err: "gone", Fix: "make it"}},
 		Counters:     map[string]uint64{"tx_packets": 1}, SharedPort: map[string]uint64{"rx_packets": 2},
@@ -308,6 +309,14 @@ const golden = `{
     "boot": "b",
     "since": "2026-01-02T03:04:05Z",
     "gone": "2026-01-02T03:04:05Z"
+   }
+  ],
+  "unused": [
+   {
+    "endpoint": "http://192.0.2.2:2379",
+    "err": "other",
+    "fix": "remove it",
+    "since": "2026-01-02T03:04:05Z"
    }
   ]
  },

@@ -176,6 +176,9 @@ func judgeStore(n *Network, now time.Time) (all []Warning) {
 	case s.Err != "":
 		all = append(all, Warning{ID: "store_refuses", State: Degraded, Text: s.Err, Fix: fixStore, Since: s.Since})
 	}
+	for _, u := range s.Unused {
+		all = append(all, Warning{ID: "endpoint_unused", State: Healthy, Since: u.Since, Fix: u.Fix, Text: fmt.Sprintf("endpoint %s of etcd is not used: %s", u.Endpoint, u.Err)})
+	}
 	for _, c := range s.Clones {
 		if c.Gone.IsZero() {
 			all = append(all, Warning{ID: "clone", State: Degraded, Since: c.Since, Text: fmt.Sprintf("host %s (%s) runs with a copy of this node's file", c.Host, c.PublicIP),
