@@ -108,7 +108,7 @@ func (t *tunnel) settle(w dataplane.Wanted) (lost bool, err error) {
 	before := t.rt.Changes()
 	err = t.rt.SetAddrs(t.index, t.own(w.Subnets), w.Networks, t.own(w.Addrs)...)
 	if t.rt.Changes() != before {
-		lost = true // as in adjust; and what the address stood in the way of can be programmed now
+		t.emptied = true // as in adjust
 		t.note(dataplane.OpReplace, "further addresses")
 	}
 	t.synced = true

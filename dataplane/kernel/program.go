@@ -54,21 +54,30 @@ func (p *programmer) sync(ctx context.Context, w dataplane.Wanted, asked bool) (
 		p.have, p.left = nil, nil // going down, it loses what was programmed
 		return nil, nil, errDevice
 	}
-	want, refused := compile(w, ends...)
-	for i := range want.targets {
-		want.targets[i].yields = !asked
-	}
-	err := p.reach(ctx, want, refused)
+	want, refused, err := p.reach(ctx, w, ends)
 	lost, errSettle := p.settleDevices(w, asked)
 	if lost {
-		p.have, p.left = nil, nil // no others have changed it
+		p.have = nil
 		return p.sync(ctx, w, asked)
+	}
+	if p.tookAddrs() { // what these stood in the way of can be programmed now
+		p.have, p.left = nil, nil // nobody else has changed what the kernel took along
+		want, refused, err = p.reach(ctx, w, ends)
 	}
 	return want, refused, errors.Join(errDevice, err, errSettle)
 }
 
-// reach programs the targets, and adds those that the kernel refuses to refused.
-func (p *programmer) reach(ctx context.Context, want *desired, refused refusals) error {
+// reach programs the targets that follow from w, which it returns, with those that the kernel refuses.
+func (p *programmer) reach(ctx context.Context, w dataplane.Wanted, ends []end) (*desired, refusals, error) {
+	want, refused := compile(w, ends...)
+	for i := range want.targets {
+		want.targets[i].yields = !p.asked
+	}
+	return want, refused, p.programAll(ctx, want, refused)
+}
+
+// programAll programs want, and adds the targets that the kernel refuses to refused.
+func (p *programmer) programAll(ctx context.Context, want *desired, refused refusals) error {
 	p.mends = nil
 	errs, err := p.program(ctx, want)
 	if p.isNews(errs) || errors.Is(err, rtmsg.ErrOverrun) {
@@ -125,6 +134,14 @@ func (p *programmer) settleDevices(w dataplane.Wanted, asked bool) (lost bool, e
 		}
 	}
 	return lost, errors.Join(errs...)
+}
+
+// tookAddrs reports whether settleDevices has changed addresses, with the last of which the kernel forgets what was programmed.
+func (p *programmer) tookAddrs() (took bool) {
+	for _, t := range p.tunnels {
+		took, t.emptied = took || t.emptied, false
+	}
+	return took
 }
 
 // collect takes over the changes of a device. Those that Sync asks for are repairs only if

@@ -134,6 +134,19 @@ func TestOwnSubnetMoves(t *testing.T) {
 	}
 }
 
+// An address that the kernel refuses each time costs one more try in each Sync.
+func TestOwnAddressRefused(t *testing.T) {
+	h := newHosts(t, 1)[0].open()
+	w := wanted(peerB)
+	w.MTU, w.Subnets = 1200, prefixes("10.5.1.0/24", "fd00:5:9::/64") // too small for IPv6
+	for range 3 {
+		if _, err := h.dp.Sync(t.Context(), w); err == nil || !strings.Contains(err.Error(), "fd00:5:9::/128") {
+			t.Errorf("got %v", err)
+		}
+		h.expect(w)
+	}
+}
+
 // A kernel without nexthop objects is asked and named once.
 func TestPlainRoutesAreSaidOnce(t *testing.T) {
 	h := newHosts(t, 1)[0]
