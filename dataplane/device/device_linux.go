@@ -225,7 +225,6 @@ func (d *Device) clear(log *slog.Logger) error {
 		return &NameTakenError{Name: d.name, Type: t}
 	}
 	if err := tun.Make("", tun.Mode{Vnet: d.mode.Vnet}, false); err != nil { // of one queue: no other process can attach and keep it
-
 		return err
 	}
 	if err := udp.CheckPort(d.conn, d.locals, d.goes); err != nil {

@@ -74,7 +74,7 @@ func (d *Device) Use(queue syscall.Conn) { d.queue = queue }
 func (d *Device) keepOwner() error {
 	uid, err := d.conn.TUNOwner(d.index)
 	if err != nil || uid == os.Geteuid() || d.queue == nil {
-		return nil // Sync finds out that it has gone
+		return nil // it is ours, or the kernel does not tell; if it has gone, Sync finds out
 	}
 	conn, err := d.queue.SyscallConn()
 	if err == nil {

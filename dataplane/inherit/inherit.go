@@ -150,7 +150,7 @@ func (f *Files) Has(name string) bool {
 }
 
 // Take returns the exports that are wanted and fit, nil if none does, and all others, of which err says why they are left. It
-// closes nothing. The queues of a device are taken all together or not at all, and so are the sockets of an address. An uplink is
+// closes nothing, but a device without an owner goes to the user of this process, or is deleted: see own. The queues of a device are taken all together or not at all, and so are the sockets of an address. An uplink is
 // taken only with sockets, and one that is left is no error: nothing waits in it.
 func Take(exports []carrier.Export, w Want) (f *Files, left []carrier.Export, err error) {
 	f = &Files{}
@@ -250,8 +250,9 @@ func own(name string, list []carrier.Export) error {
 		return err
 	}
 	alone := func() error {
-		if l, err = conn.Link(name); err == nil && rtnl.TUNQueues(l) > len(list) {
-			err = fmt.Errorf("%s has no owner, and another process has a queue of it: there are %d, not %d", name, rtnl.TUNQueues(l), len(list))
+		now, err := conn.Link(name)
+		if err == nil && rtnl.TUNQueues(now) > len(list) {
+			err = fmt.Errorf("%s has no owner, and another process has a queue of it: there are %d, not %d", name, rtnl.TUNQueues(now), len(list))
 		}
 		return err
 	}

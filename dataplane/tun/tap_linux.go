@@ -85,11 +85,13 @@ func checkTunnel(fd int, name string) (device string, err error) {
 
 // setTunnel makes a file of a TAP device one that takes superpackets inside of tunnels.
 func setTunnel(fd, buffer int) error {
+	if err := Own(fd); err != nil {
+		return err
+	}
 	for _, set := range []struct {
 		what string
 		do   func() error
 	}{
-		{"TUNSETOWNER", func() error { return Own(fd) }},
 		{"TUNSETVNETHDRSZ", func() error { return unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, TunnelHeaderLen) }},
 		{"TUNSETOFFLOAD", func() error { return unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, unix.TUN_F_CSUM|TSO|tunnelGSO) }},
 		{"TUNSETSNDBUF", func() error { return unix.IoctlSetPointerInt(fd, unix.TUNSETSNDBUF, buffer) }},
