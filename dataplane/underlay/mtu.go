@@ -2,7 +2,7 @@ package underlay
 
 import "slices"
 
-// assumedMTU is that of a host whose address is on the loopback, as long as it has no route: Ethernet's.
+// assumedMTU is that of a host whose address is on a loopback or dummy device, as long as it has no route: Ethernet's.
 const assumedMTU = 1500
 
 // carries returns the MTU of an interface. What has an address of a loopback or dummy device leaves by other links: the default routes
@@ -13,8 +13,11 @@ func (h host) carries(i Interface) (mtu int, err error) {
 	}
 	for _, read := range []func(family int) ([]egress, error){defaultRoutes, routedAway} {
 		var ways []egress
-		for _, family := range families {
-			more, err := read(family)
+		for f, end := range []End{i.IPv4, i.IPv6} {
+			if !end.Local.IsValid() {
+				continue
+			}
+			more, err := read(families[f])
 			if err != nil {
 				return 0, err
 			}
