@@ -35,7 +35,7 @@ func (u *udpTransmitter) drop(b *batcher, r *run, errno unix.Errno, c *Counters)
 	b.drop(r, dataplane.DropTooBig, c)
 }
 
-// replay sends the datagrams of a run one by one. A packet is dropped if one of its datagrams is refused.
+// replay sends the datagrams of a run one by one. A packet is dropped if one of its datagrams is refused; of a superpacket in several runs only those of the last run count.
 func (u *udpTransmitter) replay(b *batcher, r *run, fd int, c *Counters) {
 	c.Offload.Fallbacks++
 	packet, first := run{entry: r.entry}, unix.Errno(0) // the datagrams of one packet, and why one of them was refused

@@ -28,7 +28,7 @@
 //	foreign  takes the secmark of a VTEP from them: if their address is translated, they may become datagrams of the overlay.
 //	plain    drops packets from the underlay that have an overlay address as their source and no encapsulation.
 //	pods     drops those from other interfaces, unless this host has a route to that source by that interface: it is where pods are.
-//	astray   counts them: as bad_source if they come from where pods are, else as plain_source.
+//	astray   drops them: as bad_source if they come from where pods are, else as plain_source.
 //	spoof    drops packets that pods send into the overlay with a source of another host, or of this host.
 //	egress   drops packets from pods to the port of a VTEP.
 //	disguised

@@ -29,7 +29,7 @@ func (b builder) forward() chain {
 		for _, own := range b.own {
 			is := b.atHome(own)
 			if b.kernel { // pods has asked where it comes from
-				is = is[:2]
+				is = inOwn(own)
 			}
 			c.add(accept, append([]cond{leavesByIndex(l), b.byUnderlay(true)}, is...)...)
 		}

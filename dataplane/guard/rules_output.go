@@ -118,8 +118,8 @@ func (b builder) toPort() chain {
 		for _, f := range b.families() {
 			c.drop(dataplane.DropEgress, append([]cond{b.byUnderlay(true), isUDP(false), of(f)}, b.toPeer(f)...)...)
 		}
-		for _, f := range b.ipvsFamilies() { // what comes by the underlay, too
-			c.drop(dataplane.DropEgress, slices.Concat([]cond{isUDP(false), of(f)}, b.startedElsewhere(f), b.toPeer(f))...)
+		for _, f := range b.ipvsFamilies() { // what comes by the underlay, too, if it has an address of this host by now
+			c.drop(dataplane.DropEgress, slices.Concat([]cond{isUDP(false), of(f)}, b.startedElsewhere(f), b.toPeer(f), []cond{fromHere()})...)
 		}
 	}
 	c.add(accept)

@@ -78,14 +78,18 @@ func (b builder) pods() chain {
 	return c
 }
 
+// inOwn are the conditions that a source is in an own subnet.
+func inOwn(own netip.Prefix) []cond {
+	f := familyOf(own.Addr())
+	return []cond{of(f), outerSource(f).within(own, false)}
+}
+
 // atHome are the conditions that a source is in an own subnet, and comes from where that is.
 func (b builder) atHome(own netip.Prefix) []cond {
-	f := familyOf(own.Addr())
-	is := []cond{of(f), outerSource(f).within(own, false)}
 	if b.AllowPlain || b.settling {
-		return is
+		return inOwn(own)
 	}
-	return append(is, wayBack(false))
+	return append(inOwn(own), wayBack(false))
 }
 
 // strays sends to astray what has an overlay address and comes from elsewhere.
