@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
+
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
 // balancerName is that of the policy by which gRPC spreads calls over several endpoints.
@@ -120,11 +123,15 @@ func (s *spread) changed(e *end, now balancer.SubConnState) {
 	s.update()
 }
 
-// askAgain is how long an endpoint that cannot be used is left alone.
-const askAgain = 2 * time.Second
+// How long an endpoint that cannot be used is left alone, at first and at last. For some it checks a password each time.
+const (
+	askAgain  = 2 * time.Second
+	askRarely = time.Minute
+)
 
 // ask asks the nth connection until it can be used, or is gone.
 func (s *spread) ask(e *end, nth int) {
+	again := pace.Backoff{Low: askAgain, High: askRarely}
 	for {
 		conn, release := e.sub.GetOrBuildProducer(onSub{})
 		f := s.of.ask(s.ctx, conn.(grpc.ClientConnInterface))
@@ -135,7 +142,7 @@ func (s *spread) ask(e *end, nth int) {
 		select {
 		case <-s.ctx.Done():
 			return
-		case <-time.After(askAgain):
+		case <-time.After(again.Next()):
 		}
 	}
 }
@@ -169,14 +176,18 @@ func (s *spread) update() (cluster uint64) {
 		time.AfterFunc(choiceWaits, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.update()
+			if s.ctx.Err() == nil {
+				s.update()
+			}
 		})
 		pending = true
 	}
 	subs, reasons := s.usable(cluster, chosen)
 	switch {
 	case len(subs) > 0:
-		s.cc.UpdateState(balancer.State{ConnectivityState: connectivity.Ready, Picker: &inTurn{subs: subs}})
+		p := &inTurn{subs: subs}
+		p.next.Store(rand.Uint32()) // else all hosts would begin with the same one
+		s.cc.UpdateState(balancer.State{ConnectivityState: connectivity.Ready, Picker: p})
 	case pending:
 		s.cc.UpdateState(balancer.State{ConnectivityState: connectivity.Connecting, Picker: base.NewErrPicker(balancer.ErrNoSubConnAvailable)})
 	default:

@@ -25,8 +25,8 @@ const (
 	keepAliveTimeout = 4 * time.Second
 	// rpcTimeout bounds every call: it is longer than etcd takes to elect a leader.
 	rpcTimeout = 5 * time.Second
-	// maxReconnectDelay bounds gRPC's own backoff. Together with maxWatchDelay, and both
-	// with their jitter, it makes a watch find an etcd that is back within 2 s.
+	// maxReconnectDelay bounds gRPC's own backoff. Together with maxWatchDelay, and both with their jitter, it makes a watch find an
+	// etcd within 2 s that is back and had refused connections. For one that was silent see maxConnectTimeout.
 	maxReconnectDelay = time.Second
 )
 

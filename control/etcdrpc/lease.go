@@ -7,7 +7,6 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -85,29 +84,24 @@ const lateKeepAlive = rpcTimeout / 4
 func (c *Caller) keepAlive(ctx context.Context, id LeaseID) (expires time.Time, err error) {
 	begin := time.Now()
 	var ttl int64
-	var late atomic.Bool
 	err = c.Call(ctx, "keep etcd lease alive", func(ctx context.Context, e *clientv3.Client) error {
-		ctx, cancel := context.WithCancel(ctx) // ends the stream
+		short, cancel := context.WithTimeout(ctx, lateKeepAlive) // its end is that of the stream
 		defer cancel()
-		defer time.AfterFunc(lateKeepAlive, func() { late.Store(true); cancel() }).Stop()
-		resp, err := keepAliveOnce(ctx, e, id)
+		resp, err := keepAliveOnce(short, e, id)
 		if err == nil {
 			ttl = resp.TTL
-			late.Store(false)
-		}
-		if late.Load() {
 			return nil
+		}
+		if short.Err() == nil || ctx.Err() != nil {
+			return err
+		}
+		begin = time.Now()
+		left, err := e.TimeToLive(ctx, clientv3.LeaseID(id))
+		if err == nil {
+			ttl = left.TTL
 		}
 		return err
 	})
-	if late.Load() {
-		begin = time.Now()
-		left, _, err := c.TimeLeft(ctx, id)
-		if err == nil && left <= 0 {
-			err = rpctypes.ErrLeaseNotFound
-		}
-		return begin.Add(left), err
-	}
 	if err == nil && ttl <= 0 {
 		err = rpctypes.ErrLeaseNotFound
 	}

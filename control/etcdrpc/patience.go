@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -55,12 +57,26 @@ func (p *patience) dial(ctx context.Context, address string, dial func(context.C
 		return nil, err
 	}
 	c.Conn = conn
+	limitUnanswered(conn)
 	c.timer = time.AfterFunc(c.allowed-time.Since(c.began), func() {
 		c.late.Store(true)
 		p.grow(address, c.allowed)
 		_ = conn.Close() // it is of no use in any case
 	})
 	return c, nil
+}
+
+// limitUnanswered has the kernel end a connection whose peer has vanished. gRPC does that only to a connection that it sees itself.
+func limitUnanswered(conn net.Conn) {
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { // else gRPC's own pings find out
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(keepAliveTimeout.Milliseconds()))
+		})
+	}
 }
 
 // lateError is that of a connection that did not come in time.
