@@ -169,6 +169,11 @@ func (c Config) credentials() (*rest.Config, error) {
 	}
 	server := clientcmd.ConfigOverrides{ClusterInfo: api.Cluster{Server: c.APIURL}}
 	r, err := clientcmd.NewNonInteractiveClientConfig(*config, "", &server, nil).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) { // as client-go does
+		if pod, failed := rest.InClusterConfig(); failed == nil {
+			return pod, nil
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig %q: %w", c.Kubeconfig, err)
 	}
@@ -188,23 +193,26 @@ func (c Config) load() (*api.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if api.MinifyConfig(config) != nil {
-		return config, nil // what is missing is said when it is used
-	}
-	var named []*string
 	for _, cluster := range config.Clusters {
 		cluster.LocationOfOrigin = c.Kubeconfig
-		named = append(named, &cluster.CertificateAuthority)
 	}
 	for _, user := range config.AuthInfos {
 		user.LocationOfOrigin = c.Kubeconfig
-		named = append(named, &user.ClientCertificate, &user.ClientKey, &user.TokenFile)
 	}
 	if err := clientcmd.ResolveLocalPaths(config); err != nil {
 		return nil, err
 	}
+	var named []string // by the context in use; what is missing is said when it is used
+	if used := config.Contexts[config.CurrentContext]; used != nil {
+		if cluster := config.Clusters[used.Cluster]; cluster != nil {
+			named = append(named, cluster.CertificateAuthority)
+		}
+		if user := config.AuthInfos[used.AuthInfo]; user != nil {
+			named = append(named, user.ClientCertificate, user.ClientKey, user.TokenFile)
+		}
+	}
 	for _, path := range named {
-		if err := hostfile.Check(*path); err != nil {
+		if err := hostfile.Check(path); err != nil {
 			return nil, err
 		}
 	}

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // TestServerHost: the API server is known however it is configured.
@@ -96,5 +98,36 @@ func TestFilesThatAreNone(t *testing.T) {
 	defer s.Close()
 	if _, err := s.Network(t.Context()); err == nil || !strings.Contains(err.Error(), fifo+": want a regular file, not a FIFO") {
 		t.Errorf("network config: %v", err)
+	}
+}
+
+// TestKubeconfigAsClientGo: whatever a kubeconfig lacks, what it has is read as client-go reads it; paths in it are of its directory.
+func TestKubeconfigAsClientGo(t *testing.T) {
+	t.Parallel()
+	const cluster = `clusters: [{name: c, cluster: {server: "https://192.0.2.1", certificate-authority: ca.pem}}]`
+	const user = `users: [{name: u, user: {client-certificate: cert.pem, client-key: key.pem}}]`
+	for name, tt := range map[string]struct{ text, url string }{
+		"whole":      {"current-context: x\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n" + cluster + "\n" + user, ""},
+		"no user":    {"current-context: x\ncontexts: [{name: x, context: {cluster: c, user: gone}}]\n" + cluster, ""},
+		"no cluster": {"current-context: x\ncontexts: [{name: x, context: {cluster: gone, user: u}}]\n" + user, "https://192.0.2.2"},
+		"no context": {cluster + "\n" + user, "https://192.0.2.2"},
+		"empty":      {"", ""},
+	} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "kubeconfig")
+		err := os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\n"+tt.text+"\n"), 0o600)
+		for _, file := range []string{"ca.pem", "cert.pem", "key.pem"} {
+			err = errors.Join(err, os.WriteFile(filepath.Join(dir, file), nil, 0o600))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, gotErr := Config{Kubeconfig: path, APIURL: tt.url}.credentials()
+		want, wantErr := clientcmd.BuildConfigFromFlags(tt.url, path)
+		if (gotErr == nil) != (wantErr == nil) {
+			t.Errorf("%s: %v, want %v", name, gotErr, wantErr)
+		} else if gotErr == nil && (got.Host != want.Host || got.TLSClientConfig.String() != want.TLSClientConfig.String()) {
+			t.Errorf("%s: %+v, want %+v", name, got, want)
+		}
 	}
 }
