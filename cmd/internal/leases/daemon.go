@@ -34,7 +34,7 @@ func (o *Flags) Complete(f *pflag.FlagSet) error {
 		case errors.As(err, new(kubeError)) || errors.As(err, new(*severalError)) || errors.Is(err, nodefile.ErrTwoDaemons):
 			return err
 		case err != nil: // the etcd of the defaults may be another one
-			return dataplane.WithFix(fmt.Errorf("%w: %w", ErrUnknown, err), "as the error tells, or --etcd-endpoints and --etcd-prefix")
+			return dataplane.WithFix(fmt.Errorf("%w: %w", ErrUnknown, err), "run this as root where the daemon runs, or give --etcd-endpoints and --etcd-prefix")
 		case d != nil:
 			d.Quiet = true
 			o.Etcd = d
