@@ -139,6 +139,9 @@ func (s *spread) ask(e *end, nth int) {
 		if s.ctx.Err() != nil || s.answered(e, nth, f) {
 			return
 		}
+		if f.err != nil && fixOf(f.err) == "" { // it may answer at any time
+			again.Reset()
+		}
 		select {
 		case <-s.ctx.Done():
 			return
