@@ -22,6 +22,7 @@ type asked struct {
 	*fakeStore
 	networks, inits int
 	refuse          error            // of Init
+	refusals        int              // how often; 0: always
 	before          func(second int) // called before each answer; may be nil
 }
 
@@ -35,7 +36,7 @@ func (a *asked) Network(ctx context.Context) (control.Network, error) {
 
 func (a *asked) Init(_ context.Context, config []byte) (bool, error) {
 	a.inits++
-	if a.refuse != nil {
+	if a.refuse != nil && (a.refusals == 0 || a.inits <= a.refusals) {
 		return false, a.refuse
 	}
 	_, err := a.fakeStore.Network(context.Background())

@@ -19,7 +19,7 @@ func TestConfigIsPutBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, stored string
 		err           error // that the watch tells
-		refused       bool  // for ten seconds
+		refused       bool  // ten times
 		inits         int
 		repairs       uint64
 		says          string
@@ -43,7 +43,7 @@ func TestConfigIsPutBack(t *testing.T) {
 					w.setConfig(c.stored)
 				}
 				if c.refused {
-					store.refuse = errors.New("no space")
+					store.refuse, store.refusals = errors.New("no space"), 10
 				}
 				config, err := control.ParseNetwork([]byte(first))
 				if err != nil {
@@ -54,10 +54,7 @@ func TestConfigIsPutBack(t *testing.T) {
 				configs, done := make(chan control.StoredNetwork), make(chan error)
 				go func() { done <- s.applyChanges(t.Context(), nil, configs, func(int) {}) }()
 				configs <- control.StoredNetwork{Err: c.err}
-				time.Sleep(9500 * time.Millisecond) // of the bubble
-				synctest.Wait()
-				store.refuse = nil
-				time.Sleep(5 * time.Second)
+				time.Sleep(15 * time.Second) // of the bubble
 				close(configs)
 				if err := <-done; err != nil {
 					t.Errorf("the session ends: %v", err)
