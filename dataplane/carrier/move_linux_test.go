@@ -86,7 +86,7 @@ func TestPortChangesHands(t *testing.T) {
 	}
 }
 
-// TestInheritedBeside: a carrier with inherited sockets has the port although another one of the Port has to make room, and opens anew if that one failed.
+// TestInheritedBeside: a carrier with inherited sockets keeps the port, also when OpenBeside opens it. A second OpenBeside opens new sockets.
 func TestInheritedBeside(t *testing.T) {
 	n := netnstest.New(t)
 	cfg := UDPConfig{Log: slog.New(slog.DiscardHandler), Local: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), testPort), GRO: true}

@@ -36,9 +36,9 @@ type Device struct {
 	name  string // a temporary one as long as there are predecessors
 	index int
 	fresh bool // made by this process: it goes again if Open fails later on
-	alien bool // it has no owner: it is made anew
+	alien bool // it has no owner, so the daemon replaces it
 	mode  tun.Mode
-	queue syscall.Conn // of the device, by which its owner is set; nil: there is none yet
+	queue syscall.Conn // sets the owner of the device; nil before Use
 
 	changes []dataplane.Change // of the Sync under way
 	routes  *routing

@@ -137,10 +137,10 @@ func (o *Etcd) readPassword() (err error) {
 	return err
 }
 
-// PasswordFile is the file with the password; "": there is none.
+// PasswordFile returns the file with the password, or "" if no file was given.
 func (o *Etcd) PasswordFile() string { return o.passwordFile }
 
-// PasswordReader returns what reads --etcd-password-file; nil: there is none.
+// PasswordReader returns a function that reads --etcd-password-file, or nil if that was not given.
 func (o *Etcd) PasswordReader() func() (string, error) {
 	if o.passwordFile == "" {
 		return nil

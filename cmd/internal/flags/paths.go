@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// paths are the flags that name a file or a directory. EnvFlag is none of them: it is absolute.
+// paths are the flags that name a file or a directory. EnvFlag is missing because its path has to be absolute.
 var paths = []string{"etcd-cafile", "etcd-certfile", "etcd-keyfile", "join-file", "etcd-password-file", "etcd-data-dir", "pki-dir",
 	"kubeconfig-file", "net-config-path", "subnet-file", "subnet-dir"}
 
@@ -33,7 +33,7 @@ func MakeAbsolute(f *pflag.FlagSet, dir string) {
 	})
 }
 
-// absolute returns a path, which is of dir if it is relative. An empty one says that there is none.
+// absolute returns path, joined to dir if it is relative. An empty path stays empty.
 func absolute(dir, path string) string {
 	if path == "" || filepath.IsAbs(path) {
 		return path

@@ -49,7 +49,7 @@ func (q *Queue) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// add queues b. It returns a line for which there is reason to wait; nil if there is none.
+// add queues b. It returns the line to wait for, or nil if the caller should not wait.
 func (q *Queue) add(b []byte) *line {
 	q.mu.Lock()
 	defer q.mu.Unlock()
