@@ -22,8 +22,8 @@ import (
 const (
 	// choiceWaits is how long the first choice of a cluster waits for the other endpoints, once one has answered.
 	choiceWaits = 500 * time.Millisecond
-	// orphaned is how long nobody of the cluster in use answers before another one, of fewer than half of the endpoints, takes its place:
-	// a server that is started again is back by then.
+	// orphaned is how long others answer, and nobody of the cluster in use, before another one, of fewer than half of the endpoints, takes
+	// its place: a server that is started again is back by then.
 	orphaned = 10 * time.Minute
 )
 
@@ -44,48 +44,46 @@ type members struct {
 
 	mu      sync.Mutex
 	cluster uint64    // ID of the one in use; 0: none is chosen yet
-	heard   time.Time // when one of it answered last, or while none is chosen when the first answer was
+	since   time.Time // from then on others have answered, and nobody of the one in use; zero: that is not so
 	notices pace.Notices
 	unused  []control.UnusedEndpoint
 }
 
 // choose returns the cluster to use, given what the endpoints that answer have said, in their order: the one in use as long as
-// one of it answers, and else the one of most. settled says that no other endpoint is about to answer. A cluster 0 may be used
-// with all: nobody has said which there is. ok is false if it is too early to say.
+// one of it serves, and else the one of most endpoints that has one that serves. settled says that no other endpoint is about to answer.
+// A cluster 0 may be used with all: nobody has said which there is. ok is false if it is too early to say.
 func (m *members) choose(now time.Time, answers []found, endpoints int, settled bool) (cluster uint64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	count := map[uint64]int{}
-	var most uint64
+	count, serves := map[uint64]int{}, map[uint64]bool{}
 	for _, a := range answers {
 		if a.cluster != 0 {
 			count[a.cluster]++
 		}
+		serves[a.cluster] = serves[a.cluster] || a.err == nil
 	}
+	var most uint64
 	for _, a := range answers { // of equals the first in the list
-		if a.cluster != 0 && (most == 0 || count[a.cluster] > count[most]) {
+		if a.cluster != 0 && serves[a.cluster] && (most == 0 || count[a.cluster] > count[most]) {
 			most = a.cluster
 		}
 	}
 	switch {
-	case m.cluster != 0 && count[m.cluster] > 0:
-		m.heard = now
-	case 2*count[most] > endpoints:
-		m.cluster, m.heard = most, now
-	case m.cluster != 0:
-		if most != 0 && now.Sub(m.heard) >= orphaned {
-			m.cluster, m.heard = most, now
-		}
-	case len(answers) == 0:
-		m.heard = time.Time{}
-	default:
-		if m.heard.IsZero() {
-			m.heard = now
-		}
-		if !settled && now.Sub(m.heard) < choiceWaits {
-			return 0, false
-		}
-		m.cluster = most
+	case m.cluster != 0 && (serves[m.cluster] || most == 0), m.cluster == 0 && most == 0 && !serves[0]:
+		m.since = time.Time{} // if nobody else answers either, that says nothing about the one in use
+		return m.cluster, true
+	case m.since.IsZero():
+		m.since = now
+	}
+	waits, goes := orphaned, 2*count[most] > endpoints
+	if m.cluster == 0 {
+		waits, goes = choiceWaits, goes || settled
+	}
+	if !goes && now.Sub(m.since) < waits {
+		return m.cluster, m.cluster != 0
+	}
+	if m.cluster = most; most != 0 {
+		m.since = time.Time{}
 	}
 	return m.cluster, true
 }
@@ -93,7 +91,7 @@ func (m *members) choose(now time.Time, answers []found, endpoints int, settled 
 // why returns why an endpoint is not used while cluster is the one in use; nil: it is.
 func (f found) why(cluster uint64) error {
 	switch {
-	case f.cluster != 0 && f.cluster != cluster:
+	case f.cluster != 0 && cluster != 0 && f.cluster != cluster:
 		return fmt.Errorf("%w, %x: the one in use is %x", errOtherCluster, f.cluster, cluster)
 	default:
 		return f.err

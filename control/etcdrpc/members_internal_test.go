@@ -1,6 +1,7 @@
 package etcdrpc
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ func TestChoose(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		was     uint64
-		away    time.Duration // since one of it has answered
+		away    time.Duration // others have answered for so long
 		answers []found
 		settled bool
 		want    uint64
@@ -38,14 +39,57 @@ func TestChoose(t *testing.T) {
 		"in use and replaced":               {was: own, answers: seen(other, other), want: other},
 		"in use, and nobody answers at all": {was: own, away: orphaned, want: own},
 		"in use and away, and nobody says":  {was: own, answers: seen(0, 0, 0), away: orphaned, want: own},
+		"a learner of the first":            {answers: []found{{own, errLearner}, {other, nil}}, settled: true, want: other},
+		"a learner of the one in use":       {was: own, answers: []found{{own, errLearner}, {other, nil}}, away: orphaned, want: other},
+		"learners of most":                  {answers: []found{{own, errLearner}, {own, errLearner}, {other, nil}}, want: other, settled: true},
+		"learners of one that serves":       {answers: []found{{other, nil}, {own, errLearner}, {own, nil}}, want: own},
+		"one that is slow to say":           {answers: []found{{err: context.DeadlineExceeded}}},
 	} {
 		now := time.Now()
 		m := members{log: slog.New(slog.DiscardHandler), cluster: c.was}
-		if c.was != 0 || c.away > 0 {
-			m.heard = now.Add(-c.away)
+		if c.away > 0 {
+			m.since = now.Add(-c.away)
 		}
 		if got, ok := m.choose(now, c.answers, 3, c.settled); got != c.want || ok == c.early {
 			t.Errorf("%s: %d, %v; want %d", name, got, ok, c.want)
 		}
+	}
+}
+
+// TestChooseInTime: only the time counts in which others answer, and nobody of the cluster in use. An endpoint without an answer begins no wait.
+func TestChooseInTime(t *testing.T) {
+	const own, other = 1, 2
+	stray, slow := []found{{cluster: other}}, []found{{err: context.DeadlineExceeded}}
+	type step struct {
+		lasts   time.Duration // choose is called for so long, once a second
+		answers []found
+		want    uint64 // after it
+		early   bool
+	}
+	for name, c := range map[string]struct {
+		was   uint64
+		steps []step
+	}{
+		"no network, and then a stray first": {own, []step{{2 * orphaned, nil, own, false}, {orphaned / 2, stray, own, false}, {time.Second, []found{{cluster: other}, {cluster: own}}, own, false},
+			{orphaned / 2, stray, own, false}, {orphaned, stray, other, false}}},
+		"nobody answers, and then a stray":  {own, []step{{2 * orphaned, slow, own, false}, {orphaned / 2, stray, own, false}}},
+		"a stray, no network, and a stray":  {own, []step{{orphaned / 2, stray, own, false}, {time.Second, nil, own, false}, {orphaned / 2, stray, own, false}}},
+		"a stray alone":                     {own, []step{{orphaned + time.Second, stray, other, false}, {time.Second, []found{{cluster: own}, {cluster: other}}, other, false}}},
+		"one slow to say, and then a stray": {0, []step{{time.Minute, slow, 0, false}, {0, stray, 0, true}, {choiceWaits + time.Second, stray, other, false}}},
+		"nobody says":                       {0, []step{{time.Minute, []found{{}}, 0, false}, {time.Second, []found{{}, {}}, 0, false}, {time.Second, []found{{cluster: own}, {}}, own, false}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, now := members{log: slog.New(slog.DiscardHandler), cluster: c.was}, time.Now()
+			for i, s := range c.steps {
+				var got uint64
+				var ok bool
+				for end := now.Add(s.lasts); !now.After(end); now = now.Add(time.Second) {
+					got, ok = m.choose(now, s.answers, 3, false)
+				}
+				if got != s.want || ok == s.early {
+					t.Fatalf("step %d: %d, %v; want %d", i, got, ok, s.want)
+				}
+			}
+		})
 	}
 }
