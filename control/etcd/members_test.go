@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -78,25 +79,26 @@ func TestTwoClusters(t *testing.T) {
 	}
 }
 
-// learner answers as a member that is one.
-type learner struct {
+// teller answers what it is asked of itself.
+type teller struct {
 	pb.UnimplementedMaintenanceServer
+	status func() (*pb.StatusResponse, error)
 }
 
 // Status implements pb.MaintenanceServer.
-func (learner) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
-	return &pb.StatusResponse{Header: &pb.ResponseHeader{}, Version: "3.4.23", IsLearner: true}, nil
+func (s teller) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
+	return s.status()
 }
 
-// newLearner returns the endpoint of one.
-func newLearner(t *testing.T) string {
+// newTeller returns the endpoint of one that answers all else with that error.
+func newTeller(t *testing.T, refusal error, status func() (*pb.StatusResponse, error)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := grpc.NewServer(grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { return rpctypes.ErrGRPCNotSupportedForLearner }))
-	pb.RegisterMaintenanceServer(s, learner{})
+	s := grpc.NewServer(grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { return refusal }))
+	pb.RegisterMaintenanceServer(s, teller{status: status})
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -106,6 +108,27 @@ func newLearner(t *testing.T) string {
 	return "http://" + l.Addr().String()
 }
 
+// TestTellsLate: an endpoint that has not said of which cluster it is, since it refused the user, is asked again until it does.
+func TestTellsLate(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	var asked atomic.Int32
+	endpoint := newTeller(t, rpctypes.ErrGRPCPermissionDenied, func() (*pb.StatusResponse, error) {
+		if asked.Add(1) == 1 {
+			return nil, rpctypes.ErrGRPCPermissionDenied
+		}
+		return &pb.StatusResponse{Header: &pb.ResponseHeader{ClusterId: 1}, Version: "3.7.0"}, nil
+	})
+	c.cfg.Endpoints = append(c.cfg.Endpoints, endpoint)
+	s := c.open(t)
+	eventually(t, "its cluster is known", func() bool {
+		_, _ = s.Network(t.Context()) // dials
+		unused := s.Status().Unused
+		return len(unused) == 1 && unused[0].Endpoint == endpoint && strings.Contains(unused[0].Err, "of another cluster")
+	})
+}
+
 // TestLearner: an endpoint of a learner is not used beside others, and is named.
 func TestLearner(t *testing.T) {
 	t.Parallel()
@@ -113,7 +136,9 @@ func TestLearner(t *testing.T) {
 	c.SetConfig(t, []byte(config))
 	var log syncBuffer
 	c.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
-	endpoint := newLearner(t)
+	endpoint := newTeller(t, rpctypes.ErrGRPCNotSupportedForLearner, func() (*pb.StatusResponse, error) {
+		return &pb.StatusResponse{Header: &pb.ResponseHeader{}, Version: "3.4.23", IsLearner: true}, nil
+	})
 	own := c.cfg.Endpoints[0]
 	for _, c.cfg.Endpoints = range [][]string{{endpoint, own}, {own, endpoint}} {
 		s := c.open(t)

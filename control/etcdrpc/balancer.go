@@ -129,7 +129,7 @@ const (
 	askRarely = time.Minute
 )
 
-// ask asks the nth connection until it can be used, or is gone.
+// ask asks the nth connection until it says its cluster and can be used, or is gone.
 func (s *spread) ask(e *end, nth int) {
 	again := pace.Backoff{Low: askAgain, High: askRarely}
 	for {
@@ -150,7 +150,8 @@ func (s *spread) ask(e *end, nth int) {
 	}
 }
 
-// answered takes over what the nth connection has answered. done is true if that need not be asked again.
+// answered takes over what the nth connection has answered. done is true if that need not be asked again: one that has not said its cluster, as
+// it refuses the user, may be of another one.
 func (s *spread) answered(e *end, nth int, f found) (done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +160,7 @@ func (s *spread) answered(e *end, nth int, f found) (done bool) {
 	}
 	e.asked, e.found = true, f
 	cluster := s.update()
-	return f.why(cluster) == nil
+	return f.cluster != 0 && f.why(cluster) == nil
 }
 
 // update tells gRPC what to use, and returns the cluster that is used. The caller has the lock.
