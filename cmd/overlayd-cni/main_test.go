@@ -19,15 +19,40 @@ ADD) date +%s%N > "${0}.at"; echo '{"cniVersion":"1.0.0","ips":[]}' ;;
 esac
 `
 
-// TestSmallAndQuick: the plugin, which runs for every pod, has at most 8 MB and gets to its delegate within 15 ms. Of many
-// tries the quickest counts: the machine is busy with other tests.
+// A program that does no more than to run the delegate as the plugin does.
+const bareProgram = `package main
+
+import (
+	"os"
+	"os/exec"
+)
+
+func main() {
+	for _, command := range []string{"VERSION", "ADD"} {
+		cmd := exec.Command(os.Getenv("CNI_PATH") + "/stamp")
+		cmd.Env = append(os.Environ(), "CNI_COMMAND="+command)
+		cmd.Stdin, cmd.Stdout = os.Stdin, os.Stdout
+		if cmd.Run() != nil {
+			os.Exit(1)
+		}
+	}
+}
+`
+
+// TestSmallAndQuick: the plugin, which runs for every pod, has at most 8 MB and gets to its delegate within 15 ms, or on a slow machine in at most three times
+// the time that running the delegate takes. Of many tries the quickest counts: the machine is busy with other tests.
 func TestSmallAndQuick(t *testing.T) {
 	dir := t.TempDir()
-	program, stamp := filepath.Join(dir, "overlayd-cni"), filepath.Join(dir, "stamp")
-	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", program, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	program, bare, stamp := filepath.Join(dir, "overlayd-cni"), filepath.Join(dir, "bare"), filepath.Join(dir, "stamp")
+	if err := os.WriteFile(bare+".go", []byte(bareProgram), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for to, from := range map[string]string{program: ".", bare: bare + ".go"} {
+		build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", to, from)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
 	}
 	info, err := os.Stat(program)
 	if err != nil || info.Size() > 8<<20 {
@@ -39,8 +64,8 @@ func TestSmallAndQuick(t *testing.T) {
 		}
 	}
 	conf := fmt.Sprintf(`{"name":"n","cniVersion":"1.0.0","type":"overlayd-cni","subnetFile":"%s/subnet.env","dataDir":"%[1]s/data","delegate":{"type":"stamp"},"ipam":{"type":"stamp"}}`, dir)
-	quickest, least := time.Hour, time.Hour
-	for range 30 {
+	type times struct{ reached, processor time.Duration }
+	run := func(program string) times {
 		cmd := exec.Command(program)
 		cmd.Stdin = strings.NewReader(conf)
 		cmd.Env = []string{"CNI_COMMAND=ADD", "CNI_PATH=" + dir, "CNI_CONTAINERID=pod", "CNI_IFNAME=eth0", "CNI_NETNS=/nowhere", "PATH=" + os.Getenv("PATH")}
@@ -56,11 +81,18 @@ func TestSmallAndQuick(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		quickest = min(quickest, time.Unix(0, at).Sub(began))
-		least = min(least, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
+		return times{time.Unix(0, at).Sub(began), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
 	}
-	t.Logf("%d bytes; the delegate is reached in %s; all of it takes %s of processor time", info.Size(), quickest, least)
-	if quickest > 15*time.Millisecond && least > 15*time.Millisecond { // a busy machine lets it wait, and not work
-		t.Errorf("the delegate is reached in %s, want 15ms", quickest)
+	plugin, without := times{time.Hour, time.Hour}, times{time.Hour, time.Hour}
+	for range 30 {
+		for program, quickest := range map[string]*times{program: &plugin, bare: &without} {
+			took := run(program)
+			quickest.reached, quickest.processor = min(quickest.reached, took.reached), min(quickest.processor, took.processor)
+		}
+	}
+	t.Logf("%d bytes; the delegate is reached in %s, and all of it takes %s of processor time; without a plugin %s and %s", info.Size(), plugin.reached, plugin.processor, without.reached, without.processor)
+	const most = 15 * time.Millisecond
+	if plugin.reached > max(most, 3*without.reached) && plugin.processor > max(most, 3*without.processor) { // a busy machine lets it wait, and not work
+		t.Errorf("the delegate is reached in %s, want 15ms, or three times %s", plugin.reached, without.reached)
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // patience bounds how long the kernel may take over one exchange.
-const patience = 10 * time.Second
+const patience = 30 * time.Second
 
 // ErrChanging means that others kept changing the rules while they were read.
 var ErrChanging = errors.New("rules keep changing")
