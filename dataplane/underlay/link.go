@@ -17,7 +17,9 @@ type link struct {
 	mtu      int
 	up       bool
 	loopback bool
-	virtual  bool      // nothing leaves by it, so that its MTU says nothing: the loopback, or a dummy device
+	virtual  bool // nothing leaves by it, so that its MTU says nothing: the loopback, a dummy device or a VRF
+	vrf      bool
+	master   int       // index of the link that this one is enslaved to; 0: none
 	addrs    []address // in the kernel's order
 }
 

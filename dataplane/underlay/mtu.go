@@ -1,15 +1,23 @@
 package underlay
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
-// assumedMTU is that of a host whose address is on a loopback or dummy device, as long as it has no route: Ethernet's.
+// assumedMTU is that of a host whose address is on a loopback or dummy device as long as it has no route, or on a VRF without links: Ethernet's.
 const assumedMTU = 1500
 
 // carries returns the MTU of an interface. What has an address of a loopback or dummy device leaves by other links: the default routes
-// say by which, and without one the routes that have a next hop, as routers announce them to hosts (BGP). The smallest MTU counts.
+// say by which, and without one the routes that have a next hop, as routers announce them to hosts (BGP). What has an address of a VRF leaves by
+// the links of that. The smallest MTU counts.
 func (h host) carries(i Interface) (mtu int, err error) {
-	if !slices.ContainsFunc(h.links, func(l link) bool { return l.index == i.Index && l.virtual }) {
+	at := slices.IndexFunc(h.links, func(l link) bool { return l.index == i.Index && l.virtual })
+	if at < 0 {
 		return i.MTU, nil
+	}
+	if h.links[at].vrf {
+		return min(cmp.Or(h.smallest(h.enslavedTo(i.Index)), assumedMTU), i.MTU), nil
 	}
 	for _, read := range []func(family int) ([]egress, error){defaultRoutes, routedAway} {
 		var ways []egress
@@ -28,6 +36,16 @@ func (h host) carries(i Interface) (mtu int, err error) {
 		}
 	}
 	return min(assumedMTU, i.MTU), nil
+}
+
+// enslavedTo returns the links of a VRF.
+func (h host) enslavedTo(master int) (ways []egress) {
+	for _, l := range h.links {
+		if l.master == master {
+			ways = append(ways, egress{index: l.index})
+		}
+	}
+	return ways
 }
 
 // smallest returns the smallest MTU of the links of ways that could carry an overlay; 0: there is none.
