@@ -99,7 +99,7 @@ func (m *move) goAndReturn() {
 		meters = append(meters, one)
 	}
 	commands := documented(m.t, "docs/from-flannel.md", "TestKubeMoveFromFlannel")
-	if len(commands) != 7 {
+	if len(commands) != 8 {
 		m.t.Fatalf("docs/from-flannel.md has the commands %q", commands)
 	}
 	for _, command := range commands {
