@@ -343,6 +343,33 @@ func TestServerConfig(t *testing.T) {
 	}
 }
 
+// TestClockIsSet: a host may start with a wrong clock, which a time service sets right. Clients do not refuse the certificate after that.
+func TestClockIsSet(t *testing.T) {
+	for name, wrong := range map[string]time.Duration{"behind": -2 * LeafValidity, "ahead": 8 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, newDir(t))
+			right := b.clock
+			b.clock = right.Add(wrong)
+			if _, err := b.Config(); err != nil {
+				t.Fatal(err)
+			}
+			if text := b.made.renew.String(); strings.Contains(text, "m=") {
+				t.Errorf("%s is compared by the monotonic clock, which nobody sets", text)
+			}
+			b.clock = right
+			c, err := b.Config()
+			if err != nil {
+				t.Fatal(err)
+			}
+			roots := x509.NewCertPool()
+			roots.AddCert(b.made.by)
+			if _, err := c.Certificates[0].Leaf.Verify(x509.VerifyOptions{DNSName: ServerName, Roots: roots, CurrentTime: right}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestServerKeepsWhatItHas: a directory that cannot be read costs a line in the log, and nothing else.
 func TestServerKeepsWhatItHas(t *testing.T) {
 	d := newDir(t)

@@ -53,7 +53,7 @@ func OpenServer(d Dir, log *slog.Logger) (*Server, error) {
 func (s *Server) Config() (*tls.Config, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.now()
+	now := s.now().Round(0) // the wall clock alone: a time service may set it
 	if s.made.config != nil && now.Sub(s.looked).Abs() < settled {
 		return s.made.config, nil
 	}
@@ -128,6 +128,8 @@ func (m made) differs(now made, at time.Time) string {
 		return whyAuthorities
 	case !slices.Equal(m.addrs, now.addrs):
 		return "the addresses of this host have changed"
+	case at.Before(m.config.Certificates[0].Leaf.NotBefore):
+		return "the clock was set back"
 	case !at.Before(m.renew):
 		return "half of its time is over"
 	}
