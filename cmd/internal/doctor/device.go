@@ -132,6 +132,9 @@ func checkMTU(o *overlay) []Result {
 		mtu = max(mtu, l.Attrs().MTU)
 	}
 	overhead := encap.Overhead(netip.IPv4Unspecified())
+	for _, local := range o.locals() {
+		overhead = max(overhead, encap.Overhead(local))
+	}
 	if mtu+overhead > room {
 		return fail(fmt.Sprintf("packets of %d bytes take %d in VXLAN, and %s has MTU %d", mtu, mtu+overhead, o.device, room),
 			fmt.Sprintf("ip link set %s mtu %d, or restart overlayd, which then takes MTU %d", o.device, mtu+overhead, room-overhead))

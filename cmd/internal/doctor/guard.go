@@ -53,7 +53,7 @@ var marksOfOthers = []struct {
 	mask     uint32
 }{
 	{"Calico", []string{"cali", "vxlan.calico"}, 0xffff0000},
-	{"Cilium", []string{"cilium_", "lxc"}, 0xffff0f00},
+	{"Cilium", []string{"cilium_"}, 0xffff0f00}, // not lxc: lxcbr0 is that of LXC
 }
 
 // markClash looks for others that use the guard's bit of the packet mark.
