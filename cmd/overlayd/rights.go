@@ -3,6 +3,7 @@ package main
 import (
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 	"github.com/overlayd/overlayd/cmd/internal/node"
@@ -15,7 +16,11 @@ import (
 // runs, and by then the daemon has given up that right.
 func checkFiles(o *flags.Flags) error {
 	type named struct{ by, file string }
-	files := []named{{"--etcd-cafile", o.Etcd.CAFile}, {"--etcd-certfile", o.Etcd.CertFile}, {"--etcd-keyfile", o.Etcd.KeyFile}, {"--etcd-password-file", o.Etcd.PasswordFile()}, {"--kubeconfig-file", o.Kube.Kubeconfig}}
+	files := []named{{"--etcd-cafile", o.Etcd.CAFile}, {"--etcd-certfile", o.Etcd.CertFile}, {"--etcd-keyfile", o.Etcd.KeyFile}, {"--etcd-password-file", o.Etcd.PasswordFile()}, {"--kubeconfig-file", o.Kube.Kubeconfig},
+		{"--env-file", strings.TrimPrefix(o.Process.EnvFile, "-")}}
+	if !o.Kube.Enabled { // else it is among those of the store
+		files = append(files, named{"--net-config-path", o.Network.ConfigPath})
+	}
 	for _, file := range stores.New(o, nil).Files() {
 		files = append(files, named{"--kube-subnet-mgr", file})
 	}

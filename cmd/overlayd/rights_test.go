@@ -200,17 +200,25 @@ func TestFilesOfOthers(t *testing.T) {
 		`"clusters":[{"name":"c","cluster":{"server":"https://192.0.2.1"}}],"users":[{"name":"u","user":{"tokenFile":%q}}]}`, key), 0o600)); err != nil {
 		t.Fatal(err)
 	}
+	config, env := filepath.Join(t.TempDir(), "net-conf.json"), filepath.Join(t.TempDir(), "overlayd.env")
+	if err := errors.Join(os.WriteFile(config, []byte(testNetwork), 0o600), os.Chown(config, nobody, nobody), os.WriteFile(env, []byte("OVERLAYD_V=1\n"), 0o600), os.Chown(env, nobody, nobody)); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		args []string
 		flag string
+		file string
 	}{
-		"etcd":             {[]string{"--etcd-endpoints=https://192.0.2.1:2379", "--etcd-cafile", key}, "--etcd-cafile"},
-		"a password":       {[]string{"--etcd-endpoints=https://192.0.2.1:2379", "--etcd-username=u", "--etcd-password-file", key}, "--etcd-password-file"},
-		"by a kubeconfig":  {[]string{"--kube-subnet-mgr", "--kubeconfig-file", kubeconfig, "--net-config-path", own}, "--kube-subnet-mgr"},
-		"a network config": {[]string{"--kube-subnet-mgr", "--kube-api-url=https://192.0.2.1", "--net-config-path", key}, "--kube-subnet-mgr"},
+		"etcd":             {[]string{"--etcd-endpoints=https://192.0.2.1:2379", "--etcd-cafile", key}, "--etcd-cafile", key},
+		"a password":       {[]string{"--etcd-endpoints=https://192.0.2.1:2379", "--etcd-username=u", "--etcd-password-file", key}, "--etcd-password-file", key},
+		"by a kubeconfig":  {[]string{"--kube-subnet-mgr", "--kubeconfig-file", kubeconfig, "--net-config-path", own}, "--kube-subnet-mgr", key},
+		"a network config": {[]string{"--kube-subnet-mgr", "--kube-api-url=https://192.0.2.1", "--net-config-path", key}, "--kube-subnet-mgr", key},
+		"one for etcd":     {[]string{"--etcd-endpoints=https://192.0.2.1:2379", "--net-config-path", config}, "--net-config-path", config},
+		"variables":        {[]string{"--etcd-endpoints=https://192.0.2.1:2379", "--env-file", env}, "--env-file", env},
+		"some variables":   {[]string{"--etcd-endpoints=https://192.0.2.1:2379", "--env-file=-" + env}, "--env-file", env},
 	} {
 		code, out := overlayd(t, append(c.args, "--subnet-file", filepath.Join(t.TempDir(), "subnet.env"))...)
-		if code != exitUsage || !strings.Contains(out, c.flag+": read "+key+" as user 0: permission denied") || !strings.Contains(out, "chown") {
+		if code != exitUsage || !strings.Contains(out, c.flag+": read "+c.file+" as user 0: permission denied") || !strings.Contains(out, "chown") {
 			t.Errorf("%s: exit code %d: %s", name, code, out)
 		}
 	}
