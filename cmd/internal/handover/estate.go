@@ -99,13 +99,28 @@ func (e *Estate) Drop(why string, wanted func(name string) bool) {
 	e.Unkeep(names)
 }
 
-// neededWithin is how long files wait for whoever goes on with them.
+// neededWithin is how long files wait for whoever goes on with them, once that one could.
 const neededWithin = 10 * time.Second
 
-// DropLater drops after some time what was not taken, until stop is called.
-func (e *Estate) DropLater() (stop func()) {
-	t := time.AfterFunc(neededWithin, func() { e.Drop("no network here has it", func(string) bool { return true }) })
-	return func() { t.Stop() }
+// DropLater drops after some time what was not taken, until stop is called. Files of traffic wait as long as somebody may still come for
+// them: the store, which says what networks there are, may be away, and anybody could have a UDP port that is closed.
+func (e *Estate) DropLater(mayCome func() bool) (stop func()) {
+	ended := make(chan struct{})
+	go func() {
+		tick := time.NewTicker(neededWithin)
+		defer tick.Stop()
+		for before := false; ; {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+			}
+			now := mayCome()
+			e.Drop("no network here has it", func(name string) bool { return !now && !before || !inherit.IsTraffic(name) })
+			before = now
+		}
+	}()
+	return func() { close(ended) }
 }
 
 // VNIs returns those of the networks that the daemon before has had.
