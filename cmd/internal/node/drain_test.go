@@ -1,8 +1,15 @@
 package node
 
 import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -10,6 +17,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/cmd/internal/processtest"
+	"github.com/overlayd/overlayd/control"
 )
 
 // TestDrainFromAnotherPIDNamespace: the daemon cannot be told there.
@@ -21,5 +29,78 @@ func TestDrainFromAnotherPIDNamespace(t *testing.T) {
 	})
 	if line != nodefile.ErrOtherPIDNamespace.Error() {
 		t.Errorf("got %q", line)
+	}
+}
+
+// refusing is a store that refuses to list leases so many times.
+type refusing struct {
+	*fakeStore
+	times *atomic.Int32
+}
+
+func (r refusing) Published(ctx context.Context, node control.Node) ([]control.Lease, error) {
+	if r.times.Add(-1) >= 0 {
+		return nil, errDown
+	}
+	return r.fakeStore.Published(ctx, node)
+}
+
+// TestDrainWithoutStore: a daemon that drains while its store is away, and has no session, gives the lease back once the store answers,
+// or ends when it is told to.
+func TestDrainWithoutStore(t *testing.T) {
+	t.Parallel()
+	needUnderlay(t)
+	for name, c := range map[string]struct {
+		ready bool // a session was there
+		times int32
+		given bool
+	}{
+		"after a session":                 {true, 2, true},
+		"before one":                      {false, 2, true},
+		"after a session, told to stop":   {true, math.MaxInt32, false},
+		"without a session, told to stop": {false, math.MaxInt32, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			var times atomic.Int32
+			w.cfg.OpenStore = func(ctx context.Context, network string, log *slog.Logger) (control.Store, error) {
+				s, err := w.openStore(ctx, network, log)
+				return refusing{s.(*fakeStore), &times}, err
+			}
+			own, other := w.lease("10.5.77.0/24", "192.0.2.1"), w.lease("10.5.78.0/24", "192.0.2.2")
+			if err := os.WriteFile(w.cfg.SubnetFile, []byte("FLANNEL_SUBNET=10.5.77.1/24\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if c.ready {
+				w.setConfig(w.config(0, ""))
+			}
+			w.start()
+			if c.ready {
+				w.awaitReady()
+				w.locked(func() { w.refuse = errDown })
+				w.forward().die <- errDown
+				w.await("without a session", func() bool { return w.status().Err != "" })
+			} else {
+				w.await("waiting", func() bool { return w.log.count("waiting for the network config") > 0 })
+			}
+			times.Store(c.times)
+			w.daemon.Drain()
+			w.await("trying again", func() bool { return w.log.count("give lease back: trying again") > 0 })
+			want := []string{other}
+			if !c.given {
+				want = []string{own, other}
+				w.cancel()
+			}
+			if err := w.ended(); err != nil {
+				t.Errorf("drained with %v", err)
+			}
+			if got := w.leases(); !slices.Equal(got, want) {
+				t.Errorf("leases %q, want %q", got, want)
+			}
+			if _, err := os.Stat(w.cfg.SubnetFile); errors.Is(err, os.ErrNotExist) != c.given {
+				t.Errorf("the subnet file: %v", err)
+			}
+		})
 	}
 }

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
@@ -235,14 +234,19 @@ func (n *Network) pauseOfOverlay(lasted time.Duration, err error) time.Duration 
 }
 
 // giveBack ends a drain: the subnet is nobody's, so its file goes. If the session ended before it
-// gave the lease back, that is done here.
+// gave the lease back, that is done here, as soon as the store answers.
 func (n *Network) giveBack(ctx context.Context, err error) error {
-	if !errors.Is(err, errDrained) {
-		if err := n.openStore(ctx); err != nil {
-			return fmt.Errorf("drain: %w", err)
+	again := pace.Backoff{Low: 100 * time.Millisecond, High: 2 * time.Second}
+	for !errors.Is(err, errDrained) {
+		if err = n.openStore(ctx); err == nil {
+			_, err = n.releaseOwn(ctx, []netip.Addr{n.node.PublicIP, n.node.PublicIPv6})
 		}
-		if _, err := n.releaseOwn(ctx, []netip.Addr{n.node.PublicIP, n.node.PublicIPv6}); err != nil {
-			return fmt.Errorf("drain: %w", err)
+		if err == nil {
+			break
+		}
+		n.warnOnce("give lease back: trying again", err)
+		if !pace.Sleep(ctx, again.Next(), nil) {
+			return nil // it ends by itself
 		}
 	}
 	n.removeRules() // they would masquerade between pods once this host has another subnet
