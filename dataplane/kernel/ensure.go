@@ -69,9 +69,11 @@ func (t *tunnel) adjust(l netlink.Link, w dataplane.Wanted) error {
 	}
 	if linkMAC(l) != t.mac {
 		t.emptied = true // the kernel forgets all neighbours (neigh_changeaddr)
-		t.note(dataplane.OpReplace, "MAC "+linkMAC(l).String())
+		was := linkMAC(l)
 		if err := t.rt.Handle().LinkSetHardwareAddr(l, t.mac[:]); err != nil {
 			errs = append(errs, fmt.Errorf("set MAC of %s to %s: %w", t.name, t.mac, err))
+		} else {
+			t.note(dataplane.OpReplace, "MAC "+was.String())
 		}
 	}
 	if !t.mayBeUp() {

@@ -139,12 +139,34 @@ func TestOwnAddressRefused(t *testing.T) {
 	h := newHosts(t, 1)[0].open()
 	w := wanted(peerB)
 	w.MTU, w.Subnets = 1200, prefixes("10.5.1.0/24", "fd00:5:9::/64") // too small for IPv6
-	for range 3 {
-		if _, err := h.dp.Sync(t.Context(), w); err == nil || !strings.Contains(err.Error(), "fd00:5:9::/128") {
-			t.Errorf("got %v", err)
+	refused := func(w dataplane.Wanted) {
+		t.Helper()
+		for range 3 {
+			if _, err := h.dp.Sync(t.Context(), w); err == nil || !strings.Contains(err.Error(), "fd00:5:9::/128") || strings.Contains(err.Error(), "nexthop") {
+				t.Errorf("got %v", err)
+			}
+			h.expect(w)
 		}
-		h.expect(w)
 	}
+	refused(w)
+	d := h.dp.tunnels[0]
+	h.Must(func() error {
+		l, err := d.ensureDevice()
+		if err != nil {
+			return err
+		}
+		if _, again := d.settle(w); d.adjust(l, w) == nil || again == nil {
+			t.Error("not refused")
+		}
+		return nil
+	})
+	if len(d.changes) > 0 {
+		t.Errorf("what the kernel refused is taken for a repair: %+v", d.changes)
+	}
+	// Another host takes the own subnet over.
+	next := wanted(peerB, newPeer("192.0.2.50", "0e:00:00:00:00:0e", "10.5.1.0/24"))
+	next.MTU, next.Subnets = w.MTU, prefixes("10.5.9.0/24", "fd00:5:9::/64")
+	refused(next)
 }
 
 // A kernel without nexthop objects is asked and named once.

@@ -59,24 +59,27 @@ func (c *Conn) setAddrs(index int, want, networks []netip.Prefix, exactly bool) 
 	if !exactly {
 		remove = nil
 	}
+	var errs []error // each is tried: the kernel may refuse one of them for good
 	for _, p := range add {
-		c.changing(dataplane.OpAdd, KindAddress, p.String(), "", l.Attrs().Name)
 		err := c.addAddr(index, p)
 		if errors.Is(err, unix.EACCES) && p.Addr().Is6() && SetSysctl("net/ipv6/conf/"+l.Attrs().Name+"/disable_ipv6", "0") == nil {
 			err = c.addAddr(index, p) // IPv6 was off by default, as in many containers
 		}
 		if err != nil {
-			return fmt.Errorf("add address %s to %s: %w", p, l.Attrs().Name, err)
+			errs = append(errs, fmt.Errorf("add address %s to %s: %w", p, l.Attrs().Name, err))
+			continue
 		}
+		c.changed(dataplane.OpAdd, KindAddress, p.String(), "", l.Attrs().Name)
 	}
 	for _, i := range remove {
-		c.changing(dataplane.OpDelete, KindAddress, have[i].String(), l.Attrs().Name, "")
-		err := c.h.AddrDel(l, &addrs[i])
-		if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
-			return fmt.Errorf("remove address %s from %s: %w", have[i], l.Attrs().Name, err)
+		switch err := c.h.AddrDel(l, &addrs[i]); {
+		case err == nil:
+			c.changed(dataplane.OpDelete, KindAddress, have[i].String(), l.Attrs().Name, "")
+		case !errors.Is(err, unix.EADDRNOTAVAIL):
+			errs = append(errs, fmt.Errorf("remove address %s from %s: %w", have[i], l.Attrs().Name, err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // BaseAddrs returns the first address of each subnet as a /32 (/128 for IPv6).

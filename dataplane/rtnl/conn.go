@@ -70,12 +70,12 @@ func (c *Conn) Close() {
 // Handle returns the connection for steps that only one caller needs.
 func (c *Conn) Handle() *netlink.Handle { return c.h }
 
-// Changes returns how many changes SetLink, SetAddrs, AddAddrs and SetRoutes have tried to make, without
-// the routes that are taken ([ErrRouteTaken]): if it stays the same, all was as wanted, or taken.
+// Changes returns how many changes SetLink, SetAddrs, AddAddrs and SetRoutes have made: if it stays the same, all was as wanted, or the
+// kernel refused it.
 func (c *Conn) Changes() uint64 { return c.changes.Load() }
 
-// changing counts a change and reports it.
-func (c *Conn) changing(op dataplane.Op, kind, key, was, is string) {
+// changed counts a change and reports it.
+func (c *Conn) changed(op dataplane.Op, kind, key, was, is string) {
 	c.changes.Add(1)
 	if c.OnChange != nil {
 		c.OnChange(dataplane.Change{Op: op, Kind: kind, Key: key, Was: was, Is: is})

@@ -111,21 +111,24 @@ func (c *Conn) SetLink(index, mtu int, alias string, up bool) error {
 	a := l.Attrs()
 	var errs []error
 	if mtu != 0 && a.MTU != mtu {
-		c.changing(dataplane.OpReplace, KindDevice, a.Name, fmt.Sprintf("mtu %d", a.MTU), fmt.Sprintf("mtu %d", mtu))
 		if err := c.h.LinkSetMTU(l, mtu); err != nil {
 			errs = append(errs, fmt.Errorf("set MTU of %s to %d: %w", a.Name, mtu, err))
+		} else {
+			c.changed(dataplane.OpReplace, KindDevice, a.Name, fmt.Sprintf("mtu %d", a.MTU), fmt.Sprintf("mtu %d", mtu))
 		}
 	}
 	if alias != "" && a.Alias != alias {
-		c.changing(dataplane.OpReplace, KindDevice, a.Name, fmt.Sprintf("alias %q", a.Alias), fmt.Sprintf("alias %q", alias))
 		if err := c.h.LinkSetAlias(l, alias); err != nil {
 			errs = append(errs, fmt.Errorf("set alias of %s to %q: %w", a.Name, alias, err))
+		} else {
+			c.changed(dataplane.OpReplace, KindDevice, a.Name, fmt.Sprintf("alias %q", a.Alias), fmt.Sprintf("alias %q", alias))
 		}
 	}
 	if up && a.Flags&net.FlagUp == 0 {
-		c.changing(dataplane.OpReplace, KindDevice, a.Name, "down", "up")
 		if err := c.h.LinkSetUp(l); err != nil {
 			errs = append(errs, fmt.Errorf("set %s up: %w", a.Name, err))
+		} else {
+			c.changed(dataplane.OpReplace, KindDevice, a.Name, "down", "up")
 		}
 	}
 	return errors.Join(errs...)

@@ -218,6 +218,23 @@ func TestAddAddrsRemovesNothing(t *testing.T) {
 	}
 }
 
+// TestRefusedAddress: an address that the kernel refuses keeps no other one on the link or from it, and is no change.
+func TestRefusedAddress(t *testing.T) {
+	t.Parallel()
+	ns, c, index := device(t, "flannel.7")
+	if err := errors.Join(c.SetLink(index, 1200, "", true), c.SetAddrs(index, prefixes("10.5.1.0/24"), prefixes("10.5.0.0/16"))); err != nil { // no IPv6 below 1280
+		t.Fatal(err)
+	}
+	for _, changes := range []uint64{3, 0} {
+		before := c.Changes()
+		err := c.SetAddrs(index, prefixes("fd05:0:0:1::/64", "10.5.2.0/24"), prefixes("10.5.0.0/16", "fd05::/48"), prefixes("10.5.2.1/32")...)
+		got := strings.Fields(ns.Run("sh", "-c", "ip -o addr show dev flannel.7 | awk '{print $4}'"))
+		if err == nil || !strings.Contains(err.Error(), "add address fd05:0:0:1::/128 to flannel.7") || !slices.Equal(got, []string{"10.5.2.0/32", "10.5.2.1/32"}) || c.Changes()-before != changes {
+			t.Errorf("%v, addresses %v after %d changes, want %d", err, got, c.Changes()-before, changes)
+		}
+	}
+}
+
 // TestErrorsOfAMissingLink: each step says what it looked for, and a caller can tell the reason.
 func TestErrorsOfAMissingLink(t *testing.T) {
 	t.Parallel()

@@ -34,10 +34,11 @@ func (c *Conn) addRoutes(routes []netlink.Route, replaces map[netip.Prefix]bool)
 		if replaces[Prefix(r.Dst)] {
 			op = dataplane.OpReplace
 		}
-		c.changing(op, KindRoute, r.Dst.String(), "", fmt.Sprintf("link %d", r.LinkIndex))
 		if err != nil {
 			errs = append(errs, &RouteError{Prefix(r.Dst), err})
+			return
 		}
+		c.changed(op, KindRoute, r.Dst.String(), "", fmt.Sprintf("link %d", r.LinkIndex))
 	}
 	if err := c.transact(len(routes), encode, done); err != nil {
 		errs = append(errs, fmt.Errorf("add routes: %w", err))
@@ -48,15 +49,18 @@ func (c *Conn) addRoutes(routes []netlink.Route, replaces map[netip.Prefix]bool)
 // deleteRoutes deletes routes of overlayd that were listed.
 func (c *Conn) deleteRoutes(routes []netlink.Route) (errs []error) {
 	encode := func(i int, b []byte) []byte {
-		r := routes[i]
-		c.changing(dataplane.OpDelete, KindRoute, r.Dst.String(), fmt.Sprintf("link %d", r.LinkIndex), "")
-		return routeMessage(b, unix.RTM_DELROUTE, 0, r)
+		return routeMessage(b, unix.RTM_DELROUTE, 0, routes[i])
+	}
+	deleted := func(r netlink.Route) {
+		c.changed(dataplane.OpDelete, KindRoute, r.Dst.String(), fmt.Sprintf("link %d", r.LinkIndex), "")
 	}
 	var again []netlink.Route // through nexthop objects, or gone
 	done := func(i int, err error) {
 		if err != nil {
 			again = append(again, routes[i])
+			return
 		}
+		deleted(routes[i])
 	}
 	if err := c.transact(len(routes), encode, done); err != nil {
 		errs = append(errs, fmt.Errorf("delete routes: %w", err))
@@ -64,7 +68,9 @@ func (c *Conn) deleteRoutes(routes []netlink.Route) (errs []error) {
 	for _, r := range again {
 		if err := c.DeleteRoute(r); err != nil {
 			errs = append(errs, err)
+			continue
 		}
+		deleted(r)
 	}
 	return errs
 }
