@@ -40,7 +40,7 @@ const (
 //
 // What this host knows from its own routes and links holds at once. Anybody can forge ICMP, so an ICMP report is only a reason to
 // send a probe: a packet of full length from a new port, which the peer's host drops in silence. Only a report that quotes the probe
-// is believed. Some IPv4 routers quote only a UDP header. Then there must be a report about each of several probes in a row, and
+// is believed, and the kernel's note if this host itself refuses to send the probe. Some IPv4 routers quote only a UDP header. Then there must be a report about each of several probes in a row, and
 // meanwhile no report about ports from which nothing was sent. Until a report is believed, packets are sent whole. So nobody who cannot
 // see the probe can make this host send shorter packets, or make it tell pods to. The exception is a host without a free UDP port, where no
 // probe can be sent.
@@ -209,6 +209,8 @@ func (s *paths) send(e *Entry, known, size int, now time.Time) bool {
 	t := s.idle[len(s.idle)-1]
 	if err := s.trials[t-1].Send(&p.sockaddr, b); err != nil {
 		switch {
+		case errors.Is(err, unix.EMSGSIZE) && known < size: // this host encapsulates once more (encap of a route, IPsec), which neither route nor link tells
+			s.believe(p, known, now, pathAge, 1)
 		case errors.Is(err, unix.EMSGSIZE):
 			s.refused(p)
 		case errors.Is(err, unix.EAGAIN) && known < size:

@@ -29,6 +29,7 @@ func (u *udpTransmitter) drop(b *batcher, r *run, errno unix.Errno, c *Counters)
 		b.drop(r, dataplane.DropWriteError, c)
 		return
 	}
+	r.entry.Peer.TurnAway() // else nobody looks at a path by which nothing passes
 	if ps := u.sockets.paths.Load(); ps != nil {
 		ps.refused(r.entry.Peer) // from the next packet on its sender is told
 	}

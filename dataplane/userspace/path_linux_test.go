@@ -2,6 +2,7 @@ package userspace
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/packettest"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
 	"github.com/overlayd/overlayd/encap"
 )
 
@@ -82,6 +84,33 @@ func TestPathMTUOverIPv6(t *testing.T) {
 				t.Logf("%+v", d.Stats())
 			})
 		}
+	}
+}
+
+// TestPathMTUOfAnEncapsulatingRoute has a route that wraps what goes to the peer in another IPv6 header of 40 bytes and a segment of 24 (RFC 8754, RFC 8986):
+// the kernel refuses what the link would take, before any packet has got through.
+func TestPathMTUOfAnEncapsulatingRoute(t *testing.T) {
+	t.Parallel()
+	for _, offloads := range []Offloads{AllOffloads, 0} {
+		t.Run(offloads.String(), func(t *testing.T) {
+			t.Parallel()
+			a, b := newRoutedHosts(t, 1500)
+			for i, h := range []*testHost{a, b} {
+				h.offloads = offloads
+				h.under = []netip.Addr{netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 7: byte(i), 15: 2})}
+				h.Must(func() error {
+					return errors.Join(rtnl.SetSysctl("net/ipv6/conf/all/seg6_enabled", "1"), rtnl.SetSysctl("net/ipv6/conf/eth0/seg6_enabled", "1"))
+				})
+			}
+			b.Run("ip", "-6", "addr", "add", "2001:db8:0:1::3/128", "dev", "eth0", "nodad")
+			a.Run("ip", "-6", "route", "add", "2001:db8:0:1::2/128", "encap", "seg6", "mode", "encap", "segs", "2001:db8:0:1::3", "dev", "eth0", "via", "2001:db8::1")
+			d := connect(a, b, false)
+			transfer(t, a.pod, b.pod, b.podAddr())
+			transfer(t, a.NS, b.pod, b.podAddr6())
+			if got := d.core.forwarding.Load().entries[0].Peer.MTU(); got != 1500-64-70 {
+				t.Errorf("path takes packets of %d bytes, want %d", got, 1500-64-70)
+			}
+		})
 	}
 }
 
