@@ -15,6 +15,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/pace"
+	"github.com/overlayd/overlayd/dataplane/subnetfile"
 )
 
 // Drained is what Drain did.
@@ -80,12 +81,21 @@ func (c *Config) servedFiles() []string {
 
 // drainDaemon has the daemon give back its leases, on the subnets of these files.
 func drainDaemon(ctx context.Context, pid int, files []string) error {
+	there := make(map[string]bool, len(files))
+	for _, file := range files {
+		_, err := os.Stat(file)
+		there[file] = err == nil
+		own, _ := subnetfile.Read(file) // none: the path of the file tells enough
+		if err := leftovers.CheckFlanneld(file, own); err != nil {
+			return err
+		}
+	}
 	if err := stopDaemon(ctx, pid, unix.SIGUSR1, files); err != nil {
 		return err
 	}
 	for _, file := range files {
-		// The daemon removes its subnet file once the lease is given back.
-		if _, err := os.Stat(file); err == nil {
+		// The daemon removes its subnet file once the lease is given back, if there is one.
+		if _, err := os.Stat(file); err == nil || !there[file] && !nodefile.WasDrained(file) {
 			return fmt.Errorf("%w (pid %d)", ErrNotGivenBack, pid)
 		}
 	}
@@ -123,9 +133,6 @@ func drainStore(ctx context.Context, cfg Config, name string) (given GivenLease,
 	if err != nil && !isUnusable(err) {
 		return given, err
 	}
-	if err := leftovers.CheckFlanneld(n.subnetFile, config.Prefixes()); err != nil {
-		return given, err
-	}
 	if err := n.chooseUnderlay(ctx, config); err != nil {
 		return given, err
 	}
@@ -135,10 +142,7 @@ func drainStore(ctx context.Context, cfg Config, name string) (given GivenLease,
 	defer n.release()
 	n.node.ID = n.file.ID
 	given.Public = n.published(config)
-	if err := n.checkAlone(ctx, given.Public); err != nil {
-		return given, err
-	}
-	if given.Subnets, err = n.releaseOwn(ctx, given.Public); err != nil {
+	if given.Subnets, err = n.releaseOwn(ctx, config, given.Public); err != nil {
 		return given, err
 	}
 	n.left = n.file.Left
@@ -173,7 +177,7 @@ func (n *Network) checkAlone(ctx context.Context, published []netip.Addr) error 
 		if err != nil {
 			return err
 		}
-		if id != "" && id != n.file.ID {
+		if id != "" && id != n.node.ID {
 			return fmt.Errorf("%w: %s on host %s", ErrAliveElsewhere, public, host)
 		}
 	}

@@ -15,9 +15,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlayd/overlayd/cmd/internal/leftovers"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/cmd/internal/processtest"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
 // TestDrainFromAnotherPIDNamespace: the daemon cannot be told there.
@@ -100,6 +103,94 @@ func TestDrainWithoutStore(t *testing.T) {
 			}
 			if _, err := os.Stat(w.cfg.SubnetFile); errors.Is(err, os.ErrNotExist) != c.given {
 				t.Errorf("the subnet file: %v", err)
+			}
+		})
+	}
+}
+
+// TestDrainOfDaemonBesideFlanneld: a daemon is not told to drain while a flanneld runs in its place: that has the same lease.
+func TestDrainOfDaemonBesideFlanneld(t *testing.T) {
+	t.Parallel()
+	ns, file := netnstest.New(t), filepath.Join(t.TempDir(), "good.env")
+	line, _ := processtest.Run(t, asDrained, file)
+	if err := os.WriteFile(file, []byte("FLANNEL_SUBNET=10.5.1.1/24\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(t.TempDir(), "subnet.env")
+	if err := os.WriteFile(other, []byte("FLANNEL_SUBNET=10.5.1.1/24\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	processtest.Flanneld(t, ns.Start, "-subnet-file", other)
+	ns.Must(func() error {
+		if _, err := Drain(t.Context(), Config{SubnetFile: file}); !errors.Is(err, leftovers.ErrFlanneldRuns) {
+			t.Errorf("daemon %s: %v", line, err)
+		}
+		return nil
+	})
+	if _, held, err := nodefile.Holder(file); !held || err != nil {
+		t.Errorf("the daemon has ended: %v", err)
+	}
+}
+
+// leaseless is a store that refuses to give a lease.
+type leaseless struct{ *fakeStore }
+
+func (leaseless) Acquire(context.Context, control.Node, []dataplane.VTEP) (control.Lease, error) {
+	return control.Lease{}, errDown
+}
+
+// TestDrainBeforeALease: a session that has no lease yet gives back that of the last run.
+func TestDrainBeforeALease(t *testing.T) {
+	t.Parallel()
+	needUnderlay(t)
+	w := newWorld(t)
+	w.lease("10.5.77.0/24", "192.0.2.1")
+	other := w.lease("10.5.78.0/24", "192.0.2.2")
+	w.setConfig(w.config(0, ""))
+	w.cfg.OpenStore = func(ctx context.Context, network string, log *slog.Logger) (control.Store, error) {
+		s, err := w.openStore(ctx, network, log)
+		return leaseless{s.(*fakeStore)}, err
+	}
+	w.start()
+	w.await("no lease", func() bool { return w.log.count("no lease: trying again") > 0 })
+	w.daemon.Drain()
+	if err := w.ended(); err != nil || !slices.Equal(w.leases(), []string{other}) || !nodefile.WasDrained(w.cfg.SubnetFile) {
+		t.Errorf("drained with %v, leases %q", err, w.leases())
+	}
+}
+
+// TestDrainOfWhoWaits: a daemon that waits, while lease and subnet file are a flanneld's or another daemon's, leaves them. Not parallel: tests beside it would see that flanneld.
+func TestDrainOfWhoWaits(t *testing.T) {
+	needUnderlay(t)
+	for name, c := range map[string]struct {
+		alive string // the node that lives at this address
+		want  error
+	}{
+		"a flanneld of this host": {"", leftovers.ErrFlanneldRuns},
+		"another daemon":          {"another", ErrAliveElsewhere},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.setConfig(`{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard"}}`)
+			own := w.lease("10.5.1.0/24", "192.0.2.1")
+			if err := os.WriteFile(w.cfg.SubnetFile, []byte("FLANNEL_SUBNET=10.5.1.1/24\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			w.cfg.OpenStore = func(ctx context.Context, network string, log *slog.Logger) (control.Store, error) {
+				s, err := w.openStore(ctx, network, log)
+				return &living{fakeStore: s.(*fakeStore), id: c.alive, host: "elsewhere"}, err
+			}
+			if c.alive == "" {
+				processtest.Flanneld(t, (*exec.Cmd).Start, "-subnet-file", w.cfg.SubnetFile)
+			}
+			w.start()
+			w.await("waiting", func() bool { return w.log.count("waiting for the network config") > 0 })
+			w.daemon.Drain()
+			if err := w.ended(); !errors.Is(err, c.want) || nodefile.WasDrained(w.cfg.SubnetFile) {
+				t.Errorf("drained with %v, want %v", err, c.want)
+			}
+			if _, err := os.Stat(w.cfg.SubnetFile); err != nil || !slices.Equal(w.leases(), []string{own}) {
+				t.Errorf("leases %q, the subnet file: %v", w.leases(), err)
 			}
 		})
 	}

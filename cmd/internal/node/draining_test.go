@@ -24,16 +24,17 @@ import (
 )
 
 // asDrained makes the test binary hold a subnet file until SIGUSR1, as a daemon does; before it
-// ends it removes the file if its name ends with ".good".
+// ends it removes the files whose names have "good" in them, and notes that it has drained in those that have "noted".
 const asDrained = "OVERLAYD_TEST_DRAINED"
 
 func holdUntilDrained(files string) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGUSR1)
 	var err error
+	claims := map[string]*nodefile.File{}
 	for file := range strings.SplitSeq(files, ",") {
-		_, cerr := nodefile.Claim(file)
-		err = errors.Join(err, cerr)
+		f, cerr := nodefile.Claim(file)
+		claims[file], err = f, errors.Join(err, cerr)
 	}
 	fmt.Println(os.Getpid(), err)
 	go func() {
@@ -44,6 +45,9 @@ func holdUntilDrained(files string) {
 	for file := range strings.SplitSeq(files, ",") {
 		if strings.Contains(file, "good") {
 			os.Remove(file)
+		}
+		if strings.Contains(file, "noted") {
+			claims[file].Drained()
 		}
 	}
 }
@@ -59,6 +63,8 @@ func TestDrainOfDaemon(t *testing.T) {
 		{"several networks", []string{"good1", "good2"}, nil},
 		{"not given back", []string{"bad"}, ErrNotGivenBack},
 		{"one of several not given back", []string{"good", "bad"}, ErrNotGivenBack},
+		{"given back without a subnet file", []string{"noted-none"}, nil},
+		{"not given back without a subnet file", []string{"bad-none"}, ErrNotGivenBack},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -67,10 +73,13 @@ func TestDrainOfDaemon(t *testing.T) {
 			var files []string
 			for _, name := range c.files {
 				file := filepath.Join(dir, name+".env")
+				files = append(files, file)
+				if strings.HasSuffix(name, "-none") {
+					continue
+				}
 				if err := os.WriteFile(file, nil, 0o600); err != nil {
 					t.Fatal(err)
 				}
-				files = append(files, file)
 			}
 			if w.cfg.SubnetFile = files[0]; len(files) > 1 {
 				w.several()

@@ -3,10 +3,12 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -238,11 +240,11 @@ func (n *Network) pauseOfOverlay(lasted time.Duration, err error) time.Duration 
 func (n *Network) giveBack(ctx context.Context, err error) error {
 	again := pace.Backoff{Low: 100 * time.Millisecond, High: 2 * time.Second}
 	for !errors.Is(err, errDrained) {
-		if err = n.openStore(ctx); err == nil {
-			_, err = n.releaseOwn(ctx, []netip.Addr{n.node.PublicIP, n.node.PublicIPv6})
-		}
-		if err == nil {
+		if err = n.giveBackOwn(ctx); err == nil {
 			break
+		}
+		if errors.Is(err, leftovers.ErrFlanneldRuns) || errors.Is(err, ErrAliveElsewhere) {
+			return fmt.Errorf("drain: %w", err)
 		}
 		n.warnOnce("give lease back: trying again", err)
 		if !pace.Sleep(ctx, again.Next(), nil) {
@@ -253,11 +255,31 @@ func (n *Network) giveBack(ctx context.Context, err error) error {
 	if err := os.Remove(n.subnetFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+	if err := n.file.Drained(); err != nil {
+		n.log.Warn("node file not written: overlayd drain may say that the lease was not given back", "err", err)
+	}
 	return nil
 }
 
-// errDrained ends a session after the lease was given back.
-var errDrained = errors.New("lease given back")
+// giveBackOwn gives back what this host has in the store, without a session that knows it.
+func (n *Network) giveBackOwn(ctx context.Context) error {
+	if err := n.openStore(ctx); err != nil {
+		return err
+	}
+	config, err := n.store.Network(ctx)
+	if err != nil && !isUnusable(err) {
+		return err
+	}
+	public := slices.DeleteFunc([]netip.Addr{n.node.PublicIP, n.node.PublicIPv6}, func(a netip.Addr) bool { return !a.IsValid() })
+	_, err = n.releaseOwn(ctx, config, public)
+	return err
+}
+
+// The errors that end a session of a daemon that drains.
+var (
+	errDrained = errors.New("lease given back")
+	errNoLease = errors.New("asked to drain before there was a lease") // the store may have that of an earlier run
+)
 
 // openStore opens the network's store unless it is open.
 func (n *Network) openStore(ctx context.Context) error {

@@ -238,6 +238,9 @@ func (s *Session) drainOnRequest(ctx context.Context) error {
 	if err := s.controller.Drain(ctx); err != nil {
 		return fmt.Errorf("drain: %w", err)
 	}
+	if !s.controller.Status().Released {
+		return errNoLease
+	}
 	return errDrained
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/overlayd/overlayd/cmd/internal/leftovers"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane/subnetfile"
 )
@@ -19,26 +20,30 @@ func (n *Network) watchConfig(ctx context.Context) <-chan control.StoredNetwork 
 }
 
 // releaseOwn gives back every lease that this host publishes, or has published under an earlier address, and returns their
-// subnets. Its files say what is known of an earlier address; what they do not say is left to expire.
-func (n *Network) releaseOwn(ctx context.Context, published []netip.Addr) (given []string, err error) {
+// subnets. Its files say what is known of an earlier address; what they do not say is left to expire. What has become another daemon's it
+// refuses: [leftovers.ErrFlanneldRuns], [ErrAliveElsewhere].
+func (n *Network) releaseOwn(ctx context.Context, config control.Network, published []netip.Addr) (given []string, err error) {
 	node := n.node
 	node.Former = n.file.Former(published)
 	node.Previous, _ = subnetfile.Read(n.subnetFile)
-	return releaseOf(ctx, n.store, node)
-}
-
-// releaseOf gives back every lease that node publishes and returns their subnets.
-func releaseOf(ctx context.Context, store control.Store, node control.Node) (given []string, err error) {
-	p, ok := store.(control.Publisher)
-	if !ok {
-		return nil, nil
+	var leases []control.Lease
+	if p, ok := n.store.(control.Publisher); ok {
+		if leases, err = p.Published(ctx, node); err != nil {
+			return nil, fmt.Errorf("list leases: %w", err)
+		}
 	}
-	leases, err := p.Published(ctx, node)
-	if err != nil {
-		return nil, fmt.Errorf("list leases: %w", err)
+	networks := config.Prefixes()
+	for _, l := range leases { // the config may not be known
+		networks = append(networks, leaseStatus(l).Subnets...)
+	}
+	if err := leftovers.CheckFlanneld(n.subnetFile, networks); err != nil {
+		return nil, err
+	}
+	if err := n.checkAlone(ctx, published); err != nil {
+		return nil, err
 	}
 	for _, l := range leases {
-		if err := store.Release(ctx, l); err != nil {
+		if err := n.store.Release(ctx, l); err != nil {
 			return given, fmt.Errorf("give back %s: %w", l.CIDRs(), err)
 		}
 		given = append(given, l.CIDRs())

@@ -18,6 +18,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/dataplane/carrier"
+	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
 // File is the claim of one daemon to one subnet file, and holds the node's ID: it is
@@ -40,6 +41,7 @@ type File struct {
 	Left      Left         // by the last session
 	IsNew     bool         // no daemon has had the file
 	published []netip.Addr // the last ones first
+	drained   bool         // by the daemon that writes it: see WasDrained
 	written   int64        // modification time of the subnet file, Unix nanoseconds; or 0 or neverWritten
 }
 
@@ -96,6 +98,7 @@ func (n *File) read() error {
 	if id := text[:min(idLen, len(text))]; len(id) == idLen && isHex(id) {
 		n.ID, n.Left, n.published = id, parseLeft(text[idLen:]), parsePublished(text[idLen:])
 		n.written = parseWritten(text[idLen:])
+		n.unsaved = hasDrained(text) // that was another daemon
 		return nil
 	}
 	n.ID, n.IsNew, n.written = NewID(), true, neverWritten
@@ -190,6 +193,9 @@ func (n *File) write() error {
 	for _, a := range n.published {
 		text += fmt.Sprintf("public %s\n", a)
 	}
+	if n.drained {
+		text += drainedLine
+	}
 	if n.written != 0 {
 		text += fmt.Sprintf("%s%d\n", writtenKey, n.written)
 	}
@@ -217,6 +223,32 @@ func (n *File) holds(text string) bool {
 	}
 	b, err := io.ReadAll(io.NewSectionReader(n.file, 0, maxNodeFile))
 	return err == nil && string(b) == text
+}
+
+const drainedLine = "drained\n"
+
+func hasDrained(text string) bool { return strings.Contains(text, "\n"+drainedLine) }
+
+// Drained notes that this daemon has given its lease back.
+func (n *File) Drained() error {
+	if n == nil {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.drained = true
+	return n.write()
+}
+
+// WasDrained reports whether the daemon that had subnetFile last has given its lease back. Older daemons do not note that.
+func WasDrained(subnetFile string) bool {
+	f, err := hostfile.Open(Path(subnetFile))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxNodeFile))
+	return err == nil && hasDrained(string(b))
 }
 
 // Release ends the claim; the file stays for the next run.
