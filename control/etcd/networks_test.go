@@ -116,6 +116,48 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
+// TestNetworksOfAnotherEtcd: a network that a restored backup or an emptied etcd lacks has not gone. One whose config somebody deletes has.
+func TestNetworksOfAnotherEtcd(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	var log syncBuffer
+	c.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	put := func(name string) { c.do(t, clientv3.OpPut(prefix+"/"+name+"/config", config)) }
+	remove := func(name string) { c.do(t, clientv3.OpDelete(prefix+"/"+name+"/config")) }
+	put("red")
+	s := c.open(t)
+	c.snapshot(t)
+	put("blue")
+	networks := s.Networks(t.Context())
+	drained(t, networks)
+	wants := func(when string, names ...string) {
+		t.Helper()
+		if got := receive(t, networks); !slices.Equal(got, names) {
+			t.Errorf("%s: %q, want %q", when, got, names)
+		}
+	}
+	wants("at first", "blue", "red")
+	c.restore(t) // without blue
+	put("green")
+	wants("restored", "blue", "green", "red")
+	c.proxy.cut()
+	put("amber")
+	c.Compact(t)
+	wants("across a gap", "amber", "blue", "green", "red")
+	remove("red")
+	wants("one is deleted", "amber", "blue", "green")
+	put("blue")
+	remove("blue")
+	wants("one that is written again is deleted", "amber", "green")
+	c.stop(t)
+	c.start(t, "empty")
+	put("pink")
+	wants("emptied", "amber", "green", "pink")
+	if n := strings.Count(log.String(), "networks are not in etcd"); n != 2 || !strings.Contains(log.String(), `networks="amber green"`) {
+		t.Errorf("said %d times, want twice:\n%s", n, log.String())
+	}
+}
+
 // TestNetworkIsSeenSoon: among many leases, which cost it no reads.
 func TestNetworkIsSeenSoon(t *testing.T) {
 	c := newCluster(t)

@@ -4,10 +4,12 @@ package etcdnets
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/overlayd/overlayd/control"
@@ -18,10 +20,10 @@ import (
 // Watch sends the sorted names of the networks below prefix: first those that exist, then all of them again after every
 // change, until ctx ends; then it closes the channel. A name that control.CheckNetworkName refuses is logged and left out.
 // Of networks with a config that can be read it sends the 4096 oldest, and of others the 16 oldest: nobody who writes names
-// there takes the place of a network that works.
+// there takes the place of a network that works. What a list of another etcd, or of an older state of it, lacks has not gone.
 func Watch(ctx context.Context, rpc *etcdrpc.Caller, prefix string, log *slog.Logger) <-chan []string {
 	sets := make(chan []string)
-	w := &watch{rpc: rpc, prefix: prefix, log: log, sets: sets}
+	w := &watch{rpc: rpc, prefix: prefix, log: log, sets: sets, kept: map[string]bool{}}
 	go func() { // ends with ctx, which the close of the channel tells the receiver
 		defer close(sets)
 		rpc.Sessions(ctx, "networks", w.session)
@@ -36,10 +38,12 @@ type watch struct {
 	log    *slog.Logger
 	sets   chan<- []string
 	all    networks
-	last   []string // what was sent last
+	kept   map[string]bool    // of all: what only an etcd before this one, or a later state of it, had
+	at     *pb.ResponseHeader // of the newest list or event
+	last   []string           // what was sent last
 	sent   bool
 
-	badNames, badConfigs, tooMany pace.Notices
+	badNames, badConfigs, tooMany, notThere pace.Notices
 }
 
 // session lists the networks and then follows the changes, which cost no further reads.
@@ -54,17 +58,47 @@ func (w *watch) session(ctx context.Context, listed func()) error {
 	if err != nil {
 		return err
 	}
+	w.keep(ctx, found, at)
 	w.all = found
 	if err := w.send(ctx); err != nil {
 		return err
 	}
 	listed()
 	return w.rpc.Stream(ctx, []etcdrpc.KeyRange{etcdrpc.PrefixRange(w.prefix + "/")}, at, 0, func(events []*mvccpb.Event) error {
+		for _, e := range events {
+			w.at.Revision = max(w.at.Revision, e.Kv.ModRevision)
+		}
 		if !w.apply(ctx, events) {
 			return nil
 		}
 		return w.send(ctx)
 	})
+}
+
+// keep adds to a list, found, what it lacks because etcd was emptied, replaced or restored from a backup: nobody has deleted that, and its
+// packets go on. It stays until its config is deleted.
+func (w *watch) keep(ctx context.Context, found networks, at *pb.ResponseHeader) {
+	if w.at != nil && (w.at.ClusterId != at.ClusterId || at.Revision < w.at.Revision) {
+		for _, name := range w.last {
+			w.kept[name] = true
+		}
+	}
+	w.at = at
+	for name := range w.kept {
+		if found.has(name) {
+			delete(w.kept, name)
+			continue
+		}
+		found.put(name, 0)
+	}
+	if len(w.kept) == 0 {
+		return
+	}
+	names := control.Printable(strings.Join(slices.Sorted(maps.Keys(w.kept)), " "), control.FaultBytes)
+	if due, _ := w.notThere.Due(time.Now(), pace.Notice{Text: names}); len(due) > 0 {
+		w.log.WarnContext(ctx, "networks are not in etcd, which is another one or older than before: they are kept", "networks", names,
+			"fix", "write their configs again; to give a network up, write its config and delete it, or restart overlayd")
+	}
 }
 
 // apply takes events over and reports whether one of them changes what is to be sent.
@@ -74,6 +108,7 @@ func (w *watch) apply(ctx context.Context, events []*mvccpb.Event) (changed bool
 			changed = w.put(ctx, w.all, e.Kv) || changed
 		} else if name, key := w.split(e.Kv.Key); key == "config" {
 			w.all.remove(name)
+			delete(w.kept, name)
 			_, served := slices.BinarySearch(w.last, name)
 			changed = changed || served
 		}
@@ -88,6 +123,7 @@ func (w *watch) put(ctx context.Context, all networks, kv *mvccpb.KeyValue) (cha
 	if key != "config" || isReserved(name) {
 		return false
 	}
+	delete(w.kept, name)
 	if err := control.CheckNetworkName(name); err != nil {
 		w.warn(ctx, &w.badNames, "network ignored", name, err)
 		return false

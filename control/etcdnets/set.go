@@ -39,6 +39,12 @@ func (n networks) putBad(name string, created int64) (changed bool) {
 	return was || !known && len(n.bad) <= maxBad
 }
 
+func (n networks) has(name string) bool {
+	_, usable := n.usable[name]
+	_, bad := n.bad[name]
+	return usable || bad
+}
+
 func (n networks) remove(name string) {
 	delete(n.usable, name)
 	delete(n.bad, name)
