@@ -1,5 +1,7 @@
 package control
 
+import "maps"
+
 // isBefore reports whether the store shows an entry as it was before it was written last. This tells that the store went back even if
 // so much has been written since that its revision is ahead again.
 func (r *RIB) isBefore(leases []Lease) bool {
@@ -40,6 +42,18 @@ func (r *RIB) isOlderGone(key string) bool {
 	_, ok := r.older[key]
 	delete(r.older, key)
 	return ok
+}
+
+// listOlder forgets what staysBefore has remembered if a list lacks it: what stands before it stays kept.
+func (r *RIB) listOlder(leases []Lease) {
+	if len(r.older) == 0 {
+		return
+	}
+	listed := make(map[string]struct{}, len(leases))
+	for i := range leases {
+		listed[leases[i].Key()] = struct{}{}
+	}
+	maps.DeleteFunc(r.older, func(key string, _ Lease) bool { _, ok := listed[key]; return !ok })
 }
 
 // useOlder puts what staysBefore has remembered in its place.

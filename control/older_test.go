@@ -42,6 +42,14 @@ func TestOlder(t *testing.T) {
 	if got := nodeOf(r, b.Subnet.String()); got != 4 || r.Kept() != 0 {
 		t.Errorf("at the end %d are kept, the subnet is of node %d, want 0 and 4", r.Kept(), got)
 	}
+	r = NewRIB(network(t, `{"Network":"10.3.0.0/16"}`))
+	r.Apply(reset(false, a, b, c))
+	r.Apply(reset(true, a, former))
+	r.Apply(reset(false, a, c)) // it was deleted while nobody watched
+	r.DropKept()
+	if got := nodeOf(r, b.Subnet.String()); got != 0 || r.Kept() != 0 {
+		t.Errorf("at the end %d are kept, the subnet is of node %d, want 0 and none: the store has no lease for it", r.Kept(), got)
+	}
 }
 
 // nodeOf returns the last byte of the address that a subnet leads to.

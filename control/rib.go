@@ -185,6 +185,7 @@ func (r *RIB) Apply(u Update) (changed bool) {
 			r.loss = loss{} // the store counts from the beginning again
 		}
 		r.keep(old, again, u.Older)
+		r.listOlder(u.Leases)
 		r.newest = newest
 		return changed || len(r.leases) != len(old)
 	}
