@@ -88,13 +88,15 @@ func (e *events) Read(b []byte) (n int, err error) {
 func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.RoundTripper }
 
 // listNodes lists Nodes. A page that is too long is asked for again with half as many, and no page has more than fits says until pages are short
-// again: whoever makes many Nodes large would have each page asked for several times.
+// again: whoever makes many Nodes large would have each page asked for several times. A list without pages that is too long has expired.
 func (s *Store) listNodes(ctx context.Context, o metav1.ListOptions, fits *int64) (*corev1.NodeList, error) {
 	most := o.Limit
 	for {
 		o.Limit = min(most, *fits)
 		list, err := s.api.nodes(ctx, o)
 		switch {
+		case apierrors.IsRequestEntityTooLargeError(err) && most == 0: // client-go asks for all at once when its pages have expired; after this error it begins again
+			return nil, apierrors.NewResourceExpired(err.Error())
 		case apierrors.IsRequestEntityTooLargeError(err) && o.Limit > 1:
 			*fits = o.Limit / 2
 			continue

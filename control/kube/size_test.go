@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -59,5 +60,21 @@ func TestPagesOfLargeNodes(t *testing.T) {
 				t.Errorf("%d Nodes by %d requests, want %d by %d at most", got, asked, tt.large+tt.small, tt.most)
 			}
 		})
+	}
+}
+
+// TestLongListWithoutPages: when its pages have expired client-go asks for all Nodes at once. If they are too long for one answer, it begins again with pages.
+func TestLongListWithoutPages(t *testing.T) {
+	s := openAt(t, slog.DiscardHandler, func(w http.ResponseWriter, r *http.Request) bool {
+		list := nodeList("5")
+		for i := range 30 {
+			list.Items = append(list.Items, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), Annotations: map[string]string{"x": strings.Repeat("x", 250_000)}}})
+		}
+		json.NewEncoder(w).Encode(list)
+		return true
+	})
+	lw := s.listWatch(t.Context(), s.watchReader(t.Context()))
+	if _, err := lw.ListWithContextFunc(t.Context(), metav1.ListOptions{}); !apierrors.IsResourceExpired(err) {
+		t.Errorf("got %v", err)
 	}
 }

@@ -148,16 +148,17 @@ func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplan
 
 // Renew implements control.Store: it puts right what the own Node does not say as it
 // should, and takes over what an overwrite annotation says now. ErrLost: the Node has
-// other podCIDRs, because it was deleted and made again. A Node that is gone is not a loss.
+// other podCIDRs, because it was deleted and made again. A Node that is gone is not a loss. The network config that counts is that of
+// Acquire: another one may be held, or refused.
 func (s *Store) Renew(ctx context.Context, l control.Lease) (control.Lease, error) {
-	network, err := s.Network(ctx)
-	if err != nil {
-		return control.Lease{}, err
-	}
 	s.mu.Lock()
-	published := s.published
+	network, published := s.network, s.published
 	s.mu.Unlock()
-	if published == (control.Lease{}) {
+	if published == (control.Lease{}) { // this Store has acquired nothing
+		var err error
+		if network, err = s.Network(ctx); err != nil {
+			return control.Lease{}, err
+		}
 		published = l
 	}
 	published.Backend, published.BackendV6 = l.Backend, l.BackendV6

@@ -323,6 +323,24 @@ func TestOwnNodeIsRepaired(t *testing.T) {
 	}
 }
 
+// TestRenewUnderAnotherConfig: a Node is put right as the config in force says, whatever the file says by now.
+func TestRenewUnderAnotherConfig(t *testing.T) {
+	h := newHarness(t)
+	h.SetConfig(t, []byte(netConf))
+	n := kubetest.NewNode("host", nil, "10.3.5.0/24", "fd10:6:0:5::/64")
+	kubetest.Create(t, shared.client, n)
+	s := h.store(t, "host")
+	l := acquire(t, s)
+	for name, text := range map[string][]byte{"with IPv6": []byte(dualConf), "another network": []byte(strings.Replace(netConf, "10.3.", "10.9.", 1)), "junk": []byte("{"), "none": nil} {
+		h.SetConfig(t, text)
+		h.strip(t, "host")
+		if now, err := s.Renew(t.Context(), l); err != nil || now.Key() != l.Key() {
+			t.Errorf("%s: %v, %s", name, err, now.Key())
+		}
+		checkAnnotations(t, "host", flannels())
+	}
+}
+
 func checkAvailable(t *testing.T, node string) {
 	t.Helper()
 	for _, c := range kubetest.Get(t, shared.client, node).Status.Conditions {
