@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -131,10 +132,22 @@ func TestReplaceOlder(t *testing.T) {
 	there, back := startMeters(t, a, b)
 	waitTraffic(t, there, 100)
 	before := h.daemon
-	if err := os.Remove(handover.Path(h.subnetFile)); err != nil {
-		t.Fatal(err)
-	}
+	replaced, removing := make(chan struct{}), make(chan struct{})
+	go func() { // it would make its socket again
+		defer close(removing)
+		for {
+			select {
+			case <-replaced:
+				return
+			default:
+				os.Remove(handover.Path(h.subnetFile))
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}()
 	h.up("--dataplane", modeUserspace, "--replace")
+	close(replaced)
+	<-removing
 	if code := before.wait(patience); code != 0 {
 		t.Errorf("exit code %d of the daemon that was replaced", code)
 	}
@@ -168,7 +181,7 @@ func TestReplaceIsAskedFor(t *testing.T) {
 	}
 	refused("another overlayd")
 	refused("does not answer", "--replace", "--etcd-endpoints", "http://192.0.2.250:1")
-	if err := errors.Join(os.Remove(socket), os.WriteFile(socket, nil, 0o600)); err != nil { // of nobody
+	if err := errors.Join(os.Remove(socket), os.MkdirAll(filepath.Join(socket, "in"), 0o700)); err != nil { // of nobody, and in its way
 		t.Fatal(err)
 	}
 	refused("does not make room", "--replace")

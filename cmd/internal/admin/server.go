@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
@@ -86,7 +87,7 @@ func start(ctx context.Context, cfg Config, takePlace bool, period time.Duration
 
 // ensure listens, unless it does and the path is still the listener's. It reports whether it does then.
 func (s *Server) ensure(takePlace bool) bool {
-	if s.listener != nil && !s.failed.Load() && isAt(s.at, s.cfg.Path) {
+	if s.listener != nil && !s.failed.Load() && claim.IsSocketAt(s.at, s.cfg.Path) {
 		return true
 	}
 	l, at, err := listen(s.cfg.Path, s.cfg.Group, takePlace)
@@ -116,7 +117,7 @@ func (s *Server) Stop(leave bool) { s.once.Do(func() { s.end(leave) }) }
 func (s *Server) end(leave bool) {
 	close(s.stop)
 	s.keep.Wait()
-	if !leave && s.listener != nil && isAt(s.at, s.cfg.Path) {
+	if !leave && s.listener != nil && claim.IsSocketAt(s.at, s.cfg.Path) {
 		_ = os.Remove(s.cfg.Path) // what is left is dead, and nobody's
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), endPatience)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
@@ -129,7 +130,7 @@ func TestPlaceOfSocket(t *testing.T) {
 			cfg, log, _ := configAt(path)
 			s := Start(t.Context(), cfg, c.takePlace)
 			defer s.Stop(false)
-			listens := isAt(s.at, path)
+			listens := claim.IsSocketAt(s.at, path)
 			if listens != (c.says == "") || !strings.Contains(log.String(), c.says) {
 				t.Errorf("listens: %v, log:\n%s", listens, log)
 			}
@@ -196,7 +197,7 @@ func TestPublishReplacesNobody(t *testing.T) {
 	if _, err := publish(path+suffixNew, path, -1, false); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("got %v, want %v", err, fs.ErrExist)
 	}
-	if !isAt(was, path) {
+	if !claim.IsSocketAt(was, path) {
 		t.Error("the other's socket was replaced")
 	}
 }

@@ -124,9 +124,3 @@ func RemoveDead(path string) (err error) {
 	}
 	return err
 }
-
-// isAt reports whether path still names the socket that info describes.
-func isAt(info os.FileInfo, path string) bool {
-	now, err := os.Lstat(path)
-	return err == nil && os.SameFile(now, info) && now.ModTime().Equal(info.ModTime()) // file numbers are used again
-}

@@ -88,12 +88,17 @@ func (e *ServedError) Error() string {
 	return fmt.Sprintf("another overlayd in this network namespace serves %s: stop it, or give this one a prefix and VNI of its own", dataplane.DeviceName(e.VNI))
 }
 
+// IsLost reports whether the file of the claim has lost its name, as by rm: another process could claim the device.
+func (c *Device) IsLost() bool { return !IsAt(c.file, c.file.Name()) }
+
 // Release ends the claim.
 func (c *Device) Release() {
 	if c == nil {
 		return
 	}
-	os.Remove(c.file.Name()) // still locked: whoever opened it before sees that it has gone
+	if !c.IsLost() {
+		os.Remove(c.file.Name()) // still locked: whoever opened it before sees that it has gone
+	}
 	Close(c.file)
 }
 

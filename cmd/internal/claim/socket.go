@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +23,12 @@ func Listen(network, path string) (*net.UnixListener, error) {
 		return nil, err
 	}
 	return l.(*net.UnixListener), nil
+}
+
+// IsSocketAt reports whether path still names the socket that info describes.
+func IsSocketAt(info os.FileInfo, path string) bool {
+	now, err := os.Lstat(path)
+	return err == nil && os.SameFile(now, info) && now.ModTime().Equal(info.ModTime()) // file numbers are used again
 }
 
 // Peer asks the kernel who is at the other end of a Unix socket.

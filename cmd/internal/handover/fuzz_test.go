@@ -28,10 +28,7 @@ func FuzzQuestion(f *testing.F) {
 	f.Fuzz(func(t *testing.T, question []byte, files uint8) {
 		path := filepath.Join(t.TempDir(), "s")
 		refuse := errors.New("not now")
-		s, err := Serve(path, slog.New(slog.DiscardHandler), &fakeGiver{refuse: refuse})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := Serve(path, slog.New(slog.DiscardHandler), &fakeGiver{refuse: refuse}, owned)
 		defer s.Stop()
 		tell(t, dial(t, path), question, files)
 		if _, err := Ask(path, Question{}); err == nil || err.Error() != refuse.Error() {

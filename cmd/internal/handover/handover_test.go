@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -68,10 +69,7 @@ func served(t *testing.T, g *fakeGiver) (path string, log *bytes.Buffer, stop fu
 	t.Helper()
 	g.given = make(chan error, 1)
 	path, log = filepath.Join(t.TempDir(), "socket"), new(bytes.Buffer)
-	s, err := Serve(path, slog.New(slog.NewTextHandler(log, nil)), g)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := Serve(path, slog.New(slog.NewTextHandler(log, nil)), g, owned)
 	stop = sync.OnceFunc(s.Stop)
 	t.Cleanup(stop)
 	return path, log, stop
@@ -150,10 +148,7 @@ func TestSlowGiver(t *testing.T) {
 	t.Parallel()
 	g := &fakeGiver{takes: 600 * time.Millisecond, given: make(chan error, 1)}
 	path := filepath.Join(t.TempDir(), "socket")
-	s, err := serve(path, slog.New(slog.DiscardHandler), g, g.takes/2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := serve(path, slog.New(slog.DiscardHandler), g, owned, g.takes/2, keepPeriod)
 	defer s.Stop()
 	if _, err := askFor(path); err != nil {
 		t.Error(err)
@@ -181,6 +176,58 @@ func TestLostAnswer(t *testing.T) {
 	g.outs[0].Close()
 }
 
+// owned says that the path is the daemon's.
+func owned() bool { return true }
+
+// TestSocketIsKept: a server makes its socket once the path is its, and again if somebody removes it. It never takes or removes what another daemon
+// has put there by then.
+func TestSocketIsKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	var isOwner atomic.Bool
+	refuse := errors.New("not now")
+	s := serve(path, slog.New(slog.DiscardHandler), &fakeGiver{refuse: refuse}, isOwner.Load, patience, time.Millisecond)
+	answers := func(what string) {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			_, err := Ask(path, Question{})
+			if err != nil && err.Error() == refuse.Error() {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("there is a socket before the path is the daemon's: %v", err)
+	}
+	isOwner.Store(true)
+	answers("at first")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	answers("made again")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	answers("in the place of what is no socket")
+	isOwner.Store(false)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	another := serve(path, slog.New(slog.DiscardHandler), &fakeGiver{refuse: refuse}, owned, patience, time.Millisecond)
+	answers("another daemon")
+	s.Stop()
+	answers("another daemon, after the end of the first")
+	another.Stop()
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after the stop: %v", err)
+	}
+}
+
 // TestStaleSocket: the socket of a daemon that was killed is replaced; nobody is asked there.
 func TestStaleSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
@@ -193,10 +240,7 @@ func TestStaleSocket(t *testing.T) {
 	if _, err := askFor(path); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("got %v", err)
 	}
-	s, err := Serve(path, slog.New(slog.DiscardHandler), &fakeGiver{given: make(chan error, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := Serve(path, slog.New(slog.DiscardHandler), &fakeGiver{given: make(chan error, 1)}, owned)
 	defer s.Stop()
 	if got, err := askFor(path); err != nil || len(got) > 0 {
 		t.Errorf("got %v, %v", got, err)
@@ -236,10 +280,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	g := &fakeGiver{files: 1, given: make(chan error, 1)}
 	log := new(bytes.Buffer)
 	path := filepath.Join(dir, "socket")
-	s, err := Serve(path, slog.New(slog.NewTextHandler(log, nil)), g)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := Serve(path, slog.New(slog.NewTextHandler(log, nil)), g, owned)
 	ask := func() string {
 		cmd := exec.Command(filepath.Join(dir, "ask"))
 		cmd.Env = append(slices.Clone(os.Environ()), asStranger+"="+path)

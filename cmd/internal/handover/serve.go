@@ -12,6 +12,7 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/dataplane/carrier"
+	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
 // Giver makes room for another daemon.
@@ -25,36 +26,94 @@ type Giver interface {
 
 // Server answers at the socket of a daemon.
 type Server struct {
-	l        *net.UnixListener
+	path     string
 	log      *slog.Logger
 	giver    Giver
+	isOwner  func() bool
 	patience time.Duration // with the other side, each time it is waited for
+	period   time.Duration // between two looks at path
 	done     sync.WaitGroup
 	heir     *net.UnixConn // open until this process ends or LetGo, by which the other one notices
+
+	mu      sync.Mutex
+	ended   chan struct{}     // closed by Stop
+	l       *net.UnixListener // nil: there is none yet
+	at      os.FileInfo       // the socket of l
+	notices pace.Notices
 }
 
-// Serve answers at path until Stop. A socket that a daemon has left there is replaced: the caller has
-// the claim of the subnet file.
-func Serve(path string, log *slog.Logger, g Giver) (*Server, error) {
-	return serve(path, log, g, patience)
+// keepPeriod is how long a socket that somebody has removed is missing at most.
+const keepPeriod = 2 * time.Second
+
+// Serve answers at path until Stop, whenever isOwner says that the daemon has the claim of the subnet file. A socket that a daemon has
+// left there is replaced, and one that somebody has removed is made again.
+func Serve(path string, log *slog.Logger, g Giver, isOwner func() bool) *Server {
+	return serve(path, log, g, isOwner, patience, keepPeriod)
 }
 
-func serve(path string, log *slog.Logger, g Giver, patience time.Duration) (*Server, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	l, err := claim.Listen("unixpacket", path)
-	if err != nil {
-		return nil, err
-	}
-	s := &Server{l: l, log: log, giver: g, patience: patience}
+func serve(path string, log *slog.Logger, g Giver, isOwner func() bool, patience, period time.Duration) *Server {
+	s := &Server{path: path, log: log, giver: g, isOwner: isOwner, patience: patience, period: period, ended: make(chan struct{})}
+	s.ensure()
 	s.done.Go(s.serve)
-	return s, nil
+	return s
+}
+
+// ensure listens at path, unless s does. It returns nil if it cannot, and after Stop.
+func (s *Server) ensure() *net.UnixListener {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.ended:
+		return nil
+	default:
+	}
+	if s.l != nil && claim.IsSocketAt(s.at, s.path) || !s.isOwner() {
+		return s.l
+	}
+	l, at, err := listen(s.path)
+	if err != nil {
+		s.warn("another daemon cannot take the place of this one without a loss of packets: trying again", err)
+		return s.l
+	}
+	if s.l != nil {
+		s.l.Close()
+		s.warn("the socket for a daemon that takes the place of this one was lost: made again", errors.New("somebody removed "+s.path))
+	}
+	s.l, s.at = l, at
+	return l
+}
+
+func (s *Server) warn(text string, err error) {
+	if due, _ := s.notices.Due(time.Now(), pace.Notice{Key: text, Text: err.Error()}); len(due) > 0 {
+		s.log.Warn(text, "err", err)
+	}
+}
+
+func listen(path string) (l *net.UnixListener, at os.FileInfo, err error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, nil, err
+	}
+	if l, err = claim.Listen("unixpacket", path); err != nil {
+		return nil, nil, err
+	}
+	l.SetUnlinkOnClose(false) // another daemon may have the path by then
+	if at, err = os.Lstat(path); err != nil {
+		l.Close()
+	}
+	return l, at, err
 }
 
 // Stop removes the socket and waits until the last answer is given.
 func (s *Server) Stop() {
-	s.l.Close()
+	s.mu.Lock()
+	close(s.ended)
+	if s.l != nil {
+		if claim.IsSocketAt(s.at, s.path) {
+			_ = os.Remove(s.path) // what is left is dead, and nobody's
+		}
+		s.l.Close()
+	}
+	s.mu.Unlock()
 	s.done.Wait()
 }
 
@@ -65,12 +124,16 @@ func (s *Server) LetGo() {
 	}
 }
 
-// serve answers one question after the other, until this daemon has given its place or the listener is closed.
+// serve answers one question after the other, until this daemon has given its place or Stop.
 func (s *Server) serve() {
 	for {
-		c, err := s.l.AcceptUnix()
+		c, err := s.accept()
 		if err != nil {
-			return
+			if errors.Is(err, errStopped) {
+				return
+			}
+			s.warn("another daemon cannot take the place of this one without a loss of packets: trying again", err)
+			continue
 		}
 		given, err := s.answer(c)
 		if given {
@@ -81,6 +144,35 @@ func (s *Server) serve() {
 		c.Close()
 		if err != nil {
 			s.log.Warn("another process asked to take the place of this one, and was refused", "err", err)
+		}
+	}
+}
+
+var errStopped = errors.New("stopped")
+
+// accept waits for somebody who asks, and looks from time to time whether he could.
+func (s *Server) accept() (*net.UnixConn, error) {
+	for {
+		l, err := s.ensure(), error(nil)
+		if l != nil {
+			var c *net.UnixConn
+			if err = l.SetDeadline(time.Now().Add(s.period)); err == nil {
+				c, err = l.AcceptUnix()
+			}
+			if err == nil {
+				return c, nil
+			}
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				continue
+			}
+		}
+		select {
+		case <-s.ended:
+			return nil, errStopped
+		case <-time.After(s.period):
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 }

@@ -93,15 +93,19 @@ const filesPeriod = 2 * time.Second
 // settleFile writes the node file if that was not possible before, as on a full disk.
 func (n *Network) settleFile() {
 	err := n.file.Settle()
-	if err != nil {
+	switch {
+	case err == nil:
+	case n.file.IsClaimed():
 		n.warnOnce("node file not written: trying again. Until then a daemon that starts, and cleanup, do not know what this one has made", err)
+	default:
+		n.warnOnce("no node file: trying again. Until then drain, cleanup and --replace cannot see this daemon, and after a crash its address is free only when its record has expired", err)
 	}
 	n.noteFiles(err)
 }
 
 // noteFiles notes for the status why a file cannot be written now; nil: it can.
 func (n *Network) noteFiles(err error) {
-	if err = cmp.Or(n.noFile, n.noClaim, err); err == nil {
+	if err = cmp.Or(n.noClaim, err); err == nil {
 		n.fileFault.Store(nil)
 		return
 	}
@@ -112,13 +116,17 @@ func (n *Network) noteFiles(err error) {
 	n.fileFault.Store(&f)
 }
 
-// keepFiles writes the node file and claims the device, if that was not possible before, until ctx ends.
+// keepFiles writes the node file and claims the device, if that was not possible before, or somebody has removed the files, until ctx ends.
 func (s *Session) keepFiles(ctx context.Context) error {
 	n, vni := s.network, s.config.Backend.VNI
 	for pace.Sleep(ctx, filesPeriod, nil) {
-		if n.device == nil {
+		if n.device == nil || n.device.IsLost() {
+			before := n.device
 			if err := n.claimDevice(vni); err != nil {
 				n.warnOnce("the overlay device is another daemon's too", err)
+			}
+			if before != n.device {
+				before.Release()
 			}
 		}
 		n.settleFile()

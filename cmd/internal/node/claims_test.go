@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/overlayd/overlayd/cmd/internal/claim"
+	"github.com/overlayd/overlayd/cmd/internal/handover"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/cmd/internal/parts"
 	"github.com/overlayd/overlayd/control"
@@ -26,10 +27,10 @@ func TestDaemonWithoutNodeFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := New(w.cfg).newNetwork("")
-	if err := n.claim(); err != nil || len(n.node.ID) != 32 || n.file != nil {
+	if err := n.claim(); err != nil || len(n.node.ID) != 32 || n.file.IsClaimed() {
 		t.Fatalf("claim: %v, ID %q", err, n.node.ID)
 	}
-	if w.log.count("no node file: drain and cleanup cannot see this daemon") != 1 {
+	if w.log.count("no node file: trying again") != 1 {
 		t.Errorf("log: %s", w.log.text())
 	}
 	n.remember(nodefile.Left{VNIs: []uint32{7}}) // of the next session in this process
@@ -40,6 +41,31 @@ func TestDaemonWithoutNodeFile(t *testing.T) {
 	again := New(w.cfg).newNetwork("")
 	if again.claim(); again.node.ID == n.node.ID {
 		t.Error("two daemons without a file have one ID")
+	}
+}
+
+// TestRemovedFiles: a daemon whose files somebody removes has them again: node file, hand-over socket and the claim of its device.
+func TestRemovedFiles(t *testing.T) {
+	t.Parallel()
+	w := readyWorld(t)
+	claims, err := filepath.Glob(filepath.Join(claim.Dir, fmt.Sprint("*.", w.vni)))
+	if err != nil || len(claims) != 1 {
+		t.Fatalf("claims %q, %v", claims, err)
+	}
+	files := append(claims, nodefile.Path(w.cfg.SubnetFile), handover.Path(w.cfg.SubnetFile))
+	for _, f := range files {
+		if err := os.Remove(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.await("there again", func() bool {
+		return !slices.ContainsFunc(files, func(f string) bool { _, err := os.Lstat(f); return err != nil })
+	})
+	if _, err := claim.Beside(w.cfg.SubnetFile).Claim(w.vni); !errors.As(err, new(*claim.ServedError)) {
+		t.Errorf("a second claim of the device: %v", err)
+	}
+	if _, err := nodefile.Claim(w.cfg.SubnetFile); !errors.As(err, new(*nodefile.RunningError)) {
+		t.Errorf("a second claim of the node file: %v", err)
 	}
 }
 

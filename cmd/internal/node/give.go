@@ -14,14 +14,7 @@ import (
 
 // serveHandover lets another daemon take the place of this one, which serves n, until stop is called.
 func (d *Daemon) serveHandover(n *Network) (stop func()) {
-	if n.file == nil { // another daemon may have the socket
-		return func() {}
-	}
-	s, err := handover.Serve(handover.Path(n.subnetFile), n.log, &d.giver)
-	if err != nil {
-		n.log.Warn("another daemon cannot take the place of this one without a loss of packets", "err", err)
-		return func() {}
-	}
+	s := handover.Serve(handover.Path(n.subnetFile), n.log, &d.giver, n.file.IsClaimed)
 	d.giver.mu.Lock()
 	defer d.giver.mu.Unlock()
 	d.giver.servers = append(d.giver.servers, s)

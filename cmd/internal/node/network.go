@@ -58,7 +58,6 @@ type Network struct {
 	noticing sync.Mutex      // of notices: keepFiles and leaveFiles of a session use them at once
 	notices  pace.Notices    // of these, and of what each session may meet again
 
-	noFile    error                            // why there is no node file
 	noClaim   error                            // why the device is not claimed
 	fileFault atomic.Pointer[controller.Fault] // why a file of this network cannot be written now; nil: none
 
@@ -109,20 +108,17 @@ func (n *Network) attrs(err error) []any { return n.cfg.attrs(n.name, err) }
 
 // claim makes the subnet file this process's, and learns the node's ID from the file beside it.
 func (n *Network) claim() (err error) {
-	n.node = control.Node{ID: nodefile.NewID(), Name: n.cfg.Hostname}
+	n.node = control.Node{Name: n.cfg.Hostname}
 	n.node.Process, n.node.Handed = n.daemon.estate.Identity()
 	n.file, err = nodefile.Claim(n.subnetFile, n.daemon.estate.TakeNamed(nodefile.LockName(n.subnetFile))...)
 	switch {
 	case errors.As(err, new(*nodefile.RunningError)):
 		return err
 	case err != nil:
-		n.noFile = err
-		n.noteFiles(nil)
-		n.log.Warn("no node file: drain and cleanup cannot see this daemon, and after a crash its address is free only when its record has expired", "err", err)
-	default:
-		n.node.ID, n.left = n.file.ID, n.file.Left
-		n.settleFile()
+		n.file = nodefile.Unclaimed(n.subnetFile)
 	}
+	n.node.ID, n.left = n.file.ID, n.file.Left
+	n.settleFile()
 	return nil
 }
 

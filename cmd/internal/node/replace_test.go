@@ -63,10 +63,7 @@ func TestReplaceIsStopped(t *testing.T) {
 	w.cfg.Replace = true
 	w.setConfig(w.config(0, ""))
 	processtest.Run(t, asHolder, w.cfg.SubnetFile)
-	s, err := handover.Serve(handover.Path(w.cfg.SubnetFile), slog.New(slog.DiscardHandler), nothingGiver{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := handover.Serve(handover.Path(w.cfg.SubnetFile), slog.New(slog.DiscardHandler), nothingGiver{}, func() bool { return true })
 	defer s.Stop()
 	w.start()
 	w.await("answered", func() bool { return w.log.count("taking the place of the running overlayd") == 1 })

@@ -150,12 +150,12 @@ func TestFilesInTheStatus(t *testing.T) {
 	n := d.newNetwork("a")
 	n.publishNoSession(nil)
 	var since time.Time
-	for i, c := range []struct{ noFile, noClaim, err error }{
-		{}, {err: unix.ENOSPC}, {noClaim: unix.EROFS}, {noFile: unix.EACCES}, {},
+	for i, c := range []struct{ noClaim, err error }{
+		{}, {err: unix.ENOSPC}, {noClaim: unix.EROFS}, {err: unix.EACCES}, {},
 	} {
-		n.noFile, n.noClaim = c.noFile, c.noClaim
+		n.noClaim = c.noClaim
 		n.noteFiles(c.err)
-		faults, want := n.Status().FileFaults, cmp.Or(c.noFile, c.noClaim, c.err)
+		faults, want := n.Status().FileFaults, cmp.Or(c.noClaim, c.err)
 		switch {
 		case want == nil && len(faults) > 0:
 			t.Errorf("step %d: %+v", i, faults)

@@ -35,7 +35,7 @@ type File struct {
 	mu        sync.Mutex
 	unsaved   bool     // the file has not what is below
 	given     bool     // another process has it, see HandOver
-	file      *os.File // the claim
+	file      *os.File // the claim; nil: there is none yet
 	path      string
 	ID        string       // of the node, as [NewID] makes it
 	Left      Left         // by the last session
@@ -85,6 +85,21 @@ func Claim(subnetFile string, locks ...carrier.Export) (*File, error) {
 	return n, nil
 }
 
+// Unclaimed is a File for a daemon that goes on although Claim has failed. Settle claims the file once that can be done.
+func Unclaimed(subnetFile string) *File {
+	return &File{path: Path(subnetFile), ID: NewID(), IsNew: true, written: neverWritten, unsaved: true}
+}
+
+// IsClaimed reports whether the file is this process's, and has its name.
+func (n *File) IsClaimed() bool {
+	if n == nil {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.file != nil && !n.given && claim.IsAt(n.file, n.path)
+}
+
 // maxNodeFile bounds how much is read of a node file, in bytes. No daemon writes that much.
 const maxNodeFile = 4096
 
@@ -106,14 +121,14 @@ func (n *File) read() error {
 	return nil
 }
 
-// Settle writes what could not be written before, and returns why it still cannot.
+// Settle writes what could not be written before, or was removed, and returns why it still cannot.
 func (n *File) Settle() error {
 	if n == nil {
 		return nil
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.unsaved {
+	if !n.unsaved && claim.IsAt(n.file, n.path) {
 		return nil
 	}
 	return n.write()
@@ -199,6 +214,12 @@ func (n *File) write() error {
 	if n.written != 0 {
 		text += fmt.Sprintf("%s%d\n", writtenKey, n.written)
 	}
+	if n.file == nil || !claim.IsAt(n.file, n.path) {
+		if err := n.takePath(); err != nil {
+			n.unsaved = true
+			return err
+		}
+	}
 	if n.holds(text) {
 		n.unsaved = false
 		return nil // a write that waits for the disk would keep a daemon that starts from forwarding
@@ -208,6 +229,25 @@ func (n *File) write() error {
 		return fmt.Errorf("write %s: %w", n.path, err)
 	}
 	n.file = next
+	return nil
+}
+
+// takePath makes the path that of a claim of this process, unless another process has claimed it. It is called with mu held.
+func (n *File) takePath() error {
+	if err := os.MkdirAll(filepath.Dir(n.path), 0o755); err != nil {
+		return err
+	}
+	f, err := claim.Open(n.path)
+	if other := new(claim.LockedError); errors.As(err, &other) {
+		return &RunningError{strings.TrimSuffix(n.path, suffix), other.PID}
+	}
+	if err != nil {
+		return err
+	}
+	if n.file != nil {
+		claim.Close(n.file)
+	}
+	n.file = f
 	return nil
 }
 
@@ -258,11 +298,13 @@ func (n *File) Release() {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.given {
+	switch {
+	case n.file == nil:
+	case n.given:
 		n.file.Close() // not the lock, which the other process has
-		return
+	default:
+		claim.Close(n.file)
 	}
-	claim.Close(n.file)
 }
 
 // LockName is the name of the lock of subnetFile when it is handed over.
@@ -275,6 +317,9 @@ func (n *File) HandOver() ([]carrier.Export, error) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.file == nil {
+		return nil, nil
+	}
 	e, err := carrier.ExportFile(n.file, "lock "+n.path, 0)
 	if err != nil {
 		return nil, err
