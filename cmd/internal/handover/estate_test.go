@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,8 +37,9 @@ func TestDropLater(t *testing.T) {
 			ends = append(ends, r)
 			e.Add([]carrier.Export{{Name: name, File: w}})
 		}
-		mayCome := true
-		defer e.DropLater(func() bool { return mayCome })()
+		var mayCome atomic.Bool
+		mayCome.Store(true)
+		defer e.DropLater(mayCome.Load)()
 		for i, step := range []struct {
 			after time.Duration
 			may   bool // from then on
@@ -53,7 +55,7 @@ func TestDropLater(t *testing.T) {
 			if got := has(); !slices.Equal(got, step.want) {
 				t.Errorf("step %d: %v, want %v", i, got, step.want)
 			}
-			mayCome = step.may
+			mayCome.Store(step.may)
 		}
 		for i, r := range ends { // end of file: closed
 			if _, err := r.Read(make([]byte, 1)); err != io.EOF {
