@@ -158,6 +158,45 @@ func TestNetworksOfAnotherEtcd(t *testing.T) {
 	}
 }
 
+// TestNetworksOfAnotherEtcdAhead: the same when others have written so much before this host is connected again that the revision is ahead of what it was. One
+// that was deleted while this host was away has gone.
+func TestNetworksOfAnotherEtcdAhead(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		happens func(t *testing.T, c *cluster)
+		want    []string
+	}{
+		"restored": {func(t *testing.T, c *cluster) { c.restore(t) }, []string{"blue", "green", "red"}},
+		"emptied":  {func(t *testing.T, c *cluster) { c.stop(t); c.start(t, "empty") }, []string{"blue", "green", "red"}},
+		"deleted":  {func(t *testing.T, c *cluster) { c.do(t, clientv3.OpDelete(prefix+"/blue/config")) }, []string{"green", "red"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			put := func(key string) { c.do(t, clientv3.OpPut(prefix+"/"+key, config)) }
+			put("red/config")
+			s := c.open(t)
+			c.snapshot(t)
+			put("blue/config")
+			networks := s.Networks(t.Context())
+			drained(t, networks)
+			if got := receive(t, networks); !slices.Equal(got, []string{"blue", "red"}) {
+				t.Fatalf("at first %q", got)
+			}
+			c.proxy.turn("")
+			tt.happens(t, c)
+			for i := range 9 {
+				put(fmt.Sprintf("red/subnets/10.5.%d.0-24", i))
+			}
+			put("green/config")
+			c.proxy.turn(c.socket())
+			if got := receive(t, networks); !slices.Equal(got, tt.want) {
+				t.Errorf("then %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
 // TestNetworkIsSeenSoon: among many leases, which cost it no reads.
 func TestNetworkIsSeenSoon(t *testing.T) {
 	c := newCluster(t)

@@ -3,6 +3,7 @@ package etcdnets
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/etcdrpc"
@@ -58,7 +60,9 @@ func (w *watch) session(ctx context.Context, listed func()) error {
 	if err != nil {
 		return err
 	}
-	w.keep(ctx, found, at)
+	if err := w.keep(ctx, found, at); err != nil {
+		return err
+	}
 	w.all = found
 	if err := w.send(ctx); err != nil {
 		return err
@@ -77,9 +81,16 @@ func (w *watch) session(ctx context.Context, listed func()) error {
 
 // keep adds to a list, found, what it lacks because etcd was emptied, replaced or restored from a backup: nobody has deleted that, and its
 // packets go on. It stays until its config is deleted.
-func (w *watch) keep(ctx context.Context, found networks, at *pb.ResponseHeader) {
-	if w.at != nil && (w.at.ClusterId != at.ClusterId || at.Revision < w.at.Revision) {
-		for _, name := range w.last {
+func (w *watch) keep(ctx context.Context, found networks, at *pb.ResponseHeader) error {
+	for _, name := range w.last {
+		if found.has(name) || w.kept[name] {
+			continue
+		}
+		deleted, err := w.wasDeleted(ctx, name, at)
+		if err != nil {
+			return err
+		}
+		if !deleted {
 			w.kept[name] = true
 		}
 	}
@@ -92,13 +103,31 @@ func (w *watch) keep(ctx context.Context, found networks, at *pb.ResponseHeader)
 		found.put(name, 0)
 	}
 	if len(w.kept) == 0 {
-		return
+		return nil
 	}
 	names := control.Printable(strings.Join(slices.Sorted(maps.Keys(w.kept)), " "), control.FaultBytes)
 	if due, _ := w.notThere.Due(time.Now(), pace.Notice{Text: names}); len(due) > 0 {
 		w.log.WarnContext(ctx, "networks are not in etcd, which is another one or older than before: they are kept", "networks", names,
 			"fix", "write their configs again; to give a network up, write its config and delete it, or restart overlayd")
 	}
+	return nil
+}
+
+// wasDeleted reports whether a network that a list of this moment lacks was deleted since the last one. Then etcd still has the config as it was at that time, which one that was
+// emptied or restored has not, even if its revision is ahead again. What was compacted away says nothing.
+func (w *watch) wasDeleted(ctx context.Context, name string, at *pb.ResponseHeader) (deleted bool, err error) {
+	if at.ClusterId != w.at.ClusterId || at.Revision < w.at.Revision {
+		return false, nil
+	}
+	key, created := w.prefix+"/"+name+"/config", w.all.created(name)
+	_, err = w.rpc.Scan(ctx, "look at a network that has gone", etcdrpc.KeyRange{From: key, End: etcdrpc.After([]byte(key))}, 1, w.at.Revision, func(kvs []*mvccpb.KeyValue) string {
+		deleted = deleted || kvs[0].CreateRevision == created
+		return etcdrpc.After(kvs[0].Key)
+	})
+	if errors.Is(rpctypes.Error(err), rpctypes.ErrCompacted) {
+		return false, nil
+	}
+	return deleted, err
 }
 
 // apply takes events over and reports whether one of them changes what is to be sent.

@@ -45,6 +45,9 @@ func (n networks) has(name string) bool {
 	return usable || bad
 }
 
+// created returns the revision at which the config of a network was created.
+func (n networks) created(name string) int64 { return cmp.Or(n.usable[name], n.bad[name]) }
+
 func (n networks) remove(name string) {
 	delete(n.usable, name)
 	delete(n.bad, name)

@@ -38,11 +38,16 @@ func (h host) carries(i Interface) (mtu int, err error) {
 	return min(assumedMTU, i.MTU), nil
 }
 
-// enslavedTo returns the links of a VRF.
+// enslavedTo returns the links of a VRF, less those to pods if there are others: the MTU of these follows that of the overlay.
 func (h host) enslavedTo(master int) (ways []egress) {
-	for _, l := range h.links {
-		if l.master == master {
-			ways = append(ways, egress{index: l.index})
+	for _, pods := range []bool{false, true} {
+		for _, l := range h.links {
+			if l.master == master && l.pods == pods && l.up {
+				ways = append(ways, egress{index: l.index})
+			}
+		}
+		if len(ways) > 0 {
+			break
 		}
 	}
 	return ways

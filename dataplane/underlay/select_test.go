@@ -335,13 +335,14 @@ func TestMTUOfVRF(t *testing.T) {
 	of := func(master, mtu int) link {
 		return link{name: "eth", index: mtu, mtu: mtu, up: true, master: master}
 	}
-	down := of(9, 1280)
-	down.up = false
+	down, pods := of(9, 1280), of(9, 1350)
+	down.up, pods.pods = false, true
 	for name, tt := range map[string]struct {
 		links []link
 		want  int
 	}{
-		"its links":  {[]link{vrf, of(9, 9000), of(9, 1400), of(0, 1300), of(8, 1200), down}, 1400},
+		"its links":  {[]link{vrf, of(9, 9000), of(9, 1400), of(0, 1300), of(8, 1200), down, pods}, 1400},
+		"bridges":    {[]link{vrf, pods}, 1350},
 		"large ones": {[]link{of(9, 9000), vrf}, 9000},
 		"no links":   {[]link{vrf, of(0, 1300)}, assumedMTU},
 	} {
