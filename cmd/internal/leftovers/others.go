@@ -171,12 +171,13 @@ func (o others) keeps(file string, kept []netip.Addr) string {
 var ErrFlanneldRuns = errors.New("a flanneld has the lease of this host by now")
 
 // CheckFlanneld returns [ErrFlanneldRuns] if a flanneld that runs here has this subnet file, or a subnet in one of the
-// networks: then lease, device and file are no longer overlayd's to give away.
+// networks: then lease, device and file are no longer overlayd's to give away. One that this process has no right to see does not count: it may
+// be another host's.
 func CheckFlanneld(subnetFile string, networks []netip.Prefix) error {
 	found, err := findFlannelds("/proc")
 	for _, f := range found {
 		inside := func(s netip.Prefix) bool { return slices.ContainsFunc(networks, s.Overlaps) }
-		if f.path == subnetFile || slices.ContainsFunc(f.subnets, inside) {
+		if !f.isUnsure && (f.path == subnetFile || slices.ContainsFunc(f.subnets, inside)) {
 			return fmt.Errorf("%w (process %d)", ErrFlanneldRuns, f.pid)
 		}
 	}

@@ -39,14 +39,15 @@ func (n *Network) takeDevice(ctx context.Context, c control.Network) error {
 	return nil
 }
 
-// claimDevice claims the device of a VNI. It is not an error if this host has no directory for that now: keepFiles tries again.
+// claimDevice claims the device of a VNI. It is not an error if this host has no directory for that now: keepClaim tries again.
 func (n *Network) claimDevice(vni uint32) error {
 	c, err := n.devices().Claim(vni)
-	if n.noClaim = nil; errors.Is(err, claim.ErrNoDir) {
-		n.noClaim = err
+	if errors.Is(err, claim.ErrNoDir) {
+		n.noteFiles(func() { n.noClaim = err })
 		n.warnOnce("cannot claim the overlay device: trying again. Until then another overlayd could serve it too", err)
 		return nil
 	}
+	n.noteFiles(func() { n.noClaim = nil })
 	if err == nil {
 		n.device = c
 		n.daemon.claimed.Add(vni)
@@ -90,6 +91,13 @@ func (n *Network) wroteSubnetFile(modified time.Time) {
 // filesPeriod is how often files that could not be written are tried again.
 const filesPeriod = 2 * time.Second
 
+// keepFile writes the node file if that was not possible before, or somebody has removed it, until ctx ends.
+func (n *Network) keepFile(ctx context.Context) {
+	for pace.Sleep(ctx, filesPeriod, nil) {
+		n.settleFile()
+	}
+}
+
 // settleFile writes the node file if that was not possible before, as on a full disk.
 func (n *Network) settleFile() {
 	err := n.file.Settle()
@@ -100,12 +108,16 @@ func (n *Network) settleFile() {
 	default:
 		n.warnOnce("no node file: trying again. Until then drain, cleanup and --replace cannot see this daemon, and after a crash its address is free only when its record has expired", err)
 	}
-	n.noteFiles(err)
+	n.noteFiles(func() { n.noFile = err })
 }
 
-// noteFiles notes for the status why a file cannot be written now; nil: it can.
-func (n *Network) noteFiles(err error) {
-	if err = cmp.Or(n.noClaim, err); err == nil {
+// noteFiles notes for the status why a file cannot be written now, after change has changed that.
+func (n *Network) noteFiles(change func()) {
+	n.filing.Lock()
+	defer n.filing.Unlock()
+	change()
+	err := cmp.Or(n.noClaim, n.noFile)
+	if err == nil {
 		n.fileFault.Store(nil)
 		return
 	}
@@ -116,8 +128,8 @@ func (n *Network) noteFiles(err error) {
 	n.fileFault.Store(&f)
 }
 
-// keepFiles writes the node file and claims the device, if that was not possible before, or somebody has removed the files, until ctx ends.
-func (s *Session) keepFiles(ctx context.Context) error {
+// keepClaim claims the device, if that was not possible before, or somebody has removed the file, until ctx ends.
+func (s *Session) keepClaim(ctx context.Context) error {
 	n, vni := s.network, s.config.Backend.VNI
 	for pace.Sleep(ctx, filesPeriod, nil) {
 		if n.device == nil || n.device.IsLost() {
@@ -129,7 +141,6 @@ func (s *Session) keepFiles(ctx context.Context) error {
 				before.Release()
 			}
 		}
-		n.settleFile()
 	}
 	return nil
 }

@@ -69,6 +69,28 @@ func TestRemovedFiles(t *testing.T) {
 	}
 }
 
+// TestRemovedWhileItWaits: a daemon that waits for its store has its node file and its hand-over socket again, too.
+func TestRemovedWhileItWaits(t *testing.T) {
+	t.Parallel()
+	needUnderlay(t)
+	w := newWorld(t)
+	w.memory("").SetDown(errDown)
+	w.start()
+	w.await("waiting", func() bool { return w.log.count("waiting for the network config") > 0 })
+	files := []string{nodefile.Path(w.cfg.SubnetFile), handover.Path(w.cfg.SubnetFile)}
+	for _, f := range files {
+		if err := os.Remove(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.await("there again", func() bool {
+		return !slices.ContainsFunc(files, func(f string) bool { _, err := os.Lstat(f); return err != nil })
+	})
+	if _, err := nodefile.Claim(w.cfg.SubnetFile); !errors.As(err, new(*nodefile.RunningError)) {
+		t.Errorf("a second claim of the node file: %v", err)
+	}
+}
+
 // TestIDOfTheNode: a daemon is known by the ID in its file, and has the leftovers that stand there.
 func TestIDOfTheNode(t *testing.T) {
 	w := newWorld(t)

@@ -95,7 +95,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	d.run.Store(&running{fail, ctx.Err})
-	defer d.estate.DropLater(d.expects.unclaimed)()
+	defer d.estate.DropLater(d.expects.wait)()
 	defer d.stopAdmin(ctx) // if it does not get further
 	var only *Network
 	if !d.cfg.several() {

@@ -159,19 +159,24 @@ func TestDrainBeforeALease(t *testing.T) {
 	}
 }
 
-// TestDrainOfWhoWaits: a daemon that waits, while lease and subnet file are a flanneld's or another daemon's, leaves them. Not parallel: tests beside it would see that flanneld.
-func TestDrainOfWhoWaits(t *testing.T) {
+// TestDrainOfWhatIsAnothers: a daemon ends without giving a lease back that is a flanneld's or another daemon's by now, and without an error:
+// a service manager would start it again. Not parallel: tests beside it would see that flanneld.
+func TestDrainOfWhatIsAnothers(t *testing.T) {
 	needUnderlay(t)
 	for name, c := range map[string]struct {
+		ready bool
 		alive string // the node that lives at this address
-		want  error
+		says  error
 	}{
-		"a flanneld of this host": {"", leftovers.ErrFlanneldRuns},
-		"another daemon":          {"another", ErrAliveElsewhere},
+		"a flanneld of this host":             {false, "", leftovers.ErrFlanneldRuns},
+		"another daemon":                      {false, "another", ErrAliveElsewhere},
+		"a flanneld, beside one with a lease": {true, "", leftovers.ErrFlanneldRuns},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.setConfig(`{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard"}}`)
+			if w.setConfig(w.config(0, "")); !c.ready {
+				w.setConfig(`{"Network":"10.5.0.0/16","Backend":{"Type":"wireguard"}}`)
+			}
 			own := w.lease("10.5.1.0/24", "192.0.2.1")
 			if err := os.WriteFile(w.cfg.SubnetFile, []byte("FLANNEL_SUBNET=10.5.1.1/24\n"), 0o644); err != nil {
 				t.Fatal(err)
@@ -184,10 +189,14 @@ func TestDrainOfWhoWaits(t *testing.T) {
 				processtest.Flanneld(t, (*exec.Cmd).Start, "-subnet-file", w.cfg.SubnetFile)
 			}
 			w.start()
-			w.await("waiting", func() bool { return w.log.count("waiting for the network config") > 0 })
+			if c.ready {
+				w.awaitReady()
+			} else {
+				w.await("waiting", func() bool { return w.log.count("waiting for the network config") > 0 })
+			}
 			w.daemon.Drain()
-			if err := w.ended(); !errors.Is(err, c.want) || nodefile.WasDrained(w.cfg.SubnetFile) {
-				t.Errorf("drained with %v, want %v", err, c.want)
+			if err := w.ended(); err != nil || nodefile.WasDrained(w.cfg.SubnetFile) || w.log.count(c.says.Error()) == 0 {
+				t.Errorf("drained with %v, want %v in the log:\n%s", err, c.says, w.log.text())
 			}
 			if _, err := os.Stat(w.cfg.SubnetFile); err != nil || !slices.Equal(w.leases(), []string{own}) {
 				t.Errorf("leases %q, the subnet file: %v", w.leases(), err)

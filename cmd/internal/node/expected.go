@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -97,6 +98,20 @@ func (e *expected) unclaimed() bool {
 	defer e.mu.Unlock()
 	for _, n := range e.networks {
 		if !n.claimed.Load() {
+			return true
+		}
+	}
+	return !e.known
+}
+
+// wait reports whether a network may still take over what the daemon before has left: the store has not said yet what it is.
+func (e *expected) wait() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, n := range e.networks {
+		fault := n.snapshot.Load().fault
+		unusable := n.name != "" && fault != nil && (isUnusable(fault) || errors.As(fault, new(carryError)))
+		if !n.claimed.Load() && !unusable {
 			return true
 		}
 	}

@@ -1,11 +1,13 @@
 package node
 
 import (
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/control"
 )
 
 func newTestDaemon(several bool) *Daemon {
@@ -45,6 +47,28 @@ func TestReadyOfNetworks(t *testing.T) {
 	a.publishNoSession(errUnderlayChanged)
 	if got := d.Status(); d.Ready() || got[0].Ready || got[0].Err != errUnderlayChanged.Error() || got[0].V != status.Version {
 		t.Errorf("ready after the session of a has ended: %+v", got)
+	}
+}
+
+// TestWhoMayStillCome: files of the daemon before wait for networks of which the store has not told, not for those whose config cannot be used.
+func TestWhoMayStillCome(t *testing.T) {
+	d := newTestDaemon(true)
+	if !d.expects.wait() {
+		t.Error("before the list of the networks is known")
+	}
+	a := d.newNetwork("a")
+	d.expects.complete()
+	for _, c := range []struct {
+		fault   error
+		claimed bool
+		want    bool
+	}{
+		{nil, false, true}, {errDown, false, true}, {fmt.Errorf("a: %w", control.ErrNoNetwork), false, false}, {errDown, true, false}, {nil, true, false},
+	} {
+		a.claimed.Store(c.claimed)
+		if a.publishNoSession(c.fault); d.expects.wait() != c.want {
+			t.Errorf("%v, claimed %v: want %v", c.fault, c.claimed, c.want)
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
@@ -55,9 +54,11 @@ type Network struct {
 	held     held            // what the store has, while another config is in force, or none
 	applied  control.Network // of the last session
 	retry    pace.Backoff    // after a session whose overlay failed
-	noticing sync.Mutex      // of notices: keepFiles and leaveFiles of a session use them at once
+	noticing sync.Mutex      // of notices: keepFile, keepClaim and leaveFiles of a session use them at once
 	notices  pace.Notices    // of these, and of what each session may meet again
 
+	filing    sync.Mutex                       // of these two
+	noFile    error                            // why the node file is not as it should be
 	noClaim   error                            // why the device is not claimed
 	fileFault atomic.Pointer[controller.Fault] // why a file of this network cannot be written now; nil: none
 
@@ -147,6 +148,13 @@ func (n *Network) serve(ctx context.Context) error {
 		n.endKept()
 		n.inherits.Leave(nil)
 	}()
+	var keeps sync.WaitGroup
+	inner, stop := context.WithCancel(ctx)
+	defer func() {
+		stop()
+		keeps.Wait()
+	}()
+	keeps.Go(func() { n.keepFile(inner) })
 	again := pace.Backoff{Low: 500 * time.Millisecond, High: 30 * time.Second}
 	for {
 		began := time.Now()
@@ -239,8 +247,9 @@ func (n *Network) giveBack(ctx context.Context, err error) error {
 		if err = n.giveBackOwn(ctx); err == nil {
 			break
 		}
-		if errors.Is(err, leftovers.ErrFlanneldRuns) || errors.Is(err, ErrAliveElsewhere) {
-			return fmt.Errorf("drain: %w", err)
+		if errors.Is(err, leftovers.ErrFlanneldRuns) || errors.Is(err, ErrAliveElsewhere) { // an error would have the service manager start the daemon again
+			n.log.Warn("stopping without giving a lease back: it is not this daemon's", n.attrs(err)...)
+			return nil
 		}
 		n.warnOnce("give lease back: trying again", err)
 		if !pace.Sleep(ctx, again.Next(), nil) {

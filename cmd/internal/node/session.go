@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
+	"github.com/overlayd/overlayd/cmd/internal/leftovers"
 	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/cmd/internal/parts"
 	"github.com/overlayd/overlayd/cmd/internal/probe"
@@ -158,7 +159,7 @@ func (s *Session) control(ctx context.Context, ready <-chan struct{}) error {
 	group.Go(func() error { return s.watchNeeds(ctx) })
 	group.Go(func() error { return s.network.health.Run(ctx) })
 	group.Go(func() error { s.network.beside.Run(ctx, s.subnets); return nil })
-	group.Go(func() error { return s.keepFiles(ctx) })
+	group.Go(func() error { return s.keepClaim(ctx) })
 	if s.prober != nil {
 		group.Go(func() error { s.prober.Run(ctx); return nil })
 	}
@@ -234,6 +235,9 @@ func (s *Session) drainOnRequest(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	case <-s.network.daemon.drain:
+	}
+	if err := leftovers.CheckFlanneld(s.network.subnetFile, s.subnets()); err != nil {
+		return err // giveBack says so
 	}
 	if err := s.controller.Drain(ctx); err != nil {
 		return fmt.Errorf("drain: %w", err)

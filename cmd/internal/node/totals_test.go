@@ -153,8 +153,7 @@ func TestFilesInTheStatus(t *testing.T) {
 	for i, c := range []struct{ noClaim, err error }{
 		{}, {err: unix.ENOSPC}, {noClaim: unix.EROFS}, {err: unix.EACCES}, {},
 	} {
-		n.noClaim = c.noClaim
-		n.noteFiles(c.err)
+		n.noteFiles(func() { n.noFile, n.noClaim = c.err, c.noClaim })
 		faults, want := n.Status().FileFaults, cmp.Or(c.noClaim, c.err)
 		switch {
 		case want == nil && len(faults) > 0:
