@@ -39,7 +39,8 @@ const (
 	keptWrites, snapshotWrites = 1, 200
 	maxRequest                 = 512 << 10
 
-	maxStreams = 16384 // of one connection: a daemon that watches networks has one or two for each
+	maxHeader  = 16 << 10 // bytes of a request's header; gRPC alone would take 16 MiB, for as long as the RPC goes on
+	maxStreams = 16384    // of one connection: a daemon that watches networks has one or two for each
 )
 
 // keepAlive ends connections that nobody uses: a daemon always watches something. It finds those whose host is gone.
@@ -65,7 +66,7 @@ func (s *Server) config(cfg Config, listen url.URL, advertise []url.URL) *embed.
 	c.UnsafeNoFsync = cfg.NoFsync
 	c.MaxConcurrentStreams = maxStreams
 	c.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.Creds(s.conns), grpc.ConnectionTimeout(greeting), grpc.KeepaliveParams(keepAlive),
-		grpc.ReadBufferSize(readBuffer), grpc.WriteBufferSize(writeBuffer)}
+		grpc.MaxHeaderListSize(maxHeader), grpc.ReadBufferSize(readBuffer), grpc.WriteBufferSize(writeBuffer)}
 	if s.guard != nil {
 		c.MaxRequestBytes = maxRequest
 		c.GRPCAdditionalServerOptions = append(c.GRPCAdditionalServerOptions, s.guard.options()...)

@@ -112,7 +112,7 @@ func TestServerConfigHasNoPeers(t *testing.T) {
 		if len(c.ListenPeerUrls) != 0 || c.EnableGRPCGateway || len(c.ListenMetricsUrls) != 0 {
 			t.Errorf("prefix %q: listens for more than clients: %v, %v", prefix, c.ListenPeerUrls, c.ListenMetricsUrls)
 		}
-		if got := len(c.GRPCAdditionalServerOptions); (got > 5) != guarded {
+		if got := len(c.GRPCAdditionalServerOptions); (got > 6) != guarded {
 			t.Errorf("prefix %q: %d gRPC options, want a guard: %v", prefix, got, guarded)
 		}
 	}

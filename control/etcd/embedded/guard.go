@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/etcd/server/v3/lease"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 )
 
@@ -170,6 +171,10 @@ func (g *guard) check(req any) error {
 		return g.checkWritten(r.Key, r.RangeEnd)
 	case *pb.TxnRequest:
 		return g.checkTxn(r)
+	case *healthpb.HealthCheckRequest:
+		if r.Service != "" {
+			return refusal("a health check names service %.80q, which would be kept for good: name none", r.Service)
+		}
 	case *pb.WatchRequest:
 		if create := r.GetCreateRequest(); create != nil {
 			if create.PrevKv { // each watch would have all of them read for itself, however much that is
@@ -284,7 +289,13 @@ func (g *guard) checkPut(r *pb.PutRequest) error {
 
 // checkTxn judges the comparisons and operations of a transaction, which may hold others.
 func (g *guard) checkTxn(r *pb.TxnRequest) error {
+	if partsLeft(r, maxParts) < 0 {
+		return refusal("a transaction has more than %d comparisons and operations, those of nested ones included", maxParts)
+	}
 	for _, c := range r.Compare {
+		if len(c.RangeEnd) > 0 { // etcd would read all values in it while everything else waits, at each start again
+			return refusal("a range of keys is compared, from %.80q: compare single keys", c.Key)
+		}
 		if len(c.GetValue()) > maxPut {
 			return refusal("a value of %d bytes is compared with key %.80q: want at most %d", len(c.GetValue()), c.Key, maxPut)
 		}
@@ -300,6 +311,22 @@ func (g *guard) checkTxn(r *pb.TxnRequest) error {
 		}
 	}
 	return nil
+}
+
+// maxParts bounds the comparisons and operations of a transaction and all in it: etcd bounds those of each alone, and carries all out at once.
+const maxParts = 192
+
+// partsLeft returns how many more a transaction may have of so many; less than 0: it has too many.
+func partsLeft(r *pb.TxnRequest, left int) int {
+	left -= len(r.Compare) + len(r.Success) + len(r.Failure)
+	for _, ops := range [][]*pb.RequestOp{r.Success, r.Failure} {
+		for _, op := range ops {
+			if t := op.GetRequestTxn(); t != nil && left >= 0 {
+				left = partsLeft(t, left)
+			}
+		}
+	}
+	return left
 }
 
 func (g *guard) checkOp(op *pb.RequestOp) error {

@@ -103,27 +103,26 @@ func TestRequestsAreJudgedWhole(t *testing.T) {
 	txn := func(r *pb.TxnRequest) *pb.RequestOp {
 		return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: r}}
 	}
-	compare := func(key, end string) []*pb.Compare {
-		return []*pb.Compare{{Key: []byte("/p/first")}, {Key: []byte(key), RangeEnd: []byte(end)}}
+	compare := func(key string) []*pb.Compare {
+		return []*pb.Compare{{Key: []byte("/p/first")}, {Key: []byte(key)}}
 	}
 	good := put("/p/first")
 	long, longest := "/p/"+strings.Repeat("x", maxKey-2), "/p/"+strings.Repeat("x", maxKey-3)
 	for name, request := range map[string]func(key string) any{
-		"range":          func(k string) any { return &pb.RangeRequest{Key: []byte(k)} },
-		"range to end":   func(k string) any { return &pb.RangeRequest{Key: []byte("/p/"), RangeEnd: []byte(k)} },
-		"put":            func(k string) any { return &pb.PutRequest{Key: []byte(k)} },
-		"delete":         func(k string) any { return &pb.DeleteRangeRequest{Key: []byte(k)} },
-		"delete to end":  func(k string) any { return &pb.DeleteRangeRequest{Key: []byte("/p/"), RangeEnd: []byte(k)} },
-		"compare":        func(k string) any { return &pb.TxnRequest{Compare: compare(k, "")} },
-		"compare to end": func(k string) any { return &pb.TxnRequest{Compare: compare("/p/", k)} },
-		"then get":       func(k string) any { return &pb.TxnRequest{Success: []*pb.RequestOp{good, get(k)}} },
-		"then put":       func(k string) any { return &pb.TxnRequest{Success: []*pb.RequestOp{good, put(k)}} },
-		"then delete":    func(k string) any { return &pb.TxnRequest{Success: []*pb.RequestOp{good, del(k)}} },
-		"else get":       func(k string) any { return &pb.TxnRequest{Failure: []*pb.RequestOp{good, get(k)}} },
-		"else put":       func(k string) any { return &pb.TxnRequest{Failure: []*pb.RequestOp{good, put(k)}} },
-		"else delete":    func(k string) any { return &pb.TxnRequest{Failure: []*pb.RequestOp{good, del(k)}} },
+		"range":         func(k string) any { return &pb.RangeRequest{Key: []byte(k)} },
+		"range to end":  func(k string) any { return &pb.RangeRequest{Key: []byte("/p/"), RangeEnd: []byte(k)} },
+		"put":           func(k string) any { return &pb.PutRequest{Key: []byte(k)} },
+		"delete":        func(k string) any { return &pb.DeleteRangeRequest{Key: []byte(k)} },
+		"delete to end": func(k string) any { return &pb.DeleteRangeRequest{Key: []byte("/p/"), RangeEnd: []byte(k)} },
+		"compare":       func(k string) any { return &pb.TxnRequest{Compare: compare(k)} },
+		"then get":      func(k string) any { return &pb.TxnRequest{Success: []*pb.RequestOp{good, get(k)}} },
+		"then put":      func(k string) any { return &pb.TxnRequest{Success: []*pb.RequestOp{good, put(k)}} },
+		"then delete":   func(k string) any { return &pb.TxnRequest{Success: []*pb.RequestOp{good, del(k)}} },
+		"else get":      func(k string) any { return &pb.TxnRequest{Failure: []*pb.RequestOp{good, get(k)}} },
+		"else put":      func(k string) any { return &pb.TxnRequest{Failure: []*pb.RequestOp{good, put(k)}} },
+		"else delete":   func(k string) any { return &pb.TxnRequest{Failure: []*pb.RequestOp{good, del(k)}} },
 		"nested compare": func(k string) any {
-			return &pb.TxnRequest{Success: []*pb.RequestOp{txn(&pb.TxnRequest{Compare: compare(k, "")})}}
+			return &pb.TxnRequest{Success: []*pb.RequestOp{txn(&pb.TxnRequest{Compare: compare(k)})}}
 		},
 		"nested else, twice": func(k string) any {
 			inner := &pb.TxnRequest{Failure: []*pb.RequestOp{del(k)}}

@@ -45,6 +45,10 @@ type source struct {
 
 // admit implements tap.ServerInHandle: an RPC is about to begin, and nothing is made for it yet.
 func (s *sources) admit(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if err := checkMethod(info.FullMethodName); err != nil { // before a message is read, which is counted for none of these
+		return ctx, err
+	}
+	delete(info.Header, "client-api-version") // etcd would keep each value for good, as a label of its metrics
 	conn, isTracked := ctx.Value(connKey{}).(*trackedConn)
 	if units := unitsOf(info.FullMethodName); isTracked && units > 0 {
 		return ctx, s.take(conn, units)
