@@ -65,7 +65,34 @@ func (t *tunnel) change(v *netlink.Vxlan) (impossible []string) {
 	if err = errors.Join(err, refused); err != nil {
 		return append(mutable, err.Error())
 	}
+	if err := t.renewFDB(v.Attrs().Index); err != nil {
+		return append(mutable, err.Error())
+	}
 	t.log.Info("changed existing device", "device", t.name, "differences", strings.Join(mutable, "; "))
+	return nil
+}
+
+// renewFDB makes the entries of the FDB anew. Each has a route to its VTEP, and over IPv6 the kernel goes on with that and the old local
+// address for as long as it is valid (dst_cache of struct vxlan_rdst).
+func (t *tunnel) renewFDB(index int) error {
+	if !t.Local.Is6() {
+		return nil
+	}
+	entries, err := rtnl.Retry(func() ([]netlink.Neigh, error) { return t.rt.Handle().NeighList(index, unix.AF_BRIDGE) })
+	if err != nil {
+		return fmt.Errorf("list FDB of %s: %w", t.name, err)
+	}
+	for _, e := range entries {
+		if len(e.IP) == 0 {
+			continue
+		}
+		if err = t.rt.Handle().NeighDel(&e); err == nil {
+			err = t.rt.Handle().NeighAppend(&e)
+		}
+		if err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: somebody has removed it meanwhile
+			return fmt.Errorf("renew FDB entry %s of %s: %w", e.HardwareAddr, t.name, err)
+		}
+	}
 	return nil
 }
 

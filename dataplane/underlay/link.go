@@ -60,21 +60,20 @@ func (a address) rank() int {
 	return r
 }
 
-// best returns the address of a family to use if none was asked for, or the zero Addr: global
-// before link-local, permanent before dynamic, primary before secondary or temporary, and of
-// equals keep or else the kernel's first. (The kernel lists the newest IPv6 address first:
-// without keep, a new one would move a running node.)
+// best returns the address of a family to use if none was asked for, or the zero Addr: keep if that is global, and else
+// global before link-local, permanent before dynamic, primary before secondary or temporary, and of
+// equals the kernel's first. Without keep a new address would move a running node, such as one that goes from
+// host to host (VRRP).
 func (l *link) best(family int, keep netip.Addr) (best netip.Addr) {
 	top := -1
 	for _, a := range l.addrs {
 		if !a.usable() || familyOf(a.ip) != family {
 			continue
 		}
-		rank := 2 * a.rank()
-		if a.ip == keep {
-			rank++
+		if a.ip == keep && a.ip.IsGlobalUnicast() {
+			return keep
 		}
-		if rank > top {
+		if rank := a.rank(); rank > top {
 			top, best = rank, a.ip
 		}
 	}

@@ -166,7 +166,7 @@ func TestBestAddress(t *testing.T) {
 		{name: "none"},
 		{name: "first of equals", addrs: []address{static("10.0.0.2"), static("10.0.0.1")}, want: "10.0.0.2"},
 		{name: "global before link-local", addrs: []address{static("169.254.1.1"), dynamic("10.0.0.1")}, want: "10.0.0.1"},
-		{name: "link-local where there is nothing else", addrs: []address{static("169.254.1.1")}, want: "169.254.1.1"},
+		{name: "link-local if there is nothing else", addrs: []address{static("169.254.1.1")}, want: "169.254.1.1"},
 		{name: "permanent before dynamic", addrs: []address{dynamic("10.0.0.1"), static("10.0.0.2")}, want: "10.0.0.2"},
 		{name: "primary before secondary", addrs: []address{{ip: ip("10.0.0.1"), secondary: true}, dynamic("10.0.0.2")}, want: "10.0.0.2"},
 		{name: "permanent before primary", addrs: []address{dynamic("10.0.0.2"), {ip: ip("10.0.0.1"), permanent: true, secondary: true}}, want: "10.0.0.1"},
@@ -178,7 +178,9 @@ func TestBestAddress(t *testing.T) {
 		{name: "link-local IPv6 never", addrs: []address{static("fe80::1")}, family: 1},
 		{name: "duplicate never", addrs: []address{{ip: ip("fd00::2"), permanent: true, duplicate: true}}, family: 1},
 		{name: "of equals the one in use", addrs: []address{static("fd00::2"), static("fd00::1")}, want: "fd00::1", family: 1, keep: ip("fd00::1")},
-		{name: "a better one than that in use", addrs: []address{static("fd00::2"), dynamic("fd00::1")}, want: "fd00::2", family: 1, keep: ip("fd00::1")},
+		{name: "that in use before a better one", addrs: []address{static("fd00::2"), dynamic("fd00::1")}, want: "fd00::1", family: 1, keep: ip("fd00::1")},
+		{name: "not that in use, if it is deprecated", addrs: []address{dynamic("fd00::2"), {ip: ip("fd00::1"), permanent: true, deprecated: true}}, want: "fd00::2", family: 1, keep: ip("fd00::1")},
+		{name: "not that in use, if it is link-local", addrs: []address{dynamic("192.0.2.2"), static("169.254.0.1")}, want: "192.0.2.2", keep: ip("169.254.0.1")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := link{addrs: tt.addrs}

@@ -86,11 +86,11 @@ func (i Interface) Underlays(ipv4, ipv6 bool) []dataplane.Underlay {
 // The kernel first checks that no other host has a new IPv6 address (RFC 4862 section 5.4):
 // Select waits for that, until ctx ends.
 func Select(ctx context.Context, o Options) (Interface, error) {
-	return selectKeeping(ctx, o, Interface{})
+	return SelectKeeping(ctx, o, Interface{})
 }
 
-// selectKeeping is Select that, of equally good addresses, takes those of last.
-func selectKeeping(ctx context.Context, o Options, last Interface) (Interface, error) {
+// SelectKeeping is Select that takes the addresses of last as long as they can be used.
+func SelectKeeping(ctx context.Context, o Options, last Interface) (Interface, error) {
 	c, err := o.criteria()
 	if err != nil {
 		return Interface{}, err

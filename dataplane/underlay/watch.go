@@ -20,8 +20,8 @@ const (
 )
 
 // Watch calls changed with the result of Select for o whenever that differs from now, and
-// from the last result, until ctx ends; it then returns nil. Of equally good addresses the
-// one in use stays. While nothing can be selected (a cable is pulled, an address is about
+// from the last result, until ctx ends; it then returns nil. An address in use
+// stays as long as it can be used. While nothing can be selected (a cable is pulled, an address is about
 // to be replaced) changed is not called. Watch uses the network namespace of the calling
 // thread and works in the calling goroutine. It returns an error if the kernel's
 // notifications can no longer be read.
@@ -37,7 +37,7 @@ func Watch(ctx context.Context, o Options, now Interface, changed func(Interface
 
 func follow(ctx context.Context, s *watch.Subscription, o Options, now Interface, changed func(Interface)) error {
 	look := func(ctx context.Context) error {
-		got, err := selectKeeping(ctx, o, now)
+		got, err := SelectKeeping(ctx, o, now)
 		if err != nil || got == now {
 			return nil
 		}

@@ -18,9 +18,9 @@ import (
 // errNoUnderlay says that this host has no interface such as the one asked for.
 var errNoUnderlay = errors.New("choose underlay interface")
 
-// selectUnderlay is underlay.Select with errors that a caller can tell from others.
-func selectUnderlay(ctx context.Context, o underlay.Options) (underlay.Interface, error) {
-	iface, err := underlay.Select(ctx, o)
+// selectUnderlay is underlay.SelectKeeping what the last session had, with errors that a caller can tell from others.
+func (n *Network) selectUnderlay(ctx context.Context, o underlay.Options) (underlay.Interface, error) {
+	iface, err := underlay.SelectKeeping(ctx, o, n.iface)
 	if err != nil {
 		return iface, fmt.Errorf("%w: %w", errNoUnderlay, err)
 	}
@@ -32,7 +32,7 @@ func selectUnderlay(ctx context.Context, o underlay.Options) (underlay.Interface
 func (n *Network) findUnderlay(ctx context.Context) (underlay.Interface, error) {
 	const period = time.Second
 	for logged := false; ; logged = true {
-		iface, err := selectUnderlay(ctx, n.underlayOptions(control.Network{}))
+		iface, err := n.selectUnderlay(ctx, n.underlayOptions(control.Network{}))
 		if err == nil {
 			n.health.Carries(iface, nil) // of which families is not known yet
 		}
@@ -72,7 +72,7 @@ func (n *Network) chooseUnderlay(ctx context.Context, config control.Network) er
 			o.PublicIPv6 = v6
 		}
 	}
-	iface, err := selectUnderlay(ctx, o)
+	iface, err := n.selectUnderlay(ctx, o)
 	if err != nil {
 		return err
 	}

@@ -111,24 +111,26 @@ func (o *Overlay) Sync(ctx context.Context, w dataplane.Wanted) error {
 
 // sync has each part add and change what it is wanted to, in order and each with what the one
 // before it has left, and then remove the rest, in reverse order. A part removes nothing if one
-// after it failed as a whole, because that one may still need it.
+// after it failed as a whole, because that one may still need it, unless that is apart.
 func (o *Overlay) sync(ctx context.Context, w dataplane.Wanted) error {
 	given := make([]dataplane.Wanted, len(o.parts))
 	errs := make([]error, len(o.parts))
-	failed := -1 // the last part that failed as a whole
+	failed, whole := -1, false // the last part that failed as a whole and needs others; whether any failed so
 	for i, s := range o.parts {
 		given[i] = w
 		if s.part == nil {
 			continue
 		}
 		w, errs[i] = s.part.Sync(ctx, w)
-		if _, whole := dataplane.PeerErrors(errs[i]); whole != nil {
-			failed = i
+		if _, err := dataplane.PeerErrors(errs[i]); err != nil {
+			if whole = true; !s.spec.Apart {
+				failed = i
+			}
 		} else if o.forward != nil && s.part == o.forward {
 			o.reached.Store(&given[i])
 		}
 	}
-	if o.forward == nil && failed < 0 {
+	if o.forward == nil && !whole {
 		o.reached.Store(&w)
 	}
 	for i, s := range slices.Backward(o.parts) {

@@ -103,6 +103,7 @@ func TestOrderOfParts(t *testing.T) {
 		name            string
 		err, gone       [3]error
 		optional        [3]bool
+		apart           [3]bool
 		want            string // calls of Sync and Prune
 		errors, degrade int    // joined errors, degraded parts
 	}{
@@ -115,6 +116,8 @@ func TestOrderOfParts(t *testing.T) {
 		{name: "prune of one", gone: [3]error{1: errDown}, errors: 1, want: "sync 1 a, sync 2 b, sync 3 c, prune 3 c, prune 2 b, prune 1 a"},
 		{name: "the first, which is optional", err: [3]error{0: errDown}, optional: [3]bool{0: true}, degrade: 1, want: "sync 1 a, sync 2 b, sync 3 c, prune 3 c, prune 2 b, prune 1 a"},
 		{name: "the middle, which is optional", err: [3]error{1: errDown}, optional: [3]bool{1: true}, degrade: 1, want: "sync 1 a, sync 2 b, sync 3 c, prune 3 c, prune 2 b"},
+		{name: "the middle, which is apart", err: [3]error{1: errDown}, apart: [3]bool{1: true}, errors: 1, want: "sync 1 a, sync 2 b, sync 3 c, prune 3 c, prune 2 b, prune 1 a"},
+		{name: "the last, and one that is apart", err: [3]error{1: errDown, 2: errDown}, apart: [3]bool{1: true}, errors: 2, want: "sync 1 a, sync 2 b, sync 3 c, prune 3 c"},
 		{name: "prune of an optional one", gone: [3]error{1: errDown}, optional: [3]bool{1: true}, degrade: 1, want: "sync 1 a, sync 2 b, sync 3 c, prune 3 c, prune 2 b, prune 1 a"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -122,7 +125,9 @@ func TestOrderOfParts(t *testing.T) {
 			var specs []Spec
 			for i, name := range []string{"a", "b", "c"} {
 				d := &dummy{name: name, calls: &calls, err: c.err[i], gone: c.gone[i]}
-				specs = append(specs, d.spec(map[bool]string{true: "without it nothing is dropped"}[c.optional[i]]))
+				spec := d.spec(map[bool]string{true: "without it nothing is dropped"}[c.optional[i]])
+				spec.Apart = c.apart[i]
+				specs = append(specs, spec)
 			}
 			o, err := Open(slog.New(slog.DiscardHandler), testAttrs, specs)
 			if err != nil {

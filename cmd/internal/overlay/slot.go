@@ -15,6 +15,8 @@ type Spec struct {
 	// Lack says what does not work without the part, if the overlay can go on without it. A part
 	// with an empty Lack is required.
 	Lack string
+	// Apart says that the part needs nothing of those before it: these forget what is gone, whatever fails here.
+	Apart bool
 }
 
 // PartError is a fault of a part that the overlay can do without.

@@ -46,12 +46,12 @@ func (l *List) Specs(mtu int) []overlay.Spec {
 	}
 	specs := []overlay.Spec{
 		{Name: guardPart, Open: l.openGuard, Lack: l.withoutGuard()},
-		{Name: Rules, Open: l.openRules, Lack: noRules},
+		{Name: Rules, Open: l.openRules, Lack: noRules, Apart: true},
 		{Name: "direct routes", Open: l.openRoutes},
 	}
 	if l.Network.Backend.Type != control.BackendAlloc {
 		specs = append(specs, overlay.Spec{Name: "settings", Open: l.openSettings},
-			overlay.Spec{Name: "firewall", Open: l.openFirewall, Lack: "chains of a firewall that drop the overlay's packets are not reported"})
+			overlay.Spec{Name: "firewall", Open: l.openFirewall, Lack: "chains of a firewall that drop the overlay's packets are not reported", Apart: true})
 	}
 	if !l.Network.Backend.IsVXLAN() {
 		return specs[1:] // nothing is forwarded but by routes (host-gw), or not at all (alloc)
