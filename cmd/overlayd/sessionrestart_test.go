@@ -23,11 +23,13 @@ func withBackend(keys string) string {
 func TestSessionRestartLosesNothing(t *testing.T) {
 	t.Parallel()
 	const direct = `,"DirectRouting":true`
+	wider := func(config string) string { return strings.Replace(config, "10.5.0.0/16", "10.4.0.0/15", 1) }
+	hostGW := strings.Replace(testNetwork, "vxlan", "host-gw", 1)
 	type change struct {
 		name  string
 		to    string // and back to from
 		from  string
-		other bool // the port is another one meanwhile
+		other bool // the port is another one meanwhile, or there is none
 	}
 	changes := []change{
 		{"bounds", strings.Replace(testNetwork, "10.5.63.0", "10.5.64.0", 1), testNetwork, false}, // leases fit both
@@ -35,6 +37,8 @@ func TestSessionRestartLosesNothing(t *testing.T) {
 		{"DirectRouting", withBackend(direct), testNetwork, false},
 		{"port, direct", withBackend(direct + `,"Port":8473`), withBackend(direct), true},
 		{"VNI, direct", withBackend(direct + `,"VNI":7`), withBackend(direct), false},
+		{"wider, direct", wider(withBackend(direct)), withBackend(direct), false},
+		{"wider, host-gw", wider(hostGW), hostGW, true},
 	}
 	for _, modes := range [][2]string{{modeUserspace, modeUserspace}, {modeKernel, modeKernel}, {modeUserspace, modeKernel}} {
 		if modes[0] != modes[1] {

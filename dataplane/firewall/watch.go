@@ -174,7 +174,10 @@ func legacyText() (text []byte) {
 	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
 		names, _ := xtables.Names(f) // Find tells of the error
 		for _, name := range names {
-			if t, err := xtables.Read(f, name); err == nil && name != "nat" {
+			if name == "nat" {
+				continue
+			}
+			if t, err := xtables.Read(f, name); err == nil {
 				text = append(text, t.Entries...)
 			}
 		}

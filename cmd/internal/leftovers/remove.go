@@ -25,22 +25,22 @@ func RemoveRules(ctx context.Context, vnis ...uint32) (removed []string, err err
 }
 
 // Remove removes what is left, but for what somebody else has made its own, and returns in words what it
-// removed and kept. It goes on after an error.
-func Remove(ctx context.Context, l nodefile.Left) (removed, kept []string, err error) {
+// removed and kept. Routes to subnets inside the networks of next stay: that session uses them, or removes them itself. It goes on after an error.
+func Remove(ctx context.Context, l nodefile.Left, next ...netip.Prefix) (removed, kept []string, err error) {
 	o, err := findOthers(nil, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	done, err := removeLeft(ctx, l, o)
+	done, err := removeLeft(ctx, l, o, next...)
 	return done.removed, slices.Concat(done.keptLines(), done.missed), err
 }
 
 // removeLeft removes all of l, except what o says that others use.
-func removeLeft(ctx context.Context, l nodefile.Left, o others) (done report, err error) {
+func removeLeft(ctx context.Context, l nodefile.Left, o others, next ...netip.Prefix) (done report, err error) {
 	if len(l.Networks) > 0 {
 		var gerr error
 		done.given, gerr = hostroute.Give(func(subnet netip.Prefix) bool { return rtnl.Inside(subnet, l.Networks) && o.needs(subnet) })
-		err = errors.Join(gerr, withdrawRoutes(ctx, l.Networks))
+		err = errors.Join(gerr, withdrawRoutes(ctx, l.Networks, next))
 	}
 	if len(l.VNIs) == 0 {
 		return done, err
@@ -63,16 +63,33 @@ func removeLeft(ctx context.Context, l nodefile.Left, o others) (done report, er
 	return done, errors.Join(err, merr, derr, gerr)
 }
 
-// withdrawRoutes removes the direct routes and blackholes inside networks.
-func withdrawRoutes(ctx context.Context, networks []netip.Prefix) error {
+// withdrawRoutes removes the direct routes and blackholes inside networks, less those inside next.
+func withdrawRoutes(ctx context.Context, networks, next []netip.Prefix) error {
 	r, err := hostroute.Open(hostroute.Config{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	w := dataplane.Wanted{Networks: networks}
+	var w dataplane.Wanted
+	for _, n := range networks {
+		w.Networks = append(w.Networks, without(n, next)...)
+	}
 	_, err = r.Sync(ctx, w)
 	return errors.Join(err, r.Prune(ctx, w), hostroute.Withdraw(networks))
+}
+
+// without returns the prefixes that make up p less those of others.
+func without(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
+	if slices.ContainsFunc(others, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() && o.Contains(p.Addr()) }) {
+		return nil
+	}
+	if !slices.ContainsFunc(others, p.Overlaps) {
+		return []netip.Prefix{p}
+	}
+	upper := p.Addr().AsSlice()
+	upper[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
+	above, _ := netip.AddrFromSlice(upper) // it has the length of an address
+	return append(without(netip.PrefixFrom(p.Addr(), p.Bits()+1), others), without(netip.PrefixFrom(above, p.Bits()+1), others)...)
 }
 
 // removeAll removes what every overlayd has left in this network namespace, except what o says that others use.

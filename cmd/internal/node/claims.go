@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/overlayd/overlayd/cmd/internal/claim"
@@ -34,7 +35,7 @@ func (n *Network) takeDevice(ctx context.Context, c control.Network) error {
 	n.claimed.Store(true)
 	now := nodefile.Left{VNIs: []uint32{vni}, Networks: c.Prefixes()}
 	n.left = n.left.Without(now)
-	n.removeLeft(ctx)
+	n.removeLeft(ctx, now.Networks...)
 	n.remember(now)
 	return nil
 }
@@ -160,8 +161,8 @@ func (n *Network) warnOnce(text string, err error) {
 	}
 }
 
-// removeLeft removes what the last session left, but for the devices that somebody else serves by now.
-func (n *Network) removeLeft(ctx context.Context) {
+// removeLeft removes what the last session left, but for the devices that somebody else serves by now, and routes inside the networks of the next one.
+func (n *Network) removeLeft(ctx context.Context, next ...netip.Prefix) {
 	l := n.left
 	n.left = nodefile.Left{}
 	var claims []*claim.Device
@@ -170,7 +171,7 @@ func (n *Network) removeLeft(ctx context.Context) {
 	if len(l.VNIs) == 0 && len(l.Networks) == 0 {
 		return
 	}
-	removed, kept, err := leftovers.Remove(ctx, l)
+	removed, kept, err := leftovers.Remove(ctx, l, next...)
 	if err != nil {
 		n.log.Error("overlay of the last network config not wholly removed", "err", err)
 	}
