@@ -29,7 +29,7 @@ func TestSessionRestartLosesNothing(t *testing.T) {
 		name  string
 		to    string // and back to from
 		from  string
-		other bool // the port is another one meanwhile, or there is none
+		other bool // the network has another port meanwhile, or no port at all
 	}
 	changes := []change{
 		{"bounds", strings.Replace(testNetwork, "10.5.63.0", "10.5.64.0", 1), testNetwork, false}, // leases fit both

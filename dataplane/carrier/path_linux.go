@@ -40,7 +40,8 @@ const (
 //
 // What this host knows from its own routes and links holds at once. Anybody can forge ICMP, so an ICMP report is only a reason to
 // send a probe: a packet of full length from a new port, which the peer's host drops in silence. Only a report that quotes the probe
-// is believed, and the kernel's note if this host itself refuses to send the probe. Some IPv4 routers quote only a UDP header. Then there must be a report about each of several probes in a row, and
+// is believed. If this host itself refuses to send the probe, the kernel's note is believed.
+// Some IPv4 routers quote only a UDP header. Then there must be a report about each of several probes in a row, and
 // meanwhile no report about ports from which nothing was sent. Until a report is believed, packets are sent whole. So nobody who cannot
 // see the probe can make this host send shorter packets, or make it tell pods to. The exception is a host without a free UDP port, where no
 // probe can be sent.

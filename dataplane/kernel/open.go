@@ -72,8 +72,8 @@ func (t *tunnel) change(v *netlink.Vxlan) (impossible []string) {
 	return nil
 }
 
-// renewFDB makes the entries of the FDB anew. Each has a route to its VTEP, and over IPv6 the kernel goes on with that and the old local
-// address for as long as it is valid (dst_cache of struct vxlan_rdst).
+// renewFDB deletes each entry of the FDB and adds it again, after the local address has changed. The kernel keeps a route with the old local address
+// in each entry (dst_cache of struct vxlan_rdst). Over IPv6 it does not notice the change, and would send from the old address for good.
 func (t *tunnel) renewFDB(index int) error {
 	if !t.Local.Is6() {
 		return nil

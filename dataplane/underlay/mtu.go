@@ -38,7 +38,7 @@ func (h host) carries(i Interface) (mtu int, err error) {
 	return min(assumedMTU, i.MTU), nil
 }
 
-// enslavedTo returns the links of a VRF, less those to pods if there are others: the MTU of these follows that of the overlay.
+// enslavedTo returns the links of a VRF that are up. It leaves out those that may lead to pods if there are others: their MTU follows that of the overlay.
 func (h host) enslavedTo(master int) (ways []egress) {
 	for _, pods := range []bool{false, true} {
 		for _, l := range h.links {

@@ -37,7 +37,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	ended   chan struct{}     // closed by Stop
-	l       *net.UnixListener // nil: there is none yet
+	l       *net.UnixListener // nil: the server does not listen yet
 	at      os.FileInfo       // the socket of l
 	notices pace.Notices
 }

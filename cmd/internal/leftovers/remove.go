@@ -78,7 +78,7 @@ func withdrawRoutes(ctx context.Context, networks, next []netip.Prefix) error {
 	return errors.Join(err, r.Prune(ctx, w), hostroute.Withdraw(networks))
 }
 
-// without returns the prefixes that make up p less those of others.
+// without returns the part of p that is in none of others, as prefixes.
 func without(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
 	if slices.ContainsFunc(others, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() && o.Contains(p.Addr()) }) {
 		return nil

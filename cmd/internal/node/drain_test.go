@@ -35,7 +35,7 @@ func TestDrainFromAnotherPIDNamespace(t *testing.T) {
 	}
 }
 
-// refusing is a store that refuses to list leases so many times.
+// refusing is a store whose first calls of Published fail: as many as times says.
 type refusing struct {
 	*fakeStore
 	times *atomic.Int32

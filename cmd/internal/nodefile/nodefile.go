@@ -35,13 +35,13 @@ type File struct {
 	mu        sync.Mutex
 	unsaved   bool     // the file has not what is below
 	given     bool     // another process has it, see HandOver
-	file      *os.File // the claim; nil: there is none yet
+	file      *os.File // the claim; nil: the file is not claimed yet
 	path      string
 	ID        string       // of the node, as [NewID] makes it
 	Left      Left         // by the last session
 	IsNew     bool         // no daemon has had the file
 	published []netip.Addr // the last ones first
-	drained   bool         // by the daemon that writes it: see WasDrained
+	drained   bool         // the daemon that writes the file has given its lease back
 	written   int64        // modification time of the subnet file, Unix nanoseconds; or 0 or neverWritten
 }
 

@@ -111,11 +111,11 @@ func (o *Overlay) Sync(ctx context.Context, w dataplane.Wanted) error {
 
 // sync has each part add and change what it is wanted to, in order and each with what the one
 // before it has left, and then remove the rest, in reverse order. A part removes nothing if one
-// after it failed as a whole, because that one may still need it, unless that is apart.
+// after it failed as a whole, because that one may still need it, unless the failed part is Apart.
 func (o *Overlay) sync(ctx context.Context, w dataplane.Wanted) error {
 	given := make([]dataplane.Wanted, len(o.parts))
 	errs := make([]error, len(o.parts))
-	failed, whole := -1, false // the last part that failed as a whole and needs others; whether any failed so
+	failed, whole := -1, false // the last part that failed as a whole and is not Apart; whether any part failed as a whole
 	for i, s := range o.parts {
 		given[i] = w
 		if s.part == nil {

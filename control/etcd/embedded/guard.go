@@ -313,7 +313,8 @@ func (g *guard) checkTxn(r *pb.TxnRequest) error {
 	return nil
 }
 
-// maxParts bounds the comparisons and operations of a transaction and all in it: etcd bounds those of each alone, and carries all out at once.
+// maxParts bounds the comparisons and operations of a transaction and of all transactions in it. etcd bounds each of these alone, and
+// nothing else is written while it carries them out.
 const maxParts = 192
 
 // partsLeft returns how many more a transaction may have of so many; less than 0: it has too many.
