@@ -3,6 +3,7 @@ package underlay
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,11 +18,14 @@ const (
 	settle = 250 * time.Millisecond
 	// recheck is the time between two selections that no notification asks for.
 	recheck = time.Minute
+	// patience is how long another interface or address has to be asked for while those in use still work: a DHCP
+	// client or a reload of the network takes a default route away for a moment.
+	patience = 5 * time.Second
 )
 
 // Watch calls changed with the result of Select for o whenever that differs from now, and
 // from the last result, until ctx ends; it then returns nil. An address in use
-// stays as long as it can be used. While nothing can be selected (a cable is pulled, an address is about
+// stays as long as it can be used and the options do not ask for another one for five seconds. While nothing can be selected (a cable is pulled, an address is about
 // to be replaced) changed is not called. Watch uses the network namespace of the calling
 // thread and works in the calling goroutine. It returns an error if the kernel's
 // notifications can no longer be read.
@@ -36,21 +40,49 @@ func Watch(ctx context.Context, o Options, now Interface, changed func(Interface
 }
 
 func follow(ctx context.Context, s *watch.Subscription, o Options, now Interface, changed func(Interface)) error {
+	var asked time.Time // since when another place is asked for; zero: it is not
 	look := func(ctx context.Context) error {
 		got, err := SelectKeeping(ctx, o, now)
-		if err != nil || got == now {
+		if err != nil || !got.moves(now) || !now.works() {
+			asked = time.Time{}
+		} else if asked.IsZero() {
+			asked = time.Now()
+		}
+		if err != nil || got == now || !asked.IsZero() && time.Since(asked) < patience {
 			return nil
 		}
-		now = got
+		now, asked = got, time.Time{}
 		changed(got)
 		return nil
 	}
 	s.Wake() // something may have changed before there was a subscription
-	err := s.Run(ctx, watch.Loop{Concerns: concerns, Look: look, Spread: pace.Spread{Gather: settle}, Resync: recheck})
+	err := s.Run(ctx, watch.Loop{Concerns: concerns, Look: look, Spread: pace.Spread{Gather: settle}, Resync: recheck,
+		Pending: func() bool { return !asked.IsZero() }})
 	if err != nil {
 		return fmt.Errorf("watch interfaces: %w", err)
 	}
 	return nil
+}
+
+// moves reports whether i is in another place than last: its packets have another source.
+func (i Interface) moves(last Interface) bool {
+	other := func(now, last End) bool { return last.Local.IsValid() && now.Local != last.Local }
+	return i.Index != last.Index || other(i.IPv4, last.IPv4) || other(i.IPv6, last.IPv6)
+}
+
+// works reports whether i is up and has its addresses.
+func (i Interface) works() bool {
+	links, err := readLinks()
+	at := slices.IndexFunc(links, func(l link) bool { return l.index == i.Index })
+	if err != nil || at < 0 || !links[at].up {
+		return false
+	}
+	for _, e := range []End{i.IPv4, i.IPv6} {
+		if _, err := byAddr(links, e.Local); e.Local.IsValid() && err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // concerns ignores routes that have a destination: an overlay of 10 000 peers has as many,

@@ -70,6 +70,53 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// TestWatchDefaultRoute: a default route that is gone for a moment moves nothing, one that stays away does, and an
+// interface that cannot be used any more is left at once.
+func TestWatchDefaultRoute(t *testing.T) {
+	h := twoNICs(t)
+	h.Run("ip", "route", "add", "default", "via", "198.51.100.1", "dev", "eth1", "metric", "200")
+	h.Run("ip", "route", "replace", "default", "via", "192.0.2.1", "dev", "eth0", "metric", "100")
+	h.Run("sh", "-c", "ip route del default metric 0 2>/dev/null; true")
+	now, err := selectIn(h, Options{})
+	if err != nil || now.Name != "eth0" {
+		t.Fatalf("%+v, %v", now, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	told, done := make(chan Interface, 10), make(chan error, 1)
+	go func() {
+		done <- h.Do(func() error { return Watch(ctx, Options{}, now, func(i Interface) { told <- i }) })
+	}()
+	expect := func(what, name string, from, to time.Duration) {
+		t.Helper()
+		start := time.Now()
+		select {
+		case got := <-told:
+			if got.Name != name || time.Since(start) < from {
+				t.Errorf("%s: told %+v after %s", what, got, time.Since(start))
+			}
+		case <-time.After(to):
+			if name != "" {
+				t.Errorf("%s: not told", what)
+			}
+		}
+	}
+	away := []string{"route", "del", "default", "via", "192.0.2.1", "dev", "eth0", "metric", "100"}
+	back := append([]string{"route", "add"}, away[2:]...)
+	h.Run("ip", away...)
+	expect("a moment without its default route", "", 0, 4*settle)
+	h.Run("ip", back...)
+	expect("default route is back", "", 0, 2*settle)
+	h.Run("ip", away...)
+	expect("default route stays away", "eth1", patience, 10*patience)
+	h.Run("ip", back...)
+	h.Run("ip", "link", "set", "eth1", "down")
+	expect("interface is down", "eth0", 0, patience-time.Second)
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestConcerns(t *testing.T) {
 	for _, tt := range []struct {
 		name string
