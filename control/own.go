@@ -35,7 +35,7 @@ func (n Node) Ownership(network Network, vteps []dataplane.VTEP, l Lease, wrote 
 		return NotOwn
 	case wrote || slices.ContainsFunc(vteps, l.hasMAC):
 		return Own
-	case l.isDerived() && slices.Contains(n.Former, l.Identity()):
+	case l.IsDerived() && slices.Contains(n.Former, l.Identity()):
 		return OwnUnlessLive
 	}
 	return NotOwn
@@ -53,8 +53,8 @@ func (l Lease) hasMAC(v dataplane.VTEP) bool {
 	return mac.IsUnicast() && mac == v.MAC
 }
 
-// isDerived reports whether every VTEP of the lease has a MAC that overlayd derives.
-func (l Lease) isDerived() bool {
+// IsDerived reports whether every VTEP of the lease has a MAC that overlayd derives.
+func (l Lease) IsDerived() bool {
 	derived := false
 	for _, v := range [...]dataplane.VTEP{l.VTEP(false), l.VTEP(true)} {
 		if !v.Addr.IsValid() {

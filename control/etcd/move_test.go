@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -217,3 +218,42 @@ func TestPublishedAfterExchange(t *testing.T) {
 		}
 	}
 }
+
+// TestMoveToTheAddressOfADeadHost: that one's lease is its own still, though its address, and so the MAC that is derived
+// from it, is this host's by now.
+func TestMoveToTheAddressOfADeadHost(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.SetConfig(t, []byte(twoSubnets))
+	log := c.shortLived()
+	dead, s := c.open(t), c.open(t)
+	theirs := mustDerive(t, dead, 1, "10.5.3.0/24")
+	dead.Close()
+	n, vteps := node(2)
+	vteps[0].MAC = dataplane.MAC(n.PublicIP, 1)
+	if _, err := s.Acquire(t.Context(), n, vteps); err != nil {
+		t.Fatal(err)
+	}
+	n.Previous, n.Former = []netip.Prefix{netip.MustParsePrefix("10.5.2.0/24")}, []netip.Addr{n.PublicIP}
+	n.PublicIP = theirs.PublicIP
+	vteps = []dataplane.VTEP{{Addr: n.PublicIP, MAC: theirs.Backend.MAC, VNI: 1}}
+	var l control.Lease
+	eventually(t, "the dead host's record is gone", func() (ok bool) {
+		var err error
+		l, err = s.Acquire(t.Context(), n, vteps)
+		return err == nil
+	})
+	if l.Subnet != n.Previous[0] || l.Backend != theirs.Backend {
+		t.Fatalf("acquired %+v", l)
+	}
+	drain(t, s)
+	for end := time.Now().Add(ownDue); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		l = renew(t, s, l)
+		if keys := c.Keys(t); !slices.Contains(keys, theirs.Key()) {
+			t.Fatalf("keys %v, without %s:\n%s", keys, theirs.Key(), log)
+		}
+	}
+}
+
+// ownDue is how long an own entry beside the lease stays at most, and some time more.
+const ownDue = 4 * time.Second

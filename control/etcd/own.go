@@ -37,7 +37,8 @@ func (s *Store) heldRevision() int64 {
 }
 
 // noteOwn notes which of all entries are this node's own beside its lease: a restore of an older snapshot has brought
-// them back. What another daemon has written under the same address, with a MAC of its own, is not.
+// them back. An entry of the same address is another's if it was not written under this node's tag, and has another MAC
+// or one that comes with the address.
 func (s *Store) noteOwn(all []control.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +49,7 @@ func (s *Store) noteOwn(all []control.Lease) {
 	}
 	tag := etcdrpc.LeaseTag(s.node.node.ID)
 	for _, l := range all {
-		wrote := leaseID(l.Handle).HasTag(tag) || l.Backend == s.held.Backend && l.BackendV6 == s.held.BackendV6
+		wrote := leaseID(l.Handle).HasTag(tag) || l.Backend == s.held.Backend && l.BackendV6 == s.held.BackendV6 && !l.IsDerived()
 		if l.Handle == 0 || !wrote || !l.SamePublicIP(s.held) || l.Key() == s.held.Key() {
 			continue
 		}
