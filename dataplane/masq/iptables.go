@@ -27,9 +27,10 @@ type tool struct {
 	legacy      bool // the binary writes the legacy tables
 	randomFully bool // MASQUERADE knows --random-fully
 
-	saved string // what ensure found in order; "" makes it look closer
-	wrote bool   // ensure has written and not yet compared
-	last  string // the tables when it last wrote
+	saved   string // what ensure found in order; "" makes it look closer
+	wrote   bool   // ensure has written and not yet compared
+	last    string // the tables when it last wrote
+	literal bool   // rules were found to read as they are written
 }
 
 // errOtherTool means that the binary was replaced since it was found: it may write other tables
@@ -124,8 +125,8 @@ func (w toolWant) text(saved map[string]savedTable) (text string) {
 
 // ensure makes w true, each table at once, and reports whether it wrote anything.
 // It is called until it did not: then the tables were in order when it looked. In
-// order is what reads as wanted, or, for an iptables with other words for it, what
-// reads the same after it was written twice.
+// order is what reads as wanted, or, for an iptables that has always had other words for it, as many rules
+// that read the same after they were written twice.
 func (t *tool) ensure(ctx context.Context, w toolWant) (wrote bool, err error) {
 	if !t.randomFully {
 		w.masq = withoutRandom(w.masq)
@@ -135,7 +136,10 @@ func (t *tool) ensure(ctx context.Context, w toolWant) (wrote bool, err error) {
 		return false, err
 	}
 	have, text := w.text(saved), w.restoreText(saved)
-	if text == "" || have == t.saved || t.wrote && have == t.last || have == w.expected() && !w.replaces(saved) {
+	literal := have == w.expected()
+	t.literal = t.literal || literal
+	inOtherWords := t.wrote && have == t.last && !t.literal && w.isComplete(saved)
+	if text == "" || have == t.saved || inOtherWords || literal && !w.replaces(saved) {
 		t.saved, t.wrote, t.last = have, false, ""
 		return false, nil
 	}
@@ -163,6 +167,14 @@ func (w toolWant) expected() string {
 		tables[c.table] = table
 	}
 	return w.text(tables)
+}
+
+// isComplete reports whether each chain has as many rules as wanted, and one that leads to it.
+func (w toolWant) isComplete(saved map[string]savedTable) bool {
+	return !slices.ContainsFunc(w.chains(), func(c iptWant) bool {
+		t := saved[c.table]
+		return len(t.of(c.chain)) != len(c.rules) || len(t.to(c.chain)) != min(1, len(c.rules))
+	})
 }
 
 // replaces reports whether there are rules of flannel to be removed.

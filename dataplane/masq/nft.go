@@ -17,7 +17,8 @@ import (
 type nftState struct {
 	family      family
 	names       names
-	chains      int // of the own table; -1 without one
+	chains      int  // of the own table; -1 without one
+	dormant     bool // no packet meets the own table
 	own         nft.Chain
 	nat, fwd    nft.Chain
 	post, front nft.Chain // POSTROUTING and FORWARD
@@ -40,9 +41,11 @@ func readNFT(f family, n names) (s nftState, err error) {
 		if s.generation, err = r.Generation(); err != nil {
 			return err
 		}
-		if s.chains, err = r.ChainCount(n.table); err != nil {
+		var flags uint32
+		if s.chains, flags, err = r.Table(n.table); err != nil {
 			return err
 		}
+		s.dormant = flags&unix.NFT_TABLE_F_DORMANT != 0
 		for _, c := range []struct {
 			to          *nft.Chain
 			table, name string
@@ -71,7 +74,7 @@ func jumps(base nft.Chain, to string) []nft.Rule {
 // if a base chain appears that must jump to ours.
 func (s nftState) text() string {
 	var b strings.Builder
-	fmt.Fprintln(&b, s.chains, s.front.Exists)
+	fmt.Fprintln(&b, s.chains, s.dormant, s.front.Exists)
 	for _, c := range []nft.Chain{s.own, s.nat, s.fwd} {
 		b.WriteString(c.Text())
 	}

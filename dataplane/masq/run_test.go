@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,6 +32,7 @@ func nftSabotage() map[string][]string {
 		"another order":      {"delete rule ip overlayd-7 postrouting handle 4", "add rule ip overlayd-7 postrouting meta mark & 0x4000 == 0x4000 return"},
 		"a chain added":      {"add chain ip overlayd-7 extra { type nat hook postrouting priority 50; }"},
 		"policy changed":     {"add chain ip overlayd-7 postrouting { policy drop; }"},
+		"made dormant":       {"add table ip overlayd-7 { flags dormant; }"},
 		"everything flushed": {"flush ruleset"},
 	}
 }
@@ -81,6 +83,34 @@ func TestRunRestores(t *testing.T) {
 				h.restore(commands)
 				h.eventually("iptables: "+what, want, patience)
 			}
+		})
+	}
+}
+
+// TestUndoneTwice: rules that somebody undoes after each write, and so read the same twice, are not taken for good.
+func TestUndoneTwice(t *testing.T) {
+	for _, v := range []variant{iptNFT, iptLegacy} {
+		t.Run(string(v), func(t *testing.T) {
+			h := newHost(t, v)
+			h.dropForward(true)
+			dir, multi := filepath.Dir(h.log), map[variant]string{iptNFT: "xtables-nft-multi", iptLegacy: "xtables-legacy-multi"}[v]
+			undo := fmt.Sprintf("#!/bin/sh -e\n%[1]s iptables-restore \"$@\"\nexec %[1]s iptables -F OVERLAYD-7-FWD\n", h.real[multi])
+			if err := os.WriteFile(filepath.Join(dir, "iptables-restore"), []byte(undo), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			h.Must(func() error {
+				tool, err := findTool(t.Context(), ipv4, "iptables")
+				if err != nil {
+					return err
+				}
+				forward := []rule{{src: match{prefix: netip.MustParsePrefix(testNetwork)}, do: accept}, {dst: match{prefix: netip.MustParsePrefix(testNetwork)}, do: accept}}
+				for i := range 4 {
+					if wrote, err := tool.ensure(t.Context(), toolWant{names: namesOf(testVNI), forward: forward}); err != nil || !wrote {
+						t.Errorf("try %d: wrote %t, %v", i, wrote, err)
+					}
+				}
+				return nil
+			})
 		})
 	}
 }

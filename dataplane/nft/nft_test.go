@@ -88,10 +88,10 @@ func TestReadTellsWhatWasWritten(t *testing.T) {
 			if err != nil || !slices.Equal(tables, []string{"t"}) {
 				t.Errorf("tables %v, %v", tables, err)
 			}
-			if n, err := r.ChainCount("t"); n != 3 || err != nil {
+			if n, _, err := r.Table("t"); n != 3 || err != nil {
 				t.Errorf("%d chains, %v", n, err)
 			}
-			if n, err := r.ChainCount("none"); n != -1 || err != nil {
+			if n, _, err := r.Table("none"); n != -1 || err != nil {
 				t.Errorf("%d chains of no table, %v", n, err)
 			}
 			chains, err := r.Chains()

@@ -115,12 +115,6 @@ func (r Reader) Rules(table, chain string) (list []Rule, err error) {
 	return list, nil
 }
 
-// ChainCount returns how many chains a table has, -1 if there is no such table.
-func (r Reader) ChainCount(table string) (int, error) {
-	n, _, err := r.Table(table)
-	return n, err
-}
-
 // Table returns how many chains a table has, -1 if there is no such table, and its flags. While a table has the flag
 // unix.NFT_TABLE_F_DORMANT, no packet meets its chains.
 func (r Reader) Table(table string) (chains int, flags uint32, err error) {
