@@ -175,7 +175,10 @@ func (n *Nowhere) Prune(_ context.Context, w dataplane.Wanted) error {
 	var errs []error
 	for dst := range n.have {
 		if !slices.Contains(n.wanted, dst) && rtnl.Inside(dst, w.Networks) {
-			errs = append(errs, n.rt.DeleteRoute(nowhereRoute(dst)))
+			if err := n.rt.DeleteRoute(nowhereRoute(dst)); err != nil {
+				errs = append(errs, err)
+				continue
+			}
 			delete(n.have, dst)
 		}
 	}

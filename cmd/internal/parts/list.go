@@ -39,6 +39,7 @@ type List struct {
 
 // Specs lists the parts of an overlay, in their order, for devices of this MTU. The guard comes first: it admits what a
 // later part lets in. The rules come next, so that a packet that is routed meets them, and the direct routes before the dataplane gives up its own.
+// The unreachable routes come last: one to a network that got smaller would hide the dataplane's route to the larger one.
 func (l *List) Specs(mtu int) []overlay.Spec {
 	noRules := ""
 	if !l.Rules.Masquerade {
@@ -56,8 +57,8 @@ func (l *List) Specs(mtu int) []overlay.Spec {
 	if !l.Network.Backend.IsVXLAN() {
 		return specs[1:] // nothing is forwarded but by routes (host-gw), or not at all (alloc)
 	}
-	return append(specs, overlay.Spec{Name: "unreachable", Open: l.openNowhere, Lack: "overlay addresses without a route leave by the default route, in clear"},
-		overlay.Spec{Name: "forwarding", Open: func() (dataplane.Part, error) { return l.openForwarding(mtu) }})
+	return append(specs, overlay.Spec{Name: "forwarding", Open: func() (dataplane.Part, error) { return l.openForwarding(mtu) }},
+		overlay.Spec{Name: "unreachable", Open: l.openNowhere, Lack: "overlay addresses without a route leave by the default route, in clear", Apart: true})
 }
 
 // openRules opens masquerading and the rules of FORWARD.
