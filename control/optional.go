@@ -78,9 +78,9 @@ type AddressSource interface {
 
 // LiveNodeFinder is a Store that knows which nodes live.
 type LiveNodeFinder interface {
-	// LiveNode returns the ID and the name of the node that publishes an address and was alive
-	// seconds ago; both are empty if no node does.
-	LiveNode(ctx context.Context, public netip.Addr) (id, name string, err error)
+	// OtherNode reports whether another host publishes an address and was alive seconds ago, and its name. Another
+	// host is one with another ID than node's, or with a copy of node's file. It is an error if that is not known yet.
+	OtherNode(ctx context.Context, node Node, public netip.Addr) (host string, lives bool, err error)
 }
 
 // Bequeather is a Store with whose lease the next process of this node can go on as it is.

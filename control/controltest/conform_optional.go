@@ -24,8 +24,14 @@ func optionalInterfaces(t *testing.T, h Harness) {
 		}
 	}
 	if s, ok := s.(control.LiveNodeFinder); ok {
-		if id, name, err := s.LiveNode(t.Context(), n.PublicIP); err != nil || id != n.ID || name != n.Name {
-			t.Errorf("live node %q, %q, %v", id, name, err)
+		them, _ := node(2)
+		for _, c := range []struct {
+			asks  control.Node
+			lives bool
+		}{{n, false}, {them, true}} {
+			if host, lives, err := s.OtherNode(t.Context(), c.asks, n.PublicIP); err != nil || lives != c.lives || lives && host != n.Name {
+				t.Errorf("%s finds %q alive: %t, %v", c.asks.Name, host, lives, err)
+			}
 		}
 	}
 	if s, ok := s.(control.StoreReporter); ok {

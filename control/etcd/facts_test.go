@@ -43,8 +43,8 @@ func TestNodeRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if id, name, err := s.LiveNode(t.Context(), n.PublicIP); id != "id-1" || name != "host-1" || err != nil {
-		t.Errorf("live node %q %q, %v", id, name, err)
+	if name, lives, err := s.OtherNode(t.Context(), control.Node{ID: "id-2"}, n.PublicIP); !lives || name != "host-1" || err != nil {
+		t.Errorf("live node %q: %t, %v", name, lives, err)
 	}
 }
 

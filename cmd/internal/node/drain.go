@@ -141,6 +141,7 @@ func drainStore(ctx context.Context, cfg Config, name string) (given GivenLease,
 	}
 	defer n.release()
 	n.node.ID = n.file.ID
+	n.node.Process, _ = n.daemon.estate.Identity()
 	given.Public = n.published(config)
 	if given.Subnets, err = n.releaseOwn(ctx, config, given.Public); err != nil {
 		return given, err
@@ -164,22 +165,4 @@ func (n *Network) published(c control.Network) (addrs []netip.Addr) {
 		addrs = append(addrs, e.Public)
 	}
 	return addrs
-}
-
-// checkAlone refuses to give back the lease of a daemon that is alive with another node file.
-func (n *Network) checkAlone(ctx context.Context, published []netip.Addr) error {
-	s, ok := n.store.(control.LiveNodeFinder)
-	if !ok {
-		return nil
-	}
-	for _, public := range published {
-		id, host, err := s.LiveNode(ctx, public)
-		if err != nil {
-			return err
-		}
-		if id != "" && id != n.node.ID {
-			return fmt.Errorf("%w: %s on host %s", ErrAliveElsewhere, public, host)
-		}
-	}
-	return nil
 }

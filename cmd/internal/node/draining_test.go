@@ -125,9 +125,9 @@ func (l *living) Published(ctx context.Context, node control.Node) ([]control.Le
 	return l.fakeStore.Published(ctx, node)
 }
 
-func (l *living) LiveNode(_ context.Context, public netip.Addr) (id, name string, err error) {
+func (l *living) OtherNode(_ context.Context, node control.Node, public netip.Addr) (host string, lives bool, err error) {
 	l.asked = append(l.asked, public)
-	return l.id, l.host, l.err
+	return l.host, l.id != "" && l.id != node.ID, l.err
 }
 
 // TestDrainWithoutDaemon: the leases of this host are given back through the store, unless it is

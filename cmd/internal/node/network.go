@@ -3,11 +3,7 @@ package node
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
-	"net/netip"
-	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -237,77 +233,4 @@ func (n *Network) pauseOfOverlay(lasted time.Duration, err error) time.Duration 
 		n.log.Error("session ended: trying again until the overlay works", n.attrs(err)...)
 	}
 	return n.retry.Next()
-}
-
-// giveBack ends a drain: the subnet is nobody's, so its file goes. If the session ended before it
-// gave the lease back, that is done here, as soon as the store answers.
-func (n *Network) giveBack(ctx context.Context, err error) error {
-	again := pace.Backoff{Low: 100 * time.Millisecond, High: 2 * time.Second}
-	for !errors.Is(err, errDrained) {
-		if err = n.giveBackOwn(ctx); err == nil {
-			break
-		}
-		if errors.Is(err, leftovers.ErrFlanneldRuns) || errors.Is(err, ErrAliveElsewhere) { // an error would have the service manager start the daemon again
-			n.log.Warn("stopping without giving a lease back: it is not this daemon's", n.attrs(err)...)
-			return nil
-		}
-		n.warnOnce("give lease back: trying again", err)
-		if !pace.Sleep(ctx, again.Next(), nil) {
-			return nil // it ends by itself
-		}
-	}
-	n.removeRules() // they would masquerade between pods once this host has another subnet
-	if err := os.Remove(n.subnetFile); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	if err := n.file.Drained(); err != nil {
-		n.log.Warn("node file not written: overlayd drain may say that the lease was not given back", "err", err)
-	}
-	return nil
-}
-
-// giveBackOwn gives back what this host has in the store, without a session that knows it.
-func (n *Network) giveBackOwn(ctx context.Context) error {
-	if err := n.openStore(ctx); err != nil {
-		return err
-	}
-	config, err := n.store.Network(ctx)
-	if err != nil && !isUnusable(err) {
-		return err
-	}
-	public := slices.DeleteFunc([]netip.Addr{n.node.PublicIP, n.node.PublicIPv6}, func(a netip.Addr) bool { return !a.IsValid() })
-	_, err = n.releaseOwn(ctx, config, public)
-	return err
-}
-
-// The errors that end a session of a daemon that drains.
-var (
-	errDrained = errors.New("lease given back")
-	errNoLease = errors.New("asked to drain before there was a lease") // the store may have that of an earlier run
-)
-
-// openStore opens the network's store unless it is open.
-func (n *Network) openStore(ctx context.Context) error {
-	if n.store != nil {
-		return nil
-	}
-	s, err := n.cfg.OpenStore(ctx, n.name, n.cfg.StoreLog.Of(n.log))
-	if err != nil {
-		return err
-	}
-	n.store = s
-	now := *n.snapshot.Load()
-	now.store = s
-	n.snapshot.Store(&now)
-	return nil
-}
-
-// closeStore closes the store; the next openStore opens another.
-func (n *Network) closeStore() {
-	if c, ok := n.store.(io.Closer); ok {
-		if err := c.Close(); err != nil {
-			n.log.Warn("cannot close store", "err", err)
-		}
-	}
-	n.store = nil
 }
