@@ -37,7 +37,7 @@ const (
 	// etcd has the last writes in memory, for other members and for a restart: it reads as many as snapshotWrites of them then. Each has at
 	// most maxRequest bytes.
 	keptWrites, snapshotWrites = 1, 200
-	maxRequest                 = 512 << 10
+	maxRequest                 = 192 << 10
 
 	maxHeader  = 16 << 10 // bytes of a request's header; gRPC alone would take 16 MiB, for as long as the RPC goes on
 	maxStreams = 16384    // of one connection: a daemon that watches networks has one or two for each
@@ -69,7 +69,8 @@ func (s *Server) config(cfg Config, listen url.URL, advertise []url.URL) *embed.
 		grpc.MaxHeaderListSize(maxHeader), grpc.ReadBufferSize(readBuffer), grpc.WriteBufferSize(writeBuffer)}
 	if s.guard != nil {
 		c.MaxRequestBytes = maxRequest
-		c.GRPCAdditionalServerOptions = append(c.GRPCAdditionalServerOptions, s.guard.options()...)
+		// etcd alone has gRPC keep 512 KiB more of a request that never ends.
+		c.GRPCAdditionalServerOptions = append(append(c.GRPCAdditionalServerOptions, grpc.MaxRecvMsgSize(maxRequest)), s.guard.options()...)
 	}
 	c.ServiceRegister = func(g *grpc.Server) { s.grpc <- g }
 	// etcd serves both by default: /debug/vars holds the command line of the process.

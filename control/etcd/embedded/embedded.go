@@ -62,10 +62,10 @@ type Config struct {
 	NoFsync      bool          // trade the data of a power failure for speed; for tests
 	LockPatience time.Duration // how long to wait for another process to leave Dir, such as one that is about to end
 
-	greeting, recheck  time.Duration // of front; 0: its own
-	takePatience       time.Duration // of answers; 0: its own
-	maxUsed, maxLeases int64         // of space; 0: its own
-	spacePeriod        time.Duration // likewise
+	greeting, recheck           time.Duration // of front; 0: its own
+	takePatience                time.Duration // of answers; 0: its own
+	maxUsed, maxLeases, maxKeys int64         // of space; 0: its own
+	spacePeriod                 time.Duration // likewise
 
 	// Fatal is called when etcd cannot go on, perhaps while Start runs, and must not return. nil: panic.
 	Fatal func(error)

@@ -3,9 +3,13 @@ package embedded
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"slices"
@@ -358,4 +362,59 @@ func TestGreedyQueues(t *testing.T) {
 	if most > maxMemory && !raceEnabled {
 		t.Errorf("%d kB of memory, want at most %d", most, maxMemory)
 	}
+}
+
+// TestGreedyUnfinished: requests that never end cost little memory, however long they say to be.
+func TestGreedyUnfinished(t *testing.T) {
+	s := startProcess(t)
+	before := s.peak()
+	body := make([]byte, maxRequest) // gRPC's header is first: not compressed, and a length
+	binary.BigEndian.PutUint32(body[1:], maxRequest)
+	var ends sync.WaitGroup
+	defer ends.Wait()
+	var sent atomic.Int64
+	for range 8 {
+		way := &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}}
+		defer way.CloseIdleConnections()
+		for range maxUnits / 8 {
+			ends.Go(func() {
+				text, rest := io.Pipe()
+				defer rest.Close()
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.address+"/etcdserverpb.KV/Put", io.MultiReader(&counted{bytes.NewReader(body), &sent}, text))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				req.Header.Set("Content-Type", "application/grpc")
+				if answer, err := way.RoundTrip(req); err == nil {
+					answer.Body.Close()
+				}
+			})
+		}
+	}
+	ends.Wait()
+	most := s.peak()
+	t.Logf("%d kB before, %d kB at most; %d bytes sent", before, most, sent.Load())
+	if most > maxMemory && !raceEnabled {
+		t.Errorf("%d kB of memory, want at most %d", most, maxMemory)
+	}
+	if enough := int64(maxUnits * maxRequest * 3 / 4); sent.Load() < enough {
+		t.Errorf("want at least %d bytes sent", enough)
+	}
+}
+
+// counted counts what is read.
+type counted struct {
+	io.Reader
+	n *atomic.Int64
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.n.Add(int64(n))
+	return n, err
 }

@@ -195,9 +195,9 @@ func (g *guard) checkServer(ctx context.Context, req any) error {
 	case *pb.LeaseGrantRequest:
 		fits = g.space.Load().grant()
 	case *pb.PutRequest:
-		fits = !g.space.Load().isFull()
+		fits = g.space.Load().put(1)
 	case *pb.TxnRequest:
-		fits = !puts(r) || !g.space.Load().isFull()
+		fits = g.space.Load().put(puts(r))
 	}
 	if !fits {
 		return rpctypes.ErrGRPCNoSpace
@@ -205,11 +205,16 @@ func (g *guard) checkServer(ctx context.Context, req any) error {
 	return nil
 }
 
-// puts reports whether a transaction may write.
-func puts(r *pb.TxnRequest) bool {
-	return slices.ContainsFunc(slices.Concat(r.Success, r.Failure), func(op *pb.RequestOp) bool {
-		return op.GetRequestPut() != nil || op.GetRequestTxn() != nil && puts(op.GetRequestTxn())
-	})
+// puts returns how many keys a transaction may write.
+func puts(r *pb.TxnRequest) (n int) {
+	for _, op := range slices.Concat(r.Success, r.Failure) {
+		if op.GetRequestPut() != nil {
+			n++
+		} else if t := op.GetRequestTxn(); t != nil {
+			n += puts(t)
+		}
+	}
+	return n
 }
 
 // namesKeys reports whether a request asks for the keys of a lease.

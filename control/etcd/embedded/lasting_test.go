@@ -33,10 +33,10 @@ func TestNothingLasts(t *testing.T) {
 			_, err := pb.NewClusterClient(c).MemberList(version(i, 8<<10), &pb.MemberListRequest{})
 			return err
 		}, codes.PermissionDenied},
-		"services": {200, func(c *grpc.ClientConn, i int) error {
+		"services": {1000, func(c *grpc.ClientConn, i int) error {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			w, err := healthpb.NewHealthClient(c).Watch(ctx, &healthpb.HealthCheckRequest{Service: fmt.Sprint(i) + strings.Repeat("s", 1<<20-1000)})
+			w, err := healthpb.NewHealthClient(c).Watch(ctx, &healthpb.HealthCheckRequest{Service: fmt.Sprint(i) + strings.Repeat("s", maxRequest-1000)})
 			if err == nil {
 				_, err = w.Recv()
 			}

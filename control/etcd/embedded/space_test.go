@@ -140,6 +140,42 @@ func TestNobodyTakesAllLeases(t *testing.T) {
 	}
 }
 
+// TestNobodyMakesAllKeys: one key that is written again and again is one; with too many nothing more is written until some are deleted.
+func TestNobodyMakesAllKeys(t *testing.T) {
+	t.Parallel()
+	const room = 200
+	_, c, log := small(t, Config{Dir: t.TempDir(), maxKeys: room})
+	ctx := t.Context()
+	for range 3 * room {
+		soon(t, "one key again", func() error { _, err := c.Put(ctx, "/p/one", "y"); return err })
+	}
+	var refused error
+	n := 0
+	for ; refused == nil && n < 10*room; n++ {
+		for end := time.Now().Add(time.Second); ; time.Sleep(5 * time.Millisecond) { // they are counted again
+			_, refused = c.Txn(ctx).Then(clientv3.OpPut(fmt.Sprint("/p/a/", n), ""), clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut(fmt.Sprint("/p/b/", n), "")}, nil)).Commit()
+			if refused == nil || time.Now().After(end) {
+				break
+			}
+		}
+	}
+	if !errors.Is(refused, rpctypes.ErrNoSpace) || n < room/4 || n > room {
+		t.Fatalf("after %d keys: %v", 2*n, refused)
+	}
+	soon(t, "a line in the log", func() error {
+		if log.Count("takes no new entries") == 0 {
+			return errors.New("none")
+		}
+		return nil
+	})
+	for _, prefix := range []string{"/p/a/", "/p/b/"} {
+		if _, err := c.Delete(ctx, prefix, clientv3.WithPrefix()); err != nil {
+			t.Error(err)
+		}
+	}
+	soon(t, "a write after that", func() error { _, err := c.Put(ctx, "/p/good", "y"); return err })
+}
+
 // TestSpaceAlarm: etcd's own alarm, which no client may take back, ends with the want of space.
 func TestSpaceAlarm(t *testing.T) {
 	t.Parallel()
