@@ -244,6 +244,7 @@ func (s *Server) serve(cfg Config, g *grpc.Server) {
 		r := newSpace(cfg, s.etcd.Server, &s.guard.answers.sources)
 		ctx, stop := context.WithCancel(context.Background())
 		r.countLeases(ctx)
+		r.countKeys(ctx)
 		s.guard.space.Store(r)
 		s.tidying.Go(func() { r.run(ctx) })
 		s.stopTidying = stop
