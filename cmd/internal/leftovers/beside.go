@@ -79,7 +79,7 @@ func FindBeside(subnetFile string, subnets []netip.Prefix, hinted bool) (warning
 	found, err := findFlannelds("/proc")
 	for _, f := range found {
 		ours := func(s netip.Prefix) bool { return slices.Contains(subnets, s.Masked()) }
-		if f.isUnsure && !hinted || !isSameFile(f.root, subnetFile) && !slices.ContainsFunc(f.subnets, ours) {
+		if f.isUnsure && !hinted || !f.has(subnetFile) && !slices.ContainsFunc(f.subnets, ours) {
 			continue
 		}
 		warnings = append(warnings, dataplane.Warning{ID: dataplane.WarnFlanneld,

@@ -49,7 +49,14 @@ type flanneld struct {
 	pid         int
 	foreignFile        // its path is as flanneld names it
 	root        string // the path as this process can open it
+	isGiven     bool   // its command line says so
 	isUnsure    bool   // which file that is cannot be told for sure: this process has no right to see it
+}
+
+// has reports whether that is its subnet file.
+func (f flanneld) has(file string) bool {
+	_, err := os.Stat(file)
+	return isSameFile(f.root, file) || f.path == file && errors.Is(err, os.ErrNotExist)
 }
 
 // findOthers finds what others have made their own. The node files tell which of subnetFiles overlayd has written.
@@ -171,13 +178,13 @@ func (o others) keeps(file string, kept []netip.Addr) string {
 var ErrFlanneldRuns = errors.New("a flanneld has the lease of this host by now")
 
 // CheckFlanneld returns [ErrFlanneldRuns] if a flanneld that runs here has this subnet file, or a subnet in one of the
-// networks: then lease, device and file are no longer overlayd's to give away. One that this process has no right to see does not count: it may
-// be another host's.
-func CheckFlanneld(subnetFile string, networks []netip.Prefix) error {
+// networks: then lease, device and file are no longer overlayd's to give away. One whose file cannot be told for sure counts if something
+// says that it is here: hinted, see [FindBeside].
+func CheckFlanneld(subnetFile string, networks []netip.Prefix, hinted bool) error {
 	found, err := findFlannelds("/proc")
 	for _, f := range found {
 		inside := func(s netip.Prefix) bool { return slices.ContainsFunc(networks, s.Overlaps) }
-		if !f.isUnsure && (f.path == subnetFile || slices.ContainsFunc(f.subnets, inside)) {
+		if (!f.isUnsure || f.isGiven || hinted) && (f.has(subnetFile) || slices.ContainsFunc(f.subnets, inside)) {
 			return fmt.Errorf("%w (process %d)", ErrFlanneldRuns, f.pid)
 		}
 	}
@@ -212,8 +219,9 @@ func findFlannelds(proc string) (found []flanneld, err error) {
 		f.pid, _ = strconv.Atoi(filepath.Base(dir)) // the pattern wants digits
 		args, _ := readList(dir, "cmdline")         // without them the defaults hold
 		environ, err := readList(dir, "environ")
-		path, isGiven := subnetFileOf(args, environ)
-		f.isUnsure = unknown || err != nil && !isGiven
+		var path string
+		path, f.isGiven = subnetFileOf(args, environ)
+		f.isUnsure = unknown || err != nil && !f.isGiven
 		if !filepath.IsAbs(path) {
 			cwd, err := os.Readlink(filepath.Join(dir, "cwd"))
 			f.isUnsure = f.isUnsure || err != nil

@@ -238,7 +238,9 @@ func TestSubnetFileIsFIFO(t *testing.T) {
 	}
 	processtest.Flanneld(t, ns.Start, "-subnet-file", file)
 	done := make(chan error, 1)
-	go func() { done <- ns.Do(func() error { return CheckFlanneld(file+".other", prefixes("10.5.0.0/16")) }) }()
+	go func() {
+		done <- ns.Do(func() error { return CheckFlanneld(file+".other", prefixes("10.5.0.0/16"), false) })
+	}()
 	select {
 	case err := <-done:
 		if err != nil {

@@ -1,6 +1,7 @@
 package leftovers
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -89,5 +90,30 @@ func TestBesideWithoutRights(t *testing.T) {
 		if plain, hinted := count(false), count(true); plain != 0 || hinted != 1 {
 			t.Errorf("with the rights of a daemon that is set up: %d found, and %d after a hint; want 0 and 1", plain, hinted)
 		}
+	})
+}
+
+// TestCheckFlanneldWithoutRights: a flanneld of root has the lease for a daemon that has no right to see more than its command line, if that
+// names the subnet file or something says that it is here. One with a file of its own has not.
+func TestCheckFlanneldWithoutRights(t *testing.T) {
+	file, other, usual := filepath.Join(t.TempDir(), "subnet.env"), filepath.Join(t.TempDir(), "subnet.env"), "/run/flannel/subnet.env"
+	writeSubnetFile(t, file)
+	writeSubnetFile(t, other)
+	processtest.Flanneld(t, (*exec.Cmd).Start, "-subnet-file", file)
+	check := func(file string, hinted, want bool) {
+		t.Helper()
+		if err := CheckFlanneld(file, nil, hinted); errors.Is(err, ErrFlanneldRuns) != want {
+			t.Errorf("%v, want %t", err, want)
+		}
+	}
+	check(file, false, true)
+	withDaemonsRights(t, func() {
+		check(file, false, true)
+		check(other, true, false)
+	})
+	processtest.Flanneld(t, (*exec.Cmd).Start)
+	withDaemonsRights(t, func() {
+		check(usual, false, false)
+		check(usual, true, true)
 	})
 }

@@ -86,7 +86,7 @@ func drainDaemon(ctx context.Context, pid int, files []string) error {
 		_, err := os.Stat(file)
 		there[file] = err == nil
 		own, _ := subnetfile.Read(file) // none: the path of the file tells enough
-		if err := leftovers.CheckFlanneld(file, own); err != nil {
+		if err := leftovers.CheckFlanneld(file, own, false); err != nil {
 			return err
 		}
 	}

@@ -29,7 +29,7 @@ func DrainToKernel(ctx context.Context, cfg Config) (pid int, err error) {
 	}
 	if len(held) == 0 {
 		for _, file := range cfg.claimedFiles() {
-			if err := leftovers.CheckFlanneld(file, nil); err != nil {
+			if err := leftovers.CheckFlanneld(file, nil, false); err != nil {
 				return 0, err
 			}
 		}

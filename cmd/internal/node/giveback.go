@@ -79,7 +79,7 @@ func (n *Network) releaseOwn(ctx context.Context, config control.Network, publis
 	for _, l := range leases { // the config may not be known
 		networks = append(networks, leaseStatus(l).Subnets...)
 	}
-	if err := leftovers.CheckFlanneld(n.subnetFile, networks); err != nil {
+	if err := n.checkFlanneld(networks); err != nil {
 		return nil, err
 	}
 	if err := n.checkAlone(ctx, published); err != nil {
@@ -92,6 +92,12 @@ func (n *Network) releaseOwn(ctx context.Context, config control.Network, publis
 		given = append(given, l.CIDRs())
 	}
 	return given, nil
+}
+
+// checkFlanneld refuses to give away what is a flanneld's by now. One that this process may not look at is known by what it does.
+func (n *Network) checkFlanneld(networks []netip.Prefix) error {
+	hinted := len(n.beside.Warnings()) > 0 || !n.file.HasWritten(n.subnetFile)
+	return leftovers.CheckFlanneld(n.subnetFile, networks, hinted)
 }
 
 // checkAlone refuses to give back the lease of a daemon that is alive with another node file, or on another host with a copy of this one's.

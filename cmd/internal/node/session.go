@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
-	"github.com/overlayd/overlayd/cmd/internal/leftovers"
 	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/cmd/internal/parts"
 	"github.com/overlayd/overlayd/cmd/internal/probe"
@@ -236,7 +235,7 @@ func (s *Session) drainOnRequest(ctx context.Context) error {
 		return nil
 	case <-s.network.daemon.drain:
 	}
-	if err := leftovers.CheckFlanneld(s.network.subnetFile, s.subnets()); err != nil {
+	if err := s.network.checkFlanneld(s.subnets()); err != nil {
 		return err // giveBack says so
 	}
 	if err := s.controller.Drain(ctx); err != nil {

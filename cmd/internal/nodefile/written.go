@@ -33,10 +33,12 @@ func (n *File) Wrote(modified time.Time) error {
 // HasWritten reports whether a subnet file that is there may be the work of a daemon with this node file.
 func (n *File) HasWritten(subnetFile string) bool {
 	info, err := os.Stat(subnetFile)
-	switch {
-	case err != nil || n == nil:
+	if err != nil || n == nil {
 		return true
-	case n.written == 0: // that of an older daemon
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.written == 0 { // that of an older daemon
 		return true
 	}
 	return info.ModTime().UnixNano() == n.written
