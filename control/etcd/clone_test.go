@@ -111,6 +111,31 @@ func TestCloneOfALivingHost(t *testing.T) {
 	}
 }
 
+// TestCloneGivesNothingBack: what a clone has published is not the original's lease, whatever its copied files remember.
+func TestCloneGivesNothingBack(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.SetConfig(t, []byte(config))
+	c.cfg.NodeTTL = time.Second
+	_, l, _ := original(t, c)
+	clone := c.open(t)
+	n, _ := host(2, "b")
+	if leases, err := clone.Published(t.Context(), n); err != nil || len(leases) > 0 {
+		t.Errorf("without a lease of its own it has published %v, %v", leases, err)
+	}
+	var own control.Lease
+	eventually(t, "a subnet of its own", func() (ok bool) {
+		var err error
+		own, err = acquireAs(t, clone, 2, "b")
+		return err == nil
+	})
+	for _, n.Previous = range [][]netip.Prefix{{own.Subnet}, {l.Subnet}, nil} {
+		if leases, err := clone.Published(t.Context(), n); err != nil || len(leases) != 1 || leases[0].Key() != own.Key() {
+			t.Errorf("with the subnets %v of the last run it has published %v, %v", n.Previous, leases, err)
+		}
+	}
+}
+
 // TestCloneOfBeforeTheRecord: a daemon watches before it has a record, and reports the clones that it saw then.
 func TestCloneOfBeforeTheRecord(t *testing.T) {
 	t.Parallel()

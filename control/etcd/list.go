@@ -62,18 +62,20 @@ func (s *Store) Published(ctx context.Context, node control.Node) (leases []cont
 }
 
 // hasLeft reports whether l, which has node's tag and another public IP, is that of node before its address changed. Of 5000 nodes two
-// have one tag with a probability of 0.6 %: so the node must remember the address or the subnets, or still have its record there.
+// have one tag with a probability of 0.6 %: so the node must remember the address or the subnets, or still have its record there. A host whose
+// node file was copied from another one remembers what is the other's: if that keeps a record there, it is not left.
 func (s *Store) hasLeft(ctx context.Context, node control.Node, l control.Lease) (bool, error) {
-	if slices.Contains(node.Former, l.Identity()) || node.HadSubnets(l) {
-		return true, nil
-	}
 	got, err := s.rpc.Get(ctx, "read node record", s.keys.Node(l.Identity()))
-	if err != nil || len(got.Kvs) == 0 {
+	if err != nil {
 		return false, err
+	}
+	remembers := slices.Contains(node.Former, l.Identity()) || node.HadSubnets(l)
+	if len(got.Kvs) == 0 {
+		return remembers, nil
 	}
 	r, ok := etcdkeys.ParseRecord(got.Kvs[0].Value)
 	_, cloned := etcdkeys.RecordOf(node).OriginalOf(got.Kvs[0])
-	return ok && r.ID == node.ID && !cloned, nil
+	return (remembers || ok && r.ID == node.ID) && !cloned, nil
 }
 
 // census is what an acquisition must know of all leases.
