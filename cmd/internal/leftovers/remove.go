@@ -3,7 +3,6 @@ package leftovers
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/netip"
 	"slices"
 
@@ -40,7 +39,8 @@ func removeLeft(ctx context.Context, l nodefile.Left, o others, next ...netip.Pr
 	if len(l.Networks) > 0 {
 		var gerr error
 		done.given, gerr = hostroute.Give(func(subnet netip.Prefix) bool { return rtnl.Inside(subnet, l.Networks) && o.needs(subnet) })
-		err = errors.Join(gerr, withdrawRoutes(ctx, l.Networks, next))
+		_, rerr := hostroute.Cleanup(func(dst netip.Prefix) bool { return rtnl.Inside(dst, l.Networks) && !rtnl.Inside(dst, next) })
+		err = errors.Join(gerr, rerr)
 	}
 	if len(l.VNIs) == 0 {
 		return done, err
@@ -63,41 +63,12 @@ func removeLeft(ctx context.Context, l nodefile.Left, o others, next ...netip.Pr
 	return done, errors.Join(err, merr, derr, gerr)
 }
 
-// withdrawRoutes removes the direct routes and blackholes inside networks, less those inside next.
-func withdrawRoutes(ctx context.Context, networks, next []netip.Prefix) error {
-	r, err := hostroute.Open(hostroute.Config{Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	var w dataplane.Wanted
-	for _, n := range networks {
-		w.Networks = append(w.Networks, without(n, next)...)
-	}
-	_, err = r.Sync(ctx, w)
-	return errors.Join(err, r.Prune(ctx, w), hostroute.Withdraw(networks))
-}
-
-// without returns the part of p that is in none of others, as prefixes.
-func without(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
-	if slices.ContainsFunc(others, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() && o.Contains(p.Addr()) }) {
-		return nil
-	}
-	if !slices.ContainsFunc(others, p.Overlaps) {
-		return []netip.Prefix{p}
-	}
-	upper := p.Addr().AsSlice()
-	upper[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
-	above, _ := netip.AddrFromSlice(upper) // it has the length of an address
-	return append(without(netip.PrefixFrom(p.Addr(), p.Bits()+1), others), without(netip.PrefixFrom(above, p.Bits()+1), others)...)
-}
-
 // removeAll removes what every overlayd has left in this network namespace, except what o says that others use.
 func removeAll(ctx context.Context, o others) (done report, err error) {
 	rules, err := masq.Cleanup(ctx)
 	given, gerr := hostroute.Give(o.needs)
 	done.given = given
-	routes, rerr := hostroute.Cleanup()
+	routes, rerr := hostroute.Cleanup(func(netip.Prefix) bool { return true })
 	done.removed = append(rules, routes...)
 	derr := withDevices(func(d *ourDevices) error {
 		if err := d.divide(func(string) bool { return true }, o); err != nil {
