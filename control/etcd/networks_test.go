@@ -169,6 +169,10 @@ func TestNetworksOfAnotherEtcdAhead(t *testing.T) {
 		"restored": {func(t *testing.T, c *cluster) { c.restore(t) }, []string{"blue", "green", "red"}},
 		"emptied":  {func(t *testing.T, c *cluster) { c.stop(t); c.start(t, "empty") }, []string{"blue", "green", "red"}},
 		"deleted":  {func(t *testing.T, c *cluster) { c.do(t, clientv3.OpDelete(prefix+"/blue/config")) }, []string{"green", "red"}},
+		"one with a later one is deleted, and etcd compacts": {func(t *testing.T, c *cluster) {
+			c.do(t, clientv3.OpDelete(prefix+"/red/config"))
+			c.Compact(t)
+		}, []string{"blue", "green"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

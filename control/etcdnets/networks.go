@@ -86,7 +86,7 @@ func (w *watch) keep(ctx context.Context, found networks, at *pb.ResponseHeader)
 		if found.has(name) || w.kept[name] {
 			continue
 		}
-		deleted, err := w.wasDeleted(ctx, name, at)
+		deleted, err := w.wasDeleted(ctx, name, found, at)
 		if err != nil {
 			return err
 		}
@@ -107,15 +107,15 @@ func (w *watch) keep(ctx context.Context, found networks, at *pb.ResponseHeader)
 	}
 	names := control.Printable(strings.Join(slices.Sorted(maps.Keys(w.kept)), " "), control.FaultBytes)
 	if due, _ := w.notThere.Due(time.Now(), pace.Notice{Text: names}); len(due) > 0 {
-		w.log.WarnContext(ctx, "networks are not in etcd, which is another one or older than before: they are kept", "networks", names,
+		w.log.WarnContext(ctx, "networks are not in etcd, and it does not tell whether they were deleted: they are kept", "networks", names,
 			"fix", "write their configs again; to give a network up, write its config and delete it, or restart overlayd")
 	}
 	return nil
 }
 
 // wasDeleted reports whether a network that a list of this moment lacks was deleted since the last one. Then etcd still has the config as it was at that time, which one that was
-// emptied or restored has not, even if its revision is ahead again. What was compacted away says nothing.
-func (w *watch) wasDeleted(ctx context.Context, name string, at *pb.ResponseHeader) (deleted bool, err error) {
+// emptied or restored has not, even if its revision is ahead again. If that was compacted away, a network that was created later, and is found, tells as much.
+func (w *watch) wasDeleted(ctx context.Context, name string, found networks, at *pb.ResponseHeader) (deleted bool, err error) {
 	if at.ClusterId != w.at.ClusterId || at.Revision < w.at.Revision {
 		return false, nil
 	}
@@ -125,7 +125,9 @@ func (w *watch) wasDeleted(ctx context.Context, name string, at *pb.ResponseHead
 		return etcdrpc.After(kvs[0].Key)
 	})
 	if errors.Is(rpctypes.Error(err), rpctypes.ErrCompacted) {
-		return false, nil
+		return slices.ContainsFunc(w.last, func(other string) bool {
+			return w.all.created(other) > created && found.created(other) == w.all.created(other)
+		}), nil
 	}
 	return deleted, err
 }

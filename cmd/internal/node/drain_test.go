@@ -204,3 +204,22 @@ func TestDrainOfWhatIsAnothers(t *testing.T) {
 		})
 	}
 }
+
+// TestDrainBetweenTries: a network of several whose dataplane cannot be opened gives back the lease of the last run, too.
+func TestDrainBetweenTries(t *testing.T) {
+	needUnderlay(t)
+	w := newWorld(t)
+	l := w.several()
+	w.memory("red").SetConfig(nil, []byte(w.config(0, "")))
+	lease := control.Lease{Subnet: mustPrefix("10.5.77.0/24"), PublicIP: mustAddr("192.0.2.1"), BackendType: "vxlan"}
+	lease.Backend = control.VTEPData{VNI: w.vni, MAC: dataplane.MAC(lease.PublicIP, w.vni)}
+	w.memory("red").PutLeased(nil, lease.Key(), lease.Value())
+	w.locked(func() { w.refuse = errDown })
+	w.start()
+	l.names <- []string{"red"}
+	w.await("trying again", func() bool { return w.log.count("cannot serve network: trying again") > 1 })
+	w.daemon.Drain()
+	if err, got := w.ended(), w.memory("red").Keys(nil); err != nil || len(got) > 0 {
+		t.Errorf("drained with %v, and %q stays", err, got)
+	}
+}

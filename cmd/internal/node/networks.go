@@ -136,9 +136,9 @@ func (n *Network) serveWhileWanted(ctx, process context.Context) {
 		}
 		pause := again.Next()
 		n.log.Error("cannot serve network: trying again", append(n.attrs(err), "after", pause)...)
-		if !pace.Sleep(ctx, pause, n.daemon.drain) {
+		if !pace.Sleep(ctx, pause, n.daemon.drain) && ctx.Err() != nil {
 			return
-		}
+		} // a drain has it try once more, to give back what it has
 	}
 }
 
