@@ -123,10 +123,10 @@ func Give(needs func(subnet netip.Prefix) bool) (given []string, err error) {
 	return given, errors.Join(errs...)
 }
 
-// Cleanup removes the host routes of every overlayd for whose destinations concerns returns true from the network namespace of
+// Cleanup removes the host routes of every overlayd for which concerns returns true from the network namespace of
 // the calling thread. It returns what it removed, in words, and removes as much as possible even
 // if it returns an error. A second call finds nothing.
-func Cleanup(concerns func(dst netip.Prefix) bool) (removed []string, err error) {
+func Cleanup(concerns func(dst netip.Prefix, unreachable bool) bool) (removed []string, err error) {
 	rt, err := rtnl.Open()
 	if err != nil {
 		return nil, fmt.Errorf("clean up host routes: %w", err)
@@ -135,7 +135,7 @@ func Cleanup(concerns func(dst netip.Prefix) bool) (removed []string, err error)
 	routes, err := rt.HostRoutes()
 	errs := []error{err}
 	for _, r := range routes {
-		if !concerns(rtnl.Prefix(r.Dst)) {
+		if !concerns(rtnl.Prefix(r.Dst), r.Type == unix.RTN_UNREACHABLE) {
 			continue
 		}
 		if err := rt.DeleteRoute(r); err != nil {

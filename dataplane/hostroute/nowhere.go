@@ -165,7 +165,7 @@ func (n *Nowhere) read() error {
 	return nil
 }
 
-// Prune implements dataplane.Part. Routes into other networks are another overlay's.
+// Prune implements dataplane.Part. Routes into other networks are another overlay's; one around these is of a config before.
 func (n *Nowhere) Prune(_ context.Context, w dataplane.Wanted) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -174,7 +174,7 @@ func (n *Nowhere) Prune(_ context.Context, w dataplane.Wanted) error {
 	}
 	var errs []error
 	for dst := range n.have {
-		if !slices.Contains(n.wanted, dst) && rtnl.Inside(dst, w.Networks) {
+		if !slices.Contains(n.wanted, dst) && slices.ContainsFunc(w.Networks, dst.Overlaps) {
 			if err := n.rt.DeleteRoute(nowhereRoute(dst)); err != nil {
 				errs = append(errs, err)
 				continue

@@ -66,7 +66,11 @@ func TestNowhere(t *testing.T) {
 			return n.Prune(t.Context(), w)
 		})
 	}
+	ns.Run("ip", "route", "add", "unreachable", "10.4.0.0/15", "proto", "211", "metric", "4294967294") // of a larger network before
 	sync()
+	if out := ns.Run("ip", "route", "show", "type", "unreachable"); strings.Contains(out, "10.4.") {
+		t.Error(out)
+	}
 	to := func(addr string) string {
 		out, err := ns.Output("ip", "route", "get", addr)
 		return fmt.Sprint(out, err)

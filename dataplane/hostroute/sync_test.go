@@ -191,7 +191,7 @@ func TestCleanup(t *testing.T) {
 	want := []string{"blackhole 10.5.1.0/24", "direct route 10.5.2.0/24 via 192.0.2.3", "blackhole fd00:0:0:1::/64", "direct route fd00:0:0:2::/64 via 2001:db8::3"}
 	for _, want := range [][]string{want, nil} {
 		var removed []string
-		h.Must(func() (err error) { removed, err = Cleanup(func(netip.Prefix) bool { return true }); return err })
+		h.Must(func() (err error) { removed, err = Cleanup(func(netip.Prefix, bool) bool { return true }); return err })
 		if diff := cmp.Diff(want, removed); diff != "" {
 			t.Error(diff)
 		}

@@ -75,6 +75,19 @@ func TestPlanRoutes(t *testing.T) {
 	}
 }
 
+// TestPlanWholeRoutes: before the route to a smaller network goes, what would then be unreachable goes, and nothing else that is unreachable.
+func TestPlanWholeRoutes(t *testing.T) {
+	nowhere := func(r *netlink.Route) { r.Type, r.LinkIndex, r.Priority = unix.RTN_UNREACHABLE, 0, NowhereMetric }
+	all := []netlink.Route{routeWith("10.5.0.0/18", func(r *netlink.Route) { r.Priority = WholeMetric })}
+	for _, dst := range []string{"10.5.0.0/18", "10.5.0.0/16", "10.6.0.0/16"} {
+		all = append(all, routeWith(dst, nowhere))
+	}
+	p := planRoutes(all, 7, Routes{Networks: prefixes("10.5.0.0/16"), Whole: prefixes("10.5.0.0/16")})
+	if len(p.missing) != 1 || len(p.stale) != 2 || p.stale[0].Type != unix.RTN_UNREACHABLE || p.stale[0].Dst.String() != "10.5.0.0/18" || p.stale[1].Dst.String() != "10.5.0.0/18" {
+		t.Errorf("missing %v, stale %v", p.missing, p.stale)
+	}
+}
+
 // TestIsHostRoute: a mistake here lets one part delete the routes of another.
 func TestIsHostRoute(t *testing.T) {
 	gw := func(s string) net.IP { return netip.MustParseAddr(s).AsSlice() }

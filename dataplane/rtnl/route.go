@@ -56,7 +56,7 @@ func (e *RouteError) Unwrap() error { return e.Err }
 // the main table) be exactly those of w. What an overlayd with another VNI or dataplane left on
 // another link is removed if it leads into one of the networks: two live overlays of one host have
 // no address in common. Host routes ([IsHostRoute]) are left alone, except those that the route of a
-// subnet replaces. Nothing is removed before its successor is there. A destination that somebody else
+// subnet replaces, and unreachable ones inside a network that has one route. Nothing is removed before its successor is there. A destination that somebody else
 // already routes is a [*RouteError] that wraps [ErrRouteTaken], and does not keep the others from being set.
 func (c *Conn) SetRoutes(index int, w Routes) error {
 	all, err := c.ourRoutes()
@@ -120,11 +120,14 @@ func planRoutes(all []netlink.Route, index int, w Routes) (p routePlan) {
 		metrics[d] = 0
 	}
 	done := make(map[netip.Prefix]bool, len(metrics))
+	var hiding []netlink.Route // would come before the route to the network around them as soon as that to a smaller one has gone
 	for _, r := range all {
 		dst := Prefix(r.Dst)
 		metric, wanted := metrics[dst]
 		same := wanted && MetricOf(dst, r.Priority) == metric
 		switch {
+		case r.Type == unix.RTN_UNREACHABLE && r.Priority == NowhereMetric && !wanted && Inside(dst, w.Whole):
+			hiding = append(hiding, r)
 		case IsHostRoute(r):
 			if same && r.Type == unix.RTN_UNICAST {
 				p.replaces[dst] = true
@@ -137,6 +140,7 @@ func planRoutes(all []netlink.Route, index int, w Routes) (p routePlan) {
 			p.stale = append(p.stale, r)
 		}
 	}
+	p.stale = append(hiding, p.stale...)
 	p.conflicting = slices.DeleteFunc(p.conflicting, func(r netlink.Route) bool {
 		dst := Prefix(r.Dst)
 		first := !done[dst] && !p.replaces[dst]

@@ -24,7 +24,7 @@ func RemoveRules(ctx context.Context, vnis ...uint32) (removed []string, err err
 }
 
 // Remove removes what is left, but for what somebody else has made its own, and returns in words what it
-// removed and kept. Routes to subnets inside the networks of next stay: that session uses them, or removes them itself. It goes on after an error.
+// removed and kept. Routes to subnets inside the networks of next stay, and so does what is unreachable around them: that session uses them, or removes them itself. It goes on after an error.
 func Remove(ctx context.Context, l nodefile.Left, next ...netip.Prefix) (removed, kept []string, err error) {
 	o, err := findOthers(nil, nil)
 	if err != nil {
@@ -39,7 +39,10 @@ func removeLeft(ctx context.Context, l nodefile.Left, o others, next ...netip.Pr
 	if len(l.Networks) > 0 {
 		var gerr error
 		done.given, gerr = hostroute.Give(func(subnet netip.Prefix) bool { return rtnl.Inside(subnet, l.Networks) && o.needs(subnet) })
-		_, rerr := hostroute.Cleanup(func(dst netip.Prefix) bool { return rtnl.Inside(dst, l.Networks) && !rtnl.Inside(dst, next) })
+		_, rerr := hostroute.Cleanup(func(dst netip.Prefix, unreachable bool) bool {
+			stays := rtnl.Inside(dst, next) || unreachable && slices.ContainsFunc(next, dst.Overlaps)
+			return rtnl.Inside(dst, l.Networks) && !stays
+		})
 		err = errors.Join(gerr, rerr)
 	}
 	if len(l.VNIs) == 0 {
@@ -68,7 +71,7 @@ func removeAll(ctx context.Context, o others) (done report, err error) {
 	rules, err := masq.Cleanup(ctx)
 	given, gerr := hostroute.Give(o.needs)
 	done.given = given
-	routes, rerr := hostroute.Cleanup(func(netip.Prefix) bool { return true })
+	routes, rerr := hostroute.Cleanup(func(netip.Prefix, bool) bool { return true })
 	done.removed = append(rules, routes...)
 	derr := withDevices(func(d *ourDevices) error {
 		if err := d.divide(func(string) bool { return true }, o); err != nil {
