@@ -34,7 +34,9 @@ func (s *Stats) Add(t Stats) {
 	for reason, n := range t.Drops {
 		s.Drops[reason] += n
 	}
-	s.Offload.add(t.Offload)
+	for i, n := range t.Offload.Fields() {
+		*s.Offload.Fields()[i] += *n
+	}
 }
 
 // Less takes away what t has counted, which s has counted too.
@@ -48,27 +50,14 @@ func (s *Stats) Less(t Stats) {
 	for reason, n := range t.Drops {
 		s.Drops[reason] -= n
 	}
-	s.Offload.less(t.Offload)
+	for i, n := range t.Offload.Fields() {
+		*s.Offload.Fields()[i] -= *n
+	}
 }
 
-func (o *OffloadStats) less(p OffloadStats) {
-	o.TxSuperpackets -= p.TxSuperpackets
-	o.TxSegments -= p.TxSegments
-	o.TxBatches -= p.TxBatches
-	o.RxSuperpackets -= p.RxSuperpackets
-	o.RxSegments -= p.RxSegments
-	o.RxBatches -= p.RxBatches
-	o.Fallbacks -= p.Fallbacks
-}
-
-func (o *OffloadStats) add(p OffloadStats) {
-	o.TxSuperpackets += p.TxSuperpackets
-	o.TxSegments += p.TxSegments
-	o.TxBatches += p.TxBatches
-	o.RxSuperpackets += p.RxSuperpackets
-	o.RxSegments += p.RxSegments
-	o.RxBatches += p.RxBatches
-	o.Fallbacks += p.Fallbacks
+// Fields returns all counts, so that they can be added up in a loop.
+func (o *OffloadStats) Fields() [7]*uint64 {
+	return [...]*uint64{&o.TxSuperpackets, &o.TxSegments, &o.TxBatches, &o.RxSuperpackets, &o.RxSegments, &o.RxBatches, &o.Fallbacks}
 }
 
 // Traffic is what went both ways between this host and one VTEP, in bytes of inner packets.

@@ -101,24 +101,28 @@ func putFragNeeded(dst, b []byte, from [4]byte, mtu int) int {
 	const headers = ipv4MinLen + icmpLen
 	n := headers + min(len(b), maxTooBig4-headers)
 	dst = dst[:n]
-	h, icmp := dst[:ipv4MinLen], dst[ipv4MinLen:]
+	icmp := dst[ipv4MinLen:]
 
 	copy(icmp[icmpLen:], b)
 	icmp[0], icmp[1] = icmpUnreachable, icmpFragNeeded
 	binary.BigEndian.PutUint32(icmp[2:6], 0)
 	binary.BigEndian.PutUint16(icmp[6:8], uint16(min(max(mtu, minMTU4), 0xffff)))
-	binary.BigEndian.PutUint16(icmp[2:4], ^Sum(icmp, 0))
-
-	h[0] = 0x45
-	h[1] = 0xc0 // internetwork control, RFC 1812 section 4.3.2.5
-	binary.BigEndian.PutUint16(h[2:4], uint16(n))
-	binary.BigEndian.PutUint32(h[4:8], ipv4DontFragment) // ID 0: never fragmented, RFC 6864
-	h[8], h[9] = 64, protoICMP
-	binary.BigEndian.PutUint16(h[10:12], 0)
-	copy(h[12:16], from[:])
-	copy(h[16:20], b[12:16])
-	binary.BigEndian.PutUint16(h[10:12], ^Sum(h, 0))
+	const control = 0xc0 // internetwork control, RFC 1812 section 4.3.2.5
+	putICMP4(dst, control, from, [4]byte(b[12:16]))
 	return n
+}
+
+// putICMP4 makes all of b an ICMP message, of which what follows the checksum is there and the checksum is 0.
+func putICMP4(b []byte, tos uint8, from, to [4]byte) {
+	h, icmp := b[:ipv4MinLen], b[ipv4MinLen:]
+	h[0], h[1] = 0x45, tos
+	binary.BigEndian.PutUint16(h[2:4], uint16(len(b)))
+	binary.BigEndian.PutUint32(h[4:8], ipv4DontFragment) // ID 0: never fragmented, RFC 6864
+	binary.BigEndian.PutUint32(h[8:12], 64<<24|protoICMP<<16)
+	copy(h[12:16], from[:])
+	copy(h[16:20], to[:])
+	binary.BigEndian.PutUint16(h[10:12], ^ipv4Sum(h))
+	binary.BigEndian.PutUint16(icmp[2:4], ^Sum(icmp, 0))
 }
 
 // putTooBig6 writes, behind the IPv6 header:
@@ -136,18 +140,23 @@ func putTooBig6(dst, b []byte, from [16]byte, mtu int) int {
 	const headers = ipv6Len + icmpLen
 	n := headers + min(len(b), MaxTooBig-headers)
 	dst = dst[:n]
-	h, icmp := dst[:ipv6Len], dst[ipv6Len:]
-
-	binary.BigEndian.PutUint32(h[0:4], 6<<28)
-	binary.BigEndian.PutUint16(h[4:6], uint16(len(icmp)))
-	h[6], h[7] = protoICMPv6, 64
-	copy(h[8:24], from[:])
-	copy(h[24:40], b[8:24])
+	icmp := dst[ipv6Len:]
 
 	copy(icmp[icmpLen:], b)
 	icmp[0], icmp[1] = icmpv6TooBig, 0
 	binary.BigEndian.PutUint16(icmp[2:4], 0)
 	binary.BigEndian.PutUint32(icmp[4:8], uint32(max(mtu, MaxTooBig)))
-	binary.BigEndian.PutUint16(icmp[2:4], ^Sum(icmp, pseudoSum(h, protoICMPv6, len(icmp))))
+	putICMP6(dst, from, [16]byte(b[8:24]))
 	return n
+}
+
+// putICMP6 is putICMP4 for ICMPv6.
+func putICMP6(b []byte, from, to [16]byte) {
+	h, icmp := b[:ipv6Len], b[ipv6Len:]
+	binary.BigEndian.PutUint32(h[0:4], 6<<28)
+	binary.BigEndian.PutUint16(h[4:6], uint16(len(icmp)))
+	h[6], h[7] = protoICMPv6, 64
+	copy(h[8:24], from[:])
+	copy(h[24:40], to[:])
+	binary.BigEndian.PutUint16(icmp[2:4], ^Sum(icmp, pseudoSum(h, protoICMPv6, len(icmp))))
 }

@@ -9,10 +9,8 @@ import (
 const MaxOuterLen = EthernetLen + outerIPv6Len + outerUDPLen
 
 const (
-	ipv4DF      = 0x4000 // don't fragment, RFC 791 section 3.1
-	flowLabel   = 0x000fffff
-	udpLenOff   = 4
-	udpCheckOff = 6
+	flowLabel = 0x000fffff
+	udpLenOff = 4
 )
 
 // Outer is the Ethernet, IP and UDP header in front of VXLAN, from this host to one VTEP, for whoever writes
@@ -45,7 +43,7 @@ func NewOuter(src netip.Addr, dst netip.AddrPort, ttl uint8, df bool) Outer {
 		binary.BigEndian.PutUint16(o.header[12:], EtherTypeIPv4)
 		ip[0], ip[8], ip[9] = 0x45, ttl, ProtoUDP
 		if df {
-			binary.BigEndian.PutUint16(ip[6:], ipv4DF)
+			binary.BigEndian.PutUint16(ip[6:], ipv4DontFragment)
 		}
 		copy(ip[12:], src.AsSlice())
 		copy(ip[16:], dst.Addr().AsSlice())
@@ -88,5 +86,5 @@ func (o *Outer) Put(b []byte, n int, f OuterFields) {
 	}
 	binary.BigEndian.PutUint16(udp, f.Port)
 	binary.BigEndian.PutUint16(udp[udpLenOff:], uint16(length))
-	binary.BigEndian.PutUint16(udp[udpCheckOff:], Fold(o.pseudo+uint64(length)))
+	binary.BigEndian.PutUint16(udp[udpChecksumOff:], Fold(o.pseudo+uint64(length)))
 }

@@ -10,9 +10,9 @@ const (
 	icmpv6EchoReply = 129 // RFC 4443 section 4.2
 )
 
-// ProbeHeader is the length in bytes of what PutProbe writes in front of zeros, for that IP version.
-func ProbeHeader(version uint8) int {
-	if version == 4 {
+// ProbeHeader is the length in bytes of what PutProbe writes in front of zeros, from that address.
+func ProbeHeader(from netip.Addr) int {
+	if from.Is4() {
 		return ipv4MinLen + icmpLen
 	}
 	return ipv6Len + icmpLen
@@ -24,27 +24,13 @@ func ProbeHeader(version uint8) int {
 func PutProbe(b []byte, from, to netip.Addr, nonce uint32) (etherType uint16) {
 	clear(b)
 	if from.Is4() {
-		h, icmp := b[:ipv4MinLen], b[ipv4MinLen:]
-		h[0] = 0x45
-		binary.BigEndian.PutUint16(h[2:4], uint16(len(b)))
-		binary.BigEndian.PutUint32(h[4:8], ipv4DontFragment)
-		h[8], h[9] = 64, protoICMP
-		copy(h[12:16], from.AsSlice())
-		copy(h[16:20], to.AsSlice())
-		binary.BigEndian.PutUint16(h[10:12], ^Sum(h, 0))
-		icmp[0] = icmpEchoReply
-		binary.BigEndian.PutUint32(icmp[4:8], nonce)
-		binary.BigEndian.PutUint16(icmp[2:4], ^Sum(icmp, 0))
+		b[ipv4MinLen] = icmpEchoReply
+		binary.BigEndian.PutUint32(b[ipv4MinLen+4:], nonce)
+		putICMP4(b, 0, from.As4(), to.As4())
 		return EtherTypeIPv4
 	}
-	h, icmp := b[:ipv6Len], b[ipv6Len:]
-	binary.BigEndian.PutUint32(h[0:4], 6<<28)
-	binary.BigEndian.PutUint16(h[4:6], uint16(len(icmp)))
-	h[6], h[7] = protoICMPv6, 64
-	copy(h[8:24], from.AsSlice())
-	copy(h[24:40], to.AsSlice())
-	icmp[0] = icmpv6EchoReply
-	binary.BigEndian.PutUint32(icmp[4:8], nonce)
-	binary.BigEndian.PutUint16(icmp[2:4], ^Sum(icmp, pseudoSum(h, protoICMPv6, len(icmp))))
+	b[ipv6Len] = icmpv6EchoReply
+	binary.BigEndian.PutUint32(b[ipv6Len+4:], nonce)
+	putICMP6(b, from.As16(), to.As16())
 	return EtherTypeIPv6
 }

@@ -29,5 +29,5 @@ func (o *Offload) Fragmentable(b []byte) bool {
 	if b[0]>>4 == 6 {
 		return o.WireLen(b) <= minMTU6
 	}
-	return binary.BigEndian.Uint16(b[6:])&0x4000 == 0
+	return binary.BigEndian.Uint16(b[6:])&ipv4DontFragment == 0
 }

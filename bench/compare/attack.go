@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/overlayd/overlayd/bench/compare/agent"
+	"github.com/overlayd/overlayd/dataplane/subnetfile"
 )
 
 // attacked is an overlay under attack. It is dual-stack, has two hosts, and shares the link with a third host, which is not a
@@ -171,11 +172,14 @@ func (s *stage) start(ctx context.Context, program string, a attacked) error {
 		return err
 	}
 	for i, h := range s.hosts() {
-		subnets, mtu, err := readSubnets(h.path("subnet.env"))
+		f, err := subnetfile.Load(h.path("subnet.env"))
 		if err != nil {
 			return fmt.Errorf("host %s: %w", h.name, err)
 		}
-		s.overlay[i], s.mtu = subnets, mtu
+		if len(f.Subnets()) != 2 || f.MTU == 0 {
+			return fmt.Errorf("host %s: its subnet file lacks a subnet of one family, or the MTU", h.name)
+		}
+		s.overlay[i], s.mtu = [2]netip.Addr{f.Subnet.Addr(), f.IPv6Subnet.Addr()}, f.MTU
 	}
 	if err := s.reach(ctx); err != nil {
 		return err

@@ -6,8 +6,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 )
 
 // build makes the three hosts, 192.0.2.1 and .2 with the bridge of 192.0.2.3 between them, and likewise of IPv6.
@@ -53,31 +51,4 @@ func addBoth(h *host, link string, addrs [2]netip.Addr) error {
 		return err
 	}
 	return h.setLink(link, netip.PrefixFrom(addrs[1], 64), 0)
-}
-
-// readSubnets returns the addresses of the overlay device of both families, and the MTU, from a subnet file.
-func readSubnets(file string) (addrs [2]netip.Addr, mtu int, err error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return addrs, 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		switch i := map[string]int{"FLANNEL_SUBNET": 0, "FLANNEL_IPV6_SUBNET": 1}; key {
-		case "FLANNEL_SUBNET", "FLANNEL_IPV6_SUBNET":
-			p, perr := netip.ParsePrefix(value)
-			if perr != nil {
-				return addrs, 0, fmt.Errorf("%s: %w", key, perr)
-			}
-			addrs[i[key]] = p.Masked().Addr()
-		case "FLANNEL_MTU":
-			if mtu, err = strconv.Atoi(value); err != nil {
-				return addrs, 0, fmt.Errorf("%s: %w", key, err)
-			}
-		}
-	}
-	if !addrs[0].IsValid() || !addrs[1].IsValid() || mtu == 0 {
-		return addrs, 0, fmt.Errorf("%s: want subnets of both families and an MTU", file)
-	}
-	return addrs, mtu, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -147,28 +146,6 @@ func TestFloodsArrive(t *testing.T) {
 		}
 		if err := group.Wait(); err != nil || sent < 100 {
 			t.Errorf("%s: %d were sent, %v", kind.name, sent, err)
-		}
-	}
-}
-
-func TestReadSubnets(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "subnet.env")
-	for text, ok := range map[string]bool{
-		"FLANNEL_NETWORK=10.99.0.0/16\nFLANNEL_SUBNET=10.99.3.1/24\nFLANNEL_IPV6_SUBNET=fd42:99:0:7::1/64\nFLANNEL_MTU=1430\n": true,
-		"FLANNEL_SUBNET=10.99.3.1/24\nFLANNEL_MTU=1430\n":                                                                      false,
-		"FLANNEL_SUBNET=x\n": false,
-		"FLANNEL_MTU=x\n":    false,
-		"":                   false,
-	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		addrs, mtu, err := readSubnets(file)
-		if (err == nil) != ok {
-			t.Errorf("%q: %v", text, err)
-		}
-		if ok && (addrs != [2]netip.Addr{netip.MustParseAddr("10.99.3.0"), netip.MustParseAddr("fd42:99:0:7::")} || mtu != 1430) {
-			t.Errorf("%q: %v, MTU %d", text, addrs, mtu)
 		}
 	}
 }

@@ -18,9 +18,8 @@ const (
 
 // stand is a candidate that is set up, with what was measured of its rows.
 type stand struct {
-	candidate candidate
-	pair      *pair
-	lines     []*line
+	pair  *pair
+	lines []*line
 }
 
 type line struct {
@@ -51,7 +50,7 @@ func (r *run) setUp(ctx context.Context, j job) (stands []*stand, err error) {
 				r.mu.Unlock()
 				return nil
 			}
-			s := &stand{candidate: c, pair: p}
+			s := &stand{pair: p}
 			for _, row := range c.rows {
 				s.lines = append(s.lines, &line{row: row})
 			}

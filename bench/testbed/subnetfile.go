@@ -3,9 +3,8 @@ package testbed
 import (
 	"fmt"
 	"net/netip"
-	"os"
-	"strconv"
-	"strings"
+
+	"github.com/overlayd/overlayd/dataplane/subnetfile"
 )
 
 // Lease is what a CNI plugin reads from a subnet file. overlayd and flanneld write
@@ -18,32 +17,14 @@ type Lease struct {
 // Pod returns the address of the first pod.
 func (l Lease) Pod() netip.Addr { return l.Gateway.Addr().Next() }
 
-// ReadLease reads a subnet file. Its error is fs.ErrNotExist until the file exists.
+// ReadLease reads a subnet file. Its error is fs.ErrNotExist until the file exists. The subnet must have room for a pod.
 func ReadLease(file string) (Lease, error) {
-	text, err := os.ReadFile(file)
+	f, err := subnetfile.Load(file)
+	if err == nil && (!f.Subnet.IsValid() || f.Subnet.Bits() > 30 || f.MTU < 68 || f.MTU > 65535) {
+		err = fmt.Errorf("%s: FLANNEL_SUBNET %s has no room for a pod, or FLANNEL_MTU %d is no MTU", file, f.Subnet, f.MTU)
+	}
 	if err != nil {
 		return Lease{}, err
 	}
-	l, err := ParseLease(string(text))
-	if err != nil {
-		return Lease{}, fmt.Errorf("read subnet file: %w", err)
-	}
-	return l, nil
-}
-
-// ParseLease parses the text of a subnet file. The subnet must have room for a pod.
-func ParseLease(text string) (l Lease, err error) {
-	vars := make(map[string]string)
-	for line := range strings.Lines(text) {
-		if k, v, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
-			vars[k] = v
-		}
-	}
-	if l.Gateway, err = netip.ParsePrefix(vars["FLANNEL_SUBNET"]); err != nil || l.Gateway.Bits() > 30 {
-		return Lease{}, fmt.Errorf("FLANNEL_SUBNET: %q is not a subnet with room for a pod", vars["FLANNEL_SUBNET"])
-	}
-	if l.MTU, err = strconv.Atoi(vars["FLANNEL_MTU"]); err != nil || l.MTU < 68 || l.MTU > 65535 {
-		return Lease{}, fmt.Errorf("FLANNEL_MTU: %q is not an MTU", vars["FLANNEL_MTU"])
-	}
-	return l, nil
+	return Lease{subnetfile.FirstHost(f.Subnet), f.MTU}, nil
 }

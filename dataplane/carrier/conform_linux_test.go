@@ -40,7 +40,7 @@ func TestUDPConforms(t *testing.T) {
 				defer source.Close()
 				sink.SetReadDeadline(time.Now().Add(5 * time.Second))
 				e := &carrier.Entry{Peer: carrier.NewPeer(sink.LocalAddr().(*net.UDPAddr).AddrPort())}
-				carriertest.Sender(t, c.NewSender(0), e, 108, true, func() []byte {
+				carriertest.Sender(t, c.NewSender(), e, 108, true, func() []byte {
 					b := make([]byte, carrier.MaxPacket)
 					n, err := sink.Read(b)
 					if err != nil {
@@ -123,7 +123,7 @@ func TestTunnelConforms(t *testing.T) {
 				return b[:n]
 			}
 			for range 2 { // the first superpackets go by the sockets; then there is a way
-				carriertest.Sender(t, c.NewSender(0), &entries[0], opener.Headroom, true, out)
+				carriertest.Sender(t, c.NewSender(), &entries[0], opener.Headroom, true, out)
 				c.Refresh(entries, 1400)
 			}
 			carriertest.Receiver(t, c.Receivers()[0], func(b []byte) {

@@ -28,7 +28,7 @@ type Counters struct {
 	published struct {
 		packets, bytes atomic.Uint64
 		drops          [dataplane.NumDrops]atomic.Uint64
-		offload        [numOffloadStats]atomic.Uint64
+		offload        [7]atomic.Uint64
 	}
 	_ cpu.CacheLinePad
 }
@@ -85,7 +85,7 @@ func (c *Counters) Publish() {
 		c.packets, c.bytes = 0, 0
 	}
 	if c.Offload != (dataplane.OffloadStats{}) {
-		for i, n := range offloadFields(&c.Offload) {
+		for i, n := range c.Offload.Fields() {
 			if *n > 0 {
 				c.published.offload[i].Add(*n)
 			}
@@ -118,13 +118,6 @@ func (r *Received) Publish() {
 	}
 }
 
-const numOffloadStats = 7
-
-// offloadFields lists the fields of s, so that they can be added up in a loop.
-func offloadFields(s *dataplane.OffloadStats) [numOffloadStats]*uint64 {
-	return [...]*uint64{&s.TxSuperpackets, &s.TxSegments, &s.TxBatches, &s.RxSuperpackets, &s.RxSegments, &s.RxBatches, &s.Fallbacks}
-}
-
 // AddTo adds what the counters have published to s.
 func (c *Counters) AddTo(packets, bytes *uint64, s *dataplane.Stats) {
 	*packets += c.published.packets.Load()
@@ -132,7 +125,7 @@ func (c *Counters) AddTo(packets, bytes *uint64, s *dataplane.Stats) {
 	for i := range s.Drops {
 		s.Drops[i] += c.published.drops[i].Load()
 	}
-	for i, n := range offloadFields(&s.Offload) {
+	for i, n := range s.Offload.Fields() {
 		*n += c.published.offload[i].Load()
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -202,7 +201,7 @@ func (s *paths) send(e *Entry, known, size int, now time.Time) bool {
 	var nonce [4]byte
 	_, _ = rand.Read(nonce[:]) // never fails
 	b := make([]byte, encap.HeaderLen+innerMTU(size, p))
-	if len(b) < encap.HeaderLen+encap.ProbeHeader(version(e.Self)) {
+	if len(b) < encap.HeaderLen+encap.ProbeHeader(e.Self) {
 		return false
 	}
 	e.Template.Put(b, encap.PutProbe(b[encap.HeaderLen:], e.Self, e.Base, binary.BigEndian.Uint32(nonce[:])))
@@ -220,15 +219,8 @@ func (s *paths) send(e *Entry, known, size int, now time.Time) bool {
 		return false
 	}
 	s.idle, s.owners[t-1] = s.idle[:len(s.idle)-1], p
-	st.trial, st.proof, st.until = t, encap.HeaderLen+encap.ProbeHeader(version(e.Self)), now.Add(pathWait)
+	st.trial, st.proof, st.until = t, encap.HeaderLen+encap.ProbeHeader(e.Self), now.Add(pathWait)
 	return true
-}
-
-func version(a netip.Addr) uint8 {
-	if a.Is4() {
-		return 4
-	}
-	return 6
 }
 
 // judge looks what became of the probe to p that is out. Once that is known, or its time is up, the trial is idle.

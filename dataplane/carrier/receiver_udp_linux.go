@@ -42,7 +42,6 @@ type udpReceiver struct {
 
 	read    func(fd uintptr) bool // made once: a closure per packet would be an allocation
 	readNow func(fd uintptr)
-	flush   func()
 	err     error
 
 	batches atomic.Uint64 // system calls that brought something
@@ -89,7 +88,6 @@ func (r *udpReceiver) Receive(d *Datagram, flush func()) error {
 			flush()
 			r.rearm()
 		}
-		r.flush = flush
 		if err := r.wait(); err != nil {
 			return err
 		}

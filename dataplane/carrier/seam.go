@@ -7,9 +7,8 @@ import (
 
 // Description has the facts about a carrier that never change, and are known before it is open.
 type Description struct {
-	Name     string // for people
-	Family   int    // family of the underlay: Family4 or Family6
-	Headroom int    // bytes that its senders need in front of a packet: at least encap.HeaderLen
+	Family   int // family of the underlay: Family4 or Family6
+	Headroom int // bytes that its senders need in front of a packet: at least encap.HeaderLen
 }
 
 // Opener opens a carrier for a number of workers, each of which may have a receiver.
@@ -22,8 +21,8 @@ type Opener struct {
 // Carrier is one way to and from the underlay of one family. The core that opened it owns it, and
 // calls Refresh and AddTo on any goroutine, even after Close.
 type Carrier interface {
-	// NewSender makes the sender of the i-th worker of a network.
-	NewSender(i int) Sender
+	// NewSender makes the sender of one worker of a network.
+	NewSender() Sender
 	// Receivers returns its receivers, always the same.
 	Receivers() []Receiver
 	// Refresh finds out the path MTU to the peers of these entries. mtu is that of the host's device.

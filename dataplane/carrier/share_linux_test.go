@@ -44,7 +44,7 @@ func TestEveryPortTaken(t *testing.T) {
 				return err
 			})
 			defer c.Close()
-			snd, e := c.NewSender(0), entryTo(at)
+			snd, e := c.NewSender(), entryTo(at)
 			got, ended := make(chan Datagram), make(chan error, len(c.in))
 			for _, r := range c.in {
 				go func() {

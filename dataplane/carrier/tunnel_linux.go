@@ -22,7 +22,6 @@ type tunnelCarrier struct {
 // 6.17). If it does not, the opener logs why and opens a carrier that has only UDP sockets.
 func Tunnel(cfg UDPConfig) Opener {
 	o := UDP(cfg)
-	o.Description.Name = "tunnel " + cfg.Local.String()
 	o.Description.Headroom = uplink.Headroom + encap.HeaderLen
 	with := func(open func(int) (Carrier, error)) func(int) (Carrier, error) {
 		return func(workers int) (Carrier, error) {
@@ -54,9 +53,9 @@ func withUplink(c *udpCarrier, cfg UDPConfig) Carrier {
 }
 
 // NewSender implements Carrier.
-func (t *tunnelCarrier) NewSender(i int) Sender {
+func (t *tunnelCarrier) NewSender() Sender {
 	room := MaxPacket - encap.Overhead(t.cfg.Local.Addr())
-	return &tunnelSender{batcher: t.udpCarrier.NewSender(i).(*batcher), writer: t.uplink.NewWriter(), ports: &t.out.ports, room: room, id: uint16(rand.Uint32())}
+	return &tunnelSender{batcher: t.udpCarrier.NewSender().(*batcher), writer: t.uplink.NewWriter(), ports: &t.out.ports, room: room, id: uint16(rand.Uint32())}
 }
 
 // Refresh implements Carrier. It also refreshes the ways by the uplink.

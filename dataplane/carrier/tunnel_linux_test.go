@@ -53,7 +53,7 @@ func newTunnelHosts(t *testing.T, family string, change func(*UDPConfig)) *tunne
 	h.entries = make([]Entry, 1)
 	peer := NewPeer(netip.AddrPortFrom(netip.MustParsePrefix(tunnelAddrs[family][1]).Addr(), testPort))
 	peer.Adopt(&h.entries[0], true)
-	h.sender = h.carrier.NewSender(0)
+	h.sender = h.carrier.NewSender()
 	return h
 }
 

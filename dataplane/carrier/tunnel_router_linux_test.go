@@ -60,7 +60,7 @@ func TestTunnelLeavesDeadRouter(t *testing.T) {
 			t.Cleanup(h.carrier.Close)
 			NewPeer(netip.AddrPortFrom(netip.MustParseAddr(tt.to), testPort)).Adopt(&h.entries[0], true)
 			h.entries[0].Peer.wants.Store(true)
-			h.sender = h.carrier.NewSender(0)
+			h.sender = h.carrier.NewSender()
 
 			// arrives sends by the uplink until something arrives at one of these routers, and returns which.
 			arrives := func(at ...int) int {

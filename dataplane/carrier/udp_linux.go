@@ -65,7 +65,7 @@ type UDPConfig struct {
 // UDP returns the opener of a carrier of UDP sockets. Its datagrams may be of any VNI.
 func UDP(cfg UDPConfig) Opener {
 	o := Opener{
-		Description: Description{Name: "udp " + cfg.Local.String(), Family: FamilyOf(cfg.Local.Addr()), Headroom: encap.HeaderLen},
+		Description: Description{Family: FamilyOf(cfg.Local.Addr()), Headroom: encap.HeaderLen},
 		Open: func(workers int) (Carrier, error) {
 			c, err := openUDPCarrier(cfg, cfg.Local, workers)
 			for i, f := range cfg.Inherited {
@@ -102,7 +102,7 @@ func openUDPCarrier(cfg UDPConfig, at netip.AddrPort, workers int) (*udpCarrier,
 }
 
 // NewSender implements Carrier. All senders share the sockets.
-func (c *udpCarrier) NewSender(int) Sender {
+func (c *udpCarrier) NewSender() Sender {
 	return newBatcher(newUDPTransmitter(c.out, c.family == Family6), c.out.limit())
 }
 

@@ -27,17 +27,13 @@ var (
 	errCuts     = errors.New("the kernel would cut superpackets for its link, which is no faster than to do so here for a peer that has UDP sockets")
 )
 
-const (
-	sizeofRtMsg     = unix.SizeofRtMsg
-	fibMatch        = unix.RTM_F_FIB_MATCH // the configured route, without what ICMP says about it, because anybody can forge ICMP
-	sizeofIfInfomsg = unix.SizeofIfInfomsg
-)
+const fibMatch = unix.RTM_F_FIB_MATCH // the configured route, without what ICMP says about it, because anybody can forge ICMP
 
 // ask asks the kernel for the routes to the destinations.
 func (u *Uplink) ask(to []netip.Addr) (routes []route, errs []error) {
 	routes, errs = make([]route, len(to)), make([]error, len(to))
 	err := u.conn.Transact(context.Background(), len(to), func(i int, b []byte) []byte {
-		family := make([]byte, sizeofRtMsg)
+		family := make([]byte, unix.SizeofRtMsg)
 		family[0], family[1] = rtmsg.Family(to[i]), byte(to[i].BitLen())
 		family[2] = byte(u.cfg.Local.BitLen())
 		binary.NativeEndian.PutUint32(family[8:], fibMatch)
@@ -64,7 +60,7 @@ func (u *Uplink) ask(to []netip.Addr) (routes []route, errs []error) {
 
 // parseRoute reads the body of RTM_NEWROUTE.
 func parseRoute(body []byte, to netip.Addr) (r route, err error) {
-	h, attrs := rtmsg.Split(body, sizeofRtMsg)
+	h, attrs := rtmsg.Split(body, unix.SizeofRtMsg)
 	if h == nil || h[7] != unix.RTN_UNICAST {
 		return r, errNotPlain
 	}
@@ -100,7 +96,7 @@ type link struct {
 // linkOf asks the kernel for a device, by index or name.
 func linkOf(c *rtmsg.Conn, index int, name string) (l link, err error) {
 	err = errors.Join(c.Transact(context.Background(), 1, func(_ int, b []byte) []byte {
-		family := make([]byte, sizeofIfInfomsg)
+		family := make([]byte, unix.SizeofIfInfomsg)
 		binary.NativeEndian.PutUint32(family[4:], uint32(index))
 		start := len(b)
 		b = rtmsg.Begin(b, unix.RTM_GETLINK, 0, family)
@@ -109,7 +105,7 @@ func linkOf(c *rtmsg.Conn, index int, name string) (l link, err error) {
 		}
 		return rtmsg.Finish(b, start)
 	}, func(_ int, reply []byte, e error) {
-		h, attrs := rtmsg.Split(reply, sizeofIfInfomsg)
+		h, attrs := rtmsg.Split(reply, unix.SizeofIfInfomsg)
 		if err = e; e != nil || h == nil {
 			return
 		}

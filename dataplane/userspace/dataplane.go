@@ -84,7 +84,7 @@ func (d *Dataplane) attach() {
 	queues := d.host.queues()
 	for i := range d.core.send {
 		d.core.send[i].queue = queues[i]
-		d.core.send[i].senders = d.port.newSenders(i)
+		d.core.send[i].senders = d.port.newSenders()
 	}
 	for _, w := range d.port.workers {
 		out := queues[w.index%len(queues)].newWriter()

@@ -63,7 +63,7 @@ type dummyCarrier struct {
 	done    chan struct{}
 }
 
-func (d *dummyCarrier) NewSender(int) carrier.Sender      { return d }
+func (d *dummyCarrier) NewSender() carrier.Sender         { return d }
 func (d *dummyCarrier) Receivers() []carrier.Receiver     { return []carrier.Receiver{d} }
 func (d *dummyCarrier) Refresh([]carrier.Entry, int) bool { return false }
 func (d *dummyCarrier) AddTo(s *dataplane.Stats)          { s.Offload.RxBatches++ }
@@ -71,7 +71,7 @@ func (d *dummyCarrier) Close()                            {}
 func (d *dummyCarrier) Stop()                             { close(d.done) }
 func (d *dummyCarrier) Flush(*carrier.Counters)           {}
 func (d *dummyCarrier) opener(family int) carrier.Opener {
-	return carrier.Opener{Description: carrier.Description{Name: "dummy", Family: family, Headroom: dummyHeadroom}, Open: func(int) (carrier.Carrier, error) { return d, nil }}
+	return carrier.Opener{Description: carrier.Description{Family: family, Headroom: dummyHeadroom}, Open: func(int) (carrier.Carrier, error) { return d, nil }}
 }
 
 func (d *dummyCarrier) Send(p *carrier.Packet, e *carrier.Entry, _ bool, c *carrier.Counters) {

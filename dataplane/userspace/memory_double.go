@@ -36,7 +36,7 @@ func NewMemory(cfg Config) *Memory {
 	var carriers []carrier.Description
 	senders := make([]carrier.Sender, 0, len(cfg.Underlays))
 	for _, u := range cfg.Underlays {
-		carriers = append(carriers, carrier.Description{Name: "memory", Family: carrier.FamilyOf(u.Local), Headroom: encap.HeaderLen})
+		carriers = append(carriers, carrier.Description{Family: carrier.FamilyOf(u.Local), Headroom: encap.HeaderLen})
 		senders = append(senders, m.Sender(cfg.Offloads.has(UDPSegment)))
 	}
 	m.core = newCore(cfg, carriers, 1)

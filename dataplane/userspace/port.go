@@ -317,10 +317,10 @@ func (p *Port) close() {
 	}
 }
 
-// newSenders makes the senders of the i-th worker of a network, one for each carrier.
-func (p *Port) newSenders(i int) (out []carrier.Sender) {
+// newSenders makes the senders of one worker of a network, one for each carrier.
+func (p *Port) newSenders() (out []carrier.Sender) {
 	for _, c := range p.carriers {
-		out = append(out, c.NewSender(i))
+		out = append(out, c.NewSender())
 	}
 	return out
 }

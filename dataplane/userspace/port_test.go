@@ -214,7 +214,7 @@ func (h *hammeredHost) counted() (n uint64) {
 // hammer sends n datagrams of a network to a host, never more than its sockets hold: what
 // a full backlog drops is in nobody's books.
 func (h *hammeredHost) hammer(to *hammeredHost, vni uint32, n int, sent *atomic.Uint64) {
-	s := h.port.newSenders(0)[carrier.Family4]
+	s := h.port.newSenders()[carrier.Family4]
 	cfg := Config{Underlays: []dataplane.Underlay{{Local: to.addr, Public: to.addr}}, VNI: vni}
 	payload := vniPacket(newCore(cfg, nil, 0), vni)
 	e := entryTo(netip.AddrPortFrom(to.addr, testPort))

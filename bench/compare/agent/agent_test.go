@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/bench/testbed"
+	"github.com/overlayd/overlayd/encap"
 )
 
 // TestCallsOfTheAgent: what an agent refuses names the reason.
@@ -88,7 +89,7 @@ func TestTotal(t *testing.T) {
 // TestFragments: both parts together are the payload of the packet.
 func TestFragments(t *testing.T) {
 	whole := Datagram(netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), 1, 2, []byte("some payload"))
-	if onesSum(whole[:20]) != 0xffff {
+	if encap.Sum(whole[:20], 0) != 0xffff {
 		t.Error("the header's checksum is wrong")
 	}
 	parts := fragment(whole)

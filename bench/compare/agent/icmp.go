@@ -92,6 +92,6 @@ func (f ForgeICMP) message(port, mtu uint16, quote int) []byte {
 		return append(m, quoted[:40+quote]...)
 	}
 	m := append([]byte{3, 4, 0, 0, 0, 0, byte(mtu >> 8), byte(mtu)}, quoted[:20+quote]...)
-	binary.BigEndian.PutUint16(m[2:], ^onesSum(m))
+	binary.BigEndian.PutUint16(m[2:], ^encap.Sum(m, 0))
 	return m
 }

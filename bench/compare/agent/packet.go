@@ -5,6 +5,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/encap"
 )
 
 // Datagram is an IP packet with a UDP datagram, without a checksum of that.
@@ -19,24 +21,12 @@ func Datagram(src, dst netip.Addr, srcPort, dstPort uint16, payload []byte) []by
 	}
 	b = append(append(b, src.AsSlice()...), dst.AsSlice()...)
 	if src.Is4() {
-		binary.BigEndian.PutUint16(b[10:], ^onesSum(b[:20]))
+		binary.BigEndian.PutUint16(b[10:], ^encap.Sum(b[:20], 0))
 	}
 	b = binary.BigEndian.AppendUint16(b, srcPort)
 	b = binary.BigEndian.AppendUint16(b, dstPort)
 	b = binary.BigEndian.AppendUint16(b, uint16(length))
 	return append(append(b, 0, 0), payload...)
-}
-
-// onesSum is the sum of RFC 1071.
-func onesSum(b []byte) uint16 {
-	sum := uint32(0)
-	for i := range b {
-		sum += uint32(b[i]) << (8 * (1 - i%2))
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return uint16(sum)
 }
 
 // fragment cuts an IPv4 packet behind 8 bytes of its payload (RFC 791 section 3.2).

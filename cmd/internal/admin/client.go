@@ -53,9 +53,6 @@ func NewClient(path string) *Client {
 	return &Client{path: path, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true, ResponseHeaderTimeout: answerTimeout}}}
 }
 
-// Path returns the path of the socket.
-func (c *Client) Path() string { return c.path }
-
 // Status returns how the daemon is.
 func (c *Client) Status(ctx context.Context) (d status.Daemon, err error) {
 	return d, c.getJSON(ctx, "/v1/status", &d, &d.V)
@@ -93,12 +90,6 @@ func (c *Client) Peers(ctx context.Context, name string) (p status.PeerList, err
 	return p, c.getJSON(ctx, "/v1/peers"+query, &p, &p.V)
 }
 
-// LogLevel returns the level of the daemon's log: debug, info, warn or error.
-func (c *Client) LogLevel(ctx context.Context) (string, error) {
-	text, err := c.read(ctx, http.MethodGet, "/v1/loglevel", "")
-	return strings.TrimSpace(string(text)), err
-}
-
 // SetLogLevel sets that level, for root.
 func (c *Client) SetLogLevel(ctx context.Context, level string) error {
 	_, err := c.read(ctx, http.MethodPut, "/v1/loglevel", level)
@@ -113,11 +104,6 @@ func (c *Client) Guard(ctx context.Context, to string) (string, error) {
 	}
 	text, err := c.read(ctx, method, "/v1/guard", to)
 	return strings.TrimSpace(string(text)), err
-}
-
-// Get asks for any route, and returns the answer as it comes, of any length. The caller closes it.
-func (c *Client) Get(ctx context.Context, path string) (io.ReadCloser, error) {
-	return c.do(ctx, http.MethodGet, path, "")
 }
 
 // getJSON reads an answer of a known version.
