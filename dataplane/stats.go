@@ -93,7 +93,7 @@ const (
 	DropFragment                   // a fragment where there should be none, or of a packet that cannot be checked in pieces
 	DropPlainSource                // from the underlay, with the source of a pod and no encapsulation
 	DropEgress                     // from a process or a pod to a VTEP: to its VXLAN port, from that port, or with a VXLAN header of the network
-	DropFlood                      // not from a known VTEP, or of another network: more than are let through as samples (dataplane/guard)
+	DropFlood                      // not from a known VTEP, or of another network: more than are let through as samples (dataplane/guard, and the filter of dataplane/carrier)
 	DropNarrowPath                 // an ICMP message that told of a path to a VTEP below --min-path-mtu, and was kept from the kernel
 	NumDrops           = iota
 )

@@ -45,7 +45,7 @@ const (
 // UDP_SEGMENT wants (RunLen says how many of them).
 //
 // Each segment gets a right TCP or UDP checksum whatever that of the superpacket
-// was. The caller makes sure that it was partial or has been verified.
+// was; a UDP checksum of 0 stays 0. The caller makes sure that it was partial or has been verified.
 type Splitter struct {
 	packet  []byte // all that the IP header claims and no padding; borrowed
 	l4      int    // offset of the TCP or UDP header

@@ -154,13 +154,12 @@ func (r *run) newStage(ctx context.Context, round int, a attacked) (_ *stage, er
 	s := &stage{pair: new(pair)}
 	name := strings.NewReplacer(" ", "-", ",", "").Replace(a.name)
 	if err = s.build(ctx, filepath.Join(r.dir, fmt.Sprintf("attack-%d-%s", round, name))); err == nil {
-		err = s.start(ctx, r.overlayd, a)
-	}
-	if err == nil {
-		return s, nil
-	}
-	if logs := s.logs(); logs != "" {
-		err = fmt.Errorf("%w\n%s", err, logs)
+		if err = s.start(ctx, r.overlayd, a); err == nil {
+			return s, nil
+		}
+		if logs := s.logs(); logs != "" {
+			err = fmt.Errorf("%w\n%s", err, logs)
+		}
 	}
 	return nil, errors.Join(err, s.close())
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -147,5 +148,18 @@ func TestFloodsArrive(t *testing.T) {
 		if err := group.Wait(); err != nil || sent < 100 {
 			t.Errorf("%s: %d were sent, %v", kind.name, sent, err)
 		}
+	}
+}
+
+// TestStageWithoutHost: a host that cannot be made is an error.
+func TestStageWithoutHost(t *testing.T) {
+	netnstest.RequireRoot(t)
+	r := &run{dir: t.TempDir()}
+	a := attackedOverlays()[0]
+	if err := os.MkdirAll(filepath.Join(r.dir, "attack-0-overlayd-kernel", "b"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.newStage(t.Context(), 0, a); !errors.Is(err, os.ErrExist) {
+		t.Errorf("got %v", err)
 	}
 }

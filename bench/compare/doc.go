@@ -13,6 +13,6 @@
 // The walk: main.go (flags) → run.go (underlays, rounds) → pair.go (two hosts) →
 // candidates.go and setup_*.go (the overlay between them) → measure.go (one row of
 // one round) → package agent (in the host's process) → report.go, table.go (what came out).
-// checks.go compares rows, attack.go the same overlay with and without an attack.
+// checks.go says what a check is, cost.go compares rows, attack.go the same overlay with and without an attack.
 // memory.go is separate: it measures the memory of a daemon with many peers.
 package main

@@ -48,7 +48,7 @@ type transmitter interface{ transmit(b *batcher, c *Counters) }
 
 // batcher is a sender that collects runs to a batch and leaves it to a transmitter to send them.
 // The runs of one source port are sent in their order, so that a flow stays in order:
-// its packets all go by one source port.
+// its packets all go by one source port. Those of an IPv6 flow that have extension headers may go by another one.
 type batcher struct {
 	transmitter
 	limit    encap.RunLimit

@@ -93,10 +93,7 @@ func (c *udpCarrier) Filtered() uint64 {
 // count divides the kernel's drops since the last time between full queue and filter. If other sockets of this host lose datagrams at the
 // same time, that many drops may count for the full queue instead of the filter.
 func (s *shield) count(c *udpCarrier) {
-	var drops uint64
-	for _, r := range c.in {
-		drops += r.drops()
-	}
+	drops := c.dropped()
 	n := uint64(uint32(drops) - uint32(s.last.drops)) // the kernel counts in 32 bits
 	s.last.drops = drops
 	if !s.wrote {
@@ -108,6 +105,14 @@ func (s *shield) count(c *udpCarrier) {
 	s.last.full = full
 	s.full += here
 	s.flood += n - here
+}
+
+// dropped returns how many datagrams the kernel has dropped at the sockets.
+func (c *udpCarrier) dropped() (n uint64) {
+	for _, r := range c.in {
+		n += r.drops()
+	}
+	return n
 }
 
 // readFull reads RcvbufErrors of /proc/net/snmp, or Udp6RcvbufErrors of /proc/net/snmp6.

@@ -27,6 +27,7 @@ func Tunnel(cfg UDPConfig) Opener {
 		return func(workers int) (Carrier, error) {
 			c, err := open(workers)
 			if err != nil {
+				cfg.InheritedUplink.Close() // nil has nothing to close
 				return nil, err
 			}
 			return withUplink(c.(*udpCarrier), cfg), nil

@@ -92,8 +92,12 @@ func openUDPCarrier(cfg UDPConfig, at netip.AddrPort, workers int) (*udpCarrier,
 	if err != nil {
 		return nil, err
 	}
+	inherited := len(cfg.Inherited) > 0
 	cfg.Inherited = nil // the receivers have them: what is bound later is new
 	c := &udpCarrier{family: FamilyOf(cfg.Local.Addr()), in: in, gro: gro, cfg: cfg, shield: openShield(FamilyOf(cfg.Local.Addr()))}
+	if inherited {
+		c.shield.last.drops = c.dropped() // these the process before has counted
+	}
 	if c.out, err = openSendSockets(cfg, in[0].now); err != nil {
 		c.Close()
 		return nil, err

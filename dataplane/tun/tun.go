@@ -1,4 +1,4 @@
-// Package tun makes and opens TUN devices: the character device, the persistent interface, its
+// Package tun makes and opens TUN and TAP devices: the character device, the persistent interface, its
 // queues and offloads. What is read from them and written to them is its caller's business.
 package tun
 

@@ -135,7 +135,9 @@ func (d *device) start(c *rtmsg.Conn) error {
 	if err != nil {
 		return fmt.Errorf("find %s: %w", d.name, err)
 	}
-	d.index = l.index
+	if d.index == 0 { // then constant: workers read it
+		d.index = l.index
+	}
 	quiet := rtmsg.Attr(nil, unix.IFLA_INET6_ADDR_GEN_MODE, []byte{noAddress})
 	spec := rtmsg.Attr(nil, unix.AF_INET6|unix.NLA_F_NESTED, quiet)
 	if err := d.change(c, 0, 0, rtmsg.Attr(nil, unix.IFLA_AF_SPEC|unix.NLA_F_NESTED, spec)); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {

@@ -14,8 +14,8 @@
 // There is one TAP device without an address, ovl.up<n>, and one table of family netdev with the same name. This process owns the
 // table (nft.Hold), and nobody else can change it. Both disappear with the process, however it ends, so cleanup finds
 // nothing. If another process also has the file, the device stays. A service manager keeps the file between two daemons, and the
-// next one uses it (Config.Inherited), because a process that removes the device ends 25 ms later. Refresh checks that the device
-// exists, has its name and is up, and makes it again if not.
+// next one uses it (Config.Inherited), because a process that removes the device ends 25 ms later. Refresh brings the device up if
+// it is down, and makes it again if it is gone or renamed.
 //
 // # Routes
 //

@@ -83,6 +83,7 @@ func Open(cfg Config) (*Uplink, error) {
 	u := &Uplink{cfg: cfg, xfrm: openPolicies(), features: openFeatures(), ways: map[netip.Addr]*way{}, hops: map[hop]*neighbour{}, generation: 1,
 		pause: pace.Backoff{Low: lookPeriod, High: time.Minute}}
 	if err := u.open(); err != nil {
+		u.cfg.Inherited.Close() // nil has nothing to close
 		u.Close()
 		return nil, fmt.Errorf("open uplink: %w", err)
 	}
@@ -177,8 +178,8 @@ type Destination struct {
 	Have    *Way       // the way of the last call
 }
 
-// Refresh checks the device and the routes, and calls Set of each destination whose way has changed. It is called twice a second, with all
-// destinations that want a way.
+// Refresh checks the device and the routes, and calls Set of each destination whose way has changed. It is called twice a second, and
+// every 20 ms while a probe is out. Networks that share a port call it in turn, each with its own destinations.
 func (u *Uplink) Refresh(list []Destination) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -201,7 +202,7 @@ func (u *Uplink) Refresh(list []Destination) {
 	u.forget(now)
 }
 
-// Hurry makes the next Refresh look at once, and make a device again without a pause. It is for tests.
+// Hurry makes the next Refresh look at once, and make a device again without a pause. It is for tests and bench/compare/copier.
 func (u *Uplink) Hurry() {
 	u.mu.Lock()
 	defer u.mu.Unlock()

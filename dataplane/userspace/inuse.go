@@ -1,6 +1,6 @@
 package userspace
 
-// Offloads returns those that are in use now: what the kernel lacks, or has refused since, is not among them. It may be
+// Offloads returns those that are in use now: what the kernel lacks, or has refused since, is not among them, but joined packets that the device refuses still count. It may be
 // called at any time.
 func (d *Dataplane) Offloads() Offloads {
 	if !isClosed(d.entered) {

@@ -32,6 +32,7 @@ func Open(cfg Config) (*Dataplane, error) {
 	port.opening.Lock()
 	defer port.opening.Unlock()
 	if err := port.check(cfg.VNI); err != nil {
+		cfg.in.Close()
 		return nil, fmt.Errorf("open userspace dataplane: %w", err)
 	}
 	// The device comes first: a vxlan device whose place it takes holds the UDP port.
@@ -55,6 +56,7 @@ func Open(cfg Config) (*Dataplane, error) {
 // names the field. Run has to be called, once: it releases what the networks made it acquire.
 func NewPort(cfg Config) (*Port, error) {
 	if err := cfg.checkPort(); err != nil {
+		carrier.CloseExports(cfg.Inherited)
 		return nil, fmt.Errorf("open UDP port: %w", err)
 	}
 	cfg.inherit(false)

@@ -39,6 +39,7 @@ type Port struct {
 	ended    chan struct{}    // closed once Run has ended; the carriers close with the last network
 	gate     *gate            // received datagrams wait behind it
 	still    atomic.Bool      // the end of Run is not a fault
+	in       *inherit.Files   // what it may inherit; nil: nothing
 	bound    []netip.AddrPort // the addresses of locals whose sockets are inherited
 	runs     atomic.Bool      // Run was called, and ends the port; or the port was ended without Run
 
@@ -66,7 +67,7 @@ var (
 
 // newPort makes a Port for cfg over the given carriers.
 func newPort(cfg Config, openers ...carrier.Opener) *Port {
-	p := &Port{log: cfg.Log, locals: cfg.locals(), openers: openers, captures: cfg.Captures, opened: make(chan struct{}), ended: make(chan struct{}), gate: newGate(cfg), flood: flood{log: cfg.Log, begin: floodBegin}}
+	p := &Port{log: cfg.Log, locals: cfg.locals(), openers: openers, captures: cfg.Captures, opened: make(chan struct{}), ended: make(chan struct{}), gate: newGate(cfg), in: cfg.in, flood: flood{log: cfg.Log, begin: floodBegin}}
 	for _, local := range p.locals {
 		if cfg.in.Has(inherit.SocketName(local)) {
 			p.bound = append(p.bound, local)
@@ -129,7 +130,7 @@ func (p *Port) Run(ctx context.Context) error {
 }
 
 // Stats returns the counts that belong to no single network: DropBadVNI, DropQueueFull,
-// DropBadHeader of datagrams too short for a VNI, and RxBatches. If the Port is not
+// DropBadHeader of datagrams too short for a VNI, DropFlood, NarrowPaths and RxBatches. If the Port is not
 // shared, they are in [Dataplane.Stats].
 func (p *Port) Stats() (s dataplane.Stats) {
 	p.addTo(&s)
@@ -314,6 +315,9 @@ func (p *Port) close() {
 	}
 	for _, c := range p.carriers {
 		c.Close()
+	}
+	if isClosed(p.ended) {
+		p.in.Close() // what no carrier has taken
 	}
 }
 

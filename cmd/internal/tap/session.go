@@ -30,7 +30,7 @@ type session struct {
 	to      http.ResponseWriter
 	control *http.ResponseController
 	capture *capture.Capture
-	left    int // packets that are still wanted; 0: all
+	left    int // packets that are still wanted; 0: all, negative: none any more
 	names   stream.Names
 
 	buf     []byte
