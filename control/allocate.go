@@ -178,3 +178,10 @@ func (r subnetRange) free(taken []netip.Prefix) []span {
 	}
 	return gaps
 }
+
+// Resumes reports whether a node can have its previous subnets again, one of each family.
+func Resumes(n Network, node Node, taken []netip.Prefix) bool {
+	r4, on4 := n.ipv4()
+	r6, on6 := n.ipv6()
+	return (!on4 || r4.resume(node, taken).IsValid()) && (!on6 || r6.resume(node, taken).IsValid())
+}

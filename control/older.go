@@ -1,6 +1,9 @@
 package control
 
-import "maps"
+import (
+	"maps"
+	"net/netip"
+)
 
 // isBefore reports whether the store shows an entry as it was before it was written last. This tells that the store went back even if
 // so much has been written since that its revision is ahead again.
@@ -62,4 +65,30 @@ func (r *RIB) useOlder() {
 		r.put(&ribLease{Lease: &l, key: key})
 	}
 	clear(r.older)
+}
+
+// holdBack does what staysBefore does, for leases under other keys: a dual-stack lease has come back, and a younger one, which is
+// lacking now, has one of its subnets.
+func (r *RIB) holdBack(old map[string]*ribLease) {
+	has := map[netip.Prefix]*ribLease{}
+	subnets := func(rec *ribLease) [2]netip.Prefix { return [...]netip.Prefix{rec.Subnet, rec.IPv6Subnet} }
+	for key, rec := range old {
+		if r.leases[key] == nil && !rec.shelved && rec.Claimant == "" {
+			for _, p := range subnets(rec) {
+				has[p] = rec
+			}
+		}
+	}
+	for key, rec := range r.leases {
+		for _, p := range subnets(rec) {
+			if now := has[p]; old[key] == nil && p.IsValid() && now != nil && now.ModRevision > rec.ModRevision && !now.SamePublicIP(*rec.Lease) {
+				if r.older == nil {
+					r.older = map[string]Lease{}
+				}
+				r.older[key] = *rec.Lease
+				r.drop(rec)
+				break
+			}
+		}
+	}
 }

@@ -64,3 +64,24 @@ func nodeOf(r *RIB, subnet string) int {
 	}
 	return 0
 }
+
+// TestOlderOverlap: as TestOlder, but the holder of today shares only one family's subnet with the entry that a restore has brought back.
+func TestOlderOverlap(t *testing.T) {
+	at := func(l Lease, v6 string, revision int64) Lease {
+		l.IPv6Subnet, l.ModRevision = prefix(v6), revision
+		return l
+	}
+	a := at(lease("10.3.2.0/24", 2, 53), "fd03:0:0:2::/64", 53)
+	b := at(lease("10.3.3.0/24", 3, 54), "fd03:0:0:3::/64", 54)      // today's holder
+	former := at(lease("10.3.3.0/24", 4, 20), "fd03:0:0:9::/64", 20) // drained long ago; back by the restore
+	r := NewRIB(network(t, `{"Network":"10.3.0.0/16","EnableIPv6":true,"IPv6Network":"fd03::/48"}`))
+	r.Apply(Update{Reset: true, Leases: []Lease{a, b}})
+	if got := nodeOf(r, "10.3.3.0/24"); got != 3 {
+		t.Fatalf("before: node %d", got)
+	}
+	r.Settle()
+	r.Apply(Update{Reset: true, Older: true, Leases: []Lease{a, former}})
+	if got := nodeOf(r, "10.3.3.0/24"); got != 3 {
+		t.Errorf("after the restore 10.3.3.0/24 leads to node %d, want 3, which lives (%d kept)", got, r.Kept())
+	}
+}

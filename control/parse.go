@@ -17,6 +17,9 @@ import (
 // maxConfig bounds the network config in bytes: a real one has a few hundred.
 const maxConfig = 64 << 10
 
+// maxDetailed bounds the text of which all mistakes are told, in bytes: each key is read again for that.
+const maxDetailed = 4 << 10
+
 // maxMistakes bounds how many keys of an object an error is about: one key can be there in many spellings.
 const maxMistakes = 16
 
@@ -180,7 +183,7 @@ func unmarshal(path string, text []byte, v any) error {
 	err := json.Unmarshal(text, v)
 	var te *json.UnmarshalTypeError
 	var parts map[string]json.RawMessage
-	if errors.As(err, &te) && json.Unmarshal(text, &parts) == nil && len(parts) > 1 { // Go tells of the first key alone
+	if errors.As(err, &te) && len(text) <= maxDetailed && json.Unmarshal(text, &parts) == nil && len(parts) > 1 { // Go tells of the first key alone
 		var errs []error
 		for _, key := range slices.Sorted(maps.Keys(parts)) {
 			one, err := json.Marshal(map[string]json.RawMessage{key: parts[key]})

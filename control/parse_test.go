@@ -2,6 +2,7 @@ package control
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -158,4 +159,21 @@ func FuzzParseNetwork(f *testing.F) {
 			t.Fatalf("%+v: last of all free is %v %v", n, v4, v6)
 		}
 	})
+}
+
+// TestWrongTypeCosts: one field of a wrong type makes a long value little more expensive to read.
+func TestWrongTypeCosts(t *testing.T) {
+	value := func(first string) []byte {
+		b := []byte(`{` + first)
+		for i := 0; len(b) < 65500; i++ {
+			b = fmt.Appendf(b, `,"%x":1`, i)
+		}
+		return append(b, '}')
+	}
+	cost := func(value []byte) float64 {
+		return testing.AllocsPerRun(3, func() { _, _ = ParseLease("10.5.1.0-24", value) })
+	}
+	if address, kind := cost(value(`"PublicIP":"junk"`)), cost(value(`"PublicIP":1`)); kind > 2*address+100 {
+		t.Errorf("a wrong type costs %.0f allocations, a wrong address %.0f", kind, address)
+	}
 }

@@ -168,6 +168,10 @@ func (r *RIB) Apply(u Update) (changed bool) {
 			r.put(known)
 			continue
 		}
+		if was, held := r.older[key]; !ok && held && was.ModRevision == l.ModRevision {
+			r.older[key] = *l
+			continue
+		}
 		if !ok || !known.SamePeer(*l) {
 			changed = true
 		}
@@ -184,6 +188,9 @@ func (r *RIB) Apply(u Update) (changed bool) {
 		if newest < r.newest {
 			r.loss = loss{} // the store counts from the beginning again
 		}
+		if u.Older {
+			r.holdBack(old)
+		}
 		r.keep(old, again, u.Older)
 		r.listOlder(u.Leases)
 		r.newest = newest
@@ -199,6 +206,10 @@ func (r *RIB) Apply(u Update) (changed bool) {
 			r.lose(known, len(r.live)-r.kept-r.doubted)
 			changed = true
 		}
+	}
+	if r.kept == 0 && len(r.older) > 0 { // all that was lacking is back
+		r.useOlder()
+		changed = true
 	}
 	return changed
 }

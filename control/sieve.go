@@ -34,7 +34,9 @@ func NewSieve(n Network, lengths *Lengths) *Sieve {
 
 // usable returns the subnets of a lease that the network can use: none if it does not say where its node is.
 func (s *Sieve) usable(l *Lease) (subnets []netip.Prefix) {
-	if !l.Identity().IsValid() {
+	known := s.network != Network{}
+	if !l.Identity().IsValid() || known && l.isReservation() ||
+		known && (l.Subnet.IsValid() && !s.network.EnableIPv4 || l.IPv6Subnet.IsValid() && !s.network.EnableIPv6) {
 		return nil
 	}
 	for _, p := range [...]netip.Prefix{l.Subnet, l.IPv6Subnet} {

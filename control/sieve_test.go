@@ -115,3 +115,31 @@ func TestSieveIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestSieveOfOneNode: 256 entries that no node can have, of a newcomer's address, keep out its lease.
+func TestSieveOfOneNode(t *testing.T) {
+	n := network(t, `{"Network":"10.3.0.0/16"}`)
+	lengths := &Lengths{}
+	s := NewSieve(n, lengths)
+	var all []Lease
+	for i := range 256 {
+		v4, v6, err := ParseKey(fmt.Sprintf("10.3.%d.0-24&fd00:0:0:%x::-64", 1+i/8, i+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if Compatible(n, v4, v6) {
+			t.Fatal("it fits")
+		}
+		l := lease("10.3.1.0/24", 7, int64(10+i))
+		l.Subnet, l.IPv6Subnet = v4, v6
+		all = append(all, l)
+	}
+	newcomer := lease("10.3.99.0/24", 7, 5000)
+	chosen := s.Choose(append(all, newcomer), func(string) bool { return false })
+	for i := range chosen {
+		if chosen[i].Key() == newcomer.Key() {
+			return
+		}
+	}
+	t.Errorf("%d leases are chosen, and not the one that fits", len(chosen))
+}

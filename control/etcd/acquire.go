@@ -46,6 +46,7 @@ type acquisition struct {
 	expires time.Time
 
 	recordLease leaseID   // granted for the record; 0: none, or the record has it
+	unfit       int       // how many entries deleteUnfit has met
 	retired     []leaseID // which may have nothing any more that hangs on them
 }
 
@@ -56,7 +57,7 @@ type acquisition struct {
 func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplane.VTEP) (control.Lease, error) {
 	a := &acquisition{Store: s, given: node, vteps: vteps, former: node.Former}
 	s.mu.Lock()
-	s.lengths = node.Lengths
+	s.lengths, s.inForce = node.Lengths, node.Network
 	s.mu.Unlock()
 	for again := raceBackoff(); ; {
 		l, err := a.try(ctx)
@@ -119,7 +120,7 @@ func (a *acquisition) try(ctx context.Context) (control.Lease, error) {
 	if err != nil {
 		return control.Lease{}, err
 	}
-	if l, ok, err := a.resume(ctx, n, c.own); ok || err != nil {
+	if l, ok, err := a.resume(ctx, n, c); ok || err != nil {
 		return l, err
 	}
 	l := a.offer
@@ -197,12 +198,15 @@ func (s *Store) delete(ctx context.Context, l control.Lease) error {
 }
 
 // resume takes up a lease of this node. ok is false if the node has no lease.
-func (a *acquisition) resume(ctx context.Context, n control.Network, own []ownEntry) (l control.Lease, ok bool, err error) {
-	own, err = a.deleteUnfit(ctx, n, own)
+func (a *acquisition) resume(ctx context.Context, n control.Network, c census) (l control.Lease, ok bool, err error) {
+	own, err := a.deleteUnfit(ctx, n, c.own)
 	if err != nil || len(own) == 0 {
 		return control.Lease{}, false, err
 	}
 	old := a.preferred(own)
+	if a.isStale(old.Lease) && control.Resumes(n, a.node, c.taken) {
+		return control.Lease{}, false, a.discard(ctx, old.Lease)
+	}
 	if a.id != 0 && leaseID(old.Handle) == a.id { // the transaction in doubt took effect
 		old.Expires, old.Facts = a.expires, a.offer.Facts
 		return old.Lease, true, a.yield(ctx, old.Lease)
@@ -266,9 +270,9 @@ func (a *acquisition) preferred(own []ownEntry) ownEntry {
 		switch {
 		case a.id != 0 && leaseID(l.Handle) == a.id:
 			return 0
-		case had && l.Handle == 0:
+		case l.Handle == 0 && a.node.HadSubnets(l.Lease):
 			return 1
-		case had:
+		case l.Handle != 0 && had:
 			return 2
 		case l.Handle == 0:
 			return 3
@@ -283,6 +287,15 @@ func (a *acquisition) preferred(own []ownEntry) ownEntry {
 	})
 }
 
+// isStale reports whether a lease of this node is not what its pods have: a restore of etcd has brought it back.
+func (a *acquisition) isStale(l control.Lease) bool {
+	ours := l.Handle == 0 || leaseID(l.Handle) == a.id // an operator has reserved it, or this acquisition has written it
+	return !ours && !a.hadBefore(l.Subnet) && !a.hadBefore(l.IPv6Subnet)
+}
+
+// maxUnfit bounds how many are deleted: whoever may write to etcd can make many of this node.
+const maxUnfit = 16
+
 // deleteUnfit deletes entries that no longer fit the network, and returns the rest. It leaves
 // reservations to the operator who made them. errRace: something was deleted.
 func (a *acquisition) deleteUnfit(ctx context.Context, n control.Network, own []ownEntry) (fit []ownEntry, err error) {
@@ -293,6 +306,9 @@ func (a *acquisition) deleteUnfit(ctx context.Context, n control.Network, own []
 		}
 		if unfit == nil {
 			fit = append(fit, l)
+			continue
+		}
+		if a.unfit++; a.unfit > maxUnfit { // the others expire
 			continue
 		}
 		a.log.WarnContext(ctx, "own lease no longer fits: choosing another subnet", "subnet", l.CIDRs(), "reservation", l.Handle == 0, "err", unfit)

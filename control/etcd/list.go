@@ -2,10 +2,12 @@ package etcd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -148,11 +150,9 @@ func (a *acquisition) census(ctx context.Context, n control.Network) (census, er
 
 // revoked returns the subnets that were revoked of this node, which it is not to get again.
 func (a *acquisition) revoked(ctx context.Context, n control.Network) (taken []netip.Prefix, err error) {
-	revocations, err := a.revocations(ctx)
+	revocations, err := a.revocations(ctx, func(l control.Lease) bool { return a.node.Ownership(n, a.vteps, l, false) != control.NotOwn })
 	for _, l := range revocations {
-		if a.node.Ownership(n, a.vteps, l, false) != control.NotOwn {
-			taken = append(taken, l.Subnet, l.IPv6Subnet)
-		}
+		taken = append(taken, l.Subnet, l.IPv6Subnet)
 	}
 	return taken, err
 }
@@ -217,7 +217,11 @@ func (s *Store) standing(ctx context.Context, l control.Lease, created int64, ta
 // entry of the same revision counts, too: a restore can write all entries in one transaction. stands is the revision of l's
 // own entry, or 0 if etcd has none.
 func (s *Store) rivals(ctx context.Context, l control.Lease, created int64, takes takes) (rivals []*mvccpb.KeyValue, stands int64, err error) {
-	var candidates []*mvccpb.KeyValue
+	s.mu.Lock()
+	lengths := s.lengths
+	s.mu.Unlock()
+	network := sync.OnceValues(func() (control.Network, error) { return s.networkInForce(ctx) })
+	var unknown error // without the network nobody can say what an entry takes
 	_, err = s.list(ctx, func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {
 			if s.keys.Name(kv.Key) == l.Key() {
@@ -227,25 +231,20 @@ func (s *Store) rivals(ctx context.Context, l control.Lease, created int64, take
 			if kv.CreateRevision > created {
 				continue
 			}
-			if v4, v6, err := control.ParseKey(s.keys.Name(kv.Key)); err == nil && overlap(l, v4, v6) {
-				candidates = append(candidates, kv)
+			if v4, v6, err := control.ParseKey(s.keys.Name(kv.Key)); err != nil || !overlap(l, v4, v6) {
+				continue
+			}
+			var n control.Network
+			if n, unknown = network(); unknown == nil && len(rivals) < maxRivals && overlap(l, n.Rightful(takes(n, s.keys.Name(kv.Key), kv), lengths)...) {
+				rivals = append(rivals, kv)
 			}
 		}
 	})
-	if err != nil || len(candidates) == 0 {
-		return nil, stands, err
-	}
-	n, err := s.Network(ctx) // without it nobody can say what an entry takes
-	if err != nil {
-		return nil, stands, err
-	}
-	s.mu.Lock()
-	lengths := s.lengths
-	s.mu.Unlock()
-	return slices.DeleteFunc(candidates, func(kv *mvccpb.KeyValue) bool {
-		return !overlap(l, n.Rightful(takes(n, s.keys.Name(kv.Key), kv), lengths)...)
-	}), stands, nil
+	return rivals, stands, cmp.Or(err, unknown)
 }
+
+// maxRivals bounds the rivals that are looked at.
+const maxRivals = 64
 
 // overlap reports whether one of others overlaps a subnet of l.
 func overlap(l control.Lease, others ...netip.Prefix) bool {

@@ -202,13 +202,16 @@ func (s *Store) Revoke(ctx context.Context, name string) (key string, err error)
 	return key, nil
 }
 
-// revocations returns the leases that were revoked within revokedFor.
-func (s *Store) revocations(ctx context.Context) ([]control.Lease, error) {
+// maxRevocations bounds how many revoked leases of a node are remembered.
+const maxRevocations = 1000
+
+// revocations returns the leases that were revoked within revokedFor and for which concerns returns true.
+func (s *Store) revocations(ctx context.Context, concerns func(control.Lease) bool) ([]control.Lease, error) {
 	prefix := s.keys.RevokedPrefix()
 	var leases []control.Lease
 	_, err := s.rpc.List(ctx, "list revoked leases", etcdrpc.PrefixRange(prefix), 0, func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {
-			if l, err := control.ParseLease(string(kv.Key[len(prefix):]), kv.Value); err == nil {
+			if l, err := control.ParseLease(string(kv.Key[len(prefix):]), kv.Value); err == nil && len(leases) < maxRevocations && concerns(l) {
 				leases = append(leases, l)
 			}
 		}
@@ -227,7 +230,7 @@ func (s *Store) refuseRevoked(ctx context.Context, l control.Lease) (clientv3.Cm
 	var revision int64 // 0: no entry
 	if len(got.Kvs) > 0 {
 		revision = got.Kvs[0].ModRevision
-		if was, err := control.ParseLease(l.Key(), got.Kvs[0].Value); err == nil && was.SamePublicIP(l) {
+		if was, err := control.ParseLease(l.Key(), got.Kvs[0].Value); err == nil && was.SamePublicIP(l) && revision > l.ModRevision { // else a restore has brought it back
 			return clientv3.Cmp{}, fmt.Errorf("%w: it was revoked by an operator", control.ErrLost)
 		}
 	}

@@ -120,7 +120,8 @@ func (s *Store) recheck(ctx context.Context, l control.Lease) error {
 	if err != nil || len(rivals) == 0 {
 		return err
 	}
-	s.rpc.Abandon(ctx, leaseID(l.Handle))
+	_ = s.delete(ctx, l) // if it stays, it is the younger one, and nobody uses it
+	s.rpc.Retire(ctx, leaseID(l.Handle))
 	entry, _ := s.keys.Parse(rivals[0])
 	return lostTo(l, entry)
 }

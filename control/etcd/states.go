@@ -83,6 +83,7 @@ func (s *Store) refusals(ctx context.Context, entries []Entry) (refused map[stri
 		return nil, false
 	}
 	r := control.NewRIB(n)
+	r.Lengths = &control.Lengths{}
 	u := control.Update{Reset: true}
 	for _, e := range entries {
 		if e.Err == nil {

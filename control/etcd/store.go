@@ -43,6 +43,7 @@ type Store struct {
 	// questions has what other hosts with this node's ID were asked, by the keys of their records.
 	questions map[string]question
 	lengths   *control.Lengths         // of the node's Acquire
+	inForce   control.Network          // of the node's Acquire
 	held      control.Lease            // the lease of this node, as the store last answered
 	ghosts    map[string]ghost         // in the place of held, by key, since that answer
 	beats     map[string]beat          // of the records of others, by key, since that answer
@@ -120,6 +121,18 @@ func (s *Store) Network(ctx context.Context) (control.Network, error) {
 		return control.Network{}, err
 	}
 	return s.parseNetwork(got)
+}
+
+// networkInForce returns the config in which this node has its lease: that in etcd may be another one by now, which is held or refused. Of a
+// node without a config of its own it reads etcd's.
+func (s *Store) networkInForce(ctx context.Context) (control.Network, error) {
+	s.mu.Lock()
+	n := s.inForce
+	s.mu.Unlock()
+	if n != (control.Network{}) {
+		return n, nil
+	}
+	return s.Network(ctx)
 }
 
 func (s *Store) parseNetwork(got *clientv3.GetResponse) (control.Network, error) {

@@ -102,9 +102,9 @@ const listForRoom = 30 * time.Second
 // chooseAfter is how many further leases of a list are held until it is chosen among them: fewer take less memory and more time.
 const chooseAfter = 20_000
 
-// newSieve returns one for the network as etcd has it.
+// newSieve returns one for the network in force.
 func (w *leaseWatch) newSieve(ctx context.Context) *control.Sieve {
-	n, err := w.Network(ctx)
+	n, err := w.networkInForce(ctx)
 	if err != nil {
 		w.log.DebugContext(ctx, "network config not read: any lease is taken for one that can be used", "err", err)
 	}

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"sync"
@@ -11,8 +12,10 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
+	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane/pace"
+	"github.com/overlayd/overlayd/dataplane/subnetfile"
 )
 
 // serveNetworks serves the networks that have names, as they come and go, until ctx ends or the
@@ -135,7 +138,7 @@ func (n *Network) serveWhileWanted(ctx, process context.Context) {
 			return
 		}
 		pause := again.Next()
-		n.log.Error("cannot serve network: trying again", append(n.attrs(err), "after", pause)...)
+		n.cfg.StoreLog.Of(n.log).Error("cannot serve network: trying again", append(n.attrs(err), "after", pause)...)
 		if !pace.Sleep(ctx, pause, n.daemon.drain) && ctx.Err() != nil {
 			return
 		} // a drain has it try once more, to give back what it has
@@ -152,4 +155,24 @@ func (n *Network) remove(ctx context.Context) {
 			n.log.Error("cannot remove a file of the network", "err", err)
 		}
 	}
+}
+
+// yieldToServed returns why a network that this host has not served yet is not served: another one, which this host has served,
+// wants the same addresses. After a restart the first of both to come would have them.
+func (n *Network) yieldToServed(c control.Network) error {
+	if _, err := os.Stat(n.subnetFile); err == nil || !n.cfg.several() {
+		return nil
+	}
+	for _, other := range n.daemon.expects.all() {
+		f, err := subnetfile.Load(other.subnetFile)
+		if err != nil || other == n {
+			continue
+		}
+		for _, p := range c.Prefixes() {
+			if slices.ContainsFunc(f.Networks(), p.Overlaps) {
+				return fmt.Errorf("network config: %s overlaps network %s, which this host has served before: want another", p, other.name)
+			}
+		}
+	}
+	return nil
 }

@@ -64,6 +64,9 @@ func (n *Network) runSession(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := n.yieldToServed(config); err != nil {
+		return err
+	}
 	giveBack, err := n.daemon.served.Add(n.name, config)
 	if err != nil {
 		return err

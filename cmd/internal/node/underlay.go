@@ -83,7 +83,7 @@ func (n *Network) chooseUnderlay(ctx context.Context, config control.Network) er
 		for _, u := range iface.Underlays(config.EnableIPv4, config.EnableIPv6) {
 			attrs = append(attrs, "address", u.Local, "public_ip", u.Public)
 		}
-		n.log.Info("underlay", attrs...)
+		n.cfg.StoreLog.Of(n.log).Info("underlay", attrs...)
 	}
 	n.iface = iface
 	n.health.Carries(iface, n.underlays(config, iface))
