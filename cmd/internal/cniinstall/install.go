@@ -32,6 +32,7 @@ type Config struct {
 const (
 	period = time.Second // at which files and daemon are looked at
 	notice = 10 * time.Minute
+	truce  = time.Minute // between two repairs of a file that somebody keeps changing, such as the pod of another version
 )
 
 // Installer installs what a Config says.
@@ -39,12 +40,16 @@ type Installer struct {
 	cfg    Config
 	seen   map[string]fs.FileInfo // of each file when it was right
 	source fs.FileInfo            // of Config.Plugin then
+	fights pace.Fights            // over a file
+	until  map[string]time.Time   // when a file that is fought over is put back next
 	said   string                 // the last thing that was waited for
 	saidAt time.Time
 }
 
 // New returns an Installer.
-func New(c Config) *Installer { return &Installer{cfg: c, seen: map[string]fs.FileInfo{}} }
+func New(c Config) *Installer {
+	return &Installer{cfg: c, seen: map[string]fs.FileInfo{}, until: map[string]time.Time{}, fights: pace.Fights{Within: 2 * truce}}
+}
 
 // Once installs plugin and config, and waits for what the config needs until ctx ends.
 func (i *Installer) Once(ctx context.Context) error {
@@ -103,9 +108,14 @@ func (i *Installer) plugins() error {
 		if newer {
 			delete(i.seen, path)
 		}
-		errs = append(errs, i.put(path, 0o755, func() (io.ReadCloser, error) { return hostfile.Open(i.cfg.Plugin) }))
+		errs = append(errs, i.put(path, 0o755, openFile(i.cfg.Plugin)))
 	}
 	return errors.Join(errs...)
+}
+
+// openFile returns what opens a file.
+func openFile(path string) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) { return hostfile.Open(path) }
 }
 
 // lacks says what has to be there before the config is, empty if nothing lacks.
@@ -123,8 +133,15 @@ func (i *Installer) lacks() string {
 // put installs one file, if it is not as it was installed.
 func (i *Installer) put(path string, mode fs.FileMode, open func() (io.ReadCloser, error)) error {
 	before, known := i.seen[path]
-	if now, err := os.Stat(path); known && err == nil && same(now, before) {
-		return nil
+	if known {
+		now, err := os.Lstat(path)
+		if err == nil && same(now, before) || time.Now().Before(i.until[path]) {
+			return nil
+		}
+		if err == nil && now.Mode() == mode && holds(path, open) {
+			i.seen[path] = now // another overlayd cni install has put it there
+			return nil
+		}
 	}
 	from, err := open()
 	if err != nil {
@@ -137,7 +154,7 @@ func (i *Installer) put(path string, mode fs.FileMode, open func() (io.ReadClose
 	}
 	i.seen[path] = info
 	if known {
-		i.cfg.Log.Warn("a CNI file was removed or changed, and is there again", "file", path, "fix", "find who changes it, or stop overlayd cni install")
+		i.repaired(path)
 		return nil
 	}
 	i.cfg.Log.Info("CNI file installed", "file", path)
@@ -150,9 +167,49 @@ func (i *Installer) put(path string, mode fs.FileMode, open func() (io.ReadClose
 	return nil
 }
 
+// repaired notes the repair of a file, and logs it. The next one waits if somebody keeps undoing that.
+func (i *Installer) repaired(path string) {
+	now := time.Now()
+	if !i.fights.Repaired(now, path) {
+		delete(i.until, path)
+		i.cfg.Log.Warn("a CNI file was removed or changed, and is there again", "file", path, "fix", "find who changes it, or stop overlayd cni install")
+		return
+	}
+	if _, fought := i.until[path]; !fought {
+		i.cfg.Log.Warn("somebody keeps changing a CNI file: putting it back once a minute, without a line each time", "file", path,
+			"fix", "end the other installer; if that is the pod of another version, finish the rollout: kubectl rollout status")
+	}
+	i.until[path] = now.Add(truce)
+}
+
 // same reports whether a file is the one that it was.
 func same(a, b fs.FileInfo) bool {
-	return b != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
+	return b != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size() && a.Mode() == b.Mode()
+}
+
+// holds reports whether the file at path has what open reads.
+func holds(path string, open func() (io.ReadCloser, error)) bool {
+	want, err := open()
+	if err != nil {
+		return false
+	}
+	defer want.Close()
+	got, err := hostfile.Open(path)
+	if err != nil {
+		return false
+	}
+	defer got.Close()
+	var a, b [32 << 10]byte
+	for {
+		n, err := io.ReadFull(want, a[:])
+		m, _ := io.ReadFull(got, b[:])
+		if !bytes.Equal(a[:n], b[:m]) {
+			return false
+		}
+		if err != nil {
+			return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		}
+	}
 }
 
 // write puts a file in its place at once, and makes it outlive a power cut.
@@ -173,7 +230,7 @@ func write(path string, mode fs.FileMode, from io.Reader) (fs.FileInfo, error) {
 	if err != nil {
 		return nil, hostfile.Cause(err)
 	}
-	return os.Stat(path)
+	return os.Lstat(path)
 }
 
 // say logs what is waited for, once for each reason, and again after a while.
