@@ -48,10 +48,18 @@ app.kubernetes.io/name: overlayd
 {{ toPrettyJson $config }}
 {{- end }}
 
+{{- /* The value of a flag among args, as the daemon takes it: that of the last one, with one dash or two, behind = or as a word of its own. */ -}}
+{{- define "overlayd.flag" -}}
+{{- $name := .name }}{{ $value := "" }}{{ $isNext := false -}}
+{{- range .args -}}
+{{- if $isNext }}{{ $value = . }}{{ $isNext = false }}{{ else if regexMatch (printf "^--?%s=" $name) . }}{{ $value = (splitn "=" 2 .)._1 }}{{ else }}{{ $isNext = regexMatch (printf "^--?%s$" $name) . }}{{ end -}}
+{{- end -}}
+{{ $value }}
+{{- end }}
+
 {{- /* What the keys of the annotations begin with, as flannel makes it of the flag. */ -}}
 {{- define "overlayd.annotationPrefix" -}}
-{{- $prefix := "flannel.alpha.coreos.com" -}}
-{{- range .Values.flannel.args }}{{ if hasPrefix "--kube-annotation-prefix=" . }}{{ $prefix = trimPrefix "--kube-annotation-prefix=" . }}{{ end }}{{ end -}}
+{{- $prefix := include "overlayd.flag" (dict "name" "kube-annotation-prefix" "args" .Values.flannel.args) | default "flannel.alpha.coreos.com" -}}
 {{- if not (contains "/" $prefix) }}{{ $prefix }}/{{ else if hasSuffix "/" $prefix }}{{ $prefix }}{{ else if hasSuffix "-" $prefix }}{{ $prefix }}{{ else }}{{ $prefix }}-{{ end -}}
 {{- end }}
 
