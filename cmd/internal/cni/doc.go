@@ -7,6 +7,7 @@
 //	config.go    the config from the runtime, checked                        parse
 //	env.go       subnet.env, checked: networks, subnets, MTU, ipMasq         readEnv
 //	render.go    both together are the config of the delegate                config.render
+//	moved.go     whether the bridge may get another address                  object.moves
 //	delegate.go  the newest CNI version that caller and delegates speak      delegate.speak
 //	saved.go     the delegate's config is saved for DEL, CHECK and GC        store.save
 //	delegate.go  the delegate runs; its result is printed in the caller's version

@@ -47,6 +47,7 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	o.moves(e)
 	ctx, by := context.Background(), plugins(args.Path)
 	v, err := by.speak(ctx, o, c.CNIVersion)
 	if err != nil {
