@@ -126,6 +126,7 @@ func TestKubeChartRenders(t *testing.T) {
 		{"metrics.port=8081", "metrics.port 8081 is flannel.healthz.port too"}, {"podMonitor.enabled=true,flannel.healthz.port=9799", "metrics.port 9799"},
 		{"dataplane=userspace,tun=false", "tun=false"}, {"flannel.cniConf=xx", `flannel.cniConf "xx": want a list`}, {"flannel.cniConf=null", "cniConf"},
 		{`podLabels.app\.kubernetes\.io/name=x`, "podLabels"}, {`podAnnotations.kubectl\.kubernetes\.io/default-container=x`, "podAnnotations"},
+		{`podAnnotations.checksum/cni-conf=x`, "podAnnotations: checksum/cni-conf"},
 	} {
 		if out, err := template(t, "1.37.2", "--set", c.set); err == nil || !strings.Contains(out, c.says) {
 			t.Errorf("%s: want an error that names %s: %v\n%s", c.set, c.says, err, out)

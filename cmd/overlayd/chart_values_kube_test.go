@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/overlayd/overlayd/cmd/internal/flags"
 )
 
@@ -30,6 +32,25 @@ func TestKubeChartPrefix(t *testing.T) {
 		o, err := daemonFlags(renderedSet(t, args...).Spec.Template.Spec.Containers[0].Args, []string{"NODE_NAME=host0"})
 		if err != nil || o.Kube.AnnotationPrefix != c.prefix {
 			t.Errorf("%s: the daemon has %q, %v", c.args, o.Kube.AnnotationPrefix, err)
+		}
+	}
+}
+
+// TestKubeChartCNIConfRollsOut: pods are made again for another CNI config, which their containers read once, and not for another network config,
+// which the daemons follow.
+func TestKubeChartCNIConfRollsOut(t *testing.T) {
+	t.Parallel()
+	was := renderedSet(t).Spec.Template
+	for _, c := range []struct {
+		set     string
+		another bool
+	}{
+		{`flannel.cniConf="{\"name\":\"cbr0\",\"cniVersion\":\"1.0.0\",\"plugins\":[{\"type\":\"flannel\"}]}"`, true},
+		{`flannel={"vni":7,"directRouting":true}`, false},
+		{`podCidr="10.5.0.0/16"`, false},
+	} {
+		if is := renderedSet(t, "--set-json", c.set).Spec.Template; cmp.Equal(was, is) == c.another {
+			t.Errorf("%s: is the pod another? want %v, have\n%s", c.set, c.another, cmp.Diff(was, is))
 		}
 	}
 }

@@ -14,7 +14,7 @@ app.kubernetes.io/name: overlayd
 {{- if and $metrics (eq $metrics (toString (int .Values.flannel.healthz.port))) }}{{ fail (printf "metrics.port %s is flannel.healthz.port too: give them different ports" $metrics) }}{{ end -}}
 {{- if and (eq .Values.dataplane "userspace") (not .Values.tun) }}{{ fail "dataplane userspace needs /dev/net/tun: leave out tun=false, or give another dataplane" }}{{ end -}}
 {{- range $key := list "app.kubernetes.io/name" "app.kubernetes.io/instance" }}{{ if hasKey ($.Values.podLabels | default dict) $key }}{{ fail (printf "podLabels: %s is the chart's: leave it out" $key) }}{{ end }}{{ end -}}
-{{- if hasKey (.Values.podAnnotations | default dict) "kubectl.kubernetes.io/default-container" }}{{ fail "podAnnotations: kubectl.kubernetes.io/default-container is the chart's: leave it out" }}{{ end -}}
+{{- range $key := list "kubectl.kubernetes.io/default-container" "checksum/cni-conf" }}{{ if hasKey ($.Values.podAnnotations | default dict) $key }}{{ fail (printf "podAnnotations: %s is the chart's: leave it out" $key) }}{{ end }}{{ end -}}
 {{- if not .Values.flannel.skipCNIConfigInstallation -}}
 {{- $conf := fromJson (.Values.flannel.cniConf | default "") -}}
 {{- if not (kindIs "slice" $conf.plugins) }}{{ fail (printf "flannel.cniConf %q: want a list of CNI plugins in JSON, with the key plugins: %s" (.Values.flannel.cniConf | default "") ($conf.Error | default "it has none")) }}{{ end -}}
