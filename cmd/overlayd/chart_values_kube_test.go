@@ -54,3 +54,25 @@ func TestKubeChartCNIConfRollsOut(t *testing.T) {
 		}
 	}
 }
+
+// TestKubeChartFlagsRefused: a flag that would win over a value by which the probes or the PodMonitor find the daemon is refused, with the value to set
+// instead. Without those it is the user's.
+func TestKubeChartFlagsRefused(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ args, more, says string }{
+		{"--healthz-port=9000", "", "flannel.args: --healthz-port is made of flannel.healthz.port"},
+		{"-healthz-port=9000", "", "flannel.args: --healthz-port is made of flannel.healthz.port"},
+		{"-healthz-ip,192.0.2.1", "", "flannel.args: --healthz-ip is made of flannel.healthz.port"},
+		{"--healthz-ip=192.0.2.1", "", "flannel.args: --healthz-ip is made of flannel.healthz.port"},
+		{"--metrics-port=9000", "podMonitor.enabled=true", "flannel.args: --metrics-port is made of metrics.port"},
+		{"-metrics-ip,127.0.0.1", "podMonitor.enabled=true", "flannel.args: --metrics-ip is made of metrics.port"},
+		{"--healthz-port=9000", "flannel.healthz.port=0", ""},
+		{"--metrics-ip=127.0.0.1", "metrics.port=9799", ""},
+		{"--metrics-peers=off", "podMonitor.enabled=true", ""},
+	} {
+		set := strings.TrimPrefix(c.more+",", ",") + "flannel.args={--ip-masq,--kube-subnet-mgr," + c.args + "}"
+		if out, err := template(t, "1.37.2", "--set", set); (err == nil) != (c.says == "") || !strings.Contains(out, c.says) {
+			t.Errorf("%s: %v, want %q\n%s", set, err, c.says, out)
+		}
+	}
+}

@@ -12,6 +12,10 @@ app.kubernetes.io/name: overlayd
 {{- if not (or .Values.podCidr .Values.podCidrv6) }}{{ fail "podCidr and podCidrv6 are both empty: give the pod network of the cluster" }}{{ end -}}
 {{- $metrics := include "overlayd.metricsPort" . -}}
 {{- if and $metrics (eq $metrics (toString (int .Values.flannel.healthz.port))) }}{{ fail (printf "metrics.port %s is flannel.healthz.port too: give them different ports" $metrics) }}{{ end -}}
+{{- $ours := dict -}}
+{{- if .Values.flannel.healthz.port }}{{ $ours = dict "healthz-ip" "flannel.healthz.port, which the probes ask" "healthz-port" "flannel.healthz.port, which the probes ask" }}{{ end -}}
+{{- if .Values.podMonitor.enabled }}{{ $ours = merge $ours (dict "metrics-ip" "metrics.port, which the PodMonitor reads" "metrics-port" "metrics.port, which the PodMonitor reads") }}{{ end -}}
+{{- range .Values.flannel.args }}{{ $flag := regexReplaceAll "^--?|=.*" . "" }}{{ if and (hasPrefix "-" .) (hasKey $ours $flag) }}{{ fail (printf "flannel.args: --%s is made of %s: leave it out" $flag (get $ours $flag)) }}{{ end }}{{ end -}}
 {{- if and (eq .Values.dataplane "userspace") (not .Values.tun) }}{{ fail "dataplane userspace needs /dev/net/tun: leave out tun=false, or give another dataplane" }}{{ end -}}
 {{- range $key := list "app.kubernetes.io/name" "app.kubernetes.io/instance" }}{{ if hasKey ($.Values.podLabels | default dict) $key }}{{ fail (printf "podLabels: %s is the chart's: leave it out" $key) }}{{ end }}{{ end -}}
 {{- range $key := list "kubectl.kubernetes.io/default-container" "checksum/cni-conf" }}{{ if hasKey ($.Values.podAnnotations | default dict) $key }}{{ fail (printf "podAnnotations: %s is the chart's: leave it out" $key) }}{{ end }}{{ end -}}
