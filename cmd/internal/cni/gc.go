@@ -2,6 +2,7 @@ package cni
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -15,6 +16,9 @@ import (
 func (p plugin) gc(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
+		return err
+	}
+	if c.ValidAttachments, err = validAttachments(args.StdinData); err != nil {
 		return err
 	}
 	list, err := store(c.DataDir).all(p.say)
@@ -36,6 +40,30 @@ func (p plugin) gc(args *skel.CmdArgs) error {
 		return types.NewError(types.ErrInternal, err.Error(), "the runtime asks again")
 	}
 	return nil
+}
+
+const (
+	validKey = "cni.dev/valid-attachments"
+	olderKey = "cni.dev/attachments" // of the text of CNI 1.1.0; libcni gives both
+)
+
+// validAttachments returns what the runtime still has. If it does not say, it may have all: nothing is deleted then.
+func validAttachments(config []byte) (list []types.GCAttachment, err error) {
+	var o object
+	if err := json.Unmarshal(config, &o); err != nil {
+		return nil, types.NewError(types.ErrDecodingFailure, "read the network config: "+err.Error(), "")
+	}
+	for _, key := range []string{validKey, olderKey} {
+		raw, ok := o[key]
+		if !ok {
+			continue
+		}
+		if err := json.Unmarshal(raw, &list); err != nil { // null, which libcni gives if there are none, is a list
+			return nil, invalid("%s: %v", key, err)
+		}
+		return list, nil
+	}
+	return nil, invalid("%s: it is missing: GC wants the list of the attachments that are left, which may be empty", validKey)
 }
 
 // isOneOf reports whether the runtime still has an attachment. A file of flannel's plugin does not say which one of its
@@ -82,8 +110,8 @@ func (p plugin) pass(by plugins, c *config, command string) error {
 		return err
 	}
 	if command == "GC" {
-		o.set("cni.dev/valid-attachments", c.ValidAttachments)
-		o.set("cni.dev/attachments", c.ValidAttachments) // as libcni has it, for plugins that read the older name
+		o.set(validKey, c.ValidAttachments)
+		o.set(olderKey, c.ValidAttachments)
 	}
 	return by.run(ctx, o, &invoke.DelegateArgs{Command: command})
 }
