@@ -76,3 +76,45 @@ func TestKubeChartFlagsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestKubeChartNull: null takes a value away, as everywhere with Helm. What the chart cannot do without is named.
+func TestKubeChartNull(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ set, absent string }{
+		{"flannel.skipCNIConfigInstallation=true,flannel.cniConf=null", "cni-conf.json"},
+		{"flannel.healthz.livenessProbe=null", "periodSeconds: 30"},
+		{"flannel.healthz.readinessProbe.initialDelaySeconds=null,flannel.healthz.readinessProbe.periodSeconds=null", "periodSeconds: 5"},
+		{"flannel.healthz=null", "livenessProbe"}, {"global=null", "imagePullSecrets"}, {"metrics=null", "metrics-port"}, {"podMonitor=null", "PodMonitor"},
+		{"seccompProfile=null", "RuntimeDefault"}, {"flannel.args=null", "--ip-masq"}, {"flannel.tolerations=null", "NoExecute"}, {"flannel.resources=null", "100m"},
+	} {
+		if out, err := template(t, "1.37.2", "--set", c.set); err != nil || strings.Contains(out, c.absent) {
+			t.Errorf("%s: want no %q: %v\n%s", c.set, c.absent, err, out)
+		}
+	}
+	for _, c := range []struct{ set, says string }{
+		{"flannel=null", "'flannel'"}, {"flannel.backend=null", "'backend'"}, {"flannel.cniBinDir=null", "'cniBinDir'"}, {"flannel.cniConfDir=null", "'cniConfDir'"},
+		{"dataplane=null", "'dataplane'"}, {"admissionPolicy=null", "'admissionPolicy'"},
+	} {
+		if out, err := template(t, "1.37.2", "--set", c.set); err == nil || !strings.Contains(out, c.says) {
+			t.Errorf("%s: want an error that names %s: %v\n%s", c.set, c.says, err, out)
+		}
+	}
+}
+
+// TestKubeChartKeysRefused: a key that the chart writes itself is refused, and none is there twice.
+func TestKubeChartKeysRefused(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ set, says string }{
+		{"flannel.healthz.livenessProbe.httpGet.path=/x", "flannel.healthz.livenessProbe: httpGet is the chart's"},
+		{"flannel.healthz.readinessProbe.exec.command={x}", "flannel.healthz.readinessProbe: exec is the chart's"},
+		{`podMonitor.enabled=true,podMonitor.labels.app\.kubernetes\.io/name=x`, "podMonitor.labels: app.kubernetes.io/name is the chart's"},
+		{`podLabels.app\.kubernetes\.io/instance=x`, "podLabels: app.kubernetes.io/instance is the chart's"},
+		{`podAnnotations.kubectl\.kubernetes\.io/default-container=x`, "podAnnotations: kubectl.kubernetes.io/default-container is the chart's"},
+		{`podAnnotations.checksum/cni-conf=x`, "podAnnotations: checksum/cni-conf is the chart's"},
+	} {
+		if out, err := template(t, "1.37.2", "--set", c.set); err == nil || !strings.Contains(out, c.says) {
+			t.Errorf("%s: want %q: %v\n%s", c.set, c.says, err, out)
+		}
+	}
+	renderedSet(t, "--set", `podAnnotations.a=b,podLabels.a=b,podMonitor.enabled=true,podMonitor.labels.release=x,flannel.healthz.livenessProbe.failureThreshold=9`)
+}

@@ -11,14 +11,21 @@ app.kubernetes.io/name: overlayd
 {{- define "overlayd.check" -}}
 {{- if not (or .Values.podCidr .Values.podCidrv6) }}{{ fail "podCidr and podCidrv6 are both empty: give the pod network of the cluster" }}{{ end -}}
 {{- $metrics := include "overlayd.metricsPort" . -}}
-{{- if and $metrics (eq $metrics (toString (int .Values.flannel.healthz.port))) }}{{ fail (printf "metrics.port %s is flannel.healthz.port too: give them different ports" $metrics) }}{{ end -}}
+{{- if and $metrics (eq $metrics (toString (int (.Values.flannel.healthz).port))) }}{{ fail (printf "metrics.port %s is flannel.healthz.port too: give them different ports" $metrics) }}{{ end -}}
 {{- $ours := dict -}}
-{{- if .Values.flannel.healthz.port }}{{ $ours = dict "healthz-ip" "flannel.healthz.port, which the probes ask" "healthz-port" "flannel.healthz.port, which the probes ask" }}{{ end -}}
-{{- if .Values.podMonitor.enabled }}{{ $ours = merge $ours (dict "metrics-ip" "metrics.port, which the PodMonitor reads" "metrics-port" "metrics.port, which the PodMonitor reads") }}{{ end -}}
+{{- if (.Values.flannel.healthz).port }}{{ $ours = dict "healthz-ip" "flannel.healthz.port, which the probes ask" "healthz-port" "flannel.healthz.port, which the probes ask" }}{{ end -}}
+{{- if (.Values.podMonitor).enabled }}{{ $ours = merge $ours (dict "metrics-ip" "metrics.port, which the PodMonitor reads" "metrics-port" "metrics.port, which the PodMonitor reads") }}{{ end -}}
 {{- range .Values.flannel.args }}{{ $flag := regexReplaceAll "^--?|=.*" . "" }}{{ if and (hasPrefix "-" .) (hasKey $ours $flag) }}{{ fail (printf "flannel.args: --%s is made of %s: leave it out" $flag (get $ours $flag)) }}{{ end }}{{ end -}}
 {{- if and (eq .Values.dataplane "userspace") (not .Values.tun) }}{{ fail "dataplane userspace needs /dev/net/tun: leave out tun=false, or give another dataplane" }}{{ end -}}
-{{- range $key := list "app.kubernetes.io/name" "app.kubernetes.io/instance" }}{{ if hasKey ($.Values.podLabels | default dict) $key }}{{ fail (printf "podLabels: %s is the chart's: leave it out" $key) }}{{ end }}{{ end -}}
-{{- range $key := list "kubectl.kubernetes.io/default-container" "checksum/cni-conf" }}{{ if hasKey ($.Values.podAnnotations | default dict) $key }}{{ fail (printf "podAnnotations: %s is the chart's: leave it out" $key) }}{{ end }}{{ end -}}
+{{- $labels := list "app.kubernetes.io/name" "app.kubernetes.io/instance" -}}
+{{- $handlers := list "httpGet" "exec" "tcpSocket" "grpc" -}}
+{{- range list
+  (list "podLabels" .Values.podLabels $labels) (list "podMonitor.labels" (.Values.podMonitor).labels $labels)
+  (list "podAnnotations" .Values.podAnnotations (list "kubectl.kubernetes.io/default-container" "checksum/cni-conf"))
+  (list "flannel.healthz.livenessProbe" (.Values.flannel.healthz).livenessProbe $handlers) (list "flannel.healthz.readinessProbe" (.Values.flannel.healthz).readinessProbe $handlers) -}}
+{{- $value := index . 0 }}{{ $has := index . 1 | default dict -}}
+{{- range $key := index . 2 }}{{ if hasKey $has $key }}{{ fail (printf "%s: %s is the chart's: leave it out" $value $key) }}{{ end }}{{ end -}}
+{{- end -}}
 {{- if not .Values.flannel.skipCNIConfigInstallation -}}
 {{- $conf := fromJson (.Values.flannel.cniConf | default "") -}}
 {{- if not (kindIs "slice" $conf.plugins) }}{{ fail (printf "flannel.cniConf %q: want a list of CNI plugins in JSON, with the key plugins: %s" (.Values.flannel.cniConf | default "") ($conf.Error | default "it has none")) }}{{ end -}}
@@ -69,5 +76,5 @@ app.kubernetes.io/name: overlayd
 
 {{- /* The port for Prometheus, empty if no port is set. */ -}}
 {{- define "overlayd.metricsPort" -}}
-{{- if .Values.metrics.port }}{{ int .Values.metrics.port }}{{ else if .Values.podMonitor.enabled }}9799{{ end -}}
+{{- if (.Values.metrics).port }}{{ int (.Values.metrics).port }}{{ else if (.Values.podMonitor).enabled }}9799{{ end -}}
 {{- end }}
