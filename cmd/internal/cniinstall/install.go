@@ -32,7 +32,8 @@ type Config struct {
 const (
 	period = time.Second // at which files and daemon are looked at
 	notice = 10 * time.Minute
-	truce  = time.Minute // between two repairs of a file that somebody keeps changing, such as the pod of another version
+	stale  = 10 * time.Minute // a file that is being written is not as old
+	truce  = time.Minute      // between two repairs of a file that somebody keeps changing, such as the pod of another version
 )
 
 // Installer installs what a Config says.
@@ -42,7 +43,8 @@ type Installer struct {
 	source fs.FileInfo            // of Config.Plugin then
 	fights pace.Fights            // over a file
 	until  map[string]time.Time   // when a file that is fought over is put back next
-	said   string                 // the last thing that was waited for
+	swept  time.Time
+	said   string // the last thing that was waited for
 	saidAt time.Time
 }
 
@@ -79,6 +81,7 @@ func (i *Installer) Keep(ctx context.Context) {
 
 // look installs missing files, as far as they may be installed now. done reports whether all are installed.
 func (i *Installer) look() (done bool, err error) {
+	i.sweep()
 	if err := i.plugins(); err != nil {
 		return false, err
 	}
@@ -92,6 +95,26 @@ func (i *Installer) look() (done bool, err error) {
 		}
 	}
 	return true, i.put(i.cfg.ConfOut, 0o644, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(i.cfg.Conf.text)), nil })
+}
+
+// sweep removes what an installer left that was killed while it wrote.
+func (i *Installer) sweep() {
+	if time.Since(i.swept) < stale {
+		return
+	}
+	i.swept = time.Now()
+	dirs := []string{i.cfg.BinDir}
+	if i.cfg.ConfOut != "" {
+		dirs = append(dirs, filepath.Dir(i.cfg.ConfOut))
+	}
+	for _, dir := range dirs {
+		entries, _ := os.ReadDir(dir) // whoever cannot read it cannot install either, and says so
+		for _, e := range entries {
+			if info, err := e.Info(); err == nil && strings.HasPrefix(e.Name(), temporary) && time.Since(info.ModTime()) > stale {
+				os.Remove(filepath.Join(dir, e.Name()))
+			}
+		}
+	}
 }
 
 // plugins installs the program under each name, also if that fails for another one. A newer program takes the place of the installed ones.
@@ -212,13 +235,15 @@ func holds(path string, open func() (io.ReadCloser, error)) bool {
 	}
 }
 
+const temporary = ".overlayd-" // begins the names of files that are being written
+
 // write puts a file in its place at once, and makes it outlive a power cut.
 func write(path string, mode fs.FileMode, from io.Reader) (fs.FileInfo, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	f, err := os.CreateTemp(dir, ".overlayd-*")
+	f, err := os.CreateTemp(dir, temporary+"*")
 	if err != nil {
 		return nil, hostfile.Cause(err) // without the random name, as below: each try would be another error
 	}
