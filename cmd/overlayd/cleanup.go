@@ -18,18 +18,19 @@ func newCleanupCommand() *cobra.Command {
 	var rules bool
 	cmd := &cobra.Command{
 		Use:   "cleanup [flags]",
-		Short: "Remove everything overlayd has set up on this host",
-		Long: `Removes everything overlayd has set up in this network namespace: overlay devices,
-routes, nexthops, neighbours, FDB entries and traffic rules, and the subnet file and
-the files in --subnet-dir.
+		Short: "Remove devices, routes, rules and files in /run of overlayd",
+		Long: `Removes what overlayd has set up in this network namespace: overlay devices, routes,
+nexthops, neighbours, FDB entries and traffic rules, and the subnet file and the files
+in --subnet-dir.
 
 With --vni it removes only what belongs to those networks, and the subnet file that
 --subnet-file names; by that file it knows their direct and blackhole routes.
 With --rules it removes only traffic rules.
 
 It keeps a device or subnet file that flanneld has taken over, with the routes to its
-peers, and says so. It keeps the lease until that expires (see overlayd drain), and the
-data directory of an embedded etcd, which belongs to the cluster. Running it twice is not an error.`,
+peers, and says so. It keeps the lease until that expires (see overlayd drain), the data
+directory of an embedded etcd, which belongs to the cluster, /etc/overlayd, and what
+overlayd cni install has installed. Running it twice is not an error.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			given := flags.Given(cmd.Flags(), os.LookupEnv, "subnet-file")
