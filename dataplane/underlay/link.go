@@ -19,7 +19,7 @@ type link struct {
 	loopback bool
 	virtual  bool // nothing leaves by it, so that its MTU says nothing: the loopback, a dummy device or a VRF
 	vrf      bool
-	pods     bool      // a bridge or veth device, which may lead to pods
+	pods     bool      // it may lead to pods, or is a tunnel: its MTU may follow that of the overlay
 	master   int       // index of the link that this one is enslaved to; 0: none
 	addrs    []address // in the kernel's order
 }

@@ -66,7 +66,7 @@ func readLinks() ([]link, error) {
 			name: at.Name, index: at.Index, mtu: at.MTU,
 			up: at.Flags&net.FlagUp != 0, loopback: at.Flags&net.FlagLoopback != 0,
 			virtual: at.Flags&net.FlagLoopback != 0 || d.Type() == "dummy" || d.Type() == "vrf", vrf: d.Type() == "vrf", master: at.MasterIndex,
-			pods: d.Type() == "bridge" || d.Type() == "veth", addrs: byIndex[at.Index],
+			pods: !slices.Contains(ofNICs, d.Type()), addrs: byIndex[at.Index],
 		})
 	}
 	return links, nil

@@ -10,14 +10,14 @@ const assumedMTU = 1500
 
 // carries returns the MTU of an interface. What has an address of a loopback or dummy device leaves by other links: the default routes
 // say by which, and without one the routes that have a next hop, as routers announce them to hosts (BGP). What has an address of a VRF leaves by
-// the links of that. The smallest MTU counts.
+// the links of that: by those that may lead to pods only if there are no others, because their MTU may follow that of the overlay. The smallest MTU counts.
 func (h host) carries(i Interface) (mtu int, err error) {
 	at := slices.IndexFunc(h.links, func(l link) bool { return l.index == i.Index && l.virtual })
 	if at < 0 {
 		return i.MTU, nil
 	}
 	if h.links[at].vrf {
-		return min(cmp.Or(h.smallest(h.enslavedTo(i.Index)), assumedMTU), i.MTU), nil
+		return min(cmp.Or(h.smallest(h.enslavedTo(i.Index, false)), h.smallest(h.enslavedTo(i.Index, true)), assumedMTU), i.MTU), nil
 	}
 	for _, read := range []func(family int) ([]egress, error){defaultRoutes, routedAway} {
 		var ways []egress
@@ -38,20 +38,18 @@ func (h host) carries(i Interface) (mtu int, err error) {
 	return min(assumedMTU, i.MTU), nil
 }
 
-// enslavedTo returns the links of a VRF that are up. It leaves out those that may lead to pods if there are others: their MTU follows that of the overlay.
-func (h host) enslavedTo(master int) (ways []egress) {
-	for _, pods := range []bool{false, true} {
-		for _, l := range h.links {
-			if l.master == master && l.pods == pods && l.up {
-				ways = append(ways, egress{index: l.index})
-			}
-		}
-		if len(ways) > 0 {
-			break
+// enslavedTo returns the links of a VRF that may lead to pods, or the others.
+func (h host) enslavedTo(master int, pods bool) (ways []egress) {
+	for _, l := range h.links {
+		if l.master == master && l.pods == pods {
+			ways = append(ways, egress{index: l.index})
 		}
 	}
 	return ways
 }
+
+// ofNICs are the kinds of links that carry what other hosts are sent. What is of any other kind, such as a bridge, veth, tap or tunnel, may lead to pods.
+var ofNICs = []string{"device", "vlan", "bond", "team", "ipoib", "macsec"}
 
 // smallest returns the smallest MTU of the links of ways that could carry an overlay; 0: there is none.
 func (h host) smallest(ways []egress) (mtu int) {

@@ -330,26 +330,3 @@ func TestUnderlays(t *testing.T) {
 		}
 	}
 }
-
-// TestMTUOfVRF: what has an address of a VRF leaves by one of its links, and the smallest MTU of these counts. The kernel gives the VRF itself 65575.
-func TestMTUOfVRF(t *testing.T) {
-	vrf := link{name: "red", index: 9, mtu: 65575, up: true, virtual: true, vrf: true}
-	of := func(master, mtu int) link {
-		return link{name: "eth", index: mtu, mtu: mtu, up: true, master: master}
-	}
-	down, pods := of(9, 1280), of(9, 1350)
-	down.up, pods.pods = false, true
-	for name, tt := range map[string]struct {
-		links []link
-		want  int
-	}{
-		"its links":  {[]link{vrf, of(9, 9000), of(9, 1400), of(0, 1300), of(8, 1200), down, pods}, 1400},
-		"bridges":    {[]link{vrf, pods}, 1350},
-		"large ones": {[]link{of(9, 9000), vrf}, 9000},
-		"no links":   {[]link{vrf, of(0, 1300)}, assumedMTU},
-	} {
-		if got, err := (host{links: tt.links}).carries(Interface{Index: vrf.index, MTU: vrf.mtu}); err != nil || got != tt.want {
-			t.Errorf("%s: %d, %v; want %d", name, got, err, tt.want)
-		}
-	}
-}
