@@ -39,7 +39,7 @@ const (
 //
 // What this host knows from its own routes and links holds at once. Anybody can forge ICMP, so an ICMP report is only a reason to
 // send a probe: a packet of full length from a new port, which the peer's host drops in silence. Only a report that quotes the probe
-// is believed. If this host itself refuses to send the probe, the kernel's note is believed.
+// is believed. If this host itself refuses to send the probe, shorter ones find out what it takes.
 // Some IPv4 routers quote only a UDP header. Then there must be a report about each of several probes in a row, and
 // meanwhile no report about ports from which nothing was sent. Until a report is believed, packets are sent whole. So nobody who cannot
 // see the probe can make this host send shorter packets, or make it tell pods to. The exception is a host without a free UDP port, where no
@@ -198,21 +198,12 @@ func (s *paths) send(e *Entry, known, size int, now time.Time) bool {
 	if len(s.idle) == 0 || !e.Self.IsValid() {
 		return false
 	}
-	var nonce [4]byte
-	_, _ = rand.Read(nonce[:]) // never fails
-	b := make([]byte, encap.HeaderLen+innerMTU(size, p))
-	if len(b) < encap.HeaderLen+encap.ProbeHeader(e.Self) {
-		return false
-	}
-	e.Template.Put(b, encap.PutProbe(b[encap.HeaderLen:], e.Self, e.Base, binary.BigEndian.Uint32(nonce[:])))
 	st.again, st.next = false, now.Add(pathBackoff) // if it cannot be sent
 	t := s.idle[len(s.idle)-1]
-	if err := s.trials[t-1].Send(&p.sockaddr, b); err != nil {
+	if err := s.trials[t-1].Send(&p.sockaddr, e.probe(size)); err != nil {
 		switch {
-		case errors.Is(err, unix.EMSGSIZE) && known < size: // this host encapsulates once more (encap of a route, IPsec), which neither route nor link tells
-			s.believe(p, known, now, pathAge, 1)
-		case errors.Is(err, unix.EMSGSIZE):
-			s.refused(p)
+		case errors.Is(err, unix.EMSGSIZE): // this host encapsulates once more (encap of a route, IPsec), which neither route nor link tells
+			s.believe(p, s.takes(e, s.trials[t-1], size), now, pathAge, 1)
 		case errors.Is(err, unix.EAGAIN) && known < size:
 			s.believe(p, known, now, pathAgeUnproven, 1)
 		}
@@ -221,6 +212,30 @@ func (s *paths) send(e *Entry, known, size int, now time.Time) bool {
 	s.idle, s.owners[t-1] = s.idle[:len(s.idle)-1], p
 	st.trial, st.proof, st.until = t, encap.HeaderLen+encap.ProbeHeader(e.Self), now.Add(pathWait)
 	return true
+}
+
+// takes returns how many bytes this host sends to a peer, if it refuses size: at least floor. The kernel's note may tell less, as somebody may have forged.
+func (s *paths) takes(e *Entry, t *udp.Trial, size int) int {
+	taken := s.floor
+	for refused := size; refused-taken > 1; {
+		between := (taken + refused) / 2
+		if t.Send(&e.Peer.sockaddr, e.probe(between)) == nil {
+			taken = between
+		} else {
+			refused = between
+		}
+	}
+	_ = t.LeavePort() // what routers say about these is nobody's
+	return taken
+}
+
+// probe returns the payload of a datagram of that many bytes on the underlay, which the peer's host drops in silence.
+func (e *Entry) probe(size int) []byte {
+	var nonce [4]byte
+	_, _ = rand.Read(nonce[:]) // never fails
+	b := make([]byte, encap.HeaderLen+max(innerMTU(size, e.Peer), encap.ProbeHeader(e.Self)))
+	e.Template.Put(b, encap.PutProbe(b[encap.HeaderLen:], e.Self, e.Base, binary.BigEndian.Uint32(nonce[:])))
+	return b
 }
 
 // judge looks what became of the probe to p that is out. Once that is known, or its time is up, the trial is idle.
