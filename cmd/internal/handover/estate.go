@@ -109,7 +109,7 @@ func (e *Estate) DropLater(mayCome func() bool) (stop func()) {
 	go func() {
 		tick := time.NewTicker(neededWithin)
 		defer tick.Stop()
-		for before := false; ; {
+		for before := true; ; { // who came just before the first tick has had no time either
 			select {
 			case <-ended:
 				return

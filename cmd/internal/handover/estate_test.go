@@ -64,3 +64,25 @@ func TestDropLater(t *testing.T) {
 		}
 	})
 }
+
+// TestDropLaterAtTheFirstLook: who has come just before the first look has as much time to take its queues as who comes later.
+func TestDropLaterAtTheFirstLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := Estate{Log: slog.New(slog.DiscardHandler)}
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		name := inherit.QueueName(1)
+		e.Add([]carrier.Export{{Name: name, File: w}})
+		defer e.DropLater(func() bool { return false })()
+		for i, want := range []bool{true, true, false} {
+			if got := e.Has(func(n string) bool { return n == name }); got != want {
+				t.Errorf("after %d looks: %t, want %t", i, got, want)
+			}
+			time.Sleep(neededWithin)
+			synctest.Wait()
+		}
+	})
+}
