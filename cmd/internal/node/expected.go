@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 )
 
@@ -104,13 +105,14 @@ func (e *expected) unclaimed() bool {
 	return !e.known
 }
 
-// wait reports whether a network may still take over what the daemon before has left: the store has not said yet what it is.
+// wait reports whether a network may still take over what the daemon before has left: the store has not said yet what it is. One whose device another
+// daemon has cannot.
 func (e *expected) wait() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, n := range e.networks {
 		fault := n.snapshot.Load().fault
-		unusable := n.name != "" && fault != nil && (isUnusable(fault) || errors.As(fault, new(carryError)))
+		unusable := n.name != "" && fault != nil && (isUnusable(fault) || errors.As(fault, new(carryError)) || errors.As(fault, new(*claim.ServedError)))
 		if !n.claimed.Load() && !unusable {
 			return true
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
 )
@@ -50,7 +51,8 @@ func TestReadyOfNetworks(t *testing.T) {
 	}
 }
 
-// TestWhoMayStillCome: files of the daemon before wait for networks of which the store has not told, not for those whose config cannot be used.
+// TestWhoMayStillCome: files of the daemon before wait for networks of which the store has not told, not for those whose config cannot be used, or whose
+// device is another daemon's.
 func TestWhoMayStillCome(t *testing.T) {
 	d := newTestDaemon(true)
 	if !d.expects.wait() {
@@ -64,6 +66,7 @@ func TestWhoMayStillCome(t *testing.T) {
 		want    bool
 	}{
 		{nil, false, true}, {errDown, false, true}, {fmt.Errorf("a: %w", control.ErrNoNetwork), false, false}, {errDown, true, false}, {nil, true, false},
+		{fmt.Errorf("a: %w", &claim.ServedError{VNI: 1}), false, false},
 	} {
 		a.claimed.Store(c.claimed)
 		if a.publishNoSession(c.fault); d.expects.wait() != c.want {
