@@ -39,6 +39,7 @@ type File struct {
 	path      string
 	ID        string       // of the node, as [NewID] makes it
 	Left      Left         // by the last session
+	before    Left         // by a daemon before, which this one did not know when it began
 	IsNew     bool         // no daemon has had the file
 	published []netip.Addr // the last ones first
 	drained   bool         // the daemon that writes the file has given its lease back
@@ -83,11 +84,6 @@ func Claim(subnetFile string, locks ...carrier.Export) (*File, error) {
 		return nil, err
 	}
 	return n, nil
-}
-
-// Unclaimed is a File for a daemon that goes on although Claim has failed. Settle claims the file once that can be done.
-func Unclaimed(subnetFile string) *File {
-	return &File{path: Path(subnetFile), ID: NewID(), IsNew: true, written: neverWritten, unsaved: true}
 }
 
 // IsClaimed reports whether the file is this process's, and has its name.
@@ -204,7 +200,13 @@ func (n *File) write() error {
 	if n.given {
 		return nil // it is the other process's to write
 	}
-	text := n.ID + "\n" + n.Left.text()
+	if n.file == nil || !claim.IsAt(n.file, n.path) {
+		if err := n.takePath(); err != nil {
+			n.unsaved = true
+			return err
+		}
+	}
+	text := n.ID + "\n" + n.Left.text() + n.before.Without(n.Left).text()
 	for _, a := range n.published {
 		text += fmt.Sprintf("public %s\n", a)
 	}
@@ -213,12 +215,6 @@ func (n *File) write() error {
 	}
 	if n.written != 0 {
 		text += fmt.Sprintf("%s%d\n", writtenKey, n.written)
-	}
-	if n.file == nil || !claim.IsAt(n.file, n.path) {
-		if err := n.takePath(); err != nil {
-			n.unsaved = true
-			return err
-		}
 	}
 	if n.holds(text) {
 		n.unsaved = false
@@ -229,25 +225,6 @@ func (n *File) write() error {
 		return fmt.Errorf("write %s: %w", n.path, err)
 	}
 	n.file = next
-	return nil
-}
-
-// takePath makes the path that of a claim of this process, unless another process has claimed it. It is called with mu held.
-func (n *File) takePath() error {
-	if err := os.MkdirAll(filepath.Dir(n.path), 0o755); err != nil {
-		return err
-	}
-	f, err := claim.Open(n.path)
-	if other := new(claim.LockedError); errors.As(err, &other) {
-		return &RunningError{strings.TrimSuffix(n.path, suffix), other.PID}
-	}
-	if err != nil {
-		return err
-	}
-	if n.file != nil {
-		claim.Close(n.file)
-	}
-	n.file = f
 	return nil
 }
 

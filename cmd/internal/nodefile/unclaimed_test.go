@@ -2,8 +2,10 @@ package nodefile
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -48,6 +50,31 @@ func TestUnclaimed(t *testing.T) {
 	}
 	f.Release()
 	Unclaimed(file).Release() // of a daemon that ends without one
+}
+
+// TestUnclaimedTakesTheFile: a daemon that could not open its node file when it began keeps what the file knew, for the next one too, but for the ID.
+func TestUnclaimedTakesTheFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "subnet.env")
+	own, earlier := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.66")
+	text := strings.Repeat("0c", 16) + "\nvni 7\nnetwork 10.4.0.0/16\npublic 192.0.2.66\npublic 192.0.2.1\ndrained\nwrote 5\n"
+	if err := os.WriteFile(Path(file), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := Unclaimed(file)
+	if former, err := f.Publish([]netip.Addr{own}); err != nil || len(former) > 0 { // it opens the file after it has looked
+		t.Errorf("former %v, %v", former, err)
+	}
+	if got := f.Former([]netip.Addr{own}); !slices.Equal(got, []netip.Addr{earlier}) {
+		t.Errorf("former %v", got)
+	}
+	if err := f.Remember(Left{VNIs: []uint32{8, 7}}); err != nil {
+		t.Error(err)
+	}
+	f.Release()
+	want := f.ID + "\nvni 8\nvni 7\nnetwork 10.4.0.0/16\npublic 192.0.2.1\npublic 192.0.2.66\nwrote 5\n"
+	if b, err := os.ReadFile(Path(file)); err != nil || string(b) != want {
+		t.Errorf("%q, %v; want %q", b, err, want)
+	}
 }
 
 // TestRemovedNodeFile: a node file that somebody removes, with its directory too, is made again, unless another daemon has claimed it.
