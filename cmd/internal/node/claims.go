@@ -40,20 +40,22 @@ func (n *Network) takeDevice(ctx context.Context, c control.Network) error {
 	return nil
 }
 
-// claimDevice claims the device of a VNI. It is not an error if this host has no directory for that now: keepClaim tries again.
+// claimDevice claims the device of a VNI. *claim.ServedError: another daemon has it. It is no error if this host cannot make the claim now:
+// keepClaim tries again.
 func (n *Network) claimDevice(vni uint32) error {
 	c, err := n.devices().Claim(vni)
-	if errors.Is(err, claim.ErrNoDir) {
-		n.noteFiles(func() { n.noClaim = err })
+	if errors.As(err, new(*claim.ServedError)) {
+		n.noteFiles(func() { n.noClaim = nil })
+		return err
+	}
+	n.noteFiles(func() { n.noClaim = err })
+	if err != nil {
 		n.warnOnce("cannot claim the overlay device: trying again. Until then another overlayd could serve it too", err)
 		return nil
 	}
-	n.noteFiles(func() { n.noClaim = nil })
-	if err == nil {
-		n.device = c
-		n.daemon.claimed.Add(vni)
-	}
-	return err
+	n.device = c
+	n.daemon.claimed.Add(vni)
+	return nil
 }
 
 // removeTemporary removes the devices that a process which was killed was about to put in the place of others.
@@ -131,19 +133,24 @@ func (n *Network) noteFiles(change func()) {
 
 // keepClaim claims the device, if that was not possible before, or somebody has removed the file, until ctx ends.
 func (s *Session) keepClaim(ctx context.Context) error {
-	n, vni := s.network, s.config.Backend.VNI
 	for pace.Sleep(ctx, filesPeriod, nil) {
-		if n.device == nil || n.device.IsLost() {
-			before := n.device
-			if err := n.claimDevice(vni); err != nil {
-				n.warnOnce("the overlay device is another daemon's too", err)
-			}
-			if before != n.device {
-				before.Release()
-			}
-		}
+		s.claimAgain()
 	}
 	return nil
+}
+
+func (s *Session) claimAgain() {
+	n := s.network
+	before := n.device
+	if before != nil && !before.IsLost() {
+		return
+	}
+	if err := n.claimDevice(s.config.Backend.VNI); err != nil {
+		n.warnOnce("the overlay device is another daemon's too", err)
+	}
+	if before != n.device {
+		before.Release()
+	}
 }
 
 // news returns which of these are to be logged now.

@@ -143,6 +143,39 @@ func TestRulesOnExit(t *testing.T) {
 	}
 }
 
+// TestClaimThatCannotBeMade: whatever keeps the claim of the device from being made, the status tells of it until it is made, and no other daemon is blamed.
+func TestClaimThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	var log logBuffer
+	d := New(Config{Log: slog.New(slog.NewTextHandler(&log, nil)), SubnetFile: filepath.Join(t.TempDir(), "subnet.env")})
+	netnstest.New(t).Must(func() error {
+		n := d.newNetwork("")
+		defer n.releaseDevice()
+		netns, err := claim.NetNS()
+		if err != nil {
+			return err
+		}
+		inTheWay := filepath.Join(claim.Dir, fmt.Sprintf("%d.7007", netns))
+		if err := os.MkdirAll(inTheWay, 0o700); err != nil {
+			return err
+		}
+		defer os.Remove(inTheWay)
+		s := &Session{network: n}
+		s.config.Backend.VNI = 7007
+		s.claimAgain()
+		if faults := n.Status().FileFaults; n.device != nil || len(faults) != 1 || log.count("cannot claim the overlay device") != 1 || log.count("another daemon's") > 0 {
+			t.Errorf("%+v, log: %s", faults, log.text())
+		}
+		if err := os.Remove(inTheWay); err != nil {
+			return err
+		}
+		if s.claimAgain(); n.device == nil || len(n.Status().FileFaults) > 0 {
+			t.Errorf("afterwards: %+v", n.Status().FileFaults)
+		}
+		return nil
+	})
+}
+
 // TestLeftoversOfAnotherDaemon: a session removes what the last one left, but for a device that
 // another daemon serves by now.
 func TestLeftoversOfAnotherDaemon(t *testing.T) {
