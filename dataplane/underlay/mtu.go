@@ -2,11 +2,34 @@ package underlay
 
 import (
 	"cmp"
+	"fmt"
+	"net/netip"
 	"slices"
 )
 
 // assumedMTU is that of a host whose address is on a loopback or dummy device as long as it has no route, or on a VRF without links: Ethernet's.
 const assumedMTU = 1500
+
+// MTUOf returns the MTU of what leaves by an interface from these addresses.
+func MTUOf(name string, locals []netip.Addr) (int, error) {
+	links, err := readLinks()
+	if err != nil {
+		return 0, err
+	}
+	at := slices.IndexFunc(links, func(l link) bool { return l.name == name })
+	if at < 0 {
+		return 0, fmt.Errorf("there is no interface %s", name)
+	}
+	i := Interface{Name: name, Index: links[at].index, MTU: links[at].mtu}
+	for _, a := range locals {
+		if a.Is4() {
+			i.IPv4.Local = a
+		} else {
+			i.IPv6.Local = a
+		}
+	}
+	return host{links: links}.carries(i)
+}
 
 // carries returns the MTU of an interface. What has an address of a loopback or dummy device leaves by other links: the default routes
 // say by which, and without one the routes that have a next hop, as routers announce them to hosts (BGP). What has an address of a VRF leaves by

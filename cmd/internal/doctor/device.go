@@ -123,11 +123,11 @@ func checkMTU(o *overlay) []Result {
 	if o.isPlain() {
 		return ok("this backend adds nothing to packets")
 	}
-	under, err := netlink.LinkByName(o.device)
+	room, err := underlay.MTUOf(o.device, o.locals())
 	if err != nil || len(o.devices) == 0 {
 		return unknown("the underlay interface or the overlay device is not known: " + o.todo())
 	}
-	room, mtu := under.Attrs().MTU, 0
+	mtu := 0
 	for _, l := range o.devices {
 		mtu = max(mtu, l.Attrs().MTU)
 	}
@@ -135,9 +135,12 @@ func checkMTU(o *overlay) []Result {
 	for _, local := range o.locals() {
 		overhead = max(overhead, encap.Overhead(local))
 	}
-	if mtu+overhead > room {
-		return fail(fmt.Sprintf("packets of %d bytes take %d in VXLAN, and %s has MTU %d", mtu, mtu+overhead, o.device, room),
-			fmt.Sprintf("ip link set %s mtu %d, or restart overlayd, which then takes MTU %d", o.device, mtu+overhead, room-overhead))
+	has, fix := fmt.Sprintf("%s has MTU %d", o.device, room), fmt.Sprintf("ip link set %s mtu %d, or restart overlayd, which then takes MTU %d", o.device, mtu+overhead, room-overhead)
+	if l, err := netlink.LinkByName(o.device); err == nil && l.Attrs().MTU != room { // a loopback, dummy or VRF device
+		has, fix = fmt.Sprintf("packets from %s leave by a link of MTU %d", o.device, room), fmt.Sprintf("give the links by which they leave an MTU of %d, or restart overlayd, which then takes MTU %d", mtu+overhead, room-overhead)
 	}
-	return ok(fmt.Sprintf("packets of %d bytes fit %s, whose MTU is %d", mtu, o.device, room))
+	if mtu+overhead > room {
+		return fail(fmt.Sprintf("packets of %d bytes take %d in VXLAN, and %s", mtu, mtu+overhead, has), fix)
+	}
+	return ok(fmt.Sprintf("packets of %d bytes take %d in VXLAN, and %s", mtu, mtu+overhead, has))
 }

@@ -58,3 +58,25 @@ func TestDevices(t *testing.T) {
 		})
 	}
 }
+
+// TestPathMTUBehindTheLoopback: packets from an address of the loopback leave by other links, whose MTU counts.
+func TestPathMTUBehindTheLoopback(t *testing.T) {
+	for under, want := range map[string]State{"1480": OK, "1479": Fail} {
+		ns, file := netnstest.New(t), filepath.Join(t.TempDir(), "subnet.env")
+		f := subnetfile.File{Network: netip.MustParsePrefix("10.5.0.0/16"), Subnet: netip.MustParsePrefix("10.5.7.0/24"), MTU: 1430}
+		if err := subnetfile.Write(file, f); err != nil {
+			t.Fatal(err)
+		}
+		ns.Run("sh", "-ec", `
+			ip link add eth0 mtu `+under+` type veth peer name eth1
+			ip link set lo up; ip link set eth0 up; ip link set eth1 up
+			ip addr add 192.0.2.9/32 dev lo; ip addr add 198.51.100.2/24 dev eth0; ip route add default via 198.51.100.1
+			ip link add flannel.7 mtu 1430 type vxlan id 7 dev lo dstport 8472 local 192.0.2.9
+			ip link set flannel.7 up; ip addr add 10.5.7.0/32 dev flannel.7`)
+		var all []Result
+		ns.Must(func() error { all = Run(Scene{Files: []string{file}}); return nil })
+		if got := states(all)["path_mtu"]; got != want {
+			t.Errorf("with MTU %s path_mtu is %s, want %s: %+v", under, got, want, all)
+		}
+	}
+}

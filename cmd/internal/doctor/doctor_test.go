@@ -159,7 +159,7 @@ func TestNothingUnseenIsOK(t *testing.T) {
 	}{
 		{"TUN device of a daemon that was killed", nil, true, "tuntap add flannel.7 mode tun", start,
 			map[string]State{"device": Fail, "underlay": Unknown, "udp_port": Unknown, "guard": Warn, "mac": Unknown, "path_mtu": Unknown, "rp_filter": Unknown, "peers": Unknown, "cni_mtu": Unknown}},
-		{"vxlan device of a daemon that was killed", nil, true, "link add flannel.7 type vxlan id 7 local 192.0.2.2 dev lo dstport 8472", start,
+		{"vxlan device of a daemon that was killed", nil, true, "link add flannel.7 mtu 1450 type vxlan id 7 local 192.0.2.2 dev lo dstport 8472", start,
 			map[string]State{"device": OK, "underlay": Fail, "udp_port": OK, "guard": Warn, "mac": Unknown, "path_mtu": OK, "peers": Unknown}},
 		{"nothing but the file", nil, true, "", start,
 			map[string]State{"device": Unknown, "udp_port": Unknown, "guard": Unknown, "path_mtu": Unknown, "peers": Unknown}},
