@@ -29,8 +29,8 @@ var (
 
 const fibMatch = unix.RTM_F_FIB_MATCH // the configured route, without what ICMP says about it, because anybody can forge ICMP
 
-// ask asks the kernel for the routes to the destinations.
-func (u *Uplink) ask(to []netip.Addr) (routes []route, errs []error) {
+// ask asks the kernel for the routes to the destinations. If that failed, it has not answered.
+func (u *Uplink) ask(to []netip.Addr) (routes []route, errs []error, failed bool) {
 	routes, errs = make([]route, len(to)), make([]error, len(to))
 	err := u.conn.Transact(context.Background(), len(to), func(i int, b []byte) []byte {
 		family := make([]byte, unix.SizeofRtMsg)
@@ -55,7 +55,7 @@ func (u *Uplink) ask(to []netip.Addr) (routes []route, errs []error) {
 			errs[i] = err
 		}
 	}
-	return routes, errs
+	return routes, errs, err != nil
 }
 
 // parseRoute reads the body of RTM_NEWROUTE.

@@ -38,11 +38,9 @@ func (u *Uplink) resolve(list []Destination, now time.Time) {
 		return
 	}
 	began := time.Now()
-	routes, errs := u.ask(ask)
+	routes, errs, failed := u.ask(ask)
 	unmet := u.meet(ask, routes, errs)
-	if unmet != nil {
-		u.generation++ // the next look tries again
-	}
+	failed = failed || unmet != nil
 	links := map[int]linkFound{}
 	var steps []nft.Step
 	for i, to := range ask {
@@ -50,7 +48,7 @@ func (u *Uplink) resolve(list []Destination, now time.Time) {
 		l, ok := links[r.link]
 		if err == nil && !ok {
 			l = u.findLink(r.link)
-			links[r.link] = l
+			links[r.link], failed = l, failed || l.err != nil && l.err != errNoLink
 		}
 		if err == nil {
 			err = l.err
@@ -71,6 +69,9 @@ func (u *Uplink) resolve(list []Destination, now time.Time) {
 		steps = append(steps, u.change(to, r, l.mtu, err == nil)...)
 	}
 	u.commit(steps)
+	if failed {
+		u.generation++ // the next look tries again
+	}
 	if soonest := time.Now().Add(20 * time.Since(began)); soonest.After(u.again) { // thousands of ways by a dead router are no work for all the time
 		u.again = soonest
 	}
