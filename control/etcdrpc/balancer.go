@@ -71,6 +71,14 @@ type end struct {
 	found found // that answer
 }
 
+// isPending reports whether the answer of e may come soon.
+func (e *end) isPending() bool {
+	if e.state == connectivity.Ready {
+		return !e.asked
+	}
+	return !e.tried
+}
+
 // UpdateClientConnState implements balancer.Balancer. The endpoints of a Client stay the same.
 func (s *spread) UpdateClientConnState(now balancer.ClientConnState) error {
 	s.mu.Lock()
@@ -168,12 +176,10 @@ func (s *spread) update() (cluster uint64) {
 	var answers []found
 	pending := false
 	for _, e := range s.ends {
-		switch {
-		case e.state == connectivity.Ready && e.asked:
+		if e.state == connectivity.Ready && e.asked {
 			answers = append(answers, e.found)
-		case e.state == connectivity.Ready || !e.tried:
-			pending = true
 		}
+		pending = pending || e.isPending()
 	}
 	cluster, chosen := s.of.members.choose(time.Now(), answers, len(s.ends), !pending)
 	if !chosen {
@@ -204,7 +210,11 @@ func (s *spread) update() (cluster uint64) {
 // usable returns the connections that can be used, and why others cannot. The caller has the lock.
 func (s *spread) usable(cluster uint64, chosen bool) (subs []balancer.SubConn, reasons []string) {
 	unused := map[string]error{}
+	var pending []string
 	for _, e := range s.ends {
+		if e.isPending() {
+			pending = append(pending, e.name)
+		}
 		why := e.found.why(cluster)
 		switch {
 		case e.state != connectivity.Ready && e.err != nil:
@@ -217,7 +227,7 @@ func (s *spread) usable(cluster uint64, chosen bool) (subs []balancer.SubConn, r
 			subs = append(subs, e.sub)
 		}
 	}
-	s.of.members.note(unused)
+	s.of.members.note(unused, pending)
 	return subs, reasons
 }
 

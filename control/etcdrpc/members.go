@@ -1,6 +1,7 @@
 package etcdrpc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -98,11 +99,12 @@ func (f found) why(cluster uint64) error {
 	}
 }
 
-// note says which endpoints are not used though they answer. One that does not answer is like one that cannot be reached.
-func (m *members) note(unused map[string]error) {
+// note says which endpoints are not used though they answer. One that does not answer is like one that cannot be reached. Of those that are
+// pending it is not known now, as they connect again: what was said before holds.
+func (m *members) note(unused map[string]error, pending []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var now []control.UnusedEndpoint
+	now := slices.DeleteFunc(slices.Clone(m.unused), func(u control.UnusedEndpoint) bool { return !slices.Contains(pending, u.Endpoint) })
 	for _, endpoint := range slices.Sorted(maps.Keys(unused)) {
 		why := unused[endpoint]
 		fix := fixOf(why)
@@ -120,6 +122,7 @@ func (m *members) note(unused map[string]error) {
 			m.log.Warn("an endpoint of etcd is not used", "endpoint", endpoint, "err", why, "fix", fix)
 		}
 	}
+	slices.SortFunc(now, func(a, b control.UnusedEndpoint) int { return cmp.Compare(a.Endpoint, b.Endpoint) })
 	m.unused = now
 }
 

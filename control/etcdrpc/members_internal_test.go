@@ -4,7 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/connectivity"
 )
 
 // TestChoose: one cluster is kept while anybody of it answers, and another one takes its place at most endpoints at once.
@@ -90,6 +93,40 @@ func TestChooseInTime(t *testing.T) {
 					t.Fatalf("step %d: %d, %v; want %d", i, got, ok, s.want)
 				}
 			}
+		})
+	}
+}
+
+// TestUnusedWhileItReconnects: an endpoint that is not used stays in the list while it connects again, since when it was first. One that cannot be
+// reached, or may be used, is not in it.
+func TestUnusedWhileItReconnects(t *testing.T) {
+	ready := func(f found) end { return end{state: connectivity.Ready, asked: true, found: f} }
+	learner := ready(found{cluster: 1, err: errLearner})
+	for name, c := range map[string]struct {
+		then []end
+		want bool
+	}{
+		"is asked once more":          {[]end{learner}, true},
+		"has closed the connection":   {[]end{{state: connectivity.Idle}, {state: connectivity.Connecting}, {state: connectivity.Ready}, learner}, true},
+		"cannot be reached":           {[]end{{state: connectivity.Idle}, {state: connectivity.TransientFailure, tried: true}}, false},
+		"is tried once more":          {[]end{{state: connectivity.TransientFailure, tried: true}, {state: connectivity.Connecting, tried: true}}, false},
+		"does not say what it is":     {[]end{{state: connectivity.Ready}, ready(found{err: context.DeadlineExceeded})}, false},
+		"has been promoted meanwhile": {[]end{{state: connectivity.Idle}, ready(found{cluster: 1})}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := learner
+				s := &spread{of: &endpoints{members: &members{log: slog.New(slog.DiscardHandler)}}, ends: []*end{&e}}
+				s.usable(1, true)
+				since := time.Now()
+				for _, e = range c.then {
+					time.Sleep(time.Second)
+					s.usable(1, true)
+				}
+				if got := s.of.members.list(); len(got) > 1 || (len(got) == 1) != c.want || c.want && !got[0].Since.Equal(since) {
+					t.Errorf("%+v, want %t since %v", got, c.want, since)
+				}
+			})
 		})
 	}
 }
