@@ -64,6 +64,7 @@ type Config struct {
 
 	greeting, recheck           time.Duration // of front; 0: its own
 	takePatience                time.Duration // of answers; 0: its own
+	startTimeout, lookPeriod    time.Duration // of await; 0: its own
 	maxUsed, maxLeases, maxKeys int64         // of space; 0: its own
 	spacePeriod                 time.Duration // likewise
 
@@ -82,7 +83,7 @@ type Server struct {
 	lock  *os.File
 	urls  []string
 
-	tidying     sync.WaitGroup // space.run
+	tidying     sync.WaitGroup // space.run, and the last look of await
 	stopTidying func()         // nil: it does not run
 
 	stopOnce sync.Once
@@ -206,9 +207,11 @@ func (s *Server) start(ctx context.Context, cfg Config, listen url.URL, advertis
 
 // await lets clients in once etcd is ready.
 func (s *Server) await(ctx context.Context, cfg Config) error {
-	timeout, look := time.NewTimer(startTimeout), time.NewTicker(lookPeriod)
+	patience := cmp.Or(cfg.startTimeout, startTimeout)
+	timeout, look := time.NewTimer(patience), time.NewTicker(cmp.Or(cfg.lookPeriod, lookPeriod))
 	defer timeout.Stop()
 	defer look.Stop()
+	looked, looking := make(chan error, 1), false
 	for {
 		select {
 		case g := <-s.grpc: // it is ready then
@@ -217,12 +220,23 @@ func (s *Server) await(ctx context.Context, cfg Config) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-timeout.C:
-			return fmt.Errorf("not ready after %s", startTimeout)
+			select {
+			case g := <-s.grpc: // all of this process was held up
+				s.serve(cfg, g)
+				return nil
+			default:
+				return fmt.Errorf("not ready after %s", patience)
+			}
 		case err := <-s.etcd.Err():
 			return err
-		case <-look.C:
-			if err := lostEnd(s.etcd.Server); err != nil {
+		case err := <-looked:
+			if looking = false; err != nil {
 				return err
+			}
+		case <-look.C:
+			if !looking { // the database may hang, as on a disk that does not answer
+				looking = true
+				s.tidying.Go(func() { looked <- lostEnd(s.etcd.Server) })
 			}
 		}
 	}
