@@ -50,7 +50,12 @@ var children = map[string]func(context.Context, *Parent) error{
 	"refuses": func(context.Context, *Parent) error { return errors.New("no such thing") },
 	"panics":  func(_ context.Context, p *Parent) error { p.Ready(); go panic("a damaged page"); select {} },
 	"faults":  func(ctx context.Context, _ *Parent) error { var none func(context.Context) error; return none(ctx) },
-	"hangs":   func(_ context.Context, p *Parent) error { p.Ready(); return forever() },
+	"waits": func(ctx context.Context, p *Parent) error {
+		p.Log.Info("waits", "by", os.Getpid())
+		<-ctx.Done()
+		return nil
+	},
+	"hangs": func(_ context.Context, p *Parent) error { p.Ready(); return forever() },
 	"holds": func(_ context.Context, p *Parent) error {
 		holder := exec.Command("sleep", "60")
 		holder.Stdout = os.Stdout
@@ -81,11 +86,15 @@ var children = map[string]func(context.Context, *Parent) error{
 }
 
 // run starts a child that does one of children, and later the next.
-func run(t *testing.T, does ...string) (*Process, *netnstest.Log) {
+func run(t *testing.T, does ...string) (*Process, *netnstest.Log) { return runLate(t, 0, does...) }
+
+// runLate is run with that Config.late.
+func runLate(t *testing.T, late time.Duration, does ...string) (*Process, *netnstest.Log) {
 	log := new(netnstest.Log)
 	n := 0
 	p := Start(Config{
 		Name: "part",
+		late: late,
 		Args: func(*Error, int) []string { n++; return []string{"child", does[min(n, len(does))-1]} },
 		Log:  slog.New(slog.NewTextHandler(log, nil)),
 		Fix: func(err error) string {

@@ -1,6 +1,7 @@
 package child
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,8 @@ type Config struct {
 	Fix   func(error) string // what to do about an error; "": nothing
 	// Holder says who has the TCP port of the child: the daemon may see more than a child without rights. nil: it has none.
 	Holder func() string
+
+	late time.Duration // after which a child that is not ready is reported; 0: late
 }
 
 const (
@@ -37,6 +40,7 @@ const (
 	longGap             = 10 * time.Second        // without a child: it is logged, whatever was logged before
 	stopPatience        = 1500 * time.Millisecond // from the end of its input to its own end
 	killPatience        = 500 * time.Millisecond  // for the end of one that is killed
+	late                = 30 * time.Second        // an etcd gives up before, unless it cannot even do that
 )
 
 // Process is a part of the daemon that runs in a process of its own.
@@ -119,6 +123,7 @@ func (p *Process) runOnce(ctx context.Context, last *Error, times int) error {
 	p.status.Starts++
 	p.status.Closed = ""
 	p.refusals = 0
+	nth := p.status.Starts
 	p.mu.Unlock()
 	cmd := exec.Command("/proc/self/exe", p.cfg.Args(last, times)...)
 	cmd.Args[0] = os.Args[0]
@@ -138,6 +143,7 @@ func (p *Process) runOnce(ctx context.Context, last *Error, times int) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", p.cfg.Name, err)
 	}
+	defer time.AfterFunc(cmp.Or(p.cfg.late, late), func() { p.late(nth) }).Stop()
 	var read sync.WaitGroup
 	var why *Error
 	var crash string
@@ -227,6 +233,21 @@ func (p *Process) failed(err *Error) {
 		p.mu.Unlock()
 	}
 	p.once.Do(func() { close(p.first) })
+}
+
+// late reports a child that is neither ready nor has ended: nobody else does. Another one would only wait beside it.
+func (p *Process) late(nth uint64) {
+	p.mu.Lock()
+	if p.status.Running || p.status.Starts != nth {
+		p.mu.Unlock()
+		return
+	}
+	err := &Error{ReasonLate, "it does not become ready, nor does it end"}
+	p.noteRunning(false)
+	fix := p.cfg.Fix(err)
+	p.status.Err, p.status.Fix, p.said = err.Text, fix, true
+	p.mu.Unlock()
+	p.cfg.Log.Error(p.cfg.Name+" is not ready yet: waiting; forwarding goes on", "err", err.Text, "fix", fix)
 }
 
 // ready notes that the child works, and logs it the first time and after a failure that was logged.

@@ -89,10 +89,11 @@ type Error struct {
 	Text   string
 }
 
-// The reasons of a child that Go has ended.
+// The reasons of a child that Go has ended, and of one that is not ready.
 const (
 	ReasonCrash  = "crash"
 	ReasonLimits = "limits" // it got no memory or no thread
+	ReasonLate   = "late"   // it has not ended
 )
 
 // Error implements error.

@@ -155,6 +155,8 @@ func ofEtcd(o *flags.Etcd, err *child.Error) string {
 		return "stop that process, or give another --etcd-data-dir than " + o.DataDir
 	case child.ReasonLimits:
 		return "raise the limits of the daemon, as of its systemd unit or container: memory, threads, open files, size of files"
+	case child.ReasonLate:
+		return "look at the disk of --etcd-data-dir " + o.DataDir + ": it may not answer"
 	case etcdchild.Listen:
 		return "give another address by --etcd-listen-client-url, or stop the process that has it"
 	case etcdchild.Members:

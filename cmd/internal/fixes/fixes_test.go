@@ -87,7 +87,7 @@ func TestFixesOfEtcd(t *testing.T) {
 		etcdchild.Full: "make room on the disk of --etcd-data-dir /d", etcdchild.ReadOnly: "remount,rw", etcdchild.Denied: "the right to write",
 		etcdchild.InUse: "another --etcd-data-dir", etcdchild.Listen: "--etcd-listen-client-url", etcdchild.Members: "etcdctl member remove",
 		etcdchild.Aside: "remove these directories", etcdchild.Damaged: "--etcd-embedded-rebuild", child.ReasonLimits: "open files", child.ReasonCrash: "--etcd-embedded-rebuild",
-		etcdchild.Gone: "make reservations again",
+		etcdchild.Gone: "make reservations again", child.ReasonLate: "look at the disk of --etcd-data-dir /d",
 	} {
 		o := &flags.Flags{Etcd: flags.Etcd{DataDir: "/d"}}
 		if got := Of(o, "", &child.Error{Reason: reason}); !strings.Contains(got, want) {
