@@ -119,7 +119,7 @@ func (n *Network) serveWhileWanted(ctx, process context.Context) {
 			n.stopped()
 		}
 	}()
-	again := pace.Backoff{Low: 500 * time.Millisecond, High: 30 * time.Second}
+	again, log := pace.Backoff{Low: 500 * time.Millisecond, High: 30 * time.Second}, n.cfg.StoreLog.Of(n.log)
 	for {
 		err := n.claim()
 		if err == nil {
@@ -138,7 +138,7 @@ func (n *Network) serveWhileWanted(ctx, process context.Context) {
 			return
 		}
 		pause := again.Next()
-		n.cfg.StoreLog.Of(n.log).Error("cannot serve network: trying again", append(n.attrs(err), "after", pause)...)
+		log.Error("cannot serve network: trying again", append(n.attrs(err), "after", pause)...)
 		if !pace.Sleep(ctx, pause, n.daemon.drain) && ctx.Err() != nil {
 			return
 		} // a drain has it try once more, to give back what it has
