@@ -47,6 +47,8 @@ func (b builder) datagrams() chain {
 		for _, f := range []family{ipv4, ipv6} {
 			c.goTo(chainHere, append(b.notLocal(f), passesThrough(false))...) // forward judges what is for others
 		}
+	} else { // no peer is behind it, and every process may send in the name of one over IPv6 (IPV6_FREEBIND), behind a datagram of another network
+		c.drop(dataplane.DropUnknownVTEP, comesByIndex(loopback, false))
 	}
 	c.jumpTo(chainOther, b.byUnderlay(true))
 	switch { // another network's has a guard of its own, or wants none

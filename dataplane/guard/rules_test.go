@@ -48,6 +48,7 @@ func TestRules(t *testing.T) {
 	both := two
 	both.Peers = append(slices.Clone(two.Peers), dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.MustParseAddr("2001:db8::9")}, Subnets: prefixes("10.9.0.0/28")})
 	other := "iifname != \"eth0\", jump other\n"
+	loop := "iif == 1, drop unknown_vtep\n"
 	broadcast := "nfproto ip, ip daddr == 10.255.0.255/32, drop bad_destination\n"
 	away := "\nudp sport == 8472, l4proto == udp, nfproto ip, ip frag-off & 0x1fff == 0, ip daddr . ip daddr @pair44_32, drop egress"
 	disguised := "nfproto ip, ip daddr . ip daddr != @pair44_32, return\nnfproto ip, ip saddr . ip saddr @pair44_32, fib saddr . iif oif exists, return"
@@ -129,12 +130,12 @@ goto reason`},
 ` + to + `ip saddr . @th,336,32 @pair44_32, secmark = ip saddr, accept
 goto reason`},
 		{"before there are peers", strict, dataplane.Wanted{}, false, chainDatagrams, head + "vxlan vni != 1, goto stray\ngoto reason"},
-		{"sockets", strict, base, true, chainDatagrams, other + "vxlan vni != 1, accept\n" + `nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, accept
+		{"sockets", strict, base, true, chainDatagrams, loop + other + "vxlan vni != 1, accept\n" + `nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, accept
 nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, accept
 nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr . ip saddr @pair44_32, limit 500/s, accept
 limit 50/s, accept
 drop flood`},
-		{"sockets of one network", with(func(c *Config) { c.Alone = true }), base, true, chainDatagrams, other + `nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, accept
+		{"sockets of one network", with(func(c *Config) { c.Alone = true }), base, true, chainDatagrams, loop + other + `nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32/24 @pair444_24, accept
 nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, accept
 nfproto ip, vxlan flags == 0x08000000, vxlan vni == 1, ip saddr . ip saddr @pair44_32, limit 500/s, accept
 limit 50/s, accept
