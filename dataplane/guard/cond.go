@@ -257,6 +257,12 @@ func fromHere() cond {
 	return cond{"fib saddr type local", []expr.Any{&expr.Fib{Register: reg1, FlagSADDR: true, ResultADDRTYPE: true}, nft.Equal(native(unix.RTN_LOCAL))}}
 }
 
+// notFromHere is the condition that the source is no address of this host, nor an anycast address of it: that is the first one of each subnet of IPv6.
+func notFromHere() cond {
+	return cond{"fib saddr type != local, anycast", []expr.Any{&expr.Fib{Register: reg1, FlagSADDR: true, ResultADDRTYPE: true},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: native(unix.RTN_LOCAL)}, &expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: native(unix.RTN_ANYCAST)}}}
+}
+
 // marked is the condition that one of the bits of mark is in the packet's mark, or none is.
 func marked(mark uint32, not bool) cond {
 	op, sign := isOrNot(!not)
@@ -283,6 +289,11 @@ func clearMark(mark uint32) cond {
 // socket any more.
 func fromSocket() cond {
 	return cond{"skuid >= 0", []expr.Any{&expr.Meta{Key: expr.MetaKeySKUID, Register: reg1}, &expr.Cmp{Op: expr.CmpOpGte, Register: reg1, Data: make([]byte, 4)}}}
+}
+
+// fromUser is the condition that a process of another user than root has sent the packet.
+func fromUser() cond {
+	return cond{"skuid != 0", []expr.Any{&expr.Meta{Key: expr.MetaKeySKUID, Register: reg1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: make([]byte, 4)}}}
 }
 
 // isFragment is the condition that the packet is a fragment: of IPv4 it has an offset, or more to come, and of IPv6 the header

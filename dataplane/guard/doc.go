@@ -38,6 +38,7 @@
 //	         encapsulated comes by its device there, and what a process sends by none. Before Linux 5.7, and on a host with a VRF,
 //	         the mark tells the one from the other. Packets of this process's sockets have the mark. It also drops what goes from the port to
 //	         a VTEP: its answers would be that VTEP's datagrams.
+//	senders  drops what processes of users send over IPv6 with an overlay address that this host has not.
 //	sent_on  is for what IPVS sends on that came out of the overlay. It has the device that it came by, as what the kernel has encapsulated, and is known
 //	         by the address that connection tracking saw first. Only where IPVS keeps that (net.ipv4.vs.conntrack) can the source become
 //	         this host's, and only there do leave and to_port ask for it: Run looks for that at each Resync.

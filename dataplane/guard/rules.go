@@ -35,6 +35,7 @@ const (
 	chainSpoof     = "spoof"     // what it forwards into the overlay
 	chainEgress    = "egress"    // what it forwards to the port
 	chainLeave     = "leave"     // what leaves this host
+	chainSenders   = "senders"   // what of that processes send over IPv6
 	chainSentOn    = "sent_on"   // what of that came out of the overlay, and IPVS sends on
 	chainToPort    = "to_port"   // what leaves for the port
 	chainOwn       = "own"       // what processes send to the port
@@ -51,7 +52,7 @@ type builder struct {
 
 // build returns all chains, each behind those that it names.
 func (b builder) build() []chain {
-	chains := []chain{b.reason(), b.nested(), b.admitted(), b.inner(), b.usualInner(), b.plain(), b.astray(), b.pods(), b.foreign(), b.here(), b.disguised(), b.spoof(), b.egress(), b.processes(), b.toPort(), b.sentOn(), b.other(), b.stray(), b.datagrams(), b.forward(), b.leave()}
+	chains := []chain{b.reason(), b.nested(), b.admitted(), b.inner(), b.usualInner(), b.plain(), b.astray(), b.pods(), b.foreign(), b.here(), b.disguised(), b.spoof(), b.egress(), b.processes(), b.toPort(), b.sentOn(), b.senders(), b.other(), b.stray(), b.datagrams(), b.forward(), b.leave()}
 	if b.kernel {
 		chains = append(chains, b.arrive())
 	} else { // what this process forwards it has judged

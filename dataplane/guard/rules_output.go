@@ -48,10 +48,40 @@ func (b builder) leave() chain {
 			c.add(accept, comesByIndex(l, false))
 		}
 	}
+	b.judgeSenders(&c)
 	c.jumpTo(chainToPort, toPort(b.Port, false))
 	b.fromPort(&c)
 	if b.signed() {
 		b.sign(&c)
+	}
+	return c
+}
+
+// judgeSenders has senders judge what processes send over IPv6. What goes into the overlay needs no more then: it is for no VXLAN port of the underlay. So of IPv4 it
+// meets as many conditions as without senders.
+func (b builder) judgeSenders(c *chain) {
+	if len(b.senders().rules) == 0 {
+		return
+	}
+	c.jumpTo(chainSenders, of(ipv6), fromUser())
+	if b.kernel && !b.signed() {
+		for _, l := range b.indices {
+			c.add(accept, leavesByIndex(l))
+		}
+	}
+}
+
+// senders drops what processes send from an overlay address of IPv6 that this host has not: every user may have such a source (IPV6_FREEBIND). Root may have it in IPv4, too,
+// for a transparent proxy.
+func (b builder) senders() chain {
+	c := chain{name: chainSenders}
+	b.peers(ipv6, func(from ...cond) {
+		c.drop(dataplane.DropBadSource, slices.Concat(from, []cond{marked(b.Mark, true), notFromHere()})...)
+	})
+	for _, own := range ofFamily(b.own, ipv6) {
+		if !b.vrf { // the kernel looks for addresses outside of it only
+			c.drop(dataplane.DropBadSource, outerSource(ipv6).within(own, false), marked(b.Mark, true), notFromHere())
+		}
 	}
 	return c
 }

@@ -220,6 +220,11 @@ nfproto ip, ip daddr == 10.255.0.0/24, secmark . secmark @pair44_32, ip saddr . 
 		{"output", strict, base, false, chainLeave, `udp dport == 8472, jump to_port` + away},
 		{"output of this process", strict, base, true, chainLeave, `udp dport == 8472, mark & 0x100000 != 0, accept
 udp dport == 8472, jump to_port` + away},
+		{"output, IPv6 in the overlay", strict, split, false, chainLeave, `nfproto ip6, skuid != 0, jump senders
+udp dport == 8472, jump to_port` + away},
+		{"senders", strict, split, false, chainSenders, `ip6 saddr == fd00::/16, ip6 saddr != fd00:0:0:ff::/64, mark & 0x100000 == 0, fib saddr type != local, anycast, drop bad_source
+ip6 saddr == fd00:0:0:ff::/64, mark & 0x100000 == 0, fib saddr type != local, anycast, drop bad_source`},
+		{"senders, no IPv6 in the overlay", strict, base, false, chainSenders, ""},
 		{"output before 5.7", with(func(c *Config) { c.noIncoming = true }), base, false, chainLeave, `udp dport == 8472, mark & 0x100000 != 0, accept
 udp dport == 8472, jump to_port` + away + `
 oifkind == "vxlan", skuid >= 0, mark |= 0x100000, accept`},
@@ -316,6 +321,8 @@ nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16
 nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, ip saddr . @th,336,32 @pair44_32, secmark = ip saddr, accept
 goto reason`,
 		chainLeave: `iif == 9, accept
+nfproto ip6, skuid != 0, jump senders
+oif == 9, accept
 udp dport == 8472, jump to_port
 udp sport == 8472, l4proto == udp, nfproto ip, ip frag-off & 0x1fff == 0, ip daddr . ip daddr @pair44_32, drop egress`,
 		chainSentOn: "",

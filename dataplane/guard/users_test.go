@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"syscall"
@@ -70,6 +71,52 @@ func TestUserToItsOwnHost(t *testing.T) {
 							t.Error(err)
 						}
 					})
+				}
+				w.check(100)
+			})
+		})
+	}
+}
+
+// TestUsersSources: no user without rights sends in the name of a pod over IPv6, wherever it is. Addresses of this host are free, and so is every one for root and for the mark.
+func TestUsersSources(t *testing.T) {
+	for name, join := range joins() {
+		t.Run(name, func(t *testing.T) {
+			overBoth(t, func(t *testing.T, w *world) {
+				w.config = func(c *Config) { c.Direct = w.v6 }
+				join(w)
+				a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
+				to := map[string]netip.Addr{"a pod": a.podAddr(true), "the host": a.overlay(true), "another host's pod": c.podAddr(true)}
+				if w.v6 {
+					a.Run("ip", "route", "add", netip.PrefixFrom(c.podAddr(true), 128).String(), "via", c.addr.String()) // a direct one
+				}
+				for at, dst := range to {
+					for name, src := range map[string]netip.Addr{"another host's pod": b.podAddr(true), "another host": b.overlay(true), "a pod": a.podAddr(true).Next(), "nobody": netip.MustParseAddr("fd42:0:0:99::1")} {
+						w.expect("as "+name+" to "+at, a, dataplane.DropBadSource, func(text []byte) {
+							if err := sendAs(a.NS, aUser, 0, src, netip.AddrPortFrom(dst, receivePort), text); !errors.Is(err, unix.EPERM) {
+								t.Errorf("%s: %v", text, err)
+							}
+						})
+					}
+				}
+				for _, free := range []struct {
+					name      string
+					uid, mark int
+					src, dst  netip.Addr
+				}{
+					{"anycast to a pod", aUser, 0, a.overlay(true), a.podAddr(true)},
+					{"anycast to another host", aUser, 0, a.overlay(true), b.overlay(true)},
+					{"the gateway to a pod", aUser, 0, a.overlay(true).Next(), a.podAddr(true)},
+					{"the gateway to another host's pod", aUser, 0, a.overlay(true).Next(), b.podAddr(true)},
+					{"IPv4 to another host's pod", aUser, 0, a.overlay(false), b.podAddr(false)},
+					{"the underlay", aUser, 0, a.addr, b.addr},
+					{"root to a pod", 0, 0, b.podAddr(true), a.podAddr(true)},
+					{"the mark to a pod", aUser, DefaultMark, b.podAddr(true), a.podAddr(true)},
+				} {
+					if err := sendAs(a.NS, free.uid, free.mark, free.src, netip.AddrPortFrom(free.dst, receivePort), []byte(free.name)); err != nil {
+						t.Errorf("%s: %v", free.name, err)
+					}
+					eventually(t, free.name, func() bool { return w.place(free.name) != "" })
 				}
 				w.check(100)
 			})
