@@ -80,12 +80,23 @@ func thenIs(f family, protocol byte) cond {
 // isICMP is the condition that a packet of IPv4 is of ICMP, or is not.
 func isICMP(not bool) cond { return headerByte(9, unix.IPPROTO_ICMP, not) }
 
-// usualICMP are the conditions that in a packet with such a header ICMP follows, and that narrow has nothing to say about it.
+// usualICMP are the conditions that in a packet with such a header ICMP follows, and that neither narrow nor noDiscovery has anything to say about it.
 func usualICMP(f family) []cond {
 	if f == ipv6 {
-		return []cond{thenIs(f, unix.IPPROTO_ICMPV6)}
+		return []cond{thenIs(f, unix.IPPROTO_ICMPV6), isDiscovery(true)}
 	}
 	return []cond{isICMP(false), {"icmp type != 3", []expr.Any{transport(0, 1), &expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: []byte{3}}}}}
+}
+
+// isICMPv6 is the condition that a packet is of ICMPv6, also behind extension headers.
+func isICMPv6() cond {
+	return cond{"l4proto == icmpv6", []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1}, nft.Equal([]byte{unix.IPPROTO_ICMPV6})}}
+}
+
+// isDiscovery is the condition that a message of ICMPv6 is of neighbour discovery (RFC 4861), or is not.
+func isDiscovery(not bool) cond {
+	op, sign := isOrNot(not)
+	return cond{"icmpv6 type " + sign + " 133-137", []expr.Any{transport(0, 1), &expr.Range{Op: op, Register: reg1, FromData: []byte{133}, ToData: []byte{137}}}}
 }
 
 // header is the condition that the IP header has that byte there.

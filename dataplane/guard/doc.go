@@ -21,7 +21,7 @@
 //	usual    admits most of what comes out of the kernel's device, and leaves the rest to inner.
 //	inner    checks what comes out of the kernel's device. datagrams sees only the first datagram of a superpacket (UDP_SEGMENT),
 //	         because the kernel splits it later. The secmark says from which VTEP the whole superpacket came, or that it was judged
-//	         already: a datagram shorter than 120 bytes hides no other one.
+//	         already: a datagram shorter than 120 bytes hides no other one. It drops neighbour discovery, of which the kernel would learn.
 //	nested   drops datagrams of the overlay that come inside of another one for this host.
 //	admitted takes the secmark off UDP that inner admits: if its address is translated, it may become a datagram of the overlay.
 //	here     is for all other packets. It sends those from the underlay to plain, and those from other interfaces to pods.

@@ -74,6 +74,7 @@ func (b builder) ofOrigin(c *chain) {
 	c.drop(dataplane.DropUnknownVTEP, b.isNobodys()...)
 	b.judgeNested(c)
 	for _, f := range []family{ipv4, ipv6} {
+		b.noDiscovery(c, f)
 		for _, own := range ofFamily(b.own, f) {
 			admit := func(from ...cond) {
 				c.goTo(chainAdmitted, slices.Concat([]cond{of(f), outerDestination(f).within(own, false)}, from)...)
@@ -117,10 +118,19 @@ func (b builder) nested() chain {
 	return c
 }
 
+// noDiscovery drops neighbour discovery, which the overlay does without, as arp_ignore keeps the kernel from ARP: from the questions of a peer the kernel would fill its
+// table of neighbours, which is one for all network namespaces. It comes behind what admits IPv4.
+func (b builder) noDiscovery(c *chain, f family) {
+	if f == ipv6 && len(ofFamily(b.own, f)) > 0 { // else nothing of it is admitted
+		c.drop(dataplane.DropBadHeader, of(f), isICMPv6(), isDiscovery(false))
+	}
+}
+
 // ofAnyPeer admits what has a source of some VTEP.
 func (b builder) ofAnyPeer(c *chain) {
 	b.judgeNested(c)
 	for _, f := range []family{ipv4, ipv6} {
+		b.noDiscovery(c, f)
 		for _, own := range ofFamily(b.own, f) {
 			to := []cond{of(f), outerDestination(f).within(own, false)}
 			admit := func(more ...cond) { c.add(accept, slices.Concat(to, more)...) }

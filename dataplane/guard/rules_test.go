@@ -91,6 +91,16 @@ nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, goto a
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, goto admitted
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/28 @origin444_28, goto admitted
 ` + outside},
+		{"inner, IPv6 in the overlay", strict, split, false, chainInner, broadcast + `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, jump nested
+@th,16,16 is there, secmark == judged, accept
+secmark . secmark != @pair44_32, drop unknown_vtep
+udp dport == 8472, l4proto == udp, fib daddr type != unicast, jump nested
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, goto admitted
+nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, goto admitted
+nfproto ip6, l4proto == icmpv6, icmpv6 type == 133-137, drop bad_header
+nfproto ip, ip daddr != 10.255.0.0/24, drop bad_destination
+nfproto ip6, ip6 daddr != fd00:0:0:ff::/64, drop bad_destination
+drop bad_source`},
 		{"inner, with labels", with(func(c *Config) { c.labels = true }), base, false, chainInner, broadcast + `secmark == judged, udp dport == 8472, l4proto == udp, fib daddr type != unicast, jump nested
 @th,16,16 is there, secmark == judged, secmark = 0, accept
 secmark . secmark != @pair44_32, drop unknown_vtep
