@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
 
 // TestOtherChecks: what each of them admits, in both dataplanes.
@@ -96,4 +97,41 @@ func (w *world) total(h *host) (n uint64) {
 		n += d[dataplane.DropUnknownVTEP] + d[dataplane.DropBadSource]
 	}
 	return n
+}
+
+// TestInsiders: from where any peer may be, no pod and no process sends in the name of a peer, although it has such an address too.
+func TestInsiders(t *testing.T) {
+	for name, join := range joins() {
+		t.Run(name, func(t *testing.T) {
+			overBoth(t, func(t *testing.T, w *world) {
+				w.config = func(c *Config) {
+					c.Check, c.AnyPeerFrom = dataplane.SourceInner, prefixes("192.0.2.0/24", "10.0.0.0/8", "2001:db8::/64", "fd00::/8")
+				}
+				join(w)
+				a, b := w.hosts[0], w.hosts[1]
+				send := func(from *netnstest.NS, src netip.Addr) func([]byte) {
+					return func(text []byte) {
+						sendRaw(from, packet(src, a.addr, 1, testPort, a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, text))))
+					}
+				}
+				nobody := netip.MustParseAddr(map[bool]string{false: "10.42.200.9", true: "fd42:0:0:99::9"}[w.v6])
+				for name, send := range map[string]func([]byte){
+					"a pod to its host":            send(a.pod, a.podAddr(w.v6)),
+					"a pod's address from outside": send(w.stranger, a.podAddr(w.v6)),
+					"another host's pod's address": send(w.stranger, b.podAddr(w.v6)),
+					"an address that nobody has":   send(w.stranger, nobody),
+				} {
+					before := w.total(a)
+					send([]byte(name))
+					eventually(t, name, func() bool { return w.place(name) != "" || w.total(a) > before })
+					if where := w.place(name); where != "" {
+						t.Errorf("%s: arrived at %s", name, where)
+					}
+				}
+				send(w.stranger, w.strange)([]byte("behind a NAT"))
+				eventually(t, "what is behind a NAT arrives", func() bool { return w.place("behind a NAT") != "" })
+				w.check(100)
+			})
+		})
+	}
 }

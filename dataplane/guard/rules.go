@@ -81,16 +81,24 @@ func (b builder) strangers(f family, source field) (conds []cond) {
 	if slices.Contains(b.families(), f) {
 		conds = append(conds, isPeer(f, source, true))
 	}
-	outside := slices.Concat(ofFamily(b.own, f), b.local(f), never(f))
-	if !b.mixed(f) {
-		outside = slices.Concat(ofFamily(b.networks, f), outside)
-	}
-	for i, p := range outside {
-		if !slices.ContainsFunc(outside[:i], func(o netip.Prefix) bool { return o.Bits() <= p.Bits() && o.Contains(p.Addr()) }) {
-			conds = append(conds, source.within(p, true))
-		}
+	for _, p := range b.inside(f, never(f)...) {
+		conds = append(conds, source.within(p, true))
 	}
 	return conds
+}
+
+// inside returns the prefixes of the overlay and of this host, and more: none that is in one before it. Of a network over the underlay that is only this host's subnets.
+func (b builder) inside(f family, more ...netip.Prefix) (all []netip.Prefix) {
+	list := slices.Concat(ofFamily(b.own, f), b.local(f), more)
+	if !b.mixed(f) {
+		list = slices.Concat(ofFamily(b.networks, f), list)
+	}
+	for i, p := range list {
+		if !slices.ContainsFunc(list[:i], func(o netip.Prefix) bool { return o.Bits() <= p.Bits() && o.Contains(p.Addr()) }) {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // never are the sources that no packet of a peer has: this network, loopback, link, multicast, what is reserved, and broadcast; of IPv6 none and mapped addresses, too.

@@ -59,6 +59,7 @@ func (b builder) datagrams() chain {
 	}
 	for _, outer := range b.families() {
 		b.elsewhere(&c, outer)
+		b.insiders(&c, outer)
 		b.pairs(&c, outer)
 	}
 	if b.kernel {
@@ -73,6 +74,20 @@ func (b builder) datagrams() chain {
 func (b builder) elsewhere(c *chain, outer family) {
 	if len(b.local(outer)) > 0 {
 		c.drop(dataplane.DropBadDestination, b.notLocal(outer)...)
+	}
+}
+
+// insiders drops what comes from an address of the overlay or of this host that is no peer's, if any peer's packets may come from there: pods and processes have it.
+func (b builder) insiders(c *chain, f family) {
+	from := b.anyPeerFrom(f)
+	stranger := slices.Clip([]cond{of(f), isPeer(f, outerSource(f), true)})
+	for _, p := range b.inside(f) {
+		if slices.ContainsFunc(from, p.Overlaps) {
+			c.drop(dataplane.DropUnknownVTEP, append(stranger, outerSource(f).within(p, false))...)
+		}
+	}
+	if b.mixed(f) && len(from) > 0 {
+		b.leases(f, func(is ...cond) { c.drop(dataplane.DropUnknownVTEP, append(stranger, is...)...) })
 	}
 }
 

@@ -127,6 +127,9 @@ udp dport == 8472, l4proto == udp, fib daddr type != unicast, jump nested
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr == 10.0.0.0/8, ip saddr != 10.255.0.0/24, accept
 nfproto ip, ip daddr == 10.255.0.0/24, ip saddr . ip saddr @pair44_32, accept
 ` + outside},
+		{"any peer from the overlay", with(func(c *Config) { c.Check, c.AnyPeerFrom = dataplane.SourceInner, prefixes("10.0.0.0/16") }), dataplane.Wanted{Networks: base.Networks}, false, chainDatagrams, head + `vxlan vni != 1, goto stray
+nfproto ip, ip saddr . ip saddr != @pair44_32, ip saddr == 10.0.0.0/8, drop unknown_vtep
+goto reason`},
 		{"addresses to which peers send", with(func(c *Config) { c.Local = []netip.Addr{netip.MustParseAddr("192.0.2.3")} }), dataplane.Wanted{}, false, chainDatagrams, laterHere + `nfproto ip, ip daddr != 192.0.2.3/32, fib daddr type == unicast, goto here
 nfproto ip6, fib daddr type == unicast, goto here
 ` + other + `vxlan vni != 1, goto stray

@@ -95,8 +95,16 @@ func (s *sources) isOwnSlow(dst netip.Addr) bool {
 	return false
 }
 
-// isAnyPeer reports whether any peer's packets may have that outer source, which is not a peer's address.
-func (s *sources) isAnyPeer(from netip.Addr) bool { return s.off || contain(s.anyFrom, from) }
+// isAnyPeer reports whether any peer's packets may have that outer source. No other than a peer's own may be an address of the overlay or of this host: pods and processes
+// would have it.
+func (f *forwarding) isAnyPeer(from netip.Addr) bool {
+	return f.off || contain(f.anyFrom, from) && (f.vteps.Lookup(from) != nil || !f.isInside(from))
+}
+
+// isInside reports whether an address is the overlay's or this host's.
+func (f *forwarding) isInside(a netip.Addr) bool {
+	return contain(f.overlay, a) || f.subnets.Lookup(a) != nil || slices.Contains(f.locals, a) || slices.ContainsFunc(f.own, func(o ownPrefix) bool { return o.Contains(a) })
+}
 
 // sender returns whose packet it is that has the inner source src and came from vtep, or from a source that
 // several VTEPs may have if that is nil. It returns nil if the packet must not have that source.

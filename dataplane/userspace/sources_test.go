@@ -142,7 +142,7 @@ func checkedNode(tb testing.TB, check dataplane.SourceCheck, w dataplane.Wanted)
 	own := netip.MustParseAddr("192.0.2.2")
 	c := Config{Underlays: []dataplane.Underlay{{Local: own, Public: own}}, VNI: testVNI, Port: testPort, MTU: testMTU, SourceCheck: check}
 	if check == dataplane.SourceInner {
-		c.AnyPeerFrom = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("192.0.2.12/30")}
+		c.AnyPeerFrom = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("192.0.2.12/30"), testNetwork, netip.MustParsePrefix("192.0.2.2/32")}
 	}
 	if w.Networks == nil {
 		w.Networks = []netip.Prefix{testNetwork}
@@ -180,6 +180,10 @@ func TestSourceChecks(t *testing.T) {
 		{"a stranger as a pod", "10.9.0.1", "10.42.1.2", unknown, unknown, unknown, yes},
 		{"a stranger from outside", "10.9.0.1", "203.0.113.5", unknown, unknown, unknown, yes},
 		{"a NAT with a pod", "10.0.0.9", "10.42.1.2", unknown, unknown, yes, yes},
+		{"a pod here as another pod", "10.42.2.7", "10.42.1.2", unknown, unknown, unknown, yes},
+		{"another pod by itself", "10.42.1.2", "10.42.1.2", unknown, unknown, unknown, yes},
+		{"the overlay's, of nobody, with a pod", "10.42.9.2", "10.42.1.2", unknown, unknown, unknown, yes},
+		{"this host with a pod", "192.0.2.2", "10.42.1.2", unknown, unknown, unknown, yes},
 		{"a NAT from outside", "10.0.0.9", "203.0.113.5", unknown, unknown, bad, yes},
 	} {
 		for i, want := range []string{tt.strict, tt.overlay, tt.inside, tt.none} {
@@ -306,7 +310,8 @@ func slowJudge(check dataplane.SourceCheck, anyFrom []netip.Prefix, peers []data
 			sender = i
 		}
 	}
-	loose := check == dataplane.SourceInner && slices.ContainsFunc(anyFrom, func(p netip.Prefix) bool { return p.Contains(from) })
+	inside := from == netip.MustParseAddr("192.0.2.2") || testNetwork.Contains(from)
+	loose := check == dataplane.SourceInner && (sender >= 0 || !inside) && slices.ContainsFunc(anyFrom, func(p netip.Prefix) bool { return p.Contains(from) })
 	node := -1 // whose address or outer source the inner source is
 	for i, p := range peers {
 		if p.Source == inner && inner != netip.MustParseAddr("192.0.2.2") && !slices.ContainsFunc(peers, func(q dataplane.Peer) bool { return q.Addr == inner }) &&
