@@ -12,7 +12,7 @@ import (
 
 // TestOtherChecks: what each of them admits, in both dataplanes.
 func TestOtherChecks(t *testing.T) {
-	all := []string{"the peer's pod", "the peer", "another peer's pod", "another peer's pod, from where any peer may be", "behind a NAT", "outside", "nobody's", "another peer", "this host", "own pod", "link", "reserved", "loopback"}
+	all := []string{"the peer's pod", "the peer", "another peer's pod", "another peer's pod, from where any peer may be", "behind a NAT", "outside", "nobody's", "another peer", "this host", "another address of this host", "own pod", "link", "reserved", "compatible", "loopback"}
 	usual := all[:2]
 	for check, admitted := range map[dataplane.SourceCheck][]string{
 		dataplane.SourceStrict:  usual,
@@ -31,9 +31,11 @@ func TestOtherChecks(t *testing.T) {
 						}
 					}
 					join(w)
+					a.Addr("lo", "198.51.100.1/32")
+					a.Addr("lo", "2001:db8:77::1/128")
 					for _, name := range all {
 						arrives := slices.Contains(admitted, name)
-						if check == dataplane.SourceOff && !arrives {
+						if check == dataplane.SourceOff && !arrives || check == dataplane.SourceOverlay && !w.v6 && name == "another address of this host" {
 							continue // the kernel decides
 						}
 						outer, inner := w.source(name)
@@ -74,10 +76,14 @@ func (w *world) source(name string) (outer, inner netip.Addr) {
 		return b.addr, c.addr
 	case "this host":
 		return b.addr, a.addr
+	case "another address of this host":
+		return b.addr, of("198.51.100.1", "2001:db8:77::1")
 	case "own pod":
 		return b.addr, a.podAddr(w.v6)
 	case "link":
 		return b.addr, of("169.254.7.7", "fe80::7")
+	case "compatible":
+		return b.addr, of("255.255.255.255", "::10.42.2.2")
 	case "reserved":
 		return b.addr, of("240.0.0.1", "::ffff:10.42.2.2")
 	}

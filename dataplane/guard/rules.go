@@ -101,10 +101,10 @@ func (b builder) inside(f family, more ...netip.Prefix) (all []netip.Prefix) {
 	return all
 }
 
-// never are the sources that no packet of a peer has: this network, loopback, link, multicast, what is reserved, and broadcast; of IPv6 none and mapped addresses, too.
+// never are the sources that no packet of a peer has: this network, loopback, link, multicast, what is reserved, and broadcast; of IPv6 none, and those of IPv4 that are mapped or compatible, too.
 func never(f family) []netip.Prefix {
 	if f == ipv6 {
-		return prefixes("::/127", "::ffff:0:0/96", "fe80::/10", "ff00::/8")
+		return prefixes("::/96", "::ffff:0:0/96", "fe80::/10", "ff00::/8")
 	}
 	return prefixes("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")
 }

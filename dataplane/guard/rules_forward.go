@@ -18,6 +18,7 @@ func (b builder) byUnderlay(not bool) cond {
 // forward judges what this host forwards. What comes by the underlay is plain even if it goes into the overlay.
 func (b builder) forward() chain {
 	c := chain{name: chainForward, hook: base(unix.NF_INET_FORWARD, first)}
+	b.fromDevice(&c)
 	for _, l := range b.indices { // it is judged, but its destination may have been translated since
 		c.jumpTo(chainEgress, comesByIndex(l, false), toPort(b.Port, false), isUDP(false))
 		for _, own := range b.own {

@@ -84,7 +84,7 @@ func (b builder) ofOrigin(c *chain) {
 					admit(in(originSet(outer, f, bits), false, bits, origin(), outerSource(f)))
 				}
 				if b.Check == dataplane.SourceOverlay && (outer == ipv4 || b.sets[vtepSet]) {
-					admit(append([]cond{isVTEP(outer)}, b.strangers(f, outerSource(f))...)...)
+					admit(append([]cond{isVTEP(outer)}, b.outsiders(f)...)...)
 				}
 			}
 		}
@@ -118,6 +118,26 @@ func (b builder) nested() chain {
 	return c
 }
 
+// outsiders are the conditions of strangers for what came out of the overlay, and that it has no other address of this host either. Of IPv4 the kernel itself
+// takes none of those.
+func (b builder) outsiders(f family) []cond {
+	conds := b.strangers(f, outerSource(f))
+	if f == ipv6 {
+		conds = append(conds, notFromHere())
+	}
+	return conds
+}
+
+// fromDevice drops what this process has taken out of the overlay with another address of this host, which it does not know.
+func (b builder) fromDevice(c *chain) {
+	if b.kernel || b.Check != dataplane.SourceOverlay {
+		return
+	}
+	for _, d := range b.devices() {
+		c.drop(dataplane.DropBadSource, of(ipv6), comesBy(d, false), fromHere())
+	}
+}
+
 // noDiscovery drops neighbour discovery, which the overlay does without, as arp_ignore keeps the kernel from ARP: from the questions of a peer the kernel would fill its
 // table of neighbours, which is one for all network namespaces. It comes behind what admits IPv4.
 func (b builder) noDiscovery(c *chain, f family) {
@@ -142,7 +162,7 @@ func (b builder) ofAnyPeer(c *chain) {
 				admit(isPeer(f, outerSource(f), false))
 			}
 			if b.Check == dataplane.SourceOverlay {
-				admit(b.strangers(f, outerSource(f))...)
+				admit(b.outsiders(f)...)
 			}
 		}
 	}

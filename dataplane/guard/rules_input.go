@@ -222,6 +222,7 @@ func (b builder) here() chain {
 		c.goTo(chainPods)
 		return c
 	}
+	b.fromDevice(&c)
 	for _, l := range b.indices { // this process has judged these
 		c.add(accept, comesByIndex(l, false))
 	}

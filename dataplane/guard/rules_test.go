@@ -177,6 +177,10 @@ goto pods`},
 		{"here, if this process forwards", strict, base, true, chainHere, `iifname == "eth0", goto plain
 iifname == "flannel.1", accept
 goto pods`},
+		{"here, what is outside of the overlay comes to this process", with(func(c *Config) { c.Check = dataplane.SourceOverlay }), base, true, chainHere, `nfproto ip6, iifname == "flannel.1", fib saddr type local, drop bad_source
+iifname == "eth0", goto plain
+iifname == "flannel.1", accept
+goto pods`},
 		{"foreign", strict, base, false, chainForeign, `iifkind == "vxlan", return
 secmark == judged, secmark = 0
 nfproto ip, secmark . ip saddr != @pair44_32, secmark . secmark @pair44_32, secmark = 0
@@ -230,6 +234,18 @@ nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr/24 @pair444_24, goto a
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . ip saddr @pair44_32, goto admitted
 nfproto ip, ip daddr == 10.255.0.0/24, secmark . secmark @pair44_32, ip saddr . ip saddr != @pair44_32, ip saddr != 10.0.0.0/8, ip saddr != 0.0.0.0/8, ip saddr != 127.0.0.0/8, ip saddr != 169.254.0.0/16, ip saddr != 224.0.0.0/3, goto admitted
 ` + outside},
+		{"overlay, IPv6 in it", with(func(c *Config) { c.Check, c.noOrigins = dataplane.SourceOverlay, true }), split, false, chainInner, broadcast + `mark & 0x100000 == 0, drop unknown_vtep
+mark &= ^0x100000
+udp dport == 8472, l4proto == udp, fib daddr type != unicast, jump nested
+nfproto ip, ip daddr == 10.255.0.0/24, ip saddr/24 @lease4_24, accept
+nfproto ip, ip daddr == 10.255.0.0/24, ip saddr . ip saddr @pair44_32, accept
+nfproto ip, ip daddr == 10.255.0.0/24, ip saddr/24 != @lease4_24, ip saddr . ip saddr != @pair44_32, ip saddr != 10.255.0.0/24, ip saddr != 0.0.0.0/8, ip saddr != 127.0.0.0/8, ip saddr != 169.254.0.0/16, ip saddr != 224.0.0.0/3, accept
+nfproto ip6, l4proto == icmpv6, icmpv6 type == 133-137, drop bad_header
+nfproto ip6, ip6 daddr == fd00:0:0:ff::/64, ip6 saddr == fd00::/16, ip6 saddr != fd00:0:0:ff::/64, accept
+nfproto ip6, ip6 daddr == fd00:0:0:ff::/64, ip6 saddr != fd00::/16, ip6 saddr != ::/96, ip6 saddr != ::ffff:0.0.0.0/96, ip6 saddr != fe80::/10, ip6 saddr != ff00::/8, fib saddr type != local, anycast, accept
+nfproto ip, ip daddr != 10.255.0.0/24, drop bad_destination
+nfproto ip6, ip6 daddr != fd00:0:0:ff::/64, drop bad_destination
+drop bad_source`},
 		{"output", strict, base, false, chainLeave, `udp dport == 8472, jump to_port` + away},
 		{"output of this process", strict, base, true, chainLeave, `udp dport == 8472, mark & 0x100000 != 0, accept
 udp dport == 8472, jump to_port` + away},

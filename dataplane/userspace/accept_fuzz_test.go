@@ -134,7 +134,7 @@ func slowMaySend(check dataplane.SourceCheck, src netip.Addr) bool {
 	mapped, zero := true, true
 	for i := range b {
 		mapped = mapped && (i >= 10 && i < 12 && b[i] == 0xff || i < 10 && b[i] == 0 || i >= 12)
-		zero = zero && (b[i] == 0 || i == 15 && b[i] == 1)
+		zero = zero && (b[i] == 0 || i >= 12)
 	}
 	return !mapped && !zero && b[0] != 0xff && !(b[0] == 0xfe && b[1]&0xc0 == 0x80)
 }

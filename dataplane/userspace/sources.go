@@ -160,7 +160,8 @@ func isSource(a netip.Addr) bool {
 	if a.Is4() && (a.As4()[0] == 0 || a.As4()[0] >= 240) { // this network, and what is reserved (RFC 6890); broadcast
 		return false
 	}
-	return a.IsValid() && !a.Is4In6() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast()
+	compatible := netip.PrefixFrom(netip.IPv6Unspecified(), 96) // with an address of IPv4 (RFC 4291 section 2.5.5.1), and that of nobody
+	return a.IsValid() && !compatible.Contains(a) && !a.Is4In6() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast()
 }
 
 func contain(ps []netip.Prefix, a netip.Addr) bool {
