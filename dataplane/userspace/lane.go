@@ -89,7 +89,7 @@ func (l *lane) accept(f *forwarding, d *carrier.Datagram) (why dataplane.Drop, o
 	if err != nil {
 		return dataplane.DropBadHeader, false
 	}
-	if dst != f.macs[l.family] && !isBroadcast(dst) { // the source says nothing: a peer may have our MAC
+	if dst != f.macs[l.family] { // the source says nothing: a peer may have our MAC
 		return dataplane.DropBadMAC, false
 	}
 	if encap.ParseIP(d.Buf[encap.HeaderLen:], &l.ip) != nil || etherType != etherTypeOf(l.ip.Version) {
@@ -106,10 +106,6 @@ func (l *lane) accept(f *forwarding, d *carrier.Datagram) (why dataplane.Drop, o
 	}
 	return 0, true
 }
-
-// isBroadcast reports whether m is for every VTEP. The kernel's vxlan device
-// accepts such frames too.
-func isBroadcast(m encap.MAC) bool { return m == encap.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff} }
 
 func etherTypeOf(version uint8) uint16 {
 	if version == 4 {
