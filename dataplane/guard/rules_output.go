@@ -186,7 +186,7 @@ func (c *Config) tracksIPVS() bool {
 	return c.asIfIPVS || err == nil && string(bytes.TrimSpace(b)) != "0"
 }
 
-// processes drops what processes send to a VTEP, or to any address in the name of this network.
+// processes drops what processes send to a VTEP, also to that of this host if a socket takes all that comes, or to any address in the name of this network.
 func (b builder) processes() chain {
 	c := chain{name: chainOwn}
 	if b.signed() {
@@ -199,6 +199,11 @@ func (b builder) processes() chain {
 	c.add(accept, marked(b.Mark, false))
 	for _, f := range b.families() {
 		c.drop(dataplane.DropEgress, of(f), isPeer(f, outerDestination(f), false))
+		for _, a := range b.local(f) {
+			if !b.kernel { // in a VRF it would come by the device of that, as what peers send
+				c.drop(dataplane.DropEgress, of(f), outerDestination(f).within(a, false))
+			}
+		}
 	}
 	c.drop(dataplane.DropEgress, vniIs(b.VNI, false))
 	c.add(accept)

@@ -278,6 +278,13 @@ mark & 0x100000 != 0, accept
 nfproto ip, ip daddr . ip daddr @pair44_32, drop egress
 vxlan vni == 1, drop egress
 accept`},
+		{"processes, if this process forwards", with(func(c *Config) { c.Local = []netip.Addr{netip.MustParseAddr("192.0.2.3")} }), base, true, chainOwn, `oifkind == "vxlan", accept
+l4proto != udp, accept
+mark & 0x100000 != 0, accept
+nfproto ip, ip daddr . ip daddr @pair44_32, drop egress
+nfproto ip, ip daddr == 192.0.2.3/32, drop egress
+vxlan vni == 1, drop egress
+accept`},
 		{"processes before 5.7", with(func(c *Config) { c.noIncoming = true }), base, false, chainOwn, `oifkind == "vxlan", skuid >= 0, mark |= 0x100000, accept
 oifkind == "vxlan", accept
 l4proto != udp, accept

@@ -48,7 +48,8 @@ func sendAs(ns *netnstest.NS, uid int, mark int, src netip.Addr, dst netip.AddrP
 	})
 }
 
-// TestUserToItsOwnHost: a user of a host sends it no datagram of the overlay, also not behind one of another network.
+// TestUserToItsOwnHost: a user of a host sends it no datagram of the overlay, also not behind one of another network. If a process forwards, which takes all that comes, the user
+// cannot send there at all.
 func TestUserToItsOwnHost(t *testing.T) {
 	for name, join := range joins() {
 		t.Run(name, func(t *testing.T) {
@@ -60,17 +61,22 @@ func TestUserToItsOwnHost(t *testing.T) {
 				}
 				join(w)
 				a, b := w.hosts[0], w.hosts[1]
-				from := map[string]netip.Addr{"as the host": a.addr}
-				if w.v6 {
-					from["as a VTEP"] = b.addr
-				}
-				for name, src := range from {
-					w.expect(name, a, dataplane.DropUnknownVTEP, func(text []byte) {
+				hide := func(name string, uid, mark int, src netip.Addr, why dataplane.Drop, refused error) {
+					w.expect(name, a, why, func(text []byte) {
 						d := a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, text))
-						if err := sendAs(a.NS, aUser, 0, src, netip.AddrPortFrom(a.addr, testPort), a.frame(99, d[22:]), d); err != nil {
-							t.Error(err)
+						if err := sendAs(a.NS, uid, mark, src, netip.AddrPortFrom(a.addr, testPort), a.frame(99, d[22:]), d); !errors.Is(err, refused) {
+							t.Errorf("%s: %v", name, err)
 						}
 					})
+				}
+				why, refused := dataplane.DropUnknownVTEP, error(nil)
+				if a.sockets != nil {
+					hide("by the loopback device", 0, DefaultMark, a.addr, why, nil)
+					why, refused = dataplane.DropEgress, unix.EPERM
+				}
+				hide("as the host", aUser, 0, a.addr, why, refused)
+				if w.v6 {
+					hide("as a VTEP", aUser, 0, b.addr, why, refused)
 				}
 				w.check(100)
 			})
