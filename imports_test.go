@@ -50,7 +50,7 @@ var siblings = map[string][]string{
 	"dataplane/uplink":    {"dataplane/nft", "dataplane/rtmsg", "dataplane/tun", "dataplane/watch"},
 	"dataplane/device":    {"dataplane/rtnl", "dataplane/tun", "dataplane/udp", "dataplane/watch"},
 	"dataplane/kernel":    {"dataplane/rtmsg", "dataplane/rtnl", "dataplane/watch"},
-	"dataplane/sysctl":    {"dataplane/rtnl", "dataplane/watch"},
+	"dataplane/sysctl":    {"dataplane/firewall", "dataplane/rtnl", "dataplane/watch"},
 	"dataplane/rtmsg":     {"dataplane/watch"},
 	"dataplane/rtnl":      {"dataplane/rtmsg"},
 	"dataplane/udp":       {"dataplane/nft", "dataplane/rtnl"},

@@ -3,7 +3,7 @@
 //
 // The kernel reports changes of forwarding and rp_filter (RTM_NEWNETCONF). It does not report the other settings, so they
 // are read more than once a second, which costs a few system calls. Settings of other interfaces are never
-// written, except for what turning forwarding on needs (routers.go). An interface that does not forward is reported.
+// written, except for what turning forwarding on needs (routers.go). An interface that does not forward is reported (others.go).
 package sysctl
 
 import (
@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,7 +42,7 @@ type Config struct {
 	Log        *slog.Logger
 	VNI        uint32 // its devices, if they are there
 	IPv4, IPv6 bool   // families of the overlay
-	Underlay   string // interface whose way back is looked at; empty: none
+	Underlay   string // interface whose way back and forwarding are looked at; empty: none
 	Deaf       bool   // without the kernel's notices: for tests
 }
 
@@ -59,6 +60,7 @@ type Settings struct {
 	indices map[string]int  // of the devices then
 	notices pace.Notices
 	back    wayBack
+	subnets []netip.Prefix                    // own
 	read    func(file string) ([]byte, error) // os.ReadFile, but in tests
 }
 
@@ -141,6 +143,7 @@ func exists(path string) bool {
 func (s *Settings) Sync(_ context.Context, w dataplane.Wanted) (dataplane.Wanted, error) {
 	s.mu.Lock()
 	s.back.know(w.Peers)
+	s.subnets = w.Subnets
 	s.mu.Unlock()
 	s.look()
 	return w, nil
@@ -212,9 +215,11 @@ func (s *Settings) look() {
 			return slices.Contains(again, filepath.Base(filepath.Dir(c.Key)))
 		})
 	}
+	ways := s.ways()
 	if s.noticed.Swap(false) {
-		s.sayOthers()
+		s.sayOthers(ways)
 	}
+	warnings = append(warnings, NoWay(ways...)...)
 	err := errors.Join(errs...)
 	state := dataplane.StateOK
 	if err != nil {
@@ -311,26 +316,5 @@ func (s *Settings) sayRouters(err error) {
 	if due, _ := s.notices.Due(time.Now(), pace.Notice{Key: "accept_ra", Text: err.Error()}); len(due) > 0 {
 		s.cfg.Log.Warn("an interface takes no router advertisements any more, as this host forwards: its addresses and default route of IPv6 may go",
 			"err", err, "fix", dataplane.FixOr(err, "set the sysctl on the host, or give the interface fixed addresses and routes"))
-	}
-}
-
-// sayOthers reports the other interfaces that do not forward although the host does.
-func (s *Settings) sayOthers() {
-	for _, conf := range []string{ip4Conf, ip6Conf} {
-		if conf == ip4Conf && !s.cfg.IPv4 || conf == ip6Conf && !s.cfg.IPv6 {
-			continue
-		}
-		dirs, _ := filepath.Glob("/proc/sys/" + conf + "/*") // the pattern is well-formed
-		for _, dir := range dirs {
-			name := filepath.Base(dir)
-			if slices.Contains(append(s.devices(), "all", "default", "lo"), name) || !is(dir, "forwarding", "0") {
-				continue
-			}
-			path := strings.TrimPrefix(dir, "/proc/sys/") + "/forwarding"
-			if due, _ := s.notices.Due(time.Now(), pace.Notice{Key: path, Text: "off"}); len(due) > 0 {
-				s.cfg.Log.Warn("an interface does not forward: nothing behind it is reached over the overlay", "interface", name,
-					"fix", "sysctl -w "+rtnl.SysctlName(path)+"=1, if pods are behind it")
-			}
-		}
 	}
 }

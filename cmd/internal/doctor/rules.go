@@ -76,7 +76,7 @@ func (o *overlay) dropped(fine string, packets []firewall.Packet, paths ...firew
 	return ok(fine)
 }
 
-// checkForwarding looks whether this host forwards, in each family of the overlay.
+// checkForwarding looks whether this host forwards, in each family of the overlay, and by the interfaces to its pods and to its peers.
 func checkForwarding(o *overlay) (all []Result) {
 	if found := o.warned(dataplane.WarnForwarding); found != nil { // it has tried to turn it on; or of one interface
 		return found
@@ -98,6 +98,9 @@ func checkForwarding(o *overlay) (all []Result) {
 			all = append(all, fail(w.Text, w.Fix)...)
 		}
 	}
+	for _, w := range sysctl.NoWay(o.ways()...) {
+		all = append(all, fail(w.Text, w.Fix)...)
+	}
 	switch {
 	case all != nil:
 		return all
@@ -105,6 +108,21 @@ func checkForwarding(o *overlay) (all []Result) {
 		return unknown(noSubnet + o.todo())
 	}
 	return ok("this host forwards")
+}
+
+// ways are the interfaces by which IPv4 packets from pods or for them arrive.
+func (o *overlay) ways() (names []string) {
+	for _, own := range o.subnets() {
+		if !own.Addr().Is4() {
+			continue
+		}
+		for _, name := range append(o.deviceNames(), firewall.PodDevice(own, o.deviceNames()), o.device) {
+			if name != "" && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
 }
 
 // checkReturnPath looks for strict rp_filter where the way back is another.

@@ -1,0 +1,56 @@
+package doctor
+
+import (
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/overlayd/overlayd/dataplane/netnstest"
+	"github.com/overlayd/overlayd/dataplane/subnetfile"
+)
+
+// TestPodsCutOff: what somebody does on the host so that packets of its pods go nowhere is found.
+func TestPodsCutOff(t *testing.T) {
+	for _, c := range []struct {
+		name, do string
+		check    string
+		want     State
+		says     string
+	}{
+		{"forwarding", "true", "forwarding", OK, ""},
+		{"forwarding off on the bridge", "echo 0 > /proc/sys/net/ipv4/conf/cni0/forwarding", "forwarding", Fail, "off on cni0"},
+		{"forwarding off on the underlay", "echo 0 > /proc/sys/net/ipv4/conf/eth0/forwarding", "forwarding", Fail, "off on eth0"},
+		{"forwarding off on the overlay device", "echo 0 > /proc/sys/net/ipv4/conf/flannel.7/forwarding", "forwarding", Fail, "off on flannel.7"},
+		{"forwarding off on another device", "echo 0 > /proc/sys/net/ipv4/conf/eth1/forwarding", "forwarding", OK, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			ns, file := netnstest.New(t), filepath.Join(t.TempDir(), "subnet.env")
+			f := subnetfile.File{Network: netip.MustParsePrefix("10.5.0.0/16"), Subnet: netip.MustParsePrefix("10.5.7.0/24"), MTU: 1450}
+			if err := subnetfile.Write(file, f); err != nil {
+				t.Fatal(err)
+			}
+			ns.Run("sh", "-ec", `
+				echo 1 > /proc/sys/net/ipv4/ip_forward
+				ip link add eth0 type veth peer name eth1
+				ip addr add 192.0.2.2/24 dev eth0; ip link set eth0 up; ip link set eth1 up; ip route add default via 192.0.2.1
+				ip link add flannel.7 type vxlan id 7 dev eth0 dstport 8472 local 192.0.2.2 nolearning
+				ip addr add 10.5.7.0/32 dev flannel.7; ip link set flannel.7 up
+				ip link add cni0 type bridge; ip addr add 10.5.7.1/24 dev cni0; ip link set cni0 up
+				ip route add 10.5.9.0/24 via 10.5.9.0 dev flannel.7 onlink proto 211
+				`+c.do)
+			var all []Result
+			ns.Must(func() error { all = Run(Scene{Files: []string{file}}); return nil })
+			text := ""
+			for _, r := range all {
+				if r.ID == c.check && r.State == c.want && strings.Contains(r.Text, c.says) {
+					text = r.Text
+				}
+			}
+			if got := states(all)[c.check]; got != c.want || text == "" {
+				t.Errorf("%s is %s, want %s, and to say %q: %+v", c.check, got, c.want, c.says, all)
+			}
+		})
+	}
+}
