@@ -23,6 +23,12 @@ func TestPodsCutOff(t *testing.T) {
 		{"forwarding off on the underlay", "echo 0 > /proc/sys/net/ipv4/conf/eth0/forwarding", "forwarding", Fail, "off on eth0"},
 		{"forwarding off on the overlay device", "echo 0 > /proc/sys/net/ipv4/conf/flannel.7/forwarding", "forwarding", Fail, "off on flannel.7"},
 		{"forwarding off on another device", "echo 0 > /proc/sys/net/ipv4/conf/eth1/forwarding", "forwarding", OK, ""},
+		{"routes", "true", "foreign_routes", OK, ""},
+		{"part of a peer's subnet refused", "ip route add blackhole 10.5.9.128/25", "foreign_routes", Warn, "blackhole 10.5.9.128/25"},
+		{"a peer's subnet unreachable", "ip route add unreachable 10.5.9.128/25", "foreign_routes", Warn, "unreachable 10.5.9.128/25"},
+		{"a peer's subnet prohibited", "ip route add prohibit 10.5.9.0/24 metric 7", "foreign_routes", Warn, "prohibit 10.5.9.0/24"},
+		{"an own route that refuses", "ip route add unreachable 10.5.0.0/16 proto 211 metric 4242; ip route add blackhole 10.5.7.0/24 proto 211 metric 9", "foreign_routes", OK, ""},
+		{"another network refused", "ip route add blackhole 10.6.9.0/24", "foreign_routes", OK, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

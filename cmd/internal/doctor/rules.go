@@ -155,6 +155,9 @@ func checkReturnPath(o *overlay) []Result {
 	return ok("rp_filter of " + o.device + " is strict, and this host sends to its peers by that interface")
 }
 
+// rejects are the types of routes that refuse packets, as ip names them.
+var rejects = map[int]string{unix.RTN_BLACKHOLE: "blackhole ", unix.RTN_UNREACHABLE: "unreachable ", unix.RTN_PROHIBIT: "prohibit ", unix.RTN_THROW: "throw "}
+
 // checkRoutes looks for routes to subnets of the overlay that lead elsewhere.
 func checkRoutes(o *overlay) []Result {
 	if o.isEmpty() {
@@ -168,9 +171,9 @@ func checkRoutes(o *overlay) []Result {
 	fix := ""
 	for _, r := range routes {
 		if dst := rtnl.Prefix(r.Dst); o.isForeign(r, dst) {
-			text := dst.String()
+			text := rejects[r.Type] + dst.String()
 			l, err := netlink.LinkByIndex(r.LinkIndex)
-			if err == nil {
+			if err == nil && rejects[r.Type] == "" {
 				text += " dev " + l.Attrs().Name
 			}
 			foreign, fix = append(foreign, text), cmp.Or(fix, o.routeFix(r, dst, l, text))
@@ -195,9 +198,9 @@ func (o *overlay) routeFix(r netlink.Route, dst netip.Prefix, l netlink.Link, te
 	return "choose another network for the overlay, or for " + l.Attrs().Name
 }
 
-// isForeign reports whether a route takes packets of the overlay elsewhere.
+// isForeign reports whether a route takes packets of the overlay elsewhere, or refuses them.
 func (o *overlay) isForeign(r netlink.Route, dst netip.Prefix) bool {
-	if !dst.IsValid() || r.Protocol == rtnl.RouteProtocol || r.Type != unix.RTN_UNICAST ||
+	if !dst.IsValid() || r.Protocol == rtnl.RouteProtocol || r.Type != unix.RTN_UNICAST && rejects[r.Type] == "" ||
 		slices.ContainsFunc(o.devices, func(l netlink.Link) bool { return l.Attrs().Index == r.LinkIndex }) {
 		return false
 	}

@@ -1,11 +1,15 @@
 package probe
 
 import (
+	"errors"
 	"math"
 	"math/bits"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/cmd/internal/status"
 )
@@ -51,6 +55,12 @@ func unsentFor(err error) *unsent {
 
 // Unwrap returns the error of the transport.
 func (u *unsent) Unwrap() error { return u.error }
+
+// byRoute reports whether the routes and rules of this host refuse the packet, as they then do those of pods: there is no route, or one that is
+// unreachable, prohibited, or a blackhole. A firewall (EPERM) may mean ICMP alone.
+func (u *unsent) byRoute() bool {
+	return u != nil && slices.ContainsFunc([]error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL}, func(e error) bool { return errors.Is(u, e) })
+}
 
 // lose counts a loss.
 func (c *check) lose() { c.losses = min(c.losses+1, named) }

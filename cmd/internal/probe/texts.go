@@ -65,7 +65,11 @@ func (q *peer) explainMTU(f *facts) (text, fix string) {
 func (q *peer) explainUnsent() (text, fix string) {
 	for k := range q.checks {
 		if err := q.checks[k].unsent; err != nil {
-			return fmt.Sprintf("this host cannot ask %s: %v", q.target(kind(k)), err), fixOf(err)
+			to := q.target(kind(k))
+			if fix = fixOf(err); err.byRoute() {
+				fix = fmt.Sprintf("see which route or rule of this host refuses it, and whether the host has its overlay address: ip route get %s, ip rule, ip addr", to)
+			}
+			return fmt.Sprintf("this host cannot ask %s: %v", to, err), fix
 		}
 	}
 	return "this host cannot ask", ""

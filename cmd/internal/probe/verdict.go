@@ -26,6 +26,8 @@ func (q *peer) verdict() (status.ProbeState, string) {
 		return q.state, q.reason
 	case e.unsent != nil && errors.Is(e.unsent, ErrNoSocket):
 		return status.ProbeUnknown, status.ReasonNoSocket
+	case e.unsent.byRoute():
+		return status.ProbeDown, status.ReasonNotSent
 	case e.unsent != nil:
 		return status.ProbeUnknown, status.ReasonNotSent
 	}

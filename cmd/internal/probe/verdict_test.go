@@ -2,9 +2,12 @@ package probe
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/cmd/internal/status"
 )
@@ -128,6 +131,29 @@ func TestCannotAsk(t *testing.T) {
 		w.mu.Unlock()
 		w.await("ok again", 15*time.Second, w.is(status.ProbeOK, ""))
 	})
+}
+
+// TestRoutesRefuse: if this host's own routes and rules refuse what is for a peer, pods do not reach it either.
+func TestRoutesRefuse(t *testing.T) {
+	for name, err := range map[string]error{"no route": unix.ENETUNREACH, "unreachable": unix.EHOSTUNREACH, "prohibited": unix.EACCES, "blackhole": unix.EINVAL} {
+		t.Run(name, func(t *testing.T) {
+			run(t, 2, func(w *world) {
+				w.await("ok", 5*time.Second, w.is(status.ProbeOK, ""))
+				w.mu.Lock()
+				w.unsent = fmt.Errorf("send: %w", err)
+				w.mu.Unlock()
+				w.await("down", 15*time.Second, w.is(status.ProbeDown, status.ReasonNotSent))
+				p := w.probe(0)
+				if to := p.Subnet.Addr().String(); !strings.Contains(p.Err, err.Error()) || !strings.Contains(p.Fix, "ip route get "+to) {
+					t.Errorf("%+v", p)
+				}
+				w.mu.Lock()
+				w.unsent = nil
+				w.mu.Unlock()
+				w.await("ok again", 15*time.Second, w.is(status.ProbeOK, ""))
+			})
+		})
+	}
 }
 
 // TestNoSocket: without a socket nothing is known, which is said once, and it is tried again.

@@ -71,7 +71,7 @@ const (
 	ReasonNoForwarding  = "no_forwarding"  // degraded: the host answers, and no longer forwards to its pods
 	ReasonNotProbed     = "not_probed"     // unknown: it is too early
 	ReasonNeverAnswered = "never_answered" // unknown: the host is down, or drops ICMP
-	ReasonNotSent       = "not_sent"       // unknown, or down if it did answer: this host cannot send
+	ReasonNotSent       = "not_sent"       // unknown, or down if it did answer or a route of this host refuses it: this host cannot send
 	ReasonNoSocket      = "no_socket"      // unknown: this host has no ICMP socket
 )
 
