@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,7 +45,8 @@ type Network struct {
 	settle   time.Duration        // of the guard of the next session
 	health   *underlay.Health     // of iface
 	beside   *leftovers.Beside
-	opened   bool // an overlay was open once: from now on nothing ends serve
+	heard    map[netip.Prefix]bool // subnets of peers that answered probes in the last session
+	opened   bool                  // an overlay was open once: from now on nothing ends serve
 	refused  refusal
 	lengths  control.Lengths // of the subnets of all configs that were in force
 	held     held            // what the store has, while another config is in force, or none

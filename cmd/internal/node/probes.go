@@ -11,7 +11,8 @@ func (s *Session) newProber() *probe.Prober {
 	if n.cfg.ProbeInterval <= 0 || b.Type == control.BackendAlloc {
 		return nil
 	}
-	c := probe.Config{Log: n.cfg.StoreLog.Of(n.log), Interval: n.cfg.ProbeInterval, Limit: n.daemon.probes, Status: s.controller.Status, Tunnel: b.IsVXLAN(), Port: b.Port}
+	c := probe.Config{Log: n.cfg.StoreLog.Of(n.log), Interval: n.cfg.ProbeInterval, Limit: n.daemon.probes, Status: s.controller.Status, Tunnel: b.IsVXLAN(), Port: b.Port,
+		Heard: n.heard}
 	for _, u := range n.underlays(s.config, s.iface) {
 		c.Local = append(c.Local, u.Local)
 	}

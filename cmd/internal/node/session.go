@@ -163,7 +163,7 @@ func (s *Session) control(ctx context.Context, ready <-chan struct{}) error {
 	group.Go(func() error { s.network.beside.Run(ctx, s.subnets); return nil })
 	group.Go(func() error { return s.keepClaim(ctx) })
 	if s.prober != nil {
-		group.Go(func() error { s.prober.Run(ctx); return nil })
+		group.Go(func() error { s.prober.Run(ctx); s.network.heard = s.prober.Heard(); return nil })
 	}
 	return group.Wait()
 }

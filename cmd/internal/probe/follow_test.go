@@ -55,6 +55,55 @@ func TestFollow(t *testing.T) {
 	})
 }
 
+// TestSilentAfterAMove: a peer that answered, and does not any more after its address or the session of this host changed, is down.
+func TestSilentAfterAMove(t *testing.T) {
+	for name, move := range map[string]func(w *world){
+		"its address": func(w *world) {
+			w.set(func(s *controller.Status) { s.Peers[0].VTEP = netip.MustParseAddr("172.16.9.9") })
+		},
+		"its address, twice": func(w *world) {
+			w.set(func(s *controller.Status) { s.Peers[0].VTEP = netip.MustParseAddr("172.16.9.9") })
+			time.Sleep(2 * time.Second)
+			w.set(func(s *controller.Status) { s.Peers[0].VTEP = netip.MustParseAddr("172.16.9.8") })
+		},
+		"this host's lease": func(w *world) {
+			w.set(func(s *controller.Status) { s.Held = false })
+			time.Sleep(2 * time.Second)
+			w.set(func(s *controller.Status) { s.Held = true })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, 2, func(w *world) {
+				w.await("ok", 5*time.Second, w.is(status.ProbeOK, ""))
+				w.host(0, func(h *fakeHost) { h.noOverlay, h.noUnder = true, true })
+				move(w)
+				down := func() bool {
+					p := w.prober.Status().Peers
+					return len(p) > 0 && p[0].State == status.ProbeDown && p[0].Reason == status.ReasonNoAnswer
+				}
+				w.await("down", 15*time.Second, down)
+				if heard := w.prober.Heard(); len(heard) != 2 {
+					t.Errorf("%v answered", heard)
+				}
+			})
+		})
+	}
+	var heard map[netip.Prefix]bool
+	run(t, 2, func(w *world) {
+		w.await("ok", 5*time.Second, w.is(status.ProbeOK, ""))
+		heard = w.prober.Heard()
+	})
+	run(t, 2, func(w *world) {
+		for i := range 2 {
+			w.host(i, func(h *fakeHost) { h.noOverlay, h.noUnder = true, true })
+		}
+		if n := len(w.prober.Heard()); n != 2 {
+			t.Errorf("%d known to have answered before there are peers", n)
+		}
+		w.await("down in the next session", 15*time.Second, w.is(status.ProbeDown, status.ReasonNoAnswer))
+	}, func(w *world) { w.prober.cfg.Heard = heard })
+}
+
 // TestGoneWhileAway: an answer to a peer that has gone meanwhile, and its absence, touch nobody.
 func TestGoneWhileAway(t *testing.T) {
 	run(t, 3, func(w *world) {

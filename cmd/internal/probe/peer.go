@@ -86,6 +86,7 @@ type peer struct {
 	turn   uint32 // the last one of Prober.follow that had it
 	told   bool   // the log says that something is wrong
 	silent bool   // it does not answer through the overlay, or has not yet
+	before bool   // it answered through the overlay at another VTEP, or in an earlier session
 	direct bool   // it is reached without a tunnel: no host has the base address of its subnet
 }
 
@@ -125,6 +126,9 @@ func (q *peer) next() (next kind, due time.Duration) {
 	}
 	return next, due
 }
+
+// hasAnswered reports whether it ever answered through the overlay: if it does not now, something is wrong.
+func (q *peer) hasAnswered() bool { return q.heard > 0 || q.before }
 
 // target returns the address that a kind of probe is for.
 func (q *peer) target(k kind) netip.Addr {

@@ -34,6 +34,7 @@ type Config struct {
 	Local    []netip.Addr              // underlay addresses of this host, one per family
 	Tunnel   bool                      // peers are reached through VXLAN; without, as with host-gw, no host has the base address of its subnet
 	Port     uint16                    // UDP port of VXLAN
+	Heard    map[netip.Prefix]bool     // as Heard of the Prober of the session before returned it; nil: there was no such session
 }
 
 // transport sends requests of one family, and receives answers.

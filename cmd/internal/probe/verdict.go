@@ -50,7 +50,7 @@ func (q *peer) verdictHeard() (status.ProbeState, string) {
 func (q *peer) verdictSilent() (status.ProbeState, string) {
 	u := &q.checks[under]
 	state := status.ProbeUnknown
-	if q.heard > 0 {
+	if q.hasAnswered() {
 		state = status.ProbeDown
 	}
 	switch {
@@ -64,7 +64,7 @@ func (q *peer) verdictSilent() (status.ProbeState, string) {
 		return state, status.ReasonNotSent
 	case u.ever:
 		return status.ProbeDown, status.ReasonHostDown
-	case q.heard > 0:
+	case q.hasAnswered():
 		return state, status.ReasonNoAnswer
 	}
 	return state, status.ReasonNeverAnswered
