@@ -58,8 +58,8 @@ func (t *tunnel) isAsMade(v *netlink.Vxlan) bool {
 // adjust corrects what can be changed on the device in place: as much as possible, even if it
 // returns an error.
 func (t *tunnel) adjust(l netlink.Link, w dataplane.Wanted) error {
-	if !isUp(l.Attrs()) {
-		t.emptied = true // setting it down took its routes and nexthops along
+	if !isUp(l.Attrs()) || !rtnl.HasCarrier(l) {
+		t.emptied = true // that took its routes and nexthops along
 	}
 	var errs []error
 	before := t.rt.Changes()

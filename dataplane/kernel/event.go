@@ -113,8 +113,8 @@ func classifyLink(body []byte, index int) event {
 	if len(body) < unix.SizeofIfInfomsg || native.Uint32(body[4:]) != uint32(index) {
 		return event{}
 	}
-	if native.Uint32(body[8:])&unix.IFF_UP == 0 {
-		return event{kind: dumpEvent, index: index} // a device set down loses routes and nexthops without notification
+	if flags := native.Uint32(body[8:]); flags&unix.IFF_UP == 0 || flags&unix.IFF_LOWER_UP == 0 {
+		return event{kind: dumpEvent, index: index} // a device set down, or without carrier, loses routes or nexthops without notification
 	}
 	return event{kind: lookEvent, index: index}
 }

@@ -60,7 +60,7 @@ func (h *host) deviceFaults(w dataplane.Wanted) string {
 		return err.Error()
 	}
 	v, ok := l.(*netlink.Vxlan)
-	if !ok || v.MTU != w.MTU || v.Learning || !isUp(v.Attrs()) || linkMAC(v) != h.dp.VTEPs()[0].MAC {
+	if !ok || v.MTU != w.MTU || v.Learning || !isUp(v.Attrs()) || !rtnl.HasCarrier(v) || linkMAC(v) != h.dp.VTEPs()[0].MAC {
 		return fmt.Sprintf("device is %+v", l)
 	}
 	out, err := h.Output("ip", "-4", "-o", "addr", "show", "dev", "flannel.1")
@@ -85,6 +85,8 @@ func TestRunRepairsWhatOthersChange(t *testing.T) {
 		{"ip", "link", "set", "flannel.1", "mtu", "1300"},
 		{"ip", "link", "set", "flannel.1", "down"},
 		{"sh", "-c", "ip link set flannel.1 down && ip link set flannel.1 up"},
+		{"ip", "link", "set", "flannel.1", "protodown", "on"},
+		{"sh", "-c", "ip link set flannel.1 protodown on && ip link set flannel.1 protodown off"},
 		{"ip", "link", "set", "flannel.1", "address", "0e:00:00:00:00:98"},
 		{"ip", "link", "del", "flannel.1"},
 		{"ip", "link", "set", "flannel.1", "type", "vxlan", "learning"},
@@ -225,7 +227,8 @@ func TestClassify(t *testing.T) {
 		{"direct route", hdr(unix.RTM_NEWROUTE, 0, 1), direct, routeEvent},
 		{"foreign route", hdr(unix.RTM_NEWROUTE, 0, 1), foreign, noEvent},
 		{"foreign replacement", hdr(unix.RTM_NEWROUTE, unix.NLM_F_REPLACE, 1), foreign, routeEvent},
-		{"link up", hdr(unix.RTM_NEWLINK, 0, 0), link(index, unix.IFF_UP), lookEvent},
+		{"link up", hdr(unix.RTM_NEWLINK, 0, 0), link(index, unix.IFF_UP|unix.IFF_LOWER_UP), lookEvent},
+		{"link without carrier", hdr(unix.RTM_NEWLINK, 0, 0), link(index, unix.IFF_UP), dumpEvent},
 		{"link down", hdr(unix.RTM_NEWLINK, 0, 0), link(index, 0), dumpEvent},
 		{"other link", hdr(unix.RTM_DELLINK, 0, 0), link(9, 0), noEvent},
 		{"address", hdr(unix.RTM_DELADDR, 0, 0), addr, lookEvent},

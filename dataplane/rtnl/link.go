@@ -102,7 +102,7 @@ func (c *Conn) PortHolders(port uint16) ([]string, error) {
 }
 
 // SetLink sets the link's MTU (bytes; 0 leaves it) and alias ("" leaves it), and brings it up if
-// up is true. If one of these is refused, the others are still set.
+// up is true, with its carrier if it was up. If one of these is refused, the others are still set.
 func (c *Conn) SetLink(index, mtu int, alias string, up bool) error {
 	l, err := c.LinkByIndex(index)
 	if err != nil {
@@ -129,6 +129,10 @@ func (c *Conn) SetLink(index, mtu int, alias string, up bool) error {
 			errs = append(errs, fmt.Errorf("set %s up: %w", a.Name, err))
 		} else {
 			c.changed(dataplane.OpReplace, KindDevice, a.Name, "down", "up")
+		}
+	} else if up && !HasCarrier(l) {
+		if err := c.raise(l); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
