@@ -125,7 +125,7 @@ func (a *admission) isPossible(rec *ribLease) bool {
 		return false
 	}
 	if want := a.network.Backend.leaseType(); rec.BackendType != want {
-		a.reject(rec, rec.anySubnet(), refuse("backend_type", "BackendType %.40q is not %q", rec.BackendType, want))
+		a.reject(rec, rec.anySubnet(), refuse(ReasonBackendType, "BackendType %.40q is not %q", rec.BackendType, want))
 		return false
 	}
 	return a.network.Backend.Type != BackendAlloc // where nothing leads to it
@@ -163,16 +163,16 @@ func (a *admission) check(c claim) error {
 	r, on := a.network.family(c.subnet)
 	switch {
 	case !on:
-		return refuse("family_disabled", "subnet %s: the network has no such family", c.subnet)
+		return refuse(ReasonFamily, "subnet %s: the network has no such family", c.subnet)
 	case !r.contains(c.subnet):
-		return refuse("outside_network", "subnet %s is not inside the network %s", c.subnet, r.network)
+		return refuse(ReasonOutside, "subnet %s is not inside the network %s", c.subnet, r.network)
 	case overlaps && !older:
 		return refuse("overlaps_own", "subnet %s overlaps this node's own %s", c.subnet, ownSubnet)
 	case c.vtep.Addr == own.Addr:
 		return refuse("own_public_ip", "PublicIP %s is this node's own", c.vtep.Addr)
 	case !a.network.Backend.IsVXLAN(): // it has neither
 	case c.vtep.VNI != a.network.Backend.VNI:
-		return refuse("wrong_vni", "VNI %d is not the network's %d", c.vtep.VNI, a.network.Backend.VNI)
+		return refuse(ReasonVNI, "VNI %d is not the network's %d", c.vtep.VNI, a.network.Backend.VNI)
 	case !c.vtep.MAC.IsUnicast():
 		return refuse("mac_not_unicast", "VtepMAC %s is not unicast", c.vtep.MAC)
 	}

@@ -44,6 +44,8 @@ const (
 	ReasonNoCommonFamily = "no_common_family"
 	// ReasonContested is that of leases that are older than this node's own and overlap it: other nodes use those.
 	ReasonContested = "own_subnet_contested"
+	// These are of leases by another network config than this node's: their nodes may well live, and have not taken the new config, or took it first.
+	ReasonVNI, ReasonBackendType, ReasonOutside, ReasonFamily = "wrong_vni", "backend_type", "outside_network", "family_disabled"
 )
 
 // EntryError says why an entry of the store is not used. Its text is that of Err.

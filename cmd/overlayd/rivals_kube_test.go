@@ -55,7 +55,7 @@ func TestKubeRivalNodes(t *testing.T) {
 	}
 	warmUp(t, a.pod(0, 0), b.pod(0, 0))
 	a.daemon.waitLog(`msg="lease not used" subnet=10.5.2.0/24 node=useless`, patience)
-	a.daemon.waitLog("kubectl describe node useless", patience)
+	a.daemon.waitLog("only if it is gone for good, kubectl delete node useless", patience)
 	rival("dupip", b.addr.String(), 1, "10.5.61.0/24")
 	says(a, "both have their own names", func(d *status.Daemon, n *status.Network) bool {
 		return isAt("10.5.61.0/24", "dupip")(d, n) && isAt("10.5.2.0/24", b.name)(d, n)

@@ -124,13 +124,17 @@ func Of(o *flags.Flags, network string, err error) string {
 // ofEntry says how to put right an entry of the store that is not used. Whoever writes the entry chooses its key: no command has
 // one that does not say subnets. A subnet instead of the key could be another entry's too, which is used.
 func ofEntry(o *flags.Flags, e *control.EntryError) string {
-	contested := control.Reason(e) == control.ReasonContested
+	const behind = "see on that host why it has another network config: overlayd status, and its log; only if it is gone for good, "
+	reason := control.Reason(e)
+	contested, config := reason == control.ReasonContested, reason == control.ReasonVNI || reason == control.ReasonBackendType
 	switch {
-	case control.Reason(e) == control.ReasonNoCommonFamily:
+	case reason == control.ReasonNoCommonFamily:
 		return "give this node an address of the other family on the underlay, or run overlayd there"
 	case o.Kube.Enabled && contested:
 		return fmt.Sprintf("kubectl delete node %s, or give this host another podCIDR: delete its own Node and restart its kubelet", e.Name)
-	case o.Kube.Enabled:
+	case o.Kube.Enabled && config:
+		return behind + "kubectl delete node " + e.Name
+	case o.Kube.Enabled: // podCIDRs are not overlayd's
 		return fmt.Sprintf("kubectl describe node %s shows its annotations and podCIDR: correct them, or delete that Node", e.Name)
 	case e.Key == "":
 		return "overlayd lease list shows it; etcdctl del removes its key"
@@ -138,6 +142,9 @@ func ofEntry(o *flags.Flags, e *control.EntryError) string {
 	key := e.Key
 	if strings.Contains(key, "&") { // of the shell
 		key = "'" + key + "'"
+	}
+	if config || reason == control.ReasonOutside || reason == control.ReasonFamily {
+		return behind + "overlayd lease revoke " + key
 	}
 	return fmt.Sprintf("overlayd lease list shows it; overlayd lease revoke %s removes it", key)
 }

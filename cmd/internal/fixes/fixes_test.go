@@ -99,6 +99,8 @@ func TestFixesOfEtcd(t *testing.T) {
 // TestFixOfEntries: what to do about an entry of the store fits the store, and no command has a key that somebody else has chosen.
 func TestFixOfEntries(t *testing.T) {
 	contest := control.WithReason(control.ReasonContested, errors.New("older"))
+	vni := control.WithReason(control.ReasonVNI, errors.New("VNI"))
+	const behind = "see on that host why it has another network config: overlayd status, and its log; only if it is gone for good, "
 	for _, tc := range []struct {
 		kube bool
 		err  control.EntryError
@@ -107,7 +109,10 @@ func TestFixOfEntries(t *testing.T) {
 		{false, control.EntryError{Key: "10.5.2.0-24&fd00::-64", Name: "n2", Err: os.ErrPermission}, "overlayd lease list shows it; overlayd lease revoke '10.5.2.0-24&fd00::-64' removes it"},
 		{false, control.EntryError{Key: "10.5.2.0-24", Err: contest}, "overlayd lease list shows it; overlayd lease revoke 10.5.2.0-24 removes it"},
 		{false, control.EntryError{Err: errors.New("key \"; rm -rf /\"")}, "overlayd lease list shows it; etcdctl del removes its key"},
-		{true, control.EntryError{Key: "10.5.2.0-24", Name: "n2", Err: errors.New("VNI")}, "kubectl describe node n2 shows its annotations and podCIDR: correct them, or delete that Node"},
+		{false, control.EntryError{Key: "10.5.2.0-24", Err: vni}, behind + "overlayd lease revoke 10.5.2.0-24"},
+		{false, control.EntryError{Key: "10.6.2.0-24", Err: control.WithReason(control.ReasonOutside, errors.New("10.6.2.0/24"))}, behind + "overlayd lease revoke 10.6.2.0-24"},
+		{true, control.EntryError{Name: "n2", Err: vni}, behind + "kubectl delete node n2"},
+		{true, control.EntryError{Key: "10.5.2.0-24", Name: "n2", Err: errors.New("podCIDR")}, "kubectl describe node n2 shows its annotations and podCIDR: correct them, or delete that Node"},
 		{true, control.EntryError{Key: "10.5.2.0-24", Name: "thief", Err: contest}, "kubectl delete node thief, or give this host another podCIDR: delete its own Node and restart its kubelet"},
 		{true, control.EntryError{Name: "n2", Err: control.WithReason(control.ReasonNoCommonFamily, errors.New("IPv6"))}, "give this node an address of the other family on the underlay, or run overlayd there"},
 	} {
