@@ -3,6 +3,7 @@ package underlay
 import (
 	"cmp"
 	"errors"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -30,7 +31,7 @@ type address struct {
 	ip         netip.Addr
 	permanent  bool // IFA_F_PERMANENT: has no lifetime
 	secondary  bool // IFA_F_SECONDARY, which is IFA_F_TEMPORARY for IPv6
-	deprecated bool // IFA_F_DEPRECATED: not for new traffic
+	deprecated bool // IFA_F_DEPRECATED: not for new traffic, if there is another address
 	duplicate  bool // IFA_F_DADFAILED: another host has it
 	tentative  bool // IFA_F_TENTATIVE: not yet known whether another host has it
 }
@@ -38,7 +39,7 @@ type address struct {
 // usable reports whether other hosts can send to a: not a loopback address, and link-local only
 // in IPv4.
 func (a address) usable() bool {
-	return !a.deprecated && !a.duplicate && !a.ip.IsUnspecified() && !a.ip.IsMulticast() && !a.ip.IsLoopback() &&
+	return !a.duplicate && !a.ip.IsUnspecified() && !a.ip.IsMulticast() && !a.ip.IsLoopback() &&
 		(a.ip.Is4() || !a.ip.IsLinkLocalUnicast())
 }
 
@@ -57,27 +58,42 @@ func (a address) rank() int {
 	if !a.secondary {
 		r++
 	}
+	if a.deprecated {
+		r -= deprecatedRank
+	}
 	return r
 }
 
+// deprecatedRank puts the best deprecated address behind any other one.
+const deprecatedRank = 16
+
 // best returns the address of a family to use if none was asked for, or the zero Addr: keep if that is global, and else
 // global before link-local, permanent before dynamic, primary before secondary or temporary, and of
-// equals the kernel's first. Without keep a new address would move a running node, such as one that goes from
+// equals the kernel's first. A deprecated one is used if there is no other, and keep then too. Without keep a new address would move a running node, such as one that goes from
 // host to host (VRRP).
 func (l *link) best(family int, keep netip.Addr) (best netip.Addr) {
-	top := -1
+	top := math.MinInt
 	for _, a := range l.addrs {
 		if !a.usable() || familyOf(a.ip) != family {
 			continue
 		}
+		rank := a.rank()
 		if a.ip == keep && a.ip.IsGlobalUnicast() {
-			return keep
+			if !a.deprecated {
+				return keep
+			}
+			rank += deprecatedRank / 2
 		}
-		if rank := a.rank(); rank > top {
+		if rank > top {
 			top, best = rank, a.ip
 		}
 	}
 	return best
+}
+
+// deprecates reports whether an address is one of l's, and deprecated.
+func (l *link) deprecates(ip netip.Addr) bool {
+	return slices.ContainsFunc(l.addrs, func(a address) bool { return a.ip == ip && a.deprecated })
 }
 
 func (l *link) has(ip netip.Addr) bool {

@@ -137,7 +137,7 @@ func TestSelectMultipathDefault(t *testing.T) {
 }
 
 // Address order comes from the kernel's flags: a deprecated one (preferred
-// lifetime over) is never taken, a dynamic one after a permanent one.
+// lifetime over) is taken only if it is asked for or if there is no other, a dynamic one after a permanent one.
 func TestSelectReadsAddressFlags(t *testing.T) {
 	h := netnstest.New(t)
 	netnstest.Link(netnstest.New(t), "eth0", h, "eth0")
@@ -160,8 +160,22 @@ func TestSelectReadsAddressFlags(t *testing.T) {
 	if err != nil || got.IPv4.Local != ip("10.0.3.1") {
 		t.Fatalf("selected %+v, %v; want 10.0.3.1", got, err)
 	}
-	if _, err := selectIn(h, Options{Iface: []string{"10.0.1.1"}}); err == nil {
-		t.Fatal("selected a deprecated address")
+	if got, err := selectIn(h, Options{Iface: []string{"10.0.1.1"}}); err != nil || got.IPv4.Local != ip("10.0.1.1") {
+		t.Fatalf("selected %+v, %v; want 10.0.1.1", got, err)
+	}
+}
+
+// TestSelectDeprecated: a host all of whose addresses are deprecated, as when the router said so, starts; the interface of the other
+// family is still chosen before such a one.
+func TestSelectDeprecated(t *testing.T) {
+	h := twoNICs(t)
+	h.Run("sh", "-ec", "ip addr add 2001:db8::1/64 dev eth1 nodad valid_lft 600 preferred_lft 0; ip -6 route add default via 2001:db8::ff dev eth1")
+	got, err := selectIn(h, Options{IPv6: true})
+	if err != nil || got.Name != "eth1" || got.IPv6.Local != ip("2001:db8::1") {
+		t.Errorf("selected %+v, %v; want eth1 with 2001:db8::1", got, err)
+	}
+	if got, err := selectIn(h, Options{IPv4: true, IPv6: true}); err != nil || got.Name != "eth0" {
+		t.Errorf("selected %+v, %v; want eth0", got, err)
 	}
 }
 

@@ -124,11 +124,12 @@ func (c criteria) defaultSteps(h host) (out []step) {
 	return out
 }
 
-// usable returns the interface that a family's default routes lead to.
+// usable returns the interface that a family's default routes lead to. One whose address is deprecated does not count: of two
+// interfaces it would keep the other one from being used.
 func (c criteria) usable(h host, family int) string {
 	for _, r := range h.defaults[family] {
 		if p, err := byRoute(h.links, r); err == nil {
-			if got, err := c.check(p); err == nil {
+			if got, err := c.check(p); err == nil && !p.link.deprecates([2]End{got.IPv4, got.IPv6}[family].Local) {
 				return got.Name
 			}
 		}
