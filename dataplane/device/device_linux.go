@@ -124,17 +124,24 @@ func (d *Device) open(cfg Config) error {
 // busy machine all that come meanwhile are dropped.
 const plainQueue = 4096
 
+// vnetQueue is how many superpackets the kernel lets wait in a new device (TUN_READQ_SIZE).
+const vnetQueue = 500
+
 // found notes which device it is, and makes room for bursts.
 func (d *Device) found(l netlink.Link, log *slog.Logger) {
 	d.index = l.Attrs().Index
 	d.routes.index = uint32(d.index)
-	if d.mode.Vnet || l.Attrs().TxQLen >= plainQueue {
-		return
-	}
-	if err := d.conn.Handle().LinkSetTxQLen(l, plainQueue); err != nil {
+	if err := d.conn.SetQueue(l, d.leastQueue()); err != nil {
 		log.Warn("queue of the device not lengthened: a burst may lose packets while this process waits for a processor",
-			"device", l.Attrs().Name, "length", l.Attrs().TxQLen, "wanted", plainQueue, "err", err)
+			"device", l.Attrs().Name, "length", l.Attrs().TxQLen, "wanted", d.leastQueue(), "err", err)
 	}
+}
+
+func (d *Device) leastQueue() int {
+	if d.mode.Vnet {
+		return vnetQueue
+	}
+	return plainQueue
 }
 
 // make makes the device, in place of another one if need be.

@@ -26,7 +26,7 @@ func (d *Device) Sync(w dataplane.Wanted) ([]dataplane.ObjectStatus, []dataplane
 			noIPv6 = fmt.Errorf("sync %s: MTU %d: %w", d.name, w.MTU, noIPv6)
 		}
 	}
-	named := errors.Join(d.keepName(), d.keepOwner())
+	kept := errors.Join(d.keepName(), d.keepOwner(), d.keepQueue())
 	err := conn.SetLink(index, w.MTU, rtnl.Alias, true)
 	if errors.Is(err, rtnl.ErrNotFound) {
 		err = fmt.Errorf("%s: %w, deleted or moved to another network namespace: %w", d.name, ErrGone, err)
@@ -46,7 +46,7 @@ func (d *Device) Sync(w dataplane.Wanted) ([]dataplane.ObjectStatus, []dataplane
 			d.changes = d.changes[:others]
 		}
 		objects = append(objects, object(rtnl.KindAddress, len(w.Subnets)+len(w.Addrs), addrs), object(rtnl.KindRoute, len(want.Whole)+len(want.Subnets), routes))
-		err = errors.Join(named, noIPv6, unreached, addrs, byPeer(w.Peers, routes))
+		err = errors.Join(kept, noIPv6, unreached, addrs, byPeer(w.Peers, routes))
 	}
 	return objects, d.changes, err
 }
@@ -63,6 +63,15 @@ func (d *Device) keepName() error {
 	d.changes = append(d.changes, dataplane.Change{Op: dataplane.OpReplace, Kind: rtnl.KindDevice, Key: d.name,
 		Was: "name " + l.Attrs().Name, Is: "name " + d.name})
 	return nil
+}
+
+// keepQueue makes the queue as long again as it has to be: one that somebody has set to 0 takes no packets.
+func (d *Device) keepQueue() error {
+	l, err := d.conn.LinkByIndex(d.index)
+	if err != nil {
+		return nil // Sync finds out that it has gone
+	}
+	return d.conn.SetQueue(l, d.leastQueue())
 }
 
 // object counts what is there of one kind after a step that returned err: each error that was

@@ -59,6 +59,7 @@ func differences(have, want *netlink.Vxlan) (fixed, mutable []string) {
 	note(&fixed, "zero checksums taken over IPv6", have.UDP6ZeroCSumRx, want.UDP6ZeroCSumRx)
 	note(&mutable, "underlay link", have.VtepDevIndex, want.VtepDevIndex)
 	note(&mutable, "local address", ipText(have.SrcAddr), ipText(want.SrcAddr))
+	note(&mutable, "ttl", have.TTL, want.TTL)
 	note(&mutable, "learning", have.Learning, want.Learning)
 	return fixed, mutable
 }

@@ -52,7 +52,7 @@ func fdbMessage(b []byte, typ, flags uint16, e fdbEntry) []byte {
 	return rtmsg.Finish(b, start)
 }
 
-// changeVxlanMessage appends a request to change a vxlan device. The driver refuses all other
+// changeVxlanMessage appends a request to change a vxlan device. The driver refuses most other
 // attributes here, even if they are unchanged.
 func changeVxlanMessage(b []byte, index int, v *netlink.Vxlan) []byte {
 	learning := []byte{0}
@@ -66,6 +66,7 @@ func changeVxlanMessage(b []byte, index int, v *netlink.Vxlan) []byte {
 	}
 	data := rtmsg.AttrUint32(nil, nl.IFLA_VXLAN_LINK, uint32(v.VtepDevIndex))
 	data = rtmsg.Attr(rtmsg.AttrAddr(data, typ, local), nl.IFLA_VXLAN_LEARNING, learning)
+	data = rtmsg.Attr(data, nl.IFLA_VXLAN_TTL, []byte{uint8(v.TTL)})
 	info := rtmsg.Attr(nil, nl.IFLA_INFO_KIND, []byte("vxlan"))
 	info = rtmsg.Attr(info, nl.IFLA_INFO_DATA, data)
 	start := len(b)

@@ -60,7 +60,7 @@ func (h *host) deviceFaults(w dataplane.Wanted) string {
 		return err.Error()
 	}
 	v, ok := l.(*netlink.Vxlan)
-	if !ok || v.MTU != w.MTU || v.Learning || !isUp(v.Attrs()) || !rtnl.HasCarrier(v) || linkMAC(v) != h.dp.VTEPs()[0].MAC {
+	if !ok || v.MTU != w.MTU || v.Learning || v.TTL != 0 || v.MasterIndex != 0 || !isUp(v.Attrs()) || !rtnl.HasCarrier(v) || linkMAC(v) != h.dp.VTEPs()[0].MAC {
 		return fmt.Sprintf("device is %+v", l)
 	}
 	out, err := h.Output("ip", "-4", "-o", "addr", "show", "dev", "flannel.1")
@@ -87,6 +87,8 @@ func TestRunRepairsWhatOthersChange(t *testing.T) {
 		{"sh", "-c", "ip link set flannel.1 down && ip link set flannel.1 up"},
 		{"ip", "link", "set", "flannel.1", "protodown", "on"},
 		{"sh", "-c", "ip link set flannel.1 protodown on && ip link set flannel.1 protodown off"},
+		{"sh", "-c", "ip link add br9 type bridge && ip link set flannel.1 master br9"},
+		{"ip", "link", "set", "flannel.1", "type", "vxlan", "ttl", "1"},
 		{"ip", "link", "set", "flannel.1", "address", "0e:00:00:00:00:98"},
 		{"ip", "link", "del", "flannel.1"},
 		{"ip", "link", "set", "flannel.1", "type", "vxlan", "learning"},

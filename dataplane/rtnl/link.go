@@ -102,7 +102,7 @@ func (c *Conn) PortHolders(port uint16) ([]string, error) {
 }
 
 // SetLink sets the link's MTU (bytes; 0 leaves it) and alias ("" leaves it), and brings it up if
-// up is true, with its carrier if it was up. If one of these is refused, the others are still set.
+// up is true: of no bridge or VRF, and with its carrier if it was up. If one of these is refused, the others are still set.
 func (c *Conn) SetLink(index, mtu int, alias string, up bool) error {
 	l, err := c.LinkByIndex(index)
 	if err != nil {
@@ -124,6 +124,13 @@ func (c *Conn) SetLink(index, mtu int, alias string, up bool) error {
 			c.changed(dataplane.OpReplace, KindDevice, a.Name, fmt.Sprintf("alias %q", a.Alias), fmt.Sprintf("alias %q", alias))
 		}
 	}
+	if up && a.MasterIndex != 0 { // a bridge takes its packets, a VRF has other routes
+		if err := c.h.LinkSetNoMaster(l); err != nil {
+			errs = append(errs, fmt.Errorf("take %s from its master: %w", a.Name, err))
+		} else {
+			c.changed(dataplane.OpReplace, KindDevice, a.Name, fmt.Sprintf("master %d", a.MasterIndex), "no master")
+		}
+	}
 	if up && a.Flags&net.FlagUp == 0 {
 		if err := c.h.LinkSetUp(l); err != nil {
 			errs = append(errs, fmt.Errorf("set %s up: %w", a.Name, err))
@@ -136,6 +143,19 @@ func (c *Conn) SetLink(index, mtu int, alias string, up bool) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// SetQueue makes the queue of a link at least that long, in packets.
+func (c *Conn) SetQueue(l netlink.Link, least int) error {
+	a := l.Attrs()
+	if a.TxQLen >= least {
+		return nil
+	}
+	if err := c.h.LinkSetTxQLen(l, least); err != nil {
+		return fmt.Errorf("set txqueuelen of %s to %d: %w", a.Name, least, err)
+	}
+	c.changed(dataplane.OpReplace, KindDevice, a.Name, fmt.Sprintf("txqueuelen %d", a.TxQLen), fmt.Sprintf("txqueuelen %d", least))
+	return nil
 }
 
 // Rename gives a link another name. It reports whether the link went down for that, and lost what was on it: kernels

@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/dataplane"
+	"github.com/overlayd/overlayd/dataplane/rtnl"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 	"github.com/overlayd/overlayd/encap"
 )
@@ -58,8 +58,11 @@ func checkDevice(o *overlay) (all []Result) {
 		a := l.Attrs()
 		if a.Flags&net.FlagUp == 0 {
 			all = append(all, fail(a.Name+" is down", "ip link set "+a.Name+" up")...)
-		} else if a.RawFlags&unix.IFF_LOWER_UP == 0 {
-			all = append(all, fail(a.Name+" has no carrier: no process carries its packets", fix)...)
+		} else if !rtnl.HasCarrier(l) {
+			all = append(all, noCarrier(l, fix)...)
+		}
+		if a.MasterIndex != 0 {
+			all = append(all, fail(a.Name+" is part of another device, such as a bridge, which takes its packets", "ip link set "+a.Name+" nomaster")...)
 		}
 		addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
 		if err != nil {
@@ -80,6 +83,15 @@ func checkDevice(o *overlay) (all []Result) {
 		return unknown(text + "; whether a process carries its packets " + o.untold()) // systemd may hold it meanwhile
 	}
 	return ok(text)
+}
+
+// noCarrier says why a device has no carrier: a TUN device if nobody has it open, a vxlan device if somebody wants that.
+func noCarrier(l netlink.Link, fix string) []Result {
+	name := l.Attrs().Name
+	if isVxlan(l) {
+		return fail(name+" has no carrier: somebody has set protodown", "ip link set "+name+" protodown off")
+	}
+	return fail(name+" has no carrier: no process carries its packets", fix)
 }
 
 func isVxlan(l netlink.Link) bool {
