@@ -49,6 +49,12 @@ func (p *Peer) Works() bool {
 	return programmed && (p.Probe == nil || p.Probe.State == ProbeOK || p.Probe.State == ProbeUnknown)
 }
 
+// isCutOff reports whether there are peers, and packets reach none of them.
+func (n *Network) isCutOff() bool {
+	peers := slices.DeleteFunc(n.AllPeers(), func(p Peer) bool { return p.State == controller.PeerRefused })
+	return len(peers) > 0 && !slices.ContainsFunc(peers, func(p Peer) bool { return p.Works() })
+}
+
 // Why returns why a peer does not work, and what to do about it.
 func (p *Peer) Why() (reason, err, fix string) {
 	if p.Err == "" && p.Probe != nil {

@@ -2,6 +2,7 @@ package status
 
 import (
 	"encoding/json"
+	"net/netip"
 	"reflect"
 	"regexp"
 	"strings"
@@ -115,6 +116,39 @@ func TestRefusedIsNoSilence(t *testing.T) {
 		d := Report(Process{}, true, []Network{n})
 		if len(d.Warnings) != 1 || d.Warnings[0].Text != "another name" || (d.Warnings[0].Fix == "renew it") != untrusted {
 			t.Errorf("untrusted %t: %+v", untrusted, d.Warnings)
+		}
+	}
+}
+
+// TestCutOff: of a host that reaches no peer it is not said that packets are forwarded, and the peers come before the store.
+func TestCutOff(t *testing.T) {
+	now := time.Now()
+	one, two := netip.MustParsePrefix("10.5.2.0/24"), netip.MustParsePrefix("10.5.3.0/24")
+	for _, c := range []struct {
+		name   string
+		states []ProbeState
+		first  string
+		says   bool
+	}{
+		{"no peers", nil, "store_unreachable", true},
+		{"one works", []ProbeState{ProbeDown, ProbeOK}, "store_unreachable", true},
+		{"not known", []ProbeState{ProbeUnknown, ProbeUnknown}, "store_unreachable", true},
+		{"none works", []ProbeState{ProbeDown, ProbeDown}, "peers_" + ReasonTunnelBlocked, false},
+	} {
+		n := Network{Ready: true, Store: &control.StoreStatus{Kind: "etcd", Since: now, LastAnswer: now}, Probes: &Probes{}}
+		for i, state := range c.states {
+			subnet := []netip.Prefix{one, two}[i]
+			n.Peers = append(n.Peers, controller.PeerStatus{Subnet: subnet, State: controller.PeerUp})
+			n.Probes.Peers = append(n.Probes.Peers, Probe{Subnet: subnet, State: state, Reason: ReasonTunnelBlocked, Err: "blocked"})
+		}
+		all := Judge(Daemon{Ready: true, At: now, Networks: []Network{n}})
+		if all[0].ID != c.first {
+			t.Errorf("%s: begins with %+v", c.name, all[0])
+		}
+		for _, w := range all {
+			if says := strings.Contains(w.Text, "packets are forwarded"); w.ID == "store_unreachable" && says != c.says {
+				t.Errorf("%s: %s", c.name, w.Text)
+			}
 		}
 	}
 }

@@ -85,9 +85,7 @@ func Judge(d Daemon) (all []Warning) {
 	}
 	for i := range d.Networks {
 		n := &d.Networks[i]
-		for _, check := range []func(*Network, time.Time) []Warning{
-			judgeUnderlay, judgeBeside, judgeReady, judgeStore, judgeConfig, judgeLease, judgeFiles, judgeParts, judgePeers, judgeEntries,
-		} {
+		for _, check := range checksOf(n) {
 			for _, w := range check(n, d.At) {
 				w.Network, w.Text = n.Name, strings.ReplaceAll(w.Text, "\n", "; ") // of several errors
 				all = append(all, w)
@@ -102,6 +100,16 @@ func Judge(d Daemon) (all []Warning) {
 	all = append(all, judgeLog(d.Process)...)
 	slices.SortStableFunc(all, func(a, b Warning) int { return b.State.grade() - a.State.grade() })
 	return all
+}
+
+// checksOf are the checks of a network, in the order of their warnings. If neither the store nor any peer is reached, the peers come
+// first: they are what pods miss.
+func checksOf(n *Network) []func(*Network, time.Time) []Warning {
+	all := []func(*Network, time.Time) []Warning{judgeUnderlay, judgeBeside, judgeReady}
+	if n.Store != nil && !n.Store.Connected && n.isCutOff() {
+		return append(all, judgePeers, judgeStore, judgeConfig, judgeLease, judgeFiles, judgeParts, judgeEntries)
+	}
+	return append(all, judgeStore, judgeConfig, judgeLease, judgeFiles, judgeParts, judgePeers, judgeEntries)
 }
 
 // What to do about faults whose own text does not say it.
@@ -170,7 +178,11 @@ func judgeStore(n *Network, now time.Time) (all []Warning) {
 	case !s.Connected:
 		text := fmt.Sprintf("%s does not answer", name)
 		if !s.LastAnswer.IsZero() {
-			text = fmt.Sprintf("%s has not answered for %s: packets are forwarded, and changes of others are not seen", name, Short(now.Sub(s.LastAnswer)))
+			goesOn := "packets are forwarded, and "
+			if n.isCutOff() {
+				goesOn = ""
+			}
+			text = fmt.Sprintf("%s has not answered for %s: %schanges of others are not seen", name, Short(now.Sub(s.LastAnswer)), goesOn)
 		}
 		all = append(all, Warning{ID: "store_unreachable", State: Degraded, Text: text, Fix: fixStore, Since: s.Since})
 	case s.Err != "":
