@@ -102,7 +102,7 @@ func (c *Conn) PortHolders(port uint16) ([]string, error) {
 }
 
 // SetLink sets the link's MTU (bytes; 0 leaves it) and alias ("" leaves it), and brings it up if
-// up is true: of no bridge or VRF, and with its carrier if it was up. If one of these is refused, the others are still set.
+// up is true: of no master but a VRF, and with its carrier if it was up. If one of these is refused, the others are still set.
 func (c *Conn) SetLink(index, mtu int, alias string, up bool) error {
 	l, err := c.LinkByIndex(index)
 	if err != nil {
@@ -124,7 +124,7 @@ func (c *Conn) SetLink(index, mtu int, alias string, up bool) error {
 			c.changed(dataplane.OpReplace, KindDevice, a.Name, fmt.Sprintf("alias %q", a.Alias), fmt.Sprintf("alias %q", alias))
 		}
 	}
-	if up && a.MasterIndex != 0 { // a bridge takes its packets, a VRF has other routes
+	if up && a.MasterIndex != 0 && !c.isVRF(a.MasterIndex) { // a bridge takes its packets
 		if err := c.h.LinkSetNoMaster(l); err != nil {
 			errs = append(errs, fmt.Errorf("take %s from its master: %w", a.Name, err))
 		} else {
@@ -143,6 +143,12 @@ func (c *Conn) SetLink(index, mtu int, alias string, up bool) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// isVRF reports whether a link is a VRF: whoever puts a device into one knows why.
+func (c *Conn) isVRF(index int) bool {
+	l, err := c.LinkByIndex(index)
+	return err == nil && l.Type() == "vrf"
 }
 
 // SetQueue makes the queue of a link at least that long, in packets.
