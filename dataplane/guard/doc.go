@@ -88,7 +88,7 @@
 //	rules.go    the rules (pure), by hooks: rules_input.go, rules_plain.go (what has no encapsulation), rules_inner.go (what comes out of the overlay), rules_forward.go,
 //	            rules_output.go
 //	origin.go   secmarks: which VTEP a packet is from, behind the kernel's device
-//	rule.go     what a rule is; cond.go: its conditions, field.go: those about addresses
+//	rule.go     what a rule is; cond.go: its conditions, cond_icmp.go: those about ICMP, field.go: those about addresses
 //	write.go    writes the differences
 //	members.go  the keys of the sets, counted
 //	table.go    rules → netlink, and what the kernel has
