@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -374,9 +373,8 @@ func TestGreedyUnfinished(t *testing.T) {
 	defer ends.Wait()
 	var sent atomic.Int64
 	for range 8 {
-		way := &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, addr)
-		}}
+		way := &http.Transport{Protocols: new(http.Protocols)}
+		way.Protocols.SetUnencryptedHTTP2(true)
 		defer way.CloseIdleConnections()
 		for range maxUnits / 8 {
 			ends.Go(func() {
