@@ -75,7 +75,7 @@ func (c criteria) steps(h host) []step {
 	if own := c.ownPublic(h.links); len(own) > 0 {
 		return own
 	}
-	return c.defaultSteps(h)
+	return c.defaultSteps(c.lastFirst(h))
 }
 
 // ownPublic finds the interface that has a public address.
@@ -97,6 +97,24 @@ func (c criteria) ownPublic(links []link) []step {
 		}
 	}
 	return nil
+}
+
+// lastFirst puts the default routes by the interface in use before all others of their family, as long as it is up: another
+// one with a lower metric, of a VPN or a second link, does not move a running node. flanneld chooses only when it starts.
+func (c criteria) lastFirst(h host) host {
+	if !slices.ContainsFunc(h.links, func(l link) bool { return l.index == c.last.Index && l.up }) {
+		return h
+	}
+	for f, routes := range h.defaults {
+		isOther := func(r egress) int {
+			if r.index == c.last.Index {
+				return 0
+			}
+			return 1
+		}
+		h.defaults[f] = slices.SortedStableFunc(slices.Values(routes), func(a, b egress) int { return isOther(a) - isOther(b) })
+	}
+	return h
 }
 
 // defaultSteps tries the default routes of the family that is wanted first.

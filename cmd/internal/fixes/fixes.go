@@ -74,6 +74,7 @@ func Of(o *flags.Flags, network string, err error) string {
 		{masq.ErrLockFile, "set EnableNFTables to true in the network config, or give the daemon the variable XTABLES_LOCKFILE with a file of this user's"},
 		{nodefile.ErrOtherPIDNamespace, "run overlayd drain in that namespace, for example with docker exec"},
 		{nodefile.ErrTwoDaemons, "choose one with --networks, or for overlayd lease with --subnet-file"},
+		{node.ErrMoved, "nothing, if it is meant; else --iface with the interface that is to carry the overlay whatever the routes are"},
 		{node.ErrNotHandedOver, "run overlayd drain --to=kernel again, with the daemon's flags"},
 		{node.ErrNotGivenBack, "run overlayd drain again, with the daemon's flags"},
 		{node.ErrStoreAway, "bring the store back, or stop the daemon with SIGTERM: then it keeps its lease, until that ends"},

@@ -14,6 +14,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/etcdchild"
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/flags"
+	"github.com/overlayd/overlayd/cmd/internal/node"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/cmd/internal/parts"
@@ -67,6 +68,7 @@ func TestFixesNameFlags(t *testing.T) {
 		{fmt.Errorf("open /dev/net/tun: %w (%w)", userspace.ErrNoTUN, unix.EPERM), "docker run --device /dev/net/tun"},
 		{fmt.Errorf("open /dev/net/tun: %w (%w)", userspace.ErrNoTUN, unix.EACCES), "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
 		{userspace.ErrNoModule, "modprobe tun"},
+		{fmt.Errorf("%w: was eth0, is eth1", node.ErrMoved), "nothing, if it is meant; else --iface with the interface that is to carry the overlay whatever the routes are"},
 		{userspace.ErrPermission, "run overlayd as root; in a container: docker run --cap-add NET_ADMIN"},
 		{userspace.ErrDeviceBusy, "stop that process, such as another overlayd: as root, grep -s iff: /proc/[0-9]*/fdinfo/* shows which process has which device"},
 		{&device.NameTakenError{Name: "flannel.1", Type: "bridge"}, "ip link del flannel.1"},

@@ -20,6 +20,9 @@ import (
 // longer this host's.
 var errUnderlayChanged = errors.New("the underlay has changed")
 
+// ErrMoved is an underlay on another interface than before.
+var ErrMoved = fmt.Errorf("%w to another interface", errUnderlayChanged)
+
 // watchChanges takes over another MTU of the underlay and of the config, and ends the session with
 // errUnderlayChanged or control.ErrNetworkChanged when anything else of them changes.
 func (s *Session) watchChanges(ctx context.Context) error {
@@ -120,7 +123,10 @@ func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Inter
 		if nextConfig == config && nextIface == iface {
 			continue
 		}
-		if err := changed(config, nextConfig, n.underlays(config, iface), n.underlays(config, nextIface)); err != nil {
+		used, nextUsed := n.underlays(config, iface), n.underlays(config, nextIface)
+		if err := changed(config, nextConfig, used, nextUsed); errors.Is(err, errUnderlayChanged) && iface.Name != nextIface.Name {
+			return fmt.Errorf("%w: was %s, is %s", ErrMoved, placeOf(iface.Name, used), placeOf(nextIface.Name, nextUsed))
+		} else if err != nil {
 			return err
 		}
 		if err := fit.CheckMTU(nextConfig, nextIface); err != nil {
@@ -136,6 +142,14 @@ func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Inter
 		n.cfg.StoreLog.Of(n.log).Info("MTU", "overlay", mtu, "interface", iface.Name, "underlay", iface.MTU, "configured", config.Backend.MTU)
 		setMTU(mtu)
 	}
+}
+
+// placeOf names an interface and its addresses.
+func placeOf(name string, used []dataplane.Underlay) string {
+	for _, u := range used {
+		name += " " + u.Local.String()
+	}
+	return name
 }
 
 // encapsulates reports whether hosts encapsulate all packets of a network.

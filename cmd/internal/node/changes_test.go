@@ -63,6 +63,8 @@ func TestApplyChanges(t *testing.T) {
 	configured := func(mtu int) control.Network { c := config; c.Backend.MTU = mtu; return c }
 	other := config
 	other.Backend.Port = 4789
+	renumbered, moved := iface, iface
+	renumbered.IPv4.Local, moved.Name, moved.Index = netip.MustParseAddr("192.0.2.9"), "tun0", 3
 	for _, c := range []struct {
 		name    string
 		changes []any
@@ -74,6 +76,8 @@ func TestApplyChanges(t *testing.T) {
 		{"config", []any{configured(1300), configured(2000)}, []int{1250, 1450}, nil},
 		{"both", []any{withMTU(1400), configured(1400), configured(1300)}, []int{1350, 1250}, nil},
 		{"port", []any{withMTU(1400), other}, []int{1350}, control.ErrNetworkChanged},
+		{"another interface", []any{moved}, nil, ErrMoved},
+		{"another address", []any{renumbered}, nil, errUnderlayChanged},
 		{"too small", []any{withMTU(100)}, nil, errUnderlayChanged},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -95,8 +99,12 @@ func TestApplyChanges(t *testing.T) {
 			if c.ends == nil {
 				close(configs) // as when the context ends
 			}
-			if err := <-done; !errors.Is(err, c.ends) {
+			err := <-done
+			if !errors.Is(err, c.ends) {
 				t.Errorf("ended with %v, want %v", err, c.ends)
+			}
+			if c.ends == ErrMoved && !strings.Contains(err.Error(), "underlay has changed to another interface: was eth0 192.0.2.1, is tun0 192.0.2.1") {
+				t.Errorf("says %v", err)
 			}
 			if !slices.Equal(mtus, c.mtus) {
 				t.Errorf("MTUs %v, want %v", mtus, c.mtus)

@@ -193,7 +193,11 @@ func (n *Network) pause(again *pace.Backoff, lasted time.Duration, err error) ti
 		n.closeStore() // connections from an address that is gone would only time out
 	}
 	if changedInStore(err) {
-		n.log.Info("session ended: opening another", "why", err)
+		why := []any{"why", err}
+		if fix := n.fix(err); fix != "" {
+			why = append(why, "fix", fix)
+		}
+		n.log.Info("session ended: opening another", why...)
 		if lasted > again.Low { // what changes to and fro is followed less and less often
 			again.Reset()
 			return 0
