@@ -7,6 +7,7 @@
 //	daemon.go    checks of what the daemon says: itself, its store, lease, peers
 //	device.go    checks of the underlay interface, and of the overlay device, its MTU and its MAC
 //	rules.go     checks of firewalls, forwarding and routes
+//	podroutes.go asks the kernel which way packets of pods take
 //	guard.go     checks of the guard and its mark
 //	beside.go    check for a flanneld that runs, too
 //	host.go      checks of the host: bridge, buffers, checksums, clock

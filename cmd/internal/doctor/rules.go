@@ -182,6 +182,10 @@ func checkRoutes(o *overlay) []Result {
 	if len(foreign) > 0 {
 		return warn("routes into the overlay lead elsewhere: "+strings.Join(foreign[:min(len(foreign), 5)], ", "), fix)
 	}
+	if strayed := o.strayed(); len(strayed) > 0 {
+		return warn(strings.Join(strayed[:min(len(strayed), 5)], "; "),
+			fmt.Sprintf("ip rule lists the rules: let packets for %s use the table main", joined(o.file.Networks())))
+	}
 	return ok("all routes into the overlay are its own")
 }
 
