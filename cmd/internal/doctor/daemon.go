@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/overlayd/overlayd/cmd/internal/fixes"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/dataplane"
 )
@@ -23,6 +24,9 @@ func checkDaemon(o *overlay) []Result {
 		text := "no daemon answers"
 		if o.scene.Absent != nil {
 			text = o.scene.Absent.Error()
+		}
+		if o.scene.isMute() {
+			return fail(text, fixes.Of(nil, "", o.scene.Absent))
 		}
 		return fail(text, "start overlayd, such as by systemctl start overlayd; its log says why it ended")
 	}

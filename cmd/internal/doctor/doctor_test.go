@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/overlayd/overlayd/cmd/internal/admin"
 	"github.com/overlayd/overlayd/cmd/internal/processtest"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
@@ -202,6 +204,28 @@ func TestNothingUnseenIsOK(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestMuteDaemon: a daemon that is there and does not answer, as one that was stopped by a signal, has to be restarted, and not started.
+func TestMuteDaemon(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "subnet.env")
+	f := subnetfile.File{Network: netip.MustParsePrefix("10.5.0.0/16"), Subnet: netip.MustParsePrefix("10.5.7.0/24"), MTU: 1450}
+	if err := subnetfile.Write(file, f); err != nil {
+		t.Fatal(err)
+	}
+	var all []Result
+	netnstest.New(t).Must(func() error {
+		all = Run(Scene{Absent: fmt.Errorf("%w: ask it: timeout", admin.ErrAnswer), Files: []string{file}})
+		return nil
+	})
+	for _, r := range all {
+		if strings.Contains(r.Text+r.Fix, "start overlayd") {
+			t.Errorf("%+v", r)
+		}
+		if r.ID == "daemon" && (r.State != Fail || !strings.Contains(r.Fix, "restart the daemon")) {
+			t.Errorf("%+v", r)
+		}
 	}
 }
 

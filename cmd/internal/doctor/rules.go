@@ -92,7 +92,7 @@ func checkForwarding(o *overlay) (all []Result) {
 		}
 		if strings.TrimSpace(string(value)) == "0" {
 			w := sysctl.NotForwarding(ipv6, nil)
-			if o.scene.Daemon == nil {
+			if o.scene.Daemon == nil && !o.scene.isMute() {
 				w.Fix = o.todo() + ", which turns it on, or " + w.Fix
 			}
 			all = append(all, fail(w.Text, w.Fix)...)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/overlayd/overlayd/cmd/internal/admin"
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/subnetfile"
@@ -35,6 +36,11 @@ type overlay struct {
 	port    uint16         // UDP; 0: it has none, if isPlain, else it is not known
 	devices []netlink.Link // of the overlay, that are there
 	device  string         // underlay interface
+}
+
+// isMute reports whether there is a daemon, and it does not answer as it should.
+func (s *Scene) isMute() bool {
+	return s.Daemon == nil && (errors.Is(s.Absent, admin.ErrAnswer) || errors.Is(s.Absent, admin.ErrVersion))
 }
 
 // overlays returns those of the daemon, or without one those of the subnet files.
@@ -95,7 +101,7 @@ func (o *overlay) untold() string { return "only the daemon can tell: " + o.todo
 // todo is what has to be done so that the daemon can tell.
 func (o *overlay) todo() string {
 	switch {
-	case o.scene.Daemon == nil:
+	case o.scene.Daemon == nil && !o.scene.isMute():
 		return "start overlayd"
 	case !o.isServed():
 		return "see the check daemon, which says why it does not carry this network now"
