@@ -83,7 +83,7 @@ var siblings = map[string][]string{
 	"cmd/internal/nodefile":   {"cmd/internal/claim"},
 	"cmd/internal/child":      {"cmd/internal/status"},
 	"cmd/internal/cniinstall": {"cmd/internal/cni"},
-	"cmd/internal/doctor":     {"cmd/internal/admin", "cmd/internal/fixes", "cmd/internal/leftovers", "cmd/internal/nodefile", "cmd/internal/rights", "cmd/internal/status"},
+	"cmd/internal/doctor":     {"cmd/internal/admin", "cmd/internal/fit", "cmd/internal/fixes", "cmd/internal/leftovers", "cmd/internal/nodefile", "cmd/internal/rights", "cmd/internal/status"},
 	"cmd/internal/flags":      {"cmd/internal/fit", "cmd/internal/logs", "cmd/internal/node", "cmd/internal/parts", "cmd/internal/pki", "cmd/internal/status"},
 	"cmd/internal/stores":     {"cmd/internal/flags", "cmd/internal/node"},
 	"cmd/internal/leases":     {"cmd/internal/flags", "cmd/internal/nodefile"},

@@ -9,7 +9,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/status"
+	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/rtnl"
 	"github.com/overlayd/overlayd/dataplane/underlay"
@@ -147,12 +149,21 @@ func checkMTU(o *overlay) []Result {
 	for _, local := range o.locals() {
 		overhead = max(overhead, encap.Overhead(local))
 	}
-	has, fix := fmt.Sprintf("%s has MTU %d", o.device, room), fmt.Sprintf("ip link set %s mtu %d, or restart overlayd, which then takes MTU %d", o.device, mtu+overhead, room-overhead)
+	has, give := fmt.Sprintf("%s has MTU %d", o.device, room), "ip link set "+o.device+" mtu"
 	if l, err := netlink.LinkByName(o.device); err == nil && l.Attrs().MTU != room { // a loopback, dummy or VRF device
-		has, fix = fmt.Sprintf("packets from %s leave by a link of MTU %d", o.device, room), fmt.Sprintf("give the links by which they leave an MTU of %d, or restart overlayd, which then takes MTU %d", mtu+overhead, room-overhead)
+		has, give = fmt.Sprintf("packets from %s leave by a link of MTU %d", o.device, room), "give the links by which they leave an MTU of"
 	}
 	if mtu+overhead > room {
-		return fail(fmt.Sprintf("packets of %d bytes take %d in VXLAN, and %s", mtu, mtu+overhead, has), fix)
+		return fail(fmt.Sprintf("packets of %d bytes take %d in VXLAN, and %s", mtu, mtu+overhead, has), o.mtuFix(fmt.Sprintf("%s %d", give, mtu+overhead), room-overhead))
 	}
 	return ok(fmt.Sprintf("packets of %d bytes take %d in VXLAN, and %s", mtu, mtu+overhead, has))
+}
+
+// mtuFix adds another MTU of the overlay to what makes packets fit, if the overlay's families can have that.
+func (o *overlay) mtuFix(fix string, over int) string {
+	network := control.Network{EnableIPv6: slices.ContainsFunc(o.subnets(), func(p netip.Prefix) bool { return p.Addr().Is6() })}
+	if fit.CheckMTU(network, underlay.Interface{MTU: over}) != nil {
+		return fix
+	}
+	return fmt.Sprintf("%s, or restart overlayd, which then takes MTU %d", fix, over)
 }

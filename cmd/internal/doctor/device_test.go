@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 	"github.com/overlayd/overlayd/dataplane/subnetfile"
 )
@@ -77,6 +78,25 @@ func TestPathMTUBehindTheLoopback(t *testing.T) {
 		ns.Must(func() error { all = Run(Scene{Files: []string{file}}); return nil })
 		if got := states(all)["path_mtu"]; got != want {
 			t.Errorf("with MTU %s path_mtu is %s, want %s: %+v", under, got, want, all)
+		}
+	}
+}
+
+// TestMTUFix: an MTU of the overlay in which IPv6 is impossible is not offered.
+func TestMTUFix(t *testing.T) {
+	subnets := []netip.Prefix{netip.MustParsePrefix("10.5.7.0/24"), netip.MustParsePrefix("fd00:7::/64")}
+	for _, c := range []struct {
+		subnets []netip.Prefix
+		over    int
+		want    string
+	}{
+		{subnets[:1], 1230, "ip link set eth0 mtu 1500, or restart overlayd, which then takes MTU 1230"},
+		{subnets, 1230, "ip link set eth0 mtu 1500"},
+		{subnets, 1280, "ip link set eth0 mtu 1500, or restart overlayd, which then takes MTU 1280"},
+	} {
+		o := overlay{device: "eth0", status: &status.Network{Lease: &status.Lease{Subnets: c.subnets}}}
+		if got := o.mtuFix("ip link set eth0 mtu 1500", c.over); got != c.want {
+			t.Errorf("%v, %d: %q, want %q", c.subnets, c.over, got, c.want)
 		}
 	}
 }
