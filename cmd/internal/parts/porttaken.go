@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/cmd/internal/tcpport"
 	"github.com/overlayd/overlayd/dataplane"
@@ -18,15 +20,22 @@ func IsPortTaken(err error) bool {
 	return errors.Is(err, kernel.ErrPortInUse) || errors.As(err, new(*udp.PortTakenError))
 }
 
-// NameHolder adds to the error of a taken port who has it.
+// NameHolder adds to the error of a taken port who has it, unless that is a device: the error names it, and the socket of a device would
+// look like that of a process of root that nobody sees.
 func NameHolder(port uint16, err error) error {
-	if !IsPortTaken(err) {
+	if !IsPortTaken(err) || isDevices(err) {
 		return err
 	}
 	if holder := tcpport.HolderUDP(port); holder != "" {
 		return fmt.Errorf("%w: %s has UDP port %d", err, holder, port)
 	}
 	return err
+}
+
+// isDevices reports whether a vxlan device has the port, or with it the VNI (EEXIST).
+func isDevices(err error) bool {
+	taken := new(udp.PortTakenError)
+	return errors.As(err, &taken) && len(taken.Devices) > 0 || errors.Is(err, unix.EEXIST)
 }
 
 // Naming is an overlay whose errors name who has its port: sockets that go on with inherited queues are bound by Sync.
