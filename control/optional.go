@@ -76,6 +76,12 @@ type AddressSource interface {
 	PublicIPs(ctx context.Context) (v4, v6 netip.Addr, err error)
 }
 
+// Fitter is a Store whose nodes get their subnets from somebody else: no network config gives them others.
+type Fitter interface {
+	// Fits returns why this node cannot have a lease in n, or why that cannot be told now.
+	Fits(ctx context.Context, n Network) error
+}
+
 // LiveNodeFinder is a Store that knows which nodes live.
 type LiveNodeFinder interface {
 	// OtherNode reports whether another host publishes an address and was alive seconds ago, and its name. Another

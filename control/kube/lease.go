@@ -220,6 +220,14 @@ func (r reader) own(n *corev1.Node, network control.Network, published control.L
 	return l, nil
 }
 
+// fits returns why n, the own Node, can have no lease in network.
+func (r reader) fits(n *corev1.Node, network control.Network) error {
+	if _, err := r.own(n, network, control.Lease{}); err != nil {
+		return fmt.Errorf("%w; no network config gives a Node other podCIDRs: put one into the ConfigMap that those of all Nodes fit", err)
+	}
+	return nil
+}
+
 // overwrite replaces a public IP, if there is one, by the value of an annotation, if that is set.
 func overwrite(n *corev1.Node, name string, bits int, public, source *netip.Addr) error {
 	text := n.Annotations[name]

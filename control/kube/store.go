@@ -55,6 +55,7 @@ var (
 	_ control.ReadyMarker   = (*Store)(nil)
 	_ control.EventTeller   = (*Store)(nil)
 	_ control.AddressSource = (*Store)(nil)
+	_ control.Fitter        = (*Store)(nil)
 	_ control.StoreReporter = (*Store)(nil)
 	_ io.Closer             = (*Store)(nil)
 )
@@ -201,6 +202,20 @@ func (s *Store) own(ctx context.Context, network control.Network, published cont
 	}
 	l, err := s.reader(network).own(n, network, published)
 	return l, n, err
+}
+
+// Fits implements control.Fitter. While the own Node does not fit as a watch has seen it last, the API server is not asked.
+func (s *Store) Fits(ctx context.Context, network control.Network) error {
+	if n := s.seen(); n != nil {
+		if err := s.reader(network).fits(n, network); err != nil {
+			return err
+		}
+	}
+	n, err := s.get(ctx)
+	if err != nil {
+		return err
+	}
+	return s.reader(network).fits(n, network)
 }
 
 // Published implements control.Publisher: it returns the lease that this process's own Node

@@ -113,6 +113,16 @@ func (t *nodeTable) judgeOwn() {
 	}
 }
 
+// own returns the own Node, trimmed; nil: it has no lease.
+func (t *nodeTable) own(name string) *corev1.Node {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c := t.nodes[name]; c != nil {
+		return c.own
+	}
+	return nil
+}
+
 // Add implements cache.ReflectorStore.
 func (t *nodeTable) Add(obj any) error { return t.Update(obj) }
 

@@ -98,6 +98,19 @@ func (s *Store) want(network control.Network, published control.Lease) {
 	}
 }
 
+// seen returns the own Node, trimmed, as a watch has seen it last; nil: none has, or it has no lease.
+func (s *Store) seen() *corev1.Node {
+	s.mu.Lock()
+	name, watches := s.node, slices.Collect(maps.Keys(s.watches))
+	s.mu.Unlock()
+	for _, t := range watches {
+		if n := t.own(name); n != nil {
+			return n
+		}
+	}
+	return nil
+}
+
 // noteWatch notes a watch until it calls end.
 func (s *Store) noteWatch(t *nodeTable) (end func()) {
 	s.mu.Lock()

@@ -104,7 +104,7 @@ func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Inter
 				continue
 			}
 			if n.heldStands(ctx) {
-				return fmt.Errorf("%w: it has stood for %s", control.ErrNetworkChanged, n.cfg.ConfigHold)
+				return fmt.Errorf("%w: it has stood for %s", control.ErrNetworkChanged, time.Since(n.held.since).Round(time.Second))
 			}
 			stood.Reset(askAgain)
 		case nextIface = <-ifaces:

@@ -19,7 +19,8 @@ import (
 
 // A network config under which this node's subnets do not fit would cost all pods of this host their addresses. It is applied only
 // when it has stood for Config.ConfigHold: whoever writes it by mistake has the time to put the old one back. One that this host
-// cannot carry at all ends no session. All else is applied at once.
+// cannot carry at all ends no session, nor does one under which the node would have no lease, because somebody else gives it its
+// subnets (control.Fitter): that is held until the node fits. All else is applied at once.
 
 // held is what the store has in the place of the config in force. The zero value says that it has that one.
 type held struct {
@@ -51,6 +52,9 @@ func (n *Network) hold(ctx context.Context, c control.Network, why error, foreve
 		return 0
 	}
 	until := n.noteHeld(c, why.Error(), n.cfg.ConfigHold)
+	if time.Until(until) <= 0 {
+		return 0
+	}
 	n.sayHold(ctx, "network config is not applied yet", "err", why,
 		"until", until, "fix", "if it is not meant, put the one before back into the store until then")
 	return time.Until(until)
@@ -77,11 +81,26 @@ func (n *Network) noteUnusable(err error) {
 // askAgain is how soon the store is asked again whether it still has the config that is held.
 const askAgain = time.Second
 
-// heldStands reports whether the store has the config that is held now. If it does not answer, the config is held on: the session
-// that is to apply the config would not get it.
+// heldStands reports whether the store has the config that is held now, and the node can have a lease in it. If the store does not
+// answer, the config is held on: the session that is to apply the config would not get it.
 func (n *Network) heldStands(ctx context.Context) bool {
 	got, err := n.store.Network(ctx)
-	return err == nil && got == n.held.network
+	if err != nil || got != n.held.network {
+		return false
+	}
+	if err := n.nodeFits(ctx, got); err != nil {
+		n.noteHeld(got, err.Error(), 0)
+		return false
+	}
+	return true
+}
+
+// nodeFits returns why this node would have no lease in c; nil if the store chooses subnets itself.
+func (n *Network) nodeFits(ctx context.Context, c control.Network) error {
+	if f, ok := n.store.(control.Fitter); ok {
+		return f.Fits(ctx, c)
+	}
+	return nil
 }
 
 // letGo notes that the store has the config in force, or the one that is about to be. back: it is in the store again.
@@ -108,6 +127,12 @@ func (n *Network) sayHold(ctx context.Context, text string, attrs ...any) {
 func (n *Network) holdAtStart(ctx context.Context, c control.Network) error {
 	own, _ := subnetfile.Read(n.subnetFile) // newController warns
 	why := unfit(c, own)
+	if why != nil && c != n.applied {
+		if err := n.nodeFits(ctx, c); err != nil {
+			n.noteHeld(c, err.Error(), 0)
+			return carryError{err}
+		}
+	}
 	if why == nil || c == n.applied || n.cfg.ConfigHold <= 0 {
 		if c != n.refused.network { // else whoever opens the dataplane decides
 			n.letGo(ctx, false)
@@ -126,8 +151,8 @@ func (n *Network) inForce(ctx context.Context, c control.Network) {
 	n.letGo(ctx, false)
 }
 
-// consider says whether a session with the config now takes over what the store has, or ends by it. If not, wait is when it does, if that
-// still stands; 0: never. What cannot be used ends no session: the next one could not begin. What is gone is tried to be put back then.
+// consider says whether a session with the config now takes over what the store has, or ends by it. If not, wait is when that is asked
+// again; 0: never. What cannot be used ends no session: the next one could not begin. What is gone is tried to be put back then.
 func (s *Session) consider(ctx context.Context, iface underlay.Interface, now control.Network, stored control.StoredNetwork) (apply bool, wait time.Duration) {
 	n, next := s.network, stored.Network
 	if stored.Err != nil {
@@ -149,6 +174,10 @@ func (s *Session) consider(ctx context.Context, iface underlay.Interface, now co
 	if err := n.carries(ctx, host, next); err != nil {
 		n.hold(ctx, next, err, true)
 		return false, 0
+	}
+	if err := n.nodeFits(ctx, next); err != nil {
+		n.hold(ctx, next, err, true)
+		return false, askAgain
 	}
 	why := unfit(next, s.ownSubnets())
 	if why == nil || n.cfg.ConfigHold <= 0 {
