@@ -39,6 +39,7 @@ type Network struct {
 	store    control.Store        // nil while it is closed
 	iface    underlay.Interface   // of the current session
 	chosenBy underlay.Options     // what chose it
+	unasked  bool                 // the store did not say which addresses it is to have
 	kept     *Session             // the last one, if its dataplane goes on; else nil
 	inherits handover.Inheritance // what the next one can go on with, if not with kept
 	left     nodefile.Left        // of the last session, even if that was another process's

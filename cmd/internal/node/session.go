@@ -159,6 +159,7 @@ func (s *Session) control(ctx context.Context, ready <-chan struct{}) error {
 	group.Go(func() error { return s.drainOnRequest(ctx) })
 	group.Go(func() error { return s.watchChanges(ctx) })
 	group.Go(func() error { return s.watchNeeds(ctx) })
+	group.Go(func() error { return s.askAddresses(ctx) })
 	group.Go(func() error { return s.network.health.Run(ctx) })
 	group.Go(func() error { s.network.beside.Run(ctx, s.subnets); return nil })
 	group.Go(func() error { return s.keepClaim(ctx) })

@@ -12,6 +12,7 @@ import (
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/pace"
+	"github.com/overlayd/overlayd/dataplane/subnetfile"
 	"github.com/overlayd/overlayd/dataplane/underlay"
 )
 
@@ -60,17 +61,15 @@ func (n *Network) underlayOptions(c control.Network) underlay.Options {
 // that this node publishes.
 func (n *Network) chooseUnderlay(ctx context.Context, config control.Network) error {
 	o := n.underlayOptions(config)
-	if a, ok := n.store.(control.AddressSource); ok { // an address from the store wins over one from the user
-		v4, v6, err := a.PublicIPs(ctx)
-		if err != nil {
-			return err
-		}
-		if v4.IsValid() {
-			o.PublicIP = v4
-		}
-		if v6.IsValid() {
-			o.PublicIPv6 = v6
-		}
+	v4, v6, err := n.storedAddresses(ctx)
+	if err != nil {
+		return err
+	}
+	if v4.IsValid() {
+		o.PublicIP = v4
+	}
+	if v6.IsValid() {
+		o.PublicIPv6 = v6
 	}
 	iface, err := n.selectUnderlay(ctx, o)
 	if err != nil {
@@ -88,6 +87,45 @@ func (n *Network) chooseUnderlay(ctx context.Context, config control.Network) er
 	n.iface = iface
 	n.health.Carries(iface, n.underlays(config, iface))
 	return nil
+}
+
+// storedAddresses returns the addresses that the store has for this node, which win over those from the user. If the store does not
+// answer soon, a node that has run before goes on with those of its last session, if that was this process's, and askAddresses asks on.
+func (n *Network) storedAddresses(ctx context.Context) (v4, v6 netip.Addr, err error) {
+	a, ok := n.store.(control.AddressSource)
+	n.unasked = false
+	if !ok {
+		return v4, v6, nil
+	}
+	if own, _ := subnetfile.Read(n.subnetFile); len(own) == 0 {
+		return a.PublicIPs(ctx)
+	}
+	soon, cancel := context.WithTimeout(ctx, askAgain/2)
+	defer cancel()
+	v4, v6, err = a.PublicIPs(soon)
+	if r, ok := n.store.(control.StoreReporter); err == nil || ctx.Err() != nil || !ok || r.Status().Connected {
+		return v4, v6, err
+	}
+	n.unasked = true
+	return n.chosenBy.PublicIP, n.chosenBy.PublicIPv6, nil
+}
+
+// askAddresses ends a session that began before the store said which addresses it is to have, if it has others.
+func (s *Session) askAddresses(ctx context.Context) error {
+	n := s.network
+	if !n.unasked {
+		return nil
+	}
+	a := n.store.(control.AddressSource)
+	for {
+		v4, v6, err := a.PublicIPs(ctx)
+		if err == nil && (v4.IsValid() && v4 != n.node.PublicIP || v6.IsValid() && v6 != n.node.PublicIPv6) {
+			return fmt.Errorf("%w: the store has other addresses for this node", errUnderlayChanged)
+		}
+		if err == nil || !pace.Sleep(ctx, askAgain, nil) {
+			return nil
+		}
+	}
 }
 
 // sourceOf returns the source address of what leaves by e. It is not valid if that is the public address.
