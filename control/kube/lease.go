@@ -14,9 +14,10 @@ import (
 type reader struct {
 	names      names
 	ipv4, ipv6 bool // families of the network; podCIDRs of another are not looked at
-	// isOwn reports whether a Node is the own one. wanted returns the lease that it has to publish; ok is false if nobody knows that. Both may be nil.
+	// isOwn reports whether a Node is the own one. wanted returns the lease that it has to publish, or what is wrong with the Node; ok is
+	// false if nobody knows that. Both may be nil.
 	isOwn  func(name string) bool
-	wanted func(*corev1.Node) (l control.Lease, ok bool)
+	wanted func(*corev1.Node) (l control.Lease, ok bool, err error)
 	// ignored is told of facts that cannot be read; it may be nil.
 	ignored func(node string, err error)
 }
@@ -46,15 +47,17 @@ func (r reader) lease(n *corev1.Node) (l control.Lease, ok bool, err error) {
 	return l, true, err
 }
 
-// checkOwn refuses what the own Node says if an overwrite annotation says otherwise now:
-// the Controller then has the lease renewed.
+// checkOwn refuses what the own Node says if an overwrite annotation says otherwise now, or is none:
+// the Controller then has the lease renewed, and shows why it cannot be.
 func (r reader) checkOwn(n *corev1.Node, l control.Lease) error {
 	if r.isOwn == nil || !r.isOwn(n.Name) {
 		return nil
 	}
-	w, ok := r.wanted(n)
+	w, ok, err := r.wanted(n)
 	switch {
 	case !ok:
+	case err != nil:
+		return err
 	case w.PublicIP != l.PublicIP:
 		return fmt.Errorf("annotation %s %s is to be %s", r.names.publicIP, l.PublicIP, w.PublicIP)
 	case w.PublicIPv6 != l.PublicIPv6:
@@ -202,6 +205,15 @@ func readVTEP(a map[string]string, ip, data string, bits int) (netip.Addr, contr
 // of each of its families: published, with the addresses that overwrite annotations give. The one
 // that they replace is then the source of the node's packets.
 func (r reader) own(n *corev1.Node, network control.Network, published control.Lease) (control.Lease, error) {
+	l, err := r.ownOf(n, network, published)
+	if err != nil {
+		return control.Lease{}, fmt.Errorf("node %s: %w", quote(n.Name), err)
+	}
+	return l, nil
+}
+
+// ownOf is own with errors that do not name the Node.
+func (r reader) ownOf(n *corev1.Node, network control.Network, published control.Lease) (control.Lease, error) {
 	l := published
 	l.CreateRevision, l.ModRevision = revisions(n)
 	var err error
@@ -214,10 +226,7 @@ func (r reader) own(n *corev1.Node, network control.Network, published control.L
 	if err == nil {
 		err = overwrite(n, r.names.overwriteV6, 128, &l.PublicIPv6, &l.Facts.SourceV6)
 	}
-	if err != nil {
-		return control.Lease{}, fmt.Errorf("node %s: %w", quote(n.Name), err)
-	}
-	return l, nil
+	return l, err
 }
 
 // fits returns why n, the own Node, can have no lease in network.

@@ -134,7 +134,7 @@ func TestTable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := testReader(t)
-			r.isOwn, r.wanted = func(name string) bool { return name == "own" }, func(*corev1.Node) (l control.Lease, ok bool) { return l, false }
+			r.isOwn, r.wanted = func(name string) bool { return name == "own" }, func(*corev1.Node) (l control.Lease, ok bool, err error) { return l, false, nil }
 			tb := newNodeTable(r)
 			for _, s := range steps {
 				if err := s.do(tb); err != nil {
@@ -162,12 +162,12 @@ func TestOwnNodeIsJudgedAgain(t *testing.T) {
 	r := testReader(t)
 	var wanted *control.Lease
 	r.isOwn = func(name string) bool { return name == "x" }
-	r.wanted = func(n *corev1.Node) (control.Lease, bool) {
+	r.wanted = func(n *corev1.Node) (control.Lease, bool, error) {
 		if wanted == nil {
-			return control.Lease{}, false
+			return control.Lease{}, false, nil
 		}
 		l, err := r.own(n, control.Network{EnableIPv4: true, Network: netip.MustParsePrefix("10.3.0.0/16")}, *wanted)
-		return l, err == nil
+		return l, true, err
 	}
 	overwritten := node("x", "10.3.1.0/24", 1)
 	overwritten.Annotations[p+"public-ip-overwrite"] = "203.0.113.7"

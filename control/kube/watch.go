@@ -73,17 +73,16 @@ func (s *Store) isOwn(name string) bool {
 	return name == s.node
 }
 
-// wanted returns the lease that n, the own Node, has to publish now. ok is false before the first Acquire, and if n itself is wrong, which
-// Renew reports.
-func (s *Store) wanted(n *corev1.Node) (l control.Lease, ok bool) {
+// wanted returns the lease that n, the own Node, has to publish now, or why it can have none. ok is false before the first Acquire.
+func (s *Store) wanted(n *corev1.Node) (l control.Lease, ok bool, err error) {
 	s.mu.Lock()
 	network, published := s.network, s.published
 	s.mu.Unlock()
 	if published == (control.Lease{}) {
-		return control.Lease{}, false
+		return control.Lease{}, false, nil
 	}
-	l, err := s.reader(network).own(n, network, published)
-	return l, err == nil
+	l, err = s.reader(network).ownOf(n, network, published)
+	return l, true, err
 }
 
 // want makes published the lease that the own Node has to publish. All watches judge the Node by it again, because a watch may have seen
