@@ -78,9 +78,9 @@ type PeerCounter interface {
 	Traffic() map[netip.Addr]Traffic
 }
 
-// Resumer is a Dataplane that goes on with what another process has left, as after a crash.
+// Resumer is a Part that goes on with what another process has left, as after a crash.
 type Resumer interface {
-	// Resume forwards at once, as w wants, and also forwards the packets that wait in inherited queues and sockets. It relies on the
+	// Resume of a Dataplane forwards at once, as w wants, and also forwards the packets that wait in inherited queues and sockets. It relies on the
 	// device, addresses, routes and the objects of other parts that are in the kernel from before. It is called before
 	// the first Sync of any part, which checks all of these. If the store takes long to answer, it is called earlier, with what was
 	// known when the earlier process ended. If it cannot forward, that Sync returns the error.

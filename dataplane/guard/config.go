@@ -50,6 +50,8 @@ type Config struct {
 	Settle time.Duration
 	// Off tells whether the guard is switched off: then it has no rules. Whoever changes that calls Switched. nil: never.
 	Off func() bool
+	// Synced is called once, when the rules of this guard are in place or none are wanted: guards of earlier VNIs are not needed any more. nil: nobody is told.
+	Synced func()
 	// Resync is the time between two comparisons with the kernel without a notification; 0 means half a minute.
 	Resync time.Duration
 	// Deaf notices no changes of others but by Resync, which is a few seconds then: for tests.

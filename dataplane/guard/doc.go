@@ -39,6 +39,8 @@
 //	         the mark tells the one from the other. Packets of this process's sockets have the mark. It also drops what goes from the port to
 //	         a VTEP: its answers would be that VTEP's datagrams.
 //	senders  drops what processes of users send over IPv6 with an overlay address that this host has not.
+//	shut_in, shut_out, shut_through
+//	         are there before the first Sync, if the VNI or the port is new: they drop what is for the port, or leaves for it, in the name of this network.
 //	sent_on  is for what IPVS sends on that came out of the overlay. It has the device that it came by, as what the kernel has encapsulated, and is known
 //	         by the address that connection tracking saw first. Only where IPVS keeps that (net.ipv4.vs.conntrack) can the source become
 //	         this host's, and only there do leave and to_port ask for it: Run looks for that at each Resync.
@@ -80,6 +82,9 @@
 // with the rules when nftables has changed, and repairs it. While the table cannot be written, Holds is
 // false, and the kernel's device is down. The table stays when the process ends; [Cleanup] removes it.
 //
+// Open leaves a table of an earlier run as it is until the first Sync. If that is for another port, or there is none, it adds chains that shut the new port until then. When the
+// VNI changes, the table of the old one stays as long (Config.Synced).
+//
 // # Files
 //
 //	config.go   Config
@@ -87,6 +92,7 @@
 //	facts.go    what the rules follow from (pure)
 //	rules.go    the rules (pure), by hooks: rules_input.go, rules_plain.go (what has no encapsulation), rules_inner.go (what comes out of the overlay), rules_forward.go,
 //	            rules_output.go
+//	shut.go     what holds before the first Sync
 //	origin.go   secmarks: which VTEP a packet is from, behind the kernel's device
 //	rule.go     what a rule is; cond.go: its conditions, cond_icmp.go: those about ICMP, field.go: those about addresses
 //	write.go    writes the differences

@@ -21,6 +21,7 @@ type facts struct {
 	vrf      bool // there is a VRF, by which the datagrams of the kernel may leave first
 	ipvs     bool // IPVS may send packets on that are then translated once more
 	settling bool // packets may come without encapsulation for now
+	shut     bool // nothing else is known yet
 }
 
 // basis is all that the rules follow from. It can be compared.
@@ -30,7 +31,7 @@ type basis struct {
 }
 
 func (c Config) basisOf(f facts) basis {
-	c.Log, c.Off = nil, nil
+	c.Log, c.Off, c.Synced = nil, nil, nil
 	return basis{c, f}
 }
 

@@ -46,6 +46,7 @@ type Guard struct {
 	seen      uint32    // the generation of nftables at which it had
 	relaxed   time.Time // until when AllowPlain holds
 	unsettled bool      // that is over, and the rules are not yet so
+	isShut    bool      // the port is shut until the first Sync
 	faults    dataplane.Faults
 	notices   pace.Notices
 	told      Drops // what the log has
@@ -71,7 +72,10 @@ func (g *Guard) Sync(_ context.Context, w dataplane.Wanted) (dataplane.Wanted, e
 	g.faults.Know(err)
 	if !g.kernel && err != nil {
 		g.warn(err) // this process checks, too
-		return w, nil
+		err = nil
+	}
+	if err == nil {
+		g.cfg.Synced()
 	}
 	return w, err
 }

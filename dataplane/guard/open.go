@@ -20,8 +20,8 @@ import (
 // processSeed is the seed of all tables that this process makes: those of a later session have the same origins.
 var processSeed = sync.OnceValue(func() uint32 { return rand.Uint32() | 1 })
 
-// Open prepares for the rules. If the kernel cannot have them, it says why. If there is no overlay device yet, it
-// forbids all until the first Sync; what an earlier run has left is not touched before that.
+// Open prepares for the rules. If the kernel cannot have them, it says why. The rules that an earlier run has left for this port are not touched
+// before the first Sync. If there are none, and no overlay device, Open shuts the port until then.
 func Open(c Config) (*Guard, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("open guard: %w", err)
@@ -32,6 +32,10 @@ func Open(c Config) (*Guard, error) {
 	case c.Resync == 0:
 		c.Resync = defaultResync
 	}
+	if c.Synced == nil {
+		c.Synced = func() {}
+	}
+	c.Synced = sync.OnceFunc(c.Synced)
 	c.seed, c.labels = processSeed(), c.labels || labels()
 	if r, err := dataplane.KernelRelease(); err != nil || r.Before(5, 7) {
 		c.noIncoming = true
@@ -48,6 +52,7 @@ func Open(c Config) (*Guard, error) {
 		if err != nil {
 			c.Log.Warn("the guard of an earlier run may be left", "table", g.name, "err", err)
 		}
+		c.Synced()
 		return g, nil
 	}
 	w, err := watch.Open(watch.Groups{Protocol: unix.NETLINK_NETFILTER, Must: []int{unix.NFNLGRP_NFTABLES}, Deaf: c.Deaf})
@@ -80,7 +85,11 @@ func (g *Guard) begin() error {
 		g.there, g.text, g.chains = true, c.text, named(c.chains)
 		// A table for a process that forwards has no chain for what the kernel's device gets.
 		g.open.Store(slices.Contains(c.chains, chainArrive))
-		return g.books.begin(g.name)
+		g.isShut = c.port == 0
+		if err := g.books.begin(g.name); err != nil || c.covers(g.cfg.Port) || g.isOff() {
+			return err
+		}
+		return g.shutNew()
 	}
 	if c.exists { // the first Sync undoes what somebody has changed
 		g.cfg.seed = cmp.Or(c.seed, g.cfg.seed)
@@ -97,7 +106,12 @@ func (g *Guard) begin() error {
 			return nil
 		}
 	}
-	return g.write(g.cfg.factsOf(dataplane.Wanted{}, true))
+	if g.isOff() {
+		g.open.Store(true)
+		return nil
+	}
+	g.isShut = true
+	return g.write(facts{shut: true})
 }
 
 // lacks reports whether err may say that the kernel lacks an expression.

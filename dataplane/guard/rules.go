@@ -52,6 +52,9 @@ type builder struct {
 
 // build returns all chains, each behind those that it names.
 func (b builder) build() []chain {
+	if b.shut {
+		return b.shutChains()
+	}
 	chains := []chain{b.reason(), b.nested(), b.admitted(), b.inner(), b.usualInner(), b.plain(), b.astray(), b.pods(), b.foreign(), b.here(), b.disguised(), b.spoof(), b.egress(), b.processes(), b.toPort(), b.sentOn(), b.senders(), b.other(), b.stray(), b.datagrams(), b.forward(), b.leave()}
 	if b.kernel {
 		chains = append(chains, b.arrive())

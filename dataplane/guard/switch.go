@@ -60,6 +60,7 @@ func (g *Guard) remove() error {
 	g.chains, g.there = nil, false
 	g.open.Store(true)
 	g.failed.Store(false)
+	g.cfg.Synced()
 	g.report.Publish(dataplane.StateDegraded, errOff)
 	return nil
 }

@@ -122,8 +122,12 @@ type content struct {
 	chains     []string
 	sets       keys
 	seed       uint32 // of the hash of origins; 0: no rule has one
+	port, shut uint16 // for which the rules are, and that of the chains that shut it; 0: none are
 	generation uint32 // how often nftables had changed before it was read
 }
+
+// covers reports whether the rules are for that port.
+func (c *content) covers(port uint16) bool { return cmp.Or(c.port, c.shut) == port }
 
 // read reads the table. The elements of sets that no guard makes are left out.
 func read(name string, elements bool) (c content, err error) {
@@ -168,6 +172,11 @@ func (c *content) read(r nft.Reader, name string, flags uint32, elements bool) e
 	for _, rule := range rules {
 		io.WriteString(h, rule.Chain+" "+rule.Text())
 		c.seed = cmp.Or(c.seed, seedOf(rule))
+		if port := portOf(rule); isShut(rule.Chain) {
+			c.shut = cmp.Or(c.shut, port)
+		} else {
+			c.port = cmp.Or(c.port, port)
+		}
 	}
 	names, err := r.Sets(name)
 	if err != nil {

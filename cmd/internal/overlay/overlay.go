@@ -83,7 +83,7 @@ func (o *Overlay) VTEPs() []dataplane.VTEP {
 	return o.forward.VTEPs()
 }
 
-// Resume implements dataplane.Resumer, for the part that forwards.
+// Resume implements dataplane.Resumer, for the parts that do, in order: the guard admits what the part that forwards lets in.
 func (o *Overlay) Resume(w dataplane.Wanted) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -92,11 +92,17 @@ func (o *Overlay) Resume(w dataplane.Wanted) {
 
 // resume is Resume, unless something was synced already.
 func (o *Overlay) resume(w dataplane.Wanted) {
-	if o.last != nil || o.forward == nil {
+	if o.last != nil {
 		return
 	}
-	if r, ok := o.forward.Dataplane.(dataplane.Resumer); ok {
-		r.Resume(w)
+	for _, s := range o.parts {
+		p := s.part
+		if f, ok := p.(*Forwarding); ok {
+			p = f.Dataplane
+		}
+		if r, ok := p.(dataplane.Resumer); ok {
+			r.Resume(w)
+		}
 	}
 }
 
