@@ -146,7 +146,10 @@ func (c Cleanup) removeOverlays(ctx context.Context, o others) (report, error) {
 	for _, file := range c.SubnetFiles {
 		l.Networks = append(l.Networks, networksIn(file)...)
 	}
-	return removeLeft(ctx, l, o)
+	done, err := removeLeft(ctx, l, o)
+	guards, gerr := RemoveGuards(l.VNIs...) // after the devices, as in removeAll
+	done.removed = append(done.removed, guards...)
+	return done, errors.Join(err, gerr)
 }
 
 // claimDevices claims the devices of c.VNIs; if these are all, it refuses if any is served.

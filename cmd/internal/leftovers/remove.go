@@ -23,8 +23,16 @@ func RemoveRules(ctx context.Context, vnis ...uint32) (removed []string, err err
 	return append(removed, guards...), errors.Join(err, gerr)
 }
 
+// RemoveGuards removes the guards of these VNIs, and returns in words what it removed.
+func RemoveGuards(vnis ...uint32) (removed []string, err error) {
+	if len(vnis) == 0 { // guard.Cleanup would take that for all
+		return nil, nil
+	}
+	return guard.Cleanup(vnis...)
+}
+
 // Remove removes what is left, but for what somebody else has made its own, and returns in words what it
-// removed and kept. Routes to subnets inside the networks of next stay, and so does what is unreachable around them: that session uses them, or removes them itself. It goes on after an error.
+// removed and kept. The guards stay: see RemoveGuards. Routes to subnets inside the networks of next stay, and so does what is unreachable around them: that session uses them, or removes them itself. It goes on after an error.
 func Remove(ctx context.Context, l nodefile.Left, next ...netip.Prefix) (removed, kept []string, err error) {
 	o, err := findOthers(nil, nil)
 	if err != nil {
@@ -34,7 +42,7 @@ func Remove(ctx context.Context, l nodefile.Left, next ...netip.Prefix) (removed
 	return done.removed, slices.Concat(done.keptLines(), done.missed), err
 }
 
-// removeLeft removes all of l, except what o says that others use.
+// removeLeft removes all of l but the guards, except what o says that others use.
 func removeLeft(ctx context.Context, l nodefile.Left, o others, next ...netip.Prefix) (done report, err error) {
 	if len(l.Networks) > 0 {
 		var gerr error
@@ -60,10 +68,7 @@ func removeLeft(ctx context.Context, l nodefile.Left, o others, next ...netip.Pr
 		}
 		return errors.Join(d.remove(&done), d.leave(ctx, &done))
 	})
-	// The guard goes after the devices: a device without a guard lets in what it gets.
-	guards, gerr := guard.Cleanup(l.VNIs...)
-	done.removed = append(done.removed, guards...)
-	return done, errors.Join(err, merr, derr, gerr)
+	return done, errors.Join(err, merr, derr)
 }
 
 // removeAll removes what every overlayd has left in this network namespace, except what o says that others use.
@@ -81,7 +86,7 @@ func removeAll(ctx context.Context, o others) (done report, err error) {
 		done.removed = append(done.removed, gone...)
 		return errors.Join(err, d.leave(ctx, &done))
 	})
-	guards, uerr := guard.Cleanup() // after the devices, as in removeLeft
+	guards, uerr := guard.Cleanup() // after the devices: a device without a guard lets in what it gets
 	done.removed = append(done.removed, guards...)
 	return done, errors.Join(err, gerr, rerr, derr, uerr)
 }

@@ -22,6 +22,7 @@ func (s *Session) carriedBy() parts.List {
 		Settle:    n.settle,
 		Captures:  n.cfg.Captures,
 		GuardOff:  n.daemon.guardOff.Load,
+		Guarded:   n.retireGuards,
 		Kept:      s.takeKept,
 		Inherited: &n.inherits,
 	}

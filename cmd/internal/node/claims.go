@@ -35,7 +35,7 @@ func (n *Network) takeDevice(ctx context.Context, c control.Network) error {
 	n.claimed.Store(true)
 	now := nodefile.Left{VNIs: []uint32{vni}, Networks: c.Prefixes()}
 	n.left = n.left.Without(now)
-	n.removeLeft(ctx, now.Networks...)
+	n.oldGuards.add(n.removeLeft(ctx, now.Networks...), vni)
 	n.remember(now)
 	return nil
 }
@@ -80,9 +80,10 @@ func (n *Network) releaseDevice() {
 
 func (n *Network) devices() claim.Devices { return claim.Beside(n.subnetFile) }
 
-// remember notes l as what the session that begins will leave, for the next process too.
+// remember notes l as what the session that begins will leave, for the next process too, which also learns of the guards that are left.
 func (n *Network) remember(l nodefile.Left) {
 	n.left = l
+	l.VNIs = n.oldGuards.with(l.VNIs)
 	_ = n.file.Remember(l) // settleFile tries again, and warns
 }
 
@@ -168,21 +169,23 @@ func (n *Network) warnOnce(text string, err error) {
 	}
 }
 
-// removeLeft removes what the last session left, but for the devices that somebody else serves by now, and routes inside the networks of the next one.
-func (n *Network) removeLeft(ctx context.Context, next ...netip.Prefix) {
+// removeLeft removes what the last session left, but for the devices that somebody else serves by now, routes inside the networks of the next one, and the
+// guards, of which it returns the VNIs.
+func (n *Network) removeLeft(ctx context.Context, next ...netip.Prefix) (guards []uint32) {
 	l := n.left
 	n.left = nodefile.Left{}
 	var claims []*claim.Device
 	l.VNIs, claims = n.claimAll(l.VNIs)
 	defer claim.ReleaseAll(claims)
 	if len(l.VNIs) == 0 && len(l.Networks) == 0 {
-		return
+		return nil
 	}
 	removed, kept, err := leftovers.Remove(ctx, l, next...)
 	if err != nil {
 		n.log.Error("overlay of the last network config not wholly removed", "err", err)
 	}
 	n.log.Info("removed what the last network config left", "vni", l.VNIs, "network", l.Networks, "removed", removed, "kept", kept)
+	return l.VNIs
 }
 
 // claimAll claims the devices of vnis that are not the session's anyway. It returns the VNIs without those
@@ -207,7 +210,7 @@ const rulesPatience = 3 * time.Second
 
 // removeRules removes the traffic rules of the last session. Devices, routes and entries stay.
 func (n *Network) removeRules() {
-	vnis, claims := n.claimAll(n.left.VNIs)
+	vnis, claims := n.claimAll(n.oldGuards.with(n.left.VNIs))
 	defer claim.ReleaseAll(claims)
 	if len(vnis) == 0 { // without VNIs Cleanup would mean all
 		return

@@ -148,7 +148,8 @@ func (n *Network) serveWhileWanted(ctx, process context.Context) {
 // remove removes what the network has left on this host. Its lease stays until it expires: a
 // network that comes back has the same subnet.
 func (n *Network) remove(ctx context.Context) {
-	n.removeLeft(ctx)
+	n.oldGuards.add(n.removeLeft(ctx))
+	n.retireGuards()
 	n.remember(nodefile.Left{})
 	for _, file := range [...]string{n.subnetFile, controller.LeasesFile(n.subnetFile)} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {

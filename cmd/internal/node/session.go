@@ -207,6 +207,7 @@ func (s *Session) tellReady(ctx context.Context, ready <-chan struct{}) error {
 	case <-ready:
 	}
 	n := s.network
+	n.retireGuards() // those that an overlay without a guard leaves
 	n.daemon.settled.Do(func() {
 		if n.cfg.Settled != nil {
 			n.cfg.Settled(s.config.Backend.Port)
@@ -222,6 +223,7 @@ func (s *Session) tellReady(ctx context.Context, ready <-chan struct{}) error {
 	if n.daemon.Ready() || n.cfg.several() {
 		n.cfg.notify(sd.SdNotifyReady)
 	}
+	n.remember(n.left) // without the guards of earlier sessions
 	m, ok := n.store.(control.ReadyMarker)
 	if !ok {
 		return nil

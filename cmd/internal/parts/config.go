@@ -57,6 +57,7 @@ type Config struct {
 	Settle    time.Duration              // for how long other hosts may still have the network config before this one; 0: they have this one
 	Captures  *capture.Hub               // of the packets of the userspace dataplane; nil: none can be captured
 	GuardOff  func() bool                // the guard is switched off
+	Guarded   func()                     // called when the guard has its rules, or there will be none; nil: nobody wants to know
 	Kept      func() *overlay.Forwarding // returns the dataplane of the overlay before, which goes on; nil if none does
 	Inherited *handover.Inheritance      // what a userspace dataplane can go on with, if none was kept
 	Others    *Others                    // nil: the daemon serves one network

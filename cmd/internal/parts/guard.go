@@ -45,6 +45,7 @@ func (l *List) openGuard() (dataplane.Part, error) {
 		MinPathMTU:  cmp.Or(l.MinPathMTU, carrier.DefaultMinPathMTU),
 		Settle:      l.Settle,
 		Off:         l.GuardOff,
+		Synced:      l.guarded,
 		Deaf:        l.Deaf,
 	}
 	for _, u := range l.Ends {
@@ -57,14 +58,25 @@ func (l *List) openGuard() (dataplane.Part, error) {
 	g, err := guard.Open(c)
 	if err != nil {
 		l.noGuard = err
+		if l.withoutGuard() != "" {
+			l.guarded() // one of another VNI would drop what the sockets are to get
+		}
 		return nil, err
 	}
 	l.guard = g
 	return g, nil
 }
 
+// guarded tells that no guard of another VNI is needed any more.
+func (l *List) guarded() {
+	if l.Guarded != nil {
+		l.Guarded()
+	}
+}
+
 // leaveTunnel removes what only a tunnel needs: the network may have had one before.
 func (l *List) leaveTunnel() {
+	l.guarded()
 	_, err := guard.Cleanup(l.Network.Backend.VNI)
 	if err = errors.Join(err, hostroute.Withdraw(l.Network.Prefixes())); err != nil {
 		l.Log.Warn("guard rules or unreachable routes of an earlier network config are left, and may drop packets", "err", err, "fix", dataplane.FixOr(err, "overlayd guard off"))

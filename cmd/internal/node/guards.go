@@ -1,0 +1,61 @@
+package node
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/overlayd/overlayd/cmd/internal/claim"
+	"github.com/overlayd/overlayd/cmd/internal/leftovers"
+)
+
+// oldGuards are the VNIs of guards that sessions with other VNIs have left. Each stays until the guard of the present session has its rules: meanwhile it keeps out
+// packets that have no encapsulation, for as long as the store is silent. The node file has them too, for cleanup and the next daemon.
+type oldGuards struct {
+	mu   sync.Mutex
+	vnis []uint32
+}
+
+// add notes guards that were left, but for those of VNIs that a session has again.
+func (o *oldGuards) add(left []uint32, but ...uint32) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, vni := range left {
+		if !slices.Contains(o.vnis, vni) {
+			o.vnis = append(o.vnis, vni)
+		}
+	}
+	o.vnis = slices.DeleteFunc(o.vnis, func(vni uint32) bool { return slices.Contains(but, vni) })
+}
+
+// with returns vnis and those of the guards.
+func (o *oldGuards) with(vnis []uint32) []uint32 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Concat(vnis, o.vnis)
+}
+
+// retireGuards removes the guards of earlier sessions, but for those that somebody else serves by now.
+func (n *Network) retireGuards() {
+	n.oldGuards.mu.Lock()
+	defer n.oldGuards.mu.Unlock()
+	var mine []uint32
+	for _, vni := range n.oldGuards.vnis {
+		c, err := n.devices().Claim(vni)
+		if err == nil {
+			defer c.Release()
+		}
+		if err == nil || errors.Is(err, claim.ErrNoDir) {
+			mine = append(mine, vni)
+		}
+	}
+	n.oldGuards.vnis = nil
+	removed, err := leftovers.RemoveGuards(mine...)
+	if err != nil {
+		n.oldGuards.vnis = mine
+		n.log.Error("overlay of the last network config not wholly removed", "err", err)
+	}
+	if len(removed) > 0 {
+		n.log.Info("removed the guard of the last network config", "removed", removed)
+	}
+}
