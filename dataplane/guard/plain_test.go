@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
@@ -120,14 +121,16 @@ func TestAtHome(t *testing.T) {
 			routes []string // to the link
 			comes  map[string]bool
 		}{
-			"no route":       {kind: "macvlan", comes: map[string]bool{own: false, peer: false, unleased: false}},
-			"a pod's":        {kind: "veth", routes: []string{own + "/32"}, comes: map[string]bool{own: true, peer: false, unleased: false}},
-			"a bridge":       {kind: "bridge", routes: []string{"10.42.1.192/26"}, comes: map[string]bool{own: true, peer: false, unleased: false}},
-			"macvlan":        {kind: "macvlan", routes: []string{"10.42.1.192/26"}, comes: map[string]bool{own: true, peer: false}},
-			"another subnet": {kind: "bridge", routes: []string{"10.42.200.0/24"}, comes: map[string]bool{own: false, peer: false, unleased: true}},
-			"allowed":        {kind: "veth", config: func(c *Config) { c.AllowPlain = true }, comes: map[string]bool{own: true, peer: false, unleased: false}},
-			"direct":         {kind: "veth", config: func(c *Config) { c.Direct = true }, comes: map[string]bool{own: false, peer: false, unleased: false}},
-			"direct, sent":   {kind: "veth", config: func(c *Config) { c.Direct = true }, routes: []string{peer + "/32"}, comes: map[string]bool{own: false, peer: true}},
+			"no route":         {kind: "macvlan", comes: map[string]bool{own: false, peer: false, unleased: false}},
+			"a pod's":          {kind: "veth", routes: []string{own + "/32"}, comes: map[string]bool{own: true, peer: false, unleased: false}},
+			"a bridge":         {kind: "bridge", routes: []string{"10.42.1.192/26"}, comes: map[string]bool{own: true, peer: false, unleased: false}},
+			"macvlan":          {kind: "macvlan", routes: []string{"10.42.1.192/26"}, comes: map[string]bool{own: true, peer: false}},
+			"another subnet":   {kind: "bridge", routes: []string{"10.42.200.0/24"}, comes: map[string]bool{own: false, peer: false, unleased: true}},
+			"allowed":          {kind: "veth", config: func(c *Config) { c.AllowPlain = true }, comes: map[string]bool{own: true, peer: false, unleased: false}},
+			"direct":           {kind: "veth", config: func(c *Config) { c.Direct = true }, comes: map[string]bool{own: false, peer: false, unleased: false}},
+			"settling":         {kind: "veth", config: func(c *Config) { c.Settle = time.Hour }, comes: map[string]bool{own: true, peer: false, unleased: false}},
+			"direct, settling": {kind: "veth", config: func(c *Config) { c.Direct, c.Settle = true, time.Hour }, comes: map[string]bool{own: true, peer: false}},
+			"direct, sent":     {kind: "veth", config: func(c *Config) { c.Direct = true }, routes: []string{peer + "/32"}, comes: map[string]bool{own: false, peer: true}},
 		} {
 			t.Run(dp+", "+name, func(t *testing.T) {
 				t.Parallel()

@@ -53,7 +53,7 @@ func (b builder) forward() chain {
 	for _, d := range b.devices() {
 		c.goTo(chainSpoof, leavesBy(d))
 	}
-	if b.Direct {
+	if b.Direct || b.settling { // direct routes may still be there
 		c.jumpTo(chainSpoof, leavesBy(b.Underlay))
 	}
 	c.jumpTo(chainEgress, toPort(b.Port, false), isUDP(false))

@@ -17,11 +17,14 @@ func (b builder) toPlain(c *chain, byUnderlay cond) {
 	}
 }
 
+// allowsPlain reports whether packets with overlay sources may come without encapsulation, though not from pods with sources of other hosts.
+func (b builder) allowsPlain() bool { return b.AllowPlain || b.settling }
+
 // plain is for what is no datagram of the overlay. What comes by the underlay has no overlay address, unless direct routes
 // lead there.
 func (b builder) plain() chain {
 	c := chain{name: chainPlain}
-	if b.AllowPlain || b.settling {
+	if b.allowsPlain() {
 		return c
 	}
 	for _, f := range []family{ipv4, ipv6} {
@@ -53,7 +56,7 @@ func (b builder) pods() chain {
 	if b.Link != 0 { // An interface that was made again has another index until the next session.
 		b.toPlain(&c, comesBy(b.Underlay, false))
 	}
-	if b.settling || b.AllowPlain && b.noKinds {
+	if b.allowsPlain() && b.noKinds {
 		return c
 	}
 	c.add(back, comesByIndex(loopback, false))
@@ -67,7 +70,7 @@ func (b builder) pods() chain {
 		c.add(back, comesBy(name, false))
 	}
 	for _, f := range []family{ipv4, ipv6} {
-		if b.AllowPlain { // what comes by a NIC and the like may be plain
+		if b.allowsPlain() { // what comes by a NIC and the like may be plain
 			b.peers(f, func(from ...cond) {
 				c.drop(dataplane.DropBadSource, slices.Concat([]cond{of(f)}, from, b.fromPods())...)
 			})
@@ -86,7 +89,7 @@ func inOwn(own netip.Prefix) []cond {
 
 // atHome are the conditions that a source is in an own subnet, and comes from where that is.
 func (b builder) atHome(own netip.Prefix) []cond {
-	if b.AllowPlain || b.settling {
+	if b.allowsPlain() {
 		return inOwn(own)
 	}
 	return append(inOwn(own), wayBack(false))
