@@ -100,6 +100,7 @@ func TestForgedWhileItChanges(t *testing.T) {
 			h.Run("nft", "add table ip masq; add chain ip masq post { type nat hook postrouting priority 100; }; add rule ip masq post oifname eth0 masquerade")
 			c.under.Run("ip", "route", "replace", h.gateway().Masked().String(), "via", h.addr.String())
 
+			evil.Run("ip", "route", "add", a.addr.String(), "via", h.gateway().Addr().String()) // else the forger waits for a neighbour, and blocks
 			arrived := openInbox(t, map[string]*netnstest.NS{"pod a": a.NS, "pod b": b.NS, "pod d": d.NS, "host 0": h.NS, "host 1": c.hosts[1].NS, "host 2": c.hosts[2].NS})
 			all := forgeries(c, rawSocket(t, c.under), rawSocket(t, evil.NS), evil, a, b, d)
 			good, err := startMeter(b.NS, a.NS, a.addr, time.Millisecond)
