@@ -48,6 +48,19 @@ func (n *Network) giveBack(ctx context.Context, err error) error {
 	return nil
 }
 
+// giveBackOnce is giveBack of a network that is not served, as its overlay cannot be opened. It is tried once: the drain of the other networks does not wait for it.
+func (n *Network) giveBackOnce(ctx context.Context) error {
+	if err := n.claim(); err != nil {
+		return err
+	}
+	defer n.file.Release()
+	defer n.closeStore()
+	if err := n.giveBackOwn(ctx); err != nil {
+		return err
+	}
+	return n.giveBack(ctx, errDrained)
+}
+
 // giveBackOwn gives back what this host has in the store, without a session that knows it.
 func (n *Network) giveBackOwn(ctx context.Context) error {
 	if err := n.openStore(ctx); err != nil {
@@ -56,6 +69,11 @@ func (n *Network) giveBackOwn(ctx context.Context) error {
 	config, err := n.store.Network(ctx)
 	if err != nil && !isUnusable(err) {
 		return err
+	}
+	if !n.node.PublicIP.IsValid() && !n.node.PublicIPv6.IsValid() { // no session has begun
+		if err := n.chooseUnderlay(ctx, config); err != nil {
+			return err
+		}
 	}
 	public := slices.DeleteFunc([]netip.Addr{n.node.PublicIP, n.node.PublicIPv6}, func(a netip.Addr) bool { return !a.IsValid() })
 	_, err = n.releaseOwn(ctx, config, public)

@@ -139,9 +139,15 @@ func (n *Network) serveWhileWanted(ctx, process context.Context) {
 		}
 		pause := again.Next()
 		log.Error("cannot serve network: trying again", append(n.attrs(err), "after", pause)...)
-		if !pace.Sleep(ctx, pause, n.daemon.drain) && ctx.Err() != nil {
-			return
-		} // a drain has it try once more, to give back what it has
+		if pace.Sleep(ctx, pause, n.daemon.drain) {
+			continue
+		}
+		if ctx.Err() == nil { // it is to drain
+			if err := n.giveBackOnce(ctx); err != nil {
+				n.log.Error("lease of the network not given back", n.attrs(err)...)
+			}
+		}
+		return
 	}
 }
 
@@ -170,8 +176,10 @@ func (n *Network) yieldToServed(c control.Network) error {
 			continue
 		}
 		for _, p := range c.Prefixes() {
-			if slices.ContainsFunc(f.Networks(), p.Overlaps) {
-				return fmt.Errorf("network config: %s overlaps network %s, which this host has served before: want another", p, other.name)
+			for _, q := range f.Networks() {
+				if p.Overlaps(q) {
+					return fmt.Errorf("network config: %s overlaps %s of network %s, which this host has served before: want another", p, q, other.name)
+				}
 			}
 		}
 	}
