@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/overlayd/overlayd/control/kube/kubetest"
 )
 
@@ -43,4 +46,26 @@ func TestKubeOverwriteIsNoAddress(t *testing.T) {
 		return nil
 	})
 	says(false)
+}
+
+// TestKubeConditionIsSetAgain: somebody sets the condition NetworkUnavailable to True after the daemon was ready, again and again: it is
+// False soon after each time, and the log does not fill.
+func TestKubeConditionIsSetAgain(t *testing.T) {
+	k := newKubeCluster(t, 1, kubeNetwork)
+	k.node(0, nil)
+	k.up(0, "--dataplane", modeKernel)
+	k.checkNode(0)
+	for range 10 {
+		body := `{"status":{"conditions":[{"type":"NetworkUnavailable","status":"True","reason":"NoRouteCreated"}]}}`
+		if _, err := k.client.CoreV1().Nodes().Patch(t.Context(), "host0", types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{}, "status"); err != nil {
+			t.Fatal(err)
+		}
+		k.checkNode(0)
+	}
+	if n := linesWith(k.hosts[0].daemon.text(), "something else has set the condition NetworkUnavailable"); n != 1 {
+		t.Errorf("%d lines of one condition, want one:\n%s", n, k.hosts[0].daemon.text())
+	}
+	if log := k.hosts[0].daemon.text(); linesWith(log, "session ended")+linesWith(log, "lease lost") > 0 {
+		t.Errorf("the session or its lease has ended:\n%s", log)
+	}
 }

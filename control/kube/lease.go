@@ -18,6 +18,8 @@ type reader struct {
 	// false if nobody knows that. Both may be nil.
 	isOwn  func(name string) bool
 	wanted func(*corev1.Node) (l control.Lease, ok bool, err error)
+	// isReady reports whether the own Node is to say that its network is available; it may be nil.
+	isReady func() bool
 	// ignored is told of facts that cannot be read; it may be nil.
 	ignored func(node string, err error)
 }
@@ -47,8 +49,8 @@ func (r reader) lease(n *corev1.Node) (l control.Lease, ok bool, err error) {
 	return l, true, err
 }
 
-// checkOwn refuses what the own Node says if an overwrite annotation says otherwise now, or is none:
-// the Controller then has the lease renewed, and shows why it cannot be.
+// checkOwn refuses what the own Node says if an overwrite annotation says otherwise now, or is none, or if somebody says that the Node's
+// network is not available: the Controller then has the lease renewed, and shows why it cannot be.
 func (r reader) checkOwn(n *corev1.Node, l control.Lease) error {
 	if r.isOwn == nil || !r.isOwn(n.Name) {
 		return nil
@@ -64,6 +66,8 @@ func (r reader) checkOwn(n *corev1.Node, l control.Lease) error {
 		return fmt.Errorf("annotation %s %s is to be %s", r.names.publicIPv6, l.PublicIPv6, w.PublicIPv6)
 	case w.Facts != l.Facts:
 		return fmt.Errorf("annotation %s %s is to be %s", r.names.facts, quote(n.Annotations[r.names.facts]), w.Facts.JSON())
+	case r.isReady != nil && r.isReady() && !isAvailable(n):
+		return errors.New("condition NetworkUnavailable is to be False")
 	}
 	return nil
 }

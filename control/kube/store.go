@@ -171,6 +171,7 @@ func (s *Store) Renew(ctx context.Context, l control.Lease) (control.Lease, erro
 		return control.Lease{}, fmt.Errorf("%w: node %s has podCIDRs %q now", control.ErrLost, quote(n.Name), n.Spec.PodCIDRs)
 	}
 	s.logRival(ctx, n, l)
+	s.logCondition(ctx, n)
 	return s.publish(ctx, n, now)
 }
 
@@ -191,6 +192,22 @@ func (s *Store) logRival(ctx context.Context, n *corev1.Node, l control.Lease) {
 	for range due {
 		s.cfg.Log.WarnContext(ctx, "something else has published another address on this Node: written again",
 			"node", quote(n.Name), "public_ip", own, "was", quote(other), "fix", "give each host a Node name of its own")
+	}
+}
+
+// logCondition says that somebody has said of n, the own Node, that its network is not available, after this process has said that it is.
+func (s *Store) logCondition(ctx context.Context, n *corev1.Node) {
+	for _, c := range n.Status.Conditions {
+		if c.Type != corev1.NodeNetworkUnavailable || c.Status == corev1.ConditionFalse || !s.isReady() {
+			continue
+		}
+		s.mu.Lock()
+		due, _ := s.rivals.Due(time.Now(), pace.Notice{Key: "condition " + string(c.Type)})
+		s.mu.Unlock()
+		for range due {
+			s.cfg.Log.WarnContext(ctx, "something else has set the condition NetworkUnavailable of this Node: set to False again",
+				"status", quote(string(c.Status)), "reason", quote(c.Reason), "fix", "if it keeps being set, turn off the routes of the cloud controller (--configure-cloud-routes=false)")
+		}
 	}
 }
 
@@ -256,7 +273,7 @@ func (s *Store) Release(ctx context.Context, l control.Lease) error {
 
 // MarkReady sets the own Node's condition NetworkUnavailable to False, if Config wants
 // that, and tries again until it has succeeded or ctx ends. Later Acquire and Renew calls
-// set it again if the Node has lost it.
+// set it again if the Node has lost it, or somebody has set it to True: watches show that.
 func (s *Store) MarkReady(ctx context.Context) error {
 	if !s.cfg.SetNodeNetworkUnavailable {
 		return nil

@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/kube"
@@ -287,6 +288,12 @@ func TestOwnNodeIsRepaired(t *testing.T) {
 		},
 			flannels(prefix+"public-ip-overwrite", "203.0.113.7", prefix+"public-ip", "203.0.113.7", prefix+"overlayd-node", `{"v":1,"src4":"192.0.2.9"}`)},
 		{"overwrite gone", func() { kubetest.Annotate(t, shared.client, "host", prefix+"public-ip-overwrite-") }, flannels()},
+		{"network unavailable", func() {
+			body := `{"status":{"conditions":[{"type":"NetworkUnavailable","status":"True","reason":"NoRouteCreated"}]}}`
+			if _, err := shared.client.CoreV1().Nodes().Patch(t.Context(), "host", types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{}, "status"); err != nil {
+				t.Fatal(err)
+			}
+		}, flannels()},
 		{"node made again", func() {
 			kubetest.Delete(t, shared.client, "host")
 			kubetest.Create(t, shared.client, kubetest.NewNode("host", nil, "10.3.5.0/24"))

@@ -19,6 +19,9 @@ func (r reader) trim(n *corev1.Node) *corev1.Node {
 	if n.Annotations[r.names.managed] != "true" {
 		return t
 	}
+	if r.isOwn != nil && r.isOwn(n.Name) {
+		t.Status.Conditions = networkConditions(n)
+	}
 	keys := append(r.names.written(), r.names.overwrite, r.names.overwriteV6)
 	t.Annotations = make(map[string]string, len(keys))
 	for _, k := range keys {
@@ -27,4 +30,14 @@ func (r reader) trim(n *corev1.Node) *corev1.Node {
 		}
 	}
 	return t
+}
+
+// networkConditions returns the conditions NetworkUnavailable of a Node: one at most.
+func networkConditions(n *corev1.Node) (all []corev1.NodeCondition) {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeNetworkUnavailable {
+			all = append(all, corev1.NodeCondition{Type: c.Type, Status: c.Status})
+		}
+	}
+	return all
 }

@@ -62,7 +62,7 @@ func (s *Store) watchReader(ctx context.Context) reader {
 		network = control.Network{EnableIPv4: true, EnableIPv6: true}
 	}
 	r := s.reader(network)
-	r.ignored, r.isOwn, r.wanted = s.ignored(ctx), s.isOwn, s.wanted
+	r.ignored, r.isOwn, r.wanted, r.isReady = s.ignored(ctx), s.isOwn, s.wanted, s.isReady
 	return r
 }
 
@@ -71,6 +71,13 @@ func (s *Store) isOwn(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return name == s.node
+}
+
+// isReady reports whether MarkReady was called.
+func (s *Store) isReady() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ready
 }
 
 // wanted returns the lease that n, the own Node, has to publish now, or why it can have none. ok is false before the first Acquire.
