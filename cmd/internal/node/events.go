@@ -10,20 +10,27 @@ import (
 
 	"github.com/overlayd/overlayd/cmd/internal/status"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane/pace"
 )
 
 // eventPeriod is how often it is looked whether there is something to tell.
 const eventPeriod = 5 * time.Second
 
+// trouble is what is wrong.
+type trouble struct {
+	text string // for people, and still right when it is over
+	now  string // the same as long as it lasts, with what to do
+}
+
 // events are what the store of a network was told about this node, by reason.
 type events struct {
-	told    map[string]string
+	told    map[string]trouble
 	notices pace.Notices    // of those that come and go
 	due     map[string]bool // notices allow it, and nobody has been told yet
 }
 
-func newEvents() *events { return &events{told: map[string]string{}, due: map[string]bool{}} }
+func newEvents() *events { return &events{told: map[string]trouble{}, due: map[string]bool{}} }
 
 // tellEvents tells stores that show events to people what is wrong with this node, and when it is over, until ctx ends.
 func (d *Daemon) tellEvents(ctx context.Context) {
@@ -40,8 +47,9 @@ func (d *Daemon) tellEvents(ctx context.Context) {
 			if all[n] == nil {
 				all[n] = newEvents()
 			}
-			report := status.Report(status.Process{}, true, []status.Network{n.Status()})
-			if err := all[n].tell(ctx, teller, eventsIn(report.Warnings, s.fault)); err != nil && ctx.Err() == nil {
+			st := n.Status()
+			report := status.Report(status.Process{}, true, []status.Network{st})
+			if err := all[n].tell(ctx, teller, eventsIn(&st, report.Warnings, s.fault)); err != nil && ctx.Err() == nil {
 				n.log.DebugContext(ctx, "event not written", "err", err)
 			}
 		}
@@ -49,24 +57,24 @@ func (d *Daemon) tellEvents(ctx context.Context) {
 }
 
 // tell tells what is new in now, and what is over. What could not be told is told the next time.
-func (e *events) tell(ctx context.Context, t control.EventTeller, now map[string]string) error {
+func (e *events) tell(ctx context.Context, t control.EventTeller, now map[string]trouble) error {
 	var errs []error
-	for reason, text := range now {
+	for reason, what := range now {
 		if _, known := e.told[reason]; known || !e.isDue(reason) {
 			continue
 		}
-		if err := t.Tell(ctx, control.Event{Reason: reason, Text: text}); err != nil {
+		if err := t.Tell(ctx, control.Event{Reason: reason, Text: what.now}); err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		delete(e.due, reason)
-		e.told[reason] = text
+		e.told[reason] = what
 	}
-	for reason, text := range e.told {
+	for reason, what := range e.told {
 		if _, still := now[reason]; still {
 			continue
 		}
-		if err := t.Tell(ctx, control.Event{Reason: reason, Text: "resolved: " + text, Over: true}); err != nil {
+		if err := t.Tell(ctx, control.Event{Reason: reason, Text: "resolved: " + what.text, Over: true}); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -82,29 +90,53 @@ func (e *events) isDue(reason string) bool {
 	return e.due[reason]
 }
 
-// eventsIn returns what is worth an event, by reason. fault is why there is no session.
-func eventsIn(warnings []status.Warning, fault error) map[string]string {
-	now := map[string]string{}
+// eventsIn returns what is worth an event, by reason. fault is why there is no session. A fault of few peers is theirs: each of thousands
+// of nodes would tell of one that starts again. Status, log and metrics have it.
+func eventsIn(n *status.Network, warnings []status.Warning, fault error) map[string]trouble {
+	now := map[string]trouble{}
 	if bad := new(control.NetworkError); errors.As(fault, &bad) {
-		now[control.EventConfigInvalid] = bad.Error()
+		now[control.EventConfigInvalid] = trouble{bad.Error(), bad.Error()}
 	}
+	unreachable, narrow := faultsOfPeers(n)
 	for _, w := range warnings {
-		reason := ""
+		reason, text := "", w.Text
 		switch {
-		case w.ID == "config_held", w.ID == "config_refused":
+		case w.ID == "config_held" && n.ConfigHeld != nil:
+			reason, text = control.EventConfigInvalid, n.ConfigHeld.Why // and not when it is to be applied
+		case w.ID == "config_refused":
 			reason = control.EventConfigInvalid
 		case w.ID == "lease_lost":
 			reason = control.EventLeaseLost
-		case w.ID == "peers_"+status.ReasonPathMTU:
+		case w.ID == "peers_"+status.ReasonPathMTU && narrow:
 			reason = control.EventMTUMismatch
-		case strings.HasPrefix(w.ID, "peers_"):
+		case strings.HasPrefix(w.ID, "peers_") && w.ID != "peers_"+status.ReasonPathMTU && unreachable:
 			reason = control.EventPeerUnreachable
 		default:
 			continue
 		}
-		if now[reason] == "" {
-			now[reason] = w.Text + "; next: " + w.Fix
+		if _, known := now[reason]; !known {
+			now[reason] = trouble{text, w.Text + "; next: " + w.Fix}
 		}
 	}
 	return now
+}
+
+// faultsOfPeers reports whether at least half of the peers cannot be reached, or the path to them is too narrow: the fault may be this node's.
+func faultsOfPeers(n *status.Network) (unreachable, narrow bool) {
+	all, faults, narrows := 0, 0, 0
+	for _, p := range n.AllPeers() {
+		if p.State == controller.PeerRefused {
+			continue
+		}
+		all++
+		if p.Works() {
+			continue
+		}
+		if reason, _, _ := p.Why(); reason == status.ReasonPathMTU {
+			narrows++
+		} else {
+			faults++
+		}
+	}
+	return faults > 0 && 2*faults >= all, narrows > 0 && 2*narrows >= all
 }
