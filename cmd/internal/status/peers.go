@@ -49,10 +49,10 @@ func (p *Peer) Works() bool {
 	return programmed && (p.Probe == nil || p.Probe.State == ProbeOK || p.Probe.State == ProbeUnknown)
 }
 
-// isCutOff reports whether there are peers, and packets reach none of them.
+// isCutOff reports whether there are peers, and packets reach none of them. Peers whose leases the store has lost are still programmed.
 func (n *Network) isCutOff() bool {
 	peers := slices.DeleteFunc(n.AllPeers(), func(p Peer) bool { return p.State == controller.PeerRefused })
-	return len(peers) > 0 && !slices.ContainsFunc(peers, func(p Peer) bool { return p.Works() })
+	return len(peers) > 0 && !slices.ContainsFunc(peers, func(p Peer) bool { return p.Works() || p.State == controller.PeerKept })
 }
 
 // Why returns why a peer does not work, and what to do about it.

@@ -131,6 +131,7 @@ func TestCutOff(t *testing.T) {
 		says   bool
 	}{
 		{"no peers", nil, "store_unreachable", true},
+		{"one is kept", []ProbeState{ProbeDown, "kept"}, "store_unreachable", true},
 		{"one works", []ProbeState{ProbeDown, ProbeOK}, "store_unreachable", true},
 		{"not known", []ProbeState{ProbeUnknown, ProbeUnknown}, "store_unreachable", true},
 		{"none works", []ProbeState{ProbeDown, ProbeDown}, "peers_" + ReasonTunnelBlocked, false},
@@ -138,6 +139,10 @@ func TestCutOff(t *testing.T) {
 		n := Network{Ready: true, Store: &control.StoreStatus{Kind: "etcd", Since: now, LastAnswer: now}, Probes: &Probes{}}
 		for i, state := range c.states {
 			subnet := []netip.Prefix{one, two}[i]
+			if state == "kept" {
+				n.Peers = append(n.Peers, controller.PeerStatus{Subnet: subnet, State: controller.PeerKept, Reason: "lease_missing"})
+				continue
+			}
 			n.Peers = append(n.Peers, controller.PeerStatus{Subnet: subnet, State: controller.PeerUp})
 			n.Probes.Peers = append(n.Probes.Peers, Probe{Subnet: subnet, State: state, Reason: ReasonTunnelBlocked, Err: "blocked"})
 		}
