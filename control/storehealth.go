@@ -28,6 +28,20 @@ func (h *StoreHealth) Answered(revision int64, err error) {
 	h.set(true, err)
 }
 
+// Heard notes an answer that any user gets, at a revision, 0 if that is not known. If the store has refused the user of this node, that
+// stands until it answers a question of that user.
+func (h *StoreHealth) Heard(revision int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.status.LastAnswer = time.Now()
+	if revision > 0 {
+		h.status.Revision = revision
+	}
+	if !h.status.Connected || !h.status.Refusal {
+		h.set(true, nil)
+	}
+}
+
 // Failed notes that the store could not be reached.
 func (h *StoreHealth) Failed(err error) {
 	h.mu.Lock()

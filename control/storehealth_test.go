@@ -30,6 +30,10 @@ func TestStoreHealth(t *testing.T) {
 			{func() { h.Answered(0, errors.New("denied\n")) },
 				control.StoreStatus{Connected: true, Err: `denied\n`, Revision: 7, Since: at(5), LastAnswer: at(5)}},
 			{func() { h.Failed(errors.New("gone")) }, control.StoreStatus{Err: "gone", Revision: 7, Since: at(6), LastAnswer: at(5)}},
+			{func() { h.Heard(0) }, control.StoreStatus{Connected: true, Revision: 7, Since: at(7), LastAnswer: at(7)}},
+			{func() { h.Answered(0, control.ErrUser) }, control.StoreStatus{Connected: true, Err: control.ErrUser.Error(), Refusal: true, Revision: 7, Since: at(8), LastAnswer: at(8)}},
+			{func() { h.Heard(9) }, control.StoreStatus{Connected: true, Err: control.ErrUser.Error(), Refusal: true, Revision: 9, Since: at(8), LastAnswer: at(9)}},
+			{func() { h.Answered(9, nil) }, control.StoreStatus{Connected: true, Revision: 9, Since: at(10), LastAnswer: at(10)}},
 		} {
 			time.Sleep(time.Second)
 			step.report()

@@ -32,6 +32,7 @@
 // The watch of leases shows the records, too. So a node sees at once that its own record was deleted or overwritten, and
 // writes it again unless another node lives there (keep.go). It also sees each clone (seen.go). That costs etcd no
 // call. Reading the record with each beat would cost 750 reads a second in a cluster of 5 000 nodes, and notice a change 3 s later on average.
+// Only once a minute a node reads a key, to see whether etcd still takes its user.
 //
 // A node whose public IP has changed publishes its last lease again: same key, one
 // write. control.Node.Ownership says which lease that is. If the MAC proves only

@@ -23,6 +23,7 @@ func (r *nodeRecord) keep(ctx context.Context) {
 	every := pace.Backoff{Low: r.store.cfg.NodeTTL / 3, High: r.store.cfg.NodeTTL / 3}
 	beat := time.NewTimer(every.Next())
 	defer beat.Stop()
+	asked := time.Now()
 	for {
 		var err error
 		select {
@@ -36,6 +37,10 @@ func (r *nodeRecord) keep(ctx context.Context) {
 				r.retire(ctx)
 			}
 			r.deleteOwn(ctx)
+			if err == nil && time.Since(asked) >= askAfter*r.store.cfg.NodeTTL {
+				asked = time.Now()
+				err = r.askAsUser(ctx)
+			}
 			beat.Reset(every.Next())
 		case <-r.look:
 			if err = r.check(ctx); errors.Is(err, errRace) {
@@ -44,6 +49,27 @@ func (r *nodeRecord) keep(ctx context.Context) {
 			pace.Sleep(ctx, lookGap, nil)
 		}
 		last = r.report(ctx, err, last)
+	}
+}
+
+// askAfter is the time between two questions of askAsUser, in NodeTTLs: a minute, or 83 a second of 5000 nodes.
+const askAfter = 3
+
+// askAsUser reads a key. When users are turned on in etcd, or this node's user loses its rights, etcd ends no watch, and releases before 3.6 keep
+// leases alive all the same: without a question nobody would know before the lease is to be renewed, a day later. StoreHealth has the answer.
+func (r *nodeRecord) askAsUser(ctx context.Context) error {
+	_, err := r.store.rpc.Get(ctx, "read network config", r.store.keys.Config())
+	if errors.Is(err, control.ErrUser) {
+		return err
+	}
+	return nil // the beat tells of all else
+}
+
+// logUser says once in a while that etcd refuses the user.
+func (s *Store) logUser(ctx context.Context, err error) {
+	if s.due(pace.Notice{Key: "user", Text: err.Error()}) {
+		s.log.WarnContext(ctx, "etcd refuses this node's user: its lease is not renewed, and a watch that breaks does not come back", "err", err,
+			"fix", "give the daemon a user of etcd that may read and write there, or turn authentication off again")
 	}
 }
 
@@ -58,6 +84,8 @@ func (r *nodeRecord) report(ctx context.Context, err error, last string) string 
 	case ctx.Err() != nil:
 	case etcdrpc.Refused(err):
 		r.store.logRefusal(ctx, refusesRecord, err)
+	case errors.Is(err, control.ErrUser):
+		r.store.logUser(ctx, err)
 	case errors.Is(err, control.ErrTaken) && err.Error() != last:
 		r.store.log.ErrorContext(ctx, "another node has taken over this node's record", "err", err)
 		return err.Error()

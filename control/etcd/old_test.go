@@ -31,6 +31,12 @@ func theOtherEtcd(t *testing.T) string {
 // TestOtherEtcdFaults is TestFaults of etcd.
 func TestOtherEtcdFaults(t *testing.T) { testFaults(t, theOtherEtcd(t)) }
 
+// TestOtherEtcdAuthentication: an etcd before 3.6 keeps leases alive for whoever it would refuse else.
+func TestOtherEtcdAuthentication(t *testing.T) {
+	t.Parallel()
+	testAuthenticationTurnedOn(t, newProcess(t, theOtherEtcd(t), 1).cluster)
+}
+
 // TestOtherEtcdTokenLost: an etcd that has forgotten all tokens, because it was started again, and one whose password
 // was another for a time, get the node back.
 func TestOtherEtcdTokenLost(t *testing.T) {

@@ -97,9 +97,11 @@ func (c *Caller) try(ctx context.Context, reads bool, f func(context.Context, *c
 }
 
 // noteAnswer reports an RPC to StoreHealth: its explained error, and otherwise the revision of
-// the answer, 0 if it is not known. An error that the end of ctx caused says nothing about etcd.
+// the answer; 0 if it is not known, as that of requests which etcd takes from every user. An error that the end of ctx caused says nothing about etcd.
 func (c *Caller) noteAnswer(ctx context.Context, revision int64, err error) {
 	switch {
+	case err == nil && revision == 0:
+		c.health.Heard(0)
 	case err == nil:
 		c.health.Answered(revision, nil)
 	case ctx.Err() != nil || errors.Is(err, ErrClosed):

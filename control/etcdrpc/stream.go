@@ -126,7 +126,7 @@ func (c *Caller) receive(ctx context.Context, keys []KeyRange, at *pb.ResponseHe
 		}
 		told := resp.Header.ClusterId != 0 // etcd grpc-proxy, which makes one watch of several, says nothing true of itself to the later ones
 		if told {
-			c.noteAnswer(ctx, resp.Header.Revision, nil)
+			c.health.Heard(resp.Header.Revision) // etcd goes on with a watch of a user that it would refuse now
 		}
 		switch {
 		case resp.CompactRevision != 0:
