@@ -155,6 +155,7 @@ func (n *Network) serveWhileWanted(ctx, process context.Context) {
 // network that comes back has the same subnet.
 func (n *Network) remove(ctx context.Context) {
 	n.oldGuards.add(n.removeLeft(ctx))
+	n.releaseDevice() // retireGuards claims it
 	n.retireGuards()
 	n.remember(nodefile.Left{})
 	for _, file := range [...]string{n.subnetFile, controller.LeasesFile(n.subnetFile)} {

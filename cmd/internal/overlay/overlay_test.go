@@ -73,14 +73,15 @@ func (l *left) VTEPs() []dataplane.VTEP   { return nil }
 func (l *left) Stats() dataplane.Stats    { return dataplane.Stats{} }
 func (l *left) Resume(w dataplane.Wanted) { l.note(fmt.Sprint("resume ", len(w.Networks))) }
 
-// TestResume: what another process has left working goes on before any part is synced, once.
+// TestResume: what another process has left working goes on before any part is synced, once, and in the order of the parts.
 func TestResume(t *testing.T) {
 	var calls []string
 	rules := &dummy{name: "rules", calls: &calls}
 	forward := Spec{Name: "forwarding", Open: func() (dataplane.Part, error) {
 		return NewForwarding(&left{dummy{name: "tun", calls: &calls}}, fit.Userspace, nil, func() {}), nil
 	}}
-	o, err := Open(slog.New(slog.DiscardHandler), testAttrs, []Spec{rules.spec(""), forward})
+	guard := Spec{Name: "guard", Open: func() (dataplane.Part, error) { return &left{dummy{name: "guard", calls: &calls}}, nil }}
+	o, err := Open(slog.New(slog.DiscardHandler), testAttrs, []Spec{guard, rules.spec(""), forward})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,8 +90,8 @@ func TestResume(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const once = "sync 1 rules, sync 2 tun, prune 2 tun, prune 1 rules"
-	if got, want := strings.Join(calls, ", "), "open rules, resume 1 tun, "+once+", "+once; got != want {
+	const once = "sync 1 guard, sync 2 rules, sync 3 tun, prune 3 tun, prune 2 rules, prune 1 guard"
+	if got, want := strings.Join(calls, ", "), "open rules, resume 1 guard, resume 1 tun, "+once+", "+once; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
