@@ -237,7 +237,7 @@ func (n *Nowhere) Close() error {
 	return nil
 }
 
-// Withdraw removes the routes of Nowhere that lead into these networks.
+// Withdraw removes the routes of Nowhere that lead into these networks, or are around them: those are of a config before.
 func Withdraw(networks []netip.Prefix) error {
 	rt, err := rtnl.Open()
 	if err != nil {
@@ -247,7 +247,7 @@ func Withdraw(networks []netip.Prefix) error {
 	dsts, err := listNowhere(rt)
 	errs := []error{err}
 	for _, dst := range dsts {
-		if rtnl.Inside(dst, networks) {
+		if slices.ContainsFunc(networks, dst.Overlaps) {
 			errs = append(errs, rt.DeleteRoute(nowhereRoute(dst)))
 		}
 	}

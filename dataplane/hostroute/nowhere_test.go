@@ -101,8 +101,9 @@ func TestNowhere(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	ns.Must(func() error { return Withdraw(w.Networks) }) // after Run, which would put back what is missing
-	if out := ns.Run("ip", "route", "show", "type", "unreachable"); strings.Contains(out, "10.5.") {
+	ns.Run("ip", "route", "add", "unreachable", "10.4.0.0/15", "proto", "211", "metric", "4294967294") // of a larger network before
+	ns.Must(func() error { return Withdraw(w.Networks) })                                              // after Run, which would put back what is missing
+	if out := ns.Run("ip", "route", "show", "type", "unreachable"); strings.Contains(out, "10.") {
 		t.Error(out)
 	}
 }

@@ -33,7 +33,7 @@ func (s *Settings) ways() (names []string) {
 // NoWay says which of these interfaces do not forward IPv4 although the host does.
 func NoWay(interfaces ...string) (all []dataplane.Warning) {
 	for _, name := range interfaces {
-		if !isOff(name) || !is("/proc/sys/net/ipv4", "ip_forward", "1") {
+		if !IsOff(name) || !is("/proc/sys/net/ipv4", "ip_forward", "1") {
 			continue
 		}
 		all = append(all, dataplane.Warning{ID: dataplane.WarnForwarding, Fix: "sysctl -w " + rtnl.SysctlName(forwardingOf(name)) + "=1",
@@ -44,7 +44,8 @@ func NoWay(interfaces ...string) (all []dataplane.Warning) {
 
 func forwardingOf(name string) string { return ip4Conf + "/" + name + "/forwarding" }
 
-func isOff(name string) bool { return is("/proc/sys/"+ip4Conf+"/"+name, "forwarding", "0") }
+// IsOff reports whether an interface does not forward IPv4, as none does if the host does not.
+func IsOff(name string) bool { return is("/proc/sys/"+ip4Conf+"/"+name, "forwarding", "0") }
 
 // sayOthers reports the interfaces besides ways that do not forward although the host does.
 func (s *Settings) sayOthers(ways []string) {
@@ -55,7 +56,7 @@ func (s *Settings) sayOthers(ways []string) {
 	known := append(append(s.devices(), "all", "default", "lo"), ways...)
 	for _, dir := range dirs {
 		name := filepath.Base(dir)
-		if slices.Contains(known, name) || !isOff(name) {
+		if slices.Contains(known, name) || !IsOff(name) {
 			continue
 		}
 		path := forwardingOf(name)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/songgao/water"
 	"golang.org/x/sys/unix"
@@ -113,13 +114,23 @@ func New(final string, mode Mode, settle func(temporary string) error) error {
 	return makePersistent(fd, final)
 }
 
+// openPatience is how long OpenFile waits for a queue that is open: a child that this process has just forked has the queue that
+// made the device, until it runs its program.
+const openPatience = 500 * time.Millisecond
+
 // OpenFile opens a queue of the persistent TUN device of that name with water,
-// which leaks its file if TUNSETIFF fails: the device must be there.
+// which leaks its file until the next garbage collection if TUNSETIFF fails: the device must be there.
 func OpenFile(name string, multi bool) (*os.File, error) {
-	w, err := water.New(water.Config{
-		DeviceType:             water.TUN,
-		PlatformSpecificParams: water.PlatformSpecificParams{Name: name, Persist: true, MultiQueue: multi},
-	})
+	open := func() (*water.Interface, error) {
+		return water.New(water.Config{
+			DeviceType:             water.TUN,
+			PlatformSpecificParams: water.PlatformSpecificParams{Name: name, Persist: true, MultiQueue: multi},
+		})
+	}
+	w, err := open()
+	for deadline := time.Now().Add(openPatience); errors.Is(err, unix.EBUSY) && time.Now().Before(deadline); w, err = open() {
+		time.Sleep(5 * time.Millisecond)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("attach to %s: %w", name, err)
 	}

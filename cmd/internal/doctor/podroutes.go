@@ -28,7 +28,7 @@ func (o *overlay) strayed() (all []string) {
 	asked := 0
 	for _, own := range o.subnets() {
 		pods, err := netlink.LinkByName(firewall.PodDevice(own, o.deviceNames()))
-		if err != nil || own.Addr().Is4() && len(sysctl.NoWay(pods.Attrs().Name)) > 0 {
+		if err != nil || own.Addr().Is4() && sysctl.IsOff(pods.Attrs().Name) {
 			continue
 		}
 		for i := range o.status.Peers {

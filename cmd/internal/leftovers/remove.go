@@ -48,8 +48,10 @@ func removeLeft(ctx context.Context, l nodefile.Left, o others, next ...netip.Pr
 		var gerr error
 		done.given, gerr = hostroute.Give(func(subnet netip.Prefix) bool { return rtnl.Inside(subnet, l.Networks) && o.needs(subnet) })
 		_, rerr := hostroute.Cleanup(func(dst netip.Prefix, unreachable bool) bool {
-			stays := rtnl.Inside(dst, next) || unreachable && slices.ContainsFunc(next, dst.Overlaps)
-			return rtnl.Inside(dst, l.Networks) && !stays
+			touches := func(networks []netip.Prefix) bool { // what is unreachable around a network is of a config before
+				return rtnl.Inside(dst, networks) || unreachable && slices.ContainsFunc(networks, dst.Overlaps)
+			}
+			return touches(l.Networks) && !touches(next)
 		})
 		err = errors.Join(gerr, rerr)
 	}

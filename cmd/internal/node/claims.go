@@ -194,7 +194,7 @@ func (n *Network) claimAll(vnis []uint32) (mine []uint32, claims []*claim.Device
 	for _, vni := range vnis {
 		if n.device == nil || n.device.VNI != vni {
 			c, err := n.devices().Claim(vni)
-			if err != nil && !errors.Is(err, claim.ErrNoDir) {
+			if errors.As(err, new(*claim.ServedError)) {
 				n.log.Warn("overlay of the last network config is not removed", "err", err)
 				continue
 			}

@@ -125,7 +125,7 @@ func eventsIn(n *status.Network, warnings []status.Warning, fault error) map[str
 func faultsOfPeers(n *status.Network) (unreachable, narrow bool) {
 	all, faults, narrows := 0, 0, 0
 	for _, p := range n.AllPeers() {
-		if p.State == controller.PeerRefused {
+		if p.State == controller.PeerRefused || p.State == controller.PeerKept { // those are still reached
 			continue
 		}
 		all++

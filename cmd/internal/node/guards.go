@@ -45,7 +45,7 @@ func (n *Network) retireGuards() {
 		if err == nil {
 			defer c.Release()
 		}
-		if err == nil || errors.Is(err, claim.ErrNoDir) {
+		if !errors.As(err, new(*claim.ServedError)) {
 			mine = append(mine, vni)
 		}
 	}

@@ -132,6 +132,9 @@ func (n *Network) holdAtStart(ctx context.Context, c control.Network) error {
 			n.noteHeld(c, err.Error(), 0)
 			return carryError{err}
 		}
+		if _, ok := n.store.(control.Fitter); ok {
+			why = nil // the node has other subnets by now: nothing is kept by waiting
+		}
 	}
 	if why == nil || c == n.applied || n.cfg.ConfigHold <= 0 {
 		if c != n.refused.network { // else whoever opens the dataplane decides
@@ -175,11 +178,14 @@ func (s *Session) consider(ctx context.Context, iface underlay.Interface, now co
 		n.hold(ctx, next, err, true)
 		return false, 0
 	}
-	if err := n.nodeFits(ctx, next); err != nil {
-		n.hold(ctx, next, err, true)
-		return false, askAgain
+	own := s.ownSubnets()
+	why := unfit(next, own)
+	if why != nil || len(own) == 0 {
+		if err := n.nodeFits(ctx, next); err != nil {
+			n.hold(ctx, next, err, true)
+			return false, askAgain
+		}
 	}
-	why := unfit(next, s.ownSubnets())
 	if why == nil || n.cfg.ConfigHold <= 0 {
 		n.letGo(ctx, false)
 		return true, 0

@@ -40,6 +40,7 @@ type Network struct {
 	iface     underlay.Interface   // of the current session
 	chosenBy  underlay.Options     // what chose it
 	unasked   bool                 // the store did not say which addresses it is to have
+	stored    [2]netip.Addr        // which it has said last
 	kept      *Session             // the last one, if its dataplane goes on; else nil
 	inherits  handover.Inheritance // what the next one can go on with, if not with kept
 	left      nodefile.Left        // of the last session, even if that was another process's

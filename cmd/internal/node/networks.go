@@ -179,7 +179,7 @@ func (n *Network) yieldToServed(c control.Network) error {
 		for _, p := range c.Prefixes() {
 			for _, q := range f.Networks() {
 				if p.Overlaps(q) {
-					return fmt.Errorf("network config: %s overlaps %s of network %s, which this host has served before: want another", p, q, other.name)
+					return carryError{fmt.Errorf("network config: %s overlaps %s of network %s, which this host has served before: want another", p, q, other.name)}
 				}
 			}
 		}

@@ -90,24 +90,26 @@ func (n *Network) chooseUnderlay(ctx context.Context, config control.Network) er
 }
 
 // storedAddresses returns the addresses that the store has for this node, which win over those from the user. If the store does not
-// answer soon, a node that has run before goes on with those of its last session, if that was this process's, and askAddresses asks on.
+// answer soon, a node that has run before goes on with what the store has told this process last, and askAddresses asks on.
 func (n *Network) storedAddresses(ctx context.Context) (v4, v6 netip.Addr, err error) {
 	a, ok := n.store.(control.AddressSource)
 	n.unasked = false
 	if !ok {
 		return v4, v6, nil
 	}
-	if own, _ := subnetfile.Read(n.subnetFile); len(own) == 0 {
-		return a.PublicIPs(ctx)
-	}
 	soon, cancel := context.WithTimeout(ctx, askAgain/2)
 	defer cancel()
-	v4, v6, err = a.PublicIPs(soon)
-	if r, ok := n.store.(control.StoreReporter); err == nil || ctx.Err() != nil || !ok || r.Status().Connected {
+	if own, _ := subnetfile.Read(n.subnetFile); len(own) == 0 {
+		soon = ctx
+	}
+	if v4, v6, err = a.PublicIPs(soon); err == nil {
+		n.stored = [2]netip.Addr{v4, v6}
+	}
+	if r, ok := n.store.(control.StoreReporter); err == nil || soon == ctx || ctx.Err() != nil || !ok || r.Status().Connected {
 		return v4, v6, err
 	}
 	n.unasked = true
-	return n.chosenBy.PublicIP, n.chosenBy.PublicIPv6, nil
+	return n.stored[0], n.stored[1], nil
 }
 
 // askAddresses ends a session that began before the store said which addresses it is to have, if it has others.
@@ -117,12 +119,15 @@ func (s *Session) askAddresses(ctx context.Context) error {
 		return nil
 	}
 	a := n.store.(control.AddressSource)
-	for {
+	for again := (pace.Backoff{Low: askAgain, High: 30 * time.Second}); ; {
 		v4, v6, err := a.PublicIPs(ctx)
+		if err == nil {
+			n.stored = [2]netip.Addr{v4, v6} // the next session may have no answer soon enough either
+		}
 		if err == nil && (v4.IsValid() && v4 != n.node.PublicIP || v6.IsValid() && v6 != n.node.PublicIPv6) {
 			return fmt.Errorf("%w: the store has other addresses for this node", errUnderlayChanged)
 		}
-		if err == nil || !pace.Sleep(ctx, askAgain, nil) {
+		if err == nil || !pace.Sleep(ctx, again.Next(), nil) {
 			return nil
 		}
 	}
