@@ -62,6 +62,7 @@ func (r *RIB) Resolve() {
 			r.forget(rec)
 		}
 	}
+	r.endOlder()
 }
 
 // Lost reports whether the store has lost a lease since the last Settle.

@@ -59,6 +59,15 @@ func (r *RIB) listOlder(leases []Lease) {
 	maps.DeleteFunc(r.older, func(key string, _ Lease) bool { _, ok := listed[key]; return !ok })
 }
 
+// endOlder uses what was remembered if all that stands before it is back or given up. It reports whether that is so.
+func (r *RIB) endOlder() bool {
+	if r.kept+r.doubted > 0 || len(r.older) == 0 {
+		return false
+	}
+	r.useOlder()
+	return true
+}
+
 // useOlder puts what staysBefore has remembered in its place.
 func (r *RIB) useOlder() {
 	for key, l := range r.older {

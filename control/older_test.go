@@ -84,4 +84,22 @@ func TestOlderOverlap(t *testing.T) {
 	if got := nodeOf(r, "10.3.3.0/24"); got != 3 {
 		t.Errorf("after the restore 10.3.3.0/24 leads to node %d, want 3, which lives (%d kept)", got, r.Kept())
 	}
+	again := former
+	again.ModRevision = 60
+	r.Apply(Update{Leases: []Lease{again}})
+	r.Apply(Update{Deleted: []string{former.Key()}})
+	r.DropKept()
+	if got := nodeOf(r, "10.3.3.0/24"); got != 0 {
+		t.Errorf("after the end of both 10.3.3.0/24 leads to node %d", got)
+	}
+	// The lease that is lacking comes back in a list, and with it what was held back.
+	r = NewRIB(network(t, `{"Network":"10.3.0.0/16","EnableIPv6":true,"IPv6Network":"fd03::/48"}`))
+	r.Apply(Update{Reset: true, Leases: []Lease{a, b}})
+	r.Settle()
+	r.Apply(Update{Reset: true, Older: true, Leases: []Lease{a, former}})
+	b.ModRevision, b.CreateRevision = 70, 70
+	r.Apply(Update{Reset: true, Leases: []Lease{a, former, b}})
+	if got := r.Kept(); got != 0 || len(r.older) != 0 {
+		t.Errorf("%d kept, %d held back after all are back", got, len(r.older))
+	}
 }

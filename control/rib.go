@@ -168,9 +168,12 @@ func (r *RIB) Apply(u Update) (changed bool) {
 			r.put(known)
 			continue
 		}
-		if was, held := r.older[key]; !ok && held && was.ModRevision == l.ModRevision {
-			r.older[key] = *l
-			continue
+		if was, held := r.older[key]; !ok && held {
+			if was.ModRevision == l.ModRevision {
+				r.older[key] = *l
+				continue
+			}
+			delete(r.older, key) // its node has written it since
 		}
 		if !ok || !known.SamePeer(*l) {
 			changed = true
@@ -194,7 +197,7 @@ func (r *RIB) Apply(u Update) (changed bool) {
 		r.keep(old, again, u.Older)
 		r.listOlder(u.Leases)
 		r.newest = newest
-		return changed || len(r.leases) != len(old)
+		return r.endOlder() || changed || len(r.leases) != len(old)
 	}
 	r.newest = max(r.newest, newest)
 	for _, key := range u.Deleted {
@@ -207,10 +210,7 @@ func (r *RIB) Apply(u Update) (changed bool) {
 			changed = true
 		}
 	}
-	if r.kept == 0 && len(r.older) > 0 { // all that was lacking is back
-		r.useOlder()
-		changed = true
-	}
+	changed = r.endOlder() || changed
 	return changed
 }
 

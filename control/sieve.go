@@ -34,9 +34,7 @@ func NewSieve(n Network, lengths *Lengths) *Sieve {
 
 // usable returns the subnets of a lease that the network can use: none if it does not say where its node is.
 func (s *Sieve) usable(l *Lease) (subnets []netip.Prefix) {
-	known := s.network != Network{}
-	if !l.Identity().IsValid() || known && l.isReservation() ||
-		known && (l.Subnet.IsValid() && !s.network.EnableIPv4 || l.IPv6Subnet.IsValid() && !s.network.EnableIPv6) {
+	if !l.Identity().IsValid() || (s.network != Network{}) && l.isReservation() {
 		return nil
 	}
 	for _, p := range [...]netip.Prefix{l.Subnet, l.IPv6Subnet} {
@@ -48,11 +46,17 @@ func (s *Sieve) usable(l *Lease) (subnets []netip.Prefix) {
 	return subnets
 }
 
+// mayHave reports whether a node of this network may have the lease: one of a family that the network lacks takes no place of that node's own.
+func (s *Sieve) mayHave(l *Lease) bool {
+	n := s.network
+	return n == Network{} || (!l.Subnet.IsValid() || n.EnableIPv4) && (!l.IPv6Subnet.IsValid() || n.EnableIPv6)
+}
+
 // HasRoom reports whether a further lease is to be remembered.
 func (s *Sieve) HasRoom(l *Lease) bool {
 	subnets := s.usable(l)
 	full := s.leases >= MaxLeases || len(subnets) == 0 && s.useless >= maxUseless
-	return !full && s.ofNode[l.Identity()] < maxOfNode && !slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return s.alike[p] >= maxAlike })
+	return !full && (!s.mayHave(l) || s.ofNode[l.Identity()] < maxOfNode) && !slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return s.alike[p] >= maxAlike })
 }
 
 // Add counts a lease that is remembered.
@@ -68,7 +72,9 @@ func (s *Sieve) count(l *Lease, n int) {
 		s.useless += n
 		return
 	}
-	add(s.ofNode, l.Identity(), n)
+	if s.mayHave(l) {
+		add(s.ofNode, l.Identity(), n)
+	}
 	for _, p := range subnets {
 		add(s.alike, p, n)
 	}

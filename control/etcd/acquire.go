@@ -46,7 +46,7 @@ type acquisition struct {
 	expires time.Time
 
 	recordLease leaseID   // granted for the record; 0: none, or the record has it
-	unfit       int       // how many entries deleteUnfit has met
+	unfit       int       // how many leases were to be deleted
 	retired     []leaseID // which may have nothing any more that hangs on them
 }
 
@@ -204,7 +204,8 @@ func (a *acquisition) resume(ctx context.Context, n control.Network, c census) (
 		return control.Lease{}, false, err
 	}
 	old := a.preferred(own)
-	if a.isStale(old.Lease) && control.Resumes(n, a.node, c.taken) {
+	if a.isStale(old.Lease) && a.unfit < maxUnfit && control.Resumes(n, a.node, c.taken) {
+		a.unfit++
 		return control.Lease{}, false, a.discard(ctx, old.Lease)
 	}
 	if a.id != 0 && leaseID(old.Handle) == a.id { // the transaction in doubt took effect
@@ -308,7 +309,10 @@ func (a *acquisition) deleteUnfit(ctx context.Context, n control.Network, own []
 			fit = append(fit, l)
 			continue
 		}
-		if a.unfit++; a.unfit > maxUnfit { // the others expire
+		if l.Handle != 0 {
+			a.unfit++
+		}
+		if a.unfit > maxUnfit { // the others expire
 			continue
 		}
 		a.log.WarnContext(ctx, "own lease no longer fits: choosing another subnet", "subnet", l.CIDRs(), "reservation", l.Handle == 0, "err", unfit)

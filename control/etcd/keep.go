@@ -39,7 +39,9 @@ func (r *nodeRecord) keep(ctx context.Context) {
 			r.deleteOwn(ctx)
 			if err == nil && time.Since(asked) >= askAfter*r.store.cfg.NodeTTL {
 				asked = time.Now()
-				err = r.askAsUser(ctx)
+				if refused := r.askAsUser(ctx); refused != nil {
+					r.store.logUser(ctx, refused)
+				}
 			}
 			beat.Reset(every.Next())
 		case <-r.look:

@@ -227,10 +227,14 @@ func (s *Store) refuseRevoked(ctx context.Context, l control.Lease) (clientv3.Cm
 	if err != nil {
 		return clientv3.Cmp{}, err
 	}
+	s.mu.Lock()
+	wentBack := s.wentBack
+	s.mu.Unlock()
 	var revision int64 // 0: no entry
 	if len(got.Kvs) > 0 {
 		revision = got.Kvs[0].ModRevision
-		if was, err := control.ParseLease(l.Key(), got.Kvs[0].Value); err == nil && was.SamePublicIP(l) && revision > l.ModRevision { // else a restore has brought it back
+		isNew := revision > l.ModRevision || wentBack != 0 && revision > wentBack // else a restore has brought it back
+		if was, err := control.ParseLease(l.Key(), got.Kvs[0].Value); err == nil && was.SamePublicIP(l) && isNew {
 			return clientv3.Cmp{}, fmt.Errorf("%w: it was revoked by an operator", control.ErrLost)
 		}
 	}

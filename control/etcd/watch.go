@@ -35,7 +35,12 @@ type leaseWatch struct {
 	last    *pb.ResponseHeader // of the last list, with the revision of the last event
 }
 
-func (w *leaseWatch) run(ctx context.Context) { w.rpc.Sessions(ctx, "leases", w.session) }
+func (w *leaseWatch) run(ctx context.Context) {
+	w.rpc.Sessions(ctx, "leases", w.session)
+	w.mu.Lock()
+	w.inForce = control.Network{} // the next Acquire may have another one
+	w.mu.Unlock()
+}
 
 // session sends one list and then every change of it, until the stream ends. The nodes' records are
 // listed at the same revision and followed by the same stream.

@@ -219,10 +219,5 @@ func (b builder) defrag() []chain {
 	in.add(notrack, of(ipv6), comesBy(b.Underlay, false), isUDP(false), toPort(b.Port, false))
 	out := chain{name: chainRawOut, hook: base(unix.NF_INET_LOCAL_OUT, raw)}
 	out.add(notrack, of(ipv6), isUDP(false), toPort(b.Port, false))
-	for _, a := range b.local(ipv4) { // a table of both families has both tracked; who sends to the port of others may need translation
-		is := []cond{toPort(b.Port, false), isUDP(false), of(ipv4)}
-		in.add(notrack, append(slices.Clip(is), comesBy(b.Underlay, false), outerDestination(ipv4).within(a, false))...)
-		out.add(notrack, append(slices.Clip(is), outerSource(ipv4).within(a, false))...)
-	}
 	return []chain{d, in, out}
 }

@@ -1,8 +1,6 @@
 package guard
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -37,21 +35,4 @@ func TestUnderlayMadeAgain(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestUntracked: if the underlay has IPv6, connection tracking, which the rules need there, costs no datagram of the overlay anything, over IPv4 neither.
-func TestUntracked(t *testing.T) {
-	overBoth(t, func(t *testing.T, w *world) {
-		w.config = func(c *Config) { c.IPv4, c.IPv6 = true, true }
-		w.join()
-		a := w.hosts[0]
-		for _, hook := range []string{"input", "output"} {
-			a.Run("nft", fmt.Sprintf("add table inet watch; add chain inet watch %[1]s { type filter hook %[1]s priority 0; }; add rule inet watch %[1]s udp dport %[2]d ct state != untracked counter; add rule inet watch %[1]s udp dport %[2]d counter", hook, testPort))
-		}
-		w.check(100)
-		text := a.Run("nft", "list", "table", "inet", "watch")
-		if strings.Count(text, "counter packets 0 ") != 2 || strings.Count(text, "counter") != 4 {
-			t.Errorf("datagrams are tracked, or there are none:\n%s", text)
-		}
-	})
 }

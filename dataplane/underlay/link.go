@@ -17,6 +17,7 @@ type link struct {
 	index    int
 	mtu      int
 	up       bool
+	carrier  bool // also reported by devices that have none to lose
 	loopback bool
 	virtual  bool // nothing leaves by it, so that its MTU says nothing: the loopback, a dummy device or a VRF
 	vrf      bool

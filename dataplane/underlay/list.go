@@ -64,7 +64,7 @@ func readLinks() ([]link, error) {
 		at := d.Attrs()
 		links = append(links, link{
 			name: at.Name, index: at.Index, mtu: at.MTU,
-			up: at.Flags&net.FlagUp != 0, loopback: at.Flags&net.FlagLoopback != 0,
+			up: at.Flags&net.FlagUp != 0, carrier: at.RawFlags&unix.IFF_LOWER_UP != 0, loopback: at.Flags&net.FlagLoopback != 0,
 			virtual: at.Flags&net.FlagLoopback != 0 || d.Type() == "dummy" || d.Type() == "vrf", vrf: d.Type() == "vrf", master: at.MasterIndex,
 			pods: !slices.Contains(ofNICs, d.Type()), addrs: byIndex[at.Index],
 		})

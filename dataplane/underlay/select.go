@@ -99,10 +99,10 @@ func (c criteria) ownPublic(links []link) []step {
 	return nil
 }
 
-// lastFirst puts the default routes by the interface in use before all others of their family, as long as it is up: another
+// lastFirst puts the default routes by the interface in use before all others of their family, as long as it works: another
 // one with a lower metric, of a VPN or a second link, does not move a running node. flanneld chooses only when it starts.
 func (c criteria) lastFirst(h host) host {
-	if !slices.ContainsFunc(h.links, func(l link) bool { return l.index == c.last.Index && l.up }) {
+	if !slices.ContainsFunc(h.links, func(l link) bool { return l.index == c.last.Index && l.up && l.carrier }) {
 		return h
 	}
 	for f, routes := range h.defaults {
@@ -223,10 +223,12 @@ func byRegex(links []link, re *regexp.Regexp) (pick, error) {
 	ok := func(l *link) bool {
 		return slices.ContainsFunc(l.addrs, address.usable) && l.up && l.refusal(false) == nil
 	}
-	for i := range links {
-		for _, a := range links[i].addrs {
-			if ok(&links[i]) && a.usable() && re.MatchString(a.ip.String()) {
-				return pick{link: &links[i], addr: a.ip}, nil
+	for _, deprecated := range []bool{false, true} { // those only if no other matches
+		for i := range links {
+			for _, a := range links[i].addrs {
+				if ok(&links[i]) && a.usable() && a.deprecated == deprecated && re.MatchString(a.ip.String()) {
+					return pick{link: &links[i], addr: a.ip}, nil
+				}
 			}
 		}
 	}

@@ -130,7 +130,6 @@ func wantParts(t *testing.T, err error, parts string) {
 	}
 }
 
-// A caller can tell whether naming an interface would help.
 // TestKeepsItsDefaultRoute: a better default route moves no node whose interface still has one.
 func TestKeepsItsDefaultRoute(t *testing.T) {
 	eth0 := Interface{Name: "eth0", Index: 2, IPv4: End{Local: ip("192.0.2.10"), Public: ip("192.0.2.10")}}
@@ -145,10 +144,14 @@ func TestKeepsItsDefaultRoute(t *testing.T) {
 		{"its route has gone", func(h *host) { h.defaults[0] = h.defaults[0][:1] }, eth0, "eth1"},
 		{"its route is of the other family", func(h *host) { h.defaults = [2][]egress{h.defaults[0][:1], {{index: 2}}} }, eth0, "eth1"},
 		{"it is down", func(h *host) { h.links[1].up = false }, eth0, "eth1"},
+		{"it has no carrier", func(h *host) { h.links[1].carrier = false }, eth0, "eth1"},
 		{"it has no address", func(h *host) { h.links[1].addrs = nil }, eth0, "eth1"},
 	} {
 		h := machine()
 		h.defaults[0] = []egress{{index: 3}, {index: 2}}
+		for i := range h.links {
+			h.links[i].carrier = true
+		}
 		tt.change(&h)
 		c, err := Options{IPv4: true}.criteria()
 		if err != nil {

@@ -70,11 +70,11 @@ func (i Interface) moves(last Interface) bool {
 	return i.Index != last.Index || other(i.IPv4, last.IPv4) || other(i.IPv6, last.IPv6)
 }
 
-// works reports whether i is up and has its addresses.
+// works reports whether i is up, and has its carrier and its addresses.
 func (i Interface) works() bool {
 	links, err := readLinks()
 	at := slices.IndexFunc(links, func(l link) bool { return l.index == i.Index })
-	if err != nil || at < 0 || !links[at].up {
+	if err != nil || at < 0 || !links[at].up || !links[at].carrier {
 		return false
 	}
 	for _, e := range []End{i.IPv4, i.IPv6} {
