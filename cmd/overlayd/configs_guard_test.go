@@ -104,13 +104,13 @@ func TestForgedWhileConfigChanges(t *testing.T) {
 				name, config string
 				stopped      bool // the daemon of this host does not run meanwhile
 				settles      bool
-				moves        bool // the port is another one
+				moves        bool // the port or the VNI is another one: a peer that has not followed yet is none for this host
 			}{
-				{name: "VNI 2", config: `,"VNI":2`},
+				{name: "VNI 2", config: `,"VNI":2`, moves: true},
 				{name: "VNI 1, port 8473", config: `,"Port":8473`, moves: true},
 				{name: "VNI 2, port 8472, after a restart", config: `,"VNI":2`, stopped: true, moves: true},
 				{name: "GBP", config: `,"VNI":2,"GBP":true`},
-				{name: "back"},
+				{name: "back", moves: true},
 				{name: "DirectRouting", config: `,"DirectRouting":true`, settles: true},
 				{name: "back again", settles: true},
 			} {

@@ -122,7 +122,7 @@ func TestLeaseCommands(t *testing.T) {
 10.5.40.0/24  192.0.2.7  -        -    -                  reserved    reserved  unknown  -
 
 NOT USED         STATE       EXPIRES-IN  REASON
-10.5.8.0-23      refused     reserved    subnet 10.5.8.0/23 overlaps 10.5.9.0/24 of the older lease 10.5.9.0/24
+10.5.8.0-23      refused     reserved    subnet 10.5.8.0/23 is not of length 24, which the network config has, nor of one that it is known to have had
 gar\x1b[31mbage  unreadable  never       key "gar\\x1b[31mbage": "gar\\x1b[31mbage" is not <address>-<length>
 `
 	if err != nil || regexp.MustCompile("23h59m5[0-9]s").ReplaceAllString(got, "24h0m0s  ") != want {
