@@ -104,7 +104,7 @@ func TestForgedWhileConfigChanges(t *testing.T) {
 				name, config string
 				stopped      bool // the daemon of this host does not run meanwhile
 				settles      bool
-				moves        bool // the port or the VNI is another one: a peer that has not followed yet is none for this host
+				moves        bool // the step changes port or VNI: until a peer has followed, this host does not know it as a peer
 			}{
 				{name: "VNI 2", config: `,"VNI":2`, moves: true},
 				{name: "VNI 1, port 8473", config: `,"Port":8473`, moves: true},

@@ -84,16 +84,23 @@ func (h *host) startWith(n int, mode string, limit time.Duration) time.Duration 
 // fill puts n leases of as many nodes, 100 in a transaction.
 func (c *cluster) fill(n int) {
 	c.t.Helper()
-	const batch = 100
+	c.putMany(n, 100, func(i int) clientv3.Op {
+		var subnet, node [4]byte
+		binary.BigEndian.PutUint32(subnet[:], 11<<24+uint32(i+64)<<6)
+		binary.BigEndian.PutUint32(node[:], 172<<24+16<<16+uint32(i+1))
+		return clientv3.OpPut(fmt.Sprintf("%s%s-26", subnets, netip.AddrFrom4(subnet)),
+			fmt.Sprintf(`{"PublicIP":%q,"PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"0e:01:%02x:%02x:%02x:%02x"}}`,
+				netip.AddrFrom4(node), node[0], node[1], node[2], node[3]))
+	})
+}
+
+// putMany writes n keys, batch of them in each transaction.
+func (c *cluster) putMany(n, batch int, put func(i int) clientv3.Op) {
+	c.t.Helper()
 	for i := 0; i < n; i += batch {
 		var ops []clientv3.Op
 		for j := i; j < min(i+batch, n); j++ {
-			var subnet, node [4]byte
-			binary.BigEndian.PutUint32(subnet[:], 11<<24+uint32(j+64)<<6)
-			binary.BigEndian.PutUint32(node[:], 172<<24+16<<16+uint32(j+1))
-			ops = append(ops, clientv3.OpPut(fmt.Sprintf("%s%s-26", subnets, netip.AddrFrom4(subnet)),
-				fmt.Sprintf(`{"PublicIP":%q,"PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"0e:01:%02x:%02x:%02x:%02x"}}`,
-					netip.AddrFrom4(node), node[0], node[1], node[2], node[3])))
+			ops = append(ops, put(j))
 		}
 		if _, err := c.client.Txn(c.t.Context()).Then(ops...).Commit(); err != nil {
 			c.t.Fatal(err)

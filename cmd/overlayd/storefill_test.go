@@ -18,15 +18,7 @@ func TestRivals(t *testing.T) {
 			c := newLooseCluster(t, 1)
 			c.put(storePrefix+"config", twoFamilies)
 			value := strings.Repeat("x", 60_000)
-			for i := 0; i < 3500; i += 20 {
-				var ops []clientv3.Op
-				for j := range 20 {
-					ops = append(ops, clientv3.OpPut(subnets+fmt.Sprintf(key, i+j+1), value))
-				}
-				if _, err := c.client.Txn(t.Context()).Then(ops...).Commit(); err != nil {
-					t.Fatal(err)
-				}
-			}
+			c.putMany(3500, 20, func(i int) clientv3.Op { return clientv3.OpPut(subnets+fmt.Sprintf(key, i+1), value) })
 			h := c.hosts[0]
 			h.up("--dataplane", modeKernel)
 			if most := h.daemon.peak(); most > maxResident && !raceEnabled {
@@ -40,17 +32,9 @@ func TestRivals(t *testing.T) {
 func TestRevoked(t *testing.T) {
 	c := newLooseCluster(t, 1)
 	c.put(storePrefix+"config", testNetwork)
-	const n = 250_000
-	for i := 0; i < n; i += 125 {
-		var ops []clientv3.Op
-		for j := range 125 {
-			k := i + j
-			ops = append(ops, clientv3.OpPut(fmt.Sprintf("%soverlayd/revoked/%d.%d.%d.0-24", storePrefix, 11+k>>16, k>>8&0xff, k&0xff), `{"PublicIP":"1.2.3.4","PublicIPv6":null}`))
-		}
-		if _, err := c.client.Txn(t.Context()).Then(ops...).Commit(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	c.putMany(250_000, 125, func(i int) clientv3.Op {
+		return clientv3.OpPut(fmt.Sprintf("%soverlayd/revoked/%d.%d.%d.0-24", storePrefix, 11+i>>16, i>>8&0xff, i&0xff), `{"PublicIP":"1.2.3.4","PublicIPv6":null}`)
+	})
 	h := c.hosts[0]
 	h.up("--dataplane", modeKernel)
 	if most := h.daemon.peak(); most > maxResident && !raceEnabled {
@@ -67,17 +51,9 @@ func TestOwnEntries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const n = 20_000
-	for i := 0; i < n; i += 125 {
-		var ops []clientv3.Op
-		for j := range 125 {
-			k := i + j
-			ops = append(ops, clientv3.OpPut(fmt.Sprintf("%s11.%d.%d.0-24", subnets, k>>8&0xff, k&0xff), `{"PublicIP":"`+h.addr.String()+`","PublicIPv6":null}`, clientv3.WithLease(grant.ID)))
-		}
-		if _, err := c.client.Txn(t.Context()).Then(ops...).Commit(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	c.putMany(20_000, 125, func(i int) clientv3.Op {
+		return clientv3.OpPut(fmt.Sprintf("%s11.%d.%d.0-24", subnets, i>>8&0xff, i&0xff), `{"PublicIP":"`+h.addr.String()+`","PublicIPv6":null}`, clientv3.WithLease(grant.ID))
+	})
 	h.up("--dataplane", modeKernel) // within patience
 	for _, key := range []string{"11.78.30.0-24", "11.78.31.0-24"} {
 		if c.get(subnets+key) == "" {

@@ -13,8 +13,8 @@ import (
 )
 
 // TestKubeConfigOfOtherPodCIDRs: a config that does not hold the Nodes' podCIDRs, as a helm upgrade without the values of the install
-// writes it, is never applied, however short --config-hold is: pods reach each other, and Nodes that join are reached. A Node that is made
-// anew with podCIDRs of the config follows it.
+// writes it, is never applied, however short --config-hold is: pods reach each other, and Nodes that join are reached. A Node that is deleted
+// and made again with podCIDRs inside the config's network applies it.
 func TestKubeConfigOfOtherPodCIDRs(t *testing.T) {
 	const (
 		vni7  = `{"Network":"10.5.0.0/16","EnableNFTables":true,"Backend":{"Type":"vxlan","VNI":7}}`
@@ -25,7 +25,7 @@ func TestKubeConfigOfOtherPodCIDRs(t *testing.T) {
 		name, mode string
 		was, is    string
 		says       string
-		again      string // podCIDR of the Node that is made anew; "": it is not
+		again      string // podCIDR of the Node when it is made again; "": it is not deleted
 		gateway    string
 	}{
 		{"forgotten values, kernel", modeKernel, vni7, other, "doesn't contain", "10.244.1.0/24", "10.244.1.1/24"},

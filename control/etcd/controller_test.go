@@ -38,11 +38,11 @@ func (p *plane) all() []dataplane.Wanted {
 }
 
 // runController runs a Controller of node i until the test ends.
-func runController(t *testing.T, c *cluster, i int, previous netip.Prefix) (*controller.Controller, *plane) {
+func runController(t *testing.T, c *cluster, i int, previous ...netip.Prefix) (*controller.Controller, *plane) {
 	t.Helper()
 	s := c.open(t)
 	n, vteps := node(i)
-	n.Previous = []netip.Prefix{previous}
+	n.Previous = previous
 	network, err := s.Network(t.Context())
 	if err != nil {
 		t.Fatal(err)

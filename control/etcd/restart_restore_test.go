@@ -1,16 +1,13 @@
 package etcd_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"testing"
 
 	"github.com/overlayd/overlayd/control"
-	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane"
 )
 
@@ -86,37 +83,18 @@ func TestRestoreBesideDaemonsDual(t *testing.T) {
 	c.SetConfig(t, []byte(twoFamilies))
 	three := netip.MustParsePrefix("10.5.3.0/24")
 	p6 := func(i int) netip.Prefix { return netip.MustParsePrefix(fmt.Sprintf("fd05:0:0:%d::/64", i)) }
-	run := func(i int, previous ...netip.Prefix) (*controller.Controller, *plane) {
-		t.Helper()
-		s := c.open(t)
-		n, vteps := node(i)
-		vteps[0].MAC = dataplane.MAC(n.PublicIP, 1)
-		n.Previous = previous
-		network, err := s.Network(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := &plane{vteps: vteps}
-		ctl := controller.New(controller.Config{Store: s, Overlay: p, Node: n, Network: network, MTU: 1450, Log: slog.New(slog.DiscardHandler)})
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- ctl.Run(ctx) }()
-		t.Cleanup(func() { cancel(); <-done })
-		eventually(t, "a first Sync", func() bool { return len(p.all()) > 0 })
-		return ctl, p
-	}
 	operator := c.open(t)
 	old := c.open(t)
 	ghost := mustDerive(t, old, 9, three.String(), p6(9).String())
 	for i := 5; i < 8; i++ { // of few nodes one that is drained is most of them, which peers keep
 		mustDerive(t, c.open(t), i, fmt.Sprintf("10.5.%d.0/24", i), p6(i).String())
 	}
-	_, peer := run(3, netip.MustParsePrefix("10.5.4.0/24"), p6(4))
+	_, peer := runController(t, c, 3, netip.MustParsePrefix("10.5.4.0/24"), p6(4))
 	c.snapshot(t, operator, old)
 	if err := old.Release(t.Context(), ghost); err != nil { // node 9 is drained, and its host switched off
 		t.Fatal(err)
 	}
-	holder, _ := run(2, three, p6(3))
+	holder, _ := runController(t, c, 2, three, p6(3))
 	l, _ := leaseOf(holder)
 	if l.Subnet != three || l.IPv6Subnet != p6(3) {
 		t.Fatalf("the holder has %s", l.CIDRs())

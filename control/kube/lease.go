@@ -49,8 +49,8 @@ func (r reader) lease(n *corev1.Node) (l control.Lease, ok bool, err error) {
 	return l, true, err
 }
 
-// checkOwn refuses what the own Node says if an overwrite annotation says otherwise now, or is none, or if somebody says that the Node's
-// network is not available: the Controller then has the lease renewed, and shows why it cannot be.
+// checkOwn returns an error in three cases: an overwrite annotation of the own Node has another address than its lease, or no address at all,
+// or somebody has set the Node's network to unavailable. The Controller then has the lease renewed, and shows why if that fails.
 func (r reader) checkOwn(n *corev1.Node, l control.Lease) error {
 	if r.isOwn == nil || !r.isOwn(n.Name) {
 		return nil

@@ -82,8 +82,8 @@
 // with the rules when nftables has changed, and repairs it. While the table cannot be written, Holds is
 // false, and the kernel's device is down. The table stays when the process ends; [Cleanup] removes it.
 //
-// Open leaves a table of an earlier run as it is until the first Sync. If that is for another port, or there is none, it adds chains that shut the new port until then. When the
-// VNI changes, the table of the old one stays as long (Config.Synced).
+// Open leaves a table of an earlier run as it is until the first Sync. If that table is for another port, or no table exists, Open adds chains that shut the new port until then.
+// When the VNI changes, the table of the old VNI stays until then, too (Config.Synced).
 //
 // # Files
 //

@@ -312,7 +312,7 @@ func TestManyRoutes(t *testing.T) {
 		return took
 	}
 	var add, remove [2]time.Duration // at once, and one by one
-	for range 10 {
+	for range 5 {
 		none := func() error { return c.SetRoutes(index, Routes{Networks: w.Networks}) }
 		add[1], remove[1] = timed(oneByOne(c.h.RouteAdd), peers), timed(oneByOne(c.h.RouteDel), 0)
 		add[0], remove[0] = timed(func() error { return c.SetRoutes(index, w) }, peers), timed(none, 0)

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -348,21 +347,19 @@ func TestGreedyQueues(t *testing.T) {
 	fill(t, s.client, 140, 10)    // and the queue
 	fill(t, s.client, 25, maxPut) // and does not
 	before := s.peak()
-	closed := 0
 	for _, conn := range conns {
 		framer := http2.NewFramer(conn, conn)
-		if err := errors.Join(framer.WriteWindowUpdate(0, 40_000), framer.WriteWindowUpdate(1, 40_000)); err != nil {
-			closed++ // on a machine that is busy it had not taken what there was in time
+		for _, stream := range []uint32{0, 1} {
+			if err := framer.WriteWindowUpdate(stream, 40_000); err != nil {
+				t.Fatal(err)
+			}
 		}
 		time.Sleep(110 * time.Millisecond) // etcd reads once for all watches that it finds, ten times a second
 	}
 	most := s.peak()
-	t.Logf("%d kB before, %d kB at most; %d connections closed", before, most, closed)
+	t.Logf("%d kB before, %d kB at most", before, most)
 	if most > maxMemory && !raceEnabled {
 		t.Errorf("%d kB of memory, want at most %d", most, maxMemory)
-	}
-	if closed > len(conns)/2 {
-		t.Errorf("%d of %d connections were closed", closed, len(conns))
 	}
 }
 
