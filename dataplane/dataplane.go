@@ -81,7 +81,7 @@ type PeerCounter interface {
 // Resumer is a Part that goes on with what another process has left, as after a crash.
 type Resumer interface {
 	// Resume of a Dataplane forwards at once, as w wants, and also forwards the packets that wait in inherited queues and sockets. It relies on the
-	// device, addresses, routes and the objects of other parts that are in the kernel from before. It is called before
+	// addresses and routes of a device that is not new and the objects of other parts that are in the kernel from before. It is called before
 	// the first Sync of any part, which checks all of these. If the store takes long to answer, it is called earlier, with what was
 	// known when the earlier process ended. If it cannot forward, that Sync returns the error.
 	Resume(w Wanted)

@@ -39,6 +39,10 @@ func TestKubeRestartWithoutServer(t *testing.T) {
 			h.daemon.stop(unix.SIGKILL)
 			k.start(0, "--dataplane", c.mode)
 			eventually(t, soon, "pods reach each other", func() error { return echoWithin(a.NS, b.addr, 56, 100*time.Millisecond) })
+			if c.mode == modeUserspace {
+				h.Run("ip", "link", "del", "flannel.1")
+				eventually(t, soon, "pods reach each other by a new device", func() error { return echoWithin(a.NS, b.addr, 56, 100*time.Millisecond) })
+			}
 			if n := linesWith(h.daemon.text(), "msg=ready"); n > 0 {
 				t.Error("ready without the API server")
 			}

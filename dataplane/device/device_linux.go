@@ -271,6 +271,9 @@ func (d *Device) Close() {
 	d.release()
 }
 
+// IsNew reports whether Open has made the device.
+func (d *Device) IsNew() bool { return d.fresh }
+
 // Undo is Close, and takes away a device that Open has made.
 func (d *Device) Undo() {
 	d.remove()

@@ -113,6 +113,9 @@ func (h *tunHost) sync(w dataplane.Wanted) ([]dataplane.ObjectStatus, []dataplan
 	return h.device.Sync(w)
 }
 
+// isNew implements newcomer.
+func (h *tunHost) isNew() bool { return h.device.IsNew() }
+
 // watch implements watcher.
 func (h *tunHost) watch(ctx context.Context, changed func() error) error {
 	return h.device.Watch(ctx, changed)

@@ -26,6 +26,9 @@ type watcher interface {
 	watch(ctx context.Context, changed func() error) error
 }
 
+// newcomer is a host that may have been made by this process: then nobody has synced it before.
+type newcomer interface{ isNew() bool }
+
 // successor is a host that takes the place of devices which forward until the first Sync, so that
 // they carry the traffic while the store is asked. Its methods are called in this order, each one
 // again if it or a later one fails.

@@ -40,7 +40,11 @@ func (d *Dataplane) Resume(w dataplane.Wanted) {
 	if s, ok := d.host.(successor); ok && len(s.predecessors()) > 0 {
 		return // the kernel forwards
 	}
-	_, _ = d.core.sync(w), d.enterLate() // Sync does both again, and has the errors
+	_, _ = d.core.sync(w), d.enterLate() // Sync does all of it again, and has the errors
+	if h, ok := d.host.(newcomer); ok && h.isNew() {
+		w.Peers = d.core.forwarding.Load().peers
+		_, _, _ = d.host.sync(w)
+	}
 }
 
 // enterLate enters the port: what is inherited waits for Resume or the first Sync.

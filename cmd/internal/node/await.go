@@ -3,11 +3,14 @@ package node
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"time"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/control"
+	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane/pace"
+	"github.com/overlayd/overlayd/dataplane/subnetfile"
 )
 
 // waitForConfig writes the first config if it was given one, and asks until the store has a usable
@@ -41,9 +44,18 @@ func (n *Network) waitForConfig(ctx context.Context) (control.Network, error) {
 	}
 }
 
-// usableConfig returns the config once this host can carry it and it is not held, and chooses the underlay for it.
+// usableConfig returns the config once this host can carry it and it is not held, and chooses the underlay for it. If the store does not answer, that is
+// the one of the last session or run: the kernel's dataplane goes on without a store, too.
 func (n *Network) usableConfig(ctx context.Context) (control.Network, error) {
 	config, err := n.loadConfig(ctx)
+	if errors.As(err, new(silentError)) {
+		if last := n.lastConfig(); last != (control.Network{}) {
+			if len(n.news(pace.Notice{Key: "last config", Text: control.Kind(err)})) > 0 {
+				n.log.InfoContext(ctx, "the store does not give the network config yet: going on with that of the last run", "err", err)
+			}
+			config, err = last, nil
+		}
+	}
 	if err != nil {
 		return config, err
 	}
@@ -63,10 +75,42 @@ type carryError struct{ error }
 // Unwrap returns the reason itself.
 func (e carryError) Unwrap() error { return e.error }
 
+// silentError says that the store does not answer.
+type silentError struct{ error }
+
+// Unwrap returns the error of the store.
+func (e silentError) Unwrap() error { return e.error }
+
+// lastConfig returns the config of the last session, or of the last run, if this node's subnets fit it. The zero Network: there is none.
+func (n *Network) lastConfig() control.Network {
+	last := n.applied
+	if last == (control.Network{}) {
+		var err error
+		if last, err = controller.LastNetwork(n.subnetFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			n.warnOnce("the network config of the last run is not known", err)
+		}
+	}
+	own, err := subnetfile.Read(n.subnetFile)
+	if err != nil || len(own) == 0 || unfit(last, own) != nil || n.refused.of(last) != nil {
+		return control.Network{}
+	}
+	return last
+}
+
+// askConfig asks the store for the config. It does not wait for long if the one of the last session or run will do until the store answers.
+func (n *Network) askConfig(ctx context.Context) (control.Network, error) {
+	if !n.outdated && n.lastConfig() != (control.Network{}) {
+		soon, cancel := context.WithTimeout(ctx, askAgain/2)
+		defer cancel()
+		ctx = soon
+	}
+	return n.store.Network(ctx)
+}
+
 // loadConfig reads the config. If the store has no config, loadConfig writes the one that the user gave, if the user gave one and
-// the store takes it. A config that was refused a moment ago is refused again.
+// the store takes it. A config that was refused a moment ago is refused again. silentError: the store does not answer.
 func (n *Network) loadConfig(ctx context.Context) (control.Network, error) {
-	config, err := n.store.Network(ctx)
+	config, err := n.askConfig(ctx)
 	if w, ok := n.store.(control.ConfigWriter); ok && n.cfg.FirstConfig != nil && errors.Is(err, control.ErrNoNetwork) {
 		created, failed := w.Init(ctx, n.cfg.FirstConfig)
 		if failed != nil {
@@ -87,6 +131,7 @@ func (n *Network) loadConfig(ctx context.Context) (control.Network, error) {
 		n.noteUnusable(err)
 	default:
 		n.unhideStore(ctx)
+		err = silentError{err}
 	}
 	return config, err
 }

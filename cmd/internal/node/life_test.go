@@ -345,12 +345,12 @@ func TestOverlayAfterALongWait(t *testing.T) {
 	t.Parallel()
 	w := readyWorld(t)
 	w.locked(func() { w.refuse = errDown })
-	w.memory("").SetDown(errDown)
+	w.setConfig("")
 	w.forward().die <- errors.New("sockets have died")
 	w.await("waiting", func() bool { return w.log.count("waiting for the network config") > 0 })
 	waited := time.Now()
 	w.await("waiting for long", func() bool { return time.Since(waited) > time.Second })
-	w.memory("").SetDown(nil)
+	w.setConfig(w.config(0, ""))
 	w.await("refused", func() bool { return w.opens() >= 3 })
 	var said []string
 	for line := range strings.Lines(w.log.text()) {
