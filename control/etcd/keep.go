@@ -69,7 +69,7 @@ func (r *nodeRecord) askAsUser(ctx context.Context) error {
 
 // logUser says once in a while that etcd refuses the user.
 func (s *Store) logUser(ctx context.Context, err error) {
-	if s.due(pace.Notice{Key: "user", Text: err.Error()}) {
+	if s.due(pace.Notice{Key: "user", Text: control.ErrUser.Error()}) { // whatever was asked
 		s.log.WarnContext(ctx, "etcd refuses this node's user: its lease is not renewed, and a watch that breaks does not come back", "err", err,
 			"fix", "give the daemon a user of etcd that may read and write there, or turn authentication off again")
 	}
