@@ -13,7 +13,7 @@ import (
 
 // Bound bounds, until ctx ends, what the process has of garbage, and of memory that it does not use: whoever may write to a store or ask
 // a server decides how much is read, and how often. If Go has more than small bytes, it collects garbage at once and gives it
-// back. A process with much that lives gets more: else it would do nothing but collect. GOGC and GOMEMLIMIT win.
+// back. A process with much that lives, or whose live objects lie scattered, gets more: else it would do nothing but collect. GOGC and GOMEMLIMIT win.
 func Bound(ctx context.Context, small int64) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(25)
@@ -21,14 +21,26 @@ func Bound(ctx context.Context, small int64) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
-	now := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	var limit int64
 	for ok := true; ok; ok = pace.Sleep(ctx, time.Second, nil) {
-		metrics.Read(now)
-		live, stacks := int64(now[0].Value.Uint64()), int64(now[1].Value.Uint64())
-		if next := max(small, live/4*5+stacks+8<<20); next < limit/8*7 || next > limit/8*9 { // each change stops all threads for a moment
+		live, stacks, rest := measure()
+		if next := max(small, live/4*5+stacks+8<<20, live/16*17+rest+2<<20); next < limit/8*7 || next > limit/8*9 { // each change stops all threads for a moment
 			limit = next
 			debug.SetMemoryLimit(limit)
 		}
 	}
+}
+
+// measure returns what lives in the heap, what stacks have, and all memory that no object can have, nor the system back: stacks, Go's own, and room
+// between objects. All are bytes.
+func measure() (live, stacks, rest int64) {
+	names := []string{"/gc/heap/live:bytes", "/memory/classes/heap/stacks:bytes", "/memory/classes/total:bytes",
+		"/memory/classes/heap/objects:bytes", "/memory/classes/heap/free:bytes", "/memory/classes/heap/released:bytes"}
+	now := make([]metrics.Sample, len(names))
+	for i, name := range names {
+		now[i].Name = name
+	}
+	metrics.Read(now)
+	bytes := func(i int) int64 { return int64(now[i].Value.Uint64()) }
+	return bytes(0), bytes(1), bytes(2) - bytes(3) - bytes(4) - bytes(5)
 }
