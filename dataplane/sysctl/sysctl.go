@@ -99,10 +99,16 @@ func ofDevice(device string, v4, v6 bool) (all []setting) {
 	if dir := filepath.Join(ip4Conf, device); v4 && exists(dir) {
 		all = append(all, setting{dir + "/forwarding", "1"}, setting{dir + "/rp_filter", "2"}, setting{dir + "/accept_redirects", "0"},
 			setting{dir + "/secure_redirects", "0"}, setting{dir + "/send_redirects", "0"},
-			setting{dir + "/arp_ignore", "8"}) // nobody asks: the neighbours are known
+			setting{dir + "/accept_source_route", "0"}, // the kernel puts another destination into the packet behind the guard
+			setting{dir + "/arp_ignore", "8"})          // nobody asks: the neighbours are known
 	}
 	if dir := filepath.Join(ip6Conf, device); v6 && exists(dir) {
 		all = append(all, setting{dir + "/forwarding", "1"}, setting{dir + "/accept_redirects", "0"}, setting{dir + "/accept_ra", "0"})
+		for _, routing := range []string{"/seg6_enabled", "/rpl_seg_enabled"} { // as accept_source_route; the second is there since Linux 5.7
+			if exists(dir + routing) {
+				all = append(all, setting{dir + routing, "0"})
+			}
+		}
 	}
 	return all
 }

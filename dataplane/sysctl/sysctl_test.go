@@ -69,6 +69,7 @@ func TestSettingsStay(t *testing.T) {
 			all := []setting{{ipForward, "1"}, {ip6Forward, "1"}}
 			for _, path := range []string{"ipv4/conf/flannel.7/forwarding=1", "ipv4/conf/flannel.7/rp_filter=2", "ipv4/conf/flannel.7/accept_redirects=0",
 				"ipv4/conf/flannel.7/secure_redirects=0", "ipv4/conf/flannel.7/send_redirects=0", "ipv4/conf/flannel.7/arp_ignore=8",
+				"ipv4/conf/flannel.7/accept_source_route=0", "ipv6/conf/flannel.7/seg6_enabled=0", "ipv6/conf/flannel.7/rpl_seg_enabled=0",
 				"ipv6/conf/flannel.7/forwarding=1", "ipv6/conf/flannel.7/accept_redirects=0", "ipv6/conf/flannel.7/accept_ra=0"} {
 				path, value, _ := strings.Cut(path, "=")
 				all = append(all, setting{"net/" + path, value})
@@ -309,7 +310,7 @@ func TestReset(t *testing.T) {
 	ns.Run("ip", "link", "add", "flannel.7", "type", "bridge")
 	dev := ip4Conf + "/flannel.7/"
 	all := []setting{{dev + "rp_filter", "0"}, {dev + "accept_redirects", "1"}, {dev + "secure_redirects", "1"}, {dev + "send_redirects", "1"}, {dev + "arp_ignore", "0"},
-		{ip6Conf + "/flannel.7/accept_redirects", "1"}}
+		{dev + "accept_source_route", "1"}, {ip6Conf + "/flannel.7/accept_redirects", "1"}}
 	ns.Must(func() error { return rtnl.SetSysctl(ip4Conf+"/default/rp_filter", "0") })
 	for _, s := range all {
 		ns.Must(func() error { return rtnl.SetSysctl(s.path, s.value) })
