@@ -702,19 +702,31 @@ func TestNetworkOverTheUnderlay(t *testing.T) {
 
 // TestGroupPolicy: with the group policy of VXLAN, which carries the mark of packets, they go on, and others may not send in the name of the host.
 func TestGroupPolicy(t *testing.T) {
-	overBoth(t, func(t *testing.T, w *world) {
-		w.config = func(c *Config) { c.GBP = true }
-		w.join()
-		a, b := w.hosts[0], w.hosts[1]
-		for _, h := range []*host{a, b} {
-			h.Run("nft", fmt.Sprintf("add table inet groups; add chain inet groups out { type filter hook postrouting priority -400; }; add rule inet groups out oifname %q meta mark set 77", h.device()))
-		}
-		w.check(10, 1400, 8000)
-		w.expect("a pod that has the checksum be the port", b, dataplane.DropEgress, func(text []byte) {
-			d := a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, text))
-			d[0], d[3] = 0x88, 77
-			sendRaw(b.pod, packet(b.podAddr(w.v6), a.addr, 1, testPort+1, d))
+	for name, config := range map[string]func(*Config){
+		"strict":           func(*Config) {},
+		"inner":            func(c *Config) { c.Check = dataplane.SourceInner },
+		"without secmarks": func(c *Config) { c.lackOrigins = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			overBoth(t, func(t *testing.T, w *world) {
+				w.config = func(c *Config) { c.GBP = true; config(c) }
+				w.join()
+				w.checkGroupPolicy()
+			})
 		})
+	}
+}
+
+func (w *world) checkGroupPolicy() {
+	a, b := w.hosts[0], w.hosts[1]
+	for _, h := range []*host{a, b} {
+		h.Run("nft", fmt.Sprintf("add table inet groups; add chain inet groups out { type filter hook postrouting priority -400; }; add rule inet groups out oifname %q meta mark set 77", h.device()))
+	}
+	w.check(10, 1400, 8000)
+	w.expect("a pod that has the checksum be the port", b, dataplane.DropEgress, func(text []byte) {
+		d := a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, text))
+		d[0], d[3] = 0x88, 77
+		sendRaw(b.pod, packet(b.podAddr(w.v6), a.addr, 1, testPort+1, d))
 	})
 }
 

@@ -26,6 +26,33 @@ import (
 // origins reports whether inner asks for the origin: any VTEP may be behind a NAT.
 func (c *Config) origins() bool { return !c.noOrigins && c.Check != dataplane.SourceInner }
 
+// secmarks reports whether the secmark says that a datagram was accepted: by whom it is from, or with SourceInner that it was judged. Otherwise the mark says so. With
+// GBP it cannot: the kernel writes the group into it.
+func (c *Config) secmarks() bool { return c.origins() || c.GBP && !c.noOrigins }
+
+// accepted is the condition that the datagram was accepted, or was not. It is for what has no origin.
+func (c *Config) accepted(not bool) cond {
+	if !c.secmarks() {
+		return marked(c.Mark, not)
+	}
+	return c.isJudged(not)
+}
+
+// setAccepted and clearAccepted are no conditions.
+func (c *Config) setAccepted() cond {
+	if c.secmarks() {
+		return c.setJudged()
+	}
+	return setMark(c.Mark)
+}
+
+func (c *Config) clearAccepted() cond {
+	if c.secmarks() {
+		return clearOrigin()
+	}
+	return clearMark(c.Mark)
+}
+
 // originSet is the set of origins and inner sources that belong together, where the inner one is a prefix of that length.
 func originSet(outer, inner family, bits int) string {
 	if outer == ipv4 {
@@ -65,10 +92,13 @@ func (b builder) isNobodys() (conds []cond) {
 // such as a container's, can give a packet a secmark, and have a superpacket hide datagrams of this network behind the first one. An
 // origin that fits may be from another network's guard, whose chains come earlier or later than these.
 func (b builder) disown(c *chain) {
-	if !b.kernel || !b.origins() {
+	if !b.kernel || !b.secmarks() {
 		return
 	}
-	c.add(none, b.isJudged(), clearOrigin())
+	c.add(none, b.isJudged(false), clearOrigin())
+	if !b.origins() {
+		return
+	}
 	for _, of := range b.families() {
 		for _, outer := range b.families() {
 			if b.sets[originSet(of, of, bitsOf(of))] && (outer == ipv4 || b.sets[vtepSet]) {
@@ -102,8 +132,9 @@ func (c *Config) judged() []byte {
 	return binary.BigEndian.AppendUint32(nil, 0xff<<24|c.VNI)
 }
 
-func (c *Config) isJudged() cond {
-	return cond{"secmark == judged", append(origin().load(reg1, bitsOf(ipv4)), nft.Equal(c.judged()))}
+func (c *Config) isJudged(not bool) cond {
+	op, sign := isOrNot(not)
+	return cond{"secmark " + sign + " judged", append(origin().load(reg1, bitsOf(ipv4)), &expr.Cmp{Op: op, Register: reg1, Data: c.judged()})}
 }
 
 // setJudged is no condition.

@@ -26,9 +26,9 @@ func (b builder) inner() chain {
 	case b.origins():
 		c.add(none, clearOrigin())
 		b.ofAnyPeer(&c)
-	case alone:
-		c.drop(dataplane.DropUnknownVTEP, marked(b.Mark, true))
-		c.add(none, clearMark(b.Mark))
+	case alone && (b.secmarks() || !b.GBP):
+		c.drop(dataplane.DropUnknownVTEP, b.accepted(true))
+		c.add(none, b.clearAccepted())
 		fallthrough
 	default:
 		b.ofAnyPeer(&c)
@@ -69,8 +69,8 @@ func (b builder) noBroadcast(f family) (conds []cond) {
 // ofOrigin admits what has a source of the VTEP that it is from, and what was judged: that is too short to be a datagram of the overlay itself, but not too
 // short to have ports, as what could be hidden behind it is.
 func (b builder) ofOrigin(c *chain) {
-	b.judgeNested(c, b.isJudged())
-	c.add(accept, append([]cond{hasPorts(), b.isJudged()}, b.ofLabels()...)...)
+	b.judgeNested(c, b.isJudged(false))
+	c.add(accept, append([]cond{hasPorts(), b.isJudged(false)}, b.ofLabels()...)...)
 	c.drop(dataplane.DropUnknownVTEP, b.isNobodys()...)
 	b.judgeNested(c)
 	for _, f := range []family{ipv4, ipv6} {
@@ -176,7 +176,7 @@ func (b builder) usualInner() chain {
 		return c
 	}
 	if b.singles() { // for ICMP see narrow
-		c.add(accept, slices.Concat([]cond{b.isJudged(), isICMP(true), toPort(b.Port, true)}, b.noBroadcast(ipv4), b.ofLabels())...)
+		c.add(accept, slices.Concat([]cond{b.isJudged(false), isICMP(true), toPort(b.Port, true)}, b.noBroadcast(ipv4), b.ofLabels())...)
 	}
 	if b.origins() && len(b.extra) == 0 {
 		for _, f := range b.families() {

@@ -124,7 +124,7 @@ func (b builder) usualDatagrams(c *chain) {
 		case b.origins():
 			b.usualPairs(c, innerDestination(f), is, b.setOrigin(f))
 		default:
-			b.usualPairs(c, innerDestination(f), is, setMark(b.Mark))
+			b.usualPairs(c, innerDestination(f), is, b.setAccepted())
 		}
 	}
 }
@@ -179,7 +179,7 @@ func (b builder) samples(c *chain) {
 }
 
 // pairs admits what known VTEPs send from their own subnets and addresses to a subnet of this host. The origin tells inner whom a datagram is from that
-// was behind another one in a superpacket; without origins the mark tells that the first one was of this network.
+// was behind another one in a superpacket; without origins the secmark or the mark tells that the first one was of this network.
 func (b builder) pairs(c *chain, outer family) {
 	is, then := []cond{b.ownFlags(false), plainVNI(b.VNI, false)}, []cond(nil)
 	switch {
@@ -187,7 +187,7 @@ func (b builder) pairs(c *chain, outer family) {
 	case b.origins():
 		then = []cond{b.setOrigin(outer)}
 	default:
-		then = []cond{setMark(b.Mark)}
+		then = []cond{b.setAccepted()}
 	}
 	for _, inner := range []family{ipv4, ipv6} {
 		for _, own := range ofFamily(b.own, inner) {
@@ -215,7 +215,7 @@ func (b builder) here() chain {
 	c := chain{name: chainHere}
 	b.narrow(&c) // the kernel may forward next, and remembers a path for ten minutes
 	if b.kernel {
-		if b.origins() {
+		if b.secmarks() {
 			c.jumpTo(chainForeign, hasOrigin())
 		}
 		b.toPlain(&c, b.byUnderlay(false))
@@ -237,7 +237,7 @@ func (b builder) here() chain {
 // foreign takes an origin of this network from what is no datagram of it. The translation of addresses may make it one later.
 func (b builder) foreign() chain {
 	c := chain{name: chainForeign}
-	if !b.kernel || !b.origins() || b.noKinds {
+	if !b.kernel || !b.secmarks() || b.noKinds {
 		return c
 	}
 	c.add(back, comesByKind("vxlan")) // it is for the guard of that network
@@ -282,17 +282,13 @@ func (b builder) other() chain {
 	}
 	if pods := b.fromPods(); b.kernel { // the mark or the origin keeps out what a superpacket of another VNI hides
 		c.drop(dataplane.DropUnknownVTEP, append(pods, vniIs(b.VNI, false))...)
-		if b.origins() { // whoever sent it can have given it the one that fits
+		if b.secmarks() { // whoever sent it can have given it the one that fits
 			c.add(none, append(pods, clearOrigin())...)
 		}
 	} else { // a socket takes all that comes
 		c.drop(dataplane.DropUnknownVTEP, pods...)
 	}
-	clear := clearMark(b.Mark)
-	if b.origins() {
-		clear = clearOrigin()
-	}
-	c.add(none, comesByKind("vxlan"), clear) // it is of the packet that this one was in
+	c.add(none, comesByKind("vxlan"), b.clearAccepted()) // it is of the packet that this one was in
 	return c
 }
 

@@ -34,41 +34,53 @@ func secmarks(t *testing.T, ns *netnstest.NS, value []byte) {
 
 // TestSecmarkOfOthers: root of a network namespace of this kernel, as a container may be, can give a packet a secmark, which the kernel keeps
 // between namespaces. It does not say whom the packet is from, nor does it with a device of somebody else at the port.
-func TestSecmarkOfOthers(t *testing.T) {
+func TestSecmarkOfOthers(t *testing.T) { overBoth(t, secmarkOfOthers) }
+
+// TestSecmarkOfOthersWithGroups: the same if the secmark says only that a datagram was accepted.
+func TestSecmarkOfOthersWithGroups(t *testing.T) {
 	overBoth(t, func(t *testing.T, w *world) {
-		w.join()
-		a, b := w.hosts[0], w.hosts[1]
-		ofVTEP := b.addr.AsSlice()
-		if w.v6 { // nobody else knows the seed, but a guess may be right
-			ofVTEP = native(originOf(b.addr, a.guard.cfg.seed))
-		}
-		a.Run("ip", "link", "add", "other", "type", "vxlan", "id", "77", "dstport", fmt.Sprint(testPort), "local", a.addr.String(), "dev", "eth0")
-		a.Run("ip", "link", "set", "other", "up")
-		a.guard.relinked.Store(true) // as runLinks has it
-		a.sync()
-		if !a.guard.others.equal(vnis{list: []uint32{77}}) {
-			t.Fatalf("other networks are %v", a.guard.others)
-		}
-		a.pod.Addr("lo", netip.PrefixFrom(b.addr, b.addr.BitLen()).String())
-		a.pod.Run("ip", "link", "set", "lo", "up")
-		for name, from := range map[string]struct {
-			ns  *netnstest.NS
-			src netip.Addr
-		}{"a pod": {a.pod, a.podAddr(w.v6)}, "a pod in the name of a VTEP": {a.pod, b.addr}, "a host on the link": {w.stranger, w.strange}} {
-			for of, value := range map[string][]byte{"a VTEP's": ofVTEP, "that of what was judged": a.guard.cfg.judged()} {
-				secmarks(t, from.ns, value)
-				for first, vni := range map[string]uint32{"nobody's": 99, "another network's": 77} {
-					w.expect(name+" with "+of+", behind "+first, a, dataplane.DropUnknownVTEP, func(text []byte) {
-						bad := a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, text))
-						if err := sendSegments(from.ns, from.src, a.addr, a.frame(vni, bad[22:]), bad); err != nil {
-							t.Fatal(err)
-						}
-					})
-				}
+		w.config = func(c *Config) { c.GBP, c.Check = true, dataplane.SourceInner }
+		secmarkOfOthers(t, w)
+	})
+}
+
+func secmarkOfOthers(t *testing.T, w *world) {
+	w.join()
+	a, b := w.hosts[0], w.hosts[1]
+	ofVTEP := b.addr.AsSlice()
+	if w.v6 { // nobody else knows the seed, but a guess may be right
+		ofVTEP = native(originOf(b.addr, a.guard.cfg.seed))
+	}
+	other := []string{"link", "add", "other", "type", "vxlan", "id", "77", "dstport", fmt.Sprint(testPort), "local", a.addr.String(), "dev", "eth0"}
+	if a.guard.cfg.GBP {
+		other = append(other, "gbp")
+	}
+	a.Run("ip", other...)
+	a.Run("ip", "link", "set", "other", "up")
+	a.guard.relinked.Store(true) // as runLinks has it
+	a.sync()
+	if !a.guard.others.equal(vnis{list: []uint32{77}}) {
+		t.Fatalf("other networks are %v", a.guard.others)
+	}
+	a.pod.Addr("lo", netip.PrefixFrom(b.addr, b.addr.BitLen()).String())
+	a.pod.Run("ip", "link", "set", "lo", "up")
+	for name, from := range map[string]struct {
+		ns  *netnstest.NS
+		src netip.Addr
+	}{"a pod": {a.pod, a.podAddr(w.v6)}, "a pod in the name of a VTEP": {a.pod, b.addr}, "a host on the link": {w.stranger, w.strange}} {
+		for of, value := range map[string][]byte{"a VTEP's": ofVTEP, "that of what was judged": a.guard.cfg.judged()} {
+			secmarks(t, from.ns, value)
+			for first, vni := range map[string]uint32{"nobody's": 99, "another network's": 77} {
+				w.expect(name+" with "+of+", behind "+first, a, dataplane.DropUnknownVTEP, func(text []byte) {
+					bad := a.frame(1, packet(b.podAddr(w.v6), a.podAddr(w.v6), 1, receivePort, text))
+					if err := sendSegments(from.ns, from.src, a.addr, a.frame(vni, bad[22:]), bad); err != nil {
+						t.Fatal(err)
+					}
+				})
 			}
 		}
-		w.check(100)
-	})
+	}
+	w.check(100)
 }
 
 // TestGuardsTogether: a guard leaves the origins to that of another network, of which it does not know yet. The table that is made later has
