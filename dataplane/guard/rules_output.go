@@ -14,6 +14,7 @@ import (
 func (b builder) egress() chain {
 	c := chain{name: chainEgress}
 	c.skipLater()
+	b.routed(&c, b.byUnderlay(true))
 	for _, f := range b.families() {
 		vtep := func(d field) cond { return isPeer(f, d, false) }
 		c.add(accept, of(f), vtep(outerDestination(f)), vtep(outerSource(f)), wayBack(false))
@@ -197,6 +198,7 @@ func (b builder) processes() chain {
 	}
 	c.add(accept, isUDP(true))
 	c.add(accept, marked(b.Mark, false))
+	b.routed(&c)
 	for _, f := range b.families() {
 		c.drop(dataplane.DropEgress, of(f), isPeer(f, outerDestination(f), false))
 		for _, a := range b.local(f) {
@@ -208,6 +210,13 @@ func (b builder) processes() chain {
 	c.drop(dataplane.DropEgress, vniIs(b.VNI, false))
 	c.add(accept)
 	return c
+}
+
+// routed drops what has a routing header, which every user may give a packet: that goes to a router first, and the header says to which VTEP then.
+func (b builder) routed(c *chain, conds ...cond) {
+	if slices.Contains(b.families(), ipv6) {
+		c.drop(dataplane.DropEgress, append([]cond{of(ipv6), hasExtension(unix.IPPROTO_ROUTING, "rt")}, conds...)...)
+	}
 }
 
 // defrag has the kernel put fragments of IPv6 together before arrive and input see them: a rule that asks for the state
