@@ -44,6 +44,8 @@ func localUser(task string) int {
 		time.Sleep(time.Hour)
 	case "crowd":
 		crowd(where)
+	case "grab":
+		grab(where)
 	case "put":
 		put(where)
 	}
@@ -51,6 +53,18 @@ func localUser(task string) int {
 	fmt.Println("seized")
 	for {
 		seize(where)
+	}
+}
+
+// grab takes a UDP port as soon as that is free.
+func grab(at string) {
+	fmt.Println("grabbing")
+	for {
+		if c, err := net.ListenPacket("udp", at); err == nil {
+			fmt.Println("got", at)
+			time.Sleep(time.Hour)
+			c.Close()
+		}
 	}
 }
 

@@ -6,6 +6,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/guard"
@@ -29,6 +32,22 @@ func RemoveGuards(vnis ...uint32) (removed []string, err error) {
 		return nil, nil
 	}
 	return guard.Cleanup(vnis...)
+}
+
+// HaveSocket returns those VNIs whose vxlan devices have the socket that one with that port and GBP is to have: devices share it.
+func HaveSocket(vnis []uint32, port uint16, gbp bool) (have []uint32, err error) {
+	err = withDevices(func(d *ourDevices) error {
+		links, err := d.rt.OurDevices()
+		for _, l := range links {
+			vni, _ := dataplane.DeviceVNI(l.Attrs().Name)
+			x, ok := l.(*netlink.Vxlan)
+			if ok && x.Attrs().RawFlags&unix.IFF_UP != 0 && x.Port == int(port) && x.GBP == gbp && slices.Contains(vnis, vni) && !slices.Contains(have, vni) {
+				have = append(have, vni)
+			}
+		}
+		return err
+	})
+	return have, err
 }
 
 // Remove removes what is left, but for what somebody else has made its own, and returns in words what it

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/overlayd/overlayd/cmd/internal/claim"
+	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/leftovers"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/control"
@@ -35,9 +36,38 @@ func (n *Network) takeDevice(ctx context.Context, c control.Network) error {
 	n.claimed.Store(true)
 	now := nodefile.Left{VNIs: []uint32{vni}, Networks: c.Prefixes()}
 	n.left = n.left.Without(now)
-	n.oldGuards.add(n.removeLeft(ctx, now.Networks...), vni)
+	held := n.holdPort(c)
+	n.oldGuards.add(append(n.removeLeft(ctx, now.Networks...), held...), vni)
+	n.oldGuards.hold(held)
 	n.remember(now)
 	return nil
+}
+
+// holdPort takes from what the last session left the devices that have the UDP port of the session that begins, and returns their VNIs. They go when its device has the port
+// too (removeHeld): in between somebody else could take that. After an attempt that has failed they go at once.
+func (n *Network) holdPort(c control.Network) (held []uint32) {
+	if failed, _ := n.oldGuards.release(); len(failed) > 0 {
+		n.left.VNIs = append(n.left.VNIs, failed...)
+		return nil
+	}
+	if n.cfg.Mode == fit.Userspace || !c.Backend.IsVXLAN() {
+		return nil
+	}
+	held, err := leftovers.HaveSocket(n.left.VNIs, c.Backend.Port, c.Backend.GBP)
+	if err != nil {
+		n.log.Debug("the UDP port may be free for a moment", "err", err)
+	}
+	n.left = n.left.Without(nodefile.Left{VNIs: held})
+	return held
+}
+
+// removeHeld removes the devices of holdPort.
+func (n *Network) removeHeld(ctx context.Context) {
+	held, late := n.oldGuards.release()
+	n.removeAll(ctx, nodefile.Left{VNIs: held})
+	if late {
+		n.retireGuards()
+	}
 }
 
 // claimDevice claims the device of a VNI. *claim.ServedError: another daemon has it. It is no error if this host cannot make the claim now:
@@ -174,6 +204,11 @@ func (n *Network) warnOnce(text string, err error) {
 func (n *Network) removeLeft(ctx context.Context, next ...netip.Prefix) (guards []uint32) {
 	l := n.left
 	n.left = nodefile.Left{}
+	return n.removeAll(ctx, l, next...)
+}
+
+// removeAll is removeLeft for l.
+func (n *Network) removeAll(ctx context.Context, l nodefile.Left, next ...netip.Prefix) (guards []uint32) {
 	var claims []*claim.Device
 	l.VNIs, claims = n.claimAll(l.VNIs)
 	defer claim.ReleaseAll(claims)

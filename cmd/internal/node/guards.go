@@ -14,6 +14,8 @@ import (
 type oldGuards struct {
 	mu   sync.Mutex
 	vnis []uint32
+	held []uint32 // those whose devices are there too: see holdPort
+	late bool     // they were to go while the devices were there
 }
 
 // add notes guards that were left, but for those of VNIs that a session has again.
@@ -28,6 +30,22 @@ func (o *oldGuards) add(left []uint32, but ...uint32) {
 	o.vnis = slices.DeleteFunc(o.vnis, func(vni uint32) bool { return slices.Contains(but, vni) })
 }
 
+// hold notes that devices of these VNIs stay. Their guards do, too.
+func (o *oldGuards) hold(vnis []uint32) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.held = vnis
+}
+
+// release returns the VNIs of those devices, which are to go now, and whether retireGuards has left their guards.
+func (o *oldGuards) release() (vnis []uint32, late bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	vnis, late = o.held, o.late
+	o.held, o.late = nil, false
+	return vnis, late
+}
+
 // with returns vnis and those of the guards.
 func (o *oldGuards) with(vnis []uint32) []uint32 {
 	o.mu.Lock()
@@ -39,8 +57,12 @@ func (o *oldGuards) with(vnis []uint32) []uint32 {
 func (n *Network) retireGuards() {
 	n.oldGuards.mu.Lock()
 	defer n.oldGuards.mu.Unlock()
-	var mine []uint32
+	var mine, held []uint32
 	for _, vni := range n.oldGuards.vnis {
+		if slices.Contains(n.oldGuards.held, vni) {
+			held, n.oldGuards.late = append(held, vni), true
+			continue
+		}
 		c, err := n.devices().Claim(vni)
 		if err == nil {
 			defer c.Release()
@@ -49,10 +71,10 @@ func (n *Network) retireGuards() {
 			mine = append(mine, vni)
 		}
 	}
-	n.oldGuards.vnis = nil
+	n.oldGuards.vnis = held
 	removed, err := leftovers.RemoveGuards(mine...)
 	if err != nil {
-		n.oldGuards.vnis = mine
+		n.oldGuards.vnis = append(held, mine...)
 		n.log.Error("overlay of the last network config not wholly removed", "err", err)
 	}
 	if len(removed) > 0 {

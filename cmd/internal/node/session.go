@@ -95,6 +95,7 @@ func (n *Network) runSession(ctx context.Context) error {
 		return overlayError{error: fmt.Errorf("open dataplane: %w", parts.NameHolder(config.Backend.Port, err))}
 	}
 	defer s.overlay.Close()
+	n.removeHeld(ctx)
 	n.endKept() // what an overlay without forwarding does not take
 	n.opened = true
 	n.inForce(ctx, config)
