@@ -14,7 +14,7 @@ func TestRenumbered(t *testing.T) {
 			cluster := newClusterOn(t, []string{under6}, 2, strings.Replace(dualNetwork, `"EnableIPv6"`, `"EnableIPv4":false,"EnableIPv6"`, 1))
 			a, b := cluster.upPair([2]string{mode, modeKernel})
 			h := cluster.hosts[0]
-			there, back := startMeters(t, a, b)
+			there, back := startUnboundedMeters(t, a, b) // what comes before the peer knows the new address is lost
 			waitTraffic(t, there, 100)
 			h.Addr("eth0", "2001:db8::50/64")
 			h.Run("ip", "addr", "del", "2001:db8::2/64", "dev", "eth0")
