@@ -275,7 +275,7 @@ func TestKubeNodeReplaced(t *testing.T) {
 // TestKubeScale: 5000 Nodes of the size of real ones, read at the start and, by a daemon that
 // knows them, again after the API server has forgotten what it had sent.
 func TestKubeScale(t *testing.T) {
-	const nodes, memory, limit = 5000, 100 << 10, 3 * time.Second
+	const nodes, memory, limit = 5000, 85_000_000 >> 10, 3 * time.Second
 	binary := staticBinary(t)
 	k := newKubeCluster(t, 1, `{"Network":"10.0.0.0/8","Backend":{"Type":"vxlan"}}`)
 	h := k.hosts[0]
