@@ -38,6 +38,9 @@ func (s *tunnelSender) sendWhole(p *Packet, e *Entry, c *Counters) bool {
 	if p.At < uplink.Headroom+encap.HeaderLen || len(ip) > s.room || s.splitter.InitOffload(ip, p.Offload) != nil {
 		return false // not a packet: the batcher drops it
 	}
+	if s.splitter.Segments() < 2 {
+		return false // the kernel completes the outer checksum of what it cuts
+	}
 	n := s.splitter.HeaderLen()
 	if n+int(p.Size)+encap.Overhead(e.Peer.Addr) > w.MTU {
 		return false // the segments are too long: the sockets handle that
