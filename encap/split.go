@@ -150,6 +150,9 @@ func (s *Splitter) Segments() int { return s.n }
 // Left returns how many of the segments are not taken yet.
 func (s *Splitter) Left() int { return s.n - s.i }
 
+// Len returns the length of the packet in bytes, without padding.
+func (s *Splitter) Len() int { return len(s.packet) }
+
 // HeaderLen returns the length in bytes of the headers of each segment.
 func (s *Splitter) HeaderLen() int { return s.headers }
 

@@ -58,9 +58,9 @@ func (s *tunnelSender) sendWhole(p *Packet, e *Entry, c *Counters) bool {
 	f.OuterFields = encap.OuterFields{Port: uint16(from), ID: s.id, Label: hash, ECN: encap.PacketECN(ip)}
 	f.GSO, f.Size, f.CsumStart, f.HeaderLen = p.GSO, p.Size, p.CsumStart, n
 	f.CWR = p.GSO != encap.GSOUDP && ip[p.CsumStart+13]&0x80 != 0
-	at := p.At - encap.HeaderLen
-	start := w.Put(p.Buf, at, f)
-	if s.writer.Write(w, p.Buf[start:]) != 0 { // EAGAIN may be due to packets to other peers, such as dead ones: the sockets have buffers of their own
+	buf := p.Buf[:p.At+s.splitter.Len()] // what is behind the packet would become payload
+	start := w.Put(buf, p.At-encap.HeaderLen, f)
+	if s.writer.Write(w, buf[start:]) != 0 { // EAGAIN may be due to packets to other peers, such as dead ones: the sockets have buffers of their own
 		c.Offload.Fallbacks++
 		return false
 	}

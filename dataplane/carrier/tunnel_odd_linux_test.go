@@ -42,6 +42,8 @@ func TestTunnelSendsOddSuperpackets(t *testing.T) {
 		{"extension headers, UDP", withExtension(withExtension(udp6, destination), hopByHop), 1200, 0},
 		{"TCP options, urgent", withTCP(tcp4, 40, 0x38, 77), 1200, 0},
 		{"TCP, all flags", withTCP(tcp6, 12, 0xff, 1), 1200, 0},
+		{"bytes behind it, TCP", tcp4, 1200, 100},
+		{"bytes behind it, UDP over IPv6", udp6, 1200, 100},
 		{"as large as it gets", packettest.TCP(podA, podB, 7, data[:65535-40-50]), 1200, 0},
 		{"too large to be encapsulated", packettest.TCP(podA, podB, 7, data[:65535-40]), 1200, 0},
 	}
