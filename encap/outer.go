@@ -8,10 +8,7 @@ import (
 // MaxOuterLen is the length of the longest outer headers, Ethernet included, in bytes.
 const MaxOuterLen = EthernetLen + outerIPv6Len + outerUDPLen
 
-const (
-	flowLabel = 0x000fffff
-	udpLenOff = 4
-)
+const udpLenOff = 4
 
 // Outer is the Ethernet, IP and UDP header in front of VXLAN, from this host to one VTEP, for whoever writes
 // frames instead of using sockets. The Ethernet addresses are zero: whoever forwards the frame fills them in.
@@ -28,10 +25,9 @@ type Outer struct {
 
 // OuterFields are what differs from one packet to the next.
 type OuterFields struct {
-	Port  uint16 // source port
-	ID    uint16 // of IPv4: that of the first segment, the kernel counts on
-	Label uint32 // of IPv6: flow label, 20 bits
-	ECN   ECN
+	Port uint16 // source port
+	ID   uint16 // of IPv4: that of the first segment, the kernel counts on
+	ECN  ECN
 }
 
 // NewOuter returns the headers from an address to a port of another one of the same family. ttl is the TTL or hop
@@ -81,7 +77,7 @@ func (o *Outer) Put(b []byte, n int, f OuterFields) {
 		binary.BigEndian.PutUint16(ip[4:], f.ID)
 		binary.BigEndian.PutUint16(ip[10:], ^Fold(o.ipSum+uint64(f.ECN)+uint64(total)+uint64(f.ID)))
 	} else {
-		binary.BigEndian.PutUint32(ip, 6<<28|uint32(f.ECN)<<20|f.Label&flowLabel)
+		binary.BigEndian.PutUint32(ip, 6<<28|uint32(f.ECN)<<20)
 		binary.BigEndian.PutUint16(ip[4:], uint16(length))
 	}
 	binary.BigEndian.PutUint16(udp, f.Port)

@@ -20,7 +20,7 @@ func TestOuterIsThatOfGopacket(t *testing.T) {
 	}{
 		{"192.0.2.1", "192.0.2.2", false, OuterFields{Port: 40000, ID: 65535, ECN: ECN0}, 60000},
 		{"192.0.2.1", "255.255.255.254", true, OuterFields{Port: 1, ID: 7, ECN: ECNCE}, 22},
-		{"2001:db8::1", "2001:db8::2", true, OuterFields{Port: 65535, Label: 0xfffabcde, ECN: ECN1}, 60000},
+		{"2001:db8::1", "2001:db8::2", true, OuterFields{Port: 65535, ECN: ECN1}, 60000},
 		{"fd00::1", "ff00:ffff:ffff:ffff::2", false, OuterFields{Port: 3, ID: 1}, 0},
 	} {
 		src, dst := netip.MustParseAddr(test.src), netip.MustParseAddr(test.dst)
@@ -45,7 +45,7 @@ func outerByGopacket(t *testing.T, src, dst netip.Addr, df bool, f OuterFields, 
 	if df {
 		ip4.Flags = layers.IPv4DontFragment
 	}
-	ip6 := &layers.IPv6{Version: 6, TrafficClass: uint8(f.ECN), FlowLabel: f.Label & 0xfffff, NextHeader: layers.IPProtocolUDP, HopLimit: 64, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
+	ip6 := &layers.IPv6{Version: 6, TrafficClass: uint8(f.ECN), NextHeader: layers.IPProtocolUDP, HopLimit: 64, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
 	var ip gopacket.SerializableLayer = ip4
 	pseudo := append(src.AsSlice(), dst.AsSlice()...)
 	if src.Is6() {

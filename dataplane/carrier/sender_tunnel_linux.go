@@ -45,8 +45,7 @@ func (s *tunnelSender) sendWhole(p *Packet, e *Entry, c *Counters) bool {
 	if n+int(p.Size)+encap.Overhead(e.Peer.Addr) > w.MTU {
 		return false // the segments are too long: the sockets handle that
 	}
-	hash := encap.QuickHash(ip)
-	port := int(hash % sourcePorts)
+	port := int(encap.QuickHash(ip) % sourcePorts)
 	from := s.ports[port].Load()
 	if from == 0 {
 		return false // the sockets share one, and know no paths
@@ -55,7 +54,7 @@ func (s *tunnelSender) sendWhole(p *Packet, e *Entry, c *Counters) bool {
 		s.batcher.Flush(c) // earlier packets leave first
 	}
 	f := &s.frame
-	f.OuterFields = encap.OuterFields{Port: uint16(from), ID: s.id, Label: hash, ECN: encap.PacketECN(ip)}
+	f.OuterFields = encap.OuterFields{Port: uint16(from), ID: s.id, ECN: encap.PacketECN(ip)}
 	f.GSO, f.Size, f.CsumStart, f.HeaderLen = p.GSO, p.Size, p.CsumStart, n
 	f.CWR = p.GSO != encap.GSOUDP && ip[p.CsumStart+13]&0x80 != 0
 	buf := p.Buf[:p.At+s.splitter.Len()] // what is behind the packet would become payload

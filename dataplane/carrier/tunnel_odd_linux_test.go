@@ -95,9 +95,6 @@ func takeSound(t *testing.T, next func(time.Duration) []byte, n int) (all [][]by
 		if b[0]>>4 == 4 {
 			copy(b[4:6], []byte{0, 0}) // identification
 			copy(b[10:12], []byte{0, 0})
-		} else {
-			b[1] &= 0xf0 // flow label
-			b[2], b[3] = 0, 0
 		}
 		all = append(all, b)
 	}

@@ -36,6 +36,9 @@ const (
 // this host alone can fragment, to what it knows of the path. With SetDF the kernel refuses only what
 // is longer than the MTU of the link (IP_PMTUDISC_PROBE): with IP_PMTUDISC_DO it would refuse what
 // ICMP says, and believe it for ten minutes. It still notes that, for PathProbe.
+//
+// The flow label of IPv6 is 0, as that of the kernel's vxlan device and of an uplink (dataplane/uplink). Routers and queueing disciplines
+// that go by the label would else part the superpackets of a flow from its other packets.
 func Open(local netip.AddrPort, o Option) (int, error) {
 	family := unix.AF_INET
 	discover, discover6 := unix.IP_PMTUDISC_OMIT, unix.IPV6_PMTUDISC_WANT
@@ -53,6 +56,7 @@ func Open(local netip.AddrPort, o Option) (int, error) {
 			{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1},
 			{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, discover6},
 			{unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, OuterTTL},
+			{unix.IPPROTO_IPV6, unix.IPV6_AUTOFLOWLABEL, 0},
 		}
 	}
 	if o&SharePort != 0 {
