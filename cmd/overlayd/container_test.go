@@ -21,6 +21,7 @@ import (
 // /proc/sys read-only.
 type container struct {
 	noNetAdmin bool
+	noNetRaw   bool
 	noTun      bool
 	args       []string
 }
@@ -59,8 +60,11 @@ func (c container) startIn(t *testing.T, h *host, static string) *process {
 
 func (c container) spec(t *testing.T, h *host, args []string, shared string) *specs.Spec {
 	t.Helper()
-	caps := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_NET_RAW", "CAP_SETGID",
+	caps := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_SETGID",
 		"CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE"}
+	if !c.noNetRaw {
+		caps = append(caps, "CAP_NET_RAW")
+	}
 	if !c.noNetAdmin {
 		caps = append(caps, "CAP_NET_ADMIN")
 	}
@@ -121,23 +125,34 @@ var buildStatic = sync.OnceValues(func() (string, error) {
 })
 
 // TestContainer: in a container with Docker's defaults plus NET_ADMIN and the TUN
-// device overlayd joins, in userspace mode and in auto mode.
+// device overlayd joins, in userspace mode and in auto mode, also without NET_RAW.
 func TestContainer(t *testing.T) {
 	t.Parallel()
 	static := staticBinary(t)
-	for _, mode := range []string{modeUserspace, modeAuto} {
-		t.Run(mode, func(t *testing.T) {
+	for name, in := range map[string]struct {
+		mode string
+		container
+	}{
+		"userspace":                  {modeUserspace, container{}},
+		"userspace, without NET_RAW": {modeUserspace, container{noNetRaw: true}},
+		"auto":                       {modeAuto, container{}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, 2, testNetwork)
 			h := c.hosts[0]
 			h.Must(func() error { return os.WriteFile("/proc/sys/"+ipForward, []byte("1"), 0) }) // docker run --sysctl
 			c.hosts[1].up("--dataplane", modeKernel)
-			d := container{args: []string{"--dataplane", mode}}.startIn(t, h, static)
+			in.args = []string{"--dataplane", in.mode}
+			d := in.startIn(t, h, static)
 			d.waitLog("msg=ready", patience)
-			if mode == modeUserspace { // at full speed, in spite of seccomp and the missing capabilities
+			if in.mode == modeUserspace { // at full speed, in spite of seccomp and the missing capabilities
 				for _, part := range []string{"tun_vnet=true", "tun_mask=0x6f", "udp_segment=128", "udp_gro=true", "coalesce=true"} {
 					d.waitLog(part, time.Second)
 				}
+			}
+			if whole, why := strings.Contains(d.text(), "tunnel=true"), strings.Contains(d.text(), "no tunnel offload"); in.mode == modeUserspace && whole == why || whole != (len(h.uplinks()) > 0) {
+				t.Errorf("tunnel offload: used %t, the log says why not: %t, there are %v", whole, why, h.uplinks())
 			}
 			a, b := h.pod(0, 0), c.hosts[1].pod(0, 0)
 			warmUp(t, a, b)
