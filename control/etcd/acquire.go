@@ -44,6 +44,7 @@ type acquisition struct {
 
 	id      leaseID // of the etcd lease that the entry gets; 0: none yet
 	expires time.Time
+	inDoubt bool // the entry, perhaps one that pods use, may hang on id
 
 	recordLease leaseID   // granted for the record; 0: none, or the record has it
 	unfit       int       // how many leases were to be deleted
@@ -76,11 +77,11 @@ func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplan
 		case errors.Is(err, rpctypes.ErrLeaseNotFound): // this or the record's, in a long fight or by a wipe
 			a.giveUp(ctx)
 		case !errors.Is(err, errRace):
-			a.giveUp(ctx)
+			a.fail(ctx)
 			return control.Lease{}, err
 		}
 		if !pace.Sleep(ctx, again.Next(), nil) {
-			a.giveUp(ctx)
+			a.fail(ctx)
 			return control.Lease{}, fmt.Errorf("acquire lease: %w", ctx.Err())
 		}
 	}
@@ -90,6 +91,15 @@ func (s *Store) Acquire(ctx context.Context, node control.Node, vteps []dataplan
 // it the proof that no other overlaps it.
 func hasEnded(l control.Lease) bool { return !l.Expires.IsZero() && !time.Now().Before(l.Expires) }
 
+// fail gives up what the acquisition has got, as giveUp does, but no entry that it may have taken up: a daemon that ends, or that etcd does not
+// answer, keeps the lease of its last run. An etcd lease on which nothing hangs does no harm until it expires.
+func (a *acquisition) fail(ctx context.Context) {
+	if a.inDoubt {
+		a.id = 0
+	}
+	a.giveUp(ctx)
+}
+
 func (a *acquisition) giveUp(ctx context.Context) {
 	for _, id := range [...]*leaseID{&a.id, &a.recordLease} {
 		if *id != 0 {
@@ -97,6 +107,7 @@ func (a *acquisition) giveUp(ctx context.Context) {
 		}
 		*id = 0
 	}
+	a.inDoubt = false
 }
 
 // try goes once through what there is: a lease of this node, else its previous
@@ -225,7 +236,9 @@ func (a *acquisition) put(ctx context.Context, l control.Lease, while ...clientv
 		a.id = id
 	}
 	l.Handle, l.Expires = int64(a.id), a.expires
-	return a.write(ctx, a.record, l, while...)
+	l, err := a.write(ctx, a.record, l, while...)
+	a.inDoubt = a.inDoubt || err != nil && !etcdrpc.Refused(err)
+	return l, err
 }
 
 // write puts l under the etcd lease l.Handle (0: under none), if the entry's revision still is
