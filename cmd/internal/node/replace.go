@@ -30,6 +30,8 @@ const (
 	storePatience = 5 * time.Second
 	// roomForReplacing bounds how long the running daemon takes to end once it has handed over.
 	roomForReplacing = 10 * time.Second
+	// roomForEnding bounds how long a daemon takes that has been told to stop.
+	roomForEnding = time.Second
 	// givePatience bounds how long a daemon that is asked waits for a Sync that runs. Whoever asks waits for ten
 	// seconds in all (package handover).
 	givePatience = 2 * time.Second
@@ -53,6 +55,27 @@ func (n *Network) replace(ctx context.Context, running error) (err error) {
 			n.closeStore()
 		}
 	}()
+	if err = n.takePlace(ctx, running); err == nil || !n.claimLeft(ctx) {
+		return err
+	}
+	n.log.Info("the overlayd that was to be replaced has ended by itself: starting without what it had", "why", err)
+	return nil
+}
+
+// claimLeft claims the subnet file if the daemon that had it has ended, or is about to: what replace asked it then failed for that reason.
+func (n *Network) claimLeft(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, roomForEnding)
+	defer cancel()
+	for n.claim() != nil {
+		if !pace.Sleep(ctx, 10*time.Millisecond, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// takePlace is replace without the running daemon's own end.
+func (n *Network) takePlace(ctx context.Context, running error) error {
 	config, err := n.rehearse(ctx)
 	if err != nil {
 		return fmt.Errorf("%w, and goes on: %w", running, err)

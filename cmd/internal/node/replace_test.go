@@ -77,6 +77,29 @@ func TestReplaceIsStopped(t *testing.T) {
 	}
 }
 
+// lastGiver ends when it is asked, and does not say so.
+type lastGiver struct{ end func() }
+
+func (g lastGiver) Give(handover.Question) (handover.Legacy, error) {
+	g.end()
+	return handover.Legacy{}, errors.New("it cannot be asked now")
+}
+func (lastGiver) Given(error) {}
+
+// TestReplaceOneThatEnds: a daemon that was to take the place of one that is killed, or stopped, just then runs without what that had.
+func TestReplaceOneThatEnds(t *testing.T) {
+	t.Parallel()
+	needUnderlay(t)
+	w := newWorld(t)
+	w.cfg.Replace = true
+	w.setConfig(w.config(0, ""))
+	_, end := processtest.Run(t, asHolder, w.cfg.SubnetFile)
+	s := handover.Serve(handover.Path(w.cfg.SubnetFile), slog.New(slog.DiscardHandler), lastGiver{end}, func() bool { return true })
+	defer s.Stop()
+	w.start()
+	w.awaitReady()
+}
+
 // TestGiveBesideSync: a daemon whose Sync takes its time refuses to make room and goes on; afterwards it makes room.
 func TestGiveBesideSync(t *testing.T) {
 	t.Parallel()
