@@ -45,7 +45,7 @@ const (
 )
 
 // recall gives the RIB the leases of the file, and returns the lengths in it. Without a file, or with one of another network, it
-// knows none.
+// knows none. A lease of this node itself that is not of the last run was given back: the store has not lost it.
 func (f *follower) recall() (lengths control.Lengths) {
 	if f.c.cfg.SubnetFile == "" {
 		return lengths
@@ -63,6 +63,8 @@ func (f *follower) recall() (lengths control.Lengths) {
 	if !lines.Scan() || lines.Text() != f.leasesHead() {
 		return lengths
 	}
+	node := &f.c.cfg.Node
+	self := control.Lease{PublicIP: node.PublicIP, PublicIPv6: node.PublicIPv6}
 	var leases []control.Lease
 	var used control.Incumbents
 	for lines.Scan() && len(leases) < maxLeases {
@@ -70,7 +72,7 @@ func (f *follower) recall() (lengths control.Lengths) {
 			lengths.AddAll(control.ParseLengths(text))
 		} else if text, ok := strings.CutPrefix(lines.Text(), usedHead); ok {
 			used.Parse(text)
-		} else if l, ok := parseLeaseLine(lines.Text()); ok {
+		} else if l, ok := parseLeaseLine(lines.Text()); ok && (!l.SamePublicIP(self) || node.HadSubnets(l)) {
 			leases = append(leases, l)
 		}
 	}
