@@ -196,7 +196,10 @@ func TestSecondDaemonOnOneSubnetFile(t *testing.T) {
 	if code != exitFailure || !strings.Contains(out, h.subnetFile) || !strings.Contains(out, strconv.Itoa(h.daemon.cmd.Process.Pid)) || !strings.Contains(out, "--subnet-file") {
 		t.Errorf("second daemon: exit code %d:\n%s", code, out)
 	}
-	if code, out := overlayd(t, "cleanup", "--subnet-file", h.subnetFile); code != exitFailure || !strings.Contains(out, "stop it first") {
-		t.Errorf("cleanup beside a daemon: exit code %d:\n%s", code, out)
+	for _, args := range [][]string{{}, {"--rules"}, {"--vni", "1", "--subnet-file", h.subnetFile + ".other"}} {
+		p := h.overlayd(append([]string{"cleanup", "--subnet-file", h.subnetFile}, args...)...)
+		if code := p.wait(patience); code != exitFailure || !strings.Contains(p.text(), "stop it first") || strings.Contains(p.text(), "of its own") {
+			t.Errorf("cleanup %v beside a daemon: exit code %d:\n%s", args, code, p.text())
+		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/overlayd/overlayd/cmd/internal/handover"
 	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/control/controller"
+	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/hostfile"
 )
 
@@ -48,7 +49,7 @@ func (c Cleanup) Run(ctx context.Context, say func(line string)) error {
 	for _, file := range c.SubnetFiles {
 		claim, err := nodefile.Claim(file)
 		if errors.As(err, new(*nodefile.RunningError)) {
-			return err
+			return dataplane.WithFix(err, "stop it first")
 		}
 		claims[file] = claim // nil if it cannot be made: then no daemon can make it either
 	}
@@ -158,18 +159,26 @@ func (c Cleanup) claimDevices() (claims []*claim.Device, err error) {
 	if len(c.VNIs) == 0 {
 		served, err := d.Served()
 		if err == nil && len(served) > 0 {
-			err = fmt.Errorf("overlayd is running in this network namespace and serves %v: stop it first", served)
+			err = servedError(served...)
 		}
 		return nil, err
 	}
 	for _, vni := range c.VNIs {
 		c, err := d.Claim(vni)
+		if errors.As(err, new(*claim.ServedError)) {
+			err = servedError(dataplane.DeviceName(vni))
+		}
 		if err != nil && !errors.Is(err, claim.ErrNoDir) {
 			return claims, err
 		}
 		claims = append(claims, c)
 	}
 	return claims, nil
+}
+
+// servedError says that a daemon serves devices that are to be removed.
+func servedError(devices ...string) error {
+	return fmt.Errorf("overlayd is running in this network namespace and serves %s: stop it first", strings.Join(devices, ", "))
 }
 
 // networksIn returns the overlay networks that a subnet file names.

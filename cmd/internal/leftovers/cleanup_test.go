@@ -119,7 +119,7 @@ func TestCleanupBesideDaemon(t *testing.T) {
 		{"its file, one overlay", []uint32{7}, "file", "is running with subnet file"},
 		{"its file, all overlays", nil, "file", "is running with subnet file"},
 		{"its device", []uint32{8, 7}, "device", "serves flannel.7"},
-		{"any device, all overlays", nil, "device", "serves [flannel.7]"},
+		{"any device, all overlays", nil, "device", "serves flannel.7"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
