@@ -186,7 +186,13 @@ func (f *follower) retryAfter(ctx context.Context, failed []*dataplane.PeerError
 	f.retryAt = time.Now().Add(pause)
 	due, more := f.syncDue.Due(time.Now(), faults...)
 	for _, n := range due {
-		f.c.cfg.Log.ErrorContext(ctx, "sync: trying again", "err", n.Text)
+		attrs := []any{"err", n.Text}
+		if n.Key == "" {
+			if fix := f.c.cfg.Fix(down); fix != "" {
+				attrs = append(attrs, "fix", fix)
+			}
+		}
+		f.c.cfg.Log.ErrorContext(ctx, "sync: trying again", attrs...)
 	}
 	f.logMore(ctx, "sync", more)
 }

@@ -44,7 +44,7 @@ func superCases() []superCase {
 		cases = append(cases, superCase{fmt.Sprintf("flags %#x", 0x10^1<<bit), 3000, 1000, false, flags(0x10 ^ 1<<bit)})
 	}
 	for _, udp := range []bool{false, true} {
-		for _, s := range []superCase{
+		cases = append(cases, []superCase{
 			{"no superpacket", 1000, 0, udp, nil},
 			{"two segments", 2000, 1000, udp, nil},
 			{"a byte more than a segment", 1001, 1000, udp, nil},
@@ -67,9 +67,7 @@ func superCases() []superCase {
 				}
 				return withSums(p)
 			}},
-		} {
-			cases = append(cases, s)
-		}
+		}...)
 	}
 	return cases
 }

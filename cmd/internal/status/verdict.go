@@ -115,7 +115,7 @@ func checksOf(n *Network) []func(*Network, time.Time) []Warning {
 // What to do about faults whose own text does not say it.
 const (
 	fixStore = "look at the store and the way to it; the log has each error"
-	fixLog   = "look at the log of this daemon, which has each try"
+	fixLog   = "look at the log of this daemon"
 	fixFile  = "make room on that disk, or make it writable: overlayd tries again by itself"
 )
 
