@@ -28,7 +28,7 @@ func TestRestartWithoutEtcd(t *testing.T) {
 			h.daemon.stop(unix.SIGKILL)
 			h.start("--dataplane", tt.mode)
 			eventually(t, promised(2*time.Second), "pods reach each other", func() error { return echoWithin(a.NS, b.addr, 56, 100*time.Millisecond) })
-			h.daemon.waitLog("going on with that of the last run", patience)
+			h.daemon.waitLog("going on with that of the last session", patience)
 			if n := linesWith(h.daemon.text(), "msg=ready"); n > 0 {
 				t.Error("ready without etcd")
 			}
@@ -89,5 +89,64 @@ func TestTUNDeletedWithoutEtcd(t *testing.T) {
 			h.Run("ip", "link", "del", "flannel.1")
 			eventually(t, promised(3*time.Second), "pods reach each other", func() error { return echoWithin(a.NS, b.addr, 56, 100*time.Millisecond) })
 		})
+	}
+}
+
+// TestConfigBeforeOutage: what a daemon goes on with while etcd is away is the config that was in force last, however short a time before it ended.
+func TestConfigBeforeOutage(t *testing.T) {
+	for name, tt := range map[string]struct{ config, says, has string }{
+		"another VNI": {`,"VNI":7`, "msg=dataplane mode=kernel vni=7", "mtu 1450"},
+		"another MTU": {`,"MTU":1300`, "msg=MTU overlay=1250", "mtu 1250"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, a, b := leasesKept(t, modeKernel)
+			c.put("/coreos.com/network/config", vxlanConfig(tt.config))
+			for _, h := range c.hosts {
+				h.daemon.waitLog(tt.says, patience)
+			}
+			warmUp(t, a, b)
+			h := c.hosts[0]
+			c.etcd.cmd.Process.Signal(unix.SIGSTOP)
+			h.daemon.stop(unix.SIGKILL)
+			device := h.Run("ip", "-br", "link", "show", "type", "vxlan")
+			h.start("--dataplane", modeKernel)
+			h.daemon.waitLog("going on with that of the last session", patience)
+			h.daemon.waitLog("adopted existing device", patience)
+			if got := h.Run("ip", "-br", "link", "show", "type", "vxlan"); got != device {
+				t.Errorf("devices %q, were %q", got, device)
+			}
+			if got := h.Run("ip", "link", "show", "type", "vxlan"); !strings.Contains(got, tt.has) {
+				t.Errorf("want %s: %s", tt.has, got)
+			}
+			warmUp(t, a, b)
+		})
+	}
+}
+
+// TestDrainWithoutEtcd: a daemon that has started without etcd, and is to drain, forwards until it has given its lease back.
+func TestDrainWithoutEtcd(t *testing.T) {
+	t.Parallel()
+	c, a, b := leasesKept(t, modeUserspace)
+	h := c.hosts[0]
+	key := h.key()
+	c.etcd.cmd.Process.Signal(unix.SIGKILL)
+	h.daemon.stop(unix.SIGKILL)
+	h.start("--dataplane", modeUserspace)
+	warmUp(t, a, b)
+	h.daemon.cmd.Process.Signal(unix.SIGUSR1)
+	h.daemon.waitLog("give lease back: trying again", patience)
+	for range 10 {
+		if err := echoWithin(a.NS, b.addr, 56, time.Second); err != nil {
+			t.Error(err)
+		}
+	}
+	c.runEtcd()
+	if code := h.daemon.wait(patience); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	c.waitEtcd()
+	if got := c.get(key); got != "" {
+		t.Errorf("the lease is still there: %s", got)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,9 +22,9 @@ import (
 
 // The leases file has all leases that may be used as this node saw them last. If the store has lost its data when a daemon
 // starts, the daemon knows from the file what there was, and keeps it until the nodes register again: see
-// control.RIB.Apply. The first line names the networks. Older versions skip the lines that follow: one with the network config (LastNetwork), one with
-// the lengths that subnets have had (control.Lengths), and those that tell what was in use (control.Incumbents), one with the MACs of this node and one
-// for each peer. The others are a line for each lease: revision, key, value and facts.
+// control.RIB.Apply. The first line names the networks. The second one has the lengths that subnets have had (control.Lengths);
+// older versions skip it. So they do with the lines that tell what was in use (control.Incumbents): one with the MACs of this node, and one for
+// each peer. The others are a line for each lease: revision, key, value and facts.
 
 // LeasesFile returns the path of the leases file that belongs to a subnet file.
 func LeasesFile(subnetFile string) string { return subnetFile + ".leases" }
@@ -39,7 +38,6 @@ const (
 	maxLeases     = 1 << 20                // more are not read
 	maxLeasesFile = 1 << 30                // nor is more of the file, in bytes
 	leasesHead    = "overlayd leases 1 %s" // and the networks
-	configHead    = "config "              // and a control.Network in JSON
 	lengthsHead   = "lengths "
 	usedHead      = "used "
 )
@@ -79,33 +77,6 @@ func (f *follower) recall() (lengths control.Lengths) {
 	f.rib.Apply(control.Update{Reset: true, Leases: leases})
 	f.rib.SetIncumbents(used)
 	return lengths
-}
-
-// LastNetwork returns the network config of the last run from the leases file that belongs to a subnet file.
-// fs.ErrNotExist: there is none.
-func LastNetwork(subnetFile string) (n control.Network, err error) {
-	file, err := hostfile.Open(LeasesFile(subnetFile))
-	if err != nil {
-		return n, err
-	}
-	defer file.Close()
-	lines := bufio.NewScanner(io.LimitReader(file, maxLeaseLine))
-	lines.Scan()
-	head := lines.Text()
-	lines.Scan()
-	text, ok := strings.CutPrefix(lines.Text(), configHead)
-	if !ok {
-		return n, fmt.Errorf("%s has no network config: %w", file.Name(), fs.ErrNotExist) // that of an older version
-	}
-	in := json.NewDecoder(strings.NewReader(text))
-	in.DisallowUnknownFields() // of a later version
-	if err = in.Decode(&n); err == nil && fmt.Sprintf(leasesHead, n.Prefixes()) != head {
-		err = fmt.Errorf("it is of %v, and not of the networks in the first line", n.Prefixes())
-	}
-	if err != nil {
-		return control.Network{}, fmt.Errorf("network config in %s: %w", file.Name(), err)
-	}
-	return n, nil
 }
 
 // noteLengths adds what is known of the lengths of earlier configs to what Config has, for the RIB and for Store.Acquire.
@@ -159,10 +130,8 @@ func (f *follower) writeLeases(ctx context.Context) {
 	}
 	f.leasesWritten = time.Now()
 	leases := slices.SortedFunc(f.rib.Leases(), func(a, b control.Lease) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
-	config, _ := json.Marshal(f.c.cfg.Network) // never fails: numbers, and addresses that are text
 	write := func(w *bufio.Writer) {
 		fmt.Fprintln(w, f.leasesHead())
-		fmt.Fprintln(w, configHead+string(config))
 		if f.rib.Lengths != nil {
 			lengths := *f.rib.Lengths
 			lengths.AddNetwork(f.c.cfg.Network)

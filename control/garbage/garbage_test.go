@@ -13,6 +13,7 @@ import (
 // TestScattered: a process whose live objects lie scattered over more memory than it may have does not do nothing but collect garbage: it may make
 // some new objects before the next collection.
 func TestScattered(t *testing.T) {
+	t.Setenv("GOMEMLIMIT", "")
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	const peak, each, apart, small, want = 96 << 20, 512, 16, 32 << 20, 2 << 20

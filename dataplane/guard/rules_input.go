@@ -117,16 +117,19 @@ func (b builder) usualDatagrams(c *chain) {
 		return
 	}
 	for _, f := range b.families() {
-		is := b.usual(f, usualHeader(f))
-		switch {
-		case !b.kernel:
-			b.usualPairs(c, innerDestination(f), is)
-		case b.origins():
-			b.usualPairs(c, innerDestination(f), is, b.setOrigin(f))
-		default:
-			b.usualPairs(c, innerDestination(f), is, b.setAccepted())
-		}
+		b.usualPairs(c, innerDestination(f), b.usual(f, usualHeader(f)), b.noteAccepted(f)...)
 	}
+}
+
+// noteAccepted has inner know what was accepted. It is no condition. With GBP and without secmarks nothing can: the kernel writes the group over the mark.
+func (b builder) noteAccepted(outer family) []cond {
+	switch {
+	case !b.kernel, b.GBP && !b.secmarks():
+		return nil
+	case b.origins():
+		return []cond{b.setOrigin(outer)}
+	}
+	return []cond{b.setAccepted()}
 }
 
 // usualSingles admits most of the shortest datagrams over IPv4. usualInner does what comes out of them.
@@ -181,14 +184,7 @@ func (b builder) samples(c *chain) {
 // pairs admits what known VTEPs send from their own subnets and addresses to a subnet of this host. The origin tells inner whom a datagram is from that
 // was behind another one in a superpacket; without origins the secmark or the mark tells that the first one was of this network.
 func (b builder) pairs(c *chain, outer family) {
-	is, then := []cond{b.ownFlags(false), plainVNI(b.VNI, false)}, []cond(nil)
-	switch {
-	case !b.kernel:
-	case b.origins():
-		then = []cond{b.setOrigin(outer)}
-	default:
-		then = []cond{b.setAccepted()}
-	}
+	is, then := []cond{b.ownFlags(false), plainVNI(b.VNI, false)}, b.noteAccepted(outer)
 	for _, inner := range []family{ipv4, ipv6} {
 		for _, own := range ofFamily(b.own, inner) {
 			to := slices.Concat([]cond{of(outer)}, is, []cond{innerIs(inner), innerDestination(inner).within(own, false)})

@@ -44,6 +44,7 @@ func TestRules(t *testing.T) {
 	strict := testConfig(t)
 	with := func(change func(*Config)) Config { c := strict; change(&c); return c }
 	to := "nfproto ip, vxlan flags == 0x08000000, vxlan vni . reserved == 1 . 0, @th,224,16 == 0x0800, @th,368,32 == 10.255.0.0/24, "
+	withGroups := strings.Replace(to, "vxlan flags ==", "vxlan flags & 0x08000000 ==", 1)
 	outside := "nfproto ip, ip daddr != 10.255.0.0/24, drop bad_destination\nnfproto ip6, drop bad_destination\ndrop bad_source"
 	both := two
 	both.Peers = append(slices.Clone(two.Peers), dataplane.Peer{VTEP: dataplane.VTEP{Addr: netip.MustParseAddr("2001:db8::9")}, Subnets: prefixes("10.9.0.0/28")})
@@ -68,6 +69,9 @@ func TestRules(t *testing.T) {
 	}{
 		{"without a secmark", with(func(c *Config) { c.noOrigins = true }), base, false, chainDatagrams, head + "vxlan vni != 1, goto stray\n" + to + `ip saddr . @th,336,32/24 @pair444_24, mark |= 0x100000, accept
 ` + to + `ip saddr . @th,336,32 @pair44_32, mark |= 0x100000, accept
+goto reason`},
+		{"groups, without a secmark", with(func(c *Config) { c.noOrigins, c.GBP = true, true }), base, false, chainDatagrams, head + "vxlan vni != 1, goto stray\n" + withGroups + `ip saddr . @th,336,32/24 @pair444_24, accept
+` + withGroups + `ip saddr . @th,336,32 @pair44_32, accept
 goto reason`},
 		{"inner, without a secmark", with(func(c *Config) { c.noOrigins = true }), base, false, chainInner, broadcast + `mark & 0x100000 == 0, drop unknown_vtep
 mark &= ^0x100000

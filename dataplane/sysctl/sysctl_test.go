@@ -312,6 +312,7 @@ func TestReset(t *testing.T) {
 	all := []setting{{dev + "rp_filter", "0"}, {dev + "accept_redirects", "1"}, {dev + "secure_redirects", "1"}, {dev + "send_redirects", "1"}, {dev + "arp_ignore", "0"},
 		{dev + "accept_source_route", "1"}, {ip6Conf + "/flannel.7/accept_redirects", "1"}}
 	ns.Must(func() error { return rtnl.SetSysctl(ip4Conf+"/default/rp_filter", "0") })
+	ns.Must(func() error { return rtnl.SetSysctl(ip4Conf+"/default/accept_source_route", "1") }) // systemd has 0
 	for _, s := range all {
 		ns.Must(func() error { return rtnl.SetSysctl(s.path, s.value) })
 	}

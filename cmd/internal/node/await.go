@@ -3,14 +3,11 @@ package node
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"time"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/control"
-	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane/pace"
-	"github.com/overlayd/overlayd/dataplane/subnetfile"
 )
 
 // waitForConfig writes the first config if it was given one, and asks until the store has a usable
@@ -45,16 +42,11 @@ func (n *Network) waitForConfig(ctx context.Context) (control.Network, error) {
 }
 
 // usableConfig returns the config once this host can carry it and it is not held, and chooses the underlay for it. If the store does not answer, that is
-// the one of the last session or run: the kernel's dataplane goes on without a store, too.
+// the one of the last session.
 func (n *Network) usableConfig(ctx context.Context) (control.Network, error) {
 	config, err := n.loadConfig(ctx)
-	if errors.As(err, new(silentError)) {
-		if last := n.lastConfig(); last != (control.Network{}) {
-			if len(n.news(pace.Notice{Key: "last config", Text: control.Kind(err)})) > 0 {
-				n.log.InfoContext(ctx, "the store does not give the network config yet: going on with that of the last run", "err", err)
-			}
-			config, err = last, nil
-		}
+	if n.recalled = false; errors.As(err, new(silentError)) && ctx.Err() == nil {
+		config, err = n.recall(ctx, err)
 	}
 	if err != nil {
 		return config, err
@@ -66,6 +58,9 @@ func (n *Network) usableConfig(ctx context.Context) (control.Network, error) {
 		n.noteHeld(config, err.Error(), 0)
 		return config, carryError{err}
 	}
+	if n.recalled {
+		return config, nil
+	}
 	return config, n.holdAtStart(ctx, config)
 }
 
@@ -74,38 +69,6 @@ type carryError struct{ error }
 
 // Unwrap returns the reason itself.
 func (e carryError) Unwrap() error { return e.error }
-
-// silentError says that the store does not answer.
-type silentError struct{ error }
-
-// Unwrap returns the error of the store.
-func (e silentError) Unwrap() error { return e.error }
-
-// lastConfig returns the config of the last session, or of the last run, if this node's subnets fit it. The zero Network: there is none.
-func (n *Network) lastConfig() control.Network {
-	last := n.applied
-	if last == (control.Network{}) {
-		var err error
-		if last, err = controller.LastNetwork(n.subnetFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			n.warnOnce("the network config of the last run is not known", err)
-		}
-	}
-	own, err := subnetfile.Read(n.subnetFile)
-	if err != nil || len(own) == 0 || unfit(last, own) != nil || n.refused.of(last) != nil {
-		return control.Network{}
-	}
-	return last
-}
-
-// askConfig asks the store for the config. It does not wait for long if the one of the last session or run will do until the store answers.
-func (n *Network) askConfig(ctx context.Context) (control.Network, error) {
-	if !n.outdated && n.lastConfig() != (control.Network{}) {
-		soon, cancel := context.WithTimeout(ctx, askAgain/2)
-		defer cancel()
-		ctx = soon
-	}
-	return n.store.Network(ctx)
-}
 
 // loadConfig reads the config. If the store has no config, loadConfig writes the one that the user gave, if the user gave one and
 // the store takes it. A config that was refused a moment ago is refused again. silentError: the store does not answer.

@@ -133,6 +133,7 @@ func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Inter
 			return fmt.Errorf("%w: %w", errUnderlayChanged, err)
 		}
 		config, iface = nextConfig, nextIface
+		n.useConfig(config)
 		s.link.Store(&nextIface)
 		mtu := fit.MTU(config, iface)
 		if mtu == last {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/overlayd/overlayd/cmd/internal/claim"
@@ -40,6 +41,7 @@ func (n *Network) takeDevice(ctx context.Context, c control.Network) error {
 	n.oldGuards.add(append(n.removeLeft(ctx, now.Networks...), held...), vni)
 	n.oldGuards.hold(held)
 	n.remember(now)
+	n.useConfig(c)
 	return nil
 }
 
@@ -47,7 +49,7 @@ func (n *Network) takeDevice(ctx context.Context, c control.Network) error {
 // too (removeHeld): in between somebody else could take that. After an attempt that has failed they go at once.
 func (n *Network) holdPort(c control.Network) (held []uint32) {
 	if failed, _ := n.oldGuards.release(); len(failed) > 0 {
-		n.left.VNIs = append(n.left.VNIs, failed...)
+		n.left.VNIs = append(n.left.VNIs, slices.DeleteFunc(failed, func(vni uint32) bool { return vni == c.Backend.VNI })...) // that one is wanted again
 		return nil
 	}
 	if n.cfg.Mode == fit.Userspace || !c.Backend.IsVXLAN() {

@@ -48,11 +48,11 @@ func TestDaemonWithoutNodeFile(t *testing.T) {
 func TestRemovedFiles(t *testing.T) {
 	t.Parallel()
 	w := readyWorld(t)
-	claims, err := filepath.Glob(filepath.Join(claim.Dir, fmt.Sprint("*.", w.vni)))
-	if err != nil || len(claims) != 1 {
-		t.Fatalf("claims %q, %v", claims, err)
+	netns, err := claim.NetNSOf("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
 	}
-	files := append(claims, nodefile.Path(w.cfg.SubnetFile), handover.Path(w.cfg.SubnetFile))
+	files := []string{filepath.Join(claim.Dir, fmt.Sprintf("%d.%d", netns, w.vni)), nodefile.Path(w.cfg.SubnetFile), handover.Path(w.cfg.SubnetFile)}
 	for _, f := range files {
 		if err := os.Remove(f); err != nil {
 			t.Fatal(err)

@@ -151,7 +151,9 @@ func (n *Network) holdAtStart(ctx context.Context, c control.Network) error {
 // inForce notes that a session has begun with c.
 func (n *Network) inForce(ctx context.Context, c control.Network) {
 	n.applied = c
-	n.letGo(ctx, false)
+	if !n.recalled { // else the store may still have the one that is held
+		n.letGo(ctx, false)
+	}
 }
 
 // consider says whether a session with the config now takes over what the store has, or ends by it. If not, wait is when that is asked

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/overlayd/overlayd/cmd/internal/fit"
+	"github.com/overlayd/overlayd/cmd/internal/leftovers"
 	"github.com/overlayd/overlayd/cmd/internal/overlay"
 	"github.com/overlayd/overlayd/cmd/internal/parts"
 	"github.com/overlayd/overlayd/cmd/internal/probe"
@@ -249,10 +250,27 @@ func (s *Session) drainOnRequest(ctx context.Context) error {
 	if err := s.controller.Drain(ctx); err != nil {
 		return fmt.Errorf("drain: %w", err)
 	}
-	if !s.controller.Status().Released {
-		return errNoLease
+	if s.controller.Status().Released {
+		return errDrained
 	}
-	return errDrained
+	return s.giveBackOwn(ctx)
+}
+
+// giveBackOwn gives back the lease of an earlier run, of which alone the session knows as long as the store is away. It forwards until then.
+func (s *Session) giveBackOwn(ctx context.Context) error {
+	for again := (pace.Backoff{Low: 100 * time.Millisecond, High: 2 * time.Second}); ; {
+		err := s.network.giveBackOwn(ctx)
+		switch {
+		case err == nil:
+			return errDrained
+		case errors.Is(err, leftovers.ErrFlanneldRuns), errors.Is(err, ErrAliveElsewhere):
+			return errNoLease // giveBack says so
+		}
+		s.network.warnOnce("give lease back: trying again", err)
+		if !pace.Sleep(ctx, again.Next(), nil) {
+			return errNoLease
+		}
+	}
 }
 
 // subnets are this node's own, as far as they are known.

@@ -43,6 +43,7 @@ type File struct {
 	IsNew     bool         // no daemon has had the file
 	published []netip.Addr // the last ones first
 	drained   bool         // the daemon that writes the file has given its lease back
+	config    string       // of the network, in the last session
 	written   int64        // modification time of the subnet file, Unix nanoseconds; or 0 or neverWritten
 }
 
@@ -108,7 +109,7 @@ func (n *File) read() error {
 	}
 	if id := text[:min(idLen, len(text))]; len(id) == idLen && isHex(id) {
 		n.ID, n.Left, n.published = id, parseLeft(text[idLen:]), parsePublished(text[idLen:])
-		n.written = parseWritten(text[idLen:])
+		n.written, n.config = parseWritten(text[idLen:]), parseConfig(text[idLen:])
 		n.unsaved = hasDrained(text) // that was another daemon
 		return nil
 	}
@@ -212,6 +213,9 @@ func (n *File) write() error {
 	}
 	if n.drained {
 		text += drainedLine
+	}
+	if n.config != "" {
+		text += configKey + n.config + "\n"
 	}
 	if n.written != 0 {
 		text += fmt.Sprintf("%s%d\n", writtenKey, n.written)

@@ -46,6 +46,9 @@ func (n *File) learn(f *os.File) error {
 	n.file, n.before = f, parseLeft(text)
 	more := slices.DeleteFunc(parsePublished(text), func(a netip.Addr) bool { return slices.Contains(n.published, a) })
 	n.published = append(n.published, more[:min(len(more), maxPublished-len(n.published))]...)
+	if n.config == "" {
+		n.config = parseConfig(text)
+	}
 	if n.written == neverWritten && text != "" {
 		n.written = parseWritten(text)
 	}
