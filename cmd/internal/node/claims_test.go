@@ -48,7 +48,7 @@ func TestDaemonWithoutNodeFile(t *testing.T) {
 func TestRemovedFiles(t *testing.T) {
 	t.Parallel()
 	w := readyWorld(t)
-	netns, err := claim.NetNSOf("/proc/self/ns/net")
+	netns, err := claim.NetNSOf("/proc/thread-self/ns/net")
 	if err != nil {
 		t.Fatal(err)
 	}
