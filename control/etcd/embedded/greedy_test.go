@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -346,15 +347,16 @@ func TestGreedyQueues(t *testing.T) {
 	fill(t, s.client, 40, 3500)   // what gRPC takes
 	fill(t, s.client, 140, 10)    // and the queue
 	fill(t, s.client, 25, maxPut) // and does not
-	before := s.peak()
+	before, closed := s.peak(), 0
 	for _, conn := range conns {
 		framer := http2.NewFramer(conn, conn)
-		for _, stream := range []uint32{0, 1} {
-			if err := framer.WriteWindowUpdate(stream, 40_000); err != nil {
-				t.Fatal(err)
-			}
+		if err := errors.Join(framer.WriteWindowUpdate(0, 40_000), framer.WriteWindowUpdate(1, 40_000)); err != nil {
+			closed++ // a slow machine has joined changes to a message that the client has not taken in time: see takePatience
 		}
 		time.Sleep(110 * time.Millisecond) // etcd reads once for all watches that it finds, ten times a second
+	}
+	if closed > len(conns)/2 {
+		t.Errorf("%d of %d connections were closed: the others show little", closed, len(conns))
 	}
 	most := s.peak()
 	t.Logf("%d kB before, %d kB at most", before, most)
