@@ -15,6 +15,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sys/unix"
+
+	"github.com/overlayd/overlayd/control"
 )
 
 // inventory reads every object of a host that overlayd or flanneld could have made, a line each: links and
@@ -322,9 +324,17 @@ func claims(h *host) []string {
 	return paths
 }
 
-// nodeText is the content of a node file, with words in the place of values that the model cannot know.
+// nodeText is the content of a node file, with words in the place of values that the model cannot know, and without the network config if that is of the
+// networks of the file.
 func nodeText(path, text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
+	all := strings.Split(strings.TrimSpace(text), "\n")
+	lines := slices.DeleteFunc(slices.Clone(all), func(line string) bool {
+		config, ok := strings.CutPrefix(line, "config ")
+		var n control.Network
+		return ok && json.Unmarshal([]byte(config), &n) == nil && !slices.ContainsFunc(n.Prefixes(), func(p netip.Prefix) bool {
+			return !slices.Contains(all, "network "+p.String())
+		})
+	})
 	for i, line := range lines {
 		switch {
 		case regexp.MustCompile(`^[0-9a-f]{32}$`).MatchString(line):

@@ -160,6 +160,7 @@ func (n *Network) remove(ctx context.Context) {
 	n.releaseDevice() // retireGuards claims it
 	n.retireGuards()
 	n.remember(nodefile.Left{})
+	_ = n.file.UseConfig("") // settleFile tries again, and warns
 	for _, file := range [...]string{n.subnetFile, controller.LeasesFile(n.subnetFile)} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
 			n.log.Error("cannot remove a file of the network", "err", err)
