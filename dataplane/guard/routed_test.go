@@ -18,7 +18,7 @@ func segments(next byte, via, dst netip.Addr) []byte {
 	return slices.Concat([]byte{next, 4, 4, 1, 1, 0, 0, 0}, dst.AsSlice(), via.AsSlice())
 }
 
-// sendRouted sends datagrams of equal size at once by way of a router, as a user may.
+// sendRouted sends datagrams of equal size as one superpacket. A routing header sends it to the address via first, and to dst from there. Every user may do so.
 func sendRouted(ns *netnstest.NS, via, dst netip.Addr, datagrams ...[]byte) error {
 	return ns.Do(func() error {
 		if _, err := unix.SetfsuidRetUid(aUser); err != nil { // of this thread, which is thrown away
@@ -38,7 +38,7 @@ func sendRouted(ns *netnstest.NS, via, dst netip.Addr, datagrams ...[]byte) erro
 	})
 }
 
-// TestRouted: in a network of IPv6 segment routing neither a user nor a pod sends to a VTEP by way of a router.
+// TestRouted: users and pods cannot use a routing header of IPv6 to send to a VTEP through a router.
 func TestRouted(t *testing.T) {
 	for name, join := range joins() {
 		t.Run(name, func(t *testing.T) {

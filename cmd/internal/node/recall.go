@@ -26,7 +26,7 @@ func (n *Network) useConfig(c control.Network) {
 	_ = n.file.UseConfig(string(text)) // settleFile tries again, and warns
 }
 
-// recall returns the config of the last session because the store is silent; silent itself if there is none.
+// recall returns the config of the last session, for when the store does not answer. If no such config is known, it returns the error silent.
 func (n *Network) recall(ctx context.Context, silent error) (control.Network, error) {
 	last := n.lastConfig()
 	if last == (control.Network{}) {
@@ -39,7 +39,8 @@ func (n *Network) recall(ctx context.Context, silent error) (control.Network, er
 	return last, nil
 }
 
-// lastConfig returns the config of the last session, of this run or the one before, if this node's subnets fit it. The zero Network: there is none.
+// lastConfig returns the config of the last session, which this process or the one before has run. It returns the zero Network if no such config is known,
+// or this node's subnets do not fit it.
 func (n *Network) lastConfig() (last control.Network) {
 	text := n.file.LastConfig()
 	if text == "" {
