@@ -87,6 +87,7 @@ func (s *serving) update(ctx context.Context, names []string) {
 			r.gone = true
 		}
 	}
+	var begin []func()
 	for _, name := range names {
 		before := s.running[name]
 		if before != nil && !before.gone {
@@ -96,7 +97,7 @@ func (s *serving) update(ctx context.Context, names []string) {
 		r := &runningNetwork{stop: stop, done: make(chan struct{})}
 		s.running[name] = r
 		n := s.daemon.newNetwork(name) // now: whoever asks meanwhile is told that it is not ready
-		s.group.Go(func() {
+		begin = append(begin, func() {
 			defer close(r.done)
 			defer stop()
 			if before != nil {
@@ -104,6 +105,9 @@ func (s *serving) update(ctx context.Context, names []string) {
 			}
 			n.serveWhileWanted(inner, ctx)
 		})
+	}
+	for _, f := range begin { // when all are expected: a new network yields to one that this host has served
+		s.group.Go(f)
 	}
 }
 

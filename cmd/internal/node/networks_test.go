@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -110,6 +111,37 @@ func TestServeNetworks(t *testing.T) {
 				t.Errorf("networks %q are left", got)
 			}
 		})
+	}
+}
+
+// TestExpectedFirst: no network begins before all others of the list are expected, so that a new one yields to one that this
+// host has served.
+func TestExpectedFirst(t *testing.T) {
+	names := make([]string, 1000)
+	for i := range names {
+		names[i] = fmt.Sprintf("net%d", i)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var d *Daemon
+	var opened, early atomic.Int32
+	d = New(Config{
+		Log: slog.New(slog.DiscardHandler), SubnetDir: t.TempDir(),
+		OpenStore: func(context.Context, string, *slog.Logger) (control.Store, error) {
+			if expected := len(d.expects.all()); expected < len(names) && ctx.Err() == nil {
+				early.Add(1)
+			}
+			opened.Add(1)
+			return nil, errors.New("broken")
+		},
+	})
+	s := serving{daemon: d, running: map[string]*runningNetwork{}}
+	s.update(ctx, names)
+	await(t, "every network has begun", func() bool { return opened.Load() >= int32(len(names)) })
+	cancel()
+	s.group.Wait()
+	if n := early.Load(); n > 0 {
+		t.Errorf("%d times a network began before all others of the list were expected", n)
 	}
 }
 
