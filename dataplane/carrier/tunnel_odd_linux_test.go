@@ -36,10 +36,10 @@ func TestTunnelSendsOddSuperpackets(t *testing.T) {
 		{"one short segment, UDP over IPv6", packettest.UDP(pods6[0], pods6[1], 1, 2, data[:999]), 1000, 0},
 		{"one byte more than a segment", packettest.TCP(podA, podB, 7, data[:1001]), 1000, 0},
 		{"segments of a byte", packettest.UDP(podA, podB, 1, 2, data[:100]), 1, 0},
-		{"IPv4 options, TCP", withOptions(tcp4, 40), 1200, 0},
-		{"IPv4 options, UDP", withOptions(udp4, 4), 1200, 0},
-		{"extension headers, TCP", withExtension(withExtension(tcp6, destination), hopByHop), 1200, 0},
-		{"extension headers, UDP", withExtension(withExtension(udp6, destination), hopByHop), 1200, 0},
+		{"IPv4 options, TCP", packettest.WithHeader(tcp4, 0, 5), 1200, 0},
+		{"IPv4 options, UDP", packettest.WithHeader(udp4, 0, 1), 1200, 0},
+		{"extension headers, TCP", packettest.WithHeader(packettest.WithHeader(tcp6, destination, 1), hopByHop, 1), 1200, 0},
+		{"extension headers, UDP", packettest.WithHeader(packettest.WithHeader(udp6, destination, 1), hopByHop, 1), 1200, 0},
 		{"TCP options, urgent", withTCP(tcp4, 40, 0x38, 77), 1200, 0},
 		{"TCP, all flags", withTCP(tcp6, 12, 0xff, 1), 1200, 0},
 		{"bytes behind it, TCP", tcp4, 1200, 100},
@@ -101,37 +101,11 @@ func takeSound(t *testing.T, next func(time.Duration) []byte, n int) (all [][]by
 	return all
 }
 
-// withOptions returns an IPv4 packet with n bytes of options.
-func withOptions(p []byte, n int) []byte {
-	q := append(append(bytes.Clone(p[:20]), bytes.Repeat([]byte{1}, n)...), p[20:]...)
-	q[0] += byte(n / 4)
-	return withLength(q)
-}
-
-// withExtension returns an IPv6 packet with an extension header of that kind in front of what it carries.
-func withExtension(p []byte, kind byte) []byte {
-	q := append(append(bytes.Clone(p[:40]), p[6], 0, 1, 4, 0, 0, 0, 0), p[40:]...)
-	q[6] = kind
-	return withLength(q)
-}
-
 // withTCP returns a packet with n bytes of TCP options, a reserved bit, and these flags and urgent pointer. Its checksum is wrong.
 func withTCP(p []byte, n int, flags byte, urgent uint16) []byte {
 	at := packettest.HeaderLen(p)
 	q := append(append(bytes.Clone(p[:at+20]), bytes.Repeat([]byte{1}, n)...), p[at+20:]...)
 	q[at+12], q[at+13] = byte(20+n)/4<<4|1, flags
 	binary.BigEndian.PutUint16(q[at+18:], urgent)
-	return withLength(q)
-}
-
-// withLength sets the length of an IP packet, and the checksum of its header.
-func withLength(p []byte) []byte {
-	if p[0]>>4 == 6 {
-		binary.BigEndian.PutUint16(p[4:], uint16(len(p)-40))
-		return p
-	}
-	binary.BigEndian.PutUint16(p[2:], uint16(len(p)))
-	copy(p[10:12], []byte{0, 0})
-	binary.BigEndian.PutUint16(p[10:], ^packettest.Sum(p[:packettest.HeaderLen(p)]))
-	return p
+	return packettest.SetLength(q)
 }

@@ -3,8 +3,10 @@
 package packettest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 )
 
 // UDP returns an IP packet with a complete checksum.
@@ -48,6 +50,32 @@ func IP(src, dst netip.Addr, proto byte, l4 []byte) []byte {
 		binary.BigEndian.PutUint16(field, ^Sum(PseudoHeader(b), l4))
 	}
 	return b
+}
+
+// WithHeader returns a packet with options in its IPv4 header, or with one more IPv6 extension header of that kind in front of
+// what it carries: n times eight bytes.
+func WithHeader(p []byte, kind byte, n int) []byte {
+	if p[0]>>4 == 4 {
+		q := slices.Concat(p[:20], bytes.Repeat([]byte{1}, 8*n), p[20:])
+		q[0] += byte(2 * n)
+		return SetLength(q)
+	}
+	h := append([]byte{p[6], byte(n - 1), 1, byte(8*n - 4)}, make([]byte, 8*n-4)...) // PadN
+	q := slices.Concat(p[:40], h, p[40:])
+	q[6] = kind
+	return SetLength(q)
+}
+
+// SetLength sets the length of an IP packet, and the checksum of an IPv4 header.
+func SetLength(p []byte) []byte {
+	if p[0]>>4 == 6 {
+		binary.BigEndian.PutUint16(p[4:], uint16(len(p)-40))
+		return p
+	}
+	binary.BigEndian.PutUint16(p[2:], uint16(len(p)))
+	copy(p[10:12], []byte{0, 0})
+	binary.BigEndian.PutUint16(p[10:], ^Sum(p[:HeaderLen(p)]))
+	return p
 }
 
 // MakePartial makes of the checksum what a sender with checksum offload leaves behind.

@@ -176,7 +176,7 @@ func routed(p []byte) []byte {
 		return p
 	}
 	p[8]--
-	return withSums(p)
+	return packettest.SetLength(p)
 }
 
 // alike takes out the identification of a packet that must not be fragmented, which means nothing (RFC 6864).
@@ -184,21 +184,9 @@ func alike(p []byte) string {
 	p = bytes.Clone(p)
 	if p[0]>>4 == 4 && p[6]&0x40 != 0 && packettest.Sum(p[:packettest.HeaderLen(p)]) == 0xffff {
 		copy(p[4:6], []byte{0, 0})
-		return string(withSums(p))
+		return string(packettest.SetLength(p))
 	}
 	return string(p)
-}
-
-// withSums sets the length of an IP packet, and the header checksum of IPv4.
-func withSums(p []byte) []byte {
-	if p[0]>>4 == 6 {
-		binary.BigEndian.PutUint16(p[4:], uint16(len(p)-40))
-		return p
-	}
-	binary.BigEndian.PutUint16(p[2:], uint16(len(p)))
-	copy(p[10:12], []byte{0, 0})
-	binary.BigEndian.PutUint16(p[10:], ^packettest.Sum(p[:packettest.HeaderLen(p)]))
-	return p
 }
 
 // withChecksum completes the TCP or UDP checksum of a packet without extension headers.
@@ -218,17 +206,4 @@ func withChecksum(p []byte) []byte {
 	}
 	binary.BigEndian.PutUint16(field, sum)
 	return p
-}
-
-// withHeader puts options into an IPv4 header, or extension headers of that kind behind that of IPv6: n times eight bytes.
-func withHeader(p []byte, kind byte, n int) []byte {
-	if p[0]>>4 == 4 {
-		q := append(append(bytes.Clone(p[:20]), bytes.Repeat([]byte{1}, 8*n)...), p[20:]...)
-		q[0] += byte(2 * n)
-		return withSums(q)
-	}
-	h := append([]byte{p[6], byte(n - 1), 1, byte(8*n - 4)}, make([]byte, 8*n-4)...) // PadN
-	q := append(append(bytes.Clone(p[:40]), h...), p[40:]...)
-	q[6] = kind
-	return withSums(q)
 }

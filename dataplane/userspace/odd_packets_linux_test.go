@@ -77,7 +77,7 @@ func oddCases() []oddCase {
 		{"an authentication header", func(p []byte) []byte {
 			at := headerLen(p)
 			q := append(append(bytes.Clone(p[:at]), append([]byte{6, 4}, make([]byte, 22)...)...), p[at:]...)
-			return withSums(ip(9, []byte{51}, 6, []byte{51})(q))
+			return packettest.SetLength(ip(9, []byte{51}, 6, []byte{51})(q))
 		}, oddAs{raw: true}},
 		{"no UDP checksum", func(p []byte) []byte { copy(p[headerLen(p)+6:], []byte{0, 0}); return p }, oddAs{udp: true, raw: true}},
 		{"a wrong UDP checksum", func(p []byte) []byte { p[len(p)-1] ^= 0x55; return p }, oddAs{udp: true, raw: true}},
@@ -91,8 +91,8 @@ func oddCases() []oddCase {
 	}
 	for _, udp := range []bool{false, true} {
 		for name, change := range map[string]func([]byte) []byte{
-			"options or hop-by-hop options": func(p []byte) []byte { return withHeader(p, 0, 1) },
-			"many of them":                  func(p []byte) []byte { return withHeader(p, 60, 5) },
+			"options or hop-by-hop options": func(p []byte) []byte { return packettest.WithHeader(p, 0, 1) },
+			"many of them":                  func(p []byte) []byte { return packettest.WithHeader(p, 60, 5) },
 			"a first fragment":              func(p []byte) []byte { return pieceOf(p, 0, true) },
 			"a middle fragment":             func(p []byte) []byte { return pieceOf(p, 8, true) },
 			"a last fragment":               func(p []byte) []byte { return pieceOf(p, 16, false) },
@@ -102,7 +102,7 @@ func oddCases() []oddCase {
 		}
 	}
 	for _, proto := range []byte{1, 4, 33, 47, 50, 58, 59, 132, 136, 253} { // ICMP, IPIP, DCCP, GRE, ESP, ICMPv6, none, SCTP, UDP-Lite, nobody's
-		cases = append(cases, oddCase{fmt.Sprintf("protocol %d", proto), func(p []byte) []byte { return withSums(ip(9, []byte{proto}, 6, []byte{proto})(p)) }, oddAs{raw: true}})
+		cases = append(cases, oddCase{fmt.Sprintf("protocol %d", proto), func(p []byte) []byte { return packettest.SetLength(ip(9, []byte{proto}, 6, []byte{proto})(p)) }, oddAs{raw: true}})
 	}
 	return cases
 }
@@ -114,9 +114,9 @@ func pieceOf(p []byte, off uint16, more bool) []byte {
 		if more {
 			p[6] |= 0x20
 		}
-		return withSums(p)
+		return packettest.SetLength(p)
 	}
-	q := withHeader(p, 44, 1)
+	q := packettest.WithHeader(p, 44, 1)
 	q[41], q[42], q[43] = 0, byte(off>>8), byte(off)
 	if more {
 		q[43] |= 1
@@ -158,7 +158,7 @@ func (c *crossing) cross(v6 bool, odd oddCase) {
 		if i == 10 {
 			p = odd.change(p)
 			if !odd.as.raw {
-				p = withChecksum(withSums(p))
+				p = withChecksum(packettest.SetLength(p))
 			}
 		}
 		if sent = append(sent, p); i != 10 || !odd.as.lost {
@@ -183,5 +183,5 @@ func (c *crossing) segment(v6, udp bool, i int) []byte {
 	if !v6 {
 		binary.BigEndian.PutUint16(p[4:], uint16(i))
 	}
-	return withChecksum(withSums(p))
+	return withChecksum(packettest.SetLength(p))
 }

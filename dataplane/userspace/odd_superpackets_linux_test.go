@@ -37,7 +37,7 @@ func superCases() []superCase {
 			at := headerLen(p)
 			q := append(append(bytes.Clone(p[:at+20]), bytes.Repeat([]byte{1}, 40)...), p[at+20:]...)
 			q[at+12] = 15 << 4
-			return withSums(q)
+			return packettest.SetLength(q)
 		}},
 	}
 	for bit := range 8 {
@@ -52,20 +52,20 @@ func superCases() []superCase {
 			{"segments of the MTU", 60000, 1450 - 60, udp, nil},
 			{"an odd size", 9999, 333, udp, nil},
 			{"the largest", 65535 - 60, 1000, udp, nil},
-			{"options or extension headers", 4001, 1000, udp, func(p []byte) []byte { return withHeader(p, 60, 3) }},
+			{"options or extension headers", 4001, 1000, udp, func(p []byte) []byte { return packettest.WithHeader(p, 60, 3) }},
 			{"DF, ECN and another TTL", 4001, 1000, udp, func(p []byte) []byte {
 				if p[0]>>4 == 4 {
 					p[1], p[6], p[8] = 0xba, 0x40, 33
 				} else {
 					p[0], p[1], p[2], p[7] = 0x6b, 0xa0, 7, 33
 				}
-				return withSums(p)
+				return packettest.SetLength(p)
 			}},
 			{"identifications that wrap", 4001, 1000, udp, func(p []byte) []byte {
 				if p[0]>>4 == 4 {
 					copy(p[4:], []byte{0xff, 0xfe})
 				}
-				return withSums(p)
+				return packettest.SetLength(p)
 			}},
 		}...)
 	}
@@ -226,7 +226,7 @@ func segmentsOf(p []byte, at, payload int, proto byte, size int) (all [][]byte) 
 		if s[0]>>4 == 4 {
 			binary.BigEndian.PutUint16(s[4:], binary.BigEndian.Uint16(s[4:])+uint16(off/size))
 		}
-		withSums(s)
+		packettest.SetLength(s)
 		copy(field, []byte{0, 0})
 		sum := ^packettest.Sum(pseudoOf(s, at, proto), l4)
 		if sum == 0 && proto == encap.ProtoUDP {
