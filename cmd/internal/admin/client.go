@@ -58,27 +58,32 @@ func (c *Client) Status(ctx context.Context) (d status.Daemon, err error) {
 	return d, c.getJSON(ctx, "/v1/status", &d, &d.V)
 }
 
-// awaitPeriod is how often Await asks.
-const awaitPeriod = 250 * time.Millisecond
+const (
+	awaitPeriod = 250 * time.Millisecond // how often Await asks
+	firstAnswer = time.Second            // how long it waits for the first answer, even if its caller has less patience
+)
 
 // Await returns the status once the daemon is healthy, or the last answer when the time is over. A daemon that does not run
 // may start.
-func (c *Client) Await(ctx context.Context, patience time.Duration) (d status.Daemon, err error) {
+func (c *Client) Await(ctx context.Context, patience time.Duration) (status.Daemon, error) {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	for first := true; ; first = false {
-		if now, nowErr := c.Status(within); first || within.Err() == nil { // else it was cut off, and says less than the answer before
-			d, err = now, nowErr
+	first, cancelFirst := context.WithTimeout(ctx, max(patience, firstAnswer))
+	defer cancelFirst()
+	d, err := c.Status(first)
+	for !settled(d, err) && pace.Sleep(within, awaitPeriod, nil) {
+		now, nowErr := c.Status(within)
+		if within.Err() != nil { // it was cut off, and says less than the answer before
+			break
 		}
-		switch {
-		case errors.Is(err, ErrNoRight) || errors.Is(err, ErrVersion):
-			return d, err
-		case err == nil && d.Verdict.State == status.Healthy:
-			return d, nil
-		case !pace.Sleep(within, awaitPeriod, nil):
-			return d, err
-		}
+		d, err = now, nowErr
 	}
+	return d, err
+}
+
+// settled reports whether Await need not ask again.
+func settled(d status.Daemon, err error) bool {
+	return errors.Is(err, ErrNoRight) || errors.Is(err, ErrVersion) || err == nil && d.Verdict.State == status.Healthy
 }
 
 // Peers returns the peers of each network: those that name finds (status.FindPeers), or all of them if it is empty.

@@ -271,7 +271,7 @@ func TestRemoveDead(t *testing.T) {
 func TestAwait(t *testing.T) {
 	t.Parallel()
 	path := socketPath(t)
-	if _, err := NewClient(path).Await(t.Context(), time.Second); !errors.Is(err, ErrNoDaemon) { // enough for a first answer
+	if _, err := NewClient(path).Await(t.Context(), time.Nanosecond); !errors.Is(err, ErrNoDaemon) {
 		t.Errorf("without a daemon: %v", err)
 	}
 	cfg, _, _ := configAt(path)
@@ -288,8 +288,10 @@ func TestAwait(t *testing.T) {
 	cfg.Routes = []Route{{Pattern: "GET /v1/status", Handler: JSON(func(*http.Request) any { return status.Report(status.Process{PID: 1}, false, nil) })}}
 	s := start(t.Context(), cfg, false, 10*time.Millisecond)
 	defer s.Stop(false)
-	if d, err := NewClient(path).Await(t.Context(), time.Second); err != nil || d.Verdict.State == status.Healthy || d.Process.PID != 1 {
-		t.Errorf("not ready: %+v, %v", d, err)
+	for _, patience := range []time.Duration{time.Second, time.Nanosecond} { // the first answer takes longer than that
+		if d, err := NewClient(path).Await(t.Context(), patience); err != nil || d.Verdict.State == status.Healthy || d.Process.PID != 1 {
+			t.Errorf("not ready: %+v, %v", d, err)
+		}
 	}
 	path = socketPath(t) // of a process that is stopped: it takes connections and does not answer
 	l, err := net.Listen("unix", path)
