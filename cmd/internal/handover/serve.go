@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/overlayd/overlayd/cmd/internal/claim"
 	"github.com/overlayd/overlayd/dataplane/carrier"
 	"github.com/overlayd/overlayd/dataplane/pace"
@@ -189,12 +191,32 @@ func (s *Server) answer(c *net.UnixConn) (given bool, err error) {
 	if err != nil {
 		return false, errors.Join(err, s.send(c, answer{Error: err.Error()}))
 	}
+	if hasGone(c) {
+		return false, errGone
+	}
 	legacy, err := s.giver.Give(q)
 	if err != nil {
 		return false, errors.Join(err, s.send(c, answer{Error: err.Error()}))
 	}
 	defer carrier.CloseExports(legacy.Exports)
 	return true, s.send(c, answer{Legacy: legacy})
+}
+
+// errGone says that whoever asked waits for no answer any more, as when this process was stopped (SIGSTOP) or had no processor. It has ended, and
+// nobody would forward if this daemon gave its place.
+var errGone = errors.New("it has gone by now: this daemon goes on")
+
+// hasGone reports whether the other side has closed a connection from which all was read.
+func hasGone(c *net.UnixConn) (gone bool) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return true
+	}
+	err = raw.Control(func(fd uintptr) {
+		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		gone = err == nil && n == 0 || err != nil && !errors.Is(err, unix.EAGAIN)
+	})
+	return gone || err != nil
 }
 
 // send is send with the whole patience: Give has taken time of its own.
