@@ -21,8 +21,9 @@ import (
 // queues meanwhile, in a TUN queue or at a socket, waits there. A nil Keeper keeps nothing.
 type Keeper struct {
 	log    *slog.Logger
-	socket string // of the service manager
-	room   int    // how many files it keeps; as far as is known
+	socket string        // of the service manager
+	room   int           // how many files it keeps; as far as is known
+	within time.Duration // it takes a message
 
 	mu   sync.Mutex
 	kept map[string]string // names of exports by those that the service manager knows
@@ -36,7 +37,7 @@ const roomUnknown = 1 << 16
 // It changes the environment: what was kept is not for child processes.
 func OpenKeeper(log *slog.Logger) (*Keeper, []carrier.Export) {
 	files := activation.Files(true)
-	k := &Keeper{log: log, socket: os.Getenv("NOTIFY_SOCKET"), room: roomUnknown, kept: map[string]string{}}
+	k := &Keeper{log: log, socket: os.Getenv("NOTIFY_SOCKET"), room: roomUnknown, within: patience, kept: map[string]string{}}
 	if n, err := strconv.Atoi(os.Getenv("FDSTORE")); err == nil {
 		k.room = n
 	}
@@ -127,32 +128,38 @@ func (k *Keeper) Remove(names ...string) error {
 	return k.remove(names)
 }
 
-// End has the service manager close all files, and keep none from now on.
+// End has the service manager close all files, and keep none from now on. After an error it may keep files again.
 func (k *Keeper) End() error {
 	if k == nil {
 		return nil
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.over = true
 	var all []string
 	for _, name := range k.kept {
 		all = append(all, name)
 	}
-	return k.remove(all)
+	err := k.remove(all)
+	k.over = err == nil // after an error the daemon goes on
+	return err
 }
 
 func (k *Keeper) remove(names []string) error {
 	var errs []error
-	removed := false
+	removed, hangs := false, false
 	for id, name := range k.kept {
-		if slices.Contains(names, name) {
-			errs = append(errs, k.notify("FDSTOREREMOVE=1\nFDNAME="+id, nil))
-			delete(k.kept, id)
-			removed = true
+		if !slices.Contains(names, name) {
+			continue
 		}
+		delete(k.kept, id)
+		if hangs {
+			continue
+		}
+		err := k.notify("FDSTOREREMOVE=1\nFDNAME="+id, nil)
+		hangs = errors.Is(err, unix.EAGAIN) // then it takes no other message either, and whoever removes may hold up packets
+		errs, removed = append(errs, err), true
 	}
-	if removed {
+	if removed && !hangs {
 		errs = append(errs, k.barrier())
 	}
 	return errors.Join(errs...)
@@ -187,7 +194,7 @@ func (k *Keeper) notify(text string, f *os.File) error {
 		return os.NewSyscallError("socket", err)
 	}
 	defer unix.Close(fd)
-	limit := unix.NsecToTimeval(patience.Nanoseconds())
+	limit := unix.NsecToTimeval(k.within.Nanoseconds())
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err != nil {
 		return os.NewSyscallError("setsockopt SO_SNDTIMEO", err)
 	}

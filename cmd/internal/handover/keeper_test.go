@@ -2,6 +2,7 @@ package handover
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -136,5 +138,39 @@ func TestReceive(t *testing.T) {
 		if f.Close() == nil {
 			t.Errorf("%q was still open", f.Name())
 		}
+	}
+}
+
+// TestKeeperHangs: a service manager that takes no messages is waited for once, and not once for each file.
+func TestKeeperHangs(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "notify")
+	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	for err == nil { // until it is full
+		err = unix.Sendto(fd, []byte("STATUS=x"), 0, &unix.SockaddrUnix{Name: path})
+	}
+	k := &Keeper{log: slog.New(slog.DiscardHandler), socket: path, within: 200 * time.Millisecond, kept: map[string]string{}}
+	for i := range 10 {
+		k.kept[strconv.Itoa(i)] = "tun a"
+	}
+	began := time.Now()
+	if err := k.Remove("tun a"); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("got %v", err)
+	}
+	if took := time.Since(began); took > 5*k.within || len(k.kept) > 0 {
+		t.Errorf("%d files are kept after %s", len(k.kept), took)
+	}
+	k.kept["1"] = "tun a"
+	if err := k.End(); err == nil || k.over {
+		t.Errorf("got %v, and keeps nothing any more: %v", err, k.over)
 	}
 }
