@@ -44,7 +44,7 @@ type Config struct {
 	Endpoints []Endpoint
 	Admin     AdminConfig
 	Captures  *capture.Hub // of the packets of the userspace dataplane, closed by Run; nil: none can be captured
-	// Notify tells the service manager a state of sd_notify(3); nil: no service manager.
+	// Notify tells the service manager a state of sd_notify(3), and may wait for ever; nil: no service manager.
 	Notify   func(state string)
 	Watchdog time.Duration // the service manager ends a daemon that it has not heard from for that long; 0: never
 	// Fix says what to do about an error that is going to be logged or shown; nil, or empty: nothing.
@@ -137,10 +137,4 @@ func (c *Config) attrs(network string, err error) []any {
 		attrs = append(attrs, "fix", fix)
 	}
 	return attrs
-}
-
-func (c *Config) notify(state string) {
-	if c.Notify != nil {
-		c.Notify(state)
-	}
 }

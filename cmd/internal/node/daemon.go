@@ -34,9 +34,10 @@ type Daemon struct {
 
 	endpoints []*endpoint // of cfg, in their order
 
-	giver  giver
-	policy policy
-	admin  atomic.Pointer[admin.Server] // nil: there is no admin socket now
+	giver   giver
+	policy  policy
+	manager notifier
+	admin   atomic.Pointer[admin.Server] // nil: there is no admin socket now
 
 	drain     chan struct{} // closed by Drain
 	drainOnce sync.Once
@@ -59,6 +60,7 @@ func New(cfg Config) *Daemon {
 	}
 	d.ports.Estate, d.ports.Forget = &d.estate, d.forget
 	d.giver.daemon, d.giver.patience = d, givePatience
+	d.manager.log, d.manager.send = cfg.Log, cfg.Notify
 	return d
 }
 
@@ -135,7 +137,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	default:
 		err = d.serveNetworks(ctx)
 	}
-	d.cfg.notify(sd.SdNotifyStopping)
+	d.manager.tell(sd.SdNotifyStopping)
 	d.replaced.Store(context.Cause(ctx) == errReplaced)
 	if cause := context.Cause(ctx); errors.Is(cause, errNotReplaced) || errors.Is(cause, errEndpointDied) || errors.Is(cause, errHandover) {
 		err = cause

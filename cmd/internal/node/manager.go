@@ -39,7 +39,7 @@ func (d *Daemon) tellVerdict(ctx context.Context) {
 		text := control.Printable(status.Report(status.Process{}, d.Ready(), d.Status(), d.Endpoints()...).Verdict.String(), 512)
 		if text != told {
 			told = text
-			d.cfg.notify("STATUS=" + text)
+			d.manager.tell("STATUS=" + text)
 		}
 	}
 }
@@ -52,7 +52,7 @@ func (d *Daemon) feedWatchdog(ctx context.Context, period time.Duration) {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
-			d.cfg.notify(sd.SdNotifyWatchdog)
+			d.manager.tell(sd.SdNotifyWatchdog)
 		default:
 			d.cfg.Log.Error("a loop of the daemon is stuck: the service manager is about to restart it", "network", stuck, "after", period, "err", err)
 		}

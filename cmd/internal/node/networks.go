@@ -55,7 +55,7 @@ func (d *Daemon) serveNetworks(ctx context.Context) error {
 			wanted := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !d.cfg.concerns(name) })
 			s.update(process, wanted)
 			if d.expects.complete(); len(wanted) == 0 {
-				d.cfg.notify(sd.SdNotifyReady) // there is nothing to wait for
+				d.manager.tell(sd.SdNotifyReady) // there is nothing to wait for
 			}
 		}
 	}

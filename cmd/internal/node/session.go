@@ -224,7 +224,7 @@ func (s *Session) tellReady(ctx context.Context, ready <-chan struct{}) error {
 	// Of several networks the first counts: the service manager would end all of them because of
 	// one that is never ready.
 	if n.daemon.Ready() || n.cfg.several() {
-		n.cfg.notify(sd.SdNotifyReady)
+		n.daemon.manager.tell(sd.SdNotifyReady)
 	}
 	n.remember(n.left) // without the guards of earlier sessions
 	m, ok := n.store.(control.ReadyMarker)
