@@ -37,11 +37,17 @@ const (
 	givePatience = 2 * time.Second
 )
 
-// claimOrReplace claims the subnet file, in the place of the daemon that has it if that is asked for.
+// claimOrReplace claims the subnet file, in the place of the daemon that has it if that is asked for. One that was killed a moment ago has it
+// until the kernel has closed all its files.
 func (n *Network) claimOrReplace(ctx context.Context) error {
 	err := n.claim()
-	if errors.As(err, new(*nodefile.RunningError)) && n.cfg.Replace {
+	switch {
+	case !errors.As(err, new(*nodefile.RunningError)):
+		return err
+	case n.cfg.Replace:
 		return n.replace(ctx, err)
+	case n.claimLeft(ctx):
+		return nil
 	}
 	return err
 }
@@ -62,7 +68,7 @@ func (n *Network) replace(ctx context.Context, running error) (err error) {
 	return nil
 }
 
-// claimLeft claims the subnet file if the daemon that had it has ended, or is about to: what replace asked it then failed for that reason.
+// claimLeft claims the subnet file if the daemon that had it has ended, or is about to.
 func (n *Network) claimLeft(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, roomForEnding)
 	defer cancel()

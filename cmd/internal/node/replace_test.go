@@ -100,6 +100,19 @@ func TestReplaceOneThatEnds(t *testing.T) {
 	w.awaitReady()
 }
 
+// TestStartBesideOneThatEnds: a daemon that is started right after another one was killed waits for the end of that one.
+func TestStartBesideOneThatEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, end := processtest.Run(t, asHolder, w.cfg.SubnetFile)
+	time.AfterFunc(50*time.Millisecond, end)
+	n := New(w.cfg).newNetwork("")
+	if err := n.claimOrReplace(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.release()
+}
+
 // TestGiveBesideSync: a daemon whose Sync takes its time refuses to make room and goes on; afterwards it makes room.
 func TestGiveBesideSync(t *testing.T) {
 	t.Parallel()
