@@ -47,14 +47,15 @@ func findTool(ctx context.Context, f family, name string) (*tool, error) {
 	if f == ipv6 {
 		protocol = iptables.ProtocolIPv6
 	}
+	t := &tool{path: path}
+	if t.version, err = run(ctx, path, "", "--version"); err != nil { // first: go-iptables does not wrap the cause
+		return nil, err
+	}
 	ipt, err := iptables.New(iptables.IPFamily(protocol), iptables.Path(path))
 	if err != nil {
 		return nil, err
 	}
-	t := &tool{path: path, randomFully: ipt.HasRandomFully()}
-	if t.version, err = run(ctx, path, "", "--version"); err != nil {
-		return nil, err
-	}
+	t.randomFully = ipt.HasRandomFully()
 	t.legacy = !strings.Contains(t.version, "nf_tables") // "iptables v1.8.9 (nf_tables)", before 1.8 without brackets
 	return t, nil
 }

@@ -94,6 +94,10 @@ func (k *keeper) change() dataplane.Change {
 // warn logs why the rules of a family cannot be written, unless Sync has returned the same.
 func (r *Rules) warn(k *keeper) {
 	if due, _ := r.notices.Due(time.Now(), k.notice()); len(due) > 0 {
-		r.config.Log.Warn("repair traffic rules", "err", k.err)
+		attrs := []any{"err", k.err}
+		if fix := dataplane.FixOf(k.err); fix != "" {
+			attrs = append(attrs, "fix", fix)
+		}
+		r.config.Log.Warn("repair traffic rules", attrs...)
 	}
 }
