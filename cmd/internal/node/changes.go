@@ -129,6 +129,9 @@ func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Inter
 		} else if err != nil {
 			return err
 		}
+		if iface.Name != nextIface.Name { // settings, and some rules of the guard and of the firewall, go by it
+			return fmt.Errorf("%w: %s was renamed to %s", errUnderlayChanged, iface.Name, nextIface.Name)
+		}
 		if err := fit.CheckMTU(nextConfig, nextIface); err != nil {
 			return fmt.Errorf("%w: %w", errUnderlayChanged, err)
 		}

@@ -63,7 +63,8 @@ func TestApplyChanges(t *testing.T) {
 	configured := func(mtu int) control.Network { c := config; c.Backend.MTU = mtu; return c }
 	other := config
 	other.Backend.Port = 4789
-	renumbered, moved := iface, iface
+	renumbered, moved, renamed := iface, iface, iface
+	renamed.Name = "lan0"
 	renumbered.IPv4.Local, moved.Name, moved.Index = netip.MustParseAddr("192.0.2.9"), "tun0", 3
 	for _, c := range []struct {
 		name    string
@@ -78,6 +79,7 @@ func TestApplyChanges(t *testing.T) {
 		{"port", []any{withMTU(1400), other}, []int{1350}, control.ErrNetworkChanged},
 		{"another interface", []any{moved}, nil, ErrMoved},
 		{"another address", []any{renumbered}, nil, errUnderlayChanged},
+		{"another name", []any{withMTU(1400), renamed}, []int{1350}, errUnderlayChanged},
 		{"too small", []any{withMTU(100)}, nil, errUnderlayChanged},
 	} {
 		t.Run(c.name, func(t *testing.T) {
