@@ -106,7 +106,7 @@ func (k *Keeper) Put(exports []carrier.Export) error {
 		}
 	}
 	if err != nil {
-		_ = k.remove(carrier.NamesOf(exports))
+		_ = k.remove(carrier.NamesOf(exports), hangs(err))
 	}
 	return err
 }
@@ -125,7 +125,7 @@ func (k *Keeper) Remove(names ...string) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.remove(names)
+	return k.remove(names, false)
 }
 
 // End has the service manager close all files, and keep none from now on. After an error it may keep files again.
@@ -139,27 +139,31 @@ func (k *Keeper) End() error {
 	for _, name := range k.kept {
 		all = append(all, name)
 	}
-	err := k.remove(all)
+	err := k.remove(all, false)
 	k.over = err == nil // after an error the daemon goes on
 	return err
 }
 
-func (k *Keeper) remove(names []string) error {
+// hangs reports whether the service manager has taken no message: then it takes no other one either, and whoever tells it may hold up packets.
+func hangs(err error) bool { return errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) }
+
+// remove is Remove. With silent the service manager is not told.
+func (k *Keeper) remove(names []string, silent bool) error {
 	var errs []error
-	removed, hangs := false, false
+	removed := false
 	for id, name := range k.kept {
 		if !slices.Contains(names, name) {
 			continue
 		}
 		delete(k.kept, id)
-		if hangs {
+		if silent {
 			continue
 		}
 		err := k.notify("FDSTOREREMOVE=1\nFDNAME="+id, nil)
-		hangs = errors.Is(err, unix.EAGAIN) // then it takes no other message either, and whoever removes may hold up packets
+		silent = hangs(err)
 		errs, removed = append(errs, err), true
 	}
-	if removed && !hangs {
+	if removed && !silent {
 		errs = append(errs, k.barrier())
 	}
 	return errors.Join(errs...)
@@ -202,7 +206,12 @@ func (k *Keeper) notify(text string, f *os.File) error {
 	if f != nil {
 		oob = unix.UnixRights(int(f.Fd()))
 	}
-	if err := unix.Sendmsg(fd, []byte(text), oob, &unix.SockaddrUnix{Name: k.socket}, unix.MSG_NOSIGNAL); err != nil {
+	deadline := time.Now().Add(k.within)
+	err = unix.Sendmsg(fd, []byte(text), oob, &unix.SockaddrUnix{Name: k.socket}, unix.MSG_NOSIGNAL)
+	for errors.Is(err, unix.EINTR) && time.Now().Before(deadline) { // by a signal of Go's scheduler
+		err = unix.Sendmsg(fd, []byte(text), oob, &unix.SockaddrUnix{Name: k.socket}, unix.MSG_NOSIGNAL)
+	}
+	if err != nil {
 		return fmt.Errorf("tell the service manager at %s: %w", k.socket, os.NewSyscallError("sendmsg", err))
 	}
 	return nil

@@ -158,7 +158,7 @@ func TestKeeperHangs(t *testing.T) {
 	for err == nil { // until it is full
 		err = unix.Sendto(fd, []byte("STATUS=x"), 0, &unix.SockaddrUnix{Name: path})
 	}
-	k := &Keeper{log: slog.New(slog.DiscardHandler), socket: path, within: 200 * time.Millisecond, kept: map[string]string{}}
+	k := &Keeper{log: slog.New(slog.DiscardHandler), socket: path, room: roomUnknown, within: 200 * time.Millisecond, kept: map[string]string{}}
 	for i := range 10 {
 		k.kept[strconv.Itoa(i)] = "tun a"
 	}
@@ -168,6 +168,10 @@ func TestKeeperHangs(t *testing.T) {
 	}
 	if took := time.Since(began); took > 5*k.within || len(k.kept) > 0 {
 		t.Errorf("%d files are kept after %s", len(k.kept), took)
+	}
+	began = time.Now()
+	if err := k.Put(nulls(t, "tun a", "tun a", "tun a")); err == nil || len(k.kept) > 0 || time.Since(began) > 3*k.within/2 {
+		t.Errorf("got %v after %s, %d files are kept", err, time.Since(began), len(k.kept))
 	}
 	k.kept["1"] = "tun a"
 	if err := k.End(); err == nil || k.over {
