@@ -275,16 +275,28 @@ func fromUser() cond {
 	return cond{"skuid != 0", []expr.Any{&expr.Meta{Key: expr.MetaKeySKUID, Register: reg1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: make([]byte, 4)}}}
 }
 
-// hasExtension is the condition that a packet of IPv6 has that extension header.
-func hasExtension(header uint8, name string) cond {
-	return cond{"exthdr " + name + " exists", []expr.Any{&expr.Exthdr{DestRegister: reg1, Type: header, Len: 1, Flags: unix.NFT_EXTHDR_F_PRESENT}, nft.Equal([]byte{1})}}
+// hasExtension is the condition that a packet of IPv6 has that extension header, or has not.
+func hasExtension(header uint8, name string, not bool) cond {
+	is, word := byte(1), "exists"
+	if not {
+		is, word = 0, "missing"
+	}
+	return cond{"exthdr " + name + " " + word, []expr.Any{&expr.Exthdr{DestRegister: reg1, Type: header, Len: 1, Flags: unix.NFT_EXTHDR_F_PRESENT}, nft.Equal([]byte{is})}}
+}
+
+// hasRoute is the condition that the packet may have a source route: over IPv4 it has options, and over IPv6 a routing header. With not it has none.
+func hasRoute(f family, not bool) cond {
+	if f == ipv4 {
+		return headerByte(0, 0x45, !not)
+	}
+	return hasExtension(unix.IPPROTO_ROUTING, "rt", not)
 }
 
 // isFragment is the condition that the packet is a fragment: of IPv4 it has an offset, or more to come, and of IPv6 the header
 // of fragments, which what was put together has not.
 func isFragment(f family) cond {
 	if f == ipv6 {
-		return hasExtension(unix.IPPROTO_FRAGMENT, "frag")
+		return hasExtension(unix.IPPROTO_FRAGMENT, "frag", false)
 	}
 	return fragmented(expr.CmpOpNeq, "ip frag-off & 0x3fff != 0", expr.PayloadBaseNetworkHeader, atFragment, moreOrOffset)
 }

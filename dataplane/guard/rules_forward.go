@@ -65,7 +65,7 @@ func (b builder) forward() chain {
 func (b builder) disguised() chain {
 	c := chain{name: chainDisguised}
 	for _, f := range b.families() {
-		c.add(back, of(f), isPeer(f, outerDestination(f), true))
+		c.add(back, of(f), isPeer(f, outerDestination(f), true), hasRoute(f, true)) // see routed
 		c.add(back, of(f), isPeer(f, outerSource(f), false), wayBack(false))
 		for _, at := range vxlanOffsets(f) {
 			c.drop(dataplane.DropEgress, of(f), b.flagsAt(at), vniAt(at, b.VNI))

@@ -212,10 +212,11 @@ func (b builder) processes() chain {
 	return c
 }
 
-// routed drops what has a routing header, which every user may give a packet: that goes to a router first, and the header says to which VTEP then.
+// routed drops what has a source route, which every user may give a packet: that goes to a router first, and the route says to which VTEP then. Over IPv4 it is an option, and
+// nobody sends datagrams with others to the port.
 func (b builder) routed(c *chain, conds ...cond) {
-	if slices.Contains(b.families(), ipv6) {
-		c.drop(dataplane.DropEgress, append([]cond{of(ipv6), hasExtension(unix.IPPROTO_ROUTING, "rt")}, conds...)...)
+	for _, f := range b.families() {
+		c.drop(dataplane.DropEgress, append([]cond{of(f), hasRoute(f, false)}, conds...)...)
 	}
 }
 

@@ -52,7 +52,7 @@ func TestRules(t *testing.T) {
 	loop := "iif == 1, drop unknown_vtep\n"
 	broadcast := "nfproto ip, ip daddr == 10.255.0.255/32, drop bad_destination\n"
 	away := "\nudp sport == 8472, l4proto == udp, nfproto ip, ip frag-off & 0x1fff == 0, ip daddr . ip daddr @pair44_32, drop egress"
-	disguised := "nfproto ip, ip daddr . ip daddr != @pair44_32, return\nnfproto ip, ip saddr . ip saddr @pair44_32, fib saddr . iif oif exists, return"
+	disguised := "nfproto ip, ip daddr . ip daddr != @pair44_32, @nh,0,8 == 0x45, return\nnfproto ip, ip saddr . ip saddr @pair44_32, fib saddr . iif oif exists, return"
 	for words := 5; words <= 15; words++ { // of the IP header
 		disguised += fmt.Sprintf("\nnfproto ip, @nh,%d,32 == 0x08000000, @nh,%d,32 & 0xffffff00 == 0x00000100, drop egress", 32*words+64, 32*words+96)
 	}
@@ -265,7 +265,8 @@ oifkind == "vxlan", skuid >= 0, mark |= 0x100000, accept`},
 udp dport == 8472, jump to_port` + away + `
 oifname == "flannel.1", skuid >= 0, mark |= 0x100000, accept`},
 		{"nested", strict, base, false, chainNested, later + "drop bad_destination"},
-		{"egress", strict, base, false, chainEgress, later + `nfproto ip, ip daddr . ip daddr @pair44_32, ip saddr . ip saddr @pair44_32, fib saddr . iif oif exists, accept
+		{"egress", strict, base, false, chainEgress, later + `nfproto ip, @nh,0,8 != 0x45, iifname != "eth0", drop egress
+nfproto ip, ip daddr . ip daddr @pair44_32, ip saddr . ip saddr @pair44_32, fib saddr . iif oif exists, accept
 nfproto ip, ip daddr . ip daddr @pair44_32, drop egress
 nfproto ip, ip saddr == 10.255.0.0/24, vxlan vni == 1, drop egress
 nfproto ip, ip saddr == 10.255.0.0/24, ip frag-off & 0x3fff != 0, vxlan vni is there, accept
@@ -279,12 +280,14 @@ accept`},
 		{"processes", strict, base, false, chainOwn, `oifkind == "vxlan", accept
 l4proto != udp, accept
 mark & 0x100000 != 0, accept
+nfproto ip, @nh,0,8 != 0x45, drop egress
 nfproto ip, ip daddr . ip daddr @pair44_32, drop egress
 vxlan vni == 1, drop egress
 accept`},
 		{"processes, if this process forwards", with(func(c *Config) { c.Local = []netip.Addr{netip.MustParseAddr("192.0.2.3")} }), base, true, chainOwn, `oifkind == "vxlan", accept
 l4proto != udp, accept
 mark & 0x100000 != 0, accept
+nfproto ip, @nh,0,8 != 0x45, drop egress
 nfproto ip, ip daddr . ip daddr @pair44_32, drop egress
 nfproto ip, ip daddr == 192.0.2.3/32, drop egress
 vxlan vni == 1, drop egress
@@ -293,6 +296,7 @@ accept`},
 oifkind == "vxlan", accept
 l4proto != udp, accept
 mark & 0x100000 != 0, accept
+nfproto ip, @nh,0,8 != 0x45, drop egress
 nfproto ip, ip daddr . ip daddr @pair44_32, drop egress
 vxlan vni == 1, drop egress
 accept`},
