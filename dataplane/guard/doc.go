@@ -37,7 +37,7 @@
 //	leave    drops packets from processes to the port of a VTEP, behind the translation of addresses (postrouting, 110). What the kernel has
 //	         encapsulated comes by its device there, and what a process sends by none. Before Linux 5.7, and on a host with a VRF,
 //	         the mark tells the one from the other. Packets of this process's sockets have the mark. It also drops what goes from the port to
-//	         a VTEP: its answers would be that VTEP's datagrams.
+//	         a VTEP: its answers would be that VTEP's datagrams. And it drops what came by the underlay, if masquerading has given it an address of this host.
 //	senders  drops what processes of users send over IPv6 with an overlay address that this host has not.
 //	shut_in, shut_out, shut_through
 //	         are there before the first Sync, if the VNI or the port is new: they drop what is for the port, or leaves for it, in the name of this network.

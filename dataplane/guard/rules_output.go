@@ -145,13 +145,12 @@ func (b builder) toPort() chain {
 	}
 	c.skipLater()
 	c.goTo(chainOwn, fromSocket())
-	if !b.signed() {
-		for _, f := range b.families() {
-			c.drop(dataplane.DropEgress, append([]cond{b.byUnderlay(true), isUDP(false), of(f)}, b.toPeer(f)...)...)
+	for _, f := range b.families() {
+		is := append([]cond{isUDP(false), of(f)}, b.toPeer(f)...)
+		if !b.signed() {
+			c.drop(dataplane.DropEgress, append([]cond{b.byUnderlay(true)}, is...)...)
 		}
-		for _, f := range b.ipvsFamilies() { // what comes by the underlay, too, if it has an address of this host by now
-			c.drop(dataplane.DropEgress, slices.Concat([]cond{isUDP(false), of(f)}, b.startedElsewhere(f), b.toPeer(f), []cond{fromHere()})...)
-		}
+		c.drop(dataplane.DropEgress, append(is, b.byUnderlay(false), fromHere())...) // masquerading has made it this host's
 	}
 	c.add(accept)
 	return c

@@ -56,6 +56,7 @@ func TestRules(t *testing.T) {
 	for words := 5; words <= 15; words++ { // of the IP header
 		disguised += fmt.Sprintf("\nnfproto ip, @nh,%d,32 == 0x08000000, @nh,%d,32 & 0xffffff00 == 0x00000100, drop egress", 32*words+64, 32*words+96)
 	}
+	masqueraded := "l4proto == udp, nfproto ip, ip saddr . ip saddr != @pair44_32, ip daddr . ip daddr @pair44_32, iifname == \"eth0\", fib saddr type local, drop egress\n"
 	later := "nfproto ip, ip frag-off & 0x1fff != 0, return\nnfproto ip6, exthdr frag offset & 0xfff8 != 0, return\n"
 	laterHere := strings.ReplaceAll(later, "return", "goto here")
 	head := laterHere + "nfproto ip, fib daddr type == unicast, goto here\nnfproto ip6, fib daddr type == unicast, goto here\n" + other
@@ -275,8 +276,8 @@ accept`},
 		{"disguised", strict, base, false, chainDisguised, disguised},
 		{"to the port", strict, base, false, chainToPort, "iifkind == \"vxlan\", accept\n" + later + `skuid >= 0, goto own
 iifname != "eth0", l4proto == udp, nfproto ip, ip saddr . ip saddr != @pair44_32, ip daddr . ip daddr @pair44_32, drop egress
-accept`},
-		{"to the port before 5.7", with(func(c *Config) { c.noIncoming = true }), base, false, chainToPort, later + "skuid >= 0, goto own\naccept"},
+` + masqueraded + "accept"},
+		{"to the port before 5.7", with(func(c *Config) { c.noIncoming = true }), base, false, chainToPort, later + "skuid >= 0, goto own\n" + masqueraded + "accept"},
 		{"processes", strict, base, false, chainOwn, `oifkind == "vxlan", accept
 l4proto != udp, accept
 mark & 0x100000 != 0, accept
