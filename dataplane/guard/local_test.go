@@ -602,6 +602,9 @@ func TestPlainAndSpoofed(t *testing.T) {
 				w.expect(n+"plain, a peer's pod", a, dataplane.DropPlainSource, plain(b.podAddr(v6), a.podAddr(v6)))
 				w.expect(n+"plain, own pod", a, dataplane.DropPlainSource, plain(a.podAddr(v6), a.overlay(v6)))
 				w.expect(n+"plain, to be encapsulated", a, dataplane.DropPlainSource, plain(a.podAddr(v6), b.podAddr(v6)))
+				if v6 {
+					w.expect(n+"plain, to be encapsulated as from its host", a, dataplane.DropBadSource, plain(a.addr, b.podAddr(v6)))
+				}
 			}
 			spoof := func(src, dst netip.Addr) func(text []byte) {
 				return func(text []byte) { sendRaw(a.pod, packet(src, dst, 1, receivePort, text)) }

@@ -1,6 +1,8 @@
 package guard
 
 import (
+	"slices"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -36,6 +38,11 @@ func (b builder) forward() chain {
 		}
 	}
 	c.jumpTo(chainDisguised)
+	if slices.Contains(b.families(), ipv6) { // over IPv4 the kernel itself does
+		for _, l := range b.indices {
+			c.drop(dataplane.DropBadSource, leavesByIndex(l), b.byUnderlay(false), of(ipv6), fromHere())
+		}
+	}
 	b.toPlain(&c, b.byUnderlay(false))
 	for _, l := range b.indices {
 		c.add(accept, comesByIndex(l, false))
