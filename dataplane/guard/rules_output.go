@@ -220,13 +220,13 @@ func (b builder) routed(c *chain, conds ...cond) {
 }
 
 // defrag has the kernel put fragments of IPv6 together before arrive and input see them: a rule that asks for the state
-// of a connection suffices, wherever it is. The datagrams of the overlay themselves are not tracked, which costs much.
+// of a connection suffices, wherever it is. The datagrams of the overlay themselves are not tracked, which costs much. Others to the port are: their addresses may be translated.
 func (b builder) defrag() []chain {
 	d := chain{name: chainDefrag}
 	d.add(accept, tracked())
 	in := chain{name: chainRawIn, hook: base(unix.NF_INET_PRE_ROUTING, raw)}
-	in.add(notrack, of(ipv6), comesBy(b.Underlay, false), isUDP(false), toPort(b.Port, false))
+	in.add(notrack, of(ipv6), comesBy(b.Underlay, false), isUDP(false), toPort(b.Port, false), plainVNI(b.VNI, false))
 	out := chain{name: chainRawOut, hook: base(unix.NF_INET_LOCAL_OUT, raw)}
-	out.add(notrack, of(ipv6), isUDP(false), toPort(b.Port, false))
+	out.add(notrack, of(ipv6), isUDP(false), toPort(b.Port, false), plainVNI(b.VNI, false))
 	return []chain{d, in, out}
 }

@@ -427,11 +427,15 @@ func eventually(tb testing.TB, what string, ok func() bool) {
 
 // exchange sends a datagram of that size from an address to another, and reports whether the echo came back.
 func (w *world) exchange(ns *netnstest.NS, src, dst netip.Addr, size int) error {
+	return w.exchangeAt(ns, src, netip.AddrPortFrom(dst, receivePort), size)
+}
+
+func (w *world) exchangeAt(ns *netnstest.NS, src netip.Addr, dst netip.AddrPort, size int) error {
 	text := make([]byte, size)
 	copy(text, fmt.Sprintf("%s-%s-%d", src, dst, size))
 	return ns.Do(func() error {
 		local := netip.AddrPortFrom(src, 0)
-		c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(local), net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, receivePort)))
+		c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(local), net.UDPAddrFromAddrPort(dst))
 		if err != nil {
 			return err
 		}
