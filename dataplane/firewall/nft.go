@@ -27,18 +27,24 @@ type place struct{ table, chain string }
 var errTooMany = fmt.Errorf("more than %d rules in one chain", maxRules)
 
 func readChains(r nft.Reader, l links) (*chains, error) {
-	list, err := r.Chains()
+	list, err := r.ChainsOf(func(table string) bool { return !isGuard(table) })
 	if err != nil {
 		return nil, err
 	}
 	c := &chains{reader: r, links: l, byName: map[place]nft.Chain{}, rules: map[place][]nft.Rule{}}
 	for _, chain := range list {
 		c.byName[place{chain.Table, chain.Name}] = chain
-		if _, guard := dataplane.GuardedVNI(chain.Table); chain.Base != nil && !guard { // it drops what is not the overlay's
+		if chain.Base != nil {
 			c.bases = append(c.bases, chain)
 		}
 	}
 	return c, nil
+}
+
+// isGuard reports whether a table is a guard's, which drops what is not the overlay's.
+func isGuard(table string) bool {
+	_, guard := dataplane.GuardedVNI(table)
+	return guard
 }
 
 // sees reports whether a base chain sees the packet.

@@ -100,14 +100,21 @@ func (w *Watch) Close() error { return w.watch.Close() }
 // one of iptables-legacy within two.
 func (w *Watch) Run(ctx context.Context, _ func()) error {
 	return w.watch.Run(ctx, watch.Loop{
-		Concerns: func(h unix.NlMsghdr, _ []byte) bool {
-			w.noticed.Store(true)
-			return true
-		},
-		Look:   func(context.Context) error { w.look(); return nil },
-		Spread: pace.Spread{Gather: 100 * time.Millisecond, Between: 200 * time.Millisecond, Rest: time.Second},
-		Resync: legacyPeriod,
+		Concerns: w.concerns,
+		Look:     func(context.Context) error { w.look(); return nil },
+		Spread:   pace.Spread{Gather: 100 * time.Millisecond, Between: 200 * time.Millisecond, Rest: time.Second},
+		Resync:   legacyPeriod,
 	})
+}
+
+// concerns ignores the tables of guards, as Find does.
+func (w *Watch) concerns(h unix.NlMsghdr, body []byte) bool {
+	_, table, ok := nft.NoticedTable(h, body)
+	concerns := ok && !isGuard(table)
+	if concerns {
+		w.noticed.Store(true)
+	}
+	return concerns
 }
 
 // packetsOf returns the packets that stand for all that the overlay carries.

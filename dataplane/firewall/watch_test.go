@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/overlayd/overlayd/dataplane"
 	"github.com/overlayd/overlayd/dataplane/netnstest"
 )
@@ -155,5 +157,25 @@ func TestWatchNothing(t *testing.T) {
 	w := &Watch{cfg: Config{}}
 	if packets := w.packetsOf(dataplane.Wanted{Subnets: []netip.Prefix{netip.MustParsePrefix("10.5.1.0/24")}}); len(packets) > 0 {
 		t.Errorf("got %+v", packets)
+	}
+}
+
+// TestConcerns: what guards write, of which a daemon may have many, is no reason to look.
+func TestConcerns(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		kind  uint16
+		table string
+		want  bool
+	}{
+		{unix.NFT_MSG_NEWRULE, "fw", true}, {unix.NFT_MSG_DELTABLE, "fw", true}, {unix.NFT_MSG_NEWSETELEM, "fw", true},
+		{unix.NFT_MSG_NEWRULE, "overlayd-guard-7", false}, {unix.NFT_MSG_NEWRULE, "overlayd-guard-x", true}, {unix.NFT_MSG_NEWGEN, "fw", false},
+	} {
+		name := append([]byte(c.table), 0)
+		body := append([]byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0, byte(4 + len(name)), 0, unix.NFTA_TABLE_NAME, 0}, name...)
+		var w Watch
+		if got := w.concerns(unix.NlMsghdr{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | c.kind}, body); got != c.want || w.noticed.Load() != c.want {
+			t.Errorf("message %d about %s: %v, want %v", c.kind, c.table, got, c.want)
+		}
 	}
 }

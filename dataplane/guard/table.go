@@ -153,17 +153,15 @@ func read(name string, elements bool) (c content, err error) {
 }
 
 func (c *content) read(r nft.Reader, name string, flags uint32, elements bool) error {
-	chains, err := r.Chains()
+	chains, err := r.ChainsOf(func(table string) bool { return table == name })
 	if err != nil {
 		return err
 	}
 	h := sha256.New()
 	fmt.Fprintf(h, "flags %d\n", flags)
 	for _, chain := range chains {
-		if chain.Table == name {
-			io.WriteString(h, chain.Text())
-			c.chains = append(c.chains, chain.Name)
-		}
+		io.WriteString(h, chain.Text())
+		c.chains = append(c.chains, chain.Name)
 	}
 	rules, err := r.Rules(name, "")
 	if err != nil {

@@ -66,24 +66,3 @@ func parseCounter(b []byte) (name string, packets uint64, err error) {
 	})
 	return name, packets, errors.Join(err, nested)
 }
-
-// ChangedContent is [ChangedTable] for changes of sets, their elements and counters too.
-func ChangedContent(h unix.NlMsghdr, body []byte) (f Family, table string, ok bool) {
-	if f, table, ok = ChangedTable(h, body); ok || h.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || len(body) < sizeofNfgenmsg {
-		return f, table, ok
-	}
-	switch h.Type & 0xff {
-	case unix.NFT_MSG_NEWSET, unix.NFT_MSG_DELSET, unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM, unix.NFT_MSG_DELOBJ:
-	default:
-		return 0, "", false
-	}
-	for _, a := range nested(body[sizeofNfgenmsg:]) { // by hand: 10 000 elements come at once
-		if a.kind == unix.NFTA_TABLE_NAME { // and NFTA_SET_TABLE, NFTA_SET_ELEM_LIST_TABLE, NFTA_OBJ_TABLE
-			for len(a.value) > 0 && a.value[len(a.value)-1] == 0 {
-				a.value = a.value[:len(a.value)-1]
-			}
-			return Family(body[0]), string(a.value), true
-		}
-	}
-	return 0, "", false
-}

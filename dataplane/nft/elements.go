@@ -2,6 +2,7 @@ package nft
 
 import (
 	"fmt"
+	"iter"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -158,14 +159,14 @@ func eachElement(b []byte, do func(key []byte)) error {
 		if d.Type() != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 			return
 		}
-		for _, element := range nested(d.Bytes()) {
+		for element := range nested(d.Bytes()) {
 			all := true
-			for _, a := range nested(element.value) {
+			for a := range nested(element.value) {
 				if a.kind != unix.NFTA_SET_ELEM_KEY {
 					continue
 				}
 				all = false
-				for _, v := range nested(a.value) {
+				for v := range nested(a.value) {
 					do(v.value)
 				}
 			}
@@ -181,16 +182,16 @@ type attribute struct {
 	value []byte
 }
 
-// nested splits attributes that the kernel has made.
-func nested(b []byte) (list []attribute) {
+// nested goes through attributes that the kernel has made.
+func nested(b []byte) iter.Seq[attribute] {
 	const header = unix.SizeofNlAttr
-	for len(b) >= header {
-		n := int(nativeEndian.Uint16(b))
-		if n < header || n > len(b) {
-			break
+	return func(yield func(attribute) bool) {
+		for len(b) >= header {
+			n := int(nativeEndian.Uint16(b))
+			if n < header || n > len(b) || !yield(attribute{nativeEndian.Uint16(b[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER), b[header:n]}) {
+				return
+			}
+			b = b[min((n+3)&^3, len(b)):]
 		}
-		list = append(list, attribute{nativeEndian.Uint16(b[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER), b[header:n]})
-		b = b[min((n+3)&^3, len(b)):]
 	}
-	return list
 }

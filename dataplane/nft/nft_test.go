@@ -255,6 +255,7 @@ func TestChangedTable(t *testing.T) {
 		{"table", header(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_NEWTABLE), body, true},
 		{"rule", header(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_DELRULE), DeleteRule(IPv6, "t", "c", 1).message.Data, true},
 		{"chain", header(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_NEWCHAIN), NewChain(IPv6, "t", "c", postrouting()).message.Data, true},
+		{"set", header(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_NEWSET), body, false},
 		{"generation", header(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_NEWGEN), body, false},
 		{"other subsystem", header(unix.NFNL_SUBSYS_CTNETLINK, unix.NFT_MSG_NEWTABLE), body, false},
 		{"short", header(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_NEWTABLE), body[:3], false},

@@ -129,23 +129,42 @@ func ParseExpr(b []byte) (x Expr, err error) {
 	return x, err
 }
 
-// ChangedTable returns the table that a notification of the group NFNLGRP_NFTABLES is about. ok
-// is false unless it tells of a change of a table, chain or rule. body is without the netlink
-// header.
+// NoticedTable returns the table that a notification of the group NFNLGRP_NFTABLES is about. ok is false if it is about none, as that of a new generation,
+// which the kernel sends with each change. body is without the netlink header.
+func NoticedTable(h unix.NlMsghdr, body []byte) (f Family, table string, ok bool) {
+	if h.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || h.Type&kindOfMessage == unix.NFT_MSG_NEWGEN || len(body) < sizeofNfgenmsg {
+		return 0, "", false
+	}
+	table = tableOf(body[sizeofNfgenmsg:])
+	return Family(body[0]), table, table != ""
+}
+
+const kindOfMessage = 0xff // of nftables, in the type of a message
+
+// ChangedTable is [NoticedTable] for changes of tables, chains and rules.
 func ChangedTable(h unix.NlMsghdr, body []byte) (f Family, table string, ok bool) {
-	const subsystem, kind = 0xff00, 0x00ff // halves of the message type
-	if h.Type&subsystem != unix.NFNL_SUBSYS_NFTABLES<<8 || len(body) < sizeofNfgenmsg {
-		return 0, "", false
-	}
-	switch h.Type & kind {
+	switch h.Type & kindOfMessage {
 	case unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_DELTABLE, unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
-	default:
-		return 0, "", false
+		return NoticedTable(h, body)
 	}
-	err := decode(body[sizeofNfgenmsg:], func(d *netlink.AttributeDecoder) {
-		if d.Type() == unix.NFTA_TABLE_NAME { // and NFTA_CHAIN_TABLE, NFTA_RULE_TABLE
-			table = d.String()
+	return 0, "", false
+}
+
+// ChangedContent is [ChangedTable] for changes of sets, their elements and counters too.
+func ChangedContent(h unix.NlMsghdr, body []byte) (f Family, table string, ok bool) {
+	switch h.Type & kindOfMessage {
+	case unix.NFT_MSG_NEWSET, unix.NFT_MSG_DELSET, unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM, unix.NFT_MSG_DELOBJ:
+		return NoticedTable(h, body)
+	}
+	return ChangedTable(h, body)
+}
+
+// tableOf returns the table of what the attributes describe. The walk is by hand, as in encodeKeys: each of many guards gets the notices of all.
+func tableOf(attrs []byte) string {
+	for a := range nested(attrs) {
+		if a.kind == unix.NFTA_TABLE_NAME { // and NFTA_CHAIN_TABLE, NFTA_RULE_TABLE, NFTA_SET_TABLE, NFTA_SET_ELEM_LIST_TABLE, NFTA_OBJ_TABLE
+			return strings.TrimRight(string(a.value), "\x00")
 		}
-	})
-	return Family(body[0]), table, err == nil && table != ""
+	}
+	return ""
 }

@@ -56,12 +56,20 @@ func (r Reader) Tables() (names []string, err error) {
 }
 
 // Chains lists the chains of all tables, without rules.
-func (r Reader) Chains() (list []Chain, err error) {
+func (r Reader) Chains() ([]Chain, error) {
+	return r.ChainsOf(func(string) bool { return true })
+}
+
+// ChainsOf is Chains for tables of these names. The kernel tells of all, but to decode a chain takes longer than to read it.
+func (r Reader) ChainsOf(wanted func(table string) bool) (list []Chain, err error) {
 	bodies, err := query(r.conn, message(unix.NFT_MSG_GETCHAIN, r.Family, netlink.Dump, nil))
 	if err != nil {
 		return nil, fmt.Errorf("list chains of family %s: %w", r.Family, err)
 	}
 	for _, b := range bodies {
+		if !wanted(tableOf(b)) {
+			continue
+		}
 		c, err := parseChain(b)
 		if err != nil {
 			return nil, err
