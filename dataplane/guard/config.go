@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/overlayd/overlayd/dataplane"
 )
@@ -91,8 +92,8 @@ func (c *Config) devices() []string {
 // links are the indices of the overlay devices that there are.
 func (c *Config) links() (all []int) {
 	for _, name := range c.devices() {
-		if l, err := net.InterfaceByName(name); err == nil {
-			all = append(all, l.Index)
+		if l, err := netlink.LinkByName(name); err == nil {
+			all = append(all, l.Attrs().Index)
 		}
 	}
 	return all

@@ -97,7 +97,7 @@ func (g *Guard) begin() error {
 			return err
 		}
 	}
-	if err := g.try(); err != nil {
+	if err := g.tryOnce(); err != nil {
 		return err
 	}
 	for _, d := range g.cfg.devices() {
@@ -116,6 +116,24 @@ func (g *Guard) begin() error {
 
 // lacks reports whether err may say that the kernel lacks an expression.
 func lacks(err error) bool { return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) }
+
+// taken has the configs with which the kernel has taken all that the rules can have.
+var taken sync.Map
+
+// tryOnce is try, unless the kernel has taken all from another network of this process. What it lacks may have come since.
+func (g *Guard) tryOnce() error {
+	c := g.cfg
+	c.Log, c.Off, c.Synced, c.VNI, c.Temporary, c.seed = nil, nil, nil, 0, nil, 0
+	like := fmt.Sprintf("%+v", c)
+	if _, known := taken.Load(like); known {
+		return nil
+	}
+	err := g.try()
+	if err == nil && !g.cfg.noOrigins && !g.cfg.noKinds {
+		taken.Store(like, nil)
+	}
+	return err
+}
 
 // try finds out which of the expressions that the rules can do without the kernel has.
 func (g *Guard) try() error {
