@@ -131,7 +131,9 @@ func (g *Guard) compare() (same bool, err error) {
 	if g.there && now == g.seen {
 		return true, nil
 	}
+	turn.Lock()
 	c, err := read(g.name, true)
+	turn.Unlock()
 	if errors.Is(err, nft.ErrChanging) {
 		g.watch.Wake()
 		return true, nil

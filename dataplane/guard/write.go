@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/overlayd/overlayd/dataplane"
@@ -100,6 +101,9 @@ func (g *Guard) isThere() bool {
 	return err == nil && c.exists && (c.text == g.text || g.text == digest{})
 }
 
+// turn lets the guards of this process read and write one after the other. What one of them reads while others write, it would have to read again.
+var turn sync.Mutex
+
 // commit writes what is missing and removes what is not wanted, in one transaction. With create it makes a new table first. Without chains
 // those that there are stay.
 func (g *Guard) commit(create bool, chains []encoded, sets map[string]bool) error {
@@ -116,6 +120,8 @@ func (g *Guard) commit(create bool, chains []encoded, sets map[string]bool) erro
 	if len(steps) == 0 {
 		return nil
 	}
+	turn.Lock()
+	defer turn.Unlock()
 	before, err := generation()
 	if err != nil {
 		return err
