@@ -216,7 +216,8 @@ func (s *Settings) look() {
 			delete(s.settled, path)
 		}
 	}
-	if again := s.forgetReplaced(); len(again) > 0 { // a new device came meanwhile, with settings of its own
+	if len(changes) > 0 {
+		again := s.forgetReplaced() // a new device came meanwhile, with settings of its own
 		changes = slices.DeleteFunc(changes, func(c dataplane.Change) bool {
 			return slices.Contains(again, filepath.Base(filepath.Dir(c.Key)))
 		})
@@ -241,8 +242,10 @@ func (s *Settings) look() {
 func (s *Settings) forgetReplaced() (names []string) {
 	for _, d := range s.devices() {
 		index := 0
-		if l, err := netlink.LinkByName(d); err == nil {
-			index = l.Attrs().Index
+		if exists(filepath.Join(ip4Conf, d)) { // to ask for the link costs more
+			if l, err := netlink.LinkByName(d); err == nil {
+				index = l.Attrs().Index
+			}
 		}
 		if index == s.indices[d] {
 			continue
