@@ -24,11 +24,20 @@ func Bound(ctx context.Context, small int64) {
 	var limit int64
 	for ok := true; ok; ok = pace.Sleep(ctx, time.Second, nil) {
 		live, stacks, rest := measure()
-		if next := max(small, live/4*5+stacks+8<<20, live/16*17+rest+2<<20); next < limit/8*7 || next > limit/8*9 { // each change stops all threads for a moment
+		if next := limitFor(max(small, live/4*5+stacks+8<<20, live/16*17+rest+2<<20), limit); next != limit {
 			limit = next
 			debug.SetMemoryLimit(limit)
 		}
 	}
+}
+
+// limitFor returns the limit for a process that is to have so many bytes, after another limit, which stays if it is enough, and not much too large: each change stops all threads
+// for a moment. With less the process would do nothing but collect.
+func limitFor(bytes, before int64) int64 {
+	if bytes > before || bytes < before/8*7 {
+		return bytes / 16 * 17
+	}
+	return before
 }
 
 // measure returns what lives in the heap, what stacks have, and all memory that no object can have, nor the system back: stacks, Go's own, and room

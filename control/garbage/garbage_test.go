@@ -39,3 +39,22 @@ func TestScattered(t *testing.T) {
 	}
 	runtime.KeepAlive(kept)
 }
+
+// TestLimit: what the process is to have it always has, and little more.
+func TestLimit(t *testing.T) {
+	const mega = 1 << 20
+	limit, changes := int64(0), 0
+	for _, bytes := range []int64{32 * mega, 33 * mega, 35 * mega, 37 * mega, 50 * mega, 49 * mega, 54 * mega, 40 * mega} {
+		next := limitFor(bytes, limit)
+		if next < bytes || next > bytes/4*5 {
+			t.Errorf("%d MiB: the limit is %d MiB", bytes/mega, next/mega)
+		}
+		if next != limit {
+			changes++
+		}
+		limit = next
+	}
+	if changes != 5 {
+		t.Errorf("%d changes of the limit, want 5", changes)
+	}
+}
