@@ -16,6 +16,8 @@ const (
 	// settle is how long to wait after a notification: an address is replaced by deleting
 	// the old one first.
 	settle = 250 * time.Millisecond
+	// between is the least time between two selections: the links of many networks come one after the other, and each network selects.
+	between = time.Second
 	// recheck is the time between two selections that no notification asks for.
 	recheck = time.Minute
 	// patience is how long another interface or address has to be asked for while those in use still work: a DHCP
@@ -56,7 +58,7 @@ func follow(ctx context.Context, s *watch.Subscription, o Options, now Interface
 		return nil
 	}
 	s.Wake() // something may have changed before there was a subscription
-	err := s.Run(ctx, watch.Loop{Concerns: concerns, Look: look, Spread: pace.Spread{Gather: settle}, Resync: recheck,
+	err := s.Run(ctx, watch.Loop{Concerns: concerns, Look: look, Spread: pace.Spread{Gather: settle, Between: between}, Resync: recheck,
 		Pending: func() bool { return !asked.IsZero() }})
 	if err != nil {
 		return fmt.Errorf("watch interfaces: %w", err)

@@ -64,6 +64,7 @@ func (n *needs) read() (control.Underlay, error) {
 
 const (
 	needsSettle  = 250 * time.Millisecond // a route is often replaced by deleting the old one first
+	needsBetween = time.Second            // the least time between two looks: the devices of many networks come one after the other, and each network looks
 	needsRecheck = time.Minute            // names and files change without a notification
 	lostRecheck  = 2 * time.Second        // while the store does not answer: it may have moved to where an own route leads
 )
@@ -95,7 +96,7 @@ func WatchNeeds(ctx context.Context, i underlay.Interface, store Store, now cont
 		stale.Store(true)
 		s.Wake()
 	})()
-	return s.Run(ctx, watch.Loop{Concerns: concernsNeeds, Forget: func() { stale.Store(true) }, Look: look, Spread: pace.Spread{Gather: needsSettle}, Resync: needsRecheck})
+	return s.Run(ctx, watch.Loop{Concerns: concernsNeeds, Forget: func() { stale.Store(true) }, Look: look, Spread: pace.Spread{Gather: needsSettle, Between: needsBetween}, Resync: needsRecheck})
 }
 
 // lookWhileLost calls look again and again while the store does not answer, until stop is called.
