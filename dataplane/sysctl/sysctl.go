@@ -53,11 +53,12 @@ type Settings struct {
 	watch  *watch.Subscription
 	report *dataplane.Reporter
 
-	noticed atomic.Bool // the kernel told of a change
+	noticed atomic.Bool // the kernel told of a change, and sayOthers has not looked since
 
 	mu      sync.Mutex
 	settled map[string]bool // as wanted when they were last looked at, by path
 	indices map[string]int  // of the devices then
+	said    time.Time       // when sayOthers looked
 	notices pace.Notices
 	back    wayBack
 	subnets []netip.Prefix                    // own
@@ -164,8 +165,12 @@ func (s *Settings) Status() dataplane.PartStatus { return s.report.Status() }
 // Close implements dataplane.Part; the settings stay.
 func (s *Settings) Close() error { return s.watch.Close() }
 
-// period is the time between two looks without a notice.
-const period = 750 * time.Millisecond
+const (
+	// period is the time between two looks without a notice.
+	period = 750 * time.Millisecond
+	// sayPeriod is the least time between two looks at all interfaces of the host: those of many networks come one after the other, and each network looks.
+	sayPeriod = 2 * time.Second
+)
 
 // Run sets again what others change, until ctx ends.
 func (s *Settings) Run(ctx context.Context, _ func()) error {
@@ -178,7 +183,7 @@ func (s *Settings) Run(ctx context.Context, _ func()) error {
 			return concerns
 		},
 		Look:   func(context.Context) error { s.look(); return nil },
-		Spread: pace.Spread{Gather: 10 * time.Millisecond, Between: 100 * time.Millisecond, Rest: time.Second},
+		Spread: pace.Spread{Gather: 10 * time.Millisecond, Between: 250 * time.Millisecond, Rest: time.Second},
 		Resync: period,
 	})
 }
@@ -223,7 +228,9 @@ func (s *Settings) look() {
 		})
 	}
 	ways := s.ways()
-	if s.noticed.Swap(false) {
+	if now := time.Now(); s.noticed.Load() && now.Sub(s.said) >= sayPeriod {
+		s.said = now
+		s.noticed.Store(false)
 		s.sayOthers(ways)
 	}
 	warnings = append(warnings, NoWay(ways...)...)
@@ -242,7 +249,10 @@ func (s *Settings) look() {
 func (s *Settings) forgetReplaced() (names []string) {
 	for _, d := range s.devices() {
 		index := 0
-		if exists(filepath.Join(ip4Conf, d)) { // to ask for the link costs more
+		if exists(filepath.Join(ip4Conf, d)) {
+			if s.isAt(s.indices[d], d) { // to ask for the link costs a hundred times as much
+				continue
+			}
 			if l, err := netlink.LinkByName(d); err == nil {
 				index = l.Attrs().Index
 			}
@@ -259,6 +269,18 @@ func (s *Settings) forgetReplaced() (names []string) {
 		}
 	}
 	return names
+}
+
+// isAt reports whether the interface with that index has that name.
+func (s *Settings) isAt(index int, name string) (is bool) {
+	i, err := unix.NewIfreq(name)
+	conn, cerr := s.watch.SyscallConn()
+	if err != nil || cerr != nil {
+		return false
+	}
+	i.SetUint32(uint32(index))
+	err = conn.Control(func(fd uintptr) { is = unix.IoctlIfreq(int(fd), unix.SIOCGIFNAME, i) == nil && i.Name() == name })
+	return is && err == nil
 }
 
 // unreadError means that it is not known what value a setting has.
