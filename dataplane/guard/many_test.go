@@ -4,13 +4,14 @@ import (
 	"testing"
 
 	"github.com/overlayd/overlayd/dataplane/netnstest"
+	"github.com/overlayd/overlayd/dataplane/nft"
 )
 
 // TestTriesOnce: of many guards of a process only the first of a kind tries whether the kernel takes all that their rules need.
 func TestTriesOnce(t *testing.T) {
 	ns := netnstest.New(t)
 	changes := func() (n uint32) {
-		ns.Must(func() (err error) { n, err = generation(); return err })
+		ns.Must(func() (err error) { n, err = nft.Generation(nft.Inet); return err })
 		return n
 	}
 	config := testConfig(t)

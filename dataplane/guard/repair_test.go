@@ -275,7 +275,7 @@ func TestOpenWritesNothing(t *testing.T) {
 	ns := netnstest.New(t)
 	openIn(t, ns, testConfig(t)).sync(t, ns, manyPeers(3))
 	count := func() (n uint32) {
-		ns.Must(func() (err error) { n, err = generation(); return err })
+		ns.Must(func() (err error) { n, err = nft.Generation(nft.Inet); return err })
 		return n
 	}
 	before := count()

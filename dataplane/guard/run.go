@@ -124,7 +124,7 @@ func (g *Guard) othersChanged() bool {
 
 // compare reports whether the kernel has what was written.
 func (g *Guard) compare() (same bool, err error) {
-	now, err := generation()
+	now, err := nft.Generation(nft.Inet)
 	if err != nil {
 		return false, err
 	}

@@ -122,7 +122,7 @@ func (g *Guard) commit(create bool, chains []encoded, sets map[string]bool) erro
 	}
 	turn.Lock()
 	defer turn.Unlock()
-	before, err := generation()
+	before, err := nft.Generation(nft.Inet)
 	if err != nil {
 		return err
 	}
@@ -173,9 +173,4 @@ func (g *Guard) unchanged() (generation uint32, err error) {
 		err = errChanged
 	}
 	return c.generation, err
-}
-
-func generation() (n uint32, err error) {
-	err = nft.Read(nft.Inet, func(r nft.Reader) (err error) { n, err = r.Generation(); return err })
-	return n, err
 }

@@ -23,6 +23,7 @@ type keeper struct {
 	want    ruleSet
 	settled bool   // want is in place, as far as known
 	known   string // the content of nftables then; "" makes apply write
+	seen    uint32 // the generation of nftables at which it had that
 	blob    string // the content of the legacy tables then
 	main    *tool  // writes the rules in iptables mode
 	side    *tool  // writes to the legacy tables otherwise
@@ -111,9 +112,18 @@ func (k *keeper) applyNFT(ctx context.Context) (wrote bool, err error) {
 }
 
 func (k *keeper) tryNFT(ctx context.Context, w nftWant) (wrote bool, err error) {
+	if k.known != "" {
+		if now, err := nft.Generation(k.family); err != nil || now == k.seen {
+			return false, err
+		}
+	}
 	s, err := readNFT(k.family, k.names)
-	if err != nil || k.known != "" && k.known == s.text() {
+	if err != nil {
 		return false, err
+	}
+	if k.known != "" && k.known == s.text() {
+		k.seen = s.generation
+		return false, nil
 	}
 	if w.foreign {
 		if s, err = k.letTool(ctx, s); err != nil {
@@ -141,7 +151,7 @@ func (k *keeper) tryNFT(ctx context.Context, w nftWant) (wrote bool, err error) 
 			return true, nft.ErrChanging
 		}
 	}
-	k.known = s.text()
+	k.known, k.seen = s.text(), s.generation
 	return true, nil
 }
 

@@ -145,6 +145,12 @@ func (r Reader) Table(table string) (chains int, flags uint32, err error) {
 	return chains, flags, err
 }
 
+// Generation is [Reader.Generation].
+func Generation(f Family) (n uint32, err error) {
+	err = Read(f, func(r Reader) (err error) { n, err = r.Generation(); return err })
+	return n, err
+}
+
 // Generation returns the number of changes of nftables so far. Each batch adds one.
 func (r Reader) Generation() (n uint32, err error) {
 	bodies, err := query(r.conn, message(unix.NFT_MSG_GETGEN, r.Family, 0, nil))
