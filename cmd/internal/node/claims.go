@@ -4,14 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/overlayd/overlayd/cmd/internal/claim"
-	"github.com/overlayd/overlayd/cmd/internal/fit"
 	"github.com/overlayd/overlayd/cmd/internal/leftovers"
-	"github.com/overlayd/overlayd/cmd/internal/nodefile"
 	"github.com/overlayd/overlayd/control"
 	"github.com/overlayd/overlayd/control/controller"
 	"github.com/overlayd/overlayd/dataplane"
@@ -35,41 +31,9 @@ func (n *Network) takeDevice(ctx context.Context, c control.Network) error {
 		}
 	}
 	n.claimed.Store(true)
-	now := nodefile.Left{VNIs: []uint32{vni}, Networks: c.Prefixes()}
-	n.left = n.left.Without(now)
-	held := n.holdPort(c)
-	n.oldGuards.add(append(n.removeLeft(ctx, now.Networks...), held...), vni)
-	n.oldGuards.hold(held)
-	n.remember(now)
+	n.removeEarlier(ctx, c)
 	n.useConfig(c)
 	return nil
-}
-
-// holdPort takes from what the last session left the devices that have the UDP port of the session that begins, and returns their VNIs. They go when its device has the port
-// too (removeHeld): in between somebody else could take that. After an attempt that has failed they go at once.
-func (n *Network) holdPort(c control.Network) (held []uint32) {
-	if failed, _ := n.oldGuards.release(); len(failed) > 0 {
-		n.left.VNIs = append(n.left.VNIs, slices.DeleteFunc(failed, func(vni uint32) bool { return vni == c.Backend.VNI })...) // that one is wanted again
-		return nil
-	}
-	if n.cfg.Mode == fit.Userspace || !c.Backend.IsVXLAN() {
-		return nil
-	}
-	held, err := leftovers.HaveSocket(n.left.VNIs, c.Backend.Port, c.Backend.GBP)
-	if err != nil {
-		n.log.Debug("the UDP port may be free for a moment", "err", err)
-	}
-	n.left = n.left.Without(nodefile.Left{VNIs: held})
-	return held
-}
-
-// removeHeld removes the devices of holdPort.
-func (n *Network) removeHeld(ctx context.Context) {
-	held, late := n.oldGuards.release()
-	n.removeAll(ctx, nodefile.Left{VNIs: held})
-	if late {
-		n.retireGuards()
-	}
 }
 
 // claimDevice claims the device of a VNI. *claim.ServedError: another daemon has it. It is no error if this host cannot make the claim now:
@@ -111,13 +75,6 @@ func (n *Network) releaseDevice() {
 }
 
 func (n *Network) devices() claim.Devices { return claim.Beside(n.subnetFile) }
-
-// remember notes l as what the session that begins will leave, for the next process too, which also learns of the guards that are left.
-func (n *Network) remember(l nodefile.Left) {
-	n.left = l
-	l.VNIs = n.oldGuards.with(l.VNIs)
-	_ = n.file.Remember(l) // settleFile tries again, and warns
-}
 
 // wroteSubnetFile notes which subnet file is this daemon's work.
 func (n *Network) wroteSubnetFile(modified time.Time) {
@@ -201,30 +158,6 @@ func (n *Network) warnOnce(text string, err error) {
 	}
 }
 
-// removeLeft removes what the last session left, but for the devices that somebody else serves by now, routes inside the networks of the next one, and the
-// guards, of which it returns the VNIs.
-func (n *Network) removeLeft(ctx context.Context, next ...netip.Prefix) (guards []uint32) {
-	l := n.left
-	n.left = nodefile.Left{}
-	return n.removeAll(ctx, l, next...)
-}
-
-// removeAll is removeLeft for l.
-func (n *Network) removeAll(ctx context.Context, l nodefile.Left, next ...netip.Prefix) (guards []uint32) {
-	var claims []*claim.Device
-	l.VNIs, claims = n.claimAll(l.VNIs)
-	defer claim.ReleaseAll(claims)
-	if len(l.VNIs) == 0 && len(l.Networks) == 0 {
-		return nil
-	}
-	removed, kept, err := leftovers.Remove(ctx, l, next...)
-	if err != nil {
-		n.log.Error("overlay of the last network config not wholly removed", "err", err)
-	}
-	n.log.Info("removed what the last network config left", "vni", l.VNIs, "network", l.Networks, "removed", removed, "kept", kept)
-	return l.VNIs
-}
-
 // claimAll claims the devices of vnis that are not the session's anyway. It returns the VNIs without those
 // that another daemon serves, of which it warns.
 func (n *Network) claimAll(vnis []uint32) (mine []uint32, claims []*claim.Device) {
@@ -247,7 +180,7 @@ const rulesPatience = 3 * time.Second
 
 // removeRules removes the traffic rules of the last session. Devices, routes and entries stay.
 func (n *Network) removeRules() {
-	vnis, claims := n.claimAll(n.oldGuards.with(n.left.VNIs))
+	vnis, claims := n.claimAll(n.earlier.with(n.left.VNIs))
 	defer claim.ReleaseAll(claims)
 	if len(vnis) == 0 { // without VNIs Cleanup would mean all
 		return

@@ -8,7 +8,7 @@
 //	Daemon    daemon.go    the process: endpoints, the etcd that it runs, UDP ports (package sharedport),
 //	                       the configs that it serves (fit.Served), the networks (networks.go)
 //	Network   network.go   one overlay network: its store, the claims of its subnet file and device, the
-//	                       ID of this node, what the last session left (claims.go; package nodefile)
+//	                       ID of this node (claims.go), what earlier sessions left (earlier.go; package nodefile)
 //	Session   session.go   one network config on one underlay: controller and overlay
 //	Overlay   overlay      a package: the parts, from Open until their Run has ended. Package parts
 //	                       has their list and opens them (carried.go says for which config)

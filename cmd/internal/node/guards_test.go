@@ -40,7 +40,7 @@ func TestOldGuardStays(t *testing.T) {
 				t.Fatal(err)
 			}
 			take(t, n, "5")
-			if guards := n.oldGuards.with(nil); !slices.Contains(guards, 7) {
+			if guards := n.earlier.with(nil); !slices.Contains(guards, 7) {
 				t.Errorf("it knows of %d", guards)
 			}
 			n.retireGuards()

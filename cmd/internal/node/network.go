@@ -36,29 +36,29 @@ type Network struct {
 	device     *claim.Device  // of the last session's device: kept while no other is wanted
 	claimed    atomic.Bool    // a device was claimed, since the subnet file was
 
-	store     control.Store        // nil while it is closed
-	iface     underlay.Interface   // of the current session
-	chosenBy  underlay.Options     // what chose it
-	unasked   bool                 // the store did not say which addresses it is to have
-	stored    [2]netip.Addr        // which it has said last
-	kept      *Session             // the last one, if its dataplane goes on; else nil
-	inherits  handover.Inheritance // what the next one can go on with, if not with kept
-	left      nodefile.Left        // of the last session, even if that was another process's
-	oldGuards oldGuards            // of sessions before that
-	settle    time.Duration        // of the guard of the next session
-	health    *underlay.Health     // of iface
-	beside    *leftovers.Beside
-	heard     map[netip.Prefix]bool // subnets of peers that answered probes in the last session
-	opened    bool                  // an overlay was open once: from now on nothing ends serve
-	refused   refusal
-	lengths   control.Lengths // of the subnets of all configs that were in force
-	held      held            // what the store has, while another config is in force, or none
-	applied   control.Network // of the last session
-	outdated  bool            // the store had another config when the last session ended
-	recalled  bool            // the session that begins has the last one's config, as the store is silent
-	retry     pace.Backoff    // after a session whose overlay failed
-	noticing  sync.Mutex      // of notices: keepFile, keepClaim and leaveFiles of a session use them at once
-	notices   pace.Notices    // of these, and of what each session may meet again
+	store    control.Store        // nil while it is closed
+	iface    underlay.Interface   // of the current session
+	chosenBy underlay.Options     // what chose it
+	unasked  bool                 // the store did not say which addresses it is to have
+	stored   [2]netip.Addr        // which it has said last
+	kept     *Session             // the last one, if its dataplane goes on; else nil
+	inherits handover.Inheritance // what the next one can go on with, if not with kept
+	left     nodefile.Left        // of the last session, even if that was another process's
+	earlier  earlier              // what stays of sessions before that
+	settle   time.Duration        // of the guard of the next session
+	health   *underlay.Health     // of iface
+	beside   *leftovers.Beside
+	heard    map[netip.Prefix]bool // subnets of peers that answered probes in the last session
+	opened   bool                  // an overlay was open once: from now on nothing ends serve
+	refused  refusal
+	lengths  control.Lengths // of the subnets of all configs that were in force
+	held     held            // what the store has, while another config is in force, or none
+	applied  control.Network // of the last session
+	outdated bool            // the store had another config when the last session ended
+	recalled bool            // the session that begins has the last one's config, as the store is silent
+	retry    pace.Backoff    // after a session whose overlay failed
+	noticing sync.Mutex      // of notices: keepFile, keepClaim and leaveFiles of a session use them at once
+	notices  pace.Notices    // of these, and of what each session may meet again
 
 	filing    sync.Mutex                       // of these two
 	noFile    error                            // why the node file is not as it should be

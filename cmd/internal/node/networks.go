@@ -158,9 +158,8 @@ func (n *Network) serveWhileWanted(ctx, process context.Context) {
 // remove removes what the network has left on this host. Its lease stays until it expires: a
 // network that comes back has the same subnet.
 func (n *Network) remove(ctx context.Context) {
-	held, _ := n.oldGuards.release()
-	n.left.VNIs = append(n.left.VNIs, held...)
-	n.oldGuards.add(n.removeLeft(ctx))
+	n.takeBack()
+	n.earlier.stay(n.removeLeft(ctx, n.left), nil)
 	n.releaseDevice() // retireGuards claims it
 	n.retireGuards()
 	n.remember(nodefile.Left{})
