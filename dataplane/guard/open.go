@@ -123,7 +123,7 @@ var taken sync.Map
 // tryOnce is try, unless the kernel has taken all from another network of this process. What it lacks may have come since.
 func (g *Guard) tryOnce() error {
 	c := g.cfg
-	c.Log, c.Off, c.Synced, c.VNI, c.Temporary, c.seed = nil, nil, nil, 0, nil, 0
+	c.Log, c.Off, c.Synced, c.VNI, c.Port, c.Temporary, c.seed = nil, nil, nil, 0, 0, nil, 0 // what varies from one network to the next
 	like := fmt.Sprintf("%+v", c)
 	if _, known := taken.Load(like); known {
 		return nil
