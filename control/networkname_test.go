@@ -16,3 +16,10 @@ func TestCheckNetworkName(t *testing.T) {
 		}
 	}
 }
+
+// TestNetworkNameIsCheap: whoever may write to the store can make millions of names, each of which is looked at.
+func TestNetworkNameIsCheap(t *testing.T) {
+	if n := testing.AllocsPerRun(100, func() { _ = control.CheckNetworkName("red-2.x_y") }); n > 0 {
+		t.Errorf("%v allocations for a good name", n)
+	}
+}
