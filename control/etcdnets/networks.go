@@ -39,7 +39,7 @@ type watch struct {
 	prefix string
 	log    *slog.Logger
 	sets   chan<- []string
-	all    networks
+	all    *networks
 	kept   map[string]bool    // of all: what only an etcd before this one, or a later state of it, had
 	at     *pb.ResponseHeader // of the newest list or event
 	last   []string           // what was sent last
@@ -68,20 +68,29 @@ func (w *watch) session(ctx context.Context, listed func()) error {
 		return err
 	}
 	listed()
+	since := time.Now()
 	return w.rpc.Stream(ctx, []etcdrpc.KeyRange{etcdrpc.PrefixRange(w.prefix + "/")}, at, 0, func(events []*mvccpb.Event) error {
 		for _, e := range events {
 			w.at.Revision = max(w.at.Revision, e.Kv.ModRevision)
 		}
-		if !w.apply(ctx, events) {
-			return nil
+		if w.apply(ctx, events) {
+			if err := w.send(ctx); err != nil {
+				return err
+			}
 		}
-		return w.send(ctx)
+		if w.all.hasRoom() && time.Since(since) > listForRoom {
+			return etcdrpc.ErrRelist
+		}
+		return nil
 	})
 }
 
+// listForRoom is how long a list counts when others of its networks may have room: whoever makes too many can make room, too.
+const listForRoom = 30 * time.Second
+
 // keep adds to a list, found, what it lacks because etcd was emptied, replaced or restored from a backup: nobody has deleted that, and its
 // packets go on. It stays until its config is deleted.
-func (w *watch) keep(ctx context.Context, found networks, at *pb.ResponseHeader) error {
+func (w *watch) keep(ctx context.Context, found *networks, at *pb.ResponseHeader) error {
 	for _, name := range w.last {
 		if found.has(name) || w.kept[name] {
 			continue
@@ -115,7 +124,7 @@ func (w *watch) keep(ctx context.Context, found networks, at *pb.ResponseHeader)
 
 // wasDeleted reports whether a network that a list of this moment lacks was deleted since the last one. Then etcd still has the config as it was at that time, which one that was
 // emptied or restored has not, even if its revision is ahead again. If that was compacted away, a network that was created later, and is found, tells as much.
-func (w *watch) wasDeleted(ctx context.Context, name string, found networks, at *pb.ResponseHeader) (deleted bool, err error) {
+func (w *watch) wasDeleted(ctx context.Context, name string, found *networks, at *pb.ResponseHeader) (deleted bool, err error) {
 	if at.ClusterId != w.at.ClusterId || at.Revision < w.at.Revision {
 		return false, nil
 	}
@@ -149,7 +158,7 @@ func (w *watch) apply(ctx context.Context, events []*mvccpb.Event) (changed bool
 
 // put adds a key to all if it is a network's config, and reports whether that changes what is to be sent. A network that had
 // a usable config is served on whatever it has now.
-func (w *watch) put(ctx context.Context, all networks, kv *mvccpb.KeyValue) (changed bool) {
+func (w *watch) put(ctx context.Context, all *networks, kv *mvccpb.KeyValue) (changed bool) {
 	name, key := w.split(kv.Key)
 	if key != "config" || isReserved(name) {
 		return false
