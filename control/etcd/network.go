@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/overlayd/overlayd/control"
@@ -21,53 +20,71 @@ func (s *Store) Networks(ctx context.Context) <-chan []string {
 
 // WatchNetwork implements control.ConfigWatcher. A slow receiver gets only the latest config.
 func (s *Store) WatchNetwork(ctx context.Context) <-chan control.StoredNetwork {
-	networks := make(chan control.StoredNetwork)
-	var last control.StoredNetwork
-	var lines pace.Lines // a config that changes to and fro is a few lines
-	go func() {          // ends with ctx, which the close of the channel tells the receiver
-		defer close(networks)
-		s.followKey(ctx, "network config", s.keys.Config(), func(ctx context.Context) (*pb.ResponseHeader, error) {
-			got, err := s.rpc.Get(ctx, "read network config", s.keys.Config())
-			if err != nil {
-				return nil, err
-			}
-			n, err := s.parseNetwork(got)
-			now := control.StoredNetwork{Network: n, Err: err}
-			if now.Same(last) {
-				return got.Header, nil
-			}
-			if err != nil {
-				s.logUnusable(ctx, &lines, err)
-			}
-			select {
-			case networks <- now:
-				last = now
-			case <-ctx.Done():
-			}
-			return got.Header, nil
-		})
+	w := &configWatch{Store: s, networks: make(chan control.StoredNetwork)}
+	go func() { // ends with ctx, which the close of the channel tells the receiver
+		defer close(w.networks)
+		w.rpc.Sessions(ctx, "network config", w.session)
 	}()
-	return networks
+	return w.networks
 }
 
-// logUnusable says that there is no network config that can be used.
-func (s *Store) logUnusable(ctx context.Context, lines *pace.Lines, err error) {
-	if now := time.Now(); lines.Due(now) {
-		s.log.WarnContext(ctx, "network config is not usable: keeping the last one", "err", err)
-	} else if more := lines.More(now); more > 0 {
-		s.log.WarnContext(ctx, "network config is not usable: and more", "count", more)
+// configWatch is one WatchNetwork.
+type configWatch struct {
+	*Store
+	networks chan control.StoredNetwork
+	last     control.StoredNetwork // what was sent last
+	lines    pace.Lines            // a config that changes to and fro is a few lines
+}
+
+// slowReceiver is how long a change waits for the receiver. Then the config is read again when it is taken.
+const slowReceiver = time.Second
+
+// session reads the config and then follows its changes. They cost no further reads: whoever may write the config could else have all nodes read
+// it as often as they like.
+func (w *configWatch) session(ctx context.Context, listed func()) error {
+	got, err := w.rpc.Get(ctx, "read network config", w.keys.Config())
+	if err != nil {
+		return err
+	}
+	if err := w.take(ctx, got.Kvs, nil); err != nil {
+		return err
+	}
+	listed()
+	return w.rpc.Stream(ctx, []etcdrpc.KeyRange{{From: w.keys.Config()}}, got.Header, 0, func(events []*mvccpb.Event) error {
+		var kvs []*mvccpb.KeyValue
+		if e := events[len(events)-1]; e.Type != mvccpb.Event_DELETE {
+			kvs = append(kvs, e.Kv)
+		}
+		return w.take(ctx, kvs, time.After(slowReceiver))
+	})
+}
+
+// take sends what there is in the place of the config, if that is something else than before. It waits for the receiver until late: etcdrpc.ErrRelist.
+func (w *configWatch) take(ctx context.Context, kvs []*mvccpb.KeyValue, late <-chan time.Time) error {
+	n, err := w.parseNetwork(kvs)
+	now := control.StoredNetwork{Network: n, Err: err}
+	if now.Same(w.last) {
+		return nil
+	}
+	if err != nil {
+		w.logUnusable(ctx, err)
+	}
+	select {
+	case w.networks <- now:
+		w.last = now
+		return nil
+	case <-late:
+		return etcdrpc.ErrRelist
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
-// followKey calls read, which returns the header of the answer, and again after every
-// change of the key.
-func (s *Store) followKey(ctx context.Context, what, key string, read func(context.Context) (*pb.ResponseHeader, error)) {
-	s.rpc.Sessions(ctx, what, func(ctx context.Context, listed func()) error {
-		at, err := read(ctx)
-		if err != nil {
-			return err
-		}
-		listed()
-		return s.rpc.Stream(ctx, []etcdrpc.KeyRange{{From: key}}, at, 0, func([]*mvccpb.Event) error { return etcdrpc.ErrRelist })
-	})
+// logUnusable says that there is no network config that can be used.
+func (w *configWatch) logUnusable(ctx context.Context, err error) {
+	if now := time.Now(); w.lines.Due(now) {
+		w.log.WarnContext(ctx, "network config is not usable: keeping the last one", "err", err)
+	} else if more := w.lines.More(now); more > 0 {
+		w.log.WarnContext(ctx, "network config is not usable: and more", "count", more)
+	}
 }

@@ -219,3 +219,29 @@ func TestNetworkIsSeenSoon(t *testing.T) {
 		t.Errorf("%d reads, want none", reads)
 	}
 }
+
+// TestConfigThatFlaps: a config that changes all the time is not read each time by all nodes, and the last one arrives.
+func TestConfigThatFlaps(t *testing.T) {
+	c := newCluster(t)
+	c.cfg.Endpoints = []string{c.url()}
+	text := func(mtu int) []byte {
+		return fmt.Appendf(nil, `{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan","MTU":%d}}`, mtu)
+	}
+	c.SetConfig(t, text(1300))
+	networks := c.open(t).WatchNetwork(t.Context())
+	drained(t, networks)
+	receive(t, networks)
+	reads, watches := c.served(t, "Range"), c.served(t, "Watch")
+	const flips = 100
+	for i := range flips {
+		c.SetConfig(t, text(1400+i))
+		receive(t, networks)
+	}
+	c.SetConfig(t, nil)
+	if n := receive(t, networks); n.Err == nil {
+		t.Errorf("got %+v of a config that was deleted", n)
+	}
+	if reads, watches := c.served(t, "Range")-reads, c.served(t, "Watch")-watches; reads+watches > flips/10 {
+		t.Errorf("%d reads and %d watches for %d changes", reads, watches, flips)
+	}
+}

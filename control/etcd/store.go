@@ -120,7 +120,7 @@ func (s *Store) Network(ctx context.Context) (control.Network, error) {
 	if err != nil {
 		return control.Network{}, err
 	}
-	return s.parseNetwork(got)
+	return s.parseNetwork(got.Kvs)
 }
 
 // networkInForce returns the config in which this node has its lease: that in etcd may be another one by now, which is held or refused. Of a
@@ -135,11 +135,11 @@ func (s *Store) networkInForce(ctx context.Context) (control.Network, error) {
 	return s.Network(ctx)
 }
 
-func (s *Store) parseNetwork(got *clientv3.GetResponse) (control.Network, error) {
-	if len(got.Kvs) == 0 {
+func (s *Store) parseNetwork(kvs []*mvccpb.KeyValue) (control.Network, error) {
+	if len(kvs) == 0 {
 		return control.Network{}, fmt.Errorf("%w: etcd at %s has no key %s", control.ErrNoNetwork, s.rpc.Endpoints(), s.keys.Config())
 	}
-	n, err := control.ParseNetwork(got.Kvs[0].Value)
+	n, err := control.ParseNetwork(kvs[0].Value)
 	if err != nil {
 		return control.Network{}, fmt.Errorf("key %s: %w", s.keys.Config(), err)
 	}
