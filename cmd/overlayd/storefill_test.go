@@ -62,6 +62,26 @@ func TestOwnEntries(t *testing.T) {
 	}
 }
 
+// TestOwnReservations: reservations for this host's address that do not fit. They never expire, and an operator may have made them.
+func TestOwnReservations(t *testing.T) {
+	c := newLooseCluster(t, 1)
+	c.put(storePrefix+"config", testNetwork)
+	h := c.hosts[0]
+	c.putMany(120_000, 125, func(i int) clientv3.Op {
+		return clientv3.OpPut(fmt.Sprintf("%s11.%d.%d.%d-31", subnets, i>>15, i>>7&0xff, i&0x7f*2), `{"PublicIP":"`+h.addr.String()+`","PublicIPv6":null}`)
+	})
+	h.up("--dataplane", modeKernel)
+	if most := h.daemon.peak(); most > maxResident && !raceEnabled {
+		t.Errorf("%d kB of memory, want at most %d", most, maxResident)
+	}
+	key := h.key()
+	h.daemon.stop(unix.SIGKILL)
+	h.up("--dataplane", modeKernel)
+	if got := h.key(); got != key {
+		t.Errorf("the lease is %s after a restart, was %s", got, key)
+	}
+}
+
 // TestStolenNetwork: a config of another name takes a network that works off the host when the daemon is started again.
 func TestStolenNetwork(t *testing.T) {
 	c := newLooseCluster(t, 1)

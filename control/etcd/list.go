@@ -36,8 +36,11 @@ func (s *Store) Published(ctx context.Context, node control.Node) (leases []cont
 	var elsewhere []control.Lease // written by a node with this tag under another public IP
 	_, err = s.list(ctx, func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {
-			switch l, err := s.keys.Parse(kv); {
-			case err != nil:
+			l, err := s.keys.Parse(kv)
+			if err != nil || len(leases)+len(elsewhere) >= maxOwn && !node.HadSubnets(l) {
+				continue
+			}
+			switch {
 			case l.SamePublicIP(own):
 				leases = append(leases, l)
 			case wrote(l):
@@ -62,6 +65,10 @@ func (s *Store) Published(ctx context.Context, node control.Node) (leases []cont
 	}
 	return leases, nil
 }
+
+// maxOwn bounds how many entries are looked at of those that seem to be a node's own, besides that of its last run: whoever may write to etcd can
+// make as many of them as they like.
+const maxOwn = 256
 
 // hasLeft reports whether l, which has node's tag and another public IP, is that of node before its address changed. Of 5000 nodes two
 // have one tag with a probability of 0.6 %: so the node must remember the address or the subnets, or still have its record there. A host whose
@@ -124,7 +131,9 @@ func (a *acquisition) census(ctx context.Context, n control.Network) (census, er
 			}
 			switch a.node.Ownership(n, a.vteps, l, wrote) {
 			case control.Own:
-				c.own = append(c.own, ownEntry{Lease: l})
+				if len(c.own) < maxOwn || a.node.HadSubnets(l) {
+					c.own = append(c.own, ownEntry{Lease: l})
+				}
 			case control.OwnUnlessLive:
 				doubtful = append(doubtful, l)
 			}
