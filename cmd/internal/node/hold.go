@@ -20,7 +20,8 @@ import (
 // A network config under which this node's subnets do not fit would cost all pods of this host their addresses. It is applied only
 // when it has stood for Config.ConfigHold: whoever writes it by mistake has the time to put the old one back. One that this host
 // cannot carry at all ends no session, nor does one under which the node would have no lease, because somebody else gives it its
-// subnets (control.Fitter): that is held until the node fits. All else is applied at once.
+// subnets (control.Fitter): that is held until the node fits. All else is applied at once, unless configs follow one another: a session
+// that ends as soon as it has begun follows no leases, and loses packets.
 
 // held is what the store has in the place of the config in force. The zero value says that it has that one.
 type held struct {
@@ -44,14 +45,36 @@ func unfit(c control.Network, own []netip.Prefix) error {
 	return fmt.Errorf("the network config in the store, of %v, does not fit this node's subnets %v", c.Prefixes(), own)
 }
 
-// hold notes that c is not applied because of why, and returns how long it has to stand until it is. forever: it never is.
-func (n *Network) hold(ctx context.Context, c control.Network, why error, forever bool) time.Duration {
-	if forever {
-		n.noteHeld(c, why.Error(), 0)
+const (
+	// calm is how long a session lasts if configs do not follow one another.
+	calm = 10 * time.Second
+	// The second config within calm has to stand for firstStand before it is applied, and the next ones for up to lastStand.
+	firstStand, lastStand = 500 * time.Millisecond, 30 * time.Second
+)
+
+// noteEnd notes how long a session has lasted, and with it how long a config has to stand that is to end the next one.
+func (n *Network) noteEnd(lasted time.Duration) {
+	switch {
+	case lasted >= calm:
+		n.stands = 0
+	case n.outdated:
+		n.stands = min(max(2*n.stands, firstStand), lastStand)
+	}
+}
+
+var errChanges = errors.New("the network config changes again and again")
+
+// forever is how long a config has to stand that is never applied.
+const forever time.Duration = 0
+
+// hold notes that c is not applied because of why until it has stood for a time, and returns how much of that is left; 0: it has, or that is forever.
+func (n *Network) hold(ctx context.Context, c control.Network, why error, stand time.Duration) time.Duration {
+	if stand == forever {
+		n.noteHeld(c, why.Error(), forever)
 		n.sayHold(ctx, "network config is not applied: this host cannot carry it", "err", why)
 		return 0
 	}
-	until := n.noteHeld(c, why.Error(), n.cfg.ConfigHold)
+	until := n.noteHeld(c, why.Error(), stand)
 	if time.Until(until) <= 0 {
 		return 0
 	}
@@ -61,7 +84,7 @@ func (n *Network) hold(ctx context.Context, c control.Network, why error, foreve
 }
 
 // noteHeld notes why the store's config, zero if it has none that can be used, is not in force, and returns until when: for a time since
-// it is there; 0: for ever.
+// it is there, or forever.
 func (n *Network) noteHeld(c control.Network, why string, hold time.Duration) (until time.Time) {
 	if n.held.network != c || n.held.since.IsZero() {
 		n.held = held{c, time.Now()}
@@ -142,7 +165,7 @@ func (n *Network) holdAtStart(ctx context.Context, c control.Network) error {
 		}
 		return nil
 	}
-	if left := n.hold(ctx, c, why, false); left > 0 {
+	if left := n.hold(ctx, c, why, n.cfg.ConfigHold); left > 0 {
 		return fmt.Errorf("%w: it is applied at %s if it still stands then", why, n.held.since.Add(n.cfg.ConfigHold).Format(time.TimeOnly))
 	}
 	return nil
@@ -177,22 +200,26 @@ func (s *Session) consider(ctx context.Context, iface underlay.Interface, now co
 		host.Mode = s.overlay.Mode() // the other one did not work here
 	}
 	if err := n.carries(ctx, host, next); err != nil {
-		n.hold(ctx, next, err, true)
+		n.hold(ctx, next, err, forever)
 		return false, 0
 	}
 	own := s.ownSubnets()
 	why := unfit(next, own)
 	if why != nil || len(own) == 0 {
 		if err := n.nodeFits(ctx, next); err != nil {
-			n.hold(ctx, next, err, true)
+			n.hold(ctx, next, err, forever)
 			return false, askAgain
 		}
 	}
-	if why == nil || n.cfg.ConfigHold <= 0 {
+	stand := n.cfg.ConfigHold
+	if why == nil || stand <= 0 {
+		why, stand = errChanges, n.stands
+	}
+	if stand == 0 {
 		n.letGo(ctx, false)
 		return true, 0
 	}
-	return false, max(n.hold(ctx, next, why, false), time.Nanosecond)
+	return false, max(n.hold(ctx, next, why, stand), time.Nanosecond)
 }
 
 // putConfigBack writes the config in force into a store that has none any more, if it is the one that this daemon was given for an

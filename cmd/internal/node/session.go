@@ -106,6 +106,7 @@ func (n *Network) runSession(ctx context.Context) error {
 	s.logBackend(mtu)
 	err = s.run(ctx, mtu)
 	n.outdated = errors.Is(err, control.ErrNetworkChanged)
+	n.noteEnd(time.Since(s.began))
 	s.settleGuard(err)
 	n.log.Info("stats", s.statsAttrs()...)
 	return err
