@@ -56,7 +56,7 @@ func NewBound(log *slog.Logger) *Bound {
 
 // Of returns log with b. All logs that are made of one b, or of such a log, have it in common. Debug messages do not count.
 func (b *Bound) Of(log *slog.Logger) *slog.Logger {
-	if b == nil {
+	if h, is := log.Handler().(bounded); b == nil || is && h.bound == b {
 		return log
 	}
 	return slog.New(bounded{log.Handler(), b})

@@ -53,6 +53,9 @@ func TestBound(t *testing.T) {
 		if n := strings.Count(text, "detail"); n != kinds*each*minutes {
 			t.Errorf("%d debug messages", n)
 		}
+		if twice := b.Of(one); twice != one {
+			t.Error("a line counts twice")
+		}
 		if log := New(&out, Config{Level: slog.LevelInfo}); (*Bound)(nil).Of(log) != log {
 			t.Error("nothing bounds")
 		}

@@ -15,7 +15,7 @@ import (
 // state of it is logged once a minute at most.
 func (n *Network) waitForConfig(ctx context.Context) (control.Network, error) {
 	const period = time.Second
-	notices := pace.Notices{Repeat: time.Minute}
+	notices, log := pace.Notices{Repeat: time.Minute}, n.sessionLog()
 	for {
 		config, err := n.usableConfig(ctx)
 		if err == nil || errors.Is(err, errNoUnderlay) {
@@ -26,9 +26,9 @@ func (n *Network) waitForConfig(ctx context.Context) (control.Network, error) {
 			n.health.Look()
 			if due, _ := notices.Due(time.Now(), pace.Notice{Text: control.Kind(err)}); len(due) > 0 {
 				if errors.As(err, new(carryError)) {
-					n.log.Error("not ready: this host cannot carry the network config", n.attrs(err)...)
+					log.Error("not ready: this host cannot carry the network config", n.attrs(err)...)
 				} else {
-					n.log.Error("not ready: waiting for the network config", n.attrs(err)...)
+					log.Error("not ready: waiting for the network config", n.attrs(err)...)
 				}
 			}
 		}

@@ -14,7 +14,7 @@ func (s *Session) carriedBy() parts.List {
 	n := s.network
 	c := parts.Config{
 		Options:   n.cfg.Options,
-		Log:       n.log,
+		Log:       n.sessionLog(),
 		LogAttrs:  n.attrs,
 		Network:   s.config,
 		Underlay:  s.iface,

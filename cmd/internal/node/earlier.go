@@ -116,7 +116,7 @@ func (n *Network) retireGuards() {
 		n.log.Error("overlay of the last network config not wholly removed", "err", err)
 	}
 	if len(removed) > 0 {
-		n.log.Info("removed the guard of the last network config", "removed", removed)
+		n.sessionLog().Info("removed the guard of the last network config", "removed", removed)
 	}
 }
 
@@ -132,7 +132,7 @@ func (n *Network) removeLeft(ctx context.Context, l nodefile.Left, next ...netip
 	if err != nil {
 		n.log.Error("overlay of the last network config not wholly removed", "err", err)
 	}
-	n.log.Info("removed what the last network config left", "vni", l.VNIs, "network", l.Networks, "removed", removed, "kept", kept)
+	n.sessionLog().Info("removed what the last network config left", "vni", l.VNIs, "network", l.Networks, "removed", removed, "kept", kept)
 	return l.VNIs
 }
 

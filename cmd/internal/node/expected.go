@@ -18,13 +18,14 @@ type expected struct {
 	known    bool // which networks there are
 	networks map[string]*Network
 	past     map[string]status.Totals // of networks that have gone: one that comes back goes on counting
+	maxPast  int                      // that are remembered
 }
 
-// maxPast bounds how many networks that have gone are remembered: whoever writes the network configs names them.
+// maxPast bounds how many networks that have gone are remembered, also by their node files: whoever writes the network configs names them.
 const maxPast = 1 << 12
 
 func newExpected() *expected {
-	return &expected{networks: map[string]*Network{}, past: map[string]status.Totals{}}
+	return &expected{networks: map[string]*Network{}, past: map[string]status.Totals{}, maxPast: maxPast}
 }
 
 // add expects a network from now on, whose counters go on from those of the one before it. The one that has no name is
@@ -50,16 +51,35 @@ func (e *expected) begin(n *Network) {
 	}
 }
 
+// skip is begin and remove of a network that has gone before it began.
+func (e *expected) skip(n *Network) {
+	e.begin(n)
+	e.remove(n)
+}
+
 // remove expects a network no longer, unless another of its name has taken its place.
 func (e *expected) remove(n *Network) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if _, ok := e.past[n.name]; ok || len(e.past) < maxPast {
+	if e.remembers(n.name) {
 		e.past[n.name] = n.snapshot.Load().totals()
 	}
 	if e.networks[n.name] == n {
 		delete(e.networks, n.name)
 	}
+}
+
+// remembers reports whether a network that goes is remembered. It is called with mu held.
+func (e *expected) remembers(name string) bool {
+	_, known := e.past[name]
+	return known || len(e.past) < e.maxPast
+}
+
+// forgets reports whether nothing is remembered of a network that goes.
+func (e *expected) forgets(name string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.remembers(name)
 }
 
 // complete notes that all networks that there are have been added.

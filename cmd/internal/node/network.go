@@ -56,6 +56,7 @@ type Network struct {
 	applied  control.Network // of the last session
 	outdated bool            // the store had another config when the last session ended
 	stands   time.Duration   // see noteEnd
+	late     bool            // the network came when the daemon served others already
 	recalled bool            // the session that begins has the last one's config, as the store is silent
 	retry    pace.Backoff    // after a session whose overlay failed
 	noticing sync.Mutex      // of notices: keepFile, keepClaim and leaveFiles of a session use them at once
@@ -104,6 +105,15 @@ func (d *Daemon) newNetwork(name string) *Network {
 	n.beside = leftovers.NewBeside(n.log, n.subnetFile)
 	d.expects.add(n)
 	return n
+}
+
+// sessionLog is the log of what sessions say of themselves. From the second one of a network on, and of one that comes late, whoever writes to
+// the store decides how often they begin.
+func (n *Network) sessionLog() *slog.Logger {
+	if n.outdated || n.late {
+		return n.cfg.StoreLog.Of(n.log)
+	}
+	return n.log
 }
 
 func (n *Network) fix(err error) string { return n.cfg.fix(n.name, err) }
@@ -203,7 +213,7 @@ func (n *Network) pause(again *pace.Backoff, lasted time.Duration, err error) ti
 		if fix := n.fix(err); fix != "" {
 			why = append(why, "fix", fix)
 		}
-		n.log.Info("session ended: opening another", why...)
+		n.sessionLog().Info("session ended: opening another", why...)
 		if lasted > again.Low { // what changes to and fro is followed less and less often
 			again.Reset()
 			return 0

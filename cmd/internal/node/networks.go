@@ -65,6 +65,7 @@ func (d *Daemon) serveNetworks(ctx context.Context) error {
 type serving struct {
 	daemon  *Daemon
 	running map[string]*runningNetwork
+	listed  bool // update was called
 	group   sync.WaitGroup
 }
 
@@ -72,6 +73,16 @@ type runningNetwork struct {
 	stop context.CancelFunc // tells it that the network has gone
 	done chan struct{}      // closed when it is no longer served
 	gone bool               // stop was called
+}
+
+// hasEnded reports whether the network is no longer served.
+func (r *runningNetwork) hasEnded() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // update serves exactly the networks with these names.
@@ -82,9 +93,12 @@ func (s *serving) update(ctx context.Context, names []string) {
 	}
 	for name, r := range s.running {
 		if _, ok := wanted[name]; !ok && !r.gone {
-			s.daemon.cfg.Log.Info("network has gone", "network", name)
+			s.daemon.cfg.StoreLog.Of(s.daemon.cfg.Log).Info("network has gone", "network", name)
 			r.stop()
 			r.gone = true
+		}
+		if r.gone && r.hasEnded() {
+			delete(s.running, name)
 		}
 	}
 	var begin []func()
@@ -97,15 +111,21 @@ func (s *serving) update(ctx context.Context, names []string) {
 		r := &runningNetwork{stop: stop, done: make(chan struct{})}
 		s.running[name] = r
 		n := s.daemon.newNetwork(name) // now: whoever asks meanwhile is told that it is not ready
+		n.late = s.listed
 		begin = append(begin, func() {
 			defer close(r.done)
 			defer stop()
 			if before != nil {
 				<-before.done
+				if inner.Err() != nil { // nothing was made for it
+					s.daemon.expects.skip(n)
+					return
+				}
 			}
 			n.serveWhileWanted(inner, ctx)
 		})
 	}
+	s.listed = true
 	for _, f := range begin { // when all are expected: a new network yields to one that this host has served
 		s.group.Go(f)
 	}
@@ -166,6 +186,11 @@ func (n *Network) remove(ctx context.Context) {
 	_ = n.file.UseConfig("") // settleFile tries again, and warns
 	for _, file := range [...]string{n.subnetFile, controller.LeasesFile(n.subnetFile)} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			n.log.Error("cannot remove a file of the network", "err", err)
+		}
+	}
+	if n.daemon.expects.forgets(n.name) && n.file.IsClaimed() {
+		if err := n.file.Remove(); err != nil {
 			n.log.Error("cannot remove a file of the network", "err", err)
 		}
 	}

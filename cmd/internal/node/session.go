@@ -108,13 +108,13 @@ func (n *Network) runSession(ctx context.Context) error {
 	n.outdated = errors.Is(err, control.ErrNetworkChanged)
 	n.noteEnd(time.Since(s.began))
 	s.settleGuard(err)
-	n.log.Info("stats", s.statsAttrs()...)
+	n.sessionLog().Info("stats", s.statsAttrs()...)
 	return err
 }
 
 // logBackend says what carries the packets of the network.
 func (s *Session) logBackend(mtu int) {
-	log, b := s.network.log, s.config.Backend
+	log, b := s.network.sessionLog(), s.config.Backend
 	switch b.Type {
 	case control.BackendHostGW:
 		log.Info("backend host-gw: routes lead to the peers, and no dataplane is used, whichever is asked for", "mtu", mtu)
@@ -221,7 +221,7 @@ func (s *Session) tellReady(ctx context.Context, ready <-chan struct{}) error {
 		n.daemon.policy.batch(n.log)
 	}
 	n.publish(snapshot{session: s, ready: time.Now()})
-	n.log.Info("ready") // and so is /readyz, for those who read the log
+	n.sessionLog().Info("ready") // and so is /readyz, for those who read the log
 	// Of several networks the first counts: the service manager would end all of them because of
 	// one that is never ready.
 	if n.daemon.Ready() || n.cfg.several() {
