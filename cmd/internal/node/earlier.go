@@ -116,7 +116,7 @@ func (n *Network) retireGuards() {
 		n.log.Error("overlay of the last network config not wholly removed", "err", err)
 	}
 	if len(removed) > 0 {
-		n.sessionLog().Info("removed the guard of the last network config", "removed", removed)
+		n.cfg.StoreLog.Of(n.log).Info("removed the guard of the last network config", "removed", removed)
 	}
 }
 

@@ -48,17 +48,27 @@ func unfit(c control.Network, own []netip.Prefix) error {
 const (
 	// calm is how long a session lasts if configs do not follow one another.
 	calm = 10 * time.Second
-	// The second config within calm has to stand for firstStand before it is applied, and the next ones for up to lastStand.
+	// atOnce is how many configs that follow one another are applied at once, and hasty is how long the session of such a config lasts at least.
+	atOnce, hasty = 3, 500 * time.Millisecond
+	// The next config has to stand for firstStand before it is applied, and those after it for up to lastStand.
 	firstStand, lastStand = 500 * time.Millisecond, 30 * time.Second
 )
 
-// noteEnd notes how long a session has lasted, and with it how long a config has to stand that is to end the next one.
-func (n *Network) noteEnd(lasted time.Duration) {
+// follows says how long a config has to stand because others came shortly before it.
+type follows struct {
+	configs int
+	stand   time.Duration // of the next one
+}
+
+// noteEnd notes how long a session has lasted. outdated says that the store had another config then.
+func (f *follows) noteEnd(lasted time.Duration, outdated bool) {
 	switch {
 	case lasted >= calm:
-		n.stands = 0
-	case n.outdated:
-		n.stands = min(max(2*n.stands, firstStand), lastStand)
+		*f = follows{}
+	case outdated && lasted >= hasty && f.configs < atOnce:
+		f.configs++
+	case outdated:
+		f.stand = min(max(2*f.stand, firstStand), lastStand)
 	}
 }
 
@@ -213,7 +223,7 @@ func (s *Session) consider(ctx context.Context, iface underlay.Interface, now co
 	}
 	stand := n.cfg.ConfigHold
 	if why == nil || stand <= 0 {
-		why, stand = errChanges, n.stands
+		why, stand = errChanges, n.follows.stand
 	}
 	if stand == 0 {
 		n.letGo(ctx, false)

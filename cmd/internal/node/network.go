@@ -55,7 +55,7 @@ type Network struct {
 	held     held            // what the store has, while another config is in force, or none
 	applied  control.Network // of the last session
 	outdated bool            // the store had another config when the last session ended
-	stands   time.Duration   // see noteEnd
+	follows  follows         // of the configs so far
 	late     bool            // the network came when the daemon served others already
 	recalled bool            // the session that begins has the last one's config, as the store is silent
 	retry    pace.Backoff    // after a session whose overlay failed

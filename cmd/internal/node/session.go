@@ -106,7 +106,7 @@ func (n *Network) runSession(ctx context.Context) error {
 	s.logBackend(mtu)
 	err = s.run(ctx, mtu)
 	n.outdated = errors.Is(err, control.ErrNetworkChanged)
-	n.noteEnd(time.Since(s.began))
+	n.follows.noteEnd(time.Since(s.began), n.outdated)
 	s.settleGuard(err)
 	n.sessionLog().Info("stats", s.statsAttrs()...)
 	return err
