@@ -58,6 +58,7 @@ type Config struct {
 	// Deaf notices no changes of others but by Resync, which is a few seconds then: for tests.
 	Deaf bool
 
+	below       int      // index of the bridge on which Underlay is; 0: it is on none
 	lackOrigins bool     // for tests: the kernel lacks what they need
 	noKinds     bool     // the kernel cannot tell the kinds of devices (before 5.6)
 	noIncoming  bool     // it does not tell in postrouting by which device a packet came (before 5.7)

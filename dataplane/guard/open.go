@@ -36,7 +36,7 @@ func Open(c Config) (*Guard, error) {
 		c.Synced = func() {}
 	}
 	c.Synced = sync.OnceFunc(c.Synced)
-	c.seed, c.labels = processSeed(), c.labels || labels()
+	c.seed, c.labels, c.below = processSeed(), c.labels || labels(), bridgeBelow(c.Link)
 	if r, err := dataplane.KernelRelease(); err != nil || r.Before(5, 7) {
 		c.noIncoming = true
 	}

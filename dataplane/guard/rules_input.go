@@ -50,7 +50,11 @@ func (b builder) datagrams() chain {
 	} else { // no peer is behind it, and every process may send in the name of one over IPv6 (IPV6_FREEBIND), behind a datagram of another network
 		c.drop(dataplane.DropUnknownVTEP, comesByIndex(loopback, false))
 	}
-	c.jumpTo(chainOther, b.byUnderlay(true))
+	others := []cond{b.byUnderlay(true)}
+	if b.kernel && b.below != 0 {
+		others = append(others, comesByIndex(b.below, true))
+	}
+	c.jumpTo(chainOther, others...)
 	switch { // another network's has a guard of its own, or wants none
 	case b.kernel:
 		c.goTo(chainStray, vniIs(b.VNI, true))

@@ -55,3 +55,16 @@ func (b builder) stray() chain {
 	c.count(dataplane.DropBadVNI)
 	return c
 }
+
+// bridgeBelow returns the index of the bridge on which a macvlan device or a VLAN is; 0: it is on none. If the bridge asks the rules of IP, it does so before the packet comes
+// to that device, and the kernel does not ask again.
+func bridgeBelow(link int) int {
+	l, err := netlink.LinkByIndex(link)
+	for err == nil && l.Attrs().NetNsID < 0 && slices.Contains([]string{"macvlan", "vlan", "bridge"}, l.Type()) {
+		if l.Type() == "bridge" && l.Attrs().Index != link {
+			return l.Attrs().Index
+		}
+		l, err = netlink.LinkByIndex(l.Attrs().ParentIndex)
+	}
+	return 0
+}
