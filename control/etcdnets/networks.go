@@ -25,7 +25,7 @@ import (
 // there takes the place of a network that works. What a list of another etcd, or of an older state of it, lacks has not gone.
 func Watch(ctx context.Context, rpc *etcdrpc.Caller, prefix string, log *slog.Logger) <-chan []string {
 	sets := make(chan []string)
-	w := &watch{rpc: rpc, prefix: prefix, log: log, sets: sets, kept: map[string]bool{}}
+	w := &watch{rpc: rpc, prefix: prefix, log: log, sets: sets, all: newNetworks(), kept: map[string]bool{}}
 	go func() { // ends with ctx, which the close of the channel tells the receiver
 		defer close(sets)
 		rpc.Sessions(ctx, "networks", w.session)
@@ -166,6 +166,9 @@ func (w *watch) put(ctx context.Context, all *networks, kv *mvccpb.KeyValue) (ch
 	delete(w.kept, name)
 	if err := control.CheckNetworkName(name); err != nil {
 		w.warn(ctx, &w.badNames, "network ignored", name, err)
+		return false
+	}
+	if all.omits(name, kv.CreateRevision) {
 		return false
 	}
 	if _, err := control.ParseNetwork(kv.Value); err != nil && w.all.usable[name] != kv.CreateRevision {

@@ -19,6 +19,8 @@ type networks struct {
 	usable  map[string]int64 // that have or had a config that can be read
 	bad     map[string]int64
 	omitted int // usable ones that are not remembered, about
+
+	youngest int64 // created of those that are left after omit; 0: it was not called
 }
 
 func newNetworks() *networks { return &networks{usable: map[string]int64{}, bad: map[string]int64{}} }
@@ -41,8 +43,18 @@ func (n *networks) omit() {
 	served := make(map[string]int64, maxUsable)
 	for _, name := range oldest(n.usable, maxNetworks) {
 		served[name] = n.usable[name]
+		n.youngest = n.usable[name]
 	}
 	n.usable = served
+}
+
+// omits counts a network that has no place, whatever its config is: of millions not each config is read.
+func (n *networks) omits(name string, created int64) bool {
+	if n.youngest == 0 || created <= n.youngest || len(n.usable) < maxNetworks || n.has(name) {
+		return false
+	}
+	n.omitted++
+	return true
 }
 
 // hasRoom reports whether one that was omitted may be served now: that takes another list.

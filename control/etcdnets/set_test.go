@@ -26,15 +26,22 @@ func TestManyNetworks(t *testing.T) {
 	if names, left := n.names(); !slices.Equal(names, want) || left != many-maxNetworks {
 		t.Errorf("%d networks are served, and %d are not; want the oldest, and %d", len(names), left, many-maxNetworks)
 	}
+	if !n.omits("younger", many+1) || n.omits("older", 0) || n.omits(name(1), many+1) || n.omitted+len(n.usable) != many+1 {
+		t.Error("a younger network is not left out, or an older or a known one is")
+	}
 	for i := range maxNetworks {
 		n.remove(name(i + 1))
 	}
 	if _, left := n.names(); !n.hasRoom() || left != n.omitted {
 		t.Errorf("no room, although %d are left out", left)
 	}
+	if n.omits("younger", many+1) {
+		t.Error("one is left out for which there is room")
+	}
 	for i := range many {
 		n.remove(name(i + 1))
 	}
+	n.remove("younger")
 	if _, left := n.names(); n.hasRoom() || left != 0 {
 		t.Errorf("%d are left out when all have gone", left)
 	}
