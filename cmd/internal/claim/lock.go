@@ -53,16 +53,18 @@ type Holder struct {
 	Held   bool
 	PID    int  // 0: it is in a pid namespace that this process does not see
 	Reader bool // it has a read lock only: no claim
+	Ends   bool // it has no name any more: it was killed, and the kernel closes its files
 }
 
 // HolderOf asks the kernel who keeps this process from locking f.
 func HolderOf(f *os.File) (h Holder, err error) {
-	for _, part := range []struct{ start, length int64 }{{0, nameByte}, {nameByte, 1}} {
+	for i, part := range []struct{ start, length int64 }{{0, nameByte}, {nameByte, 1}} {
 		l := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: part.start, Len: part.length}
 		if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &l); err != nil {
 			return h, fmt.Errorf("ask who locks %s: %w", f.Name(), err)
 		}
 		if l.Type == unix.F_UNLCK {
+			h.Ends = h.Held && i == 1
 			continue
 		}
 		h.Held = true
@@ -134,7 +136,7 @@ func settle(f *os.File, path string) (done bool, err error) {
 		case h.Reader:
 			return false, replace(f, path)
 		}
-		return false, &LockedError{h.PID}
+		return false, &LockedError{h.PID, h.Ends}
 	}
 	if err != nil {
 		return false, err
@@ -146,7 +148,10 @@ func settle(f *os.File, path string) (done bool, err error) {
 }
 
 // LockedError is errLocked with the pid of the holder; 0 if that is in another pid namespace, or about to end.
-type LockedError struct{ PID int }
+type LockedError struct {
+	PID  int
+	Ends bool // see Holder
+}
 
 // Error implements error.
 func (e *LockedError) Error() string {

@@ -32,6 +32,9 @@ const (
 	roomForReplacing = 10 * time.Second
 	// roomForEnding bounds how long a daemon takes that has been told to stop.
 	roomForEnding = time.Second
+	// roomForClosing bounds how long the kernel takes to close the files of one that was killed: for TUN queues it waits for others who
+	// change the network configuration of this machine.
+	roomForClosing = 10 * time.Second
 	// givePatience bounds how long a daemon that is asked waits for a Sync that runs. Whoever asks waits for ten
 	// seconds in all (package handover).
 	givePatience = 2 * time.Second
@@ -70,14 +73,18 @@ func (n *Network) replace(ctx context.Context, running error) (err error) {
 
 // claimLeft claims the subnet file if the daemon that had it has ended, or is about to.
 func (n *Network) claimLeft(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, roomForEnding)
-	defer cancel()
-	for n.claim() != nil {
-		if !pace.Sleep(ctx, 10*time.Millisecond, nil) {
+	for began := time.Now(); ; {
+		err, other, room := n.claim(), new(nodefile.RunningError), roomForEnding
+		if err == nil {
+			return true
+		}
+		if errors.As(err, &other) && other.Ends && !n.cfg.Replace {
+			room = roomForClosing
+		}
+		if time.Since(began) > room || !pace.Sleep(ctx, 10*time.Millisecond, nil) {
 			return false
 		}
 	}
-	return true
 }
 
 // takePlace is replace without the running daemon's own end.

@@ -35,13 +35,17 @@ func NetworkOf(subnetFile string) string {
 // RunningError says that another daemon runs with a subnet file.
 type RunningError struct {
 	SubnetFile string
-	PID        int // 0: it is in another pid namespace
+	PID        int  // 0: it is in another pid namespace
+	Ends       bool // it was killed, and the kernel closes its files
 }
 
 // Error implements error.
 func (e *RunningError) Error() string {
 	who := fmt.Sprintf("pid %d", e.PID)
-	if e.PID == 0 {
+	switch {
+	case e.Ends:
+		who = "about to end"
+	case e.PID == 0:
 		who = "in another pid namespace"
 	}
 	return fmt.Sprintf("another overlayd (%s) is running with subnet file %s", who, e.SubnetFile)

@@ -74,7 +74,7 @@ func Claim(subnetFile string, locks ...carrier.Export) (*File, error) {
 	}
 	f, err := claim.OpenWith(path, locks)
 	if other := new(claim.LockedError); errors.As(err, &other) {
-		return nil, &RunningError{subnetFile, other.PID}
+		return nil, &RunningError{subnetFile, other.PID, other.Ends}
 	}
 	if err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ func (n *File) takePath() error {
 	}
 	f, err := claim.Open(n.path)
 	if other := new(claim.LockedError); errors.As(err, &other) {
-		return &RunningError{strings.TrimSuffix(n.path, suffix), other.PID}
+		return &RunningError{strings.TrimSuffix(n.path, suffix), other.PID, other.Ends}
 	}
 	if err != nil {
 		return err
