@@ -162,7 +162,9 @@ func (n *Network) serveWhileWanted(ctx, process context.Context) {
 			return
 		}
 		pause := again.Next()
-		log.Error("cannot serve network: trying again", append(n.attrs(err), "after", pause)...)
+		if len(n.news(pace.Notice{Key: "serve", Text: err.Error()})) > 0 {
+			log.Error("cannot serve network: trying again", append(n.attrs(err), "after", pause)...)
+		}
 		if pace.Sleep(ctx, pause, n.daemon.drain) {
 			continue
 		}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -66,9 +67,10 @@ func TestServeNetworks(t *testing.T) {
 			stores := &brokenStores{opened: map[string]int{}}
 			list := &listed{names: make(chan []string)}
 			var states []string
+			var log bytes.Buffer // a handler writes one line at a time
 			dir := t.TempDir()
 			d := New(Config{
-				Log: slog.New(slog.DiscardHandler), SubnetDir: dir, Networks: []string{"a", "b", "c"}, OpenStore: stores.open,
+				Log: slog.New(slog.NewTextHandler(&log, nil)), SubnetDir: dir, Networks: []string{"a", "b", "c"}, OpenStore: stores.open,
 				OpenNetworks: func(context.Context) (NetworkLister, error) { return list, nil },
 				Notify: func(state string) {
 					if !strings.HasPrefix(state, "STATUS=") { // from a goroutine of its own
@@ -109,6 +111,9 @@ func TestServeNetworks(t *testing.T) {
 			}
 			if got := names(d.Status()); got != "" {
 				t.Errorf("networks %q are left", got)
+			}
+			if n := strings.Count(log.String(), "cannot serve network"); n > 4 { // b comes twice
+				t.Errorf("%d lines about networks that are tried again and again:\n%s", n, &log)
 			}
 		})
 	}
