@@ -142,13 +142,16 @@ func (u *Uplink) findLink(index int) (f linkFound) {
 // policies asks for the policies of IPsec. Its socket is opened once.
 type policies struct{ fd int }
 
-func openPolicies() policies {
+func openPolicies() (policies, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_XFRM)
-	if err != nil {
-		return policies{-1} // the kernel has none
+	switch {
+	case errors.Is(err, unix.EPROTONOSUPPORT):
+		return policies{-1}, nil // the kernel has none
+	case err != nil:
+		return policies{-1}, fmt.Errorf("ask for IPsec policies: %w", err)
 	}
 	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1})
-	return policies{fd}
+	return policies{fd}, nil
 }
 
 func (p policies) close() {

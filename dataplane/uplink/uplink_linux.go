@@ -80,7 +80,7 @@ var (
 // Open makes the TAP device and its table in the network namespace of the calling thread. An error says what this
 // host lacks: Linux 6.17, nft_fwd_netdev, CAP_NET_ADMIN or /dev/net/tun.
 func Open(cfg Config) (*Uplink, error) {
-	u := &Uplink{cfg: cfg, xfrm: openPolicies(), features: openFeatures(), ways: map[netip.Addr]*way{}, hops: map[hop]*neighbour{}, generation: 1,
+	u := &Uplink{cfg: cfg, xfrm: policies{-1}, features: openFeatures(), ways: map[netip.Addr]*way{}, hops: map[hop]*neighbour{}, generation: 1,
 		pause: pace.Backoff{Low: lookPeriod, High: time.Minute}}
 	if err := u.open(); err != nil {
 		u.cfg.Inherited.Close() // nil has nothing to close
@@ -91,6 +91,9 @@ func Open(cfg Config) (*Uplink, error) {
 }
 
 func (u *Uplink) open() (err error) {
+	if u.xfrm, err = openPolicies(); err != nil {
+		return err
+	}
 	if u.conn, err = rtmsg.Open(); err != nil {
 		return err
 	}
