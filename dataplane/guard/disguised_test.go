@@ -2,6 +2,7 @@ package guard
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -61,4 +62,44 @@ func TestDisguisedProtocol(t *testing.T) {
 		})
 		w.check(100)
 	})
+}
+
+// TestDisguisedDestination: a pod has the checksum replace a part of the destination of its packet, which goes to a router before. The host masquerades it, as that of
+// a container, or it has that host's source from the start.
+func TestDisguisedDestination(t *testing.T) {
+	container := netip.MustParseAddr("fd99::5")
+	t.Run("by the device", func(t *testing.T) {
+		w := newWorld(t, true)
+		w.disguiseDestination(map[string]netip.Addr{"a container": container, "its host": w.hosts[1].addr})
+	})
+	t.Run("by the mark", func(t *testing.T) {
+		w := newWorld(t, true)
+		w.config = func(c *Config) { c.noIncoming = true }
+		w.disguiseDestination(map[string]netip.Addr{"its host": w.hosts[1].addr})
+	})
+}
+
+func (w *world) disguiseDestination(sources map[string]netip.Addr) {
+	const next, hops, start, replaced = unix.IPPROTO_UDP, 64, 14 + 6, 24 + 2 // of the IP header
+	w.join()
+	a, b := w.hosts[0], w.hosts[1]
+	b.Run("ethtool", "-K", "eth0", "tx-checksum-ip-generic", "off")
+	b.Run("nft", "add table ip6 masq; add chain ip6 masq post { type nat hook postrouting priority 100; }; add rule ip6 masq post oifname eth0 masquerade")
+	b.Run("ip", "route", "replace", "default", "via", w.strange.String())
+	w.stranger.Run("sysctl", "-wq", "net.ipv6.conf.all.forwarding=1")
+	add := func(x, y uint16) uint16 { return uint16((uint32(x) + uint32(y)) % 0xffff) }
+	for name, src := range sources {
+		w.expect("a pod as "+name, b, dataplane.DropEgress, func(text []byte) {
+			p := packet(b.addr, a.addr, 30000, testPort, a.frame(1, packet(b.podAddr(true), a.podAddr(true), 1, receivePort, text)))
+			from, to := src.As16(), b.addr.As16()
+			copy(p[8:], from[:])
+			check := p[40+6:] // the host takes one address for the other in it
+			binary.BigEndian.PutUint16(check, add(binary.BigEndian.Uint16(check), add(^onesSum(to[:], 0), onesSum(from[:], 0))))
+			// The checksum of UDP is right, and so the one from the next header on is what the destination lacks.
+			binary.BigEndian.PutUint16(p[replaced:], add(uint16(len(p)-40+next), ^uint16(next<<8|hops-1)))
+			header := binary.NativeEndian.AppendUint16([]byte{unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, 0, 0, 0, 0, 0}, start)
+			b.sendFrame(binary.NativeEndian.AppendUint16(header, 14+replaced-start), p)
+		})
+	}
+	w.check(100)
 }

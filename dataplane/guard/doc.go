@@ -66,6 +66,7 @@
 //     while this process forwards too.
 //   - Of a superpacket that IPVS sends on the first datagram is judged, and not the hidden ones, if it came out of a vxlan device of others, before Linux 5.7, or
 //     on a host with a VRF.
+//   - A pod with packet sockets can have the checksum make the destination that of a VTEP, if this host masquerades the source that it claims: before Linux 5.7, or on a host with a VRF.
 //   - A hidden datagram may also be a fragment of another host's packet, if the sender guesses its identification. Anybody who
 //     may send inside of a network can do that.
 //   - A process that may open raw or packet sockets or set marks (CAP_NET_RAW, CAP_NET_ADMIN) can send in the name of its host.

@@ -28,6 +28,7 @@ nfproto ip6, exthdr frag offset & 0xfff8 != 0, return
 skuid >= 0, goto own
 iif != 3, l4proto == udp, nfproto ip, ip saddr . ip saddr != @pair44_32, ip daddr . ip daddr @pair44_32, drop egress
 l4proto == udp, nfproto ip, ip saddr . ip saddr != @pair44_32, ip daddr . ip daddr @pair44_32, iif == 3, fib saddr type local, drop egress
+l4proto == udp, vxlan vni == 1, fib saddr type local, drop egress
 accept`,
 		chainSentOn: `udp dport == 8472, l4proto == udp, nfproto ip, ip saddr . ip saddr != @pair44_32, ip daddr . ip daddr @pair44_32, drop egress
 udp sport == 8472, l4proto == udp, nfproto ip, ip frag-off & 0x1fff == 0, ip daddr . ip daddr @pair44_32, drop egress`,

@@ -37,6 +37,10 @@ func TestMasqueraded(t *testing.T) {
 						t.Error(err)
 					}
 				})
+				container := map[bool]netip.Addr{false: netip.MustParseAddr("172.17.0.5"), true: netip.MustParseAddr("fd99::5")}[w.v6] // or a pod that has its address
+				w.expect("a container, to what a checksum makes a VTEP", b, dataplane.DropEgress, func(text []byte) {
+					sendRaw(b.pod, packet(container, w.strange, 1, testPort, forged(text)))
+				})
 				w.check(100, 8000)
 			})
 		})

@@ -27,6 +27,7 @@ func (b builder) egress() chain {
 			c.drop(dataplane.DropFragment, of(f), outerSource(f).within(own, false), isFragment(f))
 		}
 	}
+	c.drop(dataplane.DropEgress, vniIs(b.VNI, false), fromHere())
 	c.add(accept)
 	return c
 }
@@ -151,6 +152,9 @@ func (b builder) toPort() chain {
 			c.drop(dataplane.DropEgress, append([]cond{b.byUnderlay(true)}, is...)...)
 		}
 		c.drop(dataplane.DropEgress, append(is, b.byUnderlay(false), fromHere())...) // masquerading has made it this host's
+	}
+	if !b.signed() { // wherever it goes, because a checksum that is written later may replace that (see disguised)
+		c.drop(dataplane.DropEgress, isUDP(false), vniIs(b.VNI, false), fromHere())
 	}
 	c.add(accept)
 	return c

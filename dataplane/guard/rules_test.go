@@ -272,11 +272,12 @@ nfproto ip, ip daddr . ip daddr @pair44_32, drop egress
 nfproto ip, ip saddr == 10.255.0.0/24, vxlan vni == 1, drop egress
 nfproto ip, ip saddr == 10.255.0.0/24, ip frag-off & 0x3fff != 0, vxlan vni is there, accept
 nfproto ip, ip saddr == 10.255.0.0/24, ip frag-off & 0x3fff != 0, drop fragment
+vxlan vni == 1, fib saddr type local, drop egress
 accept`},
 		{"disguised", strict, base, false, chainDisguised, disguised},
 		{"to the port", strict, base, false, chainToPort, "iifkind == \"vxlan\", accept\n" + later + `skuid >= 0, goto own
 iifname != "eth0", l4proto == udp, nfproto ip, ip saddr . ip saddr != @pair44_32, ip daddr . ip daddr @pair44_32, drop egress
-` + masqueraded + "accept"},
+` + masqueraded + "l4proto == udp, vxlan vni == 1, fib saddr type local, drop egress\naccept"},
 		{"to the port before 5.7", with(func(c *Config) { c.noIncoming = true }), base, false, chainToPort, later + "skuid >= 0, goto own\n" + masqueraded + "accept"},
 		{"processes", strict, base, false, chainOwn, `oifkind == "vxlan", accept
 l4proto != udp, accept
