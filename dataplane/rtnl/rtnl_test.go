@@ -2,6 +2,7 @@ package rtnl
 
 import (
 	"errors"
+	"math"
 	"net/netip"
 	"os"
 	"slices"
@@ -311,18 +312,19 @@ func TestManyRoutes(t *testing.T) {
 		}
 		return took
 	}
-	var add, remove [2]time.Duration // at once, and one by one
-	for range 5 {
-		none := func() error { return c.SetRoutes(index, Routes{Networks: w.Networks}) }
-		add[1], remove[1] = timed(oneByOne(c.h.RouteAdd), peers), timed(oneByOne(c.h.RouteDel), 0)
-		add[0], remove[0] = timed(func() error { return c.SetRoutes(index, w) }, peers), timed(none, 0)
-		t.Logf("%d routes, at once and one by one: added in %s, removed in %s", peers, add, remove)
-		if add[0] <= add[1]*4/5 && remove[0] <= remove[1]*4/5 {
-			return
+	none := func() error { return c.SetRoutes(index, Routes{Networks: w.Networks}) }
+	least := [2]float64{math.Inf(1), math.Inf(1)} // of adding and of removing: at once, as a part of one by one
+	for round := 0; round < 20 && max(least[0], least[1]) > 0.8; round++ {
+		var took [2][2]time.Duration
+		took[0][1], took[1][1] = timed(oneByOne(c.h.RouteAdd), peers), timed(oneByOne(c.h.RouteDel), 0)
+		took[0][0], took[1][0] = timed(func() error { return c.SetRoutes(index, w) }, peers), timed(none, 0)
+		for i, d := range took {
+			least[i] = min(least[i], float64(d[0])/float64(d[1]))
 		}
+		t.Logf("%d routes, at once and one by one: added in %s, removed in %s", peers, took[0], took[1])
 	}
-	if !netnstest.Raced { // it makes our part of the work several times longer, and not the kernel's
-		t.Errorf("added in %s, removed in %s, want the first at most four fifths of the second", add, remove)
+	if max(least[0], least[1]) > 0.8 && !netnstest.Raced { // it makes our part of the work several times longer, and not the kernel's
+		t.Errorf("added and removed at once in %.2f of the time of one by one, want at most four fifths", least)
 	}
 }
 
