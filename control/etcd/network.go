@@ -18,7 +18,7 @@ func (s *Store) Networks(ctx context.Context) <-chan []string {
 	return etcdnets.Watch(ctx, s.rpc, s.keys.Prefix, s.log)
 }
 
-// WatchNetwork implements control.ConfigWatcher. A slow receiver gets only the latest config.
+// WatchNetwork implements control.ConfigWatcher. A slow receiver does not get each config, but always the latest one in the end.
 func (s *Store) WatchNetwork(ctx context.Context) <-chan control.StoredNetwork {
 	w := &configWatch{Store: s, networks: make(chan control.StoredNetwork)}
 	go func() { // ends with ctx, which the close of the channel tells the receiver
@@ -36,7 +36,7 @@ type configWatch struct {
 	lines    pace.Lines            // a config that changes to and fro is a few lines
 }
 
-// slowReceiver is how long a change waits for the receiver. Then the config is read again when it is taken.
+// slowReceiver is how long a change waits for the receiver. Then the config is read again.
 const slowReceiver = time.Second
 
 // session reads the config and then follows its changes. They cost no further reads: whoever may write the config could else have all nodes read

@@ -85,7 +85,7 @@ func (w *watch) session(ctx context.Context, listed func()) error {
 	})
 }
 
-// listForRoom is how long a list counts when others of its networks may have room: whoever makes too many can make room, too.
+// listForRoom is how long a list counts, when an event comes, if others of its networks may have room: whoever makes too many can make room, too.
 const listForRoom = 30 * time.Second
 
 // keep adds to a list, found, what it lacks because etcd was emptied, replaced or restored from a backup: nobody has deleted that, and its
@@ -147,7 +147,9 @@ func (w *watch) apply(ctx context.Context, events []*mvccpb.Event) (changed bool
 		if e.Type != mvccpb.Event_DELETE {
 			changed = w.put(ctx, w.all, e.Kv) || changed
 		} else if name, key := w.split(e.Kv.Key); key == "config" {
-			w.all.remove(name)
+			if control.CheckNetworkName(name) == nil { // else it does not count
+				w.all.remove(name)
+			}
 			delete(w.kept, name)
 			_, served := slices.BinarySearch(w.last, name)
 			changed = changed || served
@@ -168,7 +170,7 @@ func (w *watch) put(ctx context.Context, all *networks, kv *mvccpb.KeyValue) (ch
 		w.warn(ctx, &w.badNames, "network ignored", name, err)
 		return false
 	}
-	if all.omits(name, kv.CreateRevision) {
+	if all.omits(name, kv.CreateRevision, kv.ModRevision != kv.CreateRevision) {
 		return false
 	}
 	if _, err := control.ParseNetwork(kv.Value); err != nil && w.all.usable[name] != kv.CreateRevision {

@@ -18,9 +18,9 @@ const (
 type networks struct {
 	usable  map[string]int64 // that have or had a config that can be read
 	bad     map[string]int64
-	omitted int // usable ones that are not remembered, about
+	omitted int // those that are not remembered, about
 
-	youngest int64 // created of those that are left after omit; 0: it was not called
+	youngest int64 // the newest revision of those that the last omit kept; 0: omit was not called
 }
 
 func newNetworks() *networks { return &networks{usable: map[string]int64{}, bad: map[string]int64{}} }
@@ -48,12 +48,15 @@ func (n *networks) omit() {
 	n.usable = served
 }
 
-// omits counts a network that has no place, whatever its config is: of millions not each config is read.
-func (n *networks) omits(name string, created int64) bool {
-	if n.youngest == 0 || created <= n.youngest || len(n.usable) < maxNetworks || n.has(name) {
+// omits reports whether a network has no place, and counts it if so, unless its config was only written anew. The config does not matter: of millions not each one is read.
+// While others have no place, a younger one has none either, or it would have to give its own up.
+func (n *networks) omits(name string, created int64, again bool) bool {
+	if n.omitted == 0 || created <= n.youngest || n.has(name) {
 		return false
 	}
-	n.omitted++
+	if !again {
+		n.omitted++
+	}
 	return true
 }
 

@@ -26,7 +26,7 @@ func TestManyNetworks(t *testing.T) {
 	if names, left := n.names(); !slices.Equal(names, want) || left != many-maxNetworks {
 		t.Errorf("%d networks are served, and %d are not; want the oldest, and %d", len(names), left, many-maxNetworks)
 	}
-	if !n.omits("younger", many+1) || n.omits("older", 0) || n.omits(name(1), many+1) || n.omitted+len(n.usable) != many+1 {
+	if !n.omits("younger", many+1, false) || !n.omits("younger", many+1, true) || n.omits("older", 0, false) || n.omits(name(1), many+1, false) || n.omitted+len(n.usable) != many+1 {
 		t.Error("a younger network is not left out, or an older or a known one is")
 	}
 	for i := range maxNetworks {
@@ -35,13 +35,14 @@ func TestManyNetworks(t *testing.T) {
 	if _, left := n.names(); !n.hasRoom() || left != n.omitted {
 		t.Errorf("no room, although %d are left out", left)
 	}
-	if n.omits("younger", many+1) {
-		t.Error("one is left out for which there is room")
+	if !n.omits("youngest", many+2, false) {
+		t.Error("one takes the room of an older one")
 	}
 	for i := range many {
 		n.remove(name(i + 1))
 	}
 	n.remove("younger")
+	n.remove("youngest")
 	if _, left := n.names(); n.hasRoom() || left != 0 {
 		t.Errorf("%d are left out when all have gone", left)
 	}

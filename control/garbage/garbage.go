@@ -31,8 +31,8 @@ func Bound(ctx context.Context, small int64) {
 	}
 }
 
-// limitFor returns the limit for a process that is to have so many bytes, after another limit, which stays if it is enough, and not much too large: each change stops all threads
-// for a moment. With less the process would do nothing but collect.
+// limitFor returns the limit for a process that needs this many bytes. The limit before stays if it is enough and not much too large, because each
+// change stops all threads for a moment. With less than it needs, the process would do little but collect.
 func limitFor(bytes, before int64) int64 {
 	if bytes > before || bytes < before/8*7 {
 		return bytes / 16 * 17

@@ -131,9 +131,9 @@ func (g *Guard) compare() (same bool, err error) {
 	if g.there && now == g.seen {
 		return true, nil
 	}
-	turn.Lock()
+	turn.RLock()
 	c, err := read(g.name, true)
-	turn.Unlock()
+	turn.RUnlock()
 	if errors.Is(err, nft.ErrChanging) {
 		g.watch.Wake()
 		return true, nil
@@ -177,7 +177,7 @@ var fixes = map[dataplane.Drop]string{
 	dataplane.DropBadVNI:         "a host that is set up for another network sends here, or somebody probes the VXLAN port",
 	dataplane.DropFragment:       "a host sends fragments to the VXLAN port, which no peer needs to do",
 	dataplane.DropPlainSource:    "a host on a link uses addresses of pods to which this host has no route by that link; --plain-source=allow permits that",
-	dataplane.DropEgress:         "a process or pod of this host sends VXLAN to a peer, or from the VXLAN port; if it may, have it set the mark of --egress-mark",
+	dataplane.DropEgress:         "a process or pod of this host sends VXLAN to a peer, or from the VXLAN port: if a process may, have it set the mark of --egress-mark; what this host masquerades for another network with the same VNI needs another VNI there",
 	dataplane.DropNarrowPath:     "somebody forges ICMP, or the path to a peer is too narrow: a smaller Backend.MTU, or a lower --min-path-mtu",
 	dataplane.DropFlood:          "a host floods the VXLAN port; find it, and close the port to strangers",
 }

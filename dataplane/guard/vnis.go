@@ -56,11 +56,11 @@ func (b builder) stray() chain {
 	return c
 }
 
-// bridgeBelow returns the index of the bridge on which a macvlan device or a VLAN is; 0: it is on none. If the bridge asks the rules of IP, it does so before the packet comes
-// to that device, and the kernel does not ask again.
+// bridgeBelow returns the index of the bridge on which a macvlan, macvtap or ipvlan device is; 0: it is on none. If the bridge asks the rules of IP, it does so before the packet comes
+// to that device, and the kernel does not ask again. A VLAN on a bridge is none of these: who is on the bridge is not in the VLAN.
 func bridgeBelow(link int) int {
 	l, err := netlink.LinkByIndex(link)
-	for err == nil && l.Attrs().NetNsID < 0 && slices.Contains([]string{"macvlan", "vlan", "bridge"}, l.Type()) {
+	for err == nil && l.Attrs().NetNsID < 0 && slices.Contains([]string{"macvlan", "macvtap", "ipvlan", "bridge"}, l.Type()) {
 		if l.Type() == "bridge" && l.Attrs().Index != link {
 			return l.Attrs().Index
 		}

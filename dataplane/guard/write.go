@@ -101,8 +101,8 @@ func (g *Guard) isThere() bool {
 	return err == nil && c.exists && (c.text == g.text || g.text == digest{})
 }
 
-// turn lets the guards of this process read and write one after the other. What one of them reads while others write, it would have to read again.
-var turn sync.Mutex
+// turn lets no guard of this process read while another one writes: it would have to read again.
+var turn sync.RWMutex
 
 // commit writes what is missing and removes what is not wanted, in one transaction. With create it makes a new table first. Without chains
 // those that there are stay.

@@ -96,6 +96,9 @@ func Of(o *flags.Flags, network string, err error) string {
 		return ofEtcd(&o.Etcd, e)
 	}
 	if other := new(nodefile.RunningError); errors.As(err, &other) {
+		if other.Ends {
+			return "try again in a moment: it was killed, and the kernel closes its files"
+		}
 		return "stop it first, or give this daemon a --subnet-file, prefix and VNI of its own"
 	}
 	if s := new(underlay.SelectError); errors.As(err, &s) {

@@ -23,7 +23,7 @@ type Keeper struct {
 	log    *slog.Logger
 	socket string        // of the service manager
 	room   int           // how many files it keeps; as far as is known
-	within time.Duration // it takes a message
+	within time.Duration // how long it may take for a message
 
 	mu   sync.Mutex
 	kept map[string]string // names of exports by those that the service manager knows
@@ -81,7 +81,7 @@ func (k *Keeper) receive(files []*os.File) (exports []carrier.Export) {
 }
 
 // Put has the service manager keep files until Remove, besides those that it has; what it has already
-// under a name stays as it is. The files are the caller's. After an error it keeps none of them.
+// under a name stays as it is. The files are the caller's. After an error it keeps none of them, unless it hangs: then it may keep some, until Remove.
 func (k *Keeper) Put(exports []carrier.Export) error {
 	if k == nil {
 		return nil
@@ -101,12 +101,13 @@ func (k *Keeper) Put(exports []carrier.Export) error {
 	for _, f := range fresh {
 		if err == nil {
 			// Without FDPOLL=0 it would give up a socket that has an error to tell.
-			err = k.notify("FDSTORE=1\nFDPOLL=0\nFDNAME="+f.name(), f.File)
-			k.kept[f.name()] = f.Name
+			if err = k.notify("FDSTORE=1\nFDPOLL=0\nFDNAME="+f.name(), f.File); err == nil {
+				k.kept[f.name()] = f.Name
+			}
 		}
 	}
-	if err != nil {
-		_ = k.remove(carrier.NamesOf(exports), hangs(err))
+	if err != nil && !hangs(err) {
+		_ = k.remove(carrier.NamesOf(exports))
 	}
 	return err
 }
@@ -125,7 +126,7 @@ func (k *Keeper) Remove(names ...string) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.remove(names, false)
+	return k.remove(names)
 }
 
 // End has the service manager close all files, and keep none from now on. After an error it may keep files again.
@@ -139,7 +140,7 @@ func (k *Keeper) End() error {
 	for _, name := range k.kept {
 		all = append(all, name)
 	}
-	err := k.remove(all, false)
+	err := k.remove(all)
 	k.over = err == nil // after an error the daemon goes on
 	return err
 }
@@ -147,23 +148,25 @@ func (k *Keeper) End() error {
 // hangs reports whether the service manager has taken no message: then it takes no other one either, and whoever tells it may hold up packets.
 func hangs(err error) bool { return errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) }
 
-// remove is Remove. With silent the service manager is not told.
-func (k *Keeper) remove(names []string, silent bool) error {
+// remove is Remove. What the service manager was not told of counts as kept: a later Remove tells it.
+func (k *Keeper) remove(names []string) error {
 	var errs []error
 	removed := false
 	for id, name := range k.kept {
 		if !slices.Contains(names, name) {
 			continue
 		}
-		delete(k.kept, id)
-		if silent {
-			continue
-		}
 		err := k.notify("FDSTOREREMOVE=1\nFDNAME="+id, nil)
-		silent = hangs(err)
-		errs, removed = append(errs, err), true
+		if hangs(err) {
+			return errors.Join(append(errs, err)...)
+		}
+		if err == nil {
+			delete(k.kept, id)
+			removed = true
+		}
+		errs = append(errs, err)
 	}
-	if removed && !silent {
+	if removed {
 		errs = append(errs, k.barrier())
 	}
 	return errors.Join(errs...)

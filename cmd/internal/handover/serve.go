@@ -126,6 +126,9 @@ func (s *Server) LetGo() {
 	}
 }
 
+// HasGiven reports whether another process goes on in the place of this one. It is called after Stop.
+func (s *Server) HasGiven() bool { return s.heir != nil }
+
 // serve answers one question after the other, until this daemon has given its place or Stop.
 func (s *Server) serve() {
 	for {
@@ -202,7 +205,7 @@ func (s *Server) answer(c *net.UnixConn) (given bool, err error) {
 	return true, s.send(c, answer{Legacy: legacy})
 }
 
-// errGone says that whoever asked waits for no answer any more, as when this process was stopped (SIGSTOP) or had no processor. It has ended, and
+// errGone says that whoever asked waits for no answer any more, as when this process was stopped (SIGSTOP) or had no processor. The other one has ended by then, and
 // nobody would forward if this daemon gave its place.
 var errGone = errors.New("it has gone by now: this daemon goes on")
 

@@ -14,7 +14,7 @@ func (s *Session) carriedBy() parts.List {
 	n := s.network
 	c := parts.Config{
 		Options:   n.cfg.Options,
-		Log:       n.sessionLog(),
+		Log:       n.log,
 		LogAttrs:  n.attrs,
 		Network:   s.config,
 		Underlay:  s.iface,

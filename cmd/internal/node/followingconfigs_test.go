@@ -71,7 +71,7 @@ func TestNoteEnd(t *testing.T) {
 		{time.Hour, true, 0}, {time.Second, false, 0}, {time.Second, true, 0}, {time.Second, true, 0}, {time.Second, true, 0},
 		{time.Second, true, firstStand}, {time.Second, true, 2 * firstStand}, {time.Second, false, 2 * firstStand},
 		{0, true, 4 * firstStand}, {0, true, 8 * firstStand}, {0, true, 16 * firstStand}, {0, true, 32 * firstStand}, {0, true, lastStand},
-		{calm, true, 0}, {0, true, firstStand}, {calm, false, 0}, {time.Second, true, 0},
+		{lastStand, true, lastStand}, {lastStand + calm, true, 0}, {0, true, firstStand}, {calm + firstStand, false, 0}, {time.Second, true, 0},
 	} {
 		if f.noteEnd(c.lasted, c.outdated); f.stand != c.want {
 			t.Errorf("session %d: the next config has to stand for %s, want %s", i, f.stand, c.want)

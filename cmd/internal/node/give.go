@@ -18,7 +18,10 @@ func (d *Daemon) serveHandover(n *Network) (stop func()) {
 	d.giver.mu.Lock()
 	defer d.giver.mu.Unlock()
 	d.giver.servers = append(d.giver.servers, s)
-	return s.Stop
+	return func() {
+		s.Stop()
+		d.giver.forget(s)
+	}
 }
 
 // LeaveToHeir reports whether Run has returned because another daemon goes on in the place of this one, and tells that one to go
@@ -45,6 +48,13 @@ type giver struct {
 	unlock func() // called when Run has been told to end
 
 	servers []*handover.Server // that have been asked, or may be
+}
+
+// forget drops a server that has stopped, unless it has given the place: the other daemon waits for this one's end.
+func (g *giver) forget(s *handover.Server) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.servers = slices.DeleteFunc(g.servers, func(other *handover.Server) bool { return other == s && !s.HasGiven() })
 }
 
 // errGiven says that a daemon is giving its place already.

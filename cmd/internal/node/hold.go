@@ -48,7 +48,7 @@ func unfit(c control.Network, own []netip.Prefix) error {
 const (
 	// calm is how long a session lasts if configs do not follow one another.
 	calm = 10 * time.Second
-	// atOnce is how many configs that follow one another are applied at once, and hasty is how long the session of such a config lasts at least.
+	// After atOnce sessions in a row that lasted less than calm, or one that lasted less than hasty, configs have to stand.
 	atOnce, hasty = 3, 500 * time.Millisecond
 	// The next config has to stand for firstStand before it is applied, and those after it for up to lastStand.
 	firstStand, lastStand = 500 * time.Millisecond, 30 * time.Second
@@ -56,17 +56,17 @@ const (
 
 // follows says how long a config has to stand because others came shortly before it.
 type follows struct {
-	configs int
-	stand   time.Duration // of the next one
+	sessions int
+	stand    time.Duration // of the next one
 }
 
 // noteEnd notes how long a session has lasted. outdated says that the store had another config then.
 func (f *follows) noteEnd(lasted time.Duration, outdated bool) {
 	switch {
-	case lasted >= calm:
+	case lasted-f.stand >= calm: // a session also lasts while the config stands that ends it
 		*f = follows{}
-	case outdated && lasted >= hasty && f.configs < atOnce:
-		f.configs++
+	case outdated && lasted >= hasty && f.sessions < atOnce:
+		f.sessions++
 	case outdated:
 		f.stand = min(max(2*f.stand, firstStand), lastStand)
 	}

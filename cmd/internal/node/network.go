@@ -107,8 +107,8 @@ func (d *Daemon) newNetwork(name string) *Network {
 	return n
 }
 
-// sessionLog is the log of what sessions say of themselves. From the second one of a network on, and of one that comes late, whoever writes to
-// the store decides how often they begin.
+// sessionLog is the log of what a session says of its beginning and end. After a change of the network config, and for a network that came late, whoever writes to
+// the store decides how often one begins: then it is bounded as the store's is.
 func (n *Network) sessionLog() *slog.Logger {
 	if n.outdated || n.late {
 		return n.cfg.StoreLog.Of(n.log)

@@ -191,7 +191,7 @@ func (n *Network) remove(ctx context.Context) {
 			n.log.Error("cannot remove a file of the network", "err", err)
 		}
 	}
-	if n.daemon.expects.forgets(n.name) && n.file.IsClaimed() {
+	if n.daemon.expects.forgets(n.name) && n.file.IsClaimed() && len(n.earlier.with(nil)) == 0 {
 		if err := n.file.Remove(); err != nil {
 			n.log.Error("cannot remove a file of the network", "err", err)
 		}

@@ -43,7 +43,7 @@ func (n *notifier) tell(state string) {
 	case <-sent:
 	case <-time.After(notifyPatience):
 		n.mu.Lock()
-		n.hangs = n.sent != nil
+		n.hangs = n.sent == sent
 		n.mu.Unlock()
 	}
 }
