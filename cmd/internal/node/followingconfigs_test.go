@@ -38,7 +38,8 @@ func TestConfigsThatFollowOneAnother(t *testing.T) {
 	sessions, vni := w.opens(), w.status().VNI
 	for i := range 20 {
 		subnet := fmt.Sprintf("10.5.%d.0/24", 200+i)
-		l := control.Lease{Subnet: mustPrefix(subnet), PublicIP: mustAddr(fmt.Sprintf("192.0.2.%d", 100+i)), BackendType: "vxlan"}
+		// of no link of other tests, which would have a say in whether it is used
+		l := control.Lease{Subnet: mustPrefix(subnet), PublicIP: mustAddr(fmt.Sprintf("198.51.100.%d", 100+i)), BackendType: "vxlan"}
 		l.Backend = control.VTEPData{VNI: vni, MAC: dataplane.MAC(l.PublicIP, vni)}
 		w.memory("").PutLeased(nil, l.Key(), l.Value())
 		began := time.Now()
