@@ -41,6 +41,9 @@ func TestConfigsThatFollowOneAnother(t *testing.T) {
 		// of no link of other tests, which would have a say in whether it is used
 		l := control.Lease{Subnet: mustPrefix(subnet), PublicIP: mustAddr(fmt.Sprintf("198.51.100.%d", 100+i)), BackendType: "vxlan"}
 		l.Backend = control.VTEPData{VNI: vni, MAC: dataplane.MAC(l.PublicIP, vni)}
+		if slices.Contains(w.leases(), l.Key()) { // it is the daemon's own
+			continue
+		}
 		w.memory("").PutLeased(nil, l.Key(), l.Value())
 		began := time.Now()
 		w.await(subnet+" is used", func() bool {
