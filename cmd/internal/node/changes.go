@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,7 +105,8 @@ func (s *Session) applyChanges(ctx context.Context, ifaces <-chan underlay.Inter
 				continue
 			}
 			if n.heldStands(ctx) {
-				return fmt.Errorf("%w: it has stood for %s", control.ErrNetworkChanged, time.Since(n.held.since).Round(time.Second))
+				why := cmp.Or(changed(config, n.held.network, nil, nil), control.ErrNetworkChanged)
+				return fmt.Errorf("%w: it has stood for %s", why, time.Since(n.held.since).Round(time.Second))
 			}
 			stood.Reset(askAgain)
 		case nextIface = <-ifaces:

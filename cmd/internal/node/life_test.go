@@ -249,6 +249,10 @@ func TestHeldConfigOfAStoreThatIsAway(t *testing.T) {
 	if w.log.count("it has stood for") != 1 {
 		t.Error("the log does not say why another session begins")
 	}
+	var settles time.Duration
+	if w.locked(func() { settles = w.settles }); settles != 0 {
+		t.Errorf("the guard lets packets come plainly for %s, though all hosts encapsulate them before and after", settles)
+	}
 }
 
 // holdingWorld returns a daemon that is ready, and holds a config for a second.

@@ -46,6 +46,7 @@ type world struct {
 	memories map[string]*controltest.Memory // by network
 	stores   []*fakeStore                   // in the order of their opening
 	opened   []*fakeForward                 // the same
+	settles  time.Duration                  // of the guard of the last session
 	held     chan struct{}                  // if not nil, whoever opens the dataplane waits until it is closed
 	refuse   error                          // of whoever opens the dataplane
 	states   []string                       // told to the service manager, but for
@@ -139,6 +140,7 @@ func (w *world) openStore(_ context.Context, network string, _ *slog.Logger) (co
 }
 
 func (w *world) specs(s *Session, _ int) []overlay.Spec {
+	w.locked(func() { w.settles = s.network.settle })
 	return []overlay.Spec{{Name: "forwarding", Open: func() (dataplane.Part, error) {
 		var held chan struct{}
 		if w.locked(func() { held = w.held }); held != nil {
