@@ -11,7 +11,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 )
 
-// TestConfigsThatFollowOneAnother: while the config changes to and fro all the time, few sessions follow one another, the last of them is ready and
+// TestConfigsThatFollowOneAnother: while the config changes to and fro ten times a second, few sessions follow one another, the last of them is ready and
 // follows leases, and the log does not fill. The config that stays is applied.
 func TestConfigsThatFollowOneAnother(t *testing.T) {
 	t.Parallel()
@@ -28,7 +28,7 @@ func TestConfigsThatFollowOneAnother(t *testing.T) {
 			select {
 			case <-stop:
 				return
-			case <-time.After(10 * time.Millisecond):
+			case <-time.After(100 * time.Millisecond):
 				w.setConfig(w.config(uint32(i%2), ""))
 			}
 		}
@@ -63,8 +63,8 @@ func TestConfigsThatFollowOneAnother(t *testing.T) {
 	w.await("the last config is applied", func() bool { st := w.status(); return st.Ready && st.VNI == w.vni+2 })
 }
 
-// TestNoteEnd: a few configs that follow one another are applied at once. The next ones have to stand, for longer each time; after a session that has
-// lasted none has to.
+// TestNoteEnd: a few configs that follow one another are applied at once. The next ones have to stand, for longer each time, and so has one that comes as soon as the
+// session before has begun; after a session that has lasted none has to.
 func TestNoteEnd(t *testing.T) {
 	var f follows
 	for i, c := range []struct {
@@ -75,7 +75,7 @@ func TestNoteEnd(t *testing.T) {
 		{time.Hour, true, 0}, {time.Second, false, 0}, {time.Second, true, 0}, {time.Second, true, 0}, {time.Second, true, 0},
 		{time.Second, true, firstStand}, {time.Second, true, 2 * firstStand}, {time.Second, false, 2 * firstStand},
 		{0, true, 4 * firstStand}, {0, true, 8 * firstStand}, {0, true, 16 * firstStand}, {0, true, 32 * firstStand}, {0, true, lastStand},
-		{lastStand, true, lastStand}, {lastStand + calm, true, 0}, {0, true, 0}, {calm, false, 0}, {time.Second, true, 0},
+		{lastStand, true, lastStand}, {lastStand + calm, true, 0}, {0, true, firstStand}, {calm + firstStand, false, 0}, {time.Second, true, 0},
 	} {
 		if f.noteEnd(c.lasted, c.outdated); f.stand != c.want {
 			t.Errorf("session %d: the next config has to stand for %s, want %s", i, f.stand, c.want)

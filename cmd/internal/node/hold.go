@@ -48,8 +48,8 @@ func unfit(c control.Network, own []netip.Prefix) error {
 const (
 	// calm is how long a session lasts if configs do not follow one another.
 	calm = 10 * time.Second
-	// After atOnce sessions in a row that lasted less than calm, configs have to stand.
-	atOnce = 3
+	// After atOnce sessions in a row that lasted less than calm, or one that lasted less than hasty, configs have to stand.
+	atOnce, hasty = 3, 500 * time.Millisecond
 	// The next config has to stand for firstStand before it is applied, and those after it for up to lastStand.
 	firstStand, lastStand = 500 * time.Millisecond, 30 * time.Second
 )
@@ -65,7 +65,7 @@ func (f *follows) noteEnd(lasted time.Duration, outdated bool) {
 	switch {
 	case lasted-f.stand >= calm: // a session also lasts while the config stands that ends it
 		*f = follows{}
-	case outdated && f.sessions < atOnce:
+	case outdated && lasted >= hasty && f.sessions < atOnce:
 		f.sessions++
 	case outdated:
 		f.stand = min(max(2*f.stand, firstStand), lastStand)
