@@ -39,8 +39,8 @@ type configWatch struct {
 // slowReceiver is how long a change waits for the receiver. Then the config is read again.
 const slowReceiver = time.Second
 
-// session reads the config and then follows its changes. They cost no further reads: whoever may write the config could else have all nodes read
-// it as often as they like.
+// session reads the config and then follows its changes. It does not read the config again for each change: somebody who
+// writes it all the time would make all nodes read it as often.
 func (w *configWatch) session(ctx context.Context, listed func()) error {
 	got, err := w.rpc.Get(ctx, "read network config", w.keys.Config())
 	if err != nil {
@@ -59,7 +59,7 @@ func (w *configWatch) session(ctx context.Context, listed func()) error {
 	})
 }
 
-// take sends what there is in the place of the config, if that is something else than before. It waits for the receiver until late: etcdrpc.ErrRelist.
+// take sends the config in kvs if it differs from the one sent last. If the receiver has not taken it by late, the error is etcdrpc.ErrRelist.
 func (w *configWatch) take(ctx context.Context, kvs []*mvccpb.KeyValue, late <-chan time.Time) error {
 	n, err := w.parseNetwork(kvs)
 	now := control.StoredNetwork{Network: n, Err: err}

@@ -48,8 +48,8 @@ func (n *networks) omit() {
 	n.usable = served
 }
 
-// omits reports whether a network has no place, and counts it if so, unless its config was only written anew. The config does not matter: of millions not each one is read.
-// While others have no place, a younger one has none either, or it would have to give its own up.
+// omits reports whether a network has no place. A network has none if it is younger than all that are served and others wait for a place. omits counts
+// such a network, but not a second time when somebody writes its config again. It does not need the config: to read those of millions takes too long.
 func (n *networks) omits(name string, created int64, again bool) bool {
 	if n.omitted == 0 || created <= n.youngest || n.has(name) {
 		return false

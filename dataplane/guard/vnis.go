@@ -56,8 +56,8 @@ func (b builder) stray() chain {
 	return c
 }
 
-// bridgeBelow returns the index of the bridge on which a macvlan, macvtap or ipvlan device is; 0: it is on none. If the bridge asks the rules of IP, it does so before the packet comes
-// to that device, and the kernel does not ask again. A VLAN on a bridge is none of these: who is on the bridge is not in the VLAN.
+// bridgeBelow returns the index of the bridge below a macvlan, macvtap or ipvlan device; 0: there is no bridge. If the bridge asks the rules of IP, it asks before the packet comes
+// to the device, and the kernel does not ask again. A VLAN on a bridge does not count: pods on the bridge are not in the VLAN, and could send in the name of a peer.
 func bridgeBelow(link int) int {
 	l, err := netlink.LinkByIndex(link)
 	for err == nil && l.Attrs().NetNsID < 0 && slices.Contains([]string{"macvlan", "macvtap", "ipvlan", "bridge"}, l.Type()) {

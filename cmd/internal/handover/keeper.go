@@ -81,7 +81,7 @@ func (k *Keeper) receive(files []*os.File) (exports []carrier.Export) {
 }
 
 // Put has the service manager keep files until Remove, besides those that it has; what it has already
-// under a name stays as it is. The files are the caller's. After an error it keeps none of them, unless it hangs: then it may keep some, until Remove.
+// under a name stays as it is. The files are the caller's. After an error the service manager keeps none of them. If it hangs, it may keep some until Remove.
 func (k *Keeper) Put(exports []carrier.Export) error {
 	if k == nil {
 		return nil

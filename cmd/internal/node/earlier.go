@@ -29,7 +29,7 @@ type earlier struct {
 	late   bool       // guards were to go while their devices were there
 }
 
-// stay notes guards that were left, and those of devices that stay, but for those of VNIs that a session has again.
+// stay notes devices that stay, their guards, and other guards that were left. It does not note the guards of the VNIs in but: the next session has these VNIs again.
 func (e *earlier) stay(guards, held []uint32, but ...uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -74,10 +74,10 @@ func (f *follows) noteEnd(lasted time.Duration, outdated bool) {
 
 var errChanges = errors.New("the network config changes again and again")
 
-// forever is how long a config has to stand that is never applied.
+// forever says that a config is never applied, however long it stands.
 const forever time.Duration = 0
 
-// hold notes that c is not applied because of why until it has stood for a time, and returns how much of that is left; 0: it has, or that is forever.
+// hold notes that c is not applied, and why, until it has stood for a time. It returns how much of that time is left; 0: none is left, or c is never applied.
 func (n *Network) hold(ctx context.Context, c control.Network, why error, stand time.Duration) time.Duration {
 	if stand == forever {
 		n.noteHeld(c, why.Error(), forever)

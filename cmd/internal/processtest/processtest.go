@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -32,10 +33,10 @@ func Run(t *testing.T, variable, value string, change ...func(*exec.Cmd)) (line 
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	end = func() {
+	end = sync.OnceFunc(func() { // a test may end it at any time
 		in.Close()
 		cmd.Wait()
-	}
+	})
 	t.Cleanup(end)
 	line, err = bufio.NewReader(out).ReadString('\n')
 	if err != nil {
