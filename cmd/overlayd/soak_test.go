@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/netip"
 	"os/exec"
 	"strings"
 	"testing"
@@ -67,7 +68,13 @@ func newSoakCluster(t *testing.T, damage bool) (c *cluster, pods []*pod) {
 
 func soak(t *testing.T, length time.Duration, damage bool) {
 	c, pods := newSoakCluster(t, damage)
-	traffic := newSoakTraffic()
+	var guessing []netip.Addr
+	for i, p := range pods {
+		if damage && soakHosts()[i][1] == modeUserspace {
+			guessing = append(guessing, p.addr)
+		}
+	}
+	traffic := newSoakTraffic(guessing...)
 	for _, p := range soakPairs() {
 		traffic.start(pods[p[0]], pods[p[1]])
 	}
@@ -76,7 +83,10 @@ func soak(t *testing.T, length time.Duration, damage bool) {
 	warm := c.residentMemory()
 	time.Sleep(length - length/3)
 	end := c.residentMemory()
-	traffic.finish(t)
+	traffic.finish(t, func() uint64 {
+		n, _ := counter(c.under, "netdev", "chaos", "damaged")
+		return n
+	})
 	t.Logf("faults: %s", strings.Join(c.faults(), ", "))
 	c.freeze()
 	for i, h := range c.hosts {

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -83,31 +82,27 @@ func echoWithin(from *netnstest.NS, to netip.Addr, size int, limit time.Duration
 	}
 }
 
-// sendTCP moves n random bytes over TCP to a listener at addr and compares the
-// digest of what left with that of what arrived.
+// sendTCP moves n random bytes over TCP to a listener at addr and compares what
+// arrived with what left. If they differ, the error is a *wrongBytes.
 func sendTCP(from, to *netnstest.NS, addr netip.Addr, n int64) error {
 	var l net.Listener
 	if err := to.Do(func() (err error) { l, err = net.Listen("tcp", net.JoinHostPort(addr.String(), "0")); return err }); err != nil {
 		return err
 	}
 	defer l.Close()
-	type result struct {
-		sum []byte
-		err error
-	}
-	table := crc32.MakeTable(crc32.Castagnoli)
-	received := make(chan result, 1)
+	seed := [32]byte{byte(n)}
+	got := newWrongBytes(addr, rand.NewChaCha8(seed), n)
+	received := make(chan error, 1)
 	go func() {
 		conn, err := l.Accept()
 		if err != nil {
-			received <- result{nil, err}
+			received <- err
 			return
 		}
 		defer conn.Close()
 		conn.SetDeadline(time.Now().Add(10 * trafficTimeout))
-		h := crc32.New(table)
-		_, err = io.CopyBuffer(h, onlyReader{conn}, make([]byte, 1<<18))
-		received <- result{h.Sum(nil), err}
+		_, err = io.CopyBuffer(got, onlyReader{conn}, make([]byte, 1<<18))
+		received <- err
 	}()
 	var conn net.Conn
 	if err := from.Do(func() (err error) { conn, err = net.DialTimeout("tcp", l.Addr().String(), 5*time.Second); return err }); err != nil {
@@ -115,21 +110,60 @@ func sendTCP(from, to *netnstest.NS, addr netip.Addr, n int64) error {
 	}
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(10 * trafficTimeout))
-	h := crc32.New(table)
-	source := io.LimitReader(rand.NewChaCha8([32]byte{byte(n)}), n)
-	if _, err := io.CopyBuffer(io.MultiWriter(conn, h), source, make([]byte, 1<<18)); err != nil {
+	source := io.LimitReader(rand.NewChaCha8(seed), n)
+	if _, err := io.CopyBuffer(onlyWriter{conn}, source, make([]byte, 1<<18)); err != nil {
 		return fmt.Errorf("send over TCP to %s: %w", addr, err)
 	}
 	conn.(*net.TCPConn).CloseWrite()
-	r := <-received
-	if r.err != nil {
-		return fmt.Errorf("receive over TCP at %s: %w", addr, r.err)
+	if err := <-received; err != nil {
+		return fmt.Errorf("receive over TCP at %s: %w", addr, err)
 	}
-	if !bytes.Equal(r.sum, h.Sum(nil)) {
-		return fmt.Errorf("TCP to %s: the received bytes have another digest", addr)
+	if got.differ > 0 || got.n != got.sent {
+		return got
 	}
 	return nil
 }
+
+// wrongBytes compares what is written to it with what was sent. It is an error if they differ.
+type wrongBytes struct {
+	to                     netip.Addr
+	want                   io.Reader
+	sent                   int64 // bytes of want
+	buf                    []byte
+	n, differ, first, last int64 // bytes that arrived, those of them that differ, and the places of the first and the last of these
+}
+
+func newWrongBytes(to netip.Addr, want io.Reader, sent int64) *wrongBytes {
+	return &wrongBytes{to: to, want: want, sent: sent, buf: make([]byte, 1<<18)}
+}
+
+// Write implements io.Writer, for at most len(w.buf) bytes.
+func (w *wrongBytes) Write(b []byte) (int, error) {
+	want := w.buf[:len(b)]
+	if _, err := io.ReadFull(w.want, want); err != nil {
+		return 0, err
+	}
+	if !bytes.Equal(b, want) {
+		for i := range b {
+			if b[i] == want[i] {
+				continue
+			}
+			if w.differ == 0 {
+				w.first = w.n + int64(i)
+			}
+			w.differ, w.last = w.differ+1, w.n+int64(i)
+		}
+	}
+	w.n += int64(len(b))
+	return len(b), nil
+}
+
+// Error implements error.
+func (w *wrongBytes) Error() string {
+	return fmt.Sprintf("to %s: %d of %d bytes arrived, of which %d differ from what was sent, at %d to %d", w.to, w.n, w.sent, w.differ, w.first, w.last)
+}
+
+type onlyWriter struct{ io.Writer } // hides ReadFrom, as onlyReader hides WriteTo
 
 type onlyReader struct{ io.Reader } // hides WriteTo, which would ignore the buffer
 
