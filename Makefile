@@ -152,7 +152,7 @@ include deploy/ship.mk
 race: export GORACE := atexit_sleep_ms=10 $(GORACE)
 race: ## All tests with the race detector
 	$(call need,$(TEST_TOOLS) gcc:gcc gcc:libc6-dev)
-	CGO_ENABLED=1 $(GO) test -vet=off -p 4 -parallel 4 -race -shuffle=on -timeout 15m ./bench/compare $(TOGETHER)
+	CGO_ENABLED=1 $(GO) test -vet=off -p 2 -parallel 4 -race -shuffle=on -timeout 15m ./bench/compare $(TOGETHER)
 	CGO_ENABLED=1 $(GO) test -vet=off -p 1 -parallel 4 -race -shuffle=on -timeout 25m ./cmd/overlayd
 
 # At the end of its time Go's fuzzer may fail without an input that fails (golang/go#75804, mended in Go 1.27). An input that fails is written

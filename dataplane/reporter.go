@@ -142,10 +142,11 @@ func (r *Reporter) tell(now time.Time) {
 	for _, f := range r.fought {
 		list = append(list, f.Warning)
 	}
-	r.warned.tell(r.log, now, list)
-	s := r.status.Load().PartStatus
-	s.Warnings = r.warned.now
-	r.store(s)
+	r.warned.tell(r.log, now, list, func(all []Warning) {
+		s := r.status.Load().PartStatus
+		s.Warnings = all
+		r.store(s)
+	})
 }
 
 // peerFaults returns the peers that err is about. Since stays while the error of a peer does.

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -289,6 +291,24 @@ func TestWarnings(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestWarningsAreThereBeforeTheirLines: what the log says is in the status already.
+func TestWarningsAreThereBeforeTheirLines(t *testing.T) {
+	var r *Reporter
+	var seen []int
+	look := func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.MessageKey {
+			seen = append(seen, len(r.Status().Warnings))
+		}
+		return a
+	}
+	r = NewReporter(slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{ReplaceAttr: look})), "part")
+	r.Warn(Warning{ID: "a", Text: "one"}, Warning{ID: "b", Text: "two"})
+	r.Warn()
+	if want := []int{2, 2, 0, 0}; !slices.Equal(seen, want) {
+		t.Errorf("with each line the status had %v warnings, want %v", seen, want)
+	}
 }
 
 // A warning that comes and goes all the time fills no log.

@@ -18,20 +18,25 @@ type warnings struct {
 
 func (w Warning) key() string { return w.ID + " " + w.Text }
 
-// tell makes list what holds now. It logs each warning that is new, and each that was logged and is over. One that keeps
-// coming and going is logged once in ten minutes.
-func (w *warnings) tell(log *slog.Logger, now time.Time, list []Warning) {
+// tell makes list what holds now, and publishes it. Then it logs each warning that is new, and each that was logged and is over: who has
+// read a line finds the same in the status. A warning that keeps coming and going is logged once in ten minutes.
+func (w *warnings) tell(log *slog.Logger, now time.Time, list []Warning, publish func([]Warning)) {
 	if w.told == nil {
 		w.told = map[string]bool{}
 	}
 	before := w.now
 	w.now = slices.Clone(list)
+	var added []Warning
 	for i, n := range w.now {
 		if at := slices.IndexFunc(before, func(b Warning) bool { return b.key() == n.key() }); at >= 0 {
 			w.now[i].Since = before[at].Since
 			continue
 		}
 		w.now[i].Since = now
+		added = append(added, n)
+	}
+	publish(w.now)
+	for _, n := range added {
 		if w.isDue(now, n) {
 			w.told[n.key()] = true
 			log.Warn(n.Text, "id", n.ID, "fix", n.Fix)

@@ -19,7 +19,9 @@ const (
 	drainGrace   = time.Second   // from the release of the lease to the end of Run
 	acquireHigh  = 2 * time.Second
 	takenHigh    = 500 * time.Millisecond // while another node has the address, which it may leave at any time
-	repeatLoudly = time.Minute            // of an unchanged reason to have no lease
+	changedTries = 8                      // a config that changes to and fro is soon the one of this Controller again
+	changedPause = 50 * time.Millisecond
+	repeatLoudly = time.Minute // of an unchanged reason to have no lease
 
 	printableBytes = 256 // of each other text from the store that is logged
 )
@@ -54,7 +56,7 @@ func (c *Controller) keep(ctx context.Context) error {
 func (c *Controller) acquire(ctx context.Context, node control.Node) (l control.Lease, ok bool, err error) {
 	again := pace.Backoff{Low: 100 * time.Millisecond, High: acquireHigh}
 	reported := pace.Notices{Repeat: repeatLoudly}
-	for {
+	for changed := 1; ; {
 		l, err := c.tryAcquire(ctx, node)
 		switch {
 		case err == nil:
@@ -62,7 +64,13 @@ func (c *Controller) acquire(ctx context.Context, node control.Node) (l control.
 		case ctx.Err() != nil:
 			return control.Lease{}, false, nil
 		case errors.Is(err, control.ErrNetworkChanged):
-			return control.Lease{}, false, err
+			if changed == changedTries {
+				return control.Lease{}, false, err
+			}
+			if changed++; !pace.Sleep(ctx, changedPause, c.drain) {
+				return control.Lease{}, false, nil
+			}
+			continue
 		}
 		c.publish(func(s *Status) { s.LeaseFault.set(err, c.cfg.Fix) })
 		if errors.Is(err, control.ErrCloned) {

@@ -11,7 +11,7 @@ import (
 	"github.com/overlayd/overlayd/dataplane"
 )
 
-// TestConfigsThatFollowOneAnother: while the config changes to and fro ten times a second, few sessions follow one another, the last of them is ready and
+// TestConfigsThatFollowOneAnother: while the config changes to and fro a hundred times a second, few sessions follow one another, the last of them is ready and
 // follows leases, and the log does not fill. The config that stays is applied.
 func TestConfigsThatFollowOneAnother(t *testing.T) {
 	t.Parallel()
@@ -28,7 +28,7 @@ func TestConfigsThatFollowOneAnother(t *testing.T) {
 			select {
 			case <-stop:
 				return
-			case <-time.After(100 * time.Millisecond):
+			case <-time.After(10 * time.Millisecond):
 				w.setConfig(w.config(uint32(i%2), ""))
 			}
 		}

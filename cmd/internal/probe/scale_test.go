@@ -45,12 +45,12 @@ func TestTenThousandPeers(t *testing.T) {
 	running.Go(func() { p.Run(ctx) })
 	defer running.Wait()
 	defer cancel()
-	for p.Status().Counts.Answered < perSecond { // it has begun
+	for p.Counts().Answered < perSecond { // it has begun
 		time.Sleep(5 * time.Millisecond)
 	}
-	sent := p.Status().Counts.Sent
+	sent := p.Counts().Sent
 	cpu := netnstest.CPUTime(t, func() { time.Sleep(during) })
-	n := p.Status().Counts.Sent - sent
+	n := p.Counts().Sent - sent
 	report := p.Status()
 	size := int64(heapInUse()) - int64(before)
 	t.Logf("%d probes in %s: %s of CPU (%.2f %%), %.1f MB", n, during, cpu, 100*cpu.Seconds()/during.Seconds(), float64(size)/1e6)
