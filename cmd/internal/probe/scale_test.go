@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"net/netip"
 	"runtime"
 	"sync"
@@ -31,11 +32,14 @@ func manyPeers(n int) *controller.Status {
 // TestTenThousandPeers: they take at most 10 MB, with the status of all of them, and a hundredth of a processor, with the kernel's
 // part of sending and answering on this host. It must not run in parallel with others of this package.
 func TestTenThousandPeers(t *testing.T) {
-	const peers, during = 10_000, 3 * time.Second
+	const peers, during = 10_000, time.Second
 	h := &host{NS: netnstest.New(t), t: t}
 	for _, prefix := range []string{"10.0.0.0/8", "172.16.0.0/12"} { // every address is this host's
 		h.Run("ip", "route", "add", "local", prefix, "dev", "lo")
 	}
+	// A hundredth of a processor is a quiet machine's. What wakes a process 200 times a second costs more where the host of a virtual machine is busy.
+	most := max(during/20, 3*h.wakes(during))
+	t.Logf("at most %s", most)
 	s := manyPeers(peers)
 	before := heapInUse()
 	p := New(Config{Log: slog.New(slog.DiscardHandler), Interval: interval, Limit: NewLimit(), Status: func() *controller.Status { return s },
@@ -50,7 +54,7 @@ func TestTenThousandPeers(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	cpu, n := time.Duration(math.MaxInt64), uint64(0)
-	for try := 0; cpu > during/20 && try < 5; try++ { // the host of a virtual machine may make memory slow for a while
+	for try := 0; cpu > most && try < 5; try++ {
 		sent := p.Counts().Sent
 		cpu = netnstest.CPUTime(t, func() { time.Sleep(during) })
 		n = p.Counts().Sent - sent
@@ -66,12 +70,37 @@ func TestTenThousandPeers(t *testing.T) {
 	if size > 10e6 {
 		t.Errorf("%d bytes", size)
 	}
-	if n < perSecond/2*3 || n > perSecond*4 {
+	if n < perSecond/2 || n > perSecond*4/3 {
 		t.Errorf("%d probes in %s", n, during)
 	}
-	if cpu > during/20 { // a hundredth on a quiet machine, without -race
-		t.Errorf("%s of CPU in %s", cpu, during)
+	if cpu > most {
+		t.Errorf("%s of CPU in %s, more than %s", cpu, during, most)
 	}
+}
+
+// wakes returns the processor time of as many datagrams that come back to this process as a Prober sends, and of nothing else.
+func (h *host) wakes(during time.Duration) time.Duration {
+	var c net.PacketConn
+	h.Must(func() (err error) { c, err = net.ListenPacket("udp4", "172.16.0.1:0"); return err })
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for b := make([]byte, 100); ; {
+			if _, _, err := c.ReadFrom(b); err != nil {
+				return
+			}
+		}
+	})
+	defer reading.Wait()
+	defer c.Close()
+	tick := time.NewTicker(time.Second / perSecond)
+	defer tick.Stop()
+	return netnstest.CPUTime(h.t, func() {
+		for end := time.Now().Add(during); time.Now().Before(end); <-tick.C {
+			if _, err := c.WriteTo(make([]byte, 64), c.LocalAddr()); err != nil {
+				h.t.Error(err)
+			}
+		}
+	})
 }
 
 // heapInUse returns the size of what is in use, in bytes.
