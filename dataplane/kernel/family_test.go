@@ -217,11 +217,11 @@ func (h *host) linkOf(name string) *netlink.Vxlan {
 }
 
 // The host gets another address, or another underlay link: the device stays, and only
-// what leads nowhere is lost.
+// what leads nowhere is lost. Nothing comes from the old address any more.
 func TestDeviceIsChangedInPlace(t *testing.T) {
-	for _, tc := range []struct{ device, prefix, local string }{
-		{"flannel.1", "192.0.2.77/24", "192.0.2.77"},
-		{"flannel-v6.1", "2001:db8::77/64", "2001:db8::77"},
+	for _, tc := range []struct{ device, prefix, local, from string }{
+		{"flannel.1", "192.0.2.77/24", "192.0.2.77", "ip saddr 192.0.2.2"},
+		{"flannel-v6.1", "2001:db8::77/64", "2001:db8::77", "ip6 saddr 2001:db8::2"},
 	} {
 		a, b := joinDual(t, "46", "46")
 		before := a.linkOf(tc.device)
@@ -238,6 +238,13 @@ func TestDeviceIsChangedInPlace(t *testing.T) {
 			a.sync(w)
 			a.awaitEcho(b, netip.MustParseAddr("10.5.1.0"), netip.MustParseAddr("10.5.2.0"))
 		})
+		b.Run("nft", "add table inet old; add chain inet old in { type filter hook prerouting priority 0; };"+
+			"add rule inet old in udp dport 8472 "+tc.from+" counter")
+		a.awaitEcho(b, netip.MustParseAddr("10.5.1.0"), netip.MustParseAddr("10.5.2.0"))
+		a.awaitEcho(b, netip.MustParseAddr("fd00:0:0:1::"), netip.MustParseAddr("fd00:0:0:2::"))
+		if out := b.Run("nft", "list", "table", "inet", "old"); !strings.Contains(out, "packets 0 ") {
+			t.Errorf("from the old address:\n%s", out)
+		}
 		after := a.linkOf(tc.device)
 		if after.Index != before.Index || after.SrcAddr.String() != tc.local || after.HardwareAddr.String() != before.HardwareAddr.String() {
 			t.Errorf("%s was %+v, is %+v", tc.device, before, after)

@@ -52,6 +52,17 @@ func fdbMessage(b []byte, typ, flags uint16, e fdbEntry) []byte {
 	return rtmsg.Finish(b, start)
 }
 
+// renewMessage appends a request that replaces an entry of the FDB by one that names an interface; 0: none.
+func renewMessage(b []byte, n neighbour, via int) []byte {
+	start := len(b)
+	b = rtmsg.Begin(b, unix.RTM_NEWNEIGH, unix.NLM_F_REPLACE, ndmsg(unix.AF_BRIDGE, n.index, n.state, unix.NTF_SELF))
+	b = rtmsg.AttrAddr(rtmsg.Attr(b, unix.NDA_LLADDR, n.mac[:]), unix.NDA_DST, n.dst)
+	if via != 0 {
+		b = rtmsg.AttrUint32(b, unix.NDA_IFINDEX, uint32(via))
+	}
+	return rtmsg.Finish(b, start)
+}
+
 // changeVxlanMessage appends a request to change a vxlan device. The driver refuses most other
 // attributes here, even if they are unchanged.
 func changeVxlanMessage(b []byte, index int, v *netlink.Vxlan) []byte {

@@ -72,28 +72,30 @@ func (t *tunnel) change(v *netlink.Vxlan) (impossible []string) {
 	return nil
 }
 
-// renewFDB deletes each entry of the FDB and adds it again, after the local address has changed. The kernel keeps a route with the old local address
-// in each entry (dst_cache of struct vxlan_rdst). Over IPv6 it does not notice the change, and would send from the old address for good.
+// renewFDB has the kernel ask for the routes to all VTEPs again, after the local address has changed. It keeps a route with the old local address
+// in each entry of the FDB (dst_cache of struct vxlan_rdst). Over IPv6 it does not notice the change, and would send from the old address for good.
+// To replace an entry by one that names the interface, and back, empties that. To delete it and to add it again would lose the packets in between.
 func (t *tunnel) renewFDB(index int) error {
 	if !t.Local.Is6() {
 		return nil
 	}
-	entries, err := rtnl.Retry(func() ([]netlink.Neigh, error) { return t.rt.Handle().NeighList(index, unix.AF_BRIDGE) })
+	var entries []neighbour
+	err := t.batch.Dump(unix.RTM_GETNEIGH, ndmsg(unix.AF_BRIDGE, index, 0, 0), nil, func(body []byte) {
+		if n, ok := parseNeighbour(body); ok && n.index == index && n.family == unix.AF_BRIDGE && n.plain && n.mac.IsUnicast() {
+			entries = append(entries, n)
+		}
+	})
 	if err != nil {
 		return fmt.Errorf("list FDB of %s: %w", t.name, err)
 	}
-	for _, e := range entries {
-		if len(e.IP) == 0 {
-			continue
-		}
-		if err = t.rt.Handle().NeighDel(&e); err == nil {
-			err = t.rt.Handle().NeighAppend(&e)
-		}
+	encode := func(i int, b []byte) []byte { return renewMessage(b, entries[i/2], t.Underlay.Link*(1-i%2)) }
+	var refused error
+	err = t.batch.Transact(context.Background(), 2*len(entries), encode, func(i int, _ []byte, err error) {
 		if err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: somebody has removed it meanwhile
-			return fmt.Errorf("renew FDB entry %s of %s: %w", e.HardwareAddr, t.name, err)
+			refused = fmt.Errorf("renew FDB entry %s of %s: %w", entries[i/2].mac, t.name, err)
 		}
-	}
-	return nil
+	})
+	return errors.Join(err, refused)
 }
 
 // create makes the device under a name, tries it, and brings it up, unless that is left to the

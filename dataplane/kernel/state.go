@@ -74,6 +74,7 @@ func newState() *state {
 type neighbour struct {
 	index     int
 	family    uint8
+	state     uint16
 	permanent bool
 	plain     bool // no other port, VNI or interface than the device's own
 	mac       encap.MAC
@@ -86,7 +87,8 @@ func parseNeighbour(body []byte) (n neighbour, ok bool) {
 		return n, false
 	}
 	n.index, n.family, n.plain = int(native.Uint32(h[4:])), h[0], true
-	n.permanent = native.Uint16(h[8:])&unix.NUD_PERMANENT != 0
+	n.state = native.Uint16(h[8:])
+	n.permanent = n.state&unix.NUD_PERMANENT != 0
 	for typ, v := range rtmsg.Attrs(rest) {
 		switch typ {
 		case unix.NDA_DST:
