@@ -71,7 +71,7 @@ func (s *soakTraffic) run(f func() error) {
 	})
 }
 
-// finish ends the traffic and reports what it found, after so many packets were damaged.
+// finish ends the traffic and reports what it found. damaged returns how many packets were.
 func (s *soakTraffic) finish(t *testing.T, damaged func() uint64) {
 	t.Helper()
 	close(s.stop)
@@ -79,7 +79,7 @@ func (s *soakTraffic) finish(t *testing.T, damaged func() uint64) {
 	for _, err := range s.errs {
 		t.Error(err)
 	}
-	// With so many damaged packets, far more than are to be expected.
+	// That many are far more than is to be expected.
 	if n := s.lookedPartial.Load(); n > 1+damaged()/(1<<14) {
 		t.Errorf("%d of %d damaged packets arrived: more than checksums that look partial explain", n, damaged())
 	}
@@ -178,9 +178,9 @@ func (s *soakTraffic) judge(conn net.PacketConn, id uint64) error {
 		}
 		seq := binary.BigEndian.Uint64(buf[8:])
 		if w := numbered(want, id, seq); !bytes.Equal(buf[:n], w) {
-			err := newWrongBytes(conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr(), bytes.NewReader(w), int64(len(w)))
+			err := newWrongBytes(conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), bytes.NewReader(w), int64(len(w)))
 			err.Write(buf[:min(n, len(w))])
-			if !s.mayLookPartial(err) {
+			if n != len(w) || !s.mayLookPartial(err) {
 				return fmt.Errorf("datagram %d of %d bytes from %s by UDP: %w", seq, n, from, err)
 			}
 			continue
