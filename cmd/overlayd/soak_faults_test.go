@@ -70,6 +70,9 @@ func (c *cluster) detour() {
 	c.under.Run("tc", "qdisc", "add", "dev", "slow0", "root", "tbf", "rate", "20mbit", "burst", "1600", "limit", "200000")
 }
 
+// damagedByte is what a damaged payload has at one place.
+const damagedByte = 0x5a
+
 // damage overwrites one byte, at an offset from the outer UDP header.
 type damage struct {
 	at    int
@@ -78,24 +81,24 @@ type damage struct {
 
 func damages() []damage {
 	return []damage{
-		{125, 0x5a},  // payload: the outer checksum tells
-		{8, 0x00},    // VXLAN flags
-		{14, 0x5a},   // VNI
-		{17, 0x5a},   // inner destination MAC
-		{28, 0x86},   // EtherType
-		{30, 0x46},   // IP version and header length
-		{32, 0x3f},   // total length
-		{36, 0x66},   // fragment offset
-		{39, 0x11},   // protocol
-		{43, 0x5a},   // source
-		{47, 0x5a},   // destination
-		{51, 0x5a},   // transport header: ports, sequence number, flags
-		{55, 0x5a},   //
-		{62, 0xff},   //
-		{63, 0x5a},   //
-		{70, 0x5a},   // payload, of short packets too
-		{125, 0x5a},  //
-		{1400, 0x5a}, //
+		{125, damagedByte},  // payload: the outer checksum tells
+		{8, 0x00},           // VXLAN flags
+		{14, 0x5a},          // VNI
+		{17, 0x5a},          // inner destination MAC
+		{28, 0x86},          // EtherType
+		{30, 0x46},          // IP version and header length
+		{32, 0x3f},          // total length
+		{36, 0x66},          // fragment offset
+		{39, 0x11},          // protocol
+		{43, 0x5a},          // source
+		{47, 0x5a},          // destination
+		{51, 0x5a},          // transport header: ports, sequence number, flags
+		{55, 0x5a},          //
+		{62, 0xff},          //
+		{63, 0x5a},          //
+		{70, damagedByte},   // payload, of short packets too
+		{125, damagedByte},  //
+		{1400, damagedByte}, //
 	}
 }
 

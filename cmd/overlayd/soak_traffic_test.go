@@ -42,11 +42,12 @@ func newSoakTraffic(guessing ...netip.Addr) *soakTraffic {
 	return &soakTraffic{guessing: guessing, stop: make(chan struct{})}
 }
 
-// mayLookPartial reports whether err is what one damaged packet does that arrives because its checksum looks partial. A socket
-// does not tell which checksums are, and one complete checksum in 65536 looks so (encap.IsPartial). The kernel's vxlan device knows.
+// mayLookPartial reports whether err is what one packet with a damaged payload does that arrives because its checksum looks partial: one byte is
+// what damages puts into payloads. A socket does not tell which checksums are partial, and one complete checksum in 65536 looks so
+// (encap.IsPartial, docs/dataplanes.md). The kernel's vxlan device knows.
 func (s *soakTraffic) mayLookPartial(err error) bool {
 	var w *wrongBytes
-	if !errors.As(err, &w) || !slices.Contains(s.guessing, w.to) || w.n != w.sent || w.last-w.first >= 1448 { // the longest payload of a packet
+	if !errors.As(err, &w) || !slices.Contains(s.guessing, w.to) || w.n != w.sent || w.differ != 1 || w.got != damagedByte {
 		return false
 	}
 	s.lookedPartial.Add(1)

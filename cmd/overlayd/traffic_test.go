@@ -131,6 +131,7 @@ type wrongBytes struct {
 	sent                   int64 // bytes of want
 	buf                    []byte
 	n, differ, first, last int64 // bytes that arrived, those of them that differ, and the places of the first and the last of these
+	got                    byte  // the last that differs
 }
 
 func newWrongBytes(to netip.Addr, want io.Reader, sent int64) *wrongBytes {
@@ -151,7 +152,7 @@ func (w *wrongBytes) Write(b []byte) (int, error) {
 			if w.differ == 0 {
 				w.first = w.n + int64(i)
 			}
-			w.differ, w.last = w.differ+1, w.n+int64(i)
+			w.differ, w.last, w.got = w.differ+1, w.n+int64(i), b[i]
 		}
 	}
 	w.n += int64(len(b))
@@ -160,7 +161,7 @@ func (w *wrongBytes) Write(b []byte) (int, error) {
 
 // Error implements error.
 func (w *wrongBytes) Error() string {
-	return fmt.Sprintf("to %s: %d of %d bytes arrived, of which %d differ from what was sent, at %d to %d", w.to, w.n, w.sent, w.differ, w.first, w.last)
+	return fmt.Sprintf("to %s: %d of %d bytes arrived, of which %d differ from what was sent, at %d to %d; the last is %#x", w.to, w.n, w.sent, w.differ, w.first, w.last, w.got)
 }
 
 type onlyWriter struct{ io.Writer } // hides ReadFrom, as onlyReader hides WriteTo

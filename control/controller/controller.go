@@ -67,7 +67,7 @@ func New(cfg Config) *Controller {
 //
 // ErrCloned is its error if another host lives that has this node's ID and address: whoever mends that starts
 // the daemon again. ErrNetworkChanged is its only other error: the node needs a lease, its first or one for a
-// lost one, and the config in the store is not Config.Network any more, however often it was read within half a second. To go on, the caller
+// lost one, and the config in the store has not been Config.Network for a third of a second. To go on, the caller
 // needs a new Controller, and mostly a new dataplane, for the new config. No lease was acquired, or
 // one at most, which the next Controller takes up. A config that changes while the lease
 // lasts is not looked at.

@@ -7,7 +7,7 @@
 // control's allocate.go, [control.Compatible], own.go and mac.go), renews it in time, and starts again
 // when it is lost. If follow.go sees that the entry of the lease is missing or different, it asks
 // keep.go to renew at once. Only the store's fenced answer, [control.ErrLost], means that the lease is
-// lost. Then the subnet and the subnet file are withdrawn. If the network config has changed meanwhile,
+// lost. Then the subnet and the subnet file are withdrawn. If the network config has changed meanwhile, and does not change back within a third of a second,
 // this Controller cannot get another lease, and Run ends with [control.ErrNetworkChanged].
 //
 // # Where a field of the Status comes from

@@ -127,13 +127,13 @@ func (e event) differs(have *state) bool {
 		if e.gone {
 			return ok
 		}
-		return ok != e.n.permanent || ok && mac != e.n.mac
+		return ok != e.n.permanent() || ok && mac != e.n.mac
 	case fdbEvent:
 		_, ok := have.fdb[e.n.fdb()]
 		if e.gone {
 			return ok
 		}
-		return !ok && e.n.mac.IsUnicast() && e.n.permanent
+		return !ok && e.n.mac.IsUnicast() && e.n.permanent()
 	case nexthopEvent:
 		gateway, ok := have.gateways[e.nh.id]
 		if e.gone || ok {

@@ -74,7 +74,8 @@ func (t *tunnel) change(v *netlink.Vxlan) (impossible []string) {
 
 // renewFDB has the kernel ask for the routes to all VTEPs again, after the local address has changed. It keeps a route with the old local address
 // in each entry of the FDB (dst_cache of struct vxlan_rdst). Over IPv6 it does not notice the change, and would send from the old address for good.
-// To replace an entry by one that names the interface, and back, empties that. To delete it and to add it again would lose the packets in between.
+// An entry is replaced by one that names the underlay's link, and then by one like the first: each time the kernel forgets the route. Entries that are
+// deleted and added again would lose the packets in between. In between, a peer that is reached by another link has no route.
 func (t *tunnel) renewFDB(index int) error {
 	if !t.Local.Is6() {
 		return nil

@@ -72,13 +72,12 @@ func newState() *state {
 
 // neighbour is an entry of the neighbour table or of a forwarding table.
 type neighbour struct {
-	index     int
-	family    uint8
-	state     uint16
-	permanent bool
-	plain     bool // no other port, VNI or interface than the device's own
-	mac       encap.MAC
-	dst       netip.Addr
+	index  int
+	family uint8
+	state  uint16 // NUD_…
+	plain  bool   // no other port, VNI or interface than the device's own
+	mac    encap.MAC
+	dst    netip.Addr
 }
 
 func parseNeighbour(body []byte) (n neighbour, ok bool) {
@@ -86,9 +85,7 @@ func parseNeighbour(body []byte) (n neighbour, ok bool) {
 	if h == nil {
 		return n, false
 	}
-	n.index, n.family, n.plain = int(native.Uint32(h[4:])), h[0], true
-	n.state = native.Uint16(h[8:])
-	n.permanent = n.state&unix.NUD_PERMANENT != 0
+	n.index, n.family, n.state, n.plain = int(native.Uint32(h[4:])), h[0], native.Uint16(h[8:]), true
 	for typ, v := range rtmsg.Attrs(rest) {
 		switch typ {
 		case unix.NDA_DST:
@@ -107,10 +104,12 @@ func parseNeighbour(body []byte) (n neighbour, ok bool) {
 
 // addNeighbour takes a neighbour entry of a device.
 func (s *state) addNeighbour(n neighbour) {
-	if n.permanent {
+	if n.permanent() {
 		s.neigh[n.place()] = n.mac
 	}
 }
+
+func (n neighbour) permanent() bool { return n.state&unix.NUD_PERMANENT != 0 }
 
 func (n neighbour) place() place { return place{n.index, n.dst} }
 
@@ -120,8 +119,8 @@ func (n neighbour) fdb() fdbEntry { return fdbEntry{n.index, n.mac, n.dst} }
 // and so are entries that a learning device has learnt. An entry with its own port, VNI or
 // interface is left out, so that a wanted one replaces it.
 func (s *state) addFDB(n neighbour, learning bool) {
-	if n.mac.IsUnicast() && n.plain && (n.permanent || !learning) {
-		s.fdb[n.fdb()] = n.permanent
+	if n.mac.IsUnicast() && n.plain && (n.permanent() || !learning) {
+		s.fdb[n.fdb()] = n.permanent()
 	}
 }
 

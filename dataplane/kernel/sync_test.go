@@ -314,7 +314,7 @@ func TestNewPeerIsProgrammedInFlannelsOrder(t *testing.T) {
 			if nb, ok := parseNeighbour(body); ok && strings.HasSuffix(name, "neigh") {
 				if nb.family == unix.AF_BRIDGE {
 					name = name[:1] + "fdb"
-				} else if name == "+neigh" && !nb.permanent {
+				} else if name == "+neigh" && !nb.permanent() {
 					return // a neighbour first fails, then goes
 				}
 			}

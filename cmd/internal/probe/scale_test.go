@@ -29,16 +29,16 @@ func manyPeers(n int) *controller.Status {
 	return s
 }
 
-// TestTenThousandPeers: they take at most 10 MB, with the status of all of them, and a hundredth of a processor, with the kernel's
-// part of sending and answering on this host. It must not run in parallel with others of this package.
+// TestTenThousandPeers: they take at most 10 MB, with the status of all of them, and at most twice the processor time of a process that sends as
+// many datagrams and does nothing else. They took 1.5 to 2.3 % of a processor, and 4 to 13 % while the host of the virtual machine was busy.
+// The kernel's part of sending and answering on this host is in it. It must not run in parallel with others of this package.
 func TestTenThousandPeers(t *testing.T) {
 	const peers, during = 10_000, time.Second
 	h := &host{NS: netnstest.New(t), t: t}
 	for _, prefix := range []string{"10.0.0.0/8", "172.16.0.0/12"} { // every address is this host's
 		h.Run("ip", "route", "add", "local", prefix, "dev", "lo")
 	}
-	// A hundredth of a processor is a quiet machine's. What wakes a process 200 times a second costs more where the host of a virtual machine is busy.
-	most := max(during/20, 3*h.wakes(during))
+	most := 2 * h.wakes(during)
 	t.Logf("at most %s", most)
 	s := manyPeers(peers)
 	before := heapInUse()
